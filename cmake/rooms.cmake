@@ -1,0 +1,22 @@
+# tidemill_room(NAME SOURCES ... TESTS ... DEPENDS ...): one folder of src/ as one static library and one test program.
+# DEPENDS are rooms that stand lower, or outside libraries.
+function(tidemill_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;TESTS;DEPENDS" ${ARGN})
+  set(library tidemill_${name})
+  if(ROOM_SOURCES)
+    add_library(${library} STATIC ${ROOM_SOURCES})
+    target_link_libraries(${library} PUBLIC tidemill_flags ${ROOM_DEPENDS})
+    target_compile_options(${library} PRIVATE -Wconversion -Wsign-conversion)  # not in tests, full of loops over literals
+  else()
+    add_library(${library} INTERFACE)
+    target_link_libraries(${library} INTERFACE tidemill_flags ${ROOM_DEPENDS})
+  endif()
+  if(TIDEMILL_TESTS AND ROOM_TESTS)
+    add_executable(${name}_test ${ROOM_TESTS})
+    target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR})  # tests/support/...
+    target_compile_definitions(${name}_test PRIVATE TIDEMILL_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
+    target_link_libraries(${name}_test PRIVATE ${library} GTest::gmock_main)
+    add_test(NAME ${name} COMMAND ${name}_test --gtest_brief=1)
+    set_tests_properties(${name} PROPERTIES LABELS fast TIMEOUT 600)
+  endif()
+endfunction()

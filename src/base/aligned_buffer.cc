@@ -1,0 +1,46 @@
+#include "base/aligned_buffer.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "base/checked_math.h"
+
+namespace tidemill {
+namespace {
+// From here on a buffer is its own mapping: its pages go back to the system at once, and large pages may back it.
+constexpr size_t kMapFrom = size_t{1} << 20;
+}  // namespace
+
+Result<AlignedBuffer> AlignedBuffer::Create(size_t bytes) {
+  AlignedBuffer buffer;
+  if (bytes == 0) return buffer;
+  void* memory = nullptr;
+  if (bytes >= kMapFrom) {
+    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) memory = nullptr;
+  } else {
+    memory = ::operator new(bytes, std::align_val_t{kAlignment}, std::nothrow);
+    if (memory != nullptr) std::memset(memory, 0, bytes);
+  }
+  if (memory == nullptr) {
+    return Error(ErrorCode::kOutOfMemory, "allocate memory: " + std::to_string(bytes) + " bytes: the system has no more");
+  }
+  buffer.data_ = static_cast<std::byte*>(memory);
+  buffer.size_ = bytes;
+  return buffer;
+}
+
+AlignedBuffer::~AlignedBuffer() {
+  if (data_ == nullptr) return;
+  if (size_ >= kMapFrom) {
+    munmap(data_, size_);
+  } else {
+    ::operator delete(data_, std::align_val_t{kAlignment});
+  }
+}
+
+}  // namespace tidemill

@@ -1,0 +1,36 @@
+// The instruction-set levels that kernels are shaped for, from slowest to fastest. A level includes all before it.
+#ifndef TIDEMILL_BASE_ISA_H_
+#define TIDEMILL_BASE_ISA_H_
+
+#include <string_view>
+#include <vector>
+
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+enum class Isa {
+  kBaseline,    // x86-64-v2 with AES and CLMUL; on arm64 NEON
+  kAvx2,        // AVX2, FMA, F16C
+  kAvx512,      // F, BW, CD, DQ, VL
+  kAvx512Vnni,  // and VNNI
+  kAvx512Bf16,  // and BF16
+};
+
+std::string_view IsaName(Isa isa);  // as in --isa: "avx512-vnni"
+
+// Every level this build knows, lowest first; arm64 knows only the baseline.
+std::vector<Isa> KnownIsas();
+
+// The best level this CPU (and its operating system) runs.
+Isa DetectIsa();
+
+// kInvalidArgument for an unknown name, kUnsupported for a level that this CPU lacks.
+Result<Isa> ParseIsa(std::string_view name);
+
+// FMA levels give equal bits; the baseline, without FMA, is a numeric class of its own. arm64's NEON has FMA.
+bool HasFma(Isa isa);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_BASE_ISA_H_

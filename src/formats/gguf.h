@@ -1,0 +1,94 @@
+// GGUF, versions 2 and 3: the container of llama.cpp and its relatives. Format: ggml-org/ggml docs/gguf.md.
+//
+//   magic        u8[4]   "GGUF"
+//   version      u32     2 or 3 (1 had 32-bit counts; refused by name)
+//   num_tensors  u64
+//   num_keys     u64
+//   keys         num_keys x { key: string, type: u32, value }         string = { length: u64, bytes }
+//                value = scalar | string | array = { type: u32, count: u64, elements }
+//   tensors      num_tensors x { name: string, num_dims: u32, dims: u64[num_dims], type: u32, offset: u64 }
+//   padding      up to the next multiple of general.alignment (32 unless that key says otherwise)
+//   data         tensor bytes; `offset` counts from here; each tensor starts at a multiple of the alignment
+//
+// The file is hostile input. Everything is validated before the first tensor is handed out: counts against the bytes that
+// are left, names, types, products, alignment, the range of every tensor, and that no two tensors overlap.
+#ifndef TIDEMILL_FORMATS_GGUF_H_
+#define TIDEMILL_FORMATS_GGUF_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tensor/dtype.h"
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+enum class GgufValueType : uint32_t {
+  kUint8 = 0, kInt8 = 1, kUint16 = 2, kInt16 = 3, kUint32 = 4, kInt32 = 5, kFloat32 = 6, kBool = 7,
+  kString = 8, kArray = 9, kUint64 = 10, kInt64 = 11, kFloat64 = 12,
+};
+
+// One metadata value, as views into the file's bytes.
+struct GgufValue {
+  GgufValueType type = GgufValueType::kUint8;
+  GgufValueType element_type = GgufValueType::kUint8;  // of an array
+  uint64_t count = 1;                                  // elements of an array
+  std::span<const std::byte> bytes;                    // the value, or all elements of the array with their lengths
+};
+
+struct GgufTensor {
+  std::string_view name;
+  DType dtype = DType::kF32;
+  uint64_t rows = 1;  // out_features; 1 for a vector. GGUF lists the innermost dimension first: dims = {cols, rows}
+  uint64_t cols = 0;  // in_features: contiguous
+  std::span<const std::byte> bytes;  // rows x cols elements, row-major
+};
+
+// Borrows the bytes it was parsed from: the mapping must outlive it and every view it returns.
+class GgufFile {
+ public:
+  // kCorruptFile names the section, the byte offset, what was expected and found; kUnsupported for a version or tensor type
+  // that this build cannot read. Cost: linear in the header, memory below 4 x header + 1 MiB.
+  static Result<GgufFile> Parse(std::span<const std::byte> file);
+
+  uint32_t version() const { return version_; }
+  std::span<const GgufTensor> tensors() const { return tensors_; }
+  const GgufTensor* FindTensor(std::string_view name) const;  // null when there is none
+  std::vector<std::string_view> keys() const;                  // in the order of the file
+  const GgufValue* FindValue(std::string_view key) const;      // null when there is none
+
+  // Typed access. A missing key is kNotFound, a value of another kind or outside the range kCorruptFile; both name the key.
+  // Integers of every width and sign answer to GetUint when they are not negative; f32 and f64 to GetFloat.
+  Result<uint64_t> GetUint(std::string_view key, uint64_t min, uint64_t max) const;
+  Result<double> GetFloat(std::string_view key) const;  // finite
+  Result<bool> GetBool(std::string_view key) const;
+  Result<std::string_view> GetString(std::string_view key) const;
+  Result<std::vector<std::string_view>> GetStrings(std::string_view key) const;
+  Result<std::vector<int32_t>> GetInts(std::string_view key) const;  // of any integer width, if the values fit
+  Result<std::vector<float>> GetFloats(std::string_view key) const;
+
+  // `fallback` when the key is missing; an error only when it is there and wrong.
+  Result<uint64_t> GetUintOr(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max) const;
+  Result<double> GetFloatOr(std::string_view key, double fallback) const;
+  Result<bool> GetBoolOr(std::string_view key, bool fallback) const;
+  Result<std::string_view> GetStringOr(std::string_view key, std::string_view fallback) const;
+
+ private:
+  GgufFile() = default;
+
+  uint32_t version_ = 0;
+  std::vector<std::pair<std::string_view, GgufValue>> values_;
+  std::unordered_map<std::string_view, size_t> value_index_;
+  std::vector<GgufTensor> tensors_;
+  std::unordered_map<std::string_view, size_t> tensor_index_;
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_FORMATS_GGUF_H_
