@@ -35,3 +35,9 @@ target_link_options(tidemill_flags INTERFACE ${sanitize})
 
 # Highway compiles a kernel file once per target. We choose among baseline, AVX2 and AVX-512; its other targets are off.
 set(TIDEMILL_HWY_OFF "HWY_SSSE3|HWY_AVX3_DL")
+# Its headers are all we use: levels are chosen by our own table, so nothing of its library is linked.
+add_library(tidemill_highway INTERFACE)
+target_compile_definitions(tidemill_highway INTERFACE "HWY_DISABLED_TARGETS=(${TIDEMILL_HWY_OFF})")
+if(NOT TIDEMILL_X86)
+  target_compile_definitions(tidemill_highway INTERFACE HWY_COMPILE_ONLY_STATIC=1)
+endif()

@@ -1,0 +1,50 @@
+// Rows of activations in the form that a weight matrix wants: f32 as they are, or quantised to int8 in blocks of 32.
+//
+//   amax = max |x|;  d = amax / 127;  q = round_to_nearest_even(x * (127 / amax)), in [-127, 127];  amax == 0: q = d = 0
+//   sum = d * (q[0] + ... + q[31])     the factor of a block's minimum, rounded once; the integer sum is exact
+// Bits: one IEEE operation each, the same on every instruction set. A row with NaN or infinity gives a block of NaN scale.
+#ifndef TIDEMILL_KERNELS_ACTIVATIONS_H_
+#define TIDEMILL_KERNELS_ACTIVATIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/aligned_buffer.h"
+#include "kernels/execution_context.h"
+#include "tensor/matrix.h"
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+inline constexpr size_t kQuantBlock = 32;
+
+// Borrowed view of quantised rows.
+struct QuantizedRows {
+  const int8_t* q = nullptr;      // [rows, cols]: k ascending
+  const int16_t* pairs = nullptr; // the same numbers for kernels without byte products, each 4 as (q0, q2, q1, q3); or null
+  const float* d = nullptr;       // [rows, cols / 32]
+  const float* sum = nullptr;     // [rows, cols / 32]
+  const int32_t* isum = nullptr;  // [rows, cols / 32] q[0] + ... + q[31]
+  size_t rows = 0;
+  size_t cols = 0;
+
+  QuantizedRows Rows(size_t first, size_t count) const;
+};
+
+// Owns room for up to `max_rows` rows of up to `max_cols` columns.
+class QuantizedBuffer {
+ public:
+  static Result<QuantizedBuffer> Create(size_t max_rows, size_t max_cols, Isa isa);
+
+  // Quantises x [rows, cols], cols a multiple of 32, replacing what was there. Splits rows over the threads. Allocates nothing.
+  QuantizedRows Quantize(ExecutionContext& ctx, ConstMatrix<float> x);
+
+ private:
+  bool with_pairs_ = false;
+  AlignedBuffer q_, pairs_, d_, sum_, isum_;
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_KERNELS_ACTIVATIONS_H_

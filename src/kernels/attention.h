@@ -1,0 +1,98 @@
+// Scaled dot-product attention: k query rows over one context, with a visibility relation.        arXiv:1706.03762 eq. 1
+//
+//   score[h, j] = cap(scale * sum_d q[h, d] * k[h / group, j, d]) + bias[h, distance]     cap(x) = soft_cap * tanh(x / soft_cap)
+//   out[h]      = sum_j softmax_j(score[h, j]) * v[h / group, j]                          j over the positions that the row sees
+//   q, out : [len, heads * head_dim] f32, no overlap          K, V : per KV head [positions, head_dim], group = heads / kv_heads
+//
+// A context is an ordered list of spans (where a run of logical positions is stored); one span is the common case.
+//
+// Bits of one output row depend on its query, on the keys and values it sees and on their logical positions, on nothing else (not
+// on spans, chunking of the prompt, neighbours, threads):
+//   score: acc = 0; for d ascending: acc = MulAdd(q[d], k[d], acc); then acc * scale, then cap and bias where there are any.
+//   Positions are cut into chunks of 128 at multiples of 128; a chunk in which the row sees nothing is skipped. In each chunk
+//     m = max score;  p[j] = exp(score[j] - m);  l = tree over s[j % 16] += p[j] in ascending j;
+//     o[d] = 0; for j ascending, seen ones only: o[d] = MulAdd(p[j], v[j][d], o[d])
+//   Chunks join in ascending order:  M' = max(M, m);  a = exp(M - M');  b = exp(m - M');
+//     L' = MulAdd(L, a, l * b);  O'[d] = MulAdd(O[d], a, o[d] * b);     the first chunk is taken as it is
+//   out[d] = O[d] / L.
+// Rows that are not seen may hold any bits, NaN too.
+//
+// Error: |out - exact| <= AttentionTolerance(head_dim, positions, max |scale * q * k| sum) * max_j |v[j]|.
+// Cost:  AttentionCost.    Allocates nothing. Shapes were validated when the layer was bound.
+// Threads: (task, KV head, tile of query rows), and chunks where there are few rows.
+#ifndef TIDEMILL_KERNELS_ATTENTION_H_
+#define TIDEMILL_KERNELS_ATTENTION_H_
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/cost.h"
+#include "kernels/execution_context.h"
+#include "tensor/dtype.h"
+#include "tensor/matrix.h"
+
+namespace tidemill {
+
+inline constexpr size_t kAttentionChunk = 128;
+inline constexpr size_t kMaxHeadDim = 512;
+inline constexpr size_t kMaxGroup = 128;  // query heads of one KV head
+
+struct AttentionShape {
+  size_t heads = 1;
+  size_t kv_heads = 1;  // divides heads
+  size_t head_dim = 1;  // at most kMaxHeadDim
+  float scale = 1;
+  DType kv_dtype = DType::kF32;   // F32, F16 or BF16
+  float soft_cap = 0;             // 0: none
+  size_t window = 0;              // a row sees the last `window` positions, itself included; 0: all
+  size_t sink = 0;                // and always the first `sink` positions
+  std::span<const float> bias;    // [heads, distances]: added by distance = query position - key position, the last one for all
+                                  // beyond; empty: none
+};
+
+// Logical positions [first, first + rows). K and V of KV head h, row r start at h * head_stride + r * head_dim elements.
+struct KvSpan {
+  const std::byte* k = nullptr;
+  const std::byte* v = nullptr;
+  size_t head_stride = 0;  // elements
+  size_t first = 0;
+  size_t rows = 0;
+};
+
+enum class Visibility {
+  kCausal,  // positions up to the row's own
+  kAll,     // every position of the context
+};
+
+struct AttentionTask {
+  std::span<const KvSpan> context;  // ascending, without gaps or overlap
+  size_t first_position = 0;        // of query row 0; the others follow
+  Visibility visibility = Visibility::kCausal;
+  ConstMatrix<float> q;
+  Matrix<float> out;
+};
+
+void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<const AttentionTask> tasks);
+
+// Scratch a thread needs.
+size_t AttentionScratchBytes(const AttentionShape& shape);
+
+// `positions`: sum over query rows of the positions they see; `kv_rows`: positions of the context, read once.
+Cost AttentionCost(const AttentionShape& shape, size_t len, size_t positions, size_t kv_rows);
+
+// Scores err by gamma(2 head_dim + 2) * magnitude, which exp turns into a relative error of the weights; the sums over positions
+// and the joins of chunks add one rounding each.
+constexpr double AttentionTolerance(size_t head_dim, size_t positions, double score_magnitude) {
+  const double u = 0x1p-24;
+  const double score = (2.0 * static_cast<double>(head_dim) + 4) * u * (score_magnitude + 1);
+  const double chunks = static_cast<double>(positions) / static_cast<double>(kAttentionChunk) + 1;
+  return 2 * score + (2.0 * static_cast<double>(kAttentionChunk) + 12 * chunks + 16) * u;
+}
+
+namespace reference {
+void Attention(const AttentionShape& shape, std::span<const AttentionTask> tasks);
+}  // namespace reference
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_KERNELS_ATTENTION_H_

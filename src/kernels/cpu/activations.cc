@@ -1,0 +1,61 @@
+#include "kernels/activations.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "kernels/cpu/quantize_rows.h"
+
+namespace tidemill {
+
+QuantizedRows QuantizedRows::Rows(size_t first, size_t count) const {
+  QuantizedRows part = *this;
+  const size_t blocks = cols / kQuantBlock;
+  part.q += first * cols;
+  if (pairs != nullptr) part.pairs += first * cols;
+  part.d += first * blocks;
+  part.sum += first * blocks;
+  part.isum += first * blocks;
+  part.rows = count;
+  return part;
+}
+
+Result<QuantizedBuffer> QuantizedBuffer::Create(size_t max_rows, size_t max_cols, Isa isa) {
+  QuantizedBuffer buffer;
+  buffer.with_pairs_ = isa < Isa::kAvx512Vnni;
+  const size_t elements = max_rows * ((max_cols + kQuantBlock - 1) / kQuantBlock * kQuantBlock);
+  const size_t blocks = elements / kQuantBlock;
+  TIDEMILL_TRY(q, AlignedBuffer::Create(elements));
+  TIDEMILL_TRY(pairs, AlignedBuffer::Create(buffer.with_pairs_ ? elements * sizeof(int16_t) : 0));
+  TIDEMILL_TRY(d, AlignedBuffer::Create(blocks * sizeof(float)));
+  TIDEMILL_TRY(sum, AlignedBuffer::Create(blocks * sizeof(float)));
+  TIDEMILL_TRY(isum, AlignedBuffer::Create(blocks * sizeof(int32_t)));
+  buffer.q_ = std::move(q);
+  buffer.pairs_ = std::move(pairs);
+  buffer.d_ = std::move(d);
+  buffer.sum_ = std::move(sum);
+  buffer.isum_ = std::move(isum);
+  return buffer;
+}
+
+QuantizedRows QuantizedBuffer::Quantize(ExecutionContext& ctx, ConstMatrix<float> x) {
+  TIDEMILL_CHECK(x.cols % kQuantBlock == 0 && x.rows * x.cols <= q_.size());
+  auto* q = reinterpret_cast<int8_t*>(q_.data());
+  int16_t* pairs = with_pairs_ ? pairs_.As<int16_t>().data() : nullptr;
+  float* d = d_.As<float>().data();
+  float* sum = sum_.As<float>().data();
+  int32_t* isum = isum_.As<int32_t>().data();
+  const size_t blocks = x.cols / kQuantBlock;
+  const QuantizeRowKernel kernel = PickQuantizeRow(ctx.isa());
+  constexpr size_t kChunkElements = 16384;  // a few microseconds of work: shorter rows go several to a chunk
+  const size_t chunk_rows = std::max<size_t>(1, kChunkElements / x.cols);
+  ctx.threads().ParallelFor((x.rows + chunk_rows - 1) / chunk_rows, [&](size_t chunk, size_t) {
+    for (size_t r = chunk * chunk_rows; r < std::min(x.rows, (chunk + 1) * chunk_rows); ++r) {
+      kernel(x.row(r), x.cols, q + r * x.cols, pairs == nullptr ? nullptr : pairs + r * x.cols, d + r * blocks,
+             sum + r * blocks, isum + r * blocks);
+    }
+  });
+  return {q, pairs, d, sum, isum, x.rows, x.cols};
+}
+
+}  // namespace tidemill

@@ -1,0 +1,240 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/checked_math.h"
+#include "kernels/cpu/attention_tile.h"
+
+namespace tidemill {
+namespace {
+
+// Query vectors of one tile: enough that transposing K is a small part of the work, few enough that scores stay in L1.
+constexpr size_t kTileVectors = 48;
+
+size_t TileRows(const AttentionShape& shape) { return std::max<size_t>(1, kTileVectors / (shape.heads / shape.kv_heads)); }
+
+size_t PaddedDim(const AttentionShape& shape) { return RoundUp<size_t>(shape.head_dim, 16); }
+
+// Floats of one thread's tile, in this order: kt, v, scores, o, O, then m, l, M, L.
+struct ScratchLayout {
+  size_t vectors, kt, v, scores, o, running, vector_floats;
+  explicit ScratchLayout(const AttentionShape& shape)
+      : vectors(TileRows(shape) * (shape.heads / shape.kv_heads)),
+        kt(shape.head_dim * kKeyStride),
+        v(kAttentionChunk * PaddedDim(shape)),
+        scores(vectors * kAttentionChunk),
+        o(vectors * PaddedDim(shape)),
+        running(vectors * PaddedDim(shape)),
+        vector_floats(RoundUp<size_t>(vectors, 16)) {}
+  size_t floats() const { return kt + v + scores + o + running + 4 * vector_floats; }
+};
+
+constexpr size_t kMaxVectors = std::max(kTileVectors, kMaxGroup);
+
+SeenRanges SeenBy(const AttentionShape& shape, const AttentionTask& task, size_t position, size_t context_end, size_t chunk) {
+  const size_t chunk_end = chunk + kAttentionChunk;
+  const size_t end = task.visibility == Visibility::kCausal ? std::min(position + 1, context_end) : context_end;
+  const size_t window_begin = shape.window == 0 || position + 1 < shape.window ? 0 : position + 1 - shape.window;
+  const size_t sink_end = std::min({shape.sink, window_begin, end});
+  const auto clip = [&](size_t x) { return std::clamp(x, chunk, chunk_end) - chunk; };
+  SeenRanges seen{clip(0), clip(sink_end), clip(window_begin), clip(end)};
+  if (seen.begin >= seen.end) seen.begin = seen.end = 0;
+  if (seen.first_begin >= seen.first_end) seen.first_begin = seen.first_end = 0;
+  return seen;
+}
+
+// One tile: query rows [row, row + rows) of a task, one KV head.
+class TileRun {
+ public:
+  TileRun(const AttentionShape& shape, const AttentionKernels& kernels, const AttentionTask& task, size_t kv_head, size_t row,
+          size_t rows, std::span<std::byte> scratch)
+      : shape_(shape), kernels_(kernels), task_(task), kv_head_(kv_head), group_(shape.heads / shape.kv_heads) {
+    const ScratchLayout layout(shape);
+    TIDEMILL_DCHECK(layout.floats() * sizeof(float) <= scratch.size());
+    auto* floats = reinterpret_cast<float*>(scratch.data());
+    const auto take = [&floats](size_t count) { return std::exchange(floats, floats + count); };
+    tile_ = {.shape = &shape, .padded_dim = PaddedDim(shape), .vectors = rows * group_, .q = q_, .seen = seen_,
+             .position = position_, .head = head_, .chunk_first = 0, .keys = 0, .kt = take(layout.kt), .v = take(layout.v),
+             .scores = take(layout.scores), .m = nullptr, .l = nullptr, .o = take(layout.o)};
+    running_ = take(layout.running);
+    tile_.m = take(layout.vector_floats);
+    tile_.l = take(layout.vector_floats);
+    M_ = take(layout.vector_floats);
+    L_ = take(layout.vector_floats);
+    for (size_t i = 0; i < tile_.vectors; ++i) {
+      head_[i] = kv_head * group_ + i % group_;
+      position_[i] = task.first_position + row + i / group_;
+      q_[i] = task.q.row(row + i / group_) + head_[i] * shape.head_dim;
+      out_[i] = task.out.row(row + i / group_) + head_[i] * shape.head_dim;
+      any_[i] = false;
+    }
+  }
+
+  const AttentionTile& tile() const { return tile_; }
+
+  // Loads and attends one chunk; false when no vector sees any of it.
+  bool Attend(size_t chunk) {
+    const KvSpan& last = task_.context.back();
+    bool some = false;
+    for (size_t i = 0; i < tile_.vectors; ++i) {
+      seen_[i] = SeenBy(shape_, task_, position_[i], last.first + last.rows, chunk);
+      some = some || !seen_[i].empty();
+    }
+    if (!some) return false;
+    tile_.chunk_first = chunk;
+    tile_.keys = 0;
+    const size_t element_bytes = InfoOf(shape_.kv_dtype).block_bytes;
+    for (const KvSpan& span : task_.context) {
+      const size_t begin = std::max(span.first, chunk), end = std::min(span.first + span.rows, chunk + kAttentionChunk);
+      if (begin >= end) continue;
+      const size_t offset = (kv_head_ * span.head_stride + (begin - span.first) * shape_.head_dim) * element_bytes;
+      kernels_.load(tile_, span.k + offset, span.v + offset, begin - chunk, end - begin);
+      tile_.keys = end - chunk;
+    }
+    kernels_.attend(tile_);
+    return true;
+  }
+
+  bool Sees(size_t vector) const { return !seen_[vector].empty(); }
+
+  // Joins the partial result of one vector to its running one.
+  void Join(size_t vector, float m, float l, const float* o) {
+    kernels_.join(!any_[vector], tile_.padded_dim, m, l, o, &M_[vector], &L_[vector], running_ + vector * tile_.padded_dim);
+    any_[vector] = true;
+  }
+  void JoinChunk() {
+    for (size_t i = 0; i < tile_.vectors; ++i) {
+      if (Sees(i)) Join(i, tile_.m[i], tile_.l[i], tile_.o + i * tile_.padded_dim);
+    }
+  }
+
+  void Finish() {
+    for (size_t i = 0; i < tile_.vectors; ++i) {
+      if (any_[i]) {
+        kernels_.finish(shape_.head_dim, running_ + i * tile_.padded_dim, L_[i], out_[i]);
+      } else {
+        std::memset(out_[i], 0, shape_.head_dim * sizeof(float));  // a row that sees nothing
+      }
+    }
+  }
+
+ private:
+  const AttentionShape& shape_;
+  const AttentionKernels& kernels_;
+  const AttentionTask& task_;
+  size_t kv_head_, group_;
+  AttentionTile tile_;
+  float *running_, *M_, *L_;
+  const float* q_[kMaxVectors];
+  float* out_[kMaxVectors];
+  SeenRanges seen_[kMaxVectors];
+  size_t position_[kMaxVectors];
+  size_t head_[kMaxVectors];
+  bool any_[kMaxVectors];
+};
+
+// First and one past the last chunk that any row of [row, row + rows) may see; sinks start at 0.
+struct ChunkRange {
+  size_t begin, end;
+};
+ChunkRange ChunksOf(const AttentionShape& shape, const AttentionTask& task, size_t row, size_t rows) {
+  const size_t context_end = task.context.back().first + task.context.back().rows;
+  const size_t last = task.first_position + row + rows;
+  const size_t end = task.visibility == Visibility::kCausal ? std::min(last, context_end) : context_end;
+  size_t begin = task.context.front().first;
+  if (shape.window != 0 && shape.sink == 0) {
+    const size_t first = task.first_position + row + 1;
+    begin = std::max(begin, first < shape.window ? 0 : first - shape.window);
+  }
+  return {begin / kAttentionChunk, DivideRoundUp(end, kAttentionChunk)};
+}
+
+// Few rows over a long context: one unit per chunk; the partial results are joined afterwards, in the same order.
+void AttentionByChunks(ExecutionContext& ctx, const AttentionShape& shape, std::span<const AttentionTask> tasks, size_t chunks,
+                       const AttentionKernels& kernels) {
+  const size_t group = shape.heads / shape.kv_heads, padded = PaddedDim(shape);
+  const size_t vector_floats = padded + 16;  // o, then m, l, seen
+  auto* partials = reinterpret_cast<float*>(ctx.shared_scratch().data());
+  const auto partial = [&](size_t unit, size_t chunk, size_t i) {
+    return partials + ((unit * chunks + chunk) * group + i) * vector_floats;
+  };
+  const size_t units = tasks.size() * shape.kv_heads;
+  ctx.threads().ParallelFor(units * chunks, [&](size_t index, size_t thread) {
+    const size_t unit = index / chunks, chunk = index % chunks;
+    const AttentionTask& task = tasks[unit / shape.kv_heads];
+    const ChunkRange range = ChunksOf(shape, task, 0, 1);
+    if (chunk < range.begin || chunk >= range.end) return;
+    TileRun run(shape, kernels, task, unit % shape.kv_heads, 0, 1, ctx.scratch(thread));
+    const bool some = run.Attend(chunk * kAttentionChunk);
+    for (size_t i = 0; i < group; ++i) {
+      float* out = partial(unit, chunk, i);
+      out[padded + 2] = some && run.Sees(i) ? 1.0F : 0.0F;
+      if (!some || !run.Sees(i)) continue;
+      std::memcpy(out, run.tile().o + i * padded, padded * sizeof(float));
+      out[padded] = run.tile().m[i];
+      out[padded + 1] = run.tile().l[i];
+    }
+  });
+  ctx.threads().ParallelFor(units, [&](size_t unit, size_t thread) {
+    const AttentionTask& task = tasks[unit / shape.kv_heads];
+    const ChunkRange range = ChunksOf(shape, task, 0, 1);
+    TileRun run(shape, kernels, task, unit % shape.kv_heads, 0, 1, ctx.scratch(thread));
+    for (size_t chunk = range.begin; chunk < range.end; ++chunk) {
+      for (size_t i = 0; i < group; ++i) {
+        const float* in = partial(unit, chunk, i);
+        if (in[padded + 2] != 0) run.Join(i, in[padded], in[padded + 1], in);
+      }
+    }
+    run.Finish();
+  });
+}
+
+}  // namespace
+
+void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<const AttentionTask> tasks) {
+  TIDEMILL_DCHECK(shape.head_dim <= kMaxHeadDim && shape.heads / shape.kv_heads <= kMaxGroup);
+  if (tasks.empty()) return;
+  const AttentionKernels kernels = PickAttention(ctx.isa());
+  const size_t tile_rows = TileRows(shape);
+  size_t tiles = 0, max_chunks = 0;
+  bool single_rows = true;
+  for (const AttentionTask& task : tasks) {
+    tiles += DivideRoundUp(task.q.rows, tile_rows);
+    single_rows = single_rows && task.q.rows == 1;
+    max_chunks = std::max(max_chunks, DivideRoundUp(task.context.back().first + task.context.back().rows, kAttentionChunk));
+  }
+  constexpr size_t kUnitsPerThread = 8;
+  const size_t group = shape.heads / shape.kv_heads;
+  const size_t partial_bytes = tiles * shape.kv_heads * max_chunks * group * (PaddedDim(shape) + 16) * sizeof(float);
+  if (single_rows && max_chunks > 1 && tiles * shape.kv_heads < ctx.threads().num_threads() * kUnitsPerThread &&
+      partial_bytes <= ctx.shared_scratch().size()) {
+    return AttentionByChunks(ctx, shape, tasks, max_chunks, kernels);
+  }
+  ctx.threads().ParallelFor(tiles * shape.kv_heads, [&](size_t unit, size_t thread) {
+    size_t tile = unit / shape.kv_heads, t = 0;
+    for (; tile >= DivideRoundUp(tasks[t].q.rows, tile_rows); ++t) tile -= DivideRoundUp(tasks[t].q.rows, tile_rows);
+    const size_t row = tile * tile_rows, rows = std::min(tile_rows, tasks[t].q.rows - row);
+    TileRun run(shape, kernels, tasks[t], unit % shape.kv_heads, row, rows, ctx.scratch(thread));
+    const ChunkRange range = ChunksOf(shape, tasks[t], row, rows);
+    for (size_t chunk = range.begin; chunk < range.end; ++chunk) {
+      if (run.Attend(chunk * kAttentionChunk)) run.JoinChunk();
+    }
+    run.Finish();
+  });
+}
+
+size_t AttentionScratchBytes(const AttentionShape& shape) { return ScratchLayout(shape).floats() * sizeof(float); }
+
+Cost AttentionCost(const AttentionShape& shape, size_t len, size_t positions, size_t kv_rows) {
+  const auto heads = static_cast<double>(shape.heads), dim = static_cast<double>(shape.head_dim);
+  const auto kv_bytes = static_cast<double>(InfoOf(shape.kv_dtype).block_bytes);
+  return {.bytes = 2 * static_cast<double>(kv_rows) * static_cast<double>(shape.kv_heads) * dim * kv_bytes +
+                   8 * static_cast<double>(len) * heads * dim,
+          .flops = static_cast<double>(positions) * heads * (4 * dim + 20),
+          .int8_ops = 0};
+}
+
+}  // namespace tidemill

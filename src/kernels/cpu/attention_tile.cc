@@ -1,0 +1,307 @@
+// K is transposed once per chunk and tile, so that lanes are positions and a score is one chain over head_dim without sums across
+// lanes; all query heads of the KV head and all rows of the tile share it. The weighted sum has lanes along head_dim.
+#include "kernels/cpu/attention_tile.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention_tile.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "kernels/cpu/highway_levels.h"
+#include "kernels/cpu/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tidemill::HWY_NAMESPACE {
+namespace {
+
+template <class D>
+HWY_INLINE hn::Vec<D> LoadRow(D d, const float* p) {
+  return hn::LoadU(d, p);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> LoadRow(D d, const hwy::float16_t* p) {
+  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), p));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> LoadRow(D d, const hwy::bfloat16_t* p) {
+  const auto bits = hn::LoadU(hn::Rebind<uint16_t, D>(), reinterpret_cast<const uint16_t*>(p));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), bits)));
+}
+// One element, by the vector routine, so that body and tail agree.
+template <typename T>
+HWY_INLINE float LoadOne(const T* p) {
+  HWY_ALIGN T padded[4] = {};
+  hwy::CopyBytes<sizeof(T)>(p, padded);
+  return hn::GetLane(LoadRow(hn::CappedTag<float, 4>(), padded));
+}
+
+template <typename T>
+void LoadKeys(const AttentionTile& tile, const T* k, size_t at, size_t rows) {
+  const hn::CappedTag<float, 4> d4;
+  const size_t dim = tile.shape->head_dim;
+  size_t r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    const T* row = k + r * dim;
+    float* out = tile.kt + at + r;
+    size_t i = 0;
+    for (; i + 4 <= dim; i += 4) {  // a 4 x 4 transposition
+      const auto a = LoadRow(d4, row + i);
+      const auto b = LoadRow(d4, row + dim + i);
+      const auto c = LoadRow(d4, row + 2 * dim + i);
+      const auto e = LoadRow(d4, row + 3 * dim + i);
+      const hn::RepartitionToWide<decltype(d4)> d2;
+      const auto ab0 = hn::BitCast(d2, hn::InterleaveLower(d4, a, b));
+      const auto ab1 = hn::BitCast(d2, hn::InterleaveUpper(d4, a, b));
+      const auto ce0 = hn::BitCast(d2, hn::InterleaveLower(d4, c, e));
+      const auto ce1 = hn::BitCast(d2, hn::InterleaveUpper(d4, c, e));
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, ab0, ce0)), d4, out + i * kKeyStride);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, ab0, ce0)), d4, out + (i + 1) * kKeyStride);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, ab1, ce1)), d4, out + (i + 2) * kKeyStride);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, ab1, ce1)), d4, out + (i + 3) * kKeyStride);
+    }
+    for (; i < dim; ++i) {
+      for (size_t j = 0; j < 4; ++j) out[i * kKeyStride + j] = LoadOne(row + j * dim + i);
+    }
+  }
+  for (; r < rows; ++r) {
+    for (size_t i = 0; i < dim; ++i) tile.kt[i * kKeyStride + at + r] = LoadOne(k + r * dim + i);
+  }
+}
+
+template <typename T>
+void LoadValues(const AttentionTile& tile, const T* v, size_t at, size_t rows) {
+  const Lane16 d;
+  const size_t lanes = hn::Lanes(d), dim = tile.shape->head_dim;
+  for (size_t r = 0; r < rows; ++r) {
+    const T* row = v + r * dim;
+    float* out = tile.v + (at + r) * tile.padded_dim;
+    size_t i = 0;
+    for (; i + lanes <= dim; i += lanes) hn::Store(LoadRow(d, row + i), d, out + i);
+    for (; i < dim; ++i) out[i] = LoadOne(row + i);
+    for (; i < tile.padded_dim; ++i) out[i] = 0;
+  }
+}
+
+void Load(const AttentionTile& tile, const std::byte* k, const std::byte* v, size_t at, size_t rows) {
+  switch (tile.shape->kv_dtype) {
+    case DType::kF16:
+      LoadKeys(tile, reinterpret_cast<const hwy::float16_t*>(k), at, rows);
+      return LoadValues(tile, reinterpret_cast<const hwy::float16_t*>(v), at, rows);
+    case DType::kBF16:
+      LoadKeys(tile, reinterpret_cast<const hwy::bfloat16_t*>(k), at, rows);
+      return LoadValues(tile, reinterpret_cast<const hwy::bfloat16_t*>(v), at, rows);
+    default:
+      LoadKeys(tile, reinterpret_cast<const float*>(k), at, rows);
+      return LoadValues(tile, reinterpret_cast<const float*>(v), at, rows);
+  }
+}
+
+// Raw scores of kQ query vectors for kRegisters registers of keys.
+template <size_t kQ, size_t kRegisters>
+HWY_INLINE void ScoreBlock(const AttentionTile& tile, size_t vector, size_t key) {
+  const Lane16 d;
+  const size_t lanes = hn::Lanes(d);
+  Vec16 acc[kQ][kRegisters];
+  const float* q[kQ];
+  for (size_t r = 0; r < kQ; ++r) {
+    q[r] = tile.q[vector + r];
+    for (size_t c = 0; c < kRegisters; ++c) acc[r][c] = hn::Zero(d);
+  }
+  const float* kt = tile.kt + key;
+  for (size_t i = 0; i < tile.shape->head_dim; ++i, kt += kKeyStride) {
+    Vec16 keys[kRegisters];
+    for (size_t c = 0; c < kRegisters; ++c) keys[c] = hn::LoadU(d, kt + c * lanes);
+    for (size_t r = 0; r < kQ; ++r) {
+      const auto broadcast = hn::Set(d, q[r][i]);
+      for (size_t c = 0; c < kRegisters; ++c) acc[r][c] = hn::MulAdd(broadcast, keys[c], acc[r][c]);
+    }
+  }
+  const auto scale = hn::Set(d, tile.shape->scale);
+  for (size_t r = 0; r < kQ; ++r) {
+    for (size_t c = 0; c < kRegisters; ++c) {
+      hn::Store(hn::Mul(acc[r][c], scale), d, tile.scores + (vector + r) * kAttentionChunk + key + c * lanes);
+    }
+  }
+}
+
+void Scores(const AttentionTile& tile) {
+  const size_t lanes = hn::Lanes(Lane16());
+  constexpr size_t kQ = HWY_MAX_BYTES >= 64 ? 4 : 2;
+  // Registers of keys beyond tile.keys hold what an earlier chunk left there; nobody sees those scores.
+  const size_t end = (tile.keys + 4 * lanes - 1) / (4 * lanes) * (4 * lanes);
+  size_t vector = 0;
+  for (; vector + kQ <= tile.vectors; vector += kQ) {
+    for (size_t key = 0; key < end; key += 4 * lanes) ScoreBlock<kQ, 4>(tile, vector, key);
+  }
+  for (; vector < tile.vectors; ++vector) {
+    for (size_t key = 0; key < end; key += 4 * lanes) ScoreBlock<1, 4>(tile, vector, key);
+  }
+}
+
+// The lanes [key, key + lanes) that the vector sees.
+HWY_INLINE hn::Mask<hn::RebindToSigned<Lane16>> SeenMask(const SeenRanges& seen, size_t key) {
+  const hn::RebindToSigned<Lane16> di;
+  const auto index = hn::Iota(di, static_cast<int32_t>(key));
+  const auto within = [&](size_t begin, size_t end) {
+    return hn::And(hn::VecFromMask(di, hn::Gt(index, hn::Set(di, static_cast<int32_t>(begin) - 1))),
+                   hn::VecFromMask(di, hn::Lt(index, hn::Set(di, static_cast<int32_t>(end)))));
+  };
+  return hn::MaskFromVec(hn::Or(within(seen.first_begin, seen.first_end), within(seen.begin, seen.end)));
+}
+
+void CapAndBias(const AttentionTile& tile, size_t vector, float* scores) {
+  const AttentionShape& shape = *tile.shape;
+  const Lane16 d;
+  if (shape.soft_cap != 0) {
+    const auto cap = hn::Set(d, shape.soft_cap);
+    for (size_t key = 0; key < kAttentionChunk; key += hn::Lanes(d)) {
+      hn::Store(hn::Mul(cap, Tanh(d, hn::Div(hn::Load(d, scores + key), cap))), d, scores + key);
+    }
+  }
+  if (!shape.bias.empty()) {
+    const size_t distances = shape.bias.size() / shape.heads;
+    const float* bias = shape.bias.data() + tile.head[vector] * distances;
+    for (size_t key = 0; key < tile.keys; ++key) {
+      const size_t position = tile.chunk_first + key;
+      if (position > tile.position[vector]) break;
+      scores[key] += bias[std::min(tile.position[vector] - position, distances - 1)];
+    }
+  }
+}
+
+void Softmax(const AttentionTile& tile, size_t vector) {
+  const Lane16 d;
+  const size_t lanes = hn::Lanes(d);
+  float* scores = tile.scores + vector * kAttentionChunk;
+  const SeenRanges& seen = tile.seen[vector];
+  if (seen.empty()) return;
+  CapAndBias(tile, vector, scores);
+  const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  auto max = lowest;
+  for (size_t key = 0; key < kAttentionChunk; key += lanes) {
+    const auto mask = hn::RebindMask(d, SeenMask(seen, key));
+    max = hn::Max(max, hn::IfThenElse(mask, hn::Load(d, scores + key), lowest));
+  }
+  HWY_ALIGN float lane_max[16];
+  hn::Store(max, d, lane_max);
+  const float m = *std::max_element(lane_max, lane_max + lanes);
+  const auto shift = hn::Set(d, m);
+  HWY_ALIGN float sums[16] = {};
+  for (size_t key = 0; key < kAttentionChunk; key += lanes) {
+    const auto mask = hn::RebindMask(d, SeenMask(seen, key));
+    const auto p = hn::IfThenElseZero(mask, Exp(d, hn::Sub(hn::Load(d, scores + key), shift)));
+    hn::Store(p, d, scores + key);
+    hn::Store(hn::Add(hn::Load(d, sums + key % 16), p), d, sums + key % 16);
+  }
+  tile.m[vector] = m;
+  tile.l[vector] = TreeSum16(sums);
+}
+
+// o[vector..][dim..] += p * v over keys [begin, end), kQ vectors and kRegisters registers at once.
+template <size_t kQ, size_t kRegisters>
+HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t vector, size_t dim, size_t begin, size_t end) {
+  const Lane16 d;
+  const size_t lanes = hn::Lanes(d);
+  Vec16 acc[kQ][kRegisters];
+  for (size_t r = 0; r < kQ; ++r) {
+    for (size_t c = 0; c < kRegisters; ++c) acc[r][c] = hn::Load(d, tile.o + (vector + r) * tile.padded_dim + dim + c * lanes);
+  }
+  const float* p = tile.scores + vector * kAttentionChunk;
+  for (size_t key = begin; key < end; ++key) {
+    const float* row = tile.v + key * tile.padded_dim + dim;
+    Vec16 v[kRegisters];
+    for (size_t c = 0; c < kRegisters; ++c) v[c] = hn::Load(d, row + c * lanes);
+    for (size_t r = 0; r < kQ; ++r) {
+      const auto weight = hn::Set(d, p[r * kAttentionChunk + key]);
+      for (size_t c = 0; c < kRegisters; ++c) acc[r][c] = hn::MulAdd(weight, v[c], acc[r][c]);
+    }
+  }
+  for (size_t r = 0; r < kQ; ++r) {
+    for (size_t c = 0; c < kRegisters; ++c) hn::Store(acc[r][c], d, tile.o + (vector + r) * tile.padded_dim + dim + c * lanes);
+  }
+}
+
+template <size_t kQ>
+HWY_INLINE void Weigh(const AttentionTile& tile, size_t vector, size_t begin, size_t end) {
+  if (begin >= end) return;
+  const size_t lanes = hn::Lanes(Lane16());
+  size_t dim = 0;
+  for (; dim + 4 * lanes <= tile.padded_dim; dim += 4 * lanes) WeighBlock<kQ, 4>(tile, vector, dim, begin, end);
+  for (; dim < tile.padded_dim; dim += lanes) WeighBlock<kQ, 1>(tile, vector, dim, begin, end);
+}
+
+void WeighSeen(const AttentionTile& tile) {
+  constexpr size_t kQ = HWY_MAX_BYTES >= 64 ? 4 : 2;
+  const auto one = [&](size_t vector) {
+    Weigh<1>(tile, vector, tile.seen[vector].first_begin, tile.seen[vector].first_end);
+    Weigh<1>(tile, vector, tile.seen[vector].begin, tile.seen[vector].end);
+  };
+  size_t vector = 0;
+  for (; vector + kQ <= tile.vectors; vector += kQ) {
+    // Together over what all of them see, one by one before and after it; keys ascend for each vector.
+    size_t begin = 0, end = kAttentionChunk;
+    bool plain = true;
+    for (size_t r = 0; r < kQ; ++r) {
+      const SeenRanges& seen = tile.seen[vector + r];
+      plain = plain && seen.first_begin == seen.first_end && seen.begin < seen.end;
+      begin = std::max(begin, seen.begin);
+      end = std::min(end, seen.end);
+    }
+    if (!plain || begin >= end) {
+      for (size_t r = 0; r < kQ; ++r) one(vector + r);
+      continue;
+    }
+    for (size_t r = 0; r < kQ; ++r) Weigh<1>(tile, vector + r, tile.seen[vector + r].begin, begin);
+    Weigh<kQ>(tile, vector, begin, end);
+    for (size_t r = 0; r < kQ; ++r) Weigh<1>(tile, vector + r, end, tile.seen[vector + r].end);
+  }
+  for (; vector < tile.vectors; ++vector) one(vector);
+}
+
+void Attend(const AttentionTile& tile) {
+  Scores(tile);
+  for (size_t vector = 0; vector < tile.vectors; ++vector) Softmax(tile, vector);
+  std::memset(tile.o, 0, tile.vectors * tile.padded_dim * sizeof(float));
+  WeighSeen(tile);
+}
+
+void Join(bool first, size_t padded_dim, float m, float l, const float* o, float* M, float* L, float* O) {
+  const Lane16 d;
+  const size_t lanes = hn::Lanes(d);
+  if (first) {
+    *M = m;
+    *L = l;
+    std::memcpy(O, o, padded_dim * sizeof(float));
+    return;
+  }
+  const float both = std::max(*M, m);
+  const auto a = Exp(d, hn::Set(d, *M - both));
+  const auto b = Exp(d, hn::Set(d, m - both));
+  *M = both;
+  *L = hn::GetLane(hn::MulAdd(hn::Set(d, *L), a, hn::Mul(hn::Set(d, l), b)));
+  for (size_t i = 0; i < padded_dim; i += lanes) {
+    hn::Store(hn::MulAdd(hn::Load(d, O + i), a, hn::Mul(hn::Load(d, o + i), b)), d, O + i);
+  }
+}
+
+void Finish(size_t head_dim, const float* O, float L, float* out) {
+  for (size_t i = 0; i < head_dim; ++i) out[i] = O[i] / L;
+}
+
+}  // namespace
+}  // namespace tidemill::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tidemill {
+
+AttentionKernels PickAttention(Isa isa) {
+  return {TIDEMILL_PICK(isa, Load), TIDEMILL_PICK(isa, Attend), TIDEMILL_PICK(isa, Join), TIDEMILL_PICK(isa, Finish)};
+}
+
+}  // namespace tidemill
+#endif

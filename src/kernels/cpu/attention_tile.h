@@ -1,0 +1,55 @@
+// One tile of attention: some query rows of one KV head's group over one chunk of positions. Filled by cpu/attention.cc.
+#ifndef TIDEMILL_KERNELS_CPU_ATTENTION_TILE_H_
+#define TIDEMILL_KERNELS_CPU_ATTENTION_TILE_H_
+
+#include <cstddef>
+
+#include "base/isa.h"
+#include "kernels/attention.h"
+
+namespace tidemill {
+
+// Keys of a chunk that a query row sees: two disjoint ascending ranges, either possibly empty.
+struct SeenRanges {
+  size_t first_begin = 0, first_end = 0;  // sink positions
+  size_t begin = 0, end = 0;              // the window, or everything
+  bool empty() const { return first_begin == first_end && begin == end; }
+};
+
+// Memory of one tile; vectors are padded to 16 floats. r = row * group + head within the group.
+struct AttentionTile {
+  const AttentionShape* shape;
+  size_t padded_dim;         // head_dim rounded up to 16
+  size_t vectors;            // query rows x group
+  const float* const* q;     // [vectors] -> [head_dim]
+  const SeenRanges* seen;    // [vectors]
+  const size_t* position;    // [vectors] of the query row
+  const size_t* head;        // [vectors]
+  size_t chunk_first;        // logical position of key 0
+  size_t keys;               // loaded keys: 1..128
+  float* kt;                 // [head_dim, 144]: keys across, 128 and a pad against cache aliasing
+  float* v;                  // [128, padded_dim]
+  float* scores;             // [vectors, 128]
+  float* m;                  // [vectors] out: the chunk's maximum; unchanged where nothing is seen
+  float* l;                  // [vectors] out
+  float* o;                  // [vectors, padded_dim] out
+};
+
+inline constexpr size_t kKeyStride = kAttentionChunk + 16;
+
+struct AttentionKernels {
+  // Loads `rows` rows of K and V as f32 to keys [at, at + rows) of the tile: K transposed.
+  void (*load)(const AttentionTile& tile, const std::byte* k, const std::byte* v, size_t at, size_t rows);
+  // Scores, softmax and weighted sum of the loaded chunk.
+  void (*attend)(const AttentionTile& tile);
+  // Joins (m, l, o) of a chunk to the running (M, L, O) of one vector; the first is copied.
+  void (*join)(bool first, size_t padded_dim, float m, float l, const float* o, float* M, float* L, float* O);
+  // out[0, head_dim) = O / L
+  void (*finish)(size_t head_dim, const float* O, float L, float* out);
+};
+
+AttentionKernels PickAttention(Isa isa);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_KERNELS_CPU_ATTENTION_TILE_H_

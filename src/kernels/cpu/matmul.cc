@@ -1,0 +1,110 @@
+#include "kernels/matmul.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "base/checked_math.h"
+#include "kernels/cpu/matmul_levels.h"
+#if defined(__x86_64__)
+#include "kernels/cpu/matmul_vnni.h"
+#endif
+
+namespace tidemill {
+namespace {
+
+// Strips that a kernel takes together: mapped weights are packed into scratch in such groups.
+constexpr size_t kGroupStrips = 4;
+// Chunks per thread: enough that a thread which lost its core for a moment leaves its share to the others.
+constexpr size_t kChunksPerThread = 8;
+
+MatMulKernel PickKernel(const WeightMatrix& weight, Isa isa) {
+  if (!weight.quantized()) return PickFloatMatMul(weight.dtype(), isa);
+#if defined(__x86_64__)
+  if (isa >= Isa::kAvx512Vnni) {
+    switch (weight.dtype()) {
+      case DType::kQ8_0: return vnni::MatMulQ8_0;
+      case DType::kQ4_0: return vnni::MatMulQ4_0;
+      case DType::kQ4_1: return vnni::MatMulQ4_1;
+      default: break;
+    }
+  }
+#endif
+  return PickInt16MatMul(weight.dtype(), isa);
+}
+
+MatMulStrips Arguments(const MatMulTask& task) {
+  const QuantizedRows& q = task.quantized;
+  const WeightMatrix& w = *task.weight;
+  const size_t rows = w.quantized() ? q.rows : task.x.rows;
+  TIDEMILL_DCHECK((w.quantized() ? q.cols : task.x.cols) == w.cols());
+  TIDEMILL_DCHECK(task.y.rows == rows && task.y.cols == w.rows());
+  return {.strips = nullptr, .strip_bytes = w.strip_bytes(), .num_strips = 0, .cols = w.cols(),
+          .x = task.x.data, .x_stride = task.x.stride,
+          .q = q.q, .pairs = q.pairs, .d = q.d, .sum = q.sum, .isum = q.isum, .rows = rows,
+          .y = task.y.data, .y_stride = task.y.stride, .outputs = w.rows(), .accumulate = task.accumulate};
+}
+
+// Runs strips [first, first + count) of one task.
+void RunStrips(MatMulKernel kernel, const MatMulTask& task, size_t first, size_t count, std::span<std::byte> scratch) {
+  MatMulStrips args = Arguments(task);
+  if (args.rows == 0) return;
+  const size_t step = task.weight->packed() ? count : kGroupStrips;
+  for (size_t done = 0; done < count; done += step) {
+    const size_t strips = std::min(step, count - done);
+    const size_t output = (first + done) * kStripRows;
+    MatMulStrips part = args;
+    part.strips = reinterpret_cast<const unsigned char*>(task.weight->Strips(first + done, strips, scratch));
+    part.num_strips = strips;
+    part.y = args.y + output;
+    part.outputs = args.outputs - output;
+    kernel(part);
+  }
+}
+
+}  // namespace
+
+void MatMul(ExecutionContext& ctx, std::span<const MatMulTask> tasks) {
+  TIDEMILL_CHECK(tasks.size() <= kMaxMatMulTasks);
+  size_t groups = 0;
+  for (const MatMulTask& task : tasks) groups += DivideRoundUp(task.weight->num_strips(), kGroupStrips);
+  const size_t chunk_groups = std::max<size_t>(1, groups / (ctx.threads().num_threads() * kChunksPerThread));
+  std::array<uint32_t, kMaxMatMulTasks + 1> first_chunk;  // of each task
+  std::array<MatMulKernel, kMaxMatMulTasks> kernels;
+  first_chunk[0] = 0;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const size_t task_groups = DivideRoundUp(tasks[i].weight->num_strips(), kGroupStrips);
+    first_chunk[i + 1] = first_chunk[i] + static_cast<uint32_t>(DivideRoundUp(task_groups, chunk_groups));
+    kernels[i] = PickKernel(*tasks[i].weight, ctx.isa());
+  }
+  ctx.threads().ParallelFor(first_chunk[tasks.size()], [&](size_t chunk, size_t thread) {
+    const uint32_t* begin = first_chunk.data();
+    const auto i = static_cast<size_t>(std::upper_bound(begin, begin + tasks.size() + 1, chunk) - begin - 1);
+    const size_t first = (chunk - first_chunk[i]) * chunk_groups * kGroupStrips;
+    const size_t count = std::min(chunk_groups * kGroupStrips, tasks[i].weight->num_strips() - first);
+    RunStrips(kernels[i], tasks[i], first, count, ctx.scratch(thread));
+  });
+}
+
+size_t MatMulScratchBytes(const WeightMatrix& weight) {
+  return weight.packed() ? 0 : kGroupStrips * weight.strip_bytes() + weight.cols() * sizeof(float);
+}
+
+Cost MatMulCost(const WeightMatrix& weight, size_t rows) {
+  const auto r = static_cast<double>(rows), n = static_cast<double>(weight.rows()), k = static_cast<double>(weight.cols());
+  const double ops = 2 * r * n * k;
+  Cost cost;
+  cost.bytes = static_cast<double>(weight.num_strips() * weight.strip_bytes()) + 4 * r * n;
+  if (weight.quantized()) {
+    const double blocks = k / static_cast<double>(kQuantBlock);
+    cost.bytes += r * (k + 12 * blocks);
+    cost.int8_ops = ops;
+    cost.flops = r * n * blocks * (weight.dtype() == DType::kQ4_1 ? 5 : 3);
+  } else {
+    cost.bytes += 4 * r * k;
+    cost.flops = ops;
+  }
+  return cost;
+}
+
+}  // namespace tidemill

@@ -1,0 +1,35 @@
+// What a matrix kernel of one instruction-set level is given. Plain data without a standard-library class, so that a file
+// compiled for one level emits no inline function that another level could then be linked to.
+#ifndef TIDEMILL_KERNELS_CPU_MATMUL_KERNEL_H_
+#define TIDEMILL_KERNELS_CPU_MATMUL_KERNEL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace tidemill {
+
+// Some strips of one weight (kernels/weight_matrix.h) times all rows of its task (kernels/matmul.h).
+struct MatMulStrips {
+  const unsigned char* strips;
+  size_t strip_bytes;
+  size_t num_strips;
+  size_t cols;
+  const float* x;  // f32 weights: [rows, cols], rows x_stride apart
+  size_t x_stride;
+  const int8_t* q;       // quantised weights: [rows, cols]
+  const int16_t* pairs;  // the same for kernels without byte products (QuantizedRows::pairs)
+  const float* d;        // [rows, cols / 32]
+  const float* sum;
+  const int32_t* isum;
+  size_t rows;
+  float* y;  // [rows, outputs], rows y_stride apart
+  size_t y_stride;
+  size_t outputs;  // valid columns of y: the last strip may have fewer than 16
+  bool accumulate;
+};
+
+using MatMulKernel = void (*)(const MatMulStrips&);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_KERNELS_CPU_MATMUL_KERNEL_H_

@@ -1,0 +1,15 @@
+// Quantised matrix kernels with AVX-512 VNNI byte dot products. Only for CPUs of level avx512-vnni and above.
+#ifndef TIDEMILL_KERNELS_CPU_MATMUL_VNNI_H_
+#define TIDEMILL_KERNELS_CPU_MATMUL_VNNI_H_
+
+#include "kernels/cpu/matmul_kernel.h"
+
+namespace tidemill::vnni {
+
+void MatMulQ8_0(const MatMulStrips& args);
+void MatMulQ4_0(const MatMulStrips& args);
+void MatMulQ4_1(const MatMulStrips& args);
+
+}  // namespace tidemill::vnni
+
+#endif  // TIDEMILL_KERNELS_CPU_MATMUL_VNNI_H_

@@ -1,0 +1,82 @@
+#include "kernels/cpu/quantize_rows.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/quantize_rows.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "kernels/cpu/highway_levels.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tidemill::HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT q, int16_t* HWY_RESTRICT pairs,
+                 float* HWY_RESTRICT d, float* HWY_RESTRICT sum, int32_t* HWY_RESTRICT isum) {
+  const hn::CappedTag<float, 16> df;
+  const hn::RebindToSigned<decltype(df)> di32;
+  const hn::Rebind<int8_t, decltype(df)> di8;
+  const size_t lanes = hn::Lanes(df);
+  for (size_t b = 0; b < cols / 32; ++b) {
+    const float* block = x + b * 32;
+    auto max = hn::Zero(df);
+    auto bad = hn::Zero(df);  // NaN as soon as one element is NaN or infinite: x - x is 0 for every number
+    for (size_t i = 0; i < 32; i += lanes) {
+      const auto v = hn::LoadU(df, block + i);
+      max = hn::Max(max, hn::Abs(v));
+      bad = hn::Add(bad, hn::Sub(v, v));
+    }
+    HWY_ALIGN float lane_max[16];
+    HWY_ALIGN float lane_bad[16];
+    hn::Store(max, df, lane_max);
+    hn::Store(bad, df, lane_bad);
+    float amax = 0, nan = 0;
+    for (size_t i = 0; i < lanes; ++i) {
+      amax = HWY_MAX(amax, lane_max[i]);
+      nan += lane_bad[i];
+    }
+    const bool finite = nan == 0;
+    const float inverse = finite && amax > 0 ? 127.0F / amax : 0.0F;
+    // 127 / amax overflows for the smallest denormals: such a block is zero for every purpose.
+    const auto scale = hn::Set(df, inverse <= 3.0e38F ? inverse : 0.0F);
+    const auto limit = hn::Set(df, 127.0F);
+    auto total = hn::Zero(di32);
+    for (size_t i = 0; i < 32; i += lanes) {
+      auto v = finite ? hn::Mul(hn::LoadU(df, block + i), scale) : hn::Zero(df);
+      v = hn::Round(hn::Min(hn::Max(v, hn::Neg(limit)), limit));
+      const auto integers = hn::ConvertTo(di32, v);
+      total = hn::Add(total, integers);
+      hn::StoreU(hn::DemoteTo(di8, integers), di8, q + b * 32 + i);
+    }
+    HWY_ALIGN int32_t lane_total[16];
+    hn::Store(total, di32, lane_total);
+    int32_t s = 0;
+    for (size_t i = 0; i < lanes; ++i) s += lane_total[i];
+    d[b] = finite ? (inverse <= 3.0e38F ? amax / 127.0F : 0.0F) : nan;
+    isum[b] = s;
+    sum[b] = d[b] * static_cast<float>(s);
+    if (pairs != nullptr) {
+      for (size_t i = 0; i < 32; i += 4) {
+        const int8_t* in = q + b * 32 + i;
+        int16_t* out = pairs + b * 32 + i;
+        out[0] = in[0];
+        out[1] = in[2];
+        out[2] = in[1];
+        out[3] = in[3];
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tidemill::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tidemill {
+
+QuantizeRowKernel PickQuantizeRow(Isa isa) { return TIDEMILL_PICK(isa, QuantizeRow); }
+
+}  // namespace tidemill
+#endif

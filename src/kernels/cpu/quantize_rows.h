@@ -1,0 +1,19 @@
+// One row of f32 to int8 blocks, as kernels/activations.h defines it, at every level.
+#ifndef TIDEMILL_KERNELS_CPU_QUANTIZE_ROWS_H_
+#define TIDEMILL_KERNELS_CPU_QUANTIZE_ROWS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/isa.h"
+
+namespace tidemill {
+
+// x, q: [cols]; pairs: [cols] or null; d, sum, isum: [cols / 32].
+using QuantizeRowKernel = void (*)(const float* x, size_t cols, int8_t* q, int16_t* pairs, float* d, float* sum, int32_t* isum);
+
+QuantizeRowKernel PickQuantizeRow(Isa isa);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_KERNELS_CPU_QUANTIZE_ROWS_H_

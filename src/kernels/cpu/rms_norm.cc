@@ -1,0 +1,75 @@
+#include "kernels/rms_norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/rms_norm.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "kernels/cpu/highway_levels.h"
+#include "kernels/cpu/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tidemill::HWY_NAMESPACE {
+namespace {
+
+float SumSquares(const float* HWY_RESTRICT x, size_t n) {
+  const Lane16 d;
+  const size_t lanes = hn::Lanes(d);
+  HWY_ALIGN float sums[16];
+  for (size_t part = 0; part < 16; part += lanes) {
+    auto acc = hn::Zero(d);
+    size_t i = part;
+    for (; i + lanes <= n; i += 16) {
+      const auto v = hn::LoadU(d, x + i);
+      acc = hn::MulAdd(v, v, acc);
+    }
+    if (i < n) {  // a padded copy: a masked load may read past the end below AVX2
+      HWY_ALIGN float tail[16] = {};
+      for (size_t j = 0; i + j < n; ++j) tail[j] = x[i + j];
+      const auto v = hn::Load(d, tail);
+      acc = hn::MulAdd(v, v, acc);
+    }
+    hn::Store(acc, d, sums + part);
+  }
+  return TreeSum16(sums);
+}
+
+void NormRow(const float* x, const float* w, size_t n, float r, float* y) {
+  const Lane16 d;
+  const size_t lanes = hn::Lanes(d);
+  const auto scale = hn::Set(d, r);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x + i), scale), hn::LoadU(d, w + i)), d, y + i);
+  }
+  for (; i < n; ++i) y[i] = (x[i] * r) * w[i];
+}
+
+void RmsNormRow(const float* x, const float* w, size_t n, float eps, float* y) {
+  const float mean = SumSquares(x, n) / static_cast<float>(n);
+  NormRow(x, w, n, 1.0F / std::sqrt(mean + eps), y);
+}
+
+}  // namespace
+}  // namespace tidemill::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tidemill {
+
+void RmsNorm(ExecutionContext& ctx, ConstMatrix<float> x, std::span<const float> w, float eps, Matrix<float> y) {
+  const auto kernel = TIDEMILL_PICK(ctx.isa(), RmsNormRow);
+  constexpr size_t kChunkElements = 16384;  // a few microseconds of work
+  const size_t chunk_rows = std::max<size_t>(1, kChunkElements / x.cols);
+  ctx.threads().ParallelFor((x.rows + chunk_rows - 1) / chunk_rows, [&](size_t chunk, size_t) {
+    for (size_t r = chunk * chunk_rows; r < std::min(x.rows, (chunk + 1) * chunk_rows); ++r) {
+      kernel(x.row(r), w.data(), x.cols, eps, y.row(r));
+    }
+  });
+}
+
+}  // namespace tidemill
+#endif

@@ -1,0 +1,72 @@
+// Vector routines that kernels of one target share: one routine for body and tail, one order of operations on every level.
+// Per-target include guard: foreach_target compiles this once for each target.
+#if defined(TIDEMILL_KERNELS_CPU_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TIDEMILL_KERNELS_CPU_VECTOR_MATH_INL_H_
+#undef TIDEMILL_KERNELS_CPU_VECTOR_MATH_INL_H_
+#else
+#define TIDEMILL_KERNELS_CPU_VECTOR_MATH_INL_H_
+#endif
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tidemill::HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Lane16 = hn::CappedTag<float, 16>;  // 16 lanes in one, two or four registers
+using Vec16 = hn::Vec<Lane16>;
+
+// The fixed tree over 16 partial sums: halves added to each other until one is left.
+HWY_INLINE float TreeSum16(const float* s) {
+  float t[8];
+  for (int i = 0; i < 8; ++i) t[i] = s[i] + s[i + 8];
+  for (int i = 0; i < 4; ++i) t[i] = t[i] + t[i + 4];
+  return (t[0] + t[2]) + (t[1] + t[3]);
+}
+
+// exp(x): x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial of degree 6 in r, scaled by 2^n in two steps so that results down to the
+// smallest denormals round once at the end. Error below 2 ulp (vector_math_test). exp(-inf) = 0, exp(NaN) = NaN, above 88.73 inf.
+HWY_INLINE Vec16 Exp(Lane16 d, Vec16 x) {
+  const hn::RebindToSigned<Lane16> di;
+  const auto low = hn::Set(d, -104.0F);
+  const auto high = hn::Set(d, 89.0F);
+  const auto clamped = hn::IfThenElse(hn::Lt(x, low), low, hn::IfThenElse(hn::Gt(x, high), high, x));  // keeps NaN
+  const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341F)));
+  auto r = hn::MulAdd(n, hn::Set(d, -0.693359375F), clamped);
+  r = hn::MulAdd(n, hn::Set(d, 2.12194440e-4F), r);
+  auto p = hn::Set(d, 1.0F / 720);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0F / 120));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0F / 24));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0F / 6));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.5F));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0F));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0F));
+  const auto whole = hn::ConvertTo(di, n);
+  const auto half = hn::ShiftRight<1>(whole);
+  const auto bias = hn::Set(di, 127);
+  const auto scale1 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
+  const auto scale2 = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(whole, half), bias)));
+  const auto result = hn::Mul(hn::Mul(p, scale1), scale2);
+  // NaN's n converts to an arbitrary integer, so that NaN must be put back.
+  return hn::IfThenElse(hn::Eq(x, x), result, x);
+}
+
+// tanh(x) = 1 - 2 / (exp(2 |x|) + 1), with the sign of x. Absolute error below 2^-22.
+HWY_INLINE Vec16 Tanh(Lane16 d, Vec16 x) {
+  const auto one = hn::Set(d, 1.0F);
+  const auto e = Exp(d, hn::Mul(hn::Abs(x), hn::Set(d, 2.0F)));
+  const auto t = hn::Sub(one, hn::Div(hn::Set(d, 2.0F), hn::Add(e, one)));
+  return hn::CopySign(t, x);
+}
+
+// silu(x) = x / (1 + exp(-x)).
+HWY_INLINE Vec16 Silu(Lane16 d, Vec16 x) {
+  return hn::Div(x, hn::Add(hn::Set(d, 1.0F), Exp(d, hn::Neg(x))));
+}
+
+}  // namespace
+}  // namespace tidemill::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

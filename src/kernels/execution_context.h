@@ -1,0 +1,51 @@
+// Where an operation runs: passed to every operation, owned by an engine.
+#ifndef TIDEMILL_KERNELS_EXECUTION_CONTEXT_H_
+#define TIDEMILL_KERNELS_EXECUTION_CONTEXT_H_
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/isa.h"
+#include "base/thread_pool.h"
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+class ExecutionContext {
+ public:
+  // `scratch_bytes_per_thread`: what the operations to come need at most (their ...ScratchBytes functions say).
+  static Result<ExecutionContext> Create(Isa isa, ThreadPool* threads, size_t scratch_bytes_per_thread) {
+    ExecutionContext context(isa, threads);
+    for (size_t i = 0; i < threads->num_threads(); ++i) {
+      TIDEMILL_TRY(buffer, AlignedBuffer::Create(scratch_bytes_per_thread));
+      context.scratch_.push_back(std::move(buffer));
+    }
+    TIDEMILL_TRY(shared, AlignedBuffer::Create(kSharedScratchBytes));
+    context.shared_ = std::move(shared);
+    return context;
+  }
+
+  // For results that one loop of an operation leaves to its next loop.
+  static constexpr size_t kSharedScratchBytes = size_t{4} << 20;
+
+  Isa isa() const { return isa_; }
+  ThreadPool& threads() const { return *threads_; }
+  // Uninitialised memory of one thread, 64-byte aligned; valid until that thread's next operation.
+  std::span<std::byte> scratch(size_t thread) { return {scratch_[thread].data(), scratch_[thread].size()}; }
+  // Uninitialised memory of the operation as a whole, 64-byte aligned; valid until the next operation.
+  std::span<std::byte> shared_scratch() { return {shared_.data(), shared_.size()}; }
+
+ private:
+  ExecutionContext(Isa isa, ThreadPool* threads) : isa_(isa), threads_(threads) {}
+
+  Isa isa_;
+  ThreadPool* threads_;  // borrowed; outlives us
+  std::vector<AlignedBuffer> scratch_;
+  AlignedBuffer shared_;
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_KERNELS_EXECUTION_CONTEXT_H_

@@ -1,0 +1,59 @@
+// The matrix operation: a group of independent products  y[r, n] = sum_k x[r, k] * w[n, k]  (y = x W^T), run as one.
+//
+//   x : [rows, cols] activations, as f32 or quantised (kernels/activations.h), whichever the weight wants
+//   w : [n, cols] WeightMatrix, packed or mapped          y : [rows, n] f32; no overlap with x or with another task's y
+//
+// Bits of one output, whatever the kernel, the number of rows, the group or the threads:
+//   F32, F16, BF16:  acc = 0;  for k ascending: acc = MulAdd(w[n, k] as f32, x[r, k], acc)
+//   quantised:       acc = 0;  for blocks b of 32 ascending:
+//                      s = sum of (q_w - offset) * q_x, exact integers                offset: Q8_0 0, Q4_0 8, Q4_1 0
+//                      acc = MulAdd(float(s), d_w * d_x, acc)                          the product of scales rounded first
+//                      Q4_1 only: acc = MulAdd(m_w, sum_x, acc)                        sum_x = d_x * (sum of q_x)
+//   then y = acc, or y = y + acc when accumulating.
+// MulAdd rounds once on every level with FMA and twice on the baseline: two numeric classes.
+//
+// Error: |y - exact| <= MatMulTolerance(cols) * sum_k |x * w|, besides the rounding of quantised activations.
+// Cost:  MatMulCost.
+// Threads: splits strips of w over ctx. Allocates nothing. Shapes were validated when the layer was bound.
+#ifndef TIDEMILL_KERNELS_MATMUL_H_
+#define TIDEMILL_KERNELS_MATMUL_H_
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/activations.h"
+#include "kernels/cost.h"
+#include "kernels/execution_context.h"
+#include "kernels/weight_matrix.h"
+#include "tensor/matrix.h"
+
+namespace tidemill {
+
+struct MatMulTask {
+  const WeightMatrix* weight = nullptr;
+  ConstMatrix<float> x;     // used when !weight->quantized()
+  QuantizedRows quantized;  // used when weight->quantized()
+  Matrix<float> y;
+  bool accumulate = false;
+};
+
+inline constexpr size_t kMaxMatMulTasks = 1024;
+
+void MatMul(ExecutionContext& ctx, std::span<const MatMulTask> tasks);
+
+// Scratch a thread needs to run MatMul with this weight.
+size_t MatMulScratchBytes(const WeightMatrix& weight);
+
+Cost MatMulCost(const WeightMatrix& weight, size_t rows);
+
+// A chain of `cols` MulAdds, each rounding at most twice: gamma_2n of Higham, "Accuracy and Stability of Numerical Algorithms", 3.1.
+constexpr double MatMulTolerance(size_t cols) { return 2.0 * static_cast<double>(cols) * 0x1p-24 * 1.01; }
+
+namespace reference {
+// Plain loops over WeightMatrix::CopyRow with f64 sums; quantised weights times the dequantised int8 activations.
+void MatMul(std::span<const MatMulTask> tasks);
+}  // namespace reference
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_KERNELS_MATMUL_H_

@@ -1,0 +1,72 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "tensor/half.h"
+
+namespace tidemill::reference {
+namespace {
+
+double Element(DType dtype, const std::byte* base, size_t index) {
+  if (dtype == DType::kF32) {
+    float value;
+    std::memcpy(&value, base + index * 4, 4);
+    return static_cast<double>(value);
+  }
+  uint16_t bits;
+  std::memcpy(&bits, base + index * 2, 2);
+  return static_cast<double>(dtype == DType::kF16 ? HalfToFloat(bits) : BFloat16ToFloat(bits));
+}
+
+}  // namespace
+
+void Attention(const AttentionShape& shape, std::span<const AttentionTask> tasks) {
+  const size_t dim = shape.head_dim;
+  for (const AttentionTask& task : tasks) {
+    for (size_t row = 0; row < task.q.rows; ++row) {
+      const size_t position = task.first_position + row;
+      for (size_t h = 0; h < shape.heads; ++h) {
+        std::vector<double> scores;
+        std::vector<std::pair<const KvSpan*, size_t>> rows;
+        const size_t kv_head = h / (shape.heads / shape.kv_heads);
+        for (const KvSpan& span : task.context) {
+          for (size_t r = 0; r < span.rows; ++r) {
+            const size_t j = span.first + r;
+            if (task.visibility == Visibility::kCausal && j > position) continue;
+            if (shape.window != 0 && j + shape.window <= position && j >= shape.sink) continue;
+            double score = 0;
+            for (size_t d = 0; d < dim; ++d) {
+              score += static_cast<double>(task.q.row(row)[h * dim + d]) *
+                       Element(shape.kv_dtype, span.k, kv_head * span.head_stride + r * dim + d);
+            }
+            score *= static_cast<double>(shape.scale);
+            if (shape.soft_cap != 0) {
+              score = static_cast<double>(shape.soft_cap) * std::tanh(score / static_cast<double>(shape.soft_cap));
+            }
+            if (!shape.bias.empty() && j <= position) {
+              const size_t distances = shape.bias.size() / shape.heads;
+              score += static_cast<double>(shape.bias[h * distances + std::min(position - j, distances - 1)]);
+            }
+            scores.push_back(score);
+            rows.emplace_back(&span, r);
+          }
+        }
+        const double max = scores.empty() ? 0 : *std::max_element(scores.begin(), scores.end());
+        double sum = 0;
+        for (double& score : scores) sum += score = std::exp(score - max);
+        for (size_t d = 0; d < dim; ++d) {
+          double out = 0;
+          for (size_t i = 0; i < scores.size(); ++i) {
+            out += scores[i] * Element(shape.kv_dtype, rows[i].first->v,
+                                       kv_head * rows[i].first->head_stride + rows[i].second * dim + d);
+          }
+          task.out.row(row)[h * dim + d] = scores.empty() ? 0.0F : static_cast<float>(out / sum);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tidemill::reference

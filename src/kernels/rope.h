@@ -1,0 +1,35 @@
+// Rotary position embedding, the form with two halves (Hugging Face's rotate_half; arXiv:2104.09864 eq. 34 up to the order of rows).
+//   for i < rotary_dim / 2, half = rotary_dim / 2, angle = position * inv_freq[i]:
+//     y[i]        = x[i] * cos(angle) - x[i + half] * sin(angle)
+//     y[i + half] = x[i + half] * cos(angle) + x[i] * sin(angle)          elements from rotary_dim on stay as they are
+// Bits: the angle is one f32 product, as in transformers; sine and cosine are computed in f64 and rounded once (SinCos below); two f32
+//       products and one sum for each output, never fused: the same on every level.
+#ifndef TIDEMILL_KERNELS_ROPE_H_
+#define TIDEMILL_KERNELS_ROPE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/execution_context.h"
+#include "tensor/matrix.h"
+
+namespace tidemill {
+
+// inv_freq[i] = theta^(-2 i / rotary_dim), computed in f64, rounded to f32. rotary_dim even, theta > 0.
+std::vector<float> RopeInverseFrequencies(size_t rotary_dim, double theta);
+
+// cos[t, i] and sin[t, i] for row t at positions[t]. cos, sin : [tokens, rotary_dim / 2] f32.
+void RopeAngles(ExecutionContext& ctx, std::span<const uint32_t> positions, std::span<const float> inv_freq, Matrix<float> cos,
+                Matrix<float> sin);
+
+// In place on x : [tokens, heads * head_dim], each head by its row's angles. 2 * cos.cols <= head_dim.
+void ApplyRope(ExecutionContext& ctx, ConstMatrix<float> cos, ConstMatrix<float> sin, size_t head_dim, Matrix<float> x);
+
+// Sine and cosine of |x| <= 2^26 in plain f64 arithmetic, the same bits everywhere; error below 2^-50.
+void SinCos(double x, double* sin, double* cos);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_KERNELS_ROPE_H_

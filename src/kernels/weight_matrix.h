@@ -1,0 +1,90 @@
+// A weight matrix [rows, cols] (out_features, in_features) in the form that the matrix kernels read.
+//
+// Packed form. Sixteen output rows are one strip; lane c of a vector is row 16 * strip + c; rows past the end are zeros.
+// The strip is the unit of work: its bytes are contiguous, blocks of k ascend.
+//
+//   struct Strip<F32>  { f32 w[cols][16]; }                       F16, BF16: the same with u16
+//   struct Strip<Q8_0> { u8 w[cols/32][8][16][4];  f16 d[cols/32][16]; }              w = q + 128, k = 32*b + 4*g + j
+//   struct Strip<Q4_0> { u8 n[cols/32][4][16][4];  f16 d[cols/32][16]; }              low nibble: group g, high: group g + 4
+//   struct Strip<Q4_1> { u8 n[cols/32][4][16][4];  f16 d_m[cols/32][2][16]; }
+//
+// These are the file's bytes in another order: a packed matrix is as large as its file form (rows rounded up to 16).
+// Mapped form: the file's own bytes; kernels pack one group of strips into scratch memory whenever they need it.
+#ifndef TIDEMILL_KERNELS_WEIGHT_MATRIX_H_
+#define TIDEMILL_KERNELS_WEIGHT_MATRIX_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "base/aligned_buffer.h"
+#include "base/thread_pool.h"
+#include "tensor/dtype.h"
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+inline constexpr size_t kStripRows = 16;
+
+// Order of the rows in the file. Files of architecture `llama` store each head's q and k rows interleaved for another form of
+// RoPE: file row (head, i, half) holds row (head, half, i), half in {0, 1}, i < head_dim / 2 (0: rows are in their usual order).
+struct RowOrder {
+  size_t interleaved_head_dim = 0;
+
+  size_t FileRow(size_t row) const {
+    if (interleaved_head_dim == 0) return row;
+    const size_t half_dim = interleaved_head_dim / 2;
+    const size_t head = row / interleaved_head_dim, within = row % interleaved_head_dim;
+    return head * interleaved_head_dim + (within % half_dim) * 2 + within / half_dim;
+  }
+};
+
+// The bytes of a matrix as a file holds them.
+struct WeightSource {
+  DType dtype = DType::kF32;
+  size_t rows = 0;
+  size_t cols = 0;                   // a multiple of the dtype's block
+  std::span<const std::byte> bytes;  // rows * RowBytes(dtype, cols)
+  RowOrder order;
+};
+
+class WeightMatrix {
+ public:
+  WeightMatrix() = default;
+
+  // Packs with all threads in pieces of at most 4 MiB of the file; `release(piece)` is called behind each, so that its pages
+  // can be given back. as_f32: dequantise to F32 first (--dtype f32).
+  static Result<WeightMatrix> Pack(const WeightSource& source, bool as_f32, ThreadPool& threads,
+                                   const std::function<void(std::span<const std::byte>)>& release);
+  // Borrows source.bytes, which must outlive the matrix.
+  static WeightMatrix Map(const WeightSource& source, bool as_f32);
+
+  DType dtype() const { return dtype_; }
+  size_t rows() const { return source_.rows; }
+  size_t cols() const { return source_.cols; }
+  size_t num_strips() const { return (rows() + kStripRows - 1) / kStripRows; }
+  size_t strip_bytes() const { return StripBytes(dtype_, cols()); }
+  bool packed() const { return packed_.data() != nullptr; }
+  // Bytes this matrix holds in memory of its own.
+  size_t resident_bytes() const { return packed_.size(); }
+  // True when the kernels want int8 activations, false when they want f32.
+  bool quantized() const { return InfoOf(dtype_).quantized; }
+
+  // The packed form of strips [first, first + count): in place when packed, else written to `scratch` (count * strip_bytes()).
+  const std::byte* Strips(size_t first, size_t count, std::span<std::byte> scratch) const;
+
+  // out[0, cols) = row `row` as f32: w = d * q (+ m), each operation rounded once.
+  void CopyRow(size_t row, std::span<float> out) const;
+
+  static size_t StripBytes(DType dtype, size_t cols);
+
+ private:
+  WeightSource source_;  // bytes empty once packed
+  DType dtype_ = DType::kF32;
+  AlignedBuffer packed_;
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_KERNELS_WEIGHT_MATRIX_H_
