@@ -1,0 +1,55 @@
+// Finds the tokens that stand for themselves in text ("<|im_start|>") before it is split into words.
+#ifndef TIDEMILL_TEXT_ADDED_TOKENS_H_
+#define TIDEMILL_TEXT_ADDED_TOKENS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "tidemill/tokenizer.h"
+
+namespace tidemill {
+
+struct AddedToken {
+  std::string_view text;  // not empty, at most kMaxAddedTokenBytes
+  int32_t id = 0;
+  bool special = false;  // recognised only where the text may contain special tokens
+};
+
+// Bounds the cost of a search in text that almost spells a token, again and again.
+inline constexpr size_t kMaxAddedTokenBytes = 1024;
+
+class AddedTokens {
+ public:
+  AddedTokens() = default;
+  explicit AddedTokens(std::vector<AddedToken> tokens);  // borrows the texts, which differ from each other
+
+  struct Match {
+    size_t begin = 0;
+    size_t end = 0;
+    int32_t id = 0;
+  };
+  struct Search {
+    std::string_view text;
+    bool special = true;                // whether special tokens may be recognised at all
+    std::span<const ByteRange> caller;  // where they may not: sorted, disjoint, none empty; a match that touches one is void
+  };
+  // The first match at or after `from`: leftmost, then longest of those that may be recognised there.
+  // Cost: O(bytes passed), times the length of the longest token in the worst case.
+  std::optional<Match> FindFirst(const Search& search, size_t from) const;
+
+ private:
+  // The longest token that begins at `at`; a special one must end at or before `special_end`.
+  const AddedToken* LongestAt(std::string_view text, size_t at, size_t special_end) const;
+
+  std::vector<AddedToken> tokens_;  // ascending by text
+  std::array<bool, 256> begins_{};  // bytes that some token begins with
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_TEXT_ADDED_TOKENS_H_

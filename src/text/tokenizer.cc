@@ -1,0 +1,160 @@
+#include "tidemill/tokenizer.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "base/check.h"
+#include "text/tokenizer_impl.h"
+
+namespace tidemill {
+namespace {
+
+constexpr size_t kMaxTextBytes = size_t{64} << 20;
+
+Error Invalid(const std::string& message) { return Error(ErrorCode::kInvalidArgument, message); }
+
+std::string ToString(const ByteRange& range) {
+  return "[" + std::to_string(range.begin) + ", " + std::to_string(range.end) + ")";
+}
+
+// The ranges that are not empty.
+Result<std::vector<ByteRange>> CheckRanges(std::span<const ByteRange> caller, size_t text_size) {
+  std::vector<ByteRange> ranges;
+  ranges.reserve(caller.size());
+  size_t least = 0;
+  for (const ByteRange& range : caller) {
+    if (range.begin < least || range.end < range.begin || range.end > text_size) {
+      return Invalid("tokenize a prompt: caller range " + ToString(range) + ": expected it within [" +
+                     std::to_string(least) + ", " + std::to_string(text_size) + ")");
+    }
+    least = range.end;
+    if (range.begin < range.end) ranges.push_back(range);
+  }
+  return ranges;
+}
+
+// Appends the tokens of text to `ids_`. One per call of Encode.
+class Encoder {
+ public:
+  Encoder(const Tokenizer::Impl& impl, std::vector<int32_t>& ids) : impl_(impl), ids_(ids) {}
+
+  void EncodeAll(const AddedTokens::Search& search) {
+    size_t done = 0;
+    while (const auto match = impl_.added_tokens.FindFirst(search, done)) {
+      EncodeStretch(search.text.substr(done, match->begin - done));
+      ids_.push_back(match->id);
+      done = match->end;
+    }
+    EncodeStretch(search.text.substr(done));
+  }
+
+ private:
+  void EncodeStretch(std::string_view text) {
+    WordSplitter splitter(impl_.word_rule, text);
+    for (std::string_view word = splitter.Next(); !word.empty(); word = splitter.Next()) EncodeWord(word);
+  }
+
+  void EncodeWord(std::string_view word) {
+    if (impl_.whole_words_first) {
+      if (const auto found = impl_.id_by_bytes.find(word); found != impl_.id_by_bytes.end()) {
+        ids_.push_back(found->second);
+        return;
+      }
+    }
+    symbols_.clear();
+    for (const char c : word) {
+      const int32_t id = impl_.id_of_byte[static_cast<uint8_t>(c)];
+      if (id >= 0) symbols_.push_back(id);
+    }
+    impl_.merger.AppendMerged(symbols_, scratch_, ids_);
+  }
+
+  const Tokenizer::Impl& impl_;
+  std::vector<int32_t>& ids_;
+  std::vector<int32_t> symbols_;
+  BytePairMerger::Scratch scratch_;
+};
+
+Result<std::vector<int32_t>> EncodeText(const Tokenizer::Impl& impl, std::string_view text,
+                                        std::span<const ByteRange> caller, EncodeOptions options) {
+  if (text.size() > kMaxTextBytes) {
+    return Invalid("tokenize a text: expected at most " + std::to_string(kMaxTextBytes) + " bytes, found " +
+                   std::to_string(text.size()) + "; tokenize it in parts");
+  }
+  try {
+    TIDEMILL_TRY(ranges, CheckRanges(caller, text.size()));
+    std::vector<int32_t> ids;
+    if (options.add_special && impl.add_bos) ids.push_back(*impl.bos_id);
+    Encoder(impl, ids).EncodeAll({.text = text, .special = options.parse_special, .caller = ranges});
+    if (options.add_special && impl.add_eos) ids.push_back(*impl.eos_id);
+    return ids;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::kOutOfMemory,
+                 "tokenize a text of " + std::to_string(text.size()) + " bytes: not enough memory; tokenize it in parts");
+  }
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) { TIDEMILL_CHECK(impl_ != nullptr); }
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, EncodeOptions options) const {
+  return EncodeText(*impl_, text, {}, options);
+}
+
+Result<std::vector<int32_t>> Tokenizer::Encode(const PromptText& prompt, EncodeOptions options) const {
+  return EncodeText(*impl_, prompt.text, prompt.caller, options);
+}
+
+Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool keep_special) const {
+  try {
+    std::string text;
+    for (const int32_t id : ids) {
+      if (!impl_->InRange(id)) {
+        return Invalid("detokenize: token id " + std::to_string(id) + ": expected an id below " +
+                       std::to_string(vocab_size()));
+      }
+      const Impl::Token& token = impl_->At(id);
+      if (keep_special || !token.special()) text += token.bytes;
+    }
+    return text;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::kOutOfMemory, "detokenize " + std::to_string(ids.size()) + " tokens: not enough memory");
+  }
+}
+
+std::string_view Tokenizer::TokenBytes(int32_t id) const {
+  return impl_->InRange(id) ? std::string_view(impl_->At(id).bytes) : std::string_view();
+}
+
+std::string_view Tokenizer::TokenName(int32_t id) const {
+  return impl_->InRange(id) ? std::string_view(impl_->At(id).name) : std::string_view();
+}
+
+std::optional<int32_t> Tokenizer::FindToken(std::string_view name) const {
+  const auto found = impl_->id_by_name.find(name);
+  if (found == impl_->id_by_name.end()) return std::nullopt;
+  return found->second;
+}
+
+size_t Tokenizer::vocab_size() const { return impl_->tokens.size(); }
+std::optional<int32_t> Tokenizer::bos_id() const { return impl_->bos_id; }
+std::optional<int32_t> Tokenizer::eos_id() const { return impl_->eos_id; }
+bool Tokenizer::adds_bos() const { return impl_->add_bos; }
+bool Tokenizer::adds_eos() const { return impl_->add_eos; }
+
+bool Tokenizer::IsSpecial(int32_t id) const { return impl_->InRange(id) && impl_->At(id).special(); }
+
+bool Tokenizer::IsEndOfGeneration(int32_t id) const {
+  const auto& ids = impl_->end_of_generation_ids;
+  return std::binary_search(ids.begin(), ids.end(), id);
+}
+
+std::span<const int32_t> Tokenizer::end_of_generation_ids() const { return impl_->end_of_generation_ids; }
+std::span<const uint8_t> Tokenizer::dropped_bytes() const { return impl_->dropped_bytes; }
+
+}  // namespace tidemill
