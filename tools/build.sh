@@ -1,0 +1,26 @@
+# shellcheck shell=bash
+# Sourced after messages.sh: configure and build one preset, in few lines when all goes well.
+
+# build PRESET TARGET [CMAKE_ARG...]: TARGET may be all.
+build() {
+  local preset=$1 target=$2 log=build/$1/configure.log
+  shift 2
+  mkdir -p "build/$preset"
+  need_disk "build/$preset" 1500 "build"
+  command -v "${CXX:-g++}" >/dev/null || die "build: no C++ compiler '${CXX:-g++}' on the PATH; install g++ 12 or newer"
+  say "Building $target (preset $preset, $(build_jobs) at a time) ..."
+  if ! cmake --preset "$preset" "$@" >"$log" 2>&1; then
+    cat "$log" >&2
+    die "configure preset $preset: cmake failed, see above or $log"
+  fi
+  # On a terminal ninja rewrites one line; in a log only what went wrong is worth a line.
+  if [[ -t 2 ]]; then
+    cmake --build "build/$preset" --target "$target" --parallel "$(build_jobs)" >&2 || die "build preset $preset: the compiler failed, see above"
+  else
+    log=build/$preset/build.log
+    cmake --build "build/$preset" --target "$target" --parallel "$(build_jobs)" >"$log" 2>&1 || {
+      tail -60 "$log" >&2
+      die "build preset $preset: the compiler failed, see above or $log"
+    }
+  fi
+}

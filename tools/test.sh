@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# `make test`: install what is missing, build with tests, fetch the small model, run every test.
+# The last thing printed is ctest's own summary.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source tools/messages.sh
+source tools/check_platform.sh
+source tools/build.sh
+
+check_platform test
+bash tools/install_packages.sh test
+# A newer compiler than those the project is checked with may warn about more; that is no reason to have no tests.
+build release all -DTIDEMILL_TESTS=ON "-DTIDEMILL_WERROR=${TIDEMILL_WERROR:-OFF}"
+
+# The slow tests read real weights and fail without them.
+TIDEMILL_SMOLLM2=$(python3 tools/get_model.py smollm2)
+export TIDEMILL_SMOLLM2
+
+say "Instruction-set levels in this build and on this CPU:"
+if [[ -d src/kernels ]]; then
+  levels=build/release/bin/kernels_test
+  [[ -x $levels ]] || die "list instruction-set levels: $levels: was not built"
+  "$levels" --gtest_filter='IsaLevels*' >&2 || die "list instruction-set levels: $levels failed, see above"
+fi
+
+# One run, so that its summary counts every test. ctest starts the costly ones first unless told otherwise:
+# rooms' fast tests carry a COST above all others (cmake/rooms.cmake), so they fail first.
+ctest --test-dir build/release --output-on-failure --no-tests=error --parallel "$(nproc)"
