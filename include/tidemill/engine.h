@@ -1,0 +1,118 @@
+// The one way in: requests are submitted, steps are made, events come out. Nothing blocks longer than one step.
+//
+//   auto engine = Engine::Create(model, {});
+//   auto id = engine->Submit({.prompt = ids, .generation = {.max_new_tokens = 64}});
+//   while (!engine->idle()) for (const Event& event : engine->Step()) std::cout << event.text;
+#ifndef TIDEMILL_ENGINE_H_
+#define TIDEMILL_ENGINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tidemill/generation.h"
+#include "tidemill/model.h"
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+enum class KvType { kF32, kF16, kBF16 };
+
+// "f32", "f16", "bf16"; q8_0 is refused by name. kInvalidArgument lists what there is.
+Result<KvType> ParseKvType(std::string_view name);
+std::string_view KvTypeName(KvType type);
+
+struct EngineOptions {
+  size_t threads = 0;            // 0: physical cores within affinity and cgroup quota
+  std::string isa;               // empty: the best the CPU has; else a name of --isa
+  std::optional<KvType> kv_type; // none: f16, or f32 for a model loaded with f32
+  size_t context = 0;            // positions of one sequence; 0: the model's own; more than that is refused
+  size_t max_batch = 32;         // sequences in one step
+  size_t prefill_chunk = 0;      // rows of one step; 0: chosen from the model's size, at most 512
+};
+
+struct Request {
+  std::vector<int32_t> prompt;   // not empty, ids < vocab_size, shorter than the context
+  GenerationOptions generation;
+};
+
+using RequestId = uint64_t;
+
+struct TokenLogprob {
+  int32_t id = 0;
+  float logprob = 0;
+};
+
+struct RequestStats {
+  size_t prompt_tokens = 0;
+  size_t generated_tokens = 0;
+  double prefill_ms = 0;      // from the first step to the first token
+  double first_token_ms = 0;  // from Submit
+  double decode_ms = 0;       // from the first token to the last
+  uint64_t state_bytes = 0;   // committed, at the end
+};
+
+// What happened to one request in one step. Tokens come one event each; text may lag behind them (half a character, the
+// beginning of a stop text), and what was held back comes with the last event.
+struct Event {
+  RequestId request = 0;
+  std::optional<int32_t> token;          // none in an event that only ends the request
+  std::string text;                      // new text: valid UTF-8
+  float logprob = 0;                     // of `token`, where logprobs were asked for
+  std::vector<TokenLogprob> top_logprobs;
+  std::optional<FinishReason> finish;    // set in the last event of a request that went well
+  std::optional<Error> error;            // or of one that did not
+  RequestStats stats;                    // complete in the last event
+
+  bool last() const { return finish.has_value() || error.has_value(); }
+};
+
+class Engine {
+ public:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);  // Create makes it
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  static Result<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model, const EngineOptions& options);
+
+  // kInvalidArgument: empty prompt, id out of range, options out of range; kContextFull: the prompt does not fit, with both
+  // numbers. Takes no memory for state yet.
+  Result<RequestId> Submit(Request request);
+
+  // One step of the model for the requests that are in flight: a part of a prompt, a token each, or both. The events stay
+  // valid until the next call. A request that fails gets an event with its error; the others go on.
+  std::span<const Event> Step();
+
+  // From any thread, also while Step runs: the request ends with FinishReason::kCancelled at the next step, and a step that
+  // is in a long prompt stops early. Unknown or finished requests are ignored.
+  void Cancel(RequestId request);
+
+  bool idle() const;             // no request in flight
+  size_t threads() const;
+  std::string isa() const;
+  size_t context() const;
+  std::string numeric_class() const;  // choices that change bits: "fma-int8, kv f16"
+
+  // Logits of every position of `ids` (or of the last one), in order, in chunks: sink(position, logits [vocab]). Only when
+  // idle (else kFailedPrecondition). An error of the sink ends it. kNumericalError is left to the caller to look for.
+  using LogitSink = std::function<Result<void>(size_t position, std::span<const float> logits)>;
+  Result<void> Score(std::span<const int32_t> ids, bool last_only, const LogitSink& sink);
+
+  Impl& impl() { return *impl_; }  // for measurements
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_ENGINE_H_

@@ -1,0 +1,112 @@
+// A model file: what is in it, and a model ready to run.
+#ifndef TIDEMILL_MODEL_H_
+#define TIDEMILL_MODEL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tidemill/chat.h"
+#include "tidemill/generation.h"
+#include "tidemill/result.h"
+#include "tidemill/tokenizer.h"
+
+namespace tidemill {
+
+// ---- what is in a file, without reading the weights ----
+
+struct TensorInfo {
+  std::string name;
+  std::string dtype;     // "Q4_1"
+  size_t rows = 0;       // out_features; 1 for a vector
+  size_t cols = 0;       // in_features
+  uint64_t bytes = 0;
+};
+
+struct ModelInfo {
+  std::string path;
+  std::string format;        // "GGUF v3"
+  std::string family;        // "llama"
+  std::string name;          // as the file calls itself; may be empty
+  uint64_t file_bytes = 0;
+  uint64_t parameters = 0;
+  std::vector<TensorInfo> tensors;
+  std::vector<std::pair<std::string, size_t>> dtypes;  // dtype -> number of tensors, by name
+  // Settings, with the names of config.json.
+  size_t vocab_size = 0;
+  size_t hidden_size = 0;
+  size_t intermediate_size = 0;
+  size_t num_hidden_layers = 0;
+  size_t num_attention_heads = 0;
+  size_t num_key_value_heads = 0;
+  size_t head_dim = 0;
+  size_t max_position_embeddings = 0;
+  double rope_theta = 0;
+  double rms_norm_eps = 0;
+  bool tie_word_embeddings = false;
+  // Text.
+  std::string tokenizer;     // "gpt2 (smollm)"
+  std::optional<int32_t> bos_token_id, eos_token_id;
+  std::optional<std::string> chat_template;  // its source
+  // State of one sequence at KV dtype f16.
+  uint64_t state_bytes_per_token = 0;
+};
+
+// Errors name `path`: kNotFound, kIoError, kCorruptFile, kUnsupported. Cost: the file's header only.
+Result<ModelInfo> Inspect(const std::string& path);
+
+// ---- text only ----
+
+struct ModelText {
+  Tokenizer tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  std::string bos_token, eos_token;  // spellings, for the template; empty when there is none
+};
+
+// Tokenizer and chat template of a model file, without its weights. A template that cannot be parsed is an error.
+Result<ModelText> LoadText(const std::string& path);
+
+// ---- a model ready to run ----
+
+enum class WeightStorage {
+  kPacked,  // re-packed for this machine's kernels when loaded
+  kMapped,  // read from the file's shared mapping: slower, same bits, no memory of its own
+};
+
+struct LoadOptions {
+  bool f32 = false;  // --dtype f32: weights dequantised to f32, activations f32
+  WeightStorage weights = WeightStorage::kPacked;
+  size_t threads = 0;                           // for loading; 0: physical cores
+  std::function<void(double)> progress;         // called with 0..1 from the loading thread; may be empty
+};
+
+// Immutable once loaded: any number of engines, in any threads, may share it.
+class Model {
+ public:
+  struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);  // Load makes it
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  static Result<std::shared_ptr<const Model>> Load(const std::string& path, LoadOptions options);
+
+  const ModelInfo& info() const;
+  const ModelText& text() const;
+  GenerationOptions default_generation() const;  // what the file recommends, else greedy
+  uint64_t resident_weight_bytes() const;        // memory of the packed weights
+
+  Impl& impl() const { return *impl_; }  // for engines
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_MODEL_H_
