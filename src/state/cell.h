@@ -1,0 +1,38 @@
+// A step of the engine is a list of cells: one layer, some rows, and the states those rows belong to.
+#ifndef TIDEMILL_STATE_CELL_H_
+#define TIDEMILL_STATE_CELL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "state/sequence_state.h"
+
+namespace tidemill {
+
+// What a row is run for, besides its place in the state.
+enum class RowWant : uint8_t {
+  kNothing,  // only later rows need it
+  kLogits,
+  kHidden,   // the last layer's output, normalised
+};
+
+// Consecutive rows of one sequence within the matrices of a step: rows [first_row, first_row + num_rows) are positions
+// [state->length(), state->length() + num_rows).
+struct SequenceRows {
+  SequenceState* state = nullptr;
+  size_t first_row = 0;
+  size_t num_rows = 0;
+};
+
+// One layer of one stack over consecutive rows of the step.
+struct Cell {
+  size_t layer = 0;
+  size_t first_row = 0;
+  size_t num_rows = 0;
+  std::span<const SequenceRows> sequences;  // cover exactly those rows, in order
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_STATE_CELL_H_
