@@ -31,7 +31,7 @@ constexpr StripBlock StripBlockOf(DType dtype) {
 }
 
 const std::byte* FileRow(const WeightSource& source, size_t row) {
-  return source.bytes.data() + source.order.FileRow(row) * RowBytes(source.dtype, source.cols);
+  return source.bytes.data() + source.order.FileRow(row) * source.row_stride;
 }
 
 // Moves four bytes of quants at a time: the file's nibbles already stand as the strip wants them.
@@ -97,8 +97,7 @@ Result<WeightMatrix> WeightMatrix::Pack(const WeightSource& source, bool as_f32,
   const size_t strip_bytes = matrix.strip_bytes();
   TIDEMILL_TRY(packed, AlignedBuffer::Create(matrix.num_strips() * strip_bytes));
   matrix.packed_ = std::move(packed);
-  const size_t row_bytes = RowBytes(source.dtype, source.cols);
-  const size_t piece = std::max<size_t>(1, kPackPieceBytes / (row_bytes * kStripRows));  // strips
+  const size_t piece = std::max<size_t>(1, kPackPieceBytes / (source.row_stride * kStripRows));  // strips
   const size_t floats = matrix.dtype_ == source.dtype ? 0 : source.cols;
   std::vector<std::vector<float>> rows(threads.num_threads(), std::vector<float>(floats));
   for (size_t first = 0; first < matrix.num_strips(); first += piece) {
@@ -108,7 +107,8 @@ Result<WeightMatrix> WeightMatrix::Pack(const WeightSource& source, bool as_f32,
     });
     // Interleaved rows stay within their head: where a head straddles a piece, some pages are simply read again.
     const size_t begin_row = first * kStripRows, end_row = std::min((first + count) * kStripRows, source.rows);
-    if (release) release(source.bytes.subspan(begin_row * row_bytes, (end_row - begin_row) * row_bytes));
+    const size_t begin = begin_row * source.row_stride;
+    if (release) release(source.bytes.subspan(begin, std::min(end_row * source.row_stride, source.bytes.size()) - begin));
   }
   matrix.source_.bytes = {};
   return matrix;
@@ -119,7 +119,7 @@ WeightMatrix WeightMatrix::Map(const WeightSource& source, bool as_f32) {
   matrix.source_ = source;
   matrix.dtype_ = PackedType(source, as_f32);
   TIDEMILL_CHECK(source.cols % InfoOf(source.dtype).block_elements == 0);
-  TIDEMILL_CHECK(source.bytes.size() == source.rows * RowBytes(source.dtype, source.cols));
+  TIDEMILL_CHECK(source.rows == 0 || source.bytes.size() == (source.rows - 1) * source.row_stride + RowBytes(source.dtype, source.cols));
   return matrix;
 }
 

@@ -45,7 +45,8 @@ struct WeightSource {
   DType dtype = DType::kF32;
   size_t rows = 0;
   size_t cols = 0;                   // a multiple of the dtype's block
-  std::span<const std::byte> bytes;  // rows * RowBytes(dtype, cols)
+  std::span<const std::byte> bytes;  // from the first byte of row 0 to the last of the last row
+  size_t row_stride = 0;             // bytes between rows: RowBytes(dtype, cols), more for a range of a wider matrix's columns
   RowOrder order;
 };
 

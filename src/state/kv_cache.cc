@@ -18,6 +18,8 @@ Error OutOfMemory(const std::string& what) {
 
 }  // namespace
 
+DType KvLayer::dtype() const { return cache_->shape_.dtype; }
+
 KvLayer::StepRows KvLayer::View() {
   const size_t row = cache_->tail_rows();
   TIDEMILL_DCHECK(tail_ != nullptr && row <= tail_->capacity);

@@ -43,6 +43,7 @@ class KvCache;
 class KvLayer : public LayerState {
  public:
   StateKind kind() const override { return StateKind::kKvCache; }
+  DType dtype() const;
 
   // Where the step's rows go: row i of head h is h * head_stride + i * head_dim elements from k and v.
   // Valid until the sequence's next Reserve, Commit, Rollback, Fork, Compact or Restore; so are the spans of Context.

@@ -1,0 +1,101 @@
+#include "engine/sequential_executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/float_environment.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+
+namespace tidemill {
+
+Result<std::unique_ptr<SequentialExecutor>> SequentialExecutor::Create(const LanguageModel& model, ExecutionContext& ctx,
+                                                                       size_t max_rows) {
+  std::unique_ptr<SequentialExecutor> executor(new SequentialExecutor(model, ctx));
+  TIDEMILL_TRY(buffers, StepBuffers::Create(model.step_shape(), max_rows, ctx.isa()));
+  executor->buffers_ = std::move(buffers);
+  // The head needs the residual stream only.
+  const StepShape head_shape{.hidden = model.settings.hidden_size, .q_dim = 0, .kv_dim = 0, .ffn = 0, .rotary_dim = 0};
+  const size_t head_rows = std::min(kHeadRows, max_rows);
+  TIDEMILL_TRY(head_buffers, StepBuffers::Create(head_shape, head_rows, ctx.isa()));
+  executor->head_buffers_ = std::move(head_buffers);
+  TIDEMILL_TRY(logits, AlignedBuffer::Create(head_rows * model.settings.vocab_size * sizeof(float)));
+  executor->logits_memory_ = std::move(logits);
+  executor->sequence_rows_.reserve(max_rows);
+  executor->wanted_.reserve(max_rows);
+  return executor;
+}
+
+void SequentialExecutor::Embed(std::span<const StepSequence> sequences) {
+  sequence_rows_.clear();
+  wanted_.clear();
+  size_t row = 0;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const StepSequence& sequence = sequences[s];
+    sequence_rows_.push_back({sequence.state, row, sequence.tokens.size()});
+    for (size_t t = 0; t < sequence.tokens.size(); ++t) {
+      const bool last = t + 1 == sequence.tokens.size();
+      if (sequence.rows == Wanted::kAll || (sequence.rows == Wanted::kLast && last)) {
+        wanted_.push_back({static_cast<uint32_t>(row + t), static_cast<uint32_t>(s), static_cast<uint32_t>(t), sequence.want});
+      }
+      buffers_.positions[row + t] = static_cast<uint32_t>(sequence.state->length() + t);
+    }
+    row += sequence.tokens.size();
+  }
+  constexpr size_t kChunkRows = 8;
+  ctx_.threads().ParallelFor((row + kChunkRows - 1) / kChunkRows, [&](size_t chunk, size_t) {
+    for (const SequenceRows& rows : sequence_rows_) {
+      const size_t begin = std::max(rows.first_row, chunk * kChunkRows);
+      const size_t end = std::min(rows.first_row + rows.num_rows, (chunk + 1) * kChunkRows);
+      const auto tokens = sequences[static_cast<size_t>(&rows - sequence_rows_.data())].tokens;
+      for (size_t r = begin; r < end; ++r) {
+        model_.embedding.CopyRow(static_cast<size_t>(tokens[r - rows.first_row]), {buffers_.x.row(r), buffers_.x.cols});
+      }
+    }
+  });
+  RopeAngles(ctx_, {buffers_.positions.data(), row}, model_.inv_freq, buffers_.cos, buffers_.sin);
+}
+
+bool SequentialExecutor::Run(std::span<const StepSequence> sequences, const RowSink& sink, const std::atomic<bool>* interrupt) {
+  const ScopedDefaultFloatEnvironment float_environment;
+  size_t rows = 0;
+  for (const StepSequence& sequence : sequences) rows += sequence.tokens.size();
+  TIDEMILL_CHECK(rows != 0 && rows <= max_rows());
+  Embed(sequences);
+  for (size_t layer = 0; layer < model_.layers.size(); ++layer) {
+    if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
+    const DecoderCell cell{&model_.layers[layer], {.layer = layer, .first_row = 0, .num_rows = rows, .sequences = sequence_rows_}};
+    RunDecoderCells(ctx_, buffers_, {&cell, 1});
+  }
+  for (size_t first = 0; first < wanted_.size(); first += head_buffers_.max_rows()) {
+    if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
+    RunHead(std::span(wanted_).subspan(first, std::min(head_buffers_.max_rows(), wanted_.size() - first)), sink);
+  }
+  return true;
+}
+
+void SequentialExecutor::RunHead(std::span<const WantedRow> rows, const RowSink& sink) {
+  StepBuffers& b = head_buffers_;
+  bool any_logits = false;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::memcpy(b.x.row(i), buffers_.x.row(rows[i].row), b.x.cols * sizeof(float));
+    any_logits = any_logits || rows[i].want == RowWant::kLogits;
+  }
+  RmsNorm(ctx_, b.x.Rows(0, rows.size()), model_.final_norm, static_cast<float>(model_.settings.rms_norm_eps),
+          b.normed.Rows(0, rows.size()));
+  const WeightMatrix& head = model_.head_or_tied();
+  const Matrix<float> logits(logits_memory_.As<float>().data(), b.max_rows(), head.rows());
+  if (any_logits) {
+    const auto normed = b.Prepare(ctx_, b.normed, 0, rows.size(), head.quantized());
+    b.AddProduct(head, normed, 0, rows.size(), logits, false);
+    b.RunProducts(ctx_);
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const bool wants_logits = rows[i].want == RowWant::kLogits;
+    sink(rows[i].sequence, rows[i].token,
+         wants_logits ? std::span<float>(logits.row(i), head.rows()) : std::span<float>(b.normed.row(i), b.normed.cols));
+  }
+}
+
+}  // namespace tidemill

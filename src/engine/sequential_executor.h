@@ -1,0 +1,73 @@
+// Runs steps of a decoder stack layer by layer: a step is L lists of one cell, each holding the rows of all its sequences.
+//
+//   embed rows -> for each layer: one cell -> final norm and head for the rows that want them -> (the caller commits)
+//
+// Any mixture of prompt chunks and single tokens is the same call. Bits of a row depend on its own sequence only.
+#ifndef TIDEMILL_ENGINE_SEQUENTIAL_EXECUTOR_H_
+#define TIDEMILL_ENGINE_SEQUENTIAL_EXECUTOR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "kernels/execution_context.h"
+#include "models/language_model.h"
+#include "state/cell.h"
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+enum class Wanted : uint8_t { kNothing, kLast, kAll };
+
+// What one sequence does in a step: its next tokens, and for which of them logits (or hidden states) are wanted.
+struct StepSequence {
+  SequenceState* state = nullptr;     // has room for the tokens
+  std::span<const int32_t> tokens;    // each < vocab_size
+  Wanted rows = Wanted::kNothing;
+  RowWant want = RowWant::kLogits;
+};
+
+class SequentialExecutor {
+ public:
+  // Rows whose logits are computed together: bounds the memory for logits.
+  static constexpr size_t kHeadRows = 32;
+
+  // Borrows model and context. max_rows: the most rows of one step. Takes all memory that steps need.
+  static Result<std::unique_ptr<SequentialExecutor>> Create(const LanguageModel& model, ExecutionContext& ctx, size_t max_rows);
+
+  size_t max_rows() const { return buffers_.max_rows(); }
+
+  // Called for each wanted row in ascending order: index of the sequence, of the token within it, and logits [vocab] (or hidden
+  // [hidden]), which the callee may change; valid during the call.
+  using RowSink = std::function<void(size_t sequence, size_t token, std::span<float> values)>;
+
+  // Runs the step. False when `interrupt` (may be null) became true on the way: then nothing counts. States are not committed.
+  // Allocates nothing.
+  bool Run(std::span<const StepSequence> sequences, const RowSink& sink, const std::atomic<bool>* interrupt);
+
+ private:
+  SequentialExecutor(const LanguageModel& model, ExecutionContext& ctx) : model_(model), ctx_(ctx) {}
+
+  void Embed(std::span<const StepSequence> sequences);
+  struct WantedRow {
+    uint32_t row, sequence, token;
+    RowWant want;
+  };
+  void RunHead(std::span<const WantedRow> rows, const RowSink& sink);
+
+  const LanguageModel& model_;
+  ExecutionContext& ctx_;
+  StepBuffers buffers_;
+  StepBuffers head_buffers_;      // kHeadRows rows: x gathers the wanted rows
+  AlignedBuffer logits_memory_;   // [kHeadRows, vocab]
+  std::vector<SequenceRows> sequence_rows_;
+  std::vector<WantedRow> wanted_;
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_ENGINE_SEQUENTIAL_EXECUTOR_H_
