@@ -35,27 +35,40 @@ WideInt LoadInt(const std::byte* from) {
 size_t IntBytes(GgufValueType type) {
   switch (type) {
     case GgufValueType::kUint8:
-    case GgufValueType::kInt8: return 1;
+    case GgufValueType::kInt8:
+      return 1;
     case GgufValueType::kUint16:
-    case GgufValueType::kInt16: return 2;
+    case GgufValueType::kInt16:
+      return 2;
     case GgufValueType::kUint32:
-    case GgufValueType::kInt32: return 4;
+    case GgufValueType::kInt32:
+      return 4;
     case GgufValueType::kUint64:
-    case GgufValueType::kInt64: return 8;
-    default: return 0;
+    case GgufValueType::kInt64:
+      return 8;
+    default:
+      return 0;
   }
 }
 
 WideInt LoadIntOf(GgufValueType type, const std::byte* from) {
   switch (type) {
-    case GgufValueType::kUint8: return {false, Load<uint8_t>(from)};
-    case GgufValueType::kInt8: return LoadInt<int8_t>(from);
-    case GgufValueType::kUint16: return {false, Load<uint16_t>(from)};
-    case GgufValueType::kInt16: return LoadInt<int16_t>(from);
-    case GgufValueType::kUint32: return {false, Load<uint32_t>(from)};
-    case GgufValueType::kInt32: return LoadInt<int32_t>(from);
-    case GgufValueType::kInt64: return LoadInt<int64_t>(from);
-    default: return {false, Load<uint64_t>(from)};
+    case GgufValueType::kUint8:
+      return {false, Load<uint8_t>(from)};
+    case GgufValueType::kInt8:
+      return LoadInt<int8_t>(from);
+    case GgufValueType::kUint16:
+      return {false, Load<uint16_t>(from)};
+    case GgufValueType::kInt16:
+      return LoadInt<int16_t>(from);
+    case GgufValueType::kUint32:
+      return {false, Load<uint32_t>(from)};
+    case GgufValueType::kInt32:
+      return LoadInt<int32_t>(from);
+    case GgufValueType::kInt64:
+      return LoadInt<int64_t>(from);
+    default:
+      return {false, Load<uint64_t>(from)};
   }
 }
 
@@ -80,19 +93,32 @@ Error OutOfMemory(std::string_view key) {
 
 std::string_view GgufValueTypeName(GgufValueType type) {
   switch (type) {
-    case GgufValueType::kUint8: return "u8";
-    case GgufValueType::kInt8: return "i8";
-    case GgufValueType::kUint16: return "u16";
-    case GgufValueType::kInt16: return "i16";
-    case GgufValueType::kUint32: return "u32";
-    case GgufValueType::kInt32: return "i32";
-    case GgufValueType::kFloat32: return "f32";
-    case GgufValueType::kBool: return "bool";
-    case GgufValueType::kString: return "string";
-    case GgufValueType::kArray: return "array";
-    case GgufValueType::kUint64: return "u64";
-    case GgufValueType::kInt64: return "i64";
-    case GgufValueType::kFloat64: return "f64";
+    case GgufValueType::kUint8:
+      return "u8";
+    case GgufValueType::kInt8:
+      return "i8";
+    case GgufValueType::kUint16:
+      return "u16";
+    case GgufValueType::kInt16:
+      return "i16";
+    case GgufValueType::kUint32:
+      return "u32";
+    case GgufValueType::kInt32:
+      return "i32";
+    case GgufValueType::kFloat32:
+      return "f32";
+    case GgufValueType::kBool:
+      return "bool";
+    case GgufValueType::kString:
+      return "string";
+    case GgufValueType::kArray:
+      return "array";
+    case GgufValueType::kUint64:
+      return "u64";
+    case GgufValueType::kInt64:
+      return "i64";
+    case GgufValueType::kFloat64:
+      return "f64";
   }
   return "unknown";
 }
@@ -119,8 +145,8 @@ std::vector<std::string_view> GgufFile::keys() const {
 Error GgufFile::ValueError(std::string_view key, const GgufValue& value, const std::string& expected,
                            const std::string& found) const {
   return Error(ErrorCode::kCorruptFile, "GGUF metadata key " + QuoteName(key) + ": byte " +
-                                            std::to_string(value.bytes.data() - file_.data()) + ": value: expected " + expected +
-                                            ", found " + found);
+                                            std::to_string(value.bytes.data() - file_.data()) + ": value: expected " +
+                                            expected + ", found " + found);
 }
 
 Result<const GgufValue*> GgufFile::RequireValue(std::string_view key) const {
@@ -133,7 +159,8 @@ Result<uint64_t> GgufFile::UintOf(std::string_view key, const GgufValue& value, 
   const auto expected = [&] { return "an integer from " + std::to_string(min) + " to " + std::to_string(max); };
   if (IntBytes(value.type) == 0) return ValueError(key, value, expected(), Describe(value));
   const WideInt number = LoadIntOf(value.type, value.bytes.data());
-  if (number.negative || number.bits < min || number.bits > max) return ValueError(key, value, expected(), Describe(number));
+  if (number.negative || number.bits < min || number.bits > max)
+    return ValueError(key, value, expected(), Describe(number));
   return number.bits;
 }
 
@@ -209,7 +236,8 @@ Result<std::string_view> GgufFile::GetStringOr(std::string_view key, std::string
 
 Result<std::vector<std::string_view>> GgufFile::GetStrings(std::string_view key) const try {
   TIDEMILL_TRY(value, RequireValue(key));
-  if (!IsArrayOf(*value, GgufValueType::kString)) return ValueError(key, *value, "an array of strings", Describe(*value));
+  if (!IsArrayOf(*value, GgufValueType::kString))
+    return ValueError(key, *value, "an array of strings", Describe(*value));
   std::vector<std::string_view> strings;
   strings.reserve(static_cast<size_t>(value->count));
   ByteReader reader(value->bytes);

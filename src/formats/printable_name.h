@@ -8,8 +8,8 @@
 
 namespace tidemill {
 
-// The index of the first byte that does not belong to well-formed UTF-8 (no overlong forms, no surrogates, at most U+10FFFF) or
-// that begins a control character (U+0000-U+001F, U+007F-U+009F); name.size() when there is none. Linear.
+// The index of the first byte that does not belong to well-formed UTF-8 (no overlong forms, no surrogates, at most
+// U+10FFFF) or that begins a control character (U+0000-U+001F, U+007F-U+009F); name.size() when there is none. Linear.
 size_t FindUnprintableByte(std::string_view name);
 
 // `name` between quotes, at most 80 bytes of it (then "..."), with every unprintable byte as \xNN: safe in a log.

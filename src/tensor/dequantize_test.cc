@@ -15,11 +15,13 @@ std::vector<float> Dequantize(DType dtype, const std::vector<uint8_t>& bytes, si
 }
 
 TEST(DequantizeRow, F32_CopiesBits) {
-  EXPECT_EQ(Dequantize(DType::kF32, {0x00, 0x00, 0x80, 0x3F, 0x00, 0x00, 0x20, 0xC0}, 2), (std::vector<float>{1.0f, -2.5f}));
+  EXPECT_EQ(Dequantize(DType::kF32, {0x00, 0x00, 0x80, 0x3F, 0x00, 0x00, 0x20, 0xC0}, 2),
+            (std::vector<float>{1.0f, -2.5f}));
 }
 
 TEST(DequantizeRow, F16_ReadsHalves) {
-  EXPECT_EQ(Dequantize(DType::kF16, {0x00, 0x3C, 0x00, 0xC1, 0x01, 0x00}, 3), (std::vector<float>{1.0f, -2.5f, 0x1p-24f}));
+  EXPECT_EQ(Dequantize(DType::kF16, {0x00, 0x3C, 0x00, 0xC1, 0x01, 0x00}, 3),
+            (std::vector<float>{1.0f, -2.5f, 0x1p-24f}));
 }
 
 TEST(DequantizeRow, BF16_ReadsUpperHalves) {

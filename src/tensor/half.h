@@ -1,8 +1,9 @@
 // 16-bit floating point, bit by bit: the plain conversions that files, tests and reference kernels use.
 //   half     (IEEE binary16)  1 sign, 5 exponent (bias 15), 10 mantissa bits
 //   bfloat16                  the upper 16 bits of a binary32
-// To f32 is exact. From f32 rounds to nearest, ties to even; overflow becomes infinity, and subnormals are kept. A NaN stays a
-// NaN: it becomes quiet and keeps its sign and as much of its payload as fits, which is what x86's VCVTPS2PH and VCVTPH2PS do.
+// To f32 is exact. From f32 rounds to nearest, ties to even; overflow becomes infinity, and subnormals are kept. A NaN
+// stays a NaN: it becomes quiet and keeps its sign and as much of its payload as fits, which is what x86's VCVTPS2PH
+// and VCVTPH2PS do.
 #ifndef TIDEMILL_TENSOR_HALF_H_
 #define TIDEMILL_TENSOR_HALF_H_
 
@@ -48,7 +49,9 @@ constexpr uint16_t FloatToHalf(float value) {
   return static_cast<uint16_t>(sign | half);
 }
 
-constexpr float BFloat16ToFloat(uint16_t bfloat16) { return std::bit_cast<float>(static_cast<uint32_t>(bfloat16) << 16); }
+constexpr float BFloat16ToFloat(uint16_t bfloat16) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bfloat16) << 16);
+}
 
 constexpr uint16_t FloatToBFloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);

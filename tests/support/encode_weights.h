@@ -10,7 +10,8 @@
 namespace tidemill::testing {
 
 // values.size() is a multiple of the type's block; rows may follow each other, since a block never crosses a row's end.
-// Per block of 32, as ggml's reference quantisers do it (d and m stored as halves, quotients taken with the f32 values):
+// Per block of 32, as ggml's reference quantisers do it (d and m stored as halves, quotients taken with the f32
+// values):
 //   Q8_0: d = max|x| / 127,               q = round(x / d), halves away from zero
 //   Q4_0: d = (x of largest |x|) / -8,    q = min(15, floor(x / d + 8.5))
 //   Q4_1: m = min, d = (max - min) / 15,  q = min(15, floor((x - m) / d + 0.5))

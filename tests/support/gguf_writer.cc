@@ -34,7 +34,8 @@ GgufWriter& GgufWriter::SetRaw(std::string_view key, uint32_t type, std::string 
   return *this;
 }
 
-GgufWriter& GgufWriter::SetRawArray(std::string_view key, uint32_t element_type, uint64_t count, std::string_view elements) {
+GgufWriter& GgufWriter::SetRawArray(std::string_view key, uint32_t element_type, uint64_t count,
+                                    std::string_view elements) {
   return SetRaw(key, static_cast<uint32_t>(GgufValueType::kArray),
                 LittleEndian(element_type) + LittleEndian(count) + std::string(elements));
 }

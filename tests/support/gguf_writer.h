@@ -22,9 +22,11 @@
 
 namespace tidemill::testing {
 
-// The bytes of `value` as a GGUF file holds it.
 template <typename T>
-  requires std::is_arithmetic_v<T>
+concept Arithmetic = std::is_arithmetic_v<T>;
+
+// The bytes of `value` as a GGUF file holds it.
+template <Arithmetic T>
 std::string LittleEndian(T value) {
   std::string bytes(sizeof(T), '\0');
   std::memcpy(bytes.data(), &value, sizeof(T));
@@ -40,17 +42,28 @@ void Patch(std::string& bytes, size_t offset, T value) {
 
 template <typename T>
 constexpr GgufValueType GgufTypeOf() {
-  if constexpr (std::is_same_v<T, bool>) return GgufValueType::kBool;
-  else if constexpr (std::is_same_v<T, uint8_t>) return GgufValueType::kUint8;
-  else if constexpr (std::is_same_v<T, int8_t>) return GgufValueType::kInt8;
-  else if constexpr (std::is_same_v<T, uint16_t>) return GgufValueType::kUint16;
-  else if constexpr (std::is_same_v<T, int16_t>) return GgufValueType::kInt16;
-  else if constexpr (std::is_same_v<T, uint32_t>) return GgufValueType::kUint32;
-  else if constexpr (std::is_same_v<T, int32_t>) return GgufValueType::kInt32;
-  else if constexpr (std::is_same_v<T, uint64_t>) return GgufValueType::kUint64;
-  else if constexpr (std::is_same_v<T, int64_t>) return GgufValueType::kInt64;
-  else if constexpr (std::is_same_v<T, float>) return GgufValueType::kFloat32;
-  else return GgufValueType::kFloat64;
+  if constexpr (std::is_same_v<T, bool>)
+    return GgufValueType::kBool;
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return GgufValueType::kUint8;
+  else if constexpr (std::is_same_v<T, int8_t>)
+    return GgufValueType::kInt8;
+  else if constexpr (std::is_same_v<T, uint16_t>)
+    return GgufValueType::kUint16;
+  else if constexpr (std::is_same_v<T, int16_t>)
+    return GgufValueType::kInt16;
+  else if constexpr (std::is_same_v<T, uint32_t>)
+    return GgufValueType::kUint32;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return GgufValueType::kInt32;
+  else if constexpr (std::is_same_v<T, uint64_t>)
+    return GgufValueType::kUint64;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return GgufValueType::kInt64;
+  else if constexpr (std::is_same_v<T, float>)
+    return GgufValueType::kFloat32;
+  else
+    return GgufValueType::kFloat64;
 }
 
 class GgufWriter {
@@ -62,13 +75,11 @@ class GgufWriter {
   uint64_t alignment = kGgufDefaultAlignment;  // of the data; SetAlignment also writes the key
 
   // Keys may repeat: a test may want that. Order is kept.
-  template <typename T>
-    requires std::is_arithmetic_v<T>
+  template <Arithmetic T>
   GgufWriter& Set(std::string_view key, T value) {
     return SetRaw(key, static_cast<uint32_t>(GgufTypeOf<T>()), LittleEndian(value));
   }
-  template <typename T>
-    requires std::is_arithmetic_v<T>
+  template <Arithmetic T>
   GgufWriter& SetArray(std::string_view key, const std::vector<T>& values) {
     std::string elements;
     for (const T value : values) elements += LittleEndian(value);
@@ -81,8 +92,8 @@ class GgufWriter {
   GgufWriter& SetRaw(std::string_view key, uint32_t type, std::string payload);
   GgufWriter& SetRawArray(std::string_view key, uint32_t element_type, uint64_t count, std::string_view elements);
 
-  // dims as the file lists them, innermost first: {cols} or {cols, rows}. `data` is written as it is, at the next multiple of
-  // the alignment; CHECKs nothing about its length.
+  // dims as the file lists them, innermost first: {cols} or {cols, rows}. `data` is written as it is, at the next
+  // multiple of the alignment; CHECKs nothing about its length.
   GgufWriter& AddTensor(std::string_view name, DType dtype, std::vector<uint64_t> dims, std::string data);
   // The same with any type number, and with an offset that may lie. The data is written where it would be anyway.
   GgufWriter& AddRawTensor(std::string_view name, uint32_t type, std::vector<uint64_t> dims, std::string data,

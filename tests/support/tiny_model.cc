@@ -12,7 +12,8 @@
 namespace tidemill::testing {
 
 const char kTinyChatTemplate[] =
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+    "'\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 namespace {
@@ -44,7 +45,8 @@ struct TinyShape {
   float rope_theta, rms_norm_eps;
 };
 
-void SetMetadata(GgufWriter& writer, const TinyShape& s, const std::string& name, int eos_token, const std::string& chat_template) {
+void SetMetadata(GgufWriter& writer, const TinyShape& s, const std::string& name, int eos_token,
+                 const std::string& chat_template) {
   const auto number = [&](const char* key, int value) { writer.Set<uint32_t>(key, static_cast<uint32_t>(value)); };
   writer.SetString("general.architecture", "llama");
   writer.SetString("general.type", "model");
@@ -81,10 +83,12 @@ void SetMetadata(GgufWriter& writer, const TinyShape& s, const std::string& name
 }
 
 // weights [rows, cols]; falls back to F32 where a row does not divide into blocks.
-void AddMatrix(GgufWriter& writer, const std::string& name, DType dtype, int rows, int cols, const std::vector<float>& weights) {
+void AddMatrix(GgufWriter& writer, const std::string& name, DType dtype, int rows, int cols,
+               const std::vector<float>& weights) {
   TIDEMILL_CHECK(weights.size() == static_cast<size_t>(rows) * static_cast<size_t>(cols));
   if (static_cast<size_t>(cols) % InfoOf(dtype).block_elements != 0) dtype = DType::kF32;
-  writer.AddTensor(name, dtype, {static_cast<uint64_t>(cols), static_cast<uint64_t>(rows)}, EncodeWeights(dtype, weights));
+  writer.AddTensor(name, dtype, {static_cast<uint64_t>(cols), static_cast<uint64_t>(rows)},
+                   EncodeWeights(dtype, weights));
 }
 
 void AddVector(GgufWriter& writer, const std::string& name, const std::vector<float>& weights) {
@@ -120,20 +124,30 @@ float SignCode(int token, int i) {
 std::string BuildTinyLlama(const TinyLlamaSpec& spec) {
   TIDEMILL_CHECK(spec.vocab >= kTinyFullVocabulary);
   TIDEMILL_CHECK(spec.kv_heads > 0 && spec.heads % spec.kv_heads == 0 && spec.head_dim % 2 == 0);
-  const TinyShape shape = {.vocab = spec.vocab, .hidden = spec.hidden, .layers = spec.layers, .heads = spec.heads,
-                           .kv_heads = spec.kv_heads, .head_dim = spec.head_dim, .ffn = spec.ffn, .context = spec.context,
-                           .rope_theta = spec.rope_theta, .rms_norm_eps = spec.rms_norm_eps};
+  const TinyShape shape = {.vocab = spec.vocab,
+                           .hidden = spec.hidden,
+                           .layers = spec.layers,
+                           .heads = spec.heads,
+                           .kv_heads = spec.kv_heads,
+                           .head_dim = spec.head_dim,
+                           .ffn = spec.ffn,
+                           .context = spec.context,
+                           .rope_theta = spec.rope_theta,
+                           .rms_norm_eps = spec.rms_norm_eps};
   GgufWriter writer;
   SetMetadata(writer, shape, spec.name, kTinyEosToken, spec.chat_template);
 
   const auto random_matrix = [&](const std::string& name, DType dtype, int rows, int cols, float gain) {
     const TensorRandom random(spec.seed, name);
-    const float bound = gain * std::sqrt(3.0f / static_cast<float>(cols));  // a uniform in [-b, b) has deviation b / sqrt(3)
+    const float bound =
+        gain * std::sqrt(3.0f / static_cast<float>(cols));  // a uniform in [-b, b) has deviation b / sqrt(3)
     std::vector<float> weights(static_cast<size_t>(rows) * static_cast<size_t>(cols));
     for (size_t i = 0; i < weights.size(); ++i) weights[i] = bound * random.Uniform(i);
     AddMatrix(writer, name, dtype, rows, cols, weights);
   };
-  const auto matrix = [&](const std::string& name, int rows, int cols) { random_matrix(name, spec.dtype, rows, cols, 1.0f); };
+  const auto matrix = [&](const std::string& name, int rows, int cols) {
+    random_matrix(name, spec.dtype, rows, cols, 1.0f);
+  };
   const auto vector = [&](const std::string& name, int size) {
     const TensorRandom random(spec.seed, name);
     std::vector<float> weights(static_cast<size_t>(size));
@@ -152,8 +166,16 @@ std::string BuildTinyLlama(const TinyLlamaSpec& spec) {
 std::string BuildCountingModel(const CountingModelSpec& spec) {
   constexpr int kHidden = 128;
   TIDEMILL_CHECK(spec.vocab > kTinyEosToken && spec.eos_token >= 0 && spec.eos_token < spec.vocab);
-  const TinyShape shape = {.vocab = spec.vocab, .hidden = kHidden, .layers = 1, .heads = 4, .kv_heads = 2, .head_dim = 32,
-                           .ffn = 128, .context = spec.context, .rope_theta = 10000.0f, .rms_norm_eps = 1e-5f};
+  const TinyShape shape = {.vocab = spec.vocab,
+                           .hidden = kHidden,
+                           .layers = 1,
+                           .heads = 4,
+                           .kv_heads = 2,
+                           .head_dim = 32,
+                           .ffn = 128,
+                           .context = spec.context,
+                           .rope_theta = 10000.0f,
+                           .rms_norm_eps = 1e-5f};
   GgufWriter writer;
   SetMetadata(writer, shape, "counting model", spec.eos_token, kTinyChatTemplate);
 

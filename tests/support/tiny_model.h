@@ -22,9 +22,9 @@ struct TinyLlamaSpec {
   int head_dim = 16;
   int ffn = 224;
   int context = 256;
-  DType dtype = DType::kF32;             // of all matrices whose cols divide into its blocks; the others and the norms are F32
+  DType dtype = DType::kF32;  // of all matrices whose cols divide into its blocks; the others and the norms are F32
   std::optional<DType> embedding_dtype = std::nullopt;  // of token_embd.weight and output.weight, when another
-  bool tied = true;                      // no output.weight: token_embd.weight is the head
+  bool tied = true;                                     // no output.weight: token_embd.weight is the head
   uint64_t seed = 1;
   float rope_theta = 10000.0f;
   float rms_norm_eps = 1e-5f;
@@ -32,10 +32,11 @@ struct TinyLlamaSpec {
   std::string name = "tiny llama";
 };
 
-// Architecture `llama` with the keys and tensor names of real files, and the vocabulary of tiny_vocabulary.h. Weights are uniform
-// with standard deviation 1 / sqrt(cols), norm weights in [0.75, 1.25], the head three times larger, so that logits are of order
-// 1 to 10 and no layer can be left out unseen. Rows of attn_q and attn_k stand in the file's order (file row (head, i, half) is
-// row (head, half, i) of the original), which matters to whoever compares with an original.
+// Architecture `llama` with the keys and tensor names of real files, and the vocabulary of tiny_vocabulary.h. Weights
+// are uniform with standard deviation 1 / sqrt(cols), norm weights in [0.75, 1.25], the head three times larger, so
+// that logits are of order 1 to 10 and no layer can be left out unseen. Rows of attn_q and attn_k stand in the file's
+// order (file row (head, i, half) is row (head, half, i) of the original), which matters to whoever compares with an
+// original.
 std::string BuildTinyLlama(const TinyLlamaSpec& spec);
 
 struct CountingModelSpec {
@@ -45,9 +46,10 @@ struct CountingModelSpec {
   DType dtype = DType::kF32;
 };
 
-// A one-layer llama whose most likely next token is (token + 1) % vocab, whatever came before: attn_output and ffn_down are zero,
-// embeddings are sign codes of 128 bits, and row t + 1 of the head is the code of t. The right logit is 8; the others stay below
-// 5.5 for vocabularies up to 4096 and below 7 up to 49152.
+// A one-layer llama whose most likely next token is (token + 1) % vocab, whatever came before: attn_output and ffn_down
+// are zero, embeddings are sign codes of 128 bits, and row t + 1 of the head is the code of t. In F32 the
+// right logit is 8 and the others are at most 4 for vocabularies up to 49152; in every type they stay above 7 and below
+// 5.5.
 std::string BuildCountingModel(const CountingModelSpec& spec);
 std::string BuildCountingModel(int vocab);
 

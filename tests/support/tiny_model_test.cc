@@ -41,7 +41,8 @@ void ExpectTensor(const GgufFile& file, const std::string& name, DType dtype, ui
 TEST(TinyLlama, EveryDType_HasTheTensorsAndKeysOfTheFamily) {
   for (int t = 0; t < kNumDTypes; ++t) {
     const auto dtype = static_cast<DType>(t);
-    const std::string bytes = BuildTinyLlama({.hidden = 96, .heads = 4, .kv_heads = 2, .head_dim = 40, .dtype = dtype, .tied = false});
+    const std::string bytes =
+        BuildTinyLlama({.hidden = 96, .heads = 4, .kv_heads = 2, .head_dim = 40, .dtype = dtype, .tied = false});
     const GgufFile file = ParseOrDie(bytes);
     EXPECT_EQ(file.tensors().size(), 3U + 2 * 9);
     ExpectTensor(file, "token_embd.weight", dtype, 997, 96);
@@ -119,10 +120,10 @@ TEST(TinyVocabulary, AnySize_IsUniqueAndMergesJoinEarlierTokens) {
 
 TEST(TinyVocabulary, ByteAlphabet_IsGpt2s) {
   EXPECT_EQ(ByteAlphabet('A'), "A");
-  EXPECT_EQ(ByteAlphabet(' '), "\xC4\xA0");       // U+0120
-  EXPECT_EQ(ByteAlphabet('\n'), "\xC4\x8A");      // U+010A
-  EXPECT_EQ(ByteAlphabet(0), "\xC4\x80");         // U+0100
-  EXPECT_EQ(ByteAlphabet(0xAD), "\xC5\x83");      // U+0143, the last that moves
+  EXPECT_EQ(ByteAlphabet(' '), "\xC4\xA0");   // U+0120
+  EXPECT_EQ(ByteAlphabet('\n'), "\xC4\x8A");  // U+010A
+  EXPECT_EQ(ByteAlphabet(0), "\xC4\x80");     // U+0100
+  EXPECT_EQ(ByteAlphabet(0xAD), "\xC5\x83");  // U+0143, the last that moves
   EXPECT_EQ(ByteAlphabet(0xFF), "\xC3\xBF");
 }
 
@@ -147,8 +148,10 @@ TEST(CountingModel, EveryToken_IsFollowedByTheNextWithAMargin) {
           float logit = 0;
           for (int i = 0; i < 128; ++i) logit += x[i] * head[static_cast<size_t>(next) * 128 + static_cast<size_t>(i)];
           logit /= std::sqrt(square / 128);
-          if (next == (token + 1) % vocab) right = logit;
-          else best_other = std::max(best_other, logit);
+          if (next == (token + 1) % vocab)
+            right = logit;
+          else
+            best_other = std::max(best_other, logit);
         }
         ASSERT_GT(right, 7.0f) << InfoOf(dtype).name << " vocab " << vocab << " token " << token;
         ASSERT_LT(best_other, 5.5f) << InfoOf(dtype).name << " vocab " << vocab << " token " << token;

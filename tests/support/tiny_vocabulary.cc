@@ -8,11 +8,12 @@ namespace tidemill::testing {
 namespace {
 
 constexpr const char* kWords[] = {
-    " the", " of",   " and",  " a",    " to",    " in",    " is",   " you",   " that", " it",    " he",    " was",  " for",
-    " on",  " are",  " as",   " with", " his",   " they",  " I",    " at",    " be",   " this",  " have",  " from", " or",
-    " one", " had",  " by",   " word", " but",   " not",   " what", " all",   " were", " we",    " when",  " your", " can",
-    " said", " there", " use", " an",  " each",  " which", " she",  " do",    " how",  " their", " if",    " will", " up",
-    " tide", " mill", " water", " gate", "hello", " world", "ing",  "tion",   "er",    "ed",     "user",   "assistant", "system"};
+    " the",   " of",   " and",   " a",    " to",    " in",   " is",   " you",   " that",     " it",   " he",
+    " was",   " for",  " on",    " are",  " as",    " with", " his",  " they",  " I",        " at",   " be",
+    " this",  " have", " from",  " or",   " one",   " had",  " by",   " word",  " but",      " not",  " what",
+    " all",   " were", " we",    " when", " your",  " can",  " said", " there", " use",      " an",   " each",
+    " which", " she",  " do",    " how",  " their", " if",   " will", " up",    " tide",     " mill", " water",
+    " gate",  "hello", " world", "ing",   "tion",   "er",    "ed",    "user",   "assistant", "system"};
 
 // Code points 0-255 that GPT-2 keeps as they are; the others move to 256 and up, in order.
 bool KeepsItself(int byte) { return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174; }
