@@ -23,7 +23,8 @@ std::string Count(uint64_t n) { return std::to_string(n); }
 
 // "byte 24: tensor count: expected ..., found ...": the caller puts the section in front.
 Error At(ErrorCode code, size_t offset, std::string_view field, const std::string& expected, const std::string& found) {
-  return Error(code, "byte " + Count(offset) + ": " + std::string(field) + ": expected " + expected + ", found " + found);
+  return Error(code,
+               "byte " + Count(offset) + ": " + std::string(field) + ": expected " + expected + ", found " + found);
 }
 
 // Bytes of one element; 0 for string, array and unknown types.
@@ -31,17 +32,22 @@ constexpr uint64_t ScalarBytes(GgufValueType type) {
   switch (type) {
     case GgufValueType::kUint8:
     case GgufValueType::kInt8:
-    case GgufValueType::kBool: return 1;
+    case GgufValueType::kBool:
+      return 1;
     case GgufValueType::kUint16:
-    case GgufValueType::kInt16: return 2;
+    case GgufValueType::kInt16:
+      return 2;
     case GgufValueType::kUint32:
     case GgufValueType::kInt32:
-    case GgufValueType::kFloat32: return 4;
+    case GgufValueType::kFloat32:
+      return 4;
     case GgufValueType::kUint64:
     case GgufValueType::kInt64:
-    case GgufValueType::kFloat64: return 8;
+    case GgufValueType::kFloat64:
+      return 8;
     case GgufValueType::kString:
-    case GgufValueType::kArray: return 0;
+    case GgufValueType::kArray:
+      return 0;
   }
   return 0;
 }
@@ -75,7 +81,9 @@ class GgufParser {
 
  private:
   // The offset of a view into the file.
-  size_t OffsetOf(const void* at) const { return static_cast<size_t>(static_cast<const std::byte*>(at) - bytes_.data()); }
+  size_t OffsetOf(const void* at) const {
+    return static_cast<size_t>(static_cast<const std::byte*>(at) - bytes_.data());
+  }
 
   Result<void> ParseHeader() {
     TIDEMILL_TRY(magic, reader_.Take(4, "magic"));
@@ -83,8 +91,8 @@ class GgufParser {
     if (text != "GGUF") {
       const std::string_view other = RecognizeOther(bytes_);
       if (other.empty()) return At(ErrorCode::kCorruptFile, 0, "magic", "\"GGUF\"", QuoteName(text));
-      return At(ErrorCode::kUnsupported, 0, "magic", "\"GGUF\"", QuoteName(text) + ", " + std::string(other) +
-                                                                     "; convert the model to GGUF");
+      return At(ErrorCode::kUnsupported, 0, "magic", "\"GGUF\"",
+                QuoteName(text) + ", " + std::string(other) + "; convert the model to GGUF");
     }
     TIDEMILL_TRY(version, reader_.Read<uint32_t>("version"));
     if (version == 0x02000000 || version == 0x03000000) {
@@ -108,7 +116,8 @@ class GgufParser {
   }
 
   // A count is believed only as far as the bytes behind it could hold that many entries.
-  Result<void> CheckCount(size_t offset, std::string_view field, uint64_t count, uint64_t min_entry_bytes, uint64_t limit) {
+  Result<void> CheckCount(size_t offset, std::string_view field, uint64_t count, uint64_t min_entry_bytes,
+                          uint64_t limit) {
     const uint64_t fits = reader_.remaining() / min_entry_bytes;
     if (count > fits) {
       return At(ErrorCode::kCorruptFile, offset, field,
@@ -156,7 +165,8 @@ class GgufParser {
                 "at most the " + Count(reader_.remaining()) + " bytes left", Count(length));
     }
     if (length > max_bytes) {
-      return At(ErrorCode::kUnsupported, offset, std::string(field) + " length", "at most " + Count(max_bytes), Count(length));
+      return At(ErrorCode::kUnsupported, offset, std::string(field) + " length", "at most " + Count(max_bytes),
+                Count(length));
     }
     TIDEMILL_TRY(bytes, reader_.Take(length, field));
     return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -167,7 +177,8 @@ class GgufParser {
     TIDEMILL_TRY(name, ReadString(field, max_bytes));
     if (name.empty()) return At(ErrorCode::kCorruptFile, offset, field, "at least one character", "none");
     if (const size_t bad = FindUnprintableByte(name); bad != name.size()) {
-      return At(ErrorCode::kCorruptFile, OffsetOf(name.data() + bad), field, "UTF-8 without control characters", QuoteName(name));
+      return At(ErrorCode::kCorruptFile, OffsetOf(name.data() + bad), field, "UTF-8 without control characters",
+                QuoteName(name));
     }
     return name;
   }
@@ -199,14 +210,15 @@ class GgufParser {
     TIDEMILL_TRY(element_type, ReadValueType("element type"));
     value.element_type = element_type;
     if (value.element_type == GgufValueType::kArray) {
-      return At(ErrorCode::kUnsupported, type_offset, "element type", "a scalar or a string", "array (arrays of arrays)");
+      return At(ErrorCode::kUnsupported, type_offset, "element type", "a scalar or a string",
+                "array (arrays of arrays)");
     }
     const size_t count_offset = reader_.position();
     TIDEMILL_TRY(count, reader_.Read<uint64_t>("element count"));
     value.count = count;
     const bool strings = value.element_type == GgufValueType::kString;
-    TIDEMILL_TRY_VOID(CheckCount(count_offset, "element count", value.count, strings ? 8 : ScalarBytes(value.element_type),
-                                 kGgufMaxArrayElements));
+    TIDEMILL_TRY_VOID(CheckCount(count_offset, "element count", value.count,
+                                 strings ? 8 : ScalarBytes(value.element_type), kGgufMaxArrayElements));
     return strings ? ReadStrings(value) : ReadScalars(value);
   }
 
@@ -271,10 +283,12 @@ class GgufParser {
     auto& order = file_.tensors_by_name_;
     order.resize(file_.tensors_.size());
     std::iota(order.begin(), order.end(), 0U);
-    TIDEMILL_TRY_VOID(SortAndFindDuplicate(order, [&](uint32_t i) { return file_.tensors_[i].name; }, "tensor"));
+    TIDEMILL_TRY_VOID(SortAndFindDuplicate(
+        order, [&](uint32_t i) { return file_.tensors_[i].name; }, "tensor"));
     if (file_.tensors_.empty()) return {};
     uint64_t data_begin = 0;
-    if (!CheckedAlignUp<uint64_t>(reader_.position(), alignment_, &data_begin)) data_begin = std::numeric_limits<uint64_t>::max();
+    if (!CheckedAlignUp<uint64_t>(reader_.position(), alignment_, &data_begin))
+      data_begin = std::numeric_limits<uint64_t>::max();
     for (size_t i = 0; i < file_.tensors_.size(); ++i) {
       if (auto placed = PlaceTensor(file_.tensors_[i], offsets_[i], data_begin); !placed.ok()) {
         return std::move(placed).error().WithContext("GGUF tensor " + QuoteName(file_.tensors_[i].name));
@@ -299,11 +313,13 @@ class GgufParser {
       dims[i] = dim;
       if (dims[i] == 0) return At(ErrorCode::kCorruptFile, offset, "dimension " + Count(i), "at least 1", "0");
       if (!CheckedMul(elements, dims[i], &elements) || elements > (uint64_t{1} << 62)) {
-        return At(ErrorCode::kCorruptFile, offset, "dimension " + Count(i), "an element count below 2^62", Count(dims[i]));
+        return At(ErrorCode::kCorruptFile, offset, "dimension " + Count(i), "an element count of at most 2^62",
+                  Count(dims[i]));
       }
     }
     if (dims[2] != 1 || dims[3] != 1) {
-      return At(ErrorCode::kUnsupported, rank_offset, "dimension count", "1 or 2 (or more that are 1)", Count(num_dims));
+      return At(ErrorCode::kUnsupported, rank_offset, "dimension count", "1 or 2 (or more that are 1)",
+                Count(num_dims));
     }
     tensor.cols = dims[0];
     tensor.rows = dims[1];
@@ -327,12 +343,13 @@ class GgufParser {
     if (!CheckedMul<uint64_t>(elements / info.block_elements, info.block_bytes, &size) || size > bytes_.size()) {
       return At(ErrorCode::kCorruptFile, dims_offset, "dimensions",
                 std::string(info.name) + " data within the " + Count(bytes_.size()) + " bytes of the file",
-                Count(tensor.rows) + " rows of " + Count(tensor.cols));
+                "shape [" + Count(tensor.rows) + ", " + Count(tensor.cols) + "]");
     }
     const size_t offset_offset = reader_.position();
     TIDEMILL_TRY(offset, reader_.Read<uint64_t>("offset"));
     if (offset % alignment_ != 0) {
-      return At(ErrorCode::kCorruptFile, offset_offset, "offset", "a multiple of the alignment " + Count(alignment_), Count(offset));
+      return At(ErrorCode::kCorruptFile, offset_offset, "offset", "a multiple of the alignment " + Count(alignment_),
+                Count(offset));
     }
     offsets_.push_back({.offset = offset, .at = offset_offset, .size = static_cast<size_t>(size)});
     return {};
@@ -346,10 +363,12 @@ class GgufParser {
 
   Result<void> PlaceTensor(GgufTensor& tensor, const Placement& placement, uint64_t data_begin) {
     uint64_t begin = 0;
-    if (!CheckedAdd(data_begin, placement.offset, &begin) || begin > bytes_.size() || placement.size > bytes_.size() - begin) {
-      return At(ErrorCode::kCorruptFile, placement.at, "offset",
-                Count(placement.size) + " bytes of data inside the file of " + Count(bytes_.size()) + " bytes",
-                "data at " + Count(data_begin) + " + " + Count(placement.offset) + "; the file is truncated or damaged");
+    if (!CheckedAdd(data_begin, placement.offset, &begin) || begin > bytes_.size() ||
+        placement.size > bytes_.size() - begin) {
+      return At(
+          ErrorCode::kCorruptFile, placement.at, "offset",
+          Count(placement.size) + " bytes of data inside the file of " + Count(bytes_.size()) + " bytes",
+          "data at " + Count(data_begin) + " + " + Count(placement.offset) + "; the file is truncated or damaged");
     }
     tensor.bytes = bytes_.subspan(static_cast<size_t>(begin), placement.size);
     return {};
@@ -359,7 +378,8 @@ class GgufParser {
     std::vector<uint32_t> order(file_.tensors_.size());
     std::iota(order.begin(), order.end(), 0U);
     const auto begin = [&](uint32_t i) { return file_.tensors_[i].bytes.data(); };
-    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return begin(a) != begin(b) ? begin(a) < begin(b) : a < b; });
+    std::sort(order.begin(), order.end(),
+              [&](uint32_t a, uint32_t b) { return begin(a) != begin(b) ? begin(a) < begin(b) : a < b; });
     for (size_t i = 1; i < order.size(); ++i) {
       const GgufTensor& before = file_.tensors_[order[i - 1]];
       const GgufTensor& tensor = file_.tensors_[order[i]];
