@@ -13,12 +13,15 @@ build() {
     cat "$log" >&2
     die "configure preset $preset: cmake failed, see above or $log"
   fi
-  # On a terminal ninja rewrites one line; in a log only what went wrong is worth a line.
+  # On a terminal ninja rewrites one line; in a log a line for each tenth is enough.
   if [[ -t 2 ]]; then
-    cmake --build "build/$preset" --target "$target" --parallel "$(build_jobs)" >&2 || die "build preset $preset: the compiler failed, see above"
+    cmake --build "build/$preset" --target "$target" --parallel "$(build_jobs)" >&2 ||
+      die "build preset $preset: the compiler failed, see above"
   else
     log=build/$preset/build.log
-    cmake --build "build/$preset" --target "$target" --parallel "$(build_jobs)" >"$log" 2>&1 || {
+    cmake --build "build/$preset" --target "$target" --parallel "$(build_jobs)" 2>&1 | tee "$log" |
+      awk -F'[][/]' '/^\[[0-9]+\/[0-9]+\]/ && $3 >= 20 && int(10 * $2 / $3) > tenth {
+        tenth = int(10 * $2 / $3); printf "  %d of %d\n", $2, $3; fflush() }' >&2 || {
       tail -60 "$log" >&2
       die "build preset $preset: the compiler failed, see above or $log"
     }
