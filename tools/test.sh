@@ -16,8 +16,8 @@ build release all -DTIDEMILL_TESTS=ON "-DTIDEMILL_WERROR=${TIDEMILL_WERROR:-OFF}
 TIDEMILL_SMOLLM2=$(python3 tools/get_model.py smollm2)
 export TIDEMILL_SMOLLM2
 
-say "Instruction-set levels in this build and on this CPU:"
 if [[ -d src/kernels ]]; then
+  say "Instruction-set levels in this build and on this CPU:"
   levels=build/release/bin/kernels_test
   [[ -x $levels ]] || die "list instruction-set levels: $levels: was not built"
   "$levels" --gtest_filter='IsaLevels*' >&2 || die "list instruction-set levels: $levels failed, see above"
