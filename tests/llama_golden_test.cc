@@ -1,0 +1,82 @@
+// Tiny seeded llama checkpoints against transformers' logits (tests/fixtures/llama/README.md), on every level.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/model_runner.h"
+
+namespace tidemill {
+namespace {
+
+using testing::ModelRunner;
+using testing::RunnerOptions;
+
+constexpr double kTolerance = 1e-4;  // tests/fixtures/llama/README.md says where it comes from
+
+std::string Fixture(const std::string& name) { return std::string(TIDEMILL_FIXTURES) + "/llama/" + name; }
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  EXPECT_FALSE(bytes.empty()) << path << " is missing";
+  return bytes;
+}
+
+// Tensor `name` of a golden safetensors file: 8 bytes header length, JSON, data.
+std::vector<float> GoldenTensor(const std::string& bytes, const std::string& name) {
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), 8);
+  const auto entry = nlohmann::json::parse(bytes.substr(8, header)).at(name);
+  const size_t begin = entry.at("data_offsets")[0], end = entry.at("data_offsets")[1];
+  std::vector<float> values((end - begin) / sizeof(float));
+  std::memcpy(values.data(), bytes.data() + 8 + header + begin, end - begin);
+  return values;
+}
+
+void ExpectGolden(const std::string& name, const RunnerOptions& options, size_t chunk) {
+  SCOPED_TRACE(name + " " + std::string(IsaName(options.isa)) + " chunk " + std::to_string(chunk));
+  ModelRunner runner(Fixture(name + ".gguf"), options);
+  const auto golden = nlohmann::json::parse(ReadFile(Fixture(name + ".json")));
+  const std::string tensors = ReadFile(Fixture(name + ".safetensors"));
+  for (size_t p = 0; p < golden.at("prompts").size(); ++p) {
+    const auto& prompt = golden.at("prompts")[p];
+    const std::vector<int32_t> ids = prompt.at("ids");
+    const std::vector<float> expected = GoldenTensor(tensors, "logits." + std::to_string(p));
+    const auto state = runner.NewState();
+    const std::vector<float> logits = runner.Feed(*state, ids, chunk);
+    ASSERT_LE(expected.size(), logits.size());
+    const float* last = logits.data() + (logits.size() - expected.size());  // long prompts: the last position only
+    double worst = 0;
+    size_t worst_index = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const double difference = std::abs(static_cast<double>(expected[i]) - static_cast<double>(last[i]));
+      if (!(difference <= worst)) {
+        worst = difference;
+        worst_index = i;
+      }
+    }
+    EXPECT_LE(worst, kTolerance) << "prompt " << p << " index " << worst_index << ": expected " << expected[worst_index]
+                                 << ", got " << last[worst_index];
+    const std::vector<int32_t> greedy = prompt.at("greedy_ids");
+    EXPECT_EQ(runner.Greedy(*state, logits, greedy.size()), greedy) << "prompt " << p;
+  }
+}
+
+TEST(LlamaGolden, EveryCheckpointAndLevel_MatchesTransformers) {
+  for (const char* name : {"tied", "untied", "theta_1e5"}) {
+    for (const Isa isa : KnownIsas()) {
+      if (isa > DetectIsa()) continue;
+      ExpectGolden(name, {.isa = isa, .threads = 2}, 512);
+    }
+  }
+}
+
+TEST(LlamaGolden, MappedAndInSmallChunks_MatchesTransformers) {
+  for (const char* name : {"tied", "untied", "theta_1e5"}) ExpectGolden(name, {.mapped = true}, 7);
+}
+
+}  // namespace
+}  // namespace tidemill
