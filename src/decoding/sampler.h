@@ -1,0 +1,122 @@
+// From the logits of one step to the next token of one sequence.
+//
+// The logits change in transformers' order, all in f32 but where said (GenerationOptions has the formula of each):
+//   1 logit_bias   2 repetition_penalty (prompt and answer)   3 presence_penalty, frequency_penalty (answer)
+//   4 no_repeat_ngram_size   5 min_new_tokens masks end-of-sequence tokens
+// Temperature 0 then takes the largest logit, of equal ones the lowest id. Otherwise, in f64:
+//   6 weight[id] = exp((l[id] - max) / temperature)                            TokenWeight of vocab_scan.h
+//   7 top_k: the k best      8 top_p: those before which the sum of the better weights is below top_p * (sum of all that
+//   7 left)                  9 min_p: those with weight >= min_p * (largest weight, which is 1)
+//  10 the draw: u = UniformAt(...) * (sum of the survivors); the first survivor with u < running sum of weights.
+// "Better" is larger logit, then lower id. transformers keeps every token that ties with the k-th best; here the lowest
+// ids of them are kept, so that there are never more than k. Survivors are summed best first if top_k or top_p is on,
+// else by ascending id; without 7-9 their sum is SumWeights', chunk by chunk.
+//
+// Bits: the same logits, options, history, sequence and position give the same token on every machine and at every level
+// of instructions: comparisons, and f32 and f64 operations in a fixed order, with exp and log of our own (exact_math.h).
+#ifndef TIDEMILL_DECODING_SAMPLER_H_
+#define TIDEMILL_DECODING_SAMPLER_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/isa.h"
+#include "decoding/random.h"
+#include "decoding/token_history.h"
+#include "decoding/token_ranking.h"
+#include "decoding/vocab_scan.h"
+#include "tidemill/generation.h"
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+inline constexpr size_t kMaxTopLogprobs = 20;
+
+struct TokenLogprob {
+  int32_t id;
+  float logprob;  // natural logarithm
+};
+
+struct SampledToken {
+  int32_t id = -1;
+  std::optional<float> logprob;  // with options.logprobs >= 0: log-softmax of the logits as they came, before 1-10
+  size_t num_top = 0;            // min(options.logprobs, tokens that are not masked)
+  std::array<TokenLogprob, kMaxTopLogprobs> top_storage = {};
+
+  std::span<const TokenLogprob> top() const { return {top_storage.data(), num_top}; }  // best first
+};
+
+struct TokenProbability {
+  int32_t id;
+  double probability;  // > 0
+};
+
+// What the sampler of one sequence knows besides the options.
+struct SamplerSetting {
+  size_t vocab_size = 0;                  // length of the logits, 1..2^31 - 1
+  std::span<const int32_t> eos_ids = {};  // end-of-sequence tokens; read by Create only
+  uint64_t sequence = 0;                  // which of its request's sequences; part of the random numbers
+  Isa isa = DetectIsa();                  // how, not what: every level gives the same token
+  size_t max_positions = 0;  // of prompt and answer, for the room reserved; more is allowed and may allocate
+};
+
+// One sequence. Its state is history().ids() and history().num_prompt_tokens(); the rest follows from them. Not for two
+// threads at once. Sample and Accept allocate nothing up to max_positions.
+class Sampler {
+ public:
+  // kInvalidArgument from Validate, or for vocab_size; kOutOfMemory.
+  static Result<Sampler> Create(const GenerationOptions& options, const SamplerSetting& setting);
+
+  // Starts over with this prompt. Accept: the next token is `id`, whether it was sampled or came from elsewhere.
+  void Prime(std::span<const int32_t> prompt) { history_.Prime(prompt); }
+  void Accept(int32_t id) { history_.Accept(id); }
+  const TokenHistory& history() const { return history_; }
+
+  // Chooses the token at `position` of the sequence and leaves the state alone: Accept follows. Changes the logits
+  // [vocab] f32. kNumericalError, and no token, if one is NaN or +infinity, or none is left to choose.
+  // Cost: one pass over the logits, two with logprobs; drawing without top_k adds an exp for each token.
+  Result<SampledToken> Sample(std::span<float> logits, uint32_t position);
+
+  // The distribution that Sample would draw from: the survivors of 9 in the order of 10. Changes the logits; allocates.
+  Result<std::vector<TokenProbability>> Distribution(std::span<float> logits);
+
+ private:
+  Sampler(const GenerationOptions& options, const SamplerSetting& setting);  // throws std::bad_alloc
+
+  Result<void> Transform(std::span<float> logits);
+  bool Mask(std::span<float> logits, int32_t id);
+  Error NotANumber(std::span<const float> logits, size_t id) const;
+  void SelectSurvivors(std::span<const float> logits);
+  void SelectTopP(std::span<const float> logits);
+  void WeighCandidates(std::span<const float> logits);
+  size_t DrawFromAll(std::span<const float> logits, double uniform);
+  size_t DrawFromSurvivors(double uniform) const;
+  void FillLogprobs(std::span<const float> raw_logits, SampledToken* out);
+
+  GenerationOptions options_;
+  Isa isa_;
+  size_t vocab_size_;
+  bool penalizes_;   // any of 2 and 3
+  bool transforms_;  // any of 1 to 5
+  bool filters_;     // any of 7 to 9
+  double inverse_temperature_;
+  RandomStream stream_;
+  std::vector<int32_t> eos_ids_;  // those that the logits can hold
+  TokenHistory history_;
+
+  // Scratch, sized by Create.
+  float max_ = 0.0f;               // of the transformed logits
+  std::vector<float> chunk_max_;   // [NumChunks(vocab)] of them
+  std::vector<double> chunk_sum_;  // [NumChunks(vocab)] of their weights
+  TokenRanking ranking_;           // survivors, best first or by id
+  std::vector<double> weights_;    // [ranking_.size()] theirs
+  std::vector<float> raw_logits_;  // [vocab] as they came, if logprobs and transforms_
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_DECODING_SAMPLER_H_

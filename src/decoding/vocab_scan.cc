@@ -1,0 +1,134 @@
+#include "decoding/vocab_scan.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "base/check.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "decoding/vocab_scan.cc"  // this file, compiled once per SIMD target
+#include "hwy/foreach_target.h"                      // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "kernels/cpu/highway_levels.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tidemill::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// chunks : [num_chunks * 64] f32. Returns whether each is below +infinity; raises chunk_max.
+bool ScanChunks(const float* HWY_RESTRICT chunks, size_t num_chunks, float* HWY_RESTRICT chunk_max) {
+  const hn::CappedTag<float, 16> d;
+  const size_t lanes = hn::Lanes(d);
+  const auto infinity = hn::Set(d, std::numeric_limits<float>::infinity());
+  auto all_below = hn::Eq(infinity, infinity);
+  for (size_t c = 0; c < num_chunks; ++c) {
+    const float* chunk = chunks + c * kChunkTokens;
+    auto max = hn::LoadU(d, chunk);
+    all_below = hn::And(all_below, hn::Lt(max, infinity));  // false for NaN too
+    for (size_t i = lanes; i < kChunkTokens; i += lanes) {
+      const auto v = hn::LoadU(d, chunk + i);
+      all_below = hn::And(all_below, hn::Lt(v, infinity));
+      max = hn::Max(max, v);
+    }
+    chunk_max[c] = hn::GetLane(hn::MaxOfLanes(d, max));
+  }
+  return hn::AllTrue(d, all_below);
+}
+
+// Exp of exact_math.h, operation by operation.
+template <class D, class V>
+HWY_INLINE V ExpOf(D d, V x) {
+  const hn::RebindToUnsigned<D> du;
+  const auto shifted = hn::Add(hn::Mul(x, hn::Set(d, exact_math::kLog2E)), hn::Set(d, exact_math::kRoundToInteger));
+  const auto exponent = hn::Sub(shifted, hn::Set(d, exact_math::kRoundToInteger));
+  const auto r = hn::Sub(hn::Sub(x, hn::Mul(exponent, hn::Set(d, exact_math::kLn2High))),
+                         hn::Mul(exponent, hn::Set(d, exact_math::kLn2Low)));
+  auto terms = hn::Set(d, exact_math::kExpTerms[0]);
+  for (size_t i = 1; i < 12; ++i) terms = hn::Add(hn::Mul(terms, r), hn::Set(d, exact_math::kExpTerms[i]));
+  const auto mantissa = hn::Add(hn::Set(d, 1.0), hn::Add(r, hn::Mul(hn::Mul(r, r), terms)));
+  const auto bits = hn::Add(hn::BitCast(du, mantissa), hn::ShiftLeft<52>(hn::BitCast(du, shifted)));
+  return hn::IfThenElseZero(hn::Ge(x, hn::Set(d, exact_math::kExpLowest)), hn::BitCast(d, bits));
+}
+
+void SumChunks(const float* HWY_RESTRICT chunks, size_t num_chunks, float max, double inverse_temperature,
+               double* HWY_RESTRICT chunk_sum) {
+  const hn::CappedTag<double, 8> d;
+  const hn::Rebind<float, decltype(d)> df;
+  const size_t lanes = hn::Lanes(d);
+  const auto best = hn::Set(d, static_cast<double>(max));
+  const auto scale = hn::Set(d, inverse_temperature);
+  for (size_t c = 0; c < num_chunks; ++c) {
+    const float* chunk = chunks + c * kChunkTokens;
+    HWY_ALIGN double sums[16];
+    for (size_t part = 0; part < 16; part += lanes) {
+      auto sum = hn::Zero(d);
+      for (size_t i = part; i < kChunkTokens; i += 16) {
+        const auto logit = hn::PromoteTo(d, hn::LoadU(df, chunk + i));
+        sum = hn::Add(sum, ExpOf(d, hn::Mul(hn::Sub(logit, best), scale)));
+      }
+      hn::Store(sum, d, sums + part);
+    }
+    for (size_t half = 8; half > 0; half /= 2) {
+      for (size_t j = 0; j < half; ++j) sums[j] += sums[j + half];
+    }
+    chunk_sum[c] = sums[0];
+  }
+}
+
+}  // namespace tidemill::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tidemill {
+
+namespace {
+// The logits after the last whole chunk, filled up with masked tokens, which change neither a maximum nor a sum.
+struct LastChunk {
+  explicit LastChunk(std::span<const float> logits) {
+    const auto rest = logits.subspan(logits.size() / kChunkTokens * kChunkTokens);
+    tokens = rest.size();
+    std::fill(padded, padded + kChunkTokens, -std::numeric_limits<float>::infinity());
+    std::copy(rest.begin(), rest.end(), padded);
+  }
+  size_t tokens;
+  float padded[kChunkTokens];
+};
+}  // namespace
+
+LogitScan ScanLogits(Isa isa, std::span<const float> logits, std::span<float> chunk_max) {
+  TIDEMILL_DCHECK(!logits.empty() && chunk_max.size() == NumChunks(logits.size()));
+  const size_t whole = logits.size() / kChunkTokens;
+  const auto scan = TIDEMILL_PICK(isa, ScanChunks);
+  bool all_numbers = scan(logits.data(), whole, chunk_max.data());
+  const LastChunk last(logits);
+  if (last.tokens > 0) all_numbers &= scan(last.padded, 1, chunk_max.data() + whole);
+  return {*std::max_element(chunk_max.begin(), chunk_max.end()), all_numbers};
+}
+
+size_t ArgMax(std::span<const float> logits, std::span<const float> chunk_max, float max) {
+  const auto chunk = static_cast<size_t>(std::find(chunk_max.begin(), chunk_max.end(), max) - chunk_max.begin());
+  TIDEMILL_DCHECK(chunk < chunk_max.size());
+  size_t id = chunk * kChunkTokens;
+  while (logits[id] != max) ++id;
+  return id;
+}
+
+double SumWeights(Isa isa, std::span<const float> logits, float max, double inverse_temperature,
+                  std::span<double> chunk_sum) {
+  TIDEMILL_DCHECK(!logits.empty() && chunk_sum.size() == NumChunks(logits.size()));
+  const size_t whole = logits.size() / kChunkTokens;
+  const auto add = TIDEMILL_PICK(isa, SumChunks);
+  add(logits.data(), whole, max, inverse_temperature, chunk_sum.data());
+  const LastChunk last(logits);
+  if (last.tokens > 0) add(last.padded, 1, max, inverse_temperature, chunk_sum.data() + whole);
+  double total = 0.0;
+  for (const double sum : chunk_sum) total += sum;
+  return total;
+}
+
+}  // namespace tidemill
+#endif  // HWY_ONCE
