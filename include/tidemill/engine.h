@@ -45,11 +45,6 @@ struct Request {
 
 using RequestId = uint64_t;
 
-struct TokenLogprob {
-  int32_t id = 0;
-  float logprob = 0;
-};
-
 struct RequestStats {
   size_t prompt_tokens = 0;
   size_t generated_tokens = 0;

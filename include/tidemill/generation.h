@@ -48,6 +48,12 @@ struct GenerationOptions {
 // vocab_size: tokens of the model, the bound of the ids in logit_bias.
 Result<void> Validate(const GenerationOptions& options, size_t vocab_size);
 
+// One alternative for a position, from log-softmax of the model's own logits.
+struct TokenLogprob {
+  int32_t id = -1;
+  float logprob = 0.0f;  // natural logarithm
+};
+
 enum class FinishReason {
   kStop,       // a stop string
   kLength,     // max_new_tokens, or the context is full

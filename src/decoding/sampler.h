@@ -36,11 +36,6 @@ namespace tidemill {
 
 inline constexpr size_t kMaxTopLogprobs = 20;
 
-struct TokenLogprob {
-  int32_t id;
-  float logprob;  // natural logarithm
-};
-
 struct SampledToken {
   int32_t id = -1;
   std::optional<float> logprob;  // with options.logprobs >= 0: log-softmax of the logits as they came, before 1-10
