@@ -39,7 +39,7 @@ struct ByteRange {
 // rendered chat template. `caller` is sorted and its ranges do not overlap.
 struct PromptText {
   std::string text;
-  std::vector<ByteRange> caller;
+  std::vector<ByteRange> caller = {};
 };
 
 struct EncodeOptions {

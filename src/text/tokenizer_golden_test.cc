@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/printable_name.h"
 #include "tests/support/smollm2_vocabulary.h"
-#include "text/quote.h"
 #include "text/word_splitter.h"
 #include "tidemill/tokenizer.h"
 
@@ -45,7 +45,7 @@ size_t CountDifferences(const std::string& name, EncodeOptions options) {
     const std::vector<int32_t> ids = SmolLm2().Encode(text, options).value();
     if (ids == expected) continue;
     if (++differences <= 3) {
-      ADD_FAILURE() << name << ": " << Quote(text) << "\n  expected " << Spell(expected) << "\n  actual   " << Spell(ids);
+      ADD_FAILURE() << name << ": " << QuoteName(text) << "\n  expected " << Spell(expected) << "\n  actual   " << Spell(ids);
     }
   }
   return differences;
@@ -92,7 +92,7 @@ TEST(WordSplitterGolden, EveryRule_SameWordsAsOriginal) {
       WordSplitter splitter(FindWordRule(rules[i]).value(), text);
       std::vector<size_t> lengths;
       for (std::string_view word = splitter.Next(); !word.empty(); word = splitter.Next()) lengths.push_back(word.size());
-      EXPECT_EQ(lengths, row[i + 1].get<std::vector<size_t>>()) << rules[i] << ": " << Quote(text);
+      EXPECT_EQ(lengths, row[i + 1].get<std::vector<size_t>>()) << rules[i] << ": " << QuoteName(text);
     }
   }
 }

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "formats/printable_name.h"
 #include "text/byte_alphabet.h"
-#include "text/quote.h"
 #include "text/tokenizer_impl.h"
 
 namespace tidemill {
@@ -30,7 +30,7 @@ Error Corrupt(const std::string& message) { return Error(ErrorCode::kCorruptFile
 
 Error Unsupported(const std::string& message) { return Error(ErrorCode::kUnsupported, std::string(kContext) + message); }
 
-std::string NameToken(size_t id, std::string_view name) { return "token " + std::to_string(id) + " " + Quote(name); }
+std::string NameToken(size_t id, std::string_view name) { return "token " + std::to_string(id) + " " + QuoteName(name); }
 
 Result<void> CheckId(std::optional<int32_t> id, std::string_view what, size_t num_tokens) {
   if (!id || (*id >= 0 && static_cast<size_t>(*id) < num_tokens)) return {};
@@ -124,7 +124,7 @@ Result<void> TakeMerges(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
   std::string merged;
   for (size_t rank = 0; rank < spec.merges.size(); ++rank) {
     const std::string_view merge = spec.merges[rank];
-    const auto name_merge = [&] { return "merge " + std::to_string(rank) + " " + Quote(merge); };
+    const auto name_merge = [&] { return "merge " + std::to_string(rank) + " " + QuoteName(merge); };
     const size_t space = merge.find(' ');
     if (space == std::string_view::npos || space == 0 || space + 1 == merge.size() ||
         merge.find(' ', space + 1) != std::string_view::npos) {
@@ -138,7 +138,7 @@ Result<void> TakeMerges(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
                                    std::pair{std::string_view(merged), &rule.merged}}) {
       const int32_t* const found = FindMergeable(impl, name);
       if (found == nullptr) {
-        return Corrupt(name_merge() + ": expected " + Quote(name) + " among the tokens that are not control tokens, found none");
+        return Corrupt(name_merge() + ": expected " + QuoteName(name) + " among the tokens that are not control tokens, found none");
       }
       *id = *found;
     }
@@ -164,7 +164,7 @@ Result<Tokenizer> Create(TokenizerSpec& spec) {
   TIDEMILL_TRY_VOID(CheckSettings(spec));
   const std::optional<WordRule> rule = FindWordRule(spec.pre_tokenizer);
   if (!rule) {
-    return Unsupported("pre-tokenizer " + Quote(spec.pre_tokenizer) + ": expected one of " + KnownPreTokenizers());
+    return Unsupported("pre-tokenizer " + QuoteName(spec.pre_tokenizer) + ": expected one of " + KnownPreTokenizers());
   }
   auto impl = std::make_unique<Tokenizer::Impl>();
   impl->word_rule = *rule;

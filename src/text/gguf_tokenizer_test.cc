@@ -1,0 +1,178 @@
+#include "text/gguf_tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/support/small_vocabulary.h"
+
+namespace tidemill {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <typename T>
+std::string Bytes(T value) {
+  std::string bytes(sizeof(T), '\0');
+  std::memcpy(bytes.data(), &value, sizeof(T));
+  return bytes;
+}
+
+std::string StringBytes(std::string_view text) { return Bytes(uint64_t{text.size()}) + std::string(text); }
+
+// A value with its type, as it stands in the file.
+std::string Typed(GgufValueType type, const std::string& value) { return Bytes(static_cast<uint32_t>(type)) + value; }
+std::string OfString(std::string_view text) { return Typed(GgufValueType::kString, StringBytes(text)); }
+std::string OfUint(uint32_t value) { return Typed(GgufValueType::kUint32, Bytes(value)); }
+std::string OfBool(bool value) { return Typed(GgufValueType::kBool, Bytes(static_cast<uint8_t>(value ? 1 : 0))); }
+
+std::string OfStrings(const std::vector<std::string>& texts) {
+  std::string value = Bytes(static_cast<uint32_t>(GgufValueType::kString)) + Bytes(uint64_t{texts.size()});
+  for (const std::string& text : texts) value += StringBytes(text);
+  return Typed(GgufValueType::kArray, value);
+}
+
+std::string OfInts(const std::vector<int32_t>& ints) {
+  std::string value = Bytes(static_cast<uint32_t>(GgufValueType::kInt32)) + Bytes(uint64_t{ints.size()});
+  for (const int32_t i : ints) value += Bytes(i);
+  return Typed(GgufValueType::kArray, value);
+}
+
+using Keys = std::map<std::string, std::string>;
+
+Keys SmallKeys() {
+  const TokenizerSpec spec = testing::SmallSpec("smollm");
+  std::vector<int32_t> types;
+  for (const TokenType type : spec.types) types.push_back(static_cast<int32_t>(type));
+  return {{"tokenizer.ggml.model", OfString("gpt2")},
+          {"tokenizer.ggml.pre", OfString("smollm")},
+          {"tokenizer.ggml.tokens", OfStrings(spec.tokens)},
+          {"tokenizer.ggml.token_type", OfInts(types)},
+          {"tokenizer.ggml.merges", OfStrings(spec.merges)}};
+}
+
+Result<TokenizerSpec> Read(const Keys& keys) {
+  std::string bytes = "GGUF" + Bytes(uint32_t{3}) + Bytes(uint64_t{0}) + Bytes(uint64_t{keys.size()});
+  for (const auto& [key, value] : keys) bytes += StringBytes(key) + value;
+  const auto file = GgufFile::Parse(std::as_bytes(std::span(bytes)));
+  if (!file.ok()) return file.error();
+  return ReadTokenizerSpec(*file);
+}
+
+void ExpectError(const Keys& keys, ErrorCode code, const std::string& part) {
+  const auto spec = Read(keys);
+  ASSERT_FALSE(spec.ok()) << part;
+  EXPECT_EQ(spec.error().code(), code) << spec.error().message();
+  EXPECT_THAT(spec.error().message(), HasSubstr(part));
+  EXPECT_THAT(spec.error().message(), ::testing::StartsWith("read tokenizer: "));
+}
+
+TEST(ReadTokenizerSpec, SmallestFile_DefaultsElsewhere) {
+  Keys keys = SmallKeys();
+  keys.erase("tokenizer.ggml.token_type");
+  const TokenizerSpec spec = Read(keys).value();
+  EXPECT_EQ(spec.tokens, testing::SmallSpec("smollm").tokens);
+  EXPECT_EQ(spec.merges, testing::SmallSpec("smollm").merges);
+  EXPECT_TRUE(spec.types.empty());
+  EXPECT_EQ(spec.pre_tokenizer, "smollm");
+  EXPECT_EQ(spec.bos_id, std::nullopt);
+  EXPECT_EQ(spec.eos_id, std::nullopt);
+  EXPECT_FALSE(spec.add_bos || spec.add_eos || spec.add_space_prefix);
+}
+
+TEST(ReadTokenizerSpec, EveryKey_IsRead) {
+  Keys keys = SmallKeys();
+  keys["tokenizer.ggml.bos_token_id"] = OfUint(1);
+  keys["tokenizer.ggml.eos_token_id"] = OfUint(2);
+  keys["tokenizer.ggml.eot_token_id"] = OfUint(3);
+  keys["tokenizer.ggml.eom_token_id"] = OfUint(4);
+  keys["tokenizer.ggml.add_bos_token"] = OfBool(true);
+  keys["tokenizer.ggml.add_eos_token"] = OfBool(true);
+  keys["tokenizer.ggml.add_space_prefix"] = OfBool(true);
+  const TokenizerSpec spec = Read(keys).value();
+  EXPECT_EQ(spec.types, testing::SmallSpec("smollm").types);
+  EXPECT_EQ(spec.bos_id, 1);
+  EXPECT_EQ(spec.eos_id, 2);
+  EXPECT_THAT(spec.end_of_generation_ids, ElementsAre(3, 4));
+  EXPECT_TRUE(spec.add_bos && spec.add_eos && spec.add_space_prefix);
+}
+
+TEST(ReadTokenizerSpec, ReadSpec_MakesATokenizer) {
+  const Tokenizer tokenizer = CreateTokenizer(Read(SmallKeys()).value()).value();
+  const std::vector<int32_t> ids = tokenizer.Encode("hello<|im_end|>").value();
+  EXPECT_EQ(tokenizer.Decode(ids, true).value(), "hello<|im_end|>");
+  EXPECT_EQ(ids.back(), tokenizer.FindToken("<|im_end|>"));
+}
+
+TEST(ReadTokenizerSpec, Llama3Rule_BeginsTextsUnlessTheFileSaysNo) {
+  Keys keys = SmallKeys();
+  keys["tokenizer.ggml.pre"] = OfString("llama-bpe");
+  EXPECT_FALSE(Read(keys).value().add_bos);
+  keys["tokenizer.ggml.bos_token_id"] = OfUint(1);
+  EXPECT_TRUE(Read(keys).value().add_bos);
+  keys["tokenizer.ggml.add_bos_token"] = OfBool(false);
+  EXPECT_FALSE(Read(keys).value().add_bos);
+}
+
+TEST(ReadTokenizerSpec, MissingKeys_NotFound) {
+  for (const char* const key : {"tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"}) {
+    Keys keys = SmallKeys();
+    keys.erase(key);
+    ExpectError(keys, ErrorCode::kNotFound, key);
+  }
+}
+
+TEST(ReadTokenizerSpec, OtherTokenizerModels_UnsupportedByName) {
+  for (const char* const model : {"llama", "bert", "t5", "rwkv", ""}) {
+    Keys keys = SmallKeys();
+    keys["tokenizer.ggml.model"] = OfString(model);
+    ExpectError(keys, ErrorCode::kUnsupported, "tokenizer.ggml.model \"" + std::string(model) + "\"");
+  }
+}
+
+TEST(ReadTokenizerSpec, TypesOfOtherLengthOrRange_Corrupt) {
+  Keys keys = SmallKeys();
+  keys["tokenizer.ggml.token_type"] = OfInts({1, 1, 3});
+  ExpectError(keys, ErrorCode::kCorruptFile, "tokens, found 3");
+  std::vector<int32_t> types(testing::SmallSpec("smollm").tokens.size(), 1);
+  for (const int32_t type : {0, 7, -1, 257}) {
+    types[9] = type;
+    keys["tokenizer.ggml.token_type"] = OfInts(types);
+    ExpectError(keys, ErrorCode::kCorruptFile, "token 9 ");
+  }
+}
+
+TEST(ReadTokenizerSpec, IdsOutOfRange_CorruptNamesKey) {
+  for (const char* const name : {"bos", "eos", "eot", "eom"}) {
+    const std::string key = std::string("tokenizer.ggml.") + name + "_token_id";
+    Keys keys = SmallKeys();
+    keys[key] = OfUint(static_cast<uint32_t>(testing::SmallSpec("smollm").tokens.size()));
+    ExpectError(keys, ErrorCode::kCorruptFile, key);
+    keys[key] = OfUint(UINT32_MAX);
+    ExpectError(keys, ErrorCode::kCorruptFile, key);
+  }
+}
+
+TEST(ReadTokenizerSpec, ValuesOfAnotherKind_Corrupt) {
+  for (const char* const key : {"tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.merges",
+                                "tokenizer.ggml.token_type", "tokenizer.ggml.add_bos_token"}) {
+    Keys keys = SmallKeys();
+    keys[key] = OfUint(1);
+    ExpectError(keys, ErrorCode::kCorruptFile, key);
+  }
+}
+
+TEST(ReadTokenizerSpec, NoTokens_Corrupt) {
+  Keys keys = SmallKeys();
+  keys["tokenizer.ggml.tokens"] = OfStrings({});
+  ExpectError(keys, ErrorCode::kCorruptFile, "expected 1 to 2^31 - 1 tokens, found 0");
+}
+
+}  // namespace
+}  // namespace tidemill

@@ -1,0 +1,158 @@
+#include "text/tokenizer_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+#include "tests/support/small_vocabulary.h"
+
+namespace tidemill {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::SmallSpec;
+
+void ExpectError(TokenizerSpec spec, ErrorCode code, const std::string& part) {
+  const auto tokenizer = CreateTokenizer(std::move(spec));
+  ASSERT_FALSE(tokenizer.ok()) << part;
+  EXPECT_EQ(tokenizer.error().code(), code) << tokenizer.error().message();
+  EXPECT_THAT(tokenizer.error().message(), HasSubstr(part));
+  EXPECT_THAT(tokenizer.error().message(), ::testing::StartsWith("load tokenizer: "));
+}
+
+TEST(CreateTokenizer, NoTokens_Corrupt) {
+  TokenizerSpec spec;
+  spec.pre_tokenizer = "gpt-2";
+  ExpectError(spec, ErrorCode::kCorruptFile, "expected tokens, found none");
+}
+
+TEST(CreateTokenizer, UnknownPreTokenizer_UnsupportedByName) {
+  ExpectError(SmallSpec("deepseek-coder"), ErrorCode::kUnsupported, "\"deepseek-coder\": expected one of gpt-2, ");
+  ExpectError(SmallSpec("a\nb"), ErrorCode::kUnsupported, "\"a\\x0ab\"");
+}
+
+TEST(CreateTokenizer, TypesOfOtherLength_Corrupt) {
+  TokenizerSpec spec = SmallSpec("gpt-2");
+  spec.types.pop_back();
+  ExpectError(spec, ErrorCode::kCorruptFile, "token types: expected one for each of the ");
+}
+
+TEST(CreateTokenizer, TypeOutOfRangeOrByte_Refused) {
+  TokenizerSpec spec = SmallSpec("gpt-2");
+  spec.types[5] = static_cast<TokenType>(0);
+  ExpectError(spec, ErrorCode::kCorruptFile, "token 5 ");
+  spec.types[5] = static_cast<TokenType>(7);
+  ExpectError(spec, ErrorCode::kCorruptFile, "expected a type from 1 to 6, found 7");
+  spec.types[5] = TokenType::kByte;
+  ExpectError(spec, ErrorCode::kUnsupported, "byte-level");
+}
+
+TEST(CreateTokenizer, IdsOutOfRange_Corrupt) {
+  const TokenizerSpec good = SmallSpec("gpt-2");
+  const auto past_end = static_cast<int32_t>(good.tokens.size());
+  TokenizerSpec spec = good;
+  spec.bos_id = past_end;
+  ExpectError(spec, ErrorCode::kCorruptFile, "beginning-of-sequence token: expected an id below ");
+  spec = good;
+  spec.eos_id = -1;
+  ExpectError(spec, ErrorCode::kCorruptFile, "end-of-sequence token: expected an id below ");
+  spec = good;
+  spec.end_of_generation_ids = {0, past_end};
+  ExpectError(spec, ErrorCode::kCorruptFile, "end-of-generation token: expected an id below ");
+}
+
+TEST(CreateTokenizer, AddedTokenWithoutId_Corrupt) {
+  TokenizerSpec spec = SmallSpec("gpt-2");
+  spec.add_bos = true;
+  ExpectError(spec, ErrorCode::kCorruptFile, "none is named");
+  spec.add_bos = false;
+  spec.add_eos = true;
+  ExpectError(spec, ErrorCode::kCorruptFile, "none is named");
+}
+
+TEST(CreateTokenizer, SpacePrefix_Unsupported) {
+  TokenizerSpec spec = SmallSpec("gpt-2");
+  spec.add_space_prefix = true;
+  ExpectError(spec, ErrorCode::kUnsupported, "add_space_prefix");
+}
+
+TEST(CreateTokenizer, TokenTwice_CorruptNamesBoth) {
+  TokenizerSpec spec = SmallSpec("gpt-2");
+  spec.tokens.push_back("he");
+  spec.types.push_back(TokenType::kNormal);
+  ExpectError(spec, ErrorCode::kCorruptFile, "\"he\": expected spellings that differ, found the same in token 256");
+}
+
+TEST(CreateTokenizer, AddedTokenTooLong_Unsupported) {
+  TokenizerSpec spec = SmallSpec("gpt-2");
+  spec.tokens.emplace_back(1024, 'x');
+  spec.types.push_back(TokenType::kControl);
+  EXPECT_TRUE(CreateTokenizer(spec).ok());
+  spec.tokens.back() += 'x';
+  ExpectError(spec, ErrorCode::kUnsupported, "expected at most 1024 bytes in a control or user-defined token, found 1025");
+}
+
+TEST(CreateTokenizer, MergeOfAnotherShape_Corrupt) {
+  for (const std::string_view merge : {"", " ", "a", "a ", " a", "a  a", "a a a", "aa"}) {
+    TokenizerSpec spec = SmallSpec("gpt-2");
+    spec.merges.emplace_back(merge);
+    ExpectError(spec, ErrorCode::kCorruptFile, "expected two tokens with one space between them");
+  }
+}
+
+TEST(CreateTokenizer, MergeOfUnknownTokens_CorruptNamesToken) {
+  for (const auto& [merge, token] : {std::pair{"zz a", "\"zz\""}, {"a zz", "\"zz\""}, {"z z", "\"zz\""}}) {
+    TokenizerSpec spec = SmallSpec("gpt-2");
+    spec.merges.emplace_back(merge);
+    ExpectError(spec, ErrorCode::kCorruptFile, std::string("expected ") + token);
+  }
+}
+
+TEST(CreateTokenizer, MergeToControlToken_Corrupt) {
+  TokenizerSpec spec = SmallSpec("gpt-2");
+  spec.tokens.emplace_back("xy");
+  spec.types.push_back(TokenType::kControl);
+  spec.merges.emplace_back("x y");
+  ExpectError(spec, ErrorCode::kCorruptFile, "\"xy\" among the tokens that are not control tokens");
+  spec.types.back() = TokenType::kUserDefined;
+  EXPECT_TRUE(CreateTokenizer(spec).ok());
+}
+
+TEST(CreateTokenizer, NoTypes_AllNormal) {
+  TokenizerSpec spec = SmallSpec("gpt-2");
+  spec.types.clear();
+  const Tokenizer tokenizer = CreateTokenizer(std::move(spec)).value();
+  EXPECT_FALSE(tokenizer.IsSpecial(*tokenizer.FindToken("<s>")));
+  EXPECT_THAT(tokenizer.Encode("<s>").value(), ElementsAre('<', 's', '>'));
+}
+
+TEST(CreateTokenizer, MissingByte_DroppedAndNamed) {
+  TokenizerSpec spec = SmallSpec("gpt-2");
+  spec.tokens['z'] = "a token that stands for itself";
+  const Tokenizer tokenizer = CreateTokenizer(std::move(spec)).value();
+  EXPECT_THAT(tokenizer.dropped_bytes(), ElementsAre('z'));
+  EXPECT_EQ(tokenizer.TokenBytes('z'), "a token that stands for itself");
+  EXPECT_THAT(tokenizer.Encode("z").value(), IsEmpty());
+  EXPECT_THAT(tokenizer.Encode("hze").value(), ElementsAre(256));  // as the original: its neighbours become neighbours
+}
+
+TEST(CreateTokenizer, EndOfGeneration_EosNamedAndWellKnownControlTokens) {
+  TokenizerSpec spec = SmallSpec("gpt-2");
+  spec.eos_id = 5;
+  spec.end_of_generation_ids = {9, 5, 7};
+  spec.tokens.emplace_back("<|eot_id|>");  // not a control token: only text that looks like one
+  spec.types.push_back(TokenType::kNormal);
+  const Tokenizer tokenizer = CreateTokenizer(std::move(spec)).value();
+  EXPECT_THAT(tokenizer.end_of_generation_ids(),
+              ElementsAre(5, 7, 9, *tokenizer.FindToken("</s>"), *tokenizer.FindToken("<|im_end|>")));
+  EXPECT_TRUE(tokenizer.IsEndOfGeneration(7));
+  EXPECT_FALSE(tokenizer.IsEndOfGeneration(8));
+  EXPECT_FALSE(tokenizer.IsEndOfGeneration(-1));
+}
+
+}  // namespace
+}  // namespace tidemill

@@ -1,0 +1,161 @@
+// The tokenizer over arbitrary bytes. What they mean depends on how they begin:
+//   "GGUF"   a GGUF file: its vocabulary is read, made into a tokenizer and used
+//   "SPEC"   lines: "T<type 1-6><token>", "M<merge>", "P<pre-tokenizer>", "B<id>", "E<id>" (begin, end), "+" (all 256 bytes);
+//            after an empty line a text
+//   others   one byte of options, two of caller ranges, then a text for a small vocabulary that has all bytes: it must come
+//            back, and no special token may touch a caller's byte
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/gguf.h"
+#include "tests/support/small_vocabulary.h"
+#include "text/gguf_tokenizer.h"
+#include "text/tokenizer_spec.h"
+#include "text/utf8.h"
+#include "tidemill/tokenizer.h"
+
+namespace tidemill {
+namespace {
+
+// A wrong answer is a finding, as a crash is.
+void Require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void RequireCleanError(const Error& error) {
+  Require(error.message().size() < 2000);
+  Require(std::none_of(error.message().begin(), error.message().end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }));
+}
+
+// What Decode and StreamDecoder say about any ids must agree.
+void RequireSameStream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool keep_special) {
+  StreamDecoder decoder(tokenizer, keep_special);
+  std::string text;
+  for (const int32_t id : ids) text += decoder.Push(id);
+  text += decoder.Finish();
+  Require(IsValidUtf8(text));
+  Require(text == ReplaceInvalidUtf8(tokenizer.Decode(ids, keep_special).value()));
+}
+
+void UseAnyTokenizer(const Tokenizer& tokenizer, std::string_view text) {
+  for (const bool parse_special : {false, true}) {
+    const std::vector<int32_t> ids = tokenizer.Encode(text, {.parse_special = parse_special}).value();
+    Require(ids.size() <= text.size() + 2);
+    for (const int32_t id : ids) Require(id >= 0 && static_cast<size_t>(id) < tokenizer.vocab_size());
+    RequireSameStream(tokenizer, ids, parse_special);
+  }
+}
+
+void FuzzGguf(std::string_view bytes) {
+  const auto file = GgufFile::Parse(std::as_bytes(std::span(bytes)));
+  if (!file.ok()) return;
+  auto spec = ReadTokenizerSpec(*file);
+  if (!spec.ok()) return RequireCleanError(spec.error());
+  const auto tokenizer = CreateTokenizer(std::move(*spec));
+  if (!tokenizer.ok()) return RequireCleanError(tokenizer.error());
+  UseAnyTokenizer(*tokenizer, bytes);
+}
+
+std::string_view TakeLine(std::string_view& rest) {
+  const size_t end = std::min(rest.find('\n'), rest.size());
+  const std::string_view line = rest.substr(0, end);
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return line;
+}
+
+int32_t ReadInt(std::string_view digits) {
+  int32_t value = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  return value;
+}
+
+void FuzzSpec(std::string_view rest) {
+  TokenizerSpec spec;
+  spec.pre_tokenizer = "gpt-2";
+  for (std::string_view line = TakeLine(rest); !line.empty(); line = TakeLine(rest)) {
+    const std::string_view value = line.substr(1);
+    switch (line[0]) {
+      case 'T':
+        if (value.empty()) break;
+        spec.types.push_back(static_cast<TokenType>(value[0] - '0'));
+        spec.tokens.emplace_back(value.substr(1));
+        break;
+      case 'M': spec.merges.emplace_back(value); break;
+      case 'P': spec.pre_tokenizer = value; break;
+      case 'B':
+        spec.bos_id = ReadInt(value);
+        spec.add_bos = true;
+        break;
+      case 'E':
+        spec.eos_id = ReadInt(value);
+        spec.add_eos = true;
+        break;
+      case '+':
+        for (int byte = 0; byte < 256; ++byte) {
+          const char c = static_cast<char>(byte);
+          spec.tokens.push_back(SpellBytes({&c, 1}));
+          spec.types.push_back(TokenType::kNormal);
+        }
+        break;
+      default: break;
+    }
+  }
+  const auto tokenizer = CreateTokenizer(std::move(spec));
+  if (!tokenizer.ok()) return RequireCleanError(tokenizer.error());
+  UseAnyTokenizer(*tokenizer, rest);
+}
+
+void FuzzText(std::string_view bytes) {
+  static const Tokenizer tokenizers[] = {CreateTokenizer(testing::SmallSpec("gpt-2")).value(),
+                                         CreateTokenizer(testing::SmallSpec("smollm")).value(),
+                                         CreateTokenizer(testing::SmallSpec("llama-bpe")).value(),
+                                         CreateTokenizer(testing::SmallSpec("qwen2")).value()};
+  if (bytes.size() < 3) return;
+  const auto options = static_cast<uint8_t>(bytes[0]);
+  const auto gap = static_cast<uint8_t>(bytes[1]);
+  const auto length = static_cast<uint8_t>(bytes[2]);
+  const Tokenizer& tokenizer = tokenizers[options & 3];
+  PromptText prompt{.text = std::string(bytes.substr(3))};
+  std::vector<bool> is_callers(prompt.text.size(), false);
+  if (gap > 0) {
+    for (size_t begin = gap; begin + length <= prompt.text.size(); begin += size_t{gap} + length) {
+      prompt.caller.push_back({begin, begin + length});
+      for (size_t i = begin; i < begin + length; ++i) is_callers[i] = true;
+    }
+  }
+  const bool parse_special = (options & 4) != 0;
+  const std::vector<int32_t> ids = tokenizer.Encode(prompt, {.parse_special = parse_special}).value();
+  Require(tokenizer.Decode(ids, true).value() == prompt.text);
+  size_t position = 0;
+  for (const int32_t id : ids) {
+    const size_t end = position + tokenizer.TokenBytes(id).size();
+    for (size_t i = position; i < end && tokenizer.IsSpecial(id); ++i) Require(parse_special && !is_callers[i]);
+    position = end;
+  }
+  RequireSameStream(tokenizer, ids, (options & 8) != 0);
+  // Any bytes are ids too, so that decoding meets characters cut everywhere.
+  RequireSameStream(tokenizer, std::vector<int32_t>(ids.rbegin(), ids.rend()), (options & 8) != 0);
+}
+
+}  // namespace
+}  // namespace tidemill
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  if (bytes.starts_with("GGUF")) {
+    tidemill::FuzzGguf(bytes);
+  } else if (bytes.starts_with("SPEC")) {
+    tidemill::FuzzSpec(bytes.substr(4));
+  } else {
+    tidemill::FuzzText(bytes);
+  }
+  return 0;
+}
