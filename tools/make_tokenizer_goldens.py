@@ -72,7 +72,7 @@ CODE = [
     "<div class=\"a b\" id='c'>&nbsp;&#x27;</div>\n",
     "{\"key\": [1, 2.5e-10, null, true], \"s\": \"\\u00e9\\n\"}\n",
     "\\begin{align} \\frac{1}{2} \\sum_{i=0}^{n} x_i^{2} \\end{align}\n",
-    "$ grep -rn 'FIXME' . | awk '{print $1}' > out.txt 2>&1\n",
+    "$ grep -rn 'main(' src | awk '{print $1}' > out.txt 2>&1\n",
     "  if a == b and not c:\n        pass\n    # comment --------------\n",
     "const f = async (x) => { await g?.(x ?? 0); }; // ok\n",
     "0xDEADBEEF 0b1010 1_000_000 3.14159f 1e9 'c' \"s\" @decorator $var %d ~x ^y |z `q`\n",

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <cstdint>
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "tests/support/gguf_writer.h"
 #include "tests/support/small_vocabulary.h"
 
 namespace tidemill {
@@ -17,34 +19,25 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-template <typename T>
-std::string Bytes(T value) {
-  std::string bytes(sizeof(T), '\0');
-  std::memcpy(bytes.data(), &value, sizeof(T));
-  return bytes;
+// Writes one key.
+using Setter = std::function<void(testing::GgufWriter&, const std::string&)>;
+using Keys = std::map<std::string, Setter>;
+
+Setter OfString(std::string value) {
+  return [value](testing::GgufWriter& writer, const std::string& key) { writer.SetString(key, value); };
 }
-
-std::string StringBytes(std::string_view text) { return Bytes(uint64_t{text.size()}) + std::string(text); }
-
-// A value with its type, as it stands in the file.
-std::string Typed(GgufValueType type, const std::string& value) { return Bytes(static_cast<uint32_t>(type)) + value; }
-std::string OfString(std::string_view text) { return Typed(GgufValueType::kString, StringBytes(text)); }
-std::string OfUint(uint32_t value) { return Typed(GgufValueType::kUint32, Bytes(value)); }
-std::string OfBool(bool value) { return Typed(GgufValueType::kBool, Bytes(static_cast<uint8_t>(value ? 1 : 0))); }
-
-std::string OfStrings(const std::vector<std::string>& texts) {
-  std::string value = Bytes(static_cast<uint32_t>(GgufValueType::kString)) + Bytes(uint64_t{texts.size()});
-  for (const std::string& text : texts) value += StringBytes(text);
-  return Typed(GgufValueType::kArray, value);
+Setter OfStrings(std::vector<std::string> values) {
+  return [values](testing::GgufWriter& writer, const std::string& key) { writer.SetStrings(key, values); };
 }
-
-std::string OfInts(const std::vector<int32_t>& ints) {
-  std::string value = Bytes(static_cast<uint32_t>(GgufValueType::kInt32)) + Bytes(uint64_t{ints.size()});
-  for (const int32_t i : ints) value += Bytes(i);
-  return Typed(GgufValueType::kArray, value);
+Setter OfInts(std::vector<int32_t> values) {
+  return [values](testing::GgufWriter& writer, const std::string& key) { writer.SetArray(key, values); };
 }
-
-using Keys = std::map<std::string, std::string>;
+Setter OfUint(uint32_t value) {
+  return [value](testing::GgufWriter& writer, const std::string& key) { writer.Set(key, value); };
+}
+Setter OfBool(bool value) {
+  return [value](testing::GgufWriter& writer, const std::string& key) { writer.Set(key, value); };
+}
 
 Keys SmallKeys() {
   const TokenizerSpec spec = testing::SmallSpec("smollm");
@@ -58,8 +51,9 @@ Keys SmallKeys() {
 }
 
 Result<TokenizerSpec> Read(const Keys& keys) {
-  std::string bytes = "GGUF" + Bytes(uint32_t{3}) + Bytes(uint64_t{0}) + Bytes(uint64_t{keys.size()});
-  for (const auto& [key, value] : keys) bytes += StringBytes(key) + value;
+  testing::GgufWriter writer;
+  for (const auto& [key, set] : keys) set(writer, key);
+  const std::string bytes = writer.Build();
   const auto file = GgufFile::Parse(std::as_bytes(std::span(bytes)));
   if (!file.ok()) return file.error();
   return ReadTokenizerSpec(*file);
