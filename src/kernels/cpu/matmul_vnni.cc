@@ -161,4 +161,19 @@ void MatMulQ8_0(const MatMulStrips& args) { MatMul<Type::kQ8_0>(args); }
 void MatMulQ4_0(const MatMulStrips& args) { MatMul<Type::kQ4_0>(args); }
 void MatMulQ4_1(const MatMulStrips& args) { MatMul<Type::kQ4_1>(args); }
 
+double DotPeak(size_t iterations) {
+  constexpr size_t kChains = 12;
+  const __m512i bytes = _mm512_set1_epi8(3);
+  __m512i acc[kChains];
+  for (size_t c = 0; c < kChains; ++c) acc[c] = _mm512_set1_epi32(static_cast<int>(c));
+  for (size_t i = 0; i < iterations; ++i) {
+#pragma GCC unroll 16
+    for (size_t c = 0; c < kChains; ++c) {
+      acc[c] = _mm512_dpbusd_epi32(acc[c], bytes, bytes);
+      __asm__ volatile("" : "+v"(acc[c]));  // every round counts
+    }
+  }
+  return 2.0 * 64.0 * static_cast<double>(kChains * iterations);
+}
+
 }  // namespace tidemill::vnni

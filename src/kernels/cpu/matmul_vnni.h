@@ -10,6 +10,9 @@ void MatMulQ8_0(const MatMulStrips& args);
 void MatMulQ4_0(const MatMulStrips& args);
 void MatMulQ4_1(const MatMulStrips& args);
 
+// Byte dot products on registers only; returns operations done (kernels/machine_peak.h).
+double DotPeak(size_t iterations);
+
 }  // namespace tidemill::vnni
 
 #endif  // TIDEMILL_KERNELS_CPU_MATMUL_VNNI_H_

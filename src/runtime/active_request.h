@@ -1,0 +1,77 @@
+// One request in flight: its place in the prompt, its state, and how its tokens become text and an end.
+#ifndef TIDEMILL_RUNTIME_ACTIVE_REQUEST_H_
+#define TIDEMILL_RUNTIME_ACTIVE_REQUEST_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "decoding/sampler.h"
+#include "decoding/stop_matcher.h"
+#include "state/sequence_state.h"
+#include "tidemill/engine.h"
+#include "tidemill/tokenizer.h"
+
+namespace tidemill {
+
+class ActiveRequest {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  ActiveRequest(RequestId id, Request request, Sampler sampler, const Tokenizer& tokenizer, std::unique_ptr<SequenceState> state,
+                size_t context);
+
+  RequestId id() const { return id_; }
+  SequenceState& state() { return *state_; }
+  bool prefilling() const { return fed_ < prompt_.size(); }
+  bool started() const { return started_; }
+
+  // The next tokens to run, at most `most`: of the prompt, or the last generated one. `last`: logits are wanted after them.
+  struct Next {
+    std::span<const int32_t> tokens;
+    bool last = false;
+  };
+  Next NextTokens(size_t most);
+
+  // Logits of the last of those tokens: chooses the next token, to be taken up by Advance.
+  void Sample(std::span<float> logits);
+
+  // The step of `tokens` tokens is committed. Appends an event if it made a token.
+  void Advance(size_t tokens, std::vector<Event>* events);
+
+  // Ends the request with its last event.
+  void Cancel(std::vector<Event>* events);
+  void Fail(Error error, std::vector<Event>* events);
+
+  bool done() const { return done_; }
+  std::atomic<bool> cancelled{false};
+
+ private:
+  void Finish(FinishReason reason, Event* event);
+  RequestStats Stats();
+
+  RequestId id_;
+  std::vector<int32_t> prompt_;
+  GenerationOptions options_;
+  Sampler sampler_;
+  const Tokenizer& tokenizer_;  // the model's, which the engine keeps
+  StreamDecoder decoder_;
+  StopMatcher stop_;
+  std::unique_ptr<SequenceState> state_;
+  size_t context_;
+  size_t fed_ = 0;  // tokens of the prompt that are committed
+  std::vector<RowKey> keys_;
+  std::optional<Result<SampledToken>> sampled_;
+  int32_t last_token_ = -1;
+  size_t generated_ = 0;
+  bool started_ = false, done_ = false;
+  Clock::time_point submitted_, first_step_, first_token_, last_token_time_;
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_RUNTIME_ACTIVE_REQUEST_H_

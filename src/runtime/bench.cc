@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <random>
+#include <vector>
+
+#include "kernels/matmul.h"
+#include "runtime/engine_impl.h"
+#include "runtime/process_usage.h"
+#include "tidemill/measure.h"
+
+namespace tidemill {
+namespace {
+
+// Every sequence of a test: its state and its random tokens.
+class BenchSequences {
+ public:
+  BenchSequences(Engine::Impl& impl, uint64_t seed) : impl_(impl), random_(seed) {}
+
+  Result<void> Add(size_t fill) {
+    states_.push_back(impl_.NewState());
+    return Feed(*states_.back(), fill);
+  }
+
+  // Runs `count` random tokens of one sequence in chunks; logits of the last one only.
+  Result<void> Feed(SequenceState& state, size_t count) {
+    const std::vector<int32_t> ids = RandomIds(count);
+    for (size_t first = 0; first < count; first += impl_.options.prefill_chunk) {
+      const auto part = std::span(ids).subspan(first, std::min(impl_.options.prefill_chunk, count - first));
+      TIDEMILL_TRY_VOID(state.Reserve(part.size()));
+      const bool last = first + part.size() == count;
+      const StepSequence step{.state = &state, .tokens = part, .rows = last ? Wanted::kLast : Wanted::kNothing};
+      Run({&step, 1});
+      keys_.assign(part.begin(), part.end());
+      state.Commit(keys_);
+    }
+    return {};
+  }
+
+  // `steps` steps of one token for every sequence, with logits for all.
+  Result<void> Decode(size_t steps) {
+    const std::vector<int32_t> ids = RandomIds(steps * states_.size());
+    std::vector<StepSequence> step(states_.size());
+    for (size_t s = 0; s < steps; ++s) {
+      for (size_t i = 0; i < states_.size(); ++i) {
+        TIDEMILL_TRY_VOID(states_[i]->Reserve(1));
+        step[i] = {.state = states_[i].get(), .tokens = std::span(ids).subspan(s * states_.size() + i, 1), .rows = Wanted::kLast};
+      }
+      Run(step);
+      for (size_t i = 0; i < states_.size(); ++i) {
+        keys_.assign(1, static_cast<RowKey>(step[i].tokens[0]));
+        states_[i]->Commit(keys_);
+      }
+    }
+    return {};
+  }
+
+  Result<void> RollbackTo(std::span<const size_t> lengths) {
+    for (size_t i = 0; i < states_.size(); ++i) TIDEMILL_TRY_VOID(states_[i]->Rollback(lengths[i]));
+    return {};
+  }
+
+  SequenceState& front() { return *states_.front(); }
+  double state_bytes() const {
+    double bytes = 0;
+    for (const auto& state : states_) bytes += static_cast<double>(state->bytes().read_per_token);
+    return bytes;
+  }
+
+ private:
+  std::vector<int32_t> RandomIds(size_t count) {
+    std::vector<int32_t> ids(count);
+    for (int32_t& id : ids) id = static_cast<int32_t>(random_() % impl_.language_model().settings.vocab_size);
+    return ids;
+  }
+  void Run(std::span<const StepSequence> step) {
+    impl_.executor->Run(step, [this](size_t, size_t, std::span<float> logits) { sink_ = logits[0]; }, nullptr);
+  }
+
+  Engine::Impl& impl_;
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<SequenceState>> states_;
+  std::vector<RowKey> keys_;
+  volatile float sink_ = 0;
+};
+
+template <typename Work>
+Result<BenchSample> Sample(size_t tokens, const Work& work) {
+  const double cpu = ProcessCpuSeconds(), busy = MachineBusySeconds();
+  const auto start = std::chrono::steady_clock::now();
+  TIDEMILL_TRY_VOID(work());
+  BenchSample sample;
+  sample.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double own = ProcessCpuSeconds() - cpu, all = MachineBusySeconds() - busy;
+  sample.tokens_per_s = static_cast<double>(tokens) / sample.seconds;
+  sample.tokens_per_cpu_s = own > 0 ? static_cast<double>(tokens) / own : 0;
+  sample.others_cores = std::max(0.0, (all - own) / sample.seconds);
+  return sample;
+}
+
+// Bytes and operations of all matrix products for `rows` rows, of which `head_rows` go through the head.
+Cost WeightCost(const LanguageModel& model, size_t rows, size_t head_rows) {
+  Cost cost;
+  for (const DecoderLayer& layer : model.layers) {
+    for (const WeightMatrix* weight : {&layer.attention.q, &layer.attention.k, &layer.attention.v, &layer.attention.o,
+                                       &layer.mlp.gate, &layer.mlp.up, &layer.mlp.down}) {
+      cost += MatMulCost(*weight, rows);
+    }
+  }
+  return cost += MatMulCost(model.head_or_tied(), head_rows);
+}
+
+Cost AttentionCostOf(const LanguageModel& model, DType kv, size_t len, size_t first) {
+  AttentionShape shape;
+  shape.heads = model.settings.num_attention_heads;
+  shape.kv_heads = model.settings.num_key_value_heads;
+  shape.head_dim = model.settings.head_dim;
+  shape.kv_dtype = kv;
+  const size_t seen = len * first + len * (len + 1) / 2;
+  Cost one = AttentionCost(shape, len, seen, first + len), all;
+  for (size_t i = 0; i < model.layers.size(); ++i) all += one;
+  return all;
+}
+
+void FillShares(const Cost& step, size_t steps, const MachineLimits& limits, BenchResult* result) {
+  std::vector<double> seconds;
+  for (const BenchSample& sample : result->samples) seconds.push_back(sample.seconds);
+  if (seconds.empty() || limits.read_gb_per_s == 0) return;
+  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
+  const double step_seconds = seconds[seconds.size() / 2] / static_cast<double>(steps);
+  result->bandwidth_share = step.bytes / (limits.read_gb_per_s * 1e9) / step_seconds;
+  result->arithmetic_share = (step.int8_ops / (limits.int8_gops * 1e9) + step.flops / (limits.f32_gflops * 1e9)) / step_seconds;
+}
+
+Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, const MachineLimits& limits) {
+  BenchResult result;
+  result.prompt_tokens = test.prompt_tokens;
+  BenchSequences sequences(impl, test.seed);
+  TIDEMILL_TRY_VOID(sequences.Add(test.prompt_tokens));  // warm-up
+  const size_t empty[] = {0};
+  for (size_t i = 0; i < test.repeat; ++i) {
+    TIDEMILL_TRY_VOID(sequences.RollbackTo(empty));
+    TIDEMILL_TRY(sample, Sample(test.prompt_tokens, [&] { return sequences.Feed(sequences.front(), test.prompt_tokens); }));
+    result.samples.push_back(sample);
+  }
+  const LanguageModel& model = impl.language_model();
+  Cost cost = WeightCost(model, test.prompt_tokens, 1);
+  result.weight_bytes_per_token = WeightCost(model, 1, 1).bytes / static_cast<double>(test.prompt_tokens);
+  const Cost attention = AttentionCostOf(model, DType::kF16, test.prompt_tokens, 0);
+  result.state_bytes_per_token = attention.bytes / static_cast<double>(test.prompt_tokens);
+  cost += attention;
+  FillShares(cost, 1, limits, &result);
+  return result;
+}
+
+Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, const MachineLimits& limits) {
+  BenchResult result;
+  const std::vector<size_t> depths = test.test == "batch" ? test.prompts : std::vector<size_t>{test.depth};
+  result.batch = depths.size();
+  result.depth = *std::max_element(depths.begin(), depths.end());
+  result.gen_tokens = test.gen_tokens;
+  BenchSequences sequences(impl, test.seed);
+  for (const size_t depth : depths) TIDEMILL_TRY_VOID(sequences.Add(depth));
+  TIDEMILL_TRY_VOID(sequences.Decode(std::min<size_t>(8, test.gen_tokens)));  // warm-up
+  for (size_t i = 0; i < test.repeat; ++i) {
+    TIDEMILL_TRY_VOID(sequences.RollbackTo(depths));
+    TIDEMILL_TRY(sample, Sample(test.gen_tokens * depths.size(), [&] { return sequences.Decode(test.gen_tokens); }));
+    result.samples.push_back(sample);
+  }
+  const LanguageModel& model = impl.language_model();
+  Cost cost = WeightCost(model, depths.size(), depths.size());
+  result.weight_bytes_per_token = cost.bytes / static_cast<double>(depths.size());
+  result.state_bytes_per_token = sequences.state_bytes() / static_cast<double>(depths.size());
+  for (const size_t depth : depths) cost += AttentionCostOf(model, DType::kF16, 1, depth + test.gen_tokens / 2);
+  FillShares(cost, test.gen_tokens, limits, &result);
+  return result;
+}
+
+Error BenchError(const std::string& what) { return Error(ErrorCode::kInvalidArgument, "bench: " + what); }
+
+}  // namespace
+
+Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, const MachineLimits& limits) {
+  Engine::Impl& impl = engine.impl();
+  if (!engine.idle()) return Error(ErrorCode::kFailedPrecondition, "bench: requests are in flight; finish or cancel them first");
+  const bool prefill = test.test == "prefill", batch = test.test == "batch";
+  if (!prefill && !batch && test.test != "decode") return BenchError("test '" + test.test + "': expected prefill, decode or batch");
+  if (test.repeat == 0 || test.repeat > 1000) return BenchError("--repeat: expected 1 to 1000");
+  if (prefill ? test.prompt_tokens == 0 : test.gen_tokens == 0) return BenchError("--prompt-tokens and --gen-tokens: expected at least 1");
+  if (batch && (test.prompts.empty() || test.prompts.size() > impl.options.max_batch)) {
+    return BenchError("--batch " + std::to_string(test.prompts.size()) + ": expected 1 to " + std::to_string(impl.options.max_batch));
+  }
+  const size_t deepest = batch ? *std::max_element(test.prompts.begin(), test.prompts.end()) : test.depth;
+  const size_t longest = prefill ? test.prompt_tokens : deepest + test.gen_tokens;
+  // A speed past the model's own context is still a speed: room is made for it, and the result is marked.
+  const size_t context = impl.options.context;
+  constexpr size_t kLongest = size_t{1} << 22;
+  if (longest > kLongest) return BenchError("a test of " + std::to_string(longest) + " positions: expected at most " + std::to_string(kLongest));
+  impl.options.context = std::max(context, longest);
+  ResetPeakResident();
+  Result<BenchResult> result = Error(ErrorCode::kOutOfMemory, "bench: the system has no more memory");
+  try {
+    result = prefill ? BenchPrefill(impl, test, limits) : BenchDecode(impl, test, limits);
+  } catch (const std::bad_alloc&) {  // as initialised
+  }
+  impl.options.context = context;
+  if (!result.ok()) return std::move(result).WithContext("bench");
+  result->test = test.test;
+  result->beyond_context = longest > impl.language_model().settings.max_position_embeddings;
+  result->peak_rss_bytes = PeakResidentBytes();
+  result->anonymous_rss_bytes = AnonymousResidentBytes();
+  return result;
+}
+
+}  // namespace tidemill

@@ -1,0 +1,252 @@
+#include "tidemill/engine.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "runtime/engine_impl.h"
+
+namespace tidemill {
+namespace {
+
+// Rows of one step where the caller does not say: enough for the matrix kernels, few enough that buffers stay small.
+constexpr size_t kMaxStepRows = 512;
+constexpr size_t kStepBufferBytes = size_t{16} << 20;
+
+size_t DefaultStepRows(const LanguageModel& model, Isa isa, size_t max_batch) {
+  const size_t rows = kStepBufferBytes / StepBuffers::RowBytes(model.step_shape(), isa);
+  return std::clamp(rows, std::max<size_t>(32, max_batch), std::max(kMaxStepRows, max_batch));
+}
+
+DType KvDType(KvType type) {
+  switch (type) {
+    case KvType::kF32: return DType::kF32;
+    case KvType::kF16: return DType::kF16;
+    case KvType::kBF16: return DType::kBF16;
+  }
+  return DType::kF32;
+}
+
+uint64_t HashText(std::string_view text) {
+  uint64_t hash = 0;
+  for (const char c : text) hash = ChainTokenHash(hash, static_cast<unsigned char>(c));
+  return hash;
+}
+
+Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> model, const EngineOptions& options) {
+  auto impl = std::make_unique<Engine::Impl>();
+  impl->model = std::move(model);
+  impl->options = options;
+  EngineOptions& o = impl->options;
+  const LanguageModel& language_model = impl->language_model();
+  const size_t trained = language_model.settings.max_position_embeddings;
+  if (o.context == 0) o.context = trained;
+  if (o.context > trained) {
+    return Error(ErrorCode::kInvalidArgument, "start engine: --context " + std::to_string(o.context) +
+                                                  ": the model was made for " + std::to_string(trained) + " positions");
+  }
+  if (o.max_batch == 0 || o.max_batch > 1024) {
+    return Error(ErrorCode::kInvalidArgument, "start engine: --max-batch " + std::to_string(o.max_batch) + ": expected 1 to 1024");
+  }
+  impl->isa = DetectIsa();
+  if (!o.isa.empty()) {
+    TIDEMILL_TRY(isa, ParseIsa(o.isa));
+    impl->isa = isa;
+  }
+  if (!o.kv_type.has_value()) o.kv_type = impl->model->impl().f32 ? KvType::kF32 : KvType::kF16;
+  if (o.threads == 0) o.threads = DefaultThreadCount();
+  if (o.prefill_chunk == 0) o.prefill_chunk = DefaultStepRows(language_model, impl->isa, o.max_batch);
+  if (o.prefill_chunk > 8192) {
+    return Error(ErrorCode::kInvalidArgument, "start engine: --prefill-chunk " + std::to_string(o.prefill_chunk) + ": expected 1 to 8192");
+  }
+  impl->numeric_class = std::string(HasFma(impl->isa) ? "fma" : "baseline") + (impl->model->impl().f32 ? "/f32" : "") + "/kv-" +
+                        std::string(KvTypeName(*o.kv_type));
+  TIDEMILL_TRY(threads, ThreadPool::Create(o.threads));
+  impl->threads = std::move(threads);
+  TIDEMILL_TRY(ctx, ExecutionContext::Create(impl->isa, impl->threads.get(), language_model.scratch_bytes()));
+  impl->ctx.emplace(std::move(ctx));
+  TIDEMILL_TRY(executor, SequentialExecutor::Create(language_model, *impl->ctx, std::max(o.prefill_chunk, o.max_batch)));
+  impl->executor = std::move(executor);
+  impl->step.reserve(o.max_batch);
+  impl->stepping.reserve(o.max_batch);
+  return impl;
+}
+
+}  // namespace
+
+Result<KvType> ParseKvType(std::string_view name) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+    if (KvTypeName(type) == name) return type;
+  }
+  if (name == "q8_0") return Error(ErrorCode::kUnsupported, "choose KV type: q8_0: not supported yet; use f16");
+  return Error(ErrorCode::kInvalidArgument, "choose KV type: '" + std::string(name) + "': expected f32, f16 or bf16");
+}
+
+std::string_view KvTypeName(KvType type) {
+  switch (type) {
+    case KvType::kF32: return "f32";
+    case KvType::kF16: return "f16";
+    case KvType::kBF16: return "bf16";
+  }
+  return "unknown";
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+Result<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const Model> model, const EngineOptions& options) {
+  try {
+    TIDEMILL_TRY(impl, CreateImpl(std::move(model), options));
+    return std::make_unique<Engine>(std::move(impl));
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::kOutOfMemory, "start engine: the system has no more memory");
+  }
+}
+
+Result<RequestId> Engine::Submit(Request request) {
+  const Model::Impl& model = impl_->model->impl();
+  const size_t vocab = model.info.vocab_size;
+  if (request.prompt.empty()) return Error(ErrorCode::kInvalidArgument, "submit request: the prompt is empty");
+  for (size_t i = 0; i < request.prompt.size(); ++i) {
+    if (request.prompt[i] >= 0 && static_cast<size_t>(request.prompt[i]) < vocab) continue;
+    return Error(ErrorCode::kInvalidArgument, "submit request: token " + std::to_string(i) + " of the prompt: id " +
+                                                  std::to_string(request.prompt[i]) + ": expected 0 to " + std::to_string(vocab - 1));
+  }
+  if (request.prompt.size() > impl_->options.context) {
+    return Error(ErrorCode::kContextFull, "submit request: the prompt has " + std::to_string(request.prompt.size()) +
+                                              " tokens: the context holds " + std::to_string(impl_->options.context));
+  }
+  try {
+    TIDEMILL_TRY(sampler, Sampler::Create(request.generation, {.vocab_size = vocab,
+                                                               .eos_ids = model.text.tokenizer.end_of_generation_ids(),
+                                                               .sequence = 0,
+                                                               .isa = impl_->isa,
+                                                               .max_positions = impl_->options.context}));
+    auto active = std::make_unique<ActiveRequest>(impl_->next_id, std::move(request), std::move(sampler), model.text.tokenizer,
+                                                  impl_->NewState(), impl_->options.context);
+    const std::lock_guard lock(impl_->mutex);
+    impl_->requests.push_back(std::move(active));
+    return impl_->next_id++;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::kOutOfMemory, "submit request: the system has no more memory");
+  }
+}
+
+std::unique_ptr<SequenceState> Engine::Impl::NewState() const {
+  return language_model().MakeState({.kv_dtype = KvDType(*options.kv_type), .max_length = options.context,
+                                     .numeric_class = HashText(numeric_class)});
+}
+
+void Engine::Impl::EndCancelled() {
+  interrupt.store(false);
+  for (const auto& request : requests) {
+    if (request->cancelled.load()) request->Cancel(&events);
+  }
+  DropFinished();
+}
+
+void Engine::Impl::DropFinished() {
+  const std::lock_guard lock(mutex);
+  std::erase_if(requests, [](const auto& request) { return request->done(); });
+}
+
+// Rows for the oldest max_batch requests: first a token for each that is decoding, then prompts in order while rows are left.
+// A request whose state cannot grow fails alone.
+void Engine::Impl::PlanStep() {
+  step.clear();
+  stepping.clear();
+  size_t rows = executor->max_rows();
+  const auto add = [&](ActiveRequest& request, size_t most) {
+    const ActiveRequest::Next next = request.NextTokens(most);
+    const Result<void> reserved = request.state().Reserve(next.tokens.size());
+    if (!reserved.ok()) return request.Fail(reserved.error(), &events);
+    rows -= next.tokens.size();
+    step.push_back({.state = &request.state(), .tokens = next.tokens, .rows = next.last ? Wanted::kLast : Wanted::kNothing});
+    stepping.push_back(&request);
+  };
+  const size_t count = std::min(requests.size(), options.max_batch);
+  for (size_t i = 0; i < count; ++i) {
+    if (!requests[i]->prefilling()) add(*requests[i], 1);
+  }
+  size_t prompt_rows = std::min(rows, options.prefill_chunk);
+  for (size_t i = 0; i < count && prompt_rows != 0; ++i) {
+    if (!requests[i]->prefilling()) continue;
+    const size_t before = rows;
+    add(*requests[i], prompt_rows);
+    prompt_rows -= before - rows;
+  }
+}
+
+std::span<const Event> Engine::Step() {
+  Impl& impl = *impl_;
+  impl.events.clear();
+  impl.EndCancelled();
+  impl.PlanStep();
+  if (!impl.step.empty()) {
+    const bool complete = impl.executor->Run(
+        impl.step, [&](size_t sequence, size_t, std::span<float> logits) { impl.stepping[sequence]->Sample(logits); }, &impl.interrupt);
+    if (complete) {
+      for (size_t i = 0; i < impl.step.size(); ++i) impl.stepping[i]->Advance(impl.step[i].tokens.size(), &impl.events);
+    } else {
+      impl.EndCancelled();  // nothing was committed: the others make this step again
+    }
+  }
+  impl.DropFinished();
+  return impl.events;
+}
+
+void Engine::Cancel(RequestId request) {
+  const std::lock_guard lock(impl_->mutex);
+  for (const auto& active : impl_->requests) {
+    if (active->id() != request) continue;
+    active->cancelled.store(true);
+    impl_->interrupt.store(true);
+  }
+}
+
+bool Engine::idle() const { return impl_->requests.empty(); }
+size_t Engine::threads() const { return impl_->threads->num_threads(); }
+std::string Engine::isa() const { return std::string(IsaName(impl_->isa)); }
+size_t Engine::context() const { return impl_->options.context; }
+std::string Engine::numeric_class() const { return impl_->numeric_class; }
+
+Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const LogitSink& sink) {
+  Impl& impl = *impl_;
+  if (!idle()) return Error(ErrorCode::kFailedPrecondition, "score tokens: requests are in flight; finish or cancel them first");
+  if (ids.empty()) return Error(ErrorCode::kInvalidArgument, "score tokens: the list of ids is empty");
+  const size_t vocab = impl.model->impl().info.vocab_size;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && static_cast<size_t>(ids[i]) < vocab) continue;
+    return Error(ErrorCode::kInvalidArgument, "score tokens: token " + std::to_string(i) + ": id " + std::to_string(ids[i]) +
+                                                  ": expected 0 to " + std::to_string(vocab - 1));
+  }
+  if (ids.size() > impl.options.context) {
+    return Error(ErrorCode::kContextFull, "score tokens: " + std::to_string(ids.size()) + " tokens: the context holds " +
+                                              std::to_string(impl.options.context));
+  }
+  try {
+    const auto state = impl.NewState();
+    Result<void> result;
+    std::vector<RowKey> keys;
+    for (size_t first = 0; first < ids.size() && result.ok(); first += impl.options.prefill_chunk) {
+      const auto part = ids.subspan(first, std::min(impl.options.prefill_chunk, ids.size() - first));
+      const bool last = first + part.size() == ids.size();
+      TIDEMILL_TRY_VOID(state->Reserve(part.size()).WithContext("score tokens"));
+      const StepSequence step{.state = state.get(), .tokens = part,
+                              .rows = !last_only ? Wanted::kAll : last ? Wanted::kLast : Wanted::kNothing};
+      impl.executor->Run(
+          {&step, 1},
+          [&](size_t, size_t token, std::span<float> logits) {
+            if (result.ok()) result = sink(first + token, logits);
+          },
+          nullptr);
+      keys.assign(part.begin(), part.end());
+      state->Commit(keys);
+    }
+    return result;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::kOutOfMemory, "score tokens: the system has no more memory");
+  }
+}
+
+}  // namespace tidemill

@@ -1,0 +1,48 @@
+// What stands behind the public Engine: threads, executor and the requests in flight.
+#ifndef TIDEMILL_RUNTIME_ENGINE_IMPL_H_
+#define TIDEMILL_RUNTIME_ENGINE_IMPL_H_
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "engine/sequential_executor.h"
+#include "kernels/execution_context.h"
+#include "runtime/active_request.h"
+#include "runtime/model_impl.h"
+#include "tidemill/engine.h"
+
+namespace tidemill {
+
+struct Engine::Impl {
+  std::shared_ptr<const Model> model;
+  EngineOptions options;  // with every default filled in
+  Isa isa = Isa::kBaseline;
+  std::string numeric_class;
+  std::unique_ptr<ThreadPool> threads;
+  std::optional<ExecutionContext> ctx;
+  std::unique_ptr<SequentialExecutor> executor;
+
+  RequestId next_id = 1;
+  std::vector<std::unique_ptr<ActiveRequest>> requests;  // oldest first; guarded by mutex against Cancel
+  std::mutex mutex;
+  std::atomic<bool> interrupt{false};  // a step in progress should stop early
+  std::vector<Event> events;
+  std::vector<StepSequence> step;  // scratch of Step
+  std::vector<ActiveRequest*> stepping;
+
+  const LanguageModel& language_model() const { return *model->impl().language_model; }
+  std::unique_ptr<SequenceState> NewState() const;
+
+  void EndCancelled();
+  void PlanStep();
+  void DropFinished();
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_RUNTIME_ENGINE_IMPL_H_

@@ -1,0 +1,54 @@
+#include "tidemill/model.h"
+
+#include <new>
+#include <utility>
+
+#include "base/thread_pool.h"
+#include "models/registry.h"
+#include "runtime/model_impl.h"
+
+namespace tidemill {
+namespace {
+
+Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const LoadOptions& options) {
+  TIDEMILL_TRY(opened, OpenModel(path));
+  TIDEMILL_TRY(info, DescribeModel(opened));
+  TIDEMILL_TRY(text, ReadModelText(opened.gguf));
+  TIDEMILL_TRY(generation, ReadDefaultGeneration(opened.gguf));
+  if (text.tokenizer.vocab_size() > info.vocab_size) {
+    return Error(ErrorCode::kCorruptFile, "tokenizer: " + std::to_string(text.tokenizer.vocab_size()) +
+                                              " tokens, but token_embd.weight has only " + std::to_string(info.vocab_size) + " rows");
+  }
+  TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
+  LoadSettings settings;
+  settings.f32 = options.f32;
+  settings.mapped = options.weights == WeightStorage::kMapped;
+  settings.threads = threads.get();
+  settings.progress = options.progress;
+  TIDEMILL_TRY(model, LoadLanguageModel(opened.gguf, opened.file, settings));
+  return std::make_unique<Model::Impl>(Model::Impl{std::move(opened), std::move(info), std::move(text), std::move(generation),
+                                                   std::move(model), options.f32});
+}
+
+}  // namespace
+
+Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Model::~Model() = default;
+
+Result<std::shared_ptr<const Model>> Model::Load(const std::string& path, LoadOptions options) {
+  const std::string context = "load " + path;
+  try {
+    auto impl = LoadImpl(path, options);
+    if (!impl.ok()) return std::move(impl).error().WithContext(context);
+    return std::shared_ptr<const Model>(std::make_shared<Model>(std::move(impl).value()));
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::kOutOfMemory, context + ": the system has no more memory");
+  }
+}
+
+const ModelInfo& Model::info() const { return impl_->info; }
+const ModelText& Model::text() const { return impl_->text; }
+GenerationOptions Model::default_generation() const { return impl_->default_generation; }
+uint64_t Model::resident_weight_bytes() const { return impl_->language_model->resident_bytes(); }
+
+}  // namespace tidemill

@@ -1,0 +1,18 @@
+// What this process and its neighbours have used, as the system counts it.
+#ifndef TIDEMILL_RUNTIME_PROCESS_USAGE_H_
+#define TIDEMILL_RUNTIME_PROCESS_USAGE_H_
+
+#include <cstdint>
+
+namespace tidemill {
+
+double ProcessCpuSeconds();   // user and system time of all threads
+double MachineBusySeconds();  // of all cores, since boot; 0 where the system does not say
+
+uint64_t PeakResidentBytes();       // since start or the last ResetPeakResident
+uint64_t AnonymousResidentBytes();  // without file mappings
+void ResetPeakResident();           // where the system allows it
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_RUNTIME_PROCESS_USAGE_H_
