@@ -4,6 +4,9 @@ target_include_directories(tidemill_flags INTERFACE ${PROJECT_SOURCE_DIR}/includ
 target_compile_options(tidemill_flags INTERFACE
   -ffp-contract=off -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
   $<$<BOOL:${TIDEMILL_WERROR}>:-Werror>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(tidemill_flags INTERFACE -Wno-restrict)  # GCC 12 sees overlaps in "a" + std::string (GCC bug 105651)
+endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(TIDEMILL_X86 ON)
   # The lowest machine we run on. Faster instruction sets are chosen at run time, file by file.

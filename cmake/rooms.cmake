@@ -21,15 +21,16 @@ function(tidemill_room name)
   endif()
 endfunction()
 
-# tidemill_test(NAME SOURCES ... DEPENDS ...): a test program outside the rooms, called from tests/.
+# tidemill_test(NAME [SLOW] SOURCES ... DEPENDS ...): a test program outside the rooms, called from tests/. SLOW: it needs real
+# weights or minutes, and runs only where the label `slow` is asked for.
 function(tidemill_test name)
-  cmake_parse_arguments(TEST "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(TEST "SLOW" "" "SOURCES;DEPENDS" ${ARGN})
   if(TIDEMILL_TESTS)
     add_executable(${name} ${TEST_SOURCES})
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
     target_compile_definitions(${name} PRIVATE TIDEMILL_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
     target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock_main)
     add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
-    set_tests_properties(${name} PROPERTIES LABELS fast TIMEOUT 600)
+    set_tests_properties(${name} PROPERTIES LABELS $<IF:$<BOOL:${TEST_SLOW}>,slow,fast> TIMEOUT 600)
   endif()
 endfunction()
