@@ -20,7 +20,7 @@ struct MergeRule {
 
 class BytePairMerger {
  public:
-  // Memory that calls reuse: one per thread, grows to the longest row, about 40 bytes per token.
+  // Memory that calls reuse: one per thread, grows to the longest row, at most 60 bytes per token.
   class Scratch {
     friend class BytePairMerger;
     struct Symbol {
