@@ -1,0 +1,453 @@
+// Formatting: "%s" % x, "{}".format(x) and strftime.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "text/jinja_builtins.h"
+#include "text/jinja_interpreter.h"
+
+namespace tidemill::jinja {
+namespace {
+
+using std::string_view;
+
+// What stands between "%" or ":" and the letter of the type.
+struct Spec {
+  const Str* fill = nullptr;  // one character; null: a space
+  char align = 0;             // '<', '>', '^', '=' or 0
+  char sign = 0;              // '+', ' ' or 0
+  bool alternate = false;     // #
+  bool zero = false;          // 0
+  bool thousands = false;     // ,
+  int64_t width = 0;
+  int64_t precision = -1;  // -1: not given
+  char type = 0;
+};
+
+constexpr int64_t kMaxWidth = 100'000;
+constexpr int64_t kMaxPrecision = 400;
+
+[[noreturn]] void FailFormat(const std::string& what) { Fail("format: " + what); }
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+int64_t ReadNumber(string_view text, size_t& at) {
+  int64_t number = 0;
+  while (at < text.size() && IsDigit(text[at])) {
+    number = number * 10 + (text[at++] - '0');
+    if (number > kMaxWidth) FailFormat("a width or precision above " + std::to_string(kMaxWidth));
+  }
+  return number;
+}
+
+std::string PrintFloat(double value, const Spec& spec) {
+  const int precision = static_cast<int>(spec.precision < 0 ? 6 : spec.precision);
+  if (precision > kMaxPrecision) FailFormat("a precision above " + std::to_string(kMaxPrecision));
+  if (!std::isfinite(value)) {
+    const bool upper = spec.type >= 'A' && spec.type <= 'Z';
+    if (std::isnan(value)) return upper ? "NAN" : "nan";
+    return std::string(value < 0 ? "-" : "") + (upper ? "INF" : "inf");
+  }
+  std::array<char, 800> buffer;
+  const auto print = [&](const char* format) { return std::snprintf(buffer.data(), buffer.size(), format, precision, value); };
+  int size = 0;
+  switch (spec.type) {
+    case 'e': size = print(spec.alternate ? "%#.*e" : "%.*e"); break;
+    case 'E': size = print(spec.alternate ? "%#.*E" : "%.*E"); break;
+    case 'g': size = print(spec.alternate ? "%#.*g" : "%.*g"); break;
+    case 'G': size = print(spec.alternate ? "%#.*G" : "%.*G"); break;
+    default: size = print(spec.alternate ? "%#.*f" : "%.*f"); break;
+  }
+  return std::string(buffer.data(), static_cast<size_t>(std::clamp(size, 0, static_cast<int>(buffer.size()) - 1)));
+}
+
+std::string PrintInteger(int64_t value, const Spec& spec) {
+  uint64_t magnitude = value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+  const uint64_t base = spec.type == 'x' || spec.type == 'X' ? 16 : spec.type == 'o' ? 8 : spec.type == 'b' ? 2 : 10;
+  const string_view digits = spec.type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
+  std::string text;
+  do {
+    text += digits[magnitude % base];
+    magnitude /= base;
+  } while (magnitude != 0);
+  while (static_cast<int64_t>(text.size()) < std::min(spec.precision, kMaxPrecision)) text += '0';
+  if (spec.alternate && base != 10) {
+    text += spec.type;
+    text += '0';
+  }
+  if (value < 0) text += '-';
+  std::reverse(text.begin(), text.end());
+  return text;
+}
+
+// Commas between groups of three digits before the point.
+void GroupThousands(std::string& number) {
+  const size_t begin = number.starts_with('-') ? 1 : 0;
+  size_t end = std::min(number.find_first_of(".e", begin), number.size());
+  while (end > begin + 3) {
+    end -= 3;
+    number.insert(end, ",");
+  }
+}
+
+void AppendPadded(TextBuilder& out, Heap& heap, const Str& body, const Spec& spec, char default_align) {
+  const int64_t missing = std::max<int64_t>(0, spec.width - static_cast<int64_t>(CountChars(body.bytes)));
+  const char align = spec.align != 0 ? spec.align : default_align;
+  const int64_t before = align == '<' ? 0 : align == '^' ? missing / 2 : missing;
+  const Str& fill = spec.fill != nullptr ? *spec.fill : *BorrowStr(heap, spec.zero && align == '=' ? "0" : " ", false);
+  const size_t sign = align == '=' && (body.bytes.starts_with('-') || body.bytes.starts_with('+') || body.bytes.starts_with(' ')) ? 1 : 0;
+  const size_t prefix = align == '=' && spec.alternate && body.bytes.substr(sign).starts_with('0') && body.bytes.size() > sign + 1 && !IsDigit(body.bytes[sign + 1]) ? 2 : 0;
+  out.Append(body, 0, sign + prefix);
+  for (int64_t i = 0; i < before; ++i) out.Append(fill);
+  out.Append(body, sign + prefix, body.bytes.size());
+  for (int64_t i = 0; i < missing - before; ++i) out.Append(fill);
+}
+
+void AppendNumber(TextBuilder& out, Heap& heap, std::string number, bool caller, const Spec& spec) {
+  if (spec.thousands) GroupThousands(number);
+  if (spec.sign != 0 && !number.starts_with('-')) number.insert(0, 1, spec.sign);
+  AppendPadded(out, heap, *NewStr(heap, number, caller), spec, spec.zero ? '=' : '>');
+}
+
+const Str* Shortened(Heap& heap, const Str& text, int64_t precision) {
+  return precision < 0 ? &text : SliceStr(heap, text, 0, ByteOffset(text.bytes, static_cast<size_t>(precision)));
+}
+
+const Str* Repr(Heap& heap, const Value& value) {
+  TextBuilder text(heap);
+  AppendRepr(text, heap, value);
+  return text.Finish();
+}
+
+// One "%d" with its value.
+void AppendPercent(TextBuilder& out, Heap& heap, Spec& spec, const Value& value) {
+  if (value.is_undefined() && spec.type != 's' && spec.type != 'r') Fail(UndefinedMessage(value));
+  switch (spec.type) {
+    case 's':
+    case 'r':
+    case 'a': {
+      spec.zero = false;
+      const Str* text = spec.type == 's' ? ToText(heap, value) : Repr(heap, value);
+      AppendPadded(out, heap, *Shortened(heap, *text, spec.precision), spec, '>');
+      return;
+    }
+    case 'd':
+    case 'i':
+    case 'u':
+    case 'x':
+    case 'X':
+    case 'o': {
+      const bool decimal = spec.type == 'd' || spec.type == 'i' || spec.type == 'u';
+      Value integer = value;
+      if (decimal && value.kind == Kind::kFloat) {
+        if (!(std::abs(value.real) < 0x1p63)) FailFormat("the number does not fit in 64 bits");
+        integer = Value::Int(static_cast<int64_t>(value.real));
+      }
+      if (!integer.is_integral()) FailFormat("%" + std::string(1, spec.type) + " needs a number, not '" + std::string(TypeName(value)) + "'");
+      AppendNumber(out, heap, PrintInteger(integer.AsInt(), spec), value.caller, spec);
+      return;
+    }
+    case 'e':
+    case 'E':
+    case 'f':
+    case 'F':
+    case 'g':
+    case 'G':
+      if (!value.is_number()) FailFormat("%" + std::string(1, spec.type) + " needs a number, not '" + std::string(TypeName(value)) + "'");
+      AppendNumber(out, heap, PrintFloat(value.AsFloat(), spec), value.caller, spec);
+      return;
+    case 'c':
+      if (value.is_string() && CountChars(value.text()) == 1) {
+        AppendPadded(out, heap, *value.str, spec, '>');
+        return;
+      }
+      FailFormat("%c needs one character");
+    default: FailFormat("unsupported conversion \"%" + ForMessage(string_view(&spec.type, 1)) + "\"");
+  }
+}
+
+}  // namespace
+
+Value FormatPercent(Heap& heap, const Str& format, const Value& operand) {
+  const bool is_tuple = operand.kind == Kind::kSequence && operand.sequence->form == Sequence::Form::kTuple;
+  const std::span<const Value> values = is_tuple ? operand.sequence->items : std::span<const Value>(&operand, 1);
+  size_t next = 0;
+  const auto take = [&]() -> const Value& {
+    if (next >= values.size()) FailFormat("not enough arguments for the format string");
+    return values[next++];
+  };
+  const string_view text = format.bytes;
+  TextBuilder out(heap);
+  size_t at = 0;
+  while (true) {
+    const size_t percent = std::min(text.find('%', at), text.size());
+    out.Append(format, at, percent);
+    if (percent == text.size()) break;
+    heap.Work(1);
+    at = percent + 1;
+    const auto peek = [&] {
+      if (at >= text.size()) FailFormat("the format string ends within a conversion");
+      return text[at];
+    };
+    if (peek() == '%') {
+      out.Append(format, at, at + 1);
+      ++at;
+      continue;
+    }
+    const Value* value = nullptr;
+    if (peek() == '(') {
+      const size_t close = text.find(')', at);
+      if (close == string_view::npos || operand.kind != Kind::kMapping) FailFormat("%(name) needs a dict");
+      const string_view key = text.substr(at + 1, close - at - 1);
+      value = FindKey(heap, *operand.mapping, key);
+      if (value == nullptr) FailFormat("the dict has no key \"" + ForMessage(key, 60) + "\"");
+      at = close + 1;
+      next = values.size();
+    }
+    Spec spec;
+    for (bool flag = true; flag;) {
+      switch (peek()) {
+        case '-': spec.align = '<'; break;
+        case '+': spec.sign = '+'; break;
+        case ' ': spec.sign = spec.sign == 0 ? ' ' : spec.sign; break;
+        case '#': spec.alternate = true; break;
+        case '0': spec.zero = true; break;
+        default: flag = false;
+      }
+      if (flag) ++at;
+    }
+    const auto number_or_star = [&] {
+      if (peek() != '*') return ReadNumber(text, at);
+      ++at;
+      const int64_t number = NeedInt("format", "*", take());
+      if (number < 0 || number > kMaxWidth) FailFormat("a width or precision out of range");
+      return number;
+    };
+    spec.width = number_or_star();
+    if (peek() == '.') {
+      ++at;
+      spec.precision = number_or_star();
+    }
+    spec.type = peek();
+    ++at;
+    if (spec.align == '<') spec.zero = false;
+    AppendPercent(out, heap, spec, value != nullptr ? *value : take());
+  }
+  if (next < values.size() && operand.kind != Kind::kMapping) FailFormat("not all arguments were used by the format string");
+  return Value::Of(out.Finish());
+}
+
+namespace {
+
+Spec ReadBraceSpec(Heap& heap, const Str& format, size_t begin, size_t end) {
+  const string_view text = format.bytes.substr(0, end);
+  Spec spec;
+  size_t at = begin;
+  const auto is_align = [](char c) { return c == '<' || c == '>' || c == '^' || c == '='; };
+  if (at < end) {
+    const size_t after_fill = at + CharLength(text, at);
+    if (after_fill < end && is_align(text[after_fill])) {
+      spec.fill = SliceStr(heap, format, at, after_fill);
+      spec.align = text[after_fill];
+      at = after_fill + 1;
+    } else if (is_align(text[at])) {
+      spec.align = text[at++];
+    }
+  }
+  const auto skip = [&](char c) { return at < end && text[at] == c ? (++at, true) : false; };
+  if (at < end && (text[at] == '+' || text[at] == '-' || text[at] == ' ')) spec.sign = text[at] == '-' ? '\0' : text[at], ++at;
+  spec.alternate = skip('#');
+  spec.zero = skip('0');
+  spec.width = ReadNumber(text, at);
+  spec.thousands = skip(',');
+  if (skip('.')) {
+    if (at >= end || !IsDigit(text[at])) FailFormat("a precision is missing");
+    spec.precision = ReadNumber(text, at);
+  }
+  if (at < end) spec.type = text[at++];
+  if (at != end) FailFormat("unsupported format \"" + ForMessage(text.substr(begin), 60) + "\"");
+  return spec;
+}
+
+void AppendBrace(TextBuilder& out, Heap& heap, const Value& value, Spec spec) {
+  if (value.is_string() || value.is_undefined()) {
+    const bool bare = spec.width == 0 && spec.precision < 0 && spec.type == 0;
+    if (value.is_undefined() && !bare) FailFormat("a format for an undefined value");
+    if ((spec.type != 0 && spec.type != 's') || spec.sign != 0 || spec.thousands || spec.align == '=') FailFormat("a format for numbers with a string");
+    if (spec.zero && spec.fill == nullptr) spec.fill = BorrowStr(heap, "0", false);
+    AppendPadded(out, heap, *Shortened(heap, *ToText(heap, value), spec.precision), spec, '<');
+  } else if (value.is_number() && !(value.kind == Kind::kBool && spec.type == 0)) {
+    const bool integral = value.is_integral();
+    const bool as_integer = integral && (spec.type == 0 || spec.type == 'd' || spec.type == 'x' || spec.type == 'X' || spec.type == 'o' || spec.type == 'b');
+    if (as_integer && spec.precision >= 0) FailFormat("a precision for an integer");
+    std::string number;
+    if (as_integer) {
+      number = PrintInteger(value.AsInt(), spec);
+    } else if (spec.type == '%') {
+      spec.type = 'f';
+      number = PrintFloat(value.AsFloat() * 100, spec) + "%";
+    } else if (spec.type == 0 && spec.precision < 0) {
+      number = FloatRepr(value.AsFloat());
+    } else if (string_view("eEfFgG").find(spec.type) != string_view::npos) {
+      number = PrintFloat(value.AsFloat(), spec);
+    } else {
+      FailFormat("unsupported format for a number");
+    }
+    AppendNumber(out, heap, std::move(number), value.caller, spec);
+  } else {
+    if (spec.width != 0 || spec.precision >= 0 || spec.type != 0) FailFormat("a format for a '" + std::string(TypeName(value)) + "'");
+    AppendText(out, heap, value);
+  }
+}
+
+}  // namespace
+
+Value FormatBraces(Interpreter& in, const Str& format, const CallArguments& arguments) {
+  Heap& heap = in.heap();
+  const string_view text = format.bytes;
+  TextBuilder out(heap);
+  size_t next = 0;
+  const auto positional = [&](size_t index) {
+    if (index >= arguments.positional.size()) FailFormat("there is no argument " + std::to_string(index));
+    return arguments.positional[index];
+  };
+  const auto keyword = [&](string_view name) {
+    for (const Keyword& entry : arguments.keywords) {
+      if (entry.name->bytes == name) return entry.value;
+    }
+    FailFormat("there is no argument \"" + ForMessage(name, 60) + "\"");
+  };
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t brace = std::min(text.find_first_of("{}", at), text.size());
+    out.Append(format, at, brace);
+    if (brace == text.size()) break;
+    heap.Work(1);
+    if (brace + 1 < text.size() && text[brace + 1] == text[brace]) {  // {{ and }}
+      out.Append(format, brace, brace + 1);
+      at = brace + 2;
+      continue;
+    }
+    const size_t close = text.find('}', brace);
+    if (text[brace] == '}' || close == string_view::npos) FailFormat("a single brace in the format string");
+    const string_view field = text.substr(brace + 1, close - brace - 1);
+    if (field.find('{') != string_view::npos) FailFormat("braces within braces are not supported");
+    const size_t colon = std::min(field.find(':'), field.size());
+    string_view path = field.substr(0, colon);
+    char conversion = 0;
+    if (const size_t bang = path.find('!'); bang != string_view::npos) {
+      conversion = bang + 2 == path.size() ? path[bang + 1] : '?';
+      if (conversion != 'r' && conversion != 's') FailFormat("unsupported conversion: only !r and !s are");
+      path = path.substr(0, bang);
+    }
+    if (path.find_first_of(".[") != string_view::npos) FailFormat("attributes and items within braces are not supported");
+    Value value;
+    if (path.empty()) {
+      value = positional(next++);
+    } else if (std::all_of(path.begin(), path.end(), IsDigit)) {
+      size_t digits = 0;
+      value = positional(static_cast<size_t>(ReadNumber(path, digits)));
+    } else {
+      value = keyword(path);
+    }
+    if (conversion == 'r') value = Value::Of(Repr(heap, value));
+    if (conversion == 's') value = Value::Of(ToText(heap, value));
+    AppendBrace(out, heap, value, ReadBraceSpec(heap, format, std::min(brace + 2 + colon, close), close));
+    at = close + 1;
+  }
+  return Value::Of(out.Finish());
+}
+
+namespace {
+
+// 0 is Sunday (Zeller's congruence, shifted).
+int WeekdayOf(int year, int month, int day) {
+  static constexpr std::array<int, 12> kShift = {0, 3, 2, 5, 0, 3, 5, 1, 4, 6, 2, 4};
+  if (month < 3) --year;
+  return (year + year / 4 - year / 100 + year / 400 + kShift[static_cast<size_t>(month - 1)] + day) % 7;
+}
+
+int DayOfYear(int year, int month, int day) {
+  static constexpr std::array<int, 12> kBefore = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
+  const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+  return kBefore[static_cast<size_t>(month - 1)] + day + (leap && month > 2 ? 1 : 0);
+}
+
+std::string Padded(int value, size_t width, char fill) {
+  std::string text = std::to_string(value);
+  if (text.size() < width) text.insert(0, width - text.size(), fill);
+  return text;
+}
+
+// One conversion of strftime in the C locale. `pad` is '-' for "%-d", else 0.
+std::string TimePart(const ChatTime& now, char conversion, char pad) {
+  static constexpr std::array<string_view, 7> kDays = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
+  static constexpr std::array<string_view, 12> kMonths = {"January", "February", "March",     "April",   "May",      "June",
+                                                          "July",    "August",   "September", "October", "November", "December"};
+  const auto number = [pad](int value, size_t width, char fill = '0') { return Padded(value, pad == '-' ? 0 : width, fill); };
+  const int weekday = WeekdayOf(now.year, now.month, now.day);
+  const string_view day_name = kDays[static_cast<size_t>(weekday)];
+  const string_view month_name = kMonths[static_cast<size_t>(now.month - 1)];
+  const int hour12 = now.hour % 12 == 0 ? 12 : now.hour % 12;
+  const auto part = [&now](char c) { return TimePart(now, c, 0); };
+  switch (conversion) {
+    case 'Y': return number(now.year, 1);
+    case 'y': return number(now.year % 100, 2);
+    case 'm': return number(now.month, 2);
+    case 'd': return number(now.day, 2);
+    case 'e': return number(now.day, 2, ' ');
+    case 'H': return number(now.hour, 2);
+    case 'I': return number(hour12, 2);
+    case 'M': return number(now.minute, 2);
+    case 'S': return number(now.second, 2);
+    case 'j': return number(DayOfYear(now.year, now.month, now.day), 3);
+    case 'p': return now.hour < 12 ? "AM" : "PM";
+    case 'A': return std::string(day_name);
+    case 'a': return std::string(day_name.substr(0, 3));
+    case 'B': return std::string(month_name);
+    case 'b':
+    case 'h': return std::string(month_name.substr(0, 3));
+    case 'w': return std::to_string(weekday);
+    case 'u': return std::to_string(weekday == 0 ? 7 : weekday);
+    case 'f': return "000000";
+    case 'F': return part('Y') + "-" + part('m') + "-" + part('d');
+    case 'T':
+    case 'X': return part('H') + ":" + part('M') + ":" + part('S');
+    case 'R': return part('H') + ":" + part('M');
+    case 'D':
+    case 'x': return part('m') + "/" + part('d') + "/" + part('y');
+    case 'c': return part('a') + " " + part('b') + " " + part('e') + " " + part('T') + " " + part('Y');
+    case 'Z':
+    case 'z': return "";
+    case 'n': return "\n";
+    case 't': return "\t";
+    case '%': return "%";
+    default: Fail("strftime_now: unsupported conversion \"%" + ForMessage(string_view(&conversion, 1)) + "\"");
+  }
+}
+
+}  // namespace
+
+Value StrftimeNow(Interpreter& in, const CallArguments& arguments) {
+  const auto [format_value] = Bind<1>("strftime_now", arguments, {"format"}, 1);
+  const Str& format = NeedString("strftime_now", "format", format_value);
+  if (!in.now()) Fail("strftime_now: the caller gave no date");
+  TextBuilder out(in.heap());
+  const string_view text = format.bytes;
+  for (size_t at = 0; at < text.size();) {
+    const size_t percent = std::min(text.find('%', at), text.size());
+    out.Append(format, at, percent);
+    if (percent == text.size()) break;
+    in.heap().Work(1);
+    at = percent + 1;
+    const char pad = at < text.size() && text[at] == '-' ? '-' : '\0';
+    if (pad != 0) ++at;
+    if (at >= text.size()) Fail("strftime_now: the format ends within a conversion");
+    out.Append(TimePart(*in.now(), text[at], pad), IsCallerByte(format, percent));
+    ++at;
+  }
+  return Value::Of(out.Finish());
+}
+
+}  // namespace tidemill::jinja

@@ -1,0 +1,29 @@
+// JSON into values and back: what the caller sends (everything in it is the caller's), and the filter tojson.
+#ifndef TIDEMILL_TEXT_JINJA_JSON_H_
+#define TIDEMILL_TEXT_JINJA_JSON_H_
+
+#include <string_view>
+
+#include "text/jinja_value.h"
+#include "tidemill/chat.h"
+
+namespace tidemill::jinja {
+
+// Counts the values of all the JSON texts of one input.
+class JsonReader {
+ public:
+  JsonReader(Heap& heap, const ChatTemplateLimits& limits) : heap_(heap), limits_(limits), values_left_(limits.input_values) {}
+
+  // Strict JSON (RFC 8259) in UTF-8. Fails, beginning with `name`, for anything else, for a key that stands twice in one
+  // object, for integers beyond 64 bits, and past the limits on input.
+  Value Read(std::string_view name, std::string_view text);
+
+ private:
+  Heap& heap_;
+  const ChatTemplateLimits& limits_;
+  size_t values_left_;
+};
+
+}  // namespace tidemill::jinja
+
+#endif  // TIDEMILL_TEXT_JINJA_JSON_H_

@@ -1,0 +1,265 @@
+#include "text/jinja_text.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace tidemill::jinja {
+namespace {
+
+bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
+// Knuth, Morris and Pratt: position of the first needle in [text, text_end), or the length of the text.
+template <typename Iterator>
+size_t FindLinear(Iterator text, size_t text_size, Iterator needle, size_t needle_size) {
+  const auto at = [](Iterator base, size_t i) { return base[static_cast<std::ptrdiff_t>(i)]; };
+  std::vector<uint32_t> border(needle_size, 0);  // longest proper border of needle[0 .. i]
+  for (size_t i = 1, k = 0; i < needle_size; ++i) {
+    while (k > 0 && at(needle, i) != at(needle, k)) k = border[k - 1];
+    if (at(needle, i) == at(needle, k)) ++k;
+    border[i] = static_cast<uint32_t>(k);
+  }
+  for (size_t i = 0, k = 0; i < text_size; ++i) {
+    while (k > 0 && at(text, i) != at(needle, k)) k = border[k - 1];
+    if (at(text, i) == at(needle, k)) ++k;
+    if (k == needle_size) return i + 1 - needle_size;
+  }
+  return text_size;
+}
+
+constexpr size_t kShortNeedle = 16;  // below it the library's search is fast and its worst case is small
+
+}  // namespace
+
+const Str* BorrowStr(Heap& heap, std::string_view bytes, bool caller) {
+  Str text{bytes, {}};
+  if (caller && !bytes.empty()) text.caller = {heap.New(ByteRange{0, bytes.size()}), 1};
+  return heap.New(text);
+}
+
+const Str* NewStr(Heap& heap, std::string_view bytes, bool caller) { return BorrowStr(heap, heap.CopyText(bytes), caller); }
+
+const Str* SliceStr(Heap& heap, const Str& text, size_t begin, size_t end) {
+  begin = std::min(begin, text.bytes.size());
+  end = std::clamp(end, begin, text.bytes.size());
+  Str slice{text.bytes.substr(begin, end - begin), {}};
+  const auto first = std::partition_point(text.caller.begin(), text.caller.end(),
+                                          [begin](const ByteRange& range) { return range.end <= begin; });
+  const auto last = std::partition_point(first, text.caller.end(), [end](const ByteRange& range) { return range.begin < end; });
+  const std::span<ByteRange> ranges = heap.NewArray<ByteRange>(static_cast<size_t>(last - first));
+  std::transform(first, last, ranges.begin(), [begin, end](const ByteRange& range) {
+    return ByteRange{std::max(range.begin, begin) - begin, std::min(range.end, end) - begin};
+  });
+  slice.caller = ranges;
+  return heap.New(slice);
+}
+
+bool IsCallerByte(const Str& text, size_t pos) {
+  const auto range = std::partition_point(text.caller.begin(), text.caller.end(),
+                                          [pos](const ByteRange& r) { return r.end <= pos; });
+  return range != text.caller.end() && range->begin <= pos;
+}
+
+void TextBuilder::MarkCaller(size_t begin, size_t end) {
+  if (begin == end) return;
+  if (!caller_.empty() && caller_.back().end == begin) {
+    caller_.back().end = end;
+  } else {
+    heap_->Charge(sizeof(ByteRange));
+    caller_.push_back({begin, end});
+  }
+}
+
+void TextBuilder::Append(const Str& text, size_t begin, size_t end) {
+  if (begin >= end) return;
+  heap_->Charge(end - begin);
+  const size_t base = bytes_.size();
+  bytes_.append(text.bytes.substr(begin, end - begin));
+  auto range = std::partition_point(text.caller.begin(), text.caller.end(),
+                                    [begin](const ByteRange& r) { return r.end <= begin; });
+  for (; range != text.caller.end() && range->begin < end; ++range) {
+    MarkCaller(base + std::max(range->begin, begin) - begin, base + std::min(range->end, end) - begin);
+  }
+}
+
+void TextBuilder::Append(std::string_view bytes, bool caller) {
+  heap_->Charge(bytes.size());
+  const size_t base = bytes_.size();
+  bytes_.append(bytes);
+  if (caller) MarkCaller(base, bytes_.size());
+}
+
+void TextBuilder::AppendCodepoint(char32_t codepoint, bool caller) {
+  std::string bytes;
+  AppendUtf8(bytes, codepoint);
+  Append(bytes, caller);
+}
+
+const Str* TextBuilder::Finish() {
+  Str text{heap_->AdoptCharged(std::move(bytes_)), heap_->Copy(caller_)};
+  bytes_.clear();
+  caller_.clear();
+  return heap_->New(text);
+}
+
+PromptText TextBuilder::TakePrompt() { return {std::move(bytes_), std::move(caller_)}; }
+
+bool IsValidUtf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = [&text, i](size_t k) { return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0u; };
+    const unsigned lead = byte(0);
+    if (lead < 0x80) {
+      ++i;
+      continue;
+    }
+    const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+    if (lead < 0xC2 || lead > 0xF4) return false;
+    for (size_t k = 1; k < length; ++k) {
+      if ((byte(k) & 0xC0u) != 0x80u) return false;
+    }
+    if ((lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xED && byte(1) > 0x9F) || (lead == 0xF0 && byte(1) < 0x90) ||
+        (lead == 0xF4 && byte(1) > 0x8F)) {
+      return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+size_t CharLength(std::string_view text, size_t pos) {
+  const auto lead = static_cast<unsigned char>(text[pos]);
+  const size_t length = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  return std::min(length, text.size() - pos);
+}
+
+size_t PreviousChar(std::string_view text, size_t pos) {
+  --pos;
+  while (pos > 0 && IsContinuation(text[pos])) --pos;
+  return pos;
+}
+
+char32_t DecodeChar(std::string_view text, size_t pos) {
+  const size_t length = CharLength(text, pos);
+  const auto byte = [&text, pos](size_t k) { return static_cast<char32_t>(static_cast<unsigned char>(text[pos + k])); };
+  switch (length) {
+    case 1: return byte(0);
+    case 2: return (byte(0) & 0x1F) << 6 | (byte(1) & 0x3F);
+    case 3: return (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+    default: return (byte(0) & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
+  }
+}
+
+size_t CountChars(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char byte) { return !IsContinuation(byte); }));
+}
+
+size_t ByteOffset(std::string_view text, size_t index) {
+  size_t pos = 0;
+  while (index > 0 && pos < text.size()) {
+    pos += CharLength(text, pos);
+    --index;
+  }
+  return pos;
+}
+
+void AppendUtf8(std::string& out, char32_t codepoint) {
+  const auto push = [&out](char32_t byte) { out.push_back(static_cast<char>(static_cast<unsigned char>(byte))); };
+  if (codepoint < 0x80) {
+    push(codepoint);
+  } else if (codepoint < 0x800) {
+    push(0xC0 | codepoint >> 6);
+    push(0x80 | (codepoint & 0x3F));
+  } else if (codepoint < 0x10000) {
+    push(0xE0 | codepoint >> 12);
+    push(0x80 | (codepoint >> 6 & 0x3F));
+    push(0x80 | (codepoint & 0x3F));
+  } else {
+    push(0xF0 | codepoint >> 18);
+    push(0x80 | (codepoint >> 12 & 0x3F));
+    push(0x80 | (codepoint >> 6 & 0x3F));
+    push(0x80 | (codepoint & 0x3F));
+  }
+}
+
+bool IsSpace(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+bool IsLineEnd(char32_t c) {
+  return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+}
+
+namespace {
+
+template <typename Predicate>
+ByteRange StripWhere(std::string_view text, bool left, bool right, const Predicate& strip) {
+  ByteRange kept{0, text.size()};
+  while (left && kept.begin < kept.end && strip(kept.begin)) kept.begin += CharLength(text, kept.begin);
+  while (right && kept.begin < kept.end) {
+    const size_t last = PreviousChar(text, kept.end);
+    if (!strip(last)) break;
+    kept.end = last;
+  }
+  return kept;
+}
+
+}  // namespace
+
+ByteRange StripRange(std::string_view text, bool left, bool right) {
+  return StripWhere(text, left, right, [text](size_t pos) { return IsSpace(DecodeChar(text, pos)); });
+}
+
+ByteRange StripRange(std::string_view text, std::string_view chars, bool left, bool right) {
+  return StripWhere(text, left, right, [text, chars](size_t pos) {
+    return chars.find(text.substr(pos, CharLength(text, pos))) != std::string_view::npos;
+  });
+}
+
+size_t FindText(Heap& heap, std::string_view text, std::string_view needle, size_t from) {
+  if (from > text.size() || needle.size() > text.size() - from) return std::string_view::npos;
+  size_t found = 0;
+  if (needle.size() <= kShortNeedle) {
+    found = std::min(text.find(needle, from), text.size());
+  } else {
+    found = from + FindLinear(text.data() + from, text.size() - from, needle.data(), needle.size());
+  }
+  heap.Scan(found - from + needle.size());
+  return found == text.size() && !needle.empty() ? std::string_view::npos : found;
+}
+
+size_t FindTextBackwards(Heap& heap, std::string_view text, std::string_view needle, size_t to) {
+  text = text.substr(0, to);
+  if (needle.size() > text.size()) return std::string_view::npos;
+  size_t found = std::string_view::npos;
+  if (needle.size() <= kShortNeedle) {
+    found = text.rfind(needle);
+  } else {
+    const size_t skipped = FindLinear(text.rbegin(), text.size(), needle.rbegin(), needle.size());
+    if (skipped != text.size()) found = text.size() - skipped - needle.size();
+  }
+  heap.Scan(text.size() - (found == std::string_view::npos ? 0 : found));
+  return found;
+}
+
+std::string ForMessage(std::string_view text, size_t max_bytes) {
+  std::string line;
+  for (size_t i = 0; i < text.size();) {
+    if (line.size() >= max_bytes) return line + "...";
+    const size_t length = CharLength(text, i);
+    const char32_t c = DecodeChar(text, i);
+    if (c == '\n') {
+      line += "\\n";
+    } else if (c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || (c >= 0x202A && c <= 0x202E) ||
+               (c >= 0x2066 && c <= 0x2069)) {
+      constexpr std::string_view kHex = "0123456789abcdef";
+      line += "\\u";
+      for (const unsigned shift : {12u, 8u, 4u, 0u}) line += kHex[c >> shift & 0xF];
+    } else {
+      line += text.substr(i, length);
+    }
+    i += length;
+  }
+  return line;
+}
+
+}  // namespace tidemill::jinja
