@@ -15,9 +15,8 @@ std::vector<float> RopeInverseFrequencies(size_t rotary_dim, double theta) {
 }
 
 void SinCos(double x, double* sin, double* cos) {
-  // x = n pi / 2 + r. The first two parts of pi / 2 have 33 bits, so that n * part is exact for n < 2^20 and error stays below
-  // 2^-50 up to n < 2^26.
-  constexpr double kPart1 = 0x1.921fb544p+0, kPart2 = 0x1.0b4611a6p-34, kPart3 = 0x1.3198a2e037073p-69;
+  // x = n pi / 2 + r. The first two parts of pi / 2 have at most 27 bits, so that n * part is exact for n < 2^26.
+  constexpr double kPart1 = 0x1.921fb54p+0, kPart2 = 0x1.10b461p-30, kPart3 = 0x1.a62633145c06ep-58;
   const double n = std::nearbyint(x * 0.63661977236758134308);
   const double r = ((x - n * kPart1) - n * kPart2) - n * kPart3;
   const double z = r * r;
