@@ -2,7 +2,8 @@
 //   y[t, i] = silu(gate[t, i]) * up[t, i],  silu(x) = x / (1 + exp(-x))              arXiv:2002.05202
 //   gate, up, y : [tokens, ffn] f32; y may be gate or up itself, no other overlap
 // Bits:  exp as in cpu/vector_math-inl.h; one addition, one division, one product.
-// Error: |y - reference| <= kSwiGluTolerance * |reference| + 2^-126 |up|      (exp: 2 ulp; the smallest results are denormal)
+// Error: |y - reference| <= kSwiGluTolerance * |reference| + 2^-121 |up| + 2^-149      (exp: 2 ulp; it overflows below gate = -88.73, where
+//        silu is -88.73 / 2^128 and becomes 0)
 // Cost:  SwiGluCost(tokens, ffn).
 // Threads: splits elements over ctx. Allocates nothing.
 #ifndef TIDEMILL_KERNELS_SWIGLU_H_

@@ -24,7 +24,7 @@ HWY_INLINE hn::Vec<D> LoadRow(D d, const float* p) {
 }
 template <class D>
 HWY_INLINE hn::Vec<D> LoadRow(D d, const hwy::float16_t* p) {
-  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), p));
+  return LoadHalf(d, p);
 }
 template <class D>
 HWY_INLINE hn::Vec<D> LoadRow(D d, const hwy::bfloat16_t* p) {

@@ -9,19 +9,17 @@
 #include "hwy/highway.h"
 
 #include "kernels/cpu/highway_levels.h"
+#include "kernels/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidemill::HWY_NAMESPACE {
 namespace {
-namespace hn = hwy::HWY_NAMESPACE;
-
 using Lane = hn::CappedTag<float, 16>;
 using Vec = hn::Vec<Lane>;
 
 inline Vec LoadWeights(Lane d, const float* w) { return hn::LoadU(d, w); }
 inline Vec LoadWeights(Lane d, const hwy::float16_t* w) {
-  const hn::Rebind<hwy::float16_t, Lane> narrow;
-  return hn::PromoteTo(d, hn::LoadU(narrow, w));
+  return LoadHalf(d, w);
 }
 inline Vec LoadWeights(Lane d, const hwy::bfloat16_t* w) {  // the upper half of an f32
   const hn::RebindToUnsigned<Lane> du32;

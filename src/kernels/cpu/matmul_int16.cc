@@ -10,11 +10,11 @@
 #include "hwy/highway.h"
 
 #include "kernels/cpu/highway_levels.h"
+#include "kernels/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidemill::HWY_NAMESPACE {
 namespace {
-namespace hn = hwy::HWY_NAMESPACE;
 
 using F32 = hn::CappedTag<float, 16>;
 using I32 = hn::RebindToSigned<F32>;
@@ -53,7 +53,6 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
   const F32 df;
   const I32 di32;
   const U16 du16;
-  const hn::Rebind<hwy::float16_t, F32> df16;
   const size_t lanes = hn::Lanes(df);
   const size_t blocks = args.cols / 32;
   const uint8_t* quants = args.strips + strip * args.strip_bytes + part * lanes * 4;
@@ -88,7 +87,7 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
       }
     }
     const auto* s = reinterpret_cast<const hwy::float16_t*>(scales + b * kScaleBytes(type));
-    const auto d_w = hn::PromoteTo(df, hn::LoadU(df16, s));
+    const auto d_w = LoadHalf(df, s);
     for (size_t r = 0; r < R; ++r) {
       auto dot = hn::RearrangeToOddPlusEven(sum0[r], sum1[r]);
       if constexpr (kOffset(type) != 0) {
@@ -98,7 +97,7 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
       acc[r] = hn::MulAdd(hn::ConvertTo(df, dot), scale, acc[r]);
     }
     if constexpr (type == Type::kQ4_1) {
-      const auto m_w = hn::PromoteTo(df, hn::LoadU(df16, s + 16));
+      const auto m_w = LoadHalf(df, s + 16);
       for (size_t r = 0; r < R; ++r) acc[r] = hn::MulAdd(m_w, hn::Set(df, args.sum[(row + r) * blocks + b]), acc[r]);
     }
   }
