@@ -1,0 +1,131 @@
+#include "kernels/activations.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "kernels/testing/bit_formulas.h"
+#include "kernels/testing/compare.h"
+#include "kernels/testing/seeded_inputs.h"
+
+namespace tidemill {
+namespace {
+
+using testing::LevelsHere;
+using testing::RandomFloats;
+using testing::SameBits;
+using testing::TestContext;
+
+// Quantises one matrix at one level and compares every array with the formula.
+void ExpectFormula(Isa isa, const std::vector<float>& x, size_t rows, size_t cols, size_t threads = 1) {
+  TestContext context(isa, threads);
+  auto buffer = QuantizedBuffer::Create(rows, cols, isa).value();
+  const QuantizedRows all = buffer.Quantize(*context, {x.data(), rows, cols});
+  ASSERT_EQ(all.rows, rows);
+  ASSERT_EQ(all.cols, cols);
+  EXPECT_EQ(all.pairs != nullptr, isa < Isa::kAvx512Vnni);
+  const size_t blocks = cols / kQuantBlock;
+  for (size_t r = 0; r < rows; ++r) {
+    const QuantizedRows row = all.Rows(r, 1);
+    const auto expected = testing::QuantizeRow(std::span(x).subspan(r * cols, cols));
+    EXPECT_EQ(std::vector<int8_t>(row.q, row.q + cols), expected.q) << IsaName(isa) << " row " << r;
+    EXPECT_EQ(std::vector<int32_t>(row.isum, row.isum + blocks), expected.isum) << IsaName(isa) << " row " << r;
+    EXPECT_TRUE(SameBits(expected.d, {row.d, blocks})) << IsaName(isa) << " row " << r;
+    EXPECT_TRUE(SameBits(expected.sum, {row.sum, blocks})) << IsaName(isa) << " row " << r;
+    for (size_t i = 0; row.pairs != nullptr && i < cols; i += 4) {
+      const int16_t four[4] = {row.q[i], row.q[i + 2], row.q[i + 1], row.q[i + 3]};
+      EXPECT_EQ(std::memcmp(row.pairs + i, four, sizeof(four)), 0) << IsaName(isa) << " pairs at " << i;
+    }
+  }
+}
+
+TEST(Quantize, EveryLevel_GivesTheBitsOfTheFormula) {
+  for (const Isa isa : LevelsHere()) {
+    for (const size_t cols : {32, 64, 96, 576, 1536}) {
+      for (const float amax : {1e-30F, 0.01F, 1.0F, 500.0F, 1e30F}) ExpectFormula(isa, RandomFloats(cols, 5 * cols, amax), 5, cols);
+    }
+    ExpectFormula(isa, RandomFloats(3, 100 * 576), 100, 576, 3);
+  }
+}
+
+TEST(Quantize, Ties_GoToEven) {
+  std::vector<float> x(32);
+  x[0] = 127;  // scale 1
+  for (size_t i = 1; i < 32; ++i) x[i] = static_cast<float>(i) - 16.5F;
+  for (const Isa isa : LevelsHere()) {
+    ExpectFormula(isa, x, 1, 32);
+    TestContext context(isa);
+    auto buffer = QuantizedBuffer::Create(1, 32, isa).value();
+    const QuantizedRows q = buffer.Quantize(*context, {x.data(), 1, 32});
+    EXPECT_EQ(q.q[16], 0);   // -0.5
+    EXPECT_EQ(q.q[17], 0);   // 0.5
+    EXPECT_EQ(q.q[18], 2);   // 1.5
+    EXPECT_EQ(q.q[15], -2);  // -1.5
+    EXPECT_EQ(q.d[0], 1);
+  }
+}
+
+TEST(Quantize, BlocksOfZerosAndOfTheSmallestNumbers_AreZero) {
+  std::vector<float> x(3 * 32);
+  for (size_t i = 0; i < 32; ++i) x[32 + i] = (i % 2 == 0 ? -1.0F : 1.0F) * 0x1p-149F * static_cast<float>(i);
+  for (size_t i = 0; i < 32; ++i) x[64 + i] = 0x1p-121F * static_cast<float>(i);  // about the smallest that has a scale
+  for (const Isa isa : LevelsHere()) {
+    ExpectFormula(isa, x, 1, 96);
+    TestContext context(isa);
+    auto buffer = QuantizedBuffer::Create(1, 96, isa).value();
+    const QuantizedRows q = buffer.Quantize(*context, {x.data(), 1, 96});
+    for (size_t b = 0; b < 2; ++b) {
+      EXPECT_EQ(q.d[b], 0);
+      EXPECT_EQ(q.isum[b], 0);
+    }
+    EXPECT_EQ(q.q[95], 127);
+  }
+}
+
+TEST(Quantize, NaNOrInfinity_MakesItsBlockNaNAndNoOther) {
+  for (const float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()}) {
+    for (size_t place = 0; place < 32; ++place) {
+      std::vector<float> x = RandomFloats(4, 3 * 32);
+      x[32 + place] = bad;
+      for (const Isa isa : LevelsHere()) ExpectFormula(isa, x, 1, 96);
+    }
+  }
+}
+
+TEST(Quantize, LargestFloats_StayFinite) {
+  std::vector<float> x(32, std::numeric_limits<float>::max());
+  x[1] = -x[1];
+  for (const Isa isa : LevelsHere()) ExpectFormula(isa, x, 1, 32);
+}
+
+TEST(Quantize, StridedRows_AreReadByTheirStride) {
+  const std::vector<float> x = RandomFloats(5, 4 * 100);
+  for (const Isa isa : LevelsHere()) {
+    TestContext context(isa);
+    auto buffer = QuantizedBuffer::Create(4, 64, isa).value();
+    const QuantizedRows q = buffer.Quantize(*context, {x.data(), 4, 64, 100});
+    for (size_t r = 0; r < 4; ++r) {
+      const auto expected = testing::QuantizeRow(std::span(x).subspan(r * 100, 64));
+      EXPECT_EQ(std::vector<int8_t>(q.q + r * 64, q.q + r * 64 + 64), expected.q);
+    }
+  }
+}
+
+TEST(QuantizedBuffer, SmallerAndLargerMatrices_ShareOneBuffer) {
+  TestContext context(LevelsHere().back());
+  auto buffer = QuantizedBuffer::Create(6, 64, LevelsHere().back()).value();
+  for (const auto& [rows, cols] : {std::pair<size_t, size_t>{6, 64}, {1, 32}, {2, 192}, {12, 32}}) {
+    const std::vector<float> x = RandomFloats(rows, rows * cols);
+    const QuantizedRows q = buffer.Quantize(*context, {x.data(), rows, cols});
+    const auto expected = testing::QuantizeRow(x);  // blocks do not know of rows
+    EXPECT_EQ(std::vector<int8_t>(q.q, q.q + rows * cols), expected.q);
+    EXPECT_TRUE(SameBits(expected.sum, {q.sum, rows * cols / kQuantBlock}));
+  }
+}
+
+}  // namespace
+}  // namespace tidemill

@@ -1,0 +1,318 @@
+#include "kernels/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/testing/bit_formulas.h"
+#include "kernels/testing/compare.h"
+#include "kernels/testing/seeded_inputs.h"
+
+namespace tidemill {
+namespace {
+
+using testing::Arithmetic;
+using testing::LevelsHere;
+using testing::RandomFloats;
+using testing::RandomWeight;
+using testing::SameBits;
+using testing::SameHash;
+using testing::TestContext;
+
+constexpr std::array kAllTypes = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+
+std::string Label(Isa isa, DType dtype, size_t rows, size_t outputs, size_t cols) {
+  return std::string(IsaName(isa)) + " " + std::string(InfoOf(dtype).name) + " rows " + std::to_string(rows) + " outputs " +
+         std::to_string(outputs) + " cols " + std::to_string(cols);
+}
+
+// One product at one level. `guard` columns of y beyond the outputs must stay as they were.
+std::vector<float> Multiply(TestContext& context, const WeightMatrix& weight, ConstMatrix<float> x, std::vector<float> y = {},
+                       bool accumulate = false, size_t guard = 0) {
+  constexpr float kGuard = -12345.5F;
+  const size_t stride = weight.rows() + guard;
+  if (y.empty()) y.assign(x.rows * weight.rows(), std::numeric_limits<float>::quiet_NaN());
+  std::vector<float> guarded(x.rows * stride, kGuard);
+  for (size_t r = 0; r < x.rows; ++r) {
+    std::copy_n(y.data() + r * weight.rows(), weight.rows(), guarded.data() + r * stride);
+  }
+  auto buffer = QuantizedBuffer::Create(x.rows, weight.quantized() ? x.cols : 0, (*context).isa()).value();
+  MatMulTask task{.weight = &weight, .x = {}, .quantized = {},
+                  .y = Matrix<float>(guarded.data(), x.rows, weight.rows(), stride), .accumulate = accumulate};
+  if (weight.quantized()) {
+    task.quantized = buffer.Quantize(*context, x);
+  } else {
+    task.x = x;
+  }
+  MatMul(*context, {&task, 1});
+  for (size_t r = 0; r < x.rows; ++r) {
+    std::copy_n(guarded.data() + r * stride, weight.rows(), y.data() + r * weight.rows());
+    for (size_t i = weight.rows(); i < stride; ++i) EXPECT_EQ(guarded[r * stride + i], kGuard) << "wrote past row " << r;
+  }
+  return y;
+}
+
+WeightMatrix Packed(TestContext& context, const WeightSource& source, bool as_f32 = false) {
+  return WeightMatrix::Pack(source, as_f32, context.threads(), {}).value();
+}
+
+struct Shape {
+  size_t rows, outputs, cols;
+};
+
+TEST(MatMul, EveryLevel_StaysWithinToleranceOfReference) {
+  for (const DType dtype : kAllTypes) {
+    for (const Shape s : {Shape{1, 16, 32}, Shape{3, 33, 64}, Shape{7, 100, 576}, Shape{2, 17, 2048}}) {
+      const RandomWeight random(dtype, s.outputs, s.cols, 1);
+      const std::vector<float> x = RandomFloats(2, s.rows * s.cols, 3);
+      for (const Isa isa : LevelsHere()) {
+        TestContext context(isa);
+        const WeightMatrix weight = Packed(context, random.source);
+        const ConstMatrix<float> x_matrix(x.data(), s.rows, s.cols);
+        const std::vector<float> y = Multiply(context, weight, x_matrix);
+
+        std::vector<float> expected(y.size());
+        auto buffer = QuantizedBuffer::Create(s.rows, s.cols, isa).value();
+        const QuantizedRows q = weight.quantized() ? buffer.Quantize(*context, x_matrix) : QuantizedRows();
+        const MatMulTask task{.weight = &weight, .x = x_matrix, .quantized = q,
+                              .y = Matrix<float>(expected.data(), s.rows, s.outputs), .accumulate = false};
+        reference::MatMul({&task, 1});
+        std::vector<double> magnitude(y.size());
+        std::vector<float> w(s.cols);
+        for (size_t n = 0; n < s.outputs; ++n) {
+          weight.CopyRow(n, w);
+          for (size_t i = 0; i < s.rows * s.cols; ++i) {
+            const double xi = weight.quantized() ? static_cast<double>(q.d[i / kQuantBlock]) * q.q[i] : static_cast<double>(x[i]);
+            // Q4_1's formula adds d * nibble and m apart, so that its terms do not cancel first: nibble up to 15.
+            const double terms = dtype == DType::kQ4_1 ? 0.3 : std::fabs(static_cast<double>(w[i % s.cols]));
+            magnitude[i / s.cols * s.outputs + n] += std::fabs(xi) * terms;
+          }
+        }
+        EXPECT_TRUE(testing::Within(expected, y, [&](size_t i) { return MatMulTolerance(s.cols) * magnitude[i]; }))
+            << Label(isa, dtype, s.rows, s.outputs, s.cols);
+      }
+    }
+  }
+}
+
+TEST(MatMul, EveryLevel_GivesTheBitsOfTheFormula) {
+  uint64_t seed = 10;
+  for (const DType dtype : kAllTypes) {
+    const size_t block = InfoOf(dtype).block_elements;
+    std::vector<Shape> shapes = {{1, 1, 32}, {2, 15, 64}, {3, 16, 96}, {4, 17, 32}, {5, 33, 160}, {6, 47, 64}, {7, 48, 32},
+                                 {8, 65, 64}, {13, 80, 96}, {1, 129, 576}, {2, 64, 576}};
+    if (block == 1) shapes.insert(shapes.end(), {{1, 16, 1}, {3, 17, 7}, {5, 31, 15}, {2, 16, 17}, {9, 40, 33}});
+    for (const Shape s : shapes) {
+      const RandomWeight random(dtype, s.outputs, s.cols, ++seed);
+      const std::vector<float> x = RandomFloats(++seed, s.rows * s.cols, 4);
+      const ConstMatrix<float> x_matrix(x.data(), s.rows, s.cols);
+      for (const Isa isa : LevelsHere()) {
+        TestContext context(isa);
+        const std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix);
+        EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix, {}, false, 3)))
+            << Label(isa, dtype, s.rows, s.outputs, s.cols) << " packed";
+        EXPECT_TRUE(SameBits(expected, Multiply(context, WeightMatrix::Map(random.source, false), x_matrix, {}, false, 3)))
+            << Label(isa, dtype, s.rows, s.outputs, s.cols) << " mapped";
+      }
+    }
+  }
+}
+
+TEST(MatMul, DequantisedWeights_GiveTheBitsOfTheFormula) {
+  for (const DType dtype : kAllTypes) {
+    const RandomWeight random(dtype, 35, 96, 30);
+    const std::vector<float> x = RandomFloats(31, 5 * 96, 4);
+    const ConstMatrix<float> x_matrix(x.data(), 5, 96);
+    for (const Isa isa : LevelsHere()) {
+      TestContext context(isa);
+      const std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix, true);
+      EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source, true), x_matrix))) << InfoOf(dtype).name;
+      EXPECT_TRUE(SameBits(expected, Multiply(context, WeightMatrix::Map(random.source, true), x_matrix))) << InfoOf(dtype).name;
+    }
+  }
+}
+
+TEST(MatMul, InterleavedRows_ComeOutInTheirUsualOrder) {
+  for (const DType dtype : kAllTypes) {
+    RandomWeight random(dtype, 80, 64, 32);
+    random.source.order.interleaved_head_dim = 40;
+    const std::vector<float> x = RandomFloats(33, 3 * 64);
+    const ConstMatrix<float> x_matrix(x.data(), 3, 64);
+    for (const Isa isa : LevelsHere()) {
+      TestContext context(isa);
+      const std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix);
+      EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix))) << InfoOf(dtype).name;
+      EXPECT_TRUE(SameBits(expected, Multiply(context, WeightMatrix::Map(random.source, false), x_matrix))) << InfoOf(dtype).name;
+    }
+  }
+}
+
+TEST(MatMul, RowsInGroupsOfAnySize_GiveTheBitsOfRowsAlone) {
+  constexpr size_t kRows = 40, kOutputs = 83, kCols = 128;
+  for (const DType dtype : kAllTypes) {
+    const RandomWeight random(dtype, kOutputs, kCols, 40);
+    const std::vector<float> x = RandomFloats(41, kRows * kCols);
+    for (const Isa isa : LevelsHere()) {
+      TestContext context(isa);
+      const WeightMatrix weight = Packed(context, random.source);
+      std::vector<float> alone;
+      for (size_t r = 0; r < kRows; ++r) {
+        const std::vector<float> y = Multiply(context, weight, {x.data() + r * kCols, 1, kCols});
+        alone.insert(alone.end(), y.begin(), y.end());
+      }
+      for (size_t rows = 2; rows <= kRows; rows += rows < 14 ? 1 : 13) {
+        for (const size_t first : {size_t{0}, kRows - rows}) {
+          const std::vector<float> y = Multiply(context, weight, {x.data() + first * kCols, rows, kCols});
+          EXPECT_TRUE(SameBits(std::span(alone).subspan(first * kOutputs, rows * kOutputs), y))
+              << Label(isa, dtype, rows, kOutputs, kCols) << " from row " << first;
+        }
+      }
+    }
+  }
+}
+
+TEST(MatMul, AnyNumberOfThreads_GivesTheSameBits) {
+  for (const DType dtype : kAllTypes) {
+    const RandomWeight random(dtype, 700, 64, 50);
+    const std::vector<float> x = RandomFloats(51, 5 * 64);
+    const ConstMatrix<float> x_matrix(x.data(), 5, 64);
+    for (const Isa isa : LevelsHere()) {
+      TestContext one(isa);
+      const std::vector<float> expected = Multiply(one, Packed(one, random.source), x_matrix);
+      for (const size_t threads : {2, 3}) {
+        TestContext context(isa, threads);
+        EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix))) << threads << " threads";
+        EXPECT_TRUE(SameBits(expected, Multiply(context, WeightMatrix::Map(random.source, false), x_matrix))) << threads;
+      }
+    }
+  }
+}
+
+TEST(MatMul, Accumulating_AddsOnceAtTheEnd) {
+  for (const DType dtype : kAllTypes) {
+    for (const size_t rows : {1, 2, 6, 13}) {
+      const RandomWeight random(dtype, 51, 64, 60);
+      const std::vector<float> x = RandomFloats(61, rows * 64), before = RandomFloats(62, rows * 51, 9);
+      const ConstMatrix<float> x_matrix(x.data(), rows, 64);
+      for (const Isa isa : LevelsHere()) {
+        TestContext context(isa);
+        std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix);
+        for (size_t i = 0; i < expected.size(); ++i) expected[i] = before[i] + expected[i];
+        EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix, before, true, 2)))
+            << Label(isa, dtype, rows, 51, 64);
+      }
+    }
+  }
+}
+
+TEST(MatMul, GroupOfTasks_GivesTheBitsOfEachAlone) {
+  constexpr size_t kTasks = 60;
+  for (const Isa isa : LevelsHere()) {
+    for (const size_t threads : {1, 3}) {
+      TestContext context(isa, threads);
+      std::vector<std::unique_ptr<RandomWeight>> sources;
+      std::vector<WeightMatrix> weights;
+      std::vector<std::vector<float>> inputs, expected, outputs;
+      std::vector<QuantizedBuffer> buffers;
+      std::vector<MatMulTask> tasks;
+      for (size_t i = 0; i < kTasks; ++i) {
+        const size_t rows = i % 5, outs = 1 + i * 7 % 90, cols = 32 * (1 + i % 3);  // some have no rows
+        sources.push_back(std::make_unique<RandomWeight>(kAllTypes[i % kAllTypes.size()], outs, cols, 70 + i));
+        weights.push_back(i % 4 == 0 ? WeightMatrix::Map(sources[i]->source, false) : Packed(context, sources[i]->source));
+        inputs.push_back(RandomFloats(170 + i, rows * cols));
+        expected.push_back(testing::MatMul(Arithmetic::Of(isa), sources[i]->source, {inputs[i].data(), rows, cols}));
+        outputs.emplace_back(rows * outs);
+        buffers.push_back(QuantizedBuffer::Create(rows, cols, isa).value());
+      }
+      for (size_t i = 0; i < kTasks; ++i) {
+        const ConstMatrix<float> x(inputs[i].data(), i % 5, weights[i].cols());
+        MatMulTask task{.weight = &weights[i], .x = x, .quantized = {},
+                        .y = Matrix<float>(outputs[i].data(), x.rows, weights[i].rows()), .accumulate = false};
+        if (weights[i].quantized()) task.quantized = buffers[i].Quantize(*context, x);
+        tasks.push_back(task);
+      }
+      MatMul(*context, tasks);
+      for (size_t i = 0; i < kTasks; ++i) {
+        EXPECT_TRUE(SameBits(expected[i], outputs[i])) << IsaName(isa) << " task " << i << " threads " << threads;
+      }
+    }
+  }
+}
+
+TEST(MatMul, NoTasks_DoNothing) {
+  TestContext context(Isa::kBaseline);
+  MatMul(*context, {});
+}
+
+TEST(MatMul, InfinityInARow_GivesThatRowNaNAndLeavesOthers) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+    const RandomWeight random(dtype, 20, 64, 80);
+    std::vector<float> x = RandomFloats(81, 3 * 64);
+    const std::vector<float> clean = x;
+    x[64 + 5] = std::numeric_limits<float>::infinity();
+    for (const Isa isa : LevelsHere()) {
+      TestContext context(isa);
+      const WeightMatrix weight = Packed(context, random.source);
+      const std::vector<float> expected = Multiply(context, weight, {clean.data(), 3, 64});
+      const std::vector<float> y = Multiply(context, weight, {x.data(), 3, 64});
+      EXPECT_TRUE(SameBits(std::span(expected).first(20), std::span(y).first(20)));
+      EXPECT_TRUE(SameBits(std::span(expected).last(20), std::span(y).last(20)));
+      for (size_t n = 20; n < 40; ++n) EXPECT_TRUE(std::isnan(y[n])) << IsaName(isa) << " output " << n;
+    }
+  }
+}
+
+// Extreme halves: the largest, infinity, NaN, subnormals.
+TEST(MatMul, HalvesOfEveryKind_AreReadExactly) {
+  const uint16_t halves[16] = {0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01, 0x0001, 0x8001, 0x03FF,
+                               0x0400, 0x0000, 0x8000, 0x3C00, 0xBC01, 0x7BFE, 0x83FF, 0x5555};
+  WeightSource source{.dtype = DType::kF16, .rows = 16, .cols = 1, .bytes = std::as_bytes(std::span(halves)), .order = {}};
+  const float one = 1;
+  std::vector<float> expected;
+  for (const uint16_t half : halves) expected.push_back(HalfToFloat(half) + 0.0F);
+  for (const Isa isa : LevelsHere()) {
+    TestContext context(isa);
+    EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, source), {&one, 1, 1}))) << IsaName(isa);
+  }
+}
+
+TEST(MatMul, Cost_CountsWhatTheKernelReads) {
+  TestContext context(Isa::kBaseline);
+  const RandomWeight random(DType::kQ4_1, 32, 64, 90);
+  const Cost cost = MatMulCost(Packed(context, random.source), 3);
+  EXPECT_EQ(cost.bytes, 32 * 64 * 20.0 / 32 + 3 * (64 + 2 * 12) + 3 * 32 * 4);
+  EXPECT_EQ(cost.int8_ops, 2 * 3 * 32 * 64);
+  EXPECT_EQ(cost.flops, 3 * 32 * 2 * 5);
+}
+
+// Kept hashes: the bits of this machine are the bits of every other.
+TEST(MatMul, EveryLevel_GivesTheKeptHash) {
+  struct Kept {
+    DType dtype;
+    uint64_t fma, baseline;
+  };
+  const Kept all[] = {
+      {DType::kF32, 0x6662F6A9BCABC80C, 0xE70C1047C2231DB6},
+      {DType::kF16, 0xD603684F4AE6C95D, 0xC4EAA8B9EEC86D15},
+      {DType::kBF16, 0xA1A1C4617F99197D, 0x074E45569DC1D39A},
+      {DType::kQ8_0, 0x8C78E0B885974FE0, 0x10AA7B5F16CBD293},
+      {DType::kQ4_0, 0x54E23D9DED72BF36, 0x0ED2E00E130591DE},
+      {DType::kQ4_1, 0xDF8E550274A0B37D, 0x606EE1EFC8C5030F},
+  };
+  for (const Kept& kept : all) {
+    const RandomWeight random(kept.dtype, 200, 576, 100);
+    const std::vector<float> x = RandomFloats(101, 7 * 576, 2);
+    for (const Isa isa : LevelsHere()) {
+      TestContext context(isa);
+      const std::vector<float> y = Multiply(context, Packed(context, random.source), {x.data(), 7, 576});
+      EXPECT_TRUE(SameHash(HasFma(isa) ? kept.fma : kept.baseline, testing::HashOf<float>(y)))
+          << InfoOf(kept.dtype).name << " " << IsaName(isa);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tidemill

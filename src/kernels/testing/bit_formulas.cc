@@ -1,0 +1,194 @@
+#include "kernels/testing/bit_formulas.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "kernels/activations.h"
+#include "tensor/dequantize.h"
+#include "tensor/half.h"
+
+namespace tidemill::testing {
+
+float Arithmetic::Exp(float x) const {
+  if (std::isnan(x)) return x;
+  const float clamped = std::clamp(x, -104.0F, 89.0F);
+  const float n = std::nearbyint(clamped * 0x1.715476p+0F);
+  float r = MulAdd(n, -0x1.63p-1F, clamped);
+  r = MulAdd(n, 0x1.bd0106p-13F, r);
+  float p = 0x1.6a244cp-10F;
+  for (const float c : {0x1.1239d4p-7F, 0x1.5558f2p-5F, 0x1.555492p-3F, 0x1.fffffcp-2F, 1.0F, 1.0F}) p = MulAdd(p, r, c);
+  const int whole = static_cast<int>(n);
+  const int half = whole >> 1;
+  return p * std::ldexp(1.0F, half) * std::ldexp(1.0F, whole - half);
+}
+
+float Arithmetic::Tanh(float x) const {
+  const float t = 1.0F - 2.0F / (Exp(std::fabs(x) * 2.0F) + 1.0F);
+  return std::copysign(t, x);
+}
+
+float Arithmetic::Silu(float x) const { return x / (1.0F + Exp(-x)); }
+
+float TreeSum16(std::span<const float, 16> sums) {
+  std::array<float, 16> t;
+  std::copy(sums.begin(), sums.end(), t.begin());
+  for (size_t width = 8; width > 0; width /= 2) {
+    for (size_t i = 0; i < width; ++i) t[i] += t[i + width];
+  }
+  return t[0];
+}
+
+QuantizedRow QuantizeRow(std::span<const float> x) {
+  QuantizedRow row;
+  for (size_t begin = 0; begin < x.size(); begin += kQuantBlock) {
+    const std::span<const float> block = x.subspan(begin, kQuantBlock);
+    float amax = 0;
+    bool finite = true;
+    for (const float v : block) {
+      finite = finite && std::isfinite(v);
+      amax = std::max(amax, std::fabs(v));
+    }
+    const float inverse = finite && amax > 0 ? 127 / amax : 0.0F;
+    const bool tiny = inverse > 3.0e38F;
+    int32_t isum = 0;
+    for (const float v : block) {
+      const float scaled = finite && !tiny ? std::nearbyint(v * inverse) : 0.0F;
+      row.q.push_back(static_cast<int8_t>(std::clamp(scaled, -127.0F, 127.0F)));
+      isum += row.q.back();
+    }
+    row.d.push_back(finite ? (tiny ? 0.0F : amax / 127) : std::numeric_limits<float>::quiet_NaN());
+    row.isum.push_back(isum);
+    row.sum.push_back(row.d.back() * static_cast<float>(isum));
+  }
+  return row;
+}
+
+namespace {
+
+std::span<const std::byte> RowOf(const WeightSource& weight, size_t row) {
+  const size_t row_bytes = RowBytes(weight.dtype, weight.cols);
+  return weight.bytes.subspan(weight.order.FileRow(row) * row_bytes, row_bytes);
+}
+
+float HalfAt(const std::byte* at) {
+  uint16_t bits;
+  std::memcpy(&bits, at, 2);
+  return HalfToFloat(bits);
+}
+
+}  // namespace
+
+float FloatDot(Arithmetic math, const WeightSource& weight, size_t row, std::span<const float> x) {
+  std::vector<float> w(weight.cols);
+  DequantizeRow(weight.dtype, RowOf(weight, row), w);
+  float acc = 0;
+  for (size_t k = 0; k < w.size(); ++k) acc = math.MulAdd(w[k], x[k], acc);
+  return acc;
+}
+
+float QuantizedDot(Arithmetic math, const WeightSource& weight, size_t row, const QuantizedRow& x) {
+  const size_t block_bytes = InfoOf(weight.dtype).block_bytes;
+  const std::span<const std::byte> bytes = RowOf(weight, row);
+  float acc = 0;
+  for (size_t b = 0; b < weight.cols / kQuantBlock; ++b) {
+    const std::byte* block = bytes.data() + b * block_bytes;
+    const std::byte* quants = block + (weight.dtype == DType::kQ4_1 ? 4 : 2);
+    int32_t s = 0;
+    for (size_t i = 0; i < kQuantBlock; ++i) {
+      int w;
+      if (weight.dtype == DType::kQ8_0) {
+        w = std::bit_cast<int8_t>(quants[i]);
+      } else {
+        const int byte = std::to_integer<int>(quants[i % 16]);
+        w = (i < 16 ? byte & 15 : byte >> 4) - (weight.dtype == DType::kQ4_0 ? 8 : 0);
+      }
+      s += w * x.q[b * kQuantBlock + i];
+    }
+    acc = math.MulAdd(static_cast<float>(s), HalfAt(block) * x.d[b], acc);
+    if (weight.dtype == DType::kQ4_1) acc = math.MulAdd(HalfAt(block + 2), x.sum[b], acc);
+  }
+  return acc;
+}
+
+std::vector<float> MatMul(Arithmetic math, const WeightSource& weight, ConstMatrix<float> x, bool as_f32) {
+  std::vector<float> y(x.rows * weight.rows);
+  for (size_t r = 0; r < x.rows; ++r) {
+    const std::span<const float> row(x.row(r), x.cols);
+    const bool quantized = InfoOf(weight.dtype).quantized && !as_f32;
+    const QuantizedRow q = quantized ? QuantizeRow(row) : QuantizedRow();
+    for (size_t n = 0; n < weight.rows; ++n) {
+      y[r * weight.rows + n] = quantized ? QuantizedDot(math, weight, n, q) : FloatDot(math, weight, n, row);
+    }
+  }
+  return y;
+}
+
+std::vector<float> RmsNorm(Arithmetic math, std::span<const float> x, std::span<const float> w, float eps) {
+  std::array<float, 16> sums{};
+  for (size_t i = 0; i < x.size(); ++i) sums[i % 16] = math.MulAdd(x[i], x[i], sums[i % 16]);
+  const float r = 1 / std::sqrt(TreeSum16(sums) / static_cast<float>(x.size()) + eps);
+  std::vector<float> y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] * r * w[i];
+  return y;
+}
+
+void Attention(Arithmetic math, const AttentionShape& shape, const PlainContext& context, const AttentionTask& task,
+               Matrix<float> out) {
+  const size_t dim = shape.head_dim, group = shape.heads / shape.kv_heads;
+  const size_t distances = shape.bias.size() / shape.heads;
+  for (size_t row = 0; row < task.q.rows; ++row) {
+    const size_t position = task.first_position + row;
+    const auto seen = [&](size_t j) {
+      if (j < context.context_begin || (task.visibility == Visibility::kCausal && j > position)) return false;
+      return shape.window == 0 || j + shape.window > position || j < shape.sink;
+    };
+    for (size_t h = 0; h < shape.heads; ++h) {
+      const float* q = task.q.row(row) + h * dim;
+      const float* k = context.k.data() + h / group * context.kv_len * dim;
+      const float* v = context.v.data() + h / group * context.kv_len * dim;
+      bool any = false;
+      float total_m = 0, total_l = 0;
+      std::vector<float> total_o(dim);
+      for (size_t chunk = 0; chunk < context.kv_len; chunk += kAttentionChunk) {
+        std::vector<size_t> positions;
+        std::vector<float> scores;
+        for (size_t j = chunk; j < std::min(chunk + kAttentionChunk, context.kv_len); ++j) {
+          if (!seen(j)) continue;
+          float score = 0;
+          for (size_t d = 0; d < dim; ++d) score = math.MulAdd(q[d], k[j * dim + d], score);
+          score *= shape.scale;
+          if (shape.soft_cap != 0) score = shape.soft_cap * math.Tanh(score / shape.soft_cap);
+          if (distances != 0 && j <= position) score += shape.bias[h * distances + std::min(position - j, distances - 1)];
+          positions.push_back(j);
+          scores.push_back(score);
+        }
+        if (positions.empty()) continue;
+        const float m = *std::max_element(scores.begin(), scores.end());
+        std::array<float, 16> sums{};
+        std::vector<float> o(dim);
+        for (size_t i = 0; i < positions.size(); ++i) {
+          const float p = math.Exp(scores[i] - m);
+          sums[positions[i] % 16] += p;
+          for (size_t d = 0; d < dim; ++d) o[d] = math.MulAdd(p, v[positions[i] * dim + d], o[d]);
+        }
+        const float l = TreeSum16(sums);
+        if (!any) {
+          total_m = m, total_l = l, total_o = o;
+        } else {
+          const float both = std::max(total_m, m);
+          const float a = math.Exp(total_m - both), b = math.Exp(m - both);
+          total_m = both;
+          total_l = math.MulAdd(total_l, a, l * b);
+          for (size_t d = 0; d < dim; ++d) total_o[d] = math.MulAdd(total_o[d], a, o[d] * b);
+        }
+        any = true;
+      }
+      for (size_t d = 0; d < dim; ++d) out.row(row)[h * dim + d] = any ? total_o[d] / total_l : 0.0F;
+    }
+  }
+}
+
+}  // namespace tidemill::testing

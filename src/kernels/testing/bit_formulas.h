@@ -1,0 +1,63 @@
+// The bit formulas of the kernel headers, transcribed to scalar loops: one f32 operation at a time, in the stated order. A kernel of
+// a level whose MulAdd is fused gives the bits of Arithmetic{true}, the x86 baseline those of Arithmetic{false}.
+#ifndef TIDEMILL_KERNELS_TESTING_BIT_FORMULAS_H_
+#define TIDEMILL_KERNELS_TESTING_BIT_FORMULAS_H_
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/isa.h"
+#include "kernels/attention.h"
+#include "kernels/weight_matrix.h"
+#include "tensor/matrix.h"
+
+namespace tidemill::testing {
+
+struct Arithmetic {
+  bool fused;
+
+  static Arithmetic Of(Isa isa) { return {HasFma(isa)}; }
+  const char* name() const { return fused ? "fma" : "baseline"; }
+
+  float MulAdd(float a, float b, float c) const { return fused ? std::fma(a, b, c) : a * b + c; }
+  float Exp(float x) const;
+  float Tanh(float x) const;
+  float Silu(float x) const;
+};
+
+// Halves added to each other until one sum is left.
+float TreeSum16(std::span<const float, 16> sums);
+
+// kernels/activations.h, one row.
+struct QuantizedRow {
+  std::vector<int8_t> q;
+  std::vector<float> d, sum;
+  std::vector<int32_t> isum;
+};
+QuantizedRow QuantizeRow(std::span<const float> x);
+
+// kernels/matmul.h: one output before accumulation. `row` counts as the matrix does, not as the file.
+float FloatDot(Arithmetic math, const WeightSource& weight, size_t row, std::span<const float> x);
+float QuantizedDot(Arithmetic math, const WeightSource& weight, size_t row, const QuantizedRow& x);
+// A whole product: x quantised first when the weight is and `as_f32` is not set.
+std::vector<float> MatMul(Arithmetic math, const WeightSource& weight, ConstMatrix<float> x, bool as_f32 = false);
+
+// kernels/rms_norm.h, one row.
+std::vector<float> RmsNorm(Arithmetic math, std::span<const float> x, std::span<const float> w, float eps);
+
+// kernels/attention.h over keys and values that already are f32: k, v [kv_heads, positions, head_dim], position j of KV head h at
+// (h * kv_len + j) * head_dim. Positions before `context_begin` do not exist.
+struct PlainContext {
+  std::span<const float> k, v;
+  size_t context_begin = 0;
+  size_t kv_len = 0;
+};
+void Attention(Arithmetic math, const AttentionShape& shape, const PlainContext& context, const AttentionTask& task,
+               Matrix<float> out);
+
+}  // namespace tidemill::testing
+
+#endif  // TIDEMILL_KERNELS_TESTING_BIT_FORMULAS_H_

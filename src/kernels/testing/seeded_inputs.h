@@ -1,0 +1,137 @@
+// What kernel tests and kernel benchmarks build their inputs with: the same numbers on every machine, for ever, because hashes of
+// the results are kept. Nothing here uses the standard library's distributions, which differ between libraries.
+#ifndef TIDEMILL_KERNELS_TESTING_SEEDED_INPUTS_H_
+#define TIDEMILL_KERNELS_TESTING_SEEDED_INPUTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/isa.h"
+#include "base/thread_pool.h"
+#include "kernels/execution_context.h"
+#include "kernels/weight_matrix.h"
+#include "tensor/dtype.h"
+#include "tensor/half.h"
+
+namespace tidemill::testing {
+
+// The levels that this build knows and this CPU runs, lowest first.
+inline std::vector<Isa> LevelsHere() {
+  std::vector<Isa> levels;
+  for (const Isa isa : KnownIsas()) {
+    if (isa <= DetectIsa()) levels.push_back(isa);
+  }
+  return levels;
+}
+
+// SplitMix64: a counter through a mixing function.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15U) {}
+  uint64_t Next() {
+    uint64_t z = state_ += 0x9E3779B97F4A7C15U;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+    return z ^ (z >> 31);
+  }
+  size_t Below(size_t n) { return static_cast<size_t>(Next() % n); }
+  // Uniform in (-amax, amax), 24 bits: exact but for one product.
+  float Uniform(float amax) {
+    return amax * (static_cast<float>(static_cast<int64_t>(Next() >> 40) - (int64_t{1} << 23)) * 0x1p-23F);
+  }
+
+ private:
+  uint64_t state_;
+};
+
+inline std::vector<float> RandomFloats(uint64_t seed, size_t count, float amax = 1) {
+  Random random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) value = random.Uniform(amax);
+  return values;
+}
+
+// A weight as a file would hold it: any quants, scales of both signs about `amax` / 100 (a few subnormal halves among them).
+struct RandomWeight {
+  std::vector<std::byte> bytes;
+  WeightSource source;
+
+  RandomWeight(DType dtype, size_t rows, size_t cols, uint64_t seed, float amax = 1) {
+    Random random(seed);
+    const DTypeInfo info = InfoOf(dtype);
+    bytes.resize(rows * RowBytes(dtype, cols));
+    const auto half = [&](std::byte* at, float value) {
+      const uint16_t bits = FloatToHalf(value);
+      std::memcpy(at, &bits, 2);
+    };
+    for (std::byte* block = bytes.data(); block < bytes.data() + bytes.size(); block += info.block_bytes) {
+      if (dtype == DType::kF32) {
+        const float value = random.Uniform(amax);
+        std::memcpy(block, &value, 4);
+      } else if (dtype == DType::kF16) {
+        half(block, random.Uniform(amax));
+      } else if (dtype == DType::kBF16) {
+        const uint16_t bits = FloatToBFloat16(random.Uniform(amax));
+        std::memcpy(block, &bits, 2);
+      } else {
+        for (size_t i = 0; i < info.block_bytes; ++i) block[i] = static_cast<std::byte>(random.Next());
+        half(block, random.Uniform(random.Below(16) == 0 ? 0x1p-15F : amax / 100));
+        if (dtype == DType::kQ4_1) half(block + 2, random.Uniform(amax / 10));
+      }
+    }
+    source = {.dtype = dtype, .rows = rows, .cols = cols, .bytes = bytes, .order = {}};
+  }
+  RandomWeight(const RandomWeight&) = delete;
+  RandomWeight& operator=(const RandomWeight&) = delete;
+};
+
+// A level with threads to run on. The pools and scratch behind it are made once per (level, threads) and shared by all tests of a
+// program: scratch is uninitialised by contract, so that it begins as NaN and then holds whatever the test before left there.
+class TestContext {
+ public:
+  explicit TestContext(Isa isa, size_t threads = 1) : shared_(Find(isa, threads)) {}
+  ExecutionContext& operator*() { return shared_.context; }
+  ThreadPool& threads() { return *shared_.threads; }
+
+ private:
+  static constexpr size_t kScratchBytes = size_t{1} << 20;
+
+  struct Shared {
+    std::unique_ptr<ThreadPool> threads;
+    ExecutionContext context;
+
+    Shared(Isa isa, size_t num_threads)
+        : threads(ThreadPool::Create(num_threads).value()),
+          context(ExecutionContext::Create(isa, threads.get(), kScratchBytes).value()) {
+      for (size_t i = 0; i < num_threads; ++i) Fill(context.scratch(i));
+      Fill(context.shared_scratch());
+    }
+    static void Fill(std::span<std::byte> bytes) { std::memset(bytes.data(), 0xFF, bytes.size()); }
+  };
+
+  static Shared& Find(Isa isa, size_t threads) {
+    static std::map<std::pair<Isa, size_t>, std::unique_ptr<Shared>> all;
+    std::unique_ptr<Shared>& found = all[{isa, threads}];
+    if (found == nullptr) found = std::make_unique<Shared>(isa, threads);
+    return *found;
+  }
+
+  Shared& shared_;
+};
+
+// FNV-1a over the bytes, little-endian.
+template <typename T>
+uint64_t HashOf(std::span<const T> values, uint64_t hash = 0xCBF29CE484222325U) {
+  for (const std::byte byte : std::as_bytes(values)) hash = (hash ^ std::to_integer<uint64_t>(byte)) * 0x100000001B3U;
+  return hash;
+}
+
+}  // namespace tidemill::testing
+
+#endif  // TIDEMILL_KERNELS_TESTING_SEEDED_INPUTS_H_

@@ -1,0 +1,169 @@
+#include "kernels/weight_matrix.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "kernels/testing/compare.h"
+#include "kernels/testing/seeded_inputs.h"
+#include "tensor/dequantize.h"
+
+namespace tidemill {
+namespace {
+
+using testing::RandomWeight;
+using testing::SameBits;
+
+constexpr std::array kAllTypes = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+
+std::vector<float> ExpectedRow(const WeightSource& source, size_t file_row) {
+  std::vector<float> row(source.cols);
+  const size_t row_bytes = RowBytes(source.dtype, source.cols);
+  DequantizeRow(source.dtype, source.bytes.subspan(file_row * row_bytes, row_bytes), row);
+  return row;
+}
+
+WeightMatrix Pack(const WeightSource& source, bool as_f32 = false, size_t threads = 1) {
+  testing::TestContext context(Isa::kBaseline, threads);
+  return WeightMatrix::Pack(source, as_f32, context.threads(), {}).value();
+}
+
+TEST(WeightMatrix, CopyRow_GivesBackTheFilesRow) {
+  for (const DType dtype : kAllTypes) {
+    for (const size_t rows : {1, 15, 16, 17, 50}) {
+      const RandomWeight random(dtype, rows, 96, rows);
+      for (const bool as_f32 : {false, true}) {
+        const WeightMatrix packed = Pack(random.source, as_f32), mapped = WeightMatrix::Map(random.source, as_f32);
+        EXPECT_EQ(packed.dtype(), as_f32 ? DType::kF32 : dtype);
+        EXPECT_TRUE(packed.packed());
+        EXPECT_FALSE(mapped.packed());
+        EXPECT_EQ(mapped.resident_bytes(), 0u);
+        for (size_t row = 0; row < rows; ++row) {
+          const std::vector<float> expected = ExpectedRow(random.source, row);
+          std::vector<float> a(96, 7.0F), b(96, 7.0F);
+          packed.CopyRow(row, a);
+          mapped.CopyRow(row, b);
+          EXPECT_TRUE(SameBits(expected, a)) << InfoOf(dtype).name << " row " << row << " of " << rows << " f32 " << as_f32;
+          EXPECT_TRUE(SameBits(expected, b)) << InfoOf(dtype).name << " row " << row << " of " << rows << " f32 " << as_f32;
+        }
+      }
+    }
+  }
+}
+
+TEST(WeightMatrix, FloatRowsOfAnyLength_ComeBack) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const size_t cols : {1, 3, 17, 33}) {
+      const RandomWeight random(dtype, 18, cols, cols);
+      const WeightMatrix packed = Pack(random.source);
+      for (size_t row = 0; row < 18; ++row) {
+        std::vector<float> out(cols);
+        packed.CopyRow(row, out);
+        EXPECT_TRUE(SameBits(ExpectedRow(random.source, row), out)) << InfoOf(dtype).name << " cols " << cols;
+      }
+    }
+  }
+}
+
+TEST(RowOrder, Interleaved_IsAPermutationWithinEachHead) {
+  const RowOrder order{.interleaved_head_dim = 8};
+  // Rows of head 1 in usual order: first halves, then second halves; the file has them in turn.
+  const size_t expected[8] = {8, 10, 12, 14, 9, 11, 13, 15};
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(order.FileRow(8 + i), expected[i]);
+  EXPECT_EQ(RowOrder().FileRow(5), 5u);
+}
+
+TEST(WeightMatrix, InterleavedRows_AreFoundWhereTheFileHasThem) {
+  for (const DType dtype : kAllTypes) {
+    RandomWeight random(dtype, 48, 32, 5);
+    random.source.order.interleaved_head_dim = 12;
+    const WeightMatrix packed = Pack(random.source), mapped = WeightMatrix::Map(random.source, false);
+    for (size_t row = 0; row < 48; ++row) {
+      const std::vector<float> expected = ExpectedRow(random.source, random.source.order.FileRow(row));
+      std::vector<float> a(32), b(32);
+      packed.CopyRow(row, a);
+      mapped.CopyRow(row, b);
+      EXPECT_TRUE(SameBits(expected, a)) << InfoOf(dtype).name << " row " << row;
+      EXPECT_TRUE(SameBits(expected, b)) << InfoOf(dtype).name << " row " << row;
+    }
+  }
+}
+
+// The layout that the header draws, element by element.
+TEST(WeightMatrix, Strips_HaveTheStatedLayout) {
+  constexpr size_t kRows = 20, kCols = 64;
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kF16, DType::kF32}) {
+    const RandomWeight random(dtype, kRows, kCols, 6);
+    const WeightMatrix packed = Pack(random.source);
+    const size_t strip_bytes = packed.strip_bytes(), block_bytes = InfoOf(dtype).block_bytes;
+    ASSERT_EQ(packed.num_strips(), 2u);
+    ASSERT_EQ(packed.resident_bytes(), 2 * strip_bytes);
+    const std::byte* strips = packed.Strips(0, 2, {});
+    const auto expect_byte = [&](size_t at, std::byte expected, size_t row) {
+      ASSERT_EQ(std::to_integer<int>(strips[row / 16 * strip_bytes + at]), std::to_integer<int>(expected))
+          << InfoOf(dtype).name << " row " << row << " byte " << at;
+    };
+    for (size_t row = 0; row < kRows; ++row) {
+      const std::byte* file = random.bytes.data() + row * RowBytes(dtype, kCols);
+      const size_t lane = row % 16;
+      if (!InfoOf(dtype).quantized) {
+        for (size_t i = 0; i < kCols * block_bytes; ++i) {
+          expect_byte((i / block_bytes * 16 + lane) * block_bytes + i % block_bytes, file[i], row);
+        }
+        continue;
+      }
+      const size_t scales = dtype == DType::kQ4_1 ? 4 : 2, words = (block_bytes - scales) / 4;
+      for (size_t b = 0; b < kCols / 32; ++b) {
+        const std::byte* block = file + b * block_bytes;
+        for (size_t g = 0; g < words; ++g) {
+          for (size_t j = 0; j < 4; ++j) {
+            const std::byte quant = block[scales + g * 4 + j] ^ std::byte{dtype == DType::kQ8_0 ? uint8_t{128} : uint8_t{0}};
+            expect_byte(((b * words + g) * 16 + lane) * 4 + j, quant, row);
+          }
+        }
+        for (size_t i = 0; i < scales; ++i) {
+          expect_byte(kCols / 32 * words * 64 + b * 16 * scales + (i / 2 * 16 + lane) * 2 + i % 2, block[i], row);
+        }
+      }
+    }
+  }
+}
+
+TEST(WeightMatrix, StripsOfAMappedMatrix_EqualThePackedOnes) {
+  for (const DType dtype : kAllTypes) {
+    for (const bool as_f32 : {false, true}) {
+      const RandomWeight random(dtype, 100, 64, 7);
+      const WeightMatrix packed = Pack(random.source, as_f32, 3), mapped = WeightMatrix::Map(random.source, as_f32);
+      const size_t bytes = packed.strip_bytes();
+      std::vector<std::byte> scratch(3 * bytes + 64 * sizeof(float), std::byte{0xFF});
+      for (size_t first = 0; first < 7; ++first) {
+        const size_t count = std::min<size_t>(3, 7 - first);
+        const std::byte* strips = mapped.Strips(first, count, scratch);
+        EXPECT_EQ(std::memcmp(strips, packed.Strips(first, count, {}), count * bytes), 0) << InfoOf(dtype).name;
+      }
+    }
+  }
+}
+
+TEST(WeightMatrix, Packing_ReleasesEveryByteOnceInOrder) {
+  const RandomWeight random(DType::kF32, 5000, 512, 8);  // 10 MB: three pieces
+  auto pool = ThreadPool::Create(2).value();
+  size_t released = 0, pieces = 0;
+  const auto release = [&](std::span<const std::byte> piece) {
+    EXPECT_EQ(piece.data(), random.bytes.data() + released);
+    EXPECT_LE(piece.size(), size_t{4} << 20);
+    released += piece.size();
+    ++pieces;
+  };
+  const WeightMatrix packed = WeightMatrix::Pack(random.source, false, *pool, release).value();
+  EXPECT_EQ(released, random.bytes.size());
+  EXPECT_EQ(pieces, 3u);
+  std::vector<float> row(512);
+  packed.CopyRow(4999, row);
+  EXPECT_TRUE(SameBits(ExpectedRow(random.source, 4999), row));
+}
+
+}  // namespace
+}  // namespace tidemill
