@@ -4,7 +4,8 @@
 //   out[h]      = sum_j softmax_j(score[h, j]) * v[h / group, j]                          j over the positions that the row sees
 //   q, out : [len, heads * head_dim] f32, no overlap          K, V : per KV head [positions, head_dim], group = heads / kv_heads
 //
-// A context is an ordered list of spans (where a run of logical positions is stored); one span is the common case.
+// A context is an ordered list of spans (where a run of logical positions is stored); one span is the common case. It may begin
+// after position 0; what stands before it is not seen.
 //
 // Bits of one output row depend on its query, on the keys and values it sees and on their logical positions, on nothing else (not
 // on spans, chunking of the prompt, neighbours, threads):
@@ -17,7 +18,8 @@
 //   out[d] = O[d] / L.
 // Rows that are not seen may hold any bits, NaN too.
 //
-// Error: |out - exact| <= AttentionTolerance(head_dim, positions, max |scale * q * k| sum) * max_j |v[j]|.
+// Error: |out - exact| <= AttentionTolerance(head_dim, positions, score magnitude, soft_cap) * max_j |v[j]|,
+//        score magnitude = max_j (|scale| * sum_d |q[d] * k[j, d]| + |bias|).
 // Cost:  AttentionCost.    Allocates nothing. Shapes were validated when the layer was bound.
 // Threads: (task, KV head, tile of query rows), and chunks where there are few rows.
 #ifndef TIDEMILL_KERNELS_ATTENTION_H_
@@ -65,7 +67,7 @@ enum class Visibility {
 };
 
 struct AttentionTask {
-  std::span<const KvSpan> context;  // ascending, without gaps or overlap
+  std::span<const KvSpan> context;  // at least one; ascending, without gaps or overlap
   size_t first_position = 0;        // of query row 0; the others follow
   Visibility visibility = Visibility::kCausal;
   ConstMatrix<float> q;
@@ -80,11 +82,11 @@ size_t AttentionScratchBytes(const AttentionShape& shape);
 // `positions`: sum over query rows of the positions they see; `kv_rows`: positions of the context, read once.
 Cost AttentionCost(const AttentionShape& shape, size_t len, size_t positions, size_t kv_rows);
 
-// Scores err by gamma(2 head_dim + 2) * magnitude, which exp turns into a relative error of the weights; the sums over positions
-// and the joins of chunks add one rounding each.
-constexpr double AttentionTolerance(size_t head_dim, size_t positions, double score_magnitude) {
+// Scores err by gamma(2 head_dim + 4) * magnitude, and by 2^-22 of the cap where there is one; exp turns that into a relative error
+// of the weights. The sums over positions and the joins of chunks add one rounding each.
+constexpr double AttentionTolerance(size_t head_dim, size_t positions, double score_magnitude, double soft_cap = 0) {
   const double u = 0x1p-24;
-  const double score = (2.0 * static_cast<double>(head_dim) + 4) * u * (score_magnitude + 1);
+  const double score = (2.0 * static_cast<double>(head_dim) + 4) * u * (score_magnitude + 1) + 8 * u * soft_cap;
   const double chunks = static_cast<double>(positions) / static_cast<double>(kAttentionChunk) + 1;
   return 2 * score + (2.0 * static_cast<double>(kAttentionChunk) + 12 * chunks + 16) * u;
 }

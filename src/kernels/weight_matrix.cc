@@ -91,9 +91,10 @@ size_t WeightMatrix::StripBytes(DType dtype, size_t cols) {
   return cols * kStripRows * InfoOf(dtype).block_bytes;
 }
 
-Result<WeightMatrix> WeightMatrix::Pack(const WeightSource& source, bool as_f32, ThreadPool& threads,
+Result<WeightMatrix> WeightMatrix::Pack(const WeightSource& given, bool as_f32, ThreadPool& threads,
                                         const std::function<void(std::span<const std::byte>)>& release) {
-  WeightMatrix matrix = Map(source, as_f32);
+  WeightMatrix matrix = Map(given, as_f32);
+  const WeightSource& source = matrix.source_;
   const size_t strip_bytes = matrix.strip_bytes();
   TIDEMILL_TRY(packed, AlignedBuffer::Create(matrix.num_strips() * strip_bytes));
   matrix.packed_ = std::move(packed);
@@ -117,9 +118,11 @@ Result<WeightMatrix> WeightMatrix::Pack(const WeightSource& source, bool as_f32,
 WeightMatrix WeightMatrix::Map(const WeightSource& source, bool as_f32) {
   WeightMatrix matrix;
   matrix.source_ = source;
+  if (source.row_stride == 0) matrix.source_.row_stride = RowBytes(source.dtype, source.cols);
   matrix.dtype_ = PackedType(source, as_f32);
   TIDEMILL_CHECK(source.cols % InfoOf(source.dtype).block_elements == 0);
-  TIDEMILL_CHECK(source.rows == 0 || source.bytes.size() == (source.rows - 1) * source.row_stride + RowBytes(source.dtype, source.cols));
+  TIDEMILL_CHECK(source.rows == 0 || source.bytes.size() == (source.rows - 1) * matrix.source_.row_stride +
+                                                                 RowBytes(source.dtype, source.cols));
   return matrix;
 }
 

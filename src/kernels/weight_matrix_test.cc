@@ -91,6 +91,28 @@ TEST(WeightMatrix, InterleavedRows_AreFoundWhereTheFileHasThem) {
   }
 }
 
+TEST(WeightMatrix, RangeOfColumns_IsReadByItsStride) {
+  for (const DType dtype : kAllTypes) {
+    const RandomWeight wide(dtype, 20, 160, 9);
+    const size_t row_bytes = RowBytes(dtype, 160), skip = RowBytes(dtype, 32), kept = RowBytes(dtype, 96);
+    WeightSource range = wide.source;
+    range.cols = 96;
+    range.row_stride = row_bytes;
+    range.bytes = wide.source.bytes.subspan(skip, 19 * row_bytes + kept);
+    for (const bool as_f32 : {false, true}) {
+      const WeightMatrix packed = Pack(range, as_f32), mapped = WeightMatrix::Map(range, as_f32);
+      for (size_t row = 0; row < 20; ++row) {
+        const std::vector<float> whole = ExpectedRow(wide.source, row), expected(whole.begin() + 32, whole.begin() + 128);
+        std::vector<float> a(96), b(96);
+        packed.CopyRow(row, a);
+        mapped.CopyRow(row, b);
+        EXPECT_TRUE(SameBits(expected, a)) << InfoOf(dtype).name << " row " << row;
+        EXPECT_TRUE(SameBits(expected, b)) << InfoOf(dtype).name << " row " << row;
+      }
+    }
+  }
+}
+
 // The layout that the header draws, element by element.
 TEST(WeightMatrix, Strips_HaveTheStatedLayout) {
   constexpr size_t kRows = 20, kCols = 64;

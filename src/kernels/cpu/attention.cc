@@ -34,13 +34,15 @@ struct ScratchLayout {
 
 constexpr size_t kMaxVectors = std::max(kTileVectors, kMaxGroup);
 
-SeenRanges SeenBy(const AttentionShape& shape, const AttentionTask& task, size_t position, size_t context_end, size_t chunk) {
+SeenRanges SeenBy(const AttentionShape& shape, const AttentionTask& task, size_t position, size_t chunk) {
   const size_t chunk_end = chunk + kAttentionChunk;
+  const size_t context_begin = task.context.front().first;
+  const size_t context_end = task.context.back().first + task.context.back().rows;
   const size_t end = task.visibility == Visibility::kCausal ? std::min(position + 1, context_end) : context_end;
   const size_t window_begin = shape.window == 0 || position + 1 < shape.window ? 0 : position + 1 - shape.window;
   const size_t sink_end = std::min({shape.sink, window_begin, end});
   const auto clip = [&](size_t x) { return std::clamp(x, chunk, chunk_end) - chunk; };
-  SeenRanges seen{clip(0), clip(sink_end), clip(window_begin), clip(end)};
+  SeenRanges seen{clip(context_begin), clip(sink_end), clip(std::max(window_begin, context_begin)), clip(end)};
   if (seen.begin >= seen.end) seen.begin = seen.end = 0;
   if (seen.first_begin >= seen.first_end) seen.first_begin = seen.first_end = 0;
   return seen;
@@ -77,18 +79,19 @@ class TileRun {
 
   // Loads and attends one chunk; false when no vector sees any of it.
   bool Attend(size_t chunk) {
-    const KvSpan& last = task_.context.back();
-    bool some = false;
+    size_t seen_begin = kAttentionChunk, seen_end = 0;  // only what some vector sees is loaded
     for (size_t i = 0; i < tile_.vectors; ++i) {
-      seen_[i] = SeenBy(shape_, task_, position_[i], last.first + last.rows, chunk);
-      some = some || !seen_[i].empty();
+      const SeenRanges& seen = seen_[i] = SeenBy(shape_, task_, position_[i], chunk);
+      if (seen.empty()) continue;
+      seen_begin = std::min(seen_begin, seen.first_begin < seen.first_end ? seen.first_begin : seen.begin);
+      seen_end = std::max({seen_end, seen.first_end, seen.end});
     }
-    if (!some) return false;
+    if (seen_begin >= seen_end) return false;
     tile_.chunk_first = chunk;
     tile_.keys = 0;
     const size_t element_bytes = InfoOf(shape_.kv_dtype).block_bytes;
     for (const KvSpan& span : task_.context) {
-      const size_t begin = std::max(span.first, chunk), end = std::min(span.first + span.rows, chunk + kAttentionChunk);
+      const size_t begin = std::max(span.first, chunk + seen_begin), end = std::min(span.first + span.rows, chunk + seen_end);
       if (begin >= end) continue;
       const size_t offset = (kv_head_ * span.head_stride + (begin - span.first) * shape_.head_dim) * element_bytes;
       kernels_.load(tile_, span.k + offset, span.v + offset, begin - chunk, end - begin);
@@ -202,6 +205,7 @@ void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<con
   size_t tiles = 0, max_chunks = 0;
   bool single_rows = true;
   for (const AttentionTask& task : tasks) {
+    TIDEMILL_DCHECK(!task.context.empty());
     tiles += DivideRoundUp(task.q.rows, tile_rows);
     single_rows = single_rows && task.q.rows == 1;
     max_chunks = std::max(max_chunks, DivideRoundUp(task.context.back().first + task.context.back().rows, kAttentionChunk));
