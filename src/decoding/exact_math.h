@@ -16,10 +16,10 @@ inline constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
 inline constexpr double kLog2E = 0x1.71547652b82fep+0;
 inline constexpr double kRoundToInteger = 0x1.8p52;  // x + this - this: the nearest integer, and its bits end in it
 inline constexpr double kExpLowest = -708.0;         // below it exp is 0; above it the result is a normal number
-// exp(r) = 1 + r + r^2 * (c[11] + c[10] r + ... + c[0] r^11), c = 1/13! ... 1/2!: cut off at 4e-18 for |r| <= log(2) / 2.
-inline constexpr double kExpTerms[12] = {1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0,
-                                         1.0 / 362880.0,     1.0 / 40320.0,     1.0 / 5040.0,     1.0 / 720.0,
-                                         1.0 / 120.0,        1.0 / 24.0,        1.0 / 6.0,        1.0 / 2.0};
+// exp(r) = 1 + r + r^2 * (c[0] + c[1] r + ... + c[11] r^11), c[i] = 1 / (i + 2)!: cut off at 4e-18 for |r| <= log(2) / 2.
+inline constexpr double kExpTerms[12] = {1.0 / 2.0,       1.0 / 6.0,        1.0 / 24.0,        1.0 / 120.0,
+                                         1.0 / 720.0,     1.0 / 5040.0,     1.0 / 40320.0,     1.0 / 362880.0,
+                                         1.0 / 3628800.0, 1.0 / 39916800.0, 1.0 / 479001600.0, 1.0 / 6227020800.0};
 }  // namespace exact_math
 
 // exp(x) for -inf <= x <= 708, not NaN; exactly 1 for 0, exactly 0 below -708. Error: under 1 ulp of the result.
@@ -29,9 +29,13 @@ inline double Exp(double x) {
   const double shifted = x * exact_math::kLog2E + exact_math::kRoundToInteger;
   const double exponent = shifted - exact_math::kRoundToInteger;
   const double r = x - exponent * exact_math::kLn2High - exponent * exact_math::kLn2Low;
-  double terms = exact_math::kExpTerms[0];
-  for (int i = 1; i < 12; ++i) terms = terms * r + exact_math::kExpTerms[i];
-  const double mantissa = 1.0 + (r + r * r * terms);
+  // Estrin's scheme: a third of Horner's latency.
+  const double r2 = r * r;
+  const double r4 = r2 * r2;
+  const auto pair = [r](int i) { return exact_math::kExpTerms[i] + exact_math::kExpTerms[i + 1] * r; };
+  const auto four = [r2, &pair](int i) { return pair(i) + pair(i + 2) * r2; };
+  const double terms = (four(0) + four(4) * r4) + four(8) * (r4 * r4);
+  const double mantissa = 1.0 + (r + r2 * terms);
   return std::bit_cast<double>(std::bit_cast<uint64_t>(mantissa) + (std::bit_cast<uint64_t>(shifted) << 52));
 }
 

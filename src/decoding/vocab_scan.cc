@@ -47,9 +47,13 @@ HWY_INLINE V ExpOf(D d, V x) {
   const auto exponent = hn::Sub(shifted, hn::Set(d, exact_math::kRoundToInteger));
   const auto r = hn::Sub(hn::Sub(x, hn::Mul(exponent, hn::Set(d, exact_math::kLn2High))),
                          hn::Mul(exponent, hn::Set(d, exact_math::kLn2Low)));
-  auto terms = hn::Set(d, exact_math::kExpTerms[0]);
-  for (size_t i = 1; i < 12; ++i) terms = hn::Add(hn::Mul(terms, r), hn::Set(d, exact_math::kExpTerms[i]));
-  const auto mantissa = hn::Add(hn::Set(d, 1.0), hn::Add(r, hn::Mul(hn::Mul(r, r), terms)));
+  const auto r2 = hn::Mul(r, r);
+  const auto r4 = hn::Mul(r2, r2);
+  const auto term = [d](size_t i) HWY_ATTR { return hn::Set(d, exact_math::kExpTerms[i]); };
+  const auto pair = [&](size_t i) HWY_ATTR { return hn::Add(term(i), hn::Mul(term(i + 1), r)); };
+  const auto four = [&](size_t i) HWY_ATTR { return hn::Add(pair(i), hn::Mul(pair(i + 2), r2)); };
+  const auto terms = hn::Add(hn::Add(four(0), hn::Mul(four(4), r4)), hn::Mul(four(8), hn::Mul(r4, r4)));
+  const auto mantissa = hn::Add(hn::Set(d, 1.0), hn::Add(r, hn::Mul(r2, terms)));
   const auto bits = hn::Add(hn::BitCast(du, mantissa), hn::ShiftLeft<52>(hn::BitCast(du, shifted)));
   return hn::IfThenElseZero(hn::Ge(x, hn::Set(d, exact_math::kExpLowest)), hn::BitCast(d, bits));
 }
