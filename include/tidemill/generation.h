@@ -31,8 +31,8 @@ struct GenerationOptions {
   float repetition_penalty = 1.0f;  // 0.01..100; of every token in prompt and answer: l < 0 ? l * r : l / r; 1: off
   float presence_penalty = 0.0f;    // -2..2; l - presence for every token in the answer; 0: off
   float frequency_penalty = 0.0f;   // -2..2; l - frequency * times in the answer; 0: off
-  int32_t no_repeat_ngram_size =
-      0;  // 0..1024; -inf for a token that would repeat an n-gram of prompt and answer; 0: off
+  // 0..1024; -inf for a token that would repeat an n-gram of prompt and answer; 0: off.
+  int32_t no_repeat_ngram_size = 0;
   // At most 1024 (id, -100..100): l + bias; entries of one id add up.
   std::vector<std::pair<int32_t, float>> logit_bias = {};
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -35,7 +35,7 @@ Result<Sampler> Sampler::Create(const GenerationOptions& options, const SamplerS
   TIDEMILL_TRY_VOID(Validate(options, setting.vocab_size));
   try {
     return Sampler(options, setting);
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {  // bad_alloc, or length_error for an absurd max_positions
     return Error(ErrorCode::kOutOfMemory, "create sampler: no memory for a vocabulary of " +
                                               std::to_string(setting.vocab_size) + " tokens and " +
                                               std::to_string(setting.max_positions) + " positions");
@@ -119,26 +119,22 @@ void Sampler::WeighCandidates(std::span<const float> logits) {
   }
 }
 
-// top_p without top_k. Tokens of weight below half of (1 - top_p) * total / vocab hold together less than half of
-// 1 - top_p, so none of them survives, and the rest is few enough to be ranked: in steps, since most of it is not needed.
+// top_p without top_k: ranks the tokens within 4 times the temperature of the best, then within 8, 16, and all, until those
+// hold enough. Each list begins with the one before, so no token is weighed twice.
 void Sampler::SelectTopP(std::span<const float> logits) {
   const double total = SumWeights(isa_, logits, max_, inverse_temperature_, chunk_sum_);
-  const auto top_p = static_cast<double>(options_.top_p);
-  const double enough = top_p * total;
-  const double least = 0.5 * (1.0 - top_p) * total / static_cast<double>(vocab_size_);
-  ranking_.KeepAtLeast(logits, chunk_max_, LogitThreshold(max_, options_.temperature, Log(least)));
-  weights_.clear();
+  const double enough = static_cast<double>(options_.top_p) * total;
   double sum = 0.0;
-  size_t step = 64;
-  for (size_t begin = 0; begin < ranking_.size() && sum < enough; step *= 2) {
-    const size_t end = std::min(begin + step, ranking_.size());
-    ranking_.SortBest(begin, end);
-    for (; begin < end && sum < enough; ++begin) {
-      weights_.push_back(TokenWeight(logits[ranking_.id(begin)], max_, inverse_temperature_));
+  weights_.clear();
+  for (const double reach : {4.0, 8.0, 16.0, std::numeric_limits<double>::infinity()}) {
+    ranking_.KeepAtLeast(logits, chunk_max_, LogitThreshold(max_, options_.temperature, -reach));
+    ranking_.Sort();
+    while (weights_.size() < ranking_.size() && sum < enough) {
+      weights_.push_back(TokenWeight(logits[ranking_.id(weights_.size())], max_, inverse_temperature_));
       sum += weights_.back();
     }
+    if (sum >= enough) break;
   }
-  ranking_.Truncate(weights_.size());
 }
 
 // 6 to 9 into ranking_ and weights_.
@@ -152,7 +148,7 @@ void Sampler::SelectSurvivors(std::span<const float> logits) {
       enough *= static_cast<double>(options_.top_p);
       double sum = 0.0;
       size_t kept = 0;
-      for (; kept < weights_.size() && sum < enough; ++kept) sum += weights_[kept];
+      while (kept < weights_.size() && sum < enough) sum += weights_[kept++];
       weights_.resize(kept);
     }
   } else if (options_.top_p < 1.0f) {

@@ -4,10 +4,11 @@
 //   1 logit_bias   2 repetition_penalty (prompt and answer)   3 presence_penalty, frequency_penalty (answer)
 //   4 no_repeat_ngram_size   5 min_new_tokens masks end-of-sequence tokens
 // Temperature 0 then takes the largest logit, of equal ones the lowest id. Otherwise, in f64:
-//   6 weight[id] = exp((l[id] - max) / temperature)                            TokenWeight of vocab_scan.h
-//   7 top_k: the k best      8 top_p: those before which the sum of the better weights is below top_p * (sum of all that
-//   7 left)                  9 min_p: those with weight >= min_p * (largest weight, which is 1)
-//  10 the draw: u = UniformAt(...) * (sum of the survivors); the first survivor with u < running sum of weights.
+//   6 weight[id] = exp((l[id] - max) / temperature), by TokenWeight of vocab_scan.h
+//   7 top_k keeps the k best
+//   8 top_p keeps those whose better ones weigh less than top_p * (sum of what 7 left)
+//   9 min_p keeps those with weight >= min_p (the largest weight is 1)
+//  10 the draw: u = UniformAt(...) * (sum of the survivors); the first survivor with u < running sum of weights
 // "Better" is larger logit, then lower id. transformers keeps every token that ties with the k-th best; here the lowest
 // ids of them are kept, so that there are never more than k. Survivors are summed best first if top_k or top_p is on,
 // else by ascending id; without 7-9 their sum is SumWeights', chunk by chunk.
@@ -56,7 +57,7 @@ struct SamplerSetting {
   std::span<const int32_t> eos_ids = {};  // end-of-sequence tokens; read by Create only
   uint64_t sequence = 0;                  // which of its request's sequences; part of the random numbers
   Isa isa = DetectIsa();                  // how, not what: every level gives the same token
-  size_t max_positions = 0;  // of prompt and answer, for the room reserved; more is allowed and may allocate
+  size_t max_positions = 0;               // of prompt and answer: the room reserved; more is allowed and may allocate
 };
 
 // One sequence. Its state is history().ids() and history().num_prompt_tokens(); the rest follows from them. Not for two
@@ -73,7 +74,7 @@ class Sampler {
 
   // Chooses the token at `position` of the sequence and leaves the state alone: Accept follows. Changes the logits
   // [vocab] f32. kNumericalError, and no token, if one is NaN or +infinity, or none is left to choose.
-  // Cost: one pass over the logits, two with logprobs; drawing without top_k adds an exp for each token.
+  // Cost: one pass over the logits; without top_k a draw adds an exp for each token, and so do logprobs.
   Result<SampledToken> Sample(std::span<float> logits, uint32_t position);
 
   // The distribution that Sample would draw from: the survivors of 9 in the order of 10. Changes the logits; allocates.

@@ -405,9 +405,14 @@ TEST(Sampler, MinNewTokens_HoldsBackEveryEndOfSequence) {
 }
 
 TEST(Sampler, Create_RefusesBadOptionsAndSizes) {
-  EXPECT_EQ(Sampler::Create({.top_p = 2.0f}, {.vocab_size = 8}).error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(Sampler::Create({}, {.vocab_size = 0}).error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(Sampler::Create({}, {.vocab_size = size_t{1} << 31}).error().code(), ErrorCode::kInvalidArgument);
+  const auto code_of = [](const GenerationOptions& options, const SamplerSetting& setting) {
+    return Sampler::Create(options, setting).error().code();
+  };
+  EXPECT_EQ(code_of({.top_p = 2.0f}, {.vocab_size = 8}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of({}, {.vocab_size = 0}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of({}, {.vocab_size = size_t{1} << 31}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of({}, {.vocab_size = 8, .max_positions = std::numeric_limits<size_t>::max()}),
+            ErrorCode::kOutOfMemory);
 }
 
 }  // namespace

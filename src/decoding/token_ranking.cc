@@ -1,9 +1,11 @@
 #include "decoding/token_ranking.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "decoding/vocab_scan.h"
@@ -13,31 +15,36 @@ namespace {
 
 constexpr float kLowest = std::numeric_limits<float>::lowest();  // everything but a masked token is at least this
 
-// Ascending keys are descending logits, then ascending ids.
+// Ascending keys are descending logits, then ascending ids. Without a branch: signs are random.
 uint64_t KeyOf(float logit, size_t id) {
   const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);  // -0 becomes +0: they are equal
-  const uint32_t ascending = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-  return uint64_t{~ascending} << 32 | id;
+  const uint32_t descending =
+      bits ^ (((bits >> 31) - 1) >> 1);  // positive: all bits but the sign turned; negative: kept
+  return uint64_t{descending} << 32 | id;
 }
 
 }  // namespace
 
-TokenRanking::TokenRanking(size_t vocab_size) {
-  keys_.reserve(vocab_size);
+TokenRanking::TokenRanking(size_t vocab_size)
+    : vocab_size_(vocab_size),
+      keys_(std::make_unique_for_overwrite<uint64_t[]>(vocab_size)),
+      sorted_(std::make_unique_for_overwrite<uint64_t[]>(vocab_size)) {
   chunk_order_.reserve(NumChunks(vocab_size));
 }
 
 void TokenRanking::KeepAtLeast(std::span<const float> logits, std::span<const float> chunk_max, float threshold) {
-  TIDEMILL_DCHECK(logits.size() <= keys_.capacity() && chunk_max.size() == NumChunks(logits.size()));
+  TIDEMILL_DCHECK(logits.size() == vocab_size_ && chunk_max.size() == NumChunks(vocab_size_));
   threshold = std::max(threshold, kLowest);
-  keys_.clear();
+  size_t size = 0;
   for (size_t c = 0; c < chunk_max.size(); ++c) {
     if (chunk_max[c] < threshold) continue;
     const size_t end = std::min(logits.size(), (c + 1) * kChunkTokens);
     for (size_t id = c * kChunkTokens; id < end; ++id) {
-      if (logits[id] >= threshold) keys_.push_back(KeyOf(logits[id], id));
+      keys_[size] = KeyOf(logits[id], id);  // size <= id; written always, kept or not: no branch to mispredict
+      size += static_cast<size_t>(logits[id] >= threshold);
     }
   }
+  size_ = size;
 }
 
 void TokenRanking::KeepBest(std::span<const float> logits, std::span<const float> chunk_max, size_t k) {
@@ -51,16 +58,34 @@ void TokenRanking::KeepBest(std::span<const float> logits, std::span<const float
     threshold = *kth;
   }
   KeepAtLeast(logits, chunk_max, threshold);
-  SortBest(0, std::min(k, size()));
-  Truncate(std::min(k, size()));
+  if (k < size_) {
+    std::nth_element(keys_.get(), keys_.get() + k, keys_.get() + size_);
+    size_ = k;
+  }
+  std::sort(keys_.get(), keys_.get() + size_);
 }
 
-void TokenRanking::SortBest(size_t begin, size_t end) {
-  TIDEMILL_DCHECK(begin <= end && end <= size());
-  const auto first = keys_.begin() + static_cast<std::ptrdiff_t>(begin);
-  const auto last = keys_.begin() + static_cast<std::ptrdiff_t>(end);
-  if (last != keys_.end()) std::nth_element(first, last, keys_.end());
-  std::sort(first, last);
+void TokenRanking::Sort() {
+  constexpr size_t kRadixFrom = 2048;  // there std::sort takes 16 us and this 9 us (Zen 4, gcc 12)
+  if (size_ < kRadixFrom) {
+    std::sort(keys_.get(), keys_.get() + size_);
+    return;
+  }
+  // By 11, 11 and 10 bits of the logit from the lowest up; each pass keeps the order of equals, so ids stay ascending.
+  constexpr size_t kDigits = 3;
+  constexpr size_t kBuckets = 2048;
+  constexpr uint64_t kShift[kDigits] = {32, 43, 54};
+  std::array<std::array<uint32_t, kBuckets>, kDigits> place = {};  // counts, then where the next of the bucket goes
+  const auto bucket_of = [&](uint64_t key, size_t digit) { return (key >> kShift[digit]) % kBuckets; };
+  for (size_t i = 0; i < size_; ++i) {
+    for (size_t digit = 0; digit < kDigits; ++digit) ++place[digit][bucket_of(keys_[i], digit)];
+  }
+  for (size_t digit = 0; digit < kDigits; ++digit) {
+    uint32_t next = 0;
+    for (uint32_t& count : place[digit]) next += std::exchange(count, next);
+    for (size_t i = 0; i < size_; ++i) sorted_[place[digit][bucket_of(keys_[i], digit)]++] = keys_[i];
+    std::swap(keys_, sorted_);
+  }
 }
 
 }  // namespace tidemill

@@ -5,13 +5,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 namespace tidemill {
 
-// A list of candidate tokens; masked ones (-infinity) never enter. Room for the whole vocabulary is reserved at the start,
-// though its pages become resident only when they are used.
+// A list of candidate tokens; masked ones (-infinity) never enter. There is room for the whole vocabulary, twice 8 bytes a
+// token, whose pages become resident only when that many candidates are needed.
 class TokenRanking {
  public:
   explicit TokenRanking(size_t vocab_size);  // throws std::bad_alloc
@@ -24,18 +25,21 @@ class TokenRanking {
   // Cost: for k up to vocab / 64 about one pass over chunk_max and k chunks; beyond, a selection over all tokens.
   void KeepBest(std::span<const float> logits, std::span<const float> chunk_max, size_t k);
 
-  // Puts the best of the candidates [begin, size) into [begin, end), best first. For sorting in steps.
-  void SortBest(size_t begin, size_t end);
+  // Puts the candidates of KeepAtLeast best first. Cost: O(size) from a few thousand on (radix sort of the logits).
+  void Sort();
 
   void Move(size_t from, size_t to) { keys_[to] = keys_[from]; }
-  void Truncate(size_t size) { keys_.resize(size); }
+  void Truncate(size_t size) { size_ = size; }
 
-  size_t size() const { return keys_.size(); }
+  size_t size() const { return size_; }
   size_t id(size_t i) const { return static_cast<uint32_t>(keys_[i]); }
 
  private:
-  std::vector<uint64_t> keys_;      // candidates: order of the logit above, id below; ascending is best first
-  std::vector<float> chunk_order_;  // [NumChunks(vocab)] scratch of KeepBest
+  size_t vocab_size_;
+  size_t size_ = 0;
+  std::unique_ptr<uint64_t[]> keys_;  // [vocab] candidates: order of the logit above, id below; ascending is best first
+  std::unique_ptr<uint64_t[]> sorted_;  // [vocab] scratch of Sort
+  std::vector<float> chunk_order_;      // [NumChunks(vocab)] scratch of KeepBest
 };
 
 }  // namespace tidemill

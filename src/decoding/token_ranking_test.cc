@@ -68,14 +68,21 @@ TEST(TokenRanking, RandomLogitsWithTies_MatchTheFullSort) {
   }
 }
 
-TEST(TokenRanking, SortBest_InSteps_IsTheFullSort) {
+TEST(TokenRanking, Sort_OnEitherSideOfTheRadix_IsTheFullSort) {
   std::mt19937_64 rng(kSeed);
-  std::vector<float> logits(1000);
-  for (float& logit : logits) logit = static_cast<float>(rng() % 300);
-  TokenRanking ranking(logits.size());
-  ranking.KeepAtLeast(logits, ChunkMax(logits), -kInf);
-  for (size_t begin = 0; begin < 1000; begin += 100) ranking.SortBest(begin, begin + 100);
-  EXPECT_EQ(Ids(ranking), Sorted(logits));
+  for (const size_t vocab : {1, 100, 2047, 2048, 2049, 20000}) {
+    for (const uint64_t levels : {uint64_t{3}, uint64_t{300}, uint64_t{1} << 40}) {
+      std::vector<float> logits(vocab);
+      for (float& logit : logits) {
+        logit = (static_cast<float>(rng() % levels) - static_cast<float>(levels / 2)) * 0.37f;
+        if (logit == 0.0f && rng() % 2 == 0) logit = -0.0f;
+      }
+      TokenRanking ranking(vocab);
+      ranking.KeepAtLeast(logits, ChunkMax(logits), -kInf);
+      ranking.Sort();
+      ASSERT_EQ(Ids(ranking), Sorted(logits)) << "vocab " << vocab << ", " << levels << " levels, seed " << kSeed;
+    }
+  }
 }
 
 }  // namespace
