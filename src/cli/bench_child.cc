@@ -1,0 +1,378 @@
+#include "cli/bench_child.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <span>
+
+#include "cli/cpu_info.h"
+#include "cli/errors.h"
+#include "cli/files.h"
+#include "cli/json.h"
+#include "cli/version.h"
+#include "tidemill/engine.h"
+#include "tidemill/measure.h"
+#include "tidemill/model.h"
+
+namespace tidemill::cli {
+namespace {
+
+constexpr size_t kMostTokens = size_t{1} << 22;
+
+Error Wrong(const std::string& member, const std::string& what) {
+  return Error(ErrorCode::kInvalidArgument, "read the bench settings: \"" + member + "\": " + what);
+}
+
+// The members of the settings that are there; the first one that is wrong.
+class SettingsReader {
+ public:
+  explicit SettingsReader(const Json& json) : json_(json) {}
+
+  template <typename T>
+  void Number(const char* name, T& target, uint64_t lowest, uint64_t highest) {
+    const auto member = json_.find(name);
+    if (member == json_.end() || error_) return;
+    if (const auto number = Whole(*member, lowest, highest)) {
+      target = static_cast<T>(*number);
+    } else {
+      Fail(name, "expected a whole number from " + std::to_string(lowest) + " to " + std::to_string(highest), *member);
+    }
+  }
+  void List(const char* name, std::vector<size_t>& target, uint64_t lowest, uint64_t highest) {
+    const auto member = json_.find(name);
+    if (member == json_.end() || error_) return;
+    target.clear();
+    for (const Json& element : *member) {
+      const auto number = Whole(element, lowest, highest);
+      if (!number) break;
+      target.push_back(*number);
+    }
+    if (!member->is_array() || target.size() != member->size()) {
+      Fail(name, "expected a list of whole numbers from " + std::to_string(lowest) + " to " + std::to_string(highest),
+           *member);
+    }
+  }
+  void Text(const char* name, std::string& target) {
+    const auto member = json_.find(name);
+    if (member == json_.end() || error_) return;
+    if (member->is_string())
+      target = member->get<std::string>();
+    else
+      Fail(name, "expected a string", *member);
+  }
+  void Switch(const char* name, bool& target) {
+    const auto member = json_.find(name);
+    if (member == json_.end() || error_) return;
+    if (member->is_boolean())
+      target = member->get<bool>();
+    else
+      Fail(name, "expected true or false", *member);
+  }
+  const std::optional<Error>& error() const { return error_; }
+
+ private:
+  static std::optional<uint64_t> Whole(const Json& value, uint64_t lowest, uint64_t highest) {
+    if (!value.is_number_unsigned()) return std::nullopt;
+    const auto number = value.get<uint64_t>();
+    if (number < lowest || number > highest) return std::nullopt;
+    return number;
+  }
+  void Fail(const char* name, const std::string& expected, const Json& found) {
+    error_ =
+        Wrong(name, expected + ", found " + found.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80));
+  }
+
+  const Json& json_;
+  std::optional<Error> error_;
+};
+
+std::vector<int32_t> RandomIds(std::mt19937_64& random, size_t count, size_t vocab_size) {
+  std::vector<int32_t> ids(count);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % vocab_size);
+  return ids;
+}
+
+double Seconds(std::chrono::steady_clock::time_point since) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
+}
+
+// Root mean square of a - b over the standard deviation of b.
+double RelativeRms(std::span<const float> a, std::span<const float> b) {
+  const auto n = static_cast<double>(b.size());
+  double mean = 0, variance = 0, squares = 0;
+  for (const float x : b) mean += static_cast<double>(x) / n;
+  for (size_t i = 0; i < b.size(); ++i) {
+    variance += (static_cast<double>(b[i]) - mean) * (static_cast<double>(b[i]) - mean) / n;
+    squares += (static_cast<double>(a[i]) - static_cast<double>(b[i])) *
+               (static_cast<double>(a[i]) - static_cast<double>(b[i])) / n;
+  }
+  if (squares == 0) return 0;
+  return variance > 0 ? std::sqrt(squares / variance) : 1;
+}
+
+class Child {
+ public:
+  explicit Child(const ChildSettings& settings) : settings_(settings) {}
+  Result<Json> Measure();
+
+ private:
+  Result<void> Load(Json& result);
+  Result<Json> RunTest(const BenchTest& test);
+  Result<double> PrefillDisagreement(size_t prompt_tokens);
+  Result<double> BatchDisagreement(const std::vector<size_t>& prompts);
+  // The logits of each position.
+  Result<std::vector<std::vector<float>>> LogitsOf(std::span<const int32_t> ids, Engine& engine);
+  // The most probable tokens of the first step after each prompt, all prompts in one batch.
+  Result<std::vector<std::vector<TokenLogprob>>> FirstSteps(const std::vector<std::vector<int32_t>>& prompts);
+
+  const ChildSettings& settings_;
+  EngineOptions options_;
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<Engine> engine_;
+};
+
+// Loads as often as asked, and keeps the last one.
+Result<void> Child::Load(Json& result) {
+  TIDEMILL_TRY(kv_type, ParseKvType(settings_.kv_type));
+  options_.kv_type = kv_type;
+  options_.threads = settings_.threads;
+  for (const size_t batch : settings_.batch) options_.max_batch = std::max(options_.max_batch, batch);
+  result["load_s"] = Json::array();
+  result["first_token_s"] = Json::array();
+  for (size_t i = 0; i < settings_.repeats; ++i) {
+    engine_.reset();
+    model_.reset();
+    const auto start = std::chrono::steady_clock::now();
+    LoadOptions load;
+    load.threads = settings_.threads;
+    TIDEMILL_TRY(model, Model::Load(settings_.model, load));
+    result["load_s"].push_back(Seconds(start));
+    model_ = std::move(model);
+    TIDEMILL_TRY(engine, Engine::Create(model_, options_));
+    engine_ = std::move(engine);
+    const int32_t first[] = {0};
+    TIDEMILL_TRY_VOID(engine_->Score(first, true, [](size_t, std::span<const float>) { return Result<void>(); }));
+    result["first_token_s"].push_back(Seconds(start));
+  }
+  return {};
+}
+
+Result<std::vector<std::vector<float>>> Child::LogitsOf(std::span<const int32_t> ids, Engine& engine) {
+  std::vector<std::vector<float>> rows;
+  TIDEMILL_TRY_VOID(engine.Score(ids, false, [&](size_t, std::span<const float> logits) -> Result<void> {
+    rows.emplace_back(logits.begin(), logits.end());
+    return {};
+  }));
+  return rows;
+}
+
+// At once against one by one: the median of the last 8 positions.
+Result<double> Child::PrefillDisagreement(size_t prompt_tokens) {
+  std::mt19937_64 random(settings_.seed);
+  const size_t count = std::min({prompt_tokens, size_t{64}, engine_->context()});
+  const std::vector<int32_t> ids = RandomIds(random, count, model_->info().vocab_size);
+  EngineOptions one_by_one = options_;
+  one_by_one.prefill_chunk = 1;
+  TIDEMILL_TRY(engine, Engine::Create(model_, one_by_one));
+  TIDEMILL_TRY(together, LogitsOf(ids, *engine_));
+  TIDEMILL_TRY(single, LogitsOf(ids, *engine));
+  std::vector<double> worst;
+  for (size_t i = count - std::min<size_t>(count, 8); i < count; ++i)
+    worst.push_back(RelativeRms(together[i], single[i]));
+  std::nth_element(worst.begin(), worst.begin() + static_cast<std::ptrdiff_t>(worst.size() / 2), worst.end());
+  return worst[worst.size() / 2];
+}
+
+Result<std::vector<std::vector<TokenLogprob>>> Child::FirstSteps(const std::vector<std::vector<int32_t>>& prompts) {
+  std::vector<RequestId> ids;
+  for (const std::vector<int32_t>& prompt : prompts) {
+    GenerationOptions generation;
+    generation.max_new_tokens = 2;  // the first comes from the prompt's own step, the second from one step for all
+    generation.ignore_eos = true;
+    generation.logprobs = 20;
+    TIDEMILL_TRY(id, engine_->Submit({.prompt = prompt, .generation = generation}));
+    ids.push_back(id);
+  }
+  std::vector<std::vector<TokenLogprob>> last(prompts.size());
+  while (!engine_->idle()) {
+    for (const Event& event : engine_->Step()) {
+      if (event.error) return *event.error;
+      const auto place = std::find(ids.begin(), ids.end(), event.request) - ids.begin();
+      if (event.token) last[static_cast<size_t>(place)] = event.top_logprobs;
+    }
+  }
+  return last;
+}
+
+// One step for all against each alone, over the most probable tokens: the worst of three sequences. Prompts are cut short: what
+// is looked for is a mix-up of sequences.
+Result<double> Child::BatchDisagreement(const std::vector<size_t>& lengths) {
+  if (lengths.size() < 2) return 0.0;
+  std::mt19937_64 random(settings_.seed);
+  std::vector<std::vector<int32_t>> prompts;
+  for (const size_t length : lengths) {
+    const size_t longest = std::min(size_t{64}, engine_->context() - 2);
+    prompts.push_back(RandomIds(random, std::clamp<size_t>(length, 1, longest), model_->info().vocab_size));
+  }
+  TIDEMILL_TRY(together, FirstSteps(prompts));
+  double worst = 0;
+  for (const size_t i : {size_t{0}, lengths.size() / 2, lengths.size() - 1}) {
+    TIDEMILL_TRY(alone, FirstSteps({prompts[i]}));
+    std::vector<float> a, b;
+    bool same_tokens = together[i].size() == alone[0].size();
+    for (size_t k = 0; same_tokens && k < alone[0].size(); ++k) {
+      same_tokens = together[i][k].id == alone[0][k].id;
+      a.push_back(together[i][k].logprob);
+      b.push_back(alone[0][k].logprob);
+    }
+    worst = std::max(worst, same_tokens ? RelativeRms(a, b) : 1.0);
+  }
+  return worst;
+}
+
+Result<Json> Child::RunTest(const BenchTest& test) {
+  TIDEMILL_TRY(measured, RunBench(*engine_, test, MachineLimits{}));
+  Json json;
+  json["test"] = test.test;
+  json["flash_attn"] = settings_.flash_attn;
+  if (test.test == "prefill") {
+    json["prompt_tokens"] = test.prompt_tokens;
+  } else if (test.test == "decode") {
+    json["depth"] = test.depth;
+    json["gen_tokens"] = test.gen_tokens;
+  } else {
+    const auto [shortest, longest] = std::minmax_element(test.prompts.begin(), test.prompts.end());
+    json["batch"] = test.prompts.size();
+    json["prompt_tokens"] = {*shortest, *longest};
+    json["gen_tokens"] = test.gen_tokens;
+  }
+  json["samples"] = Json::array();
+  for (const BenchSample& sample : measured.samples) {
+    json["samples"].push_back({{"tokens_per_s", sample.tokens_per_s},
+                               {"tokens_per_cpu_s", sample.tokens_per_cpu_s},
+                               {"seconds", sample.seconds},
+                               {"others_cores", sample.others_cores}});
+  }
+  constexpr double kMib = 1 << 20;
+  json["peak_rss_mib"] = static_cast<double>(measured.peak_rss_bytes) / kMib;
+  json["anon_rss_mib"] = static_cast<double>(measured.anonymous_rss_bytes) / kMib;
+  json["beyond_trained_context"] = measured.beyond_context;
+  if (test.test == "prefill") {
+    TIDEMILL_TRY(disagreement, PrefillDisagreement(test.prompt_tokens));
+    json["disagreement"] = disagreement;
+  } else if (test.test == "batch") {
+    TIDEMILL_TRY(disagreement, BatchDisagreement(test.prompts));
+    json["disagreement"] = disagreement;
+  }
+  return json;
+}
+
+Result<Json> Child::Measure() {
+  Json times;
+  TIDEMILL_TRY_VOID(Load(times));
+  const CpuInfo cpu = ReadCpuInfo();
+  const IsaFeatures features = FeaturesOf(cpu, engine_->isa());
+  const ModelInfo& info = model_->info();
+  uint64_t tensor_bytes = 0;
+  for (const TensorInfo& tensor : info.tensors) tensor_bytes += tensor.bytes;
+  Json result;
+  result["engine"] = settings_.engine;
+  result["version"] = kVersion;
+  result["threads"] = engine_->threads();
+  result["system_info"] = cpu.name + ", " + engine_->isa() + ", " + engine_->numeric_class();
+  result["isa"] = {{"used", features.used}, {"unused", features.unused}};
+  result["model"] = {{"description", info.family + " " + info.name},
+                     {"parameters", info.parameters},
+                     {"tensor_bytes", tensor_bytes},
+                     {"vocab_size", info.vocab_size},
+                     {"trained_context", info.max_position_embeddings}};
+  result.update(times);
+  result["tests"] = Json::array();
+  BenchTest test;
+  test.gen_tokens = settings_.gen_tokens;
+  test.repeat = settings_.repeats;
+  test.seed = settings_.seed;
+  const auto run = [&](const char* name) -> Result<void> {
+    test.test = name;
+    TIDEMILL_TRY(json, RunTest(test));
+    result["tests"].push_back(std::move(json));
+    return {};
+  };
+  for (const size_t prompt_tokens : settings_.prompt_tokens) {
+    test.prompt_tokens = prompt_tokens;
+    TIDEMILL_TRY_VOID(run("prefill"));
+  }
+  for (const size_t depth : settings_.depth) {
+    test.depth = depth;
+    TIDEMILL_TRY_VOID(run("decode"));
+  }
+  for (const size_t batch : settings_.batch) {
+    test.prompts = BatchPrompts(settings_, batch);
+    TIDEMILL_TRY_VOID(run("batch"));
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<ChildSettings> ParseChildSettings(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "read the bench settings: standard input: expected one JSON object, found something else");
+  }
+  ChildSettings settings;
+  SettingsReader reader(json);
+  reader.Text("engine", settings.engine);
+  reader.Switch("info", settings.info);
+  reader.Text("model", settings.model);
+  reader.Number("threads", settings.threads, 1, 1024);
+  reader.List("prompt_tokens", settings.prompt_tokens, 1, kMostTokens);
+  reader.List("depth", settings.depth, 0, kMostTokens);
+  reader.List("batch", settings.batch, 1, 1024);
+  reader.Number("gen_tokens", settings.gen_tokens, 1, kMostTokens);
+  std::vector<size_t> range = {settings.batch_prompt.first, settings.batch_prompt.second};
+  reader.List("batch_prompt", range, 0, kMostTokens);
+  reader.Number("repeats", settings.repeats, 1, 1000);
+  reader.Number("seed", settings.seed, 0, std::numeric_limits<uint64_t>::max());
+  reader.Switch("flash_attn", settings.flash_attn);
+  reader.Text("kv_type", settings.kv_type);
+  if (reader.error()) return *reader.error();
+  if (range.size() != 2 || range[0] > range[1]) return Wrong("batch_prompt", "expected [lowest, highest]");
+  settings.batch_prompt = {range[0], range[1]};
+  if (json.contains("text") && !json["text"].is_null()) {
+    return Error(ErrorCode::kUnsupported,
+                 "read the bench settings: \"text\": the tests draw random tokens; leave it out");
+  }
+  if (!settings.info && settings.model.empty()) return Wrong("model", "expected the path of a model, found none");
+  return settings;
+}
+
+std::vector<size_t> BatchPrompts(const ChildSettings& settings, size_t batch) {
+  const auto [lowest, highest] = settings.batch_prompt;
+  std::vector<size_t> lengths;
+  for (size_t b = 0; b < batch; ++b) lengths.push_back(lowest + (highest - lowest) * (2 * b + 1) / (2 * batch));
+  std::mt19937_64 random(settings.seed);
+  std::shuffle(lengths.begin(), lengths.end(), random);
+  return lengths;
+}
+
+Result<void> RunBenchChild(CommandContext& context) {
+  TIDEMILL_TRY(text, ReadStandardInput("read the bench settings"));
+  TIDEMILL_TRY(settings, ParseChildSettings(text));
+  if (settings.info) {
+    const CpuInfo cpu = ReadCpuInfo();
+    const IsaFeatures features = FeaturesOf(cpu, "avx512-vnni");  // the highest level that kernels exist for
+    const Json isa = {{"used", features.used}, {"unused", features.unused}};
+    return context.out.Write(
+        JsonLine({{"engine", settings.engine}, {"version", kVersion}, {"system_info", cpu.name}, {"isa", isa}}));
+  }
+  TIDEMILL_TRY(result, Child(settings).Measure());
+  return context.out.Write(JsonLine(result));
+}
+
+}  // namespace tidemill::cli

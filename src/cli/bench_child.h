@@ -1,0 +1,43 @@
+// tidemill bench --child: one measurement for a program that compares engines. It writes the settings as one JSON object to
+// standard input and reads the result as the last line of standard output.
+#ifndef TIDEMILL_CLI_BENCH_CHILD_H_
+#define TIDEMILL_CLI_BENCH_CHILD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/command.h"
+#include "tidemill/result.h"
+
+namespace tidemill::cli {
+
+struct ChildSettings {
+  std::string engine = "tidemill";  // echoed
+  bool info = false;                // only what the build and the machine are
+  std::string model;
+  size_t threads = 0;
+  std::vector<size_t> prompt_tokens, depth, batch;  // one test per entry
+  size_t gen_tokens = 64;
+  std::pair<size_t, size_t> batch_prompt = {64, 64};  // lowest and highest prompt length of batched sequences
+  size_t repeats = 3;
+  uint64_t seed = 0;
+  bool flash_attn = false;  // echoed: other engines can switch it
+  std::string kv_type = "f16";
+};
+
+// Unknown members are other engines' and are ignored. kInvalidArgument names a member that is wrong; kUnsupported: `text`,
+// since the tests draw their tokens themselves.
+Result<ChildSettings> ParseChildSettings(std::string_view json);
+
+// Prompt lengths of `batch` sequences, spread evenly over the range and shuffled by the seed.
+std::vector<size_t> BatchPrompts(const ChildSettings& settings, size_t batch);
+
+Result<void> RunBenchChild(CommandContext& context);
+
+}  // namespace tidemill::cli
+
+#endif  // TIDEMILL_CLI_BENCH_CHILD_H_

@@ -1,0 +1,228 @@
+// tidemill chat: a conversation. Every turn renders all messages through the model's template and computes them again; keeping
+// what is the same as in the turn before is not there yet.
+#include <csignal>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/conversation.h"
+#include "cli/errors.h"
+#include "cli/files.h"
+#include "cli/flag_groups.h"
+#include "cli/flags.h"
+#include "cli/line_source.h"
+#include "cli/session.h"
+#include "cli/text_source.h"
+
+namespace tidemill::cli {
+namespace {
+
+constexpr char kHelp[] =
+    "A line is a message. A message goes on in the next line after a \\ at the end of a line, and from \"\"\" to "
+    "\"\"\".\n"
+    "  /system TEXT   replace the system message; without TEXT show it\n"
+    "  /reset         forget the conversation but the system message\n"
+    "  /save FILE     write the conversation as JSON        /load FILE   read one back\n"
+    "  /stats         times of the last answer              /help        this text\n"
+    "  /quit          leave, as Ctrl-D does                 //...        a message that begins with /\n"
+    "Ctrl-C stops an answer. Arrows edit and go back to earlier lines; Alt-Enter begins a line within a message.\n";
+
+class Chat {
+ public:
+  Chat(CommandContext& context, Session& session, GenerationOptions options, std::optional<std::string> system)
+      : context_(context),
+        session_(session),
+        options_(std::move(options)),
+        system_(std::move(system)),
+        lines_(context.signals, context.messages) {}
+
+  Result<void> Run();
+
+ private:
+  // None: the end.
+  Result<std::optional<std::string>> ReadMessage();
+  Result<void> Answer(const std::string& message);
+  // False: leave.
+  Result<bool> RunSlash(const std::string& line);
+  Result<void> Save(const std::string& path);
+  Result<void> Load(const std::string& path);
+  // On a terminal an error is said and the conversation goes on; a script ends with it.
+  Result<void> SayOrFail(Result<void> result);
+  std::vector<ChatMessage> AllMessages() const;
+
+  CommandContext& context_;
+  Session& session_;
+  GenerationOptions options_;
+  std::optional<std::string> system_;
+  std::vector<ChatMessage> messages_;  // without the system message
+  LineSource lines_;
+  std::string last_stats_;
+};
+
+std::vector<ChatMessage> Chat::AllMessages() const {
+  std::vector<ChatMessage> all;
+  if (system_) all.push_back({.role = "system", .content = *system_, .more_json = ""});
+  all.insert(all.end(), messages_.begin(), messages_.end());
+  return all;
+}
+
+Result<void> Chat::SayOrFail(Result<void> result) {
+  const bool is_ours =
+      !result.ok() && result.error().code() != ErrorCode::kCancelled && result.error().code() != ErrorCode::kInternal;
+  if (!is_ours || !lines_.is_terminal()) return result;
+  context_.messages.Error(result.error().message());
+  return {};
+}
+
+Result<std::optional<std::string>> Chat::ReadMessage() {
+  std::string message;
+  bool is_block = false, is_continued = false;
+  while (true) {
+    TIDEMILL_TRY(line, lines_.Read(is_block || is_continued ? "... " : ">>> "));
+    if (line.kind == LineSource::Line::Kind::kAbandoned) {  // begin anew
+      message.clear();
+      is_block = is_continued = false;
+      continue;
+    }
+    if (line.kind == LineSource::Line::Kind::kEnd) {
+      if (message.empty()) return std::optional<std::string>();
+      return std::optional<std::string>(std::move(message));
+    }
+    std::string_view text = line.text;
+    if (!is_block && !is_continued && text.starts_with("\"\"\"")) {
+      is_block = true;
+      text.remove_prefix(3);
+      if (text.empty()) continue;
+    }
+    if (is_block && text.ends_with("\"\"\"")) {
+      text.remove_suffix(3);
+      message += text;
+      if (text.empty() && message.ends_with('\n')) message.pop_back();
+      return std::optional<std::string>(std::move(message));
+    }
+    is_continued = !is_block && text.ends_with('\\');
+    if (is_continued) text.remove_suffix(1);
+    message += text;
+    if (!is_block && !is_continued) return std::optional<std::string>(std::move(message));
+    message += '\n';
+  }
+}
+
+Result<void> Chat::Answer(const std::string& message) {
+  TIDEMILL_TRY_VOID(CheckUtf8("read a message", "standard input", message));
+  std::vector<ChatMessage> asked = AllMessages();
+  asked.push_back({.role = "user", .content = message, .more_json = ""});
+  const ModelText& text = session_.model->text();
+  TIDEMILL_TRY(rendered, RenderChat(text, std::move(asked)));
+  TIDEMILL_TRY(ids, text.tokenizer.Encode(rendered, {.add_special = false, .parse_special = true}));
+  const auto show = [&](const std::string& piece) { return context_.out.WriteModelText(piece); };
+  auto generated = Generate(*session_.engine, {.prompt = ids, .generation = options_}, context_.signals, show);
+  if (context_.signals.received() == SIGINT) context_.signals.Forget();  // it was for the answer
+  TIDEMILL_TRY(answer, std::move(generated));
+  TIDEMILL_TRY_VOID(context_.out.Write("\n"));
+  last_stats_ = DescribeAnswer(answer, session_, options_.seed);
+  messages_.push_back({.role = "user", .content = message, .more_json = ""});
+  messages_.push_back({.role = "assistant", .content = answer.text, .more_json = ""});
+  if (answer.finish == FinishReason::kLength && !options_.max_new_tokens) {
+    context_.messages.Warning("the context of " + std::to_string(session_.engine->context()) +
+                              " positions is full; /reset begins anew");
+  }
+  if (context_.signals.received() != 0) return Error(ErrorCode::kCancelled, "chat: ended by a signal");
+  return {};
+}
+
+Result<void> Chat::Save(const std::string& path) {
+  TIDEMILL_TRY(file, OutputFile::Create("save the conversation", path));
+  TIDEMILL_TRY_VOID(file->Write(MessagesToJson(AllMessages())));
+  return file->Commit();
+}
+
+Result<void> Chat::Load(const std::string& path) {
+  TIDEMILL_TRY(json, ReadFile("read the conversation", path));
+  TIDEMILL_TRY(messages, MessagesFromJson(path, json));
+  system_.reset();
+  if (!messages.empty() && messages.front().role == "system" && messages.front().more_json.empty()) {
+    system_ = messages.front().content;
+    messages.erase(messages.begin());
+  }
+  messages_ = std::move(messages);
+  return {};
+}
+
+Result<bool> Chat::RunSlash(const std::string& line) {
+  const size_t blank = line.find(' ');
+  const std::string name = line.substr(0, blank);
+  const std::string argument = blank == std::string::npos ? "" : line.substr(blank + 1);
+  Messages& say = context_.messages;
+  if (name == "/quit") return false;
+  if (name == "/help") {
+    say.Say(kHelp);
+  } else if (name == "/stats") {
+    say.Say(last_stats_.empty() ? "no answer yet\n" : last_stats_);
+  } else if (name == "/reset") {
+    messages_.clear();
+  } else if (name == "/system") {
+    if (argument.empty()) {
+      say.Say(system_ ? Printable(*system_) + "\n" : "no system message\n");
+    } else {
+      system_ = argument;
+    }
+  } else if (name == "/save" || name == "/load") {
+    if (argument.empty()) {
+      TIDEMILL_TRY_VOID(SayOrFail(UsageError(name, "expected a file name, found none")));
+    } else {
+      TIDEMILL_TRY_VOID(SayOrFail(name == "/save" ? Save(argument) : Load(argument)));
+    }
+  } else {
+    TIDEMILL_TRY_VOID(
+        SayOrFail(UsageError(Quoted(name), "no such command of chat; /help lists them, // begins a message with /")));
+  }
+  return true;
+}
+
+Result<void> Chat::Run() {
+  if (lines_.is_terminal()) context_.messages.Say("/help lists the commands, Ctrl-D leaves.\n");
+  while (true) {
+    TIDEMILL_TRY(message, ReadMessage());
+    if (!message) return {};
+    if (message->empty()) continue;
+    if (message->starts_with('/') && !message->starts_with("//")) {
+      TIDEMILL_TRY(go_on, RunSlash(*message));
+      if (!go_on) return {};
+      continue;
+    }
+    const bool is_escaped = message->starts_with("//");
+    TIDEMILL_TRY_VOID(SayOrFail(Answer(is_escaped ? message->substr(1) : *message)));
+  }
+}
+
+}  // namespace
+
+Result<void> ChatCommand(CommandContext& context) {
+  std::string path;
+  std::optional<std::string> system;
+  GenerationFlags generation;
+  MachineFlags machine;
+  FlagSet set("chat", "A conversation in the terminal; lines of standard input elsewhere");
+  set.Positional("MODEL", path, "A .gguf file");
+  set.Text("--system", system, "TEXT", "The system message");
+  generation.AddTo(set);
+  machine.AddTo(set);
+  TIDEMILL_TRY(go_on, set.Parse(context));
+  if (!go_on) return {};
+  TIDEMILL_TRY_VOID(generation.CheckRanges());
+  if (generation.logprobs) return UsageError("--logprobs", "shown by tidemill run --json only; leave it out");
+  if (system) TIDEMILL_TRY_VOID(CheckUtf8("read the system message", "--system", *system));
+  TIDEMILL_TRY(session, OpenSession(path, machine, context));
+  if (!session.model->text().chat_template) {
+    return Error(ErrorCode::kUnsupported,
+                 "chat: " + path + ": expected a chat template, found none; use tidemill run --raw");
+  }
+  const GenerationOptions options = generation.ApplyTo(session.model->default_generation());
+  return Chat(context, session, options, std::move(system)).Run();
+}
+
+}  // namespace tidemill::cli

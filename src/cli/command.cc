@@ -1,0 +1,95 @@
+#include "cli/command.h"
+
+#include <unistd.h>
+
+#include <exception>
+#include <new>
+#include <optional>
+#include <string_view>
+
+#include "cli/errors.h"
+#include "cli/flags.h"
+#include "cli/version.h"
+
+namespace tidemill::cli {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"run", "one completion", RunCommand},
+    {"chat", "a conversation", ChatCommand},
+    {"inspect", "what is in a model file", InspectCommand},
+    {"tokenize", "text to token ids", TokenizeCommand},
+    {"detokenize", "token ids to text", DetokenizeCommand},
+    {"logits", "the logits of every position, as safetensors", LogitsCommand},
+    {"perplexity", "how well a model predicts a text", PerplexityCommand},
+    {"bench", "speed of prefill and decode", BenchCommand},
+};
+
+std::string Overview() {
+  std::string text = "Generates text with transformers on CPUs.\nUsage: tidemill COMMAND MODEL [FLAGS]\n\nCommands:\n";
+  for (const Command& command : kCommands) {
+    std::string line = "  " + std::string(command.name);
+    line.resize(14, ' ');
+    text += line + command.summary + "\n";
+  }
+  return text + "\ntidemill COMMAND --help lists the flags of a command; tidemill --version shows the version.\n";
+}
+
+Result<void> Dispatch(std::string_view name, CommandContext& context) {
+  if (name == "--help" || name == "-h" || name == "help") return context.out.Write(Overview());
+  if (name == "--version") return context.out.Write("tidemill " + std::string(kVersion) + "\n");
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (name == command.name) return command.run(context);
+    names.emplace_back(command.name);
+  }
+  if (name == "plan") {
+    return Error(ErrorCode::kUnsupported,
+                 "run the command: plan: comes with a later version; this one has nothing to choose yet");
+  }
+  const auto nearest = Nearest(name, names);
+  return UsageError(Quoted(name),
+                    "no such command; " + (nearest ? "did you mean " + *nearest + "?" : "tidemill --help lists them"));
+}
+
+Result<void> RunCatching(std::string_view name, CommandContext& context) {
+  try {
+    return Dispatch(name, context);
+  } catch (const std::bad_alloc&) {
+    return Error(
+        ErrorCode::kOutOfMemory,
+        std::string(name) + ": memory: expected more than there is; close other programs or use a smaller --context");
+  } catch (const std::exception& exception) {
+    return Error(ErrorCode::kInternal, std::string(name) + ": " + exception.what() + "; please report it");
+  }
+}
+
+int ExitCode(const Result<void>& result, const CommandContext& context) {
+  if (context.out.reader_gone()) return kExitReaderGone;
+  const int signal_number = context.signals.received();
+  if (signal_number != 0 && (result.ok() || result.error().code() == ErrorCode::kCancelled)) {
+    return kExitSignalBase + signal_number;
+  }
+  if (result.ok()) return 0;
+  context.messages.Error(result.error().message());
+  return ExitCodeFor(result.error().code());
+}
+
+}  // namespace
+
+std::span<const Command> Commands() { return kCommands; }
+
+int Main(int argc, char** argv) {
+  OccupyStandardDescriptors();
+  SignalWatch signals;
+  Output out(STDOUT_FILENO);
+  Messages messages(STDERR_FILENO);
+  if (argc < 2) {
+    messages.Say(Overview());
+    return ExitCodeFor(ErrorCode::kInvalidArgument);
+  }
+  CommandContext context{out, messages, signals, std::vector<std::string>(argv + 2, argv + argc)};
+  return ExitCode(RunCatching(argv[1], context), context);
+}
+
+}  // namespace tidemill::cli

@@ -1,0 +1,46 @@
+// What a command gets, and the list of commands.
+#ifndef TIDEMILL_CLI_COMMAND_H_
+#define TIDEMILL_CLI_COMMAND_H_
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/messages.h"
+#include "cli/output.h"
+#include "cli/signals.h"
+#include "tidemill/result.h"
+
+namespace tidemill::cli {
+
+struct CommandContext {
+  Output& out;
+  Messages& messages;
+  SignalWatch& signals;
+  std::vector<std::string> arguments;  // behind the command's name
+};
+
+struct Command {
+  const char* name;
+  const char* summary;
+  // An error ends the program with its line and exit code; one of kCancelled after a signal without a line.
+  Result<void> (*run)(CommandContext& context);
+};
+
+std::span<const Command> Commands();
+
+Result<void> RunCommand(CommandContext& context);
+Result<void> ChatCommand(CommandContext& context);
+Result<void> InspectCommand(CommandContext& context);
+Result<void> TokenizeCommand(CommandContext& context);
+Result<void> DetokenizeCommand(CommandContext& context);
+Result<void> LogitsCommand(CommandContext& context);
+Result<void> PerplexityCommand(CommandContext& context);
+Result<void> BenchCommand(CommandContext& context);
+
+// The whole program: returns the exit code. Catches what the standard library throws.
+int Main(int argc, char** argv);
+
+}  // namespace tidemill::cli
+
+#endif  // TIDEMILL_CLI_COMMAND_H_

@@ -1,0 +1,20 @@
+// The messages of a chat, as a file of them looks: a JSON list of {"role", "content"}, which tokenize --chat reads, too.
+#ifndef TIDEMILL_CLI_CONVERSATION_H_
+#define TIDEMILL_CLI_CONVERSATION_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tidemill/chat.h"
+#include "tidemill/result.h"
+
+namespace tidemill::cli {
+
+std::string MessagesToJson(const std::vector<ChatMessage>& messages);
+// kInvalidArgument names `object` and the message that is wrong. Members other than role and content are kept.
+Result<std::vector<ChatMessage>> MessagesFromJson(std::string_view object, std::string_view json);
+
+}  // namespace tidemill::cli
+
+#endif  // TIDEMILL_CLI_CONVERSATION_H_

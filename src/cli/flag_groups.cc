@@ -1,0 +1,112 @@
+#include "cli/flag_groups.h"
+
+#include <limits>
+#include <string_view>
+
+#include "cli/errors.h"
+#include "cli/flags.h"
+
+namespace tidemill::cli {
+namespace {
+
+// "42=-100"
+std::string ReadLogitBias(const std::string& text, std::vector<std::pair<int32_t, float>>& target) {
+  const size_t equals = text.find('=');
+  const std::string_view view = text;
+  const auto id = ParseNumber<int32_t>(view.substr(0, equals));
+  const auto bias = equals == std::string::npos ? std::nullopt : ParseNumber<float>(view.substr(equals + 1));
+  if (!id || !bias) return "ID=BIAS, as in 42=-100";
+  target.emplace_back(*id, *bias);
+  return "";
+}
+
+}  // namespace
+
+void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
+  flags.Group("Machine");
+  flags.Number<size_t>("-t,--threads", threads, 1, 1024, "Threads (physical cores that we may use)");
+  flags.Number<size_t>("-c,--context", context, 1, size_t{1} << 30, context_help);
+  flags.Choice("--isa", isa, {"baseline", "avx2", "avx512", "avx512-vnni", "avx512-bf16"},
+               "Instruction set (the best the CPU has)");
+  flags.Choice("--dtype", dtype, {"auto", "f32"}, "f32: compute with f32 weights, activations and state (auto)");
+  flags.Choice("--kv-dtype", kv_dtype, {"f32", "f16", "bf16", "q8_0"}, "Type of the stored keys and values (f16)");
+  flags.Choice("--weights", weights, {"packed", "mapped"},
+               "packed: rearranged for speed; mapped: read from the file, no memory of their own (packed)");
+  flags.Text("--rope-scaling", rope_scaling, "linear|yarn=FACTOR", "Not in this version");
+}
+
+LoadOptions MachineFlags::load_options() const {
+  LoadOptions options;
+  options.f32 = dtype == "f32";
+  options.weights = weights == "mapped" ? WeightStorage::kMapped : WeightStorage::kPacked;
+  options.threads = threads.value_or(0);
+  return options;
+}
+
+Result<EngineOptions> MachineFlags::engine_options() const {
+  if (rope_scaling) {
+    return Error(ErrorCode::kUnsupported, "prepare the model: --rope-scaling " + Quoted(*rope_scaling) +
+                                              ": this version has no position scaling; leave the flag out");
+  }
+  EngineOptions options;
+  options.threads = threads.value_or(0);
+  options.isa = isa.value_or("");
+  options.context = context.value_or(0);
+  if (kv_dtype) {
+    TIDEMILL_TRY(kv_type, ParseKvType(*kv_dtype));
+    options.kv_type = kv_type;
+  }
+  return options;
+}
+
+void GenerationFlags::AddTo(FlagSet& flags) {
+  flags.Group("Generation");
+  // The ranges that mean something are the library's: Validate names them.
+  const auto whole = [&](const char* names, std::optional<int32_t>& target, const char* help) {
+    constexpr int32_t kLow = std::numeric_limits<int32_t>::min(), kHigh = std::numeric_limits<int32_t>::max();
+    flags.Number<int32_t>(names, target, kLow, kHigh, help);
+  };
+  const auto real = [&](const char* names, std::optional<float>& target, const char* help) {
+    constexpr float kLargest = std::numeric_limits<float>::max();
+    flags.Number<float>(names, target, -kLargest, kLargest, help);
+  };
+  whole("-n,--max-new-tokens", max_new_tokens, "At most this many tokens (until end of sequence or context)");
+  whole("--min-new-tokens", min_new_tokens, "No end of sequence before this many tokens (0)");
+  real("--temperature,--temp", temperature, "0: the most likely token; higher: more varied");
+  whole("--top-k", top_k, "Draw from the N most likely tokens; 0: from all");
+  real("--top-p", top_p, "Draw from the most likely tokens that together hold this probability");
+  real("--min-p", min_p, "Draw from tokens at least this likely compared with the best");
+  real("--repetition-penalty", repetition_penalty, "Above 1: tokens of prompt and answer become less likely");
+  real("--presence-penalty", presence_penalty, "Taken from the logit of every token in the answer");
+  real("--frequency-penalty", frequency_penalty, "The same, times how often it is there");
+  whole("--no-repeat-ngram-size", no_repeat_ngram_size, "No N tokens in a row twice; 0: off");
+  flags.RepeatedValue("--logit-bias", "ID=BIAS", "Added to the logit of token ID; may be repeated",
+                      [this](const std::string& text) { return ReadLogitBias(text, logit_bias); });
+  flags.Texts("--stop", stop, "TEXT", "The answer ends before this text; may be repeated");
+  flags.Number<uint64_t>("--seed", seed, 0, std::numeric_limits<uint64_t>::max(), "Of the draws (0)");
+  flags.Switch("--ignore-eos", ignore_eos, "An end-of-sequence token does not end the answer");
+  whole("--logprobs", logprobs, "With --json: log-probability of each token and of the N most likely ones");
+}
+
+GenerationOptions GenerationFlags::ApplyTo(GenerationOptions options) const {
+  if (max_new_tokens) options.max_new_tokens = *max_new_tokens;
+  options.min_new_tokens = min_new_tokens.value_or(options.min_new_tokens);
+  options.temperature = temperature.value_or(options.temperature);
+  options.top_k = top_k.value_or(options.top_k);
+  options.top_p = top_p.value_or(options.top_p);
+  options.min_p = min_p.value_or(options.min_p);
+  options.repetition_penalty = repetition_penalty.value_or(options.repetition_penalty);
+  options.presence_penalty = presence_penalty.value_or(options.presence_penalty);
+  options.frequency_penalty = frequency_penalty.value_or(options.frequency_penalty);
+  options.no_repeat_ngram_size = no_repeat_ngram_size.value_or(options.no_repeat_ngram_size);
+  options.logprobs = logprobs.value_or(options.logprobs);
+  options.seed = seed.value_or(options.seed);
+  if (!logit_bias.empty()) options.logit_bias = logit_bias;
+  if (!stop.empty()) options.stop = stop;
+  options.ignore_eos = options.ignore_eos || ignore_eos;
+  return options;
+}
+
+Result<void> GenerationFlags::CheckRanges() const { return Validate(ApplyTo(GenerationOptions{}), size_t{1} << 31); }
+
+}  // namespace tidemill::cli

@@ -1,0 +1,50 @@
+// Flags that several commands share, and what they ask of the library.
+#ifndef TIDEMILL_CLI_FLAG_GROUPS_H_
+#define TIDEMILL_CLI_FLAG_GROUPS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/flags.h"
+#include "tidemill/engine.h"
+#include "tidemill/generation.h"
+#include "tidemill/model.h"
+#include "tidemill/result.h"
+
+namespace tidemill::cli {
+
+// How a model runs on this machine.
+struct MachineFlags {
+  std::optional<size_t> threads;
+  std::optional<size_t> context;
+  std::optional<std::string> isa, dtype, kv_dtype, weights, rope_scaling;
+
+  // `context_help`: what --context means to this command.
+  void AddTo(FlagSet& flags, const std::string& context_help = "Positions of the state (the model's own)");
+  LoadOptions load_options() const;
+  // kInvalidArgument for a KV type that there is not, kUnsupported for --rope-scaling.
+  Result<EngineOptions> engine_options() const;
+};
+
+// What is generated. Only what was given replaces what the model file recommends.
+struct GenerationFlags {
+  std::optional<int32_t> max_new_tokens, min_new_tokens, top_k, no_repeat_ngram_size, logprobs;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<uint64_t> seed;
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+
+  void AddTo(FlagSet& flags);
+  GenerationOptions ApplyTo(GenerationOptions options) const;
+  // Ranges, before a model of any size is loaded.
+  Result<void> CheckRanges() const;
+};
+
+}  // namespace tidemill::cli
+
+#endif  // TIDEMILL_CLI_FLAG_GROUPS_H_

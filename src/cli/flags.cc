@@ -1,0 +1,229 @@
+#include "cli/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <utility>
+
+#include "cli/errors.h"
+#include "cli/version.h"
+
+namespace tidemill::cli {
+namespace {
+
+// Edits between two words; a swap of neighbours counts once.
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0U : 1U)});
+      const bool is_swap = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (is_swap) row[j] = std::min(row[j], before_last[j - 2] + 1);
+    }
+    std::swap(before_last, last);
+    std::swap(last, row);
+  }
+  return last[b.size()];
+}
+
+Error UnknownArgument(const CLI::App& app, const std::string& argument) {
+  const std::string name = argument.substr(0, argument.find('='));
+  if (name.size() < 2 || name[0] != '-') {
+    return UsageError(Quoted(argument), "expected no further argument; quote a text that contains blanks");
+  }
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
+    for (const std::string& short_name : option->get_snames()) known.push_back("-" + short_name);
+  }
+  std::string what = "no such flag of " + app.get_name();
+  if (const auto nearest = Nearest(name, known)) {
+    what += "; did you mean " + *nearest + "?";
+  } else {
+    what += "; tidemill " + app.get_name() + " --help lists them";
+  }
+  return UsageError(Quoted(name), what);
+}
+
+std::string LongName(const std::string& names) {
+  const size_t begin = names.find("--");
+  if (begin == std::string::npos) return names;
+  return names.substr(begin, names.find(',', begin) - begin);
+}
+
+// CLI11 is left by an exception when a value is wrong; Parse makes an Error of it.
+void ReadOrThrow(const FlagSet::Reader& read, const std::string& flag, const std::string& text) {
+  const std::string expected = read(text);
+  if (!expected.empty()) throw CLI::ValidationError(flag, "expected " + expected + ", found " + Quoted(text));
+}
+
+}  // namespace
+
+struct FlagSet::Impl {
+  Impl(const std::string& description, const std::string& command) : app(description, command) {}
+
+  CLI::App app;
+  std::string heading = "Options";
+
+  void Add(CLI::Option* option, const std::string& type) const {
+    if (!type.empty()) option->type_name(type);
+    option->group(heading);
+  }
+};
+
+FlagSet::FlagSet(std::string command, const std::string& description)
+    : impl_(std::make_unique<Impl>(description, command)) {
+  impl_->app.set_help_flag("-h,--help", "Show this help");
+  impl_->app.set_version_flag("--version", std::string(kVersion), "Show the version");
+}
+
+FlagSet::~FlagSet() = default;
+
+void FlagSet::Group(const std::string& heading) { impl_->heading = heading; }
+
+void FlagSet::Positional(const std::string& name, std::string& target, const std::string& help) {
+  impl_->app.add_option(name, target, help)->required()->type_name("");
+}
+
+void FlagSet::OptionalPositional(const std::string& name, std::optional<std::string>& target, const std::string& help) {
+  impl_->app
+      .add_option_function<std::string>(
+          name, [&target](const std::string& text) { target = text; }, help)
+      ->type_name("");
+}
+
+void FlagSet::Positionals(const std::string& name, std::vector<std::string>& target, const std::string& help) {
+  impl_->app.add_option(name, target, help)->type_name("")->allow_extra_args(false);
+}
+
+void FlagSet::Switch(const std::string& names, bool& target, const std::string& help) {
+  impl_->Add(impl_->app.add_flag(names, target, help), "");
+}
+
+void FlagSet::Text(const std::string& names, std::optional<std::string>& target, const std::string& type,
+                   const std::string& help) {
+  Value(names, type, help, [&target](const std::string& text) {
+    target = text;
+    return std::string();
+  });
+}
+
+void FlagSet::RequiredText(const std::string& names, std::string& target, const std::string& type,
+                           const std::string& help) {
+  CLI::Option* option = impl_->app.add_option(names, target, help);
+  impl_->Add(option->required(), type);
+}
+
+void FlagSet::Texts(const std::string& names, std::vector<std::string>& target, const std::string& type,
+                    const std::string& help) {
+  RepeatedValue(names, type, help, [&target](const std::string& text) {
+    target.push_back(text);
+    return std::string();
+  });
+}
+
+void FlagSet::Choice(const std::string& names, std::optional<std::string>& target,
+                     const std::vector<std::string>& choices, const std::string& help) {
+  std::string list;
+  for (const std::string& choice : choices) list += (list.empty() ? "" : "|") + choice;
+  Value(names, list, help, [&target, choices, list](const std::string& text) {
+    if (std::find(choices.begin(), choices.end(), text) == choices.end()) return list;
+    target = text;
+    return std::string();
+  });
+}
+
+void FlagSet::Numbers(const std::string& names, std::vector<size_t>& target, size_t lowest, size_t highest,
+                      const std::string& help) {
+  Value(names, "N,N,...", help, [&target, lowest, highest](const std::string& text) {
+    std::vector<size_t> numbers;
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      const auto value = ParseNumber<size_t>(std::string_view(text).substr(begin, end - begin));
+      if (!value || *value < lowest || *value > highest) {
+        return "whole numbers from " + NumberText(lowest) + " to " + NumberText(highest) + " with commas between";
+      }
+      numbers.push_back(*value);
+      begin = end + 1;
+    }
+    target = std::move(numbers);
+    return std::string();
+  });
+}
+
+void FlagSet::Value(const std::string& names, const std::string& type, const std::string& help, Reader read) {
+  const auto take = [read = std::move(read), flag = LongName(names)](const std::string& text) {
+    ReadOrThrow(read, flag, text);
+  };
+  impl_->Add(impl_->app.add_option_function<std::string>(names, take, help), type);
+}
+
+void FlagSet::RepeatedValue(const std::string& names, const std::string& type, const std::string& help, Reader read) {
+  const auto take = [read = std::move(read), flag = LongName(names)](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) ReadOrThrow(read, flag, text);
+  };
+  CLI::Option* option = impl_->app.add_option_function<std::vector<std::string>>(names, take, help);
+  // One value each time it is given; and a value in brackets is a value, not a list.
+  impl_->Add(
+      option->type_size(1)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false),
+      type);
+}
+
+void FlagSet::Excludes(const std::string& one, const std::string& other) {
+  impl_->app.get_option(one)->excludes(impl_->app.get_option(other));
+}
+
+void FlagSet::Needs(const std::string& one, const std::string& other) {
+  impl_->app.get_option(one)->needs(impl_->app.get_option(other));
+}
+
+Result<bool> FlagSet::Parse(CommandContext& context) {
+  CLI::App& app = impl_->app;
+  bool quiet = false;
+  std::optional<std::string> level;
+  Group("Messages");
+  Choice("--log-level", level, {"error", "warning", "info"}, "What to say on stderr (warning)");
+  Switch("-q,--quiet", quiet, "No warnings, no progress");
+  std::vector<std::string> reversed(context.arguments.rbegin(), context.arguments.rend());  // as CLI11 wants them
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    TIDEMILL_TRY_VOID(context.out.Write(app.help()));
+    return false;
+  } catch (const CLI::CallForVersion&) {
+    TIDEMILL_TRY_VOID(context.out.Write("tidemill " + std::string(kVersion) + "\n"));
+    return false;
+  } catch (const CLI::ParseError& error) {
+    // A misspelt flag is named first, since its value may be what the parser stumbled over.
+    const std::vector<std::string> left = app.remaining();
+    const auto is_flag = [](const std::string& argument) { return argument.size() > 1 && argument[0] == '-'; };
+    const auto flag = std::find_if(left.begin(), left.end(), is_flag);
+    if (flag != left.end()) return UnknownArgument(app, *flag);
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) {
+      return UnknownArgument(app, left.front());
+    }
+    return Error(ErrorCode::kInvalidArgument, std::string("read the command line: ") + error.what() +
+                                                  "; see tidemill " + app.get_name() + " --help");
+  }
+  if (level == "error") context.messages.set_level(LogLevel::kError);
+  if (level == "info") context.messages.set_level(LogLevel::kInfo);
+  if (quiet) context.messages.set_quiet();
+  return true;
+}
+
+std::optional<std::string> Nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::optional<std::string> nearest;
+  if (word.size() > 64) return nearest;
+  size_t least = word.size() / 3 + 2;  // one past what still counts as a slip
+  for (const std::string& candidate : candidates) {
+    const size_t distance = EditDistance(word, candidate);
+    if (distance < least) {
+      least = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
+}  // namespace tidemill::cli

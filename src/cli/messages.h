@@ -1,0 +1,57 @@
+// Standard error: warnings, what was asked for by --stats, and a progress bar. Writes are best effort: a closed stderr stops nobody.
+#ifndef TIDEMILL_CLI_MESSAGES_H_
+#define TIDEMILL_CLI_MESSAGES_H_
+
+#include <string>
+#include <string_view>
+
+namespace tidemill::cli {
+
+enum class LogLevel { kError, kWarning, kInfo };
+
+class Messages {
+ public:
+  explicit Messages(int fd);
+
+  void set_level(LogLevel level) { level_ = level; }
+  void set_quiet() {
+    level_ = LogLevel::kError;
+    quiet_ = true;
+  }
+
+  // The one line a failing program says, whatever the level.
+  void Error(std::string_view message);
+  void Warning(std::string_view message);
+  void Info(std::string_view message);
+  // What the user asked for: as it is, whatever the level.
+  void Say(std::string_view text);
+
+  bool is_terminal() const { return is_terminal_; }
+  bool shows_progress() const { return is_terminal_ && !quiet_; }
+
+ private:
+  int fd_;
+  bool is_terminal_;
+  bool quiet_ = false;
+  LogLevel level_ = LogLevel::kWarning;
+};
+
+// One line on a terminal that is overwritten and disappears; nothing at all elsewhere.
+class ProgressBar {
+ public:
+  ProgressBar(Messages& messages, std::string label);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void Show(double fraction);  // 0..1
+
+ private:
+  Messages& messages_;
+  std::string label_;
+  int shown_percent_ = -1;
+};
+
+}  // namespace tidemill::cli
+
+#endif  // TIDEMILL_CLI_MESSAGES_H_

@@ -1,0 +1,123 @@
+#include "cli/session.h"
+
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <optional>
+#include <utility>
+
+#include "cli/messages.h"
+
+namespace tidemill::cli {
+
+Result<Session> OpenSession(const std::string& path, const MachineFlags& flags, CommandContext& context) {
+  TIDEMILL_TRY(options, flags.engine_options());
+  return OpenSession(path, flags.load_options(), options, context);
+}
+
+Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,
+                            CommandContext& context) {
+  const auto start = std::chrono::steady_clock::now();
+  Session session;
+  {
+    ProgressBar progress(context.messages, "loading");
+    load.progress = [&progress](double fraction) { progress.Show(fraction); };
+    TIDEMILL_TRY(model, Model::Load(path, std::move(load)));
+    session.model = std::move(model);
+  }
+  TIDEMILL_TRY(engine, Engine::Create(session.model, options));
+  session.engine = std::move(engine);
+  session.load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  context.messages.Info("loaded " + path + ": " + session.model->info().family + ", " +
+                        std::to_string(session.engine->threads()) + " threads, " + session.engine->isa() +
+                        ", context " + std::to_string(session.engine->context()) + ", " +
+                        session.engine->numeric_class());
+  return session;
+}
+
+ChatRenderInput RenderInput(const ModelText& text) {
+  ChatRenderInput input;
+  if (!text.bos_token.empty()) input.bos_token = text.bos_token;
+  if (!text.eos_token.empty()) input.eos_token = text.eos_token;
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  if (localtime_r(&now, &local) != nullptr) {
+    input.now = ChatTime{.year = local.tm_year + 1900,
+                         .month = local.tm_mon + 1,
+                         .day = local.tm_mday,
+                         .hour = local.tm_hour,
+                         .minute = local.tm_min,
+                         .second = local.tm_sec > 59 ? 59 : local.tm_sec};
+  }
+  return input;
+}
+
+Result<PromptText> RenderChat(const ModelText& text, std::vector<ChatMessage> messages) {
+  if (!text.chat_template) {
+    return Error(ErrorCode::kUnsupported,
+                 "render the chat: the model: expected a chat template, found none; use tidemill run --raw");
+  }
+  ChatRenderInput input = RenderInput(text);
+  input.messages = std::move(messages);
+  return text.chat_template->Render(input);
+}
+
+Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
+                        const std::function<Result<void>(const std::string&)>& on_text) {
+  TIDEMILL_TRY(id, engine.Submit(std::move(request)));
+  Answer answer;
+  std::optional<Error> failure;
+  bool is_done = false;
+  const SignalWatch::Grace grace(signals, [&engine, id = id] { engine.Cancel(id); });
+  while (!is_done) {
+    if (engine.idle()) {
+      return Error(ErrorCode::kInternal, "generate: the request ended without a last event; please report it");
+    }
+    for (const Event& event : engine.Step()) {
+      if (event.request != id) continue;
+      is_done = event.last();
+      if (event.error) {
+        if (!failure) failure = *event.error;
+        continue;
+      }
+      if (event.token) answer.tokens.push_back({*event.token, event.logprob, event.top_logprobs});
+      answer.text += event.text;
+      if (event.finish) {
+        answer.finish = *event.finish;
+        answer.stats = event.stats;
+      }
+      if (!failure && !event.text.empty()) {
+        auto taken = on_text(event.text);
+        if (!taken.ok()) {
+          failure = std::move(taken).error();
+          engine.Cancel(id);
+        }
+      }
+    }
+  }
+  if (failure) return *failure;
+  return answer;
+}
+
+double TokensPerSecond(double tokens, double ms) { return ms > 0 ? tokens / ms * 1000 : 0; }
+
+std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_t seed) {
+  const RequestStats& stats = answer.stats;
+  const double decoded = stats.generated_tokens > 0 ? static_cast<double>(stats.generated_tokens - 1) : 0;
+  char lines[512];
+  std::snprintf(lines, sizeof lines,
+                "load         %10.1f ms\n"
+                "prefill      %10.1f ms  %6zu tokens  %9.1f tokens/s\n"
+                "first token  %10.1f ms\n"
+                "decode       %10.1f ms  %6zu tokens  %9.1f tokens/s\n"
+                "state        %10.2f MiB\n",
+                session.load_ms, stats.prefill_ms, stats.prompt_tokens,
+                TokensPerSecond(static_cast<double>(stats.prompt_tokens), stats.prefill_ms), stats.first_token_ms,
+                stats.decode_ms, stats.generated_tokens, TokensPerSecond(decoded, stats.decode_ms),
+                static_cast<double>(stats.state_bytes) / (1 << 20));
+  return std::string(lines) + "finish       " + std::string(FinishReasonName(answer.finish)) + ", seed " +
+         std::to_string(seed) + ", " + std::to_string(session.engine->threads()) + " threads, " +
+         session.engine->isa() + ", numeric class " + session.engine->numeric_class() + "\n";
+}
+
+}  // namespace tidemill::cli

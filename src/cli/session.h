@@ -1,0 +1,62 @@
+// A model and an engine as the flags ask for them, and one answer of them.
+#ifndef TIDEMILL_CLI_SESSION_H_
+#define TIDEMILL_CLI_SESSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/flag_groups.h"
+#include "tidemill/chat.h"
+#include "tidemill/engine.h"
+#include "tidemill/model.h"
+#include "tidemill/result.h"
+
+namespace tidemill::cli {
+
+struct Session {
+  std::shared_ptr<const Model> model;
+  std::unique_ptr<Engine> engine;  // uses `model`
+  double load_ms = 0;              // both
+};
+
+// Loads with a progress bar. Errors of --kv-dtype and --rope-scaling come before the load.
+Result<Session> OpenSession(const std::string& path, const MachineFlags& flags, CommandContext& context);
+// The same for commands that change what the flags ask for.
+Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,
+                            CommandContext& context);
+
+// A conversation through the model's template, ready for Tokenizer::Encode with add_special off. kUnsupported without a template.
+Result<PromptText> RenderChat(const ModelText& text, std::vector<ChatMessage> messages);
+// What every rendering is given beside the messages: the special tokens and this moment.
+ChatRenderInput RenderInput(const ModelText& text);
+
+struct AnswerToken {
+  int32_t id = 0;
+  float logprob = 0;
+  std::vector<TokenLogprob> top_logprobs;
+};
+
+struct Answer {
+  std::string text;
+  std::vector<AnswerToken> tokens;
+  FinishReason finish = FinishReason::kEos;
+  RequestStats stats;
+};
+
+// Runs one request to its end; a signal cancels it. `on_text` gets each new text; its error cancels the request and is
+// returned, like the error of the request itself.
+Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
+                        const std::function<Result<void>(const std::string&)>& on_text);
+
+// The lines of --stats and /stats.
+std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_t seed);
+
+double TokensPerSecond(double tokens, double ms);  // 0 where no time passed
+
+}  // namespace tidemill::cli
+
+#endif  // TIDEMILL_CLI_SESSION_H_
