@@ -104,7 +104,7 @@ MatMulKernel PickFloatMatMul(DType dtype, Isa isa) {
     case DType::kBF16: return TIDEMILL_PICK(isa, MatMulBF16);
     default: break;
   }
-  TIDEMILL_CHECK(!"a float type");
+  StopOnFailedCheck("a float type", __FILE__, __LINE__);
 }
 
 }  // namespace tidemill

@@ -142,7 +142,7 @@ MatMulKernel PickInt16MatMul(DType dtype, Isa isa) {
     case DType::kQ4_1: return TIDEMILL_PICK(isa, MatMulQ4_1);
     default: break;
   }
-  TIDEMILL_CHECK(!"a quantised type");
+  StopOnFailedCheck("a quantised type", __FILE__, __LINE__);
 }
 
 }  // namespace tidemill
