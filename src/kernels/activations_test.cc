@@ -45,7 +45,8 @@ void ExpectFormula(Isa isa, const std::vector<float>& x, size_t rows, size_t col
 TEST(Quantize, EveryLevel_GivesTheBitsOfTheFormula) {
   for (const Isa isa : LevelsHere()) {
     for (const size_t cols : {32, 64, 96, 576, 1536}) {
-      for (const float amax : {1e-30F, 0.01F, 1.0F, 500.0F, 1e30F}) ExpectFormula(isa, RandomFloats(cols, 5 * cols, amax), 5, cols);
+      for (const float amax : {1e-30F, 0.01F, 1.0F, 500.0F, 1e30F})
+        ExpectFormula(isa, RandomFloats(cols, 5 * cols, amax), 5, cols);
     }
     ExpectFormula(isa, RandomFloats(3, 100 * 576), 100, 576, 3);
   }

@@ -14,7 +14,8 @@
 namespace tidemill {
 
 // dtype: F32, F16 or BF16.
-void AppendKv(ExecutionContext& ctx, ConstMatrix<float> x, size_t head_dim, DType dtype, size_t head_stride, std::byte* out);
+void AppendKv(ExecutionContext& ctx, ConstMatrix<float> x, size_t head_dim, DType dtype, size_t head_stride,
+              std::byte* out);
 
 }  // namespace tidemill
 

@@ -17,8 +17,18 @@ TEST(AppendKv, EveryLevel_RoundsEachElementOnceAndTouchesNothingElse) {
       constexpr size_t kHeads = 3, kLen = 5, kRoom = 9;
       std::vector<float> x = testing::RandomFloats(head_dim, kLen * kHeads * head_dim, 100);
       // Ties, overflow, subnormal halves, infinity, NaN.
-      const float special[] = {0x1.002p0F, 0x1.006p0F, 65519.0F, 65520.0F, -1e9F, 0x1p-24F, 0x1p-25F, 0x1.8p-25F, 0x1.ffcp-15F,
-                               std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), -0.0F};
+      const float special[] = {0x1.002p0F,
+                               0x1.006p0F,
+                               65519.0F,
+                               65520.0F,
+                               -1e9F,
+                               0x1p-24F,
+                               0x1p-25F,
+                               0x1.8p-25F,
+                               0x1.ffcp-15F,
+                               std::numeric_limits<float>::infinity(),
+                               std::numeric_limits<float>::quiet_NaN(),
+                               -0.0F};
       for (size_t i = 0; i < std::size(special) && i < x.size(); ++i) x[i] = special[i];
       const size_t element = InfoOf(dtype).block_bytes, head_stride = kRoom * head_dim + 3, row = 2;
       std::vector<std::byte> expected(kHeads * head_stride * element, std::byte{0x5A});

@@ -44,12 +44,13 @@ struct AttentionShape {
   size_t kv_heads = 1;  // divides heads
   size_t head_dim = 1;  // at most kMaxHeadDim
   float scale = 1;
-  DType kv_dtype = DType::kF32;   // F32, F16 or BF16
-  float soft_cap = 0;             // 0: none
-  size_t window = 0;              // a row sees the last `window` positions, itself included; 0: all
-  size_t sink = 0;                // and always the first `sink` positions
-  std::span<const float> bias;    // [heads, distances]: added by distance = query position - key position, the last one for all
-                                  // beyond; empty: none
+  DType kv_dtype = DType::kF32;  // F32, F16 or BF16
+  float soft_cap = 0;            // 0: none
+  size_t window = 0;             // a row sees the last `window` positions, itself included; 0: all
+  size_t sink = 0;               // and always the first `sink` positions
+  std::span<const float>
+      bias;  // [heads, distances]: added by distance = query position - key position, the last one for all
+             // beyond; empty: none
 };
 
 // Logical positions [first, first + rows). K and V of KV head h, row r start at h * head_stride + r * head_dim elements.

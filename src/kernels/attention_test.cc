@@ -63,9 +63,15 @@ class Inputs {
         if (c.kv_dtype == DType::kBF16) x = BFloat16ToFloat(FloatToBFloat16(x));
       }
     }
-    shape_ = {.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim,
-              .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)), .kv_dtype = c.kv_dtype, .soft_cap = c.soft_cap,
-              .window = c.window, .sink = c.sink, .bias = bias_};
+    shape_ = {.heads = c.heads,
+              .kv_heads = c.kv_heads,
+              .head_dim = c.head_dim,
+              .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)),
+              .kv_dtype = c.kv_dtype,
+              .soft_cap = c.soft_cap,
+              .window = c.window,
+              .sink = c.sink,
+              .bias = bias_};
     std::vector<size_t> edges = {c.context_begin};
     edges.insert(edges.end(), c.cuts.begin(), c.cuts.end());
     edges.push_back(c.kv_len);
@@ -83,8 +89,11 @@ class Inputs {
   // Query rows [row, row + rows) into `out`, which has the whole case's rows.
   AttentionTask Task(std::vector<float>& out, size_t row, size_t rows) const {
     const size_t cols = case_.heads * case_.head_dim;
-    return {.context = spans_, .first_position = case_.first_position + row, .visibility = case_.visibility,
-            .q = ConstMatrix<float>(q_.data() + row * cols, rows, cols), .out = Matrix<float>(out.data() + row * cols, rows, cols)};
+    return {.context = spans_,
+            .first_position = case_.first_position + row,
+            .visibility = case_.visibility,
+            .q = ConstMatrix<float>(q_.data() + row * cols, rows, cols),
+            .out = Matrix<float>(out.data() + row * cols, rows, cols)};
   }
 
   std::vector<float> Blank() const { return std::vector<float>(q_.size(), kNaN); }
@@ -125,7 +134,8 @@ class Inputs {
 
  private:
   void AddSpan(size_t begin, size_t end) {
-    const size_t dim = case_.head_dim, rows = end - begin, spare = 3 + begin % 5, element = InfoOf(case_.kv_dtype).block_bytes;
+    const size_t dim = case_.head_dim, rows = end - begin, spare = 3 + begin % 5,
+                 element = InfoOf(case_.kv_dtype).block_bytes;
     const size_t head_stride = (rows + spare) * dim + 7;
     for (const std::vector<float>* values : {&k_, &v_}) {
       std::vector<std::byte> bytes(case_.kv_heads * head_stride * element, std::byte{0xFF});  // NaN in every type
@@ -156,16 +166,21 @@ std::vector<Case> AllCases() {
       cases.push_back({.kv_dtype = dtype, .len = 1, .first_position = kv_len - 1, .kv_len = kv_len});
     }
     cases.push_back({.kv_dtype = dtype, .len = 40, .first_position = 0, .kv_len = 40});
-    cases.push_back({.kv_dtype = dtype, .len = 7, .first_position = 125, .kv_len = 132, .cuts = {1, 60, 127, 128, 130}});
+    cases.push_back(
+        {.kv_dtype = dtype, .len = 7, .first_position = 125, .kv_len = 132, .cuts = {1, 60, 127, 128, 130}});
   }
   for (const size_t head_dim : {1, 8, 15, 40, 64, 80, 128}) {
     for (const size_t group : {1, 3, 4, 7}) {
-      cases.push_back({.heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .len = 3, .first_position = 130, .kv_len = 133});
-      cases.push_back({.heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .len = 1, .first_position = 140, .kv_len = 141});
+      cases.push_back(
+          {.heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .len = 3, .first_position = 130, .kv_len = 133});
+      cases.push_back(
+          {.heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .len = 1, .first_position = 140, .kv_len = 141});
     }
   }
-  cases.push_back({.heads = 128, .kv_heads = 1, .head_dim = 16, .len = 2, .first_position = 20, .kv_len = 22});  // kMaxGroup
-  cases.push_back({.heads = 1, .kv_heads = 1, .head_dim = 512, .len = 5, .first_position = 5, .kv_len = 10});    // kMaxHeadDim
+  cases.push_back(
+      {.heads = 128, .kv_heads = 1, .head_dim = 16, .len = 2, .first_position = 20, .kv_len = 22});  // kMaxGroup
+  cases.push_back(
+      {.heads = 1, .kv_heads = 1, .head_dim = 512, .len = 5, .first_position = 5, .kv_len = 10});  // kMaxHeadDim
   cases.push_back({.heads = 4, .kv_heads = 4, .len = 100, .first_position = 200, .kv_len = 300});
   // Windows and sinks: inside a chunk, across chunks, wider than the context.
   for (const size_t window : {1, 5, 100, 128, 129, 1000}) {
@@ -178,7 +193,13 @@ std::vector<Case> AllCases() {
   // A context that does not begin at 0, in one chunk and in several.
   cases.push_back({.len = 4, .first_position = 60, .kv_len = 64, .context_begin = 50});
   cases.push_back({.len = 1, .first_position = 299, .kv_len = 300, .context_begin = 137});
-  cases.push_back({.len = 30, .first_position = 270, .kv_len = 300, .context_begin = 131, .cuts = {200}, .window = 150, .sink = 140});
+  cases.push_back({.len = 30,
+                   .first_position = 270,
+                   .kv_len = 300,
+                   .context_begin = 131,
+                   .cuts = {200},
+                   .window = 150,
+                   .sink = 140});
   // A row before its whole context sees nothing.
   cases.push_back({.len = 4, .first_position = 8, .kv_len = 40, .context_begin = 10});
   // Caps, biases, and both; large scores.
@@ -223,15 +244,17 @@ TEST(Attention, EveryLevel_GivesTheBitsOfTheFormula) {
 }
 
 TEST(Attention, PromptInPiecesOfAnySize_GivesTheBitsOfTheWhole) {
-  for (const Case& c : {Case{.len = 150, .first_position = 0, .kv_len = 150},
-                        Case{.heads = 4, .kv_heads = 1, .head_dim = 40, .len = 60, .first_position = 110, .kv_len = 170},
-                        Case{.len = 50, .first_position = 250, .kv_len = 300, .window = 140, .sink = 3, .soft_cap = 20}}) {
+  for (const Case& c :
+       {Case{.len = 150, .first_position = 0, .kv_len = 150},
+        Case{.heads = 4, .kv_heads = 1, .head_dim = 40, .len = 60, .first_position = 110, .kv_len = 170},
+        Case{.len = 50, .first_position = 250, .kv_len = 300, .window = 140, .sink = 3, .soft_cap = 20}}) {
     const Inputs inputs(c);
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa), two(isa, 2);
       const std::vector<float> whole = inputs.Attend(context);
       for (const size_t rows : {1, 2, 5, 16, 17, 33}) {
-        EXPECT_TRUE(SameBits(whole, inputs.Attend(context, rows))) << IsaName(isa) << " rows " << rows << " " << c.Name();
+        EXPECT_TRUE(SameBits(whole, inputs.Attend(context, rows)))
+            << IsaName(isa) << " rows " << rows << " " << c.Name();
       }
       // One row at a time and several threads: chunks of positions are units of their own.
       EXPECT_TRUE(SameBits(whole, inputs.Attend(two, 1))) << IsaName(isa) << " " << c.Name();
@@ -240,8 +263,9 @@ TEST(Attention, PromptInPiecesOfAnySize_GivesTheBitsOfTheWhole) {
 }
 
 TEST(Attention, AnyNumberOfThreads_GivesTheSameBits) {
-  for (const Case& c : {Case{.len = 1, .first_position = 1000, .kv_len = 1001}, Case{.len = 90, .first_position = 40, .kv_len = 130},
-                        Case{.len = 1, .first_position = 700, .kv_len = 701, .window = 200, .sink = 4}}) {
+  for (const Case& c :
+       {Case{.len = 1, .first_position = 1000, .kv_len = 1001}, Case{.len = 90, .first_position = 40, .kv_len = 130},
+        Case{.len = 1, .first_position = 700, .kv_len = 701, .window = 200, .sink = 4}}) {
     const Inputs inputs(c);
     for (const Isa isa : LevelsHere()) {
       TestContext one(isa);
@@ -249,7 +273,8 @@ TEST(Attention, AnyNumberOfThreads_GivesTheSameBits) {
       for (const size_t threads : {2, 3}) {
         TestContext context(isa, threads);
         for (int repeat = 0; repeat < 5; ++repeat) {
-          EXPECT_TRUE(SameBits(expected, inputs.Attend(context))) << IsaName(isa) << " threads " << threads << " " << c.Name();
+          EXPECT_TRUE(SameBits(expected, inputs.Attend(context)))
+              << IsaName(isa) << " threads " << threads << " " << c.Name();
         }
       }
     }
@@ -294,7 +319,8 @@ TEST(Attention, TasksTogether_GiveTheBitsOfEachAlone) {
         Attention(*context, inputs[0]->shape(), tasks);
         for (size_t i = 0; i < count; ++i) {
           if (cases[i].len == 0) continue;
-          EXPECT_TRUE(SameBits(inputs[i]->Attend(one), out[i])) << IsaName(isa) << " threads " << threads << " task " << i;
+          EXPECT_TRUE(SameBits(inputs[i]->Attend(one), out[i]))
+              << IsaName(isa) << " threads " << threads << " task " << i;
         }
       }
     }
@@ -305,15 +331,28 @@ TEST(Attention, TasksTogether_GiveTheBitsOfEachAlone) {
 TEST(Attention, NaNInHiddenRows_ChangesNothing) {
   constexpr size_t kDim = 64, kLen = 300;
   std::vector<float> q = RandomFloats(1, 3 * kDim), k = RandomFloats(2, kLen * kDim), v = RandomFloats(3, kLen * kDim);
-  const KvSpan span{.k = std::as_bytes(std::span(k)).data(), .v = std::as_bytes(std::span(v)).data(), .head_stride = kLen * kDim,
-                    .first = 0, .rows = kLen};
-  const AttentionShape shape{.heads = 1, .kv_heads = 1, .head_dim = kDim, .scale = 0.125F, .kv_dtype = DType::kF32,
-                             .soft_cap = 0, .window = 90, .sink = 4, .bias = {}};
+  const KvSpan span{.k = std::as_bytes(std::span(k)).data(),
+                    .v = std::as_bytes(std::span(v)).data(),
+                    .head_stride = kLen * kDim,
+                    .first = 0,
+                    .rows = kLen};
+  const AttentionShape shape{.heads = 1,
+                             .kv_heads = 1,
+                             .head_dim = kDim,
+                             .scale = 0.125F,
+                             .kv_dtype = DType::kF32,
+                             .soft_cap = 0,
+                             .window = 90,
+                             .sink = 4,
+                             .bias = {}};
   const auto attend = [&](Isa isa) {
     TestContext context(isa);
     std::vector<float> out(3 * kDim);
-    const AttentionTask task{.context = {&span, 1}, .first_position = 279, .visibility = Visibility::kCausal,
-                             .q = ConstMatrix<float>(q.data(), 3, kDim), .out = Matrix<float>(out.data(), 3, kDim)};
+    const AttentionTask task{.context = {&span, 1},
+                             .first_position = 279,
+                             .visibility = Visibility::kCausal,
+                             .q = ConstMatrix<float>(q.data(), 3, kDim),
+                             .out = Matrix<float>(out.data(), 3, kDim)};
     Attention(*context, shape, {&task, 1});
     return out;
   };
@@ -348,11 +387,16 @@ TEST(Attention, Cost_CountsEachKeyAndValueOnce) {
 
 TEST(Attention, EveryLevel_GivesTheKeptHash) {
   const Inputs prompt({.len = 60, .first_position = 150, .kv_len = 210, .soft_cap = 25, .seed = 7});
-  const Inputs decode({.len = 1, .first_position = 399, .kv_len = 400, .window = 300, .sink = 4, .bias_distances = 50, .seed = 8});
+  const Inputs decode(
+      {.len = 1, .first_position = 399, .kv_len = 400, .window = 300, .sink = 4, .bias_distances = 50, .seed = 8});
   for (const Isa isa : LevelsHere()) {
     TestContext context(isa);
-    EXPECT_TRUE(testing::SameHash(HasFma(isa) ? 0xA39BA9989634F755 : 0x970577EF9FA799DD, testing::HashOf<float>(prompt.Attend(context)))) << IsaName(isa);
-    EXPECT_TRUE(testing::SameHash(HasFma(isa) ? 0xE4A456A2EF396CBC : 0x8ED5AEC6DF60F1A7, testing::HashOf<float>(decode.Attend(context)))) << IsaName(isa);
+    EXPECT_TRUE(testing::SameHash(HasFma(isa) ? 0xA39BA9989634F755 : 0x970577EF9FA799DD,
+                                  testing::HashOf<float>(prompt.Attend(context))))
+        << IsaName(isa);
+    EXPECT_TRUE(testing::SameHash(HasFma(isa) ? 0xE4A456A2EF396CBC : 0x8ED5AEC6DF60F1A7,
+                                  testing::HashOf<float>(decode.Attend(context))))
+        << IsaName(isa);
   }
 }
 

@@ -18,7 +18,8 @@ TEST(IsaLevels, ThisMachine_RunsAtLeastOne) {
     const bool available = std::find(here.begin(), here.end(), isa) != here.end();
     (available ? run : lacking).append(" ").append(IsaName(isa));
   }
-  std::printf("instruction-set levels run:%s; not available here:%s\n", run.c_str(), lacking.empty() ? " none" : lacking.c_str());
+  std::printf("instruction-set levels run:%s; not available here:%s\n", run.c_str(),
+              lacking.empty() ? " none" : lacking.c_str());
   ASSERT_FALSE(here.empty());
   EXPECT_EQ(here.front(), Isa::kBaseline);
   EXPECT_EQ(here.back(), DetectIsa());

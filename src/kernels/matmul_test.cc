@@ -25,13 +25,13 @@ using testing::TestContext;
 constexpr std::array kAllTypes = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
 
 std::string Label(Isa isa, DType dtype, size_t rows, size_t outputs, size_t cols) {
-  return std::string(IsaName(isa)) + " " + std::string(InfoOf(dtype).name) + " rows " + std::to_string(rows) + " outputs " +
-         std::to_string(outputs) + " cols " + std::to_string(cols);
+  return std::string(IsaName(isa)) + " " + std::string(InfoOf(dtype).name) + " rows " + std::to_string(rows) +
+         " outputs " + std::to_string(outputs) + " cols " + std::to_string(cols);
 }
 
 // One product at one level. `guard` columns of y beyond the outputs must stay as they were.
-std::vector<float> Multiply(TestContext& context, const WeightMatrix& weight, ConstMatrix<float> x, std::vector<float> y = {},
-                       bool accumulate = false, size_t guard = 0) {
+std::vector<float> Multiply(TestContext& context, const WeightMatrix& weight, ConstMatrix<float> x,
+                            std::vector<float> y = {}, bool accumulate = false, size_t guard = 0) {
   constexpr float kGuard = -12345.5F;
   const size_t stride = weight.rows() + guard;
   if (y.empty()) y.assign(x.rows * weight.rows(), std::numeric_limits<float>::quiet_NaN());
@@ -40,8 +40,11 @@ std::vector<float> Multiply(TestContext& context, const WeightMatrix& weight, Co
     std::copy_n(y.data() + r * weight.rows(), weight.rows(), guarded.data() + r * stride);
   }
   auto buffer = QuantizedBuffer::Create(x.rows, weight.quantized() ? x.cols : 0, (*context).isa()).value();
-  MatMulTask task{.weight = &weight, .x = {}, .quantized = {},
-                  .y = Matrix<float>(guarded.data(), x.rows, weight.rows(), stride), .accumulate = accumulate};
+  MatMulTask task{.weight = &weight,
+                  .x = {},
+                  .quantized = {},
+                  .y = Matrix<float>(guarded.data(), x.rows, weight.rows(), stride),
+                  .accumulate = accumulate};
   if (weight.quantized()) {
     task.quantized = buffer.Quantize(*context, x);
   } else {
@@ -50,7 +53,8 @@ std::vector<float> Multiply(TestContext& context, const WeightMatrix& weight, Co
   MatMul(*context, {&task, 1});
   for (size_t r = 0; r < x.rows; ++r) {
     std::copy_n(guarded.data() + r * stride, weight.rows(), y.data() + r * weight.rows());
-    for (size_t i = weight.rows(); i < stride; ++i) EXPECT_EQ(guarded[r * stride + i], kGuard) << "wrote past row " << r;
+    for (size_t i = weight.rows(); i < stride; ++i)
+      EXPECT_EQ(guarded[r * stride + i], kGuard) << "wrote past row " << r;
   }
   return y;
 }
@@ -77,15 +81,19 @@ TEST(MatMul, EveryLevel_StaysWithinToleranceOfReference) {
         std::vector<float> expected(y.size());
         auto buffer = QuantizedBuffer::Create(s.rows, s.cols, isa).value();
         const QuantizedRows q = weight.quantized() ? buffer.Quantize(*context, x_matrix) : QuantizedRows();
-        const MatMulTask task{.weight = &weight, .x = x_matrix, .quantized = q,
-                              .y = Matrix<float>(expected.data(), s.rows, s.outputs), .accumulate = false};
+        const MatMulTask task{.weight = &weight,
+                              .x = x_matrix,
+                              .quantized = q,
+                              .y = Matrix<float>(expected.data(), s.rows, s.outputs),
+                              .accumulate = false};
         reference::MatMul({&task, 1});
         std::vector<double> magnitude(y.size());
         std::vector<float> w(s.cols);
         for (size_t n = 0; n < s.outputs; ++n) {
           weight.CopyRow(n, w);
           for (size_t i = 0; i < s.rows * s.cols; ++i) {
-            const double xi = weight.quantized() ? static_cast<double>(q.d[i / kQuantBlock]) * q.q[i] : static_cast<double>(x[i]);
+            const double xi =
+                weight.quantized() ? static_cast<double>(q.d[i / kQuantBlock]) * q.q[i] : static_cast<double>(x[i]);
             // Q4_1's formula adds d * nibble and m apart, so that its terms do not cancel first: nibble up to 15.
             const double terms = dtype == DType::kQ4_1 ? 0.3 : std::fabs(static_cast<double>(w[i % s.cols]));
             magnitude[i / s.cols * s.outputs + n] += std::fabs(xi) * terms;
@@ -102,8 +110,8 @@ TEST(MatMul, EveryLevel_GivesTheBitsOfTheFormula) {
   uint64_t seed = 10;
   for (const DType dtype : kAllTypes) {
     const size_t block = InfoOf(dtype).block_elements;
-    std::vector<Shape> shapes = {{1, 1, 32}, {2, 15, 64}, {3, 16, 96}, {4, 17, 32}, {5, 33, 160}, {6, 47, 64}, {7, 48, 32},
-                                 {8, 65, 64}, {13, 80, 96}, {1, 129, 576}, {2, 64, 576}};
+    std::vector<Shape> shapes = {{1, 1, 32},  {2, 15, 64}, {3, 16, 96},  {4, 17, 32},   {5, 33, 160}, {6, 47, 64},
+                                 {7, 48, 32}, {8, 65, 64}, {13, 80, 96}, {1, 129, 576}, {2, 64, 576}};
     if (block == 1) shapes.insert(shapes.end(), {{1, 16, 1}, {3, 17, 7}, {5, 31, 15}, {2, 16, 17}, {9, 40, 33}});
     for (const Shape s : shapes) {
       const RandomWeight random(dtype, s.outputs, s.cols, ++seed);
@@ -114,7 +122,8 @@ TEST(MatMul, EveryLevel_GivesTheBitsOfTheFormula) {
         const std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix);
         EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix, {}, false, 3)))
             << Label(isa, dtype, s.rows, s.outputs, s.cols) << " packed";
-        EXPECT_TRUE(SameBits(expected, Multiply(context, WeightMatrix::Map(random.source, false), x_matrix, {}, false, 3)))
+        EXPECT_TRUE(
+            SameBits(expected, Multiply(context, WeightMatrix::Map(random.source, false), x_matrix, {}, false, 3)))
             << Label(isa, dtype, s.rows, s.outputs, s.cols) << " mapped";
       }
     }
@@ -129,8 +138,10 @@ TEST(MatMul, DequantisedWeights_GiveTheBitsOfTheFormula) {
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa);
       const std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix, true);
-      EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source, true), x_matrix))) << InfoOf(dtype).name;
-      EXPECT_TRUE(SameBits(expected, Multiply(context, WeightMatrix::Map(random.source, true), x_matrix))) << InfoOf(dtype).name;
+      EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source, true), x_matrix)))
+          << InfoOf(dtype).name;
+      EXPECT_TRUE(SameBits(expected, Multiply(context, WeightMatrix::Map(random.source, true), x_matrix)))
+          << InfoOf(dtype).name;
     }
   }
 }
@@ -144,8 +155,10 @@ TEST(MatMul, InterleavedRows_ComeOutInTheirUsualOrder) {
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa);
       const std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix);
-      EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix))) << InfoOf(dtype).name;
-      EXPECT_TRUE(SameBits(expected, Multiply(context, WeightMatrix::Map(random.source, false), x_matrix))) << InfoOf(dtype).name;
+      EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix)))
+          << InfoOf(dtype).name;
+      EXPECT_TRUE(SameBits(expected, Multiply(context, WeightMatrix::Map(random.source, false), x_matrix)))
+          << InfoOf(dtype).name;
     }
   }
 }
@@ -184,8 +197,10 @@ TEST(MatMul, AnyNumberOfThreads_GivesTheSameBits) {
       const std::vector<float> expected = Multiply(one, Packed(one, random.source), x_matrix);
       for (const size_t threads : {2, 3}) {
         TestContext context(isa, threads);
-        EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix))) << threads << " threads";
-        EXPECT_TRUE(SameBits(expected, Multiply(context, WeightMatrix::Map(random.source, false), x_matrix))) << threads;
+        EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix)))
+            << threads << " threads";
+        EXPECT_TRUE(SameBits(expected, Multiply(context, WeightMatrix::Map(random.source, false), x_matrix)))
+            << threads;
       }
     }
   }
@@ -221,7 +236,8 @@ TEST(MatMul, GroupOfTasks_GivesTheBitsOfEachAlone) {
       for (size_t i = 0; i < kTasks; ++i) {
         const size_t rows = i % 5, outs = 1 + i * 7 % 90, cols = 32 * (1 + i % 3);  // some have no rows
         sources.push_back(std::make_unique<RandomWeight>(kAllTypes[i % kAllTypes.size()], outs, cols, 70 + i));
-        weights.push_back(i % 4 == 0 ? WeightMatrix::Map(sources[i]->source, false) : Packed(context, sources[i]->source));
+        weights.push_back(i % 4 == 0 ? WeightMatrix::Map(sources[i]->source, false)
+                                     : Packed(context, sources[i]->source));
         inputs.push_back(RandomFloats(170 + i, rows * cols));
         expected.push_back(testing::MatMul(Arithmetic::Of(isa), sources[i]->source, {inputs[i].data(), rows, cols}));
         outputs.emplace_back(rows * outs);
@@ -229,8 +245,11 @@ TEST(MatMul, GroupOfTasks_GivesTheBitsOfEachAlone) {
       }
       for (size_t i = 0; i < kTasks; ++i) {
         const ConstMatrix<float> x(inputs[i].data(), i % 5, weights[i].cols());
-        MatMulTask task{.weight = &weights[i], .x = x, .quantized = {},
-                        .y = Matrix<float>(outputs[i].data(), x.rows, weights[i].rows()), .accumulate = false};
+        MatMulTask task{.weight = &weights[i],
+                        .x = x,
+                        .quantized = {},
+                        .y = Matrix<float>(outputs[i].data(), x.rows, weights[i].rows()),
+                        .accumulate = false};
         if (weights[i].quantized()) task.quantized = buffers[i].Quantize(*context, x);
         tasks.push_back(task);
       }
@@ -269,7 +288,8 @@ TEST(MatMul, InfinityInARow_GivesThatRowNaNAndLeavesOthers) {
 TEST(MatMul, HalvesOfEveryKind_AreReadExactly) {
   const uint16_t halves[16] = {0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01, 0x0001, 0x8001, 0x03FF,
                                0x0400, 0x0000, 0x8000, 0x3C00, 0xBC01, 0x7BFE, 0x83FF, 0x5555};
-  WeightSource source{.dtype = DType::kF16, .rows = 16, .cols = 1, .bytes = std::as_bytes(std::span(halves)), .order = {}};
+  WeightSource source{
+      .dtype = DType::kF16, .rows = 16, .cols = 1, .bytes = std::as_bytes(std::span(halves)), .order = {}};
   const float one = 1;
   std::vector<float> expected;
   for (const uint16_t half : halves) expected.push_back(HalfToFloat(half) + 0.0F);
@@ -295,12 +315,9 @@ TEST(MatMul, EveryLevel_GivesTheKeptHash) {
     uint64_t fma, baseline;
   };
   const Kept all[] = {
-      {DType::kF32, 0x6662F6A9BCABC80C, 0xE70C1047C2231DB6},
-      {DType::kF16, 0xD603684F4AE6C95D, 0xC4EAA8B9EEC86D15},
-      {DType::kBF16, 0xA1A1C4617F99197D, 0x074E45569DC1D39A},
-      {DType::kQ8_0, 0x8C78E0B885974FE0, 0x10AA7B5F16CBD293},
-      {DType::kQ4_0, 0x54E23D9DED72BF36, 0x0ED2E00E130591DE},
-      {DType::kQ4_1, 0xDF8E550274A0B37D, 0x606EE1EFC8C5030F},
+      {DType::kF32, 0x6662F6A9BCABC80C, 0xE70C1047C2231DB6},  {DType::kF16, 0xD603684F4AE6C95D, 0xC4EAA8B9EEC86D15},
+      {DType::kBF16, 0xA1A1C4617F99197D, 0x074E45569DC1D39A}, {DType::kQ8_0, 0x8C78E0B885974FE0, 0x10AA7B5F16CBD293},
+      {DType::kQ4_0, 0x54E23D9DED72BF36, 0x0ED2E00E130591DE}, {DType::kQ4_1, 0xDF8E550274A0B37D, 0x606EE1EFC8C5030F},
   };
   for (const Kept& kept : all) {
     const RandomWeight random(kept.dtype, 200, 576, 100);

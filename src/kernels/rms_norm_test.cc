@@ -27,9 +27,10 @@ TEST(RmsNorm, EveryLevel_MatchesReference) {
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa);
       RmsNorm(*context, {x.data(), 3, hidden}, w, 1e-5F, {y.data(), 3, hidden});
-      EXPECT_TRUE(testing::Within(expected, y, [&](size_t i) {
-        return RmsNormTolerance(hidden) * std::fabs(static_cast<double>(expected[i]));
-      })) << IsaName(isa) << " hidden " << hidden;
+      EXPECT_TRUE(testing::Within(
+          expected, y,
+          [&](size_t i) { return RmsNormTolerance(hidden) * std::fabs(static_cast<double>(expected[i])); }))
+          << IsaName(isa) << " hidden " << hidden;
     }
   }
 }
@@ -83,7 +84,8 @@ TEST(RmsNorm, EveryLevel_GivesTheKeptHash) {
     TestContext context(isa);
     std::vector<float> y(x.size());
     RmsNorm(*context, {x.data(), 4, 576}, w, 1e-5F, {y.data(), 4, 576});
-    EXPECT_TRUE(testing::SameHash(HasFma(isa) ? 0x32A8F5813D06F5BD : 0x136B48FEE73779E2, testing::HashOf<float>(y))) << IsaName(isa);
+    EXPECT_TRUE(testing::SameHash(HasFma(isa) ? 0x32A8F5813D06F5BD : 0x136B48FEE73779E2, testing::HashOf<float>(y)))
+        << IsaName(isa);
   }
 }
 

@@ -21,8 +21,8 @@ namespace tidemill {
 std::vector<float> RopeInverseFrequencies(size_t rotary_dim, double theta);
 
 // cos[t, i] and sin[t, i] for row t at positions[t]. cos, sin : [tokens, rotary_dim / 2] f32.
-void RopeAngles(ExecutionContext& ctx, std::span<const uint32_t> positions, std::span<const float> inv_freq, Matrix<float> cos,
-                Matrix<float> sin);
+void RopeAngles(ExecutionContext& ctx, std::span<const uint32_t> positions, std::span<const float> inv_freq,
+                Matrix<float> cos, Matrix<float> sin);
 
 // In place on x : [tokens, heads * head_dim], each head by its row's angles. 2 * cos.cols <= head_dim.
 void ApplyRope(ExecutionContext& ctx, ConstMatrix<float> cos, ConstMatrix<float> sin, size_t head_dim, Matrix<float> x);

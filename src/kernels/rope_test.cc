@@ -25,10 +25,12 @@ TEST(SinCos, UpToTheLargestAngle_StaysBelowItsError) {
     ASSERT_LE(std::fabs(c - std::cos(static_cast<double>(x))), 0x1p-50) << "x = " << x;
   };
   for (int exponent = -30; exponent < 26; ++exponent) {
-    for (int i = 0; i < 2000; ++i) check(std::ldexp(1 + std::fabs(random.Uniform(1)), exponent) * (i % 2 == 0 ? 1.0F : -1.0F));
+    for (int i = 0; i < 2000; ++i)
+      check(std::ldexp(1 + std::fabs(random.Uniform(1)), exponent) * (i % 2 == 0 ? 1.0F : -1.0F));
   }
   for (uint32_t n = 0; n < 50000; ++n) check(static_cast<float>(n));
-  for (uint32_t n = 0; n < 20000; ++n) check(static_cast<float>(n) * 1.57079632679489661923F);  // beside the multiples of pi / 2
+  for (uint32_t n = 0; n < 20000; ++n)
+    check(static_cast<float>(n) * 1.57079632679489661923F);  // beside the multiples of pi / 2
   check(0x1p26F);
   check(-0x1p26F);
 }
@@ -75,10 +77,10 @@ TEST(ApplyRope, EveryLevel_GivesTheBitsOfTheFormula) {
   struct Shape {
     size_t tokens, heads, head_dim, half;
   };
-  for (const Shape s : {Shape{1, 1, 2, 1}, Shape{3, 9, 64, 32}, Shape{70, 3, 64, 32}, Shape{5, 4, 40, 20}, Shape{5, 2, 80, 10},
-                        Shape{2, 3, 6, 3}, Shape{2, 2, 7, 3}}) {
-    const std::vector<float> x = RandomFloats(1, s.tokens * s.heads * s.head_dim), cos = RandomFloats(2, s.tokens * s.half),
-                             sin = RandomFloats(3, s.tokens * s.half);
+  for (const Shape s : {Shape{1, 1, 2, 1}, Shape{3, 9, 64, 32}, Shape{70, 3, 64, 32}, Shape{5, 4, 40, 20},
+                        Shape{5, 2, 80, 10}, Shape{2, 3, 6, 3}, Shape{2, 2, 7, 3}}) {
+    const std::vector<float> x = RandomFloats(1, s.tokens * s.heads * s.head_dim),
+                             cos = RandomFloats(2, s.tokens * s.half), sin = RandomFloats(3, s.tokens * s.half);
     std::vector<float> expected = x;
     for (size_t t = 0; t < s.tokens; ++t) {
       for (size_t h = 0; h < s.heads; ++h) {

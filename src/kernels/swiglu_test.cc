@@ -21,7 +21,8 @@ using testing::TestContext;
 
 constexpr size_t kWidths[] = {1, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 64, 1536, 4099};
 
-std::vector<float> Gate(TestContext& context, const std::vector<float>& gate, const std::vector<float>& up, size_t rows) {
+std::vector<float> Gate(TestContext& context, const std::vector<float>& gate, const std::vector<float>& up,
+                        size_t rows) {
   std::vector<float> y(gate.size());
   const size_t cols = gate.size() / rows;
   SwiGlu(*context, {gate.data(), rows, cols}, {up.data(), rows, cols}, {y.data(), rows, cols});
@@ -36,10 +37,12 @@ TEST(SwiGlu, EveryLevel_MatchesReference) {
       reference::SwiGlu({gate.data(), 2, ffn}, {up.data(), 2, ffn}, {expected.data(), 2, ffn});
       for (const Isa isa : LevelsHere()) {
         TestContext context(isa);
-        EXPECT_TRUE(testing::Within(expected, Gate(context, gate, up, 2), [&](size_t i) {
-          return kSwiGluTolerance * std::fabs(static_cast<double>(expected[i])) +
-                 0x1p-121 * std::fabs(static_cast<double>(up[i])) + 0x1p-149;
-        })) << IsaName(isa) << " ffn " << ffn << " amax " << amax;
+        EXPECT_TRUE(testing::Within(expected, Gate(context, gate, up, 2),
+                                    [&](size_t i) {
+                                      return kSwiGluTolerance * std::fabs(static_cast<double>(expected[i])) +
+                                             0x1p-121 * std::fabs(static_cast<double>(up[i])) + 0x1p-149;
+                                    }))
+            << IsaName(isa) << " ffn " << ffn << " amax " << amax;
       }
     }
   }
@@ -89,7 +92,9 @@ TEST(SwiGlu, EveryLevel_GivesTheKeptHash) {
   const std::vector<float> gate = RandomFloats(100, 3 * 1536, 20), up = RandomFloats(101, 3 * 1536);
   for (const Isa isa : LevelsHere()) {
     TestContext context(isa);
-    EXPECT_TRUE(testing::SameHash(HasFma(isa) ? 0x35DDC58AC1E94151 : 0xC8A861D9B9660DA0, testing::HashOf<float>(Gate(context, gate, up, 3)))) << IsaName(isa);
+    EXPECT_TRUE(testing::SameHash(HasFma(isa) ? 0x35DDC58AC1E94151 : 0xC8A861D9B9660DA0,
+                                  testing::HashOf<float>(Gate(context, gate, up, 3))))
+        << IsaName(isa);
   }
 }
 

@@ -58,7 +58,8 @@ void PackQuantizedRow(const WeightSource& source, const std::byte* row, size_t l
 
 template <typename T>
 void ScatterRow(const std::byte* row, size_t cols, size_t lane, std::byte* strip) {
-  for (size_t k = 0; k < cols; ++k) std::memcpy(strip + (k * kStripRows + lane) * sizeof(T), row + k * sizeof(T), sizeof(T));
+  for (size_t k = 0; k < cols; ++k)
+    std::memcpy(strip + (k * kStripRows + lane) * sizeof(T), row + k * sizeof(T), sizeof(T));
 }
 
 // `floats` holds cols elements when the row has to be dequantised, else nothing.
@@ -104,12 +105,14 @@ Result<WeightMatrix> WeightMatrix::Pack(const WeightSource& given, bool as_f32, 
   for (size_t first = 0; first < matrix.num_strips(); first += piece) {
     const size_t count = std::min(piece, matrix.num_strips() - first);
     threads.ParallelFor(count, [&](size_t chunk, size_t thread) {
-      PackStrip(source, matrix.dtype_, first + chunk, rows[thread], matrix.packed_.data() + (first + chunk) * strip_bytes);
+      PackStrip(source, matrix.dtype_, first + chunk, rows[thread],
+                matrix.packed_.data() + (first + chunk) * strip_bytes);
     });
     // Interleaved rows stay within their head: where a head straddles a piece, some pages are simply read again.
     const size_t begin_row = first * kStripRows, end_row = std::min((first + count) * kStripRows, source.rows);
     const size_t begin = begin_row * source.row_stride;
-    if (release) release(source.bytes.subspan(begin, std::min(end_row * source.row_stride, source.bytes.size()) - begin));
+    if (release)
+      release(source.bytes.subspan(begin, std::min(end_row * source.row_stride, source.bytes.size()) - begin));
   }
   matrix.source_.bytes = {};
   return matrix;
@@ -122,7 +125,7 @@ WeightMatrix WeightMatrix::Map(const WeightSource& source, bool as_f32) {
   matrix.dtype_ = PackedType(source, as_f32);
   TIDEMILL_CHECK(source.cols % InfoOf(source.dtype).block_elements == 0);
   TIDEMILL_CHECK(source.rows == 0 || source.bytes.size() == (source.rows - 1) * matrix.source_.row_stride +
-                                                                 RowBytes(source.dtype, source.cols));
+                                                                RowBytes(source.dtype, source.cols));
   return matrix;
 }
 

@@ -46,7 +46,7 @@ struct WeightSource {
   size_t rows = 0;
   size_t cols = 0;                   // a multiple of the dtype's block
   std::span<const std::byte> bytes;  // from the first byte of row 0 to the last of the last row
-  size_t row_stride = 0;             // bytes between rows: more than RowBytes(dtype, cols) for a range of columns; 0: rows touch
+  size_t row_stride = 0;  // bytes between rows: more than RowBytes(dtype, cols) for a range of columns; 0: rows touch
   RowOrder order;
 };
 

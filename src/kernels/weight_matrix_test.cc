@@ -45,8 +45,10 @@ TEST(WeightMatrix, CopyRow_GivesBackTheFilesRow) {
           std::vector<float> a(96, 7.0F), b(96, 7.0F);
           packed.CopyRow(row, a);
           mapped.CopyRow(row, b);
-          EXPECT_TRUE(SameBits(expected, a)) << InfoOf(dtype).name << " row " << row << " of " << rows << " f32 " << as_f32;
-          EXPECT_TRUE(SameBits(expected, b)) << InfoOf(dtype).name << " row " << row << " of " << rows << " f32 " << as_f32;
+          EXPECT_TRUE(SameBits(expected, a))
+              << InfoOf(dtype).name << " row " << row << " of " << rows << " f32 " << as_f32;
+          EXPECT_TRUE(SameBits(expected, b))
+              << InfoOf(dtype).name << " row " << row << " of " << rows << " f32 " << as_f32;
         }
       }
     }
@@ -102,7 +104,8 @@ TEST(WeightMatrix, RangeOfColumns_IsReadByItsStride) {
     for (const bool as_f32 : {false, true}) {
       const WeightMatrix packed = Pack(range, as_f32), mapped = WeightMatrix::Map(range, as_f32);
       for (size_t row = 0; row < 20; ++row) {
-        const std::vector<float> whole = ExpectedRow(wide.source, row), expected(whole.begin() + 32, whole.begin() + 128);
+        const std::vector<float> whole = ExpectedRow(wide.source, row),
+                                 expected(whole.begin() + 32, whole.begin() + 128);
         std::vector<float> a(96), b(96);
         packed.CopyRow(row, a);
         mapped.CopyRow(row, b);
@@ -141,7 +144,8 @@ TEST(WeightMatrix, Strips_HaveTheStatedLayout) {
         const std::byte* block = file + b * block_bytes;
         for (size_t g = 0; g < words; ++g) {
           for (size_t j = 0; j < 4; ++j) {
-            const std::byte quant = block[scales + g * 4 + j] ^ std::byte{dtype == DType::kQ8_0 ? uint8_t{128} : uint8_t{0}};
+            const std::byte quant =
+                block[scales + g * 4 + j] ^ std::byte{dtype == DType::kQ8_0 ? uint8_t{128} : uint8_t{0}};
             expect_byte(((b * words + g) * 16 + lane) * 4 + j, quant, row);
           }
         }

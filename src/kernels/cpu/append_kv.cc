@@ -36,7 +36,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tidemill {
 
-void AppendKv(ExecutionContext& ctx, ConstMatrix<float> x, size_t head_dim, DType dtype, size_t head_stride, std::byte* out) {
+void AppendKv(ExecutionContext& ctx, ConstMatrix<float> x, size_t head_dim, DType dtype, size_t head_stride,
+              std::byte* out) {
   const auto to_half = TIDEMILL_PICK(ctx.isa(), ToHalf);
   const size_t element = InfoOf(dtype).block_bytes;
   constexpr size_t kChunkElements = 16384;  // a few microseconds of work

@@ -14,7 +14,9 @@ namespace {
 // Query vectors of one tile: enough that transposing K is a small part of the work, few enough that scores stay in L1.
 constexpr size_t kTileVectors = 48;
 
-size_t TileRows(const AttentionShape& shape) { return std::max<size_t>(1, kTileVectors / (shape.heads / shape.kv_heads)); }
+size_t TileRows(const AttentionShape& shape) {
+  return std::max<size_t>(1, kTileVectors / (shape.heads / shape.kv_heads));
+}
 
 size_t PaddedDim(const AttentionShape& shape) { return RoundUp<size_t>(shape.head_dim, 16); }
 
@@ -51,16 +53,28 @@ SeenRanges SeenBy(const AttentionShape& shape, const AttentionTask& task, size_t
 // One tile: query rows [row, row + rows) of a task, one KV head.
 class TileRun {
  public:
-  TileRun(const AttentionShape& shape, const AttentionKernels& kernels, const AttentionTask& task, size_t kv_head, size_t row,
-          size_t rows, std::span<std::byte> scratch)
+  TileRun(const AttentionShape& shape, const AttentionKernels& kernels, const AttentionTask& task, size_t kv_head,
+          size_t row, size_t rows, std::span<std::byte> scratch)
       : shape_(shape), kernels_(kernels), task_(task), kv_head_(kv_head), group_(shape.heads / shape.kv_heads) {
     const ScratchLayout layout(shape);
     TIDEMILL_DCHECK(layout.floats() * sizeof(float) <= scratch.size());
     auto* floats = reinterpret_cast<float*>(scratch.data());
     const auto take = [&floats](size_t count) { return std::exchange(floats, floats + count); };
-    tile_ = {.shape = &shape, .padded_dim = PaddedDim(shape), .vectors = rows * group_, .q = q_, .seen = seen_,
-             .position = position_, .head = head_, .chunk_first = 0, .keys = 0, .kt = take(layout.kt), .v = take(layout.v),
-             .scores = take(layout.scores), .m = nullptr, .l = nullptr, .o = take(layout.o)};
+    tile_ = {.shape = &shape,
+             .padded_dim = PaddedDim(shape),
+             .vectors = rows * group_,
+             .q = q_,
+             .seen = seen_,
+             .position = position_,
+             .head = head_,
+             .chunk_first = 0,
+             .keys = 0,
+             .kt = take(layout.kt),
+             .v = take(layout.v),
+             .scores = take(layout.scores),
+             .m = nullptr,
+             .l = nullptr,
+             .o = take(layout.o)};
     running_ = take(layout.running);
     tile_.m = take(layout.vector_floats);
     tile_.l = take(layout.vector_floats);
@@ -91,7 +105,8 @@ class TileRun {
     tile_.keys = 0;
     const size_t element_bytes = InfoOf(shape_.kv_dtype).block_bytes;
     for (const KvSpan& span : task_.context) {
-      const size_t begin = std::max(span.first, chunk + seen_begin), end = std::min(span.first + span.rows, chunk + seen_end);
+      const size_t begin = std::max(span.first, chunk + seen_begin),
+                   end = std::min(span.first + span.rows, chunk + seen_end);
       if (begin >= end) continue;
       const size_t offset = (kv_head_ * span.head_stride + (begin - span.first) * shape_.head_dim) * element_bytes;
       kernels_.load(tile_, span.k + offset, span.v + offset, begin - chunk, end - begin);
@@ -105,7 +120,8 @@ class TileRun {
 
   // Joins the partial result of one vector to its running one.
   void Join(size_t vector, float m, float l, const float* o) {
-    kernels_.join(!any_[vector], tile_.padded_dim, m, l, o, &M_[vector], &L_[vector], running_ + vector * tile_.padded_dim);
+    kernels_.join(!any_[vector], tile_.padded_dim, m, l, o, &M_[vector], &L_[vector],
+                  running_ + vector * tile_.padded_dim);
     any_[vector] = true;
   }
   void JoinChunk() {
@@ -156,8 +172,8 @@ ChunkRange ChunksOf(const AttentionShape& shape, const AttentionTask& task, size
 }
 
 // Few rows over a long context: one unit per chunk; the partial results are joined afterwards, in the same order.
-void AttentionByChunks(ExecutionContext& ctx, const AttentionShape& shape, std::span<const AttentionTask> tasks, size_t chunks,
-                       const AttentionKernels& kernels) {
+void AttentionByChunks(ExecutionContext& ctx, const AttentionShape& shape, std::span<const AttentionTask> tasks,
+                       size_t chunks, const AttentionKernels& kernels) {
   const size_t group = shape.heads / shape.kv_heads, padded = PaddedDim(shape);
   const size_t vector_floats = padded + 16;  // o, then m, l, seen
   auto* partials = reinterpret_cast<float*>(ctx.shared_scratch().data());
@@ -208,7 +224,8 @@ void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<con
     TIDEMILL_DCHECK(!task.context.empty());
     tiles += DivideRoundUp(task.q.rows, tile_rows);
     single_rows = single_rows && task.q.rows == 1;
-    max_chunks = std::max(max_chunks, DivideRoundUp(task.context.back().first + task.context.back().rows, kAttentionChunk));
+    max_chunks =
+        std::max(max_chunks, DivideRoundUp(task.context.back().first + task.context.back().rows, kAttentionChunk));
   }
   constexpr size_t kUnitsPerThread = 8;
   const size_t group = shape.heads / shape.kv_heads;

@@ -208,7 +208,8 @@ HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t vector, size_t dim,
   const size_t lanes = hn::Lanes(d);
   Vec16 acc[kQ][kRegisters];
   for (size_t r = 0; r < kQ; ++r) {
-    for (size_t c = 0; c < kRegisters; ++c) acc[r][c] = hn::Load(d, tile.o + (vector + r) * tile.padded_dim + dim + c * lanes);
+    for (size_t c = 0; c < kRegisters; ++c)
+      acc[r][c] = hn::Load(d, tile.o + (vector + r) * tile.padded_dim + dim + c * lanes);
   }
   const float* p = tile.scores + vector * kAttentionChunk;
   for (size_t key = begin; key < end; ++key) {
@@ -221,7 +222,8 @@ HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t vector, size_t dim,
     }
   }
   for (size_t r = 0; r < kQ; ++r) {
-    for (size_t c = 0; c < kRegisters; ++c) hn::Store(acc[r][c], d, tile.o + (vector + r) * tile.padded_dim + dim + c * lanes);
+    for (size_t c = 0; c < kRegisters; ++c)
+      hn::Store(acc[r][c], d, tile.o + (vector + r) * tile.padded_dim + dim + c * lanes);
   }
 }
 

@@ -19,20 +19,20 @@ struct SeenRanges {
 // Memory of one tile; vectors are padded to 16 floats. r = row * group + head within the group.
 struct AttentionTile {
   const AttentionShape* shape;
-  size_t padded_dim;         // head_dim rounded up to 16
-  size_t vectors;            // query rows x group
-  const float* const* q;     // [vectors] -> [head_dim]
-  const SeenRanges* seen;    // [vectors]
-  const size_t* position;    // [vectors] of the query row
-  const size_t* head;        // [vectors]
-  size_t chunk_first;        // logical position of key 0
-  size_t keys;               // loaded keys: 1..128
-  float* kt;                 // [head_dim, 144]: keys across, 128 and a pad against cache aliasing
-  float* v;                  // [128, padded_dim]
-  float* scores;             // [vectors, 128]
-  float* m;                  // [vectors] out: the chunk's maximum; unchanged where nothing is seen
-  float* l;                  // [vectors] out
-  float* o;                  // [vectors, padded_dim] out
+  size_t padded_dim;       // head_dim rounded up to 16
+  size_t vectors;          // query rows x group
+  const float* const* q;   // [vectors] -> [head_dim]
+  const SeenRanges* seen;  // [vectors]
+  const size_t* position;  // [vectors] of the query row
+  const size_t* head;      // [vectors]
+  size_t chunk_first;      // logical position of key 0
+  size_t keys;             // loaded keys: 1..128
+  float* kt;               // [head_dim, 144]: keys across, 128 and a pad against cache aliasing
+  float* v;                // [128, padded_dim]
+  float* scores;           // [vectors, 128]
+  float* m;                // [vectors] out: the chunk's maximum; unchanged where nothing is seen
+  float* l;                // [vectors] out
+  float* o;                // [vectors, padded_dim] out
 };
 
 inline constexpr size_t kKeyStride = kAttentionChunk + 16;

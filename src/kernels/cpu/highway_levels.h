@@ -8,9 +8,9 @@
 #include "base/isa.h"
 
 #if HWY_ARCH_X86
-#define TIDEMILL_PICK(isa, function)                               \
-  ((isa) >= ::tidemill::Isa::kAvx512 ? &N_AVX3::function           \
-   : (isa) == ::tidemill::Isa::kAvx2 ? &N_AVX2::function           \
+#define TIDEMILL_PICK(isa, function)                     \
+  ((isa) >= ::tidemill::Isa::kAvx512 ? &N_AVX3::function \
+   : (isa) == ::tidemill::Isa::kAvx2 ? &N_AVX2::function \
                                      : &N_SSE4::function)
 #else
 #define TIDEMILL_PICK(isa, function) ((void)(isa), &HWY_STATIC_DISPATCH(function))

@@ -39,10 +39,22 @@ MatMulStrips Arguments(const MatMulTask& task) {
   const size_t rows = w.quantized() ? q.rows : task.x.rows;
   TIDEMILL_DCHECK((w.quantized() ? q.cols : task.x.cols) == w.cols());
   TIDEMILL_DCHECK(task.y.rows == rows && task.y.cols == w.rows());
-  return {.strips = nullptr, .strip_bytes = w.strip_bytes(), .num_strips = 0, .cols = w.cols(),
-          .x = task.x.data, .x_stride = task.x.stride,
-          .q = q.q, .pairs = q.pairs, .d = q.d, .sum = q.sum, .isum = q.isum, .rows = rows,
-          .y = task.y.data, .y_stride = task.y.stride, .outputs = w.rows(), .accumulate = task.accumulate};
+  return {.strips = nullptr,
+          .strip_bytes = w.strip_bytes(),
+          .num_strips = 0,
+          .cols = w.cols(),
+          .x = task.x.data,
+          .x_stride = task.x.stride,
+          .q = q.q,
+          .pairs = q.pairs,
+          .d = q.d,
+          .sum = q.sum,
+          .isum = q.isum,
+          .rows = rows,
+          .y = task.y.data,
+          .y_stride = task.y.stride,
+          .outputs = w.rows(),
+          .accumulate = task.accumulate};
 }
 
 // Runs strips [first, first + count) of one task.
@@ -91,7 +103,8 @@ size_t MatMulScratchBytes(const WeightMatrix& weight) {
 }
 
 Cost MatMulCost(const WeightMatrix& weight, size_t rows) {
-  const auto r = static_cast<double>(rows), n = static_cast<double>(weight.rows()), k = static_cast<double>(weight.cols());
+  const auto r = static_cast<double>(rows), n = static_cast<double>(weight.rows()),
+             k = static_cast<double>(weight.cols());
   const double ops = 2 * r * n * k;
   Cost cost;
   cost.bytes = static_cast<double>(weight.num_strips() * weight.strip_bytes()) + 4 * r * n;

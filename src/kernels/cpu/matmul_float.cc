@@ -18,9 +18,7 @@ using Lane = hn::CappedTag<float, 16>;
 using Vec = hn::Vec<Lane>;
 
 inline Vec LoadWeights(Lane d, const float* w) { return hn::LoadU(d, w); }
-inline Vec LoadWeights(Lane d, const hwy::float16_t* w) {
-  return LoadHalf(d, w);
-}
+inline Vec LoadWeights(Lane d, const hwy::float16_t* w) { return LoadHalf(d, w); }
 inline Vec LoadWeights(Lane d, const hwy::bfloat16_t* w) {  // the upper half of an f32
   const hn::RebindToUnsigned<Lane> du32;
   const hn::Rebind<uint16_t, Lane> du16;

@@ -78,7 +78,8 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
       for (size_t g = 0; g < 4; ++g) {
         const auto w = hn::LoadU(du8, quants + b * 256 + g * 64);
         const auto low = hn::BitCast(du16, hn::And(w, nibbles));
-        const auto high = hn::BitCast(du16, hn::And(hn::BitCast(du8, hn::ShiftRight<4>(hn::BitCast(du16, w))), nibbles));
+        const auto high =
+            hn::BitCast(du16, hn::And(hn::BitCast(du8, hn::ShiftRight<4>(hn::BitCast(du16, w))), nibbles));
         for (size_t r = 0; r < R; ++r) {
           const int16_t* a = pairs + r * args.cols + g * 4;
           Accumulate(low, Pair(a), Pair(a + 2), sum0[r], sum1[r]);

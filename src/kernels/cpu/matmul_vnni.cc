@@ -48,7 +48,8 @@ inline void Tile(const MatMulStrips& args, const unsigned char* strips, size_t r
     __m512i dot[V][R];
 #pragma GCC unroll 8
     for (size_t r = 0; r < R; ++r) {
-      const __m512i start = kOffset(type) == 0 ? _mm512_setzero_si512() : _mm512_set1_epi32(-kOffset(type) * isum[r][b]);
+      const __m512i start =
+          kOffset(type) == 0 ? _mm512_setzero_si512() : _mm512_set1_epi32(-kOffset(type) * isum[r][b]);
 #pragma GCC unroll 8
       for (size_t v = 0; v < V; ++v) dot[v][r] = start;
     }

@@ -10,7 +10,8 @@
 namespace tidemill {
 
 // x, q: [cols]; pairs: [cols] or null; d, sum, isum: [cols / 32].
-using QuantizeRowKernel = void (*)(const float* x, size_t cols, int8_t* q, int16_t* pairs, float* d, float* sum, int32_t* isum);
+using QuantizeRowKernel = void (*)(const float* x, size_t cols, int8_t* q, int16_t* pairs, float* d, float* sum,
+                                   int32_t* isum);
 
 QuantizeRowKernel PickQuantizeRow(Isa isa);
 

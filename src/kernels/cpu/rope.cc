@@ -38,15 +38,27 @@ void SinCos(double x, double* sin, double* cos) {
   c = c * z + 1.0 / 24.0;
   c = 1.0 - (0.5 * z - (z * z) * c);
   switch (static_cast<long long>(n) & 3) {
-    case 0: *sin = s; *cos = c; break;
-    case 1: *sin = c; *cos = -s; break;
-    case 2: *sin = -s; *cos = -c; break;
-    default: *sin = -c; *cos = s; break;
+    case 0:
+      *sin = s;
+      *cos = c;
+      break;
+    case 1:
+      *sin = c;
+      *cos = -s;
+      break;
+    case 2:
+      *sin = -s;
+      *cos = -c;
+      break;
+    default:
+      *sin = -c;
+      *cos = s;
+      break;
   }
 }
 
-void RopeAngles(ExecutionContext& ctx, std::span<const uint32_t> positions, std::span<const float> inv_freq, Matrix<float> cos,
-                Matrix<float> sin) {
+void RopeAngles(ExecutionContext& ctx, std::span<const uint32_t> positions, std::span<const float> inv_freq,
+                Matrix<float> cos, Matrix<float> sin) {
   constexpr size_t kChunkRows = 16;
   ctx.threads().ParallelFor((positions.size() + kChunkRows - 1) / kChunkRows, [&](size_t chunk, size_t) {
     for (size_t t = chunk * kChunkRows; t < std::min(positions.size(), (chunk + 1) * kChunkRows); ++t) {
@@ -61,7 +73,8 @@ void RopeAngles(ExecutionContext& ctx, std::span<const uint32_t> positions, std:
   });
 }
 
-void ApplyRope(ExecutionContext& ctx, ConstMatrix<float> cos, ConstMatrix<float> sin, size_t head_dim, Matrix<float> x) {
+void ApplyRope(ExecutionContext& ctx, ConstMatrix<float> cos, ConstMatrix<float> sin, size_t head_dim,
+               Matrix<float> x) {
   const size_t half = cos.cols, heads = x.cols / head_dim;
   constexpr size_t kChunkElements = 16384;  // a few microseconds of work
   const size_t chunk_rows = std::max<size_t>(1, kChunkElements / x.cols);

@@ -77,9 +77,7 @@ HWY_INLINE Vec16 Tanh(Lane16 d, Vec16 x) {
 }
 
 // silu(x) = x / (1 + exp(-x)).
-HWY_INLINE Vec16 Silu(Lane16 d, Vec16 x) {
-  return hn::Div(x, hn::Add(hn::Set(d, 1.0F), Exp(d, hn::Neg(x))));
-}
+HWY_INLINE Vec16 Silu(Lane16 d, Vec16 x) { return hn::Div(x, hn::Add(hn::Set(d, 1.0F), Exp(d, hn::Neg(x)))); }
 
 }  // namespace
 }  // namespace tidemill::HWY_NAMESPACE

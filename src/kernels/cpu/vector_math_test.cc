@@ -63,7 +63,8 @@ std::vector<float> ExpArguments() {
   testing::Random random(1);
   for (int i = 0; i < 40000; ++i) x.push_back(random.Uniform(1));
   for (int n = -150; n <= 128; ++n) {
-    for (int j = -20; j <= 20; ++j) x.push_back((static_cast<float>(n) + 0.5F) * 0.693147181F * (1 + static_cast<float>(j) * 0x1p-22F));
+    for (int j = -20; j <= 20; ++j)
+      x.push_back((static_cast<float>(n) + 0.5F) * 0.693147181F * (1 + static_cast<float>(j) * 0x1p-22F));
   }
   for (int e = -149; e < 0; ++e) x.insert(x.end(), {std::ldexp(1.0F, e), -std::ldexp(1.0F, e)});
   return x;
@@ -104,7 +105,8 @@ TEST(VectorExp, EveryLevel_GivesTheBitsOfTheFormula) {
 TEST(VectorExp, SpecialArguments_GiveTheirLimits) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   for (const Isa isa : LevelsHere()) {
-    const std::vector<float> y = Apply(TIDEMILL_PICK(isa, ExpOf), {0.0F, -0.0F, inf, -inf, nan, 88.8F, -104.5F, -1e30F, 1e30F});
+    const std::vector<float> y =
+        Apply(TIDEMILL_PICK(isa, ExpOf), {0.0F, -0.0F, inf, -inf, nan, 88.8F, -104.5F, -1e30F, 1e30F});
     EXPECT_TRUE(SameBits(std::vector<float>{1, 1, inf, 0, nan, inf, 0, 0, inf}, y)) << IsaName(isa);
   }
 }
@@ -120,7 +122,8 @@ TEST(VectorTanh, EveryLevel_StaysBelowItsErrorAndGivesTheFormula) {
     const std::vector<float> y = Apply(TIDEMILL_PICK(isa, TanhOf), x);
     std::vector<float> expected;
     for (size_t i = 0; i < x.size(); ++i) {
-      ASSERT_LT(std::fabs(static_cast<double>(y[i]) - std::tanh(static_cast<double>(x[i]))), 0x1p-22) << IsaName(isa) << " " << x[i];
+      ASSERT_LT(std::fabs(static_cast<double>(y[i]) - std::tanh(static_cast<double>(x[i]))), 0x1p-22)
+          << IsaName(isa) << " " << x[i];
       expected.push_back(Arithmetic::Of(isa).Tanh(x[i]));
     }
     EXPECT_TRUE(SameBits(expected, y)) << IsaName(isa);

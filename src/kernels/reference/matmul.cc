@@ -14,8 +14,9 @@ void MatMul(std::span<const MatMulTask> tasks) {
         double sum = 0;
         for (size_t k = 0; k < w.cols(); ++k) {
           const QuantizedRows& q = task.quantized;
-          const double x = w.quantized() ? static_cast<double>(q.d[(r * q.cols + k) / kQuantBlock]) * q.q[r * q.cols + k]
-                                         : static_cast<double>(task.x.row(r)[k]);
+          const double x = w.quantized()
+                               ? static_cast<double>(q.d[(r * q.cols + k) / kQuantBlock]) * q.q[r * q.cols + k]
+                               : static_cast<double>(task.x.row(r)[k]);
           sum += static_cast<double>(weights[k]) * x;
         }
         float& y = task.y.row(r)[n];

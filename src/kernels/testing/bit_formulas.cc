@@ -19,7 +19,8 @@ float Arithmetic::Exp(float x) const {
   float r = MulAdd(n, -0x1.63p-1F, clamped);
   r = MulAdd(n, 0x1.bd0106p-13F, r);
   float p = 0x1.6a244cp-10F;
-  for (const float c : {0x1.1239d4p-7F, 0x1.5558f2p-5F, 0x1.555492p-3F, 0x1.fffffcp-2F, 1.0F, 1.0F}) p = MulAdd(p, r, c);
+  for (const float c : {0x1.1239d4p-7F, 0x1.5558f2p-5F, 0x1.555492p-3F, 0x1.fffffcp-2F, 1.0F, 1.0F})
+    p = MulAdd(p, r, c);
   const int whole = static_cast<int>(n);
   const int half = whole >> 1;
   return p * std::ldexp(1.0F, half) * std::ldexp(1.0F, whole - half);
@@ -161,7 +162,8 @@ void Attention(Arithmetic math, const AttentionShape& shape, const PlainContext&
           for (size_t d = 0; d < dim; ++d) score = math.MulAdd(q[d], k[j * dim + d], score);
           score *= shape.scale;
           if (shape.soft_cap != 0) score = shape.soft_cap * math.Tanh(score / shape.soft_cap);
-          if (distances != 0 && j <= position) score += shape.bias[h * distances + std::min(position - j, distances - 1)];
+          if (distances != 0 && j <= position)
+            score += shape.bias[h * distances + std::min(position - j, distances - 1)];
           positions.push_back(j);
           scores.push_back(score);
         }

@@ -27,8 +27,9 @@ inline ::testing::AssertionResult SameBits(std::span<const float> expected, std:
     first = i;
   }
   if (differing == 0) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << differing << " of " << expected.size() << " elements differ, the first at " << first
-                                       << ": expected " << std::hexfloat << expected[first] << ", got " << actual[first];
+  return ::testing::AssertionFailure() << differing << " of " << expected.size() << " elements differ, the first at "
+                                       << first << ": expected " << std::hexfloat << expected[first] << ", got "
+                                       << actual[first];
 }
 
 // |actual - expected| <= bound(i) for every element.
