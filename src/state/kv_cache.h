@@ -73,6 +73,7 @@ class KvLayer : public LayerState {
 class KvCache : public SequenceState {
  public:
   static constexpr size_t kGrowthRows = 256;
+  static constexpr size_t kCheckpointHeaderBytes = 64;
 
   explicit KvCache(const KvShape& shape);
 

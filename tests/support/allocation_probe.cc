@@ -1,0 +1,77 @@
+#include "tests/support/allocation_probe.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+std::atomic<size_t> num_allocations{0};
+thread_local bool failing = false;
+thread_local size_t seen = 0, first_failure = 0, num_failures = 0, failed = 0;
+
+bool Fails() noexcept {
+  num_allocations.fetch_add(1, std::memory_order_relaxed);
+  if (!failing) return false;
+  const size_t index = seen++;
+  if (index < first_failure || index - first_failure >= num_failures) return false;
+  ++failed;
+  return true;
+}
+
+void* Allocate(size_t bytes) noexcept { return Fails() ? nullptr : std::malloc(bytes == 0 ? 1 : bytes); }
+
+void* Allocate(size_t bytes, std::align_val_t alignment) noexcept {
+  void* memory = nullptr;
+  return !Fails() && posix_memalign(&memory, static_cast<size_t>(alignment), bytes) == 0 ? memory : nullptr;
+}
+
+void* OrThrow(void* memory) {
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) { return OrThrow(Allocate(bytes)); }
+void* operator new[](size_t bytes) { return OrThrow(Allocate(bytes)); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return Allocate(bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return Allocate(bytes); }
+void* operator new(size_t bytes, std::align_val_t alignment) { return OrThrow(Allocate(bytes, alignment)); }
+void* operator new[](size_t bytes, std::align_val_t alignment) { return OrThrow(Allocate(bytes, alignment)); }
+void* operator new(size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return Allocate(bytes, alignment);
+}
+void* operator new[](size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return Allocate(bytes, alignment);
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t, const std::nothrow_t&) noexcept { std::free(memory); }
+
+namespace tidemill::testing {
+
+size_t NumAllocations() { return num_allocations.load(); }
+
+FailAllocations::FailAllocations(size_t first, size_t count) {
+  seen = failed = 0;
+  first_failure = first;
+  num_failures = count;
+  failing = true;
+}
+
+bool FailAllocations::Stop() {
+  failing = false;
+  return failed != 0;
+}
+
+}  // namespace tidemill::testing
