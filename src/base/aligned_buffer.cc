@@ -5,9 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <string>
 
-#include "base/checked_math.h"
+#include "base/out_of_memory.h"
 
 namespace tidemill {
 namespace {
@@ -27,7 +26,7 @@ Result<AlignedBuffer> AlignedBuffer::Create(size_t bytes) {
     if (memory != nullptr) std::memset(memory, 0, bytes);
   }
   if (memory == nullptr) {
-    return Error(ErrorCode::kOutOfMemory, "allocate memory: " + std::to_string(bytes) + " bytes: the system has no more");
+    return OutOfMemoryError("allocate memory", bytes);
   }
   buffer.data_ = static_cast<std::byte*>(memory);
   buffer.size_ = bytes;

@@ -2,21 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
+#include <exception>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
 #include "base/checked_math.h"
+#include "base/out_of_memory.h"
 
 namespace tidemill {
-namespace {
-
-Error OutOfMemory(const std::string& what) {
-  return Error(ErrorCode::kOutOfMemory, what + ": the system has no more memory");
-}
-
-}  // namespace
 
 DType KvLayer::dtype() const { return cache_->shape_.dtype; }
 
@@ -51,7 +45,7 @@ Result<void> KvCache::SetTailCapacity(size_t capacity) {
   for (KvLayer& layer : layers_) {
     if (layer.tail_ != nullptr && layer.tail_->capacity == capacity) continue;
     size_t bytes = 0;
-    if (!CheckedMul<size_t>(capacity, shape_.PositionBytes(), &bytes)) return OutOfMemory("reserve state");
+    if (!CheckedMul<size_t>(capacity, shape_.PositionBytes(), &bytes)) return OutOfMemoryError("reserve state");
     TIDEMILL_TRY(memory, AlignedBuffer::Create(bytes));
     auto block = std::make_shared<Block>();
     block->memory = std::move(memory);
@@ -67,22 +61,25 @@ Result<void> KvCache::SetTailCapacity(size_t capacity) {
 }
 
 Result<void> KvCache::Reserve(size_t n) {
-  if (n > shape_.max_length - length()) {
-    return Error(ErrorCode::kContextFull, "reserve state: " + std::to_string(length()) + " positions and " + std::to_string(n) +
-                                              " more: the context holds " + std::to_string(shape_.max_length));
-  }
   try {
+    if (n > shape_.max_length - length()) {
+      return Error(ErrorCode::kContextFull, "reserve state: " + std::to_string(length()) + " positions and " + std::to_string(n) +
+                                                " more: the context holds " + std::to_string(shape_.max_length));
+    }
     const size_t rows = tail_rows() + n;
-    const size_t positions = std::min(RoundUp(length() + n, kGrowthRows), shape_.max_length);
-    keys_.reserve(positions);
-    hashes_.reserve(positions + 1);
+    size_t positions = 0, capacity = 0;
+    if (!CheckedAlignUp(length() + n, kGrowthRows, &positions) || !CheckedAlignUp(std::max<size_t>(rows, 1), kGrowthRows, &capacity)) {
+      return OutOfMemoryError("reserve state");
+    }
+    keys_.reserve(std::min(positions, shape_.max_length));
+    hashes_.reserve(std::min(positions, shape_.max_length) + 1);
     const bool enough = std::all_of(layers_.begin(), layers_.end(), [rows](const KvLayer& layer) {
       return layer.tail_ != nullptr && layer.tail_->capacity >= rows;
     });
     if (enough) return {};
-    return SetTailCapacity(std::min(RoundUp(std::max<size_t>(rows, 1), kGrowthRows), shape_.max_length - prefix_end_));
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory("reserve state");
+    return SetTailCapacity(std::min(capacity, shape_.max_length - prefix_end_));
+  } catch (const std::exception&) {  // std::bad_alloc, or std::length_error for more than any memory
+    return OutOfMemoryError("reserve state");
   }
 }
 
@@ -160,8 +157,8 @@ Result<std::unique_ptr<SequenceState>> KvCache::Fork() {
     child->prefix_rows_.assign(prefix_rows_.begin(), prefix_rows_.end());
     prefix_end_ = child->prefix_end_ = length();
     return std::unique_ptr<SequenceState>(std::move(child));
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory("fork state");
+  } catch (const std::exception&) {
+    return OutOfMemoryError("fork state");
   }
 }
 
@@ -174,7 +171,7 @@ void KvCache::Compact() {
     }
     keys_.shrink_to_fit();
     hashes_.shrink_to_fit();
-  } catch (const std::bad_alloc&) {  // as large as before, and still right
+  } catch (const std::exception&) {  // as large as before, and still right
   }
 }
 

@@ -7,7 +7,8 @@
 //
 // Checkpoint (little-endian):
 //   magic u8[8] "TMKVCP01"; model u64; numeric_class u64; tokens u64; layers u32; kv_heads u32; head_dim u32; dtype u32;
-//   length u64; keys u64[length]; then for each layer K, V: for each KV head: rows [length, head_dim] dtype
+//   length u64; checksum u64, of all that follows;
+//   keys u64[length]; then for each layer K, V: for each KV head: rows [length, head_dim] dtype
 #ifndef TIDEMILL_STATE_KV_CACHE_H_
 #define TIDEMILL_STATE_KV_CACHE_H_
 
@@ -105,6 +106,7 @@ class KvCache : public SequenceState {
   auto* RowAt(BlockOrConst& block, bool value, size_t head, size_t row) const {
     return block.memory.data() + (((value ? shape_.kv_heads : 0) + head) * block.capacity + row) * shape_.RowBytes();
   }
+  Result<void> RestoreOrThrow(std::span<const std::byte> checkpoint);  // throws std::bad_alloc
   Result<void> SetTailCapacity(size_t capacity);  // of every layer that has another one, keeping its rows
 
   KvShape shape_;

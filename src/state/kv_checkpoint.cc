@@ -1,28 +1,47 @@
 // A KV cache as bytes and back; the layout stands in kv_cache.h.
+#include <algorithm>
+#include <bit>
 #include <cstring>
-#include <new>
+#include <exception>
 #include <string>
 #include <utility>
 
 #include "base/byte_reader.h"
+#include "base/checked_math.h"
+#include "base/out_of_memory.h"
 #include "state/kv_cache.h"
 
 namespace tidemill {
 namespace {
 
 constexpr char kMagic[8] = {'T', 'M', 'K', 'V', 'C', 'P', '0', '1'};
-constexpr uint64_t kHeaderBytes = sizeof(kMagic) + 3 * 8 + 4 * 4 + 8;
+static_assert(KvCache::kCheckpointHeaderBytes == sizeof(kMagic) + 3 * 8 + 4 * 4 + 2 * 8);
 
 Error AnothersCheckpoint(const std::string& what) {
   return Error(ErrorCode::kFailedPrecondition,
-               "restore state: " + what + " differs from this engine's: a checkpoint continues only where it was made");
+               "" + what + " differs from this engine's: a checkpoint continues only where it was made");
+}
+
+// Of 8-byte words (the last one filled up with zeros) in four lanes, word i in lane i % 4. Each step is one-to-one in the word and
+// in the lane, so that no change within one word goes unseen. 4 lanes: the latency of one multiplication is hidden.
+uint64_t Checksum(std::span<const std::byte> bytes) {
+  constexpr uint64_t kOdd = 0x9FB21C651E98DF25ULL;
+  uint64_t lanes[4] = {1, 2, 3, 4};
+  for (size_t i = 0; i < bytes.size(); i += sizeof(lanes)) {
+    uint64_t words[4] = {};
+    std::memcpy(words, bytes.data() + i, std::min(sizeof(words), bytes.size() - i));
+    for (size_t lane = 0; lane < 4; ++lane) lanes[lane] = std::rotl((lanes[lane] ^ words[lane]) * kOdd, 29);
+  }
+  uint64_t sum = 0;
+  for (const uint64_t lane : lanes) sum = std::rotl((sum ^ lane) * kOdd, 29);
+  return sum;
 }
 
 }  // namespace
 
 Result<std::vector<std::byte>> KvCache::Checkpoint() const {
   const uint64_t rows = length();
-  const uint64_t total = kHeaderBytes + rows * 8 + shape_.layers * shape_.PositionBytes() * rows;
+  const uint64_t total = kCheckpointHeaderBytes + rows * 8 + shape_.layers * shape_.PositionBytes() * rows;
   try {
     std::vector<std::byte> out;
     out.reserve(total);
@@ -44,6 +63,8 @@ Result<std::vector<std::byte>> KvCache::Checkpoint() const {
     put_u32(shape_.head_dim);
     put_u32(static_cast<size_t>(shape_.dtype));
     put(&rows, 8);
+    uint64_t checksum = 0;  // filled in below
+    put(&checksum, 8);
     put(keys_.data(), keys_.size() * 8);
     for (const KvLayer& layer : layers_) {
       for (const bool value : {false, true}) {
@@ -55,26 +76,37 @@ Result<std::vector<std::byte>> KvCache::Checkpoint() const {
         }
       }
     }
+    checksum = Checksum(std::span(out).subspan(kCheckpointHeaderBytes));
+    std::memcpy(out.data() + kCheckpointHeaderBytes - sizeof(checksum), &checksum, sizeof(checksum));
     return out;
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kOutOfMemory, "checkpoint state: " + std::to_string(total) + " bytes: the system has no more memory");
+  } catch (const std::exception&) {
+    return OutOfMemoryError("checkpoint state", total);
   }
 }
 
 Result<void> KvCache::Restore(std::span<const std::byte> checkpoint) {
-  ByteReader reader(checkpoint);
-  TIDEMILL_TRY(magic, reader.Take(sizeof(kMagic), "restore state: magic"));
-  if (std::memcmp(magic.data(), kMagic, sizeof(kMagic)) != 0) {
-    return Error(ErrorCode::kCorruptFile, "restore state: byte 0: magic: expected TMKVCP01; this is no checkpoint of a KV cache");
+  try {
+    return RestoreOrThrow(checkpoint).WithContext("restore state");
+  } catch (const std::exception&) {
+    return OutOfMemoryError("restore state", checkpoint.size());
   }
-  TIDEMILL_TRY(model, reader.Read<uint64_t>("restore state: model"));
-  TIDEMILL_TRY(numeric_class, reader.Read<uint64_t>("restore state: numeric class"));
-  TIDEMILL_TRY(tokens, reader.Read<uint64_t>("restore state: tokens"));
-  TIDEMILL_TRY(layers, reader.Read<uint32_t>("restore state: layers"));
-  TIDEMILL_TRY(kv_heads, reader.Read<uint32_t>("restore state: kv_heads"));
-  TIDEMILL_TRY(head_dim, reader.Read<uint32_t>("restore state: head_dim"));
-  TIDEMILL_TRY(dtype, reader.Read<uint32_t>("restore state: dtype"));
-  TIDEMILL_TRY(rows, reader.Read<uint64_t>("restore state: length"));
+}
+
+Result<void> KvCache::RestoreOrThrow(std::span<const std::byte> checkpoint) {
+  ByteReader reader(checkpoint);
+  TIDEMILL_TRY(magic, reader.Take(sizeof(kMagic), "magic"));
+  if (std::memcmp(magic.data(), kMagic, sizeof(kMagic)) != 0) {
+    return Error(ErrorCode::kCorruptFile, "byte 0: magic: expected TMKVCP01; this is no checkpoint of a KV cache");
+  }
+  TIDEMILL_TRY(model, reader.Read<uint64_t>("model"));
+  TIDEMILL_TRY(numeric_class, reader.Read<uint64_t>("numeric class"));
+  TIDEMILL_TRY(tokens, reader.Read<uint64_t>("tokens"));
+  TIDEMILL_TRY(layers, reader.Read<uint32_t>("layers"));
+  TIDEMILL_TRY(kv_heads, reader.Read<uint32_t>("kv_heads"));
+  TIDEMILL_TRY(head_dim, reader.Read<uint32_t>("head_dim"));
+  TIDEMILL_TRY(dtype, reader.Read<uint32_t>("dtype"));
+  TIDEMILL_TRY(rows, reader.Read<uint64_t>("length"));
+  TIDEMILL_TRY(checksum, reader.Read<uint64_t>("checksum"));
   if (model != shape_.model) return AnothersCheckpoint("the model");
   if (numeric_class != shape_.numeric_class) return AnothersCheckpoint("the numeric class");
   if (layers != shape_.layers || kv_heads != shape_.kv_heads || head_dim != shape_.head_dim ||
@@ -82,43 +114,49 @@ Result<void> KvCache::Restore(std::span<const std::byte> checkpoint) {
     return AnothersCheckpoint("the shape");
   }
   if (rows > shape_.max_length) {
-    return Error(ErrorCode::kContextFull, "restore state: " + std::to_string(rows) + " positions: the context holds " +
+    return Error(ErrorCode::kContextFull, "" + std::to_string(rows) + " positions: the context holds " +
                                               std::to_string(shape_.max_length));
   }
-  // rows is at most the context and the shape is our own, so that this cannot wrap.
-  const uint64_t expected = rows * 8 + shape_.layers * shape_.PositionBytes() * rows;
-  if (reader.remaining() != expected) {
-    return Error(ErrorCode::kCorruptFile, "restore state: byte " + std::to_string(reader.position()) + ": rows: expected " +
-                                              std::to_string(expected) + " bytes, found " + std::to_string(reader.remaining()));
+  // Both products may wrap where the context is absurd.
+  uint64_t expected = 0;
+  const uint64_t position_bytes = sizeof(RowKey) + shape_.layers * shape_.PositionBytes();
+  if (!CheckedMul<uint64_t>(rows, position_bytes, &expected) || reader.remaining() != expected) {
+    return Error(ErrorCode::kCorruptFile, std::to_string(rows) + " positions of " + std::to_string(position_bytes) +
+                                              " bytes: found " + std::to_string(reader.remaining()) +
+                                              " bytes; the checkpoint is truncated or damaged");
   }
-  try {
-    KvCache fresh(shape_);
-    std::vector<RowKey> keys(rows);
-    TIDEMILL_TRY(key_bytes, reader.Take(rows * 8, "restore state: keys"));
-    if (rows != 0) std::memcpy(keys.data(), key_bytes.data(), key_bytes.size());
+  if (Checksum(checkpoint.subspan(reader.position())) != checksum) {
+    return Error(ErrorCode::kCorruptFile, "the checksum does not match the rows; the checkpoint is damaged");
+  }
+  KvCache fresh(shape_);
+  std::vector<RowKey> keys(rows);
+  if (rows != 0) {
+    TIDEMILL_TRY(key_bytes, reader.Take(rows * sizeof(RowKey), "keys"));
+    std::memcpy(keys.data(), key_bytes.data(), key_bytes.size());
     TIDEMILL_TRY_VOID(fresh.Reserve(rows));
     for (KvLayer& layer : fresh.layers_) {
       for (const bool value : {false, true}) {
         for (size_t head = 0; head < shape_.kv_heads; ++head) {
-          TIDEMILL_TRY(bytes, reader.Take(rows * shape_.RowBytes(), "restore state: rows"));
-          if (rows != 0) std::memcpy(RowAt(*layer.tail_, value, head, 0), bytes.data(), bytes.size());
+          TIDEMILL_TRY(bytes, reader.Take(rows * shape_.RowBytes(), "rows"));
+          std::memcpy(RowAt(*layer.tail_, value, head, 0), bytes.data(), bytes.size());
         }
       }
     }
     fresh.Commit(keys);
-    if (fresh.hashes_.back() != tokens) {
-      return Error(ErrorCode::kCorruptFile, "restore state: the hash of the tokens does not match them; the bytes are damaged");
-    }
-    layers_ = std::move(fresh.layers_);
-    for (KvLayer& layer : layers_) layer.cache_ = this;
-    prefix_rows_.clear();
-    prefix_end_ = 0;
-    keys_ = std::move(fresh.keys_);
-    hashes_ = std::move(fresh.hashes_);
-    return {};
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kOutOfMemory, "restore state: the system has no more memory");
   }
+  if (fresh.hashes_.back() != tokens) {
+    return Error(ErrorCode::kCorruptFile, "the hash of the tokens does not match them; the checkpoint is damaged");
+  }
+  // From here on nothing fails. The layers stay where they are: others may hold references to them.
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    layers_[i].tail_ = std::move(fresh.layers_[i].tail_);
+    layers_[i].prefix_.clear();
+  }
+  prefix_rows_.clear();
+  prefix_end_ = 0;
+  keys_ = std::move(fresh.keys_);
+  hashes_ = std::move(fresh.hashes_);
+  return {};
 }
 
 }  // namespace tidemill

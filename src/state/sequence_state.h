@@ -52,10 +52,10 @@ class SequenceState {
   virtual size_t length() const = 0;      // committed positions
   virtual size_t max_length() const = 0;  // the context
   virtual size_t num_layers() const = 0;
-  virtual LayerState& layer(size_t index) = 0;
+  virtual LayerState& layer(size_t index) = 0;  // the same object for the life of the state
 
   // Room for n more positions in all layers. kContextFull when length() + n > max_length(), kOutOfMemory when memory is not
-  // there; then nothing has changed that the contract shows. Views taken before are no longer valid.
+  // there; then nothing has changed but, perhaps, bytes().reserved. Views taken before are no longer valid.
   virtual Result<void> Reserve(size_t n) = 0;
 
   // Positions [length, length + keys.size()) have been written in every layer and count from now on.
@@ -81,7 +81,8 @@ class SequenceState {
   // Everything committed, as bytes that are equal for equal sequences: independent of growth, forks and chunks.
   virtual Result<std::vector<std::byte>> Checkpoint() const = 0;
   // Replaces the content by a checkpoint. kFailedPrecondition when its identity (model, numeric class) or shape is another's,
-  // kContextFull when it is too long, kCorruptFile when bytes contradict themselves, kOutOfMemory; then nothing has changed.
+  // kContextFull when it is too long, kCorruptFile when any bit of it is another than was written, kOutOfMemory;
+  // then nothing has changed.
   virtual Result<void> Restore(std::span<const std::byte> checkpoint) = 0;
 
   virtual StateIdentity identity() const = 0;

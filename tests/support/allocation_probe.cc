@@ -10,8 +10,12 @@ std::atomic<size_t> num_allocations{0};
 thread_local bool failing = false;
 thread_local size_t seen = 0, first_failure = 0, num_failures = 0, failed = 0;
 
-bool Fails() noexcept {
+// Sure not to be there; a sanitizer's malloc stops the program there instead of returning null.
+constexpr size_t kTooManyBytes = size_t{1} << 40;
+
+bool Fails(size_t bytes) noexcept {
   num_allocations.fetch_add(1, std::memory_order_relaxed);
+  if (bytes >= kTooManyBytes) return true;
   if (!failing) return false;
   const size_t index = seen++;
   if (index < first_failure || index - first_failure >= num_failures) return false;
@@ -19,11 +23,11 @@ bool Fails() noexcept {
   return true;
 }
 
-void* Allocate(size_t bytes) noexcept { return Fails() ? nullptr : std::malloc(bytes == 0 ? 1 : bytes); }
+void* Allocate(size_t bytes) noexcept { return Fails(bytes) ? nullptr : std::malloc(bytes == 0 ? 1 : bytes); }
 
 void* Allocate(size_t bytes, std::align_val_t alignment) noexcept {
   void* memory = nullptr;
-  return !Fails() && posix_memalign(&memory, static_cast<size_t>(alignment), bytes) == 0 ? memory : nullptr;
+  return !Fails(bytes) && posix_memalign(&memory, static_cast<size_t>(alignment), bytes) == 0 ? memory : nullptr;
 }
 
 void* OrThrow(void* memory) {

@@ -79,6 +79,11 @@ class KvCacheUnderTest : public StateKindUnderTest {
     return out;
   }
 
+  void Touch(LayerState& layer, size_t step_rows) const override {
+    TIDEMILL_CHECK(Layer(layer).View().k != nullptr);
+    TIDEMILL_CHECK(!Layer(layer).Context(step_rows).empty());
+  }
+
   std::vector<const std::byte*> Addresses(LayerState& layer) const override {
     std::vector<const std::byte*> out;
     for (const KvSpan& span : Layer(layer).Context(0)) {

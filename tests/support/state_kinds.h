@@ -40,6 +40,8 @@ class StateKindUnderTest {
   virtual void Write(LayerState& layer, size_t step_row, std::span<const std::byte> row) const = 0;
   // Positions [0, length + step_rows): [positions, row_bytes].
   virtual std::vector<std::byte> Read(LayerState& layer, size_t step_rows) const = 0;
+  // Takes what a layer takes in a step of so many rows, and nothing more.
+  virtual void Touch(LayerState& layer, size_t step_rows) const = 0;
   // Where the rows of the committed positions lie; empty for a kind that keeps no rows.
   virtual std::vector<const std::byte*> Addresses(LayerState& layer) const = 0;
 };
