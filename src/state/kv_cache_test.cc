@@ -1,0 +1,229 @@
+// What is the KV cache's own: growth, where rows lie, the bytes of its checkpoint, and calls that are bugs.
+#include "state/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/state_kinds.h"
+#include "tests/support/state_model.h"
+
+namespace tidemill {
+namespace {
+
+using testing::CheckpointOf;
+
+constexpr KvShape kShape{.layers = 2, .kv_heads = 3, .head_dim = 4, .dtype = DType::kF16, .max_length = 1000, .model = 5, .numeric_class = 6};
+
+std::vector<RowKey> Keys(size_t n, RowKey first = 1) {
+  std::vector<RowKey> keys(n);
+  std::iota(keys.begin(), keys.end(), first);
+  return keys;
+}
+
+// Byte `i` of a head's row of K or V at `position` of a layer.
+std::byte RowByte(size_t layer, bool value, size_t head, size_t position, size_t i) {
+  return static_cast<std::byte>((layer * 131 + (value ? 67 : 0) + head * 29 + position * 7 + i) % 251);
+}
+
+// Reserves, fills and commits n positions.
+void Extend(KvCache& cache, size_t n) {
+  ASSERT_TRUE(cache.Reserve(n).ok());
+  const KvShape& shape = cache.shape();
+  const size_t element = InfoOf(shape.dtype).block_bytes;
+  for (size_t l = 0; l < shape.layers; ++l) {
+    const KvLayer::StepRows rows = static_cast<KvLayer&>(cache.layer(l)).View();
+    for (size_t head = 0; head < shape.kv_heads; ++head) {
+      for (size_t r = 0; r < n; ++r) {
+        for (size_t i = 0; i < shape.RowBytes(); ++i) {
+          const size_t at = (head * rows.head_stride + r * shape.head_dim) * element + i;
+          rows.k[at] = RowByte(l, false, head, cache.length() + r, i);
+          rows.v[at] = RowByte(l, true, head, cache.length() + r, i);
+        }
+      }
+    }
+  }
+  cache.Commit(Keys(n, cache.length() + 1));
+}
+
+uint64_t RowsReserved(const KvCache& cache) {
+  return cache.bytes().reserved / (cache.shape().layers * cache.shape().PositionBytes());
+}
+
+TEST(KvCache, Growth_ComesInChunksUpToTheContext) {
+  KvCache cache(kShape);
+  EXPECT_EQ(RowsReserved(cache), 0U);
+  for (const auto& [length, rows] : std::vector<std::pair<size_t, size_t>>{{1, 256}, {256, 256}, {257, 512}, {513, 768}, {769, 1000}, {1000, 1000}}) {
+    Extend(cache, length - cache.length());
+    EXPECT_EQ(RowsReserved(cache), rows) << length;
+    EXPECT_EQ(cache.bytes().committed, length * kShape.layers * kShape.PositionBytes());
+    EXPECT_EQ(cache.bytes().read_per_token, cache.bytes().committed);
+  }
+  EXPECT_TRUE(cache.Reserve(0).ok());
+  EXPECT_EQ(cache.Reserve(1).error().code(), ErrorCode::kContextFull);
+}
+
+TEST(KvCache, StepRows_AreAlignedAndContiguous) {
+  KvCache cache(kShape);
+  Extend(cache, 3);
+  ASSERT_TRUE(cache.Reserve(2).ok());
+  for (size_t l = 0; l < kShape.layers; ++l) {
+    auto& layer = static_cast<KvLayer&>(cache.layer(l));
+    EXPECT_EQ(layer.dtype(), DType::kF16);
+    const auto context = layer.Context(2);
+    ASSERT_EQ(context.size(), 1U);
+    EXPECT_EQ(context[0].first, 0U);
+    EXPECT_EQ(context[0].rows, 5U);
+    EXPECT_EQ(context[0].head_stride, 256 * kShape.head_dim);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(context[0].k) % AlignedBuffer::kAlignment, 0U);
+    const KvLayer::StepRows rows = layer.View();
+    EXPECT_EQ(rows.k, context[0].k + 3 * kShape.RowBytes());
+    EXPECT_EQ(rows.v, context[0].v + 3 * kShape.RowBytes());
+    EXPECT_EQ(rows.head_stride, context[0].head_stride);
+  }
+}
+
+TEST(KvCache, Compact_LeavesWhatIsCommitted) {
+  KvCache cache(kShape);
+  Extend(cache, 300);
+  cache.Compact();
+  EXPECT_EQ(cache.bytes().reserved, cache.bytes().committed);
+  ASSERT_TRUE(cache.Rollback(17).ok());
+  EXPECT_EQ(RowsReserved(cache), 300U);
+  cache.Compact();
+  EXPECT_EQ(RowsReserved(cache), 17U);
+  ASSERT_TRUE(cache.Rollback(0).ok());
+  cache.Compact();
+  EXPECT_EQ(cache.bytes().reserved, 0U);
+  Extend(cache, 1);
+  EXPECT_EQ(RowsReserved(cache), 256U);
+}
+
+TEST(KvCache, Fork_SharesRowsAndCopiesNone) {
+  KvCache cache(kShape);
+  Extend(cache, 10);
+  const auto child = std::move(cache.Fork()).value();
+  auto& theirs = static_cast<KvCache&>(*child);
+  for (size_t l = 0; l < kShape.layers; ++l) {
+    const auto a = static_cast<KvLayer&>(cache.layer(l)).Context(0), b = static_cast<KvLayer&>(theirs.layer(l)).Context(0);
+    ASSERT_EQ(a.size(), 1U);
+    ASSERT_EQ(b.size(), 1U);
+    EXPECT_EQ(a[0].k, b[0].k);
+    EXPECT_EQ(a[0].rows, 10U);
+  }
+  EXPECT_EQ(RowsReserved(cache), 256U);
+  Extend(cache, 1);
+  Extend(theirs, 1);
+  EXPECT_EQ(static_cast<KvLayer&>(cache.layer(0)).Context(0).size(), 2U);
+  EXPECT_NE(static_cast<KvLayer&>(cache.layer(0)).Context(0)[1].k, static_cast<KvLayer&>(theirs.layer(0)).Context(0)[1].k);
+  EXPECT_EQ(RowsReserved(cache), 512U);
+  // A fork of the fork without a step between adds no span.
+  const auto grandchild = std::move(theirs.Fork()).value();
+  const auto again = std::move(theirs.Fork()).value();
+  EXPECT_EQ(static_cast<KvLayer&>(again->layer(0)).Context(0).size(), 2U);
+}
+
+// The layout that kv_cache.h describes, written once more.
+TEST(KvCache, Checkpoint_HasTheBytesOfItsLayout) {
+  KvCache cache(kShape);
+  Extend(cache, 2);
+  const auto child = std::move(cache.Fork()).value();
+  Extend(cache, 3);
+  std::string expected = "TMKVCP01";
+  const auto put = [&expected](auto value) { expected.append(reinterpret_cast<const char*>(&value), sizeof(value)); };
+  for (const uint64_t value : {uint64_t{5}, uint64_t{6}, cache.identity().tokens}) put(value);
+  for (const uint32_t value : {2U, 3U, 4U, 1U}) put(value);  // F16 is 1
+  put(uint64_t{5});
+  put(uint64_t{0});  // the checksum, compared by Restore alone
+  for (uint64_t key = 1; key <= 5; ++key) put(key);
+  for (size_t l = 0; l < 2; ++l) {
+    for (const bool value : {false, true}) {
+      for (size_t head = 0; head < 3; ++head) {
+        for (size_t position = 0; position < 5; ++position) {
+          for (size_t i = 0; i < kShape.RowBytes(); ++i) put(RowByte(l, value, head, position, i));
+        }
+      }
+    }
+  }
+  auto found = CheckpointOf(cache);
+  ASSERT_EQ(found.size(), expected.size());
+  std::fill_n(found.begin() + KvCache::kCheckpointHeaderBytes - 8, 8, std::byte{0});
+  EXPECT_EQ(std::memcmp(found.data(), expected.data(), expected.size()), 0);
+}
+
+// The checksum is part of the format: checkpoints may outlive the program. The value was computed apart from the code.
+TEST(KvCache, ChecksumOfACheckpoint_IsPinned) {
+  KvCache cache(kShape);
+  Extend(cache, 5);
+  uint64_t checksum = 0;
+  std::memcpy(&checksum, CheckpointOf(cache).data() + KvCache::kCheckpointHeaderBytes - 8, 8);
+  EXPECT_EQ(checksum, 0x9462BE861A7D61E6U);
+}
+
+// Blocks so large that they are mappings, which no address space holds.
+TEST(KvCache, BlockThatCannotBeMapped_IsOutOfMemory) {
+  KvCache cache({.layers = 2, .kv_heads = 1U << 14, .head_dim = 1U << 24, .dtype = DType::kF32, .max_length = 1000});
+  for (int again = 0; again < 2; ++again) {
+    const auto reserved = cache.Reserve(1);
+    ASSERT_FALSE(reserved.ok());
+    EXPECT_EQ(reserved.error().code(), ErrorCode::kOutOfMemory);
+    EXPECT_EQ(cache.bytes().reserved, 0U);
+    EXPECT_EQ(cache.length(), 0U);
+  }
+}
+
+TEST(KvCache, BlockWhoseSizeWraps_IsOutOfMemory) {
+  KvCache cache({.layers = 1, .kv_heads = size_t{1} << 30, .head_dim = size_t{1} << 30, .dtype = DType::kF16, .max_length = 1000});
+  EXPECT_EQ(cache.Reserve(1).error().code(), ErrorCode::kOutOfMemory);
+}
+
+// Sequences that share rows may live in different threads.
+TEST(KvCache, ForksInThreads_ShareWithoutRaces) {
+  KvCache root(kShape);
+  Extend(root, 20);
+  std::vector<std::unique_ptr<SequenceState>> children;
+  for (int i = 0; i < 3; ++i) children.push_back(std::move(root.Fork()).value());
+  Extend(root, 30);
+  const auto expected = CheckpointOf(root);
+  std::vector<std::vector<std::byte>> found(children.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < children.size(); ++i) {
+    threads.emplace_back([&found, i, child = std::move(children[i])] {
+      auto& cache = static_cast<KvCache&>(*child);
+      const auto grandchild = std::move(cache.Fork()).value();
+      Extend(cache, 10);
+      cache.Compact();
+      EXPECT_TRUE(cache.Rollback(15).ok());
+      Extend(cache, 35);
+      found[i] = CheckpointOf(cache);
+    });
+  }
+  Extend(root, 5);
+  ASSERT_TRUE(root.Rollback(0).ok());
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& bytes : found) ASSERT_EQ(bytes, expected);
+}
+
+TEST(KvCacheDeathTest, CallsThatAreBugs_StopTheProgram) {
+  const auto exits = ::testing::ExitedWithCode(70);
+  const char* message = "internal check failed";
+  const auto keys = Keys(3);
+  KvCache cache(kShape);
+  EXPECT_EXIT(cache.Commit(keys), exits, message);
+  Extend(cache, 255);
+  EXPECT_EXIT(cache.Commit(keys), exits, message);
+  ASSERT_TRUE(cache.Reserve(1).ok());
+  EXPECT_EXIT(cache.CommitPath(std::vector<uint32_t>{1}, std::span(keys).first(1)), exits, message);
+  ASSERT_TRUE(cache.Reserve(9).ok());
+  EXPECT_EXIT(cache.CommitPath(std::vector<uint32_t>{0, 2, 2}, keys), exits, message);
+  EXPECT_EXIT(cache.CommitPath(std::vector<uint32_t>{0, 3, 2}, keys), exits, message);
+  EXPECT_EXIT(cache.CommitPath(std::vector<uint32_t>{0, 1}, keys), exits, message);
+}
+
+}  // namespace
+}  // namespace tidemill
