@@ -1,0 +1,185 @@
+// One answer whoever else is served: tiny models of odd shapes give the same bits in every way to run them.
+//
+// Ways: weights, KV type, batch and place in it, chunk, threads, storage, level, history of the state. Every pair of values of two of
+// them occurs in some run (a pairwise covering array); each run is compared with the plainest one of its numeric class, whose hashes
+// are kept in tests/fixtures/bits/hashes.json.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cfenv>
+#include <cstdio>
+#include <map>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#include "tests/support/bits_covering.h"
+#include "tests/support/bits_hashes.h"
+#include "tests/support/bits_levels.h"
+#include "tests/support/bits_run.h"
+#include "tests/support/model_runner.h"
+#include "tests/support/tiny_model.h"
+
+namespace tidemill {
+namespace {
+
+using testing::BitsPlan;
+using testing::BitsReference;
+using testing::BitsReport;
+using testing::History;
+using testing::ModelRunner;
+using testing::RunnerOptions;
+
+constexpr size_t kPositions = 2113;  // 16 chunks of attention and a half, 8 growth steps; an odd number
+constexpr size_t kContext = 2304;
+constexpr size_t kLargestChunk = 512;
+
+struct Weights {
+  const char* name;
+  DType dtype;
+  bool f32;  // run dequantised
+};
+constexpr std::array kWeights = {Weights{"F32", DType::kF32, false},         Weights{"F16", DType::kF16, false},
+                                 Weights{"BF16", DType::kBF16, false},       Weights{"Q8_0", DType::kQ8_0, false},
+                                 Weights{"Q4_0", DType::kQ4_0, false},       Weights{"Q4_1", DType::kQ4_1, false},
+                                 Weights{"Q4_1 as F32", DType::kQ4_1, true}};
+constexpr std::array kKvTypes = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr std::array<size_t, 4> kBatches = {1, 2, 8, 32};
+constexpr std::array kPlaces = {"first", "middle", "last"};
+constexpr std::array<size_t, 4> kChunks = {1, 7, 64, kLargestChunk};
+constexpr std::array<size_t, 2> kThreads = {1, 2};
+constexpr std::array kStorages = {"packed", "mapped"};
+constexpr std::array kHistories = {"straight", "rolled back", "forked"};
+
+enum Factor : size_t { kWeightsFactor, kKvFactor, kBatch, kPlace, kChunk, kThread, kStorage, kLevel, kHistory, kNumFactors };
+
+std::vector<size_t> FactorSizes(size_t levels) {
+  return {kWeights.size(), kKvTypes.size(),  kBatches.size(), kPlaces.size(),   kChunks.size(),
+          kThreads.size(), kStorages.size(), levels,          kHistories.size()};
+}
+
+// A batch of one has one place, a batch of two has no middle.
+bool CanStandTogether(const testing::ValuePair& pair) {
+  return pair.factor_a != kBatch || pair.factor_b != kPlace || pair.value_b == 0 || kBatches[pair.value_a] > 2 ||
+         (kBatches[pair.value_a] == 2 && pair.value_b == 2);
+}
+
+// The model of one kind of weights, as a file.
+std::string ModelBytes(DType dtype) {
+  return testing::BuildTinyLlama({.vocab = 997, .hidden = 96, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 40, .ffn = 224,
+                                  .context = kContext, .dtype = dtype, .seed = 7});
+}
+const std::string& ModelFile(const Weights& weights) {
+  static std::map<std::string, std::string> paths;
+  std::string& path = paths[weights.name];
+  if (path.empty()) path = testing::WriteTemporary(std::string("bits_") + weights.name + ".gguf", ModelBytes(weights.dtype));
+  return path;
+}
+
+std::string KvName(DType kv) { return kv == DType::kF32 ? "f32" : kv == DType::kF16 ? "f16" : "bf16"; }
+
+ModelRunner MakeRunner(const Weights& weights, DType kv, Isa isa, size_t threads = 1, bool mapped = false) {
+  return ModelRunner(ModelFile(weights), {.isa = isa, .threads = threads, .f32 = weights.f32, .mapped = mapped, .kv_dtype = kv,
+                                          .context = kContext, .max_rows = kLargestChunk + testing::kCompanyRows});
+}
+
+struct Way {
+  Isa isa;
+  size_t threads;
+  bool mapped;
+  BitsPlan plan;
+  std::string description;
+};
+
+Way MakeWay(const std::vector<size_t>& row, std::span<const Isa> levels, uint64_t seed) {
+  const size_t batch = kBatches[row[kBatch]];
+  const std::array places = {size_t{0}, batch / 2, batch - 1};
+  Way run{.isa = levels[row[kLevel]],
+          .threads = kThreads[row[kThread]],
+          .mapped = row[kStorage] == 1,
+          .plan = {.batch = batch,
+                   .index = places[row[kPlace]],
+                   .chunk = kChunks[row[kChunk]],
+                   .history = static_cast<History>(row[kHistory]),
+                   .seed = seed},
+          .description = {}};
+  run.description = std::string("weights ") + kWeights[row[kWeightsFactor]].name + ", kv " + KvName(kKvTypes[row[kKvFactor]]) +
+                    ", level " + std::string(IsaName(run.isa)) + ", batch " + std::to_string(batch) + ", place " +
+                    kPlaces[row[kPlace]] + ", chunk " + std::to_string(run.plan.chunk) + ", threads " + std::to_string(run.threads) +
+                    ", " + kStorages[row[kStorage]] + ", " + kHistories[row[kHistory]] + ", seed " + std::to_string(seed);
+  return run;
+}
+
+// What has to have happened for a run to mean anything.
+void ExpectForced(const BitsPlan& plan, const BitsReport& report) {
+  EXPECT_GE(report.steps, (kPositions + plan.chunk - 1) / plan.chunk);
+  EXPECT_GE(report.full_steps, 1U);
+  if (plan.batch > 1) {
+    EXPECT_GE(report.joins, plan.batch - 1);
+    EXPECT_GE(report.mixed_steps, 1U);
+  }
+  EXPECT_EQ(report.rollbacks != 0, plan.history == History::kRolledBack);
+  EXPECT_EQ(report.forks != 0, plan.history == History::kForked);
+}
+
+TEST(TinyModelBits, CoveringArray_HasEveryPair) {
+  for (const size_t levels : {1, 2, 5}) {
+    const std::vector<size_t> sizes = FactorSizes(levels);
+    auto rows = testing::CoverPairs(sizes, CanStandTogether, 1);
+    EXPECT_TRUE(testing::MissingPairs(rows, sizes, CanStandTogether).empty());
+    EXPECT_LE(rows.size(), 50U) << "of " << levels << " levels";
+    for (const auto& row : rows) {
+      ASSERT_EQ(row.size(), kNumFactors);
+      EXPECT_TRUE(CanStandTogether({kBatch, row[kBatch], kPlace, row[kPlace]}));
+    }
+    rows.pop_back();  // each row is there for a pair that no row before it has
+    EXPECT_FALSE(testing::MissingPairs(rows, sizes, CanStandTogether).empty());
+  }
+}
+
+TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
+  const std::vector<Isa> levels = testing::RunnableLevels();
+  const std::vector<size_t> sizes = FactorSizes(levels.size());
+  const auto rows = testing::CoverPairs(sizes, CanStandTogether, 1);
+  ASSERT_TRUE(testing::MissingPairs(rows, sizes, CanStandTogether).empty());
+  std::printf("%zu runs of %zu positions; %s\n", rows.size(), kPositions, testing::DescribeLevels().c_str());
+  const auto ids = testing::RandomIds(99, kPositions, 997);
+  BitsReport total;
+  for (size_t w = 0; w < kWeights.size(); ++w) {
+    testing::FnvHash model_hash;
+    const std::string bytes = ModelBytes(kWeights[w].dtype);
+    model_hash.Add(std::as_bytes(std::span(bytes)));
+    testing::ExpectStoredHash("tiny", kWeights[w].name, "model", model_hash.value());
+    for (size_t kv = 0; kv < kKvTypes.size(); ++kv) {
+      std::map<bool, BitsReference> references;  // by class: with FMA or without
+      for (const bool fma : {false, true}) {
+        const auto level = testing::BestLevelOfClass(fma);
+        if (!level.has_value()) continue;
+        ModelRunner runner = MakeRunner(kWeights[w], kKvTypes[kv], *level);
+        const size_t length[] = {kPositions};
+        const auto& reference = references.try_emplace(fma, runner, ids, length).first->second;
+        const std::string entry = std::string(kWeights[w].name) + ", kv " + KvName(kKvTypes[kv]) + ", " + testing::ClassName(fma);
+        testing::ExpectStoredHash("tiny", entry, "logits", reference.logits_hash());
+        testing::ExpectStoredHash("tiny", entry, "state", reference.state_hash());
+      }
+      for (size_t r = 0; r < rows.size(); ++r) {
+        if (rows[r][kWeightsFactor] != w || rows[r][kKvFactor] != kv) continue;
+        const Way run = MakeWay(rows[r], levels, r);
+        SCOPED_TRACE(run.description);
+        BitsReference& reference = references.at(HasFma(run.isa));
+        ModelRunner runner = MakeRunner(kWeights[w], kKvTypes[kv], run.isa, run.threads, run.mapped);
+        auto state = runner.NewState();
+        const BitsReport report = testing::RunInCompany(runner, ids, run.plan, state, reference.Comparer());
+        EXPECT_EQ(reference.Compare(0, kPositions, *state), "");
+        ExpectForced(run.plan, report);
+        total.leaves += report.leaves;
+        total.mixed_steps += report.mixed_steps;
+      }
+    }
+  }
+  EXPECT_GE(total.leaves, 200U);
+  EXPECT_GE(total.mixed_steps, 200U);
+}
+
+}  // namespace
+}  // namespace tidemill
