@@ -30,16 +30,16 @@ Result<KvType> ParseKvType(std::string_view name);
 std::string_view KvTypeName(KvType type);
 
 struct EngineOptions {
-  size_t threads = 0;            // 0: physical cores within affinity and cgroup quota
-  std::string isa;               // empty: the best the CPU has; else a name of --isa
-  std::optional<KvType> kv_type; // none: f16, or f32 for a model loaded with f32
-  size_t context = 0;            // positions of one sequence; 0: the model's own; more than that is refused
-  size_t max_batch = 32;         // sequences in one step
-  size_t prefill_chunk = 0;      // rows of one step; 0: chosen from the model's size, at most 512
+  size_t threads = 0;             // 0: physical cores within affinity and cgroup quota
+  std::string isa;                // empty: the best the CPU has; else a name of --isa
+  std::optional<KvType> kv_type;  // none: f16, or f32 for a model loaded with f32
+  size_t context = 0;             // positions of one sequence; 0: the model's own; more than that is refused
+  size_t max_batch = 32;          // sequences in one step
+  size_t prefill_chunk = 0;       // rows of one step; 0: chosen from the model's size, at most 512
 };
 
 struct Request {
-  std::vector<int32_t> prompt;   // not empty, ids < vocab_size, shorter than the context
+  std::vector<int32_t> prompt;  // not empty, ids < vocab_size, shorter than the context
   GenerationOptions generation;
 };
 
@@ -58,13 +58,13 @@ struct RequestStats {
 // beginning of a stop text), and what was held back comes with the last event.
 struct Event {
   RequestId request = 0;
-  std::optional<int32_t> token;          // none in an event that only ends the request
-  std::string text;                      // new text: valid UTF-8
-  float logprob = 0;                     // of `token`, where logprobs were asked for
+  std::optional<int32_t> token;  // none in an event that only ends the request
+  std::string text;              // new text: valid UTF-8
+  float logprob = 0;             // of `token`, where logprobs were asked for
   std::vector<TokenLogprob> top_logprobs;
-  std::optional<FinishReason> finish;    // set in the last event of a request that went well
-  std::optional<Error> error;            // or of one that did not
-  RequestStats stats;                    // complete in the last event
+  std::optional<FinishReason> finish;  // set in the last event of a request that went well
+  std::optional<Error> error;          // or of one that did not
+  RequestStats stats;                  // complete in the last event
 
   bool last() const { return finish.has_value() || error.has_value(); }
 };
@@ -91,7 +91,7 @@ class Engine {
   // is in a long prompt stops early. Unknown or finished requests are ignored.
   void Cancel(RequestId request);
 
-  bool idle() const;             // no request in flight
+  bool idle() const;  // no request in flight
   size_t threads() const;
   std::string isa() const;
   size_t context() const;

@@ -15,27 +15,29 @@
 namespace tidemill {
 
 struct PerplexityOptions {
-  size_t context = 512;     // window; windows do not overlap; a rest shorter than a window is left out unless it is all there is
-  bool score_all = false;   // every position but a window's first; else the second half
+  size_t context =
+      512;  // window; windows do not overlap; a rest shorter than a window is left out unless it is all there is
+  bool score_all = false;  // every position but a window's first; else the second half
 };
 
 struct PerplexityResult {
-  double perplexity = 0;          // exp(mean negative log-likelihood)
-  double mean_nll = 0;            // nats per scored token
-  double standard_error = 0;      // of mean_nll
+  double perplexity = 0;      // exp(mean negative log-likelihood)
+  double mean_nll = 0;        // nats per scored token
+  double standard_error = 0;  // of mean_nll
   size_t scored_tokens = 0;
   size_t windows = 0;
 };
 
 // `ids`: the text, without BOS; each window starts with BOS where the model asks for one. kNumericalError names the position
 // of a logit that is not finite. `progress` (may be empty) gets (windows done, windows).
-Result<PerplexityResult> Perplexity(Engine& engine, const Model& model, std::span<const int32_t> ids, const PerplexityOptions& options,
+Result<PerplexityResult> Perplexity(Engine& engine, const Model& model, std::span<const int32_t> ids,
+                                    const PerplexityOptions& options,
                                     const std::function<void(size_t, size_t)>& progress);
 
 // What one core group of this machine can do, measured with the same number of threads as the engine.
 struct MachineLimits {
   double read_gb_per_s = 0;
-  double int8_gops = 0;      // of the level in use: byte or 16-bit dot products
+  double int8_gops = 0;  // of the level in use: byte or 16-bit dot products
   double f32_gflops = 0;
 };
 Result<MachineLimits> MeasureLimits(Engine& engine);
@@ -48,29 +50,29 @@ struct BenchSample {
 };
 
 struct BenchResult {
-  std::string test;           // "prefill", "decode" or "batch"
+  std::string test;  // "prefill", "decode" or "batch"
   size_t batch = 1;
-  size_t depth = 0;           // positions before the timed ones; of a batch: the longest prompt
+  size_t depth = 0;  // positions before the timed ones; of a batch: the longest prompt
   size_t prompt_tokens = 0;
   size_t gen_tokens = 0;
   std::vector<BenchSample> samples;
   double weight_bytes_per_token = 0;
   double state_bytes_per_token = 0;
-  double bandwidth_share = 0;    // of MachineLimits, at the median; 0 when limits were not given
+  double bandwidth_share = 0;  // of MachineLimits, at the median; 0 when limits were not given
   double arithmetic_share = 0;
   uint64_t peak_rss_bytes = 0;
   uint64_t anonymous_rss_bytes = 0;
-  bool beyond_context = false;   // longer than the model's own context: the speed is real, the text would not be
+  bool beyond_context = false;  // longer than the model's own context: the speed is real, the text would not be
 };
 
 struct BenchTest {
   std::string test = "prefill";
-  size_t prompt_tokens = 512;    // prefill: rows timed
-  size_t depth = 0;              // decode: positions filled before the clock starts
-  size_t gen_tokens = 64;        // decode and batch: steps timed
-  std::vector<size_t> prompts;   // batch: prompt length of each sequence, filled before the clock starts
+  size_t prompt_tokens = 512;   // prefill: rows timed
+  size_t depth = 0;             // decode: positions filled before the clock starts
+  size_t gen_tokens = 64;       // decode and batch: steps timed
+  std::vector<size_t> prompts;  // batch: prompt length of each sequence, filled before the clock starts
   size_t repeat = 3;
-  uint64_t seed = 0;             // of the random token ids
+  uint64_t seed = 0;  // of the random token ids
 };
 
 // Prefill: logits of the last token only. Decode and batch: one token a step, logits of all vocabulary after each, nothing sampled.

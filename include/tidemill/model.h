@@ -22,17 +22,17 @@ namespace tidemill {
 
 struct TensorInfo {
   std::string name;
-  std::string dtype;     // "Q4_1"
-  size_t rows = 0;       // out_features; 1 for a vector
-  size_t cols = 0;       // in_features
+  std::string dtype;  // "Q4_1"
+  size_t rows = 0;    // out_features; 1 for a vector
+  size_t cols = 0;    // in_features
   uint64_t bytes = 0;
 };
 
 struct ModelInfo {
   std::string path;
-  std::string format;        // "GGUF v3"
-  std::string family;        // "llama"
-  std::string name;          // as the file calls itself; may be empty
+  std::string format;  // "GGUF v3"
+  std::string family;  // "llama"
+  std::string name;    // as the file calls itself; may be empty
   uint64_t file_bytes = 0;
   uint64_t parameters = 0;
   std::vector<TensorInfo> tensors;
@@ -50,7 +50,7 @@ struct ModelInfo {
   double rms_norm_eps = 0;
   bool tie_word_embeddings = false;
   // Text.
-  std::string tokenizer;     // "gpt2 (smollm)"
+  std::string tokenizer;  // "gpt2 (smollm)"
   std::optional<int32_t> bos_token_id, eos_token_id;
   std::optional<std::string> chat_template;  // its source
   // State of one sequence at KV dtype f16.
@@ -81,8 +81,8 @@ enum class WeightStorage {
 struct LoadOptions {
   bool f32 = false;  // --dtype f32: weights dequantised to f32, activations f32
   WeightStorage weights = WeightStorage::kPacked;
-  size_t threads = 0;                           // for loading; 0: physical cores
-  std::function<void(double)> progress;         // called with 0..1 from the loading thread; may be empty
+  size_t threads = 0;                    // for loading; 0: physical cores
+  std::function<void(double)> progress;  // called with 0..1 from the loading thread; may be empty
 };
 
 // Immutable once loaded: any number of engines, in any threads, may share it.

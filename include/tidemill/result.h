@@ -75,14 +75,13 @@ class [[nodiscard]] Result {
  public:
   using Value = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 
-  Result()
-    requires std::is_void_v<T>
-      : state_(std::in_place_index<0>) {}
+  Result() requires std::is_void_v<T> : state_(std::in_place_index<0>) {}
   template <typename U = Value>
-    requires(!std::is_void_v<T> && std::is_constructible_v<Value, U &&> &&
-             !std::is_same_v<std::remove_cvref_t<U>, Result> && !std::is_same_v<std::remove_cvref_t<U>, Error>)
-  Result(U&& value) : state_(std::in_place_index<0>, std::forward<U>(value)) {}  // NOLINT: `return value;`
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}      // NOLINT: `return Error{...};`
+  requires(!std::is_void_v<T> && std::is_constructible_v<Value, U&&> &&
+           !std::is_same_v<std::remove_cvref_t<U>, Result> && !std::is_same_v<std::remove_cvref_t<U>, Error>)
+      Result(U&& value)
+      : state_(std::in_place_index<0>, std::forward<U>(value)) {}            // NOLINT: `return value;`
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: `return Error{...};`
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
@@ -114,15 +113,15 @@ class [[nodiscard]] Result {
 };
 
 // TIDEMILL_TRY(tensor, file.Find(name)); declares `tensor` as the value, or returns the error from this function.
-#define TIDEMILL_TRY(name, expr)                                             \
-  auto name##_or_error = (expr);                                             \
-  if (!name##_or_error.ok()) return std::move(name##_or_error).error();      \
+#define TIDEMILL_TRY(name, expr)                                        \
+  auto name##_or_error = (expr);                                        \
+  if (!name##_or_error.ok()) return std::move(name##_or_error).error(); \
   auto name = std::move(name##_or_error).value()
 
 // The same for calls without a value.
-#define TIDEMILL_TRY_VOID(expr)                                              \
-  do {                                                                       \
-    auto tidemill_try_result = (expr);                                       \
+#define TIDEMILL_TRY_VOID(expr)                                                   \
+  do {                                                                            \
+    auto tidemill_try_result = (expr);                                            \
     if (!tidemill_try_result.ok()) return std::move(tidemill_try_result).error(); \
   } while (false)
 

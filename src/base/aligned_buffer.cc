@@ -22,7 +22,7 @@ Result<AlignedBuffer> AlignedBuffer::Create(size_t bytes) {
     memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) memory = nullptr;
   } else {
-    memory = ::operator new(bytes, std::align_val_t{kAlignment}, std::nothrow);
+    memory = ::operator new (bytes, std::align_val_t{kAlignment}, std::nothrow);
     if (memory != nullptr) std::memset(memory, 0, bytes);
   }
   if (memory == nullptr) {
@@ -38,7 +38,7 @@ AlignedBuffer::~AlignedBuffer() {
   if (size_ >= kMapFrom) {
     munmap(data_, size_);
   } else {
-    ::operator delete(data_, std::align_val_t{kAlignment});
+    ::operator delete (data_, std::align_val_t{kAlignment});
   }
 }
 

@@ -16,7 +16,8 @@
 
 namespace tidemill {
 
-static_assert(std::endian::native == std::endian::little, "file formats here are little-endian, and so is every host we support");
+static_assert(std::endian::native == std::endian::little,
+              "file formats here are little-endian, and so is every host we support");
 
 class ByteReader {
  public:
@@ -27,8 +28,7 @@ class ByteReader {
 
   // `what` names the field in the error: "tensor count".
   template <typename T>
-    requires std::is_arithmetic_v<T>
-  Result<T> Read(std::string_view what) {
+  requires std::is_arithmetic_v<T> Result<T> Read(std::string_view what) {
     TIDEMILL_TRY(bytes, Take(sizeof(T), what));
     T value;
     std::memcpy(&value, bytes.data(), sizeof(T));
@@ -38,9 +38,9 @@ class ByteReader {
   // A view of the next `count` bytes, which are consumed. Borrows the bytes given to the constructor.
   Result<std::span<const std::byte>> Take(uint64_t count, std::string_view what) {
     if (count > remaining()) {
-      return Error(ErrorCode::kCorruptFile, "byte " + std::to_string(position_) + ": " + std::string(what) + ": expected " +
-                                                std::to_string(count) + " bytes, found " + std::to_string(remaining()) +
-                                                "; the file is truncated or damaged");
+      return Error(ErrorCode::kCorruptFile, "byte " + std::to_string(position_) + ": " + std::string(what) +
+                                                ": expected " + std::to_string(count) + " bytes, found " +
+                                                std::to_string(remaining()) + "; the file is truncated or damaged");
     }
     const auto taken = bytes_.subspan(position_, static_cast<size_t>(count));
     position_ += static_cast<size_t>(count);

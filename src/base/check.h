@@ -9,9 +9,10 @@ namespace tidemill {
 
 }  // namespace tidemill
 
-#define TIDEMILL_CHECK(condition)                                                             \
-  do {                                                                                        \
-    if (!(condition)) [[unlikely]] ::tidemill::StopOnFailedCheck(#condition, __FILE__, __LINE__); \
+#define TIDEMILL_CHECK(condition)                                    \
+  do {                                                               \
+    if (!(condition)) [[unlikely]]                                   \
+      ::tidemill::StopOnFailedCheck(#condition, __FILE__, __LINE__); \
   } while (false)
 
 // In kernels and inner loops: only in builds with internal checks (every preset but release).

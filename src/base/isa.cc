@@ -17,13 +17,12 @@ std::string_view IsaName(Isa isa) {
 
 #if defined(__x86_64__)
 
-std::vector<Isa> KnownIsas() {
-  return {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16};
-}
+std::vector<Isa> KnownIsas() { return {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}; }
 
 Isa DetectIsa() {
   __builtin_cpu_init();
-  const auto has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  const auto has_avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   if (!has_avx2) return Isa::kBaseline;
   const auto has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
@@ -49,8 +48,8 @@ Result<Isa> ParseIsa(std::string_view name) {
   for (const Isa isa : KnownIsas()) {
     if (IsaName(isa) == name) {
       if (isa <= DetectIsa()) return isa;
-      return Error(ErrorCode::kUnsupported, "choose instruction set: " + std::string(name) + ": this CPU has only up to " +
-                                                std::string(IsaName(DetectIsa())));
+      return Error(ErrorCode::kUnsupported, "choose instruction set: " + std::string(name) +
+                                                ": this CPU has only up to " + std::string(IsaName(DetectIsa())));
     }
     known += (known.empty() ? "" : ", ") + std::string(IsaName(isa));
   }

@@ -33,8 +33,9 @@ Result<MappedFile> MappedFile::Open(const std::string& path) {
   }
   if (!S_ISREG(status.st_mode)) {
     close(fd);
-    return Error(ErrorCode::kIoError, "open " + path + ": expected a file, found " +
-                                          (S_ISDIR(status.st_mode) ? "a folder" : "something that is not a regular file"));
+    return Error(ErrorCode::kIoError,
+                 "open " + path + ": expected a file, found " +
+                     (S_ISDIR(status.st_mode) ? "a folder" : "something that is not a regular file"));
   }
   if (status.st_size == 0) {
     close(fd);

@@ -91,7 +91,8 @@ void ThreadPool::WorkUntilTaken(uint64_t generation, size_t thread) {
     const uint64_t next = ticket & kChunkMask;
     const uint64_t count = (ticket >> kChunkBits) & kChunkMask;
     if (next >= count) return;
-    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+      continue;
     call_(body_, static_cast<size_t>(next), thread);
     // After the last increment the caller may start another loop or destroy the body: nothing of this one is used below.
     if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == count && thread != 0) done_.notify_one();

@@ -42,7 +42,9 @@ class ThreadPool {
       for (size_t chunk = 0; chunk < num_chunks; ++chunk) body(chunk, size_t{0});
       return;
     }
-    Run(num_chunks, [](const void* b, size_t chunk, size_t thread) { (*static_cast<const Body*>(b))(chunk, thread); }, &body);
+    Run(
+        num_chunks, [](const void* b, size_t chunk, size_t thread) { (*static_cast<const Body*>(b))(chunk, thread); },
+        &body);
   }
 
  private:

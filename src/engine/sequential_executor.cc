@@ -10,8 +10,8 @@
 
 namespace tidemill {
 
-Result<std::unique_ptr<SequentialExecutor>> SequentialExecutor::Create(const LanguageModel& model, ExecutionContext& ctx,
-                                                                       size_t max_rows) {
+Result<std::unique_ptr<SequentialExecutor>> SequentialExecutor::Create(const LanguageModel& model,
+                                                                       ExecutionContext& ctx, size_t max_rows) {
   std::unique_ptr<SequentialExecutor> executor(new SequentialExecutor(model, ctx));
   TIDEMILL_TRY(buffers, StepBuffers::Create(model.step_shape(), max_rows, ctx.isa()));
   executor->buffers_ = std::move(buffers);
@@ -37,7 +37,8 @@ void SequentialExecutor::Embed(std::span<const StepSequence> sequences) {
     for (size_t t = 0; t < sequence.tokens.size(); ++t) {
       const bool last = t + 1 == sequence.tokens.size();
       if (sequence.rows == Wanted::kAll || (sequence.rows == Wanted::kLast && last)) {
-        wanted_.push_back({static_cast<uint32_t>(row + t), static_cast<uint32_t>(s), static_cast<uint32_t>(t), sequence.want});
+        wanted_.push_back(
+            {static_cast<uint32_t>(row + t), static_cast<uint32_t>(s), static_cast<uint32_t>(t), sequence.want});
       }
       buffers_.positions[row + t] = static_cast<uint32_t>(sequence.state->length() + t);
     }
@@ -57,7 +58,8 @@ void SequentialExecutor::Embed(std::span<const StepSequence> sequences) {
   RopeAngles(ctx_, {buffers_.positions.data(), row}, model_.inv_freq, buffers_.cos, buffers_.sin);
 }
 
-bool SequentialExecutor::Run(std::span<const StepSequence> sequences, const RowSink& sink, const std::atomic<bool>* interrupt) {
+bool SequentialExecutor::Run(std::span<const StepSequence> sequences, const RowSink& sink,
+                             const std::atomic<bool>* interrupt) {
   const ScopedDefaultFloatEnvironment float_environment;
   size_t rows = 0;
   for (const StepSequence& sequence : sequences) rows += sequence.tokens.size();
@@ -65,7 +67,8 @@ bool SequentialExecutor::Run(std::span<const StepSequence> sequences, const RowS
   Embed(sequences);
   for (size_t layer = 0; layer < model_.layers.size(); ++layer) {
     if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
-    const DecoderCell cell{&model_.layers[layer], {.layer = layer, .first_row = 0, .num_rows = rows, .sequences = sequence_rows_}};
+    const DecoderCell cell{&model_.layers[layer],
+                           {.layer = layer, .first_row = 0, .num_rows = rows, .sequences = sequence_rows_}};
     RunDecoderCells(ctx_, buffers_, {&cell, 1});
   }
   for (size_t first = 0; first < wanted_.size(); first += head_buffers_.max_rows()) {
@@ -93,8 +96,9 @@ void SequentialExecutor::RunHead(std::span<const WantedRow> rows, const RowSink&
   }
   for (size_t i = 0; i < rows.size(); ++i) {
     const bool wants_logits = rows[i].want == RowWant::kLogits;
-    sink(rows[i].sequence, rows[i].token,
-         wants_logits ? std::span<float>(logits.row(i), head.rows()) : std::span<float>(b.normed.row(i), b.normed.cols));
+    sink(
+        rows[i].sequence, rows[i].token,
+        wants_logits ? std::span<float>(logits.row(i), head.rows()) : std::span<float>(b.normed.row(i), b.normed.cols));
   }
 }
 

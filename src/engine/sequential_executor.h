@@ -25,8 +25,8 @@ enum class Wanted : uint8_t { kNothing, kLast, kAll };
 
 // What one sequence does in a step: its next tokens, and for which of them logits (or hidden states) are wanted.
 struct StepSequence {
-  SequenceState* state = nullptr;     // has room for the tokens
-  std::span<const int32_t> tokens;    // each < vocab_size
+  SequenceState* state = nullptr;   // has room for the tokens
+  std::span<const int32_t> tokens;  // each < vocab_size
   Wanted rows = Wanted::kNothing;
   RowWant want = RowWant::kLogits;
 };
@@ -37,7 +37,8 @@ class SequentialExecutor {
   static constexpr size_t kHeadRows = 32;
 
   // Borrows model and context. max_rows: the most rows of one step. Takes all memory that steps need.
-  static Result<std::unique_ptr<SequentialExecutor>> Create(const LanguageModel& model, ExecutionContext& ctx, size_t max_rows);
+  static Result<std::unique_ptr<SequentialExecutor>> Create(const LanguageModel& model, ExecutionContext& ctx,
+                                                            size_t max_rows);
 
   size_t max_rows() const { return buffers_.max_rows(); }
 
@@ -62,8 +63,8 @@ class SequentialExecutor {
   const LanguageModel& model_;
   ExecutionContext& ctx_;
   StepBuffers buffers_;
-  StepBuffers head_buffers_;      // kHeadRows rows: x gathers the wanted rows
-  AlignedBuffer logits_memory_;   // [kHeadRows, vocab]
+  StepBuffers head_buffers_;     // kHeadRows rows: x gathers the wanted rows
+  AlignedBuffer logits_memory_;  // [kHeadRows, vocab]
   std::vector<SequenceRows> sequence_rows_;
   std::vector<WantedRow> wanted_;
 };

@@ -8,7 +8,8 @@ namespace {
 constexpr uint64_t kMaxSize = uint64_t{1} << 20;
 
 Error SettingError(const std::string& key, const std::string& expected, double found) {
-  return Error(ErrorCode::kCorruptFile, "metadata: \"" + key + "\": expected " + expected + ", found " + std::to_string(found));
+  return Error(ErrorCode::kCorruptFile,
+               "metadata: \"" + key + "\": expected " + expected + ", found " + std::to_string(found));
 }
 
 }  // namespace
@@ -40,26 +41,31 @@ Result<ModelSettings> ReadGgufSettings(const GgufFile& file) {
     return SettingError(key("attention.key_length"), "an even number of 2 to 512", static_cast<double>(head_dim));
   }
   if (value_dim != head_dim) {
-    return SettingError(key("attention.value_length"), "the key length, " + std::to_string(head_dim), static_cast<double>(value_dim));
+    return SettingError(key("attention.value_length"), "the key length, " + std::to_string(head_dim),
+                        static_cast<double>(value_dim));
   }
   if (rotary_dim > head_dim || rotary_dim % 2 != 0) {
     return SettingError(key("rope.dimension_count"), "an even number up to " + std::to_string(head_dim),
                         static_cast<double>(rotary_dim));
   }
-  if (!(theta > 0 && theta < 1e12)) return SettingError(key("rope.freq_base"), "a number above 0 and below 1e12", theta);
-  if (!(eps > 0 && eps < 1)) return SettingError(key("attention.layer_norm_rms_epsilon"), "a number between 0 and 1", eps);
+  if (!(theta > 0 && theta < 1e12))
+    return SettingError(key("rope.freq_base"), "a number above 0 and below 1e12", theta);
+  if (!(eps > 0 && eps < 1))
+    return SettingError(key("attention.layer_norm_rms_epsilon"), "a number between 0 and 1", eps);
 
   TIDEMILL_TRY(scaling, file.GetStringOr(key("rope.scaling.type"), "none"));
   if (scaling != "none") {
-    return Error(ErrorCode::kUnsupported,
-                 "metadata: \"" + key("rope.scaling.type") + "\": rope scaling '" + std::string(scaling) + "' is not supported yet");
+    return Error(ErrorCode::kUnsupported, "metadata: \"" + key("rope.scaling.type") + "\": rope scaling '" +
+                                              std::string(scaling) + "' is not supported yet");
   }
   if (file.FindTensor("rope_freqs.weight") != nullptr) {
-    return Error(ErrorCode::kUnsupported, "tensor \"rope_freqs.weight\": scaled rope frequencies are not supported yet");
+    return Error(ErrorCode::kUnsupported,
+                 "tensor \"rope_freqs.weight\": scaled rope frequencies are not supported yet");
   }
   TIDEMILL_TRY(experts, file.GetUintOr(key("expert_count"), 0, 0, 1 << 20));
   if (experts != 0) {
-    return Error(ErrorCode::kUnsupported, "metadata: \"" + key("expert_count") + "\": mixtures of experts are not supported yet");
+    return Error(ErrorCode::kUnsupported,
+                 "metadata: \"" + key("expert_count") + "\": mixtures of experts are not supported yet");
   }
   const GgufTensor* embedding = file.FindTensor("token_embd.weight");
   if (embedding == nullptr) {

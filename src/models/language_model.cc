@@ -9,8 +9,11 @@ namespace tidemill {
 
 StepShape LanguageModel::step_shape() const {
   const size_t heads = settings.num_attention_heads, kv_heads = settings.num_key_value_heads;
-  return {.hidden = settings.hidden_size, .q_dim = heads * settings.head_dim, .kv_dim = kv_heads * settings.head_dim,
-          .ffn = settings.intermediate_size, .rotary_dim = settings.rotary_dim};
+  return {.hidden = settings.hidden_size,
+          .q_dim = heads * settings.head_dim,
+          .kv_dim = kv_heads * settings.head_dim,
+          .ffn = settings.intermediate_size,
+          .rotary_dim = settings.rotary_dim};
 }
 
 uint64_t LanguageModel::resident_bytes() const {
@@ -32,9 +35,12 @@ size_t LanguageModel::scratch_bytes() const {
 }
 
 std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& options) const {
-  return std::make_unique<KvCache>(KvShape{.layers = layers.size(), .kv_heads = settings.num_key_value_heads,
-                                           .head_dim = settings.head_dim, .dtype = options.kv_dtype,
-                                           .max_length = options.max_length, .model = id,
+  return std::make_unique<KvCache>(KvShape{.layers = layers.size(),
+                                           .kv_heads = settings.num_key_value_heads,
+                                           .head_dim = settings.head_dim,
+                                           .dtype = options.kv_dtype,
+                                           .max_length = options.max_length,
+                                           .model = id,
                                            .numeric_class = options.numeric_class});
 }
 

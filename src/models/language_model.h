@@ -22,8 +22,8 @@ struct StateOptions {
 
 struct LanguageModel {
   ModelSettings settings;
-  uint64_t id = 0;          // hash of the file's header and of samples of its weights
-  WeightMatrix embedding;   // [vocab, hidden]; rows are gathered from it, and it is the head when `head` is empty
+  uint64_t id = 0;         // hash of the file's header and of samples of its weights
+  WeightMatrix embedding;  // [vocab, hidden]; rows are gathered from it, and it is the head when `head` is empty
   std::vector<DecoderLayer> layers;
   std::vector<float> final_norm;  // [hidden]
   WeightMatrix head;              // [vocab, hidden]; no rows: tied to the embedding

@@ -58,7 +58,8 @@ Result<void> CheckArchitecture(const std::string& architecture) {
                "metadata: \"general.architecture\": '" + architecture + "' is not a family this build has: " + known);
 }
 
-Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const GgufFile& gguf, const MappedFile& file, const LoadSettings& settings) {
+Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const GgufFile& gguf, const MappedFile& file,
+                                                         const LoadSettings& settings) {
   TIDEMILL_TRY(architecture, gguf.GetString("general.architecture"));
   TIDEMILL_TRY_VOID(CheckArchitecture(std::string(architecture)));
   TIDEMILL_TRY(model_settings, ReadGgufSettings(gguf));

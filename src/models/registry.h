@@ -15,7 +15,8 @@ namespace tidemill {
 
 // Loads the model in `gguf`, the contents of `file`. Mapped weights borrow both. kUnsupported names the architecture and lists the
 // known ones; errors of weights name the tensor.
-Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const GgufFile& gguf, const MappedFile& file, const LoadSettings& settings);
+Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const GgufFile& gguf, const MappedFile& file,
+                                                         const LoadSettings& settings);
 
 // kUnsupported unless a family of that name exists.
 Result<void> CheckArchitecture(const std::string& architecture);

@@ -42,7 +42,8 @@ class WeightLoader {
   // A matrix of exactly [rows, cols]. kCorruptFile: not there, or of another shape (with both shapes).
   Result<WeightMatrix> Matrix(std::string_view name, size_t rows, size_t cols, RowOrder order = {});
   // The same, a part of it.
-  Result<WeightMatrix> Matrix(std::string_view name, size_t rows, size_t cols, RowOrder order, const WeightRange& range);
+  Result<WeightMatrix> Matrix(std::string_view name, size_t rows, size_t cols, RowOrder order,
+                              const WeightRange& range);
   // A vector of exactly `size` elements, as f32.
   Result<std::vector<float>> Vector(std::string_view name, size_t size);
 

@@ -7,7 +7,9 @@
 namespace tidemill {
 namespace {
 
-double Milliseconds(ActiveRequest::Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
+double Milliseconds(ActiveRequest::Clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
 
 }  // namespace
 

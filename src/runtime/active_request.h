@@ -22,8 +22,8 @@ class ActiveRequest {
  public:
   using Clock = std::chrono::steady_clock;
 
-  ActiveRequest(RequestId id, Request request, Sampler sampler, const Tokenizer& tokenizer, std::unique_ptr<SequenceState> state,
-                size_t context);
+  ActiveRequest(RequestId id, Request request, Sampler sampler, const Tokenizer& tokenizer,
+                std::unique_ptr<SequenceState> state, size_t context);
 
   RequestId id() const { return id_; }
   SequenceState& state() { return *state_; }

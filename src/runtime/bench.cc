@@ -44,7 +44,9 @@ class BenchSequences {
     for (size_t s = 0; s < steps; ++s) {
       for (size_t i = 0; i < states_.size(); ++i) {
         TIDEMILL_TRY_VOID(states_[i]->Reserve(1));
-        step[i] = {.state = states_[i].get(), .tokens = std::span(ids).subspan(s * states_.size() + i, 1), .rows = Wanted::kLast};
+        step[i] = {.state = states_[i].get(),
+                   .tokens = std::span(ids).subspan(s * states_.size() + i, 1),
+                   .rows = Wanted::kLast};
       }
       Run(step);
       for (size_t i = 0; i < states_.size(); ++i) {
@@ -74,7 +76,8 @@ class BenchSequences {
     return ids;
   }
   void Run(std::span<const StepSequence> step) {
-    impl_.executor->Run(step, [this](size_t, size_t, std::span<float> logits) { sink_ = logits[0]; }, nullptr);
+    impl_.executor->Run(
+        step, [this](size_t, size_t, std::span<float> logits) { sink_ = logits[0]; }, nullptr);
   }
 
   Engine::Impl& impl_;
@@ -129,7 +132,8 @@ void FillShares(const Cost& step, size_t steps, const MachineLimits& limits, Ben
   std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
   const double step_seconds = seconds[seconds.size() / 2] / static_cast<double>(steps);
   result->bandwidth_share = step.bytes / (limits.read_gb_per_s * 1e9) / step_seconds;
-  result->arithmetic_share = (step.int8_ops / (limits.int8_gops * 1e9) + step.flops / (limits.f32_gflops * 1e9)) / step_seconds;
+  result->arithmetic_share =
+      (step.int8_ops / (limits.int8_gops * 1e9) + step.flops / (limits.f32_gflops * 1e9)) / step_seconds;
 }
 
 Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, const MachineLimits& limits) {
@@ -140,7 +144,8 @@ Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, cons
   const size_t empty[] = {0};
   for (size_t i = 0; i < test.repeat; ++i) {
     TIDEMILL_TRY_VOID(sequences.RollbackTo(empty));
-    TIDEMILL_TRY(sample, Sample(test.prompt_tokens, [&] { return sequences.Feed(sequences.front(), test.prompt_tokens); }));
+    TIDEMILL_TRY(sample,
+                 Sample(test.prompt_tokens, [&] { return sequences.Feed(sequences.front(), test.prompt_tokens); }));
     result.samples.push_back(sample);
   }
   const LanguageModel& model = impl.language_model();
@@ -182,20 +187,26 @@ Error BenchError(const std::string& what) { return Error(ErrorCode::kInvalidArgu
 
 Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, const MachineLimits& limits) {
   Engine::Impl& impl = engine.impl();
-  if (!engine.idle()) return Error(ErrorCode::kFailedPrecondition, "bench: requests are in flight; finish or cancel them first");
+  if (!engine.idle())
+    return Error(ErrorCode::kFailedPrecondition, "bench: requests are in flight; finish or cancel them first");
   const bool prefill = test.test == "prefill", batch = test.test == "batch";
-  if (!prefill && !batch && test.test != "decode") return BenchError("test '" + test.test + "': expected prefill, decode or batch");
+  if (!prefill && !batch && test.test != "decode")
+    return BenchError("test '" + test.test + "': expected prefill, decode or batch");
   if (test.repeat == 0 || test.repeat > 1000) return BenchError("--repeat: expected 1 to 1000");
-  if (prefill ? test.prompt_tokens == 0 : test.gen_tokens == 0) return BenchError("--prompt-tokens and --gen-tokens: expected at least 1");
+  if (prefill ? test.prompt_tokens == 0 : test.gen_tokens == 0)
+    return BenchError("--prompt-tokens and --gen-tokens: expected at least 1");
   if (batch && (test.prompts.empty() || test.prompts.size() > impl.options.max_batch)) {
-    return BenchError("--batch " + std::to_string(test.prompts.size()) + ": expected 1 to " + std::to_string(impl.options.max_batch));
+    return BenchError("--batch " + std::to_string(test.prompts.size()) + ": expected 1 to " +
+                      std::to_string(impl.options.max_batch));
   }
   const size_t deepest = batch ? *std::max_element(test.prompts.begin(), test.prompts.end()) : test.depth;
   const size_t longest = prefill ? test.prompt_tokens : deepest + test.gen_tokens;
   // A speed past the model's own context is still a speed: room is made for it, and the result is marked.
   const size_t context = impl.options.context;
   constexpr size_t kLongest = size_t{1} << 22;
-  if (longest > kLongest) return BenchError("a test of " + std::to_string(longest) + " positions: expected at most " + std::to_string(kLongest));
+  if (longest > kLongest)
+    return BenchError("a test of " + std::to_string(longest) + " positions: expected at most " +
+                      std::to_string(kLongest));
   impl.options.context = std::max(context, longest);
   ResetPeakResident();
   Result<BenchResult> result = Error(ErrorCode::kOutOfMemory, "bench: the system has no more memory");

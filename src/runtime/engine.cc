@@ -46,7 +46,8 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
                                                   ": the model was made for " + std::to_string(trained) + " positions");
   }
   if (o.max_batch == 0 || o.max_batch > 1024) {
-    return Error(ErrorCode::kInvalidArgument, "start engine: --max-batch " + std::to_string(o.max_batch) + ": expected 1 to 1024");
+    return Error(ErrorCode::kInvalidArgument,
+                 "start engine: --max-batch " + std::to_string(o.max_batch) + ": expected 1 to 1024");
   }
   impl->isa = DetectIsa();
   if (!o.isa.empty()) {
@@ -57,15 +58,17 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   if (o.threads == 0) o.threads = DefaultThreadCount();
   if (o.prefill_chunk == 0) o.prefill_chunk = DefaultStepRows(language_model, impl->isa, o.max_batch);
   if (o.prefill_chunk > 8192) {
-    return Error(ErrorCode::kInvalidArgument, "start engine: --prefill-chunk " + std::to_string(o.prefill_chunk) + ": expected 1 to 8192");
+    return Error(ErrorCode::kInvalidArgument,
+                 "start engine: --prefill-chunk " + std::to_string(o.prefill_chunk) + ": expected 1 to 8192");
   }
-  impl->numeric_class = std::string(HasFma(impl->isa) ? "fma" : "baseline") + (impl->model->impl().f32 ? "/f32" : "") + "/kv-" +
-                        std::string(KvTypeName(*o.kv_type));
+  impl->numeric_class = std::string(HasFma(impl->isa) ? "fma" : "baseline") + (impl->model->impl().f32 ? "/f32" : "") +
+                        "/kv-" + std::string(KvTypeName(*o.kv_type));
   TIDEMILL_TRY(threads, ThreadPool::Create(o.threads));
   impl->threads = std::move(threads);
   TIDEMILL_TRY(ctx, ExecutionContext::Create(impl->isa, impl->threads.get(), language_model.scratch_bytes()));
   impl->ctx.emplace(std::move(ctx));
-  TIDEMILL_TRY(executor, SequentialExecutor::Create(language_model, *impl->ctx, std::max(o.prefill_chunk, o.max_batch)));
+  TIDEMILL_TRY(executor,
+               SequentialExecutor::Create(language_model, *impl->ctx, std::max(o.prefill_chunk, o.max_batch)));
   impl->executor = std::move(executor);
   impl->step.reserve(o.max_batch);
   impl->stepping.reserve(o.max_batch);
@@ -110,7 +113,8 @@ Result<RequestId> Engine::Submit(Request request) {
   for (size_t i = 0; i < request.prompt.size(); ++i) {
     if (request.prompt[i] >= 0 && static_cast<size_t>(request.prompt[i]) < vocab) continue;
     return Error(ErrorCode::kInvalidArgument, "submit request: token " + std::to_string(i) + " of the prompt: id " +
-                                                  std::to_string(request.prompt[i]) + ": expected 0 to " + std::to_string(vocab - 1));
+                                                  std::to_string(request.prompt[i]) + ": expected 0 to " +
+                                                  std::to_string(vocab - 1));
   }
   if (request.prompt.size() > impl_->options.context) {
     return Error(ErrorCode::kContextFull, "submit request: the prompt has " + std::to_string(request.prompt.size()) +
@@ -122,8 +126,8 @@ Result<RequestId> Engine::Submit(Request request) {
                                                                .sequence = 0,
                                                                .isa = impl_->isa,
                                                                .max_positions = impl_->options.context}));
-    auto active = std::make_unique<ActiveRequest>(impl_->next_id, std::move(request), std::move(sampler), model.text.tokenizer,
-                                                  impl_->NewState(), impl_->options.context);
+    auto active = std::make_unique<ActiveRequest>(impl_->next_id, std::move(request), std::move(sampler),
+                                                  model.text.tokenizer, impl_->NewState(), impl_->options.context);
     const std::lock_guard lock(impl_->mutex);
     impl_->requests.push_back(std::move(active));
     return impl_->next_id++;
@@ -133,8 +137,8 @@ Result<RequestId> Engine::Submit(Request request) {
 }
 
 std::unique_ptr<SequenceState> Engine::Impl::NewState() const {
-  return language_model().MakeState({.kv_dtype = KvDType(*options.kv_type), .max_length = options.context,
-                                     .numeric_class = HashText(numeric_class)});
+  return language_model().MakeState(
+      {.kv_dtype = KvDType(*options.kv_type), .max_length = options.context, .numeric_class = HashText(numeric_class)});
 }
 
 void Engine::Impl::EndCancelled() {
@@ -161,7 +165,8 @@ void Engine::Impl::PlanStep() {
     const Result<void> reserved = request.state().Reserve(next.tokens.size());
     if (!reserved.ok()) return request.Fail(reserved.error(), &events);
     rows -= next.tokens.size();
-    step.push_back({.state = &request.state(), .tokens = next.tokens, .rows = next.last ? Wanted::kLast : Wanted::kNothing});
+    step.push_back(
+        {.state = &request.state(), .tokens = next.tokens, .rows = next.last ? Wanted::kLast : Wanted::kNothing});
     stepping.push_back(&request);
   };
   const size_t count = std::min(requests.size(), options.max_batch);
@@ -184,7 +189,8 @@ std::span<const Event> Engine::Step() {
   impl.PlanStep();
   if (!impl.step.empty()) {
     const bool complete = impl.executor->Run(
-        impl.step, [&](size_t sequence, size_t, std::span<float> logits) { impl.stepping[sequence]->Sample(logits); }, &impl.interrupt);
+        impl.step, [&](size_t sequence, size_t, std::span<float> logits) { impl.stepping[sequence]->Sample(logits); },
+        &impl.interrupt);
     if (complete) {
       for (size_t i = 0; i < impl.step.size(); ++i) impl.stepping[i]->Advance(impl.step[i].tokens.size(), &impl.events);
     } else {
@@ -212,17 +218,19 @@ std::string Engine::numeric_class() const { return impl_->numeric_class; }
 
 Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const LogitSink& sink) {
   Impl& impl = *impl_;
-  if (!idle()) return Error(ErrorCode::kFailedPrecondition, "score tokens: requests are in flight; finish or cancel them first");
+  if (!idle())
+    return Error(ErrorCode::kFailedPrecondition, "score tokens: requests are in flight; finish or cancel them first");
   if (ids.empty()) return Error(ErrorCode::kInvalidArgument, "score tokens: the list of ids is empty");
   const size_t vocab = impl.model->impl().info.vocab_size;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] >= 0 && static_cast<size_t>(ids[i]) < vocab) continue;
-    return Error(ErrorCode::kInvalidArgument, "score tokens: token " + std::to_string(i) + ": id " + std::to_string(ids[i]) +
-                                                  ": expected 0 to " + std::to_string(vocab - 1));
+    return Error(ErrorCode::kInvalidArgument, "score tokens: token " + std::to_string(i) + ": id " +
+                                                  std::to_string(ids[i]) + ": expected 0 to " +
+                                                  std::to_string(vocab - 1));
   }
   if (ids.size() > impl.options.context) {
-    return Error(ErrorCode::kContextFull, "score tokens: " + std::to_string(ids.size()) + " tokens: the context holds " +
-                                              std::to_string(impl.options.context));
+    return Error(ErrorCode::kContextFull, "score tokens: " + std::to_string(ids.size()) +
+                                              " tokens: the context holds " + std::to_string(impl.options.context));
   }
   try {
     const auto state = impl.NewState();
@@ -232,8 +240,11 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
       const auto part = ids.subspan(first, std::min(impl.options.prefill_chunk, ids.size() - first));
       const bool last = first + part.size() == ids.size();
       TIDEMILL_TRY_VOID(state->Reserve(part.size()).WithContext("score tokens"));
-      const StepSequence step{.state = state.get(), .tokens = part,
-                              .rows = !last_only ? Wanted::kAll : last ? Wanted::kLast : Wanted::kNothing};
+      const StepSequence step{.state = state.get(),
+                              .tokens = part,
+                              .rows = !last_only ? Wanted::kAll
+                                      : last     ? Wanted::kLast
+                                                 : Wanted::kNothing};
       impl.executor->Run(
           {&step, 1},
           [&](size_t, size_t token, std::span<float> logits) {

@@ -17,7 +17,8 @@ Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const Loa
   TIDEMILL_TRY(generation, ReadDefaultGeneration(opened.gguf));
   if (text.tokenizer.vocab_size() > info.vocab_size) {
     return Error(ErrorCode::kCorruptFile, "tokenizer: " + std::to_string(text.tokenizer.vocab_size()) +
-                                              " tokens, but token_embd.weight has only " + std::to_string(info.vocab_size) + " rows");
+                                              " tokens, but token_embd.weight has only " +
+                                              std::to_string(info.vocab_size) + " rows");
   }
   TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
   LoadSettings settings;
@@ -26,8 +27,8 @@ Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const Loa
   settings.threads = threads.get();
   settings.progress = options.progress;
   TIDEMILL_TRY(model, LoadLanguageModel(opened.gguf, opened.file, settings));
-  return std::make_unique<Model::Impl>(Model::Impl{std::move(opened), std::move(info), std::move(text), std::move(generation),
-                                                   std::move(model), options.f32});
+  return std::make_unique<Model::Impl>(Model::Impl{std::move(opened), std::move(info), std::move(text),
+                                                   std::move(generation), std::move(model), options.f32});
 }
 
 }  // namespace

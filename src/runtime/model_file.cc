@@ -61,8 +61,8 @@ Result<ModelInfo> DescribeModel(const OpenModelFile& opened) {
     TIDEMILL_TRY(source, gguf.GetString("tokenizer.chat_template"));
     info.chat_template = std::string(source);
   }
-  info.state_bytes_per_token =
-      2 * settings.num_hidden_layers * settings.num_key_value_heads * settings.head_dim * InfoOf(DType::kF16).block_bytes;
+  info.state_bytes_per_token = 2 * settings.num_hidden_layers * settings.num_key_value_heads * settings.head_dim *
+                               InfoOf(DType::kF16).block_bytes;
   return info;
 }
 
@@ -80,7 +80,8 @@ Result<ModelText> ReadModelText(const GgufFile& gguf) {
     auto chat_template = ChatTemplate::Parse(std::string(source));
     if (!chat_template.ok()) {
       // The caller passed no template: it is the file that is wrong.
-      return Error(ErrorCode::kCorruptFile, "metadata: \"tokenizer.chat_template\": " + chat_template.error().message());
+      return Error(ErrorCode::kCorruptFile,
+                   "metadata: \"tokenizer.chat_template\": " + chat_template.error().message());
     }
     text.chat_template = std::move(chat_template).value();
   }

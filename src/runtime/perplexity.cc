@@ -22,7 +22,8 @@ double NegativeLogLikelihood(std::span<const float> logits, int32_t target) {
 
 }  // namespace
 
-Result<PerplexityResult> Perplexity(Engine& engine, const Model& model, std::span<const int32_t> ids, const PerplexityOptions& options,
+Result<PerplexityResult> Perplexity(Engine& engine, const Model& model, std::span<const int32_t> ids,
+                                    const PerplexityOptions& options,
                                     const std::function<void(size_t, size_t)>& progress) {
   const Tokenizer& tokenizer = model.text().tokenizer;
   const bool bos = tokenizer.adds_bos() && tokenizer.bos_id().has_value();
@@ -43,18 +44,20 @@ Result<PerplexityResult> Perplexity(Engine& engine, const Model& model, std::spa
       const auto part = ids.subspan(w * text_tokens, std::min(text_tokens, ids.size() - w * text_tokens));
       window.insert(window.end(), part.begin(), part.end());
       const size_t first = options.score_all ? 0 : window.size() / 2;
-      TIDEMILL_TRY_VOID(engine.Score(window, false, [&](size_t position, std::span<const float> logits) -> Result<void> {
-        if (position < first || position + 1 == window.size()) return {};
-        const double nll = NegativeLogLikelihood(logits, window[position + 1]);
-        if (!std::isfinite(nll)) {
-          return Error(ErrorCode::kNumericalError, "measure perplexity: window " + std::to_string(w) + ", position " +
-                                                       std::to_string(position) + ": a logit is not a finite number");
-        }
-        sum += nll;
-        sum_squares += nll * nll;
-        ++result.scored_tokens;
-        return {};
-      }));
+      TIDEMILL_TRY_VOID(
+          engine.Score(window, false, [&](size_t position, std::span<const float> logits) -> Result<void> {
+            if (position < first || position + 1 == window.size()) return {};
+            const double nll = NegativeLogLikelihood(logits, window[position + 1]);
+            if (!std::isfinite(nll)) {
+              return Error(ErrorCode::kNumericalError, "measure perplexity: window " + std::to_string(w) +
+                                                           ", position " + std::to_string(position) +
+                                                           ": a logit is not a finite number");
+            }
+            sum += nll;
+            sum_squares += nll * nll;
+            ++result.scored_tokens;
+            return {};
+          }));
       if (progress) progress(w + 1, windows);
     }
   } catch (const std::bad_alloc&) {

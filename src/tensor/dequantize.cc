@@ -27,15 +27,9 @@ void DequantizeRow(DType dtype, std::span<const std::byte> row, std::span<float>
     const std::byte* block = row.data() + b * info.block_bytes;
     float* y = out.data() + b * info.block_elements;
     switch (dtype) {
-      case DType::kF32:
-        std::memcpy(y, block, sizeof(float));
-        break;
-      case DType::kF16:
-        *y = HalfToFloat(LoadU16(block));
-        break;
-      case DType::kBF16:
-        *y = BFloat16ToFloat(LoadU16(block));
-        break;
+      case DType::kF32: std::memcpy(y, block, sizeof(float)); break;
+      case DType::kF16: *y = HalfToFloat(LoadU16(block)); break;
+      case DType::kBF16: *y = BFloat16ToFloat(LoadU16(block)); break;
       case DType::kQ8_0: {
         const float d = HalfToFloat(LoadU16(block));
         for (size_t i = 0; i < 32; ++i) y[i] = d * static_cast<float>(std::bit_cast<int8_t>(block[2 + i]));

@@ -18,8 +18,8 @@ struct MatrixView {
   MatrixView(T* d, size_t r, size_t c) : data(d), rows(r), cols(c), stride(c) {}
   MatrixView(T* d, size_t r, size_t c, size_t s) : data(d), rows(r), cols(c), stride(s) {}
   template <typename U>
-    requires std::is_same_v<const U, T>
-  MatrixView(const MatrixView<U>& m) : data(m.data), rows(m.rows), cols(m.cols), stride(m.stride) {}  // NOLINT: T to const T
+  requires std::is_same_v<const U, T> MatrixView(const MatrixView<U>& m)
+      : data(m.data), rows(m.rows), cols(m.cols), stride(m.stride) {}  // NOLINT: T to const T
 
   T* row(size_t i) const { return data + i * stride; }
   MatrixView Rows(size_t first, size_t count) const { return {data + first * stride, count, cols, stride}; }

@@ -12,8 +12,9 @@ Result<std::unique_ptr<LanguageModel>> LoadLlama(const ModelSettings& settings, 
   const size_t hidden = settings.hidden_size, ffn = settings.intermediate_size, head_dim = settings.head_dim;
   const size_t q_dim = settings.num_attention_heads * head_dim, kv_dim = settings.num_key_value_heads * head_dim;
   if (settings.rotary_dim != head_dim) {
-    return Error(ErrorCode::kUnsupported, "metadata: \"llama.rope.dimension_count\": " + std::to_string(settings.rotary_dim) +
-                                              " of " + std::to_string(head_dim) + ": a partial rotation is not supported for llama");
+    return Error(ErrorCode::kUnsupported,
+                 "metadata: \"llama.rope.dimension_count\": " + std::to_string(settings.rotary_dim) + " of " +
+                     std::to_string(head_dim) + ": a partial rotation is not supported for llama");
   }
   auto model = std::make_unique<LanguageModel>();
   model->settings = settings;
@@ -46,8 +47,14 @@ Result<std::unique_ptr<LanguageModel>> LoadLlama(const ModelSettings& settings, 
     TIDEMILL_TRY(down, weights.Matrix(prefix + "ffn_down.weight", hidden, ffn));
     DecoderLayer layer;
     layer.norm_eps = static_cast<float>(settings.rms_norm_eps);
-    layer.attention = {.norm = std::move(attn_norm), .q = std::move(q), .k = std::move(k), .v = std::move(v), .o = std::move(o),
-                       .heads = settings.num_attention_heads, .kv_heads = settings.num_key_value_heads, .head_dim = head_dim,
+    layer.attention = {.norm = std::move(attn_norm),
+                       .q = std::move(q),
+                       .k = std::move(k),
+                       .v = std::move(v),
+                       .o = std::move(o),
+                       .heads = settings.num_attention_heads,
+                       .kv_heads = settings.num_key_value_heads,
+                       .head_dim = head_dim,
                        .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)))};
     layer.mlp = {.norm = std::move(ffn_norm), .gate = std::move(gate), .up = std::move(up), .down = std::move(down)};
     model->layers.push_back(std::move(layer));

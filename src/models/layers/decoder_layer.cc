@@ -75,7 +75,8 @@ void RunAttention(ExecutionContext& ctx, StepBuffers& b, Cells cells) {
   ApplyRope(ctx, b.cos.Rows(first, rows), b.sin.Rows(first, rows), head_dim, b.k.Rows(first, rows));
   for (const DecoderCell& c : cells) AttendCell(ctx, b, c);
   const auto attended = b.Prepare(ctx, b.attended, first, rows, quantized_out);
-  for (const DecoderCell& c : cells) b.AddProduct(c.layer->attention.o, attended, c.cell.first_row, c.cell.num_rows, b.x, true);
+  for (const DecoderCell& c : cells)
+    b.AddProduct(c.layer->attention.o, attended, c.cell.first_row, c.cell.num_rows, b.x, true);
   b.RunProducts(ctx);
 }
 
@@ -97,7 +98,8 @@ void RunMlp(ExecutionContext& ctx, StepBuffers& b, Cells cells) {
   b.RunProducts(ctx);
   SwiGlu(ctx, b.gate.Rows(first, rows), b.up.Rows(first, rows), b.gate.Rows(first, rows));
   const auto gated = b.Prepare(ctx, b.gate, first, rows, quantized_out);
-  for (const DecoderCell& c : cells) b.AddProduct(c.layer->mlp.down, gated, c.cell.first_row, c.cell.num_rows, b.x, true);
+  for (const DecoderCell& c : cells)
+    b.AddProduct(c.layer->mlp.down, gated, c.cell.first_row, c.cell.num_rows, b.x, true);
   b.RunProducts(ctx);
 }
 

@@ -21,7 +21,8 @@ size_t MostColumns(const StepShape& s) { return std::max({s.hidden, s.q_dim, s.f
 size_t StepBuffers::RowBytes(const StepShape& shape, Isa isa) {
   size_t floats = 0;
   for (const size_t width : Widths(shape)) floats += Stride(width);
-  const size_t quantized = MostColumns(shape) * (isa < Isa::kAvx512Vnni ? 3 : 1) + MostColumns(shape) / kQuantBlock * 12;
+  const size_t quantized =
+      MostColumns(shape) * (isa < Isa::kAvx512Vnni ? 3 : 1) + MostColumns(shape) / kQuantBlock * 12;
   return floats * sizeof(float) + quantized + sizeof(uint32_t) + sizeof(AttentionTask);
 }
 
@@ -32,8 +33,8 @@ Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows,
   TIDEMILL_TRY(memory, AlignedBuffer::Create(floats * sizeof(float)));
   buffers.memory_ = std::move(memory);
   float* next = buffers.memory_.As<float>().data();
-  Matrix<float>* matrices[] = {&buffers.x, &buffers.normed, &buffers.q, &buffers.k, &buffers.v,
-                               &buffers.attended, &buffers.gate, &buffers.up, &buffers.cos, &buffers.sin};
+  Matrix<float>* matrices[] = {&buffers.x,        &buffers.normed, &buffers.q,  &buffers.k,   &buffers.v,
+                               &buffers.attended, &buffers.gate,   &buffers.up, &buffers.cos, &buffers.sin};
   const std::vector<size_t> widths = Widths(shape);
   for (size_t i = 0; i < widths.size(); ++i) {
     *matrices[i] = Matrix<float>(next, max_rows, widths[i], Stride(widths[i]));
@@ -47,14 +48,15 @@ Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows,
   return buffers;
 }
 
-StepBuffers::Prepared StepBuffers::Prepare(ExecutionContext& ctx, ConstMatrix<float> source, size_t first, size_t count, bool quantized) {
+StepBuffers::Prepared StepBuffers::Prepare(ExecutionContext& ctx, ConstMatrix<float> source, size_t first, size_t count,
+                                           bool quantized) {
   Prepared prepared{source.Rows(first, count), {}, first};
   if (quantized) prepared.quantized = quantized_.Quantize(ctx, prepared.f32);
   return prepared;
 }
 
-void StepBuffers::AddProduct(const WeightMatrix& weight, const Prepared& input, size_t first_row, size_t rows, Matrix<float> y,
-                             bool accumulate) {
+void StepBuffers::AddProduct(const WeightMatrix& weight, const Prepared& input, size_t first_row, size_t rows,
+                             Matrix<float> y, bool accumulate) {
   TIDEMILL_CHECK(products_.size() < kMaxMatMulTasks && first_row >= input.first_row);
   MatMulTask task{.weight = &weight, .x = {}, .quantized = {}, .y = y.Rows(first_row, rows), .accumulate = accumulate};
   if (weight.quantized()) {

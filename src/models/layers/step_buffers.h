@@ -31,13 +31,13 @@ class StepBuffers {
 
   size_t max_rows() const { return x.rows; }
 
-  Matrix<float> x;         // [rows, hidden] the residual stream
-  Matrix<float> normed;    // [rows, hidden]
-  Matrix<float> q;         // [rows, q_dim]
-  Matrix<float> k, v;      // [rows, kv_dim]
-  Matrix<float> attended;  // [rows, q_dim]
-  Matrix<float> gate, up;  // [rows, ffn]
-  Matrix<float> cos, sin;  // [rows, rotary_dim / 2] of the rows' positions
+  Matrix<float> x;                  // [rows, hidden] the residual stream
+  Matrix<float> normed;             // [rows, hidden]
+  Matrix<float> q;                  // [rows, q_dim]
+  Matrix<float> k, v;               // [rows, kv_dim]
+  Matrix<float> attended;           // [rows, q_dim]
+  Matrix<float> gate, up;           // [rows, ffn]
+  Matrix<float> cos, sin;           // [rows, rotary_dim / 2] of the rows' positions
   std::vector<uint32_t> positions;  // [rows]
 
   // Activations in the form that each weight wants: rows [first, first + count) of `source`, quantised as well if `quantized`.
@@ -50,7 +50,8 @@ class StepBuffers {
   Prepared Prepare(ExecutionContext& ctx, ConstMatrix<float> source, size_t first, size_t count, bool quantized);
 
   // Products to be run as one group.
-  void AddProduct(const WeightMatrix& weight, const Prepared& input, size_t first_row, size_t rows, Matrix<float> y, bool accumulate);
+  void AddProduct(const WeightMatrix& weight, const Prepared& input, size_t first_row, size_t rows, Matrix<float> y,
+                  bool accumulate);
   void RunProducts(ExecutionContext& ctx);
 
   std::vector<AttentionTask> attention_tasks;  // scratch of the attention layer
