@@ -170,7 +170,8 @@ TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
         ModelRunner runner = MakeRunner(kWeights[w], kKvTypes[kv], run.isa, run.threads, run.mapped);
         auto state = runner.NewState();
         const BitsReport report = testing::RunInCompany(runner, ids, run.plan, state, reference.Comparer());
-        EXPECT_EQ(reference.Compare(0, kPositions, *state), "");
+        EXPECT_EQ(reference.CompareLogits(0, kPositions), "");
+        EXPECT_EQ(reference.CompareState(*state), "");
         ExpectForced(run.plan, report);
         total.leaves += report.leaves;
         total.mixed_steps += report.mixed_steps;
@@ -179,6 +180,111 @@ TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
   }
   EXPECT_GE(total.leaves, 200U);
   EXPECT_GE(total.mixed_steps, 200U);
+}
+
+// The three below say by name what the histories above mix with everything else.
+constexpr size_t kShort = 700;
+
+// Calls body(runner, reference of its class) on every level.
+template <typename Body>
+void ForEachLevel(const Weights& weights, DType kv, Body body) {
+  const auto ids = testing::RandomIds(5, kShort, 997);
+  for (const Isa isa : testing::RunnableLevels()) {
+    SCOPED_TRACE(std::string("level ") + std::string(IsaName(isa)) + ", weights " + weights.name + ", kv " + KvName(kv));
+    ModelRunner plain = MakeRunner(weights, kv, *testing::BestLevelOfClass(HasFma(isa)));
+    const size_t lengths[] = {333, kShort};
+    BitsReference reference(plain, ids, lengths);
+    ModelRunner runner = MakeRunner(weights, kv, isa, 2);
+    body(runner, reference);
+  }
+}
+
+void Feed(ModelRunner& runner, SequenceState& state, std::span<const int32_t> ids, size_t chunk, const testing::PositionSink& sink) {
+  for (size_t first = 0; first < ids.size(); first += chunk) {
+    const auto part = ids.subspan(first, std::min(chunk, ids.size() - first));
+    const size_t length = state.length();
+    ASSERT_TRUE(state.Reserve(part.size()).ok());
+    const StepSequence step{.state = &state, .tokens = part, .rows = Wanted::kAll};
+    runner.executor().Run({&step, 1}, [&](size_t, size_t token, std::span<float> row) { sink(length + token, row); }, nullptr);
+    state.Commit(testing::KeysOf(part));
+  }
+}
+
+TEST(TinyModelBits, RollbackThenReplay_EqualsNeverRolledBack) {
+  ForEachLevel(kWeights[3], DType::kF16, [](ModelRunner& runner, BitsReference& reference) {
+    const auto ids = reference.ids();
+    const auto state = runner.NewState();
+    Feed(runner, *state, ids, 64, reference.Comparer());
+    ASSERT_TRUE(state->Rollback(333).ok());
+    EXPECT_EQ(reference.CompareState(*state), "");
+    const auto others = testing::RandomIds(6, 300, 997);
+    Feed(runner, *state, others, 50, [](size_t, std::span<const float>) {});
+    ASSERT_TRUE(state->Rollback(200).ok());
+    EXPECT_EQ(reference.CompareLogits(0, kShort), "");
+    Feed(runner, *state, ids.subspan(200), 33, reference.Comparer());
+    EXPECT_EQ(reference.CompareLogits(200, kShort), "");
+    EXPECT_EQ(reference.CompareState(*state), "");
+  });
+}
+
+TEST(TinyModelBits, ForkThenContinueTogether_EqualsUnforked) {
+  ForEachLevel(kWeights[5], DType::kF32, [](ModelRunner& runner, BitsReference& reference) {
+    const auto ids = reference.ids();
+    const auto parent = runner.NewState();
+    Feed(runner, *parent, ids.first(333), 100, reference.Comparer());
+    auto forked = parent->Fork();
+    ASSERT_TRUE(forked.ok());
+    const auto child = std::move(forked).value();
+    const auto compare = reference.Comparer();
+    for (size_t first = 333; first < kShort; first += 19) {  // both in one step, at the same positions
+      const auto part = ids.subspan(first, std::min<size_t>(19, kShort - first));
+      ASSERT_TRUE(parent->Reserve(part.size()).ok() && child->Reserve(part.size()).ok());
+      const std::array step = {StepSequence{.state = child.get(), .tokens = part, .rows = Wanted::kAll},
+                               StepSequence{.state = parent.get(), .tokens = part, .rows = Wanted::kAll}};
+      runner.executor().Run(step, [&](size_t, size_t token, std::span<float> row) { compare(first + token, row); }, nullptr);
+      child->Commit(testing::KeysOf(part));
+      parent->Commit(testing::KeysOf(part));
+    }
+    EXPECT_EQ(reference.CompareLogits(0, kShort), "");
+    EXPECT_EQ(reference.CompareState(*child), "");
+    EXPECT_EQ(reference.CompareState(*parent), "");
+  });
+}
+
+TEST(TinyModelBits, RestoreThenContinue_EqualsNeverStored) {
+  ForEachLevel(kWeights[0], DType::kBF16, [](ModelRunner& runner, BitsReference& reference) {
+    const auto state = runner.NewState();
+    ASSERT_TRUE(state->Restore(reference.checkpoint(333)).ok());
+    Feed(runner, *state, reference.ids().subspan(333), 1, reference.Comparer());
+    EXPECT_EQ(reference.CompareLogits(333, kShort), "");
+    EXPECT_EQ(reference.CompareState(*state), "");
+  });
+}
+
+// A caller that rounds upwards and flushes denormals gets the same bits, and has its own settings afterwards.
+TEST(TinyModelBits, FloatEnvironmentOfTheCaller_ChangesNothing) {
+  ForEachLevel(kWeights[4], DType::kF16, [](ModelRunner& runner, BitsReference& reference) {
+    const auto state = runner.NewState();
+    std::fenv_t before;
+    ASSERT_EQ(std::fegetenv(&before), 0);
+    std::fesetround(FE_UPWARD);
+#if defined(__x86_64__)
+    _mm_setcsr(_mm_getcsr() | 0x8040);  // flush to zero, denormals are zero
+    const unsigned csr = _mm_getcsr();
+#endif
+    Feed(runner, *state, reference.ids(), 128, reference.Comparer());
+#if defined(__x86_64__)
+    const unsigned csr_after = _mm_getcsr();
+#endif
+    const int rounding_after = std::fegetround();
+    std::fesetenv(&before);
+#if defined(__x86_64__)
+    EXPECT_EQ(csr_after & 0xFFC0U, csr & 0xFFC0U);
+#endif
+    EXPECT_EQ(rounding_after, FE_UPWARD);
+    EXPECT_EQ(reference.CompareLogits(0, kShort), "");
+    EXPECT_EQ(reference.CompareState(*state), "");
+  });
 }
 
 }  // namespace

@@ -258,22 +258,29 @@ PositionSink BitsReference::Comparer() {
   };
 }
 
-std::string BitsReference::Compare(size_t first, size_t length, const SequenceState& state) {
+std::string BitsReference::CompareLogits(size_t first, size_t length) {
   std::string found = std::move(difference_);
-  difference_.clear();
   const std::vector<bool> seen = std::move(seen_);
+  difference_.clear();
   seen_.assign(ids_.size(), false);
   for (size_t position = first; position < length && found.empty(); ++position) {
     if (!seen[position]) found = "logits of position " + std::to_string(position) + " never came";
   }
-  const auto actual = state.Checkpoint();
-  OkOrStop(actual.ok() ? Result<void>() : Result<void>(actual.error()), "checkpoint");
-  const std::vector<std::byte>& expected = checkpoint(length);
-  if (expected == actual.value()) return found;
-  const auto [at, other] = std::mismatch(expected.begin(), expected.end(), actual.value().begin(), actual.value().end());
-  found += (found.empty() ? "" : "; and ") + std::string("state: byte ") + std::to_string(at - expected.begin()) + " of " +
-           std::to_string(expected.size()) + " differs (" + std::to_string(actual.value().size()) + " bytes found)";
   return found;
+}
+
+std::string BitsReference::CompareState(const SequenceState& state) const {
+  const std::vector<std::byte>& expected = checkpoint(state.length());
+  const auto checkpoint = state.Checkpoint();
+  OkOrStop(checkpoint.ok() ? Result<void>() : Result<void>(checkpoint.error()), "checkpoint");
+  const std::vector<std::byte>& actual = checkpoint.value();
+  if (actual == expected) return "";
+  if (actual.size() != expected.size()) {
+    return "state: expected " + std::to_string(expected.size()) + " bytes, got " + std::to_string(actual.size());
+  }
+  const auto at = static_cast<size_t>(std::mismatch(expected.begin(), expected.end(), actual.begin()).first - expected.begin());
+  return "state: byte " + std::to_string(at) + " of " + std::to_string(expected.size()) + ": expected " +
+         std::to_string(std::to_integer<int>(expected[at])) + ", got " + std::to_string(std::to_integer<int>(actual[at]));
 }
 
 }  // namespace tidemill::testing

@@ -77,9 +77,10 @@ class BitsReference {
 
   // A sink that compares with our logits and keeps the first difference.
   PositionSink Comparer();
-  // After a run up to `length` positions: empty when all logits (of positions [first, length), each at least once) and the state had
-  // our bytes, else where they first differ. Forgets what the comparer saw.
-  std::string Compare(size_t first, size_t length, const SequenceState& state);
+  // Empty when all logits of positions [first, length) came with our bytes, else where they first differ. Forgets what the comparer saw.
+  std::string CompareLogits(size_t first, size_t length);
+  // Empty when the state has our bytes, else where it first differs. Its length is one that the reference was asked for.
+  std::string CompareState(const SequenceState& state) const;
 
  private:
   size_t vocab_;
