@@ -9,9 +9,6 @@
 #include <cfenv>
 #include <cstdio>
 #include <map>
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
 
 #include "tests/support/bits_covering.h"
 #include "tests/support/bits_hashes.h"
@@ -269,12 +266,12 @@ TEST(TinyModelBits, FloatEnvironmentOfTheCaller_ChangesNothing) {
     ASSERT_EQ(std::fegetenv(&before), 0);
     std::fesetround(FE_UPWARD);
 #if defined(__x86_64__)
-    _mm_setcsr(_mm_getcsr() | 0x8040);  // flush to zero, denormals are zero
-    const unsigned csr = _mm_getcsr();
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);  // flush to zero, denormals are zero
+    const unsigned csr = __builtin_ia32_stmxcsr();
 #endif
     Feed(runner, *state, reference.ids(), 128, reference.Comparer());
 #if defined(__x86_64__)
-    const unsigned csr_after = _mm_getcsr();
+    const unsigned csr_after = __builtin_ia32_stmxcsr();
 #endif
     const int rounding_after = std::fegetround();
     std::fesetenv(&before);
