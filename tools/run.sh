@@ -21,7 +21,7 @@ if [[ -z $model ]]; then
   model=$(python3 tools/get_model.py smollm2)
   chat=(--chat)
 fi
-prompt=${PROMPT:-Explain in three sentences how a tide mill works.}
+prompt=${PROMPT:-What is photosynthesis?}
 say "Model:  $model"
 say "Prompt: $prompt"
 say
