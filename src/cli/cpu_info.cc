@@ -9,7 +9,7 @@ namespace {
 
 struct Feature {
   std::string_view name, flag;  // ours, the kernel's
-  int level;                    // of kLevels, from which on it is used; -1: never
+  int level;                    // of kLevels, from which on kernels use it; -1: none does
 };
 constexpr std::string_view kLevels[] = {"baseline", "avx2", "avx512", "avx512-vnni", "avx512-bf16"};
 constexpr Feature kFeatures[] = {
@@ -20,7 +20,7 @@ constexpr Feature kFeatures[] = {
     {"AVX512", "avx512f", 2},
     {"AVX512_VBMI", "avx512vbmi", -1},
     {"AVX512_VNNI", "avx512_vnni", 3},
-    {"AVX512_BF16", "avx512_bf16", 4},
+    {"AVX512_BF16", "avx512_bf16", -1},
     {"AMX_INT8", "amx_int8", -1},
 };
 

@@ -41,7 +41,7 @@ Error UnknownArgument(const CLI::App& app, const std::string& argument) {
   if (const auto nearest = Nearest(name, known)) {
     what += "; did you mean " + *nearest + "?";
   } else {
-    what += "; tidemill " + app.get_name() + " --help lists them";
+    what += "; " + app.get_name() + " --help lists them";
   }
   return UsageError(Quoted(name), what);
 }
@@ -73,7 +73,7 @@ struct FlagSet::Impl {
 };
 
 FlagSet::FlagSet(std::string command, const std::string& description)
-    : impl_(std::make_unique<Impl>(description, command)) {
+    : impl_(std::make_unique<Impl>(description, "tidemill " + command)) {
   impl_->app.set_help_flag("-h,--help", "Show this help");
   impl_->app.set_version_flag("--version", std::string(kVersion), "Show the version");
 }
@@ -94,7 +94,7 @@ void FlagSet::OptionalPositional(const std::string& name, std::optional<std::str
 }
 
 void FlagSet::Positionals(const std::string& name, std::vector<std::string>& target, const std::string& help) {
-  impl_->app.add_option(name, target, help)->type_name("")->allow_extra_args(false);
+  impl_->app.add_option(name, target, help)->type_name("");
 }
 
 void FlagSet::Switch(const std::string& names, bool& target, const std::string& help) {
@@ -203,8 +203,8 @@ Result<bool> FlagSet::Parse(CommandContext& context) {
     if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) {
       return UnknownArgument(app, left.front());
     }
-    return Error(ErrorCode::kInvalidArgument, std::string("read the command line: ") + error.what() +
-                                                  "; see tidemill " + app.get_name() + " --help");
+    return Error(ErrorCode::kInvalidArgument,
+                 std::string("read the command line: ") + error.what() + "; see " + app.get_name() + " --help");
   }
   if (level == "error") context.messages.set_level(LogLevel::kError);
   if (level == "info") context.messages.set_level(LogLevel::kInfo);

@@ -159,12 +159,12 @@ void LineEditor::FeedEscape(unsigned char byte) {
     return;
   }
   const bool is_last = !escape_.empty() && byte >= 0x40 && byte <= 0x7E;
-  if (!is_last && escape_.size() < kLongest) {
-    escape_ += static_cast<char>(byte);
+  if (!is_last) {
+    if (escape_.size() < kLongest) escape_ += static_cast<char>(byte);
     return;
   }
   in_escape_ = false;
-  if (is_last) RunSequence(byte);
+  if (escape_.size() < kLongest) RunSequence(byte);
 }
 
 void LineEditor::RunSequence(unsigned char last) {

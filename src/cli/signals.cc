@@ -21,7 +21,7 @@ SignalWatch::SignalWatch() {
     const bool is_ignored = (current.sa_flags & SA_SIGINFO) == 0 && current.sa_handler == SIG_IGN;
     if (!is_ignored || number == SIGTERM) sigaddset(&waited_for_, number);
   }
-  pthread_sigmask(SIG_BLOCK, &waited_for_, nullptr);
+  pthread_sigmask(SIG_BLOCK, &waited_for_, &mask_before_);
   if (pipe2(pipe_, O_CLOEXEC | O_NONBLOCK) != 0) pipe_[0] = pipe_[1] = -1;  // poll() skips negative descriptors
   thread_ = std::thread([this] { Wait(); });
 }
@@ -30,6 +30,7 @@ SignalWatch::~SignalWatch() {
   stopping_ = true;
   pthread_kill(thread_.native_handle(), SIGTERM);
   thread_.join();
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
   for (const int fd : pipe_) {
     if (fd >= 0) close(fd);
   }

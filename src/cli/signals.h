@@ -44,6 +44,7 @@ class SignalWatch {
   void Wait();
 
   sigset_t waited_for_;
+  sigset_t mask_before_;
   int pipe_[2] = {-1, -1};
   std::atomic<int> received_ = 0;
   std::atomic<bool> stopping_ = false;

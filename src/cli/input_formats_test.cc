@@ -1,0 +1,134 @@
+// What commands read from files: lists of ids, conversations, bench settings, /proc/cpuinfo.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/bench_child.h"
+#include "cli/conversation.h"
+#include "cli/cpu_info.h"
+#include "cli/id_lists.h"
+
+namespace tidemill::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(IdLists, OneListAndLists_AreToldApart) {
+  const auto one = ParseIdLists("x", "[1, 2, 3]");
+  ASSERT_TRUE(one.ok());
+  EXPECT_FALSE(one->is_nested);
+  EXPECT_THAT(one->lists, ElementsAre(ElementsAre(1, 2, 3)));
+  const auto nested = ParseIdLists("x", "[[1], [2, 2147483647]]");
+  ASSERT_TRUE(nested.ok());
+  EXPECT_TRUE(nested->is_nested);
+  EXPECT_THAT(nested->lists, ElementsAre(ElementsAre(1), ElementsAre(2, 2147483647)));
+}
+
+TEST(IdLists, WrongInput_NamesTheFileAndThePlace) {
+  const std::vector<std::pair<std::string, std::string>> cases = {{"", "mistake at byte"},
+                                                                  {"[1, 2", "mistake at byte"},
+                                                                  {"{}", "expected a JSON list, found object"},
+                                                                  {"[]", "found an empty list"},
+                                                                  {"[[1], []]", "list 1: expected at least one id"},
+                                                                  {"[1, -2]", "found -2 at index 1"},
+                                                                  {"[1.5]", "found 1.5 at index 0"},
+                                                                  {"[2147483648]", "found 2147483648 at index 0"},
+                                                                  {"[\"a\"]", "found \"a\" at index 0"},
+                                                                  {"[1, [2]]", "found array at index 1"},
+                                                                  {"[[1], 2]", "list 1: expected a list"}};
+  for (const auto& [json, expected] : cases) {
+    const auto result = ParseIdLists("ids.json", json);
+    ASSERT_FALSE(result.ok()) << json;
+    EXPECT_EQ(result.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(result.error().message().starts_with("read the ids: ids.json: ")) << result.error().message();
+    EXPECT_THAT(result.error().message(), HasSubstr(expected));
+  }
+}
+
+TEST(Conversation, WrittenAndReadBack_IsTheSame) {
+  std::vector<ChatMessage> messages = {
+      {.role = "system", .content = "be \"brief\"\n", .more_json = ""},
+      {.role = "user", .content = "\xc3\xa4 \xf0\x9f\x8c\x8a", .more_json = R"({"name":"x"})"}};
+  const auto read = MessagesFromJson("f", MessagesToJson(messages));
+  ASSERT_TRUE(read.ok());
+  ASSERT_EQ(read->size(), 2U);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(read->at(i).role, messages[i].role);
+    EXPECT_EQ(read->at(i).content, messages[i].content);
+    EXPECT_EQ(read->at(i).more_json, messages[i].more_json);
+  }
+}
+
+TEST(Conversation, WrongMessages_AreNamed) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"[", "mistake at byte"},
+      {"{}", "found object"},
+      {"[1]", "message 0: expected an object, found number"},
+      {R"([{"role":"user","content":"a"},{"role":"user"}])", "message 1: expected a string \"content\", found none"},
+      {R"([{"role":1,"content":"a"}])", "message 0: expected a string \"role\", found number"}};
+  for (const auto& [json, expected] : cases) {
+    const auto result = MessagesFromJson("chat.json", json);
+    ASSERT_FALSE(result.ok()) << json;
+    EXPECT_THAT(result.error().message(), HasSubstr("chat.json: "));
+    EXPECT_THAT(result.error().message(), HasSubstr(expected));
+  }
+}
+
+TEST(ChildSettings, EveryMember_IsRead) {
+  const auto settings =
+      ParseChildSettings(R"({"engine":"e","model":"/m.gguf","threads":2,"prompt_tokens":[512],"depth":[0,9],
+    "batch":[],"gen_tokens":8,"batch_prompt":[3,7],"repeats":1,"seed":5,"text":null,"flash_attn":true,"kv_type":"f32",
+    "n_batch":2048,"kv_unified":false,"unheard_of":{}})");
+  ASSERT_TRUE(settings.ok()) << settings.error().message();
+  EXPECT_EQ(settings->engine, "e");
+  EXPECT_EQ(settings->model, "/m.gguf");
+  EXPECT_EQ(settings->threads, 2U);
+  EXPECT_THAT(settings->prompt_tokens, ElementsAre(512));
+  EXPECT_THAT(settings->depth, ElementsAre(0, 9));
+  EXPECT_TRUE(settings->batch.empty());
+  EXPECT_EQ(settings->gen_tokens, 8U);
+  EXPECT_EQ(settings->batch_prompt, std::pair(size_t{3}, size_t{7}));
+  EXPECT_EQ(settings->repeats, 1U);
+  EXPECT_EQ(settings->seed, 5U);
+  EXPECT_TRUE(settings->flash_attn);
+  EXPECT_EQ(settings->kv_type, "f32");
+}
+
+TEST(ChildSettings, WrongMembers_AreNamed) {
+  for (const std::string json :
+       {"", "[]", "{}", R"({"model":1})", R"({"model":"m","threads":0})", R"({"model":"m","depth":[-1]})",
+        R"({"model":"m","depth":5})", R"({"model":"m","batch":[0]})", R"({"model":"m","repeats":1.5})",
+        R"({"model":"m","batch_prompt":[9,3]})", R"({"model":"m","batch_prompt":[9]})",
+        R"({"model":"m","flash_attn":1})"}) {
+    const auto settings = ParseChildSettings(json);
+    ASSERT_FALSE(settings.ok()) << json;
+    EXPECT_EQ(settings.error().code(), ErrorCode::kInvalidArgument);
+  }
+  EXPECT_EQ(ParseChildSettings(R"({"model":"m","text":"t.txt"})").error().code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(ParseChildSettings(R"({"model":"m","threads":"2"})").error().message(),
+              HasSubstr("\"threads\": expected a whole number from 1 to 1024, found \"2\""));
+}
+
+TEST(BatchPrompts, Lengths_AreSpreadOverTheRange) {
+  ChildSettings settings;
+  settings.batch_prompt = {100, 200};
+  std::vector<size_t> lengths = BatchPrompts(settings, 4);
+  std::sort(lengths.begin(), lengths.end());
+  EXPECT_THAT(lengths, ElementsAre(112, 137, 162, 187));
+  EXPECT_THAT(BatchPrompts(settings, 1), ElementsAre(150));
+}
+
+TEST(CpuInfo, NameAndFlags_AreOfTheFirstCpu) {
+  const CpuInfo info = ParseCpuInfo(
+      "processor\t: 0\nmodel name\t: Some CPU 9\nflags\t\t: fpu avx2 fma f16c avx512f avx512_vnni\n\nprocessor\t: 1\n"
+      "model name\t: Another\nflags\t: none\n");
+  EXPECT_EQ(info.name, "Some CPU 9");
+  EXPECT_THAT(info.flags, ElementsAre("fpu", "avx2", "fma", "f16c", "avx512f", "avx512_vnni"));
+  EXPECT_THAT(FeaturesOf(info, "avx2").used, ElementsAre("AVX2", "FMA", "F16C"));
+  EXPECT_THAT(FeaturesOf(info, "avx2").unused, ElementsAre("AVX512", "AVX512_VNNI"));
+  EXPECT_TRUE(FeaturesOf(info, "baseline").used.empty());
+  EXPECT_EQ(ParseCpuInfo("").name, "unknown CPU");
+}
+
+}  // namespace
+}  // namespace tidemill::cli

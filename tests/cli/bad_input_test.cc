@@ -1,0 +1,197 @@
+// Whatever is wrong with a file, a flag or a text: one line on stderr that says so, the right exit code, nothing on stdout.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "formats/gguf.h"
+#include "tests/cli/model_files.h"
+#include "tests/cli/process.h"
+#include "tests/support/gguf_writer.h"
+#include "tests/support/tiny_model.h"
+
+namespace tidemill::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+void ExpectError(const ProcessResult& result, int exit_code, const std::vector<std::string>& parts) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_FALSE(result.was_killed_by_signal);
+  EXPECT_EQ(result.out, "");
+  EXPECT_TRUE(result.err.starts_with("tidemill: ")) << result.err;
+  EXPECT_EQ(result.err.find('\n'), result.err.size() - 1) << "one line: " << result.err;
+  EXPECT_LE(result.err.size(), 400U);
+  for (const std::string& part : parts) EXPECT_THAT(result.err, HasSubstr(part));
+}
+
+// Every command that opens a model refuses it.
+void ExpectUnusableModel(const std::string& path, const std::vector<std::string>& parts) {
+  ExpectError(RunTidemill({"inspect", path}), 1, parts);
+  ExpectError(RunTidemill({"run", path, "-p", "a"}), 1, parts);
+}
+
+TEST(BadModel, MissingFile_IsNamed) {
+  const std::string path = TestFolder() + "/missing.gguf";
+  ExpectUnusableModel(path, {path});
+  ExpectError(RunTidemill({"tokenize", path, "a"}), 1, {path});
+  ExpectError(RunTidemill({"bench", path}), 1, {path});
+  ExpectError(RunTidemill({"chat", path}), 1, {path});
+}
+
+TEST(BadModel, FolderInsteadOfFile_IsNamed) { ExpectUnusableModel(TestFolder(), {TestFolder()}); }
+
+TEST(BadModel, TruncatedFile_IsRefused) {
+  const std::string whole = BuildTinyLlama({});
+  for (const size_t size : {size_t{0}, size_t{3}, size_t{20}, size_t{1000}, whole.size() / 2, whole.size() - 1}) {
+    ExpectUnusableModel(WriteFile("truncated.gguf", whole.substr(0, size)), {"truncated.gguf"});
+  }
+}
+
+TEST(BadModel, ForeignFile_IsRefused) {
+  ExpectUnusableModel(
+      WriteFile("picture.gguf", std::string("\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16) + std::string(5000, 'x')),
+      {"picture.gguf"});
+  ExpectUnusableModel(WriteFile("text.gguf", "hello\n"), {"text.gguf"});
+}
+
+TEST(BadModel, UnknownArchitecture_IsNamed) {
+  std::string bytes = BuildTinyLlama({});
+  const size_t offset = ValueOffset(bytes, "general.architecture") + 8;
+  bytes.replace(offset, 5, "llamb");
+  ExpectUnusableModel(WriteFile("architecture.gguf", bytes), {"architecture.gguf", "llamb"});
+}
+
+TEST(BadModel, UnknownTensorType_IsNamed) {
+  std::string bytes = BuildTinyLlama({});
+  Patch<uint32_t>(bytes, TensorTypeOffset(bytes, "blk.0.attn_q.weight", 2), 200);
+  ExpectUnusableModel(WriteFile("type.gguf", bytes), {"type.gguf", "blk.0.attn_q.weight", "200"});
+}
+
+TEST(BadModel, ShapeThatContradictsTheSettings_IsNamed) {
+  std::string bytes = BuildTinyLlama({});
+  Patch<uint32_t>(bytes, ValueOffset(bytes, "llama.feed_forward_length"), 223);
+  ExpectError(RunTidemill({"run", WriteFile("shape.gguf", bytes), "-p", "a"}), 1, {"shape.gguf", "ffn_"});
+}
+
+TEST(BadModel, NanWeights_EndTheRunWithoutAToken) {
+  std::string bytes = BuildTinyLlama({});
+  PoisonTensor(bytes, "output_norm.weight");
+  const std::string path = WriteFile("nan.gguf", bytes);
+  ExpectError(RunTidemill({"run", path, "--raw", "-p", "a b c", "-n", "5"}), 1, {});
+  ExpectError(RunTidemill({"run", path, "--raw", "-p", "a b c", "-n", "5", "--json"}), 1, {});
+  const std::string ids = WriteFile("ids.json", "[5, 6, 7]");
+  ExpectError(RunTidemill({"logits", path, "--ids", ids, "--out", TestFolder() + "/nan.safetensors"}), 1,
+              {"logits", "NaN"});
+  EXPECT_FALSE(std::filesystem::exists(TestFolder() + "/nan.safetensors"));
+}
+
+TEST(BadModel, ControlBytesInAName_DoNotReachTheTerminal) {
+  ExpectError(RunTidemill({"inspect", TestFolder() + "/a\x1b[31m\nb"}), 1, {"a\\x1b[31m\\x0ab"});
+  ExpectError(RunTidemill({"inspect", TestFolder() + "/" + std::string(3000, 'n')}), 1, {"..."});
+}
+
+TEST(BadPrompt, LongerThanTheContext_NamesBothNumbers) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "q ";
+  ExpectError(RunTidemill({"run", CountingModelFile(), "--raw", "-p", text}), 1, {"256"});
+  ExpectError(RunTidemill({"run", CountingModelFile(), "--raw", "-p", "a b c d e f g h", "-c", "4"}), 1, {"4"});
+}
+
+TEST(BadPrompt, InvalidUtf8_NamesTheOffset) {
+  ExpectError(RunTidemill({"run", CountingModelFile(), "-p", "ab\xff"}), 2, {"0xff at offset 2"});
+  ExpectError(RunTidemill({"run", CountingModelFile(), "ab\xc3\x28"}), 2, {"0xc3 at offset 2"});
+  ExpectError(RunTidemill({"run", CountingModelFile(), "a", "--system", "\xff"}), 2, {"--system", "offset 0"});
+  const std::string file = WriteFile("latin1.txt", "gr\xfc\xdf dich");
+  ExpectError(RunTidemill({"run", CountingModelFile(), "-f", file}), 2, {file, "0xfc at offset 2"});
+  ExpectError(RunTidemill({"tokenize", CountingModelFile(), "-f", file}), 2, {file, "offset 2"});
+  ExpectError(RunTidemill({"run", CountingModelFile(), "-"}, {.input = "\xed\xa0\x80"}), 2,
+              {"standard input", "offset 0"});
+}
+
+TEST(BadPrompt, TwoTexts_AreRefused) {
+  ExpectError(RunTidemill({"run", CountingModelFile(), "a", "-p", "b"}), 2, {"\"a\"", "\"b\"", "leave one out"});
+  ExpectError(RunTidemill({"run", CountingModelFile(), "-p", "b", "-f", "c"}), 2, {"\"b\"", "\"c\""});
+  ExpectError(RunTidemill({"run", CountingModelFile(), "-", "-f", "c"}), 2, {"\"-\"", "\"c\""});
+}
+
+TEST(BadPrompt, MissingOnATerminal_NamesChat) {
+  const ProcessResult result = RunTidemill({"run", CountingModelFile()}, {.terminal = true});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("tidemill chat"));
+}
+
+TEST(BadPrompt, FileThatIsNotThere_IsNamed) {
+  ExpectError(RunTidemill({"run", CountingModelFile(), "-f", "/nowhere/p.txt"}), 1,
+              {"read the prompt: /nowhere/p.txt"});
+  ExpectError(RunTidemill({"run", CountingModelFile(), "-f", TestFolder()}), 2, {"found a folder"});
+  ExpectError(RunTidemill({"perplexity", CountingModelFile(), "-f", "/nowhere/t.txt"}), 1, {"/nowhere/t.txt"});
+}
+
+TEST(BadFlag, Threads_AreOneOrMore) {
+  for (const std::string threads : {"0", "-1", "abc", "", "1.5", "1000000"}) {
+    ExpectError(RunTidemill({"run", CountingModelFile(), "a", "--threads", threads}), 2,
+                {"--threads: expected a whole number from 1", "found \"" + threads + "\""});
+  }
+}
+
+TEST(BadFlag, UnknownFlagOrCommand_SuggestsTheNearest) {
+  ExpectError(RunTidemill({"run", CountingModelFile(), "a", "--temprature", "1"}), 2,
+              {"--temprature", "did you mean --temperature?"});
+  ExpectError(RunTidemill({"inspekt", CountingModelFile()}), 2, {"inspekt", "did you mean inspect?"});
+  ExpectError(RunTidemill({"--verbose"}), 2, {"--verbose", "tidemill --help"});
+  ExpectError(RunTidemill({"plan", CountingModelFile()}), 1, {"plan: comes with a later version"});
+  EXPECT_EQ(RunTidemill({}).exit_code, 2);
+}
+
+TEST(BadFlag, RangesOfTheLibrary_ComeBeforeTheModelIsLoaded) {
+  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--top-p", "1.5"}), 2, {"--top-p"});
+  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--temp", "-1"}), 2, {"--temperature"});
+  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "-n", "0"}), 2, {"--max-new-tokens"});
+  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--logit-bias", "5"}), 2, {"--logit-bias: expected ID=BIAS"});
+  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--logprobs", "3"}), 2, {"--json"});
+  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--kv-dtype", "q8_0"}), 1, {"q8_0"});
+  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--rope-scaling", "yarn=2"}), 1, {"--rope-scaling"});
+  ExpectError(RunTidemill({"run", CountingModelFile(), "a", "-c", "1000"}), 2, {"1000", "256"});
+}
+
+TEST(BadIds, NotJsonOrNotIds_AreRefused) {
+  const std::string out = TestFolder() + "/bad_ids.safetensors";
+  for (const std::string json : {"[1, 2", "{}", "[]", "[-1]", "[1.5]", "[\"a\"]"}) {
+    ExpectError(RunTidemill({"logits", CountingModelFile(), "--ids", WriteFile("bad.json", json), "--out", out}), 2,
+                {"bad.json"});
+  }
+  ExpectError(RunTidemill({"logits", CountingModelFile(), "--ids", WriteFile("bad.json", "[997]"), "--out", out}), 2,
+              {"997"});
+  ExpectError(RunTidemill({"logits", CountingModelFile(), "--ids", "/nowhere.json", "--out", out}), 1,
+              {"/nowhere.json"});
+  ExpectError(RunTidemill({"detokenize", CountingModelFile(), "12", "x"}), 2, {"\"x\""});
+  ExpectError(RunTidemill({"detokenize", CountingModelFile(), "997"}), 2, {"997"});
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST(BadChat, ModelWithoutTemplate_IsUnsupported) {
+  const std::string path = WriteFile("no_template.gguf", BuildTinyLlama({.chat_template = ""}));
+  ExpectError(RunTidemill({"chat", path}), 1, {"chat template", "run --raw"});
+  ExpectError(RunTidemill({"run", path, "--chat", "a"}), 1, {"chat template"});
+  ExpectError(RunTidemill({"tokenize", path, "--chat", WriteFile("m.json", "[]")}), 1, {"chat template"});
+  ExpectError(RunTidemill({"run", path, "--system", "s", "a"}), 2, {"--system"});
+  EXPECT_EQ(RunTidemill({"run", path, "-p", "a", "-n", "3"}).exit_code, 0);
+}
+
+TEST(BadChat, ScriptWithAMistake_EndsWithIt) {
+  ExpectError(RunTidemill({"chat", CountingModelFile()}, {.input = "/nonsense\n"}), 2, {"/nonsense"});
+  ExpectError(RunTidemill({"chat", CountingModelFile()}, {.input = "/load /nowhere.json\n"}), 1, {"/nowhere.json"});
+  ExpectError(RunTidemill({"chat", CountingModelFile()}, {.input = "a\xff\n"}), 2, {"offset 1"});
+}
+
+TEST(BadBench, Settings_AreNamed) {
+  ExpectError(RunTidemill({"bench", "--child"}, {.input = "no json"}), 2, {"bench settings"});
+  ExpectError(RunTidemill({"bench", "--child"}, {.input = R"({"model": "/nowhere.gguf"})"}), 1, {"/nowhere.gguf"});
+  ExpectError(RunTidemill({"bench", "--child", CountingModelFile()}), 2, {"--child"});
+  ExpectError(RunTidemill({"bench"}), 2, {"MODEL"});
+}
+
+}  // namespace
+}  // namespace tidemill::testing

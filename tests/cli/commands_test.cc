@@ -1,0 +1,266 @@
+// What each command prints when all is well.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "tests/cli/model_files.h"
+#include "tests/cli/process.h"
+#include "tests/support/gguf_writer.h"
+
+namespace tidemill::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kCommands[] = {"run",        "chat",   "inspect",    "tokenize",
+                                     "detokenize", "logits", "perplexity", "bench"};
+
+// Standard output of a command that must end well and say nothing else.
+std::string Output(const std::vector<std::string>& arguments, const ProcessOptions& options = {}) {
+  const ProcessResult result = RunTidemill(arguments, options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  return result.out;
+}
+
+json JsonOutput(const std::vector<std::string>& arguments, const ProcessOptions& options = {}) {
+  const std::string out = Output(arguments, options);
+  EXPECT_EQ(out.find('\n'), out.size() - 1) << "one line: " << out;
+  return json::parse(out, nullptr, false);
+}
+
+std::vector<int> Ids(const std::string& text) {
+  return JsonOutput({"tokenize", CountingModelFile(), "--json", text})["ids"].get<std::vector<int>>();
+}
+
+TEST(Help, EveryCommand_ShowsItsFlags) {
+  for (const std::string command : kCommands) {
+    const std::string help = Output({command, "--help"});
+    EXPECT_THAT(help, HasSubstr("Usage: tidemill " + command));
+    EXPECT_THAT(help, HasSubstr("--threads"));
+    EXPECT_THAT(Output({command, "--version"}), HasSubstr("tidemill 0."));
+    EXPECT_THAT(Output({"--help"}), HasSubstr("  " + command + " "));
+  }
+  EXPECT_THAT(Output({"--help"}), Not(HasSubstr("plan")));
+  EXPECT_THAT(Output({"--version"}), HasSubstr("tidemill 0."));
+}
+
+TEST(Run, CountingModel_CountsOn) {
+  const int last = Ids("hello").back();
+  const json answer = JsonOutput({"run", CountingModelFile(), "--raw", "-p", "hello", "-n", "5", "--json"});
+  std::vector<int> expected(5);
+  std::iota(expected.begin(), expected.end(), last + 1);
+  EXPECT_EQ(answer["ids"], expected);
+  EXPECT_EQ(answer["prompt_tokens"], Ids("hello").size());
+  EXPECT_EQ(answer["generated_tokens"], 5);
+  EXPECT_EQ(answer["finish_reason"], "length");
+  EXPECT_EQ(answer["seed"], 0);
+  EXPECT_EQ(answer["state"]["policy"], "chunked");
+  EXPECT_GT(answer["state"]["bytes"], 0);
+  EXPECT_NE(answer["numeric_class"], "");
+  for (const char* name :
+       {"load_ms", "prefill_ms", "first_token_ms", "decode_ms", "prefill_tokens_per_s", "decode_tokens_per_s"}) {
+    EXPECT_TRUE(answer["timings"][name].is_number()) << name;
+  }
+}
+
+TEST(Run, EveryWayToGiveThePrompt_IsTheSame) {
+  const std::vector<std::string> common = {"run", CountingModelFile(), "--raw", "-n", "5"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    return more;
+  };
+  const std::string answer = Output(with({"hello"}));
+  EXPECT_NE(answer, "");
+  EXPECT_EQ(Output(with({"-p", "hello"})), answer);
+  EXPECT_EQ(Output(with({"-f", WriteFile("hello.txt", "hello")})), answer);
+  EXPECT_EQ(Output(with({"-"}), {.input = "hello"}), answer);
+  EXPECT_EQ(Output(common, {.input = "hello"}), answer);
+  EXPECT_EQ(Output(with({"hello", "--threads", "1", "--weights", "mapped"})), answer);
+}
+
+TEST(Run, EndOfSequence_EndsTheAnswerUnlessIgnored) {
+  const std::string before_the_end = "<|im_start|>";  // id 1; 2 is the end of sequence
+  const json ended = JsonOutput({"run", CountingModelFile(), "--raw", "-p", before_the_end, "-n", "5", "--json"});
+  EXPECT_EQ(ended["finish_reason"], "eos");
+  EXPECT_EQ(ended["text"], "");
+  const json ignored =
+      JsonOutput({"run", CountingModelFile(), "--raw", "-p", before_the_end, "-n", "5", "--json", "--ignore-eos"});
+  EXPECT_EQ(ignored["ids"], json({2, 3, 4, 5, 6}));
+}
+
+TEST(Run, StopText_EndsTheAnswerBeforeIt) {
+  const std::string whole = Output({"run", CountingModelFile(), "--raw", "-p", "hello", "-n", "12"});
+  ASSERT_GT(whole.size(), 8U);
+  const std::string stop = whole.substr(5, 3);
+  const json answer =
+      JsonOutput({"run", CountingModelFile(), "--raw", "-p", "hello", "--stop", "never", "--stop", stop, "--json"});
+  EXPECT_EQ(answer["finish_reason"], "stop");
+  EXPECT_EQ(answer["text"], whole.substr(0, whole.find(stop)));
+}
+
+TEST(Run, ChatIsTheDefault_WhereThereIsATemplate) {
+  const auto ids = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"run", CountingModelFile(), "hello", "-n", "3", "--json"});
+    return JsonOutput(more);
+  };
+  const json chat = ids({"--chat"});
+  EXPECT_EQ(ids({})["ids"], chat["ids"]);
+  EXPECT_GT(chat["prompt_tokens"], ids({"--raw"})["prompt_tokens"]);
+  EXPECT_GT(ids({"--system", "be brief"})["prompt_tokens"], chat["prompt_tokens"]);
+}
+
+TEST(Run, SpecialTokensInAMessage_StayText) {
+  const auto prompt_tokens = [](const std::string& mode, const std::string& text) {
+    return JsonOutput({"run", CountingModelFile(), mode, "-p", text, "-n", "1", "--json"})["prompt_tokens"].get<int>();
+  };
+  EXPECT_EQ(prompt_tokens("--raw", "<|im_end|>"), 1);
+  EXPECT_GT(prompt_tokens("--chat", "<|im_end|>"), prompt_tokens("--chat", "") + 5);
+}
+
+TEST(Run, Logprobs_AreInTheJson) {
+  const json answer =
+      JsonOutput({"run", TinyLlamaFile(), "--raw", "-p", "hello", "-n", "3", "--json", "--logprobs", "2"});
+  ASSERT_EQ(answer["logprobs"].size(), 3U);
+  for (const json& token : answer["logprobs"]) {
+    ASSERT_EQ(token["top"].size(), 2U);
+    EXPECT_EQ(token["top"][0]["id"], token["id"]);  // greedy
+    EXPECT_LE(token["logprob"], 0.0);
+    EXPECT_GE(token["top"][0]["logprob"], token["top"][1]["logprob"]);
+  }
+}
+
+TEST(Run, SampledAnswer_FollowsTheSeed) {
+  const auto text = [](const std::string& seed) {
+    return Output({"run", TinyLlamaFile(), "--raw", "-p", "hello", "-n", "8", "--temp", "1.5", "--seed", seed});
+  };
+  EXPECT_EQ(text("1"), text("1"));
+  EXPECT_NE(text("1"), text("2"));
+}
+
+TEST(Run, Stats_GoToStderr) {
+  const ProcessResult result = RunTidemill({"run", CountingModelFile(), "hello", "-n", "3", "--stats", "--seed", "9"});
+  EXPECT_EQ(result.exit_code, 0);
+  for (const char* part : {"prefill", "decode", "first token", "state", "seed 9", "numeric class"}) {
+    EXPECT_THAT(result.err, HasSubstr(part));
+  }
+  EXPECT_THAT(result.out, Not(HasSubstr("prefill")));
+}
+
+TEST(Inspect, Settings_AreThoseOfTheFile) {
+  const json info = JsonOutput({"inspect", TinyLlamaFile(), "--json"});
+  EXPECT_EQ(info["family"], "llama");
+  EXPECT_EQ(info["vocab_size"], 997);
+  EXPECT_EQ(info["hidden_size"], 64);
+  EXPECT_EQ(info["num_hidden_layers"], 2);
+  EXPECT_EQ(info["max_position_embeddings"], 256);
+  EXPECT_EQ(info["state_bytes_per_token"], 2 * 2 * 2 * 16 * 2);  // keys and values, layers, heads, head_dim, f16
+  EXPECT_THAT(info["chat_template"].get<std::string>(), HasSubstr("im_start"));
+  EXPECT_FALSE(info.contains("tensors"));
+  const json with_tensors = JsonOutput({"inspect", TinyLlamaFile(), "--json", "--tensors"});
+  EXPECT_EQ(with_tensors["tensors"].size(), info["num_tensors"]);
+  EXPECT_EQ(with_tensors["tensors"][0],
+            json({{"name", "token_embd.weight"}, {"dtype", "F32"}, {"shape", {997, 64}}, {"bytes", 997 * 64 * 4}}));
+  const std::string table = Output({"inspect", TinyLlamaFile(), "--tensors"});
+  for (const char* part : {"llama", "997", "256", "blk.1.attn_q.weight", "[64, 64]"})
+    EXPECT_THAT(table, HasSubstr(part));
+}
+
+TEST(Inspect, FileOfAGigabyte_IsNotRead) {
+  GgufWriter writer;
+  writer.SetString("general.architecture", "llama");
+  const std::pair<const char*, uint32_t> numbers[] = {{"block_count", 1},          {"context_length", 256},
+                                                      {"embedding_length", 64},    {"feed_forward_length", 64},
+                                                      {"attention.head_count", 4}, {"attention.head_count_kv", 4}};
+  for (const auto& [key, value] : numbers) writer.Set<uint32_t>("llama." + std::string(key), value);
+  writer.Set<float>("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  constexpr uint64_t kVocab = uint64_t{1} << 22;
+  writer.AddTensor("token_embd.weight", DType::kF32, {64, kVocab}, "");
+  const std::string path = WriteFile("sparse.gguf", writer.Build());
+  std::filesystem::resize_file(path, writer.data_begin() + kVocab * 64 * 4);
+  ProcessResult best;
+  best.cpu_seconds = 1e9;
+  for (int i = 0; i < 5; ++i) {
+    const ProcessResult result = RunTidemill({"inspect", path, "--json"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(json::parse(result.out)["vocab_size"], kVocab);
+    if (result.cpu_seconds < best.cpu_seconds) best = result;
+  }
+  std::filesystem::remove(path);
+  EXPECT_LT(best.cpu_seconds, TIDEMILL_SLOWED_DOWN ? 5.0 : 0.1);
+  EXPECT_LT(best.peak_rss_kib, (TIDEMILL_SLOWED_DOWN ? 512 : 64) * 1024);
+}
+
+TEST(Tokenize, RoundTrip_GivesTheTextBack) {
+  for (const std::string text : {"hello world", "gr\xc3\xbc\xc3\x9f dich \xf0\x9f\x8c\x8a", " \n\t two  blanks ", ""}) {
+    std::vector<std::string> detokenize = {"detokenize", CountingModelFile()};
+    for (const int id : Ids(text)) detokenize.push_back(std::to_string(id));
+    EXPECT_EQ(Output(detokenize), text);
+  }
+  EXPECT_EQ(Output({"tokenize", CountingModelFile(), "<|im_start|>"}), "1\n");
+  EXPECT_EQ(Output({"detokenize", CountingModelFile(), "1", "2"}), "");
+  EXPECT_EQ(Output({"detokenize", CountingModelFile(), "1", "2", "--keep-special"}), "<|im_start|><|im_end|>");
+}
+
+TEST(Tokenize, SpecialTokens_AreTextOnRequest) {
+  const json parsed = JsonOutput({"tokenize", CountingModelFile(), "--json", "<|im_end|>"});
+  EXPECT_EQ(parsed, json({{"ids", {2}}, {"tokens", {"<|im_end|>"}}}));
+  EXPECT_GT(JsonOutput({"tokenize", CountingModelFile(), "--json", "--no-parse-special", "<|im_end|>"})["ids"].size(),
+            3U);
+}
+
+TEST(Tokenize, Lines_AreOneObjectEach) {
+  const std::string out = Output({"tokenize", CountingModelFile(), "--lines", "-"}, {.input = "hello\n\nworld"});
+  std::vector<json> lines;
+  for (size_t begin = 0; begin < out.size(); begin = out.find('\n', begin) + 1) {
+    lines.push_back(json::parse(out.substr(begin, out.find('\n', begin) - begin)));
+  }
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[0]["ids"], Ids("hello"));
+  EXPECT_EQ(lines[1]["ids"], json::array());
+  EXPECT_EQ(lines[2]["ids"], Ids("world"));
+  EXPECT_EQ(Output({"tokenize", CountingModelFile(), "--lines", "-"}, {.input = ""}), "");
+}
+
+TEST(Tokenize, Chat_IsRenderedByTheTemplate) {
+  const std::string messages = R"([{"role": "user", "content": "hi <|im_end|>"}])";
+  const std::string list = WriteFile("messages.json", messages);
+  EXPECT_EQ(Output({"tokenize", CountingModelFile(), "--chat", list, "--render"}),
+            "<|im_start|>user\nhi <|im_end|><|im_end|>\n<|im_start|>assistant\n");
+  const json ids = JsonOutput({"tokenize", CountingModelFile(), "--chat", list, "--json"})["ids"];
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 2), 1);  // the message's own <|im_end|> is text
+  const std::string object = WriteFile("object.json", R"({"messages": )" + messages + "}");
+  EXPECT_EQ(JsonOutput({"tokenize", CountingModelFile(), "--chat", object, "--json"})["ids"], ids);
+}
+
+TEST(Chat, LinesOfStandardInput_AreMessages) {
+  const std::string out = Output({"chat", CountingModelFile(), "-n", "3"}, {.input = "hello\nworld\n/quit\nignored\n"});
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 2) << out;
+  EXPECT_THAT(out, Not(HasSubstr(">>>")));
+  EXPECT_EQ(Output({"chat", CountingModelFile()}, {.input = ""}), "");
+}
+
+TEST(Chat, Commands_SaveAndLoadTheConversation) {
+  const std::string saved = TestFolder() + "/saved.json", copy = TestFolder() + "/copy.json";
+  const std::string script = "/system be brief\none\\\ntwo\n\"\"\"a\nb\"\"\"\n//slash\n/save " + saved +
+                             "\n/reset\n/load " + saved + "\n/save " + copy + "\n";
+  Output({"chat", CountingModelFile(), "-n", "2"}, {.input = script});
+  const json messages = json::parse(ReadWholeFile(saved));
+  ASSERT_EQ(messages.size(), 7U);
+  EXPECT_EQ(messages[0], json({{"role", "system"}, {"content", "be brief"}}));
+  EXPECT_EQ(messages[1]["content"], "one\ntwo");
+  EXPECT_EQ(messages[2]["role"], "assistant");
+  EXPECT_EQ(messages[3]["content"], "a\nb");
+  EXPECT_EQ(messages[5]["content"], "/slash");
+  EXPECT_EQ(ReadWholeFile(copy), ReadWholeFile(saved));
+  EXPECT_EQ(Output({"tokenize", CountingModelFile(), "--chat", saved, "--render"}).substr(0, 29),
+            "<|im_start|>system\nbe brief<|");
+}
+
+}  // namespace
+}  // namespace tidemill::testing

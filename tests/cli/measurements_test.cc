@@ -1,0 +1,206 @@
+// Logits, perplexity and bench.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "tests/cli/model_files.h"
+#include "tests/cli/process.h"
+
+namespace tidemill::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+struct Safetensors {
+  json header;
+  std::string data;
+
+  std::vector<float> Tensor(const std::string& name) const {
+    const size_t begin = header[name]["data_offsets"][0], end = header[name]["data_offsets"][1];
+    std::vector<float> values((end - begin) / sizeof(float));
+    std::memcpy(values.data(), data.data() + begin, end - begin);
+    return values;
+  }
+};
+
+Safetensors ReadSafetensors(const std::string& path) {
+  const std::string bytes = ReadWholeFile(path);
+  uint64_t size = 0;
+  if (bytes.size() < 8) {
+    ADD_FAILURE() << path << " has " << bytes.size() << " bytes";
+    return {};
+  }
+  std::memcpy(&size, bytes.data(), 8);
+  EXPECT_EQ(size % 8, 0U);
+  return {json::parse(bytes.substr(8, size)), bytes.substr(8 + size)};
+}
+
+ProcessResult Logits(const std::string& model, const std::string& ids, const std::string& out,
+                     const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"logits", model, "--ids", "-", "--out", out};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return RunTidemill(arguments, {.input = ids});
+}
+
+size_t Argmax(std::span<const float> row) {
+  return static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin());
+}
+
+TEST(Logits, CountingModel_PointsAtTheNextToken) {
+  const std::string out = TestFolder() + "/logits.safetensors";
+  const ProcessResult result = Logits(CountingModelFile(), "[10, 500, 3]", out);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out + result.err, "");
+  const Safetensors file = ReadSafetensors(out);
+  EXPECT_EQ(file.header,
+            json({{"logits", {{"dtype", "F32"}, {"shape", {3, 997}}, {"data_offsets", {0, 3 * 997 * 4}}}}}));
+  EXPECT_EQ(file.data.size(), 3U * 997 * 4);
+  const std::vector<float> logits = file.Tensor("logits");
+  const size_t expected[] = {11, 501, 4};
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(Argmax(std::span(logits).subspan(i * 997, 997)), expected[i]);
+}
+
+TEST(Logits, ListsAndLastOnly_AreRowsOfTheSame) {
+  const std::string out = TestFolder() + "/lists.safetensors", last = TestFolder() + "/last.safetensors";
+  ASSERT_EQ(Logits(TinyLlamaFile(), "[[5, 6], [7, 8, 9]]", out).exit_code, 0);
+  const Safetensors both = ReadSafetensors(out);
+  EXPECT_EQ(both.header["logits.0"]["shape"], json({2, 997}));
+  EXPECT_EQ(both.header["logits.1"]["shape"], json({3, 997}));
+  EXPECT_EQ(both.data.size(), 5U * 997 * 4);
+  ASSERT_EQ(Logits(TinyLlamaFile(), "[7, 8, 9]", last, {"--last-only"}).exit_code, 0);
+  const Safetensors one = ReadSafetensors(last);
+  EXPECT_EQ(one.header["logits"]["shape"], json({1, 997}));
+  const std::vector<float> all = both.Tensor("logits.1");
+  EXPECT_EQ(one.Tensor("logits"), std::vector<float>(all.end() - 997, all.end()));
+}
+
+TEST(Logits, FileThatIsThere_IsReplacedOnlyByAWholeOne) {
+  const std::string out = WriteFile("kept.safetensors", "before");
+  EXPECT_EQ(Logits(CountingModelFile(), "[1, 997]", out).exit_code, 2);
+  EXPECT_EQ(ReadWholeFile(out), "before");
+  EXPECT_EQ(Logits(CountingModelFile(), "[1, 2]", out).exit_code, 0);
+  EXPECT_EQ(ReadSafetensors(out).data.size(), 2U * 997 * 4);
+  for (const auto& entry : std::filesystem::directory_iterator(TestFolder())) {
+    EXPECT_EQ(entry.path().string().find(".part."), std::string::npos) << entry.path();
+  }
+}
+
+TEST(Perplexity, Text_IsScoredInWindows) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "the tide mill of water and gate " + std::to_string(i) + " ";
+  const std::string file = WriteFile("text.txt", text);
+  const auto measure = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"perplexity", TinyLlamaFile(), "-f", file, "--json"});
+    const ProcessResult result = RunTidemill(more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out, nullptr, false);
+  };
+  const json half = measure({"--context", "64"});
+  EXPECT_EQ(half["context"], 64);
+  EXPECT_EQ(half["scored_tokens"], half["windows"].get<int>() * 31);  // positions 32 to 62 of each
+  EXPECT_NEAR(half["perplexity"].get<double>(), std::exp(half["mean_nll"].get<double>()),
+              1e-6 * half["perplexity"].get<double>());
+  EXPECT_GT(half["perplexity"], 1.0);
+  EXPECT_GT(half["standard_error"], 0.0);
+  const json all = measure({"--context", "64", "--score", "all"});
+  EXPECT_EQ(all["scored_tokens"], all["windows"].get<int>() * 63);
+  EXPECT_EQ(measure({})["context"], 256);  // the model has no more
+  EXPECT_THAT(RunTidemill({"perplexity", TinyLlamaFile(), "-f", file}).out, HasSubstr("perplexity "));
+}
+
+TEST(Bench, Json_HasEveryTestAndEveryMember) {
+  const ProcessResult result =
+      RunTidemill({"bench", TinyLlamaFile(), "--prompt-tokens", "16,32", "--gen-tokens", "4", "--depth", "0,300",
+                   "--batch", "1,2", "--repeat", "2", "--threads", "1", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json report = json::parse(result.out);
+  EXPECT_EQ(report["machine"]["threads"], 1);
+  EXPECT_GT(report["machine"]["read_gb_per_s"], 0.0);
+  EXPECT_EQ(report["model"]["family"], "llama");
+  const json& results = report["results"];
+  ASSERT_EQ(results.size(), 6U);  // two prefills; two batches at two depths
+  for (const json& one : results) {
+    for (const char* name :
+         {"test", "threads", "batch", "depth", "prompt_tokens", "gen_tokens", "tokens_per_s", "weight_bytes_per_token",
+          "state_bytes_per_token", "bandwidth_share", "arithmetic_share", "peak_rss_bytes"}) {
+      EXPECT_TRUE(one.contains(name)) << name;
+    }
+    EXPECT_GT(one["tokens_per_s"]["min"], 0.0);
+    EXPECT_LE(one["tokens_per_s"]["min"], one["tokens_per_s"]["median"]);
+    EXPECT_LE(one["tokens_per_s"]["median"], one["tokens_per_s"]["max"]);
+    EXPECT_GT(one["peak_rss_bytes"], 0);
+  }
+  EXPECT_EQ(results[1]["test"], "prefill");
+  EXPECT_EQ(results[1]["prompt_tokens"], 32);
+  EXPECT_EQ(results[5]["test"], "decode");
+  EXPECT_EQ(results[5]["batch"], 2);
+  EXPECT_EQ(results[5]["depth"], 300);
+  EXPECT_EQ(results[4]["beyond_context"], false);
+  EXPECT_EQ(results[5]["beyond_context"], true);
+}
+
+TEST(Bench, Table_MarksWhatIsPastTheContext) {
+  const ProcessResult result = RunTidemill({"bench", TinyLlamaFile(), "--prompt-tokens", "8", "--gen-tokens", "2",
+                                            "--depth", "256", "--repeat", "1", "--threads", "1"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const char* part : {"machine", "limits", "prefill", "decode", "past the model's context"})
+    EXPECT_THAT(result.out, HasSubstr(part));
+}
+
+TEST(BenchChild, EveryMember_IsInTheResult) {
+  const json settings = {{"engine", "ours"}, {"model", TinyLlamaFile()},
+                         {"threads", 1},     {"prompt_tokens", {16}},
+                         {"depth", {0, 8}},  {"gen_tokens", 4},
+                         {"batch", {3}},     {"batch_prompt", {4, 12}},
+                         {"repeats", 2},     {"seed", 1},
+                         {"text", nullptr},  {"flash_attn", true},
+                         {"kv_type", "f16"}, {"n_batch", 2048},
+                         {"ubatch", 512},    {"rounds", 1}};
+  const ProcessResult result = RunTidemill({"bench", "--child"}, {.input = settings.dump()});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json report = json::parse(result.out);
+  EXPECT_EQ(report["engine"], "ours");
+  EXPECT_EQ(report["threads"], 1);
+  EXPECT_EQ(report["load_s"].size(), 2U);
+  EXPECT_EQ(report["first_token_s"].size(), 2U);
+  EXPECT_GT(report["first_token_s"][0], report["load_s"][0]);
+  for (const char* name : {"description", "parameters", "tensor_bytes", "vocab_size", "trained_context"}) {
+    EXPECT_TRUE(report["model"].contains(name)) << name;
+  }
+  ASSERT_EQ(report["tests"].size(), 4U);
+  const char* tests[] = {"prefill", "decode", "decode", "batch"};
+  for (size_t i = 0; i < 4; ++i) {
+    const json& test = report["tests"][i];
+    EXPECT_EQ(test["test"], tests[i]);
+    EXPECT_EQ(test["flash_attn"], true);
+    ASSERT_EQ(test["samples"].size(), 2U);
+    for (const char* name : {"tokens_per_s", "tokens_per_cpu_s", "seconds", "others_cores"})
+      EXPECT_TRUE(test["samples"][0].contains(name));
+    for (const char* name : {"peak_rss_mib", "anon_rss_mib", "beyond_trained_context"})
+      EXPECT_TRUE(test.contains(name)) << name;
+  }
+  EXPECT_EQ(report["tests"][0]["disagreement"], 0.0);  // bits do not depend on chunks or company
+  EXPECT_FALSE(report["tests"][1].contains("disagreement"));
+  EXPECT_EQ(report["tests"][3]["disagreement"], 0.0);
+  EXPECT_EQ(report["tests"][3]["prompt_tokens"], json({5, 10}));
+}
+
+TEST(BenchChild, Info_NeedsNoModel) {
+  const ProcessResult result =
+      RunTidemill({"bench", "--child"}, {.input = R"({"engine":"x","info":true,"verbose":false})"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json report = json::parse(result.out);
+  EXPECT_EQ(report["engine"], "x");
+  EXPECT_TRUE(report["isa"]["used"].is_array());
+  EXPECT_TRUE(report["isa"]["unused"].is_array());
+}
+
+}  // namespace
+}  // namespace tidemill::testing

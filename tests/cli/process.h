@@ -1,0 +1,62 @@
+// Runs the program as its users do: arguments, streams, signals, exit code.
+#ifndef TIDEMILL_TESTS_CLI_PROCESS_H_
+#define TIDEMILL_TESTS_CLI_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace tidemill::testing {
+
+struct ProcessOptions {
+  std::string input = {};        // of standard input, then its end
+  std::string stdout_file = {};  // standard output is this file; empty: a pipe
+  bool closed_reader = false;    // nobody reads standard output
+  bool closed_stdout = false;    // there is no standard output
+  bool terminal = false;         // standard input and stderr are a terminal; Process::Type types on it
+};
+
+struct ProcessResult {
+  int exit_code = -1;  // 128 + signal for one that died of it
+  bool was_killed_by_signal = false;
+  std::string out, err;  // err: also what a terminal shows
+  double cpu_seconds = 0;
+  long peak_rss_kib = 0;
+};
+
+// A running `tidemill`. Every wait gives up after a minute, kills it and fails the test.
+class Process {
+ public:
+  explicit Process(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  // Until standard output (the terminal) holds `count` bytes (`text`), or the process has ended.
+  void ReadOut(size_t count);
+  void ReadTerminal(const std::string& text);
+  void CloseReader();
+  void Type(const std::string& keys);
+  void Signal(int number);
+  ProcessResult Wait();
+
+ private:
+  // Moves bytes until `enough` of them or both streams have ended.
+  template <typename Enough>
+  void Pump(const Enough& enough);
+  void CloseInput();
+
+  pid_t pid_ = -1;
+  int in_ = -1, out_ = -1, err_ = -1;  // our ends; of a terminal in_ == err_
+  bool is_terminal_ = false;
+  std::string input_;
+  size_t terminal_read_ = 0;  // of result_.err, by ReadTerminal
+  ProcessResult result_;
+};
+
+ProcessResult RunTidemill(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
+
+}  // namespace tidemill::testing
+
+#endif  // TIDEMILL_TESTS_CLI_PROCESS_H_

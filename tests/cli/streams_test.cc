@@ -1,0 +1,139 @@
+// Readers that go away, disks that are full, signals, terminals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "tests/cli/model_files.h"
+#include "tests/cli/process.h"
+
+namespace tidemill::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// An answer that goes on for minutes.
+std::vector<std::string> EndlessRun() {
+  return {"run", LongCountingModelFile(), "--raw", "-p", "hello", "--ignore-eos"};
+}
+
+TEST(Signals, SigintWhileGenerating_PrintsWhatThereIsAndExits130) {
+  Process process(EndlessRun());
+  process.ReadOut(100);
+  process.Signal(SIGINT);
+  const ProcessResult result = process.Wait();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_FALSE(result.was_killed_by_signal);
+  EXPECT_GE(result.out.size(), 100U);
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(Signals, SigtermWhileGenerating_Exits143) {
+  Process process(EndlessRun());
+  process.ReadOut(100);
+  process.Signal(SIGTERM);
+  const ProcessResult result = process.Wait();
+  EXPECT_EQ(result.exit_code, 143);
+  EXPECT_FALSE(result.was_killed_by_signal);
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(Signals, SigintWhileWaitingForInput_Exits130) {
+  Process process({"chat", CountingModelFile(), "--log-level", "info"}, {.terminal = true});
+  process.ReadTerminal(">>> ");
+  process.Signal(SIGINT);
+  EXPECT_EQ(process.Wait().exit_code, 130);
+}
+
+TEST(Streams, ReaderThatGoesAway_EndsQuietlyWith141) {
+  Process process(EndlessRun());
+  process.ReadOut(100);
+  process.CloseReader();
+  const ProcessResult result = process.Wait();
+  EXPECT_EQ(result.exit_code, 141);
+  EXPECT_FALSE(result.was_killed_by_signal);
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(Streams, NoReaderAtAll_EndsQuietlyWith141) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"run", CountingModelFile(), "hello", "-n", "3"},
+                                             {"run", CountingModelFile(), "hello", "-n", "3", "--json"},
+                                             {"inspect", CountingModelFile()},
+                                             {"tokenize", CountingModelFile(), "hello"},
+                                             {"run", "--help"},
+                                             {"--help"}}) {
+    const ProcessResult result = RunTidemill(arguments, {.closed_reader = true});
+    EXPECT_EQ(result.exit_code, 141) << arguments[0];
+    EXPECT_EQ(result.err, "");
+  }
+}
+
+TEST(Streams, FullDisk_Exits4) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"run", CountingModelFile(), "hello", "-n", "3"},
+                                             {"inspect", CountingModelFile(), "--json"},
+                                             {"detokenize", CountingModelFile(), "70"},
+                                             {"--version"}}) {
+    const ProcessResult result = RunTidemill(arguments, {.stdout_file = "/dev/full"});
+    EXPECT_EQ(result.exit_code, 4) << arguments[0];
+    EXPECT_THAT(result.err, HasSubstr("tidemill: write the answer: standard output: "));
+  }
+}
+
+TEST(Streams, FullDiskForAFile_Exits4AndLeavesTheDevice) {
+  const std::string ids = WriteFile("stream_ids.json", "[1, 2, 3]");
+  const ProcessResult result = RunTidemill({"logits", CountingModelFile(), "--ids", ids, "--out", "/dev/full"});
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, HasSubstr("write the logits: /dev/full"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+}
+
+TEST(Streams, NoStandardOutput_IsAnError) {
+  const ProcessResult result = RunTidemill({"run", CountingModelFile(), "hello", "-n", "3"}, {.closed_stdout = true});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("standard output"));
+}
+
+TEST(Streams, Answer_EndsWithoutANewlineInAPipe) {
+  const ProcessResult result = RunTidemill({"run", CountingModelFile(), "--raw", "-p", "hello", "-n", "3"});
+  EXPECT_THAT(result.out, Not(HasSubstr("\n")));
+}
+
+TEST(Terminal, Chat_EditsAnswersAndLeaves) {
+  Process process({"chat", CountingModelFile(), "-n", "3"}, {.terminal = true});
+  process.ReadTerminal(">>> ");
+  process.Type("hellp\x7fo\r");
+  process.ReadTerminal(">>> ");
+  process.Type("/nonsense\r");
+  process.ReadTerminal("no such command of chat");  // and it goes on
+  process.ReadTerminal(">>> ");
+  process.Type("half\x03");
+  process.ReadTerminal(">>> ");
+  process.Type("\x1b[A\x1b[A\r");  // hello again
+  process.ReadTerminal(">>> ");
+  process.Type("/stats\r");
+  process.ReadTerminal("first token");
+  process.ReadTerminal(">>> ");
+  process.Type("\x04");
+  const ProcessResult result = process.Wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 2) << result.out;
+  EXPECT_THAT(result.out, Not(HasSubstr(">>>")));
+}
+
+TEST(Terminal, CtrlC_StopsTheAnswerNotTheProgram) {
+  Process process({"chat", LongCountingModelFile(), "--ignore-eos"}, {.terminal = true});
+  process.ReadTerminal(">>> ");
+  process.Type("hello\r");
+  process.ReadOut(100);
+  process.Type("\x03");  // the terminal is not raw while an answer comes: it sends SIGINT
+  process.ReadTerminal(">>> ");
+  process.Type("/quit\r");
+  EXPECT_EQ(process.Wait().exit_code, 0);
+}
+
+}  // namespace
+}  // namespace tidemill::testing
