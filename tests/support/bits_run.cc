@@ -1,10 +1,12 @@
 #include "tests/support/bits_run.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #include "base/check.h"
 #include "tests/support/bits_covering.h"
@@ -12,10 +14,13 @@
 namespace tidemill::testing {
 namespace {
 
-void OkOrStop(const Result<void>& result, const char* what) {
-  if (result.ok()) return;
-  std::fprintf(stderr, "%s: %s\n", what, result.error().message().c_str());
-  std::exit(1);
+template <typename T>
+T OrStop(Result<T> result, const char* what) {
+  if (!result.ok()) {
+    std::fprintf(stderr, "%s: %s\n", what, result.error().message().c_str());
+    std::exit(1);
+  }
+  if constexpr (!std::is_void_v<T>) return std::move(result).value();
 }
 
 // A sequence that is there so that ours has neighbours: a prompt in chunks, then single tokens, then it leaves.
@@ -90,7 +95,7 @@ class CompanyRun {
     size_t rows_left = kCompanyRows, prompts = own > 1, singles = own == 1;
     for (size_t i = 0; i < plan_.batch; ++i) {
       if (i == plan_.index) {
-        OkOrStop(state_->Reserve(own), "reserve");
+        OrStop(state_->Reserve(own), "reserve");
         step_.push_back({.state = state_.get(), .tokens = ids_.subspan(state_->length(), own), .rows = Wanted::kAll});
         who_.push_back(nullptr);
         continue;
@@ -109,7 +114,7 @@ class CompanyRun {
       rows_left -= tokens;
       credit_ -= static_cast<ptrdiff_t>(tokens);
       (tokens > 1 ? prompts : singles) += 1;
-      OkOrStop(companion.state->Reserve(tokens), "reserve for company");
+      OrStop(companion.state->Reserve(tokens), "reserve for company");
       step_.push_back({.state = companion.state.get(),
                        .tokens = std::span<const int32_t>(companion.ids).subspan(companion.state->length(), tokens),
                        .rows = companion.wanted,
@@ -138,7 +143,7 @@ class CompanyRun {
     const size_t chunk = 1 + random_.Below(count);
     for (size_t first = 0; first < count; first += chunk) {
       const auto part = std::span<const int32_t>(others).subspan(first, std::min(chunk, count - first));
-      OkOrStop(state.Reserve(part.size()), "reserve for others");
+      OrStop(state.Reserve(part.size()), "reserve for others");
       const StepSequence step{.state = &state, .tokens = part, .rows = Wanted::kLast};
       runner_.executor().Run({&step, 1}, [](size_t, size_t, std::span<float>) {}, nullptr);
       if (commit) state.Commit(KeysOf(part));
@@ -153,15 +158,13 @@ class CompanyRun {
     FeedOthers(*state_, OtherCount(), false);
     FeedOthers(*state_, OtherCount(), true);
     if (random_.Below(2) == 0) state_->Compact();
-    OkOrStop(state_->Rollback(length - std::min(length, random_.Below(40))), "roll back");
+    OrStop(state_->Rollback(length - std::min(length, random_.Below(40))), "roll back");
     ++report_.rollbacks;
   }
 
   void Fork() {
     if (state_->length() == state_->max_length()) return;
-    auto forked = state_->Fork();
-    OkOrStop(forked.ok() ? Result<void>() : Result<void>(forked.error()), "fork");
-    others_.push_back(std::move(forked).value());
+    others_.push_back(OrStop(state_->Fork(), "fork"));
     if (random_.Below(2) == 0) std::swap(others_.back(), state_);
     for (auto& other : others_) {
       if (other->length() < other->max_length()) FeedOthers(*other, std::min(1 + random_.Below(20), other->max_length() - other->length()), true);
@@ -205,38 +208,29 @@ BitsReport RunInCompany(ModelRunner& runner, std::span<const int32_t> ids, const
   return CompanyRun(runner, ids, plan, state, sink).Run();
 }
 
-BitsReference::BitsReference(ModelRunner& runner, std::span<const int32_t> ids, std::span<const size_t> lengths)
-    : vocab_(runner.model().settings.vocab_size), ids_(ids.begin(), ids.end()), seen_(ids.size()) {
-  TIDEMILL_CHECK(!lengths.empty() && lengths.back() == ids.size());
+BitsReference::BitsReference(ModelRunner& runner, std::span<const int32_t> ids)
+    : vocab_(runner.model().settings.vocab_size), ids_(ids.begin(), ids.end()), state_(runner.NewState()), seen_(ids.size()) {
   logits_.resize(ids.size() * vocab_);
-  auto state = runner.NewState();
-  RunInCompany(runner, ids, {}, state, [&](size_t position, std::span<const float> row) {
+  RunInCompany(runner, ids, {}, state_, [&](size_t position, std::span<const float> row) {
     std::copy(row.begin(), row.end(), logits_.begin() + static_cast<ptrdiff_t>(position * vocab_));
   });
-  for (size_t i = lengths.size(); i-- > 0;) {
-    OkOrStop(state->Rollback(lengths[i]), "roll back the reference");
-    auto checkpoint = state->Checkpoint();
-    OkOrStop(checkpoint.ok() ? Result<void>() : Result<void>(checkpoint.error()), "checkpoint");
-    checkpoints_.emplace_back(lengths[i], std::move(checkpoint).value());
-  }
 }
 
-const std::vector<std::byte>& BitsReference::checkpoint(size_t length) const {
-  for (const auto& [at, bytes] : checkpoints_) {
-    if (at == length) return bytes;
-  }
-  TIDEMILL_CHECK(!"a length that the reference was asked for");
+std::vector<std::byte> BitsReference::Checkpoint(size_t length) const {
+  const auto fork = OrStop(state_->Fork(), "fork the reference");
+  OrStop(fork->Rollback(length), "roll back the reference");
+  return OrStop(fork->Checkpoint(), "checkpoint of the reference");
 }
 
-uint64_t BitsReference::logits_hash() const {
+uint64_t BitsReference::LogitsHash(size_t length) const {
   FnvHash hash;
-  hash.Add(std::as_bytes(std::span(logits_)));
+  hash.Add(std::as_bytes(std::span(logits_).first(length * vocab_)));
   return hash.value();
 }
 
-uint64_t BitsReference::state_hash() const {
+uint64_t BitsReference::StateHash(size_t length) const {
   FnvHash hash;
-  hash.Add(checkpoint(ids_.size()));
+  hash.Add(Checkpoint(length));
   return hash.value();
 }
 
@@ -270,10 +264,8 @@ std::string BitsReference::CompareLogits(size_t first, size_t length) {
 }
 
 std::string BitsReference::CompareState(const SequenceState& state) const {
-  const std::vector<std::byte>& expected = checkpoint(state.length());
-  const auto checkpoint = state.Checkpoint();
-  OkOrStop(checkpoint.ok() ? Result<void>() : Result<void>(checkpoint.error()), "checkpoint");
-  const std::vector<std::byte>& actual = checkpoint.value();
+  const std::vector<std::byte> expected = Checkpoint(state.length());
+  const std::vector<std::byte> actual = OrStop(state.Checkpoint(), "checkpoint");
   if (actual == expected) return "";
   if (actual.size() != expected.size()) {
     return "state: expected " + std::to_string(expected.size()) + " bytes, got " + std::to_string(actual.size());

@@ -64,29 +64,29 @@ class FnvHash {
   uint64_t hash_ = 0xCBF29CE484222325U;
 };
 
-// What a way to run has to give: logits of all positions, and the state as bytes at some lengths.
+// What a way to run has to give: logits of all positions, and the state as bytes.
 class BitsReference {
  public:
-  // Runs ids alone in chunks of 512; checkpoints at `lengths` (ascending; the last is ids.size()).
-  BitsReference(ModelRunner& runner, std::span<const int32_t> ids, std::span<const size_t> lengths);
+  // Runs ids alone in chunks of 512. `runner` may go afterwards.
+  BitsReference(ModelRunner& runner, std::span<const int32_t> ids);
 
   std::span<const int32_t> ids() const { return ids_; }
-  const std::vector<std::byte>& checkpoint(size_t length) const;
-  uint64_t logits_hash() const;
-  uint64_t state_hash() const;
+  std::vector<std::byte> Checkpoint(size_t length) const;  // of the first `length` positions
+  uint64_t LogitsHash(size_t length) const;                // of the first `length` positions
+  uint64_t StateHash(size_t length) const;
 
   // A sink that compares with our logits and keeps the first difference.
   PositionSink Comparer();
   // Empty when all logits of positions [first, length) came with our bytes, else where they first differ. Forgets what the comparer saw.
   std::string CompareLogits(size_t first, size_t length);
-  // Empty when the state has our bytes, else where it first differs. Its length is one that the reference was asked for.
+  // Empty when the state has our bytes up to its length, else where it first differs.
   std::string CompareState(const SequenceState& state) const;
 
  private:
   size_t vocab_;
   std::vector<int32_t> ids_;
   std::vector<float> logits_;  // [ids, vocab]
-  std::vector<std::pair<size_t, std::vector<std::byte>>> checkpoints_;
+  std::unique_ptr<SequenceState> state_;
   std::vector<bool> seen_;
   std::string difference_;
 };
