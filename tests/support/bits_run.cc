@@ -48,19 +48,20 @@ class CompanyRun {
   }
 
   BitsReport Run() {
-    size_t next_event = NextEvent();
+    const bool straight = plan_.history == History::kStraight;
+    size_t next_event = straight ? ids_.size() : NextEvent();  // a step ends there
     while (state_->length() < ids_.size()) {
-      if (plan_.history != History::kStraight && state_->length() >= next_event) {
+      if (state_->length() == next_event) {
         if (plan_.history == History::kRolledBack) RollBack(); else Fork();
         next_event = NextEvent();
       }
-      Step();
+      Step(std::min(plan_.chunk, next_event - state_->length()));
     }
     return report_;
   }
 
  private:
-  size_t NextEvent() { return state_->length() + 1 + random_.Below(std::max<size_t>(2, ids_.size() / 3)); }
+  size_t NextEvent() { return std::min(ids_.size(), state_->length() + 1 + random_.Below(std::max<size_t>(2, ids_.size() / 3))); }
 
   void Join(Companion& companion) {
     companion.state = runner_.NewState();
@@ -87,8 +88,7 @@ class CompanyRun {
     return burst_ && plan_.batch > 1;
   }
 
-  void Step() {
-    const size_t own = std::min(plan_.chunk, ids_.size() - state_->length());
+  void Step(size_t own) {
     const bool company = CompanyComes(own);
     step_.clear();
     who_.clear();
