@@ -83,7 +83,6 @@ def main():
     print(f"// Written by tools/make_jinja_unicode.py: Unicode {unicodedata.unidata_version} as Python {sys.version_info[0]}.{sys.version_info[1]} has it. Do not edit.")
     print("// clang-format off")
     print_class("kUnprintable", lambda c: not c.isprintable())
-    print_class("kAlpha", str.isalpha)
     print_class("kDecimal", str.isdecimal)
     print_class("kDigit", str.isdigit)
     print_class("kNumeric", str.isnumeric)

@@ -9,6 +9,7 @@ The *.jinja files beside the goldens are written for this project in the style o
 template that HuggingFaceTB/SmolLM2-135M-Instruct (Apache-2.0) brings along.
 """
 
+import copy
 import json
 import pathlib
 import sys
@@ -169,6 +170,10 @@ EXPRESSIONS = r'''
 {{ people | map(attribute="name") | list }}{{ people | map(attribute="pet") | list }}{{ people | map(attribute="pet", default="?") | list }}{{ words | map("upper") | list }}{{ words | map("replace", "a", "A") | join(" ") }}{{ people | map(attribute="tags.0") | list }}{{ xs | map("string") | list }}
 {{ xs | map("nope") | list }}
 {{ xs | map | list }}
+{{ nothing | map("upper") | list }}{{ 0 | select("odd") | list }}{{ nothing | selectattr("a") | list }}{{ "" | map("upper") | list }}
+{{ 5 | map("upper") | list }}
+{{ "a" % [1] }}{{ "a%s" % [1] }}{{ "a" % {} }}
+{{ "a" % 1 }}
 {{ xs | map("upper") | length }}
 {{ xs | select("odd") | list }}{{ xs | reject("odd") | list }}{{ mixed | select | list }}{{ mixed | reject | list }}{{ xs | select("gt", 1) | list }}{{ mixed | select("string") | list }}{{ xs | select("in", [1, 2]) | list }}{{ xs | select(">", 1) | list }}{{ xs | select("divisibleby", 2) | list }}
 {{ people | selectattr("age", "equalto", 30) | map(attribute="name") | list }}{{ people | rejectattr("age", "eq", 30) | list }}{{ people | selectattr("pet") | list | length }}{{ people | selectattr("tags", "defined") | list | length }}{{ people | selectattr("pet", "undefined") | list | length }}{{ people | selectattr("name", "in", ["bob"]) | first }}
@@ -197,7 +202,7 @@ EXPRESSIONS = r'''
 {{ html | escape }}{{ html | e }}{{ html | safe }}{{ 5 | e }}
 {{ lines | indent }}|{{ lines | indent(2) }}|{{ lines | indent(2, true) }}|{{ lines | indent(2, first=true, blank=true) }}|{{ lines | indent("> ") }}|{{ "" | indent }}|{{ "a\n" | indent }}|
 {{ 5 | indent }}
-{{ s | wordcount }}{{ "it's a b-c d_e 日本" | wordcount }}{{ "a b c d e f" | truncate(5, true) }}{{ "aaa bbb ccc ddd" | truncate(8, leeway=0) }}{{ "short" | truncate(10) }}{{ "aaaaaaaaaaaaaaaaaaaa" | truncate(9, end="…", leeway=2) }}
+{{ s | wordcount }}{{ "it's a b-c d_e 日本" | wordcount }}{{ "a b c d e f" | truncate(5, true) }}{{ "aaa bbb ccc ddd" | truncate(8, leeway=0) }}{{ "short" | truncate(10) }}{{ missing | truncate(6) }}{{ xs | truncate(6) }}{{ "aaaaaaaaaaaaaaaaaaaa" | truncate(9, end="…", leeway=2) }}
 {{ "%s-%s" | format("a", 1) }}{{ "%(x)s" | format(x=5) }}
 {{ d | attr("b") is defined }}{{ s | attr("upper") is defined }}
 {{ mixed | tojson }}{{ d | tojson }}{{ u | tojson }}{{ html | tojson }}{{ "a\"b\\c\n\t\r\x08\x0c\x01\x7f\u2028/" | tojson }}{{ none | tojson }}{{ (1, 2) | tojson }}{{ 1.0 | tojson }}{{ 1e22 | tojson }}{{ 1e16 | tojson }}{{ {} | tojson }}{{ [] | tojson }}{{ {1: 2, none: 3, true: 4, 1.5: 5} | tojson }}
@@ -301,7 +306,7 @@ STATEMENTS = [
     "{% for x in xs %}{% set loop = 1 %}{% endfor %}", "{% raw %}{{ a }}{% endraw %}{% raw -%}  x  {%- endraw %}|", "a\n{% raw %}\n  b\n{% endraw %}\nc", "{%- raw -%} x {%- endraw -%} y",
     "a\n  {% if t %}\n  b\n  {% endif %}\nc\n", "a\n  {%- if t %}\n  b\n  {%- endif %}\nc\n\n", "a \n {{ s }} \n b", "a \n {{- s -}} \n b", "  {# c #}\nx", "x {# c #} y", "x {#- c -#} y", "x\n {#- c -#}\n y", "x\n  {#+ c +#}\n y",
     "{% if t %}\n\n{% endif %}\n\n\n", "\r\na\r\nb\r{% if t %}\r\nc{% endif %}", "{% if t -%}\n\n  a  \n\n{%- endif %}", "\t {% set x = 1 %} \t\n{{ x }}", "a {%+ if t %} b {% endif +%}\n c", "\u3000{% set x = 1 %}|\u00a0{%- set x = 1 -%}\u00a0|",
-    "{{ 'a\nb' }}{{ \"\"\"x\"\"\" }}", "{{ 'é' }}{{ \"日本\" | length }}", "", "\n", "plain", "{", "{ {", "}}", "%}", "#}", "{{ '{{' }}{{ '{%' }}",
+    "{{ 'a\nb' }}{{ \"\"\"x\"\"\" }}", "{{ 'é' }}{{ \"日本\" | length }}", "", "\n", "plain", "{", "{ {", "a{#", "a{% raw %}", "{# c", "}}", "%}", "#}", "{{ '{{' }}{{ '{%' }}",
     "{% for x in xs %}{{ loop.changed(x > 1) }}{% endfor %}", "{% for x in 'ab' %}{% for y in 'cd' %}{{ loop.index }}{{ x }}{{ y }}{% endfor %}{{ loop.index }}{% endfor %}",
     "{% for m in people %}{{ m.name }}{% if m.tags is defined and m.tags %}{{ m['tags'][0] }}{% endif %}{{ m.get('pet', 'no') }}{% if not loop.last %}, {% endif %}{% endfor %}",
     "{% set x = [] %}{% for y in xs %}{% set x = x + [y] %}{% endfor %}{{ x }}", "{% set ns = namespace(first=true) %}{% for y in xs %}{% if ns.first %}{% set ns.first = false %}F{% else %}-{% endif %}{% endfor %}",
@@ -323,7 +328,7 @@ def environment_of(source):
 
 def render(source, variables):
     try:
-        return {"output": environment_of(source).render(**variables)}
+        return {"output": environment_of(source).render(**copy.deepcopy(variables))}  # |indent changes lists in place
     except Exception as error:  # every kind of failure is one kind here: the template does not render
         return {"error": f"{type(error).__name__}: {error}"[:120]}
 

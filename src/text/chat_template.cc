@@ -4,6 +4,7 @@
 #include "text/jinja_interpreter.h"
 #include "text/jinja_json.h"
 #include "text/jinja_parser.h"
+#include "text/utf8.h"
 #include "tidemill/chat.h"
 
 namespace tidemill {
@@ -37,16 +38,14 @@ std::string Place(std::string_view source, uint32_t offset) {
   const size_t line_begin = newline == std::string_view::npos ? 0 : newline + 1;
   size_t line = 1;
   for (const char c : before) line += c == '\n' ? 1 : 0;
-  return "line " + std::to_string(line) + ", column " + std::to_string(jinja::CountChars(before.substr(line_begin)) + 1) + ": ";
+  return "line " + std::to_string(line) + ", column " +
+         std::to_string(jinja::CountChars(before.substr(line_begin)) + 1) + ": ";
 }
 
-const jinja::Str* CallerText(Heap& heap, std::string_view name, std::string_view text) {
-  if (!jinja::IsValidUtf8(text)) Fail(std::string(name) + ": not valid UTF-8");
-  return NewStr(heap, text, true);
-}
-
-Value CallerString(Heap& heap, std::string_view name, std::string_view text) {
-  return Value::Of(CallerText(heap, name, text)).FromCaller(true);
+// What an input field holds; `name` begins the error.
+Value FieldText(Heap& heap, std::string_view name, std::string_view text, bool caller) {
+  if (!IsValidUtf8(text)) Fail(std::string(name) + ": not valid UTF-8");
+  return Value::Of(NewStr(heap, text, caller)).FromCaller(caller);
 }
 
 Value ReadMessages(Heap& heap, jinja::JsonReader& reader, const std::vector<ChatMessage>& messages) {
@@ -57,8 +56,8 @@ Value ReadMessages(Heap& heap, jinja::JsonReader& reader, const std::vector<Chat
     const auto add = [&](std::string_view key, const Value& value) {
       entries.push_back({Value::Of(NewStr(heap, key, true)), value});
     };
-    add("role", CallerString(heap, name, message.role));
-    add("content", CallerString(heap, name, message.content));
+    add("role", FieldText(heap, name, message.role, !jinja::IsPlainRole(message.role)));
+    add("content", FieldText(heap, name, message.content, true));
     if (!message.more_json.empty()) {
       const Value more = reader.Read(name, message.more_json);
       if (more.kind != jinja::Kind::kMapping) Fail(name + ": more_json must be a JSON object");
@@ -83,7 +82,8 @@ struct Inputs {
 Value ReadList(jinja::JsonReader& reader, std::string_view name, std::string_view json) {
   if (json.empty()) return Value::None();
   const Value list = reader.Read(name, json);
-  if (list.kind != jinja::Kind::kSequence) Fail(std::string(name) + ": expected a JSON list, found a '" + std::string(TypeName(list)) + "'");
+  if (list.kind != jinja::Kind::kSequence)
+    Fail(std::string(name) + ": expected a JSON list, found a '" + std::string(TypeName(list)) + "'");
   return list;
 }
 
@@ -100,7 +100,8 @@ Inputs ReadInput(Heap& heap, jinja::JsonReader& reader, const ChatRenderInput& i
 }
 
 // Overlays what the JSON document brings; a field that both bring is refused.
-void ReadConversation(jinja::JsonReader& reader, std::string_view json, const ChatRenderInput& options, Inputs& inputs) {
+void ReadConversation(jinja::JsonReader& reader, std::string_view json, const ChatRenderInput& options,
+                      Inputs& inputs) {
   const Value document = reader.Read("conversation", json);
   if (!options.messages.empty()) Fail("conversation: messages are given twice, in the JSON and beside it");
   if (document.kind == jinja::Kind::kSequence) {
@@ -117,11 +118,13 @@ void ReadConversation(jinja::JsonReader& reader, std::string_view json, const Ch
         inputs.tools = value;
       } else if (key.text() == "documents" && (is_list || is_null) && options.documents_json.empty()) {
         inputs.documents = value;
-      } else if (key.text() == "chat_template_kwargs" && value.kind == jinja::Kind::kMapping && options.variables_json.empty()) {
+      } else if (key.text() == "chat_template_kwargs" && value.kind == jinja::Kind::kMapping &&
+                 options.variables_json.empty()) {
         inputs.variables = value;
       } else {
         Fail("conversation: the member \"" + jinja::ForMessage(key.text(), 60) +
-             "\" is unknown, of the wrong type or given twice; expected messages, tools, documents (lists) and chat_template_kwargs (an object)");
+             "\" is unknown, of the wrong type or given twice; expected messages, tools, documents (lists) and "
+             "chat_template_kwargs (an object)");
       }
     }
     if (!has_messages) Fail("conversation: the member \"messages\" is missing");
@@ -133,15 +136,15 @@ void ReadConversation(jinja::JsonReader& reader, std::string_view json, const Ch
 void DefineVariables(Interpreter& interpreter, Heap& heap, const ChatRenderInput& input, const Inputs& inputs) {
   if (inputs.variables.kind == jinja::Kind::kMapping) {
     for (const auto& [key, value] : inputs.variables.mapping->entries) {
-      for (const std::string_view taken : {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"}) {
+      for (const std::string_view taken :
+           {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"}) {
         if (key.text() == taken) Fail("variables: \"" + std::string(taken) + "\" has a field of its own");
       }
       interpreter.Define(key.text(), value);
     }
   }
   const auto define_token = [&](std::string_view name, std::string_view text) {
-    if (!jinja::IsValidUtf8(text)) Fail(std::string(name) + ": not valid UTF-8");
-    interpreter.Define(name, Value::Of(NewStr(heap, text, false)));
+    interpreter.Define(name, FieldText(heap, name, text, false));
   };
   for (const auto& [name, text] : input.special_tokens) define_token(name, text);
   if (input.bos_token) define_token("bos_token", *input.bos_token);
@@ -153,13 +156,15 @@ void DefineVariables(Interpreter& interpreter, Heap& heap, const ChatRenderInput
 }
 
 void CheckTime(const ChatTime& now) {
-  const bool fits = now.year >= 1 && now.year <= 9999 && now.month >= 1 && now.month <= 12 && now.day >= 1 && now.day <= 31 &&
-                    now.hour >= 0 && now.hour <= 23 && now.minute >= 0 && now.minute <= 59 && now.second >= 0 && now.second <= 60;
+  const bool fits = now.year >= 1 && now.year <= 9999 && now.month >= 1 && now.month <= 12 && now.day >= 1 &&
+                    now.day <= 31 && now.hour >= 0 && now.hour <= 23 && now.minute >= 0 && now.minute <= 59 &&
+                    now.second >= 0 && now.second <= 60;
   if (!fits) Fail("now: a field is out of range");
 }
 
-Result<PromptText> RenderWith(const ChatTemplateLimits& limits, std::string_view source, const jinja::ParsedTemplate& parsed,
-                              const ChatRenderInput& input, const std::string_view* json) {
+Result<PromptText> RenderWith(const ChatTemplateLimits& limits, std::string_view source,
+                              const jinja::ParsedTemplate& parsed, const ChatRenderInput& input,
+                              const std::string_view* json) {
   try {
     Heap heap(limits.value_bytes, limits.steps);
     // Input has its own limits, so it does not use up the template's.
@@ -195,9 +200,10 @@ ChatTemplate::~ChatTemplate() = default;
 Result<ChatTemplate> ChatTemplate::Parse(std::string source, const ChatTemplateLimits& limits) {
   const std::string prefix = "parse chat template: ";
   if (source.size() > limits.source_bytes) {
-    return Error(ErrorCode::kInvalidArgument, prefix + "expected at most " + std::to_string(limits.source_bytes) + " bytes, found " + std::to_string(source.size()));
+    return Error(ErrorCode::kInvalidArgument, prefix + "expected at most " + std::to_string(limits.source_bytes) +
+                                                  " bytes, found " + std::to_string(source.size()));
   }
-  if (!jinja::IsValidUtf8(source)) return Error(ErrorCode::kInvalidArgument, prefix + "not valid UTF-8");
+  if (!IsValidUtf8(source)) return Error(ErrorCode::kInvalidArgument, prefix + "not valid UTF-8");
   try {
     auto impl = std::make_unique<Impl>(std::move(source), limits);
     try {

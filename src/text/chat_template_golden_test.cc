@@ -28,7 +28,8 @@ std::string ReadFile(const std::filesystem::path& path) {
 // folder of that file.
 std::filesystem::path GoldenFile() {
   const char* other = std::getenv("TIDEMILL_TEMPLATE_GOLDENS");
-  return other != nullptr ? std::filesystem::path(other) : std::filesystem::path(TIDEMILL_FIXTURES) / "chat_templates" / "goldens.json";
+  return other != nullptr ? std::filesystem::path(other)
+                          : std::filesystem::path(TIDEMILL_FIXTURES) / "chat_templates" / "goldens.json";
 }
 
 const json& Goldens() {
@@ -90,7 +91,8 @@ TEST(ChatTemplateGolden, EveryTemplateWithEveryConversation_MatchesJinja) {
     if (conversation.contains("variables")) document["chat_template_kwargs"] = conversation["variables"];
     ChatRenderInput input = BasicInput();
     input.add_generation_prompt = conversation.value("add_generation_prompt", true);
-    ExpectGolden(render, Attempt(sources[name], document.dump(), input), name + " with " + render["conversation"].get<std::string>());
+    ExpectGolden(render, Attempt(sources[name], document.dump(), input),
+                 name + " with " + render["conversation"].get<std::string>());
   }
   EXPECT_GE(sources.size(), 1u);
 }

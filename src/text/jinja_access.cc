@@ -15,7 +15,8 @@ std::optional<Value> ElementAt(Heap& heap, const Value& value, int64_t index) {
   };
   if (value.kind == Kind::kSequence) {
     const Sequence::Form form = value.sequence->form;
-    if (form == Sequence::Form::kKeys || form == Sequence::Form::kValues || form == Sequence::Form::kItems) return std::nullopt;
+    if (form == Sequence::Form::kKeys || form == Sequence::Form::kValues || form == Sequence::Form::kItems)
+      return std::nullopt;
     const std::optional<size_t> at = position(value.sequence->items.size());
     if (!at) return std::nullopt;
     return value.sequence->items[*at];
@@ -49,8 +50,10 @@ Value Interpreter::LoopAttribute(LoopObject& loop, std::string_view name) {
   if (name == "revindex0") return Value::Int(length - index0 - 1);
   if (name == "depth") return Value::Int(loop.depth0 + 1);
   if (name == "depth0") return Value::Int(loop.depth0);
-  if (name == "previtem") return index0 == 0 ? UndefinedBecause(heap_, "there is no previous item") : loop.items[loop.index0 - 1];
-  if (name == "nextitem") return index0 + 1 == length ? UndefinedBecause(heap_, "there is no next item") : loop.items[loop.index0 + 1];
+  if (name == "previtem")
+    return index0 == 0 ? UndefinedBecause(heap_, "there is no previous item") : loop.items[loop.index0 - 1];
+  if (name == "nextitem")
+    return index0 + 1 == length ? UndefinedBecause(heap_, "there is no next item") : loop.items[loop.index0 + 1];
   return Value();
 }
 
@@ -81,18 +84,24 @@ Value Interpreter::Item(const Value& value, const Value& key) {
   } else if ((value.kind == Kind::kSequence || value.is_string()) && key.is_integral()) {
     if (const std::optional<Value> element = ElementAt(heap_, value, key.AsInt())) return *element;
   }
-  if (!key.is_string()) return NewUndefined(heap_, ToText(heap_, key.is_number() ? key : Value::Of(BorrowStr(heap_, TypeName(key), false)))->bytes, TypeName(value));
+  if (!key.is_string())
+    return NewUndefined(heap_,
+                        ToText(heap_, key.is_number() ? key : Value::Of(BorrowStr(heap_, TypeName(key), false)))->bytes,
+                        TypeName(value));
   if (value.kind == Kind::kMapping) {  // keys first here, then methods
-    if (const MethodInfo* method = FindMethod(value, key.text())) return Value::Of(heap_.New(BoundMethod{value, method}));
+    if (const MethodInfo* method = FindMethod(value, key.text()))
+      return Value::Of(heap_.New(BoundMethod{value, method}));
     return NewUndefined(heap_, key.text(), "dict");
   }
   return Attribute(value, *key.str);
 }
 
-Value Slice(Heap& heap, const Value& value, const Value& start_value, const Value& stop_value, const Value& step_value) {
+Value Slice(Heap& heap, const Value& value, const Value& start_value, const Value& stop_value,
+            const Value& step_value) {
   if (value.is_undefined()) Fail(UndefinedMessage(value));
   const bool is_sequence = value.kind == Kind::kSequence && value.sequence->form != Sequence::Form::kKeys &&
-                           value.sequence->form != Sequence::Form::kValues && value.sequence->form != Sequence::Form::kItems;
+                           value.sequence->form != Sequence::Form::kValues &&
+                           value.sequence->form != Sequence::Form::kItems;
   if (!is_sequence && !value.is_string()) Fail("a '" + std::string(TypeName(value)) + "' cannot be sliced");
   const int64_t length = static_cast<int64_t>(Length(heap, value));
   // Beyond the length one step is like another; the bound keeps the sums below from overflowing.
@@ -135,8 +144,10 @@ Value Slice(Heap& heap, const Value& value, const Value& start_value, const Valu
   }
   const std::span<Value> items = heap.NewArray<Value>(count);
   heap.Work(count / 8);
-  for (size_t i = 0; i < count; ++i) items[i] = value.sequence->items[static_cast<size_t>(start + static_cast<int64_t>(i) * step)];
-  const Sequence::Form form = value.sequence->form == Sequence::Form::kRange ? Sequence::Form::kList : value.sequence->form;
+  for (size_t i = 0; i < count; ++i)
+    items[i] = value.sequence->items[static_cast<size_t>(start + static_cast<int64_t>(i) * step)];
+  const Sequence::Form form =
+      value.sequence->form == Sequence::Form::kRange ? Sequence::Form::kList : value.sequence->form;
   return NewSequence(heap, form == Sequence::Form::kGroup ? Sequence::Form::kTuple : form, items, value.caller);
 }
 

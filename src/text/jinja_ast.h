@@ -18,7 +18,23 @@ struct FunctionInfo;  // jinja_builtins.h
 
 // --- expressions ---
 
-enum class ExprKind : uint8_t { kConst, kName, kList, kTuple, kDict, kCond, kAnd, kOr, kNot, kNegate, kPlus, kArithmetic, kConcat, kCompare, kPostfix };
+enum class ExprKind : uint8_t {
+  kConst,
+  kName,
+  kList,
+  kTuple,
+  kDict,
+  kCond,
+  kAnd,
+  kOr,
+  kNot,
+  kNegate,
+  kPlus,
+  kArithmetic,
+  kConcat,
+  kCompare,
+  kPostfix
+};
 
 struct Expr {
   ExprKind kind;
@@ -53,7 +69,23 @@ struct UnaryExpr : Expr {  // kNot, kNegate, kPlus
   const Expr* operand;
 };
 
-enum class Operator : uint8_t { kAdd, kSub, kMul, kDiv, kFloorDiv, kMod, kPow, kEq, kNe, kLt, kLe, kGt, kGe, kIn, kNotIn };
+enum class Operator : uint8_t {
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kFloorDiv,
+  kMod,
+  kPow,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kIn,
+  kNotIn
+};
 
 // first op[0] items[0] op[1] items[1] ...; kArithmetic from left to right, kCompare as Python chains comparisons.
 struct ChainExpr : Expr {
@@ -74,15 +106,15 @@ enum class SuffixKind : uint8_t { kAttribute, kItem, kSlice, kCall, kFilter, kTe
 
 struct Suffix {
   SuffixKind kind;
-  bool negated;              // kTest
+  bool negated;  // kTest
   uint32_t offset;
-  const Str* name;           // kAttribute, kFilter, kTest
-  const Expr* item;          // kItem; kSlice: start, may be null
-  const Expr* stop;          // kSlice, may be null
-  const Expr* step;          // kSlice, may be null
+  const Str* name;             // kAttribute, kFilter, kTest
+  const Expr* item;            // kItem; kSlice: start, may be null
+  const Expr* stop;            // kSlice, may be null
+  const Expr* step;            // kSlice, may be null
   const Arguments* arguments;  // kCall, kFilter, kTest
-  const FilterInfo* filter;  // null: no such filter
-  const TestInfo* test;      // null: no such test
+  const FilterInfo* filter;    // null: no such filter
+  const TestInfo* test;        // null: no such test
 };
 
 struct PostfixExpr : Expr {
@@ -92,7 +124,21 @@ struct PostfixExpr : Expr {
 
 // --- statements ---
 
-enum class StatementKind : uint8_t { kText, kPrint, kIf, kFor, kSet, kSetBlock, kMacro, kCallBlock, kFilterBlock, kWith, kScope, kBreak, kContinue };
+enum class StatementKind : uint8_t {
+  kText,
+  kPrint,
+  kIf,
+  kFor,
+  kSet,
+  kSetBlock,
+  kMacro,
+  kCallBlock,
+  kFilterBlock,
+  kWith,
+  kScope,
+  kBreak,
+  kContinue
+};
 
 struct Statement {
   StatementKind kind;
@@ -183,6 +229,7 @@ inline constexpr NameId kKwargsName = 3;
 struct ParsedTemplate {
   Block body;
   std::span<const std::string_view> names;  // of all variables; NameId is the index
+  std::span<const NameId> names_in_order;   // of their text
 };
 
 }  // namespace tidemill::jinja

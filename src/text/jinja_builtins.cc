@@ -59,7 +59,8 @@ bool IsSame(Interpreter& in, const CallArguments& arguments) {
 
 template <bool upper>
 bool IsTextCase(Interpreter& in, const CallArguments& arguments) {
-  const string_view text = ToText(in.heap(), Subject(arguments))->bytes;
+  const auto [value] = Bind<1>("upper or lower", arguments, {"value"}, 1);
+  const string_view text = ToText(in.heap(), value)->bytes;
   in.heap().Work(1 + text.size() / 16);
   bool any = false;
   for (size_t pos = 0; pos < text.size(); pos += CharLength(text, pos)) {
@@ -90,11 +91,13 @@ bool IsNumber(const Value& v) { return v.is_number(); }
 bool IsString(const Value& v) { return v.is_string(); }
 bool IsMapping(const Value& v) { return v.kind == Kind::kMapping; }
 bool IsCallable(const Value& v) {
-  return v.kind == Kind::kFunction || v.kind == Kind::kMethod || v.kind == Kind::kMacro || v.kind == Kind::kLoop || v.is_undefined();
+  return v.kind == Kind::kFunction || v.kind == Kind::kMethod || v.kind == Kind::kMacro || v.kind == Kind::kLoop ||
+         v.is_undefined();
 }
 bool IsSequence(const Value& v) {
-  const bool is_view = v.kind == Kind::kSequence && (v.sequence->form == Sequence::Form::kKeys || v.sequence->form == Sequence::Form::kValues ||
-                                                     v.sequence->form == Sequence::Form::kItems);
+  const bool is_view = v.kind == Kind::kSequence &&
+                       (v.sequence->form == Sequence::Form::kKeys || v.sequence->form == Sequence::Form::kValues ||
+                        v.sequence->form == Sequence::Form::kItems);
   return !is_view && (v.kind == Kind::kSequence || v.kind == Kind::kMapping || v.is_string() || v.is_undefined());
 }
 
@@ -179,7 +182,9 @@ Value DictView(Interpreter& in, const CallArguments& arguments) {
     const Mapping::Entry& entry = self.mapping->entries[i];
     heap.Work(form == Sequence::Form::kItems ? 1 : 0);
     const std::array<Value, 2> pair = {entry.key, entry.value};
-    view[i] = form == Sequence::Form::kKeys ? entry.key : form == Sequence::Form::kValues ? entry.value : NewSequence(heap, Sequence::Form::kTuple, pair, self.caller);
+    view[i] = form == Sequence::Form::kKeys     ? entry.key
+              : form == Sequence::Form::kValues ? entry.value
+                                                : NewSequence(heap, Sequence::Form::kTuple, pair, self.caller);
   }
   return NewSequence(heap, form, view, self.caller);
 }
@@ -207,7 +212,8 @@ Value FloatIsInteger(Interpreter&, const CallArguments& arguments) {
 }
 
 // What changes a list or a dict is missing: the sandbox refuses it.
-constexpr auto kListMethods = std::to_array<MethodInfo>({{"index", SequenceIndex}, {"count", SequenceCount}, {"copy", CopySelf}});
+constexpr auto kListMethods =
+    std::to_array<MethodInfo>({{"index", SequenceIndex}, {"count", SequenceCount}, {"copy", CopySelf}});
 constexpr auto kTupleMethods = std::to_array<MethodInfo>({{"index", SequenceIndex}, {"count", SequenceCount}});
 constexpr auto kDictMethods = std::to_array<MethodInfo>({{"get", DictGet},
                                                          {"items", DictView<Sequence::Form::kItems>},
@@ -235,7 +241,8 @@ Value Range(Interpreter& in, const CallArguments& arguments) {
   Heap& heap = in.heap();
   const std::span<Value> numbers = heap.NewArray<Value>(count);
   heap.Work(count / 8);
-  for (size_t i = 0; i < count; ++i) numbers[i] = Value::Int(static_cast<int64_t>(unsigned_of(start) + i * unsigned_of(step)));
+  for (size_t i = 0; i < count; ++i)
+    numbers[i] = Value::Int(static_cast<int64_t>(unsigned_of(start) + i * unsigned_of(step)));
   std::string label = "range(" + std::to_string(start) + ", " + std::to_string(stop);
   if (step != 1) label += ", " + std::to_string(step);
   return Value::Of(heap.New(Sequence{numbers, Sequence::Form::kRange, false, 1, NewStr(heap, label + ")", false)}));
@@ -255,7 +262,8 @@ std::vector<Mapping::Entry> DictEntries(Interpreter& in, const CallArguments& ar
       for (const Value& pair : Iterate(heap, source)) {
         heap.Charge(sizeof(Mapping::Entry));
         const std::span<const Value> members = Iterate(heap, pair);
-        if (members.size() != 2) Fail(std::string(function) + ": expected pairs, found " + std::to_string(members.size()) + " values");
+        if (members.size() != 2)
+          Fail(std::string(function) + ": expected pairs, found " + std::to_string(members.size()) + " values");
         entries.push_back({members[0], members[1]});
       }
     }
@@ -272,8 +280,10 @@ Value Dict(Interpreter& in, const CallArguments& arguments) {
 Value NewNamespace(Interpreter& in, const CallArguments& arguments) {
   Namespace* space = in.heap().New(Namespace{});
   for (const Mapping::Entry& entry : DictEntries(in, arguments, "namespace")) {
-    if (!entry.key.is_string()) Fail("namespace: the name of an attribute is a string, not a '" + std::string(TypeName(entry.key)) + "'");
-    if (entry.key.text().starts_with('_')) Fail("an attribute of a namespace cannot begin with an underscore: \"" + ForMessage(entry.key.text(), 60) + "\"");
+    if (!entry.key.is_string())
+      Fail("namespace: the name of an attribute is a string, not a '" + std::string(TypeName(entry.key)) + "'");
+    if (entry.key.text().starts_with('_'))
+      Fail("an attribute of a namespace cannot begin with an underscore: \"" + ForMessage(entry.key.text(), 60) + "\"");
     SetSlot(in.heap(), *space, entry.key.str, entry.value);
   }
   return Value::Of(space);
@@ -302,7 +312,9 @@ const FilterInfo* FindFilter(string_view name) {
 }
 
 const TestInfo* FindTest(string_view name) { return FindNamed(std::span<const TestInfo>(kTests), name); }
-const FunctionInfo* FindFunction(string_view name) { return FindNamed(std::span<const FunctionInfo>(kFunctions), name); }
+const FunctionInfo* FindFunction(string_view name) {
+  return FindNamed(std::span<const FunctionInfo>(kFunctions), name);
+}
 
 const MethodInfo* FindMethod(const Value& self, string_view name) {
   switch (self.kind) {
@@ -322,10 +334,12 @@ const MethodInfo* FindMethod(const Value& self, string_view name) {
   }
 }
 
-void BindInto(string_view function, const CallArguments& arguments, std::span<const string_view> names, size_t required, std::span<Value> out) {
+void BindInto(string_view function, const CallArguments& arguments, std::span<const string_view> names, size_t required,
+              std::span<Value> out) {
   const std::string name(function);
   if (arguments.positional.size() > names.size()) {
-    Fail(name + " takes at most " + std::to_string(names.size() - 1) + " arguments, got " + std::to_string(arguments.positional.size() - 1));
+    Fail(name + " takes at most " + std::to_string(names.size() - 1) + " arguments, got " +
+         std::to_string(arguments.positional.size() - 1));
   }
   std::copy(arguments.positional.begin(), arguments.positional.end(), out.begin());
   for (const Keyword& keyword : arguments.keywords) {
@@ -342,13 +356,17 @@ void BindInto(string_view function, const CallArguments& arguments, std::span<co
 
 int64_t NeedInt(string_view function, string_view parameter, const Value& value) {
   if (value.is_undefined()) Fail(UndefinedMessage(value));
-  if (!value.is_integral()) Fail(std::string(function) + ": " + std::string(parameter) + " must be an integer, not '" + std::string(TypeName(value)) + "'");
+  if (!value.is_integral())
+    Fail(std::string(function) + ": " + std::string(parameter) + " must be an integer, not '" +
+         std::string(TypeName(value)) + "'");
   return value.AsInt();
 }
 
 const Str& NeedString(string_view function, string_view parameter, const Value& value) {
   if (value.is_undefined()) Fail(UndefinedMessage(value));
-  if (!value.is_string()) Fail(std::string(function) + ": " + std::string(parameter) + " must be a string, not '" + std::string(TypeName(value)) + "'");
+  if (!value.is_string())
+    Fail(std::string(function) + ": " + std::string(parameter) + " must be a string, not '" +
+         std::string(TypeName(value)) + "'");
   return *value.str;
 }
 

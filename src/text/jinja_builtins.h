@@ -67,8 +67,8 @@ std::span<const MethodInfo> StringMethods();
 void BindInto(std::string_view function, const CallArguments& arguments, std::span<const std::string_view> names,
               size_t required, std::span<Value> out);
 template <size_t N>
-std::array<Value, N> Bind(std::string_view function, const CallArguments& arguments, const std::array<std::string_view, N>& names,
-                          size_t required) {
+std::array<Value, N> Bind(std::string_view function, const CallArguments& arguments,
+                          const std::array<std::string_view, N>& names, size_t required) {
   std::array<Value, N> out;
   BindInto(function, arguments, names, required, out);
   return out;
@@ -78,6 +78,8 @@ std::array<Value, N> Bind(std::string_view function, const CallArguments& argume
 int64_t NeedInt(std::string_view function, std::string_view parameter, const Value& value);
 const Str& NeedString(std::string_view function, std::string_view parameter, const Value& value);
 
+// text.strip(chars) at the sides asked for; white space if `chars` is absent or none.
+const Str* StripText(Heap& heap, const Str& text, const Value& chars, bool left, bool right);
 // text.replace(old, new, limit); a negative limit is none.
 const Str* ReplaceText(Heap& heap, const Str& text, const Str& old_text, const Str& new_text, int64_t limit);
 

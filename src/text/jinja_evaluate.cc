@@ -4,6 +4,10 @@
 
 namespace tidemill::jinja {
 
+void Interpreter::Depth::FailDepth() {
+  Fail("evaluation nested deeper than " + std::to_string(kMaxDepth) + " levels");
+}
+
 Value Interpreter::Evaluate(const Expr& expr) {
   const Depth depth(*this);
   heap_.Work(1);
@@ -35,7 +39,8 @@ Value Interpreter::Evaluate(const Expr& expr) {
 
 Value Interpreter::EvaluateName(const NameExpr& expr) {
   if (const Value* value = FindVariable(expr.name)) return *value;
-  if (expr.function != nullptr && (expr.function->name != "strftime_now" || now_.has_value())) return Value::Of(expr.function);
+  if (expr.function != nullptr && (expr.function->name != "strftime_now" || now_.has_value()))
+    return Value::Of(expr.function);
   return NewUndefined(heap_, parsed_.names[expr.name]);
 }
 
@@ -76,7 +81,8 @@ Value Interpreter::EvaluateUnary(const UnaryExpr& expr) {
   if (expr.kind == ExprKind::kNot) return Value::Bool(!IsTrue(value));
   if (value.is_undefined()) Fail(UndefinedMessage(value));
   if (!value.is_number()) Fail("bad operand type for a sign: '" + std::string(TypeName(value)) + "'");
-  if (value.kind == Kind::kFloat) return Value::Float(expr.kind == ExprKind::kNegate ? -value.real : value.real).FromCaller(value.caller);
+  if (value.kind == Kind::kFloat)
+    return Value::Float(expr.kind == ExprKind::kNegate ? -value.real : value.real).FromCaller(value.caller);
   if (expr.kind == ExprKind::kPlus) return Value::Int(value.AsInt()).FromCaller(value.caller);
   return Arithmetic(heap_, Operator::kSub, Value::Int(0), value);
 }
@@ -163,7 +169,8 @@ Value Interpreter::ApplySlice(const Value& value, const Suffix& suffix) {
   return Slice(heap_, value, start, stop, step);
 }
 
-CallArguments Interpreter::EvaluateArguments(const Arguments& arguments, const Value& first, const MacroObject* caller) {
+CallArguments Interpreter::EvaluateArguments(const Arguments& arguments, const Value& first,
+                                             const MacroObject* caller) {
   std::span<const Value> starred;
   if (arguments.star != nullptr) starred = Iterate(heap_, Evaluate(*arguments.star));
   const size_t leading = first.is_absent() ? 0 : 1;
@@ -175,7 +182,8 @@ CallArguments Interpreter::EvaluateArguments(const Arguments& arguments, const V
   std::span<const Mapping::Entry> more;
   if (arguments.star_star != nullptr) {
     const Value value = Evaluate(*arguments.star_star);
-    if (value.kind != Kind::kMapping) Fail("the argument after ** is a '" + std::string(TypeName(value)) + "', not a dict");
+    if (value.kind != Kind::kMapping)
+      Fail("the argument after ** is a '" + std::string(TypeName(value)) + "', not a dict");
     more = value.mapping->entries;
   }
   const size_t named = arguments.keyword_names.size();
@@ -184,7 +192,8 @@ CallArguments Interpreter::EvaluateArguments(const Arguments& arguments, const V
   for (size_t i = 0; i < more.size(); ++i) {
     if (!more[i].key.is_string()) Fail("keywords must be strings");
     for (const Keyword& earlier : keywords.first(named)) {
-      if (earlier.name->bytes == more[i].key.text()) Fail("the keyword argument \"" + ForMessage(more[i].key.text(), 60) + "\" is given twice");
+      if (earlier.name->bytes == more[i].key.text())
+        Fail("the keyword argument \"" + ForMessage(more[i].key.text(), 60) + "\" is given twice");
     }
     heap_.Work(1 + named);
     keywords[named + i] = {more[i].key.str, more[i].value};
@@ -212,12 +221,14 @@ Value Interpreter::CallMacro(const MacroObject& object, const CallArguments& arg
   const Depth depth(*this);
   const MacroStatement& macro = *object.macro;
   const std::string name = "macro \"" + std::string(macro.name_text->bytes) + "\"";
-  if (call_depth_ >= limits_.call_depth) Fail(name + ": calls nested deeper than " + std::to_string(limits_.call_depth) + " levels");
+  if (call_depth_ >= limits_.call_depth)
+    Fail(name + ": calls nested deeper than " + std::to_string(limits_.call_depth) + " levels");
 
   Scope& scope = *heap_.New(Scope{object.scope, {}, 0});
   const size_t num_parameters = macro.parameters.size();
   const std::span<bool> used = heap_.NewArray<bool>(arguments.keywords.size());
   const auto take_keyword = [&](std::string_view keyword) {
+    heap_.Work(used.size() / 8);
     for (size_t i = 0; i < used.size(); ++i) {
       if (used[i] || arguments.keywords[i].name->bytes != keyword) continue;
       used[i] = true;
@@ -226,13 +237,15 @@ Value Interpreter::CallMacro(const MacroObject& object, const CallArguments& arg
     return Value();
   };
   if (arguments.positional.size() > num_parameters && !macro.uses_varargs) {
-    Fail(name + " takes at most " + std::to_string(num_parameters) + " arguments, got " + std::to_string(arguments.positional.size()));
+    Fail(name + " takes at most " + std::to_string(num_parameters) + " arguments, got " +
+         std::to_string(arguments.positional.size()));
   }
   bool caller_is_parameter = false;
   const std::span<Value> given = heap_.NewArray<Value>(num_parameters);
   for (size_t i = 0; i < num_parameters; ++i) {
     caller_is_parameter = caller_is_parameter || macro.parameters[i] == kCallerName;
-    given[i] = i < arguments.positional.size() ? arguments.positional[i] : take_keyword(parsed_.names[macro.parameters[i]]);
+    given[i] =
+        i < arguments.positional.size() ? arguments.positional[i] : take_keyword(parsed_.names[macro.parameters[i]]);
   }
   if (macro.uses_caller && !caller_is_parameter) {
     const Value caller = take_keyword("caller");
@@ -245,7 +258,8 @@ Value Interpreter::CallMacro(const MacroObject& object, const CallArguments& arg
   std::vector<Mapping::Entry> rest;
   for (size_t i = 0; i < used.size(); ++i) {
     if (used[i]) continue;
-    if (!macro.uses_kwargs) Fail(name + " takes no keyword argument \"" + ForMessage(arguments.keywords[i].name->bytes, 60) + "\"");
+    if (!macro.uses_kwargs)
+      Fail(name + " takes no keyword argument \"" + ForMessage(arguments.keywords[i].name->bytes, 60) + "\"");
     rest.push_back({Value::Of(arguments.keywords[i].name), arguments.keywords[i].value});
   }
   if (macro.uses_kwargs) SetVariable(scope, kKwargsName, NewMapping(heap_, rest));

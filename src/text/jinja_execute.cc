@@ -6,10 +6,12 @@
 namespace tidemill::jinja {
 
 void Interpreter::Define(std::string_view name, const Value& value) {
-  if (FindFunction(name) != nullptr) Fail("the variable \"" + ForMessage(name, 60) + "\" has the name of a function of the template language");
-  const auto found = std::find(parsed_.names.begin(), parsed_.names.end(), name);
-  if (found == parsed_.names.end()) return;  // the template never mentions it
-  SetVariable(globals_, static_cast<NameId>(found - parsed_.names.begin()), value);
+  if (FindFunction(name) != nullptr)
+    Fail("the variable \"" + ForMessage(name, 60) + "\" has the name of a function of the template language");
+  const auto found = std::lower_bound(parsed_.names_in_order.begin(), parsed_.names_in_order.end(), name,
+                                      [this](NameId id, std::string_view text) { return parsed_.names[id] < text; });
+  if (found == parsed_.names_in_order.end() || parsed_.names[*found] != name) return;  // the template never mentions it
+  SetVariable(globals_, *found, value);
 }
 
 PromptText Interpreter::Run() {
@@ -52,7 +54,8 @@ void Interpreter::Assign(Scope& scope, const Target& target, const Value& value)
     if (!IsIterable(value)) Fail("cannot unpack a '" + std::string(TypeName(value)) + "' into several names");
     const std::span<const Value> items = Iterate(heap_, value);
     if (items.size() != target.elements.size()) {
-      Fail("cannot unpack " + std::to_string(items.size()) + " values into " + std::to_string(target.elements.size()) + " names");
+      Fail("cannot unpack " + std::to_string(items.size()) + " values into " + std::to_string(target.elements.size()) +
+           " names");
     }
     for (size_t i = 0; i < items.size(); ++i) Assign(scope, target.elements[i], items[i]);
   } else if (target.attribute == nullptr) {
@@ -63,13 +66,16 @@ void Interpreter::Assign(Scope& scope, const Target& target, const Value& value)
     if (space == nullptr || space->kind != Kind::kNamespace) {
       Fail("cannot assign an attribute of \"" + std::string(parsed_.names[target.name]) + "\": it is no namespace");
     }
-    if (target.attribute->bytes.starts_with('_')) Fail("an attribute of a namespace cannot begin with an underscore: \"" + std::string(target.attribute->bytes) + "\"");
+    if (target.attribute->bytes.starts_with('_'))
+      Fail("an attribute of a namespace cannot begin with an underscore: \"" + std::string(target.attribute->bytes) +
+           "\"");
     SetSlot(heap_, *space->space, target.attribute, value);
   }
 }
 
 void Interpreter::CheckOutput() const {
-  if (out_->size() > limits_.output_bytes) Fail("more than " + std::to_string(limits_.output_bytes) + " bytes of output");
+  if (out_->size() > limits_.output_bytes)
+    Fail("more than " + std::to_string(limits_.output_bytes) + " bytes of output");
 }
 
 Interpreter::Flow Interpreter::Execute(Block block) {
@@ -100,14 +106,20 @@ Interpreter::Flow Interpreter::ExecuteOne(const Statement& statement) {
       Assign(*scope_, set.target, Evaluate(*set.value));
       return Flow::kNext;
     }
-    case StatementKind::kSetBlock: ExecuteSetBlock(static_cast<const SetBlockStatement&>(statement)); return Flow::kNext;
+    case StatementKind::kSetBlock:
+      ExecuteSetBlock(static_cast<const SetBlockStatement&>(statement));
+      return Flow::kNext;
     case StatementKind::kMacro: {
       const auto& macro = static_cast<const MacroStatement&>(statement);
       SetVariable(*scope_, macro.name, Value::Of(heap_.New(MacroObject{&macro, scope_})));
       return Flow::kNext;
     }
-    case StatementKind::kCallBlock: ExecuteCallBlock(static_cast<const CallBlockStatement&>(statement)); return Flow::kNext;
-    case StatementKind::kFilterBlock: ExecuteFilterBlock(static_cast<const FilterBlockStatement&>(statement)); return Flow::kNext;
+    case StatementKind::kCallBlock:
+      ExecuteCallBlock(static_cast<const CallBlockStatement&>(statement));
+      return Flow::kNext;
+    case StatementKind::kFilterBlock:
+      ExecuteFilterBlock(static_cast<const FilterBlockStatement&>(statement));
+      return Flow::kNext;
     case StatementKind::kWith: return ExecuteWith(static_cast<const WithStatement&>(statement));
     case StatementKind::kScope: {
       Scope* const outer = std::exchange(scope_, heap_.New(Scope{scope_, {}, 0}));
@@ -138,7 +150,8 @@ bool Interpreter::LoopAccepts(const ForStatement& statement, const Value& item) 
   return accepts;
 }
 
-Interpreter::Flow Interpreter::ExecuteTurn(const ForStatement& statement, const Value& item, Scope& scope, LoopObject* loop) {
+Interpreter::Flow Interpreter::ExecuteTurn(const ForStatement& statement, const Value& item, Scope& scope,
+                                           LoopObject* loop) {
   heap_.Work(1);
   scope.size = 0;  // what an earlier turn set is gone
   if (loop != nullptr) SetVariable(scope, kLoopName, Value::Of(loop));
@@ -199,7 +212,8 @@ void Interpreter::ExecuteSetBlock(const SetBlockStatement& statement) {
 
 void Interpreter::ExecuteCallBlock(const CallBlockStatement& statement) {
   Value callee = Evaluate(*statement.call->base);
-  for (const Suffix& suffix : statement.call->suffixes.first(statement.call->suffixes.size() - 1)) callee = ApplySuffix(callee, suffix);
+  for (const Suffix& suffix : statement.call->suffixes.first(statement.call->suffixes.size() - 1))
+    callee = ApplySuffix(callee, suffix);
   const Suffix& call = statement.call->suffixes.back();
   const MacroObject* caller = heap_.New(MacroObject{statement.caller, scope_});
   const CallArguments arguments = EvaluateArguments(*call.arguments, Value(), caller);
@@ -217,7 +231,8 @@ void Interpreter::ExecuteFilterBlock(const FilterBlockStatement& statement) {
 
 Interpreter::Flow Interpreter::ExecuteWith(const WithStatement& statement) {
   Scope& scope = *heap_.New(Scope{scope_, {}, 0});
-  for (size_t i = 0; i < statement.targets.size(); ++i) Assign(scope, statement.targets[i], Evaluate(*statement.values[i]));
+  for (size_t i = 0; i < statement.targets.size(); ++i)
+    Assign(scope, statement.targets[i], Evaluate(*statement.values[i]));
   Scope* const outer = std::exchange(scope_, &scope);
   const Flow flow = Execute(statement.body);
   scope_ = outer;

@@ -13,10 +13,14 @@ using std::string_view;
 
 bool Given(const Value& value) { return !value.is_absent() && !value.is_none(); }
 
-Value NewList(Heap& heap, std::span<const Value> items, bool caller = false) { return NewSequence(heap, Sequence::Form::kList, items, caller); }
+Value NewList(Heap& heap, std::span<const Value> items, bool caller = false) {
+  return NewSequence(heap, Sequence::Form::kList, items, caller);
+}
 
 // What Jinja returns as a generator.
-Value NewGenerator(Heap& heap, const std::vector<Value>& items) { return Value::Of(heap.New(Generator{heap.Copy(items), 0})); }
+Value NewGenerator(Heap& heap, const std::vector<Value>& items) {
+  return Value::Of(heap.New(Generator{heap.Copy(items), 0}));
+}
 
 // "a.b.0" as the path of items that attribute= and selectattr follow.
 class AttributePath {
@@ -32,7 +36,8 @@ class AttributePath {
       const string_view part = rest.substr(0, dot);
       const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == string_view::npos;
       in_.heap().Charge(sizeof(Value));
-      parts_.push_back(is_number ? Value::Int(ParseInt(part, 10).value_or(0)) : Value::Of(NewStr(in_.heap(), part, false)));
+      parts_.push_back(is_number ? Value::Int(ParseInt(part, 10).value_or(0))
+                                 : Value::Of(NewStr(in_.heap(), part, false)));
       if (dot == string_view::npos) break;
       rest = rest.substr(dot + 1);
     }
@@ -96,8 +101,10 @@ Value LengthFilter(Interpreter& in, const CallArguments& arguments) {
 
 Value First(Interpreter& in, const CallArguments& arguments) {
   const auto [value] = Bind<1>("first", arguments, {"seq"}, 1);
-  if (value.is_string() && !value.text().empty()) return Value::Of(SliceStr(in.heap(), *value.str, 0, CharLength(value.text(), 0)));
-  if (value.kind == Kind::kGenerator && value.generator->next < value.generator->items.size()) return value.generator->items[value.generator->next++];
+  if (value.is_string() && !value.text().empty())
+    return Value::Of(SliceStr(in.heap(), *value.str, 0, CharLength(value.text(), 0)));
+  if (value.kind == Kind::kGenerator && value.generator->next < value.generator->items.size())
+    return value.generator->items[value.generator->next++];
   const std::span<const Value> items = Iterate(in.heap(), value);
   return items.empty() ? UndefinedBecause(in.heap(), "there is no first item: the sequence is empty") : items.front();
 }
@@ -106,7 +113,8 @@ Value Last(Interpreter& in, const CallArguments& arguments) {
   const auto [value] = Bind<1>("last", arguments, {"seq"}, 1);
   if (value.kind == Kind::kGenerator) Fail("last: a generator cannot be reversed: use |list before");
   if (value.is_string() && !value.text().empty()) {
-    return Value::Of(SliceStr(in.heap(), *value.str, PreviousChar(value.text(), value.text().size()), value.text().size()));
+    return Value::Of(
+        SliceStr(in.heap(), *value.str, PreviousChar(value.text(), value.text().size()), value.text().size()));
   }
   const std::span<const Value> items = Iterate(in.heap(), value);
   return items.empty() ? UndefinedBecause(in.heap(), "there is no last item: the sequence is empty") : items.back();
@@ -143,6 +151,11 @@ Value Reverse(Interpreter& in, const CallArguments& arguments) {
   return value.kind == Kind::kGenerator ? NewList(heap, reversed) : NewGenerator(heap, reversed);
 }
 
+// What map and select go through: nothing for anything that is false, so that none and 0 are as good as [].
+std::span<const Value> IterateIfTrue(Heap& heap, const Value& value) {
+  return IsTrue(value) ? Iterate(heap, value) : std::span<const Value>();
+}
+
 Value MapFilter(Interpreter& in, const CallArguments& arguments) {
   Heap& heap = in.heap();
   const Value& source = arguments.positional[0];
@@ -152,7 +165,7 @@ Value MapFilter(Interpreter& in, const CallArguments& arguments) {
     const auto [value, attribute, otherwise] = Bind<3>("map", arguments, {"value", "attribute", "default"}, 1);
     if (attribute.is_absent()) Fail("map needs the name of a filter or attribute=");
     const AttributePath path(in, attribute);
-    for (const Value& item : Iterate(heap, source)) {
+    for (const Value& item : IterateIfTrue(heap, source)) {
       heap.Charge(sizeof(Value));
       mapped.push_back(path.Of(item, otherwise));
     }
@@ -161,7 +174,7 @@ Value MapFilter(Interpreter& in, const CallArguments& arguments) {
   const string_view name = NeedString("map", "name", rest[0]).bytes;
   const std::span<Value> call = heap.NewArray<Value>(rest.size());
   std::copy(rest.begin() + 1, rest.end(), call.begin() + 1);
-  for (const Value& item : Iterate(heap, source)) {
+  for (const Value& item : IterateIfTrue(heap, source)) {
     const std::span<Value> own = heap.NewArray<Value>(call.size());
     std::copy(call.begin(), call.end(), own.begin());
     own[0] = item;
@@ -179,7 +192,7 @@ Value Select(Interpreter& in, const CallArguments& arguments) {
   const AttributePath path(in, by_attribute ? rest[0] : Value());
   if (by_attribute) rest = rest.subspan(1);
   std::vector<Value> kept;
-  for (const Value& item : Iterate(heap, arguments.positional[0])) {
+  for (const Value& item : IterateIfTrue(heap, arguments.positional[0])) {
     heap.Work(1);
     const Value value = path.Of(item);
     bool passes = false;
@@ -200,7 +213,8 @@ Value Select(Interpreter& in, const CallArguments& arguments) {
 }
 
 Value Sort(Interpreter& in, const CallArguments& arguments) {
-  const auto [value, reverse, case_sensitive, attribute] = Bind<4>("sort", arguments, {"value", "reverse", "case_sensitive", "attribute"}, 1);
+  const auto [value, reverse, case_sensitive, attribute] =
+      Bind<4>("sort", arguments, {"value", "reverse", "case_sensitive", "attribute"}, 1);
   Heap& heap = in.heap();
   const std::span<const Value> items = Iterate(heap, value);
   std::vector<AttributePath> paths;  // attribute="a,b" sorts by a, then by b
@@ -217,7 +231,8 @@ Value Sort(Interpreter& in, const CallArguments& arguments) {
   std::vector<Value> keys;
   for (const Value& item : items) {
     std::vector<Value> key;
-    for (const AttributePath& path : paths) key.push_back(IsTrue(case_sensitive) ? path.Of(item) : LowerText(heap, path.Of(item)));
+    for (const AttributePath& path : paths)
+      key.push_back(IsTrue(case_sensitive) ? path.Of(item) : LowerText(heap, path.Of(item)));
     keys.push_back(NewList(heap, key));
   }
   std::vector<Value> sorted;
@@ -226,11 +241,13 @@ Value Sort(Interpreter& in, const CallArguments& arguments) {
 }
 
 Value Unique(Interpreter& in, const CallArguments& arguments) {
-  const auto [value, case_sensitive, attribute] = Bind<3>("unique", arguments, {"value", "case_sensitive", "attribute"}, 1);
+  const auto [value, case_sensitive, attribute] =
+      Bind<3>("unique", arguments, {"value", "case_sensitive", "attribute"}, 1);
   Heap& heap = in.heap();
   const AttributePath path(in, attribute);
   const std::span<const Value> items = Iterate(heap, value);
-  std::vector<Mapping::Entry> entries;  // a dict keeps the first of equal keys in its place, the last value: so in reverse
+  std::vector<Mapping::Entry>
+      entries;  // a dict keeps the first of equal keys in its place, the last value: so in reverse
   for (size_t i = items.size(); i-- > 0;) {
     heap.Charge(sizeof(Mapping::Entry));
     const Value key = path.Of(items[i]);
@@ -238,7 +255,8 @@ Value Unique(Interpreter& in, const CallArguments& arguments) {
   }
   const Value firsts = NewMapping(heap, entries);
   std::vector<size_t> positions;
-  for (const Mapping::Entry& entry : firsts.mapping->entries) positions.push_back(static_cast<size_t>(entry.value.integer));
+  for (const Mapping::Entry& entry : firsts.mapping->entries)
+    positions.push_back(static_cast<size_t>(entry.value.integer));
   std::sort(positions.begin(), positions.end());
   std::vector<Value> kept;
   for (const size_t at : positions) kept.push_back(items[at]);
@@ -247,12 +265,15 @@ Value Unique(Interpreter& in, const CallArguments& arguments) {
 
 template <bool largest>
 Value Extreme(Interpreter& in, const CallArguments& arguments) {
-  const auto [value, case_sensitive, attribute] = Bind<3>(largest ? "max" : "min", arguments, {"value", "case_sensitive", "attribute"}, 1);
+  const auto [value, case_sensitive, attribute] =
+      Bind<3>(largest ? "max" : "min", arguments, {"value", "case_sensitive", "attribute"}, 1);
   Heap& heap = in.heap();
   const AttributePath path(in, attribute);
   const std::span<const Value> items = Iterate(heap, value);
   if (items.empty()) return UndefinedBecause(heap, "the sequence is empty: it has neither minimum nor maximum");
-  const auto key_of = [&](const Value& item) { return IsTrue(case_sensitive) ? path.Of(item) : LowerText(heap, path.Of(item)); };
+  const auto key_of = [&heap, &path, as_it_is = IsTrue(case_sensitive)](const Value& item) {
+    return as_it_is ? path.Of(item) : LowerText(heap, path.Of(item));
+  };
   Value best = items[0];
   Value best_key = key_of(best);
   for (const Value& item : items.subspan(1)) {
@@ -295,7 +316,8 @@ Value Items(Interpreter& in, const CallArguments& arguments) {
 }
 
 Value DictSort(Interpreter& in, const CallArguments& arguments) {
-  const auto [value, case_sensitive, by, reverse] = Bind<4>("dictsort", arguments, {"value", "case_sensitive", "by", "reverse"}, 1);
+  const auto [value, case_sensitive, by, reverse] =
+      Bind<4>("dictsort", arguments, {"value", "case_sensitive", "by", "reverse"}, 1);
   Heap& heap = in.heap();
   if (value.is_undefined()) Fail(UndefinedMessage(value));
   if (value.kind != Kind::kMapping) Fail("dictsort: not a dict but a '" + std::string(TypeName(value)) + "'");
@@ -307,12 +329,14 @@ Value DictSort(Interpreter& in, const CallArguments& arguments) {
     keys.push_back(IsTrue(case_sensitive) ? key : LowerText(heap, key));
   }
   std::vector<Value> pairs;
-  for (const size_t at : SortedOrder(heap, keys, IsTrue(reverse))) pairs.push_back(PairOf(heap, value.mapping->entries[at], value.caller));
+  for (const size_t at : SortedOrder(heap, keys, IsTrue(reverse)))
+    pairs.push_back(PairOf(heap, value.mapping->entries[at], value.caller));
   return NewList(heap, pairs, value.caller);
 }
 
 Value GroupBy(Interpreter& in, const CallArguments& arguments) {
-  const auto [value, attribute, otherwise, case_sensitive] = Bind<4>("groupby", arguments, {"value", "attribute", "default", "case_sensitive"}, 2);
+  const auto [value, attribute, otherwise, case_sensitive] =
+      Bind<4>("groupby", arguments, {"value", "attribute", "default", "case_sensitive"}, 2);
   Heap& heap = in.heap();
   const AttributePath path(in, attribute);
   const std::span<const Value> items = Iterate(heap, value);
@@ -326,7 +350,8 @@ Value GroupBy(Interpreter& in, const CallArguments& arguments) {
   for (size_t begin = 0; begin < order.size();) {
     std::vector<Value> members;
     size_t end = begin;
-    for (; end < order.size() && Equals(heap, keys[order[begin]], keys[order[end]]); ++end) members.push_back(items[order[end]]);
+    for (; end < order.size() && Equals(heap, keys[order[begin]], keys[order[end]]); ++end)
+      members.push_back(items[order[end]]);
     const std::array<Value, 2> group = {path.Of(members.front(), otherwise), NewList(heap, members, value.caller)};
     groups.push_back(NewSequence(heap, Sequence::Form::kGroup, group, value.caller));
     begin = end;
@@ -368,7 +393,8 @@ Value Attr(Interpreter& in, const CallArguments& arguments) {
   const auto [value, name] = Bind<2>("attr", arguments, {"obj", "name"}, 2);
   const Str& attribute = NeedString("attr", "name", name);
   if (value.kind != Kind::kMapping) return in.Attribute(value, attribute);
-  if (const MethodInfo* method = FindMethod(value, attribute.bytes)) return Value::Of(in.heap().New(BoundMethod{value, method}));
+  if (const MethodInfo* method = FindMethod(value, attribute.bytes))
+    return Value::Of(in.heap().New(BoundMethod{value, method}));
   return NewUndefined(in.heap(), attribute.bytes, "dict");  // a dict's keys are no attributes
 }
 

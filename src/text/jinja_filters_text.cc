@@ -16,17 +16,7 @@ using std::string_view;
 
 Value Trim(Interpreter& in, const CallArguments& arguments) {
   const auto [value, chars] = Bind<2>("trim", arguments, {"value", "chars"}, 1);
-  const Str& text = *ToText(in.heap(), value);
-  in.heap().Scan(text.bytes.size());
-  ByteRange kept;
-  if (chars.is_absent() || chars.is_none()) {
-    kept = StripRange(text.bytes, true, true);
-  } else {
-    const string_view set = NeedString("trim", "chars", chars).bytes;
-    in.heap().Work(text.bytes.size() / 64 * (1 + set.size() / 16));
-    kept = StripRange(text.bytes, set, true, true);
-  }
-  return Value::Of(SliceStr(in.heap(), text, kept.begin, kept.end));
+  return Value::Of(StripText(in.heap(), *ToText(in.heap(), value), chars, true, true));
 }
 
 template <CaseChange change>
@@ -146,13 +136,15 @@ Value Truncate(Interpreter& in, const CallArguments& arguments) {
   const auto [value, length_value, killwords, end, leeway_value] =
       Bind<5>("truncate", arguments, {"s", "length", "killwords", "end", "leeway"}, 1);
   Heap& heap = in.heap();
-  const Str& text = NeedString("truncate", "s", value);
   const int64_t length = length_value.is_absent() ? 255 : NeedInt("truncate", "length", length_value);
-  const int64_t leeway = leeway_value.is_absent() || leeway_value.is_none() ? 5 : NeedInt("truncate", "leeway", leeway_value);
+  const int64_t leeway =
+      leeway_value.is_absent() || leeway_value.is_none() ? 5 : NeedInt("truncate", "leeway", leeway_value);
   const Str& ending = end.is_absent() ? *BorrowStr(heap, "...", false) : NeedString("truncate", "end", end);
   const int64_t ending_length = static_cast<int64_t>(CountChars(ending.bytes));
-  if (length < ending_length || leeway < 0 || leeway > INT32_MAX || length > INT32_MAX) Fail("truncate: length and leeway do not fit");
-  if (static_cast<int64_t>(Length(heap, value)) <= length + leeway) return value;
+  if (length < ending_length || leeway < 0 || leeway > INT32_MAX || length > INT32_MAX)
+    Fail("truncate: length and leeway do not fit");
+  if (static_cast<int64_t>(Length(heap, value)) <= length + leeway) return value;  // of any kind that has a length
+  const Str& text = NeedString("truncate", "s", value);
   size_t cut = ByteOffset(text.bytes, static_cast<size_t>(length - ending_length));
   if (!IsTrue(killwords)) {
     const size_t space = text.bytes.substr(0, cut).rfind(' ');
@@ -244,7 +236,8 @@ double RoundDecimal(double value, int64_t precision) {
     return std::nearbyint(value / scale) * scale;
   }
   std::array<char, 800> digits;  // up to 309 before and 308 after the point
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::fixed, static_cast<int>(precision));
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::fixed,
+                                 static_cast<int>(precision));
   double rounded = 0;
   std::from_chars(digits.data(), end.ptr, rounded);
   return rounded;
@@ -259,7 +252,8 @@ Value Round(Interpreter&, const CallArguments& arguments) {
   if (how == "common") {
     if (value.kind == Kind::kFloat) return Value::Float(RoundDecimal(value.real, precision)).FromCaller(value.caller);
     if (precision >= 0) return Value::Int(value.AsInt()).FromCaller(value.caller);
-    if (std::abs(value.AsFloat()) > 0x1p53) Fail("round: a negative precision for an integer this large is not supported");
+    if (std::abs(value.AsFloat()) > 0x1p53)
+      Fail("round: a negative precision for an integer this large is not supported");
     return Value::Int(static_cast<int64_t>(RoundDecimal(value.AsFloat(), precision))).FromCaller(value.caller);
   }
   if (how != "ceil" && how != "floor") Fail("round: the method is neither common, ceil nor floor");
@@ -282,7 +276,9 @@ std::optional<std::string> CleanNumber(string_view text) {
   const ByteRange kept = StripRange(text, true, true);
   std::string out;
   const string_view body = text.substr(kept.begin, kept.end - kept.begin);
-  const auto is_digit = [body](size_t i) { return i < body.size() && ((body[i] >= '0' && body[i] <= '9') || (body[i] | 0x20) >= 'a'); };
+  const auto is_digit = [body](size_t i) {
+    return i < body.size() && ((body[i] >= '0' && body[i] <= '9') || (body[i] | 0x20) >= 'a');
+  };
   if (body.size() > 400) return std::nullopt;
   for (size_t i = 0; i < body.size(); ++i) {
     if (static_cast<unsigned char>(body[i]) >= 0x80) return std::nullopt;
@@ -308,7 +304,10 @@ std::optional<int64_t> ParseInt(string_view text, int64_t base) {
   const bool negative = digits.starts_with('-');
   if (negative || digits.starts_with('+')) digits.remove_prefix(1);
   const string_view prefix = digits.substr(0, 2);
-  const int64_t prefix_base = prefix == "0x" || prefix == "0X" ? 16 : prefix == "0o" || prefix == "0O" ? 8 : prefix == "0b" || prefix == "0B" ? 2 : 0;
+  const int64_t prefix_base = prefix == "0x" || prefix == "0X"   ? 16
+                              : prefix == "0o" || prefix == "0O" ? 8
+                              : prefix == "0b" || prefix == "0B" ? 2
+                                                                 : 0;
   if (prefix_base != 0 && (base == 0 || base == prefix_base)) {
     digits.remove_prefix(2);
     base = prefix_base;
@@ -317,9 +316,11 @@ std::optional<int64_t> ParseInt(string_view text, int64_t base) {
   }
   uint64_t magnitude = 0;
   const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), magnitude, static_cast<int>(base));
-  if (digits.empty() || result.ec == std::errc::invalid_argument || result.ptr != digits.data() + digits.size()) return std::nullopt;
+  if (digits.empty() || result.ec == std::errc::invalid_argument || result.ptr != digits.data() + digits.size())
+    return std::nullopt;
   const uint64_t limit = static_cast<uint64_t>(INT64_MAX) + (negative ? 1 : 0);
-  if (result.ec == std::errc::result_out_of_range || magnitude > limit) Fail("the integer " + ForMessage(text, 40) + " does not fit in 64 bits");
+  if (result.ec == std::errc::result_out_of_range || magnitude > limit)
+    Fail("the integer " + ForMessage(text, 40) + " does not fit in 64 bits");
   return static_cast<int64_t>(negative ? 0 - magnitude : magnitude);
 }
 
@@ -333,7 +334,8 @@ std::optional<double> ParseFloat(string_view text) {
   }
   double value = 0;
   const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (result.ptr != digits.data() + digits.size() || result.ec == std::errc::invalid_argument || digits.ends_with(')')) return std::nullopt;
+  if (result.ptr != digits.data() + digits.size() || result.ec == std::errc::invalid_argument || digits.ends_with(')'))
+    return std::nullopt;
   if (result.ec == std::errc::result_out_of_range) {  // too large is infinite, too small is zero
     const size_t e = digits.find_first_of("eE");
     const bool small = e != string_view::npos && digits.substr(e + 1).starts_with('-');

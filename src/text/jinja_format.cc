@@ -50,7 +50,9 @@ std::string PrintFloat(double value, const Spec& spec) {
     return std::string(value < 0 ? "-" : "") + (upper ? "INF" : "inf");
   }
   std::array<char, 800> buffer;
-  const auto print = [&](const char* format) { return std::snprintf(buffer.data(), buffer.size(), format, precision, value); };
+  const auto print = [&](const char* format) {
+    return std::snprintf(buffer.data(), buffer.size(), format, precision, value);
+  };
   int size = 0;
   switch (spec.type) {
     case 'e': size = print(spec.alternate ? "%#.*e" : "%.*e"); break;
@@ -96,8 +98,13 @@ void AppendPadded(TextBuilder& out, Heap& heap, const Str& body, const Spec& spe
   const char align = spec.align != 0 ? spec.align : default_align;
   const int64_t before = align == '<' ? 0 : align == '^' ? missing / 2 : missing;
   const Str& fill = spec.fill != nullptr ? *spec.fill : *BorrowStr(heap, spec.zero && align == '=' ? "0" : " ", false);
-  const size_t sign = align == '=' && (body.bytes.starts_with('-') || body.bytes.starts_with('+') || body.bytes.starts_with(' ')) ? 1 : 0;
-  const size_t prefix = align == '=' && spec.alternate && body.bytes.substr(sign).starts_with('0') && body.bytes.size() > sign + 1 && !IsDigit(body.bytes[sign + 1]) ? 2 : 0;
+  const size_t sign =
+      align == '=' && (body.bytes.starts_with('-') || body.bytes.starts_with('+') || body.bytes.starts_with(' ')) ? 1
+                                                                                                                  : 0;
+  const size_t prefix = align == '=' && spec.alternate && body.bytes.substr(sign).starts_with('0') &&
+                                body.bytes.size() > sign + 1 && !IsDigit(body.bytes[sign + 1])
+                            ? 2
+                            : 0;
   out.Append(body, 0, sign + prefix);
   for (int64_t i = 0; i < before; ++i) out.Append(fill);
   out.Append(body, sign + prefix, body.bytes.size());
@@ -144,7 +151,8 @@ void AppendPercent(TextBuilder& out, Heap& heap, Spec& spec, const Value& value)
         if (!(std::abs(value.real) < 0x1p63)) FailFormat("the number does not fit in 64 bits");
         integer = Value::Int(static_cast<int64_t>(value.real));
       }
-      if (!integer.is_integral()) FailFormat("%" + std::string(1, spec.type) + " needs a number, not '" + std::string(TypeName(value)) + "'");
+      if (!integer.is_integral())
+        FailFormat("%" + std::string(1, spec.type) + " needs a number, not '" + std::string(TypeName(value)) + "'");
       AppendNumber(out, heap, PrintInteger(integer.AsInt(), spec), value.caller, spec);
       return;
     }
@@ -154,7 +162,8 @@ void AppendPercent(TextBuilder& out, Heap& heap, Spec& spec, const Value& value)
     case 'F':
     case 'g':
     case 'G':
-      if (!value.is_number()) FailFormat("%" + std::string(1, spec.type) + " needs a number, not '" + std::string(TypeName(value)) + "'");
+      if (!value.is_number())
+        FailFormat("%" + std::string(1, spec.type) + " needs a number, not '" + std::string(TypeName(value)) + "'");
       AppendNumber(out, heap, PrintFloat(value.AsFloat(), spec), value.caller, spec);
       return;
     case 'c':
@@ -234,7 +243,10 @@ Value FormatPercent(Heap& heap, const Str& format, const Value& operand) {
     if (spec.align == '<') spec.zero = false;
     AppendPercent(out, heap, spec, value != nullptr ? *value : take());
   }
-  if (next < values.size() && operand.kind != Kind::kMapping) FailFormat("not all arguments were used by the format string");
+  // As in Python, only a tuple and a plain value have to be used up.
+  const bool may_be_left = operand.kind == Kind::kMapping || (operand.kind == Kind::kSequence && !is_tuple);
+  if (next < values.size() && !may_be_left && !operand.is_undefined())
+    FailFormat("not all arguments were used by the format string");
   return Value::Of(out.Finish());
 }
 
@@ -256,7 +268,8 @@ Spec ReadBraceSpec(Heap& heap, const Str& format, size_t begin, size_t end) {
     }
   }
   const auto skip = [&](char c) { return at < end && text[at] == c ? (++at, true) : false; };
-  if (at < end && (text[at] == '+' || text[at] == '-' || text[at] == ' ')) spec.sign = text[at] == '-' ? '\0' : text[at], ++at;
+  if (at < end && (text[at] == '+' || text[at] == '-' || text[at] == ' '))
+    spec.sign = text[at] == '-' ? '\0' : text[at], ++at;
   spec.alternate = skip('#');
   spec.zero = skip('0');
   spec.width = ReadNumber(text, at);
@@ -274,12 +287,14 @@ void AppendBrace(TextBuilder& out, Heap& heap, const Value& value, Spec spec) {
   if (value.is_string() || value.is_undefined()) {
     const bool bare = spec.width == 0 && spec.precision < 0 && spec.type == 0;
     if (value.is_undefined() && !bare) FailFormat("a format for an undefined value");
-    if ((spec.type != 0 && spec.type != 's') || spec.sign != 0 || spec.thousands || spec.align == '=') FailFormat("a format for numbers with a string");
+    if ((spec.type != 0 && spec.type != 's') || spec.sign != 0 || spec.thousands || spec.align == '=')
+      FailFormat("a format for numbers with a string");
     if (spec.zero && spec.fill == nullptr) spec.fill = BorrowStr(heap, "0", false);
     AppendPadded(out, heap, *Shortened(heap, *ToText(heap, value), spec.precision), spec, '<');
   } else if (value.is_number() && !(value.kind == Kind::kBool && spec.type == 0)) {
     const bool integral = value.is_integral();
-    const bool as_integer = integral && (spec.type == 0 || spec.type == 'd' || spec.type == 'x' || spec.type == 'X' || spec.type == 'o' || spec.type == 'b');
+    const bool as_integer = integral && (spec.type == 0 || spec.type == 'd' || spec.type == 'x' || spec.type == 'X' ||
+                                         spec.type == 'o' || spec.type == 'b');
     if (as_integer && spec.precision >= 0) FailFormat("a precision for an integer");
     std::string number;
     if (as_integer) {
@@ -296,7 +311,8 @@ void AppendBrace(TextBuilder& out, Heap& heap, const Value& value, Spec spec) {
     }
     AppendNumber(out, heap, std::move(number), value.caller, spec);
   } else {
-    if (spec.width != 0 || spec.precision >= 0 || spec.type != 0) FailFormat("a format for a '" + std::string(TypeName(value)) + "'");
+    if (spec.width != 0 || spec.precision >= 0 || spec.type != 0)
+      FailFormat("a format for a '" + std::string(TypeName(value)) + "'");
     AppendText(out, heap, value);
   }
 }
@@ -341,7 +357,8 @@ Value FormatBraces(Interpreter& in, const Str& format, const CallArguments& argu
       if (conversion != 'r' && conversion != 's') FailFormat("unsupported conversion: only !r and !s are");
       path = path.substr(0, bang);
     }
-    if (path.find_first_of(".[") != string_view::npos) FailFormat("attributes and items within braces are not supported");
+    if (path.find_first_of(".[") != string_view::npos)
+      FailFormat("attributes and items within braces are not supported");
     Value value;
     if (path.empty()) {
       value = positional(next++);
@@ -382,10 +399,14 @@ std::string Padded(int value, size_t width, char fill) {
 
 // One conversion of strftime in the C locale. `pad` is '-' for "%-d", else 0.
 std::string TimePart(const ChatTime& now, char conversion, char pad) {
-  static constexpr std::array<string_view, 7> kDays = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
-  static constexpr std::array<string_view, 12> kMonths = {"January", "February", "March",     "April",   "May",      "June",
-                                                          "July",    "August",   "September", "October", "November", "December"};
-  const auto number = [pad](int value, size_t width, char fill = '0') { return Padded(value, pad == '-' ? 0 : width, fill); };
+  static constexpr std::array<string_view, 7> kDays = {"Sunday",   "Monday", "Tuesday", "Wednesday",
+                                                       "Thursday", "Friday", "Saturday"};
+  static constexpr std::array<string_view, 12> kMonths = {"January",   "February", "March",    "April",
+                                                          "May",       "June",     "July",     "August",
+                                                          "September", "October",  "November", "December"};
+  const auto number = [pad](int value, size_t width, char fill = '0') {
+    return Padded(value, pad == '-' ? 0 : width, fill);
+  };
   const int weekday = WeekdayOf(now.year, now.month, now.day);
   const string_view day_name = kDays[static_cast<size_t>(weekday)];
   const string_view month_name = kMonths[static_cast<size_t>(now.month - 1)];

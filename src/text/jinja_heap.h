@@ -38,7 +38,8 @@ struct TemplateError {
 class Heap {
  public:
   // `max_bytes` counts every byte handed out over the Heap's life, also those no longer reachable; `max_steps` counts work.
-  Heap(size_t max_bytes, uint64_t max_steps) : bytes_left_(max_bytes), steps_left_(max_steps), max_bytes_(max_bytes), max_steps_(max_steps) {}
+  Heap(size_t max_bytes, uint64_t max_steps)
+      : bytes_left_(max_bytes), steps_left_(max_steps), max_bytes_(max_bytes), max_steps_(max_steps) {}
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 

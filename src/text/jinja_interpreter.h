@@ -37,7 +37,8 @@ struct LoopObject {
 
 class Interpreter {
  public:
-  Interpreter(Heap& heap, const ParsedTemplate& parsed, const ChatTemplateLimits& limits, const std::optional<ChatTime>& now)
+  Interpreter(Heap& heap, const ParsedTemplate& parsed, const ChatTemplateLimits& limits,
+              const std::optional<ChatTime>& now)
       : heap_(heap), parsed_(parsed), limits_(limits), now_(now) {}
 
   // Sets a variable that the template sees. Fails for the name of a built-in function.
@@ -50,8 +51,8 @@ class Interpreter {
   // For natives.
   Heap& heap() { return heap_; }
   const std::optional<ChatTime>& now() const { return now_; }
-  Value Attribute(const Value& value, const Str& name);       // value.name
-  Value Item(const Value& value, const Value& key);           // value[key]
+  Value Attribute(const Value& value, const Str& name);  // value.name
+  Value Item(const Value& value, const Value& key);      // value[key]
   Value CallFilter(std::string_view name, const CallArguments& arguments);
   bool CallTest(std::string_view name, const CallArguments& arguments);
 
@@ -111,7 +112,7 @@ class Interpreter {
 class Interpreter::Depth {
  public:
   explicit Depth(Interpreter& interpreter) : interpreter_(interpreter) {
-    if (interpreter_.depth_ >= kMaxDepth) Fail("evaluation nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    if (interpreter_.depth_ >= kMaxDepth) FailDepth();
     ++interpreter_.depth_;
   }
   ~Depth() { --interpreter_.depth_; }
@@ -119,7 +120,9 @@ class Interpreter::Depth {
   Depth& operator=(const Depth&) = delete;
 
  private:
-  static constexpr int kMaxDepth = 400;  // times the largest frames: below 192 KiB of stack in an optimised build
+  static constexpr int kMaxDepth = 320;  // the deepest template takes less than 192 KiB of stack in an optimised build
+  [[noreturn]] static void FailDepth();
+
   Interpreter& interpreter_;
 };
 

@@ -1,6 +1,7 @@
 #include "text/jinja_json.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
@@ -18,7 +19,8 @@ using std::string_view;
 // Builds values while nlohmann's parser, which keeps its own stack, walks the text.
 class ValueBuilder final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  ValueBuilder(Heap& heap, const ChatTemplateLimits& limits, size_t& values_left) : heap_(heap), limits_(limits), values_left_(values_left) {}
+  ValueBuilder(Heap& heap, const ChatTemplateLimits& limits, size_t& values_left)
+      : heap_(heap), limits_(limits), values_left_(values_left) {}
 
   bool null() override { return Add(Value::None()); }
   bool boolean(bool value) override { return Add(Value::Bool(value)); }
@@ -31,12 +33,16 @@ class ValueBuilder final : public nlohmann::json_sax<nlohmann::json> {
     if (text.find_first_of(".eE") == string_t::npos) FailOnInteger(text);
     return Add(Value::Float(value));
   }
-  bool string(string_t& value) override { return Add(Value::Of(NewStr(heap_, value, true))); }
+  bool string(string_t& value) override {
+    const bool is_role = !open_.empty() && open_.back().is_object && open_.back().entries.back().key.text() == "role";
+    return Add(Value::Of(NewStr(heap_, value, !(is_role && IsPlainRole(value)))));
+  }
   bool binary(binary_t&) override { return false; }
   bool key(string_t& value) override {
     Level& level = open_.back();
     const Str* name = NewStr(heap_, value, true);
-    if (!level.keys.insert(name->bytes).second) Fail("the key \"" + ForMessage(value, 60) + "\" stands twice in one object");
+    if (!level.keys.insert(name->bytes).second)
+      Fail("the key \"" + ForMessage(value, 60) + "\" stands twice in one object");
     level.entries.push_back({Value::Of(name).FromCaller(true), Value()});
     return true;
   }
@@ -72,7 +78,8 @@ class ValueBuilder final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool Open(bool is_object) {
-    if (open_.size() >= static_cast<size_t>(limits_.input_depth)) Fail("nested deeper than " + std::to_string(limits_.input_depth) + " levels");
+    if (open_.size() >= static_cast<size_t>(limits_.input_depth))
+      Fail("nested deeper than " + std::to_string(limits_.input_depth) + " levels");
     open_.emplace_back().is_object = is_object;
     return true;
   }
@@ -103,10 +110,17 @@ class ValueBuilder final : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
+bool IsPlainRole(string_view role) {
+  constexpr std::array<string_view, 8> kRoles = {"system", "developer", "user",    "assistant",
+                                                 "tool",   "function",  "ipython", "model"};
+  return std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end();
+}
+
 Value JsonReader::Read(string_view name, string_view text) {
   const std::string prefix = std::string(name) + ": ";
   if (text.size() > limits_.input_bytes) {
-    Fail(prefix + "expected at most " + std::to_string(limits_.input_bytes) + " bytes, found " + std::to_string(text.size()));
+    Fail(prefix + "expected at most " + std::to_string(limits_.input_bytes) + " bytes, found " +
+         std::to_string(text.size()));
   }
   if (!IsValidUtf8(text)) Fail(prefix + "not valid UTF-8");
   try {
@@ -211,7 +225,8 @@ class JsonWriter {
       if (!entry->key.is_string()) Fail("tojson: sort_keys needs keys that are strings");
     }
     heap_.Work(entries.size());
-    std::sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) { return a->key.text() < b->key.text(); });
+    std::sort(entries.begin(), entries.end(),
+              [](const auto* a, const auto* b) { return a->key.text() < b->key.text(); });
   }
 
   void WriteKey(const Value& key) {

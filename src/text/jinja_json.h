@@ -1,4 +1,4 @@
-// JSON into values and back: what the caller sends (everything in it is the caller's), and the filter tojson.
+// JSON into values and back: what the caller sends (everything in it is the caller's, but for plain roles), and the filter tojson.
 #ifndef TIDEMILL_TEXT_JINJA_JSON_H_
 #define TIDEMILL_TEXT_JINJA_JSON_H_
 
@@ -9,10 +9,15 @@
 
 namespace tidemill::jinja {
 
+// The words that chats call their sides by. Templates build markers from them ('<|' + message.role + '|>'), and a plain word
+// smuggles nothing in: so such a role counts as the template's text. Any other role is the caller's like the rest.
+bool IsPlainRole(std::string_view role);
+
 // Counts the values of all the JSON texts of one input.
 class JsonReader {
  public:
-  JsonReader(Heap& heap, const ChatTemplateLimits& limits) : heap_(heap), limits_(limits), values_left_(limits.input_values) {}
+  JsonReader(Heap& heap, const ChatTemplateLimits& limits)
+      : heap_(heap), limits_(limits), values_left_(limits.input_values) {}
 
   // Strict JSON (RFC 8259) in UTF-8. Fails, beginning with `name`, for anything else, for a key that stands twice in one
   // object, for integers beyond 64 bits, and past the limits on input.

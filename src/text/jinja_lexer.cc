@@ -14,8 +14,9 @@ bool IsNameStart(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z
 bool IsNameChar(char c) { return IsNameStart(c) || IsDigit(c); }
 
 // Longest first.
-constexpr std::array<std::string_view, 26> kOperators = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
-                                                         "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
+constexpr std::array<std::string_view, 26> kOperators = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
+                                                         "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                                         ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
 
 class Lexer {
  public:
@@ -118,6 +119,7 @@ class Lexer {
   void LexComment(size_t begin) {
     // "+#}", "-#}" and "#}" all hold "#}", and a sign belongs to the delimiter.
     const size_t close = source_.find("#}", pos_);
+    if (pos_ == source_.size()) return;  // Jinja lets a template end right here
     if (close == std::string_view::npos) FailAt(begin, "a comment is not closed: expected \"#}\"");
     const bool has_sign = close > pos_ && (source_[close - 1] == '-' || source_[close - 1] == '+');
     pos_ = has_sign ? close - 1 : close;
@@ -145,6 +147,7 @@ class Lexer {
 
   void LexRaw(size_t tag) {
     const size_t begin = pos_;
+    if (begin == source_.size()) return;  // as with comments
     const bool line_starting = line_starting_;
     for (size_t at = source_.find("{%", begin); at != std::string_view::npos; at = source_.find("{%", at + 1)) {
       const char next = at + 2 < source_.size() ? source_[at + 2] : '\0';
@@ -163,7 +166,9 @@ class Lexer {
   void LexTag(size_t begin, char kind, TokenType end_type) {
     std::vector<char> open;  // closing brackets that are still to come
     while (true) {
-      if (pos_ >= source_.size()) FailAt(begin, kind == '%' ? "a tag is not closed: expected \"%}\"" : "an expression is not closed: expected \"}}\"");
+      if (pos_ >= source_.size())
+        FailAt(begin,
+               kind == '%' ? "a tag is not closed: expected \"%}\"" : "an expression is not closed: expected \"}}\"");
       const size_t at = pos_;
       if (open.empty() && SkipClosing(kind)) {
         Push(end_type, at, {});
@@ -187,7 +192,8 @@ class Lexer {
   }
 
   void LexOperator(std::vector<char>& open) {
-    const auto found = std::find_if(kOperators.begin(), kOperators.end(), [this](std::string_view op) { return StartsWith(op); });
+    const auto found =
+        std::find_if(kOperators.begin(), kOperators.end(), [this](std::string_view op) { return StartsWith(op); });
     if (found == kOperators.end()) {
       FailAt(pos_, "unexpected character \"" + ForMessage(source_.substr(pos_, CharLength(source_, pos_))) + "\"");
     }
@@ -196,7 +202,8 @@ class Lexer {
       open.push_back(c == '(' ? ')' : c == '[' ? ']' : '}');
     } else if (c == ')' || c == ']' || c == '}') {
       if (open.empty()) FailAt(pos_, "unexpected \"" + std::string(1, c) + "\"");
-      if (open.back() != c) FailAt(pos_, "expected \"" + std::string(1, open.back()) + "\", found \"" + std::string(1, c) + "\"");
+      if (open.back() != c)
+        FailAt(pos_, "expected \"" + std::string(1, open.back()) + "\", found \"" + std::string(1, c) + "\"");
       open.pop_back();
     }
     Push(TokenType::kOperator, pos_, source_.substr(pos_, found->size()));
@@ -236,7 +243,8 @@ class Lexer {
       if (source_[begin] != '0') {
         pos_ = DigitsEnd(begin, 10, false);
       } else {
-        while (pos_ < source_.size() && (source_[pos_] == '0' || source_.substr(pos_, 2) == "_0")) pos_ += source_[pos_] == '_' ? size_t{2} : size_t{1};
+        while (pos_ < source_.size() && (source_[pos_] == '0' || source_.substr(pos_, 2) == "_0"))
+          pos_ += source_[pos_] == '_' ? size_t{2} : size_t{1};
       }
     }
     const std::string digits = WithoutUnderscores(source_.substr(begin, pos_ - begin));
@@ -332,7 +340,7 @@ class Lexer {
     if (codepoint > 0x10FFFF || (codepoint >= 0xD800 && codepoint <= 0xDFFF)) {
       FailAt(offset, "an escape in a string that is no Unicode character");
     }
-    AppendUtf8(out, codepoint);
+    AppendUtf8(codepoint, out);
   }
 
   Heap& heap_;

@@ -14,7 +14,9 @@ constexpr size_t kNone = string_view::npos;
 
 const Str& Self(const CallArguments& arguments) { return *arguments.positional[0].str; }
 
-Value SliceOf(Interpreter& in, const Str& text, size_t begin, size_t end) { return Value::Of(SliceStr(in.heap(), text, begin, end)); }
+Value SliceOf(Interpreter& in, const Str& text, size_t begin, size_t end) {
+  return Value::Of(SliceStr(in.heap(), text, begin, end));
+}
 
 template <CaseChange change>
 Value ChangeCase(Interpreter& in, const CallArguments& arguments) {
@@ -28,17 +30,7 @@ Value ChangeCase(Interpreter& in, const CallArguments& arguments) {
 template <bool left, bool right>
 Value Strip(Interpreter& in, const CallArguments& arguments) {
   const auto [self, chars] = Bind<2>("strip", arguments, {"self", "chars"}, 1);
-  const Str& text = *self.str;
-  in.heap().Scan(text.bytes.size());
-  ByteRange kept;
-  if (chars.is_absent() || chars.is_none()) {
-    kept = StripRange(text.bytes, left, right);
-  } else {
-    const string_view set = NeedString("strip", "chars", chars).bytes;
-    in.heap().Work(text.bytes.size() / 64 * (1 + set.size() / 16));
-    kept = StripRange(text.bytes, set, left, right);
-  }
-  return SliceOf(in, text, kept.begin, kept.end);
+  return Value::Of(StripText(in.heap(), *self.str, chars, left, right));
 }
 
 // Pieces between white space; at most `limit` cuts, from the right if `from_right`.
@@ -54,26 +46,31 @@ void SplitOnSpace(Interpreter& in, const Str& text, int64_t limit, bool from_rig
     --limit;
     if (from_right) {
       size_t begin = rest.end;
-      while (begin > rest.begin && !IsSpace(DecodeChar(bytes, PreviousChar(bytes, begin)))) begin = PreviousChar(bytes, begin);
+      while (begin > rest.begin && !IsSpace(DecodeChar(bytes, PreviousChar(bytes, begin))))
+        begin = PreviousChar(bytes, begin);
       pieces.push_back(SliceOf(in, text, begin, rest.end));
       rest.end = begin;
-      while (rest.end > rest.begin && IsSpace(DecodeChar(bytes, PreviousChar(bytes, rest.end)))) rest.end = PreviousChar(bytes, rest.end);
+      while (rest.end > rest.begin && IsSpace(DecodeChar(bytes, PreviousChar(bytes, rest.end))))
+        rest.end = PreviousChar(bytes, rest.end);
     } else {
       size_t end = rest.begin;
       while (end < rest.end && !IsSpace(DecodeChar(bytes, end))) end += CharLength(bytes, end);
       pieces.push_back(SliceOf(in, text, rest.begin, end));
       rest.begin = end;
-      while (rest.begin < rest.end && IsSpace(DecodeChar(bytes, rest.begin))) rest.begin += CharLength(bytes, rest.begin);
+      while (rest.begin < rest.end && IsSpace(DecodeChar(bytes, rest.begin)))
+        rest.begin += CharLength(bytes, rest.begin);
     }
   }
 }
 
-void SplitOnText(Interpreter& in, const Str& text, string_view separator, int64_t limit, bool from_right, std::vector<Value>& pieces) {
+void SplitOnText(Interpreter& in, const Str& text, string_view separator, int64_t limit, bool from_right,
+                 std::vector<Value>& pieces) {
   size_t begin = 0;
   size_t end = text.bytes.size();
   for (; limit != 0; --limit) {
     in.heap().Charge(sizeof(Value));
-    const size_t found = from_right ? FindTextBackwards(in.heap(), text.bytes, separator, end) : FindText(in.heap(), text.bytes, separator, begin);
+    const size_t found = from_right ? FindTextBackwards(in.heap(), text.bytes, separator, end)
+                                    : FindText(in.heap(), text.bytes, separator, begin);
     if (found == kNone) break;
     if (from_right) {
       pieces.push_back(SliceOf(in, text, found + separator.size(), end));
@@ -135,7 +132,8 @@ Value HasAffix(Interpreter& in, const CallArguments& arguments) {
   const auto [self, affix, start, end] = Bind<4>(kName, arguments, {"self", "prefix", "start", "end"}, 2);
   const string_view text = Window(in, self, start, end).text();
   const auto matches = [text](string_view part) { return at_end ? text.ends_with(part) : text.starts_with(part); };
-  if (affix.kind != Kind::kSequence || affix.sequence->form != Sequence::Form::kTuple) return Value::Bool(matches(NeedString(kName, "prefix", affix).bytes));
+  if (affix.kind != Kind::kSequence || affix.sequence->form != Sequence::Form::kTuple)
+    return Value::Bool(matches(NeedString(kName, "prefix", affix).bytes));
   for (const Value& part : affix.sequence->items) {
     in.heap().Work(1);
     if (matches(NeedString(kName, "prefix", part).bytes)) return Value::Bool(true);
@@ -148,7 +146,8 @@ Value Find(Interpreter& in, const CallArguments& arguments) {
   const auto [self, sub, start, end] = Bind<4>("find", arguments, {"self", "sub", "start", "end"}, 2);
   const Value window = Window(in, self, start, end);
   const string_view needle = NeedString("find", "sub", sub).bytes;
-  const size_t found = backwards ? FindTextBackwards(in.heap(), window.text(), needle, kNone) : FindText(in.heap(), window.text(), needle, 0);
+  const size_t found = backwards ? FindTextBackwards(in.heap(), window.text(), needle, kNone)
+                                 : FindText(in.heap(), window.text(), needle, 0);
   if (found == kNone) {
     if (must_exist) Fail("index: the substring \"" + ForMessage(needle, 60) + "\" is not there");
     return Value::Int(-1);
@@ -164,7 +163,9 @@ Value Count(Interpreter& in, const CallArguments& arguments) {
   const string_view needle = NeedString("count", "sub", sub).bytes;
   if (needle.empty()) return Value::Int(static_cast<int64_t>(Length(in.heap(), window)) + 1);
   int64_t count = 0;
-  for (size_t at = FindText(in.heap(), window.text(), needle, 0); at != kNone; at = FindText(in.heap(), window.text(), needle, at + needle.size())) ++count;
+  for (size_t at = FindText(in.heap(), window.text(), needle, 0); at != kNone;
+       at = FindText(in.heap(), window.text(), needle, at + needle.size()))
+    ++count;
   return Value::Int(count);
 }
 
@@ -174,10 +175,12 @@ Value Partition(Interpreter& in, const CallArguments& arguments) {
   const Str& separator = NeedString("partition", "sep", sep);
   if (separator.bytes.empty()) Fail("partition: the separator is empty");
   const size_t size = self.text().size();
-  const size_t found = from_right ? FindTextBackwards(in.heap(), self.text(), separator.bytes, kNone) : FindText(in.heap(), self.text(), separator.bytes, 0);
+  const size_t found = from_right ? FindTextBackwards(in.heap(), self.text(), separator.bytes, kNone)
+                                  : FindText(in.heap(), self.text(), separator.bytes, 0);
   const size_t left = found != kNone ? found : from_right ? 0 : size;
   const size_t right = found != kNone ? found + separator.bytes.size() : from_right ? 0 : size;
-  const std::array<Value, 3> parts = {SliceOf(in, *self.str, 0, left), SliceOf(in, *self.str, left, right), SliceOf(in, *self.str, right, size)};
+  const std::array<Value, 3> parts = {SliceOf(in, *self.str, 0, left), SliceOf(in, *self.str, left, right),
+                                      SliceOf(in, *self.str, right, size)};
   return NewSequence(in.heap(), Sequence::Form::kTuple, parts, self.caller);
 }
 
@@ -231,18 +234,22 @@ Value AllCased(Interpreter& in, const CallArguments& arguments) {
 Value IsAscii(Interpreter& in, const CallArguments& arguments) {
   const string_view text = Self(arguments).bytes;
   in.heap().Scan(text.size());
-  return Value::Bool(std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
+  return Value::Bool(
+      std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
 }
 
 // left, right: where the filling goes; both: centre.
 template <bool left, bool right>
 Value Pad(Interpreter& in, const CallArguments& arguments) {
   const auto [self, width, fillchar] = Bind<3>("a padding method", arguments, {"self", "width", "fillchar"}, 2);
-  const Str* fill = fillchar.is_absent() ? BorrowStr(in.heap(), " ", false) : &NeedString("center", "fillchar", fillchar);
+  const Str* fill =
+      fillchar.is_absent() ? BorrowStr(in.heap(), " ", false) : &NeedString("center", "fillchar", fillchar);
   if (CountChars(fill->bytes) != 1) Fail("a padding method: the fill character is not one character");
   const int64_t missing = NeedInt("center", "width", width) - static_cast<int64_t>(Length(in.heap(), self));
   if (missing <= 0) return self;
-  const int64_t before = left && right ? missing / 2 + (missing & NeedInt("center", "width", width) & 1) : left ? missing : 0;
+  const int64_t before = left && right ? missing / 2 + (missing & NeedInt("center", "width", width) & 1)
+                         : left        ? missing
+                                       : 0;
   const Value filling = Value::Of(fill);
   TextBuilder out(in.heap());
   out.Append(*Arithmetic(in.heap(), Operator::kMul, filling, Value::Int(before)).str);
@@ -258,7 +265,8 @@ Value ZFill(Interpreter& in, const CallArguments& arguments) {
   const size_t sign = self.text().starts_with('-') || self.text().starts_with('+') ? 1 : 0;
   TextBuilder out(in.heap());
   out.Append(*self.str, 0, sign);
-  out.Append(*Arithmetic(in.heap(), Operator::kMul, Value::Of(BorrowStr(in.heap(), "0", false)), Value::Int(missing)).str);
+  out.Append(
+      *Arithmetic(in.heap(), Operator::kMul, Value::Of(BorrowStr(in.heap(), "0", false)), Value::Int(missing)).str);
   out.Append(*self.str, sign, self.text().size());
   return Value::Of(out.Finish());
 }
@@ -270,7 +278,8 @@ Value Format(Interpreter& in, const CallArguments& arguments) {
 Value ReplaceMethod(Interpreter& in, const CallArguments& arguments) {
   const auto [self, old_text, new_text, count] = Bind<4>("replace", arguments, {"self", "old", "new", "count"}, 3);
   const int64_t limit = count.is_absent() ? -1 : NeedInt("replace", "count", count);
-  return Value::Of(ReplaceText(in.heap(), *self.str, NeedString("replace", "old", old_text), NeedString("replace", "new", new_text), limit));
+  return Value::Of(ReplaceText(in.heap(), *self.str, NeedString("replace", "old", old_text),
+                               NeedString("replace", "new", new_text), limit));
 }
 
 constexpr auto kMethods = std::to_array<MethodInfo>({
@@ -317,6 +326,19 @@ constexpr auto kMethods = std::to_array<MethodInfo>({
 }  // namespace
 
 std::span<const MethodInfo> StringMethods() { return kMethods; }
+
+const Str* StripText(Heap& heap, const Str& text, const Value& chars, bool left, bool right) {
+  ByteRange kept;
+  if (chars.is_absent() || chars.is_none()) {
+    kept = StripRange(text.bytes, left, right);
+  } else {
+    const string_view set = NeedString("strip", "chars", chars).bytes;
+    if (set.size() > 64) heap.Work(text.bytes.size() / 64 * (set.size() / 16));  // every character is looked up in it
+    kept = StripRange(text.bytes, set, left, right);
+  }
+  heap.Work(1 + (text.bytes.size() - (kept.end - kept.begin)) / 8);
+  return SliceStr(heap, text, kept.begin, kept.end);
+}
 
 const Str* ReplaceText(Heap& heap, const Str& text, const Str& old_text, const Str& new_text, int64_t limit) {
   TextBuilder out(heap);

@@ -9,7 +9,8 @@ namespace {
 [[noreturn]] void FailOperands(std::string_view symbol, const Value& a, const Value& b) {
   if (a.is_undefined()) Fail(UndefinedMessage(a));
   if (b.is_undefined()) Fail(UndefinedMessage(b));
-  Fail("unsupported operand types for " + std::string(symbol) + ": '" + std::string(TypeName(a)) + "' and '" + std::string(TypeName(b)) + "'");
+  Fail("unsupported operand types for " + std::string(symbol) + ": '" + std::string(TypeName(a)) + "' and '" +
+       std::string(TypeName(b)) + "'");
 }
 
 std::string_view Symbol(Operator op) {
@@ -28,7 +29,8 @@ std::string_view Symbol(Operator op) {
 int64_t IntPower(int64_t base, int64_t exponent) {
   int64_t result = 1;
   while (exponent > 0) {
-    if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result)) Fail("the result of ** does not fit in 64 bits");
+    if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result))
+      Fail("the result of ** does not fit in 64 bits");
     exponent >>= 1;
     if (exponent > 0 && __builtin_mul_overflow(base, base, &base)) {
       Fail("the result of ** does not fit in 64 bits");
@@ -94,7 +96,8 @@ Value FloatArithmetic(Operator op, double a, double b) {
     default: {
       if (a == 0 && b < 0) Fail("zero cannot be raised to a negative power");
       const double result = std::pow(a, b);
-      if (std::isnan(result) && !std::isnan(a) && !std::isnan(b)) Fail("a negative number to a fractional power is not real");
+      if (std::isnan(result) && !std::isnan(a) && !std::isnan(b))
+        Fail("a negative number to a fractional power is not real");
       if (std::isinf(result) && std::isfinite(a) && std::isfinite(b)) Fail("the result of ** is out of range");
       return Value::Float(result);
     }
@@ -103,7 +106,8 @@ Value FloatArithmetic(Operator op, double a, double b) {
 
 bool IsListLike(const Value& value) {
   return value.kind == Kind::kSequence &&
-         (value.sequence->form == Sequence::Form::kList || value.sequence->form == Sequence::Form::kTuple || value.sequence->form == Sequence::Form::kGroup);
+         (value.sequence->form == Sequence::Form::kList || value.sequence->form == Sequence::Form::kTuple ||
+          value.sequence->form == Sequence::Form::kGroup);
 }
 
 Value Repeat(Heap& heap, const Value& what, int64_t count) {
@@ -142,7 +146,8 @@ Value Arithmetic(Heap& heap, Operator op, const Value& a, const Value& b) {
     const std::span<Value> joined = heap.NewArray<Value>(left.size() + b.sequence->items.size());
     heap.Work(joined.size() / 8);
     std::copy(left.begin(), left.end(), joined.begin());
-    std::copy(b.sequence->items.begin(), b.sequence->items.end(), joined.begin() + static_cast<std::ptrdiff_t>(left.size()));
+    std::copy(b.sequence->items.begin(), b.sequence->items.end(),
+              joined.begin() + static_cast<std::ptrdiff_t>(left.size()));
     return NewSequence(heap, a.sequence->form, joined, caller);
   }
   if (op == Operator::kMul && b.is_integral() && (a.is_string() || IsListLike(a))) return Repeat(heap, a, b.AsInt());
@@ -169,7 +174,8 @@ bool Contains(Heap& heap, const Value& container, const Value& item) {
   switch (container.kind) {
     case Kind::kString:
       if (item.is_undefined()) Fail(UndefinedMessage(item));
-      if (!item.is_string()) Fail("\"in\" a string needs a string on the left, not a '" + std::string(TypeName(item)) + "'");
+      if (!item.is_string())
+        Fail("\"in\" a string needs a string on the left, not a '" + std::string(TypeName(item)) + "'");
       return FindText(heap, container.text(), item.text(), 0) != std::string_view::npos;
     case Kind::kMapping:
       if (!IsHashable(heap, item)) Fail("unhashable type: '" + std::string(TypeName(item)) + "'");

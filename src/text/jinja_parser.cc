@@ -1,6 +1,7 @@
 #include "text/jinja_parser.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace tidemill::jinja {
@@ -32,6 +33,11 @@ void Parser::FailHere(std::string message) const { FailAt(current().offset, std:
 void Parser::FailExpected(std::string_view what) const {
   FailHere("expected " + std::string(what) + ", found " + Describe(current()));
 }
+
+void Parser::FailCount(size_t limit, std::string_view what) const {
+  FailHere("more than " + std::to_string(limit) + " " + std::string(what));
+}
+void Parser::FailNesting() const { FailHere("nested deeper than " + std::to_string(max_nesting_) + " levels"); }
 
 bool Parser::SkipOperator(std::string_view text) {
   const bool here = AtOperator(text);
@@ -70,9 +76,13 @@ NameId Parser::Intern(std::string_view name) {
 }
 
 ParsedTemplate Parser::Run() {
-  for (const std::string_view name : {"loop", "caller", "varargs", "kwargs"}) Intern(name);  // kLoopName, ... in this order
+  for (const std::string_view name : {"loop", "caller", "varargs", "kwargs"})
+    Intern(name);  // kLoopName, ... in this order
   const Block body = ParseBody({});
-  return {body, heap_.Copy(names_)};
+  std::vector<NameId> in_order(names_.size());
+  std::iota(in_order.begin(), in_order.end(), NameId{0});
+  std::sort(in_order.begin(), in_order.end(), [this](NameId a, NameId b) { return names_[a] < names_[b]; });
+  return {body, heap_.Copy(names_), heap_.Copy(in_order)};
 }
 
 Block Parser::ParseBody(std::initializer_list<std::string_view> ends) {
@@ -84,7 +94,8 @@ Block Parser::ParseBody(std::initializer_list<std::string_view> ends) {
     Advance();
     switch (token.type) {
       case TokenType::kData:
-        body.push_back(heap_.New(TextStatement{{StatementKind::kText, token.offset}, BorrowStr(heap_, token.text, false)}));
+        body.push_back(
+            heap_.New(TextStatement{{StatementKind::kText, token.offset}, BorrowStr(heap_, token.text, false)}));
         break;
       case TokenType::kVariableBegin: {
         const Expr* value = ParseTuple(true, false);
@@ -101,7 +112,8 @@ Block Parser::ParseBody(std::initializer_list<std::string_view> ends) {
         break;
       }
       default:  // kEnd
-        if (ends.size() != 0) FailAt(begin, "a block is not closed: expected \"{% " + std::string(*(ends.end() - 1)) + " %}\"");
+        if (ends.size() != 0)
+          FailAt(begin, "a block is not closed: expected \"{% " + std::string(*(ends.end() - 1)) + " %}\"");
         return heap_.Copy(body);
     }
   }
@@ -278,7 +290,8 @@ const Statement* Parser::ParseMacro(uint32_t offset) {
 }
 
 const Statement* Parser::ParseCallBlock(uint32_t offset) {
-  MacroStatement caller{{StatementKind::kMacro, offset}, 0, BorrowStr(heap_, "caller", false), {}, {}, {}, false, false, false};
+  MacroStatement caller{
+      {StatementKind::kMacro, offset}, 0, BorrowStr(heap_, "caller", false), {}, {}, {}, false, false, false};
   std::vector<NameId> parameters;
   std::vector<const Expr*> defaults;
   if (AtOperator("(")) ParseSignature(parameters, defaults);
@@ -286,14 +299,16 @@ const Statement* Parser::ParseCallBlock(uint32_t offset) {
   caller.defaults = heap_.Copy(defaults);
   const Expr* call = ParseExpression();
   const auto* postfix = call->kind == ExprKind::kPostfix ? static_cast<const PostfixExpr*>(call) : nullptr;
-  if (postfix == nullptr || postfix->suffixes.back().kind != SuffixKind::kCall) FailAt(offset, "expected a call after \"call\"");
+  if (postfix == nullptr || postfix->suffixes.back().kind != SuffixKind::kCall)
+    FailAt(offset, "expected a call after \"call\"");
   ParseMacroBody(caller, "endcall");
   return heap_.New(CallBlockStatement{{StatementKind::kCallBlock, offset}, postfix, heap_.New(caller)});
 }
 
 const Statement* Parser::ParseFilterBlock(uint32_t offset) {
   std::vector<Suffix> filters;
-  Suffix first{SuffixKind::kFilter, false, current().offset, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+  Suffix first{
+      SuffixKind::kFilter, false, current().offset, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
   ReadFilterName(first);
   filters.push_back(first);
   for (const Suffix& filter : ParseFilters()) filters.push_back(filter);
@@ -333,6 +348,8 @@ const Statement* Parser::ParseLoopControl(uint32_t offset, StatementKind kind) {
   return heap_.New(Statement{kind, offset});
 }
 
-ParsedTemplate Parse(Heap& heap, std::string_view source, int max_nesting) { return Parser(heap, source, max_nesting).Run(); }
+ParsedTemplate Parse(Heap& heap, std::string_view source, int max_nesting) {
+  return Parser(heap, source, max_nesting).Run();
+}
 
 }  // namespace tidemill::jinja

@@ -35,7 +35,9 @@ class Parser {
   const Token& current() const { return tokens_[next_]; }
   const Token& following() const { return tokens_[std::min(next_ + 1, tokens_.size() - 1)]; }
   void Advance() { next_ = std::min(next_ + 1, tokens_.size() - 1); }
-  bool AtOperator(std::string_view text) const { return current().type == TokenType::kOperator && current().text == text; }
+  bool AtOperator(std::string_view text) const {
+    return current().type == TokenType::kOperator && current().text == text;
+  }
   bool AtName(std::string_view text) const { return current().type == TokenType::kName && current().text == text; }
   bool SkipOperator(std::string_view text);
   bool SkipName(std::string_view text);
@@ -46,11 +48,13 @@ class Parser {
   NameId Intern(std::string_view name);
   template <typename T>
   void CheckCount(const std::vector<T>& items, size_t limit, std::string_view what) const {
-    if (items.size() > limit) FailHere("more than " + std::to_string(limit) + " " + std::string(what));
+    if (items.size() > limit) FailCount(limit, what);
   }
+  [[noreturn]] void FailNesting() const;
+  [[noreturn]] void FailCount(size_t limit, std::string_view what) const;
 
   // jinja_parser.cc: statements
-  Block ParseBody(std::initializer_list<std::string_view> ends);  // stops at "{% end": the name is the current token
+  Block ParseBody(std::initializer_list<std::string_view> ends);     // stops at "{% end": the name is the current token
   Block ParseBlockOf(std::initializer_list<std::string_view> ends);  // the same after the "%}" of the opening tag
   const Statement* ParseStatement();
   const Statement* ParseIf(uint32_t offset);
@@ -99,7 +103,7 @@ class Parser {
   size_t next_ = 0;
   int nesting_ = 0;
   int max_nesting_;
-  int loop_depth_ = 0;                       // loops around the current statement, within the current macro
+  int loop_depth_ = 0;  // loops around the current statement, within the current macro
   std::vector<MacroStatement*> open_macros_;
   std::vector<ForStatement*> open_loops_;
   std::vector<std::string_view> names_;
@@ -110,10 +114,7 @@ class Parser {
 class Parser::Nesting {
  public:
   explicit Nesting(Parser& parser) : parser_(parser) {
-    if (++parser_.nesting_ > parser_.max_nesting_) {
-      --parser_.nesting_;
-      parser_.FailHere("nested deeper than " + std::to_string(parser_.max_nesting_) + " levels");
-    }
+    if (++parser_.nesting_ > parser_.max_nesting_) parser_.FailNesting();
   }
   ~Nesting() { --parser_.nesting_; }
   Nesting(const Nesting&) = delete;

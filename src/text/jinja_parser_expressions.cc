@@ -64,14 +64,19 @@ const Expr* Parser::ParseNot() {
 }
 
 const Expr* Parser::ParseCompare() {
-  constexpr std::array<std::pair<std::string_view, Operator>, 6> kComparisons = {
-      {{"==", Operator::kEq}, {"!=", Operator::kNe}, {"<=", Operator::kLe}, {">=", Operator::kGe}, {"<", Operator::kLt}, {">", Operator::kGt}}};
+  static constexpr std::array<std::pair<std::string_view, Operator>, 6> kComparisons = {{{"==", Operator::kEq},
+                                                                                         {"!=", Operator::kNe},
+                                                                                         {"<=", Operator::kLe},
+                                                                                         {">=", Operator::kGe},
+                                                                                         {"<", Operator::kLt},
+                                                                                         {">", Operator::kGt}}};
   const uint32_t offset = current().offset;
   const Expr* first = ParseSum();
   std::vector<Operator> operators;
   std::vector<const Expr*> items;
   while (true) {
-    const auto found = std::find_if(kComparisons.begin(), kComparisons.end(), [this](const auto& entry) { return AtOperator(entry.first); });
+    const auto found = std::find_if(kComparisons.begin(), kComparisons.end(),
+                                    [this](const auto& entry) { return AtOperator(entry.first); });
     if (found != kComparisons.end()) {
       Advance();
       operators.push_back(found->second);
@@ -116,14 +121,15 @@ const Expr* Parser::ParseConcat() {
 }
 
 const Expr* Parser::ParseProduct() {
-  constexpr std::array<std::pair<std::string_view, Operator>, 4> kFactors = {
+  static constexpr std::array<std::pair<std::string_view, Operator>, 4> kFactors = {
       {{"*", Operator::kMul}, {"/", Operator::kDiv}, {"//", Operator::kFloorDiv}, {"%", Operator::kMod}}};
   const uint32_t offset = current().offset;
   const Expr* first = ParsePower();
   std::vector<Operator> operators;
   std::vector<const Expr*> items;
   while (true) {
-    const auto found = std::find_if(kFactors.begin(), kFactors.end(), [this](const auto& entry) { return AtOperator(entry.first); });
+    const auto found =
+        std::find_if(kFactors.begin(), kFactors.end(), [this](const auto& entry) { return AtOperator(entry.first); });
     if (found == kFactors.end()) return MakeChain(ExprKind::kArithmetic, offset, first, operators, items);
     operators.push_back(found->second);
     CheckCount(operators, kMaxChain, "factors in one product");
@@ -273,7 +279,8 @@ const Expr* Parser::ParseSuffixes(const Expr* base, bool with_filters) {
 }
 
 Suffix Parser::ParseSubscript() {
-  Suffix suffix{SuffixKind::kAttribute, false, current().offset, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+  Suffix suffix{
+      SuffixKind::kAttribute, false, current().offset, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
   if (SkipOperator(".")) {
     const Token& name = current();
     if (name.type == TokenType::kName) {
@@ -309,7 +316,8 @@ Suffix Parser::ParseSubscript() {
 
 Suffix Parser::ParseFilter() {
   ExpectOperator("|");
-  Suffix suffix{SuffixKind::kFilter, false, current().offset, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+  Suffix suffix{
+      SuffixKind::kFilter, false, current().offset, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
   ReadFilterName(suffix);
   return suffix;
 }
@@ -333,7 +341,8 @@ std::vector<Suffix> Parser::ParseFilters() {
 // "is [not] name", then arguments in parentheses or one argument without: "is divisibleby 3".
 Suffix Parser::ParseTest() {
   ExpectName("is");
-  Suffix suffix{SuffixKind::kTest, SkipName("not"), current().offset, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+  Suffix suffix{SuffixKind::kTest, SkipName("not"), current().offset, nullptr, nullptr,
+                nullptr,           nullptr,         nullptr,          nullptr, nullptr};
   const std::string_view name = ExpectAnyName();
   suffix.name = BorrowStr(heap_, name, false);
   suffix.test = FindTest(name);
@@ -346,7 +355,8 @@ Suffix Parser::ParseTest() {
   } else if (at_argument) {
     if (AtName("is")) FailHere("tests cannot be chained with \"is\"");
     const std::array<const Expr*, 1> argument = {ParseSuffixes(ParsePrimary(), false)};
-    suffix.arguments = heap_.New(Arguments{heap_.Copy(std::span<const Expr* const>(argument)), {}, {}, nullptr, nullptr});
+    suffix.arguments =
+        heap_.New(Arguments{heap_.Copy(std::span<const Expr* const>(argument)), {}, {}, nullptr, nullptr});
   } else {
     suffix.arguments = heap_.New(Arguments{});
   }
@@ -361,12 +371,14 @@ const Arguments* Parser::ParseArguments() {
   Arguments arguments{};
   while (!AtOperator(")")) {
     if (SkipOperator("*")) {
-      if (arguments.star != nullptr || arguments.star_star != nullptr) FailHere("a call takes one * and it stands before **");
+      if (arguments.star != nullptr || arguments.star_star != nullptr)
+        FailHere("a call takes one * and it stands before **");
       arguments.star = ParseExpression();
     } else if (SkipOperator("**")) {
       if (arguments.star_star != nullptr) FailHere("a call takes one **");
       arguments.star_star = ParseExpression();
-    } else if (current().type == TokenType::kName && following().type == TokenType::kOperator && following().text == "=") {
+    } else if (current().type == TokenType::kName && following().type == TokenType::kOperator &&
+               following().text == "=") {
       if (arguments.star_star != nullptr) FailHere("a keyword argument cannot follow **");
       const std::string_view name = ExpectAnyName();
       ExpectOperator("=");

@@ -36,7 +36,9 @@ const Str* BorrowStr(Heap& heap, std::string_view bytes, bool caller) {
   return heap.New(text);
 }
 
-const Str* NewStr(Heap& heap, std::string_view bytes, bool caller) { return BorrowStr(heap, heap.CopyText(bytes), caller); }
+const Str* NewStr(Heap& heap, std::string_view bytes, bool caller) {
+  return BorrowStr(heap, heap.CopyText(bytes), caller);
+}
 
 const Str* SliceStr(Heap& heap, const Str& text, size_t begin, size_t end) {
   begin = std::min(begin, text.bytes.size());
@@ -44,7 +46,8 @@ const Str* SliceStr(Heap& heap, const Str& text, size_t begin, size_t end) {
   Str slice{text.bytes.substr(begin, end - begin), {}};
   const auto first = std::partition_point(text.caller.begin(), text.caller.end(),
                                           [begin](const ByteRange& range) { return range.end <= begin; });
-  const auto last = std::partition_point(first, text.caller.end(), [end](const ByteRange& range) { return range.begin < end; });
+  const auto last =
+      std::partition_point(first, text.caller.end(), [end](const ByteRange& range) { return range.begin < end; });
   const std::span<ByteRange> ranges = heap.NewArray<ByteRange>(static_cast<size_t>(last - first));
   std::transform(first, last, ranges.begin(), [begin, end](const ByteRange& range) {
     return ByteRange{std::max(range.begin, begin) - begin, std::min(range.end, end) - begin};
@@ -54,8 +57,8 @@ const Str* SliceStr(Heap& heap, const Str& text, size_t begin, size_t end) {
 }
 
 bool IsCallerByte(const Str& text, size_t pos) {
-  const auto range = std::partition_point(text.caller.begin(), text.caller.end(),
-                                          [pos](const ByteRange& r) { return r.end <= pos; });
+  const auto range =
+      std::partition_point(text.caller.begin(), text.caller.end(), [pos](const ByteRange& r) { return r.end <= pos; });
   return range != text.caller.end() && range->begin <= pos;
 }
 
@@ -90,7 +93,7 @@ void TextBuilder::Append(std::string_view bytes, bool caller) {
 
 void TextBuilder::AppendCodepoint(char32_t codepoint, bool caller) {
   std::string bytes;
-  AppendUtf8(bytes, codepoint);
+  AppendUtf8(codepoint, bytes);
   Append(bytes, caller);
 }
 
@@ -102,28 +105,6 @@ const Str* TextBuilder::Finish() {
 }
 
 PromptText TextBuilder::TakePrompt() { return {std::move(bytes_), std::move(caller_)}; }
-
-bool IsValidUtf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto byte = [&text, i](size_t k) { return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0u; };
-    const unsigned lead = byte(0);
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    }
-    const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if (lead < 0xC2 || lead > 0xF4) return false;
-    for (size_t k = 1; k < length; ++k) {
-      if ((byte(k) & 0xC0u) != 0x80u) return false;
-    }
-    if ((lead == 0xE0 && byte(1) < 0xA0) || (lead == 0xED && byte(1) > 0x9F) || (lead == 0xF0 && byte(1) < 0x90) ||
-        (lead == 0xF4 && byte(1) > 0x8F)) {
-      return false;
-    }
-    i += length;
-  }
-  return true;
-}
 
 size_t CharLength(std::string_view text, size_t pos) {
   const auto lead = static_cast<unsigned char>(text[pos]);
@@ -159,25 +140,6 @@ size_t ByteOffset(std::string_view text, size_t index) {
     --index;
   }
   return pos;
-}
-
-void AppendUtf8(std::string& out, char32_t codepoint) {
-  const auto push = [&out](char32_t byte) { out.push_back(static_cast<char>(static_cast<unsigned char>(byte))); };
-  if (codepoint < 0x80) {
-    push(codepoint);
-  } else if (codepoint < 0x800) {
-    push(0xC0 | codepoint >> 6);
-    push(0x80 | (codepoint & 0x3F));
-  } else if (codepoint < 0x10000) {
-    push(0xE0 | codepoint >> 12);
-    push(0x80 | (codepoint >> 6 & 0x3F));
-    push(0x80 | (codepoint & 0x3F));
-  } else {
-    push(0xF0 | codepoint >> 18);
-    push(0x80 | (codepoint >> 12 & 0x3F));
-    push(0x80 | (codepoint >> 6 & 0x3F));
-    push(0x80 | (codepoint & 0x3F));
-  }
 }
 
 bool IsSpace(char32_t c) {
@@ -223,7 +185,7 @@ size_t FindText(Heap& heap, std::string_view text, std::string_view needle, size
   } else {
     found = from + FindLinear(text.data() + from, text.size() - from, needle.data(), needle.size());
   }
-  heap.Scan(found - from + needle.size());
+  heap.Scan(2 * (found - from + needle.size()));  // at worst slower than other scans
   return found == text.size() && !needle.empty() ? std::string_view::npos : found;
 }
 
@@ -237,7 +199,7 @@ size_t FindTextBackwards(Heap& heap, std::string_view text, std::string_view nee
     const size_t skipped = FindLinear(text.rbegin(), text.size(), needle.rbegin(), needle.size());
     if (skipped != text.size()) found = text.size() - skipped - needle.size();
   }
-  heap.Scan(text.size() - (found == std::string_view::npos ? 0 : found));
+  heap.Scan(2 * (text.size() - (found == std::string_view::npos ? 0 : found)));
   return found;
 }
 

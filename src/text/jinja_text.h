@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "text/jinja_heap.h"
+#include "text/utf8.h"
 #include "tidemill/tokenizer.h"
 
 namespace tidemill::jinja {
@@ -21,7 +22,7 @@ struct Str {
   std::span<const ByteRange> caller;
 };
 
-const Str* NewStr(Heap& heap, std::string_view bytes, bool caller);  // copies `bytes`
+const Str* NewStr(Heap& heap, std::string_view bytes, bool caller);     // copies `bytes`
 const Str* BorrowStr(Heap& heap, std::string_view bytes, bool caller);  // `bytes` outlive the Heap
 // The bytes [begin, end) of `text`, sharing its memory. Cost: O(log ranges + ranges kept).
 const Str* SliceStr(Heap& heap, const Str& text, size_t begin, size_t end);
@@ -62,16 +63,13 @@ void ForEachRun(const Str& text, const Visit& visit) {
   if (at < text.bytes.size()) visit(text.bytes.substr(at), false, at);
 }
 
-// UTF-8. The first says whether all of `text` is well formed (no surrogates, no overlong forms, nothing past U+10FFFF);
-// the others expect that it is.
-bool IsValidUtf8(std::string_view text);
-size_t CharLength(std::string_view text, size_t pos);   // bytes of the character that begins at `pos`
+// Characters of valid UTF-8.
+size_t CharLength(std::string_view text, size_t pos);    // bytes of the character that begins at `pos`
 size_t PreviousChar(std::string_view text, size_t pos);  // where the character before `pos` > 0 begins
 char32_t DecodeChar(std::string_view text, size_t pos);
 size_t CountChars(std::string_view text);
 // Byte offset of character number `index`; text.size() when there are fewer.
 size_t ByteOffset(std::string_view text, size_t index);
-void AppendUtf8(std::string& out, char32_t codepoint);
 
 // What Python's str.isspace and str.splitlines take for white space and for line ends.
 bool IsSpace(char32_t codepoint);

@@ -4,6 +4,8 @@
 #include <array>
 #include <span>
 
+#include "text/unicode_class.h"
+
 namespace tidemill::jinja {
 namespace {
 
@@ -28,7 +30,8 @@ struct CaseExpansion {  // one character that becomes several, UTF-8
 // Rows are sorted by `first` and do not overlap.
 template <typename Row>
 const Row* FindRow(std::span<const Row> rows, char32_t c) {
-  const auto after = std::upper_bound(rows.begin(), rows.end(), c, [](char32_t x, const Row& row) { return x < row.first; });
+  const auto after =
+      std::upper_bound(rows.begin(), rows.end(), c, [](char32_t x, const Row& row) { return x < row.first; });
   if (after == rows.begin()) return nullptr;
   const Row& row = *std::prev(after);
   return c <= row.last && (c - row.first) % row.stride == 0 ? &row : nullptr;
@@ -50,9 +53,9 @@ void AppendMapped(std::string& out, const CaseTable& table, char32_t c) {
   if (c >= 0x80 && expansion != table.expansions.end() && expansion->from == c) {
     out += expansion->to;
   } else if (const CaseRange* range = FindRow(table.ranges, c)) {
-    AppendUtf8(out, static_cast<char32_t>(static_cast<int64_t>(c) + range->delta));
+    AppendUtf8(static_cast<char32_t>(static_cast<int64_t>(c) + range->delta), out);
   } else {
-    AppendUtf8(out, c);
+    AppendUtf8(c, out);
   }
 }
 
@@ -62,8 +65,8 @@ constexpr char32_t kFinalSigma = 0x3C2;
 // Characters that a word goes on through: apostrophes, accents, soft hyphens. The marks that Unicode calls case ignorable
 // are many; these are the ones beside which a sigma stands in running text.
 bool IsCaseIgnorable(char32_t c) {
-  return c == '\'' || c == '.' || c == ':' || c == '^' || c == '`' || c == 0xA8 || c == 0xAD || c == 0xAF || c == 0xB4 || c == 0xB7 ||
-         c == 0xB8 || (c >= 0x300 && c <= 0x36F) || c == 0x2018 || c == 0x2019;
+  return c == '\'' || c == '.' || c == ':' || c == '^' || c == '`' || c == 0xA8 || c == 0xAD || c == 0xAF ||
+         c == 0xB4 || c == 0xB7 || c == 0xB8 || (c >= 0x300 && c <= 0x36F) || c == 0x2018 || c == 0x2019;
 }
 
 // A sigma that a letter stands before and none after.
@@ -87,7 +90,7 @@ bool IsFinalSigma(std::string_view text, size_t pos) {
 }  // namespace
 
 bool IsPrintable(char32_t c) { return c < 0x80 ? c >= 0x20 && c < 0x7F : !InClass(kUnprintable, c); }
-bool IsAlpha(char32_t c) { return InClass(kAlpha, c); }
+bool IsAlpha(char32_t c) { return (ClassesOf(c) & kLetter) != 0; }
 bool IsDecimal(char32_t c) { return InClass(kDecimal, c); }
 bool IsDigitChar(char32_t c) { return InClass(kDigit, c); }
 bool IsNumeric(char32_t c) { return InClass(kNumeric, c); }
@@ -103,12 +106,12 @@ void AppendChangedCase(TextBuilder& out, const Str& text, CaseChange change) {
     for (size_t pos = 0; pos < piece.size(); pos += CharLength(piece, pos)) {
       const char32_t c = DecodeChar(piece, pos);
       const bool lower = change == CaseChange::kLower || (change == CaseChange::kSwap && IsUpper(c)) ||
-                   (change == CaseChange::kCapitalize && !first) || (change == CaseChange::kTitle && within_word);
+                         (change == CaseChange::kCapitalize && !first) || (change == CaseChange::kTitle && within_word);
       const bool upper = change == CaseChange::kUpper || (change == CaseChange::kSwap && IsLower(c));
       if (change == CaseChange::kSwap && !lower && !upper) {
-        AppendUtf8(changed, c);
+        AppendUtf8(c, changed);
       } else if (lower && c == kSigma) {
-        AppendUtf8(changed, IsFinalSigma(text.bytes, begin + pos) ? kFinalSigma : kSigma + 0x20);
+        AppendUtf8(IsFinalSigma(text.bytes, begin + pos) ? kFinalSigma : kSigma + 0x20, changed);
       } else {
         AppendMapped(changed, lower ? kLowerTable : upper ? kUpperTable : kTitleTable, c);
       }

@@ -45,7 +45,8 @@ size_t Hash(Heap& heap, const Value& value) {
 }
 
 // The slot of `index` that holds `key`, or the empty one where it belongs.
-size_t ProbeIndex(Heap& heap, std::span<const Mapping::Entry> entries, std::span<const uint32_t> index, const Value& key) {
+size_t ProbeIndex(Heap& heap, std::span<const Mapping::Entry> entries, std::span<const uint32_t> index,
+                  const Value& key) {
   const size_t mask = index.size() - 1;
   const size_t hash = Hash(heap, key);
   size_t slot = (hash ^ hash >> 17) & mask;
@@ -273,7 +274,8 @@ int Compare(Heap& heap, const Value& a, const Value& b, bool* unordered, int dep
   }
   if (a.is_undefined()) Fail(UndefinedMessage(a));
   if (b.is_undefined()) Fail(UndefinedMessage(b));
-  if (a.kind == Kind::kSequence && b.kind == Kind::kSequence && EqualityClass(*a.sequence) == EqualityClass(*b.sequence) &&
+  if (a.kind == Kind::kSequence && b.kind == Kind::kSequence &&
+      EqualityClass(*a.sequence) == EqualityClass(*b.sequence) &&
       EqualityClass(*a.sequence) <= Sequence::Form::kTuple) {
     if (depth > kMaxValueDepth) Fail("values nested too deeply to compare");
     const std::span<const Value> left = a.sequence->items;
@@ -345,7 +347,8 @@ std::string FloatRepr(double value) {
   int exponent = 0;
   const size_t sign = shortest[e + 1] == '+' ? 1 : 0;
   std::from_chars(shortest.data() + e + 1 + sign, shortest.data() + shortest.size(), exponent);
-  if (exponent < -4 || exponent >= 16) return std::string(shortest);  // to_chars writes at least two digits, as Python does
+  if (exponent < -4 || exponent >= 16)
+    return std::string(shortest);  // to_chars writes at least two digits, as Python does
   const auto fixed = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed);
   std::string text(buffer.data(), fixed.ptr);
   if (text.find('.') == std::string::npos) text += ".0";
@@ -398,9 +401,18 @@ void AppendSequenceRepr(TextBuilder& out, Heap& heap, const Sequence& sequence, 
       open = "(";
       close = sequence.items.size() == 1 ? ",)" : ")";
       break;
-    case Sequence::Form::kKeys: open = "dict_keys(["; close = "])"; break;
-    case Sequence::Form::kValues: open = "dict_values(["; close = "])"; break;
-    case Sequence::Form::kItems: open = "dict_items(["; close = "])"; break;
+    case Sequence::Form::kKeys:
+      open = "dict_keys([";
+      close = "])";
+      break;
+    case Sequence::Form::kValues:
+      open = "dict_values([";
+      close = "])";
+      break;
+    case Sequence::Form::kItems:
+      open = "dict_items([";
+      close = "])";
+      break;
   }
   out.Append(open, sequence.caller);
   bool first = true;
@@ -446,7 +458,9 @@ void AppendRepr(TextBuilder& out, Heap& heap, const Value& value, int depth) {
       out.Append(">", false);
       return;
     case Kind::kLoop:
-      out.Append("<LoopContext " + std::to_string(value.loop->index0 + 1) + "/" + std::to_string(value.loop->items.size()) + ">", false);
+      out.Append("<LoopContext " + std::to_string(value.loop->index0 + 1) + "/" +
+                     std::to_string(value.loop->items.size()) + ">",
+                 false);
       return;
     default: Fail("cannot print a " + std::string(TypeName(value)) + "; call it, or turn it into a list");
   }

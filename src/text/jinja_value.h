@@ -44,7 +44,8 @@ enum class Kind : uint8_t {
 
 struct Value {
   Kind kind = Kind::kAbsent;
-  bool caller = false;  // the caller's data: what it prints beyond its own text (digits, brackets, quotes) is the caller's
+  bool caller =
+      false;  // the caller's data: what it prints beyond its own text (digits, brackets, quotes) is the caller's
   union {
     bool boolean;
     int64_t integer;
@@ -63,21 +64,70 @@ struct Value {
 
   Value() : integer(0) {}
   static Value None() { return Make(Kind::kNone); }
-  static Value Bool(bool b) { Value v = Make(Kind::kBool); v.boolean = b; return v; }
-  static Value Int(int64_t i) { Value v = Make(Kind::kInt); v.integer = i; return v; }
-  static Value Float(double d) { Value v = Make(Kind::kFloat); v.real = d; return v; }
-  static Value Of(const Str* s) { Value v = Make(Kind::kString); v.str = s; v.caller = !s->caller.empty(); return v; }
+  static Value Bool(bool b) {
+    Value v = Make(Kind::kBool);
+    v.boolean = b;
+    return v;
+  }
+  static Value Int(int64_t i) {
+    Value v = Make(Kind::kInt);
+    v.integer = i;
+    return v;
+  }
+  static Value Float(double d) {
+    Value v = Make(Kind::kFloat);
+    v.real = d;
+    return v;
+  }
+  static Value Of(const Str* s) {
+    Value v = Make(Kind::kString);
+    v.str = s;
+    v.caller = !s->caller.empty();
+    return v;
+  }
   static Value Of(const Sequence* s);
   static Value Of(const Mapping* m);
-  static Value Of(Generator* g) { Value v = Make(Kind::kGenerator); v.generator = g; return v; }
-  static Value Of(Namespace* n) { Value v = Make(Kind::kNamespace); v.space = n; return v; }
-  static Value Of(const MacroObject* m) { Value v = Make(Kind::kMacro); v.macro = m; return v; }
-  static Value Of(LoopObject* l) { Value v = Make(Kind::kLoop); v.loop = l; return v; }
-  static Value Of(const BoundMethod* m) { Value v = Make(Kind::kMethod); v.method = m; return v; }
-  static Value Of(const FunctionInfo* f) { Value v = Make(Kind::kFunction); v.function = f; return v; }
-  static Value Of(const UndefinedInfo* u) { Value v = Make(Kind::kUndefined); v.undefined = u; return v; }
+  static Value Of(Generator* g) {
+    Value v = Make(Kind::kGenerator);
+    v.generator = g;
+    return v;
+  }
+  static Value Of(Namespace* n) {
+    Value v = Make(Kind::kNamespace);
+    v.space = n;
+    return v;
+  }
+  static Value Of(const MacroObject* m) {
+    Value v = Make(Kind::kMacro);
+    v.macro = m;
+    return v;
+  }
+  static Value Of(LoopObject* l) {
+    Value v = Make(Kind::kLoop);
+    v.loop = l;
+    return v;
+  }
+  static Value Of(const BoundMethod* m) {
+    Value v = Make(Kind::kMethod);
+    v.method = m;
+    return v;
+  }
+  static Value Of(const FunctionInfo* f) {
+    Value v = Make(Kind::kFunction);
+    v.function = f;
+    return v;
+  }
+  static Value Of(const UndefinedInfo* u) {
+    Value v = Make(Kind::kUndefined);
+    v.undefined = u;
+    return v;
+  }
 
-  Value FromCaller(bool from_caller) const { Value v = *this; v.caller = v.caller || from_caller; return v; }
+  Value FromCaller(bool from_caller) const {
+    Value v = *this;
+    v.caller = v.caller || from_caller;
+    return v;
+  }
 
   bool is_absent() const { return kind == Kind::kAbsent; }
   bool is_undefined() const { return kind == Kind::kUndefined; }
@@ -85,12 +135,16 @@ struct Value {
   bool is_string() const { return kind == Kind::kString; }
   bool is_integral() const { return kind == Kind::kInt || kind == Kind::kBool; }
   bool is_number() const { return is_integral() || kind == Kind::kFloat; }
-  std::string_view text() const { return str->bytes; }          // of a kString
-  int64_t AsInt() const { return kind == Kind::kBool ? boolean : integer; }  // of an is_integral()
+  std::string_view text() const { return str->bytes; }                                           // of a kString
+  int64_t AsInt() const { return kind == Kind::kBool ? boolean : integer; }                      // of an is_integral()
   double AsFloat() const { return kind == Kind::kFloat ? real : static_cast<double>(AsInt()); }  // of an is_number()
 
  private:
-  static Value Make(Kind kind) { Value v; v.kind = kind; return v; }
+  static Value Make(Kind kind) {
+    Value v;
+    v.kind = kind;
+    return v;
+  }
 };
 static_assert(sizeof(Value) == 16);
 
@@ -99,8 +153,8 @@ struct Sequence {
   std::span<const Value> items;
   Form form = Form::kList;
   bool caller = false;
-  int depth = 1;                // containers within containers, counting this one
-  const Str* label = nullptr;   // kRange: how it prints
+  int depth = 1;               // containers within containers, counting this one
+  const Str* label = nullptr;  // kRange: how it prints
 };
 
 struct Mapping {
@@ -131,8 +185,18 @@ struct UndefinedInfo {
   std::string_view hint;        // instead of both
 };
 
-inline Value Value::Of(const Sequence* s) { Value v = Make(Kind::kSequence); v.sequence = s; v.caller = s->caller; return v; }
-inline Value Value::Of(const Mapping* m) { Value v = Make(Kind::kMapping); v.mapping = m; v.caller = m->caller; return v; }
+inline Value Value::Of(const Sequence* s) {
+  Value v = Make(Kind::kSequence);
+  v.sequence = s;
+  v.caller = s->caller;
+  return v;
+}
+inline Value Value::Of(const Mapping* m) {
+  Value v = Make(Kind::kMapping);
+  v.mapping = m;
+  v.caller = m->caller;
+  return v;
+}
 
 inline constexpr int kMaxValueDepth = 80;  // containers within containers; JSON input brings at most 64
 
