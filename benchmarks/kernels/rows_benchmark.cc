@@ -1,0 +1,87 @@
+// The operations between the products: everything that works row by row.
+#include <string>
+#include <vector>
+
+#include "benchmarks/kernels/measure.h"
+#include "kernels/activations.h"
+#include "kernels/rms_norm.h"
+#include "kernels/swiglu.h"
+#include "kernels/testing/seeded_inputs.h"
+
+namespace tidemill::benchmarks {
+namespace {
+
+void QuantizeRows(benchmark::State& state, size_t rows, size_t cols) {
+  OneThread one;
+  const std::vector<float> x = testing::RandomFloats(1, rows * cols);
+  auto buffer = QuantizedBuffer::Create(rows, cols, Level()).value();
+  for (auto _ : state) {
+    buffer.Quantize(one.context, {x.data(), rows, cols});
+    benchmark::ClobberMemory();
+  }
+  const auto elements = static_cast<double>(rows * cols);
+  Report(state, {.bytes = elements * (5 + 12.0 / 32), .flops = 4 * elements, .int8_ops = 0}, false);
+}
+
+void Norm(benchmark::State& state, size_t rows, size_t cols) {
+  OneThread one;
+  const std::vector<float> x = testing::RandomFloats(1, rows * cols), w = testing::RandomFloats(2, cols);
+  std::vector<float> y(x.size());
+  for (auto _ : state) {
+    RmsNorm(one.context, {x.data(), rows, cols}, w, 1e-5F, {y.data(), rows, cols});
+    benchmark::ClobberMemory();
+  }
+  Report(state, RmsNormCost(rows, cols), false);
+}
+
+void Gate(benchmark::State& state, size_t rows, size_t cols) {
+  OneThread one;
+  const std::vector<float> gate = testing::RandomFloats(1, rows * cols, 5), up = testing::RandomFloats(2, rows * cols);
+  std::vector<float> y(gate.size());
+  for (auto _ : state) {
+    SwiGlu(one.context, {gate.data(), rows, cols}, {up.data(), rows, cols}, {y.data(), rows, cols});
+    benchmark::ClobberMemory();
+  }
+  Report(state, SwiGluCost(rows, cols), false);
+}
+
+// Embedding rows, in no order.
+void CopyRows(benchmark::State& state, DType dtype, bool packed) {
+  constexpr size_t kRows = 4096, kCols = 576;
+  OneThread one;
+  const testing::RandomWeight random(dtype, kRows, kCols, 1);
+  const WeightMatrix weight = packed ? WeightMatrix::Pack(random.source, false, *one.threads, {}).value()
+                                     : WeightMatrix::Map(random.source, false);
+  std::vector<float> out(kCols);
+  size_t row = 0;
+  for (auto _ : state) {
+    weight.CopyRow(row, out);
+    benchmark::ClobberMemory();
+    row = (row + 1009) % kRows;
+  }
+  Report(state,
+         {.bytes = static_cast<double>(RowBytes(dtype, kCols)) + 4.0 * kCols, .flops = 2.0 * kCols, .int8_ops = 0},
+         false);
+}
+
+const bool kRegistered = [] {
+  const auto add = [](const std::string& name, auto run) {
+    Configure(benchmark::RegisterBenchmark(name.c_str(), run));
+  };
+  for (const size_t rows : {1, 512}) {
+    const std::string tokens = "/tokens:" + std::to_string(rows);
+    add("Quantize" + tokens + "/cols:576", [=](benchmark::State& state) { QuantizeRows(state, rows, 576); });
+    add("RmsNorm" + tokens + "/hidden:576", [=](benchmark::State& state) { Norm(state, rows, 576); });
+    add("SwiGlu" + tokens + "/ffn:1536", [=](benchmark::State& state) { Gate(state, rows, 1536); });
+  }
+  for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+    for (const bool packed : {true, false}) {
+      add("CopyRow/dtype:" + std::string(InfoOf(dtype).name) + (packed ? "/packed" : "/mapped") + "/cols:576",
+          [=](benchmark::State& state) { CopyRows(state, dtype, packed); });
+    }
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace tidemill::benchmarks
