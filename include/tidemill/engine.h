@@ -30,17 +30,17 @@ Result<KvType> ParseKvType(std::string_view name);
 std::string_view KvTypeName(KvType type);
 
 struct EngineOptions {
-  size_t threads = 0;             // 0: physical cores within affinity and cgroup quota
-  std::string isa;                // empty: the best the CPU has; else a name of --isa
-  std::optional<KvType> kv_type;  // none: f16, or f32 for a model loaded with f32
-  size_t context = 0;             // positions of one sequence; 0: the model's own; more than that is refused
-  size_t max_batch = 32;          // sequences in one step
-  size_t prefill_chunk = 0;       // rows of one step; 0: chosen from the model's size, at most 512
+  size_t threads = 0;                  // 0: physical cores within affinity and cgroup quota
+  std::string isa = {};                // empty: the best the CPU has; else a name of --isa
+  std::optional<KvType> kv_type = {};  // none: f16, or f32 for a model loaded with f32
+  size_t context = 0;                  // positions of one sequence; 0: the model's own; more than that is refused
+  size_t max_batch = 32;               // sequences in one step
+  size_t prefill_chunk = 0;            // rows of one step; 0: chosen from the model's size, at most 512
 };
 
 struct Request {
-  std::vector<int32_t> prompt;  // not empty, ids < vocab_size, shorter than the context
-  GenerationOptions generation;
+  std::vector<int32_t> prompt = {};  // not empty, ids < vocab_size, not longer than the context
+  GenerationOptions generation = {};
 };
 
 using RequestId = uint64_t;
