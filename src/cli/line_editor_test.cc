@@ -86,8 +86,8 @@ TEST(LineEditor, Keys_MoveAndErase) {
 TEST(LineEditor, Characters_StayWhole) {
   EXPECT_EQ(Typed("a\xc3\xa4\xf0\x9f\x8c\x8a\x7f"), "a\xc3\xa4|");
   EXPECT_EQ(Typed("a\xc3\xa4\x1b[DX"), "aX|\xc3\xa4");
-  EXPECT_EQ(Typed("\xff\xfe\x80z"), "z|");               // not UTF-8
-  EXPECT_EQ(Typed("\x1b[99999999999999999999z"), "z|");  // no key sends that much
+  EXPECT_EQ(Typed("\xff\xfe\x80z"), "z|");                // not UTF-8
+  EXPECT_EQ(Typed("\x1b[99999999999999999999zz"), "z|");  // no key sends that much: passed over up to its end
 }
 
 TEST(LineEditor, Paste_KeepsItsLines) {
