@@ -43,9 +43,9 @@ struct Weights {
   DType dtype;
   bool f32;  // run dequantised
 };
-constexpr std::array kWeights = {Weights{"F32", DType::kF32, false},         Weights{"F16", DType::kF16, false},
-                                 Weights{"BF16", DType::kBF16, false},       Weights{"Q8_0", DType::kQ8_0, false},
-                                 Weights{"Q4_0", DType::kQ4_0, false},       Weights{"Q4_1", DType::kQ4_1, false},
+constexpr std::array kWeights = {Weights{"F32", DType::kF32, false},        Weights{"F16", DType::kF16, false},
+                                 Weights{"BF16", DType::kBF16, false},      Weights{"Q8_0", DType::kQ8_0, false},
+                                 Weights{"Q4_0", DType::kQ4_0, false},      Weights{"Q4_1", DType::kQ4_1, false},
                                  Weights{"Q4_1 as F32", DType::kQ4_1, true}};
 constexpr std::array kKvTypes = {DType::kF32, DType::kF16, DType::kBF16};
 constexpr std::array<size_t, 4> kBatches = {1, 2, 8, 32};
@@ -55,7 +55,18 @@ constexpr std::array<size_t, 2> kThreads = {1, 2};
 constexpr std::array kStorages = {"packed", "mapped"};
 constexpr std::array kHistories = {"straight", "rolled back", "forked"};
 
-enum Factor : size_t { kWeightsFactor, kKvFactor, kBatch, kPlace, kChunk, kThread, kStorage, kLevel, kHistory, kNumFactors };
+enum Factor : size_t {
+  kWeightsFactor,
+  kKvFactor,
+  kBatch,
+  kPlace,
+  kChunk,
+  kThread,
+  kStorage,
+  kLevel,
+  kHistory,
+  kNumFactors
+};
 
 std::vector<size_t> FactorSizes(size_t levels) {
   return {kWeights.size(), kKvTypes.size(),  kBatches.size(), kPlaces.size(),   kChunks.size(),
@@ -70,21 +81,35 @@ bool CanStandTogether(const testing::ValuePair& pair) {
 
 // The model of one kind of weights, as a file.
 std::string ModelBytes(DType dtype) {
-  return testing::BuildTinyLlama({.vocab = 997, .hidden = 96, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 40, .ffn = 224,
-                                  .context = kContext, .dtype = dtype, .seed = 7});
+  return testing::BuildTinyLlama({.vocab = 997,
+                                  .hidden = 96,
+                                  .layers = 2,
+                                  .heads = 4,
+                                  .kv_heads = 2,
+                                  .head_dim = 40,
+                                  .ffn = 224,
+                                  .context = kContext,
+                                  .dtype = dtype,
+                                  .seed = 7});
 }
 const std::string& ModelFile(const Weights& weights) {
   static std::map<std::string, std::string> paths;
   std::string& path = paths[weights.name];
-  if (path.empty()) path = testing::WriteTemporary(std::string("bits_") + weights.name + ".gguf", ModelBytes(weights.dtype));
+  if (path.empty())
+    path = testing::WriteTemporary(std::string("bits_") + weights.name + ".gguf", ModelBytes(weights.dtype));
   return path;
 }
 
 std::string KvName(DType kv) { return kv == DType::kF32 ? "f32" : kv == DType::kF16 ? "f16" : "bf16"; }
 
 ModelRunner MakeRunner(const Weights& weights, DType kv, Isa isa, size_t threads = 1, bool mapped = false) {
-  return ModelRunner(ModelFile(weights), {.isa = isa, .threads = threads, .f32 = weights.f32, .mapped = mapped, .kv_dtype = kv,
-                                          .context = kContext, .max_rows = kLargestChunk + testing::kCompanyRows});
+  return ModelRunner(ModelFile(weights), {.isa = isa,
+                                          .threads = threads,
+                                          .f32 = weights.f32,
+                                          .mapped = mapped,
+                                          .kv_dtype = kv,
+                                          .context = kContext,
+                                          .max_rows = kLargestChunk + testing::kCompanyRows});
 }
 
 struct Way {
@@ -107,10 +132,11 @@ Way MakeWay(const std::vector<size_t>& row, std::span<const Isa> levels, uint64_
                    .history = static_cast<History>(row[kHistory]),
                    .seed = seed},
           .description = {}};
-  run.description = std::string("weights ") + kWeights[row[kWeightsFactor]].name + ", kv " + KvName(kKvTypes[row[kKvFactor]]) +
-                    ", level " + std::string(IsaName(run.isa)) + ", batch " + std::to_string(batch) + ", place " +
-                    kPlaces[row[kPlace]] + ", chunk " + std::to_string(run.plan.chunk) + ", threads " + std::to_string(run.threads) +
-                    ", " + kStorages[row[kStorage]] + ", " + kHistories[row[kHistory]] + ", seed " + std::to_string(seed);
+  run.description = std::string("weights ") + kWeights[row[kWeightsFactor]].name + ", kv " +
+                    KvName(kKvTypes[row[kKvFactor]]) + ", level " + std::string(IsaName(run.isa)) + ", batch " +
+                    std::to_string(batch) + ", place " + kPlaces[row[kPlace]] + ", chunk " +
+                    std::to_string(run.plan.chunk) + ", threads " + std::to_string(run.threads) + ", " +
+                    kStorages[row[kStorage]] + ", " + kHistories[row[kHistory]] + ", seed " + std::to_string(seed);
   return run;
 }
 
@@ -161,7 +187,8 @@ TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
         if (!level.has_value()) continue;
         ModelRunner runner = MakeRunner(kWeights[w], kKvTypes[kv], *level);
         const auto& reference = references.try_emplace(fma, runner, ids).first->second;
-        const std::string entry = std::string(kWeights[w].name) + ", kv " + KvName(kKvTypes[kv]) + ", " + testing::ClassName(fma);
+        const std::string entry =
+            std::string(kWeights[w].name) + ", kv " + KvName(kKvTypes[kv]) + ", " + testing::ClassName(fma);
         for (const size_t length : {kFewPositions, kAllPositions}) {
           if (length > kPositions) continue;
           testing::ExpectStoredHash("tiny", entry, "logits of " + std::to_string(length), reference.LogitsHash(length));
@@ -196,7 +223,8 @@ template <typename Body>
 void ForEachLevel(const Weights& weights, DType kv, Body body) {
   const auto ids = testing::RandomIds(5, kShort, 997);
   for (const Isa isa : testing::RunnableLevels()) {
-    SCOPED_TRACE(std::string("level ") + std::string(IsaName(isa)) + ", weights " + weights.name + ", kv " + KvName(kv));
+    SCOPED_TRACE(std::string("level ") + std::string(IsaName(isa)) + ", weights " + weights.name + ", kv " +
+                 KvName(kv));
     ModelRunner plain = MakeRunner(weights, kv, *testing::BestLevelOfClass(HasFma(isa)));
     BitsReference reference(plain, ids);
     ModelRunner runner = MakeRunner(weights, kv, isa, 2);
@@ -204,13 +232,15 @@ void ForEachLevel(const Weights& weights, DType kv, Body body) {
   }
 }
 
-void Feed(ModelRunner& runner, SequenceState& state, std::span<const int32_t> ids, size_t chunk, const testing::PositionSink& sink) {
+void Feed(ModelRunner& runner, SequenceState& state, std::span<const int32_t> ids, size_t chunk,
+          const testing::PositionSink& sink) {
   for (size_t first = 0; first < ids.size(); first += chunk) {
     const auto part = ids.subspan(first, std::min(chunk, ids.size() - first));
     const size_t length = state.length();
     ASSERT_TRUE(state.Reserve(part.size()).ok());
     const StepSequence step{.state = &state, .tokens = part, .rows = Wanted::kAll};
-    runner.executor().Run({&step, 1}, [&](size_t, size_t token, std::span<float> row) { sink(length + token, row); }, nullptr);
+    runner.executor().Run(
+        {&step, 1}, [&](size_t, size_t token, std::span<float> row) { sink(length + token, row); }, nullptr);
     state.Commit(testing::KeysOf(part));
   }
 }
@@ -246,7 +276,8 @@ TEST(TinyModelBits, ForkThenContinueTogether_EqualsUnforked) {
       ASSERT_TRUE(parent->Reserve(part.size()).ok() && child->Reserve(part.size()).ok());
       const std::array step = {StepSequence{.state = child.get(), .tokens = part, .rows = Wanted::kAll},
                                StepSequence{.state = parent.get(), .tokens = part, .rows = Wanted::kAll}};
-      runner.executor().Run(step, [&](size_t, size_t token, std::span<float> row) { compare(first + token, row); }, nullptr);
+      runner.executor().Run(
+          step, [&](size_t, size_t token, std::span<float> row) { compare(first + token, row); }, nullptr);
       child->Commit(testing::KeysOf(part));
       parent->Commit(testing::KeysOf(part));
     }

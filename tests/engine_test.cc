@@ -28,12 +28,14 @@ constexpr int32_t kEos = 300;
 
 // After token t comes t + 1.
 std::shared_ptr<const Model> CountingModel() {
-  static const auto model = LoadModel("engine_counting", BuildCountingModel({.vocab = 400, .context = 64, .eos_token = kEos}));
+  static const auto model =
+      LoadModel("engine_counting", BuildCountingModel({.vocab = 400, .context = 64, .eos_token = kEos}));
   return model;
 }
 
 std::shared_ptr<const Model> TinyModel() {
-  static const auto model = LoadModel("engine_tiny", BuildTinyLlama({.vocab = 300, .context = 64, .dtype = DType::kQ8_0}));
+  static const auto model =
+      LoadModel("engine_tiny", BuildTinyLlama({.vocab = 300, .context = 64, .dtype = DType::kQ8_0}));
   return model;
 }
 
@@ -123,10 +125,12 @@ TEST(Engine, RequestsThatAreWrong_AreRefused) {
   EngineDriver driver(CountingModel(), kOneThread);
   const auto code = [&](std::vector<int32_t> prompt, const GenerationOptions& generation) {
     const auto result = driver.engine().Submit({.prompt = std::move(prompt), .generation = generation});
-    return result.ok() ? std::string("ok") : std::string(ErrorCodeName(result.error().code())) + ": " + result.error().message();
+    return result.ok() ? std::string("ok")
+                       : std::string(ErrorCodeName(result.error().code())) + ": " + result.error().message();
   };
   EXPECT_EQ(code({}, {}), "InvalidArgument: submit request: the prompt is empty");
-  EXPECT_THAT(code({1, 400}, {}), ::testing::StartsWith("InvalidArgument: submit request: token 1 of the prompt: id 400"));
+  EXPECT_THAT(code({1, 400}, {}),
+              ::testing::StartsWith("InvalidArgument: submit request: token 1 of the prompt: id 400"));
   EXPECT_THAT(code({-1}, {}), ::testing::StartsWith("InvalidArgument: submit request: token 0 of the prompt: id -1"));
   EXPECT_THAT(code({1}, {.temperature = -1.0f}), ::testing::HasSubstr("--temperature"));
   EXPECT_THAT(code({1}, {.max_new_tokens = 0}), ::testing::StartsWith("InvalidArgument"));
@@ -201,7 +205,8 @@ TEST(Engine, Score_HasTheSameBitsInAnyChunks) {
     EngineDriver driver(TinyModel(), {.threads = 2, .max_batch = 1, .prefill_chunk = chunk});
     const auto found = ScoreAll(driver.engine(), ids, false);
     ASSERT_EQ(found.size(), expected.size());
-    for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(SameBits(found[i], expected[i])) << "chunk " << chunk << ", position " << i;
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_TRUE(SameBits(found[i], expected[i])) << "chunk " << chunk << ", position " << i;
     const auto last = ScoreAll(driver.engine(), ids, true);
     ASSERT_EQ(last.size(), 1U);
     EXPECT_TRUE(SameBits(last[0], expected.back()));
@@ -210,7 +215,8 @@ TEST(Engine, Score_HasTheSameBitsInAnyChunks) {
 
 // Step chooses from the very logits that Score shows: a sampler over them says the same, log-probabilities included.
 TEST(Engine, Score_ShowsTheLogitsOfStep) {
-  const GenerationOptions generation = {.max_new_tokens = 20, .temperature = 1.5f, .top_k = 50, .ignore_eos = true, .seed = 3, .logprobs = 20};
+  const GenerationOptions generation = {
+      .max_new_tokens = 20, .temperature = 1.5f, .top_k = 50, .ignore_eos = true, .seed = 3, .logprobs = 20};
   const auto prompt = Range(30, 10);
   EngineDriver driver(TinyModel(), kOneThread);
   const Outcome outcome = driver.Run(prompt, generation);

@@ -20,7 +20,8 @@ using testing::RunnerOptions;
 std::string ModelPath() {
   const char* path = std::getenv("TIDEMILL_SMOLLM2");
   if (path == nullptr) {
-    std::fprintf(stderr, "TIDEMILL_SMOLLM2 is not set: expected the path of the SmolLM2 file that tools/get_model.py fetches\n");
+    std::fprintf(
+        stderr, "TIDEMILL_SMOLLM2 is not set: expected the path of the SmolLM2 file that tools/get_model.py fetches\n");
     std::exit(1);
   }
   return path;
@@ -43,7 +44,8 @@ TEST(SmolLm2, GreedyInF32_EqualsOracle) {
     const std::vector<int32_t> top = prompt.at("last_top_ids");
     const std::vector<double> values = prompt.at("last_top_logits");
     for (size_t i = 0; i < top.size(); ++i) {
-      EXPECT_NEAR(static_cast<double>(logits[static_cast<size_t>(top[i])]), values[i], 2e-3) << prompt.at("name") << " id " << top[i];
+      EXPECT_NEAR(static_cast<double>(logits[static_cast<size_t>(top[i])]), values[i], 2e-3)
+          << prompt.at("name") << " id " << top[i];
     }
   }
 }
@@ -82,7 +84,8 @@ TEST(SmolLm2, QuantisedLogits_StayWithinPeersDistanceFromOracle) {
   ASSERT_EQ(positions, golden.at("positions").get<size_t>());
   kl /= static_cast<double>(positions);
   RecordProperty("mean_coarse_kl", std::to_string(kl));
-  std::printf("mean coarse KL over %zu positions: %.6f (bound %.6f)\n", positions, kl, golden.at("coarse_kl_bound").get<double>());
+  std::printf("mean coarse KL over %zu positions: %.6f (bound %.6f)\n", positions, kl,
+              golden.at("coarse_kl_bound").get<double>());
   EXPECT_LE(kl, golden.at("coarse_kl_bound").get<double>());
 }
 

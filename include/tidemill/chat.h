@@ -25,7 +25,7 @@
 namespace tidemill {
 
 struct ChatMessage {
-  std::string role;     // "system", "user", "assistant", "tool": what the template knows
+  std::string role;  // "system", "user", "assistant", "tool": what the template knows
   std::string content;
   std::string more_json;  // further members as a JSON object (tool_calls, name, ...), or empty
 };
@@ -47,10 +47,10 @@ struct ChatTemplateLimits {
   int call_depth = 64;  // macros within macros
   uint64_t steps = 1'000'000;
   size_t output_bytes = size_t{4} << 20;
-  size_t value_bytes = size_t{64} << 20;   // everything made while rendering, also what was thrown away
-  size_t input_bytes = size_t{16} << 20;   // of JSON
-  size_t input_values = 100'000;           // in JSON
-  int input_depth = 64;                    // of JSON
+  size_t value_bytes = size_t{64} << 20;  // everything made while rendering, also what was thrown away
+  size_t input_bytes = size_t{16} << 20;  // of JSON
+  size_t input_values = 100'000;          // in JSON
+  int input_depth = 64;                   // of JSON
 };
 
 struct ChatRenderInput {
@@ -60,9 +60,9 @@ struct ChatRenderInput {
   std::optional<std::string> bos_token;
   std::optional<std::string> eos_token;
   std::vector<std::pair<std::string, std::string>> special_tokens;  // more such variables: {"pad_token", "<pad>"}
-  std::string tools_json;      // a JSON list, or empty: none
-  std::string documents_json;  // a JSON list, or empty: none
-  std::string variables_json;  // a JSON object of further variables ({"enable_thinking": false}), or empty
+  std::string tools_json;                                           // a JSON list, or empty: none
+  std::string documents_json;                                       // a JSON list, or empty: none
+  std::string variables_json;   // a JSON object of further variables ({"enable_thinking": false}), or empty
   std::optional<ChatTime> now;  // what strftime_now() prints; without it the template finds that function undefined
 };
 

@@ -14,37 +14,24 @@ namespace tidemill {
 // The type with this number, if this build reads it.
 constexpr std::optional<DType> GgufTensorDType(uint32_t number) {
   switch (number) {
-    case 0:
-      return DType::kF32;
-    case 1:
-      return DType::kF16;
-    case 2:
-      return DType::kQ4_0;
-    case 3:
-      return DType::kQ4_1;
-    case 8:
-      return DType::kQ8_0;
-    case 30:
-      return DType::kBF16;
-    default:
-      return std::nullopt;
+    case 0: return DType::kF32;
+    case 1: return DType::kF16;
+    case 2: return DType::kQ4_0;
+    case 3: return DType::kQ4_1;
+    case 8: return DType::kQ8_0;
+    case 30: return DType::kBF16;
+    default: return std::nullopt;
   }
 }
 
 constexpr uint32_t GgufTensorTypeNumber(DType dtype) {
   switch (dtype) {
-    case DType::kF32:
-      return 0;
-    case DType::kF16:
-      return 1;
-    case DType::kBF16:
-      return 30;
-    case DType::kQ8_0:
-      return 8;
-    case DType::kQ4_0:
-      return 2;
-    case DType::kQ4_1:
-      return 3;
+    case DType::kF32: return 0;
+    case DType::kF16: return 1;
+    case DType::kBF16: return 30;
+    case DType::kQ8_0: return 8;
+    case DType::kQ4_0: return 2;
+    case DType::kQ4_1: return 3;
   }
   return UINT32_MAX;
 }

@@ -35,40 +35,27 @@ WideInt LoadInt(const std::byte* from) {
 size_t IntBytes(GgufValueType type) {
   switch (type) {
     case GgufValueType::kUint8:
-    case GgufValueType::kInt8:
-      return 1;
+    case GgufValueType::kInt8: return 1;
     case GgufValueType::kUint16:
-    case GgufValueType::kInt16:
-      return 2;
+    case GgufValueType::kInt16: return 2;
     case GgufValueType::kUint32:
-    case GgufValueType::kInt32:
-      return 4;
+    case GgufValueType::kInt32: return 4;
     case GgufValueType::kUint64:
-    case GgufValueType::kInt64:
-      return 8;
-    default:
-      return 0;
+    case GgufValueType::kInt64: return 8;
+    default: return 0;
   }
 }
 
 WideInt LoadIntOf(GgufValueType type, const std::byte* from) {
   switch (type) {
-    case GgufValueType::kUint8:
-      return {false, Load<uint8_t>(from)};
-    case GgufValueType::kInt8:
-      return LoadInt<int8_t>(from);
-    case GgufValueType::kUint16:
-      return {false, Load<uint16_t>(from)};
-    case GgufValueType::kInt16:
-      return LoadInt<int16_t>(from);
-    case GgufValueType::kUint32:
-      return {false, Load<uint32_t>(from)};
-    case GgufValueType::kInt32:
-      return LoadInt<int32_t>(from);
-    case GgufValueType::kInt64:
-      return LoadInt<int64_t>(from);
-    default:
-      return {false, Load<uint64_t>(from)};
+    case GgufValueType::kUint8: return {false, Load<uint8_t>(from)};
+    case GgufValueType::kInt8: return LoadInt<int8_t>(from);
+    case GgufValueType::kUint16: return {false, Load<uint16_t>(from)};
+    case GgufValueType::kInt16: return LoadInt<int16_t>(from);
+    case GgufValueType::kUint32: return {false, Load<uint32_t>(from)};
+    case GgufValueType::kInt32: return LoadInt<int32_t>(from);
+    case GgufValueType::kInt64: return LoadInt<int64_t>(from);
+    default: return {false, Load<uint64_t>(from)};
   }
 }
 
@@ -93,32 +80,19 @@ Error OutOfMemory(std::string_view key) {
 
 std::string_view GgufValueTypeName(GgufValueType type) {
   switch (type) {
-    case GgufValueType::kUint8:
-      return "u8";
-    case GgufValueType::kInt8:
-      return "i8";
-    case GgufValueType::kUint16:
-      return "u16";
-    case GgufValueType::kInt16:
-      return "i16";
-    case GgufValueType::kUint32:
-      return "u32";
-    case GgufValueType::kInt32:
-      return "i32";
-    case GgufValueType::kFloat32:
-      return "f32";
-    case GgufValueType::kBool:
-      return "bool";
-    case GgufValueType::kString:
-      return "string";
-    case GgufValueType::kArray:
-      return "array";
-    case GgufValueType::kUint64:
-      return "u64";
-    case GgufValueType::kInt64:
-      return "i64";
-    case GgufValueType::kFloat64:
-      return "f64";
+    case GgufValueType::kUint8: return "u8";
+    case GgufValueType::kInt8: return "i8";
+    case GgufValueType::kUint16: return "u16";
+    case GgufValueType::kInt16: return "i16";
+    case GgufValueType::kUint32: return "u32";
+    case GgufValueType::kInt32: return "i32";
+    case GgufValueType::kFloat32: return "f32";
+    case GgufValueType::kBool: return "bool";
+    case GgufValueType::kString: return "string";
+    case GgufValueType::kArray: return "array";
+    case GgufValueType::kUint64: return "u64";
+    case GgufValueType::kInt64: return "i64";
+    case GgufValueType::kFloat64: return "f64";
   }
   return "unknown";
 }

@@ -14,7 +14,7 @@ namespace tidemill {
 enum class RowWant : uint8_t {
   kNothing,  // only later rows need it
   kLogits,
-  kHidden,   // the last layer's output, normalised
+  kHidden,  // the last layer's output, normalised
 };
 
 // Consecutive rows of one sequence within the matrices of a step: rows [first_row, first_row + num_rows) are positions

@@ -52,7 +52,8 @@ Result<void> KvCache::SetTailCapacity(size_t capacity) {
     block->capacity = capacity;
     for (const bool value : {false, true}) {
       for (size_t head = 0; tail_rows() != 0 && head < shape_.kv_heads; ++head) {
-        std::memcpy(RowAt(*block, value, head, 0), RowAt(*layer.tail_, value, head, 0), tail_rows() * shape_.RowBytes());
+        std::memcpy(RowAt(*block, value, head, 0), RowAt(*layer.tail_, value, head, 0),
+                    tail_rows() * shape_.RowBytes());
       }
     }
     layer.tail_ = std::move(block);
@@ -63,12 +64,14 @@ Result<void> KvCache::SetTailCapacity(size_t capacity) {
 Result<void> KvCache::Reserve(size_t n) {
   try {
     if (n > shape_.max_length - length()) {
-      return Error(ErrorCode::kContextFull, "reserve state: " + std::to_string(length()) + " positions and " + std::to_string(n) +
-                                                " more: the context holds " + std::to_string(shape_.max_length));
+      return Error(ErrorCode::kContextFull, "reserve state: " + std::to_string(length()) + " positions and " +
+                                                std::to_string(n) + " more: the context holds " +
+                                                std::to_string(shape_.max_length));
     }
     const size_t rows = tail_rows() + n;
     size_t positions = 0, capacity = 0;
-    if (!CheckedAlignUp(length() + n, kGrowthRows, &positions) || !CheckedAlignUp(std::max<size_t>(rows, 1), kGrowthRows, &capacity)) {
+    if (!CheckedAlignUp(length() + n, kGrowthRows, &positions) ||
+        !CheckedAlignUp(std::max<size_t>(rows, 1), kGrowthRows, &capacity)) {
       return OutOfMemoryError("reserve state");
     }
     keys_.reserve(std::min(positions, shape_.max_length));
@@ -113,8 +116,8 @@ void KvCache::CommitPath(std::span<const uint32_t> path, std::span<const RowKey>
 
 Result<void> KvCache::Rollback(size_t to) {
   if (to > length()) {
-    return Error(ErrorCode::kInvalidArgument, "roll back state: to " + std::to_string(to) + " positions: there are only " +
-                                                  std::to_string(length()));
+    return Error(ErrorCode::kInvalidArgument, "roll back state: to " + std::to_string(to) +
+                                                  " positions: there are only " + std::to_string(length()));
   }
   keys_.resize(to);
   hashes_.resize(to + 1);

@@ -34,8 +34,8 @@ struct KvShape {
   uint64_t model = 0;  // for identity()
   uint64_t numeric_class = 0;
 
-  size_t RowBytes() const { return head_dim * InfoOf(dtype).block_bytes; }         // one head of one position
-  size_t PositionBytes() const { return 2 * kv_heads * RowBytes(); }               // K and V of one position in one layer
+  size_t RowBytes() const { return head_dim * InfoOf(dtype).block_bytes; }  // one head of one position
+  size_t PositionBytes() const { return 2 * kv_heads * RowBytes(); }        // K and V of one position in one layer
 };
 
 class KvCache;

@@ -18,7 +18,13 @@ namespace {
 
 using testing::CheckpointOf;
 
-constexpr KvShape kShape{.layers = 2, .kv_heads = 3, .head_dim = 4, .dtype = DType::kF16, .max_length = 1000, .model = 5, .numeric_class = 6};
+constexpr KvShape kShape{.layers = 2,
+                         .kv_heads = 3,
+                         .head_dim = 4,
+                         .dtype = DType::kF16,
+                         .max_length = 1000,
+                         .model = 5,
+                         .numeric_class = 6};
 
 std::vector<RowKey> Keys(size_t n, RowKey first = 1) {
   std::vector<RowKey> keys(n);
@@ -58,7 +64,8 @@ uint64_t RowsReserved(const KvCache& cache) {
 TEST(KvCache, Growth_ComesInChunksUpToTheContext) {
   KvCache cache(kShape);
   EXPECT_EQ(RowsReserved(cache), 0U);
-  for (const auto& [length, rows] : std::vector<std::pair<size_t, size_t>>{{1, 256}, {256, 256}, {257, 512}, {513, 768}, {769, 1000}, {1000, 1000}}) {
+  for (const auto& [length, rows] : std::vector<std::pair<size_t, size_t>>{
+           {1, 256}, {256, 256}, {257, 512}, {513, 768}, {769, 1000}, {1000, 1000}}) {
     Extend(cache, length - cache.length());
     EXPECT_EQ(RowsReserved(cache), rows) << length;
     EXPECT_EQ(cache.bytes().committed, length * kShape.layers * kShape.PositionBytes());
@@ -110,7 +117,8 @@ TEST(KvCache, Fork_SharesRowsAndCopiesNone) {
   const auto child = std::move(cache.Fork()).value();
   auto& theirs = static_cast<KvCache&>(*child);
   for (size_t l = 0; l < kShape.layers; ++l) {
-    const auto a = static_cast<KvLayer&>(cache.layer(l)).Context(0), b = static_cast<KvLayer&>(theirs.layer(l)).Context(0);
+    const auto a = static_cast<KvLayer&>(cache.layer(l)).Context(0),
+               b = static_cast<KvLayer&>(theirs.layer(l)).Context(0);
     ASSERT_EQ(a.size(), 1U);
     ASSERT_EQ(b.size(), 1U);
     EXPECT_EQ(a[0].k, b[0].k);
@@ -120,7 +128,8 @@ TEST(KvCache, Fork_SharesRowsAndCopiesNone) {
   Extend(cache, 1);
   Extend(theirs, 1);
   EXPECT_EQ(static_cast<KvLayer&>(cache.layer(0)).Context(0).size(), 2U);
-  EXPECT_NE(static_cast<KvLayer&>(cache.layer(0)).Context(0)[1].k, static_cast<KvLayer&>(theirs.layer(0)).Context(0)[1].k);
+  EXPECT_NE(static_cast<KvLayer&>(cache.layer(0)).Context(0)[1].k,
+            static_cast<KvLayer&>(theirs.layer(0)).Context(0)[1].k);
   EXPECT_EQ(RowsReserved(cache), 512U);
   // A fork of the fork without a step between adds no span.
   const auto grandchild = std::move(theirs.Fork()).value();
@@ -178,7 +187,11 @@ TEST(KvCache, BlockThatCannotBeMapped_IsOutOfMemory) {
 }
 
 TEST(KvCache, BlockWhoseSizeWraps_IsOutOfMemory) {
-  KvCache cache({.layers = 1, .kv_heads = size_t{1} << 30, .head_dim = size_t{1} << 30, .dtype = DType::kF16, .max_length = 1000});
+  KvCache cache({.layers = 1,
+                 .kv_heads = size_t{1} << 30,
+                 .head_dim = size_t{1} << 30,
+                 .dtype = DType::kF16,
+                 .max_length = 1000});
   EXPECT_EQ(cache.Reserve(1).error().code(), ErrorCode::kOutOfMemory);
 }
 

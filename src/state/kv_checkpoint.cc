@@ -114,8 +114,8 @@ Result<void> KvCache::RestoreOrThrow(std::span<const std::byte> checkpoint) {
     return AnothersCheckpoint("the shape");
   }
   if (rows > shape_.max_length) {
-    return Error(ErrorCode::kContextFull, "" + std::to_string(rows) + " positions: the context holds " +
-                                              std::to_string(shape_.max_length));
+    return Error(ErrorCode::kContextFull,
+                 "" + std::to_string(rows) + " positions: the context holds " + std::to_string(shape_.max_length));
   }
   // Both products may wrap where the context is absurd.
   uint64_t expected = 0;

@@ -100,7 +100,8 @@ TEST_P(SequenceStateCheckpoint, LayerTakenBefore_ShowsTheRestoredRows) {
 
 TEST_P(SequenceStateCheckpoint, WithoutItsEnd_IsCorrupt) {
   for (size_t size = 0; size < checkpoint_.size(); ++size) {
-    ASSERT_EQ(Refusal(std::span(checkpoint_).first(size)), ErrorCode::kCorruptFile) << size << " of " << checkpoint_.size();
+    ASSERT_EQ(Refusal(std::span(checkpoint_).first(size)), ErrorCode::kCorruptFile)
+        << size << " of " << checkpoint_.size();
   }
   ExpectUnchanged();
 }
@@ -124,7 +125,8 @@ TEST_P(SequenceStateCheckpoint, WithAnyBitFlipped_IsRefused) {
       if (byte >= header_bytes()) {
         ASSERT_EQ(*code, ErrorCode::kCorruptFile) << "byte " << byte << ", bit " << bit;
       }
-      ASSERT_TRUE(*code == ErrorCode::kCorruptFile || *code == ErrorCode::kFailedPrecondition || *code == ErrorCode::kContextFull);
+      ASSERT_TRUE(*code == ErrorCode::kCorruptFile || *code == ErrorCode::kFailedPrecondition ||
+                  *code == ErrorCode::kContextFull);
     }
   }
   ExpectUnchanged();
@@ -132,7 +134,8 @@ TEST_P(SequenceStateCheckpoint, WithAnyBitFlipped_IsRefused) {
 
 TEST_P(SequenceStateCheckpoint, WithAnyNumberInItsHeader_IsRefused) {
   for (size_t offset = 0; offset + 8 <= header_bytes(); offset += 4) {
-    for (const uint64_t value : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 32, uint64_t{1} << 61, uint64_t{1} << 63, ~uint64_t{0}}) {
+    for (const uint64_t value :
+         {uint64_t{0}, uint64_t{1}, uint64_t{1} << 32, uint64_t{1} << 61, uint64_t{1} << 63, ~uint64_t{0}}) {
       auto damaged = checkpoint_;
       std::memcpy(damaged.data() + offset, &value, sizeof(value));
       ASSERT_TRUE(Refusal(damaged).has_value()) << "offset " << offset << ", value " << value;
@@ -148,7 +151,8 @@ TEST_P(SequenceStateCheckpoint, OfAbsurdLengthIntoAbsurdContext_IsRefused) {
   Subject boundless(*GetParam(), ~size_t{0});
   for (size_t offset = 0; offset + 8 <= header_bytes(); offset += 4) {
     for (int bit = 48; bit < 64; ++bit) {
-      std::vector<std::byte> damaged(checkpoint_.begin(), checkpoint_.begin() + static_cast<std::ptrdiff_t>(header_bytes()));
+      std::vector<std::byte> damaged(checkpoint_.begin(),
+                                     checkpoint_.begin() + static_cast<std::ptrdiff_t>(header_bytes()));
       const uint64_t value = uint64_t{1} << bit;
       std::memcpy(damaged.data() + offset, &value, sizeof(value));
       ASSERT_FALSE(boundless.state->Restore(damaged).ok()) << "offset " << offset << ", bit " << bit;

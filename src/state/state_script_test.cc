@@ -33,7 +33,8 @@ struct ScriptOptions {
 
 class Script {
  public:
-  Script(const StateKindUnderTest& kind, const ScriptOptions& options) : kind_(kind), options_(options), random_(options.seed) {
+  Script(const StateKindUnderTest& kind, const ScriptOptions& options)
+      : kind_(kind), options_(options), random_(options.seed) {
     live_.push_back({Subject(kind, options.max_length), {}, 0});
   }
 
@@ -43,8 +44,10 @@ class Script {
       std::string fault = Operate(Below(live_.size()));
       if (fault.empty()) fault = CheckAll(i);
       if (fault.empty()) continue;
-      std::string text = kind_.name() + ", seed " + std::to_string(options_.seed) + ", operation " + std::to_string(i) + ": " + fault;
-      for (size_t from = log_.size() - std::min<size_t>(log_.size(), 25); from < log_.size(); ++from) text += "\n  " + log_[from];
+      std::string text =
+          kind_.name() + ", seed " + std::to_string(options_.seed) + ", operation " + std::to_string(i) + ": " + fault;
+      for (size_t from = log_.size() - std::min<size_t>(log_.size(), 25); from < log_.size(); ++from)
+        text += "\n  " + log_[from];
       return text;
     }
     return {};
@@ -56,7 +59,7 @@ class Script {
   struct Member {
     Subject subject;
     std::vector<std::vector<const std::byte*>> addresses;  // after its last operation
-    size_t shared = 0;                                     // positions that it had at its last fork and has had ever since
+    size_t shared = 0;  // positions that it had at its last fork and has had ever since
   };
 
   size_t Below(size_t n) { return static_cast<size_t>(random_() % n); }
@@ -82,11 +85,18 @@ class Script {
     operated_ = index;
     const size_t n = Below(options_.max_step + 1);
     switch (Below(16)) {
-      case 0: case 1: case 2: case 3: return Step(member, n);
-      case 4: case 5: case 6: return Draft(member, n);
+      case 0:
+      case 1:
+      case 2:
+      case 3: return Step(member, n);
+      case 4:
+      case 5:
+      case 6: return Draft(member, n);
       case 7: return Abandon(member, n);
-      case 8: case 9: return Rollback(member);
-      case 10: case 11: return Fork(member);
+      case 8:
+      case 9: return Rollback(member);
+      case 10:
+      case 11: return Fork(member);
       case 12: return Die();
       case 13: return Compact(member);
       case 14: return Restore(member);
@@ -225,7 +235,8 @@ class Script {
     }
     for (const size_t above : {state.length() + 1, ~size_t{0}}) {
       const auto rolled_back = state.Rollback(above);
-      if (rolled_back.ok() || rolled_back.error().code() != ErrorCode::kInvalidArgument) return "rollback above the length";
+      if (rolled_back.ok() || rolled_back.error().code() != ErrorCode::kInvalidArgument)
+        return "rollback above the length";
     }
     return {};
   }
@@ -236,7 +247,8 @@ class Script {
       const bool content = i == operated_ || operation % options_.all_content_every == 0;
       std::string fault = member.subject.Difference(content);
       auto addresses = member.subject.Addresses();
-      if (i != operated_ && !member.addresses.empty() && addresses != member.addresses) fault = "rows moved by another sequence";
+      if (i != operated_ && !member.addresses.empty() && addresses != member.addresses)
+        fault = "rows moved by another sequence";
       for (size_t layer = 0; i == operated_ && layer < addresses.size() && !member.addresses.empty(); ++layer) {
         const size_t kept = std::min(member.shared, std::min(addresses[layer].size(), member.addresses[layer].size()));
         if (!std::equal(addresses[layer].begin(), addresses[layer].begin() + static_cast<std::ptrdiff_t>(kept),
@@ -279,14 +291,16 @@ TEST_P(SequenceStateScript, ShortSequences_EqualTheModel) {
     ASSERT_EQ(script.Run(), "");
     for (const auto& [name, count] : script.counts()) counts[name] += count;
   }
-  for (const char* name : {"step", "path", "abandon", "rollback", "fork", "die", "compact", "checkpoint", "restore", "refused"}) {
+  for (const char* name :
+       {"step", "path", "abandon", "rollback", "fork", "die", "compact", "checkpoint", "restore", "refused"}) {
     EXPECT_GT(counts[name], 80U) << name;
   }
 }
 
 TEST_P(SequenceStateScript, SequencesThatGrow_EqualTheModel) {
   for (uint64_t seed = 101; seed <= 104; ++seed) {
-    Script script(*GetParam(), {.seed = seed, .max_length = 700, .max_step = 300, .operations = 100, .all_content_every = 8});
+    Script script(*GetParam(),
+                  {.seed = seed, .max_length = 700, .max_step = 300, .operations = 100, .all_content_every = 8});
     ASSERT_EQ(script.Run(), "");
   }
 }

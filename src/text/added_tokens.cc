@@ -23,9 +23,9 @@ std::optional<AddedTokens::Match> AddedTokens::FindFirst(const Search& search, s
   for (size_t at = from; at < search.text.size(); ++at) {
     if (!begins_[static_cast<uint8_t>(search.text[at])]) continue;
     while (range != search.caller.end() && range->end <= at) ++range;
-    const size_t special_end = !search.special                  ? at
+    const size_t special_end = !search.special                ? at
                                : range == search.caller.end() ? search.text.size()
-                                                                : std::max(at, range->begin);
+                                                              : std::max(at, range->begin);
     if (const AddedToken* const token = LongestAt(search.text, at, special_end)) {
       return Match{.begin = at, .end = at + token->text.size(), .id = token->id};
     }

@@ -115,7 +115,8 @@ TEST(ReadTokenizerSpec, Llama3Rule_BeginsTextsUnlessTheFileSaysNo) {
 }
 
 TEST(ReadTokenizerSpec, MissingKeys_NotFound) {
-  for (const char* const key : {"tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"}) {
+  for (const char* const key :
+       {"tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"}) {
     Keys keys = SmallKeys();
     keys.erase(key);
     ExpectError(keys, ErrorCode::kNotFound, key);
@@ -154,8 +155,8 @@ TEST(ReadTokenizerSpec, IdsOutOfRange_CorruptNamesKey) {
 }
 
 TEST(ReadTokenizerSpec, ValuesOfAnotherKind_Corrupt) {
-  for (const char* const key : {"tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.merges",
-                                "tokenizer.ggml.token_type", "tokenizer.ggml.add_bos_token"}) {
+  for (const char* const key : {"tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens",
+                                "tokenizer.ggml.merges", "tokenizer.ggml.token_type", "tokenizer.ggml.add_bos_token"}) {
     Keys keys = SmallKeys();
     keys[key] = OfUint(1);
     ExpectError(keys, ErrorCode::kCorruptFile, key);

@@ -4,9 +4,7 @@
 
 namespace tidemill::jinja {
 
-void Interpreter::Depth::FailDepth() {
-  Fail("evaluation nested deeper than " + std::to_string(kMaxDepth) + " levels");
-}
+void Interpreter::Depth::FailDepth() { Fail("evaluation nested deeper than " + std::to_string(kMaxDepth) + " levels"); }
 
 Value Interpreter::Evaluate(const Expr& expr) {
   const Depth depth(*this);

@@ -31,7 +31,9 @@ TEST(StreamDecoder, BytesThatCannotBecomeValid_ReplacedAtOnce) {
   StreamDecoder decoder(Small());
   EXPECT_EQ(decoder.Push(0xFF), "\xEF\xBF\xBD");
   EXPECT_EQ(decoder.Push(0xE4), "");
-  EXPECT_EQ(decoder.Push('a'), "\xEF\xBF\xBD" "a");
+  EXPECT_EQ(decoder.Push('a'),
+            "\xEF\xBF\xBD"
+            "a");
   EXPECT_EQ(decoder.Push(0xE0), "");
   EXPECT_EQ(decoder.Push(0x80), "\xEF\xBF\xBD\xEF\xBF\xBD");  // E0 80 begins nothing: two subparts
 }

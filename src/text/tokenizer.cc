@@ -90,8 +90,8 @@ Result<std::vector<int32_t>> EncodeText(const Tokenizer::Impl& impl, std::string
     if (options.add_special && impl.add_eos) ids.push_back(*impl.eos_id);
     return ids;
   } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kOutOfMemory,
-                 "tokenize a text of " + std::to_string(text.size()) + " bytes: not enough memory; tokenize it in parts");
+    return Error(ErrorCode::kOutOfMemory, "tokenize a text of " + std::to_string(text.size()) +
+                                              " bytes: not enough memory; tokenize it in parts");
   }
 }
 

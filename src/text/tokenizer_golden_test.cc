@@ -45,7 +45,8 @@ size_t CountDifferences(const std::string& name, EncodeOptions options) {
     const std::vector<int32_t> ids = SmolLm2().Encode(text, options).value();
     if (ids == expected) continue;
     if (++differences <= 3) {
-      ADD_FAILURE() << name << ": " << QuoteName(text) << "\n  expected " << Spell(expected) << "\n  actual   " << Spell(ids);
+      ADD_FAILURE() << name << ": " << QuoteName(text) << "\n  expected " << Spell(expected) << "\n  actual   "
+                    << Spell(ids);
     }
   }
   return differences;
@@ -58,9 +59,10 @@ TEST_P(TokenizerGolden, EveryText_SameIdsAsOriginal) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Categories, TokenizerGolden,
-                         ::testing::Values("latin", "cyrillic_greek", "cjk", "right_to_left_indic", "emoji", "combining_marks",
-                                           "whitespace", "code", "digits", "contractions", "special_tokens",
-                                           "random_unicode", "mixed", "control_characters", "long_runs"),
+                         ::testing::Values("latin", "cyrillic_greek", "cjk", "right_to_left_indic", "emoji",
+                                           "combining_marks", "whitespace", "code", "digits", "contractions",
+                                           "special_tokens", "random_unicode", "mixed", "control_characters",
+                                           "long_runs"),
                          [](const auto& category) { return std::string(category.param); });
 
 TEST(TokenizerGoldenText, SpecialTokensNotParsed_SameIdsAsOriginal) {
@@ -69,7 +71,8 @@ TEST(TokenizerGoldenText, SpecialTokensNotParsed_SameIdsAsOriginal) {
 
 TEST(TokenizerGoldenText, EveryText_DecodesToItselfWithoutDroppedBytes) {
   size_t num_texts = 0;
-  for (const char* const name : {"latin", "cjk", "emoji", "random_unicode", "mixed", "control_characters", "long_runs"}) {
+  for (const char* const name :
+       {"latin", "cjk", "emoji", "random_unicode", "mixed", "control_characters", "long_runs"}) {
     for (const nlohmann::json& row : ReadLines(std::string(name) + ".jsonl", 300)) {
       auto text = row[0].get<std::string>();
       const std::string decoded = SmolLm2().Decode(row[1].get<std::vector<int32_t>>(), true).value();
@@ -91,7 +94,8 @@ TEST(WordSplitterGolden, EveryRule_SameWordsAsOriginal) {
     for (size_t i = 0; i < rules.size(); ++i) {
       WordSplitter splitter(FindWordRule(rules[i]).value(), text);
       std::vector<size_t> lengths;
-      for (std::string_view word = splitter.Next(); !word.empty(); word = splitter.Next()) lengths.push_back(word.size());
+      for (std::string_view word = splitter.Next(); !word.empty(); word = splitter.Next())
+        lengths.push_back(word.size());
       EXPECT_EQ(lengths, row[i + 1].get<std::vector<size_t>>()) << rules[i] << ": " << QuoteName(text);
     }
   }

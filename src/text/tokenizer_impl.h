@@ -30,10 +30,10 @@ struct Tokenizer::Impl {
   bool InRange(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < tokens.size(); }
   const Token& At(int32_t id) const { return tokens[static_cast<size_t>(id)]; }
 
-  std::vector<Token> tokens;                                   // by id; never resized once the views below exist
-  std::unordered_map<std::string_view, int32_t> id_by_name;    // borrows tokens[].name
-  std::unordered_map<std::string_view, int32_t> id_by_bytes;   // normal tokens; only if whole words skip merging
-  std::array<int32_t, 256> id_of_byte{};                       // -1: no token is this byte
+  std::vector<Token> tokens;                                  // by id; never resized once the views below exist
+  std::unordered_map<std::string_view, int32_t> id_by_name;   // borrows tokens[].name
+  std::unordered_map<std::string_view, int32_t> id_by_bytes;  // normal tokens; only if whole words skip merging
+  std::array<int32_t, 256> id_of_byte{};                      // -1: no token is this byte
   std::vector<uint8_t> dropped_bytes;
   WordRule word_rule = WordRule::kGpt2;
   bool whole_words_first = false;  // a word that is a token becomes it without merging

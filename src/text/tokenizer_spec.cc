@@ -22,15 +22,32 @@ constexpr size_t kMaxEntries = std::numeric_limits<int32_t>::max();
 
 // Control tokens with which published models end a text, a turn or a message.
 constexpr auto kEndOfGenerationNames = std::to_array<std::string_view>({
-    "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>", "<|end|>",
-    "<|return|>", "<|call|>", "<end_of_turn>", "<end_of_utterance>", "<EOT>", "<|end_of_turn|>", "</s>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|eot|>",
+    "<|eom|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<end_of_turn>",
+    "<end_of_utterance>",
+    "<EOT>",
+    "<|end_of_turn|>",
+    "</s>",
 });
 
 Error Corrupt(const std::string& message) { return Error(ErrorCode::kCorruptFile, std::string(kContext) + message); }
 
-Error Unsupported(const std::string& message) { return Error(ErrorCode::kUnsupported, std::string(kContext) + message); }
+Error Unsupported(const std::string& message) {
+  return Error(ErrorCode::kUnsupported, std::string(kContext) + message);
+}
 
-std::string NameToken(size_t id, std::string_view name) { return "token " + std::to_string(id) + " " + QuoteName(name); }
+std::string NameToken(size_t id, std::string_view name) {
+  return "token " + std::to_string(id) + " " + QuoteName(name);
+}
 
 Result<void> CheckId(std::optional<int32_t> id, std::string_view what, size_t num_tokens) {
   if (!id || (*id >= 0 && static_cast<size_t>(*id) < num_tokens)) return {};
@@ -51,8 +68,10 @@ Result<void> CheckSettings(const TokenizerSpec& spec) {
   }
   TIDEMILL_TRY_VOID(CheckId(spec.bos_id, "beginning-of-sequence token", num_tokens));
   TIDEMILL_TRY_VOID(CheckId(spec.eos_id, "end-of-sequence token", num_tokens));
-  for (const int32_t id : spec.end_of_generation_ids) TIDEMILL_TRY_VOID(CheckId(id, "end-of-generation token", num_tokens));
-  if (spec.add_bos && !spec.bos_id) return Corrupt("every text begins with a beginning-of-sequence token, but none is named");
+  for (const int32_t id : spec.end_of_generation_ids)
+    TIDEMILL_TRY_VOID(CheckId(id, "end-of-generation token", num_tokens));
+  if (spec.add_bos && !spec.bos_id)
+    return Corrupt("every text begins with a beginning-of-sequence token, but none is named");
   if (spec.add_eos && !spec.eos_id) return Corrupt("every text ends with an end-of-sequence token, but none is named");
   if (spec.add_space_prefix) {
     return Unsupported("add_space_prefix: expected false for a byte-level vocabulary, found true");
@@ -84,7 +103,8 @@ Result<void> TakeTokens(TokenizerSpec& spec, Tokenizer::Impl& impl) {
         }
         break;
       case TokenType::kByte:
-        return Unsupported(NameToken(id, token.name) + ": expected a byte-level vocabulary, found a token of type byte");
+        return Unsupported(NameToken(id, token.name) +
+                           ": expected a byte-level vocabulary, found a token of type byte");
       default:
         return Corrupt(NameToken(id, token.name) + ": expected a type from 1 to 6, found " +
                        std::to_string(static_cast<int>(token.type)));
@@ -133,12 +153,13 @@ Result<void> TakeMerges(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
     merged = merge.substr(0, space);
     merged += merge.substr(space + 1);
     MergeRule rule;
-    for (const auto& [name, id] : {std::pair{merge.substr(0, space), &rule.left},
-                                   std::pair{merge.substr(space + 1), &rule.right},
-                                   std::pair{std::string_view(merged), &rule.merged}}) {
+    for (const auto& [name, id] :
+         {std::pair{merge.substr(0, space), &rule.left}, std::pair{merge.substr(space + 1), &rule.right},
+          std::pair{std::string_view(merged), &rule.merged}}) {
       const int32_t* const found = FindMergeable(impl, name);
       if (found == nullptr) {
-        return Corrupt(name_merge() + ": expected " + QuoteName(name) + " among the tokens that are not control tokens, found none");
+        return Corrupt(name_merge() + ": expected " + QuoteName(name) +
+                       " among the tokens that are not control tokens, found none");
       }
       *id = *found;
     }
@@ -154,7 +175,8 @@ void FindEndOfGeneration(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
   if (spec.eos_id) ids.push_back(*spec.eos_id);
   for (const std::string_view name : kEndOfGenerationNames) {
     const auto found = impl.id_by_name.find(name);
-    if (found != impl.id_by_name.end() && impl.At(found->second).type == TokenType::kControl) ids.push_back(found->second);
+    if (found != impl.id_by_name.end() && impl.At(found->second).type == TokenType::kControl)
+      ids.push_back(found->second);
   }
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());

@@ -93,7 +93,8 @@ TEST(CreateTokenizer, AddedTokenTooLong_Unsupported) {
   spec.types.push_back(TokenType::kControl);
   EXPECT_TRUE(CreateTokenizer(spec).ok());
   spec.tokens.back() += 'x';
-  ExpectError(spec, ErrorCode::kUnsupported, "expected at most 1024 bytes in a control or user-defined token, found 1025");
+  ExpectError(spec, ErrorCode::kUnsupported,
+              "expected at most 1024 bytes in a control or user-defined token, found 1025");
 }
 
 TEST(CreateTokenizer, MergeOfAnotherShape_Corrupt) {

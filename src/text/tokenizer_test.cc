@@ -122,7 +122,8 @@ TEST(TokenizerEncode, CallerText_CannotWriteSpecialTokens) {
   // One byte of the caller's is enough, wherever it stands.
   for (size_t i = 0; i < 12; ++i) {
     const PromptText one_byte{.text = "<|im_start|>", .caller = {{i, i + 1}}};
-    EXPECT_THAT(tokenizer.Encode(one_byte).value(), ::testing::Not(::testing::Contains(*tokenizer.FindToken("<|im_start|>"))));
+    EXPECT_THAT(tokenizer.Encode(one_byte).value(),
+                ::testing::Not(::testing::Contains(*tokenizer.FindToken("<|im_start|>"))));
   }
 }
 
@@ -166,8 +167,9 @@ TEST(TokenizerRoundTrip, AnyBytesAnyRule_ComeBack) {
       std::string text;
       for (size_t i = random() % 60; i > 0; --i) {
         text += random() % 2 == 0 ? std::string(1, static_cast<char>(random() % 256))
-                                  : std::vector<std::string>{"he", " ", "\n", "aa", "\xF0\x9F", "12", "<s>", "<|im_", "\xC3\xA9",
-                                                             "\xE2\x80\x83", "'ll", "\xC5\xBF"}[random() % 12];
+                                  : std::vector<std::string>{"he",  " ",       "\n",    "aa",       "\xF0\x9F",
+                                                             "12",  "<s>",     "<|im_", "\xC3\xA9", "\xE2\x80\x83",
+                                                             "'ll", "\xC5\xBF"}[random() % 12];
       }
       ASSERT_EQ(tokenizer.Decode(tokenizer.Encode(text).value(), true).value(), text) << rule << " round " << round;
     }
@@ -181,7 +183,9 @@ TEST(TokenizerRoundTrip, SmolLm2AnyBytes_ComeBackWithoutThoseItLacks) {
     std::string text(random() % 300, '\0');
     for (char& c : text) c = static_cast<char>(random() % 256);
     const std::string decoded = SmolLm2().Decode(SmolLm2().Encode(text).value(), true).value();
-    std::erase_if(text, [&](char c) { return std::find(dropped.begin(), dropped.end(), static_cast<uint8_t>(c)) != dropped.end(); });
+    std::erase_if(text, [&](char c) {
+      return std::find(dropped.begin(), dropped.end(), static_cast<uint8_t>(c)) != dropped.end();
+    });
     ASSERT_EQ(decoded, text) << "round " << round;
   }
 }

@@ -31,22 +31,23 @@ TEST(ClassesOf, AllCodePoints_CountsOfUnicode) {
 
 TEST(ClassesOf, Ascii_AsTheTableSays) {
   for (const UnicodeClassRange& range : UnicodeClassRanges()) {
-    for (char32_t c = range.first; c <= range.last && c < 128; ++c) EXPECT_EQ(ClassesOf(c), range.classes) << static_cast<int>(c);
+    for (char32_t c = range.first; c <= range.last && c < 128; ++c)
+      EXPECT_EQ(ClassesOf(c), range.classes) << static_cast<int>(c);
   }
   EXPECT_EQ(ClassesOf('_'), 0);
   EXPECT_EQ(ClassesOf('\0'), 0);
 }
 
 TEST(ClassesOf, PlacesThatAreEasyToGetWrong_AsTheStandardSays) {
-  EXPECT_EQ(ClassesOf(0x85), kSpace);     // next line
-  EXPECT_EQ(ClassesOf(0xA0), kSpace);     // no-break space
-  EXPECT_EQ(ClassesOf(0x200B), 0);        // zero width space: not White_Space
-  EXPECT_EQ(ClassesOf(0xFEFF), 0);        // byte order mark
-  EXPECT_EQ(ClassesOf(0x301), 0);         // combining acute: a mark is no letter
+  EXPECT_EQ(ClassesOf(0x85), kSpace);                     // next line
+  EXPECT_EQ(ClassesOf(0xA0), kSpace);                     // no-break space
+  EXPECT_EQ(ClassesOf(0x200B), 0);                        // zero width space: not White_Space
+  EXPECT_EQ(ClassesOf(0xFEFF), 0);                        // byte order mark
+  EXPECT_EQ(ClassesOf(0x301), 0);                         // combining acute: a mark is no letter
   EXPECT_EQ(ClassesOf(0xBD), kNumber | kDigitNumeric);    // one half
   EXPECT_EQ(ClassesOf(0x3007), kNumber | kDigitNumeric);  // ideographic zero: Nl
-  EXPECT_EQ(ClassesOf(0x2A6DF), kLetter);  // last of CJK extension B
-  EXPECT_EQ(ClassesOf(0x11DE0), kDigitNumeric);  // new in 17.0
+  EXPECT_EQ(ClassesOf(0x2A6DF), kLetter);                 // last of CJK extension B
+  EXPECT_EQ(ClassesOf(0x11DE0), kDigitNumeric);           // new in 17.0
   EXPECT_EQ(ClassesOf(0xFFFFFFFF), 0);
 }
 

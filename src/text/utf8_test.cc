@@ -62,8 +62,9 @@ TEST(ReplaceInvalidUtf8, IncompleteEnd_OneReplacement) {
 
 TEST(AppendWholeUtf8, AnyCutOfRandomBytes_JoinsToTheWhole) {
   std::mt19937 random(7);
-  const std::vector<std::string> pieces = {"a",        "\xC3\xA9", "\xE4\xB8\xAD",     "\xF0\x9F\x98\x80", "\xF0\x9F", "\xE1\x80",
-                                           "\xED\xA0", "\x80",     "\xF4\x91\x92\x93", "\xFF",             "\xC3",     "\xF0"};
+  const std::vector<std::string> pieces = {"a",        "\xC3\xA9", "\xE4\xB8\xAD", "\xF0\x9F\x98\x80", "\xF0\x9F",
+                                           "\xE1\x80", "\xED\xA0", "\x80",         "\xF4\x91\x92\x93", "\xFF",
+                                           "\xC3",     "\xF0"};
   for (int round = 0; round < 2000; ++round) {
     std::string bytes;
     for (size_t i = random() % 12; i > 0; --i) bytes += pieces[random() % pieces.size()];

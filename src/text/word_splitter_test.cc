@@ -31,7 +31,8 @@ TEST(FindWordRule, KnownAndUnknownNames_RuleOrNothing) {
 }
 
 TEST(WordSplitter, Gpt2_WordsNumbersAndRest) {
-  EXPECT_THAT(Split(WordRule::kGpt2, "Hello world, it's 2024!"), ElementsAre("Hello", " world", ",", " it", "'s", " 2024", "!"));
+  EXPECT_THAT(Split(WordRule::kGpt2, "Hello world, it's 2024!"),
+              ElementsAre("Hello", " world", ",", " it", "'s", " 2024", "!"));
   EXPECT_THAT(Split(WordRule::kGpt2, ""), IsEmpty());
   EXPECT_THAT(Split(WordRule::kGpt2, "'S '' 're"), ElementsAre("'", "S", " ''", " '", "re"));
 }
@@ -49,7 +50,8 @@ TEST(WordSplitter, Smollm_EachNumberAloneAndStretchesEndThere) {
 }
 
 TEST(WordSplitter, Llama3_GroupsOfThreeDigitsAndLineBreaks) {
-  EXPECT_THAT(Split(WordRule::kLlama3, "I'LL 12345;\n\n  x"), ElementsAre("I", "'LL", " ", "123", "45", ";\n\n", " ", " x"));
+  EXPECT_THAT(Split(WordRule::kLlama3, "I'LL 12345;\n\n  x"),
+              ElementsAre("I", "'LL", " ", "123", "45", ";\n\n", " ", " x"));
   EXPECT_THAT(Split(WordRule::kQwen2, "12 \t\n\n x"), ElementsAre("1", "2", " \t\n\n", " x"));
 }
 
@@ -65,7 +67,8 @@ TEST(WordSplitter, RandomBytes_WordsJoinToTheText) {
   for (int round = 0; round < 4000; ++round) {
     std::string text;
     for (size_t i = random() % 40; i > 0; --i) {
-      text.push_back(static_cast<char>(random() % 3 == 0 ? random() % 256 : std::string_view(" \n\r'sa1.\xC5\xBF")[random() % 10]));
+      text.push_back(static_cast<char>(random() % 3 == 0 ? random() % 256
+                                                         : std::string_view(" \n\r'sa1.\xC5\xBF")[random() % 10]));
     }
     for (const WordRule rule : {WordRule::kGpt2, WordRule::kDigitsThenGpt2, WordRule::kLlama3, WordRule::kQwen2}) {
       std::string joined;
@@ -78,7 +81,8 @@ TEST(WordSplitter, RandomBytes_WordsJoinToTheText) {
 // 1 MiB of each: a rule that looked back or ahead from every place would need hours and run into the test's time limit.
 TEST(WordSplitter, LongRuns_LinearTime) {
   constexpr size_t kBytes = size_t{1} << 20;
-  for (const std::string_view unit : {"a", " ", "\n", " \n", "'", "1", ".", "a ", "  a", "\xE3\x80\x80", "\xF0\x9F", "\n x"}) {
+  for (const std::string_view unit :
+       {"a", " ", "\n", " \n", "'", "1", ".", "a ", "  a", "\xE3\x80\x80", "\xF0\x9F", "\n x"}) {
     std::string text;
     while (text.size() < kBytes) text += unit;
     for (const WordRule rule : {WordRule::kGpt2, WordRule::kDigitsThenGpt2, WordRule::kLlama3, WordRule::kQwen2}) {

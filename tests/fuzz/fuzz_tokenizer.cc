@@ -32,7 +32,8 @@ void Require(bool condition) {
 
 void RequireCleanError(const Error& error) {
   Require(error.message().size() < 2000);
-  Require(std::none_of(error.message().begin(), error.message().end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }));
+  Require(std::none_of(error.message().begin(), error.message().end(),
+                       [](unsigned char c) { return c < 0x20 || c == 0x7F; }));
 }
 
 // What Decode and StreamDecoder say about any ids must agree.
@@ -114,10 +115,9 @@ void FuzzSpec(std::string_view rest) {
 }
 
 void FuzzText(std::string_view bytes) {
-  static const Tokenizer tokenizers[] = {CreateTokenizer(testing::SmallSpec("gpt-2")).value(),
-                                         CreateTokenizer(testing::SmallSpec("smollm")).value(),
-                                         CreateTokenizer(testing::SmallSpec("llama-bpe")).value(),
-                                         CreateTokenizer(testing::SmallSpec("qwen2")).value()};
+  static const Tokenizer tokenizers[] = {
+      CreateTokenizer(testing::SmallSpec("gpt-2")).value(), CreateTokenizer(testing::SmallSpec("smollm")).value(),
+      CreateTokenizer(testing::SmallSpec("llama-bpe")).value(), CreateTokenizer(testing::SmallSpec("qwen2")).value()};
   if (bytes.size() < 3) return;
   const auto options = static_cast<uint8_t>(bytes[0]);
   const auto gap = static_cast<uint8_t>(bytes[1]);

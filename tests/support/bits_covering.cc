@@ -55,12 +55,14 @@ std::optional<Row> Grow(const ValuePair& start, std::span<const size_t> sizes, c
       bool allowed = true;
       for (size_t other = 0; other < sizes.size() && allowed; ++other) {
         if (row[other] == kUnset) continue;
-        allowed = other < factor ? possible({other, row[other], factor, value}) : possible({factor, value, other, row[other]});
+        allowed = other < factor ? possible({other, row[other], factor, value})
+                                 : possible({factor, value, other, row[other]});
       }
       if (!allowed) continue;
       row[factor] = value;
       size_t gain = 0;
-      for (const ValuePair& pair : missing) gain += (pair.factor_a == factor || pair.factor_b == factor) && Has(row, pair);
+      for (const ValuePair& pair : missing)
+        gain += (pair.factor_a == factor || pair.factor_b == factor) && Has(row, pair);
       row[factor] = kUnset;
       if (!best.has_value() || gain > best_gain) {
         best = value;
@@ -107,7 +109,8 @@ std::vector<Row> CoverPairs(std::span<const size_t> sizes, const PairRule& possi
   return rows;
 }
 
-std::vector<ValuePair> MissingPairs(std::span<const Row> rows, std::span<const size_t> sizes, const PairRule& possible) {
+std::vector<ValuePair> MissingPairs(std::span<const Row> rows, std::span<const size_t> sizes,
+                                    const PairRule& possible) {
   std::vector<ValuePair> pairs = PossiblePairs(sizes, possible);
   std::erase_if(pairs, [&](const ValuePair& pair) {
     for (const Row& row : rows) {

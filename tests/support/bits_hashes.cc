@@ -28,7 +28,8 @@ void ExpectStoredHash(const std::string& group, const std::string& entry, const 
     hashes[group][entry][field] = text;
     std::ofstream out(kPath);
     out << hashes.dump(1) << "\n";
-    ADD_FAILURE() << kPath << ": wrote " << field << " of " << group << ", " << entry << ": nothing was checked; run again without "
+    ADD_FAILURE() << kPath << ": wrote " << field << " of " << group << ", " << entry
+                  << ": nothing was checked; run again without "
                   << "TIDEMILL_WRITE_BIT_HASHES";
     return;
   }
@@ -40,8 +41,8 @@ void ExpectStoredHash(const std::string& group, const std::string& entry, const 
     }
     at = &at->at(key);
   }
-  EXPECT_EQ(*at, text) << field << " of " << group << ", " << entry
-                       << ": the bits are not those of " << kPath << "; tests/fixtures/bits/README.md says when they may change";
+  EXPECT_EQ(*at, text) << field << " of " << group << ", " << entry << ": the bits are not those of " << kPath
+                       << "; tests/fixtures/bits/README.md says when they may change";
 }
 
 }  // namespace tidemill::testing

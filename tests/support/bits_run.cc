@@ -27,9 +27,9 @@ T OrStop(Result<T> result, const char* what) {
 struct Companion {
   std::unique_ptr<SequenceState> state;
   std::vector<int32_t> ids;
-  size_t prompt = 0;       // ids of the prompt; the rest comes one by one
-  size_t chunk = 1;        // of the prompt
-  size_t idle_steps = 0;   // until the next one joins, once this one has left
+  size_t prompt = 0;      // ids of the prompt; the rest comes one by one
+  size_t chunk = 1;       // of the prompt
+  size_t idle_steps = 0;  // until the next one joins, once this one has left
   Wanted wanted = Wanted::kLast;
   RowWant want = RowWant::kLogits;
 
@@ -39,9 +39,15 @@ struct Companion {
 
 class CompanyRun {
  public:
-  CompanyRun(ModelRunner& runner, std::span<const int32_t> ids, const BitsPlan& plan, std::unique_ptr<SequenceState>& state,
-             const PositionSink& sink)
-      : runner_(runner), ids_(ids), plan_(plan), state_(state), sink_(sink), random_(plan.seed), companions_(plan.batch - 1) {
+  CompanyRun(ModelRunner& runner, std::span<const int32_t> ids, const BitsPlan& plan,
+             std::unique_ptr<SequenceState>& state, const PositionSink& sink)
+      : runner_(runner),
+        ids_(ids),
+        plan_(plan),
+        state_(state),
+        sink_(sink),
+        random_(plan.seed),
+        companions_(plan.batch - 1) {
     TIDEMILL_CHECK(plan.batch >= 1 && plan.index < plan.batch && plan.chunk >= 1);
     TIDEMILL_CHECK(runner.executor().max_rows() >= plan.chunk + (plan.batch == 1 ? 0 : kCompanyRows));
     for (Companion& companion : companions_) Join(companion);
@@ -52,7 +58,10 @@ class CompanyRun {
     size_t next_event = straight ? ids_.size() : NextEvent();  // a step ends there
     while (state_->length() < ids_.size()) {
       if (state_->length() == next_event) {
-        if (plan_.history == History::kRolledBack) RollBack(); else Fork();
+        if (plan_.history == History::kRolledBack)
+          RollBack();
+        else
+          Fork();
         next_event = NextEvent();
       }
       Step(std::min(plan_.chunk, next_event - state_->length()));
@@ -61,12 +70,15 @@ class CompanyRun {
   }
 
  private:
-  size_t NextEvent() { return std::min(ids_.size(), state_->length() + 1 + random_.Below(std::max<size_t>(2, ids_.size() / 3))); }
+  size_t NextEvent() {
+    return std::min(ids_.size(), state_->length() + 1 + random_.Below(std::max<size_t>(2, ids_.size() / 3)));
+  }
 
   void Join(Companion& companion) {
     companion.state = runner_.NewState();
     companion.prompt = 1 + random_.Below(40);
-    companion.ids = RandomIds(random_.Next(), companion.prompt + random_.Below(24), runner_.model().settings.vocab_size);
+    companion.ids =
+        RandomIds(random_.Next(), companion.prompt + random_.Below(24), runner_.model().settings.vocab_size);
     companion.chunk = std::array<size_t, 4>{1, 3, 16, 40}[random_.Below(4)];
     companion.wanted = std::array{Wanted::kNothing, Wanted::kLast, Wanted::kAll}[random_.Below(3)];
     companion.want = random_.Below(4) == 0 ? RowWant::kHidden : RowWant::kLogits;
@@ -145,7 +157,8 @@ class CompanyRun {
       const auto part = std::span<const int32_t>(others).subspan(first, std::min(chunk, count - first));
       OrStop(state.Reserve(part.size()), "reserve for others");
       const StepSequence step{.state = &state, .tokens = part, .rows = Wanted::kLast};
-      runner_.executor().Run({&step, 1}, [](size_t, size_t, std::span<float>) {}, nullptr);
+      runner_.executor().Run(
+          {&step, 1}, [](size_t, size_t, std::span<float>) {}, nullptr);
       if (commit) state.Commit(KeysOf(part));
     }
   }
@@ -167,7 +180,8 @@ class CompanyRun {
     others_.push_back(OrStop(state_->Fork(), "fork"));
     if (random_.Below(2) == 0) std::swap(others_.back(), state_);
     for (auto& other : others_) {
-      if (other->length() < other->max_length()) FeedOthers(*other, std::min(1 + random_.Below(20), other->max_length() - other->length()), true);
+      if (other->length() < other->max_length())
+        FeedOthers(*other, std::min(1 + random_.Below(20), other->max_length() - other->length()), true);
     }
     if (others_.size() == 3) others_.erase(others_.begin());  // some live on, some go
     ++report_.forks;
@@ -209,7 +223,10 @@ BitsReport RunInCompany(ModelRunner& runner, std::span<const int32_t> ids, const
 }
 
 BitsReference::BitsReference(ModelRunner& runner, std::span<const int32_t> ids)
-    : vocab_(runner.model().settings.vocab_size), ids_(ids.begin(), ids.end()), state_(runner.NewState()), seen_(ids.size()) {
+    : vocab_(runner.model().settings.vocab_size),
+      ids_(ids.begin(), ids.end()),
+      state_(runner.NewState()),
+      seen_(ids.size()) {
   logits_.resize(ids.size() * vocab_);
   RunInCompany(runner, ids, {}, state_, [&](size_t position, std::span<const float> row) {
     std::copy(row.begin(), row.end(), logits_.begin() + static_cast<ptrdiff_t>(position * vocab_));
@@ -246,9 +263,9 @@ PositionSink BitsReference::Comparer() {
       first = std::min(first, i);
       ++count;
     }
-    difference_ = "logits of position " + std::to_string(position) + ": index " + std::to_string(first) + ": expected " +
-                  Hex(expected[first]) + ", got " + Hex(row[first]) + "; " + std::to_string(count) + " of " + std::to_string(vocab_) +
-                  " differ";
+    difference_ = "logits of position " + std::to_string(position) + ": index " + std::to_string(first) +
+                  ": expected " + Hex(expected[first]) + ", got " + Hex(row[first]) + "; " + std::to_string(count) +
+                  " of " + std::to_string(vocab_) + " differ";
   };
 }
 
@@ -270,9 +287,11 @@ std::string BitsReference::CompareState(const SequenceState& state) const {
   if (actual.size() != expected.size()) {
     return "state: expected " + std::to_string(expected.size()) + " bytes, got " + std::to_string(actual.size());
   }
-  const auto at = static_cast<size_t>(std::mismatch(expected.begin(), expected.end(), actual.begin()).first - expected.begin());
+  const auto at =
+      static_cast<size_t>(std::mismatch(expected.begin(), expected.end(), actual.begin()).first - expected.begin());
   return "state: byte " + std::to_string(at) + " of " + std::to_string(expected.size()) + ": expected " +
-         std::to_string(std::to_integer<int>(expected[at])) + ", got " + std::to_string(std::to_integer<int>(actual[at]));
+         std::to_string(std::to_integer<int>(expected[at])) + ", got " +
+         std::to_string(std::to_integer<int>(actual[at]));
 }
 
 }  // namespace tidemill::testing

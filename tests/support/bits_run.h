@@ -19,13 +19,13 @@ namespace tidemill::testing {
 enum class History {
   kStraight,
   kRolledBack,  // steps abandoned; other tokens fed and taken back, with some of the sequence's own, which are then replayed
-  kForked,      // forked again and again, going on as the child or as the parent while the other writes something else
+  kForked,  // forked again and again, going on as the child or as the parent while the other writes something else
 };
 
 struct BitsPlan {
-  size_t batch = 1;   // sequences of a step in which all are present
-  size_t index = 0;   // of ours among them
-  size_t chunk = 512; // most tokens of ours in a step
+  size_t batch = 1;    // sequences of a step in which all are present
+  size_t index = 0;    // of ours among them
+  size_t chunk = 512;  // most tokens of ours in a step
   History history = History::kStraight;
   uint64_t seed = 1;  // of the company: lengths, ids, chunks
 };

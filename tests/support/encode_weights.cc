@@ -53,18 +53,12 @@ std::string EncodeQ4_1(std::span<const float> x) {
 
 std::string EncodeBlock(DType dtype, std::span<const float> x) {
   switch (dtype) {
-    case DType::kF32:
-      return LittleEndian(x[0]);
-    case DType::kF16:
-      return LittleEndian(FloatToHalf(x[0]));
-    case DType::kBF16:
-      return LittleEndian(FloatToBFloat16(x[0]));
-    case DType::kQ8_0:
-      return EncodeQ8_0(x);
-    case DType::kQ4_0:
-      return EncodeQ4_0(x);
-    case DType::kQ4_1:
-      return EncodeQ4_1(x);
+    case DType::kF32: return LittleEndian(x[0]);
+    case DType::kF16: return LittleEndian(FloatToHalf(x[0]));
+    case DType::kBF16: return LittleEndian(FloatToBFloat16(x[0]));
+    case DType::kQ8_0: return EncodeQ8_0(x);
+    case DType::kQ4_0: return EncodeQ4_0(x);
+    case DType::kQ4_1: return EncodeQ4_1(x);
   }
   return {};
 }
@@ -83,21 +77,15 @@ std::string EncodeWeights(DType dtype, std::span<const float> values) {
 float EncodeTolerance(DType dtype, float amax) {
   constexpr float kHalfUlp = 0x1p-11f;  // relative error of a scale stored as a half
   switch (dtype) {
-    case DType::kF32:
-      return 0;
-    case DType::kF16:
-      return amax * kHalfUlp + 0x1p-25f;
-    case DType::kBF16:
-      return amax * 0x1p-8f;
+    case DType::kF32: return 0;
+    case DType::kF16: return amax * kHalfUlp + 0x1p-25f;
+    case DType::kBF16: return amax * 0x1p-8f;
     // Half a step, and the rounding of the scale carried to the largest quotient.
-    case DType::kQ8_0:
-      return amax * (0.5f / 127 + 1.01f * kHalfUlp);
+    case DType::kQ8_0: return amax * (0.5f / 127 + 1.01f * kHalfUlp);
     // The end opposite to the largest value has 7 steps of d = amax / 8: up to a whole step is lost there.
-    case DType::kQ4_0:
-      return amax * (1.0f / 8 + 1.01f * kHalfUlp);
+    case DType::kQ4_0: return amax * (1.0f / 8 + 1.01f * kHalfUlp);
     // d <= 2 amax / 15, and both d (15 steps) and m are rounded.
-    case DType::kQ4_1:
-      return amax * (1.0f / 15 + 3.1f * kHalfUlp);
+    case DType::kQ4_1: return amax * (1.0f / 15 + 3.1f * kHalfUlp);
   }
   return 0;
 }

@@ -43,9 +43,7 @@ std::unique_ptr<SequenceState> ModelRunner::NewState() const {
   return model_->MakeState({.kv_dtype = options_.kv_dtype, .max_length = options_.context, .numeric_class = 0});
 }
 
-std::vector<RowKey> KeysOf(std::span<const int32_t> ids) {
-  return {ids.begin(), ids.end()};
-}
+std::vector<RowKey> KeysOf(std::span<const int32_t> ids) { return {ids.begin(), ids.end()}; }
 
 std::vector<float> ModelRunner::Feed(SequenceState& state, std::span<const int32_t> ids, size_t chunk, bool last_only) {
   std::vector<float> logits;
@@ -53,10 +51,14 @@ std::vector<float> ModelRunner::Feed(SequenceState& state, std::span<const int32
     const auto part = ids.subspan(first, std::min(chunk, ids.size() - first));
     const bool last = first + part.size() == ids.size();
     OrStop(state.Reserve(part.size()), "reserve");
-    const StepSequence step{.state = &state, .tokens = part,
-                            .rows = !last_only ? Wanted::kAll : last ? Wanted::kLast : Wanted::kNothing};
-    executor_->Run({&step, 1}, [&](size_t, size_t, std::span<float> row) { logits.insert(logits.end(), row.begin(), row.end()); },
-                   nullptr);
+    const StepSequence step{.state = &state,
+                            .tokens = part,
+                            .rows = !last_only ? Wanted::kAll
+                                    : last     ? Wanted::kLast
+                                               : Wanted::kNothing};
+    executor_->Run(
+        {&step, 1}, [&](size_t, size_t, std::span<float> row) { logits.insert(logits.end(), row.begin(), row.end()); },
+        nullptr);
     state.Commit(KeysOf(part));
   }
   return logits;

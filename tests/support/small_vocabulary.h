@@ -29,15 +29,27 @@ inline TokenizerSpec SmallSpec(std::string_view pre_tokenizer) {
     std::string_view left;
     std::string_view right;
   };
-  for (const Pair& pair : std::initializer_list<Pair>{{"h", "e"}, {"l", "l"}, {" ", "he"}, {"a", "a"}, {"aa", "aa"},
-                                                      {" he", "ll"}, {" ", " "}, {"  ", "  "}, {"\xF0", "\x9F"}, {"\xC3", "\xA9"},
-                                                      {"1", "2"}, {"12", "3"}, {"i", "m"}, {"\n", "\n"}}) {
+  for (const Pair& pair : std::initializer_list<Pair>{{"h", "e"},
+                                                      {"l", "l"},
+                                                      {" ", "he"},
+                                                      {"a", "a"},
+                                                      {"aa", "aa"},
+                                                      {" he", "ll"},
+                                                      {" ", " "},
+                                                      {"  ", "  "},
+                                                      {"\xF0", "\x9F"},
+                                                      {"\xC3", "\xA9"},
+                                                      {"1", "2"},
+                                                      {"12", "3"},
+                                                      {"i", "m"},
+                                                      {"\n", "\n"}}) {
     const std::string left = SpellBytes(pair.left);
     const std::string right = SpellBytes(pair.right);
     spec.merges.push_back(left + " " + right);
     add(left + right, TokenType::kNormal);
   }
-  for (const std::string_view name : {"<s>", "</s>", "<|im_start|>", "<|im_end|>"}) add(std::string(name), TokenType::kControl);
+  for (const std::string_view name : {"<s>", "</s>", "<|im_start|>", "<|im_end|>"})
+    add(std::string(name), TokenType::kControl);
   add("<tool>", TokenType::kUserDefined);
   spec.pre_tokenizer = pre_tokenizer;
   return spec;

@@ -13,8 +13,13 @@ namespace {
 class KvCacheUnderTest : public StateKindUnderTest {
  public:
   KvCacheUnderTest(size_t layers, size_t kv_heads, size_t head_dim, DType dtype)
-      : shape_{.layers = layers, .kv_heads = kv_heads, .head_dim = head_dim, .dtype = dtype, .max_length = 0,
-               .model = kModel, .numeric_class = kNumericClass} {}
+      : shape_{.layers = layers,
+               .kv_heads = kv_heads,
+               .head_dim = head_dim,
+               .dtype = dtype,
+               .max_length = 0,
+               .model = kModel,
+               .numeric_class = kNumericClass} {}
 
   std::string name() const override {
     return "KvCache" + std::string(InfoOf(shape_.dtype).name) + "Layers" + std::to_string(shape_.layers) + "Heads" +
@@ -40,16 +45,21 @@ class KvCacheUnderTest : public StateKindUnderTest {
     add("layers", [](KvShape& s) { ++s.layers; });
     add("kv_heads", [](KvShape& s) { ++s.kv_heads; });
     add("head_dim", [](KvShape& s) { ++s.head_dim; });
-    add("dtype", [](KvShape& s) { s.dtype = s.dtype == DType::kF16 ? DType::kBF16 : DType::kF16; });  // same sizes where it can
+    add("dtype",
+        [](KvShape& s) { s.dtype = s.dtype == DType::kF16 ? DType::kBF16 : DType::kF16; });  // same sizes where it can
     // The same number of bytes in another arrangement.
-    add("layers and kv_heads", [](KvShape& s) { std::swap(s.layers, s.kv_heads); s.layers += s.layers == s.kv_heads; });
+    add("layers and kv_heads", [](KvShape& s) {
+      std::swap(s.layers, s.kv_heads);
+      s.layers += s.layers == s.kv_heads;
+    });
     return strangers;
   }
 
   size_t num_layers() const override { return shape_.layers; }
   size_t row_bytes() const override { return shape_.PositionBytes(); }
   uint64_t CommittedBytes(size_t length) const override {
-    return uint64_t{2} * shape_.layers * shape_.kv_heads * shape_.head_dim * (shape_.dtype == DType::kF32 ? 4 : 2) * length;
+    return uint64_t{2} * shape_.layers * shape_.kv_heads * shape_.head_dim * (shape_.dtype == DType::kF32 ? 4 : 2) *
+           length;
   }
   size_t checkpoint_header_bytes() const override { return KvCache::kCheckpointHeaderBytes; }
 

@@ -32,8 +32,8 @@ class StateKindUnderTest {
   virtual std::vector<StrangerState> Strangers(size_t max_length) const = 0;
 
   virtual size_t num_layers() const = 0;
-  virtual size_t row_bytes() const = 0;                        // of one position in one layer
-  virtual uint64_t CommittedBytes(size_t length) const = 0;    // what bytes().committed must be
+  virtual size_t row_bytes() const = 0;                      // of one position in one layer
+  virtual uint64_t CommittedBytes(size_t length) const = 0;  // what bytes().committed must be
   virtual size_t checkpoint_header_bytes() const = 0;
 
   // Row `step_row` of the step in progress.

@@ -17,7 +17,8 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
 
 std::string DescribeRows(std::span<const std::byte> expected, std::span<const std::byte> found, size_t row_bytes) {
   if (expected.size() != found.size()) {
-    return "expected " + std::to_string(expected.size() / row_bytes) + " rows, found " + std::to_string(found.size() / row_bytes);
+    return "expected " + std::to_string(expected.size() / row_bytes) + " rows, found " +
+           std::to_string(found.size() / row_bytes);
   }
   const auto [at, other] = std::mismatch(expected.begin(), expected.end(), found.begin());
   if (at == expected.end()) return {};
@@ -68,7 +69,8 @@ void Subject::WriteRows(std::span<const uint32_t> slots, std::span<const RowKey>
   const size_t bytes = kind->row_bytes();
   for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
     for (size_t i = 0; i < slots.size(); ++i) {
-      kind->Write(state->layer(layer), slots[i], std::span(next.rows[layer]).subspan((naive.keys.size() + i) * bytes, bytes));
+      kind->Write(state->layer(layer), slots[i],
+                  std::span(next.rows[layer]).subspan((naive.keys.size() + i) * bytes, bytes));
     }
   }
 }
@@ -93,13 +95,16 @@ std::string Subject::Difference(bool content) const {
   if (state->identity() != expected) return "identity of " + std::to_string(length) + " positions";
   const StateBytes bytes = state->bytes();
   if (bytes.committed != kind->CommittedBytes(length)) {
-    return "committed: expected " + std::to_string(kind->CommittedBytes(length)) + " bytes, found " + std::to_string(bytes.committed);
+    return "committed: expected " + std::to_string(kind->CommittedBytes(length)) + " bytes, found " +
+           std::to_string(bytes.committed);
   }
   if (bytes.reserved < bytes.committed) {
-    return "reserved: " + std::to_string(bytes.reserved) + " bytes, fewer than are committed: " + std::to_string(bytes.committed);
+    return "reserved: " + std::to_string(bytes.reserved) +
+           " bytes, fewer than are committed: " + std::to_string(bytes.committed);
   }
   for (size_t layer = 0; content && layer < kind->num_layers(); ++layer) {
-    const std::string difference = DescribeRows(naive.rows[layer], kind->Read(state->layer(layer), 0), kind->row_bytes());
+    const std::string difference =
+        DescribeRows(naive.rows[layer], kind->Read(state->layer(layer), 0), kind->row_bytes());
     if (!difference.empty()) return "layer " + std::to_string(layer) + ": " + difference;
   }
   return {};
@@ -111,7 +116,8 @@ std::string Subject::StepDifference(std::span<const RowKey> step_keys) const {
   for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
     const std::string difference =
         DescribeRows(next.rows[layer], kind->Read(state->layer(layer), step_keys.size()), kind->row_bytes());
-    if (!difference.empty()) return "step of " + std::to_string(step_keys.size()) + ", layer " + std::to_string(layer) + ": " + difference;
+    if (!difference.empty())
+      return "step of " + std::to_string(step_keys.size()) + ", layer " + std::to_string(layer) + ": " + difference;
   }
   return {};
 }
