@@ -1,8 +1,11 @@
 #include "runtime/active_request.h"
 
 #include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
+
+#include "base/out_of_memory.h"
 
 namespace tidemill {
 namespace {
@@ -29,6 +32,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
 }
 
 ActiveRequest::Next ActiveRequest::NextTokens(size_t most) {
+  sampled_.reset();  // of a step that was interrupted
   if (!started_) {
     started_ = true;
     first_step_ = Clock::now();
@@ -40,51 +44,68 @@ ActiveRequest::Next ActiveRequest::NextTokens(size_t most) {
 
 void ActiveRequest::Sample(std::span<float> logits) {
   const size_t position = prompt_.size() + generated_;
-  sampled_ = sampler_.Sample(logits, static_cast<uint32_t>(position));
+  try {
+    sampled_ = sampler_.Sample(logits, static_cast<uint32_t>(position));
+  } catch (const std::exception&) {
+    sampled_ = OutOfMemoryError("sample token");
+  }
 }
 
 void ActiveRequest::Advance(size_t tokens, std::vector<Event>* events) {
+  const size_t generated = generated_;
+  Event event;
+  event.request = id_;
+  try {
+    Result<bool> made = MakeToken(tokens, &event);
+    if (!made.ok()) return Fail(std::move(made).error(), events);
+    if (!*made) return;
+  } catch (const std::exception&) {
+    generated_ = generated;  // nobody is told of that token
+    return Fail(OutOfMemoryError("advance request"), events);
+  }
+  events->push_back(std::move(event));
+}
+
+Result<bool> ActiveRequest::MakeToken(size_t tokens, Event* event) {
   const std::span<const int32_t> ran = prefilling() ? std::span<const int32_t>(prompt_).subspan(fed_, tokens)
                                                     : std::span<const int32_t>(&last_token_, 1);
   keys_.assign(ran.begin(), ran.end());
   state_->Commit(keys_);
   if (prefilling()) fed_ += tokens;
-  if (!sampled_.has_value()) return;
-  Result<SampledToken> result = std::move(*sampled_);
-  sampled_.reset();
-  if (!result.ok()) return Fail(std::move(result).error(), events);
+  if (!sampled_.has_value()) return false;
+  if (!sampled_->ok()) return std::move(*sampled_).error();
 
-  const SampledToken& token = *result;
+  const SampledToken& token = sampled_->value();
   sampler_.Accept(token.id);
   last_token_ = token.id;
   last_token_time_ = Clock::now();
   if (generated_++ == 0) first_token_ = last_token_time_;
-  Event event;
-  event.request = id_;
-  event.token = token.id;
-  event.logprob = token.logprob.value_or(0.0F);
-  event.top_logprobs.assign(token.top().begin(), token.top().end());
+  event->token = token.id;
+  event->logprob = token.logprob.value_or(0.0F);
+  event->top_logprobs.assign(token.top().begin(), token.top().end());
   if (!options_.ignore_eos && tokenizer_.IsEndOfGeneration(token.id)) {
-    Finish(FinishReason::kEos, &event);
+    Finish(FinishReason::kEos, event);
   } else {
     const StopMatcher::Output output = stop_.Push(decoder_.Push(token.id));
-    event.text = output.emit;
+    event->text = output.emit;
     if (output.stopped) {
-      Finish(FinishReason::kStop, &event);
+      Finish(FinishReason::kStop, event);
     } else if ((options_.max_new_tokens.has_value() && generated_ >= static_cast<size_t>(*options_.max_new_tokens)) ||
                state_->length() == context_) {
-      Finish(FinishReason::kLength, &event);
+      Finish(FinishReason::kLength, event);
     }
   }
-  events->push_back(std::move(event));
+  return true;
+}
+
+void ActiveRequest::FlushText(Event* event) {
+  const StopMatcher::Output output = stop_.Push(decoder_.Finish());
+  event->text += output.emit;
+  if (!output.stopped) event->text += stop_.Finish();
 }
 
 void ActiveRequest::Finish(FinishReason reason, Event* event) {
-  if (reason != FinishReason::kStop) {
-    const StopMatcher::Output output = stop_.Push(decoder_.Finish());
-    event->text += output.emit;
-    if (!output.stopped) event->text += stop_.Finish();
-  }
+  if (reason != FinishReason::kStop) FlushText(event);
   event->finish = reason;
   event->stats = Stats();
   done_ = true;
@@ -93,18 +114,25 @@ void ActiveRequest::Finish(FinishReason reason, Event* event) {
 void ActiveRequest::Cancel(std::vector<Event>* events) {
   Event event;
   event.request = id_;
-  Finish(FinishReason::kCancelled, &event);
+  try {
+    Finish(FinishReason::kCancelled, &event);
+  } catch (const std::exception&) {  // without memory for the text that was held back
+    event.finish = FinishReason::kCancelled;
+    event.stats = Stats();
+    done_ = true;
+  }
   events->push_back(std::move(event));
 }
 
 void ActiveRequest::Fail(Error error, std::vector<Event>* events) {
   Event event;
   event.request = id_;
-  // What was generated is never lost: held-back text comes with the error.
-  const StopMatcher::Output output = stop_.Push(decoder_.Finish());
-  event.text = output.emit;
-  if (!output.stopped) event.text += stop_.Finish();
-  event.error = std::move(error).WithContext("generate token " + std::to_string(generated_ + 1));
+  event.error = std::move(error);
+  try {
+    FlushText(&event);  // what was generated is never lost: held-back text comes with the error
+    event.error = std::move(*event.error).WithContext("generate token " + std::to_string(generated_ + 1));
+  } catch (const std::exception&) {  // without memory for more words
+  }
   event.stats = Stats();
   done_ = true;
   events->push_back(std::move(event));

@@ -40,7 +40,9 @@ class ActiveRequest {
   // Logits of the last of those tokens: chooses the next token, to be taken up by Advance.
   void Sample(std::span<float> logits);
 
-  // The step of `tokens` tokens is committed. Appends an event if it made a token.
+  // What follows appends at most one event, for which there must be room, and throws nothing: without memory the request fails.
+
+  // The step of `tokens` tokens is committed. An event if it made a token.
   void Advance(size_t tokens, std::vector<Event>* events);
 
   // Ends the request with its last event.
@@ -51,6 +53,9 @@ class ActiveRequest {
   std::atomic<bool> cancelled{false};
 
  private:
+  // Commits the step; true when it made a token, with which it fills the event. Throws std::bad_alloc.
+  Result<bool> MakeToken(size_t tokens, Event* event);
+  void FlushText(Event* event);
   void Finish(FinishReason reason, Event* event);
   RequestStats Stats();
 

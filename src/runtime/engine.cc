@@ -1,9 +1,10 @@
 #include "tidemill/engine.h"
 
 #include <algorithm>
-#include <new>
+#include <exception>
 #include <utility>
 
+#include "base/out_of_memory.h"
 #include "runtime/engine_impl.h"
 
 namespace tidemill {
@@ -101,8 +102,8 @@ Result<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const Model> mode
   try {
     TIDEMILL_TRY(impl, CreateImpl(std::move(model), options));
     return std::make_unique<Engine>(std::move(impl));
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kOutOfMemory, "start engine: the system has no more memory");
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("start engine");
   }
 }
 
@@ -125,14 +126,18 @@ Result<RequestId> Engine::Submit(Request request) {
                                                                .eos_ids = model.text.tokenizer.end_of_generation_ids(),
                                                                .sequence = 0,
                                                                .isa = impl_->isa,
-                                                               .max_positions = impl_->options.context}));
+                                                               .max_positions = impl_->options.context +
+                                                                                1}));  // the last token has no position
     auto active = std::make_unique<ActiveRequest>(impl_->next_id, std::move(request), std::move(sampler),
                                                   model.text.tokenizer, impl_->NewState(), impl_->options.context);
+    // Not in `events`: the caller may still read those of the last step.
+    const size_t room = std::max(impl_->events.capacity(), impl_->more_events.capacity());
+    if (room <= impl_->requests.size()) impl_->more_events.reserve(2 * (impl_->requests.size() + 1));
     const std::lock_guard lock(impl_->mutex);
     impl_->requests.push_back(std::move(active));
     return impl_->next_id++;
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kOutOfMemory, "submit request: the system has no more memory");
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("submit request");
   }
 }
 
@@ -144,7 +149,7 @@ std::unique_ptr<SequenceState> Engine::Impl::NewState() const {
 void Engine::Impl::EndCancelled() {
   interrupt.store(false);
   for (const auto& request : requests) {
-    if (request->cancelled.load()) request->Cancel(&events);
+    if (request->cancelled.load() && !request->done()) request->Cancel(&events);
   }
   DropFinished();
 }
@@ -162,8 +167,8 @@ void Engine::Impl::PlanStep() {
   size_t rows = executor->max_rows();
   const auto add = [&](ActiveRequest& request, size_t most) {
     const ActiveRequest::Next next = request.NextTokens(most);
-    const Result<void> reserved = request.state().Reserve(next.tokens.size());
-    if (!reserved.ok()) return request.Fail(reserved.error(), &events);
+    Result<void> reserved = request.state().Reserve(next.tokens.size());
+    if (!reserved.ok()) return request.Fail(std::move(reserved).error(), &events);
     rows -= next.tokens.size();
     step.push_back(
         {.state = &request.state(), .tokens = next.tokens, .rows = next.last ? Wanted::kLast : Wanted::kNothing});
@@ -185,6 +190,7 @@ void Engine::Impl::PlanStep() {
 std::span<const Event> Engine::Step() {
   Impl& impl = *impl_;
   impl.events.clear();
+  if (impl.events.capacity() < impl.more_events.capacity()) impl.events.swap(impl.more_events);
   impl.EndCancelled();
   impl.PlanStep();
   if (!impl.step.empty()) {
@@ -255,8 +261,8 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
       state->Commit(keys);
     }
     return result;
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kOutOfMemory, "score tokens: the system has no more memory");
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("score tokens");
   }
 }
 

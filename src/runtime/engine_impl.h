@@ -31,7 +31,9 @@ struct Engine::Impl {
   std::vector<std::unique_ptr<ActiveRequest>> requests;  // oldest first; guarded by mutex against Cancel
   std::mutex mutex;
   std::atomic<bool> interrupt{false};  // a step in progress should stop early
-  std::vector<Event> events;
+  std::vector<Event> events;           // of the last step
+  std::vector<Event>
+      more_events;  // empty; one of both has room for an event of each request, so that a step can always report
   std::vector<StepSequence> step;  // scratch of Step
   std::vector<ActiveRequest*> stepping;
 

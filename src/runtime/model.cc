@@ -1,8 +1,9 @@
 #include "tidemill/model.h"
 
-#include <new>
+#include <exception>
 #include <utility>
 
+#include "base/out_of_memory.h"
 #include "base/thread_pool.h"
 #include "models/registry.h"
 #include "runtime/model_impl.h"
@@ -42,8 +43,8 @@ Result<std::shared_ptr<const Model>> Model::Load(const std::string& path, LoadOp
     auto impl = LoadImpl(path, options);
     if (!impl.ok()) return std::move(impl).error().WithContext(context);
     return std::shared_ptr<const Model>(std::make_shared<Model>(std::move(impl).value()));
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kOutOfMemory, context + ": the system has no more memory");
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError(context);
   }
 }
 
