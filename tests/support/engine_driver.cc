@@ -41,6 +41,11 @@ RequestId EngineDriver::Submit(std::vector<int32_t> prompt, const GenerationOpti
 
 size_t EngineDriver::Step() {
   const std::span<const Event> events = engine_->Step();
+  Consume(events);
+  return events.size();
+}
+
+void EngineDriver::Consume(std::span<const Event> events) {
   for (const Event& event : events) {
     Outcome& o = outcomes_[event.request];
     if (o.ended()) o.fault = "an event after the last one";
@@ -65,7 +70,6 @@ size_t EngineDriver::Step() {
     }
     if (o.stats.generated_tokens != o.ids.size()) o.fault = "stats count other tokens than events bring";
   }
-  return events.size();
 }
 
 void EngineDriver::RunUntilIdle() {

@@ -39,6 +39,7 @@ class EngineDriver {
 
   Engine& engine() { return *engine_; }
   RequestId Submit(std::vector<int32_t> prompt, const GenerationOptions& generation);  // must succeed
+  void Consume(std::span<const Event> events);
   // One step; its number of events.
   size_t Step();
   void RunUntilIdle();
