@@ -23,7 +23,8 @@ using testing::WriteTemporary;
 // Four sequences in one batch: one token each, or prompt chunks of 5.
 TEST(EngineAllocation, ExecutorAndState_AllocateNothing) {
   for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
-    const std::string path = WriteTemporary("engine_allocation.gguf", BuildTinyLlama({.vocab = 300, .context = 512, .dtype = dtype}));
+    const std::string path =
+        WriteTemporary("engine_allocation.gguf", BuildTinyLlama({.vocab = 300, .context = 512, .dtype = dtype}));
     for (const size_t threads : {1, 2}) {
       for (const size_t rows : {1, 5}) {
         ModelRunner runner(path, {.threads = threads, .kv_dtype = DType::kF16, .context = 512, .max_rows = 32});
@@ -54,7 +55,9 @@ TEST(EngineAllocation, ExecutorAndState_AllocateNothing) {
 
 // The growth steps, by name: the first step of a sequence, and those that pass a multiple of 256 positions.
 TEST(EngineAllocation, StepsOfTheEngine_AllocateOnlyWhereTheStateGrows) {
-  EngineDriver driver(LoadModel("engine_allocation", BuildCountingModel({.vocab = 1000, .context = 700, .eos_token = 999})), {.threads = 1});
+  EngineDriver driver(
+      LoadModel("engine_allocation", BuildCountingModel({.vocab = 1000, .context = 700, .eos_token = 999})),
+      {.threads = 1});
   ASSERT_TRUE(driver.engine().Submit({.prompt = {5}, .generation = {}}).ok());
   std::vector<size_t> growths;
   for (size_t position = 0; position < 600; ++position) {

@@ -24,7 +24,8 @@ constexpr int kVocab = 300;
 constexpr size_t kContext = 96;
 
 std::shared_ptr<const Model> TinyModel(DType dtype) {
-  return LoadModel("engine_batch", BuildTinyLlama({.vocab = kVocab, .context = kContext, .dtype = dtype, .tied = false, .seed = 5}));
+  return LoadModel("engine_batch",
+                   BuildTinyLlama({.vocab = kVocab, .context = kContext, .dtype = dtype, .tied = false, .seed = 5}));
 }
 
 struct Work {
@@ -84,7 +85,8 @@ std::vector<RequestId> RunTogether(EngineDriver& driver, const std::vector<Work>
   std::vector<RequestId> ids(work.size());
   for (size_t submitted = 0; submitted < work.size() || !driver.engine().idle();) {
     const size_t arrivals = std::min<size_t>(work.size() - submitted, random() % 4);
-    for (size_t i = 0; i < arrivals; ++i, ++submitted) ids[submitted] = driver.Submit(work[submitted].prompt, work[submitted].generation);
+    for (size_t i = 0; i < arrivals; ++i, ++submitted)
+      ids[submitted] = driver.Submit(work[submitted].prompt, work[submitted].generation);
     driver.Step();
   }
   return ids;
@@ -116,7 +118,8 @@ TEST_P(EngineBatch, EveryRequest_GetsWhatItGetsAlone) {
         for (size_t i = 0; i < work.size(); ++i) {
           ExpectSame(driver.outcome(ids[i]), alone[i],
                      "request " + std::to_string(i) + ", max_batch " + std::to_string(max_batch) + ", chunk " +
-                         std::to_string(chunk) + ", threads " + std::to_string(threads) + ", seed " + std::to_string(seed));
+                         std::to_string(chunk) + ", threads " + std::to_string(threads) + ", seed " +
+                         std::to_string(seed));
         }
         ASSERT_FALSE(HasFailure());
       }

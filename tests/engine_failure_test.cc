@@ -61,9 +61,10 @@ struct Damage {
 
 std::vector<Damage> AllDamages() {
   std::vector<Damage> all;
-  for (const char* tensor : {"blk.0.attn_norm.weight", "blk.1.ffn_norm.weight", "output_norm.weight", "blk.0.attn_q.weight", "blk.0.attn_k.weight",
-                             "blk.0.attn_v.weight", "blk.1.attn_output.weight", "blk.1.ffn_gate.weight", "blk.1.ffn_up.weight",
-                             "blk.1.ffn_down.weight", "output.weight"}) {
+  for (const char* tensor :
+       {"blk.0.attn_norm.weight", "blk.1.ffn_norm.weight", "output_norm.weight", "blk.0.attn_q.weight",
+        "blk.0.attn_k.weight", "blk.0.attn_v.weight", "blk.1.attn_output.weight", "blk.1.ffn_gate.weight",
+        "blk.1.ffn_up.weight", "blk.1.ffn_down.weight", "output.weight"}) {
     for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       // Minus infinity is a mask to the sampler: such a row of the head is an error only where it makes plus infinity.
       if (std::isinf(value) && std::string_view(tensor) == "output.weight") continue;
@@ -78,14 +79,15 @@ std::vector<Damage> AllDamages() {
 
 TEST(EngineFailure, WeightThatIsNoNumber_GivesAnErrorAndNoToken) {
   for (const Damage& damage : AllDamages()) {
-    const std::string where = std::string(InfoOf(damage.dtype).name) + (damage.f32 ? " in f32, " : ", ") + damage.tensor + " = " +
-                              std::to_string(damage.value);
+    const std::string where = std::string(InfoOf(damage.dtype).name) + (damage.f32 ? " in f32, " : ", ") +
+                              damage.tensor + " = " + std::to_string(damage.value);
     std::string gguf = BuildTinyLlama({.vocab = kVocab, .context = 64, .dtype = damage.dtype, .tied = false});
     SetWeight(gguf, damage.tensor, 0, 5, damage.value);
     ASSERT_FALSE(HasFatalFailure());
     EngineDriver driver(LoadModel("engine_failure", gguf, damage.f32), {.threads = 1});
     std::vector<RequestId> ids;
-    for (const auto& prompt : {Range(30, 1), Range(40, 9), Range(50, 30)}) ids.push_back(driver.Submit(prompt, {.max_new_tokens = 5}));
+    for (const auto& prompt : {Range(30, 1), Range(40, 9), Range(50, 30)})
+      ids.push_back(driver.Submit(prompt, {.max_new_tokens = 5}));
     driver.RunUntilIdle();
     for (const RequestId id : ids) {
       const Outcome& outcome = driver.outcome(id);
@@ -104,7 +106,8 @@ TEST(EngineFailure, TokenThatIsNoNumber_SpoilsOnlyItsOwnSequence) {
   for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
     const TinyLlamaSpec spec = {.vocab = kVocab, .context = 64, .dtype = dtype, .tied = false};
     std::string gguf = BuildTinyLlama(spec);
-    const GenerationOptions generation = {.max_new_tokens = 8, .logit_bias = {{kBad, -100.0f}}, .ignore_eos = true, .logprobs = 3};
+    const GenerationOptions generation = {
+        .max_new_tokens = 8, .logit_bias = {{kBad, -100.0f}}, .ignore_eos = true, .logprobs = 3};
     EngineDriver healthy(LoadModel("engine_healthy", gguf), {.threads = 1});
     SetWeight(gguf, "token_embd.weight", kBad, 3, std::numeric_limits<float>::quiet_NaN());
     ASSERT_FALSE(HasFatalFailure());
@@ -193,7 +196,8 @@ TEST(EngineFailure, SubmitWithoutMemory_IsOutOfMemory) {
 
 // An interrupted run counts for nothing: made again, it has the bits that it would have had.
 TEST(EngineFailure, InterruptedRun_CanBeMadeAgain) {
-  const std::string path = testing::WriteTemporary("engine_interrupt.gguf", BuildTinyLlama({.vocab = kVocab, .context = 64}));
+  const std::string path =
+      testing::WriteTemporary("engine_interrupt.gguf", BuildTinyLlama({.vocab = kVocab, .context = 64}));
   testing::ModelRunner runner(path, {.context = 64, .max_rows = 64});
   const auto ids = Range(20, 40);
   auto plain = runner.NewState();
@@ -203,10 +207,17 @@ TEST(EngineFailure, InterruptedRun_CanBeMadeAgain) {
   const StepSequence step{.state = state.get(), .tokens = ids, .rows = Wanted::kAll};
   size_t rows = 0;
   std::atomic<bool> interrupt{true};
-  EXPECT_FALSE(runner.executor().Run({&step, 1}, [&](size_t, size_t, std::span<float>) { ++rows; }, &interrupt));
+  EXPECT_FALSE(runner.executor().Run(
+      {&step, 1}, [&](size_t, size_t, std::span<float>) { ++rows; }, &interrupt));
   EXPECT_EQ(rows, 0U);
   interrupt = false;  // and now after the first rows of logits
-  EXPECT_FALSE(runner.executor().Run({&step, 1}, [&](size_t, size_t, std::span<float>) { ++rows; interrupt = true; }, &interrupt));
+  EXPECT_FALSE(runner.executor().Run(
+      {&step, 1},
+      [&](size_t, size_t, std::span<float>) {
+        ++rows;
+        interrupt = true;
+      },
+      &interrupt));
   EXPECT_EQ(rows, SequentialExecutor::kHeadRows);
   EXPECT_EQ(state->length(), 0U);
   EXPECT_EQ(runner.Feed(*state, ids, 64), expected);
