@@ -80,16 +80,21 @@ int ExitCode(const Result<void>& result, const CommandContext& context) {
 std::span<const Command> Commands() { return kCommands; }
 
 int Main(int argc, char** argv) {
-  OccupyStandardDescriptors();
-  SignalWatch signals;
-  Output out(STDOUT_FILENO);
   Messages messages(STDERR_FILENO);
-  if (argc < 2) {
-    messages.Say(Overview());
-    return ExitCodeFor(ErrorCode::kInvalidArgument);
+  try {
+    OccupyStandardDescriptors();
+    SignalWatch signals;
+    Output out(STDOUT_FILENO);
+    if (argc < 2) {
+      messages.Say(Overview());
+      return ExitCodeFor(ErrorCode::kInvalidArgument);
+    }
+    CommandContext context{out, messages, signals, std::vector<std::string>(argv + 2, argv + argc)};
+    return ExitCode(RunCatching(argv[1], context), context);
+  } catch (const std::exception& exception) {  // no thread for signals, no memory for a message
+    messages.Error(std::string("start: the system refused: ") + exception.what());
+    return ExitCodeFor(ErrorCode::kOutOfMemory);
   }
-  CommandContext context{out, messages, signals, std::vector<std::string>(argv + 2, argv + argc)};
-  return ExitCode(RunCatching(argv[1], context), context);
 }
 
 }  // namespace tidemill::cli
