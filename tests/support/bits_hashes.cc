@@ -41,8 +41,8 @@ void ExpectStoredHash(const std::string& group, const std::string& entry, const 
     }
     at = &at->at(key);
   }
-  EXPECT_EQ(*at, text) << field << " of " << group << ", " << entry << ": the bits are not those of " << kPath
-                       << "; tests/fixtures/bits/README.md says when they may change";
+  EXPECT_EQ(*at, std::string(text)) << field << " of " << group << ", " << entry << ": the bits are not those of "
+                                    << kPath << "; tests/fixtures/bits/README.md says when they may change";
 }
 
 }  // namespace tidemill::testing

@@ -54,6 +54,7 @@ class CompanyRun {
   }
 
   BitsReport Run() {
+    begin_ = state_->length();
     const bool straight = plan_.history == History::kStraight;
     size_t next_event = straight ? ids_.size() : NextEvent();  // a step ends there
     while (state_->length() < ids_.size()) {
@@ -71,7 +72,7 @@ class CompanyRun {
 
  private:
   size_t NextEvent() {
-    return std::min(ids_.size(), state_->length() + 1 + random_.Below(std::max<size_t>(2, ids_.size() / 3)));
+    return std::min(ids_.size(), state_->length() + 1 + random_.Below(std::max<size_t>(2, (ids_.size() - begin_) / 3)));
   }
 
   void Join(Companion& companion) {
@@ -163,15 +164,18 @@ class CompanyRun {
     }
   }
 
-  size_t OtherCount() { return std::min(1 + random_.Below(150), state_->max_length() - state_->length()); }
+  // For a state with room for one at least.
+  size_t OtherCount(const SequenceState& state) {
+    return std::min(1 + random_.Below(plan_.most_others), state.max_length() - state.length());
+  }
 
   void RollBack() {
     const size_t length = state_->length();
     if (length == state_->max_length()) return;
-    FeedOthers(*state_, OtherCount(), false);
-    FeedOthers(*state_, OtherCount(), true);
+    FeedOthers(*state_, OtherCount(*state_), false);
+    FeedOthers(*state_, OtherCount(*state_), true);
     if (random_.Below(2) == 0) state_->Compact();
-    OrStop(state_->Rollback(length - std::min(length, random_.Below(40))), "roll back");
+    OrStop(state_->Rollback(std::max(begin_, length - std::min(length, random_.Below(40)))), "roll back");
     ++report_.rollbacks;
   }
 
@@ -180,8 +184,7 @@ class CompanyRun {
     others_.push_back(OrStop(state_->Fork(), "fork"));
     if (random_.Below(2) == 0) std::swap(others_.back(), state_);
     for (auto& other : others_) {
-      if (other->length() < other->max_length())
-        FeedOthers(*other, std::min(1 + random_.Below(20), other->max_length() - other->length()), true);
+      if (other->length() < other->max_length()) FeedOthers(*other, OtherCount(*other), true);
     }
     if (others_.size() == 3) others_.erase(others_.begin());  // some live on, some go
     ++report_.forks;
@@ -197,6 +200,7 @@ class CompanyRun {
   std::vector<std::unique_ptr<SequenceState>> others_;  // other ends of forks
   std::vector<StepSequence> step_;
   std::vector<Companion*> who_;  // of each sequence of the step; null: ours
+  size_t begin_ = 0;
   ptrdiff_t credit_ = 0;
   bool burst_ = false;
   BitsReport report_;
@@ -233,10 +237,14 @@ BitsReference::BitsReference(ModelRunner& runner, std::span<const int32_t> ids)
   });
 }
 
-std::vector<std::byte> BitsReference::Checkpoint(size_t length) const {
-  const auto fork = OrStop(state_->Fork(), "fork the reference");
+std::unique_ptr<SequenceState> BitsReference::StateAt(size_t length) const {
+  auto fork = OrStop(state_->Fork(), "fork the reference");
   OrStop(fork->Rollback(length), "roll back the reference");
-  return OrStop(fork->Checkpoint(), "checkpoint of the reference");
+  return fork;
+}
+
+std::vector<std::byte> BitsReference::Checkpoint(size_t length) const {
+  return OrStop(StateAt(length)->Checkpoint(), "checkpoint of the reference");
 }
 
 uint64_t BitsReference::LogitsHash(size_t length) const {
@@ -246,8 +254,10 @@ uint64_t BitsReference::LogitsHash(size_t length) const {
 }
 
 uint64_t BitsReference::StateHash(size_t length) const {
+  const auto state = StateAt(length);
+  const auto checkpoint = OrStop(state->Checkpoint(), "checkpoint of the reference");
   FnvHash hash;
-  hash.Add(Checkpoint(length));
+  hash.Add(std::span(checkpoint).last(state->bytes().committed));
   return hash.value();
 }
 

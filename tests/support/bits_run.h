@@ -27,7 +27,8 @@ struct BitsPlan {
   size_t index = 0;    // of ours among them
   size_t chunk = 512;  // most tokens of ours in a step
   History history = History::kStraight;
-  uint64_t seed = 1;  // of the company: lengths, ids, chunks
+  size_t most_others = 150;  // other tokens fed where the history takes some
+  uint64_t seed = 1;         // of the company: lengths, ids, chunks
 };
 
 // What really happened, for a test to assert that the company was there.
@@ -73,7 +74,8 @@ class BitsReference {
   std::span<const int32_t> ids() const { return ids_; }
   std::vector<std::byte> Checkpoint(size_t length) const;  // of the first `length` positions
   uint64_t LogitsHash(size_t length) const;                // of the first `length` positions
-  uint64_t StateHash(size_t length) const;
+  uint64_t StateHash(
+      size_t length) const;  // of the rows that end a checkpoint: what stands before them says whose it is
 
   // A sink that compares with our logits and keeps the first difference.
   PositionSink Comparer();
@@ -83,6 +85,8 @@ class BitsReference {
   std::string CompareState(const SequenceState& state) const;
 
  private:
+  std::unique_ptr<SequenceState> StateAt(size_t length) const;
+
   size_t vocab_;
   std::vector<int32_t> ids_;
   std::vector<float> logits_;  // [ids, vocab]

@@ -1,0 +1,85 @@
+// What a process that generates holds at most: its packed weights, its state and 64 MiB, whatever the file's size.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "tests/support/model_runner.h"
+#include "tests/support/tiny_model.h"
+
+namespace tidemill {
+namespace {
+
+constexpr uint64_t kSlackBytes = uint64_t{64} << 20;
+
+struct Held {
+  unsigned long long peak = 0;     // resident, with file pages
+  unsigned long long weights = 0;  // in memory of the process's own
+  unsigned long long state = 0;
+  size_t tokens = 0;
+};
+
+// A fresh process: nothing that this test program did counts.
+Held Probe(const std::string& model, const char* storage, const char* dtype) {
+  const std::string command = std::string("'") + TIDEMILL_MEMORY_PROBE + "' '" + model + "' " + storage + " " + dtype;
+  Held held;
+  FILE* const out = popen(command.c_str(), "r");
+  EXPECT_NE(out, nullptr) << command;
+  if (out == nullptr) return held;
+  EXPECT_EQ(std::fscanf(out, "%llu %llu %llu %zu", &held.peak, &held.weights, &held.state, &held.tokens), 4) << command;
+  EXPECT_EQ(pclose(out), 0) << command;
+  EXPECT_EQ(held.tokens, 20U);
+  EXPECT_GT(held.state, 0U);
+  std::printf("%s, %s: peak %.1f MiB, weights %.1f MiB, state %.1f MiB\n", storage, dtype,
+              static_cast<double>(held.peak) / (1 << 20), static_cast<double>(held.weights) / (1 << 20),
+              static_cast<double>(held.state) / (1 << 20));
+  return held;
+}
+
+void ExpectBounded(const Held& held, uint64_t least_weight_bytes) {
+  EXPECT_GE(held.weights, least_weight_bytes);
+  EXPECT_GE(held.peak, held.weights) << "the system's count cannot be right";
+  EXPECT_LE(held.peak, held.weights + held.state + kSlackBytes);
+}
+
+#if defined(TIDEMILL_MEMORY_OF_SMOLLM2)
+
+std::string ModelPath() {
+  const char* path = std::getenv("TIDEMILL_SMOLLM2");
+  if (path == nullptr) {
+    std::fprintf(
+        stderr, "TIDEMILL_SMOLLM2 is not set: expected the path of the SmolLM2 file that tools/get_model.py fetches\n");
+    std::exit(1);
+  }
+  return path;
+}
+
+TEST(Memory, SmolLm2_IsWeightsAndStateAndSlack) {
+  ExpectBounded(Probe(ModelPath(), "PACKED", "AUTO"), uint64_t{80} << 20);
+}
+
+TEST(Memory, SmolLm2InF32_IsWeightsAndStateAndSlack) {
+  ExpectBounded(Probe(ModelPath(), "PACKED", "F32"), uint64_t{500} << 20);
+}
+
+#else
+
+// 97 MiB of weights: if the file's pages stayed behind the packed ones, the bound would be passed by 33 MiB.
+TEST(Memory, SmallModel_IsWeightsAndStateAndSlack) {
+  const std::string bytes = testing::BuildTinyLlama(
+      {.hidden = 512, .layers = 6, .heads = 8, .kv_heads = 4, .head_dim = 64, .ffn = 2048, .context = 1024});
+  const std::string path = testing::WriteTemporary("memory.gguf", bytes);
+  ExpectBounded(Probe(path, "PACKED", "AUTO"), kSlackBytes + (uint64_t{24} << 20));
+  const Held mapped = Probe(path, "MAPPED", "AUTO");
+  EXPECT_EQ(mapped.weights, 0U);
+  EXPECT_LE(mapped.peak, bytes.size() + mapped.state + kSlackBytes);  // the file's own pages, once
+  std::remove(path.c_str());
+}
+
+#endif
+
+}  // namespace
+}  // namespace tidemill
