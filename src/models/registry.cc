@@ -63,9 +63,12 @@ Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const GgufFile& gguf, c
   TIDEMILL_TRY(architecture, gguf.GetString("general.architecture"));
   TIDEMILL_TRY_VOID(CheckArchitecture(std::string(architecture)));
   TIDEMILL_TRY(model_settings, ReadGgufSettings(gguf));
+  // Each sample maps what the system likes to map around it, up to megabytes: given back before the weights take memory.
+  const uint64_t id = HashModel(gguf);
+  file.Release(file.bytes());
   WeightLoader weights(gguf, file, settings);
   TIDEMILL_TRY(model, FindFamily(model_settings.architecture)->load(model_settings, weights));
-  model->id = HashModel(gguf);
+  model->id = id;
   return model;
 }
 
