@@ -74,7 +74,7 @@ TEST(Memory, SmallModel_IsWeightsAndStateAndSlack) {
   const std::string path = testing::WriteTemporary("memory.gguf", bytes);
   ExpectBounded(Probe(path, "PACKED", "AUTO"), kSlackBytes + (uint64_t{24} << 20));
   const Held mapped = Probe(path, "MAPPED", "AUTO");
-  EXPECT_EQ(mapped.weights, 0U);
+  EXPECT_LT(mapped.weights, uint64_t{1} << 20);  // the norms
   EXPECT_LE(mapped.peak, bytes.size() + mapped.state + kSlackBytes);  // the file's own pages, once
   std::remove(path.c_str());
 }
