@@ -47,7 +47,7 @@ std::vector<int32_t> Range(int32_t first, size_t count) {
 
 int32_t ByteToken(char c) { return kTinyFirstByteToken + c; }
 
-constexpr EngineOptions kOneThread = {.threads = 1};
+const EngineOptions kOneThread = {.threads = 1};
 
 TEST(Engine, CountingModel_Counts) {
   EngineDriver driver(CountingModel(), kOneThread);
