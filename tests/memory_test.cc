@@ -1,10 +1,12 @@
 // What a process that generates holds at most: its packed weights, its state and 64 MiB, whatever the file's size.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 
 #include "tests/support/model_runner.h"
@@ -22,15 +24,35 @@ struct Held {
   size_t tokens = 0;
 };
 
-// A fresh process: nothing that this test program did counts.
+// What the probe prints, run as a fresh process: nothing that this test program did counts.
+std::string RunProbe(const char* model, const char* storage, const char* dtype) {
+  int ends[2];
+  if (pipe(ends) != 0) return "";
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    execl(TIDEMILL_MEMORY_PROBE, TIDEMILL_MEMORY_PROBE, model, storage, dtype, static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  close(ends[1]);
+  std::string out;
+  char buffer[256];
+  for (ssize_t n = 0; child > 0 && (n = read(ends[0], buffer, sizeof(buffer))) > 0;) {
+    out.append(buffer, static_cast<size_t>(n));
+  }
+  close(ends[0]);
+  int status = -1;
+  if (child > 0) waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << TIDEMILL_MEMORY_PROBE;
+  return out;
+}
+
 Held Probe(const std::string& model, const char* storage, const char* dtype) {
-  const std::string command = std::string("'") + TIDEMILL_MEMORY_PROBE + "' '" + model + "' " + storage + " " + dtype;
   Held held;
-  FILE* const out = popen(command.c_str(), "r");
-  EXPECT_NE(out, nullptr) << command;
-  if (out == nullptr) return held;
-  EXPECT_EQ(std::fscanf(out, "%llu %llu %llu %zu", &held.peak, &held.weights, &held.state, &held.tokens), 4) << command;
-  EXPECT_EQ(pclose(out), 0) << command;
+  std::istringstream out(RunProbe(model.c_str(), storage, dtype));
+  EXPECT_TRUE(out >> held.peak >> held.weights >> held.state >> held.tokens) << out.str();
   EXPECT_EQ(held.tokens, 20U);
   EXPECT_GT(held.state, 0U);
   std::printf("%s, %s: peak %.1f MiB, weights %.1f MiB, state %.1f MiB\n", storage, dtype,
@@ -74,7 +96,7 @@ TEST(Memory, SmallModel_IsWeightsAndStateAndSlack) {
   const std::string path = testing::WriteTemporary("memory.gguf", bytes);
   ExpectBounded(Probe(path, "PACKED", "AUTO"), kSlackBytes + (uint64_t{24} << 20));
   const Held mapped = Probe(path, "MAPPED", "AUTO");
-  EXPECT_LT(mapped.weights, uint64_t{1} << 20);  // the norms
+  EXPECT_LT(mapped.weights, uint64_t{1} << 20);                       // the norms
   EXPECT_LE(mapped.peak, bytes.size() + mapped.state + kSlackBytes);  // the file's own pages, once
   std::remove(path.c_str());
 }
