@@ -147,7 +147,9 @@ void ExpectForced(const BitsPlan& plan, const BitsReport& report) {
   if (plan.batch > 1) {
     EXPECT_GE(report.joins, plan.batch - 1);
     // A run that is no longer than one chunk may end all its prompts in one step.
-    if (kPositions > plan.chunk) EXPECT_GE(report.mixed_steps, 1U);
+    if (kPositions > plan.chunk) {
+      EXPECT_GE(report.mixed_steps, 1U);
+    }
   }
   EXPECT_EQ(report.rollbacks != 0, plan.history == History::kRolledBack);
   EXPECT_EQ(report.forks != 0, plan.history == History::kForked);
