@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/model_runner.h"
+#include "tests/support/smollm2_path.h"
 
 namespace tidemill {
 namespace {
@@ -17,16 +17,6 @@ using nlohmann::json;
 using testing::ModelRunner;
 using testing::RunnerOptions;
 
-std::string ModelPath() {
-  const char* path = std::getenv("TIDEMILL_SMOLLM2");
-  if (path == nullptr) {
-    std::fprintf(
-        stderr, "TIDEMILL_SMOLLM2 is not set: expected the path of the SmolLM2 file that tools/get_model.py fetches\n");
-    std::exit(1);
-  }
-  return path;
-}
-
 json ReadOracle(const std::string& name) {
   std::ifstream in(std::string(TIDEMILL_FIXTURES) + "/oracle/" + name);
   EXPECT_TRUE(in.good()) << name << " is missing";
@@ -34,7 +24,7 @@ json ReadOracle(const std::string& name) {
 }
 
 TEST(SmolLm2, GreedyInF32_EqualsOracle) {
-  ModelRunner runner(ModelPath(), {.threads = 2, .f32 = true, .max_rows = 64});
+  ModelRunner runner(testing::SmolLm2Path(), {.threads = 2, .f32 = true, .max_rows = 64});
   for (const auto& prompt : ReadOracle("smollm2_greedy.json").at("prompts")) {
     const std::vector<int32_t> ids = prompt.at("ids"), expected = prompt.at("greedy_ids");
     ASSERT_EQ(expected.size(), 32U);
@@ -67,7 +57,7 @@ double CoarseKl(const std::vector<int32_t>& ids, const std::vector<double>& logp
 }
 
 TEST(SmolLm2, QuantisedLogits_StayWithinPeersDistanceFromOracle) {
-  ModelRunner runner(ModelPath(), {.threads = 2, .max_rows = 64});
+  ModelRunner runner(testing::SmolLm2Path(), {.threads = 2, .max_rows = 64});
   const json golden = ReadOracle("smollm2_top.json");
   const size_t vocab = runner.model().settings.vocab_size;
   double kl = 0;

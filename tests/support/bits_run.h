@@ -72,8 +72,9 @@ class BitsReference {
   BitsReference(ModelRunner& runner, std::span<const int32_t> ids);
 
   std::span<const int32_t> ids() const { return ids_; }
-  std::vector<std::byte> Checkpoint(size_t length) const;  // of the first `length` positions
-  uint64_t LogitsHash(size_t length) const;                // of the first `length` positions
+  std::unique_ptr<SequenceState> StateAt(size_t length) const;  // a fork of it, rolled back to `length` positions
+  std::vector<std::byte> Checkpoint(size_t length) const;       // of the first `length` positions
+  uint64_t LogitsHash(size_t length) const;                     // of the first `length` positions
   uint64_t StateHash(
       size_t length) const;  // of the rows that end a checkpoint: what stands before them says whose it is
 
@@ -85,8 +86,6 @@ class BitsReference {
   std::string CompareState(const SequenceState& state) const;
 
  private:
-  std::unique_ptr<SequenceState> StateAt(size_t length) const;
-
   size_t vocab_;
   std::vector<int32_t> ids_;
   std::vector<float> logits_;  // [ids, vocab]
