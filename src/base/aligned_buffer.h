@@ -1,4 +1,4 @@
-// An owning block of zeroed memory from anonymous pages, aligned to 64 bytes (a cache line, a vector) or more.
+// An owning block of zeroed memory, aligned to 64 bytes (a cache line, a vector) or more. From 1 MiB on it is a mapping of its own.
 #ifndef TIDEMILL_BASE_ALIGNED_BUFFER_H_
 #define TIDEMILL_BASE_ALIGNED_BUFFER_H_
 
@@ -24,7 +24,7 @@ class AlignedBuffer {
   }
   ~AlignedBuffer();
 
-  // `bytes` of zeros. Pages become resident when they are first written. kOutOfMemory says how much was asked for.
+  // `bytes` of zeros. Pages of a mapping become resident when they are first written. kOutOfMemory says how much was asked for.
   static Result<AlignedBuffer> Create(size_t bytes);
 
   std::byte* data() { return data_; }

@@ -36,7 +36,7 @@ struct StateBytes {
   uint64_t read_per_token = 0;  // what decoding the next token reads
 };
 
-// One layer's part. Layers know which kind they were built for and cast once, when the model is bound (kind() says).
+// One layer's part. A layer knows which kind it was built for and casts the state that a step brings to it; kind() is for checks.
 enum class StateKind { kKvCache };
 
 class LayerState {

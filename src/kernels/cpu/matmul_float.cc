@@ -25,8 +25,7 @@ inline Vec LoadWeights(Lane d, const hwy::bfloat16_t* w) {  // the upper half of
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, hn::LoadU(du16, reinterpret_cast<const uint16_t*>(w)))));
 }
 
-// P registers of V strips (consecutive parts of one strip where a register holds fewer than 16 lanes) times R rows.
-// kParts * kStrips registers per row.
+// kRegisters registers of weights (a strip each, or parts of one where a register holds fewer than 16 lanes) times R rows.
 template <typename W, size_t kRegisters, size_t R>
 HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t row) {
   const Lane d;
