@@ -15,8 +15,8 @@
 namespace tidemill {
 
 struct PerplexityOptions {
-  size_t context =
-      512;  // window; windows do not overlap; a rest shorter than a window is left out unless it is all there is
+  // Tokens of a window; windows do not overlap; a rest shorter than a window is left out unless it is all there is.
+  size_t context = 512;
   bool score_all = false;  // every position but a window's first; else the second half
 };
 

@@ -48,9 +48,8 @@ struct AttentionShape {
   float soft_cap = 0;            // 0: none
   size_t window = 0;             // a row sees the last `window` positions, itself included; 0: all
   size_t sink = 0;               // and always the first `sink` positions
-  std::span<const float>
-      bias;  // [heads, distances]: added by distance = query position - key position, the last one for all
-             // beyond; empty: none
+  // [heads, distances]: added by distance = query position - key position, the last one for all beyond; empty: none
+  std::span<const float> bias;
 };
 
 // Logical positions [first, first + rows). K and V of KV head h, row r start at h * head_stride + r * head_dim elements.

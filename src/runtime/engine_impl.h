@@ -32,8 +32,7 @@ struct Engine::Impl {
   std::mutex mutex;
   std::atomic<bool> interrupt{false};  // a step in progress should stop early
   std::vector<Event> events;           // of the last step
-  std::vector<Event>
-      more_events;  // empty; one of both has room for an event of each request, so that a step can always report
+  std::vector<Event> more_events;  // empty; one of both has room for an event of each request: a step can always report
   std::vector<StepSequence> step;  // scratch of Step
   std::vector<ActiveRequest*> stepping;
 

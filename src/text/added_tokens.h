@@ -36,8 +36,8 @@ class AddedTokens {
   struct Search {
     std::string_view text;
     bool special = true;  // whether special tokens may be recognised at all
-    std::span<const ByteRange> caller =
-        {};  // where they may not: sorted, disjoint, none empty; a match that touches one is void
+    // Where they may not: sorted, disjoint, none empty; a match that touches one is void.
+    std::span<const ByteRange> caller = {};
   };
   // The first match at or after `from`: leftmost, then longest of those that may be recognised there.
   // Cost: O(bytes passed), times the length of the longest token in the worst case.

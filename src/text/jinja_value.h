@@ -44,8 +44,8 @@ enum class Kind : uint8_t {
 
 struct Value {
   Kind kind = Kind::kAbsent;
-  bool caller =
-      false;  // the caller's data: what it prints beyond its own text (digits, brackets, quotes) is the caller's
+  // The caller's data: what it prints beyond its own text (digits, brackets, quotes) is the caller's.
+  bool caller = false;
   union {
     bool boolean;
     int64_t integer;
