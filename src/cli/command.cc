@@ -14,6 +14,12 @@
 namespace tidemill::cli {
 namespace {
 
+struct Command {
+  const char* name;
+  const char* summary;
+  Result<void> (*run)(CommandContext& context);
+};
+
 constexpr Command kCommands[] = {
     {"run", "one completion", RunCommand},
     {"chat", "a conversation", ChatCommand},
@@ -76,8 +82,6 @@ int ExitCode(const Result<void>& result, const CommandContext& context) {
 }
 
 }  // namespace
-
-std::span<const Command> Commands() { return kCommands; }
 
 int Main(int argc, char** argv) {
   Messages messages(STDERR_FILENO);

@@ -1,8 +1,7 @@
-// What a command gets, and the list of commands.
+// What a command gets, and the commands.
 #ifndef TIDEMILL_CLI_COMMAND_H_
 #define TIDEMILL_CLI_COMMAND_H_
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -20,15 +19,7 @@ struct CommandContext {
   std::vector<std::string> arguments;  // behind the command's name
 };
 
-struct Command {
-  const char* name;
-  const char* summary;
-  // An error ends the program with its line and exit code; one of kCancelled after a signal without a line.
-  Result<void> (*run)(CommandContext& context);
-};
-
-std::span<const Command> Commands();
-
+// An error of a command ends the program with its line and exit code; one of kCancelled after a signal without a line.
 Result<void> RunCommand(CommandContext& context);
 Result<void> ChatCommand(CommandContext& context);
 Result<void> InspectCommand(CommandContext& context);

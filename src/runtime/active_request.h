@@ -28,7 +28,6 @@ class ActiveRequest {
   RequestId id() const { return id_; }
   SequenceState& state() { return *state_; }
   bool prefilling() const { return fed_ < prompt_.size(); }
-  bool started() const { return started_; }
 
   // The next tokens to run, at most `most`: of the prompt, or the last generated one. `last`: logits are wanted after them.
   struct Next {

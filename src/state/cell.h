@@ -10,9 +10,8 @@
 
 namespace tidemill {
 
-// What a row is run for, besides its place in the state.
+// What a row that asks for something is run for, besides its place in the state.
 enum class RowWant : uint8_t {
-  kNothing,  // only later rows need it
   kLogits,
   kHidden,  // the last layer's output, normalised
 };

@@ -19,7 +19,7 @@ static_assert(KvCache::kCheckpointHeaderBytes == sizeof(kMagic) + 3 * 8 + 4 * 4 
 
 Error AnothersCheckpoint(const std::string& what) {
   return Error(ErrorCode::kFailedPrecondition,
-               "" + what + " differs from this engine's: a checkpoint continues only where it was made");
+               what + " differs from this engine's: a checkpoint continues only where it was made");
 }
 
 // Of 8-byte words (the last one filled up with zeros) in four lanes, word i in lane i % 4. Each step is one-to-one in the word and
@@ -115,7 +115,7 @@ Result<void> KvCache::RestoreOrThrow(std::span<const std::byte> checkpoint) {
   }
   if (rows > shape_.max_length) {
     return Error(ErrorCode::kContextFull,
-                 "" + std::to_string(rows) + " positions: the context holds " + std::to_string(shape_.max_length));
+                 std::to_string(rows) + " positions: the context holds " + std::to_string(shape_.max_length));
   }
   // Both products may wrap where the context is absurd.
   uint64_t expected = 0;
