@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/tiny_model.h"
+#include "tidemill/model.h"
 
 namespace tidemill {
 namespace {
@@ -192,6 +195,38 @@ TEST(EngineFailure, SubmitWithoutMemory_IsOutOfMemory) {
   EXPECT_GT(refusals, 10U);
   driver.RunUntilIdle();
   EXPECT_EQ(driver.outcome(old).ids, Range(21, 10));
+}
+
+// Each allocation of opening a model in turn fails, alone or with all that follow.
+TEST(EngineFailure, OpeningWithoutMemory_IsOutOfMemory) {
+  const std::string path =
+      testing::WriteTemporary("engine_open.gguf", BuildTinyLlama({.vocab = kVocab, .context = 64}));
+  const auto code = [](const auto& result) {
+    return result.ok() ? std::nullopt : std::optional(result.error().code());
+  };
+  const std::function<std::optional<ErrorCode>()> operations[] = {[&] { return code(Inspect(path)); },
+                                                                  [&] { return code(LoadText(path)); },
+                                                                  [&] {
+                                                                    LoadOptions options;
+                                                                    options.threads = 1;
+                                                                    return code(Model::Load(path, options));
+                                                                  }};
+  for (const auto& open : operations) {
+    for (const size_t count : {size_t{1}, FailAllocations::kAllFurther}) {
+      size_t refusals = 0;
+      for (size_t n = 0;; n += 1 + n / 16) {  // every one of the first, then fewer
+        FailAllocations failure(n, count);
+        const auto refused = open();
+        if (!failure.Stop()) {
+          EXPECT_EQ(refused, std::nullopt);
+          break;
+        }
+        ASSERT_EQ(refused, ErrorCode::kOutOfMemory) << "allocation " << n;
+        ++refusals;
+      }
+      EXPECT_GT(refusals, 20U);
+    }
+  }
 }
 
 // An interrupted run counts for nothing: made again, it has the bits that it would have had.

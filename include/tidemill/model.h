@@ -57,7 +57,7 @@ struct ModelInfo {
   uint64_t state_bytes_per_token = 0;
 };
 
-// Errors name `path`: kNotFound, kIoError, kCorruptFile, kUnsupported. Cost: the file's header only.
+// Errors name `path`: kNotFound, kIoError, kCorruptFile, kUnsupported, kOutOfMemory. Cost: the file's header only.
 Result<ModelInfo> Inspect(const std::string& path);
 
 // ---- text only ----
@@ -68,7 +68,8 @@ struct ModelText {
   std::string bos_token, eos_token;  // spellings, for the template; empty when there is none
 };
 
-// Tokenizer and chat template of a model file, without its weights. A template that cannot be parsed is an error.
+// Tokenizer and chat template of a model file, without its weights. Errors as Inspect's; a template that cannot be parsed is
+// kCorruptFile, a missing tokenizer kNotFound.
 Result<ModelText> LoadText(const std::string& path);
 
 // ---- a model ready to run ----
@@ -94,6 +95,7 @@ class Model {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
+  // Errors as LoadText's; those of a tensor name it. Cost: reads the file once; where weights are mapped, its header.
   static Result<std::shared_ptr<const Model>> Load(const std::string& path, LoadOptions options);
 
   const ModelInfo& info() const;

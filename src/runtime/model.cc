@@ -38,13 +38,13 @@ Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Model::~Model() = default;
 
 Result<std::shared_ptr<const Model>> Model::Load(const std::string& path, LoadOptions options) {
-  const std::string context = "load " + path;
   try {
+    const std::string context = "load " + path;
     auto impl = LoadImpl(path, options);
     if (!impl.ok()) return std::move(impl).error().WithContext(context);
     return std::shared_ptr<const Model>(std::make_shared<Model>(std::move(impl).value()));
   } catch (const std::exception&) {  // std::bad_alloc
-    return OutOfMemoryError(context);
+    return OutOfMemoryError("load model");
   }
 }
 

@@ -1,7 +1,9 @@
 // Reading everything of a model file but its weights.
+#include <exception>
 #include <map>
 #include <utility>
 
+#include "base/out_of_memory.h"
 #include "formats/model_settings.h"
 #include "models/registry.h"
 #include "runtime/model_impl.h"
@@ -79,6 +81,7 @@ Result<ModelText> ReadModelText(const GgufFile& gguf) {
     TIDEMILL_TRY(source, gguf.GetString("tokenizer.chat_template"));
     auto chat_template = ChatTemplate::Parse(std::string(source));
     if (!chat_template.ok()) {
+      if (chat_template.error().code() == ErrorCode::kOutOfMemory) return std::move(chat_template).error();
       // The caller passed no template: it is the file that is wrong.
       return Error(ErrorCode::kCorruptFile,
                    "metadata: \"tokenizer.chat_template\": " + chat_template.error().message());
@@ -102,17 +105,25 @@ Result<GenerationOptions> ReadDefaultGeneration(const GgufFile& gguf) {
 }
 
 Result<ModelInfo> Inspect(const std::string& path) {
-  const std::string context = "inspect " + path;
-  auto opened = OpenModel(path);
-  if (!opened.ok()) return std::move(opened).error().WithContext(context);
-  return DescribeModel(*opened).WithContext(context);
+  try {
+    const std::string context = "inspect " + path;
+    auto opened = OpenModel(path);
+    if (!opened.ok()) return std::move(opened).error().WithContext(context);
+    return DescribeModel(*opened).WithContext(context);
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("inspect model");
+  }
 }
 
 Result<ModelText> LoadText(const std::string& path) {
-  const std::string context = "load tokenizer of " + path;
-  auto opened = OpenModel(path);
-  if (!opened.ok()) return std::move(opened).error().WithContext(context);
-  return ReadModelText(opened->gguf).WithContext(context);
+  try {
+    const std::string context = "load tokenizer of " + path;
+    auto opened = OpenModel(path);
+    if (!opened.ok()) return std::move(opened).error().WithContext(context);
+    return ReadModelText(opened->gguf).WithContext(context);
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("load tokenizer");
+  }
 }
 
 }  // namespace tidemill
