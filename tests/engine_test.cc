@@ -13,6 +13,7 @@
 #include "tests/support/engine_driver.h"
 #include "tests/support/tiny_model.h"
 #include "tests/support/tiny_vocabulary.h"
+#include "tidemill/measure.h"
 
 namespace tidemill {
 namespace {
@@ -278,6 +279,23 @@ TEST(Engine, ErrorOfAScoreSink_EndsTheScore) {
   EXPECT_EQ(result.error().code(), ErrorCode::kNoSpace);
   EXPECT_EQ(rows, 3U);
   EXPECT_EQ(driver.Run({10}, {.max_new_tokens = 2}).ids, Range(11, 2));
+}
+
+TEST(Perplexity, ShortestTexts_AreScored) {
+  EngineDriver driver(TinyModel(), kOneThread);
+  const auto measure = [&](size_t tokens, bool score_all) {
+    return Perplexity(driver.engine(), *TinyModel(), Range(20, tokens), {.context = 16, .score_all = score_all}, {});
+  };
+  for (const size_t tokens : {2, 3, 4, 17}) {
+    const auto half = measure(tokens, false), all = measure(tokens, true);
+    ASSERT_TRUE(half.ok() && all.ok()) << tokens;
+    EXPECT_EQ(half->windows, 1U) << tokens;
+    EXPECT_EQ(half->scored_tokens, tokens == 17 ? 7U : 1U) << tokens;
+    EXPECT_EQ(all->scored_tokens, std::min<size_t>(tokens, 16) - 1) << tokens;
+    EXPECT_GT(half->perplexity, 1.0) << tokens;  // not NaN
+    EXPECT_GT(all->perplexity, 1.0) << tokens;
+  }
+  for (const size_t tokens : {0, 1}) EXPECT_EQ(measure(tokens, false).error().code(), ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ struct PerplexityResult {
   size_t windows = 0;
 };
 
-// `ids`: the text, without BOS; each window starts with BOS where the model asks for one. kNumericalError names the position
-// of a logit that is not finite. `progress` (may be empty) gets (windows done, windows).
+// `ids`: the text, without BOS, at least 2; each window starts with BOS where the model asks for one. kInvalidArgument for fewer
+// ids and for a window that is not 4 to the engine's context; kNumericalError names the position of a logit that is not finite. `progress` (may be empty) gets (windows done, windows).
 Result<PerplexityResult> Perplexity(Engine& engine, const Model& model, std::span<const int32_t> ids,
                                     const PerplexityOptions& options,
                                     const std::function<void(size_t, size_t)>& progress);

@@ -43,7 +43,7 @@ Result<PerplexityResult> Perplexity(Engine& engine, const Model& model, std::spa
       if (bos) window.push_back(*tokenizer.bos_id());
       const auto part = ids.subspan(w * text_tokens, std::min(text_tokens, ids.size() - w * text_tokens));
       window.insert(window.end(), part.begin(), part.end());
-      const size_t first = options.score_all ? 0 : window.size() / 2;
+      const size_t first = options.score_all ? 0 : std::min(window.size() / 2, window.size() - 2);  // one at least
       TIDEMILL_TRY_VOID(
           engine.Score(window, false, [&](size_t position, std::span<const float> logits) -> Result<void> {
             if (position < first || position + 1 == window.size()) return {};
