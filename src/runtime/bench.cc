@@ -151,7 +151,7 @@ Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, cons
   const LanguageModel& model = impl.language_model();
   Cost cost = WeightCost(model, test.prompt_tokens, 1);
   result.weight_bytes_per_token = WeightCost(model, 1, 1).bytes / static_cast<double>(test.prompt_tokens);
-  const Cost attention = AttentionCostOf(model, DType::kF16, test.prompt_tokens, 0);
+  const Cost attention = AttentionCostOf(model, DTypeOf(*impl.options.kv_type), test.prompt_tokens, 0);
   result.state_bytes_per_token = attention.bytes / static_cast<double>(test.prompt_tokens);
   cost += attention;
   FillShares(cost, 1, limits, &result);
@@ -176,7 +176,8 @@ Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, const
   Cost cost = WeightCost(model, depths.size(), depths.size());
   result.weight_bytes_per_token = cost.bytes / static_cast<double>(depths.size());
   result.state_bytes_per_token = sequences.state_bytes() / static_cast<double>(depths.size());
-  for (const size_t depth : depths) cost += AttentionCostOf(model, DType::kF16, 1, depth + test.gen_tokens / 2);
+  for (const size_t depth : depths)
+    cost += AttentionCostOf(model, DTypeOf(*impl.options.kv_type), 1, depth + test.gen_tokens / 2);
   FillShares(cost, test.gen_tokens, limits, &result);
   return result;
 }

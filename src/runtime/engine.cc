@@ -19,15 +19,6 @@ size_t DefaultStepRows(const LanguageModel& model, Isa isa, size_t max_batch) {
   return std::clamp(rows, std::max<size_t>(32, max_batch), std::max(kMaxStepRows, max_batch));
 }
 
-DType KvDType(KvType type) {
-  switch (type) {
-    case KvType::kF32: return DType::kF32;
-    case KvType::kF16: return DType::kF16;
-    case KvType::kBF16: return DType::kBF16;
-  }
-  return DType::kF32;
-}
-
 uint64_t HashText(std::string_view text) {
   uint64_t hash = 0;
   for (const char c : text) hash = ChainTokenHash(hash, static_cast<unsigned char>(c));
@@ -77,6 +68,15 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
 }
 
 }  // namespace
+
+DType DTypeOf(KvType type) {
+  switch (type) {
+    case KvType::kF32: return DType::kF32;
+    case KvType::kF16: return DType::kF16;
+    case KvType::kBF16: return DType::kBF16;
+  }
+  return DType::kF32;
+}
 
 Result<KvType> ParseKvType(std::string_view name) {
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
@@ -143,7 +143,7 @@ Result<RequestId> Engine::Submit(Request request) {
 
 std::unique_ptr<SequenceState> Engine::Impl::NewState() const {
   return language_model().MakeState(
-      {.kv_dtype = KvDType(*options.kv_type), .max_length = options.context, .numeric_class = HashText(numeric_class)});
+      {.kv_dtype = DTypeOf(*options.kv_type), .max_length = options.context, .numeric_class = HashText(numeric_class)});
 }
 
 void Engine::Impl::EndCancelled() {

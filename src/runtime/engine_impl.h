@@ -18,6 +18,9 @@
 
 namespace tidemill {
 
+// How the state stores what the option names.
+DType DTypeOf(KvType type);
+
 struct Engine::Impl {
   std::shared_ptr<const Model> model;
   EngineOptions options;  // with every default filled in
