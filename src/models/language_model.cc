@@ -19,10 +19,7 @@ StepShape LanguageModel::step_shape() const {
 uint64_t LanguageModel::resident_bytes() const {
   uint64_t bytes = embedding.resident_bytes() + head.resident_bytes() + final_norm.size() * sizeof(float);
   for (const DecoderLayer& layer : layers) {
-    for (const WeightMatrix* weight : {&layer.attention.q, &layer.attention.k, &layer.attention.v, &layer.attention.o,
-                                       &layer.mlp.gate, &layer.mlp.up, &layer.mlp.down}) {
-      bytes += weight->resident_bytes();
-    }
+    for (const WeightMatrix* weight : layer.matrices()) bytes += weight->resident_bytes();
     bytes += (layer.attention.norm.size() + layer.mlp.norm.size()) * sizeof(float);
   }
   return bytes;

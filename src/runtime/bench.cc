@@ -105,10 +105,7 @@ Result<BenchSample> Sample(size_t tokens, const Work& work) {
 Cost WeightCost(const LanguageModel& model, size_t rows, size_t head_rows) {
   Cost cost;
   for (const DecoderLayer& layer : model.layers) {
-    for (const WeightMatrix* weight : {&layer.attention.q, &layer.attention.k, &layer.attention.v, &layer.attention.o,
-                                       &layer.mlp.gate, &layer.mlp.up, &layer.mlp.down}) {
-      cost += MatMulCost(*weight, rows);
-    }
+    for (const WeightMatrix* weight : layer.matrices()) cost += MatMulCost(*weight, rows);
   }
   return cost += MatMulCost(model.head_or_tied(), head_rows);
 }

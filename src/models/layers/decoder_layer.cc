@@ -113,10 +113,7 @@ void RunDecoderCells(ExecutionContext& ctx, StepBuffers& buffers, std::span<cons
 
 size_t DecoderLayerScratchBytes(const DecoderLayer& layer) {
   size_t bytes = AttentionScratchBytes(ShapeOf(layer.attention, DType::kF32));
-  for (const WeightMatrix* weight : {&layer.attention.q, &layer.attention.k, &layer.attention.v, &layer.attention.o,
-                                     &layer.mlp.gate, &layer.mlp.up, &layer.mlp.down}) {
-    bytes = std::max(bytes, MatMulScratchBytes(*weight));
-  }
+  for (const WeightMatrix* weight : layer.matrices()) bytes = std::max(bytes, MatMulScratchBytes(*weight));
   return bytes;
 }
 

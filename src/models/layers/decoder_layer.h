@@ -4,6 +4,7 @@
 #ifndef TIDEMILL_MODELS_LAYERS_DECODER_LAYER_H_
 #define TIDEMILL_MODELS_LAYERS_DECODER_LAYER_H_
 
+#include <array>
 #include <span>
 #include <vector>
 
@@ -34,6 +35,11 @@ struct DecoderLayer {
   float norm_eps = 0;
   AttentionLayer attention;
   GatedMlp mlp;
+
+  // Every matrix: what sizes, costs and scratch are summed over.
+  std::array<const WeightMatrix*, 7> matrices() const {
+    return {&attention.q, &attention.k, &attention.v, &attention.o, &mlp.gate, &mlp.up, &mlp.down};
+  }
 };
 
 struct DecoderCell {
