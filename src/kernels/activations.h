@@ -37,6 +37,8 @@ struct QuantizedRows {
 class QuantizedBuffer {
  public:
   static Result<QuantizedBuffer> Create(size_t max_rows, size_t max_cols, Isa isa);
+  // Bytes that one row takes of it.
+  static size_t RowBytes(size_t max_cols, Isa isa);
 
   // Quantises x [rows, cols], cols a multiple of 32, replacing what was there. Splits rows over the threads. Allocates nothing.
   QuantizedRows Quantize(ExecutionContext& ctx, ConstMatrix<float> x);

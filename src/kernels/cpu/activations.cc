@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/checked_math.h"
 #include "kernels/cpu/quantize_rows.h"
 
 namespace tidemill {
@@ -20,10 +21,22 @@ QuantizedRows QuantizedRows::Rows(size_t first, size_t count) const {
   return part;
 }
 
+namespace {
+
+bool NeedsPairs(Isa isa) { return isa < Isa::kAvx512Vnni; }
+
+}  // namespace
+
+size_t QuantizedBuffer::RowBytes(size_t max_cols, Isa isa) {
+  const size_t elements = RoundUp(max_cols, kQuantBlock);
+  const size_t block_bytes = 2 * sizeof(float) + sizeof(int32_t);  // d, sum, isum
+  return elements * (NeedsPairs(isa) ? 1 + sizeof(int16_t) : 1) + elements / kQuantBlock * block_bytes;
+}
+
 Result<QuantizedBuffer> QuantizedBuffer::Create(size_t max_rows, size_t max_cols, Isa isa) {
   QuantizedBuffer buffer;
-  buffer.with_pairs_ = isa < Isa::kAvx512Vnni;
-  const size_t elements = max_rows * ((max_cols + kQuantBlock - 1) / kQuantBlock * kQuantBlock);
+  buffer.with_pairs_ = NeedsPairs(isa);
+  const size_t elements = max_rows * RoundUp(max_cols, kQuantBlock);
   const size_t blocks = elements / kQuantBlock;
   TIDEMILL_TRY(q, AlignedBuffer::Create(elements));
   TIDEMILL_TRY(pairs, AlignedBuffer::Create(buffer.with_pairs_ ? elements * sizeof(int16_t) : 0));

@@ -21,9 +21,8 @@ size_t MostColumns(const StepShape& s) { return std::max({s.hidden, s.q_dim, s.f
 size_t StepBuffers::RowBytes(const StepShape& shape, Isa isa) {
   size_t floats = 0;
   for (const size_t width : Widths(shape)) floats += Stride(width);
-  const size_t quantized =
-      MostColumns(shape) * (isa < Isa::kAvx512Vnni ? 3 : 1) + MostColumns(shape) / kQuantBlock * 12;
-  return floats * sizeof(float) + quantized + sizeof(uint32_t) + sizeof(AttentionTask);
+  return floats * sizeof(float) + QuantizedBuffer::RowBytes(MostColumns(shape), isa) + sizeof(uint32_t) +
+         sizeof(AttentionTask);
 }
 
 Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows, Isa isa) {
