@@ -28,8 +28,7 @@ HWY_INLINE hn::Vec<D> LoadRow(D d, const hwy::float16_t* p) {
 }
 template <class D>
 HWY_INLINE hn::Vec<D> LoadRow(D d, const hwy::bfloat16_t* p) {
-  const auto bits = hn::LoadU(hn::Rebind<uint16_t, D>(), reinterpret_cast<const uint16_t*>(p));
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), bits)));
+  return LoadBFloat16(d, p);
 }
 // One element, by the vector routine, so that body and tail agree.
 template <typename T>

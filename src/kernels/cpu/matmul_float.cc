@@ -19,11 +19,7 @@ using Vec = hn::Vec<Lane>;
 
 inline Vec LoadWeights(Lane d, const float* w) { return hn::LoadU(d, w); }
 inline Vec LoadWeights(Lane d, const hwy::float16_t* w) { return LoadHalf(d, w); }
-inline Vec LoadWeights(Lane d, const hwy::bfloat16_t* w) {  // the upper half of an f32
-  const hn::RebindToUnsigned<Lane> du32;
-  const hn::Rebind<uint16_t, Lane> du16;
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, hn::LoadU(du16, reinterpret_cast<const uint16_t*>(w)))));
-}
+inline Vec LoadWeights(Lane d, const hwy::bfloat16_t* w) { return LoadBFloat16(d, w); }
 
 // kRegisters registers of weights (a strip each, or parts of one where a register holds fewer than 16 lanes) times R rows.
 template <typename W, size_t kRegisters, size_t R>

@@ -31,6 +31,13 @@ HWY_INLINE hn::Vec<D> LoadHalf(D d, const hwy::float16_t* p) {
 #endif
 }
 
+// bfloat16 as f32, exactly: it is the upper half.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadBFloat16(D d, const hwy::bfloat16_t* p) {
+  const auto bits = hn::LoadU(hn::Rebind<uint16_t, D>(), reinterpret_cast<const uint16_t*>(p));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), bits)));
+}
+
 // The fixed tree over 16 partial sums: halves added to each other until one is left.
 HWY_INLINE float TreeSum16(const float* s) {
   float t[8];
