@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/checked_math.h"
+#include "kernels/cpu/for_each_row.h"
 #include "kernels/cpu/quantize_rows.h"
 
 namespace tidemill {
@@ -60,13 +61,9 @@ QuantizedRows QuantizedBuffer::Quantize(ExecutionContext& ctx, ConstMatrix<float
   int32_t* isum = isum_.As<int32_t>().data();
   const size_t blocks = x.cols / kQuantBlock;
   const QuantizeRowKernel kernel = PickQuantizeRow(ctx.isa());
-  constexpr size_t kChunkElements = 16384;  // a few microseconds of work: shorter rows go several to a chunk
-  const size_t chunk_rows = std::max<size_t>(1, kChunkElements / x.cols);
-  ctx.threads().ParallelFor((x.rows + chunk_rows - 1) / chunk_rows, [&](size_t chunk, size_t) {
-    for (size_t r = chunk * chunk_rows; r < std::min(x.rows, (chunk + 1) * chunk_rows); ++r) {
-      kernel(x.row(r), x.cols, q + r * x.cols, pairs == nullptr ? nullptr : pairs + r * x.cols, d + r * blocks,
-             sum + r * blocks, isum + r * blocks);
-    }
+  ForEachRow(ctx, x.rows, x.cols, [&](size_t r) {
+    kernel(x.row(r), x.cols, q + r * x.cols, pairs == nullptr ? nullptr : pairs + r * x.cols, d + r * blocks,
+           sum + r * blocks, isum + r * blocks);
   });
   return {q, pairs, d, sum, isum, x.rows, x.cols};
 }

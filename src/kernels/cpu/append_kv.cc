@@ -1,8 +1,8 @@
 #include "kernels/append_kv.h"
 
-#include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/for_each_row.h"
 #include "tensor/half.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -40,21 +40,17 @@ void AppendKv(ExecutionContext& ctx, ConstMatrix<float> x, size_t head_dim, DTyp
               std::byte* out) {
   const auto to_half = TIDEMILL_PICK(ctx.isa(), ToHalf);
   const size_t element = InfoOf(dtype).block_bytes;
-  constexpr size_t kChunkElements = 16384;  // a few microseconds of work
-  const size_t chunk_rows = std::max<size_t>(1, kChunkElements / x.cols);
-  ctx.threads().ParallelFor((x.rows + chunk_rows - 1) / chunk_rows, [&](size_t chunk, size_t) {
-    for (size_t t = chunk * chunk_rows; t < std::min(x.rows, (chunk + 1) * chunk_rows); ++t) {
-      for (size_t h = 0; h < x.cols / head_dim; ++h) {
-        const float* in = x.row(t) + h * head_dim;
-        std::byte* row = out + (h * head_stride + t * head_dim) * element;
-        if (dtype == DType::kF32) {
-          std::memcpy(row, in, head_dim * sizeof(float));
-        } else if (dtype == DType::kF16) {
-          to_half(in, head_dim, reinterpret_cast<uint16_t*>(row));
-        } else {
-          auto* values = reinterpret_cast<uint16_t*>(row);
-          for (size_t i = 0; i < head_dim; ++i) values[i] = FloatToBFloat16(in[i]);
-        }
+  ForEachRow(ctx, x.rows, x.cols, [&](size_t t) {
+    for (size_t h = 0; h < x.cols / head_dim; ++h) {
+      const float* in = x.row(t) + h * head_dim;
+      std::byte* row = out + (h * head_stride + t * head_dim) * element;
+      if (dtype == DType::kF32) {
+        std::memcpy(row, in, head_dim * sizeof(float));
+      } else if (dtype == DType::kF16) {
+        to_half(in, head_dim, reinterpret_cast<uint16_t*>(row));
+      } else {
+        auto* values = reinterpret_cast<uint16_t*>(row);
+        for (size_t i = 0; i < head_dim; ++i) values[i] = FloatToBFloat16(in[i]);
       }
     }
   });

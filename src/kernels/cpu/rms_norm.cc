@@ -1,7 +1,8 @@
 #include "kernels/rms_norm.h"
 
-#include <algorithm>
 #include <cmath>
+
+#include "kernels/cpu/for_each_row.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rms_norm.cc"
@@ -62,13 +63,7 @@ namespace tidemill {
 
 void RmsNorm(ExecutionContext& ctx, ConstMatrix<float> x, std::span<const float> w, float eps, Matrix<float> y) {
   const auto kernel = TIDEMILL_PICK(ctx.isa(), RmsNormRow);
-  constexpr size_t kChunkElements = 16384;  // a few microseconds of work
-  const size_t chunk_rows = std::max<size_t>(1, kChunkElements / x.cols);
-  ctx.threads().ParallelFor((x.rows + chunk_rows - 1) / chunk_rows, [&](size_t chunk, size_t) {
-    for (size_t r = chunk * chunk_rows; r < std::min(x.rows, (chunk + 1) * chunk_rows); ++r) {
-      kernel(x.row(r), w.data(), x.cols, eps, y.row(r));
-    }
-  });
+  ForEachRow(ctx, x.rows, x.cols, [&](size_t r) { kernel(x.row(r), w.data(), x.cols, eps, y.row(r)); });
 }
 
 }  // namespace tidemill

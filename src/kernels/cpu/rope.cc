@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/for_each_row.h"
+
 namespace tidemill {
 
 std::vector<float> RopeInverseFrequencies(size_t rotary_dim, double theta) {
@@ -76,20 +78,16 @@ void RopeAngles(ExecutionContext& ctx, std::span<const uint32_t> positions, std:
 void ApplyRope(ExecutionContext& ctx, ConstMatrix<float> cos, ConstMatrix<float> sin, size_t head_dim,
                Matrix<float> x) {
   const size_t half = cos.cols, heads = x.cols / head_dim;
-  constexpr size_t kChunkElements = 16384;  // a few microseconds of work
-  const size_t chunk_rows = std::max<size_t>(1, kChunkElements / x.cols);
-  ctx.threads().ParallelFor((x.rows + chunk_rows - 1) / chunk_rows, [&](size_t chunk, size_t) {
-    for (size_t t = chunk * chunk_rows; t < std::min(x.rows, (chunk + 1) * chunk_rows); ++t) {
-      const float* __restrict c = cos.row(t);
-      const float* __restrict s = sin.row(t);
-      for (size_t h = 0; h < heads; ++h) {
-        float* __restrict a = x.row(t) + h * head_dim;
-        float* __restrict b = a + half;
-        for (size_t i = 0; i < half; ++i) {
-          const float x0 = a[i], x1 = b[i];
-          a[i] = x0 * c[i] - x1 * s[i];
-          b[i] = x1 * c[i] + x0 * s[i];
-        }
+  ForEachRow(ctx, x.rows, x.cols, [&](size_t t) {
+    const float* __restrict c = cos.row(t);
+    const float* __restrict s = sin.row(t);
+    for (size_t h = 0; h < heads; ++h) {
+      float* __restrict a = x.row(t) + h * head_dim;
+      float* __restrict b = a + half;
+      for (size_t i = 0; i < half; ++i) {
+        const float x0 = a[i], x1 = b[i];
+        a[i] = x0 * c[i] - x1 * s[i];
+        b[i] = x1 * c[i] + x0 * s[i];
       }
     }
   });

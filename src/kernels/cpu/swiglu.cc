@@ -1,6 +1,6 @@
 #include "kernels/swiglu.h"
 
-#include <algorithm>
+#include "kernels/cpu/for_each_row.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/swiglu.cc"
@@ -42,13 +42,8 @@ namespace tidemill {
 
 void SwiGlu(ExecutionContext& ctx, ConstMatrix<float> gate, ConstMatrix<float> up, Matrix<float> y) {
   const auto kernel = TIDEMILL_PICK(ctx.isa(), SwiGluSpan);
-  constexpr size_t kChunkElements = 8192;  // a few microseconds of work
-  const size_t chunk_rows = std::max<size_t>(1, kChunkElements / y.cols);
-  ctx.threads().ParallelFor((y.rows + chunk_rows - 1) / chunk_rows, [&](size_t chunk, size_t) {
-    for (size_t r = chunk * chunk_rows; r < std::min(y.rows, (chunk + 1) * chunk_rows); ++r) {
-      kernel(gate.row(r), up.row(r), y.cols, y.row(r));
-    }
-  });
+  const auto body = [&](size_t r) { kernel(gate.row(r), up.row(r), y.cols, y.row(r)); };
+  ForEachRow(ctx, y.rows, y.cols, body, kRowChunkElements / 2);  // an exp for each element
 }
 
 }  // namespace tidemill
