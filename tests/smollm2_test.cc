@@ -25,7 +25,9 @@ json ReadOracle(const std::string& name) {
 
 TEST(SmolLm2, GreedyInF32_EqualsOracle) {
   ModelRunner runner(testing::SmolLm2Path(), {.threads = 2, .f32 = true, .max_rows = 64});
-  for (const auto& prompt : ReadOracle("smollm2_greedy.json").at("prompts")) {
+  const json prompts = ReadOracle("smollm2_greedy.json").at("prompts");
+  ASSERT_FALSE(prompts.empty());
+  for (const auto& prompt : prompts) {
     const std::vector<int32_t> ids = prompt.at("ids"), expected = prompt.at("greedy_ids");
     ASSERT_EQ(expected.size(), 32U);
     const auto state = runner.NewState();
@@ -33,6 +35,8 @@ TEST(SmolLm2, GreedyInF32_EqualsOracle) {
     EXPECT_EQ(runner.Greedy(*state, logits, expected.size()), expected) << prompt.at("name");
     const std::vector<int32_t> top = prompt.at("last_top_ids");
     const std::vector<double> values = prompt.at("last_top_logits");
+    ASSERT_FALSE(top.empty());
+    ASSERT_EQ(values.size(), top.size());
     for (size_t i = 0; i < top.size(); ++i) {
       EXPECT_NEAR(static_cast<double>(logits[static_cast<size_t>(top[i])]), values[i], 2e-3)
           << prompt.at("name") << " id " << top[i];
@@ -71,6 +75,7 @@ TEST(SmolLm2, QuantisedLogits_StayWithinPeersDistanceFromOracle) {
       kl += CoarseKl(top_ids[i], text.at("top_log_probabilities")[i], std::span(logits).subspan(i * vocab, vocab));
     }
   }
+  ASSERT_GT(positions, 0U);
   ASSERT_EQ(positions, golden.at("positions").get<size_t>());
   kl /= static_cast<double>(positions);
   RecordProperty("mean_coarse_kl", std::to_string(kl));

@@ -75,8 +75,8 @@ class BitsReference {
   std::unique_ptr<SequenceState> StateAt(size_t length) const;  // a fork of it, rolled back to `length` positions
   std::vector<std::byte> Checkpoint(size_t length) const;       // of the first `length` positions
   uint64_t LogitsHash(size_t length) const;                     // of the first `length` positions
-  uint64_t StateHash(
-      size_t length) const;  // of the rows that end a checkpoint: what stands before them says whose it is
+  // Of the rows that end a checkpoint: what stands before them says whose it is.
+  uint64_t StateHash(size_t length) const;
 
   // A sink that compares with our logits and keeps the first difference.
   PositionSink Comparer();
