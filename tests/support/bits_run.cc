@@ -175,7 +175,9 @@ class CompanyRun {
     FeedOthers(*state_, OtherCount(*state_), false);
     FeedOthers(*state_, OtherCount(*state_), true);
     if (random_.Below(2) == 0) state_->Compact();
-    OrStop(state_->Rollback(std::max(begin_, length - std::min(length, random_.Below(40)))), "roll back");
+    // By less than a run gains between two events, or it never ends.
+    const size_t most = std::clamp<size_t>((ids_.size() - begin_) / 8, 2, 40);
+    OrStop(state_->Rollback(std::max(begin_, length - std::min(length, random_.Below(most)))), "roll back");
     ++report_.rollbacks;
   }
 
