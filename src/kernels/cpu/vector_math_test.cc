@@ -31,6 +31,10 @@ void TanhOf(const float* x, float* y, size_t n) {
   const Lane16 d;
   for (size_t i = 0; i < n; i += hn::Lanes(d)) hn::StoreU(Tanh(d, hn::LoadU(d, x + i)), d, y + i);
 }
+void ErfOf(const float* x, float* y, size_t n) {
+  const Lane16 d;
+  for (size_t i = 0; i < n; i += hn::Lanes(d)) hn::StoreU(Erf(d, hn::LoadU(d, x + i)), d, y + i);
+}
 void TreeSumOf(const float* x, float* y, size_t n) {
   for (size_t i = 0; i < n; i += 16) y[i / 16] = TreeSum16(x + i);
 }
@@ -111,22 +115,72 @@ TEST(VectorExp, SpecialArguments_GiveTheirLimits) {
   }
 }
 
-TEST(VectorTanh, EveryLevel_StaysBelowItsErrorAndGivesTheFormula) {
-  std::vector<float> x;
-  for (int i = -12000; i <= 12000; ++i) x.push_back(static_cast<float>(i) / 1000);
+// Every f32 exponent with random mantissas, dense where the curve bends and about `seam`, where one formula hands over to the other.
+std::vector<float> OddArguments(float seam) {
+  std::vector<float> x = {0};
   testing::Random random(2);
-  for (int i = 0; i < 20000; ++i) x.push_back(random.Uniform(1));
-  const float inf = std::numeric_limits<float>::infinity();
-  x.insert(x.end(), {inf, -inf, 1e30F, -1e30F, 1e-30F, -1e-30F, 0.0F, -0.0F});
-  for (const Isa isa : LevelsHere()) {
-    const std::vector<float> y = Apply(TIDEMILL_PICK(isa, TanhOf), x);
-    std::vector<float> expected;
-    for (size_t i = 0; i < x.size(); ++i) {
-      ASSERT_LT(std::fabs(static_cast<double>(y[i]) - std::tanh(static_cast<double>(x[i]))), 0x1p-22)
-          << IsaName(isa) << " " << x[i];
-      expected.push_back(Arithmetic::Of(isa).Tanh(x[i]));
+  for (int i = 1; i <= 12000; ++i) x.push_back(static_cast<float>(i) / 1000);
+  for (int i = 0; i < 40000; ++i) x.push_back(std::fabs(random.Uniform(4)));
+  for (int i = -200; i <= 200; ++i) x.push_back(seam * (1 + static_cast<float>(i) * 0x1p-23F));
+  for (int e = -149; e < 128; ++e) {
+    for (int i = 0; i < 8; ++i) x.push_back(std::ldexp(1 + (i == 0 ? 0 : std::fabs(random.Uniform(1))), e));
+  }
+  const size_t positive = x.size();
+  for (size_t i = 0; i < positive; ++i) x.push_back(-x[i]);
+  return x;
+}
+
+double WorstUlp(const std::vector<float>& x, const std::vector<float>& y, double (*exact)(double), float* at) {
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double e = exact(static_cast<double>(x[i]));
+    const double ulp = e == 0 ? 0x1p-149 : std::max(std::ldexp(1.0, std::ilogb(e) - 23), 0x1p-149);
+    const double error = std::fabs(static_cast<double>(y[i]) - e) / ulp;
+    if (!(error <= worst)) worst = error, *at = x[i];
+  }
+  return worst;
+}
+
+struct OddRoutine {
+  const char* name;
+  Routine (*pick)(Isa);
+  double (*exact)(double);
+  float (Arithmetic::*formula)(float) const;
+  float seam, one_from;  // 1 exactly for x >= one_from
+};
+const OddRoutine kOddRoutines[] = {
+    {"tanh", [](Isa isa) -> Routine { return TIDEMILL_PICK(isa, TanhOf); }, [](double x) { return std::tanh(x); },
+     &Arithmetic::Tanh, 0.625F, 9.02F},
+    {"erf", [](Isa isa) -> Routine { return TIDEMILL_PICK(isa, ErfOf); }, [](double x) { return std::erf(x); },
+     &Arithmetic::Erf, 1.0F, 3.93F},
+};
+
+TEST(VectorTanhAndErf, EveryLevel_StayBelowTheirErrorAndGiveTheFormula) {
+  for (const OddRoutine& routine : kOddRoutines) {
+    const std::vector<float> x = OddArguments(routine.seam);
+    for (const Isa isa : LevelsHere()) {
+      const std::vector<float> y = Apply(routine.pick(isa), x);
+      float at = 0;
+      const double worst = WorstUlp(x, y, routine.exact, &at);
+      EXPECT_LT(worst, 2.0) << routine.name << " " << IsaName(isa) << " at x = " << std::hexfloat << at;
+      RecordProperty(std::string("worst_ulp_") + routine.name + "_" + std::string(IsaName(isa)), std::to_string(worst));
+      std::vector<float> expected;
+      for (const float v : x) expected.push_back((Arithmetic::Of(isa).*routine.formula)(v));
+      EXPECT_TRUE(SameBits(expected, y)) << routine.name << " " << IsaName(isa);
     }
-    EXPECT_TRUE(SameBits(expected, y)) << IsaName(isa);
+  }
+}
+
+TEST(VectorTanhAndErf, SpecialArguments_GiveTheirLimits) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const OddRoutine& routine : kOddRoutines) {
+    const float one = routine.one_from;
+    for (const Isa isa : LevelsHere()) {
+      const std::vector<float> y =
+          Apply(routine.pick(isa), {0.0F, -0.0F, inf, -inf, nan, one, -one, 100, -100, 1e30F, -1e30F});
+      EXPECT_TRUE(SameBits(std::vector<float>{0, -0.0F, 1, -1, nan, 1, -1, 1, -1, 1, -1}, y))
+          << routine.name << " " << IsaName(isa);
+    }
   }
 }
 

@@ -27,8 +27,27 @@ float Arithmetic::Exp(float x) const {
 }
 
 float Arithmetic::Tanh(float x) const {
-  const float t = 1.0F - 2.0F / (Exp(std::fabs(x) * 2.0F) + 1.0F);
-  return std::copysign(t, x);
+  const float a = std::fabs(x), z = a * a;
+  if (!(a < 0.625F)) return std::copysign(1.0F - 2.0F / (Exp(a + a) + 1.0F), x);
+  float p = -0x1.750ce2p-8F;
+  for (const float c : {0x1.51f8cep-6F, -0x1.b835a4p-5F, 0x1.1106f6p-3F, -0x1.555532p-2F}) p = MulAdd(p, z, c);
+  return std::copysign(MulAdd(a, p * z, a), x);
+}
+
+float Arithmetic::Erf(float x) const {
+  const float a = std::fabs(x);
+  if (a < 1) {
+    float p = 0x1.4771fcp-14F;
+    for (const float c :
+         {-0x1.a3515ep-11F, 0x1.53f224p-8F, -0x1.b7f71ap-6F, 0x1.ce2ce6p-4F, -0x1.81273ep-2F, 0x1.06eba8p-3F})
+      p = MulAdd(p, a * a, c);
+    return std::copysign(MulAdd(a, p, a), x);
+  }
+  const float t = a > 4 ? 4.0F : a;
+  float q = 0x1.b8c71ap-13F;
+  for (const float c : {-0x1.a136ecp-9F, 0x1.755376p-6F, -0x1.ae79b8p-4F, -0x1.458dacp-1F, -0x1.20e3c6p+0F})
+    q = MulAdd(q, t, c);
+  return std::copysign(1.0F - Exp(t * q), x);
 }
 
 float Arithmetic::Silu(float x) const { return x / (1.0F + Exp(-x)); }

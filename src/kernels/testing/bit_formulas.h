@@ -25,6 +25,7 @@ struct Arithmetic {
   float MulAdd(float a, float b, float c) const { return fused ? std::fma(a, b, c) : a * b + c; }
   float Exp(float x) const;
   float Tanh(float x) const;
+  float Erf(float x) const;
   float Silu(float x) const;
 };
 
