@@ -1,11 +1,12 @@
 // The operations between the products: everything that works row by row.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "benchmarks/kernels/measure.h"
+#include "kernels/activation.h"
 #include "kernels/activations.h"
 #include "kernels/rms_norm.h"
-#include "kernels/swiglu.h"
 #include "kernels/testing/seeded_inputs.h"
 
 namespace tidemill::benchmarks {
@@ -23,6 +24,11 @@ void QuantizeRows(benchmark::State& state, size_t rows, size_t cols) {
   Report(state, {.bytes = elements * (5 + 12.0 / 32), .flops = 4 * elements, .int8_ops = 0}, false);
 }
 
+constexpr std::pair<Activation, const char*> kKinds[] = {{Activation::kSilu, "silu"},
+                                                         {Activation::kGeluTanh, "gelu_tanh"},
+                                                         {Activation::kGeluErf, "gelu_erf"},
+                                                         {Activation::kRelu, "relu"}};
+
 void Norm(benchmark::State& state, size_t rows, size_t cols) {
   OneThread one;
   const std::vector<float> x = testing::RandomFloats(1, rows * cols), w = testing::RandomFloats(2, cols);
@@ -34,15 +40,15 @@ void Norm(benchmark::State& state, size_t rows, size_t cols) {
   Report(state, RmsNormCost(rows, cols), false);
 }
 
-void Gate(benchmark::State& state, size_t rows, size_t cols) {
+void Gate(benchmark::State& state, Activation kind, size_t rows, size_t cols) {
   OneThread one;
   const std::vector<float> gate = testing::RandomFloats(1, rows * cols, 5), up = testing::RandomFloats(2, rows * cols);
   std::vector<float> y(gate.size());
   for (auto _ : state) {
-    SwiGlu(one.context, {gate.data(), rows, cols}, {up.data(), rows, cols}, {y.data(), rows, cols});
+    GatedActivate(one.context, kind, {gate.data(), rows, cols}, {up.data(), rows, cols}, {y.data(), rows, cols});
     benchmark::ClobberMemory();
   }
-  Report(state, SwiGluCost(rows, cols), false);
+  Report(state, GatedActivationCost(rows, cols), false);
 }
 
 // Embedding rows, in no order.
@@ -72,7 +78,10 @@ const bool kRegistered = [] {
     const std::string tokens = "/tokens:" + std::to_string(rows);
     add("Quantize" + tokens + "/cols:576", [=](benchmark::State& state) { QuantizeRows(state, rows, 576); });
     add("RmsNorm" + tokens + "/hidden:576", [=](benchmark::State& state) { Norm(state, rows, 576); });
-    add("SwiGlu" + tokens + "/ffn:1536", [=](benchmark::State& state) { Gate(state, rows, 1536); });
+    for (const auto& [kind, name] : kKinds) {
+      add("GatedActivate/" + std::string(name) + tokens + "/ffn:1536",
+          [=, kind = kind](benchmark::State& state) { Gate(state, kind, rows, 1536); });
+    }
   }
   for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
     for (const bool packed : {true, false}) {

@@ -52,6 +52,16 @@ float Arithmetic::Erf(float x) const {
 
 float Arithmetic::Silu(float x) const { return x / (1.0F + Exp(-x)); }
 
+float Arithmetic::Activate(Activation kind, float x) const {
+  if (kind == Activation::kSilu) return Silu(x);
+  if (kind == Activation::kGeluTanh) {
+    const float s = MulAdd(x * x * 0.044715F, x, x) * 0x1.988454p+0F;
+    return x / (1.0F + Exp(-s));
+  }
+  if (kind == Activation::kGeluErf) return x * 0.5F * (1.0F + Erf(x * 0x1.6a09e6p-1F));
+  return x < 0 ? 0.0F : x;
+}
+
 float TreeSum16(std::span<const float, 16> sums) {
   std::array<float, 16> t;
   std::copy(sums.begin(), sums.end(), t.begin());

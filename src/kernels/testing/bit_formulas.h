@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/isa.h"
+#include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/weight_matrix.h"
 #include "tensor/matrix.h"
@@ -27,6 +28,7 @@ struct Arithmetic {
   float Tanh(float x) const;
   float Erf(float x) const;
   float Silu(float x) const;
+  float Activate(Activation kind, float x) const;
 };
 
 // Halves added to each other until one sum is left.

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/activation.h"
 #include "kernels/append_kv.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
-#include "kernels/swiglu.h"
 #include "state/kv_cache.h"
 
 namespace tidemill {
@@ -96,7 +96,7 @@ void RunMlp(ExecutionContext& ctx, StepBuffers& b, Cells cells) {
     b.AddProduct(c.layer->mlp.up, normed, c.cell.first_row, c.cell.num_rows, b.up, false);
   }
   b.RunProducts(ctx);
-  SwiGlu(ctx, b.gate.Rows(first, rows), b.up.Rows(first, rows), b.gate.Rows(first, rows));
+  GatedActivate(ctx, Activation::kSilu, b.gate.Rows(first, rows), b.up.Rows(first, rows), b.gate.Rows(first, rows));
   const auto gated = b.Prepare(ctx, b.gate, first, rows, quantized_out);
   for (const DecoderCell& c : cells)
     b.AddProduct(c.layer->mlp.down, gated, c.cell.first_row, c.cell.num_rows, b.x, true);
