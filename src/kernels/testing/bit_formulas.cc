@@ -165,6 +165,19 @@ std::vector<float> RmsNorm(Arithmetic math, std::span<const float> x, std::span<
   return y;
 }
 
+std::vector<float> LayerNorm(Arithmetic math, std::span<const float> x, std::span<const float> w,
+                             std::span<const float> b, float eps) {
+  const auto n = static_cast<float>(x.size());
+  std::array<float, 16> sums{}, squares{};
+  for (size_t i = 0; i < x.size(); ++i) sums[i % 16] += x[i];
+  const float mean = TreeSum16(sums) / n;
+  for (size_t i = 0; i < x.size(); ++i) squares[i % 16] = math.MulAdd(x[i] - mean, x[i] - mean, squares[i % 16]);
+  const float r = 1 / std::sqrt(TreeSum16(squares) / n + eps);
+  std::vector<float> y;
+  for (size_t i = 0; i < x.size(); ++i) y.push_back(math.MulAdd((x[i] - mean) * r, w[i], b[i]));
+  return y;
+}
+
 void Attention(Arithmetic math, const AttentionShape& shape, const PlainContext& context, const AttentionTask& task,
                Matrix<float> out) {
   const size_t dim = shape.head_dim, group = shape.heads / shape.kv_heads;

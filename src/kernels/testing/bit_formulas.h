@@ -51,6 +51,10 @@ std::vector<float> MatMul(Arithmetic math, const WeightSource& weight, ConstMatr
 // kernels/rms_norm.h, one row.
 std::vector<float> RmsNorm(Arithmetic math, std::span<const float> x, std::span<const float> w, float eps);
 
+// kernels/layer_norm.h, one row.
+std::vector<float> LayerNorm(Arithmetic math, std::span<const float> x, std::span<const float> w,
+                             std::span<const float> b, float eps);
+
 // kernels/attention.h over keys and values that already are f32: k, v [kv_heads, positions, head_dim], position j of KV head h at
 // (h * kv_len + j) * head_dim. Positions before `context_begin` do not exist.
 struct PlainContext {
