@@ -78,6 +78,48 @@ TEST(RmsNorm, RowOfZeros_StaysZero) {
   }
 }
 
+TEST(RmsNormHeads, EveryLevel_MatchesReferenceAndGivesTheBitsOfEachHeadAlone) {
+  struct Shape {
+    size_t tokens, heads, head_dim, stride;
+  };
+  for (const Shape s : {Shape{1, 1, 1, 1}, Shape{3, 2, 7, 14}, Shape{3, 4, 16, 64}, Shape{2, 3, 20, 61},
+                        Shape{5, 8, 128, 1024}, Shape{70, 4, 256, 1040}}) {
+    const std::vector<float> x = RandomFloats(s.head_dim, s.tokens * s.stride, 5), w = RandomFloats(1, s.head_dim, 2);
+    std::vector<float> exact = x;
+    reference::RmsNormHeads({exact.data(), s.tokens, s.heads * s.head_dim, s.stride}, s.head_dim, w, 1e-6F);
+    for (const Isa isa : LevelsHere()) {
+      std::vector<float> expected = x;  // what lies between rows stays
+      for (size_t t = 0; t < s.tokens; ++t) {
+        for (size_t h = 0; h < s.heads; ++h) {
+          const size_t at = t * s.stride + h * s.head_dim;
+          const auto head = testing::RmsNorm(Arithmetic::Of(isa), std::span(x).subspan(at, s.head_dim), w, 1e-6F);
+          std::copy(head.begin(), head.end(), expected.begin() + static_cast<std::ptrdiff_t>(at));
+        }
+      }
+      for (const size_t threads : {1, 3}) {
+        TestContext context(isa, threads);
+        std::vector<float> y = x;
+        RmsNormHeads(*context, {y.data(), s.tokens, s.heads * s.head_dim, s.stride}, s.head_dim, w, 1e-6F);
+        EXPECT_TRUE(SameBits(expected, y)) << IsaName(isa) << " head_dim " << s.head_dim << " threads " << threads;
+        EXPECT_TRUE(testing::Within(
+            exact, y,
+            [&](size_t i) { return RmsNormTolerance(s.head_dim) * std::fabs(static_cast<double>(exact[i])); }))
+            << IsaName(isa) << " head_dim " << s.head_dim;
+      }
+    }
+  }
+}
+
+TEST(RmsNormHeads, EveryLevel_GivesTheKeptHash) {
+  const std::vector<float> x = RandomFloats(102, 7 * 8 * 128, 3), w = RandomFloats(103, 128);
+  for (const Isa isa : LevelsHere()) {
+    TestContext context(isa);
+    std::vector<float> y = x;
+    RmsNormHeads(*context, {y.data(), 7, 8 * 128}, 128, w, 1e-6F);
+    EXPECT_TRUE(testing::SameHash(HasFma(isa) ? 0 : 0, testing::HashOf<float>(y))) << IsaName(isa);
+  }
+}
+
 TEST(RmsNorm, EveryLevel_GivesTheKeptHash) {
   const std::vector<float> x = RandomFloats(100, 4 * 576, 3), w = RandomFloats(101, 576);
   for (const Isa isa : LevelsHere()) {

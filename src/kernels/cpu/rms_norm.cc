@@ -66,5 +66,13 @@ void RmsNorm(ExecutionContext& ctx, ConstMatrix<float> x, std::span<const float>
   ForEachRow(ctx, x.rows, x.cols, [&](size_t r) { kernel(x.row(r), w.data(), x.cols, eps, y.row(r)); });
 }
 
+void RmsNormHeads(ExecutionContext& ctx, Matrix<float> x, size_t head_dim, std::span<const float> w, float eps) {
+  const auto kernel = TIDEMILL_PICK(ctx.isa(), RmsNormRow);
+  ForEachRow(ctx, x.rows, x.cols, [&](size_t r) {
+    for (float* head = x.row(r); head < x.row(r) + x.cols; head += head_dim)
+      kernel(head, w.data(), head_dim, eps, head);
+  });
+}
+
 }  // namespace tidemill
 #endif

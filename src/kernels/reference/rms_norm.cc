@@ -15,4 +15,9 @@ void RmsNorm(ConstMatrix<float> x, std::span<const float> w, float eps, Matrix<f
   }
 }
 
+void RmsNormHeads(Matrix<float> x, size_t head_dim, std::span<const float> w, float eps) {
+  for (size_t first = 0; first < x.cols; first += head_dim)
+    RmsNorm(x.Cols(first, head_dim), w, eps, x.Cols(first, head_dim));
+}
+
 }  // namespace tidemill::reference
