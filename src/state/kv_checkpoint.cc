@@ -66,16 +66,7 @@ Result<std::vector<std::byte>> KvCache::Checkpoint() const {
     uint64_t checksum = 0;  // filled in below
     put(&checksum, 8);
     put(keys_.data(), keys_.size() * 8);
-    for (const KvLayer& layer : layers_) {
-      for (const bool value : {false, true}) {
-        for (size_t head = 0; head < shape_.kv_heads; ++head) {
-          for (size_t i = 0; i < layer.prefix_.size(); ++i) {
-            put(RowAt(*layer.prefix_[i], value, head, 0), prefix_rows_[i] * shape_.RowBytes());
-          }
-          if (tail_rows() != 0) put(RowAt(*layer.tail_, value, head, 0), tail_rows() * shape_.RowBytes());
-        }
-      }
-    }
+    for (const KvLayer& layer : layers_) layer.AppendRows(&out);
     checksum = Checksum(std::span(out).subspan(kCheckpointHeaderBytes));
     std::memcpy(out.data() + kCheckpointHeaderBytes - sizeof(checksum), &checksum, sizeof(checksum));
     return out;
@@ -133,27 +124,16 @@ Result<void> KvCache::RestoreOrThrow(std::span<const std::byte> checkpoint) {
   if (rows != 0) {
     TIDEMILL_TRY(key_bytes, reader.Take(rows * sizeof(RowKey), "keys"));
     std::memcpy(keys.data(), key_bytes.data(), key_bytes.size());
-    TIDEMILL_TRY_VOID(fresh.Reserve(rows));
-    for (KvLayer& layer : fresh.layers_) {
-      for (const bool value : {false, true}) {
-        for (size_t head = 0; head < shape_.kv_heads; ++head) {
-          TIDEMILL_TRY(bytes, reader.Take(rows * shape_.RowBytes(), "rows"));
-          std::memcpy(RowAt(*layer.tail_, value, head, 0), bytes.data(), bytes.size());
-        }
-      }
-    }
-    fresh.Commit(keys);
+    for (KvLayer& layer : fresh.layers_) TIDEMILL_TRY_VOID(layer.ReadRows(reader, rows));
+    fresh.keys_.reserve(rows);
+    fresh.hashes_.reserve(rows + 1);
+    fresh.AppendKeys(keys);
   }
   if (fresh.hashes_.back() != tokens) {
     return Error(ErrorCode::kCorruptFile, "the hash of the tokens does not match them; the checkpoint is damaged");
   }
   // From here on nothing fails. The layers stay where they are: others may hold references to them.
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    layers_[i].tail_ = std::move(fresh.layers_[i].tail_);
-    layers_[i].prefix_.clear();
-  }
-  prefix_rows_.clear();
-  prefix_end_ = 0;
+  for (size_t i = 0; i < layers_.size(); ++i) layers_[i].Take(std::move(fresh.layers_[i]));
   keys_ = std::move(fresh.keys_);
   hashes_ = std::move(fresh.hashes_);
   return {};

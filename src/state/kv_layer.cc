@@ -1,0 +1,141 @@
+#include "state/kv_layer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/checked_math.h"
+#include "base/out_of_memory.h"
+
+namespace tidemill {
+
+KvLayer::StepRows KvLayer::View() {
+  TIDEMILL_DCHECK(HasRoom(0));
+  return {RowAt(*tail_, false, 0, tail_rows()), RowAt(*tail_, true, 0, tail_rows()), tail_->capacity * shape_.head_dim};
+}
+
+std::span<const KvSpan> KvLayer::Context(size_t step_rows) {
+  size_t count = 0;
+  const auto add = [&](const Block& block, size_t first, size_t rows) {
+    if (rows == 0) return;
+    spans_[count++] = {RowAt(block, false, 0, 0), RowAt(block, true, 0, 0), block.capacity * shape_.head_dim, first,
+                       rows};
+  };
+  for (const SharedRows& shared : shared_) add(*shared.block, shared.first, shared.end - shared.first);
+  if (tail_ != nullptr) add(*tail_, tail_first_, tail_rows() + step_rows);
+  return {spans_.data(), count};
+}
+
+uint64_t KvLayer::reserved_bytes() const {
+  uint64_t bytes = tail_ == nullptr ? 0 : tail_->memory.size();
+  for (const SharedRows& shared : shared_) bytes += shared.block->memory.size();
+  return bytes;
+}
+
+Result<void> KvLayer::SetTail(size_t capacity) {
+  size_t bytes = 0;
+  if (!CheckedMul<size_t>(capacity, PositionBytes(), &bytes)) return OutOfMemoryError("reserve state");
+  TIDEMILL_TRY(memory, AlignedBuffer::Create(bytes));
+  auto block = std::make_shared<Block>();
+  block->memory = std::move(memory);
+  block->capacity = capacity;
+  for (const bool value : {false, true}) {
+    for (size_t head = 0; tail_rows() != 0 && head < shape_.kv_heads; ++head) {
+      std::memcpy(RowAt(*block, value, head, 0), RowAt(*tail_, value, head, 0), tail_rows() * RowBytes());
+    }
+  }
+  tail_ = std::move(block);
+  return {};
+}
+
+Result<void> KvLayer::Reserve(size_t n) {
+  if (HasRoom(n)) return {};
+  size_t capacity = 0;
+  if (!CheckedAlignUp(std::max<size_t>(tail_rows() + n, 1), kGrowthRows, &capacity)) {
+    return OutOfMemoryError("reserve state");
+  }
+  return SetTail(std::min(capacity, max_length_ - tail_first_));
+}
+
+void KvLayer::Commit(size_t n) {
+  TIDEMILL_CHECK(n == 0 || HasRoom(n));
+  length_ += n;
+}
+
+void KvLayer::MovePath(std::span<const uint32_t> path) {
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (path[i] == i) continue;
+    TIDEMILL_CHECK(HasRoom(size_t{path[i]} + 1));
+    for (const bool value : {false, true}) {
+      for (size_t head = 0; head < shape_.kv_heads; ++head) {
+        std::memcpy(RowAt(*tail_, value, head, tail_rows() + i), RowAt(*tail_, value, head, tail_rows() + path[i]),
+                    RowBytes());
+      }
+    }
+  }
+}
+
+void KvLayer::Rollback(size_t to) {
+  length_ = to;
+  // Into shared blocks: use fewer rows of the last ones. Their rows stay the others'; new ones go to our own tail.
+  tail_first_ = std::min(tail_first_, to);
+  while (!shared_.empty() && shared_.back().first >= to) shared_.pop_back();
+  if (!shared_.empty()) shared_.back().end = std::min(shared_.back().end, to);
+}
+
+void KvLayer::Compact() {
+  if (tail_rows() == 0) {
+    tail_ = nullptr;
+  } else if (tail_->capacity != tail_rows()) {
+    (void)SetTail(tail_rows());
+  }
+}
+
+void KvLayer::PrepareFork(KvLayer& child) {
+  const size_t blocks = shared_.size() + 1;
+  for (KvLayer* layer : {this, &child}) {
+    layer->shared_.reserve(blocks);
+    layer->spans_.resize(blocks + 1);
+  }
+}
+
+void KvLayer::Fork(KvLayer& child) {
+  if (tail_rows() != 0) shared_.push_back({std::exchange(tail_, nullptr), tail_first_, length_});
+  child.shared_.assign(shared_.begin(), shared_.end());
+  child.length_ = child.tail_first_ = tail_first_ = length_;
+}
+
+void KvLayer::Take(KvLayer&& other) {
+  length_ = other.length_;
+  shared_.clear();
+  tail_ = std::move(other.tail_);
+  tail_first_ = other.tail_first_;
+}
+
+void KvLayer::AppendRows(std::vector<std::byte>* out) const {
+  for (const bool value : {false, true}) {
+    for (size_t head = 0; head < shape_.kv_heads; ++head) {
+      const auto append = [&](const Block& block, size_t rows) {
+        const std::byte* begin = RowAt(block, value, head, 0);
+        out->insert(out->end(), begin, begin + rows * RowBytes());
+      };
+      for (const SharedRows& shared : shared_) append(*shared.block, shared.end - shared.first);
+      if (tail_rows() != 0) append(*tail_, tail_rows());
+    }
+  }
+}
+
+Result<void> KvLayer::ReadRows(ByteReader& reader, size_t rows) {
+  TIDEMILL_TRY_VOID(Reserve(rows));
+  for (const bool value : {false, true}) {
+    for (size_t head = 0; head < shape_.kv_heads; ++head) {
+      TIDEMILL_TRY(bytes, reader.Take(rows * RowBytes(), "rows"));
+      std::memcpy(RowAt(*tail_, value, head, 0), bytes.data(), bytes.size());
+    }
+  }
+  length_ = rows;
+  return {};
+}
+
+}  // namespace tidemill

@@ -1,0 +1,106 @@
+// One layer's part of a key/value cache: rows of keys and of values for each KV head.
+//
+//   Block:  K [kv_heads, capacity, head_dim] dtype,  V the same          capacity is the stride between heads
+//
+// Older rows may be in shared blocks, which nobody writes any more: a fork freezes the tail into one. Newer rows are in a tail of our
+// own, which grows in chunks of kGrowthRows rows by copying into a larger block.
+#ifndef TIDEMILL_STATE_KV_LAYER_H_
+#define TIDEMILL_STATE_KV_LAYER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/byte_reader.h"
+#include "kernels/attention.h"
+#include "state/sequence_state.h"
+#include "tensor/dtype.h"
+
+namespace tidemill {
+
+struct KvLayerShape {
+  size_t kv_heads = 1;
+  size_t head_dim = 1;
+
+  size_t RowBytes(DType dtype) const { return head_dim * InfoOf(dtype).block_bytes; }  // one head of one position
+  size_t PositionBytes(DType dtype) const { return 2 * kv_heads * RowBytes(dtype); }   // K and V of one position
+};
+
+class KvLayer : public LayerState {
+ public:
+  static constexpr size_t kGrowthRows = 256;
+
+  KvLayer(const KvLayerShape& shape, DType dtype, size_t max_length)
+      : shape_(shape), dtype_(dtype), max_length_(max_length), spans_(1) {}
+
+  StateKind kind() const override { return StateKind::kKvCache; }
+  DType dtype() const { return dtype_; }
+  const KvLayerShape& shape() const { return shape_; }
+
+  // Where the step's rows go: row i of head h is h * head_stride + i * head_dim elements from k and v.
+  // Valid until the sequence's next Reserve, Commit, Rollback, Fork, Compact or Restore; so are the spans of Context.
+  struct StepRows {
+    std::byte* k = nullptr;
+    std::byte* v = nullptr;
+    size_t head_stride = 0;
+  };
+  StepRows View();
+
+  // Positions [0, length + step_rows): what is committed and the first rows of the step. Valid until the next call, too.
+  std::span<const KvSpan> Context(size_t step_rows);
+
+ private:
+  friend class KvCache;  // calls what follows; it knows the contract, a layer knows its rows
+
+  struct Block {
+    AlignedBuffer memory;  // K, then V
+    size_t capacity = 0;   // rows
+  };
+  struct SharedRows {
+    std::shared_ptr<const Block> block;
+    size_t first = 0, end = 0;  // its first rows are positions [first, end)
+  };
+
+  size_t RowBytes() const { return shape_.RowBytes(dtype_); }
+  uint64_t PositionBytes() const { return shape_.PositionBytes(dtype_); }
+  size_t tail_rows() const { return length_ - tail_first_; }
+  bool HasRoom(size_t n) const { return tail_ != nullptr && n <= tail_->capacity - tail_rows(); }
+  uint64_t reserved_bytes() const;
+  // Address of row `row` of K (or V) of one head in a block.
+  template <typename BlockOrConst>
+  auto* RowAt(BlockOrConst& block, bool value, size_t head, size_t row) const {
+    return block.memory.data() + (((value ? shape_.kv_heads : 0) + head) * block.capacity + row) * RowBytes();
+  }
+
+  // These throw std::bad_alloc, too; then nothing has changed.
+  Result<void> Reserve(size_t n);
+  Result<void> SetTail(size_t capacity);  // a block of that many rows, with our rows in it
+  void PrepareFork(KvLayer& child);       // all that a fork allocates
+
+  // These cannot fail, but for Compact.
+  void Commit(size_t n);
+  void MovePath(std::span<const uint32_t> path);  // row path[i] of the step becomes row i
+  void Rollback(size_t to);
+  void Compact();  // throws std::bad_alloc where there is no memory for a smaller block; the larger one stays
+  void Fork(KvLayer& child);
+  void Take(KvLayer&& other);  // the rows of a layer of the same shape
+
+  void AppendRows(std::vector<std::byte>* out) const;      // for K, V: for each head: its rows
+  Result<void> ReadRows(ByteReader& reader, size_t rows);  // of that form, into a layer that is empty
+
+  KvLayerShape shape_;
+  DType dtype_;
+  size_t max_length_;
+  size_t length_ = 0;               // committed positions
+  std::vector<SharedRows> shared_;  // oldest first, without gaps
+  std::shared_ptr<Block> tail_;     // ours alone
+  size_t tail_first_ = 0;           // the position of its row 0
+  std::vector<KvSpan> spans_;       // room for all of them, so that Context allocates nothing
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_STATE_KV_LAYER_H_
