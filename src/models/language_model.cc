@@ -32,13 +32,13 @@ size_t LanguageModel::scratch_bytes() const {
 }
 
 std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& options) const {
-  return std::make_unique<KvCache>(KvShape{.layers = layers.size(),
-                                           .kv_heads = settings.num_key_value_heads,
-                                           .head_dim = settings.head_dim,
-                                           .dtype = options.kv_dtype,
-                                           .max_length = options.max_length,
-                                           .model = id,
-                                           .numeric_class = options.numeric_class});
+  return std::make_unique<KvCache>(
+      KvShape{.layers = std::vector<KvLayerShape>(
+                  layers.size(), {.kv_heads = settings.num_key_value_heads, .head_dim = settings.head_dim}),
+              .dtype = options.kv_dtype,
+              .max_length = options.max_length,
+              .model = id,
+              .numeric_class = options.numeric_class});
 }
 
 }  // namespace tidemill

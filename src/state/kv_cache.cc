@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -11,10 +12,20 @@
 
 namespace tidemill {
 
+namespace {
+
+constexpr size_t Less(size_t length, size_t rows) { return length - std::min(length, rows); }
+
+}  // namespace
+
 KvCache::KvCache(const KvShape& shape)
-    : shape_(shape),
-      layers_(shape.layers, KvLayer({shape.kv_heads, shape.head_dim}, shape.dtype, shape.max_length)),
-      hashes_{0} {}
+    : shape_(shape), smallest_window_(std::numeric_limits<size_t>::max()), hashes_{0} {
+  layers_.reserve(shape.layers.size());
+  for (const KvLayerShape& layer : shape.layers) {
+    layers_.emplace_back(layer, shape.dtype, shape.max_length);
+    if (layer.window != 0) smallest_window_ = std::min(smallest_window_, layer.window);
+  }
+}
 
 Result<void> KvCache::Reserve(size_t n) {
   try {
@@ -27,7 +38,7 @@ Result<void> KvCache::Reserve(size_t n) {
     if (!CheckedAlignUp(length() + n, KvLayer::kGrowthRows, &positions)) return OutOfMemoryError("reserve state");
     keys_.reserve(std::min(positions, shape_.max_length));
     hashes_.reserve(std::min(positions, shape_.max_length) + 1);
-    for (KvLayer& layer : layers_) TIDEMILL_TRY_VOID(layer.Reserve(n));
+    for (KvLayer& layer : layers_) TIDEMILL_TRY_VOID(layer.Reserve(n, layer.shape().FirstSeen(floor_)));
     return {};
   } catch (const std::exception&) {  // std::bad_alloc, or std::length_error for more than any memory
     return OutOfMemoryError("reserve state");
@@ -44,6 +55,7 @@ void KvCache::AppendKeys(std::span<const RowKey> keys) {
     keys_.push_back(key);
     hashes_.push_back(ChainTokenHash(hashes_.back(), key));
   }
+  floor_ = std::max(floor_, Less(Less(length(), shape_.draft_rows), shape_.draft_rows));
 }
 
 void KvCache::CommitPath(std::span<const uint32_t> path, std::span<const RowKey> keys) {
@@ -58,6 +70,11 @@ Result<void> KvCache::Rollback(size_t to) {
     return Error(ErrorCode::kInvalidArgument, "roll back state: to " + std::to_string(to) +
                                                   " positions: there are only " + std::to_string(length()));
   }
+  if (to < earliest_rollback()) {
+    return Error(ErrorCode::kUnsupported, "roll back state: to " + std::to_string(to) +
+                                              " positions: what their windows see is no longer kept; the least is " +
+                                              std::to_string(earliest_rollback()));
+  }
   keys_.resize(to);
   hashes_.resize(to + 1);
   for (KvLayer& layer : layers_) layer.Rollback(to);
@@ -70,6 +87,7 @@ Result<std::unique_ptr<SequenceState>> KvCache::Fork() {
     auto child = std::make_unique<KvCache>(shape_);
     child->keys_ = keys_;
     child->hashes_ = hashes_;
+    child->floor_ = floor_;
     for (size_t i = 0; i < layers_.size(); ++i) layers_[i].PrepareFork(child->layers_[i]);
     for (size_t i = 0; i < layers_.size(); ++i) layers_[i].Fork(child->layers_[i]);
     return std::unique_ptr<SequenceState>(std::move(child));
@@ -80,18 +98,26 @@ Result<std::unique_ptr<SequenceState>> KvCache::Fork() {
 
 void KvCache::Compact() {
   try {
-    for (KvLayer& layer : layers_) layer.Compact();
+    for (KvLayer& layer : layers_) layer.Compact(layer.shape().FirstSeen(floor_));
     keys_.shrink_to_fit();
     hashes_.shrink_to_fit();
   } catch (const std::exception&) {  // as large as before, and still right
   }
 }
 
+size_t KvCache::CheckpointEarliest() const {
+  const size_t earliest = std::max(floor_, Less(length(), shape_.draft_rows));
+  return earliest < smallest_window_ ? 0 : earliest;
+}
+
 StateBytes KvCache::bytes() const {
   StateBytes bytes;
-  for (const KvLayer& layer : layers_) bytes.reserved += layer.reserved_bytes();
-  bytes.committed = shape_.layers * shape_.PositionBytes() * length();
-  bytes.read_per_token = bytes.committed;
+  for (const KvLayer& layer : layers_) {
+    bytes.reserved += layer.reserved_bytes();
+    bytes.committed += layer.PositionBytes() * (length() - layer.shape().FirstSeen(CheckpointEarliest()));
+    const size_t window = layer.shape().window;
+    bytes.read_per_token += layer.PositionBytes() * (window == 0 ? length() : std::min(length(), window));
+  }
   return bytes;
 }
 

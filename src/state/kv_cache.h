@@ -2,10 +2,18 @@
 //
 // A fork freezes what is committed into shared blocks and gives each side a tail of its own.
 //
+// Layers with a window forget rows, but none that a rollback by draft_rows needs. Two bounds, the same however the cache grew:
+//   Rollback   by up to 2 * draft_rows from the greatest length so far: all that `to` and later positions see is kept
+//   Checkpoint what is needed to roll back by draft_rows: window - 1 + draft_rows rows, or all
+// They differ so that the bytes of a checkpoint follow from the sequence alone, though it was longer before by as much as a rejected
+// draft. Only after a deeper rollback, or one of a sequence just restored, fewer rows may be left than a checkpoint usually has; it
+// then has those that are left, window - 1 at least, and `earliest` says so.
+//
 // Checkpoint (little-endian):
-//   magic u8[8] "TMKVCP01"; model u64; numeric_class u64; tokens u64; layers u32; kv_heads u32; head_dim u32; dtype u32;
-//   length u64; checksum u64, of all that follows;
-//   keys u64[length]; then for each layer K, V: for each KV head: rows [length, head_dim] dtype
+//   magic u8[8] "TMKVCP02"; model u64; numeric_class u64; tokens u64; shape u64, a hash of KvShape but for the length;
+//   length u64; earliest u64, which the restored state can roll back to; checksum u64, of all that follows;
+//   keys u64[length]; then for each layer K, V: for each KV head: rows [length - first, head_dim] dtype, where first is 0, or with a
+//   window the first position that one at `earliest` sees
 #ifndef TIDEMILL_STATE_KV_CACHE_H_
 #define TIDEMILL_STATE_KV_CACHE_H_
 
@@ -22,16 +30,12 @@
 namespace tidemill {
 
 struct KvShape {
-  size_t layers = 1;
-  size_t kv_heads = 1;
-  size_t head_dim = 1;
+  std::vector<KvLayerShape> layers;
   DType dtype = DType::kF16;  // F32, F16 or BF16
   size_t max_length = 1;
-  uint64_t model = 0;  // for identity()
+  size_t draft_rows = 64;  // the most committed positions that a rollback takes back again, as far as windows go
+  uint64_t model = 0;      // for identity()
   uint64_t numeric_class = 0;
-
-  size_t RowBytes() const { return KvLayerShape{kv_heads, head_dim}.RowBytes(dtype); }
-  size_t PositionBytes() const { return KvLayerShape{kv_heads, head_dim}.PositionBytes(dtype); }
 };
 
 class KvCache : public SequenceState {
@@ -42,12 +46,12 @@ class KvCache : public SequenceState {
 
   size_t length() const override { return keys_.size(); }
   size_t max_length() const override { return shape_.max_length; }
-  size_t num_layers() const override { return shape_.layers; }
+  size_t num_layers() const override { return layers_.size(); }
   LayerState& layer(size_t index) override { return layers_[index]; }
   Result<void> Reserve(size_t n) override;
   void Commit(std::span<const RowKey> keys) override;
   void CommitPath(std::span<const uint32_t> path, std::span<const RowKey> keys) override;
-  size_t earliest_rollback() const override { return 0; }
+  size_t earliest_rollback() const override { return floor_ < smallest_window_ ? 0 : floor_; }
   Result<void> Rollback(size_t to) override;
   Result<std::unique_ptr<SequenceState>> Fork() override;
   void Compact() override;
@@ -60,10 +64,14 @@ class KvCache : public SequenceState {
 
  private:
   void AppendKeys(std::span<const RowKey> keys);
+  size_t CheckpointEarliest() const;  // the header's `earliest`
+  uint64_t ShapeHash() const;
   Result<void> RestoreOrThrow(std::span<const std::byte> checkpoint);  // throws std::bad_alloc
 
   KvShape shape_;
   std::vector<KvLayer> layers_;
+  size_t smallest_window_;  // of all layers; SIZE_MAX: none has a window
+  size_t floor_ = 0;  // no rollback goes below it once it is past a window, and no row that it does not see is needed
   std::vector<RowKey> keys_;      // of committed positions
   std::vector<uint64_t> hashes_;  // hashes_[i]: the chain over keys_[0, i)
 };

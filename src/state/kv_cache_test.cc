@@ -18,13 +18,14 @@ namespace {
 
 using testing::CheckpointOf;
 
-constexpr KvShape kShape{.layers = 2,
-                         .kv_heads = 3,
-                         .head_dim = 4,
-                         .dtype = DType::kF16,
-                         .max_length = 1000,
-                         .model = 5,
-                         .numeric_class = 6};
+constexpr size_t kLayers = 2;
+constexpr KvLayerShape kLayer{.kv_heads = 3, .head_dim = 4};
+const KvShape kShape{.layers = std::vector<KvLayerShape>(kLayers, kLayer),
+                     .dtype = DType::kF16,
+                     .max_length = 1000,
+                     .model = 5,
+                     .numeric_class = 6};
+constexpr size_t kRowBytes = 8, kPositionBytes = 48;  // of kLayer
 
 std::vector<RowKey> Keys(size_t n, RowKey first = 1) {
   std::vector<RowKey> keys(n);
@@ -42,12 +43,12 @@ void Extend(KvCache& cache, size_t n) {
   ASSERT_TRUE(cache.Reserve(n).ok());
   const KvShape& shape = cache.shape();
   const size_t element = InfoOf(shape.dtype).block_bytes;
-  for (size_t l = 0; l < shape.layers; ++l) {
+  for (size_t l = 0; l < kLayers; ++l) {
     const KvLayer::StepRows rows = static_cast<KvLayer&>(cache.layer(l)).View();
-    for (size_t head = 0; head < shape.kv_heads; ++head) {
+    for (size_t head = 0; head < kLayer.kv_heads; ++head) {
       for (size_t r = 0; r < n; ++r) {
-        for (size_t i = 0; i < shape.RowBytes(); ++i) {
-          const size_t at = (head * rows.head_stride + r * shape.head_dim) * element + i;
+        for (size_t i = 0; i < kRowBytes; ++i) {
+          const size_t at = (head * rows.head_stride + r * kLayer.head_dim) * element + i;
           rows.k[at] = RowByte(l, false, head, cache.length() + r, i);
           rows.v[at] = RowByte(l, true, head, cache.length() + r, i);
         }
@@ -57,9 +58,7 @@ void Extend(KvCache& cache, size_t n) {
   cache.Commit(Keys(n, cache.length() + 1));
 }
 
-uint64_t RowsReserved(const KvCache& cache) {
-  return cache.bytes().reserved / (cache.shape().layers * cache.shape().PositionBytes());
-}
+uint64_t RowsReserved(const KvCache& cache) { return cache.bytes().reserved / (kLayers * kPositionBytes); }
 
 TEST(KvCache, Growth_ComesInChunksUpToTheContext) {
   KvCache cache(kShape);
@@ -68,7 +67,7 @@ TEST(KvCache, Growth_ComesInChunksUpToTheContext) {
            {1, 256}, {256, 256}, {257, 512}, {513, 768}, {769, 1000}, {1000, 1000}}) {
     Extend(cache, length - cache.length());
     EXPECT_EQ(RowsReserved(cache), rows) << length;
-    EXPECT_EQ(cache.bytes().committed, length * kShape.layers * kShape.PositionBytes());
+    EXPECT_EQ(cache.bytes().committed, length * kLayers * kPositionBytes);
     EXPECT_EQ(cache.bytes().read_per_token, cache.bytes().committed);
   }
   EXPECT_TRUE(cache.Reserve(0).ok());
@@ -79,18 +78,18 @@ TEST(KvCache, StepRows_AreAlignedAndContiguous) {
   KvCache cache(kShape);
   Extend(cache, 3);
   ASSERT_TRUE(cache.Reserve(2).ok());
-  for (size_t l = 0; l < kShape.layers; ++l) {
+  for (size_t l = 0; l < kLayers; ++l) {
     auto& layer = static_cast<KvLayer&>(cache.layer(l));
     EXPECT_EQ(layer.dtype(), DType::kF16);
     const auto context = layer.Context(2);
     ASSERT_EQ(context.size(), 1U);
     EXPECT_EQ(context[0].first, 0U);
     EXPECT_EQ(context[0].rows, 5U);
-    EXPECT_EQ(context[0].head_stride, 256 * kShape.head_dim);
+    EXPECT_EQ(context[0].head_stride, 256 * kLayer.head_dim);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(context[0].k) % AlignedBuffer::kAlignment, 0U);
     const KvLayer::StepRows rows = layer.View();
-    EXPECT_EQ(rows.k, context[0].k + 3 * kShape.RowBytes());
-    EXPECT_EQ(rows.v, context[0].v + 3 * kShape.RowBytes());
+    EXPECT_EQ(rows.k, context[0].k + 3 * kRowBytes);
+    EXPECT_EQ(rows.v, context[0].v + 3 * kRowBytes);
     EXPECT_EQ(rows.head_stride, context[0].head_stride);
   }
 }
@@ -116,7 +115,7 @@ TEST(KvCache, Fork_SharesRowsAndCopiesNone) {
   Extend(cache, 10);
   const auto child = std::move(cache.Fork()).value();
   auto& theirs = static_cast<KvCache&>(*child);
-  for (size_t l = 0; l < kShape.layers; ++l) {
+  for (size_t l = 0; l < kLayers; ++l) {
     const auto a = static_cast<KvLayer&>(cache.layer(l)).Context(0),
                b = static_cast<KvLayer&>(theirs.layer(l)).Context(0);
     ASSERT_EQ(a.size(), 1U);
@@ -143,18 +142,21 @@ TEST(KvCache, Checkpoint_HasTheBytesOfItsLayout) {
   Extend(cache, 2);
   const auto child = std::move(cache.Fork()).value();
   Extend(cache, 3);
-  std::string expected = "TMKVCP01";
+  std::string expected = "TMKVCP02";
   const auto put = [&expected](auto value) { expected.append(reinterpret_cast<const char*>(&value), sizeof(value)); };
   for (const uint64_t value : {uint64_t{5}, uint64_t{6}, cache.identity().tokens}) put(value);
-  for (const uint32_t value : {2U, 3U, 4U, 1U}) put(value);  // F16 is 1
+  uint64_t shape = ChainTokenHash(1, 64);                                                // F16 is 1, draft_rows
+  for (const uint64_t value : {3, 4, 0, 3, 4, 0}) shape = ChainTokenHash(shape, value);  // kv_heads, head_dim, window
+  put(shape);
   put(uint64_t{5});
+  put(uint64_t{0});  // nothing is forgotten: back to the beginning
   put(uint64_t{0});  // the checksum, compared by Restore alone
   for (uint64_t key = 1; key <= 5; ++key) put(key);
   for (size_t l = 0; l < 2; ++l) {
     for (const bool value : {false, true}) {
       for (size_t head = 0; head < 3; ++head) {
         for (size_t position = 0; position < 5; ++position) {
-          for (size_t i = 0; i < kShape.RowBytes(); ++i) put(RowByte(l, value, head, position, i));
+          for (size_t i = 0; i < kRowBytes; ++i) put(RowByte(l, value, head, position, i));
         }
       }
     }
@@ -176,7 +178,7 @@ TEST(KvCache, ChecksumOfACheckpoint_IsPinned) {
 
 // Blocks so large that they are mappings, which no address space holds.
 TEST(KvCache, BlockThatCannotBeMapped_IsOutOfMemory) {
-  KvCache cache({.layers = 2, .kv_heads = 1U << 14, .head_dim = 1U << 24, .dtype = DType::kF32, .max_length = 1000});
+  KvCache cache({.layers = {{1U << 14, 1U << 24}, {1U << 14, 1U << 24}}, .dtype = DType::kF32, .max_length = 1000});
   for (int again = 0; again < 2; ++again) {
     const auto reserved = cache.Reserve(1);
     ASSERT_FALSE(reserved.ok());
@@ -187,11 +189,7 @@ TEST(KvCache, BlockThatCannotBeMapped_IsOutOfMemory) {
 }
 
 TEST(KvCache, BlockWhoseSizeWraps_IsOutOfMemory) {
-  KvCache cache({.layers = 1,
-                 .kv_heads = size_t{1} << 30,
-                 .head_dim = size_t{1} << 30,
-                 .dtype = DType::kF16,
-                 .max_length = 1000});
+  KvCache cache({.layers = {{size_t{1} << 30, size_t{1} << 30}}, .dtype = DType::kF16, .max_length = 1000});
   EXPECT_EQ(cache.Reserve(1).error().code(), ErrorCode::kOutOfMemory);
 }
 

@@ -33,7 +33,7 @@ uint64_t KvLayer::reserved_bytes() const {
   return bytes;
 }
 
-Result<void> KvLayer::SetTail(size_t capacity) {
+Result<void> KvLayer::SetTail(size_t first, size_t capacity) {
   size_t bytes = 0;
   if (!CheckedMul<size_t>(capacity, PositionBytes(), &bytes)) return OutOfMemoryError("reserve state");
   TIDEMILL_TRY(memory, AlignedBuffer::Create(bytes));
@@ -41,21 +41,49 @@ Result<void> KvLayer::SetTail(size_t capacity) {
   block->memory = std::move(memory);
   block->capacity = capacity;
   for (const bool value : {false, true}) {
-    for (size_t head = 0; tail_rows() != 0 && head < shape_.kv_heads; ++head) {
-      std::memcpy(RowAt(*block, value, head, 0), RowAt(*tail_, value, head, 0), tail_rows() * RowBytes());
+    for (size_t head = 0; first != length_ && head < shape_.kv_heads; ++head) {
+      std::memcpy(RowAt(*block, value, head, 0), RowAt(*tail_, value, head, first - tail_first_),
+                  (length_ - first) * RowBytes());
     }
   }
   tail_ = std::move(block);
+  tail_first_ = first;
   return {};
 }
 
-Result<void> KvLayer::Reserve(size_t n) {
+void KvLayer::MoveTail(size_t first) {
+  for (const bool value : {false, true}) {
+    for (size_t head = 0; head < shape_.kv_heads; ++head) {
+      std::memmove(RowAt(*tail_, value, head, 0), RowAt(*tail_, value, head, first - tail_first_),
+                   (length_ - first) * RowBytes());
+    }
+  }
+  tail_first_ = first;
+}
+
+void KvLayer::DropShared(size_t needed) {
+  const auto kept =
+      std::find_if(shared_.begin(), shared_.end(), [needed](const SharedRows& rows) { return rows.end > needed; });
+  shared_.erase(shared_.begin(), kept);
+}
+
+Result<void> KvLayer::Reserve(size_t n, size_t needed) {
+  DropShared(needed);
   if (HasRoom(n)) return {};
+  const size_t first = std::max(tail_first_, needed);
+  const size_t rows = length_ - first + n, most = max_length_ - first;
+  const bool drops = first != tail_first_;
+  if (drops && tail_ != nullptr && rows <= tail_->capacity &&
+      tail_->capacity - rows >= std::min(kGrowthRows / 2, most - rows)) {
+    MoveTail(first);
+    return {};
+  }
   size_t capacity = 0;
-  if (!CheckedAlignUp(std::max<size_t>(tail_rows() + n, 1), kGrowthRows, &capacity)) {
+  if (!CheckedAlignUp(std::max<size_t>(rows, 1), kGrowthRows, &capacity) ||
+      !CheckedAdd(capacity, drops ? kGrowthRows : 0, &capacity)) {
     return OutOfMemoryError("reserve state");
   }
-  return SetTail(std::min(capacity, max_length_ - tail_first_));
+  return SetTail(first, std::min(capacity, most));
 }
 
 void KvLayer::Commit(size_t n) {
@@ -84,11 +112,14 @@ void KvLayer::Rollback(size_t to) {
   if (!shared_.empty()) shared_.back().end = std::min(shared_.back().end, to);
 }
 
-void KvLayer::Compact() {
-  if (tail_rows() == 0) {
+void KvLayer::Compact(size_t needed) {
+  DropShared(needed);
+  const size_t first = std::max(tail_first_, needed), rows = length_ - first;
+  if (rows == 0) {
     tail_ = nullptr;
-  } else if (tail_->capacity != tail_rows()) {
-    (void)SetTail(tail_rows());
+    tail_first_ = length_;
+  } else if (tail_->capacity != rows) {
+    (void)SetTail(first, rows);
   }
 }
 
@@ -113,28 +144,31 @@ void KvLayer::Take(KvLayer&& other) {
   tail_first_ = other.tail_first_;
 }
 
-void KvLayer::AppendRows(std::vector<std::byte>* out) const {
+void KvLayer::AppendRows(size_t first, std::vector<std::byte>* out) const {
   for (const bool value : {false, true}) {
     for (size_t head = 0; head < shape_.kv_heads; ++head) {
-      const auto append = [&](const Block& block, size_t rows) {
-        const std::byte* begin = RowAt(block, value, head, 0);
-        out->insert(out->end(), begin, begin + rows * RowBytes());
+      const auto append = [&](const Block& block, size_t block_first, size_t end) {
+        const size_t from = std::max(first, block_first);
+        if (from >= end) return;
+        const std::byte* begin = RowAt(block, value, head, from - block_first);
+        out->insert(out->end(), begin, begin + (end - from) * RowBytes());
       };
-      for (const SharedRows& shared : shared_) append(*shared.block, shared.end - shared.first);
-      if (tail_rows() != 0) append(*tail_, tail_rows());
+      for (const SharedRows& shared : shared_) append(*shared.block, shared.first, shared.end);
+      if (tail_ != nullptr) append(*tail_, tail_first_, length_);
     }
   }
 }
 
-Result<void> KvLayer::ReadRows(ByteReader& reader, size_t rows) {
-  TIDEMILL_TRY_VOID(Reserve(rows));
+Result<void> KvLayer::ReadRows(ByteReader& reader, size_t first, size_t length) {
+  length_ = tail_first_ = first;
+  TIDEMILL_TRY_VOID(Reserve(length - first, first));
   for (const bool value : {false, true}) {
     for (size_t head = 0; head < shape_.kv_heads; ++head) {
-      TIDEMILL_TRY(bytes, reader.Take(rows * RowBytes(), "rows"));
-      std::memcpy(RowAt(*tail_, value, head, 0), bytes.data(), bytes.size());
+      TIDEMILL_TRY(bytes, reader.Take((length - first) * RowBytes(), "rows"));
+      if (!bytes.empty()) std::memcpy(RowAt(*tail_, value, head, 0), bytes.data(), bytes.size());
     }
   }
-  length_ = rows;
+  length_ = length;
   return {};
 }
 

@@ -4,9 +4,15 @@
 //
 // Older rows may be in shared blocks, which nobody writes any more: a fork freezes the tail into one. Newer rows are in a tail of our
 // own, which grows in chunks of kGrowthRows rows by copying into a larger block.
+//
+// A layer with a window forgets. The sequence says from which position on rows are needed; what stands before goes when there is
+// a reason: shared blocks when none of their rows is needed, rows of the tail when it is full. Then the needed ones move to the
+// front of the block, where kGrowthRows / 2 rows at least become free beyond the step; else the block is replaced by one with more.
+// So a tail has at most  needed + step + 2 * kGrowthRows  rows, and between two moves lie kGrowthRows / 2 positions at least.
 #ifndef TIDEMILL_STATE_KV_LAYER_H_
 #define TIDEMILL_STATE_KV_LAYER_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,9 +30,13 @@ namespace tidemill {
 struct KvLayerShape {
   size_t kv_heads = 1;
   size_t head_dim = 1;
+  size_t window = 0;  // a row sees the last `window` positions, itself included; 0: all
 
   size_t RowBytes(DType dtype) const { return head_dim * InfoOf(dtype).block_bytes; }  // one head of one position
   size_t PositionBytes(DType dtype) const { return 2 * kv_heads * RowBytes(dtype); }   // K and V of one position
+  // The first position that a row at `position` sees.
+  size_t FirstSeen(size_t position) const { return window == 0 ? 0 : position - std::min(position, window - 1); }
+  friend bool operator==(const KvLayerShape&, const KvLayerShape&) = default;
 };
 
 class KvLayer : public LayerState {
@@ -49,7 +59,8 @@ class KvLayer : public LayerState {
   };
   StepRows View();
 
-  // Positions [0, length + step_rows): what is committed and the first rows of the step. Valid until the next call, too.
+  // Positions [first, length + step_rows): what is kept and the first rows of the step; first is 0 in a layer without a window. Valid
+  // until the next call, too.
   std::span<const KvSpan> Context(size_t step_rows);
 
  private:
@@ -75,27 +86,29 @@ class KvLayer : public LayerState {
     return block.memory.data() + (((value ? shape_.kv_heads : 0) + head) * block.capacity + row) * RowBytes();
   }
 
-  // These throw std::bad_alloc, too; then nothing has changed.
-  Result<void> Reserve(size_t n);
-  Result<void> SetTail(size_t capacity);  // a block of that many rows, with our rows in it
-  void PrepareFork(KvLayer& child);       // all that a fork allocates
+  // These throw std::bad_alloc, too; then no needed row has changed. `needed`: the first position whose row must stay.
+  Result<void> Reserve(size_t n, size_t needed);
+  Result<void> SetTail(size_t first, size_t capacity);  // a block with room for that many rows from position `first` on
+  void Compact(size_t needed);       // the larger block stays where there is no memory for a smaller one
+  void PrepareFork(KvLayer& child);  // all that a fork allocates
 
-  // These cannot fail, but for Compact.
+  // These cannot fail.
+  void DropShared(size_t needed);
+  void MoveTail(size_t first);  // to the front of its block, without the rows before position `first`
   void Commit(size_t n);
   void MovePath(std::span<const uint32_t> path);  // row path[i] of the step becomes row i
   void Rollback(size_t to);
-  void Compact();  // throws std::bad_alloc where there is no memory for a smaller block; the larger one stays
   void Fork(KvLayer& child);
   void Take(KvLayer&& other);  // the rows of a layer of the same shape
 
-  void AppendRows(std::vector<std::byte>* out) const;      // for K, V: for each head: its rows
-  Result<void> ReadRows(ByteReader& reader, size_t rows);  // of that form, into a layer that is empty
+  void AppendRows(size_t first, std::vector<std::byte>* out) const;  // for K, V: for each head: rows [first, length)
+  Result<void> ReadRows(ByteReader& reader, size_t first, size_t length);  // of that form, into a layer that is empty
 
   KvLayerShape shape_;
   DType dtype_;
   size_t max_length_;
   size_t length_ = 0;               // committed positions
-  std::vector<SharedRows> shared_;  // oldest first, without gaps
+  std::vector<SharedRows> shared_;  // oldest first, without gaps; they end where the tail begins
   std::shared_ptr<Block> tail_;     // ours alone
   size_t tail_first_ = 0;           // the position of its row 0
   std::vector<KvSpan> spans_;       // room for all of them, so that Context allocates nothing

@@ -66,7 +66,7 @@ class SequenceState {
   // reserved n; keys.size() == path.size().
   virtual void CommitPath(std::span<const uint32_t> path, std::span<const RowKey> keys) = 0;
 
-  // The lowest length that Rollback can return to.
+  // The lowest length that Rollback can return to: 0 for a kind that forgets nothing; never above length().
   virtual size_t earliest_rollback() const = 0;
   // Back to `length` positions. kInvalidArgument above length(), kUnsupported below earliest_rollback(); then nothing has changed.
   virtual Result<void> Rollback(size_t length) = 0;
@@ -78,7 +78,8 @@ class SequenceState {
   // The smallest capacity that holds what is committed; pages go back. Never fails: at worst nothing happens.
   virtual void Compact() = 0;
 
-  // Everything committed, as bytes that are equal for equal sequences: independent of growth, forks and chunks.
+  // Everything committed that is kept, as bytes that are equal for equal sequences: independent of growth, forks and chunks. A kind
+  // that forgets says which rollbacks leave less than usual to keep.
   virtual Result<std::vector<std::byte>> Checkpoint() const = 0;
   // Replaces the content by a checkpoint. kFailedPrecondition when its identity (model, numeric class) or shape is another's,
   // kContextFull when it is too long, kCorruptFile when any bit of it is another than was written, kOutOfMemory;

@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SequenceStateCheckpoint, ::testing::ValuesIn(All
 TEST_P(SequenceStateCheckpoint, Restored_ContinuesAsTheOriginal) {
   for (Subject* into : {&target_, &source_}) {  // another's content, and one's own
     ASSERT_TRUE(into->state->Restore(checkpoint_).ok());
-    into->naive = source_.naive;
+    into->naive = source_.naive.Restored(*GetParam());
     EXPECT_EQ(into->Difference(true), "");
     EXPECT_EQ(CheckpointOf(*into->state), checkpoint_);
   }
@@ -85,7 +85,7 @@ TEST_P(SequenceStateCheckpoint, OfNothing_EmptiesTheState) {
   const auto bytes = CheckpointOf(*empty.state);
   EXPECT_EQ(bytes.size(), header_bytes());
   ASSERT_TRUE(target_.state->Restore(bytes).ok());
-  target_.naive.Truncate(*GetParam(), 0);
+  target_.naive = empty.naive;
   EXPECT_EQ(target_.Difference(true), "");
   target_.Extend(Keys(kContext, 1));
   EXPECT_EQ(target_.Difference(true), "");
@@ -95,7 +95,8 @@ TEST_P(SequenceStateCheckpoint, LayerTakenBefore_ShowsTheRestoredRows) {
   LayerState& layer = target_.state->layer(0);
   ASSERT_TRUE(target_.state->Restore(checkpoint_).ok());
   EXPECT_EQ(&target_.state->layer(0), &layer);
-  EXPECT_EQ(GetParam()->Read(layer, 0), source_.naive.rows[0]);
+  target_.naive = source_.naive.Restored(*GetParam());
+  EXPECT_EQ(target_.Difference(true), "");
 }
 
 TEST_P(SequenceStateCheckpoint, WithoutItsEnd_IsCorrupt) {
@@ -138,7 +139,9 @@ TEST_P(SequenceStateCheckpoint, WithAnyNumberInItsHeader_IsRefused) {
          {uint64_t{0}, uint64_t{1}, uint64_t{1} << 32, uint64_t{1} << 61, uint64_t{1} << 63, ~uint64_t{0}}) {
       auto damaged = checkpoint_;
       std::memcpy(damaged.data() + offset, &value, sizeof(value));
-      ASSERT_TRUE(Refusal(damaged).has_value()) << "offset " << offset << ", value " << value;
+      if (damaged != checkpoint_) {  // some have a 0 there
+        ASSERT_TRUE(Refusal(damaged).has_value()) << "offset " << offset << ", value " << value;
+      }
       damaged.resize(header_bytes());
       ASSERT_TRUE(Refusal(damaged).has_value()) << "offset " << offset << ", value " << value << ", no body";
     }

@@ -1,6 +1,8 @@
 #include "tests/support/state_kinds.h"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -12,18 +14,21 @@ namespace {
 // A row is K of every head, then V of every head.
 class KvCacheUnderTest : public StateKindUnderTest {
  public:
-  KvCacheUnderTest(size_t layers, size_t kv_heads, size_t head_dim, DType dtype)
-      : shape_{.layers = layers,
-               .kv_heads = kv_heads,
-               .head_dim = head_dim,
+  KvCacheUnderTest(DType dtype, std::vector<KvLayerShape> layers, size_t draft_rows = 64)
+      : shape_{.layers = std::move(layers),
                .dtype = dtype,
                .max_length = 0,
+               .draft_rows = draft_rows,
                .model = kModel,
                .numeric_class = kNumericClass} {}
 
   std::string name() const override {
-    return "KvCache" + std::string(InfoOf(shape_.dtype).name) + "Layers" + std::to_string(shape_.layers) + "Heads" +
-           std::to_string(shape_.kv_heads) + "Dim" + std::to_string(shape_.head_dim);
+    std::string name = "KvCache" + std::string(InfoOf(shape_.dtype).name);
+    for (const KvLayerShape& layer : shape_.layers) {
+      name += "Heads" + std::to_string(layer.kv_heads) + "Dim" + std::to_string(layer.head_dim);
+      if (layer.window != 0) name += "Window" + std::to_string(layer.window);
+    }
+    return HasWindow() ? name + "Draft" + std::to_string(shape_.draft_rows) : name;
   }
 
   std::unique_ptr<SequenceState> Make(size_t max_length) const override {
@@ -42,51 +47,76 @@ class KvCacheUnderTest : public StateKindUnderTest {
     };
     add("model", [](KvShape& s) { ++s.model; });
     add("numeric class", [](KvShape& s) { ++s.numeric_class; });
-    add("layers", [](KvShape& s) { ++s.layers; });
-    add("kv_heads", [](KvShape& s) { ++s.kv_heads; });
-    add("head_dim", [](KvShape& s) { ++s.head_dim; });
+    add("layers", [](KvShape& s) { s.layers.push_back(s.layers.back()); });
+    add("kv_heads", [](KvShape& s) { ++s.layers.back().kv_heads; });
+    add("head_dim", [](KvShape& s) { ++s.layers.front().head_dim; });
+    add("window", [](KvShape& s) { ++s.layers.back().window; });
+    add("draft_rows", [](KvShape& s) { ++s.draft_rows; });
     add("dtype",
         [](KvShape& s) { s.dtype = s.dtype == DType::kF16 ? DType::kBF16 : DType::kF16; });  // same sizes where it can
-    // The same number of bytes in another arrangement.
+    // The same number of bytes in another arrangement, where all layers are equal.
     add("layers and kv_heads", [](KvShape& s) {
-      std::swap(s.layers, s.kv_heads);
-      s.layers += s.layers == s.kv_heads;
+      KvLayerShape layer = s.layers.front();
+      const size_t layers = layer.kv_heads + (layer.kv_heads == s.layers.size());
+      layer.kv_heads = s.layers.size();
+      s.layers.assign(layers, layer);
     });
     return strangers;
   }
 
-  size_t num_layers() const override { return shape_.layers; }
-  size_t row_bytes() const override { return shape_.PositionBytes(); }
-  uint64_t CommittedBytes(size_t length) const override {
-    return uint64_t{2} * shape_.layers * shape_.kv_heads * shape_.head_dim * (shape_.dtype == DType::kF32 ? 4 : 2) *
-           length;
-  }
+  size_t num_layers() const override { return shape_.layers.size(); }
+  size_t row_bytes(size_t layer) const override { return shape_.layers[layer].PositionBytes(shape_.dtype); }
+  size_t window(size_t layer) const override { return shape_.layers[layer].window; }
+  size_t draft_rows() const override { return shape_.draft_rows; }
   size_t checkpoint_header_bytes() const override { return KvCache::kCheckpointHeaderBytes; }
 
   void Write(LayerState& layer, size_t step_row, std::span<const std::byte> row) const override {
-    const KvLayer::StepRows rows = Layer(layer).View();
-    for (size_t part = 0; part < 2 * shape_.kv_heads; ++part) {
-      std::byte* base = part < shape_.kv_heads ? rows.k : rows.v;
-      const size_t first = (part % shape_.kv_heads) * rows.head_stride + step_row * shape_.head_dim;  // elements
-      std::memcpy(base + first * ElementBytes(), row.data() + part * shape_.RowBytes(), shape_.RowBytes());
+    KvLayer& kv = Layer(layer);
+    const KvLayer::StepRows rows = kv.View();
+    const size_t heads = kv.shape().kv_heads, row_bytes = kv.shape().RowBytes(shape_.dtype);
+    for (size_t part = 0; part < 2 * heads; ++part) {
+      std::byte* base = part < heads ? rows.k : rows.v;
+      const size_t first = (part % heads) * rows.head_stride + step_row * kv.shape().head_dim;  // elements
+      std::memcpy(base + first * ElementBytes(), row.data() + part * row_bytes, row_bytes);
     }
   }
 
-  std::vector<std::byte> Read(LayerState& layer, size_t step_rows) const override {
-    std::vector<std::byte> out;
-    size_t next = 0;
-    for (const KvSpan& span : Layer(layer).Context(step_rows)) {
-      TIDEMILL_CHECK(span.first == next && span.rows != 0);
+  RowsKept Read(LayerState& layer, size_t step_rows) const override {
+    KvLayer& kv = Layer(layer);
+    const size_t heads = kv.shape().kv_heads, row_bytes = kv.shape().RowBytes(shape_.dtype);
+    RowsKept out;
+    std::optional<size_t> next;
+    for (const KvSpan& span : kv.Context(step_rows)) {
+      TIDEMILL_CHECK(span.first == next.value_or(span.first) && span.rows != 0);
+      if (!next) out.first = span.first;
       for (size_t r = 0; r < span.rows; ++r) {
-        for (size_t part = 0; part < 2 * shape_.kv_heads; ++part) {
-          const std::byte* base = part < shape_.kv_heads ? span.k : span.v;
-          const size_t first = (part % shape_.kv_heads) * span.head_stride + r * shape_.head_dim;
-          out.insert(out.end(), base + first * ElementBytes(), base + first * ElementBytes() + shape_.RowBytes());
+        for (size_t part = 0; part < 2 * heads; ++part) {
+          const std::byte* base = part < heads ? span.k : span.v;
+          const size_t first = (part % heads) * span.head_stride + r * kv.shape().head_dim;
+          out.rows.insert(out.rows.end(), base + first * ElementBytes(), base + first * ElementBytes() + row_bytes);
         }
       }
-      next += span.rows;
+      next = span.first + span.rows;
     }
     return out;
+  }
+
+  size_t Poison(LayerState& layer, size_t needed) const override {
+    KvLayer& kv = Layer(layer);
+    const KvLayer::StepRows rows = kv.View();
+    const auto context = kv.Context(0);
+    const size_t row_bytes = kv.shape().RowBytes(shape_.dtype);
+    if (context.empty() || context.back().first >= needed) return 0;
+    const KvSpan& tail = context.back();
+    if (tail.k + tail.rows * row_bytes != rows.k) return 0;  // nothing is in the block that the step writes
+    const size_t count = std::min(tail.rows, needed - tail.first);
+    for (size_t head = 0; head < kv.shape().kv_heads; ++head) {
+      for (std::byte* step_row : {rows.k, rows.v}) {
+        std::memset(step_row + head * rows.head_stride * ElementBytes() - tail.rows * row_bytes, 0xFF,
+                    count * row_bytes);
+      }
+    }
+    return count;
   }
 
   void Touch(LayerState& layer, size_t step_rows) const override {
@@ -97,12 +127,18 @@ class KvCacheUnderTest : public StateKindUnderTest {
   std::vector<const std::byte*> Addresses(LayerState& layer) const override {
     std::vector<const std::byte*> out;
     for (const KvSpan& span : Layer(layer).Context(0)) {
-      for (size_t r = 0; r < span.rows; ++r) out.push_back(span.v + r * shape_.RowBytes());
+      out.resize(span.first);
+      for (size_t r = 0; r < span.rows; ++r) {
+        out.push_back(span.v + r * Layer(layer).shape().RowBytes(shape_.dtype));
+      }
     }
     return out;
   }
 
  private:
+  bool HasWindow() const {
+    return std::any_of(shape_.layers.begin(), shape_.layers.end(), [](const auto& layer) { return layer.window != 0; });
+  }
   size_t ElementBytes() const { return InfoOf(shape_.dtype).block_bytes; }
 
   KvLayer& Layer(LayerState& layer) const {
@@ -117,14 +153,38 @@ class KvCacheUnderTest : public StateKindUnderTest {
 
 }  // namespace
 
+size_t StateKindUnderTest::FirstSeen(size_t layer, size_t position) const {
+  return window(layer) == 0 || position < window(layer) ? 0 : position + 1 - window(layer);
+}
+
+size_t StateKindUnderTest::UnlessAllIsSeen(size_t position) const {
+  for (size_t layer = 0; layer < num_layers(); ++layer) {
+    if (FirstSeen(layer, position) != 0) return position;
+  }
+  return 0;
+}
+
 const std::vector<std::unique_ptr<const StateKindUnderTest>>& AllStateKinds() {
   static const auto kinds = [] {
     std::vector<std::unique_ptr<const StateKindUnderTest>> all;
-    all.push_back(std::make_unique<KvCacheUnderTest>(1, 1, 1, DType::kF16));
-    all.push_back(std::make_unique<KvCacheUnderTest>(2, 3, 5, DType::kF16));
-    all.push_back(std::make_unique<KvCacheUnderTest>(3, 2, 16, DType::kBF16));
-    all.push_back(std::make_unique<KvCacheUnderTest>(2, 1, 7, DType::kF32));
-    all.push_back(std::make_unique<KvCacheUnderTest>(1, 4, 8, DType::kF32));
+    const auto add = [&all](auto... arguments) { all.push_back(std::make_unique<KvCacheUnderTest>(arguments...)); };
+    using Layers = std::vector<KvLayerShape>;
+    const auto same = [](size_t layers, KvLayerShape layer) { return Layers(layers, layer); };
+    add(DType::kF16, same(1, {1, 1}));
+    add(DType::kF16, same(2, {3, 5}));
+    add(DType::kBF16, same(3, {2, 16}));
+    add(DType::kF32, same(2, {1, 7}));
+    add(DType::kF32, same(1, {4, 8}));
+    add(DType::kF16, Layers{{2, 3}, {1, 8}});
+    // Windows everywhere: of one row, of a few, of as many as a long step has.
+    add(DType::kF16, same(1, {1, 2, 1}), size_t{0});
+    add(DType::kF16, same(2, {2, 3, 4}), size_t{1});
+    add(DType::kBF16, Layers{{1, 3, 2}, {2, 2, 7}}, size_t{3});
+    add(DType::kF32, same(2, {1, 2, 100}));
+    // Between layers that keep everything.
+    add(DType::kF16, Layers{{1, 4}, {2, 3, 3}, {1, 2, 5}}, size_t{2});
+    add(DType::kBF16, Layers{{2, 2, 6}, {1, 5}}, size_t{0});
+    add(DType::kF16, Layers{{1, 2, 48}, {1, 2}, {1, 2, 48}}, size_t{16});
     return all;
   }();
   return kinds;
@@ -133,6 +193,12 @@ const std::vector<std::unique_ptr<const StateKindUnderTest>>& AllStateKinds() {
 std::vector<StateKindPointer> AllStateKindPointers() {
   std::vector<StateKindPointer> pointers;
   for (const auto& kind : AllStateKinds()) pointers.push_back(kind.get());
+  return pointers;
+}
+
+std::vector<StateKindPointer> StateKindsThatForget() {
+  std::vector<StateKindPointer> pointers = AllStateKindPointers();
+  std::erase_if(pointers, [](StateKindPointer kind) { return kind->UnlessAllIsSeen(~size_t{0}) == 0; });
   return pointers;
 }
 

@@ -20,6 +20,11 @@ struct StrangerState {
   std::unique_ptr<SequenceState> state;
 };
 
+struct RowsKept {
+  size_t first = 0;             // position
+  std::vector<std::byte> rows;  // [positions from there, row_bytes]
+};
+
 class StateKindUnderTest {
  public:
   static constexpr uint64_t kModel = 0x1122334455667788, kNumericClass = 0x99AABBCCDDEEFF00;
@@ -32,17 +37,26 @@ class StateKindUnderTest {
   virtual std::vector<StrangerState> Strangers(size_t max_length) const = 0;
 
   virtual size_t num_layers() const = 0;
-  virtual size_t row_bytes() const = 0;                      // of one position in one layer
-  virtual uint64_t CommittedBytes(size_t length) const = 0;  // what bytes().committed must be
+  virtual size_t row_bytes(size_t layer) const = 0;  // of one position
+  virtual size_t window(size_t layer) const = 0;     // rows that a row sees, itself included; 0: all
+  virtual size_t draft_rows() const = 0;  // positions that a rollback takes back for certain, if there are windows
   virtual size_t checkpoint_header_bytes() const = 0;
+
+  // The first position that a row at `position` sees.
+  size_t FirstSeen(size_t layer, size_t position) const;
+  // `position`, or 0 when no window is so small that a row there does not see everything.
+  size_t UnlessAllIsSeen(size_t position) const;
 
   // Row `step_row` of the step in progress.
   virtual void Write(LayerState& layer, size_t step_row, std::span<const std::byte> row) const = 0;
-  // Positions [0, length + step_rows): [positions, row_bytes].
-  virtual std::vector<std::byte> Read(LayerState& layer, size_t step_rows) const = 0;
+  // Positions [first, length + step_rows).
+  virtual RowsKept Read(LayerState& layer, size_t step_rows) const = 0;
+  // During a step: overwrites with NaN what the layer still holds of positions before `needed` and nobody shares. Returns how many
+  // positions that was.
+  virtual size_t Poison(LayerState& layer, size_t needed) const = 0;
   // Takes what a layer takes in a step of so many rows, and nothing more.
   virtual void Touch(LayerState& layer, size_t step_rows) const = 0;
-  // Where the rows of the committed positions lie; empty for a kind that keeps no rows.
+  // Where the rows of the committed positions lie, null for those that are no longer kept; empty for a kind that keeps no rows.
   virtual std::vector<const std::byte*> Addresses(LayerState& layer) const = 0;
 };
 
@@ -51,6 +65,7 @@ const std::vector<std::unique_ptr<const StateKindUnderTest>>& AllStateKinds();
 // As a test parameter.
 using StateKindPointer = const StateKindUnderTest*;
 std::vector<StateKindPointer> AllStateKindPointers();
+std::vector<StateKindPointer> StateKindsThatForget();  // those with windows
 inline void PrintTo(StateKindPointer kind, std::ostream* out) { *out << kind->name(); }
 
 }  // namespace tidemill::testing

@@ -15,15 +15,24 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
   return x * 0xD6E8FEB86659FD93ULL + 0x632BE59BD9B4E019ULL;
 }
 
-std::string DescribeRows(std::span<const std::byte> expected, std::span<const std::byte> found, size_t row_bytes) {
-  if (expected.size() != found.size()) {
-    return "expected " + std::to_string(expected.size() / row_bytes) + " rows, found " +
-           std::to_string(found.size() / row_bytes);
+// `needed`: position; rows before it may hold anything, and need not be there.
+std::string DescribeRows(std::span<const std::byte> expected, const RowsKept& found, size_t needed, size_t row_bytes) {
+  const size_t positions = expected.size() / row_bytes;
+  if (found.rows.empty() && needed == positions) return {};
+  if (found.first > needed) {
+    return "rows from " + std::to_string(needed) + " on are needed, found from " + std::to_string(found.first) + " on";
   }
-  const auto [at, other] = std::mismatch(expected.begin(), expected.end(), found.begin());
+  if (found.first * row_bytes + found.rows.size() != expected.size()) {
+    return "expected " + std::to_string(positions) + " rows, found " + std::to_string(found.first) + " + " +
+           std::to_string(found.rows.size() / row_bytes);
+  }
+  const auto from = static_cast<std::ptrdiff_t>(needed * row_bytes);
+  const auto [at, other] =
+      std::mismatch(expected.begin() + from, expected.end(),
+                    found.rows.begin() + from - static_cast<std::ptrdiff_t>(found.first * row_bytes));
   if (at == expected.end()) return {};
   const auto byte = static_cast<size_t>(at - expected.begin());
-  return "row " + std::to_string(byte / row_bytes) + " of " + std::to_string(expected.size() / row_bytes) + ", byte " +
+  return "row " + std::to_string(byte / row_bytes) + " of " + std::to_string(positions) + ", byte " +
          std::to_string(byte % row_bytes) + ": expected " + std::to_string(std::to_integer<int>(*at)) + ", found " +
          std::to_string(std::to_integer<int>(*other));
 }
@@ -46,19 +55,34 @@ std::vector<std::byte> UncommittedRow(size_t row_bytes) { return std::vector<std
 void NaiveSequence::Append(const StateKindUnderTest& kind, RowKey key) {
   keys.push_back(key);
   for (size_t layer = 0; layer < rows.size(); ++layer) {
-    const auto row = RowFor(keys, layer, kind.row_bytes());
+    const auto row = RowFor(keys, layer, kind.row_bytes(layer));
     rows[layer].insert(rows[layer].end(), row.begin(), row.end());
   }
+  if (keys.size() > 2 * kind.draft_rows()) floor = std::max(floor, keys.size() - 2 * kind.draft_rows());
 }
 
 void NaiveSequence::Truncate(const StateKindUnderTest& kind, size_t length) {
   keys.resize(length);
-  for (auto& layer : rows) layer.resize(length * kind.row_bytes());
+  for (size_t layer = 0; layer < rows.size(); ++layer) rows[layer].resize(length * kind.row_bytes(layer));
+}
+
+size_t NaiveSequence::CheckpointEarliest(const StateKindUnderTest& kind) const {
+  const size_t usual = keys.size() < kind.draft_rows() ? 0 : keys.size() - kind.draft_rows();
+  return kind.UnlessAllIsSeen(std::max(usual, floor));
+}
+
+NaiveSequence NaiveSequence::Restored(const StateKindUnderTest& kind) const {
+  NaiveSequence restored = *this;
+  restored.floor = CheckpointEarliest(kind);
+  if (keys.size() > 2 * kind.draft_rows()) {
+    restored.floor = std::max(restored.floor, keys.size() - 2 * kind.draft_rows());
+  }
+  return restored;
 }
 
 void Subject::WriteUncommitted(size_t first, size_t count) const {
-  const auto row = UncommittedRow(kind->row_bytes());
   for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
+    const auto row = UncommittedRow(kind->row_bytes(layer));
     for (size_t i = 0; i < count; ++i) kind->Write(state->layer(layer), first + i, row);
   }
 }
@@ -66,8 +90,8 @@ void Subject::WriteUncommitted(size_t first, size_t count) const {
 void Subject::WriteRows(std::span<const uint32_t> slots, std::span<const RowKey> keys) const {
   NaiveSequence next = naive;
   for (const RowKey key : keys) next.Append(*kind, key);
-  const size_t bytes = kind->row_bytes();
   for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
+    const size_t bytes = kind->row_bytes(layer);
     for (size_t i = 0; i < slots.size(); ++i) {
       kind->Write(state->layer(layer), slots[i],
                   std::span(next.rows[layer]).subspan((naive.keys.size() + i) * bytes, bytes));
@@ -94,9 +118,21 @@ std::string Subject::Difference(bool content) const {
   const StateIdentity expected{StateKindUnderTest::kModel, StateKindUnderTest::kNumericClass, hash};
   if (state->identity() != expected) return "identity of " + std::to_string(length) + " positions";
   const StateBytes bytes = state->bytes();
-  if (bytes.committed != kind->CommittedBytes(length)) {
-    return "committed: expected " + std::to_string(kind->CommittedBytes(length)) + " bytes, found " +
-           std::to_string(bytes.committed);
+  uint64_t committed = 0, read = 0;
+  for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
+    const size_t seen = kind->window(layer) == 0 ? length : std::min(length, kind->window(layer));
+    committed += kind->row_bytes(layer) * (length - kind->FirstSeen(layer, naive.CheckpointEarliest(*kind)));
+    read += kind->row_bytes(layer) * seen;
+  }
+  if (bytes.committed != committed) {
+    return "committed: expected " + std::to_string(committed) + " bytes, found " + std::to_string(bytes.committed);
+  }
+  if (bytes.read_per_token != read) {
+    return "read per token: expected " + std::to_string(read) + " bytes, found " + std::to_string(bytes.read_per_token);
+  }
+  if (state->earliest_rollback() != naive.EarliestRollback(*kind)) {
+    return "earliest rollback: expected " + std::to_string(naive.EarliestRollback(*kind)) + ", found " +
+           std::to_string(state->earliest_rollback());
   }
   if (bytes.reserved < bytes.committed) {
     return "reserved: " + std::to_string(bytes.reserved) +
@@ -104,7 +140,8 @@ std::string Subject::Difference(bool content) const {
   }
   for (size_t layer = 0; content && layer < kind->num_layers(); ++layer) {
     const std::string difference =
-        DescribeRows(naive.rows[layer], kind->Read(state->layer(layer), 0), kind->row_bytes());
+        DescribeRows(naive.rows[layer], kind->Read(state->layer(layer), 0),
+                     kind->FirstSeen(layer, naive.EarliestRollback(*kind)), kind->row_bytes(layer));
     if (!difference.empty()) return "layer " + std::to_string(layer) + ": " + difference;
   }
   return {};
@@ -115,7 +152,8 @@ std::string Subject::StepDifference(std::span<const RowKey> step_keys) const {
   for (const RowKey key : step_keys) next.Append(*kind, key);
   for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
     const std::string difference =
-        DescribeRows(next.rows[layer], kind->Read(state->layer(layer), step_keys.size()), kind->row_bytes());
+        DescribeRows(next.rows[layer], kind->Read(state->layer(layer), step_keys.size()),
+                     kind->FirstSeen(layer, naive.EarliestRollback(*kind)), kind->row_bytes(layer));
     if (!difference.empty())
       return "step of " + std::to_string(step_keys.size()) + ", layer " + std::to_string(layer) + ": " + difference;
   }
@@ -128,9 +166,24 @@ std::vector<std::vector<const std::byte*>> Subject::Addresses() const {
   return addresses;
 }
 
-std::vector<std::byte> PlainCheckpoint(const StateKindUnderTest& kind, std::span<const RowKey> keys) {
-  Subject plain(kind, keys.size() + 1);
-  plain.Extend(keys);
+size_t Subject::PoisonForgotten() const {
+  size_t count = 0;
+  for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
+    count += kind->Poison(state->layer(layer), kind->FirstSeen(layer, naive.EarliestRollback(*kind)));
+  }
+  return count;
+}
+
+std::vector<std::byte> PlainCheckpoint(const StateKindUnderTest& kind, const NaiveSequence& naive) {
+  const size_t length = naive.keys.size();
+  const bool fewer = kind.UnlessAllIsSeen(naive.floor) != 0 && naive.floor + kind.draft_rows() > length;
+  const size_t longest = fewer ? naive.floor + 2 * kind.draft_rows() : length;
+  Subject plain(kind, longest + 1);
+  plain.Extend(naive.keys);
+  if (longest != length) {
+    plain.Extend(std::vector<RowKey>(longest - length, 5));
+    TIDEMILL_CHECK(plain.state->Rollback(length).ok());
+  }
   return CheckpointOf(*plain.state);
 }
 

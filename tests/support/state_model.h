@@ -22,10 +22,16 @@ std::vector<std::byte> UncommittedRow(size_t row_bytes);
 struct NaiveSequence {
   std::vector<RowKey> keys;
   std::vector<std::vector<std::byte>> rows;  // [layers] of [positions, row_bytes]
+  size_t floor = 0;  // no rollback goes below it once a window does not see everything from there
 
   explicit NaiveSequence(const StateKindUnderTest& kind) : rows(kind.num_layers()) {}
   void Append(const StateKindUnderTest& kind, RowKey key);
   void Truncate(const StateKindUnderTest& kind, size_t length);
+  // What a state that was restored from a checkpoint of this one is.
+  NaiveSequence Restored(const StateKindUnderTest& kind) const;
+  // What a state must offer, and what a checkpoint of it offers.
+  size_t EarliestRollback(const StateKindUnderTest& kind) const { return kind.UnlessAllIsSeen(floor); }
+  size_t CheckpointEarliest(const StateKindUnderTest& kind) const;
 };
 
 // A state and what it should be. Functions that act do so on both.
@@ -48,14 +54,18 @@ struct Subject {
 
   // The first thing in which the state is not what it should be; empty when it is. `content`: rows, too.
   std::string Difference(bool content) const;
+  // During a step: overwrites rows that nobody needs any more, so that they are seen where they are used. How many in all layers.
+  size_t PoisonForgotten() const;
+
   // Rows of the sequence and of the step in progress, after WriteRows at slots 0, 1, ...
   std::string StepDifference(std::span<const RowKey> step_keys) const;
 
   std::vector<std::vector<const std::byte*>> Addresses() const;  // [layers, length]
 };
 
-// Checkpoint of a state that was filled in one step and never did anything else.
-std::vector<std::byte> PlainCheckpoint(const StateKindUnderTest& kind, std::span<const RowKey> keys);
+// Checkpoint of a state that was filled in one step and never did anything else; but for a rollback, where one has left fewer rows
+// than such a checkpoint has.
+std::vector<std::byte> PlainCheckpoint(const StateKindUnderTest& kind, const NaiveSequence& naive);
 
 // Bytes of a checkpoint that must succeed.
 std::vector<std::byte> CheckpointOf(const SequenceState& state);
