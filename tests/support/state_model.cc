@@ -39,30 +39,24 @@ std::string DescribeRows(std::span<const std::byte> expected, const RowsKept& fo
 
 }  // namespace
 
-std::vector<std::byte> RowFor(std::span<const RowKey> keys_so_far, size_t layer, size_t row_bytes) {
-  uint64_t hash = Mix(0, layer);
-  for (const RowKey key : keys_so_far) hash = Mix(hash, key);
-  std::vector<std::byte> row(row_bytes);
-  for (std::byte& byte : row) {
-    hash = Mix(hash, 1);
-    byte = static_cast<std::byte>((hash >> 33) % 255);
-  }
-  return row;
-}
-
 std::vector<std::byte> UncommittedRow(size_t row_bytes) { return std::vector<std::byte>(row_bytes, std::byte{0xFF}); }
 
 void NaiveSequence::Append(const StateKindUnderTest& kind, RowKey key) {
   keys.push_back(key);
+  hashes.push_back(Mix(hashes.empty() ? 0 : hashes.back(), key));
   for (size_t layer = 0; layer < rows.size(); ++layer) {
-    const auto row = RowFor(keys, layer, kind.row_bytes(layer));
-    rows[layer].insert(rows[layer].end(), row.begin(), row.end());
+    uint64_t hash = Mix(hashes.back(), layer);
+    for (size_t i = 0; i < kind.row_bytes(layer); ++i) {
+      hash = Mix(hash, 1);
+      rows[layer].push_back(static_cast<std::byte>((hash >> 33) % 255));
+    }
   }
   if (keys.size() > 2 * kind.draft_rows()) floor = std::max(floor, keys.size() - 2 * kind.draft_rows());
 }
 
 void NaiveSequence::Truncate(const StateKindUnderTest& kind, size_t length) {
   keys.resize(length);
+  hashes.resize(length);
   for (size_t layer = 0; layer < rows.size(); ++layer) rows[layer].resize(length * kind.row_bytes(layer));
 }
 

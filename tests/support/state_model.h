@@ -14,13 +14,14 @@
 
 namespace tidemill::testing {
 
-// Rows follow from the keys up to their position, as in a model, so that equal keys mean equal content. No byte of them is 0xFF,
-// which fills what was never committed: a NaN in every dtype.
-std::vector<std::byte> RowFor(std::span<const RowKey> keys_so_far, size_t layer, size_t row_bytes);
+// Fills what was never committed: a NaN in every dtype.
 std::vector<std::byte> UncommittedRow(size_t row_bytes);
 
+// Rows follow from the keys up to their position, as in a model, so that equal keys mean equal content. None has a byte of
+// UncommittedRow.
 struct NaiveSequence {
   std::vector<RowKey> keys;
+  std::vector<uint64_t> hashes;              // of keys[0, i]
   std::vector<std::vector<std::byte>> rows;  // [layers] of [positions, row_bytes]
   size_t floor = 0;  // no rollback goes below it once a window does not see everything from there
 
