@@ -44,7 +44,7 @@ void SetWeight(std::string& gguf, const std::string& tensor_name, size_t row, si
   const auto file = std::as_bytes(std::span(gguf));
   const auto parsed = GgufFile::Parse(file);
   ASSERT_TRUE(parsed.ok());
-  const GgufTensor* tensor = parsed->FindTensor(tensor_name);
+  const FileTensor* tensor = parsed->FindTensor(tensor_name);
   ASSERT_NE(tensor, nullptr) << tensor_name;
   const auto begin = static_cast<size_t>(tensor->bytes.data() - file.data());
   if (tensor->dtype == DType::kF32) {

@@ -245,16 +245,11 @@ const Case kTensorCases[] = {
      "GGUF tensor \"m\": byte 78: dimension count: expected 1 to 4, found 5"},
     {"dimension count -1", [] { return Patched<uint32_t>(Rank, 0xFFFFFFFF); }, kCorrupt,
      "GGUF tensor \"m\": byte 78: dimension count: expected 1 to 4, found 4294967295"},
-    {"three real dimensions",
-     [] {
-       return WithTensor("t", 0, {2, 2, 2});
-     },
-     kUnsupported, "GGUF tensor \"t\": byte 33: dimension count: expected 1 or 2 (or more that are 1), found 3"},
     {"four dimensions, the last real",
      [] {
        return WithTensor("t", 0, {2, 2, 1, 2});
      },
-     kUnsupported, "GGUF tensor \"t\": byte 33: dimension count: expected 1 or 2 (or more that are 1), found 4"},
+     kUnsupported, "GGUF tensor \"t\": byte 33: dimension count: expected 1 to 3 (or more that are 1), found 4"},
     {"no columns", [] { return Patched<uint64_t>(Dim0, 0); }, kCorrupt,
      "GGUF tensor \"m\": byte 82: dimension 0: expected at least 1, found 0"},
     {"no rows", [] { return Patched<uint64_t>(Dim1, 0); }, kCorrupt,
@@ -278,6 +273,13 @@ const Case kTensorCases[] = {
     {"more data than the file", [] { return Patched<uint64_t>(Dim1, 1000); }, kCorrupt,
      "GGUF tensor \"m\": byte 82: dimensions: expected Q8_0 data within the 272 bytes of the file, found shape "
      "[1000, 32]"},
+    {"more data than the file in three dimensions",
+     [] {
+       return WithTensor("t", 0, {4, 2, 1000});
+     },
+     kCorrupt,
+     "GGUF tensor \"t\": byte 37: dimensions: expected F32 data within the 160 bytes of the file, found shape "
+     "[1000, 2, 4]"},
     {"row that is no whole number of blocks", [] { return Patched<uint64_t>(Dim0, 33); }, kCorrupt,
      "GGUF tensor \"m\": byte 82: dimension 0: expected a multiple of 32 for Q8_0, found 33"},
     {"row of half a block, whole in all",

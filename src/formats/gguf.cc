@@ -268,7 +268,7 @@ class GgufParser {
     for (uint64_t i = 0; i < num_tensors_; ++i) {
       auto name = ReadName("name", kGgufMaxTensorNameBytes);
       if (!name.ok()) return std::move(name).error().WithContext("GGUF tensor entry " + Count(i));
-      GgufTensor tensor;
+      FileTensor tensor;
       tensor.name = *name;
       if (auto entry = ParseTensorEntry(tensor); !entry.ok()) {
         return std::move(entry).error().WithContext("GGUF tensor " + QuoteName(*name));
@@ -293,7 +293,7 @@ class GgufParser {
   }
 
   // Everything of an entry but its name and its place.
-  Result<void> ParseTensorEntry(GgufTensor& tensor) {
+  Result<void> ParseTensorEntry(FileTensor& tensor) {
     const size_t rank_offset = reader_.position();
     TIDEMILL_TRY(num_dims, reader_.Read<uint32_t>("dimension count"));
     if (num_dims < 1 || num_dims > kMaxDims) {
@@ -312,12 +312,17 @@ class GgufParser {
                   Count(dims[i]));
       }
     }
-    if (dims[2] != 1 || dims[3] != 1) {
-      return At(ErrorCode::kUnsupported, rank_offset, "dimension count", "1 or 2 (or more that are 1)",
+    if (dims[3] != 1) {
+      return At(ErrorCode::kUnsupported, rank_offset, "dimension count", "1 to 3 (or more that are 1)",
                 Count(num_dims));
     }
+    // Converters differ in whether they write outer dimensions of 1, so these do not count.
+    size_t rank = num_dims;
+    while (rank > 1 && dims[rank - 1] == 1) --rank;
+    tensor.rank = static_cast<uint8_t>(rank);
+    std::reverse_copy(dims, dims + rank, tensor.shape.begin());
     tensor.cols = dims[0];
-    tensor.rows = dims[1];
+    tensor.rows = elements / dims[0];
     const size_t type_offset = reader_.position();
     TIDEMILL_TRY(type, reader_.Read<uint32_t>("tensor type"));
     const std::optional<DType> dtype = GgufTensorDType(type);
@@ -338,7 +343,8 @@ class GgufParser {
     if (!CheckedMul<uint64_t>(elements / info.block_elements, info.block_bytes, &size) || size > bytes_.size()) {
       return At(ErrorCode::kCorruptFile, dims_offset, "dimensions",
                 std::string(info.name) + " data within the " + Count(bytes_.size()) + " bytes of the file",
-                "shape [" + Count(tensor.rows) + ", " + Count(tensor.cols) + "]");
+                "shape " + (rank > 2 ? ShapeText(std::span(tensor.shape).first(rank))
+                                     : "[" + Count(tensor.rows) + ", " + Count(tensor.cols) + "]"));
     }
     const size_t offset_offset = reader_.position();
     TIDEMILL_TRY(offset, reader_.Read<uint64_t>("offset"));
@@ -356,7 +362,7 @@ class GgufParser {
     size_t size = 0;      // bytes, at most the file's
   };
 
-  Result<void> PlaceTensor(GgufTensor& tensor, const Placement& placement, uint64_t data_begin) {
+  Result<void> PlaceTensor(FileTensor& tensor, const Placement& placement, uint64_t data_begin) {
     uint64_t begin = 0;
     if (!CheckedAdd(data_begin, placement.offset, &begin) || begin > bytes_.size() ||
         placement.size > bytes_.size() - begin) {
@@ -376,8 +382,8 @@ class GgufParser {
     std::sort(order.begin(), order.end(),
               [&](uint32_t a, uint32_t b) { return begin(a) != begin(b) ? begin(a) < begin(b) : a < b; });
     for (size_t i = 1; i < order.size(); ++i) {
-      const GgufTensor& before = file_.tensors_[order[i - 1]];
-      const GgufTensor& tensor = file_.tensors_[order[i]];
+      const FileTensor& before = file_.tensors_[order[i - 1]];
+      const FileTensor& tensor = file_.tensors_[order[i]];
       const size_t end = OffsetOf(before.bytes.data()) + before.bytes.size();
       if (OffsetOf(tensor.bytes.data()) < end) {
         return At(ErrorCode::kCorruptFile, offsets_[order[i]].at, "offset",

@@ -7,6 +7,7 @@
 //   keys         num_keys x { key: string, type: u32, value }         string = { length: u64, bytes }
 //                value = scalar | string | array = { type: u32, count: u64, elements }
 //   tensors      num_tensors x { name: string, num_dims: u32, dims: u64[num_dims], type: u32, offset: u64 }
+//                dims innermost first, at most three that are not 1
 //   padding      up to the next multiple of general.alignment (32 unless that key says otherwise)
 //   data         tensor bytes; `offset` counts from here; each tensor starts at a multiple of the alignment
 //
@@ -24,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/dtype.h"
+#include "formats/file_tensor.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
@@ -67,14 +68,6 @@ struct GgufValue {
   std::span<const std::byte> bytes;                    // the value, or all elements of the array with their lengths
 };
 
-struct GgufTensor {
-  std::string_view name;
-  DType dtype = DType::kF32;
-  uint64_t rows = 1;  // out_features; 1 for a vector. GGUF lists the innermost dimension first: dims = {cols, rows}
-  uint64_t cols = 0;  // in_features: contiguous
-  std::span<const std::byte> bytes;  // rows x cols elements, row-major
-};
-
 // Borrows the bytes it was parsed from: the mapping must outlive it and every view it returns.
 class GgufFile {
  public:
@@ -85,8 +78,8 @@ class GgufFile {
   static Result<GgufFile> Parse(std::span<const std::byte> file);
 
   uint32_t version() const { return version_; }
-  std::span<const GgufTensor> tensors() const { return tensors_; }
-  const GgufTensor* FindTensor(std::string_view name) const;  // null when there is none
+  std::span<const FileTensor> tensors() const { return tensors_; }
+  const FileTensor* FindTensor(std::string_view name) const;  // null when there is none
   std::vector<std::string_view> keys() const;                 // in the order of the file
   const GgufValue* FindValue(std::string_view key) const;     // null when there is none
 
@@ -122,7 +115,7 @@ class GgufFile {
   uint32_t version_ = 0;
   std::vector<std::pair<std::string_view, GgufValue>> values_;
   std::vector<uint32_t> values_by_key_;  // indices into values_, sorted: unlike a hash table, no set of keys slows it
-  std::vector<GgufTensor> tensors_;
+  std::vector<FileTensor> tensors_;
   std::vector<uint32_t> tensors_by_name_;
 };
 

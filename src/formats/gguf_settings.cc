@@ -67,7 +67,7 @@ Result<ModelSettings> ReadGgufSettings(const GgufFile& file) {
     return Error(ErrorCode::kUnsupported,
                  "metadata: \"" + key("expert_count") + "\": mixtures of experts are not supported yet");
   }
-  const GgufTensor* embedding = file.FindTensor("token_embd.weight");
+  const FileTensor* embedding = file.FindTensor("token_embd.weight");
   if (embedding == nullptr) {
     return Error(ErrorCode::kCorruptFile, "tensor \"token_embd.weight\": not in the file; every language model has it");
   }

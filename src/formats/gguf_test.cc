@@ -227,7 +227,7 @@ TEST(Gguf, Tensors_OfEveryTypeAndRank) {
   ASSERT_EQ(file->tensors().size(), 8U);
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
-    const GgufTensor& tensor = file->tensors()[static_cast<size_t>(i)];
+    const FileTensor& tensor = file->tensors()[static_cast<size_t>(i)];
     EXPECT_EQ(tensor.name, "m" + std::to_string(i));
     EXPECT_EQ(tensor.dtype, dtype);
     EXPECT_EQ(tensor.rows, 3U);
@@ -236,17 +236,39 @@ TEST(Gguf, Tensors_OfEveryTypeAndRank) {
     EXPECT_THAT(tensor.bytes, ::testing::Each(static_cast<std::byte>('A' + i)));
     EXPECT_EQ((tensor.bytes.data() - reinterpret_cast<const std::byte*>(file.bytes().data())) % 32, 0);
   }
-  const GgufTensor* vector = file->FindTensor("vector");
+  const FileTensor* vector = file->FindTensor("vector");
   ASSERT_NE(vector, nullptr);
   EXPECT_EQ(vector->rows, 1U);
   EXPECT_EQ(vector->cols, 5U);
   EXPECT_THAT(vector->bytes, ::testing::Each(std::byte{'v'}));
-  const GgufTensor* ones = file->FindTensor("ones");
+  const FileTensor* ones = file->FindTensor("ones");
   ASSERT_NE(ones, nullptr);
   EXPECT_EQ(ones->rows, 2U);
   EXPECT_EQ(ones->cols, 4U);
   EXPECT_EQ(file->FindTensor("vecto"), nullptr);
   EXPECT_EQ(file->FindTensor("vector "), nullptr);
+}
+
+// Of each shape: what counts as its rank, and its rows.
+TEST(Gguf, Shapes_AreOutermostFirstWithoutOuterOnes) {
+  struct Case {
+    std::vector<uint64_t> dims;  // as the file lists them
+    std::vector<uint64_t> shape;
+    uint64_t rows, cols;
+  };
+  const Case cases[] = {
+      {{6}, {6}, 1, 6},       {{6, 1}, {6}, 1, 6},       {{6, 1, 1, 1}, {6}, 1, 6},    {{1}, {1}, 1, 1},
+      {{1, 6}, {6, 1}, 6, 1}, {{4, 2, 1}, {2, 4}, 2, 4}, {{4, 2, 3}, {3, 2, 4}, 6, 4}, {{4, 1, 3, 1}, {3, 1, 4}, 3, 4},
+  };
+  for (const Case& c : cases) {
+    const Parsed file(GgufWriter().AddRawTensor("t", 0, c.dims, std::string(96, 't')));
+    const FileTensor& tensor = file->tensors()[0];
+    EXPECT_THAT(std::span(tensor.shape).first(tensor.rank), ::testing::ElementsAreArray(c.shape));
+    EXPECT_THAT(std::span(tensor.shape).subspan(tensor.rank), ::testing::Each(1U)) << ShapeText(c.shape);
+    EXPECT_EQ(tensor.rows, c.rows) << ShapeText(c.shape);
+    EXPECT_EQ(tensor.cols, c.cols) << ShapeText(c.shape);
+    EXPECT_EQ(tensor.bytes.size(), c.rows * c.cols * 4) << ShapeText(c.shape);
+  }
 }
 
 TEST(Gguf, Alignment_MovesTheData) {

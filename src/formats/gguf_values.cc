@@ -97,7 +97,7 @@ std::string_view GgufValueTypeName(GgufValueType type) {
   return "unknown";
 }
 
-const GgufTensor* GgufFile::FindTensor(std::string_view name) const {
+const FileTensor* GgufFile::FindTensor(std::string_view name) const {
   const auto less = [&](uint32_t i, std::string_view wanted) { return tensors_[i].name < wanted; };
   const auto found = std::lower_bound(tensors_by_name_.begin(), tensors_by_name_.end(), name, less);
   return found != tensors_by_name_.end() && tensors_[*found].name == name ? &tensors_[*found] : nullptr;

@@ -38,7 +38,7 @@ uint64_t HashBytes(uint64_t hash, std::span<const std::byte> bytes) {
 uint64_t HashModel(const GgufFile& gguf) {
   constexpr size_t kSampleBytes = 256;
   uint64_t hash = 0;
-  for (const GgufTensor& tensor : gguf.tensors()) {
+  for (const FileTensor& tensor : gguf.tensors()) {
     hash = HashBytes(hash, std::as_bytes(std::span(tensor.name)));
     hash = ChainTokenHash(hash, tensor.rows);
     hash = ChainTokenHash(hash, tensor.cols);

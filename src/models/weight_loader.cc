@@ -12,8 +12,8 @@ std::string ShapeName(uint64_t rows, uint64_t cols) {
 
 }  // namespace
 
-Result<const GgufTensor*> WeightLoader::Find(std::string_view name, size_t rows, size_t cols) const {
-  const GgufTensor* tensor = gguf_.FindTensor(name);
+Result<const FileTensor*> WeightLoader::Find(std::string_view name, size_t rows, size_t cols) const {
+  const FileTensor* tensor = gguf_.FindTensor(name);
   if (tensor == nullptr) {
     return Error(ErrorCode::kCorruptFile, "tensor \"" + std::string(name) + "\": expected shape " +
                                               ShapeName(rows, cols) + ", but the file has no such tensor");

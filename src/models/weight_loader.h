@@ -48,7 +48,7 @@ class WeightLoader {
   Result<std::vector<float>> Vector(std::string_view name, size_t size);
 
  private:
-  Result<const GgufTensor*> Find(std::string_view name, size_t rows, size_t cols) const;
+  Result<const FileTensor*> Find(std::string_view name, size_t rows, size_t cols) const;
 
   const GgufFile& gguf_;
   const MappedFile& file_;

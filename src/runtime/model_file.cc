@@ -30,7 +30,7 @@ Result<ModelInfo> DescribeModel(const OpenModelFile& opened) {
   info.name = settings.name;
   info.file_bytes = opened.file.bytes().size();
   std::map<std::string, size_t> dtypes;
-  for (const GgufTensor& tensor : gguf.tensors()) {
+  for (const FileTensor& tensor : gguf.tensors()) {
     const std::string dtype(InfoOf(tensor.dtype).name);
     info.tensors.push_back({std::string(tensor.name), dtype, tensor.rows, tensor.cols, tensor.bytes.size()});
     info.parameters += tensor.rows * tensor.cols;

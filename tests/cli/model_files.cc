@@ -81,7 +81,7 @@ size_t TensorTypeOffset(const std::string& bytes, const std::string& tensor, int
 void PoisonTensor(std::string& bytes, const std::string& tensor) {
   const auto parsed = GgufFile::Parse(std::as_bytes(std::span(bytes)));
   TIDEMILL_CHECK(parsed.ok());
-  const GgufTensor* found = parsed->FindTensor(tensor);
+  const FileTensor* found = parsed->FindTensor(tensor);
   TIDEMILL_CHECK(found != nullptr && found->dtype == DType::kF32);
   const auto offset = static_cast<size_t>(reinterpret_cast<const char*>(found->bytes.data()) - bytes.data());
   Patch(bytes, offset, std::numeric_limits<float>::quiet_NaN());

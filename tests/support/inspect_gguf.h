@@ -30,7 +30,7 @@ inline std::string FindProblem(const Error& error) {
 inline std::string FindProblem(const GgufFile& file, std::span<const std::byte> bytes) {
   unsigned sum = 0;
   std::vector<std::pair<const std::byte*, const std::byte*>> ranges;
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const FileTensor& tensor : file.tensors()) {
     const std::string name(tensor.name);
     if (file.FindTensor(tensor.name) != &tensor) return "FindTensor misses " + name;
     if (tensor.bytes.empty()) return "no bytes in " + name;

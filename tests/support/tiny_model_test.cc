@@ -23,7 +23,7 @@ GgufFile ParseOrDie(const std::string& bytes) {
 }
 
 std::vector<float> Weights(const GgufFile& file, const std::string& name) {
-  const GgufTensor* tensor = file.FindTensor(name);
+  const FileTensor* tensor = file.FindTensor(name);
   EXPECT_NE(tensor, nullptr) << name;
   std::vector<float> weights(tensor->rows * tensor->cols);
   DequantizeRow(tensor->dtype, tensor->bytes, weights);
@@ -31,7 +31,7 @@ std::vector<float> Weights(const GgufFile& file, const std::string& name) {
 }
 
 void ExpectTensor(const GgufFile& file, const std::string& name, DType dtype, uint64_t rows, uint64_t cols) {
-  const GgufTensor* tensor = file.FindTensor(name);
+  const FileTensor* tensor = file.FindTensor(name);
   ASSERT_NE(tensor, nullptr) << name;
   EXPECT_EQ(tensor->rows, rows) << name;
   EXPECT_EQ(tensor->cols, cols) << name;
