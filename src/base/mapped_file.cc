@@ -23,7 +23,7 @@ Error FileError(const std::string& path, int error_number) {
 }  // namespace
 
 Result<MappedFile> MappedFile::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe is refused, not waited for
   if (fd < 0) return FileError(path, errno);
   struct stat status {};
   if (fstat(fd, &status) != 0) {

@@ -59,6 +59,9 @@ TEST_F(MappedFileTest, WhatIsNoRegularFile_IsRefused) {
   ExpectError(folder_, ErrorCode::kIoError, "open " + folder_ + ": expected a file, found a folder");
   ExpectError("/dev/null", ErrorCode::kIoError,
               "open /dev/null: expected a file, found something that is not a regular file");
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);  // that nobody writes to
+  ExpectError(Path("pipe"), ErrorCode::kIoError,
+              "open " + Path("pipe") + ": expected a file, found something that is not a regular file");
 }
 
 TEST_F(MappedFileTest, EmptyFile_IsCorrupt) {
