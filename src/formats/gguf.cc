@@ -8,6 +8,7 @@
 
 #include "base/byte_reader.h"
 #include "base/checked_math.h"
+#include "formats/file_signature.h"
 #include "formats/gguf_tensor_type.h"
 #include "formats/printable_name.h"
 
@@ -27,36 +28,10 @@ Error At(ErrorCode code, size_t offset, std::string_view field, const std::strin
                "byte " + Count(offset) + ": " + std::string(field) + ": expected " + expected + ", found " + found);
 }
 
-// Bytes of one element; 0 for string, array and unknown types.
+// Bytes of one element of a type that the file may name; 0 for string and array.
 constexpr uint64_t ScalarBytes(GgufValueType type) {
-  switch (type) {
-    case GgufValueType::kUint8:
-    case GgufValueType::kInt8:
-    case GgufValueType::kBool: return 1;
-    case GgufValueType::kUint16:
-    case GgufValueType::kInt16: return 2;
-    case GgufValueType::kUint32:
-    case GgufValueType::kInt32:
-    case GgufValueType::kFloat32: return 4;
-    case GgufValueType::kUint64:
-    case GgufValueType::kInt64:
-    case GgufValueType::kFloat64: return 8;
-    case GgufValueType::kString:
-    case GgufValueType::kArray: return 0;
-  }
-  return 0;
-}
-
-// What a file with another magic is, when its first bytes say so; empty otherwise.
-std::string_view RecognizeOther(std::span<const std::byte> file) {
-  const std::string_view head(reinterpret_cast<const char*>(file.data()), std::min<size_t>(file.size(), 16));
-  if (head.starts_with("PK\x03\x04")) return "a zip archive, such as a PyTorch checkpoint";
-  if (head.starts_with("\x80\x02") || head.starts_with("\x80\x04")) return "a Python pickle";
-  if (head.size() > 8 && head[8] == '{') return "a safetensors file";
-  for (const std::string_view old : {"lmgg", "fmgg", "tjgg", "algg"}) {
-    if (head.starts_with(old)) return "a GGML file from before GGUF";
-  }
-  return {};
+  constexpr uint64_t kBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+  return kBytes[static_cast<size_t>(type)];
 }
 
 }  // namespace
@@ -84,7 +59,7 @@ class GgufParser {
     TIDEMILL_TRY(magic, reader_.Take(4, "magic"));
     const std::string_view text(reinterpret_cast<const char*>(magic.data()), magic.size());
     if (text != "GGUF") {
-      const std::string_view other = RecognizeOther(bytes_);
+      const std::string_view other = DescribeSignature(RecognizeFile(bytes_));
       if (other.empty()) return At(ErrorCode::kCorruptFile, 0, "magic", "\"GGUF\"", QuoteName(text));
       return At(ErrorCode::kUnsupported, 0, "magic", "\"GGUF\"",
                 QuoteName(text) + ", " + std::string(other) + "; convert the model to GGUF");
