@@ -310,6 +310,7 @@ class GgufParser {
     }
     tensor.dtype = *dtype;
     const DTypeInfo info = InfoOf(tensor.dtype);
+    tensor.type_name = info.name;
     if (tensor.cols % info.block_elements != 0) {
       return At(ErrorCode::kCorruptFile, dims_offset, "dimension 0",
                 "a multiple of " + Count(info.block_elements) + " for " + std::string(info.name), Count(tensor.cols));
