@@ -103,6 +103,7 @@ class GgufFile {
   GgufFile() = default;
 
   friend class GgufParser;
+  friend class GgufJoiner;
   Error ValueError(std::string_view key, const GgufValue& value, const std::string& expected,
                    const std::string& found) const;
   Result<const GgufValue*> RequireValue(std::string_view key) const;
