@@ -1,0 +1,275 @@
+#include "formats/model_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <new>
+#include <numeric>
+#include <system_error>
+#include <utility>
+
+#include "formats/file_signature.h"
+#include "formats/gguf_split.h"
+#include "formats/printable_name.h"
+#include "formats/safetensors_index.h"
+
+namespace tidemill {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+std::string_view TextOf(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// What a folder holds, as far as the choice of a reader needs it.
+struct FolderListing {
+  bool has_single = false, has_index = false;
+  std::vector<std::string> ggufs;  // sorted
+  std::string foreign;             // a file of weights in a format that is not read
+};
+
+Result<FolderListing> ListFolder(const std::string& folder) {
+  FolderListing listing;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const auto ends = [&](std::string_view end) { return name.ends_with(end); };
+    if (name == kSingleFile) listing.has_single = true;
+    if (name == kIndexFile) listing.has_index = true;
+    if (ends(".gguf")) listing.ggufs.push_back(name);
+    const bool foreign = ends(".bin") || ends(".bin.index.json") || ends(".pt") || ends(".pth") || ends(".h5") ||
+                         ends(".msgpack") || ends(".onnx");
+    if (foreign && (listing.foreign.empty() || name < listing.foreign)) listing.foreign = name;
+  }
+  if (error) return Error(ErrorCode::kIoError, "open " + folder + ": " + error.message());
+  std::sort(listing.ggufs.begin(), listing.ggufs.end());
+  return listing;
+}
+
+// The first of the .gguf files, when they are one file or the parts of one set.
+Result<std::string> ChooseGguf(const std::string& folder, const std::vector<std::string>& names) {
+  const auto set_of = [](const std::string& name) {
+    const auto part = ParsePartName(name, ".gguf");
+    constexpr size_t kNumberBytes = 5, kCountBytes = 14;  // "00001" and what is behind it: "-of-00003.gguf"
+    return part ? name.substr(0, name.size() - kNumberBytes - kCountBytes) + name.substr(name.size() - kCountBytes)
+                : name;
+  };
+  for (const std::string& name : names) {
+    if (set_of(name) == set_of(names[0])) continue;
+    return Error(ErrorCode::kUnsupported, "open " + folder + ": expected one model, found " + QuoteName(names[0]) +
+                                              " and " + QuoteName(name) + "; name the file");
+  }
+  return names[0];
+}
+
+}  // namespace
+
+class ModelOpener {
+ public:
+  static Result<ModelFiles> Open(const std::string& path) {
+    ModelOpener opener;
+    opener.files_.path_ = path;
+    std::error_code error;
+    const bool is_folder =
+        fs::is_directory(path, error);  // anything else, and what is not there, is for MappedFile to say
+    TIDEMILL_TRY_VOID(is_folder ? opener.OpenFolder(path) : opener.OpenFile(path));
+    return std::move(opener.files_);
+  }
+
+ private:
+  Result<void> OpenFolder(const std::string& folder) {
+    folder_ = folder;
+    TIDEMILL_TRY(listing, ListFolder(folder));
+    const int kinds = int{listing.has_single} + int{listing.has_index} + int{!listing.ggufs.empty()};
+    if (kinds > 1) {
+      const std::string first = listing.has_single ? kSingleFile : kIndexFile;
+      const std::string second = listing.has_single && listing.has_index ? kIndexFile : listing.ggufs[0];
+      return Error(ErrorCode::kUnsupported, "open " + folder + ": expected one model, found " + QuoteName(first) +
+                                                " and " + QuoteName(second) + "; name the file, or move one away");
+    }
+    if (listing.has_single) return OpenFile(folder + "/" + kSingleFile);
+    if (listing.has_index) return OpenShards();
+    if (!listing.ggufs.empty()) {
+      TIDEMILL_TRY(name, ChooseGguf(folder, listing.ggufs));
+      return OpenFile(folder + "/" + name);
+    }
+    const std::string expected = std::string(kSingleFile) + ", " + kIndexFile + " or a .gguf file";
+    if (listing.foreign.empty()) {
+      return Error(ErrorCode::kNotFound, "open " + folder + ": expected " + expected + ", found none");
+    }
+    return Error(ErrorCode::kUnsupported, "open " + folder + ": expected " + expected + ", found " +
+                                              QuoteName(listing.foreign) + "; convert the model to safetensors");
+  }
+
+  // A file of weights, which its first bytes say the format of.
+  Result<void> OpenFile(const std::string& path) {
+    TIDEMILL_TRY(file, MappedFile::Open(path));
+    const fs::path split(path);
+    folder_ = split.parent_path().string();
+    if (folder_.empty()) folder_ = ".";
+    const std::string name = split.filename().string();
+    const FileSignature signature = RecognizeFile(file.bytes());
+    const bool safetensors = signature == FileSignature::kSafetensors ||
+                             (signature != FileSignature::kGguf && name.ends_with(".safetensors"));
+    if (!safetensors) return OpenGguf(std::move(file), name);
+    if (const auto part = ParsePartName(name, ".safetensors"); part && part->count > 1) {
+      return Error(ErrorCode::kUnsupported, "open " + path + ": expected a whole model, found part " +
+                                                std::to_string(part->number) + " of " + std::to_string(part->count) +
+                                                "; name the folder instead");
+    }
+    TIDEMILL_TRY(parsed, SafetensorsFile::Parse(file.bytes()));
+    files_.weights_.push_back(std::move(file));
+    files_.tensors_.assign(parsed.tensors().begin(), parsed.tensors().end());
+    files_.safetensors_.push_back(std::move(parsed));
+    return FinishSafetensors();
+  }
+
+  Result<void> OpenGguf(MappedFile file, const std::string& name) {
+    TIDEMILL_TRY(parsed, GgufFile::Parse(file.bytes()));
+    TIDEMILL_TRY(part, ReadGgufPart(parsed));
+    if (!part) {
+      files_.weights_.push_back(std::move(file));
+      files_.gguf_ = std::move(parsed);
+      return Finish();
+    }
+    TIDEMILL_TRY(names, GgufPartNames(name, *part));
+    std::vector<GgufFile> parts;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (i + 1 == part->number) {
+        files_.weights_.push_back(std::move(file));
+        parts.push_back(std::move(parsed));
+        continue;
+      }
+      const std::string context = "GGUF part " + std::to_string(i + 1) + " of " + std::to_string(names.size());
+      auto opened = MappedFile::Open(folder_ + "/" + names[i]);
+      if (!opened.ok()) return std::move(opened).error().WithContext(context);
+      auto read = GgufFile::Parse(opened->bytes());
+      if (!read.ok()) return std::move(read).error().WithContext(context);
+      files_.weights_.push_back(std::move(opened).value());
+      parts.push_back(std::move(read).value());
+    }
+    TIDEMILL_TRY(joined, JoinGgufParts(std::move(parts)));
+    files_.gguf_ = std::move(joined);
+    return Finish();
+  }
+
+  Result<void> OpenShards() {
+    TIDEMILL_TRY(index_file, MappedFile::Open(folder_ + "/" + kIndexFile));
+    TIDEMILL_TRY(index, SafetensorsIndex::Parse(TextOf(index_file.bytes())));
+    for (const std::string& shard : index.shards()) {
+      auto opened = MappedFile::Open(folder_ + "/" + shard);
+      if (!opened.ok()) return std::move(opened).error().WithContext("shard " + QuoteName(shard));
+      auto read = SafetensorsFile::Parse(opened->bytes());
+      if (!read.ok()) return std::move(read).error().WithContext("shard " + QuoteName(shard));
+      files_.weights_.push_back(std::move(opened).value());
+      files_.safetensors_.push_back(std::move(read).value());
+    }
+    TIDEMILL_TRY_VOID(index.CheckShards(files_.safetensors_));
+    for (const SafetensorsFile& shard : files_.safetensors_) {
+      for (const FileTensor& tensor : shard.tensors()) {
+        if (index.Find(tensor.name) != nullptr) files_.tensors_.push_back(tensor);
+      }
+    }
+    return FinishSafetensors();
+  }
+
+  Result<void> FinishSafetensors() {
+    const std::vector<FileTensor>& tensors = files_.tensors_;
+    std::vector<uint32_t>& order = files_.tensors_by_name_;
+    order.resize(tensors.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
+    TIDEMILL_TRY_VOID(OpenSettings("config.json", &files_.config_));
+    if (!files_.config_) {
+      return Error(ErrorCode::kNotFound, "open " + folder_ + ": expected config.json beside the weights, found none");
+    }
+    TIDEMILL_TRY_VOID(OpenSettings("generation_config.json", &files_.generation_config_));
+    TIDEMILL_TRY_VOID(OpenSettings("tokenizer_config.json", &files_.tokenizer_config_));
+    TIDEMILL_TRY_VOID(OpenText("tokenizer.json", kMaxTokenizerJsonBytes, &files_.tokenizer_json_));
+    TIDEMILL_TRY_VOID(OpenText("chat_template.jinja", kMaxSettingsBytes, &files_.chat_template_));
+    return Finish();
+  }
+
+  Result<void> OpenSettings(const std::string& name, std::optional<JsonDocument>* document) {
+    std::optional<MappedFile> file;
+    TIDEMILL_TRY_VOID(OpenText(name, kMaxSettingsBytes, &file));
+    if (!file) return {};
+    TIDEMILL_TRY(parsed, JsonDocument::Parse(name, TextOf(file->bytes()), {.max_bytes = kMaxSettingsBytes}));
+    *document = std::move(parsed);
+    return {};
+  }
+
+  // Leaves `file` empty when there is none of that name.
+  Result<void> OpenText(const std::string& name, size_t max_bytes, std::optional<MappedFile>* file) {
+    auto opened = MappedFile::Open(folder_ + "/" + name);
+    if (!opened.ok() && opened.error().code() == ErrorCode::kNotFound) return {};
+    if (!opened.ok()) return std::move(opened).error();
+    if (const size_t bytes = opened->bytes().size(); bytes > max_bytes) {
+      return Error(ErrorCode::kUnsupported,
+                   name + ": expected at most " + std::to_string(max_bytes) + " bytes, found " + std::to_string(bytes));
+    }
+    *file = std::move(opened).value();
+    return {};
+  }
+
+  Result<void> Finish() {
+    std::sort(files_.weights_.begin(), files_.weights_.end(), [](const MappedFile& a, const MappedFile& b) {
+      return std::less<>()(a.bytes().data(), b.bytes().data());
+    });
+    for (const MappedFile& file : files_.weights_) files_.file_bytes_ += file.bytes().size();
+    return {};
+  }
+
+  ModelFiles files_;
+  std::string folder_;
+};
+
+Result<ModelFiles> ModelFiles::Open(const std::string& path) {
+  try {
+    return ModelOpener::Open(path);
+  } catch (const std::exception&) {  // std::bad_alloc, and what std::filesystem makes of it
+    return Error(ErrorCode::kOutOfMemory, "open " + path + ": no memory for the list of its tensors");
+  }
+}
+
+const FileTensor* ModelFiles::FindTensor(std::string_view name) const {
+  if (gguf_) return gguf_->FindTensor(name);
+  const auto less = [&](uint32_t i, std::string_view wanted) { return tensors_[i].name < wanted; };
+  const auto found = std::lower_bound(tensors_by_name_.begin(), tensors_by_name_.end(), name, less);
+  return found != tensors_by_name_.end() && tensors_[*found].name == name ? &tensors_[*found] : nullptr;
+}
+
+Result<const FileTensor*> ModelFiles::GetTensor(std::string_view name) const {
+  const FileTensor* tensor = FindTensor(name);
+  if (tensor == nullptr) {
+    return Error(ErrorCode::kNotFound, "tensor " + QuoteName(name) + ": expected in the model, found none");
+  }
+  TIDEMILL_TRY_VOID(CheckReadable(*tensor));
+  return tensor;
+}
+
+void ModelFiles::Release(std::span<const std::byte> bytes) const {
+  const auto behind = std::upper_bound(
+      weights_.begin(), weights_.end(), bytes.data(),
+      [](const std::byte* at, const MappedFile& file) { return std::less<>()(at, file.bytes().data()); });
+  if (behind == weights_.begin()) return;
+  const std::span<const std::byte> file = std::prev(behind)->bytes();
+  if (std::less<>()(file.data() + file.size(), bytes.data() + bytes.size())) return;
+  std::prev(behind)->Release(bytes);
+}
+
+void ModelFiles::ReleaseAll() const {
+  for (const MappedFile& file : weights_) file.Release(file.bytes());
+}
+
+std::optional<std::string_view> ModelFiles::Text(const std::optional<MappedFile>& file) {
+  if (!file) return std::nullopt;
+  return TextOf(file->bytes());
+}
+
+}  // namespace tidemill
