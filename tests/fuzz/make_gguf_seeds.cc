@@ -1,13 +1,9 @@
-// Writes the seed corpus of fuzz_gguf: make_gguf_seeds FOLDER. With --check FOLDER it compares instead, and says what
-// differs.
+// Writes the seed corpus of fuzz_gguf: make_gguf_seeds [--check] FOLDER.
 #include <cstdint>
-#include <cstdio>
-#include <fstream>
-#include <iterator>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "tests/fuzz/seed_files.h"
 #include "tests/support/encode_weights.h"
 #include "tests/support/gguf_writer.h"
 
@@ -74,7 +70,7 @@ std::string RefusedType() {
   return w.Build();
 }
 
-std::map<std::string, std::string> Seeds() {
+Seeds AllSeeds() {
   GgufWriter empty;
   return {{"empty_v3.gguf", empty.Build()},
           {"every_value_type.gguf", EveryValueType()},
@@ -85,33 +81,9 @@ std::map<std::string, std::string> Seeds() {
           {"refused_type.gguf", RefusedType()}};
 }
 
-int Run(bool check, const std::string& folder) {
-  int differing = 0;
-  for (const auto& [name, bytes] : Seeds()) {
-    const std::string path = folder + "/" + name;
-    if (check) {
-      std::ifstream file(path, std::ios::binary);
-      const std::string found((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-      if (found != bytes) {
-        std::fprintf(stderr, "%s differs from what make_gguf_seeds writes\n", path.c_str());
-        ++differing;
-      }
-    } else if (!(std::ofstream(path, std::ios::binary) << bytes)) {
-      std::fprintf(stderr, "cannot write %s\n", path.c_str());
-      return 1;
-    }
-  }
-  return differing == 0 ? 0 : 1;
-}
-
 }  // namespace
 }  // namespace tidemill::testing
 
 int main(int argc, char** argv) {
-  const bool check = argc == 3 && std::string(argv[1]) == "--check";
-  if (argc != 2 && !check) {
-    std::fprintf(stderr, "usage: make_gguf_seeds [--check] FOLDER\n");
-    return 2;
-  }
-  return tidemill::testing::Run(check, argv[argc - 1]);
+  return tidemill::testing::WriteOrCheckSeeds(argc, argv, tidemill::testing::AllSeeds());
 }
