@@ -23,6 +23,7 @@ struct MatrixView {
 
   T* row(size_t i) const { return data + i * stride; }
   MatrixView Rows(size_t first, size_t count) const { return {data + first * stride, count, cols, stride}; }
+  MatrixView Cols(size_t first, size_t count) const { return {data + first, rows, count, stride}; }
 };
 
 template <typename T>
