@@ -32,7 +32,6 @@ class WatchedIterator {
     return before;
   }
   friend bool operator==(const WatchedIterator& a, const WatchedIterator& b) { return a.at_ == b.at_; }
-  friend bool operator!=(const WatchedIterator& a, const WatchedIterator& b) { return a.at_ != b.at_; }
 
  private:
   const char* at_;
