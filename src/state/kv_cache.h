@@ -33,7 +33,7 @@ struct KvShape {
   std::vector<KvLayerShape> layers;
   DType dtype = DType::kF16;  // F32, F16 or BF16
   size_t max_length = 1;
-  size_t draft_rows = 64;  // the most committed positions that a rollback takes back again, as far as windows go
+  size_t draft_rows = 64;  // the widest draft that may be committed and taken back; matters where there are windows
   uint64_t model = 0;      // for identity()
   uint64_t numeric_class = 0;
 };
