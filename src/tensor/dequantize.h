@@ -13,8 +13,9 @@ namespace tidemill {
 // out[i] = element i of one row, as dtype.h gives the blocks.
 //   row : RowBytes(dtype, out.size()) bytes as the file holds them, no alignment needed
 //   out : [cols] f32; cols a multiple of the type's block_elements
-// Bits: d * q and d * (nibble - 8) are one f32 product; d * nibble + m is a product, rounded, then a sum, rounded. The
-// scales are exact conversions from half.
+// Bits: each product and each sum of dtype.h's formula is one f32 operation, rounded, in the order of its parentheses. All
+// products are exact (11 bits of a half, at most 8 of a scale, 6 of a quant), so that only sums round. The scales are exact
+// conversions from half.
 void DequantizeRow(DType dtype, std::span<const std::byte> row, std::span<float> out);
 
 }  // namespace tidemill
