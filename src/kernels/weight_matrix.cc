@@ -5,55 +5,17 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/strip_packing.h"
 #include "tensor/dequantize.h"
 #include "tensor/half.h"
 
 namespace tidemill {
 namespace {
 
-constexpr size_t kBlock = 32;  // elements of every quantised block so far
 constexpr size_t kPackPieceBytes = size_t{4} << 20;
-
-// Bytes of quants and of scales of one block of k of a strip.
-struct StripBlock {
-  size_t quant_bytes;
-  size_t scale_bytes;
-  size_t file_scale_bytes;  // scales stand first in the file's block
-};
-
-constexpr StripBlock StripBlockOf(DType dtype) {
-  switch (dtype) {
-    case DType::kQ8_0: return {kBlock * kStripRows, 2 * kStripRows, 2};
-    case DType::kQ4_0: return {kBlock / 2 * kStripRows, 2 * kStripRows, 2};
-    case DType::kQ4_1: return {kBlock / 2 * kStripRows, 4 * kStripRows, 4};
-    default: return {0, 0, 0};
-  }
-}
 
 const std::byte* FileRow(const WeightSource& source, size_t row) {
   return source.bytes.data() + source.order.FileRow(row) * source.row_stride;
-}
-
-// Moves four bytes of quants at a time: the file's nibbles already stand as the strip wants them.
-void PackQuantizedRow(const WeightSource& source, const std::byte* row, size_t lane, std::byte* strip) {
-  const StripBlock block = StripBlockOf(source.dtype);
-  const size_t blocks = source.cols / kBlock;
-  const size_t words = block.quant_bytes / kStripRows / 4;
-  const bool offset_binary = source.dtype == DType::kQ8_0;
-  std::byte* scales = strip + blocks * block.quant_bytes;
-  for (size_t b = 0; b < blocks; ++b) {
-    const std::byte* in = row + b * InfoOf(source.dtype).block_bytes;
-    for (size_t half = 0; half < block.file_scale_bytes / 2; ++half) {
-      std::memcpy(scales + b * block.scale_bytes + (half * kStripRows + lane) * 2, in + half * 2, 2);
-    }
-    std::byte* out = strip + b * block.quant_bytes + lane * 4;
-    for (size_t g = 0; g < words; ++g) {
-      uint32_t word;
-      std::memcpy(&word, in + block.file_scale_bytes + g * 4, 4);
-      if (offset_binary) word ^= 0x80808080U;  // int8 to u8 = q + 128
-      std::memcpy(out + g * kStripRows * 4, &word, 4);
-    }
-  }
 }
 
 template <typename T>
@@ -73,7 +35,7 @@ void PackStrip(const WeightSource& source, DType dtype, size_t strip_index, std:
       DequantizeRow(source.dtype, {row, RowBytes(source.dtype, source.cols)}, floats);
       ScatterRow<float>(reinterpret_cast<const std::byte*>(floats.data()), source.cols, lane, strip);
     } else if (InfoOf(dtype).quantized) {
-      PackQuantizedRow(source, row, lane, strip);
+      PackStripRow(dtype, row, source.cols, lane, strip);
     } else if (dtype == DType::kF32) {
       ScatterRow<uint32_t>(row, source.cols, lane, strip);
     } else {
@@ -87,8 +49,7 @@ DType PackedType(const WeightSource& source, bool as_f32) { return as_f32 ? DTyp
 }  // namespace
 
 size_t WeightMatrix::StripBytes(DType dtype, size_t cols) {
-  const StripBlock block = StripBlockOf(dtype);
-  if (block.quant_bytes != 0) return cols / kBlock * (block.quant_bytes + block.scale_bytes);
+  if (InfoOf(dtype).quantized) return QuantizedStripBytes(dtype, cols);
   return cols * kStripRows * InfoOf(dtype).block_bytes;
 }
 
@@ -146,36 +107,16 @@ const std::byte* WeightMatrix::Strips(size_t first, size_t count, std::span<std:
 
 namespace {
 
-// The row's own file bytes back from its strip.
-float PackedElement(const std::byte* strip, DType dtype, size_t lane, size_t cols, size_t k) {
+float PackedFloat(const std::byte* strip, DType dtype, size_t lane, size_t k) {
+  const std::byte* at = strip + (k * kStripRows + lane) * InfoOf(dtype).block_bytes;
   if (dtype == DType::kF32) {
     float value;
-    std::memcpy(&value, strip + (k * kStripRows + lane) * 4, 4);
+    std::memcpy(&value, at, 4);
     return value;
   }
-  if (dtype == DType::kF16 || dtype == DType::kBF16) {
-    uint16_t bits;
-    std::memcpy(&bits, strip + (k * kStripRows + lane) * 2, 2);
-    return dtype == DType::kF16 ? HalfToFloat(bits) : BFloat16ToFloat(bits);
-  }
-  const StripBlock block = StripBlockOf(dtype);
-  const size_t blocks = cols / kBlock, b = k / kBlock, within = k % kBlock;
-  const std::byte* scales = strip + blocks * block.quant_bytes + b * block.scale_bytes;
-  uint16_t d_bits;
-  std::memcpy(&d_bits, scales + lane * 2, 2);
-  const float d = HalfToFloat(d_bits);
-  const std::byte* quants = strip + b * block.quant_bytes;
-  if (dtype == DType::kQ8_0) {
-    const int q = std::to_integer<int>(quants[(within / 4 * kStripRows + lane) * 4 + within % 4]) - 128;
-    return d * static_cast<float>(q);
-  }
-  const size_t low = within % 16;
-  const int byte = std::to_integer<int>(quants[(low / 4 * kStripRows + lane) * 4 + low % 4]);
-  const int nibble = within < 16 ? byte & 15 : byte >> 4;
-  if (dtype == DType::kQ4_0) return d * static_cast<float>(nibble - 8);
-  uint16_t m_bits;
-  std::memcpy(&m_bits, scales + (kStripRows + lane) * 2, 2);
-  return d * static_cast<float>(nibble) + HalfToFloat(m_bits);
+  uint16_t bits;
+  std::memcpy(&bits, at, 2);
+  return dtype == DType::kF16 ? HalfToFloat(bits) : BFloat16ToFloat(bits);
 }
 
 }  // namespace
@@ -187,7 +128,9 @@ void WeightMatrix::CopyRow(size_t row, std::span<float> out) const {
     return;
   }
   const std::byte* strip = packed_.data() + row / kStripRows * strip_bytes();
-  for (size_t k = 0; k < cols(); ++k) out[k] = PackedElement(strip, dtype_, row % kStripRows, cols(), k);
+  const size_t lane = row % kStripRows;
+  if (quantized()) return ReadStripRow(dtype_, strip, lane, out);
+  for (size_t k = 0; k < cols(); ++k) out[k] = PackedFloat(strip, dtype_, lane, k);
 }
 
 }  // namespace tidemill

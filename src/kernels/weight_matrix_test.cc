@@ -2,21 +2,22 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstring>
 #include <vector>
 
+#include "kernels/testing/bit_formulas.h"
 #include "kernels/testing/compare.h"
 #include "kernels/testing/seeded_inputs.h"
 #include "tensor/dequantize.h"
+#include "tensor/six_bit_scales.h"
 
 namespace tidemill {
 namespace {
 
+using testing::kAllTypes;
 using testing::RandomWeight;
 using testing::SameBits;
-
-constexpr std::array kAllTypes = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+using testing::WholeBlocks;
 
 std::vector<float> ExpectedRow(const WeightSource& source, size_t file_row) {
   std::vector<float> row(source.cols);
@@ -32,8 +33,9 @@ WeightMatrix Pack(const WeightSource& source, bool as_f32 = false, size_t thread
 
 TEST(WeightMatrix, CopyRow_GivesBackTheFilesRow) {
   for (const DType dtype : kAllTypes) {
+    const size_t cols = 3 * WholeBlocks(dtype, 32);
     for (const size_t rows : {1, 15, 16, 17, 50}) {
-      const RandomWeight random(dtype, rows, 96, rows);
+      const RandomWeight random(dtype, rows, cols, rows);
       for (const bool as_f32 : {false, true}) {
         const WeightMatrix packed = Pack(random.source, as_f32), mapped = WeightMatrix::Map(random.source, as_f32);
         EXPECT_EQ(packed.dtype(), as_f32 ? DType::kF32 : dtype);
@@ -42,7 +44,7 @@ TEST(WeightMatrix, CopyRow_GivesBackTheFilesRow) {
         EXPECT_EQ(mapped.resident_bytes(), 0u);
         for (size_t row = 0; row < rows; ++row) {
           const std::vector<float> expected = ExpectedRow(random.source, row);
-          std::vector<float> a(96, 7.0F), b(96, 7.0F);
+          std::vector<float> a(cols, 7.0F), b(cols, 7.0F);
           packed.CopyRow(row, a);
           mapped.CopyRow(row, b);
           EXPECT_TRUE(SameBits(expected, a))
@@ -79,12 +81,13 @@ TEST(RowOrder, Interleaved_IsAPermutationWithinEachHead) {
 
 TEST(WeightMatrix, InterleavedRows_AreFoundWhereTheFileHasThem) {
   for (const DType dtype : kAllTypes) {
-    RandomWeight random(dtype, 48, 32, 5);
+    const size_t cols = WholeBlocks(dtype, 32);
+    RandomWeight random(dtype, 48, cols, 5);
     random.source.order.interleaved_head_dim = 12;
     const WeightMatrix packed = Pack(random.source), mapped = WeightMatrix::Map(random.source, false);
     for (size_t row = 0; row < 48; ++row) {
       const std::vector<float> expected = ExpectedRow(random.source, random.source.order.FileRow(row));
-      std::vector<float> a(32), b(32);
+      std::vector<float> a(cols), b(cols);
       packed.CopyRow(row, a);
       mapped.CopyRow(row, b);
       EXPECT_TRUE(SameBits(expected, a)) << InfoOf(dtype).name << " row " << row;
@@ -95,18 +98,20 @@ TEST(WeightMatrix, InterleavedRows_AreFoundWhereTheFileHasThem) {
 
 TEST(WeightMatrix, RangeOfColumns_IsReadByItsStride) {
   for (const DType dtype : kAllTypes) {
-    const RandomWeight wide(dtype, 20, 160, 9);
-    const size_t row_bytes = RowBytes(dtype, 160), skip = RowBytes(dtype, 32), kept = RowBytes(dtype, 96);
+    const size_t unit = WholeBlocks(dtype, 32);
+    const RandomWeight wide(dtype, 20, 5 * unit, 9);
+    const size_t row_bytes = RowBytes(dtype, 5 * unit), skip = RowBytes(dtype, unit), kept = RowBytes(dtype, 3 * unit);
     WeightSource range = wide.source;
-    range.cols = 96;
+    range.cols = 3 * unit;
     range.row_stride = row_bytes;
     range.bytes = wide.source.bytes.subspan(skip, 19 * row_bytes + kept);
     for (const bool as_f32 : {false, true}) {
       const WeightMatrix packed = Pack(range, as_f32), mapped = WeightMatrix::Map(range, as_f32);
       for (size_t row = 0; row < 20; ++row) {
         const std::vector<float> whole = ExpectedRow(wide.source, row),
-                                 expected(whole.begin() + 32, whole.begin() + 128);
-        std::vector<float> a(96), b(96);
+                                 expected(whole.begin() + static_cast<ptrdiff_t>(unit),
+                                          whole.begin() + static_cast<ptrdiff_t>(4 * unit));
+        std::vector<float> a(3 * unit), b(3 * unit);
         packed.CopyRow(row, a);
         mapped.CopyRow(row, b);
         EXPECT_TRUE(SameBits(expected, a)) << InfoOf(dtype).name << " row " << row;
@@ -116,8 +121,8 @@ TEST(WeightMatrix, RangeOfColumns_IsReadByItsStride) {
   }
 }
 
-// The layout that the header draws, element by element.
-TEST(WeightMatrix, Strips_HaveTheStatedLayout) {
+// The layout that the header draws, byte by byte: the file's bytes elsewhere.
+TEST(WeightMatrix, StripsOfTheFilesBytes_HaveTheStatedLayout) {
   constexpr size_t kRows = 20, kCols = 64;
   for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kF16, DType::kF32}) {
     const RandomWeight random(dtype, kRows, kCols, 6);
@@ -157,13 +162,72 @@ TEST(WeightMatrix, Strips_HaveTheStatedLayout) {
   }
 }
 
+// The same for types whose bits move, element by element.
+TEST(WeightMatrix, StripsOfMoreBits_HaveTheStatedLayout) {
+  constexpr size_t kRows = 20, kCols = 512;
+  for (const DType dtype : {DType::kQ5_0, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
+    const RandomWeight random(dtype, kRows, kCols, 6);
+    const WeightMatrix packed = Pack(random.source);
+    const DTypeInfo info = InfoOf(dtype);
+    const size_t words = dtype == DType::kQ4_K ? 4 : dtype == DType::kQ6_K ? 6 : 5;
+    const size_t halves = dtype == DType::kQ5_0 || dtype == DType::kQ6_K ? 1 : 2;
+    const int offset = dtype == DType::kQ5_0 ? 16 : dtype == DType::kQ6_K ? 32 : 0;
+    const size_t first_half = dtype == DType::kQ6_K ? 208 : 0;
+    const size_t byte_scales = info.block_elements == 256 ? 256 : 0;
+    const size_t group_bytes = halves * 32 + byte_scales;
+    ASSERT_EQ(packed.strip_bytes(), kCols / 32 * words * 64 + kCols / info.block_elements * group_bytes);
+    const std::byte* strips = packed.Strips(0, 2, {});
+    for (size_t row = 0; row < kRows; ++row) {
+      const std::byte* file = random.bytes.data() + row * RowBytes(dtype, kCols);
+      const std::byte* strip = strips + row / 16 * packed.strip_bytes();
+      const size_t lane = row % 16;
+      for (size_t k = 0; k < kCols; ++k) {
+        const std::byte* block = strip + k / 32 * words * 64;
+        const size_t g = k % 32 / 4, j = k % 4;
+        const auto byte = [&](size_t word) { return std::to_integer<int>(block[word * 64 + lane * 4 + j]); };
+        int stored = g < 4 ? byte(g) & 15 : byte(g - 4) >> 4;
+        if (words == 5) stored += 16 * (byte(4) >> g & 1);
+        if (words == 6) stored += 16 * (byte(4 + g / 4) >> (2 * (g % 4)) & 3);
+        const std::byte* file_block = file + k / info.block_elements * info.block_bytes;
+        ASSERT_EQ(stored - offset, testing::FileQuant(dtype, file_block, k % info.block_elements))
+            << info.name << " row " << row << " column " << k;
+      }
+      for (size_t i = 0; i < kCols / info.block_elements; ++i) {
+        const std::byte* group = strip + kCols / 32 * words * 64 + i * group_bytes;
+        const std::byte* file_block = file + i * info.block_bytes;
+        for (size_t half = 0; half < halves; ++half) {
+          ASSERT_EQ(std::memcmp(group + (half * 16 + lane) * 2, file_block + first_half + half * 2, 2), 0) << info.name;
+        }
+        for (size_t b = 0; b < byte_scales / 32; ++b) {
+          const std::byte* at = group + halves * 32 + b * 32 + lane;
+          const SixBitScale scale = ReadSixBitScale(file_block + 4, b);
+          const bool six_bits = dtype != DType::kQ6_K;
+          ASSERT_EQ(at[0], six_bits ? std::byte{scale.sc} : file_block[192 + 2 * b]) << info.name << " block " << b;
+          ASSERT_EQ(at[16], six_bits ? std::byte{scale.m} : file_block[193 + 2 * b]) << info.name << " block " << b;
+        }
+      }
+    }
+  }
+}
+
+TEST(WeightMatrix, PackedBytes_AreNearlyTheFiles) {
+  for (const DType dtype : kAllTypes) {
+    const RandomWeight random(dtype, 32, 512, 6);
+    const auto file = static_cast<double>(random.bytes.size());
+    const double ratio = static_cast<double>(Pack(random.source).resident_bytes()) / file;
+    const double expected = dtype == DType::kQ4_K ? 148.0 / 144 : dtype == DType::kQ5_K ? 180.0 / 176 : 1.0;
+    EXPECT_EQ(ratio, expected) << InfoOf(dtype).name;
+  }
+}
+
 TEST(WeightMatrix, StripsOfAMappedMatrix_EqualThePackedOnes) {
   for (const DType dtype : kAllTypes) {
     for (const bool as_f32 : {false, true}) {
-      const RandomWeight random(dtype, 100, 64, 7);
+      const size_t cols = WholeBlocks(dtype, 64);
+      const RandomWeight random(dtype, 100, cols, 7);
       const WeightMatrix packed = Pack(random.source, as_f32, 3), mapped = WeightMatrix::Map(random.source, as_f32);
       const size_t bytes = packed.strip_bytes();
-      std::vector<std::byte> scratch(3 * bytes + 64 * sizeof(float), std::byte{0xFF});
+      std::vector<std::byte> scratch(3 * bytes + cols * sizeof(float), std::byte{0xFF});
       for (size_t first = 0; first < 7; ++first) {
         const size_t count = std::min<size_t>(3, 7 - first);
         const std::byte* strips = mapped.Strips(first, count, scratch);

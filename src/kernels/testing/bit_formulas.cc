@@ -9,6 +9,7 @@
 #include "kernels/activations.h"
 #include "tensor/dequantize.h"
 #include "tensor/half.h"
+#include "tensor/six_bit_scales.h"
 
 namespace tidemill::testing {
 
@@ -111,6 +112,28 @@ float HalfAt(const std::byte* at) {
 
 }  // namespace
 
+int FileQuant(DType dtype, const std::byte* block, size_t i) {
+  const auto byte = [&](size_t at) { return std::to_integer<int>(block[at]); };
+  const auto nibble = [&](size_t at, bool high) { return high ? byte(at) >> 4 : byte(at) & 15; };
+  const auto bit = [&](size_t at, size_t n) { return byte(at) >> n & 1; };
+  const size_t j = i / 32, l = i % 32;
+  switch (dtype) {
+    case DType::kQ8_0: return std::bit_cast<int8_t>(block[2 + i]);
+    case DType::kQ4_0: return nibble(2 + i % 16, i >= 16) - 8;
+    case DType::kQ4_1: return nibble(4 + i % 16, i >= 16);
+    case DType::kQ5_0: return nibble(6 + i % 16, i >= 16) + 16 * bit(2 + i / 8, i % 8) - 16;
+    case DType::kQ5_1: return nibble(8 + i % 16, i >= 16) + 16 * bit(4 + i / 8, i % 8);
+    case DType::kQ4_K: return nibble(16 + 32 * (j / 2) + l, j % 2 == 1);
+    case DType::kQ5_K: return nibble(48 + 32 * (j / 2) + l, j % 2 == 1) + 16 * bit(16 + l, j);
+    case DType::kQ6_K: {
+      const size_t quarter = j % 4, high = 128 + 32 * (i / 128) + l;
+      return nibble(64 * (i / 128) + 32 * (quarter % 2) + l, quarter >= 2) +
+             16 * (bit(high, 2 * quarter) + 2 * bit(high, 2 * quarter + 1)) - 32;
+    }
+    default: return 0;
+  }
+}
+
 float FloatDot(Arithmetic math, const WeightSource& weight, size_t row, std::span<const float> x) {
   std::vector<float> w(weight.cols);
   DequantizeRow(weight.dtype, RowOf(weight, row), w);
@@ -120,25 +143,35 @@ float FloatDot(Arithmetic math, const WeightSource& weight, size_t row, std::spa
 }
 
 float QuantizedDot(Arithmetic math, const WeightSource& weight, size_t row, const QuantizedRow& x) {
-  const size_t block_bytes = InfoOf(weight.dtype).block_bytes;
+  const DTypeInfo info = InfoOf(weight.dtype);
   const std::span<const std::byte> bytes = RowOf(weight, row);
   float acc = 0;
   for (size_t b = 0; b < weight.cols / kQuantBlock; ++b) {
-    const std::byte* block = bytes.data() + b * block_bytes;
-    const std::byte* quants = block + (weight.dtype == DType::kQ4_1 ? 4 : 2);
-    int32_t s = 0;
-    for (size_t i = 0; i < kQuantBlock; ++i) {
-      int w;
-      if (weight.dtype == DType::kQ8_0) {
-        w = std::bit_cast<int8_t>(quants[i]);
-      } else {
-        const int byte = std::to_integer<int>(quants[i % 16]);
-        w = (i < 16 ? byte & 15 : byte >> 4) - (weight.dtype == DType::kQ4_0 ? 8 : 0);
+    const size_t column = b * kQuantBlock, within = column % info.block_elements, j = within / kQuantBlock;
+    const std::byte* block = bytes.data() + column / info.block_elements * info.block_bytes;
+    int32_t s[2] = {0, 0};  // of each half
+    for (size_t i = 0; i < kQuantBlock; ++i) s[i / 16] += FileQuant(weight.dtype, block, within + i) * x.q[column + i];
+    switch (weight.dtype) {
+      case DType::kQ4_K:
+      case DType::kQ5_K: {
+        const SixBitScale scale = ReadSixBitScale(block + 4, j);
+        const float d_w = HalfAt(block) * static_cast<float>(scale.sc);
+        const float m_w = -(HalfAt(block + 2) * static_cast<float>(scale.m));
+        acc = math.MulAdd(static_cast<float>(s[0] + s[1]), d_w * x.d[b], acc);
+        acc = math.MulAdd(m_w, x.sum[b], acc);
+        break;
       }
-      s += w * x.q[b * kQuantBlock + i];
+      case DType::kQ6_K: {
+        const int32_t scaled =
+            s[0] * std::bit_cast<int8_t>(block[192 + 2 * j]) + s[1] * std::bit_cast<int8_t>(block[193 + 2 * j]);
+        acc = math.MulAdd(static_cast<float>(scaled), HalfAt(block + 208) * x.d[b], acc);
+        break;
+      }
+      default:
+        acc = math.MulAdd(static_cast<float>(s[0] + s[1]), HalfAt(block) * x.d[b], acc);
+        if (weight.dtype == DType::kQ4_1 || weight.dtype == DType::kQ5_1)
+          acc = math.MulAdd(HalfAt(block + 2), x.sum[b], acc);
     }
-    acc = math.MulAdd(static_cast<float>(s), HalfAt(block) * x.d[b], acc);
-    if (weight.dtype == DType::kQ4_1) acc = math.MulAdd(HalfAt(block + 2), x.sum[b], acc);
   }
   return acc;
 }

@@ -42,6 +42,9 @@ struct QuantizedRow {
 };
 QuantizedRow QuantizeRow(std::span<const float> x);
 
+// Element i of a block of the file, offset taken off: what tensor/dtype.h calls q, nibble, q - 16 and so on.
+int FileQuant(DType dtype, const std::byte* block, size_t i);
+
 // kernels/matmul.h: one output before accumulation. `row` counts as the matrix does, not as the file.
 float FloatDot(Arithmetic math, const WeightSource& weight, size_t row, std::span<const float> x);
 float QuantizedDot(Arithmetic math, const WeightSource& weight, size_t row, const QuantizedRow& x);

@@ -3,6 +3,7 @@
 #ifndef TIDEMILL_KERNELS_TESTING_SEEDED_INPUTS_H_
 #define TIDEMILL_KERNELS_TESTING_SEEDED_INPUTS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,6 +21,10 @@
 #include "tensor/half.h"
 
 namespace tidemill::testing {
+
+inline constexpr std::array kAllTypes = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,
+                                         DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
+                                         DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
 // The levels that this build knows and this CPU runs, lowest first.
 inline std::vector<Isa> LevelsHere() {
@@ -57,7 +62,19 @@ inline std::vector<float> RandomFloats(uint64_t seed, size_t count, float amax =
   return values;
 }
 
-// A weight as a file would hold it: any quants, scales of both signs about `amax` / 100 (a few subnormal halves among them).
+// The largest minimum |m| of a RandomWeight's blocks, as part of amax.
+constexpr float RandomMinimum(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_1:
+    case DType::kQ5_1: return 0.1F;
+    case DType::kQ4_K:
+    case DType::kQ5_K: return 0.063F;
+    default: return 0;
+  }
+}
+
+// A weight as a file would hold it: any quants, scales of both signs about `amax` / 100 (a few subnormal halves among them). K-quants:
+// halves about amax / 1000 and any scales for them.
 struct RandomWeight {
   std::vector<std::byte> bytes;
   WeightSource source;
@@ -81,8 +98,10 @@ struct RandomWeight {
         std::memcpy(block, &bits, 2);
       } else {
         for (size_t i = 0; i < info.block_bytes; ++i) block[i] = static_cast<std::byte>(random.Next());
-        half(block, random.Uniform(random.Below(16) == 0 ? 0x1p-15F : amax / 100));
-        if (dtype == DType::kQ4_1) half(block + 2, random.Uniform(amax / 10));
+        const bool k_quant = info.block_elements == 256;
+        half(block + (dtype == DType::kQ6_K ? 208 : 0),
+             random.Uniform(random.Below(16) == 0 ? 0x1p-15F : amax / (k_quant ? 1000 : 100)));
+        if (RandomMinimum(dtype) != 0) half(block + 2, random.Uniform(amax / (k_quant ? 1000 : 10)));
       }
     }
     source = {.dtype = dtype, .rows = rows, .cols = cols, .bytes = bytes, .order = {}};
@@ -90,6 +109,12 @@ struct RandomWeight {
   RandomWeight(const RandomWeight&) = delete;
   RandomWeight& operator=(const RandomWeight&) = delete;
 };
+
+// At least `cols` columns: the next whole number of the type's blocks.
+constexpr size_t WholeBlocks(DType dtype, size_t cols) {
+  const size_t block = InfoOf(dtype).block_elements;
+  return (cols + block - 1) / block * block;
+}
 
 // A level with threads to run on. The pools and scratch behind it are made once per (level, threads) and shared by all tests of a
 // program: scratch is uninitialised by contract, so that it begins as NaN and then holds whatever the test before left there.

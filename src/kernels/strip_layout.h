@@ -1,0 +1,37 @@
+// Where the parts of a quantised strip stand (kernels/weight_matrix.h draws the strips). Plain constants without a
+// standard-library class or a function, so that files compiled for one instruction-set level can include them.
+#ifndef TIDEMILL_KERNELS_STRIP_LAYOUT_H_
+#define TIDEMILL_KERNELS_STRIP_LAYOUT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace tidemill {
+
+enum class StripType : uint8_t { kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
+
+// The quants of all blocks of 32 columns stand first, the scales of all blocks behind them.
+struct StripLayout {
+  size_t quant_bytes;   // of one block of 32 columns of 16 rows
+  size_t scale_blocks;  // blocks that have their scales in one group: 1, or 8 for K-quants
+  size_t scale_bytes;   // of a group
+  int32_t offset;       // the quant is the stored number minus this
+  bool minimum;         // weights are d_w * q + m_w
+};
+
+inline constexpr StripLayout kStripLayouts[] = {
+    {.quant_bytes = 512, .scale_blocks = 1, .scale_bytes = 32, .offset = 128, .minimum = false},  // Q8_0
+    {.quant_bytes = 256, .scale_blocks = 1, .scale_bytes = 32, .offset = 8, .minimum = false},    // Q4_0
+    {.quant_bytes = 256, .scale_blocks = 1, .scale_bytes = 64, .offset = 0, .minimum = true},     // Q4_1
+    {.quant_bytes = 320, .scale_blocks = 1, .scale_bytes = 32, .offset = 16, .minimum = false},   // Q5_0
+    {.quant_bytes = 320, .scale_blocks = 1, .scale_bytes = 64, .offset = 0, .minimum = true},     // Q5_1
+    {.quant_bytes = 256, .scale_blocks = 8, .scale_bytes = 320, .offset = 0, .minimum = true},    // Q4_K
+    {.quant_bytes = 320, .scale_blocks = 8, .scale_bytes = 320, .offset = 0, .minimum = true},    // Q5_K
+    {.quant_bytes = 384, .scale_blocks = 8, .scale_bytes = 288, .offset = 32, .minimum = false},  // Q6_K
+};
+template <StripType type>
+inline constexpr StripLayout kStripLayout = kStripLayouts[static_cast<size_t>(type)];
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_KERNELS_STRIP_LAYOUT_H_
