@@ -24,9 +24,9 @@ struct QuantizedRows {
   const int8_t* q = nullptr;  // [rows, cols]: k ascending
   // [rows, cols]: the same numbers for kernels without byte products, each 4 as (q0, q2, q1, q3); or null
   const int16_t* pairs = nullptr;
-  const float* d = nullptr;       // [rows, cols / 32]
-  const float* sum = nullptr;     // [rows, cols / 32]
-  const int32_t* isum = nullptr;  // [rows, cols / 32] q[0] + ... + q[31]
+  const float* d = nullptr;            // [rows, cols / 32]
+  const float* sum = nullptr;          // [rows, cols / 32]
+  const int16_t* half_sums = nullptr;  // [rows, cols / 16] q[0] + ... + q[15] of each half of a block
   size_t rows = 0;
   size_t cols = 0;
 
@@ -45,7 +45,7 @@ class QuantizedBuffer {
 
  private:
   bool with_pairs_ = false;
-  AlignedBuffer q_, pairs_, d_, sum_, isum_;
+  AlignedBuffer q_, pairs_, d_, sum_, half_sums_;
 };
 
 }  // namespace tidemill

@@ -32,7 +32,8 @@ void ExpectFormula(Isa isa, const std::vector<float>& x, size_t rows, size_t col
     const QuantizedRows row = all.Rows(r, 1);
     const auto expected = testing::QuantizeRow(std::span(x).subspan(r * cols, cols));
     EXPECT_EQ(std::vector<int8_t>(row.q, row.q + cols), expected.q) << IsaName(isa) << " row " << r;
-    EXPECT_EQ(std::vector<int32_t>(row.isum, row.isum + blocks), expected.isum) << IsaName(isa) << " row " << r;
+    EXPECT_EQ(std::vector<int16_t>(row.half_sums, row.half_sums + 2 * blocks), expected.half_sums)
+        << IsaName(isa) << " row " << r;
     EXPECT_TRUE(SameBits(expected.d, {row.d, blocks})) << IsaName(isa) << " row " << r;
     EXPECT_TRUE(SameBits(expected.sum, {row.sum, blocks})) << IsaName(isa) << " row " << r;
     for (size_t i = 0; row.pairs != nullptr && i < cols; i += 4) {
@@ -80,7 +81,8 @@ TEST(Quantize, BlocksOfZerosAndOfTheSmallestNumbers_AreZero) {
     const QuantizedRows q = buffer.Quantize(*context, {x.data(), 1, 96});
     for (size_t b = 0; b < 2; ++b) {
       EXPECT_EQ(q.d[b], 0);
-      EXPECT_EQ(q.isum[b], 0);
+      EXPECT_EQ(q.half_sums[2 * b], 0);
+      EXPECT_EQ(q.half_sums[2 * b + 1], 0);
     }
     EXPECT_EQ(q.q[95], 127);
   }

@@ -17,7 +17,7 @@ QuantizedRows QuantizedRows::Rows(size_t first, size_t count) const {
   if (pairs != nullptr) part.pairs += first * cols;
   part.d += first * blocks;
   part.sum += first * blocks;
-  part.isum += first * blocks;
+  part.half_sums += first * blocks * 2;
   part.rows = count;
   return part;
 }
@@ -30,7 +30,7 @@ bool NeedsPairs(Isa isa) { return isa < Isa::kAvx512Vnni; }
 
 size_t QuantizedBuffer::RowBytes(size_t max_cols, Isa isa) {
   const size_t elements = RoundUp(max_cols, kQuantBlock);
-  const size_t block_bytes = 2 * sizeof(float) + sizeof(int32_t);  // d, sum, isum
+  const size_t block_bytes = 2 * sizeof(float) + 2 * sizeof(int16_t);  // d, sum, half_sums
   return elements * (NeedsPairs(isa) ? 1 + sizeof(int16_t) : 1) + elements / kQuantBlock * block_bytes;
 }
 
@@ -43,12 +43,12 @@ Result<QuantizedBuffer> QuantizedBuffer::Create(size_t max_rows, size_t max_cols
   TIDEMILL_TRY(pairs, AlignedBuffer::Create(buffer.with_pairs_ ? elements * sizeof(int16_t) : 0));
   TIDEMILL_TRY(d, AlignedBuffer::Create(blocks * sizeof(float)));
   TIDEMILL_TRY(sum, AlignedBuffer::Create(blocks * sizeof(float)));
-  TIDEMILL_TRY(isum, AlignedBuffer::Create(blocks * sizeof(int32_t)));
+  TIDEMILL_TRY(half_sums, AlignedBuffer::Create(blocks * 2 * sizeof(int16_t)));
   buffer.q_ = std::move(q);
   buffer.pairs_ = std::move(pairs);
   buffer.d_ = std::move(d);
   buffer.sum_ = std::move(sum);
-  buffer.isum_ = std::move(isum);
+  buffer.half_sums_ = std::move(half_sums);
   return buffer;
 }
 
@@ -58,14 +58,14 @@ QuantizedRows QuantizedBuffer::Quantize(ExecutionContext& ctx, ConstMatrix<float
   int16_t* pairs = with_pairs_ ? pairs_.As<int16_t>().data() : nullptr;
   float* d = d_.As<float>().data();
   float* sum = sum_.As<float>().data();
-  int32_t* isum = isum_.As<int32_t>().data();
+  int16_t* half_sums = half_sums_.As<int16_t>().data();
   const size_t blocks = x.cols / kQuantBlock;
   const QuantizeRowKernel kernel = PickQuantizeRow(ctx.isa());
   ForEachRow(ctx, x.rows, x.cols, [&](size_t r) {
     kernel(x.row(r), x.cols, q + r * x.cols, pairs == nullptr ? nullptr : pairs + r * x.cols, d + r * blocks,
-           sum + r * blocks, isum + r * blocks);
+           sum + r * blocks, half_sums + r * blocks * 2);
   });
-  return {q, pairs, d, sum, isum, x.rows, x.cols};
+  return {q, pairs, d, sum, half_sums, x.rows, x.cols};
 }
 
 }  // namespace tidemill

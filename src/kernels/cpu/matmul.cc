@@ -49,7 +49,7 @@ MatMulStrips Arguments(const MatMulTask& task) {
           .pairs = q.pairs,
           .d = q.d,
           .sum = q.sum,
-          .isum = q.isum,
+          .half_sums = q.half_sums,
           .rows = rows,
           .y = task.y.data,
           .y_stride = task.y.stride,

@@ -92,7 +92,8 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
     for (size_t r = 0; r < R; ++r) {
       auto dot = hn::RearrangeToOddPlusEven(sum0[r], sum1[r]);
       if constexpr (kOffset(type) != 0) {
-        dot = hn::Sub(dot, hn::Set(di32, kOffset(type) * args.isum[(row + r) * blocks + b]));
+        const int16_t* halves = args.half_sums + ((row + r) * blocks + b) * 2;
+        dot = hn::Sub(dot, hn::Set(di32, kOffset(type) * (halves[0] + halves[1])));
       }
       const auto scale = hn::Mul(d_w, hn::Set(df, args.d[(row + r) * blocks + b]));
       acc[r] = hn::MulAdd(hn::ConvertTo(df, dot), scale, acc[r]);

@@ -20,7 +20,7 @@ struct MatMulStrips {
   const int16_t* pairs;  // the same for kernels without byte products (QuantizedRows::pairs)
   const float* d;        // [rows, cols / 32]
   const float* sum;
-  const int32_t* isum;
+  const int16_t* half_sums;  // [rows, cols / 16]
   size_t rows;
   float* y;  // [rows, outputs], rows y_stride apart
   size_t y_stride;

@@ -25,12 +25,12 @@ inline void Tile(const MatMulStrips& args, const unsigned char* strips, size_t r
   const int8_t* q[R];
   const float* d[R];
   const float* sum[R];
-  const int32_t* isum[R];
+  const int16_t* half_sums[R];
   for (size_t r = 0; r < R; ++r) {
     q[r] = args.q + (row + r) * args.cols;
     d[r] = args.d + (row + r) * blocks;
     sum[r] = args.sum + (row + r) * blocks;
-    isum[r] = args.isum + (row + r) * blocks;
+    half_sums[r] = args.half_sums + (row + r) * blocks * 2;
   }
   const unsigned char* quants[V];
   const unsigned char* scales[V];
@@ -48,8 +48,9 @@ inline void Tile(const MatMulStrips& args, const unsigned char* strips, size_t r
     __m512i dot[V][R];
 #pragma GCC unroll 8
     for (size_t r = 0; r < R; ++r) {
-      const __m512i start =
-          kOffset(type) == 0 ? _mm512_setzero_si512() : _mm512_set1_epi32(-kOffset(type) * isum[r][b]);
+      const __m512i start = kOffset(type) == 0
+                                ? _mm512_setzero_si512()
+                                : _mm512_set1_epi32(-kOffset(type) * (half_sums[r][b * 2] + half_sums[r][b * 2 + 1]));
 #pragma GCC unroll 8
       for (size_t v = 0; v < V; ++v) dot[v][r] = start;
     }

@@ -13,7 +13,7 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT q, int16_t* HWY_RESTRICT pairs,
-                 float* HWY_RESTRICT d, float* HWY_RESTRICT sum, int32_t* HWY_RESTRICT isum) {
+                 float* HWY_RESTRICT d, float* HWY_RESTRICT sum, int16_t* HWY_RESTRICT half_sums) {
   const hn::CappedTag<float, 16> df;
   const hn::RebindToSigned<decltype(df)> di32;
   const hn::Rebind<int8_t, decltype(df)> di8;
@@ -41,20 +41,24 @@ void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT 
     // 127 / amax overflows for the smallest denormals: such a block is zero for every purpose.
     const auto scale = hn::Set(df, inverse <= 3.0e38F ? inverse : 0.0F);
     const auto limit = hn::Set(df, 127.0F);
-    auto total = hn::Zero(di32);
-    for (size_t i = 0; i < 32; i += lanes) {
-      auto v = finite ? hn::Mul(hn::LoadU(df, block + i), scale) : hn::Zero(df);
-      v = hn::Round(hn::Min(hn::Max(v, hn::Neg(limit)), limit));
-      const auto integers = hn::ConvertTo(di32, v);
-      total = hn::Add(total, integers);
-      hn::StoreU(hn::DemoteTo(di8, integers), di8, q + b * 32 + i);
-    }
-    HWY_ALIGN int32_t lane_total[16];
-    hn::Store(total, di32, lane_total);
     int32_t s = 0;
-    for (size_t i = 0; i < lanes; ++i) s += lane_total[i];
+    for (size_t half = 0; half < 2; ++half) {
+      auto total = hn::Zero(di32);
+      for (size_t i = half * 16; i < half * 16 + 16; i += lanes) {
+        auto v = finite ? hn::Mul(hn::LoadU(df, block + i), scale) : hn::Zero(df);
+        v = hn::Round(hn::Min(hn::Max(v, hn::Neg(limit)), limit));
+        const auto integers = hn::ConvertTo(di32, v);
+        total = hn::Add(total, integers);
+        hn::StoreU(hn::DemoteTo(di8, integers), di8, q + b * 32 + i);
+      }
+      HWY_ALIGN int32_t lane_total[16];
+      hn::Store(total, di32, lane_total);
+      int32_t half_sum = 0;
+      for (size_t i = 0; i < lanes; ++i) half_sum += lane_total[i];
+      half_sums[b * 2 + half] = static_cast<int16_t>(half_sum);
+      s += half_sum;
+    }
     d[b] = finite ? (inverse <= 3.0e38F ? amax / 127.0F : 0.0F) : nan;
-    isum[b] = s;
     sum[b] = d[b] * static_cast<float>(s);
     if (pairs != nullptr) {
       for (size_t i = 0; i < 32; i += 4) {

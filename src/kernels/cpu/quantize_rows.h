@@ -9,9 +9,9 @@
 
 namespace tidemill {
 
-// x, q: [cols]; pairs: [cols] or null; d, sum, isum: [cols / 32].
+// x, q: [cols]; pairs: [cols] or null; d, sum: [cols / 32]; half_sums: [cols / 16].
 using QuantizeRowKernel = void (*)(const float* x, size_t cols, int8_t* q, int16_t* pairs, float* d, float* sum,
-                                   int32_t* isum);
+                                   int16_t* half_sums);
 
 QuantizeRowKernel PickQuantizeRow(Isa isa);
 

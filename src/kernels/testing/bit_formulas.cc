@@ -84,15 +84,16 @@ QuantizedRow QuantizeRow(std::span<const float> x) {
     }
     const float inverse = finite && amax > 0 ? 127 / amax : 0.0F;
     const bool tiny = inverse > 3.0e38F;
-    int32_t isum = 0;
-    for (const float v : block) {
+    int halves[2] = {0, 0};
+    for (size_t i = 0; i < kQuantBlock; ++i) {
+      const float v = block[i];
       const float scaled = finite && !tiny ? std::nearbyint(v * inverse) : 0.0F;
       row.q.push_back(static_cast<int8_t>(std::clamp(scaled, -127.0F, 127.0F)));
-      isum += row.q.back();
+      halves[i / 16] += row.q.back();
     }
     row.d.push_back(finite ? (tiny ? 0.0F : amax / 127) : std::numeric_limits<float>::quiet_NaN());
-    row.isum.push_back(isum);
-    row.sum.push_back(row.d.back() * static_cast<float>(isum));
+    for (const int half : halves) row.half_sums.push_back(static_cast<int16_t>(half));
+    row.sum.push_back(row.d.back() * static_cast<float>(halves[0] + halves[1]));
   }
   return row;
 }

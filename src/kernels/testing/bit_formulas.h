@@ -38,7 +38,7 @@ float TreeSum16(std::span<const float, 16> sums);
 struct QuantizedRow {
   std::vector<int8_t> q;
   std::vector<float> d, sum;
-  std::vector<int32_t> isum;
+  std::vector<int16_t> half_sums;
 };
 QuantizedRow QuantizeRow(std::span<const float> x);
 
