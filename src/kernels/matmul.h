@@ -6,9 +6,11 @@
 // Bits of one output, whatever the kernel, the number of rows, the group or the threads:
 //   F32, F16, BF16:  acc = 0;  for k ascending: acc = MulAdd(w[n, k] as f32, x[r, k], acc)
 //   quantised:       acc = 0;  for blocks b of 32 ascending:
-//                      s = sum of (q_w - offset) * q_x, exact integers                offset: Q8_0 0, Q4_0 8, Q4_1 0
-//                      acc = MulAdd(float(s), d_w * d_x, acc)                          the product of scales rounded first
-//                      Q4_1 only: acc = MulAdd(m_w, sum_x, acc)                        sum_x = d_x * (sum of q_x)
+//                      s = sum of (q_w - offset) * q_x, exact integers    offset: Q4_0 8, Q5_0 16, Q6_K 32, others 0
+//                      Q6_K: s = sc0 * s0 + sc1 * s1, those of the two halves of the block; |s| < 2^24
+//                      acc = MulAdd(float(s), d_w * d_x, acc)              the product of scales rounded first
+//                      Q4_1, Q5_1, Q4_K, Q5_K: acc = MulAdd(m_w, sum_x, acc)           sum_x = d_x * (sum of q_x)
+//                    d_w = d, m_w = m;  Q4_K, Q5_K: d_w = d * sc, m_w = -(dmin * m), both exact
 //   then y = acc, or y = y + acc when accumulating.
 // MulAdd rounds once on every level with FMA and twice on the baseline: two numeric classes.
 //

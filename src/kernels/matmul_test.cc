@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -15,14 +14,14 @@ namespace tidemill {
 namespace {
 
 using testing::Arithmetic;
+using testing::kAllTypes;
 using testing::LevelsHere;
 using testing::RandomFloats;
 using testing::RandomWeight;
 using testing::SameBits;
 using testing::SameHash;
 using testing::TestContext;
-
-constexpr std::array kAllTypes = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+using testing::WholeBlocks;
 
 std::string Label(Isa isa, DType dtype, size_t rows, size_t outputs, size_t cols) {
   return std::string(IsaName(isa)) + " " + std::string(InfoOf(dtype).name) + " rows " + std::to_string(rows) +
@@ -69,7 +68,8 @@ struct Shape {
 
 TEST(MatMul, EveryLevel_StaysWithinToleranceOfReference) {
   for (const DType dtype : kAllTypes) {
-    for (const Shape s : {Shape{1, 16, 32}, Shape{3, 33, 64}, Shape{7, 100, 576}, Shape{2, 17, 2048}}) {
+    for (Shape s : {Shape{1, 16, 32}, Shape{3, 33, 64}, Shape{7, 100, 576}, Shape{2, 17, 2048}}) {
+      s.cols = WholeBlocks(dtype, s.cols);
       const RandomWeight random(dtype, s.outputs, s.cols, 1);
       const std::vector<float> x = RandomFloats(2, s.rows * s.cols, 3);
       for (const Isa isa : LevelsHere()) {
@@ -94,8 +94,9 @@ TEST(MatMul, EveryLevel_StaysWithinToleranceOfReference) {
           for (size_t i = 0; i < s.rows * s.cols; ++i) {
             const double xi =
                 weight.quantized() ? static_cast<double>(q.d[i / kQuantBlock]) * q.q[i] : static_cast<double>(x[i]);
-            // Q4_1's formula adds d * nibble and m apart, so that its terms do not cancel first: nibble up to 15.
-            const double terms = dtype == DType::kQ4_1 ? 0.3 : std::fabs(static_cast<double>(w[i % s.cols]));
+            // Formulas with a minimum add d * q and m apart, so that their terms do not cancel first: |d * q| <= |w| + |m|.
+            const double minimum = static_cast<double>(testing::RandomMinimum(dtype));
+            const double terms = std::fabs(static_cast<double>(w[i % s.cols])) + 2 * minimum;
             magnitude[i / s.cols * s.outputs + n] += std::fabs(xi) * terms;
           }
         }
@@ -112,6 +113,8 @@ TEST(MatMul, EveryLevel_GivesTheBitsOfTheFormula) {
     const size_t block = InfoOf(dtype).block_elements;
     std::vector<Shape> shapes = {{1, 1, 32},  {2, 15, 64}, {3, 16, 96},  {4, 17, 32},   {5, 33, 160}, {6, 47, 64},
                                  {7, 48, 32}, {8, 65, 64}, {13, 80, 96}, {1, 129, 576}, {2, 64, 576}};
+    for (Shape& s : shapes) s.cols = WholeBlocks(dtype, s.cols);
+    if (block == 256) shapes.push_back({3, 20, 1280});  // strips whose scales do not end on a whole cache line
     if (block == 1) shapes.insert(shapes.end(), {{1, 16, 1}, {3, 17, 7}, {5, 31, 15}, {2, 16, 17}, {9, 40, 33}});
     for (const Shape s : shapes) {
       const RandomWeight random(dtype, s.outputs, s.cols, ++seed);
@@ -132,9 +135,10 @@ TEST(MatMul, EveryLevel_GivesTheBitsOfTheFormula) {
 
 TEST(MatMul, DequantisedWeights_GiveTheBitsOfTheFormula) {
   for (const DType dtype : kAllTypes) {
-    const RandomWeight random(dtype, 35, 96, 30);
-    const std::vector<float> x = RandomFloats(31, 5 * 96, 4);
-    const ConstMatrix<float> x_matrix(x.data(), 5, 96);
+    const size_t cols = WholeBlocks(dtype, 96);
+    const RandomWeight random(dtype, 35, cols, 30);
+    const std::vector<float> x = RandomFloats(31, 5 * cols, 4);
+    const ConstMatrix<float> x_matrix(x.data(), 5, cols);
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa);
       const std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix, true);
@@ -148,10 +152,11 @@ TEST(MatMul, DequantisedWeights_GiveTheBitsOfTheFormula) {
 
 TEST(MatMul, InterleavedRows_ComeOutInTheirUsualOrder) {
   for (const DType dtype : kAllTypes) {
-    RandomWeight random(dtype, 80, 64, 32);
+    const size_t cols = WholeBlocks(dtype, 64);
+    RandomWeight random(dtype, 80, cols, 32);
     random.source.order.interleaved_head_dim = 40;
-    const std::vector<float> x = RandomFloats(33, 3 * 64);
-    const ConstMatrix<float> x_matrix(x.data(), 3, 64);
+    const std::vector<float> x = RandomFloats(33, 3 * cols);
+    const ConstMatrix<float> x_matrix(x.data(), 3, cols);
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa);
       const std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix);
@@ -164,23 +169,24 @@ TEST(MatMul, InterleavedRows_ComeOutInTheirUsualOrder) {
 }
 
 TEST(MatMul, RowsInGroupsOfAnySize_GiveTheBitsOfRowsAlone) {
-  constexpr size_t kRows = 40, kOutputs = 83, kCols = 128;
+  constexpr size_t kRows = 40, kOutputs = 83;
   for (const DType dtype : kAllTypes) {
-    const RandomWeight random(dtype, kOutputs, kCols, 40);
-    const std::vector<float> x = RandomFloats(41, kRows * kCols);
+    const size_t cols = WholeBlocks(dtype, 128);
+    const RandomWeight random(dtype, kOutputs, cols, 40);
+    const std::vector<float> x = RandomFloats(41, kRows * cols);
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa);
       const WeightMatrix weight = Packed(context, random.source);
       std::vector<float> alone;
       for (size_t r = 0; r < kRows; ++r) {
-        const std::vector<float> y = Multiply(context, weight, {x.data() + r * kCols, 1, kCols});
+        const std::vector<float> y = Multiply(context, weight, {x.data() + r * cols, 1, cols});
         alone.insert(alone.end(), y.begin(), y.end());
       }
       for (size_t rows = 2; rows <= kRows; rows += rows < 14 ? 1 : 13) {
         for (const size_t first : {size_t{0}, kRows - rows}) {
-          const std::vector<float> y = Multiply(context, weight, {x.data() + first * kCols, rows, kCols});
+          const std::vector<float> y = Multiply(context, weight, {x.data() + first * cols, rows, cols});
           EXPECT_TRUE(SameBits(std::span(alone).subspan(first * kOutputs, rows * kOutputs), y))
-              << Label(isa, dtype, rows, kOutputs, kCols) << " from row " << first;
+              << Label(isa, dtype, rows, kOutputs, cols) << " from row " << first;
         }
       }
     }
@@ -189,9 +195,10 @@ TEST(MatMul, RowsInGroupsOfAnySize_GiveTheBitsOfRowsAlone) {
 
 TEST(MatMul, AnyNumberOfThreads_GivesTheSameBits) {
   for (const DType dtype : kAllTypes) {
-    const RandomWeight random(dtype, 700, 64, 50);
-    const std::vector<float> x = RandomFloats(51, 5 * 64);
-    const ConstMatrix<float> x_matrix(x.data(), 5, 64);
+    const size_t cols = WholeBlocks(dtype, 64);
+    const RandomWeight random(dtype, 700, cols, 50);
+    const std::vector<float> x = RandomFloats(51, 5 * cols);
+    const ConstMatrix<float> x_matrix(x.data(), 5, cols);
     for (const Isa isa : LevelsHere()) {
       TestContext one(isa);
       const std::vector<float> expected = Multiply(one, Packed(one, random.source), x_matrix);
@@ -208,16 +215,17 @@ TEST(MatMul, AnyNumberOfThreads_GivesTheSameBits) {
 
 TEST(MatMul, Accumulating_AddsOnceAtTheEnd) {
   for (const DType dtype : kAllTypes) {
+    const size_t cols = WholeBlocks(dtype, 64);
     for (const size_t rows : {1, 2, 6, 13}) {
-      const RandomWeight random(dtype, 51, 64, 60);
-      const std::vector<float> x = RandomFloats(61, rows * 64), before = RandomFloats(62, rows * 51, 9);
-      const ConstMatrix<float> x_matrix(x.data(), rows, 64);
+      const RandomWeight random(dtype, 51, cols, 60);
+      const std::vector<float> x = RandomFloats(61, rows * cols), before = RandomFloats(62, rows * 51, 9);
+      const ConstMatrix<float> x_matrix(x.data(), rows, cols);
       for (const Isa isa : LevelsHere()) {
         TestContext context(isa);
         std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix);
         for (size_t i = 0; i < expected.size(); ++i) expected[i] = before[i] + expected[i];
         EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix, before, true, 2)))
-            << Label(isa, dtype, rows, 51, 64);
+            << Label(isa, dtype, rows, 51, cols);
       }
     }
   }
@@ -234,8 +242,10 @@ TEST(MatMul, GroupOfTasks_GivesTheBitsOfEachAlone) {
       std::vector<QuantizedBuffer> buffers;
       std::vector<MatMulTask> tasks;
       for (size_t i = 0; i < kTasks; ++i) {
-        const size_t rows = i % 5, outs = 1 + i * 7 % 90, cols = 32 * (1 + i % 3);  // some have no rows
-        sources.push_back(std::make_unique<RandomWeight>(kAllTypes[i % kAllTypes.size()], outs, cols, 70 + i));
+        const DType dtype = kAllTypes[i % kAllTypes.size()];
+        const size_t rows = i % 5, outs = 1 + i * 7 % 90;  // some have no rows
+        const size_t cols = WholeBlocks(dtype, 32) * (1 + i % 3);
+        sources.push_back(std::make_unique<RandomWeight>(dtype, outs, cols, 70 + i));
         weights.push_back(i % 4 == 0 ? WeightMatrix::Map(sources[i]->source, false)
                                      : Packed(context, sources[i]->source));
         inputs.push_back(RandomFloats(170 + i, rows * cols));
@@ -267,16 +277,18 @@ TEST(MatMul, NoTasks_DoNothing) {
 }
 
 TEST(MatMul, InfinityInARow_GivesThatRowNaNAndLeavesOthers) {
-  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
-    const RandomWeight random(dtype, 20, 64, 80);
-    std::vector<float> x = RandomFloats(81, 3 * 64);
+  for (const DType dtype : kAllTypes) {
+    if (!InfoOf(dtype).quantized) continue;
+    const size_t cols = WholeBlocks(dtype, 64);
+    const RandomWeight random(dtype, 20, cols, 80);
+    std::vector<float> x = RandomFloats(81, 3 * cols);
     const std::vector<float> clean = x;
-    x[64 + 5] = std::numeric_limits<float>::infinity();
+    x[cols + 5] = std::numeric_limits<float>::infinity();
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa);
       const WeightMatrix weight = Packed(context, random.source);
-      const std::vector<float> expected = Multiply(context, weight, {clean.data(), 3, 64});
-      const std::vector<float> y = Multiply(context, weight, {x.data(), 3, 64});
+      const std::vector<float> expected = Multiply(context, weight, {clean.data(), 3, cols});
+      const std::vector<float> y = Multiply(context, weight, {x.data(), 3, cols});
       EXPECT_TRUE(SameBits(std::span(expected).first(20), std::span(y).first(20)));
       EXPECT_TRUE(SameBits(std::span(expected).last(20), std::span(y).last(20)));
       for (size_t n = 20; n < 40; ++n) EXPECT_TRUE(std::isnan(y[n])) << IsaName(isa) << " output " << n;
@@ -299,6 +311,33 @@ TEST(MatMul, HalvesOfEveryKind_AreReadExactly) {
   }
 }
 
+// The largest sums that a block can have are exact: every quant, scale and activation at its extreme.
+TEST(MatMul, ExtremeQuants_GiveTheBitsOfTheFormula) {
+  for (const DType dtype : kAllTypes) {
+    if (!InfoOf(dtype).quantized) continue;
+    const size_t cols = WholeBlocks(dtype, 64);
+    for (const int fill : {0x00, 0xFF, 0x80, 0x7F}) {
+      RandomWeight random(dtype, 16, cols, 82);
+      const DTypeInfo info = InfoOf(dtype);
+      const size_t first_half = dtype == DType::kQ6_K ? 208 : 0, halves = testing::RandomMinimum(dtype) != 0 ? 4 : 2;
+      for (size_t i = 0; i < random.bytes.size(); ++i) {
+        const size_t within = i % info.block_bytes;
+        if (within < first_half || within >= first_half + halves) random.bytes[i] = static_cast<std::byte>(fill);
+      }
+      for (const float sign : {1.0F, -1.0F}) {
+        const std::vector<float> x(2 * cols, sign);
+        const ConstMatrix<float> x_matrix(x.data(), 2, cols);
+        for (const Isa isa : LevelsHere()) {
+          TestContext context(isa);
+          EXPECT_TRUE(SameBits(testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix),
+                               Multiply(context, Packed(context, random.source), x_matrix)))
+              << Label(isa, dtype, 2, 16, cols) << " bytes " << fill;
+        }
+      }
+    }
+  }
+}
+
 TEST(MatMul, Cost_CountsWhatTheKernelReads) {
   TestContext context(Isa::kBaseline);
   const RandomWeight random(DType::kQ4_1, 32, 64, 90);
@@ -306,6 +345,16 @@ TEST(MatMul, Cost_CountsWhatTheKernelReads) {
   EXPECT_EQ(cost.bytes, 32 * 64 * 20.0 / 32 + 3 * (64 + 2 * 12) + 3 * 32 * 4);
   EXPECT_EQ(cost.int8_ops, 2 * 3 * 32 * 64);
   EXPECT_EQ(cost.flops, 3 * 32 * 2 * 5);
+  const auto flops_of_a_block = [&](DType dtype) {
+    const RandomWeight weight(dtype, 16, 256, 91);
+    return MatMulCost(Packed(context, weight.source), 1).flops / (16 * 8);
+  };
+  EXPECT_EQ(flops_of_a_block(DType::kQ5_0), 3);
+  EXPECT_EQ(flops_of_a_block(DType::kQ5_1), 5);
+  EXPECT_EQ(flops_of_a_block(DType::kQ4_K), 5);
+  EXPECT_EQ(flops_of_a_block(DType::kQ6_K), 6);
+  const RandomWeight k_quant(DType::kQ4_K, 16, 256, 92);
+  EXPECT_EQ(MatMulCost(Packed(context, k_quant.source), 1).bytes, 16 * 148 + 256 + 8 * 12 + 16 * 4);
 }
 
 // Kept hashes: the bits of this machine are the bits of every other.
@@ -318,13 +367,17 @@ TEST(MatMul, EveryLevel_GivesTheKeptHash) {
       {DType::kF32, 0x6662F6A9BCABC80C, 0xE70C1047C2231DB6},  {DType::kF16, 0xD603684F4AE6C95D, 0xC4EAA8B9EEC86D15},
       {DType::kBF16, 0xA1A1C4617F99197D, 0x074E45569DC1D39A}, {DType::kQ8_0, 0x8C78E0B885974FE0, 0x10AA7B5F16CBD293},
       {DType::kQ4_0, 0x54E23D9DED72BF36, 0x0ED2E00E130591DE}, {DType::kQ4_1, 0xDF8E550274A0B37D, 0x606EE1EFC8C5030F},
+      {DType::kQ5_0, 0xDA9FAA8661DEA7FD, 0x2ECBAA9EEB39F104}, {DType::kQ5_1, 0x9C9463854B966FA7, 0xD4C7C182605A6BD0},
+      {DType::kQ4_K, 0xC1303F2429E8D0A7, 0x63B785F29E5BBEC3}, {DType::kQ5_K, 0xDE1BD1B502DF4B27, 0xA1C0276F95D52DCC},
+      {DType::kQ6_K, 0x1386E5DFC22616E3, 0xEC9C04EA52688343},
   };
   for (const Kept& kept : all) {
-    const RandomWeight random(kept.dtype, 200, 576, 100);
-    const std::vector<float> x = RandomFloats(101, 7 * 576, 2);
+    const size_t cols = WholeBlocks(kept.dtype, 576);
+    const RandomWeight random(kept.dtype, 200, cols, 100);
+    const std::vector<float> x = RandomFloats(101, 7 * cols, 2);
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa);
-      const std::vector<float> y = Multiply(context, Packed(context, random.source), {x.data(), 7, 576});
+      const std::vector<float> y = Multiply(context, Packed(context, random.source), {x.data(), 7, cols});
       EXPECT_TRUE(SameHash(HasFma(isa) ? kept.fma : kept.baseline, testing::HashOf<float>(y)))
           << InfoOf(kept.dtype).name << " " << IsaName(isa);
     }

@@ -9,6 +9,7 @@
 #if defined(__x86_64__)
 #include "kernels/cpu/matmul_vnni.h"
 #endif
+#include "kernels/strip_packing.h"
 
 namespace tidemill {
 namespace {
@@ -20,17 +21,17 @@ constexpr size_t kChunksPerThread = 8;
 
 MatMulKernel PickKernel(const WeightMatrix& weight, Isa isa) {
   if (!weight.quantized()) return PickFloatMatMul(weight.dtype(), isa);
+  const StripType type = StripTypeOf(weight.dtype());
 #if defined(__x86_64__)
-  if (isa >= Isa::kAvx512Vnni) {
-    switch (weight.dtype()) {
-      case DType::kQ8_0: return vnni::MatMulQ8_0;
-      case DType::kQ4_0: return vnni::MatMulQ4_0;
-      case DType::kQ4_1: return vnni::MatMulQ4_1;
-      default: break;
-    }
-  }
+  if (isa >= Isa::kAvx512Vnni) return vnni::PickMatMul(type);
 #endif
-  return PickInt16MatMul(weight.dtype(), isa);
+  return PickInt16MatMul(type, isa);
+}
+
+// Of one row and one output: the product of scales and its MulAdd; a minimum's MulAdd; Q6_K's two halves times their scales.
+double FlopsOfABlock(DType dtype) {
+  if (dtype == DType::kQ6_K) return 3 + 3;
+  return kStripLayouts[static_cast<size_t>(StripTypeOf(dtype))].minimum ? 3 + 2 : 3;
 }
 
 MatMulStrips Arguments(const MatMulTask& task) {
@@ -112,7 +113,7 @@ Cost MatMulCost(const WeightMatrix& weight, size_t rows) {
     const double blocks = k / static_cast<double>(kQuantBlock);
     cost.bytes += r * (k + 12 * blocks);
     cost.int8_ops = ops;
-    cost.flops = r * n * blocks * (weight.dtype() == DType::kQ4_1 ? 5 : 3);
+    cost.flops = r * n * blocks * FlopsOfABlock(weight.dtype());
   } else {
     cost.bytes += 4 * r * k;
     cost.flops = ops;

@@ -2,8 +2,6 @@
 // ones by a shift), and the pairwise 16-bit product does the rest. Activations come as pairs in that order.
 #include "kernels/cpu/matmul_levels.h"
 
-#include "base/check.h"
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul_int16.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -20,23 +18,47 @@ using F32 = hn::CappedTag<float, 16>;
 using I32 = hn::RebindToSigned<F32>;
 using I16 = hn::Repartition<int16_t, I32>;
 using U16 = hn::Repartition<uint16_t, I32>;
+using U8 = hn::Repartition<uint8_t, I32>;
 
-enum class Type { kQ8_0, kQ4_0, kQ4_1 };
+constexpr bool kFiveBits(StripType type) {
+  return type == StripType::kQ5_0 || type == StripType::kQ5_1 || type == StripType::kQ5_K;
+}
+constexpr bool kSixBitScales(StripType type) { return type == StripType::kQ4_K || type == StripType::kQ5_K; }
 
-constexpr size_t kQuantBytes(Type type) { return type == Type::kQ8_0 ? 512 : 256; }
-constexpr size_t kScaleBytes(Type type) { return type == Type::kQ4_1 ? 64 : 32; }
-constexpr int32_t kOffset(Type type) { return type == Type::kQ8_0 ? 128 : type == Type::kQ4_0 ? 8 : 0; }
-
-// sum0 (and sum1 where the pairwise product leaves its halves apart) += bytes (u8, four a lane) . activations (as pairs)
-HWY_INLINE void Accumulate(hn::Vec<U16> bytes, hn::Vec<I16> even_a, hn::Vec<I16> odd_a, hn::Vec<I32>& sum0,
-                           hn::Vec<I32>& sum1) {
-  const I32 di32;
-  const I16 di16;
+// Bits [from, from + ...) of each byte to bit 4; bits of the neighbouring byte that come along are for the caller to mask.
+template <size_t from>
+HWY_INLINE hn::Vec<U8> ToBit4(hn::Vec<U8> bytes) {
+  const U8 du8;
   const U16 du16;
-  const auto even = hn::BitCast(di16, hn::And(bytes, hn::Set(du16, uint16_t{255})));
-  const auto odd = hn::BitCast(di16, hn::ShiftRight<8>(bytes));
-  sum0 = hn::ReorderWidenMulAccumulate(di32, even, even_a, sum0, sum1);
-  sum0 = hn::ReorderWidenMulAccumulate(di32, odd, odd_a, sum0, sum1);
+  if constexpr (from < 4) {
+    return hn::BitCast(du8, hn::ShiftLeft<4 - from>(hn::BitCast(du16, bytes)));
+  } else if constexpr (from > 4) {
+    return hn::BitCast(du8, hn::ShiftRight<from - 4>(hn::BitCast(du16, bytes)));
+  } else {
+    return bytes;
+  }
+}
+
+// Group g of a block of one register: four stored quants of each lane.
+template <StripType type, size_t g>
+HWY_INLINE hn::Vec<U8> LoadGroup(const uint8_t* block) {
+  const U8 du8;
+  if constexpr (type == StripType::kQ8_0) {
+    return hn::LoadU(du8, block + g * 64);
+  } else {
+    auto w = hn::LoadU(du8, block + g % 4 * 64);
+    if constexpr (g >= 4) w = ToBit4<8>(w);
+    w = hn::And(w, hn::Set(du8, uint8_t{15}));
+    if constexpr (kFiveBits(type)) {
+      const auto high = ToBit4<g>(hn::LoadU(du8, block + 256));
+      w = hn::Or(w, hn::And(high, hn::Set(du8, uint8_t{16})));
+    }
+    if constexpr (type == StripType::kQ6_K) {
+      const auto high = ToBit4<g % 4 * 2>(hn::LoadU(du8, block + 256 + g / 4 * 64));
+      w = hn::Or(w, hn::And(high, hn::Set(du8, uint8_t{48})));
+    }
+    return w;
+  }
 }
 
 HWY_INLINE hn::Vec<I16> Pair(const int16_t* pairs) {
@@ -47,59 +69,98 @@ HWY_INLINE hn::Vec<I16> Pair(const int16_t* pairs) {
   return hn::BitCast(di16, hn::Set(di32, word));
 }
 
-// One register (a strip or a part of one) times R rows.
-template <Type type, size_t R>
-HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t row) {
+// sum0[r] (and sum1[r] where the pairwise product leaves its halves apart) += group g of a block . the same columns of row r;
+// `pairs` is at the first row's block.
+template <StripType type, size_t g, size_t R>
+HWY_INLINE void AddGroup(const uint8_t* block, const int16_t* pairs, size_t cols, hn::Vec<I32> (&sum0)[R],
+                         hn::Vec<I32> (&sum1)[R]) {
+  const I32 di32;
+  const I16 di16;
+  const U16 du16;
+  const auto bytes = hn::BitCast(du16, LoadGroup<type, g>(block));
+  const auto even = hn::BitCast(di16, hn::And(bytes, hn::Set(du16, uint16_t{255})));
+  const auto odd = hn::BitCast(di16, hn::ShiftRight<8>(bytes));
+  for (size_t r = 0; r < R; ++r) {
+    const int16_t* a = pairs + r * cols + g * 4;
+    sum0[r] = hn::ReorderWidenMulAccumulate(di32, even, Pair(a), sum0[r], sum1[r]);
+    sum0[r] = hn::ReorderWidenMulAccumulate(di32, odd, Pair(a + 2), sum0[r], sum1[r]);
+  }
+}
+
+// One byte of each lane as f32.
+template <typename T>
+HWY_INLINE hn::Vec<F32> LoadBytes(const uint8_t* at) {
   const F32 df;
   const I32 di32;
-  const U16 du16;
+  return hn::ConvertTo(df, hn::PromoteTo(di32, hn::LoadU(hn::Rebind<T, I32>(), reinterpret_cast<const T*>(at))));
+}
+
+HWY_INLINE hn::Vec<F32> LoadHalves(const uint8_t* at) {
+  return LoadHalf(F32(), reinterpret_cast<const hwy::float16_t*>(at));
+}
+
+// One register (a strip or a part of one) times R rows.
+template <StripType type, size_t R>
+HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t row) {
+  constexpr StripLayout kLayout = kStripLayout<type>;
+  const F32 df;
+  const I32 di32;
   const size_t lanes = hn::Lanes(df);
   const size_t blocks = args.cols / 32;
   const uint8_t* quants = args.strips + strip * args.strip_bytes + part * lanes * 4;
-  const uint8_t* scales = args.strips + strip * args.strip_bytes + blocks * kQuantBytes(type) + part * lanes * 2;
+  const uint8_t* scales = args.strips + strip * args.strip_bytes + blocks * kLayout.quant_bytes;
 
   hn::Vec<F32> acc[R];
   for (size_t r = 0; r < R; ++r) acc[r] = hn::Zero(df);
   for (size_t b = 0; b < blocks; ++b) {
-    hn::Vec<I32> sum0[R], sum1[R];
-    for (size_t r = 0; r < R; ++r) sum0[r] = sum1[r] = hn::Zero(di32);
+    const uint8_t* block = quants + b * kLayout.quant_bytes;
     const int16_t* pairs = args.pairs + row * args.cols + b * 32;
-    if constexpr (type == Type::kQ8_0) {
-      for (size_t g = 0; g < 8; ++g) {
-        const auto w = hn::BitCast(du16, hn::LoadU(hn::Repartition<uint8_t, I32>(), quants + b * 512 + g * 64));
-        for (size_t r = 0; r < R; ++r) {
-          const int16_t* a = pairs + r * args.cols + g * 4;
-          Accumulate(w, Pair(a), Pair(a + 2), sum0[r], sum1[r]);
-        }
-      }
-    } else {
-      const hn::Repartition<uint8_t, I32> du8;
-      const auto nibbles = hn::Set(du8, uint8_t{15});
-      for (size_t g = 0; g < 4; ++g) {
-        const auto w = hn::LoadU(du8, quants + b * 256 + g * 64);
-        const auto low = hn::BitCast(du16, hn::And(w, nibbles));
-        const auto high =
-            hn::BitCast(du16, hn::And(hn::BitCast(du8, hn::ShiftRight<4>(hn::BitCast(du16, w))), nibbles));
-        for (size_t r = 0; r < R; ++r) {
-          const int16_t* a = pairs + r * args.cols + g * 4;
-          Accumulate(low, Pair(a), Pair(a + 2), sum0[r], sum1[r]);
-          Accumulate(high, Pair(a + 16), Pair(a + 18), sum0[r], sum1[r]);
-        }
+    const int16_t* half_sums = args.half_sums + (row * blocks + b) * 2;
+    const uint8_t* halves = scales + b / kLayout.scale_blocks * kLayout.scale_bytes + part * lanes * 2;
+    const uint8_t* byte_scales = scales + b / kLayout.scale_blocks * kLayout.scale_bytes + (kLayout.minimum ? 64 : 32) +
+                                 b % kLayout.scale_blocks * 32 + part * lanes;
+    hn::Vec<I32> sum0[R], sum1[R];
+    hn::Vec<F32> s[R];
+    for (size_t r = 0; r < R; ++r) sum0[r] = sum1[r] = hn::Zero(di32);
+    AddGroup<type, 0>(block, pairs, args.cols, sum0, sum1);
+    AddGroup<type, 1>(block, pairs, args.cols, sum0, sum1);
+    AddGroup<type, 2>(block, pairs, args.cols, sum0, sum1);
+    AddGroup<type, 3>(block, pairs, args.cols, sum0, sum1);
+    if constexpr (type == StripType::kQ6_K) {
+      const auto sc = LoadBytes<int8_t>(byte_scales);
+      for (size_t r = 0; r < R; ++r) {
+        const auto offset = hn::Set(di32, kLayout.offset * half_sums[r * blocks * 2]);
+        const auto dot = hn::Sub(hn::RearrangeToOddPlusEven(sum0[r], sum1[r]), offset);
+        s[r] = hn::Mul(hn::ConvertTo(df, dot), sc);
+        sum0[r] = sum1[r] = hn::Zero(di32);
       }
     }
-    const auto* s = reinterpret_cast<const hwy::float16_t*>(scales + b * kScaleBytes(type));
-    const auto d_w = LoadHalf(df, s);
+    AddGroup<type, 4>(block, pairs, args.cols, sum0, sum1);
+    AddGroup<type, 5>(block, pairs, args.cols, sum0, sum1);
+    AddGroup<type, 6>(block, pairs, args.cols, sum0, sum1);
+    AddGroup<type, 7>(block, pairs, args.cols, sum0, sum1);
     for (size_t r = 0; r < R; ++r) {
       auto dot = hn::RearrangeToOddPlusEven(sum0[r], sum1[r]);
-      if constexpr (kOffset(type) != 0) {
-        const int16_t* halves = args.half_sums + ((row + r) * blocks + b) * 2;
-        dot = hn::Sub(dot, hn::Set(di32, kOffset(type) * (halves[0] + halves[1])));
+      const int16_t* half = half_sums + r * blocks * 2;
+      if constexpr (type == StripType::kQ6_K) {
+        dot = hn::Sub(dot, hn::Set(di32, kLayout.offset * half[1]));
+        s[r] = hn::MulAdd(hn::ConvertTo(df, dot), LoadBytes<int8_t>(byte_scales + 16), s[r]);  // exact: below 2^24
+      } else {
+        if constexpr (kLayout.offset != 0) dot = hn::Sub(dot, hn::Set(di32, kLayout.offset * (half[0] + half[1])));
+        s[r] = hn::ConvertTo(df, dot);
       }
-      const auto scale = hn::Mul(d_w, hn::Set(df, args.d[(row + r) * blocks + b]));
-      acc[r] = hn::MulAdd(hn::ConvertTo(df, dot), scale, acc[r]);
     }
-    if constexpr (type == Type::kQ4_1) {
-      const auto m_w = LoadHalf(df, s + 16);
+    auto d_w = LoadHalves(halves);
+    if constexpr (kSixBitScales(type)) d_w = hn::Mul(d_w, LoadBytes<uint8_t>(byte_scales));
+    for (size_t r = 0; r < R; ++r) {
+      const auto scale = hn::Mul(d_w, hn::Set(df, args.d[(row + r) * blocks + b]));
+      acc[r] = hn::MulAdd(s[r], scale, acc[r]);
+    }
+    if constexpr (kSixBitScales(type)) {  // m_w is minus this
+      const auto m = hn::Mul(LoadHalves(halves + 32), LoadBytes<uint8_t>(byte_scales + 16));
+      for (size_t r = 0; r < R; ++r) acc[r] = hn::NegMulAdd(m, hn::Set(df, args.sum[(row + r) * blocks + b]), acc[r]);
+    } else if constexpr (kLayout.minimum) {
+      const auto m_w = LoadHalves(halves + 32);
       for (size_t r = 0; r < R; ++r) acc[r] = hn::MulAdd(m_w, hn::Set(df, args.sum[(row + r) * blocks + b]), acc[r]);
     }
   }
@@ -114,7 +175,7 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
   }
 }
 
-template <Type type>
+template <StripType type>
 HWY_INLINE void MatMulOf(const MatMulStrips& args) {
   const size_t parts = 16 / hn::Lanes(F32());
   for (size_t strip = 0; strip < args.num_strips; ++strip) {
@@ -126,9 +187,14 @@ HWY_INLINE void MatMulOf(const MatMulStrips& args) {
   }
 }
 
-void MatMulQ8_0(const MatMulStrips& args) { MatMulOf<Type::kQ8_0>(args); }
-void MatMulQ4_0(const MatMulStrips& args) { MatMulOf<Type::kQ4_0>(args); }
-void MatMulQ4_1(const MatMulStrips& args) { MatMulOf<Type::kQ4_1>(args); }
+void MatMulQ8_0(const MatMulStrips& args) { MatMulOf<StripType::kQ8_0>(args); }
+void MatMulQ4_0(const MatMulStrips& args) { MatMulOf<StripType::kQ4_0>(args); }
+void MatMulQ4_1(const MatMulStrips& args) { MatMulOf<StripType::kQ4_1>(args); }
+void MatMulQ5_0(const MatMulStrips& args) { MatMulOf<StripType::kQ5_0>(args); }
+void MatMulQ5_1(const MatMulStrips& args) { MatMulOf<StripType::kQ5_1>(args); }
+void MatMulQ4_K(const MatMulStrips& args) { MatMulOf<StripType::kQ4_K>(args); }
+void MatMulQ5_K(const MatMulStrips& args) { MatMulOf<StripType::kQ5_K>(args); }
+void MatMulQ6_K(const MatMulStrips& args) { MatMulOf<StripType::kQ6_K>(args); }
 
 }  // namespace
 }  // namespace tidemill::HWY_NAMESPACE
@@ -137,14 +203,18 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tidemill {
 
-MatMulKernel PickInt16MatMul(DType dtype, Isa isa) {
-  switch (dtype) {
-    case DType::kQ8_0: return TIDEMILL_PICK(isa, MatMulQ8_0);
-    case DType::kQ4_0: return TIDEMILL_PICK(isa, MatMulQ4_0);
-    case DType::kQ4_1: return TIDEMILL_PICK(isa, MatMulQ4_1);
-    default: break;
+MatMulKernel PickInt16MatMul(StripType type, Isa isa) {
+  switch (type) {
+    case StripType::kQ8_0: return TIDEMILL_PICK(isa, MatMulQ8_0);
+    case StripType::kQ4_0: return TIDEMILL_PICK(isa, MatMulQ4_0);
+    case StripType::kQ4_1: return TIDEMILL_PICK(isa, MatMulQ4_1);
+    case StripType::kQ5_0: return TIDEMILL_PICK(isa, MatMulQ5_0);
+    case StripType::kQ5_1: return TIDEMILL_PICK(isa, MatMulQ5_1);
+    case StripType::kQ4_K: return TIDEMILL_PICK(isa, MatMulQ4_K);
+    case StripType::kQ5_K: return TIDEMILL_PICK(isa, MatMulQ5_K);
+    case StripType::kQ6_K: return TIDEMILL_PICK(isa, MatMulQ6_K);
   }
-  StopOnFailedCheck("a quantised type", __FILE__, __LINE__);
+  return nullptr;
 }
 
 }  // namespace tidemill

@@ -4,13 +4,14 @@
 
 #include "base/isa.h"
 #include "kernels/cpu/matmul_kernel.h"
+#include "kernels/strip_layout.h"
 #include "tensor/dtype.h"
 
 namespace tidemill {
 
 // Never null. Quantised kernels below avx512-vnni read MatMulStrips::pairs instead of q.
 MatMulKernel PickFloatMatMul(DType dtype, Isa isa);
-MatMulKernel PickInt16MatMul(DType dtype, Isa isa);
+MatMulKernel PickInt16MatMul(StripType type, Isa isa);
 
 }  // namespace tidemill
 

@@ -3,12 +3,11 @@
 #define TIDEMILL_KERNELS_CPU_MATMUL_VNNI_H_
 
 #include "kernels/cpu/matmul_kernel.h"
+#include "kernels/strip_layout.h"
 
 namespace tidemill::vnni {
 
-void MatMulQ8_0(const MatMulStrips& args);
-void MatMulQ4_0(const MatMulStrips& args);
-void MatMulQ4_1(const MatMulStrips& args);
+MatMulKernel PickMatMul(StripType type);
 
 // Byte dot products on registers only; returns operations done (kernels/machine_peak.h).
 double DotPeak(size_t iterations);
