@@ -287,20 +287,30 @@ const Case kTensorCases[] = {
        return WithTensor("t", 2, {16, 2});
      },
      kCorrupt, "GGUF tensor \"t\": byte 37: dimension 0: expected a multiple of 32 for Q4_0, found 16"},
-    {"type Q6_K", [] { return Patched<uint32_t>(Type, 14); }, kUnsupported,
-     "GGUF tensor \"m\": byte 98: type: expected F32, F16, BF16, Q8_0, Q4_0 or Q4_1, found tensor type Q6_K "
-     "(14); convert the model to one of the types named"},
+    {"row of half a block of a K-quant",
+     [] {
+       return WithTensor("t", 12, {128, 2});
+     },
+     kCorrupt, "GGUF tensor \"t\": byte 37: dimension 0: expected a multiple of 256 for Q4_K, found 128"},
+    {"type Q3_K", [] { return Patched<uint32_t>(Type, 11); }, kUnsupported,
+     "GGUF tensor \"m\": byte 98: type: expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K, "
+     "found tensor type Q3_K "
+     "(11); convert the model to one of the types named"},
     {"type Q4_2, long gone", [] { return Patched<uint32_t>(Type, 4); }, kUnsupported,
-     "GGUF tensor \"m\": byte 98: type: expected F32, F16, BF16, Q8_0, Q4_0 or Q4_1, found tensor type Q4_2 "
+     "GGUF tensor \"m\": byte 98: type: expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K, "
+     "found tensor type Q4_2 "
      "(4); convert the model to one of the types named"},
     {"type F64", [] { return Patched<uint32_t>(Type, 28); }, kUnsupported,
-     "GGUF tensor \"m\": byte 98: type: expected F32, F16, BF16, Q8_0, Q4_0 or Q4_1, found tensor type F64 "
+     "GGUF tensor \"m\": byte 98: type: expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K, "
+     "found tensor type F64 "
      "(28); convert the model to one of the types named"},
     {"unknown type", [] { return Patched<uint32_t>(Type, 1000); }, kUnsupported,
-     "GGUF tensor \"m\": byte 98: type: expected F32, F16, BF16, Q8_0, Q4_0 or Q4_1, found unknown tensor type "
+     "GGUF tensor \"m\": byte 98: type: expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K, "
+     "found unknown tensor type "
      "1000; convert the model to one of the types named"},
     {"type -1", [] { return Patched<uint32_t>(Type, 0xFFFFFFFF); }, kUnsupported,
-     "GGUF tensor \"m\": byte 98: type: expected F32, F16, BF16, Q8_0, Q4_0 or Q4_1, found unknown tensor type "
+     "GGUF tensor \"m\": byte 98: type: expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K, "
+     "found unknown tensor type "
      "4294967295; convert the model to one of the types named"},
     {"offset off the alignment", [] { return Patched<uint64_t>(SecondOffset, 100); }, kCorrupt,
      "GGUF tensor \"v\": byte 135: offset: expected a multiple of the alignment 32, found 100"},

@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;             // length, one byte of key, type, the smallest value
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, one byte of name, rank, one dim, type, offset
 constexpr uint32_t kMaxDims = 4;
-constexpr std::string_view kReadable = "F32, F16, BF16, Q8_0, Q4_0 or Q4_1";
+constexpr std::string_view kReadable = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K";
 
 std::string Count(uint64_t n) { return std::to_string(n); }
 

@@ -1,4 +1,4 @@
-// GGUF's numbers for tensor types. gguf.cc reads six of them; the others are known by name so that a message can say
+// GGUF's numbers for tensor types. gguf.cc reads those that have a DType; the others are known by name so that a message can say
 // what a file holds.
 #ifndef TIDEMILL_FORMATS_GGUF_TENSOR_TYPE_H_
 #define TIDEMILL_FORMATS_GGUF_TENSOR_TYPE_H_
@@ -18,7 +18,12 @@ constexpr std::optional<DType> GgufTensorDType(uint32_t number) {
     case 1: return DType::kF16;
     case 2: return DType::kQ4_0;
     case 3: return DType::kQ4_1;
+    case 6: return DType::kQ5_0;
+    case 7: return DType::kQ5_1;
     case 8: return DType::kQ8_0;
+    case 12: return DType::kQ4_K;
+    case 13: return DType::kQ5_K;
+    case 14: return DType::kQ6_K;
     case 30: return DType::kBF16;
     default: return std::nullopt;
   }

@@ -218,21 +218,21 @@ TEST(Gguf, Tensors_OfEveryTypeAndRank) {
   GgufWriter w;
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
-    w.AddTensor("m" + std::to_string(i), dtype, {64, 3},
-                std::string(3 * RowBytes(dtype, 64), static_cast<char>('A' + i)));
+    w.AddTensor("m" + std::to_string(i), dtype, {256, 3},
+                std::string(3 * RowBytes(dtype, 256), static_cast<char>('A' + i)));
   }
   w.AddTensor("vector", DType::kF32, {5}, std::string(20, 'v'))
       .AddTensor("ones", DType::kF16, {4, 2, 1, 1}, std::string(16, 'o'));
   const Parsed file(w);
-  ASSERT_EQ(file->tensors().size(), 8U);
+  ASSERT_EQ(file->tensors().size(), kNumDTypes + 2U);
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
     const FileTensor& tensor = file->tensors()[static_cast<size_t>(i)];
     EXPECT_EQ(tensor.name, "m" + std::to_string(i));
     EXPECT_EQ(tensor.dtype, dtype);
     EXPECT_EQ(tensor.rows, 3U);
-    EXPECT_EQ(tensor.cols, 64U);
-    ASSERT_EQ(tensor.bytes.size(), 3 * RowBytes(dtype, 64));
+    EXPECT_EQ(tensor.cols, 256U);
+    ASSERT_EQ(tensor.bytes.size(), 3 * RowBytes(dtype, 256));
     EXPECT_THAT(tensor.bytes, ::testing::Each(static_cast<std::byte>('A' + i)));
     EXPECT_EQ((tensor.bytes.data() - reinterpret_cast<const std::byte*>(file.bytes().data())) % 32, 0);
   }
@@ -326,6 +326,8 @@ TEST(GgufTensorType, NumbersAndDTypes_AreInverse) {
     EXPECT_EQ(GgufTensorTypeName(number), InfoOf(dtype).name);
   }
   EXPECT_EQ(GgufTensorTypeName(14), "Q6_K");
+  EXPECT_EQ(GgufTensorTypeNumber(DType::kQ6_K), 14U);
+  EXPECT_FALSE(GgufTensorDType(15).has_value());
   EXPECT_EQ(GgufTensorTypeName(39), "MXFP4");
   EXPECT_EQ(GgufTensorTypeName(42), "Q2_0");
   EXPECT_EQ(GgufTensorTypeName(43), "");

@@ -9,7 +9,7 @@
 namespace tidemill {
 
 enum class DType : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
-inline constexpr int kNumDTypes = 6;  // those that files may hold: the first so many
+inline constexpr int kNumDTypes = 11;
 
 // Blocks, byte by byte. f16 and u32 are little-endian; i counts the elements of a block; w is the element's value.
 //

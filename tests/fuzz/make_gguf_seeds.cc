@@ -44,8 +44,8 @@ std::string EveryTensorType(uint32_t version, uint32_t alignment) {
   w.SetAlignment(alignment);
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
-    const std::vector<float> weights(3 * 32, 0.5f);
-    w.AddTensor("t." + std::string(InfoOf(dtype).name), dtype, {32, 3}, EncodeWeights(dtype, weights));
+    const std::vector<float> weights(3 * 256, 0.5f);
+    w.AddTensor("t." + std::string(InfoOf(dtype).name), dtype, {256, 3}, EncodeWeights(dtype, weights));
   }
   w.AddTensor("vector", DType::kF32, {5}, std::string(20, '\1'))
       .AddTensor("ones", DType::kF16, {4, 2, 1, 1}, std::string(16, '\2'));
@@ -66,7 +66,7 @@ std::string LlamaLike() {
 
 std::string RefusedType() {
   GgufWriter w;
-  w.AddRawTensor("k", 14, {256}, std::string(210, '\5'));
+  w.AddRawTensor("k", 11, {256}, std::string(110, '\5'));
   return w.Build();
 }
 

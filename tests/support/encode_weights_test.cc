@@ -19,12 +19,10 @@ std::vector<float> RoundTrip(DType dtype, const std::vector<float>& values) {
   return out;
 }
 
-constexpr int kNumTypes = static_cast<int>(DType::kQ6_K) + 1;
-
 TEST(EncodeWeights, RandomBlocks_ComeBackWithinTolerance) {
   std::mt19937 random(7);
   std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-  for (int t = 0; t < kNumTypes; ++t) {
+  for (int t = 0; t < kNumDTypes; ++t) {
     const auto dtype = static_cast<DType>(t);
     for (const float amax : {0.05f, 1.0f, 300.0f}) {
       std::vector<float> values(32 * 200);
@@ -82,7 +80,7 @@ TEST(EncodeWeights, Q5_1_KnownBytes) {
 }
 
 TEST(EncodeWeights, ConstantBlock_ComesBackExactly) {
-  for (int t = 0; t < kNumTypes; ++t) {
+  for (int t = 0; t < kNumDTypes; ++t) {
     const auto dtype = static_cast<DType>(t);
     EXPECT_EQ(RoundTrip(dtype, std::vector<float>(256, 0.0f)), std::vector<float>(256, 0.0f)) << InfoOf(dtype).name;
   }

@@ -42,21 +42,22 @@ TEST(TinyLlama, EveryDType_HasTheTensorsAndKeysOfTheFamily) {
   for (int t = 0; t < kNumDTypes; ++t) {
     const auto dtype = static_cast<DType>(t);
     const std::string bytes =
-        BuildTinyLlama({.hidden = 96, .heads = 4, .kv_heads = 2, .head_dim = 40, .dtype = dtype, .tied = false});
+        BuildTinyLlama({.hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 40, .dtype = dtype, .tied = false});
+    const auto dtype_of = [&](size_t cols) { return cols % InfoOf(dtype).block_elements == 0 ? dtype : DType::kF32; };
     const GgufFile file = ParseOrDie(bytes);
     EXPECT_EQ(file.tensors().size(), 3U + 2 * 9);
-    ExpectTensor(file, "token_embd.weight", dtype, 997, 96);
-    ExpectTensor(file, "output.weight", dtype, 997, 96);
-    ExpectTensor(file, "output_norm.weight", DType::kF32, 1, 96);
-    ExpectTensor(file, "blk.1.attn_norm.weight", DType::kF32, 1, 96);
-    ExpectTensor(file, "blk.1.attn_q.weight", dtype, 160, 96);
-    ExpectTensor(file, "blk.1.attn_k.weight", dtype, 80, 96);
-    ExpectTensor(file, "blk.1.attn_v.weight", dtype, 80, 96);
-    ExpectTensor(file, "blk.1.attn_output.weight", dtype, 96, 160);
-    ExpectTensor(file, "blk.1.ffn_norm.weight", DType::kF32, 1, 96);
-    ExpectTensor(file, "blk.1.ffn_gate.weight", dtype, 224, 96);
-    ExpectTensor(file, "blk.1.ffn_up.weight", dtype, 224, 96);
-    ExpectTensor(file, "blk.1.ffn_down.weight", dtype, 96, 224);
+    ExpectTensor(file, "token_embd.weight", dtype_of(256), 997, 256);
+    ExpectTensor(file, "output.weight", dtype_of(256), 997, 256);
+    ExpectTensor(file, "output_norm.weight", DType::kF32, 1, 256);
+    ExpectTensor(file, "blk.1.attn_norm.weight", DType::kF32, 1, 256);
+    ExpectTensor(file, "blk.1.attn_q.weight", dtype_of(256), 160, 256);
+    ExpectTensor(file, "blk.1.attn_k.weight", dtype_of(256), 80, 256);
+    ExpectTensor(file, "blk.1.attn_v.weight", dtype_of(256), 80, 256);
+    ExpectTensor(file, "blk.1.attn_output.weight", dtype_of(160), 256, 160);
+    ExpectTensor(file, "blk.1.ffn_norm.weight", DType::kF32, 1, 256);
+    ExpectTensor(file, "blk.1.ffn_gate.weight", dtype_of(256), 224, 256);
+    ExpectTensor(file, "blk.1.ffn_up.weight", dtype_of(256), 224, 256);
+    ExpectTensor(file, "blk.1.ffn_down.weight", dtype_of(224), 256, 224);
     EXPECT_EQ(file.GetString("general.architecture").value(), "llama");
     EXPECT_EQ(file.GetUint("llama.block_count", 1, 100).value(), 2U);
     EXPECT_EQ(file.GetUint("llama.attention.head_count_kv", 1, 100).value(), 2U);
