@@ -13,25 +13,28 @@ constexpr auto kLater = [](const auto& a, const auto& b) { return a.rank_and_pla
 
 }  // namespace
 
-BytePairMerger::BytePairMerger(std::span<const MergeRule> rules, size_t num_tokens) {
+BytePairMerger::BytePairMerger(std::span<const MergeRule> rules, size_t num_tokens, std::span<const uint32_t> ranks) {
   TIDEMILL_CHECK(rules.size() < std::numeric_limits<uint32_t>::max());
+  TIDEMILL_CHECK(ranks.empty() || ranks.size() == rules.size());
   struct Rule {
     int32_t left;
+    uint32_t place;  // among the rules
     Entry entry;
   };
   std::vector<Rule> sorted;
   sorted.reserve(rules.size());
-  for (size_t rank = 0; rank < rules.size(); ++rank) {
-    const MergeRule& rule = rules[rank];
+  for (size_t i = 0; i < rules.size(); ++i) {
+    const MergeRule& rule = rules[i];
+    const auto place = static_cast<uint32_t>(i);
     const auto in_range = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < num_tokens; };
     TIDEMILL_CHECK(in_range(rule.left) && in_range(rule.right) && in_range(rule.merged));
-    sorted.push_back({rule.left, {rule.right, rule.merged, static_cast<uint32_t>(rank)}});
+    sorted.push_back({rule.left, place, {rule.right, rule.merged, ranks.empty() ? place : ranks[i]}});
   }
   // The last of equal pairs first, so that unique() keeps it.
   std::sort(sorted.begin(), sorted.end(), [](const Rule& a, const Rule& b) {
     if (a.left != b.left) return a.left < b.left;
     if (a.entry.right != b.entry.right) return a.entry.right < b.entry.right;
-    return a.entry.rank > b.entry.rank;
+    return a.place > b.place;
   });
   const auto last = std::unique(sorted.begin(), sorted.end(), [](const Rule& a, const Rule& b) {
     return a.left == b.left && a.entry.right == b.entry.right;

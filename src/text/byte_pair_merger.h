@@ -38,8 +38,9 @@ class BytePairMerger {
   };
 
   BytePairMerger() = default;
-  // rules[rank]. Of two rules for one pair the later one counts, as in the original.
-  BytePairMerger(std::span<const MergeRule> rules, size_t num_tokens);
+  // `ranks`: one per rule, below 2^32 - 1; none at all: rules[rank]. Of two rules for one pair the later one counts, as in
+  // the original.
+  BytePairMerger(std::span<const MergeRule> rules, size_t num_tokens, std::span<const uint32_t> ranks = {});
 
   // Appends what `tokens` (fewer than 2^31, all in range) become to `out`. Cost: O(n log n log r), where r is the number of
   // rules with one left side.

@@ -63,6 +63,15 @@ TEST(BytePairMerger, OnePairTwice_LaterRankCounts) {
   EXPECT_THAT(Merge(merger, {0, 1, 2}), ElementsAre(0, 4));
 }
 
+TEST(BytePairMerger, RanksGiven_LowestThenLeftmostOfAnyRule) {
+  const std::vector<MergeRule> rules = {{0, 0, 2}, {1, 1, 3}, {0, 1, 4}};
+  const std::vector<uint32_t> ranks = {5, 5, 1};
+  BytePairMerger::Scratch scratch;
+  std::vector<int32_t> merged;
+  BytePairMerger(rules, 5, ranks).AppendMerged(std::vector<int32_t>{1, 1, 1, 0, 0, 0, 1}, scratch, merged);
+  EXPECT_THAT(merged, ElementsAre(3, 1, 2, 4));
+}
+
 TEST(BytePairMerger, RandomRules_AsTheDefinition) {
   std::mt19937 random(3);
   constexpr int32_t kTokens = 12;
