@@ -50,13 +50,20 @@ Result<void> ReadTypes(const GgufFile& file, TokenizerSpec& spec) {
 
 Result<TokenizerSpec> Read(const GgufFile& file) {
   TIDEMILL_TRY(model, file.GetString("tokenizer.ggml.model"));
-  if (model != "gpt2") {
+  const bool is_byte_level = model == "gpt2";
+  if (!is_byte_level && model != "llama") {
     return Error(ErrorCode::kUnsupported, "tokenizer.ggml.model " + QuoteName(model) +
-                                              ": expected \"gpt2\" (byte-level BPE), the one kind that is supported");
+                                              ": expected \"gpt2\" (byte-level BPE) or \"llama\" (SentencePiece BPE)");
   }
   TokenizerSpec spec;
-  TIDEMILL_TRY(pre_tokenizer, file.GetString("tokenizer.ggml.pre"));
-  spec.pre_tokenizer = pre_tokenizer;
+  spec.kind = is_byte_level ? VocabularyKind::kByteLevel : VocabularyKind::kSentencePiece;
+  bool adds_bos_unless_said = !is_byte_level;
+  if (is_byte_level) {
+    TIDEMILL_TRY(pre_tokenizer, file.GetString("tokenizer.ggml.pre"));
+    spec.pre_tokenizer = pre_tokenizer;
+    spec.ignore_merges = FindWordRule(pre_tokenizer) == WordRule::kLlama3;  // what its models' tokenizer.json say
+    adds_bos_unless_said = spec.ignore_merges;
+  }
   TIDEMILL_TRY(tokens, ReadStrings(file, "tokenizer.ggml.tokens"));
   spec.tokens = std::move(tokens);
   const size_t num_tokens = spec.tokens.size();
@@ -65,8 +72,13 @@ Result<TokenizerSpec> Read(const GgufFile& file) {
                  "tokenizer.ggml.tokens: expected 1 to 2^31 - 1 tokens, found " + std::to_string(num_tokens));
   }
   TIDEMILL_TRY_VOID(ReadTypes(file, spec));
-  TIDEMILL_TRY(merges, ReadStrings(file, "tokenizer.ggml.merges"));
-  spec.merges = std::move(merges);
+  if (is_byte_level) {
+    TIDEMILL_TRY(merges, ReadStrings(file, "tokenizer.ggml.merges"));
+    spec.merges = std::move(merges);
+  } else {
+    TIDEMILL_TRY(scores, file.GetFloats("tokenizer.ggml.scores"));
+    spec.scores = std::move(scores);
+  }
   TIDEMILL_TRY(bos_id, ReadId(file, "tokenizer.ggml.bos_token_id", num_tokens));
   spec.bos_id = bos_id;
   TIDEMILL_TRY(eos_id, ReadId(file, "tokenizer.ggml.eos_token_id", num_tokens));
@@ -75,12 +87,12 @@ Result<TokenizerSpec> Read(const GgufFile& file) {
     TIDEMILL_TRY(id, ReadId(file, key, num_tokens));
     if (id) spec.end_of_generation_ids.push_back(*id);
   }
-  const bool adds_bos_unless_said = FindWordRule(spec.pre_tokenizer) == WordRule::kLlama3 && spec.bos_id.has_value();
-  TIDEMILL_TRY(add_bos, file.GetBoolOr("tokenizer.ggml.add_bos_token", adds_bos_unless_said));
+  TIDEMILL_TRY(add_bos,
+               file.GetBoolOr("tokenizer.ggml.add_bos_token", adds_bos_unless_said && spec.bos_id.has_value()));
   spec.add_bos = add_bos;
   TIDEMILL_TRY(add_eos, file.GetBoolOr("tokenizer.ggml.add_eos_token", false));
   spec.add_eos = add_eos;
-  TIDEMILL_TRY(add_space_prefix, file.GetBoolOr("tokenizer.ggml.add_space_prefix", false));
+  TIDEMILL_TRY(add_space_prefix, file.GetBoolOr("tokenizer.ggml.add_space_prefix", !is_byte_level));
   spec.add_space_prefix = add_space_prefix;
   return spec;
 }

@@ -32,6 +32,9 @@ Setter OfStrings(std::vector<std::string> values) {
 Setter OfInts(std::vector<int32_t> values) {
   return [values](testing::GgufWriter& writer, const std::string& key) { writer.SetArray(key, values); };
 }
+Setter OfFloats(std::vector<float> values) {
+  return [values](testing::GgufWriter& writer, const std::string& key) { writer.SetArray(key, values); };
+}
 Setter OfUint(uint32_t value) {
   return [value](testing::GgufWriter& writer, const std::string& key) { writer.Set(key, value); };
 }
@@ -97,6 +100,32 @@ TEST(ReadTokenizerSpec, EveryKey_IsRead) {
   EXPECT_TRUE(spec.add_bos && spec.add_eos && spec.add_space_prefix);
 }
 
+Keys SentencePieceKeys() {
+  return {{"tokenizer.ggml.model", OfString("llama")},
+          {"tokenizer.ggml.tokens", OfStrings({"<unk>", "<s>", "a", "\xE2\x96\x81"})},
+          {"tokenizer.ggml.token_type", OfInts({2, 3, 1, 1})},
+          {"tokenizer.ggml.scores", OfFloats({0, 0, -1, -2.5})}};
+}
+
+TEST(ReadTokenizerSpec, SentencePiece_ScoresAndItsDefaults) {
+  Keys keys = SentencePieceKeys();
+  const TokenizerSpec spec = Read(keys).value();
+  EXPECT_EQ(spec.kind, VocabularyKind::kSentencePiece);
+  EXPECT_THAT(spec.scores, ElementsAre(0, 0, -1, -2.5));
+  EXPECT_TRUE(spec.merges.empty());
+  EXPECT_TRUE(spec.add_space_prefix);
+  EXPECT_FALSE(spec.add_bos);
+  keys["tokenizer.ggml.pre"] = OfString("default");
+  keys["tokenizer.ggml.bos_token_id"] = OfUint(1);
+  EXPECT_TRUE(Read(keys).value().add_bos);
+  keys["tokenizer.ggml.add_bos_token"] = OfBool(false);
+  keys["tokenizer.ggml.add_space_prefix"] = OfBool(false);
+  EXPECT_FALSE(Read(keys).value().add_bos);
+  EXPECT_FALSE(Read(keys).value().add_space_prefix);
+  keys.erase("tokenizer.ggml.scores");
+  ExpectError(keys, ErrorCode::kNotFound, "tokenizer.ggml.scores");
+}
+
 TEST(ReadTokenizerSpec, ReadSpec_MakesATokenizer) {
   const Tokenizer tokenizer = CreateTokenizer(Read(SmallKeys()).value()).value();
   const std::vector<int32_t> ids = tokenizer.Encode("hello<|im_end|>").value();
@@ -124,7 +153,7 @@ TEST(ReadTokenizerSpec, MissingKeys_NotFound) {
 }
 
 TEST(ReadTokenizerSpec, OtherTokenizerModels_UnsupportedByName) {
-  for (const char* const model : {"llama", "bert", "t5", "rwkv", ""}) {
+  for (const char* const model : {"bert", "t5", "rwkv", ""}) {
     Keys keys = SmallKeys();
     keys["tokenizer.ggml.model"] = OfString(model);
     ExpectError(keys, ErrorCode::kUnsupported, "tokenizer.ggml.model \"" + std::string(model) + "\"");

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "text/tokenizer_impl.h"
+#include "text/utf8.h"
 
 namespace tidemill {
 namespace {
@@ -51,6 +52,8 @@ class Encoder {
 
  private:
   void EncodeStretch(std::string_view text) {
+    if (text.empty()) return;
+    if (impl_.kind == VocabularyKind::kSentencePiece) return EncodePieces(text);
     WordSplitter splitter(impl_.word_rule, text);
     for (std::string_view word = splitter.Next(); !word.empty(); word = splitter.Next()) EncodeWord(word);
   }
@@ -70,8 +73,62 @@ class Encoder {
     impl_.merger.AppendMerged(symbols_, scratch_, ids_);
   }
 
+  void EncodePieces(std::string_view text) {
+    const PieceSymbols& known = impl_.piece_symbols;
+    symbols_.clear();
+    bool after_space = false;
+    const auto add = [&](char32_t c, std::string_view bytes) {
+      const bool is_space = c == kPieceSpace;
+      if (is_space && !after_space && known.space_begins_pieces()) MergePieces();
+      after_space = is_space;
+      if (const int32_t symbol = known.Find(c); symbol >= 0) {
+        symbols_.push_back(symbol);
+      } else {
+        for (const char byte : bytes) symbols_.push_back(impl_.id_of_byte[static_cast<uint8_t>(byte)]);
+      }
+    };
+    if (impl_.add_space_prefix) add(kPieceSpace, kPieceSpaceUtf8);
+    while (!text.empty()) {
+      const Utf8Char next = DecodeUtf8(text);
+      if (next.status != Utf8Status::kValid) {
+        after_space = false;
+        symbols_.push_back(impl_.id_of_byte[static_cast<uint8_t>(text[0])]);
+        text.remove_prefix(1);
+        continue;
+      }
+      if (next.code_point == ' ') {
+        add(kPieceSpace, kPieceSpaceUtf8);
+      } else {
+        add(next.code_point, text.substr(0, next.length));
+      }
+      text.remove_prefix(next.length);
+    }
+    MergePieces();
+  }
+
+  // Symbols that no merge has taken up fall back to bytes.
+  void MergePieces() {
+    size_t kept = ids_.size();
+    impl_.merger.AppendMerged(symbols_, scratch_, ids_);
+    symbols_.clear();
+    while (kept < ids_.size() && !impl_.piece_symbols.IsLoose(ids_[kept])) ++kept;
+    if (kept == ids_.size()) return;
+    const std::vector<int32_t> merged(ids_.begin() + static_cast<std::ptrdiff_t>(kept), ids_.end());
+    ids_.resize(kept);
+    for (const int32_t symbol : merged) {
+      if (!impl_.piece_symbols.IsLoose(symbol)) {
+        ids_.push_back(symbol);
+        continue;
+      }
+      character_.clear();
+      AppendUtf8(impl_.piece_symbols.LooseCharacter(symbol), character_);
+      for (const char byte : character_) ids_.push_back(impl_.id_of_byte[static_cast<uint8_t>(byte)]);
+    }
+  }
+
   const Tokenizer::Impl& impl_;
   std::vector<int32_t>& ids_;
+  std::string character_;
   std::vector<int32_t> symbols_;
   BytePairMerger::Scratch scratch_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <new>
@@ -10,7 +11,9 @@
 
 #include "formats/printable_name.h"
 #include "text/byte_alphabet.h"
+#include "text/piece_symbols.h"
 #include "text/tokenizer_impl.h"
+#include "text/utf8.h"
 
 namespace tidemill {
 namespace {
@@ -73,10 +76,38 @@ Result<void> CheckSettings(const TokenizerSpec& spec) {
   if (spec.add_bos && !spec.bos_id)
     return Corrupt("every text begins with a beginning-of-sequence token, but none is named");
   if (spec.add_eos && !spec.eos_id) return Corrupt("every text ends with an end-of-sequence token, but none is named");
-  if (spec.add_space_prefix) {
-    return Unsupported("add_space_prefix: expected false for a byte-level vocabulary, found true");
+  if (spec.kind == VocabularyKind::kByteLevel) {
+    if (spec.add_space_prefix) {
+      return Unsupported("add_space_prefix: expected false for a byte-level vocabulary, found true");
+    }
+    return {};
+  }
+  if (spec.merges.empty() && spec.scores.size() != num_tokens) {
+    return Corrupt("scores: expected one for each of the " + std::to_string(num_tokens) + " tokens, found " +
+                   std::to_string(spec.scores.size()));
+  }
+  if (!std::all_of(spec.scores.begin(), spec.scores.end(), [](float score) { return std::isfinite(score); })) {
+    return Corrupt("scores: expected finite numbers, found others");
   }
   return {};
+}
+
+std::string SpacesForPieceSpaces(std::string_view piece) {
+  std::string text;
+  text.reserve(piece.size());
+  for (size_t at = 0; at < piece.size();) {
+    const size_t found = std::min(piece.find(kPieceSpaceUtf8, at), piece.size());
+    text += piece.substr(at, found - at);
+    if (found < piece.size()) text += ' ';
+    at = found + kPieceSpaceUtf8.size();
+  }
+  return text;
+}
+
+// What a token stands for that is not special.
+std::string BytesOf(std::string_view name, TokenType type, VocabularyKind kind) {
+  if (kind == VocabularyKind::kSentencePiece) return SpacesForPieceSpaces(name);
+  return type == TokenType::kUserDefined ? std::string(name) : ReadSpelledBytes(name).value_or(std::string(name));
 }
 
 Result<void> TakeTokens(TokenizerSpec& spec, Tokenizer::Impl& impl) {
@@ -89,11 +120,11 @@ Result<void> TakeTokens(TokenizerSpec& spec, Tokenizer::Impl& impl) {
     token.type = spec.types.empty() ? TokenType::kNormal : spec.types[id];
     switch (token.type) {
       case TokenType::kNormal:
-      case TokenType::kUnused: token.bytes = ReadSpelledBytes(token.name).value_or(token.name); break;
+      case TokenType::kUnused: token.bytes = BytesOf(token.name, token.type, spec.kind); break;
       case TokenType::kUnknown:
       case TokenType::kControl:
       case TokenType::kUserDefined:
-        token.bytes = token.name;
+        token.bytes = token.special() ? token.name : BytesOf(token.name, token.type, spec.kind);
         if (token.name.size() > kMaxAddedTokenBytes) {
           return Unsupported(NameToken(id, token.name) + ": expected at most " + std::to_string(kMaxAddedTokenBytes) +
                              " bytes in a control or user-defined token, found " + std::to_string(token.name.size()));
@@ -102,9 +133,18 @@ Result<void> TakeTokens(TokenizerSpec& spec, Tokenizer::Impl& impl) {
           added.push_back({.text = token.name, .id = static_cast<int32_t>(id), .special = token.special()});
         }
         break;
-      case TokenType::kByte:
-        return Unsupported(NameToken(id, token.name) +
-                           ": expected a byte-level vocabulary, found a token of type byte");
+      case TokenType::kByte: {
+        if (spec.kind == VocabularyKind::kByteLevel) {
+          return Unsupported(NameToken(id, token.name) +
+                             ": expected a byte-level vocabulary, found a token of type byte");
+        }
+        const std::optional<uint8_t> byte = ReadByteToken(token.name);
+        if (!byte) {
+          return Corrupt(NameToken(id, token.name) + ": expected a token of type byte to be spelled like <0x0A>");
+        }
+        token.bytes.assign(1, static_cast<char>(*byte));
+        break;
+      }
       default:
         return Corrupt(NameToken(id, token.name) + ": expected a type from 1 to 6, found " +
                        std::to_string(static_cast<int>(token.type)));
@@ -119,14 +159,18 @@ Result<void> TakeTokens(TokenizerSpec& spec, Tokenizer::Impl& impl) {
   return {};
 }
 
-// The token spelled `name`, if merging may make it: never a control token, which only its own spelling in trusted text may.
+// Whether merging may make a token: never a control token, which only its own spelling in trusted text may.
+bool IsMergeable(const Tokenizer::Impl::Token& token, VocabularyKind kind) {
+  if (token.type == TokenType::kNormal) return true;
+  return token.type == TokenType::kUserDefined &&
+         (kind == VocabularyKind::kSentencePiece || ReadSpelledBytes(token.name) == token.bytes);
+}
+
+// The token spelled `name`, if merging may make it.
 const int32_t* FindMergeable(const Tokenizer::Impl& impl, std::string_view name) {
   const auto found = impl.id_by_name.find(name);
   if (found == impl.id_by_name.end()) return nullptr;
-  const Tokenizer::Impl::Token& token = impl.At(found->second);
-  const bool mergeable = token.type == TokenType::kNormal ||
-                         (token.type == TokenType::kUserDefined && ReadSpelledBytes(token.name) == token.bytes);
-  return mergeable ? &found->second : nullptr;
+  return IsMergeable(impl.At(found->second), impl.kind) ? &found->second : nullptr;
 }
 
 void FindByteTokens(Tokenizer::Impl& impl) {
@@ -136,6 +180,36 @@ void FindByteTokens(Tokenizer::Impl& impl) {
     impl.id_of_byte[byte] = id != nullptr ? *id : -1;
     if (id == nullptr) impl.dropped_bytes.push_back(static_cast<uint8_t>(byte));
   }
+}
+
+// The tokens of a SentencePiece-style vocabulary that stand for bytes, and what its characters merge from.
+Result<void> TakePieces(const TokenizerSpec& spec, Tokenizer::Impl& impl, std::vector<Piece>& pieces) {
+  impl.id_of_byte.fill(-1);
+  for (size_t id = 0; id < impl.tokens.size(); ++id) {
+    const Tokenizer::Impl::Token& token = impl.tokens[id];
+    if (token.type == TokenType::kByte) {
+      int32_t& of_byte = impl.id_of_byte[static_cast<uint8_t>(token.bytes[0])];
+      if (of_byte < 0) of_byte = static_cast<int32_t>(id);  // "<0x0a>" beside "<0x0A>": the first
+    }
+    // One that is not valid UTF-8 can never come to be, since merging joins characters.
+    if (!IsMergeable(token, impl.kind) || token.name.empty() || !IsValidUtf8(token.name)) continue;
+    if (token.name.size() > kMaxPieceBytes) {
+      return Unsupported(NameToken(id, token.name) + ": expected at most " + std::to_string(kMaxPieceBytes) +
+                         " bytes, found " + std::to_string(token.name.size()));
+    }
+    pieces.push_back({token.name, static_cast<int32_t>(id), spec.scores.empty() ? 0.0f : spec.scores[id]});
+  }
+  const auto missing = std::find(impl.id_of_byte.begin(), impl.id_of_byte.end(), -1);
+  if (missing != impl.id_of_byte.end()) {
+    return Unsupported("vocabulary: expected a token of type byte for every byte, found none for byte " +
+                       std::to_string(missing - impl.id_of_byte.begin()));
+  }
+  impl.piece_symbols = PieceSymbols(pieces, impl.tokens.size(), spec.merges.empty());
+  const int32_t space = impl.piece_symbols.Find(kPieceSpace);
+  if (space < 0 || impl.piece_symbols.IsLoose(space)) {
+    return Unsupported("vocabulary: expected a token for U+2581, which spells a space, found none");
+  }
+  return {};
 }
 
 Result<void> TakeMerges(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
@@ -169,6 +243,15 @@ Result<void> TakeMerges(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
   return {};
 }
 
+void TakeWholeWords(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
+  impl.whole_words_first = spec.ignore_merges;
+  if (!spec.ignore_merges) return;
+  for (size_t id = 0; id < impl.tokens.size(); ++id) {
+    const Tokenizer::Impl::Token& token = impl.tokens[id];
+    if (token.type == TokenType::kNormal) impl.id_by_bytes.emplace(token.bytes, static_cast<int32_t>(id));
+  }
+}
+
 void FindEndOfGeneration(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
   std::vector<int32_t>& ids = impl.end_of_generation_ids;
   ids = spec.end_of_generation_ids;
@@ -184,21 +267,31 @@ void FindEndOfGeneration(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
 
 Result<Tokenizer> Create(TokenizerSpec& spec) {
   TIDEMILL_TRY_VOID(CheckSettings(spec));
-  const std::optional<WordRule> rule = FindWordRule(spec.pre_tokenizer);
-  if (!rule) {
-    return Unsupported("pre-tokenizer " + QuoteName(spec.pre_tokenizer) + ": expected one of " + KnownPreTokenizers());
-  }
   auto impl = std::make_unique<Tokenizer::Impl>();
-  impl->word_rule = *rule;
-  TIDEMILL_TRY_VOID(TakeTokens(spec, *impl));
-  FindByteTokens(*impl);
-  TIDEMILL_TRY_VOID(TakeMerges(spec, *impl));
-  if (*rule == WordRule::kLlama3) {  // "ignore_merges" of its tokenizer.json
-    impl->whole_words_first = true;
-    for (size_t id = 0; id < impl->tokens.size(); ++id) {
-      const Tokenizer::Impl::Token& token = impl->tokens[id];
-      if (token.type == TokenType::kNormal) impl->id_by_bytes.emplace(token.bytes, static_cast<int32_t>(id));
+  impl->kind = spec.kind;
+  if (spec.kind == VocabularyKind::kByteLevel) {
+    const std::optional<WordRule> rule = FindWordRule(spec.pre_tokenizer);
+    if (!rule) {
+      return Unsupported("pre-tokenizer " + QuoteName(spec.pre_tokenizer) + ": expected one of " +
+                         KnownPreTokenizers());
     }
+    impl->word_rule = *rule;
+  }
+  TIDEMILL_TRY_VOID(TakeTokens(spec, *impl));
+  if (spec.kind == VocabularyKind::kByteLevel) {
+    FindByteTokens(*impl);
+    TIDEMILL_TRY_VOID(TakeMerges(spec, *impl));
+    TakeWholeWords(spec, *impl);
+  } else {
+    std::vector<Piece> pieces;
+    TIDEMILL_TRY_VOID(TakePieces(spec, *impl, pieces));
+    if (!spec.merges.empty()) {
+      TIDEMILL_TRY_VOID(TakeMerges(spec, *impl));
+    } else {
+      const ScoredMerges merges = MakeScoredMerges(pieces, impl->piece_symbols);
+      impl->merger = BytePairMerger(merges.rules, impl->piece_symbols.num_symbols(), merges.ranks);
+    }
+    impl->add_space_prefix = spec.add_space_prefix;
   }
   FindEndOfGeneration(spec, *impl);
   impl->bos_id = spec.bos_id;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -121,6 +123,81 @@ TEST(CreateTokenizer, MergeToControlToken_Corrupt) {
   ExpectError(spec, ErrorCode::kCorruptFile, "\"xy\" among the tokens that are not control tokens");
   spec.types.back() = TokenType::kUserDefined;
   EXPECT_TRUE(CreateTokenizer(spec).ok());
+}
+
+TokenizerSpec PieceSpec() {
+  TokenizerSpec spec;
+  spec.kind = VocabularyKind::kSentencePiece;
+  const auto add = [&spec](std::string name, TokenType type, float score) {
+    spec.tokens.push_back(std::move(name));
+    spec.types.push_back(type);
+    spec.scores.push_back(score);
+  };
+  for (int byte = 0; byte < 256; ++byte) {
+    char name[8];
+    std::snprintf(name, sizeof(name), "<0x%02X>", byte);
+    add(name, TokenType::kByte, 0);
+  }
+  add("\xE2\x96\x81", TokenType::kNormal, -9);    // 256
+  add("h", TokenType::kNormal, -8);               // 257
+  add("hi", TokenType::kNormal, -2);              // 258: "i" alone is no token
+  add("\xE2\x96\x81hi", TokenType::kNormal, -3);  // 259
+  add("<s>", TokenType::kControl, 0);             // 260
+  add("<tool>", TokenType::kUserDefined, 0);      // 261
+  add("\xFFh", TokenType::kNormal, -1);           // 262: nothing makes it
+  return spec;
+}
+
+TEST(CreateTokenizer, Pieces_MergeByScoreAndFallBackToBytes) {
+  const Tokenizer tokenizer = CreateTokenizer(PieceSpec()).value();
+  EXPECT_THAT(tokenizer.Encode("hi hi").value(), ElementsAre(258, 259));
+  EXPECT_THAT(tokenizer.Encode("hih\xFFhi i").value(), ElementsAre(258, 257, 0xFF, 258, 256, 'i'));
+  EXPECT_THAT(tokenizer.Encode("<s><tool>h", {.parse_special = false}).value(), ElementsAre('<', 's', '>', 261, 257));
+  EXPECT_THAT(tokenizer.Encode("<s>h").value(), ElementsAre(260, 257));
+  EXPECT_EQ(tokenizer.Decode(std::vector<int32_t>{260, 259, 'i', 261}, true).value(), "<s> hii<tool>");
+  EXPECT_EQ(tokenizer.Decode(std::vector<int32_t>{260, 259}, false).value(), " hi");
+  EXPECT_THAT(tokenizer.dropped_bytes(), IsEmpty());
+}
+
+TEST(CreateTokenizer, PiecesWithSpacePrefix_OncePerStretch) {
+  TokenizerSpec spec = PieceSpec();
+  spec.add_space_prefix = true;
+  const Tokenizer tokenizer = CreateTokenizer(std::move(spec)).value();
+  EXPECT_THAT(tokenizer.Encode("").value(), IsEmpty());
+  EXPECT_THAT(tokenizer.Encode("hi<tool>hi").value(), ElementsAre(259, 261, 259));
+  EXPECT_THAT(tokenizer.Encode(" hi").value(), ElementsAre(256, 259));
+}
+
+TEST(CreateTokenizer, PiecesThatContradict_Refused) {
+  TokenizerSpec spec = PieceSpec();
+  spec.scores.pop_back();
+  ExpectError(spec, ErrorCode::kCorruptFile, "scores: expected one for each of the 263 tokens, found 262");
+  spec = PieceSpec();
+  spec.scores[3] = std::numeric_limits<float>::quiet_NaN();
+  ExpectError(spec, ErrorCode::kCorruptFile, "scores: expected finite numbers");
+  spec = PieceSpec();
+  spec.tokens[10] = "<0x1>";
+  ExpectError(spec, ErrorCode::kCorruptFile,
+              "token 10 \"<0x1>\": expected a token of type byte to be spelled like <0x0A>");
+  spec = PieceSpec();
+  spec.types[10] = TokenType::kUnused;
+  ExpectError(spec, ErrorCode::kUnsupported, "expected a token of type byte for every byte, found none for byte 10");
+  spec = PieceSpec();
+  spec.tokens[256] = "other";
+  ExpectError(spec, ErrorCode::kUnsupported, "expected a token for U+2581");
+  spec = PieceSpec();
+  spec.tokens[258] = std::string(513, 'h');
+  ExpectError(spec, ErrorCode::kUnsupported, "expected at most 512 bytes, found 513");
+}
+
+// 1 MiB of each: quadratic work would need hours and run into the test's time limit.
+TEST(CreateTokenizer, PiecesOfLongRuns_NearlyLinearTime) {
+  const Tokenizer tokenizer = CreateTokenizer(PieceSpec()).value();
+  for (const std::string_view unit : {"h", " ", "hi", " hi", "<", "\xFF", "\xE4\xB8\xAD"}) {
+    std::string text;
+    while (text.size() < (size_t{1} << 20)) text += unit;
+    EXPECT_EQ(tokenizer.Decode(tokenizer.Encode(text).value(), true).value(), text) << unit;
+  }
 }
 
 TEST(CreateTokenizer, NoTypes_AllNormal) {

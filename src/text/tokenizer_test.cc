@@ -94,13 +94,13 @@ TEST(TokenizerEncode, Merges_WithinWordsOnly) {
   EXPECT_THAT(Names(smollm, smollm.Encode("1234")), ElementsAre("1", "2", "3", "4"));
 }
 
-TEST(TokenizerEncode, WordThatIsAToken_Llama3SkipsMerging) {
+TEST(TokenizerEncode, WordThatIsAToken_SkipsMergingWhereAsked) {
   TokenizerSpec spec = testing::SmallSpec("llama-bpe");
   spec.tokens.emplace_back("xyz");  // no merge makes it
   spec.types.push_back(TokenType::kNormal);
   const auto tokenizer = CreateTokenizer(spec).value();
   EXPECT_THAT(Names(tokenizer, tokenizer.Encode("xyz")), ElementsAre("xyz"));
-  spec.pre_tokenizer = "gpt-2";
+  spec.ignore_merges = false;
   const auto plain = CreateTokenizer(spec).value();
   EXPECT_THAT(Names(plain, plain.Encode("xyz")), ElementsAre("x", "y", "z"));
 }

@@ -52,6 +52,7 @@ inline TokenizerSpec SmallSpec(std::string_view pre_tokenizer) {
     add(std::string(name), TokenType::kControl);
   add("<tool>", TokenType::kUserDefined);
   spec.pre_tokenizer = pre_tokenizer;
+  spec.ignore_merges = pre_tokenizer == "llama-bpe";
   return spec;
 }
 
