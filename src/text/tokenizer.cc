@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "text/nfc.h"
 #include "text/tokenizer_impl.h"
 #include "text/utf8.h"
 
@@ -54,6 +55,11 @@ class Encoder {
   void EncodeStretch(std::string_view text) {
     if (text.empty()) return;
     if (impl_.kind == VocabularyKind::kSentencePiece) return EncodePieces(text);
+    std::string normalized;
+    if (impl_.normalize_nfc) {
+      normalized = ToNfc(text);
+      text = normalized;
+    }
     WordSplitter splitter(impl_.word_rule, text);
     for (std::string_view word = splitter.Next(); !word.empty(); word = splitter.Next()) EncodeWord(word);
   }

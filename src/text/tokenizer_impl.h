@@ -39,6 +39,7 @@ struct Tokenizer::Impl {
   std::vector<uint8_t> dropped_bytes;
   WordRule word_rule = WordRule::kGpt2;
   bool whole_words_first = false;  // byte level: a word that is a token becomes it without merging
+  bool normalize_nfc = false;      // byte level
   PieceSymbols piece_symbols;      // SentencePiece
   bool add_space_prefix = false;   // SentencePiece
   BytePairMerger merger;

@@ -276,6 +276,7 @@ Result<Tokenizer> Create(TokenizerSpec& spec) {
                          KnownPreTokenizers());
     }
     impl->word_rule = *rule;
+    impl->normalize_nfc = spec.normalize_nfc;
   }
   TIDEMILL_TRY_VOID(TakeTokens(spec, *impl));
   if (spec.kind == VocabularyKind::kByteLevel) {

@@ -38,6 +38,7 @@ struct TokenizerSpec {
                                     // there twice; then the later rank counts, as in the original implementation
   std::string pre_tokenizer;        // byte level: the name of the splitting rule, see FindWordRule
   bool ignore_merges = false;       // byte level: a word that is a token becomes it without merging
+  bool normalize_nfc = false;       // byte level: each stretch of text is first brought into Unicode's NFC
   std::optional<int32_t> bos_id;
   std::optional<int32_t> eos_id;
   std::vector<int32_t> end_of_generation_ids;  // besides eos_id and the control tokens with well-known names

@@ -6,8 +6,8 @@
 //                    text of its own
 //   kLlama3          (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|
 //                    \s*[\r\n]+|\s+(?!\S)|\s+
-//   kQwen2           as kLlama3, with \p{N} for \p{N}{1,3}. The original first normalises text to NFC; this does not (nor does
-//                    llama.cpp), so text that is not NFC gets other, equally decodable ids
+//   kQwen2           as kLlama3, with \p{N} for \p{N}{1,3}. The original first normalises text to NFC, see nfc.h; GGUF files do not
+//                    say so, and from them text that is not NFC gets other, equally decodable ids, as llama.cpp's are
 //
 // A byte that is not part of valid UTF-8 counts as one code point without a class: no letter, number or space.
 // The words, joined, are the text. Cost: linear in the text, whatever it is; no allocation, no recursion.
