@@ -48,7 +48,8 @@ struct TokenizerSpec {
 };
 
 // Errors: kCorruptFile when the parts contradict each other, kUnsupported for a splitting rule or a setting we do not have,
-// kOutOfMemory. Messages name the token or merge. Cost: O(size of the spec); the spec is taken over, not copied.
+// kOutOfMemory. Messages name the token or merge. Cost: O(size of the spec), times the length of the longest token where scores
+// merge; the spec is taken over, not copied.
 Result<Tokenizer> CreateTokenizer(TokenizerSpec spec);
 
 }  // namespace tidemill
