@@ -1,7 +1,8 @@
 // The tokenizer over arbitrary bytes. What they mean depends on how they begin:
 //   "GGUF"   a GGUF file: its vocabulary is read, made into a tokenizer and used
-//   "SPEC"   lines: "T<type 1-6><token>", "M<merge>", "P<pre-tokenizer>", "B<id>", "E<id>" (begin, end), "+" (all 256 bytes);
-//            after an empty line a text
+//   "{"      a tokenizer.json, which is read, made into a tokenizer and used
+//   "SPEC"   lines: "T<type 1-6><token>", "M<merge>", "P<pre-tokenizer>", "B<id>", "E<id>" (begin, end), "S" (SentencePiece,
+//            before it counts; "S+" with a space before the text), "N" (NFC), "+" (all 256 bytes); after an empty line a text
 //   others   one byte of options, two of caller ranges, then a text for a small vocabulary that has all bytes: it must come
 //            back, and no special token may touch a caller's byte
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "formats/gguf.h"
 #include "tests/support/small_vocabulary.h"
 #include "text/gguf_tokenizer.h"
+#include "text/tokenizer_json.h"
 #include "text/tokenizer_spec.h"
 #include "text/utf8.h"
 #include "tidemill/tokenizer.h"
@@ -49,7 +51,8 @@ void RequireSameStream(const Tokenizer& tokenizer, const std::vector<int32_t>& i
 void UseAnyTokenizer(const Tokenizer& tokenizer, std::string_view text) {
   for (const bool parse_special : {false, true}) {
     const std::vector<int32_t> ids = tokenizer.Encode(text, {.parse_special = parse_special}).value();
-    Require(ids.size() <= text.size() + 2);
+    // NFC may give three bytes for one, SentencePiece a space for each added token.
+    Require(ids.size() <= 3 * text.size() + 3);
     for (const int32_t id : ids) Require(id >= 0 && static_cast<size_t>(id) < tokenizer.vocab_size());
     RequireSameStream(tokenizer, ids, parse_special);
   }
@@ -59,6 +62,14 @@ void FuzzGguf(std::string_view bytes) {
   const auto file = GgufFile::Parse(std::as_bytes(std::span(bytes)));
   if (!file.ok()) return;
   auto spec = ReadTokenizerSpec(*file);
+  if (!spec.ok()) return RequireCleanError(spec.error());
+  const auto tokenizer = CreateTokenizer(std::move(*spec));
+  if (!tokenizer.ok()) return RequireCleanError(tokenizer.error());
+  UseAnyTokenizer(*tokenizer, bytes);
+}
+
+void FuzzJson(std::string_view bytes) {
+  auto spec = ReadTokenizerJson(bytes);
   if (!spec.ok()) return RequireCleanError(spec.error());
   const auto tokenizer = CreateTokenizer(std::move(*spec));
   if (!tokenizer.ok()) return RequireCleanError(tokenizer.error());
@@ -78,6 +89,12 @@ int32_t ReadInt(std::string_view digits) {
   return value;
 }
 
+std::string SpellByteToken(int byte) {
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  const auto digit = [&](int value) { return std::string(1, kHex[static_cast<size_t>(value)]); };
+  return "<0x" + digit(byte / 16) + digit(byte % 16) + ">";
+}
+
 void FuzzSpec(std::string_view rest) {
   TokenizerSpec spec;
   spec.pre_tokenizer = "gpt-2";
@@ -90,7 +107,15 @@ void FuzzSpec(std::string_view rest) {
         spec.tokens.emplace_back(value.substr(1));
         break;
       case 'M': spec.merges.emplace_back(value); break;
-      case 'P': spec.pre_tokenizer = value; break;
+      case 'P':
+        spec.pre_tokenizer = value;
+        spec.ignore_merges = value == "llama-bpe";
+        break;
+      case 'S':
+        spec.kind = VocabularyKind::kSentencePiece;
+        spec.add_space_prefix = value == "+";
+        break;
+      case 'N': spec.normalize_nfc = true; break;
       case 'B':
         spec.bos_id = ReadInt(value);
         spec.add_bos = true;
@@ -102,13 +127,16 @@ void FuzzSpec(std::string_view rest) {
       case '+':
         for (int byte = 0; byte < 256; ++byte) {
           const char c = static_cast<char>(byte);
-          spec.tokens.push_back(SpellBytes({&c, 1}));
-          spec.types.push_back(TokenType::kNormal);
+          const bool is_byte_level = spec.kind == VocabularyKind::kByteLevel;
+          spec.tokens.push_back(is_byte_level ? SpellBytes({&c, 1}) : SpellByteToken(byte));
+          spec.types.push_back(is_byte_level ? TokenType::kNormal : TokenType::kByte);
         }
         break;
       default: break;
     }
   }
+  for (size_t id = 0; id < spec.tokens.size(); ++id)
+    spec.scores.push_back(static_cast<float>(id % 7));  // equal ones too
   const auto tokenizer = CreateTokenizer(std::move(spec));
   if (!tokenizer.ok()) return RequireCleanError(tokenizer.error());
   UseAnyTokenizer(*tokenizer, rest);
@@ -152,6 +180,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   if (bytes.starts_with("GGUF")) {
     tidemill::FuzzGguf(bytes);
+  } else if (bytes.starts_with("{")) {
+    tidemill::FuzzJson(bytes);
   } else if (bytes.starts_with("SPEC")) {
     tidemill::FuzzSpec(bytes.substr(4));
   } else {
