@@ -28,6 +28,8 @@ ci-quick:
 	@bash .ci/run format structure
 
 format:
+	@clang-format --version 2>/dev/null | grep -q 'version 14\.' || \
+	  { echo 'tidemill: format: no clang-format 14 on the PATH; run: .ci/run deps' >&2; exit 1; }
 	@find include src tests benchmarks \( -name '*.h' -o -name '*.cc' \) -print0 2>/dev/null | xargs -0 clang-format -i
 
 clean:

@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/messages.sh
 
+(($# == 2)) || die "fuzz: expected a folder and seconds, found $# arguments; run: tools/fuzz.sh build/fuzz/bin 30"
 bin=$1 seconds=$2
 shopt -s nullglob
 targets=("$bin"/fuzz_*)
