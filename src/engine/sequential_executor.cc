@@ -5,8 +5,7 @@
 
 #include "base/check.h"
 #include "base/float_environment.h"
-#include "kernels/rms_norm.h"
-#include "kernels/rope.h"
+#include "kernels/elementwise.h"
 
 namespace tidemill {
 
@@ -16,10 +15,17 @@ Result<std::unique_ptr<SequentialExecutor>> SequentialExecutor::Create(const Lan
   TIDEMILL_TRY(buffers, StepBuffers::Create(model.step_shape(), max_rows, ctx.isa()));
   executor->buffers_ = std::move(buffers);
   // The head needs the residual stream only.
-  const StepShape head_shape{.hidden = model.settings.hidden_size, .q_dim = 0, .kv_dim = 0, .ffn = 0, .rotary_dim = 0};
+  StepShape head_shape;
+  head_shape.hidden = model.settings.hidden_size;
   const size_t head_rows = std::min(kHeadRows, max_rows);
   TIDEMILL_TRY(head_buffers, StepBuffers::Create(head_shape, head_rows, ctx.isa()));
   executor->head_buffers_ = std::move(head_buffers);
+  const size_t width = model.embedding.cols();
+  if (model.project_in.present()) {
+    TIDEMILL_TRY(narrow, AlignedBuffer::Create(max_rows * width * sizeof(float)));
+    executor->narrow_memory_ = std::move(narrow);
+    executor->narrow_ = Matrix<float>(executor->narrow_memory_.As<float>().data(), max_rows, width);
+  }
   TIDEMILL_TRY(logits, AlignedBuffer::Create(head_rows * model.settings.vocab_size * sizeof(float)));
   executor->logits_memory_ = std::move(logits);
   executor->sequence_rows_.reserve(max_rows);
@@ -44,6 +50,7 @@ void SequentialExecutor::Embed(std::span<const StepSequence> sequences) {
     }
     row += sequence.tokens.size();
   }
+  const Matrix<float> x = model_.project_in.present() ? narrow_ : buffers_.x;
   constexpr size_t kChunkRows = 8;
   ctx_.threads().ParallelFor((row + kChunkRows - 1) / kChunkRows, [&](size_t chunk, size_t) {
     for (const SequenceRows& rows : sequence_rows_) {
@@ -51,11 +58,31 @@ void SequentialExecutor::Embed(std::span<const StepSequence> sequences) {
       const size_t end = std::min(rows.first_row + rows.num_rows, (chunk + 1) * kChunkRows);
       const auto tokens = sequences[static_cast<size_t>(&rows - sequence_rows_.data())].tokens;
       for (size_t r = begin; r < end; ++r) {
-        model_.embedding.CopyRow(static_cast<size_t>(tokens[r - rows.first_row]), {buffers_.x.row(r), buffers_.x.cols});
+        model_.embedding.CopyRow(static_cast<size_t>(tokens[r - rows.first_row]), {x.row(r), x.cols});
       }
     }
   });
-  RopeAngles(ctx_, {buffers_.positions.data(), row}, model_.inv_freq, buffers_.cos, buffers_.sin);
+  if (model_.embedding_scale != 1) ScaleRows(ctx_, model_.embedding_scale, x.Rows(0, row));
+  if (model_.project_in.present()) {
+    const auto prepared = buffers_.Prepare(ctx_, x, 0, row, model_.project_in.weight.quantized());
+    buffers_.AddProduct(ctx_, model_.project_in, prepared, 0, row, buffers_.x, false);
+    buffers_.RunProducts(ctx_);
+  }
+  const std::span<const uint32_t> positions(buffers_.positions.data(), row);
+  AddPositions(positions);
+  for (size_t i = 0; i < model_.ropes.size(); ++i) {
+    FillRopeRows(ctx_, model_.ropes[i], positions, buffers_.rope[i].cos.Rows(0, row),
+                 buffers_.rope[i].sin.Rows(0, row));
+  }
+}
+
+// Learned positions, where the model has them: gathered into `normed`, which the first layer overwrites.
+void SequentialExecutor::AddPositions(std::span<const uint32_t> positions) {
+  if (model_.position_embedding.rows() == 0) return;
+  const Matrix<float> rows = buffers_.normed.Rows(0, positions.size());
+  for (size_t r = 0; r < positions.size(); ++r)
+    model_.position_embedding.CopyRow(positions[r] + model_.position_offset, {rows.row(r), rows.cols});
+  AddRows(ctx_, rows, buffers_.x.Rows(0, positions.size()));
 }
 
 bool SequentialExecutor::Run(std::span<const StepSequence> sequences, const RowSink& sink,
@@ -85,14 +112,21 @@ void SequentialExecutor::RunHead(std::span<const WantedRow> rows, const RowSink&
     std::memcpy(b.x.row(i), buffers_.x.row(rows[i].row), b.x.cols * sizeof(float));
     any_logits = any_logits || rows[i].want == RowWant::kLogits;
   }
-  RmsNorm(ctx_, b.x.Rows(0, rows.size()), model_.final_norm, static_cast<float>(model_.settings.rms_norm_eps),
-          b.normed.Rows(0, rows.size()));
+  RunNorm(ctx_, model_.final_norm, b.x.Rows(0, rows.size()), b.normed.Rows(0, rows.size()));
   const WeightMatrix& head = model_.head_or_tied();
   const Matrix<float> logits(logits_memory_.As<float>().data(), b.max_rows(), head.rows());
   if (any_logits) {
-    const auto normed = b.Prepare(ctx_, b.normed, 0, rows.size(), head.quantized());
-    b.AddProduct(head, normed, 0, rows.size(), logits, false);
+    ConstMatrix<float> input = b.normed;
+    if (model_.project_out.present()) {
+      const auto wide = b.Prepare(ctx_, b.normed, 0, rows.size(), model_.project_out.weight.quantized());
+      b.AddProduct(ctx_, model_.project_out, wide, 0, rows.size(), narrow_, false);
+      b.RunProducts(ctx_);
+      input = narrow_;
+    }
+    const auto prepared = b.Prepare(ctx_, input, 0, rows.size(), head.quantized());
+    b.AddProduct(head, prepared, 0, rows.size(), logits, false);
     b.RunProducts(ctx_);
+    if (model_.logit_soft_cap != 0) SoftCap(ctx_, model_.logit_soft_cap, logits.Rows(0, rows.size()));
   }
   for (size_t i = 0; i < rows.size(); ++i) {
     const bool wants_logits = rows[i].want == RowWant::kLogits;

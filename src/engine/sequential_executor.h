@@ -54,6 +54,7 @@ class SequentialExecutor {
   SequentialExecutor(const LanguageModel& model, ExecutionContext& ctx) : model_(model), ctx_(ctx) {}
 
   void Embed(std::span<const StepSequence> sequences);
+  void AddPositions(std::span<const uint32_t> positions);
   struct WantedRow {
     uint32_t row, sequence, token;
     RowWant want;
@@ -65,6 +66,8 @@ class SequentialExecutor {
   StepBuffers buffers_;
   StepBuffers head_buffers_;     // kHeadRows rows: x gathers the wanted rows
   AlignedBuffer logits_memory_;  // [kHeadRows, vocab]
+  AlignedBuffer narrow_memory_;
+  Matrix<float> narrow_;  // [max_rows, embedding width] where that is not the layers' width
   std::vector<SequenceRows> sequence_rows_;
   std::vector<WantedRow> wanted_;
 };

@@ -4,14 +4,26 @@
 
 #include <cstddef>
 #include <string>
-
-#include "formats/gguf.h"
-#include "tidemill/result.h"
+#include <vector>
 
 namespace tidemill {
 
+enum class RopeScaling { kNone, kLinear, kDynamic, kLlama3, kYarn };
+
+// Of rotary position embeddings: what rope_theta and rope_scaling, or rope_parameters, say.
+struct RopeSettings {
+  double theta = 10000;  // > 0
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1;                                 // >= 1
+  double original_max_position_embeddings = 0;       // kDynamic, kLlama3, kYarn: >= 1
+  double low_freq_factor = 1, high_freq_factor = 4;  // kLlama3; low < high
+  double beta_fast = 32, beta_slow = 1;              // kYarn
+  double attention_factor = 1;                       // kYarn: factor of cosines and sines
+  bool truncate = true;                              // kYarn: the ramp's ends are whole numbers
+};
+
 struct ModelSettings {
-  std::string architecture;  // "llama"
+  std::string architecture;  // "llama": the family's name in this kind of file
   std::string name;          // as the file calls itself; may be empty
   size_t vocab_size = 0;     // 1 .. 2^24
   size_t hidden_size = 0;    // 1 .. 2^20, as the other sizes
@@ -20,16 +32,33 @@ struct ModelSettings {
   size_t num_attention_heads = 0;      // 1 .. 4096
   size_t num_key_value_heads = 0;      // divides num_attention_heads
   size_t head_dim = 0;                 // even, 2 .. 512
-  size_t rotary_dim = 0;               // even, 2 .. head_dim
+  size_t rotary_dim = 0;               // even, 2 .. head_dim; 0: no rotary positions
   size_t max_position_embeddings = 0;  // 1 .. 2^30
-  double rope_theta = 10000;           // > 0
-  double rms_norm_eps = 1e-5;          // > 0
+  RopeSettings rope;
+  RopeSettings local_rope;  // of layers with a window, where a family has two
+  double norm_eps = 1e-5;   // > 0
+  std::string hidden_act = "silu";
   bool tie_word_embeddings = false;
-};
+  std::vector<size_t>
+      windows;  // [num_hidden_layers] positions a row sees, itself included; 0: all. Empty: no layer has a window
 
-// From the keys "<architecture>.*" of a GGUF file. kCorruptFile names the key, the range and what was found; kUnsupported for a
-// rope scaling or an expert count, which no family here has yet.
-Result<ModelSettings> ReadGgufSettings(const GgufFile& file);
+  size_t num_experts = 0;          // 0: no mixture
+  size_t num_experts_per_tok = 0;  // 1 .. num_experts
+  size_t moe_intermediate_size = 0;
+  bool norm_topk_prob = true;
+  std::vector<bool> dense_layers;  // [num_hidden_layers] layers without a mixture; empty: none
+
+  double attention_scale = 0;          // > 0: of the scores, instead of 1 / sqrt(head_dim)
+  double attn_logit_softcapping = 0;   // 0: none
+  double final_logit_softcapping = 0;  // 0: none
+
+  bool use_parallel_residual = true;  // GPT-NeoX
+  bool do_layer_norm_before = true;   // OPT
+  size_t word_embed_proj_dim = 0;     // OPT: width of the embedding, 0: hidden_size
+
+  size_t window(size_t layer) const { return windows.empty() ? 0 : windows[layer]; }
+  bool has_mixture(size_t layer) const { return num_experts != 0 && (dense_layers.empty() || !dense_layers[layer]); }
+};
 
 }  // namespace tidemill
 

@@ -8,37 +8,47 @@
 namespace tidemill {
 
 StepShape LanguageModel::step_shape() const {
-  const size_t heads = settings.num_attention_heads, kv_heads = settings.num_key_value_heads;
-  return {.hidden = settings.hidden_size,
-          .q_dim = heads * settings.head_dim,
-          .kv_dim = kv_heads * settings.head_dim,
-          .ffn = settings.intermediate_size,
-          .rotary_dim = settings.rotary_dim};
+  StepShape shape{.hidden = settings.hidden_size};
+  for (const DecoderLayer& layer : layers) {
+    const AttentionLayer& attention = layer.attention;
+    shape.q_dim = std::max(shape.q_dim, attention.heads * attention.head_dim);
+    shape.kv_dim = std::max(shape.kv_dim, attention.kv_heads * attention.head_dim);
+    shape.ffn = std::max(shape.ffn, layer.mlp.up.weight.rows());
+    if (!layer.mixture.present()) continue;
+    shape.experts = std::max(shape.experts, layer.mixture.experts.size());
+    shape.experts_per_token = std::max(shape.experts_per_token, layer.mixture.per_token);
+    shape.expert_ffn = std::max(shape.expert_ffn, layer.mixture.experts.front().up.weight.rows());
+  }
+  for (size_t i = 0; i < ropes.size(); ++i) shape.rotary_dims[i] = ropes[i].rotary_dim();
+  return shape;
 }
 
 uint64_t LanguageModel::resident_bytes() const {
-  uint64_t bytes = embedding.resident_bytes() + head.resident_bytes() + final_norm.size() * sizeof(float);
-  for (const DecoderLayer& layer : layers) {
-    for (const WeightMatrix* weight : layer.matrices()) bytes += weight->resident_bytes();
-    bytes += (layer.attention.norm.size() + layer.mlp.norm.size()) * sizeof(float);
-  }
+  uint64_t bytes = embedding.resident_bytes() + position_embedding.resident_bytes() + final_norm.bytes();
+  for (const Linear* linear : {&project_in, &project_out, &head}) bytes += linear->bytes();
+  for (const DecoderLayer& layer : layers) bytes += layer.bytes();
   return bytes;
 }
 
 size_t LanguageModel::scratch_bytes() const {
-  size_t bytes = std::max(MatMulScratchBytes(embedding), MatMulScratchBytes(head));
+  size_t bytes = MatMulScratchBytes(embedding);
+  for (const Linear* linear : {&project_in, &project_out, &head})
+    bytes = std::max(bytes, MatMulScratchBytes(linear->weight));
   for (const DecoderLayer& layer : layers) bytes = std::max(bytes, DecoderLayerScratchBytes(layer));
   return bytes;
 }
 
 std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& options) const {
-  return std::make_unique<KvCache>(
-      KvShape{.layers = std::vector<KvLayerShape>(
-                  layers.size(), {.kv_heads = settings.num_key_value_heads, .head_dim = settings.head_dim}),
-              .dtype = options.kv_dtype,
-              .max_length = options.max_length,
-              .model = id,
-              .numeric_class = options.numeric_class});
+  KvShape shape;
+  shape.dtype = options.kv_dtype;
+  shape.max_length = options.max_length;
+  shape.model = id;
+  shape.numeric_class = options.numeric_class;
+  for (const DecoderLayer& layer : layers) {
+    shape.layers.push_back(
+        {.kv_heads = layer.attention.kv_heads, .head_dim = layer.attention.head_dim, .window = layer.attention.window});
+  }
+  return std::make_unique<KvCache>(shape);
 }
 
 }  // namespace tidemill

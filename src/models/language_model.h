@@ -9,7 +9,10 @@
 #include "formats/model_settings.h"
 #include "kernels/weight_matrix.h"
 #include "models/layers/decoder_layer.h"
+#include "models/layers/linear.h"
+#include "models/layers/norm.h"
 #include "models/layers/step_buffers.h"
+#include "models/rope_table.h"
 #include "state/sequence_state.h"
 
 namespace tidemill {
@@ -20,16 +23,25 @@ struct StateOptions {
   uint64_t numeric_class = 0;
 };
 
+//   x = project_in(embedding[token] * embedding_scale) + position_embedding[position + position_offset]
+//   x = layers(x);   hidden = final_norm(x);   logits = cap(project_out(hidden) head^T)
 struct LanguageModel {
   ModelSettings settings;
-  uint64_t id = 0;         // hash of the file's header and of samples of its weights
-  WeightMatrix embedding;  // [vocab, hidden]; rows are gathered from it, and it is the head when `head` is empty
+  uint64_t id = 0;  // hash of the file's header and of samples of its weights
+  WeightMatrix
+      embedding;  // [vocab, embedding width]; rows are gathered from it, and it is the head when `head` is not present
+  float embedding_scale = 1;
+  Linear project_in;                // [hidden, embedding width], or not present: the widths are equal
+  WeightMatrix position_embedding;  // [positions, hidden], or no rows
+  size_t position_offset = 0;
+  std::vector<RopeTable> ropes;  // at most kMaxRopeTables; layers name theirs by index
   std::vector<DecoderLayer> layers;
-  std::vector<float> final_norm;  // [hidden]
-  WeightMatrix head;              // [vocab, hidden]; no rows: tied to the embedding
-  std::vector<float> inv_freq;    // [rotary_dim / 2]
+  Norm final_norm;           // [hidden], or not present
+  Linear project_out;        // [embedding width, hidden], or not present
+  Linear head;               // [vocab, embedding width]; not present: tied to the embedding
+  float logit_soft_cap = 0;  // 0: none
 
-  const WeightMatrix& head_or_tied() const { return head.rows() == 0 ? embedding : head; }
+  const WeightMatrix& head_or_tied() const { return head.present() ? head.weight : embedding; }
   StepShape step_shape() const;
   uint64_t resident_bytes() const;  // of all weights in memory of their own
   size_t scratch_bytes() const;     // that a thread needs

@@ -2,25 +2,59 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
+#include "formats/printable_name.h"
+#include "models/families/families.h"
 #include "state/sequence_state.h"
 
 namespace tidemill {
 namespace {
 
 struct Family {
-  const char* architecture;  // general.architecture of a GGUF file
-  FamilyLoader load;
+  std::string_view model_type;    // in config.json; empty: no checkpoint has it
+  std::string_view architecture;  // general.architecture of a GGUF file; empty: no GGUF file has it
+  SettingsOf* read_settings;
+  ModelOf* load;
 };
 
 constexpr Family kFamilies[] = {
-    {"llama", LoadLlama},
+    {"llama", "llama", ReadLlamaSettings, LoadLlama},
+    {"mistral", "", ReadMistralSettings, LoadMistral},
+    {"mixtral", "", ReadMixtralSettings, LoadMixtral},
+    {"qwen2", "qwen2", ReadQwenSettings, LoadQwen2},
+    {"qwen3", "qwen3", ReadQwenSettings, LoadQwen3},
+    {"qwen3_moe", "qwen3moe", ReadQwenMoeSettings, LoadQwen3},
+    {"gemma3_text", "gemma3", ReadGemma3Settings, LoadGemma3},
+    {"gpt2", "gpt2", ReadGpt2Settings, LoadGpt2},
+    {"gpt_neox", "gptneox", ReadGptNeoxSettings, LoadGptNeox},
+    {"opt", "", ReadOptSettings, LoadOpt},
 };
 
-const Family* FindFamily(const std::string& architecture) {
-  const auto* found = std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                                   [&](const Family& family) { return architecture == family.architecture; });
-  return found == std::end(kFamilies) ? nullptr : found;
+std::string_view NameOf(const Family& family, bool gguf) { return gguf ? family.architecture : family.model_type; }
+
+Result<const Family*> FindFamily(const ModelFiles& files, std::string& name) {
+  const bool gguf = files.gguf() != nullptr;
+  const auto stated = gguf ? files.gguf()->GetString("general.architecture") : files.config()->GetString("model_type");
+  if (!stated.ok()) return stated.error();
+  name = std::string(*stated);
+  std::string known;
+  for (const Family& family : kFamilies) {
+    if (NameOf(family, gguf).empty()) continue;
+    if (NameOf(family, gguf) == name) return &family;
+    known += (known.empty() ? "" : ", ") + std::string(NameOf(family, gguf));
+  }
+  return Error(ErrorCode::kUnsupported,
+               std::string(gguf ? "metadata: \"general.architecture\"" : "config.json: \"model_type\"") + ": '" + name +
+                   "' is not a family this build has: " + known);
+}
+
+// A checkpoint of quantised weights holds numbers that are not the weights.
+Result<void> CheckNotQuantised(const ModelFiles& files) {
+  if (files.gguf() != nullptr || !files.config()->Has("quantization_config")) return {};
+  return Error(ErrorCode::kUnsupported,
+               "config.json: \"quantization_config\": quantised checkpoints are not supported; use the original one or "
+               "a GGUF file");
 }
 
 uint64_t HashBytes(uint64_t hash, std::span<const std::byte> bytes) {
@@ -35,10 +69,10 @@ uint64_t HashBytes(uint64_t hash, std::span<const std::byte> bytes) {
 }
 
 // All tensors' names, shapes and types, and the first 256 bytes of each: cheap, and different for different trainings.
-uint64_t HashModel(const GgufFile& gguf) {
+uint64_t HashModel(const ModelFiles& files) {
   constexpr size_t kSampleBytes = 256;
   uint64_t hash = 0;
-  for (const FileTensor& tensor : gguf.tensors()) {
+  for (const FileTensor& tensor : files.tensors()) {
     hash = HashBytes(hash, std::as_bytes(std::span(tensor.name)));
     hash = ChainTokenHash(hash, tensor.rows);
     hash = ChainTokenHash(hash, tensor.cols);
@@ -50,24 +84,22 @@ uint64_t HashModel(const GgufFile& gguf) {
 
 }  // namespace
 
-Result<void> CheckArchitecture(const std::string& architecture) {
-  if (FindFamily(architecture) != nullptr) return {};
-  std::string known;
-  for (const Family& family : kFamilies) known += (known.empty() ? "" : ", ") + std::string(family.architecture);
-  return Error(ErrorCode::kUnsupported,
-               "metadata: \"general.architecture\": '" + architecture + "' is not a family this build has: " + known);
+Result<ModelSettings> ReadModelSettings(const ModelFiles& files) {
+  std::string name;
+  TIDEMILL_TRY(family, FindFamily(files, name));
+  TIDEMILL_TRY_VOID(CheckNotQuantised(files));
+  return family->read_settings(SettingsReader(files, name));
 }
 
-Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const GgufFile& gguf, const MappedFile& file,
-                                                         const LoadSettings& settings) {
-  TIDEMILL_TRY(architecture, gguf.GetString("general.architecture"));
-  TIDEMILL_TRY_VOID(CheckArchitecture(std::string(architecture)));
-  TIDEMILL_TRY(model_settings, ReadGgufSettings(gguf));
+Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const ModelFiles& files, const LoadSettings& settings) {
+  std::string name;
+  TIDEMILL_TRY(family, FindFamily(files, name));
+  TIDEMILL_TRY(model_settings, ReadModelSettings(files));
   // Each sample maps what the system likes to map around it, up to megabytes: given back before the weights take memory.
-  const uint64_t id = HashModel(gguf);
-  file.Release(file.bytes());
-  WeightLoader weights(gguf, file, settings);
-  TIDEMILL_TRY(model, FindFamily(model_settings.architecture)->load(model_settings, weights));
+  const uint64_t id = HashModel(files);
+  files.ReleaseAll();
+  WeightLoader weights(files, settings);
+  TIDEMILL_TRY(model, family->load(model_settings, weights));
   model->id = id;
   return model;
 }

@@ -1,6 +1,11 @@
 #include "models/weight_loader.h"
 
+#include <cstring>
+
+#include "base/aligned_buffer.h"
 #include "base/check.h"
+#include "base/checked_math.h"
+#include "formats/f8.h"
 #include "tensor/dequantize.h"
 
 namespace tidemill {
@@ -10,30 +15,55 @@ std::string ShapeName(uint64_t rows, uint64_t cols) {
   return rows == 1 ? "[" + std::to_string(cols) + "]" : "[" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
 }
 
+// The file's row of our row, where the file's rows belong to several matrices.
+size_t FileRow(const WeightForm& form, size_t rows, size_t row) {
+  if (form.part_rows == 0) return form.part * rows + row;
+  return (row / form.part_rows * form.parts + form.part) * form.part_rows + row % form.part_rows;
+}
+
 }  // namespace
 
-Result<const FileTensor*> WeightLoader::Find(std::string_view name, size_t rows, size_t cols) const {
-  const FileTensor* tensor = gguf_.FindTensor(name);
+bool WeightLoader::Has(const WeightName& name) const { return files_.FindTensor(Spelled(name)) != nullptr; }
+
+Result<const FileTensor*> WeightLoader::Find(const std::string& name, size_t rows, size_t cols) const {
+  const FileTensor* tensor = files_.FindTensor(name);
   if (tensor == nullptr) {
-    return Error(ErrorCode::kCorruptFile, "tensor \"" + std::string(name) + "\": expected shape " +
-                                              ShapeName(rows, cols) + ", but the file has no such tensor");
+    return Error(ErrorCode::kCorruptFile, "tensor \"" + name + "\": expected shape " + ShapeName(rows, cols) +
+                                              ", but the file has no such tensor");
   }
+  TIDEMILL_TRY_VOID(CheckReadable(*tensor));
   if (tensor->rows != rows || tensor->cols != cols) {
-    return Error(ErrorCode::kCorruptFile, "tensor \"" + std::string(name) + "\": expected shape " +
-                                              ShapeName(rows, cols) + " from the metadata, found " +
-                                              ShapeName(tensor->rows, tensor->cols));
+    return Error(ErrorCode::kCorruptFile, "tensor \"" + name + "\": expected shape " + ShapeName(rows, cols) +
+                                              " from the metadata, found " + ShapeName(tensor->rows, tensor->cols));
   }
   return tensor;
 }
 
-Result<WeightMatrix> WeightLoader::Matrix(std::string_view name, size_t rows, size_t cols, RowOrder order) {
-  return Matrix(name, rows, cols, order, {0, rows, 0, cols});
+Result<WeightMatrix> WeightLoader::Matrix(const WeightName& name, size_t rows, size_t cols, const WeightForm& form) {
+  const std::string spelled = Spelled(name);
+  size_t file_rows = 0;
+  TIDEMILL_CHECK(CheckedMul(rows, form.parts, &file_rows));  // settings are bounded
+  TIDEMILL_TRY(tensor, form.transposed ? Find(spelled, cols, file_rows) : Find(spelled, file_rows, cols));
+  const bool in_turns = form.parts > 1 && form.part_rows != 0;
+  if (form.transposed || in_turns || tensor->encoding != TensorEncoding::kDType)
+    return BringRearranged(spelled, *tensor, rows, cols, form);
+  const size_t first = form.part * rows, row_bytes = RowBytes(tensor->dtype, cols);
+  return Bring(spelled,
+               {.dtype = tensor->dtype,
+                .rows = rows,
+                .cols = cols,
+                .bytes = tensor->bytes.subspan(first * row_bytes, rows * row_bytes),
+                .row_stride = 0,
+                .order = form.order},
+               true);
 }
 
-Result<WeightMatrix> WeightLoader::Matrix(std::string_view name, size_t rows, size_t cols, RowOrder order,
+Result<WeightMatrix> WeightLoader::Matrix(const WeightName& name, size_t rows, size_t cols, const WeightForm& form,
                                           const WeightRange& range) {
-  TIDEMILL_TRY(tensor, Find(name, rows, cols));
+  const std::string spelled = Spelled(name);
+  TIDEMILL_TRY(tensor, Find(spelled, rows, cols));
   const size_t block = InfoOf(tensor->dtype).block_elements;
+  TIDEMILL_CHECK(!form.transposed && form.parts == 1 && tensor->encoding == TensorEncoding::kDType);
   TIDEMILL_CHECK(range.row_begin <= range.row_end && range.row_end <= rows && range.col_begin <= range.col_end &&
                  range.col_end <= cols);
   TIDEMILL_CHECK(range.col_begin % block == 0 && range.col_end % block == 0);
@@ -42,26 +72,116 @@ Result<WeightMatrix> WeightLoader::Matrix(std::string_view name, size_t rows, si
   source.rows = range.row_end - range.row_begin;
   source.cols = range.col_end - range.col_begin;
   source.row_stride = RowBytes(tensor->dtype, cols);
-  source.order = order;
+  source.order = form.order;
   const size_t begin = range.row_begin * source.row_stride + RowBytes(tensor->dtype, range.col_begin);
   const size_t bytes =
       source.rows == 0 ? 0 : (source.rows - 1) * source.row_stride + RowBytes(tensor->dtype, source.cols);
   source.bytes = tensor->bytes.subspan(begin, bytes);
-  if (settings_.mapped) return WeightMatrix::Map(source, settings_.f32);
-  auto matrix = WeightMatrix::Pack(source, settings_.f32, *settings_.threads, [this](std::span<const std::byte> piece) {
-    file_.Release(piece);
-    bytes_done_ += piece.size();
-    if (settings_.progress)
-      settings_.progress(static_cast<double>(bytes_done_) / static_cast<double>(file_.bytes().size()));
-  });
-  return std::move(matrix).WithContext("tensor \"" + std::string(name) + "\"");
+  return Bring(spelled, source, true);
 }
 
-Result<std::vector<float>> WeightLoader::Vector(std::string_view name, size_t size) {
-  TIDEMILL_TRY(tensor, Find(name, 1, size));
+Result<WeightMatrix> WeightLoader::Bring(const std::string& name, const WeightSource& source, bool may_map) {
+  // A safetensors file may begin its data at any address; kernels read mapped elements where they are.
+  const bool aligned = reinterpret_cast<uintptr_t>(source.bytes.data()) % alignof(float) == 0;
+  if (settings_.mapped && may_map && aligned) return WeightMatrix::Map(source, settings_.f32);
+  auto matrix = WeightMatrix::Pack(source, settings_.f32, *settings_.threads, [&](std::span<const std::byte> piece) {
+    if (may_map) files_.Release(piece);
+    bytes_done_ += piece.size();
+    if (settings_.progress)
+      settings_.progress(static_cast<double>(bytes_done_) / static_cast<double>(files_.file_bytes()));
+  });
+  return std::move(matrix).WithContext("tensor \"" + name + "\"");
+}
+
+// Through a copy in the usual order, which is then packed, mapped weights or not.
+Result<WeightMatrix> WeightLoader::BringRearranged(const std::string& name, const FileTensor& tensor, size_t rows,
+                                                   size_t cols, const WeightForm& form) {
+  const bool f8 = tensor.encoding != TensorEncoding::kDType;
+  if (form.transposed && InfoOf(tensor.dtype).quantized) {
+    return Error(ErrorCode::kUnsupported, "tensor \"" + name +
+                                              "\": expected F32, F16 or BF16 for a matrix stored as [in, out], found " +
+                                              std::string(tensor.type_name));
+  }
+  const size_t row_bytes = RowBytes(tensor.dtype, cols),
+               file_row_bytes = f8 ? tensor.cols : RowBytes(tensor.dtype, tensor.cols);
+  const size_t element = f8 ? 1 : InfoOf(tensor.dtype).block_bytes;
+  TIDEMILL_TRY(copy, AlignedBuffer::Create(rows * row_bytes));
+  const auto copy_element = [&](const std::byte* from, std::byte* to) {
+    if (!f8) {
+      std::memcpy(to, from, element);
+      return;
+    }
+    const auto byte = std::to_integer<uint8_t>(*from);
+    const uint16_t half = tensor.encoding == TensorEncoding::kF8E4M3 ? F8E4M3ToHalf(byte) : F8E5M2ToHalf(byte);
+    std::memcpy(to, &half, sizeof half);
+  };
+  const size_t out_element = f8 ? sizeof(uint16_t) : element;
+  for (size_t r = 0; r < rows; ++r) {
+    std::byte* to = copy.data() + r * row_bytes;
+    const size_t file_row = FileRow(form, rows, r);
+    if (!form.transposed && !f8) {
+      std::memcpy(to, tensor.bytes.data() + file_row * file_row_bytes, row_bytes);
+      continue;
+    }
+    for (size_t c = 0; c < cols; ++c) {
+      const std::byte* from = form.transposed ? tensor.bytes.data() + c * file_row_bytes + file_row * element
+                                              : tensor.bytes.data() + file_row * file_row_bytes + c * element;
+      copy_element(from, to + c * out_element);
+    }
+  }
+  auto matrix = Bring(name,
+                      {.dtype = tensor.dtype,
+                       .rows = rows,
+                       .cols = cols,
+                       .bytes = {copy.data(), rows * row_bytes},
+                       .row_stride = 0,
+                       .order = form.order},
+                      false);
+  if (!settings_.mapped) files_.Release(tensor.bytes);
+  return matrix;
+}
+
+Result<Linear> WeightLoader::Layer(const WeightName& name, size_t rows, size_t cols, Bias bias,
+                                   const WeightForm& form) {
+  Linear linear;
+  TIDEMILL_TRY(weight, Matrix(name, rows, cols, form));
+  linear.weight = std::move(weight);
+  const bool there = files_.FindTensor(Spelled(name, ".bias")) != nullptr;
+  if (bias == Bias::kNone && there)
+    return Error(ErrorCode::kUnsupported, "tensor \"" + Spelled(name, ".bias") + "\": this family has no such bias");
+  if (bias == Bias::kNone || (bias == Bias::kOptional && !there)) return linear;
+  TIDEMILL_TRY(all, Vector(name, rows * form.parts, ".bias"));
+  linear.bias.resize(rows);
+  for (size_t r = 0; r < rows; ++r) linear.bias[r] = all[FileRow(form, rows, form.order.FileRow(r))];
+  return linear;
+}
+
+Result<std::vector<float>> WeightLoader::Vector(const WeightName& name, size_t size, std::string_view suffix) {
+  TIDEMILL_TRY(tensor, Find(Spelled(name, suffix), 1, size));
+  if (tensor->encoding != TensorEncoding::kDType) {
+    return Error(ErrorCode::kUnsupported, "tensor \"" + Spelled(name, suffix) + "\": " +
+                                              std::string(tensor->type_name) + " is not supported for a vector");
+  }
   std::vector<float> values(size);
   DequantizeRow(tensor->dtype, tensor->bytes, values);
   return values;
+}
+
+Result<Norm> WeightLoader::Rms(const WeightName& name, size_t size, double eps, bool one_plus) {
+  Norm norm{.kind = Norm::Kind::kRms, .eps = static_cast<float>(eps)};
+  TIDEMILL_TRY(weight, Vector(name, size));
+  norm.weight = std::move(weight);
+  for (float& w : norm.weight) w = one_plus && !gguf() ? 1 + w : w;
+  return norm;
+}
+
+Result<Norm> WeightLoader::LayerNorm(const WeightName& name, size_t size, double eps) {
+  Norm norm{.kind = Norm::Kind::kLayer, .eps = static_cast<float>(eps)};
+  TIDEMILL_TRY(weight, Vector(name, size));
+  TIDEMILL_TRY(bias, Vector(name, size, ".bias"));
+  norm.weight = std::move(weight);
+  norm.bias = std::move(bias);
+  return norm;
 }
 
 }  // namespace tidemill

@@ -1,4 +1,4 @@
-// Finds weights by name in a model file, checks their shape against the settings, and brings them into the form that kernels read.
+// Finds weights by name in a model's files, checks their shape against the settings, and brings them into the form that kernels read.
 #ifndef TIDEMILL_MODELS_WEIGHT_LOADER_H_
 #define TIDEMILL_MODELS_WEIGHT_LOADER_H_
 
@@ -9,10 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/mapped_file.h"
 #include "base/thread_pool.h"
-#include "formats/gguf.h"
+#include "formats/model_files.h"
 #include "kernels/weight_matrix.h"
+#include "models/layers/linear.h"
+#include "models/layers/norm.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
@@ -24,6 +25,12 @@ struct LoadSettings {
   std::function<void(double)> progress;  // 0..1 by bytes; may be empty
 };
 
+// A weight under either of its names: a checkpoint's, or llama.cpp's in a GGUF file. ".weight" and ".bias" are added.
+struct WeightName {
+  std::string checkpoint;
+  std::string gguf;
+};
+
 // A part of a matrix, for ranks that hold slices: rows [row_begin, row_end), columns [col_begin, col_end), the columns in multiples
 // of the type's block. A row order other than the file's applies to the whole matrix, so that row ranges then keep whole heads.
 struct WeightRange {
@@ -31,27 +38,48 @@ struct WeightRange {
   size_t col_begin = 0, col_end = 0;
 };
 
+// How the file's matrix becomes the layer's.
+struct WeightForm {
+  RowOrder order = {};      // rows that a GGUF file holds in another order
+  bool transposed = false;  // the file holds [in, out], as GPT-2's checkpoints do; F32, F16 and BF16 only
+  size_t parts = 1;         // the file holds this many matrices of our shape ...
+  size_t part = 0;          // ... of which this is wanted,
+  size_t part_rows = 0;     // which take turns every part_rows rows; 0: one stands behind the other
+};
+
+enum class Bias { kNone, kOptional, kRequired };
+
 class WeightLoader {
  public:
-  // Borrows all three; `file` is `gguf`'s bytes.
-  WeightLoader(const GgufFile& gguf, const MappedFile& file, const LoadSettings& settings)
-      : gguf_(gguf), file_(file), settings_(settings) {}
+  // Borrows both.
+  WeightLoader(const ModelFiles& files, const LoadSettings& settings) : files_(files), settings_(settings) {}
 
-  bool Has(std::string_view name) const { return gguf_.FindTensor(name) != nullptr; }
+  bool gguf() const { return files_.gguf() != nullptr; }
+  bool Has(const WeightName& name) const;
 
   // A matrix of exactly [rows, cols]. kCorruptFile: not there, or of another shape (with both shapes).
-  Result<WeightMatrix> Matrix(std::string_view name, size_t rows, size_t cols, RowOrder order = {});
-  // The same, a part of it.
-  Result<WeightMatrix> Matrix(std::string_view name, size_t rows, size_t cols, RowOrder order,
+  Result<WeightMatrix> Matrix(const WeightName& name, size_t rows, size_t cols, const WeightForm& form = {});
+  // The same, a part of it. Not with a transposed or interleaved form.
+  Result<WeightMatrix> Matrix(const WeightName& name, size_t rows, size_t cols, const WeightForm& form,
                               const WeightRange& range);
-  // A vector of exactly `size` elements, as f32.
-  Result<std::vector<float>> Vector(std::string_view name, size_t size);
+  // A matrix and its bias; kNone refuses a bias that is there by name (kUnsupported): to leave it out would be wrong.
+  Result<Linear> Layer(const WeightName& name, size_t rows, size_t cols, Bias bias, const WeightForm& form = {});
+  // A vector of exactly `size` elements, as f32; `suffix` as the file has it.
+  Result<std::vector<float>> Vector(const WeightName& name, size_t size, std::string_view suffix = ".weight");
+  // w, or 1 + w where a checkpoint stores that (GGUF files have the 1 in).
+  Result<Norm> Rms(const WeightName& name, size_t size, double eps, bool one_plus = false);
+  Result<Norm> LayerNorm(const WeightName& name, size_t size, double eps);
 
  private:
-  Result<const FileTensor*> Find(std::string_view name, size_t rows, size_t cols) const;
+  std::string Spelled(const WeightName& name, std::string_view suffix = ".weight") const {
+    return (gguf() ? name.gguf : name.checkpoint) + std::string(suffix);
+  }
+  Result<const FileTensor*> Find(const std::string& name, size_t rows, size_t cols) const;
+  Result<WeightMatrix> Bring(const std::string& name, const WeightSource& source, bool may_map);
+  Result<WeightMatrix> BringRearranged(const std::string& name, const FileTensor& tensor, size_t rows, size_t cols,
+                                       const WeightForm& form);
 
-  const GgufFile& gguf_;
-  const MappedFile& file_;
+  const ModelFiles& files_;
   const LoadSettings& settings_;
   uint64_t bytes_done_ = 0;
 };

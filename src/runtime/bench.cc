@@ -104,21 +104,19 @@ Result<BenchSample> Sample(size_t tokens, const Work& work) {
 // Bytes and operations of all matrix products for `rows` rows, of which `head_rows` go through the head.
 Cost WeightCost(const LanguageModel& model, size_t rows, size_t head_rows) {
   Cost cost;
-  for (const DecoderLayer& layer : model.layers) {
-    for (const WeightMatrix* weight : layer.matrices()) cost += MatMulCost(*weight, rows);
-  }
+  for (const DecoderLayer& layer : model.layers) cost += layer.ProductCost(rows);
   return cost += MatMulCost(model.head_or_tied(), head_rows);
 }
 
 Cost AttentionCostOf(const LanguageModel& model, DType kv, size_t len, size_t first) {
-  AttentionShape shape;
-  shape.heads = model.settings.num_attention_heads;
-  shape.kv_heads = model.settings.num_key_value_heads;
-  shape.head_dim = model.settings.head_dim;
-  shape.kv_dtype = kv;
-  const size_t seen = len * first + len * (len + 1) / 2;
-  Cost one = AttentionCost(shape, len, seen, first + len), all;
-  for (size_t i = 0; i < model.layers.size(); ++i) all += one;
+  Cost all;
+  for (const DecoderLayer& layer : model.layers) {
+    // A row sees at most its window; the rows in front of it are read once for all.
+    const size_t window = layer.attention.window == 0 ? first + len : layer.attention.window;
+    size_t seen = 0;
+    for (size_t i = 0; i < len; ++i) seen += std::min(first + i + 1, window);
+    all += AttentionCost(layer.attention.shape(kv), len, seen, std::min(first + len, window + len - 1));
+  }
   return all;
 }
 

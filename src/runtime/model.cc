@@ -12,10 +12,10 @@ namespace tidemill {
 namespace {
 
 Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const LoadOptions& options) {
-  TIDEMILL_TRY(opened, OpenModel(path));
-  TIDEMILL_TRY(info, DescribeModel(opened));
-  TIDEMILL_TRY(text, ReadModelText(opened.gguf));
-  TIDEMILL_TRY(generation, ReadDefaultGeneration(opened.gguf));
+  TIDEMILL_TRY(files, ModelFiles::Open(path));
+  TIDEMILL_TRY(info, DescribeModel(files));
+  TIDEMILL_TRY(text, ReadModelText(files));
+  TIDEMILL_TRY(generation, ReadDefaultGeneration(files));
   if (text.tokenizer.vocab_size() > info.vocab_size) {
     return Error(ErrorCode::kCorruptFile, "tokenizer: " + std::to_string(text.tokenizer.vocab_size()) +
                                               " tokens, but token_embd.weight has only " +
@@ -27,8 +27,8 @@ Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const Loa
   settings.mapped = options.weights == WeightStorage::kMapped;
   settings.threads = threads.get();
   settings.progress = options.progress;
-  TIDEMILL_TRY(model, LoadLanguageModel(opened.gguf, opened.file, settings));
-  return std::make_unique<Model::Impl>(Model::Impl{std::move(opened), std::move(info), std::move(text),
+  TIDEMILL_TRY(model, LoadLanguageModel(files, settings));
+  return std::make_unique<Model::Impl>(Model::Impl{std::move(files), std::move(info), std::move(text),
                                                    std::move(generation), std::move(model), options.f32});
 }
 

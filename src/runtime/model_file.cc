@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/out_of_memory.h"
+#include "formats/model_files.h"
 #include "formats/model_settings.h"
 #include "models/registry.h"
 #include "runtime/model_impl.h"
@@ -12,26 +13,56 @@
 
 namespace tidemill {
 
-Result<OpenModelFile> OpenModel(const std::string& path) {
-  TIDEMILL_TRY(file, MappedFile::Open(path));
-  TIDEMILL_TRY(gguf, GgufFile::Parse(file.bytes()));
-  return OpenModelFile{std::move(file), std::move(gguf)};
+namespace {
+
+Result<void> DescribeGgufText(const GgufFile& gguf, ModelInfo& info) {
+  TIDEMILL_TRY(tokenizer_model, gguf.GetStringOr("tokenizer.ggml.model", "none"));
+  TIDEMILL_TRY(pre_tokenizer, gguf.GetStringOr("tokenizer.ggml.pre", "default"));
+  info.tokenizer = std::string(tokenizer_model) + " (" + std::string(pre_tokenizer) + ")";
+  if (gguf.FindValue("tokenizer.ggml.bos_token_id") != nullptr) {
+    TIDEMILL_TRY(id, gguf.GetUint("tokenizer.ggml.bos_token_id", 0, info.vocab_size - 1));
+    info.bos_token_id = static_cast<int32_t>(id);
+  }
+  if (gguf.FindValue("tokenizer.ggml.eos_token_id") != nullptr) {
+    TIDEMILL_TRY(id, gguf.GetUint("tokenizer.ggml.eos_token_id", 0, info.vocab_size - 1));
+    info.eos_token_id = static_cast<int32_t>(id);
+  }
+  if (gguf.FindValue("tokenizer.chat_template") != nullptr) {
+    TIDEMILL_TRY(source, gguf.GetString("tokenizer.chat_template"));
+    info.chat_template = std::string(source);
+  }
+  return {};
 }
 
-Result<ModelInfo> DescribeModel(const OpenModelFile& opened) {
-  const GgufFile& gguf = opened.gguf;
-  TIDEMILL_TRY(architecture, gguf.GetString("general.architecture"));
-  TIDEMILL_TRY_VOID(CheckArchitecture(std::string(architecture)));
-  TIDEMILL_TRY(settings, ReadGgufSettings(gguf));
+Result<void> DescribeFolderText(const ModelFiles& files, ModelInfo& info) {
+  info.tokenizer = files.tokenizer_json().has_value() ? "tokenizer.json" : "none";
+  const auto last_id = static_cast<int64_t>(info.vocab_size) - 1;
+  for (const auto& [key, id] : {std::pair{"bos_token_id", &info.bos_token_id}, {"eos_token_id", &info.eos_token_id}}) {
+    if (!files.config()->Has(key)) continue;
+    TIDEMILL_TRY(ids, files.config()->GetOneOrMoreInts(key));
+    if (ids.empty()) continue;
+    if (ids.front() < 0 || ids.front() > last_id)
+      return files.config()->Unexpected(key, "an id from 0 to " + std::to_string(last_id));
+    *id = static_cast<int32_t>(ids.front());
+  }
+  if (files.chat_template().has_value()) info.chat_template = std::string(*files.chat_template());
+  return {};
+}
+
+}  // namespace
+
+Result<ModelInfo> DescribeModel(const ModelFiles& files) {
+  TIDEMILL_TRY(settings, ReadModelSettings(files));
   ModelInfo info;
-  info.path = opened.file.path();
-  info.format = "GGUF v" + std::to_string(gguf.version());
+  info.path = files.path();
+  info.format = files.gguf() != nullptr ? "GGUF v" + std::to_string(files.gguf()->version()) : "safetensors";
+  if (files.num_weight_files() > 1) info.format += ", " + std::to_string(files.num_weight_files()) + " files";
   info.family = settings.architecture;
   info.name = settings.name;
-  info.file_bytes = opened.file.bytes().size();
+  info.file_bytes = files.file_bytes();
   std::map<std::string, size_t> dtypes;
-  for (const FileTensor& tensor : gguf.tensors()) {
-    const std::string dtype(InfoOf(tensor.dtype).name);
+  for (const FileTensor& tensor : files.tensors()) {
+    const std::string dtype(tensor.type_name);
     info.tensors.push_back({std::string(tensor.name), dtype, tensor.rows, tensor.cols, tensor.bytes.size()});
     info.parameters += tensor.rows * tensor.cols;
     ++dtypes[dtype];
@@ -45,30 +76,26 @@ Result<ModelInfo> DescribeModel(const OpenModelFile& opened) {
   info.num_key_value_heads = settings.num_key_value_heads;
   info.head_dim = settings.head_dim;
   info.max_position_embeddings = settings.max_position_embeddings;
-  info.rope_theta = settings.rope_theta;
-  info.rms_norm_eps = settings.rms_norm_eps;
+  info.rope_theta = settings.rope.theta;
+  info.rms_norm_eps = settings.norm_eps;
   info.tie_word_embeddings = settings.tie_word_embeddings;
-  TIDEMILL_TRY(tokenizer_model, gguf.GetStringOr("tokenizer.ggml.model", "none"));
-  TIDEMILL_TRY(pre_tokenizer, gguf.GetStringOr("tokenizer.ggml.pre", "default"));
-  info.tokenizer = std::string(tokenizer_model) + " (" + std::string(pre_tokenizer) + ")";
-  if (gguf.FindValue("tokenizer.ggml.bos_token_id") != nullptr) {
-    TIDEMILL_TRY(id, gguf.GetUint("tokenizer.ggml.bos_token_id", 0, settings.vocab_size - 1));
-    info.bos_token_id = static_cast<int32_t>(id);
-  }
-  if (gguf.FindValue("tokenizer.ggml.eos_token_id") != nullptr) {
-    TIDEMILL_TRY(id, gguf.GetUint("tokenizer.ggml.eos_token_id", 0, settings.vocab_size - 1));
-    info.eos_token_id = static_cast<int32_t>(id);
-  }
-  if (gguf.FindValue("tokenizer.chat_template") != nullptr) {
-    TIDEMILL_TRY(source, gguf.GetString("tokenizer.chat_template"));
-    info.chat_template = std::string(source);
+  if (files.gguf() != nullptr) {
+    TIDEMILL_TRY_VOID(DescribeGgufText(*files.gguf(), info));
+  } else {
+    TIDEMILL_TRY_VOID(DescribeFolderText(files, info));
   }
   info.state_bytes_per_token = 2 * settings.num_hidden_layers * settings.num_key_value_heads * settings.head_dim *
                                InfoOf(DType::kF16).block_bytes;
   return info;
 }
 
-Result<ModelText> ReadModelText(const GgufFile& gguf) {
+Result<ModelText> ReadModelText(const ModelFiles& files) {
+  if (files.gguf() == nullptr) {
+    return Error(ErrorCode::kUnsupported,
+                 "tokenizer.json: model folders can be inspected and computed with, but their text is not read yet; "
+                 "use a GGUF file");
+  }
+  const GgufFile& gguf = *files.gguf();
   TIDEMILL_TRY(spec, ReadTokenizerSpec(gguf));
   TIDEMILL_TRY(tokenizer, CreateTokenizer(std::move(spec)));
   ModelText text{std::move(tokenizer), std::nullopt, "", ""};
@@ -91,8 +118,10 @@ Result<ModelText> ReadModelText(const GgufFile& gguf) {
   return text;
 }
 
-Result<GenerationOptions> ReadDefaultGeneration(const GgufFile& gguf) {
+Result<GenerationOptions> ReadDefaultGeneration(const ModelFiles& files) {
   GenerationOptions options;
+  if (files.gguf() == nullptr) return options;
+  const GgufFile& gguf = *files.gguf();
   TIDEMILL_TRY(temperature, gguf.GetFloatOr("general.sampling.temp", 0));
   TIDEMILL_TRY(top_k, gguf.GetUintOr("general.sampling.top_k", 0, 0, 1 << 24));
   TIDEMILL_TRY(top_p, gguf.GetFloatOr("general.sampling.top_p", 1));
@@ -107,9 +136,9 @@ Result<GenerationOptions> ReadDefaultGeneration(const GgufFile& gguf) {
 Result<ModelInfo> Inspect(const std::string& path) {
   try {
     const std::string context = "inspect " + path;
-    auto opened = OpenModel(path);
-    if (!opened.ok()) return std::move(opened).error().WithContext(context);
-    return DescribeModel(*opened).WithContext(context);
+    auto files = ModelFiles::Open(path);
+    if (!files.ok()) return std::move(files).error().WithContext(context);
+    return DescribeModel(*files).WithContext(context);
   } catch (const std::exception&) {  // std::bad_alloc
     return OutOfMemoryError("inspect model");
   }
@@ -118,9 +147,9 @@ Result<ModelInfo> Inspect(const std::string& path) {
 Result<ModelText> LoadText(const std::string& path) {
   try {
     const std::string context = "load tokenizer of " + path;
-    auto opened = OpenModel(path);
-    if (!opened.ok()) return std::move(opened).error().WithContext(context);
-    return ReadModelText(opened->gguf).WithContext(context);
+    auto files = ModelFiles::Open(path);
+    if (!files.ok()) return std::move(files).error().WithContext(context);
+    return ReadModelText(*files).WithContext(context);
   } catch (const std::exception&) {  // std::bad_alloc
     return OutOfMemoryError("load tokenizer");
   }

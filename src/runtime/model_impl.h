@@ -6,26 +6,18 @@
 #include <optional>
 #include <string>
 
-#include "base/mapped_file.h"
-#include "formats/gguf.h"
+#include "formats/model_files.h"
 #include "models/language_model.h"
 #include "tidemill/model.h"
 
 namespace tidemill {
 
-// A model file, opened and its header validated. The GgufFile borrows the mapping, which does not move with the object.
-struct OpenModelFile {
-  MappedFile file;
-  GgufFile gguf;
-};
-Result<OpenModelFile> OpenModel(const std::string& path);
-
-Result<ModelInfo> DescribeModel(const OpenModelFile& opened);
-Result<ModelText> ReadModelText(const GgufFile& gguf);
-Result<GenerationOptions> ReadDefaultGeneration(const GgufFile& gguf);
+Result<ModelInfo> DescribeModel(const ModelFiles& files);
+Result<ModelText> ReadModelText(const ModelFiles& files);
+Result<GenerationOptions> ReadDefaultGeneration(const ModelFiles& files);
 
 struct Model::Impl {
-  OpenModelFile opened;
+  ModelFiles files;
   ModelInfo info;
   ModelText text;
   GenerationOptions default_generation;

@@ -26,14 +26,13 @@ T OrStop(Result<T> result, const std::string& what) {
 }  // namespace
 
 ModelRunner::ModelRunner(const std::string& path, const RunnerOptions& options) : options_(options) {
-  file_ = OrStop(MappedFile::Open(path), "test model");
-  gguf_ = OrStop(GgufFile::Parse(file_->bytes()), path);
+  files_ = OrStop(ModelFiles::Open(path), path);
   threads_ = OrStop(ThreadPool::Create(options.threads), "threads");
   LoadSettings settings;
   settings.f32 = options.f32;
   settings.mapped = options.mapped;
   settings.threads = threads_.get();
-  model_ = OrStop(LoadLanguageModel(*gguf_, *file_, settings), path);
+  model_ = OrStop(LoadLanguageModel(*files_, settings), path);
   ctx_ = std::make_unique<ExecutionContext>(
       OrStop(ExecutionContext::Create(options.isa, threads_.get(), model_->scratch_bytes()), "context"));
   executor_ = OrStop(SequentialExecutor::Create(*model_, *ctx_, options.max_rows), "executor");

@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/mapped_file.h"
 #include "engine/sequential_executor.h"
-#include "formats/gguf.h"
+#include "formats/model_files.h"
 #include "models/language_model.h"
 
 namespace tidemill::testing {
@@ -44,8 +43,7 @@ class ModelRunner {
 
  private:
   RunnerOptions options_;
-  std::optional<MappedFile> file_;
-  std::optional<GgufFile> gguf_;
+  std::optional<ModelFiles> files_;
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<ExecutionContext> ctx_;

@@ -3,117 +3,129 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "kernels/activation.h"
-#include "kernels/append_kv.h"
-#include "kernels/rms_norm.h"
-#include "kernels/rope.h"
-#include "state/kv_cache.h"
+#include "kernels/elementwise.h"
+#include "kernels/matmul.h"
+#include "models/layers/branches.h"
 
 namespace tidemill {
 namespace {
 
-using Cells = std::span<const DecoderCell>;
-
-size_t FirstRow(Cells cells) { return cells.front().cell.first_row; }
-size_t NumRows(Cells cells) { return cells.back().cell.first_row + cells.back().cell.num_rows - FirstRow(cells); }
-
-AttentionShape ShapeOf(const AttentionLayer& layer, DType kv_dtype) {
-  AttentionShape shape;
-  shape.heads = layer.heads;
-  shape.kv_heads = layer.kv_heads;
-  shape.head_dim = layer.head_dim;
-  shape.scale = layer.scale;
-  shape.kv_dtype = kv_dtype;
-  return shape;
-}
-
-KvLayer& KvOf(const SequenceRows& rows, size_t layer) {
-  LayerState& state = rows.state->layer(layer);
-  TIDEMILL_DCHECK(state.kind() == StateKind::kKvCache);
-  return static_cast<KvLayer&>(state);
-}
-
-// Writes the rows' keys and values, then lets each query row look at its own sequence.
-void AttendCell(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
-  const AttentionLayer& layer = c.layer->attention;
-  const AttentionShape shape = ShapeOf(layer, KvOf(c.cell.sequences.front(), c.cell.layer).dtype());
-  b.attention_tasks.clear();
-  for (const SequenceRows& rows : c.cell.sequences) {
-    KvLayer& kv = KvOf(rows, c.cell.layer);
-    const KvLayer::StepRows out = kv.View();
-    AppendKv(ctx, b.k.Rows(rows.first_row, rows.num_rows), layer.head_dim, shape.kv_dtype, out.head_stride, out.k);
-    AppendKv(ctx, b.v.Rows(rows.first_row, rows.num_rows), layer.head_dim, shape.kv_dtype, out.head_stride, out.v);
-    b.attention_tasks.push_back({.context = kv.Context(rows.num_rows),
-                                 .first_position = rows.state->length(),
-                                 .visibility = Visibility::kCausal,
-                                 .q = b.q.Rows(rows.first_row, rows.num_rows),
-                                 .out = b.attended.Rows(rows.first_row, rows.num_rows)});
-  }
-  Attention(ctx, shape, b.attention_tasks);
-}
-
-void RunAttention(ExecutionContext& ctx, StepBuffers& b, Cells cells) {
-  const size_t first = FirstRow(cells), rows = NumRows(cells);
-  bool quantized_in = false, quantized_out = false;
+// What a branch reads: its norm of x, or x itself where the norm comes after the sum.
+void NormInput(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells, Norm DecoderLayer::*norm) {
+  static const Norm kPlain;
   for (const DecoderCell& c : cells) {
-    const AttentionLayer& layer = c.layer->attention;
-    RmsNorm(ctx, b.x.Rows(c.cell.first_row, c.cell.num_rows), layer.norm, c.layer->norm_eps,
+    const bool after = c.layer->residual == Residual::kPostNorm;
+    RunNorm(ctx, after ? kPlain : c.layer->*norm, b.x.Rows(c.cell.first_row, c.cell.num_rows),
             b.normed.Rows(c.cell.first_row, c.cell.num_rows));
-    quantized_in = quantized_in || layer.q.quantized() || layer.k.quantized() || layer.v.quantized();
-    quantized_out = quantized_out || layer.o.quantized();
   }
-  const auto normed = b.Prepare(ctx, b.normed, first, rows, quantized_in);
+}
+
+// x += the branch's norm of what it wrote into b.normed, where it has one; then the norm of the sum, where it comes there.
+void NormOutput(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells, Norm DecoderLayer::*norm,
+                Norm DecoderLayer::*out_norm) {
   for (const DecoderCell& c : cells) {
-    const AttentionLayer& layer = c.layer->attention;
-    b.AddProduct(layer.q, normed, c.cell.first_row, c.cell.num_rows, b.q, false);
-    b.AddProduct(layer.k, normed, c.cell.first_row, c.cell.num_rows, b.k, false);
-    b.AddProduct(layer.v, normed, c.cell.first_row, c.cell.num_rows, b.v, false);
+    const Matrix<float> x = b.x.Rows(c.cell.first_row, c.cell.num_rows);
+    if ((c.layer->*out_norm).present()) {
+      const Matrix<float> branch = b.normed.Rows(c.cell.first_row, c.cell.num_rows);
+      RunNorm(ctx, c.layer->*out_norm, branch, branch);
+      AddRows(ctx, branch, x);
+    }
+    if (c.layer->residual == Residual::kPostNorm) RunNorm(ctx, c.layer->*norm, x, x);
   }
-  b.RunProducts(ctx);
-  const size_t head_dim = cells.front().layer->attention.head_dim;
-  ApplyRope(ctx, b.cos.Rows(first, rows), b.sin.Rows(first, rows), head_dim, b.q.Rows(first, rows));
-  ApplyRope(ctx, b.cos.Rows(first, rows), b.sin.Rows(first, rows), head_dim, b.k.Rows(first, rows));
-  for (const DecoderCell& c : cells) AttendCell(ctx, b, c);
-  const auto attended = b.Prepare(ctx, b.attended, first, rows, quantized_out);
-  for (const DecoderCell& c : cells)
-    b.AddProduct(c.layer->attention.o, attended, c.cell.first_row, c.cell.num_rows, b.x, true);
+}
+
+// The branch's last product, of `source`: onto x, or into b.normed where a norm follows.
+template <typename LinearOf>
+void AddOutput(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells, ConstMatrix<float> source,
+               Norm DecoderLayer::*out_norm, LinearOf linear_of) {
+  bool quantized = false;
+  for (const DecoderCell& c : cells) quantized = quantized || linear_of(*c.layer).weight.quantized();
+  const auto prepared = b.Prepare(ctx, source, FirstRow(cells), NumRows(cells), quantized);
+  for (const DecoderCell& c : cells) {
+    const bool normed = (c.layer->*out_norm).present();
+    b.AddProduct(ctx, linear_of(*c.layer), prepared, c.cell.first_row, c.cell.num_rows, normed ? b.normed : b.x,
+                 !normed);
+  }
   b.RunProducts(ctx);
 }
 
-void RunMlp(ExecutionContext& ctx, StepBuffers& b, Cells cells) {
-  const size_t first = FirstRow(cells), rows = NumRows(cells);
-  bool quantized_in = false, quantized_out = false;
-  for (const DecoderCell& c : cells) {
-    const GatedMlp& mlp = c.layer->mlp;
-    RmsNorm(ctx, b.x.Rows(c.cell.first_row, c.cell.num_rows), mlp.norm, c.layer->norm_eps,
-            b.normed.Rows(c.cell.first_row, c.cell.num_rows));
-    quantized_in = quantized_in || mlp.gate.quantized() || mlp.up.quantized();
-    quantized_out = quantized_out || mlp.down.quantized();
-  }
-  const auto normed = b.Prepare(ctx, b.normed, first, rows, quantized_in);
-  for (const DecoderCell& c : cells) {
-    b.AddProduct(c.layer->mlp.gate, normed, c.cell.first_row, c.cell.num_rows, b.gate, false);
-    b.AddProduct(c.layer->mlp.up, normed, c.cell.first_row, c.cell.num_rows, b.up, false);
-  }
-  b.RunProducts(ctx);
-  GatedActivate(ctx, Activation::kSilu, b.gate.Rows(first, rows), b.up.Rows(first, rows), b.gate.Rows(first, rows));
-  const auto gated = b.Prepare(ctx, b.gate, first, rows, quantized_out);
-  for (const DecoderCell& c : cells)
-    b.AddProduct(c.layer->mlp.down, gated, c.cell.first_row, c.cell.num_rows, b.x, true);
-  b.RunProducts(ctx);
-}
+const Linear& OutputOf(const DecoderLayer& layer) { return layer.attention.o; }
+const Linear& DownOf(const DecoderLayer& layer) { return layer.mlp.down; }
 
 }  // namespace
 
-void RunDecoderCells(ExecutionContext& ctx, StepBuffers& buffers, std::span<const DecoderCell> cells) {
+uint64_t AttentionLayer::bytes() const {
+  return q.bytes() + k.bytes() + v.bytes() + o.bytes() + q_norm.bytes() + k_norm.bytes();
+}
+
+AttentionShape AttentionLayer::shape(DType kv_dtype) const {
+  AttentionShape shape;
+  shape.heads = heads;
+  shape.kv_heads = kv_heads;
+  shape.head_dim = head_dim;
+  shape.scale = scale;
+  shape.kv_dtype = kv_dtype;
+  shape.soft_cap = soft_cap;
+  shape.window = window;
+  return shape;
+}
+
+uint64_t MixtureOfExperts::bytes() const {
+  uint64_t bytes = router.bytes();
+  for (const Mlp& expert : experts) bytes += expert.bytes();
+  return bytes;
+}
+
+uint64_t DecoderLayer::bytes() const {
+  uint64_t bytes = attention.bytes() + mlp.bytes() + mixture.bytes();
+  for (const Norm* norm : {&attention_norm, &mlp_norm, &attention_out_norm, &mlp_out_norm}) bytes += norm->bytes();
+  return bytes;
+}
+
+Cost DecoderLayer::ProductCost(size_t rows) const {
+  Cost cost;
+  const auto add = [&](const Linear& linear, size_t linear_rows) {
+    if (linear.present()) cost += MatMulCost(linear.weight, linear_rows);
+  };
+  const auto add_mlp = [&](const Mlp& m, size_t mlp_rows) {
+    for (const Linear* linear : {&m.gate, &m.up, &m.down}) add(*linear, mlp_rows);
+  };
+  for (const Linear* linear : {&attention.q, &attention.k, &attention.v, &attention.o}) add(*linear, rows);
+  add_mlp(mlp, rows);
+  add(mixture.router, rows);
+  const size_t slots = rows * mixture.per_token, busy = std::min(slots, mixture.experts.size());
+  for (size_t i = 0; i < busy; ++i) add_mlp(mixture.experts[i], (slots + busy - 1) / busy);
+  return cost;
+}
+
+void RunDecoderCells(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
   if (cells.empty()) return;
-  RunAttention(ctx, buffers, cells);
-  RunMlp(ctx, buffers, cells);
+  const Residual residual = cells.front().layer->residual;
+  NormInput(ctx, b, cells, &DecoderLayer::attention_norm);
+  RunAttention(ctx, b, cells);
+  if (residual == Residual::kParallel) {  // both branches read x before either writes it
+    NormInput(ctx, b, cells, &DecoderLayer::mlp_norm);
+    RunMlp(ctx, b, cells);
+    AddOutput(ctx, b, cells, b.attended, &DecoderLayer::attention_out_norm, OutputOf);
+    AddOutput(ctx, b, cells, b.gate, &DecoderLayer::mlp_out_norm, DownOf);
+    return;
+  }
+  AddOutput(ctx, b, cells, b.attended, &DecoderLayer::attention_out_norm, OutputOf);
+  NormOutput(ctx, b, cells, &DecoderLayer::attention_norm, &DecoderLayer::attention_out_norm);
+  NormInput(ctx, b, cells, &DecoderLayer::mlp_norm);
+  if (cells.front().layer->mixture.present()) {
+    for (const DecoderCell& c : cells) RunMixture(ctx, b, c);
+  } else {
+    RunMlp(ctx, b, cells);
+    AddOutput(ctx, b, cells, b.gate, &DecoderLayer::mlp_out_norm, DownOf);
+  }
+  NormOutput(ctx, b, cells, &DecoderLayer::mlp_norm, &DecoderLayer::mlp_out_norm);
 }
 
 size_t DecoderLayerScratchBytes(const DecoderLayer& layer) {
-  size_t bytes = AttentionScratchBytes(ShapeOf(layer.attention, DType::kF32));
-  for (const WeightMatrix* weight : layer.matrices()) bytes = std::max(bytes, MatMulScratchBytes(*weight));
+  size_t bytes = std::max(AttentionScratchBytes(layer.attention), MixtureScratchBytes(layer.mixture));
+  for (const Linear* linear : {&layer.mlp.gate, &layer.mlp.up, &layer.mlp.down})
+    bytes = std::max(bytes, MatMulScratchBytes(linear->weight));
   return bytes;
 }
 

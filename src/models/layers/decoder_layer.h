@@ -1,45 +1,81 @@
-// A pre-norm transformer decoder layer: attention, then a gated feed-forward, each added to the residual stream.
-//   x <- x + O attention(rope(Q n(x)), rope(K n(x)), V n(x));   x <- x + D (silu(G n(x)) * U n(x));   n: RMS norm
-// arXiv:2302.13971. The layer runs a list of cells at once: each operation is one group over all of them.
+// A transformer decoder layer: an attention branch and a feed-forward branch around the residual stream. Which norms, biases, gates,
+// windows and orders a family has are options here; a family sets them and adds no code.
+//
+//   sequential  x <- x + An'(attention(An(x)));      x <- x + Fn'(ffn(Fn(x)))          arXiv:2302.13971; An', Fn': Gemma 3
+//   parallel    x <- x + attention(An(x)) + ffn(Fn(x))                                 arXiv:2204.06745
+//   post-norm   x <- An(x + attention(x));           x <- Fn(x + ffn(x))               arXiv:1706.03762, OPT-350M
+//
+// The layer runs a list of cells at once: each matrix operation is one group over all of them.
 #ifndef TIDEMILL_MODELS_LAYERS_DECODER_LAYER_H_
 #define TIDEMILL_MODELS_LAYERS_DECODER_LAYER_H_
 
-#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
+#include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/execution_context.h"
-#include "kernels/weight_matrix.h"
+#include "kernels/expert_routing.h"
+#include "models/layers/linear.h"
+#include "models/layers/norm.h"
 #include "models/layers/step_buffers.h"
 #include "state/cell.h"
 
 namespace tidemill {
 
 struct AttentionLayer {
-  std::vector<float> norm;  // [hidden]
-  WeightMatrix q;           // [heads * head_dim, hidden]
-  WeightMatrix k, v;        // [kv_heads * head_dim, hidden]
-  WeightMatrix o;           // [hidden, heads * head_dim]
+  static constexpr size_t kNoRope = SIZE_MAX;
+
+  Linear q = {};                  // [heads * head_dim, hidden]
+  Linear k = {}, v = {};          // [kv_heads * head_dim, hidden]
+  Linear o = {};                  // [hidden, heads * head_dim]
+  Norm q_norm = {}, k_norm = {};  // of each head, [head_dim]; RMS or none
   size_t heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 0;
+  float scale = 0;     // of the scores
+  float soft_cap = 0;  // of the scores; 0: none
+  size_t window = 0;   // positions that a row sees, itself included; 0: all
+  size_t rope = 0;     // which of the model's rope tables; kNoRope: positions come with the embedding
+
+  uint64_t bytes() const;
+  AttentionShape shape(DType kv_dtype) const;
 };
 
-struct GatedMlp {
-  std::vector<float> norm;  // [hidden]
-  WeightMatrix gate, up;    // [ffn, hidden]
-  WeightMatrix down;        // [hidden, ffn]
+// down(f(gate x) * up x), or down(f(up x)) without a gate.
+struct Mlp {
+  Activation activation = Activation::kSilu;
+  Linear gate = {};  // [ffn, hidden] or not present
+  Linear up = {};    // [ffn, hidden]
+  Linear down = {};  // [hidden, ffn]
+
+  uint64_t bytes() const { return gate.bytes() + up.bytes() + down.bytes(); }
 };
+
+// Each row goes through the `per_token` experts of the highest router probability, weighted by it.       arXiv:2101.03961
+struct MixtureOfExperts {
+  Linear router = {};             // [experts, hidden]
+  std::vector<Mlp> experts = {};  // none: the layer has a plain Mlp. All of one shape, without biases
+  size_t per_token = 0;
+  Normalise normalise = Normalise::kOverChosen;
+
+  bool present() const { return !experts.empty(); }
+  uint64_t bytes() const;
+};
+
+enum class Residual : uint8_t { kSequential, kParallel, kPostNorm };
 
 struct DecoderLayer {
-  float norm_eps = 0;
+  Residual residual = Residual::kSequential;
+  Norm attention_norm, mlp_norm;          // An, Fn
+  Norm attention_out_norm, mlp_out_norm;  // An', Fn'; sequential only
   AttentionLayer attention;
-  GatedMlp mlp;
+  Mlp mlp;                   // unless `mixture` is present
+  MixtureOfExperts mixture;  // sequential only
 
-  // Every matrix: what sizes, costs and scratch are summed over.
-  std::array<const WeightMatrix*, 7> matrices() const {
-    return {&attention.q, &attention.k, &attention.v, &attention.o, &mlp.gate, &mlp.up, &mlp.down};
-  }
+  uint64_t bytes() const;
+  // What its matrix products cost for `rows` rows; of experts, rows * per_token spread evenly.
+  Cost ProductCost(size_t rows) const;
 };
 
 struct DecoderCell {
@@ -47,8 +83,8 @@ struct DecoderCell {
   Cell cell;
 };
 
-// Runs the cells, whose rows follow each other in `buffers`: x is read and updated, cos and sin hold the rows' angles. The states have
-// room for the rows (Reserve) and keep them uncommitted. Steady state allocates nothing.
+// Runs the cells, whose rows follow each other in `buffers`: x is read and updated, rope holds the rows' angles. The states have
+// room for the rows (Reserve) and keep them uncommitted. The cells' layers have the same `residual`. Steady state allocates nothing.
 void RunDecoderCells(ExecutionContext& ctx, StepBuffers& buffers, std::span<const DecoderCell> cells);
 
 // Scratch a thread needs for this layer.

@@ -2,6 +2,7 @@
 #ifndef TIDEMILL_MODELS_LAYERS_STEP_BUFFERS_H_
 #define TIDEMILL_MODELS_LAYERS_STEP_BUFFERS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -10,17 +11,22 @@
 #include "kernels/activations.h"
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
+#include "models/layers/linear.h"
 #include "tensor/matrix.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
 
+inline constexpr size_t kMaxRopeTables = 2;
+
+// The widest of each kind that any layer of the stack has.
 struct StepShape {
   size_t hidden = 0;
   size_t q_dim = 0;   // heads * head_dim
   size_t kv_dim = 0;  // kv_heads * head_dim
-  size_t ffn = 0;
-  size_t rotary_dim = 0;
+  size_t ffn = 0;     // of plain feed-forward layers
+  std::array<size_t, kMaxRopeTables> rotary_dims = {};
+  size_t experts = 0, experts_per_token = 0, expert_ffn = 0;  // of mixtures
 };
 
 class StepBuffers {
@@ -32,13 +38,30 @@ class StepBuffers {
   size_t max_rows() const { return x.rows; }
 
   Matrix<float> x;                  // [rows, hidden] the residual stream
-  Matrix<float> normed;             // [rows, hidden]
+  Matrix<float> normed;             // [rows, hidden] what a branch reads, and what it writes where a norm follows
   Matrix<float> q;                  // [rows, q_dim]
   Matrix<float> k, v;               // [rows, kv_dim]
   Matrix<float> attended;           // [rows, q_dim]
   Matrix<float> gate, up;           // [rows, ffn]
-  Matrix<float> cos, sin;           // [rows, rotary_dim / 2] of the rows' positions
   std::vector<uint32_t> positions;  // [rows]
+
+  // Cosines and sines of the rows' positions by the model's rope tables.
+  struct RopeRows {
+    Matrix<float> cos, sin;  // [rows, rotary_dim / 2]
+  };
+  std::array<RopeRows, kMaxRopeTables> rope;
+
+  // Of one cell's mixture of experts. A slot is one (row, expert) pair.
+  struct ExpertRows {
+    Matrix<float> logits;                 // [rows, experts]
+    Matrix<float> in, out;                // [rows * experts_per_token, hidden]
+    Matrix<float> gate, up;               // [rows * experts_per_token, expert_ffn]
+    std::vector<float> weights;           // [rows * experts_per_token]
+    std::vector<uint32_t> chosen, slots;  // [rows * experts_per_token]
+    std::vector<uint32_t> order;          // [rows * experts_per_token]
+    std::vector<uint32_t> offsets;        // [experts + 1]
+  };
+  ExpertRows experts;
 
   // Activations in the form that each weight wants: rows [first, first + count) of `source`, quantised as well if `quantized`.
   // Replaces what the last call prepared.
@@ -49,12 +72,14 @@ class StepBuffers {
   };
   Prepared Prepare(ExecutionContext& ctx, ConstMatrix<float> source, size_t first, size_t count, bool quantized);
 
-  // Products to be run as one group.
+  // Products to be run as one group; y is written (or added to) at the same rows. A bias is in y before the product is.
+  void AddProduct(ExecutionContext& ctx, const Linear& linear, const Prepared& input, size_t first_row, size_t rows,
+                  Matrix<float> y, bool accumulate);
   void AddProduct(const WeightMatrix& weight, const Prepared& input, size_t first_row, size_t rows, Matrix<float> y,
                   bool accumulate);
   void RunProducts(ExecutionContext& ctx);
 
-  std::vector<AttentionTask> attention_tasks;  // scratch of the attention layer
+  std::vector<AttentionTask> attention_tasks;  // scratch of the attention branch
 
  private:
   std::vector<MatMulTask> products_;

@@ -1,0 +1,23 @@
+// What each family gives the registry: how it reads its settings, and how it loads its model.
+#ifndef TIDEMILL_MODELS_FAMILIES_FAMILIES_H_
+#define TIDEMILL_MODELS_FAMILIES_FAMILIES_H_
+
+#include <memory>
+
+#include "models/language_model.h"
+#include "models/settings_reader.h"
+#include "models/weight_loader.h"
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+using SettingsOf = Result<ModelSettings>(const SettingsReader& reader);
+using ModelOf = Result<std::unique_ptr<LanguageModel>>(const ModelSettings& settings, WeightLoader& weights);
+
+SettingsOf ReadLlamaSettings, ReadMistralSettings, ReadMixtralSettings, ReadQwenSettings, ReadQwenMoeSettings,
+    ReadGemma3Settings, ReadGpt2Settings, ReadGptNeoxSettings, ReadOptSettings;
+ModelOf LoadLlama, LoadMistral, LoadMixtral, LoadQwen2, LoadQwen3, LoadGemma3, LoadGpt2, LoadGptNeox, LoadOpt;
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_MODELS_FAMILIES_FAMILIES_H_

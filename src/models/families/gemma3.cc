@@ -1,0 +1,78 @@
+// Gemma 3, text (arXiv:2503.19786): layers with a window and a rope base of their own between layers that see everything; norms before
+// and behind each branch, stored as w of (1 + w); norms of each query and key head; a scaled embedding.
+#include <cmath>
+
+#include "models/families/families.h"
+#include "models/gated_decoder.h"
+
+namespace tidemill {
+namespace {
+
+// Where neither layer_types nor a pattern is there, every sixth layer sees everything.
+constexpr uint64_t kPattern = 6;
+
+Result<void> ReadWindows(const SettingsReader& reader, ModelSettings& s) {
+  TIDEMILL_TRY(window, reader.UintOr({"sliding_window", "attention.sliding_window"}, 4096, 1, uint64_t{1} << 30));
+  if (reader.Has({"layer_types", ""})) return ReadLayerWindows(reader, s);
+  TIDEMILL_TRY(old_pattern, reader.UintOr({"sliding_window_pattern", ""}, kPattern, 1, 4096));
+  TIDEMILL_TRY(pattern, reader.UintOr({"_sliding_window_pattern", ""}, old_pattern, 1, 4096));
+  s.windows.resize(s.num_hidden_layers);
+  for (size_t i = 0; i < s.windows.size(); ++i) s.windows[i] = (i + 1) % pattern == 0 ? 0 : window;
+  return {};
+}
+
+}  // namespace
+
+Result<ModelSettings> ReadGemma3Settings(const SettingsReader& reader) {
+  TIDEMILL_TRY(s, ReadDecoderSettings(reader, {.default_rope_theta = 1e6,
+                                               .hidden_act = "hidden_activation",
+                                               .default_hidden_act = "gelu_pytorch_tanh",
+                                               .tied_by_default = true}));
+  if (!reader.gguf() && reader.Has({"rope_parameters.full_attention", ""})) {
+    TIDEMILL_TRY(rope, ReadRopeSettings(reader, "rope_parameters.full_attention", 1e6, s.max_position_embeddings));
+    TIDEMILL_TRY(local,
+                 ReadRopeSettings(reader, "rope_parameters.sliding_attention", 10000, s.max_position_embeddings));
+    s.rope = rope;
+    s.local_rope = local;
+  } else {
+    TIDEMILL_TRY(theta, reader.FloatOr({"rope_local_base_freq", "rope.freq_base_swa"}, 10000));
+    if (!(theta > 0 && theta < 1e12))
+      return reader.Wrong({"rope_local_base_freq", "rope.freq_base_swa"}, "a number above 0 and below 1e12",
+                          std::to_string(theta));
+    s.local_rope.theta = theta;
+  }
+  TIDEMILL_TRY_VOID(ReadWindows(reader, s));
+  // llama.cpp computes the scale from the size of the model: 27B is the only one whose query_pre_attn_scalar is not head_dim.
+  const double usual = reader.gguf() && s.num_hidden_layers == 62
+                           ? static_cast<double>(s.hidden_size / s.num_attention_heads)
+                           : static_cast<double>(reader.gguf() ? s.head_dim : 256);
+  TIDEMILL_TRY(scalar, reader.FloatOr({"query_pre_attn_scalar", ""}, usual));
+  if (!(scalar > 0)) return reader.Wrong({"query_pre_attn_scalar", ""}, "a number above 0", std::to_string(scalar));
+  s.attention_scale = 1 / std::sqrt(scalar);
+  TIDEMILL_TRY(attention_cap, reader.FloatOr({"attn_logit_softcapping", "attn_logit_softcapping"}, 0));
+  TIDEMILL_TRY(final_cap, reader.FloatOr({"final_logit_softcapping", "final_logit_softcapping"}, 0));
+  if (!(attention_cap >= 0 && final_cap >= 0))
+    return reader.Wrong({"final_logit_softcapping", "final_logit_softcapping"}, "no negative cap",
+                        std::to_string(final_cap));
+  s.attn_logit_softcapping = attention_cap;
+  s.final_logit_softcapping = final_cap;
+  TIDEMILL_TRY(bidirectional, reader.BoolOr({"use_bidirectional_attention", ""}, false));
+  if (bidirectional)
+    return reader.Wrong({"use_bidirectional_attention", ""}, "false", "true: that is no causal model",
+                        ErrorCode::kUnsupported);
+  return s;
+}
+
+Result<std::unique_ptr<LanguageModel>> LoadGemma3(const ModelSettings& settings, WeightLoader& weights) {
+  return LoadGatedDecoder(settings,
+                          {.qkv_bias = Bias::kOptional,
+                           .o_bias = Bias::kOptional,
+                           .qk_norm = true,
+                           .branch_norms = true,
+                           .norm_one_plus = true,
+                           .scaled_embedding = true,
+                           .local_rope = true},
+                          weights);
+}
+
+}  // namespace tidemill

@@ -1,0 +1,46 @@
+// Qwen2 and Qwen2.5 (arXiv:2407.10671): Llama's wiring with biases of q, k and v. Qwen3 (arXiv:2505.09388): without them, with norms of
+// each query and key head; Qwen3-MoE: with mixtures of experts.
+#include "models/families/families.h"
+#include "models/gated_decoder.h"
+
+namespace tidemill {
+
+// use_sliding_window puts a window into the layers from max_window_layers on, unless layer_types names them.
+Result<ModelSettings> ReadQwenSettings(const SettingsReader& reader) {
+  TIDEMILL_TRY(settings, ReadDecoderSettings(reader, {}));
+  TIDEMILL_TRY(used, reader.BoolOr({"use_sliding_window", ""}, false));
+  if (used) TIDEMILL_TRY_VOID(ReadLayerWindows(reader, settings));
+  return settings;
+}
+
+Result<ModelSettings> ReadQwenMoeSettings(const SettingsReader& reader) {
+  TIDEMILL_TRY(settings, ReadQwenSettings(reader));
+  TIDEMILL_TRY_VOID(ReadExpertSettings(reader, settings));
+  TIDEMILL_TRY(normalised, reader.BoolOr({"norm_topk_prob", ""}, reader.gguf()));
+  settings.norm_topk_prob = normalised;
+  if (reader.gguf()) return settings;
+  // Layers without a mixture: those named, and those that decoder_sparse_step leaves out.
+  TIDEMILL_TRY(step, reader.UintOr({"decoder_sparse_step", ""}, 1, 1, 4096));
+  settings.dense_layers.resize(settings.num_hidden_layers);
+  for (size_t i = 0; i < settings.num_hidden_layers; ++i) settings.dense_layers[i] = (i + 1) % step != 0;
+  if (!reader.Has({"mlp_only_layers", ""})) return settings;
+  TIDEMILL_TRY(dense, reader.files().config()->GetInts("mlp_only_layers"));
+  for (const int64_t layer : dense) {
+    if (layer < 0 || static_cast<size_t>(layer) >= settings.num_hidden_layers) {
+      return reader.Wrong({"mlp_only_layers", ""}, "layers below " + std::to_string(settings.num_hidden_layers),
+                          std::to_string(layer));
+    }
+    settings.dense_layers[static_cast<size_t>(layer)] = true;
+  }
+  return settings;
+}
+
+Result<std::unique_ptr<LanguageModel>> LoadQwen2(const ModelSettings& settings, WeightLoader& weights) {
+  return LoadGatedDecoder(settings, {.qkv_bias = Bias::kRequired}, weights);
+}
+
+Result<std::unique_ptr<LanguageModel>> LoadQwen3(const ModelSettings& settings, WeightLoader& weights) {
+  return LoadGatedDecoder(settings, {.qkv_bias = Bias::kOptional, .o_bias = Bias::kOptional, .qk_norm = true}, weights);
+}
+
+}  // namespace tidemill

@@ -1,0 +1,179 @@
+#include "models/gated_decoder.h"
+
+#include <cmath>
+
+#include "formats/printable_name.h"
+
+namespace tidemill {
+namespace {
+
+class GatedDecoderLoader {
+ public:
+  GatedDecoderLoader(const ModelSettings& settings, const GatedDecoderOptions& options, WeightLoader& weights)
+      : s_(settings), options_(options), weights_(weights) {}
+
+  Result<std::unique_ptr<LanguageModel>> Load() {
+    TIDEMILL_TRY(activation, ActivationOf(s_.hidden_act));
+    activation_ = activation;
+    auto model = std::make_unique<LanguageModel>();
+    model->settings = s_;
+    TIDEMILL_TRY(embedding, weights_.Matrix({"model.embed_tokens", "token_embd"}, s_.vocab_size, s_.hidden_size));
+    model->embedding = std::move(embedding);
+    if (options_.scaled_embedding)
+      model->embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(s_.hidden_size)));
+    if (!s_.tie_word_embeddings) {
+      TIDEMILL_TRY(head, weights_.Layer({"lm_head", "output"}, s_.vocab_size, s_.hidden_size, Bias::kNone));
+      model->head = std::move(head);
+    }
+    TIDEMILL_TRY(final_norm, Rms({"model.norm", "output_norm"}));
+    model->final_norm = std::move(final_norm);
+    model->logit_soft_cap = static_cast<float>(s_.final_logit_softcapping);
+    TIDEMILL_TRY_VOID(LoadRopes(*model));
+    for (size_t i = 0; i < s_.num_hidden_layers; ++i) {
+      TIDEMILL_TRY(layer, LoadLayer(i));
+      model->layers.push_back(std::move(layer));
+    }
+    return model;
+  }
+
+ private:
+  Result<Norm> Rms(const WeightName& name) {
+    return weights_.Rms(name, s_.hidden_size, s_.norm_eps, options_.norm_one_plus);
+  }
+
+  Result<void> LoadRopes(LanguageModel& model) {
+    std::vector<float> divisors;
+    if (const WeightName name{"", "rope_freqs"}; weights_.gguf() && weights_.Has(name)) {
+      TIDEMILL_TRY(values, weights_.Vector(name, s_.rotary_dim / 2));
+      for (const float value : values) {
+        if (!(value > 0 && std::isfinite(value))) {
+          return Error(ErrorCode::kCorruptFile,
+                       "tensor \"rope_freqs.weight\": expected finite numbers above 0, found " + std::to_string(value));
+        }
+      }
+      divisors = std::move(values);
+    }
+    model.ropes.push_back(MakeRopeTable(s_.rope, s_.rotary_dim, divisors));
+    if (options_.local_rope) model.ropes.push_back(MakeRopeTable(s_.local_rope, s_.rotary_dim));
+    return {};
+  }
+
+  WeightName Name(size_t layer, const std::string& checkpoint, const std::string& gguf) const {
+    return {"model.layers." + std::to_string(layer) + "." + checkpoint, "blk." + std::to_string(layer) + "." + gguf};
+  }
+
+  Result<DecoderLayer> LoadLayer(size_t i) {
+    DecoderLayer layer;
+    const bool four = options_.branch_norms;
+    TIDEMILL_TRY(attention_norm, Rms(Name(i, "input_layernorm", "attn_norm")));
+    TIDEMILL_TRY(mlp_norm, Rms(Name(i, four ? "pre_feedforward_layernorm" : "post_attention_layernorm", "ffn_norm")));
+    layer.attention_norm = std::move(attention_norm);
+    layer.mlp_norm = std::move(mlp_norm);
+    if (four) {
+      TIDEMILL_TRY(attention_out_norm, Rms(Name(i, "post_attention_layernorm", "post_attention_norm")));
+      TIDEMILL_TRY(mlp_out_norm, Rms(Name(i, "post_feedforward_layernorm", "post_ffw_norm")));
+      layer.attention_out_norm = std::move(attention_out_norm);
+      layer.mlp_out_norm = std::move(mlp_out_norm);
+    }
+    TIDEMILL_TRY(attention, LoadAttention(i));
+    layer.attention = std::move(attention);
+    if (s_.has_mixture(i)) {
+      TIDEMILL_TRY(mixture, LoadMixture(i));
+      layer.mixture = std::move(mixture);
+    } else {
+      TIDEMILL_TRY(mlp, LoadMlp(i));
+      layer.mlp = std::move(mlp);
+    }
+    return layer;
+  }
+
+  Result<AttentionLayer> LoadAttention(size_t i) {
+    const size_t head_dim = s_.head_dim, hidden = s_.hidden_size;
+    const size_t q_dim = s_.num_attention_heads * head_dim, kv_dim = s_.num_key_value_heads * head_dim;
+    WeightForm rotated;
+    if (options_.interleaved_heads && weights_.gguf()) rotated.order.interleaved_head_dim = head_dim;
+    AttentionLayer a{.heads = s_.num_attention_heads, .kv_heads = s_.num_key_value_heads, .head_dim = head_dim};
+    TIDEMILL_TRY(q, weights_.Layer(Name(i, "self_attn.q_proj", "attn_q"), q_dim, hidden, options_.qkv_bias, rotated));
+    TIDEMILL_TRY(k, weights_.Layer(Name(i, "self_attn.k_proj", "attn_k"), kv_dim, hidden, options_.qkv_bias, rotated));
+    TIDEMILL_TRY(v, weights_.Layer(Name(i, "self_attn.v_proj", "attn_v"), kv_dim, hidden, options_.qkv_bias));
+    TIDEMILL_TRY(o, weights_.Layer(Name(i, "self_attn.o_proj", "attn_output"), hidden, q_dim, options_.o_bias));
+    a.q = std::move(q);
+    a.k = std::move(k);
+    a.v = std::move(v);
+    a.o = std::move(o);
+    if (options_.qk_norm) {
+      const bool one_plus = options_.norm_one_plus;
+      TIDEMILL_TRY(q_norm, weights_.Rms(Name(i, "self_attn.q_norm", "attn_q_norm"), head_dim, s_.norm_eps, one_plus));
+      TIDEMILL_TRY(k_norm, weights_.Rms(Name(i, "self_attn.k_norm", "attn_k_norm"), head_dim, s_.norm_eps, one_plus));
+      a.q_norm = std::move(q_norm);
+      a.k_norm = std::move(k_norm);
+    }
+    a.scale =
+        static_cast<float>(s_.attention_scale != 0 ? s_.attention_scale : 1 / std::sqrt(static_cast<double>(head_dim)));
+    a.soft_cap = static_cast<float>(s_.attn_logit_softcapping);
+    a.window = s_.window(i);
+    a.rope = options_.local_rope && a.window != 0 ? 1 : 0;
+    return a;
+  }
+
+  Result<Mlp> LoadMlp(size_t i) {
+    const size_t ffn = s_.intermediate_size, hidden = s_.hidden_size;
+    Mlp mlp{.activation = activation_};
+    TIDEMILL_TRY(gate, weights_.Layer(Name(i, "mlp.gate_proj", "ffn_gate"), ffn, hidden, options_.mlp_bias));
+    TIDEMILL_TRY(up, weights_.Layer(Name(i, "mlp.up_proj", "ffn_up"), ffn, hidden, options_.mlp_bias));
+    TIDEMILL_TRY(down, weights_.Layer(Name(i, "mlp.down_proj", "ffn_down"), hidden, ffn, options_.mlp_bias));
+    mlp.gate = std::move(gate);
+    mlp.up = std::move(up);
+    mlp.down = std::move(down);
+    return mlp;
+  }
+
+  // Checkpoints have a matrix for each expert, GGUF files one for all, expert behind expert.
+  Result<Linear> LoadExpertMatrix(size_t i, size_t expert, const std::string& checkpoint, const std::string& gguf,
+                                  size_t rows, size_t cols) {
+    WeightForm form;
+    if (weights_.gguf()) form = {.parts = s_.num_experts, .part = expert};
+    const std::string name = options_.mixture + ".experts." + std::to_string(expert) + "." + checkpoint;
+    return weights_.Layer(Name(i, name, gguf), rows, cols, Bias::kNone, form);
+  }
+
+  Result<MixtureOfExperts> LoadMixture(size_t i) {
+    const size_t ffn = s_.moe_intermediate_size, hidden = s_.hidden_size;
+    MixtureOfExperts mixture{.per_token = s_.num_experts_per_tok,
+                             .normalise = s_.norm_topk_prob ? Normalise::kOverChosen : Normalise::kOverAll};
+    TIDEMILL_TRY(router, weights_.Layer(Name(i, options_.mixture + ".gate", "ffn_gate_inp"), s_.num_experts, hidden,
+                                        Bias::kNone));
+    mixture.router = std::move(router);
+    for (size_t e = 0; e < s_.num_experts; ++e) {
+      TIDEMILL_TRY(gate, LoadExpertMatrix(i, e, options_.expert_gate, "ffn_gate_exps", ffn, hidden));
+      TIDEMILL_TRY(up, LoadExpertMatrix(i, e, options_.expert_up, "ffn_up_exps", ffn, hidden));
+      TIDEMILL_TRY(down, LoadExpertMatrix(i, e, options_.expert_down, "ffn_down_exps", hidden, ffn));
+      mixture.experts.push_back(
+          {.activation = activation_, .gate = std::move(gate), .up = std::move(up), .down = std::move(down)});
+    }
+    return mixture;
+  }
+
+  const ModelSettings& s_;
+  const GatedDecoderOptions& options_;
+  WeightLoader& weights_;
+  Activation activation_ = Activation::kSilu;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<LanguageModel>> LoadGatedDecoder(const ModelSettings& settings,
+                                                        const GatedDecoderOptions& options, WeightLoader& weights) {
+  return GatedDecoderLoader(settings, options, weights).Load();
+}
+
+Result<Activation> ActivationOf(const std::string& name) {
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return Activation::kGeluTanh;
+  if (name == "gelu") return Activation::kGeluErf;
+  if (name == "relu") return Activation::kRelu;
+  return Error(ErrorCode::kUnsupported, "settings: activation " + QuoteName(name) +
+                                            ": expected silu, gelu, gelu_new, gelu_pytorch_tanh or relu");
+}
+
+}  // namespace tidemill

@@ -1,0 +1,39 @@
+// The wiring that Llama and its descendants share: RMS norms, rotary positions, grouped queries, gated feed-forward layers or mixtures
+// of them. A family that is one of these says here where it differs.
+#ifndef TIDEMILL_MODELS_GATED_DECODER_H_
+#define TIDEMILL_MODELS_GATED_DECODER_H_
+
+#include <memory>
+#include <string>
+
+#include "models/language_model.h"
+#include "models/weight_loader.h"
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+struct GatedDecoderOptions {
+  Bias qkv_bias = Bias::kNone;
+  Bias o_bias = Bias::kNone;
+  Bias mlp_bias = Bias::kNone;
+  bool qk_norm = false;            // RMS norm of each query and key head
+  bool branch_norms = false;       // a norm behind each branch, too (Gemma's four)
+  bool norm_one_plus = false;      // checkpoints store w of (1 + w)
+  bool interleaved_heads = false;  // GGUF files hold each head's q and k rows interleaved
+  bool scaled_embedding = false;   // by sqrt(hidden_size)
+  bool local_rope = false;         // layers with a window use settings.local_rope
+
+  // Of a mixture in a checkpoint, behind "model.layers.N.": the router, and the experts' matrices behind "experts.E.".
+  std::string mixture = "mlp";
+  std::string expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
+};
+
+Result<std::unique_ptr<LanguageModel>> LoadGatedDecoder(const ModelSettings& settings,
+                                                        const GatedDecoderOptions& options, WeightLoader& weights);
+
+// hidden_act, or hidden_activation, as transformers spells it. kUnsupported names the known ones.
+Result<Activation> ActivationOf(const std::string& name);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_MODELS_GATED_DECODER_H_

@@ -1,0 +1,94 @@
+#include <algorithm>
+
+#include "kernels/activation.h"
+#include "kernels/expert_routing.h"
+#include "models/layers/branches.h"
+
+namespace tidemill {
+namespace {
+
+// b.gate = f(gate) * up, or f(up) where the layer has no gate.
+void ActivateRows(ExecutionContext& ctx, const Mlp& mlp, Matrix<float> gate, Matrix<float> up) {
+  if (mlp.gate.present()) {
+    GatedActivate(ctx, mlp.activation, gate, up, gate);
+  } else {
+    Activate(ctx, mlp.activation, up, gate);
+  }
+}
+
+}  // namespace
+
+void RunMlp(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
+  bool quantized = false;
+  for (const DecoderCell& c : cells) {
+    const Mlp& mlp = c.layer->mlp;
+    quantized = quantized || mlp.gate.weight.quantized() || mlp.up.weight.quantized();
+  }
+  const auto normed = b.Prepare(ctx, b.normed, FirstRow(cells), NumRows(cells), quantized);
+  for (const DecoderCell& c : cells) {
+    const Mlp& mlp = c.layer->mlp;
+    if (mlp.gate.present()) b.AddProduct(ctx, mlp.gate, normed, c.cell.first_row, c.cell.num_rows, b.gate, false);
+    b.AddProduct(ctx, mlp.up, normed, c.cell.first_row, c.cell.num_rows, b.up, false);
+  }
+  b.RunProducts(ctx);
+  for (const DecoderCell& c : cells) {
+    ActivateRows(ctx, c.layer->mlp, b.gate.Rows(c.cell.first_row, c.cell.num_rows),
+                 b.up.Rows(c.cell.first_row, c.cell.num_rows));
+  }
+}
+
+// The rows are copied once for each of their experts, sorted by expert, so that an expert's rows follow each other: one group of
+// products over all experts. What comes back is added to a row in ascending order of expert, whoever else is in the step.
+void RunMixture(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
+  const MixtureOfExperts& mixture = c.layer->mixture;
+  const size_t first = c.cell.first_row, rows = c.cell.num_rows;
+  const Matrix<float> normed = b.normed.Rows(first, rows);
+  const auto routed = b.Prepare(ctx, b.normed, first, rows, mixture.router.weight.quantized());
+  b.AddProduct(ctx, mixture.router, routed, first, rows, b.experts.logits, false);
+  b.RunProducts(ctx);
+  StepBuffers::ExpertRows& e = b.experts;
+  const size_t slots = rows * mixture.per_token;
+  const Matrix<uint32_t> chosen(e.chosen.data(), rows, mixture.per_token);
+  const Matrix<float> weights(e.weights.data(), rows, mixture.per_token);
+  const ExpertGroups groups{.order = std::span(e.order).first(slots),
+                            .offsets = std::span(e.offsets).first(mixture.experts.size() + 1),
+                            .slots = Matrix<uint32_t>(e.slots.data(), rows, mixture.per_token)};
+  RouteTokens(ctx, e.logits.Rows(first, rows), mixture.normalise, chosen, weights);
+  GroupByExpert(chosen, groups);
+  GatherRows(ctx, normed, groups.order, e.in.Rows(0, slots));
+  const Mlp& shape = mixture.experts.front();
+  const auto in = b.Prepare(ctx, e.in, 0, slots, shape.up.weight.quantized() || shape.gate.weight.quantized());
+  const auto for_each_expert = [&](auto body) {
+    for (size_t i = 0; i < mixture.experts.size(); ++i) {
+      const size_t begin = groups.offsets[i], count = groups.offsets[i + 1] - begin;
+      if (count != 0) body(mixture.experts[i], begin, count);
+    }
+    b.RunProducts(ctx);
+  };
+  for_each_expert([&](const Mlp& expert, size_t begin, size_t count) {
+    b.AddProduct(ctx, expert.gate, in, begin, count, e.gate, false);
+    b.AddProduct(ctx, expert.up, in, begin, count, e.up, false);
+  });
+  GatedActivate(ctx, shape.activation, e.gate.Rows(0, slots), e.up.Rows(0, slots), e.gate.Rows(0, slots));
+  const auto gated = b.Prepare(ctx, e.gate, 0, slots, shape.down.weight.quantized());
+  for_each_expert([&](const Mlp& expert, size_t begin, size_t count) {
+    b.AddProduct(ctx, expert.down, gated, begin, count, e.out, false);
+  });
+  const bool normalised_after = c.layer->mlp_out_norm.present();
+  Matrix<float> y = normalised_after ? normed : b.x.Rows(first, rows);
+  if (normalised_after) {
+    for (size_t r = 0; r < rows; ++r) std::fill_n(y.row(r), y.cols, 0.0f);
+  }
+  ScatterAddExperts(ctx, e.out.Rows(0, slots), groups.slots, weights, y);
+}
+
+size_t MixtureScratchBytes(const MixtureOfExperts& mixture) {
+  size_t bytes = MatMulScratchBytes(mixture.router.weight);
+  for (const Mlp& expert : mixture.experts) {
+    for (const Linear* linear : {&expert.gate, &expert.up, &expert.down})
+      bytes = std::max(bytes, MatMulScratchBytes(linear->weight));
+  }
+  return bytes;
+}
+
+}  // namespace tidemill

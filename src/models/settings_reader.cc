@@ -1,0 +1,279 @@
+#include "models/settings_reader.h"
+
+#include <cmath>
+
+#include "formats/printable_name.h"
+
+namespace tidemill {
+namespace {
+
+constexpr uint64_t kMaxSize = uint64_t{1} << 20;
+
+std::string Number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+}  // namespace
+
+bool SettingsReader::Has(const SettingKey& key) const {
+  if (gguf()) return !key.gguf.empty() && files_.gguf()->FindValue(GgufKey(key)) != nullptr;
+  return !key.config.empty() && files_.config()->Has(key.config);
+}
+
+Result<uint64_t> SettingsReader::Uint(const SettingKey& key, uint64_t min, uint64_t max) const {
+  if (gguf()) return files_.gguf()->GetUint(GgufKey(key), min, max);
+  return files_.config()->GetUint(key.config, min, max);
+}
+
+Result<uint64_t> SettingsReader::UintOr(const SettingKey& key, uint64_t fallback, uint64_t min, uint64_t max) const {
+  if (!Has(key)) return fallback;
+  return Uint(key, min, max);
+}
+
+Result<double> SettingsReader::FloatOr(const SettingKey& key, double fallback) const {
+  if (!Has(key)) return fallback;
+  return gguf() ? files_.gguf()->GetFloat(GgufKey(key)) : files_.config()->GetFloat(key.config);
+}
+
+Result<bool> SettingsReader::BoolOr(const SettingKey& key, bool fallback) const {
+  if (!Has(key)) return fallback;
+  return gguf() ? files_.gguf()->GetBool(GgufKey(key)) : files_.config()->GetBool(key.config);
+}
+
+Result<std::string> SettingsReader::StringOr(const SettingKey& key, std::string_view fallback) const {
+  if (!Has(key)) return std::string(fallback);
+  const auto text = gguf() ? files_.gguf()->GetString(GgufKey(key)) : files_.config()->GetString(key.config);
+  if (!text.ok()) return text.error();
+  return std::string(*text);
+}
+
+Error SettingsReader::Wrong(const SettingKey& key, const std::string& expected, const std::string& found,
+                            ErrorCode code) const {
+  const std::string where = gguf() ? "metadata: " + QuoteName(GgufKey(key)) : "config.json: " + QuoteName(key.config);
+  return Error(code, where + ": expected " + expected + ", found " + found);
+}
+
+namespace {
+
+Result<double> Positive(const SettingsReader& reader, const SettingKey& key, double fallback, double below) {
+  TIDEMILL_TRY(value, reader.FloatOr(key, fallback));
+  if (!(value > 0 && value < below))
+    return reader.Wrong(key, "a number above 0 and below " + Number(below), Number(value));
+  return value;
+}
+
+Result<void> ReadHeads(const SettingsReader& reader, const DecoderKeys& keys, ModelSettings& s) {
+  const SettingKey heads_key{keys.num_attention_heads, "attention.head_count"};
+  const SettingKey kv_heads_key{"num_key_value_heads", "attention.head_count_kv"};
+  const SettingKey head_dim_key{"head_dim", "attention.key_length"};
+  TIDEMILL_TRY(heads, reader.Uint(heads_key, 1, 4096));
+  TIDEMILL_TRY(kv_heads, reader.UintOr(kv_heads_key, heads, 1, 4096));
+  if (heads % kv_heads != 0) {
+    return reader.Wrong(kv_heads_key, "a divisor of the " + std::to_string(heads) + " attention heads",
+                        std::to_string(kv_heads));
+  }
+  TIDEMILL_TRY(head_dim, reader.UintOr(head_dim_key, s.hidden_size / heads, 2, 512));
+  if (head_dim < 2 || head_dim > 512 || head_dim % 2 != 0)
+    return reader.Wrong(head_dim_key, "an even number of 2 to 512", std::to_string(head_dim));
+  const SettingKey value_key{"", "attention.value_length"};
+  TIDEMILL_TRY(value_dim, reader.UintOr(value_key, head_dim, 2, 512));
+  if (value_dim != head_dim)
+    return reader.Wrong(value_key, "the key length, " + std::to_string(head_dim), std::to_string(value_dim));
+  s.num_attention_heads = heads;
+  s.num_key_value_heads = kv_heads;
+  s.head_dim = head_dim;
+  if (!keys.rotary) return {};
+  if (reader.gguf()) {
+    const SettingKey rotary_key{"", "rope.dimension_count"};
+    TIDEMILL_TRY(rotary_dim, reader.UintOr(rotary_key, head_dim, 2, 512));
+    if (rotary_dim > head_dim || rotary_dim % 2 != 0)
+      return reader.Wrong(rotary_key, "an even number up to " + std::to_string(head_dim), std::to_string(rotary_dim));
+    s.rotary_dim = rotary_dim;
+    return {};
+  }
+  // Three names have been in use for the same factor.
+  double factor = keys.default_partial_rotary_factor;
+  SettingKey factor_key{"partial_rotary_factor", ""};
+  for (const char* name : {"rotary_pct", "partial_rotary_factor", "rope_parameters.partial_rotary_factor"}) {
+    if (reader.Has({name, ""})) factor_key.config = name;
+    TIDEMILL_TRY(value, reader.FloatOr({name, ""}, factor));
+    factor = value;
+  }
+  const double rotary_dim = factor * static_cast<double>(head_dim);
+  if (!(factor > 0 && factor <= 1) || rotary_dim < 2 || static_cast<size_t>(rotary_dim) % 2 != 0)
+    return reader.Wrong(factor_key,
+                        "a factor up to 1 that leaves an even number of " + std::to_string(head_dim) + " dimensions",
+                        Number(factor));
+  s.rotary_dim = static_cast<size_t>(rotary_dim);
+  return {};
+}
+
+// "llama3" -> kLlama3, under the names of both formats.
+Result<RopeScaling> ScalingOf(const SettingsReader& reader, const SettingKey& key, const std::string& name) {
+  if (name == "default" || name == "none" || name.empty()) return RopeScaling::kNone;
+  if (name == "linear") return RopeScaling::kLinear;
+  if (name == "dynamic") return RopeScaling::kDynamic;
+  if (name == "llama3") return RopeScaling::kLlama3;
+  if (name == "yarn") return RopeScaling::kYarn;
+  return reader.Wrong(key, "default, linear, dynamic, llama3 or yarn", QuoteName(name), ErrorCode::kUnsupported);
+}
+
+// yarn's factor of cosines and sines where the file does not give it: arXiv:2309.00071 eq. 22.
+Result<double> YarnAttentionFactor(const SettingsReader& reader, const std::string& at, double factor) {
+  const auto scale = [](double by, double mscale) { return by <= 1 ? 1.0 : 0.1 * mscale * std::log(by) + 1.0; };
+  if (reader.gguf()) {
+    TIDEMILL_TRY(times, Positive(reader, {"", "rope.scaling.attn_factor"}, 1, 1e6));
+    return times * scale(factor, 1);
+  }
+  if (reader.Has({at + ".attention_factor", ""})) return Positive(reader, {at + ".attention_factor", ""}, 1, 1e6);
+  TIDEMILL_TRY(mscale, reader.FloatOr({at + ".mscale", ""}, 0));
+  TIDEMILL_TRY(all_dim, reader.FloatOr({at + ".mscale_all_dim", ""}, 0));
+  return mscale != 0 && all_dim != 0 ? scale(factor, mscale) / scale(factor, all_dim) : scale(factor, 1);
+}
+
+}  // namespace
+
+Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, std::string_view config_path, double default_theta,
+                                      size_t max_position_embeddings) {
+  std::string at(config_path);
+  if (at.empty()) at = reader.Has({"rope_parameters", ""}) ? "rope_parameters" : "rope_scaling";
+  RopeSettings rope;
+  TIDEMILL_TRY(outer_theta, Positive(reader, {"rope_theta", "rope.freq_base"}, default_theta, 1e12));
+  TIDEMILL_TRY(theta, Positive(reader, {at + ".rope_theta", "rope.freq_base"}, outer_theta, 1e12));
+  rope.theta = theta;
+  const std::string type_path = at + (reader.Has({at + ".rope_type", ""}) ? ".rope_type" : ".type");
+  const SettingKey type_key{type_path, "rope.scaling.type"};
+  TIDEMILL_TRY(type, reader.StringOr(type_key, "default"));
+  TIDEMILL_TRY(scaling, ScalingOf(reader, type_key, type));
+  rope.scaling = scaling;
+  if (scaling == RopeScaling::kNone) return rope;
+  const SettingKey factor_key{at + ".factor", "rope.scaling.factor"};
+  if (!reader.Has(factor_key)) return reader.Wrong(factor_key, "the factor of " + type + " scaling", "nothing");
+  TIDEMILL_TRY(factor, reader.FloatOr(factor_key, 1));
+  if (!(factor >= 1 && factor < 1e6)) return reader.Wrong(factor_key, "a number from 1 to 1e6", Number(factor));
+  rope.factor = factor;
+  if (scaling == RopeScaling::kLinear) return rope;
+  TIDEMILL_TRY(original,
+               Positive(reader, {at + ".original_max_position_embeddings", "rope.scaling.original_context_length"},
+                        static_cast<double>(max_position_embeddings), 1e12));
+  rope.original_max_position_embeddings =
+      scaling == RopeScaling::kDynamic ? static_cast<double>(max_position_embeddings) : original;
+  if (scaling == RopeScaling::kLlama3) {
+    TIDEMILL_TRY(low, Positive(reader, {at + ".low_freq_factor", ""}, 1, 1e6));
+    const SettingKey high_key{at + ".high_freq_factor", ""};
+    TIDEMILL_TRY(high, Positive(reader, high_key, 4, 1e6));
+    if (!(low < high)) return reader.Wrong(high_key, "more than low_freq_factor = " + Number(low), Number(high));
+    rope.low_freq_factor = low;
+    rope.high_freq_factor = high;
+  }
+  if (scaling == RopeScaling::kYarn) {
+    TIDEMILL_TRY(fast, Positive(reader, {at + ".beta_fast", "rope.scaling.yarn_beta_fast"}, 32, 1e6));
+    TIDEMILL_TRY(slow, Positive(reader, {at + ".beta_slow", "rope.scaling.yarn_beta_slow"}, 1, 1e6));
+    TIDEMILL_TRY(attention_factor, YarnAttentionFactor(reader, at, factor));
+    TIDEMILL_TRY(truncate, reader.BoolOr({at + ".truncate", ""}, true));
+    rope.beta_fast = fast;
+    rope.beta_slow = slow;
+    rope.attention_factor = attention_factor;
+    rope.truncate = truncate;
+  }
+  return rope;
+}
+
+Result<ModelSettings> ReadDecoderSettings(const SettingsReader& reader, const DecoderKeys& keys) {
+  ModelSettings s;
+  s.architecture = reader.architecture();
+  if (reader.gguf()) {
+    TIDEMILL_TRY(name, reader.files().gguf()->GetStringOr("general.name", ""));
+    s.name = std::string(name);
+    const FileTensor* embedding = reader.files().FindTensor("token_embd.weight");
+    if (embedding == nullptr) {
+      return Error(ErrorCode::kCorruptFile,
+                   "tensor \"token_embd.weight\": not in the file; every language model has it");
+    }
+    s.vocab_size = embedding->rows;
+    s.tie_word_embeddings = reader.files().FindTensor("output.weight") == nullptr;
+  } else {
+    TIDEMILL_TRY(vocab, reader.Uint({"vocab_size", ""}, 1, uint64_t{1} << 24));
+    TIDEMILL_TRY(tied, reader.BoolOr({"tie_word_embeddings", ""}, keys.tied_by_default));
+    s.vocab_size = vocab;
+    s.tie_word_embeddings = tied;
+  }
+  if (s.vocab_size > (uint64_t{1} << 24))
+    return Error(ErrorCode::kCorruptFile,
+                 "tensor \"token_embd.weight\": expected at most 2^24 rows, found " + std::to_string(s.vocab_size));
+  TIDEMILL_TRY(hidden, reader.Uint({keys.hidden_size, "embedding_length"}, 1, kMaxSize));
+  TIDEMILL_TRY(layers, reader.Uint({keys.num_hidden_layers, "block_count"}, 1, 4096));
+  TIDEMILL_TRY(ffn, reader.UintOr({keys.intermediate_size, "feed_forward_length"}, 4 * hidden, 1, 4 * kMaxSize));
+  TIDEMILL_TRY(context, reader.Uint({keys.max_position_embeddings, "context_length"}, 1, uint64_t{1} << 30));
+  TIDEMILL_TRY(eps, Positive(reader, keys.norm_eps, keys.default_norm_eps, 1));
+  TIDEMILL_TRY(act, reader.StringOr({keys.hidden_act, ""}, keys.default_hidden_act));
+  s.hidden_size = hidden;
+  s.num_hidden_layers = layers;
+  s.intermediate_size = ffn;
+  s.max_position_embeddings = context;
+  s.norm_eps = eps;
+  s.hidden_act = act;
+  TIDEMILL_TRY_VOID(ReadHeads(reader, keys, s));
+  if (keys.rotary) {
+    TIDEMILL_TRY(rope, ReadRopeSettings(reader, "", keys.default_rope_theta, context));
+    s.rope = rope;
+  }
+  return s;
+}
+
+namespace {
+
+constexpr uint64_t kMaxWindow = uint64_t{1} << 30;
+
+SettingKey WindowKey() { return {"sliding_window", "attention.sliding_window"}; }
+
+}  // namespace
+
+Result<void> ReadSlidingWindow(const SettingsReader& reader, ModelSettings& s) {
+  TIDEMILL_TRY(window, reader.UintOr(WindowKey(), 0, 1, kMaxWindow));
+  if (window != 0) s.windows.assign(s.num_hidden_layers, window);
+  return {};
+}
+
+Result<void> ReadLayerWindows(const SettingsReader& reader, ModelSettings& s) {
+  if (!reader.Has(WindowKey())) return {};
+  TIDEMILL_TRY(window, reader.Uint(WindowKey(), 1, kMaxWindow));
+  s.windows.assign(s.num_hidden_layers, 0);
+  const SettingKey types_key{"layer_types", ""};
+  if (!reader.Has(types_key)) {
+    TIDEMILL_TRY(first, reader.UintOr({"max_window_layers", ""}, 0, 0, 1 << 20));
+    for (size_t i = first; i < s.num_hidden_layers; ++i) s.windows[i] = window;
+    return {};
+  }
+  TIDEMILL_TRY(types, reader.files().config()->GetStrings(types_key.config));
+  if (types.size() != s.num_hidden_layers) {
+    return reader.Wrong(types_key, std::to_string(s.num_hidden_layers) + " types, one for each layer",
+                        std::to_string(types.size()));
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i] == "sliding_attention") {
+      s.windows[i] = window;
+    } else if (types[i] != "full_attention") {
+      return reader.Wrong(types_key, "sliding_attention or full_attention", QuoteName(types[i]),
+                          ErrorCode::kUnsupported);
+    }
+  }
+  return {};
+}
+
+Result<void> ReadExpertSettings(const SettingsReader& reader, ModelSettings& s) {
+  const SettingKey local_key{"num_local_experts", "expert_count"}, key{"num_experts", "expert_count"};
+  TIDEMILL_TRY(experts, reader.UintOr(reader.Has(local_key) ? local_key : key, 0, 0, 4096));
+  if (experts == 0) return {};
+  TIDEMILL_TRY(per_token, reader.Uint({"num_experts_per_tok", "expert_used_count"}, 1, experts));
+  TIDEMILL_TRY(
+      ffn, reader.UintOr({"moe_intermediate_size", "expert_feed_forward_length"}, s.intermediate_size, 1, kMaxSize));
+  s.num_experts = experts;
+  s.num_experts_per_tok = per_token;
+  s.moe_intermediate_size = ffn;
+  return {};
+}
+
+}  // namespace tidemill

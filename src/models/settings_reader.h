@@ -1,0 +1,86 @@
+// A model's settings under either of their names: config.json's, or a GGUF file's "<architecture>.<key>".
+#ifndef TIDEMILL_MODELS_SETTINGS_READER_H_
+#define TIDEMILL_MODELS_SETTINGS_READER_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "formats/model_files.h"
+#include "formats/model_settings.h"
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+// One setting's names; an empty one: files of that kind do not have it.
+struct SettingKey {
+  std::string config;  // a path of keys: "rope_parameters.rope_theta"
+  std::string gguf;    // behind the architecture: "rope.freq_base"
+};
+
+class SettingsReader {
+ public:
+  // Borrows `files`. `architecture`: the family's name in this kind of file.
+  SettingsReader(const ModelFiles& files, std::string architecture)
+      : files_(files), architecture_(std::move(architecture)) {}
+
+  bool gguf() const { return files_.gguf() != nullptr; }
+  const ModelFiles& files() const { return files_; }
+  const std::string& architecture() const { return architecture_; }
+
+  bool Has(const SettingKey& key) const;
+  // The ...Or forms give `fallback` for what is not there or null; what is there and wrong is kCorruptFile with its key.
+  Result<uint64_t> Uint(const SettingKey& key, uint64_t min, uint64_t max) const;
+  Result<uint64_t> UintOr(const SettingKey& key, uint64_t fallback, uint64_t min, uint64_t max) const;
+  Result<double> FloatOr(const SettingKey& key, double fallback) const;
+  Result<bool> BoolOr(const SettingKey& key, bool fallback) const;
+  Result<std::string> StringOr(const SettingKey& key, std::string_view fallback) const;
+
+  // "config.json: "hidden_size": expected ..., found ..."
+  Error Wrong(const SettingKey& key, const std::string& expected, const std::string& found,
+              ErrorCode code = ErrorCode::kCorruptFile) const;
+
+ private:
+  std::string GgufKey(const SettingKey& key) const { return architecture_ + "." + key.gguf; }
+
+  const ModelFiles& files_;
+  std::string architecture_;
+};
+
+// config.json's names of what all decoders have, and what a family takes where the file says nothing.
+struct DecoderKeys {
+  std::string hidden_size = "hidden_size";
+  std::string intermediate_size = "intermediate_size";
+  std::string num_hidden_layers = "num_hidden_layers";
+  std::string num_attention_heads = "num_attention_heads";
+  std::string max_position_embeddings = "max_position_embeddings";
+  SettingKey norm_eps = {"rms_norm_eps", "attention.layer_norm_rms_epsilon"};
+  double default_norm_eps = 1e-6;
+  double default_rope_theta = 10000;
+  std::string hidden_act = "hidden_act";
+  std::string default_hidden_act = "silu";
+  double default_partial_rotary_factor = 1;
+  bool rotary = true;
+  bool tied_by_default = false;
+};
+
+// Sizes, rope and windows that concern all layers ("sliding_window"). Experts, layer types and the rest are the family's.
+Result<ModelSettings> ReadDecoderSettings(const SettingsReader& reader, const DecoderKeys& keys);
+
+// What stands under `config_path` ("rope_parameters", "rope_parameters.full_attention"), or, with an empty path, wherever config.json
+// has it: rope_parameters, or rope_theta and rope_scaling. kUnsupported names a scaling that no family here has.
+Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, std::string_view config_path, double default_theta,
+                                      size_t max_position_embeddings);
+
+// `sliding_window` in every layer, where the file has one.
+Result<void> ReadSlidingWindow(const SettingsReader& reader, ModelSettings& settings);
+
+// `sliding_window` in the layers that layer_types calls "sliding_attention", or without layer_types in those from max_window_layers on.
+Result<void> ReadLayerWindows(const SettingsReader& reader, ModelSettings& settings);
+
+// num_experts and so on, for families that have them; nothing in `settings` changes where the file has no experts.
+Result<void> ReadExpertSettings(const SettingsReader& reader, ModelSettings& settings);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_MODELS_SETTINGS_READER_H_
