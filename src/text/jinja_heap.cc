@@ -26,10 +26,10 @@ std::string_view Heap::AdoptCharged(std::string&& text) {
 
 void* Heap::AllocateSlowly(size_t rounded) {
   if (rounded >= kFirstBlock) {  // a block of its own; what is left of the current one stays in use
-    blocks_.emplace_back(new std::byte[rounded]);
+    blocks_.push_back(std::make_unique_for_overwrite<std::byte[]>(rounded));
     return blocks_.back().get();
   }
-  blocks_.emplace_back(new std::byte[block_size_]);
+  blocks_.push_back(std::make_unique_for_overwrite<std::byte[]>(block_size_));
   next_ = blocks_.back().get() + rounded;
   block_left_ = block_size_ - rounded;
   block_size_ = std::min(block_size_ * 2, kLargestBlock);
