@@ -42,6 +42,10 @@ class SafetensorsFile {
   // Cost: O(n log n) in the tensors; memory below 4 x the header. Tensor bytes stay where they are.
   static Result<SafetensorsFile> Parse(std::span<const std::byte> file);
 
+  // Not copied: views into names that it holds itself would stay with the original.
+  SafetensorsFile(SafetensorsFile&&) = default;
+  SafetensorsFile& operator=(SafetensorsFile&&) = default;
+
   // In the order of their data. Of every type, also of those that CheckReadable refuses.
   std::span<const FileTensor> tensors() const { return tensors_; }
   const FileTensor* FindTensor(std::string_view name) const;                 // null when there is none
