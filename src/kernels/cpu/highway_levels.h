@@ -13,7 +13,9 @@
    : (isa) == ::tidemill::Isa::kAvx2 ? &N_AVX2::function \
                                      : &N_SSE4::function)
 #else
-#define TIDEMILL_PICK(isa, function) ((void)(isa), &HWY_STATIC_DISPATCH(function))
+// One level; a conditional, too, since it gives the address of a template's instance the type that the caller wants.
+#define TIDEMILL_PICK(isa, function) \
+  ((isa) == ::tidemill::Isa::kBaseline ? &HWY_STATIC_DISPATCH(function) : &HWY_STATIC_DISPATCH(function))
 #endif
 
 #endif  // TIDEMILL_KERNELS_CPU_HIGHWAY_LEVELS_H_
