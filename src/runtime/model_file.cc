@@ -45,7 +45,8 @@ Result<void> DescribeFolderText(const ModelFiles& files, ModelInfo& info) {
       return files.config()->Unexpected(key, "an id from 0 to " + std::to_string(last_id));
     *id = static_cast<int32_t>(ids.front());
   }
-  if (files.chat_template().has_value()) info.chat_template = std::string(*files.chat_template());
+  TIDEMILL_TRY(chat_template, ReadFolderTemplate(files));
+  info.chat_template = std::move(chat_template);
   return {};
 }
 
@@ -89,29 +90,41 @@ Result<ModelInfo> DescribeModel(const ModelFiles& files) {
   return info;
 }
 
+namespace {
+
+Result<Tokenizer> ReadTokenizer(const ModelFiles& files) {
+  if (files.gguf() == nullptr) return ReadFolderTokenizer(files);
+  TIDEMILL_TRY(spec, ReadTokenizerSpec(*files.gguf()));
+  return CreateTokenizer(std::move(spec));
+}
+
+Result<std::optional<std::string>> ReadTemplate(const ModelFiles& files) {
+  if (files.gguf() == nullptr) return ReadFolderTemplate(files);
+  if (files.gguf()->FindValue("tokenizer.chat_template") == nullptr) return std::optional<std::string>();
+  TIDEMILL_TRY(source, files.gguf()->GetString("tokenizer.chat_template"));
+  return std::optional(std::string(source));
+}
+
+}  // namespace
+
 Result<ModelText> ReadModelText(const ModelFiles& files) {
-  if (files.gguf() == nullptr) {
-    return Error(ErrorCode::kUnsupported,
-                 "tokenizer.json: model folders can be inspected and computed with, but their text is not read yet; "
-                 "use a GGUF file");
-  }
-  const GgufFile& gguf = *files.gguf();
-  TIDEMILL_TRY(spec, ReadTokenizerSpec(gguf));
-  TIDEMILL_TRY(tokenizer, CreateTokenizer(std::move(spec)));
+  TIDEMILL_TRY(tokenizer, ReadTokenizer(files));
   ModelText text{std::move(tokenizer), std::nullopt, "", ""};
   const auto spelling = [&](std::optional<int32_t> id) {
     return id.has_value() ? std::string(text.tokenizer.TokenName(*id)) : std::string();
   };
   text.bos_token = spelling(text.tokenizer.bos_id());
   text.eos_token = spelling(text.tokenizer.eos_id());
-  if (gguf.FindValue("tokenizer.chat_template") != nullptr) {
-    TIDEMILL_TRY(source, gguf.GetString("tokenizer.chat_template"));
-    auto chat_template = ChatTemplate::Parse(std::string(source));
+  TIDEMILL_TRY(source, ReadTemplate(files));
+  if (source.has_value()) {
+    auto chat_template = ChatTemplate::Parse(*source);
     if (!chat_template.ok()) {
       if (chat_template.error().code() == ErrorCode::kOutOfMemory) return std::move(chat_template).error();
       // The caller passed no template: it is the file that is wrong.
-      return Error(ErrorCode::kCorruptFile,
-                   "metadata: \"tokenizer.chat_template\": " + chat_template.error().message());
+      return Error(
+          ErrorCode::kCorruptFile,
+          std::string(files.gguf() != nullptr ? "metadata: \"tokenizer.chat_template\": " : "chat template: ") +
+              chat_template.error().message());
     }
     text.chat_template = std::move(chat_template).value();
   }
@@ -119,8 +132,8 @@ Result<ModelText> ReadModelText(const ModelFiles& files) {
 }
 
 Result<GenerationOptions> ReadDefaultGeneration(const ModelFiles& files) {
+  if (files.gguf() == nullptr) return ReadFolderGeneration(files);
   GenerationOptions options;
-  if (files.gguf() == nullptr) return options;
   const GgufFile& gguf = *files.gguf();
   TIDEMILL_TRY(temperature, gguf.GetFloatOr("general.sampling.temp", 0));
   TIDEMILL_TRY(top_k, gguf.GetUintOr("general.sampling.top_k", 0, 0, 1 << 24));

@@ -16,6 +16,11 @@ Result<ModelInfo> DescribeModel(const ModelFiles& files);
 Result<ModelText> ReadModelText(const ModelFiles& files);
 Result<GenerationOptions> ReadDefaultGeneration(const ModelFiles& files);
 
+// Of a folder in Hugging Face's layout: folder_text.cc.
+Result<Tokenizer> ReadFolderTokenizer(const ModelFiles& files);
+Result<std::optional<std::string>> ReadFolderTemplate(const ModelFiles& files);  // none: it has none
+Result<GenerationOptions> ReadFolderGeneration(const ModelFiles& files);
+
 struct Model::Impl {
   ModelFiles files;
   ModelInfo info;

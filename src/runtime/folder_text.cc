@@ -1,0 +1,78 @@
+// The text side of a model folder: tokenizer.json, the tokens that config.json and generation_config.json name, the chat template, and
+// what generation_config.json recommends.
+#include <utility>
+
+#include "runtime/model_impl.h"
+#include "text/tokenizer_json.h"
+#include "text/tokenizer_spec.h"
+
+namespace tidemill {
+namespace {
+
+// The document that has `key`: generation_config.json before config.json, as transformers' generate reads them. Null: neither.
+const JsonDocument* DocumentWith(const ModelFiles& files, const char* key) {
+  if (files.generation_config() != nullptr && files.generation_config()->Has(key)) return files.generation_config();
+  return files.config()->Has(key) ? files.config() : nullptr;
+}
+
+Result<std::vector<int32_t>> ReadIds(const ModelFiles& files, const char* key, size_t vocab_size) {
+  std::vector<int32_t> ids;
+  const JsonDocument* document = DocumentWith(files, key);
+  if (document == nullptr) return ids;
+  TIDEMILL_TRY(values, document->GetOneOrMoreInts(key));
+  for (const int64_t value : values) {
+    if (value < 0 || static_cast<uint64_t>(value) >= vocab_size)
+      return document->Unexpected(key, "ids below the tokenizer's " + std::to_string(vocab_size));
+    ids.push_back(static_cast<int32_t>(value));
+  }
+  return ids;
+}
+
+}  // namespace
+
+Result<Tokenizer> ReadFolderTokenizer(const ModelFiles& files) {
+  if (!files.tokenizer_json().has_value()) {
+    return Error(ErrorCode::kNotFound,
+                 "tokenizer.json: not in the folder; text needs it (transformers' save_pretrained of a fast tokenizer "
+                 "writes it)");
+  }
+  auto read = ReadTokenizerJson(*files.tokenizer_json());
+  if (!read.ok()) return std::move(read).error().WithContext("tokenizer.json");
+  TokenizerSpec spec = std::move(read).value();
+  TIDEMILL_TRY(bos, ReadIds(files, "bos_token_id", spec.tokens.size()));
+  TIDEMILL_TRY(eos, ReadIds(files, "eos_token_id", spec.tokens.size()));
+  if (!spec.bos_id.has_value() && !bos.empty()) spec.bos_id = bos.front();
+  if (!spec.eos_id.has_value() && !eos.empty()) spec.eos_id = eos.front();
+  spec.end_of_generation_ids.insert(spec.end_of_generation_ids.end(), eos.begin(), eos.end());
+  return CreateTokenizer(std::move(spec)).WithContext("tokenizer.json");
+}
+
+Result<std::optional<std::string>> ReadFolderTemplate(const ModelFiles& files) {
+  if (files.chat_template().has_value()) return std::optional(std::string(*files.chat_template()));
+  if (files.tokenizer_config() == nullptr || !files.tokenizer_config()->Has("chat_template"))
+    return std::optional<std::string>();
+  TIDEMILL_TRY(source, files.tokenizer_config()->GetString("chat_template"));
+  return std::optional(std::string(source));
+}
+
+Result<GenerationOptions> ReadFolderGeneration(const ModelFiles& files) {
+  GenerationOptions options;
+  const JsonDocument* config = files.generation_config();
+  if (config == nullptr) return options;
+  TIDEMILL_TRY(penalty, config->GetFloatOr("repetition_penalty", 1));
+  options.repetition_penalty = static_cast<float>(penalty);
+  TIDEMILL_TRY(sampled, config->GetBoolOr("do_sample", false));
+  if (!sampled) return options;
+  // transformers' defaults where the file samples and says no more.
+  TIDEMILL_TRY(temperature, config->GetFloatOr("temperature", 1));
+  TIDEMILL_TRY(top_k, config->GetUintOr("top_k", 50, 0, 1 << 24));
+  TIDEMILL_TRY(top_p, config->GetFloatOr("top_p", 1));
+  TIDEMILL_TRY(min_p, config->GetFloatOr("min_p", 0));
+  options.temperature = static_cast<float>(temperature);
+  options.top_k = static_cast<int32_t>(top_k);
+  options.top_p = static_cast<float>(top_p);
+  options.min_p = static_cast<float>(min_p);
+  return options;
+}
+
+}  // namespace tidemill
