@@ -17,8 +17,8 @@
 
 namespace tidemill {
 
-// inv_freq[i] = theta^(-2 i / rotary_dim), computed in f64, rounded to f32. rotary_dim even, theta > 0.
-std::vector<float> RopeInverseFrequencies(size_t rotary_dim, double theta);
+// theta^(-2 i / rotary_dim): what RopeAngles takes as inv_freq[i], before a model's scaling and the rounding to f32. theta > 0.
+double RopeFrequency(double theta, size_t i, size_t rotary_dim);
 
 // cos[t, i] and sin[t, i] for row t at positions[t]. cos, sin : [tokens, rotary_dim / 2] f32.
 void RopeAngles(ExecutionContext& ctx, std::span<const uint32_t> positions, std::span<const float> inv_freq,

@@ -42,8 +42,14 @@ TEST(SinCos, Zero_IsExact) {
   EXPECT_EQ(c, 1);
 }
 
-TEST(RopeInverseFrequencies, KnownDimensions_GiveTheFormula) {
-  const std::vector<float> inv_freq = RopeInverseFrequencies(64, 10000);
+std::vector<float> InverseFrequencies(size_t rotary_dim, double theta) {
+  std::vector<float> inv_freq(rotary_dim / 2);
+  for (size_t i = 0; i < inv_freq.size(); ++i) inv_freq[i] = static_cast<float>(RopeFrequency(theta, i, rotary_dim));
+  return inv_freq;
+}
+
+TEST(RopeFrequency, KnownDimensions_GiveTheFormula) {
+  const std::vector<float> inv_freq = InverseFrequencies(64, 10000);
   ASSERT_EQ(inv_freq.size(), 32u);
   EXPECT_EQ(inv_freq[0], 1.0F);
   EXPECT_EQ(inv_freq[8], 0.1F);
@@ -52,7 +58,7 @@ TEST(RopeInverseFrequencies, KnownDimensions_GiveTheFormula) {
 }
 
 TEST(RopeAngles, EveryPosition_IsTheRoundedSineOfTheF32Product) {
-  const std::vector<float> inv_freq = RopeInverseFrequencies(80, 100000);
+  const std::vector<float> inv_freq = InverseFrequencies(80, 100000);
   std::vector<uint32_t> positions = {0, 1, 2, 127, 128, 4095, 8191, 131071, 1000003, 16777215};
   for (uint32_t i = 0; i < 50; ++i) positions.push_back(i * 37);
   const size_t tokens = positions.size(), half = inv_freq.size();
@@ -106,7 +112,7 @@ TEST(ApplyRope, EveryLevel_GivesTheBitsOfTheFormula) {
 }
 
 TEST(Rope, Angles_GiveTheKeptHash) {
-  const std::vector<float> inv_freq = RopeInverseFrequencies(64, 100000);
+  const std::vector<float> inv_freq = InverseFrequencies(64, 100000);
   std::vector<uint32_t> positions(500);
   for (uint32_t i = 0; i < 500; ++i) positions[i] = i * i;
   TestContext context(Isa::kBaseline);

@@ -13,10 +13,6 @@
 namespace tidemill {
 namespace {
 
-double Frequency(double theta, size_t i, size_t rotary_dim) {
-  return std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
-}
-
 double Llama3Frequency(const RopeSettings& s, double f) {
   const double wavelength = 2 * std::numbers::pi / f, length = s.original_max_position_embeddings;
   if (wavelength < length / s.high_freq_factor) return f;
@@ -54,7 +50,7 @@ RopeTable MakeRopeTable(const RopeSettings& settings, size_t rotary_dim, std::sp
   RopeTable table{.inv_freq = std::vector<float>(rotary_dim / 2), .settings = settings};
   const YarnRamp ramp(settings, rotary_dim);
   for (size_t i = 0; i < table.inv_freq.size(); ++i) {
-    double f = Frequency(settings.theta, i, rotary_dim);
+    double f = RopeFrequency(settings.theta, i, rotary_dim);
     switch (settings.scaling) {
       case RopeScaling::kLinear: f /= settings.factor; break;
       case RopeScaling::kLlama3: f = Llama3Frequency(settings, f); break;
@@ -85,7 +81,7 @@ void FillRopeRows(ExecutionContext& ctx, const RopeTable& table, std::span<const
     const double stretch = s.factor * length / s.original_max_position_embeddings - (s.factor - 1);
     const double theta = s.theta * std::pow(stretch, dim / (dim - 2));
     for (size_t i = 0; i < table.inv_freq.size(); ++i)
-      own[i] = static_cast<float>(Frequency(theta, i, table.rotary_dim()));
+      own[i] = static_cast<float>(RopeFrequency(theta, i, table.rotary_dim()));
     RopeAngles(ctx, positions.subspan(row, 1), std::span(own).first(table.inv_freq.size()), cos.Rows(row, 1),
                sin.Rows(row, 1));
   }

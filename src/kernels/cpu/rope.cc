@@ -8,12 +8,8 @@
 
 namespace tidemill {
 
-std::vector<float> RopeInverseFrequencies(size_t rotary_dim, double theta) {
-  std::vector<float> inv_freq(rotary_dim / 2);
-  for (size_t i = 0; i < inv_freq.size(); ++i) {
-    inv_freq[i] = static_cast<float>(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim)));
-  }
-  return inv_freq;
+double RopeFrequency(double theta, size_t i, size_t rotary_dim) {
+  return std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
 }
 
 void SinCos(double x, double* sin, double* cos) {
