@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "formats/printable_name.h"
+#include "models/settings_reader.h"
 
 namespace tidemill {
 namespace {
@@ -165,15 +165,6 @@ class GatedDecoderLoader {
 Result<std::unique_ptr<LanguageModel>> LoadGatedDecoder(const ModelSettings& settings,
                                                         const GatedDecoderOptions& options, WeightLoader& weights) {
   return GatedDecoderLoader(settings, options, weights).Load();
-}
-
-Result<Activation> ActivationOf(const std::string& name) {
-  if (name == "silu" || name == "swish") return Activation::kSilu;
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return Activation::kGeluTanh;
-  if (name == "gelu") return Activation::kGeluErf;
-  if (name == "relu") return Activation::kRelu;
-  return Error(ErrorCode::kUnsupported, "settings: activation " + QuoteName(name) +
-                                            ": expected silu, gelu, gelu_new, gelu_pytorch_tanh or relu");
 }
 
 }  // namespace tidemill

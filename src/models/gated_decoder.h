@@ -31,9 +31,6 @@ struct GatedDecoderOptions {
 Result<std::unique_ptr<LanguageModel>> LoadGatedDecoder(const ModelSettings& settings,
                                                         const GatedDecoderOptions& options, WeightLoader& weights);
 
-// hidden_act, or hidden_activation, as transformers spells it. kUnsupported names the known ones.
-Result<Activation> ActivationOf(const std::string& name);
-
 }  // namespace tidemill
 
 #endif  // TIDEMILL_MODELS_GATED_DECODER_H_

@@ -276,4 +276,13 @@ Result<void> ReadExpertSettings(const SettingsReader& reader, ModelSettings& s) 
   return {};
 }
 
+Result<Activation> ActivationOf(const std::string& name) {
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return Activation::kGeluTanh;
+  if (name == "gelu") return Activation::kGeluErf;
+  if (name == "relu") return Activation::kRelu;
+  return Error(ErrorCode::kUnsupported, "settings: activation " + QuoteName(name) +
+                                            ": expected silu, gelu, gelu_new, gelu_pytorch_tanh or relu");
+}
+
 }  // namespace tidemill

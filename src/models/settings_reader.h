@@ -8,6 +8,7 @@
 
 #include "formats/model_files.h"
 #include "formats/model_settings.h"
+#include "kernels/activation.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
@@ -80,6 +81,9 @@ Result<void> ReadLayerWindows(const SettingsReader& reader, ModelSettings& setti
 
 // num_experts and so on, for families that have them; nothing in `settings` changes where the file has no experts.
 Result<void> ReadExpertSettings(const SettingsReader& reader, ModelSettings& settings);
+
+// hidden_act as transformers spells it. kUnsupported names the known ones.
+Result<Activation> ActivationOf(const std::string& name);
 
 }  // namespace tidemill
 

@@ -1,8 +1,6 @@
 // GPT-2: layer norms, learned positions, one matrix for q, k and v, no gates, biases everywhere. Checkpoints hold matrices as [in, out].
-#include <cmath>
-
 #include "models/families/families.h"
-#include "models/gated_decoder.h"
+#include "models/plain_layer.h"
 
 namespace tidemill {
 
@@ -27,12 +25,11 @@ Result<ModelSettings> ReadGpt2Settings(const SettingsReader& reader) {
 }
 
 Result<std::unique_ptr<LanguageModel>> LoadGpt2(const ModelSettings& s, WeightLoader& weights) {
-  const size_t hidden = s.hidden_size, ffn = s.intermediate_size;
+  const size_t hidden = s.hidden_size;
   // Checkpoints of the bare transformer lack the prefix.
   const std::string root = weights.gguf() || weights.Has({"transformer.wte", ""}) ? "transformer." : "";
   auto model = std::make_unique<LanguageModel>();
   model->settings = s;
-  TIDEMILL_TRY(activation, ActivationOf(s.hidden_act));
   TIDEMILL_TRY(embedding, weights.Matrix({root + "wte", "token_embd"}, s.vocab_size, hidden));
   TIDEMILL_TRY(positions, weights.Matrix({root + "wpe", "position_embd"}, s.max_position_embeddings, hidden));
   TIDEMILL_TRY(final_norm, weights.LayerNorm({root + "ln_f", "output_norm"}, hidden, s.norm_eps));
@@ -48,34 +45,22 @@ Result<std::unique_ptr<LanguageModel>> LoadGpt2(const ModelSettings& s, WeightLo
     const auto name = [&](const char* checkpoint, const char* gguf) {
       return WeightName{root + "h." + std::to_string(i) + "." + checkpoint, "blk." + std::to_string(i) + "." + gguf};
     };
-    const auto part = [&](size_t index) {
-      return weights.Layer(name("attn.c_attn", "attn_qkv"), hidden, hidden, Bias::kRequired,
-                           {.transposed = transposed, .parts = 3, .part = index});
-    };
-    DecoderLayer layer;
-    TIDEMILL_TRY(attention_norm, weights.LayerNorm(name("ln_1", "attn_norm"), hidden, s.norm_eps));
-    TIDEMILL_TRY(mlp_norm, weights.LayerNorm(name("ln_2", "ffn_norm"), hidden, s.norm_eps));
-    TIDEMILL_TRY(q, part(0));
-    TIDEMILL_TRY(k, part(1));
-    TIDEMILL_TRY(v, part(2));
-    TIDEMILL_TRY(o, weights.Layer(name("attn.c_proj", "attn_output"), hidden, hidden, Bias::kRequired,
-                                  {.transposed = transposed}));
-    TIDEMILL_TRY(up,
-                 weights.Layer(name("mlp.c_fc", "ffn_up"), ffn, hidden, Bias::kRequired, {.transposed = transposed}));
-    TIDEMILL_TRY(
-        down, weights.Layer(name("mlp.c_proj", "ffn_down"), hidden, ffn, Bias::kRequired, {.transposed = transposed}));
-    layer.attention_norm = std::move(attention_norm);
-    layer.mlp_norm = std::move(mlp_norm);
-    layer.attention = {.q = std::move(q),
-                       .k = std::move(k),
-                       .v = std::move(v),
-                       .o = std::move(o),
-                       .heads = s.num_attention_heads,
-                       .kv_heads = s.num_attention_heads,
-                       .head_dim = s.head_dim,
-                       .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim))),
-                       .rope = AttentionLayer::kNoRope};
-    layer.mlp = {.activation = activation, .up = std::move(up), .down = std::move(down)};
+    const WeightName qkv = name("attn.c_attn", "attn_qkv");
+    TIDEMILL_TRY(layer, LoadPlainLayer(s,
+                                       {.attention_norm = name("ln_1", "attn_norm"),
+                                        .mlp_norm = name("ln_2", "ffn_norm"),
+                                        .q = qkv,
+                                        .k = qkv,
+                                        .v = qkv,
+                                        .q_form = {.transposed = transposed, .parts = 3, .part = 0},
+                                        .k_form = {.transposed = transposed, .parts = 3, .part = 1},
+                                        .v_form = {.transposed = transposed, .parts = 3, .part = 2},
+                                        .o = name("attn.c_proj", "attn_output"),
+                                        .up = name("mlp.c_fc", "ffn_up"),
+                                        .down = name("mlp.c_proj", "ffn_down"),
+                                        .transposed = transposed},
+                                       weights));
+    layer.attention.rope = AttentionLayer::kNoRope;
     model->layers.push_back(std::move(layer));
   }
   return model;

@@ -1,9 +1,7 @@
 // GPT-NeoX and Pythia (arXiv:2204.06745): layer norms, rotary positions on a part of each head, both branches side by side. Checkpoints
 // hold q, k and v of each head behind each other; GGUF files hold all q, then all k, then all v.
-#include <cmath>
-
 #include "models/families/families.h"
-#include "models/gated_decoder.h"
+#include "models/plain_layer.h"
 
 namespace tidemill {
 
@@ -18,10 +16,9 @@ Result<ModelSettings> ReadGptNeoxSettings(const SettingsReader& reader) {
 }
 
 Result<std::unique_ptr<LanguageModel>> LoadGptNeox(const ModelSettings& s, WeightLoader& weights) {
-  const size_t hidden = s.hidden_size, ffn = s.intermediate_size;
+  const size_t hidden = s.hidden_size;
   auto model = std::make_unique<LanguageModel>();
   model->settings = s;
-  TIDEMILL_TRY(activation, ActivationOf(s.hidden_act));
   TIDEMILL_TRY(embedding, weights.Matrix({"gpt_neox.embed_in", "token_embd"}, s.vocab_size, hidden));
   TIDEMILL_TRY(final_norm, weights.LayerNorm({"gpt_neox.final_layer_norm", "output_norm"}, hidden, s.norm_eps));
   model->embedding = std::move(embedding);
@@ -36,31 +33,23 @@ Result<std::unique_ptr<LanguageModel>> LoadGptNeox(const ModelSettings& s, Weigh
       return WeightName{"gpt_neox.layers." + std::to_string(i) + "." + checkpoint,
                         "blk." + std::to_string(i) + "." + gguf};
     };
-    const auto part = [&](size_t index) {
-      return weights.Layer(name("attention.query_key_value", "attn_qkv"), hidden, hidden, Bias::kOptional,
-                           {.parts = 3, .part = index, .part_rows = weights.gguf() ? 0 : s.head_dim});
-    };
-    DecoderLayer layer;
+    const WeightName qkv = name("attention.query_key_value", "attn_qkv");
+    const size_t turn = weights.gguf() ? 0 : s.head_dim;
+    TIDEMILL_TRY(layer, LoadPlainLayer(s,
+                                       {.attention_norm = name("input_layernorm", "attn_norm"),
+                                        .mlp_norm = name("post_attention_layernorm", "ffn_norm"),
+                                        .q = qkv,
+                                        .k = qkv,
+                                        .v = qkv,
+                                        .q_form = {.parts = 3, .part = 0, .part_rows = turn},
+                                        .k_form = {.parts = 3, .part = 1, .part_rows = turn},
+                                        .v_form = {.parts = 3, .part = 2, .part_rows = turn},
+                                        .o = name("attention.dense", "attn_output"),
+                                        .up = name("mlp.dense_h_to_4h", "ffn_up"),
+                                        .down = name("mlp.dense_4h_to_h", "ffn_down"),
+                                        .attention_bias = Bias::kOptional},
+                                       weights));
     layer.residual = s.use_parallel_residual ? Residual::kParallel : Residual::kSequential;
-    TIDEMILL_TRY(attention_norm, weights.LayerNorm(name("input_layernorm", "attn_norm"), hidden, s.norm_eps));
-    TIDEMILL_TRY(mlp_norm, weights.LayerNorm(name("post_attention_layernorm", "ffn_norm"), hidden, s.norm_eps));
-    TIDEMILL_TRY(q, part(0));
-    TIDEMILL_TRY(k, part(1));
-    TIDEMILL_TRY(v, part(2));
-    TIDEMILL_TRY(o, weights.Layer(name("attention.dense", "attn_output"), hidden, hidden, Bias::kOptional));
-    TIDEMILL_TRY(up, weights.Layer(name("mlp.dense_h_to_4h", "ffn_up"), ffn, hidden, Bias::kRequired));
-    TIDEMILL_TRY(down, weights.Layer(name("mlp.dense_4h_to_h", "ffn_down"), hidden, ffn, Bias::kRequired));
-    layer.attention_norm = std::move(attention_norm);
-    layer.mlp_norm = std::move(mlp_norm);
-    layer.attention = {.q = std::move(q),
-                       .k = std::move(k),
-                       .v = std::move(v),
-                       .o = std::move(o),
-                       .heads = s.num_attention_heads,
-                       .kv_heads = s.num_attention_heads,
-                       .head_dim = s.head_dim,
-                       .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim)))};
-    layer.mlp = {.activation = activation, .up = std::move(up), .down = std::move(down)};
     model->layers.push_back(std::move(layer));
   }
   return model;

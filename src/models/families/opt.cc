@@ -1,9 +1,7 @@
 // OPT (arXiv:2205.01068): layer norms, learned positions of which the first two are not used, ReLU, biases everywhere. OPT-350M has its
 // norms behind the residual sums, and an embedding narrower than the layers.
-#include <cmath>
-
 #include "models/families/families.h"
-#include "models/gated_decoder.h"
+#include "models/plain_layer.h"
 
 namespace tidemill {
 namespace {
@@ -32,11 +30,10 @@ Result<ModelSettings> ReadOptSettings(const SettingsReader& reader) {
 }
 
 Result<std::unique_ptr<LanguageModel>> LoadOpt(const ModelSettings& s, WeightLoader& weights) {
-  const size_t hidden = s.hidden_size, ffn = s.intermediate_size, width = s.word_embed_proj_dim;
+  const size_t hidden = s.hidden_size, width = s.word_embed_proj_dim;
   const std::string root = weights.Has({"model.decoder.embed_tokens", ""}) ? "model.decoder." : "decoder.";
   auto model = std::make_unique<LanguageModel>();
   model->settings = s;
-  TIDEMILL_TRY(activation, ActivationOf(s.hidden_act));
   TIDEMILL_TRY(embedding, weights.Matrix({root + "embed_tokens", ""}, s.vocab_size, width));
   TIDEMILL_TRY(positions,
                weights.Matrix({root + "embed_positions", ""}, s.max_position_embeddings + kPositionOffset, hidden));
@@ -62,29 +59,18 @@ Result<std::unique_ptr<LanguageModel>> LoadOpt(const ModelSettings& s, WeightLoa
     const auto name = [&](const char* rest) {
       return WeightName{root + "layers." + std::to_string(i) + "." + rest, ""};
     };
-    const auto square = [&](const char* rest) { return weights.Layer(name(rest), hidden, hidden, Bias::kRequired); };
-    DecoderLayer layer;
+    TIDEMILL_TRY(layer, LoadPlainLayer(s,
+                                       {.attention_norm = name("self_attn_layer_norm"),
+                                        .mlp_norm = name("final_layer_norm"),
+                                        .q = name("self_attn.q_proj"),
+                                        .k = name("self_attn.k_proj"),
+                                        .v = name("self_attn.v_proj"),
+                                        .o = name("self_attn.out_proj"),
+                                        .up = name("fc1"),
+                                        .down = name("fc2")},
+                                       weights));
     layer.residual = s.do_layer_norm_before ? Residual::kSequential : Residual::kPostNorm;
-    TIDEMILL_TRY(attention_norm, weights.LayerNorm(name("self_attn_layer_norm"), hidden, s.norm_eps));
-    TIDEMILL_TRY(mlp_norm, weights.LayerNorm(name("final_layer_norm"), hidden, s.norm_eps));
-    TIDEMILL_TRY(q, square("self_attn.q_proj"));
-    TIDEMILL_TRY(k, square("self_attn.k_proj"));
-    TIDEMILL_TRY(v, square("self_attn.v_proj"));
-    TIDEMILL_TRY(o, square("self_attn.out_proj"));
-    TIDEMILL_TRY(up, weights.Layer(name("fc1"), ffn, hidden, Bias::kRequired));
-    TIDEMILL_TRY(down, weights.Layer(name("fc2"), hidden, ffn, Bias::kRequired));
-    layer.attention_norm = std::move(attention_norm);
-    layer.mlp_norm = std::move(mlp_norm);
-    layer.attention = {.q = std::move(q),
-                       .k = std::move(k),
-                       .v = std::move(v),
-                       .o = std::move(o),
-                       .heads = s.num_attention_heads,
-                       .kv_heads = s.num_attention_heads,
-                       .head_dim = s.head_dim,
-                       .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim))),
-                       .rope = AttentionLayer::kNoRope};
-    layer.mlp = {.activation = activation, .up = std::move(up), .down = std::move(down)};
+    layer.attention.rope = AttentionLayer::kNoRope;
     model->layers.push_back(std::move(layer));
   }
   return model;
