@@ -33,11 +33,16 @@ constexpr Family kFamilies[] = {
 
 std::string_view NameOf(const Family& family, bool gguf) { return gguf ? family.architecture : family.model_type; }
 
-Result<const Family*> FindFamily(const ModelFiles& files, std::string& name) {
-  const bool gguf = files.gguf() != nullptr;
-  const auto stated = gguf ? files.gguf()->GetString("general.architecture") : files.config()->GetString("model_type");
+// The architecture that the files name.
+Result<std::string> ArchitectureOf(const ModelFiles& files) {
+  const auto stated = files.gguf() != nullptr ? files.gguf()->GetString("general.architecture")
+                                              : files.config()->GetString("model_type");
   if (!stated.ok()) return stated.error();
-  name = std::string(*stated);
+  return std::string(*stated);
+}
+
+Result<const Family*> FindFamily(const ModelFiles& files, const std::string& name) {
+  const bool gguf = files.gguf() != nullptr;
   std::string known;
   for (const Family& family : kFamilies) {
     if (NameOf(family, gguf).empty()) continue;
@@ -55,6 +60,18 @@ Result<void> CheckNotQuantised(const ModelFiles& files) {
   return Error(ErrorCode::kUnsupported,
                "config.json: \"quantization_config\": quantised checkpoints are not supported; use the original one or "
                "a GGUF file");
+}
+
+struct KnownModel {
+  const Family* family = nullptr;
+  ModelSettings settings;
+};
+Result<KnownModel> Recognise(const ModelFiles& files) {
+  TIDEMILL_TRY(name, ArchitectureOf(files));
+  TIDEMILL_TRY(family, FindFamily(files, name));
+  TIDEMILL_TRY_VOID(CheckNotQuantised(files));
+  TIDEMILL_TRY(settings, family->read_settings(SettingsReader(files, name)));
+  return KnownModel{family, std::move(settings)};
 }
 
 uint64_t HashBytes(uint64_t hash, std::span<const std::byte> bytes) {
@@ -85,21 +102,17 @@ uint64_t HashModel(const ModelFiles& files) {
 }  // namespace
 
 Result<ModelSettings> ReadModelSettings(const ModelFiles& files) {
-  std::string name;
-  TIDEMILL_TRY(family, FindFamily(files, name));
-  TIDEMILL_TRY_VOID(CheckNotQuantised(files));
-  return family->read_settings(SettingsReader(files, name));
+  TIDEMILL_TRY(known, Recognise(files));
+  return std::move(known.settings);
 }
 
 Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const ModelFiles& files, const LoadSettings& settings) {
-  std::string name;
-  TIDEMILL_TRY(family, FindFamily(files, name));
-  TIDEMILL_TRY(model_settings, ReadModelSettings(files));
+  TIDEMILL_TRY(known, Recognise(files));
   // Each sample maps what the system likes to map around it, up to megabytes: given back before the weights take memory.
   const uint64_t id = HashModel(files);
   files.ReleaseAll();
   WeightLoader weights(files, settings);
-  TIDEMILL_TRY(model, family->load(model_settings, weights));
+  TIDEMILL_TRY(model, known.family->load(known.settings, weights));
   model->id = id;
   return model;
 }

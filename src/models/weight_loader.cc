@@ -47,37 +47,35 @@ Result<WeightMatrix> WeightLoader::Matrix(const WeightName& name, size_t rows, s
   const bool in_turns = form.parts > 1 && form.part_rows != 0;
   if (form.transposed || in_turns || tensor->encoding != TensorEncoding::kDType)
     return BringRearranged(spelled, *tensor, rows, cols, form);
-  const size_t first = form.part * rows, row_bytes = RowBytes(tensor->dtype, cols);
-  return Bring(spelled,
-               {.dtype = tensor->dtype,
-                .rows = rows,
-                .cols = cols,
-                .bytes = tensor->bytes.subspan(first * row_bytes, rows * row_bytes),
-                .row_stride = 0,
-                .order = form.order},
-               true);
+  const size_t first = form.part * rows;
+  return Slice(spelled, *tensor, form.order, {first, first + rows, 0, cols});
 }
 
 Result<WeightMatrix> WeightLoader::Matrix(const WeightName& name, size_t rows, size_t cols, const WeightForm& form,
                                           const WeightRange& range) {
   const std::string spelled = Spelled(name);
   TIDEMILL_TRY(tensor, Find(spelled, rows, cols));
-  const size_t block = InfoOf(tensor->dtype).block_elements;
   TIDEMILL_CHECK(!form.transposed && form.parts == 1 && tensor->encoding == TensorEncoding::kDType);
-  TIDEMILL_CHECK(range.row_begin <= range.row_end && range.row_end <= rows && range.col_begin <= range.col_end &&
-                 range.col_end <= cols);
+  return Slice(spelled, *tensor, form.order, range);
+}
+
+Result<WeightMatrix> WeightLoader::Slice(const std::string& name, const FileTensor& tensor, const RowOrder& order,
+                                         const WeightRange& range) {
+  const size_t block = InfoOf(tensor.dtype).block_elements;
+  TIDEMILL_CHECK(range.row_begin <= range.row_end && range.row_end <= tensor.rows && range.col_begin <= range.col_end &&
+                 range.col_end <= tensor.cols);
   TIDEMILL_CHECK(range.col_begin % block == 0 && range.col_end % block == 0);
   WeightSource source;
-  source.dtype = tensor->dtype;
+  source.dtype = tensor.dtype;
   source.rows = range.row_end - range.row_begin;
   source.cols = range.col_end - range.col_begin;
-  source.row_stride = RowBytes(tensor->dtype, cols);
-  source.order = form.order;
-  const size_t begin = range.row_begin * source.row_stride + RowBytes(tensor->dtype, range.col_begin);
+  source.row_stride = RowBytes(tensor.dtype, tensor.cols);
+  source.order = order;
+  const size_t begin = range.row_begin * source.row_stride + RowBytes(tensor.dtype, range.col_begin);
   const size_t bytes =
-      source.rows == 0 ? 0 : (source.rows - 1) * source.row_stride + RowBytes(tensor->dtype, source.cols);
-  source.bytes = tensor->bytes.subspan(begin, bytes);
-  return Bring(spelled, source, true);
+      source.rows == 0 ? 0 : (source.rows - 1) * source.row_stride + RowBytes(tensor.dtype, source.cols);
+  source.bytes = tensor.bytes.subspan(begin, bytes);
+  return Bring(name, source, true);
 }
 
 Result<WeightMatrix> WeightLoader::Bring(const std::string& name, const WeightSource& source, bool may_map) {

@@ -75,6 +75,8 @@ class WeightLoader {
     return (gguf() ? name.gguf : name.checkpoint) + std::string(suffix);
   }
   Result<const FileTensor*> Find(const std::string& name, size_t rows, size_t cols) const;
+  Result<WeightMatrix> Slice(const std::string& name, const FileTensor& tensor, const RowOrder& order,
+                             const WeightRange& range);
   Result<WeightMatrix> Bring(const std::string& name, const WeightSource& source, bool may_map);
   Result<WeightMatrix> BringRearranged(const std::string& name, const FileTensor& tensor, size_t rows, size_t cols,
                                        const WeightForm& form);
