@@ -78,25 +78,26 @@ void ExpectGolden(const std::string& folder, RunnerOptions options, size_t chunk
   }
 }
 
+std::vector<std::string> Folders() {
+  std::vector<std::string> folders;
+  for (const char* family : kFamilies) folders.push_back(std::string(TIDEMILL_FIXTURES) + "/families/" + family);
+  if (const char* more = std::getenv("TIDEMILL_CHECKPOINTS"); more != nullptr) {
+    std::istringstream list(more);
+    for (std::string folder; std::getline(list, folder, ':');) folders.push_back(folder);
+  }
+  return folders;
+}
+
 TEST(FamilyGolden, EveryCheckpointAndLevel_MatchesTransformers) {
-  for (const char* family : kFamilies) {
+  for (const std::string& folder : Folders()) {
     for (const Isa isa : KnownIsas()) {
-      if (isa > DetectIsa()) continue;
-      ExpectGolden(std::string(TIDEMILL_FIXTURES) + "/families/" + family, {.isa = isa, .threads = 2}, 512);
+      if (isa <= DetectIsa()) ExpectGolden(folder, {.isa = isa, .threads = 2}, 512);
     }
   }
 }
 
 TEST(FamilyGolden, MappedAndInSmallChunks_MatchesTransformers) {
-  for (const char* family : kFamilies)
-    ExpectGolden(std::string(TIDEMILL_FIXTURES) + "/families/" + family, {.mapped = true}, 5);
-}
-
-TEST(FamilyGolden, FoldersGivenByHand_MatchTransformers) {
-  const char* list = std::getenv("TIDEMILL_CHECKPOINTS");
-  if (list == nullptr) GTEST_SKIP() << "TIDEMILL_CHECKPOINTS names no folders";
-  std::istringstream folders(list);
-  for (std::string folder; std::getline(folders, folder, ':');) ExpectGolden(folder, {.threads = 2}, 512);
+  for (const std::string& folder : Folders()) ExpectGolden(folder, {.mapped = true}, 5);
 }
 
 }  // namespace
