@@ -20,6 +20,8 @@ using I16 = hn::Repartition<int16_t, I32>;
 using U16 = hn::Repartition<uint16_t, I32>;
 using U8 = hn::Repartition<uint8_t, I32>;
 
+constexpr size_t kTileRows = kLowTiles ? 2 : 4;
+
 constexpr bool kFiveBits(StripType type) {
   return type == StripType::kQ5_0 || type == StripType::kQ5_1 || type == StripType::kQ5_K;
 }
@@ -181,7 +183,7 @@ HWY_INLINE void MatMulOf(const MatMulStrips& args) {
   for (size_t strip = 0; strip < args.num_strips; ++strip) {
     for (size_t part = 0; part < parts; ++part) {
       size_t row = 0;
-      for (; row + 4 <= args.rows; row += 4) Tile<type, 4>(args, strip, part, row);
+      for (; row + kTileRows <= args.rows; row += kTileRows) Tile<type, kTileRows>(args, strip, part, row);
       for (; row < args.rows; ++row) Tile<type, 1>(args, strip, part, row);
     }
   }

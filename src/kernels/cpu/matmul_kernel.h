@@ -28,6 +28,13 @@ struct MatMulStrips {
   bool accumulate;
 };
 
+// Sanitizers get tiles of two rows: every access is of the same kind, and instrumented unrolled code takes minutes to compile.
+#ifdef TIDEMILL_LOW_TILES
+inline constexpr bool kLowTiles = true;
+#else
+inline constexpr bool kLowTiles = false;
+#endif
+
 using MatMulKernel = void (*)(const MatMulStrips&);
 
 }  // namespace tidemill

@@ -13,7 +13,7 @@ constexpr bool kFiveBits(StripType type) {
 constexpr bool kSixBitScales(StripType type) { return type == StripType::kQ4_K || type == StripType::kQ5_K; }
 
 // Rows of a tile of two strips. Q6_K has a third number per strip and row: 2 x 4 of three are as many registers as 2 x 6 of two.
-constexpr size_t kTileRows(StripType type) { return type == StripType::kQ6_K ? 4 : 6; }
+constexpr size_t kTileRows(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 4 : 6; }
 
 inline __m512i Broadcast4(const int8_t* q) {
   int word;
@@ -196,19 +196,14 @@ inline void Tile(const MatMulStrips& args, const unsigned char* strips, size_t r
   }
 }
 
-template <StripType type, size_t V>
+// The next rows, R at most.
+template <StripType type, size_t V, size_t R = kTileRows(type)>
 inline void Rows(const MatMulStrips& args, size_t strip, size_t first_row, size_t rows) {
-  const unsigned char* strips = args.strips + strip * args.strip_bytes;
-  const size_t outputs = args.outputs - strip * 16;
-  float* y = args.y + first_row * args.y_stride + strip * 16;
-  if (rows >= kTileRows(type)) return Tile<type, V, kTileRows(type)>(args, strips, first_row, y, outputs);
-  if (rows == 1) return Tile<type, V, 1>(args, strips, first_row, y, outputs);
-  if (rows == 2) return Tile<type, V, 2>(args, strips, first_row, y, outputs);
-  if (rows == 3) return Tile<type, V, 3>(args, strips, first_row, y, outputs);
-  if constexpr (kTileRows(type) > 4) {
-    if (rows == 4) return Tile<type, V, 4>(args, strips, first_row, y, outputs);
-    return Tile<type, V, 5>(args, strips, first_row, y, outputs);
+  if constexpr (R > 1) {
+    if (rows < R) return Rows<type, V, R - 1>(args, strip, first_row, rows);
   }
+  Tile<type, V, R>(args, args.strips + strip * args.strip_bytes, first_row,
+                   args.y + first_row * args.y_stride + strip * 16, args.outputs - strip * 16);
 }
 
 template <StripType type>
