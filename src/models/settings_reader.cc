@@ -133,6 +133,14 @@ Result<double> YarnAttentionFactor(const SettingsReader& reader, const std::stri
   return mscale != 0 && all_dim != 0 ? scale(factor, mscale) / scale(factor, all_dim) : scale(factor, 1);
 }
 
+// A whole number in GGUF files, any number in config.json.
+Result<double> OriginalLength(const SettingsReader& reader, const std::string& at, size_t max_position_embeddings) {
+  const SettingKey key{at + ".original_max_position_embeddings", "rope.scaling.original_context_length"};
+  if (!reader.gguf()) return Positive(reader, key, static_cast<double>(max_position_embeddings), 1e12);
+  TIDEMILL_TRY(length, reader.UintOr(key, max_position_embeddings, 1, uint64_t{1} << 30));
+  return static_cast<double>(length);
+}
+
 }  // namespace
 
 Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, std::string_view config_path, double default_theta,
@@ -145,19 +153,20 @@ Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, std::string_
   rope.theta = theta;
   const std::string type_path = at + (reader.Has({at + ".rope_type", ""}) ? ".rope_type" : ".type");
   const SettingKey type_key{type_path, "rope.scaling.type"};
-  TIDEMILL_TRY(type, reader.StringOr(type_key, "default"));
+  SettingKey factor_key{at + ".factor", "rope.scaling.factor"};
+  if (reader.gguf() && !reader.Has(factor_key)) factor_key.gguf = "rope.scale_linear";  // before there were types
+  // In a GGUF file a factor alone is linear scaling, and linear scaling without a factor is none.
+  const bool gguf_factor = reader.gguf() && reader.Has(factor_key);
+  TIDEMILL_TRY(type, reader.StringOr(type_key, gguf_factor ? "linear" : "default"));
   TIDEMILL_TRY(scaling, ScalingOf(reader, type_key, type));
+  if (scaling == RopeScaling::kNone || (scaling == RopeScaling::kLinear && reader.gguf() && !gguf_factor)) return rope;
   rope.scaling = scaling;
-  if (scaling == RopeScaling::kNone) return rope;
-  const SettingKey factor_key{at + ".factor", "rope.scaling.factor"};
   if (!reader.Has(factor_key)) return reader.Wrong(factor_key, "the factor of " + type + " scaling", "nothing");
   TIDEMILL_TRY(factor, reader.FloatOr(factor_key, 1));
   if (!(factor >= 1 && factor < 1e6)) return reader.Wrong(factor_key, "a number from 1 to 1e6", Number(factor));
   rope.factor = factor;
   if (scaling == RopeScaling::kLinear) return rope;
-  TIDEMILL_TRY(original,
-               Positive(reader, {at + ".original_max_position_embeddings", "rope.scaling.original_context_length"},
-                        static_cast<double>(max_position_embeddings), 1e12));
+  TIDEMILL_TRY(original, OriginalLength(reader, at, max_position_embeddings));
   rope.original_max_position_embeddings =
       scaling == RopeScaling::kDynamic ? static_cast<double>(max_position_embeddings) : original;
   if (scaling == RopeScaling::kLlama3) {
