@@ -16,6 +16,7 @@
 namespace tidemill {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::GgufWriter;
 using ::testing::HasSubstr;
 
@@ -88,6 +89,22 @@ TEST(SettingsReader, GgufYarn_ReadsTheKeysThatConvertersWrite) {
   EXPECT_EQ(yarn->rope.scaling, RopeScaling::kYarn);
   EXPECT_EQ(yarn->rope.original_max_position_embeddings, 32);
   EXPECT_NEAR(yarn->rope.attention_factor, 0.1 * std::log(4.0) + 1, 1e-12);
+}
+
+TEST(SettingsReader, Gemma3GgufWindows_FollowThePatternOfTheFile) {
+  const auto own = ReadGguf("gemma3", 5, [](GgufWriter& w) {
+    w.Set<uint32_t>("gemma3.attention.sliding_window", 16);
+    w.Set<uint32_t>("gemma3.attention.sliding_window_pattern", 2);
+  });
+  ASSERT_TRUE(own.ok()) << own.error().message();
+  EXPECT_THAT(own->windows, ElementsAre(16, 0, 16, 0, 16));
+  const auto usual =
+      ReadGguf("gemma3", 7, [](GgufWriter& w) { w.Set<uint32_t>("gemma3.attention.sliding_window", 16); });
+  ASSERT_TRUE(usual.ok()) << usual.error().message();
+  EXPECT_THAT(usual->windows, ElementsAre(16, 16, 16, 16, 16, 0, 16));
+  const auto none = ReadGguf("gemma3", 2, [](GgufWriter&) {});
+  ASSERT_TRUE(none.ok()) << none.error().message();
+  EXPECT_THAT(none->windows, ElementsAre(0, 0));
 }
 
 }  // namespace

@@ -11,10 +11,13 @@ namespace {
 // Where neither layer_types nor a pattern is there, every sixth layer sees everything.
 constexpr uint64_t kPattern = 6;
 
+// A GGUF file without a window has none in any layer.
 Result<void> ReadWindows(const SettingsReader& reader, ModelSettings& s) {
-  TIDEMILL_TRY(window, reader.UintOr({"sliding_window", "attention.sliding_window"}, 4096, 1, uint64_t{1} << 30));
+  TIDEMILL_TRY(window, reader.UintOr({"sliding_window", "attention.sliding_window"}, reader.gguf() ? 0 : 4096, 1,
+                                     uint64_t{1} << 30));
   if (reader.Has({"layer_types", ""})) return ReadLayerWindows(reader, s);
-  TIDEMILL_TRY(old_pattern, reader.UintOr({"sliding_window_pattern", ""}, kPattern, 1, 4096));
+  TIDEMILL_TRY(old_pattern,
+               reader.UintOr({"sliding_window_pattern", "attention.sliding_window_pattern"}, kPattern, 1, 4096));
   TIDEMILL_TRY(pattern, reader.UintOr({"_sliding_window_pattern", ""}, old_pattern, 1, 4096));
   s.windows.resize(s.num_hidden_layers);
   for (size_t i = 0; i < s.windows.size(); ++i) s.windows[i] = (i + 1) % pattern == 0 ? 0 : window;
