@@ -1,5 +1,5 @@
-// Seeded checkpoints of every family against transformers' logits (tests/fixtures/families/README.md), on every level.
-// More folders of the same form, their paths separated by colons, are taken from TIDEMILL_CHECKPOINTS.
+// Seeded checkpoints of every family against transformers' logits (tests/fixtures/families/README.md), on every level; the same
+// checkpoints as F32 GGUF files give the same bits. More folders of the same form, their paths separated by colons, are taken from TIDEMILL_CHECKPOINTS.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 
 #include "base/mapped_file.h"
 #include "formats/safetensors.h"
@@ -55,13 +56,14 @@ class Golden {
   std::optional<SafetensorsFile> tensors_;
 };
 
-void ExpectGolden(const std::string& folder, RunnerOptions options, size_t chunk) {
-  SCOPED_TRACE(folder + " level " + std::string(IsaName(options.isa)) + " chunk " + std::to_string(chunk) +
+// The golden of `folder`, by the model in `path`: the folder itself, or the same checkpoint in another form.
+void ExpectGolden(const std::string& folder, const std::string& path, RunnerOptions options, size_t chunk) {
+  SCOPED_TRACE(path + " level " + std::string(IsaName(options.isa)) + " chunk " + std::to_string(chunk) +
                (options.mapped ? " mapped" : " packed"));
   options.context = 128;
   options.f32 = true;
   const Golden golden(folder);
-  ModelRunner runner(folder, options);
+  ModelRunner runner(path, options);
   ASSERT_GT(golden.num_prompts(), 0U);
   for (size_t p = 0; p < golden.num_prompts(); ++p) {
     const std::vector<int32_t> ids = golden.Ids(p, "input_ids"), greedy = golden.Ids(p, "greedy_ids");
@@ -78,9 +80,11 @@ void ExpectGolden(const std::string& folder, RunnerOptions options, size_t chunk
   }
 }
 
+std::string Fixture(const std::string& name) { return std::string(TIDEMILL_FIXTURES) + "/families/" + name; }
+
 std::vector<std::string> Folders() {
   std::vector<std::string> folders;
-  for (const char* family : kFamilies) folders.push_back(std::string(TIDEMILL_FIXTURES) + "/families/" + family);
+  for (const char* family : kFamilies) folders.push_back(Fixture(family));
   if (const char* more = std::getenv("TIDEMILL_CHECKPOINTS"); more != nullptr) {
     std::istringstream list(more);
     for (std::string folder; std::getline(list, folder, ':');) folders.push_back(folder);
@@ -91,13 +95,63 @@ std::vector<std::string> Folders() {
 TEST(FamilyGolden, EveryCheckpointAndLevel_MatchesTransformers) {
   for (const std::string& folder : Folders()) {
     for (const Isa isa : KnownIsas()) {
-      if (isa <= DetectIsa()) ExpectGolden(folder, {.isa = isa, .threads = 2}, 512);
+      if (isa <= DetectIsa()) ExpectGolden(folder, folder, {.isa = isa, .threads = 2}, 512);
     }
   }
 }
 
 TEST(FamilyGolden, MappedAndInSmallChunks_MatchesTransformers) {
-  for (const std::string& folder : Folders()) ExpectGolden(folder, {.mapped = true}, 5);
+  for (const std::string& folder : Folders()) ExpectGolden(folder, folder, {.mapped = true}, 5);
+}
+
+// All but OPT, which llama.cpp does not have. The divisors of llama3_rope's frequencies are 1 and 8; others would be rounded to f32.
+constexpr const char* kGgufFamilies[] = {"gemma3_text", "gpt2",    "gpt_neox", "llama3_rope", "llama_yarn",
+                                         "mistral",     "mixtral", "qwen2",    "qwen3",       "qwen3_moe"};
+// No key of a GGUF file holds query_pre_attn_scalar: the norms of the query heads carry it, rounded to f32.
+constexpr std::string_view kRounded = "gemma3_text";
+
+std::string GgufPath(const std::string& family) { return Fixture("gguf/" + family + ".gguf"); }
+
+// Logits of all positions, fed in chunks of 5.
+std::vector<float> Logits(const std::string& path, RunnerOptions options, std::span<const int32_t> ids) {
+  options.context = 128;
+  ModelRunner runner(path, options);
+  const auto state = runner.NewState();
+  return runner.Feed(*state, ids, 5);
+}
+
+TEST(FamilyGguf, EveryCheckpointAndLevel_MatchesTransformers) {
+  for (const std::string family : kGgufFamilies) {
+    for (const Isa isa : KnownIsas()) {
+      if (isa <= DetectIsa()) ExpectGolden(Fixture(family), GgufPath(family), {.isa = isa, .threads = 2}, 512);
+    }
+    ExpectGolden(Fixture(family), GgufPath(family), {.mapped = true}, 5);
+  }
+}
+
+TEST(FamilyGguf, EveryCheckpoint_GivesTheBitsOfItsFolder) {
+  for (const std::string family : kGgufFamilies) {
+    const std::vector<int32_t> ids = Golden(Fixture(family)).Ids(0, "input_ids");
+    for (const Isa isa : KnownIsas()) {
+      if (isa > DetectIsa()) continue;
+      for (const bool mapped : {false, true}) {
+        SCOPED_TRACE(family + " level " + std::string(IsaName(isa)) + (mapped ? " mapped" : " packed"));
+        const std::vector<float> folder = Logits(Fixture(family), {.isa = isa, .mapped = mapped}, ids);
+        const std::vector<float> gguf = Logits(GgufPath(family), {.isa = isa, .mapped = mapped}, ids);
+        ASSERT_EQ(folder.size(), gguf.size());
+        ASSERT_FALSE(folder.empty());
+        const auto differing = [&](size_t i) { return std::memcmp(&folder[i], &gguf[i], sizeof(float)) != 0; };
+        size_t first = 0;
+        while (first < folder.size() && !differing(first)) ++first;
+        if (family != kRounded) {
+          EXPECT_EQ(first, folder.size()) << "logit " << first << ": " << folder[first] << " and " << gguf[first];
+        } else {
+          EXPECT_LT(first, folder.size()) << "the bits are the same: take it out of kRounded";
+          EXPECT_TRUE(testing::Within(folder, gguf, [](size_t) { return kTolerance; }));
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
