@@ -72,9 +72,11 @@ class BitsReference {
   BitsReference(ModelRunner& runner, std::span<const int32_t> ids);
 
   std::span<const int32_t> ids() const { return ids_; }
-  std::unique_ptr<SequenceState> StateAt(size_t length) const;  // a fork of it, rolled back to `length` positions
-  std::vector<std::byte> Checkpoint(size_t length) const;       // of the first `length` positions
-  uint64_t LogitsHash(size_t length) const;                     // of the first `length` positions
+  // A fork of it, rolled back to `length` positions. Stops the program where windows have forgotten what they would see there: of a
+  // model with windows only the whole length is sure.
+  std::unique_ptr<SequenceState> StateAt(size_t length) const;
+  std::vector<std::byte> Checkpoint(size_t length) const;  // of the first `length` positions
+  uint64_t LogitsHash(size_t length) const;                // of the first `length` positions
   // Of the rows that end a checkpoint: what stands before them says whose it is.
   uint64_t StateHash(size_t length) const;
 
