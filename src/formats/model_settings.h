@@ -12,7 +12,7 @@ enum class RopeScaling { kNone, kLinear, kDynamic, kLlama3, kYarn };
 
 // Of rotary position embeddings: what rope_theta and rope_scaling, or rope_parameters, say.
 struct RopeSettings {
-  double theta = 10000;  // > 0
+  double theta = 10000;  // > 1
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1;                                 // >= 1
   double original_max_position_embeddings = 0;       // kDynamic, kLlama3, kYarn: >= 1

@@ -37,6 +37,13 @@ Result<double> SettingsReader::FloatOr(const SettingKey& key, double fallback) c
   return gguf() ? files_.gguf()->GetFloat(GgufKey(key)) : files_.config()->GetFloat(key.config);
 }
 
+Result<double> SettingsReader::FloatWithin(const SettingKey& key, double fallback, double above, double below) const {
+  TIDEMILL_TRY(value, FloatOr(key, fallback));
+  if (!(value > above && value < below))
+    return Wrong(key, "a number above " + Number(above) + " and below " + Number(below), Number(value));
+  return value;
+}
+
 Result<bool> SettingsReader::BoolOr(const SettingKey& key, bool fallback) const {
   if (!Has(key)) return fallback;
   return gguf() ? files_.gguf()->GetBool(GgufKey(key)) : files_.config()->GetBool(key.config);
@@ -56,13 +63,6 @@ Error SettingsReader::Wrong(const SettingKey& key, const std::string& expected, 
 }
 
 namespace {
-
-Result<double> Positive(const SettingsReader& reader, const SettingKey& key, double fallback, double below) {
-  TIDEMILL_TRY(value, reader.FloatOr(key, fallback));
-  if (!(value > 0 && value < below))
-    return reader.Wrong(key, "a number above 0 and below " + Number(below), Number(value));
-  return value;
-}
 
 Result<void> ReadHeads(const SettingsReader& reader, const DecoderKeys& keys, ModelSettings& s) {
   const SettingKey heads_key{keys.num_attention_heads, "attention.head_count"};
@@ -124,19 +124,26 @@ Result<RopeScaling> ScalingOf(const SettingsReader& reader, const SettingKey& ke
 Result<double> YarnAttentionFactor(const SettingsReader& reader, const std::string& at, double factor) {
   const auto scale = [](double by, double mscale) { return by <= 1 ? 1.0 : 0.1 * mscale * std::log(by) + 1.0; };
   if (reader.gguf()) {
-    TIDEMILL_TRY(times, Positive(reader, {"", "rope.scaling.attn_factor"}, 1, 1e6));
+    TIDEMILL_TRY(times, reader.FloatWithin({"", "rope.scaling.attn_factor"}, 1, 0, 1e6));
     return times * scale(factor, 1);
   }
-  if (reader.Has({at + ".attention_factor", ""})) return Positive(reader, {at + ".attention_factor", ""}, 1, 1e6);
+  if (reader.Has({at + ".attention_factor", ""})) return reader.FloatWithin({at + ".attention_factor", ""}, 1, 0, 1e6);
   TIDEMILL_TRY(mscale, reader.FloatOr({at + ".mscale", ""}, 0));
   TIDEMILL_TRY(all_dim, reader.FloatOr({at + ".mscale_all_dim", ""}, 0));
-  return mscale != 0 && all_dim != 0 ? scale(factor, mscale) / scale(factor, all_dim) : scale(factor, 1);
+  if (mscale == 0 || all_dim == 0) return scale(factor, 1);
+  const double attention_factor = scale(factor, mscale) / scale(factor, all_dim);
+  if (!(attention_factor > 0 && attention_factor < 1e6)) {
+    return reader.Wrong({at + ".mscale", ""},
+                        "with mscale_all_dim = " + Number(all_dim) + " a ratio above 0 and below 1e+06",
+                        Number(mscale) + ": " + Number(attention_factor));
+  }
+  return attention_factor;
 }
 
 // A whole number in GGUF files, any number in config.json.
 Result<double> OriginalLength(const SettingsReader& reader, const std::string& at, size_t max_position_embeddings) {
   const SettingKey key{at + ".original_max_position_embeddings", "rope.scaling.original_context_length"};
-  if (!reader.gguf()) return Positive(reader, key, static_cast<double>(max_position_embeddings), 1e12);
+  if (!reader.gguf()) return reader.FloatWithin(key, static_cast<double>(max_position_embeddings), 0, 1e12);
   TIDEMILL_TRY(length, reader.UintOr(key, max_position_embeddings, 1, uint64_t{1} << 30));
   return static_cast<double>(length);
 }
@@ -148,8 +155,10 @@ Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, std::string_
   std::string at(config_path);
   if (at.empty()) at = reader.Has({"rope_parameters", ""}) ? "rope_parameters" : "rope_scaling";
   RopeSettings rope;
-  TIDEMILL_TRY(outer_theta, Positive(reader, {"rope_theta", "rope.freq_base"}, default_theta, 1e12));
-  TIDEMILL_TRY(theta, Positive(reader, {at + ".rope_theta", "rope.freq_base"}, outer_theta, 1e12));
+  TIDEMILL_TRY(outer_theta,
+               reader.FloatWithin({"rope_theta", "rope.freq_base"}, default_theta, kMinRopeTheta, kMaxRopeTheta));
+  TIDEMILL_TRY(theta,
+               reader.FloatWithin({at + ".rope_theta", "rope.freq_base"}, outer_theta, kMinRopeTheta, kMaxRopeTheta));
   rope.theta = theta;
   const std::string type_path = at + (reader.Has({at + ".rope_type", ""}) ? ".rope_type" : ".type");
   const SettingKey type_key{type_path, "rope.scaling.type"};
@@ -170,16 +179,16 @@ Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, std::string_
   rope.original_max_position_embeddings =
       scaling == RopeScaling::kDynamic ? static_cast<double>(max_position_embeddings) : original;
   if (scaling == RopeScaling::kLlama3) {
-    TIDEMILL_TRY(low, Positive(reader, {at + ".low_freq_factor", ""}, 1, 1e6));
+    TIDEMILL_TRY(low, reader.FloatWithin({at + ".low_freq_factor", ""}, 1, 0, 1e6));
     const SettingKey high_key{at + ".high_freq_factor", ""};
-    TIDEMILL_TRY(high, Positive(reader, high_key, 4, 1e6));
+    TIDEMILL_TRY(high, reader.FloatWithin(high_key, 4, 0, 1e6));
     if (!(low < high)) return reader.Wrong(high_key, "more than low_freq_factor = " + Number(low), Number(high));
     rope.low_freq_factor = low;
     rope.high_freq_factor = high;
   }
   if (scaling == RopeScaling::kYarn) {
-    TIDEMILL_TRY(fast, Positive(reader, {at + ".beta_fast", "rope.scaling.yarn_beta_fast"}, 32, 1e6));
-    TIDEMILL_TRY(slow, Positive(reader, {at + ".beta_slow", "rope.scaling.yarn_beta_slow"}, 1, 1e6));
+    TIDEMILL_TRY(fast, reader.FloatWithin({at + ".beta_fast", "rope.scaling.yarn_beta_fast"}, 32, 0, 1e6));
+    TIDEMILL_TRY(slow, reader.FloatWithin({at + ".beta_slow", "rope.scaling.yarn_beta_slow"}, 1, 0, 1e6));
     TIDEMILL_TRY(attention_factor, YarnAttentionFactor(reader, at, factor));
     TIDEMILL_TRY(truncate, reader.BoolOr({at + ".truncate", ""}, true));
     rope.beta_fast = fast;
@@ -216,7 +225,7 @@ Result<ModelSettings> ReadDecoderSettings(const SettingsReader& reader, const De
   TIDEMILL_TRY(layers, reader.Uint({keys.num_hidden_layers, "block_count"}, 1, 4096));
   TIDEMILL_TRY(ffn, reader.UintOr({keys.intermediate_size, "feed_forward_length"}, 4 * hidden, 1, 4 * kMaxSize));
   TIDEMILL_TRY(context, reader.Uint({keys.max_position_embeddings, "context_length"}, 1, uint64_t{1} << 30));
-  TIDEMILL_TRY(eps, Positive(reader, keys.norm_eps, keys.default_norm_eps, 1));
+  TIDEMILL_TRY(eps, reader.FloatWithin(keys.norm_eps, keys.default_norm_eps, 0, 1));
   TIDEMILL_TRY(act, reader.StringOr({keys.hidden_act, ""}, keys.default_hidden_act));
   s.hidden_size = hidden;
   s.num_hidden_layers = layers;

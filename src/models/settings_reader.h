@@ -34,6 +34,8 @@ class SettingsReader {
   Result<uint64_t> Uint(const SettingKey& key, uint64_t min, uint64_t max) const;
   Result<uint64_t> UintOr(const SettingKey& key, uint64_t fallback, uint64_t min, uint64_t max) const;
   Result<double> FloatOr(const SettingKey& key, double fallback) const;
+  Result<double> FloatWithin(const SettingKey& key, double fallback, double above,
+                             double below) const;  // above < x < below
   Result<bool> BoolOr(const SettingKey& key, bool fallback) const;
   Result<std::string> StringOr(const SettingKey& key, std::string_view fallback) const;
 
@@ -67,6 +69,10 @@ struct DecoderKeys {
 
 // Sizes, rope and windows that concern all layers ("sliding_window"). Experts, layer types and the rest are the family's.
 Result<ModelSettings> ReadDecoderSettings(const SettingsReader& reader, const DecoderKeys& keys);
+
+// A base between these, both excluded. At 1 yarn would divide by the base's logarithm, 0; below 1 angles would grow past what kernels
+// compute sines of.
+inline constexpr double kMinRopeTheta = 1, kMaxRopeTheta = 1e12;
 
 // What stands under `config_path` ("rope_parameters", "rope_parameters.full_attention"), or, with an empty path, wherever config.json
 // has it: rope_parameters, or rope_theta and rope_scaling. kUnsupported names a scaling that no family here has.

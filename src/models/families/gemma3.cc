@@ -24,6 +24,13 @@ Result<void> ReadWindows(const SettingsReader& reader, ModelSettings& s) {
   return {};
 }
 
+// 0: none.
+Result<double> ReadCap(const SettingsReader& reader, const SettingKey& key) {
+  TIDEMILL_TRY(cap, reader.FloatOr(key, 0));
+  if (!(cap >= 0 && cap < 1e12)) return reader.Wrong(key, "a cap from 0 to 1e12", std::to_string(cap));
+  return cap;
+}
+
 }  // namespace
 
 Result<ModelSettings> ReadGemma3Settings(const SettingsReader& reader) {
@@ -38,10 +45,8 @@ Result<ModelSettings> ReadGemma3Settings(const SettingsReader& reader) {
     s.rope = rope;
     s.local_rope = local;
   } else {
-    TIDEMILL_TRY(theta, reader.FloatOr({"rope_local_base_freq", "rope.freq_base_swa"}, 10000));
-    if (!(theta > 0 && theta < 1e12))
-      return reader.Wrong({"rope_local_base_freq", "rope.freq_base_swa"}, "a number above 0 and below 1e12",
-                          std::to_string(theta));
+    TIDEMILL_TRY(
+        theta, reader.FloatWithin({"rope_local_base_freq", "rope.freq_base_swa"}, 10000, kMinRopeTheta, kMaxRopeTheta));
     s.local_rope.theta = theta;
   }
   TIDEMILL_TRY_VOID(ReadWindows(reader, s));
@@ -49,14 +54,10 @@ Result<ModelSettings> ReadGemma3Settings(const SettingsReader& reader) {
   const double usual = reader.gguf() && s.num_hidden_layers == 62
                            ? static_cast<double>(s.hidden_size / s.num_attention_heads)
                            : static_cast<double>(reader.gguf() ? s.head_dim : 256);
-  TIDEMILL_TRY(scalar, reader.FloatOr({"query_pre_attn_scalar", ""}, usual));
-  if (!(scalar > 0)) return reader.Wrong({"query_pre_attn_scalar", ""}, "a number above 0", std::to_string(scalar));
+  TIDEMILL_TRY(scalar, reader.FloatWithin({"query_pre_attn_scalar", ""}, usual, 0, 1e12));
   s.attention_scale = 1 / std::sqrt(scalar);
-  TIDEMILL_TRY(attention_cap, reader.FloatOr({"attn_logit_softcapping", "attn_logit_softcapping"}, 0));
-  TIDEMILL_TRY(final_cap, reader.FloatOr({"final_logit_softcapping", "final_logit_softcapping"}, 0));
-  if (!(attention_cap >= 0 && final_cap >= 0))
-    return reader.Wrong({"final_logit_softcapping", "final_logit_softcapping"}, "no negative cap",
-                        std::to_string(final_cap));
+  TIDEMILL_TRY(attention_cap, ReadCap(reader, {"attn_logit_softcapping", "attn_logit_softcapping"}));
+  TIDEMILL_TRY(final_cap, ReadCap(reader, {"final_logit_softcapping", "final_logit_softcapping"}));
   s.attn_logit_softcapping = attention_cap;
   s.final_logit_softcapping = final_cap;
   TIDEMILL_TRY(bidirectional, reader.BoolOr({"use_bidirectional_attention", ""}, false));
