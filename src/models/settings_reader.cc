@@ -140,8 +140,8 @@ Result<double> YarnAttentionFactor(const SettingsReader& reader, const std::stri
   return attention_factor;
 }
 
-// A whole number in GGUF files, any number in config.json.
-Result<double> OriginalLength(const SettingsReader& reader, const std::string& at, size_t max_position_embeddings) {
+// An integer in GGUF files; checkpoints spell it either way.
+Result<double> ReadOriginalLength(const SettingsReader& reader, const std::string& at, size_t max_position_embeddings) {
   const SettingKey key{at + ".original_max_position_embeddings", "rope.scaling.original_context_length"};
   if (!reader.gguf()) return reader.FloatWithin(key, static_cast<double>(max_position_embeddings), 0, 1e12);
   TIDEMILL_TRY(length, reader.UintOr(key, max_position_embeddings, 1, uint64_t{1} << 30));
@@ -175,7 +175,7 @@ Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, std::string_
   if (!(factor >= 1 && factor < 1e6)) return reader.Wrong(factor_key, "a number from 1 to 1e6", Number(factor));
   rope.factor = factor;
   if (scaling == RopeScaling::kLinear) return rope;
-  TIDEMILL_TRY(original, OriginalLength(reader, at, max_position_embeddings));
+  TIDEMILL_TRY(original, ReadOriginalLength(reader, at, max_position_embeddings));
   rope.original_max_position_embeddings =
       scaling == RopeScaling::kDynamic ? static_cast<double>(max_position_embeddings) : original;
   if (scaling == RopeScaling::kLlama3) {

@@ -186,12 +186,13 @@ TEST(RopeSettings, GgufYarn_MultipliesItsFactor) {
                                .Set<float>("llama.rope.freq_base", 5e5f)
                                .SetString("llama.rope.scaling.type", "yarn")
                                .Set<float>("llama.rope.scaling.factor", 4)
+                               .Set<uint32_t>("llama.rope.scaling.original_context_length", 512)
                                .Set<float>("llama.rope.scaling.attn_factor", 2));
   ASSERT_TRUE(rope.ok()) << rope.error().message();
   EXPECT_EQ(rope->theta, 5e5);
   EXPECT_EQ(rope->scaling, RopeScaling::kYarn);
   EXPECT_EQ(rope->factor, 4);
-  EXPECT_EQ(rope->original_max_position_embeddings, kContext);
+  EXPECT_EQ(rope->original_max_position_embeddings, 512);
   EXPECT_NEAR(rope->attention_factor, 2 * 1.138629436111989, 1e-14);  // as llama.cpp: times 0.1 ln(factor) + 1
 }
 TEST(RopeSettings, GgufFactorWithoutType_IsLinear) {
