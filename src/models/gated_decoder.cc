@@ -17,14 +17,14 @@ class GatedDecoderLoader {
     activation_ = activation;
     auto model = std::make_unique<LanguageModel>();
     model->settings = s_;
-    TIDEMILL_TRY(embedding, weights_.Matrix({"model.embed_tokens", "token_embd"}, s_.vocab_size, s_.hidden_size));
+    const WeightName embedding_name{"model.embed_tokens", "token_embd"};
+    TIDEMILL_TRY(embedding, weights_.Matrix(embedding_name, s_.vocab_size, s_.hidden_size));
     model->embedding = std::move(embedding);
     if (options_.scaled_embedding)
       model->embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(s_.hidden_size)));
-    if (!s_.tie_word_embeddings) {
-      TIDEMILL_TRY(head, weights_.Layer({"lm_head", "output"}, s_.vocab_size, s_.hidden_size, Bias::kNone));
-      model->head = std::move(head);
-    }
+    TIDEMILL_TRY(head, weights_.Head({"lm_head", "output"}, embedding_name, s_.tie_word_embeddings, s_.vocab_size,
+                                     s_.hidden_size));
+    model->head = std::move(head);
     TIDEMILL_TRY(final_norm, Rms({"model.norm", "output_norm"}));
     model->final_norm = std::move(final_norm);
     model->logit_soft_cap = static_cast<float>(s_.final_logit_softcapping);

@@ -113,6 +113,7 @@ Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const ModelFiles& files
   files.ReleaseAll();
   WeightLoader weights(files, settings);
   TIDEMILL_TRY(model, known.family->load(known.settings, weights));
+  TIDEMILL_TRY_VOID(weights.CheckAllRead());
   model->id = id;
   return model;
 }

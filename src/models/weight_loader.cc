@@ -1,11 +1,13 @@
 #include "models/weight_loader.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/aligned_buffer.h"
 #include "base/check.h"
 #include "base/checked_math.h"
 #include "formats/f8.h"
+#include "formats/printable_name.h"
 #include "tensor/dequantize.h"
 
 namespace tidemill {
@@ -21,11 +23,19 @@ size_t FileRow(const WeightForm& form, size_t rows, size_t row) {
   return (row / form.part_rows * form.parts + form.part) * form.part_rows + row % form.part_rows;
 }
 
+// Buffers that frameworks save beside the weights, and that follow from the settings: inverse frequencies of rotary positions (Llama,
+// GPT-NeoX), causal masks and what they mask with (GPT-2, GPT-NeoX).
+bool FollowsFromSettings(std::string_view name) {
+  constexpr std::string_view kEnds[] = {"inv_freq",          ".attn_rot_embd.weight", ".attn.bias",
+                                        ".attn.masked_bias", ".attention.bias",       ".attention.masked_bias"};
+  return std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return name.ends_with(end); });
+}
+
 }  // namespace
 
 bool WeightLoader::Has(const WeightName& name) const { return files_.FindTensor(Spelled(name)) != nullptr; }
 
-Result<const FileTensor*> WeightLoader::Find(const std::string& name, size_t rows, size_t cols) const {
+Result<const FileTensor*> WeightLoader::Find(const std::string& name, size_t rows, size_t cols) {
   const FileTensor* tensor = files_.FindTensor(name);
   if (tensor == nullptr) {
     return Error(ErrorCode::kCorruptFile, "tensor \"" + name + "\": expected shape " + ShapeName(rows, cols) +
@@ -36,6 +46,7 @@ Result<const FileTensor*> WeightLoader::Find(const std::string& name, size_t row
     return Error(ErrorCode::kCorruptFile, "tensor \"" + name + "\": expected shape " + ShapeName(rows, cols) +
                                               " from the metadata, found " + ShapeName(tensor->rows, tensor->cols));
   }
+  read_[static_cast<size_t>(tensor - files_.tensors().data())] = true;
   return tensor;
 }
 
@@ -154,6 +165,28 @@ Result<Linear> WeightLoader::Layer(const WeightName& name, size_t rows, size_t c
   return linear;
 }
 
+Result<Linear> WeightLoader::Head(const WeightName& name, const WeightName& embedding, bool tied, size_t rows,
+                                  size_t cols) {
+  if (!tied) return Layer(name, rows, cols, Bias::kNone);
+  if (!Has(name)) return Linear();
+  TIDEMILL_TRY(head, Find(Spelled(name), rows, cols));
+  TIDEMILL_TRY(twin, Find(Spelled(embedding), rows, cols));
+  constexpr size_t kPieceBytes = 4 << 20;  // at a time in memory
+  bool equal = head->dtype == twin->dtype && head->encoding == twin->encoding;
+  for (size_t at = 0; equal && at < head->bytes.size(); at += kPieceBytes) {
+    const size_t size = std::min(kPieceBytes, head->bytes.size() - at);
+    const auto a = head->bytes.subspan(at, size), b = twin->bytes.subspan(at, size);
+    equal = std::memcmp(a.data(), b.data(), size) == 0;
+    files_.Release(a);
+    files_.Release(b);
+  }
+  if (equal) return Linear();
+  return Error(ErrorCode::kCorruptFile, "tensor " + QuoteName(Spelled(name)) + ": expected the numbers of " +
+                                            QuoteName(Spelled(embedding)) +
+                                            ", since tie_word_embeddings is true, found others; if they are the "
+                                            "model's head, set tie_word_embeddings to false in config.json");
+}
+
 Result<std::vector<float>> WeightLoader::Vector(const WeightName& name, size_t size, std::string_view suffix) {
   TIDEMILL_TRY(tensor, Find(Spelled(name, suffix), 1, size));
   if (tensor->encoding != TensorEncoding::kDType) {
@@ -180,6 +213,21 @@ Result<Norm> WeightLoader::LayerNorm(const WeightName& name, size_t size, double
   norm.weight = std::move(weight);
   norm.bias = std::move(bias);
   return norm;
+}
+
+Result<void> WeightLoader::CheckAllRead() const {
+  size_t unread = 0;
+  std::string_view first;
+  for (size_t i = 0; i < read_.size(); ++i) {
+    const std::string_view name = files_.tensors()[i].name;
+    if (read_[i] || FollowsFromSettings(name)) continue;
+    if (unread++ == 0) first = name;
+  }
+  if (unread == 0) return {};
+  return Error(ErrorCode::kUnsupported,
+               "tensors: " + std::to_string(unread) +
+                   (unread == 1 ? " weight that nothing reads, " : " weights that nothing reads, the first ") +
+                   QuoteName(first) + ": the model is of another family or variant than the settings say, or deeper");
 }
 
 }  // namespace tidemill

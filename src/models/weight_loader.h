@@ -52,7 +52,8 @@ enum class Bias { kNone, kOptional, kRequired };
 class WeightLoader {
  public:
   // Borrows both.
-  WeightLoader(const ModelFiles& files, const LoadSettings& settings) : files_(files), settings_(settings) {}
+  WeightLoader(const ModelFiles& files, const LoadSettings& settings)
+      : files_(files), settings_(settings), read_(files.tensors().size()) {}
 
   bool gguf() const { return files_.gguf() != nullptr; }
   bool Has(const WeightName& name) const;
@@ -64,17 +65,23 @@ class WeightLoader {
                               const WeightRange& range);
   // A matrix and its bias; kNone refuses a bias that is there by name (kUnsupported): to leave it out would be wrong.
   Result<Linear> Layer(const WeightName& name, size_t rows, size_t cols, Bias bias, const WeightForm& form = {});
+  // The head, of the embedding's shape. tied: it is not present; where the file has it nevertheless, it must be the embedding once more.
+  Result<Linear> Head(const WeightName& name, const WeightName& embedding, bool tied, size_t rows, size_t cols);
   // A vector of exactly `size` elements, as f32; `suffix` as the file has it.
   Result<std::vector<float>> Vector(const WeightName& name, size_t size, std::string_view suffix = ".weight");
   // w, or 1 + w where a checkpoint stores that (GGUF files have the 1 in).
   Result<Norm> Rms(const WeightName& name, size_t size, double eps, bool one_plus = false);
   Result<Norm> LayerNorm(const WeightName& name, size_t size, double eps);
 
+  // kUnsupported when the file has weights that nothing has read: a model without them would be another model. What frameworks save
+  // beside weights may stay unread (docs/models.md). Called once the model is loaded.
+  Result<void> CheckAllRead() const;
+
  private:
   std::string Spelled(const WeightName& name, std::string_view suffix = ".weight") const {
     return (gguf() ? name.gguf : name.checkpoint) + std::string(suffix);
   }
-  Result<const FileTensor*> Find(const std::string& name, size_t rows, size_t cols) const;
+  Result<const FileTensor*> Find(const std::string& name, size_t rows, size_t cols);  // it counts as read
   Result<WeightMatrix> Slice(const std::string& name, const FileTensor& tensor, const RowOrder& order,
                              const WeightRange& range);
   Result<WeightMatrix> Bring(const std::string& name, const WeightSource& source, bool may_map);
@@ -83,6 +90,7 @@ class WeightLoader {
 
   const ModelFiles& files_;
   const LoadSettings& settings_;
+  std::vector<bool> read_;  // [files_.tensors()]
   uint64_t bytes_done_ = 0;
 };
 

@@ -30,16 +30,15 @@ Result<std::unique_ptr<LanguageModel>> LoadGpt2(const ModelSettings& s, WeightLo
   const std::string root = weights.gguf() || weights.Has({"transformer.wte", ""}) ? "transformer." : "";
   auto model = std::make_unique<LanguageModel>();
   model->settings = s;
-  TIDEMILL_TRY(embedding, weights.Matrix({root + "wte", "token_embd"}, s.vocab_size, hidden));
+  const WeightName embedding_name{root + "wte", "token_embd"};
+  TIDEMILL_TRY(embedding, weights.Matrix(embedding_name, s.vocab_size, hidden));
+  TIDEMILL_TRY(head, weights.Head({"lm_head", "output"}, embedding_name, s.tie_word_embeddings, s.vocab_size, hidden));
   TIDEMILL_TRY(positions, weights.Matrix({root + "wpe", "position_embd"}, s.max_position_embeddings, hidden));
   TIDEMILL_TRY(final_norm, weights.LayerNorm({root + "ln_f", "output_norm"}, hidden, s.norm_eps));
   model->embedding = std::move(embedding);
+  model->head = std::move(head);
   model->position_embedding = std::move(positions);
   model->final_norm = std::move(final_norm);
-  if (!s.tie_word_embeddings) {
-    TIDEMILL_TRY(head, weights.Layer({"lm_head", "output"}, s.vocab_size, hidden, Bias::kNone));
-    model->head = std::move(head);
-  }
   const bool transposed = !weights.gguf();
   for (size_t i = 0; i < s.num_hidden_layers; ++i) {
     const auto name = [&](const char* checkpoint, const char* gguf) {

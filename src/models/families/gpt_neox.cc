@@ -19,15 +19,15 @@ Result<std::unique_ptr<LanguageModel>> LoadGptNeox(const ModelSettings& s, Weigh
   const size_t hidden = s.hidden_size;
   auto model = std::make_unique<LanguageModel>();
   model->settings = s;
-  TIDEMILL_TRY(embedding, weights.Matrix({"gpt_neox.embed_in", "token_embd"}, s.vocab_size, hidden));
+  const WeightName embedding_name{"gpt_neox.embed_in", "token_embd"};
+  TIDEMILL_TRY(embedding, weights.Matrix(embedding_name, s.vocab_size, hidden));
+  TIDEMILL_TRY(head,
+               weights.Head({"embed_out", "output"}, embedding_name, s.tie_word_embeddings, s.vocab_size, hidden));
   TIDEMILL_TRY(final_norm, weights.LayerNorm({"gpt_neox.final_layer_norm", "output_norm"}, hidden, s.norm_eps));
   model->embedding = std::move(embedding);
+  model->head = std::move(head);
   model->final_norm = std::move(final_norm);
   model->ropes.push_back(MakeRopeTable(s.rope, s.rotary_dim));
-  if (!s.tie_word_embeddings) {
-    TIDEMILL_TRY(head, weights.Layer({"embed_out", "output"}, s.vocab_size, hidden, Bias::kNone));
-    model->head = std::move(head);
-  }
   for (size_t i = 0; i < s.num_hidden_layers; ++i) {
     const auto name = [&](const char* checkpoint, const char* gguf) {
       return WeightName{"gpt_neox.layers." + std::to_string(i) + "." + checkpoint,

@@ -34,10 +34,13 @@ Result<std::unique_ptr<LanguageModel>> LoadOpt(const ModelSettings& s, WeightLoa
   const std::string root = weights.Has({"model.decoder.embed_tokens", ""}) ? "model.decoder." : "decoder.";
   auto model = std::make_unique<LanguageModel>();
   model->settings = s;
-  TIDEMILL_TRY(embedding, weights.Matrix({root + "embed_tokens", ""}, s.vocab_size, width));
+  const WeightName embedding_name{root + "embed_tokens", ""};
+  TIDEMILL_TRY(embedding, weights.Matrix(embedding_name, s.vocab_size, width));
+  TIDEMILL_TRY(head, weights.Head({"lm_head", ""}, embedding_name, s.tie_word_embeddings, s.vocab_size, width));
   TIDEMILL_TRY(positions,
                weights.Matrix({root + "embed_positions", ""}, s.max_position_embeddings + kPositionOffset, hidden));
   model->embedding = std::move(embedding);
+  model->head = std::move(head);
   model->position_embedding = std::move(positions);
   model->position_offset = kPositionOffset;
   if (width != hidden) {
@@ -50,10 +53,6 @@ Result<std::unique_ptr<LanguageModel>> LoadOpt(const ModelSettings& s, WeightLoa
   if (s.do_layer_norm_before && weights.Has({root + "final_layer_norm", ""})) {
     TIDEMILL_TRY(final_norm, weights.LayerNorm({root + "final_layer_norm", ""}, hidden, s.norm_eps));
     model->final_norm = std::move(final_norm);
-  }
-  if (!s.tie_word_embeddings) {
-    TIDEMILL_TRY(head, weights.Layer({"lm_head", ""}, s.vocab_size, width, Bias::kNone));
-    model->head = std::move(head);
   }
   for (size_t i = 0; i < s.num_hidden_layers; ++i) {
     const auto name = [&](const char* rest) {

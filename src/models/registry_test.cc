@@ -1,0 +1,181 @@
+// Whole models as the registry loads or refuses them; what they compute is compared in tests/.
+#include "models/registry.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "base/mapped_file.h"
+#include "formats/safetensors.h"
+#include "tests/support/gguf_writer.h"
+#include "tests/support/model_folder.h"
+#include "tests/support/safetensors_writer.h"
+#include "tests/support/tiny_model.h"
+
+namespace tidemill {
+namespace {
+
+using testing::BuildTinyLlama;
+using testing::ModelFolder;
+using testing::SafetensorsWriter;
+
+Result<std::unique_ptr<LanguageModel>> Load(const ModelFolder& folder) {
+  const ModelFiles files = folder.Open();
+  const auto threads = std::move(ThreadPool::Create(1)).value();
+  return LoadLanguageModel(files, {.threads = threads.get(), .progress = {}});
+}
+
+Result<std::unique_ptr<LanguageModel>> LoadGguf(const std::string& bytes) {
+  ModelFolder folder;
+  return Load(folder.Write("model.gguf", bytes));
+}
+
+// A seeded checkpoint of tests/fixtures/families/, changed.
+class Checkpoint {
+ public:
+  explicit Checkpoint(const std::string& family) {
+    const std::string folder = std::string(TIDEMILL_FIXTURES) + "/families/" + family;
+    std::ifstream config(folder + "/config.json");
+    config_.assign(std::istreambuf_iterator<char>(config), {});
+    file_ = std::move(MappedFile::Open(folder + "/model.safetensors")).value();
+    tensors_ = std::move(SafetensorsFile::Parse(file_->bytes())).value();
+    for (const FileTensor& tensor : tensors_->tensors())
+      weights_.Add(tensor.name, tensor.type_name, {tensor.shape.begin(), tensor.shape.begin() + tensor.rank},
+                   Bytes(tensor));
+  }
+
+  Checkpoint& Replace(const std::string& from, const std::string& to) {
+    const size_t found = config_.find(from);
+    TIDEMILL_CHECK(found != std::string::npos);
+    config_.replace(found, from.size(), to);
+    return *this;
+  }
+  Checkpoint& Add(std::string_view name, std::string_view type, const std::vector<uint64_t>& shape,
+                  const std::string& data) {
+    weights_.Add(name, type, shape, data);
+    return *this;
+  }
+  std::string BytesOf(std::string_view name) const { return std::string(Bytes(*tensors_->FindTensor(name))); }
+
+  Result<std::unique_ptr<LanguageModel>> Load() const {
+    ModelFolder folder;
+    return tidemill::Load(folder.Write("config.json", config_).Write("model.safetensors", weights_.Build()));
+  }
+
+ private:
+  static std::string_view Bytes(const FileTensor& tensor) {
+    return {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()};
+  }
+
+  std::string config_;
+  std::optional<MappedFile> file_;
+  std::optional<SafetensorsFile> tensors_;
+  SafetensorsWriter weights_;
+};
+
+void ExpectLoads(const Result<std::unique_ptr<LanguageModel>>& model) {
+  EXPECT_TRUE(model.ok()) << model.error().message();
+}
+
+void ExpectError(const Result<std::unique_ptr<LanguageModel>>& model, ErrorCode code, const std::string& message) {
+  ASSERT_FALSE(model.ok()) << "expected: " << message;
+  EXPECT_EQ(model.error().code(), code);
+  EXPECT_EQ(model.error().message(), message);
+}
+
+const std::string kNorm(16 * sizeof(float), '\0');
+
+TEST(UnreadWeights, AreRefusedWithTheirNumberAndTheFirstName) {
+  Checkpoint one("llama3_rope");
+  one.Add("model.layers.0.self_attn.q_norm.weight", "F32", {16}, kNorm);
+  ExpectError(one.Load(), ErrorCode::kUnsupported,
+              "tensors: 1 weight that nothing reads, \"model.layers.0.self_attn.q_norm.weight\": the model is of "
+              "another family or variant than the settings say, or deeper");
+  one.Add("model.layers.0.self_attn.k_norm.weight", "F32", {16}, kNorm);
+  ExpectError(one.Load(), ErrorCode::kUnsupported,
+              "tensors: 2 weights that nothing reads, the first \"model.layers.0.self_attn.q_norm.weight\": the model "
+              "is of another family or variant than the settings say, or deeper");
+}
+
+TEST(UnreadWeights, LayersPastTheirNumber_AreRefused) {
+  const auto model = Checkpoint("gpt2").Replace("\"n_layer\": 3", "\"n_layer\": 2").Load();
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code(), ErrorCode::kUnsupported);
+  EXPECT_TRUE(
+      model.error().message().starts_with("tensors: 12 weights that nothing reads, the first \"transformer.h.2."))
+      << model.error().message();
+
+  std::string bytes = BuildTinyLlama({.layers = 2});
+  const std::string key = "llama.block_count";
+  testing::Patch<uint32_t>(bytes, bytes.find(key) + key.size() + 4, 1);
+  ExpectError(LoadGguf(bytes), ErrorCode::kUnsupported,
+              "tensors: 9 weights that nothing reads, the first \"blk.1.attn_norm.weight\": the model is of another "
+              "family or variant than the settings say, or deeper");
+}
+
+TEST(UnreadWeights, OfTypesThatNoWeightHas_AreRefusedToo) {
+  Checkpoint packed("llama3_rope");  // as quantised checkpoints hold them beside their scales
+  ExpectError(packed.Add("model.layers.0.mlp.down_proj.qweight", "I32", {2, 2}, std::string(16, '\1')).Load(),
+              ErrorCode::kUnsupported,
+              "tensors: 1 weight that nothing reads, \"model.layers.0.mlp.down_proj.qweight\": the model is of another "
+              "family or variant than the settings say, or deeper");
+}
+
+TEST(UnreadWeights, BuffersThatFollowFromSettings_MayBeThere) {
+  ExpectLoads(Checkpoint("llama3_rope")
+                  .Add("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {2}, std::string(8, '\0'))
+                  .Load());
+  ExpectLoads(Checkpoint("gpt2")
+                  .Add("transformer.h.0.attn.bias", "F32", {1, 1, 2, 2}, std::string(16, '\0'))
+                  .Add("transformer.h.0.attn.masked_bias", "F32", {}, std::string(4, '\0'))
+                  .Load());
+  ExpectLoads(Checkpoint("gpt_neox")
+                  .Add("gpt_neox.layers.0.attention.bias", "BOOL", {1, 1, 2, 2}, std::string(4, '\0'))
+                  .Add("gpt_neox.layers.0.attention.masked_bias", "F32", {}, std::string(4, '\0'))
+                  .Add("gpt_neox.layers.0.attention.rotary_emb.inv_freq", "F32", {2}, std::string(8, '\0'))
+                  .Load());
+}
+
+TEST(TiedHead, MayStandInTheFileWhenItIsTheEmbedding) {
+  const struct {
+    const char *family, *embedding, *head;
+  } cases[] = {{"gemma3_text", "model.embed_tokens.weight", "lm_head.weight"},
+               {"gpt2", "transformer.wte.weight", "lm_head.weight"},
+               {"opt", "model.decoder.embed_tokens.weight", "lm_head.weight"}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.family);
+    Checkpoint same(c.family), other(c.family);
+    std::string bytes = same.BytesOf(c.embedding);
+    const auto model = same.Add(c.head, "F32", {128, bytes.size() / 4 / 128}, bytes).Load();
+    ASSERT_TRUE(model.ok()) << model.error().message();
+    EXPECT_FALSE((*model)->head.present());
+
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    ExpectError(other.Add(c.head, "F32", {128, bytes.size() / 4 / 128}, bytes).Load(), ErrorCode::kCorruptFile,
+                std::string("tensor \"lm_head.weight\": expected the numbers of \"") + c.embedding +
+                    "\", since tie_word_embeddings is true, found others; if they are the model's head, set "
+                    "tie_word_embeddings to false in config.json");
+  }
+}
+
+// 7 heads of 48 / 7 = 6 numbers are 42: no shape in the file fits.
+TEST(PlainFamilies, HeadsThatDoNotFillTheHiddenSize_AreRefusedByShape) {
+  ExpectError(Checkpoint("gpt2").Replace("\"n_head\": 4", "\"n_head\": 7").Load(), ErrorCode::kCorruptFile,
+              "tensor \"transformer.h.0.attn.c_attn.weight\": expected shape [48, 126] from the metadata, found [48, "
+              "144]");
+  ExpectError(Checkpoint("gpt_neox")
+                  .Replace("\"num_attention_heads\": 3", "\"num_attention_heads\": 7")
+                  .Replace("\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": 1.0")
+                  .Load(),
+              ErrorCode::kCorruptFile,
+              "tensor \"gpt_neox.layers.0.attention.query_key_value.weight\": expected shape [126, 48] from the "
+              "metadata, found [144, 48]");
+  ExpectError(Checkpoint("opt").Replace("\"num_attention_heads\": 4", "\"num_attention_heads\": 7").Load(),
+              ErrorCode::kCorruptFile,
+              "tensor \"model.decoder.layers.0.self_attn.q_proj.weight\": expected shape [42, 48] from the metadata, "
+              "found [48, 48]");
+}
+
+}  // namespace
+}  // namespace tidemill
