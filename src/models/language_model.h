@@ -27,7 +27,7 @@ struct StateOptions {
 //   x = layers(x);   hidden = final_norm(x);   logits = cap(project_out(hidden) head^T)
 struct LanguageModel {
   ModelSettings settings;
-  uint64_t id = 0;  // hash of the file's header and of samples of its weights
+  uint64_t id = 0;  // hash of the settings, of the tensors' names, shapes and types, and of samples of their bytes
   WeightMatrix
       embedding;  // [vocab, embedding width]; rows are gathered from it, and it is the head when `head` is not present
   float embedding_scale = 1;

@@ -1,8 +1,11 @@
 #include "models/registry.h"
 
 #include <algorithm>
+#include <bit>
+#include <concepts>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "formats/printable_name.h"
 #include "models/families/families.h"
@@ -74,29 +77,73 @@ Result<KnownModel> Recognise(const ModelFiles& files) {
   return KnownModel{family, std::move(settings)};
 }
 
-uint64_t HashBytes(uint64_t hash, std::span<const std::byte> bytes) {
-  size_t i = 0;
-  for (; i + 8 <= bytes.size(); i += 8) {
-    uint64_t word;
-    std::memcpy(&word, bytes.data() + i, 8);
-    hash = ChainTokenHash(hash, word);
-  }
-  for (; i < bytes.size(); ++i) hash = ChainTokenHash(hash, std::to_integer<uint64_t>(bytes[i]));
-  return hash;
-}
+// A chain of everything that is added. Values of different lengths never run into each other: each length is in it, too.
+class ModelHash {
+ public:
+  uint64_t value() const { return value_; }
 
-// All tensors' names, shapes and types, and the first 256 bytes of each: cheap, and different for different trainings.
-uint64_t HashModel(const ModelFiles& files) {
-  constexpr size_t kSampleBytes = 256;
-  uint64_t hash = 0;
-  for (const FileTensor& tensor : files.tensors()) {
-    hash = HashBytes(hash, std::as_bytes(std::span(tensor.name)));
-    hash = ChainTokenHash(hash, tensor.rows);
-    hash = ChainTokenHash(hash, tensor.cols);
-    hash = ChainTokenHash(hash, static_cast<uint64_t>(tensor.dtype));
-    hash = HashBytes(hash, tensor.bytes.first(std::min(kSampleBytes, tensor.bytes.size())));
+  template <std::integral T>
+  void Add(T number) {
+    value_ = ChainTokenHash(value_, static_cast<uint64_t>(number));
   }
-  return hash;
+  void Add(double number) { Add(std::bit_cast<uint64_t>(number)); }
+  void Add(std::span<const std::byte> bytes) {
+    Add(bytes.size());
+    size_t i = 0;
+    for (; i + 8 <= bytes.size(); i += 8) {
+      uint64_t word;
+      std::memcpy(&word, bytes.data() + i, 8);
+      Add(word);
+    }
+    for (; i < bytes.size(); ++i) Add(std::to_integer<uint64_t>(bytes[i]));
+  }
+  void Add(std::string_view text) { Add(std::as_bytes(std::span(text))); }
+  template <typename T>
+  void Add(const std::vector<T>& list) {
+    Add(list.size());
+    for (const T element : list) Add(element);
+  }
+  // These name every field, so that a new one does not compile until somebody has decided about it.
+  void Add(const RopeSettings& rope) {
+    const auto& [theta, scaling, factor, original, low, high, fast, slow, attention_factor, truncate] = rope;
+    AddAll(theta, static_cast<int>(scaling), factor, original, low, high, fast, slow, attention_factor, truncate);
+  }
+  void Add(const ModelSettings& settings) {
+    // Not `name`: how a file calls itself changes no result.
+    const auto& [architecture, name, vocab, hidden, ffn, layers, heads, kv_heads, head_dim, rotary_dim, positions, rope,
+                 local_rope, norm_eps, act, tied, windows, experts, per_token, expert_ffn, normalised, dense_layers,
+                 attention_scale, attention_cap, final_cap, parallel, norm_before, embedding_width] = settings;
+    AddAll(std::string_view(architecture), vocab, hidden, ffn, layers, heads, kv_heads, head_dim, rotary_dim, positions,
+           rope, local_rope, norm_eps, std::string_view(act), tied, windows, experts, per_token, expert_ffn, normalised,
+           dense_layers, attention_scale, attention_cap, final_cap, parallel, norm_before, embedding_width);
+  }
+
+ private:
+  template <typename... T>
+  void AddAll(const T&... values) {
+    (Add(values), ...);
+  }
+
+  uint64_t value_ = 0;
+};
+
+// What a checkpoint of a sequence's state is bound to (StateIdentity): keys and values of one model mean nothing to another. So all
+// that changes results is in it: every setting, all tensors' names, shapes and types. Of the weights only the first 256 bytes of each
+// tensor: different trainings differ everywhere, and reading all bytes would double the time of a load. A file that was changed by
+// hand behind them keeps its id; this tells models apart, it does not guard against forgery.
+uint64_t IdentifyModel(const ModelFiles& files, const ModelSettings& settings) {
+  constexpr size_t kSampleBytes = 256;
+  ModelHash hash;
+  hash.Add(settings);
+  for (const FileTensor& tensor : files.tensors()) {
+    hash.Add(tensor.name);
+    hash.Add(tensor.rows);
+    hash.Add(tensor.cols);
+    hash.Add(static_cast<int>(tensor.dtype));
+    hash.Add(static_cast<int>(tensor.encoding));
+    hash.Add(tensor.bytes.first(std::min(kSampleBytes, tensor.bytes.size())));
+  }
+  return hash.value();
 }
 
 }  // namespace
@@ -109,7 +156,7 @@ Result<ModelSettings> ReadModelSettings(const ModelFiles& files) {
 Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const ModelFiles& files, const LoadSettings& settings) {
   TIDEMILL_TRY(known, Recognise(files));
   // Each sample maps what the system likes to map around it, up to megabytes: given back before the weights take memory.
-  const uint64_t id = HashModel(files);
+  const uint64_t id = IdentifyModel(files, known.settings);
   files.ReleaseAll();
   WeightLoader weights(files, settings);
   TIDEMILL_TRY(model, known.family->load(known.settings, weights));

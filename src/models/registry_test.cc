@@ -177,5 +177,33 @@ TEST(PlainFamilies, HeadsThatDoNotFillTheHiddenSize_AreRefusedByShape) {
               "found [48, 48]");
 }
 
+TEST(ModelId, IsTheSameForTheSameModelOnly) {
+  const auto id = [](const testing::TinyLlamaSpec& spec) {
+    const auto model = LoadGguf(BuildTinyLlama(spec));
+    EXPECT_TRUE(model.ok());
+    return model.ok() ? (*model)->id : 0;
+  };
+  const uint64_t original = id({});
+  EXPECT_EQ(id({}), original);
+  EXPECT_EQ(id({.name = "another name"}), original);
+  EXPECT_NE(id({.seed = 2}), original);
+  EXPECT_NE(id({.rope_theta = 5e5f}), original);
+  EXPECT_NE(id({.rms_norm_eps = 1e-6f}), original);
+  EXPECT_NE(id({.dtype = DType::kF16}), original);
+}
+
+TEST(ModelId, DiffersWithSettingsOfAFamilyAlone) {
+  const auto id = [](const Checkpoint& checkpoint) {
+    const auto model = checkpoint.Load();
+    EXPECT_TRUE(model.ok());
+    return model.ok() ? (*model)->id : 0;
+  };
+  EXPECT_NE(id(Checkpoint("mistral")),
+            id(Checkpoint("mistral").Replace("\"sliding_window\": 8", "\"sliding_window\": 9")));
+  EXPECT_NE(id(Checkpoint("llama_yarn")), id(Checkpoint("llama_yarn").Replace("\"factor\": 4.0", "\"factor\": 5.0")));
+  EXPECT_NE(id(Checkpoint("gpt_neox")),
+            id(Checkpoint("gpt_neox").Replace("\"use_parallel_residual\": true", "\"use_parallel_residual\": false")));
+}
+
 }  // namespace
 }  // namespace tidemill
