@@ -28,8 +28,7 @@ struct StateOptions {
 struct LanguageModel {
   ModelSettings settings;
   uint64_t id = 0;  // hash of the settings, of the tensors' names, shapes and types, and of samples of their bytes
-  WeightMatrix
-      embedding;  // [vocab, embedding width]; rows are gathered from it, and it is the head when `head` is not present
+  WeightMatrix embedding;  // [vocab, embedding width]; the head, too, where `head` is not present
   float embedding_scale = 1;
   Linear project_in;                // [hidden, embedding width], or not present: the widths are equal
   WeightMatrix position_embedding;  // [positions, hidden], or no rows
