@@ -12,10 +12,10 @@ namespace {
 
 // What a branch reads: its norm of x, or x itself where the norm comes after the sum.
 void NormInput(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells, Norm DecoderLayer::*norm) {
-  static const Norm kPlain;
+  const Norm plain;  // y = x; allocates nothing
   for (const DecoderCell& c : cells) {
     const bool after = c.layer->residual == Residual::kPostNorm;
-    RunNorm(ctx, after ? kPlain : c.layer->*norm, b.x.Rows(c.cell.first_row, c.cell.num_rows),
+    RunNorm(ctx, after ? plain : c.layer->*norm, b.x.Rows(c.cell.first_row, c.cell.num_rows),
             b.normed.Rows(c.cell.first_row, c.cell.num_rows));
   }
 }
