@@ -4,15 +4,41 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <string_view>
 #include <utility>
 
 #include "cli/errors.h"
 
 namespace tidemill::cli {
+namespace {
+
+// A page of a mapped file could not be read: the file became shorter, or the disk failed. Async-signal-safe: whoever
+// faulted may hold any lock.
+void EndOnBusError(int number, siginfo_t* info, void*) {
+  if (info->si_code <= 0) {  // sent by a process, not by a page: it means what it always means
+    std::signal(number, SIG_DFL);
+    raise(number);  // delivered on return
+    return;
+  }
+  static std::atomic_flag is_ending = ATOMIC_FLAG_INIT;
+  while (is_ending.test_and_set()) pause();  // another thread says it
+  constexpr std::string_view kLine =
+      "tidemill: read the model: a mapped file became shorter or unreadable while it was in use; start again with the "
+      "whole file\n";
+  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, kLine.data(), kLine.size());
+  _exit(ExitCodeFor(ErrorCode::kIoError));
+}
+
+}  // namespace
 
 SignalWatch::SignalWatch() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  struct sigaction on_bus_error {};
+  on_bus_error.sa_sigaction = EndOnBusError;
+  on_bus_error.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &on_bus_error, nullptr);
   sigemptyset(&waited_for_);
   for (const int number : {SIGINT, SIGTERM}) {
     struct sigaction current {};

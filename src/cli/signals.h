@@ -1,5 +1,6 @@
 // SIGINT and SIGTERM. They stay blocked in every thread; one thread waits for them, so that what happens on a signal is
-// ordinary code that may lock and call the engine.
+// ordinary code that may lock and call the engine. SIGBUS: a mapped model file that shrinks ends the process with an error
+// line and exit code 1; a file that is being written (logits) may leave its ".part" file behind.
 #ifndef TIDEMILL_CLI_SIGNALS_H_
 #define TIDEMILL_CLI_SIGNALS_H_
 
@@ -11,7 +12,8 @@
 
 namespace tidemill::cli {
 
-// Made once, before any other thread. Also ignores SIGPIPE and SIGXFSZ, so that writes report EPIPE and EFBIG.
+// Made once, before any other thread. Also ignores SIGPIPE and SIGXFSZ, so that writes report EPIPE and EFBIG, and handles
+// SIGBUS.
 // Without a Grace a signal ends the process at once with 128 + its number: nothing has been generated that could be lost.
 class SignalWatch {
  public:

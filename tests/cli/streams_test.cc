@@ -47,6 +47,30 @@ TEST(Signals, SigintWhileWaitingForInput_Exits130) {
   EXPECT_EQ(process.Wait().exit_code, 130);
 }
 
+TEST(Signals, MappedFileThatShrinks_IsAnErrorLine) {
+  const std::string path = WriteFile("shrinks.gguf", ReadWholeFile(LongCountingModelFile()));
+  Process process({"run", path, "--raw", "-p", "hello", "--ignore-eos", "--weights", "mapped"});
+  process.ReadOut(100);
+  std::filesystem::resize_file(path, 4096);
+  const ProcessResult result = process.Wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_FALSE(result.was_killed_by_signal);
+  EXPECT_GE(result.out.size(), 100U);
+  EXPECT_EQ(
+      result.err,
+      "tidemill: read the model: a mapped file became shorter or unreadable while it was in use; start again with "
+      "the whole file\n");
+}
+
+TEST(Signals, SigbusFromOutside_EndsTheProcess) {
+  Process process(EndlessRun());
+  process.ReadOut(100);
+  process.Signal(SIGBUS);
+  const ProcessResult result = process.Wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGBUS);
+  EXPECT_EQ(result.err, "");
+}
+
 TEST(Streams, ReaderThatGoesAway_EndsQuietlyWith141) {
   Process process(EndlessRun());
   process.ReadOut(100);
