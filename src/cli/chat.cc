@@ -120,7 +120,9 @@ Result<void> Chat::Answer(const std::string& message) {
   TIDEMILL_TRY(ids, text.tokenizer.Encode(rendered, {.add_special = false, .parse_special = true}));
   const auto show = [&](const std::string& piece) { return context_.out.WriteModelText(piece); };
   auto generated = Generate(*session_.engine, {.prompt = ids, .generation = options_}, context_.signals, show);
-  if (context_.signals.received() == SIGINT) context_.signals.Forget();  // it was for the answer
+  const bool is_given_up = !generated.ok() && generated.error().code() == ErrorCode::kCancelled;  // nobody reads
+  // It was for the answer.
+  if (context_.signals.received() == SIGINT && !is_given_up) context_.signals.Forget();
   TIDEMILL_TRY(answer, std::move(generated));
   TIDEMILL_TRY_VOID(context_.out.Write("\n"));
   last_stats_ = DescribeAnswer(answer, session_, options_.seed);

@@ -88,7 +88,7 @@ int Main(int argc, char** argv) {
   try {
     OccupyStandardDescriptors();
     SignalWatch signals;
-    Output out(STDOUT_FILENO);
+    Output out(STDOUT_FILENO, signals);
     if (argc < 2) {
       messages.Say(Overview());
       return ExitCodeFor(ErrorCode::kInvalidArgument);

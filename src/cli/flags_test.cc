@@ -38,9 +38,9 @@ Parsed Parse(std::vector<std::string> arguments) {
   set.Switch("--chat", parsed.chat, "A switch");
   set.Switch("--raw", parsed.raw, "Another");
   set.Excludes("--chat", "--raw");
-  Output out(STDOUT_FILENO);
-  Messages messages(STDERR_FILENO);
   SignalWatch signals;
+  Output out(STDOUT_FILENO, signals);
+  Messages messages(STDERR_FILENO);
   CommandContext context{out, messages, signals, std::move(arguments)};
   const auto result = set.Parse(context);
   if (!result.ok()) {

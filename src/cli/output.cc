@@ -1,9 +1,11 @@
 #include "cli/output.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 
@@ -12,14 +14,39 @@
 
 namespace tidemill::cli {
 
-int WriteFully(int fd, std::string_view bytes) {
+namespace {
+
+// Until `fd` takes bytes or is broken, which the next write says: 0. ECANCELED: a signal came, and a second went by.
+int WaitForRoom(int fd, const SignalWatch* signals) {
+  constexpr int kPatienceMs = 1000;
+  while (true) {
+    const bool is_signalled = signals != nullptr && signals->received() != 0;
+    pollfd waiting[2] = {
+        {.fd = fd, .events = POLLOUT, .revents = 0},
+        {.fd = signals == nullptr || is_signalled ? -1 : signals->wake_fd(), .events = POLLIN, .revents = 0}};
+    const int ready = poll(waiting, 2, is_signalled ? kPatienceMs : -1);
+    if (ready < 0 && errno != EINTR) return errno;
+    if (ready > 0 && waiting[0].revents != 0) return 0;
+    if (ready == 0 && is_signalled) return ECANCELED;
+  }
+}
+
+}  // namespace
+
+int WriteFully(int fd, std::string_view bytes, const SignalWatch* signals) {
   while (!bytes.empty()) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    // A pipe with room takes PIPE_BUF bytes without blocking; more would block where no signal reaches us.
+    const size_t count = signals == nullptr ? bytes.size() : std::min<size_t>(bytes.size(), PIPE_BUF);
+    if (signals != nullptr) {
+      const int error_number = WaitForRoom(fd, signals);
+      if (error_number != 0) return error_number;
+    }
+    const ssize_t written = write(fd, bytes.data(), count);
     if (written >= 0) {
       bytes.remove_prefix(static_cast<size_t>(written));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {  // somebody made the pipe non-blocking
-      pollfd waiting{.fd = fd, .events = POLLOUT, .revents = 0};
-      if (poll(&waiting, 1, -1) < 0 && errno != EINTR) return errno;
+      const int error_number = WaitForRoom(fd, signals);
+      if (error_number != 0) return error_number;
     } else if (errno != EINTR) {
       return errno;
     }
@@ -27,14 +54,17 @@ int WriteFully(int fd, std::string_view bytes) {
   return 0;
 }
 
-Output::Output(int fd) : fd_(fd), is_terminal_(isatty(fd) == 1) {}
+Output::Output(int fd, const SignalWatch& signals) : fd_(fd), signals_(signals), is_terminal_(isatty(fd) == 1) {}
 
 Result<void> Output::Write(std::string_view bytes) {
-  const int error_number = WriteFully(fd_, bytes);
+  const int error_number = WriteFully(fd_, bytes, &signals_);
   if (error_number == 0) return {};
   if (error_number == EPIPE) {
     reader_gone_ = true;
     return Error(ErrorCode::kCancelled, "write the answer: standard output: the reader went away");
+  }
+  if (error_number == ECANCELED) {
+    return Error(ErrorCode::kCancelled, "write the answer: standard output: stopped by a signal; nobody was reading");
   }
   return SystemError("write the answer", "standard output", error_number);
 }

@@ -5,16 +5,17 @@
 
 #include <string_view>
 
+#include "cli/signals.h"
 #include "tidemill/result.h"
 
 namespace tidemill::cli {
 
 class Output {
  public:
-  explicit Output(int fd);
+  Output(int fd, const SignalWatch& signals);
 
   // All bytes, now: nothing is buffered, so that text appears as it is generated. kNoSpace, kIoError; kCancelled when the
-  // reader went away, and then reader_gone() is true.
+  // reader went away, and then reader_gone() is true, and when a signal came and the reader takes nothing for a second.
   Result<void> Write(std::string_view bytes);
   // The same for text that a model made. On a terminal control characters other than newline and tab are shown as U+FFFD, so
   // that a model cannot steer it.
@@ -27,12 +28,14 @@ class Output {
 
  private:
   int fd_;
+  const SignalWatch& signals_;
   bool is_terminal_;
   bool reader_gone_ = false;
 };
 
-// Every byte of `bytes` to `fd`, over interruptions and short writes; 0 or errno.
-int WriteFully(int fd, std::string_view bytes);
+// Every byte of `bytes` to `fd`, over interruptions and short writes; 0 or errno. With `signals`: ECANCELED once a signal came
+// while a Grace was alive and then, for a second, nothing more could be written.
+int WriteFully(int fd, std::string_view bytes, const SignalWatch* signals = nullptr);
 
 // Opens /dev/null for those of the descriptors 0, 1 and 2 that the caller closed, so that no file of ours gets their numbers.
 void OccupyStandardDescriptors();

@@ -77,6 +77,7 @@ void SignalWatch::Wait() {
 }
 
 void SignalWatch::Forget() {
+  const std::lock_guard lock(mutex_);  // a signal that is being handled has written its byte
   received_ = 0;
   char bytes[16];
   while (read(pipe_[0], bytes, sizeof bytes) > 0) {

@@ -12,6 +12,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
+#include <utility>
 
 #include "base/check.h"
 
@@ -77,6 +79,7 @@ Process::Process(const std::vector<std::string>& arguments, const ProcessOptions
     fcntl(in_, F_SETFL, O_NONBLOCK);
   }
   out_ = out.read_end;
+  if (options.small_pipe) TIDEMILL_CHECK(fcntl(out_, F_SETPIPE_SZ, 8192) == 8192);
   pid_ = fork();
   TIDEMILL_CHECK(pid_ >= 0);
   if (pid_ == 0) {
@@ -156,6 +159,44 @@ void Process::ReadTerminal(const std::string& text) {
   });
   EXPECT_NE(found, std::string::npos) << "the terminal never showed " << text << "; it shows " << result_.err;
   if (found != std::string::npos) terminal_read_ = found + text.size();
+}
+
+void Process::WaitUntil(const std::function<bool()>& enough) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!enough()) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      ADD_FAILURE() << "no end after a minute";
+      kill(pid_, SIGKILL);
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+void Process::WriteInput() {
+  TIDEMILL_CHECK(write(in_, input_.data(), input_.size()) == static_cast<ssize_t>(input_.size()));
+  input_.clear();
+  CloseInput();
+}
+
+void Process::WaitUntilPipeIsFull() {
+  constexpr auto kStill = std::chrono::milliseconds(200);
+  int unread_before = 0;
+  auto since = std::chrono::steady_clock::now();
+  WaitUntil([&] {
+    int unread = 0;
+    TIDEMILL_CHECK(ioctl(out_, FIONREAD, &unread) == 0);
+    const auto now = std::chrono::steady_clock::now();
+    if (unread != std::exchange(unread_before, unread)) since = now;
+    return unread > 4000 && now - since > kStill;
+  });
+}
+
+void Process::WaitForEnd() {
+  WaitUntil([&] {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+  });
 }
 
 void Process::CloseReader() { CloseIfOpen(out_); }

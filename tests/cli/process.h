@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct ProcessOptions {
   std::string stdout_file = {};  // standard output is this file; empty: a pipe
   bool closed_reader = false;    // nobody reads standard output
   bool closed_stdout = false;    // there is no standard output
+  bool small_pipe = false;       // standard output is a pipe that is full after a page
   bool terminal = false;         // standard input and stderr are a terminal; Process::Type types on it
 };
 
@@ -36,6 +38,14 @@ class Process {
   // Until standard output (the terminal) holds `count` bytes (`text`), or the process has ended.
   void ReadOut(size_t count);
   void ReadTerminal(const std::string& text);
+  // Hands over all the input, which fits into a pipe, and reads nothing.
+  void WriteInput();
+  // Reads nothing: until `enough`.
+  void WaitUntil(const std::function<bool()>& enough);
+  // Reads nothing: until the pipe of standard output is full. Needs small_pipe.
+  void WaitUntilPipeIsFull();
+  // Reads nothing: until the process has ended. Wait says how.
+  void WaitForEnd();
   void CloseReader();
   void Type(const std::string& keys);
   void Signal(int number);

@@ -47,6 +47,28 @@ TEST(Signals, SigintWhileWaitingForInput_Exits130) {
   EXPECT_EQ(process.Wait().exit_code, 130);
 }
 
+TEST(Signals, ReaderThatStopsReading_DoesNotKeepTheProgram) {
+  for (const int number : {SIGINT, SIGTERM}) {
+    Process process(EndlessRun(), {.small_pipe = true});
+    process.WaitUntilPipeIsFull();
+    process.Signal(number);
+    process.WaitForEnd();
+    const ProcessResult result = process.Wait();
+    EXPECT_EQ(result.exit_code, 128 + number);
+    EXPECT_FALSE(result.was_killed_by_signal);
+    EXPECT_EQ(result.err, "");
+  }
+}
+
+TEST(Signals, ChatWhoseReaderStopsReading_Ends) {
+  Process process({"chat", LongCountingModelFile(), "--ignore-eos"}, {.input = "hello\n", .small_pipe = true});
+  process.WriteInput();
+  process.WaitUntilPipeIsFull();
+  process.Signal(SIGINT);
+  process.WaitForEnd();
+  EXPECT_EQ(process.Wait().exit_code, 130);
+}
+
 TEST(Signals, MappedFileThatShrinks_IsAnErrorLine) {
   const std::string path = WriteFile("shrinks.gguf", ReadWholeFile(LongCountingModelFile()));
   Process process({"run", path, "--raw", "-p", "hello", "--ignore-eos", "--weights", "mapped"});
