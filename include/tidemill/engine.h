@@ -6,6 +6,7 @@
 #ifndef TIDEMILL_ENGINE_H_
 #define TIDEMILL_ENGINE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -99,8 +100,10 @@ class Engine {
 
   // Logits of every position of `ids` (or of the last one), in order, in chunks: sink(position, logits [vocab]). Only when
   // idle (else kFailedPrecondition). An error of the sink ends it. kNumericalError is left to the caller to look for.
+  // kCancelled soon after `interrupt`, which may be null and which any thread or a signal handler may set, became true.
   using LogitSink = std::function<Result<void>(size_t position, std::span<const float> logits)>;
-  Result<void> Score(std::span<const int32_t> ids, bool last_only, const LogitSink& sink);
+  Result<void> Score(std::span<const int32_t> ids, bool last_only, const LogitSink& sink,
+                     const std::atomic<bool>* interrupt = nullptr);
 
   Impl& impl() { return *impl_; }  // for measurements
 

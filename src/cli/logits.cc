@@ -1,4 +1,5 @@
 // tidemill logits: the logits of given ids as f32 safetensors.
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -65,17 +66,18 @@ Result<void> CheckFinite(const std::string& name, size_t position, std::span<con
   return {};
 }
 
-Result<void> WriteLogits(Session& session, const IdLists& ids, bool last_only, SignalWatch& signals, OutputFile& file) {
+Result<void> WriteLogits(Session& session, const IdLists& ids, bool last_only, const std::atomic<bool>& is_interrupted,
+                         OutputFile& file) {
   static_assert(std::numeric_limits<float>::is_iec559 && sizeof(float) == 4);
   TIDEMILL_TRY_VOID(file.Write(SafetensorsHeader(ids, last_only, session.model->info().vocab_size)));
   for (size_t i = 0; i < ids.lists.size(); ++i) {
     const std::string name = TensorName(ids, i);
     const auto sink = [&](size_t position, std::span<const float> logits) -> Result<void> {
-      if (signals.received() != 0) return Error(ErrorCode::kCancelled, "compute the logits: stopped by a signal");
+      if (is_interrupted) return Error(ErrorCode::kCancelled, "compute the logits: stopped by a signal");
       TIDEMILL_TRY_VOID(CheckFinite(name, position, logits));
       return file.Write({reinterpret_cast<const char*>(logits.data()), logits.size_bytes()});
     };
-    TIDEMILL_TRY_VOID(session.engine->Score(ids.lists[i], last_only, sink));
+    TIDEMILL_TRY_VOID(session.engine->Score(ids.lists[i], last_only, sink, &is_interrupted));
   }
   return file.Commit();
 }
@@ -95,9 +97,11 @@ Result<void> LogitsCommand(CommandContext& context) {
   if (!go_on) return {};
   TIDEMILL_TRY(ids, ReadIdLists(flags.ids_file));
   TIDEMILL_TRY(session, OpenSession(flags.model, flags.machine, context));
-  const SignalWatch::Grace grace(context.signals, nullptr);  // so that no half file is left behind
+  std::atomic<bool> is_interrupted = false;
+  // So that no half file is left behind.
+  const SignalWatch::Grace grace(context.signals, [&is_interrupted] { is_interrupted = true; });
   TIDEMILL_TRY(file, OutputFile::Create(kDoing, flags.out_file));
-  return WriteLogits(session, ids, flags.last_only, context.signals, *file);
+  return WriteLogits(session, ids, flags.last_only, is_interrupted, *file);
 }
 
 }  // namespace tidemill::cli

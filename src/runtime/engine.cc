@@ -222,7 +222,8 @@ std::string Engine::isa() const { return std::string(IsaName(impl_->isa)); }
 size_t Engine::context() const { return impl_->options.context; }
 std::string Engine::numeric_class() const { return impl_->numeric_class; }
 
-Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const LogitSink& sink) {
+Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const LogitSink& sink,
+                           const std::atomic<bool>* interrupt) {
   Impl& impl = *impl_;
   if (!idle())
     return Error(ErrorCode::kFailedPrecondition, "score tokens: requests are in flight; finish or cancel them first");
@@ -251,12 +252,13 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
                               .rows = !last_only ? Wanted::kAll
                                       : last     ? Wanted::kLast
                                                  : Wanted::kNothing};
-      impl.executor->Run(
+      const bool complete = impl.executor->Run(
           {&step, 1},
           [&](size_t, size_t token, std::span<float> logits) {
             if (result.ok()) result = sink(first + token, logits);
           },
-          nullptr);
+          interrupt);
+      if (!complete) return Error(ErrorCode::kCancelled, "score tokens: interrupted by the caller");
       keys.assign(part.begin(), part.end());
       state->Commit(keys);
     }

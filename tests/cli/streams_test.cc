@@ -69,6 +69,27 @@ TEST(Signals, ChatWhoseReaderStopsReading_Ends) {
   EXPECT_EQ(process.Wait().exit_code, 130);
 }
 
+TEST(Signals, SigtermWhileLogitsAreComputed_EndsBeforeTheLastPosition) {
+  std::string ids = "[1";
+  for (int i = 0; i < 400'000; ++i) ids += ",1";  // takes minutes
+  ids += "]";
+  const std::string folder = TestFolder() + "/half_logits";
+  std::filesystem::create_directory(folder);
+  for (const bool last_only : {false, true}) {
+    std::vector<std::string> arguments = {"logits", LongCountingModelFile(),
+                                          "--ids",  WriteFile("many_ids.json", ids),
+                                          "--out",  folder + "/out.safetensors"};
+    if (last_only) arguments.push_back("--last-only");
+    Process process(arguments);
+    process.WaitUntil([&] { return !std::filesystem::is_empty(folder); });  // it is open, and it begins
+    process.Signal(SIGTERM);
+    const ProcessResult result = process.Wait();
+    EXPECT_EQ(result.exit_code, 143);
+    EXPECT_EQ(result.err, "");
+    EXPECT_TRUE(std::filesystem::is_empty(folder));
+  }
+}
+
 TEST(Signals, MappedFileThatShrinks_IsAnErrorLine) {
   const std::string path = WriteFile("shrinks.gguf", ReadWholeFile(LongCountingModelFile()));
   Process process({"run", path, "--raw", "-p", "hello", "--ignore-eos", "--weights", "mapped"});
