@@ -129,12 +129,15 @@ Result<void> RunCommand(CommandContext& context) {
     if (flags.json) return {};
     return context.out.WriteModelText(text);
   };
+  std::optional<SignalWatch::Grace> grace;  // until what was generated is written, also as JSON
+  grace.emplace(context.signals, nullptr);
   TIDEMILL_TRY(answer, Generate(*session.engine, {.prompt = ids, .generation = options}, context.signals, show));
   if (flags.json) {
     TIDEMILL_TRY_VOID(context.out.Write(JsonLine(AnswerJson(answer, session, options))));
   } else {
     TIDEMILL_TRY_VOID(context.out.EndLineOnTerminal(answer.text));
   }
+  grace.reset();
   if (flags.stats) context.messages.Say(DescribeAnswer(answer, session, options.seed));
   return {};
 }

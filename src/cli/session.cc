@@ -69,6 +69,7 @@ Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
   std::optional<Error> failure;
   bool is_done = false;
   const SignalWatch::Grace grace(signals, [&engine, id = id] { engine.Cancel(id); });
+  if (signals.received() != 0) engine.Cancel(id);  // it came in a Grace around this one
   while (!is_done) {
     if (engine.idle()) {
       return Error(ErrorCode::kInternal, "generate: the request ended without a last event; please report it");

@@ -47,8 +47,8 @@ struct Answer {
   RequestStats stats;
 };
 
-// Runs one request to its end; a signal cancels it. `on_text` gets each new text; its error cancels the request and is
-// returned, like the error of the request itself.
+// Runs one request to its end; a signal cancels it, also one that a Grace around the call took. `on_text` gets each new
+// text; its error cancels the request and is returned, like the error of the request itself.
 Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
                         const std::function<Result<void>(const std::string&)>& on_text);
 

@@ -86,14 +86,14 @@ void SignalWatch::Forget() {
 
 SignalWatch::Grace::Grace(SignalWatch& watch, std::function<void()> on_signal) : watch_(watch) {
   const std::lock_guard lock(watch_.mutex_);
-  watch_.has_grace_ = true;
-  watch_.on_signal_ = std::move(on_signal);
+  had_grace_ = std::exchange(watch_.has_grace_, true);
+  on_signal_before_ = std::exchange(watch_.on_signal_, std::move(on_signal));
 }
 
 SignalWatch::Grace::~Grace() {
   const std::lock_guard lock(watch_.mutex_);
-  watch_.has_grace_ = false;
-  watch_.on_signal_ = nullptr;
+  watch_.has_grace_ = had_grace_;
+  watch_.on_signal_ = std::move(on_signal_before_);
 }
 
 }  // namespace tidemill::cli

@@ -30,7 +30,7 @@ class SignalWatch {
   int wake_fd() const { return pipe_[0]; }
 
   // While it lives, the first signal calls `on_signal` (in the watching thread; may be empty) and the process goes on. A
-  // second signal ends it at once. Not nested.
+  // second signal ends it at once. Within another one: that one's `on_signal` waits until this one has ended.
   class Grace {
    public:
     Grace(SignalWatch& watch, std::function<void()> on_signal);
@@ -40,6 +40,8 @@ class SignalWatch {
 
    private:
     SignalWatch& watch_;
+    bool had_grace_;
+    std::function<void()> on_signal_before_;
   };
 
  private:

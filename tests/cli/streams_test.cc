@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
@@ -67,6 +68,21 @@ TEST(Signals, ChatWhoseReaderStopsReading_Ends) {
   process.Signal(SIGINT);
   process.WaitForEnd();
   EXPECT_EQ(process.Wait().exit_code, 130);
+}
+
+TEST(Signals, SigintWhileJsonIsWritten_LosesNothing) {
+  Process process(
+      {"run", CountingModelFile(), "--raw", "-p", "hello", "--ignore-eos", "-n", "200", "--json", "--logprobs", "20"},
+      {.small_pipe = true});
+  process.WaitUntilPipeIsFull();
+  process.Signal(SIGINT);
+  const ProcessResult result = process.Wait();
+  EXPECT_EQ(result.exit_code, 130);
+  const auto answer = nlohmann::json::parse(result.out, nullptr, false);
+  ASSERT_TRUE(answer.is_object()) << result.out;
+  EXPECT_EQ(answer["generated_tokens"], 200);
+  EXPECT_EQ(answer["finish_reason"], "length");
+  EXPECT_EQ(answer["logprobs"].size(), 200U);
 }
 
 TEST(Signals, SigtermWhileLogitsAreComputed_EndsBeforeTheLastPosition) {
