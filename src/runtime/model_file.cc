@@ -1,6 +1,8 @@
 // Reading everything of a model file but its weights.
 #include <exception>
 #include <map>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/out_of_memory.h"
@@ -135,14 +137,24 @@ Result<GenerationOptions> ReadDefaultGeneration(const ModelFiles& files) {
   if (files.gguf() == nullptr) return ReadFolderGeneration(files);
   GenerationOptions options;
   const GgufFile& gguf = *files.gguf();
+  // The caller chose none of these: it is the file that is wrong.
+  const auto check = [&options](std::string_view key) -> Result<void> {
+    const auto valid = Validate(options, 1);
+    if (valid.ok()) return {};
+    return Error(ErrorCode::kCorruptFile, "metadata: \"" + std::string(key) + "\": " + valid.error().message());
+  };
   TIDEMILL_TRY(temperature, gguf.GetFloatOr("general.sampling.temp", 0));
   TIDEMILL_TRY(top_k, gguf.GetUintOr("general.sampling.top_k", 0, 0, 1 << 24));
   TIDEMILL_TRY(top_p, gguf.GetFloatOr("general.sampling.top_p", 1));
   TIDEMILL_TRY(min_p, gguf.GetFloatOr("general.sampling.min_p", 0));
   options.temperature = static_cast<float>(temperature);
+  TIDEMILL_TRY_VOID(check("general.sampling.temp"));
   options.top_k = static_cast<int32_t>(top_k);
+  TIDEMILL_TRY_VOID(check("general.sampling.top_k"));
   options.top_p = static_cast<float>(top_p);
+  TIDEMILL_TRY_VOID(check("general.sampling.top_p"));
   options.min_p = static_cast<float>(min_p);
+  TIDEMILL_TRY_VOID(check("general.sampling.min_p"));
   return options;
 }
 

@@ -75,6 +75,20 @@ TEST(BadModel, ShapeThatContradictsTheSettings_IsNamed) {
   ExpectError(RunTidemill({"run", WriteFile("shape.gguf", bytes), "-p", "a"}), 1, {"shape.gguf", "ffn_"});
 }
 
+TEST(BadModel, SamplingSettingsOutOfRange_AreTheFilesFault) {
+  const struct {
+    const char* key;
+    float value;
+  } kCases[] = {{"general.sampling.temp", -1.0f},
+                {"general.sampling.temp", 1e9f},
+                {"general.sampling.top_p", 0.0f},
+                {"general.sampling.min_p", 2.0f}};
+  for (const auto& c : kCases) {
+    const std::string path = WriteFile("sampling.gguf", WithFloatKey(BuildTinyLlama({}), c.key, c.value));
+    ExpectError(RunTidemill({"run", path, "-p", "a"}), 1, {"sampling.gguf", c.key, "expected a number"});
+  }
+}
+
 TEST(BadModel, NanWeights_EndTheRunWithoutAToken) {
   std::string bytes = BuildTinyLlama({});
   PoisonTensor(bytes, "output_norm.weight");
