@@ -76,9 +76,10 @@ class ChatTemplate {
   // kInvalidArgument with line and column for a template that is too long, not UTF-8 or not well formed. Nothing is run.
   static Result<ChatTemplate> Parse(std::string source, const ChatTemplateLimits& limits = {});
 
-  // kInvalidArgument, with line and column, for what goes wrong while the template runs: also when it refuses the
-  // conversation (raise_exception), passes a limit, or names a filter, test or function that does not exist. Also for
-  // input that is not UTF-8 or not JSON, and for a variable that has the name of a function or of another input.
+  // kCorruptFile, with line and column, for what goes wrong while the template runs: also when it passes a limit or names a
+  // filter, test or function that does not exist. kInvalidArgument, with line and column, when it refuses the conversation
+  // (raise_exception). Also for input that is not UTF-8 or not JSON, and for a variable that has the name of a function or
+  // of another input.
   // Cost: about 1 ms for 100 messages.
   Result<PromptText> Render(const ChatRenderInput& input) const;
   // The same with messages from JSON: a list of messages, or an object with `messages` and, each optional, `tools`,

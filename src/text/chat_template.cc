@@ -183,7 +183,9 @@ Result<PromptText> RenderWith(const ChatTemplateLimits& limits, std::string_view
       return interpreter.Run();
     } catch (TemplateError& error) {
       const std::string place = Place(source, error.offset.value_or(interpreter.offset()));
-      return Error(error.code, "render chat template: " + place + error.message);
+      const bool is_bad_template = error.code == ErrorCode::kInvalidArgument && !error.is_refusal;
+      return Error(is_bad_template ? ErrorCode::kCorruptFile : error.code,
+                   "render chat template: " + place + error.message);
     }
   } catch (const std::bad_alloc&) {
     return Error(ErrorCode::kOutOfMemory, "render chat template: out of memory");

@@ -291,7 +291,9 @@ Value NewNamespace(Interpreter& in, const CallArguments& arguments) {
 
 Value RaiseException(Interpreter& in, const CallArguments& arguments) {
   const auto [message] = Bind<1>("raise_exception", arguments, {"message"}, 1);
-  Fail("the template refuses this conversation: " + ForMessage(ToText(in.heap(), message)->bytes, 300));
+  throw TemplateError{
+      .message = "the template refuses this conversation: " + ForMessage(ToText(in.heap(), message)->bytes, 300),
+      .is_refusal = true};
 }
 
 constexpr auto kFunctions = std::to_array<FunctionInfo>({

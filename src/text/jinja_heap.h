@@ -31,6 +31,7 @@ struct TemplateError {
   ErrorCode code = ErrorCode::kInvalidArgument;
   std::string message;
   std::optional<uint32_t> offset = std::nullopt;
+  bool is_refusal = false;  // raise_exception: the template is in order, it does not want this conversation
 };
 
 [[noreturn]] void Fail(std::string message);

@@ -194,6 +194,20 @@ TEST(BadChat, ModelWithoutTemplate_IsUnsupported) {
   EXPECT_EQ(RunTidemill({"run", path, "-p", "a", "-n", "3"}).exit_code, 0);
 }
 
+TEST(BadChat, TemplateThatFails_IsTheFilesFault) {
+  const auto run = [](const std::string& source) {
+    const std::string path = WriteFile("bad_template.gguf", BuildTinyLlama({.chat_template = source}));
+    return RunTidemill({"run", path, "--chat", "a"});
+  };
+  for (const std::string source :
+       {"{% for i in range(9000) %}{% for j in range(9000) %}{% endfor %}{% endfor %}", "{{ 'a' | nonsense }}",
+        "{% set ns = namespace(t='aaaa') %}{% for i in range(60) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}{{ ns.t }}",
+        "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "{{ messages[0].content.a.b }}"}) {
+    ExpectError(run(source), 1, {"chat template", "line 1"});
+  }
+  ExpectError(run("{{ raise_exception('no roles') }}"), 2, {"no roles"});
+}
+
 TEST(BadChat, ScriptWithAMistake_EndsWithIt) {
   ExpectError(RunTidemill({"chat", CountingModelFile()}, {.input = "/nonsense\n"}), 2, {"/nonsense"});
   ExpectError(RunTidemill({"chat", CountingModelFile()}, {.input = "/load /nowhere.json\n"}), 1, {"/nowhere.json"});

@@ -26,7 +26,8 @@ constexpr ChatTemplateLimits kLimits = {
 
 void CheckContract(const Result<PromptText>& prompt) {
   if (!prompt.ok()) {
-    TIDEMILL_CHECK(prompt.error().code() == ErrorCode::kInvalidArgument);
+    const ErrorCode code = prompt.error().code();
+    TIDEMILL_CHECK(code == ErrorCode::kInvalidArgument || code == ErrorCode::kCorruptFile);
     TIDEMILL_CHECK(prompt.error().message().find('\n') == std::string::npos);
     return;
   }
