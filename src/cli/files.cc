@@ -1,6 +1,7 @@
 #include "cli/files.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +22,11 @@ Result<std::string> ReadAll(std::string_view doing, std::string_view name, int f
     if (bytes.size() - length < 4096) bytes.resize(bytes.size() * 2 + 65536);
     const ssize_t got = read(fd, bytes.data() + length, bytes.size() - length);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {  // somebody made the pipe or terminal non-blocking
+      pollfd waiting{.fd = fd, .events = POLLIN, .revents = 0};
+      if (poll(&waiting, 1, -1) < 0 && errno != EINTR) return SystemError(doing, name, errno);
+      continue;
+    }
     if (got < 0) return SystemError(doing, name, errno);
     if (got == 0) break;
     length += static_cast<size_t>(got);

@@ -78,6 +78,7 @@ Process::Process(const std::vector<std::string>& arguments, const ProcessOptions
     err_ = err.read_end;
     fcntl(in_, F_SETFL, O_NONBLOCK);
   }
+  if (options.nonblocking_input) fcntl(in.read_end, F_SETFL, O_NONBLOCK);
   out_ = out.read_end;
   if (options.small_pipe) TIDEMILL_CHECK(fcntl(out_, F_SETPIPE_SZ, 8192) == 8192);
   pid_ = fork();

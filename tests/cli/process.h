@@ -11,12 +11,13 @@
 namespace tidemill::testing {
 
 struct ProcessOptions {
-  std::string input = {};        // of standard input, then its end
-  std::string stdout_file = {};  // standard output is this file; empty: a pipe
-  bool closed_reader = false;    // nobody reads standard output
-  bool closed_stdout = false;    // there is no standard output
-  bool small_pipe = false;       // standard output is a pipe that is full after a page
-  bool terminal = false;         // standard input and stderr are a terminal; Process::Type types on it
+  std::string input = {};          // of standard input, then its end
+  bool nonblocking_input = false;  // standard input is a pipe that somebody made non-blocking
+  std::string stdout_file = {};    // standard output is this file; empty: a pipe
+  bool closed_reader = false;      // nobody reads standard output
+  bool closed_stdout = false;      // there is no standard output
+  bool small_pipe = false;         // standard output is a pipe that is full after a page
+  bool terminal = false;           // standard input and stderr are a terminal; Process::Type types on it
 };
 
 struct ProcessResult {

@@ -174,6 +174,14 @@ TEST(Streams, FullDiskForAFile_Exits4AndLeavesTheDevice) {
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
 
+TEST(Streams, NonBlockingInput_IsWaitedFor) {
+  Process process({"tokenize", CountingModelFile(), "-"}, {.input = "hello", .nonblocking_input = true});
+  process.WaitUntil([looks = 0]() mutable { return ++looks == 50; });  // it finds nothing to read yet
+  const ProcessResult result = process.Wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, RunTidemill({"tokenize", CountingModelFile(), "hello"}).out);
+}
+
 TEST(Streams, NoStandardOutput_IsAnError) {
   const ProcessResult result = RunTidemill({"run", CountingModelFile(), "hello", "-n", "3"}, {.closed_stdout = true});
   EXPECT_EQ(result.exit_code, 1);
