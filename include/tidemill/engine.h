@@ -30,8 +30,10 @@ enum class KvType { kF32, kF16, kBF16 };
 Result<KvType> ParseKvType(std::string_view name);
 std::string_view KvTypeName(KvType type);
 
+inline constexpr size_t kMaxThreads = 256;
+
 struct EngineOptions {
-  size_t threads = 0;                  // 0: physical cores within affinity and cgroup quota
+  size_t threads = 0;                  // 1 to kMaxThreads; 0: physical cores within affinity and cgroup quota
   std::string isa = {};                // empty: the best the CPU has; else a name of --isa
   std::optional<KvType> kv_type = {};  // none: f16, or f32 for a model loaded with f32
   size_t context = 0;                  // positions of one sequence; 0: the model's own; more than that is refused

@@ -330,7 +330,7 @@ Result<ChildSettings> ParseChildSettings(std::string_view text) {
   reader.Text("engine", settings.engine);
   reader.Switch("info", settings.info);
   reader.Text("model", settings.model);
-  reader.Number("threads", settings.threads, 1, 1024);
+  reader.Number("threads", settings.threads, 1, kMaxThreads);
   reader.List("prompt_tokens", settings.prompt_tokens, 1, kMostTokens);
   reader.List("depth", settings.depth, 0, kMostTokens);
   reader.List("batch", settings.batch, 1, 1024);

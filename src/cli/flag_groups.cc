@@ -24,7 +24,7 @@ std::string ReadLogitBias(const std::string& text, std::vector<std::pair<int32_t
 
 void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
   flags.Group("Machine");
-  flags.Number<size_t>("-t,--threads", threads, 1, 1024, "Threads (physical cores that we may use)");
+  flags.Number<size_t>("-t,--threads", threads, 1, kMaxThreads, "Threads (physical cores that we may use)");
   flags.Number<size_t>("-c,--context", context, 1, size_t{1} << 30, context_help);
   flags.Choice("--isa", isa, {"baseline", "avx2", "avx512", "avx512-vnni", "avx512-bf16"},
                "Instruction set (the best the CPU has)");

@@ -106,7 +106,7 @@ TEST(ChildSettings, WrongMembers_AreNamed) {
   }
   EXPECT_EQ(ParseChildSettings(R"({"model":"m","text":"t.txt"})").error().code(), ErrorCode::kUnsupported);
   EXPECT_THAT(ParseChildSettings(R"({"model":"m","threads":"2"})").error().message(),
-              HasSubstr("\"threads\": expected a whole number from 1 to 1024, found \"2\""));
+              HasSubstr("\"threads\": expected a whole number from 1 to 256, found \"2\""));
 }
 
 TEST(BatchPrompts, Lengths_AreSpreadOverTheRange) {

@@ -10,6 +10,8 @@
 namespace tidemill {
 namespace {
 
+static_assert(kMaxThreads == ThreadPool::kMaxThreads);
+
 // Rows of one step where the caller does not say: enough for the matrix kernels, few enough that buffers stay small.
 constexpr size_t kMaxStepRows = 512;
 constexpr size_t kStepBufferBytes = size_t{16} << 20;

@@ -143,10 +143,10 @@ TEST(BadPrompt, FileThatIsNotThere_IsNamed) {
   ExpectError(RunTidemill({"perplexity", CountingModelFile(), "-f", "/nowhere/t.txt"}), 1, {"/nowhere/t.txt"});
 }
 
-TEST(BadFlag, Threads_AreOneOrMore) {
-  for (const std::string threads : {"0", "-1", "abc", "", "1.5", "1000000"}) {
+TEST(BadFlag, Threads_AreOneTo256) {
+  for (const std::string threads : {"0", "-1", "abc", "", "1.5", "257", "1000000"}) {
     ExpectError(RunTidemill({"run", CountingModelFile(), "a", "--threads", threads}), 2,
-                {"--threads: expected a whole number from 1", "found \"" + threads + "\""});
+                {"--threads: expected a whole number from 1 to 256", "found \"" + threads + "\""});
   }
 }
 
