@@ -1,15 +1,38 @@
 // tidemill detokenize: ids to text.
+#include <unistd.h>
+
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/command.h"
 #include "cli/errors.h"
+#include "cli/files.h"
 #include "cli/flag_groups.h"
 #include "cli/flags.h"
 #include "tidemill/model.h"
 
 namespace tidemill::cli {
+namespace {
+
+constexpr char kDoing[] = "read the ids";
+
+// The words of standard input; what stands between them is blanks and newlines, as tokenize prints them.
+Result<std::vector<std::string>> WordsOfStandardInput() {
+  TIDEMILL_TRY(text, ReadStandardInput(kDoing));
+  constexpr std::string_view kBlanks = " \t\r\n";
+  std::vector<std::string> words;
+  for (size_t begin = text.find_first_not_of(kBlanks); begin != std::string::npos;) {
+    const size_t end = text.find_first_of(kBlanks, begin);
+    words.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(kBlanks, end);
+  }
+  return words;
+}
+
+}  // namespace
 
 Result<void> DetokenizeCommand(CommandContext& context) {
   std::string path;
@@ -18,15 +41,25 @@ Result<void> DetokenizeCommand(CommandContext& context) {
   MachineFlags machine;  // every command takes them
   FlagSet set("detokenize", "Print the text of token ids");
   set.Positional("MODEL", path, "A .gguf file");
-  set.Positionals("ID", words, "Token ids, as tokenize prints them");
+  set.Positionals("ID", words, "Token ids, as tokenize prints them; without any, standard input");
   set.Switch("--keep-special", keep_special, "Special tokens are printed as they are spelled");
   machine.AddTo(set);
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
+  const bool is_input = words.empty();
+  if (is_input) {
+    if (isatty(STDIN_FILENO) == 1) return UsageError("ids", "expected at least one; give ids or pipe them in");
+    TIDEMILL_TRY(piped, WordsOfStandardInput());
+    words = std::move(piped);
+  }
   std::vector<int32_t> ids;
   for (const std::string& word : words) {
     const auto id = ParseNumber<int32_t>(word);
-    if (!id || *id < 0) return UsageError("ID", "expected a token id, found " + Quoted(word));
+    if (!id || *id < 0) {
+      const std::string what = "expected token ids as tokenize prints them, found " + Quoted(word);
+      if (!is_input) return UsageError("ID", what);
+      return Error(ErrorCode::kInvalidArgument, std::string(kDoing) + ": standard input: " + what);
+    }
     ids.push_back(*id);
   }
   TIDEMILL_TRY(model, LoadText(path));

@@ -182,6 +182,10 @@ TEST(BadIds, NotJsonOrNotIds_AreRefused) {
               {"/nowhere.json"});
   ExpectError(RunTidemill({"detokenize", CountingModelFile(), "12", "x"}), 2, {"\"x\""});
   ExpectError(RunTidemill({"detokenize", CountingModelFile(), "997"}), 2, {"997"});
+  ExpectError(RunTidemill({"detokenize", CountingModelFile()}, {.input = "[1, 2]"}), 2, {"standard input", "\"[1,\""});
+  const ProcessResult none = RunTidemill({"detokenize", CountingModelFile()}, {.terminal = true});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("ids: expected at least one"));
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 

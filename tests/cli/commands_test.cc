@@ -203,6 +203,10 @@ TEST(Tokenize, RoundTrip_GivesTheTextBack) {
     EXPECT_EQ(Output(detokenize), text);
   }
   EXPECT_EQ(Output({"tokenize", CountingModelFile(), "<|im_start|>"}), "1\n");
+  const std::string printed = Output({"tokenize", CountingModelFile(), "hello world"});
+  EXPECT_EQ(Output({"detokenize", CountingModelFile()}, {.input = printed}), "hello world");
+  EXPECT_EQ(Output({"detokenize", CountingModelFile(), "--keep-special"}, {.input = " 1\n\t2\r\n"}),
+            "<|im_start|><|im_end|>");
   EXPECT_EQ(Output({"detokenize", CountingModelFile(), "1", "2"}), "");
   EXPECT_EQ(Output({"detokenize", CountingModelFile(), "1", "2", "--keep-special"}), "<|im_start|><|im_end|>");
 }
