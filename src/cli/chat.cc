@@ -212,6 +212,7 @@ Result<void> ChatCommand(CommandContext& context) {
   set.Positional("MODEL", path, "A .gguf file");
   set.Text("--system", system, "TEXT", "The system message");
   generation.AddTo(set);
+  set.Hide("--logprobs");
   machine.AddTo(set);
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};

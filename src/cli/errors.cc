@@ -79,6 +79,7 @@ Error SystemError(std::string_view doing, std::string_view object, int error_num
   if (error_number == ENOENT || error_number == ENOTDIR) code = ErrorCode::kNotFound;
   std::string message = std::string(doing) + ": " + std::string(object) + ": ";
   message += std::generic_category().message(error_number);
+  if (code == ErrorCode::kNotFound) message += "; check the path";
   if (code == ErrorCode::kNoSpace) message += "; free some and run it again";
   return Error(code, std::move(message));
 }

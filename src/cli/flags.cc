@@ -178,6 +178,8 @@ void FlagSet::Needs(const std::string& one, const std::string& other) {
   impl_->app.get_option(one)->needs(impl_->app.get_option(other));
 }
 
+void FlagSet::Hide(const std::string& name) { impl_->app.get_option(name)->group(""); }
+
 Result<bool> FlagSet::Parse(CommandContext& context) {
   CLI::App& app = impl_->app;
   bool quiet = false;

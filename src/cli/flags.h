@@ -70,6 +70,8 @@ class FlagSet {
   // Flags and positionals by name, added before.
   void Excludes(const std::string& one, const std::string& other);
   void Needs(const std::string& one, const std::string& other);
+  // Still read, and no longer in --help: for a flag that this command refuses with a better message than "no such flag".
+  void Hide(const std::string& name);
 
   // Also takes --help, --version, --log-level, --quiet. True: go on. False: --help or --version was answered.
   // kInvalidArgument: "read the command line: --flag: expected ..., found ...".

@@ -76,7 +76,7 @@ std::string Table(const ModelInfo& info, bool with_tensors) {
       Size(static_cast<double>(info.state_bytes_per_token), "B") + " per token, " +
           Size(static_cast<double>(info.state_bytes_per_token) * static_cast<double>(info.max_position_embeddings),
                "B") +
-          " at full context");
+          " at full context, with f16");
   std::string dtypes;
   for (const auto& [dtype, count] : info.dtypes)
     dtypes += (dtypes.empty() ? "" : ", ") + dtype + " x " + std::to_string(count);

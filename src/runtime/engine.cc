@@ -37,7 +37,8 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   if (o.context == 0) o.context = trained;
   if (o.context > trained) {
     return Error(ErrorCode::kInvalidArgument, "start engine: --context " + std::to_string(o.context) +
-                                                  ": the model was made for " + std::to_string(trained) + " positions");
+                                                  ": the model was made for " + std::to_string(trained) +
+                                                  " positions; choose at most that or leave the flag out");
   }
   if (o.max_batch == 0 || o.max_batch > 1024) {
     return Error(ErrorCode::kInvalidArgument,

@@ -29,10 +29,14 @@ Result<PerplexityResult> Perplexity(Engine& engine, const Model& model, std::spa
   const bool bos = tokenizer.adds_bos() && tokenizer.bos_id().has_value();
   if (options.context < 4 || options.context > engine.context()) {
     return Error(ErrorCode::kInvalidArgument, "measure perplexity: --context " + std::to_string(options.context) +
-                                                  ": expected 4 to " + std::to_string(engine.context()));
+                                                  ": expected 4 to " + std::to_string(engine.context()) +
+                                                  "; choose one of these or leave the flag out");
   }
   const size_t text_tokens = options.context - (bos ? 1 : 0);  // of one window
-  if (ids.size() < 2) return Error(ErrorCode::kInvalidArgument, "measure perplexity: the text has fewer than 2 tokens");
+  if (ids.size() < 2) {
+    return Error(ErrorCode::kInvalidArgument, "measure perplexity: the text: expected at least 2 tokens, found " +
+                                                  std::to_string(ids.size()) + "; give a longer one");
+  }
   const size_t windows = std::max<size_t>(1, ids.size() / text_tokens);
   PerplexityResult result;
   double sum = 0, sum_squares = 0;

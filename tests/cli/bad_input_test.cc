@@ -140,7 +140,15 @@ TEST(BadPrompt, FileThatIsNotThere_IsNamed) {
   ExpectError(RunTidemill({"run", CountingModelFile(), "-f", "/nowhere/p.txt"}), 1,
               {"read the prompt: /nowhere/p.txt"});
   ExpectError(RunTidemill({"run", CountingModelFile(), "-f", TestFolder()}), 2, {"found a folder"});
-  ExpectError(RunTidemill({"perplexity", CountingModelFile(), "-f", "/nowhere/t.txt"}), 1, {"/nowhere/t.txt"});
+  ExpectError(RunTidemill({"perplexity", CountingModelFile(), "-f", "/nowhere/t.txt"}), 1,
+              {"/nowhere/t.txt", "check the path"});
+}
+
+TEST(BadPrompt, TextOfOneToken_HasNoPerplexity) {
+  ExpectError(RunTidemill({"perplexity", CountingModelFile()}, {.input = "a"}), 2,
+              {"expected at least 2 tokens, found 1; give a longer one"});
+  ExpectError(RunTidemill({"perplexity", CountingModelFile(), "-c", "3"}, {.input = "a"}), 2,
+              {"--context 3: expected 4 to", "leave the flag out"});
 }
 
 TEST(BadFlag, Threads_AreOneTo256) {
@@ -165,9 +173,11 @@ TEST(BadFlag, RangesOfTheLibrary_ComeBeforeTheModelIsLoaded) {
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "-n", "0"}), 2, {"--max-new-tokens"});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--logit-bias", "5"}), 2, {"--logit-bias: expected ID=BIAS"});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--logprobs", "3"}), 2, {"--json"});
+  ExpectError(RunTidemill({"chat", "/nowhere.gguf", "--logprobs", "3"}), 2, {"run --json"});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--kv-dtype", "q8_0"}), 1, {"q8_0"});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--rope-scaling", "yarn=2"}), 1, {"--rope-scaling"});
-  ExpectError(RunTidemill({"run", CountingModelFile(), "a", "-c", "1000"}), 2, {"1000", "256"});
+  ExpectError(RunTidemill({"run", CountingModelFile(), "a", "-c", "1000"}), 2,
+              {"1000", "256 positions; choose at most that"});
 }
 
 TEST(BadIds, NotJsonOrNotIds_AreRefused) {

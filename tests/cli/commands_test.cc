@@ -47,6 +47,8 @@ TEST(Help, EveryCommand_ShowsItsFlags) {
     EXPECT_THAT(Output({"--help"}), HasSubstr("  " + command + " "));
   }
   EXPECT_THAT(Output({"--help"}), Not(HasSubstr("plan")));
+  EXPECT_THAT(Output({"run", "--help"}), HasSubstr("--logprobs"));
+  EXPECT_THAT(Output({"chat", "--help"}), Not(HasSubstr("--logprobs")));
   EXPECT_THAT(Output({"--version"}), HasSubstr("tidemill 0."));
 }
 
@@ -167,7 +169,7 @@ TEST(Inspect, Settings_AreThoseOfTheFile) {
   EXPECT_EQ(with_tensors["tensors"][0],
             json({{"name", "token_embd.weight"}, {"dtype", "F32"}, {"shape", {997, 64}}, {"bytes", 997 * 64 * 4}}));
   const std::string table = Output({"inspect", TinyLlamaFile(), "--tensors"});
-  for (const char* part : {"llama", "997", "256", "blk.1.attn_q.weight", "[64, 64]"})
+  for (const char* part : {"llama", "997", "256", "at full context, with f16", "blk.1.attn_q.weight", "[64, 64]"})
     EXPECT_THAT(table, HasSubstr(part));
 }
 
