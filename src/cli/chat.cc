@@ -137,7 +137,7 @@ Result<void> Chat::Answer(const std::string& message) {
 }
 
 Result<void> Chat::Save(const std::string& path) {
-  TIDEMILL_TRY(file, OutputFile::Create("save the conversation", path));
+  TIDEMILL_TRY(file, OutputFile::Create("save the conversation", path, context_.out));
   TIDEMILL_TRY_VOID(file->Write(MessagesToJson(AllMessages())));
   return file->Commit();
 }

@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "cli/errors.h"
@@ -45,6 +48,13 @@ std::string FolderOf(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+// Beside `path`, and not longer than a name may be where `path` is not.
+std::string TemporaryPath(const std::string& path) {
+  constexpr size_t kLongestStem = 200;
+  const size_t name = path.rfind('/') + 1;  // npos + 1 is 0
+  return path.substr(0, std::min(path.size(), name + kLongestStem)) + ".part." + std::to_string(getpid());
+}
+
 }  // namespace
 
 Result<std::string> ReadFile(std::string_view doing, const std::string& path) {
@@ -63,22 +73,48 @@ Result<std::string> ReadFile(std::string_view doing, const std::string& path) {
 
 Result<std::string> ReadStandardInput(std::string_view doing) { return ReadAll(doing, "standard input", STDIN_FILENO); }
 
-OutputFile::OutputFile(std::string doing, std::string path, std::string temporary_path, int fd)
-    : doing_(std::move(doing)), path_(std::move(path)), temporary_path_(std::move(temporary_path)), fd_(fd) {}
+OutputFile::OutputFile(std::string doing, std::string path, std::string temporary_path, int fd, Output* out)
+    : doing_(std::move(doing)),
+      path_(std::move(path)),
+      temporary_path_(std::move(temporary_path)),
+      fd_(fd),
+      out_(out) {}
 
-Result<std::unique_ptr<OutputFile>> OutputFile::Create(std::string_view doing, const std::string& path) {
-  struct stat status {};
-  const bool is_there = stat(path.c_str(), &status) == 0;
-  if (is_there && S_ISDIR(status.st_mode)) {
+Result<std::unique_ptr<OutputFile>> OutputFile::Create(std::string_view doing, const std::string& path, Output& out) {
+  const auto unexpected = [&](const char* what) {
     return Error(ErrorCode::kInvalidArgument,
-                 std::string(doing) + ": " + path + ": expected a file name, found a folder; name a file in it");
+                 std::string(doing) + ": " + path + ": expected a file name, found " + what);
+  };
+  struct stat status {
+  }, of_stdout{};
+  const bool is_there = stat(path.c_str(), &status) == 0;
+  if (is_there && S_ISDIR(status.st_mode)) return unexpected("a folder; name a file in it");
+  if (is_there && fstat(STDOUT_FILENO, &of_stdout) == 0 && status.st_dev == of_stdout.st_dev &&
+      status.st_ino == of_stdout.st_ino) {  // /dev/stdout, also where that leads to a file
+    return std::unique_ptr<OutputFile>(new OutputFile(std::string(doing), path, "", -1, &out));
   }
-  std::string temporary_path;  // renaming over /dev/full would replace the device
-  if (!is_there || S_ISREG(status.st_mode)) temporary_path = path + ".part." + std::to_string(getpid());
-  const int flags = temporary_path.empty() ? O_WRONLY | O_CLOEXEC : O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-  const int fd = open(temporary_path.empty() ? path.c_str() : temporary_path.c_str(), flags, 0666);
+  if (is_there && !S_ISREG(status.st_mode)) {  // renaming over /dev/full would replace the device
+    const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return SystemError(doing, path, errno);
+    return std::unique_ptr<OutputFile>(new OutputFile(std::string(doing), path, "", fd, nullptr));
+  }
+  std::string target = path;  // of a link: what it leads to, so that the link stays one
+  if (std::error_code ignored; std::filesystem::is_symlink(path, ignored)) {
+    if (!is_there) return unexpected("a link to a file that is not there; make it or name another");
+    std::error_code error;
+    target = std::filesystem::canonical(path, error).string();
+    if (error) return SystemError(doing, path, error.value());
+  }
+  // A rename asks for the folder's permission only; who made the file read-only did so on purpose.
+  if (is_there && access(target.c_str(), W_OK) != 0) return SystemError(doing, path, errno);
+  std::string temporary_path = TemporaryPath(target);
+  const mode_t mode = is_there ? status.st_mode & 0777 : 0666;
+  const int fd = open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (fd < 0) return SystemError(doing, path, errno);
-  return std::unique_ptr<OutputFile>(new OutputFile(std::string(doing), path, std::move(temporary_path), fd));
+  std::unique_ptr<OutputFile> file(
+      new OutputFile(std::string(doing), std::move(target), std::move(temporary_path), fd, nullptr));
+  if (is_there && fchmod(fd, mode) != 0) return SystemError(doing, path, errno);  // open took the umask off
+  return file;
 }
 
 OutputFile::~OutputFile() {
@@ -90,12 +126,14 @@ OutputFile::~OutputFile() {
 Error OutputFile::Failed(int error_number) const { return SystemError(doing_, path_, error_number); }
 
 Result<void> OutputFile::Write(std::string_view bytes) {
+  if (out_ != nullptr) return out_->Write(bytes);
   const int error_number = WriteFully(fd_, bytes);
   if (error_number != 0) return Failed(error_number);
   return {};
 }
 
 Result<void> OutputFile::Commit() {
+  if (out_ != nullptr) return {};
   // EINVAL: a pipe or terminal has nothing to sync.
   if (fsync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP) return Failed(errno);
   const int closed = close(std::exchange(fd_, -1));

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "cli/output.h"
 #include "tidemill/result.h"
 
 namespace tidemill::cli {
@@ -19,11 +20,13 @@ Result<std::string> ReadFile(std::string_view doing, const std::string& path);
 // All bytes of standard input.
 Result<std::string> ReadStandardInput(std::string_view doing);
 
-// A file that is either complete or not there: written under another name beside it, synced and renamed. A device or pipe is
-// written in place.
+// A file that is either complete or as it was: written under another name beside it, synced and renamed. A file that was
+// there keeps its mode, a symbolic link still leads to it. A device or pipe is written in place, and standard output by its
+// other name (/dev/stdout) as Output writes.
 class OutputFile {
  public:
-  static Result<std::unique_ptr<OutputFile>> Create(std::string_view doing, const std::string& path);
+  // kInvalidArgument for a folder and for a link to nothing; kNotFound, kIoError (also for a file that may not be written).
+  static Result<std::unique_ptr<OutputFile>> Create(std::string_view doing, const std::string& path, Output& out);
   ~OutputFile();  // without Commit nothing is left behind
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -32,13 +35,14 @@ class OutputFile {
   Result<void> Commit();
 
  private:
-  OutputFile(std::string doing, std::string path, std::string temporary_path, int fd);
+  OutputFile(std::string doing, std::string path, std::string temporary_path, int fd, Output* out);
   Error Failed(int error_number) const;
 
   std::string doing_;
   std::string path_;
   std::string temporary_path_;  // empty: written in place
   int fd_;
+  Output* out_;  // borrowed; null: fd_ is written
 };
 
 }  // namespace tidemill::cli

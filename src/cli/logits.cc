@@ -100,7 +100,7 @@ Result<void> LogitsCommand(CommandContext& context) {
   std::atomic<bool> is_interrupted = false;
   // So that no half file is left behind.
   const SignalWatch::Grace grace(context.signals, [&is_interrupted] { is_interrupted = true; });
-  TIDEMILL_TRY(file, OutputFile::Create(kDoing, flags.out_file));
+  TIDEMILL_TRY(file, OutputFile::Create(kDoing, flags.out_file, context.out));
   return WriteLogits(session, ids, flags.last_only, is_interrupted, *file);
 }
 

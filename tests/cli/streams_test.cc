@@ -166,9 +166,60 @@ TEST(Streams, FullDisk_Exits4) {
   }
 }
 
+std::vector<std::string> LogitsTo(const std::string& path) {
+  return {"logits", CountingModelFile(), "--ids", WriteFile("stream_ids.json", "[1, 2, 3]"), "--out", path};
+}
+
+TEST(Files, FileThatIsThere_KeepsItsMode) {
+  using std::filesystem::perms;
+  const std::string path = WriteFile("narrow.safetensors", "old");
+  for (const perms mode : {perms::owner_read | perms::owner_write, perms{0666}}) {  // 0666: not narrowed by the umask
+    std::filesystem::permissions(path, mode);
+    EXPECT_EQ(RunTidemill(LogitsTo(path)).err, "");
+    EXPECT_GT(std::filesystem::file_size(path), 3U * 997 * 4);
+    EXPECT_EQ(std::filesystem::status(path).permissions(), mode);
+  }
+}
+
+TEST(Files, LinkToAFile_StaysALink) {
+  const std::string folder = TestFolder() + "/links";
+  std::filesystem::create_directory(folder);
+  const std::string target = WriteFile("links/target.json", "old"), link = folder + "/link.json";
+  std::filesystem::create_symlink("target.json", link);
+  const ProcessResult saved =
+      RunTidemill({"chat", CountingModelFile(), "-n", "2"}, {.input = "one\n/save " + link + "\n"});
+  EXPECT_EQ(saved.exit_code, 0) << saved.err;
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_THAT(ReadWholeFile(target), HasSubstr("assistant"));
+  std::filesystem::remove(target);
+  const ProcessResult refused = RunTidemill(LogitsTo(link));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("link.json: expected a file name, found a link to a file that is not there"));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+}
+
+TEST(Files, LongestName_IsWritten) {
+  const std::string path = TestFolder() + "/" + std::string(255, 'n');
+  EXPECT_EQ(RunTidemill(LogitsTo(path)).err, "");
+  EXPECT_GT(std::filesystem::file_size(path), 3U * 997 * 4);
+}
+
+TEST(Files, StandardOutputByName_IsWrittenAsItIs) {
+  const std::string file = WriteFile("named_stdout", "");
+  ASSERT_EQ(RunTidemill(LogitsTo(TestFolder() + "/plain")).exit_code, 0);
+  const std::string bytes = ReadWholeFile(TestFolder() + "/plain");
+  EXPECT_EQ(RunTidemill(LogitsTo("/dev/stdout")).out, bytes);
+  EXPECT_EQ(RunTidemill(LogitsTo("/dev/stdout"), {.stdout_file = file}).err, "");
+  EXPECT_EQ(ReadWholeFile(file), bytes);
+  EXPECT_TRUE(std::filesystem::is_symlink("/dev/stdout"));
+  const ProcessResult gone = RunTidemill(LogitsTo("/dev/stdout"), {.closed_reader = true});
+  EXPECT_EQ(gone.exit_code, 141);
+  EXPECT_EQ(gone.err, "");
+}
+
 TEST(Streams, FullDiskForAFile_Exits4AndLeavesTheDevice) {
-  const std::string ids = WriteFile("stream_ids.json", "[1, 2, 3]");
-  const ProcessResult result = RunTidemill({"logits", CountingModelFile(), "--ids", ids, "--out", "/dev/full"});
+  const ProcessResult result = RunTidemill(LogitsTo("/dev/full"));
   EXPECT_EQ(result.exit_code, 4);
   EXPECT_THAT(result.err, HasSubstr("write the logits: /dev/full"));
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
