@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,6 +76,67 @@ TEST(AddedTokens, SearchFromTheMiddle_SkipsRangesThatHaveEnded) {
 TEST(AddedTokens, BytesAbove127_Ordered) {
   const AddedTokens tokens({{"\xE4\xB8\xAD", 0, true}, {"a", 1, true}, {"\xC3\xA9", 2, true}});
   EXPECT_THAT(FindAll(tokens, {.text = "\xC3\xA9za\xE4\xB8\xAD"}), ElementsAre("2@0", "1@3", "0@4"));
+}
+
+// The same by trying every token at every place.
+std::vector<std::string> FindAllPlainly(const std::vector<AddedToken>& tokens, const AddedTokens::Search& search) {
+  std::vector<std::string> found;
+  for (size_t at = 0; at < search.text.size();) {
+    const AddedToken* longest = nullptr;
+    for (const AddedToken& token : tokens) {
+      const size_t end = at + token.text.size();
+      const bool is_void =
+          token.special &&
+          (!search.special || std::any_of(search.caller.begin(), search.caller.end(),
+                                          [&](const ByteRange& r) { return r.begin < end && at < r.end; }));
+      if (is_void || !search.text.substr(at).starts_with(token.text)) continue;
+      if (longest == nullptr || token.text.size() > longest->text.size()) longest = &token;
+    }
+    if (longest != nullptr) found.push_back(std::to_string(longest->id) + "@" + std::to_string(at));
+    at += longest == nullptr ? 1 : longest->text.size();
+  }
+  return found;
+}
+
+TEST(AddedTokens, RandomTokensAndTexts_AsThePlainSearch) {
+  std::mt19937 random(7);
+  const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
+  for (int round = 0; round < 2000; ++round) {
+    const size_t letters = 1 + below(3), longest = 1 + below(24);
+    const auto word = [&](size_t most) {
+      std::string text(1 + below(most), 'a');
+      for (char& c : text)
+        c = "a\xFF"
+            "c"[below(letters)];
+      return text;
+    };
+    std::set<std::string> texts;
+    for (size_t i = below(40) + 1; i > 0; --i) texts.insert(word(longest));
+    std::vector<AddedToken> list;
+    for (const std::string& text : texts) list.push_back({text, static_cast<int32_t>(list.size()), below(2) == 0});
+    std::shuffle(list.begin(), list.end(), random);
+    const std::string text = word(80);
+    std::vector<ByteRange> caller;
+    for (size_t begin = below(20); begin < text.size(); begin += 1 + below(20)) {
+      const size_t end = std::min(text.size(), begin + 1 + below(10));
+      caller.push_back({begin, end});
+      begin = end;
+    }
+    const AddedTokens::Search search = {.text = text, .special = below(4) != 0, .caller = caller};
+    ASSERT_EQ(FindAll(AddedTokens(list), search), FindAllPlainly(list, search)) << "round " << round;
+  }
+}
+
+// Every place shares a thousand bytes with many tokens, and a thousand of them are void there.
+TEST(AddedTokens, TextThatAlmostSpellsTokens_IsSearchedInTime) {
+  std::vector<std::string> texts;
+  for (size_t length = 1; length < kMaxAddedTokenBytes; ++length) texts.push_back(std::string(length, 'a'));
+  for (char last = 'b'; last <= 'z'; ++last) texts.push_back(std::string(kMaxAddedTokenBytes - 1, 'a') + last);
+  std::vector<AddedToken> list;
+  for (const std::string& text : texts) list.push_back({text, static_cast<int32_t>(list.size()), true});
+  const std::string text(200'000, 'a');
+  const std::vector<ByteRange> caller = {{0, text.size()}};
+  EXPECT_THAT(FindAll(AddedTokens(list), {.text = text, .caller = caller}), IsEmpty());
 }
 
 }  // namespace
