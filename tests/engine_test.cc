@@ -18,11 +18,15 @@
 namespace tidemill {
 namespace {
 
+using ::testing::AllOf;
 using testing::BuildCountingModel;
 using testing::BuildTinyLlama;
+using ::testing::Each;
 using testing::EngineDriver;
+using ::testing::Ge;
 using testing::kTinyFirstByteToken;
 using testing::LoadModel;
+using ::testing::Lt;
 using testing::Outcome;
 
 constexpr int32_t kEos = 300;
@@ -243,6 +247,33 @@ TEST(Engine, Score_ShowsTheLogitsOfStep) {
     }
   }
   EXPECT_EQ(bits, outcome.logprob_bits);
+}
+
+// The most likely row after token 399 is 400, which no token has.
+TEST(Engine, RowsWithoutToken_AreNeverGenerated) {
+  const auto model =
+      LoadModel("engine_rows", BuildCountingModel({.vocab = 400, .context = 64, .rows_without_token = 60}));
+  ASSERT_EQ(model->info().vocab_size, 460U);
+  ASSERT_EQ(model->text().tokenizer.vocab_size(), 400U);
+  EngineDriver driver(model, kOneThread);
+  for (const float temperature : {0.0f, 1.0f, 100.0f}) {
+    for (const int32_t top_k : {0, 50}) {
+      const Outcome outcome = driver.Run({398}, {.max_new_tokens = 60,
+                                                 .temperature = temperature,
+                                                 .top_k = top_k,
+                                                 .repetition_penalty = 1.1f,
+                                                 .ignore_eos = true,
+                                                 .logprobs = 20});
+      EXPECT_EQ(outcome.fault, "");
+      ASSERT_EQ(outcome.ids.size(), 60U);
+      EXPECT_THAT(outcome.ids, Each(AllOf(Ge(0), Lt(400))));
+    }
+  }
+  EXPECT_EQ(driver.Run({450}, {.max_new_tokens = 1, .repetition_penalty = 1.1f}).fault, "");
+  EXPECT_FALSE(driver.engine().Submit({.prompt = {1}, .generation = {.logit_bias = {{400, 5.0f}}}}).ok());
+  const auto logits = ScoreAll(driver.engine(), {399}, false);
+  ASSERT_EQ(logits[0].size(), 460U);
+  EXPECT_EQ(std::max_element(logits[0].begin(), logits[0].end()) - logits[0].begin(), 400);
 }
 
 TEST(Engine, ScoreOfWhatIsWrong_IsRefused) {

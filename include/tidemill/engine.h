@@ -84,6 +84,7 @@ class Engine {
 
   // kInvalidArgument: empty prompt, id out of range, options out of range; kContextFull: the prompt does not fit, with both
   // numbers. Takes no memory for state yet.
+  // Only tokens of the model's tokenizer are generated, also where the model has more rows than that; a prompt may name any row.
   Result<RequestId> Submit(Request request);
 
   // One step of the model for the requests that are in flight: a part of a prompt, a token each, or both. The events stay

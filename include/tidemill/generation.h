@@ -45,7 +45,7 @@ struct GenerationOptions {
 };
 
 // kInvalidArgument with the field as its flag, its range and the value found: "generation options: --top-p: ...".
-// vocab_size: tokens of the model, the bound of the ids in logit_bias.
+// vocab_size: tokens to choose from, the bound of the ids in logit_bias.
 Result<void> Validate(const GenerationOptions& options, size_t vocab_size);
 
 // One alternative for a position, from log-softmax of the model's own logits.

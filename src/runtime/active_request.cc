@@ -45,7 +45,7 @@ ActiveRequest::Next ActiveRequest::NextTokens(size_t most) {
 void ActiveRequest::Sample(std::span<float> logits) {
   const size_t position = prompt_.size() + generated_;
   try {
-    sampled_ = sampler_.Sample(logits, static_cast<uint32_t>(position));
+    sampled_ = sampler_.Sample(logits.first(tokenizer_.vocab_size()), static_cast<uint32_t>(position));
   } catch (const std::exception&) {
     sampled_ = OutOfMemoryError("sample token");
   }

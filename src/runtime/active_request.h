@@ -36,7 +36,8 @@ class ActiveRequest {
   };
   Next NextTokens(size_t most);
 
-  // Logits of the last of those tokens: chooses the next token, to be taken up by Advance.
+  // Logits [vocab] of the last of those tokens: chooses the next token, to be taken up by Advance, among those of the tokenizer,
+  // which may have fewer than the model has rows.
   void Sample(std::span<float> logits);
 
   // What follows appends at most one event, for which there must be room, and throws nothing: without memory the request fails.

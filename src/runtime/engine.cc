@@ -125,7 +125,8 @@ Result<RequestId> Engine::Submit(Request request) {
                                               " tokens: the context holds " + std::to_string(impl_->options.context));
   }
   try {
-    TIDEMILL_TRY(sampler, Sampler::Create(request.generation, {.vocab_size = vocab,
+    // Rows of the head behind the last token (Qwen's are padded) have no text: they are no choice.
+    TIDEMILL_TRY(sampler, Sampler::Create(request.generation, {.vocab_size = model.text.tokenizer.vocab_size(),
                                                                .eos_ids = model.text.tokenizer.end_of_generation_ids(),
                                                                .sequence = 0,
                                                                .isa = impl_->isa,

@@ -41,7 +41,7 @@ class TensorRandom {
 };
 
 struct TinyShape {
-  int vocab, hidden, layers, heads, kv_heads, head_dim, ffn, context;
+  int vocab, tokens, hidden, layers, heads, kv_heads, head_dim, ffn, context;
   float rope_theta, rms_norm_eps;
 };
 
@@ -67,7 +67,7 @@ void SetMetadata(GgufWriter& writer, const TinyShape& s, const std::string& name
   number("llama.rope.dimension_count", s.head_dim);
   number("general.quantization_version", 2);
 
-  const TinyVocabulary vocabulary = MakeTinyVocabulary(s.vocab);
+  const TinyVocabulary vocabulary = MakeTinyVocabulary(s.tokens);
   writer.Set<bool>("tokenizer.ggml.add_space_prefix", false);
   writer.Set<bool>("tokenizer.ggml.add_bos_token", false);
   writer.SetString("tokenizer.ggml.model", "gpt2");
@@ -125,6 +125,7 @@ std::string BuildTinyLlama(const TinyLlamaSpec& spec) {
   TIDEMILL_CHECK(spec.vocab >= kTinyFullVocabulary);
   TIDEMILL_CHECK(spec.kv_heads > 0 && spec.heads % spec.kv_heads == 0 && spec.head_dim % 2 == 0);
   const TinyShape shape = {.vocab = spec.vocab,
+                           .tokens = spec.vocab,
                            .hidden = spec.hidden,
                            .layers = spec.layers,
                            .heads = spec.heads,
@@ -166,7 +167,9 @@ std::string BuildTinyLlama(const TinyLlamaSpec& spec) {
 std::string BuildCountingModel(const CountingModelSpec& spec) {
   constexpr int kHidden = 128;
   TIDEMILL_CHECK(spec.vocab > kTinyEosToken && spec.eos_token >= 0 && spec.eos_token < spec.vocab);
-  const TinyShape shape = {.vocab = spec.vocab,
+  const int all_rows = spec.vocab + spec.rows_without_token;
+  const TinyShape shape = {.vocab = all_rows,
+                           .tokens = spec.vocab,
                            .hidden = kHidden,
                            .layers = 1,
                            .heads = 4,
@@ -181,9 +184,9 @@ std::string BuildCountingModel(const CountingModelSpec& spec) {
 
   const auto codes = [&](int first_token, float scale) {  // row t: the code of first_token + t, modulo vocab
     std::vector<float> weights;
-    weights.reserve(static_cast<size_t>(spec.vocab) * kHidden);
-    for (int t = 0; t < spec.vocab; ++t) {
-      for (int i = 0; i < kHidden; ++i) weights.push_back(scale * SignCode((first_token + t) % spec.vocab, i));
+    weights.reserve(static_cast<size_t>(all_rows) * kHidden);
+    for (int t = 0; t < all_rows; ++t) {
+      for (int i = 0; i < kHidden; ++i) weights.push_back(scale * SignCode((first_token + t) % all_rows, i));
     }
     return weights;
   };
@@ -198,10 +201,10 @@ std::string BuildCountingModel(const CountingModelSpec& spec) {
     AddVector(writer, name, std::vector<float>(static_cast<size_t>(size), 1.0f));
   };
 
-  AddMatrix(writer, "token_embd.weight", spec.dtype, spec.vocab, kHidden, codes(0, 1.0f));
+  AddMatrix(writer, "token_embd.weight", spec.dtype, all_rows, kHidden, codes(0, 1.0f));
   ForEachLayerTensor(shape, 0, matrix, vector);
   vector("output_norm.weight", kHidden);
-  AddMatrix(writer, "output.weight", spec.dtype, spec.vocab, kHidden, codes(spec.vocab - 1, 1.0f / 16));
+  AddMatrix(writer, "output.weight", spec.dtype, all_rows, kHidden, codes(all_rows - 1, 1.0f / 16));
   return writer.Build();
 }
 

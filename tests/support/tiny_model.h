@@ -44,9 +44,11 @@ struct CountingModelSpec {
   int context = 256;
   int eos_token = 2;
   DType dtype = DType::kF32;
+  int rows_without_token =
+      0;  // more rows of embedding and head than the vocabulary has tokens, as Qwen's; part of the circle
 };
 
-// A one-layer llama whose most likely next token is (token + 1) % vocab, whatever came before: attn_output and ffn_down
+// A one-layer llama whose most likely next token is (token + 1) % rows, whatever came before: attn_output and ffn_down
 // are zero, embeddings are sign codes of 128 bits, and row t + 1 of the head is the code of t. In F32 the
 // right logit is 8 and the others are at most 4 for vocabularies up to 49152; in every type they stay above 7 and below
 // 5.5.
