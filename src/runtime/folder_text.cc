@@ -1,5 +1,6 @@
 // The text side of a model folder: tokenizer.json, the tokens that config.json and generation_config.json name, the chat template, and
 // what generation_config.json recommends.
+#include <string>
 #include <utility>
 
 #include "runtime/model_impl.h"
@@ -59,8 +60,12 @@ Result<GenerationOptions> ReadFolderGeneration(const ModelFiles& files) {
   GenerationOptions options;
   const JsonDocument* config = files.generation_config();
   if (config == nullptr) return options;
+  const auto check = [&options](const char* key) {
+    return CheckDefault(options, "generation_config.json: \"" + std::string(key) + "\"");
+  };
   TIDEMILL_TRY(penalty, config->GetFloatOr("repetition_penalty", 1));
   options.repetition_penalty = static_cast<float>(penalty);
+  TIDEMILL_TRY_VOID(check("repetition_penalty"));
   TIDEMILL_TRY(sampled, config->GetBoolOr("do_sample", false));
   if (!sampled) return options;
   // transformers' defaults where the file samples and says no more.
@@ -69,9 +74,13 @@ Result<GenerationOptions> ReadFolderGeneration(const ModelFiles& files) {
   TIDEMILL_TRY(top_p, config->GetFloatOr("top_p", 1));
   TIDEMILL_TRY(min_p, config->GetFloatOr("min_p", 0));
   options.temperature = static_cast<float>(temperature);
+  TIDEMILL_TRY_VOID(check("temperature"));
   options.top_k = static_cast<int32_t>(top_k);
+  TIDEMILL_TRY_VOID(check("top_k"));
   options.top_p = static_cast<float>(top_p);
+  TIDEMILL_TRY_VOID(check("top_p"));
   options.min_p = static_cast<float>(min_p);
+  TIDEMILL_TRY_VOID(check("min_p"));
   return options;
 }
 

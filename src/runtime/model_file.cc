@@ -2,7 +2,6 @@
 #include <exception>
 #include <map>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "base/out_of_memory.h"
@@ -133,15 +132,18 @@ Result<ModelText> ReadModelText(const ModelFiles& files) {
   return text;
 }
 
+Result<void> CheckDefault(const GenerationOptions& options, const std::string& where) {
+  const auto valid = Validate(options, 1);
+  if (valid.ok()) return {};
+  return Error(ErrorCode::kCorruptFile, where + ": " + valid.error().message());
+}
+
 Result<GenerationOptions> ReadDefaultGeneration(const ModelFiles& files) {
   if (files.gguf() == nullptr) return ReadFolderGeneration(files);
   GenerationOptions options;
   const GgufFile& gguf = *files.gguf();
-  // The caller chose none of these: it is the file that is wrong.
-  const auto check = [&options](std::string_view key) -> Result<void> {
-    const auto valid = Validate(options, 1);
-    if (valid.ok()) return {};
-    return Error(ErrorCode::kCorruptFile, "metadata: \"" + std::string(key) + "\": " + valid.error().message());
+  const auto check = [&options](const char* key) {
+    return CheckDefault(options, "metadata: \"" + std::string(key) + "\"");
   };
   TIDEMILL_TRY(temperature, gguf.GetFloatOr("general.sampling.temp", 0));
   TIDEMILL_TRY(top_k, gguf.GetUintOr("general.sampling.top_k", 0, 0, 1 << 24));

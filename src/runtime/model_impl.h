@@ -15,6 +15,8 @@ namespace tidemill {
 Result<ModelInfo> DescribeModel(const ModelFiles& files);
 Result<ModelText> ReadModelText(const ModelFiles& files);
 Result<GenerationOptions> ReadDefaultGeneration(const ModelFiles& files);
+// kCorruptFile that names `where` if the options are out of range: the caller chose none of them, the file is wrong.
+Result<void> CheckDefault(const GenerationOptions& options, const std::string& where);
 
 // Of a folder in Hugging Face's layout: folder_text.cc.
 Result<Tokenizer> ReadFolderTokenizer(const ModelFiles& files);

@@ -89,6 +89,21 @@ TEST(BadModel, SamplingSettingsOutOfRange_AreTheFilesFault) {
   }
 }
 
+TEST(BadModel, SamplingSettingsOfAFolderOutOfRange_AreTheFilesFault) {
+  const std::string folder = TestFolder() + "/bad_defaults", fixtures = TIDEMILL_FIXTURES;
+  std::filesystem::create_directory(folder);
+  for (const char* name : {"/config.json", "/model.safetensors"})
+    std::filesystem::copy_file(fixtures + "/families/qwen2" + name, folder + name);
+  std::filesystem::copy_file(fixtures + "/tokenizer_json/qwen2_like.json", folder + "/tokenizer.json");
+  for (const auto& [key, rest] : {std::pair{"temperature", R"(-1, "do_sample": true)"},
+                                  {"top_p", R"(0, "do_sample": true)"},
+                                  {"repetition_penalty", "1e9"}}) {
+    WriteFile("bad_defaults/generation_config.json", "{\"" + std::string(key) + "\": " + rest + "}");
+    ExpectError(RunTidemill({"run", folder, "-p", "a"}), 1,
+                {"generation_config.json: \"" + std::string(key), "expected"});
+  }
+}
+
 TEST(BadModel, NanWeights_EndTheRunWithoutAToken) {
   std::string bytes = BuildTinyLlama({});
   PoisonTensor(bytes, "output_norm.weight");
