@@ -6,7 +6,9 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
+#include <set>
 #include <span>
 
 #include "cli/cpu_info.h"
@@ -320,7 +322,15 @@ Result<Json> Child::Measure() {
 }  // namespace
 
 Result<ChildSettings> ParseChildSettings(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  std::set<std::string> keys;
+  std::optional<std::string> twice;
+  const auto look = [&](int depth, Json::parse_event_t event, const Json& key) {
+    if (event == Json::parse_event_t::key && depth == 1 && !keys.insert(key.get<std::string>()).second)
+      twice = key.get<std::string>();
+    return true;
+  };
+  const Json json = Json::parse(text, look, false);
+  if (twice) return Wrong(*twice, "expected once, found twice");
   if (!json.is_object()) {
     return Error(ErrorCode::kInvalidArgument,
                  "read the bench settings: standard input: expected one JSON object, found something else");

@@ -104,6 +104,8 @@ TEST(ChildSettings, WrongMembers_AreNamed) {
     ASSERT_FALSE(settings.ok()) << json;
     EXPECT_EQ(settings.error().code(), ErrorCode::kInvalidArgument);
   }
+  EXPECT_THAT(ParseChildSettings(R"({"model":"m","seed":1,"seed":2})").error().message(),
+              HasSubstr("\"seed\": expected once, found twice"));
   EXPECT_EQ(ParseChildSettings(R"({"model":"m","text":"t.txt"})").error().code(), ErrorCode::kUnsupported);
   EXPECT_THAT(ParseChildSettings(R"({"model":"m","threads":"2"})").error().message(),
               HasSubstr("\"threads\": expected a whole number from 1 to 256, found \"2\""));
