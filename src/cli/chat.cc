@@ -170,7 +170,9 @@ Result<bool> Chat::RunSlash(const std::string& line) {
     if (argument.empty()) {
       say.Say(system_ ? Printable(*system_) + "\n" : "no system message\n");
     } else {
-      system_ = argument;
+      auto valid = CheckUtf8("read the system message", "/system", argument);
+      if (valid.ok()) system_ = argument;
+      TIDEMILL_TRY_VOID(SayOrFail(std::move(valid)));
     }
   } else if (name == "/save" || name == "/load") {
     if (argument.empty()) {

@@ -43,6 +43,8 @@ Error UnknownArgument(const CLI::App& app, const std::string& argument) {
   } else {
     what += "; " + app.get_name() + " --help lists them";
   }
+  if (app.get_option_no_throw("--prompt") != nullptr && !name.starts_with("--"))
+    what += "; a text that begins with - goes behind -p";
   return UsageError(Quoted(name), what);
 }
 
@@ -50,6 +52,24 @@ std::string LongName(const std::string& names) {
   const size_t begin = names.find("--");
   if (begin == std::string::npos) return names;
   return names.substr(begin, names.find(',', begin) - begin);
+}
+
+// CLI11 takes "--prompt=" for a flag whose value comes next: the empty value gets an argument of its own.
+std::vector<std::string> WithEmptyValues(const CLI::App& app, const std::vector<std::string>& arguments) {
+  std::vector<std::string> split;
+  bool are_flags = true;
+  for (const std::string& argument : arguments) {
+    are_flags = are_flags && argument != "--";
+    const std::string name = argument.substr(0, argument.find('='));
+    const bool is_empty = are_flags && name.starts_with("--") && name.size() + 1 == argument.size();
+    if (is_empty && app.get_option_no_throw(name) != nullptr) {
+      split.push_back(name);
+      split.emplace_back();
+    } else {
+      split.push_back(argument);
+    }
+  }
+  return split;
 }
 
 // CLI11 is left by an exception when a value is wrong; Parse makes an Error of it.
@@ -187,10 +207,17 @@ Result<bool> FlagSet::Parse(CommandContext& context) {
   Group("Messages");
   Choice("--log-level", level, {"error", "warning", "info"}, "What to say on stderr (warning)");
   Switch("-q,--quiet", quiet, "No warnings, no progress");
-  std::vector<std::string> reversed(context.arguments.rbegin(), context.arguments.rend());  // as CLI11 wants them
+  std::vector<std::string> arguments = WithEmptyValues(app, context.arguments);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
   try {
-    app.parse(std::move(reversed));
+    app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
+    // "-hello" is for CLI11 -h and more.
+    const auto asks = [](const std::string& argument) { return argument == "-h" || argument == "--help"; };
+    const auto is_word = [](const std::string& argument) { return argument.starts_with("-h") && argument.size() > 2; };
+    const auto word = std::find_if(context.arguments.begin(), context.arguments.end(), is_word);
+    if (word != context.arguments.end() && std::none_of(context.arguments.begin(), context.arguments.end(), asks))
+      return UnknownArgument(app, *word);
     TIDEMILL_TRY_VOID(context.out.Write(app.help()));
     return false;
   } catch (const CLI::CallForVersion&) {

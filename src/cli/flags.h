@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,8 +55,10 @@ class FlagSet {
         target = value;
         return "";
       }
-      return std::string(std::is_floating_point_v<T> ? "a number from " : "a whole number from ") + NumberText(lowest) +
-             " to " + NumberText(highest);
+      const std::string kind = std::is_floating_point_v<T> ? "a number" : "a whole number";
+      if (std::is_signed_v<T> && highest == std::numeric_limits<T>::max())
+        return kind;  // the library knows the range that means something
+      return kind + " from " + NumberText(lowest) + " to " + NumberText(highest);
     };
     Value(names, "N", help, read);
   }

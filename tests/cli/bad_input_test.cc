@@ -166,6 +166,18 @@ TEST(BadPrompt, TextOfOneToken_HasNoPerplexity) {
               {"--context 3: expected 4 to", "leave the flag out"});
 }
 
+TEST(BadPrompt, ArgumentsThatLookLikeFlags_AreExplained) {
+  const std::string& model = CountingModelFile();
+  ExpectError(RunTidemill({"run", model, "-hello"}), 2, {"\"-hello\": no such flag", "behind -p"});
+  ExpectError(RunTidemill({"run", model, "-xyz"}), 2, {"\"-xyz\"", "behind -p"});
+  for (const std::vector<std::string>& prompt :
+       std::vector<std::vector<std::string>>{{"-p", "-hello"}, {"--", "-hello"}})
+    EXPECT_EQ(RunTidemill({"run", model, "-n", "1", prompt[0], prompt[1]}).exit_code, 0) << prompt[0];
+  ExpectError(RunTidemill({"run", model, "--raw", "--prompt=", "-n", "3"}), 2, {"the prompt is empty"});
+  ExpectError(RunTidemill({"run", model, "a", "--temp", "abc"}), 2,
+              {"--temperature: expected a number, found \"abc\""});
+}
+
 TEST(BadFlag, Threads_AreOneTo256) {
   for (const std::string threads : {"0", "-1", "abc", "", "1.5", "257", "1000000"}) {
     ExpectError(RunTidemill({"run", CountingModelFile(), "a", "--threads", threads}), 2,
@@ -238,6 +250,7 @@ TEST(BadChat, TemplateThatFails_IsTheFilesFault) {
 }
 
 TEST(BadChat, ScriptWithAMistake_EndsWithIt) {
+  ExpectError(RunTidemill({"chat", CountingModelFile()}, {.input = "/system a\xFF\n"}), 2, {"/system: expected UTF-8"});
   ExpectError(RunTidemill({"chat", CountingModelFile()}, {.input = "/nonsense\n"}), 2, {"/nonsense"});
   ExpectError(RunTidemill({"chat", CountingModelFile()}, {.input = "/load /nowhere.json\n"}), 1, {"/nowhere.json"});
   ExpectError(RunTidemill({"chat", CountingModelFile()}, {.input = "a\xff\n"}), 2, {"offset 1"});
