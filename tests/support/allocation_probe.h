@@ -10,6 +10,16 @@ namespace tidemill::testing {
 // Calls of operator new since the program began, in all threads.
 size_t NumAllocations();
 
+// How much more the program held at most than when the watch began. One at a time.
+class HeapWatch {
+ public:
+  HeapWatch();
+  size_t PeakBytes() const;
+
+ private:
+  size_t live_;
+};
+
 // While it lives, allocations [first, first + count) of the thread that made it fail, counted from 0 at the construction: throwing
 // forms throw std::bad_alloc, the others return null. One at a time.
 class FailAllocations {
