@@ -53,8 +53,8 @@ Result<const Family*> FindFamily(const ModelFiles& files, const std::string& nam
     known += (known.empty() ? "" : ", ") + std::string(NameOf(family, gguf));
   }
   return Error(ErrorCode::kUnsupported,
-               std::string(gguf ? "metadata: \"general.architecture\"" : "config.json: \"model_type\"") + ": '" + name +
-                   "' is not a family this build has: " + known);
+               std::string(gguf ? "metadata: \"general.architecture\"" : "config.json: \"model_type\"") +
+                   ": expected a family of this build, " + known + ", found " + QuoteName(name));
 }
 
 // A checkpoint of quantised weights holds numbers that are not the weights.

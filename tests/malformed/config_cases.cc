@@ -133,6 +133,16 @@ std::vector<MalformedRow> SettingRows() {
        "config.json: \"model_type\": expected a string, found null"},
       {"model type is a list", ConfigWith("model_type", "[\"llama\"]"), kCorrupt,
        "config.json: \"model_type\": expected a string, found an array"},
+      {"unknown model type", ConfigWith("model_type", "\"mamba\""), kUnsupported,
+       "config.json: \"model_type\": expected a family of this build, llama, mistral, mixtral, qwen2, qwen3, "
+       "qwen3_moe, gemma3_text, gpt2, gpt_neox, opt, found \"mamba\""},
+      {"model type with control characters", ConfigWith("model_type", R"("a\n\u001b[2J")"), kUnsupported,
+       "config.json: \"model_type\": expected a family of this build, llama, mistral, mixtral, qwen2, qwen3, "
+       "qwen3_moe, gemma3_text, gpt2, gpt_neox, opt, found \"a\\x0a\\x1b[2J\""},
+      {"model type of a megabyte", ConfigWith("model_type", "\"" + std::string(1 << 20, 'a') + "\""), kUnsupported,
+       "config.json: \"model_type\": expected a family of this build, llama, mistral, mixtral, qwen2, qwen3, "
+       "qwen3_moe, gemma3_text, gpt2, gpt_neox, opt, found \"" +
+           std::string(80, 'a') + "...\""},
       {"quantised checkpoint", ConfigAnd(R"("quantization_config":{"quant_method":"gptq"})"), kUnsupported,
        "config.json: \"quantization_config\": quantised checkpoints are not supported; use the original one or a GGUF "
        "file"},

@@ -54,6 +54,16 @@ std::vector<MalformedRow> Rows() {
        "GGUF metadata key \"general.architecture\": expected in the file, found none"},
       {"architecture is a number", With<uint32_t>("general.architecture", 1), kCorrupt,
        "GGUF metadata key \"general.architecture\": byte 56: value: expected a string, found u32"},
+      {"unknown architecture", WithText("general.architecture", "mamba"), kUnsupported,
+       "metadata: \"general.architecture\": expected a family of this build, llama, qwen2, qwen3, qwen3moe, gemma3, "
+       "gpt2, gptneox, found \"mamba\""},
+      {"architecture with control characters", WithText("general.architecture", "lla\nma\x1B[2J"), kUnsupported,
+       "metadata: \"general.architecture\": expected a family of this build, llama, qwen2, qwen3, qwen3moe, gemma3, "
+       "gpt2, gptneox, found \"lla\\x0ama\\x1b[2J\""},
+      {"architecture of a megabyte", WithText("general.architecture", std::string(1 << 20, 'a')), kUnsupported,
+       "metadata: \"general.architecture\": expected a family of this build, llama, qwen2, qwen3, qwen3moe, gemma3, "
+       "gpt2, gptneox, found \"" +
+           std::string(80, 'a') + "...\""},
       {"no layer count", Without(layers), kNotFound,
        "GGUF metadata key \"llama.block_count\": expected in the file, found none"},
       {"layer count is a string", WithText(layers, "1"), kCorrupt,
