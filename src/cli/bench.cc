@@ -33,7 +33,7 @@ struct BenchFlags {
 
 void AddFlags(FlagSet& set, BenchFlags& flags) {
   constexpr size_t kMostTokens = size_t{1} << 22;
-  set.OptionalPositional("MODEL", flags.model, "A .gguf file");
+  set.OptionalPositional("MODEL", flags.model, "A .gguf file or a model folder");
   set.Numbers("--prompt-tokens", flags.prompt_tokens, 1, kMostTokens, "Prefill of this many tokens (512)");
   set.Number<size_t>("--gen-tokens", flags.gen_tokens, 1, kMostTokens, "Decode steps that are timed (64)");
   set.Numbers("--depth", flags.depth, 0, kMostTokens,

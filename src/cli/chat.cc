@@ -211,7 +211,7 @@ Result<void> ChatCommand(CommandContext& context) {
   GenerationFlags generation;
   MachineFlags machine;
   FlagSet set("chat", "A conversation in the terminal; lines of standard input elsewhere");
-  set.Positional("MODEL", path, "A .gguf file");
+  set.Positional("MODEL", path, "A .gguf file or a model folder");
   set.Text("--system", system, "TEXT", "The system message");
   generation.AddTo(set);
   set.Hide("--logprobs");

@@ -40,7 +40,7 @@ Result<void> DetokenizeCommand(CommandContext& context) {
   bool keep_special = false;
   MachineFlags machine;  // every command takes them
   FlagSet set("detokenize", "Print the text of token ids");
-  set.Positional("MODEL", path, "A .gguf file");
+  set.Positional("MODEL", path, "A .gguf file or a model folder");
   set.Positionals("ID", words, "Token ids, as tokenize prints them; without any, standard input");
   set.Switch("--keep-special", keep_special, "Special tokens are printed as they are spelled");
   machine.AddTo(set);

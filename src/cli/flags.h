@@ -1,6 +1,6 @@
 // The flags of one command. CLI11 splits the arguments and writes the help; what a value may be is checked here.
 //   FlagSet flags("tokenize", "Print the token ids of a text");
-//   flags.Positional("MODEL", model, "A .gguf file");
+//   flags.Positional("MODEL", model, "A .gguf file or a model folder");
 //   flags.Switch("--json", json, "One JSON object");
 //   TIDEMILL_TRY(go_on, flags.Parse(context));
 //   if (!go_on) return {};

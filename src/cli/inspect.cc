@@ -139,7 +139,7 @@ Result<void> InspectCommand(CommandContext& context) {
   bool tensors = false, json = false;
   MachineFlags machine;  // every command takes them
   FlagSet set("inspect", "Show what is in a model file, without reading the weights");
-  set.Positional("MODEL", path, "A .gguf file");
+  set.Positional("MODEL", path, "A .gguf file or a model folder");
   set.Switch("--tensors", tensors, "List the tensors");
   set.Switch("--json", json, "One JSON object");
   machine.AddTo(set);

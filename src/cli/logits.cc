@@ -87,7 +87,7 @@ Result<void> WriteLogits(Session& session, const IdLists& ids, bool last_only, c
 Result<void> LogitsCommand(CommandContext& context) {
   LogitsFlags flags;
   FlagSet set("logits", "Write the logits of every position as f32 safetensors; no tokens are added");
-  set.Positional("MODEL", flags.model, "A .gguf file");
+  set.Positional("MODEL", flags.model, "A .gguf file or a model folder");
   set.RequiredText("--ids", flags.ids_file, "FILE",
                    "JSON: a list of ids, or a list of such lists; - is standard input");
   set.RequiredText("-o,--out", flags.out_file, "FILE", "Tensor logits [len, vocab], or logits.0, logits.1, ...");

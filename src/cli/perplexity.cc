@@ -24,7 +24,7 @@ Result<void> PerplexityCommand(CommandContext& context) {
   bool json = false;
   MachineFlags machine;
   FlagSet set("perplexity", "Perplexity of a text, in windows that do not overlap; special tokens in it are text");
-  set.Positional("MODEL", path, "A .gguf file");
+  set.Positional("MODEL", path, "A .gguf file or a model folder");
   source.AddTo(set, false);
   set.Choice("--score", score, {"half", "all"}, "Score the second half of each window, or all of it (half)");
   set.Switch("--json", json, "One JSON object");

@@ -28,7 +28,7 @@ struct RunFlags {
 };
 
 void AddFlags(FlagSet& set, RunFlags& flags) {
-  set.Positional("MODEL", flags.model, "A .gguf file");
+  set.Positional("MODEL", flags.model, "A .gguf file or a model folder");
   set.OptionalPositional("TEXT", flags.text.positional, "The prompt; - is standard input");
   flags.text.AddTo(set, true);
   set.Switch("--chat", flags.chat, "Through the model's chat template (if it has one)");

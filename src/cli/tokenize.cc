@@ -30,7 +30,7 @@ struct TokenizeFlags {
 };
 
 void AddFlags(FlagSet& set, TokenizeFlags& flags) {
-  set.Positional("MODEL", flags.model, "A .gguf file");
+  set.Positional("MODEL", flags.model, "A .gguf file or a model folder");
   set.OptionalPositional("TEXT", flags.text.positional, "The text; - is standard input");
   flags.text.AddTo(set, false);
   set.Switch("--lines", flags.lines, "Each line is a text; one JSON object a line");
