@@ -1,6 +1,6 @@
 // The text side of a model folder: tokenizer.json, the tokens that config.json and generation_config.json name, the chat template, and
 // what generation_config.json recommends.
-#include <string>
+#include <limits>
 #include <utility>
 
 #include "runtime/model_impl.h"
@@ -9,6 +9,8 @@
 
 namespace tidemill {
 namespace {
+
+constexpr double kLeastTopP = std::numeric_limits<float>::min();  // above 0 also as a float
 
 // The document that has `key`: generation_config.json before config.json, as transformers' generate reads them. Null: neither.
 const JsonDocument* DocumentWith(const ModelFiles& files, const char* key) {
@@ -27,6 +29,14 @@ Result<std::vector<int32_t>> ReadIds(const ModelFiles& files, const char* key, s
     ids.push_back(static_cast<int32_t>(value));
   }
   return ids;
+}
+
+// A number of generation_config.json from `low` to `high`; `expected` says so.
+Result<float> ReadNumber(const JsonDocument& config, const char* key, double fallback, double low, double high,
+                         const char* expected) {
+  TIDEMILL_TRY(number, config.GetFloatOr(key, fallback));
+  if (!(number >= low && number <= high)) return config.Unexpected(key, expected);
+  return static_cast<float>(number);
 }
 
 }  // namespace
@@ -60,27 +70,20 @@ Result<GenerationOptions> ReadFolderGeneration(const ModelFiles& files) {
   GenerationOptions options;
   const JsonDocument* config = files.generation_config();
   if (config == nullptr) return options;
-  const auto check = [&options](const char* key) {
-    return CheckDefault(options, "generation_config.json: \"" + std::string(key) + "\"");
-  };
-  TIDEMILL_TRY(penalty, config->GetFloatOr("repetition_penalty", 1));
-  options.repetition_penalty = static_cast<float>(penalty);
-  TIDEMILL_TRY_VOID(check("repetition_penalty"));
+  // The ranges of Validate: what it refused there would look like a flag that nobody has given.
+  TIDEMILL_TRY(penalty, ReadNumber(*config, "repetition_penalty", 1, 0.01, 100, "a number from 0.01 to 100"));
+  options.repetition_penalty = penalty;
   TIDEMILL_TRY(sampled, config->GetBoolOr("do_sample", false));
   if (!sampled) return options;
   // transformers' defaults where the file samples and says no more.
-  TIDEMILL_TRY(temperature, config->GetFloatOr("temperature", 1));
+  TIDEMILL_TRY(temperature, ReadNumber(*config, "temperature", 1, 0, 100, "a number from 0 to 100"));
   TIDEMILL_TRY(top_k, config->GetUintOr("top_k", 50, 0, 1 << 24));
-  TIDEMILL_TRY(top_p, config->GetFloatOr("top_p", 1));
-  TIDEMILL_TRY(min_p, config->GetFloatOr("min_p", 0));
-  options.temperature = static_cast<float>(temperature);
-  TIDEMILL_TRY_VOID(check("temperature"));
+  TIDEMILL_TRY(top_p, ReadNumber(*config, "top_p", 1, kLeastTopP, 1, "a number above 0, at most 1"));
+  TIDEMILL_TRY(min_p, ReadNumber(*config, "min_p", 0, 0, 1, "a number from 0 to 1"));
+  options.temperature = temperature;
   options.top_k = static_cast<int32_t>(top_k);
-  TIDEMILL_TRY_VOID(check("top_k"));
-  options.top_p = static_cast<float>(top_p);
-  TIDEMILL_TRY_VOID(check("top_p"));
-  options.min_p = static_cast<float>(min_p);
-  TIDEMILL_TRY_VOID(check("min_p"));
+  options.top_p = top_p;
+  options.min_p = min_p;
   return options;
 }
 

@@ -1,7 +1,8 @@
 // Reading everything of a model file but its weights.
+#include <cstdio>
 #include <exception>
+#include <limits>
 #include <map>
-#include <string>
 #include <utility>
 
 #include "base/out_of_memory.h"
@@ -132,31 +133,33 @@ Result<ModelText> ReadModelText(const ModelFiles& files) {
   return text;
 }
 
-Result<void> CheckDefault(const GenerationOptions& options, const std::string& where) {
-  const auto valid = Validate(options, 1);
-  if (valid.ok()) return {};
-  return Error(ErrorCode::kCorruptFile, where + ": " + valid.error().message());
+namespace {
+
+// A number of the metadata from `low` to `high`; `expected` says so.
+Result<float> ReadNumber(const GgufFile& gguf, const std::string& key, double fallback, double low, double high,
+                         const std::string& expected) {
+  TIDEMILL_TRY(number, gguf.GetFloatOr(key, fallback));
+  if (number >= low && number <= high) return static_cast<float>(number);
+  char found[32];
+  std::snprintf(found, sizeof found, "%g", number);
+  return Error(ErrorCode::kCorruptFile, "metadata: \"" + key + "\": expected " + expected + ", found " + found);
 }
+
+}  // namespace
 
 Result<GenerationOptions> ReadDefaultGeneration(const ModelFiles& files) {
   if (files.gguf() == nullptr) return ReadFolderGeneration(files);
   GenerationOptions options;
   const GgufFile& gguf = *files.gguf();
-  const auto check = [&options](const char* key) {
-    return CheckDefault(options, "metadata: \"" + std::string(key) + "\"");
-  };
-  TIDEMILL_TRY(temperature, gguf.GetFloatOr("general.sampling.temp", 0));
+  constexpr double kLeastTopP = std::numeric_limits<float>::min();  // above 0 also as a float
+  TIDEMILL_TRY(temperature, ReadNumber(gguf, "general.sampling.temp", 0, 0, 100, "a number from 0 to 100"));
   TIDEMILL_TRY(top_k, gguf.GetUintOr("general.sampling.top_k", 0, 0, 1 << 24));
-  TIDEMILL_TRY(top_p, gguf.GetFloatOr("general.sampling.top_p", 1));
-  TIDEMILL_TRY(min_p, gguf.GetFloatOr("general.sampling.min_p", 0));
-  options.temperature = static_cast<float>(temperature);
-  TIDEMILL_TRY_VOID(check("general.sampling.temp"));
+  TIDEMILL_TRY(top_p, ReadNumber(gguf, "general.sampling.top_p", 1, kLeastTopP, 1, "a number above 0, at most 1"));
+  TIDEMILL_TRY(min_p, ReadNumber(gguf, "general.sampling.min_p", 0, 0, 1, "a number from 0 to 1"));
+  options.temperature = temperature;
   options.top_k = static_cast<int32_t>(top_k);
-  TIDEMILL_TRY_VOID(check("general.sampling.top_k"));
-  options.top_p = static_cast<float>(top_p);
-  TIDEMILL_TRY_VOID(check("general.sampling.top_p"));
-  options.min_p = static_cast<float>(min_p);
-  TIDEMILL_TRY_VOID(check("general.sampling.min_p"));
+  options.top_p = top_p;
+  options.min_p = min_p;
   return options;
 }
 

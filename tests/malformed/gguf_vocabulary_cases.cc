@@ -12,6 +12,7 @@ constexpr int kTokens = 264;  // three control tokens, the bytes, five merges
 struct Vocabulary {
   TinyVocabulary entries = MakeTinyVocabulary(kTokens);
   std::string model = "gpt2", pre = "smollm", chat_template = {};
+  std::pair<const char*, double> sampling = {"general.sampling.temp", 0};
   bool has_merges = true;
   int64_t bos = 1;
   uint64_t rows = kTokens;  // of the embedding
@@ -26,6 +27,7 @@ struct Vocabulary {
     w.SetArray<int32_t>("tokenizer.ggml.token_type", entries.token_types);
     if (has_merges) w.SetStrings("tokenizer.ggml.merges", entries.merges);
     w.Set<int64_t>("tokenizer.ggml.bos_token_id", bos);
+    w.Set<double>(sampling.first, sampling.second);
     if (!chat_template.empty()) w.SetString("tokenizer.chat_template", chat_template);
     return w.AddTensor("token_embd.weight", DType::kF32, {8, rows}, std::string(rows * 32, '\0')).Build();
   }
@@ -111,6 +113,22 @@ std::vector<MalformedRow> Rows() {
           "found 4294967297"),
       Row("fewer rows than tokens", Changed([](V& v) { v.rows = kTokens - 1; }), kCorrupt,
           "tokenizer: 264 tokens, but token_embd.weight has only 263 rows"),
+      Row("temperature of -1", Changed([](V& v) {
+            v.sampling = {"general.sampling.temp", -1};
+          }),
+          kCorrupt, "metadata: \"general.sampling.temp\": expected a number from 0 to 100, found -1"),
+      Row("temperature of 1e300", Changed([](V& v) {
+            v.sampling = {"general.sampling.temp", 1e300};
+          }),
+          kCorrupt, "metadata: \"general.sampling.temp\": expected a number from 0 to 100, found 1e+300"),
+      Row("top_p of 7", Changed([](V& v) {
+            v.sampling = {"general.sampling.top_p", 7};
+          }),
+          kCorrupt, "metadata: \"general.sampling.top_p\": expected a number above 0, at most 1, found 7"),
+      Row("min_p of 2", Changed([](V& v) {
+            v.sampling = {"general.sampling.min_p", 2};
+          }),
+          kCorrupt, "metadata: \"general.sampling.min_p\": expected a number from 0 to 1, found 2"),
       Row("unfinished template", Changed([](V& v) { v.chat_template = "{% for message in messages %}"; }), kCorrupt,
           "metadata: \"tokenizer.chat_template\": parse chat template: line 1, column 30: a block is not closed: "
           "expected \"{% endfor %}\""),
