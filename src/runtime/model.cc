@@ -17,9 +17,11 @@ Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const Loa
   TIDEMILL_TRY(text, ReadModelText(files));
   TIDEMILL_TRY(generation, ReadDefaultGeneration(files));
   if (text.tokenizer.vocab_size() > info.vocab_size) {
-    return Error(ErrorCode::kCorruptFile, "tokenizer: " + std::to_string(text.tokenizer.vocab_size()) +
-                                              " tokens, but token_embd.weight has only " +
-                                              std::to_string(info.vocab_size) + " rows");
+    const std::string limit =
+        files.gguf() != nullptr ? "rows of \"token_embd.weight\"" : "\"vocab_size\" of config.json";
+    return Error(ErrorCode::kCorruptFile, "tokenizer: expected at most " + std::to_string(info.vocab_size) +
+                                              " tokens, the " + limit + ", found " +
+                                              std::to_string(text.tokenizer.vocab_size()));
   }
   TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
   LoadSettings settings;

@@ -1,0 +1,188 @@
+// The text side of a folder in Hugging Face's layout: tokenizer.json, special tokens, chat template, generation_config.json.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "runtime/model_impl.h"
+#include "tests/support/model_folder.h"
+#include "tests/support/safetensors_writer.h"
+
+namespace tidemill {
+namespace {
+
+using testing::ModelFolder;
+using ::testing::StartsWith;
+
+std::string Fixture(const std::string& name) {
+  std::ifstream file(std::string(TIDEMILL_FIXTURES) + "/" + name, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_FALSE(bytes.empty()) << name << " is missing";
+  return bytes;
+}
+
+// 803 tokens: 0 is <|begin_of_text|>, which it puts in front, 1 <|endoftext|>, 2 <|im_start|>, 3 <|im_end|>.
+std::string TokenizerJson() { return Fixture("tokenizer_json/llama3_like.json"); }
+
+// No weights: text needs none.
+ModelFolder& AddBasics(ModelFolder& folder, const std::string& config = "{}") {
+  return folder.Write("config.json", config).Write("model.safetensors", testing::SafetensorsWriter().Build());
+}
+
+std::string Rendered(const ModelText& text) {
+  ChatRenderInput input;
+  input.messages.emplace_back();
+  input.messages[0].role = "user";
+  input.messages[0].content = "Hi";
+  const auto prompt = text.chat_template->Render(input);
+  EXPECT_TRUE(prompt.ok());
+  return prompt.ok() ? prompt->text : "";
+}
+
+GenerationOptions Generation(const std::string& generation_config) {
+  ModelFolder folder;
+  AddBasics(folder).Write("generation_config.json", generation_config);
+  const auto options = ReadDefaultGeneration(folder.Open());
+  EXPECT_TRUE(options.ok()) << options.error().message();
+  return options.ok() ? *options : GenerationOptions{};
+}
+
+TEST(FolderText, TokenizerAndSpecialTokens_ComeFromTheFolder) {
+  ModelFolder folder;
+  AddBasics(folder, R"({"bos_token_id": 0, "eos_token_id": 1})").Write("tokenizer.json", TokenizerJson());
+  const auto text = LoadText(folder.path());
+  ASSERT_TRUE(text.ok()) << text.error().message();
+  EXPECT_EQ(text->tokenizer.vocab_size(), 803U);
+  EXPECT_EQ(text->bos_token, "<|begin_of_text|>");
+  EXPECT_EQ(text->eos_token, "<|endoftext|>");
+  EXPECT_TRUE(text->tokenizer.IsEndOfGeneration(1));
+  EXPECT_FALSE(text->chat_template.has_value());
+
+  const auto ids = text->tokenizer.Encode("What is it?");
+  ASSERT_TRUE(ids.ok()) << ids.error().message();
+  EXPECT_EQ(ids->front(), 0);
+  const auto decoded = text->tokenizer.Decode(*ids, false);
+  ASSERT_TRUE(decoded.ok()) << decoded.error().message();
+  EXPECT_EQ(*decoded, "What is it?");
+}
+
+TEST(FolderText, EndTokensOfGenerationConfig_ComeBeforeThoseOfConfig) {
+  ModelFolder folder;
+  AddBasics(folder, R"({"eos_token_id": 2})")
+      .Write("tokenizer.json", TokenizerJson())
+      .Write("generation_config.json", R"({"eos_token_id": [1, 400]})");
+  const auto text = LoadText(folder.path());
+  ASSERT_TRUE(text.ok()) << text.error().message();
+  EXPECT_EQ(text->eos_token, "<|endoftext|>");
+  EXPECT_TRUE(text->tokenizer.IsEndOfGeneration(1));
+  EXPECT_TRUE(text->tokenizer.IsEndOfGeneration(400));
+  EXPECT_FALSE(text->tokenizer.IsEndOfGeneration(2));
+}
+
+TEST(FolderText, ChatTemplate_OfItsOwnFileComesBeforeTokenizerConfig) {
+  ModelFolder folder;
+  AddBasics(folder)
+      .Write("tokenizer.json", TokenizerJson())
+      .Write("tokenizer_config.json", R"({"chat_template": "{{ messages[0]['content'] }}!"})");
+  const auto config_only = LoadText(folder.path());
+  ASSERT_TRUE(config_only.ok()) << config_only.error().message();
+  ASSERT_TRUE(config_only->chat_template.has_value());
+  EXPECT_EQ(Rendered(*config_only), "Hi!");
+
+  folder.Write("chat_template.jinja", Fixture("chat_templates/chatml.jinja"));
+  const auto both = LoadText(folder.path());
+  ASSERT_TRUE(both.ok()) << both.error().message();
+  EXPECT_EQ(Rendered(*both), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(FolderText, NoTokenizer_IsNotFound) {
+  ModelFolder folder;
+  AddBasics(folder);
+  const auto text = LoadText(folder.path());
+  ASSERT_FALSE(text.ok());
+  EXPECT_EQ(text.error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(text.error().message(), "load tokenizer of " + folder.path() +
+                                        ": tokenizer.json: not in the folder; text needs it (transformers' "
+                                        "save_pretrained of a fast tokenizer writes it)");
+}
+
+TEST(FolderText, IdsPastTheVocabulary_AreRefusedByFileAndKey) {
+  ModelFolder folder;
+  AddBasics(folder)
+      .Write("tokenizer.json", TokenizerJson())
+      .Write("generation_config.json", R"({"eos_token_id": 803})");
+  const auto text = LoadText(folder.path());
+  ASSERT_FALSE(text.ok());
+  EXPECT_EQ(text.error().code(), ErrorCode::kCorruptFile);
+  EXPECT_EQ(text.error().message(),
+            "load tokenizer of " + folder.path() +
+                ": generation_config.json: \"eos_token_id\": expected ids below the tokenizer's 803, found 803");
+}
+
+TEST(FolderText, TemplateThatDoesNotParse_IsTheFilesFault) {
+  ModelFolder folder;
+  AddBasics(folder).Write("tokenizer.json", TokenizerJson()).Write("chat_template.jinja", "{% if %}");
+  const auto text = LoadText(folder.path());
+  ASSERT_FALSE(text.ok());
+  EXPECT_EQ(text.error().code(), ErrorCode::kCorruptFile);
+  EXPECT_THAT(text.error().message(), StartsWith("load tokenizer of " + folder.path() + ": chat template: "));
+}
+
+TEST(FolderText, TokenizerThatDoesNotParse_IsNamed) {
+  ModelFolder folder;
+  AddBasics(folder).Write("tokenizer.json", "{");
+  const auto text = LoadText(folder.path());
+  ASSERT_FALSE(text.ok());
+  EXPECT_EQ(text.error().code(), ErrorCode::kCorruptFile);
+  EXPECT_THAT(text.error().message(), StartsWith("load tokenizer of " + folder.path() + ": tokenizer.json: "));
+}
+
+TEST(FolderGeneration, WithoutSampling_IsGreedyWithItsPenalty) {
+  const GenerationOptions nothing = Generation("{}");
+  EXPECT_EQ(nothing.temperature, 0.0f);
+  EXPECT_EQ(nothing.repetition_penalty, 1.0f);
+  const GenerationOptions greedy = Generation(R"({"temperature": 0.7, "top_p": 0.5, "repetition_penalty": 1.1})");
+  EXPECT_EQ(greedy.temperature, 0.0f);
+  EXPECT_EQ(greedy.top_p, 1.0f);
+  EXPECT_EQ(greedy.repetition_penalty, 1.1f);
+}
+
+TEST(FolderGeneration, WithSampling_HasTransformersDefaultsAndTheFilesNumbers) {
+  const GenerationOptions defaults = Generation(R"({"do_sample": true})");
+  EXPECT_EQ(defaults.temperature, 1.0f);
+  EXPECT_EQ(defaults.top_k, 50);
+  EXPECT_EQ(defaults.top_p, 1.0f);
+  EXPECT_EQ(defaults.min_p, 0.0f);
+  const GenerationOptions given =
+      Generation(R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05})");
+  EXPECT_EQ(given.temperature, 0.6f);
+  EXPECT_EQ(given.top_k, 20);
+  EXPECT_EQ(given.top_p, 0.95f);
+  EXPECT_EQ(given.min_p, 0.05f);
+}
+
+TEST(FolderGeneration, WrongType_IsRefusedByFileAndKey) {
+  ModelFolder folder;
+  AddBasics(folder).Write("generation_config.json", R"({"do_sample": "yes"})");
+  const auto options = ReadDefaultGeneration(folder.Open());
+  ASSERT_FALSE(options.ok());
+  EXPECT_EQ(options.error().code(), ErrorCode::kCorruptFile);
+  EXPECT_THAT(options.error().message(), StartsWith("generation_config.json: \"do_sample\": expected "));
+}
+
+TEST(ModelLoad, TokenizerLargerThanTheModel_IsRefusedWithTheNumberThatTheFilesGive) {
+  ModelFolder folder;
+  folder.Write("config.json", Fixture("families/gpt2/config.json"))
+      .Write("model.safetensors", Fixture("families/gpt2/model.safetensors"))
+      .Write("tokenizer.json", TokenizerJson());
+  const auto model = Model::Load(folder.path(), {.threads = 1, .progress = {}});
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code(), ErrorCode::kCorruptFile);
+  EXPECT_EQ(model.error().message(),
+            "load " + folder.path() +
+                ": tokenizer: expected at most 128 tokens, the \"vocab_size\" of config.json, found 803");
+}
+
+}  // namespace
+}  // namespace tidemill
