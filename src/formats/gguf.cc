@@ -4,12 +4,12 @@
 #include <bit>
 #include <limits>
 #include <new>
-#include <numeric>
 
 #include "base/byte_reader.h"
 #include "base/checked_math.h"
 #include "formats/file_signature.h"
 #include "formats/gguf_tensor_type.h"
+#include "formats/name_order.h"
 #include "formats/printable_name.h"
 
 namespace tidemill {
@@ -105,23 +105,18 @@ class GgufParser {
       if (!value.ok()) return std::move(value).error().WithContext("GGUF metadata key " + QuoteName(*key));
       file_.values_.emplace_back(*key, *value);
     }
-    auto& order = file_.values_by_key_;
-    order.resize(file_.values_.size());
-    std::iota(order.begin(), order.end(), 0U);
-    const auto name = [&](uint32_t i) { return file_.values_[i].first; };
-    return SortAndFindDuplicate(order, name, "metadata key");
+    return IndexNames(
+        file_.values_.size(), [&](uint32_t i) { return file_.values_[i].first; }, "metadata key", file_.values_by_key_);
   }
 
-  // Sorts `order` by name; two entries of one name are an error that gives both places.
+  // Two entries of one name are an error that gives both places.
   template <typename NameOf>
-  Result<void> SortAndFindDuplicate(std::vector<uint32_t>& order, NameOf name, const std::string& kind) {
-    const auto less = [&](uint32_t a, uint32_t b) { return name(a) != name(b) ? name(a) < name(b) : a < b; };
-    std::sort(order.begin(), order.end(), less);
-    const auto same = [&](uint32_t a, uint32_t b) { return name(a) == name(b); };
-    const auto twin = std::adjacent_find(order.begin(), order.end(), same);
-    if (twin == order.end()) return {};
-    const std::string_view first = name(twin[0]);
-    const std::string_view second = name(twin[1]);
+  Result<void> IndexNames(size_t count, NameOf name, const std::string& kind, std::vector<uint32_t>& order) {
+    NameOrder names = OrderByName(count, name);
+    order = std::move(names.order);
+    if (!names.twins) return {};
+    const std::string_view first = name(names.twins->first);
+    const std::string_view second = name(names.twins->second);
     return At(ErrorCode::kCorruptFile, OffsetOf(second.data()), "name", "a " + kind + " that is not there yet",
               "the name that also stands at byte " + Count(OffsetOf(first.data())))
         .WithContext("GGUF " + kind + " " + QuoteName(first));
@@ -250,11 +245,8 @@ class GgufParser {
       }
       file_.tensors_.push_back(tensor);
     }
-    auto& order = file_.tensors_by_name_;
-    order.resize(file_.tensors_.size());
-    std::iota(order.begin(), order.end(), 0U);
-    TIDEMILL_TRY_VOID(SortAndFindDuplicate(
-        order, [&](uint32_t i) { return file_.tensors_[i].name; }, "tensor"));
+    TIDEMILL_TRY_VOID(IndexNames(
+        file_.tensors_.size(), [&](uint32_t i) { return file_.tensors_[i].name; }, "tensor", file_.tensors_by_name_));
     if (file_.tensors_.empty()) return {};
     uint64_t data_begin = 0;
     if (!CheckedAlignUp<uint64_t>(reader_.position(), alignment_, &data_begin))
@@ -352,19 +344,24 @@ class GgufParser {
   }
 
   Result<void> CheckOverlap() {
-    std::vector<uint32_t> order(file_.tensors_.size());
-    std::iota(order.begin(), order.end(), 0U);
-    const auto begin = [&](uint32_t i) { return file_.tensors_[i].bytes.data(); };
-    std::sort(order.begin(), order.end(),
-              [&](uint32_t a, uint32_t b) { return begin(a) != begin(b) ? begin(a) < begin(b) : a < b; });
-    for (size_t i = 1; i < order.size(); ++i) {
-      const FileTensor& before = file_.tensors_[order[i - 1]];
-      const FileTensor& tensor = file_.tensors_[order[i]];
-      const size_t end = OffsetOf(before.bytes.data()) + before.bytes.size();
-      if (OffsetOf(tensor.bytes.data()) < end) {
-        return At(ErrorCode::kCorruptFile, offsets_[order[i]].at, "offset",
+    struct Start {
+      size_t begin;
+      uint32_t index;
+      auto operator<=>(const Start&) const = default;
+    };
+    std::vector<Start> starts(file_.tensors_.size());
+    for (size_t i = 0; i < starts.size(); ++i) {
+      starts[i] = {OffsetOf(file_.tensors_[i].bytes.data()), static_cast<uint32_t>(i)};
+    }
+    if (!std::is_sorted(starts.begin(), starts.end())) std::sort(starts.begin(), starts.end());
+    for (size_t i = 1; i < starts.size(); ++i) {
+      const FileTensor& before = file_.tensors_[starts[i - 1].index];
+      const size_t end = starts[i - 1].begin + before.bytes.size();
+      if (starts[i].begin < end) {
+        const FileTensor& tensor = file_.tensors_[starts[i].index];
+        return At(ErrorCode::kCorruptFile, offsets_[starts[i].index].at, "offset",
                   "data at or after byte " + Count(end) + ", where tensor " + QuoteName(before.name) + " ends",
-                  "data at byte " + Count(OffsetOf(tensor.bytes.data())))
+                  "data at byte " + Count(starts[i].begin))
             .WithContext("GGUF tensor " + QuoteName(tensor.name));
       }
     }

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <new>
-#include <numeric>
-#include <tuple>
 
 #include "base/byte_reader.h"
 #include "base/checked_math.h"
 #include "formats/file_signature.h"
 #include "formats/json_reader.h"
+#include "formats/name_order.h"
 #include "formats/printable_name.h"
 #include "formats/safetensors_type.h"
 
@@ -17,6 +16,7 @@ namespace tidemill {
 namespace {
 
 constexpr std::string_view kHeader = "safetensors header";
+constexpr size_t kMinEntryBytes = std::string_view(R"("a":{"dtype":"U8","shape":[],"data_offsets":[0,1]},)").size();
 
 std::string Count(uint64_t n) { return std::to_string(n); }
 
@@ -39,6 +39,11 @@ class SafetensorsParser {
     if (!header.ok()) return std::move(header).error().WithContext(kHeader);
     // The parser's own limits are never met: nesting is fixed by the format, and values are fewer than bytes.
     const JsonLimits limits{.max_depth = 8, .max_values = kSafetensorsMaxHeaderBytes, .first_byte = sizeof(uint64_t)};
+    // An entry is an object: no more room than for those that the bytes can hold, and it need not grow.
+    const auto objects = static_cast<size_t>(std::count(header->begin(), header->end(), '{'));
+    const size_t most = std::min<size_t>(header->size() / kMinEntryBytes + 1, kSafetensorsMaxTensors);
+    file_.tensors_.reserve(std::min(objects, most));
+    places_.reserve(std::min(objects, most));
     const auto take = [this](const JsonEvent& event) { return Take(event); };
     if (auto read = ReadJson(*header, limits, take); !read.ok()) {
       return named_ ? std::move(read).error() : std::move(read).error().WithContext(kHeader);
@@ -307,37 +312,35 @@ class SafetensorsParser {
   }
 
   Result<void> IndexNames() {
-    std::vector<uint32_t>& order = file_.tensors_by_name_;
-    order.resize(file_.tensors_.size());
-    std::iota(order.begin(), order.end(), 0U);
-    const auto name = [&](uint32_t i) { return file_.tensors_[i].name; };
-    std::sort(order.begin(), order.end(),
-              [&](uint32_t a, uint32_t b) { return name(a) != name(b) ? name(a) < name(b) : a < b; });
-    const auto same = [&](uint32_t a, uint32_t b) { return name(a) == name(b); };
-    const auto twin = std::adjacent_find(order.begin(), order.end(), same);
-    if (twin == order.end()) return {};
-    return TensorError(twin[1], "name", "a tensor that is not there yet",
-                       "the name that also stands at byte " + Count(places_[twin[0]]));
+    NameOrder names = OrderByName(file_.tensors_.size(), [&](uint32_t i) { return file_.tensors_[i].name; });
+    file_.tensors_by_name_ = std::move(names.order);
+    if (!names.twins) return {};
+    return TensorError(names.twins->second, "name", "a tensor that is not there yet",
+                       "the name that also stands at byte " + Count(places_[names.twins->first]));
   }
 
   // Tensors follow each other without holes, and nothing is behind the last one.
   Result<void> CheckCover() {
-    const auto begin = [&](uint32_t i) { return static_cast<size_t>(file_.tensors_[i].bytes.data() - data_.data()); };
-    const auto size = [&](uint32_t i) { return file_.tensors_[i].bytes.size(); };
-    std::vector<uint32_t> order(file_.tensors_.size());
-    std::iota(order.begin(), order.end(), 0U);
-    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-      return std::tuple(begin(a), size(a), a) < std::tuple(begin(b), size(b), b);
-    });
+    struct Extent {
+      size_t begin, size;
+      uint32_t index;
+      auto operator<=>(const Extent&) const = default;
+    };
+    std::vector<Extent> extents(file_.tensors_.size());
+    for (size_t i = 0; i < extents.size(); ++i) {
+      const std::span<const std::byte> bytes = file_.tensors_[i].bytes;
+      extents[i] = {static_cast<size_t>(bytes.data() - data_.data()), bytes.size(), static_cast<uint32_t>(i)};
+    }
+    if (!std::is_sorted(extents.begin(), extents.end())) std::sort(extents.begin(), extents.end());
     size_t covered = 0;
-    std::string before = "the data begins";
-    for (const uint32_t i : order) {
-      if (begin(i) != covered) {
-        return TensorError(i, "data_offsets", "data from " + Count(covered) + " on, where " + before,
-                           "data from " + Count(begin(i)) + " on");
+    for (size_t i = 0; i < extents.size(); ++i) {
+      if (extents[i].begin != covered) {
+        const std::string before =
+            i == 0 ? "the data begins" : "tensor " + QuoteName(file_.tensors_[extents[i - 1].index].name) + " ends";
+        return TensorError(extents[i].index, "data_offsets", "data from " + Count(covered) + " on, where " + before,
+                           "data from " + Count(extents[i].begin) + " on");
       }
-      covered += size(i);
-      before = "tensor " + QuoteName(file_.tensors_[i].name) + " ends";
+      covered += extents[i].size;
     }
     if (covered == data_.size()) return {};
     return At(ErrorCode::kCorruptFile, bytes_.size() - data_.size() + covered, "data",
