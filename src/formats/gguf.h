@@ -73,7 +73,7 @@ class GgufFile {
  public:
   // kCorruptFile names the section, the byte offset, what was expected and found; kUnsupported for what is well formed
   // but not readable here: version, byte order, tensor type or rank, counts above the limits; kOutOfMemory. The caller
-  // adds the file's name. Cost: O(n log n) in the header's entries; memory below 4 x the file's bytes and below 70 MB.
+  // adds the file's name. Cost: O(n log n) in the header's entries; memory below 4 x the file's bytes and below 160 MB.
   // Array elements and tensor bytes stay where they are.
   static Result<GgufFile> Parse(std::span<const std::byte> file);
 

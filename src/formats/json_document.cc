@@ -20,6 +20,11 @@ class JsonDocumentBuilder {
     JsonDocumentBuilder builder(*storage);
     const JsonLimits reading{.max_depth = limits.max_depth, .max_values = limits.max_values};
     const auto take = [&](const JsonEvent& event) { return builder.Take(event); };
+    // Each value but the first follows a comma or the beginning of what it is in: room at once, instead of three times as much.
+    const auto before_value = [](char c) { return c == ',' || c == '[' || c == '{'; };
+    const auto most = static_cast<size_t>(std::count_if(text.begin(), text.end(), before_value)) + 1;
+    storage->nodes.reserve(std::min(most, limits.max_values));
+    storage->children.reserve(std::min(most, limits.max_values));
     TIDEMILL_TRY_VOID(ReadJson(storage->source, reading, take));
     return JsonDocument(std::move(storage));
   }

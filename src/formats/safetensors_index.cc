@@ -108,18 +108,18 @@ class SafetensorsIndexParser {
 
   Result<void> TakeTensor(const JsonEvent& event) {
     if (event.kind == JsonKind::kKey) return TakeName(event);
-    const std::string field = "weight_map " + QuoteName(places_.back().entry.name);
+    const auto field = [&] { return "weight_map " + QuoteName(places_.back().entry.name); };
     if (event.kind != JsonKind::kString) {
-      return At(ErrorCode::kCorruptFile, event.at, field, "a string", DescribeJson(event));
+      return At(ErrorCode::kCorruptFile, event.at, field(), "a string", DescribeJson(event));
     }
     if (!IsPlainShardName(event.text)) {
-      return At(ErrorCode::kCorruptFile, event.at, field,
+      return At(ErrorCode::kCorruptFile, event.at, field(),
                 "the plain name of a .safetensors file in the index's own folder", QuoteName(event.text));
     }
     auto found = shard_indices_.find(event.text);
     if (found == shard_indices_.end()) {
       if (index_.shards_.size() == kSafetensorsMaxShards) {
-        return At(ErrorCode::kUnsupported, event.at, field, "at most " + Count(kSafetensorsMaxShards) + " shards",
+        return At(ErrorCode::kUnsupported, event.at, field(), "at most " + Count(kSafetensorsMaxShards) + " shards",
                   "more");
       }
       found = shard_indices_.emplace(event.text, static_cast<uint32_t>(index_.shards_.size())).first;
