@@ -163,7 +163,8 @@ Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, std::string_
   const std::string type_path = at + (reader.Has({at + ".rope_type", ""}) ? ".rope_type" : ".type");
   const SettingKey type_key{type_path, "rope.scaling.type"};
   SettingKey factor_key{at + ".factor", "rope.scaling.factor"};
-  if (reader.gguf() && !reader.Has(factor_key)) factor_key.gguf = "rope.scale_linear";  // before there were types
+  if (const SettingKey old_key{"", "rope.scale_linear"}; !reader.Has(factor_key) && reader.Has(old_key))
+    factor_key = old_key;  // before there were types
   // In a GGUF file a factor alone is linear scaling, and linear scaling without a factor is none.
   const bool gguf_factor = reader.gguf() && reader.Has(factor_key);
   TIDEMILL_TRY(type, reader.StringOr(type_key, gguf_factor ? "linear" : "default"));

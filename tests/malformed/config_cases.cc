@@ -206,7 +206,7 @@ std::vector<MalformedRow> SettingRows() {
       {"tied as a string", ConfigAnd("\"tie_word_embeddings\":\"true\""), kCorrupt,
        "config.json: \"tie_word_embeddings\": expected true or false, found \"true\""},
       {"rope base of 0", ConfigAnd("\"rope_theta\":0"), kCorrupt,
-       "config.json: \"rope_theta\": expected a number above 0 and below 1e+12, found 0"},
+       "config.json: \"rope_theta\": expected a number above 1 and below 1e+12, found 0"},
       {"rope base as a list", ConfigAnd("\"rope_theta\":[10000]"), kCorrupt,
        "config.json: \"rope_theta\": expected a number, found an array"},
       {"unknown rope scaling", WithRope(R"({"rope_type":"longrope","factor":2})"), kUnsupported,

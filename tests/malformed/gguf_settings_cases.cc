@@ -126,11 +126,11 @@ std::vector<MalformedRow> Rows() {
        "GGUF metadata key \"llama.attention.layer_norm_rms_epsilon\": byte 354: value: expected a finite f32 or f64, "
        "found string"},
       {"rope base is negative", With<float>("llama.rope.freq_base", -10000), kCorrupt,
-       "metadata: \"llama.rope.freq_base\": expected a number above 0 and below 1e+12, found -10000"},
+       "metadata: \"llama.rope.freq_base\": expected a number above 1 and below 1e+12, found -10000"},
       {"unknown rope scaling", WithText(scaling, "longrope"), kUnsupported,
        "metadata: \"llama.rope.scaling.type\": expected default, linear, dynamic, llama3 or yarn, found \"longrope\""},
-      {"rope scaling without a factor", WithText(scaling, "linear"), kCorrupt,
-       "metadata: \"llama.rope.scaling.factor\": expected the factor of linear scaling, found nothing"},
+      {"rope scaling without a factor", WithText(scaling, "yarn"), kCorrupt,
+       "metadata: \"llama.rope.scaling.factor\": expected the factor of yarn scaling, found nothing"},
       {"rope scaling by 0",
        [=] {
          return ModelWith(scaling, [&](GgufWriter& w) {

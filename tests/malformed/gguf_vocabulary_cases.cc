@@ -112,7 +112,7 @@ std::vector<MalformedRow> Rows() {
           "GGUF metadata key \"tokenizer.ggml.bos_token_id\": byte 4188: value: expected an integer from 0 to 263, "
           "found 4294967297"),
       Row("fewer rows than tokens", Changed([](V& v) { v.rows = kTokens - 1; }), kCorrupt,
-          "tokenizer: 264 tokens, but token_embd.weight has only 263 rows"),
+          "tokenizer: expected at most 263 tokens, the rows of \"token_embd.weight\", found 264"),
       Row("temperature of -1", Changed([](V& v) {
             v.sampling = {"general.sampling.temp", -1};
           }),
