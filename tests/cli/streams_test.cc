@@ -127,7 +127,7 @@ TEST(Signals, SigbusFromOutside_EndsTheProcess) {
   process.Signal(SIGBUS);
   const ProcessResult result = process.Wait();
   EXPECT_EQ(result.exit_code, 128 + SIGBUS);
-  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.err.find("tidemill"), std::string::npos) << result.err;  // an emulator may say what it saw
 }
 
 TEST(Streams, ReaderThatGoesAway_EndsQuietlyWith141) {
