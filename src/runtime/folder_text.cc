@@ -1,6 +1,5 @@
 // The text side of a model folder: tokenizer.json, the tokens that config.json and generation_config.json name, the chat template, and
 // what generation_config.json recommends.
-#include <limits>
 #include <utility>
 
 #include "runtime/model_impl.h"
@@ -9,8 +8,6 @@
 
 namespace tidemill {
 namespace {
-
-constexpr double kLeastTopP = std::numeric_limits<float>::min();  // above 0 also as a float
 
 // The document that has `key`: generation_config.json before config.json, as transformers' generate reads them. Null: neither.
 const JsonDocument* DocumentWith(const ModelFiles& files, const char* key) {
@@ -31,11 +28,9 @@ Result<std::vector<int32_t>> ReadIds(const ModelFiles& files, const char* key, s
   return ids;
 }
 
-// A number of generation_config.json from `low` to `high`; `expected` says so.
-Result<float> ReadNumber(const JsonDocument& config, const char* key, double fallback, double low, double high,
-                         const char* expected) {
+Result<float> ReadNumber(const JsonDocument& config, const char* key, double fallback, const NumberRange& range) {
   TIDEMILL_TRY(number, config.GetFloatOr(key, fallback));
-  if (!(number >= low && number <= high)) return config.Unexpected(key, expected);
+  if (!(number >= range.low && number <= range.high)) return config.Unexpected(key, range.expected);
   return static_cast<float>(number);
 }
 
@@ -70,16 +65,15 @@ Result<GenerationOptions> ReadFolderGeneration(const ModelFiles& files) {
   GenerationOptions options;
   const JsonDocument* config = files.generation_config();
   if (config == nullptr) return options;
-  // The ranges of Validate: what it refused there would look like a flag that nobody has given.
-  TIDEMILL_TRY(penalty, ReadNumber(*config, "repetition_penalty", 1, 0.01, 100, "a number from 0.01 to 100"));
+  TIDEMILL_TRY(penalty, ReadNumber(*config, "repetition_penalty", 1, kRepetitionPenalties));
   options.repetition_penalty = penalty;
   TIDEMILL_TRY(sampled, config->GetBoolOr("do_sample", false));
   if (!sampled) return options;
   // transformers' defaults where the file samples and says no more.
-  TIDEMILL_TRY(temperature, ReadNumber(*config, "temperature", 1, 0, 100, "a number from 0 to 100"));
+  TIDEMILL_TRY(temperature, ReadNumber(*config, "temperature", 1, kTemperatures));
   TIDEMILL_TRY(top_k, config->GetUintOr("top_k", 50, 0, 1 << 24));
-  TIDEMILL_TRY(top_p, ReadNumber(*config, "top_p", 1, kLeastTopP, 1, "a number above 0, at most 1"));
-  TIDEMILL_TRY(min_p, ReadNumber(*config, "min_p", 0, 0, 1, "a number from 0 to 1"));
+  TIDEMILL_TRY(top_p, ReadNumber(*config, "top_p", 1, kTopPs));
+  TIDEMILL_TRY(min_p, ReadNumber(*config, "min_p", 0, kMinPs));
   options.temperature = temperature;
   options.top_k = static_cast<int32_t>(top_k);
   options.top_p = top_p;

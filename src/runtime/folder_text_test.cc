@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <iterator>
+#include <limits>
 
 #include "runtime/model_impl.h"
 #include "tests/support/model_folder.h"
@@ -169,6 +171,29 @@ TEST(FolderGeneration, WrongType_IsRefusedByFileAndKey) {
   ASSERT_FALSE(options.ok());
   EXPECT_EQ(options.error().code(), ErrorCode::kCorruptFile);
   EXPECT_THAT(options.error().message(), StartsWith("generation_config.json: \"do_sample\": expected "));
+}
+
+// A range that were wider than Validate's would let a file through whose every request is refused; a narrower one a good file.
+TEST(NumberRanges, EndsAndJustBeyond_AreAsValidateSays) {
+  const struct {
+    NumberRange range;
+    float GenerationOptions::*field;
+  } cases[] = {{kTemperatures, &GenerationOptions::temperature},
+               {kTopPs, &GenerationOptions::top_p},
+               {kMinPs, &GenerationOptions::min_p},
+               {kRepetitionPenalties, &GenerationOptions::repetition_penalty}};
+  for (const auto& c : cases) {
+    const auto accepts = [&](float value) {
+      GenerationOptions options;
+      options.*c.field = value;
+      return Validate(options, 1).ok();
+    };
+    const auto low = static_cast<float>(c.range.low), high = static_cast<float>(c.range.high);
+    EXPECT_TRUE(accepts(low) && accepts(high)) << c.range.expected;
+    EXPECT_FALSE(accepts(low == std::numeric_limits<float>::min() ? 0.0f : std::nextafter(low, -1e9f)))
+        << c.range.expected;
+    EXPECT_FALSE(accepts(std::nextafter(high, 1e9f))) << c.range.expected;
+  }
 }
 
 TEST(ModelLoad, TokenizerLargerThanTheModel_IsRefusedWithTheNumberThatTheFilesGive) {

@@ -1,7 +1,6 @@
 // Reading everything of a model file but its weights.
 #include <cstdio>
 #include <exception>
-#include <limits>
 #include <map>
 #include <utility>
 
@@ -135,14 +134,12 @@ Result<ModelText> ReadModelText(const ModelFiles& files) {
 
 namespace {
 
-// A number of the metadata from `low` to `high`; `expected` says so.
-Result<float> ReadNumber(const GgufFile& gguf, const std::string& key, double fallback, double low, double high,
-                         const std::string& expected) {
+Result<float> ReadNumber(const GgufFile& gguf, const std::string& key, double fallback, const NumberRange& range) {
   TIDEMILL_TRY(number, gguf.GetFloatOr(key, fallback));
-  if (number >= low && number <= high) return static_cast<float>(number);
+  if (number >= range.low && number <= range.high) return static_cast<float>(number);
   char found[32];
   std::snprintf(found, sizeof found, "%g", number);
-  return Error(ErrorCode::kCorruptFile, "metadata: \"" + key + "\": expected " + expected + ", found " + found);
+  return Error(ErrorCode::kCorruptFile, "metadata: \"" + key + "\": expected " + range.expected + ", found " + found);
 }
 
 }  // namespace
@@ -151,11 +148,10 @@ Result<GenerationOptions> ReadDefaultGeneration(const ModelFiles& files) {
   if (files.gguf() == nullptr) return ReadFolderGeneration(files);
   GenerationOptions options;
   const GgufFile& gguf = *files.gguf();
-  constexpr double kLeastTopP = std::numeric_limits<float>::min();  // above 0 also as a float
-  TIDEMILL_TRY(temperature, ReadNumber(gguf, "general.sampling.temp", 0, 0, 100, "a number from 0 to 100"));
+  TIDEMILL_TRY(temperature, ReadNumber(gguf, "general.sampling.temp", 0, kTemperatures));
   TIDEMILL_TRY(top_k, gguf.GetUintOr("general.sampling.top_k", 0, 0, 1 << 24));
-  TIDEMILL_TRY(top_p, ReadNumber(gguf, "general.sampling.top_p", 1, kLeastTopP, 1, "a number above 0, at most 1"));
-  TIDEMILL_TRY(min_p, ReadNumber(gguf, "general.sampling.min_p", 0, 0, 1, "a number from 0 to 1"));
+  TIDEMILL_TRY(top_p, ReadNumber(gguf, "general.sampling.top_p", 1, kTopPs));
+  TIDEMILL_TRY(min_p, ReadNumber(gguf, "general.sampling.min_p", 0, kMinPs));
   options.temperature = temperature;
   options.top_k = static_cast<int32_t>(top_k);
   options.top_p = top_p;

@@ -2,6 +2,7 @@
 #ifndef TIDEMILL_RUNTIME_MODEL_IMPL_H_
 #define TIDEMILL_RUNTIME_MODEL_IMPL_H_
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,8 +16,17 @@ namespace tidemill {
 Result<ModelInfo> DescribeModel(const ModelFiles& files);
 Result<ModelText> ReadModelText(const ModelFiles& files);
 Result<GenerationOptions> ReadDefaultGeneration(const ModelFiles& files);
-// kCorruptFile that names `where` if the options are out of range: the caller chose none of them, the file is wrong.
-Result<void> CheckDefault(const GenerationOptions& options, const std::string& where);
+
+// Validate's ranges, for numbers that a file recommends: what Validate refused would look like a flag that nobody has given.
+struct NumberRange {
+  double low, high;
+  const char* expected;
+};
+inline constexpr NumberRange kTemperatures{0, 100, "a number from 0 to 100"};
+inline constexpr NumberRange kTopPs{std::numeric_limits<float>::min(), 1,
+                                    "a number above 0, at most 1"};  // above 0 as a float
+inline constexpr NumberRange kMinPs{0, 1, "a number from 0 to 1"};
+inline constexpr NumberRange kRepetitionPenalties{0.01, 100, "a number from 0.01 to 100"};
 
 // Of a folder in Hugging Face's layout: folder_text.cc.
 Result<Tokenizer> ReadFolderTokenizer(const ModelFiles& files);

@@ -22,8 +22,6 @@ const std::string& TinyLlamaFile();          // two layers of random weights
 // Where the value of a key and the type number of a tensor stand in a GGUF file's bytes.
 size_t ValueOffset(const std::string& bytes, const std::string& key);
 size_t TensorTypeOffset(const std::string& bytes, const std::string& tensor, int dims);
-// A GGUF file's bytes with one more key.
-std::string WithFloatKey(std::string bytes, std::string_view key, float value);
 // Makes element 0 of a tensor of f32 a NaN.
 void PoisonTensor(std::string& bytes, const std::string& tensor);
 
