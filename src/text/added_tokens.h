@@ -40,35 +40,18 @@ class AddedTokens {
     std::span<const ByteRange> caller = {};
   };
   // The first match at or after `from`: leftmost, then longest of those that may be recognised there.
-  // Cost: a step per byte; at a byte that some token begins with also a binary search, in all of which no more bytes are
-  // compared than one token has: kMaxAddedTokenBytes + 60 steps with the worst vocabulary.
+  // Cost: a step per byte; at a byte that some token begins with, a binary search among those tokens and a step for each length of
+  // token that the text begins with there, at most kMaxAddedTokenBytes.
   std::optional<Match> FindFirst(const Search& search, size_t from) const;
 
  private:
-  // Token i is node i + 1; its parent is the longest token that it begins with, node 0 (of length 0) where there is none.
-  // So the tokens that a text begins with lie on one way to the root.
-  struct Node {
-    uint32_t length = 0;
-    uint32_t parent = 0;
-    uint32_t jump = 0;   // an ancestor, chosen so that any other is O(log) jumps and parents away
-    uint32_t plain = 0;  // the nearest that is not special, itself included
-  };
-
-  // What the binary search over [low, high) needs to know of its middle, for it and for the searches that follow it.
-  struct Shared {
-    uint16_t below = 1;  // bytes shared with the token before `low`
-    uint16_t above = 1;  // and with that at `high`; 1, the byte that all share, where there is none
-  };
-  void FillShared(uint32_t begin, uint32_t end, uint32_t low, uint32_t high);
+  static constexpr uint32_t kNone = UINT32_MAX;
 
   // The longest token that begins at `at`; a special one must end at or before `special_end`. Null: none.
   const AddedToken* LongestAt(std::string_view text, size_t at, size_t special_end) const;
-  // `node` or the nearest ancestor that is not longer.
-  uint32_t AncestorOfLength(uint32_t node, size_t longest) const;
 
   std::vector<AddedToken> tokens_;     // ascending by text
-  std::vector<Node> nodes_;            // [tokens + 1]
-  std::vector<Shared> shared_;         // [tokens]
+  std::vector<uint32_t> shorter_;      // [tokens]: the longest other token that this one begins with, or kNone
   std::array<uint32_t, 257> first_{};  // tokens_[first_[byte], first_[byte + 1]) begin with `byte`
 };
 
