@@ -1,7 +1,12 @@
 #include "models/settings_reader.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
+#include "models/registry.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/safetensors_writer.h"
@@ -9,6 +14,7 @@
 namespace tidemill {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::GgufWriter;
 using testing::ModelFolder;
 
@@ -194,7 +200,13 @@ TEST(RopeSettings, GgufYarn_MultipliesItsFactor) {
   EXPECT_EQ(rope->factor, 4);
   EXPECT_EQ(rope->original_max_position_embeddings, 512);
   EXPECT_NEAR(rope->attention_factor, 2 * 1.138629436111989, 1e-14);  // as llama.cpp: times 0.1 ln(factor) + 1
+
+  const auto usual =
+      RopeOf(GgufWriter().SetString("llama.rope.scaling.type", "yarn").Set<float>("llama.rope.scaling.factor", 4));
+  ASSERT_TRUE(usual.ok()) << usual.error().message();
+  EXPECT_NEAR(usual->attention_factor, 1.138629436111989, 1e-14);
 }
+
 TEST(RopeSettings, GgufFactorWithoutType_IsLinear) {
   const auto rope = RopeOf(GgufWriter().Set<float>("llama.rope.scaling.factor", 4));
   ASSERT_TRUE(rope.ok()) << rope.error().message();
@@ -228,6 +240,42 @@ TEST(RopeSettings, GgufBadOldFactor_IsNamedByItsKey) {
   EXPECT_EQ(rope.error().code(), ErrorCode::kCorruptFile);
   EXPECT_EQ(rope.error().message(),
             "metadata: \"llama.rope.scale_linear\": expected a number from 1 to 1e6, found 0.5");
+}
+
+TEST(RopeSettings, GgufWithoutFactor_IsNotScaledIfLinearAndRefusedIfYarn) {
+  const auto linear = RopeOf(GgufWriter().SetString("llama.rope.scaling.type", "linear"));
+  ASSERT_TRUE(linear.ok()) << linear.error().message();
+  EXPECT_EQ(linear->scaling, RopeScaling::kNone);
+  ExpectError(RopeOf(GgufWriter().SetString("llama.rope.scaling.type", "yarn")), ErrorCode::kCorruptFile,
+              "metadata: \"llama.rope.scaling.factor\": expected the factor of yarn scaling, found nothing");
+}
+
+// ---- windows, under the names of GGUF files ----
+
+// A file of `layers` layers that has what every Gemma 3 has, and what is in `writer`.
+std::vector<size_t> Gemma3Windows(uint32_t layers, GgufWriter writer) {
+  writer.SetString("general.architecture", "gemma3")
+      .Set<uint32_t>("gemma3.block_count", layers)
+      .Set<uint32_t>("gemma3.context_length", 64)
+      .Set<uint32_t>("gemma3.embedding_length", 8)
+      .Set<uint32_t>("gemma3.feed_forward_length", 8)
+      .Set<uint32_t>("gemma3.attention.head_count", 2)
+      .Set<float>("gemma3.attention.layer_norm_rms_epsilon", 1e-5f)
+      .AddTensor("token_embd.weight", DType::kF32, {8, 3}, std::string(8 * 3 * 4, '\0'));
+  ModelFolder folder;
+  folder.Write("model.gguf", writer.Build());
+  const auto settings = ReadModelSettings(folder.Open());
+  EXPECT_TRUE(settings.ok()) << settings.error().message();
+  return settings.ok() ? std::vector<size_t>(settings->windows.begin(), settings->windows.end())
+                       : std::vector<size_t>();
+}
+
+TEST(LayerWindows, Gemma3Gguf_FollowThePatternOfTheFile) {
+  const auto window = [] { return GgufWriter().Set<uint32_t>("gemma3.attention.sliding_window", 16); };
+  EXPECT_THAT(Gemma3Windows(5, window().Set<uint32_t>("gemma3.attention.sliding_window_pattern", 2)),
+              ElementsAre(16, 0, 16, 0, 16));
+  EXPECT_THAT(Gemma3Windows(7, window()), ElementsAre(16, 16, 16, 16, 16, 0, 16));
+  EXPECT_THAT(Gemma3Windows(2, GgufWriter()), ElementsAre(0, 0));
 }
 
 }  // namespace
