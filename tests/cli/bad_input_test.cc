@@ -75,35 +75,6 @@ TEST(BadModel, ShapeThatContradictsTheSettings_IsNamed) {
   ExpectError(RunTidemill({"run", WriteFile("shape.gguf", bytes), "-p", "a"}), 1, {"shape.gguf", "ffn_"});
 }
 
-TEST(BadModel, SamplingSettingsOutOfRange_AreTheFilesFault) {
-  const struct {
-    const char* key;
-    float value;
-  } kCases[] = {{"general.sampling.temp", -1.0f},
-                {"general.sampling.temp", 1e9f},
-                {"general.sampling.top_p", 0.0f},
-                {"general.sampling.min_p", 2.0f}};
-  for (const auto& c : kCases) {
-    const std::string path = WriteFile("sampling.gguf", WithFloatKey(BuildTinyLlama({}), c.key, c.value));
-    ExpectError(RunTidemill({"run", path, "-p", "a"}), 1, {"sampling.gguf", c.key, "expected a number"});
-  }
-}
-
-TEST(BadModel, SamplingSettingsOfAFolderOutOfRange_AreTheFilesFault) {
-  const std::string folder = TestFolder() + "/bad_defaults", fixtures = TIDEMILL_FIXTURES;
-  std::filesystem::create_directory(folder);
-  for (const char* name : {"/config.json", "/model.safetensors"})
-    std::filesystem::copy_file(fixtures + "/families/qwen2" + name, folder + name);
-  std::filesystem::copy_file(fixtures + "/tokenizer_json/qwen2_like.json", folder + "/tokenizer.json");
-  for (const auto& [key, rest] : {std::pair{"temperature", R"(-1, "do_sample": true)"},
-                                  {"top_p", R"(0, "do_sample": true)"},
-                                  {"repetition_penalty", "1e9"}}) {
-    WriteFile("bad_defaults/generation_config.json", "{\"" + std::string(key) + "\": " + rest + "}");
-    ExpectError(RunTidemill({"run", folder, "-p", "a"}), 1,
-                {"generation_config.json: \"" + std::string(key), "expected"});
-  }
-}
-
 TEST(BadModel, NanWeights_EndTheRunWithoutAToken) {
   std::string bytes = BuildTinyLlama({});
   PoisonTensor(bytes, "output_norm.weight");

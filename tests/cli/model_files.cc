@@ -78,23 +78,6 @@ size_t TensorTypeOffset(const std::string& bytes, const std::string& tensor, int
   return found + tensor.size() + 4 + 8 * static_cast<size_t>(dims);
 }
 
-std::string WithFloatKey(std::string bytes, std::string_view key, float value) {
-  const auto text = [](std::string_view characters) {
-    return LittleEndian<uint64_t>(characters.size()) + std::string(characters);
-  };
-  const auto type = [](GgufValueType of) { return LittleEndian(static_cast<uint32_t>(of)); };
-  std::string entries = text(key) + type(GgufValueType::kFloat32) + LittleEndian(value);
-  entries += text("filler") + type(GgufValueType::kString);
-  // The data behind stays aligned.
-  const size_t filler = kGgufDefaultAlignment - (entries.size() + sizeof(uint64_t)) % kGgufDefaultAlignment;
-  entries += text(std::string(filler, ' '));
-  constexpr size_t kCountOffset = 16, kKeysOffset = 24;
-  uint64_t count = 0;
-  std::memcpy(&count, bytes.data() + kCountOffset, sizeof count);
-  Patch<uint64_t>(bytes, kCountOffset, count + 2);
-  return bytes.insert(kKeysOffset, entries);
-}
-
 void PoisonTensor(std::string& bytes, const std::string& tensor) {
   const auto parsed = GgufFile::Parse(std::as_bytes(std::span(bytes)));
   TIDEMILL_CHECK(parsed.ok());

@@ -311,6 +311,8 @@ std::vector<MalformedRow> GenerationRows() {
            "generation_config.json: \"min_p\": expected a number from 0 to 1, found -0.1"),
       load("penalty of 0", R"({"repetition_penalty":0})", kCorrupt,
            "generation_config.json: \"repetition_penalty\": expected a number from 0.01 to 100, found 0"),
+      load("penalty of 1e9", R"({"repetition_penalty":1e9})", kCorrupt,
+           "generation_config.json: \"repetition_penalty\": expected a number from 0.01 to 100, found 1e9"),
       load("last token beyond the tokenizer", R"({"eos_token_id":2})", kCorrupt,
            "generation_config.json: \"eos_token_id\": expected ids below the tokenizer's 2, found 2"),
       load("last token of 2^63", R"({"eos_token_id":9223372036854775808})", kCorrupt,

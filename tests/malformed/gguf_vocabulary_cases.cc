@@ -125,6 +125,14 @@ std::vector<MalformedRow> Rows() {
             v.sampling = {"general.sampling.top_p", 7};
           }),
           kCorrupt, "metadata: \"general.sampling.top_p\": expected a number above 0, at most 1, found 7"),
+      Row("top_p of 0", Changed([](V& v) {
+            v.sampling = {"general.sampling.top_p", 0};
+          }),
+          kCorrupt, "metadata: \"general.sampling.top_p\": expected a number above 0, at most 1, found 0"),
+      Row("temperature of 1e9", Changed([](V& v) {
+            v.sampling = {"general.sampling.temp", 1e9};
+          }),
+          kCorrupt, "metadata: \"general.sampling.temp\": expected a number from 0 to 100, found 1e+09"),
       Row("min_p of 2", Changed([](V& v) {
             v.sampling = {"general.sampling.min_p", 2};
           }),
