@@ -2,8 +2,9 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <iterator>
+#include <sstream>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,17 +20,11 @@ namespace {
 
 constexpr char kDoing[] = "read the ids";
 
-// The words of standard input; what stands between them is blanks and newlines, as tokenize prints them.
+// The words of standard input; between them are blanks and newlines, as tokenize prints them.
 Result<std::vector<std::string>> WordsOfStandardInput() {
   TIDEMILL_TRY(text, ReadStandardInput(kDoing));
-  constexpr std::string_view kBlanks = " \t\r\n";
-  std::vector<std::string> words;
-  for (size_t begin = text.find_first_not_of(kBlanks); begin != std::string::npos;) {
-    const size_t end = text.find_first_of(kBlanks, begin);
-    words.push_back(text.substr(begin, end - begin));
-    begin = text.find_first_not_of(kBlanks, end);
-  }
-  return words;
+  std::istringstream stream(std::move(text));
+  return std::vector<std::string>(std::istream_iterator<std::string>(stream), {});
 }
 
 }  // namespace

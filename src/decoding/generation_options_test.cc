@@ -79,7 +79,7 @@ TEST(Validate, Message_NamesFlagRangeAndValue) {
   EXPECT_EQ(MessageOf({.temperature = kNan}),
             "generation options: --temperature: expected a number in 0..100 (0 is greedy), found nan");
   EXPECT_EQ(MessageOf({.logit_bias = {{3, 1.0f}, {100, 1.0f}}}),
-            "generation options: --logit-bias: expected a token id below the model's vocab_size 100, found 100");
+            "generation options: --logit-bias: expected a token id below the number of tokens 100, found 100");
 }
 
 TEST(Validate, MinNewTokens_StaysBelowMaxNewTokens) {
