@@ -1,7 +1,6 @@
 // What a header may cost before a weight is read: memory below 4 x the header + 16 MiB, allocations and time linear in its entries.
 // header_cost_at_the_limit_test reads a million tensors, too.
 #include <gtest/gtest.h>
-#include <time.h>
 
 #include <functional>
 #include <string>
@@ -11,6 +10,7 @@
 #include "formats/safetensors.h"
 #include "formats/safetensors_index.h"
 #include "tests/support/allocation_probe.h"
+#include "tests/support/cpu_seconds.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/safetensors_writer.h"
 
@@ -98,11 +98,6 @@ constexpr Shape kShapes[] = {
     {"Config", Config, [](const std::string& bytes) { return LineOf(JsonDocument::Parse("config.json", bytes)); }},
 };
 
-double CpuSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 double SecondsToRead(const Shape& shape, const Header& header) {
   const double begin = CpuSeconds();
   EXPECT_EQ(shape.read(header.bytes), "");

@@ -1,10 +1,7 @@
 // Every malformed file is refused: by the line that its table gives, soon, and without taking memory for what it claims.
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <time.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <set>
@@ -14,28 +11,14 @@
 #include "formats/safetensors.h"
 #include "tests/malformed/malformed_case.h"
 #include "tests/support/allocation_probe.h"
+#include "tests/support/cpu_seconds.h"
+#include "tests/support/model_folder.h"
 #include "tidemill/model.h"
 
 namespace tidemill::testing {
 namespace {
 
 constexpr double kMaxSeconds = 0.1;
-
-// Removed with all that is in it.
-class Folder {
- public:
-  Folder() {
-    path_ = ::testing::TempDir() + "malformed_XXXXXX";
-    if (mkdtemp(path_.data()) == nullptr) path_.clear();
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // "" when it was answered; the answer is an error line, or that it was none.
 std::string Ask(Question question, const std::string& path, ErrorCode* code) {
@@ -48,13 +31,6 @@ std::string Ask(Question question, const std::string& path, ErrorCode* code) {
   LoadOptions options;
   options.threads = 1;
   return line(Model::Load(path, options));
-}
-
-// Of this thread: what a neighbour does to the clock is not seen.
-double CpuSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 bool IsOneCleanLine(std::string_view line) {
@@ -76,8 +52,7 @@ TEST_P(MalformedTest, EveryFile_IsRefusedByItsLine) {
   std::set<std::string> names;
   for (const MalformedCase& c : cases) {
     EXPECT_TRUE(names.insert(FolderName(c.name)).second) << "two cases of this name: " << c.name;
-    const Folder folder;
-    ASSERT_NE(folder.path(), "");
+    const ModelFolder folder;
     const std::string path = WriteFiles(c, folder.path());
     ErrorCode code = ErrorCode::kInternal;
     const HeapWatch heap;

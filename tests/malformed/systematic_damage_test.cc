@@ -1,12 +1,10 @@
 // Six good model files, cut at every byte of their headers and around every tensor, and with bits of the header flipped: each answer is one
 // clean line, or a file that keeps every promise. Every bit, or one in seven where a sanitizer or an emulator slows the program down.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,6 +14,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/inspect_gguf.h"
 #include "tests/support/inspect_safetensors.h"
+#include "tests/support/model_folder.h"
 #include "tests/support/safetensors_writer.h"
 #include "tidemill/model.h"
 
@@ -129,20 +128,14 @@ const std::vector<GoodModel>& GoodModels() {
 class DamageTest : public ::testing::TestWithParam<size_t> {
  protected:
   void SetUp() override {
-    folder_ = ::testing::TempDir() + "damage_XXXXXX";
-    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
-    Write(model().damaged.name, model().damaged.bytes);
-    for (const File& other : model().others) Write(other.name, other.bytes);
-    path_ = model().opened.empty() ? folder_ : folder_ + "/" + model().opened;
+    folder_.Write(model().damaged.name, model().damaged.bytes);
+    for (const File& other : model().others) folder_.Write(other.name, other.bytes);
+    path_ = model().opened.empty() ? folder_.path() : folder_.path() + "/" + model().opened;
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   const GoodModel& model() const { return GoodModels()[GetParam()]; }
 
-  std::string damaged_path() const { return folder_ + "/" + model().damaged.name; }
-  void Write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(folder_ + "/" + name, std::ios::binary) << bytes;
-  }
+  std::string damaged_path() const { return folder_.path() + "/" + model().damaged.name; }
 
   // Empty when the damaged file, which has these bytes, is refused cleanly or loads and holds. Counts what loads.
   std::string FindProblemOf(const std::string& bytes) {
@@ -176,7 +169,8 @@ class DamageTest : public ::testing::TestWithParam<size_t> {
     return boundaries;
   }
 
-  std::string folder_, path_;
+  ModelFolder folder_;
+  std::string path_;
   size_t loaded_ = 0;
 };
 
