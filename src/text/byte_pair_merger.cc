@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include "base/check.h"
 
@@ -16,38 +18,35 @@ constexpr auto kLater = [](const auto& a, const auto& b) { return a.rank_and_pla
 BytePairMerger::BytePairMerger(std::span<const MergeRule> rules, size_t num_tokens, std::span<const uint32_t> ranks) {
   TIDEMILL_CHECK(rules.size() < std::numeric_limits<uint32_t>::max());
   TIDEMILL_CHECK(ranks.empty() || ranks.size() == rules.size());
-  struct Rule {
-    int32_t left;
-    uint32_t place;  // among the rules
-    Entry entry;
-  };
-  std::vector<Rule> sorted;
-  sorted.reserve(rules.size());
-  for (size_t i = 0; i < rules.size(); ++i) {
-    const MergeRule& rule = rules[i];
-    const auto place = static_cast<uint32_t>(i);
+  begin_.assign(num_tokens + 1, 0);
+  for (const MergeRule& rule : rules) {
     const auto in_range = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < num_tokens; };
     TIDEMILL_CHECK(in_range(rule.left) && in_range(rule.right) && in_range(rule.merged));
-    sorted.push_back({rule.left, place, {rule.right, rule.merged, ranks.empty() ? place : ranks[i]}});
+    ++begin_[static_cast<size_t>(rule.left)];
   }
-  // The last of equal pairs first, so that unique() keeps it.
-  std::sort(sorted.begin(), sorted.end(), [](const Rule& a, const Rule& b) {
-    if (a.left != b.left) return a.left < b.left;
-    if (a.entry.right != b.entry.right) return a.entry.right < b.entry.right;
-    return a.place > b.place;
-  });
-  const auto last = std::unique(sorted.begin(), sorted.end(), [](const Rule& a, const Rule& b) {
-    return a.left == b.left && a.entry.right == b.entry.right;
-  });
-  sorted.erase(last, sorted.end());
-
-  begin_.assign(num_tokens + 1, 0);
-  entries_.reserve(sorted.size());
-  for (const Rule& rule : sorted) {
-    ++begin_[static_cast<size_t>(rule.left) + 1];
-    entries_.push_back(rule.entry);
+  std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
+  // Each rule goes to the back of what its left side has left: begin_ says where the left sides end, and when all rules have
+  // their place, where they begin. Until the ranks stand there, `rank` is the rule's number.
+  entries_.resize(rules.size());
+  for (size_t i = 0; i < rules.size(); ++i) {
+    entries_[--begin_[static_cast<size_t>(rules[i].left)]] = {rules[i].right, rules[i].merged,
+                                                              static_cast<uint32_t>(i)};
   }
-  for (size_t t = 0; t < num_tokens; ++t) begin_[t + 1] += begin_[t];
+  // Ascending by right side; of equal pairs the last comes first and stays.
+  Entry* kept = entries_.data();
+  for (size_t t = 0; t < num_tokens; ++t) {
+    Entry* const begin = entries_.data() + begin_[t];
+    Entry* const end = entries_.data() + begin_[t + 1];
+    std::sort(begin, end,
+              [](const Entry& a, const Entry& b) { return a.right != b.right ? a.right < b.right : a.rank > b.rank; });
+    Entry* const last = std::unique(begin, end, [](const Entry& a, const Entry& b) { return a.right == b.right; });
+    begin_[t] = static_cast<uint32_t>(kept - entries_.data());
+    kept = kept == begin ? last : std::move(begin, last, kept);
+  }
+  begin_[num_tokens] = static_cast<uint32_t>(kept - entries_.data());
+  entries_.resize(begin_[num_tokens]);
+  if (ranks.empty()) return;
+  for (Entry& entry : entries_) entry.rank = ranks[entry.rank];
 }
 
 const BytePairMerger::Entry* BytePairMerger::Find(int32_t left, int32_t right) const {

@@ -72,6 +72,12 @@ TEST(BytePairMerger, RanksGiven_LowestThenLeftmostOfAnyRule) {
   EXPECT_THAT(merged, ElementsAre(3, 1, 2, 4));
 }
 
+TEST(BytePairMerger, RanksGivenAndOnePairTwice_RankOfTheLaterRuleCounts) {
+  const std::vector<MergeRule> rules = {{0, 1, 3}, {1, 2, 4}, {0, 1, 3}};
+  EXPECT_THAT(Merge(BytePairMerger(rules, 5, std::vector<uint32_t>{0, 5, 9}), {0, 1, 2}), ElementsAre(0, 4));
+  EXPECT_THAT(Merge(BytePairMerger(rules, 5, std::vector<uint32_t>{9, 5, 0}), {0, 1, 2}), ElementsAre(3, 2));
+}
+
 TEST(BytePairMerger, RandomRules_AsTheDefinition) {
   std::mt19937 random(3);
   constexpr int32_t kTokens = 12;
