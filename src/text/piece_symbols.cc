@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <functional>
-#include <unordered_map>
 
 #include "base/check.h"
+#include "text/text_table.h"
 #include "text/utf8.h"
 
 namespace tidemill {
 namespace {
+
+constexpr size_t kNumCodePoints = 0x110000;
 
 int HexDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -30,6 +32,7 @@ std::optional<uint8_t> ReadByteToken(std::string_view name) {
 PieceSymbols::PieceSymbols(std::span<const Piece> pieces, size_t num_tokens, bool with_loose)
     : num_tokens_(num_tokens) {
   of_ascii_.fill(-1);
+  std::vector<bool> is_held(with_loose ? kNumCodePoints : 0);  // by pieces of more than one character
   for (const Piece& piece : pieces) {
     TIDEMILL_CHECK(!piece.text.empty() && piece.text.size() <= kMaxPieceBytes);
     std::string_view rest = piece.text;
@@ -40,22 +43,21 @@ PieceSymbols::PieceSymbols(std::span<const Piece> pieces, size_t num_tokens, boo
       if (next.length == piece.text.size()) {
         others_.push_back({next.code_point, piece.id});
       } else if (with_loose) {
-        loose_.push_back(next.code_point);
+        is_held[next.code_point] = true;
       }
       if (i > 0 && next.code_point == kPieceSpace && before != kPieceSpace) space_begins_pieces_ = false;
       before = next.code_point;
       rest.remove_prefix(next.length);
     }
   }
-  const auto by_character = [](const Entry& a, const Entry& b) { return a.character < b.character; };
-  std::sort(others_.begin(), others_.end(), by_character);
-  std::sort(loose_.begin(), loose_.end());
-  loose_.erase(std::unique(loose_.begin(), loose_.end()), loose_.end());
-  std::erase_if(loose_, [&](char32_t c) {
-    return std::binary_search(others_.begin(), others_.end(), Entry{.character = c}, by_character);
-  });
+  if (with_loose) {
+    for (const Entry& entry : others_) is_held[entry.character] = false;
+    for (char32_t c = 0; c < kNumCodePoints; ++c) {
+      if (is_held[c]) loose_.push_back(c);
+    }
+  }
   for (size_t i = 0; i < loose_.size(); ++i) others_.push_back({loose_[i], static_cast<int32_t>(num_tokens_ + i)});
-  std::sort(others_.begin(), others_.end(), by_character);
+  std::sort(others_.begin(), others_.end(), [](const Entry& a, const Entry& b) { return a.character < b.character; });
   for (const Entry& entry : others_) {
     if (entry.character < of_ascii_.size()) of_ascii_[entry.character] = entry.symbol;
   }
@@ -69,13 +71,13 @@ int32_t PieceSymbols::Find(char32_t c) const {
 }
 
 ScoredMerges MakeScoredMerges(std::span<const Piece> pieces, const PieceSymbols& symbols) {
-  std::unordered_map<std::string_view, int32_t> id_by_text;
-  id_by_text.reserve(pieces.size());
+  const auto text_of = [&](int32_t piece) { return pieces[static_cast<size_t>(piece)].text; };
+  TextTable piece_by_text(pieces.size());
   std::vector<float> scores;
   scores.reserve(pieces.size());
-  for (const Piece& piece : pieces) {
-    id_by_text.emplace(piece.text, piece.id);
-    scores.push_back(piece.score);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    piece_by_text.Add(static_cast<int32_t>(i), text_of);
+    scores.push_back(pieces[i].score);
   }
   std::sort(scores.begin(), scores.end(), std::greater<>());
   scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
@@ -83,8 +85,8 @@ ScoredMerges MakeScoredMerges(std::span<const Piece> pieces, const PieceSymbols&
   const auto find_symbol = [&](std::string_view text) -> int32_t {
     const Utf8Char first = DecodeUtf8(text);
     if (first.length == text.size()) return symbols.Find(first.code_point);
-    const auto found = id_by_text.find(text);
-    return found == id_by_text.end() ? -1 : found->second;
+    const int32_t found = piece_by_text.Find(text, text_of);
+    return found < 0 ? -1 : pieces[static_cast<size_t>(found)].id;
   };
   ScoredMerges merges;
   for (const Piece& piece : pieces) {
