@@ -66,8 +66,8 @@ class Encoder {
 
   void EncodeWord(std::string_view word) {
     if (impl_.whole_words_first) {
-      if (const auto found = impl_.id_by_bytes.find(word); found != impl_.id_by_bytes.end()) {
-        ids_.push_back(found->second);
+      if (const int32_t found = impl_.FindWholeWord(word); found >= 0) {
+        ids_.push_back(found);
         return;
       }
     }
@@ -181,8 +181,7 @@ Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool keep_sp
         return Invalid("detokenize: token id " + std::to_string(id) + ": expected an id below " +
                        std::to_string(vocab_size()));
       }
-      const Impl::Token& token = impl_->At(id);
-      if (keep_special || !token.special()) text += token.bytes;
+      if (keep_special || !impl_->IsSpecial(id)) text += impl_->BytesOf(id);
     }
     return text;
   } catch (const std::bad_alloc&) {
@@ -191,26 +190,25 @@ Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool keep_sp
 }
 
 std::string_view Tokenizer::TokenBytes(int32_t id) const {
-  return impl_->InRange(id) ? std::string_view(impl_->At(id).bytes) : std::string_view();
+  return impl_->InRange(id) ? impl_->BytesOf(id) : std::string_view();
 }
 
 std::string_view Tokenizer::TokenName(int32_t id) const {
-  return impl_->InRange(id) ? std::string_view(impl_->At(id).name) : std::string_view();
+  return impl_->InRange(id) ? impl_->NameOf(id) : std::string_view();
 }
 
 std::optional<int32_t> Tokenizer::FindToken(std::string_view name) const {
-  const auto found = impl_->id_by_name.find(name);
-  if (found == impl_->id_by_name.end()) return std::nullopt;
-  return found->second;
+  const int32_t found = impl_->FindName(name);
+  return found >= 0 ? std::optional(found) : std::nullopt;
 }
 
-size_t Tokenizer::vocab_size() const { return impl_->tokens.size(); }
+size_t Tokenizer::vocab_size() const { return impl_->num_tokens(); }
 std::optional<int32_t> Tokenizer::bos_id() const { return impl_->bos_id; }
 std::optional<int32_t> Tokenizer::eos_id() const { return impl_->eos_id; }
 bool Tokenizer::adds_bos() const { return impl_->add_bos; }
 bool Tokenizer::adds_eos() const { return impl_->add_eos; }
 
-bool Tokenizer::IsSpecial(int32_t id) const { return impl_->InRange(id) && impl_->At(id).special(); }
+bool Tokenizer::IsSpecial(int32_t id) const { return impl_->InRange(id) && impl_->IsSpecial(id); }
 
 bool Tokenizer::IsEndOfGeneration(int32_t id) const {
   const auto& ids = impl_->end_of_generation_ids;

@@ -5,14 +5,14 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "text/added_tokens.h"
 #include "text/byte_pair_merger.h"
 #include "text/piece_symbols.h"
+#include "text/text_list.h"
+#include "text/text_table.h"
 #include "text/tokenizer_spec.h"
 #include "text/word_splitter.h"
 #include "tidemill/tokenizer.h"
@@ -20,22 +20,29 @@
 namespace tidemill {
 
 struct Tokenizer::Impl {
-  struct Token {
-    std::string name;   // as the vocabulary spells it
-    std::string bytes;  // what it stands for
-    TokenType type = TokenType::kNormal;
+  size_t num_tokens() const { return types.size(); }
+  bool InRange(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < num_tokens(); }
+  // Of an id in range.
+  std::string_view NameOf(int32_t id) const { return names[static_cast<size_t>(id)]; }
+  std::string_view BytesOf(int32_t id) const { return bytes[static_cast<size_t>(id)]; }
+  TokenType TypeOf(int32_t id) const { return types[static_cast<size_t>(id)]; }
+  bool IsSpecial(int32_t id) const { return TypeOf(id) == TokenType::kControl || TypeOf(id) == TokenType::kUnknown; }
 
-    bool special() const { return type == TokenType::kControl || type == TokenType::kUnknown; }
-  };
-
-  bool InRange(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < tokens.size(); }
-  const Token& At(int32_t id) const { return tokens[static_cast<size_t>(id)]; }
+  // -1: none.
+  int32_t FindName(std::string_view name) const {
+    return id_by_name.Find(name, [this](int32_t id) { return NameOf(id); });
+  }
+  int32_t FindWholeWord(std::string_view word) const {
+    return id_by_bytes.Find(word, [this](int32_t id) { return BytesOf(id); });
+  }
 
   VocabularyKind kind = VocabularyKind::kByteLevel;
-  std::vector<Token> tokens;                                  // by id; never resized once the views below exist
-  std::unordered_map<std::string_view, int32_t> id_by_name;   // borrows tokens[].name
-  std::unordered_map<std::string_view, int32_t> id_by_bytes;  // normal tokens; only if whole words skip merging
-  std::array<int32_t, 256> id_of_byte{};                      // -1: no token is this byte; SentencePiece: all are there
+  TextList names;                         // by id: as the vocabulary spells them; complete before the views below exist
+  TextList bytes;                         // by id: what they stand for
+  std::vector<TokenType> types;           // by id
+  TextTable id_by_name;                   // all tokens
+  TextTable id_by_bytes;                  // normal tokens; only if whole words skip merging
+  std::array<int32_t, 256> id_of_byte{};  // -1: no token is this byte; SentencePiece: all are there
   std::vector<uint8_t> dropped_bytes;
   WordRule word_rule = WordRule::kGpt2;
   bool whole_words_first = false;  // byte level: a word that is a token becomes it without merging
@@ -43,7 +50,7 @@ struct Tokenizer::Impl {
   PieceSymbols piece_symbols;      // SentencePiece
   bool add_space_prefix = false;   // SentencePiece
   BytePairMerger merger;
-  AddedTokens added_tokens;  // borrows tokens[].name
+  AddedTokens added_tokens;  // borrows names
   std::optional<int32_t> bos_id;
   std::optional<int32_t> eos_id;
   std::vector<int32_t> end_of_generation_ids;  // ascending

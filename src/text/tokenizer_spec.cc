@@ -110,49 +110,64 @@ std::string BytesOf(std::string_view name, TokenType type, VocabularyKind kind) 
   return type == TokenType::kUserDefined ? std::string(name) : ReadSpelledBytes(name).value_or(std::string(name));
 }
 
+// The memory of a part that is no longer needed, back to the system before the next one needs its own.
+template <typename T>
+void Free(std::vector<T>& part) {
+  std::vector<T>().swap(part);
+}
+
+void TakeNames(TokenizerSpec& spec, Tokenizer::Impl& impl) {
+  size_t num_bytes = 0;
+  for (const std::string& name : spec.tokens) num_bytes += name.size();
+  impl.names.Reserve(spec.tokens.size(), num_bytes);
+  for (const std::string& name : spec.tokens) impl.names.Add(name);
+  impl.types = std::move(spec.types);
+  impl.types.resize(spec.tokens.size(), TokenType::kNormal);
+  Free(spec.tokens);
+}
+
 Result<void> TakeTokens(TokenizerSpec& spec, Tokenizer::Impl& impl) {
-  impl.tokens.resize(spec.tokens.size());
-  impl.id_by_name.reserve(spec.tokens.size());
+  TakeNames(spec, impl);
+  impl.bytes.Reserve(impl.num_tokens(), impl.names.num_bytes());  // none stands for more bytes than it is spelled with
+  impl.id_by_name = TextTable(impl.num_tokens());
   std::vector<AddedToken> added;
-  for (size_t id = 0; id < impl.tokens.size(); ++id) {
-    Tokenizer::Impl::Token& token = impl.tokens[id];
-    token.name = std::move(spec.tokens[id]);
-    token.type = spec.types.empty() ? TokenType::kNormal : spec.types[id];
-    switch (token.type) {
+  for (size_t i = 0; i < impl.num_tokens(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    const std::string_view name = impl.NameOf(id);
+    const bool special = impl.IsSpecial(id);
+    switch (impl.TypeOf(id)) {
       case TokenType::kNormal:
-      case TokenType::kUnused: token.bytes = BytesOf(token.name, token.type, spec.kind); break;
+      case TokenType::kUnused: impl.bytes.Add(BytesOf(name, impl.TypeOf(id), spec.kind)); break;
       case TokenType::kUnknown:
       case TokenType::kControl:
       case TokenType::kUserDefined:
-        token.bytes = token.special() ? token.name : BytesOf(token.name, token.type, spec.kind);
-        if (token.name.size() > kMaxAddedTokenBytes) {
-          return Unsupported(NameToken(id, token.name) + ": expected at most " + std::to_string(kMaxAddedTokenBytes) +
-                             " bytes in a control or user-defined token, found " + std::to_string(token.name.size()));
+        impl.bytes.Add(special ? std::string(name) : BytesOf(name, impl.TypeOf(id), spec.kind));
+        if (name.size() > kMaxAddedTokenBytes) {
+          return Unsupported(NameToken(i, name) + ": expected at most " + std::to_string(kMaxAddedTokenBytes) +
+                             " bytes in a control or user-defined token, found " + std::to_string(name.size()));
         }
-        if (!token.name.empty()) {
-          added.push_back({.text = token.name, .id = static_cast<int32_t>(id), .special = token.special()});
-        }
+        if (!name.empty()) added.push_back({.text = name, .id = id, .special = special});
         break;
       case TokenType::kByte: {
         if (spec.kind == VocabularyKind::kByteLevel) {
-          return Unsupported(NameToken(id, token.name) +
-                             ": expected a byte-level vocabulary, found a token of type byte");
+          return Unsupported(NameToken(i, name) + ": expected a byte-level vocabulary, found a token of type byte");
         }
-        const std::optional<uint8_t> byte = ReadByteToken(token.name);
+        const std::optional<uint8_t> byte = ReadByteToken(name);
         if (!byte) {
-          return Corrupt(NameToken(id, token.name) + ": expected a token of type byte to be spelled like <0x0A>");
+          return Corrupt(NameToken(i, name) + ": expected a token of type byte to be spelled like <0x0A>");
         }
-        token.bytes.assign(1, static_cast<char>(*byte));
+        const char as_char = static_cast<char>(*byte);
+        impl.bytes.Add({&as_char, 1});
         break;
       }
       default:
-        return Corrupt(NameToken(id, token.name) + ": expected a type from 1 to 6, found " +
-                       std::to_string(static_cast<int>(token.type)));
+        return Corrupt(NameToken(i, name) + ": expected a type from 1 to 6, found " +
+                       std::to_string(static_cast<int>(impl.TypeOf(id))));
     }
-    const auto [other, is_new] = impl.id_by_name.emplace(token.name, static_cast<int32_t>(id));
-    if (!is_new) {
-      return Corrupt(NameToken(id, token.name) + ": expected spellings that differ, found the same in token " +
-                     std::to_string(other->second));
+    const int32_t other = impl.id_by_name.Add(id, [&impl](int32_t known) { return impl.NameOf(known); });
+    if (other != id) {
+      return Corrupt(NameToken(i, name) + ": expected spellings that differ, found the same in token " +
+                     std::to_string(other));
     }
   }
   impl.added_tokens = AddedTokens(std::move(added));
@@ -160,51 +175,52 @@ Result<void> TakeTokens(TokenizerSpec& spec, Tokenizer::Impl& impl) {
 }
 
 // Whether merging may make a token: never a control token, which only its own spelling in trusted text may.
-bool IsMergeable(const Tokenizer::Impl::Token& token, VocabularyKind kind) {
-  if (token.type == TokenType::kNormal) return true;
-  return token.type == TokenType::kUserDefined &&
-         (kind == VocabularyKind::kSentencePiece || ReadSpelledBytes(token.name) == token.bytes);
+bool IsMergeable(const Tokenizer::Impl& impl, int32_t id) {
+  if (impl.TypeOf(id) == TokenType::kNormal) return true;
+  return impl.TypeOf(id) == TokenType::kUserDefined &&
+         (impl.kind == VocabularyKind::kSentencePiece || ReadSpelledBytes(impl.NameOf(id)) == impl.BytesOf(id));
 }
 
-// The token spelled `name`, if merging may make it.
-const int32_t* FindMergeable(const Tokenizer::Impl& impl, std::string_view name) {
-  const auto found = impl.id_by_name.find(name);
-  if (found == impl.id_by_name.end()) return nullptr;
-  return IsMergeable(impl.At(found->second), impl.kind) ? &found->second : nullptr;
+// The token spelled `name`, if merging may make it; -1: none.
+int32_t FindMergeable(const Tokenizer::Impl& impl, std::string_view name) {
+  const int32_t id = impl.FindName(name);
+  return id >= 0 && IsMergeable(impl, id) ? id : -1;
 }
 
 void FindByteTokens(Tokenizer::Impl& impl) {
   for (size_t byte = 0; byte < impl.id_of_byte.size(); ++byte) {
     const char as_char = static_cast<char>(static_cast<uint8_t>(byte));
-    const int32_t* const id = FindMergeable(impl, SpellBytes({&as_char, 1}));
-    impl.id_of_byte[byte] = id != nullptr ? *id : -1;
-    if (id == nullptr) impl.dropped_bytes.push_back(static_cast<uint8_t>(byte));
+    impl.id_of_byte[byte] = FindMergeable(impl, SpellBytes({&as_char, 1}));
+    if (impl.id_of_byte[byte] < 0) impl.dropped_bytes.push_back(static_cast<uint8_t>(byte));
   }
 }
 
 // The tokens of a SentencePiece-style vocabulary that stand for bytes, and what its characters merge from.
-Result<void> TakePieces(const TokenizerSpec& spec, Tokenizer::Impl& impl, std::vector<Piece>& pieces) {
+Result<void> TakePieces(TokenizerSpec& spec, Tokenizer::Impl& impl, std::vector<Piece>& pieces) {
   impl.id_of_byte.fill(-1);
-  for (size_t id = 0; id < impl.tokens.size(); ++id) {
-    const Tokenizer::Impl::Token& token = impl.tokens[id];
-    if (token.type == TokenType::kByte) {
-      int32_t& of_byte = impl.id_of_byte[static_cast<uint8_t>(token.bytes[0])];
-      if (of_byte < 0) of_byte = static_cast<int32_t>(id);  // "<0x0a>" beside "<0x0A>": the first
+  pieces.reserve(impl.num_tokens());
+  for (size_t i = 0; i < impl.num_tokens(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    const std::string_view name = impl.NameOf(id);
+    if (impl.TypeOf(id) == TokenType::kByte) {
+      int32_t& of_byte = impl.id_of_byte[static_cast<uint8_t>(impl.BytesOf(id)[0])];
+      if (of_byte < 0) of_byte = id;  // "<0x0a>" beside "<0x0A>": the first
     }
     // One that is not valid UTF-8 can never come to be, since merging joins characters.
-    if (!IsMergeable(token, impl.kind) || token.name.empty() || !IsValidUtf8(token.name)) continue;
-    if (token.name.size() > kMaxPieceBytes) {
-      return Unsupported(NameToken(id, token.name) + ": expected at most " + std::to_string(kMaxPieceBytes) +
-                         " bytes, found " + std::to_string(token.name.size()));
+    if (!IsMergeable(impl, id) || name.empty() || !IsValidUtf8(name)) continue;
+    if (name.size() > kMaxPieceBytes) {
+      return Unsupported(NameToken(i, name) + ": expected at most " + std::to_string(kMaxPieceBytes) +
+                         " bytes, found " + std::to_string(name.size()));
     }
-    pieces.push_back({token.name, static_cast<int32_t>(id), spec.scores.empty() ? 0.0f : spec.scores[id]});
+    pieces.push_back({name, id, spec.scores.empty() ? 0.0f : spec.scores[i]});
   }
+  Free(spec.scores);
   const auto missing = std::find(impl.id_of_byte.begin(), impl.id_of_byte.end(), -1);
   if (missing != impl.id_of_byte.end()) {
     return Unsupported("vocabulary: expected a token of type byte for every byte, found none for byte " +
                        std::to_string(missing - impl.id_of_byte.begin()));
   }
-  impl.piece_symbols = PieceSymbols(pieces, impl.tokens.size(), spec.merges.empty());
+  impl.piece_symbols = PieceSymbols(pieces, impl.num_tokens(), spec.merges.empty());
   const int32_t space = impl.piece_symbols.Find(kPieceSpace);
   if (space < 0 || impl.piece_symbols.IsLoose(space)) {
     return Unsupported("vocabulary: expected a token for U+2581, which spells a space, found none");
@@ -212,7 +228,7 @@ Result<void> TakePieces(const TokenizerSpec& spec, Tokenizer::Impl& impl, std::v
   return {};
 }
 
-Result<void> TakeMerges(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
+Result<void> TakeMerges(TokenizerSpec& spec, Tokenizer::Impl& impl) {
   std::vector<MergeRule> rules;
   rules.reserve(spec.merges.size());
   std::string merged;
@@ -230,25 +246,28 @@ Result<void> TakeMerges(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
     for (const auto& [name, id] :
          {std::pair{merge.substr(0, space), &rule.left}, std::pair{merge.substr(space + 1), &rule.right},
           std::pair{std::string_view(merged), &rule.merged}}) {
-      const int32_t* const found = FindMergeable(impl, name);
-      if (found == nullptr) {
+      *id = FindMergeable(impl, name);
+      if (*id < 0) {
         return Corrupt(name_merge() + ": expected " + QuoteName(name) +
                        " among the tokens that are not control tokens, found none");
       }
-      *id = *found;
     }
     rules.push_back(rule);
   }
-  impl.merger = BytePairMerger(rules, impl.tokens.size());
+  Free(spec.merges);
+  impl.merger = BytePairMerger(rules, impl.num_tokens());
   return {};
 }
 
 void TakeWholeWords(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
   impl.whole_words_first = spec.ignore_merges;
   if (!spec.ignore_merges) return;
-  for (size_t id = 0; id < impl.tokens.size(); ++id) {
-    const Tokenizer::Impl::Token& token = impl.tokens[id];
-    if (token.type == TokenType::kNormal) impl.id_by_bytes.emplace(token.bytes, static_cast<int32_t>(id));
+  const auto num_normal = std::count(impl.types.begin(), impl.types.end(), TokenType::kNormal);
+  impl.id_by_bytes = TextTable(static_cast<size_t>(num_normal));
+  for (size_t i = 0; i < impl.num_tokens(); ++i) {
+    if (impl.types[i] != TokenType::kNormal) continue;
+    impl.id_by_bytes.Add(static_cast<int32_t>(i),
+                         [&impl](int32_t id) { return impl.BytesOf(id); });  // of equals the first
   }
 }
 
@@ -257,9 +276,8 @@ void FindEndOfGeneration(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
   ids = spec.end_of_generation_ids;
   if (spec.eos_id) ids.push_back(*spec.eos_id);
   for (const std::string_view name : kEndOfGenerationNames) {
-    const auto found = impl.id_by_name.find(name);
-    if (found != impl.id_by_name.end() && impl.At(found->second).type == TokenType::kControl)
-      ids.push_back(found->second);
+    const int32_t id = impl.FindName(name);
+    if (id >= 0 && impl.TypeOf(id) == TokenType::kControl) ids.push_back(id);
   }
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
@@ -290,6 +308,7 @@ Result<Tokenizer> Create(TokenizerSpec& spec) {
       TIDEMILL_TRY_VOID(TakeMerges(spec, *impl));
     } else {
       const ScoredMerges merges = MakeScoredMerges(pieces, impl->piece_symbols);
+      Free(pieces);
       impl->merger = BytePairMerger(merges.rules, impl->piece_symbols.num_symbols(), merges.ranks);
     }
     impl->add_space_prefix = spec.add_space_prefix;
@@ -305,11 +324,12 @@ Result<Tokenizer> Create(TokenizerSpec& spec) {
 }  // namespace
 
 Result<Tokenizer> CreateTokenizer(TokenizerSpec spec) {
+  const size_t num_tokens = spec.tokens.size(), num_merges = spec.merges.size();
   try {
     return Create(spec);
   } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kOutOfMemory, std::string(kContext) + std::to_string(spec.tokens.size()) + " tokens and " +
-                                              std::to_string(spec.merges.size()) + " merges: not enough memory");
+    return Error(ErrorCode::kOutOfMemory, std::string(kContext) + std::to_string(num_tokens) + " tokens and " +
+                                              std::to_string(num_merges) + " merges: not enough memory");
   }
 }
 
