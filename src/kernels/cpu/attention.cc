@@ -55,7 +55,12 @@ class TileRun {
  public:
   TileRun(const AttentionShape& shape, const AttentionKernels& kernels, const AttentionTask& task, size_t kv_head,
           size_t row, size_t rows, std::span<std::byte> scratch)
-      : shape_(shape), kernels_(kernels), task_(task), kv_head_(kv_head), group_(shape.heads / shape.kv_heads) {
+      : shape_(shape),
+        kernels_(kernels),
+        task_(task),
+        kv_head_(kv_head),
+        group_(shape.heads / shape.kv_heads),
+        by_row_(rows == 1 && shape.head_dim % 16 == 0) {
     const ScratchLayout layout(shape);
     TIDEMILL_DCHECK(layout.floats() * sizeof(float) <= scratch.size());
     auto* floats = reinterpret_cast<float*>(scratch.data());
@@ -103,16 +108,29 @@ class TileRun {
     if (seen_begin >= seen_end) return false;
     tile_.chunk_first = chunk;
     tile_.keys = 0;
-    const size_t element_bytes = InfoOf(shape_.kv_dtype).block_bytes;
-    for (const KvSpan& span : task_.context) {
-      const size_t begin = std::max(span.first, chunk + seen_begin),
-                   end = std::min(span.first + span.rows, chunk + seen_end);
-      if (begin >= end) continue;
-      const size_t offset = (kv_head_ * span.head_stride + (begin - span.first) * shape_.head_dim) * element_bytes;
-      kernels_.load(tile_, span.k + offset, span.v + offset, begin - chunk, end - begin);
-      tile_.keys = end - chunk;
+    if (by_row_) {
+      ForPieces(chunk, seen_begin, seen_end, [&](const std::byte* k, const std::byte*, size_t begin, size_t end) {
+        kernels_.row.score(tile_, k, begin, end - begin);
+        tile_.keys = end;
+      });
+    } else {
+      ForPieces(chunk, seen_begin, seen_end, [&](const std::byte* k, const std::byte* v, size_t begin, size_t end) {
+        kernels_.load(tile_, k, v, begin, end - begin);
+        tile_.keys = end;
+      });
+      kernels_.score(tile_);
     }
-    kernels_.attend(tile_);
+    kernels_.softmax(tile_);
+    std::memset(tile_.o, 0, tile_.vectors * tile_.padded_dim * sizeof(float));
+    if (!by_row_) {
+      kernels_.weigh(tile_);
+      return true;
+    }
+    const auto weigh = [&](const std::byte*, const std::byte* v, size_t begin, size_t end) {
+      kernels_.row.weigh(tile_, v, begin, end);
+    };
+    ForPieces(chunk, seen_[0].first_begin, seen_[0].first_end, weigh);
+    ForPieces(chunk, seen_[0].begin, seen_[0].end, weigh);
     return true;
   }
 
@@ -141,10 +159,24 @@ class TileRun {
   }
 
  private:
+  // Calls f(K, V, begin, end) for the pieces of keys [begin, end) of the chunk that stand together; K and V are at the first.
+  template <class F>
+  void ForPieces(size_t chunk, size_t keys_begin, size_t keys_end, const F& f) const {
+    const size_t element_bytes = InfoOf(shape_.kv_dtype).block_bytes;
+    for (const KvSpan& span : task_.context) {
+      const size_t begin = std::max(span.first, chunk + keys_begin),
+                   end = std::min(span.first + span.rows, chunk + keys_end);
+      if (begin >= end) continue;
+      const size_t offset = (kv_head_ * span.head_stride + (begin - span.first) * shape_.head_dim) * element_bytes;
+      f(span.k + offset, span.v + offset, begin - chunk, end - chunk);
+    }
+  }
+
   const AttentionShape& shape_;
   const AttentionKernels& kernels_;
   const AttentionTask& task_;
   size_t kv_head_, group_;
+  bool by_row_;
   AttentionTile tile_;
   float *running_, *M_, *L_;
   const float* q_[kMaxVectors];

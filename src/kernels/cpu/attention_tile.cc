@@ -12,59 +12,39 @@
 #include "hwy/highway.h"
 
 #include "kernels/cpu/highway_levels.h"
+#include "kernels/cpu/key_columns-inl.h"
 #include "kernels/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidemill::HWY_NAMESPACE {
 namespace {
 
-template <class D>
-HWY_INLINE hn::Vec<D> LoadRow(D d, const float* p) {
-  return hn::LoadU(d, p);
-}
-template <class D>
-HWY_INLINE hn::Vec<D> LoadRow(D d, const hwy::float16_t* p) {
-  return LoadHalf(d, p);
-}
-template <class D>
-HWY_INLINE hn::Vec<D> LoadRow(D d, const hwy::bfloat16_t* p) {
-  return LoadBFloat16(d, p);
-}
 // One element, by the vector routine, so that body and tail agree.
 template <typename T>
 HWY_INLINE float LoadOne(const T* p) {
   HWY_ALIGN T padded[4] = {};
   hwy::CopyBytes<sizeof(T)>(p, padded);
-  return hn::GetLane(LoadRow(hn::CappedTag<float, 4>(), padded));
+  return hn::GetLane(LoadF32(hn::CappedTag<float, 4>(), padded));
 }
 
 template <typename T>
 void LoadKeys(const AttentionTile& tile, const T* k, size_t at, size_t rows) {
-  const hn::CappedTag<float, 4> d4;
-  const size_t dim = tile.shape->head_dim;
+  const Lane16 d;
+  const size_t lanes = hn::Lanes(d), dim = tile.shape->head_dim;
   size_t r = 0;
-  for (; r + 4 <= rows; r += 4) {
-    const T* row = k + r * dim;
+  while (r + lanes <= rows) {
     float* out = tile.kt + at + r;
     size_t i = 0;
-    for (; i + 4 <= dim; i += 4) {  // a 4 x 4 transposition
-      const auto a = LoadRow(d4, row + i);
-      const auto b = LoadRow(d4, row + dim + i);
-      const auto c = LoadRow(d4, row + 2 * dim + i);
-      const auto e = LoadRow(d4, row + 3 * dim + i);
-      const hn::RepartitionToWide<decltype(d4)> d2;
-      const auto ab0 = hn::BitCast(d2, hn::InterleaveLower(d4, a, b));
-      const auto ab1 = hn::BitCast(d2, hn::InterleaveUpper(d4, a, b));
-      const auto ce0 = hn::BitCast(d2, hn::InterleaveLower(d4, c, e));
-      const auto ce1 = hn::BitCast(d2, hn::InterleaveUpper(d4, c, e));
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, ab0, ce0)), d4, out + i * kKeyStride);
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, ab0, ce0)), d4, out + (i + 1) * kKeyStride);
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, ab1, ce1)), d4, out + (i + 2) * kKeyStride);
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, ab1, ce1)), d4, out + (i + 3) * kKeyStride);
+    for (; i + kColumnStep<T> <= dim; i += kColumnStep<T>) {
+      Vec16 columns[kColumnStep<T>];
+      LoadColumns(k + r * dim + i, dim, columns);
+      for (size_t c = 0; c < kColumnStep<T>; ++c) hn::StoreU(columns[c], d, out + (i + c) * kKeyStride);
     }
     for (; i < dim; ++i) {
-      for (size_t j = 0; j < 4; ++j) out[i * kKeyStride + j] = LoadOne(row + j * dim + i);
+      for (size_t j = 0; j < lanes; ++j) out[i * kKeyStride + j] = LoadOne(k + (r + j) * dim + i);
     }
+    r += lanes;
+    if (r < rows && r + lanes > rows) r = rows - lanes;  // the last block overlaps the one before
   }
   for (; r < rows; ++r) {
     for (size_t i = 0; i < dim; ++i) tile.kt[i * kKeyStride + at + r] = LoadOne(k + r * dim + i);
@@ -79,7 +59,7 @@ void LoadValues(const AttentionTile& tile, const T* v, size_t at, size_t rows) {
     const T* row = v + r * dim;
     float* out = tile.v + (at + r) * tile.padded_dim;
     size_t i = 0;
-    for (; i + lanes <= dim; i += lanes) hn::Store(LoadRow(d, row + i), d, out + i);
+    for (; i + lanes <= dim; i += lanes) hn::Store(LoadF32(d, row + i), d, out + i);
     for (; i < dim; ++i) out[i] = LoadOne(row + i);
     for (; i < tile.padded_dim; ++i) out[i] = 0;
   }
@@ -141,17 +121,6 @@ void Scores(const AttentionTile& tile) {
   }
 }
 
-// The lanes [key, key + lanes) that the vector sees.
-HWY_INLINE hn::Mask<hn::RebindToSigned<Lane16>> SeenMask(const SeenRanges& seen, size_t key) {
-  const hn::RebindToSigned<Lane16> di;
-  const auto index = hn::Iota(di, static_cast<int32_t>(key));
-  const auto within = [&](size_t begin, size_t end) {
-    return hn::And(hn::VecFromMask(di, hn::Gt(index, hn::Set(di, static_cast<int32_t>(begin) - 1))),
-                   hn::VecFromMask(di, hn::Lt(index, hn::Set(di, static_cast<int32_t>(end)))));
-  };
-  return hn::MaskFromVec(hn::Or(within(seen.first_begin, seen.first_end), within(seen.begin, seen.end)));
-}
-
 void CapAndBias(const AttentionTile& tile, size_t vector, float* scores) {
   const AttentionShape& shape = *tile.shape;
   const Lane16 d;
@@ -172,32 +141,50 @@ void CapAndBias(const AttentionTile& tile, size_t vector, float* scores) {
   }
 }
 
-void Softmax(const AttentionTile& tile, size_t vector) {
+void SoftmaxOf(const AttentionTile& tile, size_t vector) {
   const Lane16 d;
   const size_t lanes = hn::Lanes(d);
   float* scores = tile.scores + vector * kAttentionChunk;
   const SeenRanges& seen = tile.seen[vector];
   if (seen.empty()) return;
   CapAndBias(tile, vector, scores);
-  const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
-  auto max = lowest;
-  for (size_t key = 0; key < kAttentionChunk; key += lanes) {
-    const auto mask = hn::RebindMask(d, SeenMask(seen, key));
-    max = hn::Max(max, hn::IfThenElse(mask, hn::Load(d, scores + key), lowest));
+  // What nobody sees weighs exp(-inf) = 0 and adds nothing.
+  const float lowest = -std::numeric_limits<float>::infinity();
+  const bool two = seen.first_begin < seen.first_end;
+  const size_t begin = (two ? seen.first_begin : seen.begin) / 16 * 16;
+  const size_t end = (std::max(seen.first_end, seen.end) + 15) / 16 * 16;
+  const auto hide = [scores, lowest](size_t from, size_t to) {
+    if (from < to) std::fill(scores + from, scores + to, lowest);
+  };
+  hide(begin, two ? seen.first_begin : seen.begin);
+  if (two) hide(seen.first_end, seen.begin < seen.end ? seen.begin : end);
+  if (seen.begin < seen.end) hide(seen.end, end);
+
+  constexpr size_t kParts = 16 / hn::MaxLanes(Lane16());  // registers of 16 keys
+  Vec16 part[kParts];
+  for (size_t i = 0; i < kParts; ++i) part[i] = hn::Set(d, lowest);
+  for (size_t key = begin; key < end; key += 16) {
+    for (size_t i = 0; i < kParts; ++i) part[i] = hn::Max(part[i], hn::Load(d, scores + key + i * lanes));
   }
-  HWY_ALIGN float lane_max[16];
-  hn::Store(max, d, lane_max);
-  const float m = *std::max_element(lane_max, lane_max + lanes);
+  HWY_ALIGN float lane[16];
+  for (size_t i = 0; i < kParts; ++i) hn::Store(part[i], d, lane + i * lanes);
+  const float m = *std::max_element(lane, lane + 16);
   const auto shift = hn::Set(d, m);
-  HWY_ALIGN float sums[16] = {};
-  for (size_t key = 0; key < kAttentionChunk; key += lanes) {
-    const auto mask = hn::RebindMask(d, SeenMask(seen, key));
-    const auto p = hn::IfThenElseZero(mask, Exp(d, hn::Sub(hn::Load(d, scores + key), shift)));
-    hn::Store(p, d, scores + key);
-    hn::Store(hn::Add(hn::Load(d, sums + key % 16), p), d, sums + key % 16);
+  for (size_t i = 0; i < kParts; ++i) part[i] = hn::Zero(d);
+  for (size_t key = begin; key < end; key += 16) {
+    for (size_t i = 0; i < kParts; ++i) {
+      const auto p = Exp(d, hn::Sub(hn::Load(d, scores + key + i * lanes), shift));
+      hn::Store(p, d, scores + key + i * lanes);
+      part[i] = hn::Add(part[i], p);
+    }
   }
+  for (size_t i = 0; i < kParts; ++i) hn::Store(part[i], d, lane + i * lanes);
   tile.m[vector] = m;
-  tile.l[vector] = TreeSum16(sums);
+  tile.l[vector] = TreeSum16(lane);
+}
+
+void Softmax(const AttentionTile& tile) {
+  for (size_t vector = 0; vector < tile.vectors; ++vector) SoftmaxOf(tile, vector);
 }
 
 // o[vector..][dim..] += p * v over keys [begin, end), kQ vectors and kRegisters registers at once.
@@ -263,13 +250,6 @@ void WeighSeen(const AttentionTile& tile) {
   for (; vector < tile.vectors; ++vector) one(vector);
 }
 
-void Attend(const AttentionTile& tile) {
-  Scores(tile);
-  for (size_t vector = 0; vector < tile.vectors; ++vector) Softmax(tile, vector);
-  std::memset(tile.o, 0, tile.vectors * tile.padded_dim * sizeof(float));
-  WeighSeen(tile);
-}
-
 void Join(bool first, size_t padded_dim, float m, float l, const float* o, float* M, float* L, float* O) {
   const Lane16 d;
   const size_t lanes = hn::Lanes(d);
@@ -301,7 +281,13 @@ HWY_AFTER_NAMESPACE();
 namespace tidemill {
 
 AttentionKernels PickAttention(Isa isa) {
-  return {TIDEMILL_PICK(isa, Load), TIDEMILL_PICK(isa, Attend), TIDEMILL_PICK(isa, Join), TIDEMILL_PICK(isa, Finish)};
+  return {.load = TIDEMILL_PICK(isa, Load),
+          .score = TIDEMILL_PICK(isa, Scores),
+          .weigh = TIDEMILL_PICK(isa, WeighSeen),
+          .row = PickAttentionRow(isa),
+          .softmax = TIDEMILL_PICK(isa, Softmax),
+          .join = TIDEMILL_PICK(isa, Join),
+          .finish = TIDEMILL_PICK(isa, Finish)};
 }
 
 }  // namespace tidemill

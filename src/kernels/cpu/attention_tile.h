@@ -37,11 +37,23 @@ struct AttentionTile {
 
 inline constexpr size_t kKeyStride = kAttentionChunk + 16;
 
+// One query row: keys and values are used where they stand. head_dim is a multiple of 16, and all vectors see the same keys.
+struct AttentionRowKernels {
+  void (*score)(const AttentionTile& tile, const std::byte* k, size_t at,
+                size_t rows);  // keys [at, at + rows); k: the first
+  void (*weigh)(const AttentionTile& tile, const std::byte* v, size_t begin,
+                size_t end);  // onto o; v: that of key `begin`
+};
+
 struct AttentionKernels {
-  // Loads `rows` rows of K and V as f32 to keys [at, at + rows) of the tile: K transposed.
+  // Several query rows: keys and values are loaded as f32 once for all vectors. `rows` rows of K and V to keys [at, at + rows) of
+  // the tile: K transposed.
   void (*load)(const AttentionTile& tile, const std::byte* k, const std::byte* v, size_t at, size_t rows);
-  // Scores, softmax and weighted sum of the loaded chunk.
-  void (*attend)(const AttentionTile& tile);
+  void (*score)(const AttentionTile& tile);
+  void (*weigh)(const AttentionTile& tile);  // onto o
+  AttentionRowKernels row;
+  // Between scores and weighted sums: scores become weights; m and l.
+  void (*softmax)(const AttentionTile& tile);
   // Joins (m, l, o) of a chunk to the running (M, L, O) of one vector; the first is copied.
   void (*join)(bool first, size_t padded_dim, float m, float l, const float* o, float* M, float* L, float* O);
   // out[0, head_dim) = O / L
@@ -49,6 +61,7 @@ struct AttentionKernels {
 };
 
 AttentionKernels PickAttention(Isa isa);
+AttentionRowKernels PickAttentionRow(Isa isa);
 
 }  // namespace tidemill
 

@@ -17,10 +17,6 @@ namespace {
 using Lane = hn::CappedTag<float, 16>;
 using Vec = hn::Vec<Lane>;
 
-inline Vec LoadWeights(Lane d, const float* w) { return hn::LoadU(d, w); }
-inline Vec LoadWeights(Lane d, const hwy::float16_t* w) { return LoadHalf(d, w); }
-inline Vec LoadWeights(Lane d, const hwy::bfloat16_t* w) { return LoadBFloat16(d, w); }
-
 // kRegisters registers of weights (a strip each, or parts of one where a register holds fewer than 16 lanes) times R rows.
 template <typename W, size_t kRegisters, size_t R>
 HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t row) {
@@ -39,7 +35,7 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
   const float* x = args.x + row * args.x_stride;
   for (size_t k = 0; k < args.cols; ++k) {
     Vec weights[kRegisters];
-    for (size_t p = 0; p < kRegisters; ++p) weights[p] = LoadWeights(d, w[p] + k * 16);
+    for (size_t p = 0; p < kRegisters; ++p) weights[p] = LoadF32(d, w[p] + k * 16);
     for (size_t r = 0; r < R; ++r) {
       const Vec a = hn::Set(d, x[r * args.x_stride + k]);
       for (size_t p = 0; p < kRegisters; ++p) acc[p][r] = hn::MulAdd(weights[p], a, acc[p][r]);

@@ -98,7 +98,7 @@ HWY_INLINE hn::Vec<F32> LoadBytes(const uint8_t* at) {
 }
 
 HWY_INLINE hn::Vec<F32> LoadHalves(const uint8_t* at) {
-  return LoadHalf(F32(), reinterpret_cast<const hwy::float16_t*>(at));
+  return LoadF32(F32(), reinterpret_cast<const hwy::float16_t*>(at));
 }
 
 // One register (a strip or a part of one) times R rows.

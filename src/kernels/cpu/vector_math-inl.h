@@ -19,10 +19,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Lane16 = hn::CappedTag<float, 16>;  // 16 lanes in one, two or four registers
 using Vec16 = hn::Vec<Lane16>;
 
-// Halves as f32, exactly. The baseline has no such instruction, and Highway's own replacement takes infinity and NaN for numbers.
-template <class D>
-HWY_INLINE hn::Vec<D> LoadHalf(D d, const hwy::float16_t* p) {
-  const auto v = hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), p));
+// The bits of halves as f32, exactly. The baseline has no such instruction, and Highway's own replacement takes infinity and NaN for
+// numbers.
+template <class D, class V>
+HWY_INLINE hn::Vec<D> Widen(D d, hwy::float16_t, V bits) {
+  const auto v = hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), bits));
 #if HWY_TARGET == HWY_SSE4
   const auto infinity = hn::Set(d, std::numeric_limits<float>::infinity());
   return hn::IfThenElse(hn::Ge(hn::Abs(v), hn::Set(d, 65536.0F)), hn::Or(v, infinity), v);
@@ -31,11 +32,20 @@ HWY_INLINE hn::Vec<D> LoadHalf(D d, const hwy::float16_t* p) {
 #endif
 }
 
-// bfloat16 as f32, exactly: it is the upper half.
-template <class D>
-HWY_INLINE hn::Vec<D> LoadBFloat16(D d, const hwy::bfloat16_t* p) {
-  const auto bits = hn::LoadU(hn::Rebind<uint16_t, D>(), reinterpret_cast<const uint16_t*>(p));
+// The bits of bfloat16 as f32, exactly: they are the upper half.
+template <class D, class V>
+HWY_INLINE hn::Vec<D> Widen(D d, hwy::bfloat16_t, V bits) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), bits)));
+}
+
+// Elements of any stored type as f32.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadF32(D d, const float* p) {
+  return hn::LoadU(d, p);
+}
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> LoadF32(D d, const T* p) {
+  return Widen(d, T(), hn::LoadU(hn::Rebind<uint16_t, D>(), reinterpret_cast<const uint16_t*>(p)));
 }
 
 // The fixed tree over 16 partial sums: halves added to each other until one is left.

@@ -1,0 +1,162 @@
+// One query row: every key and value is used once for each head of the group, so both are taken from the cache as they stand. Keys are
+// transposed in registers, 16 bytes of a row at a time, and multiplied at once: lanes are positions, a score is one chain over head_dim
+// without sums across lanes. The weighted sum has lanes along head_dim.
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/cpu/attention_tile.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention_row.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "kernels/cpu/highway_levels.h"
+#include "kernels/cpu/key_columns-inl.h"
+#include "kernels/cpu/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tidemill::HWY_NAMESPACE {
+namespace {
+
+// Heads that share one pass over keys or values: their sums stay in registers.
+constexpr size_t kMaxHeads = HWY_MAX_BYTES >= 64 ? 8 : 4;
+
+// The rows of a block are read side by side, which no hardware prefetcher follows; those of values one by one.
+constexpr size_t kPrefetchBytes = 4096;
+
+// Calls f(first, count as a constant) for heads [0, heads) in passes as equal as they can be, of at most kMaxHeads.
+template <size_t kCount = kMaxHeads, class F>
+HWY_INLINE void ForHeads(size_t first, size_t count, const F& f) {
+  if constexpr (kCount > 1) {
+    if (count < kCount) return ForHeads<kCount - 1>(first, count, f);
+  }
+  f(first, std::integral_constant<size_t, kCount>());
+}
+template <class F>
+HWY_INLINE void ForAllHeads(size_t heads, const F& f) {
+  const size_t passes = (heads + kMaxHeads - 1) / kMaxHeads;
+  for (size_t pass = 0, first = 0; pass < passes; ++pass) {
+    const size_t count = (heads - first + passes - pass - 1) / (passes - pass);
+    ForHeads(first, count, f);
+    first += count;
+  }
+}
+
+// scores[h * stride + j] = scale * (q[head + h] . key j) for the next `lanes` keys.
+template <size_t kHeads, typename T>
+HWY_INLINE void ScoreBlock(const AttentionTile& tile, size_t head, const T* k, float* scores, size_t stride) {
+  const Lane16 d;
+  const size_t dim = tile.shape->head_dim, lanes = hn::Lanes(d);
+  const float* q[kHeads];
+  Vec16 acc[kHeads];
+  for (size_t h = 0; h < kHeads; ++h) {
+    q[h] = tile.q[head + h];
+    acc[h] = hn::Zero(d);
+  }
+  for (size_t i = 0; i < dim; i += kColumnStep<T>) {
+    const auto* ahead = reinterpret_cast<const uint8_t*>(k) + kPrefetchBytes + i * lanes * sizeof(T);
+    for (size_t line = 0; line < lanes * 16; line += 64) __builtin_prefetch(ahead + line);
+    Vec16 columns[kColumnStep<T>];
+    LoadColumns(k + i, dim, columns);
+    for (size_t c = 0; c < kColumnStep<T>; ++c) {
+      for (size_t h = 0; h < kHeads; ++h) acc[h] = hn::MulAdd(hn::Set(d, q[h][i + c]), columns[c], acc[h]);
+    }
+  }
+  const auto scale = hn::Set(d, tile.shape->scale);
+  for (size_t h = 0; h < kHeads; ++h) hn::StoreU(hn::Mul(acc[h], scale), d, scores + h * stride);
+}
+
+template <typename T>
+HWY_INLINE void ScoreRowsOf(const AttentionTile& tile, const T* k, size_t at, size_t rows) {
+  const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim;
+  size_t r = 0;
+  for (; r + lanes <= rows; r += lanes) {
+    ForAllHeads(tile.vectors, [&](size_t head, auto heads) {
+      ScoreBlock<decltype(heads)::value>(tile, head, k + r * dim, tile.scores + head * kAttentionChunk + at + r,
+                                         kAttentionChunk);
+    });
+  }
+  if (r == rows) return;
+  // The last few, in a block of their own: nothing behind them is read or written.
+  T* block = reinterpret_cast<T*>(tile.kt);
+  std::memcpy(block, k + r * dim, (rows - r) * dim * sizeof(T));
+  ForAllHeads(tile.vectors, [&](size_t head, auto heads) {
+    constexpr size_t kHeads = decltype(heads)::value;
+    float scores[kHeads * 16];
+    ScoreBlock<kHeads>(tile, head, block, scores, 16);
+    for (size_t h = 0; h < kHeads; ++h) {
+      std::memcpy(tile.scores + (head + h) * kAttentionChunk + at + r, scores + h * 16, (rows - r) * sizeof(float));
+    }
+  });
+}
+
+// o[h][dim, dim + kRegisters vectors) += p * v over the keys [begin, end); v is at key `begin`.
+template <size_t kHeads, size_t kRegisters, typename T>
+HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t head, size_t dim, const T* v, size_t begin, size_t end) {
+  const Lane16 d;
+  const size_t lanes = hn::Lanes(d), stride = tile.shape->head_dim;
+  Vec16 acc[kHeads][kRegisters];
+  for (size_t h = 0; h < kHeads; ++h) {
+    for (size_t c = 0; c < kRegisters; ++c)
+      acc[h][c] = hn::Load(d, tile.o + (head + h) * tile.padded_dim + dim + c * lanes);
+  }
+  const float* p = tile.scores + head * kAttentionChunk;
+  const T* row = v + dim;
+  for (size_t key = begin; key < end; ++key, row += stride) {
+    for (size_t c = 0; c < kRegisters * lanes * sizeof(T); c += 64) {
+      __builtin_prefetch(reinterpret_cast<const uint8_t*>(row) + kPrefetchBytes + c);
+    }
+    Vec16 values[kRegisters];
+    for (size_t c = 0; c < kRegisters; ++c) values[c] = LoadF32(d, row + c * lanes);
+    for (size_t h = 0; h < kHeads; ++h) {
+      const auto weight = hn::Set(d, p[h * kAttentionChunk + key]);
+      for (size_t c = 0; c < kRegisters; ++c) acc[h][c] = hn::MulAdd(weight, values[c], acc[h][c]);
+    }
+  }
+  for (size_t h = 0; h < kHeads; ++h) {
+    for (size_t c = 0; c < kRegisters; ++c)
+      hn::Store(acc[h][c], d, tile.o + (head + h) * tile.padded_dim + dim + c * lanes);
+  }
+}
+
+template <typename T>
+HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, size_t begin, size_t end) {
+  const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim;
+  ForAllHeads(tile.vectors, [&](size_t head, auto heads) {
+    constexpr size_t kHeads = decltype(heads)::value;
+    constexpr size_t kRegisters = kHeads * 4 <= (HWY_MAX_BYTES >= 64 ? 24 : 12) ? 4 : 2;
+    size_t i = 0;
+    for (; i + kRegisters * lanes <= dim; i += kRegisters * lanes)
+      WeighBlock<kHeads, kRegisters>(tile, head, i, v, begin, end);
+    for (; i < dim; i += lanes) WeighBlock<kHeads, 1>(tile, head, i, v, begin, end);
+  });
+}
+
+void ScoreRows(const AttentionTile& tile, const std::byte* k, size_t at, size_t rows) {
+  switch (tile.shape->kv_dtype) {
+    case DType::kF16: return ScoreRowsOf(tile, reinterpret_cast<const hwy::float16_t*>(k), at, rows);
+    case DType::kBF16: return ScoreRowsOf(tile, reinterpret_cast<const hwy::bfloat16_t*>(k), at, rows);
+    default: return ScoreRowsOf(tile, reinterpret_cast<const float*>(k), at, rows);
+  }
+}
+
+void WeighRows(const AttentionTile& tile, const std::byte* v, size_t begin, size_t end) {
+  switch (tile.shape->kv_dtype) {
+    case DType::kF16: return WeighRowsOf(tile, reinterpret_cast<const hwy::float16_t*>(v), begin, end);
+    case DType::kBF16: return WeighRowsOf(tile, reinterpret_cast<const hwy::bfloat16_t*>(v), begin, end);
+    default: return WeighRowsOf(tile, reinterpret_cast<const float*>(v), begin, end);
+  }
+}
+
+}  // namespace
+}  // namespace tidemill::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tidemill {
+
+AttentionRowKernels PickAttentionRow(Isa isa) { return {TIDEMILL_PICK(isa, ScoreRows), TIDEMILL_PICK(isa, WeighRows)}; }
+
+}  // namespace tidemill
+#endif
