@@ -1,5 +1,7 @@
 #include "kernels/cpu/quantize_rows.h"
 
+#include <limits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/quantize_rows.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -27,16 +29,8 @@ void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT 
       max = hn::Max(max, hn::Abs(v));
       bad = hn::Add(bad, hn::Sub(v, v));
     }
-    HWY_ALIGN float lane_max[16];
-    HWY_ALIGN float lane_bad[16];
-    hn::Store(max, df, lane_max);
-    hn::Store(bad, df, lane_bad);
-    float amax = 0, nan = 0;
-    for (size_t i = 0; i < lanes; ++i) {
-      amax = HWY_MAX(amax, lane_max[i]);
-      nan += lane_bad[i];
-    }
-    const bool finite = nan == 0;
+    const float amax = hn::GetLane(hn::MaxOfLanes(df, max));
+    const bool finite = hn::AllTrue(df, hn::Eq(bad, hn::Zero(df)));
     const float inverse = finite && amax > 0 ? 127.0F / amax : 0.0F;
     // 127 / amax overflows for the smallest denormals: such a block is zero for every purpose.
     const auto scale = hn::Set(df, inverse <= 3.0e38F ? inverse : 0.0F);
@@ -51,14 +45,11 @@ void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT 
         total = hn::Add(total, integers);
         hn::StoreU(hn::DemoteTo(di8, integers), di8, q + b * 32 + i);
       }
-      HWY_ALIGN int32_t lane_total[16];
-      hn::Store(total, di32, lane_total);
-      int32_t half_sum = 0;
-      for (size_t i = 0; i < lanes; ++i) half_sum += lane_total[i];
+      const int32_t half_sum = hn::GetLane(hn::SumOfLanes(di32, total));
       half_sums[b * 2 + half] = static_cast<int16_t>(half_sum);
       s += half_sum;
     }
-    d[b] = finite ? (inverse <= 3.0e38F ? amax / 127.0F : 0.0F) : nan;
+    d[b] = finite ? (inverse <= 3.0e38F ? amax / 127.0F : 0.0F) : std::numeric_limits<float>::quiet_NaN();
     sum[b] = d[b] * static_cast<float>(s);
     if (pairs != nullptr) {
       for (size_t i = 0; i < 32; i += 4) {
