@@ -54,11 +54,13 @@ size_t WeightMatrix::StripBytes(DType dtype, size_t cols) {
 }
 
 Result<WeightMatrix> WeightMatrix::Pack(const WeightSource& given, bool as_f32, ThreadPool& threads,
-                                        const std::function<void(std::span<const std::byte>)>& release) {
+                                        const std::function<void(std::span<const std::byte>)>& release,
+                                        BufferArena* arena) {
   WeightMatrix matrix = Map(given, as_f32);
   const WeightSource& source = matrix.source_;
   const size_t strip_bytes = matrix.strip_bytes();
-  TIDEMILL_TRY(packed, AlignedBuffer::Create(matrix.num_strips() * strip_bytes));
+  const size_t bytes = matrix.num_strips() * strip_bytes;
+  TIDEMILL_TRY(packed, arena != nullptr ? arena->Allocate(bytes) : AlignedBuffer::Create(bytes));
   matrix.packed_ = std::move(packed);
   const size_t piece = std::max<size_t>(1, kPackPieceBytes / (source.row_stride * kStripRows));  // strips
   const size_t floats = matrix.dtype_ == source.dtype ? 0 : source.cols;

@@ -93,12 +93,13 @@ Result<WeightMatrix> WeightLoader::Bring(const std::string& name, const WeightSo
   // A safetensors file may begin its data at any address; kernels read mapped elements where they are.
   const bool aligned = reinterpret_cast<uintptr_t>(source.bytes.data()) % alignof(float) == 0;
   if (settings_.mapped && may_map && aligned) return WeightMatrix::Map(source, settings_.f32);
-  auto matrix = WeightMatrix::Pack(source, settings_.f32, *settings_.threads, [&](std::span<const std::byte> piece) {
+  const auto release = [&](std::span<const std::byte> piece) {
     if (may_map) files_.Release(piece);
     bytes_done_ += piece.size();
     if (settings_.progress)
       settings_.progress(static_cast<double>(bytes_done_) / static_cast<double>(files_.file_bytes()));
-  });
+  };
+  auto matrix = WeightMatrix::Pack(source, settings_.f32, *settings_.threads, release, &arena_);
   return std::move(matrix).WithContext("tensor \"" + name + "\"");
 }
 

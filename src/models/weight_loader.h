@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "formats/model_files.h"
 #include "kernels/weight_matrix.h"
@@ -91,6 +92,7 @@ class WeightLoader {
   const ModelFiles& files_;
   const LoadSettings& settings_;
   std::vector<bool> read_;  // [files_.tensors()]
+  BufferArena arena_;       // of packed matrices
   uint64_t bytes_done_ = 0;
 };
 
