@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,6 +63,7 @@ struct BenchResult {
   double arithmetic_share = 0;
   uint64_t peak_rss_bytes = 0;
   uint64_t anonymous_rss_bytes = 0;
+  bool kept = false;            // went on from caches that an earlier test had filled
   bool beyond_context = false;  // longer than the model's own context: the speed is real, the text would not be
 };
 
@@ -75,8 +77,28 @@ struct BenchTest {
   uint64_t seed = 0;  // of the random token ids
 };
 
+// The filled caches of one test, kept for when the same test is asked for again. They borrow the engine, which outlives them.
+class BenchCaches {
+ public:
+  BenchCaches();
+  ~BenchCaches();
+  BenchCaches(const BenchCaches&) = delete;
+  BenchCaches& operator=(const BenchCaches&) = delete;
+
+  void Drop();
+
+  struct Impl;
+  Impl& impl() { return *impl_; }  // for RunBench
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
 // Prefill: logits of the last token only. Decode and batch: one token a step, logits of all vocabulary after each, nothing sampled.
-Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, const MachineLimits& limits);
+// With `caches`, a test that is the same but for `repeat` fills nothing and warms up for 2 steps at most; another test takes
+// the place of what is there. Null: filled and warmed up each time.
+Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, const MachineLimits& limits,
+                             BenchCaches* caches = nullptr);
 
 }  // namespace tidemill
 

@@ -13,8 +13,8 @@
 
 #include "cli/cpu_info.h"
 #include "cli/errors.h"
-#include "cli/files.h"
 #include "cli/json.h"
+#include "cli/line_source.h"
 #include "cli/version.h"
 #include "tidemill/engine.h"
 #include "tidemill/measure.h"
@@ -118,11 +118,10 @@ double RelativeRms(std::span<const float> a, std::span<const float> b) {
 
 class Child {
  public:
-  explicit Child(const ChildSettings& settings) : settings_(settings) {}
-  Result<Json> Measure();
+  Result<Json> Measure(ChildSettings settings);
 
  private:
-  Result<void> Load(Json& result);
+  Result<void> Load();
   Result<Json> RunTest(const BenchTest& test);
   Result<double> PrefillDisagreement(size_t prompt_tokens);
   Result<double> BatchDisagreement(const std::vector<size_t>& prompts);
@@ -131,20 +130,32 @@ class Child {
   // The most probable tokens of the first step after each prompt, all prompts in one batch.
   Result<std::vector<std::vector<TokenLogprob>>> FirstSteps(const std::vector<std::vector<int32_t>>& prompts);
 
-  const ChildSettings& settings_;
+  ChildSettings settings_;
   EngineOptions options_;
+  std::string loaded_path_;
+  Json times_;  // of the last load
   std::shared_ptr<const Model> model_;
   std::unique_ptr<Engine> engine_;
+  BenchCaches caches_;            // borrows engine_
+  double last_disagreement_ = 0;  // of the test that caches_ holds
 };
 
-// Loads as often as asked, and keeps the last one.
-Result<void> Child::Load(Json& result) {
+// Loads as often as asked, and keeps the last one; nothing if it is there.
+Result<void> Child::Load() {
   TIDEMILL_TRY(kv_type, ParseKvType(settings_.kv_type));
-  options_.kv_type = kv_type;
-  options_.threads = settings_.threads;
-  for (const size_t batch : settings_.batch) options_.max_batch = std::max(options_.max_batch, batch);
-  result["load_s"] = Json::array();
-  result["first_token_s"] = Json::array();
+  EngineOptions options;
+  options.kv_type = kv_type;
+  options.threads = settings_.threads;
+  for (const size_t batch : settings_.batch) options.max_batch = std::max(options.max_batch, batch);
+  if (engine_ && loaded_path_ == settings_.model && options.kv_type == options_.kv_type &&
+      options.threads == options_.threads && options.max_batch <= options_.max_batch) {
+    return {};
+  }
+  options_ = options;
+  loaded_path_ = settings_.model;
+  times_["load_s"] = Json::array();
+  times_["first_token_s"] = Json::array();
+  caches_.Drop();
   for (size_t i = 0; i < settings_.repeats; ++i) {
     engine_.reset();
     model_.reset();
@@ -152,13 +163,13 @@ Result<void> Child::Load(Json& result) {
     LoadOptions load;
     load.threads = settings_.threads;
     TIDEMILL_TRY(model, Model::Load(settings_.model, load));
-    result["load_s"].push_back(Seconds(start));
+    times_["load_s"].push_back(Seconds(start));
     model_ = std::move(model);
     TIDEMILL_TRY(engine, Engine::Create(model_, options_));
     engine_ = std::move(engine);
     const int32_t first[] = {0};
     TIDEMILL_TRY_VOID(engine_->Score(first, true, [](size_t, std::span<const float>) { return Result<void>(); }));
-    result["first_token_s"].push_back(Seconds(start));
+    times_["first_token_s"].push_back(Seconds(start));
   }
   return {};
 }
@@ -237,7 +248,7 @@ Result<double> Child::BatchDisagreement(const std::vector<size_t>& lengths) {
 }
 
 Result<Json> Child::RunTest(const BenchTest& test) {
-  TIDEMILL_TRY(measured, RunBench(*engine_, test, MachineLimits{}));
+  TIDEMILL_TRY(measured, RunBench(*engine_, test, MachineLimits{}, &caches_));
   Json json;
   json["test"] = test.test;
   json["flash_attn"] = settings_.flash_attn;
@@ -263,19 +274,19 @@ Result<Json> Child::RunTest(const BenchTest& test) {
   json["peak_rss_mib"] = static_cast<double>(measured.peak_rss_bytes) / kMib;
   json["anon_rss_mib"] = static_cast<double>(measured.anonymous_rss_bytes) / kMib;
   json["beyond_trained_context"] = measured.beyond_context;
-  if (test.test == "prefill") {
-    TIDEMILL_TRY(disagreement, PrefillDisagreement(test.prompt_tokens));
-    json["disagreement"] = disagreement;
-  } else if (test.test == "batch") {
-    TIDEMILL_TRY(disagreement, BatchDisagreement(test.prompts));
-    json["disagreement"] = disagreement;
+  if (test.test == "decode") return json;
+  if (!measured.kept) {
+    TIDEMILL_TRY(disagreement,
+                 test.test == "prefill" ? PrefillDisagreement(test.prompt_tokens) : BatchDisagreement(test.prompts));
+    last_disagreement_ = disagreement;
   }
+  json["disagreement"] = last_disagreement_;
   return json;
 }
 
-Result<Json> Child::Measure() {
-  Json times;
-  TIDEMILL_TRY_VOID(Load(times));
+Result<Json> Child::Measure(ChildSettings settings) {
+  settings_ = std::move(settings);
+  TIDEMILL_TRY_VOID(Load());
   const CpuInfo cpu = ReadCpuInfo();
   const IsaFeatures features = FeaturesOf(cpu, engine_->isa());
   const ModelInfo& info = model_->info();
@@ -292,7 +303,7 @@ Result<Json> Child::Measure() {
                      {"tensor_bytes", tensor_bytes},
                      {"vocab_size", info.vocab_size},
                      {"trained_context", info.max_position_embeddings}};
-  result.update(times);
+  result.update(times_);
   result["tests"] = Json::array();
   BenchTest test;
   test.gen_tokens = settings_.gen_tokens;
@@ -372,17 +383,38 @@ std::vector<size_t> BatchPrompts(const ChildSettings& settings, size_t batch) {
 }
 
 Result<void> RunBenchChild(CommandContext& context) {
-  TIDEMILL_TRY(text, ReadStandardInput("read the bench settings"));
-  TIDEMILL_TRY(settings, ParseChildSettings(text));
-  if (settings.info) {
-    const CpuInfo cpu = ReadCpuInfo();
-    const IsaFeatures features = FeaturesOf(cpu, "avx512-vnni");  // the highest level that kernels exist for
-    const Json isa = {{"used", features.used}, {"unused", features.unused}};
-    return context.out.Write(
-        JsonLine({{"engine", settings.engine}, {"version", kVersion}, {"system_info", cpu.name}, {"isa", isa}}));
+  LineSource lines(context.signals, context.messages);
+  Child child;
+  std::string text;
+  bool answered = false;
+  while (true) {
+    TIDEMILL_TRY(line, lines.Read(""));
+    const bool end = line.kind != LineSource::Line::Kind::kText;
+    text += line.text;
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+      if (end && answered) return {};
+      if (!end) continue;
+    }
+    if (!end && !Json::accept(text)) {  // an object over several lines: wait for the one that ends it
+      text += '\n';
+      continue;
+    }
+    TIDEMILL_TRY(settings, ParseChildSettings(text));
+    Json result;
+    if (settings.info) {
+      const CpuInfo cpu = ReadCpuInfo();
+      const IsaFeatures features = FeaturesOf(cpu, "avx512-vnni");  // the highest level that kernels exist for
+      const Json isa = {{"used", features.used}, {"unused", features.unused}};
+      result = {{"engine", settings.engine}, {"version", kVersion}, {"system_info", cpu.name}, {"isa", isa}};
+    } else {
+      TIDEMILL_TRY(measured, child.Measure(std::move(settings)));
+      result = std::move(measured);
+    }
+    TIDEMILL_TRY_VOID(context.out.Write(JsonLine(result)));
+    if (end) return {};
+    answered = true;
+    text.clear();
   }
-  TIDEMILL_TRY(result, Child(settings).Measure());
-  return context.out.Write(JsonLine(result));
 }
 
 }  // namespace tidemill::cli

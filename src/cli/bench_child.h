@@ -1,5 +1,6 @@
-// tidemill bench --child: one measurement for a program that compares engines. It writes the settings as one JSON object to
-// standard input and reads the result as the last line of standard output.
+// tidemill bench --child: measurements for a program that compares engines. It writes settings as JSON objects to standard
+// input, each on a line or more of its own, and reads one line of standard output for each, until it ends the input. What is loaded and filled stays for the next settings: the model while model, threads, kv_type and the room for
+// batches are the same, the caches of the last test while that test is asked for again; nothing runs in between.
 #ifndef TIDEMILL_CLI_BENCH_CHILD_H_
 #define TIDEMILL_CLI_BENCH_CHILD_H_
 

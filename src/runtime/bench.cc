@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -87,6 +88,25 @@ class BenchSequences {
   volatile float sink_ = 0;
 };
 
+}  // namespace
+
+struct BenchCaches::Impl {
+  const Engine* engine = nullptr;
+  BenchTest test;
+  std::optional<BenchSequences> sequences;  // filled, perhaps with a few tokens behind what the test fills
+};
+
+BenchCaches::BenchCaches() : impl_(std::make_unique<Impl>()) {}
+BenchCaches::~BenchCaches() = default;
+void BenchCaches::Drop() { impl_->sequences.reset(); }
+
+namespace {
+
+bool IsSame(const BenchTest& a, const BenchTest& b) {
+  return a.test == b.test && a.prompt_tokens == b.prompt_tokens && a.depth == b.depth && a.gen_tokens == b.gen_tokens &&
+         a.prompts == b.prompts && a.seed == b.seed;
+}
+
 template <typename Work>
 Result<BenchSample> Sample(size_t tokens, const Work& work) {
   const double cpu = ProcessCpuSeconds(), busy = MachineBusySeconds();
@@ -131,11 +151,14 @@ void FillShares(const Cost& step, size_t steps, const MachineLimits& limits, Ben
       (step.int8_ops / (limits.int8_gops * 1e9) + step.flops / (limits.f32_gflops * 1e9)) / step_seconds;
 }
 
-Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, const MachineLimits& limits) {
+// `kept`: where the filled sequences are, if they are, and where they are left.
+Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, const MachineLimits& limits,
+                                 std::optional<BenchSequences>& kept) {
   BenchResult result;
   result.prompt_tokens = test.prompt_tokens;
-  BenchSequences sequences(impl, test.seed);
-  TIDEMILL_TRY_VOID(sequences.Add(test.prompt_tokens));  // warm-up
+  result.kept = kept.has_value();
+  BenchSequences& sequences = kept ? *kept : kept.emplace(impl, test.seed);
+  if (!result.kept) TIDEMILL_TRY_VOID(sequences.Add(test.prompt_tokens));  // warm-up
   const size_t empty[] = {0};
   for (size_t i = 0; i < test.repeat; ++i) {
     TIDEMILL_TRY_VOID(sequences.RollbackTo(empty));
@@ -153,15 +176,21 @@ Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, cons
   return result;
 }
 
-Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, const MachineLimits& limits) {
+Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, const MachineLimits& limits,
+                                std::optional<BenchSequences>& kept) {
   BenchResult result;
   const std::vector<size_t> depths = test.test == "batch" ? test.prompts : std::vector<size_t>{test.depth};
   result.batch = depths.size();
   result.depth = *std::max_element(depths.begin(), depths.end());
   result.gen_tokens = test.gen_tokens;
-  BenchSequences sequences(impl, test.seed);
-  for (const size_t depth : depths) TIDEMILL_TRY_VOID(sequences.Add(depth));
-  TIDEMILL_TRY_VOID(sequences.Decode(std::min<size_t>(8, test.gen_tokens)));  // warm-up
+  result.kept = kept.has_value();
+  BenchSequences& sequences = kept ? *kept : kept.emplace(impl, test.seed);
+  if (result.kept) {
+    TIDEMILL_TRY_VOID(sequences.RollbackTo(depths));
+  } else {
+    for (const size_t depth : depths) TIDEMILL_TRY_VOID(sequences.Add(depth));
+  }
+  TIDEMILL_TRY_VOID(sequences.Decode(std::min<size_t>(result.kept ? 2 : 8, test.gen_tokens)));  // warm-up
   for (size_t i = 0; i < test.repeat; ++i) {
     TIDEMILL_TRY_VOID(sequences.RollbackTo(depths));
     TIDEMILL_TRY(sample, Sample(test.gen_tokens * depths.size(), [&] { return sequences.Decode(test.gen_tokens); }));
@@ -181,7 +210,7 @@ Error BenchError(const std::string& what) { return Error(ErrorCode::kInvalidArgu
 
 }  // namespace
 
-Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, const MachineLimits& limits) {
+Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, const MachineLimits& limits, BenchCaches* caches) {
   Engine::Impl& impl = engine.impl();
   if (!engine.idle())
     return Error(ErrorCode::kFailedPrecondition, "bench: requests are in flight; finish or cancel them first");
@@ -204,14 +233,23 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, const Machin
     return BenchError("a test of " + std::to_string(longest) + " positions: expected at most " +
                       std::to_string(kLongest));
   impl.options.context = std::max(context, longest);
+  BenchCaches own;
+  BenchCaches::Impl& kept = (caches != nullptr ? *caches : own).impl();
+  if (kept.engine != &engine || !IsSame(kept.test, test)) kept.sequences.reset();
+  kept.engine = &engine;
+  kept.test = test;
   ResetPeakResident();
   Result<BenchResult> result = Error(ErrorCode::kOutOfMemory, "bench: the system has no more memory");
   try {
-    result = prefill ? BenchPrefill(impl, test, limits) : BenchDecode(impl, test, limits);
+    result =
+        prefill ? BenchPrefill(impl, test, limits, kept.sequences) : BenchDecode(impl, test, limits, kept.sequences);
   } catch (const std::bad_alloc&) {  // as initialised
   }
   impl.options.context = context;
-  if (!result.ok()) return std::move(result).WithContext("bench");
+  if (!result.ok()) {
+    kept.sequences.reset();
+    return std::move(result).WithContext("bench");
+  }
   result->test = test.test;
   result->beyond_context = longest > impl.language_model().settings.max_position_embeddings;
   result->peak_rss_bytes = PeakResidentBytes();

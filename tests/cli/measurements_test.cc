@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <vector>
 
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
@@ -190,6 +191,55 @@ TEST(BenchChild, EveryMember_IsInTheResult) {
   EXPECT_FALSE(report["tests"][1].contains("disagreement"));
   EXPECT_EQ(report["tests"][3]["disagreement"], 0.0);
   EXPECT_EQ(report["tests"][3]["prompt_tokens"], json({5, 10}));
+}
+
+std::vector<json> Lines(const std::string& text) {
+  std::vector<json> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    lines.push_back(json::parse(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+TEST(BenchChild, SeveralSettings_AnsweredInOrderByOneLoadedModel) {
+  json settings = {{"model", TinyLlamaFile()}, {"threads", 1}, {"depth", {8}}, {"gen_tokens", 4},
+                   {"batch_prompt", {4, 12}},  {"repeats", 1}, {"seed", 1}};
+  std::string input = settings.dump() + "\n" + settings.dump() + "\n\n";
+  settings["depth"] = json::array();
+  settings["batch"] = {2};
+  input += settings.dump(2) + "\n" + settings.dump() + "\n";
+  settings["threads"] = 2;
+  input += settings.dump();
+  const ProcessResult result = RunTidemill({"bench", "--child"}, {.input = input});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<json> answers = Lines(result.out);
+  ASSERT_EQ(answers.size(), 5U);
+  const char* tests[] = {"decode", "decode", "batch", "batch", "batch"};
+  for (size_t i = 0; i < 5; ++i) {
+    ASSERT_EQ(answers[i]["tests"].size(), 1U);
+    EXPECT_EQ(answers[i]["tests"][0]["test"], tests[i]);
+    EXPECT_EQ(answers[i]["threads"], i < 4 ? 1 : 2);
+    EXPECT_EQ(answers[i]["load_s"] == answers[0]["load_s"], i < 4);  // loaded again for other threads only
+  }
+  EXPECT_EQ(answers[3]["tests"][0]["disagreement"], 0.0);
+}
+
+TEST(BenchChild, Alive_AnswersBeforeTheEndOfInput) {
+  const std::string settings = json({{"engine", "x"}, {"info", true}}).dump() + "\n";
+  Process process({"bench", "--child"}, {.input = settings + settings});
+  process.WriteInput();
+  process.ReadOut(2 * std::string(R"({"engine":"x")").size());
+  EXPECT_EQ(Lines(process.Wait().out).size(), 2U);
+}
+
+TEST(BenchChild, LaterSettingsWrong_EndsWithTheirError) {
+  const ProcessResult result =
+      RunTidemill({"bench", "--child"}, {.input = "{\"info\": true}\n{\"info\": 1}\n{\"info\": true}\n"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(Lines(result.out).size(), 1U);
+  EXPECT_THAT(result.err, HasSubstr("\"info\""));
 }
 
 TEST(BenchChild, Info_NeedsNoModel) {
