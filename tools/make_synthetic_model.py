@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""Random weights in the shape of a known model, as a GGUF file: for speed at sizes and types that nobody has to download.
+
+    make_synthetic_model.py --shape llama-3.2-1b --type Q4_K_M --out FILE.gguf [--seed 1]
+
+Every engine does the same work on it as on trained weights of that shape; its text is noise. Needs gguf and numpy
+(docs/quality.md has the environment). The same arguments give the same bytes. One tensor is in memory at a time.
+
+Weights are near normal with standard deviation 0.02, drawn as codes of the type: nothing is quantised. Types are mixed as
+llama.cpp's quantiser mixes them: the head (the embedding where it is the head) of a 4-bit file is Q6_K, Q4_K_M has Q6_K in
+about half of attn_v and ffn_down, and rows that no block of 256 fits get Q5_0 and Q8_0 instead of Q4_K and Q6_K.
+
+The vocabulary is made up but works: all bytes, then strings of letters with the merges (or scores) that build them.
+"""
+
+import argparse
+import math
+import sys
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+
+import gguf
+import numpy as np
+
+STD = 0.02  # of a weight
+LETTERS = "etaoinshrdlcumwfgypbvkjxqz"
+Type = gguf.GGMLQuantizationType
+
+
+@dataclass
+class Shape:
+    name: str
+    hidden: int
+    ffn: int
+    layers: int
+    heads: int
+    kv_heads: int
+    vocab: int
+    context: int
+    rope_base: float
+    tied: bool
+    tokenizer: str  # name of the split rule of a byte-level BPE, or "spm"
+    specials: list[str]  # at the end of a BPE vocabulary; the first begins a text, the second ends it
+    llama3_rope: bool = False
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden // self.heads
+
+
+SHAPES = {
+    "135m": Shape("SmolLM2-135M's shape", 576, 1536, 30, 9, 3, 49152, 8192, 1e5, True, "smollm",
+                  ["<|im_start|>", "<|im_end|>"] + [f"<|reserved_{i}|>" for i in range(15)]),
+    "llama-3.2-1b": Shape("Llama-3.2-1B's shape", 2048, 8192, 16, 32, 8, 128256, 131072, 5e5, True, "llama-bpe",
+                          ["<|begin_of_text|>", "<|end_of_text|>"] + [f"<|reserved_{i}|>" for i in range(254)], True),
+    "llama-2-7b": Shape("Llama-2-7B's shape", 4096, 11008, 32, 32, 32, 32000, 4096, 1e4, False, "spm", []),
+}
+FILE_TYPES = {
+    "F32": gguf.LlamaFileType.ALL_F32, "F16": gguf.LlamaFileType.MOSTLY_F16, "BF16": gguf.LlamaFileType.MOSTLY_BF16,
+    "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0, "Q4_0": gguf.LlamaFileType.MOSTLY_Q4_0,
+    "Q4_1": gguf.LlamaFileType.MOSTLY_Q4_1, "Q4_K_M": gguf.LlamaFileType.MOSTLY_Q4_K_M,
+}
+
+
+# ---------------------------------------------------------------- weights
+
+def normal_codes(count: int, steps_per_std: float) -> np.ndarray:
+    """[256] u8: a uniform byte -> one of `count` codes, near normal around the middle, (count - 1) / 2 or count / 2."""
+    middle = count / 2 if count % 2 == 0 else (count - 1) / 2
+    x = [middle + steps_per_std * NormalDist().inv_cdf((i + 0.5) / 256) for i in range(256)]
+    return np.clip(np.rint(x), 0, count - 1).astype(np.uint8)
+
+
+class Weights:
+    """Random blocks of each type. [rows, row bytes] u8, or [rows, columns] of the type itself where it has no blocks."""
+
+    def __init__(self, seed: int):
+        self.random = np.random.Generator(np.random.SFC64(seed))
+
+    def draw(self, kind: Type, rows: int, columns: int) -> np.ndarray:
+        if kind in (Type.F32, Type.F16, Type.BF16):
+            return self.floats(kind, rows, columns)
+        block = gguf.GGML_QUANT_SIZES[kind][0]
+        blocks = {Type.Q8_0: self.q8_0, Type.Q4_0: self.q4_0, Type.Q4_1: self.q4_1, Type.Q5_0: self.q5_0,
+                  Type.Q4_K: self.q4_k, Type.Q6_K: self.q6_k}[kind](rows * columns // block)
+        return blocks.reshape(rows, -1)
+
+    def floats(self, kind: Type, rows: int, columns: int) -> np.ndarray:
+        # A table of 65536 normal values: drawing a billion floats one by one takes minutes.
+        table = (STD * self.random.standard_normal(1 << 16)).astype(np.float32)
+        if kind == Type.BF16:
+            table = (table.view(np.uint32) >> 16).astype(np.uint16)
+        elif kind == Type.F16:
+            table = table.astype(np.float16)
+        return table[self.random.integers(0, 1 << 16, (rows, columns), np.uint16)]
+
+    def bytes(self, *shape: int) -> np.ndarray:
+        return self.random.integers(0, 256, shape, np.uint8)
+
+    def scale(self, n: int, middle: float) -> np.ndarray:
+        """[n, 2] u8: f16 numbers within 20 % of `middle`."""
+        values = middle * self.random.uniform(0.8, 1.2, n)
+        return values.astype("<f2").view(np.uint8).reshape(n, 2)
+
+    def nibbles(self, n: int, size: int) -> np.ndarray:
+        """[n, size] u8, two near normal codes in each, 3.6 steps to a standard deviation."""
+        codes = normal_codes(16, 3.6)
+        return codes[self.bytes(n, size)] | (codes[self.bytes(n, size)] << 4)
+
+    def q8_0(self, n: int) -> np.ndarray:
+        codes = (normal_codes(255, 50) - np.uint8(127)).astype(np.uint8)  # around 0, in two's complement
+        return np.hstack([self.scale(n, STD / 50), codes[self.bytes(n, 32)]])
+
+    def q4_0(self, n: int) -> np.ndarray:
+        return np.hstack([self.scale(n, STD / 3.6), self.nibbles(n, 16)])
+
+    def q4_1(self, n: int) -> np.ndarray:
+        scale = self.scale(n, STD / 3.6)
+        lowest = (-8 * scale.view("<f2")).astype("<f2").view(np.uint8)
+        return np.hstack([scale, lowest, self.nibbles(n, 16)])
+
+    def q5_0(self, n: int) -> np.ndarray:  # uniform: 32 steps have a standard deviation of 9.2
+        return np.hstack([self.scale(n, STD / 9.2), self.bytes(n, 4), self.bytes(n, 16)])
+
+    def q4_k(self, n: int) -> np.ndarray:
+        """Eight sub-blocks whose 6-bit scale is also their 6-bit minimum, in units of d and 8 d: codes lie around 8."""
+        six = self.random.integers(40, 64, (n, 8), np.uint8)
+        low, high = six[:, :4], six[:, 4:]
+        packed = low | (high >> 4 << 6)
+        scale = self.scale(n, STD / 3.6 / 52)
+        minimum = (8 * scale.view("<f2")).astype("<f2").view(np.uint8)
+        return np.hstack([scale, minimum, packed, packed, (high & 15) | (high << 4), self.nibbles(n, 128)])
+
+    def q6_k(self, n: int) -> np.ndarray:  # uniform, 64 steps; scales of both signs keep the mean at 0
+        scales = self.random.integers(64, 128, (n, 16), np.int8) * self.random.choice(np.array([-1, 1], np.int8), (n, 16))
+        return np.hstack([self.bytes(n, 192), scales.view(np.uint8), self.scale(n, STD / 18.5 / 96)])
+
+
+def uses_more_bits(layer: int, layers: int) -> bool:
+    return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
+
+
+def type_of(name: str, layer: int, columns: int, shape: Shape, file_type: str) -> Type:
+    is_head = name == ("token_embd" if shape.tied else "output")
+    kind = Type.Q4_K if file_type == "Q4_K_M" else Type[file_type]
+    if file_type.startswith("Q4") and is_head:
+        kind = Type.Q6_K
+    if file_type == "Q4_K_M" and name in ("attn_v", "ffn_down") and uses_more_bits(layer, shape.layers):
+        kind = Type.Q6_K
+    if columns % 256:
+        kind = {Type.Q4_K: Type.Q5_0, Type.Q6_K: Type.Q8_0}.get(kind, kind)
+    return kind
+
+
+def tensors_of(s: Shape, file_type: str) -> Iterator[tuple[str, Type, int, int]]:
+    """(name, type, rows, columns) in the order of the file; norms and rope factors are one row of F32."""
+    def matrix(name: str, rows: int, columns: int, layer: int = 0, prefix: str = ""):
+        return f"{prefix}{name}.weight", type_of(name, layer, columns, s, file_type), rows, columns
+
+    if s.llama3_rope:
+        yield "rope_freqs.weight", Type.F32, 1, s.head_dim // 2
+    yield matrix("token_embd", s.vocab, s.hidden)
+    kv = s.kv_heads * s.head_dim
+    for layer in range(s.layers):
+        at = f"blk.{layer}."
+        yield f"{at}attn_norm.weight", Type.F32, 1, s.hidden
+        for name, rows, columns in (("attn_q", s.hidden, s.hidden), ("attn_k", kv, s.hidden), ("attn_v", kv, s.hidden),
+                                    ("attn_output", s.hidden, s.hidden)):
+            yield matrix(name, rows, columns, layer, at)
+        yield f"{at}ffn_norm.weight", Type.F32, 1, s.hidden
+        for name, rows, columns in (("ffn_gate", s.ffn, s.hidden), ("ffn_up", s.ffn, s.hidden),
+                                    ("ffn_down", s.hidden, s.ffn)):
+            yield matrix(name, rows, columns, layer, at)
+    yield "output_norm.weight", Type.F32, 1, s.hidden
+    if not s.tied:
+        yield matrix("output", s.vocab, s.hidden)
+
+
+def llama3_factors(s: Shape, factor: float = 32, low: float = 1, high: float = 4, trained: int = 8192) -> np.ndarray:
+    """What each rotation's wavelength is multiplied by, as llama3's rope scaling says."""
+    factors = []
+    for i in range(s.head_dim // 2):
+        turns = trained / (2 * math.pi * s.rope_base ** (2 * i / s.head_dim))  # within the trained context
+        smooth = min(1.0, max(0.0, (turns - low) / (high - low)))
+        factors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(factors, np.float32)
+
+
+# ---------------------------------------------------------------- vocabulary
+
+def byte_characters() -> list[str]:
+    """The printable character that stands for each byte in a byte-level BPE vocabulary."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [b for b in range(256) if b not in plain]
+    return [chr(b) if b in plain else chr(256 + others.index(b)) for b in range(256)]
+
+
+def grown(first: list[str], count: int) -> Iterator[tuple[str, str]]:
+    """`count` (left, letter) whose joined strings all differ, each left side one of `first` or joined before."""
+    queue = deque(first)
+    while count > 0:
+        left = queue.popleft()
+        for letter in LETTERS[:count]:
+            yield left, letter
+            queue.append(left + letter)
+        count -= min(count, len(LETTERS))
+
+
+def write_vocabulary(writer: gguf.GGUFWriter, s: Shape) -> None:
+    normal, unknown, control, byte = (gguf.TokenType.NORMAL, gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL,
+                                      gguf.TokenType.BYTE)
+    if s.tokenizer == "spm":
+        tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
+        types = [unknown, control, control] + [byte] * 256
+        pairs = list(grown(["\u2581", *LETTERS], s.vocab - len(tokens) - 1 - len(LETTERS)))
+        tokens += [left + right for left, right in pairs] + ["\u2581", *LETTERS]
+        scores = [0.0] * len(types) + [-float(i) for i in range(s.vocab - len(types))]
+        writer.add_tokenizer_model("llama")
+        writer.add_token_scores(scores)
+        begin, end = 1, 2
+    else:
+        tokens = byte_characters()
+        pairs = list(grown([tokens[0x20], *LETTERS], s.vocab - 256 - len(s.specials)))
+        tokens += [left + right for left, right in pairs] + s.specials
+        types = []
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(s.tokenizer)
+        writer.add_token_merges([f"{left} {right}" for left, right in pairs])
+        begin = s.vocab - len(s.specials)
+        end = begin + 1
+    types += [normal] * (s.vocab - len(types) - len(s.specials)) + [control] * len(s.specials)
+    assert len(tokens) == len(types) == len(set(tokens)) == s.vocab
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_bos_token_id(begin)
+    writer.add_eos_token_id(end)
+
+
+def write_settings(writer: gguf.GGUFWriter, s: Shape, file_type: str) -> None:
+    writer.add_name(f"{s.name}, random weights")
+    writer.add_file_type(FILE_TYPES[file_type])
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_vocab_size(s.vocab)
+    writer.add_context_length(s.context)
+    writer.add_embedding_length(s.hidden)
+    writer.add_block_count(s.layers)
+    writer.add_feed_forward_length(s.ffn)
+    writer.add_head_count(s.heads)
+    writer.add_head_count_kv(s.kv_heads)
+    writer.add_rope_dimension_count(s.head_dim)
+    writer.add_rope_freq_base(s.rope_base)
+    writer.add_layer_norm_rms_eps(1e-5)
+
+
+def write_model(s: Shape, file_type: str, seed: int, path: Path) -> None:
+    writer, weights = gguf.GGUFWriter(path, "llama"), Weights(seed)
+    write_settings(writer, s, file_type)
+    write_vocabulary(writer, s)
+    stored = {Type.F32: np.float32, Type.F16: np.float16, Type.BF16: np.uint16}
+    for name, kind, rows, columns in tensors_of(s, file_type):
+        block, size = gguf.GGML_QUANT_SIZES[kind]
+        row_bytes = columns // block * size
+        dims = (rows, columns if kind in stored else row_bytes)
+        writer.add_tensor_info(name, dims if rows > 1 else dims[1:], np.dtype(stored.get(kind, np.uint8)),
+                               rows * row_bytes, kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for name, kind, rows, columns in tensors_of(s, file_type):
+        if name == "rope_freqs.weight":
+            data = llama3_factors(s)
+        elif rows == 1:
+            data = weights.random.uniform(0.9, 1.1, columns).astype(np.float32)
+        else:
+            data = weights.draw(kind, rows, columns)
+        writer.write_tensor_data(data)
+    writer.close()
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--shape", choices=list(SHAPES), required=True)
+    p.add_argument("--type", choices=list(FILE_TYPES), required=True)
+    p.add_argument("--out", type=Path, required=True)
+    p.add_argument("--seed", type=int, default=1)
+    args = p.parse_args()
+    part = args.out.with_name(args.out.name + ".part")
+    try:
+        write_model(SHAPES[args.shape], args.type, args.seed, part)
+        part.replace(args.out)
+    finally:
+        part.unlink(missing_ok=True)
+    print(f"{args.out}: {args.out.stat().st_size / 2**20:.0f} MiB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
