@@ -5,7 +5,7 @@
 
 Files: tensor `logits` [len, vocab] f32, or `logits.0`, `logits.1`, ...; the oracle's file also holds `ids` or `ids.0`, ... [len]
 int64, the tokens (oracle.py writes them). Ours comes from `tidemill logits MODEL --ids IDS --out ours.safetensors --kv-dtype f32`,
-the peer's from peer_llama_cpp.py. Needs numpy and safetensors.
+the peer's from peer_llama.py. Needs numpy and safetensors.
 
     KL            mean over positions of sum_v p[v] (log p[v] - log q[v]), nats; p: the oracle's softmax, q: the other's
     top-1         share of positions whose highest logit is the oracle's (ties: the lowest id)
