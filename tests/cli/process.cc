@@ -120,10 +120,10 @@ template <typename Enough>
 void Process::Pump(const Enough& enough) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!enough() && (out_ >= 0 || err_ >= 0)) {
-    if (in_ >= 0 && input_.empty()) CloseInput();
+    if (in_ >= 0 && input_.empty() && !holds_input_) CloseInput();
     pollfd waiting[3] = {{.fd = out_, .events = POLLIN, .revents = 0},
                          {.fd = err_, .events = POLLIN, .revents = 0},
-                         {.fd = in_, .events = POLLOUT, .revents = 0}};
+                         {.fd = input_.empty() ? -1 : in_, .events = POLLOUT, .revents = 0}};
     poll(waiting, 3, 1000);
     if (std::chrono::steady_clock::now() > deadline) {
       ADD_FAILURE() << "no end after a minute; stdout: " << result_.out << " stderr: " << result_.err;
@@ -150,6 +150,12 @@ void Process::Pump(const Enough& enough) {
 
 void Process::ReadOut(size_t count) {
   Pump([&] { return result_.out.size() >= count || out_ < 0; });
+}
+
+void Process::ReadOutBeforeEnd(size_t count) {
+  holds_input_ = true;
+  ReadOut(count);
+  holds_input_ = false;
 }
 
 void Process::ReadTerminal(const std::string& text) {

@@ -38,6 +38,8 @@ class Process {
 
   // Until standard output (the terminal) holds `count` bytes (`text`), or the process has ended.
   void ReadOut(size_t count);
+  // The same while standard input stays open behind what it was given.
+  void ReadOutBeforeEnd(size_t count);
   void ReadTerminal(const std::string& text);
   // Hands over all the input, which fits into a pipe, and reads nothing.
   void WriteInput();
@@ -60,7 +62,7 @@ class Process {
 
   pid_t pid_ = -1;
   int in_ = -1, out_ = -1, err_ = -1;  // our ends; of a terminal in_ == err_
-  bool is_terminal_ = false;
+  bool is_terminal_ = false, holds_input_ = false;
   std::string input_;
   size_t terminal_read_ = 0;  // of result_.err, by ReadTerminal
   ProcessResult result_;
