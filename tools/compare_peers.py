@@ -1,187 +1,311 @@
 #!/usr/bin/env python3
-"""Speed of an engine against llama.cpp on the same GGUF file: paired ratios from one run, as a Markdown table.
+"""Speed of Tidemill beside llama.cpp and ik_llama.cpp on the same GGUF files: paired ratios, as a section of Markdown.
 
-    compare_peers.py --model M.gguf --peer-python PEERS/bin/python --engine-command "build/tidemill bench --child"
-        [--threads 1 2] [--pairs 10] [--prompt-tokens 512] [--gen-tokens 64] [--depth 0] [--batch] [--json FILE]
+    compare_peers.py --model M.gguf [N.gguf ...] --engine-command "build/release/bin/tidemill bench --child"
+        --peer llama.cpp=PEER/bin/python --peer ik_llama.cpp=IK/bin/python --plan quick --out speed.md
 
-One pair is one process of the engine and one process of the peer for each of its settings (flash attention on and
-off), in random order, one at a time; a process's value for a test is the median of its repeats. A ratio is
-engine / peer of one pair, at that setting of the peer which is faster in this run; printed are the median of the ratios
-and its 95 % interval (10000 bootstrap resamples of the pairs, percentiles 2.5 and 97.5). Above 1 the engine is faster.
+Rows: prefill, decode after so many cached tokens, batched decode, for each thread count. One process per engine stays
+alive for all rows and waits, without spinning, while another is measured. For each row
 
-With one thread, the ratio per second of processor time moves less under outside load. `busy` is the median of
-processor time that other processes took while the clock ran, in cores: above 0.1 a rate is not worth quoting.
+  1. every setting of each peer is tried twice (flash attention on and off, ik_llama.cpp's -rtr on and off), the faster one
+     whose logits are right is taken;
+  2. in each pair every engine is measured once, in random order, from a context that it filled once for the row. A short
+     test is repeated within the measurement until it takes --seconds, and the median counts.
 
-The engine's command reads its settings as one JSON object from stdin and prints the measurement as the last line of
-stdout; peer_llama_cpp.py is the peer's. What is timed: prefill, P tokens into an empty cache until the last token's logits
-are readable; decode, G steps of one token after D cached ones, logits readable after each. Nothing is sampled; a warm-up precedes.
-Exits 1 if a process fails, or if the peer's build leaves some of this CPU's instructions unused (--any-build allows it).
+What is timed: prefill, P tokens into an empty cache until the last token's logits are readable; decode, G steps of one
+token for each sequence, logits readable after each. Nothing is sampled. Rows whose contexts do not fit into memory for all
+engines at once are left out and listed.
+
+Finished rows are in FILE.jsonl beside the section: the same command again goes on behind them, another plan begins anew.
+Exits 1 if an engine fails, or if a peer's build leaves some of this CPU's instructions unused (--any-build allows it).
 """
 
 import argparse
+import datetime
 import json
+import math
+import os
 import platform
 import random
+import re
 import shlex
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-PEER_SETTINGS = {"flash attention": {"flash_attn": True}, "no flash attention": {"flash_attn": False}}
-DRIVER = Path(__file__).resolve().with_name("peer_llama_cpp.py")
+import peer_report
+from peer_process import DRIVER, PEER_SETTINGS, CompareError, Engine, settings_of
+from peer_report import OURS
+
+WRONG_ABOVE = 0.5  # right logits differ by 0.01 to 0.35 where activations are rounded to 8 bits, wrong ones by more than 1
+PLANS = {
+    "quick": {"pairs": 3, "seconds": 0.3, "prefill": [128], "depth": [0, 512], "batch": [(8, 128)], "gen": 16, "batch_gen": 4},
+    "full": {"pairs": 10, "seconds": 1.0, "prefill": [512], "depth": [0, 2048, 8000],
+             "batch": [(8, 512), (8, 2048), (32, 512), (32, 2048)], "gen": 32, "batch_gen": 8},
+}
 
 
-class CompareError(RuntimeError):
-    """A measured process failed or printed something else than a measurement."""
+def rows_of(plan: dict, model: str, threads: list[int]) -> list[dict]:
+    rows = []
+    for count in threads:
+        base = {"model": model, "threads": count}
+        rows += [base | {"kind": "prefill", "tokens": n} for n in plan["prefill"]]
+        rows += [base | {"kind": "decode", "depth": n, "gen": plan["gen"]} for n in plan["depth"]]
+        rows += [base | {"kind": "batch", "batch": b, "depth": n, "gen": plan["batch_gen"]} for b, n in plan["batch"]]
+    return rows
 
 
-def measure(name: str, command: list[str], settings: dict) -> dict:
-    done = subprocess.run(command, input=json.dumps(settings), capture_output=True, text=True)
-    lines = done.stdout.strip().splitlines()
-    if done.returncode != 0 or not lines:
-        raise CompareError(f"measure {name}: {shlex.join(command)}: ended with {done.returncode}\n"
-                           f"{done.stderr.strip()[-1500:]}")
+def work_of(row: dict, pairs: int) -> float:
+    """How long a row takes beside others, roughly: in tokens prefilled by one thread."""
+    if row["kind"] == "prefill":
+        return row["tokens"] * (pairs + 8) / row["threads"]
+    batch = row.get("batch", 1)
+    steps = (8 if batch == 1 else 2) * batch * row["gen"] * (pairs + 8)
+    return (row["depth"] * (3 + batch / 4) + steps) / row["threads"]
+
+
+def positions_of(row: dict) -> int:
+    return row["tokens"] if row["kind"] == "prefill" else row.get("batch", 1) * (row["depth"] + row["gen"] + 256)
+
+
+def settings_for(row: dict, path: Path, seed: int) -> dict:
+    test = {"prefill": {"prompt_tokens": [row.get("tokens")]}, "decode": {"depth": [row.get("depth")]},
+            "batch": {"batch": [row.get("batch")], "batch_prompt": [row.get("depth")] * 2}, "none": {}}[row["kind"]]
+    return {"model": str(path), "threads": row["threads"], "prompt_tokens": [], "depth": [], "batch": [],
+            "batch_prompt": [1, 1], "gen_tokens": row.get("gen", 1), "repeats": 1, "seed": seed, "text": None,
+            "kv_type": "f16", "n_batch": 2048, "ubatch": 512, "flash_attn": True} | test
+
+
+def available_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+class Comparison:
+    """The engines of one run, and what is known of them."""
+
+    def __init__(self, args: argparse.Namespace):
+        self.args, self.rng = args, random.Random(args.seed)
+        self.engines = {OURS: Engine(OURS, shlex.split(args.engine_command))}
+        for name, python in args.peer.items():
+            self.engines[name] = Engine(name, [python, str(DRIVER), "bench"])
+        self.versions, self.unused, self.last_best = {}, {}, {}
+        self.kv_bytes = self.room = 0
+
+    def open_model(self, path: Path, threads: int) -> None:
+        """Every engine loads the model; what is left of the memory is the room for contexts."""
+        for name, engine in self.engines.items():
+            answer = engine.ask(settings_for({"kind": "none", "threads": threads}, path, 1))
+            self.versions[name] = answer["version"]
+            self.unused[name] = answer.get("isa", {}).get("unused", [])
+            self.kv_bytes = answer.get("kv_bytes_per_token", self.kv_bytes)
+        self.room = available_bytes() - 2 * path.stat().st_size  # copies that repacking makes
+
+    def try_settings(self, name: str, row: dict, settings: dict) -> tuple[str | None, dict, list[str], bool]:
+        """(name of the fastest right setting, its members, what was left out and why, whether the answer is wrong)."""
+        tried, left_out = [], []
+        choices = settings_of(name, row) if name != OURS else {"": {"flash_attn": True}}
+        # The best of the row before comes last: if it is the best again, its context is filled already.
+        order = sorted(choices, key=lambda choice: choice == self.last_best.get(name))
+        for choice in order:
+            try:
+                answers = [self.engines[name].ask(settings | choices[choice]) for _ in range(2)]
+            except CompareError as error:
+                if name == OURS:
+                    raise
+                left_out.append(f"{choice}: {' '.join(str(error).split())[:300]}")
+                continue
+            samples = [answer["tests"][0]["samples"][0] for answer in answers]
+            wrong = max(answer["tests"][0].get("disagreement") or 0 for answer in answers)
+            if not wrong <= WRONG_ABOVE:
+                left_out.append(f"{choice}{': ' * bool(choice)}WRONG, logits differ by a relative RMS of {wrong:.2f}")
+            tried.append((wrong <= WRONG_ABOVE, max(s["tokens_per_s"] for s in samples), choice,
+                          min(s["seconds"] for s in samples)))
+        if not tried:
+            return None, {}, left_out, False
+        right, _, best, seconds = max(tried)
+        self.last_best[name] = best
+        repeats = max(1, min(16, math.ceil(self.args.seconds / seconds)))
+        return best, choices[best] | {"repeats": repeats}, left_out, not right
+
+    def measure_row(self, row: dict, path: Path) -> dict:
+        settings = settings_for(row, path, self.args.seed)
+        record = {"row": row, "settings": {}, "left_out": {}, "wrong": [], "pairs": [], "peak_rss_mib": {}, "idle_cores": 0.0,
+                  "beyond_trained_context": False}
+        need = self.kv_bytes * positions_of(row) * len(self.engines)
+        if need > self.room:
+            return record | {"skipped": f"contexts of {need / 2**30:.1f} GiB, room for {max(0, self.room) / 2**30:.1f} GiB"}
+        chosen = {}
+        for name in self.engines:
+            best, own, left_out, wrong = self.try_settings(name, row, settings)
+            if left_out:
+                record["left_out"][name] = left_out
+            if wrong:
+                record["wrong"].append(name)
+            if best is not None:
+                record["settings"][name], chosen[name] = best, settings | own
+        for _ in range(self.args.pairs):
+            record["pairs"].append(pair := {})
+            for name in self.rng.sample(list(chosen), len(chosen)):
+                pair[name] = self.measure(name, chosen[name], record)
+        return record
+
+    def measure(self, name: str, settings: dict, record: dict) -> dict:
+        others = [engine for engine in self.engines.values() if engine.name != name]
+        idle, start = sum(engine.cpu_s() for engine in others), time.monotonic()
+        answer = self.engines[name].ask(settings)
+        idle, passed = sum(engine.cpu_s() for engine in others) - idle, time.monotonic() - start
+        if passed > 0.5:  # processor time is counted in hundredths of a second
+            record["idle_cores"] = max(record["idle_cores"], idle / passed)
+        test = answer["tests"][0]
+        rss = record["peak_rss_mib"]
+        rss[name] = max(rss.get(name, 0), test.get("peak_rss_mib", 0))
+        record["beyond_trained_context"] |= test.get("beyond_trained_context", False)
+        return {field: statistics.median(sample[field] for sample in test["samples"])
+                for field in ("tokens_per_s", "tokens_per_cpu_s", "others_cores")}
+
+    def close(self) -> None:
+        for engine in self.engines.values():
+            engine.close()
+
+
+class Journal:
+    """Finished rows, one a line. A row that ended with half a line is not there."""
+
+    def __init__(self, path: Path, plan: dict):
+        self.path, self.plan, self.records = path, plan, []
+        if path.exists():
+            for line in path.read_text().splitlines():
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    continue
+                if record["plan"] == plan:
+                    self.records.append(record)
+
+    def find(self, row: dict) -> dict | None:
+        return next((r for r in self.records if r["row"] == row), None)
+
+    def add(self, record: dict) -> None:
+        record = record | {"plan": self.plan}
+        before = self.path.read_bytes() if self.path.exists() else b""
+        with self.path.open("ab") as file:
+            file.write((b"" if not before or before.endswith(b"\n") else b"\n") + json.dumps(record).encode() + b"\n")
+        self.records.append(record)
+
+
+def first_line(*command: str) -> str:
     try:
-        run = json.loads(lines[-1])
-        run["values"] = {key_of(test): value_of(test) for test in run["tests"]}
-        run["engine"], run["version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CompareError(f"measure {name}: the last line of its output is no measurement ({error!r}): "
-                           f"{lines[-1][:200]}") from error
-    return run
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError:
+        return "unknown"
+    return (done.stdout.splitlines() or ["unknown"])[0]
 
 
-def key_of(test: dict) -> tuple:
-    """What was measured: the same for the engine and the peer."""
-    if test["test"] == "prefill":
-        return ("prefill", test["prompt_tokens"])
-    if test["test"] == "decode":
-        return ("decode", test["gen_tokens"], test["depth"])
-    return ("batch", test["batch"], test["gen_tokens"])
+def compiler_of(program: str) -> str:
+    """What the program says it was compiled with, else the compiler of this machine, which compiled the peers."""
+    here = first_line("c++", "--version")
+    try:
+        found = re.findall(rb"GCC: \([^)]{1,40}\) [\d.]+|clang version [\d.]+", Path(program).read_bytes())
+    except OSError:
+        return here
+    told = ", ".join(sorted({text.decode() for text in found}))
+    return f"{told} (ours), {here} (peers)" if told else here
 
 
-def label(key: tuple) -> str:
-    return {"prefill": "prefill {1}", "decode": "decode {1} at depth {2}", "batch": "decode {2} x batch {1}"}[key[0]].format(*key)
+def about(args: argparse.Namespace, versions: dict) -> dict:
+    cpu = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+           if line.startswith("model name")]
+    return {"cpu": cpu[0] if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0)),
+            "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
+            "system": f"{platform.system()} {platform.release()}", "versions": versions,
+            "compiler": compiler_of(shlex.split(args.engine_command)[0]),
+            "commit": first_line("git", "-C", str(DRIVER.parent), "rev-parse", "--short", "HEAD"),
+            "date": datetime.date.today().isoformat(),
+            "commands": ["python3 " + shlex.join(sys.argv),
+                         *(f"{name}: {shlex.join([python, str(DRIVER), 'bench'])}" for name, python in args.peer.items())]}
 
 
-def value_of(test: dict) -> dict:
-    value = {k: statistics.median(s[k] for s in test["samples"])
-             for k in ("tokens_per_s", "tokens_per_cpu_s", "others_cores")}
-    return value | {"peak_rss_mib": test.get("peak_rss_mib", float("nan"))}
-
-
-def interval(ratios: list[float], rng: random.Random, resamples: int = 10000) -> tuple[float, float]:
-    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(resamples))
-    return medians[int(0.025 * resamples)], medians[int(0.975 * resamples) - 1]
-
-
-def compare(pairs: list[dict[str, dict]], key: tuple, rng: random.Random) -> dict:
-    """One row: the engine against the setting of the peer with the highest median rate."""
-    def column(name: str, field: str) -> list[float]:
-        return [pair[name]["values"][key][field] for pair in pairs]
-
-    best = max(PEER_SETTINGS, key=lambda name: statistics.median(column(name, "tokens_per_s")))
-    row = {"test": label(key), "peer_setting": best, "pairs": len(pairs)}
-    for field in ("tokens_per_s", "tokens_per_cpu_s"):
-        ours, peers = column("engine", field), column(best, field)
-        ratios = [a / b for a, b in zip(ours, peers, strict=True)]
-        low, high = interval(ratios, rng)
-        row[field] = {"engine": statistics.median(ours), "peer": statistics.median(peers),
-                      "ratio": statistics.median(ratios), "low": low, "high": high, "ratios": ratios}
-    row["busy_cores"] = statistics.median(column("engine", "others_cores") + column(best, "others_cores"))
-    row["peak_rss_mib"] = {"engine": max(column("engine", "peak_rss_mib")), "peer": max(column(best, "peak_rss_mib"))}
-    return row
-
-
-def cpu_name() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
-
-
-def commit() -> str:
-    done = subprocess.run(["git", "-C", str(DRIVER.parent), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
-
-
-def print_table(report: dict) -> None:
-    head = report["about"]
-    print(f"{head['model']} on {head['cpu']}, commit {head['commit']}: {head['engine']} against {head['peer']}, "
-          f"{head['pairs']} pairs x {head['repeats']} repeats, KV f16\n")
-    print("| threads | test | engine, tokens/s | llama.cpp, tokens/s | its setting | ratio [95 %] | ratio per CPU second [95 %] "
-          "| busy | peak MiB |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for row in report["rows"]:
-        wall, cpu, rss = row["tokens_per_s"], row["tokens_per_cpu_s"], row["peak_rss_mib"]
-        print(f"| {row['threads']} | {row['test']} | {wall['engine']:.1f} | {wall['peer']:.1f} | {row['peer_setting']} | "
-              f"**{wall['ratio']:.2f}x** [{wall['low']:.2f}, {wall['high']:.2f}] | "
-              f"{cpu['ratio']:.2f}x [{cpu['low']:.2f}, {cpu['high']:.2f}] | {row['busy_cores']:.2f} | "
-              f"{rss['engine']:.0f} / {rss['peer']:.0f} |")
+def parse_peer(text: str) -> tuple[str, str]:
+    name, _, python = text.partition("=")
+    if name not in PEER_SETTINGS:
+        raise argparse.ArgumentTypeError(f"unknown peer '{name}'; known: {', '.join(PEER_SETTINGS)}")
+    return name, python or sys.executable
 
 
 def parse_arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--model", type=Path, required=True)
+    p.add_argument("--model", type=Path, nargs="+", required=True)
     p.add_argument("--engine-command", required=True, metavar="COMMAND", help='such as "build/tidemill bench --child"')
-    p.add_argument("--peer-python", default=sys.executable, metavar="PYTHON",
-                   help="interpreter that has llama-cpp-python; default: this one")
+    p.add_argument("--peer", type=parse_peer, action="append", required=True, metavar="NAME=PYTHON",
+                   help=f"{' or '.join(PEER_SETTINGS)}, and the interpreter that has its package; may be repeated")
+    p.add_argument("--plan", choices=list(PLANS), default="quick")
     p.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    p.add_argument("--pairs", type=int, default=10)
-    p.add_argument("--repeats", type=int, default=3, help="timed repeats in one process")
-    p.add_argument("--prompt-tokens", nargs="*", type=int, default=[512])
-    p.add_argument("--gen-tokens", type=int, default=64)
-    p.add_argument("--depth", nargs="*", type=int, default=[0])
-    p.add_argument("--batch", nargs="*", type=int, default=[], help="sequences decoded together")
-    p.add_argument("--batch-prompt", nargs=2, type=int, default=[128, 512], metavar=("MIN", "MAX"))
-    p.add_argument("--seed", type=int, default=1, help="of token ids, order and resampling")
-    p.add_argument("--json", type=Path, metavar="FILE", help="every number, too")
+    p.add_argument("--pairs", type=int, help="of each row; default: 3 in the quick plan, 10 in the full one")
+    p.add_argument("--seconds", type=float, help="a measurement takes at least so long; default: 0.3, 1 in the full plan")
+    p.add_argument("--only", metavar="REGEX", help="rows whose '1 thread, decode at depth 0' matches")
+    p.add_argument("--seed", type=int, default=1, help="of token ids and order")
+    p.add_argument("--out", type=Path, required=True, metavar="FILE", help="the Markdown section; FILE.jsonl: the journal")
     p.add_argument("--any-build", action="store_true", help="accept a peer that leaves instructions unused")
     args = p.parse_args()
-    if min([*args.threads, *args.prompt_tokens, *args.batch, args.pairs, args.repeats, args.gen_tokens]) < 1:
+    args.peer = dict(args.peer)
+    plan = PLANS[args.plan]
+    args.pairs = plan["pairs"] if args.pairs is None else args.pairs
+    args.seconds = plan["seconds"] if args.seconds is None else args.seconds
+    if min([*args.threads, args.pairs]) < 1:
         p.error("counts must be positive")
     if args.pairs < 10:
         print("compare_peers: fewer than 10 pairs: a look, not a claim", file=sys.stderr)
     return args
 
 
+def describe(row: dict) -> str:
+    return f"{row['threads']} thread{'s' * (row['threads'] > 1)}, {peer_report.label(row)}"
+
+
 def main() -> int:
-    args, rows, run = parse_arguments(), [], {}
-    rng = random.Random(args.seed)
-    settings = {"model": str(args.model.resolve(strict=True)), "prompt_tokens": args.prompt_tokens, "depth": args.depth,
-                "gen_tokens": args.gen_tokens, "batch": args.batch, "batch_prompt": args.batch_prompt,
-                "repeats": args.repeats, "seed": args.seed, "text": None, "kv_type": "f16", "n_batch": 2048,
-                "ubatch": 512, "verbose": False}
-    commands = {"engine": (shlex.split(args.engine_command), {"engine": "tidemill", "flash_attn": True})}
-    for name, setting in PEER_SETTINGS.items():
-        commands[name] = ([args.peer_python, str(DRIVER), "bench"], {"engine": "llama.cpp"} | setting)
-    pairs: dict[int, list[dict]] = {threads: [] for threads in args.threads}
-    for index in range(args.pairs):
-        for threads in rng.sample(args.threads, len(args.threads)):
-            pair = {}
-            for name in rng.sample(list(commands), len(commands)):
-                command, own = commands[name]
-                pair[name] = run[name] = measure(name, command, settings | own | {"threads": threads})
-            pairs[threads].append(pair)
-        print(f"pair {index + 1} of {args.pairs}", file=sys.stderr, flush=True)
-    peer = run[next(iter(PEER_SETTINGS))]
-    for threads in args.threads:
-        for key in peer["values"]:
-            if key not in run["engine"]["values"]:
-                raise CompareError(f"the engine did not report '{label(key)}'")
-            rows.append({"threads": threads} | compare(pairs[threads], key, rng))
-    report = {"about": {"model": args.model.name, "cpu": cpu_name(), "commit": commit(), "pairs": args.pairs,
-                        "repeats": args.repeats, "engine": f"{run['engine']['engine']} {run['engine']['version']}",
-                        "peer": f"{peer['engine']} ({peer['version']})", "peer_isa": peer["isa"]}, "rows": rows}
-    print_table(report)
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
-    if peer["isa"]["unused"] and not args.any_build:
-        print(f"compare_peers: the peer's build leaves {' '.join(peer['isa']['unused'])} unused: compile it for this CPU",
-              file=sys.stderr)
-        return 1
-    return 0
+    args = parse_arguments()
+    paths = {path.name: path.resolve(strict=True) for path in args.model}
+    plan = {"pairs": args.pairs, "seconds": args.seconds, "seed": args.seed, "peers": list(args.peer)}
+    journal = Journal(args.out.with_name(args.out.name + ".jsonl"), plan)
+    rows = [row for name in paths for row in rows_of(PLANS[args.plan], name, args.threads)
+            if not args.only or re.search(args.only, describe(row))]
+    todo = [row for row in rows if not journal.find(row)]
+    if len(todo) < len(rows):
+        print(f"{len(rows) - len(todo)} of {len(rows)} rows are in {journal.path}", file=sys.stderr)
+    comparison, opened, done_work, start = Comparison(args), None, 0.0, time.monotonic()
+    try:
+        for index, row in enumerate(todo):
+            if opened != row["model"]:
+                opened = row["model"]
+                comparison.open_model(paths[opened], row["threads"])
+            began = time.monotonic()
+            record = comparison.measure_row(row, paths[opened])
+            journal.add(record | {"versions": comparison.versions, "unused": comparison.unused})
+            done_work += work_of(row, args.pairs)
+            left = sum(work_of(r, args.pairs) for r in todo[index + 1:]) * (time.monotonic() - start) / done_work
+            print(f"{index + 1} of {len(todo)}: {row['model']}, {describe(row)}: {time.monotonic() - began:.0f} s, "
+                  f"about {left / 60:.0f} min left", file=sys.stderr, flush=True)
+            write_section(args, journal, rows)
+    finally:
+        comparison.close()
+    print(write_section(args, journal, rows), end="")
+    unused = {name: isa for r in journal.records for name, isa in r["unused"].items() if isa and name != OURS}
+    for name, isa in unused.items():
+        print(f"compare_peers: {name}'s build leaves {' '.join(isa)} unused: compile it for this CPU", file=sys.stderr)
+    return 1 if unused and not args.any_build else 0
+
+
+def write_section(args: argparse.Namespace, journal: Journal, rows: list[dict]) -> str:
+    records = [found for row in rows if (found := journal.find(row))]
+    versions = records[-1]["versions"] if records else {}
+    text = peer_report.markdown(about(args, versions), records, list(args.peer))
+    peer_report.write(args.out, text)
+    return text
 
 
 if __name__ == "__main__":
@@ -190,3 +314,6 @@ if __name__ == "__main__":
     except (CompareError, OSError) as error:
         print(f"compare_peers: {error}", file=sys.stderr)
         sys.exit(1)
+    except KeyboardInterrupt:
+        print("compare_peers: stopped; the same command goes on from here", file=sys.stderr)
+        sys.exit(130)

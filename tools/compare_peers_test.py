@@ -6,26 +6,34 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
 import compare_peers
+import peer_report
+from peer_process import CompareError, Engine, settings_of
 
+# Answers every line of settings. RATE, WRONG: expressions of the settings `s`. Each start is noted in FILE.started.
 FAKE = """
 import json, sys
-s = json.load(sys.stdin)
-rate = RATE
-def samples(r): return [{"tokens_per_s": r, "tokens_per_cpu_s": r, "seconds": 1.0, "others_cores": 0.0}] * s["repeats"]
-tests = [{"test": "prefill", "prompt_tokens": p, "samples": samples(10 * rate)} for p in s["prompt_tokens"]]
-tests += [{"test": "decode", "depth": d, "gen_tokens": s["gen_tokens"], "samples": samples(rate)} for d in s["depth"]]
-print("noise before the measurement")
-print(json.dumps({"engine": s["engine"], "version": "1", "isa": {"used": [], "unused": UNUSED}, "tests": tests}))
+open(__file__ + ".started", "a").write("x")
+for line in sys.stdin:
+    s = json.loads(line)
+    rate = RATE
+    samples = [{"tokens_per_s": rate, "tokens_per_cpu_s": rate, "seconds": 1.0, "others_cores": 0.0}] * s["repeats"]
+    tests = [{"test": "prefill", "samples": samples, "disagreement": WRONG} for p in s["prompt_tokens"]]
+    tests += [{"test": "decode", "depth": d, "samples": samples} for d in s["depth"]]
+    tests += [{"test": "batch", "batch": b, "samples": samples, "disagreement": WRONG} for b in s["batch"]]
+    print("noise before the measurement")
+    print(json.dumps({"engine": s["engine"], "version": "1", "isa": {"used": [], "unused": UNUSED},
+                      "kv_bytes_per_token": KV, "tests": tests}), flush=True)
 """
 
 
-def fake(folder: Path, name: str, rate: str, unused: str = "[]") -> str:
+def fake(folder: Path, name: str, rate: str, unused: str = "[]", wrong: str = "0.1", kv: str = "1") -> str:
     path = folder / name
-    path.write_text(FAKE.replace("RATE", rate).replace("UNUSED", unused))
+    path.write_text(FAKE.replace("RATE", rate).replace("UNUSED", unused).replace("WRONG", wrong).replace("KV", kv))
     return str(path)
 
 
@@ -34,55 +42,129 @@ class ComparePeers(unittest.TestCase):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         (self.folder / "m.gguf").touch()
 
-    def compare(self, engine: str, peer: str, *more: str) -> subprocess.CompletedProcess:
-        # The peer's interpreter is a script that ignores the driver's path and runs the fake instead.
-        python = self.folder / "python"
-        python.write_text(f"#!/bin/sh\nexec {sys.executable} {peer}\n")
-        python.chmod(0o755)
-        return subprocess.run([sys.executable, compare_peers.__file__, "--model", str(self.folder / "m.gguf"), "--peer-python",
-                               str(python), "--engine-command", f"{sys.executable} {engine}", "--json",
-                               str(self.folder / "out.json"), *more], capture_output=True, text=True)
+    def python(self, peer: str) -> str:
+        """An interpreter that ignores the driver's path and runs the fake instead."""
+        path = self.folder / (Path(peer).stem + ".python")
+        path.write_text(f"#!/bin/sh\nexec {sys.executable} {peer}\n")
+        path.chmod(0o755)
+        return str(path)
 
-    def test_EngineTwiceAsFastAsBestSetting_RatioIsTwo(self):
+    def compare(self, engine: str, peers: dict[str, str], *more: str) -> subprocess.CompletedProcess:
+        named = [text for name, peer in peers.items() for text in ("--peer", f"{name}={self.python(peer)}")]
+        return subprocess.run([sys.executable, compare_peers.__file__, "--model", str(self.folder / "m.gguf"), *named,
+                               "--engine-command", f"{sys.executable} {engine}", "--out", str(self.folder / "out.md"),
+                               "--threads", "1", *more], capture_output=True, text=True)
+
+    def records(self) -> list[dict]:
+        return [json.loads(line) for line in (self.folder / "out.md.jsonl").read_text().splitlines()]
+
+    def test_TwoPeers_EachIsTakenAtItsBestSetting(self):
         engine = fake(self.folder, "engine.py", "60")
-        peer = fake(self.folder, "peer.py", "(30 if s['flash_attn'] else 20) / s['threads']")
-        done = self.compare(engine, peer, "--threads", "1")
+        llama = fake(self.folder, "llama.py", "30 if s['flash_attn'] else 20")
+        ik = fake(self.folder, "ik.py", "(40 if s['flash_attn'] else 50) + 30 * s.get('repack', False)")
+        done = self.compare(engine, {"llama.cpp": llama, "ik_llama.cpp": ik})
         self.assertEqual(done.returncode, 0, done.stderr)
-        rows = json.loads((self.folder / "out.json").read_text())["rows"]
-        self.assertEqual([r["test"] for r in rows], ["prefill 512", "decode 64 at depth 0"])
-        for row in rows:
-            self.assertEqual((row["peer_setting"], row["tokens_per_s"]["ratio"], row["pairs"]), ("flash attention", 2.0, 10))
-        self.assertIn("**2.00x** [2.00, 2.00]", done.stdout)
+        records = self.records()
+        self.assertEqual([peer_report.label(r["row"]) for r in records],
+                         ["prefill 128", "decode at depth 0", "decode at depth 512", "decode 8 sequences at 128"])
+        for record in records:
+            self.assertEqual(record["settings"], {"Tidemill": "", "llama.cpp": "FA", "ik_llama.cpp": "no FA, rtr"})
+            self.assertEqual(len(record["pairs"]), 3)
+            self.assertEqual(peer_report.compare(record, "llama.cpp", "tokens_per_s")["ratio"], 2.0)
+            self.assertEqual(peer_report.compare(record, "ik_llama.cpp", "tokens_per_cpu_s")["ratio"], 0.75)
+        self.assertIn("**2.00** [2.00, 2.00]", done.stdout)
+        self.assertIn("| prefill | 2.00x (1 row) | 2.00x (1 row) | 0.75x (1 row) | 0.75x (1 row) |", done.stdout)
+        self.assertEqual(done.stdout.count("0.75x ik_llama.cpp (no FA, rtr)\n"), 4)
+        self.assertEqual(done.stdout, (self.folder / "out.md").read_text())
+        for program in (engine, llama, ik):
+            self.assertEqual(Path(program + ".started").read_text(), "x")  # alive for all rows
 
-    def test_PeerWithoutFlashAttentionFaster_IsTheOneComparedWith(self):
-        done = self.compare(fake(self.folder, "engine.py", "10"), fake(self.folder, "peer.py", "10 if s['flash_attn'] else 40"),
-                            "--threads", "1")
+    def test_WrongLogits_GiveNoRatio(self):
+        engine = fake(self.folder, "engine.py", "60")
+        some = fake(self.folder, "some.py", "90 if s['flash_attn'] else 30", wrong="0.6 if s['flash_attn'] else 0.1")
+        every = fake(self.folder, "every.py", "90", wrong="float('nan')")
+        done = self.compare(engine, {"llama.cpp": some, "ik_llama.cpp": every}, "--only", "prefill")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("no flash attention | **0.25x**", done.stdout)
+        self.assertIn("| 90.0 WRONG |", done.stdout)
+        self.assertIn("**2.00**", done.stdout)  # of llama.cpp, at the setting that is right
+        self.assertEqual(self.records()[0]["wrong"], ["ik_llama.cpp"])
+        self.assertIn("llama.cpp: FA: WRONG, logits differ by a relative RMS of 0.60", done.stdout)
+
+    def test_OursWrong_GivesNoRatioAgainstAny(self):
+        engine, peer = fake(self.folder, "engine.py", "60", wrong="2.0"), fake(self.folder, "peer.py", "30")
+        done = self.compare(engine, {"llama.cpp": peer}, "--only", "prefill")
+        self.assertIn("60.0 WRONG", done.stdout)
+        self.assertNotIn("**2.00**", done.stdout)
+
+    def test_IkBatch_RunsWithoutFlashAttention(self):
+        row = {"kind": "batch", "batch": 8}
+        self.assertEqual(list(settings_of("ik_llama.cpp", row)), ["no FA", "no FA, rtr"])
+        self.assertEqual(len(settings_of("ik_llama.cpp", row | {"batch": 1})), 4)
+        self.assertEqual(list(settings_of("llama.cpp", row)), ["FA", "no FA"])
+
+    def test_SettingThatAborts_IsLeftOutAndTheOthersCompared(self):
+        engine = fake(self.folder, "engine.py", "60")
+        peer = fake(self.folder, "peer.py", "30 if not s['flash_attn'] or not s['depth'] else sys.exit('GGML_ASSERT')")
+        done = self.compare(engine, {"llama.cpp": peer}, "--only", "decode at depth 0")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.records()[0]["settings"]["llama.cpp"], "no FA")
+        self.assertIn("GGML_ASSERT", done.stdout)
+
+    def test_StoppedRun_GoesOnBehindFinishedRows(self):
+        engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "peer.py", "30")
+        self.compare(engine, {"llama.cpp": peer})
+        journal = self.folder / "out.md.jsonl"
+        first, second, *_ = journal.read_text().splitlines(keepends=True)
+        journal.write_text(first + second + '{"half a')
+        fake(self.folder, "engine.py", "90")
+        done = self.compare(engine, {"llama.cpp": peer})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 of 4 rows are in", done.stderr)
+        self.assertEqual((done.stdout.count("| **2.00**"), done.stdout.count("| **3.00**")), (4, 4))
+        self.compare(engine, {"llama.cpp": peer}, "--pairs", "2")  # another plan
+        self.assertEqual(len(journal.read_text().splitlines()), 9)
+
+    def test_ContextsLargerThanMemory_RowIsListedAsNotRun(self):
+        engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "peer.py", "30", kv=str(10**10))
+        done = self.compare(engine, {"llama.cpp": peer}, "--only", "512")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("decode at depth 512: not run: contexts of", done.stdout)
 
     def test_PeerLeavesInstructionsUnused_ExitsOneUnlessAllowed(self):
         engine, peer = fake(self.folder, "engine.py", "1"), fake(self.folder, "peer.py", "1", "['AVX512']")
-        done = self.compare(engine, peer, "--threads", "1", "--pairs", "1")
+        done = self.compare(engine, {"llama.cpp": peer}, "--pairs", "1")
         self.assertEqual(done.returncode, 1)
         self.assertIn("AVX512", done.stderr)
-        self.assertEqual(self.compare(engine, peer, "--threads", "1", "--pairs", "1", "--any-build").returncode, 0)
+        self.assertEqual(self.compare(engine, {"llama.cpp": peer}, "--pairs", "1", "--any-build").returncode, 0)
 
     def test_EngineFailsOrPrintsNoMeasurement_ExitsOneAndSaysWhich(self):
         peer = fake(self.folder, "peer.py", "1")
         for source, expected in (("import sys; sys.exit('out of luck')", "out of luck"), ("print('hello')", "no measurement")):
             engine = self.folder / "bad.py"
             engine.write_text(source)
-            done = self.compare(str(engine), peer, "--threads", "1", "--pairs", "1")
+            done = self.compare(str(engine), {"llama.cpp": peer}, "--pairs", "1")
             self.assertEqual(done.returncode, 1)
             self.assertIn(expected, done.stderr)
-            self.assertIn("measure engine", done.stderr)
+            self.assertIn("measure Tidemill", done.stderr)
+
+    def test_Engine_WaitsWithoutProcessorTimeAndStartsAgainAfterAFailure(self):
+        settings = {"repeats": 1, "prompt_tokens": [], "depth": [0], "batch": []}
+        engine = Engine("x", [sys.executable, fake(self.folder, "x.py", "1 if not s.get('die') else sys.exit(3)")])
+        self.assertEqual(engine.ask(settings)["tests"][0]["samples"][0]["tokens_per_s"], 1)
+        before = engine.cpu_s()
+        time.sleep(0.3)
+        self.assertLess(engine.cpu_s() - before, 0.05)
+        with self.assertRaisesRegex(CompareError, "ended with 3"):
+            engine.ask(settings | {"die": True})
+        self.assertEqual(engine.ask(settings)["engine"], "x")
+        self.assertEqual(engine.close(), 0)
 
     def test_Interval_HoldsTheMedianAndNarrowsWithPairs(self):
         rng = random.Random(1)
         few, many = ([rng.gauss(1.2, 0.05) for _ in range(n)] for n in (10, 160))
         widths = []
         for ratios in (few, many):
-            low, high = compare_peers.interval(ratios, random.Random(2), 2000)
+            low, high = peer_report.interval(ratios, random.Random(2), 2000)
             self.assertTrue(low <= sorted(ratios)[len(ratios) // 2] <= high)
             widths.append(high - low)
         self.assertLess(widths[1], widths[0])

@@ -1,0 +1,134 @@
+"""Ratios, intervals and geometric means of finished rows, and the Markdown section that shows them."""
+
+import math
+import random
+import statistics
+from pathlib import Path
+
+OURS = "Tidemill"
+
+
+def label(row: dict) -> str:
+    return {"prefill": "prefill {tokens}", "decode": "decode at depth {depth}",
+            "batch": "decode {batch} sequences at {depth}"}[row["kind"]].format(**row)
+
+
+def group(row: dict) -> str:
+    return {"prefill": "prefill", "decode": "decode at depth {depth}", "batch": "batched decode"}[row["kind"]].format(**row)
+
+
+def interval(ratios: list[float], rng: random.Random, resamples: int = 10000) -> tuple[float, float]:
+    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(resamples))
+    return medians[int(0.025 * resamples)], medians[int(0.975 * resamples) - 1]
+
+
+def compare(record: dict, peer: str, field: str) -> dict | None:
+    """Our rate over the peer's, pair by pair; None where one of them has no right answer."""
+    pairs = record["pairs"]
+    if not pairs or peer not in pairs[0] or {OURS, peer} & set(record["wrong"]):
+        return None
+    ratios = [pair[OURS][field] / pair[peer][field] for pair in pairs]
+    low, high = interval(ratios, random.Random(1))
+    return {"ratio": statistics.median(ratios), "low": low, "high": high}
+
+
+def rate(record: dict, engine: str) -> str:
+    values = [pair[engine]["tokens_per_s"] for pair in record["pairs"] if engine in pair]
+    if not values:
+        return "-"
+    text = f"{statistics.median(values):.1f}"
+    return f"{text} WRONG" if engine in record["wrong"] else text
+
+
+def geomean(values: list[float]) -> float:
+    return math.exp(statistics.mean(map(math.log, values)))
+
+
+def ratio_text(found: dict | None) -> str:
+    return f"**{found['ratio']:.2f}** [{found['low']:.2f}, {found['high']:.2f}]" if found else "-"
+
+
+def with_ratios(records: list[dict], peers: list[str]) -> list[dict]:
+    return [record | {"wall": {p: compare(record, p, "tokens_per_s") for p in peers},
+                      "cpu": {p: compare(record, p, "tokens_per_cpu_s") for p in peers}} for record in records]
+
+
+def summary(records: list[dict], peers: list[str]) -> list[str]:
+    lines = ["| group | " + " | ".join(f"{p}, ratio | {p}, per CPU second" for p in peers) + " |",
+             "| --- |" + " --- | --- |" * len(peers)]
+    for name in dict.fromkeys(group(r["row"]) for r in records):
+        cells = [name]
+        for peer in peers:
+            for field in ("wall", "cpu"):
+                values = [r[field][peer]["ratio"] for r in records if group(r["row"]) == name and r[field][peer]]
+                cells.append(f"{geomean(values):.2f}x ({len(values)} row{'s' * (len(values) > 1)})" if values else "-")
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def table(records: list[dict], peers: list[str]) -> list[str]:
+    head = ["threads", "test", f"{OURS}, tokens/s"]
+    for peer in peers:
+        head += [f"{peer}, tokens/s", "its setting", "ratio [95 %]", "per CPU second [95 %]"]
+    head += ["pairs", "busy", "peak MiB"]
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for r in records:
+        mark = "*" if r["beyond_trained_context"] else ""
+        cells = [str(r["row"]["threads"]), label(r["row"]) + mark, rate(r, OURS)]
+        for p in peers:
+            cells += [rate(r, p), r["settings"].get(p, "-"), ratio_text(r["wall"][p]), ratio_text(r["cpu"][p])]
+        busy = [value["others_cores"] for pair in r["pairs"] for value in pair.values()]
+        rss = [f"{r['peak_rss_mib'][e]:.0f}" if e in r["peak_rss_mib"] else "-" for e in [OURS, *peers]]
+        cells += [str(len(r["pairs"])), f"{statistics.median(busy):.2f}" if busy else "-", " / ".join(rss)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def losses(records: list[dict], peers: list[str]) -> list[str]:
+    lines = []
+    for r in records:
+        for p in peers:
+            found = r["wall"][p]
+            if found and found["ratio"] < 1:
+                unsure = "" if found["high"] < 1 else ", the interval holds 1"
+                lines.append(f"- {r['row']['model']}, {r['row']['threads']} thread{'s' * (r['row']['threads'] > 1)}, "
+                             f"{label(r['row'])}: {found['ratio']:.2f}x {p} ({r['settings'][p]}){unsure}")
+    return lines or ["- none"]
+
+
+def notes(records: list[dict]) -> list[str]:
+    lines = []
+    for r in records:
+        where = f"{r['row']['model']}, {r['row']['threads']} thread{'s' * (r['row']['threads'] > 1)}, {label(r['row'])}"
+        if r.get("skipped"):
+            lines.append(f"- {where}: not run: {r['skipped']}")
+        lines += [f"- {where}: {engine}: {why}" for engine, whys in r["left_out"].items() for why in whys]
+        if r["idle_cores"] > 0.02:
+            lines.append(f"- {where}: processes that waited took {r['idle_cores']:.2f} cores")
+    return lines
+
+
+def markdown(about: dict, records: list[dict], peers: list[str]) -> str:
+    records = with_ratios(records, peers)
+    lines = [f"## Speed beside {' and '.join(peers)}", "",
+             f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']:.0f} GiB, {about['system']}. "
+             f"Compiler: {about['compiler']}. Commit {about['commit']}, {about['date']}.", ""]
+    lines += [f"- {engine}: {version}" for engine, version in about["versions"].items()]
+    lines += ["", "```", *about["commands"], "```", "",
+              "Ratios are ours / theirs, above 1 we are faster: the median over interleaved pairs, with its 95 % bootstrap interval.",
+              "Each peer runs at its best setting of that row (FA: flash attention, rtr: weights repacked while loading). WRONG: logits",
+              "differ from token by token by a relative RMS above 0.5; no ratio. `busy`: cores that other programs took meanwhile; above",
+              "0.1 read the ratio per CPU second, with one thread. KV f16. *: longer than the model was trained for.", "", "Geometric means of the ratios:", ""]
+    lines += summary(records, peers)
+    for model in dict.fromkeys(r["row"]["model"] for r in records):
+        lines += ["", f"### {model}", "", *table([r for r in records if r["row"]["model"] == model and not r.get("skipped")], peers)]
+    lines += ["", "### Rows where we lose", "", *losses(records, peers)]
+    if found := notes(records):
+        lines += ["", "### Left out", "", *found]
+    return "\n".join(lines) + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    part.replace(path)
