@@ -167,7 +167,7 @@ class Test:
     def check_batch(self) -> float:
         """A step for all sequences against each alone: the worst of three. Prompts are short: what shows is a mix-up."""
         count = len(self.prompts)
-        prompts = [self.draw(min(length, 48 + b % 16)) for b, length in enumerate(self.prompts)]
+        prompts = [self.draw(min(length, 16 + b % 16)) for b, length in enumerate(self.prompts)]
         step, context, chosen = self.draw(count), self.make_context(256 * count, count), {0, count // 2, count - 1}
 
         def prompt(b: int, sequence: int) -> None:
