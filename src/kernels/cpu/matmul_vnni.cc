@@ -1,5 +1,13 @@
 // Lanes are output rows, so one register holds one strip. A tile is V strips x R rows: V * R integer sums and as many f32
 // sums stay in registers (2 x 6: 24 of 32); a weight vector serves R rows, a broadcast of four activations serves V strips.
+//
+// Zen 4 starts one 512-bit byte product, multiplication or MulAdd a cycle. A block of one row has 8 + 2 of them (one more for a
+// minimum, two more for Q6_K): 80 % (73, 67) of the byte products' peak is the most; 24 rows from the cache reach 76 % (72, 63).
+// Tried on Zen 4 (one thread, GCC 12) and lost:
+//   fetching into L1 (T0) or with NTA: 1 row of Q4_K 26 -> 18 GB/s; every second line, or scales only: 26 -> 24 and 23
+//   fetching the next strips also where one tile holds all rows: 2 rows of Q4_K 200 -> 182 Gop/s; Q8_0 4 KiB ahead for 1 row: 29 -> 25
+//   one strip at a time for 1 row: 26 -> 17 GB/s; tiles of 3 x 4, 4 x 3, 1 x 8, 1 x 12 from memory, 4 rows: -2 to -20 % against 2 x 4
+//   two of eight byte products by maddubs, which has a port of its own: -6 to -10 %; Q6_K's scales by mullo: -3 %; vpternlog: 0
 #include "kernels/cpu/matmul_vnni.h"
 
 #include <immintrin.h>
@@ -12,8 +20,15 @@ constexpr bool kFiveBits(StripType type) {
 }
 constexpr bool kSixBitScales(StripType type) { return type == StripType::kQ4_K || type == StripType::kQ5_K; }
 
-// Rows of a tile of two strips. Q6_K has a third number per strip and row: 2 x 4 of three are as many registers as 2 x 6 of two.
-constexpr size_t kTileRows(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 4 : 6; }
+// Rows from three on: up to kPairRows rows go over two strips at once, in tiles of at most kPairTile; more rows, and the
+// last of an odd number of strips, over one strip in tiles of at most kSingleTile. Q6_K has a third number per strip and row.
+constexpr size_t kPairRows(StripType type) { return type == StripType::kQ6_K ? 4 : ~size_t{0}; }
+constexpr size_t kPairTile(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 4 : 6; }
+constexpr size_t kSingleTile(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 8 : 4; }
+
+// How many blocks ahead of its reading a strip is fetched where all rows fit in one tile of R rows.
+template <StripType type, size_t R>
+constexpr size_t kBlocksAhead = (type == StripType::kQ8_0 && R <= 2 ? 1024 : 4096) / kStripLayout<type>.quant_bytes;
 
 inline __m512i Broadcast4(const int8_t* q) {
   int word;
@@ -62,48 +77,116 @@ template <StripType type, size_t g, size_t V, size_t R>
 [[gnu::always_inline]] inline void AddGroup(const unsigned char* const (&quants)[V], const int8_t* const (&q)[R],
                                             size_t b, __m512i (&dot)[V][R]) {
   __m512i w[V];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (size_t v = 0; v < V; ++v) w[v] = LoadGroup<type, g>(quants[v] + b * kStripLayout<type>.quant_bytes);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (size_t r = 0; r < R; ++r) {
     const __m512i a = Broadcast4(q[r] + b * 32 + g * 4);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t v = 0; v < V; ++v) dot[v][r] = _mm512_dpbusd_epi32(dot[v][r], w[v], a);
   }
 }
 
-// dot[v][r] = -offset * (the halves' sums of row r's block): [first, last) of its two.
-template <StripType type, size_t V, size_t R>
-[[gnu::always_inline]] inline void Start(const int16_t* const (&half_sums)[R], size_t first, size_t last,
-                                         __m512i (&dot)[V][R]) {
-  constexpr int kOffset = kStripLayout<type>.offset;
-#pragma GCC unroll 8
+// The integer sums of a block begin with -offset * (sum of its activations). They are made for kStartBlocks blocks at a time,
+// so that a block's costs one broadcast from memory.
+constexpr size_t kStartBlocks = 64;
+
+template <StripType type>
+struct Starts {
+  static constexpr size_t kParts = type == StripType::kQ6_K ? 2 : 1;  // Q6_K sums the halves of a block apart
+  alignas(64) int32_t part[kParts][kStartBlocks];
+};
+
+// Of the first `blocks` blocks, at most kStartBlocks, of one row.
+template <StripType type>
+inline void FillStarts(const int16_t* half_sums, size_t blocks, Starts<type>& starts) {
+  constexpr int16_t kMinus = -kStripLayout<type>.offset;
+  for (size_t b = 0; b < blocks; b += 16) {
+    const __mmask16 valid = static_cast<__mmask16>(blocks - b < 16 ? (1U << (blocks - b)) - 1 : 0xFFFF);
+    const __m512i pairs = _mm512_maskz_loadu_epi32(valid, half_sums + 2 * b);
+    const __m512i zero = _mm512_setzero_si512();
+    if constexpr (Starts<type>::kParts == 1) {
+      _mm512_store_si512(starts.part[0] + b, _mm512_dpwssd_epi32(zero, pairs, _mm512_set1_epi16(kMinus)));
+    } else {
+      const __m512i first = _mm512_set1_epi32(uint16_t(kMinus)), second = _mm512_set1_epi32(kMinus * 65536);
+      _mm512_store_si512(starts.part[0] + b, _mm512_dpwssd_epi32(zero, pairs, first));
+      _mm512_store_si512(starts.part[1] + b, _mm512_dpwssd_epi32(zero, pairs, second));
+    }
+  }
+}
+
+template <StripType type, size_t part, size_t V, size_t R>
+[[gnu::always_inline]] inline void Start(const Starts<type> (&starts)[R], size_t b, __m512i (&dot)[V][R]) {
+#pragma GCC unroll 16
   for (size_t r = 0; r < R; ++r) {
     __m512i start = _mm512_setzero_si512();
-    if constexpr (kOffset != 0) {
-      int sum = 0;
-#pragma GCC unroll 2
-      for (size_t i = first; i < last; ++i) sum += half_sums[r][i];
-      start = _mm512_set1_epi32(-kOffset * sum);
-    }
-#pragma GCC unroll 8
+    if constexpr (kStripLayout<type>.offset != 0) start = _mm512_set1_epi32(starts[r].part[part][b % kStartBlocks]);
+#pragma GCC unroll 16
     for (size_t v = 0; v < V; ++v) dot[v][r] = start;
   }
 }
 
+// Brings weights from memory into the L2 cache while a tile works: the processor's own prefetcher stops at the end of each page
+// of 4 KiB and serves several streams badly.
 template <StripType type, size_t V, size_t R>
-inline void Tile(const MatMulStrips& args, const unsigned char* strips, size_t row, float* y, size_t outputs) {
+class Fetcher {
+ public:
+  // Of tile `tile` of `tiles` over the same V strips.
+  Fetcher(const unsigned char* strips, size_t strip_bytes, size_t blocks, size_t tile, size_t tiles)
+      : alone_(tiles == 1), blocks_(blocks), group_bytes_(V * strip_bytes) {
+    const size_t steps = tiles * blocks;
+    step_ = (group_bytes_ + steps * 64 - 1) / (steps * 64) * 64;
+    next_ = strips + group_bytes_ + tile * blocks * step_;
+    end_ = strips + 2 * group_bytes_;
+  }
+
+  // Before block b. One tile: each strip's own bytes some blocks ahead, behind its end those of the strip V further on. Several
+  // tiles: the next V strips as one stream, spread over all tiles, since only the first of them reads from memory.
+  [[gnu::always_inline]] void BeforeBlock(size_t b, const unsigned char* const (&quants)[V],
+                                          const unsigned char* const (&scales)[V]) {
+    constexpr StripLayout kLayout = kStripLayout<type>;
+    if (alone_) {
+      size_t block = b + kBlocksAhead<type, R>, skip = 0;
+      if (block >= blocks_) {
+        block -= blocks_;
+        skip = group_bytes_;
+      }
+      const size_t quant = skip + block * kLayout.quant_bytes;
+      const size_t scale = skip + block * kLayout.scale_bytes / kLayout.scale_blocks;
+#pragma GCC unroll 8
+      for (size_t v = 0; v < V; ++v) {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < kLayout.quant_bytes; i += 64) FetchLine(quants[v] + quant + i);
+        FetchLine(scales[v] + scale);
+      }
+    } else {
+      const unsigned char* const stop = next_ + step_ < end_ ? next_ + step_ : end_;
+      for (; next_ < stop; next_ += 64) FetchLine(next_);
+    }
+  }
+
+ private:
+  static void FetchLine(const unsigned char* at) { _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1); }
+
+  bool alone_;
+  size_t blocks_, group_bytes_, step_;
+  const unsigned char* next_;
+  const unsigned char* end_;
+};
+
+// Rows [row, row + R) of strips [strip, strip + V): tile `tile` of `tiles`.
+template <StripType type, size_t V, size_t R>
+inline void Tile(const MatMulStrips& args, size_t strip, size_t row, size_t tile, size_t tiles) {
   constexpr StripLayout kLayout = kStripLayout<type>;
   const size_t blocks = args.cols / 32;
+  const unsigned char* strips = args.strips + strip * args.strip_bytes;
   const int8_t* q[R];
   const float* d[R];
   const float* sum[R];
-  const int16_t* half_sums[R];
   for (size_t r = 0; r < R; ++r) {
     q[r] = args.q + (row + r) * args.cols;
     d[r] = args.d + (row + r) * blocks;
     sum[r] = args.sum + (row + r) * blocks;
-    half_sums[r] = args.half_sums + (row + r) * blocks * 2;
   }
   const unsigned char* quants[V];
   const unsigned char* scales[V];
@@ -112,41 +195,50 @@ inline void Tile(const MatMulStrips& args, const unsigned char* strips, size_t r
     scales[v] = quants[v] + blocks * kLayout.quant_bytes;
   }
   __m512 acc[V][R];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (size_t v = 0; v < V; ++v) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t r = 0; r < R; ++r) acc[v][r] = _mm512_setzero_ps();
   }
+  Fetcher<type, V, R> fetcher(strips, args.strip_bytes, blocks, tile, tiles);
+  Starts<type> starts[R];
   for (size_t b = 0; b < blocks; ++b) {
+    if (kLayout.offset != 0 && b % kStartBlocks == 0) {
+      for (size_t r = 0; r < R; ++r) {
+        FillStarts<type>(args.half_sums + ((row + r) * blocks + b) * 2,
+                         blocks - b < kStartBlocks ? blocks - b : kStartBlocks, starts[r]);
+      }
+    }
+    fetcher.BeforeBlock(b, quants, scales);
     __m512i dot[V][R];
     __m512 s[V][R];
     const size_t group = b / kLayout.scale_blocks * kLayout.scale_bytes;  // of scales
     const size_t byte_scales = group + (kLayout.minimum ? 64 : 32) + b % kLayout.scale_blocks * 32;
     if constexpr (type == StripType::kQ6_K) {
-      Start<type>(half_sums, b * 2, b * 2 + 1, dot);
+      Start<type, 0>(starts, b, dot);
       AddGroup<type, 0>(quants, q, b, dot);
       AddGroup<type, 1>(quants, q, b, dot);
       AddGroup<type, 2>(quants, q, b, dot);
       AddGroup<type, 3>(quants, q, b, dot);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (size_t v = 0; v < V; ++v) {
         const __m512 sc = LoadSigned(scales[v] + byte_scales);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (size_t r = 0; r < R; ++r) s[v][r] = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[v][r]), sc);
       }
-      Start<type>(half_sums, b * 2 + 1, b * 2 + 2, dot);
+      Start<type, 1>(starts, b, dot);
       AddGroup<type, 4>(quants, q, b, dot);
       AddGroup<type, 5>(quants, q, b, dot);
       AddGroup<type, 6>(quants, q, b, dot);
       AddGroup<type, 7>(quants, q, b, dot);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (size_t v = 0; v < V; ++v) {
         const __m512 sc = LoadSigned(scales[v] + byte_scales + 16);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (size_t r = 0; r < R; ++r) s[v][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[v][r]), sc, s[v][r]);  // exact
       }
     } else {
-      Start<type>(half_sums, b * 2, b * 2 + 2, dot);
+      Start<type, 0>(starts, b, dot);
       AddGroup<type, 0>(quants, q, b, dot);
       AddGroup<type, 4>(quants, q, b, dot);
       AddGroup<type, 1>(quants, q, b, dot);
@@ -155,40 +247,41 @@ inline void Tile(const MatMulStrips& args, const unsigned char* strips, size_t r
       AddGroup<type, 6>(quants, q, b, dot);
       AddGroup<type, 3>(quants, q, b, dot);
       AddGroup<type, 7>(quants, q, b, dot);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (size_t v = 0; v < V; ++v) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (size_t r = 0; r < R; ++r) s[v][r] = _mm512_cvtepi32_ps(dot[v][r]);
       }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t v = 0; v < V; ++v) {
       __m512 d_w = LoadHalves(scales[v] + group);
       if constexpr (kSixBitScales(type)) d_w = _mm512_mul_ps(d_w, LoadUnsigned(scales[v] + byte_scales));
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (size_t r = 0; r < R; ++r) {
         const __m512 scale = _mm512_mul_ps(d_w, _mm512_set1_ps(d[r][b]));
         acc[v][r] = _mm512_fmadd_ps(s[v][r], scale, acc[v][r]);
       }
       if constexpr (kSixBitScales(type)) {  // m_w is minus this
         const __m512 m = _mm512_mul_ps(LoadHalves(scales[v] + group + 32), LoadUnsigned(scales[v] + byte_scales + 16));
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (size_t r = 0; r < R; ++r) acc[v][r] = _mm512_fnmadd_ps(m, _mm512_set1_ps(sum[r][b]), acc[v][r]);
       } else if constexpr (kLayout.minimum) {
         const __m512 m_w = LoadHalves(scales[v] + group + 32);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (size_t r = 0; r < R; ++r) acc[v][r] = _mm512_fmadd_ps(m_w, _mm512_set1_ps(sum[r][b]), acc[v][r]);
       }
     }
   }
-#pragma GCC unroll 8
+  const size_t outputs = args.outputs - strip * 16;
+#pragma GCC unroll 16
   for (size_t v = 0; v < V; ++v) {
     const size_t first = v * 16;
     const size_t valid = outputs - first < 16 ? outputs - first : 16;
     const __mmask16 mask = static_cast<__mmask16>((1U << valid) - 1);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t r = 0; r < R; ++r) {
-      float* out = y + r * args.y_stride + first;
+      float* out = args.y + (row + r) * args.y_stride + strip * 16 + first;
       __m512 value = acc[v][r];
       if (args.accumulate) value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), value);
       _mm512_mask_storeu_ps(out, mask, value);
@@ -196,35 +289,37 @@ inline void Tile(const MatMulStrips& args, const unsigned char* strips, size_t r
   }
 }
 
-// The next rows, R at most.
-template <StripType type, size_t V, size_t R = kTileRows(type)>
-inline void Rows(const MatMulStrips& args, size_t strip, size_t first_row, size_t rows) {
-  if constexpr (R > 1) {
-    if (rows < R) return Rows<type, V, R - 1>(args, strip, first_row, rows);
+// A tile of `rows` rows, in [low, R].
+template <StripType type, size_t V, size_t low, size_t R>
+inline void TileOfRows(const MatMulStrips& args, size_t strip, size_t row, size_t rows, size_t tile, size_t tiles) {
+  if constexpr (R > low) {
+    if (rows < R) return TileOfRows<type, V, low, R - 1>(args, strip, row, rows, tile, tiles);
   }
-  Tile<type, V, R>(args, args.strips + strip * args.strip_bytes, first_row,
-                   args.y + first_row * args.y_stride + strip * 16, args.outputs - strip * 16);
+  Tile<type, V, R>(args, strip, row, tile, tiles);
+}
+
+// All rows, at least `low`, of V strips, in tiles of at most R: 8 rows as 4 + 4, since 6 + 2 unpacks weights for two rows only.
+template <StripType type, size_t V, size_t low, size_t R>
+inline void AllRows(const MatMulStrips& args, size_t strip) {
+  const size_t tiles = (args.rows + R - 1) / R;
+  size_t row = 0;
+  for (size_t tile = 0; tile < tiles; ++tile) {
+    const size_t rows = (args.rows - row) / (tiles - tile);
+    TileOfRows<type, V, low, R>(args, strip, row, rows, tile, tiles);
+    row += rows;
+  }
 }
 
 template <StripType type>
 void MatMul(const MatMulStrips& args) {
   size_t strip = 0;
-  if (args.rows <= 2) {  // one or two rows: more strips at once, so that enough sums are in flight
-    for (; strip + 4 <= args.num_strips; strip += 4) {
-      const unsigned char* strips = args.strips + strip * args.strip_bytes;
-      if (args.rows == 1) {
-        Tile<type, 4, 1>(args, strips, 0, args.y + strip * 16, args.outputs - strip * 16);
-      } else {
-        Tile<type, 4, 2>(args, strips, 0, args.y + strip * 16, args.outputs - strip * 16);
-      }
-    }
+  if (args.rows <= 2) {  // four strips, so that enough sums are in flight
+    for (; strip + 4 <= args.num_strips; strip += 4) AllRows<type, 4, 1, 2>(args, strip);
+  } else if (args.rows <= kPairRows(type)) {
+    constexpr size_t kLow = kLowTiles ? 1 : 3;
+    for (; strip + 2 <= args.num_strips; strip += 2) AllRows<type, 2, kLow, kPairTile(type)>(args, strip);
   }
-  for (; strip + 2 <= args.num_strips; strip += 2) {
-    for (size_t row = 0; row < args.rows; row += kTileRows(type)) Rows<type, 2>(args, strip, row, args.rows - row);
-  }
-  for (; strip < args.num_strips; ++strip) {
-    for (size_t row = 0; row < args.rows; row += kTileRows(type)) Rows<type, 1>(args, strip, row, args.rows - row);
-  }
+  for (; strip < args.num_strips; ++strip) AllRows<type, 1, 1, kSingleTile(type)>(args, strip);
 }
 
 }  // namespace
