@@ -25,9 +25,10 @@ void Run(benchmark::State& state, const Shape& s) {
   // Many rows work from the cache once a strip is there; few rows stream the weights.
   const bool cold = s.rows <= 16;
   const size_t copies = cold ? std::max<size_t>(2, kColdBytes / random.bytes.size()) : 1;
+  BufferArena arena;
   std::vector<WeightMatrix> weights;
   for (size_t i = 0; i < copies; ++i) {
-    weights.push_back(WeightMatrix::Pack(random.source, false, *one.threads, {}).value());
+    weights.push_back(WeightMatrix::Pack(random.source, false, *one.threads, {}, &arena).value());
   }
   const std::vector<float> x = testing::RandomFloats(2, s.rows * s.cols);
   auto buffer = QuantizedBuffer::Create(s.rows, s.cols, Level()).value();
