@@ -61,7 +61,7 @@ const bool kRegistered = [] {
   }
   for (const DType dtype :
        {DType::kQ8_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
-    for (const size_t rows : {1, 8, 512}) shapes.push_back({dtype, 8960, 1536, rows});
+    for (const size_t rows : {1, 2, 4, 8, 32, 512}) shapes.push_back({dtype, 8960, 1536, rows});
   }
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const size_t rows : {1, 8, 512}) shapes.push_back({dtype, 1536, 576, rows});
