@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/low_tiles.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_row.cc"
@@ -20,7 +21,7 @@ namespace tidemill::HWY_NAMESPACE {
 namespace {
 
 // Heads that share one pass over keys or values: their sums stay in registers.
-constexpr size_t kMaxHeads = HWY_MAX_BYTES >= 64 ? 8 : 4;
+constexpr size_t kMaxHeads = kLowTiles ? 2 : HWY_MAX_BYTES >= 64 ? 8 : 4;
 
 // The rows of a block are read side by side, which no hardware prefetcher follows; those of values one by one.
 constexpr size_t kPrefetchBytes = 4096;

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cpu/low_tiles.h"
+
 namespace tidemill {
 
 // Some strips of one weight (kernels/weight_matrix.h) times all rows of its task (kernels/matmul.h).
@@ -27,13 +29,6 @@ struct MatMulStrips {
   size_t outputs;  // valid columns of y: the last strip may have fewer than 16
   bool accumulate;
 };
-
-// Sanitizers get tiles of two rows: every access is of the same kind, and instrumented unrolled code takes minutes to compile.
-#ifdef TIDEMILL_LOW_TILES
-inline constexpr bool kLowTiles = true;
-#else
-inline constexpr bool kLowTiles = false;
-#endif
 
 using MatMulKernel = void (*)(const MatMulStrips&);
 
