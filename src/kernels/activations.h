@@ -22,7 +22,7 @@ inline constexpr size_t kQuantBlock = 32;
 // Borrowed view of quantised rows.
 struct QuantizedRows {
   const int8_t* q = nullptr;  // [rows, cols]: k ascending
-  // [rows, cols]: the same numbers for kernels without byte products, each 4 as (q0, q2, q1, q3); or null
+  // [rows, cols]: the same numbers for kernels with 16-bit products, each 4 as (q0, q2, q1, q3); or null
   const int16_t* pairs = nullptr;
   const float* d = nullptr;            // [rows, cols / 32]
   const float* sum = nullptr;          // [rows, cols / 32]

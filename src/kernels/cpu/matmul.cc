@@ -7,6 +7,7 @@
 #include "base/checked_math.h"
 #include "kernels/cpu/matmul_levels.h"
 #if defined(__x86_64__)
+#include "kernels/cpu/matmul_avx2.h"
 #include "kernels/cpu/matmul_vnni.h"
 #endif
 #include "kernels/strip_packing.h"
@@ -24,6 +25,7 @@ MatMulKernel PickKernel(const WeightMatrix& weight, Isa isa) {
   const StripType type = StripTypeOf(weight.dtype());
 #if defined(__x86_64__)
   if (isa >= Isa::kAvx512Vnni) return vnni::PickMatMul(type);
+  if (isa >= Isa::kAvx2) return avx2::PickMatMul(type);
 #endif
   return PickInt16MatMul(type, isa);
 }

@@ -19,7 +19,7 @@ struct MatMulStrips {
   const float* x;  // f32 weights: [rows, cols], rows x_stride apart
   size_t x_stride;
   const int8_t* q;       // quantised weights: [rows, cols]
-  const int16_t* pairs;  // the same for kernels without byte products (QuantizedRows::pairs)
+  const int16_t* pairs;  // the same for 16-bit products (QuantizedRows::pairs)
   const float* d;        // [rows, cols / 32]
   const float* sum;
   const int16_t* half_sums;  // [rows, cols / 16]

@@ -1,4 +1,4 @@
-// The matrix kernels that Highway compiles for every level; the level's best kernel for a type.
+// The matrix kernels that Highway compiles for every level.
 #ifndef TIDEMILL_KERNELS_CPU_MATMUL_LEVELS_H_
 #define TIDEMILL_KERNELS_CPU_MATMUL_LEVELS_H_
 
@@ -9,7 +9,7 @@
 
 namespace tidemill {
 
-// Never null. Quantised kernels below avx512-vnni read MatMulStrips::pairs instead of q.
+// Never null. The quantised ones read MatMulStrips::pairs instead of q; levels with kernels of their own do without them.
 MatMulKernel PickFloatMatMul(DType dtype, Isa isa);
 MatMulKernel PickInt16MatMul(StripType type, Isa isa);
 

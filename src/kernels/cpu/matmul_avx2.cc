@@ -1,0 +1,458 @@
+// A register is half a strip: eight output rows of four columns each. A tile is one strip x 4 rows of activations: eight integer
+// sums in registers, the f32 sums in the first-level cache. How a block's exact integer sum is made:
+//   8 bits   bytes widen to 16 bits by a mask and a shift; pairwise 16-bit products are summed in 32 bits
+//   4 bits   products of bytes are summed in 16 bits over the whole block (at most 8 * 15 * 127 * 2 = 30,480), then folded
+//   5 bits   folded twice a block: 4 * 31 * 127 * 2 = 31,496
+//   6 bits   folded every two groups, 2 * 63 * 127 * 2 = 32,004, by a product with the half's scale
+// A group of strips goes through the first rows together, block by block: with one row that is as fast as memory can be read.
+// Past the first tile, 5- and 6-bit weights are unpacked once for several tiles (+8 % and +18 %).
+//
+// Tried and slower (Zen 4, GCC 12, 8960 x 1536): one strip at a time from memory, with one row (11 instead of 17 GB/s; prefetching 1
+// to 8 KiB ahead changed nothing), eight strips (-10 %); 5 bits folded row by row as 6 bits are (-20 %); 4-bit weights unpacked for
+// several tiles (no gain); unpacking one block at a time (-20 % where rows lie 4 KiB apart), for 8 or 16 rows instead of 32 (-15 %,
+// -3 %); the first tile's code, with its loop over strips, for later tiles (-5 %).
+#include "kernels/cpu/matmul_avx2.h"
+
+#include <immintrin.h>
+
+namespace tidemill::avx2 {
+namespace {
+
+constexpr size_t kTileRows = kLowTiles ? 2 : 4;
+constexpr size_t kPanelTiles = 8;       // tiles that share unpacked blocks
+constexpr size_t kPanelBlocks = 8;      // blocks unpacked at once: 256 columns
+constexpr size_t kGroupStrips = 4;      // strips, and so streams from memory, that the first tile takes together
+constexpr size_t kPrefetchAhead = 512;  // bytes, in each stream
+
+constexpr bool kFiveBits(StripType type) {
+  return type == StripType::kQ5_0 || type == StripType::kQ5_1 || type == StripType::kQ5_K;
+}
+constexpr bool kSixBitScales(StripType type) { return type == StripType::kQ4_K || type == StripType::kQ5_K; }
+
+// Keeps a sum where it is: compilers reassociate integer additions across a block, and then spill (half the speed).
+[[gnu::always_inline]] inline void Keep(__m256i& sum) { __asm__("" : "+x"(sum)); }
+
+// Has the compiler take the pointers for others, and so not keep what they pointed at in registers that it lacks.
+template <typename T, size_t R>
+[[gnu::always_inline]] inline void Opaque(T* (&pointers)[R]) {
+#pragma GCC unroll 4
+  for (size_t r = 0; r < R; ++r) __asm__("" : "+r"(pointers[r]));
+}
+
+[[gnu::always_inline]] inline __m256i Load(const unsigned char* at) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+}
+template <typename T>
+[[gnu::always_inline]] inline __m256i Broadcast4(const T* at) {
+  int word;
+  __builtin_memcpy(&word, at, 4);
+  return _mm256_set1_epi32(word);
+}
+[[gnu::always_inline]] inline __m256 LoadHalves(const unsigned char* at) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+}
+[[gnu::always_inline]] inline __m256 LoadUnsigned(const unsigned char* at) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at))));
+}
+
+// The rows of a tile from the block that is being multiplied on.
+struct TileRows {
+  const int8_t* q;
+  const int16_t* pairs;
+  const float* d;
+  const float* sum;
+  const int16_t* half_sums;
+  size_t cols, blocks;  // from row to row
+};
+
+// Group g of a block of one half of a strip: four stored quants of each of 8 rows. `unpacked`: a byte each, as of Q8_0.
+template <StripType type, bool unpacked, size_t g>
+[[gnu::always_inline]] inline __m256i LoadGroup(const unsigned char* block) {
+  if constexpr (type == StripType::kQ8_0 || unpacked) {
+    return Load(block + g * 64);
+  } else {
+    __m256i w = Load(block + g % 4 * 64);
+    if constexpr (g >= 4) w = _mm256_srli_epi16(w, 4);
+    w = _mm256_and_si256(w, _mm256_set1_epi8(15));
+    if constexpr (kFiveBits(type)) {  // bit g of the fifth bits to bit 4
+      __m256i high = Load(block + 256);
+      if constexpr (g < 4) high = _mm256_slli_epi16(high, 4 - g);
+      if constexpr (g > 4) high = _mm256_srli_epi16(high, g - 4);
+      w = _mm256_or_si256(w, _mm256_and_si256(high, _mm256_set1_epi8(16)));
+    }
+    if constexpr (type == StripType::kQ6_K) {  // bits `from` and from + 1 to bits 4 and 5
+      constexpr size_t from = 2 * (g % 4);
+      __m256i high = Load(block + 256 + g / 4 * 64);
+      if constexpr (from < 4) high = _mm256_slli_epi16(high, 4 - from);
+      if constexpr (from > 4) high = _mm256_srli_epi16(high, from - 4);
+      w = _mm256_or_si256(w, _mm256_and_si256(high, _mm256_set1_epi8(48)));
+    }
+    return w;
+  }
+}
+
+// Q8_0: dot[h][r] += group g of half h: bytes widen to 16 bits, even ones by a mask, odd ones by a shift.
+template <size_t g, size_t R>
+[[gnu::always_inline]] inline void AddWords(const unsigned char* block, const int16_t* const (&pairs)[R],
+                                            __m256i (&dot)[2][R]) {
+  __m256i even[2], odd[2];
+#pragma GCC unroll 2
+  for (size_t h = 0; h < 2; ++h) {
+    const __m256i w = Load(block + g * 64 + h * 32);
+    even[h] = _mm256_and_si256(w, _mm256_set1_epi16(255));
+    odd[h] = _mm256_srli_epi16(w, 8);
+  }
+#pragma GCC unroll 4
+  for (size_t r = 0; r < R; ++r) {
+    const __m256i a = Broadcast4(pairs[r] + g * 4), c = Broadcast4(pairs[r] + g * 4 + 2);
+#pragma GCC unroll 2
+    for (size_t h = 0; h < 2; ++h) {
+      dot[h][r] = _mm256_add_epi32(dot[h][r], _mm256_madd_epi16(even[h], a));
+      Keep(dot[h][r]);
+      dot[h][r] = _mm256_add_epi32(dot[h][r], _mm256_madd_epi16(odd[h], c));
+      Keep(dot[h][r]);
+    }
+  }
+}
+
+// 4 and 5 bits: sum[h][r] = or += group g of half h, in 16 bits.
+template <StripType type, bool unpacked, size_t g, bool first, size_t R>
+[[gnu::always_inline]] inline void AddBytes(const unsigned char* block, const int8_t* const (&q)[R],
+                                            __m256i (&sum)[2][R]) {
+  const __m256i w[2] = {LoadGroup<type, unpacked, g>(block), LoadGroup<type, unpacked, g>(block + 32)};
+#pragma GCC unroll 4
+  for (size_t r = 0; r < R; ++r) {
+    const __m256i a = Broadcast4(q[r] + g * 4);
+#pragma GCC unroll 2
+    for (size_t h = 0; h < 2; ++h) {
+      const __m256i product = _mm256_maddubs_epi16(w[h], a);
+      sum[h][r] = first ? product : _mm256_add_epi16(sum[h][r], product);
+      Keep(sum[h][r]);
+    }
+  }
+}
+
+// dot[h][r] = or += the two 16-bit sums of each lane.
+template <bool first, size_t R>
+[[gnu::always_inline]] inline void Fold(const __m256i (&sum)[2][R], __m256i (&dot)[2][R]) {
+#pragma GCC unroll 4
+  for (size_t r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+    for (size_t h = 0; h < 2; ++h) {
+      const __m256i s = _mm256_madd_epi16(sum[h][r], _mm256_set1_epi16(1));
+      dot[h][r] = first ? s : _mm256_add_epi32(dot[h][r], s);
+      Keep(dot[h][r]);
+    }
+  }
+}
+
+// 6 bits: dot[r] += factor * (groups g and h of one half): two products are as much as 16 bits hold.
+template <StripType type, bool unpacked, size_t g, size_t h, size_t R>
+[[gnu::always_inline]] inline void AddFolded(const unsigned char* block, const int8_t* const (&q)[R], __m256i factor,
+                                             __m256i (&dot)[R]) {
+  const __m256i w0 = LoadGroup<type, unpacked, g>(block), w1 = LoadGroup<type, unpacked, h>(block);
+#pragma GCC unroll 4
+  for (size_t r = 0; r < R; ++r) {
+    const __m256i sum = _mm256_add_epi16(_mm256_maddubs_epi16(w0, Broadcast4(q[r] + g * 4)),
+                                         _mm256_maddubs_epi16(w1, Broadcast4(q[r] + h * 4)));
+    dot[r] = _mm256_add_epi32(dot[r], _mm256_madd_epi16(sum, factor));
+    Keep(dot[r]);
+  }
+}
+
+// factor * the sum of row r's block, in every lane
+template <int factor>
+[[gnu::always_inline]] inline __m256i Start(const TileRows& rows, size_t r) {
+  return _mm256_madd_epi16(Broadcast4(rows.half_sums + r * rows.blocks * 2), _mm256_set1_epi16(factor));
+}
+
+// Where a block's scales stand.
+struct BlockScales {
+  const unsigned char* halves;  // f16 d[16], then m[16]
+  const unsigned char* bytes;   // u8 or i8 sc[16], then m[16] or the second half's sc[16]
+};
+template <StripType type>
+[[gnu::always_inline]] inline BlockScales ScalesOf(const unsigned char* scales, size_t b) {
+  constexpr StripLayout kLayout = kStripLayout<type>;
+  const unsigned char* group = scales + b / kLayout.scale_blocks * kLayout.scale_bytes;
+  return {group, group + (kLayout.minimum ? 64 : 32) + b % kLayout.scale_blocks * 32};
+}
+
+// dot[h][r] = the exact integer s of one block (kernels/matmul.h)
+template <StripType type, bool unpacked, size_t R>
+[[gnu::always_inline]] inline void Dot(const unsigned char* block, BlockScales scales, TileRows rows,
+                                       __m256i (&dot)[2][R]) {
+  constexpr int kOffset = kStripLayout<type>.offset;
+  const int8_t* q[R];
+#pragma GCC unroll 4
+  for (size_t r = 0; r < R; ++r) q[r] = rows.q + r * rows.cols;
+  if constexpr (type == StripType::kQ8_0) {
+    const int16_t* pairs[R];
+#pragma GCC unroll 4
+    for (size_t r = 0; r < R; ++r) {
+      pairs[r] = rows.pairs + r * rows.cols;
+      dot[0][r] = dot[1][r] = Start<-kOffset>(rows, r);
+      Keep(dot[0][r]);
+      Keep(dot[1][r]);
+    }
+    AddWords<0>(block, pairs, dot);
+    AddWords<1>(block, pairs, dot);
+    AddWords<2>(block, pairs, dot);
+    AddWords<3>(block, pairs, dot);
+    AddWords<4>(block, pairs, dot);
+    AddWords<5>(block, pairs, dot);
+    AddWords<6>(block, pairs, dot);
+    AddWords<7>(block, pairs, dot);
+  } else if constexpr (type == StripType::kQ6_K) {
+#pragma GCC unroll 2
+    for (size_t h = 0; h < 2; ++h) {
+      const __m128i sc0 = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales.bytes + h * 8));
+      const __m128i sc1 = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales.bytes + 16 + h * 8));
+      const __m256i factors =
+          _mm256_mullo_epi16(_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(sc0, sc1)), _mm256_set1_epi16(-kOffset));
+#pragma GCC unroll 4
+      for (size_t r = 0; r < R; ++r) {
+        dot[h][r] = _mm256_madd_epi16(Broadcast4(rows.half_sums + r * rows.blocks * 2), factors);
+        Keep(dot[h][r]);
+      }
+      Opaque(q);  // else both halves share broadcasts, 32 of them, and they spill
+      const __m256i factor0 = _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(sc0, sc0));
+      AddFolded<type, unpacked, 0, 1>(block + h * 32, q, factor0, dot[h]);
+      AddFolded<type, unpacked, 2, 3>(block + h * 32, q, factor0, dot[h]);
+      const __m256i factor1 = _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(sc1, sc1));
+      AddFolded<type, unpacked, 4, 5>(block + h * 32, q, factor1, dot[h]);
+      AddFolded<type, unpacked, 6, 7>(block + h * 32, q, factor1, dot[h]);
+    }
+  } else if constexpr (kFiveBits(type)) {
+    __m256i sum[2][R];
+    AddBytes<type, unpacked, 0, true>(block, q, sum);
+    AddBytes<type, unpacked, 4, false>(block, q, sum);
+    AddBytes<type, unpacked, 1, false>(block, q, sum);
+    AddBytes<type, unpacked, 5, false>(block, q, sum);
+    Fold<true>(sum, dot);
+    AddBytes<type, unpacked, 2, true>(block, q, sum);
+    AddBytes<type, unpacked, 6, false>(block, q, sum);
+    AddBytes<type, unpacked, 3, false>(block, q, sum);
+    AddBytes<type, unpacked, 7, false>(block, q, sum);
+    Fold<false>(sum, dot);
+  } else {
+    __m256i sum[2][R];
+    AddBytes<type, unpacked, 0, true>(block, q, sum);
+    AddBytes<type, unpacked, 4, false>(block, q, sum);
+    AddBytes<type, unpacked, 1, false>(block, q, sum);
+    AddBytes<type, unpacked, 5, false>(block, q, sum);
+    AddBytes<type, unpacked, 2, false>(block, q, sum);
+    AddBytes<type, unpacked, 6, false>(block, q, sum);
+    AddBytes<type, unpacked, 3, false>(block, q, sum);
+    AddBytes<type, unpacked, 7, false>(block, q, sum);
+    Fold<true>(sum, dot);
+  }
+  if constexpr (type == StripType::kQ4_0 || type == StripType::kQ5_0) {
+    __asm__("" : "+r"(rows.half_sums), "+x"(dot[0][0]));  // not earlier: it would take registers of the sums
+#pragma GCC unroll 4
+    for (size_t r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+      for (size_t h = 0; h < 2; ++h) dot[h][r] = _mm256_add_epi32(dot[h][r], Start<-kOffset>(rows, r));
+    }
+  }
+}
+
+// acc [R][16] f32 += one block of a strip times R rows
+template <StripType type, bool unpacked, size_t R>
+[[gnu::always_inline]] inline void AddBlock(const unsigned char* block, BlockScales scales, const TileRows& rows,
+                                            float* acc) {
+  __m256i dot[2][R];
+  Dot<type, unpacked>(block, scales, rows, dot);
+  __m256 d_w[2], m[2];  // m_w, or minus m_w
+#pragma GCC unroll 2
+  for (size_t h = 0; h < 2; ++h) {
+    d_w[h] = LoadHalves(scales.halves + h * 16);
+    if constexpr (kStripLayout<type>.minimum) m[h] = LoadHalves(scales.halves + 32 + h * 16);
+    if constexpr (kSixBitScales(type)) {
+      d_w[h] = _mm256_mul_ps(d_w[h], LoadUnsigned(scales.bytes + h * 8));
+      m[h] = _mm256_mul_ps(m[h], LoadUnsigned(scales.bytes + 16 + h * 8));
+    }
+  }
+#pragma GCC unroll 4
+  for (size_t r = 0; r < R; ++r) {
+    const __m256 d = _mm256_broadcast_ss(rows.d + r * rows.blocks);
+#pragma GCC unroll 2
+    for (size_t h = 0; h < 2; ++h) {
+      float* at = acc + r * 16 + h * 8;
+      __m256 value = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][r]), _mm256_mul_ps(d_w[h], d), _mm256_load_ps(at));
+      if constexpr (kSixBitScales(type)) {
+        value = _mm256_fnmadd_ps(m[h], _mm256_broadcast_ss(rows.sum + r * rows.blocks), value);
+      } else if constexpr (kStripLayout<type>.minimum) {
+        value = _mm256_fmadd_ps(m[h], _mm256_broadcast_ss(rows.sum + r * rows.blocks), value);
+      }
+      _mm256_store_ps(at, value);
+    }
+  }
+}
+
+inline TileRows RowsFrom(const MatMulStrips& args, size_t row, size_t b) {
+  const size_t blocks = args.cols / 32;
+  const size_t at = row * blocks + b;
+  return {.q = args.q + at * 32,
+          .pairs = args.pairs + at * 32,
+          .d = args.d + at,
+          .sum = args.sum + at,
+          .half_sums = args.half_sums + at * 2,
+          .cols = args.cols,
+          .blocks = blocks};
+}
+[[gnu::always_inline]] inline void Advance(TileRows& rows) {
+  rows.q += 32;
+  rows.pairs += 32;
+  rows.d += 1;
+  rows.sum += 1;
+  rows.half_sums += 2;
+}
+
+// y of `rows` rows and one strip from acc [rows][16]
+[[gnu::noinline]] void Store(const MatMulStrips& args, const float* acc, size_t strip, size_t row, size_t rows) {
+  const size_t left = args.outputs - strip * 16;
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  for (size_t h = 0; h < 2; ++h) {
+    const int valid = left < h * 8 ? 0 : left - h * 8 < 8 ? static_cast<int>(left - h * 8) : 8;
+    const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(valid), lanes);
+    for (size_t r = 0; r < rows; ++r) {
+      float* out = args.y + (row + r) * args.y_stride + strip * 16 + h * 8;
+      __m256 value = _mm256_load_ps(acc + r * 16 + h * 8);
+      if (args.accumulate) value = _mm256_add_ps(_mm256_maskload_ps(out, mask), value);
+      _mm256_maskstore_ps(out, mask, value);
+    }
+  }
+}
+
+// One strip times R rows.
+template <StripType type, size_t R>
+void Tile(const MatMulStrips& args, size_t strip, size_t row) {
+  constexpr StripLayout kLayout = kStripLayout<type>;
+  const size_t blocks = args.cols / 32;
+  const unsigned char* block = args.strips + strip * args.strip_bytes;
+  const unsigned char* scales = block + blocks * kLayout.quant_bytes;
+  alignas(32) float acc[R * 16] = {};
+  TileRows rows = RowsFrom(args, row, 0);
+  for (size_t b = 0; b < blocks; ++b) {
+    AddBlock<type, false, R>(block, ScalesOf<type>(scales, b), rows, acc);
+    block += kLayout.quant_bytes;
+    Advance(rows);
+    __asm__("" : : "r"(acc) : "memory");  // these sums stay in memory: registers are for the block's
+  }
+  Store(args, acc, strip, row, R);
+}
+
+// Groups g of a block, a byte for each quant.
+template <StripType type, size_t... g>
+[[gnu::always_inline]] inline void Unpack(const unsigned char* block, unsigned char* to) {
+#pragma GCC unroll 2
+  for (size_t h = 0; h < 64; h += 32) {
+    (_mm256_store_si256(reinterpret_cast<__m256i*>(to + g * 64 + h), LoadGroup<type, false, g>(block + h)), ...);
+  }
+}
+
+// One strip times `tiles` tiles of rows, which share unpacked blocks.
+template <StripType type>
+void Panel(const MatMulStrips& args, size_t strip, size_t row, size_t tiles) {
+  constexpr StripLayout kLayout = kStripLayout<type>;
+  const size_t blocks = args.cols / 32;
+  const unsigned char* block = args.strips + strip * args.strip_bytes;
+  const unsigned char* scales = block + blocks * kLayout.quant_bytes;
+  alignas(32) float acc[kPanelTiles][kTileRows * 16] = {};
+  alignas(32) unsigned char unpacked[kPanelBlocks * 512];
+  for (size_t first = 0; first < blocks; first += kPanelBlocks) {
+    const size_t count = blocks - first < kPanelBlocks ? blocks - first : kPanelBlocks;
+    for (size_t i = 0; i < count; ++i) {
+      Unpack<type, 0, 1, 2, 3, 4, 5, 6, 7>(block, unpacked + i * 512);
+      block += kLayout.quant_bytes;
+    }
+    for (size_t t = 0; t < tiles; ++t) {
+      TileRows rows = RowsFrom(args, row + t * kTileRows, first);
+      for (size_t i = 0; i < count; ++i) {
+        AddBlock<type, true, kTileRows>(unpacked + i * 512, ScalesOf<type>(scales, first + i), rows, acc[t]);
+        Advance(rows);
+        __asm__("" : : "r"(acc) : "memory");
+      }
+    }
+  }
+  Store(args, acc[0], strip, row, tiles * kTileRows);
+}
+
+// A group of strips, coming from memory, times the first R rows, block by block.
+template <StripType type, size_t R>
+void StreamTile(const MatMulStrips& args, size_t strip, size_t strips) {
+  constexpr StripLayout kLayout = kStripLayout<type>;
+  const size_t blocks = args.cols / 32, strip_bytes = args.strip_bytes;
+  const unsigned char* block = args.strips + strip * strip_bytes;
+  const unsigned char* scales = block + blocks * kLayout.quant_bytes;
+  alignas(32) float acc[kGroupStrips][R * 16] = {};
+  TileRows rows = RowsFrom(args, 0, 0);
+  for (size_t b = 0; b < blocks; ++b) {
+    for (size_t s = 0; s < strips; ++s) {
+      const unsigned char* of_strip = block + s * strip_bytes;
+#pragma GCC unroll 8
+      for (size_t i = 0; i < kLayout.quant_bytes; i += 64) __builtin_prefetch(of_strip + kPrefetchAhead + i);
+      AddBlock<type, false, R>(of_strip, ScalesOf<type>(scales + s * strip_bytes, b), rows, acc[s]);
+      __asm__("" : : "r"(acc) : "memory");
+    }
+    block += kLayout.quant_bytes;
+    Advance(rows);
+  }
+  for (size_t s = 0; s < strips; ++s) Store(args, acc[s], strip + s, 0, R);
+}
+
+// The first rows, a tile at most.
+template <StripType type, size_t R = kTileRows>
+void FirstRows(const MatMulStrips& args, size_t strip, size_t strips) {
+  if constexpr (R > 1) {
+    if (args.rows < R) return FirstRows<type, R - 1>(args, strip, strips);
+  }
+  StreamTile<type, R>(args, strip, strips);
+}
+
+// The next rows, a tile at most.
+template <StripType type, size_t R = kTileRows>
+void Rows(const MatMulStrips& args, size_t strip, size_t row) {
+  if constexpr (R > 1) {
+    if (args.rows - row < R) return Rows<type, R - 1>(args, strip, row);
+  }
+  Tile<type, R>(args, strip, row);
+}
+
+template <StripType type>
+void MatMul(const MatMulStrips& args) {
+  for (size_t strip = 0; strip < args.num_strips; strip += kGroupStrips) {
+    const size_t strips = args.num_strips - strip < kGroupStrips ? args.num_strips - strip : kGroupStrips;
+    FirstRows<type>(args, strip, strips);
+    for (size_t s = strip; s < strip + strips; ++s) {
+      size_t row = kTileRows;
+      if constexpr (kFiveBits(type) || type == StripType::kQ6_K) {
+        while (row + 2 * kTileRows <= args.rows) {
+          const size_t left = (args.rows - row) / kTileRows, tiles = left < kPanelTiles ? left : kPanelTiles;
+          Panel<type>(args, s, row, tiles);
+          row += tiles * kTileRows;
+        }
+      }
+      for (; row < args.rows; row += kTileRows) Rows<type>(args, s, row);
+    }
+  }
+}
+
+}  // namespace
+
+MatMulKernel PickMatMul(StripType type) {
+  switch (type) {
+    case StripType::kQ8_0: return MatMul<StripType::kQ8_0>;
+    case StripType::kQ4_0: return MatMul<StripType::kQ4_0>;
+    case StripType::kQ4_1: return MatMul<StripType::kQ4_1>;
+    case StripType::kQ5_0: return MatMul<StripType::kQ5_0>;
+    case StripType::kQ5_1: return MatMul<StripType::kQ5_1>;
+    case StripType::kQ4_K: return MatMul<StripType::kQ4_K>;
+    case StripType::kQ5_K: return MatMul<StripType::kQ5_K>;
+    case StripType::kQ6_K: return MatMul<StripType::kQ6_K>;
+  }
+  return nullptr;
+}
+
+}  // namespace tidemill::avx2
