@@ -23,7 +23,8 @@ namespace {
 // Heads that share one pass over keys or values: their sums stay in registers.
 constexpr size_t kMaxHeads = kLowTiles ? 2 : HWY_MAX_BYTES >= 64 ? 8 : 4;
 
-// The rows of a block are read side by side, which no hardware prefetcher follows; those of values one by one.
+// The rows of a block are read side by side, which no hardware prefetcher follows. Behind 8192 positions, from memory: 644 us into L1,
+// 600 into L2, 680 without the values; 2 KiB ahead 830, 8 KiB the same; values fetched while keys are multiplied: the same.
 constexpr size_t kPrefetchBytes = 4096;
 
 // Calls f(first, count as a constant) for heads [0, heads) in passes as equal as they can be, of at most kMaxHeads.
@@ -57,7 +58,7 @@ HWY_INLINE void ScoreBlock(const AttentionTile& tile, size_t head, const T* k, f
   }
   for (size_t i = 0; i < dim; i += kColumnStep<T>) {
     const auto* ahead = reinterpret_cast<const uint8_t*>(k) + kPrefetchBytes + i * lanes * sizeof(T);
-    for (size_t line = 0; line < lanes * 16; line += 64) __builtin_prefetch(ahead + line);
+    for (size_t line = 0; line < lanes * 16; line += 64) __builtin_prefetch(ahead + line, 0, 2);
     Vec16 columns[kColumnStep<T>];
     LoadColumns(k + i, dim, columns);
     for (size_t c = 0; c < kColumnStep<T>; ++c) {
@@ -106,7 +107,7 @@ HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t head, size_t dim, c
   const T* row = v + dim;
   for (size_t key = begin; key < end; ++key, row += stride) {
     for (size_t c = 0; c < kRegisters * lanes * sizeof(T); c += 64) {
-      __builtin_prefetch(reinterpret_cast<const uint8_t*>(row) + kPrefetchBytes + c);
+      __builtin_prefetch(reinterpret_cast<const uint8_t*>(row) + kPrefetchBytes + c, 0, 2);
     }
     Vec16 values[kRegisters];
     for (size_t c = 0; c < kRegisters; ++c) values[c] = LoadF32(d, row + c * lanes);
