@@ -78,7 +78,7 @@ Result<AlignedBuffer> BufferArena::Allocate(size_t bytes) {
   if (kSeparateBuffers) return AlignedBuffer::Create(bytes);
   if (taken > left_) {
     size_t block = 0, mapped = 0;
-    if (!CheckedAlignUp(std::max(taken, kBlockBytes), kLargePage, &block) || !CheckedAdd(block, kLargePage, &mapped)) {
+    if (!CheckedAlignUp(std::max(taken, block_bytes_), kLargePage, &block) || !CheckedAdd(block, kLargePage, &mapped)) {
       return OutOfMemoryError("allocate memory", bytes);
     }
     auto mapping = std::make_shared<Mapping>();

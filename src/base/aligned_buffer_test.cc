@@ -26,10 +26,11 @@ TEST(AlignedBuffer, OfAnySize_IsZeroedAndAligned) {
 TEST(BufferArena, BuffersOfAnySize_DoNotOverlapAndOutliveIt) {
   std::vector<AlignedBuffer> buffers;
   {
-    BufferArena arena;
+    constexpr size_t kBlock = 2 * BufferArena::kLargePage;
+    BufferArena arena(kBlock);
     // Some fill the first mapping, one does not fit into what is left of it, one is larger than a mapping.
-    for (const size_t bytes : {size_t{1}, size_t{64}, size_t{5000}, BufferArena::kBlockBytes - 8192, size_t{8192},
-                               BufferArena::kBlockBytes + 1, size_t{7}}) {
+    for (const size_t bytes :
+         {size_t{1}, size_t{64}, size_t{5000}, kBlock - 8192, size_t{8192}, kBlock + 1, size_t{7}}) {
       buffers.push_back(arena.Allocate(bytes).value());
       EXPECT_EQ(buffers.back().size(), bytes);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(buffers.back().data()) % AlignedBuffer::kAlignment, 0u);
