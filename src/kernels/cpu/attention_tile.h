@@ -39,10 +39,10 @@ inline constexpr size_t kKeyStride = kAttentionChunk + 16;
 
 // One query row: keys and values are used where they stand. head_dim is a multiple of 16, and all vectors see the same keys.
 struct AttentionRowKernels {
-  void (*score)(const AttentionTile& tile, const std::byte* k, size_t at,
-                size_t rows);  // keys [at, at + rows); k: the first
-  void (*weigh)(const AttentionTile& tile, const std::byte* v, size_t begin,
-                size_t end);  // onto o; v: that of key `begin`
+  // Of keys [at, at + rows); k: the first.
+  void (*score)(const AttentionTile& tile, const std::byte* k, size_t at, size_t rows);
+  // Onto o; v: the value of key `begin`.
+  void (*weigh)(const AttentionTile& tile, const std::byte* v, size_t begin, size_t end);
 };
 
 struct AttentionKernels {
