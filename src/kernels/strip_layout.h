@@ -31,6 +31,12 @@ inline constexpr StripLayout kStripLayouts[] = {
 };
 template <StripType type>
 inline constexpr StripLayout kStripLayout = kStripLayouts[static_cast<size_t>(type)];
+// The fifth bits of a block's quants stand behind its nibbles.
+template <StripType type>
+inline constexpr bool kFiveBits = type == StripType::kQ5_0 || type == StripType::kQ5_1 || type == StripType::kQ5_K;
+// d and the minimum have a 6-bit factor for each block.
+template <StripType type>
+inline constexpr bool kSixBitScales = type == StripType::kQ4_K || type == StripType::kQ5_K;
 
 }  // namespace tidemill
 

@@ -24,11 +24,6 @@ constexpr size_t kPanelBlocks = 8;      // blocks unpacked at once: 256 columns
 constexpr size_t kGroupStrips = 4;      // strips, and so streams from memory, that the first tile takes together
 constexpr size_t kPrefetchAhead = 512;  // bytes, in each stream
 
-constexpr bool kFiveBits(StripType type) {
-  return type == StripType::kQ5_0 || type == StripType::kQ5_1 || type == StripType::kQ5_K;
-}
-constexpr bool kSixBitScales(StripType type) { return type == StripType::kQ4_K || type == StripType::kQ5_K; }
-
 // Keeps a sum where it is: compilers reassociate integer additions across a block, and then spill (half the speed).
 [[gnu::always_inline]] inline void Keep(__m256i& sum) { __asm__("" : "+x"(sum)); }
 
@@ -74,7 +69,7 @@ template <StripType type, bool unpacked, size_t g>
     __m256i w = Load(block + g % 4 * 64);
     if constexpr (g >= 4) w = _mm256_srli_epi16(w, 4);
     w = _mm256_and_si256(w, _mm256_set1_epi8(15));
-    if constexpr (kFiveBits(type)) {  // bit g of the fifth bits to bit 4
+    if constexpr (kFiveBits<type>) {  // bit g of the fifth bits to bit 4
       __m256i high = Load(block + 256);
       if constexpr (g < 4) high = _mm256_slli_epi16(high, 4 - g);
       if constexpr (g > 4) high = _mm256_srli_epi16(high, g - 4);
@@ -223,7 +218,7 @@ template <StripType type, bool unpacked, size_t R>
       AddFolded<type, unpacked, 4, 5>(block + h * 32, q, factor1, dot[h]);
       AddFolded<type, unpacked, 6, 7>(block + h * 32, q, factor1, dot[h]);
     }
-  } else if constexpr (kFiveBits(type)) {
+  } else if constexpr (kFiveBits<type>) {
     __m256i sum[2][R];
     AddBytes<type, unpacked, 0, true>(block, q, sum);
     AddBytes<type, unpacked, 4, false>(block, q, sum);
@@ -268,7 +263,7 @@ template <StripType type, bool unpacked, size_t R>
   for (size_t h = 0; h < 2; ++h) {
     d_w[h] = LoadHalves(scales.halves + h * 16);
     if constexpr (kStripLayout<type>.minimum) m[h] = LoadHalves(scales.halves + 32 + h * 16);
-    if constexpr (kSixBitScales(type)) {
+    if constexpr (kSixBitScales<type>) {
       d_w[h] = _mm256_mul_ps(d_w[h], LoadUnsigned(scales.bytes + h * 8));
       m[h] = _mm256_mul_ps(m[h], LoadUnsigned(scales.bytes + 16 + h * 8));
     }
@@ -280,7 +275,7 @@ template <StripType type, bool unpacked, size_t R>
     for (size_t h = 0; h < 2; ++h) {
       float* at = acc + r * 16 + h * 8;
       __m256 value = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][r]), _mm256_mul_ps(d_w[h], d), _mm256_load_ps(at));
-      if constexpr (kSixBitScales(type)) {
+      if constexpr (kSixBitScales<type>) {
         value = _mm256_fnmadd_ps(m[h], _mm256_broadcast_ss(rows.sum + r * rows.blocks), value);
       } else if constexpr (kStripLayout<type>.minimum) {
         value = _mm256_fmadd_ps(m[h], _mm256_broadcast_ss(rows.sum + r * rows.blocks), value);
@@ -427,7 +422,7 @@ void MatMul(const MatMulStrips& args) {
     FirstRows<type>(args, strip, strips);
     for (size_t s = strip; s < strip + strips; ++s) {
       size_t row = kTileRows;
-      if constexpr (kFiveBits(type) || type == StripType::kQ6_K) {
+      if constexpr (kFiveBits<type> || type == StripType::kQ6_K) {
         while (row + 2 * kTileRows <= args.rows) {
           const size_t left = (args.rows - row) / kTileRows, tiles = left < kPanelTiles ? left : kPanelTiles;
           Panel<type>(args, s, row, tiles);

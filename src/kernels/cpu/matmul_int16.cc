@@ -22,11 +22,6 @@ using U8 = hn::Repartition<uint8_t, I32>;
 
 constexpr size_t kTileRows = kLowTiles ? 2 : 4;
 
-constexpr bool kFiveBits(StripType type) {
-  return type == StripType::kQ5_0 || type == StripType::kQ5_1 || type == StripType::kQ5_K;
-}
-constexpr bool kSixBitScales(StripType type) { return type == StripType::kQ4_K || type == StripType::kQ5_K; }
-
 // Bits [from, from + ...) of each byte to bit 4; bits of the neighbouring byte that come along are for the caller to mask.
 template <size_t from>
 HWY_INLINE hn::Vec<U8> ToBit4(hn::Vec<U8> bytes) {
@@ -51,7 +46,7 @@ HWY_INLINE hn::Vec<U8> LoadGroup(const uint8_t* block) {
     auto w = hn::LoadU(du8, block + g % 4 * 64);
     if constexpr (g >= 4) w = ToBit4<8>(w);
     w = hn::And(w, hn::Set(du8, uint8_t{15}));
-    if constexpr (kFiveBits(type)) {
+    if constexpr (kFiveBits<type>) {
       const auto high = ToBit4<g>(hn::LoadU(du8, block + 256));
       w = hn::Or(w, hn::And(high, hn::Set(du8, uint8_t{16})));
     }
@@ -153,12 +148,12 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
       }
     }
     auto d_w = LoadHalves(halves);
-    if constexpr (kSixBitScales(type)) d_w = hn::Mul(d_w, LoadBytes<uint8_t>(byte_scales));
+    if constexpr (kSixBitScales<type>) d_w = hn::Mul(d_w, LoadBytes<uint8_t>(byte_scales));
     for (size_t r = 0; r < R; ++r) {
       const auto scale = hn::Mul(d_w, hn::Set(df, args.d[(row + r) * blocks + b]));
       acc[r] = hn::MulAdd(s[r], scale, acc[r]);
     }
-    if constexpr (kSixBitScales(type)) {  // m_w is minus this
+    if constexpr (kSixBitScales<type>) {  // m_w is minus this
       const auto m = hn::Mul(LoadHalves(halves + 32), LoadBytes<uint8_t>(byte_scales + 16));
       for (size_t r = 0; r < R; ++r) acc[r] = hn::NegMulAdd(m, hn::Set(df, args.sum[(row + r) * blocks + b]), acc[r]);
     } else if constexpr (kLayout.minimum) {

@@ -15,11 +15,6 @@
 namespace tidemill::vnni {
 namespace {
 
-constexpr bool kFiveBits(StripType type) {
-  return type == StripType::kQ5_0 || type == StripType::kQ5_1 || type == StripType::kQ5_K;
-}
-constexpr bool kSixBitScales(StripType type) { return type == StripType::kQ4_K || type == StripType::kQ5_K; }
-
 // Rows from three on: up to kPairRows rows go over two strips at once, in tiles of at most kPairTile; more rows, and the
 // last of an odd number of strips, over one strip in tiles of at most kSingleTile. Q6_K has a third number per strip and row.
 constexpr size_t kPairRows(StripType type) { return type == StripType::kQ6_K ? 4 : ~size_t{0}; }
@@ -55,7 +50,7 @@ template <StripType type, size_t g>
     __m512i w = _mm512_loadu_si512(block + g % 4 * 64);
     if constexpr (g >= 4) w = _mm512_srli_epi16(w, 4);
     w = _mm512_and_si512(w, _mm512_set1_epi8(15));
-    if constexpr (kFiveBits(type)) {  // bit g of the fifth bits to bit 4
+    if constexpr (kFiveBits<type>) {  // bit g of the fifth bits to bit 4
       __m512i high = _mm512_loadu_si512(block + 256);
       if constexpr (g < 4) high = _mm512_slli_epi16(high, 4 - g);
       if constexpr (g > 4) high = _mm512_srli_epi16(high, g - 4);
@@ -256,13 +251,13 @@ inline void Tile(const MatMulStrips& args, size_t strip, size_t row, size_t tile
 #pragma GCC unroll 16
     for (size_t v = 0; v < V; ++v) {
       __m512 d_w = LoadHalves(scales[v] + group);
-      if constexpr (kSixBitScales(type)) d_w = _mm512_mul_ps(d_w, LoadUnsigned(scales[v] + byte_scales));
+      if constexpr (kSixBitScales<type>) d_w = _mm512_mul_ps(d_w, LoadUnsigned(scales[v] + byte_scales));
 #pragma GCC unroll 16
       for (size_t r = 0; r < R; ++r) {
         const __m512 scale = _mm512_mul_ps(d_w, _mm512_set1_ps(d[r][b]));
         acc[v][r] = _mm512_fmadd_ps(s[v][r], scale, acc[v][r]);
       }
-      if constexpr (kSixBitScales(type)) {  // m_w is minus this
+      if constexpr (kSixBitScales<type>) {  // m_w is minus this
         const __m512 m = _mm512_mul_ps(LoadHalves(scales[v] + group + 32), LoadUnsigned(scales[v] + byte_scales + 16));
 #pragma GCC unroll 16
         for (size_t r = 0; r < R; ++r) acc[v][r] = _mm512_fnmadd_ps(m, _mm512_set1_ps(sum[r][b]), acc[v][r]);
