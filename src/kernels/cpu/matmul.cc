@@ -27,7 +27,7 @@ MatMulKernel PickKernel(const WeightMatrix& weight, Isa isa) {
   if (isa >= Isa::kAvx512Vnni) return vnni::PickMatMul(type);
   if (isa >= Isa::kAvx2) return avx2::PickMatMul(type);
 #endif
-  return PickInt16MatMul(type, isa);
+  return PickInt16MatMul(type);
 }
 
 // Of one row and one output: the product of scales and its MulAdd; a minimum's MulAdd; Q6_K's two halves times their scales.

@@ -1,5 +1,8 @@
-// Quantised weights on levels without byte dot products: bytes widen to 16 bits inside the register (even bytes by a mask, odd
-// ones by a shift), and the pairwise 16-bit product does the rest. Activations come as pairs in that order.
+// Quantised weights on the baseline and on arm64; higher levels have kernels of their own. Bytes widen to 16 bits inside the register
+// (even bytes by a mask, odd ones by a shift), and the pairwise 16-bit product does the rest. Activations come as pairs in that order.
+#ifndef HWY_COMPILE_ONLY_STATIC  // the arm64 build has it throughout
+#define HWY_COMPILE_ONLY_STATIC  // one level: what the compiler may use everywhere
+#endif
 #include "kernels/cpu/matmul_levels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -7,7 +10,6 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "kernels/cpu/highway_levels.h"
 #include "kernels/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -200,16 +202,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tidemill {
 
-MatMulKernel PickInt16MatMul(StripType type, Isa isa) {
+MatMulKernel PickInt16MatMul(StripType type) {
   switch (type) {
-    case StripType::kQ8_0: return TIDEMILL_PICK(isa, MatMulQ8_0);
-    case StripType::kQ4_0: return TIDEMILL_PICK(isa, MatMulQ4_0);
-    case StripType::kQ4_1: return TIDEMILL_PICK(isa, MatMulQ4_1);
-    case StripType::kQ5_0: return TIDEMILL_PICK(isa, MatMulQ5_0);
-    case StripType::kQ5_1: return TIDEMILL_PICK(isa, MatMulQ5_1);
-    case StripType::kQ4_K: return TIDEMILL_PICK(isa, MatMulQ4_K);
-    case StripType::kQ5_K: return TIDEMILL_PICK(isa, MatMulQ5_K);
-    case StripType::kQ6_K: return TIDEMILL_PICK(isa, MatMulQ6_K);
+    case StripType::kQ8_0: return &HWY_STATIC_DISPATCH(MatMulQ8_0);
+    case StripType::kQ4_0: return &HWY_STATIC_DISPATCH(MatMulQ4_0);
+    case StripType::kQ4_1: return &HWY_STATIC_DISPATCH(MatMulQ4_1);
+    case StripType::kQ5_0: return &HWY_STATIC_DISPATCH(MatMulQ5_0);
+    case StripType::kQ5_1: return &HWY_STATIC_DISPATCH(MatMulQ5_1);
+    case StripType::kQ4_K: return &HWY_STATIC_DISPATCH(MatMulQ4_K);
+    case StripType::kQ5_K: return &HWY_STATIC_DISPATCH(MatMulQ5_K);
+    case StripType::kQ6_K: return &HWY_STATIC_DISPATCH(MatMulQ6_K);
   }
   return nullptr;
 }

@@ -1,4 +1,4 @@
-// The matrix kernels that Highway compiles for every level.
+// The matrix kernels that are written once for several levels, with Highway.
 #ifndef TIDEMILL_KERNELS_CPU_MATMUL_LEVELS_H_
 #define TIDEMILL_KERNELS_CPU_MATMUL_LEVELS_H_
 
@@ -9,9 +9,10 @@
 
 namespace tidemill {
 
-// Never null. The quantised ones read MatMulStrips::pairs instead of q; levels with kernels of their own do without them.
+// Never null.
 MatMulKernel PickFloatMatMul(DType dtype, Isa isa);
-MatMulKernel PickInt16MatMul(StripType type, Isa isa);
+// For the baseline and arm64; reads MatMulStrips::pairs instead of q.
+MatMulKernel PickInt16MatMul(StripType type);
 
 }  // namespace tidemill
 
