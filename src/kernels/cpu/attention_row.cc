@@ -15,6 +15,7 @@
 #include "kernels/cpu/highway_levels.h"
 #include "kernels/cpu/key_columns-inl.h"
 #include "kernels/cpu/vector_math-inl.h"
+#include "kernels/cpu/weigh_block-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidemill::HWY_NAMESPACE {
@@ -94,35 +95,6 @@ HWY_INLINE void ScoreRowsOf(const AttentionTile& tile, const T* k, size_t at, si
   });
 }
 
-// o[h][dim, dim + kRegisters vectors) += p * v over the keys [begin, end); v is at key `begin`.
-template <size_t kHeads, size_t kRegisters, typename T>
-HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t head, size_t dim, const T* v, size_t begin, size_t end) {
-  const Lane16 d;
-  const size_t lanes = hn::Lanes(d), stride = tile.shape->head_dim;
-  Vec16 acc[kHeads][kRegisters];
-  for (size_t h = 0; h < kHeads; ++h) {
-    for (size_t c = 0; c < kRegisters; ++c)
-      acc[h][c] = hn::Load(d, tile.o + (head + h) * tile.padded_dim + dim + c * lanes);
-  }
-  const float* p = tile.scores + head * kAttentionChunk;
-  const T* row = v + dim;
-  for (size_t key = begin; key < end; ++key, row += stride) {
-    for (size_t c = 0; c < kRegisters * lanes * sizeof(T); c += 64) {
-      __builtin_prefetch(reinterpret_cast<const uint8_t*>(row) + kPrefetchBytes + c, 0, 2);
-    }
-    Vec16 values[kRegisters];
-    for (size_t c = 0; c < kRegisters; ++c) values[c] = LoadF32(d, row + c * lanes);
-    for (size_t h = 0; h < kHeads; ++h) {
-      const auto weight = hn::Set(d, p[h * kAttentionChunk + key]);
-      for (size_t c = 0; c < kRegisters; ++c) acc[h][c] = hn::MulAdd(weight, values[c], acc[h][c]);
-    }
-  }
-  for (size_t h = 0; h < kHeads; ++h) {
-    for (size_t c = 0; c < kRegisters; ++c)
-      hn::Store(acc[h][c], d, tile.o + (head + h) * tile.padded_dim + dim + c * lanes);
-  }
-}
-
 template <typename T>
 HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, size_t begin, size_t end) {
   const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim;
@@ -131,8 +103,8 @@ HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, size_t begin,
     constexpr size_t kRegisters = kHeads * 4 <= (HWY_MAX_BYTES >= 64 ? 24 : 12) ? 4 : 2;
     size_t i = 0;
     for (; i + kRegisters * lanes <= dim; i += kRegisters * lanes)
-      WeighBlock<kHeads, kRegisters>(tile, head, i, v, begin, end);
-    for (; i < dim; i += lanes) WeighBlock<kHeads, 1>(tile, head, i, v, begin, end);
+      WeighBlock<kHeads, kRegisters, kPrefetchBytes>(tile, head, i, v, dim, begin, end);
+    for (; i < dim; i += lanes) WeighBlock<kHeads, 1, kPrefetchBytes>(tile, head, i, v, dim, begin, end);
   });
 }
 

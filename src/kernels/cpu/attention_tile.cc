@@ -14,6 +14,7 @@
 #include "kernels/cpu/highway_levels.h"
 #include "kernels/cpu/key_columns-inl.h"
 #include "kernels/cpu/vector_math-inl.h"
+#include "kernels/cpu/weigh_block-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidemill::HWY_NAMESPACE {
@@ -187,39 +188,14 @@ void Softmax(const AttentionTile& tile) {
   for (size_t vector = 0; vector < tile.vectors; ++vector) SoftmaxOf(tile, vector);
 }
 
-// o[vector..][dim..] += p * v over keys [begin, end), kQ vectors and kRegisters registers at once.
-template <size_t kQ, size_t kRegisters>
-HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t vector, size_t dim, size_t begin, size_t end) {
-  const Lane16 d;
-  const size_t lanes = hn::Lanes(d);
-  Vec16 acc[kQ][kRegisters];
-  for (size_t r = 0; r < kQ; ++r) {
-    for (size_t c = 0; c < kRegisters; ++c)
-      acc[r][c] = hn::Load(d, tile.o + (vector + r) * tile.padded_dim + dim + c * lanes);
-  }
-  const float* p = tile.scores + vector * kAttentionChunk;
-  for (size_t key = begin; key < end; ++key) {
-    const float* row = tile.v + key * tile.padded_dim + dim;
-    Vec16 v[kRegisters];
-    for (size_t c = 0; c < kRegisters; ++c) v[c] = hn::Load(d, row + c * lanes);
-    for (size_t r = 0; r < kQ; ++r) {
-      const auto weight = hn::Set(d, p[r * kAttentionChunk + key]);
-      for (size_t c = 0; c < kRegisters; ++c) acc[r][c] = hn::MulAdd(weight, v[c], acc[r][c]);
-    }
-  }
-  for (size_t r = 0; r < kQ; ++r) {
-    for (size_t c = 0; c < kRegisters; ++c)
-      hn::Store(acc[r][c], d, tile.o + (vector + r) * tile.padded_dim + dim + c * lanes);
-  }
-}
-
 template <size_t kQ>
 HWY_INLINE void Weigh(const AttentionTile& tile, size_t vector, size_t begin, size_t end) {
   if (begin >= end) return;
-  const size_t lanes = hn::Lanes(Lane16());
+  const size_t lanes = hn::Lanes(Lane16()), stride = tile.padded_dim;
+  const float* v = tile.v + begin * stride;
   size_t dim = 0;
-  for (; dim + 4 * lanes <= tile.padded_dim; dim += 4 * lanes) WeighBlock<kQ, 4>(tile, vector, dim, begin, end);
-  for (; dim < tile.padded_dim; dim += lanes) WeighBlock<kQ, 1>(tile, vector, dim, begin, end);
+  for (; dim + 4 * lanes <= stride; dim += 4 * lanes) WeighBlock<kQ, 4, 0>(tile, vector, dim, v, stride, begin, end);
+  for (; dim < stride; dim += lanes) WeighBlock<kQ, 1, 0>(tile, vector, dim, v, stride, begin, end);
 }
 
 void WeighSeen(const AttentionTile& tile) {
