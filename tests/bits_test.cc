@@ -184,14 +184,14 @@ TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
     model_hash.Add(std::as_bytes(std::span(bytes)));
     testing::ExpectStoredHash("tiny", kWeights[w].name, "model", model_hash.value());
     for (size_t kv = 0; kv < kKvTypes.size(); ++kv) {
-      std::map<bool, BitsReference> references;  // by class: with FMA or without
-      for (const bool fma : {false, true}) {
-        const auto level = testing::BestLevelOfClass(fma);
+      std::map<testing::NumericClass, BitsReference> references;
+      for (const testing::NumericClass numeric : testing::kNumericClasses) {
+        const auto level = testing::BestLevelOfClass(numeric, kWeights[w].dtype);
         if (!level.has_value()) continue;
         ModelRunner runner = MakeRunner(kWeights[w], kKvTypes[kv], *level);
-        const auto& reference = references.try_emplace(fma, runner, ids).first->second;
+        const auto& reference = references.try_emplace(numeric, runner, ids).first->second;
         const std::string entry =
-            std::string(kWeights[w].name) + ", kv " + KvName(kKvTypes[kv]) + ", " + testing::ClassName(fma);
+            std::string(kWeights[w].name) + ", kv " + KvName(kKvTypes[kv]) + ", " + testing::ClassName(numeric);
         for (const size_t length : {kFewPositions, kAllPositions}) {
           if (length > kPositions) continue;
           testing::ExpectStoredHash("tiny", entry, "logits of " + std::to_string(length), reference.LogitsHash(length));
@@ -202,7 +202,7 @@ TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
         if (rows[r][kWeightsFactor] != w || rows[r][kKvFactor] != kv) continue;
         const Way run = MakeWay(rows[r], levels, r);
         SCOPED_TRACE(run.description);
-        BitsReference& reference = references.at(HasFma(run.isa));
+        BitsReference& reference = references.at(testing::ClassOf(run.isa, kWeights[w].dtype));
         ModelRunner runner = MakeRunner(kWeights[w], kKvTypes[kv], run.isa, run.threads, run.mapped);
         auto state = runner.NewState();
         const BitsReport report = testing::RunInCompany(runner, ids, run.plan, state, reference.Comparer());
@@ -228,7 +228,8 @@ void ForEachLevel(const Weights& weights, DType kv, Body body) {
   for (const Isa isa : testing::RunnableLevels()) {
     SCOPED_TRACE(std::string("level ") + std::string(IsaName(isa)) + ", weights " + weights.name + ", kv " +
                  KvName(kv));
-    ModelRunner plain = MakeRunner(weights, kv, *testing::BestLevelOfClass(HasFma(isa)));
+    ModelRunner plain =
+        MakeRunner(weights, kv, *testing::BestLevelOfClass(testing::ClassOf(isa, weights.dtype), weights.dtype));
     BitsReference reference(plain, ids);
     ModelRunner runner = MakeRunner(weights, kv, isa, 2);
     body(runner, reference);

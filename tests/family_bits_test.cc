@@ -62,8 +62,8 @@ std::string KvName(DType kv) { return kv == DType::kF32 ? "f32" : "f16"; }
 std::vector<Isa> Levels() {
 #if defined(TIDEMILL_FEW_POSITIONS)
   std::vector<Isa> levels;
-  for (const bool fma : {false, true}) {
-    if (const auto level = testing::BestLevelOfClass(fma)) levels.push_back(*level);
+  for (const testing::NumericClass numeric : testing::kNumericClasses) {
+    if (const auto level = testing::BestLevelOfClass(numeric, DType::kF32)) levels.push_back(*level);
   }
   return levels;
 #else
@@ -92,16 +92,16 @@ void ExpectWindowsCrossed(const Family& family, const ModelRunner& runner, const
 class FamilyBits : public ::testing::TestWithParam<Family> {
  protected:
   // The plainest run of each class, its hashes compared with those that are kept.
-  std::map<bool, BitsReference> References(DType kv) {
+  std::map<testing::NumericClass, BitsReference> References(DType kv) {
     const Family& family = GetParam();
-    std::map<bool, BitsReference> references;
-    for (const bool fma : {false, true}) {
-      const auto level = testing::BestLevelOfClass(fma);
+    std::map<testing::NumericClass, BitsReference> references;
+    for (const testing::NumericClass numeric : testing::kNumericClasses) {
+      const auto level = testing::BestLevelOfClass(numeric, DType::kF32);
       if (!level.has_value()) continue;
       ModelRunner runner = MakeRunner(family, kv, *level);
       const auto ids = testing::RandomIds(99, family.positions, runner.model().settings.vocab_size);
-      const auto& reference = references.try_emplace(fma, runner, ids).first->second;
-      const std::string entry = std::string(family.name) + ", kv " + KvName(kv) + ", " + testing::ClassName(fma);
+      const auto& reference = references.try_emplace(numeric, runner, ids).first->second;
+      const std::string entry = std::string(family.name) + ", kv " + KvName(kv) + ", " + testing::ClassName(numeric);
       const std::string length = std::to_string(family.positions);
       testing::ExpectStoredHash("families", entry, "logits of " + length, reference.LogitsHash(family.positions));
       testing::ExpectStoredHash("families", entry, "state of " + length, reference.StateHash(family.positions));
@@ -154,7 +154,7 @@ TEST_P(FamilyBits, EveryPairOfWaysToRun_GivesEqualBits) {
     auto references = References(kKvTypes[kv]);
     for (size_t r = 0; r < rows.size(); ++r) {
       const Isa isa = levels[rows[r][kLevel]];
-      if (rows[r][kKvFactor] == kv) RunOneWay(references.at(HasFma(isa)), rows[r], isa, r);
+      if (rows[r][kKvFactor] == kv) RunOneWay(references.at(testing::ClassOf(isa, DType::kF32)), rows[r], isa, r);
     }
   }
   EXPECT_GE(mixed_steps_, rows.size());

@@ -71,17 +71,18 @@ TEST(SmolLm2Bits, EveryPairOfWaysToRun_GivesEqualBits) {
   const auto rows = testing::CoverPairs(sizes, all, 1);
   ASSERT_TRUE(testing::MissingPairs(rows, sizes, all).empty());
   std::printf("%zu runs; %s\n", rows.size(), testing::DescribeLevels().c_str());
-  for (const bool fma : {false, true}) {
-    const auto level = testing::BestLevelOfClass(fma);
+  for (const testing::NumericClass numeric : testing::kNumericClasses) {
+    const auto level = testing::BestLevelOfClass(numeric, DType::kQ4_1);
     if (!level.has_value()) continue;
     std::optional<ModelRunner> plain(MakeRunner(*level, 2, false));
     BitsReference reference(*plain, testing::RandomIds(99, kPositions, plain->model().settings.vocab_size));
     plain.reset();
-    const std::string entry = std::string("Q4_1, kv f16, ") + testing::ClassName(fma);
+    const std::string entry = std::string("Q4_1, kv f16, ") + testing::ClassName(numeric);
     testing::ExpectStoredHash("smollm2", entry, "logits of 2113", reference.LogitsHash(kPositions));
     testing::ExpectStoredHash("smollm2", entry, "state of 2113", reference.StateHash(kPositions));
     for (size_t r = 0; r < rows.size(); ++r) {
-      if (HasFma(levels[rows[r][kLevel]]) == fma) RunOneWay(reference, rows[r], levels[rows[r][kLevel]], r);
+      if (testing::ClassOf(levels[rows[r][kLevel]], DType::kQ4_1) == numeric)
+        RunOneWay(reference, rows[r], levels[rows[r][kLevel]], r);
     }
   }
 }

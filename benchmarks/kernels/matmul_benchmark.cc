@@ -30,15 +30,18 @@ void Run(benchmark::State& state, const Shape& s) {
   for (size_t i = 0; i < copies; ++i) {
     weights.push_back(WeightMatrix::Pack(random.source, false, *one.threads, {}, &arena).value());
   }
-  const std::vector<float> x = testing::RandomFloats(2, s.rows * s.cols);
+  const size_t stride = s.cols | 16;  // as rows stand in a step's buffers
+  const std::vector<float> x = testing::RandomFloats(2, s.rows * stride);
   auto buffer = QuantizedBuffer::Create(s.rows, s.cols, Level()).value();
   std::vector<float> y(s.rows * s.outputs);
   MatMulTask task{.weight = nullptr,
-                  .x = ConstMatrix<float>(x.data(), s.rows, s.cols),
-                  .quantized = {},
+                  .x = ConstMatrix<float>(x.data(), s.rows, s.cols, stride),
                   .y = Matrix<float>(y.data(), s.rows, s.outputs),
                   .accumulate = false};
-  task.quantized = buffer.Quantize(one.context, task.x);
+  const ActivationForm form = FormFor(s.dtype, Level());
+  if (form == ActivationForm::kInt8) task.quantized = buffer.Quantize(one.context, task.x);
+  auto rounded = BFloat16Buffer::Create(s.rows, s.cols).value();
+  if (form == ActivationForm::kBFloat16) task.bfloat16 = rounded.Round(one.context, task.x);
   size_t next = 0;
   for (auto _ : state) {
     task.weight = &weights[next];
@@ -65,6 +68,7 @@ const bool kRegistered = [] {
   }
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const size_t rows : {1, 8, 512}) shapes.push_back({dtype, 1536, 576, rows});
+    for (const size_t rows : {1, 2, 4, 8, 32, 512}) shapes.push_back({dtype, 8192, 2048, rows});
   }
   for (const Shape& s : shapes) {
     Configure(benchmark::RegisterBenchmark(Name(s).c_str(), [s](benchmark::State& state) { Run(state, s); }));

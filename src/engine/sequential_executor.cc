@@ -17,6 +17,7 @@ Result<std::unique_ptr<SequentialExecutor>> SequentialExecutor::Create(const Lan
   // The head needs the residual stream only.
   StepShape head_shape;
   head_shape.hidden = model.settings.hidden_size;
+  head_shape.bfloat16_weights = model.step_shape().bfloat16_weights;
   const size_t head_rows = std::min(kHeadRows, max_rows);
   TIDEMILL_TRY(head_buffers, StepBuffers::Create(head_shape, head_rows, ctx.isa()));
   executor->head_buffers_ = std::move(head_buffers);
@@ -64,8 +65,8 @@ void SequentialExecutor::Embed(std::span<const StepSequence> sequences) {
   });
   if (model_.embedding_scale != 1) ScaleRows(ctx_, model_.embedding_scale, x.Rows(0, row));
   if (model_.project_in.present()) {
-    const auto prepared = buffers_.Prepare(ctx_, x, 0, row, model_.project_in.weight.quantized());
-    buffers_.AddProduct(ctx_, model_.project_in, prepared, 0, row, buffers_.x, false);
+    buffers_.BeginProducts(x);
+    buffers_.AddProduct(ctx_, model_.project_in, 0, row, buffers_.x, false);
     buffers_.RunProducts(ctx_);
   }
   const std::span<const uint32_t> positions(buffers_.positions.data(), row);
@@ -118,13 +119,13 @@ void SequentialExecutor::RunHead(std::span<const WantedRow> rows, const RowSink&
   if (any_logits) {
     ConstMatrix<float> input = b.normed;
     if (model_.project_out.present()) {
-      const auto wide = b.Prepare(ctx_, b.normed, 0, rows.size(), model_.project_out.weight.quantized());
-      b.AddProduct(ctx_, model_.project_out, wide, 0, rows.size(), narrow_, false);
+      b.BeginProducts(b.normed);
+      b.AddProduct(ctx_, model_.project_out, 0, rows.size(), narrow_, false);
       b.RunProducts(ctx_);
       input = narrow_;
     }
-    const auto prepared = b.Prepare(ctx_, input, 0, rows.size(), head.quantized());
-    b.AddProduct(head, prepared, 0, rows.size(), logits, false);
+    b.BeginProducts(input);
+    b.AddProduct(head, 0, rows.size(), logits, false);
     b.RunProducts(ctx_);
     if (model_.logit_soft_cap != 0) SoftCap(ctx_, model_.logit_soft_cap, logits.Rows(0, rows.size()));
   }

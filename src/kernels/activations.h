@@ -1,5 +1,8 @@
-// Rows of activations in the form that a weight matrix wants: f32 as they are, or quantised to int8 in blocks of 32.
+// Rows of activations in the form that a weight matrix wants: f32 as they are, rounded to BF16, or quantised to int8 in blocks of 32.
 //
+//   BF16: nearest, ties to even; subnormal numbers count as zeros, of their sign
+//
+//   int8:
 //   amax = max |x|;  d = amax / 127;  q = round_to_nearest_even(x * (127 / amax)), in [-127, 127];  amax == 0: q = d = 0
 //   sum = d * (q[0] + ... + q[31])     the factor of a block's minimum, rounded once; the integer sum is exact
 // Bits: one IEEE operation each, the same on every instruction set. A row with NaN or infinity gives a block of NaN scale.
@@ -12,12 +15,21 @@
 
 #include "base/aligned_buffer.h"
 #include "kernels/execution_context.h"
+#include "tensor/dtype.h"
 #include "tensor/matrix.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
 
 inline constexpr size_t kQuantBlock = 32;
+
+enum class ActivationForm : uint8_t { kF32, kBFloat16, kInt8 };
+
+// What the kernels of a level multiply weights of this type with.
+constexpr ActivationForm FormFor(DType weight, Isa isa) {
+  if (InfoOf(weight).quantized) return ActivationForm::kInt8;
+  return weight == DType::kBF16 && isa >= Isa::kAvx512Bf16 ? ActivationForm::kBFloat16 : ActivationForm::kF32;
+}
 
 // Borrowed view of quantised rows.
 struct QuantizedRows {
@@ -31,6 +43,20 @@ struct QuantizedRows {
   size_t cols = 0;
 
   QuantizedRows Rows(size_t first, size_t count) const;
+};
+
+// Owns room for up to `max_rows` rows of up to `max_cols` columns.
+class BFloat16Buffer {
+ public:
+  static Result<BFloat16Buffer> Create(size_t max_rows, size_t max_cols);
+  static size_t RowBytes(size_t max_cols);
+
+  // Rounds x [rows, cols], replacing what was there; a zero follows an odd last column. Only for levels that FormFor gives
+  // kBFloat16 for. Splits rows over the threads. Allocates nothing.
+  ConstMatrix<uint16_t> Round(ExecutionContext& ctx, ConstMatrix<float> x);
+
+ private:
+  AlignedBuffer memory_;
 };
 
 // Owns room for up to `max_rows` rows of up to `max_cols` columns.

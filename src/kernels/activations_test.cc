@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -10,6 +11,7 @@
 #include "kernels/testing/bit_formulas.h"
 #include "kernels/testing/compare.h"
 #include "kernels/testing/seeded_inputs.h"
+#include "tensor/half.h"
 
 namespace tidemill {
 namespace {
@@ -127,6 +129,46 @@ TEST(QuantizedBuffer, SmallerAndLargerMatrices_ShareOneBuffer) {
     const auto expected = testing::QuantizeRow(x);  // blocks do not know of rows
     EXPECT_EQ(std::vector<int8_t>(q.q, q.q + rows * cols), expected.q);
     EXPECT_TRUE(SameBits(expected.sum, {q.sum, rows * cols / kQuantBlock}));
+  }
+}
+
+TEST(RoundToBFloat16, EveryRow_GivesTheBitsOfTheFormulaAndAZeroBehindAnOddEnd) {
+  for (const Isa isa : LevelsHere()) {
+    if (FormFor(DType::kBF16, isa) != ActivationForm::kBFloat16) continue;
+    for (const size_t cols : {1, 2, 15, 16, 17, 31, 32, 33, 576}) {
+      constexpr size_t kRows = 5;
+      std::vector<float> x = RandomFloats(cols, kRows * cols, 3);
+      x[0] = std::bit_cast<float>(0x3F808000U);         // a tie, down to even
+      x[cols] = std::bit_cast<float>(0x3F818000U);      // a tie, up to even
+      x[2 * cols] = std::bit_cast<float>(0x807FFFFFU);  // subnormal: a zero of its sign
+      x[3 * cols] = std::numeric_limits<float>::infinity();
+      x[4 * cols] = std::numeric_limits<float>::max();  // rounds to infinity
+      TestContext context(isa, 2);
+      auto buffer = BFloat16Buffer::Create(kRows, cols).value();
+      const ConstMatrix<uint16_t> rounded = buffer.Round(*context, {x.data(), kRows, cols});
+      for (size_t r = 0; r < kRows; ++r) {
+        for (size_t k = 0; k < cols; ++k) {
+          const float value = x[r * cols + k];
+          const bool subnormal = std::fabs(value) < std::numeric_limits<float>::min();
+          EXPECT_EQ(rounded.row(r)[k], FloatToBFloat16(subnormal ? std::copysign(0.0F, value) : value)) << value;
+        }
+        if (cols % 2 != 0) {
+          EXPECT_EQ(rounded.row(r)[cols], 0) << cols;
+        }
+      }
+    }
+  }
+}
+
+TEST(RoundToBFloat16, NaN_StaysNaN) {
+  for (const Isa isa : LevelsHere()) {
+    if (FormFor(DType::kBF16, isa) != ActivationForm::kBFloat16) continue;
+    TestContext context(isa);
+    const float x[2] = {std::numeric_limits<float>::quiet_NaN(), 1.0F};
+    auto buffer = BFloat16Buffer::Create(1, 2).value();
+    const ConstMatrix<uint16_t> rounded = buffer.Round(*context, {x, 1, 2});
+    EXPECT_TRUE(std::isnan(BFloat16ToFloat(rounded.row(0)[0])));
+    EXPECT_EQ(rounded.row(0)[1], 0x3F80);
   }
 }
 

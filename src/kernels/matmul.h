@@ -5,6 +5,8 @@
 //
 // Bits of one output, whatever the kernel, the number of rows, the group or the threads:
 //   F32, F16, BF16:  acc = 0;  for k ascending: acc = MulAdd(w[n, k] as f32, x[r, k], acc)
+//   BF16 at avx512-bf16: acc = 0;  for pairs (k, k + 1) ascending: acc = MulAdd(w[k + 1], x[k + 1], acc), then the same for k, with
+//                    x rounded to BF16; subnormal weights, activations and sums count as zeros
 //   quantised:       acc = 0;  for blocks b of 32 ascending:
 //                      s = sum of (q_w - offset) * q_x, exact integers    offset: Q4_0 8, Q5_0 16, Q6_K 32, others 0
 //                      Q6_K: s = sc0 * s0 + sc1 * s1, those of the two halves of the block; |s| < 2^24
@@ -12,7 +14,7 @@
 //                      Q4_1, Q5_1, Q4_K, Q5_K: acc = MulAdd(m_w, sum_x, acc)           sum_x = d_x * (sum of q_x)
 //                    d_w = d, m_w = m;  Q4_K, Q5_K: d_w = d * sc, m_w = -(dmin * m), both exact
 //   then y = acc, or y = y + acc when accumulating.
-// MulAdd rounds once on every level with FMA and twice on the baseline: two numeric classes.
+// MulAdd rounds once on every level with FMA and twice on the baseline: two numeric classes; BF16's own products are a third.
 //
 // Error: |y - exact| <= MatMulTolerance(cols) * sum_k |x * w|, besides the rounding of quantised activations.
 // Cost:  MatMulCost.
@@ -33,8 +35,9 @@ namespace tidemill {
 
 struct MatMulTask {
   const WeightMatrix* weight = nullptr;
-  ConstMatrix<float> x;     // used when !weight->quantized()
-  QuantizedRows quantized;  // used when weight->quantized()
+  ConstMatrix<float> x;                 // used for other weights
+  QuantizedRows quantized = {};         // used when weight->quantized()
+  ConstMatrix<uint16_t> bfloat16 = {};  // used where FormFor says so: x in BF16
   Matrix<float> y;
   bool accumulate = false;
 };

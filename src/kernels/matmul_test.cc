@@ -38,14 +38,17 @@ std::vector<float> Multiply(TestContext& context, const WeightMatrix& weight, Co
   for (size_t r = 0; r < x.rows; ++r) {
     std::copy_n(y.data() + r * weight.rows(), weight.rows(), guarded.data() + r * stride);
   }
-  auto buffer = QuantizedBuffer::Create(x.rows, weight.quantized() ? x.cols : 0, (*context).isa()).value();
+  const ActivationForm form = FormFor(weight.dtype(), (*context).isa());
+  auto quantized = QuantizedBuffer::Create(x.rows, weight.quantized() ? x.cols : 0, (*context).isa()).value();
+  auto bfloat16 = BFloat16Buffer::Create(x.rows, x.cols).value();
   MatMulTask task{.weight = &weight,
                   .x = {},
-                  .quantized = {},
                   .y = Matrix<float>(guarded.data(), x.rows, weight.rows(), stride),
                   .accumulate = accumulate};
-  if (weight.quantized()) {
-    task.quantized = buffer.Quantize(*context, x);
+  if (form == ActivationForm::kInt8) {
+    task.quantized = quantized.Quantize(*context, x);
+  } else if (form == ActivationForm::kBFloat16) {
+    task.bfloat16 = bfloat16.Round(*context, x);
   } else {
     task.x = x;
   }
@@ -81,9 +84,12 @@ TEST(MatMul, EveryLevel_StaysWithinToleranceOfReference) {
         std::vector<float> expected(y.size());
         auto buffer = QuantizedBuffer::Create(s.rows, s.cols, isa).value();
         const QuantizedRows q = weight.quantized() ? buffer.Quantize(*context, x_matrix) : QuantizedRows();
+        auto rounded = BFloat16Buffer::Create(s.rows, s.cols).value();
+        const bool rounds = FormFor(dtype, isa) == ActivationForm::kBFloat16;
         const MatMulTask task{.weight = &weight,
                               .x = x_matrix,
                               .quantized = q,
+                              .bfloat16 = rounds ? rounded.Round(*context, x_matrix) : ConstMatrix<uint16_t>(),
                               .y = Matrix<float>(expected.data(), s.rows, s.outputs),
                               .accumulate = false};
         reference::MatMul({&task, 1});
@@ -92,8 +98,9 @@ TEST(MatMul, EveryLevel_StaysWithinToleranceOfReference) {
         for (size_t n = 0; n < s.outputs; ++n) {
           weight.CopyRow(n, w);
           for (size_t i = 0; i < s.rows * s.cols; ++i) {
-            const double xi =
-                weight.quantized() ? static_cast<double>(q.d[i / kQuantBlock]) * q.q[i] : static_cast<double>(x[i]);
+            const double xi = weight.quantized() ? static_cast<double>(q.d[i / kQuantBlock]) * q.q[i]
+                              : rounds ? static_cast<double>(BFloat16ToFloat(task.bfloat16.row(i / s.cols)[i % s.cols]))
+                                       : static_cast<double>(x[i]);
             // Formulas with a minimum add d * q and m apart, so that their terms do not cancel first: |d * q| <= |w| + |m|.
             const double minimum = static_cast<double>(testing::RandomMinimum(dtype));
             const double terms = std::fabs(static_cast<double>(w[i % s.cols])) + 2 * minimum;
@@ -240,6 +247,7 @@ TEST(MatMul, GroupOfTasks_GivesTheBitsOfEachAlone) {
       std::vector<WeightMatrix> weights;
       std::vector<std::vector<float>> inputs, expected, outputs;
       std::vector<QuantizedBuffer> buffers;
+      std::vector<BFloat16Buffer> bfloat16;
       std::vector<MatMulTask> tasks;
       for (size_t i = 0; i < kTasks; ++i) {
         const DType dtype = kAllTypes[i % kAllTypes.size()];
@@ -252,15 +260,17 @@ TEST(MatMul, GroupOfTasks_GivesTheBitsOfEachAlone) {
         expected.push_back(testing::MatMul(Arithmetic::Of(isa), sources[i]->source, {inputs[i].data(), rows, cols}));
         outputs.emplace_back(rows * outs);
         buffers.push_back(QuantizedBuffer::Create(rows, cols, isa).value());
+        bfloat16.push_back(BFloat16Buffer::Create(rows, cols).value());
       }
       for (size_t i = 0; i < kTasks; ++i) {
         const ConstMatrix<float> x(inputs[i].data(), i % 5, weights[i].cols());
         MatMulTask task{.weight = &weights[i],
                         .x = x,
-                        .quantized = {},
                         .y = Matrix<float>(outputs[i].data(), x.rows, weights[i].rows()),
                         .accumulate = false};
-        if (weights[i].quantized()) task.quantized = buffers[i].Quantize(*context, x);
+        const ActivationForm form = FormFor(weights[i].dtype(), isa);
+        if (form == ActivationForm::kInt8) task.quantized = buffers[i].Quantize(*context, x);
+        if (form == ActivationForm::kBFloat16) task.bfloat16 = bfloat16[i].Round(*context, x);
         tasks.push_back(task);
       }
       MatMul(*context, tasks);
@@ -361,14 +371,19 @@ TEST(MatMul, Cost_CountsWhatTheKernelReads) {
 TEST(MatMul, EveryLevel_GivesTheKeptHash) {
   struct Kept {
     DType dtype;
-    uint64_t fma, baseline;
+    uint64_t fma, baseline, own_products = 0;  // the last where a level has products of the type's own
   };
   const Kept all[] = {
-      {DType::kF32, 0x6662F6A9BCABC80C, 0xE70C1047C2231DB6},  {DType::kF16, 0xD603684F4AE6C95D, 0xC4EAA8B9EEC86D15},
-      {DType::kBF16, 0xA1A1C4617F99197D, 0x074E45569DC1D39A}, {DType::kQ8_0, 0x8C78E0B885974FE0, 0x10AA7B5F16CBD293},
-      {DType::kQ4_0, 0x54E23D9DED72BF36, 0x0ED2E00E130591DE}, {DType::kQ4_1, 0xDF8E550274A0B37D, 0x606EE1EFC8C5030F},
-      {DType::kQ5_0, 0xDA9FAA8661DEA7FD, 0x2ECBAA9EEB39F104}, {DType::kQ5_1, 0x9C9463854B966FA7, 0xD4C7C182605A6BD0},
-      {DType::kQ4_K, 0xC1303F2429E8D0A7, 0x63B785F29E5BBEC3}, {DType::kQ5_K, 0xDE1BD1B502DF4B27, 0xA1C0276F95D52DCC},
+      {DType::kF32, 0x6662F6A9BCABC80C, 0xE70C1047C2231DB6},
+      {DType::kF16, 0xD603684F4AE6C95D, 0xC4EAA8B9EEC86D15},
+      {DType::kBF16, 0xA1A1C4617F99197D, 0x074E45569DC1D39A, 0x95AA58FE4B203256},
+      {DType::kQ8_0, 0x8C78E0B885974FE0, 0x10AA7B5F16CBD293},
+      {DType::kQ4_0, 0x54E23D9DED72BF36, 0x0ED2E00E130591DE},
+      {DType::kQ4_1, 0xDF8E550274A0B37D, 0x606EE1EFC8C5030F},
+      {DType::kQ5_0, 0xDA9FAA8661DEA7FD, 0x2ECBAA9EEB39F104},
+      {DType::kQ5_1, 0x9C9463854B966FA7, 0xD4C7C182605A6BD0},
+      {DType::kQ4_K, 0xC1303F2429E8D0A7, 0x63B785F29E5BBEC3},
+      {DType::kQ5_K, 0xDE1BD1B502DF4B27, 0xA1C0276F95D52DCC},
       {DType::kQ6_K, 0x1386E5DFC22616E3, 0xEC9C04EA52688343},
   };
   for (const Kept& kept : all) {
@@ -378,8 +393,9 @@ TEST(MatMul, EveryLevel_GivesTheKeptHash) {
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa);
       const std::vector<float> y = Multiply(context, Packed(context, random.source), {x.data(), 7, cols});
-      EXPECT_TRUE(SameHash(HasFma(isa) ? kept.fma : kept.baseline, testing::HashOf<float>(y)))
-          << InfoOf(kept.dtype).name << " " << IsaName(isa);
+      const bool own = FormFor(kept.dtype, isa) == ActivationForm::kBFloat16;
+      const uint64_t expected = own ? kept.own_products : HasFma(isa) ? kept.fma : kept.baseline;
+      EXPECT_TRUE(SameHash(expected, testing::HashOf<float>(y))) << InfoOf(kept.dtype).name << " " << IsaName(isa);
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/checked_math.h"
 #include "kernels/strip_packing.h"
 #include "tensor/dequantize.h"
 #include "tensor/half.h"
@@ -16,6 +17,21 @@ constexpr size_t kPackPieceBytes = size_t{4} << 20;
 
 const std::byte* FileRow(const WeightSource& source, size_t row) {
   return source.bytes.data() + source.order.FileRow(row) * source.row_stride;
+}
+
+// Element k of a lane stands at this place of its strip, counted in elements: BF16 in pairs.
+size_t PlaceOf(DType dtype, size_t lane, size_t k) {
+  return dtype == DType::kBF16 ? (k / 2 * kStripRows + lane) * 2 + k % 2 : k * kStripRows + lane;
+}
+
+void ScatterPairs(const std::byte* row, size_t cols, size_t lane, std::byte* strip) {
+  constexpr size_t kPair = 2 * sizeof(uint16_t);
+  std::byte* out = strip + lane * kPair;
+  for (size_t pair = 0; pair < cols / 2; ++pair)
+    std::memcpy(out + pair * kStripRows * kPair, row + pair * kPair, kPair);
+  if (cols % 2 == 0) return;
+  std::memcpy(out + cols / 2 * kStripRows * kPair, row + cols / 2 * kPair, sizeof(uint16_t));
+  std::memset(out + cols / 2 * kStripRows * kPair + sizeof(uint16_t), 0, sizeof(uint16_t));
 }
 
 template <typename T>
@@ -38,6 +54,8 @@ void PackStrip(const WeightSource& source, DType dtype, size_t strip_index, std:
       PackStripRow(dtype, row, source.cols, lane, strip);
     } else if (dtype == DType::kF32) {
       ScatterRow<uint32_t>(row, source.cols, lane, strip);
+    } else if (dtype == DType::kBF16) {
+      ScatterPairs(row, source.cols, lane, strip);
     } else {
       ScatterRow<uint16_t>(row, source.cols, lane, strip);
     }
@@ -50,7 +68,7 @@ DType PackedType(const WeightSource& source, bool as_f32) { return as_f32 ? DTyp
 
 size_t WeightMatrix::StripBytes(DType dtype, size_t cols) {
   if (InfoOf(dtype).quantized) return QuantizedStripBytes(dtype, cols);
-  return cols * kStripRows * InfoOf(dtype).block_bytes;
+  return (dtype == DType::kBF16 ? RoundUp<size_t>(cols, 2) : cols) * kStripRows * InfoOf(dtype).block_bytes;
 }
 
 Result<WeightMatrix> WeightMatrix::Pack(const WeightSource& given, bool as_f32, ThreadPool& threads,
@@ -110,7 +128,7 @@ const std::byte* WeightMatrix::Strips(size_t first, size_t count, std::span<std:
 namespace {
 
 float PackedFloat(const std::byte* strip, DType dtype, size_t lane, size_t k) {
-  const std::byte* at = strip + (k * kStripRows + lane) * InfoOf(dtype).block_bytes;
+  const std::byte* at = strip + PlaceOf(dtype, lane, k) * InfoOf(dtype).block_bytes;
   if (dtype == DType::kF32) {
     float value;
     std::memcpy(&value, at, 4);

@@ -3,7 +3,8 @@
 // Packed form. Sixteen output rows are one strip; lane c of a vector is row 16 * strip + c; rows past the end are zeros.
 // The strip is the unit of work: its bytes are contiguous, blocks of k ascend.
 //
-//   struct Strip<F32>  { f32 w[cols][16]; }                       F16, BF16: the same with u16
+//   struct Strip<F32>  { f32 w[cols][16]; }                       F16: the same with u16
+//   struct Strip<BF16> { u16 w[(cols + 1) / 2][16][2]; }                              a zero follows an odd last column
 //   struct Strip<Q8_0> { u8 w[cols/32][8][16][4];  f16 d[cols/32][16]; }              w = q + 128, k = 32*b + 4*g + j
 //   struct Strip<Q4_0> { u8 n[cols/32][4][16][4];  f16 d[cols/32][16]; }              low nibble: group g, high: group g + 4
 //   struct Strip<Q4_1> { u8 n[cols/32][4][16][4];  f16 d_m[cols/32][2][16]; }

@@ -9,11 +9,22 @@ namespace tidemill {
 
 StepShape LanguageModel::step_shape() const {
   StepShape shape{.hidden = settings.hidden_size};
+  const auto note = [&shape](const WeightMatrix& weight) {
+    shape.bfloat16_weights = shape.bfloat16_weights || weight.dtype() == DType::kBF16;
+  };
+  const auto note_mlp = [&note](const Mlp& mlp) {
+    for (const Linear* linear : {&mlp.gate, &mlp.up, &mlp.down}) note(linear->weight);
+  };
+  for (const WeightMatrix* weight : {&project_in.weight, &project_out.weight, &head_or_tied()}) note(*weight);
   for (const DecoderLayer& layer : layers) {
     const AttentionLayer& attention = layer.attention;
     shape.q_dim = std::max(shape.q_dim, attention.heads * attention.head_dim);
     shape.kv_dim = std::max(shape.kv_dim, attention.kv_heads * attention.head_dim);
     shape.ffn = std::max(shape.ffn, layer.mlp.up.weight.rows());
+    for (const Linear* linear : {&attention.q, &attention.k, &attention.v, &attention.o}) note(linear->weight);
+    note_mlp(layer.mlp);
+    note(layer.mixture.router.weight);
+    for (const Mlp& expert : layer.mixture.experts) note_mlp(expert);
     if (!layer.mixture.present()) continue;
     shape.experts = std::max(shape.experts, layer.mixture.experts.size());
     shape.experts_per_token = std::max(shape.experts_per_token, layer.mixture.per_token);

@@ -2,11 +2,14 @@
 #ifndef TIDEMILL_TESTS_SUPPORT_BITS_LEVELS_H_
 #define TIDEMILL_TESTS_SUPPORT_BITS_LEVELS_H_
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/isa.h"
+#include "kernels/activations.h"
+#include "tensor/dtype.h"
 
 namespace tidemill::testing {
 
@@ -26,15 +29,25 @@ inline std::string DescribeLevels() {
   return "levels that ran: " + ran + "; could not run here: " + (lacking.empty() ? "none" : lacking);
 }
 
-// All levels with FMA give the same bits; the baseline of x86-64 has none.
-inline const char* ClassName(bool fma) { return fma ? "fma" : "baseline"; }
-inline std::optional<Isa> BestLevelOfClass(bool fma) {
+// Levels of one numeric class give the same bits: all with FMA do, the baseline of x86-64 has none, and where weights are in BF16 a level
+// with products of that type differs from both.
+enum class NumericClass { kBaseline, kFma, kBFloat16 };
+
+inline NumericClass ClassOf(Isa isa, DType weights) {
+  if (FormFor(weights, isa) == ActivationForm::kBFloat16) return NumericClass::kBFloat16;
+  return HasFma(isa) ? NumericClass::kFma : NumericClass::kBaseline;
+}
+inline const char* ClassName(NumericClass c) {
+  return c == NumericClass::kBaseline ? "baseline" : c == NumericClass::kFma ? "fma" : "fma+bf16";
+}
+inline std::optional<Isa> BestLevelOfClass(NumericClass c, DType weights) {
   std::optional<Isa> best;
   for (const Isa isa : RunnableLevels()) {
-    if (HasFma(isa) == fma) best = isa;
+    if (ClassOf(isa, weights) == c) best = isa;
   }
   return best;
 }
+inline constexpr std::array kNumericClasses = {NumericClass::kBaseline, NumericClass::kFma, NumericClass::kBFloat16};
 
 }  // namespace tidemill::testing
 

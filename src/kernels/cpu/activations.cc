@@ -6,9 +6,41 @@
 #include "base/check.h"
 #include "base/checked_math.h"
 #include "kernels/cpu/for_each_row.h"
+#if defined(__x86_64__)
+#include "kernels/cpu/matmul_bf16.h"
+#endif
 #include "kernels/cpu/quantize_rows.h"
 
 namespace tidemill {
+namespace {
+
+// An odd number of cache lines: rows a power of two apart would share the sets of the L1 cache, which hold 8 lines, and a tile
+// reads more rows than that side by side.
+size_t BFloat16Stride(size_t cols) { return RoundUp<size_t>(cols, 32) | 32; }
+
+}  // namespace
+
+size_t BFloat16Buffer::RowBytes(size_t max_cols) { return BFloat16Stride(max_cols) * sizeof(uint16_t); }
+
+Result<BFloat16Buffer> BFloat16Buffer::Create(size_t max_rows, size_t max_cols) {
+  BFloat16Buffer buffer;
+  TIDEMILL_TRY(memory, AlignedBuffer::Create(max_rows * RowBytes(max_cols)));
+  buffer.memory_ = std::move(memory);
+  return buffer;
+}
+
+ConstMatrix<uint16_t> BFloat16Buffer::Round([[maybe_unused]] ExecutionContext& ctx, ConstMatrix<float> x) {
+  const size_t stride = BFloat16Stride(x.cols);
+  TIDEMILL_CHECK(x.rows * stride * sizeof(uint16_t) <= memory_.size());
+  uint16_t* rounded = memory_.As<uint16_t>().data();
+#if defined(__x86_64__)
+  TIDEMILL_CHECK(ctx.isa() >= Isa::kAvx512Bf16);
+  ForEachRow(ctx, x.rows, x.cols, [&](size_t r) { bf16::RoundRow(x.row(r), x.cols, rounded + r * stride); });
+#else
+  StopOnFailedCheck("a level with BF16 products", __FILE__, __LINE__);
+#endif
+  return {rounded, x.rows, x.cols, stride};
+}
 
 QuantizedRows QuantizedRows::Rows(size_t first, size_t count) const {
   QuantizedRows part = *this;

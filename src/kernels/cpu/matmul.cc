@@ -8,6 +8,7 @@
 #include "kernels/cpu/matmul_levels.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/matmul_avx2.h"
+#include "kernels/cpu/matmul_bf16.h"
 #include "kernels/cpu/matmul_vnni.h"
 #endif
 #include "kernels/strip_packing.h"
@@ -21,6 +22,9 @@ constexpr size_t kGroupStrips = 4;
 constexpr size_t kChunksPerThread = 8;
 
 MatMulKernel PickKernel(const WeightMatrix& weight, Isa isa) {
+#if defined(__x86_64__)
+  if (FormFor(weight.dtype(), isa) == ActivationForm::kBFloat16) return bf16::MatMul;
+#endif
   if (!weight.quantized()) return PickFloatMatMul(weight.dtype(), isa);
   const StripType type = StripTypeOf(weight.dtype());
 #if defined(__x86_64__)
@@ -39,15 +43,16 @@ double FlopsOfABlock(DType dtype) {
 MatMulStrips Arguments(const MatMulTask& task) {
   const QuantizedRows& q = task.quantized;
   const WeightMatrix& w = *task.weight;
-  const size_t rows = w.quantized() ? q.rows : task.x.rows;
-  TIDEMILL_DCHECK((w.quantized() ? q.cols : task.x.cols) == w.cols());
-  TIDEMILL_DCHECK(task.y.rows == rows && task.y.cols == w.rows());
+  const size_t rows = task.y.rows;
+  TIDEMILL_DCHECK(task.y.cols == w.rows());
   return {.strips = nullptr,
           .strip_bytes = w.strip_bytes(),
           .num_strips = 0,
           .cols = w.cols(),
           .x = task.x.data,
           .x_stride = task.x.stride,
+          .bfloat16 = task.bfloat16.data,
+          .bfloat16_stride = task.bfloat16.stride,
           .q = q.q,
           .pairs = q.pairs,
           .d = q.d,

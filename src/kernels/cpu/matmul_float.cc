@@ -1,4 +1,5 @@
-// F32, F16 and BF16 weights times f32 rows: lanes are output rows; one broadcast activation serves V strips.
+// F32, F16 and BF16 weights times f32 rows. Lanes are output rows: a register holds a column of a strip, or a part of one where it
+// holds fewer than 16 lanes. A tile is kRegisters of them x R rows; a broadcast activation serves them all.
 #include "kernels/cpu/matmul_levels.h"
 
 #include "base/check.h"
@@ -17,37 +18,80 @@ namespace {
 using Lane = hn::CappedTag<float, 16>;
 using Vec = hn::Vec<Lane>;
 
-// kRegisters registers of weights (a strip each, or parts of one where a register holds fewer than 16 lanes) times R rows.
-template <typename W, size_t kRegisters, size_t R>
-HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t row) {
+constexpr size_t kLanes = HWY_MIN(hn::MaxLanes(Lane()), 16), kParts = 16 / kLanes;  // registers of a column
+constexpr size_t kMaxTile = kLowTiles ? 2 : HWY_MAX_BYTES >= 64 ? 12 : 6;  // two registers of as many sums, of 32 or 16
+constexpr size_t kFew = 2;                                                 // rows that take four registers
+// Columns that stand side by side in a strip: 64 bytes of BF16 hold two.
+template <typename W>
+constexpr size_t kColumns = 1;
+template <>
+constexpr size_t kColumns<hwy::bfloat16_t> = 2;
+
+// Register p of columns [k, k + kColumns) of a strip.
+template <size_t kRegisters, typename W>
+HWY_INLINE void LoadWeights(const W* const (&w)[kRegisters], size_t k, Vec (&out)[1][kRegisters]) {
+  for (size_t p = 0; p < kRegisters; ++p) out[0][p] = LoadF32(Lane(), w[p] + k * 16);
+}
+template <size_t kRegisters>
+HWY_INLINE void LoadWeights(const hwy::bfloat16_t* const (&w)[kRegisters], size_t k, Vec (&out)[2][kRegisters]) {
   const Lane d;
-  const size_t lanes = hn::Lanes(d);
-  const size_t parts = 16 / lanes;
+  const hn::RebindToUnsigned<Lane> d32;
+  for (size_t p = 0; p < kRegisters; ++p) {
+    const auto pairs = hn::LoadU(d32, reinterpret_cast<const uint32_t*>(w[p] + k * 16));
+    out[0][p] = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
+    out[1][p] = hn::BitCast(d, hn::And(pairs, hn::Set(d32, 0xFFFF0000U)));
+  }
+}
+
+// Rows [row, row + R) of registers [at, at + kRegisters) of the strips. kFetch: no other tile reads them.
+template <typename W, size_t kRegisters, size_t R, bool kFetch>
+HWY_INLINE void Tile(const MatMulStrips& args, size_t at, size_t row) {
+  const Lane d;
+  constexpr size_t kStep = kColumns<W>, kStrips = HWY_MAX(1, kRegisters / kParts);
   const W* w[kRegisters];
   for (size_t p = 0; p < kRegisters; ++p) {
-    const size_t at = part + p;
-    w[p] = reinterpret_cast<const W*>(args.strips + (strip + at / parts) * args.strip_bytes) + at % parts * lanes;
+    w[p] = reinterpret_cast<const W*>(args.strips + (at + p) / kParts * args.strip_bytes) +
+           (at + p) % kParts * kLanes * kStep;
   }
+  const unsigned char* strips[kStrips];
+  for (size_t v = 0; v < kStrips; ++v) strips[v] = args.strips + (at / kParts + v) * args.strip_bytes;
+  // Three rows to a pointer, which x86's addresses reach from it: twelve pointers are more than there are registers.
+  const size_t stride = args.x_stride;
+  const float* x[(R + 2) / 3];
+  for (size_t r = 0; r < R; r += 3) x[r / 3] = args.x + (row + r) * stride;
   Vec acc[kRegisters][R];
   for (size_t p = 0; p < kRegisters; ++p) {
     for (size_t r = 0; r < R; ++r) acc[p][r] = hn::Zero(d);
   }
-  const float* x = args.x + row * args.x_stride;
-  for (size_t k = 0; k < args.cols; ++k) {
-    Vec weights[kRegisters];
-    for (size_t p = 0; p < kRegisters; ++p) weights[p] = LoadF32(d, w[p] + k * 16);
+  Vec weights[kStep][kRegisters];
+  size_t k = 0;
+  for (; k + kStep <= args.cols; k += kStep) {
+    if constexpr (kFetch) FetchAhead<kStrips, 4096>(strips, args.strip_bytes, k * 16 * sizeof(W));
+    LoadWeights(w, k, weights);
+#pragma GCC unroll 2
+    for (size_t c = 0; c < kStep; ++c) {
+#pragma GCC unroll 16
+      for (size_t r = 0; r < R; ++r) {
+        const Vec a = hn::Set(d, x[r / 3][r % 3 * stride + k + c]);
+#pragma GCC unroll 4
+        for (size_t p = 0; p < kRegisters; ++p) acc[p][r] = hn::MulAdd(weights[c][p], a, acc[p][r]);
+      }
+    }
+  }
+  if (k < args.cols) {  // an odd last column
+    LoadWeights(w, k, weights);
     for (size_t r = 0; r < R; ++r) {
-      const Vec a = hn::Set(d, x[r * args.x_stride + k]);
-      for (size_t p = 0; p < kRegisters; ++p) acc[p][r] = hn::MulAdd(weights[p], a, acc[p][r]);
+      for (size_t p = 0; p < kRegisters; ++p)
+        acc[p][r] = hn::MulAdd(weights[0][p], hn::Set(d, x[r / 3][r % 3 * stride + k]), acc[p][r]);
     }
   }
   for (size_t p = 0; p < kRegisters; ++p) {
-    const size_t first = strip * 16 + (part + p) * lanes;
+    const size_t first = (at + p) * kLanes;
     if (first >= args.outputs) continue;
-    const size_t valid = HWY_MIN(lanes, args.outputs - first);
+    const size_t valid = HWY_MIN(kLanes, args.outputs - first);
     for (size_t r = 0; r < R; ++r) {
       float* out = args.y + (row + r) * args.y_stride + first;
-      if (valid == lanes) {
+      if (valid == kLanes) {
         hn::StoreU(args.accumulate ? hn::Add(hn::LoadU(d, out), acc[p][r]) : acc[p][r], d, out);
       } else {
         HWY_ALIGN float edge[16];
@@ -58,21 +102,35 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
   }
 }
 
+// A tile of `rows` rows, in [1, R].
+template <typename W, size_t kRegisters, size_t R>
+HWY_INLINE void TileOfRows(const MatMulStrips& args, size_t at, size_t row, size_t rows, bool fetch) {
+  if constexpr (R > 1) {
+    if (rows < R) return TileOfRows<W, kRegisters, R - 1>(args, at, row, rows, fetch);
+  }
+  return fetch ? Tile<W, kRegisters, R, true>(args, at, row) : Tile<W, kRegisters, R, false>(args, at, row);
+}
+
+// All rows of some registers, in tiles as equal as they can be, of at most R.
+template <typename W, size_t kRegisters, size_t R>
+HWY_INLINE void AllRows(const MatMulStrips& args, size_t at) {
+  const size_t tiles = (args.rows + R - 1) / R;
+  for (size_t tile = 0, row = 0; tile < tiles; ++tile) {
+    const size_t rows = (args.rows - row) / (tiles - tile);
+    TileOfRows<W, kRegisters, R>(args, at, row, rows, tiles == 1);
+    row += rows;
+  }
+}
+
 template <typename W>
 HWY_INLINE void MatMulOf(const MatMulStrips& args) {
-  const size_t parts = 16 / hn::Lanes(Lane());
-  const size_t registers = args.num_strips * parts;
-  size_t row = 0;
-  for (; row + 4 <= args.rows; row += 4) {
-    size_t at = 0;
-    for (; at + 2 <= registers; at += 2) Tile<W, 2, 4>(args, 0, at, row);
-    for (; at < registers; ++at) Tile<W, 1, 4>(args, 0, at, row);
+  const size_t registers = args.num_strips * kParts;
+  size_t at = 0;
+  if (args.rows <= kFew) {  // so that enough sums are in flight
+    for (; at + 4 <= registers; at += 4) AllRows<W, 4, kFew>(args, at);
   }
-  for (; row < args.rows; ++row) {
-    size_t at = 0;
-    for (; at + 8 <= registers; at += 8) Tile<W, 8, 1>(args, 0, at, row);
-    for (; at < registers; ++at) Tile<W, 1, 1>(args, 0, at, row);
-  }
+  for (; at + 2 <= registers; at += 2) AllRows<W, 2, kMaxTile>(args, at);
+  for (; at < registers; ++at) AllRows<W, 1, kMaxTile>(args, at);
 }
 
 void MatMulF32(const MatMulStrips& args) { MatMulOf<float>(args); }

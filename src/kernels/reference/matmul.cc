@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "kernels/matmul.h"
+#include "tensor/half.h"
 
 namespace tidemill::reference {
 
@@ -14,9 +15,13 @@ void MatMul(std::span<const MatMulTask> tasks) {
         double sum = 0;
         for (size_t k = 0; k < w.cols(); ++k) {
           const QuantizedRows& q = task.quantized;
-          const double x = w.quantized()
-                               ? static_cast<double>(q.d[(r * q.cols + k) / kQuantBlock]) * q.q[r * q.cols + k]
-                               : static_cast<double>(task.x.row(r)[k]);
+          double x;
+          if (w.quantized()) {
+            x = static_cast<double>(q.d[(r * q.cols + k) / kQuantBlock]) * q.q[r * q.cols + k];
+          } else {
+            x = static_cast<double>(task.bfloat16.data != nullptr ? BFloat16ToFloat(task.bfloat16.row(r)[k])
+                                                                  : task.x.row(r)[k]);
+          }
           sum += static_cast<double>(weights[k]) * x;
         }
         float& y = task.y.row(r)[n];

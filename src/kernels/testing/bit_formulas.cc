@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/checked_math.h"
 #include "kernels/activations.h"
 #include "tensor/dequantize.h"
 #include "tensor/half.h"
@@ -143,6 +144,24 @@ float FloatDot(Arithmetic math, const WeightSource& weight, size_t row, std::spa
   return acc;
 }
 
+// Subnormal numbers count as zeros.
+float Flushed(float x) { return std::fabs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
+
+float BFloat16Dot(const WeightSource& weight, size_t row, std::span<const float> x) {
+  std::vector<float> w(weight.cols);
+  DequantizeRow(weight.dtype, RowOf(weight, row), w);
+  std::vector<float> rounded;
+  for (const float value : x) rounded.push_back(BFloat16ToFloat(FloatToBFloat16(Flushed(value))));
+  w.resize(RoundUp<size_t>(w.size(), 2));  // with zeros
+  rounded.resize(w.size());
+  float acc = 0;
+  for (size_t k = 0; k < w.size(); k += 2) {
+    acc = Flushed(std::fma(Flushed(w[k + 1]), rounded[k + 1], acc));
+    acc = Flushed(std::fma(Flushed(w[k]), rounded[k], acc));
+  }
+  return acc;
+}
+
 float QuantizedDot(Arithmetic math, const WeightSource& weight, size_t row, const QuantizedRow& x) {
   const DTypeInfo info = InfoOf(weight.dtype);
   const std::span<const std::byte> bytes = RowOf(weight, row);
@@ -179,12 +198,15 @@ float QuantizedDot(Arithmetic math, const WeightSource& weight, size_t row, cons
 
 std::vector<float> MatMul(Arithmetic math, const WeightSource& weight, ConstMatrix<float> x, bool as_f32) {
   std::vector<float> y(x.rows * weight.rows);
+  const bool bfloat16 = math.bfloat16_products && weight.dtype == DType::kBF16 && !as_f32;
   for (size_t r = 0; r < x.rows; ++r) {
     const std::span<const float> row(x.row(r), x.cols);
     const bool quantized = InfoOf(weight.dtype).quantized && !as_f32;
     const QuantizedRow q = quantized ? QuantizeRow(row) : QuantizedRow();
     for (size_t n = 0; n < weight.rows; ++n) {
-      y[r * weight.rows + n] = quantized ? QuantizedDot(math, weight, n, q) : FloatDot(math, weight, n, row);
+      y[r * weight.rows + n] = quantized  ? QuantizedDot(math, weight, n, q)
+                               : bfloat16 ? BFloat16Dot(weight, n, row)
+                                          : FloatDot(math, weight, n, row);
     }
   }
   return y;

@@ -1,5 +1,6 @@
 // The bit formulas of the kernel headers, transcribed to scalar loops: one f32 operation at a time, in the stated order. A kernel of
-// a level whose MulAdd is fused gives the bits of Arithmetic{true}, the x86 baseline those of Arithmetic{false}.
+// a level whose MulAdd is fused gives the bits of Arithmetic{true}, the x86 baseline those of Arithmetic{false}; levels with their own
+// products of BF16 multiply BF16 weights with those.
 #ifndef TIDEMILL_KERNELS_TESTING_BIT_FORMULAS_H_
 #define TIDEMILL_KERNELS_TESTING_BIT_FORMULAS_H_
 
@@ -11,6 +12,7 @@
 
 #include "base/isa.h"
 #include "kernels/activation.h"
+#include "kernels/activations.h"
 #include "kernels/attention.h"
 #include "kernels/weight_matrix.h"
 #include "tensor/matrix.h"
@@ -19,8 +21,9 @@ namespace tidemill::testing {
 
 struct Arithmetic {
   bool fused;
+  bool bfloat16_products = false;
 
-  static Arithmetic Of(Isa isa) { return {HasFma(isa)}; }
+  static Arithmetic Of(Isa isa) { return {HasFma(isa), FormFor(DType::kBF16, isa) == ActivationForm::kBFloat16}; }
   const char* name() const { return fused ? "fma" : "baseline"; }
 
   float MulAdd(float a, float b, float c) const { return fused ? std::fma(a, b, c) : a * b + c; }
@@ -47,8 +50,9 @@ int FileQuant(DType dtype, const std::byte* block, size_t i);
 
 // kernels/matmul.h: one output before accumulation. `row` counts as the matrix does, not as the file.
 float FloatDot(Arithmetic math, const WeightSource& weight, size_t row, std::span<const float> x);
+float BFloat16Dot(const WeightSource& weight, size_t row, std::span<const float> x);
 float QuantizedDot(Arithmetic math, const WeightSource& weight, size_t row, const QuantizedRow& x);
-// A whole product: x quantised first when the weight is and `as_f32` is not set.
+// A whole product: x quantised (or rounded to BF16) first where the weight asks for it and `as_f32` is not set.
 std::vector<float> MatMul(Arithmetic math, const WeightSource& weight, ConstMatrix<float> x, bool as_f32 = false);
 
 // kernels/rms_norm.h, one row.

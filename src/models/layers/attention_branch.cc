@@ -53,17 +53,12 @@ void PlaceHeads(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
 }  // namespace
 
 void RunAttention(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
-  bool quantized = false;
+  b.BeginProducts(b.normed);
   for (const DecoderCell& c : cells) {
     const AttentionLayer& layer = c.layer->attention;
-    quantized = quantized || layer.q.weight.quantized() || layer.k.weight.quantized() || layer.v.weight.quantized();
-  }
-  const auto normed = b.Prepare(ctx, b.normed, FirstRow(cells), NumRows(cells), quantized);
-  for (const DecoderCell& c : cells) {
-    const AttentionLayer& layer = c.layer->attention;
-    b.AddProduct(ctx, layer.q, normed, c.cell.first_row, c.cell.num_rows, b.q, false);
-    b.AddProduct(ctx, layer.k, normed, c.cell.first_row, c.cell.num_rows, b.k, false);
-    b.AddProduct(ctx, layer.v, normed, c.cell.first_row, c.cell.num_rows, b.v, false);
+    b.AddProduct(ctx, layer.q, c.cell.first_row, c.cell.num_rows, b.q, false);
+    b.AddProduct(ctx, layer.k, c.cell.first_row, c.cell.num_rows, b.k, false);
+    b.AddProduct(ctx, layer.v, c.cell.first_row, c.cell.num_rows, b.v, false);
   }
   b.RunProducts(ctx);
   for (const DecoderCell& c : cells) {

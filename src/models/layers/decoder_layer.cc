@@ -38,13 +38,10 @@ void NormOutput(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells, Norm 
 template <typename LinearOf>
 void AddOutput(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells, ConstMatrix<float> source,
                Norm DecoderLayer::*out_norm, LinearOf linear_of) {
-  bool quantized = false;
-  for (const DecoderCell& c : cells) quantized = quantized || linear_of(*c.layer).weight.quantized();
-  const auto prepared = b.Prepare(ctx, source, FirstRow(cells), NumRows(cells), quantized);
+  b.BeginProducts(source);
   for (const DecoderCell& c : cells) {
     const bool normed = (c.layer->*out_norm).present();
-    b.AddProduct(ctx, linear_of(*c.layer), prepared, c.cell.first_row, c.cell.num_rows, normed ? b.normed : b.x,
-                 !normed);
+    b.AddProduct(ctx, linear_of(*c.layer), c.cell.first_row, c.cell.num_rows, normed ? b.normed : b.x, !normed);
   }
   b.RunProducts(ctx);
 }

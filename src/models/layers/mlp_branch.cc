@@ -19,16 +19,11 @@ void ActivateRows(ExecutionContext& ctx, const Mlp& mlp, Matrix<float> gate, Mat
 }  // namespace
 
 void RunMlp(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
-  bool quantized = false;
+  b.BeginProducts(b.normed);
   for (const DecoderCell& c : cells) {
     const Mlp& mlp = c.layer->mlp;
-    quantized = quantized || mlp.gate.weight.quantized() || mlp.up.weight.quantized();
-  }
-  const auto normed = b.Prepare(ctx, b.normed, FirstRow(cells), NumRows(cells), quantized);
-  for (const DecoderCell& c : cells) {
-    const Mlp& mlp = c.layer->mlp;
-    if (mlp.gate.present()) b.AddProduct(ctx, mlp.gate, normed, c.cell.first_row, c.cell.num_rows, b.gate, false);
-    b.AddProduct(ctx, mlp.up, normed, c.cell.first_row, c.cell.num_rows, b.up, false);
+    if (mlp.gate.present()) b.AddProduct(ctx, mlp.gate, c.cell.first_row, c.cell.num_rows, b.gate, false);
+    b.AddProduct(ctx, mlp.up, c.cell.first_row, c.cell.num_rows, b.up, false);
   }
   b.RunProducts(ctx);
   for (const DecoderCell& c : cells) {
@@ -43,8 +38,8 @@ void RunMixture(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
   const MixtureOfExperts& mixture = c.layer->mixture;
   const size_t first = c.cell.first_row, rows = c.cell.num_rows;
   const Matrix<float> normed = b.normed.Rows(first, rows);
-  const auto routed = b.Prepare(ctx, b.normed, first, rows, mixture.router.weight.quantized());
-  b.AddProduct(ctx, mixture.router, routed, first, rows, b.experts.logits, false);
+  b.BeginProducts(b.normed);
+  b.AddProduct(ctx, mixture.router, first, rows, b.experts.logits, false);
   b.RunProducts(ctx);
   StepBuffers::ExpertRows& e = b.experts;
   const size_t slots = rows * mixture.per_token;
@@ -57,7 +52,7 @@ void RunMixture(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
   GroupByExpert(chosen, groups);
   GatherRows(ctx, normed, groups.order, e.in.Rows(0, slots));
   const Mlp& shape = mixture.experts.front();
-  const auto in = b.Prepare(ctx, e.in, 0, slots, shape.up.weight.quantized() || shape.gate.weight.quantized());
+  b.BeginProducts(e.in);
   const auto for_each_expert = [&](auto body) {
     for (size_t i = 0; i < mixture.experts.size(); ++i) {
       const size_t begin = groups.offsets[i], count = groups.offsets[i + 1] - begin;
@@ -66,13 +61,13 @@ void RunMixture(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
     b.RunProducts(ctx);
   };
   for_each_expert([&](const Mlp& expert, size_t begin, size_t count) {
-    b.AddProduct(ctx, expert.gate, in, begin, count, e.gate, false);
-    b.AddProduct(ctx, expert.up, in, begin, count, e.up, false);
+    b.AddProduct(ctx, expert.gate, begin, count, e.gate, false);
+    b.AddProduct(ctx, expert.up, begin, count, e.up, false);
   });
   GatedActivate(ctx, shape.activation, e.gate.Rows(0, slots), e.up.Rows(0, slots), e.gate.Rows(0, slots));
-  const auto gated = b.Prepare(ctx, e.gate, 0, slots, shape.down.weight.quantized());
+  b.BeginProducts(e.gate);
   for_each_expert([&](const Mlp& expert, size_t begin, size_t count) {
-    b.AddProduct(ctx, expert.down, gated, begin, count, e.out, false);
+    b.AddProduct(ctx, expert.down, begin, count, e.out, false);
   });
   const bool normalised_after = c.layer->mlp_out_norm.present();
   Matrix<float> y = normalised_after ? normed : b.x.Rows(first, rows);

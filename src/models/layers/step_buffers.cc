@@ -9,7 +9,8 @@
 namespace tidemill {
 namespace {
 
-size_t Stride(size_t width) { return RoundUp<size_t>(width, 16); }
+// An odd number of cache lines: rows a power of two apart would share the sets of the L1 cache.
+size_t Stride(size_t width) { return RoundUp<size_t>(width, 16) | 16; }
 
 // Calls place(matrix, rows for each row of the step, width) for every matrix.
 template <typename Buffers, typename Place>
@@ -35,7 +36,10 @@ void ForEachMatrix(Buffers& b, const StepShape& s, Place place) {
 }
 
 size_t MostColumns(const StepShape& s) { return std::max({s.hidden, s.q_dim, s.ffn, s.expert_ffn}); }
-size_t QuantizedRowsFor(const StepShape& s) { return std::max<size_t>(1, s.experts_per_token); }
+bool HasBFloat16(const StepShape& s, Isa isa) {
+  return s.bfloat16_weights && FormFor(DType::kBF16, isa) == ActivationForm::kBFloat16;
+}
+size_t InputRowsFor(const StepShape& s) { return std::max<size_t>(1, s.experts_per_token); }
 
 }  // namespace
 
@@ -43,8 +47,10 @@ size_t StepBuffers::RowBytes(const StepShape& shape, Isa isa) {
   size_t floats = 0;
   StepBuffers none;
   ForEachMatrix(none, shape, [&](Matrix<float>&, size_t rows, size_t width) { floats += rows * Stride(width); });
-  const size_t quantized = QuantizedRowsFor(shape) * QuantizedBuffer::RowBytes(MostColumns(shape), isa);
-  return floats * sizeof(float) + quantized + sizeof(uint32_t) + sizeof(AttentionTask) +
+  const size_t quantized = InputRowsFor(shape) * QuantizedBuffer::RowBytes(MostColumns(shape), isa);
+  const size_t rounded =
+      HasBFloat16(shape, isa) ? InputRowsFor(shape) * BFloat16Buffer::RowBytes(MostColumns(shape)) : 0;
+  return floats * sizeof(float) + quantized + rounded + sizeof(uint32_t) + sizeof(AttentionTask) +
          shape.experts_per_token * 4 * sizeof(uint32_t);
 }
 
@@ -60,11 +66,16 @@ Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows,
     matrix = Matrix<float>(next, rows * max_rows, width, Stride(width));
     next += rows * max_rows * Stride(width);
   });
-  TIDEMILL_TRY(quantized, QuantizedBuffer::Create(QuantizedRowsFor(shape) * max_rows, MostColumns(shape), isa));
+  TIDEMILL_TRY(quantized, QuantizedBuffer::Create(InputRowsFor(shape) * max_rows, MostColumns(shape), isa));
   b.quantized_ = std::move(quantized);
+  if (HasBFloat16(shape, isa)) {
+    TIDEMILL_TRY(rounded, BFloat16Buffer::Create(InputRowsFor(shape) * max_rows, MostColumns(shape)));
+    b.bfloat16_ = std::move(rounded);
+  }
   b.positions.resize(max_rows);
   b.attention_tasks.reserve(max_rows);
   b.products_.reserve(kMaxMatMulTasks);
+  b.product_rows_.reserve(kMaxMatMulTasks);
   if (shape.experts != 0) {
     const size_t slots = max_rows * shape.experts_per_token;
     b.experts.weights.resize(slots);
@@ -74,15 +85,8 @@ Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows,
   return b;
 }
 
-StepBuffers::Prepared StepBuffers::Prepare(ExecutionContext& ctx, ConstMatrix<float> source, size_t first, size_t count,
-                                           bool quantized) {
-  Prepared prepared{source.Rows(first, count), {}, first};
-  if (quantized) prepared.quantized = quantized_.Quantize(ctx, prepared.f32);
-  return prepared;
-}
-
-void StepBuffers::AddProduct(ExecutionContext& ctx, const Linear& linear, const Prepared& input, size_t first_row,
-                             size_t rows, Matrix<float> y, bool accumulate) {
+void StepBuffers::AddProduct(ExecutionContext& ctx, const Linear& linear, size_t first_row, size_t rows,
+                             Matrix<float> y, bool accumulate) {
   if (products_.size() == kMaxMatMulTasks) RunProducts(ctx);
   if (!linear.bias.empty()) {
     if (accumulate) {
@@ -93,24 +97,39 @@ void StepBuffers::AddProduct(ExecutionContext& ctx, const Linear& linear, const 
     }
     accumulate = true;
   }
-  AddProduct(linear.weight, input, first_row, rows, y, accumulate);
+  AddProduct(linear.weight, first_row, rows, y, accumulate);
 }
 
-void StepBuffers::AddProduct(const WeightMatrix& weight, const Prepared& input, size_t first_row, size_t rows,
-                             Matrix<float> y, bool accumulate) {
-  TIDEMILL_CHECK(products_.size() < kMaxMatMulTasks && first_row >= input.first_row);
-  MatMulTask task{.weight = &weight, .x = {}, .quantized = {}, .y = y.Rows(first_row, rows), .accumulate = accumulate};
-  if (weight.quantized()) {
-    task.quantized = input.quantized.Rows(first_row - input.first_row, rows);
-  } else {
-    task.x = input.f32.Rows(first_row - input.first_row, rows);
-  }
-  products_.push_back(task);
+void StepBuffers::AddProduct(const WeightMatrix& weight, size_t first_row, size_t rows, Matrix<float> y,
+                             bool accumulate) {
+  TIDEMILL_CHECK(products_.size() < kMaxMatMulTasks);
+  products_.push_back(
+      {.weight = &weight, .x = source_.Rows(first_row, rows), .y = y.Rows(first_row, rows), .accumulate = accumulate});
+  product_rows_.push_back(first_row);
 }
 
 void StepBuffers::RunProducts(ExecutionContext& ctx) {
+  if (products_.empty()) return;
+  size_t begin = SIZE_MAX, end = 0;
+  bool int8 = false, bfloat16 = false;
+  for (size_t i = 0; i < products_.size(); ++i) {
+    const ActivationForm form = FormFor(products_[i].weight->dtype(), ctx.isa());
+    int8 = int8 || form == ActivationForm::kInt8;
+    bfloat16 = bfloat16 || form == ActivationForm::kBFloat16;
+    begin = std::min(begin, product_rows_[i]);
+    end = std::max(end, product_rows_[i] + products_[i].x.rows);
+  }
+  const ConstMatrix<float> source = source_.Rows(begin, end - begin);
+  const QuantizedRows quantized = int8 ? quantized_.Quantize(ctx, source) : QuantizedRows();
+  const ConstMatrix<uint16_t> rounded = bfloat16 ? bfloat16_.Round(ctx, source) : ConstMatrix<uint16_t>();
+  for (size_t i = 0; i < products_.size(); ++i) {
+    const size_t first = product_rows_[i] - begin, rows = products_[i].x.rows;
+    if (int8) products_[i].quantized = quantized.Rows(first, rows);
+    if (bfloat16) products_[i].bfloat16 = rounded.Rows(first, rows);
+  }
   MatMul(ctx, products_);
   products_.clear();
+  product_rows_.clear();
 }
 
 }  // namespace tidemill

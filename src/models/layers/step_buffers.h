@@ -27,6 +27,7 @@ struct StepShape {
   size_t ffn = 0;     // of plain feed-forward layers
   std::array<size_t, kMaxRopeTables> rotary_dims = {};
   size_t experts = 0, experts_per_token = 0, expert_ffn = 0;  // of mixtures
+  bool bfloat16_weights = false;
 };
 
 class StepBuffers {
@@ -63,26 +64,21 @@ class StepBuffers {
   };
   ExpertRows experts;
 
-  // Activations in the form that each weight wants: rows [first, first + count) of `source`, quantised as well if `quantized`.
-  // Replaces what the last call prepared.
-  struct Prepared {
-    ConstMatrix<float> f32;
-    QuantizedRows quantized;
-    size_t first_row = 0;
-  };
-  Prepared Prepare(ExecutionContext& ctx, ConstMatrix<float> source, size_t first, size_t count, bool quantized);
-
-  // Products to be run as one group; y is written (or added to) at the same rows. A bias is in y before the product is.
-  void AddProduct(ExecutionContext& ctx, const Linear& linear, const Prepared& input, size_t first_row, size_t rows,
-                  Matrix<float> y, bool accumulate);
-  void AddProduct(const WeightMatrix& weight, const Prepared& input, size_t first_row, size_t rows, Matrix<float> y,
+  // Products of rows of one `source`, to be run as one group; y is written (or added to) at the same rows. A bias is in y before the
+  // product is. The source is read when they run, and turned into each form that a weight of the group wants.
+  void BeginProducts(ConstMatrix<float> source) { source_ = source; }
+  void AddProduct(ExecutionContext& ctx, const Linear& linear, size_t first_row, size_t rows, Matrix<float> y,
                   bool accumulate);
+  void AddProduct(const WeightMatrix& weight, size_t first_row, size_t rows, Matrix<float> y, bool accumulate);
   void RunProducts(ExecutionContext& ctx);
 
   std::vector<AttentionTask> attention_tasks;  // scratch of the attention branch
 
  private:
+  ConstMatrix<float> source_;
   std::vector<MatMulTask> products_;
+  std::vector<size_t> product_rows_;  // the first row of each
+  BFloat16Buffer bfloat16_;
   QuantizedBuffer quantized_;
   AlignedBuffer memory_;
 };

@@ -1,0 +1,102 @@
+// Lanes are output rows, so one register holds a pair of columns of one strip. A tile is V strips x R rows; a weight vector serves R
+// rows, a broadcast pair of activations serves V strips. Zen 4 starts one 512-bit VDPBF16PS a cycle.
+#include "kernels/cpu/matmul_bf16.h"
+
+#include <immintrin.h>
+
+namespace tidemill::bf16 {
+namespace {
+
+constexpr size_t kMaxTile = kLowTiles ? 2 : 12;  // 2 x 12 sums in 32 registers
+
+// Rows [row, row + R) of strips [strip, strip + V). kFetch: no other tile reads these strips.
+template <size_t V, size_t R, bool kFetch>
+inline void Tile(const MatMulStrips& args, size_t strip, size_t row) {
+  const unsigned char* w[V];
+  for (size_t v = 0; v < V; ++v) w[v] = args.strips + (strip + v) * args.strip_bytes;
+  // Three rows to a pointer, which x86's addresses reach from it: twelve pointers are more than there are registers.
+  const size_t stride = args.bfloat16_stride * sizeof(uint16_t);
+  const unsigned char* x[(R + 2) / 3];
+  for (size_t r = 0; r < R; r += 3)
+    x[r / 3] = reinterpret_cast<const unsigned char*>(args.bfloat16) + (row + r) * stride;
+  __m512 acc[V][R];
+#pragma GCC unroll 16
+  for (size_t v = 0; v < V; ++v) {
+#pragma GCC unroll 16
+    for (size_t r = 0; r < R; ++r) acc[v][r] = _mm512_setzero_ps();
+  }
+  for (size_t k = 0; k < args.cols; k += 2) {
+    if constexpr (kFetch) FetchAhead<V, 4096>(w, args.strip_bytes, k * 32);
+    __m512bh pairs[V];
+#pragma GCC unroll 16
+    for (size_t v = 0; v < V; ++v) pairs[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(w[v] + k * 32));
+#pragma GCC unroll 16
+    for (size_t r = 0; r < R; ++r) {
+      int pair;
+      __builtin_memcpy(&pair, x[r / 3] + r % 3 * stride + k * sizeof(uint16_t), 4);
+      const auto a = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+#pragma GCC unroll 16
+      for (size_t v = 0; v < V; ++v) acc[v][r] = _mm512_dpbf16_ps(acc[v][r], pairs[v], a);
+    }
+  }
+#pragma GCC unroll 16
+  for (size_t v = 0; v < V; ++v) {
+    const size_t first = (strip + v) * 16;
+    const size_t valid = args.outputs - first < 16 ? args.outputs - first : 16;
+    const __mmask16 mask = static_cast<__mmask16>((1U << valid) - 1);
+#pragma GCC unroll 16
+    for (size_t r = 0; r < R; ++r) {
+      float* out = args.y + (row + r) * args.y_stride + first;
+      __m512 value = acc[v][r];
+      if (args.accumulate) value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), value);
+      _mm512_mask_storeu_ps(out, mask, value);
+    }
+  }
+}
+
+// A tile of `rows` rows, in [1, R].
+template <size_t V, size_t R>
+inline void TileOfRows(const MatMulStrips& args, size_t strip, size_t row, size_t rows, bool fetch) {
+  if constexpr (R > 1) {
+    if (rows < R) return TileOfRows<V, R - 1>(args, strip, row, rows, fetch);
+  }
+  return fetch ? Tile<V, R, true>(args, strip, row) : Tile<V, R, false>(args, strip, row);
+}
+
+// All rows of V strips, in tiles as equal as they can be, of at most R.
+template <size_t V, size_t R>
+inline void AllRows(const MatMulStrips& args, size_t strip) {
+  const size_t tiles = (args.rows + R - 1) / R;
+  for (size_t tile = 0, row = 0; tile < tiles; ++tile) {
+    const size_t rows = (args.rows - row) / (tiles - tile);
+    TileOfRows<V, R>(args, strip, row, rows, tiles == 1);
+    row += rows;
+  }
+}
+
+}  // namespace
+
+void MatMul(const MatMulStrips& args) {
+  size_t strip = 0;
+  if (args.rows <= 2) {  // four strips, so that enough sums are in flight
+    for (; strip + 4 <= args.num_strips; strip += 4) AllRows<4, 2>(args, strip);
+  }
+  for (; strip + 2 <= args.num_strips; strip += 2) AllRows<2, kMaxTile>(args, strip);
+  for (; strip < args.num_strips; ++strip) AllRows<1, kMaxTile>(args, strip);
+}
+
+void RoundRow(const float* x, size_t cols, uint16_t* out) {
+  size_t k = 0;
+  for (; k + 16 <= cols; k += 16) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + k),
+                        reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_loadu_ps(x + k))));
+  }
+  if (k == cols) return;
+  const size_t rest = cols - k;
+  const __mmask16 read = static_cast<__mmask16>((1U << rest) - 1);
+  const __mmask16 written = static_cast<__mmask16>((1U << (rest + rest % 2)) - 1);
+  _mm256_mask_storeu_epi16(out + k, written,
+                           reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(read, x + k))));
+}
+
+}  // namespace tidemill::bf16

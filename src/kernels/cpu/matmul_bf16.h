@@ -1,0 +1,17 @@
+// BF16 matrix kernels with AVX-512's own BF16 dot products. Only for CPUs of level avx512-bf16.
+#ifndef TIDEMILL_KERNELS_CPU_MATMUL_BF16_H_
+#define TIDEMILL_KERNELS_CPU_MATMUL_BF16_H_
+
+#include "kernels/cpu/matmul_kernel.h"
+
+namespace tidemill::bf16 {
+
+// MatMulStrips::bfloat16 times BF16 strips.
+void MatMul(const MatMulStrips& args);
+
+// kernels/activations.h: x [cols] to BF16, a zero behind an odd last column.
+void RoundRow(const float* x, size_t cols, uint16_t* out);
+
+}  // namespace tidemill::bf16
+
+#endif  // TIDEMILL_KERNELS_CPU_MATMUL_BF16_H_
