@@ -54,6 +54,9 @@ class BFloat16Buffer {
   // Rounds x [rows, cols], replacing what was there; a zero follows an odd last column. Only for levels that FormFor gives
   // kBFloat16 for. Splits rows over the threads. Allocates nothing.
   ConstMatrix<uint16_t> Round(ExecutionContext& ctx, ConstMatrix<float> x);
+  // The same in two steps: rows to be written, then some of them at a time, from any number of threads.
+  Matrix<uint16_t> Place(size_t rows, size_t cols);
+  static void RoundRows(ExecutionContext& ctx, ConstMatrix<float> x, Matrix<uint16_t> out);
 
  private:
   AlignedBuffer memory_;
@@ -68,6 +71,9 @@ class QuantizedBuffer {
 
   // Quantises x [rows, cols], cols a multiple of 32, replacing what was there. Splits rows over the threads. Allocates nothing.
   QuantizedRows Quantize(ExecutionContext& ctx, ConstMatrix<float> x);
+  // The same in two steps: rows to be written, then some of them at a time, from any number of threads.
+  QuantizedRows Place(size_t rows, size_t cols);
+  void QuantizeRows(ExecutionContext& ctx, ConstMatrix<float> x, size_t first_row);
 
  private:
   bool with_pairs_ = false;

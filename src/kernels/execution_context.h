@@ -3,6 +3,7 @@
 #define TIDEMILL_KERNELS_EXECUTION_CONTEXT_H_
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,9 @@ class ExecutionContext {
     }
     TIDEMILL_TRY(shared, AlignedBuffer::Create(kSharedScratchBytes));
     context.shared_ = std::move(shared);
+    TIDEMILL_TRY(no_workers, ThreadPool::Create(1));
+    context.no_workers_ = std::move(no_workers);
+    context.alone_.reset(new ExecutionContext(isa, context.no_workers_.get()));
     return context;
   }
 
@@ -32,6 +36,8 @@ class ExecutionContext {
 
   Isa isa() const { return isa_; }
   ThreadPool& threads() const { return *threads_; }
+  // For operations within a loop's body: theirs run in the calling thread, and any number of threads may. It has no scratch.
+  ExecutionContext& alone() { return *alone_; }
   // Uninitialised memory of one thread, 64-byte aligned; valid until that thread's next operation.
   std::span<std::byte> scratch(size_t thread) { return {scratch_[thread].data(), scratch_[thread].size()}; }
   // Uninitialised memory of the operation as a whole, 64-byte aligned; valid until the next operation.
@@ -44,6 +50,8 @@ class ExecutionContext {
   ThreadPool* threads_;  // borrowed; outlives us
   std::vector<AlignedBuffer> scratch_;
   AlignedBuffer shared_;
+  std::unique_ptr<ThreadPool> no_workers_;
+  std::unique_ptr<ExecutionContext> alone_;
 };
 
 }  // namespace tidemill

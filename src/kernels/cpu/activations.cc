@@ -29,17 +29,25 @@ Result<BFloat16Buffer> BFloat16Buffer::Create(size_t max_rows, size_t max_cols) 
   return buffer;
 }
 
-ConstMatrix<uint16_t> BFloat16Buffer::Round([[maybe_unused]] ExecutionContext& ctx, ConstMatrix<float> x) {
-  const size_t stride = BFloat16Stride(x.cols);
-  TIDEMILL_CHECK(x.rows * stride * sizeof(uint16_t) <= memory_.size());
-  uint16_t* rounded = memory_.As<uint16_t>().data();
+Matrix<uint16_t> BFloat16Buffer::Place(size_t rows, size_t cols) {
+  TIDEMILL_CHECK(rows * RowBytes(cols) <= memory_.size());
+  return {memory_.As<uint16_t>().data(), rows, cols, BFloat16Stride(cols)};
+}
+
+void BFloat16Buffer::RoundRows([[maybe_unused]] ExecutionContext& ctx, [[maybe_unused]] ConstMatrix<float> x,
+                               [[maybe_unused]] Matrix<uint16_t> out) {
 #if defined(__x86_64__)
   TIDEMILL_CHECK(ctx.isa() >= Isa::kAvx512Bf16);
-  ForEachRow(ctx, x.rows, x.cols, [&](size_t r) { bf16::RoundRow(x.row(r), x.cols, rounded + r * stride); });
+  ForEachRow(ctx, x.rows, x.cols, [&](size_t r) { bf16::RoundRow(x.row(r), x.cols, out.row(r)); });
 #else
   StopOnFailedCheck("a level with BF16 products", __FILE__, __LINE__);
 #endif
-  return {rounded, x.rows, x.cols, stride};
+}
+
+ConstMatrix<uint16_t> BFloat16Buffer::Round(ExecutionContext& ctx, ConstMatrix<float> x) {
+  const Matrix<uint16_t> rounded = Place(x.rows, x.cols);
+  RoundRows(ctx, x, rounded);
+  return rounded;
 }
 
 QuantizedRows QuantizedRows::Rows(size_t first, size_t count) const {
@@ -84,8 +92,19 @@ Result<QuantizedBuffer> QuantizedBuffer::Create(size_t max_rows, size_t max_cols
   return buffer;
 }
 
-QuantizedRows QuantizedBuffer::Quantize(ExecutionContext& ctx, ConstMatrix<float> x) {
-  TIDEMILL_CHECK(x.cols % kQuantBlock == 0 && x.rows * x.cols <= q_.size());
+QuantizedRows QuantizedBuffer::Place(size_t rows, size_t cols) {
+  TIDEMILL_CHECK(cols % kQuantBlock == 0 && rows * cols <= q_.size());
+  return {.q = reinterpret_cast<const int8_t*>(q_.data()),
+          .pairs = with_pairs_ ? pairs_.As<int16_t>().data() : nullptr,
+          .d = d_.As<float>().data(),
+          .sum = sum_.As<float>().data(),
+          .half_sums = half_sums_.As<int16_t>().data(),
+          .rows = rows,
+          .cols = cols};
+}
+
+void QuantizedBuffer::QuantizeRows(ExecutionContext& ctx, ConstMatrix<float> x, size_t first_row) {
+  TIDEMILL_CHECK(x.cols % kQuantBlock == 0 && (first_row + x.rows) * x.cols <= q_.size());
   auto* q = reinterpret_cast<int8_t*>(q_.data());
   int16_t* pairs = with_pairs_ ? pairs_.As<int16_t>().data() : nullptr;
   float* d = d_.As<float>().data();
@@ -93,11 +112,17 @@ QuantizedRows QuantizedBuffer::Quantize(ExecutionContext& ctx, ConstMatrix<float
   int16_t* half_sums = half_sums_.As<int16_t>().data();
   const size_t blocks = x.cols / kQuantBlock;
   const QuantizeRowKernel kernel = PickQuantizeRow(ctx.isa());
-  ForEachRow(ctx, x.rows, x.cols, [&](size_t r) {
-    kernel(x.row(r), x.cols, q + r * x.cols, pairs == nullptr ? nullptr : pairs + r * x.cols, d + r * blocks,
+  ForEachRow(ctx, x.rows, x.cols, [&](size_t i) {
+    const size_t r = first_row + i;
+    kernel(x.row(i), x.cols, q + r * x.cols, pairs == nullptr ? nullptr : pairs + r * x.cols, d + r * blocks,
            sum + r * blocks, half_sums + r * blocks * 2);
   });
-  return {q, pairs, d, sum, half_sums, x.rows, x.cols};
+}
+
+QuantizedRows QuantizedBuffer::Quantize(ExecutionContext& ctx, ConstMatrix<float> x) {
+  const QuantizedRows rows = Place(x.rows, x.cols);
+  QuantizeRows(ctx, x, 0);
+  return rows;
 }
 
 }  // namespace tidemill

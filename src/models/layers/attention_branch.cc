@@ -60,7 +60,7 @@ void RunAttention(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
     b.AddProduct(ctx, layer.k, c.cell.first_row, c.cell.num_rows, b.k, false);
     b.AddProduct(ctx, layer.v, c.cell.first_row, c.cell.num_rows, b.v, false);
   }
-  b.RunProducts(ctx);
+  b.RunProducts(ctx, InputNorm{b, cells, &DecoderLayer::attention_norm});
   for (const DecoderCell& c : cells) {
     PlaceHeads(ctx, b, c);
     AttendCell(ctx, b, c);

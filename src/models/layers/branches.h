@@ -2,6 +2,7 @@
 #ifndef TIDEMILL_MODELS_LAYERS_BRANCHES_H_
 #define TIDEMILL_MODELS_LAYERS_BRANCHES_H_
 
+#include <algorithm>
 #include <span>
 
 #include "models/layers/decoder_layer.h"
@@ -10,19 +11,41 @@ namespace tidemill {
 
 using DecoderCells = std::span<const DecoderCell>;
 
-inline size_t FirstRow(DecoderCells cells) { return cells.front().cell.first_row; }
-inline size_t NumRows(DecoderCells cells) {
-  return cells.back().cell.first_row + cells.back().cell.num_rows - FirstRow(cells);
-}
+// What a branch reads, made just before its products read it: b.normed = norm of b.x, or b.x itself where the norm comes after the sum.
+struct InputNorm {
+  StepBuffers& b;
+  DecoderCells cells;
+  Norm DecoderLayer::*norm;
 
-// From b.normed to b.attended, all but the output product: q, k, v; norms by head; rope; keys and values into the states; attention.
+  void operator()(ExecutionContext& alone, size_t first, size_t count) const;
+};
+
+// b.gate = f(b.gate) * b.up, or f(b.up) where the layer has no gate: what the product `down` reads.
+struct GateRows {
+  StepBuffers& b;
+  DecoderCells cells;
+
+  void operator()(ExecutionContext& alone, size_t first, size_t count) const;
+};
+
+// From b.x to b.attended, all but the output product: norm; q, k, v; norms by head; rope; keys and values into the states; attention.
 void RunAttention(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells);
 
-// From b.normed to b.gate, all but the output product.
+// From b.x to b.gate and b.up, before the activation.
 void RunMlp(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells);
 
-// From b.normed, the whole branch: the mixture's sum is added to b.x, or replaces b.normed where the cell's layer has an mlp_out_norm.
+// From b.x, the whole branch: the mixture's sum is added to b.x, or replaces b.normed where the cell's layer has an mlp_out_norm.
 void RunMixture(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& cell);
+
+// Calls f(cell, first, count) for the parts of rows [first, first + count) of each cell.
+template <typename F>
+void ForCellRows(DecoderCells cells, size_t first, size_t count, const F& f) {
+  for (const DecoderCell& c : cells) {
+    const size_t begin = std::max(first, c.cell.first_row),
+                 end = std::min(first + count, c.cell.first_row + c.cell.num_rows);
+    if (begin < end) f(c, begin, end - begin);
+  }
+}
 
 size_t AttentionScratchBytes(const AttentionLayer& layer);
 size_t MixtureScratchBytes(const MixtureOfExperts& mixture);

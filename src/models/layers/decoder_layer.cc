@@ -10,16 +10,6 @@
 namespace tidemill {
 namespace {
 
-// What a branch reads: its norm of x, or x itself where the norm comes after the sum.
-void NormInput(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells, Norm DecoderLayer::*norm) {
-  const Norm plain;  // y = x; allocates nothing
-  for (const DecoderCell& c : cells) {
-    const bool after = c.layer->residual == Residual::kPostNorm;
-    RunNorm(ctx, after ? plain : c.layer->*norm, b.x.Rows(c.cell.first_row, c.cell.num_rows),
-            b.normed.Rows(c.cell.first_row, c.cell.num_rows));
-  }
-}
-
 // x += the branch's norm of what it wrote into b.normed, where it has one; then the norm of the sum, where it comes there.
 void NormOutput(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells, Norm DecoderLayer::*norm,
                 Norm DecoderLayer::*out_norm) {
@@ -35,21 +25,29 @@ void NormOutput(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells, Norm 
 }
 
 // The branch's last product, of `source`: onto x, or into b.normed where a norm follows.
-template <typename LinearOf>
-void AddOutput(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells, ConstMatrix<float> source,
+template <typename LinearOf, typename Make>
+void AddOutput(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells, ConstMatrix<float> source, const Make& make,
                Norm DecoderLayer::*out_norm, LinearOf linear_of) {
   b.BeginProducts(source);
   for (const DecoderCell& c : cells) {
     const bool normed = (c.layer->*out_norm).present();
     b.AddProduct(ctx, linear_of(*c.layer), c.cell.first_row, c.cell.num_rows, normed ? b.normed : b.x, !normed);
   }
-  b.RunProducts(ctx);
+  b.RunProducts(ctx, make);
 }
 
 const Linear& OutputOf(const DecoderLayer& layer) { return layer.attention.o; }
 const Linear& DownOf(const DecoderLayer& layer) { return layer.mlp.down; }
 
 }  // namespace
+
+void InputNorm::operator()(ExecutionContext& alone, size_t first, size_t count) const {
+  const Norm plain;  // y = x; allocates nothing
+  ForCellRows(cells, first, count, [&](const DecoderCell& c, size_t row, size_t rows) {
+    const bool after = c.layer->residual == Residual::kPostNorm;
+    RunNorm(alone, after ? plain : c.layer->*norm, b.x.Rows(row, rows), b.normed.Rows(row, rows));
+  });
+}
 
 uint64_t AttentionLayer::bytes() const {
   return q.bytes() + k.bytes() + v.bytes() + o.bytes() + q_norm.bytes() + k_norm.bytes();
@@ -98,23 +96,20 @@ Cost DecoderLayer::ProductCost(size_t rows) const {
 void RunDecoderCells(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
   if (cells.empty()) return;
   const Residual residual = cells.front().layer->residual;
-  NormInput(ctx, b, cells, &DecoderLayer::attention_norm);
   RunAttention(ctx, b, cells);
   if (residual == Residual::kParallel) {  // both branches read x before either writes it
-    NormInput(ctx, b, cells, &DecoderLayer::mlp_norm);
     RunMlp(ctx, b, cells);
-    AddOutput(ctx, b, cells, b.attended, &DecoderLayer::attention_out_norm, OutputOf);
-    AddOutput(ctx, b, cells, b.gate, &DecoderLayer::mlp_out_norm, DownOf);
+    AddOutput(ctx, b, cells, b.attended, AsItIs, &DecoderLayer::attention_out_norm, OutputOf);
+    AddOutput(ctx, b, cells, b.gate, GateRows{b, cells}, &DecoderLayer::mlp_out_norm, DownOf);
     return;
   }
-  AddOutput(ctx, b, cells, b.attended, &DecoderLayer::attention_out_norm, OutputOf);
+  AddOutput(ctx, b, cells, b.attended, AsItIs, &DecoderLayer::attention_out_norm, OutputOf);
   NormOutput(ctx, b, cells, &DecoderLayer::attention_norm, &DecoderLayer::attention_out_norm);
-  NormInput(ctx, b, cells, &DecoderLayer::mlp_norm);
   if (cells.front().layer->mixture.present()) {
     for (const DecoderCell& c : cells) RunMixture(ctx, b, c);
   } else {
     RunMlp(ctx, b, cells);
-    AddOutput(ctx, b, cells, b.gate, &DecoderLayer::mlp_out_norm, DownOf);
+    AddOutput(ctx, b, cells, b.gate, GateRows{b, cells}, &DecoderLayer::mlp_out_norm, DownOf);
   }
   NormOutput(ctx, b, cells, &DecoderLayer::mlp_norm, &DecoderLayer::mlp_out_norm);
 }

@@ -5,18 +5,18 @@
 #include "models/layers/branches.h"
 
 namespace tidemill {
-namespace {
 
-// b.gate = f(gate) * up, or f(up) where the layer has no gate.
-void ActivateRows(ExecutionContext& ctx, const Mlp& mlp, Matrix<float> gate, Matrix<float> up) {
-  if (mlp.gate.present()) {
-    GatedActivate(ctx, mlp.activation, gate, up, gate);
-  } else {
-    Activate(ctx, mlp.activation, up, gate);
-  }
+void GateRows::operator()(ExecutionContext& alone, size_t first, size_t count) const {
+  ForCellRows(cells, first, count, [&](const DecoderCell& c, size_t row, size_t rows) {
+    const Mlp& mlp = c.layer->mlp;
+    const Matrix<float> gate = b.gate.Rows(row, rows), up = b.up.Rows(row, rows);
+    if (mlp.gate.present()) {
+      GatedActivate(alone, mlp.activation, gate, up, gate);
+    } else {
+      Activate(alone, mlp.activation, up, gate);
+    }
+  });
 }
-
-}  // namespace
 
 void RunMlp(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
   b.BeginProducts(b.normed);
@@ -25,11 +25,7 @@ void RunMlp(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
     if (mlp.gate.present()) b.AddProduct(ctx, mlp.gate, c.cell.first_row, c.cell.num_rows, b.gate, false);
     b.AddProduct(ctx, mlp.up, c.cell.first_row, c.cell.num_rows, b.up, false);
   }
-  b.RunProducts(ctx);
-  for (const DecoderCell& c : cells) {
-    ActivateRows(ctx, c.layer->mlp, b.gate.Rows(c.cell.first_row, c.cell.num_rows),
-                 b.up.Rows(c.cell.first_row, c.cell.num_rows));
-  }
+  b.RunProducts(ctx, InputNorm{b, cells, &DecoderLayer::mlp_norm});
 }
 
 // The rows are copied once for each of their experts, sorted by expert, so that an expert's rows follow each other: one group of
@@ -40,7 +36,7 @@ void RunMixture(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
   const Matrix<float> normed = b.normed.Rows(first, rows);
   b.BeginProducts(b.normed);
   b.AddProduct(ctx, mixture.router, first, rows, b.experts.logits, false);
-  b.RunProducts(ctx);
+  b.RunProducts(ctx, InputNorm{b, {&c, 1}, &DecoderLayer::mlp_norm});
   StepBuffers::ExpertRows& e = b.experts;
   const size_t slots = rows * mixture.per_token;
   const Matrix<uint32_t> chosen(e.chosen.data(), rows, mixture.per_token);
@@ -53,20 +49,22 @@ void RunMixture(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
   GatherRows(ctx, normed, groups.order, e.in.Rows(0, slots));
   const Mlp& shape = mixture.experts.front();
   b.BeginProducts(e.in);
-  const auto for_each_expert = [&](auto body) {
+  const auto for_each_expert = [&](const auto& make, auto body) {
     for (size_t i = 0; i < mixture.experts.size(); ++i) {
       const size_t begin = groups.offsets[i], count = groups.offsets[i + 1] - begin;
       if (count != 0) body(mixture.experts[i], begin, count);
     }
-    b.RunProducts(ctx);
+    b.RunProducts(ctx, make);
   };
-  for_each_expert([&](const Mlp& expert, size_t begin, size_t count) {
+  for_each_expert(AsItIs, [&](const Mlp& expert, size_t begin, size_t count) {
     b.AddProduct(ctx, expert.gate, begin, count, e.gate, false);
     b.AddProduct(ctx, expert.up, begin, count, e.up, false);
   });
-  GatedActivate(ctx, shape.activation, e.gate.Rows(0, slots), e.up.Rows(0, slots), e.gate.Rows(0, slots));
+  const auto activate = [&](ExecutionContext& alone, size_t row, size_t count) {
+    GatedActivate(alone, shape.activation, e.gate.Rows(row, count), e.up.Rows(row, count), e.gate.Rows(row, count));
+  };
   b.BeginProducts(e.gate);
-  for_each_expert([&](const Mlp& expert, size_t begin, size_t count) {
+  for_each_expert(activate, [&](const Mlp& expert, size_t begin, size_t count) {
     b.AddProduct(ctx, expert.down, begin, count, e.out, false);
   });
   const bool normalised_after = c.layer->mlp_out_norm.present();

@@ -87,7 +87,6 @@ Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows,
 
 void StepBuffers::AddProduct(ExecutionContext& ctx, const Linear& linear, size_t first_row, size_t rows,
                              Matrix<float> y, bool accumulate) {
-  if (products_.size() == kMaxMatMulTasks) RunProducts(ctx);
   if (!linear.bias.empty()) {
     if (accumulate) {
       const ConstMatrix<float> repeated(linear.bias.data(), rows, linear.bias.size(), 0);
@@ -102,32 +101,42 @@ void StepBuffers::AddProduct(ExecutionContext& ctx, const Linear& linear, size_t
 
 void StepBuffers::AddProduct(const WeightMatrix& weight, size_t first_row, size_t rows, Matrix<float> y,
                              bool accumulate) {
-  TIDEMILL_CHECK(products_.size() < kMaxMatMulTasks);
   products_.push_back(
       {.weight = &weight, .x = source_.Rows(first_row, rows), .y = y.Rows(first_row, rows), .accumulate = accumulate});
   product_rows_.push_back(first_row);
 }
 
-void StepBuffers::RunProducts(ExecutionContext& ctx) {
-  if (products_.empty()) return;
+// The rows that the products read, and where their other forms will be.
+StepBuffers::RowRange StepBuffers::PlaceForms(ExecutionContext& ctx) {
+  if (products_.empty()) return {0, 0};
   size_t begin = SIZE_MAX, end = 0;
-  bool int8 = false, bfloat16 = false;
+  wants_int8_ = wants_bfloat16_ = false;
   for (size_t i = 0; i < products_.size(); ++i) {
     const ActivationForm form = FormFor(products_[i].weight->dtype(), ctx.isa());
-    int8 = int8 || form == ActivationForm::kInt8;
-    bfloat16 = bfloat16 || form == ActivationForm::kBFloat16;
+    wants_int8_ = wants_int8_ || form == ActivationForm::kInt8;
+    wants_bfloat16_ = wants_bfloat16_ || form == ActivationForm::kBFloat16;
     begin = std::min(begin, product_rows_[i]);
     end = std::max(end, product_rows_[i] + products_[i].x.rows);
   }
-  const ConstMatrix<float> source = source_.Rows(begin, end - begin);
-  const QuantizedRows quantized = int8 ? quantized_.Quantize(ctx, source) : QuantizedRows();
-  const ConstMatrix<uint16_t> rounded = bfloat16 ? bfloat16_.Round(ctx, source) : ConstMatrix<uint16_t>();
+  const QuantizedRows quantized = wants_int8_ ? quantized_.Place(end - begin, source_.cols) : QuantizedRows();
+  if (wants_bfloat16_) bfloat16_rows_ = bfloat16_.Place(end - begin, source_.cols);
   for (size_t i = 0; i < products_.size(); ++i) {
     const size_t first = product_rows_[i] - begin, rows = products_[i].x.rows;
-    if (int8) products_[i].quantized = quantized.Rows(first, rows);
-    if (bfloat16) products_[i].bfloat16 = rounded.Rows(first, rows);
+    if (wants_int8_) products_[i].quantized = quantized.Rows(first, rows);
+    if (wants_bfloat16_) products_[i].bfloat16 = bfloat16_rows_.Rows(first, rows);
   }
-  MatMul(ctx, products_);
+  return {begin, end - begin};
+}
+
+void StepBuffers::FillForms(ExecutionContext& alone, size_t begin, size_t first, size_t count) {
+  const ConstMatrix<float> rows = source_.Rows(begin + first, count);
+  if (wants_int8_) quantized_.QuantizeRows(alone, rows, first);
+  if (wants_bfloat16_) BFloat16Buffer::RoundRows(alone, rows, bfloat16_rows_.Rows(first, count));
+}
+
+void StepBuffers::MultiplyAndClear(ExecutionContext& ctx) {
+  for (size_t done = 0; done < products_.size(); done += kMaxMatMulTasks)
+    MatMul(ctx, std::span(products_).subspan(done, std::min(kMaxMatMulTasks, products_.size() - done)));
   products_.clear();
   product_rows_.clear();
 }

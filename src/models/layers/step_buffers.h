@@ -11,6 +11,7 @@
 #include "kernels/activations.h"
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
+#include "kernels/row_blocks.h"
 #include "models/layers/linear.h"
 #include "tensor/matrix.h"
 #include "tidemill/result.h"
@@ -29,6 +30,9 @@ struct StepShape {
   size_t experts = 0, experts_per_token = 0, expert_ffn = 0;  // of mixtures
   bool bfloat16_weights = false;
 };
+
+// For products whose source stands there already.
+inline void AsItIs(ExecutionContext&, size_t, size_t) {}
 
 class StepBuffers {
  public:
@@ -65,20 +69,39 @@ class StepBuffers {
   ExpertRows experts;
 
   // Products of rows of one `source`, to be run as one group; y is written (or added to) at the same rows. A bias is in y before the
-  // product is. The source is read when they run, and turned into each form that a weight of the group wants.
+  // product is. The source is read when they run, and turned into each form that a weight of the group wants;
+  // make(alone, first, count) fills rows [first, first + count) of it just before.
   void BeginProducts(ConstMatrix<float> source) { source_ = source; }
   void AddProduct(ExecutionContext& ctx, const Linear& linear, size_t first_row, size_t rows, Matrix<float> y,
                   bool accumulate);
   void AddProduct(const WeightMatrix& weight, size_t first_row, size_t rows, Matrix<float> y, bool accumulate);
-  void RunProducts(ExecutionContext& ctx);
+  void RunProducts(ExecutionContext& ctx) { RunProducts(ctx, AsItIs); }
+  template <typename Make>
+  void RunProducts(ExecutionContext& ctx, const Make& make) {
+    const RowRange rows = PlaceForms(ctx);
+    ForRowBlocks(ctx, rows.count, source_.cols, [&](ExecutionContext& alone, size_t first, size_t count) {
+      make(alone, rows.first + first, count);
+      FillForms(alone, rows.first, first, count);
+    });
+    MultiplyAndClear(ctx);
+  }
 
   std::vector<AttentionTask> attention_tasks;  // scratch of the attention branch
 
  private:
+  struct RowRange {
+    size_t first, count;
+  };
+  RowRange PlaceForms(ExecutionContext& ctx);
+  void FillForms(ExecutionContext& alone, size_t begin, size_t first, size_t count);
+  void MultiplyAndClear(ExecutionContext& ctx);
+
   ConstMatrix<float> source_;
+  bool wants_int8_ = false, wants_bfloat16_ = false;  // some product of the group
   std::vector<MatMulTask> products_;
   std::vector<size_t> product_rows_;  // the first row of each
   BFloat16Buffer bfloat16_;
+  Matrix<uint16_t> bfloat16_rows_;
   QuantizedBuffer quantized_;
   AlignedBuffer memory_;
 };

@@ -1,0 +1,30 @@
+// Several operations over the same rows as one loop: a block of rows goes through all of them while it is in the cache, and threads
+// wait for each other once.
+#ifndef TIDEMILL_KERNELS_ROW_BLOCKS_H_
+#define TIDEMILL_KERNELS_ROW_BLOCKS_H_
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/checked_math.h"
+#include "kernels/execution_context.h"
+
+namespace tidemill {
+
+// Elements of a block: a few microseconds of cheap work.
+inline constexpr size_t kRowBlockElements = 16384;
+
+// Calls body(alone, first, count) for blocks of rows that make up [0, rows), from several threads; operations on the block's rows take
+// `alone`. `cols`: elements of a row. Allocates nothing.
+template <typename Body>
+void ForRowBlocks(ExecutionContext& ctx, size_t rows, size_t cols, const Body& body) {
+  const size_t block = std::max<size_t>(1, kRowBlockElements / std::max<size_t>(1, cols));
+  ctx.threads().ParallelFor(DivideRoundUp(rows, block), [&](size_t chunk, size_t) {
+    const size_t first = chunk * block;
+    body(ctx.alone(), first, std::min(block, rows - first));
+  });
+}
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_KERNELS_ROW_BLOCKS_H_
