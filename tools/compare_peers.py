@@ -4,8 +4,8 @@
     compare_peers.py --model M.gguf [N.gguf ...] --engine-command "build/release/bin/tidemill bench --child"
         --peer llama.cpp=PEER/bin/python --peer ik_llama.cpp=IK/bin/python --plan quick --out speed.md
 
-Rows: prefill, decode after so many cached tokens, batched decode, for each thread count. One process per engine stays
-alive for all rows and waits, without spinning, while another is measured. For each row
+Rows: prefill, decode after so many cached tokens, for each thread count; batched decode for the largest. One process
+per engine stays alive for all rows and waits, without spinning, while another is measured. For each row
 
   1. every setting of each peer is tried twice (flash attention on and off, ik_llama.cpp's -rtr on and off), the faster one
      whose logits are right is taken;
@@ -53,7 +53,8 @@ def rows_of(plan: dict, model: str, threads: list[int]) -> list[dict]:
         base = {"model": model, "threads": count}
         rows += [base | {"kind": "prefill", "tokens": n} for n in plan["prefill"]]
         rows += [base | {"kind": "decode", "depth": n, "gen": plan["gen"]} for n in plan["depth"]]
-        rows += [base | {"kind": "batch", "batch": b, "depth": n, "gen": plan["batch_gen"]} for b, n in plan["batch"]]
+        if count == max(threads):  # nobody serves many on a part of the machine, and their contexts take long to fill
+            rows += [base | {"kind": "batch", "batch": b, "depth": n, "gen": plan["batch_gen"]} for b, n in plan["batch"]]
     return rows
 
 
