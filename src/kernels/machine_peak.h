@@ -1,21 +1,39 @@
-// What this machine can do at most: the limits that a benchmark measures itself against.
+// What this machine can do at most: the loops by which a benchmark measures the limits that it holds its figures against.
+//
+// Each limit has two loops of different shapes, so that one which the compiler or the CPU serves badly (a sum kept in memory, too few
+// chains for an instruction's latency, an access pattern that a prefetcher misses) is found by the other. All of them run on one thread.
 #ifndef TIDEMILL_KERNELS_MACHINE_PEAK_H_
 #define TIDEMILL_KERNELS_MACHINE_PEAK_H_
 
 #include <cstddef>
 
 #include "base/isa.h"
-#include "kernels/execution_context.h"
 
 namespace tidemill {
 
-// Runs `iterations` rounds of the level's f32 multiply-add (or of its integer dot product) on registers, in independent chains;
-// returns the number of operations done, a multiplication and an addition counting two. The result depends on every round.
-double RunFloatPeak(Isa isa, size_t iterations);
-double RunInt8Peak(Isa isa, size_t iterations);
+enum class PeakShape { kFirst, kSecond };
 
-// The sum of `words` 64-bit words from memory, read as four streams at once; at most four vectors at the end are left out.
-unsigned long long ReadMemory(Isa isa, const unsigned long long* data, size_t words);
+struct PeakRun {
+  double operations = 0;  // a multiplication and an addition count two
+  // Of the one kind that the loop consists of: a CPU completes a whole number of them in a cycle, or one in a whole number of cycles.
+  // 0 for a loop of several kinds, which share the CPU's ports in whatever ratio.
+  double instructions = 0;
+  double result = 0;  // depends on every round: for the caller to keep
+};
+
+// `iterations` rounds on registers, in independent chains. Float: the level's f32 multiply-adds; the second shape has another
+// number of chains, which go through both operands.
+PeakRun RunFloatPeak(Isa isa, PeakShape shape, size_t iterations);
+// The level's products of bytes, as its matrix kernels multiply them at best: 8-bit dot products with VNNI; with AVX2 8-bit products that
+// are summed in 16 bits over a block, as of 4-bit weights; below and on arm64 16-bit products.
+PeakRun RunInt8Peak(Isa isa, PeakShape shape, size_t iterations);
+
+// Additions that wait for each other; returns their number, which is that of the cycles it takes.
+double RunClock(size_t iterations);
+
+// The sum of `words` 64-bit words from memory, but for some at the end. First shape: as two streams side by side. Second: from both
+// ends to the middle.
+unsigned long long ReadMemory(Isa isa, PeakShape shape, const unsigned long long* data, size_t words);
 
 }  // namespace tidemill
 

@@ -45,12 +45,15 @@ Result<MachineLimits> MeasureLimits(Engine& engine) {
   volatile unsigned long long sink = 0;
   MachineLimits limits;
   limits.read_gb_per_s = 1e-9 * BestRate(threads, [&](size_t chunk) {
-                           sink = ReadMemory(isa, data + chunk * words, words);
+                           sink = ReadMemory(isa, PeakShape::kFirst, data + chunk * words, words);
                            return static_cast<double>(kBytesPerThread);
                          });
-  constexpr size_t kPeakIterations = 4'000'000;
-  limits.f32_gflops = 1e-9 * BestRate(threads, [&](size_t) { return RunFloatPeak(isa, kPeakIterations); });
-  limits.int8_gops = 1e-9 * BestRate(threads, [&](size_t) { return RunInt8Peak(isa, kPeakIterations); });
+  constexpr size_t kPeakIterations = 1'000'000;
+  limits.f32_gflops = 1e-9 * BestRate(threads, [&](size_t) {
+                        return RunFloatPeak(isa, PeakShape::kFirst, kPeakIterations).operations;
+                      });
+  limits.int8_gops =
+      1e-9 * BestRate(threads, [&](size_t) { return RunInt8Peak(isa, PeakShape::kFirst, kPeakIterations).operations; });
   return limits;
 }
 

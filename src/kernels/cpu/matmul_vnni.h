@@ -3,14 +3,14 @@
 #define TIDEMILL_KERNELS_CPU_MATMUL_VNNI_H_
 
 #include "kernels/cpu/matmul_kernel.h"
+#include "kernels/machine_peak.h"
 #include "kernels/strip_layout.h"
 
 namespace tidemill::vnni {
 
 MatMulKernel PickMatMul(StripType type);
 
-// Byte dot products on registers only; returns operations done (kernels/machine_peak.h).
-double DotPeak(size_t iterations);
+PeakRun DotPeak(PeakShape shape, size_t iterations);  // byte dot products on registers (kernels/machine_peak.h)
 
 }  // namespace tidemill::vnni
 
