@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tidemill/engine.h"
+#include "tidemill/machine_limits.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
@@ -35,14 +36,6 @@ Result<PerplexityResult> Perplexity(Engine& engine, const Model& model, std::spa
                                     const PerplexityOptions& options,
                                     const std::function<void(size_t, size_t)>& progress);
 
-// What one core group of this machine can do, measured with the same number of threads as the engine.
-struct MachineLimits {
-  double read_gb_per_s = 0;
-  double int8_gops = 0;  // of the level in use: byte or 16-bit dot products
-  double f32_gflops = 0;
-};
-Result<MachineLimits> MeasureLimits(Engine& engine);
-
 struct BenchSample {
   double seconds = 0;
   double tokens_per_s = 0;
@@ -59,8 +52,7 @@ struct BenchResult {
   std::vector<BenchSample> samples;
   double weight_bytes_per_token = 0;
   double state_bytes_per_token = 0;
-  double bandwidth_share = 0;  // of MachineLimits, at the median; 0 when limits were not given
-  double arithmetic_share = 0;
+  StepWork products, attention;  // of one step; a prefill is one
   uint64_t peak_rss_bytes = 0;
   uint64_t anonymous_rss_bytes = 0;
   bool kept = false;            // went on from caches that an earlier test had filled
@@ -97,8 +89,7 @@ class BenchCaches {
 // Prefill: logits of the last token only. Decode and batch: one token a step, logits of all vocabulary after each, nothing sampled.
 // With `caches`, a test that is the same but for `repeat` fills nothing and warms up for 2 steps at most; another test takes
 // the place of what is there. Null: filled and warmed up each time.
-Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, const MachineLimits& limits,
-                             BenchCaches* caches = nullptr);
+Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches* caches = nullptr);
 
 }  // namespace tidemill
 

@@ -14,6 +14,7 @@
 #include "cli/flags.h"
 #include "cli/json.h"
 #include "cli/session.h"
+#include "tidemill/machine_limits.h"
 #include "tidemill/measure.h"
 
 namespace tidemill::cli {
@@ -83,43 +84,106 @@ Spread SpreadOf(const BenchResult& result) {
   return {rates.front(), median, rates.back()};
 }
 
-// A share of 0 stands for one that is not known.
+// One row of the table: a result beside the limits that it is held against.
+struct Figure {
+  BenchResult result;
+  Spread rate;
+  StepWork work;       // of one token
+  double seconds = 0;  // of one step, at the median
+  LimitSet limits;     // with the read limit of as many bytes
+  LimitShares shares;
+
+  void Share() { shares = SharesOf(result.products, result.attention, seconds, limits); }
+  bool prefill() const { return result.test == "prefill"; }
+  std::string name() const {
+    if (prefill()) return "bench: prefill of " + std::to_string(result.prompt_tokens) + " tokens";
+    return "bench: decode at batch " + std::to_string(result.batch) + ", depth " + std::to_string(result.depth);
+  }
+};
+
+Figure FigureOf(BenchResult result) {
+  Figure figure;
+  figure.rate = SpreadOf(result);
+  const auto tokens = static_cast<double>(result.test == "prefill" ? result.prompt_tokens : result.batch);
+  figure.seconds = tokens / figure.rate.median;
+  figure.work = result.products;
+  figure.work += result.attention;
+  for (double* amount : {&figure.work.bytes, &figure.work.int8_ops, &figure.work.flops}) *amount /= tokens;
+  figure.result = std::move(result);
+  return figure;
+}
+
+// Gives the figure its shares. A share of more than 100 % has the limits measured again.
+Result<void> HoldAgainst(MachineLimits& limits, Engine& engine, Figure& figure) {
+  constexpr int kTries = 4;
+  const double bytes = figure.result.products.bytes + figure.result.attention.bytes;
+  for (int i = 0; i < kTries; ++i) {
+    if (i > 0) TIDEMILL_TRY_VOID(MeasureLimits(engine, WhichLimits::kAll, limits));
+    figure.limits = limits.all;
+    if (bytes < limits.all.read_bytes) TIDEMILL_TRY_VOID(RaiseReadLimit(engine, bytes, figure.limits));
+    figure.Share();
+    if (figure.shares.share() <= 1) break;
+  }
+  return {};
+}
+
 std::string Percent(double share) {
-  if (share <= 0) return "-";
   char text[32];
   std::snprintf(text, sizeof text, "%.0f %%", share * 100);
   return text;
 }
 
-std::string Header(const Session& session, const MachineLimits& limits) {
-  const ModelInfo& info = session.model->info();
-  char text[256];
-  std::snprintf(text, sizeof text,
-                "limits   read %.1f GB/s, int8 %.0f Gop/s, f32 %.0f Gflop/s (measured with these threads)\n",
-                limits.read_gb_per_s, limits.int8_gops, limits.f32_gflops);
-  return "machine  " + Printable(ReadCpuInfo().name) + ", " + std::to_string(session.engine->threads()) + " threads, " +
-         session.engine->isa() + ", numeric class " + session.engine->numeric_class() + "\n" + text + "model    " +
-         Printable(info.path) + ", " + info.family + "\n\n" +
-         "test      prompt   depth  batch    gen   tokens/s       min       max  bandwidth  arithmetic  peak MiB\n";
+std::string LimitsLine(const LimitSet& limits) {
+  std::string line = std::to_string(limits.threads) + (limits.threads == 1 ? " thread: " : " threads:");
+  for (const Limit limit : kLimits) {
+    const LimitRate& rate = limits.of(limit);
+    char text[96];
+    std::snprintf(text, sizeof text, "%s %s %.1f %s (%.1f)", limit == kLimits.front() ? "" : ",",
+                  std::string(LimitName(limit)).c_str(), rate.best(), std::string(LimitUnit(limit)).c_str(),
+                  std::min(rate.first, rate.second));
+    line += text;
+  }
+  return line + "\n";
 }
 
-std::string Row(const BenchResult& result) {
-  const Spread rate = SpreadOf(result);
-  const bool is_prefill = result.test == "prefill";
-  const auto cell = [](size_t value, bool is_there) { return is_there ? std::to_string(value) : std::string("-"); };
-  char text[256];
-  std::snprintf(text, sizeof text, "%-8s %7s %7s %6zu %6s %10.1f %9.1f %9.1f %10s %11s %9.0f%s\n",
-                is_prefill ? "prefill" : "decode", cell(result.prompt_tokens, is_prefill).c_str(),
-                cell(result.depth, !is_prefill).c_str(), result.batch, cell(result.gen_tokens, !is_prefill).c_str(),
-                rate.median, rate.min, rate.max, Percent(result.bandwidth_share).c_str(),
-                Percent(result.arithmetic_share).c_str(), static_cast<double>(result.peak_rss_bytes) / (1 << 20),
-                result.beyond_context ? "  past the model's context" : "");
+std::string LimitsText(const MachineLimits& limits) {
+  std::string text = "limits   " + LimitsLine(limits.one);
+  if (limits.all.threads > 1) text += "         " + LimitsLine(limits.all);
   return text;
 }
 
-Json ResultJson(const BenchResult& result, size_t threads) {
-  const Spread rate = SpreadOf(result);
-  return {{"test", result.test == "prefill" ? "prefill" : "decode"},
+std::string Header(const Session& session, const MachineLimits& limits) {
+  const ModelInfo& info = session.model->info();
+  return "machine  " + Printable(ReadCpuInfo().name) + ", " + std::to_string(session.engine->threads()) + " threads, " +
+         session.engine->isa() + ", numeric class " + session.engine->numeric_class() + "\n" + LimitsText(limits) +
+         "model    " + Printable(info.path) + ", " + info.family + "\n\n" +
+         "test      prompt   depth  batch    gen   tokens/s       min       max   MB/token    GB/s  Gop/token   Gop/s"
+         "  bandwidth  arithmetic  limit  peak MiB\n";
+}
+
+std::string Row(const Figure& figure) {
+  const BenchResult& result = figure.result;
+  const Spread& rate = figure.rate;
+  const auto cell = [](size_t value, bool is_there) { return is_there ? std::to_string(value) : std::string("-"); };
+  const double operations = figure.work.int8_ops + figure.work.flops;
+  char text[320];
+  std::snprintf(
+      text, sizeof text, "%-8s %7s %7s %6zu %6s %10.1f %9.1f %9.1f %10.3f %7.1f %10.3f %7.1f %10s %11s %6s %9.0f%s\n",
+      figure.prefill() ? "prefill" : "decode", cell(result.prompt_tokens, figure.prefill()).c_str(),
+      cell(result.depth, !figure.prefill()).c_str(), result.batch, cell(result.gen_tokens, !figure.prefill()).c_str(),
+      rate.median, rate.min, rate.max, figure.work.bytes * 1e-6, figure.work.bytes * rate.median * 1e-9,
+      operations * 1e-9, operations * rate.median * 1e-9, Percent(figure.shares.bandwidth).c_str(),
+      Percent(figure.shares.arithmetic).c_str(), std::string(LimitName(figure.shares.binding)).c_str(),
+      static_cast<double>(result.peak_rss_bytes) / (1 << 20),
+      result.beyond_context ? "  past the model's context" : "");
+  return text;
+}
+
+Json FigureJson(const Figure& figure, size_t threads) {
+  const BenchResult& result = figure.result;
+  const Spread& rate = figure.rate;
+  const double operations = figure.work.int8_ops + figure.work.flops;
+  return {{"test", figure.prefill() ? "prefill" : "decode"},
           {"threads", threads},
           {"batch", result.batch},
           {"depth", result.depth},
@@ -128,18 +192,41 @@ Json ResultJson(const BenchResult& result, size_t threads) {
           {"tokens_per_s", {{"min", rate.min}, {"median", rate.median}, {"max", rate.max}}},
           {"weight_bytes_per_token", result.weight_bytes_per_token},
           {"state_bytes_per_token", result.state_bytes_per_token},
-          {"bandwidth_share", result.bandwidth_share},
-          {"arithmetic_share", result.arithmetic_share},
+          {"bytes_per_token", figure.work.bytes},
+          {"int8_ops_per_token", figure.work.int8_ops},
+          {"flops_per_token", figure.work.flops},
+          {"gb_per_s", figure.work.bytes * rate.median * 1e-9},
+          {"gop_per_s", operations * rate.median * 1e-9},
+          {"read_limit_gb_per_s", figure.limits.of(Limit::kRead).best()},
+          {"bandwidth_share", figure.shares.bandwidth},
+          {"arithmetic_share", figure.shares.arithmetic},
+          {"limit", LimitName(figure.shares.binding)},
           {"peak_rss_bytes", result.peak_rss_bytes},
           {"beyond_context", result.beyond_context}};
 }
 
-Json SummaryJson(const Session& session, const MachineLimits& limits, const std::vector<BenchResult>& results) {
+Json LimitsJson(const LimitSet& limits) {
+  Json json = {{"threads", limits.threads}};
+  for (const Limit limit : kLimits) {
+    const LimitRate& rate = limits.of(limit);
+    json[std::string(LimitName(limit))] = {{"best", rate.best()}, {"loops", {rate.first, rate.second}}};
+    if (rate.clock_ghz > 0)
+      json[std::string(LimitName(limit))]["instructions_per_cycle"] = rate.instructions_per_cycle();
+  }
+  return json;
+}
+
+Json SummaryJson(const Session& session, const MachineLimits& limits, const std::vector<Figure>& figures) {
   const ModelInfo& info = session.model->info();
   Json json;
-  json["machine"] = {{"cpu", ReadCpuInfo().name},     {"threads", session.engine->threads()},
-                     {"isa", session.engine->isa()},  {"read_gb_per_s", limits.read_gb_per_s},
-                     {"int8_gops", limits.int8_gops}, {"f32_gflops", limits.f32_gflops}};
+  json["machine"] = {{"cpu", ReadCpuInfo().name},
+                     {"threads", session.engine->threads()},
+                     {"isa", session.engine->isa()},
+                     {"read_gb_per_s", limits.all.of(Limit::kRead).best()},
+                     {"int8_gops", limits.all.of(Limit::kInt8).best()},
+                     {"f32_gflops", limits.all.of(Limit::kF32).best()}};
+  json["machine"]["limits"] = {LimitsJson(limits.one)};
+  if (limits.all.threads > 1) json["machine"]["limits"].push_back(LimitsJson(limits.all));
   json["model"] = {{"path", info.path},
                    {"family", info.family},
                    {"parameters", info.parameters},
@@ -148,8 +235,17 @@ Json SummaryJson(const Session& session, const MachineLimits& limits, const std:
                    {"max_position_embeddings", info.max_position_embeddings},
                    {"numeric_class", session.engine->numeric_class()}};
   json["results"] = Json::array();
-  for (const BenchResult& result : results) json["results"].push_back(ResultJson(result, session.engine->threads()));
+  for (const Figure& figure : figures) json["results"].push_back(FigureJson(figure, session.engine->threads()));
   return json;
+}
+
+// What the tests ended with: the first limit that is not known, even measured again, or share of more than 100 %.
+Result<void> CheckAll(MachineLimits& limits, Engine& engine, const std::vector<Figure>& figures) {
+  constexpr int kTries = 3;
+  for (int i = 0; i < kTries && !CheckLimits(limits).ok(); ++i)
+    TIDEMILL_TRY_VOID(MeasureLimits(engine, WhichLimits::kUnknown, limits));
+  for (const Figure& figure : figures) TIDEMILL_TRY_VOID(CheckShare(figure.name(), figure.shares, figure.limits));
+  return CheckLimits(limits).WithContext("bench");
 }
 
 }  // namespace
@@ -169,16 +265,23 @@ Result<void> BenchCommand(CommandContext& context) {
   TIDEMILL_TRY(options, flags.machine.engine_options());
   options.max_batch = std::max(options.max_batch, *std::max_element(flags.batch.begin(), flags.batch.end()));
   TIDEMILL_TRY(session, OpenSession(*flags.model, flags.machine.load_options(), options, context));
-  TIDEMILL_TRY(limits, MeasureLimits(*session.engine));
+  Engine& engine = *session.engine;
+  MachineLimits limits;
+  TIDEMILL_TRY_VOID(MeasureLimits(engine, WhichLimits::kAll, limits));
   if (!flags.json) TIDEMILL_TRY_VOID(context.out.Write(Header(session, limits)));
-  std::vector<BenchResult> results;
+  std::vector<Figure> figures;
   for (const BenchTest& test : TestsOf(flags)) {
-    TIDEMILL_TRY(result, RunBench(*session.engine, test, limits));
-    if (!flags.json) TIDEMILL_TRY_VOID(context.out.Write(Row(result)));
-    results.push_back(std::move(result));
+    TIDEMILL_TRY(result, RunBench(engine, test));
+    Figure figure = FigureOf(std::move(result));
+    TIDEMILL_TRY_VOID(HoldAgainst(limits, engine, figure));
+    if (!flags.json) TIDEMILL_TRY_VOID(context.out.Write(Row(figure)));
+    figures.push_back(std::move(figure));
   }
-  if (!flags.json) return {};
-  return context.out.Write(JsonLine(SummaryJson(session, limits, results)));
+  // What was measured is printed whatever the check says.
+  const Result<void> checked = CheckAll(limits, engine, figures);
+  TIDEMILL_TRY_VOID(
+      context.out.Write(flags.json ? JsonLine(SummaryJson(session, limits, figures)) : "\n" + LimitsText(limits)));
+  return checked;
 }
 
 }  // namespace tidemill::cli

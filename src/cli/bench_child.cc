@@ -248,7 +248,7 @@ Result<double> Child::BatchDisagreement(const std::vector<size_t>& lengths) {
 }
 
 Result<Json> Child::RunTest(const BenchTest& test) {
-  TIDEMILL_TRY(measured, RunBench(*engine_, test, MachineLimits{}, &caches_));
+  TIDEMILL_TRY(measured, RunBench(*engine_, test, &caches_));
   Json json;
   json["test"] = test.test;
   json["flash_attn"] = settings_.flash_attn;

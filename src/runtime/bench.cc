@@ -140,20 +140,10 @@ Cost AttentionCostOf(const LanguageModel& model, DType kv, size_t len, size_t fi
   return all;
 }
 
-void FillShares(const Cost& step, size_t steps, const MachineLimits& limits, BenchResult* result) {
-  std::vector<double> seconds;
-  for (const BenchSample& sample : result->samples) seconds.push_back(sample.seconds);
-  if (seconds.empty() || limits.read_gb_per_s == 0) return;
-  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
-  const double step_seconds = seconds[seconds.size() / 2] / static_cast<double>(steps);
-  result->bandwidth_share = step.bytes / (limits.read_gb_per_s * 1e9) / step_seconds;
-  result->arithmetic_share =
-      (step.int8_ops / (limits.int8_gops * 1e9) + step.flops / (limits.f32_gflops * 1e9)) / step_seconds;
-}
+StepWork WorkOf(const Cost& cost) { return {.bytes = cost.bytes, .int8_ops = cost.int8_ops, .flops = cost.flops}; }
 
 // `kept`: where the filled sequences are, if they are, and where they are left.
-Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, const MachineLimits& limits,
-                                 std::optional<BenchSequences>& kept) {
+Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, std::optional<BenchSequences>& kept) {
   BenchResult result;
   result.prompt_tokens = test.prompt_tokens;
   result.kept = kept.has_value();
@@ -167,17 +157,15 @@ Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, cons
     result.samples.push_back(sample);
   }
   const LanguageModel& model = impl.language_model();
-  Cost cost = WeightCost(model, test.prompt_tokens, 1);
+  result.products = WorkOf(WeightCost(model, test.prompt_tokens, 1));
   result.weight_bytes_per_token = WeightCost(model, 1, 1).bytes / static_cast<double>(test.prompt_tokens);
   const Cost attention = AttentionCostOf(model, DTypeOf(*impl.options.kv_type), test.prompt_tokens, 0);
   result.state_bytes_per_token = attention.bytes / static_cast<double>(test.prompt_tokens);
-  cost += attention;
-  FillShares(cost, 1, limits, &result);
+  result.attention = WorkOf(attention);
   return result;
 }
 
-Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, const MachineLimits& limits,
-                                std::optional<BenchSequences>& kept) {
+Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, std::optional<BenchSequences>& kept) {
   BenchResult result;
   const std::vector<size_t> depths = test.test == "batch" ? test.prompts : std::vector<size_t>{test.depth};
   result.batch = depths.size();
@@ -197,12 +185,12 @@ Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, const
     result.samples.push_back(sample);
   }
   const LanguageModel& model = impl.language_model();
-  Cost cost = WeightCost(model, depths.size(), depths.size());
+  const Cost cost = WeightCost(model, depths.size(), depths.size());
   result.weight_bytes_per_token = cost.bytes / static_cast<double>(depths.size());
   result.state_bytes_per_token = sequences.state_bytes() / static_cast<double>(depths.size());
   for (const size_t depth : depths)
-    cost += AttentionCostOf(model, DTypeOf(*impl.options.kv_type), 1, depth + test.gen_tokens / 2);
-  FillShares(cost, test.gen_tokens, limits, &result);
+    result.attention += WorkOf(AttentionCostOf(model, DTypeOf(*impl.options.kv_type), 1, depth + test.gen_tokens / 2));
+  result.products = WorkOf(cost);
   return result;
 }
 
@@ -210,7 +198,7 @@ Error BenchError(const std::string& what) { return Error(ErrorCode::kInvalidArgu
 
 }  // namespace
 
-Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, const MachineLimits& limits, BenchCaches* caches) {
+Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches* caches) {
   Engine::Impl& impl = engine.impl();
   if (!engine.idle())
     return Error(ErrorCode::kFailedPrecondition, "bench: requests are in flight; finish or cancel them first");
@@ -241,8 +229,7 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, const Machin
   ResetPeakResident();
   Result<BenchResult> result = Error(ErrorCode::kOutOfMemory, "bench: the system has no more memory");
   try {
-    result =
-        prefill ? BenchPrefill(impl, test, limits, kept.sequences) : BenchDecode(impl, test, limits, kept.sequences);
+    result = prefill ? BenchPrefill(impl, test, kept.sequences) : BenchDecode(impl, test, kept.sequences);
   } catch (const std::bad_alloc&) {  // as initialised
   }
   impl.options.context = context;

@@ -1,60 +1,246 @@
+#include "tidemill/machine_limits.h"
+
+#include <time.h>
+
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <span>
+#include <thread>
+#include <vector>
 
 #include "base/aligned_buffer.h"
 #include "kernels/machine_peak.h"
 #include "runtime/engine_impl.h"
-#include "tidemill/measure.h"
 
 namespace tidemill {
 namespace {
 
-constexpr int kRounds = 5;  // the best counts: neighbours only ever take away
+// Four times a large last-level cache in all, so that nothing is found there again; a sixth of it is read at once, since what is
+// short is more often left in peace.
+constexpr size_t kBytesPerThread = size_t{96} << 20;
+constexpr size_t kParts = 6;
+// A neighbour's turn on a core takes milliseconds. Short enough also for the clock that CPUs lower for wide vectors to stay as it is
+// while it is measured behind them.
+constexpr double kShortestSeconds = 300e-6;
+// Of one limit. A neighbour that has a core for a tenth of a second leaves no round in peace meanwhile.
+constexpr double kFewestSeconds = 0.2;
+constexpr double kMostSeconds = 0.8;
+constexpr int kFewestRounds = 12;
+constexpr size_t kFewestQuiet = 5;
+constexpr double kQuiet = 0.95;                           // of the time, each thread was on a core
+constexpr double kGoodAgreement = kMostDisagreement / 2;  // more rounds may still raise the lower of the two
 
-// Best rate of `work` (which returns how much it did) over all threads, per second.
 template <typename Work>
-double BestRate(ThreadPool& threads, const Work& work) {
-  double best = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    const size_t chunks = threads.num_threads();
-    std::vector<double> done(chunks);
-    const auto start = std::chrono::steady_clock::now();
-    threads.ParallelFor(chunks, [&](size_t chunk, size_t) { done[chunk] = work(chunk); });
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    double total = 0;
-    for (const double d : done) total += d;
-    best = std::max(best, total / seconds);
+double SecondsOf(const Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Smallest power of two for which work(count) takes kShortestSeconds, three times: a neighbour makes anything long once.
+template <typename Work>
+size_t LongEnough(const Work& work) {
+  size_t count = 1;
+  const auto seconds = [&] { return SecondsOf([&] { work(count); }); };
+  while (std::min({seconds(), seconds(), seconds()}) < kShortestSeconds && count < size_t{1} << 40) count *= 2;
+  return count;
+}
+
+double ThreadCpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+struct Sample {
+  double rate = 0;
+  bool quiet = false;
+};
+
+// Raises both rates to the best of some rounds. run(shape): one measurement. after(): called behind each round.
+template <typename Run, typename After>
+void Raise(LimitRate& rate, const Run& run, const After& after) {
+  double seconds = 0;
+  size_t quiet_first = 0, quiet_second = 0;
+  for (int round = 1; seconds < kMostSeconds || round <= kFewestRounds; ++round) {
+    seconds += SecondsOf([&] {
+      const Sample first = run(PeakShape::kFirst), second = run(PeakShape::kSecond);
+      rate.first = std::max(rate.first, first.rate);
+      rate.second = std::max(rate.second, second.rate);
+      if (first.quiet) ++quiet_first;
+      if (second.quiet) ++quiet_second;
+      after();
+    });
+    if (seconds >= kFewestSeconds && round >= kFewestRounds && std::min(quiet_first, quiet_second) >= kFewestQuiet &&
+        rate.disagreement() <= kGoodAgreement) {
+      break;
+    }
   }
-  return best;
+  rate.quiet_rounds += std::min(quiet_first, quiet_second);
+}
+
+// `threads` of the pool's threads at work at once.
+class Team {
+ public:
+  Team(ThreadPool& pool, size_t threads) : pool_(pool), turns_(threads) {}
+
+  // work(i) for each thread, which returns how much it did. In 1e9 a second, of all together, from the first start to the last end.
+  template <typename Work>
+  Sample Run(const Work& work) {
+    std::atomic<size_t> waiting{0};
+    pool_.ParallelFor(turns_.size(), [&](size_t i, size_t) {
+      // All are there before one starts: else who comes first has done the work of both before a sleeper is awake. None waits for
+      // ever, since the pool has as many threads, and who waits takes no second turn.
+      waiting.fetch_add(1);
+      // Who gives its core away while it waits is not there when the others start.
+      const auto patience = Clock::now() + std::chrono::milliseconds(3);
+      while (waiting.load() < turns_.size()) {
+        if (Clock::now() > patience) std::this_thread::yield();
+      }
+      Turn& turn = turns_[i];
+      turn.start = Clock::now();
+      const double cpu = ThreadCpuSeconds();
+      turn.done = work(i);
+      turn.cpu_seconds = ThreadCpuSeconds() - cpu;
+      turn.end = Clock::now();
+    });
+    double done = 0;
+    Turn all = turns_.front();
+    for (const Turn& turn : turns_) {
+      done += turn.done;
+      all.start = std::min(all.start, turn.start);
+      all.end = std::max(all.end, turn.end);
+      all.cpu_seconds = std::min(all.cpu_seconds, turn.cpu_seconds);
+    }
+    const double seconds = std::chrono::duration<double>(all.end - all.start).count();
+    return {.rate = done / seconds * 1e-9, .quiet = all.cpu_seconds >= kQuiet * seconds};
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Turn {
+    Clock::time_point start, end;
+    double done = 0, cpu_seconds = 0;
+  };
+
+  ThreadPool& pool_;
+  std::vector<Turn> turns_;
+};
+
+// Reads `memory`, cut into a slice for each thread and each slice into `parts`, one part after the other.
+class Reader {
+ public:
+  Reader(Isa isa, std::span<const std::byte> memory, size_t threads, size_t parts)
+      : isa_(isa),
+        words_(reinterpret_cast<const unsigned long long*>(memory.data())),
+        part_words_(memory.size() / threads / parts / sizeof(unsigned long long)),
+        parts_(parts),
+        sums_(threads) {}
+
+  Sample Run(Team& team, PeakShape shape) {
+    next_ = (next_ + 1) % parts_;
+    const size_t times = times_;
+    return team.Run([&](size_t thread) {
+      for (size_t i = 0; i < times; ++i) {
+        const unsigned long long* part = words_ + (thread * parts_ + next_) * part_words_;
+        sums_[thread] += ReadMemory(isa_, shape, part, part_words_);
+      }
+      return static_cast<double>(times * part_words_ * sizeof(unsigned long long));
+    });
+  }
+  // From now on each part as often as it takes for a measurement to be long enough.
+  void Repeat() {
+    times_ = LongEnough([&](size_t times) {
+      for (size_t i = 0; i < times; ++i) sums_[0] += ReadMemory(isa_, PeakShape::kFirst, words_, part_words_);
+    });
+  }
+
+ private:
+  Isa isa_;
+  const unsigned long long* words_;
+  size_t part_words_, parts_;
+  size_t next_ = 0, times_ = 1;
+  std::vector<unsigned long long> sums_;
+};
+
+void RaiseArithmetic(Isa isa, Team& team, bool alone, PeakRun (*peak)(Isa, PeakShape, size_t), LimitRate& rate) {
+  std::array<size_t, 2> rounds;
+  for (const PeakShape shape : {PeakShape::kFirst, PeakShape::kSecond}) {
+    rounds[static_cast<size_t>(shape)] = LongEnough([&](size_t count) {
+      const PeakRun run = peak(isa, shape, count);
+      if (alone) rate.instructions_per_op = run.instructions / run.operations;
+    });
+  }
+  const size_t clock_rounds = LongEnough([](size_t count) { RunClock(count); });
+  Raise(
+      rate,
+      [&](PeakShape shape) {
+        const size_t count = rounds[static_cast<size_t>(shape)];
+        return team.Run([&](size_t) { return peak(isa, shape, count).operations; });
+      },
+      [&] {
+        if (rate.instructions_per_op == 0) return;
+        double cycles = 0;
+        const double seconds = SecondsOf([&] { cycles = RunClock(clock_rounds); });
+        rate.clock_ghz = std::max(rate.clock_ghz, cycles / seconds * 1e-9);
+      });
+}
+
+void RaiseSet(Isa isa, ThreadPool& pool, std::span<const std::byte> memory, size_t threads, WhichLimits which,
+              LimitSet& limits) {
+  limits.threads = threads;
+  limits.read_bytes = static_cast<double>(memory.size());
+  Team team(pool, threads);
+  for (const Limit limit : kLimits) {
+    LimitRate& rate = limits.of(limit);
+    if (which == WhichLimits::kUnknown && CheckLimit(limit, threads, rate).ok()) continue;
+    if (limit == Limit::kRead) {
+      Reader reader(isa, memory, threads, kParts);
+      Raise(
+          rate, [&](PeakShape shape) { return reader.Run(team, shape); }, [] {});
+    } else {
+      RaiseArithmetic(isa, team, threads == 1, limit == Limit::kInt8 ? RunInt8Peak : RunFloatPeak, rate);
+    }
+  }
+}
+
+Result<AlignedBuffer> Filled(size_t bytes) {
+  BufferArena arena;  // read as weights are: else shares of this limit exceed 100 %
+  TIDEMILL_TRY(memory, arena.Allocate(bytes));
+  std::memset(memory.data(), 1, memory.size());
+  return memory;
 }
 
 }  // namespace
 
-Result<MachineLimits> MeasureLimits(Engine& engine) {
+Result<void> MeasureLimits(Engine& engine, WhichLimits which, MachineLimits& limits) {
   Engine::Impl& impl = engine.impl();
-  const Isa isa = impl.isa;
-  ThreadPool& threads = *impl.threads;
-  // Four times a large last-level cache in all, so that nothing is found there again.
-  constexpr size_t kBytesPerThread = size_t{96} << 20;
-  BufferArena arena;  // read as weights are: else shares of this limit exceed 100 %
-  TIDEMILL_TRY(memory, arena.Allocate(kBytesPerThread * threads.num_threads()));
-  std::memset(memory.data(), 1, memory.size());
-  const size_t words = kBytesPerThread / sizeof(unsigned long long);
-  const auto* data = reinterpret_cast<const unsigned long long*>(memory.data());
-  volatile unsigned long long sink = 0;
-  MachineLimits limits;
-  limits.read_gb_per_s = 1e-9 * BestRate(threads, [&](size_t chunk) {
-                           sink = ReadMemory(isa, PeakShape::kFirst, data + chunk * words, words);
-                           return static_cast<double>(kBytesPerThread);
-                         });
-  constexpr size_t kPeakIterations = 1'000'000;
-  limits.f32_gflops = 1e-9 * BestRate(threads, [&](size_t) {
-                        return RunFloatPeak(isa, PeakShape::kFirst, kPeakIterations).operations;
-                      });
-  limits.int8_gops =
-      1e-9 * BestRate(threads, [&](size_t) { return RunInt8Peak(isa, PeakShape::kFirst, kPeakIterations).operations; });
-  return limits;
+  const size_t threads = impl.threads->num_threads();
+  TIDEMILL_TRY(memory, Filled(kBytesPerThread * threads));
+  const std::span<const std::byte> bytes(memory.data(), memory.size());
+  RaiseSet(impl.isa, *impl.threads, bytes.first(kBytesPerThread), 1, which, limits.one);
+  if (threads > 1) RaiseSet(impl.isa, *impl.threads, bytes, threads, which, limits.all);
+  if (threads == 1) limits.all = limits.one;
+  return {};
+}
+
+Result<void> RaiseReadLimit(Engine& engine, double bytes, LimitSet& limits) {
+  Engine::Impl& impl = engine.impl();
+  constexpr size_t kFewestBytes = size_t{64} << 10;  // a thread's: below, the calls count
+  const auto share = static_cast<size_t>(bytes / static_cast<double>(limits.threads));
+  TIDEMILL_TRY(memory, Filled(std::max(share, kFewestBytes) * limits.threads));
+  Team team(*impl.threads, limits.threads);
+  Reader reader(impl.isa, {memory.data(), memory.size()}, limits.threads, 1);
+  reader.Repeat();
+  LimitRate rate;
+  Raise(
+      rate, [&](PeakShape shape) { return reader.Run(team, shape); }, [] {});
+  LimitRate& read = limits.of(Limit::kRead);
+  if (rate.best() > read.best()) read = rate;
+  return {};
 }
 
 }  // namespace tidemill
