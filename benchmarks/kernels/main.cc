@@ -42,7 +42,7 @@ void Report(benchmark::State& state, const Cost& cost, bool from_memory) {
     return Counter(per_iteration * 1e-9, Counter::kIsIterationInvariantRate);
   };
   state.counters["GB/s"] = rate(cost.bytes);
-  state.counters["Gop/s"] = rate(cost.flops + cost.int8_ops);
+  state.counters["Gop/s"] = rate(cost.flops + cost.int8_ops + cost.bfloat16_ops);
   const auto [bandwidth, int8, f32] = Limits();
   if (bandwidth == 0 || int8 == 0 || f32 == 0) return;
   // The parts of the machine work side by side: the slowest bounds the time.

@@ -49,7 +49,7 @@ void Run(benchmark::State& state, const Shape& s) {
     benchmark::ClobberMemory();
     next = next + 1 == copies ? 0 : next + 1;
   }
-  Report(state, MatMulCost(weights[0], s.rows), cold);
+  Report(state, MatMulCost(weights[0], s.rows, Level()), cold);
 }
 
 const bool kRegistered = [] {

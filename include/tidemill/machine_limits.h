@@ -2,9 +2,9 @@
 //
 // Each limit is measured by two loops of different shapes, with one thread and with all of the engine's. What counts is the best of
 // many short measurements of either: neighbours only ever take away. A limit is known when every thread kept its core in a round of
-// them; when its two loops agree within kMostDisagreement; and where the loop is one kind of instruction, when they come at a whole number in a cycle (or one in a whole
-// number of cycles) within the same margin, by a clock that is measured, too. A share of more than 100 % says that a limit was measured
-// too low. Limits only rise: measuring again adds to what there is.
+// them; when its two loops agree within kMostDisagreement; and where the loop is one kind of instruction, when they come at a whole
+// number in a cycle (or one in a whole number of cycles) within the same margin, by a clock that is measured, too. A share of more than
+// 100 % says that a limit was measured too low. Limits only rise: measuring again adds to what there is.
 #ifndef TIDEMILL_MACHINE_LIMITS_H_
 #define TIDEMILL_MACHINE_LIMITS_H_
 
@@ -20,15 +20,16 @@ namespace tidemill {
 class Engine;
 
 // One more for each form of activations that has instructions of its own.
-enum class Limit { kRead, kInt8, kF32 };
-inline constexpr std::array kLimits = {Limit::kRead, Limit::kInt8, Limit::kF32};
-std::string_view LimitName(Limit limit);  // "read", "int8", "f32"
+enum class Limit { kRead, kInt8, kBFloat16, kF32 };
+inline constexpr std::array kLimits = {Limit::kRead, Limit::kInt8, Limit::kBFloat16, Limit::kF32};
+std::string_view LimitName(Limit limit);  // "read", "int8", "bf16", "f32"
 std::string_view LimitUnit(Limit limit);  // "GB/s", "Gop/s", "Gflop/s"
 
 inline constexpr double kMostDisagreement = 0.10;
 
 struct LimitRate {
   double first = 0, second = 0;  // of the two loops, in the limit's unit
+  bool absent = false;           // the level has no such instructions, and no kernel uses them
   // 0: not known, with several threads or where the loops have several kinds of instructions.
   double instructions_per_op = 0;
   double clock_ghz = 0;     // right behind the loops
@@ -55,8 +56,8 @@ struct MachineLimits {
 
 enum class WhichLimits { kAll, kUnknown };
 
-// Measures with the engine's threads and level, and raises `limits`, which may be empty; kUnknown: those that CheckLimit refuses. Takes a fraction of a second, up to a few
-// seconds on a busy machine. kOutOfMemory: there is no room for 96 MiB a thread.
+// Measures with the engine's threads and level, and raises `limits`, which may be empty; kUnknown: those that CheckLimit refuses. Takes
+// a second, up to a few on a busy machine. kOutOfMemory: there is no room for 96 MiB a thread.
 Result<void> MeasureLimits(Engine& engine, WhichLimits which, MachineLimits& limits);
 
 // Raises the read limit of `limits` to the rate at which as many bytes are read again and again. For a figure that reads fewer than
@@ -72,11 +73,15 @@ Result<void> CheckLimits(const MachineLimits& limits);
 struct StepWork {
   double bytes = 0;  // weights, state and activations
   double int8_ops = 0;
+  double bfloat16_ops = 0;
   double flops = 0;
+
+  double operations() const { return int8_ops + bfloat16_ops + flops; }
 
   StepWork& operator+=(const StepWork& other) {
     bytes += other.bytes;
     int8_ops += other.int8_ops;
+    bfloat16_ops += other.bfloat16_ops;
     flops += other.flops;
     return *this;
   }

@@ -108,7 +108,8 @@ Figure FigureOf(BenchResult result) {
   figure.seconds = tokens / figure.rate.median;
   figure.work = result.products;
   figure.work += result.attention;
-  for (double* amount : {&figure.work.bytes, &figure.work.int8_ops, &figure.work.flops}) *amount /= tokens;
+  StepWork& work = figure.work;
+  for (double* amount : {&work.bytes, &work.int8_ops, &work.bfloat16_ops, &work.flops}) *amount /= tokens;
   figure.result = std::move(result);
   return figure;
 }
@@ -137,6 +138,7 @@ std::string LimitsLine(const LimitSet& limits) {
   std::string line = std::to_string(limits.threads) + (limits.threads == 1 ? " thread: " : " threads:");
   for (const Limit limit : kLimits) {
     const LimitRate& rate = limits.of(limit);
+    if (rate.absent) continue;
     char text[96];
     std::snprintf(text, sizeof text, "%s %s %.1f %s (%.1f)", limit == kLimits.front() ? "" : ",",
                   std::string(LimitName(limit)).c_str(), rate.best(), std::string(LimitUnit(limit)).c_str(),
@@ -165,7 +167,7 @@ std::string Row(const Figure& figure) {
   const BenchResult& result = figure.result;
   const Spread& rate = figure.rate;
   const auto cell = [](size_t value, bool is_there) { return is_there ? std::to_string(value) : std::string("-"); };
-  const double operations = figure.work.int8_ops + figure.work.flops;
+  const double operations = figure.work.operations();
   char text[320];
   std::snprintf(
       text, sizeof text, "%-8s %7s %7s %6zu %6s %10.1f %9.1f %9.1f %10.3f %7.1f %10.3f %7.1f %10s %11s %6s %9.0f%s\n",
@@ -182,7 +184,7 @@ std::string Row(const Figure& figure) {
 Json FigureJson(const Figure& figure, size_t threads) {
   const BenchResult& result = figure.result;
   const Spread& rate = figure.rate;
-  const double operations = figure.work.int8_ops + figure.work.flops;
+  const double operations = figure.work.operations();
   return {{"test", figure.prefill() ? "prefill" : "decode"},
           {"threads", threads},
           {"batch", result.batch},
@@ -194,6 +196,7 @@ Json FigureJson(const Figure& figure, size_t threads) {
           {"state_bytes_per_token", result.state_bytes_per_token},
           {"bytes_per_token", figure.work.bytes},
           {"int8_ops_per_token", figure.work.int8_ops},
+          {"bf16_ops_per_token", figure.work.bfloat16_ops},
           {"flops_per_token", figure.work.flops},
           {"gb_per_s", figure.work.bytes * rate.median * 1e-9},
           {"gop_per_s", operations * rate.median * 1e-9},
@@ -209,6 +212,7 @@ Json LimitsJson(const LimitSet& limits) {
   Json json = {{"threads", limits.threads}};
   for (const Limit limit : kLimits) {
     const LimitRate& rate = limits.of(limit);
+    if (rate.absent) continue;
     json[std::string(LimitName(limit))] = {{"best", rate.best()}, {"loops", {rate.first, rate.second}}};
     if (rate.clock_ghz > 0)
       json[std::string(LimitName(limit))]["instructions_per_cycle"] = rate.instructions_per_cycle();
@@ -224,6 +228,7 @@ Json SummaryJson(const Session& session, const MachineLimits& limits, const std:
                      {"isa", session.engine->isa()},
                      {"read_gb_per_s", limits.all.of(Limit::kRead).best()},
                      {"int8_gops", limits.all.of(Limit::kInt8).best()},
+                     {"bf16_gops", limits.all.of(Limit::kBFloat16).best()},
                      {"f32_gflops", limits.all.of(Limit::kF32).best()}};
   json["machine"]["limits"] = {LimitsJson(limits.one)};
   if (limits.all.threads > 1) json["machine"]["limits"].push_back(LimitsJson(limits.all));

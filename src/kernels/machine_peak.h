@@ -28,6 +28,9 @@ PeakRun RunFloatPeak(Isa isa, PeakShape shape, size_t iterations);
 // are summed in 16 bits over a block, as of 4-bit weights; below and on arm64 16-bit products.
 PeakRun RunInt8Peak(Isa isa, PeakShape shape, size_t iterations);
 
+// Products of BF16, where the level has them (FormFor).
+PeakRun RunBFloat16Peak(Isa isa, PeakShape shape, size_t iterations);
+
 // Additions that wait for each other; returns their number, which is that of the cycles it takes.
 double RunClock(size_t iterations);
 

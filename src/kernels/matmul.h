@@ -49,7 +49,7 @@ void MatMul(ExecutionContext& ctx, std::span<const MatMulTask> tasks);
 // Scratch a thread needs to run MatMul with this weight.
 size_t MatMulScratchBytes(const WeightMatrix& weight);
 
-Cost MatMulCost(const WeightMatrix& weight, size_t rows);
+Cost MatMulCost(const WeightMatrix& weight, size_t rows, Isa isa);
 
 // A chain of `cols` MulAdds, each rounding at most twice: gamma_2n of Higham, "Accuracy and Stability of Numerical Algorithms", 3.1.
 constexpr double MatMulTolerance(size_t cols) { return 2.0 * static_cast<double>(cols) * 0x1p-24 * 1.01; }

@@ -351,20 +351,26 @@ TEST(MatMul, ExtremeQuants_GiveTheBitsOfTheFormula) {
 TEST(MatMul, Cost_CountsWhatTheKernelReads) {
   TestContext context(Isa::kBaseline);
   const RandomWeight random(DType::kQ4_1, 32, 64, 90);
-  const Cost cost = MatMulCost(Packed(context, random.source), 3);
+  const Cost cost = MatMulCost(Packed(context, random.source), 3, Isa::kBaseline);
   EXPECT_EQ(cost.bytes, 32 * 64 * 20.0 / 32 + 3 * (64 + 2 * 12) + 3 * 32 * 4);
   EXPECT_EQ(cost.int8_ops, 2 * 3 * 32 * 64);
   EXPECT_EQ(cost.flops, 3 * 32 * 2 * 5);
   const auto flops_of_a_block = [&](DType dtype) {
     const RandomWeight weight(dtype, 16, 256, 91);
-    return MatMulCost(Packed(context, weight.source), 1).flops / (16 * 8);
+    return MatMulCost(Packed(context, weight.source), 1, Isa::kBaseline).flops / (16 * 8);
   };
   EXPECT_EQ(flops_of_a_block(DType::kQ5_0), 3);
   EXPECT_EQ(flops_of_a_block(DType::kQ5_1), 5);
   EXPECT_EQ(flops_of_a_block(DType::kQ4_K), 5);
   EXPECT_EQ(flops_of_a_block(DType::kQ6_K), 6);
+  const RandomWeight halves(DType::kBF16, 16, 64, 93);
+  EXPECT_EQ(MatMulCost(Packed(context, halves.source), 2, Isa::kBaseline).flops, 2 * 2 * 16 * 64);
+  const Cost products = MatMulCost(Packed(context, halves.source), 2, Isa::kAvx512Bf16);
+  EXPECT_EQ(products.bfloat16_ops, 2 * 2 * 16 * 64);
+  EXPECT_EQ(products.bytes, 2 * 16 * 64 + 2 * 2 * 64 + 4 * 2 * 16);
+  EXPECT_EQ(products.flops, 0);
   const RandomWeight k_quant(DType::kQ4_K, 16, 256, 92);
-  EXPECT_EQ(MatMulCost(Packed(context, k_quant.source), 1).bytes, 16 * 148 + 256 + 8 * 12 + 16 * 4);
+  EXPECT_EQ(MatMulCost(Packed(context, k_quant.source), 1, Isa::kBaseline).bytes, 16 * 148 + 256 + 8 * 12 + 16 * 4);
 }
 
 // Kept hashes: the bits of this machine are the bits of every other.

@@ -122,10 +122,10 @@ Result<BenchSample> Sample(size_t tokens, const Work& work) {
 }
 
 // Bytes and operations of all matrix products for `rows` rows, of which `head_rows` go through the head.
-Cost WeightCost(const LanguageModel& model, size_t rows, size_t head_rows) {
+Cost WeightCost(const LanguageModel& model, size_t rows, size_t head_rows, Isa isa) {
   Cost cost;
-  for (const DecoderLayer& layer : model.layers) cost += layer.ProductCost(rows);
-  return cost += MatMulCost(model.head_or_tied(), head_rows);
+  for (const DecoderLayer& layer : model.layers) cost += layer.ProductCost(rows, isa);
+  return cost += MatMulCost(model.head_or_tied(), head_rows, isa);
 }
 
 Cost AttentionCostOf(const LanguageModel& model, DType kv, size_t len, size_t first) {
@@ -140,7 +140,9 @@ Cost AttentionCostOf(const LanguageModel& model, DType kv, size_t len, size_t fi
   return all;
 }
 
-StepWork WorkOf(const Cost& cost) { return {.bytes = cost.bytes, .int8_ops = cost.int8_ops, .flops = cost.flops}; }
+StepWork WorkOf(const Cost& cost) {
+  return {.bytes = cost.bytes, .int8_ops = cost.int8_ops, .bfloat16_ops = cost.bfloat16_ops, .flops = cost.flops};
+}
 
 // `kept`: where the filled sequences are, if they are, and where they are left.
 Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, std::optional<BenchSequences>& kept) {
@@ -157,8 +159,8 @@ Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, std:
     result.samples.push_back(sample);
   }
   const LanguageModel& model = impl.language_model();
-  result.products = WorkOf(WeightCost(model, test.prompt_tokens, 1));
-  result.weight_bytes_per_token = WeightCost(model, 1, 1).bytes / static_cast<double>(test.prompt_tokens);
+  result.products = WorkOf(WeightCost(model, test.prompt_tokens, 1, impl.isa));
+  result.weight_bytes_per_token = WeightCost(model, 1, 1, impl.isa).bytes / static_cast<double>(test.prompt_tokens);
   const Cost attention = AttentionCostOf(model, DTypeOf(*impl.options.kv_type), test.prompt_tokens, 0);
   result.state_bytes_per_token = attention.bytes / static_cast<double>(test.prompt_tokens);
   result.attention = WorkOf(attention);
@@ -185,7 +187,7 @@ Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, std::
     result.samples.push_back(sample);
   }
   const LanguageModel& model = impl.language_model();
-  const Cost cost = WeightCost(model, depths.size(), depths.size());
+  const Cost cost = WeightCost(model, depths.size(), depths.size(), impl.isa);
   result.weight_bytes_per_token = cost.bytes / static_cast<double>(depths.size());
   result.state_bytes_per_token = sequences.state_bytes() / static_cast<double>(depths.size());
   for (const size_t depth : depths)

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "tidemill/machine_limits.h"
 
@@ -32,6 +34,7 @@ std::string_view LimitName(Limit limit) {
   switch (limit) {
     case Limit::kRead: return "read";
     case Limit::kInt8: return "int8";
+    case Limit::kBFloat16: return "bf16";
     case Limit::kF32: return "f32";
   }
   return "unknown";
@@ -40,13 +43,15 @@ std::string_view LimitName(Limit limit) {
 std::string_view LimitUnit(Limit limit) {
   switch (limit) {
     case Limit::kRead: return "GB/s";
-    case Limit::kInt8: return "Gop/s";
+    case Limit::kInt8:
+    case Limit::kBFloat16: return "Gop/s";
     case Limit::kF32: return "Gflop/s";
   }
   return "unknown";
 }
 
 Result<void> CheckLimit(Limit limit, size_t threads, const LimitRate& rate) {
+  if (rate.absent) return {};
   if (rate.disagreement() > kMostDisagreement) {
     return Error(ErrorCode::kFailedPrecondition, NameOf(limit, threads) + ": expected two loops to agree within " +
                                                      Number(kMostDisagreement * 100, "%.0f") + " %, found " +
@@ -80,18 +85,26 @@ Result<void> CheckLimits(const MachineLimits& limits) {
 
 LimitShares SharesOf(const StepWork& products, const StepWork& attention, double seconds, const LimitSet& limits) {
   for (const Limit limit : kLimits) {
-    if (limits.of(limit).best() <= 0 || seconds <= 0) return {};
+    if ((limits.of(limit).best() <= 0 && !limits.of(limit).absent) || seconds <= 0) return {};
   }
-  const auto least = [&](double amount, Limit limit) { return amount / (limits.of(limit).best() * 1e9); };
-  double int8 = 0, f32 = 0;
-  for (const StepWork& work : {products, attention}) {
-    const double by_int8 = least(work.int8_ops, Limit::kInt8), by_f32 = least(work.flops, Limit::kF32);
-    (by_int8 > by_f32 ? int8 : f32) += std::max(by_int8, by_f32);
+  const auto least = [&](double amount, Limit limit) {
+    return amount == 0 ? 0 : amount / (limits.of(limit).best() * 1e9);
+  };
+  struct Least {
+    double seconds;
+    Limit limit;
+    bool operator<(const Least& other) const { return seconds < other.seconds; }
+  };
+  Least products_least{0, Limit::kF32}, attention_least = products_least;
+  for (const auto& [work, longest] : {std::pair(&products, &products_least), std::pair(&attention, &attention_least)}) {
+    *longest = std::max({Least{least(work->flops, Limit::kF32), Limit::kF32},
+                         Least{least(work->bfloat16_ops, Limit::kBFloat16), Limit::kBFloat16},
+                         Least{least(work->int8_ops, Limit::kInt8), Limit::kInt8}});
   }
   LimitShares shares;
   shares.bandwidth = least(products.bytes + attention.bytes, Limit::kRead) / seconds;
-  shares.arithmetic = (int8 + f32) / seconds;
-  if (shares.arithmetic > shares.bandwidth) shares.binding = int8 > f32 ? Limit::kInt8 : Limit::kF32;
+  shares.arithmetic = (products_least.seconds + attention_least.seconds) / seconds;
+  if (shares.arithmetic > shares.bandwidth) shares.binding = std::max(products_least, attention_least).limit;
   return shares;
 }
 

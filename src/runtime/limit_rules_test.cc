@@ -14,6 +14,7 @@ LimitSet Limits() {
   limits.threads = 2;
   limits.of(Limit::kRead) = {.first = 50, .second = 50, .quiet_rounds = 5};
   limits.of(Limit::kInt8) = {.first = 1000, .second = 1000, .quiet_rounds = 5};
+  limits.of(Limit::kBFloat16) = {.first = 400, .second = 400, .quiet_rounds = 5};
   limits.of(Limit::kF32) = {
       .first = 200, .second = 200, .instructions_per_op = 1.0 / 32, .clock_ghz = 3.125, .quiet_rounds = 5};
   return limits;
@@ -98,6 +99,16 @@ TEST(Limits, Shares_AreLeastTimesByTheBestOfBothLoops) {
   EXPECT_EQ(SharesOf(products, attention, 0.025, limits).binding, Limit::kInt8);
   limits.of(Limit::kF32) = {.first = 20, .second = 20};
   EXPECT_EQ(SharesOf(products, attention, 0.025, limits).binding, Limit::kF32);
+}
+
+TEST(Limits, LimitThatTheLevelLacks_IsNotHeldAgainstAnything) {
+  LimitSet limits = Limits();
+  limits.of(Limit::kBFloat16) = {.absent = true};
+  EXPECT_TRUE(CheckLimits(limits).ok());
+  EXPECT_DOUBLE_EQ(SharesOf({.bytes = 1e9}, {}, 0.04, limits).share(), 0.5);
+  const LimitShares shares = SharesOf({.bytes = 1e6, .bfloat16_ops = 4e9}, {}, 0.02, Limits());
+  EXPECT_EQ(shares.binding, Limit::kBFloat16);
+  EXPECT_DOUBLE_EQ(shares.share(), 0.5);
 }
 
 TEST(Limits, SharesOfWhatIsNotKnown_AreZero) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "kernels/activations.h"
 #include "kernels/machine_peak.h"
 #include "runtime/engine_impl.h"
 
@@ -202,7 +203,11 @@ void RaiseSet(Isa isa, ThreadPool& pool, std::span<const std::byte> memory, size
       Raise(
           rate, [&](PeakShape shape) { return reader.Run(team, shape); }, [] {});
     } else {
-      RaiseArithmetic(isa, team, threads == 1, limit == Limit::kInt8 ? RunInt8Peak : RunFloatPeak, rate);
+      const auto peak = limit == Limit::kInt8       ? RunInt8Peak
+                        : limit == Limit::kBFloat16 ? RunBFloat16Peak
+                                                    : RunFloatPeak;
+      rate.absent = limit == Limit::kBFloat16 && FormFor(DType::kBF16, isa) != ActivationForm::kBFloat16;
+      if (!rate.absent) RaiseArithmetic(isa, team, threads == 1, peak, rate);
     }
   }
 }

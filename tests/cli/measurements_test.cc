@@ -151,10 +151,26 @@ TEST(Bench, Json_HasEveryTestAndEveryMember) {
   const json& results = report["results"];
   ASSERT_EQ(results.size(), 6U);  // two prefills; two batches at two depths
   for (const json& one : results) {
-    for (const char* name :
-         {"test", "threads", "batch", "depth", "prompt_tokens", "gen_tokens", "tokens_per_s", "weight_bytes_per_token",
-          "state_bytes_per_token", "bytes_per_token", "int8_ops_per_token", "flops_per_token", "gb_per_s", "gop_per_s",
-          "read_limit_gb_per_s", "bandwidth_share", "arithmetic_share", "limit", "peak_rss_bytes"}) {
+    for (const char* name : {"test",
+                             "threads",
+                             "batch",
+                             "depth",
+                             "prompt_tokens",
+                             "gen_tokens",
+                             "tokens_per_s",
+                             "weight_bytes_per_token",
+                             "state_bytes_per_token",
+                             "bytes_per_token",
+                             "int8_ops_per_token",
+                             "bf16_ops_per_token",
+                             "flops_per_token",
+                             "gb_per_s",
+                             "gop_per_s",
+                             "read_limit_gb_per_s",
+                             "bandwidth_share",
+                             "arithmetic_share",
+                             "limit",
+                             "peak_rss_bytes"}) {
       EXPECT_TRUE(one.contains(name)) << name;
     }
     EXPECT_GT(one["tokens_per_s"]["min"], 0.0);
@@ -171,7 +187,7 @@ TEST(Bench, Json_HasEveryTestAndEveryMember) {
     EXPECT_GT(one["arithmetic_share"], 0.0);
     EXPECT_LE(one["arithmetic_share"], 1.0);
     EXPECT_LE(share, 1.0);
-    EXPECT_THAT(one["limit"], AnyOf("read", "int8", "f32"));
+    EXPECT_THAT(one["limit"], AnyOf("read", "int8", "bf16", "f32"));
   }
   EXPECT_EQ(results[1]["test"], "prefill");
   EXPECT_EQ(results[1]["prompt_tokens"], 32);

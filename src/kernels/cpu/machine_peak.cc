@@ -1,7 +1,10 @@
 #include "kernels/machine_peak.h"
 
+#include "base/check.h"
+
 #if defined(__x86_64__)
 #include "kernels/cpu/matmul_avx2.h"
+#include "kernels/cpu/matmul_bf16.h"
 #include "kernels/cpu/matmul_vnni.h"
 #endif
 
@@ -168,6 +171,14 @@ PeakRun RunInt8Peak(Isa, PeakShape shape, size_t iterations) {
                                     : HWY_STATIC_DISPATCH(WordPeakNext)(iterations);
 }
 #endif
+
+PeakRun RunBFloat16Peak([[maybe_unused]] Isa isa, [[maybe_unused]] PeakShape shape,
+                        [[maybe_unused]] size_t iterations) {
+#if defined(__x86_64__)
+  if (isa >= Isa::kAvx512Bf16) return bf16::DotPeak(shape, iterations);
+#endif
+  StopOnFailedCheck("a level with BF16 products", __FILE__, __LINE__);
+}
 
 double RunClock(size_t iterations) {
   constexpr size_t kAdditions = 16;

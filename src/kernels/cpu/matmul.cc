@@ -110,7 +110,7 @@ size_t MatMulScratchBytes(const WeightMatrix& weight) {
   return weight.packed() ? 0 : kGroupStrips * weight.strip_bytes() + weight.cols() * sizeof(float);
 }
 
-Cost MatMulCost(const WeightMatrix& weight, size_t rows) {
+Cost MatMulCost(const WeightMatrix& weight, size_t rows, Isa isa) {
   const auto r = static_cast<double>(rows), n = static_cast<double>(weight.rows()),
              k = static_cast<double>(weight.cols());
   const double ops = 2 * r * n * k;
@@ -121,6 +121,9 @@ Cost MatMulCost(const WeightMatrix& weight, size_t rows) {
     cost.bytes += r * (k + 12 * blocks);
     cost.int8_ops = ops;
     cost.flops = r * n * blocks * FlopsOfABlock(weight.dtype());
+  } else if (FormFor(weight.dtype(), isa) == ActivationForm::kBFloat16) {
+    cost.bytes += 2 * r * k;
+    cost.bfloat16_ops = ops;
   } else {
     cost.bytes += 4 * r * k;
     cost.flops = ops;

@@ -3,6 +3,7 @@
 #define TIDEMILL_KERNELS_CPU_MATMUL_BF16_H_
 
 #include "kernels/cpu/matmul_kernel.h"
+#include "kernels/machine_peak.h"
 
 namespace tidemill::bf16 {
 
@@ -11,6 +12,9 @@ void MatMul(const MatMulStrips& args);
 
 // kernels/activations.h: x [cols] to BF16, a zero behind an odd last column.
 void RoundRow(const float* x, size_t cols, uint16_t* out);
+
+// BF16 dot products on registers only (kernels/machine_peak.h).
+PeakRun DotPeak(PeakShape shape, size_t iterations);
 
 }  // namespace tidemill::bf16
 

@@ -77,10 +77,10 @@ uint64_t DecoderLayer::bytes() const {
   return bytes;
 }
 
-Cost DecoderLayer::ProductCost(size_t rows) const {
+Cost DecoderLayer::ProductCost(size_t rows, Isa isa) const {
   Cost cost;
   const auto add = [&](const Linear& linear, size_t linear_rows) {
-    if (linear.present()) cost += MatMulCost(linear.weight, linear_rows);
+    if (linear.present()) cost += MatMulCost(linear.weight, linear_rows, isa);
   };
   const auto add_mlp = [&](const Mlp& m, size_t mlp_rows) {
     for (const Linear* linear : {&m.gate, &m.up, &m.down}) add(*linear, mlp_rows);

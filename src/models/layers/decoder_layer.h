@@ -75,7 +75,7 @@ struct DecoderLayer {
 
   uint64_t bytes() const;
   // What its matrix products cost for `rows` rows; of experts, rows * per_token spread evenly.
-  Cost ProductCost(size_t rows) const;
+  Cost ProductCost(size_t rows, Isa isa) const;
 };
 
 struct DecoderCell {
