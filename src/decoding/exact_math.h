@@ -23,7 +23,7 @@ inline constexpr double kExpTerms[12] = {1.0 / 2.0,       1.0 / 6.0,        1.0 
 }  // namespace exact_math
 
 // exp(x) for -inf <= x <= 708, not NaN; exactly 1 for 0, exactly 0 below -708. Error: under 1 ulp of the result.
-// SumWeights in vocab_scan.cc does the same operations in the same order on vectors.
+// exact_exp-inl.h does the same operations in the same order on vectors.
 inline double Exp(double x) {
   if (!(x >= exact_math::kExpLowest)) return 0.0;
   const double shifted = x * exact_math::kLog2E + exact_math::kRoundToInteger;

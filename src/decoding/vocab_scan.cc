@@ -13,6 +13,7 @@
 #include "hwy/foreach_target.h"                      // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "decoding/exact_exp-inl.h"
 #include "kernels/cpu/highway_levels.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -39,28 +40,9 @@ bool ScanChunks(const float* HWY_RESTRICT chunks, size_t num_chunks, float* HWY_
   return hn::AllTrue(d, all_below);
 }
 
-// Exp of exact_math.h, operation by operation.
-template <class D, class V>
-HWY_INLINE V ExpOf(D d, V x) {
-  const hn::RebindToUnsigned<D> du;
-  const auto shifted = hn::Add(hn::Mul(x, hn::Set(d, exact_math::kLog2E)), hn::Set(d, exact_math::kRoundToInteger));
-  const auto exponent = hn::Sub(shifted, hn::Set(d, exact_math::kRoundToInteger));
-  const auto r = hn::Sub(hn::Sub(x, hn::Mul(exponent, hn::Set(d, exact_math::kLn2High))),
-                         hn::Mul(exponent, hn::Set(d, exact_math::kLn2Low)));
-  const auto r2 = hn::Mul(r, r);
-  const auto r4 = hn::Mul(r2, r2);
-  const auto term = [d](size_t i) HWY_ATTR { return hn::Set(d, exact_math::kExpTerms[i]); };
-  const auto pair = [&](size_t i) HWY_ATTR { return hn::Add(term(i), hn::Mul(term(i + 1), r)); };
-  const auto four = [&](size_t i) HWY_ATTR { return hn::Add(pair(i), hn::Mul(pair(i + 2), r2)); };
-  const auto terms = hn::Add(hn::Add(four(0), hn::Mul(four(4), r4)), hn::Mul(four(8), hn::Mul(r4, r4)));
-  const auto mantissa = hn::Add(hn::Set(d, 1.0), hn::Add(r, hn::Mul(r2, terms)));
-  const auto bits = hn::Add(hn::BitCast(du, mantissa), hn::ShiftLeft<52>(hn::BitCast(du, shifted)));
-  return hn::IfThenElseZero(hn::Ge(x, hn::Set(d, exact_math::kExpLowest)), hn::BitCast(d, bits));
-}
-
 void SumChunks(const float* HWY_RESTRICT chunks, size_t num_chunks, float max, double inverse_temperature,
                double* HWY_RESTRICT chunk_sum) {
-  const hn::CappedTag<double, 8> d;
+  const Lane8 d;
   const hn::Rebind<float, decltype(d)> df;
   const size_t lanes = hn::Lanes(d);
   const auto best = hn::Set(d, static_cast<double>(max));
@@ -69,11 +51,14 @@ void SumChunks(const float* HWY_RESTRICT chunks, size_t num_chunks, float max, d
     const float* chunk = chunks + c * kChunkTokens;
     HWY_ALIGN double sums[16];
     for (size_t part = 0; part < 16; part += lanes) {
-      auto sum = hn::Zero(d);
-      for (size_t i = part; i < kChunkTokens; i += 16) {
-        const auto logit = hn::PromoteTo(d, hn::LoadU(df, chunk + i));
-        sum = hn::Add(sum, ExpOf(d, hn::Mul(hn::Sub(logit, best), scale)));
+      Vec8 weights[4];
+      for (size_t n = 0; n < 4; ++n) {
+        const auto logit = hn::PromoteTo(d, hn::LoadU(df, chunk + part + n * 16));
+        weights[n] = hn::Mul(hn::Sub(logit, best), scale);
       }
+      ExpOfEach<4>(d, weights);
+      auto sum = hn::Zero(d);
+      for (size_t n = 0; n < 4; ++n) sum = hn::Add(sum, weights[n]);
       hn::Store(sum, d, sums + part);
     }
     for (size_t half = 8; half > 0; half /= 2) {
