@@ -2,26 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <functional>
 #include <limits>
 #include <utility>
 
 #include "base/check.h"
+#include "decoding/token_key.h"
 #include "decoding/vocab_scan.h"
 
 namespace tidemill {
 namespace {
 
 constexpr float kLowest = std::numeric_limits<float>::lowest();  // everything but a masked token is at least this
-
-// Ascending keys are descending logits, then ascending ids. Without a branch: signs are random.
-uint64_t KeyOf(float logit, size_t id) {
-  const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);  // -0 becomes +0: they are equal
-  const uint32_t descending =
-      bits ^ (((bits >> 31) - 1) >> 1);  // positive: all bits but the sign turned; negative: kept
-  return uint64_t{descending} << 32 | id;
-}
 
 }  // namespace
 
@@ -40,7 +32,7 @@ void TokenRanking::KeepAtLeast(std::span<const float> logits, std::span<const fl
     if (chunk_max[c] < threshold) continue;
     const size_t end = std::min(logits.size(), (c + 1) * kChunkTokens);
     for (size_t id = c * kChunkTokens; id < end; ++id) {
-      keys_[size] = KeyOf(logits[id], id);  // size <= id; written always, kept or not: no branch to mispredict
+      keys_[size] = TokenKey(logits[id], id);  // size <= id; written always, kept or not: no branch to mispredict
       size += static_cast<size_t>(logits[id] >= threshold);
     }
   }

@@ -1,5 +1,4 @@
-// The best few of many logits without sorting them all. The order everywhere: larger logit first, of equal ones the lower
-// id; it is total, so a selection does not depend on the algorithm.
+// The best few of many logits without sorting them all. The order everywhere is token_key.h's.
 #ifndef TIDEMILL_DECODING_TOKEN_RANKING_H_
 #define TIDEMILL_DECODING_TOKEN_RANKING_H_
 
@@ -8,6 +7,8 @@
 #include <memory>
 #include <span>
 #include <vector>
+
+#include "decoding/token_key.h"
 
 namespace tidemill {
 
@@ -32,12 +33,12 @@ class TokenRanking {
   void Truncate(size_t size) { size_ = size; }
 
   size_t size() const { return size_; }
-  size_t id(size_t i) const { return static_cast<uint32_t>(keys_[i]); }
+  size_t id(size_t i) const { return IdOfKey(keys_[i]); }
 
  private:
   size_t vocab_size_;
   size_t size_ = 0;
-  std::unique_ptr<uint64_t[]> keys_;  // [vocab] candidates: order of the logit above, id below; ascending is best first
+  std::unique_ptr<uint64_t[]> keys_;    // [vocab] candidates: TokenKey of each
   std::unique_ptr<uint64_t[]> sorted_;  // [vocab] scratch of Sort
   std::vector<float> chunk_order_;      // [NumChunks(vocab)] scratch of KeepBest
 };

@@ -74,19 +74,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tidemill {
 
-namespace {
-// The logits after the last whole chunk, filled up with masked tokens, which change neither a maximum nor a sum.
-struct LastChunk {
-  explicit LastChunk(std::span<const float> logits) {
-    const auto rest = logits.subspan(logits.size() / kChunkTokens * kChunkTokens);
-    tokens = rest.size();
-    std::fill(padded, padded + kChunkTokens, -std::numeric_limits<float>::infinity());
-    std::copy(rest.begin(), rest.end(), padded);
-  }
-  size_t tokens;
-  float padded[kChunkTokens];
-};
-}  // namespace
+LastChunk::LastChunk(std::span<const float> logits) {
+  const auto rest = logits.subspan(logits.size() / kChunkTokens * kChunkTokens);
+  num_tokens = rest.size();
+  std::fill(padded, padded + kChunkTokens, -std::numeric_limits<float>::infinity());
+  std::copy(rest.begin(), rest.end(), padded);
+}
 
 LogitScan ScanLogits(Isa isa, std::span<const float> logits, std::span<float> chunk_max) {
   TIDEMILL_DCHECK(!logits.empty() && chunk_max.size() == NumChunks(logits.size()));
@@ -94,7 +87,7 @@ LogitScan ScanLogits(Isa isa, std::span<const float> logits, std::span<float> ch
   const auto scan = TIDEMILL_PICK(isa, ScanChunks);
   bool all_numbers = scan(logits.data(), whole, chunk_max.data());
   const LastChunk last(logits);
-  if (last.tokens > 0) all_numbers &= scan(last.padded, 1, chunk_max.data() + whole);
+  if (last.num_tokens > 0) all_numbers &= scan(last.padded, 1, chunk_max.data() + whole);
   return {*std::max_element(chunk_max.begin(), chunk_max.end()), all_numbers};
 }
 
@@ -113,7 +106,7 @@ double SumWeights(Isa isa, std::span<const float> logits, float max, double inve
   const auto add = TIDEMILL_PICK(isa, SumChunks);
   add(logits.data(), whole, max, inverse_temperature, chunk_sum.data());
   const LastChunk last(logits);
-  if (last.tokens > 0) add(last.padded, 1, max, inverse_temperature, chunk_sum.data() + whole);
+  if (last.num_tokens > 0) add(last.padded, 1, max, inverse_temperature, chunk_sum.data() + whole);
   double total = 0.0;
   for (const double sum : chunk_sum) total += sum;
   return total;

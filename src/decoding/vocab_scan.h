@@ -17,6 +17,14 @@ inline constexpr size_t kChunkTokens = 64;
 
 constexpr size_t NumChunks(size_t vocab_size) { return (vocab_size + kChunkTokens - 1) / kChunkTokens; }
 
+// The logits after the last whole chunk, filled up with masked tokens, which change neither a maximum nor a sum.
+struct LastChunk {
+  explicit LastChunk(std::span<const float> logits);
+
+  size_t num_tokens;  // 0..63 before the masked ones
+  float padded[kChunkTokens];
+};
+
 struct LogitScan {
   float max;         // of all; meaningless unless all_numbers
   bool all_numbers;  // neither NaN nor +infinity; -infinity (a masked token) is a number here

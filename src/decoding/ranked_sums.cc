@@ -1,0 +1,157 @@
+#include "decoding/ranked_sums.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+#include "base/check.h"
+#include "decoding/token_key.h"
+
+namespace tidemill {
+namespace {
+
+constexpr float kLowest = std::numeric_limits<float>::lowest();
+
+}  // namespace
+
+RankedSums::RankedSums(size_t vocab_size) : sums_(std::make_unique<BucketSums>()), keys_(Members::kRoom) {
+  sample_.reserve(NumChunks(vocab_size));
+}
+
+void RankedSums::Start(Isa isa, std::span<const float> logits, std::span<const float> chunk_max, const ShareRule& rule,
+                       float floor, float least, bool counts) {
+  TIDEMILL_DCHECK(!logits.empty() && chunk_max.size() == NumChunks(logits.size()));
+  isa_ = isa;
+  logits_ = logits;
+  chunk_max_ = chunk_max;
+  rule_ = rule;
+  const size_t whole = logits.size() / kChunkTokens;
+  parts_[0] = {logits.data(), chunk_max.data(), whole, 0};
+  num_parts_ = 1;
+  if (whole < chunk_max.size()) {
+    const LastChunk last(logits);
+    std::copy(last.padded, last.padded + kChunkTokens, last_chunk_);
+    parts_[num_parts_++] = {last_chunk_, chunk_max.data() + whole, 1, whole * kChunkTokens};
+  }
+  range_ = {floor, rule.max};
+  map_ = UsefulMap(floor);
+  const bool all = floor == kLowest && !counts;
+  const BucketPass pass = all ? BucketPass::kAllShares : BucketPass::kSharesAndCounts;
+  at_least_ = FillBuckets(pass, map_, range_, least, &buckets_);
+  shares_ = 0;
+  num_tokens_ = 0;
+  for (const Bucket& bucket : buckets_) {
+    shares_ += bucket.shares;
+    num_tokens_ += bucket.tokens;
+  }
+}
+
+// The map decides about time only, so a sample does. A heap of logits lies about from what one chunk in ten reaches to 4
+// times as far below as there is from there to what nearly all chunks reach, wherever a few better or worse ones are.
+BucketMap RankedSums::UsefulMap(float floor) {
+  constexpr size_t kEvery = 8;
+  sample_.clear();
+  for (size_t c = 0; c < chunk_max_.size(); c += kEvery) sample_.push_back(chunk_max_[c]);
+  const auto at = [&](size_t rank) {
+    const auto place = sample_.begin() + static_cast<std::ptrdiff_t>(rank);
+    std::nth_element(sample_.begin(), place, sample_.end());
+    return static_cast<double>(std::max(*place, floor));
+  };
+  const double low = at(sample_.size() / 20);
+  double high = at(sample_.size() * 9 / 10);
+  const double lowest = static_cast<double>(floor);
+  if (high == lowest) high = static_cast<double>(rule_.max);
+  const double weighty = 36.0 / rule_.inverse_temperature;  // what is e^-36 of the best has no share
+  double range = std::min({4.0 * (high - low), high - lowest, weighty});
+  if (range <= 0.0) range = weighty;
+  return {static_cast<float>(high), range};
+}
+
+uint64_t RankedSums::FillBuckets(BucketPass pass, const BucketMap& map, LogitInterval of, float least,
+                                 Buckets* buckets) {
+  std::fill(std::begin(sums_->shares), std::end(sums_->shares), uint64_t{0});
+  const bool counts = pass == BucketPass::kSharesAndCounts;
+  if (counts) std::fill(std::begin(sums_->counts), std::end(sums_->counts), uint32_t{0});
+  uint64_t at_least = 0;
+  for (size_t p = 0; p < num_parts_; ++p) {
+    const Part& part = parts_[p];
+    at_least +=
+        AddToBuckets(isa_, pass, part.logits, part.chunk_max, part.num_chunks, rule_, of, least, map, sums_.get());
+  }
+  for (size_t b = 0; b < buckets->size(); ++b) {
+    Bucket bucket = {};
+    for (size_t way = 0; way < BucketSums::kWays; ++way) {
+      bucket.shares += sums_->shares[way * BucketSums::kStride + b];
+      if (counts) bucket.tokens += sums_->counts[way * BucketSums::kStride + b];
+    }
+    (*buckets)[b] = bucket;
+  }
+  return at_least;
+}
+
+Members RankedSums::MembersOf(LogitInterval of) {
+  Members members{.keys = std::span<uint64_t, Members::kRoom>(keys_)};
+  for (size_t p = 0; p < num_parts_; ++p) {
+    const Part& part = parts_[p];
+    AddMembers(isa_, part.logits, part.chunk_max, part.num_chunks, part.first_id, of, &members);
+  }
+  return members;
+}
+
+// The id of the token with that logit that `index` tokens of lower id have, too.
+size_t RankedSums::IdOfEqual(float logit, uint64_t index) const {
+  for (size_t p = 0; p < num_parts_; ++p) {
+    for (size_t c = 0; c < parts_[p].num_chunks; ++c) {
+      if (parts_[p].chunk_max[c] < logit) continue;
+      const float* chunk = parts_[p].logits + c * kChunkTokens;
+      uint32_t equal = 0;  // std::count counts in 64 bits, which is half as many lanes
+      for (size_t i = 0; i < kChunkTokens; ++i) equal += static_cast<uint32_t>(chunk[i] == logit);
+      if (index >= equal) {
+        index -= equal;
+        continue;
+      }
+      size_t i = 0;
+      while (chunk[i] != logit || index-- > 0) ++i;
+      return parts_[p].first_id + c * kChunkTokens + i;
+    }
+  }
+  TIDEMILL_CHECK(false);  // Find counted more tokens than `index` with that logit
+  return 0;
+}
+
+RankedSums::Found RankedSums::Find(Measure measure, uint64_t target) {
+  TIDEMILL_CHECK(target < (measure == Measure::kShares ? shares_ : num_tokens_));
+  BucketMap map = map_;
+  const Buckets* buckets = &buckets_;
+  LogitInterval range = range_;
+  Bucket before = {};
+  for (;;) {
+    size_t b = 0;
+    for (; target - before.Of(measure) >= (*buckets)[b].Of(measure); ++b) {
+      before.shares += (*buckets)[b].shares;
+      before.tokens += (*buckets)[b].tokens;
+    }
+    const Members members = MembersOf(map.IntervalOf(b, range));
+    range = members.range;
+    if (range.low == range.high) {
+      const uint64_t each = rule_.ShareOf(range.high);
+      const uint64_t index = (target - before.Of(measure)) / (measure == Measure::kShares ? each : 1);
+      return {range.high, IdOfEqual(range.high, index), before.shares + (index + 1) * each};
+    }
+    if (members.listed == members.count) {
+      std::sort(keys_.begin(), keys_.begin() + static_cast<std::ptrdiff_t>(members.count));
+      for (size_t i = 0;; ++i) {
+        const size_t id = IdOfKey(keys_[i]);
+        before.shares += rule_.ShareOf(logits_[id]);
+        ++before.tokens;
+        if (target < before.Of(measure)) return {logits_[id], id, before.shares};
+      }
+    }
+    // Both ends are f32, so they come into different buckets: each turn has fewer tokens than the one before.
+    map = BucketMap(range.high, static_cast<double>(range.high) - static_cast<double>(range.low));
+    FillBuckets(BucketPass::kSharesAndCounts, map, range, kLowest, &fine_buckets_);
+    buckets = &fine_buckets_;
+  }
+}
+
+}  // namespace tidemill
