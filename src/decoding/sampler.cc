@@ -14,14 +14,12 @@ namespace tidemill {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
+constexpr float kLowest = std::numeric_limits<float>::lowest();
+constexpr size_t kAnyId = std::numeric_limits<uint32_t>::max();
 
-// The lowest logit that can have `weight` >= exp(log_weight): rounding may let others through, never keep one out.
-float LogitThreshold(float max, float temperature, double log_weight) {
-  constexpr double kSlack = 1e-6;  // far above the error of the products, far below what moves a candidate's rank
-  const double threshold = static_cast<double>(max) + static_cast<double>(temperature) * (log_weight - kSlack);
-  constexpr float kLowest = std::numeric_limits<float>::lowest();
-  if (threshold <= static_cast<double>(kLowest)) return kLowest;
-  return std::nextafter(static_cast<float>(threshold), kLowest);
+// A part of `whole` > 0, rounded down; always less than `whole`. part: in [0, 1).
+uint64_t PartOf(uint64_t whole, double part) {
+  return std::min(static_cast<uint64_t>(part * static_cast<double>(whole)), whole - 1);
 }
 
 }  // namespace
@@ -53,15 +51,16 @@ Sampler::Sampler(const GenerationOptions& options, const SamplerSetting& setting
       inverse_temperature_(options.temperature > 0.0f ? 1.0 / static_cast<double>(options.temperature) : 0.0),
       stream_{options.seed, setting.sequence},
       history_(setting.vocab_size, setting.max_positions, penalizes_),
+      sums_(setting.vocab_size),
       ranking_(setting.vocab_size) {
   if (static_cast<size_t>(options_.top_k) >= vocab_size_) options_.top_k = 0;
-  filters_ = options_.top_k > 0 || options_.top_p < 1.0f || options_.min_p > 0.0f;
+  ranks_ = options_.top_k > 0 || options_.top_p < 1.0f;
   for (const int32_t id : setting.eos_ids) {
     if (id >= 0 && static_cast<size_t>(id) < vocab_size_) eos_ids_.push_back(id);
   }
   chunk_max_.resize(NumChunks(vocab_size_));
   chunk_sum_.resize(NumChunks(vocab_size_));
-  if (filters_) weights_.reserve(vocab_size_);
+  chunk_shares_.resize(NumChunks(vocab_size_));
   if (transforms_ && options_.logprobs >= 0) raw_logits_.resize(vocab_size_);
 }
 
@@ -112,100 +111,38 @@ Result<void> Sampler::Transform(std::span<float> logits) {
   return {};
 }
 
-void Sampler::WeighCandidates(std::span<const float> logits) {
-  weights_.clear();
-  for (size_t i = 0; i < ranking_.size(); ++i) {
-    weights_.push_back(TokenWeight(logits[ranking_.id(i)], max_, inverse_temperature_));
+// Each of 7 to 9 keeps the best tokens down to some place, so what they keep together is the least of them.
+Sampler::Survivors Sampler::SelectRanked(std::span<const float> logits) {
+  const ShareRule rule(max_, inverse_temperature_, vocab_size_);
+  const auto k = static_cast<size_t>(options_.top_k);
+  const float floor = k > 0 ? ranking_.FloorOfBest(chunk_max_, k) : kLowest;
+  const float least = rule.LowestOfWeight(static_cast<double>(options_.min_p));
+  sums_.Start(isa_, logits, chunk_max_, rule, floor, least, k > 0);
+  Survivors survivors{.last_key = TokenKey(floor, kAnyId), .least = least, .shares = sums_.shares()};
+  const auto keep = [&](const RankedSums::Found& last) {
+    survivors.last_key = TokenKey(last.logit, last.id);
+    survivors.shares = last.shares;
+  };
+  if (k > 0 && k < sums_.num_tokens()) keep(sums_.FindRank(k - 1));
+  if (options_.top_p < 1.0f) {
+    const double enough = std::ceil(static_cast<double>(options_.top_p) * static_cast<double>(survivors.shares));
+    keep(sums_.FindShare(static_cast<uint64_t>(enough) - 1));  // top_p is above 0: enough >= 1
   }
+  survivors.shares = std::min(survivors.shares, sums_.shares_at_least());
+  return survivors;
 }
 
-// top_p without top_k: ranks the tokens within 4 times the temperature of the best, then within 8, 16, and all, until those
-// hold enough. Each list begins with the one before, so no token is weighed twice.
-void Sampler::SelectTopP(std::span<const float> logits) {
-  const double total = SumWeights(isa_, logits, max_, inverse_temperature_, chunk_sum_);
-  const double enough = static_cast<double>(options_.top_p) * total;
-  double sum = 0.0;
-  weights_.clear();
-  for (const double reach : {4.0, 8.0, 16.0, std::numeric_limits<double>::infinity()}) {
-    ranking_.KeepAtLeast(logits, chunk_max_, LogitThreshold(max_, options_.temperature, -reach));
-    ranking_.Sort();
-    while (weights_.size() < ranking_.size() && sum < enough) {
-      weights_.push_back(TokenWeight(logits[ranking_.id(weights_.size())], max_, inverse_temperature_));
-      sum += weights_.back();
-    }
-    if (sum >= enough) break;
-  }
-}
-
-// 6 to 9 into ranking_ and weights_.
-void Sampler::SelectSurvivors(std::span<const float> logits) {
-  if (options_.top_k > 0) {
-    ranking_.KeepBest(logits, chunk_max_, static_cast<size_t>(options_.top_k));
-    WeighCandidates(logits);
-    if (options_.top_p < 1.0f) {
-      double enough = 0.0;
-      for (const double weight : weights_) enough += weight;
-      enough *= static_cast<double>(options_.top_p);
-      double sum = 0.0;
-      size_t kept = 0;
-      while (kept < weights_.size() && sum < enough) sum += weights_[kept++];
-      weights_.resize(kept);
-    }
-  } else if (options_.top_p < 1.0f) {
-    SelectTopP(logits);
-  } else {
-    const double log_min_p = Log(static_cast<double>(options_.min_p));
-    ranking_.KeepAtLeast(logits, chunk_max_, LogitThreshold(max_, options_.temperature, log_min_p));
-    WeighCandidates(logits);
-  }
-  // min_p, and what underflowed to 0; keeps the order.
-  const auto least = static_cast<double>(options_.min_p);
-  size_t kept = 0;
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    if (weights_[i] <= 0.0 || weights_[i] < least) continue;
-    ranking_.Move(i, kept);
-    weights_[kept++] = weights_[i];
-  }
-  weights_.resize(kept);
-  ranking_.Truncate(kept);
-}
-
-// Both draws stop at the last token of weight above 0 where rounding leaves `target` at the very end.
-size_t Sampler::DrawFromSurvivors(double uniform) const {
-  double total = 0.0;
-  for (const double weight : weights_) total += weight;
-  const double target = uniform * total;
-  double sum = 0.0;
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    sum += weights_[i];
-    if (target < sum) return ranking_.id(i);
-  }
-  return ranking_.id(weights_.size() - 1);
-}
-
-size_t Sampler::DrawFromAll(std::span<const float> logits, double uniform) {
-  const double target = uniform * SumWeights(isa_, logits, max_, inverse_temperature_, chunk_sum_);
+size_t Sampler::DrawById(std::span<const float> logits, double uniform) {
+  const ShareRule rule(max_, inverse_temperature_, vocab_size_);
+  const float least = rule.LowestOfWeight(static_cast<double>(options_.min_p));
+  uint64_t target = PartOf(SumShares(isa_, logits, chunk_max_, rule, least, chunk_shares_), uniform);
   size_t chunk = 0;
-  double before = 0.0;  // sum of the chunks in front of `chunk`
-  double sum = 0.0;
-  for (size_t c = 0; c < chunk_sum_.size(); ++c) {
-    if (chunk_sum_[c] <= 0.0) continue;
-    chunk = c;
-    before = sum;
-    sum += chunk_sum_[c];
-    if (target < sum) break;
+  while (target >= chunk_shares_[chunk]) target -= chunk_shares_[chunk++];
+  for (size_t id = chunk * kChunkTokens;; ++id) {
+    const uint64_t share = logits[id] >= least ? rule.ShareOf(logits[id]) : 0;
+    if (target < share) return id;
+    target -= share;
   }
-  size_t chosen = 0;
-  const size_t end = std::min(vocab_size_, (chunk + 1) * kChunkTokens);
-  sum = before;
-  for (size_t id = chunk * kChunkTokens; id < end; ++id) {
-    const double weight = TokenWeight(logits[id], max_, inverse_temperature_);
-    if (weight <= 0.0) continue;
-    chosen = id;
-    sum += weight;
-    if (target < sum) break;
-  }
-  return chosen;
 }
 
 // log p = l - max - log(sum of exp(l - max)). Everything but the choice, which comes later.
@@ -231,11 +168,11 @@ Result<SampledToken> Sampler::Sample(std::span<float> logits, uint32_t position)
     id = ArgMax(logits, chunk_max_, max_);
   } else {
     const double uniform = UniformAt(stream_, position, RandomPurpose::kSampleToken);
-    if (filters_) {
-      SelectSurvivors(logits);
-      id = DrawFromSurvivors(uniform);
+    if (ranks_) {
+      const Survivors survivors = SelectRanked(logits);
+      id = sums_.FindShare(PartOf(survivors.shares, uniform)).id;
     } else {
-      id = DrawFromAll(logits, uniform);
+      id = DrawById(logits, uniform);
     }
   }
   out.id = static_cast<int32_t>(id);
@@ -255,11 +192,20 @@ Result<std::vector<TokenProbability>> Sampler::Distribution(std::span<float> log
   };
   if (options_.temperature == 0.0f) {
     append(ArgMax(logits, chunk_max_, max_), 1.0);
-  } else if (filters_) {
-    SelectSurvivors(logits);
-    for (size_t i = 0; i < ranking_.size(); ++i) append(ranking_.id(i), weights_[i]);
+  } else if (ranks_) {
+    const Survivors survivors = SelectRanked(logits);
+    ranking_.KeepAtLeast(logits, chunk_max_, survivors.least);
+    ranking_.Sort();
+    for (size_t i = 0; i < ranking_.size(); ++i) {
+      const size_t id = ranking_.id(i);
+      if (TokenKey(logits[id], id) > survivors.last_key) break;
+      append(id, TokenWeight(logits[id], max_, inverse_temperature_));
+    }
   } else {
-    for (size_t id = 0; id < vocab_size_; ++id) append(id, TokenWeight(logits[id], max_, inverse_temperature_));
+    const float least = ShareRule(max_, inverse_temperature_, vocab_size_).LowestOfWeight(options_.min_p);
+    for (size_t id = 0; id < vocab_size_; ++id) {
+      if (logits[id] >= least) append(id, TokenWeight(logits[id], max_, inverse_temperature_));
+    }
   }
   double total = 0.0;
   for (const TokenProbability& token : distribution) total += token.probability;

@@ -1,4 +1,4 @@
-// The best few of many logits without sorting them all. The order everywhere is token_key.h's.
+// The best few of many logits without sorting them all, in the order of token_key.h.
 #ifndef TIDEMILL_DECODING_TOKEN_RANKING_H_
 #define TIDEMILL_DECODING_TOKEN_RANKING_H_
 
@@ -12,7 +12,7 @@
 
 namespace tidemill {
 
-// A list of candidate tokens; masked ones (-infinity) never enter. There is room for the whole vocabulary, twice 8 bytes a
+// A list of candidate tokens; masked ones (-infinity) never enter. There is room for the whole vocabulary, 8 bytes a
 // token, whose pages become resident only when that many candidates are needed.
 class TokenRanking {
  public:
@@ -26,11 +26,11 @@ class TokenRanking {
   // Cost: for k up to vocab / 64 about one pass over chunk_max and k chunks; beyond, a selection over all tokens.
   void KeepBest(std::span<const float> logits, std::span<const float> chunk_max, size_t k);
 
-  // Puts the candidates of KeepAtLeast best first. Cost: O(size) from a few thousand on (radix sort of the logits).
-  void Sort();
+  // A logit that the k best tokens reach, others too; the lowest number for k > vocab / 64.
+  float FloorOfBest(std::span<const float> chunk_max, size_t k);
 
-  void Move(size_t from, size_t to) { keys_[to] = keys_[from]; }
-  void Truncate(size_t size) { size_ = size; }
+  // Puts the candidates of KeepAtLeast best first.
+  void Sort();
 
   size_t size() const { return size_; }
   size_t id(size_t i) const { return IdOfKey(keys_[i]); }
@@ -38,9 +38,8 @@ class TokenRanking {
  private:
   size_t vocab_size_;
   size_t size_ = 0;
-  std::unique_ptr<uint64_t[]> keys_;    // [vocab] candidates: TokenKey of each
-  std::unique_ptr<uint64_t[]> sorted_;  // [vocab] scratch of Sort
-  std::vector<float> chunk_order_;      // [NumChunks(vocab)] scratch of KeepBest
+  std::unique_ptr<uint64_t[]> keys_;  // [vocab] candidates: TokenKey of each
+  std::vector<float> chunk_order_;    // [NumChunks(vocab)] scratch of FloorOfBest
 };
 
 }  // namespace tidemill
