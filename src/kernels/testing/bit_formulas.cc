@@ -99,6 +99,34 @@ QuantizedRow QuantizeRow(std::span<const float> x) {
   return row;
 }
 
+void StoreRow(DType dtype, std::span<const float> x, std::byte* out) {
+  if (dtype == DType::kF32) std::memcpy(out, x.data(), x.size_bytes());
+  if (dtype == DType::kF16 || dtype == DType::kBF16) {
+    for (const float value : x) {
+      const uint16_t bits = dtype == DType::kF16 ? FloatToHalf(value) : FloatToBFloat16(value);
+      std::memcpy(out, &bits, sizeof(bits));
+      out += sizeof(bits);
+    }
+  }
+  for (size_t begin = 0; dtype == DType::kQ8_0 && begin < x.size(); begin += 32, out += 34) {
+    float amax = 0;
+    bool finite = true;
+    for (const float v : x.subspan(begin, 32)) {
+      finite = finite && std::isfinite(v);
+      amax = std::max(amax, std::fabs(v));
+    }
+    const uint16_t rounded = FloatToHalf(amax / 127);
+    finite = finite && rounded != 0x7C00;
+    const uint16_t half = finite ? rounded : 0x7E00;
+    std::memcpy(out, &half, sizeof(half));
+    for (size_t i = 0; i < 32; ++i) {
+      const bool any = finite && half != 0;
+      const float q = any ? std::nearbyint(std::clamp(x[begin + i] / HalfToFloat(half), -127.0F, 127.0F)) : 0.0F;
+      out[2 + i] = static_cast<std::byte>(static_cast<int8_t>(q));
+    }
+  }
+}
+
 namespace {
 
 std::span<const std::byte> RowOf(const WeightSource& weight, size_t row) {

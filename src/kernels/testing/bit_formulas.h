@@ -45,6 +45,9 @@ struct QuantizedRow {
 };
 QuantizedRow QuantizeRow(std::span<const float> x);
 
+// kernels/append_kv.h, one row of one head: out has RowBytes(dtype, x.size()) bytes.
+void StoreRow(DType dtype, std::span<const float> x, std::byte* out);
+
 // Element i of a block of the file, offset taken off: what tensor/dtype.h calls q, nibble, q - 16 and so on.
 int FileQuant(DType dtype, const std::byte* block, size_t i);
 
