@@ -3,6 +3,7 @@
 //   score[h, j] = cap(scale * sum_d q[h, d] * k[h / group, j, d]) + bias[h, distance]     cap(x) = soft_cap * tanh(x / soft_cap)
 //   out[h]      = sum_j softmax_j(score[h, j]) * v[h / group, j]                          j over the positions that the row sees
 //   q, out : [len, heads * head_dim] f32, no overlap          K, V : per KV head [positions, head_dim], group = heads / kv_heads
+//   k and v are the stored elements as f32: those of F16 and BF16, and of Q8_0 float(d) * q, are exact
 //
 // A context is an ordered list of spans (where a run of logical positions is stored); one span is the common case. It may begin
 // after position 0; what stands before it is not seen.
@@ -44,7 +45,7 @@ struct AttentionShape {
   size_t kv_heads = 1;  // divides heads
   size_t head_dim = 1;  // at most kMaxHeadDim
   float scale = 1;
-  DType kv_dtype = DType::kF32;  // F32, F16 or BF16
+  DType kv_dtype = DType::kF32;  // F32, F16, BF16, or Q8_0 where head_dim is a multiple of 32
   float soft_cap = 0;            // 0: none
   size_t window = 0;             // a row sees the last `window` positions, itself included; 0: all
   size_t sink = 0;               // and always the first `sink` positions
@@ -52,11 +53,12 @@ struct AttentionShape {
   std::span<const float> bias;
 };
 
-// Logical positions [first, first + rows). K and V of KV head h, row r start at h * head_stride + r * head_dim elements.
+// Logical positions [first, first + rows). K and V of KV head h, row r start at element h * head_stride + r * head_dim, which is
+// byte RowBytes(kv_dtype, element).
 struct KvSpan {
   const std::byte* k = nullptr;
   const std::byte* v = nullptr;
-  size_t head_stride = 0;  // elements
+  size_t head_stride = 0;  // elements; of whole blocks
   size_t first = 0;
   size_t rows = 0;
 };

@@ -8,11 +8,14 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/append_kv.h"
 #include "kernels/testing/bit_formulas.h"
 #include "kernels/testing/compare.h"
 #include "kernels/testing/seeded_inputs.h"
+#include "tensor/dequantize.h"
 
 namespace tidemill {
 namespace {
@@ -57,11 +60,10 @@ class Inputs {
         k_(RandomFloats(c.seed + 1, c.kv_heads * c.kv_len * c.head_dim, 2)),
         v_(RandomFloats(c.seed + 2, c.kv_heads * c.kv_len * c.head_dim, 3)),
         bias_(RandomFloats(c.seed + 3, c.heads * c.bias_distances, 1)) {
-    for (std::vector<float>* values : {&k_, &v_}) {  // exactly what the stored type can hold
-      for (float& x : *values) {
-        if (c.kv_dtype == DType::kF16) x = HalfToFloat(FloatToHalf(x));
-        if (c.kv_dtype == DType::kBF16) x = BFloat16ToFloat(FloatToBFloat16(x));
-      }
+    for (auto [values, rows] : {std::pair{&k_, &k_rows_}, std::pair{&v_, &v_rows_}}) {
+      rows->resize(RowBytes(c.kv_dtype, values->size()));
+      testing::StoreRow(c.kv_dtype, *values, rows->data());
+      DequantizeRow(c.kv_dtype, *rows, *values);  // what the stored type can hold
     }
     shape_ = {.heads = c.heads,
               .kv_heads = c.kv_heads,
@@ -134,18 +136,14 @@ class Inputs {
 
  private:
   void AddSpan(size_t begin, size_t end) {
-    const size_t dim = case_.head_dim, rows = end - begin, spare = 3 + begin % 5,
-                 element = InfoOf(case_.kv_dtype).block_bytes;
-    const size_t head_stride = (rows + spare) * dim + 7;
-    for (const std::vector<float>* values : {&k_, &v_}) {
-      std::vector<std::byte> bytes(case_.kv_heads * head_stride * element, std::byte{0xFF});  // NaN in every type
+    const size_t dim = case_.head_dim, rows = end - begin, spare = 3 + begin % 5;
+    const size_t head_stride = (rows + spare) * dim + 7 * InfoOf(case_.kv_dtype).block_elements;
+    const auto bytes_of = [&](size_t elements) { return RowBytes(case_.kv_dtype, elements); };
+    for (const std::vector<std::byte>* from : {&k_rows_, &v_rows_}) {
+      std::vector<std::byte> bytes(bytes_of(case_.kv_heads * head_stride), std::byte{0xFF});  // NaN in every type
       for (size_t h = 0; h < case_.kv_heads; ++h) {
-        for (size_t i = 0; i < rows * dim; ++i) {
-          const float x = (*values)[(h * case_.kv_len + begin) * dim + i];
-          const uint16_t half = case_.kv_dtype == DType::kF16 ? FloatToHalf(x) : FloatToBFloat16(x);
-          std::byte* at = bytes.data() + (h * head_stride + i) * element;
-          element == 4 ? std::memcpy(at, &x, 4) : std::memcpy(at, &half, 2);
-        }
+        std::memcpy(bytes.data() + bytes_of(h * head_stride), from->data() + bytes_of((h * case_.kv_len + begin) * dim),
+                    bytes_of(rows * dim));
       }
       stored_.push_back(std::move(bytes));
     }
@@ -154,10 +152,20 @@ class Inputs {
 
   Case case_;
   std::vector<float> q_, k_, v_, bias_;
+  std::vector<std::byte> k_rows_, v_rows_;  // as stored: per KV head [kv_len, head_dim]
   AttentionShape shape_;
   std::vector<std::vector<std::byte>> stored_;
   std::vector<KvSpan> spans_;
 };
+
+// Each case with its own type and with blocks.
+std::vector<Case> AlsoInBlocks(std::vector<Case> cases) {
+  for (size_t i = 0, count = cases.size(); i < count; ++i) {
+    cases.push_back(cases[i]);
+    cases.back().kv_dtype = DType::kQ8_0;
+  }
+  return cases;
+}
 
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
@@ -214,6 +222,25 @@ std::vector<Case> AllCases() {
   cases.push_back({.len = 33, .first_position = 0, .kv_len = 150, .bias_distances = 9, .visibility = Visibility::kAll});
   // Rows of the context after the query: seen by later rows only.
   cases.push_back({.len = 3, .first_position = 100, .kv_len = 290});
+  // Blocks: everything above that has whole ones, but one of the windows for all, and one, three and eight of them in a row.
+  for (size_t i = 0, count = cases.size(); i < count; ++i) {
+    if (cases[i].kv_dtype != DType::kF16 || cases[i].head_dim % 32 != 0) continue;
+    if (cases[i].len == 9 && cases[i].window != 129) continue;
+    cases.push_back(cases[i]);
+    cases.back().kv_dtype = DType::kQ8_0;
+  }
+  for (const size_t head_dim : {32, 96, 256}) {
+    for (const size_t len : {1, 3}) {
+      cases.push_back({.heads = 10,
+                       .kv_heads = 2,
+                       .head_dim = head_dim,
+                       .kv_dtype = DType::kQ8_0,
+                       .len = len,
+                       .first_position = 140 - len,
+                       .kv_len = 140,
+                       .cuts = {3, 20, 133}});
+    }
+  }
   uint64_t seed = 1000;
   for (Case& c : cases) c.seed = seed += 10;
   return cases;
@@ -244,10 +271,11 @@ TEST(Attention, EveryLevel_GivesTheBitsOfTheFormula) {
 }
 
 TEST(Attention, PromptInPiecesOfAnySize_GivesTheBitsOfTheWhole) {
-  for (const Case& c :
-       {Case{.len = 150, .first_position = 0, .kv_len = 150},
-        Case{.heads = 4, .kv_heads = 1, .head_dim = 40, .len = 60, .first_position = 110, .kv_len = 170},
-        Case{.len = 50, .first_position = 250, .kv_len = 300, .window = 140, .sink = 3, .soft_cap = 20}}) {
+  std::vector<Case> cases =
+      AlsoInBlocks({{.len = 150, .first_position = 0, .kv_len = 150},
+                    {.len = 50, .first_position = 250, .kv_len = 300, .window = 140, .sink = 3, .soft_cap = 20}});
+  cases.push_back({.heads = 4, .kv_heads = 1, .head_dim = 40, .len = 60, .first_position = 110, .kv_len = 170});
+  for (const Case& c : cases) {
     const Inputs inputs(c);
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa), two(isa, 2);
@@ -263,9 +291,9 @@ TEST(Attention, PromptInPiecesOfAnySize_GivesTheBitsOfTheWhole) {
 }
 
 TEST(Attention, AnyNumberOfThreads_GivesTheSameBits) {
-  for (const Case& c :
-       {Case{.len = 1, .first_position = 1000, .kv_len = 1001}, Case{.len = 90, .first_position = 40, .kv_len = 130},
-        Case{.len = 1, .first_position = 700, .kv_len = 701, .window = 200, .sink = 4}}) {
+  for (const Case& c : AlsoInBlocks({{.len = 1, .first_position = 1000, .kv_len = 1001},
+                                     {.len = 90, .first_position = 40, .kv_len = 130},
+                                     {.len = 1, .first_position = 700, .kv_len = 701, .window = 200, .sink = 4}})) {
     const Inputs inputs(c);
     for (const Isa isa : LevelsHere()) {
       TestContext one(isa);
@@ -283,8 +311,8 @@ TEST(Attention, AnyNumberOfThreads_GivesTheSameBits) {
 
 TEST(Attention, SpansCutAnywhere_GiveTheBitsOfOneSpan) {
   testing::Random random(5);
-  for (const size_t len : {1, 20}) {
-    Case c{.len = len, .first_position = 280 - len, .kv_len = 280};
+  for (Case c : AlsoInBlocks(
+           {{.len = 1, .first_position = 279, .kv_len = 280}, {.len = 20, .first_position = 260, .kv_len = 280}})) {
     const Inputs whole(c);
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa);
@@ -304,7 +332,9 @@ TEST(Attention, TasksTogether_GiveTheBitsOfEachAlone) {
                                    {.len = 1, .first_position = 129, .kv_len = 130, .cuts = {100}, .seed = 3},
                                    {.len = 0, .first_position = 129, .kv_len = 130, .seed = 4},
                                    {.len = 50, .first_position = 100, .kv_len = 150, .seed = 5}};
-  for (const size_t count : {size_t{3}, cases.size()}) {  // single rows only; all
+  // Single rows only, and all.
+  for (const auto& [kv_dtype, count] : {std::pair{DType::kF16, size_t{3}}, std::pair{DType::kF16, cases.size()},
+                                        std::pair{DType::kQ8_0, size_t{3}}, std::pair{DType::kQ8_0, cases.size()}}) {
     for (const Isa isa : LevelsHere()) {
       for (const size_t threads : {1, 3}) {
         TestContext context(isa, threads), one(isa);
@@ -312,7 +342,9 @@ TEST(Attention, TasksTogether_GiveTheBitsOfEachAlone) {
         std::vector<std::vector<float>> out;
         std::vector<AttentionTask> tasks;
         for (size_t i = 0; i < count; ++i) {
-          inputs.push_back(std::make_unique<Inputs>(cases[i]));
+          Case c = cases[i];
+          c.kv_dtype = kv_dtype;
+          inputs.push_back(std::make_unique<Inputs>(c));
           out.push_back(inputs[i]->Blank());
         }
         for (size_t i = 0; i < count; ++i) tasks.push_back(inputs[i]->Task(out[i], 0, cases[i].len));
@@ -330,42 +362,72 @@ TEST(Attention, TasksTogether_GiveTheBitsOfEachAlone) {
 // Spare rows are NaN in every case above; here, rows inside the context that the mask hides are too.
 TEST(Attention, NaNInHiddenRows_ChangesNothing) {
   constexpr size_t kDim = 64, kLen = 300;
-  std::vector<float> q = RandomFloats(1, 3 * kDim), k = RandomFloats(2, kLen * kDim), v = RandomFloats(3, kLen * kDim);
-  const KvSpan span{.k = std::as_bytes(std::span(k)).data(),
-                    .v = std::as_bytes(std::span(v)).data(),
-                    .head_stride = kLen * kDim,
-                    .first = 0,
-                    .rows = kLen};
-  const AttentionShape shape{.heads = 1,
-                             .kv_heads = 1,
-                             .head_dim = kDim,
-                             .scale = 0.125F,
-                             .kv_dtype = DType::kF32,
-                             .soft_cap = 0,
-                             .window = 90,
-                             .sink = 4,
-                             .bias = {}};
-  const auto attend = [&](Isa isa) {
-    TestContext context(isa);
-    std::vector<float> out(3 * kDim);
-    const AttentionTask task{.context = {&span, 1},
-                             .first_position = 279,
-                             .visibility = Visibility::kCausal,
-                             .q = ConstMatrix<float>(q.data(), 3, kDim),
-                             .out = Matrix<float>(out.data(), 3, kDim)};
-    Attention(*context, shape, {&task, 1});
-    return out;
-  };
-  std::vector<std::vector<float>> expected;
-  for (const Isa isa : LevelsHere()) expected.push_back(attend(isa));
-  for (size_t j = 4; j < kLen; ++j) {
-    if (j >= 190 && j <= 281) continue;
-    std::fill_n(k.data() + j * kDim, kDim, kNaN);
-    std::fill_n(v.data() + j * kDim, kDim, kNaN);
+  for (const DType kv_dtype : {DType::kF32, DType::kQ8_0}) {
+    const size_t row_bytes = RowBytes(kv_dtype, kDim);
+    std::vector<float> q = RandomFloats(1, 3 * kDim);
+    std::vector<std::byte> k(kLen * row_bytes), v(kLen * row_bytes);
+    testing::StoreRow(kv_dtype, RandomFloats(2, kLen * kDim), k.data());
+    testing::StoreRow(kv_dtype, RandomFloats(3, kLen * kDim), v.data());
+    const KvSpan span{.k = k.data(), .v = v.data(), .head_stride = kLen * kDim, .first = 0, .rows = kLen};
+    const AttentionShape shape{.heads = 1,
+                               .kv_heads = 1,
+                               .head_dim = kDim,
+                               .scale = 0.125F,
+                               .kv_dtype = kv_dtype,
+                               .soft_cap = 0,
+                               .window = 90,
+                               .sink = 4,
+                               .bias = {}};
+    const auto attend = [&](Isa isa, size_t row, size_t rows) {
+      TestContext context(isa);
+      std::vector<float> out(3 * kDim);
+      const AttentionTask task{.context = {&span, 1},
+                               .first_position = 279 + row,
+                               .visibility = Visibility::kCausal,
+                               .q = ConstMatrix<float>(q.data() + row * kDim, rows, kDim),
+                               .out = Matrix<float>(out.data() + row * kDim, rows, kDim)};
+      Attention(*context, shape, {&task, 1});
+      return out;
+    };
+    std::vector<std::vector<float>> expected;
+    for (const Isa isa : LevelsHere()) expected.push_back(attend(isa, 0, 3));
+    for (const Isa isa : LevelsHere()) expected.push_back(attend(isa, 1, 1));
+    for (size_t j = 4; j < kLen; ++j) {
+      if (j >= 190 && j <= 281) continue;
+      for (std::vector<std::byte>* rows : {&k, &v}) std::memset(rows->data() + j * row_bytes, 0xFF, row_bytes);
+    }
+    for (size_t i = 0; i < LevelsHere().size(); ++i) {
+      const Isa isa = LevelsHere()[i];
+      EXPECT_FALSE(std::isnan(expected[i][0]));
+      EXPECT_TRUE(SameBits(expected[i], attend(isa, 0, 3))) << IsaName(isa) << " " << InfoOf(kv_dtype).name;
+      EXPECT_TRUE(SameBits(expected[LevelsHere().size() + i], attend(isa, 1, 1)))
+          << IsaName(isa) << " " << InfoOf(kv_dtype).name;
+    }
   }
-  for (size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_FALSE(std::isnan(expected[i][0]));
-    EXPECT_TRUE(SameBits(expected[i], attend(LevelsHere()[i]))) << IsaName(LevelsHere()[i]);
+}
+
+// What blocks cost in quality, at most. Where each score moves by up to e, each weight changes by a factor of exp(-2 e) to exp(2 e), so
+// that the weights, whose sum is 1, move by exp(2 e) - 1 in all.
+TEST(Attention, Blocks_StayWithinTheirRoundingOfF32) {
+  for (const size_t len : {1, 20}) {
+    const Case exact{.kv_dtype = DType::kF32, .len = len, .first_position = 400 - len, .kv_len = 400, .seed = 77};
+    Case blocks = exact;
+    blocks.kv_dtype = DType::kQ8_0;
+    const Inputs a(exact), b(blocks);  // of one seed: the same keys and values before they are stored
+    const std::vector<float> expected = a.Reference();
+    const double k_max = 2, v_max = 3, q_max = 1, dim = 64;
+    const double score_error = q_max * dim * Q8StoreError(k_max) * static_cast<double>(a.shape().scale);
+    const double bound = std::expm1(2 * score_error) * v_max + Q8StoreError(v_max), tolerance = b.Tolerance();
+    for (const Isa isa : LevelsHere()) {
+      TestContext context(isa);
+      const std::vector<float> found = b.Attend(context);
+      EXPECT_TRUE(testing::Within(expected, found, [&](size_t) { return bound + tolerance; })) << IsaName(isa);
+      double worst = 0;
+      for (size_t i = 0; i < found.size(); ++i) {
+        worst = std::max(worst, std::fabs(static_cast<double>(found[i]) - static_cast<double>(expected[i])));
+      }
+      EXPECT_GT(worst, bound / 10000) << "is this stored in blocks?";
+    }
   }
 }
 
@@ -383,6 +445,9 @@ TEST(Attention, Cost_CountsEachKeyAndValueOnce) {
   const Cost cost = AttentionCost(shape, 1, 512, 512);
   EXPECT_EQ(cost.bytes, 2 * 512 * 3 * 64 * 2 + 2 * 9 * 64 * 4);
   EXPECT_EQ(cost.flops, 512 * 9 * (4 * 64 + 20));
+  AttentionShape blocks = shape;
+  blocks.kv_dtype = DType::kQ8_0;
+  EXPECT_EQ(AttentionCost(blocks, 1, 512, 512).bytes, 2 * 512 * 3 * (64 / 32 * 34) + 2 * 9 * 64 * 4);
 }
 
 TEST(Attention, EveryLevel_GivesTheKeptHash) {

@@ -162,12 +162,12 @@ class TileRun {
   // Calls f(K, V, begin, end) for the pieces of keys [begin, end) of the chunk that stand together; K and V are at the first.
   template <class F>
   void ForPieces(size_t chunk, size_t keys_begin, size_t keys_end, const F& f) const {
-    const size_t element_bytes = InfoOf(shape_.kv_dtype).block_bytes;
     for (const KvSpan& span : task_.context) {
       const size_t begin = std::max(span.first, chunk + keys_begin),
                    end = std::min(span.first + span.rows, chunk + keys_end);
       if (begin >= end) continue;
-      const size_t offset = (kv_head_ * span.head_stride + (begin - span.first) * shape_.head_dim) * element_bytes;
+      const size_t offset =
+          RowBytes(shape_.kv_dtype, kv_head_ * span.head_stride + (begin - span.first) * shape_.head_dim);
       f(span.k + offset, span.v + offset, begin - chunk, end - chunk);
     }
   }
@@ -246,6 +246,7 @@ void AttentionByChunks(ExecutionContext& ctx, const AttentionShape& shape, std::
 }  // namespace
 
 void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<const AttentionTask> tasks) {
+  TIDEMILL_DCHECK(shape.head_dim % InfoOf(shape.kv_dtype).block_elements == 0);
   TIDEMILL_DCHECK(shape.head_dim <= kMaxHeadDim && shape.heads / shape.kv_heads <= kMaxGroup);
   if (tasks.empty()) return;
   const AttentionKernels kernels = PickAttention(ctx.isa());
@@ -283,8 +284,8 @@ size_t AttentionScratchBytes(const AttentionShape& shape) { return ScratchLayout
 
 Cost AttentionCost(const AttentionShape& shape, size_t len, size_t positions, size_t kv_rows) {
   const auto heads = static_cast<double>(shape.heads), dim = static_cast<double>(shape.head_dim);
-  const auto kv_bytes = static_cast<double>(InfoOf(shape.kv_dtype).block_bytes);
-  return {.bytes = 2 * static_cast<double>(kv_rows) * static_cast<double>(shape.kv_heads) * dim * kv_bytes +
+  const auto row_bytes = static_cast<double>(RowBytes(shape.kv_dtype, shape.head_dim));
+  return {.bytes = 2 * static_cast<double>(kv_rows) * static_cast<double>(shape.kv_heads) * row_bytes +
                    8 * static_cast<double>(len) * heads * dim,
           .flops = static_cast<double>(positions) * heads * (4 * dim + 20),
           .int8_ops = 0};

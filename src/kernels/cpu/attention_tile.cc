@@ -28,27 +28,47 @@ HWY_INLINE float LoadOne(const T* p) {
   return hn::GetLane(LoadF32(hn::CappedTag<float, 4>(), padded));
 }
 
+// Column c of a few rows of keys to row c of the transposed ones.
+struct StoreColumns {
+  float* out;
+
+  HWY_INLINE void operator()(size_t column, Vec16 keys) const { hn::StoreU(keys, Lane16(), out + column * kKeyStride); }
+};
+
+// Rows of blocks have no elements but those of whole registers.
 template <typename T>
 void LoadKeys(const AttentionTile& tile, const T* k, size_t at, size_t rows) {
   const Lane16 d;
   const size_t lanes = hn::Lanes(d), dim = tile.shape->head_dim;
+  const auto row_of = [&](size_t r) { return k + r * dim / kPerStored<T>; };
   size_t r = 0;
   while (r + lanes <= rows) {
     float* out = tile.kt + at + r;
     size_t i = 0;
     for (; i + kColumnStep<T> <= dim; i += kColumnStep<T>) {
-      Vec16 columns[kColumnStep<T>];
-      LoadColumns(k + r * dim + i, dim, columns);
-      for (size_t c = 0; c < kColumnStep<T>; ++c) hn::StoreU(columns[c], d, out + (i + c) * kKeyStride);
+      ForColumns(row_of(r) + i / kPerStored<T>, dim, StoreColumns{out + i * kKeyStride});
     }
-    for (; i < dim; ++i) {
-      for (size_t j = 0; j < lanes; ++j) out[i * kKeyStride + j] = LoadOne(k + (r + j) * dim + i);
+    if constexpr (kPerStored<T> == 1) {
+      for (; i < dim; ++i) {
+        for (size_t j = 0; j < lanes; ++j) out[i * kKeyStride + j] = LoadOne(row_of(r + j) + i);
+      }
     }
     r += lanes;
     if (r < rows && r + lanes > rows) r = rows - lanes;  // the last block overlaps the one before
   }
   for (; r < rows; ++r) {
-    for (size_t i = 0; i < dim; ++i) tile.kt[i * kKeyStride + at + r] = LoadOne(k + r * dim + i);
+    float* out = tile.kt + at + r;
+    size_t i = 0;
+    for (; i + lanes <= dim; i += lanes) {
+      Vec16 values[1];
+      LoadElements(row_of(r) + i / kPerStored<T>, i % kPerStored<T>, values);
+      HWY_ALIGN float lane[16];
+      hn::Store(values[0], d, lane);
+      for (size_t c = 0; c < lanes; ++c) out[(i + c) * kKeyStride] = lane[c];
+    }
+    if constexpr (kPerStored<T> == 1) {
+      for (; i < dim; ++i) out[i * kKeyStride] = LoadOne(row_of(r) + i);
+    }
   }
 }
 
@@ -57,26 +77,33 @@ void LoadValues(const AttentionTile& tile, const T* v, size_t at, size_t rows) {
   const Lane16 d;
   const size_t lanes = hn::Lanes(d), dim = tile.shape->head_dim;
   for (size_t r = 0; r < rows; ++r) {
-    const T* row = v + r * dim;
+    const T* row = v + r * dim / kPerStored<T>;
     float* out = tile.v + (at + r) * tile.padded_dim;
     size_t i = 0;
-    for (; i + lanes <= dim; i += lanes) hn::Store(LoadF32(d, row + i), d, out + i);
-    for (; i < dim; ++i) out[i] = LoadOne(row + i);
+    for (; i + lanes <= dim; i += lanes) {
+      Vec16 values[1];
+      LoadElements(row + i / kPerStored<T>, i % kPerStored<T>, values);
+      hn::Store(values[0], d, out + i);
+    }
+    if constexpr (kPerStored<T> == 1) {
+      for (; i < dim; ++i) out[i] = LoadOne(row + i);
+    }
     for (; i < tile.padded_dim; ++i) out[i] = 0;
   }
 }
 
+template <typename T>
+void LoadBoth(const AttentionTile& tile, const std::byte* k, const std::byte* v, size_t at, size_t rows) {
+  LoadKeys(tile, reinterpret_cast<const T*>(k), at, rows);
+  LoadValues(tile, reinterpret_cast<const T*>(v), at, rows);
+}
+
 void Load(const AttentionTile& tile, const std::byte* k, const std::byte* v, size_t at, size_t rows) {
   switch (tile.shape->kv_dtype) {
-    case DType::kF16:
-      LoadKeys(tile, reinterpret_cast<const hwy::float16_t*>(k), at, rows);
-      return LoadValues(tile, reinterpret_cast<const hwy::float16_t*>(v), at, rows);
-    case DType::kBF16:
-      LoadKeys(tile, reinterpret_cast<const hwy::bfloat16_t*>(k), at, rows);
-      return LoadValues(tile, reinterpret_cast<const hwy::bfloat16_t*>(v), at, rows);
-    default:
-      LoadKeys(tile, reinterpret_cast<const float*>(k), at, rows);
-      return LoadValues(tile, reinterpret_cast<const float*>(v), at, rows);
+    case DType::kF16: return LoadBoth<hwy::float16_t>(tile, k, v, at, rows);
+    case DType::kBF16: return LoadBoth<hwy::bfloat16_t>(tile, k, v, at, rows);
+    case DType::kQ8_0: return LoadBoth<Q8Block>(tile, k, v, at, rows);
+    default: return LoadBoth<float>(tile, k, v, at, rows);
   }
 }
 

@@ -16,7 +16,7 @@ namespace tidemill::HWY_NAMESPACE {
 namespace {
 
 // o[vector..][dim..] += p * v over keys [begin, end), kQ vectors and kRegisters registers at once. v: the value of key `begin`; the
-// others follow `stride` elements apart. kAhead: bytes that memory is fetched ahead; 0: not at all.
+// others follow `stride` elements apart. dim: as LoadElements wants it. kAhead: bytes that memory is fetched ahead; 0: not at all.
 template <size_t kQ, size_t kRegisters, size_t kAhead, typename T>
 HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t vector, size_t dim, const T* v, size_t stride,
                            size_t begin, size_t end) {
@@ -28,13 +28,13 @@ HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t vector, size_t dim,
       acc[r][c] = hn::Load(d, tile.o + (vector + r) * tile.padded_dim + dim + c * lanes);
   }
   const float* p = tile.scores + vector * kAttentionChunk;
-  const T* row = v + dim;
-  for (size_t key = begin; key < end; ++key, row += stride) {
-    for (size_t c = 0; kAhead != 0 && c < kRegisters * lanes * sizeof(T); c += 64) {
+  const T* row = v + dim / kPerStored<T>;
+  for (size_t key = begin; key < end; ++key, row += stride / kPerStored<T>) {
+    for (size_t c = 0; kAhead != 0 && c < kRegisters * lanes * sizeof(T) / kPerStored<T>; c += 64) {
       __builtin_prefetch(reinterpret_cast<const uint8_t*>(row) + kAhead + c, 0, 2);
     }
     Vec16 values[kRegisters];
-    for (size_t c = 0; c < kRegisters; ++c) values[c] = LoadF32(d, row + c * lanes);
+    LoadElements(row, dim % kPerStored<T>, values);
     for (size_t r = 0; r < kQ; ++r) {
       const auto weight = hn::Set(d, p[r * kAttentionChunk + key]);
       for (size_t c = 0; c < kRegisters; ++c) acc[r][c] = hn::MulAdd(weight, values[c], acc[r][c]);

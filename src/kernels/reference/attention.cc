@@ -16,6 +16,11 @@ double Element(DType dtype, const std::byte* base, size_t index) {
     return static_cast<double>(value);
   }
   uint16_t bits;
+  if (dtype == DType::kQ8_0) {
+    const std::byte* block = base + RowBytes(dtype, index / 32 * 32);
+    std::memcpy(&bits, block, 2);
+    return static_cast<double>(HalfToFloat(bits)) * static_cast<double>(static_cast<int8_t>(block[2 + index % 32]));
+  }
   std::memcpy(&bits, base + index * 2, 2);
   return static_cast<double>(dtype == DType::kF16 ? HalfToFloat(bits) : BFloat16ToFloat(bits));
 }
