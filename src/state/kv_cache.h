@@ -31,7 +31,7 @@ namespace tidemill {
 
 struct KvShape {
   std::vector<KvLayerShape> layers;
-  DType dtype = DType::kF16;  // F32, F16 or BF16
+  DType dtype = DType::kF16;  // F32, F16, BF16 or Q8_0
   size_t max_length = 1;
   size_t draft_rows = 64;  // the widest draft that may be committed and taken back; matters where there are windows
   uint64_t model = 0;      // for identity()

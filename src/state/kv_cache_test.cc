@@ -74,6 +74,24 @@ TEST(KvCache, Growth_ComesInChunksUpToTheContext) {
   EXPECT_EQ(cache.Reserve(1).error().code(), ErrorCode::kContextFull);
 }
 
+TEST(KvCache, Blocks_TakeTheirBytes) {
+  KvShape shape = kShape;
+  shape.dtype = DType::kQ8_0;
+  shape.layers = {{.kv_heads = 3, .head_dim = 64}, {.kv_heads = 1, .head_dim = 32}};
+  constexpr size_t kBytes = 2 * (3 * 2 + 1) * 34;  // of a position
+  KvCache cache(shape);
+  ASSERT_TRUE(cache.Reserve(5).ok());
+  cache.Commit(Keys(5));
+  EXPECT_EQ(cache.bytes().reserved, 256 * kBytes);
+  EXPECT_EQ(cache.bytes().committed, 5 * kBytes);
+  EXPECT_EQ(cache.bytes().read_per_token, 5 * kBytes);
+  auto& layer = static_cast<KvLayer&>(cache.layer(0));
+  const KvSpan span = layer.Context(0).front();
+  EXPECT_EQ(layer.View().head_stride, 256 * 64U);
+  EXPECT_EQ(layer.View().k, span.k + 5 * 2 * 34);
+  EXPECT_EQ(span.v, span.k + 3 * 256 * 2 * 34);
+}
+
 TEST(KvCache, StepRows_AreAlignedAndContiguous) {
   KvCache cache(kShape);
   Extend(cache, 3);

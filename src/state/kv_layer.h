@@ -21,6 +21,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/byte_reader.h"
+#include "base/check.h"
 #include "kernels/attention.h"
 #include "state/sequence_state.h"
 #include "tensor/dtype.h"
@@ -29,11 +30,11 @@ namespace tidemill {
 
 struct KvLayerShape {
   size_t kv_heads = 1;
-  size_t head_dim = 1;
-  size_t window = 0;  // a row sees the last `window` positions, itself included; 0: all
+  size_t head_dim = 1;  // a multiple of the type's block_elements
+  size_t window = 0;    // a row sees the last `window` positions, itself included; 0: all
 
-  size_t RowBytes(DType dtype) const { return head_dim * InfoOf(dtype).block_bytes; }  // one head of one position
-  size_t PositionBytes(DType dtype) const { return 2 * kv_heads * RowBytes(dtype); }   // K and V of one position
+  size_t RowBytes(DType dtype) const { return tidemill::RowBytes(dtype, head_dim); }  // one head of one position
+  size_t PositionBytes(DType dtype) const { return 2 * kv_heads * RowBytes(dtype); }  // K and V of one position
   // The first position that a row at `position` sees.
   size_t FirstSeen(size_t position) const { return window == 0 ? 0 : position - std::min(position, window - 1); }
   friend bool operator==(const KvLayerShape&, const KvLayerShape&) = default;
@@ -44,13 +45,15 @@ class KvLayer : public LayerState {
   static constexpr size_t kGrowthRows = 256;
 
   KvLayer(const KvLayerShape& shape, DType dtype, size_t max_length)
-      : shape_(shape), dtype_(dtype), max_length_(max_length), spans_(1) {}
+      : shape_(shape), dtype_(dtype), max_length_(max_length), spans_(1) {
+    TIDEMILL_CHECK(shape.head_dim % InfoOf(dtype).block_elements == 0);
+  }
 
   StateKind kind() const override { return StateKind::kKvCache; }
   DType dtype() const { return dtype_; }
   const KvLayerShape& shape() const { return shape_; }
 
-  // Where the step's rows go: row i of head h is h * head_stride + i * head_dim elements from k and v.
+  // Where the step's rows go: row i of head h is h * head_stride + i * head_dim elements from k and v, whole blocks of them.
   // Valid until the sequence's next Reserve, Commit, Rollback, Fork, Compact or Restore; so are the spans of Context.
   struct StepRows {
     std::byte* k = nullptr;

@@ -188,6 +188,64 @@ TEST(KvLayer, AttentionWithAWindow_GivesTheBitsOfTheWholeContext) {
   EXPECT_GT(steps, 8U);
 }
 
+// The same in blocks, written as a step writes them; the rows of a draft come first and a path of it is kept.
+TEST(KvLayer, BlocksWithAWindow_GiveTheBitsOfTheWholeContext) {
+  constexpr size_t kQueryHeads = 4, kDim = 64;
+  auto threads = std::move(ThreadPool::Create(1)).value();
+  AttentionShape shape{.heads = kQueryHeads,
+                       .kv_heads = kHeads,
+                       .head_dim = kDim,
+                       .scale = 0.125F,
+                       .kv_dtype = DType::kQ8_0,
+                       .window = kWindow,
+                       .bias = {}};
+  auto context = std::move(ExecutionContext::Create(DetectIsa(), threads.get(), AttentionScratchBytes(shape))).value();
+  KvShape blocks = Shape();
+  blocks.dtype = DType::kQ8_0;
+  blocks.layers = {{kHeads, kDim}, {kHeads, kDim, kWindow}};
+  KvCache cache(blocks);
+  const auto floats = [](size_t rows, size_t first, float add) {
+    std::vector<float> values(rows * kHeads * kDim);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = std::sin(static_cast<float>(first * kHeads * kDim + i) * 0.7F + add);
+    return values;
+  };
+  const std::vector<uint32_t> path = {1, 2, 4};
+  size_t drops = 0;
+  for (const size_t n : {1, 200, 6, 1, 128, 6, 300, 1, 6, 64, 250, 6, 1, 300, 6, 1}) {
+    const size_t first = cache.length(), kept = n == 6 ? path.size() : n;
+    ASSERT_TRUE(cache.Reserve(n).ok());
+    std::vector<float> out[2];
+    for (size_t l = 0; l < 2; ++l) {
+      const KvLayer::StepRows rows = Layer(cache, l).View();
+      for (const bool value : {false, true}) {
+        const std::vector<float> x = floats(n, first, value ? 1.0F : 0.0F);
+        AppendKv(context, {x.data(), n, kHeads * kDim}, kDim, DType::kQ8_0, rows.head_stride, value ? rows.v : rows.k);
+      }
+      const std::vector<float> q(n * kQueryHeads * kDim, 0.3F);
+      out[l].resize(q.size());
+      const AttentionTask task{.context = Layer(cache, l).Context(n),
+                               .first_position = first,
+                               .visibility = Visibility::kCausal,
+                               .q = {q.data(), n, kQueryHeads * kDim},
+                               .out = {out[l].data(), n, kQueryHeads * kDim}};
+      Attention(context, shape, {&task, 1});
+    }
+    ASSERT_EQ(std::memcmp(out[0].data(), out[1].data(), out[0].size() * sizeof(float)), 0) << "at " << first;
+    if (kept == n) {
+      cache.Commit(Keys(n, first));
+    } else {
+      cache.CommitPath(path, Keys(kept, first));
+    }
+    drops += FirstKept(cache) != 0;
+    KvCache restored(blocks);
+    const auto saved = CheckpointOf(cache);
+    ASSERT_TRUE(restored.Restore(saved).ok());
+    ASSERT_EQ(CheckpointOf(restored), saved) << "at " << first;
+  }
+  EXPECT_GT(drops, 4U);
+}
+
 // A draft that is rejected just where its rows make older ones go.
 TEST(KvLayer, DraftAtTheEdgeOfABlock_LeavesWhatARejectionNeeds) {
   for (size_t before = 1; before <= kDraft; ++before) {  // free rows before the draft, too few for it

@@ -24,6 +24,7 @@ class KvCacheUnderTest : public StateKindUnderTest {
 
   std::string name() const override {
     std::string name = "KvCache" + std::string(InfoOf(shape_.dtype).name);
+    std::erase(name, '_');
     for (const KvLayerShape& layer : shape_.layers) {
       name += "Heads" + std::to_string(layer.kv_heads) + "Dim" + std::to_string(layer.head_dim);
       if (layer.window != 0) name += "Window" + std::to_string(layer.window);
@@ -49,7 +50,7 @@ class KvCacheUnderTest : public StateKindUnderTest {
     add("numeric class", [](KvShape& s) { ++s.numeric_class; });
     add("layers", [](KvShape& s) { s.layers.push_back(s.layers.back()); });
     add("kv_heads", [](KvShape& s) { ++s.layers.back().kv_heads; });
-    add("head_dim", [](KvShape& s) { ++s.layers.front().head_dim; });
+    add("head_dim", [](KvShape& s) { s.layers.front().head_dim += InfoOf(s.dtype).block_elements; });
     add("window", [](KvShape& s) { ++s.layers.back().window; });
     add("draft_rows", [](KvShape& s) { ++s.draft_rows; });
     add("dtype",
@@ -77,7 +78,7 @@ class KvCacheUnderTest : public StateKindUnderTest {
     for (size_t part = 0; part < 2 * heads; ++part) {
       std::byte* base = part < heads ? rows.k : rows.v;
       const size_t first = (part % heads) * rows.head_stride + step_row * kv.shape().head_dim;  // elements
-      std::memcpy(base + first * ElementBytes(), row.data() + part * row_bytes, row_bytes);
+      std::memcpy(base + Bytes(first), row.data() + part * row_bytes, row_bytes);
     }
   }
 
@@ -93,7 +94,7 @@ class KvCacheUnderTest : public StateKindUnderTest {
         for (size_t part = 0; part < 2 * heads; ++part) {
           const std::byte* base = part < heads ? span.k : span.v;
           const size_t first = (part % heads) * span.head_stride + r * kv.shape().head_dim;
-          out.rows.insert(out.rows.end(), base + first * ElementBytes(), base + first * ElementBytes() + row_bytes);
+          out.rows.insert(out.rows.end(), base + Bytes(first), base + Bytes(first) + row_bytes);
         }
       }
       next = span.first + span.rows;
@@ -112,8 +113,7 @@ class KvCacheUnderTest : public StateKindUnderTest {
     const size_t count = std::min(tail.rows, needed - tail.first);
     for (size_t head = 0; head < kv.shape().kv_heads; ++head) {
       for (std::byte* step_row : {rows.k, rows.v}) {
-        std::memset(step_row + head * rows.head_stride * ElementBytes() - tail.rows * row_bytes, 0xFF,
-                    count * row_bytes);
+        std::memset(step_row + Bytes(head * rows.head_stride) - tail.rows * row_bytes, 0xFF, count * row_bytes);
       }
     }
     return count;
@@ -139,7 +139,7 @@ class KvCacheUnderTest : public StateKindUnderTest {
   bool HasWindow() const {
     return std::any_of(shape_.layers.begin(), shape_.layers.end(), [](const auto& layer) { return layer.window != 0; });
   }
-  size_t ElementBytes() const { return InfoOf(shape_.dtype).block_bytes; }
+  size_t Bytes(size_t elements) const { return RowBytes(shape_.dtype, elements); }
 
   KvLayer& Layer(LayerState& layer) const {
     TIDEMILL_CHECK(layer.kind() == StateKind::kKvCache);
@@ -176,15 +176,19 @@ const std::vector<std::unique_ptr<const StateKindUnderTest>>& AllStateKinds() {
     add(DType::kF32, same(2, {1, 7}));
     add(DType::kF32, same(1, {4, 8}));
     add(DType::kF16, Layers{{2, 3}, {1, 8}});
+    add(DType::kQ8_0, same(1, {1, 32}));
+    add(DType::kQ8_0, Layers{{2, 32}, {1, 64}});
     // Windows everywhere: of one row, of a few, of as many as a long step has.
     add(DType::kF16, same(1, {1, 2, 1}), size_t{0});
     add(DType::kF16, same(2, {2, 3, 4}), size_t{1});
     add(DType::kBF16, Layers{{1, 3, 2}, {2, 2, 7}}, size_t{3});
     add(DType::kF32, same(2, {1, 2, 100}));
+    add(DType::kQ8_0, same(1, {2, 32, 4}), size_t{1});
     // Between layers that keep everything.
     add(DType::kF16, Layers{{1, 4}, {2, 3, 3}, {1, 2, 5}}, size_t{2});
     add(DType::kBF16, Layers{{2, 2, 6}, {1, 5}}, size_t{0});
     add(DType::kF16, Layers{{1, 2, 48}, {1, 2}, {1, 2, 48}}, size_t{16});
+    add(DType::kQ8_0, Layers{{1, 64, 5}, {1, 32}}, size_t{2});
     return all;
   }();
   return kinds;
