@@ -54,6 +54,16 @@ int32_t ByteToken(char c) { return kTinyFirstByteToken + c; }
 
 const EngineOptions kOneThread = {.threads = 1};
 
+TEST(Engine, BlocksWiderThanAHead_AreRefusedByName) {
+  const auto engine = Engine::Create(TinyModel(), {.threads = 1, .kv_type = KvType::kQ8_0});
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.error().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(
+      engine.error().message(),
+      "start engine: --kv-dtype q8_0: expected a head_dim that is a multiple of 32, found 16; choose f16, bf16 or "
+      "f32");
+}
+
 TEST(Engine, CountingModel_Counts) {
   EngineDriver driver(CountingModel(), kOneThread);
   const Outcome outcome = driver.Run({7, 9, ByteToken('a')}, {.max_new_tokens = 5});

@@ -24,9 +24,9 @@
 
 namespace tidemill {
 
-enum class KvType { kF32, kF16, kBF16 };
+enum class KvType { kF32, kF16, kBF16, kQ8_0 };
 
-// "f32", "f16", "bf16"; q8_0 is refused by name. kInvalidArgument lists what there is.
+// "f32", "f16", "bf16", "q8_0"; kInvalidArgument lists them.
 Result<KvType> ParseKvType(std::string_view name);
 std::string_view KvTypeName(KvType type);
 
@@ -35,7 +35,7 @@ inline constexpr size_t kMaxThreads = 256;
 struct EngineOptions {
   size_t threads = 0;                  // 1 to kMaxThreads; 0: physical cores within affinity and cgroup quota
   std::string isa = {};                // empty: the best the CPU has; else a name of --isa
-  std::optional<KvType> kv_type = {};  // none: f16, or f32 for a model loaded with f32
+  std::optional<KvType> kv_type = {};  // none: f16, or f32 for a model loaded with f32; q8_0: head_dim a multiple of 32
   size_t context = 0;                  // positions of one sequence; 0: the model's own; more than that is refused
   size_t max_batch = 32;               // sequences in one step
   size_t prefill_chunk = 0;            // rows of one step; 0: chosen from the model's size, at most 512

@@ -30,7 +30,7 @@ void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
                "Instruction set (the best the CPU has); avx512-bf16 computes as avx512-vnni does");
   flags.Choice("--dtype", dtype, {"auto", "f32"}, "f32: compute with f32 weights, activations and state (auto)");
   flags.Choice("--kv-dtype", kv_dtype, {"f32", "f16", "bf16", "q8_0"},
-               "Type of the stored keys and values (f16); q8_0 not in this version");
+               "Type of the stored keys and values (f16); q8_0: half the memory of f16");
   flags.Choice("--weights", weights, {"packed", "mapped"},
                "packed: rearranged for speed; mapped: read from the file, no memory of their own (packed)");
   flags.Text("--rope-scaling", rope_scaling, "linear|yarn=FACTOR", "Not in this version");

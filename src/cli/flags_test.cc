@@ -137,10 +137,18 @@ TEST(MachineFlags, WhatIsNotThereYet_IsRefusedByName) {
   EXPECT_EQ(flags.engine_options().error().code(), ErrorCode::kUnsupported);
   EXPECT_THAT(flags.engine_options().error().message(), HasSubstr("--rope-scaling"));
   flags.rope_scaling.reset();
-  flags.kv_dtype = "q8_0";
-  EXPECT_EQ(flags.engine_options().error().code(), ErrorCode::kUnsupported);
+}
+
+TEST(MachineFlags, KvType_IsGivenByName) {
+  MachineFlags flags;
+  EXPECT_FALSE(flags.engine_options().value().kv_type.has_value());
   flags.kv_dtype = "bf16";
   EXPECT_EQ(flags.engine_options().value().kv_type, KvType::kBF16);
+  flags.kv_dtype = "q8_0";
+  EXPECT_EQ(flags.engine_options().value().kv_type, KvType::kQ8_0);
+  flags.kv_dtype = "q8_1";
+  EXPECT_EQ(flags.engine_options().error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(flags.engine_options().error().message(), HasSubstr("f32, f16, bf16 or q8_0"));
 }
 
 }  // namespace

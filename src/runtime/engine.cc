@@ -27,6 +27,19 @@ uint64_t HashText(std::string_view text) {
   return hash;
 }
 
+// The elements of a block share a scale, and a row of one head is whole blocks.
+Result<void> CheckHeads(const LanguageModel& model, KvType type) {
+  const size_t block = InfoOf(DTypeOf(type)).block_elements;
+  for (const DecoderLayer& layer : model.layers) {
+    const size_t head_dim = layer.attention.head_dim;
+    if (head_dim % block == 0) continue;
+    return Error(ErrorCode::kUnsupported, "start engine: --kv-dtype " + std::string(KvTypeName(type)) +
+                                              ": expected a head_dim that is a multiple of " + std::to_string(block) +
+                                              ", found " + std::to_string(head_dim) + "; choose f16, bf16 or f32");
+  }
+  return {};
+}
+
 Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> model, const EngineOptions& options) {
   auto impl = std::make_unique<Engine::Impl>();
   impl->model = std::move(model);
@@ -50,6 +63,7 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
     impl->isa = isa;
   }
   if (!o.kv_type.has_value()) o.kv_type = impl->model->impl().f32 ? KvType::kF32 : KvType::kF16;
+  TIDEMILL_TRY_VOID(CheckHeads(language_model, *o.kv_type));
   if (o.threads == 0) o.threads = DefaultThreadCount();
   if (o.prefill_chunk == 0) o.prefill_chunk = DefaultStepRows(language_model, impl->isa, o.max_batch);
   if (o.prefill_chunk > 8192) {
@@ -79,16 +93,17 @@ DType DTypeOf(KvType type) {
     case KvType::kF32: return DType::kF32;
     case KvType::kF16: return DType::kF16;
     case KvType::kBF16: return DType::kBF16;
+    case KvType::kQ8_0: return DType::kQ8_0;
   }
   return DType::kF32;
 }
 
 Result<KvType> ParseKvType(std::string_view name) {
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kQ8_0}) {
     if (KvTypeName(type) == name) return type;
   }
-  if (name == "q8_0") return Error(ErrorCode::kUnsupported, "choose KV type: q8_0: not supported yet; use f16");
-  return Error(ErrorCode::kInvalidArgument, "choose KV type: '" + std::string(name) + "': expected f32, f16 or bf16");
+  return Error(ErrorCode::kInvalidArgument,
+               "choose KV type: '" + std::string(name) + "': expected f32, f16, bf16 or q8_0");
 }
 
 std::string_view KvTypeName(KvType type) {
@@ -96,6 +111,7 @@ std::string_view KvTypeName(KvType type) {
     case KvType::kF32: return "f32";
     case KvType::kF16: return "f16";
     case KvType::kBF16: return "bf16";
+    case KvType::kQ8_0: return "q8_0";
   }
   return "unknown";
 }

@@ -172,10 +172,17 @@ TEST(BadFlag, RangesOfTheLibrary_ComeBeforeTheModelIsLoaded) {
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--logit-bias", "5"}), 2, {"--logit-bias: expected ID=BIAS"});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--logprobs", "3"}), 2, {"--json"});
   ExpectError(RunTidemill({"chat", "/nowhere.gguf", "--logprobs", "3"}), 2, {"run --json"});
-  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--kv-dtype", "q8_0"}), 1, {"q8_0"});
+  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--kv-dtype", "q4_0"}), 2, {"--kv-dtype", "q8_0"});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--rope-scaling", "yarn=2"}), 1, {"--rope-scaling"});
   ExpectError(RunTidemill({"run", CountingModelFile(), "a", "-c", "1000"}), 2,
               {"1000", "256 positions; choose at most that"});
+}
+
+TEST(BadFlag, BlocksWiderThanAHead_AreRefusedWithWhatWorks) {
+  for (const char* command : {"run", "perplexity"}) {
+    ExpectError(RunTidemill({command, TinyLlamaFile(), "--kv-dtype", "q8_0"}, {.input = "hello"}), 1,
+                {"--kv-dtype q8_0", "head_dim", "multiple of 32, found 16; choose f16, bf16 or f32"});
+  }
 }
 
 TEST(BadIds, NotJsonOrNotIds_AreRefused) {

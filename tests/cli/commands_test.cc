@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
+#include "tests/support/bits_levels.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/tiny_model.h"
 
 namespace tidemill::testing {
 namespace {
@@ -84,6 +87,32 @@ TEST(Run, EveryWayToGiveThePrompt_IsTheSame) {
   EXPECT_EQ(Output(with({"-"}), {.input = "hello"}), answer);
   EXPECT_EQ(Output(common, {.input = "hello"}), answer);
   EXPECT_EQ(Output(with({"hello", "--threads", "1", "--weights", "mapped"})), answer);
+}
+
+TEST(Run, KeysAndValuesInBlocks_GiveOneAnswerOfEachNumericClass) {
+  const std::string model = WriteFile("heads_of_64.gguf", BuildTinyLlama({.heads = 6, .head_dim = 64, .seed = 5}));
+  const auto run = [&](const std::string& kv_type, Isa isa, const char* threads) {
+    const json answer =
+        JsonOutput({"run", model, "--raw", "-p", "The tide comes in twice a day.", "-n", "40", "--json", "--ignore-eos",
+                    "--kv-dtype", kv_type, "--isa", std::string(IsaName(isa)), "--threads", threads});
+    EXPECT_THAT(answer["numeric_class"].get<std::string>(), HasSubstr("/kv-" + kv_type));
+    return answer;
+  };
+  std::map<bool, json> answers;  // with FMA or without
+  for (const Isa isa : RunnableLevels()) {
+    for (const char* threads : {"1", "2"}) {
+      const json answer = run("q8_0", isa, threads);
+      EXPECT_EQ(answer["ids"].size(), 40U);
+      EXPECT_EQ(answers.try_emplace(HasFma(isa), answer).first->second["ids"], answer["ids"])
+          << IsaName(isa) << " threads " << threads;
+    }
+  }
+  const json f16 = run("f16", DetectIsa(), "1");
+  EXPECT_EQ(answers.at(HasFma(DetectIsa()))["state"]["bytes"].get<size_t>() * 32,
+            f16["state"]["bytes"].get<size_t>() * 17);
+  // After t comes t + 1, whatever came before and however that is stored.
+  EXPECT_EQ(Output({"run", CountingModelFile(), "--raw", "-n", "9", "hello", "--kv-dtype", "q8_0"}),
+            Output({"run", CountingModelFile(), "--raw", "-n", "9", "hello"}));
 }
 
 TEST(Run, EndOfSequence_EndsTheAnswerUnlessIgnored) {
