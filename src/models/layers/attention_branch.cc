@@ -17,16 +17,13 @@ KvLayer& KvOf(const SequenceRows& rows, size_t layer) {
   return static_cast<KvLayer&>(state);
 }
 
-// Writes the rows' keys and values, then lets each query row look at its own sequence.
+// Lets each query row look at its own sequence.
 void AttendCell(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
   const AttentionLayer& layer = c.layer->attention;
   const AttentionShape shape = layer.shape(KvOf(c.cell.sequences.front(), c.cell.layer).dtype());
   b.attention_tasks.clear();
   for (const SequenceRows& rows : c.cell.sequences) {
     KvLayer& kv = KvOf(rows, c.cell.layer);
-    const KvLayer::StepRows out = kv.View();
-    AppendKv(ctx, b.k.Rows(rows.first_row, rows.num_rows), layer.head_dim, shape.kv_dtype, out.head_stride, out.k);
-    AppendKv(ctx, b.v.Rows(rows.first_row, rows.num_rows), layer.head_dim, shape.kv_dtype, out.head_stride, out.v);
     b.attention_tasks.push_back({.context = kv.Context(rows.num_rows),
                                  .first_position = rows.state->length(),
                                  .visibility = Visibility::kCausal,
@@ -36,18 +33,27 @@ void AttendCell(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
   Attention(ctx, shape, b.attention_tasks);
 }
 
-// Norms by head and rope, on the queries and keys of one cell.
-void PlaceHeads(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
+// Of rows [first, first + count) of one cell: norms by head and rope on queries and keys, then keys and values into the states.
+void PlaceRows(ExecutionContext& alone, StepBuffers& b, const DecoderCell& c, size_t first, size_t count) {
   const AttentionLayer& layer = c.layer->attention;
-  const Matrix<float> q = b.q.Rows(c.cell.first_row, c.cell.num_rows), k = b.k.Rows(c.cell.first_row, c.cell.num_rows);
-  if (layer.q_norm.present()) RmsNormHeads(ctx, q, layer.head_dim, layer.q_norm.weight, layer.q_norm.eps);
-  if (layer.k_norm.present()) RmsNormHeads(ctx, k, layer.head_dim, layer.k_norm.weight, layer.k_norm.eps);
-  if (layer.rope == AttentionLayer::kNoRope) return;
-  const StepBuffers::RopeRows& rope = b.rope[layer.rope];
-  const Matrix<float> cos = rope.cos.Rows(c.cell.first_row, c.cell.num_rows);
-  const Matrix<float> sin = rope.sin.Rows(c.cell.first_row, c.cell.num_rows);
-  ApplyRope(ctx, cos, sin, layer.head_dim, q);
-  ApplyRope(ctx, cos, sin, layer.head_dim, k);
+  const Matrix<float> q = b.q.Rows(first, count), k = b.k.Rows(first, count);
+  if (layer.q_norm.present()) RmsNormHeads(alone, q, layer.head_dim, layer.q_norm.weight, layer.q_norm.eps);
+  if (layer.k_norm.present()) RmsNormHeads(alone, k, layer.head_dim, layer.k_norm.weight, layer.k_norm.eps);
+  if (layer.rope != AttentionLayer::kNoRope) {
+    const StepBuffers::RopeRows& rope = b.rope[layer.rope];
+    const Matrix<float> cos = rope.cos.Rows(first, count), sin = rope.sin.Rows(first, count);
+    ApplyRope(alone, cos, sin, layer.head_dim, q);
+    ApplyRope(alone, cos, sin, layer.head_dim, k);
+  }
+  for (const SequenceRows& rows : c.cell.sequences) {
+    const size_t begin = std::max(first, rows.first_row), end = std::min(first + count, rows.first_row + rows.num_rows);
+    if (begin >= end) continue;
+    KvLayer& kv = KvOf(rows, c.cell.layer);
+    const KvLayer::StepRows out = kv.View();
+    const size_t at = begin - rows.first_row;
+    AppendKv(alone, b.k.Rows(begin, end - begin), layer.head_dim, kv.dtype(), out.head_stride, at, out.k);
+    AppendKv(alone, b.v.Rows(begin, end - begin), layer.head_dim, kv.dtype(), out.head_stride, at, out.v);
+  }
 }
 
 }  // namespace
@@ -62,7 +68,10 @@ void RunAttention(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
   }
   b.RunProducts(ctx, InputNorm{b, cells, &DecoderLayer::attention_norm});
   for (const DecoderCell& c : cells) {
-    PlaceHeads(ctx, b, c);
+    const size_t width = b.q.cols + b.k.cols + b.v.cols;
+    ForRowBlocks(ctx, c.cell.num_rows, width, [&](ExecutionContext& alone, size_t first, size_t count) {
+      PlaceRows(alone, b, c, c.cell.first_row + first, count);
+    });
     AttendCell(ctx, b, c);
   }
 }
