@@ -8,7 +8,7 @@ Rows: prefill, decode after so many cached tokens, for each thread count; batche
 per engine stays alive for all rows and waits, without spinning, while another is measured. For each row
 
   1. every setting of each peer is tried twice (flash attention on and off, ik_llama.cpp's -rtr on and off), the faster one
-     whose logits are right is taken;
+     whose logits are right is taken; behind a longer context it is the one that was faster behind at least 512 positions;
   2. in each pair every engine is measured once, in random order, from a context that it filled once for the row. A short
      test is repeated within the measurement until it takes --seconds, and the median counts.
 
@@ -94,7 +94,7 @@ class Comparison:
         self.engines = {OURS: Engine(OURS, shlex.split(args.engine_command))}
         for name, python in args.peer.items():
             self.engines[name] = Engine(name, [python, str(DRIVER), "bench"])
-        self.versions, self.unused, self.last_best = {}, {}, {}
+        self.versions, self.unused, self.last_best, self.known_best = {}, {}, {}, {}
         self.kv_bytes = self.room = 0
 
     def open_model(self, path: Path, threads: int) -> None:
@@ -110,6 +110,10 @@ class Comparison:
         """(name of the fastest right setting, its members, what was left out and why, whether the answer is wrong)."""
         tried, left_out = [], []
         choices = settings_of(name, row) if name != OURS else {"": {"flash_attn": True}}
+        # Long contexts take minutes to fill, once for each setting.
+        like = (name, row["model"], row["threads"], row["kind"], row.get("batch"))
+        if like in self.known_best:
+            choices = {self.known_best[like]: choices[self.known_best[like]]}
         # The best of the row before comes last: if it is the best again, its context is filled already.
         order = sorted(choices, key=lambda choice: choice == self.last_best.get(name))
         for choice in order:
@@ -130,6 +134,8 @@ class Comparison:
             return None, {}, left_out, False
         right, _, best, seconds = max(tried)
         self.last_best[name] = best
+        if right and row.get("depth", 0) >= 512:
+            self.known_best[like] = best
         repeats = max(1, min(16, math.ceil(self.args.seconds / seconds)))
         return best, choices[best] | {"repeats": repeats}, left_out, not right
 
@@ -248,7 +254,7 @@ def parse_arguments() -> argparse.Namespace:
     p.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     p.add_argument("--pairs", type=int, help="of each row; default: 3 in the quick plan, 10 in the full one")
     p.add_argument("--seconds", type=float, help="a measurement takes at least so long; default: 0.3, 1 in the full plan")
-    p.add_argument("--only", metavar="REGEX", help="rows whose '1 thread, decode at depth 0' matches")
+    p.add_argument("--only", metavar="REGEX", help="rows whose 'MODEL, 1 thread, decode at depth 0' matches")
     p.add_argument("--seed", type=int, default=1, help="of token ids and order")
     p.add_argument("--out", type=Path, required=True, metavar="FILE", help="the Markdown section; FILE.jsonl: the journal")
     p.add_argument("--any-build", action="store_true", help="accept a peer that leaves instructions unused")
@@ -274,7 +280,7 @@ def main() -> int:
     plan = {"pairs": args.pairs, "seconds": args.seconds, "seed": args.seed, "peers": list(args.peer)}
     journal = Journal(args.out.with_name(args.out.name + ".jsonl"), plan)
     rows = [row for name in paths for row in rows_of(PLANS[args.plan], name, args.threads)
-            if not args.only or re.search(args.only, describe(row))]
+            if not args.only or re.search(args.only, f"{row['model']}, {describe(row)}")]
     todo = [row for row in rows if not journal.find(row)]
     if len(todo) < len(rows):
         print(f"{len(rows) - len(todo)} of {len(rows)} rows are in {journal.path}", file=sys.stderr)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests of compare_peers.py with programs that print chosen measurements: python3 tools/compare_peers_test.py"""
 
+import argparse
 import json
 import random
 import subprocess
@@ -78,6 +79,18 @@ class ComparePeers(unittest.TestCase):
         self.assertEqual(done.stdout, (self.folder / "out.md").read_text())
         for program in (engine, llama, ik):
             self.assertEqual(Path(program + ".started").read_text(), "x")  # alive for all rows
+
+    def test_LongerContext_TakesTheSettingOfTheShorterOne(self):
+        engine = fake(self.folder, "engine.py", "60")
+        peer = fake(self.folder, "llama.py", "30 if s['flash_attn'] == (s['depth'] == [512]) else 20")
+        args = argparse.Namespace(engine_command=f"{sys.executable} {engine}", peer={"llama.cpp": self.python(peer)}, seed=1,
+                                  seconds=0.1, pairs=1)
+        comparison = compare_peers.Comparison(args)
+        self.addCleanup(comparison.close)
+        row = {"model": "m.gguf", "threads": 1, "kind": "decode", "gen": 1}
+        settings = [comparison.measure_row(row | more, self.folder / "m.gguf")["settings"]["llama.cpp"]
+                    for more in ({"depth": 0}, {"depth": 512}, {"depth": 2048}, {"depth": 2048, "threads": 2})]
+        self.assertEqual(settings, ["no FA", "FA", "FA", "no FA"])
 
     def test_WrongLogits_GiveNoRatio(self):
         engine = fake(self.folder, "engine.py", "60")
