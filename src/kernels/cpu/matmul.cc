@@ -16,8 +16,10 @@
 namespace tidemill {
 namespace {
 
-// Strips that a kernel takes together: mapped weights are packed into scratch in such groups.
+// Strips that a kernel takes together at most: mapped weights are packed into scratch in such groups.
 constexpr size_t kGroupStrips = 4;
+// Strips that it takes together for so many rows. Chunks are made of them: smaller ones share a small matrix more evenly.
+constexpr size_t TileStrips(size_t rows) { return rows <= 2 ? kGroupStrips : 2; }
 // Chunks per thread: enough that a thread which lost its core for a moment leaves its share to the others.
 constexpr size_t kChunksPerThread = 8;
 
@@ -86,22 +88,23 @@ void RunStrips(MatMulKernel kernel, const MatMulTask& task, size_t first, size_t
 
 void MatMul(ExecutionContext& ctx, std::span<const MatMulTask> tasks) {
   TIDEMILL_CHECK(tasks.size() <= kMaxMatMulTasks);
-  size_t groups = 0;
-  for (const MatMulTask& task : tasks) groups += DivideRoundUp(task.weight->num_strips(), kGroupStrips);
-  const size_t chunk_groups = std::max<size_t>(1, groups / (ctx.threads().num_threads() * kChunksPerThread));
+  size_t strips = 0;
+  for (const MatMulTask& task : tasks) strips += task.weight->num_strips();
+  const size_t share = std::max<size_t>(1, strips / (ctx.threads().num_threads() * kChunksPerThread));
+  const auto chunk_strips = [share](const MatMulTask& task) { return RoundUp(share, TileStrips(task.y.rows)); };
   std::array<uint32_t, kMaxMatMulTasks + 1> first_chunk;  // of each task
   std::array<MatMulKernel, kMaxMatMulTasks> kernels;
   first_chunk[0] = 0;
   for (size_t i = 0; i < tasks.size(); ++i) {
-    const size_t task_groups = DivideRoundUp(tasks[i].weight->num_strips(), kGroupStrips);
-    first_chunk[i + 1] = first_chunk[i] + static_cast<uint32_t>(DivideRoundUp(task_groups, chunk_groups));
+    const size_t chunks = DivideRoundUp(tasks[i].weight->num_strips(), chunk_strips(tasks[i]));
+    first_chunk[i + 1] = first_chunk[i] + static_cast<uint32_t>(chunks);
     kernels[i] = PickKernel(*tasks[i].weight, ctx.isa());
   }
   ctx.threads().ParallelFor(first_chunk[tasks.size()], [&](size_t chunk, size_t thread) {
     const uint32_t* begin = first_chunk.data();
     const auto i = static_cast<size_t>(std::upper_bound(begin, begin + tasks.size() + 1, chunk) - begin - 1);
-    const size_t first = (chunk - first_chunk[i]) * chunk_groups * kGroupStrips;
-    const size_t count = std::min(chunk_groups * kGroupStrips, tasks[i].weight->num_strips() - first);
+    const size_t first = (chunk - first_chunk[i]) * chunk_strips(tasks[i]);
+    const size_t count = std::min(chunk_strips(tasks[i]), tasks[i].weight->num_strips() - first);
     RunStrips(kernels[i], tasks[i], first, count, ctx.scratch(thread));
   });
 }
