@@ -38,7 +38,15 @@ Result<void> KvCache::Reserve(size_t n) {
     if (!CheckedAlignUp(length() + n, KvLayer::kGrowthRows, &positions)) return OutOfMemoryError("reserve state");
     keys_.reserve(std::min(positions, shape_.max_length));
     hashes_.reserve(std::min(positions, shape_.max_length) + 1);
-    for (KvLayer& layer : layers_) TIDEMILL_TRY_VOID(layer.Reserve(n, layer.shape().FirstSeen(floor_)));
+    uint64_t bytes = 0;
+    for (const KvLayer& layer : layers_)
+      bytes =
+          std::max(bytes, bytes + layer.NewBytes(n, layer.shape().FirstSeen(floor_)));  // no further than the largest
+    BufferArena arena(kArenaBytes);
+    for (KvLayer& layer : layers_) {
+      TIDEMILL_TRY_VOID(
+          layer.Reserve(n, layer.shape().FirstSeen(floor_), bytes >= BufferArena::kLargePage ? &arena : nullptr));
+    }
     return {};
   } catch (const std::exception&) {  // std::bad_alloc, or std::length_error for more than any memory
     return OutOfMemoryError("reserve state");

@@ -33,10 +33,10 @@ uint64_t KvLayer::reserved_bytes() const {
   return bytes;
 }
 
-Result<void> KvLayer::SetTail(size_t first, size_t capacity) {
+Result<void> KvLayer::SetTail(size_t first, size_t capacity, BufferArena* arena) {
   size_t bytes = 0;
   if (!CheckedMul<size_t>(capacity, PositionBytes(), &bytes)) return OutOfMemoryError("reserve state");
-  TIDEMILL_TRY(memory, AlignedBuffer::Create(bytes));
+  TIDEMILL_TRY(memory, arena != nullptr ? arena->Allocate(bytes) : AlignedBuffer::Create(bytes));
   auto block = std::make_shared<Block>();
   block->memory = std::move(memory);
   block->capacity = capacity;
@@ -67,23 +67,35 @@ void KvLayer::DropShared(size_t needed) {
   shared_.erase(shared_.begin(), kept);
 }
 
-Result<void> KvLayer::Reserve(size_t n, size_t needed) {
-  DropShared(needed);
-  if (HasRoom(n)) return {};
+std::optional<size_t> KvLayer::NewCapacity(size_t n, size_t needed) const {
+  if (HasRoom(n)) return std::nullopt;
   const size_t first = std::max(tail_first_, needed);
   const size_t rows = length_ - first + n, most = max_length_ - first;
   const bool drops = first != tail_first_;
   if (drops && tail_ != nullptr && rows <= tail_->capacity &&
       tail_->capacity - rows >= std::min(kGrowthRows / 2, most - rows)) {
-    MoveTail(first);
-    return {};
+    return std::nullopt;  // the rows that stay move to the front
   }
   size_t capacity = 0;
   if (!CheckedAlignUp(std::max<size_t>(rows, 1), kGrowthRows, &capacity) ||
       !CheckedAdd(capacity, drops ? kGrowthRows : 0, &capacity)) {
-    return OutOfMemoryError("reserve state");
+    return most;
   }
-  return SetTail(first, std::min(capacity, most));
+  return std::min(capacity, most);
+}
+
+uint64_t KvLayer::NewBytes(size_t n, size_t needed) const {
+  uint64_t bytes = 0;
+  return CheckedMul<uint64_t>(NewCapacity(n, needed).value_or(0), PositionBytes(), &bytes) ? bytes : UINT64_MAX;
+}
+
+Result<void> KvLayer::Reserve(size_t n, size_t needed, BufferArena* arena) {
+  DropShared(needed);
+  if (HasRoom(n)) return {};
+  const size_t first = std::max(tail_first_, needed);
+  if (const std::optional<size_t> capacity = NewCapacity(n, needed)) return SetTail(first, *capacity, arena);
+  MoveTail(first);
+  return {};
 }
 
 void KvLayer::Commit(size_t n) {
@@ -119,7 +131,7 @@ void KvLayer::Compact(size_t needed) {
     tail_ = nullptr;
     tail_first_ = length_;
   } else if (tail_->capacity != rows) {
-    (void)SetTail(first, rows);
+    (void)SetTail(first, rows, nullptr);
   }
 }
 
@@ -159,9 +171,9 @@ void KvLayer::AppendRows(size_t first, std::vector<std::byte>* out) const {
   }
 }
 
-Result<void> KvLayer::ReadRows(ByteReader& reader, size_t first, size_t length) {
+Result<void> KvLayer::ReadRows(ByteReader& reader, size_t first, size_t length, BufferArena* arena) {
   length_ = tail_first_ = first;
-  TIDEMILL_TRY_VOID(Reserve(length - first, first));
+  TIDEMILL_TRY_VOID(Reserve(length - first, first, arena));
   for (const bool value : {false, true}) {
     for (size_t head = 0; head < shape_.kv_heads; ++head) {
       TIDEMILL_TRY(bytes, reader.Take((length - first) * RowBytes(), "rows"));

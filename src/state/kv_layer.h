@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -89,9 +90,15 @@ class KvLayer : public LayerState {
     return block.memory.data() + (((value ? shape_.kv_heads : 0) + head) * block.capacity + row) * RowBytes();
   }
 
+  // Rows of the block that Reserve would need, none where it needs no new one; and its bytes.
+  std::optional<size_t> NewCapacity(size_t n, size_t needed) const;
+  uint64_t NewBytes(size_t n, size_t needed) const;
+
   // These throw std::bad_alloc, too; then no needed row has changed. `needed`: the first position whose row must stay.
-  Result<void> Reserve(size_t n, size_t needed);
-  Result<void> SetTail(size_t first, size_t capacity);  // a block with room for that many rows from position `first` on
+  // `arena`: where a new block is taken from; null: memory of its own.
+  Result<void> Reserve(size_t n, size_t needed, BufferArena* arena);
+  // A block with room for that many rows from position `first` on.
+  Result<void> SetTail(size_t first, size_t capacity, BufferArena* arena);
   void Compact(size_t needed);       // the larger block stays where there is no memory for a smaller one
   void PrepareFork(KvLayer& child);  // all that a fork allocates
 
@@ -105,7 +112,8 @@ class KvLayer : public LayerState {
   void Take(KvLayer&& other);  // the rows of a layer of the same shape
 
   void AppendRows(size_t first, std::vector<std::byte>* out) const;  // for K, V: for each head: rows [first, length)
-  Result<void> ReadRows(ByteReader& reader, size_t first, size_t length);  // of that form, into a layer that is empty
+  // Of that form, into a layer that is empty.
+  Result<void> ReadRows(ByteReader& reader, size_t first, size_t length, BufferArena* arena);
 
   KvLayerShape shape_;
   DType dtype_;
