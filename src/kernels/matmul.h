@@ -16,7 +16,7 @@
 //   then y = acc, or y = y + acc when accumulating.
 // MulAdd rounds once on every level with FMA and twice on the baseline: two numeric classes; BF16's own products are a third.
 //
-// Error: |y - exact| <= MatMulTolerance(cols) * sum_k |x * w|, besides the rounding of quantised activations.
+// Error: |y - exact| <= MatMulTolerance(cols) * sum_k |x * w|, besides the rounding of activations to int8 or BF16.
 // Cost:  MatMulCost.
 // Threads: splits strips of w over ctx. Allocates nothing. Shapes were validated when the layer was bound.
 #ifndef TIDEMILL_KERNELS_MATMUL_H_
@@ -35,9 +35,10 @@ namespace tidemill {
 
 struct MatMulTask {
   const WeightMatrix* weight = nullptr;
-  ConstMatrix<float> x;                 // used for other weights
-  QuantizedRows quantized = {};         // used when weight->quantized()
-  ConstMatrix<uint16_t> bfloat16 = {};  // used where FormFor says so: x in BF16
+  // [rows, cols] in the form that FormFor gives for the weight; kernels do not read the other two.
+  ConstMatrix<float> x;
+  QuantizedRows quantized = {};
+  ConstMatrix<uint16_t> bfloat16 = {};
   Matrix<float> y;
   bool accumulate = false;
 };

@@ -42,11 +42,20 @@ double FlopsOfABlock(DType dtype) {
   return kStripLayouts[static_cast<size_t>(StripTypeOf(dtype))].minimum ? 3 + 2 : 3;
 }
 
+// Whether the task has its rows in the form that the kernel reads.
+[[maybe_unused]] bool HasRows(const MatMulTask& task, Isa isa) {
+  const auto fits = [&](const auto& x) { return x.rows == task.y.rows && x.cols == task.weight->cols(); };
+  switch (FormFor(task.weight->dtype(), isa)) {
+    case ActivationForm::kInt8: return fits(task.quantized);
+    case ActivationForm::kBFloat16: return fits(task.bfloat16);
+    case ActivationForm::kF32: break;
+  }
+  return fits(task.x);
+}
+
 MatMulStrips Arguments(const MatMulTask& task) {
   const QuantizedRows& q = task.quantized;
   const WeightMatrix& w = *task.weight;
-  const size_t rows = task.y.rows;
-  TIDEMILL_DCHECK(task.y.cols == w.rows());
   return {.strips = nullptr,
           .strip_bytes = w.strip_bytes(),
           .num_strips = 0,
@@ -60,7 +69,7 @@ MatMulStrips Arguments(const MatMulTask& task) {
           .d = q.d,
           .sum = q.sum,
           .half_sums = q.half_sums,
-          .rows = rows,
+          .rows = task.y.rows,
           .y = task.y.data,
           .y_stride = task.y.stride,
           .outputs = w.rows(),
@@ -96,6 +105,7 @@ void MatMul(ExecutionContext& ctx, std::span<const MatMulTask> tasks) {
   std::array<MatMulKernel, kMaxMatMulTasks> kernels;
   first_chunk[0] = 0;
   for (size_t i = 0; i < tasks.size(); ++i) {
+    TIDEMILL_DCHECK(HasRows(tasks[i], ctx.isa()) && tasks[i].y.cols == tasks[i].weight->rows());
     const size_t chunks = DivideRoundUp(tasks[i].weight->num_strips(), chunk_strips(tasks[i]));
     first_chunk[i + 1] = first_chunk[i] + static_cast<uint32_t>(chunks);
     kernels[i] = PickKernel(*tasks[i].weight, ctx.isa());
