@@ -24,20 +24,19 @@ size_t PlaceOf(DType dtype, size_t lane, size_t k) {
   return dtype == DType::kBF16 ? (k / 2 * kStripRows + lane) * 2 + k % 2 : k * kStripRows + lane;
 }
 
-void ScatterPairs(const std::byte* row, size_t cols, size_t lane, std::byte* strip) {
-  constexpr size_t kPair = 2 * sizeof(uint16_t);
-  std::byte* out = strip + lane * kPair;
-  for (size_t pair = 0; pair < cols / 2; ++pair)
-    std::memcpy(out + pair * kStripRows * kPair, row + pair * kPair, kPair);
-  if (cols % 2 == 0) return;
-  std::memcpy(out + cols / 2 * kStripRows * kPair, row + cols / 2 * kPair, sizeof(uint16_t));
-  std::memset(out + cols / 2 * kStripRows * kPair + sizeof(uint16_t), 0, sizeof(uint16_t));
-}
-
 template <typename T>
 void ScatterRow(const std::byte* row, size_t cols, size_t lane, std::byte* strip) {
   for (size_t k = 0; k < cols; ++k)
     std::memcpy(strip + (k * kStripRows + lane) * sizeof(T), row + k * sizeof(T), sizeof(T));
+}
+
+// BF16: two columns at a time, a zero behind an odd last one.
+void ScatterPairs(const std::byte* row, size_t cols, size_t lane, std::byte* strip) {
+  ScatterRow<uint32_t>(row, cols / 2, lane, strip);
+  if (cols % 2 == 0) return;
+  std::byte last[sizeof(uint32_t)] = {};
+  std::memcpy(last, row + (cols - 1) * sizeof(uint16_t), sizeof(uint16_t));
+  ScatterRow<uint32_t>(last, 1, lane, strip + cols / 2 * kStripRows * sizeof last);
 }
 
 // `floats` holds cols elements when the row has to be dequantised, else nothing.
