@@ -18,7 +18,7 @@ struct PeakRun {
   // Of the one kind that the loop consists of: a CPU completes a whole number of them in a cycle, or one in a whole number of cycles.
   // 0 for a loop of several kinds, which share the CPU's ports in whatever ratio.
   double instructions = 0;
-  double result = 0;  // depends on every round: for the caller to keep
+  double result = 0;  // depends on every round, so that compilers leave none out
 };
 
 // `iterations` rounds on registers, in independent chains. Float: the level's f32 multiply-adds; the second shape has another

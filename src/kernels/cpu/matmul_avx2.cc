@@ -434,8 +434,8 @@ void MatMul(const MatMulStrips& args) {
   }
 }
 
-// kChains blocks of eight groups each round; `side_by_side`: group by group of all blocks, else block by block.
-template <size_t kChains, bool side_by_side>
+// kChains blocks of eight groups each round; kSideBySide: group by group of all blocks, else block by block.
+template <size_t kChains, bool kSideBySide>
 PeakRun BlocksPeak(size_t iterations) {
   const __m256i bytes = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
   const auto product = [bytes]() __attribute__((always_inline)) {
@@ -453,7 +453,7 @@ PeakRun BlocksPeak(size_t iterations) {
     Keep(dot[c]);
   };
   for (size_t i = 0; i < iterations; ++i) {
-    if constexpr (side_by_side) {
+    if constexpr (kSideBySide) {
 #pragma GCC unroll 8
       for (size_t g = 0; g < 8; ++g) {
 #pragma GCC unroll 6

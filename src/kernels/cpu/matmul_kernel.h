@@ -18,8 +18,7 @@ struct MatMulStrips {
   size_t cols;
   const float* x;  // f32 weights: [rows, cols], rows x_stride apart
   size_t x_stride;
-  const uint16_t*
-      bfloat16;  // BF16 weights where the level has their products: [rows, cols], rows bfloat16_stride apart
+  const uint16_t* bfloat16;  // BF16 weights at a level with their products: [rows, cols], rows bfloat16_stride apart
   size_t bfloat16_stride;
   const int8_t* q;       // quantised weights: [rows, cols]
   const int16_t* pairs;  // the same for 16-bit products (QuantizedRows::pairs)
@@ -33,8 +32,9 @@ struct MatMulStrips {
   bool accumulate;
 };
 
-// A tile of all rows takes V strips side by side, each as a stream of its own. Fetches line `line` of each some lines ahead from
-// memory, behind a strip's end those of the strip V further on: the processor's own prefetcher stops at the end of each page of 4 KiB.
+// For a tile of all rows, which takes V strips side by side, each as a stream of its own. Fetches from memory the line of each that is
+// kBytesAhead behind byte `at`, past a strip's end that of the strip V further on: the processor's own prefetcher stops at the end of
+// each page of 4 KiB.
 template <size_t V, size_t kBytesAhead>
 [[gnu::always_inline]] inline void FetchAhead(const unsigned char* const (&strips)[V], size_t strip_bytes, size_t at) {
   at += kBytesAhead;
