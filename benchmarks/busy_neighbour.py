@@ -4,9 +4,9 @@
   benchmarks/busy_neighbour.py build/release/bin/tidemill MODEL [--threads 2] [--pairs 15] [--quiet 0.1] [--seconds 300]
 
 One process of tidemill decodes again and again from the same caches, alternately alone and beside a process of one thread that spins
-on the same cores, which one comes first being drawn. Printed: the median ratio of the two times of a pair with its 95 % interval. A pair counts when other
-processes used at most --quiet cores while it was alone, and as much beside the spinning one; the machine's own neighbours would make
-"alone" anything else. Pairs are taken until enough count or --seconds are over.
+on the same cores, which one comes first being drawn. Printed: the median ratio of the two times of a pair with its 95 % interval. A
+pair counts when other processes used at most --quiet cores while it was alone, and as much beside the spinning one; the machine's own
+neighbours would make "alone" anything else. Pairs are taken until enough count or --seconds are over.
 """
 
 import argparse
@@ -17,6 +17,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+FEWEST_PAIRS = 10  # for an interval that is worth printing
 
 
 def interval(values: list[float]) -> tuple[float, float]:
@@ -52,6 +54,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--steps", type=int, default=32, help="of a sample")
     arguments = parser.parse_args()
+    if arguments.pairs < FEWEST_PAIRS:
+        parser.error(f"--pairs {arguments.pairs}: expected at least {FEWEST_PAIRS}")
     cores = sorted(os.sched_getaffinity(0))[:arguments.threads]
     if len(cores) < arguments.threads:
         sys.exit(f"--threads {arguments.threads}: expected as many cores, found {len(cores)}")
@@ -79,8 +83,8 @@ def main() -> None:
             beside.append(times[True])
     decoder.process.stdin.close()
     decoder.process.wait()
-    if len(alone) < 5:
-        sys.exit(f"{len(alone)} of {taken} pairs were left in peace, expected at least 5: run it again when the machine is less busy")
+    if len(alone) < FEWEST_PAIRS:
+        sys.exit(f"{len(alone)} of {taken} pairs were left in peace, expected at least {FEWEST_PAIRS}: run it again when the machine is less busy")
     ratios = [b / a for a, b in zip(alone, beside)]
     low, high = interval(ratios)
     print(f"step alone {statistics.median(alone):.2f} ms, beside one busy thread {statistics.median(beside):.2f} ms: "

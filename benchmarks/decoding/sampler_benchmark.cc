@@ -39,7 +39,7 @@ const bool kRegistered = [] {
       {"peaked", WithBest(Normal(2.0f), 25.0f)},    // the best token holds nearly all
       {"typical", Normal(3.0f)},                    // a few thousand hold 95 %
       {"flat", Normal(0.1f)},                       // most tokens survive any top_p
-      {"equal", std::vector<float>(kVocab, 1.0f)},  //
+      {"equal", std::vector<float>(kVocab, 1.0f)},  // ties only
       {"spike", WithBest(Normal(0.001f), 10.0f)},   // all but one within a thousandth
       {"bfloat16", [] {                             // many ties
          std::vector<float> logits = Normal(3.0f);

@@ -21,9 +21,9 @@ Isa Level() {
 
 namespace {
 
-// GB/s, int8 Gop/s, f32 Gop/s; zeros where TIDEMILL_LIMITS says nothing.
-std::array<double, 3> Limits() {
-  std::array<double, 3> limits{};
+// GB/s, then Gop/s of int8, f32 and BF16; zeros where TIDEMILL_LIMITS says nothing.
+std::array<double, 4> Limits() {
+  std::array<double, 4> limits{};
   const char* given = std::getenv("TIDEMILL_LIMITS");
   std::string_view text = given == nullptr ? "" : given;
   for (double& limit : limits) {
@@ -43,11 +43,12 @@ void Report(benchmark::State& state, const Cost& cost, bool from_memory) {
   };
   state.counters["GB/s"] = rate(cost.bytes);
   state.counters["Gop/s"] = rate(cost.flops + cost.int8_ops + cost.bfloat16_ops);
-  const auto [bandwidth, int8, f32] = Limits();
-  if (bandwidth == 0 || int8 == 0 || f32 == 0) return;
+  const auto [bandwidth, int8, f32, bfloat16] = Limits();
+  if (bandwidth == 0 || int8 == 0 || f32 == 0 || (bfloat16 == 0 && cost.bfloat16_ops != 0)) return;
   // The parts of the machine work side by side: the slowest bounds the time.
   const double memory = from_memory ? cost.bytes / bandwidth : 0;
-  const double seconds = std::max({memory, cost.int8_ops / int8, cost.int8_ops == 0 ? cost.flops / f32 : 0}) * 1e-9;
+  const double products = cost.bfloat16_ops == 0 ? cost.int8_ops / int8 : cost.bfloat16_ops / bfloat16;
+  const double seconds = std::max({memory, products, cost.int8_ops == 0 ? cost.flops / f32 : 0}) * 1e-9;
   state.counters["limit"] = Counter(seconds, Counter::kIsIterationInvariantRate);
 }
 

@@ -1,10 +1,10 @@
-// What every kernel benchmark shares: the level it runs at, and the Cost formula's numbers as rates.
+// What every C++ benchmark shares: the level it runs at, and the Cost formula's numbers as rates.
 //
 // A loop that reads "from memory" goes round copies of its input that together exceed the last cache. Time is the thread's CPU
 // time; on a machine with neighbours the smallest of many repetitions says most, so that it is among the statistics:
 //   kernels_benchmark --benchmark_filter=MatMul --benchmark_repetitions=20 --benchmark_report_aggregates_only=true
-// TIDEMILL_ISA=avx2 runs a lower level. TIDEMILL_LIMITS="31.5,467,117" names this machine's GB/s, int8 and f32 Gop/s of one thread;
-// the share of the limit that binds is printed then.
+// TIDEMILL_ISA=avx2 runs a lower level. TIDEMILL_LIMITS="31.5,467,117,234" names this machine's GB/s, then int8, f32 and BF16 Gop/s of one
+// thread; the share of the limit that binds is printed then. Without the last, products of BF16 have none.
 #ifndef TIDEMILL_BENCHMARKS_KERNELS_MEASURE_H_
 #define TIDEMILL_BENCHMARKS_KERNELS_MEASURE_H_
 
