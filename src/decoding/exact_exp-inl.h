@@ -33,7 +33,7 @@ HWY_INLINE void ExpOfEach(Lane8 d, Vec8* HWY_RESTRICT x) {
   for (size_t n = 0; n < N; ++n) shifted[n] = hn::Mul(x[n], set(exact_math::kLog2E));
   for (size_t n = 0; n < N; ++n) shifted[n] = hn::Add(shifted[n], set(exact_math::kRoundToInteger));
   for (size_t n = 0; n < N; ++n) low[n] = hn::Sub(shifted[n], set(exact_math::kRoundToInteger));
-  // That product is exact, so fused or not is the same.
+  // The product is exact, so fused or not is the same.
   for (size_t n = 0; n < N; ++n) r[n] = hn::NegMulAdd(low[n], set(exact_math::kLn2High), x[n]);
   for (size_t n = 0; n < N; ++n) low[n] = hn::Mul(low[n], set(exact_math::kLn2Low));
   for (size_t n = 0; n < N; ++n) r[n] = hn::Sub(r[n], low[n]);

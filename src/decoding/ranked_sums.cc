@@ -2,17 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 
 #include "base/check.h"
 #include "decoding/token_key.h"
 
 namespace tidemill {
-namespace {
-
-constexpr float kLowest = std::numeric_limits<float>::lowest();
-
-}  // namespace
 
 RankedSums::RankedSums(size_t vocab_size) : sums_(std::make_unique<BucketSums>()), keys_(Members::kRoom) {
   sample_.reserve(NumChunks(vocab_size));
@@ -35,7 +29,7 @@ void RankedSums::Start(Isa isa, std::span<const float> logits, std::span<const f
   }
   range_ = {floor, rule.max};
   map_ = UsefulMap(floor);
-  const bool all = floor == kLowest && !counts;
+  const bool all = floor == kLowestLogit && !counts;
   const BucketPass pass = all ? BucketPass::kAllShares : BucketPass::kSharesAndCounts;
   at_least_ = FillBuckets(pass, map_, range_, least, &buckets_);
   shares_ = 0;
@@ -149,7 +143,7 @@ RankedSums::Found RankedSums::Find(Measure measure, uint64_t target) {
     }
     // Both ends are f32, so they come into different buckets: each turn has fewer tokens than the one before.
     map = BucketMap(range.high, static_cast<double>(range.high) - static_cast<double>(range.low));
-    FillBuckets(BucketPass::kSharesAndCounts, map, range, kLowest, &fine_buckets_);
+    FillBuckets(BucketPass::kSharesAndCounts, map, range, kLowestLogit, &fine_buckets_);
     buckets = &fine_buckets_;
   }
 }

@@ -16,7 +16,6 @@ namespace tidemill {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr uint64_t kSeed = 20241123;
 
 std::vector<float> Normal(size_t vocab, float sigma, uint64_t seed) {
@@ -68,7 +67,7 @@ TEST(RankedSums, EveryShape_FindsWhatASortFinds) {
       RankedSums sums(vocab);
       for (const double temperature : {1e-40, 0.5, 1.0, 60.0}) {
         const ShareRule rule(max, 1.0 / temperature, vocab);
-        for (const float floor : {kLowest, logits[IdOfKey(keys[keys.size() / 5])]}) {
+        for (const float floor : {kLowestLogit, logits[IdOfKey(keys[keys.size() / 5])]}) {
           std::vector<uint64_t> prefix;  // shares of the best 1, 2, ...
           uint64_t at_least = 0;
           const float least = logits[IdOfKey(keys[keys.size() / 7])];

@@ -14,7 +14,6 @@ namespace tidemill {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
-constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr size_t kAnyId = std::numeric_limits<uint32_t>::max();
 
 // A part of `whole` > 0, rounded down; always less than `whole`. part: in [0, 1).
@@ -115,7 +114,7 @@ Result<void> Sampler::Transform(std::span<float> logits) {
 Sampler::Survivors Sampler::SelectRanked(std::span<const float> logits) {
   const ShareRule rule(max_, inverse_temperature_, vocab_size_);
   const auto k = static_cast<size_t>(options_.top_k);
-  const float floor = k > 0 ? ranking_.FloorOfBest(chunk_max_, k) : kLowest;
+  const float floor = k > 0 ? ranking_.FloorOfBest(chunk_max_, k) : kLowestLogit;
   const float least = rule.LowestOfWeight(static_cast<double>(options_.min_p));
   sums_.Start(isa_, logits, chunk_max_, rule, floor, least, k > 0);
   Survivors survivors{.last_key = TokenKey(floor, kAnyId), .least = least, .shares = sums_.shares()};

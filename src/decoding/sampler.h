@@ -3,7 +3,7 @@
 // The logits change in transformers' order, all in f32 but where said (GenerationOptions has the formula of each):
 //   1 logit_bias   2 repetition_penalty (prompt and answer)   3 presence_penalty, frequency_penalty (answer)
 //   4 no_repeat_ngram_size   5 min_new_tokens masks end-of-sequence tokens
-// Temperature 0 then takes the largest logit, of equal ones the lowest id. Otherwise, in f64:
+// Temperature 0 then takes the largest logit, of equal ones the lowest id. Otherwise:
 //   6 weight[id] = exp((l[id] - max) / temperature) in f64, and share[id], the weight as an integer (token_shares.h)
 //   7 top_k keeps the k best
 //   8 top_p keeps those whose better ones hold less than top_p * (sum of the shares of what 7 left)
@@ -119,7 +119,7 @@ class Sampler {
   std::vector<double> chunk_sum_;       // [NumChunks(vocab)] of weights, for logprobs
   std::vector<uint64_t> chunk_shares_;  // [NumChunks(vocab)] sums of shares, for a draw by id
   RankedSums sums_;                     // for a draw from the best down
-  TokenRanking ranking_;                // for top logprobs
+  TokenRanking ranking_;                // for the floor of top_k, top logprobs and Distribution
   std::vector<float> raw_logits_;       // [vocab] as they came, if logprobs and transforms_
 };
 

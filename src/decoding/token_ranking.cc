@@ -2,18 +2,12 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 
 #include "base/check.h"
 #include "decoding/token_key.h"
 #include "decoding/vocab_scan.h"
 
 namespace tidemill {
-namespace {
-
-constexpr float kLowest = std::numeric_limits<float>::lowest();  // everything but a masked token is at least this
-
-}  // namespace
 
 TokenRanking::TokenRanking(size_t vocab_size)
     : vocab_size_(vocab_size), keys_(std::make_unique_for_overwrite<uint64_t[]>(vocab_size)) {
@@ -22,7 +16,7 @@ TokenRanking::TokenRanking(size_t vocab_size)
 
 void TokenRanking::KeepAtLeast(std::span<const float> logits, std::span<const float> chunk_max, float threshold) {
   TIDEMILL_DCHECK(logits.size() == vocab_size_ && chunk_max.size() == NumChunks(vocab_size_));
-  threshold = std::max(threshold, kLowest);
+  threshold = std::max(threshold, kLowestLogit);
   size_t size = 0;
   for (size_t c = 0; c < chunk_max.size(); ++c) {
     if (chunk_max[c] < threshold) continue;
@@ -37,12 +31,12 @@ void TokenRanking::KeepAtLeast(std::span<const float> logits, std::span<const fl
 
 float TokenRanking::FloorOfBest(std::span<const float> chunk_max, size_t k) {
   TIDEMILL_DCHECK(k >= 1);
-  if (k > chunk_max.size()) return kLowest;
+  if (k > chunk_max.size()) return kLowestLogit;
   // k chunks hold a token at least as large as the k-th largest chunk maximum, so the k best tokens are that large.
   chunk_order_.assign(chunk_max.begin(), chunk_max.end());
   const auto kth = chunk_order_.begin() + static_cast<std::ptrdiff_t>(k - 1);
   std::nth_element(chunk_order_.begin(), kth, chunk_order_.end(), std::greater<>());
-  return std::max(*kth, kLowest);
+  return std::max(*kth, kLowestLogit);
 }
 
 void TokenRanking::KeepBest(std::span<const float> logits, std::span<const float> chunk_max, size_t k) {

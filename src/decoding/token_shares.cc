@@ -84,7 +84,7 @@ uint64_t AddChunksToBuckets(const float* HWY_RESTRICT chunks, const float* HWY_R
   Step steps[2];
   size_t now = 0;
   bool first = true;
-  const bool selects = least > std::numeric_limits<float>::lowest();
+  const bool selects = least > kLowestLogit;
   static_assert(kAtOnce * hn::MaxLanes(Lane8()) % BucketSums::kWays == 0);
   const auto add_in_memory = [&](const Step& step) HWY_ATTR {
     for (size_t j = 0; j < step_tokens; j += BucketSums::kWays) {
@@ -229,7 +229,7 @@ LogitInterval BucketMap::IntervalOf(size_t bucket, LogitInterval of) const {
 }
 
 float ShareRule::LowestOfWeight(double weight) const {
-  return AtPlace(FirstPlace(PlaceOf(std::numeric_limits<float>::lowest()), PlaceOf(max),
+  return AtPlace(FirstPlace(PlaceOf(kLowestLogit), PlaceOf(max),
                             [&](float logit) { return TokenWeight(logit, max, inverse_temperature) >= weight; }));
 }
 

@@ -16,7 +16,6 @@ namespace tidemill {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr uint64_t kSeed = 20241122;
 
 // Whole chunks of normal logits, some of them masked, with the maximum of each.
@@ -67,12 +66,12 @@ TEST(TokenShares, LowestOfWeight_IsTheEdge) {
   for (const double temperature : {1e-30, 0.3, 1.0, 100.0}) {
     for (const float max : {-3e38f, -7.25f, 0.0f, 1e-30f, 25.0f}) {
       const ShareRule rule(max, 1.0 / temperature, 1000);
-      EXPECT_EQ(rule.LowestOfWeight(0.0), kLowest);
+      EXPECT_EQ(rule.LowestOfWeight(0.0), kLowestLogit);
       for (const double weight : {1e-30, 0.05, 0.7, 1.0}) {
         const float edge = rule.LowestOfWeight(weight);
         EXPECT_LE(edge, max);
         EXPECT_GE(TokenWeight(edge, max, 1.0 / temperature), weight) << max << " at " << temperature;
-        if (edge == kLowest) continue;
+        if (edge == kLowestLogit) continue;
         EXPECT_LT(TokenWeight(std::nextafter(edge, -kInf), max, 1.0 / temperature), weight)
             << max << " at " << temperature;
       }
@@ -109,7 +108,7 @@ TEST(TokenShares, EveryLevel_SumsTheSharesOfChunks) {
     logits[0] = chunks.best;
     std::vector<float> chunk_max(NumChunks(size));
     const ShareRule rule(ScanLogits(Isa::kBaseline, logits, chunk_max).max, 1.0 / 0.7, size);
-    for (const float least : {kLowest, rule.LowestOfWeight(0.01)}) {
+    for (const float least : {kLowestLogit, rule.LowestOfWeight(0.01)}) {
       std::vector<uint64_t> expected(NumChunks(size));
       uint64_t total = 0;
       for (size_t id = 0; id < size; ++id) {
@@ -130,10 +129,10 @@ TEST(TokenShares, EveryLevel_FillsTheBuckets) {
   const Chunks chunks(50, 3.0f, kSeed);
   const ShareRule rule(chunks.best, 1.0, 3200);
   const BucketMap map(chunks.best - 1.0f, 9.0);
-  for (const LogitInterval of : {LogitInterval{kLowest, chunks.best}, LogitInterval{-0.5f, 2.0f}}) {
+  for (const LogitInterval of : {LogitInterval{kLowestLogit, chunks.best}, LogitInterval{-0.5f, 2.0f}}) {
     for (const BucketPass pass : {BucketPass::kAllShares, BucketPass::kSharesAndCounts}) {
-      if (pass == BucketPass::kAllShares && of.low > kLowest) continue;
-      for (const float least : {kLowest, 0.5f}) {
+      if (pass == BucketPass::kAllShares && of.low > kLowestLogit) continue;
+      for (const float least : {kLowestLogit, 0.5f}) {
         std::vector<uint64_t> shares(BucketMap::kBuckets), counts(BucketMap::kBuckets);
         uint64_t at_least = 0;
         for (size_t i = 0; i < chunks.logits.size(); ++i) {
@@ -147,7 +146,7 @@ TEST(TokenShares, EveryLevel_FillsTheBuckets) {
           const auto sums = std::make_unique<BucketSums>();
           const uint64_t found = AddToBuckets(isa, pass, chunks.logits.data(), chunks.max.data(), chunks.max.size(),
                                               rule, of, least, map, sums.get());
-          if (of.low == kLowest) {
+          if (of.low == kLowestLogit) {
             EXPECT_EQ(found, at_least);
           }
           for (size_t b = 0; b < BucketMap::kBuckets; ++b) {
@@ -168,7 +167,7 @@ TEST(TokenShares, EveryLevel_FillsTheBuckets) {
 TEST(TokenShares, EveryLevel_ListsTheMembersWhileThereIsRoom) {
   const Chunks chunks(50, 3.0f, kSeed);
   for (const LogitInterval of :
-       {LogitInterval{0.5f, 1.5f}, LogitInterval{kLowest, chunks.best}, LogitInterval{1e9f, 2e9f}}) {
+       {LogitInterval{0.5f, 1.5f}, LogitInterval{kLowestLogit, chunks.best}, LogitInterval{1e9f, 2e9f}}) {
     std::vector<uint64_t> expected;
     float low = kInf, high = -kInf;
     for (size_t i = 0; i < chunks.logits.size(); ++i) {
