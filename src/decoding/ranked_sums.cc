@@ -20,12 +20,12 @@ void RankedSums::Start(Isa isa, std::span<const float> logits, std::span<const f
   chunk_max_ = chunk_max;
   rule_ = rule;
   const size_t whole = logits.size() / kChunkTokens;
-  parts_[0] = {logits.data(), chunk_max.data(), whole, 0};
-  num_parts_ = 1;
+  runs_[0] = {logits.data(), chunk_max.data(), whole, 0};
+  num_runs_ = 1;
   if (whole < chunk_max.size()) {
     const LastChunk last(logits);
     std::copy(last.padded, last.padded + kChunkTokens, last_chunk_);
-    parts_[num_parts_++] = {last_chunk_, chunk_max.data() + whole, 1, whole * kChunkTokens};
+    runs_[num_runs_++] = {last_chunk_, chunk_max.data() + whole, 1, whole * kChunkTokens};
   }
   range_ = {floor, rule.max};
   map_ = UsefulMap(floor);
@@ -67,11 +67,8 @@ uint64_t RankedSums::FillBuckets(BucketPass pass, const BucketMap& map, LogitInt
   const bool counts = pass == BucketPass::kSharesAndCounts;
   if (counts) std::fill(std::begin(sums_->counts), std::end(sums_->counts), uint32_t{0});
   uint64_t at_least = 0;
-  for (size_t p = 0; p < num_parts_; ++p) {
-    const Part& part = parts_[p];
-    at_least +=
-        AddToBuckets(isa_, pass, part.logits, part.chunk_max, part.num_chunks, rule_, of, least, map, sums_.get());
-  }
+  for (const ChunkRun& run : std::span(runs_).first(num_runs_))
+    at_least += AddToBuckets(isa_, pass, run, rule_, of, least, map, sums_.get());
   for (size_t b = 0; b < buckets->size(); ++b) {
     Bucket bucket = {};
     for (size_t way = 0; way < BucketSums::kWays; ++way) {
@@ -85,19 +82,16 @@ uint64_t RankedSums::FillBuckets(BucketPass pass, const BucketMap& map, LogitInt
 
 Members RankedSums::MembersOf(LogitInterval of) {
   Members members{.keys = std::span<uint64_t, Members::kRoom>(keys_)};
-  for (size_t p = 0; p < num_parts_; ++p) {
-    const Part& part = parts_[p];
-    AddMembers(isa_, part.logits, part.chunk_max, part.num_chunks, part.first_id, of, &members);
-  }
+  for (const ChunkRun& run : std::span(runs_).first(num_runs_)) AddMembers(isa_, run, of, &members);
   return members;
 }
 
 // The id of the token with that logit that `index` tokens of lower id have, too.
 size_t RankedSums::IdOfEqual(float logit, uint64_t index) const {
-  for (size_t p = 0; p < num_parts_; ++p) {
-    for (size_t c = 0; c < parts_[p].num_chunks; ++c) {
-      if (parts_[p].chunk_max[c] < logit) continue;
-      const float* chunk = parts_[p].logits + c * kChunkTokens;
+  for (const ChunkRun& run : std::span(runs_).first(num_runs_)) {
+    for (size_t c = 0; c < run.num_chunks; ++c) {
+      if (run.chunk_max[c] < logit) continue;
+      const float* chunk = run.logits + c * kChunkTokens;
       uint32_t equal = 0;  // std::count counts in 64 bits, which is half as many lanes
       for (size_t i = 0; i < kChunkTokens; ++i) equal += static_cast<uint32_t>(chunk[i] == logit);
       if (index >= equal) {
@@ -106,7 +100,7 @@ size_t RankedSums::IdOfEqual(float logit, uint64_t index) const {
       }
       size_t i = 0;
       while (chunk[i] != logit || index-- > 0) ++i;
-      return parts_[p].first_id + c * kChunkTokens + i;
+      return run.first_id + c * kChunkTokens + i;
     }
   }
   TIDEMILL_CHECK(false);  // Find counted more tokens than `index` with that logit

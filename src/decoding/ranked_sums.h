@@ -64,12 +64,6 @@ class RankedSums {
     uint64_t Of(Measure measure) const { return measure == Measure::kShares ? shares : tokens; }
   };
   using Buckets = std::array<Bucket, BucketMap::kBuckets>;
-  struct Part {  // a run of whole chunks
-    const float* logits;
-    const float* chunk_max;
-    size_t num_chunks;
-    size_t first_id;
-  };
 
   BucketMap UsefulMap(float floor);
   uint64_t FillBuckets(BucketPass pass, const BucketMap& map, LogitInterval of, float least, Buckets* buckets);
@@ -81,8 +75,8 @@ class RankedSums {
   std::span<const float> logits_;     // the caller's, from Start on
   std::span<const float> chunk_max_;  // the caller's, from Start on
   ShareRule rule_ = {0.0f, 1.0, 1};
-  std::array<Part, 2> parts_;  // of logits_, and of last_chunk_
-  size_t num_parts_ = 0;
+  std::array<ChunkRun, 2> runs_;  // of logits_, and of last_chunk_
+  size_t num_runs_ = 0;
   float last_chunk_[kChunkTokens];
   LogitInterval range_ = {};  // of the tokens
   uint64_t shares_ = 0;

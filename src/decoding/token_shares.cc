@@ -246,19 +246,18 @@ uint64_t SumShares(Isa isa, std::span<const float> logits, std::span<const float
   return total;
 }
 
-uint64_t AddToBuckets(Isa isa, BucketPass pass, const float* chunks, const float* chunk_max, size_t num_chunks,
-                      const ShareRule& rule, LogitInterval of, float least, const BucketMap& map, BucketSums* sums) {
+uint64_t AddToBuckets(Isa isa, BucketPass pass, const ChunkRun& run, const ShareRule& rule, LogitInterval of,
+                      float least, const BucketMap& map, BucketSums* sums) {
   using Add = uint64_t (*)(const float*, const float*, size_t, const ShareRule&, LogitInterval, float, const BucketMap&,
                            BucketSums*);
   const Add add = pass == BucketPass::kAllShares
                       ? Add{TIDEMILL_PICK(isa, AddChunksToBuckets<BucketPass::kAllShares>)}
                       : Add{TIDEMILL_PICK(isa, AddChunksToBuckets<BucketPass::kSharesAndCounts>)};
-  return add(chunks, chunk_max, num_chunks, rule, of, least, map, sums);
+  return add(run.logits, run.chunk_max, run.num_chunks, rule, of, least, map, sums);
 }
 
-void AddMembers(Isa isa, const float* chunks, const float* chunk_max, size_t num_chunks, size_t first_id,
-                LogitInterval of, Members* members) {
-  TIDEMILL_PICK(isa, AddMembersOfChunks)(chunks, chunk_max, num_chunks, first_id, of, members);
+void AddMembers(Isa isa, const ChunkRun& run, LogitInterval of, Members* members) {
+  TIDEMILL_PICK(isa, AddMembersOfChunks)(run.logits, run.chunk_max, run.num_chunks, run.first_id, of, members);
 }
 
 }  // namespace tidemill

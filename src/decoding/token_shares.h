@@ -5,8 +5,7 @@
 // (p vocab + 1) 2^-(b + 1), which is 2^-28 if all of 150000 tokens round the same way and 3e-12 as they fall. A token that
 // weighs less than 2^-(b + 1) has no share and is never drawn.
 //
-// The passes over chunks of 64 tokens; one routine per level of instructions (Highway), equal results from all.
-//   chunks : [num_chunks * 64] f32      chunk_max : [num_chunks], at least the largest logit of each      Allocate nothing.
+// The passes over chunks of 64 tokens; one routine per level of instructions (Highway), equal results from all. Allocate nothing.
 #ifndef TIDEMILL_DECODING_TOKEN_SHARES_H_
 #define TIDEMILL_DECODING_TOKEN_SHARES_H_
 
@@ -65,6 +64,13 @@ struct BucketMap {
   LogitInterval IntervalOf(size_t bucket, LogitInterval of) const;
 };
 
+struct ChunkRun {          // borrowed
+  const float* logits;     // [num_chunks * 64]
+  const float* chunk_max;  // [num_chunks], at least the largest logit of each
+  size_t num_chunks;
+  size_t first_id;  // of the first logit's token
+};
+
 // Shares and numbers of tokens by bucket, in eight tables that neighbours take in turn: adding to one place in memory again
 // and again takes 8 cycles, and equal logits do that. The bucket after the last is for tokens of no interest.
 struct BucketSums {
@@ -85,8 +91,8 @@ uint64_t SumShares(Isa isa, std::span<const float> logits, std::span<const float
 // Adds each token within `of` to its bucket. Returns the sum of shares of logits >= least: of all of them, if of.low <= least,
 // else at least of those >= of.low.
 // Cost: about 45 f64 operations and one or two additions in memory a token; tokens below `of` cost little in bulk.
-uint64_t AddToBuckets(Isa isa, BucketPass pass, const float* chunks, const float* chunk_max, size_t num_chunks,
-                      const ShareRule& rule, LogitInterval of, float least, const BucketMap& map, BucketSums* sums);
+uint64_t AddToBuckets(Isa isa, BucketPass pass, const ChunkRun& run, const ShareRule& rule, LogitInterval of,
+                      float least, const BucketMap& map, BucketSums* sums);
 
 // The tokens of an interval: how many, their range, and as long as there is room their keys (token_key.h), by ascending id.
 struct Members {
@@ -98,9 +104,8 @@ struct Members {
   std::span<uint64_t, kRoom> keys;
 };
 
-// Adds those of some chunks; the first of their tokens is first_id. Cost: two comparisons a token.
-void AddMembers(Isa isa, const float* chunks, const float* chunk_max, size_t num_chunks, size_t first_id,
-                LogitInterval of, Members* members);
+// Adds those of some chunks. Cost: two comparisons a token.
+void AddMembers(Isa isa, const ChunkRun& run, LogitInterval of, Members* members);
 
 }  // namespace tidemill
 

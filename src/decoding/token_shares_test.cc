@@ -26,6 +26,11 @@ struct Chunks {
     for (float& logit : logits) logit = rng() % 9 == 0 ? -kInf : normal(rng);
     best = ScanLogits(Isa::kBaseline, logits, max).max;
   }
+  // `count` chunks from `first` on; chunk 0 begins with the token `first_id`.
+  ChunkRun Run(size_t first, size_t count, size_t first_id) const {
+    return {logits.data() + first * kChunkTokens, max.data() + first, count, first_id + first * kChunkTokens};
+  }
+
   std::vector<float> logits;
   std::vector<float> max;
   float best;
@@ -144,8 +149,7 @@ TEST(TokenShares, EveryLevel_FillsTheBuckets) {
         }
         AtEveryLevel([&](Isa isa) {
           const auto sums = std::make_unique<BucketSums>();
-          const uint64_t found = AddToBuckets(isa, pass, chunks.logits.data(), chunks.max.data(), chunks.max.size(),
-                                              rule, of, least, map, sums.get());
+          const uint64_t found = AddToBuckets(isa, pass, chunks.Run(0, 50, 0), rule, of, least, map, sums.get());
           if (of.low == kLowestLogit) {
             EXPECT_EQ(found, at_least);
           }
@@ -179,9 +183,8 @@ TEST(TokenShares, EveryLevel_ListsTheMembersWhileThereIsRoom) {
     AtEveryLevel([&](Isa isa) {
       std::vector<uint64_t> keys(Members::kRoom);
       Members members{.keys = std::span<uint64_t, Members::kRoom>(keys)};
-      AddMembers(isa, chunks.logits.data(), chunks.max.data(), 20, 1000, of, &members);
-      AddMembers(isa, chunks.logits.data() + 20 * kChunkTokens, chunks.max.data() + 20, 30, 1000 + 20 * kChunkTokens,
-                 of, &members);
+      AddMembers(isa, chunks.Run(0, 20, 1000), of, &members);
+      AddMembers(isa, chunks.Run(20, 30, 1000), of, &members);
       EXPECT_EQ(members.count, expected.size());
       if (expected.empty()) return;
       EXPECT_EQ(members.range.low, low);
