@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstdio>
 #include <string>
-#include <utility>
 
 #include "tidemill/machine_limits.h"
 
@@ -95,12 +94,12 @@ LimitShares SharesOf(const StepWork& products, const StepWork& attention, double
     Limit limit;
     bool operator<(const Least& other) const { return seconds < other.seconds; }
   };
-  Least products_least{0, Limit::kF32}, attention_least = products_least;
-  for (const auto& [work, longest] : {std::pair(&products, &products_least), std::pair(&attention, &attention_least)}) {
-    *longest = std::max({Least{least(work->flops, Limit::kF32), Limit::kF32},
-                         Least{least(work->bfloat16_ops, Limit::kBFloat16), Limit::kBFloat16},
-                         Least{least(work->int8_ops, Limit::kInt8), Limit::kInt8}});
-  }
+  const auto longest = [&](const StepWork& work) {
+    return std::max({Least{least(work.flops, Limit::kF32), Limit::kF32},
+                     Least{least(work.bfloat16_ops, Limit::kBFloat16), Limit::kBFloat16},
+                     Least{least(work.int8_ops, Limit::kInt8), Limit::kInt8}});
+  };
+  const Least products_least = longest(products), attention_least = longest(attention);
   LimitShares shares;
   shares.bandwidth = least(products.bytes + attention.bytes, Limit::kRead) / seconds;
   shares.arithmetic = (products_least.seconds + attention_least.seconds) / seconds;

@@ -170,10 +170,11 @@ class Reader {
 void RaiseArithmetic(Isa isa, Team& team, bool alone, PeakRun (*peak)(Isa, PeakShape, size_t), LimitRate& rate) {
   std::array<size_t, 2> rounds;
   for (const PeakShape shape : {PeakShape::kFirst, PeakShape::kSecond}) {
-    rounds[static_cast<size_t>(shape)] = LongEnough([&](size_t count) {
-      const PeakRun run = peak(isa, shape, count);
-      if (alone) rate.instructions_per_op = run.instructions / run.operations;
-    });
+    rounds[static_cast<size_t>(shape)] = LongEnough([&](size_t count) { peak(isa, shape, count); });
+  }
+  if (alone) {
+    const PeakRun one = peak(isa, PeakShape::kFirst, 1);  // both shapes consist of the same instruction
+    rate.instructions_per_op = one.instructions / one.operations;
   }
   const size_t clock_rounds = LongEnough([](size_t count) { RunClock(count); });
   Raise(
@@ -227,8 +228,11 @@ Result<void> MeasureLimits(Engine& engine, WhichLimits which, MachineLimits& lim
   TIDEMILL_TRY(memory, Filled(kBytesPerThread * threads));
   const std::span<const std::byte> bytes(memory.data(), memory.size());
   RaiseSet(impl.isa, *impl.threads, bytes.first(kBytesPerThread), 1, which, limits.one);
-  if (threads > 1) RaiseSet(impl.isa, *impl.threads, bytes, threads, which, limits.all);
-  if (threads == 1) limits.all = limits.one;
+  if (threads == 1) {
+    limits.all = limits.one;
+  } else {
+    RaiseSet(impl.isa, *impl.threads, bytes, threads, which, limits.all);
+  }
   return {};
 }
 
