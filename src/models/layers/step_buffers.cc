@@ -74,8 +74,9 @@ Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows,
   }
   b.positions.resize(max_rows);
   b.attention_tasks.reserve(max_rows);
-  b.products_.reserve(kMaxMatMulTasks);
-  b.product_rows_.reserve(kMaxMatMulTasks);
+  const size_t most_products = std::max(kMaxMatMulTasks, 2 * shape.experts);  // `gate` and `up` of all experts
+  b.products_.reserve(most_products);
+  b.product_rows_.reserve(most_products);
   if (shape.experts != 0) {
     const size_t slots = max_rows * shape.experts_per_token;
     b.experts.weights.resize(slots);
