@@ -99,7 +99,7 @@ class Engine {
   size_t threads() const;
   std::string isa() const;
   size_t context() const;
-  std::string numeric_class() const;  // choices that change bits: "fma/kv-f16", "baseline/f32/kv-f32"
+  std::string numeric_class() const;  // choices that change bits: "fma+bf16/kv-f16", "baseline/f32/kv-f32"
 
   // Logits of every position of `ids` (or of the last one), in order, in chunks: sink(position, logits [vocab]). Only when
   // idle (else kFailedPrecondition). An error of the sink ends it. kNumericalError is left to the caller to look for.

@@ -33,8 +33,8 @@ class ThreadPool {
   size_t num_threads() const { return workers_.size() + 1; }
 
   // Calls body(chunk, thread) for every chunk in [0, num_chunks), from several threads; thread is in [0, num_threads()).
-  // Returns when all are done. One loop at a time: not to be called from a body or from two threads. body must not throw.
-  // num_chunks <= kMaxChunks. Allocates nothing.
+  // Returns when all are done. body must not throw. num_chunks <= kMaxChunks. Allocates nothing. One loop at a time: not to be
+  // called from a body or from two threads, but for a pool of one thread, which runs a loop where it is called.
   template <typename Body>
   void ParallelFor(size_t num_chunks, const Body& body) {
     if (num_chunks == 0) return;
