@@ -230,7 +230,7 @@ Json SummaryJson(const Session& session, const MachineLimits& limits, const std:
                      {"int8_gops", limits.all.of(Limit::kInt8).best()},
                      {"bf16_gops", limits.all.of(Limit::kBFloat16).best()},
                      {"f32_gflops", limits.all.of(Limit::kF32).best()}};
-  json["machine"]["limits"] = {LimitsJson(limits.one)};
+  json["machine"]["limits"] = Json::array({LimitsJson(limits.one)});
   if (limits.all.threads > 1) json["machine"]["limits"].push_back(LimitsJson(limits.all));
   json["model"] = {{"path", info.path},
                    {"family", info.family},

@@ -28,7 +28,7 @@ enum class ActivationForm : uint8_t { kF32, kBFloat16, kInt8 };
 // What the kernels of a level multiply weights of this type with.
 constexpr ActivationForm FormFor(DType weight, Isa isa) {
   if (InfoOf(weight).quantized) return ActivationForm::kInt8;
-  return weight == DType::kBF16 && isa >= Isa::kAvx512Bf16 ? ActivationForm::kBFloat16 : ActivationForm::kF32;
+  return weight == DType::kBF16 && HasBFloat16Products(isa) ? ActivationForm::kBFloat16 : ActivationForm::kF32;
 }
 
 // Borrowed view of quantised rows.
@@ -51,8 +51,8 @@ class BFloat16Buffer {
   static Result<BFloat16Buffer> Create(size_t max_rows, size_t max_cols);
   static size_t RowBytes(size_t max_cols);
 
-  // Rounds x [rows, cols], replacing what was there; a zero follows an odd last column. Only for levels that FormFor gives
-  // kBFloat16 for. Splits rows over the threads. Allocates nothing.
+  // Rounds x [rows, cols], replacing what was there; a zero follows an odd last column. Only for levels with
+  // HasBFloat16Products. Splits rows over the threads. Allocates nothing.
   ConstMatrix<uint16_t> Round(ExecutionContext& ctx, ConstMatrix<float> x);
   // The same in two steps: rows to be written, then some of them at a time, from any number of threads.
   Matrix<uint16_t> Place(size_t rows, size_t cols);

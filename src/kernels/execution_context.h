@@ -37,7 +37,7 @@ class ExecutionContext {
   Isa isa() const { return isa_; }
   ThreadPool& threads() const { return *threads_; }
   // For operations within a loop's body: theirs run in the calling thread, and any number of threads may. It has no scratch.
-  ExecutionContext& alone() { return *alone_; }
+  ExecutionContext& alone() { return alone_ == nullptr ? *this : *alone_; }
   // Uninitialised memory of one thread, 64-byte aligned; valid until that thread's next operation.
   std::span<std::byte> scratch(size_t thread) { return {scratch_[thread].data(), scratch_[thread].size()}; }
   // Uninitialised memory of the operation as a whole, 64-byte aligned; valid until the next operation.

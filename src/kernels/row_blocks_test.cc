@@ -20,6 +20,7 @@ TEST(RowBlocks, EveryRow_PassesOnceThroughAllOperations) {
         ForRowBlocks(*context, rows, cols, [&](ExecutionContext& alone, size_t first, size_t count) {
           EXPECT_EQ(alone.threads().num_threads(), 1U);
           EXPECT_EQ(alone.isa(), Isa::kBaseline);
+          EXPECT_EQ(&alone.alone(), &alone);  // blocks within blocks
           EXPECT_LE(count * cols, std::max(kRowBlockElements, cols));
           AddRows(alone, one.Rows(first, count), x.Rows(first, count));
           ScaleRows(alone, 3, x.Rows(first, count));

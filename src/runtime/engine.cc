@@ -70,8 +70,7 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
     return Error(ErrorCode::kInvalidArgument,
                  "start engine: --prefill-chunk " + std::to_string(o.prefill_chunk) + ": expected 1 to 8192");
   }
-  const bool bfloat16_products =
-      language_model.step_shape().bfloat16_weights && FormFor(DType::kBF16, impl->isa) == ActivationForm::kBFloat16;
+  const bool bfloat16_products = language_model.step_shape().bfloat16_weights && HasBFloat16Products(impl->isa);
   impl->numeric_class = std::string(HasFma(impl->isa) ? "fma" : "baseline") + (bfloat16_products ? "+bf16" : "") +
                         (impl->model->impl().f32 ? "/f32" : "") + "/kv-" + std::string(KvTypeName(*o.kv_type));
   TIDEMILL_TRY(threads, ThreadPool::Create(o.threads));

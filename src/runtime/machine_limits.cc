@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "kernels/activations.h"
 #include "kernels/machine_peak.h"
 #include "runtime/engine_impl.h"
 
@@ -207,7 +206,7 @@ void RaiseSet(Isa isa, ThreadPool& pool, std::span<const std::byte> memory, size
       const auto peak = limit == Limit::kInt8       ? RunInt8Peak
                         : limit == Limit::kBFloat16 ? RunBFloat16Peak
                                                     : RunFloatPeak;
-      rate.absent = limit == Limit::kBFloat16 && FormFor(DType::kBF16, isa) != ActivationForm::kBFloat16;
+      rate.absent = limit == Limit::kBFloat16 && !HasBFloat16Products(isa);
       if (!rate.absent) RaiseArithmetic(isa, team, threads == 1, peak, rate);
     }
   }

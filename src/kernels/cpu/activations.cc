@@ -37,7 +37,7 @@ Matrix<uint16_t> BFloat16Buffer::Place(size_t rows, size_t cols) {
 void BFloat16Buffer::RoundRows([[maybe_unused]] ExecutionContext& ctx, [[maybe_unused]] ConstMatrix<float> x,
                                [[maybe_unused]] Matrix<uint16_t> out) {
 #if defined(__x86_64__)
-  TIDEMILL_CHECK(ctx.isa() >= Isa::kAvx512Bf16);
+  TIDEMILL_CHECK(HasBFloat16Products(ctx.isa()));
   ForEachRow(ctx, x.rows, x.cols, [&](size_t r) { bf16::RoundRow(x.row(r), x.cols, out.row(r)); });
 #else
   StopOnFailedCheck("a level with BF16 products", __FILE__, __LINE__);

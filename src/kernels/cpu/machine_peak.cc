@@ -175,7 +175,7 @@ PeakRun RunInt8Peak(Isa, PeakShape shape, size_t iterations) {
 PeakRun RunBFloat16Peak([[maybe_unused]] Isa isa, [[maybe_unused]] PeakShape shape,
                         [[maybe_unused]] size_t iterations) {
 #if defined(__x86_64__)
-  if (isa >= Isa::kAvx512Bf16) return bf16::DotPeak(shape, iterations);
+  if (HasBFloat16Products(isa)) return bf16::DotPeak(shape, iterations);
 #endif
   StopOnFailedCheck("a level with BF16 products", __FILE__, __LINE__);
 }

@@ -23,7 +23,7 @@ struct Arithmetic {
   bool fused;
   bool bfloat16_products = false;
 
-  static Arithmetic Of(Isa isa) { return {HasFma(isa), FormFor(DType::kBF16, isa) == ActivationForm::kBFloat16}; }
+  static Arithmetic Of(Isa isa) { return {HasFma(isa), HasBFloat16Products(isa)}; }
   const char* name() const { return fused ? "fma" : "baseline"; }
 
   float MulAdd(float a, float b, float c) const { return fused ? std::fma(a, b, c) : a * b + c; }

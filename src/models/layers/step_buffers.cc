@@ -36,9 +36,7 @@ void ForEachMatrix(Buffers& b, const StepShape& s, Place place) {
 }
 
 size_t MostColumns(const StepShape& s) { return std::max({s.hidden, s.q_dim, s.ffn, s.expert_ffn}); }
-bool HasBFloat16(const StepShape& s, Isa isa) {
-  return s.bfloat16_weights && FormFor(DType::kBF16, isa) == ActivationForm::kBFloat16;
-}
+bool HasBFloat16(const StepShape& s, Isa isa) { return s.bfloat16_weights && HasBFloat16Products(isa); }
 size_t InputRowsFor(const StepShape& s) { return std::max<size_t>(1, s.experts_per_token); }
 
 }  // namespace
