@@ -1,6 +1,6 @@
 // One answer whoever else is served: tiny models of odd shapes give the same bits in every way to run them.
 //
-// Ways: weights, KV type, batch and place in it, chunk, threads, storage, level, history of the state. Every pair of values of two of
+// Ways: weights, KV type, batch and place in it, chunk, threads, storage, level, history of the state, its growth. Every pair of values of two of
 // them occurs in some run (a pairwise covering array); each run is compared with the plainest one of its numeric class, whose hashes
 // are kept in tests/fixtures/bits/hashes.json.
 #include <gtest/gtest.h>
@@ -53,6 +53,13 @@ constexpr std::array kPlaces = {"first", "middle", "last"};
 constexpr std::array<size_t, 4> kChunks = {1, 7, 64, kLargestChunk};
 constexpr std::array<size_t, 2> kThreads = {1, 2};
 constexpr std::array kStorages = {"packed", "mapped"};
+constexpr std::array kGrowths = {KvGrowth{.policy = KvPolicy::kBmc, .period = 256},
+                                 KvGrowth{.policy = KvPolicy::kIterative},
+                                 KvGrowth{.policy = KvPolicy::kUpfront},
+                                 KvGrowth{.policy = KvPolicy::kBmc, .period = 3},
+                                 KvGrowth{.policy = KvPolicy::kGeometric},
+                                 KvGrowth{.policy = KvPolicy::kReserve, .period = 100},
+                                 KvGrowth{.policy = KvPolicy::kPaged, .period = 16}};
 constexpr std::array kHistories = {"straight", "rolled back", "forked"};
 
 enum Factor : size_t {
@@ -65,12 +72,13 @@ enum Factor : size_t {
   kStorage,
   kLevel,
   kHistory,
+  kGrowth,
   kNumFactors
 };
 
 std::vector<size_t> FactorSizes(size_t levels) {
-  return {kWeights.size(), kKvTypes.size(),  kBatches.size(), kPlaces.size(),   kChunks.size(),
-          kThreads.size(), kStorages.size(), levels,          kHistories.size()};
+  return {kWeights.size(), kKvTypes.size(),  kBatches.size(), kPlaces.size(),    kChunks.size(),
+          kThreads.size(), kStorages.size(), levels,          kHistories.size(), kGrowths.size()};
 }
 
 // A batch of one has one place, a batch of two has no middle.
@@ -102,12 +110,14 @@ const std::string& ModelFile(const Weights& weights) {
 
 std::string KvName(DType kv) { return kv == DType::kF32 ? "f32" : kv == DType::kF16 ? "f16" : "bf16"; }
 
-ModelRunner MakeRunner(const Weights& weights, DType kv, Isa isa, size_t threads = 1, bool mapped = false) {
+ModelRunner MakeRunner(const Weights& weights, DType kv, Isa isa, size_t threads = 1, bool mapped = false,
+                       const KvGrowth& growth = {}) {
   return ModelRunner(ModelFile(weights), {.isa = isa,
                                           .threads = threads,
                                           .f32 = weights.f32,
                                           .mapped = mapped,
                                           .kv_dtype = kv,
+                                          .growth = growth,
                                           .context = kContext,
                                           .max_rows = kLargestChunk + testing::kCompanyRows});
 }
@@ -116,6 +126,7 @@ struct Way {
   Isa isa;
   size_t threads;
   bool mapped;
+  KvGrowth growth;
   BitsPlan plan;
   std::string description;
 };
@@ -126,6 +137,7 @@ Way MakeWay(const std::vector<size_t>& row, std::span<const Isa> levels, uint64_
   Way run{.isa = levels[row[kLevel]],
           .threads = kThreads[row[kThread]],
           .mapped = row[kStorage] == 1,
+          .growth = kGrowths[row[kGrowth]],
           .plan = {.batch = batch,
                    .index = places[row[kPlace]],
                    .chunk = kChunks[row[kChunk]],
@@ -136,7 +148,8 @@ Way MakeWay(const std::vector<size_t>& row, std::span<const Isa> levels, uint64_
                     KvName(kKvTypes[row[kKvFactor]]) + ", level " + std::string(IsaName(run.isa)) + ", batch " +
                     std::to_string(batch) + ", place " + kPlaces[row[kPlace]] + ", chunk " +
                     std::to_string(run.plan.chunk) + ", threads " + std::to_string(run.threads) + ", " +
-                    kStorages[row[kStorage]] + ", " + kHistories[row[kHistory]] + ", seed " + std::to_string(seed);
+                    kStorages[row[kStorage]] + ", " + kHistories[row[kHistory]] + ", growth " +
+                    std::to_string(row[kGrowth]) + ", seed " + std::to_string(seed);
   return run;
 }
 
@@ -160,7 +173,7 @@ TEST(TinyModelBits, CoveringArray_HasEveryPair) {
     const std::vector<size_t> sizes = FactorSizes(levels);
     auto rows = testing::CoverPairs(sizes, CanStandTogether, 1);
     EXPECT_TRUE(testing::MissingPairs(rows, sizes, CanStandTogether).empty());
-    EXPECT_LE(rows.size(), 50U) << "of " << levels << " levels";
+    EXPECT_LE(rows.size(), 60U) << "of " << levels << " levels";
     for (const auto& row : rows) {
       ASSERT_EQ(row.size(), kNumFactors);
       EXPECT_TRUE(CanStandTogether({kBatch, row[kBatch], kPlace, row[kPlace]}));
@@ -203,7 +216,7 @@ TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
         const Way run = MakeWay(rows[r], levels, r);
         SCOPED_TRACE(run.description);
         BitsReference& reference = references.at(testing::ClassOf(run.isa, kWeights[w].dtype));
-        ModelRunner runner = MakeRunner(kWeights[w], kKvTypes[kv], run.isa, run.threads, run.mapped);
+        ModelRunner runner = MakeRunner(kWeights[w], kKvTypes[kv], run.isa, run.threads, run.mapped, run.growth);
         auto state = runner.NewState();
         const BitsReport report = testing::RunInCompany(runner, ids, run.plan, state, reference.Comparer());
         EXPECT_EQ(reference.CompareLogits(0, kPositions), "");

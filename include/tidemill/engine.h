@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tidemill/generation.h"
+#include "tidemill/kv_policy.h"
 #include "tidemill/model.h"
 #include "tidemill/result.h"
 
@@ -37,8 +38,10 @@ struct EngineOptions {
   std::string isa = {};                // empty: the best the CPU has; else a name of --isa
   std::optional<KvType> kv_type = {};  // none: f16, or f32 for a model loaded with f32; q8_0: head_dim a multiple of 32
   size_t context = 0;                  // positions of one sequence; 0: the model's own; more than that is refused
-  size_t max_batch = 32;               // sequences in one step
-  size_t prefill_chunk = 0;            // rows of one step; 0: chosen from the model's size, at most 512
+  KvPolicy kv_policy = KvPolicy::kBmc;
+  size_t kv_period = 0;      // rows; 0: 256. At most the context
+  size_t max_batch = 32;     // sequences in one step
+  size_t prefill_chunk = 0;  // rows of one step; 0: chosen from the model's size, at most 512
 };
 
 struct Request {
@@ -48,6 +51,14 @@ struct Request {
 
 using RequestId = uint64_t;
 
+// What a request's state took and what its growth cost.
+struct StateGrowth {
+  uint64_t reserved_bytes = 0;  // held, at the end
+  uint64_t growths = 0;         // buffers made, or enlarged
+  uint64_t bytes_copied = 0;    // from one buffer to the next
+  bool fell_back = false;       // `reserve` grew geometrically, for want of addresses
+};
+
 struct RequestStats {
   size_t prompt_tokens = 0;
   size_t generated_tokens = 0;
@@ -55,6 +66,7 @@ struct RequestStats {
   double first_token_ms = 0;  // from Submit
   double decode_ms = 0;       // from the first token to the last
   uint64_t state_bytes = 0;   // committed, at the end
+  StateGrowth growth;
 };
 
 // What happened to one request in one step. Tokens come one event each; text may lag behind them (half a character, the
@@ -99,6 +111,7 @@ class Engine {
   size_t threads() const;
   std::string isa() const;
   size_t context() const;
+  KvPolicy kv_policy() const;
   std::string numeric_class() const;  // choices that change bits: "fma+bf16/kv-f16", "baseline/f32/kv-f32"
 
   // Logits of every position of `ids` (or of the last one), in order, in chunks: sink(position, logits [vocab]). Only when

@@ -31,6 +31,10 @@ void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
   flags.Choice("--dtype", dtype, {"auto", "f32"}, "f32: compute with f32 weights, activations and state (auto)");
   flags.Choice("--kv-dtype", kv_dtype, {"f32", "f16", "bf16", "q8_0"},
                "Type of the stored keys and values (f16); q8_0: 53 % of the memory of f16");
+  flags.Choice("--kv-policy", kv_policy, {"iterative", "upfront", "bmc", "geometric", "reserve", "paged"},
+               "How far ahead the state is allocated (bmc); answers are the same");
+  flags.Number<size_t>("--kv-period", kv_period, 1, size_t{1} << 30,
+                       "Rows by which bmc, reserve and paged grow (256, or the context)");
   flags.Choice("--weights", weights, {"packed", "mapped"},
                "packed: rearranged for speed; mapped: read from the file, no memory of their own (packed)");
   flags.Text("--rope-scaling", rope_scaling, "linear|yarn=FACTOR", "Not in this version");
@@ -57,6 +61,11 @@ Result<EngineOptions> MachineFlags::engine_options() const {
     TIDEMILL_TRY(kv_type, ParseKvType(*kv_dtype));
     options.kv_type = kv_type;
   }
+  if (kv_policy) {
+    TIDEMILL_TRY(policy, ParseKvPolicy(*kv_policy));
+    options.kv_policy = policy;
+  }
+  options.kv_period = kv_period.value_or(0);
   return options;
 }
 

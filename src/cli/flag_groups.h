@@ -21,7 +21,8 @@ namespace tidemill::cli {
 struct MachineFlags {
   std::optional<size_t> threads;
   std::optional<size_t> context;
-  std::optional<std::string> isa, dtype, kv_dtype, weights, rope_scaling;
+  std::optional<size_t> kv_period;
+  std::optional<std::string> isa, dtype, kv_dtype, kv_policy, weights, rope_scaling;
 
   // `context_help`: what --context means to this command.
   void AddTo(FlagSet& flags, const std::string& context_help = "Positions of the state (the model's own)");

@@ -139,6 +139,21 @@ TEST(MachineFlags, WhatIsNotThereYet_IsRefusedByName) {
   flags.rope_scaling.reset();
 }
 
+TEST(MachineFlags, KvPolicy_IsGivenByName) {
+  MachineFlags flags;
+  EXPECT_EQ(flags.engine_options().value().kv_policy, KvPolicy::kBmc);
+  EXPECT_EQ(flags.engine_options().value().kv_period, 0U);
+  flags.kv_period = 7;
+  for (const char* name : {"iterative", "upfront", "bmc", "geometric", "reserve", "paged"}) {
+    flags.kv_policy = name;
+    EXPECT_EQ(KvPolicyName(flags.engine_options().value().kv_policy), name);
+    EXPECT_EQ(flags.engine_options().value().kv_period, 7U);
+  }
+  flags.kv_policy = "none";
+  EXPECT_EQ(flags.engine_options().error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(flags.engine_options().error().message(), HasSubstr("reserve or paged"));
+}
+
 TEST(MachineFlags, KvType_IsGivenByName) {
   MachineFlags flags;
   EXPECT_FALSE(flags.engine_options().value().kv_type.has_value());

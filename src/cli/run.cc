@@ -100,7 +100,11 @@ Json AnswerJson(const Answer& answer, const Session& session, const GenerationOp
       {"decode_ms", stats.decode_ms},
       {"prefill_tokens_per_s", TokensPerSecond(static_cast<double>(stats.prompt_tokens), stats.prefill_ms)},
       {"decode_tokens_per_s", TokensPerSecond(decoded, stats.decode_ms)}};
-  json["state"] = {{"bytes", stats.state_bytes}, {"policy", "chunked"}};
+  json["state"] = {{"bytes", stats.state_bytes},
+                   {"policy", KvPolicyName(session.engine->kv_policy())},
+                   {"reserved_bytes", stats.growth.reserved_bytes},
+                   {"growths", stats.growth.growths},
+                   {"bytes_copied", stats.growth.bytes_copied}};
   json["numeric_class"] = session.engine->numeric_class();
   json["seed"] = options.seed;
   if (options.logprobs >= 0) json["logprobs"] = LogprobsJson(answer, session.model->text().tokenizer);

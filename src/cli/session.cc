@@ -111,11 +111,16 @@ std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_
                 "prefill      %10.1f ms  %6zu tokens  %9.1f tokens/s\n"
                 "first token  %10.1f ms\n"
                 "decode       %10.1f ms  %6zu tokens  %9.1f tokens/s\n"
-                "state        %10.2f MiB\n",
+                "state        %10.2f MiB, %.2f MiB held, %s, %llu growths, %.2f MiB copied\n",
                 session.load_ms, stats.prefill_ms, stats.prompt_tokens,
                 TokensPerSecond(static_cast<double>(stats.prompt_tokens), stats.prefill_ms), stats.first_token_ms,
                 stats.decode_ms, stats.generated_tokens, TokensPerSecond(decoded, stats.decode_ms),
-                static_cast<double>(stats.state_bytes) / (1 << 20));
+                static_cast<double>(stats.state_bytes) / (1 << 20),
+                static_cast<double>(stats.growth.reserved_bytes) / (1 << 20),
+                stats.growth.fell_back ? "geometric for want of addresses"
+                                       : std::string(KvPolicyName(session.engine->kv_policy())).c_str(),
+                static_cast<unsigned long long>(stats.growth.growths),
+                static_cast<double>(stats.growth.bytes_copied) / (1 << 20));
   return std::string(lines) + "finish       " + std::string(FinishReasonName(answer.finish)) + ", seed " +
          std::to_string(seed) + ", " + std::to_string(session.engine->threads()) + " threads, " +
          session.engine->isa() + ", numeric class " + session.engine->numeric_class() + "\n";

@@ -52,6 +52,7 @@ size_t LanguageModel::scratch_bytes() const {
 std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& options) const {
   KvShape shape;
   shape.dtype = options.kv_dtype;
+  shape.growth = options.growth;
   shape.max_length = options.max_length;
   shape.model = id;
   shape.numeric_class = options.numeric_class;

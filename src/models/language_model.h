@@ -13,12 +13,14 @@
 #include "models/layers/norm.h"
 #include "models/layers/step_buffers.h"
 #include "models/rope_table.h"
+#include "state/kv_growth.h"
 #include "state/sequence_state.h"
 
 namespace tidemill {
 
 struct StateOptions {
   DType kv_dtype = DType::kF16;
+  KvGrowth growth = {};
   size_t max_length = 1;
   uint64_t numeric_class = 0;
 };

@@ -148,6 +148,11 @@ RequestStats ActiveRequest::Stats() {
     stats.decode_ms = Milliseconds(last_token_time_ - first_token_);
   }
   stats.state_bytes = state_->bytes().committed;
+  const GrowthCounts growth = state_->growth();
+  stats.growth = {.reserved_bytes = state_->bytes().reserved,
+                  .growths = growth.growths,
+                  .bytes_copied = growth.bytes_copied,
+                  .fell_back = growth.fell_back};
   return stats;
 }
 

@@ -57,6 +57,10 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
     return Error(ErrorCode::kInvalidArgument,
                  "start engine: --max-batch " + std::to_string(o.max_batch) + ": expected 1 to 1024");
   }
+  if (o.kv_period > o.context) {
+    return Error(ErrorCode::kInvalidArgument, "start engine: --kv-period " + std::to_string(o.kv_period) +
+                                                  ": expected at most the context of " + std::to_string(o.context));
+  }
   impl->isa = DetectIsa();
   if (!o.isa.empty()) {
     TIDEMILL_TRY(isa, ParseIsa(o.isa));
@@ -95,6 +99,27 @@ DType DTypeOf(KvType type) {
     case KvType::kQ8_0: return DType::kQ8_0;
   }
   return DType::kF32;
+}
+
+Result<KvPolicy> ParseKvPolicy(std::string_view name) {
+  for (const KvPolicy policy : {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc, KvPolicy::kGeometric,
+                                KvPolicy::kReserve, KvPolicy::kPaged}) {
+    if (KvPolicyName(policy) == name) return policy;
+  }
+  return Error(ErrorCode::kInvalidArgument, "choose KV policy: '" + std::string(name) +
+                                                "': expected iterative, upfront, bmc, geometric, reserve or paged");
+}
+
+std::string_view KvPolicyName(KvPolicy policy) {
+  switch (policy) {
+    case KvPolicy::kIterative: return "iterative";
+    case KvPolicy::kUpfront: return "upfront";
+    case KvPolicy::kBmc: return "bmc";
+    case KvPolicy::kGeometric: return "geometric";
+    case KvPolicy::kReserve: return "reserve";
+    case KvPolicy::kPaged: return "paged";
+  }
+  return "unknown";
 }
 
 Result<KvType> ParseKvType(std::string_view name) {
@@ -149,8 +174,11 @@ Result<RequestId> Engine::Submit(Request request) {
                                                                .isa = impl_->isa,
                                                                .max_positions = impl_->options.context +
                                                                                 1}));  // the last token has no position
-    auto active = std::make_unique<ActiveRequest>(impl_->next_id, std::move(request), std::move(sampler),
-                                                  model.text.tokenizer, impl_->NewState(), impl_->options.context);
+    const bool stated = request.generation.max_new_tokens.has_value();
+    const size_t expected = request.prompt.size() + static_cast<size_t>(request.generation.max_new_tokens.value_or(0));
+    auto active =
+        std::make_unique<ActiveRequest>(impl_->next_id, std::move(request), std::move(sampler), model.text.tokenizer,
+                                        impl_->NewState(stated ? expected : 0), impl_->options.context);
     // Not in `events`: the caller may still read those of the last step.
     const size_t room = std::max(impl_->events.capacity(), impl_->more_events.capacity());
     if (room <= impl_->requests.size()) impl_->more_events.reserve(2 * (impl_->requests.size() + 1));
@@ -162,9 +190,12 @@ Result<RequestId> Engine::Submit(Request request) {
   }
 }
 
-std::unique_ptr<SequenceState> Engine::Impl::NewState() const {
-  return language_model().MakeState(
-      {.kv_dtype = DTypeOf(*options.kv_type), .max_length = options.context, .numeric_class = HashText(numeric_class)});
+std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected) const {
+  const size_t period = options.kv_period != 0 ? options.kv_period : KvGrowth().period;
+  return language_model().MakeState({.kv_dtype = DTypeOf(*options.kv_type),
+                                     .growth = {.policy = options.kv_policy, .period = period, .expected = expected},
+                                     .max_length = options.context,
+                                     .numeric_class = HashText(numeric_class)});
 }
 
 void Engine::Impl::EndCancelled() {
@@ -241,6 +272,7 @@ bool Engine::idle() const { return impl_->requests.empty(); }
 size_t Engine::threads() const { return impl_->threads->num_threads(); }
 std::string Engine::isa() const { return std::string(IsaName(impl_->isa)); }
 size_t Engine::context() const { return impl_->options.context; }
+KvPolicy Engine::kv_policy() const { return impl_->options.kv_policy; }
 std::string Engine::numeric_class() const { return impl_->numeric_class; }
 
 Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const LogitSink& sink,

@@ -40,7 +40,7 @@ struct Engine::Impl {
   std::vector<ActiveRequest*> stepping;
 
   const LanguageModel& language_model() const { return *model->impl().language_model; }
-  std::unique_ptr<SequenceState> NewState() const;
+  std::unique_ptr<SequenceState> NewState(size_t expected = 0) const;  // positions it will have; 0: not known
 
   void EndCancelled();
   void PlanStep();

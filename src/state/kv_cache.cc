@@ -22,7 +22,7 @@ KvCache::KvCache(const KvShape& shape)
     : shape_(shape), smallest_window_(std::numeric_limits<size_t>::max()), hashes_{0} {
   layers_.reserve(shape.layers.size());
   for (const KvLayerShape& layer : shape.layers) {
-    layers_.emplace_back(layer, shape.dtype, shape.max_length);
+    layers_.emplace_back(layer, shape.dtype, shape.max_length, shape.growth);
     if (layer.window != 0) smallest_window_ = std::min(smallest_window_, layer.window);
   }
 }
@@ -116,6 +116,16 @@ void KvCache::Compact() {
 size_t KvCache::CheckpointEarliest() const {
   const size_t earliest = std::max(floor_, Less(length(), shape_.draft_rows));
   return earliest < smallest_window_ ? 0 : earliest;
+}
+
+GrowthCounts KvCache::growth() const {
+  GrowthCounts counts;
+  for (const KvLayer& layer : layers_) {
+    counts.growths += layer.growth().growths;
+    counts.bytes_copied += layer.growth().bytes_copied;
+    counts.fell_back = counts.fell_back || layer.growth().fell_back;
+  }
+  return counts;
 }
 
 StateBytes KvCache::bytes() const {

@@ -32,6 +32,7 @@ namespace tidemill {
 struct KvShape {
   std::vector<KvLayerShape> layers;
   DType dtype = DType::kF16;  // F32, F16, BF16 or Q8_0
+  KvGrowth growth = {};
   size_t max_length = 1;
   size_t draft_rows = 64;  // the widest draft that may be committed and taken back; matters where there are windows
   uint64_t model = 0;      // for identity()
@@ -62,6 +63,7 @@ class KvCache : public SequenceState {
   Result<void> Restore(std::span<const std::byte> checkpoint) override;
   StateIdentity identity() const override { return {shape_.model, shape_.numeric_class, hashes_.back()}; }
   StateBytes bytes() const override;
+  GrowthCounts growth() const override;
 
   const KvShape& shape() const { return shape_; }
 

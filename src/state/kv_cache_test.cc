@@ -212,6 +212,31 @@ TEST(KvCache, BlockWhoseSizeWraps_IsOutOfMemory) {
 }
 
 // Sequences that share rows may live in different threads.
+// Addresses for so many positions are nowhere.
+TEST(KvCache, ReserveWithoutAddresses_GrowsGeometrically) {
+  const auto cache_of = [](size_t max_length) {
+    return KvCache({.layers = {{2, 8}, {1, 16}},
+                    .dtype = DType::kF16,
+                    .growth = {.policy = KvPolicy::kReserve, .period = 32},
+                    .max_length = max_length});
+  };
+  const std::vector<RowKey> keys(100, 1);
+  KvCache absurd = cache_of(size_t{1} << 50), usual = cache_of(10000);
+  for (KvCache* cache : {&absurd, &usual}) {
+    for (size_t i = 0; i < 5; ++i) {
+      ASSERT_TRUE(cache->Reserve(keys.size()).ok());
+      cache->Commit(keys);
+    }
+  }
+  EXPECT_TRUE(absurd.growth().fell_back);
+  EXPECT_EQ(absurd.growth().growths, 2 * 3U);  // 128, 256 and 512 rows
+  EXPECT_EQ(absurd.bytes().reserved, 512 * 2 * (2 * 8 + 16) * 2U);
+  EXPECT_FALSE(usual.growth().fell_back);
+  EXPECT_EQ(usual.growth().bytes_copied, 0U);
+  EXPECT_EQ(usual.growth().growths, 2 * 5U);
+  EXPECT_EQ(usual.bytes().reserved, (500 + 32) * 2 * (2 * 8 + 16) * 2U);
+}
+
 TEST(KvCache, ForksInThreads_ShareWithoutRaces) {
   KvCache root(kShape);
   Extend(root, 20);

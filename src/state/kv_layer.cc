@@ -28,18 +28,54 @@ std::span<const KvSpan> KvLayer::Context(size_t step_rows) {
 }
 
 uint64_t KvLayer::reserved_bytes() const {
-  uint64_t bytes = tail_ == nullptr ? 0 : tail_->memory.size();
-  for (const SharedRows& shared : shared_) bytes += shared.block->memory.size();
+  const auto held = [this](const Block& block) { return block.ready * PositionBytes(); };
+  uint64_t bytes = tail_ == nullptr ? 0 : held(*tail_);
+  for (const SharedRows& shared : shared_) bytes += held(*shared.block);
   return bytes;
 }
 
-Result<void> KvLayer::SetTail(size_t first, size_t capacity, BufferArena* arena) {
+Result<void> KvLayer::MakeReady(Block& block, size_t rows) const {
+  const size_t ahead = policy_.period < block.capacity - rows ? rows + policy_.period : block.capacity;
+  for (size_t part = 0; part < 2 * shape_.kv_heads; ++part) {
+    TIDEMILL_TRY_VOID(
+        block.reserved.Commit((part * block.capacity + block.ready) * RowBytes(), (ahead - block.ready) * RowBytes()));
+  }
+  block.ready = ahead;
+  return {};
+}
+
+Result<void> KvLayer::StartPage(size_t n, BufferArena* arena) {
+  shared_.reserve(shared_.size() + 1);
+  spans_.resize(shared_.size() + 2);
+  const std::shared_ptr<Block> page = tail_;
+  const size_t first = tail_first_;
+  TIDEMILL_TRY_VOID(SetTail(length_, n, policy_.Capacity(length_, n, max_length_ - length_), arena));
+  shared_.push_back({page, first, length_});
+  return {};
+}
+
+Result<void> KvLayer::SetTail(size_t first, size_t rows, size_t capacity, BufferArena* arena) {
   size_t bytes = 0;
-  if (!CheckedMul<size_t>(capacity, PositionBytes(), &bytes)) return OutOfMemoryError("reserve state");
-  TIDEMILL_TRY(memory, arena != nullptr ? arena->Allocate(bytes) : AlignedBuffer::Create(bytes));
+  const bool countable = CheckedMul<size_t>(capacity, PositionBytes(), &bytes);
   auto block = std::make_shared<Block>();
-  block->memory = std::move(memory);
   block->capacity = capacity;
+  if (policy_.policy == KvPolicy::kReserve) {
+    auto reserved = countable ? ReservedMemory::Create(bytes) : OutOfMemoryError("reserve addresses");
+    if (!reserved.ok()) {
+      policy_.policy = KvPolicy::kGeometric;
+      counts_.fell_back = true;
+      return SetTail(first, rows, policy_.Capacity(first, rows, max_length_ - first), arena);
+    }
+    block->reserved = std::move(reserved).value();
+    TIDEMILL_TRY_VOID(MakeReady(*block, rows));
+  } else {
+    if (!countable) return OutOfMemoryError("reserve state");
+    TIDEMILL_TRY(memory, arena != nullptr ? arena->Allocate(bytes) : AlignedBuffer::Create(bytes));
+    block->memory = std::move(memory);
+    block->ready = capacity;
+  }
+  ++counts_.growths;
+  counts_.bytes_copied += (length_ - first) * PositionBytes();
   for (const bool value : {false, true}) {
     for (size_t head = 0; first != length_ && head < shape_.kv_heads; ++head) {
       std::memcpy(RowAt(*block, value, head, 0), RowAt(*tail_, value, head, first - tail_first_),
@@ -76,12 +112,8 @@ std::optional<size_t> KvLayer::NewCapacity(size_t n, size_t needed) const {
       tail_->capacity - rows >= std::min(kGrowthRows / 2, most - rows)) {
     return std::nullopt;  // the rows that stay move to the front
   }
-  size_t capacity = 0;
-  if (!CheckedAlignUp(std::max<size_t>(rows, 1), kGrowthRows, &capacity) ||
-      !CheckedAdd(capacity, drops ? kGrowthRows : 0, &capacity)) {
-    return most;
-  }
-  return std::min(capacity, most);
+  const size_t capacity = policy_.Capacity(first, rows, most);
+  return drops && most - capacity > kGrowthRows ? capacity + kGrowthRows : drops ? most : capacity;
 }
 
 uint64_t KvLayer::NewBytes(size_t n, size_t needed) const {
@@ -92,10 +124,19 @@ uint64_t KvLayer::NewBytes(size_t n, size_t needed) const {
 Result<void> KvLayer::Reserve(size_t n, size_t needed, BufferArena* arena) {
   DropShared(needed);
   if (HasRoom(n)) return {};
+  if (tail_ != nullptr && n <= tail_->capacity - tail_rows()) {  // pages are missing, not addresses
+    TIDEMILL_TRY_VOID(MakeReady(*tail_, tail_rows() + n));
+    ++counts_.growths;
+    return {};
+  }
+  if (policy_.policy == KvPolicy::kPaged && tail_rows() != 0) return StartPage(n, arena);
   const size_t first = std::max(tail_first_, needed);
-  if (const std::optional<size_t> capacity = NewCapacity(n, needed)) return SetTail(first, *capacity, arena);
-  MoveTail(first);
-  return {};
+  const std::optional<size_t> capacity = NewCapacity(n, needed);
+  if (!capacity) {
+    MoveTail(first);
+    return {};
+  }
+  return SetTail(first, length_ - first + n, *capacity, arena);
 }
 
 void KvLayer::Commit(size_t n) {
@@ -130,8 +171,13 @@ void KvLayer::Compact(size_t needed) {
   if (rows == 0) {
     tail_ = nullptr;
     tail_first_ = length_;
+  } else if (tail_->reserved.size() != 0 && first == tail_first_) {
+    tail_->ready = rows;
+    for (size_t part = 0; part < 2 * shape_.kv_heads; ++part) {
+      tail_->reserved.Release((part * tail_->capacity + rows) * RowBytes(), (tail_->capacity - rows) * RowBytes());
+    }
   } else if (tail_->capacity != rows) {
-    (void)SetTail(first, rows, nullptr);
+    (void)SetTail(first, rows, rows, nullptr);
   }
 }
 

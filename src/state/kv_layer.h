@@ -3,9 +3,9 @@
 //   Block:  K [kv_heads, capacity, head_dim] dtype,  V the same          capacity is the stride between heads
 //
 // Older rows may be in shared blocks, which nobody writes any more: a fork freezes the tail into one. Newer rows are in a tail of our
-// own, which grows in chunks of kGrowthRows rows by copying into a larger block.
+// own, which grows as the policy says (state/kv_growth.h).
 //
-// A layer with a window forgets. The sequence says from which position on rows are needed; what stands before goes when there is
+// A layer with a window forgets, and grows by kGrowthRows rows whatever the policy. The sequence says from which position on rows are needed; what stands before goes when there is
 // a reason: shared blocks when none of their rows is needed, rows of the tail when it is full. Then the needed ones move to the
 // front of the block, where kGrowthRows / 2 rows at least become free beyond the step; else the block is replaced by one with more.
 // So a tail has at most  needed + step + 2 * kGrowthRows  rows, and between two moves lie kGrowthRows / 2 positions at least.
@@ -23,7 +23,9 @@
 #include "base/aligned_buffer.h"
 #include "base/byte_reader.h"
 #include "base/check.h"
+#include "base/reserved_memory.h"
 #include "kernels/attention.h"
+#include "state/kv_growth.h"
 #include "state/sequence_state.h"
 #include "tensor/dtype.h"
 
@@ -45,14 +47,20 @@ class KvLayer : public LayerState {
  public:
   static constexpr size_t kGrowthRows = 256;
 
-  KvLayer(const KvLayerShape& shape, DType dtype, size_t max_length)
-      : shape_(shape), dtype_(dtype), max_length_(max_length), spans_(1) {
+  KvLayer(const KvLayerShape& shape, DType dtype, size_t max_length, const KvGrowth& growth)
+      : shape_(shape),
+        dtype_(dtype),
+        max_length_(max_length),
+        policy_(shape.window == 0 ? growth : KvGrowth{.period = kGrowthRows}),
+        spans_(1) {
     TIDEMILL_CHECK(shape.head_dim % InfoOf(dtype).block_elements == 0);
   }
 
   StateKind kind() const override { return StateKind::kKvCache; }
   DType dtype() const { return dtype_; }
   const KvLayerShape& shape() const { return shape_; }
+  // `reserve` falls back to `geometric` where the address space is short.
+  const GrowthCounts& growth() const { return counts_; }
 
   // Where the step's rows go: row i of head h is h * head_stride + i * head_dim elements from k and v, whole blocks of them.
   // Valid until the sequence's next Reserve, Commit, Rollback, Fork, Compact or Restore; so are the spans of Context.
@@ -71,8 +79,13 @@ class KvLayer : public LayerState {
   friend class KvCache;  // calls what follows; it knows the contract, a layer knows its rows
 
   struct Block {
-    AlignedBuffer memory;  // K, then V
-    size_t capacity = 0;   // rows
+    AlignedBuffer memory;     // K, then V
+    ReservedMemory reserved;  // the same, under `reserve`
+    size_t capacity = 0;      // rows
+    size_t ready = 0;         // of them, those that can be written
+
+    std::byte* data() { return reserved.size() != 0 ? reserved.data() : memory.data(); }
+    const std::byte* data() const { return reserved.size() != 0 ? reserved.data() : memory.data(); }
   };
   struct SharedRows {
     std::shared_ptr<const Block> block;
@@ -82,12 +95,12 @@ class KvLayer : public LayerState {
   size_t RowBytes() const { return shape_.RowBytes(dtype_); }
   uint64_t PositionBytes() const { return shape_.PositionBytes(dtype_); }
   size_t tail_rows() const { return length_ - tail_first_; }
-  bool HasRoom(size_t n) const { return tail_ != nullptr && n <= tail_->capacity - tail_rows(); }
+  bool HasRoom(size_t n) const { return tail_ != nullptr && n <= tail_->ready - tail_rows(); }
   uint64_t reserved_bytes() const;
   // Address of row `row` of K (or V) of one head in a block.
   template <typename BlockOrConst>
   auto* RowAt(BlockOrConst& block, bool value, size_t head, size_t row) const {
-    return block.memory.data() + (((value ? shape_.kv_heads : 0) + head) * block.capacity + row) * RowBytes();
+    return block.data() + (((value ? shape_.kv_heads : 0) + head) * block.capacity + row) * RowBytes();
   }
 
   // Rows of the block that Reserve would need, none where it needs no new one; and its bytes.
@@ -97,10 +110,14 @@ class KvLayer : public LayerState {
   // These throw std::bad_alloc, too; then no needed row has changed. `needed`: the first position whose row must stay.
   // `arena`: where a new block is taken from; null: memory of its own.
   Result<void> Reserve(size_t n, size_t needed, BufferArena* arena);
-  // A block with room for that many rows from position `first` on.
-  Result<void> SetTail(size_t first, size_t capacity, BufferArena* arena);
-  void Compact(size_t needed);       // the larger block stays where there is no memory for a smaller one
-  void PrepareFork(KvLayer& child);  // all that a fork allocates
+  // A block with room for `capacity` rows from position `first` on, `rows` of them at once.
+  Result<void> SetTail(size_t first, size_t rows, size_t capacity, BufferArena* arena);
+  Result<void> MakeReady(Block& block,
+                         size_t rows) const;  // pages for that many rows of a reserved block, and some ahead
+  Result<void> StartPage(size_t n,
+                         BufferArena* arena);  // the tail stays as a block of its own, a new one begins behind it
+  void Compact(size_t needed);                 // the larger block stays where there is no memory for a smaller one
+  void PrepareFork(KvLayer& child);            // all that a fork allocates
 
   // These cannot fail.
   void DropShared(size_t needed);
@@ -118,6 +135,8 @@ class KvLayer : public LayerState {
   KvLayerShape shape_;
   DType dtype_;
   size_t max_length_;
+  KvGrowth policy_;
+  GrowthCounts counts_;
   size_t length_ = 0;               // committed positions
   std::vector<SharedRows> shared_;  // oldest first, without gaps; they end where the tail begins
   std::shared_ptr<Block> tail_;     // ours alone

@@ -30,6 +30,13 @@ struct StateIdentity {
   friend bool operator==(const StateIdentity&, const StateIdentity&) = default;
 };
 
+// What growth has cost so far.
+struct GrowthCounts {
+  uint64_t growths = 0;       // blocks made, or pages added to one
+  uint64_t bytes_copied = 0;  // from a block into the next
+  bool fell_back = false;     // another policy than asked for, for want of addresses
+};
+
 struct StateBytes {
   uint64_t reserved = 0;        // held, shared prefixes included
   uint64_t committed = 0;       // rows below length()
@@ -88,6 +95,7 @@ class SequenceState {
 
   virtual StateIdentity identity() const = 0;
   virtual StateBytes bytes() const = 0;
+  virtual GrowthCounts growth() const = 0;
 };
 
 // One link of identity().tokens.

@@ -185,8 +185,10 @@ TEST_P(SequenceStateMemory, StepsBetweenGrowths_AllocateNothing) {
     subject.Extend(Keys(1, 1));
     const auto keys = Keys(4, 70);
     const std::vector<uint32_t> path = {0, 2, 3};
-    const size_t before = NumAllocations();
+    size_t quiet_steps = 0;
     for (int step = 0; step < 20; ++step) {
+      const size_t before = NumAllocations();
+      const uint64_t reserved = state.bytes().reserved;
       ASSERT_TRUE(state.Reserve(6).ok());
       for (size_t layer = 0; layer < GetParam()->num_layers(); ++layer) {
         GetParam()->Touch(state.layer(layer), 4);
@@ -195,8 +197,11 @@ TEST_P(SequenceStateMemory, StepsBetweenGrowths_AllocateNothing) {
       ASSERT_TRUE(state.Reserve(5).ok());
       state.CommitPath(path, std::span(keys).first(3));
       ASSERT_TRUE(state.Rollback(std::max(state.length() - 1, state.earliest_rollback())).ok());
+      if (state.bytes().reserved != reserved) continue;
+      EXPECT_EQ(NumAllocations() - before, 0U);
+      ++quiet_steps;
     }
-    EXPECT_EQ(NumAllocations() - before, 0U);
+    EXPECT_GE(quiet_steps, GetParam()->fewest_quiet_steps(120));
   }
 }
 

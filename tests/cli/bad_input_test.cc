@@ -173,6 +173,10 @@ TEST(BadFlag, RangesOfTheLibrary_ComeBeforeTheModelIsLoaded) {
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--logprobs", "3"}), 2, {"--json"});
   ExpectError(RunTidemill({"chat", "/nowhere.gguf", "--logprobs", "3"}), 2, {"run --json"});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--kv-dtype", "q4_0"}), 2, {"--kv-dtype", "q8_0"});
+  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--kv-policy", "none"}), 2, {"--kv-policy", "geometric"});
+  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--kv-period", "0"}), 2, {"--kv-period"});
+  ExpectError(RunTidemill({"run", TinyLlamaFile(), "a", "--kv-period", "1000000"}), 2,
+              {"--kv-period 1000000", "context"});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--rope-scaling", "yarn=2"}), 1, {"--rope-scaling"});
   ExpectError(RunTidemill({"run", CountingModelFile(), "a", "-c", "1000"}), 2,
               {"1000", "256 positions; choose at most that"});

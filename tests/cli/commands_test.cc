@@ -65,7 +65,9 @@ TEST(Run, CountingModel_CountsOn) {
   EXPECT_EQ(answer["generated_tokens"], 5);
   EXPECT_EQ(answer["finish_reason"], "length");
   EXPECT_EQ(answer["seed"], 0);
-  EXPECT_EQ(answer["state"]["policy"], "chunked");
+  EXPECT_EQ(answer["state"]["policy"], "bmc");
+  EXPECT_GE(answer["state"]["reserved_bytes"], answer["state"]["bytes"]);
+  EXPECT_GT(answer["state"]["growths"], 0);
   EXPECT_GT(answer["state"]["bytes"], 0);
   EXPECT_NE(answer["numeric_class"], "");
   for (const char* name :
@@ -110,6 +112,26 @@ TEST(Run, KeysAndValuesInBlocks_GiveOneAnswerOfEachNumericClass) {
   const json f16 = run("f16", DetectIsa(), "1");
   EXPECT_EQ(answers.at(HasFma(DetectIsa()))["state"]["bytes"].get<size_t>() * 32,
             f16["state"]["bytes"].get<size_t>() * 17);
+}
+
+TEST(Run, EveryPolicyOfGrowth_GivesTheSameAnswer) {
+  std::vector<json> answers;
+  const auto run = [&](std::vector<std::string> flags) {
+    std::vector<std::string> arguments = {
+        "run", TinyLlamaFile(), "--raw", "-p", "The tide comes in twice a day.", "-n", "40", "--json", "--ignore-eos"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    answers.push_back(JsonOutput(arguments));
+    EXPECT_EQ(answers.back()["ids"], answers.front()["ids"]) << flags.back();
+    return answers.back()["state"];
+  };
+  run({"--kv-policy", "upfront"});
+  EXPECT_EQ(answers.front()["state"]["bytes_copied"], 0);
+  const json iterative = run({"--kv-policy", "iterative"});
+  EXPECT_EQ(iterative["policy"], "iterative");
+  EXPECT_GT(iterative["growths"], run({"--kv-policy", "geometric"})["growths"]);
+  EXPECT_GT(run({"--kv-policy", "bmc", "--kv-period", "4"})["bytes_copied"], 0);
+  EXPECT_EQ(run({"--kv-policy", "reserve", "--kv-period", "8"})["bytes_copied"], 0);
+  EXPECT_EQ(run({"--kv-policy", "paged", "--kv-period", "16"})["bytes_copied"], 0);
 }
 
 TEST(Run, EndOfSequence_EndsTheAnswerUnlessIgnored) {

@@ -39,7 +39,8 @@ ModelRunner::ModelRunner(const std::string& path, const RunnerOptions& options) 
 }
 
 std::unique_ptr<SequenceState> ModelRunner::NewState() const {
-  return model_->MakeState({.kv_dtype = options_.kv_dtype, .max_length = options_.context, .numeric_class = 0});
+  return model_->MakeState(
+      {.kv_dtype = options_.kv_dtype, .growth = options_.growth, .max_length = options_.context, .numeric_class = 0});
 }
 
 std::vector<RowKey> KeysOf(std::span<const int32_t> ids) { return {ids.begin(), ids.end()}; }

@@ -22,6 +22,7 @@ struct RunnerOptions {
   bool f32 = false;
   bool mapped = false;
   DType kv_dtype = DType::kF32;
+  KvGrowth growth = {};
   size_t context = 4096;
   size_t max_rows = 512;
 };

@@ -14,9 +14,10 @@ namespace {
 // A row is K of every head, then V of every head.
 class KvCacheUnderTest : public StateKindUnderTest {
  public:
-  KvCacheUnderTest(DType dtype, std::vector<KvLayerShape> layers, size_t draft_rows = 64)
+  KvCacheUnderTest(DType dtype, std::vector<KvLayerShape> layers, size_t draft_rows = 64, KvGrowth growth = {})
       : shape_{.layers = std::move(layers),
                .dtype = dtype,
+               .growth = growth,
                .max_length = 0,
                .draft_rows = draft_rows,
                .model = kModel,
@@ -29,7 +30,10 @@ class KvCacheUnderTest : public StateKindUnderTest {
       name += "Heads" + std::to_string(layer.kv_heads) + "Dim" + std::to_string(layer.head_dim);
       if (layer.window != 0) name += "Window" + std::to_string(layer.window);
     }
-    return HasWindow() ? name + "Draft" + std::to_string(shape_.draft_rows) : name;
+    if (HasWindow()) name += "Draft" + std::to_string(shape_.draft_rows);
+    if (shape_.growth == KvGrowth()) return name;
+    return name + "Policy" + std::to_string(static_cast<int>(shape_.growth.policy)) + "Period" +
+           std::to_string(shape_.growth.period) + "Expected" + std::to_string(shape_.growth.expected);
   }
 
   std::unique_ptr<SequenceState> Make(size_t max_length) const override {
@@ -70,6 +74,14 @@ class KvCacheUnderTest : public StateKindUnderTest {
   size_t window(size_t layer) const override { return shape_.layers[layer].window; }
   size_t draft_rows() const override { return shape_.draft_rows; }
   size_t checkpoint_header_bytes() const override { return KvCache::kCheckpointHeaderBytes; }
+  size_t fewest_quiet_steps(size_t rows) const override {
+    const KvGrowth& growth = shape_.growth;
+    if (growth.policy == KvPolicy::kIterative) return 0;
+    const size_t growths = growth.policy == KvPolicy::kGeometric ? 3
+                           : growth.policy == KvPolicy::kPaged   ? 2 * rows / growth.period + 2
+                                                                 : rows / growth.period + 2;
+    return 20 - std::min<size_t>(20, growths);
+  }
 
   void Write(LayerState& layer, size_t step_row, std::span<const std::byte> row) const override {
     KvLayer& kv = Layer(layer);
@@ -189,6 +201,14 @@ const std::vector<std::unique_ptr<const StateKindUnderTest>>& AllStateKinds() {
     add(DType::kBF16, Layers{{2, 2, 6}, {1, 5}}, size_t{0});
     add(DType::kF16, Layers{{1, 2, 48}, {1, 2}, {1, 2, 48}}, size_t{16});
     add(DType::kQ8_0, Layers{{1, 64, 5}, {1, 32}}, size_t{2});
+    // Every policy of growth, beside a layer that does not follow it.
+    for (const KvGrowth& growth :
+         {KvGrowth{.policy = KvPolicy::kIterative}, KvGrowth{.policy = KvPolicy::kUpfront, .expected = 5000},
+          KvGrowth{.policy = KvPolicy::kUpfront, .expected = 10}, KvGrowth{.policy = KvPolicy::kBmc, .period = 3},
+          KvGrowth{.policy = KvPolicy::kBmc, .period = 16, .expected = 40}, KvGrowth{.policy = KvPolicy::kGeometric},
+          KvGrowth{.policy = KvPolicy::kReserve, .period = 64}, KvGrowth{.policy = KvPolicy::kPaged, .period = 16}}) {
+      add(DType::kBF16, Layers{{1, 4}, {2, 3, 3}}, size_t{2}, growth);
+    }
     return all;
   }();
   return kinds;

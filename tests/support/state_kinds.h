@@ -41,6 +41,8 @@ class StateKindUnderTest {
   virtual size_t window(size_t layer) const = 0;     // rows that a row sees, itself included; 0: all
   virtual size_t draft_rows() const = 0;  // positions that a rollback takes back for certain, if there are windows
   virtual size_t checkpoint_header_bytes() const = 0;
+  // Of 20 steps that take `rows` rows together, those for which the kind need not grow.
+  virtual size_t fewest_quiet_steps(size_t rows) const = 0;
 
   // The first position that a row at `position` sees.
   size_t FirstSeen(size_t layer, size_t position) const;

@@ -1,0 +1,34 @@
+#include "state/kv_growth.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/checked_math.h"
+
+namespace tidemill {
+
+size_t KvGrowth::Capacity(size_t first, size_t rows, size_t most) const {
+  if (policy == KvPolicy::kReserve) return most;  // addresses cost nothing
+  const size_t left = expected == 0 ? most : expected - std::min(expected, first);
+  const bool as_expected = left >= rows;
+  const size_t all = as_expected ? std::min(left, most) : most;
+  if (policy == KvPolicy::kUpfront && as_expected) return all;
+  switch (policy) {
+    case KvPolicy::kIterative: return rows;
+    case KvPolicy::kGeometric: {
+      constexpr size_t kFewest = 64;
+      const size_t wanted = std::max(rows, kFewest);
+      return wanted > all / 2 ? all : std::bit_ceil(wanted);
+    }
+    case KvPolicy::kBmc:
+    case KvPolicy::kUpfront:
+    case KvPolicy::kPaged: {
+      const size_t wanted = std::max<size_t>(rows, 1);
+      return period > SIZE_MAX - wanted ? all : std::min(all, RoundUp(wanted, period));
+    }
+    case KvPolicy::kReserve: break;
+  }
+  return all;
+}
+
+}  // namespace tidemill
