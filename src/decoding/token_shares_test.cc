@@ -10,10 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "decoding/testing/at_every_level.h"
 #include "decoding/token_key.h"
 
 namespace tidemill {
 namespace {
+
+using testing::AtEveryLevel;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr uint64_t kSeed = 20241122;
@@ -35,15 +38,6 @@ struct Chunks {
   std::vector<float> max;
   float best;
 };
-
-template <typename Check>
-void AtEveryLevel(Check check) {
-  for (const Isa isa : KnownIsas()) {
-    if (isa > DetectIsa()) continue;
-    SCOPED_TRACE(std::string(IsaName(isa)));
-    check(isa);
-  }
-}
 
 TEST(TokenShares, SumOfAllShares_Fits) {
   for (const size_t vocab : {size_t{1}, size_t{2}, size_t{4095}, size_t{4096}, size_t{150000}, (size_t{1} << 31) - 1}) {

@@ -12,9 +12,12 @@
 #include <vector>
 
 #include "base/isa.h"
+#include "decoding/testing/at_every_level.h"
 
 namespace tidemill {
 namespace {
+
+using testing::AtEveryLevel;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr uint64_t kSeed = 20240903;
@@ -43,16 +46,6 @@ double PlainSum(const std::vector<float>& logits, float max, double inverse_temp
     total += s[0];
   }
   return total;
-}
-
-// check(isa) at every level that this CPU runs.
-template <typename Check>
-void AtEveryLevel(Check check) {
-  for (const Isa isa : KnownIsas()) {
-    if (isa > DetectIsa()) continue;
-    SCOPED_TRACE(std::string(IsaName(isa)));
-    check(isa);
-  }
 }
 
 TEST(VocabScan, Levels_ArePrinted) {
