@@ -30,7 +30,7 @@ void Run(benchmark::State& state, DType kv_dtype, size_t len, size_t kv_len, boo
   std::vector<std::byte> stored(copies * bytes);
   const std::vector<float> values = testing::RandomFloats(1, rows * kHeadDim, 2);
   for (size_t copy = 0; copy < copies; ++copy) {
-    AppendKv(one.context, {values.data(), rows, kHeadDim}, kHeadDim, kv_dtype, 0, 0, stored.data() + copy * bytes);
+    AppendKv(one.context, {values.data(), rows, kHeadDim}, kHeadDim, kv_dtype, 0, stored.data() + copy * bytes);
   }
   const std::vector<float> q = testing::RandomFloats(2, len * kHeads * kHeadDim);
   std::vector<float> out(q.size());

@@ -1,6 +1,6 @@
 // Stores rows of keys or values in a cache, rounding f32 to the cache's type.
 //   x : [len, kv_heads * head_dim] f32
-//   out : row t of head h goes to element h * head_stride + (first + t) * head_dim
+//   out : row t of head h starts at element h * head_stride + t * head_dim
 //   F32, F16, BF16: each element to the nearest, ties to even
 //   Q8_0: blocks of 32 elements along head_dim, of which head_dim and head_stride are multiples; a row moves whole
 //     a = max_i |x[i]|;  d = f16(a / 127), to the nearest, ties to even
@@ -22,7 +22,7 @@ namespace tidemill {
 
 // dtype: F32, F16, BF16 or Q8_0.
 void AppendKv(ExecutionContext& ctx, ConstMatrix<float> x, size_t head_dim, DType dtype, size_t head_stride,
-              size_t first, std::byte* out);
+              std::byte* out);
 
 // Half a step of d, which is up to 2^-11 above a / 127, and the rounding of x / d: 127 * 2^-24 steps. A subnormal d is off by up to 2^-25
 // and an element by as much for each of its steps.

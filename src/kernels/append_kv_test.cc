@@ -39,10 +39,7 @@ TEST(AppendKv, EveryLevel_GivesTheBitsOfTheFormulaAndTouchesNothingElse) {
         for (const size_t threads : {1, 3}) {
           testing::TestContext context(isa, threads);
           std::vector<std::byte> cache(expected.size(), std::byte{0x5A});
-          // In two calls, which name the row they begin at by its place and by its address.
-          const ConstMatrix<float> rows(x.data(), kLen, kHeads * head_dim);
-          AppendKv(*context, rows.Rows(0, 1), head_dim, dtype, head_stride, row, cache.data());
-          AppendKv(*context, rows.Rows(1, kLen - 1), head_dim, dtype, head_stride, 1,
+          AppendKv(*context, {x.data(), kLen, kHeads * head_dim}, head_dim, dtype, head_stride,
                    cache.data() + RowBytes(dtype, row * head_dim));
           EXPECT_EQ(cache, expected) << IsaName(isa) << " " << InfoOf(dtype).name << " head_dim " << head_dim;
         }
@@ -55,7 +52,7 @@ TEST(AppendKv, EveryLevel_GivesTheBitsOfTheFormulaAndTouchesNothingElse) {
 std::vector<std::byte> StoredBlock(Isa isa, const std::vector<float>& x) {
   testing::TestContext context(isa);
   std::vector<std::byte> block(RowBytes(DType::kQ8_0, x.size()));
-  AppendKv(*context, {x.data(), 1, x.size()}, x.size(), DType::kQ8_0, x.size(), 0, block.data());
+  AppendKv(*context, {x.data(), 1, x.size()}, x.size(), DType::kQ8_0, x.size(), block.data());
   return block;
 }
 

@@ -220,8 +220,7 @@ TEST(KvLayer, BlocksWithAWindow_GiveTheBitsOfTheWholeContext) {
       const KvLayer::StepRows rows = Layer(cache, l).View();
       for (const bool value : {false, true}) {
         const std::vector<float> x = floats(n, first, value ? 1.0F : 0.0F);
-        AppendKv(context, {x.data(), n, kHeads * kDim}, kDim, DType::kQ8_0, rows.head_stride, 0,
-                 value ? rows.v : rows.k);
+        AppendKv(context, {x.data(), n, kHeads * kDim}, kDim, DType::kQ8_0, rows.head_stride, value ? rows.v : rows.k);
       }
       const std::vector<float> q(n * kQueryHeads * kDim, 0.3F);
       out[l].resize(q.size());

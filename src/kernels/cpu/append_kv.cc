@@ -71,14 +71,14 @@ HWY_AFTER_NAMESPACE();
 namespace tidemill {
 
 void AppendKv(ExecutionContext& ctx, ConstMatrix<float> x, size_t head_dim, DType dtype, size_t head_stride,
-              size_t first, std::byte* out) {
+              std::byte* out) {
   const auto to_half = TIDEMILL_PICK(ctx.isa(), ToHalf);
   const auto to_blocks = TIDEMILL_PICK(ctx.isa(), ToBlocks);
   TIDEMILL_DCHECK(head_dim % InfoOf(dtype).block_elements == 0 && head_stride % InfoOf(dtype).block_elements == 0);
   ForEachRow(ctx, x.rows, x.cols, [&](size_t t) {
     for (size_t h = 0; h < x.cols / head_dim; ++h) {
       const float* in = x.row(t) + h * head_dim;
-      std::byte* row = out + RowBytes(dtype, h * head_stride + (first + t) * head_dim);
+      std::byte* row = out + RowBytes(dtype, h * head_stride + t * head_dim);
       switch (dtype) {
         case DType::kF32: std::memcpy(row, in, head_dim * sizeof(float)); break;
         case DType::kF16: to_half(in, head_dim, reinterpret_cast<uint16_t*>(row)); break;

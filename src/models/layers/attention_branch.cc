@@ -50,9 +50,9 @@ void PlaceRows(ExecutionContext& alone, StepBuffers& b, const DecoderCell& c, si
     if (begin >= end) continue;
     KvLayer& kv = KvOf(rows, c.cell.layer);
     const KvLayer::StepRows out = kv.View();
-    const size_t at = begin - rows.first_row;
-    AppendKv(alone, b.k.Rows(begin, end - begin), layer.head_dim, kv.dtype(), out.head_stride, at, out.k);
-    AppendKv(alone, b.v.Rows(begin, end - begin), layer.head_dim, kv.dtype(), out.head_stride, at, out.v);
+    const size_t at = kv.shape().RowBytes(kv.dtype()) * (begin - rows.first_row);
+    AppendKv(alone, b.k.Rows(begin, end - begin), layer.head_dim, kv.dtype(), out.head_stride, out.k + at);
+    AppendKv(alone, b.v.Rows(begin, end - begin), layer.head_dim, kv.dtype(), out.head_stride, out.v + at);
   }
 }
 
