@@ -32,7 +32,7 @@ double SumOf(const V (&acc)[kChains]) {
 
 // Every start value hangs on the number of rounds: compilers work constants out, loop and all.
 
-// acc = acc * a + b. 14 chains are what the baseline's 16 registers leave; Zen needs 12 for 3 + 3 cycles of latency and two pairs a cycle.
+// acc = acc * a + b. 14 chains are what the baseline's 16 registers leave.
 PeakRun FloatPeak(size_t iterations) {
   const hn::ScalableTag<float> d;
   constexpr size_t kChains = 14;

@@ -99,9 +99,11 @@ void RoundRow(const float* x, size_t cols, uint16_t* out) {
                            reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(read, x + k))));
 }
 
-// The instruction waits 5 to 6 cycles for its own sum. In assembly, so that every round counts.
+namespace {
+
+// In independent chains, since the instruction waits for its own sum; in assembly, so that every round counts.
 template <size_t kChains, bool kOwnFactor>
-static PeakRun DotPeak(size_t iterations) {
+PeakRun DotPeak(size_t iterations) {
   static_assert(kChains == 8 || kChains == 12);
   const __m512 pairs = _mm512_castsi512_ps(_mm512_set1_epi32(0x3F803F80));  // ones
   __m512 a = pairs, b = pairs, c = pairs, d = pairs, e = pairs, f = pairs, g = pairs, h = pairs;
@@ -120,6 +122,8 @@ static PeakRun DotPeak(size_t iterations) {
   const auto count = static_cast<double>(kChains * iterations);
   return {64 * count, count, 0};
 }
+
+}  // namespace
 
 PeakRun DotPeak(PeakShape shape, size_t iterations) {
   return shape == PeakShape::kFirst ? DotPeak<8, false>(iterations) : DotPeak<12, true>(iterations);
