@@ -17,8 +17,9 @@ inline constexpr size_t kRowBlockElements = 16384;
 // Calls body(alone, first, count) for blocks of rows that make up [0, rows), from several threads; operations on the block's rows take
 // `alone`. `cols`: elements of a row. Allocates nothing.
 template <typename Body>
-void ForRowBlocks(ExecutionContext& ctx, size_t rows, size_t cols, const Body& body) {
-  const size_t block = std::max<size_t>(1, kRowBlockElements / std::max<size_t>(1, cols));
+void ForRowBlocks(ExecutionContext& ctx, size_t rows, size_t cols, const Body& body,
+                  size_t block_elements = kRowBlockElements) {
+  const size_t block = std::max<size_t>(1, block_elements / std::max<size_t>(1, cols));
   ctx.threads().ParallelFor(DivideRoundUp(rows, block), [&](size_t chunk, size_t) {
     const size_t first = chunk * block;
     body(ctx.alone(), first, std::min(block, rows - first));

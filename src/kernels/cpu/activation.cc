@@ -104,7 +104,7 @@ GatedKernel PickGated(Isa isa, Activation kind) {
   return PickGated<Activation::kRelu>(isa);
 }
 
-constexpr size_t kChunkElements = kRowChunkElements / 2;  // a few microseconds of work: an exp for each element
+constexpr size_t kChunkElements = kRowBlockElements / 2;  // a few microseconds of work: an exp for each element
 
 }  // namespace
 

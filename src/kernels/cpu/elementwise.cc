@@ -55,26 +55,26 @@ HWY_AFTER_NAMESPACE();
 namespace tidemill {
 
 void FillRows(ExecutionContext& ctx, std::span<const float> v, Matrix<float> y) {
-  ForEachSpan(ctx, y.rows, y.cols, kRowChunkElements, [&](size_t r, size_t first, size_t n) {
+  ForEachSpan(ctx, y.rows, y.cols, kRowBlockElements, [&](size_t r, size_t first, size_t n) {
     std::memcpy(y.row(r) + first, v.data() + first, n * sizeof(float));
   });
 }
 
 void AddRows(ExecutionContext& ctx, ConstMatrix<float> x, Matrix<float> y) {
   const auto kernel = TIDEMILL_PICK(ctx.isa(), AddSpan);
-  ForEachSpan(ctx, y.rows, y.cols, kRowChunkElements,
+  ForEachSpan(ctx, y.rows, y.cols, kRowBlockElements,
               [&](size_t r, size_t first, size_t n) { kernel(x.row(r) + first, n, y.row(r) + first); });
 }
 
 void ScaleRows(ExecutionContext& ctx, float s, Matrix<float> x) {
   const auto kernel = TIDEMILL_PICK(ctx.isa(), ScaleSpan);
-  ForEachSpan(ctx, x.rows, x.cols, kRowChunkElements,
+  ForEachSpan(ctx, x.rows, x.cols, kRowBlockElements,
               [&](size_t r, size_t first, size_t n) { kernel(s, n, x.row(r) + first); });
 }
 
 void SoftCap(ExecutionContext& ctx, float cap, Matrix<float> x) {
   const auto kernel = TIDEMILL_PICK(ctx.isa(), SoftCapSpan);
-  ForEachSpan(ctx, x.rows, x.cols, kRowChunkElements / 2,  // an exp for each element
+  ForEachSpan(ctx, x.rows, x.cols, kRowBlockElements / 2,  // an exp for each element
               [&](size_t r, size_t first, size_t n) { kernel(cap, n, x.row(r) + first); });
 }
 

@@ -139,7 +139,7 @@ void RouteTokens(ExecutionContext& ctx, ConstMatrix<float> logits, Normalise nor
     }
     for (size_t j = 0; j < top_k; ++j) values[j] = values[j] / sum;
   };
-  ForEachRow(ctx, logits.rows, logits.cols, route, kRowChunkElements / 4);  // an exp and comparisons for each element
+  ForEachRow(ctx, logits.rows, logits.cols, route, kRowBlockElements / 4);  // an exp and comparisons for each element
 }
 
 void GroupByExpert(ConstMatrix<uint32_t> experts, const ExpertGroups& groups) noexcept {
@@ -169,7 +169,7 @@ void GroupByExpert(ConstMatrix<uint32_t> experts, const ExpertGroups& groups) no
 }
 
 void GatherRows(ExecutionContext& ctx, ConstMatrix<float> x, std::span<const uint32_t> order, Matrix<float> y) {
-  ForEachSpan(ctx, order.size(), y.cols, kRowChunkElements, [&](size_t s, size_t first, size_t n) {
+  ForEachSpan(ctx, order.size(), y.cols, kRowBlockElements, [&](size_t s, size_t first, size_t n) {
     std::memcpy(y.row(s) + first, x.row(order[s]) + first, n * sizeof(float));
   });
 }
@@ -178,7 +178,7 @@ void ScatterAddExperts(ExecutionContext& ctx, ConstMatrix<float> out, ConstMatri
                        ConstMatrix<float> weights, Matrix<float> y) {
   const auto kernel = TIDEMILL_PICK(ctx.isa(), ScatterAddSpan);
   // Whole vectors, about as many elements of `out` as elsewhere.
-  const size_t chunk = std::max<size_t>(256, kRowChunkElements / (slots.cols + 1) / 16 * 16);
+  const size_t chunk = std::max<size_t>(256, kRowBlockElements / (slots.cols + 1) / 16 * 16);
   ForEachSpan(ctx, y.rows, y.cols, chunk, [&](size_t t, size_t first, size_t n) {
     kernel(out.data + first, out.stride, slots.row(t), weights.row(t), slots.cols, n, y.row(t) + first);
   });

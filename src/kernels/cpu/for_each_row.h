@@ -2,26 +2,22 @@
 #ifndef TIDEMILL_KERNELS_CPU_FOR_EACH_ROW_H_
 #define TIDEMILL_KERNELS_CPU_FOR_EACH_ROW_H_
 
-#include <algorithm>
 #include <cstddef>
 
-#include "base/checked_math.h"
 #include "kernels/execution_context.h"
+#include "kernels/row_blocks.h"
 
 namespace tidemill {
 
-// Elements of a chunk: a few microseconds of cheap work. Rows shorter than that go several to a chunk.
-inline constexpr size_t kRowChunkElements = 16384;
-
-// Calls body(row) once for every row of [0, rows), from several threads; a row has `cols` elements. Allocates nothing.
+// Calls body(row) once for every row of [0, rows), from several threads; a row has `cols` elements. Rows shorter than
+// `block_elements` go several to a chunk. Allocates nothing.
 template <typename Body>
 void ForEachRow(ExecutionContext& ctx, size_t rows, size_t cols, const Body& body,
-                size_t chunk_elements = kRowChunkElements) {
-  const size_t chunk_rows = std::max<size_t>(1, chunk_elements / std::max<size_t>(1, cols));
-  ctx.threads().ParallelFor(DivideRoundUp(rows, chunk_rows), [&](size_t chunk, size_t) {
-    const size_t end = std::min(rows, (chunk + 1) * chunk_rows);
-    for (size_t row = chunk * chunk_rows; row < end; ++row) body(row);
-  });
+                size_t block_elements = kRowBlockElements) {
+  const auto each = [&body](ExecutionContext&, size_t first, size_t count) {
+    for (size_t row = first; row < first + count; ++row) body(row);
+  };
+  ForRowBlocks(ctx, rows, cols, each, block_elements);
 }
 
 }  // namespace tidemill
