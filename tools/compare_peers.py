@@ -234,7 +234,8 @@ def about(args: argparse.Namespace, versions: dict) -> dict:
             "commit": first_line("git", "-C", str(DRIVER.parent), "rev-parse", "--short", "HEAD"),
             "date": datetime.date.today().isoformat(),
             "commands": ["python3 " + shlex.join(sys.argv),
-                         *(f"{name}: {shlex.join([python, str(DRIVER), 'bench'])}" for name, python in args.peer.items())]}
+                         *(f"{name}: {shlex.join([python, os.path.relpath(DRIVER), 'bench'])}"
+                           for name, python in args.peer.items())]}
 
 
 def parse_peer(text: str) -> tuple[str, str]:
