@@ -101,27 +101,6 @@ DType DTypeOf(KvType type) {
   return DType::kF32;
 }
 
-Result<KvPolicy> ParseKvPolicy(std::string_view name) {
-  for (const KvPolicy policy : {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc, KvPolicy::kGeometric,
-                                KvPolicy::kReserve, KvPolicy::kPaged}) {
-    if (KvPolicyName(policy) == name) return policy;
-  }
-  return Error(ErrorCode::kInvalidArgument, "choose KV policy: '" + std::string(name) +
-                                                "': expected iterative, upfront, bmc, geometric, reserve or paged");
-}
-
-std::string_view KvPolicyName(KvPolicy policy) {
-  switch (policy) {
-    case KvPolicy::kIterative: return "iterative";
-    case KvPolicy::kUpfront: return "upfront";
-    case KvPolicy::kBmc: return "bmc";
-    case KvPolicy::kGeometric: return "geometric";
-    case KvPolicy::kReserve: return "reserve";
-    case KvPolicy::kPaged: return "paged";
-  }
-  return "unknown";
-}
-
 Result<KvType> ParseKvType(std::string_view name) {
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kQ8_0}) {
     if (KvTypeName(type) == name) return type;

@@ -53,6 +53,14 @@ Result<void> KvCache::Reserve(size_t n) {
   }
 }
 
+uint64_t KvCache::GrowthBytes(size_t n) const {
+  uint64_t bytes = 0;
+  for (const KvLayer& layer : layers_) {
+    if (!CheckedAdd(bytes, layer.GrowthBytes(n, layer.shape().FirstSeen(floor_)), &bytes)) return UINT64_MAX;
+  }
+  return bytes;
+}
+
 void KvCache::Commit(std::span<const RowKey> keys) {
   for (KvLayer& layer : layers_) layer.Commit(keys.size());
   AppendKeys(keys);
@@ -111,6 +119,13 @@ void KvCache::Compact() {
     hashes_.shrink_to_fit();
   } catch (const std::exception&) {  // as large as before, and still right
   }
+}
+
+void KvCache::Clear() {
+  for (KvLayer& layer : layers_) layer.Clear();
+  keys_.clear();
+  hashes_.resize(1);
+  floor_ = 0;
 }
 
 size_t KvCache::CheckpointEarliest() const {

@@ -53,12 +53,14 @@ class KvCache : public SequenceState {
   size_t num_layers() const override { return layers_.size(); }
   LayerState& layer(size_t index) override { return layers_[index]; }
   Result<void> Reserve(size_t n) override;
+  uint64_t GrowthBytes(size_t n) const override;
   void Commit(std::span<const RowKey> keys) override;
   void CommitPath(std::span<const uint32_t> path, std::span<const RowKey> keys) override;
   size_t earliest_rollback() const override { return floor_ < smallest_window_ ? 0 : floor_; }
   Result<void> Rollback(size_t to) override;
   Result<std::unique_ptr<SequenceState>> Fork() override;
   void Compact() override;
+  void Clear() override;
   Result<std::vector<std::byte>> Checkpoint() const override;
   Result<void> Restore(std::span<const std::byte> checkpoint) override;
   StateIdentity identity() const override { return {shape_.model, shape_.numeric_class, hashes_.back()}; }

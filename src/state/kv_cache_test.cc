@@ -74,6 +74,36 @@ TEST(KvCache, Growth_ComesInChunksUpToTheContext) {
   EXPECT_EQ(cache.Reserve(1).error().code(), ErrorCode::kContextFull);
 }
 
+// What a scheduler counts with; the scripts of state_script_test hold the bound for every kind and every history.
+TEST(KvCache, GrowthBytes_IsWhatReserveTakes) {
+  for (const KvPolicy policy : {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc, KvPolicy::kGeometric,
+                                KvPolicy::kReserve, KvPolicy::kPaged}) {
+    KvShape shape = kShape;
+    shape.growth = {.policy = policy, .period = 16, .expected = 200};
+    KvCache cache(shape);
+    size_t grown = 0;
+    for (const size_t step : {1, 14, 1, 1, 40, 143, 1, 300, 499}) {
+      const uint64_t before = cache.bytes().reserved, growth = cache.GrowthBytes(step);
+      Extend(cache, step);
+      EXPECT_EQ(cache.bytes().reserved, before + growth) << KvPolicyName(policy) << ", " << cache.length();
+      EXPECT_EQ(cache.GrowthBytes(0), 0U);
+      grown += growth != 0;
+    }
+    EXPECT_EQ(cache.length(), shape.max_length);
+    EXPECT_GE(grown, 2U) << KvPolicyName(policy);
+    cache.Clear();
+    EXPECT_EQ(cache.bytes().reserved, 0U);
+    EXPECT_EQ(cache.length(), 0U);
+  }
+}
+
+TEST(KvCache, GrowthBytes_BeyondAnyMemoryAreAllThereCanBe) {
+  KvShape shape = kShape;
+  shape.max_length = ~size_t{0};
+  shape.growth = {.policy = KvPolicy::kUpfront};
+  EXPECT_EQ(KvCache(shape).GrowthBytes(1), UINT64_MAX);
+}
+
 TEST(KvCache, Blocks_TakeTheirBytes) {
   KvShape shape = kShape;
   shape.dtype = DType::kQ8_0;

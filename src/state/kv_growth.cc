@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <string>
 
 #include "base/checked_math.h"
 
@@ -29,6 +30,27 @@ size_t KvGrowth::Capacity(size_t first, size_t rows, size_t most) const {
     case KvPolicy::kReserve: break;
   }
   return all;
+}
+
+Result<KvPolicy> ParseKvPolicy(std::string_view name) {
+  for (const KvPolicy policy : {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc, KvPolicy::kGeometric,
+                                KvPolicy::kReserve, KvPolicy::kPaged}) {
+    if (KvPolicyName(policy) == name) return policy;
+  }
+  return Error(ErrorCode::kInvalidArgument, "choose KV policy: '" + std::string(name) +
+                                                "': expected iterative, upfront, bmc, geometric, reserve or paged");
+}
+
+std::string_view KvPolicyName(KvPolicy policy) {
+  switch (policy) {
+    case KvPolicy::kIterative: return "iterative";
+    case KvPolicy::kUpfront: return "upfront";
+    case KvPolicy::kBmc: return "bmc";
+    case KvPolicy::kGeometric: return "geometric";
+    case KvPolicy::kReserve: return "reserve";
+    case KvPolicy::kPaged: return "paged";
+  }
+  return "unknown";
 }
 
 }  // namespace tidemill

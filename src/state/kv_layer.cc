@@ -35,7 +35,7 @@ uint64_t KvLayer::reserved_bytes() const {
 }
 
 Result<void> KvLayer::MakeReady(Block& block, size_t rows) const {
-  const size_t ahead = policy_.period < block.capacity - rows ? rows + policy_.period : block.capacity;
+  const size_t ahead = ReadyRows(rows, block.capacity);
   for (size_t part = 0; part < 2 * shape_.kv_heads; ++part) {
     TIDEMILL_TRY_VOID(
         block.reserved.Commit((part * block.capacity + block.ready) * RowBytes(), (ahead - block.ready) * RowBytes()));
@@ -121,6 +121,23 @@ uint64_t KvLayer::NewBytes(size_t n, size_t needed) const {
   return CheckedMul<uint64_t>(NewCapacity(n, needed).value_or(0), PositionBytes(), &bytes) ? bytes : UINT64_MAX;
 }
 
+uint64_t KvLayer::GrowthBytes(size_t n, size_t needed) const {
+  if (HasRoom(n)) return 0;
+  const bool paged = policy_.policy == KvPolicy::kPaged && tail_rows() != 0;
+  size_t more = 0;  // rows
+  if (tail_ != nullptr && n <= tail_->capacity - tail_rows()) {
+    more = ReadyRows(tail_rows() + n, tail_->capacity) - tail_->ready;
+  } else if (paged) {
+    more = policy_.Capacity(length_, n, max_length_ - length_);
+  } else if (const std::optional<size_t> capacity = NewCapacity(n, needed)) {
+    const size_t rows = length_ - std::max(tail_first_, needed) + n;
+    const size_t ready = policy_.policy == KvPolicy::kReserve ? ReadyRows(rows, *capacity) : *capacity;
+    more = ready - std::min(ready, tail_ == nullptr ? 0 : tail_->ready);
+  }
+  uint64_t bytes = 0;
+  return CheckedMul<uint64_t>(more, PositionBytes(), &bytes) ? bytes : UINT64_MAX;
+}
+
 Result<void> KvLayer::Reserve(size_t n, size_t needed, BufferArena* arena) {
   DropShared(needed);
   if (HasRoom(n)) return {};
@@ -163,6 +180,12 @@ void KvLayer::Rollback(size_t to) {
   tail_first_ = std::min(tail_first_, to);
   while (!shared_.empty() && shared_.back().first >= to) shared_.pop_back();
   if (!shared_.empty()) shared_.back().end = std::min(shared_.back().end, to);
+}
+
+void KvLayer::Clear() {
+  shared_.clear();
+  tail_ = nullptr;
+  length_ = tail_first_ = 0;
 }
 
 void KvLayer::Compact(size_t needed) {

@@ -106,14 +106,19 @@ class KvLayer : public LayerState {
   // Rows of the block that Reserve would need, none where it needs no new one; and its bytes.
   std::optional<size_t> NewCapacity(size_t n, size_t needed) const;
   uint64_t NewBytes(size_t n, size_t needed) const;
+  // What Reserve would add to reserved_bytes(), UINT64_MAX where that cannot be counted.
+  uint64_t GrowthBytes(size_t n, size_t needed) const;
 
   // These throw std::bad_alloc, too; then no needed row has changed. `needed`: the first position whose row must stay.
   // `arena`: where a new block is taken from; null: memory of its own.
   Result<void> Reserve(size_t n, size_t needed, BufferArena* arena);
   // A block with room for `capacity` rows from position `first` on, `rows` of them at once.
   Result<void> SetTail(size_t first, size_t rows, size_t capacity, BufferArena* arena);
-  Result<void> MakeReady(Block& block,
-                         size_t rows) const;  // pages for that many rows of a reserved block, and some ahead
+  // Rows that have pages in a reserved block of `capacity` rows once `rows` are wanted: some more, ahead of their use.
+  size_t ReadyRows(size_t rows, size_t capacity) const {
+    return policy_.period < capacity - rows ? rows + policy_.period : capacity;
+  }
+  Result<void> MakeReady(Block& block, size_t rows) const;
   Result<void> StartPage(size_t n,
                          BufferArena* arena);  // the tail stays as a block of its own, a new one begins behind it
   void Compact(size_t needed);                 // the larger block stays where there is no memory for a smaller one
@@ -125,6 +130,7 @@ class KvLayer : public LayerState {
   void Commit(size_t n);
   void MovePath(std::span<const uint32_t> path);  // row path[i] of the step becomes row i
   void Rollback(size_t to);
+  void Clear();
   void Fork(KvLayer& child);
   void Take(KvLayer&& other);  // the rows of a layer of the same shape
 

@@ -65,6 +65,10 @@ class SequenceState {
   // there; then nothing has changed but, perhaps, bytes().reserved. Views taken before are no longer valid.
   virtual Result<void> Reserve(size_t n) = 0;
 
+  // What Reserve(n) would add to bytes().reserved, or more where rows that nobody needs would go; UINT64_MAX: more than can be counted.
+  // While a row is copied from one buffer to the next both are held, which is not in it.
+  virtual uint64_t GrowthBytes(size_t n) const = 0;
+
   // Positions [length, length + keys.size()) have been written in every layer and count from now on.
   // Precondition: Reserve(n >= keys.size()) since the last commit, rollback or fork.
   virtual void Commit(std::span<const RowKey> keys) = 0;
@@ -84,6 +88,9 @@ class SequenceState {
 
   // The smallest capacity that holds what is committed; pages go back. Never fails: at worst nothing happens.
   virtual void Compact() = 0;
+
+  // Forgets everything: length 0, and no memory is held. growth() goes on counting.
+  virtual void Clear() = 0;
 
   // Everything committed that is kept, as bytes that are equal for equal sequences: independent of growth, forks and chunks. A kind
   // that forgets says which rollbacks leave less than usual to keep.

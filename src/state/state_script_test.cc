@@ -109,7 +109,7 @@ class Script {
       case 10:
       case 11: return Fork(member);
       case 12: return Die();
-      case 13: return Compact(member);
+      case 13: return Below(2) == 0 ? Clear(member) : Compact(member);
       case 14: return Restore(member);
       default: return Refused(member);
     }
@@ -118,8 +118,10 @@ class Script {
   // Reserves and fills the rows with what must never be seen. False when the context is too small, which must change nothing.
   bool Reserve(Member& member, size_t n, std::string* fault) {
     SequenceState& state = *member.subject.state;
-    const auto reserved = state.Reserve(n);
     const bool fits = n <= options_.max_length - state.length();
+    const uint64_t most = state.bytes().reserved + (fits ? state.GrowthBytes(n) : 0);
+    const auto reserved = state.Reserve(n);
+    if (fits && state.bytes().reserved > most) *fault = "reserve took more than GrowthBytes said";
     if (reserved.ok() != fits || (!fits && reserved.error().code() != ErrorCode::kContextFull)) {
       *fault = "reserve " + std::to_string(n) + ": " + (reserved.ok() ? "ok" : reserved.error().message());
     }
@@ -219,6 +221,14 @@ class Script {
     return member.subject.state->bytes().reserved <= before ? "" : "compact took memory";
   }
 
+  std::string Clear(Member& member) {
+    Log(operated_, "clear");
+    member.subject.state->Clear();
+    member.subject.naive = NaiveSequence(kind_);
+    member.shared = 0;
+    return member.subject.state->bytes().reserved == 0 ? "" : "clear left memory";
+  }
+
   // A checkpoint of this sequence goes into another one, or into a fresh one.
   std::string Restore(Member& member) {
     Log(operated_, "checkpoint");
@@ -314,7 +324,7 @@ TEST_P(SequenceStateScript, ShortSequences_EqualTheModel) {
     for (const auto& [name, count] : script.counts()) counts[name] += count;
   }
   for (const char* name :
-       {"step", "path", "abandon", "rollback", "fork", "die", "compact", "checkpoint", "restore", "refused"}) {
+       {"step", "path", "abandon", "rollback", "fork", "die", "compact", "clear", "checkpoint", "restore", "refused"}) {
     EXPECT_GT(counts[name], 80U) << name;
   }
 }
