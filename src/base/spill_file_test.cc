@@ -1,0 +1,73 @@
+#include "base/spill_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <numeric>
+#include <utility>
+
+#include "base/available_memory.h"
+
+namespace tidemill {
+namespace {
+
+std::string EmptyFolder() {
+  const std::string folder = ::testing::TempDir() + "/spill_file";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  return folder;
+}
+
+std::vector<std::byte> Bytes(size_t count) {
+  std::vector<std::byte> bytes(count);
+  for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
+  return bytes;
+}
+
+TEST(SpillFile, GivesBackWhatItTook_AndHasNoName) {
+  const std::string folder = EmptyFolder();
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{4096}, size_t{1000003}}) {
+    auto file = SpillFile::Write(folder, Bytes(count));
+    ASSERT_TRUE(file.ok()) << file.error().message();
+    EXPECT_TRUE(std::filesystem::is_empty(folder));
+    EXPECT_EQ(file->size(), count);
+    SpillFile moved = std::move(*file);
+    for (int time = 0; time < 2; ++time) {
+      const auto read = moved.Read();
+      ASSERT_TRUE(read.ok()) << read.error().message();
+      EXPECT_EQ(*read, Bytes(count));
+    }
+  }
+}
+
+TEST(SpillFile, FolderThatIsNotThere_IsAnError) {
+  const auto file = SpillFile::Write(EmptyFolder() + "/none", Bytes(3));
+  ASSERT_FALSE(file.ok());
+  EXPECT_EQ(file.error().code(), ErrorCode::kNotFound);
+  EXPECT_NE(file.error().message().find("/none"), std::string::npos);
+}
+
+TEST(SpillFile, NoSpace_IsAnErrorAndLeavesNothing) {
+  const std::string folder = EmptyFolder();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 4096, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto file = SpillFile::Write(folder, Bytes(5000));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(file.ok());
+  EXPECT_EQ(file.error().code(), ErrorCode::kNoSpace);
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
+TEST(AvailableMemory, IsAPlausibleNumber) {
+  EXPECT_GT(AvailableMemory(), uint64_t{1} << 20);
+  EXPECT_NE(AvailableMemory(), UINT64_MAX);  // Linux says it
+}
+
+}  // namespace
+}  // namespace tidemill
