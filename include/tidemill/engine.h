@@ -42,6 +42,12 @@ struct EngineOptions {
   size_t kv_period = 0;      // rows; 0: 256. At most the context
   size_t max_batch = 32;     // sequences in one step
   size_t prefill_chunk = 0;  // rows of one step; 0: chosen from the model's size, at most 512
+  // Bytes of all requests' states together; 0: half of the memory that is free when the engine is made. One more state, no more, is
+  // held while one is put aside or grows.
+  uint64_t state_memory = 0;
+  // Where the state of a request waits while older ones need its memory, in files without names; empty: it is computed again. What
+  // cannot be written there is computed again, too.
+  std::string spill_folder = {};
 };
 
 struct Request {
@@ -63,6 +69,7 @@ struct RequestStats {
   size_t prompt_tokens = 0;
   size_t generated_tokens = 0;
   double prefill_ms = 0;      // from the first step to the first token
+  size_t preemptions = 0;     // times it gave its memory to older requests
   double first_token_ms = 0;  // from Submit
   double decode_ms = 0;       // from the first token to the last
   uint64_t state_bytes = 0;   // committed, at the end
@@ -95,12 +102,15 @@ class Engine {
   static Result<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model, const EngineOptions& options);
 
   // kInvalidArgument: empty prompt, id out of range, options out of range; kContextFull: the prompt does not fit, with both
-  // numbers. Takes no memory for state yet.
+  // numbers; kOutOfMemory: the state of the prompt and of max_new_tokens, where that is given, is more than state_memory. Takes no
+  // memory for state yet.
   // Only tokens of the model's tokenizer are generated, also where the model has more rows than that; a prompt may name any row.
   Result<RequestId> Submit(Request request);
 
-  // One step of the model for the requests that are in flight: a part of a prompt, a token each, or both. The events stay
-  // valid until the next call. A request that fails gets an event with its error; the others go on.
+  // One step of the model for the oldest requests in flight, at most max_batch and as many as have room in state_memory: a part of a
+  // prompt, a token each, or both. The events stay valid until the next call. A request that fails gets an event with its error; the
+  // others go on. Where room is short, the youngest of those that run gives its memory to the older ones and waits: the oldest always
+  // goes on, and no answer changes.
   std::span<const Event> Step();
 
   // From any thread, also while Step runs: the request ends with FinishReason::kCancelled at the next step, and a step that
@@ -112,6 +122,7 @@ class Engine {
   std::string isa() const;
   size_t context() const;
   KvPolicy kv_policy() const;
+  uint64_t state_memory() const;
   std::string numeric_class() const;  // choices that change bits: "fma+bf16/kv-f16", "baseline/f32/kv-f32"
 
   // Logits of every position of `ids` (or of the last one), in order, in chunks: sink(position, logits [vocab]). Only when

@@ -5,10 +5,14 @@
 #include <string>
 #include <utility>
 
+#include "base/checked_math.h"
 #include "base/out_of_memory.h"
 
 namespace tidemill {
 namespace {
+
+// A request's tokens grow by as many at once, when its state may, too: a step between two growths allocates nothing.
+constexpr size_t kTokensAhead = 256;
 
 double Milliseconds(ActiveRequest::Clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
@@ -19,7 +23,8 @@ double Milliseconds(ActiveRequest::Clock::duration duration) {
 ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, const Tokenizer& tokenizer,
                              std::unique_ptr<SequenceState> state, size_t context)
     : id_(id),
-      prompt_(std::move(request.prompt)),
+      tokens_(std::move(request.prompt)),
+      prompt_tokens_(tokens_.size()),
       options_(std::move(request.generation)),
       sampler_(std::move(sampler)),
       tokenizer_(tokenizer),
@@ -28,24 +33,52 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
       state_(std::move(state)),
       context_(context),
       submitted_(Clock::now()) {
-  sampler_.Prime(prompt_);
+  sampler_.Prime(tokens_);
 }
 
-ActiveRequest::Next ActiveRequest::NextTokens(size_t most) {
+void ActiveRequest::Start() {
+  running_ = true;
+  if (!spilled_) return;
+  const Result<std::vector<std::byte>> bytes = spilled_->Read();
+  if (bytes.ok()) (void)state_->Restore(*bytes);  // where it fails the state is empty as before
+  spilled_.reset();
+}
+
+void ActiveRequest::Preempt(const std::string& spill_folder) {
+  try {
+    if (!spill_folder.empty() && state_->length() != 0) {
+      const Result<std::vector<std::byte>> bytes = state_->Checkpoint();
+      Result<SpillFile> file = bytes.ok() ? SpillFile::Write(spill_folder, *bytes) : bytes.error();
+      if (file.ok()) spilled_ = std::move(*file);
+    }
+  } catch (const std::exception&) {  // without memory for the folder's name it is computed again
+  }
+  state_->Clear();
+  running_ = false;
+  ++preemptions_;
+}
+
+Result<void> ActiveRequest::Reserve(size_t rows) {
+  try {
+    tokens_.reserve(std::max(tokens_.size(), RoundUp(state_->length() + rows, kTokensAhead)) + 1);
+  } catch (const std::exception&) {
+    return OutOfMemoryError("reserve tokens");
+  }
+  return state_->Reserve(rows);
+}
+
+ActiveRequest::Next ActiveRequest::NextTokens(size_t count) {
   sampled_.reset();  // of a step that was interrupted
   if (!started_) {
     started_ = true;
     first_step_ = Clock::now();
   }
-  if (!prefilling()) return {{&last_token_, 1}, true};
-  const size_t count = std::min(most, prompt_.size() - fed_);
-  return {std::span(prompt_).subspan(fed_, count), fed_ + count == prompt_.size()};
+  return {std::span(tokens_).subspan(state_->length(), count), count == pending()};
 }
 
 void ActiveRequest::Sample(std::span<float> logits) {
-  const size_t position = prompt_.size() + generated_;
   try {
-    sampled_ = sampler_.Sample(logits.first(tokenizer_.vocab_size()), static_cast<uint32_t>(position));
+    sampled_ = sampler_.Sample(logits.first(tokenizer_.vocab_size()), static_cast<uint32_t>(tokens_.size()));
   } catch (const std::exception&) {
     sampled_ = OutOfMemoryError("sample token");
   }
@@ -67,17 +100,15 @@ void ActiveRequest::Advance(size_t tokens, std::vector<Event>* events) {
 }
 
 Result<bool> ActiveRequest::MakeToken(size_t tokens, Event* event) {
-  const std::span<const int32_t> ran = prefilling() ? std::span<const int32_t>(prompt_).subspan(fed_, tokens)
-                                                    : std::span<const int32_t>(&last_token_, 1);
+  const auto ran = std::span<const int32_t>(tokens_).subspan(state_->length(), tokens);
   keys_.assign(ran.begin(), ran.end());
   state_->Commit(keys_);
-  if (prefilling()) fed_ += tokens;
   if (!sampled_.has_value()) return false;
   if (!sampled_->ok()) return std::move(*sampled_).error();
 
   const SampledToken& token = sampled_->value();
   sampler_.Accept(token.id);
-  last_token_ = token.id;
+  tokens_.push_back(token.id);
   last_token_time_ = Clock::now();
   if (generated_++ == 0) first_token_ = last_token_time_;
   event->token = token.id;
@@ -140,8 +171,9 @@ void ActiveRequest::Fail(Error error, std::vector<Event>* events) {
 
 RequestStats ActiveRequest::Stats() {
   RequestStats stats;
-  stats.prompt_tokens = prompt_.size();
+  stats.prompt_tokens = prompt_tokens_;
   stats.generated_tokens = generated_;
+  stats.preemptions = preemptions_;
   if (generated_ != 0) {
     stats.prefill_ms = Milliseconds(first_token_ - first_step_);
     stats.first_token_ms = Milliseconds(first_token_ - submitted_);

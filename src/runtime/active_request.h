@@ -1,4 +1,7 @@
-// One request in flight: its place in the prompt, its state, and how its tokens become text and an end.
+// One request in flight: its tokens, its state, and how its tokens become text and an end.
+//
+// It waits, runs, or waits again: then its state is put aside or dropped, and what was dropped is computed again from its tokens, which
+// gives the same bits.
 #ifndef TIDEMILL_RUNTIME_ACTIVE_REQUEST_H_
 #define TIDEMILL_RUNTIME_ACTIVE_REQUEST_H_
 
@@ -8,8 +11,10 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/spill_file.h"
 #include "decoding/sampler.h"
 #include "decoding/stop_matcher.h"
 #include "state/sequence_state.h"
@@ -27,14 +32,27 @@ class ActiveRequest {
 
   RequestId id() const { return id_; }
   SequenceState& state() { return *state_; }
-  bool prefilling() const { return fed_ < prompt_.size(); }
+  bool running() const { return running_; }
 
-  // The next tokens to run, at most `most`: of the prompt, or the last generated one. `last`: logits are wanted after them.
+  // Tokens that are known and not in the state yet: of the prompt, or the last generated one; more after a preemption.
+  size_t pending() const { return tokens_.size() - state_->length(); }
+  // Positions that the state of a waiting request will have once all its tokens are in.
+  size_t known() const { return tokens_.size(); }
+
+  // From waiting to running. A state that cannot be read back is computed again.
+  void Start();
+  // From running to waiting, without memory. `spill_folder`: see EngineOptions.
+  void Preempt(const std::string& spill_folder);
+
+  // Room for the next `rows` pending tokens.
+  Result<void> Reserve(size_t rows);
+
+  // The next tokens to run, `count` <= pending(). `last`: logits are wanted after them.
   struct Next {
     std::span<const int32_t> tokens;
     bool last = false;
   };
-  Next NextTokens(size_t most);
+  Next NextTokens(size_t count);
 
   // Logits [vocab] of the last of those tokens: chooses the next token, to be taken up by Advance, among those of the tokenizer,
   // which may have fewer than the model has rows.
@@ -60,20 +78,20 @@ class ActiveRequest {
   RequestStats Stats();
 
   RequestId id_;
-  std::vector<int32_t> prompt_;
+  std::vector<int32_t> tokens_;  // the prompt, and what was generated
+  size_t prompt_tokens_;
   GenerationOptions options_;
   Sampler sampler_;
   const Tokenizer& tokenizer_;  // the model's, which the engine keeps
   StreamDecoder decoder_;
   StopMatcher stop_;
   std::unique_ptr<SequenceState> state_;
+  std::optional<SpillFile> spilled_;  // what the state was
   size_t context_;
-  size_t fed_ = 0;  // tokens of the prompt that are committed
   std::vector<RowKey> keys_;
   std::optional<Result<SampledToken>> sampled_;
-  int32_t last_token_ = -1;
-  size_t generated_ = 0;
-  bool started_ = false, done_ = false;
+  size_t generated_ = 0, preemptions_ = 0;
+  bool running_ = false, started_ = false, done_ = false;
   Clock::time_point submitted_, first_step_, first_token_, last_token_time_;
 };
 

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/available_memory.h"
 #include "base/out_of_memory.h"
 #include "runtime/engine_impl.h"
 
@@ -84,8 +85,12 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   TIDEMILL_TRY(executor,
                SequentialExecutor::Create(language_model, *impl->ctx, std::max(o.prefill_chunk, o.max_batch)));
   impl->executor = std::move(executor);
-  impl->step.reserve(o.max_batch);
-  impl->stepping.reserve(o.max_batch);
+  if (o.state_memory == 0) o.state_memory = AvailableMemory() / 2;
+  impl->scheduler.emplace(SchedulerLimits{.max_batch = o.max_batch,
+                                          .max_rows = impl->executor->max_rows(),
+                                          .prefill_chunk = o.prefill_chunk,
+                                          .state_memory = o.state_memory,
+                                          .spill_folder = o.spill_folder});
   return impl;
 }
 
@@ -155,9 +160,14 @@ Result<RequestId> Engine::Submit(Request request) {
                                                                                 1}));  // the last token has no position
     const bool stated = request.generation.max_new_tokens.has_value();
     const size_t expected = request.prompt.size() + static_cast<size_t>(request.generation.max_new_tokens.value_or(0));
-    auto active =
-        std::make_unique<ActiveRequest>(impl_->next_id, std::move(request), std::move(sampler), model.text.tokenizer,
-                                        impl_->NewState(stated ? expected : 0), impl_->options.context);
+    auto state = impl_->NewState(stated ? expected : 0);
+    const size_t positions =
+        std::min(std::max(expected, request.prompt.size() + 1) - 1, impl_->options.context);  // the last has none
+    const uint64_t need = state->GrowthBytes(positions);
+    if (need > impl_->options.state_memory)
+      return StateTooLarge("submit request", positions, need, impl_->options.state_memory);
+    auto active = std::make_unique<ActiveRequest>(impl_->next_id, std::move(request), std::move(sampler),
+                                                  model.text.tokenizer, std::move(state), impl_->options.context);
     // Not in `events`: the caller may still read those of the last step.
     const size_t room = std::max(impl_->events.capacity(), impl_->more_events.capacity());
     if (room <= impl_->requests.size()) impl_->more_events.reserve(2 * (impl_->requests.size() + 1));
@@ -190,46 +200,20 @@ void Engine::Impl::DropFinished() {
   std::erase_if(requests, [](const auto& request) { return request->done(); });
 }
 
-// Rows for the oldest max_batch requests: first a token for each that is decoding, then prompts in order while rows are left.
-// A request whose state cannot grow fails alone.
-void Engine::Impl::PlanStep() {
-  step.clear();
-  stepping.clear();
-  size_t rows = executor->max_rows();
-  const auto add = [&](ActiveRequest& request, size_t most) {
-    const ActiveRequest::Next next = request.NextTokens(most);
-    Result<void> reserved = request.state().Reserve(next.tokens.size());
-    if (!reserved.ok()) return request.Fail(std::move(reserved).error(), &events);
-    rows -= next.tokens.size();
-    step.push_back(
-        {.state = &request.state(), .tokens = next.tokens, .rows = next.last ? Wanted::kLast : Wanted::kNothing});
-    stepping.push_back(&request);
-  };
-  const size_t count = std::min(requests.size(), options.max_batch);
-  for (size_t i = 0; i < count; ++i) {
-    if (!requests[i]->prefilling()) add(*requests[i], 1);
-  }
-  size_t prompt_rows = std::min(rows, options.prefill_chunk);
-  for (size_t i = 0; i < count && prompt_rows != 0; ++i) {
-    if (!requests[i]->prefilling()) continue;
-    const size_t before = rows;
-    add(*requests[i], prompt_rows);
-    prompt_rows -= before - rows;
-  }
-}
-
 std::span<const Event> Engine::Step() {
   Impl& impl = *impl_;
   impl.events.clear();
   if (impl.events.capacity() < impl.more_events.capacity()) impl.events.swap(impl.more_events);
   impl.EndCancelled();
-  impl.PlanStep();
-  if (!impl.step.empty()) {
+  Scheduler& scheduler = *impl.scheduler;
+  scheduler.Plan(impl.requests, &impl.events);
+  const std::span<const StepSequence> step = scheduler.step();
+  if (!step.empty()) {
     const bool complete = impl.executor->Run(
-        impl.step, [&](size_t sequence, size_t, std::span<float> logits) { impl.stepping[sequence]->Sample(logits); },
+        step, [&](size_t sequence, size_t, std::span<float> logits) { scheduler.request(sequence).Sample(logits); },
         &impl.interrupt);
     if (complete) {
-      for (size_t i = 0; i < impl.step.size(); ++i) impl.stepping[i]->Advance(impl.step[i].tokens.size(), &impl.events);
+      for (size_t i = 0; i < step.size(); ++i) scheduler.request(i).Advance(step[i].tokens.size(), &impl.events);
     } else {
       impl.EndCancelled();  // nothing was committed: the others make this step again
     }
@@ -252,6 +236,7 @@ size_t Engine::threads() const { return impl_->threads->num_threads(); }
 std::string Engine::isa() const { return std::string(IsaName(impl_->isa)); }
 size_t Engine::context() const { return impl_->options.context; }
 KvPolicy Engine::kv_policy() const { return impl_->options.kv_policy; }
+uint64_t Engine::state_memory() const { return impl_->options.state_memory; }
 std::string Engine::numeric_class() const { return impl_->numeric_class; }
 
 Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const LogitSink& sink,

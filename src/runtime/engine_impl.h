@@ -14,6 +14,7 @@
 #include "kernels/execution_context.h"
 #include "runtime/active_request.h"
 #include "runtime/model_impl.h"
+#include "runtime/scheduler.h"
 #include "tidemill/engine.h"
 
 namespace tidemill {
@@ -36,14 +37,12 @@ struct Engine::Impl {
   std::atomic<bool> interrupt{false};  // a step in progress should stop early
   std::vector<Event> events;           // of the last step
   std::vector<Event> more_events;  // empty; one of both has room for an event of each request: a step can always report
-  std::vector<StepSequence> step;  // scratch of Step
-  std::vector<ActiveRequest*> stepping;
+  std::optional<Scheduler> scheduler;
 
   const LanguageModel& language_model() const { return *model->impl().language_model; }
   std::unique_ptr<SequenceState> NewState(size_t expected = 0) const;  // positions it will have; 0: not known
 
   void EndCancelled();
-  void PlanStep();
   void DropFinished();
 };
 

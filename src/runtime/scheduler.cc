@@ -1,0 +1,112 @@
+#include "runtime/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked_math.h"
+
+namespace tidemill {
+namespace {
+
+uint64_t Sum(uint64_t a, uint64_t b) {
+  uint64_t sum = 0;
+  return CheckedAdd(a, b, &sum) ? sum : UINT64_MAX;
+}
+
+}  // namespace
+
+Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint64_t have) {
+  return Error(ErrorCode::kOutOfMemory, std::string(what) + ": " + std::to_string(positions) +
+                                            " positions: expected at most " + std::to_string(have) +
+                                            " bytes of state, found " +
+                                            (need == UINT64_MAX ? "more than 2^64" : std::to_string(need)) +
+                                            "; ask for fewer tokens or give more --state-memory");
+}
+
+Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {
+  running_.reserve(limits.max_batch);
+  step_.reserve(limits.max_batch);
+  stepping_.reserve(limits.max_batch);
+}
+
+void Scheduler::Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events) {
+  step_.clear();
+  stepping_.clear();
+  Admit(requests, events);
+  AssignRows();
+  for (size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i].rows == 0 || !MakeRoom(i, events)) continue;
+    ActiveRequest& request = *running_[i].request;
+    const ActiveRequest::Next next = request.NextTokens(running_[i].rows);
+    step_.push_back(
+        {.state = &request.state(), .tokens = next.tokens, .rows = next.last ? Wanted::kLast : Wanted::kNothing});
+    stepping_.push_back(&request);
+  }
+}
+
+void Scheduler::Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events) {
+  // Those that ended are gone from `requests`, and their memory with them.
+  size_t kept = 0, at = 0;
+  bytes_ = 0;
+  for (; kept < requests.size() && requests[kept]->running(); ++kept, ++at) {
+    while (running_[at].id != requests[kept]->id()) ++at;
+    running_[kept] = running_[at];
+    bytes_ += running_[kept].bytes;
+  }
+  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(kept), running_.end());
+  for (const auto& request : requests.subspan(kept)) {
+    if (running_.size() == limits_.max_batch) return;
+    const size_t positions = std::min(request->known() + 1, request->state().max_length());
+    const uint64_t need = request->state().GrowthBytes(positions);
+    if (Sum(bytes_, need) > limits_.state_memory) {
+      if (!running_.empty()) return;
+      request->Fail(StateTooLarge("start request", positions, need, limits_.state_memory), events);
+      continue;
+    }
+    request->Start();
+    running_.push_back({request->id(), request.get(), need});
+    bytes_ += need;
+  }
+}
+
+void Scheduler::AssignRows() {
+  size_t rows = limits_.max_rows;
+  for (Running& running : running_) {
+    running.rows = running.request->pending() == 1 ? 1 : 0;
+    rows -= running.rows;
+  }
+  rows = std::min(rows, limits_.prefill_chunk);
+  for (Running& running : running_) {
+    if (running.rows == 1) continue;
+    running.rows = std::min(rows, running.request->pending());
+    rows -= running.rows;
+  }
+}
+
+bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
+  ActiveRequest& request = *running_[index].request;
+  const uint64_t need = Sum(request.state().bytes().reserved, request.state().GrowthBytes(running_[index].rows));
+  const uint64_t more = need - std::min(need, running_[index].bytes);
+  while (Sum(bytes_, more) > limits_.state_memory && running_.size() > index + 1) PreemptYoungest();
+  if (Sum(bytes_, more) > limits_.state_memory) {
+    if (index != 0) {
+      PreemptYoungest();  // itself
+    } else {
+      request.Fail(StateTooLarge("grow state", request.known() + 1, need, limits_.state_memory), events);
+    }
+    return false;
+  }
+  bytes_ += more;
+  running_[index].bytes += more;
+  Result<void> reserved = request.Reserve(running_[index].rows);
+  if (!reserved.ok()) request.Fail(std::move(reserved).error(), events);
+  return reserved.ok();
+}
+
+void Scheduler::PreemptYoungest() {
+  bytes_ -= running_.back().bytes;
+  running_.back().request->Preempt(limits_.spill_folder);
+  running_.pop_back();
+}
+
+}  // namespace tidemill

@@ -1,0 +1,70 @@
+// Which requests run, and which of their tokens the next step has.
+//
+//   Admission   oldest first while max_batch and the memory for states last: a request starts when the state of all its known tokens has
+//               room. None overtakes another, so that none waits forever.
+//   Rows        one for each request that has one token to run; then parts of prompts, oldest first, prefill_chunk rows in all
+//   Memory      where a state cannot grow within the bound, the youngest request that runs is put aside, until it can. The oldest one
+//               fails only when it alone is too large.
+//
+// None of it changes a bit of an answer: rows do not see their company, and a state that was put aside or computed again is the same.
+#ifndef TIDEMILL_RUNTIME_SCHEDULER_H_
+#define TIDEMILL_RUNTIME_SCHEDULER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/sequential_executor.h"
+#include "runtime/active_request.h"
+
+namespace tidemill {
+
+struct SchedulerLimits {
+  size_t max_batch = 1;           // requests that run
+  size_t max_rows = 1;            // of a step; at least max_batch
+  size_t prefill_chunk = 1;       // rows of prompts in a step
+  uint64_t state_memory = 0;      // bytes of the states of all that run
+  std::string spill_folder = {};  // see EngineOptions
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(const SchedulerLimits& limits);
+
+  // Plans the next step for `requests`, oldest first, and reserves its rows. Requests whose state cannot grow fail with an event each.
+  // Allocates nothing but state.
+  void Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events);
+
+  std::span<const StepSequence> step() const { return step_; }
+  ActiveRequest& request(size_t index) { return *stepping_[index]; }  // of step()[index]
+
+ private:
+  struct Running {
+    RequestId id;
+    ActiveRequest* request;
+    uint64_t bytes;  // counted against state_memory: held, or promised at its start
+    size_t rows = 0;
+  };
+
+  void Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events);
+  void AssignRows();
+  // Room for the rows of running_[index]; false where it does not run any more.
+  bool MakeRoom(size_t index, std::vector<Event>* events);
+  void PreemptYoungest();
+
+  SchedulerLimits limits_;
+  std::vector<Running> running_;  // oldest first: always the oldest of all requests
+  uint64_t bytes_ = 0;            // of all of them
+  std::vector<StepSequence> step_;
+  std::vector<ActiveRequest*> stepping_;
+};
+
+// kOutOfMemory: "WHAT: N positions: expected at most HAVE bytes of state, found NEED; ...".
+Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint64_t have);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_RUNTIME_SCHEDULER_H_

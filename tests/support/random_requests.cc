@@ -1,0 +1,81 @@
+#include "tests/support/random_requests.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_vocabulary.h"
+
+namespace tidemill::testing {
+namespace {
+
+constexpr int kVocab = 300;
+
+}  // namespace
+
+std::shared_ptr<const Model> SmallContextModel(DType dtype) {
+  return LoadModel(
+      "engine_batch",
+      BuildTinyLlama({.vocab = kVocab, .context = kSmallContext, .dtype = dtype, .tied = false, .seed = 5}));
+}
+
+std::vector<Work> MakeWork(size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
+  std::vector<Work> work(count);
+  for (size_t i = 0; i < count; ++i) {
+    Work& w = work[i];
+    const size_t lengths[] = {1, 2, below(12) + 1, below(40) + 1, 70 + below(24), kSmallContext};
+    w.prompt.resize(lengths[i % 6]);
+    for (int32_t& id : w.prompt) id = static_cast<int32_t>(3 + below(kVocab - 3));
+    GenerationOptions& g = w.generation;
+    if (below(4) != 0) g.max_new_tokens = static_cast<int32_t>(1 + below(16));
+    g.ignore_eos = below(2) == 0;
+    if (below(3) != 0) g.temperature = 0.5f + static_cast<float>(below(4));
+    if (below(3) == 0) g.top_k = 40;
+    if (below(3) == 0) g.top_p = 0.9f;
+    if (below(3) == 0) g.repetition_penalty = 1.3f;
+    if (below(3) == 0) g.stop = {"e", "th", "a", "qz"};
+    if (below(3) == 0) {
+      g.logit_bias = {{kTinyEosToken, 6.0f}};
+      g.ignore_eos = false;
+    }
+    if (below(2) == 0) g.logprobs = static_cast<int32_t>(below(4));
+    g.seed = random();
+  }
+  return work;
+}
+
+std::vector<Outcome> RunAlone(const std::shared_ptr<const Model>& model, const std::vector<Work>& work) {
+  EngineDriver driver(model, {.threads = 1, .max_batch = 1, .prefill_chunk = 512});
+  std::vector<Outcome> outcomes;
+  for (const Work& w : work) outcomes.push_back(driver.Run(w.prompt, w.generation));
+  return outcomes;
+}
+
+void ExpectSame(const Outcome& found, const Outcome& expected, const std::string& where) {
+  EXPECT_EQ(found.fault, "") << where;
+  EXPECT_EQ(found.last_events, 1U) << where;
+  EXPECT_EQ(found.ids, expected.ids) << where;
+  EXPECT_EQ(found.text, expected.text) << where;
+  EXPECT_EQ(found.logprob_bits, expected.logprob_bits) << where;
+  EXPECT_EQ(found.finish, expected.finish) << where;
+  EXPECT_EQ(found.error, expected.error) << where;
+  EXPECT_EQ(found.stats.state_bytes, expected.stats.state_bytes) << where;
+}
+
+std::vector<RequestId> RunTogether(EngineDriver& driver, const std::vector<Work>& work, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<RequestId> ids(work.size());
+  for (size_t submitted = 0; submitted < work.size() || !driver.engine().idle();) {
+    const size_t arrivals = std::min<size_t>(work.size() - submitted, random() % 4);
+    for (size_t i = 0; i < arrivals; ++i, ++submitted)
+      ids[submitted] = driver.Submit(work[submitted].prompt, work[submitted].generation);
+    driver.Step();
+  }
+  return ids;
+}
+
+}  // namespace tidemill::testing
