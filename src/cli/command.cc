@@ -76,7 +76,7 @@ int ExitCode(const Result<void>& result, const CommandContext& context) {
   if (signal_number != 0 && (result.ok() || result.error().code() == ErrorCode::kCancelled)) {
     return kExitSignalBase + signal_number;
   }
-  if (result.ok()) return 0;
+  if (result.ok()) return context.some_failed ? kExitSomeFailed : 0;
   context.messages.Error(result.error().message());
   return ExitCodeFor(result.error().code());
 }

@@ -17,6 +17,7 @@ struct CommandContext {
   Messages& messages;
   SignalWatch& signals;
   std::vector<std::string> arguments;  // behind the command's name
+  bool some_failed = false;            // of many inputs; each has said so in its own place
 };
 
 // An error of a command ends the program with its line and exit code; one of kCancelled after a signal without a line.

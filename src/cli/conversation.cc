@@ -24,12 +24,7 @@ std::string MessagesToJson(const std::vector<ChatMessage>& messages) {
 }
 
 Result<std::vector<ChatMessage>> MessagesFromJson(std::string_view object, std::string_view json) {
-  Json list;
-  try {
-    list = Json::parse(json);
-  } catch (const Json::parse_error& error) {
-    return Wrong(object, "expected JSON, found a mistake at byte " + std::to_string(error.byte));
-  }
+  TIDEMILL_TRY(list, ParseJson("read the conversation: " + std::string(object), json));
   if (!list.is_array())
     return Wrong(object, std::string("expected a JSON list of messages, found ") + list.type_name());
   std::vector<ChatMessage> messages;

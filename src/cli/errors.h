@@ -11,6 +11,7 @@
 namespace tidemill::cli {
 
 // Exit codes that no ErrorCode stands for.
+inline constexpr int kExitSomeFailed = 5;    // of many inputs
 inline constexpr int kExitReaderGone = 141;  // 128 + SIGPIPE, as if we had died of it
 inline constexpr int kExitSignalBase = 128;  // + SIGINT = 130, + SIGTERM = 143
 

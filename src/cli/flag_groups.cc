@@ -1,10 +1,12 @@
 #include "cli/flag_groups.h"
 
+#include <cstdlib>
 #include <limits>
 #include <string_view>
 
 #include "cli/errors.h"
 #include "cli/flags.h"
+#include "cli/numbers.h"
 
 namespace tidemill::cli {
 namespace {
@@ -18,6 +20,24 @@ std::string ReadLogitBias(const std::string& text, std::vector<std::pair<int32_t
   if (!id || !bias) return "ID=BIAS, as in 42=-100";
   target.emplace_back(*id, *bias);
   return "";
+}
+
+// "1000", "512M": K, M, G and T are powers of 1024.
+std::string ReadBytes(const std::string& text, std::optional<uint64_t>& target) {
+  constexpr std::string_view kUnits = "KMGT";
+  const size_t unit = text.empty() ? std::string_view::npos : kUnits.find(text.back());
+  const size_t shift = unit == std::string_view::npos ? 0 : 10 * (unit + 1);
+  const auto number = ParseNumber<uint64_t>(std::string_view(text).substr(0, text.size() - (shift != 0 ? 1 : 0)));
+  if (!number || *number == 0 || *number > (std::numeric_limits<uint64_t>::max() >> shift))
+    return "bytes, as in 1000000, 512M or 4G";
+  target = *number << shift;
+  return "";
+}
+
+// A folder for what should not be in memory: /tmp often is.
+std::string SpillFolder() {
+  const char* folder = std::getenv("TMPDIR");
+  return folder != nullptr && *folder != '\0' ? folder : "/var/tmp";
 }
 
 }  // namespace
@@ -38,6 +58,13 @@ void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
   flags.Choice("--weights", weights, {"packed", "mapped"},
                "packed: rearranged for speed; mapped: read from the file, no memory of their own (packed)");
   flags.Text("--rope-scaling", rope_scaling, "linear|yarn=FACTOR", "Not in this version");
+}
+
+void MachineFlags::AddSharingTo(FlagSet& flags) {
+  flags.Number<size_t>("--max-batch", max_batch, 1, 1024, "Requests in one step (32)");
+  flags.Number<size_t>("--prefill-chunk", prefill_chunk, 1, 8192, "Rows of prompts in one step (by the model's size)");
+  flags.Value("--state-memory", "BYTES", "For the states of all requests, as 512M or 4G (half of what is free)",
+              [this](const std::string& text) { return ReadBytes(text, state_memory); });
 }
 
 LoadOptions MachineFlags::load_options() const {
@@ -66,6 +93,10 @@ Result<EngineOptions> MachineFlags::engine_options() const {
     options.kv_policy = policy;
   }
   options.kv_period = kv_period.value_or(0);
+  if (max_batch) options.max_batch = *max_batch;
+  options.prefill_chunk = prefill_chunk.value_or(0);
+  options.state_memory = state_memory.value_or(0);
+  options.spill_folder = SpillFolder();
   return options;
 }
 

@@ -74,6 +74,16 @@ TEST(Conversation, WrongMessages_AreNamed) {
   }
 }
 
+// Who writes a value out again needs stack for each level.
+TEST(Conversation, DeepNesting_IsRefused) {
+  for (const std::string& inner : {std::string(100000, '[') + std::string(100000, ']'), std::string(100000, '[')}) {
+    const auto messages =
+        MessagesFromJson("m.json", "[{\"role\": \"user\", \"content\": \"a\", \"x\": " + inner + "}]");
+    ASSERT_FALSE(messages.ok());
+    EXPECT_THAT(messages.error().message(), HasSubstr("m.json: expected JSON, found more than 64 levels"));
+  }
+}
+
 TEST(ChildSettings, EveryMember_IsRead) {
   const auto settings =
       ParseChildSettings(R"({"engine":"e","model":"/m.gguf","threads":2,"prompt_tokens":[512],"depth":[0,9],

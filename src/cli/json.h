@@ -1,9 +1,12 @@
-// JSON on standard output: one object a line, members in the order in which they were added.
+// JSON on standard output: one object a line, members in the order in which they were added; and JSON that somebody else wrote.
 #ifndef TIDEMILL_CLI_JSON_H_
 #define TIDEMILL_CLI_JSON_H_
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+
+#include "tidemill/result.h"
 
 namespace tidemill::cli {
 
@@ -13,6 +16,12 @@ using Json = nlohmann::ordered_json;
 inline std::string JsonLine(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
+
+// Values within one another; writing a value out again needs stack for each of them.
+inline constexpr int kMostJsonNesting = 64;
+
+// kInvalidArgument: "WHAT: expected JSON, found a mistake at byte N", a member that stands twice, nesting above kMostJsonNesting.
+Result<Json> ParseJson(std::string_view what, std::string_view text);
 
 }  // namespace tidemill::cli
 

@@ -81,12 +81,7 @@ Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
         if (!failure) failure = *event.error;
         continue;
       }
-      if (event.token) answer.tokens.push_back({*event.token, event.logprob, event.top_logprobs});
-      answer.text += event.text;
-      if (event.finish) {
-        answer.finish = *event.finish;
-        answer.stats = event.stats;
-      }
+      answer.Add(event);
       if (!failure && !event.text.empty()) {
         auto taken = on_text(event.text);
         if (!taken.ok()) {
@@ -99,8 +94,6 @@ Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
   if (failure) return *failure;
   return answer;
 }
-
-double TokensPerSecond(double tokens, double ms) { return ms > 0 ? tokens / ms * 1000 : 0; }
 
 std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_t seed) {
   const RequestStats& stats = answer.stats;

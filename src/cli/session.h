@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/flag_groups.h"
 #include "tidemill/chat.h"
@@ -34,19 +35,6 @@ Result<PromptText> RenderChat(const ModelText& text, std::vector<ChatMessage> me
 // What every rendering is given beside the messages: the special tokens and this moment.
 ChatRenderInput RenderInput(const ModelText& text);
 
-struct AnswerToken {
-  int32_t id = 0;
-  float logprob = 0;
-  std::vector<TokenLogprob> top_logprobs;
-};
-
-struct Answer {
-  std::string text;
-  std::vector<AnswerToken> tokens;
-  FinishReason finish = FinishReason::kEos;
-  RequestStats stats;
-};
-
 // Runs one request to its end; a signal cancels it, also one that a Grace around the call took. `on_text` gets each new
 // text; its error cancels the request and is returned, like the error of the request itself.
 Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
@@ -54,8 +42,6 @@ Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
 
 // The lines of --stats and /stats.
 std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_t seed);
-
-double TokensPerSecond(double tokens, double ms);  // 0 where no time passed
 
 }  // namespace tidemill::cli
 

@@ -1,0 +1,40 @@
+// What became of one request, and how `run --json` says it.
+#ifndef TIDEMILL_CLI_ANSWER_H_
+#define TIDEMILL_CLI_ANSWER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/json.h"
+#include "tidemill/engine.h"
+#include "tidemill/generation.h"
+#include "tidemill/model.h"
+
+namespace tidemill::cli {
+
+struct AnswerToken {
+  int32_t id = 0;
+  float logprob = 0;
+  std::vector<TokenLogprob> top_logprobs;
+};
+
+struct Answer {
+  std::string text;
+  std::vector<AnswerToken> tokens;
+  FinishReason finish = FinishReason::kEos;
+  RequestStats stats;
+
+  // What the request's next event says; errors are the caller's.
+  void Add(const Event& event);
+};
+
+// docs/cli.md, `run --json`.
+Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, double load_ms,
+                const GenerationOptions& options);
+
+double TokensPerSecond(double tokens, double ms);  // 0 where no time passed
+
+}  // namespace tidemill::cli
+
+#endif  // TIDEMILL_CLI_ANSWER_H_

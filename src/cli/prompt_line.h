@@ -1,0 +1,33 @@
+// One line of `run --prompts`: a request as a JSON object.
+//   {"id": "a", "prompt": "Why is ...", "max_new_tokens": 20, "temperature": 0.7, "stop": ["\n"]}
+#ifndef TIDEMILL_CLI_PROMPT_LINE_H_
+#define TIDEMILL_CLI_PROMPT_LINE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/flag_groups.h"
+#include "cli/json.h"
+#include "tidemill/chat.h"
+#include "tidemill/result.h"
+
+namespace tidemill::cli {
+
+// Exactly one of prompt, messages and ids is there.
+struct PromptLine {
+  Json id;                            // a string or a number as it was given, else null
+  std::optional<std::string> prompt;  // to be encoded like the prompt of a single run
+  std::vector<ChatMessage> messages;
+  std::vector<int32_t> ids;
+  GenerationFlags generation;  // of it, what the line asks for
+};
+
+// kInvalidArgument names the member, what was expected and what was found. `id`, where it could be read, is set in any case.
+Result<PromptLine> ParsePromptLine(std::string_view json, Json* id);
+
+}  // namespace tidemill::cli
+
+#endif  // TIDEMILL_CLI_PROMPT_LINE_H_

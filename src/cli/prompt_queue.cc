@@ -1,0 +1,112 @@
+#include "cli/prompt_queue.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "cli/errors.h"
+#include "cli/files.h"
+
+namespace tidemill::cli {
+
+std::optional<PromptQueue::Line> PromptQueue::Take(bool wait) {
+  std::unique_lock lock(mutex_);
+  while (!ended_ && results_.size() >= kMostWaiting) {
+    if (!wait) return std::nullopt;
+    changed_.wait(lock);
+  }
+  std::optional<Line> line;
+  while (!ended_ && !line) {
+    const bool is_whole = ReadLine();
+    const Input input = is_whole ? Input::kSome : Fill(wait);
+    if (input == Input::kNotNow) return std::nullopt;
+    if (input == Input::kEnd) {
+      ended_ = true;
+      changed_.notify_all();
+    }
+    if (!is_whole && input != Input::kEnd) continue;
+    if (line_.is_too_long || line_.text.find_first_not_of(" \t\r") != std::string::npos) line = std::move(line_);
+    line_ = {.number = line_.number + 1, .text = {}, .is_too_long = false};
+  }
+  if (line) results_.emplace(line->number, std::nullopt);
+  return line;
+}
+
+bool PromptQueue::ReadLine() {
+  const size_t end = std::min(buffer_.find('\n', at_), buffer_.size());
+  line_.is_too_long = line_.is_too_long || end - at_ > kMaxInputBytes - line_.text.size();
+  if (line_.is_too_long) {
+    line_.text = std::string();
+  } else {
+    line_.text.append(buffer_, at_, end - at_);
+  }
+  const bool is_whole = end != buffer_.size();
+  at_ = end + (is_whole ? 1 : 0);
+  return is_whole;
+}
+
+PromptQueue::Input PromptQueue::Fill(bool wait) {
+  pollfd watched[] = {{.fd = fd_, .events = POLLIN, .revents = 0},
+                      {.fd = signals_.wake_fd(), .events = POLLIN, .revents = 0}};
+  at_ = 0;
+  while (true) {
+    buffer_.clear();
+    const int ready = poll(watched, 2, wait ? -1 : 0);
+    if (ready > 0 && watched[1].revents != 0) {  // a signal
+      line_.text.clear();
+      return Input::kEnd;
+    }
+    if (ready == 0) return Input::kNotNow;
+    buffer_.resize(size_t{1} << 16);
+    const ssize_t count = read(fd_, buffer_.data(), buffer_.size());
+    const int error = errno;
+    buffer_.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
+    if (count > 0) return Input::kSome;
+    if (count < 0 && (error == EINTR || error == EAGAIN)) continue;
+    if (count < 0) failure_ = SystemError("read the prompts", name_, error);
+    return Input::kEnd;
+  }
+}
+
+void PromptQueue::Finish(size_t number, std::string result) {
+  const std::lock_guard lock(mutex_);
+  if (as_completed_) {
+    results_.erase(number);
+    Write(result);
+  } else {
+    results_[number] = std::move(result);
+    while (!results_.empty() && results_.begin()->second) {
+      Write(*results_.begin()->second);
+      results_.erase(results_.begin());
+    }
+  }
+  changed_.notify_all();
+}
+
+void PromptQueue::Write(const std::string& result) {
+  if (failure_) return;
+  Result<void> written = out_.Write(result);
+  if (written.ok()) return;
+  failure_ = std::move(written).error();
+  ended_ = true;
+}
+
+void PromptQueue::
+    Stop() {  // may come while another thread waits for input: no lock. Who waits for results looks again at the next one
+  ended_ = true;
+  changed_.notify_all();
+}
+
+Result<void> PromptQueue::Close() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, result] : results_) {
+    if (result) Write(*result);
+  }
+  results_.clear();
+  if (failure_) return *failure_;
+  return {};
+}
+
+}  // namespace tidemill::cli

@@ -1,0 +1,68 @@
+// The lines of a file of requests, handed out one by one, and their results, put back into the order of the lines.
+#ifndef TIDEMILL_CLI_PROMPT_QUEUE_H_
+#define TIDEMILL_CLI_PROMPT_QUEUE_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cli/output.h"
+#include "cli/signals.h"
+#include "tidemill/result.h"
+
+namespace tidemill::cli {
+
+// For any number of threads.
+class PromptQueue {
+ public:
+  // Lines whose results may wait for an older one's: what bounds the memory for results.
+  static constexpr size_t kMostWaiting = 4096;
+
+  struct Line {
+    size_t number = 0;  // from 1
+    std::string text;
+    bool is_too_long = false;  // more than kMaxInputBytes; text is empty
+  };
+
+  // `fd` is read; `name` is said of it in errors.
+  PromptQueue(int fd, std::string name, const SignalWatch& signals, Output& out, bool as_completed)
+      : fd_(fd), name_(std::move(name)), signals_(signals), out_(out), as_completed_(as_completed) {}
+
+  // The next line that is not blank; none: there is none now. `wait`: until there is one, or never will be; only for who runs nothing.
+  std::optional<Line> Take(bool wait);
+  // The result of a line that was taken. Written at once or when all before it are; an error of the output is kept, and ends everything.
+  void Finish(size_t number, std::string result);
+  // No line is handed out any more. Waits for nothing.
+  void Stop();
+  // Results that still wait for lines that nobody ran: written in order. The first error of the input or the output.
+  Result<void> Close();
+
+ private:
+  void Write(const std::string& result);
+  bool ReadLine();  // from buffer_ into line_; false: the buffer ended before it did
+  enum class Input { kSome, kNotNow, kEnd };
+  Input Fill(bool wait);  // buffer_
+
+  int fd_;
+  std::string name_;
+  const SignalWatch& signals_;
+  Output& out_;
+  bool as_completed_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<bool> ended_ = false;  // nothing more is handed out
+  std::string buffer_;               // read, from at_ on not used yet
+  size_t at_ = 0;
+  Line line_ = {.number = 1, .text = {}, .is_too_long = false};  // that is being read
+  std::map<size_t, std::optional<std::string>> results_;         // of lines handed out and not written; none: it runs
+  std::optional<Error> failure_;
+};
+
+}  // namespace tidemill::cli
+
+#endif  // TIDEMILL_CLI_PROMPT_QUEUE_H_

@@ -1,0 +1,284 @@
+#include "cli/run_prompts.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/answer.h"
+#include "cli/errors.h"
+#include "cli/files.h"
+#include "cli/json.h"
+#include "cli/prompt_line.h"
+#include "cli/prompt_queue.h"
+#include "cli/session.h"
+
+namespace tidemill::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostInstances = 64;
+
+double Milliseconds(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
+
+// What --stats says of many requests.
+struct ManyStats {
+  size_t requests = 0, failed = 0, prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
+  std::vector<float> first_token_ms, between_tokens_ms;
+
+  void Add(const RequestStats& stats) {
+    ++requests;
+    prompt_tokens += stats.prompt_tokens;
+    generated_tokens += stats.generated_tokens;
+    preemptions += stats.preemptions;
+    if (stats.generated_tokens != 0) first_token_ms.push_back(static_cast<float>(stats.first_token_ms));
+  }
+  void Add(const ManyStats& other) {
+    requests += other.requests;
+    failed += other.failed;
+    prompt_tokens += other.prompt_tokens;
+    generated_tokens += other.generated_tokens;
+    preemptions += other.preemptions;
+    first_token_ms.insert(first_token_ms.end(), other.first_token_ms.begin(), other.first_token_ms.end());
+    between_tokens_ms.insert(between_tokens_ms.end(), other.between_tokens_ms.begin(), other.between_tokens_ms.end());
+  }
+};
+
+// The value below which a share of them lies; 0 for none.
+double Percentile(std::vector<float>& values, double share) {
+  if (values.empty()) return 0;
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+std::string Describe(ManyStats& stats, double seconds) {
+  char lines[512];
+  std::snprintf(lines, sizeof lines,
+                "requests     %10zu, %zu failed, %zu preemptions\n"
+                "tokens       %10zu of prompts, %zu generated in %.1f s, %.1f tokens/s\n"
+                "first token  %10.1f ms in the middle, %.1f ms for 1 of 100\n"
+                "next token   %10.1f ms in the middle, %.1f ms for 1 of 100\n",
+                stats.requests + stats.failed, stats.failed, stats.preemptions, stats.prompt_tokens,
+                stats.generated_tokens, seconds,
+                TokensPerSecond(static_cast<double>(stats.generated_tokens), seconds * 1000),
+                Percentile(stats.first_token_ms, 0.5), Percentile(stats.first_token_ms, 0.99),
+                Percentile(stats.between_tokens_ms, 0.5), Percentile(stats.between_tokens_ms, 0.99));
+  return lines;
+}
+
+Json ErrorJson(const Error& error) {
+  return {{"code", ErrorCodeName(error.code())}, {"message", Printable(error.message())}};
+}
+
+struct Descriptor {
+  int fd;
+  bool is_ours;
+
+  ~Descriptor() {
+    if (is_ours && fd >= 0) close(fd);
+  }
+};
+
+// One engine and the requests that it runs. Only Cancel may be called from another thread.
+class Instance {
+ public:
+  Instance(const Session& session, std::unique_ptr<Engine> engine, size_t most, PromptQueue& queue,
+           const PromptForm& form, const GenerationFlags& generation)
+      : session_(session),
+        engine_(std::move(engine)),
+        most_(most),
+        queue_(queue),
+        form_(form),
+        generation_(generation) {}
+
+  // Until no line is left and every request has ended.
+  void Run() {
+    while (true) {
+      while (running_.size() < most_) {
+        std::optional<PromptQueue::Line> line = queue_.Take(running_.empty());
+        if (!line) break;
+        Start(*line);
+      }
+      if (running_.empty()) return;
+      for (const Event& event : engine_->Step()) Take(event);
+    }
+  }
+
+  void CancelAll() {
+    const std::lock_guard lock(mutex_);
+    is_cancelled_ = true;
+    for (const auto& [id, request] : running_) engine_->Cancel(id);
+  }
+
+  ManyStats& stats() { return stats_; }
+  const Engine& engine() const { return *engine_; }
+
+ private:
+  struct Running {
+    size_t line = 0;
+    Json id;
+    GenerationOptions options;
+    Answer answer;
+    std::optional<Clock::time_point> last_token;
+  };
+
+  void Start(const PromptQueue::Line& line) {
+    Running running{.line = line.number, .id = nullptr, .options = {}, .answer = {}, .last_token = {}};
+    Result<RequestId> id = Submit(line, &running);
+    if (!id.ok()) return Fail(running, id.error());
+    const std::lock_guard lock(mutex_);
+    if (is_cancelled_) engine_->Cancel(*id);
+    running_.emplace(*id, std::move(running));
+  }
+
+  Result<RequestId> Submit(const PromptQueue::Line& line, Running* running) {
+    if (line.is_too_long) {
+      return Error(ErrorCode::kInvalidArgument,
+                   "read the line: expected at most " + std::to_string(kMaxInputBytes) + " bytes, found more");
+    }
+    TIDEMILL_TRY(prompt, ParsePromptLine(line.text, &running->id));
+    const Model& model = *session_.model;
+    running->options = prompt.generation.ApplyTo(generation_.ApplyTo(model.default_generation()));
+    std::vector<int32_t> ids = std::move(prompt.ids);
+    if (!prompt.messages.empty()) {
+      TIDEMILL_TRY(encoded, EncodeChat(model, std::move(prompt.messages)));
+      ids = std::move(encoded);
+    } else if (prompt.prompt) {
+      TIDEMILL_TRY(encoded, form_.Encode(model, *prompt.prompt));
+      ids = std::move(encoded);
+    }
+    return engine_->Submit({.prompt = std::move(ids), .generation = running->options});
+  }
+
+  void Take(const Event& event) {
+    const auto found = running_.find(event.request);
+    Running& running = found->second;
+    running.answer.Add(event);
+    if (event.token) {
+      const Clock::time_point now = Clock::now();
+      if (running.last_token)
+        stats_.between_tokens_ms.push_back(static_cast<float>(Milliseconds(now - *running.last_token)));
+      running.last_token = now;
+    }
+    if (!event.last()) return;
+    if (event.error) {
+      Fail(running, *event.error);
+    } else {
+      stats_.Add(event.stats);
+      queue_.Finish(running.line, JsonLine(ResultJson(running)));
+    }
+    const std::lock_guard lock(mutex_);
+    running_.erase(found);
+  }
+
+  // What was generated before it failed is in it.
+  void Fail(const Running& running, const Error& error) {
+    ++stats_.failed;
+    Json json = {{"id", running.id}, {"line", running.line}, {"error", ErrorJson(error)}};
+    if (!running.answer.tokens.empty()) json["text"] = running.answer.text;
+    queue_.Finish(running.line, JsonLine(json));
+  }
+
+  Json ResultJson(const Running& running) const {
+    Json json = {{"id", running.id}, {"line", running.line}};
+    json.update(AnswerJson(running.answer, *session_.model, *engine_, session_.load_ms, running.options));
+    return json;
+  }
+
+  const Session& session_;
+  std::unique_ptr<Engine> engine_;
+  size_t most_;  // requests at a time, running and waiting
+  PromptQueue& queue_;
+  const PromptForm& form_;
+  const GenerationFlags& generation_;
+  std::mutex mutex_;  // guards changes of running_ against CancelAll
+  std::map<RequestId, Running> running_;
+  bool is_cancelled_ = false;
+  ManyStats stats_;
+};
+
+}  // namespace
+
+void PromptsFlags::AddTo(FlagSet& flags) {
+  flags.Group("Many prompts");
+  flags.Text(
+      "--prompts", file, "FILE.jsonl",
+      "A request on each line, as {\"id\", \"prompt\", flags...}; a JSON result on each line, in their order; - is "
+      "standard input");
+  flags.Switch("--as-completed", as_completed, "Results as they come, whatever the order of the lines");
+  flags.Number<size_t>("--instances", instances, 1, kMostInstances,
+                       "Engines that share the weights and divide the threads and the state's memory (1)");
+  flags.Needs("--as-completed", "--prompts");
+  flags.Needs("--instances", "--prompts");
+}
+
+Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, const PromptForm& form,
+                        const GenerationFlags& generation, const MachineFlags& machine, bool stats,
+                        CommandContext& context) {
+  const bool is_file = *prompts.file != "-";
+  const Descriptor input{is_file ? open(prompts.file->c_str(), O_RDONLY | O_CLOEXEC) : STDIN_FILENO, is_file};
+  if (input.fd < 0) return SystemError("read the prompts", *prompts.file, errno);
+  TIDEMILL_TRY(session, OpenSession(model, machine, context));
+  TIDEMILL_TRY(options, machine.engine_options());
+  const size_t count = prompts.instances.value_or(1);
+  options.threads = std::max<size_t>(1, session.engine->threads() / count);
+  options.state_memory = std::max<uint64_t>(1, session.engine->state_memory() / count);
+  const size_t most =
+      2 * options.max_batch;  // as many again wait, so that a place that becomes free is taken in the next step
+
+  PromptQueue queue(input.fd, is_file ? *prompts.file : "standard input", context.signals, context.out,
+                    prompts.as_completed);
+  std::vector<std::unique_ptr<Instance>> instances;
+  for (size_t i = 0; i < count; ++i) {
+    std::unique_ptr<Engine> engine = std::move(session.engine);  // the first one is there
+    if (count > 1) {
+      TIDEMILL_TRY(made, Engine::Create(session.model, options));
+      engine = std::move(made);
+    }
+    instances.push_back(std::make_unique<Instance>(session, std::move(engine), most, queue, form, generation));
+  }
+  const Clock::time_point start = Clock::now();
+  std::atomic<bool> out_of_memory = false;
+  {
+    const SignalWatch::Grace grace(context.signals, [&] {
+      queue.Stop();
+      for (const auto& instance : instances) instance->CancelAll();
+    });
+    const auto run = [&](Instance& instance) {
+      try {
+        instance.Run();
+      } catch (const std::exception&) {  // std::bad_alloc
+        out_of_memory.store(true);
+        queue.Stop();
+      }
+    };
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < count; ++i) threads.emplace_back(run, std::ref(*instances[i]));
+    run(*instances[0]);
+    for (std::thread& thread : threads) thread.join();
+    TIDEMILL_TRY_VOID(queue.Close());
+  }
+  if (out_of_memory.load()) {
+    return Error(ErrorCode::kOutOfMemory, "run the prompts: the system has no more memory; give a smaller --max-batch");
+  }
+  ManyStats all;
+  for (const auto& instance : instances) all.Add(instance->stats());
+  context.some_failed = all.failed != 0;
+  if (stats) context.messages.Say(Describe(all, Milliseconds(Clock::now() - start) / 1000));
+  return {};
+}
+
+}  // namespace tidemill::cli

@@ -1,0 +1,214 @@
+// run --prompts: many requests, a line each.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/model_files.h"
+#include "tests/cli/process.h"
+
+namespace tidemill::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+std::vector<json> Lines(const std::string& text) {
+  std::vector<json> lines;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    lines.push_back(json::parse(text.substr(at, end - at), nullptr, false));
+    at = end + 1;
+  }
+  return lines;
+}
+
+json Single(std::vector<std::string> flags) {
+  flags.insert(flags.begin(), {"run", TinyLlamaFile(), "--raw", "--json", "--quiet"});
+  const ProcessResult result = RunTidemill(flags);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return json::parse(result.out, nullptr, false);
+}
+
+const char kFive[] =
+    "{\"id\": \"a\", \"prompt\": \"the tide\", \"max_new_tokens\": 20, \"ignore_eos\": true}\n"
+    "\n"
+    "{\"id\": 7, \"prompt\": \"mill\", \"max_new_tokens\": 3, \"temperature\": 0.8, \"seed\": 5, \"logprobs\": 1}\n"
+    "{\"ids\": [5, 6, 7], \"max_new_tokens\": 9, \"stop\": [\"q\", \"zz\"], \"logit_bias\": {\"9\": -3}}\r\n"
+    "{\"prompt\": \"of water and gate\"}";  // the flags' max_new_tokens, and no end of line
+
+ProcessResult RunFive(std::vector<std::string> flags) {
+  flags.insert(flags.begin(),
+               {"run", TinyLlamaFile(), "--raw", "-n", "11", "--prompts", WriteFile("five.jsonl", kFive)});
+  return RunTidemill(flags);
+}
+
+TEST(Prompts, EachLine_GetsWhatASingleRunGets) {
+  const ProcessResult result = RunFive({});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  const auto lines = Lines(result.out);
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(lines[0]["id"], "a");
+  EXPECT_EQ(lines[1]["id"], 7);
+  EXPECT_TRUE(lines[2]["id"].is_null());
+  const size_t numbers[] = {1, 3, 4, 5};
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(lines[i]["line"], numbers[i]);
+  const json singles[] = {Single({"-p", "the tide", "-n", "20", "--ignore-eos"}),
+                          Single({"-p", "mill", "-n", "3", "--temperature", "0.8", "--seed", "5", "--logprobs", "1"}),
+                          json(), Single({"-p", "of water and gate", "-n", "11"})};
+  for (const size_t i : {0, 1, 3}) {
+    for (const char* name :
+         {"text", "ids", "prompt_tokens", "generated_tokens", "finish_reason", "seed", "numeric_class"})
+      EXPECT_EQ(lines[i][name], singles[i][name]) << i << " " << name;
+    EXPECT_EQ(lines[i].value("logprobs", json()), singles[i].value("logprobs", json())) << i;
+  }
+  EXPECT_EQ(lines[2]["prompt_tokens"], 3);
+  EXPECT_LE(lines[2]["generated_tokens"], 9);
+}
+
+TEST(Prompts, OrderInstancesAndMemory_ChangeNoAnswer) {
+  const auto expected = Lines(RunFive({}).out);
+  ASSERT_EQ(expected.size(), 4U);
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--as-completed"},
+        {"--instances", "2", "--threads", "2"},
+        {"--instances", "3", "--as-completed"},
+        {"--max-batch", "1"},
+        {"--max-batch", "2", "--prefill-chunk", "1", "--kv-policy", "iterative", "--state-memory", "40K"}}) {
+    const ProcessResult result = RunFive(flags);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    auto lines = Lines(result.out);
+    ASSERT_EQ(lines.size(), 4U) << result.out;
+    if (flags.back() == "--as-completed") {
+      std::sort(lines.begin(), lines.end(), [](const json& a, const json& b) { return a["line"] < b["line"]; });
+    }
+    for (size_t i = 0; i < 4; ++i) {
+      for (const char* name : {"id", "line", "text", "ids", "finish_reason"})
+        EXPECT_EQ(lines[i][name], expected[i][name]) << flags.front() << ", " << i << " " << name;
+    }
+  }
+}
+
+TEST(Prompts, BadLines_CostOnlyThemselves) {
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"{\"prompt\": \"x\"", "found a mistake at byte"},
+      {"[1]", "expected a JSON object, found array"},
+      {"{}", "expected one of \"prompt\", \"messages\" and \"ids\", found none"},
+      {"{\"prompt\": \"x\", \"ids\": [1]}", "found 2"},
+      {"{\"prompt\": 5}", "\"prompt\": expected a string, found 5"},
+      {"{\"ids\": []}", "expected at least one id"},
+      {"{\"ids\": [5, 999999]}", "id 999999: expected 0 to"},
+      {"{\"ids\": [[5], [6]]}", "expected one list of ids"},
+      {"{\"messages\": [{\"role\": \"user\"}]}", "expected a string \"content\""},
+      {"{\"prompt\": \"x\", \"max_new_tokens\": 0}", "--max-new-tokens"},
+      {"{\"prompt\": \"x\", \"max_new_tokens\": 2.5}", "expected a whole number, found 2.5"},
+      {"{\"prompt\": \"x\", \"max_new_token\": 2}", "did you mean \"max_new_tokens\"?"},
+      {"{\"prompt\": \"x\", \"temperature\": \"hot\"}", "expected a number, found \"hot\""},
+      {"{\"prompt\": \"x\", \"prompt\": \"y\"}", "twice"},
+      {"{\"prompt\": \"x\", \"stop\": 3}", "a string or a list of strings"},
+      {"{\"prompt\": \"x\", \"seed\": -1}", "a whole number from 0"},
+      {"{\"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", "an object of id and bias"},
+      {"{\"prompt\": \"x\", \"temperature\": 1e999}", "too large"},
+      {"{\"prompt\": \"\xff\"}", "found a mistake at byte"},
+      {std::string(100000, '[') + std::string(100000, ']'), "more than 64 levels"},
+      {"{\"messages\": " + std::string(100000, '['), "more than 64 levels"}};
+  std::string file;
+  for (const auto& [line, message] : bad) {
+    file += line + "\n{\"id\": \"good\", \"prompt\": \"the tide\", \"max_new_tokens\": 4, \"ignore_eos\": true}\n";
+  }
+  const ProcessResult result =
+      RunTidemill({"run", TinyLlamaFile(), "--raw", "--prompts", WriteFile("bad.jsonl", file)});
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_EQ(result.err, "");
+  const auto lines = Lines(result.out);
+  ASSERT_EQ(lines.size(), 2 * bad.size());
+  const json good = Single({"-p", "the tide", "-n", "4", "--ignore-eos"});
+  for (size_t i = 0; i < bad.size(); ++i) {
+    EXPECT_EQ(lines[2 * i]["line"], 2 * i + 1);
+    EXPECT_THAT(lines[2 * i].value("error", json::object()).value("message", ""), HasSubstr(bad[i].second))
+        << bad[i].first.substr(0, 80);
+    EXPECT_EQ(lines[2 * i + 1]["ids"], good["ids"]);
+  }
+}
+
+TEST(Prompts, LongerThanTheMemory_IsRefusedInItsLine) {
+  const std::string file = WriteFile("large.jsonl",
+                                     "{\"id\": 1, \"prompt\": \"tide\", \"max_new_tokens\": 200}\n"
+                                     "{\"id\": 2, \"prompt\": \"tide\", \"max_new_tokens\": 2}\n");
+  const ProcessResult result = RunTidemill(
+      {"run", TinyLlamaFile(), "--raw", "--kv-policy", "iterative", "--state-memory", "20K", "--prompts", file});
+  EXPECT_EQ(result.exit_code, 5);
+  const auto lines = Lines(result.out);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0]["error"]["code"], "OutOfMemory");
+  EXPECT_THAT(lines[0]["error"]["message"], HasSubstr("expected at most 20480 bytes of state"));
+  EXPECT_EQ(lines[1]["id"], 2);
+  EXPECT_FALSE(lines[1].contains("error"));
+}
+
+TEST(Prompts, StandardInputAndStats) {
+  const ProcessResult result =
+      RunTidemill({"run", TinyLlamaFile(), "--raw", "-n", "5", "--prompts", "-", "--stats"}, {.input = kFive});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(Lines(result.out).size(), 4U);
+  EXPECT_THAT(result.err, HasSubstr("requests              4, 0 failed"));
+  EXPECT_THAT(result.err, HasSubstr("next token"));
+}
+
+TEST(Prompts, WrongUsage) {
+  const std::string file = WriteFile("one.jsonl", "{\"prompt\": \"x\"}\n");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--prompts", file, "-p", "y"}, "--prompts: expected no other prompt"},
+      {{"--as-completed", "-p", "y"}, "--prompts"},
+      {{"--instances", "2", "-p", "y"}, "--prompts"},
+      {{"--prompts", file, "--instances", "0"}, "--instances"},
+      {{"--prompts", file, "--state-memory", "4X"}, "--state-memory: expected bytes, as in 1000000, 512M or 4G"},
+      {{"--prompts", file, "--state-memory", "0"}, "--state-memory"},
+      {{"--prompts", file, "--state-memory", "99999999999T"}, "--state-memory"},
+      {{"--prompts", file, "--max-batch", "1025"}, "--max-batch"}};
+  for (const auto& [flags, message] : cases) {
+    std::vector<std::string> all = {"run", TinyLlamaFile()};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const ProcessResult result = RunTidemill(all);
+    EXPECT_EQ(result.exit_code, 2) << message;
+    EXPECT_THAT(result.err, HasSubstr(message));
+  }
+  for (const std::string& path : {WriteFile("x", "") + ".none", TestFolder()}) {
+    const ProcessResult result = RunTidemill({"run", TinyLlamaFile(), "--prompts", path});
+    EXPECT_EQ(result.exit_code, 1) << path;
+    EXPECT_THAT(result.err, HasSubstr("tidemill: read the prompts: " + path));
+  }
+}
+
+TEST(Prompts, Sigint_WritesWhatWasGenerated) {
+  const std::string line = "{\"prompt\": \"hello\", \"ignore_eos\": true}\n";
+  const std::string first = "{\"id\": \"short\", \"prompt\": \"hello\", \"max_new_tokens\": 1}\n";
+  Process process({"run", LongCountingModelFile(), "--raw", "--max-batch", "2", "--prompts",
+                   WriteFile("endless.jsonl", first + line + line + line)});
+  process.ReadOut(10);
+  process.Signal(SIGINT);
+  const ProcessResult result = process.Wait();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_EQ(result.err, "");
+  const auto lines = Lines(result.out);
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(lines[0]["finish_reason"], "length");
+  for (size_t i = 1; i < 4; ++i) EXPECT_EQ(lines[i]["finish_reason"], "cancelled");
+  EXPECT_GT(lines[1]["generated_tokens"], 0);
+}
+
+TEST(Prompts, SigintWhileWaitingForInput_Ends) {
+  Process process({"run", CountingModelFile(), "--raw", "--prompts", "-"},
+                  {.input = "{\"prompt\": \"hello\", \"max_new_tokens\": 1}\n"});
+  process.ReadOutBeforeEnd(10);
+  process.Signal(SIGINT);
+  EXPECT_EQ(process.Wait().exit_code, 130);
+}
+
+}  // namespace
+}  // namespace tidemill::testing
