@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Random weights in the shape of a known model, as a GGUF file: for speed at sizes and types that nobody has to download.
+"""Random weights in the shape of a known model: for speed at sizes and types that nobody has to download.
 
     make_synthetic_model.py --shape llama-3.2-1b --type Q4_K_M --out FILE.gguf [--seed 1]
+    make_synthetic_model.py --shape opt-1.3b --type BF16 --out FOLDER [--seed 1]
+
+A GGUF file, or for OPT's shapes a folder as Hugging Face has them, which transformers reads, too.
 
 Every engine does the same work on it as on trained weights of that shape; its text is noise. Needs gguf and numpy
 (docs/quality.md has the environment). The same arguments give the same bytes. One tensor is in memory at a time.
@@ -16,7 +19,6 @@ The vocabulary is made up but works: all bytes, then strings of letters with the
 import argparse
 import math
 import sys
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +27,10 @@ from statistics import NormalDist
 import gguf
 import numpy as np
 
+from synthetic_folder import FOLDER_SHAPES, FOLDER_TYPES, write_folder
+from synthetic_vocabulary import LETTERS, byte_characters, grown
+
 STD = 0.02  # of a weight
-LETTERS = "etaoinshrdlcumwfgypbvkjxqz"
 Type = gguf.GGMLQuantizationType
 
 
@@ -191,24 +195,6 @@ def llama3_factors(s: Shape, factor: float = 32, low: float = 1, high: float = 4
 
 # ---------------------------------------------------------------- vocabulary
 
-def byte_characters() -> list[str]:
-    """The printable character that stands for each byte in a byte-level BPE vocabulary."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [b for b in range(256) if b not in plain]
-    return [chr(b) if b in plain else chr(256 + others.index(b)) for b in range(256)]
-
-
-def grown(first: list[str], count: int) -> Iterator[tuple[str, str]]:
-    """`count` (left, letter) whose joined strings all differ, each left side one of `first` or joined before."""
-    queue = deque(first)
-    while count > 0:
-        left = queue.popleft()
-        for letter in LETTERS[:count]:
-            yield left, letter
-            queue.append(left + letter)
-        count -= min(count, len(LETTERS))
-
-
 def write_vocabulary(writer: gguf.GGUFWriter, s: Shape) -> None:
     normal, unknown, control, byte = (gguf.TokenType.NORMAL, gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL,
                                       gguf.TokenType.BYTE)
@@ -282,11 +268,17 @@ def write_model(s: Shape, file_type: str, seed: int, path: Path) -> None:
 
 def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--shape", choices=list(SHAPES), required=True)
+    p.add_argument("--shape", choices=[*SHAPES, *FOLDER_SHAPES], required=True)
     p.add_argument("--type", choices=list(FILE_TYPES), required=True)
     p.add_argument("--out", type=Path, required=True)
     p.add_argument("--seed", type=int, default=1)
     args = p.parse_args()
+    if args.shape in FOLDER_SHAPES:
+        if args.type not in FOLDER_TYPES:
+            p.error(f"--type {args.type}: a folder has one of {', '.join(FOLDER_TYPES)}")
+        write_folder(FOLDER_SHAPES[args.shape], args.type, args.seed, args.out)
+        print(f"{args.out}: {sum(f.stat().st_size for f in args.out.iterdir()) / 2**20:.0f} MiB")
+        return 0
     part = args.out.with_name(args.out.name + ".part")
     try:
         write_model(SHAPES[args.shape], args.type, args.seed, part)
