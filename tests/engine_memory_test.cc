@@ -4,22 +4,27 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <filesystem>
+#include <numeric>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/engine_impl.h"
+#include "tests/support/allocation_probe.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
+#include "tests/support/tiny_model.h"
 
 namespace tidemill {
 namespace {
 
+using testing::BuildCountingModel;
 using testing::EngineDriver;
 using testing::ExpectSame;
+using testing::FailAllocations;
 using testing::kSmallContext;
+using testing::LoadModel;
 using testing::MakeWork;
 using testing::Outcome;
 using testing::RunAlone;
@@ -174,6 +179,48 @@ TEST(EngineMemory, CancelledWhileWaiting_EndsAndFreesItsPlace) {
   driver.RunUntilIdle();
   EXPECT_EQ(driver.outcome(first).finish, FinishReason::kLength);
   EXPECT_EQ(driver.outcome(last).ids.size(), 2U);
+}
+
+// Giving way and coming back while each allocation in turn fails: both go on with the right tokens, or end with an error and the right
+// beginning. What cannot be put aside is computed again.
+TEST(EngineMemory, GivingWayWithoutMemory_LosesNothing) {
+  const auto model = LoadModel("engine_memory", BuildCountingModel({.vocab = 400, .context = 64, .eos_token = 399}));
+  EngineOptions options{.threads = 1, .kv_policy = KvPolicy::kIterative};
+  options.state_memory = StateBytesOf(model, options, 20);
+  size_t errors = 0, preemptions = 0;
+  for (const std::string& folder : {std::string(), ::testing::TempDir()}) {
+    options.spill_folder = folder;
+    for (size_t failing_step = 0; failing_step < 40; ++failing_step) {
+      for (const size_t count : {size_t{1}, FailAllocations::kAllFurther}) {
+        for (size_t n = 0, reached = 1; reached != 0; ++n) {
+          ASSERT_LT(n, 100U);
+          EngineDriver driver(model, options);
+          const RequestId ids[] = {driver.Submit({20}, {.max_new_tokens = 16}),
+                                   driver.Submit({50}, {.max_new_tokens = 14})};
+          for (size_t i = 0; i < failing_step; ++i) driver.Step();
+          FailAllocations failure(n, count);
+          const auto events = driver.engine().Step();
+          reached = failure.Stop() ? 1 : 0;
+          driver.Consume(events);
+          driver.RunUntilIdle();
+          for (const RequestId id : ids) {
+            const Outcome& outcome = driver.outcome(id);
+            const std::string where = "step " + std::to_string(failing_step) + ", allocation " + std::to_string(n);
+            EXPECT_EQ(outcome.last_events, 1U) << where;
+            std::vector<int32_t> expected(outcome.error ? outcome.ids.size() : id == ids[0] ? 16 : 14);
+            std::iota(expected.begin(), expected.end(), id == ids[0] ? 21 : 51);
+            EXPECT_EQ(outcome.ids, expected) << where;
+            EXPECT_EQ(outcome.error.value_or(ErrorCode::kOutOfMemory), ErrorCode::kOutOfMemory) << where;
+            errors += outcome.error.has_value();
+            preemptions += outcome.stats.preemptions;
+          }
+          ASSERT_FALSE(HasFailure());
+        }
+      }
+    }
+  }
+  EXPECT_GT(errors, 20U);
+  EXPECT_GT(preemptions, 100U);
 }
 
 TEST(EngineMemory, Default_IsHalfOfWhatIsFree) {

@@ -1,9 +1,11 @@
 #include "runtime/scheduler.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/checked_math.h"
+#include "base/out_of_memory.h"
 
 namespace tidemill {
 namespace {
@@ -15,12 +17,16 @@ uint64_t Sum(uint64_t a, uint64_t b) {
 
 }  // namespace
 
-Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint64_t have) {
-  return Error(ErrorCode::kOutOfMemory, std::string(what) + ": " + std::to_string(positions) +
-                                            " positions: expected at most " + std::to_string(have) +
-                                            " bytes of state, found " +
-                                            (need == UINT64_MAX ? "more than 2^64" : std::to_string(need)) +
-                                            "; ask for fewer tokens or give more --state-memory");
+Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint64_t have) noexcept {
+  try {
+    return Error(ErrorCode::kOutOfMemory, std::string(what) + ": " + std::to_string(positions) +
+                                              " positions: expected at most " + std::to_string(have) +
+                                              " bytes of state, found " +
+                                              (need == UINT64_MAX ? "more than 2^64" : std::to_string(need)) +
+                                              "; ask for fewer tokens or give more --state-memory");
+  } catch (const std::exception&) {  // without memory for the words
+    return OutOfMemoryError(what);
+  }
 }
 
 Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {

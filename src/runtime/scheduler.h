@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/sequential_executor.h"
@@ -63,7 +64,7 @@ class Scheduler {
 };
 
 // kOutOfMemory: "WHAT: N positions: expected at most HAVE bytes of state, found NEED; ...".
-Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint64_t have);
+Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint64_t have) noexcept;
 
 }  // namespace tidemill
 
