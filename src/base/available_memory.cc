@@ -5,11 +5,22 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace tidemill {
 namespace {
 
 constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
+
+// The number behind `name` in a file of names and numbers.
+std::optional<uint64_t> NumberIn(const char* path, std::string_view name) {
+  std::ifstream file(path);
+  for (std::string word; file >> word; std::getline(file, word)) {
+    uint64_t number = 0;
+    if (word == name && file >> number) return number;
+  }
+  return std::nullopt;
+}
 
 // A file of one number; none where there is no such file or it says "max".
 std::optional<uint64_t> NumberIn(const char* path) {
@@ -20,19 +31,19 @@ std::optional<uint64_t> NumberIn(const char* path) {
 }
 
 uint64_t SystemMemory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string name; file >> name;) {
-    uint64_t kib = 0;
-    if (name == "MemAvailable:" && file >> kib) return kib * 1024;
-    std::getline(file, name);
-  }
-  return kUnknown;
+  const auto kib = NumberIn("/proc/meminfo", "MemAvailable:");
+  return kib ? *kib * 1024 : kUnknown;
 }
 
-// cgroup v2. Pages of files count as used there, though the system would drop them: the least that is left.
+// cgroup v2. Pages of files count as used there, though the system drops them when it has to.
 uint64_t CgroupMemory() {
-  const auto most = NumberIn("/sys/fs/cgroup/memory.max"), used = NumberIn("/sys/fs/cgroup/memory.current");
-  return most && used ? *most - std::min(*most, *used) : kUnknown;
+  const auto most = NumberIn("/sys/fs/cgroup/memory.max"), current = NumberIn("/sys/fs/cgroup/memory.current");
+  if (!most || !current) return kUnknown;
+  uint64_t used = *current;
+  for (const char* pages : {"inactive_file", "active_file"}) {
+    used -= std::min(used, NumberIn("/sys/fs/cgroup/memory.stat", pages).value_or(0));
+  }
+  return *most - std::min(*most, used);
 }
 
 }  // namespace
