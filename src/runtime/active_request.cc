@@ -5,14 +5,10 @@
 #include <string>
 #include <utility>
 
-#include "base/checked_math.h"
 #include "base/out_of_memory.h"
 
 namespace tidemill {
 namespace {
-
-// A request's tokens grow by as many at once, when its state may, too: a step between two growths allocates nothing.
-constexpr size_t kTokensAhead = 256;
 
 double Milliseconds(ActiveRequest::Clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
@@ -23,8 +19,6 @@ double Milliseconds(ActiveRequest::Clock::duration duration) {
 ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, const Tokenizer& tokenizer,
                              std::unique_ptr<SequenceState> state, size_t context)
     : id_(id),
-      tokens_(std::move(request.prompt)),
-      prompt_tokens_(tokens_.size()),
       options_(std::move(request.generation)),
       sampler_(std::move(sampler)),
       tokenizer_(tokenizer),
@@ -33,7 +27,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
       state_(std::move(state)),
       context_(context),
       submitted_(Clock::now()) {
-  sampler_.Prime(tokens_);
+  sampler_.Prime(request.prompt);
 }
 
 void ActiveRequest::Start() {
@@ -58,38 +52,29 @@ void ActiveRequest::Preempt(const std::string& spill_folder) {
   ++preemptions_;
 }
 
-Result<void> ActiveRequest::Reserve(size_t rows) {
-  try {
-    tokens_.reserve(std::max(tokens_.size(), RoundUp(state_->length() + rows, kTokensAhead)) + 1);
-  } catch (const std::exception&) {
-    return OutOfMemoryError("reserve tokens");
-  }
-  return state_->Reserve(rows);
-}
-
 ActiveRequest::Next ActiveRequest::NextTokens(size_t count) {
   sampled_.reset();  // of a step that was interrupted
   if (!started_) {
     started_ = true;
     first_step_ = Clock::now();
   }
-  return {std::span(tokens_).subspan(state_->length(), count), count == pending()};
+  return {tokens().subspan(state_->length(), count), count == pending()};
 }
 
 void ActiveRequest::Sample(std::span<float> logits) {
   try {
-    sampled_ = sampler_.Sample(logits.first(tokenizer_.vocab_size()), static_cast<uint32_t>(tokens_.size()));
+    sampled_ = sampler_.Sample(logits.first(tokenizer_.vocab_size()), static_cast<uint32_t>(tokens().size()));
   } catch (const std::exception&) {
     sampled_ = OutOfMemoryError("sample token");
   }
 }
 
-void ActiveRequest::Advance(size_t tokens, std::vector<Event>* events) {
+void ActiveRequest::Advance(size_t rows, std::vector<Event>* events) {
   const size_t generated = generated_;
   Event event;
   event.request = id_;
   try {
-    Result<bool> made = MakeToken(tokens, &event);
+    Result<bool> made = MakeToken(rows, &event);
     if (!made.ok()) return Fail(std::move(made).error(), events);
     if (!*made) return;
   } catch (const std::exception&) {
@@ -99,8 +84,8 @@ void ActiveRequest::Advance(size_t tokens, std::vector<Event>* events) {
   events->push_back(std::move(event));
 }
 
-Result<bool> ActiveRequest::MakeToken(size_t tokens, Event* event) {
-  const auto ran = std::span<const int32_t>(tokens_).subspan(state_->length(), tokens);
+Result<bool> ActiveRequest::MakeToken(size_t rows, Event* event) {
+  const auto ran = tokens().subspan(state_->length(), rows);
   keys_.assign(ran.begin(), ran.end());
   state_->Commit(keys_);
   if (!sampled_.has_value()) return false;
@@ -108,7 +93,6 @@ Result<bool> ActiveRequest::MakeToken(size_t tokens, Event* event) {
 
   const SampledToken& token = sampled_->value();
   sampler_.Accept(token.id);
-  tokens_.push_back(token.id);
   last_token_time_ = Clock::now();
   if (generated_++ == 0) first_token_ = last_token_time_;
   event->token = token.id;
@@ -171,7 +155,7 @@ void ActiveRequest::Fail(Error error, std::vector<Event>* events) {
 
 RequestStats ActiveRequest::Stats() {
   RequestStats stats;
-  stats.prompt_tokens = prompt_tokens_;
+  stats.prompt_tokens = sampler_.history().num_prompt_tokens();
   stats.generated_tokens = generated_;
   stats.preemptions = preemptions_;
   if (generated_ != 0) {

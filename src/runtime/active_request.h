@@ -35,17 +35,13 @@ class ActiveRequest {
   bool running() const { return running_; }
 
   // Tokens that are known and not in the state yet: of the prompt, or the last generated one; more after a preemption.
-  size_t pending() const { return tokens_.size() - state_->length(); }
-  // Positions that the state of a waiting request will have once all its tokens are in.
-  size_t known() const { return tokens_.size(); }
+  size_t pending() const { return tokens().size() - state_->length(); }
+  std::span<const int32_t> tokens() const { return sampler_.history().ids(); }  // the prompt, and what was generated
 
   // From waiting to running. A state that cannot be read back is computed again.
   void Start();
   // From running to waiting, without memory. `spill_folder`: see EngineOptions.
   void Preempt(const std::string& spill_folder);
-
-  // Room for the next `rows` pending tokens.
-  Result<void> Reserve(size_t rows);
 
   // The next tokens to run, `count` <= pending(). `last`: logits are wanted after them.
   struct Next {
@@ -60,8 +56,8 @@ class ActiveRequest {
 
   // What follows appends at most one event, for which there must be room, and throws nothing: without memory the request fails.
 
-  // The step of `tokens` tokens is committed. An event if it made a token.
-  void Advance(size_t tokens, std::vector<Event>* events);
+  // The step of `rows` tokens is committed. An event if it made a token.
+  void Advance(size_t rows, std::vector<Event>* events);
 
   // Ends the request with its last event.
   void Cancel(std::vector<Event>* events);
@@ -72,14 +68,12 @@ class ActiveRequest {
 
  private:
   // Commits the step; true when it made a token, with which it fills the event. Throws std::bad_alloc.
-  Result<bool> MakeToken(size_t tokens, Event* event);
+  Result<bool> MakeToken(size_t rows, Event* event);
   void FlushText(Event* event);
   void Finish(FinishReason reason, Event* event);
   RequestStats Stats();
 
   RequestId id_;
-  std::vector<int32_t> tokens_;  // the prompt, and what was generated
-  size_t prompt_tokens_;
   GenerationOptions options_;
   Sampler sampler_;
   const Tokenizer& tokenizer_;  // the model's, which the engine keeps

@@ -62,7 +62,7 @@ void Scheduler::Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, 
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(kept), running_.end());
   for (const auto& request : requests.subspan(kept)) {
     if (running_.size() == limits_.max_batch) return;
-    const size_t positions = std::min(request->known() + 1, request->state().max_length());
+    const size_t positions = std::min(request->tokens().size() + 1, request->state().max_length());
     const uint64_t need = request->state().GrowthBytes(positions);
     if (Sum(bytes_, need) > limits_.state_memory) {
       if (!running_.empty()) return;
@@ -98,13 +98,13 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
     if (index != 0) {
       PreemptYoungest();  // itself
     } else {
-      request.Fail(StateTooLarge("grow state", request.known() + 1, need, limits_.state_memory), events);
+      request.Fail(StateTooLarge("grow state", request.tokens().size() + 1, need, limits_.state_memory), events);
     }
     return false;
   }
   bytes_ += more;
   running_[index].bytes += more;
-  Result<void> reserved = request.Reserve(running_[index].rows);
+  Result<void> reserved = request.state().Reserve(running_[index].rows);
   if (!reserved.ok()) request.Fail(std::move(reserved).error(), events);
   return reserved.ok();
 }
