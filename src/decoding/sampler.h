@@ -72,7 +72,9 @@ class Sampler {
 
   // Starts over with this prompt. Accept: the next token is `id`, whether it was sampled or came from elsewhere.
   void Prime(std::span<const int32_t> prompt) { history_.Prime(prompt); }
+  // Retract: the last `count` accepted ones never were.
   void Accept(int32_t id) { history_.Accept(id); }
+  void Retract(size_t count) { history_.Retract(count); }
   const TokenHistory& history() const { return history_; }
 
   // Chooses the token at `position` of the sequence and leaves the state alone: Accept follows. Changes the logits

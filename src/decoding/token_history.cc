@@ -30,12 +30,26 @@ void TokenHistory::Prime(std::span<const int32_t> prompt) {
   ids_.assign(prompt.begin(), prompt.end());
   num_prompt_tokens_ = prompt.size();
   for (const int32_t id : prompt) Count(id, 0);
+  num_prompt_distinct_ = distinct_.size();
 }
 
 void TokenHistory::Accept(int32_t id) {
   TIDEMILL_CHECK(InVocabulary(id));
   ids_.push_back(id);
   Count(id, 1);
+}
+
+void TokenHistory::Retract(size_t count) {
+  TIDEMILL_CHECK(count <= num_generated());
+  for (; count != 0; --count) {
+    const int32_t id = ids_.back();
+    ids_.pop_back();
+    if (place_.empty()) continue;
+    uint32_t& place = place_[static_cast<size_t>(id)];
+    if (--distinct_[place - 1].times_generated != 0 || place <= num_prompt_distinct_) continue;
+    distinct_.pop_back();  // the last one that appeared first
+    place = 0;
+  }
 }
 
 void TokenHistory::ApplyPenalties(float repetition, float presence, float frequency, std::span<float> logits) const {

@@ -23,6 +23,8 @@ class TokenHistory {
 
   // One generated token, 0 <= id < vocab_size.
   void Accept(int32_t id);
+  // Takes the last `count` <= num_generated() accepted tokens back, as if they had not been.
+  void Retract(size_t count);
 
   std::span<const int32_t> ids() const { return ids_; }  // prompt, then answer
   size_t num_prompt_tokens() const { return num_prompt_tokens_; }
@@ -59,6 +61,7 @@ class TokenHistory {
 
   size_t vocab_size_;
   size_t num_prompt_tokens_ = 0;
+  size_t num_prompt_distinct_ = 0;  // of distinct_, those that the prompt has
   std::vector<int32_t> ids_;
   std::vector<DistinctToken> distinct_;  // in order of first appearance
   std::vector<uint32_t> place_;          // [vocab] 1 + index in distinct_, 0 if not seen; empty unless count_tokens

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
@@ -43,6 +44,34 @@ TEST(TokenHistory, PrimeAgain_ForgetsTheFirstSequence) {
   history.ApplyPenalties(2.0f, 1.0f, 1.0f, logits);
   EXPECT_EQ(logits, (std::vector<float>{4.0f, 4.0f, 4.0f, 2.0f}));
   EXPECT_EQ(history.num_generated(), 0U);
+}
+
+TEST(TokenHistory, Retract_LeavesNoTrace) {
+  std::mt19937 random(5);
+  constexpr size_t kVocab = 12;
+  const auto id = [&] { return static_cast<int32_t>(random() % kVocab); };
+  for (int round = 0; round < 200; ++round) {
+    TokenHistory history(kVocab, 60, true), plain(kVocab, 60, true);
+    std::vector<int32_t> ids(random() % 6);
+    for (int32_t& token : ids) token = id();
+    history.Prime(ids);
+    plain.Prime(ids);
+    for (int i = 0; i < 8; ++i) {
+      const size_t guessed = random() % 5, kept = random() % 2;
+      for (size_t j = 0; j < guessed; ++j) history.Accept(id());
+      history.Retract(guessed);
+      for (size_t j = 0; j < kept; ++j) {
+        const int32_t token = id();
+        history.Accept(token);
+        plain.Accept(token);
+      }
+      ASSERT_TRUE(std::ranges::equal(history.ids(), plain.ids()));
+      std::vector<float> found(kVocab, 2.0f), expected(kVocab, 2.0f);
+      history.ApplyPenalties(1.5f, 0.25f, 0.125f, found);
+      plain.ApplyPenalties(1.5f, 0.25f, 0.125f, expected);
+      ASSERT_EQ(found, expected);
+    }
+  }
 }
 
 TEST(TokenHistory, PromptIdsOutsideTheVocabulary_AreNotPenalized) {

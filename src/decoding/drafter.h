@@ -1,0 +1,42 @@
+// Guesses at the tokens that come next. A guess costs time when it is wrong and never changes an answer.
+#ifndef TIDEMILL_DECODING_DRAFTER_H_
+#define TIDEMILL_DECODING_DRAFTER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "decoding/suffix_automaton.h"
+
+namespace tidemill {
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  // The next id of the sequence, of prompt and answer alike. Throws std::bad_alloc: then it drafts nothing any more.
+  virtual void Append(int32_t id) = 0;
+  // At most `most` ids that may follow; valid until the next call.
+  virtual std::span<const int32_t> Propose(size_t most) = 0;
+};
+
+// Prompt lookup: where the end of the sequence stood before, what followed then.
+class NgramDrafter : public Drafter {
+ public:
+  // The end must have at least `shortest` ids; what more of them agree does not matter.
+  explicit NgramDrafter(size_t shortest) : shortest_(shortest) {}
+
+  void Append(int32_t id) override;
+  std::span<const int32_t> Propose(size_t most) override;
+
+ private:
+  size_t shortest_;
+  std::vector<int32_t> ids_;
+  SuffixAutomaton parts_;
+  std::vector<int32_t> proposed_;
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_DECODING_DRAFTER_H_

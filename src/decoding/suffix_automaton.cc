@@ -1,0 +1,88 @@
+#include "decoding/suffix_automaton.h"
+
+#include <algorithm>
+
+namespace tidemill {
+namespace {
+
+// Ends of a part of the text that are moved to its latest place; further, shorter ones keep an older one, which is as right.
+constexpr int kRefreshed = 8;
+
+}  // namespace
+
+SuffixAutomaton::SuffixAutomaton() : states_(1), slots_(16, kNone) {}
+
+void SuffixAutomaton::Reserve(size_t ids) {
+  // At most 2 n states and 3 n edges.
+  states_.reserve(states_.size() + 2 * ids);
+  edges_.reserve(edges_.size() + 3 * ids);
+  size_t slots = slots_.size();
+  while (slots < 2 * (edges_.size() + 3 * ids)) slots *= 2;
+  if (slots != slots_.size()) Rehash(slots);
+}
+
+size_t SuffixAutomaton::SlotOf(uint32_t state, int32_t id) const {
+  uint64_t hash = (uint64_t{state} << 32 | static_cast<uint32_t>(id)) * 0x9E3779B97F4A7C15ULL;
+  hash ^= hash >> 29;
+  size_t slot = hash & (slots_.size() - 1);
+  while (slots_[slot] != kNone && (edges_[slots_[slot]].from != state || edges_[slots_[slot]].id != id)) {
+    slot = (slot + 1) & (slots_.size() - 1);
+  }
+  return slot;
+}
+
+uint32_t* SuffixAutomaton::Find(uint32_t state, int32_t id) {
+  const uint32_t edge = slots_[SlotOf(state, id)];
+  return edge == kNone ? nullptr : &edges_[edge].to;
+}
+
+void SuffixAutomaton::Rehash(size_t slots) {
+  slots_.assign(slots, kNone);
+  for (uint32_t edge = 0; edge < edges_.size(); ++edge) slots_[SlotOf(edges_[edge].from, edges_[edge].id)] = edge;
+}
+
+void SuffixAutomaton::AddEdge(uint32_t from, int32_t id, uint32_t to) {
+  if (2 * (edges_.size() + 1) > slots_.size()) Rehash(2 * slots_.size());
+  const auto edge = static_cast<uint32_t>(edges_.size());
+  edges_.push_back({from, id, to, states_[from].first_edge});
+  states_[from].first_edge = edge;
+  slots_[SlotOf(from, id)] = edge;
+}
+
+void SuffixAutomaton::Append(int32_t id) {
+  ++size_;
+  const auto whole = static_cast<uint32_t>(states_.size());
+  states_.push_back({.length = states_[last_].length + 1, .end = static_cast<uint32_t>(size_)});
+  uint32_t state = last_;
+  uint32_t* to = nullptr;
+  for (; state != kNone && (to = Find(state, id)) == nullptr; state = states_[state].link) AddEdge(state, id, whole);
+  last_ = whole;
+  if (state == kNone) {
+    states_[whole].link = 0;
+    repeat_ = {};
+    return;
+  }
+  uint32_t same = *to;
+  if (states_[state].length + 1 != states_[same].length) {
+    // Its longer parts end at fewer positions from now on: the shorter ones move into a state of their own.
+    const auto shorter = static_cast<uint32_t>(states_.size());
+    State copy = states_[same];
+    copy.length = states_[state].length + 1;
+    copy.first_edge = kNone;
+    states_.push_back(copy);
+    for (uint32_t edge = states_[same].first_edge; edge != kNone; edge = edges_[edge].next) {
+      AddEdge(shorter, edges_[edge].id, edges_[edge].to);
+    }
+    for (; state != kNone && (to = Find(state, id)) != nullptr && *to == same; state = states_[state].link)
+      *to = shorter;
+    states_[same].link = shorter;
+    same = shorter;
+  }
+  states_[whole].link = same;
+  repeat_ = {.length = states_[same].length, .end = states_[same].end};
+  for (int i = 0; i < kRefreshed && same != 0; ++i, same = states_[same].link) {
+    states_[same].end = static_cast<uint32_t>(size_);
+  }
+}
+
+}  // namespace tidemill
