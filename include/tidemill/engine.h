@@ -50,9 +50,19 @@ struct EngineOptions {
   std::string spill_folder = {};
 };
 
+// Guesses at the next tokens, which one step checks together: a right one saves a step, a wrong one costs its row. Answers are the same
+// bits as without, also drawn ones.
+struct DraftOptions {
+  static constexpr size_t kMost = 64;
+
+  size_t most = 0;       // guesses in a step, at most kMost; 0: none are made
+  size_t ngram_min = 3;  // a guess is what followed the last so many tokens before, in prompt or answer; at least 1
+};
+
 struct Request {
   std::vector<int32_t> prompt = {};  // not empty, ids < vocab_size, not longer than the context
   GenerationOptions generation = {};
+  DraftOptions draft = {};
 };
 
 using RequestId = uint64_t;
@@ -68,15 +78,17 @@ struct StateGrowth {
 struct RequestStats {
   size_t prompt_tokens = 0;
   size_t generated_tokens = 0;
-  double prefill_ms = 0;      // from the first step to the first token
-  size_t preemptions = 0;     // times it gave its memory to older requests
-  double first_token_ms = 0;  // from Submit
-  double decode_ms = 0;       // from the first token to the last
-  uint64_t state_bytes = 0;   // committed, at the end
+  double prefill_ms = 0;       // from the first step to the first token
+  size_t drafted_tokens = 0;   // guesses that were checked
+  size_t accepted_tokens = 0;  // of them, those that were right
+  size_t preemptions = 0;      // times it gave its memory to older requests
+  double first_token_ms = 0;   // from Submit
+  double decode_ms = 0;        // from the first token to the last
+  uint64_t state_bytes = 0;    // committed, at the end
   StateGrowth growth;
 };
 
-// What happened to one request in one step. Tokens come one event each; text may lag behind them (half a character, the
+// What happened to one request in one step. Tokens come one event each, in their order; text may lag behind them (half a character, the
 // beginning of a stop text), and what was held back comes with the last event.
 struct Event {
   RequestId request = 0;

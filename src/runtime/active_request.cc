@@ -17,7 +17,7 @@ double Milliseconds(ActiveRequest::Clock::duration duration) {
 }  // namespace
 
 ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, const Tokenizer& tokenizer,
-                             std::unique_ptr<SequenceState> state, size_t context)
+                             std::unique_ptr<SequenceState> state, size_t context, std::unique_ptr<Drafter> drafter)
     : id_(id),
       options_(std::move(request.generation)),
       sampler_(std::move(sampler)),
@@ -26,8 +26,15 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
       stop_(options_.stop),
       state_(std::move(state)),
       context_(context),
+      most_guesses_(drafter == nullptr ? 0 : request.draft.most),
+      drafter_(std::move(drafter)),
       submitted_(Clock::now()) {
   sampler_.Prime(request.prompt);
+  if (drafter_ != nullptr) {
+    for (const int32_t token : request.prompt) drafter_->Append(token);
+  }
+  guesses_.reserve(most_events());
+  sampled_.reserve(most_events());
 }
 
 void ActiveRequest::Start() {
@@ -52,65 +59,118 @@ void ActiveRequest::Preempt(const std::string& spill_folder) {
   ++preemptions_;
 }
 
-ActiveRequest::Next ActiveRequest::NextTokens(size_t count) {
-  sampled_.reset();  // of a step that was interrupted
+size_t ActiveRequest::Draft(size_t most) {
+  guesses_.clear();
+  if (drafter_ == nullptr || pending() != 1) return 0;
+  // A token more than the guesses is made, and none of them is past the end.
+  size_t left = context_ - state_->length() - 1;
+  if (options_.max_new_tokens) left = std::min(left, static_cast<size_t>(*options_.max_new_tokens) - generated_ - 1);
+  try {
+    const auto proposed = drafter_->Propose(std::min({most, most_guesses_, left}));
+    guesses_.push_back(tokens().back());
+    guesses_.insert(guesses_.end(), proposed.begin(), proposed.end());
+  } catch (const std::exception&) {
+    drafter_ = nullptr;
+    guesses_.clear();
+  }
+  return guesses_.empty() ? 0 : guesses_.size() - 1;
+}
+
+ActiveRequest::Next ActiveRequest::NextTokens(size_t rows) {
   if (!started_) {
     started_ = true;
     first_step_ = Clock::now();
   }
-  return {tokens().subspan(state_->length(), count), count == pending()};
+  rows_ = rows;
+  sampling_ = rows >= pending();
+  if (rows > pending()) {
+    guesses_.resize(rows);
+    return {guesses_, Wanted::kAll};
+  }
+  guesses_.clear();
+  return {tokens().subspan(state_->length(), rows), sampling_ ? Wanted::kLast : Wanted::kNothing};
 }
 
 void ActiveRequest::Sample(std::span<float> logits) {
+  if (!sampling_) return;
+  sampling_ = false;
   try {
-    sampled_ = sampler_.Sample(logits.first(tokenizer_.vocab_size()), static_cast<uint32_t>(tokens().size()));
+    Result<SampledToken> token =
+        sampler_.Sample(logits.first(tokenizer_.vocab_size()), static_cast<uint32_t>(tokens().size()));
+    if (!token.ok()) {
+      sample_error_ = std::move(token).error();
+      return;
+    }
+    sampled_.push_back(*token);
+    sampler_.Accept(token->id);
+    const bool is_end = !options_.ignore_eos && tokenizer_.IsEndOfGeneration(token->id);
+    sampling_ = !is_end && sampled_.size() < guesses_.size() && guesses_[sampled_.size()] == token->id;
   } catch (const std::exception&) {
-    sampled_ = OutOfMemoryError("sample token");
+    sample_error_ = OutOfMemoryError("sample token");
   }
 }
 
-void ActiveRequest::Advance(size_t rows, std::vector<Event>* events) {
-  const size_t generated = generated_;
-  Event event;
-  event.request = id_;
+void ActiveRequest::Abandon() {
+  sampler_.Retract(sampled_.size());
+  sampled_.clear();
+  sample_error_.reset();
+}
+
+void ActiveRequest::Advance(std::vector<Event>* events) {
+  const size_t guessed = guesses_.empty() ? 0 : guesses_.size() - 1;
+  const size_t first = state_->length() + rows_ - guessed;  // the length behind the first of the chosen tokens
+  drafted_ += guessed;
   try {
-    Result<bool> made = MakeToken(rows, &event);
-    if (!made.ok()) return Fail(std::move(made).error(), events);
-    if (!*made) return;
+    keys_.reserve(rows_);  // before anybody is told of a token: Commit needs nothing more
   } catch (const std::exception&) {
-    generated_ = generated;  // nobody is told of that token
     return Fail(OutOfMemoryError("advance request"), events);
   }
-  events->push_back(std::move(event));
+  size_t taken = 0;
+  for (const SampledToken& token : sampled_) {
+    Event event;
+    event.request = id_;
+    std::optional<FinishReason> reason;
+    const size_t generated = generated_;
+    try {
+      reason = TakeToken(token, first + taken, &event);
+      if (reason) {
+        accepted_ += taken;
+        Commit(first + taken - state_->length());
+        Finish(*reason, &event);
+      }
+    } catch (const std::exception&) {
+      generated_ = generated;  // nobody is told of that token
+      return Fail(OutOfMemoryError("advance request"), events);
+    }
+    events->push_back(std::move(event));
+    if (reason) return;
+    ++taken;
+  }
+  accepted_ += taken == 0 ? 0 : taken - 1;
+  Commit(taken == 0 ? rows_ - guessed : first + taken - 1 - state_->length());
+  sampled_.clear();
+  if (sample_error_) Fail(*std::exchange(sample_error_, std::nullopt), events);
 }
 
-Result<bool> ActiveRequest::MakeToken(size_t rows, Event* event) {
+void ActiveRequest::Commit(size_t rows) {
   const auto ran = tokens().subspan(state_->length(), rows);
   keys_.assign(ran.begin(), ran.end());
   state_->Commit(keys_);
-  if (!sampled_.has_value()) return false;
-  if (!sampled_->ok()) return std::move(*sampled_).error();
+}
 
-  const SampledToken& token = sampled_->value();
-  sampler_.Accept(token.id);
+std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, size_t length, Event* event) {
   last_token_time_ = Clock::now();
   if (generated_++ == 0) first_token_ = last_token_time_;
   event->token = token.id;
   event->logprob = token.logprob.value_or(0.0F);
   event->top_logprobs.assign(token.top().begin(), token.top().end());
-  if (!options_.ignore_eos && tokenizer_.IsEndOfGeneration(token.id)) {
-    Finish(FinishReason::kEos, event);
-  } else {
-    const StopMatcher::Output output = stop_.Push(decoder_.Push(token.id));
-    event->text = output.emit;
-    if (output.stopped) {
-      Finish(FinishReason::kStop, event);
-    } else if ((options_.max_new_tokens.has_value() && generated_ >= static_cast<size_t>(*options_.max_new_tokens)) ||
-               state_->length() == context_) {
-      Finish(FinishReason::kLength, event);
-    }
-  }
-  return true;
+  if (!options_.ignore_eos && tokenizer_.IsEndOfGeneration(token.id)) return FinishReason::kEos;
+  const StopMatcher::Output output = stop_.Push(decoder_.Push(token.id));
+  event->text = output.emit;
+  if (drafter_ != nullptr) drafter_->Append(token.id);
+  if (output.stopped) return FinishReason::kStop;
+  const bool all = options_.max_new_tokens && generated_ >= static_cast<size_t>(*options_.max_new_tokens);
+  return all || length == context_ ? std::optional(FinishReason::kLength) : std::nullopt;
 }
 
 void ActiveRequest::FlushText(Event* event) {
@@ -157,6 +217,8 @@ RequestStats ActiveRequest::Stats() {
   RequestStats stats;
   stats.prompt_tokens = sampler_.history().num_prompt_tokens();
   stats.generated_tokens = generated_;
+  stats.drafted_tokens = drafted_;
+  stats.accepted_tokens = accepted_;
   stats.preemptions = preemptions_;
   if (generated_ != 0) {
     stats.prefill_ms = Milliseconds(first_token_ - first_step_);

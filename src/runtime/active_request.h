@@ -15,8 +15,10 @@
 #include <vector>
 
 #include "base/spill_file.h"
+#include "decoding/drafter.h"
 #include "decoding/sampler.h"
 #include "decoding/stop_matcher.h"
+#include "engine/sequential_executor.h"
 #include "state/sequence_state.h"
 #include "tidemill/engine.h"
 #include "tidemill/tokenizer.h"
@@ -27,8 +29,9 @@ class ActiveRequest {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // `drafter`: null for none; it gets the prompt here.
   ActiveRequest(RequestId id, Request request, Sampler sampler, const Tokenizer& tokenizer,
-                std::unique_ptr<SequenceState> state, size_t context);
+                std::unique_ptr<SequenceState> state, size_t context, std::unique_ptr<Drafter> drafter);
 
   RequestId id() const { return id_; }
   SequenceState& state() { return *state_; }
@@ -43,23 +46,29 @@ class ActiveRequest {
   // From running to waiting, without memory. `spill_folder`: see EngineOptions.
   void Preempt(const std::string& spill_folder);
 
-  // The next tokens to run, `count` <= pending(). `last`: logits are wanted after them.
+  // Guesses at what follows the one pending token, at most `most`: so many more rows the step may have. 0 where none are made.
+  size_t Draft(size_t most);
+
+  // The step's tokens: `rows` pending ones, or the pending one and rows - 1 guesses. Logits are wanted after the last, or after each.
   struct Next {
     std::span<const int32_t> tokens;
-    bool last = false;
+    Wanted wanted = Wanted::kNothing;
   };
-  Next NextTokens(size_t count);
+  Next NextTokens(size_t rows);
 
-  // Logits [vocab] of the last of those tokens: chooses the next token, to be taken up by Advance, among those of the tokenizer,
-  // which may have fewer than the model has rows.
+  // Logits [vocab] of one of those tokens, in their order: chooses the token that follows, to be taken up by Advance, among those of the
+  // tokenizer, which may have fewer than the model has rows. Behind a guess that was wrong nothing is chosen.
   void Sample(std::span<float> logits);
+  // The step is not complete: nothing was chosen.
+  void Abandon();
 
-  // What follows appends at most one event, for which there must be room, and throws nothing: without memory the request fails.
+  // What follows throws nothing: without memory the request fails. There must be room for its events.
 
-  // The step of `rows` tokens is committed. An event if it made a token.
-  void Advance(size_t rows, std::vector<Event>* events);
+  // The step is committed, but for wrong guesses. An event for each token that was chosen, at most one more than guesses.
+  void Advance(std::vector<Event>* events);
+  size_t most_events() const { return 1 + most_guesses_; }  // of a step
 
-  // Ends the request with its last event.
+  // Ends the request with its last event, one.
   void Cancel(std::vector<Event>* events);
   void Fail(Error error, std::vector<Event>* events);
 
@@ -67,8 +76,10 @@ class ActiveRequest {
   std::atomic<bool> cancelled{false};
 
  private:
-  // Commits the step; true when it made a token, with which it fills the event. Throws std::bad_alloc.
-  Result<bool> MakeToken(size_t rows, Event* event);
+  // What the next chosen token says; a reason where it is the last. `length`: of the state once its step is committed. Throws
+  // std::bad_alloc.
+  std::optional<FinishReason> TakeToken(const SampledToken& token, size_t length, Event* event);
+  void Commit(size_t rows);
   void FlushText(Event* event);
   void Finish(FinishReason reason, Event* event);
   RequestStats Stats();
@@ -83,8 +94,14 @@ class ActiveRequest {
   std::optional<SpillFile> spilled_;  // what the state was
   size_t context_;
   std::vector<RowKey> keys_;
-  std::optional<Result<SampledToken>> sampled_;
-  size_t generated_ = 0, preemptions_ = 0;
+  size_t most_guesses_;
+  std::unique_ptr<Drafter> drafter_;
+  std::vector<int32_t> guesses_;  // the pending token, and what may follow it; empty where nothing is guessed
+  size_t rows_ = 0;               // of the step
+  std::vector<SampledToken> sampled_;
+  std::optional<Error> sample_error_;
+  bool sampling_ = false;  // the next logits of the step are those of a token that was right
+  size_t generated_ = 0, drafted_ = 0, accepted_ = 0, preemptions_ = 0;
   bool running_ = false, started_ = false, done_ = false;
   Clock::time_point submitted_, first_step_, first_token_, last_token_time_;
 };

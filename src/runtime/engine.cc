@@ -150,6 +150,12 @@ Result<RequestId> Engine::Submit(Request request) {
     return Error(ErrorCode::kContextFull, "submit request: the prompt has " + std::to_string(request.prompt.size()) +
                                               " tokens: the context holds " + std::to_string(impl_->options.context));
   }
+  if (request.draft.most > DraftOptions::kMost || request.draft.ngram_min == 0) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "submit request: draft: expected at most " + std::to_string(DraftOptions::kMost) +
+                     " guesses in a step and an n-gram of at least 1, found " + std::to_string(request.draft.most) +
+                     " and " + std::to_string(request.draft.ngram_min));
+  }
   try {
     // Rows of the head behind the last token (Qwen's are padded) have no text: they are no choice.
     TIDEMILL_TRY(sampler, Sampler::Create(request.generation, {.vocab_size = model.text.tokenizer.vocab_size(),
@@ -166,11 +172,15 @@ Result<RequestId> Engine::Submit(Request request) {
     const uint64_t need = state->GrowthBytes(positions);
     if (need > impl_->options.state_memory)
       return StateTooLarge("submit request", positions, need, impl_->options.state_memory);
-    auto active = std::make_unique<ActiveRequest>(impl_->next_id, std::move(request), std::move(sampler),
-                                                  model.text.tokenizer, std::move(state), impl_->options.context);
+    auto drafter = request.draft.most == 0 ? nullptr : impl_->make_drafter(request);
+    auto active =
+        std::make_unique<ActiveRequest>(impl_->next_id, std::move(request), std::move(sampler), model.text.tokenizer,
+                                        std::move(state), impl_->options.context, std::move(drafter));
     // Not in `events`: the caller may still read those of the last step.
     const size_t room = std::max(impl_->events.capacity(), impl_->more_events.capacity());
-    if (room <= impl_->requests.size()) impl_->more_events.reserve(2 * (impl_->requests.size() + 1));
+    size_t events = active->most_events();
+    for (const auto& other : impl_->requests) events += other->most_events();
+    if (room < events) impl_->more_events.reserve(2 * events);
     const std::lock_guard lock(impl_->mutex);
     impl_->requests.push_back(std::move(active));
     return impl_->next_id++;
@@ -213,8 +223,9 @@ std::span<const Event> Engine::Step() {
         step, [&](size_t sequence, size_t, std::span<float> logits) { scheduler.request(sequence).Sample(logits); },
         &impl.interrupt);
     if (complete) {
-      for (size_t i = 0; i < step.size(); ++i) scheduler.request(i).Advance(step[i].tokens.size(), &impl.events);
+      for (size_t i = 0; i < step.size(); ++i) scheduler.request(i).Advance(&impl.events);
     } else {
+      for (size_t i = 0; i < step.size(); ++i) scheduler.request(i).Abandon();
       impl.EndCancelled();  // nothing was committed: the others make this step again
     }
   }

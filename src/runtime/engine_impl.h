@@ -3,6 +3,7 @@
 #define TIDEMILL_RUNTIME_ENGINE_IMPL_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "decoding/drafter.h"
 #include "engine/sequential_executor.h"
 #include "kernels/execution_context.h"
 #include "runtime/active_request.h"
@@ -36,7 +38,11 @@ struct Engine::Impl {
   std::mutex mutex;
   std::atomic<bool> interrupt{false};  // a step in progress should stop early
   std::vector<Event> events;           // of the last step
-  std::vector<Event> more_events;  // empty; one of both has room for an event of each request: a step can always report
+  std::vector<Event> more_events;      // empty; one of both has room for all events of a step: it can always report
+  // What guesses for a request that asks for it. Tests have others.
+  std::function<std::unique_ptr<Drafter>(const Request&)> make_drafter = [](const Request& request) {
+    return std::make_unique<NgramDrafter>(request.draft.ngram_min);
+  };
   std::optional<Scheduler> scheduler;
 
   const LanguageModel& language_model() const { return *model->impl().language_model; }

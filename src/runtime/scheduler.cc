@@ -44,8 +44,7 @@ void Scheduler::Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, s
     if (running_[i].rows == 0 || !MakeRoom(i, events)) continue;
     ActiveRequest& request = *running_[i].request;
     const ActiveRequest::Next next = request.NextTokens(running_[i].rows);
-    step_.push_back(
-        {.state = &request.state(), .tokens = next.tokens, .rows = next.last ? Wanted::kLast : Wanted::kNothing});
+    step_.push_back({.state = &request.state(), .tokens = next.tokens, .rows = next.wanted});
     stepping_.push_back(&request);
   }
 }
@@ -81,11 +80,22 @@ void Scheduler::AssignRows() {
     running.rows = running.request->pending() == 1 ? 1 : 0;
     rows -= running.rows;
   }
-  rows = std::min(rows, limits_.prefill_chunk);
+  size_t prompt_rows = std::min(rows, limits_.prefill_chunk);
   for (Running& running : running_) {
     if (running.rows == 1) continue;
-    running.rows = std::min(rows, running.request->pending());
+    running.rows = std::min(prompt_rows, running.request->pending());
+    prompt_rows -= running.rows;
     rows -= running.rows;
+  }
+  for (Running& running : running_) {
+    if (running.rows != 1) continue;
+    size_t guesses = running.request->Draft(rows);
+    SequenceState& state = running.request->state();
+    if (state.GrowthBytes(1) == 0) {
+      while (guesses != 0 && state.GrowthBytes(1 + guesses) != 0) --guesses;
+    }
+    running.rows += guesses;
+    rows -= guesses;
   }
 }
 

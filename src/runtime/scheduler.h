@@ -2,9 +2,11 @@
 //
 //   Admission   oldest first while max_batch and the memory for states last: a request starts when the state of all its known tokens has
 //               room. None overtakes another, so that none waits forever.
-//   Rows        one for each request that has one token to run; then parts of prompts, oldest first, prefill_chunk rows in all
+//   Rows        one for each request that has one token to run; then parts of prompts, oldest first, prefill_chunk rows in all; then
+//               guesses at what follows the one token, oldest first
 //   Memory      where a state cannot grow within the bound, the youngest request that runs is put aside, until it can. The oldest one
-//               fails only when it alone is too large.
+//               fails only when it alone is too large. Guesses use the rows that are free, and only where none is free does a state grow
+//               for them, too: the spare rows of BMC (section III-C).
 //
 // None of it changes a bit of an answer: rows do not see their company, and a state that was put aside or computed again is the same.
 #ifndef TIDEMILL_RUNTIME_SCHEDULER_H_
