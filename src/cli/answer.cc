@@ -45,6 +45,8 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
                    {"growths", stats.growth.growths},
                    {"bytes_copied", stats.growth.bytes_copied},
                    {"preemptions", stats.preemptions}};
+  if (stats.drafted_tokens != 0)
+    json["draft"] = {{"drafted", stats.drafted_tokens}, {"accepted", stats.accepted_tokens}};
   json["numeric_class"] = engine.numeric_class();
   json["seed"] = options.seed;
   if (options.logprobs >= 0) json["logprobs"] = LogprobsJson(answer, model.text().tokenizer);

@@ -100,6 +100,24 @@ Result<EngineOptions> MachineFlags::engine_options() const {
   return options;
 }
 
+void DraftFlags::AddTo(FlagSet& flags) {
+  flags.Group("Drafts");
+  flags.Choice("--draft", draft, {"ngram"},
+               "Guess the next tokens and check them in one step; answers are the same. ngram: what followed the last "
+               "tokens before, in prompt or answer");
+  flags.Number<size_t>("--draft-max", most, 1, DraftOptions::kMost, "Guesses in a step (8)");
+  flags.Number<size_t>("--ngram-min", ngram_min, 1, 1024, "Tokens that must agree before ngram guesses (3)");
+  flags.Needs("--draft-max", "--draft");
+  flags.Needs("--ngram-min", "--draft");
+}
+
+DraftOptions DraftFlags::options() const {
+  DraftOptions options;
+  if (draft) options.most = most.value_or(8);
+  options.ngram_min = ngram_min.value_or(options.ngram_min);
+  return options;
+}
+
 void GenerationFlags::AddTo(FlagSet& flags) {
   flags.Group("Generation");
   // The ranges that mean something are the library's: Validate names them.

@@ -34,6 +34,15 @@ struct MachineFlags {
   Result<EngineOptions> engine_options() const;
 };
 
+// Guesses at the next tokens.
+struct DraftFlags {
+  std::optional<std::string> draft;
+  std::optional<size_t> most, ngram_min;
+
+  void AddTo(FlagSet& flags);
+  DraftOptions options() const;
+};
+
 // What is generated. Only what was given replaces what the model file recommends.
 struct GenerationFlags {
   std::optional<int32_t> max_new_tokens, min_new_tokens, top_k, no_repeat_ngram_size, logprobs;

@@ -25,6 +25,7 @@ struct RunFlags {
   bool stats = false;
   bool json = false;
   GenerationFlags generation;
+  DraftFlags draft;
   MachineFlags machine;
 };
 
@@ -36,6 +37,7 @@ void AddFlags(FlagSet& set, RunFlags& flags) {
   set.Switch("--stats", flags.stats, "Times and sizes on stderr");
   set.Switch("--json", flags.json, "One JSON object instead of the text");
   flags.generation.AddTo(set);
+  flags.draft.AddTo(set);
   flags.machine.AddTo(set);
   flags.prompts.AddTo(set);
   flags.machine.AddSharingTo(set);
@@ -56,7 +58,8 @@ void WarnAboutDroppedBytes(const Tokenizer& tokenizer, const std::string& prompt
 Result<void> RunMany(const RunFlags& flags, CommandContext& context) {
   if (flags.text.positional || flags.text.prompt || flags.text.file)
     return UsageError("--prompts", "expected no other prompt, found one; leave out one of both");
-  return RunPrompts(flags.model, flags.prompts, flags.form, flags.generation, flags.machine, flags.stats, context);
+  return RunPrompts(flags.model, flags.prompts, flags.form, flags.generation, flags.draft, flags.machine, flags.stats,
+                    context);
 }
 
 }  // namespace
@@ -84,7 +87,8 @@ Result<void> RunCommand(CommandContext& context) {
   };
   std::optional<SignalWatch::Grace> grace;  // until what was generated is written, also as JSON
   grace.emplace(context.signals, nullptr);
-  TIDEMILL_TRY(answer, Generate(*session.engine, {.prompt = ids, .generation = options}, context.signals, show));
+  TIDEMILL_TRY(answer, Generate(*session.engine, {.prompt = ids, .generation = options, .draft = flags.draft.options()},
+                                context.signals, show));
   if (flags.json) {
     TIDEMILL_TRY_VOID(
         context.out.Write(JsonLine(AnswerJson(answer, model, *session.engine, session.load_ms, options))));

@@ -96,13 +96,14 @@ struct Descriptor {
 class Instance {
  public:
   Instance(const Session& session, std::unique_ptr<Engine> engine, size_t most, PromptQueue& queue,
-           const PromptForm& form, const GenerationFlags& generation)
+           const PromptForm& form, const GenerationFlags& generation, const DraftFlags& draft)
       : session_(session),
         engine_(std::move(engine)),
         most_(most),
         queue_(queue),
         form_(form),
-        generation_(generation) {}
+        generation_(generation),
+        draft_(draft.options()) {}
 
   // Until no line is left and every request has ended.
   void Run() {
@@ -160,7 +161,7 @@ class Instance {
       TIDEMILL_TRY(encoded, form_.Encode(model, *prompt.prompt));
       ids = std::move(encoded);
     }
-    return engine_->Submit({.prompt = std::move(ids), .generation = running->options});
+    return engine_->Submit({.prompt = std::move(ids), .generation = running->options, .draft = draft_});
   }
 
   void Take(const Event& event) {
@@ -204,6 +205,7 @@ class Instance {
   PromptQueue& queue_;
   const PromptForm& form_;
   const GenerationFlags& generation_;
+  DraftOptions draft_;
   std::mutex mutex_;  // guards changes of running_ against CancelAll
   std::map<RequestId, Running> running_;
   bool is_cancelled_ = false;
@@ -226,8 +228,8 @@ void PromptsFlags::AddTo(FlagSet& flags) {
 }
 
 Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, const PromptForm& form,
-                        const GenerationFlags& generation, const MachineFlags& machine, bool stats,
-                        CommandContext& context) {
+                        const GenerationFlags& generation, const DraftFlags& draft, const MachineFlags& machine,
+                        bool stats, CommandContext& context) {
   const bool is_file = *prompts.file != "-";
   const Descriptor input{is_file ? open(prompts.file->c_str(), O_RDONLY | O_CLOEXEC) : STDIN_FILENO, is_file};
   if (input.fd < 0) return SystemError("read the prompts", *prompts.file, errno);
@@ -248,7 +250,7 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
       TIDEMILL_TRY(made, Engine::Create(session.model, options));
       engine = std::move(made);
     }
-    instances.push_back(std::make_unique<Instance>(session, std::move(engine), most, queue, form, generation));
+    instances.push_back(std::make_unique<Instance>(session, std::move(engine), most, queue, form, generation, draft));
   }
   const Clock::time_point start = Clock::now();
   std::atomic<bool> out_of_memory = false;

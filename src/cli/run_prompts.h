@@ -25,8 +25,8 @@ struct PromptsFlags {
 // Lines are read as requests end, so that neither a long file nor its results are in memory as a whole. A line that cannot be run costs
 // only its own result. A signal cancels what runs, and what was generated is written.
 Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, const PromptForm& form,
-                        const GenerationFlags& generation, const MachineFlags& machine, bool stats,
-                        CommandContext& context);
+                        const GenerationFlags& generation, const DraftFlags& draft, const MachineFlags& machine,
+                        bool stats, CommandContext& context);
 
 }  // namespace tidemill::cli
 

@@ -114,7 +114,11 @@ std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_
                                        : std::string(KvPolicyName(session.engine->kv_policy())).c_str(),
                 static_cast<unsigned long long>(stats.growth.growths),
                 static_cast<double>(stats.growth.bytes_copied) / (1 << 20));
-  return std::string(lines) + "finish       " + std::string(FinishReasonName(answer.finish)) + ", seed " +
+  const std::string drafts = stats.drafted_tokens == 0
+                                 ? ""
+                                 : "drafts       " + std::to_string(stats.drafted_tokens) + " guessed, " +
+                                       std::to_string(stats.accepted_tokens) + " right\n";
+  return std::string(lines) + drafts + "finish       " + std::string(FinishReasonName(answer.finish)) + ", seed " +
          std::to_string(seed) + ", " + std::to_string(session.engine->threads()) + " threads, " +
          session.engine->isa() + ", numeric class " + session.engine->numeric_class() + "\n";
 }

@@ -94,6 +94,29 @@ TEST(Prompts, OrderInstancesAndMemory_ChangeNoAnswer) {
   }
 }
 
+TEST(Drafts, ChangeNoAnswer) {
+  std::vector<std::string> flags = {"-p", "the tide the tide the tide the", "-n", "60", "--ignore-eos", "--logprobs",
+                                    "2"};
+  size_t drafted = 0;
+  for (const char* temperature : {"0", "0.7"}) {
+    flags.insert(flags.end(), {"--temperature", temperature});
+    const json plain = Single(flags);
+    EXPECT_FALSE(plain.contains("draft"));
+    for (const char* most : {"1", "8", "64"}) {
+      auto with = flags;
+      with.insert(with.end(), {"--draft", "ngram", "--ngram-min", "1", "--draft-max", most});
+      const json found = Single(with);
+      for (const char* name : {"text", "ids", "logprobs", "finish_reason"}) EXPECT_EQ(found[name], plain[name]) << most;
+      drafted += found.value("draft", json::object()).value("drafted", size_t{0});
+    }
+    flags.resize(flags.size() - 2);
+  }
+  EXPECT_GT(drafted, 0U);
+  EXPECT_EQ(RunTidemill({"run", TinyLlamaFile(), "-p", "x", "--draft-max", "3"}).exit_code, 2);
+  EXPECT_EQ(RunTidemill({"run", TinyLlamaFile(), "-p", "x", "--draft", "ngram", "--draft-max", "65"}).exit_code, 2);
+  EXPECT_EQ(RunTidemill({"run", TinyLlamaFile(), "-p", "x", "--draft", "magic"}).exit_code, 2);
+}
+
 TEST(Prompts, BadLines_CostOnlyThemselves) {
   const std::vector<std::pair<std::string, std::string>> bad = {
       {"{\"prompt\": \"x\"", "found a mistake at byte"},
