@@ -90,6 +90,7 @@ void PromptQueue::Write(const std::string& result) {
   Result<void> written = out_.Write(result);
   if (written.ok()) return;
   failure_ = std::move(written).error();
+  has_failed_ = true;
   ended_ = true;
 }
 

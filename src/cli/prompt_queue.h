@@ -39,6 +39,8 @@ class PromptQueue {
   void Finish(size_t number, std::string result);
   // No line is handed out any more. Waits for nothing.
   void Stop();
+  // The output takes nothing more: what runs runs for nobody.
+  bool has_failed() const { return has_failed_.load(); }
   // Results that still wait for lines that nobody ran: written in order. The first error of the input or the output.
   Result<void> Close();
 
@@ -61,6 +63,7 @@ class PromptQueue {
   Line line_ = {.number = 1, .text = {}, .is_too_long = false};  // that is being read
   std::map<size_t, std::optional<std::string>> results_;         // of lines handed out and not written; none: it runs
   std::optional<Error> failure_;
+  std::atomic<bool> has_failed_ = false;
 };
 
 }  // namespace tidemill::cli

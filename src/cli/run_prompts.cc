@@ -114,6 +114,7 @@ class Instance {
         Start(*line);
       }
       if (running_.empty()) return;
+      if (queue_.has_failed()) CancelAll();
       for (const Event& event : engine_->Step()) Take(event);
     }
   }

@@ -225,6 +225,15 @@ TEST(Prompts, Sigint_WritesWhatWasGenerated) {
   EXPECT_GT(lines[1]["generated_tokens"], 0);
 }
 
+TEST(Prompts, ReaderThatWentAway_EndsWhatRuns) {
+  const std::string line = "{\"prompt\": \"hello\", \"ignore_eos\": true}\n";
+  const std::string file = WriteFile("nobody.jsonl", "{\"prompt\": \"hello\", \"max_new_tokens\": 1}\n" + line + line);
+  const ProcessResult result =
+      RunTidemill({"run", LongCountingModelFile(), "--raw", "--prompts", file}, {.closed_reader = true});
+  EXPECT_EQ(result.exit_code, 141);
+  EXPECT_EQ(result.err, "");
+}
+
 TEST(Prompts, SigintWhileWaitingForInput_Ends) {
   Process process({"run", CountingModelFile(), "--raw", "--prompts", "-"},
                   {.input = "{\"prompt\": \"hello\", \"max_new_tokens\": 1}\n"});
