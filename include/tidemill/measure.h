@@ -1,20 +1,114 @@
-// Measurements on a model: perplexity of a text, speed of prefill and decode.
+// Measurements: what the machine can do at most, the perplexity of a text, the speed of prefill and decode.
 #ifndef TIDEMILL_MEASURE_H_
 #define TIDEMILL_MEASURE_H_
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tidemill/engine.h"
-#include "tidemill/machine_limits.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
+
+// ---- the limits of the machine, and how far a figure comes to them ----
+//
+// Each limit is measured by two loops of different shapes, with one thread and with all of the engine's. What counts is the best of
+// many short measurements of either: neighbours only ever take away. A limit is known when every thread kept its core in a round of
+// them; when its two loops agree within kMostDisagreement; and where the loop is one kind of instruction, when they come at a whole
+// number in a cycle (or one in a whole number of cycles) within the same margin, by a clock that is measured, too. A share of more than
+// 100 % says that a limit was measured too low. Limits only rise: measuring again adds to what there is.
+
+// One more for each form of activations that has instructions of its own.
+enum class Limit { kRead, kInt8, kBFloat16, kF32 };
+inline constexpr std::array kLimits = {Limit::kRead, Limit::kInt8, Limit::kBFloat16, Limit::kF32};
+std::string_view LimitName(Limit limit);  // "read", "int8", "bf16", "f32"
+std::string_view LimitUnit(Limit limit);  // "GB/s", "Gop/s", "Gflop/s"
+
+inline constexpr double kMostDisagreement = 0.10;
+
+struct LimitRate {
+  double first = 0, second = 0;  // of the two loops, in the limit's unit
+  bool absent = false;           // the level has no such instructions, and no kernel uses them
+  // 0: not known, with several threads or where the loops have several kinds of instructions.
+  double instructions_per_op = 0;
+  double clock_ghz = 0;     // right behind the loops
+  size_t quiet_rounds = 0;  // in which every thread kept its core; of the loop with fewer
+
+  double best() const { return std::max(first, second); }
+  double instructions_per_cycle() const { return clock_ghz > 0 ? best() * instructions_per_op / clock_ghz : 0; }
+  // How far the lower one is from the higher one, 0 to 1; 1 where one is missing.
+  double disagreement() const { return best() > 0 ? 1 - std::min(first, second) / best() : 1; }
+};
+
+struct LimitSet {
+  size_t threads = 0;
+  double read_bytes = 0;  // what the read limit was measured on, larger than caches
+  std::array<LimitRate, kLimits.size()> rates;
+
+  LimitRate& of(Limit limit) { return rates[static_cast<size_t>(limit)]; }
+  const LimitRate& of(Limit limit) const { return rates[static_cast<size_t>(limit)]; }
+};
+
+struct MachineLimits {
+  LimitSet one, all;  // threads
+};
+
+enum class WhichLimits { kAll, kUnknown };
+
+// Measures with the engine's threads and level, and raises `limits`, which may be empty; kUnknown: those that CheckLimit refuses. Takes
+// a second, up to a few on a busy machine. kOutOfMemory: there is no room for 96 MiB a thread.
+Result<void> MeasureLimits(Engine& engine, WhichLimits which, MachineLimits& limits);
+
+// Raises the read limit of `limits` to the rate at which as many bytes are read again and again. For a figure that reads fewer than
+// limits.read_bytes, which may find them in a cache.
+Result<void> RaiseReadLimit(Engine& engine, double bytes, LimitSet& limits);
+
+// kFailedPrecondition names the first limit that is not known, and both numbers.
+Result<void> CheckLimit(Limit limit, size_t threads, const LimitRate& rate);
+Result<void> CheckLimits(const LimitSet& limits);
+Result<void> CheckLimits(const MachineLimits& limits);
+
+// What one step moves and computes, as the kernels' cost formulas have it.
+struct StepWork {
+  double bytes = 0;  // weights, state and activations
+  double int8_ops = 0;
+  double bfloat16_ops = 0;
+  double flops = 0;
+
+  double operations() const { return int8_ops + bfloat16_ops + flops; }
+
+  StepWork& operator+=(const StepWork& other) {
+    bytes += other.bytes;
+    int8_ops += other.int8_ops;
+    bfloat16_ops += other.bfloat16_ops;
+    flops += other.flops;
+    return *this;
+  }
+};
+
+struct LimitShares {
+  double bandwidth = 0;          // bytes: least seconds by the limit / seconds
+  double arithmetic = 0;         // operations, likewise
+  Limit binding = Limit::kRead;  // the limit that leaves the least room
+  double share() const { return std::max(bandwidth, arithmetic); }
+};
+
+// Products and attention follow each other, so that the least times of their operations add up; within either, forms of operations may
+// run side by side, so that the longest counts. All zero where a limit or `seconds` is not known.
+LimitShares SharesOf(const StepWork& products, const StepWork& attention, double seconds, const LimitSet& limits);
+
+// kFailedPrecondition for a share of more than 100 %: names the figure, the limit, and both rates.
+Result<void> CheckShare(std::string_view figure, const LimitShares& shares, const LimitSet& limits);
+
+// ---- perplexity ----
 
 struct PerplexityOptions {
   // Tokens of a window; windows do not overlap; a rest shorter than a window is left out unless it is all there is.
@@ -35,6 +129,8 @@ struct PerplexityResult {
 Result<PerplexityResult> Perplexity(Engine& engine, const Model& model, std::span<const int32_t> ids,
                                     const PerplexityOptions& options,
                                     const std::function<void(size_t, size_t)>& progress);
+
+// ---- speed ----
 
 struct BenchSample {
   double seconds = 0;

@@ -14,7 +14,6 @@
 #include "cli/flags.h"
 #include "cli/json.h"
 #include "cli/session.h"
-#include "tidemill/machine_limits.h"
 #include "tidemill/measure.h"
 
 namespace tidemill::cli {

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <string>
 
-#include "tidemill/machine_limits.h"
+#include "tidemill/measure.h"
 
 namespace tidemill {
 namespace {

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tidemill/machine_limits.h"
+#include "tidemill/measure.h"
 
 namespace tidemill {
 namespace {

@@ -1,4 +1,4 @@
-#include "tidemill/machine_limits.h"
+#include "tidemill/measure.h"
 
 #include <time.h>
 
