@@ -1,0 +1,89 @@
+// What the engine chooses for a model on this machine, at what predicted cost, and why.
+//
+//   auto plan = MakePlan(*engine, {.batch = 8});
+//   std::cout << PlanText(*plan);
+#ifndef TIDEMILL_PLAN_H_
+#define TIDEMILL_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tidemill/engine.h"
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+// Numbers are in the unit of the choice's cost.
+struct Alternative {
+  std::string value;  // "256 rows", "padded", "1"
+  double cost = 0;
+};
+
+struct Choice {
+  std::string name;  // "growth period", "kv policy", "attention back end", "prefill chunk" or "threads"
+  Alternative chosen;
+  std::optional<Alternative> runner_up = {};  // the best of the others; none where there is no other
+  std::string unit = "seconds";               // of the costs
+  std::string of = {};                        // what the cost is of: "growing to the whole context"
+  std::string reason = {};                    // one sentence
+};
+
+struct PredictedDecode {
+  size_t depth = 0;    // positions that each sequence holds
+  double seconds = 0;  // of one step, a token for each sequence
+};
+
+// How far ahead a back end would allocate that attends over all rows of a buffer, the spare ones with a bias.
+struct PaddedGrowth {
+  double blocks_wanted = 0;  // T* = sqrt(N s / c), before it is rounded
+  size_t blocks = 1;         // to the nearest power of two, from 1 to the context
+  size_t period = 1;         // rows
+  double sharing_factor =
+      1;  // sqrt(G Q): how much larger the paper has T* for shared heads and smaller elements, as a check
+};
+
+// The numbers that the costs come from.
+struct ProfileInfo {
+  std::string cpu, isa;
+  size_t threads = 0;
+  std::string date;       // "2026-11-22"
+  std::string source;     // how they were measured, or that they are built in
+  bool measured = false;  // by this call
+};
+
+struct Plan {
+  ProfileInfo profile;
+  size_t context = 0;  // N: positions that a sequence will have
+  size_t batch = 1;
+  uint64_t state_row_bytes = 0;     // keys and values of one position, of layers that keep all positions
+  uint64_t state_memory_bytes = 0;  // 0: not known
+  std::vector<Choice> choices;
+  std::vector<PredictedDecode> decode;  // at some depths, ascending
+  double prefill_seconds = 0;           // of a prompt as long as the context
+  PaddedGrowth padded;
+  std::vector<std::string> warnings;  // one line each: what the numbers lack
+};
+
+struct PlanOptions {
+  size_t batch = 1;                                 // at least 1
+  std::optional<uint64_t> state_memory_bytes = {};  // none: half of what is free
+  std::string cpu = {};                             // as the system calls it; a profile of another one is not used
+  std::string profile_path = {};                    // where this machine's numbers are kept; empty: nowhere
+  bool recalibrate = false;                         // measure, whatever is there
+  std::function<void(double)> progress = {};        // 0..1 while it measures; may be empty
+};
+
+// Measures the machine where `profile_path` names no file, which takes seconds, and writes one. A file that cannot be read or is of
+// another machine, and a machine that cannot be measured, is a warning: then built-in numbers of the nearest machine serve.
+// kFailedPrecondition while requests are in flight; kInvalidArgument for a batch of 0.
+Result<Plan> MakePlan(Engine& engine, const PlanOptions& options);
+
+std::string PlanText(const Plan& plan);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_PLAN_H_

@@ -1,0 +1,89 @@
+#include "planner/growth_choice.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "state/kv_growth.h"
+
+namespace tidemill {
+namespace {
+
+size_t CeilDivide(size_t a, size_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+// The power of two that is nearest to `x` by ratio, in [1, most].
+size_t NearestPowerOfTwo(double x, size_t most) {
+  if (!(x > 1)) return 1;  // and what is no number
+  const double rounded = std::exp2(std::round(std::log2(x)));
+  return rounded >= static_cast<double>(most) ? most : static_cast<size_t>(rounded);
+}
+
+}  // namespace
+
+PaddedGrowth ChoosePaddedPeriod(size_t positions, const PaddedCosts& costs) {
+  const double n = static_cast<double>(positions);
+  PaddedGrowth growth;
+  growth.sharing_factor = std::sqrt(costs.sharing * costs.shrinking);
+  const double attend = costs.drafted / costs.accepted * costs.attend_seconds;
+  if (!(attend > 0)) {
+    growth.blocks_wanted = 1;
+  } else if (!(costs.grow_seconds > 0)) {
+    growth.blocks_wanted = n;
+  } else {
+    growth.blocks_wanted = std::sqrt(n * (attend / costs.grow_seconds));
+  }
+  growth.blocks = NearestPowerOfTwo(growth.blocks_wanted, positions);
+  growth.period = CeilDivide(positions, growth.blocks);
+  return growth;
+}
+
+size_t ChooseExactPeriod(size_t positions, uint64_t row_bytes, uint64_t state_memory) {
+  const uint64_t rows = row_bytes == 0 ? UINT64_MAX : state_memory / kIdlePart / row_bytes;
+  size_t period = positions;
+  for (size_t blocks = 1; period > 1 && period > rows;) {
+    blocks = blocks > positions / 2 ? positions : 2 * blocks;
+    period = CeilDivide(positions, blocks);
+  }
+  return period;
+}
+
+double RowsCopied(KvPolicy policy, size_t period, size_t positions) {
+  switch (policy) {
+    case KvPolicy::kUpfront:
+    case KvPolicy::kReserve:
+    case KvPolicy::kPaged: return 0;
+    case KvPolicy::kIterative: period = 1; break;
+    case KvPolicy::kBmc: break;
+    case KvPolicy::kGeometric: {
+      const KvGrowth growth{.policy = policy};
+      double copied = 0;
+      for (size_t rows = growth.Capacity(0, 1, positions); rows < positions;
+           rows = growth.Capacity(0, rows + 1, positions)) {
+        copied += static_cast<double>(rows);
+      }
+      return copied;
+    }
+  }
+  const auto blocks = static_cast<double>(CeilDivide(positions, period));
+  return static_cast<double>(period) * blocks * (blocks - 1) / 2;
+}
+
+size_t MostIdleRows(KvPolicy policy, size_t period, size_t positions) {
+  switch (policy) {
+    case KvPolicy::kIterative: return 0;
+    case KvPolicy::kUpfront: return positions - 1;
+    case KvPolicy::kBmc:
+    case KvPolicy::kPaged: return std::min(period, positions) - 1;
+    case KvPolicy::kReserve: return std::min(period, positions - 1);  // pages ahead of the row that needed some
+    case KvPolicy::kGeometric: break;
+  }
+  const KvGrowth growth{.policy = policy};
+  size_t most = 0;
+  for (size_t rows = 0; rows < positions;) {
+    const size_t capacity = growth.Capacity(0, rows + 1, positions);
+    most = std::max(most, capacity - rows - 1);
+    rows = capacity;
+  }
+  return most;
+}
+
+}  // namespace tidemill

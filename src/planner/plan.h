@@ -1,0 +1,38 @@
+// Weighs every choice with the predicted costs: a pure function of numbers, so that a plan can be tested on any machine.
+#ifndef TIDEMILL_PLANNER_PLAN_H_
+#define TIDEMILL_PLANNER_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "planner/machine_profile.h"
+#include "planner/predicted_costs.h"
+#include "tidemill/kv_policy.h"
+#include "tidemill/plan.h"
+
+namespace tidemill {
+
+struct PlanInput {
+  MachineProfile profile;
+  ModelNumbers model;
+  size_t context = 1;         // N, at least 1
+  size_t batch = 1;           // at least 1
+  uint64_t state_memory = 0;  // bytes; 0: not known
+  // What the engine uses: a plan says what that costs.
+  KvPolicy policy = KvPolicy::kBmc;
+  size_t period = 1;  // rows, 1 to the context
+  bool period_given = false;
+  size_t prefill_chunk = 512;
+  size_t threads = 1;
+};
+
+// All of a plan but where its profile comes from.
+Plan ChoosePlan(const PlanInput& input);
+
+// "1.25 ms", "917 MB": three digits.
+std::string SecondsText(double seconds);
+std::string BytesText(double bytes);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_PLANNER_PLAN_H_

@@ -1,0 +1,183 @@
+#include "planner/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+
+#include "planner/growth_choice.h"
+#include "planner/testing/round_numbers.h"
+
+namespace tidemill {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::RoundModel;
+using testing::RoundProfile;
+
+PlanInput RoundInput() {
+  PlanInput input;
+  input.profile = RoundProfile();
+  input.model = RoundModel();
+  input.context = 8192;
+  input.batch = 1;
+  input.state_memory = uint64_t{1} << 30;
+  input.period = ChooseExactPeriod(input.context, input.model.state_row_bytes, input.state_memory);
+  input.prefill_chunk = 512;
+  input.threads = 2;
+  return input;
+}
+
+const Choice& Named(const Plan& plan, const std::string& name) {
+  for (const Choice& choice : plan.choices) {
+    if (choice.name == name) return choice;
+  }
+  ADD_FAILURE() << "no choice " << name;
+  return plan.choices.front();
+}
+
+TEST(Plan, RoundNumbers_GiveTheKeptText) {
+  Plan plan = ChoosePlan(RoundInput());
+  plan.profile = {.cpu = "a CPU", .isa = "avx2", .threads = 2, .date = "2026-01-02", .source = "round numbers"};
+  // By hand: 8192 rows of 8192 bytes at 1 ns are 67.1 ms; two blocks copy and touch 4096 rows once more.
+  EXPECT_EQ(PlanText(plan), R"text(machine             a CPU, 2 threads, avx2
+numbers             round numbers, 2026-01-02
+asked for           context 8192, batch 1, 1.07 GB of state memory, 8.19 kB of state a position
+
+growth period       8192 rows: 67.1 ms; runner-up 4096 rows: 134 ms
+                    cost of growing to the whole context
+                    no spare row is ever read, so that a longer period costs no time, and its spare rows take at most 67.1 MB of the 134 MB allowed for those of a sequence
+kv policy           bmc: 67.1 ms; runner-up upfront: 67.1 ms
+                    cost of growing to the whole context
+                    none whose spare rows are within what is allowed is predicted to take less time
+attention back end  exact: 9.40 ms; runner-up padded: 9.91 ms
+                    cost of a decode step at half the context, its share of the growing included
+                    it attends to the rows that are there; a padded one would read 127 spare rows a step on average
+prefill chunk       512 rows: 67.3 s; runner-up 256 rows: 67.3 s
+                    cost of a prompt as long as the context
+                    weights are read once a chunk; more rows would make a step's buffers larger than they may be
+threads             2: 9.39 ms; runner-up 1: 18.8 ms
+                    cost of a decode step at half the context
+                    one for each core that may be used, or as many as were asked for
+
+predicted           decode at depth 0: 1.20 ms a step, 832 tokens/s
+                    decode at depth 4096: 9.39 ms a step, 106 tokens/s
+                    decode at depth 8191: 17.6 ms a step, 56.9 tokens/s
+                    prefill of 8192 tokens: 67.3 s, 122 tokens/s
+padded growth       T* = sqrt(N s / c) = 31.6: 32 blocks, 256 rows each; the paper's sqrt(G Q) = 2.00
+)text");
+}
+
+TEST(Plan, GrowthPeriod_SaysWhy) {
+  PlanInput input = RoundInput();
+  const auto reason = [&input] { return Named(ChoosePlan(input), "growth period").reason; };
+  EXPECT_THAT(reason(), HasSubstr("its spare rows take at most 67.1 MB of the 134 MB allowed"));
+  input.state_memory = uint64_t{1} << 26;  // 1024 rows
+  input.period = ChooseExactPeriod(8192, 8192, input.state_memory);
+  EXPECT_EQ(input.period, 1024U);
+  EXPECT_THAT(reason(), HasSubstr("a longer one would take more than the 8.39 MB allowed"));
+  input.period_given = true;
+  EXPECT_EQ(reason(), "given by --kv-period");
+  input.period = 300;
+  EXPECT_EQ(Named(ChoosePlan(input), "growth period").runner_up->value, "1024 rows");  // what the rule says
+  input.period_given = false;
+  input.state_memory = 0;
+  EXPECT_THAT(reason(), HasSubstr("free memory is not known"));
+  input.model.state_row_bytes = 0;
+  EXPECT_THAT(reason(), HasSubstr("every layer has a window"));
+  input.policy = KvPolicy::kReserve;
+  EXPECT_THAT(reason(), HasSubstr("the default"));
+  EXPECT_FALSE(Named(ChoosePlan(input), "growth period").runner_up.has_value());
+}
+
+TEST(Plan, Policy_ThatLosesIsSaid) {
+  PlanInput input = RoundInput();
+  input.policy = KvPolicy::kIterative;
+  const Plan plan = ChoosePlan(input);
+  const Choice& choice = Named(plan, "kv policy");
+  EXPECT_EQ(choice.chosen.value, "iterative");
+  ASSERT_TRUE(choice.runner_up.has_value());
+  EXPECT_EQ(choice.runner_up->value, "upfront");  // with bmc of one period and reserve the same time
+  EXPECT_LT(choice.runner_up->cost, choice.chosen.cost);
+  EXPECT_THAT(choice.reason, HasSubstr("upfront is predicted to save "));
+}
+
+TEST(Plan, Policies_WhoseSpareRowsAreTooManyAreNoRunnersUp) {
+  PlanInput input = RoundInput();
+  input.state_memory = uint64_t{1} << 26;
+  input.period = 1024;
+  EXPECT_EQ(Named(ChoosePlan(input), "kv policy").runner_up->value, "reserve");
+  input.state_memory = 1;  // not even a row
+  input.period = 1;
+  EXPECT_EQ(Named(ChoosePlan(input), "kv policy").runner_up->value, "iterative");
+}
+
+TEST(Plan, BackEnd_ExactBeatsPadded) {
+  const Plan plan = ChoosePlan(RoundInput());
+  const Choice& choice = Named(plan, "attention back end");
+  EXPECT_EQ(choice.chosen.value, "exact");
+  EXPECT_LT(choice.chosen.cost, choice.runner_up->cost);
+  // T* = sqrt(8192 * 2 us / 16.384 us) = sqrt(1000)
+  EXPECT_NEAR(plan.padded.blocks_wanted, std::sqrt(1000), 1e-9);
+  EXPECT_EQ(plan.padded.blocks, 32U);
+  EXPECT_EQ(plan.padded.period, 256U);
+  EXPECT_EQ(plan.padded.sharing_factor, 2);
+}
+
+TEST(Plan, SmallestOfAll_HasNoRunnerUpWhereThereIsNone) {
+  PlanInput input = RoundInput();
+  input.context = input.period = input.prefill_chunk = input.threads = 1;
+  const Plan plan = ChoosePlan(input);
+  EXPECT_FALSE(Named(plan, "growth period").runner_up.has_value());
+  EXPECT_FALSE(Named(plan, "threads").runner_up.has_value());
+  ASSERT_EQ(plan.decode.size(), 1U);
+  EXPECT_EQ(plan.decode[0].depth, 0U);
+}
+
+TEST(Plan, AnyInput_GivesFiniteCostsAndOneLineReasons) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 500; ++i) {
+    PlanInput input = RoundInput();
+    input.profile = NearestBuiltIn(Isa::kBaseline, 1);
+    input.context = 1 + random() % (size_t{1} << (random() % 21));
+    input.batch = 1 + random() % 64;
+    input.state_memory = random() % (uint64_t{1} << (random() % 45));
+    input.model.state_row_bytes = random() % 3 == 0 ? 0 : random() % 1'000'000;
+    input.policy = static_cast<KvPolicy>(random() % 6);
+    input.period_given = random() % 2 == 0;
+    input.period = 1 + random() % input.context;
+    input.prefill_chunk = 1 + random() % 8192;
+    input.threads = 1 + random() % 4;
+    const Plan plan = ChoosePlan(input);
+    ASSERT_EQ(plan.choices.size(), 5U);
+    for (const Choice& choice : plan.choices) {
+      SCOPED_TRACE(choice.name + ", context " + std::to_string(input.context));
+      ASSERT_TRUE(std::isfinite(choice.chosen.cost) && choice.chosen.cost >= 0);
+      ASSERT_FALSE(choice.chosen.value.empty() || choice.of.empty() || choice.reason.empty());
+      ASSERT_EQ(choice.reason.find('\n'), std::string::npos);
+      if (!choice.runner_up) continue;
+      ASSERT_TRUE(std::isfinite(choice.runner_up->cost) && choice.runner_up->cost >= 0);
+      ASSERT_NE(choice.runner_up->value, choice.chosen.value);
+    }
+    ASSERT_TRUE(std::isfinite(plan.prefill_seconds));
+    ASSERT_FALSE(PlanText(plan).empty());
+  }
+}
+
+TEST(QuantityText, HasThreeDigits) {
+  EXPECT_EQ(SecondsText(1.234), "1.23 s");
+  EXPECT_EQ(SecondsText(0.01234), "12.3 ms");
+  EXPECT_EQ(SecondsText(0.00099999), "1.00 ms");
+  EXPECT_EQ(SecondsText(123.4e-6), "123 us");
+  EXPECT_EQ(SecondsText(5e-9), "5.00 ns");
+  EXPECT_EQ(SecondsText(12345), "12345 s");
+  EXPECT_EQ(BytesText(999), "999 B");
+  EXPECT_EQ(BytesText(23040), "23.0 kB");
+  EXPECT_EQ(BytesText(917e6), "917 MB");
+  EXPECT_EQ(BytesText(1.5e12), "1500 GB");
+}
+
+}  // namespace
+}  // namespace tidemill

@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "planner/plan.h"
+
+namespace tidemill {
+namespace {
+
+constexpr size_t kIndent = 20;
+
+std::string Scaled(double value, double unit, const char* name) {
+  char text[64];
+  const double scaled = value / unit;
+  const int digits = scaled >= 99.95 ? 0 : scaled >= 9.995 ? 1 : 2;
+  std::snprintf(text, sizeof text, "%.*f %s", digits, scaled, name);
+  return text;
+}
+
+std::string Line(std::string name, const std::string& text) {
+  name.resize(std::max(name.size() + 1, kIndent), ' ');
+  return name + text + "\n";
+}
+
+std::string CostText(double cost, const std::string& unit) {
+  return unit == "seconds" ? SecondsText(cost) : unit == "bytes" ? BytesText(cost) : Scaled(cost, 1, unit.c_str());
+}
+
+}  // namespace
+
+std::string SecondsText(double seconds) {
+  if (seconds >= 0.9995) return Scaled(seconds, 1, "s");
+  if (seconds >= 0.9995e-3) return Scaled(seconds, 1e-3, "ms");
+  if (seconds >= 0.9995e-6) return Scaled(seconds, 1e-6, "us");
+  return Scaled(seconds, 1e-9, "ns");
+}
+
+std::string BytesText(double bytes) {
+  if (bytes >= 0.9995e9) return Scaled(bytes, 1e9, "GB");
+  if (bytes >= 0.9995e6) return Scaled(bytes, 1e6, "MB");
+  if (bytes >= 0.9995e3) return Scaled(bytes, 1e3, "kB");
+  return std::to_string(static_cast<long long>(bytes)) + " B";
+}
+
+std::string PlanText(const Plan& plan) {
+  const ProfileInfo& profile = plan.profile;
+  std::string text = Line("machine", profile.cpu + ", " + std::to_string(profile.threads) +
+                                         (profile.threads == 1 ? " thread, " : " threads, ") + profile.isa);
+  text += Line("numbers", profile.source + ", " + profile.date);
+  text += Line("asked for", "context " + std::to_string(plan.context) + ", batch " + std::to_string(plan.batch) + ", " +
+                                (plan.state_memory_bytes == 0
+                                     ? std::string("state memory not known")
+                                     : BytesText(static_cast<double>(plan.state_memory_bytes)) + " of state memory") +
+                                ", " + BytesText(static_cast<double>(plan.state_row_bytes)) + " of state a position");
+  text += "\n";
+  for (const Choice& choice : plan.choices) {
+    std::string line = choice.chosen.value + ": " + CostText(choice.chosen.cost, choice.unit);
+    if (choice.runner_up)
+      line += "; runner-up " + choice.runner_up->value + ": " + CostText(choice.runner_up->cost, choice.unit);
+    text += Line(choice.name, line);
+    text += Line("", "cost of " + choice.of);
+    text += Line("", choice.reason);
+  }
+  text += "\n";
+  for (const PredictedDecode& step : plan.decode) {
+    text += Line(&step == &plan.decode.front() ? "predicted" : "",
+                 "decode at depth " + std::to_string(step.depth) + ": " + SecondsText(step.seconds) + " a step, " +
+                     Scaled(static_cast<double>(plan.batch) / step.seconds, 1, "tokens/s"));
+  }
+  text += Line("", "prefill of " + std::to_string(plan.context) + " tokens: " + SecondsText(plan.prefill_seconds) +
+                       ", " + Scaled(static_cast<double>(plan.context) / plan.prefill_seconds, 1, "tokens/s"));
+  const PaddedGrowth& padded = plan.padded;
+  char line[160];
+  std::snprintf(line, sizeof line, "T* = sqrt(N s / c) = %.3g: %zu blocks, %zu rows each; the paper's sqrt(G Q) = %.2f",
+                padded.blocks_wanted, padded.blocks, padded.period, padded.sharing_factor);
+  return text + Line("padded growth", line);
+}
+
+}  // namespace tidemill
