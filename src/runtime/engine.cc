@@ -69,6 +69,8 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   }
   if (!o.kv_type.has_value()) o.kv_type = impl->model->impl().f32 ? KvType::kF32 : KvType::kF16;
   TIDEMILL_TRY_VOID(CheckHeads(language_model, *o.kv_type));
+  impl->kv_period_given = o.kv_period != 0;
+  if (o.kv_period == 0) o.kv_period = ChosenKvPeriod(language_model, o);
   if (o.threads == 0) o.threads = DefaultThreadCount();
   if (o.prefill_chunk == 0) o.prefill_chunk = DefaultStepRows(language_model, impl->isa, o.max_batch);
   if (o.prefill_chunk > 8192) {
@@ -190,11 +192,11 @@ Result<RequestId> Engine::Submit(Request request) {
 }
 
 std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected) const {
-  const size_t period = options.kv_period != 0 ? options.kv_period : KvGrowth().period;
-  return language_model().MakeState({.kv_dtype = DTypeOf(*options.kv_type),
-                                     .growth = {.policy = options.kv_policy, .period = period, .expected = expected},
-                                     .max_length = options.context,
-                                     .numeric_class = HashText(numeric_class)});
+  return language_model().MakeState(
+      {.kv_dtype = DTypeOf(*options.kv_type),
+       .growth = {.policy = options.kv_policy, .period = options.kv_period, .expected = expected},
+       .max_length = options.context,
+       .numeric_class = HashText(numeric_class)});
 }
 
 void Engine::Impl::EndCancelled() {

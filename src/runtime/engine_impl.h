@@ -24,10 +24,14 @@ namespace tidemill {
 // How the state stores what the option names.
 DType DTypeOf(KvType type);
 
+// Rows by which the state grows where the options do not say; they have context and kv_type.
+size_t ChosenKvPeriod(const LanguageModel& model, const EngineOptions& options);
+
 struct Engine::Impl {
   std::shared_ptr<const Model> model;
   EngineOptions options;  // with every default filled in
   Isa isa = Isa::kBaseline;
+  bool kv_period_given = false;  // else the planner chose it
   std::string numeric_class;
   std::unique_ptr<ThreadPool> threads;
   std::optional<ExecutionContext> ctx;

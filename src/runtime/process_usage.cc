@@ -10,9 +10,9 @@
 namespace tidemill {
 namespace {
 
-// The number of kB behind `field` in the process's status file; 0 where there is none.
-uint64_t StatusBytes(const std::string& field) {
-  std::ifstream status("/proc/self/status");
+// The number of kB behind `field` in a file of the system's; 0 where there is none.
+uint64_t BytesOf(const char* file, const std::string& field) {
+  std::ifstream status(file);
   std::string line;
   while (std::getline(status, line)) {
     if (line.compare(0, field.size(), field) != 0) continue;
@@ -43,8 +43,9 @@ double MachineBusySeconds() {
   return (user + nice + system + irq + soft_irq + steal) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-uint64_t PeakResidentBytes() { return StatusBytes("VmHWM:"); }
-uint64_t AnonymousResidentBytes() { return StatusBytes("RssAnon:"); }
+uint64_t AvailableMemoryBytes() { return BytesOf("/proc/meminfo", "MemAvailable:"); }
+uint64_t PeakResidentBytes() { return BytesOf("/proc/self/status", "VmHWM:"); }
+uint64_t AnonymousResidentBytes() { return BytesOf("/proc/self/status", "RssAnon:"); }
 void ResetPeakResident() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 }  // namespace tidemill

@@ -1,0 +1,190 @@
+#include "tidemill/plan.h"
+
+#include <algorithm>
+#include <ctime>
+#include <exception>
+#include <utility>
+
+#include "base/out_of_memory.h"
+#include "kernels/matmul.h"
+#include "planner/growth_choice.h"
+#include "planner/machine_measurement.h"
+#include "planner/machine_profile.h"
+#include "planner/plan.h"
+#include "runtime/engine_impl.h"
+#include "runtime/process_usage.h"
+#include "state/kv_growth.h"
+#include "state/kv_layer.h"
+#include "tidemill/measure.h"
+
+namespace tidemill {
+namespace {
+
+constexpr double kLimitsPart = 0.6;  // of the time that measuring takes
+constexpr const char* kBuiltIn = "built-in numbers serve";
+
+uint64_t DefaultStateMemory() { return AvailableMemoryBytes() / 2; }
+
+// Of layers that keep all positions.
+uint64_t StateRowBytes(const LanguageModel& model, DType kv_dtype) {
+  uint64_t bytes = 0;
+  for (const DecoderLayer& layer : model.layers) {
+    const KvLayerShape shape{.kv_heads = layer.attention.kv_heads, .head_dim = layer.attention.head_dim};
+    if (layer.attention.window == 0) bytes += shape.PositionBytes(kv_dtype);
+  }
+  return bytes;
+}
+
+ModelNumbers NumbersOf(const LanguageModel& model, Isa isa, DType kv_dtype) {
+  ModelNumbers numbers;
+  for (const DecoderLayer& layer : model.layers) {
+    for (size_t i = 0; i < kProfileRows.size(); ++i)
+      numbers.layer_products[i] += layer.ProductCost(kProfileRows[i], isa);
+    const AttentionShape shape = layer.attention.shape(kv_dtype);
+    const auto same = std::find_if(numbers.attention.begin(), numbers.attention.end(), [&](const AttentionLayers& a) {
+      return a.shape.heads == shape.heads && a.shape.kv_heads == shape.kv_heads && a.shape.head_dim == shape.head_dim &&
+             a.shape.window == shape.window;
+    });
+    if (same == numbers.attention.end()) {
+      numbers.attention.push_back({1, shape});
+    } else {
+      ++same->layers;
+    }
+  }
+  numbers.head = MatMulCost(model.head_or_tied(), 1, isa);
+  numbers.state_row_bytes = StateRowBytes(model, kv_dtype);
+  return numbers;
+}
+
+std::string Today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  char text[32] = "";
+  if (gmtime_r(&now, &utc) != nullptr) std::strftime(text, sizeof text, "%Y-%m-%d", &utc);
+  return text;
+}
+
+std::string Describe(const MachineProfile& profile) {
+  return profile.cpu + ", " + std::string(IsaName(profile.isa)) + ", threads " + std::to_string(profile.threads);
+}
+
+// The numbers that a plan is made from, and where they come from.
+class ProfileSource {
+ public:
+  ProfileSource(Engine& engine, const PlanOptions& options) : engine_(engine), options_(options) {}
+
+  // Adds to warnings().
+  MachineProfile Get() {
+    const Engine::Impl& impl = engine_.impl();
+    if (!options_.profile_path.empty() && !options_.recalibrate) {
+      auto kept = LoadProfile(options_.profile_path);
+      if (kept.ok()) {
+        MachineProfile wanted;
+        wanted.cpu = options_.cpu;
+        wanted.isa = impl.isa;
+        wanted.threads = impl.threads->num_threads();
+        if (Describe(*kept) == Describe(wanted)) return Described(std::move(kept).value());
+        warnings_.push_back("use the machine's profile: " + options_.profile_path + ": expected one of " +
+                            Describe(wanted) + "; found one of " + Describe(*kept) + "; " + kBuiltIn +
+                            ", --recalibrate measures this machine");
+        return BuiltIn();
+      }
+      if (kept.error().code() != ErrorCode::kNotFound) {
+        warnings_.push_back(kept.error().message() + "; " + kBuiltIn + ", --recalibrate writes a new one");
+        return BuiltIn();
+      }
+    }
+    auto measured = Measure();
+    if (measured.ok()) return Described(std::move(measured).value());
+    warnings_.push_back(measured.error().message() + "; " + kBuiltIn);
+    return BuiltIn();
+  }
+
+  const ProfileInfo& info() const { return info_; }
+  std::vector<std::string>& warnings() { return warnings_; }
+
+ private:
+  MachineProfile BuiltIn() {
+    return Described(NearestBuiltIn(engine_.impl().isa, engine_.impl().threads->num_threads()));
+  }
+
+  MachineProfile Described(MachineProfile profile) {
+    info_.cpu = profile.cpu;
+    info_.isa = IsaName(profile.isa);
+    info_.threads = profile.threads;
+    info_.date = profile.date;
+    info_.source = profile.source;
+    return profile;
+  }
+
+  Result<MachineProfile> Measure() {
+    const auto show = [this](double part) {
+      if (options_.progress) options_.progress(part);
+    };
+    show(0);
+    MachineLimits limits;
+    TIDEMILL_TRY_VOID(MeasureLimits(engine_, WhichLimits::kAll, limits));
+    const Result<void> known = CheckLimits(limits);
+    if (!known.ok()) warnings_.push_back("plan: " + known.error().message() + "; --recalibrate does");
+    Engine::Impl& impl = engine_.impl();
+    TIDEMILL_TRY(profile, MeasureMachine(impl.isa, *impl.threads, limits,
+                                         [&show](double part) { show(kLimitsPart + (1 - kLimitsPart) * part); }));
+    profile.cpu = options_.cpu;
+    profile.date = Today();
+    profile.source = "measured by tidemill plan";
+    // What no file could say is not used either.
+    TIDEMILL_TRY(checked, ParseProfile("measure the machine", ProfileText(profile)));
+    info_.measured = true;
+    if (!options_.profile_path.empty()) {
+      const Result<void> saved = SaveProfile(checked, options_.profile_path);
+      if (!saved.ok()) warnings_.push_back(saved.error().message() + "; the next plan measures again");
+    }
+    return checked;
+  }
+
+  Engine& engine_;
+  const PlanOptions& options_;
+  ProfileInfo info_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace
+
+size_t ChosenKvPeriod(const LanguageModel& model, const EngineOptions& options) {
+  const uint64_t memory = DefaultStateMemory();
+  // The others copy nothing, or grow by a rule of their own.
+  if (options.kv_policy != KvPolicy::kBmc || memory == 0) return std::min(KvGrowth().period, options.context);
+  return ChooseExactPeriod(options.context, StateRowBytes(model, DTypeOf(*options.kv_type)), memory);
+}
+
+Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
+  if (!engine.idle())
+    return Error(ErrorCode::kFailedPrecondition, "plan: requests are in flight; finish or cancel them first");
+  if (options.batch == 0) return Error(ErrorCode::kInvalidArgument, "plan: --batch 0: expected at least 1");
+  try {
+    const Engine::Impl& impl = engine.impl();
+    const EngineOptions& o = impl.options;
+    PlanInput input;
+    input.state_memory = options.state_memory_bytes.value_or(DefaultStateMemory());  // before anything is measured
+    ProfileSource source(engine, options);
+    input.profile = source.Get();
+    input.model = NumbersOf(impl.language_model(), impl.isa, DTypeOf(*o.kv_type));
+    input.context = o.context;
+    input.batch = options.batch;
+    input.policy = o.kv_policy;
+    input.period_given = impl.kv_period_given;
+    const bool ask_again = options.state_memory_bytes && !impl.kv_period_given && o.kv_policy == KvPolicy::kBmc;
+    input.period = ask_again ? ChooseExactPeriod(o.context, input.model.state_row_bytes, *options.state_memory_bytes)
+                             : o.kv_period;
+    input.prefill_chunk = o.prefill_chunk;
+    input.threads = engine.threads();
+    Plan plan = ChoosePlan(input);
+    plan.profile = source.info();
+    plan.warnings = std::move(source.warnings());
+    return plan;
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("plan");
+  }
+}
+
+}  // namespace tidemill
