@@ -29,6 +29,7 @@ constexpr Command kCommands[] = {
     {"logits", "the logits of every position, as safetensors", LogitsCommand},
     {"perplexity", "how well a model predicts a text", PerplexityCommand},
     {"bench", "speed of prefill and decode", BenchCommand},
+    {"plan", "what the engine chooses on this machine, and why", PlanCommand},
 };
 
 std::string Overview() {
@@ -48,10 +49,6 @@ Result<void> Dispatch(std::string_view name, CommandContext& context) {
   for (const Command& command : kCommands) {
     if (name == command.name) return command.run(context);
     names.emplace_back(command.name);
-  }
-  if (name == "plan") {
-    return Error(ErrorCode::kUnsupported,
-                 "run the command: plan: comes with a later version; this one has nothing to choose yet");
   }
   const auto nearest = Nearest(name, names);
   return UsageError(Quoted(name),

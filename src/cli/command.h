@@ -29,6 +29,7 @@ Result<void> DetokenizeCommand(CommandContext& context);
 Result<void> LogitsCommand(CommandContext& context);
 Result<void> PerplexityCommand(CommandContext& context);
 Result<void> BenchCommand(CommandContext& context);
+Result<void> PlanCommand(CommandContext& context);
 
 // The whole program: returns the exit code. Catches what the standard library throws.
 int Main(int argc, char** argv);

@@ -54,7 +54,7 @@ void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
   flags.Choice("--kv-policy", kv_policy, {"iterative", "upfront", "bmc", "geometric", "reserve", "paged"},
                "How far ahead the state is allocated (bmc); answers are the same");
   flags.Number<size_t>("--kv-period", kv_period, 1, size_t{1} << 30,
-                       "Rows by which bmc, reserve and paged grow (256, or the context)");
+                       "Rows by which bmc, reserve and paged grow (bmc: as tidemill plan says; 256, or the context)");
   flags.Choice("--weights", weights, {"packed", "mapped"},
                "packed: rearranged for speed; mapped: read from the file, no memory of their own (packed)");
   flags.Text("--rope-scaling", rope_scaling, "linear|yarn=FACTOR", "Not in this version");

@@ -161,7 +161,6 @@ TEST(BadFlag, UnknownFlagOrCommand_SuggestsTheNearest) {
               {"--temprature", "did you mean --temperature?"});
   ExpectError(RunTidemill({"inspekt", CountingModelFile()}), 2, {"inspekt", "did you mean inspect?"});
   ExpectError(RunTidemill({"--verbose"}), 2, {"--verbose", "tidemill --help"});
-  ExpectError(RunTidemill({"plan", CountingModelFile()}), 1, {"plan: comes with a later version"});
   EXPECT_EQ(RunTidemill({}).exit_code, 2);
 }
 

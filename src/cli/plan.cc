@@ -1,0 +1,119 @@
+// tidemill plan: what the engine chooses for a model on this machine, what that costs, and why.
+#include "tidemill/plan.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cli/command.h"
+#include "cli/cpu_info.h"
+#include "cli/errors.h"
+#include "cli/flag_groups.h"
+#include "cli/flags.h"
+#include "cli/json.h"
+#include "cli/session.h"
+
+namespace tidemill::cli {
+namespace {
+
+struct PlanFlags {
+  std::string model;
+  std::optional<size_t> batch;
+  std::optional<uint64_t> state_memory;
+  bool recalibrate = false;
+  bool json = false;
+  MachineFlags machine;
+};
+
+// Where the numbers of this machine are kept: by the XDG base directory specification, which has relative paths ignored. Empty: nowhere.
+std::string ProfilePath() {
+  const auto absolute = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value != nullptr && value[0] == '/' ? value : "";
+  };
+  const std::string cache = absolute("XDG_CACHE_HOME"), home = absolute("HOME");
+  if (!cache.empty()) return cache + "/tidemill/machine.json";
+  if (!home.empty()) return home + "/.cache/tidemill/machine.json";
+  return "";
+}
+
+Json AlternativeJson(const Alternative& alternative) {
+  return {{"value", alternative.value}, {"cost", alternative.cost}};
+}
+
+Json PlanJson(const Plan& plan, const ModelInfo& model) {
+  Json json;
+  json["machine"] = {{"cpu", plan.profile.cpu},       {"isa", plan.profile.isa},   {"threads", plan.profile.threads},
+                     {"source", plan.profile.source}, {"date", plan.profile.date}, {"measured", plan.profile.measured}};
+  json["model"] = {{"path", model.path}, {"family", model.family}};
+  json["context"] = plan.context;
+  json["batch"] = plan.batch;
+  json["state_bytes_per_position"] = plan.state_row_bytes;
+  json["state_memory_bytes"] = plan.state_memory_bytes == 0 ? Json(nullptr) : Json(plan.state_memory_bytes);
+  json["choices"] = Json::array();
+  for (const Choice& choice : plan.choices) {
+    json["choices"].push_back({{"name", choice.name},
+                               {"chosen", AlternativeJson(choice.chosen)},
+                               {"runner_up", choice.runner_up ? AlternativeJson(*choice.runner_up) : Json(nullptr)},
+                               {"unit", choice.unit},
+                               {"of", choice.of},
+                               {"reason", choice.reason}});
+  }
+  json["predicted"]["decode"] = Json::array();
+  for (const PredictedDecode& step : plan.decode) {
+    json["predicted"]["decode"].push_back({{"depth", step.depth},
+                                           {"seconds", step.seconds},
+                                           {"tokens_per_s", static_cast<double>(plan.batch) / step.seconds}});
+  }
+  json["predicted"]["prefill"] = {{"tokens", plan.context},
+                                  {"seconds", plan.prefill_seconds},
+                                  {"tokens_per_s", static_cast<double>(plan.context) / plan.prefill_seconds}};
+  json["padded"] = {{"blocks_wanted", plan.padded.blocks_wanted},
+                    {"blocks", plan.padded.blocks},
+                    {"period", plan.padded.period},
+                    {"sharing_factor", plan.padded.sharing_factor}};
+  json["warnings"] = plan.warnings;
+  return json;
+}
+
+Result<Plan> MakeShowingProgress(Engine& engine, PlanOptions& options, Messages& messages) {
+  ProgressBar bar(messages, "measuring this machine");
+  options.progress = [&bar](double part) { bar.Show(part); };
+  return MakePlan(engine, options);
+}
+
+}  // namespace
+
+Result<void> PlanCommand(CommandContext& context) {
+  PlanFlags flags;
+  FlagSet set("plan", "What the engine chooses for a model on this machine, what it costs, and why");
+  set.Positional("MODEL", flags.model, "A .gguf file or a model folder");
+  set.Number<size_t>("--batch", flags.batch, 1, 1024, "Sequences that run together (1)");
+  set.Number<uint64_t>("--state-memory", flags.state_memory, 1, std::numeric_limits<int64_t>::max(),
+                       "Bytes for the states of all sequences (half of the free memory)");
+  set.Switch("--recalibrate", flags.recalibrate, "Measure the machine again");
+  set.Switch("--json", flags.json, "One JSON object");
+  flags.machine.AddTo(set);
+  TIDEMILL_TRY(go_on, set.Parse(context));
+  if (!go_on) return {};
+  PlanOptions options{.batch = flags.batch.value_or(1), .state_memory_bytes = flags.state_memory};
+  options.recalibrate = flags.recalibrate;
+  options.cpu = ReadCpuInfo().name;
+  options.profile_path = ProfilePath();
+  TIDEMILL_TRY(engine_options, flags.machine.engine_options());
+  engine_options.max_batch = std::max(engine_options.max_batch, options.batch);
+  LoadOptions load = flags.machine.load_options();
+  load.weights = WeightStorage::kMapped;  // a plan needs their shapes only
+  TIDEMILL_TRY(session, OpenSession(flags.model, std::move(load), engine_options, context));
+  TIDEMILL_TRY(plan, MakeShowingProgress(*session.engine, options, context.messages));
+  for (const std::string& warning : plan.warnings) context.messages.Warning(warning);
+  if (flags.json) return context.out.Write(JsonLine(PlanJson(plan, session.model->info())));
+  for (std::string* text : {&plan.profile.cpu, &plan.profile.source, &plan.profile.date})
+    *text = Printable(*text);  // a file said so
+  return context.out.Write(PlanText(plan));
+}
+
+}  // namespace tidemill::cli

@@ -1,0 +1,152 @@
+// tidemill plan: what it prints, and that it measures a machine once.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/model_files.h"
+#include "tests/cli/process.h"
+
+namespace tidemill::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// The environment's folder for caches is one of this test's own, with a profile of this machine in it, measured once.
+class PlanCommand : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    setenv("XDG_CACHE_HOME", Cache().c_str(), 1);
+    first_ = Run({"--json"});
+    measured_ = ReadWholeFile(Profile());
+  }
+  static void TearDownTestSuite() { unsetenv("XDG_CACHE_HOME"); }
+  void TearDown() override { WriteFile("cache/tidemill/machine.json", measured_); }
+
+  static std::string Cache() { return TestFolder() + "/cache"; }
+  static std::string Profile() { return Cache() + "/tidemill/machine.json"; }
+  static ProcessResult Run(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"plan", TinyLlamaFile(), "--threads", "2"});
+    ProcessResult result = RunTidemill(flags);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result;
+  }
+  static json Json(const std::vector<std::string>& flags) { return json::parse(Run(flags).out, nullptr, false); }
+  static json Choice(const json& plan, const std::string& name) {
+    for (const json& choice : plan["choices"]) {
+      if (choice["name"] == name) return choice;
+    }
+    ADD_FAILURE() << "no choice " << name << " in " << plan;
+    return {};
+  }
+
+  static ProcessResult first_;
+  static std::string measured_;
+};
+ProcessResult PlanCommand::first_;
+std::string PlanCommand::measured_;
+
+TEST_F(PlanCommand, FirstCall_MeasuresAndKeepsTheNumbers) {
+  const json plan = json::parse(first_.out, nullptr, false);
+  EXPECT_EQ(plan["machine"]["measured"], true);
+  EXPECT_EQ(plan["machine"]["threads"], 2);
+  EXPECT_EQ(json::parse(measured_, nullptr, false)["version"], 1);
+}
+
+TEST_F(PlanCommand, SecondCall_MeasuresNothing) {
+  const ProcessResult second = Run({"--json"});
+  EXPECT_EQ(second.err, "");
+  const json plan = json::parse(second.out, nullptr, false);
+  EXPECT_EQ(plan["machine"]["measured"], false);
+  EXPECT_EQ(plan["predicted"], json::parse(first_.out, nullptr, false)["predicted"]);
+  EXPECT_EQ(ReadWholeFile(Profile()), measured_);
+}
+
+TEST_F(PlanCommand, Json_HasEveryMember) {
+  const json plan = Json({"--json", "--context", "200", "--batch", "3", "--state-memory", "1000000000"});
+  EXPECT_EQ(plan["context"], 200);
+  EXPECT_EQ(plan["batch"], 3);
+  EXPECT_EQ(plan["state_memory_bytes"], 1000000000);
+  EXPECT_GT(plan["state_bytes_per_position"], 0);
+  EXPECT_EQ(plan["model"]["family"], "llama");
+  EXPECT_EQ(plan["warnings"], json::array());
+  std::vector<std::string> names;
+  for (const json& choice : plan["choices"]) {
+    names.push_back(choice["name"]);
+    EXPECT_GE(choice["chosen"]["cost"], 0.0);
+    EXPECT_EQ(choice["unit"], "seconds");
+    for (const char* member : {"runner_up", "of", "reason"}) EXPECT_TRUE(choice.contains(member)) << member;
+  }
+  EXPECT_THAT(names, ElementsAre("growth period", "kv policy", "attention back end", "prefill chunk", "threads"));
+  EXPECT_EQ(Choice(plan, "growth period")["chosen"]["value"], "200 rows");
+  EXPECT_EQ(Choice(plan, "kv policy")["chosen"]["value"], "bmc");
+  EXPECT_EQ(Choice(plan, "threads")["chosen"]["value"], "2");
+  ASSERT_EQ(plan["predicted"]["decode"].size(), 3U);
+  EXPECT_GT(plan["predicted"]["decode"][2]["tokens_per_s"], 0.0);
+  EXPECT_GT(plan["predicted"]["prefill"]["seconds"], 0.0);
+  EXPECT_GE(plan["padded"]["blocks"], 1);
+}
+
+TEST_F(PlanCommand, Flags_AreObeyed) {
+  const auto period = [](const std::vector<std::string>& flags) {
+    return Choice(Json(flags), "growth period")["chosen"]["value"];
+  };
+  EXPECT_EQ(period({"--json"}), "256 rows");  // the model's context
+  EXPECT_EQ(period({"--json", "--kv-period", "64"}), "64 rows");
+  EXPECT_EQ(period({"--json", "--state-memory", "1"}), "1 row");
+  EXPECT_EQ(Choice(Json({"--json", "--kv-policy", "reserve"}), "kv policy")["chosen"]["value"], "reserve");
+}
+
+TEST_F(PlanCommand, Text_NamesEveryChoice) {
+  const ProcessResult result = Run({});
+  EXPECT_EQ(result.err, "");
+  for (const char* part : {"machine  ", "growth period  ", "kv policy  ", "attention back end  ", "prefill chunk  ",
+                           "threads  ", "predicted  ", "padded growth  ", "runner-up "})
+    EXPECT_THAT(result.out, HasSubstr(part));
+}
+
+TEST_F(PlanCommand, DamagedProfile_IsAWarningAndStays) {
+  WriteFile("cache/tidemill/machine.json", measured_.substr(0, measured_.size() / 2));
+  const ProcessResult result = Run({"--json"});
+  EXPECT_THAT(result.err, HasSubstr("read the machine's profile: " + Profile()));
+  EXPECT_THAT(result.err, HasSubstr("built-in numbers serve, --recalibrate writes a new one"));
+  EXPECT_EQ(json::parse(result.out)["machine"]["measured"], false);
+  EXPECT_EQ(json::parse(result.out)["warnings"].size(), 1U);
+  EXPECT_EQ(ReadWholeFile(Profile()).size(), measured_.size() / 2);
+}
+
+TEST_F(PlanCommand, ProfileOfAnotherMachine_IsAWarning) {
+  json other = json::parse(measured_);
+  other["cpu"] = "another \x1b[31m CPU";
+  WriteFile("cache/tidemill/machine.json", other.dump());
+  const ProcessResult result = Run({});
+  EXPECT_THAT(result.err, HasSubstr("use the machine's profile: "));
+  EXPECT_EQ(result.err.find('\x1b'), std::string::npos);
+}
+
+TEST_F(PlanCommand, Recalibrate_WritesANewProfile) {
+  WriteFile("cache/tidemill/machine.json", "{}");
+  EXPECT_EQ(Json({"--json", "--recalibrate"})["machine"]["measured"], true);
+  EXPECT_EQ(Json({"--json"})["machine"]["measured"], false);
+  EXPECT_NE(ReadWholeFile(Profile()), "{}");
+}
+
+TEST_F(PlanCommand, BadFlags_AreWrongUsage) {
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{"--batch", "0"},
+                                                {"--state-memory", "0"},
+                                                {"--state-memory", "1GB"},
+                                                {"--context", "257"}}) {
+    std::vector<std::string> arguments = {"plan", TinyLlamaFile()};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    EXPECT_EQ(RunTidemill(arguments).exit_code, 2) << flags[0] << " " << flags[1];
+  }
+}
+
+}  // namespace
+}  // namespace tidemill::testing
