@@ -60,7 +60,7 @@ struct Plan {
   size_t context = 0;  // N: positions that a sequence will have
   size_t batch = 1;
   uint64_t state_row_bytes = 0;     // keys and values of one position, of layers that keep all positions
-  uint64_t state_memory_bytes = 0;  // 0: not known
+  uint64_t state_memory_bytes = 0;  // of the engine
   std::vector<Choice> choices;
   std::vector<PredictedDecode> decode;  // at some depths, ascending
   double prefill_seconds = 0;           // of a prompt as long as the context
@@ -69,12 +69,11 @@ struct Plan {
 };
 
 struct PlanOptions {
-  size_t batch = 1;                                 // at least 1
-  std::optional<uint64_t> state_memory_bytes = {};  // none: half of what is free
-  std::string cpu = {};                             // as the system calls it; a profile of another one is not used
-  std::string profile_path = {};                    // where this machine's numbers are kept; empty: nowhere
-  bool recalibrate = false;                         // measure, whatever is there
-  std::function<void(double)> progress = {};        // 0..1 while it measures; may be empty
+  size_t batch = 1;                           // at least 1
+  std::string cpu = {};                       // as the system calls it; a profile of another one is not used
+  std::string profile_path = {};              // where this machine's numbers are kept; empty: nowhere
+  bool recalibrate = false;                   // measure, whatever is there
+  std::function<void(double)> progress = {};  // 0..1 while it measures; may be empty
 };
 
 // Measures the machine where `profile_path` names no file, which takes seconds, and writes one. A file that cannot be read or is of

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,7 +21,6 @@ namespace {
 struct PlanFlags {
   std::string model;
   std::optional<size_t> batch;
-  std::optional<uint64_t> state_memory;
   bool recalibrate = false;
   bool json = false;
   MachineFlags machine;
@@ -52,7 +50,7 @@ Json PlanJson(const Plan& plan, const ModelInfo& model) {
   json["context"] = plan.context;
   json["batch"] = plan.batch;
   json["state_bytes_per_position"] = plan.state_row_bytes;
-  json["state_memory_bytes"] = plan.state_memory_bytes == 0 ? Json(nullptr) : Json(plan.state_memory_bytes);
+  json["state_memory_bytes"] = plan.state_memory_bytes;
   json["choices"] = Json::array();
   for (const Choice& choice : plan.choices) {
     json["choices"].push_back({{"name", choice.name},
@@ -92,14 +90,13 @@ Result<void> PlanCommand(CommandContext& context) {
   FlagSet set("plan", "What the engine chooses for a model on this machine, what it costs, and why");
   set.Positional("MODEL", flags.model, "A .gguf file or a model folder");
   set.Number<size_t>("--batch", flags.batch, 1, 1024, "Sequences that run together (1)");
-  set.Number<uint64_t>("--state-memory", flags.state_memory, 1, std::numeric_limits<int64_t>::max(),
-                       "Bytes for the states of all sequences (half of the free memory)");
   set.Switch("--recalibrate", flags.recalibrate, "Measure the machine again");
   set.Switch("--json", flags.json, "One JSON object");
   flags.machine.AddTo(set);
+  flags.machine.AddSharingTo(set);
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
-  PlanOptions options{.batch = flags.batch.value_or(1), .state_memory_bytes = flags.state_memory};
+  PlanOptions options{.batch = flags.batch.value_or(1)};
   options.recalibrate = flags.recalibrate;
   options.cpu = ReadCpuInfo().name;
   options.profile_path = ProfilePath();

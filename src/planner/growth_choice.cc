@@ -36,8 +36,8 @@ PaddedGrowth ChoosePaddedPeriod(size_t positions, const PaddedCosts& costs) {
   return growth;
 }
 
-size_t ChooseExactPeriod(size_t positions, uint64_t row_bytes, uint64_t state_memory) {
-  const uint64_t rows = row_bytes == 0 ? UINT64_MAX : state_memory / kIdlePart / row_bytes;
+size_t ChooseExactPeriod(size_t positions, uint64_t row_bytes, uint64_t share) {
+  const uint64_t rows = row_bytes == 0 ? UINT64_MAX : share / kIdlePart / row_bytes;
   size_t period = positions;
   for (size_t blocks = 1; period > 1 && period > rows;) {
     blocks = blocks > positions / 2 ? positions : 2 * blocks;

@@ -33,11 +33,12 @@ struct PaddedCosts {
 // positions: N, at least 1. What costs nothing decides: c = 0 has T = N, s = 0 has T = 1.
 PaddedGrowth ChoosePaddedPeriod(size_t positions, const PaddedCosts& costs);
 
-// Of the state memory that a sequence's spare rows may take.
+// Of a sequence's share of the state memory, what its spare rows may take.
 inline constexpr uint64_t kIdlePart = 8;
 
-// The largest r = ceil(N / T), T a power of two, with r row_bytes <= state_memory / kIdlePart; 1 where there is none.
-size_t ChooseExactPeriod(size_t positions, uint64_t row_bytes, uint64_t state_memory);
+// The largest r = ceil(N / T), T a power of two, with r row_bytes <= share / kIdlePart; 1 where there is none. share: the state memory
+// divided by the sequences that may be there together.
+size_t ChooseExactPeriod(size_t positions, uint64_t row_bytes, uint64_t share);
 
 // Rows that a cache copies while it grows from none to `positions`, one by one. Every row is written freshly once for each copy and
 // once besides.

@@ -55,7 +55,7 @@ Json RatesJson(const MachineRates& rates) {
 
 Result<PerRows> ReadSeconds(const JsonDocument& document, std::string_view key) {
   TIDEMILL_TRY(numbers, document.GetFloats(key));
-  PerRows seconds;
+  PerRows seconds{};
   const auto possible = [](double s) { return s >= 1 / kMostRate && s <= 1 / kLeastRate * 1e6; };
   if (numbers.size() != seconds.size() || !std::all_of(numbers.begin(), numbers.end(), possible))
     return document.Unexpected(key, "6 positive numbers of a possible size");

@@ -56,7 +56,8 @@ class Planner {
     return static_cast<double>(in_.model.state_row_bytes) *
            static_cast<double>(MostIdleRows(policy, period, in_.context));
   }
-  double AllowedIdleBytes() const { return static_cast<double>(in_.state_memory / kIdlePart); }
+  uint64_t Share() const { return in_.state_memory / in_.sequences; }
+  double AllowedIdleBytes() const { return static_cast<double>(Share() / kIdlePart); }
   std::string NameOf(KvPolicy policy) const { return std::string(KvPolicyName(policy)); }
 
   Choice GrowthPeriod() const {
@@ -66,9 +67,8 @@ class Planner {
       choice.reason = in_.period_given ? "given by --kv-period" : "the default: only bmc copies less with a longer one";
       return choice;
     }
-    const size_t by_rule = in_.state_memory == 0
-                               ? in_.period
-                               : ChooseExactPeriod(in_.context, in_.model.state_row_bytes, in_.state_memory);
+    const size_t by_rule =
+        in_.state_memory == 0 ? in_.period : ChooseExactPeriod(in_.context, in_.model.state_row_bytes, Share());
     const size_t shorter = in_.period / 2 + in_.period % 2, longer = std::min(in_.context, 2 * in_.period);
     const size_t other = in_.period_given && by_rule != in_.period ? by_rule : in_.period > 1 ? shorter : longer;
     if (other != in_.period) choice.runner_up = alternative(other);

@@ -70,6 +70,7 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   if (!o.kv_type.has_value()) o.kv_type = impl->model->impl().f32 ? KvType::kF32 : KvType::kF16;
   TIDEMILL_TRY_VOID(CheckHeads(language_model, *o.kv_type));
   impl->kv_period_given = o.kv_period != 0;
+  if (o.state_memory == 0) o.state_memory = AvailableMemory() / 2;
   if (o.kv_period == 0) o.kv_period = ChosenKvPeriod(language_model, o);
   if (o.threads == 0) o.threads = DefaultThreadCount();
   if (o.prefill_chunk == 0) o.prefill_chunk = DefaultStepRows(language_model, impl->isa, o.max_batch);
@@ -87,7 +88,6 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   TIDEMILL_TRY(executor,
                SequentialExecutor::Create(language_model, *impl->ctx, std::max(o.prefill_chunk, o.max_batch)));
   impl->executor = std::move(executor);
-  if (o.state_memory == 0) o.state_memory = AvailableMemory() / 2;
   impl->scheduler.emplace(SchedulerLimits{.max_batch = o.max_batch,
                                           .max_rows = impl->executor->max_rows(),
                                           .prefill_chunk = o.prefill_chunk,

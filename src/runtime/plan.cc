@@ -12,7 +12,6 @@
 #include "planner/machine_profile.h"
 #include "planner/plan.h"
 #include "runtime/engine_impl.h"
-#include "runtime/process_usage.h"
 #include "state/kv_growth.h"
 #include "state/kv_layer.h"
 #include "tidemill/measure.h"
@@ -22,8 +21,6 @@ namespace {
 
 constexpr double kLimitsPart = 0.6;  // of the time that measuring takes
 constexpr const char* kBuiltIn = "built-in numbers serve";
-
-uint64_t DefaultStateMemory() { return AvailableMemoryBytes() / 2; }
 
 // Of layers that keep all positions.
 uint64_t StateRowBytes(const LanguageModel& model, DType kv_dtype) {
@@ -151,10 +148,10 @@ class ProfileSource {
 }  // namespace
 
 size_t ChosenKvPeriod(const LanguageModel& model, const EngineOptions& options) {
-  const uint64_t memory = DefaultStateMemory();
   // The others copy nothing, or grow by a rule of their own.
-  if (options.kv_policy != KvPolicy::kBmc || memory == 0) return std::min(KvGrowth().period, options.context);
-  return ChooseExactPeriod(options.context, StateRowBytes(model, DTypeOf(*options.kv_type)), memory);
+  if (options.kv_policy != KvPolicy::kBmc) return std::min(KvGrowth().period, options.context);
+  const uint64_t share = options.state_memory / options.max_batch;
+  return ChooseExactPeriod(options.context, StateRowBytes(model, DTypeOf(*options.kv_type)), share);
 }
 
 Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
@@ -165,7 +162,8 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     const Engine::Impl& impl = engine.impl();
     const EngineOptions& o = impl.options;
     PlanInput input;
-    input.state_memory = options.state_memory_bytes.value_or(DefaultStateMemory());  // before anything is measured
+    input.state_memory = o.state_memory;
+    input.sequences = o.max_batch;
     ProfileSource source(engine, options);
     input.profile = source.Get();
     input.model = NumbersOf(impl.language_model(), impl.isa, DTypeOf(*o.kv_type));
@@ -173,9 +171,7 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     input.batch = options.batch;
     input.policy = o.kv_policy;
     input.period_given = impl.kv_period_given;
-    const bool ask_again = options.state_memory_bytes && !impl.kv_period_given && o.kv_policy == KvPolicy::kBmc;
-    input.period = ask_again ? ChooseExactPeriod(o.context, input.model.state_row_bytes, *options.state_memory_bytes)
-                             : o.kv_period;
+    input.period = o.kv_period;
     input.prefill_chunk = o.prefill_chunk;
     input.threads = engine.threads();
     Plan plan = ChoosePlan(input);

@@ -43,7 +43,6 @@ double MachineBusySeconds() {
   return (user + nice + system + irq + soft_irq + steal) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-uint64_t AvailableMemoryBytes() { return BytesOf("/proc/meminfo", "MemAvailable:"); }
 uint64_t PeakResidentBytes() { return BytesOf("/proc/self/status", "VmHWM:"); }
 uint64_t AnonymousResidentBytes() { return BytesOf("/proc/self/status", "RssAnon:"); }
 void ResetPeakResident() { std::ofstream("/proc/self/clear_refs") << "5"; }

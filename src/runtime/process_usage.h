@@ -9,7 +9,6 @@ namespace tidemill {
 double ProcessCpuSeconds();   // user and system time of all threads
 double MachineBusySeconds();  // of all cores, since boot; 0 where the system does not say
 
-uint64_t AvailableMemoryBytes();    // that can be taken without swapping; 0 where the system does not say
 uint64_t PeakResidentBytes();       // since start or the last ResetPeakResident
 uint64_t AnonymousResidentBytes();  // without file mappings
 void ResetPeakResident();           // where the system allows it
