@@ -89,48 +89,48 @@ TEST_P(EngineDraft, EveryRequest_GetsWhatItGetsWithout) {
   const auto alone = RunAlone(model, work);
   Script script(work, alone);
   size_t drafted = 0, accepted = 0, preemptions = 0, wholly = 0, partly = 0, wrong = 0;
-  uint64_t seed = 0;
   constexpr KvPolicy kPolicies[] = {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc,
                                     KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged};
-  for (const KvPolicy policy : kPolicies) {
-    for (const size_t most : {1, 3, 8, 64}) {
-      for (const double right : {0.0, 0.5, 0.9, 1.0}) {
-        std::mt19937_64 random(++seed);
-        const auto one_of = [&random](std::vector<size_t> values) { return values[random() % values.size()]; };
-        EngineOptions options{.threads = one_of({1, 2}),
-                              .kv_policy = policy,
-                              .kv_period = one_of({1, 5, 16}),
-                              .max_batch = one_of({1, 5, 32}),
-                              .prefill_chunk = one_of({1, 7, 64, 512})};
-        EngineDriver roomy(model, options);
-        if (random() % 2 == 0) options.state_memory = 2 * roomy.engine().impl().NewState(0)->GrowthBytes(kSmallContext);
-        EngineDriver driver(model, options);
-        script.right = right;
-        script.Install(driver, seed);
-        std::vector<RequestId> ids;
-        for (const Work& w : work) ids.push_back(SubmitWithDraft(driver, w, most));
-        driver.RunUntilIdle();
-        for (size_t i = 0; i < work.size(); ++i) {
-          const Outcome& found = driver.outcome(ids[i]);
-          ExpectSame(found, alone[i],
-                     "request " + std::to_string(i) + ", " + std::string(KvPolicyName(policy)) + ", most " +
-                         std::to_string(most) + ", right " + std::to_string(right) + ", seed " + std::to_string(seed));
-          EXPECT_LE(found.stats.accepted_tokens, found.stats.drafted_tokens);
-          drafted += found.stats.drafted_tokens;
-          accepted += found.stats.accepted_tokens;
-          preemptions += found.stats.preemptions;
-          if (found.stats.drafted_tokens == 0) continue;
-          ++(found.stats.accepted_tokens == found.stats.drafted_tokens ? wholly
-             : found.stats.accepted_tokens == 0                        ? wrong
-                                                                       : partly);
-        }
-        ASSERT_FALSE(HasFailure());
-      }
+  constexpr size_t kMost[] = {1, 3, 8, 64};
+  constexpr double kRight[] = {0.0, 0.5, 0.9, 1.0};
+  for (uint64_t seed = 0; seed < 36; ++seed) {
+    const KvPolicy policy = kPolicies[seed % 6];
+    const size_t most = kMost[seed / 6 % 4];
+    script.right = kRight[seed / 2 % 4];
+    std::mt19937_64 random(seed);
+    const auto one_of = [&random](std::vector<size_t> values) { return values[random() % values.size()]; };
+    EngineOptions options{.threads = one_of({1, 2}),
+                          .kv_policy = policy,
+                          .kv_period = one_of({1, 5, 16}),
+                          .max_batch = one_of({1, 5, 32}),
+                          .prefill_chunk = one_of({1, 7, 64, 512})};
+    EngineDriver roomy(model, options);
+    if (random() % 2 == 0) options.state_memory = 2 * roomy.engine().impl().NewState(0)->GrowthBytes(kSmallContext);
+    EngineDriver driver(model, options);
+    script.Install(driver, seed);
+    std::vector<RequestId> ids;
+    for (const Work& w : work) ids.push_back(SubmitWithDraft(driver, w, most));
+    driver.RunUntilIdle();
+    for (size_t i = 0; i < work.size(); ++i) {
+      const Outcome& found = driver.outcome(ids[i]);
+      ExpectSame(found, alone[i],
+                 "request " + std::to_string(i) + ", " + std::string(KvPolicyName(policy)) + ", most " +
+                     std::to_string(most) + ", right " + std::to_string(script.right) + ", seed " +
+                     std::to_string(seed));
+      EXPECT_LE(found.stats.accepted_tokens, found.stats.drafted_tokens);
+      drafted += found.stats.drafted_tokens;
+      accepted += found.stats.accepted_tokens;
+      preemptions += found.stats.preemptions;
+      if (found.stats.drafted_tokens == 0) continue;
+      ++(found.stats.accepted_tokens == found.stats.drafted_tokens ? wholly
+         : found.stats.accepted_tokens == 0                        ? wrong
+                                                                   : partly);
     }
+    ASSERT_FALSE(HasFailure());
   }
-  EXPECT_GT(accepted, 1000U);
-  EXPECT_GT(drafted - accepted, 1000U);
-  EXPECT_GT(preemptions, 20U);
+  EXPECT_GT(accepted, 400U);
+  EXPECT_GT(drafted - accepted, 400U);
+  EXPECT_GT(preemptions, 10U);
   for (const size_t count : {wholly, partly, wrong}) EXPECT_GT(count, 50U);
 }
 
