@@ -11,6 +11,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/aligned_buffer.h"
 #include "kernels/matmul.h"
 #include "planner/machine_measurement.h"
 
@@ -217,11 +218,12 @@ TEST(MeasureMachine, GivesAProfile) {
 }
 
 TEST(SampleProduct, IsWhatTheKernelsCostFormulaSays) {
-  const auto threads = ThreadPool::Create(1).value();
+  const AlignedBuffer untouched =
+      AlignedBuffer::Create(kSampleWeightRows * RowBytes(DType::kQ8_0, kSampleWeightCols)).value();
   const WeightSource source{.dtype = DType::kQ8_0,
                             .rows = kSampleWeightRows,
                             .cols = kSampleWeightCols,
-                            .bytes = {},
+                            .bytes = {untouched.data(), untouched.size()},
                             .row_stride = 0,
                             .order = {}};
   const Cost cost = MatMulCost(WeightMatrix::Map(source, false), 1, Isa::kBaseline), sample = SampleProduct();
