@@ -1,6 +1,5 @@
 // A KV cache as bytes and back; the layout stands in kv_cache.h.
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <exception>
 #include <string>
@@ -8,6 +7,7 @@
 
 #include "base/byte_reader.h"
 #include "base/checked_math.h"
+#include "base/checksum.h"
 #include "base/out_of_memory.h"
 #include "state/kv_cache.h"
 
@@ -20,21 +20,6 @@ static_assert(KvCache::kCheckpointHeaderBytes == sizeof(kMagic) + 7 * 8);
 Error AnothersCheckpoint(const std::string& what) {
   return Error(ErrorCode::kFailedPrecondition,
                what + " differs from this engine's: a checkpoint continues only where it was made");
-}
-
-// Of 8-byte words (the last one filled up with zeros) in four lanes, word i in lane i % 4. Each step is one-to-one in the word and
-// in the lane, so that no change within one word goes unseen. 4 lanes: the latency of one multiplication is hidden.
-uint64_t Checksum(std::span<const std::byte> bytes) {
-  constexpr uint64_t kOdd = 0x9FB21C651E98DF25ULL;
-  uint64_t lanes[4] = {1, 2, 3, 4};
-  for (size_t i = 0; i < bytes.size(); i += sizeof(lanes)) {
-    uint64_t words[4] = {};
-    std::memcpy(words, bytes.data() + i, std::min(sizeof(words), bytes.size() - i));
-    for (size_t lane = 0; lane < 4; ++lane) lanes[lane] = std::rotl((lanes[lane] ^ words[lane]) * kOdd, 29);
-  }
-  uint64_t sum = 0;
-  for (const uint64_t lane : lanes) sum = std::rotl((sum ^ lane) * kOdd, 29);
-  return sum;
 }
 
 }  // namespace
