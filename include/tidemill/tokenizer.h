@@ -26,6 +26,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tidemill/result.h"
@@ -101,18 +102,22 @@ class Tokenizer {
 // Decode(ids, keep_special); an id out of range stands for nothing here.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(const Tokenizer& tokenizer, bool keep_special = false)
-      : tokenizer_(&tokenizer), keep_special_(keep_special) {}
+  // `pending`: of another one, whose text goes on here.
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool keep_special = false, std::string pending = {})
+      : tokenizer_(&tokenizer), keep_special_(keep_special), pending_(std::move(pending)) {}
 
   // The longest stretch of new text that no later token can change. At most 3 bytes are held back.
   std::string Push(int32_t id);
   // What was held back, as U+FFFD; then ready for a new text.
   std::string Finish();
 
+  std::string_view pending() const { return pending_; }  // held back: at most kMostPending bytes
+  static constexpr size_t kMostPending = 3;
+
  private:
   const Tokenizer* tokenizer_;  // borrowed; outlives us
   bool keep_special_;
-  std::string pending_;  // an incomplete character: at most 3 bytes
+  std::string pending_;  // an incomplete character
 };
 
 }  // namespace tidemill

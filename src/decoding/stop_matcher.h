@@ -30,6 +30,9 @@ class StopMatcher {
   // The end of the text has come some other way: what was held back. Empty after a stop.
   std::string_view Finish();
 
+  // What is held back. Pushed into a new matcher of the same stops it is all of this one's state: whatever is matched ends it.
+  std::string_view held() const { return std::string_view(buffer_).substr(emitted_); }
+
   // Which of `stops` ended the text.
   std::optional<size_t> stop_index() const { return stop_index_; }
 

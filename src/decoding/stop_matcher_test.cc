@@ -45,6 +45,23 @@ Outcome Search(const std::vector<std::string>& stops, const std::string& text) {
   return {text, std::nullopt};
 }
 
+// A new matcher for each piece, which gets what the one before held back.
+Outcome StreamInRelay(const std::vector<std::string>& stops, const std::vector<std::string>& pieces) {
+  Outcome outcome;
+  std::string held;
+  for (const std::string& piece : pieces) {
+    StopMatcher matcher(stops);
+    EXPECT_EQ(matcher.Push(held).emit, "");
+    EXPECT_EQ(matcher.held(), held);
+    outcome.text += matcher.Push(piece).emit;
+    held = matcher.held();
+    outcome.stop_index = matcher.stop_index();
+    if (outcome.stop_index) return outcome;
+  }
+  outcome.text += held;
+  return outcome;
+}
+
 TEST(StopMatcher, NoStops_PassesEverythingAtOnce) {
   StopMatcher matcher({});
   EXPECT_EQ(matcher.Push("abc").emit, "abc");
@@ -123,6 +140,9 @@ TEST(StopMatcher, RandomTextsAndCuts_MatchTheSearch) {
     const Outcome actual = Stream(stops, pieces);
     ASSERT_EQ(actual.text, expected.text) << "text " << text << ", round " << round << ", seed " << kSeed;
     ASSERT_EQ(actual.stop_index.has_value(), expected.stop_index.has_value());
+    const Outcome in_relay = StreamInRelay(stops, pieces);
+    ASSERT_EQ(in_relay.text, expected.text) << "text " << text << ", round " << round << ", seed " << kSeed;
+    ASSERT_EQ(in_relay.stop_index, actual.stop_index);
     if (expected.stop_index) {
       ASSERT_EQ(stops[*actual.stop_index], stops[*expected.stop_index]);
       ++stopped;

@@ -48,6 +48,17 @@ TEST(StreamDecoder, Finish_FlushesTheRestOnce) {
   EXPECT_EQ(decoder.Push(0x98), "\xEF\xBF\xBD");
 }
 
+TEST(StreamDecoder, Pending_GoesOnInAnother) {
+  StreamDecoder first(Small());
+  EXPECT_EQ(first.Push('a'), "a");
+  EXPECT_EQ(first.pending(), "");
+  for (const int byte : {0xF0, 0x9F, 0x98}) EXPECT_EQ(first.Push(byte), "");
+  EXPECT_EQ(first.pending(), "\xF0\x9F\x98");
+  StreamDecoder second(Small(), false, std::string(first.pending()));
+  EXPECT_EQ(second.Push(0x80), "\xF0\x9F\x98\x80");
+  EXPECT_EQ(second.pending(), "");
+}
+
 TEST(StreamDecoder, SpecialTokens_SkippedUnlessKept) {
   const int32_t end = *Small().FindToken("<|im_end|>");
   StreamDecoder skipping(Small());
