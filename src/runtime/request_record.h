@@ -1,0 +1,61 @@
+// A request that ended, as plain data and as bytes: all that it needs to go on elsewhere.
+//
+// Bytes (little-endian; a text is u32 bytes, u8[bytes]; each number that could be spelled in two ways has one that is allowed):
+//   magic u8[8] "TMILLREQ"; version u64; size u64, of all bytes; checksum u64 (base/checksum.h), of all that follows;
+//   model u64; vocabulary u64; numeric class text;
+//   finish u32, a FinishReason; prompt tokens u64; tokens u64; ids i32[tokens]; held text; partial text;
+//   max_new_tokens i32, 0 for none; min_new_tokens i32; temperature f32; top_k i32; top_p f32; min_p f32; repetition_penalty f32;
+//   presence_penalty f32; frequency_penalty f32; no_repeat_ngram_size i32; biases u32, (id i32, bias f32)[biases];
+//   stops u32, text[stops]; ignore_eos u32, 0 or 1; seed u64; logprobs i32;
+//   state u8[rest], a SequenceState::Checkpoint
+// What it does not hold follows from this: penalties from the ids, random numbers from seed and position, rope settings and weights
+// from the model that has this id.
+#ifndef TIDEMILL_RUNTIME_REQUEST_RECORD_H_
+#define TIDEMILL_RUNTIME_REQUEST_RECORD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tidemill/generation.h"
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+struct RequestRecord {
+  // Whose it is.
+  uint64_t model = 0;         // LanguageModel::id: settings, rope among them, and weights
+  uint64_t vocabulary = 0;    // hash of the tokens
+  std::string numeric_class;  // Engine::numeric_class, kMostClassBytes at most
+
+  // How far it is. The last token of an answer has no position in the state: it was chosen and not yet fed.
+  FinishReason finish = FinishReason::kCancelled;
+  uint64_t prompt_tokens = 0;  // 1..ids.size(): the first ones; the others are the answer
+  std::vector<int32_t> ids;
+  std::string held_text;  // of the answer, not given out: the beginning of a stop text, below kMostHeldBytes of UTF-8
+  std::string partial_character;  // StreamDecoder::pending
+
+  GenerationOptions generation;      // Validate accepts them for some vocabulary
+  std::span<const std::byte> state;  // borrows: a checkpoint, which nobody has looked into
+
+  static constexpr size_t kMostClassBytes = 64;
+  static constexpr size_t kMostHeldBytes = 256;
+};
+
+inline constexpr uint64_t kRequestRecordVersion = 1;
+inline constexpr size_t kRequestRecordHeaderBytes = 32;  // before what the checksum is of
+
+// Throws std::bad_alloc. DecodeRequest gives back what Encode was given, and Encode the bytes that DecodeRequest took.
+std::vector<std::byte> EncodeRequest(const RequestRecord& record);
+// Writes the size and the checksum of bytes that begin with a header.
+void SealRequest(std::span<std::byte> bytes);
+
+// `state` borrows `bytes`. kCorruptFile for bytes that nobody wrote so; kFailedPrecondition for another version's. Takes memory in
+// proportion to `bytes`, and none before it is known that they are there; throws std::bad_alloc.
+Result<RequestRecord> DecodeRequest(std::span<const std::byte> bytes);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_RUNTIME_REQUEST_RECORD_H_
