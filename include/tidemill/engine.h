@@ -63,6 +63,7 @@ struct Request {
   std::vector<int32_t> prompt = {};  // not empty, ids < vocab_size, not longer than the context
   GenerationOptions generation = {};
   DraftOptions draft = {};
+  bool keep_state = false;  // the last event brings Event::saved; its step takes memory for two more states
 };
 
 using RequestId = uint64_t;
@@ -76,7 +77,8 @@ struct StateGrowth {
 };
 
 struct RequestStats {
-  size_t prompt_tokens = 0;
+  size_t prompt_tokens = 0;    // of one that was resumed: all tokens before
+  size_t restored_tokens = 0;  // of them: not computed, they came with the saved state
   size_t generated_tokens = 0;
   double prefill_ms = 0;       // from the first step to the first token
   size_t drafted_tokens = 0;   // guesses that were checked
@@ -89,7 +91,8 @@ struct RequestStats {
 };
 
 // What happened to one request in one step. Tokens come one event each, in their order; text may lag behind them (half a character, the
-// beginning of a stop text), and what was held back comes with the last event.
+// beginning of a stop text), and what was held back comes with the last event; where that is kLength or kCancelled and brings
+// `saved`, with the events of the request that goes on from it.
 struct Event {
   RequestId request = 0;
   std::optional<int32_t> token;  // none in an event that only ends the request
@@ -99,8 +102,44 @@ struct Event {
   std::optional<FinishReason> finish;  // set in the last event of a request that went well
   std::optional<Error> error;          // or of one that did not
   RequestStats stats;                  // complete in the last event
+  // In the last event of a request with keep_state that went well: what SavedRequest::Read takes. Null: no memory for it.
+  std::shared_ptr<const std::vector<std::byte>> saved;
 
   bool last() const { return finish.has_value() || error.has_value(); }
+};
+
+// A request that ended and can go on: its tokens, what it remembers of them, and its options. Any engine of the same model,
+// vocabulary and numeric class goes on from it with the ids, texts and log-probabilities that it would have had: with other threads,
+// another growth policy, another level of the class, in other company.
+class SavedRequest {
+ public:
+  struct Impl;
+  explicit SavedRequest(std::unique_ptr<const Impl> impl);  // Open and Read make it
+  SavedRequest(SavedRequest&&) noexcept;
+  SavedRequest& operator=(SavedRequest&&) noexcept;
+  ~SavedRequest();
+
+  // A file with the bytes of Event::saved, mapped while this lives. kNotFound, kIoError; as Read's.
+  static Result<SavedRequest> Open(const std::string& path);
+  // kCorruptFile: other bytes than were written; kFailedPrecondition: another version's; kOutOfMemory. Borrows `bytes`.
+  static Result<SavedRequest> Read(std::span<const std::byte> bytes);
+
+  std::span<const int32_t> ids() const;  // prompt and answer
+  size_t prompt_tokens() const;          // of them, the prompt
+  const GenerationOptions& generation() const;
+
+  const Impl& impl() const { return *impl_; }  // for engines
+
+ private:
+  std::unique_ptr<const Impl> impl_;
+};
+
+struct ResumeOptions {
+  // In place of the saved ones; none: those. Limits count the whole answer, what was saved of it included.
+  std::optional<GenerationOptions> generation = {};
+  // Put behind all saved tokens, which are prompt then, and a new answer begins: as if all of it had been submitted.
+  std::vector<int32_t> more_prompt = {};
+  bool keep_state = false;
 };
 
 class Engine {
@@ -118,6 +157,12 @@ class Engine {
   // memory for state yet.
   // Only tokens of the model's tokenizer are generated, also where the model has more rows than that; a prompt may name any row.
   Result<RequestId> Submit(Request request);
+
+  // Goes on from a saved request, of which nothing is needed any more when this returns. Without more_prompt the answer goes on:
+  // kInvalidArgument where it has an end (all its tokens, an end-of-sequence token without ignore_eos, a stop text that is still one of
+  // `stop`). kFailedPrecondition: another model, vocabulary or numeric class; kCorruptFile: saved for something else than it says;
+  // kContextFull, kOutOfMemory; as Submit's. Takes the memory of the saved state.
+  Result<RequestId> Resume(const SavedRequest& saved, ResumeOptions options);
 
   // One step of the model for the oldest requests in flight, at most max_batch and as many as have room in state_memory: a part of a
   // prompt, a token each, or both. The events stay valid until the next call. A request that fails gets an event with its error; the

@@ -20,12 +20,14 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
                              std::unique_ptr<SequenceState> state, size_t context, std::unique_ptr<Drafter> drafter)
     : id_(id),
       options_(std::move(request.generation)),
+      keep_state_(request.keep_state),
       sampler_(std::move(sampler)),
       tokenizer_(tokenizer),
       decoder_(tokenizer),
       stop_(options_.stop),
       state_(std::move(state)),
       context_(context),
+      prompt_tokens_(request.prompt.size()),
       most_guesses_(drafter == nullptr ? 0 : request.draft.most),
       drafter_(std::move(drafter)),
       submitted_(Clock::now()) {
@@ -35,6 +37,31 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
   }
   guesses_.reserve(most_events());
   sampled_.reserve(most_events());
+}
+
+void ActiveRequest::Continue(const RequestRecord& record, bool is_answer) {
+  restored_ = state_->length();
+  if (!is_answer) return;
+  const std::vector<int32_t> all(tokens().begin(), tokens().end());
+  const std::span<const int32_t> ids = all;
+  earlier_ = ids.size() - static_cast<size_t>(record.prompt_tokens);
+  sampler_.Prime(ids.first(ids.size() - earlier_));
+  for (const int32_t id : ids.last(earlier_)) sampler_.Accept(id);
+  decoder_ = StreamDecoder(tokenizer_, false, record.partial_character);
+  carried_ = stop_.Push(record.held_text).emit;
+}
+
+RequestRecord ActiveRequest::Record(FinishReason finish) const {
+  const TokenHistory& history = sampler_.history();
+  RequestRecord record;
+  record.finish = finish;
+  record.prompt_tokens = history.num_prompt_tokens();
+  record.ids.assign(history.ids().begin(), history.ids().end());
+  record.held_text = carried_ + std::string(stop_.held());
+  if (finish != FinishReason::kStop)
+    record.partial_character = decoder_.pending();  // behind a stop text nothing counts
+  record.generation = options_;
+  return record;
 }
 
 void ActiveRequest::Start() {
@@ -64,7 +91,8 @@ size_t ActiveRequest::Draft(size_t most) {
   if (drafter_ == nullptr || pending() != 1) return 0;
   // A token more than the guesses is made, and none of them is past the end.
   size_t left = context_ - state_->length() - 1;
-  if (options_.max_new_tokens) left = std::min(left, static_cast<size_t>(*options_.max_new_tokens) - generated_ - 1);
+  if (options_.max_new_tokens)
+    left = std::min(left, static_cast<size_t>(*options_.max_new_tokens) - earlier_ - generated_ - 1);
   try {
     const auto proposed = drafter_->Propose(std::min({most, most_guesses_, left}));
     guesses_.push_back(tokens().back());
@@ -135,6 +163,7 @@ void ActiveRequest::Advance(std::vector<Event>* events) {
       reason = TakeToken(token, first + taken, &event);
       if (reason) {
         accepted_ += taken;
+        sampler_.Retract(sampled_.size() - taken - 1);  // what was chosen behind the end
         Commit(first + taken - state_->length());
         Finish(*reason, &event);
       }
@@ -166,21 +195,25 @@ std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, 
   event->top_logprobs.assign(token.top().begin(), token.top().end());
   if (!options_.ignore_eos && tokenizer_.IsEndOfGeneration(token.id)) return FinishReason::kEos;
   const StopMatcher::Output output = stop_.Push(decoder_.Push(token.id));
-  event->text = output.emit;
+  event->text = std::exchange(carried_, {});
+  event->text += output.emit;
   if (drafter_ != nullptr) drafter_->Append(token.id);
   if (output.stopped) return FinishReason::kStop;
-  const bool all = options_.max_new_tokens && generated_ >= static_cast<size_t>(*options_.max_new_tokens);
+  const bool all = options_.max_new_tokens && earlier_ + generated_ >= static_cast<size_t>(*options_.max_new_tokens);
   return all || length == context_ ? std::optional(FinishReason::kLength) : std::nullopt;
 }
 
 void ActiveRequest::FlushText(Event* event) {
+  event->text += std::exchange(carried_, {});
   const StopMatcher::Output output = stop_.Push(decoder_.Finish());
   event->text += output.emit;
   if (!output.stopped) event->text += stop_.Finish();
 }
 
 void ActiveRequest::Finish(FinishReason reason, Event* event) {
-  if (reason != FinishReason::kStop) FlushText(event);
+  // What is held back belongs to whoever goes on.
+  const bool goes_on = keep_state_ && (reason == FinishReason::kLength || reason == FinishReason::kCancelled);
+  if (reason != FinishReason::kStop && !goes_on) FlushText(event);
   event->finish = reason;
   event->stats = Stats();
   done_ = true;
@@ -215,7 +248,8 @@ void ActiveRequest::Fail(Error error, std::vector<Event>* events) {
 
 RequestStats ActiveRequest::Stats() {
   RequestStats stats;
-  stats.prompt_tokens = sampler_.history().num_prompt_tokens();
+  stats.prompt_tokens = prompt_tokens_;
+  stats.restored_tokens = restored_;
   stats.generated_tokens = generated_;
   stats.drafted_tokens = drafted_;
   stats.accepted_tokens = accepted_;

@@ -19,6 +19,7 @@
 #include "decoding/sampler.h"
 #include "decoding/stop_matcher.h"
 #include "engine/sequential_executor.h"
+#include "runtime/request_record.h"
 #include "state/sequence_state.h"
 #include "tidemill/engine.h"
 #include "tidemill/tokenizer.h"
@@ -32,6 +33,10 @@ class ActiveRequest {
   // `drafter`: null for none; it gets the prompt here.
   ActiveRequest(RequestId id, Request request, Sampler sampler, const Tokenizer& tokenizer,
                 std::unique_ptr<SequenceState> state, size_t context, std::unique_ptr<Drafter> drafter);
+
+  // Before its first step: the state holds a beginning of the prompt, whose last record.ids - record.prompt_tokens tokens are the
+  // beginning of the answer where `is_answer`, and text that they held back is still to come.
+  void Continue(const RequestRecord& record, bool is_answer);
 
   RequestId id() const { return id_; }
   SequenceState& state() { return *state_; }
@@ -68,6 +73,12 @@ class ActiveRequest {
   void Advance(std::vector<Event>* events);
   size_t most_events() const { return 1 + most_guesses_; }  // of a step
 
+  // Once it is done, for whom keeps_state(): what of it is to be saved, all but whose it is and its state. Or, where that cannot be,
+  // the text that was held back for it.
+  RequestRecord Record(FinishReason finish) const;
+  void FlushText(Event* event);
+  bool keeps_state() const { return keep_state_; }
+
   // Ends the request with its last event, one.
   void Cancel(std::vector<Event>* events);
   void Fail(Error error, std::vector<Event>* events);
@@ -80,19 +91,23 @@ class ActiveRequest {
   // std::bad_alloc.
   std::optional<FinishReason> TakeToken(const SampledToken& token, size_t length, Event* event);
   void Commit(size_t rows);
-  void FlushText(Event* event);
   void Finish(FinishReason reason, Event* event);
   RequestStats Stats();
 
   RequestId id_;
   GenerationOptions options_;
+  bool keep_state_;
   Sampler sampler_;
   const Tokenizer& tokenizer_;  // the model's, which the engine keeps
   StreamDecoder decoder_;
   StopMatcher stop_;
+  std::string carried_;  // text for the next event, which other stop texts would have held back
   std::unique_ptr<SequenceState> state_;
   std::optional<SpillFile> spilled_;  // what the state was
   size_t context_;
+  size_t prompt_tokens_;  // that were submitted
+  size_t restored_ = 0;   // of them, those that came with a saved state
+  size_t earlier_ = 0;    // the last of them: the answer so far
   std::vector<RowKey> keys_;
   size_t most_guesses_;
   std::unique_ptr<Drafter> drafter_;

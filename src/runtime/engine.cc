@@ -139,8 +139,17 @@ Result<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const Model> mode
 }
 
 Result<RequestId> Engine::Submit(Request request) {
-  const Model::Impl& model = impl_->model->impl();
-  const size_t vocab = model.info.vocab_size;
+  try {
+    TIDEMILL_TRY(active, impl_->NewRequest(std::move(request)));
+    return impl_->Admit(std::move(active));
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("submit request");
+  }
+}
+
+Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request) {
+  const Model::Impl& shared = model->impl();
+  const size_t vocab = shared.info.vocab_size;
   if (request.prompt.empty()) return Error(ErrorCode::kInvalidArgument, "submit request: the prompt is empty");
   for (size_t i = 0; i < request.prompt.size(); ++i) {
     if (request.prompt[i] >= 0 && static_cast<size_t>(request.prompt[i]) < vocab) continue;
@@ -148,9 +157,9 @@ Result<RequestId> Engine::Submit(Request request) {
                                                   std::to_string(request.prompt[i]) + ": expected 0 to " +
                                                   std::to_string(vocab - 1));
   }
-  if (request.prompt.size() > impl_->options.context) {
+  if (request.prompt.size() > options.context) {
     return Error(ErrorCode::kContextFull, "submit request: the prompt has " + std::to_string(request.prompt.size()) +
-                                              " tokens: the context holds " + std::to_string(impl_->options.context));
+                                              " tokens: the context holds " + std::to_string(options.context));
   }
   if (request.draft.most > DraftOptions::kMost || request.draft.ngram_min == 0) {
     return Error(ErrorCode::kInvalidArgument,
@@ -158,37 +167,35 @@ Result<RequestId> Engine::Submit(Request request) {
                      " guesses in a step and an n-gram of at least 1, found " + std::to_string(request.draft.most) +
                      " and " + std::to_string(request.draft.ngram_min));
   }
-  try {
-    // Rows of the head behind the last token (Qwen's are padded) have no text: they are no choice.
-    TIDEMILL_TRY(sampler, Sampler::Create(request.generation, {.vocab_size = model.text.tokenizer.vocab_size(),
-                                                               .eos_ids = model.text.tokenizer.end_of_generation_ids(),
-                                                               .sequence = 0,
-                                                               .isa = impl_->isa,
-                                                               .max_positions = impl_->options.context +
-                                                                                1}));  // the last token has no position
-    const bool stated = request.generation.max_new_tokens.has_value();
-    const size_t expected = request.prompt.size() + static_cast<size_t>(request.generation.max_new_tokens.value_or(0));
-    auto state = impl_->NewState(stated ? expected : 0);
-    const size_t positions =
-        std::min(std::max(expected, request.prompt.size() + 1) - 1, impl_->options.context);  // the last has none
-    const uint64_t need = state->GrowthBytes(positions);
-    if (need > impl_->options.state_memory)
-      return StateTooLarge("submit request", positions, need, impl_->options.state_memory);
-    auto drafter = request.draft.most == 0 ? nullptr : impl_->make_drafter(request);
-    auto active =
-        std::make_unique<ActiveRequest>(impl_->next_id, std::move(request), std::move(sampler), model.text.tokenizer,
-                                        std::move(state), impl_->options.context, std::move(drafter));
-    // Not in `events`: the caller may still read those of the last step.
-    const size_t room = std::max(impl_->events.capacity(), impl_->more_events.capacity());
-    size_t events = active->most_events();
-    for (const auto& other : impl_->requests) events += other->most_events();
-    if (room < events) impl_->more_events.reserve(2 * events);
-    const std::lock_guard lock(impl_->mutex);
-    impl_->requests.push_back(std::move(active));
-    return impl_->next_id++;
-  } catch (const std::exception&) {  // std::bad_alloc
-    return OutOfMemoryError("submit request");
-  }
+  // Rows of the head behind the last token (Qwen's are padded) have no text: they are no choice.
+  const Tokenizer& tokenizer = shared.text.tokenizer;
+  TIDEMILL_TRY(sampler, Sampler::Create(request.generation,
+                                        {.vocab_size = tokenizer.vocab_size(),
+                                         .eos_ids = tokenizer.end_of_generation_ids(),
+                                         .sequence = 0,
+                                         .isa = isa,
+                                         .max_positions = options.context + 1}));  // the last token has no position
+  const bool stated = request.generation.max_new_tokens.has_value();
+  const size_t expected = request.prompt.size() + static_cast<size_t>(request.generation.max_new_tokens.value_or(0));
+  auto state = NewState(stated ? expected : 0);
+  const size_t positions =
+      std::min(std::max(expected, request.prompt.size() + 1) - 1, options.context);  // the last has none
+  const uint64_t need = state->GrowthBytes(positions);
+  if (need > options.state_memory) return StateTooLarge("submit request", positions, need, options.state_memory);
+  auto drafter = request.draft.most == 0 ? nullptr : make_drafter(request);
+  return std::make_unique<ActiveRequest>(next_id++, std::move(request), std::move(sampler), tokenizer, std::move(state),
+                                         options.context, std::move(drafter));
+}
+
+RequestId Engine::Impl::Admit(std::unique_ptr<ActiveRequest> request) {
+  // Not in `events`: the caller may still read those of the last step.
+  const size_t room = std::max(events.capacity(), more_events.capacity());
+  size_t most = request->most_events();
+  for (const auto& other : requests) most += other->most_events();
+  if (room < most) more_events.reserve(2 * most);
+  const std::lock_guard lock(mutex);
+  requests.push_back(std::move(request));
+  return requests.back()->id();
 }
 
 std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected) const {
@@ -208,6 +215,7 @@ void Engine::Impl::EndCancelled() {
 }
 
 void Engine::Impl::DropFinished() {
+  SaveFinished();
   const std::lock_guard lock(mutex);
   std::erase_if(requests, [](const auto& request) { return request->done(); });
 }

@@ -52,6 +52,12 @@ struct Engine::Impl {
   const LanguageModel& language_model() const { return *model->impl().language_model; }
   std::unique_ptr<SequenceState> NewState(size_t expected = 0) const;  // positions it will have; 0: not known
 
+  // Of what Submit refuses and admits. These throw std::bad_alloc, and then nothing has changed but, perhaps, next_id.
+  Result<std::unique_ptr<ActiveRequest>> NewRequest(Request request);
+  RequestId Admit(std::unique_ptr<ActiveRequest> request);
+  // saved_request.cc: fills Event::saved of those that are done.
+  void SaveFinished();
+
   void EndCancelled();
   void DropFinished();
 };

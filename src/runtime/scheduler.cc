@@ -62,7 +62,8 @@ void Scheduler::Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, 
   for (const auto& request : requests.subspan(kept)) {
     if (running_.size() == limits_.max_batch) return;
     const size_t positions = std::min(request->tokens().size() + 1, request->state().max_length());
-    const uint64_t need = request->state().GrowthBytes(positions);
+    const SequenceState& state = request->state();  // a resumed one is not empty
+    const uint64_t need = Sum(state.bytes().reserved, state.GrowthBytes(positions - state.length()));
     if (Sum(bytes_, need) > limits_.state_memory) {
       if (!running_.empty()) return;
       request->Fail(StateTooLarge("start request", positions, need, limits_.state_memory), events);

@@ -36,8 +36,10 @@ EngineDriver::EngineDriver(std::shared_ptr<const Model> model, const EngineOptio
     : engine_(OrStop(Engine::Create(std::move(model), options))) {}
 
 RequestId EngineDriver::Submit(std::vector<int32_t> prompt, const GenerationOptions& generation) {
-  return OrStop(engine_->Submit({.prompt = std::move(prompt), .generation = generation}));
+  return Submit({.prompt = std::move(prompt), .generation = generation});
 }
+
+RequestId EngineDriver::Submit(Request request) { return OrStop(engine_->Submit(std::move(request))); }
 
 size_t EngineDriver::Step() {
   const std::span<const Event> events = engine_->Step();
@@ -64,6 +66,7 @@ void EngineDriver::Consume(std::span<const Event> events) {
     ++o.last_events;
     o.finish = event.finish;
     o.stats = event.stats;
+    o.saved = event.saved;
     if (event.error.has_value()) {
       o.error = event.error->code();
       o.message = event.error->message();

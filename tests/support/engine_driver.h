@@ -23,6 +23,7 @@ struct Outcome {
   std::optional<ErrorCode> error;
   std::string message;
   RequestStats stats;
+  std::shared_ptr<const std::vector<std::byte>> saved;
   size_t last_events = 0;
   std::string fault;  // in the order of events
 
@@ -39,6 +40,7 @@ class EngineDriver {
 
   Engine& engine() { return *engine_; }
   RequestId Submit(std::vector<int32_t> prompt, const GenerationOptions& generation);  // must succeed
+  RequestId Submit(Request request);                                                   // must succeed
   void Consume(std::span<const Event> events);
   // One step; its number of events.
   size_t Step();

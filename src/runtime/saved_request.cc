@@ -1,0 +1,209 @@
+// Requests that are saved when they end and go on from there: SavedRequest, Engine::Resume and what fills Event::saved.
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/checksum.h"
+#include "base/mapped_file.h"
+#include "base/out_of_memory.h"
+#include "runtime/engine_impl.h"
+#include "runtime/request_record.h"
+#include "tidemill/engine.h"
+
+namespace tidemill {
+
+struct SavedRequest::Impl {
+  std::string name;                // for messages
+  std::optional<MappedFile> file;  // whose bytes the record borrows, where it was opened
+  RequestRecord record;
+};
+
+namespace {
+
+// All that decoding and the end of a text depend on. Which merges make a token is of no importance to what was generated.
+uint64_t HashVocabulary(const Tokenizer& tokenizer) {
+  std::string text;
+  const auto add = [&text](std::string_view part) {
+    text += std::to_string(part.size()) + ":";
+    text += part;
+  };
+  for (size_t i = 0; i < tokenizer.vocab_size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    add(tokenizer.TokenName(id));
+    add(tokenizer.TokenBytes(id));
+    add(tokenizer.IsSpecial(id) ? "special" : "");
+  }
+  for (const int32_t id : tokenizer.end_of_generation_ids()) add(std::to_string(id));
+  return Checksum(std::as_bytes(std::span(text)));
+}
+
+Result<std::vector<std::byte>> Save(const Engine::Impl& engine, ActiveRequest& request, FinishReason finish) {
+  TIDEMILL_TRY(state, request.state().Checkpoint());
+  RequestRecord record = request.Record(finish);
+  record.model = engine.language_model().id;
+  record.vocabulary = HashVocabulary(engine.model->text().tokenizer);
+  record.numeric_class = engine.numeric_class;
+  record.state = state;
+  return EncodeRequest(record);
+}
+
+Error Another(const std::string& what) { return Error(ErrorCode::kFailedPrecondition, what); }
+
+Result<void> CheckIdentity(const RequestRecord& record, const Engine::Impl& engine) {
+  const ModelInfo& info = engine.model->info();
+  if (record.model != engine.language_model().id) {
+    return Another("it was saved with another model than " + info.path + "; load that one");
+  }
+  if (record.vocabulary != HashVocabulary(engine.model->text().tokenizer)) {
+    return Another("it was saved with another tokenizer than that of " + info.path + "; load that one");
+  }
+  if (record.numeric_class != engine.numeric_class) {
+    return Another("expected numeric class " + record.numeric_class + ", found " + engine.numeric_class +
+                   "; choose --kv-dtype, --dtype and --isa as when it was saved");
+  }
+  return {};
+}
+
+Error Contradiction(const std::string& what) { return Error(ErrorCode::kCorruptFile, what + "; the file is damaged"); }
+
+// Answers have tokens only, a prompt may have other rows of the embedding.
+Result<void> CheckIds(const RequestRecord& record, const Model& model) {
+  for (size_t i = 0; i < record.ids.size(); ++i) {
+    const size_t end = i < record.prompt_tokens ? model.info().vocab_size : model.text().tokenizer.vocab_size();
+    if (record.ids[i] >= 0 && static_cast<size_t>(record.ids[i]) < end) continue;
+    return Contradiction("token " + std::to_string(i) + ": expected an id below " + std::to_string(end) + ", found " +
+                         std::to_string(record.ids[i]));
+  }
+  return {};
+}
+
+// That an answer which goes on does not end at once.
+Result<void> CheckGoesOn(const RequestRecord& record, const GenerationOptions& generation) {
+  const auto ended = [](const std::string& how) {
+    return Error(ErrorCode::kInvalidArgument, "the answer has ended: " + how);
+  };
+  const size_t answer = record.ids.size() - static_cast<size_t>(record.prompt_tokens);
+  if (generation.max_new_tokens.has_value() && answer >= static_cast<size_t>(*generation.max_new_tokens)) {
+    return ended("it has " + std::to_string(answer) + " of at most " + std::to_string(*generation.max_new_tokens) +
+                 " tokens; give a larger --max-new-tokens or a prompt");
+  }
+  if (record.finish == FinishReason::kEos && !generation.ignore_eos) {
+    return ended("by an end-of-sequence token; give --ignore-eos or a prompt");
+  }
+  if (record.finish == FinishReason::kStop && generation.stop == record.generation.stop) {
+    return ended("by a stop text; give another --stop or a prompt");
+  }
+  return {};
+}
+
+// The rows are those of the first ids; at least one id is still to be fed.
+Result<void> CheckState(const RequestRecord& record, const SequenceState& state) {
+  if (state.length() >= record.ids.size()) {
+    return Contradiction("expected a state of fewer positions than the " + std::to_string(record.ids.size()) +
+                         " tokens, found " + std::to_string(state.length()));
+  }
+  uint64_t tokens = 0;
+  for (size_t i = 0; i < state.length(); ++i) tokens = ChainTokenHash(tokens, static_cast<RowKey>(record.ids[i]));
+  if (tokens != state.identity().tokens) return Contradiction("the state is that of other tokens");
+  return {};
+}
+
+// Throws std::bad_alloc.
+Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& record, ResumeOptions options,
+                                                       Engine::Impl& engine) {
+  TIDEMILL_TRY_VOID(CheckIdentity(record, engine));
+  TIDEMILL_TRY_VOID(CheckIds(record, *engine.model));
+  const bool is_answer = options.more_prompt.empty();
+  Request request{.prompt = record.ids,
+                  .generation = options.generation ? std::move(*options.generation) : record.generation,
+                  .keep_state = options.keep_state};
+  if (is_answer) TIDEMILL_TRY_VOID(CheckGoesOn(record, request.generation));
+  request.prompt.insert(request.prompt.end(), options.more_prompt.begin(), options.more_prompt.end());
+  if (request.prompt.size() > engine.options.context) {
+    return Error(ErrorCode::kContextFull, std::to_string(request.prompt.size()) + " tokens: the context holds " +
+                                              std::to_string(engine.options.context) + "; choose a larger --context");
+  }
+  TIDEMILL_TRY(active, engine.NewRequest(std::move(request)));
+  TIDEMILL_TRY_VOID(active->state().Restore(record.state));
+  TIDEMILL_TRY_VOID(CheckState(record, active->state()));
+  active->Continue(record, is_answer);
+  return active;
+}
+
+// Throws std::bad_alloc.
+Result<SavedRequest> Decode(std::unique_ptr<SavedRequest::Impl> impl, std::span<const std::byte> bytes) {
+  TIDEMILL_TRY(record, DecodeRequest(bytes).WithContext("load a saved request: " + impl->name));
+  impl->record = std::move(record);
+  return SavedRequest(std::move(impl));
+}
+
+}  // namespace
+
+SavedRequest::SavedRequest(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+SavedRequest::SavedRequest(SavedRequest&&) noexcept = default;
+SavedRequest& SavedRequest::operator=(SavedRequest&&) noexcept = default;
+SavedRequest::~SavedRequest() = default;
+
+Result<SavedRequest> SavedRequest::Open(const std::string& path) {
+  try {
+    auto impl = std::make_unique<Impl>();
+    impl->name = path;
+    TIDEMILL_TRY(file, MappedFile::Open(path).WithContext("load a saved request"));
+    impl->file.emplace(std::move(file));
+    const std::span<const std::byte> bytes = impl->file->bytes();
+    return Decode(std::move(impl), bytes);
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("load a saved request");
+  }
+}
+
+Result<SavedRequest> SavedRequest::Read(std::span<const std::byte> bytes) {
+  try {
+    auto impl = std::make_unique<Impl>();
+    impl->name = std::to_string(bytes.size()) + " bytes";
+    return Decode(std::move(impl), bytes);
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("load a saved request");
+  }
+}
+
+std::span<const int32_t> SavedRequest::ids() const { return impl_->record.ids; }
+size_t SavedRequest::prompt_tokens() const { return static_cast<size_t>(impl_->record.prompt_tokens); }
+const GenerationOptions& SavedRequest::generation() const { return impl_->record.generation; }
+
+Result<RequestId> Engine::Resume(const SavedRequest& saved, ResumeOptions options) {
+  try {
+    TIDEMILL_TRY(active, NewContinuation(saved.impl().record, std::move(options), *impl_)
+                             .WithContext("resume request: " + saved.impl().name));
+    return impl_->Admit(std::move(active));
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("resume request");
+  }
+}
+
+void Engine::Impl::SaveFinished() {
+  for (const auto& request : requests) {
+    if (!request->done() || !request->keeps_state()) continue;
+    const auto event = std::find_if(events.begin(), events.end(), [&](const Event& candidate) {
+      return candidate.request == request->id() && candidate.finish.has_value();
+    });
+    if (event == events.end()) continue;  // it failed
+    try {
+      Result<std::vector<std::byte>> saved = Save(*this, *request, *event->finish);
+      if (saved.ok()) event->saved = std::make_shared<const std::vector<std::byte>>(std::move(saved).value());
+    } catch (const std::exception&) {  // std::bad_alloc
+    }
+    if (event->saved != nullptr) continue;
+    try {
+      request->FlushText(&*event);     // nobody else will
+    } catch (const std::exception&) {  // without memory for it
+    }
+  }
+}
+
+}  // namespace tidemill
