@@ -139,6 +139,7 @@ struct ResumeOptions {
   std::optional<GenerationOptions> generation = {};
   // Put behind all saved tokens, which are prompt then, and a new answer begins: as if all of it had been submitted.
   std::vector<int32_t> more_prompt = {};
+  DraftOptions draft = {};
   bool keep_state = false;
 };
 

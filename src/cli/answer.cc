@@ -30,6 +30,7 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
   json["text"] = answer.text;
   json["ids"] = std::move(ids);
   json["prompt_tokens"] = stats.prompt_tokens;
+  json["restored_tokens"] = stats.restored_tokens;
   json["generated_tokens"] = stats.generated_tokens;
   json["finish_reason"] = FinishReasonName(answer.finish);
   json["timings"] = {
@@ -37,7 +38,8 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
       {"prefill_ms", stats.prefill_ms},
       {"first_token_ms", stats.first_token_ms},
       {"decode_ms", stats.decode_ms},
-      {"prefill_tokens_per_s", TokensPerSecond(static_cast<double>(stats.prompt_tokens), stats.prefill_ms)},
+      {"prefill_tokens_per_s",
+       TokensPerSecond(static_cast<double>(stats.prompt_tokens - stats.restored_tokens), stats.prefill_ms)},
       {"decode_tokens_per_s", TokensPerSecond(decoded, stats.decode_ms)}};
   json["state"] = {{"bytes", stats.state_bytes},
                    {"policy", KvPolicyName(engine.kv_policy())},

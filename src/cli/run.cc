@@ -1,4 +1,6 @@
 // tidemill run: one completion, or one for each line of a file.
+#include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "cli/json.h"
 #include "cli/prompt_form.h"
 #include "cli/run_prompts.h"
+#include "cli/saved_state.h"
 #include "cli/session.h"
 #include "cli/text_source.h"
 
@@ -24,6 +27,7 @@ struct RunFlags {
   PromptsFlags prompts;
   bool stats = false;
   bool json = false;
+  StateFlags state;
   GenerationFlags generation;
   DraftFlags draft;
   MachineFlags machine;
@@ -36,11 +40,29 @@ void AddFlags(FlagSet& set, RunFlags& flags) {
   flags.form.AddTo(set);
   set.Switch("--stats", flags.stats, "Times and sizes on stderr");
   set.Switch("--json", flags.json, "One JSON object instead of the text");
+  flags.state.AddTo(set);
+  set.Excludes("--load-state", "--chat");
+  set.Excludes("--load-state", "--system");
   flags.generation.AddTo(set);
   flags.draft.AddTo(set);
   flags.machine.AddTo(set);
   flags.prompts.AddTo(set);
+  set.Excludes("--prompts", "--save-state");
+  set.Excludes("--prompts", "--load-state");
   flags.machine.AddSharingTo(set);
+}
+
+// With --load-state there need be none, and standard input is read only where - names it.
+Result<std::string> ReadPrompt(const RunFlags& flags) {
+  const TextSource& text = flags.text;
+  if (flags.state.load_file && !text.positional && !text.prompt && !text.file) return std::string();
+  return text.Read("read the prompt", "give one with -p, or talk with tidemill chat MODEL");
+}
+
+// Behind a saved text a prompt is raw and its middle.
+Result<std::vector<int32_t>> EncodePrompt(const Model& model, const RunFlags& flags, const std::string& prompt) {
+  if (!flags.state.load_file) return flags.form.Encode(model, prompt);
+  return model.text().tokenizer.Encode(prompt, {.add_special = false, .parse_special = true});
 }
 
 // A vocabulary may lack bytes; the tokenizer leaves them out, and the user should know.
@@ -74,27 +96,41 @@ Result<void> RunCommand(CommandContext& context) {
   TIDEMILL_TRY_VOID(flags.form.Check());
   if (flags.prompts.file) return RunMany(flags, context);
   if (flags.generation.logprobs && !flags.json) return UsageError("--logprobs", "shown with --json only; add it");
-  TIDEMILL_TRY(prompt, flags.text.Read("read the prompt", "give one with -p, or talk with tidemill chat MODEL"));
+  TIDEMILL_TRY(prompt, ReadPrompt(flags));
+  TIDEMILL_TRY(saved, LoadState(flags.state));
 
   TIDEMILL_TRY(session, OpenSession(flags.model, flags.machine, context));
   const Model& model = *session.model;
   WarnAboutDroppedBytes(model.text().tokenizer, prompt, context.messages);
-  const GenerationOptions options = flags.generation.ApplyTo(model.default_generation());
-  TIDEMILL_TRY(ids, flags.form.Encode(model, prompt));
+  const GenerationOptions options = flags.generation.ApplyTo(saved ? saved->generation() : model.default_generation());
+  TIDEMILL_TRY(ids, EncodePrompt(model, flags, prompt));
   const auto show = [&](const std::string& text) -> Result<void> {
     if (flags.json) return {};
     return context.out.WriteModelText(text);
   };
   std::optional<SignalWatch::Grace> grace;  // until what was generated is written, also as JSON
   grace.emplace(context.signals, nullptr);
-  TIDEMILL_TRY(answer, Generate(*session.engine, {.prompt = ids, .generation = options, .draft = flags.draft.options()},
-                                context.signals, show));
+  TIDEMILL_TRY(state, StateOutput::Create(flags.state, context.out));
+  const bool keep = state.is_wanted();
+  const DraftOptions draft = flags.draft.options();
+  TIDEMILL_TRY(
+      id, saved ? session.engine->Resume(
+                      *saved, {.generation = options, .more_prompt = ids, .draft = draft, .keep_state = keep})
+                : session.engine->Submit({.prompt = ids, .generation = options, .draft = draft, .keep_state = keep}));
+  saved.reset();
+  std::shared_ptr<const std::vector<std::byte>> kept;
+  Result<Answer> generated = Generate(*session.engine, id, context.signals, show, &kept);
+  const bool can_save = generated.ok() || kept != nullptr;  // also where nobody takes the text any more
+  const Result<void> saved_state = can_save ? state.Write(kept) : Result<void>();
+  if (!generated.ok()) return generated.error();
+  const Answer& answer = *generated;
   if (flags.json) {
     TIDEMILL_TRY_VOID(
         context.out.Write(JsonLine(AnswerJson(answer, model, *session.engine, session.load_ms, options))));
   } else {
     TIDEMILL_TRY_VOID(context.out.EndLineOnTerminal(answer.text));
   }
+  if (!saved_state.ok()) return saved_state.error();
   grace.reset();
   if (flags.stats) context.messages.Say(DescribeAnswer(answer, session, options.seed));
   return {};

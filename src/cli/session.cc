@@ -65,10 +65,16 @@ Result<PromptText> RenderChat(const ModelText& text, std::vector<ChatMessage> me
 Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
                         const std::function<Result<void>(const std::string&)>& on_text) {
   TIDEMILL_TRY(id, engine.Submit(std::move(request)));
+  return Generate(engine, id, signals, on_text, nullptr);
+}
+
+Result<Answer> Generate(Engine& engine, RequestId id, SignalWatch& signals,
+                        const std::function<Result<void>(const std::string&)>& on_text,
+                        std::shared_ptr<const std::vector<std::byte>>* saved) {
   Answer answer;
   std::optional<Error> failure;
   bool is_done = false;
-  const SignalWatch::Grace grace(signals, [&engine, id = id] { engine.Cancel(id); });
+  const SignalWatch::Grace grace(signals, [&engine, id] { engine.Cancel(id); });
   if (signals.received() != 0) engine.Cancel(id);  // it came in a Grace around this one
   while (!is_done) {
     if (engine.idle()) {
@@ -77,6 +83,7 @@ Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
     for (const Event& event : engine.Step()) {
       if (event.request != id) continue;
       is_done = event.last();
+      if (saved != nullptr && is_done) *saved = event.saved;
       if (event.error) {
         if (!failure) failure = *event.error;
         continue;
@@ -98,6 +105,7 @@ Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
 std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_t seed) {
   const RequestStats& stats = answer.stats;
   const double decoded = stats.generated_tokens > 0 ? static_cast<double>(stats.generated_tokens - 1) : 0;
+  const size_t prefilled_tokens = stats.prompt_tokens - stats.restored_tokens;
   char lines[512];
   std::snprintf(lines, sizeof lines,
                 "load         %10.1f ms\n"
@@ -105,8 +113,8 @@ std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_
                 "first token  %10.1f ms\n"
                 "decode       %10.1f ms  %6zu tokens  %9.1f tokens/s\n"
                 "state        %10.2f MiB, %.2f MiB held, %s, %llu growths, %.2f MiB copied\n",
-                session.load_ms, stats.prefill_ms, stats.prompt_tokens,
-                TokensPerSecond(static_cast<double>(stats.prompt_tokens), stats.prefill_ms), stats.first_token_ms,
+                session.load_ms, stats.prefill_ms, prefilled_tokens,
+                TokensPerSecond(static_cast<double>(prefilled_tokens), stats.prefill_ms), stats.first_token_ms,
                 stats.decode_ms, stats.generated_tokens, TokensPerSecond(decoded, stats.decode_ms),
                 static_cast<double>(stats.state_bytes) / (1 << 20),
                 static_cast<double>(stats.growth.reserved_bytes) / (1 << 20),

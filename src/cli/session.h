@@ -2,6 +2,7 @@
 #ifndef TIDEMILL_CLI_SESSION_H_
 #define TIDEMILL_CLI_SESSION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,9 +37,13 @@ Result<PromptText> RenderChat(const ModelText& text, std::vector<ChatMessage> me
 ChatRenderInput RenderInput(const ModelText& text);
 
 // Runs one request to its end; a signal cancels it, also one that a Grace around the call took. `on_text` gets each new
-// text; its error cancels the request and is returned, like the error of the request itself.
+// text; its error cancels the request and is returned, like the error of the request itself. The second one runs a request
+// that the engine has taken; `saved` gets Event::saved, also where there is an error, and may be null.
 Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
                         const std::function<Result<void>(const std::string&)>& on_text);
+Result<Answer> Generate(Engine& engine, RequestId id, SignalWatch& signals,
+                        const std::function<Result<void>(const std::string&)>& on_text,
+                        std::shared_ptr<const std::vector<std::byte>>* saved);
 
 // The lines of --stats and /stats.
 std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_t seed);

@@ -121,6 +121,7 @@ Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& reco
   const bool is_answer = options.more_prompt.empty();
   Request request{.prompt = record.ids,
                   .generation = options.generation ? std::move(*options.generation) : record.generation,
+                  .draft = options.draft,
                   .keep_state = options.keep_state};
   if (is_answer) TIDEMILL_TRY_VOID(CheckGoesOn(record, request.generation));
   request.prompt.insert(request.prompt.end(), options.more_prompt.begin(), options.more_prompt.end());
