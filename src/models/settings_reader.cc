@@ -120,6 +120,15 @@ Result<RopeScaling> ScalingOf(const SettingsReader& reader, const SettingKey& ke
   return reader.Wrong(key, "default, linear, dynamic, llama3 or yarn", QuoteName(name), ErrorCode::kUnsupported);
 }
 
+// The first mixes both frequencies otherwise than yarn; the second multiplies in some versions of llama.cpp and not in others.
+Result<void> CheckYarnKeys(const SettingsReader& reader) {
+  for (const char* name : {"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"}) {
+    TIDEMILL_TRY(value, reader.FloatOr({"", name}, 1));
+    if (value != 1) return reader.Wrong({"", name}, "1", Number(value), ErrorCode::kUnsupported);
+  }
+  return {};
+}
+
 // yarn's factor of cosines and sines where the file does not give it: arXiv:2309.00071 eq. 22.
 Result<double> YarnAttentionFactor(const SettingsReader& reader, const std::string& at, double factor) {
   const auto scale = [](double by, double mscale) { return by <= 1 ? 1.0 : 0.1 * mscale * std::log(by) + 1.0; };
@@ -188,6 +197,7 @@ Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, std::string_
     rope.high_freq_factor = high;
   }
   if (scaling == RopeScaling::kYarn) {
+    TIDEMILL_TRY_VOID(CheckYarnKeys(reader));
     TIDEMILL_TRY(fast, reader.FloatWithin({at + ".beta_fast", "rope.scaling.yarn_beta_fast"}, 32, 0, 1e6));
     TIDEMILL_TRY(slow, reader.FloatWithin({at + ".beta_slow", "rope.scaling.yarn_beta_slow"}, 1, 0, 1e6));
     TIDEMILL_TRY(attention_factor, YarnAttentionFactor(reader, at, factor));

@@ -207,6 +207,22 @@ TEST(RopeSettings, GgufYarn_MultipliesItsFactor) {
   EXPECT_NEAR(usual->attention_factor, 1.138629436111989, 1e-14);
 }
 
+TEST(RopeSettings, GgufYarnKeysWithoutOneMeaning_AreRefusedUnlessTheyAreOne) {
+  for (const std::string name : {"yarn_ext_factor", "yarn_attn_factor"}) {
+    const std::string key = "llama.rope.scaling." + name;
+    const auto yarn = [&](float value) {
+      return RopeOf(GgufWriter()
+                        .SetString("llama.rope.scaling.type", "yarn")
+                        .Set<float>("llama.rope.scaling.factor", 4)
+                        .Set<float>(key, value));
+    };
+    const auto one = yarn(1);
+    ASSERT_TRUE(one.ok()) << one.error().message();
+    EXPECT_NEAR(one->attention_factor, 1.138629436111989, 1e-14);
+    ExpectError(yarn(0.5f), ErrorCode::kUnsupported, "metadata: \"" + key + "\": expected 1, found 0.5");
+  }
+}
+
 TEST(RopeSettings, GgufFactorWithoutType_IsLinear) {
   const auto rope = RopeOf(GgufWriter().Set<float>("llama.rope.scaling.factor", 4));
   ASSERT_TRUE(rope.ok()) << rope.error().message();
