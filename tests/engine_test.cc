@@ -136,6 +136,37 @@ TEST(Engine, WholeContextOfTheModel_CanBeUsed) {
   EXPECT_EQ(driver.Run({20}, {}).ids.size(), 64U);
 }
 
+TEST(Engine, RopeScaling_AllowsAContextOfSoManyTimesTheModels) {
+  const std::string bytes = BuildTinyLlama({.vocab = 300, .context = 64});
+  const auto model = LoadModel("engine_yarn", bytes, false, RopeOverride{RopeKind::kYarn, 2.5});
+  EXPECT_EQ(model->info().max_position_embeddings, 64U);
+  const auto usual = Engine::Create(model, kOneThread);
+  ASSERT_TRUE(usual.ok()) << usual.error().message();
+  EXPECT_EQ((*usual)->context(), 64U);
+  EXPECT_THAT((*usual)->numeric_class(), ::testing::EndsWith("/kv-f16/rope-yarn=2.5"));
+
+  EngineDriver driver(model, {.threads = 1, .context = 160});
+  EXPECT_EQ(driver.engine().context(), 160U);
+  const Outcome outcome = driver.Run(Range(20, 150), {.ignore_eos = true});
+  EXPECT_EQ(outcome.fault, "");
+  EXPECT_EQ(outcome.ids.size(), 11U);
+  EXPECT_EQ(outcome.finish, FinishReason::kLength);
+
+  const auto past = Engine::Create(model, {.threads = 1, .context = 161});
+  ASSERT_FALSE(past.ok());
+  EXPECT_EQ(past.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(past.error().message(),
+            "start engine: --context 161: expected at most 160, what --rope-scaling yarn=2.5 makes of the model's 64 "
+            "positions");
+  const auto plain = Engine::Create(LoadModel("engine_plain", bytes), {.threads = 1, .context = 161});
+  ASSERT_FALSE(plain.ok());
+  EXPECT_EQ(plain.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(
+      plain.error().message(),
+      "start engine: --context 161: the model was made for 64 positions; choose at most that or leave the flag out, "
+      "or stretch its positions with --rope-scaling yarn=3");
+}
+
 TEST(Engine, RequestsThatAreWrong_AreRefused) {
   EngineDriver driver(CountingModel(), kOneThread);
   const auto code = [&](std::vector<int32_t> prompt, const GenerationOptions& generation) {

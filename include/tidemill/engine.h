@@ -37,7 +37,7 @@ struct EngineOptions {
   size_t threads = 0;                  // 1 to kMaxThreads; 0: physical cores within affinity and cgroup quota
   std::string isa = {};                // empty: the best the CPU has; else a name of --isa
   std::optional<KvType> kv_type = {};  // none: f16, or f32 for a model loaded with f32; q8_0: head_dim a multiple of 32
-  size_t context = 0;                  // positions of one sequence; 0: the model's own; more than that is refused
+  size_t context = 0;  // positions of one sequence; 0: the model's own; more needs LoadOptions::rope_scaling
   KvPolicy kv_policy = KvPolicy::kBmc;
   size_t kv_period = 0;      // rows; 0: chosen (tidemill/plan.h). At most the context
   size_t max_batch = 32;     // sequences in one step
@@ -181,7 +181,7 @@ class Engine {
   size_t context() const;
   KvPolicy kv_policy() const;
   uint64_t state_memory() const;
-  std::string numeric_class() const;  // choices that change bits: "fma+bf16/kv-f16", "baseline/f32/kv-f32"
+  std::string numeric_class() const;  // choices that change bits: "fma+bf16/kv-f16", "baseline/f32/kv-f32/rope-yarn=4"
 
   // Logits of every position of `ids` (or of the last one), in order, in chunks: sink(position, logits [vocab]). Only when
   // idle (else kFailedPrecondition). An error of the sink ends it. kNumericalError is left to the caller to look for.

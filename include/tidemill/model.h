@@ -14,6 +14,7 @@
 #include "tidemill/chat.h"
 #include "tidemill/generation.h"
 #include "tidemill/result.h"
+#include "tidemill/rope_override.h"
 #include "tidemill/tokenizer.h"
 
 namespace tidemill {
@@ -45,7 +46,7 @@ struct ModelInfo {
   size_t num_attention_heads = 0;
   size_t num_key_value_heads = 0;
   size_t head_dim = 0;
-  size_t max_position_embeddings = 0;
+  size_t max_position_embeddings = 0;  // the file's, whatever LoadOptions::rope_scaling
   double rope_theta = 0;
   double rms_norm_eps = 0;
   bool tie_word_embeddings = false;
@@ -82,8 +83,9 @@ enum class WeightStorage {
 struct LoadOptions {
   bool f32 = false;  // --dtype f32: weights dequantised to f32, activations f32
   WeightStorage weights = WeightStorage::kPacked;
-  size_t threads = 0;                    // for loading; 0: physical cores
-  std::function<void(double)> progress;  // called with 0..1 from the loading thread; may be empty
+  size_t threads = 0;                             // for loading; 0: physical cores
+  std::function<void(double)> progress;           // called with 0..1 from the loading thread; may be empty
+  std::optional<RopeOverride> rope_scaling = {};  // for a context past the model's own; changes answers of any length
 };
 
 // Immutable once loaded: any number of engines, in any threads, may share it.
@@ -95,7 +97,8 @@ class Model {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  // Errors as LoadText's; those of a tensor name it. Cost: reads the file once; where weights are mapped, its header.
+  // Errors as LoadText's; those of a tensor name it. rope_scaling: kInvalidArgument for its factor, kUnsupported where positions are
+  // not rotary. Cost: reads the file once; where weights are mapped, its header.
   static Result<std::shared_ptr<const Model>> Load(const std::string& path, LoadOptions options);
 
   const ModelInfo& info() const;

@@ -2,6 +2,7 @@
 #ifndef TIDEMILL_FORMATS_MODEL_SETTINGS_H_
 #define TIDEMILL_FORMATS_MODEL_SETTINGS_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -35,8 +36,9 @@ struct ModelSettings {
   size_t rotary_dim = 0;               // even, 2 .. head_dim; 0: no rotary positions
   size_t max_position_embeddings = 0;  // 1 .. 2^30
   RopeSettings rope;
-  RopeSettings local_rope;  // of layers with a window, where a family has two
-  double norm_eps = 1e-5;   // > 0
+  RopeSettings local_rope;          // of layers with a window, where a family has two
+  double rope_override_factor = 0;  // above 1: of a caller's scaling in place of the file's own; 0: none
+  double norm_eps = 1e-5;           // > 0
   std::string hidden_act = "silu";
   bool tie_word_embeddings = false;
   std::vector<size_t>
@@ -56,6 +58,11 @@ struct ModelSettings {
   bool do_layer_norm_before = true;   // OPT
   size_t word_embed_proj_dim = 0;     // OPT: width of the embedding, 0: hidden_size
 
+  // Positions that a sequence may have: the model's own, or with a caller's scaling as many times that, rounded down.
+  size_t longest_context() const {
+    if (rope_override_factor == 0) return max_position_embeddings;
+    return static_cast<size_t>(std::min(static_cast<double>(max_position_embeddings) * rope_override_factor, 0x1p30));
+  }
   size_t window(size_t layer) const { return windows.empty() ? 0 : windows[layer]; }
   bool has_mixture(size_t layer) const { return num_experts != 0 && (dense_layers.empty() || !dense_layers[layer]); }
 };

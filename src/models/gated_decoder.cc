@@ -52,7 +52,8 @@ class GatedDecoderLoader {
               "tensor \"rope_freqs.weight\": expected numbers from 0.001 to 1e6, found " + std::to_string(value));
         }
       }
-      divisors = std::move(values);
+      // They are the file's own scaling, which a caller's replaces.
+      if (s_.rope_override_factor == 0) divisors = std::move(values);
     }
     model.ropes.push_back(MakeRopeTable(s_.rope, s_.rotary_dim, divisors));
     if (options_.local_rope) model.ropes.push_back(MakeRopeTable(s_.local_rope, s_.rotary_dim));

@@ -9,6 +9,7 @@
 
 #include "formats/printable_name.h"
 #include "models/families/families.h"
+#include "models/rope_override.h"
 #include "state/sequence_state.h"
 
 namespace tidemill {
@@ -111,11 +112,13 @@ class ModelHash {
   void Add(const ModelSettings& settings) {
     // Not `name`: how a file calls itself changes no result.
     const auto& [architecture, name, vocab, hidden, ffn, layers, heads, kv_heads, head_dim, rotary_dim, positions, rope,
-                 local_rope, norm_eps, act, tied, windows, experts, per_token, expert_ffn, normalised, dense_layers,
-                 attention_scale, attention_cap, final_cap, parallel, norm_before, embedding_width] = settings;
+                 local_rope, rope_override_factor, norm_eps, act, tied, windows, experts, per_token, expert_ffn,
+                 normalised, dense_layers, attention_scale, attention_cap, final_cap, parallel, norm_before,
+                 embedding_width] = settings;
     AddAll(std::string_view(architecture), vocab, hidden, ffn, layers, heads, kv_heads, head_dim, rotary_dim, positions,
-           rope, local_rope, norm_eps, std::string_view(act), tied, windows, experts, per_token, expert_ffn, normalised,
-           dense_layers, attention_scale, attention_cap, final_cap, parallel, norm_before, embedding_width);
+           rope, local_rope, rope_override_factor, norm_eps, std::string_view(act), tied, windows, experts, per_token,
+           expert_ffn, normalised, dense_layers, attention_scale, attention_cap, final_cap, parallel, norm_before,
+           embedding_width);
   }
 
  private:
@@ -153,8 +156,10 @@ Result<ModelSettings> ReadModelSettings(const ModelFiles& files) {
   return std::move(known.settings);
 }
 
-Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const ModelFiles& files, const LoadSettings& settings) {
+Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const ModelFiles& files, const LoadSettings& settings,
+                                                         const std::optional<RopeOverride>& rope) {
   TIDEMILL_TRY(known, Recognise(files));
+  if (rope) TIDEMILL_TRY_VOID(OverrideRope(*rope, known.settings));
   // Each sample maps what the system likes to map around it, up to megabytes: given back before the weights take memory.
   const uint64_t id = IdentifyModel(files, known.settings);
   files.ReleaseAll();

@@ -3,20 +3,24 @@
 #define TIDEMILL_MODELS_REGISTRY_H_
 
 #include <memory>
+#include <optional>
 
 #include "formats/model_files.h"
 #include "formats/model_settings.h"
 #include "models/language_model.h"
 #include "models/weight_loader.h"
 #include "tidemill/result.h"
+#include "tidemill/rope_override.h"
 
 namespace tidemill {
 
 // The settings of the model in `files`. kUnsupported names the architecture and lists the known ones; errors of settings name the key.
 Result<ModelSettings> ReadModelSettings(const ModelFiles& files);
 
-// Loads the model. Mapped weights borrow `files`. Errors of weights name the tensor.
-Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const ModelFiles& files, const LoadSettings& settings);
+// Loads the model, where `rope` is there with its scaling in place of the file's own (OverrideRope). Mapped weights borrow `files`.
+// Errors of weights name the tensor.
+Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const ModelFiles& files, const LoadSettings& settings,
+                                                         const std::optional<RopeOverride>& rope = std::nullopt);
 
 }  // namespace tidemill
 

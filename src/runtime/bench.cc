@@ -240,7 +240,7 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
     return std::move(result).WithContext("bench");
   }
   result->test = test.test;
-  result->beyond_context = longest > impl.language_model().settings.max_position_embeddings;
+  result->beyond_context = longest > impl.language_model().settings.longest_context();
   result->peak_rss_bytes = PeakResidentBytes();
   result->anonymous_rss_bytes = AnonymousResidentBytes();
   return result;

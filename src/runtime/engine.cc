@@ -6,6 +6,7 @@
 
 #include "base/available_memory.h"
 #include "base/out_of_memory.h"
+#include "models/rope_override.h"
 #include "runtime/engine_impl.h"
 
 namespace tidemill {
@@ -41,19 +42,30 @@ Result<void> CheckHeads(const LanguageModel& model, KvType type) {
   return {};
 }
 
+Result<void> CheckContext(const Model::Impl& model, size_t context) {
+  const ModelSettings& settings = model.language_model->settings;
+  if (context <= settings.longest_context()) return {};
+  const size_t own = settings.max_position_embeddings, factor = (context - 1) / own + 1;
+  std::string what = "start engine: --context " + std::to_string(context) + ": ";
+  if (model.rope_scaling) {
+    what += "expected at most " + std::to_string(settings.longest_context()) + ", what --rope-scaling " +
+            RopeOverrideName(*model.rope_scaling) + " makes of the model's " + std::to_string(own) + " positions";
+  } else {
+    what += "the model was made for " + std::to_string(own) + " positions; choose at most that or leave the flag out";
+    if (settings.rotary_dim != 0 && static_cast<double>(factor) <= kMaxRopeFactor)
+      what += ", or stretch its positions with --rope-scaling yarn=" + std::to_string(factor);
+  }
+  return Error(ErrorCode::kInvalidArgument, what);
+}
+
 Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> model, const EngineOptions& options) {
   auto impl = std::make_unique<Engine::Impl>();
   impl->model = std::move(model);
   impl->options = options;
   EngineOptions& o = impl->options;
   const LanguageModel& language_model = impl->language_model();
-  const size_t trained = language_model.settings.max_position_embeddings;
-  if (o.context == 0) o.context = trained;
-  if (o.context > trained) {
-    return Error(ErrorCode::kInvalidArgument, "start engine: --context " + std::to_string(o.context) +
-                                                  ": the model was made for " + std::to_string(trained) +
-                                                  " positions; choose at most that or leave the flag out");
-  }
+  if (o.context == 0) o.context = language_model.settings.max_position_embeddings;
+  TIDEMILL_TRY_VOID(CheckContext(impl->model->impl(), o.context));
   if (o.max_batch == 0 || o.max_batch > 1024) {
     return Error(ErrorCode::kInvalidArgument,
                  "start engine: --max-batch " + std::to_string(o.max_batch) + ": expected 1 to 1024");
@@ -81,6 +93,7 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   const bool bfloat16_products = language_model.step_shape().bfloat16_weights && HasBFloat16Products(impl->isa);
   impl->numeric_class = std::string(HasFma(impl->isa) ? "fma" : "baseline") + (bfloat16_products ? "+bf16" : "") +
                         (impl->model->impl().f32 ? "/f32" : "") + "/kv-" + std::string(KvTypeName(*o.kv_type));
+  if (const auto& rope = impl->model->impl().rope_scaling) impl->numeric_class += "/rope-" + RopeOverrideName(*rope);
   TIDEMILL_TRY(threads, ThreadPool::Create(o.threads));
   impl->threads = std::move(threads);
   TIDEMILL_TRY(ctx, ExecutionContext::Create(impl->isa, impl->threads.get(), language_model.scratch_bytes()));

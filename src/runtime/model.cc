@@ -29,9 +29,10 @@ Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const Loa
   settings.mapped = options.weights == WeightStorage::kMapped;
   settings.threads = threads.get();
   settings.progress = options.progress;
-  TIDEMILL_TRY(model, LoadLanguageModel(files, settings));
+  TIDEMILL_TRY(model, LoadLanguageModel(files, settings, options.rope_scaling));
   return std::make_unique<Model::Impl>(Model::Impl{std::move(files), std::move(info), std::move(text),
-                                                   std::move(generation), std::move(model), options.f32});
+                                                   std::move(generation), std::move(model), options.f32,
+                                                   options.rope_scaling});
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ struct Model::Impl {
   GenerationOptions default_generation;
   std::unique_ptr<LanguageModel> language_model;
   bool f32 = false;
+  std::optional<RopeOverride> rope_scaling = {};
 };
 
 }  // namespace tidemill

@@ -22,11 +22,13 @@ T OrStop(Result<T> result) {
 
 }  // namespace
 
-std::shared_ptr<const Model> LoadModel(const std::string& name, const std::string& gguf, bool f32) {
+std::shared_ptr<const Model> LoadModel(const std::string& name, const std::string& gguf, bool f32,
+                                       const std::optional<RopeOverride>& rope_scaling) {
   const std::string path = WriteTemporary(name + ".gguf", gguf);
   LoadOptions options;
   options.f32 = f32;
   options.threads = 1;
+  options.rope_scaling = rope_scaling;
   auto model = OrStop(Model::Load(path, options));
   std::remove(path.c_str());  // the mapping keeps it
   return model;

@@ -31,7 +31,8 @@ struct Outcome {
 };
 
 // Writes the bytes to a temporary file and loads it; stops the test program when that fails.
-std::shared_ptr<const Model> LoadModel(const std::string& name, const std::string& gguf, bool f32 = false);
+std::shared_ptr<const Model> LoadModel(const std::string& name, const std::string& gguf, bool f32 = false,
+                                       const std::optional<RopeOverride>& rope_scaling = std::nullopt);
 
 class EngineDriver {
  public:

@@ -32,7 +32,7 @@ ModelRunner::ModelRunner(const std::string& path, const RunnerOptions& options) 
   settings.f32 = options.f32;
   settings.mapped = options.mapped;
   settings.threads = threads_.get();
-  model_ = OrStop(LoadLanguageModel(*files_, settings), path);
+  model_ = OrStop(LoadLanguageModel(*files_, settings, options.rope_scaling), path);
   ctx_ = std::make_unique<ExecutionContext>(
       OrStop(ExecutionContext::Create(options.isa, threads_.get(), model_->scratch_bytes()), "context"));
   executor_ = OrStop(SequentialExecutor::Create(*model_, *ctx_, options.max_rows), "executor");

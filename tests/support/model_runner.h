@@ -13,6 +13,7 @@
 #include "engine/sequential_executor.h"
 #include "formats/model_files.h"
 #include "models/language_model.h"
+#include "tidemill/rope_override.h"
 
 namespace tidemill::testing {
 
@@ -25,6 +26,7 @@ struct RunnerOptions {
   KvGrowth growth = {};
   size_t context = 4096;
   size_t max_rows = 512;
+  std::optional<RopeOverride> rope_scaling = {};
 };
 
 // Stops the test program with a message when something cannot be loaded: a fixture that is missing is a failure, not a skip.
