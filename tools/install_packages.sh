@@ -8,7 +8,7 @@ source tools/messages.sh
 
 run_packages=(ca-certificates cmake g++ libcli11-dev libhwy-dev ninja-build nlohmann-json3-dev python3 python3-venv)
 test_packages=(googletest libgmock-dev libgtest-dev)
-ci_packages=(clang clang-format g++-aarch64-linux-gnu git libbenchmark-dev libclang-rt-dev llvm qemu-user shellcheck)
+ci_packages=(clang clang-format g++-aarch64-linux-gnu git libbenchmark-dev libclang-rt-dev libdnnl-dev llvm qemu-user shellcheck)
 
 case "${1:-}" in
   run) packages=("${run_packages[@]}") ;;
