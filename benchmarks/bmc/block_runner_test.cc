@@ -1,0 +1,163 @@
+#include "benchmarks/bmc/block_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "base/isa.h"
+#include "benchmarks/bmc/cell_record.h"
+#include "benchmarks/bmc/grid.h"
+#include "kernels/testing/seeded_inputs.h"
+
+namespace tidemill::bmc {
+namespace {
+
+std::vector<Backend> Backends() {
+  std::vector<Backend> backends = {Backend::kExact, Backend::kEngine};
+#ifdef TIDEMILL_ONEDNN
+  backends.push_back(Backend::kPadded);
+#endif
+  return backends;
+}
+
+std::vector<Cell> PoliciesFor(Cell cell) {
+  std::vector<Cell> cells;
+  const auto add = [&](KvPolicy policy, Memory memory, size_t period) {
+    cell.policy = policy;
+    cell.memory = memory;
+    cell.period = period;
+    cells.push_back(cell);
+  };
+  add(KvPolicy::kIterative, Memory::kSystem, 1);
+  add(KvPolicy::kIterative, Memory::kPool, 1);
+  add(KvPolicy::kUpfront, Memory::kSystem, 1);
+  for (const size_t period : {1, 8, 13}) add(KvPolicy::kBmc, Memory::kSystem, period);
+  add(KvPolicy::kGeometric, Memory::kSystem, 1);
+  add(KvPolicy::kReserve, Memory::kReserved, 8);
+  if (cell.backend != Backend::kPadded) add(KvPolicy::kPaged, Memory::kSystem, 16);
+  return cells;
+}
+
+Cell SmallCell(Backend backend) {
+  Cell cell;
+  cell.shape = {"small", 4, 2, 16};
+  cell.tokens = 80;
+  cell.batch = 2;
+  cell.backend = backend;
+  return cell;
+}
+
+// The results of the last step after all of them, or after a jump to it.
+std::vector<float> LastOut(const Cell& cell) {
+  testing::TestContext context(DetectIsa());
+  auto runner = MakeBlockRunner(cell, *context);
+  EXPECT_TRUE(runner.ok());
+  for (const Step& step : MakeScript(cell)) {
+    const auto run = (*runner)->Run(step, true);
+    EXPECT_TRUE(run.ok()) << run.error().message();
+  }
+  const std::span<const float> out = (*runner)->Out();
+  return {out.begin(), out.end()};
+}
+
+TEST(BlockRunner, EveryPolicyAndBackend_AttendsToTheSameRows) {
+  const std::vector<float> expected = LastOut(PoliciesFor(SmallCell(Backend::kExact)).front());
+  for (const Backend backend : Backends()) {
+    for (const Cell& cell : PoliciesFor(SmallCell(backend))) {
+      const std::vector<float> out = LastOut(cell);
+      ASSERT_EQ(out.size(), expected.size());
+      for (size_t i = 0; i < out.size(); ++i) {
+        // Ours are the same bits, whatever the policy; the library adds in another order.
+        ASSERT_NEAR(out[i], expected[i], backend == Backend::kPadded ? 1e-5 : 0) << cell.Key() << ", element " << i;
+      }
+    }
+  }
+}
+
+TEST(BlockRunner, Drafts_KeepTheSameRowsInEveryPolicyWithRoomForThem) {
+  // Where drafts are cut, other rows are accepted: only policies that cut none of them can be compared.
+  for (const Backend backend : Backends()) {
+    Cell cell = SmallCell(backend);
+    cell.draft = 6;
+    cell.accept = 3;
+    cell.policy = KvPolicy::kUpfront;
+    const std::vector<float> upfront = LastOut(cell);
+    cell.policy = KvPolicy::kIterative;
+    const std::vector<float> iterative = LastOut(cell);
+    ASSERT_EQ(upfront.size(), iterative.size());
+    for (size_t i = 0; i < upfront.size(); ++i)
+      ASSERT_NEAR(upfront[i], iterative[i], 1e-5) << cell.Key() << ", element " << i;
+  }
+}
+
+TEST(RunCell, FullAndSampled_CountTheSameSteps) {
+  for (const Backend backend : Backends()) {
+    for (const Cell& cell : PoliciesFor(SmallCell(backend))) {
+      for (const size_t samples : {0, 8}) {
+        const auto run = RunCell(cell, samples);
+        ASSERT_TRUE(run.ok()) << run.error().message();
+        const nlohmann::ordered_json record = RecordOf(*run, true);
+        EXPECT_EQ(record["steps"], 80) << cell.Key();
+        EXPECT_GT(record["seconds"]["total"], 0) << cell.Key();
+        EXPECT_GT(record["seconds"]["attention"], 0) << cell.Key();
+        EXPECT_EQ(record["points"].size(), run->size());
+      }
+    }
+  }
+}
+
+#ifdef TIDEMILL_ONEDNN
+TEST(RunCell, Padded_MakesPrimitivesOnceForEachCapacity) {
+  for (const Cell& cell : PoliciesFor(SmallCell(Backend::kPadded))) {
+    const auto run = RunCell(cell, 0);
+    ASSERT_TRUE(run.ok());
+    EXPECT_EQ(RecordOf(*run, false)["creations"], cell.Allocations()) << cell.Key();
+  }
+}
+#else
+TEST(RunCell, PaddedWithoutTheLibrary_IsRefused) {
+  const auto run = RunCell(SmallCell(Backend::kPadded), 0);
+  ASSERT_FALSE(run.ok());
+  EXPECT_EQ(run.error().code(), ErrorCode::kUnsupported);
+}
+#endif
+
+TEST(Grid, EveryMode_HasCellsAndNoneTwice) {
+  for (const int mode : {0, 1, 2, 3, 4}) {
+    GridOptions options;
+    options.ci = mode == 1;
+    options.latency = mode == 2;
+    options.long_contexts = mode == 3;
+    if (mode == 4) options.draft = 26, options.accept = 4;
+    const auto groups = MakeGrid(options);
+    ASSERT_TRUE(groups.ok());
+    std::vector<std::string> keys;
+    for (const Group& group : *groups) {
+      for (const Cell& cell : group) keys.push_back(cell.Key());
+    }
+    EXPECT_GT(keys.size(), 5u);
+    const size_t all = keys.size();
+    std::sort(keys.begin(), keys.end());
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+    EXPECT_EQ(keys.size(), all) << "mode " << mode;
+  }
+}
+
+TEST(Grid, UnknownNames_AreRefused) {
+  GridOptions options;
+  options.shapes = {"opt-1b"};
+  EXPECT_EQ(MakeGrid(options).error().code(), ErrorCode::kInvalidArgument);
+  options = {};
+  options.backends = {"blas"};
+  EXPECT_EQ(MakeGrid(options).error().code(), ErrorCode::kInvalidArgument);
+  options = {};
+  options.draft = 4;
+  options.accept = 5;
+  EXPECT_EQ(MakeGrid(options).error().code(), ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tidemill::bmc
