@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Tables and figures of a journal of bmc_attention_block: plot.py JOURNAL... --out FOLDER
+
+Writes FOLDER/tables.md and, beside it, total_by_T_*.svg (the time of a generation by the number of allocations, with the paper's T*
+and the best measured), breakdown_*.svg (where the time goes, by policy) and latency_*.svg (the time of single tokens; journals made
+with --latency). A cell that stands in several journals counts as in the last one.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import svg
+
+PARTS = ["allocate", "copy", "update", "attention", "create"]
+PAPER_C = 0.1  # C' that the paper measured on its machine: T* = sqrt(C' N), section VIII-A
+PAPER_T = {("opt-13b", 8, 1024): 16,  # what the paper's figures show as best: (shape, batch, tokens); Figs. 5, 7, 8, 9
+           ("opt-2.7b", 8, 512): 8, ("opt-6.7b", 8, 512): 8, ("opt-13b", 8, 512): 8,
+           ("opt-6.7b", 8, 128): 8, ("opt-6.7b", 8, 2048): 32,
+           ("llama-3-8b", 32, 1024): 16, ("llama-3-8b", 32, 4096): 32}
+
+
+def law(tokens: int) -> int:
+    """T* of the paper's equation 7 with its constant, rounded to a power of two as the paper does."""
+    return 2 ** max(0, round(math.log2(math.sqrt(PAPER_C * tokens))))
+
+
+def read(paths: list[str]) -> tuple[list[dict], list[dict]]:
+    machines, cells = [], {}
+    for path in paths:
+        for at, line in enumerate(Path(path).read_text().splitlines(), 1):
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                print(f"{path}:{at}: a line that was cut off, left out", file=sys.stderr)
+                continue
+            if "machine" in record:
+                if record["machine"] not in machines:
+                    machines.append(record["machine"])
+            else:
+                cells[record["key"]] = record
+    return machines, list(cells.values())
+
+
+def setting(cell: dict) -> tuple:
+    """What a figure holds constant, but for the shape."""
+    return (cell["backend"], cell["kv_dtype"], cell["threads"], cell["batch"], cell["tokens"], cell["draft"], cell["accept"], cell["pages"])
+
+
+def setting_name(key: tuple) -> str:
+    backend, kv_dtype, threads, batch, tokens, draft, accept, pages = key
+    return (f"{backend}, {kv_dtype}, batch {batch}, {tokens} tokens, {threads} thread{'s' if threads > 1 else ''}"
+            + (f", drafts of {draft} of which {accept} stay" if draft > 1 else "")
+            + (f", {pages} pages" if pages != "default" else ""))
+
+
+def file_name(key: tuple, shape: str = "") -> str:
+    backend, kv_dtype, threads, batch, tokens, draft, accept, pages = key
+    name = f"{backend}_{kv_dtype}_b{batch}_n{tokens}_t{threads}".lower()
+    name += f"_k{draft}_m{accept}" if draft > 1 else ""
+    name += f"_{pages}" if pages != "default" else ""
+    return (shape + "_" if shape else "") + name
+
+
+def total(cell: dict) -> float:
+    return cell["seconds"]["total"]
+
+
+def curve(cells: list[dict]) -> dict[int, float]:
+    """Total by T. Upfront is 1; iterative is N, and with drafts beside the curve, since it then makes as many blocks as steps."""
+    return {cell["allocations"]: total(cell) for cell in cells
+            if cell["policy"] in ("upfront", "bmc") or cell["policy"] == "iterative" and cell["draft"] == 1}
+
+
+def by_setting(cells: list[dict]) -> dict[tuple, dict[str, list[dict]]]:
+    grouped: dict[tuple, dict[str, list[dict]]] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        if "refused" not in cell:
+            grouped[setting(cell)][cell["shape"]].append(cell)
+    return grouped
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    def line(fields: list[str]) -> str:
+        return "| " + " | ".join(fields) + " |\n"
+    return line(header) + "|" + " --- |" * len(header) + "\n" + "".join(map(line, rows)) + "\n"
+
+
+def total_by_t(key: tuple, shapes: dict[str, list[dict]], out: Path) -> str:
+    tokens, batch, plain = key[4], key[3], key[5] == 1
+    curves = {shape: curve(cells) for shape, cells in shapes.items()}
+    curves = {shape: points for shape, points in curves.items() if len(points) > 2}
+    if not curves:
+        return ""
+    lines, rows = [], []
+    for shape, points in curves.items():
+        # Relative to upfront where that was measured, as in the paper's tables of drafts; else to the worst.
+        base = points.get(1, max(points.values()))
+        best = min(points, key=points.get)
+        normalised = sorted((t, value / base) for t, value in points.items())
+        lines.append(svg.Line(shape, normalised, marked=(best, points[best] / base)))
+        paper = PAPER_T.get((shape, batch, tokens)) if plain else None
+        iterative = next((total(cell) for cell in shapes[shape] if cell["policy"] == "iterative"), None)
+        rows.append([shape, str(best), str(law(tokens)) if plain else "", str(paper or ""), f"{points[best] / base:.2f}",
+                     f"{iterative / points[best]:.2f}x" if iterative else "", f"{points[best]:.4g} s"])
+    verticals = [(law(tokens), f"T* = {law(tokens)}")] if plain else []
+    name = f"total_by_T_{file_name(key)}.svg"
+    (out / name).write_text(svg.lines(f"Attention block, {setting_name(key)}", "allocations T", "time / upfront's", lines,
+                                      log=True, verticals=verticals))
+    text = f"### {setting_name(key)}\n\n![total by T]({name})\n\n"
+    text += table(["shape", "best T", "T* of the law", "best T in the paper", "best / upfront", "best over iterative", "best"], rows)
+    every_t = sorted({t for points in curves.values() for t in points})
+    text += table(["time / upfront's, by T"] + [str(t) for t in every_t],
+                  [[line.name] + [f"{dict(line.points)[t]:.2f}" if t in dict(line.points) else "" for t in every_t] for line in lines])
+    return text
+
+
+def one_of_each_policy(cells: list[dict]) -> list[dict]:
+    """All policies, of bmc the best T."""
+    best = min((c for c in cells if c["policy"] == "bmc"), key=total, default=None)
+    return [c for c in cells if c["policy"] != "bmc" or c is best]
+
+
+def policy_name(cell: dict) -> str:
+    if cell["policy"] == "bmc":
+        return f"bmc, T {cell['allocations']}"
+    return f"paged, {cell['period']}" if cell["policy"] == "paged" else cell["policy"]
+
+
+def breakdown(key: tuple, shape: str, cells: list[dict], out: Path) -> str:
+    chosen = one_of_each_policy(cells)
+    if len(chosen) < 2:
+        return ""
+    name = f"breakdown_{file_name(key, shape)}.svg"
+    (out / name).write_text(svg.bars(f"{shape}, {setting_name(key)}", "seconds", PARTS,
+                                     [svg.Bar(policy_name(c), [c["seconds"][p] for p in PARTS]) for c in chosen]))
+    base = next((total(c) for c in chosen if c["policy"] == "iterative"), max(map(total, chosen)))
+    rows = []
+    for cell in chosen:
+        misses = "not counted here" if cell["tlb_misses"] is None else f"{cell['tlb_misses']:.3g}"
+        rows.append([policy_name(cell)] + [f"{cell['seconds'][p] / base:.4f}" for p in PARTS] + [f"{total(cell) / base:.4f}",
+                    f"{cell['creations']:.0f}", f"{cell['minor_faults']:.3g}", f"{cell['major_faults']:.3g}", misses,
+                    "sampled" if cell["sampled"] else "every step"])
+    return f"### {shape}, {setting_name(key)}\n\n![where the time goes]({name})\n\n" + table(
+        ["policy, shares of iterative's time", *PARTS, "total", "primitives made", "minor faults", "major faults", "TLB misses", "steps timed"], rows)
+
+
+def latency(key: tuple, shape: str, cells: list[dict], out: Path) -> str:
+    timed = [c for c in one_of_each_policy(cells) if c.get("points")]
+    if not timed:
+        return ""
+    name = f"latency_{file_name(key, shape)}.svg"
+    lines = [svg.Line(policy_name(c), [(p[0], p[1] / 1000) for p in c["points"]], dots=False) for c in timed]
+    (out / name).write_text(svg.lines(f"{shape}, {setting_name(key)}", "token", "milliseconds", lines))
+    rows = [[policy_name(c)] + [f"{c['latency_us'][p] / 1000:.3f}" for p in ("p50", "p99", "max", "between_p50", "growth_p50")] for c in timed]
+    return f"### {shape}, {setting_name(key)}\n\n![time of a token]({name})\n\n" + table(
+        ["policy, milliseconds", "p50", "p99", "max", "p50 between growths", "p50 at a growth"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("journal", nargs="+")
+    parser.add_argument("--out", type=Path, required=True, help="folder, made where it is not there")
+    arguments = parser.parse_args()
+    machines, cells = read(arguments.journal)
+    if not cells:
+        sys.exit(f"read {' '.join(arguments.journal)}: expected cells, found none: run bmc_attention_block --journal first")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    grouped = by_setting(cells)
+    text = "# The attention block of one layer under each policy of cache growth\n\n"
+    text += "".join(f"Machine: {', '.join(f'{k} {v}' for k, v in machine.items())}\n\n" for machine in machines)
+    text += "## Time of a generation by the number of allocations\n\n"
+    for key, shapes in grouped.items():
+        text += total_by_t(key, shapes, arguments.out)
+    text += "## Where the time goes\n\n"
+    for key, shapes in grouped.items():
+        for shape, members in shapes.items():
+            text += breakdown(key, shape, members, arguments.out)
+    parts = [latency(key, shape, members, arguments.out) for key, shapes in grouped.items() for shape, members in shapes.items()]
+    if any(parts):
+        text += "## The time of a token\n\n" + "".join(parts)
+    refused = [c for c in cells if "refused" in c]
+    if refused:
+        text += "## Not measured\n\n" + table(["cell", "why"], [[c["key"], c["refused"]] for c in refused])
+    (arguments.out / "tables.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Tests of plot.py with made-up journals: python3 benchmarks/bmc/plot_test.py"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import plot
+import svg
+
+
+def cell(policy: str, allocations: int, total: float, **more) -> dict:
+    seconds = {"allocate": 0.1 * total, "copy": 0.2 * total, "update": 0.0, "attention": 0.7 * total, "create": 0.0, "total": total}
+    record = {"shape": "opt-13b", "tokens": 512, "batch": 8, "policy": policy, "period": 512 // allocations, "allocations": allocations,
+              "backend": "padded", "kv_dtype": "F32", "threads": 1, "draft": 1, "accept": 1, "pages": "default", "sampled": False,
+              "key": f"{policy}/{allocations}", "seconds": seconds, "creations": allocations, "steps": 512, "minor_faults": 10.0,
+              "major_faults": 0.0, "tlb_misses": None,
+              "latency_us": {"p50": 1000.0, "p99": 2000.0, "max": 3000.0, "growth_p50": 2500.0, "between_p50": 1000.0}}
+    return record | more
+
+
+class Plot(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def plot(self, *lines: str) -> subprocess.CompletedProcess:
+        (self.folder / "journal").write_text("\n".join(lines))
+        return subprocess.run([sys.executable, plot.__file__, str(self.folder / "journal"), "--out", str(self.folder / "out")],
+                              capture_output=True, text=True)
+
+    def test_Law_IsThePapers(self):
+        self.assertEqual([plot.law(n) for n in (128, 512, 2048)], [4, 8, 16])
+
+    def test_Ticks_CoverTheValues(self):
+        for top in (0.003, 0.5, 1.0, 7.3, 10, 4096):
+            marks = svg.ticks(top)
+            self.assertGreaterEqual(marks[-1], top * (1 - 1e-9))
+            self.assertLessEqual(len(marks), 8)
+
+    def test_LogarithmicTicks_CoverTheValues(self):
+        for low, high in ((0.64, 5.6), (1, 1), (0.5, 2000), (3, 4), (0.001, 0.002)):
+            marks = svg.log_ticks(low, high)
+            self.assertLessEqual(marks[0], low * (1 + 1e-9))
+            self.assertGreaterEqual(marks[-1], high * (1 - 1e-9))
+            self.assertGreater(len(marks), 1)
+
+    def test_Journal_BecomesTablesAndFigures(self):
+        cells = [cell("upfront", 1, 2.0), cell("bmc", 2, 1.5), cell("bmc", 8, 1.0), cell("bmc", 32, 1.2), cell("iterative", 512, 4.0),
+                 cell("reserve", 4, 1.1, points=[[1, 900.0, True], [2, 800.0, False]]), {"key": "x", "refused": "needs 9 MB"} |
+                 {k: v for k, v in cell("paged", 16, 1).items() if k not in ("key", "seconds")}]
+        done = self.plot(json.dumps({"machine": {"cpu": "a <CPU> & more"}}), *map(json.dumps, cells), '{"cut off')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("cut off", done.stderr)
+        text = (self.folder / "out" / "tables.md").read_text()
+        self.assertIn("| opt-13b | 8 | 8 | 8 | 0.50 | 4.00x | 1 s |", text)
+        self.assertIn("| bmc, T 8 | 0.0250 | 0.0500 | 0.0000 | 0.1750 | 0.0000 | 0.2500 |", text)
+        self.assertIn("not counted here", text)
+        self.assertIn("| x | needs 9 MB |", text)
+        figures = sorted(path.name for path in (self.folder / "out").glob("*.svg"))
+        self.assertEqual(figures, ["breakdown_opt-13b_padded_f32_b8_n512_t1.svg", "latency_opt-13b_padded_f32_b8_n512_t1.svg",
+                                   "total_by_T_padded_f32_b8_n512_t1.svg"])
+        for figure in figures:
+            ElementTree.parse(self.folder / "out" / figure)  # well formed
+            self.assertIn(figure, text)
+
+    def test_LaterLine_CountsInsteadOfAnEarlierOne(self):
+        done = self.plot(*map(json.dumps, [cell("upfront", 1, 2.0), cell("bmc", 8, 9.0), cell("iterative", 512, 4.0), cell("bmc", 8, 1.0)]))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| opt-13b | 8 |", (self.folder / "out" / "tables.md").read_text())
+
+    def test_EmptyJournal_IsAnError(self):
+        done = self.plot("")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("found none", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
