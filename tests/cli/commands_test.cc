@@ -20,8 +20,8 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* kCommands[] = {"run",        "chat",   "inspect",    "tokenize",
-                                     "detokenize", "logits", "perplexity", "bench", "plan"};
+constexpr const char* kCommands[] = {"run",    "chat",       "inspect", "tokenize", "detokenize",
+                                     "logits", "perplexity", "bench",   "plan"};
 
 // Standard output of a command that must end well and say nothing else.
 std::string Output(const std::vector<std::string>& arguments, const ProcessOptions& options = {}) {
