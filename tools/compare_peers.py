@@ -311,7 +311,8 @@ def main() -> int:
 def write_section(args: argparse.Namespace, journal: Journal, rows: list[dict]) -> str:
     records = [found for row in rows if (found := journal.find(row))]
     versions = records[-1]["versions"] if records else {}
-    text = peer_report.markdown(about(args, versions), records, list(args.peer))
+    missing = [row for row in rows if not journal.find(row)]
+    text = peer_report.markdown(about(args, versions), records, list(args.peer), missing)
     peer_report.write(args.out, text)
     return text
 

@@ -108,7 +108,15 @@ def notes(records: list[dict]) -> list[str]:
     return lines
 
 
-def markdown(about: dict, records: list[dict], peers: list[str]) -> str:
+def not_yet(missing: list[dict]) -> list[str]:
+    lines = []
+    for model in dict.fromkeys(row["model"] for row in missing):
+        tests = [f"{label(row)} ({row['threads']})" for row in missing if row["model"] == model]
+        lines.append(f"- {model}, threads in brackets: {', '.join(tests)}")
+    return lines
+
+
+def markdown(about: dict, records: list[dict], peers: list[str], missing: list[dict]) -> str:
     records = with_ratios(records, peers)
     lines = [f"## Speed beside {' and '.join(peers)}", "",
              f"{about['cpu']}, {about['cores']} cores, {about['memory_gib']:.0f} GiB, {about['system']}. "
@@ -123,6 +131,8 @@ def markdown(about: dict, records: list[dict], peers: list[str]) -> str:
     for model in dict.fromkeys(r["row"]["model"] for r in records):
         lines += ["", f"### {model}", "", *table([r for r in records if r["row"]["model"] == model and not r.get("skipped")], peers)]
     lines += ["", "### Rows where we lose", "", *losses(records, peers)]
+    if missing:
+        lines += ["", f"### Not measured yet, {len(missing)} of {len(missing) + len(records)} rows", "", *not_yet(missing)]
     if found := notes(records):
         lines += ["", "### Left out", "", *found]
     return "\n".join(lines) + "\n"
