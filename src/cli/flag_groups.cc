@@ -4,7 +4,6 @@
 #include <limits>
 #include <string_view>
 
-#include "cli/errors.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
 
@@ -40,6 +39,17 @@ std::string SpillFolder() {
   return folder != nullptr && *folder != '\0' ? folder : "/var/tmp";
 }
 
+// "yarn=4"
+std::string ReadRopeScaling(const std::string& text, std::optional<RopeOverride>& target) {
+  const size_t equals = text.find('=');
+  const std::string_view view = text, kind = view.substr(0, equals);
+  const auto factor = equals == std::string::npos ? std::nullopt : ParseNumber<double>(view.substr(equals + 1));
+  if ((kind != "linear" && kind != "yarn") || !factor || !(*factor > 1 && *factor <= kMaxRopeFactor))
+    return "linear=FACTOR or yarn=FACTOR with a factor above 1 and at most " + NumberText(kMaxRopeFactor);
+  target = RopeOverride{.kind = kind == "linear" ? RopeKind::kLinear : RopeKind::kYarn, .factor = *factor};
+  return "";
+}
+
 }  // namespace
 
 void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
@@ -57,7 +67,10 @@ void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
                        "Rows by which bmc, reserve and paged grow (bmc: as tidemill plan says; 256, or the context)");
   flags.Choice("--weights", weights, {"packed", "mapped"},
                "packed: rearranged for speed; mapped: read from the file, no memory of their own (packed)");
-  flags.Text("--rope-scaling", rope_scaling, "linear|yarn=FACTOR", "Not in this version");
+  flags.Value(
+      "--rope-scaling", "linear|yarn=FACTOR",
+      "Stretch the model's rotary positions, so that --context may be up to FACTOR times its own (as the file has it)",
+      [this](const std::string& text) { return ReadRopeScaling(text, rope_scaling); });
 }
 
 void MachineFlags::AddSharingTo(FlagSet& flags) {
@@ -72,14 +85,11 @@ LoadOptions MachineFlags::load_options() const {
   options.f32 = dtype == "f32";
   options.weights = weights == "mapped" ? WeightStorage::kMapped : WeightStorage::kPacked;
   options.threads = threads.value_or(0);
+  options.rope_scaling = rope_scaling;
   return options;
 }
 
 Result<EngineOptions> MachineFlags::engine_options() const {
-  if (rope_scaling) {
-    return Error(ErrorCode::kUnsupported, "prepare the model: --rope-scaling " + Quoted(*rope_scaling) +
-                                              ": this version has no position scaling; leave the flag out");
-  }
   EngineOptions options;
   options.threads = threads.value_or(0);
   options.isa = isa.value_or("");

@@ -14,6 +14,7 @@
 #include "tidemill/generation.h"
 #include "tidemill/model.h"
 #include "tidemill/result.h"
+#include "tidemill/rope_override.h"
 
 namespace tidemill::cli {
 
@@ -23,14 +24,15 @@ struct MachineFlags {
   std::optional<size_t> context;
   std::optional<size_t> kv_period, max_batch, prefill_chunk;
   std::optional<uint64_t> state_memory;
-  std::optional<std::string> isa, dtype, kv_dtype, kv_policy, weights, rope_scaling;
+  std::optional<std::string> isa, dtype, kv_dtype, kv_policy, weights;
+  std::optional<RopeOverride> rope_scaling;
 
   // `context_help`: what --context means to this command.
   void AddTo(FlagSet& flags, const std::string& context_help = "Positions of the state (the model's own)");
   // How many requests share them; for commands that run more than one.
   void AddSharingTo(FlagSet& flags);
   LoadOptions load_options() const;
-  // kInvalidArgument for a KV type that there is not, kUnsupported for --rope-scaling.
+  // kInvalidArgument for a KV type or policy that there is not.
   Result<EngineOptions> engine_options() const;
 };
 

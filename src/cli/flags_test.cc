@@ -131,12 +131,36 @@ TEST(GenerationFlags, OnlyWhatWasGiven_ReplacesTheModelsOwn) {
   EXPECT_THAT(options.stop, ElementsAre("###"));
 }
 
-TEST(MachineFlags, WhatIsNotThereYet_IsRefusedByName) {
+// What the machine flags make of `--rope-scaling TEXT`; an error's message behind "error: ".
+std::string RopeScalingOf(const std::string& text) {
   MachineFlags flags;
-  flags.rope_scaling = "yarn=4";
-  EXPECT_EQ(flags.engine_options().error().code(), ErrorCode::kUnsupported);
-  EXPECT_THAT(flags.engine_options().error().message(), HasSubstr("--rope-scaling"));
-  flags.rope_scaling.reset();
+  FlagSet set("run", "A test");
+  flags.AddTo(set);
+  SignalWatch signals;
+  Output out(STDOUT_FILENO, signals);
+  Messages messages(STDERR_FILENO);
+  CommandContext context{out, messages, signals, {"--rope-scaling", text}};
+  if (const auto result = set.Parse(context); !result.ok()) return "error: " + result.error().message();
+  const std::optional<RopeOverride> rope = flags.load_options().rope_scaling;
+  if (!rope) return "none";
+  return (rope->kind == RopeKind::kYarn ? "yarn by " : "linear by ") + NumberText(rope->factor);
+}
+
+TEST(MachineFlags, RopeScaling_IsAKindAndAFactor) {
+  EXPECT_FALSE(MachineFlags().load_options().rope_scaling.has_value());
+  EXPECT_EQ(RopeScalingOf("yarn=4"), "yarn by 4");
+  EXPECT_EQ(RopeScalingOf("linear=1.5"), "linear by 1.5");
+  EXPECT_EQ(RopeScalingOf("linear=1024"), "linear by 1024");
+  EXPECT_EQ(RopeScalingOf("yarn=1.0000001"), "yarn by 1.0000001");
+  for (const std::string text :
+       {"", "yarn", "yarn=", "=4", "ntk=4", "Yarn=4", "yarn=1", "yarn=0.5", "yarn=-4", "yarn=1024.001", "yarn=1e400",
+        "yarn=nan", "yarn=inf", "yarn=4x", "yarn= 4", "yarn=+4", "yarn==4", "yarn=4,8"}) {
+    EXPECT_EQ(
+        RopeScalingOf(text),
+        "error: read the command line: --rope-scaling: expected linear=FACTOR or yarn=FACTOR with a factor above 1 "
+        "and at most 1024, found \"" +
+            text + "\"; see tidemill run --help");
+  }
 }
 
 TEST(MachineFlags, KvPolicy_IsGivenByName) {

@@ -25,7 +25,7 @@ struct Session {
   double load_ms = 0;              // both
 };
 
-// Loads with a progress bar. What is wrong with --kv-dtype and --rope-scaling whatever the model comes before the load.
+// Loads with a progress bar. What is wrong with --kv-dtype whatever the model comes before the load.
 Result<Session> OpenSession(const std::string& path, const MachineFlags& flags, CommandContext& context);
 // The same for commands that change what the flags ask for.
 Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,

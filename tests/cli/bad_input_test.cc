@@ -176,9 +176,38 @@ TEST(BadFlag, RangesOfTheLibrary_ComeBeforeTheModelIsLoaded) {
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--kv-period", "0"}), 2, {"--kv-period"});
   ExpectError(RunTidemill({"run", TinyLlamaFile(), "a", "--kv-period", "1000000"}), 2,
               {"--kv-period 1000000", "context"});
-  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--rope-scaling", "yarn=2"}), 1, {"--rope-scaling"});
   ExpectError(RunTidemill({"run", CountingModelFile(), "a", "-c", "1000"}), 2,
               {"1000", "256 positions; choose at most that"});
+}
+
+TEST(BadFlag, RopeScaling_IsRefusedBeforeTheModelIsLoaded) {
+  for (const std::string text : {"longrope=4", "yarn", "yarn=1", "linear=1025", "yarn=nan"}) {
+    ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--rope-scaling", text}), 2,
+                {"--rope-scaling: expected linear=FACTOR or yarn=FACTOR with a factor above 1 and at most 1024",
+                 "found \"" + text + "\""});
+  }
+}
+
+TEST(BadFlag, ContextPastTheModels_NamesWhatWouldDo) {
+  ExpectError(RunTidemill({"run", CountingModelFile(), "a", "-c", "257"}), 2,
+              {"--context 257", "256 positions; choose at most that", "--rope-scaling yarn=2"});
+  ExpectError(
+      RunTidemill({"run", CountingModelFile(), "a", "-c", "641", "--rope-scaling", "linear=2.5"}), 2,
+      {"--context 641: expected at most 640, what --rope-scaling linear=2.5 makes of the model's 256 positions"});
+}
+
+TEST(BadModel, LearnedPositions_HaveNoRopeScaling) {
+  const std::string folder = TestFolder() + "/opt";
+  std::filesystem::copy(std::string(TIDEMILL_FIXTURES) + "/families/opt", folder);
+  WriteFile(
+      "opt/tokenizer.json",
+      R"({"version":"1.0","added_tokens":[],"normalizer":null,"post_processor":null,"decoder":{"type":"ByteLevel"},)"
+      R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},)"
+      R"("model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2,"d":3},"merges":[]}})");
+  EXPECT_EQ(RunTidemill({"run", folder, "--raw", "a", "-n", "1"}).exit_code, 0);
+  ExpectError(RunTidemill({"run", folder, "--raw", "a", "-n", "1", "--rope-scaling", "yarn=4"}), 1,
+              {"--rope-scaling yarn=4: expected a model with rotary positions, found opt", "its 128 positions"});
+  ExpectError(RunTidemill({"run", folder, "--raw", "a", "-c", "129"}), 2, {"128 positions; choose at most that"});
 }
 
 TEST(BadFlag, BlocksWiderThanAHead_AreRefusedWithWhatWorks) {

@@ -90,6 +90,28 @@ TEST(Run, EveryWayToGiveThePrompt_IsTheSame) {
   EXPECT_EQ(Output(with({"hello", "--threads", "1", "--weights", "mapped"})), answer);
 }
 
+TEST(Run, RopeScaling_MakesRoomPastTheModelsContext) {
+  const std::string model = TinyLlamaFile();  // of 256 positions
+  const auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"run", model, "--raw", "-p", "The tide comes in.", "--ignore-eos", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return JsonOutput(arguments);
+  };
+  const auto positions = [](const json& answer) {
+    return answer["prompt_tokens"].get<size_t>() + answer["generated_tokens"].get<size_t>() - 1;  // the last has none
+  };
+  const json plain = run({}), own = run({"--rope-scaling", "yarn=2"});
+  EXPECT_EQ(positions(plain), 256U);
+  EXPECT_EQ(positions(own), 256U);  // no more than the model's unless --context says so
+  EXPECT_NE(own["ids"], plain["ids"]);
+  EXPECT_THAT(plain["numeric_class"].get<std::string>(), Not(HasSubstr("rope")));
+  EXPECT_THAT(own["numeric_class"].get<std::string>(), HasSubstr("/rope-yarn=2"));
+  const json longer = run({"--rope-scaling", "yarn=2", "--context", "512"});
+  EXPECT_EQ(positions(longer), 512U);
+  const auto first = longer["ids"].begin();
+  EXPECT_EQ(json(std::vector<json>(first, first + static_cast<std::ptrdiff_t>(own["ids"].size()))), own["ids"]);
+}
+
 TEST(Run, KeysAndValuesInBlocks_GiveOneAnswerOfEachNumericClass) {
   const std::string model = WriteFile("heads_of_64.gguf", BuildTinyLlama({.heads = 6, .head_dim = 64, .seed = 5}));
   const auto run = [&](const std::string& kv_type, Isa isa, const char* threads) {
