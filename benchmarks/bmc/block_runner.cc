@@ -38,6 +38,12 @@ AttentionShape ExactShape(const Cell& cell) {
 // The rows of a draft that stay: spread over it, so that all but the first have to move.
 size_t PathRow(const Step& step, size_t i) { return i * step.len / step.accepted; }
 
+// A step of the same shape that writes the last rows before `step`: attention to them warms up what a step would find warm.
+Step RowsBefore(Step step) {
+  step.rows_before -= step.len;
+  return step;
+}
+
 // What all back ends read and write: queries, new keys and values, results. Rows of seven steps differ.
 class Inputs {
  public:
@@ -89,11 +95,14 @@ class StoreRunner : public BlockRunner {
     }
     rows_ = step.rows_before;
     ShowRows(step.capacity_before, step.rows_before);
-    if (!step.grows()) TIDEMILL_TRY_VOID(Run(step, false));
-    return {};
+    if (step.grows() || step.rows_before < step.len) return {};
+    const Step last = RowsBefore(step);
+    PrepareMask(last);
+    StepSeconds unused;
+    return Attend(last, &unused);
   }
 
-  Result<StepSeconds> Run(const Step& step, bool keep) override {
+  Result<StepSeconds> Run(const Step& step) override {
     StepSeconds seconds;
     if (step.capacity != store_.capacity()) {
       const GrowthSeconds growth = store_.Grow(step.rows_before, step.capacity);
@@ -112,12 +121,12 @@ class StoreRunner : public BlockRunner {
     seconds.update = watch.Lap();
     TIDEMILL_TRY_VOID(Attend(step, &seconds));
     seconds.attention = watch.Lap() - seconds.create;
-    if (keep && step.len > 1) {
+    if (step.len > 1) {
       MovePath(step);
       ShowRows(step.capacity, step.rows_before + step.accepted);
       seconds.update += watch.Lap();
     }
-    if (keep) rows_ = step.rows_before + step.accepted;
+    rows_ = step.rows_before + step.accepted;
     return seconds;
   }
 
@@ -245,11 +254,16 @@ class EngineRunner : public BlockRunner {
         TIDEMILL_TRY_VOID(AppendZeros(*cache, std::min(at_once, left - rows)));
       }
     }
-    if (!step.grows()) TIDEMILL_TRY_VOID(Run(step, false));
+    if (step.grows() || step.rows_before < step.len) return {};
+    tasks_.clear();
+    for (size_t b = 0; b < cell_.batch; ++b) {
+      tasks_.push_back(inputs_.Task(b, RowsBefore(step), LayerOf(*caches_[b]).Context(0)));
+    }
+    Attention(context_, ExactShape(cell_), tasks_);
     return {};
   }
 
-  Result<StepSeconds> Run(const Step& step, bool keep) override {
+  Result<StepSeconds> Run(const Step& step) override {
     StepSeconds seconds;
     Stopwatch watch;
     while (caches_.size() < cell_.batch) caches_.push_back(NewCache());
@@ -267,7 +281,6 @@ class EngineRunner : public BlockRunner {
     seconds.update = watch.Lap();
     Attention(context_, ExactShape(cell_), tasks_);
     seconds.attention = watch.Lap();
-    if (!keep) return seconds;
     path_.resize(step.accepted);
     for (size_t i = 0; i < step.accepted; ++i) path_[i] = static_cast<uint32_t>(PathRow(step, i));
     keys_.resize(step.accepted);
@@ -351,7 +364,7 @@ Result<std::vector<Sample>> RunCell(const Cell& cell, size_t samples) try {
     const Step& step = script[planned.index];
     if (planned.index != next) TIDEMILL_TRY_VOID(runner->Place(step));
     const MemoryEvents before = counters.Read();
-    TIDEMILL_TRY(seconds, runner->Run(step, true));
+    TIDEMILL_TRY(seconds, runner->Run(step));
     MemoryEvents events = counters.Read();
     events.minor_faults -= before.minor_faults;
     events.major_faults -= before.major_faults;

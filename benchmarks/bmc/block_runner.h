@@ -30,10 +30,9 @@ struct StepSeconds {
 class BlockRunner {
  public:
   virtual ~BlockRunner() = default;
-  // As if all steps before `step` had been run, and with the caches as a step leaves them.
+  // As if all steps before `step` had been run, the last of them just now.
   virtual Result<void> Place(const Step& step) = 0;
-  // keep: rows of the step stay. Without it the same step can be run again.
-  virtual Result<StepSeconds> Run(const Step& step, bool keep) = 0;
+  virtual Result<StepSeconds> Run(const Step& step) = 0;
   // What the rows of the last step got: [batch, len, heads * head_dim], padded [batch, heads, len, head_dim].
   virtual std::span<const float> Out() const = 0;
 };

@@ -56,7 +56,7 @@ std::vector<float> LastOut(const Cell& cell) {
   auto runner = MakeBlockRunner(cell, *context);
   EXPECT_TRUE(runner.ok());
   for (const Step& step : MakeScript(cell)) {
-    const auto run = (*runner)->Run(step, true);
+    const auto run = (*runner)->Run(step);
     EXPECT_TRUE(run.ok()) << run.error().message();
   }
   const std::span<const float> out = (*runner)->Out();

@@ -61,8 +61,7 @@ double Cell::NeededBytes() const {
   const double query_rows = static_cast<double>(batch * shape.heads * draft);
   const double scores = backend == Backend::kPadded ? query_rows * static_cast<double>(tokens) * 6 : 0;  // f32 and BF16
   const bool copies = memory != Memory::kReserved && policy != KvPolicy::kPaged && policy != KvPolicy::kUpfront;
-  const double pool = memory == Memory::kPool ? 1.25 : 1;  // its blocks are a fifth larger at most
-  return rows * (copies ? 2 : 1) * pool + scores;
+  return rows * (copies ? 2 : 1) + scores;
 }
 
 std::vector<Step> MakeScript(const Cell& cell) {
@@ -108,12 +107,16 @@ std::vector<PlannedStep> PlanSteps(const std::vector<Step>& script, size_t sampl
     const size_t first = part * blocks / chosen, end = (part + 1) * blocks / chosen, block = (first + end) / 2;
     const size_t growths = end - first, between = begins[end] - begins[first] - growths;
     const size_t begin = begins[block], inner = begins[block + 1] - begin - 1;
-    const size_t taken = std::min(inner, std::max<size_t>(1, samples / chosen));
+    const size_t runs = std::max<size_t>(1, samples / 4 / chosen);
+    const size_t wanted = std::clamp<size_t>(2 * samples / (chosen * runs), 1, 8);  // steps of a run
+    const bool all = runs * wanted >= inner;
+    const size_t taken = all ? inner : runs * wanted;
     const double left = taken == 0 ? static_cast<double>(between) : 0;  // steps that no other stands for
     plan.push_back({begin, static_cast<double>(growths) + left});
     for (size_t i = 0; i < taken; ++i) {
-      plan.push_back(
-          {begin + 1 + (2 * i + 1) * inner / (2 * taken), static_cast<double>(between) / static_cast<double>(taken)});
+      const size_t middle = (2 * (i / wanted) + 1) * inner / (2 * runs);  // of the run's part of the block
+      const size_t at = all ? i : middle - wanted / 2 + i % wanted;
+      plan.push_back({begin + 1 + at, static_cast<double>(between) / static_cast<double>(taken)});
     }
   }
   return plan;

@@ -88,8 +88,9 @@ struct PlannedStep {
   double weight = 1;
 };
 
-// samples == 0: all of them. Else up to `samples` growths, each in the middle of as many as it stands for, and up to about as many steps
-// between growths, spread over the chosen blocks. Weights add up to the number of steps.
+// samples == 0: all of them. Else up to `samples` growths, each in the middle of as many as it stands for, and about twice as many steps
+// between growths, in runs of up to 8: a page holds several rows of a head, and one write to it in several takes the fault. Weights add
+// up to the number of steps.
 std::vector<PlannedStep> PlanSteps(const std::vector<Step>& script, size_t samples);
 
 }  // namespace tidemill::bmc

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/checked_math.h"
 #include "benchmarks/bmc/stopwatch.h"
 
 namespace tidemill::bmc {
@@ -29,10 +28,7 @@ void TouchPages(std::byte* begin, size_t bytes) {
 
 }  // namespace
 
-size_t BlockPool::ClassBytes(size_t bytes) {
-  const size_t step = std::max<size_t>(std::bit_floor(bytes) / 4, 64);
-  return RoundUp(bytes, step);
-}
+size_t BlockPool::ClassBytes(size_t bytes) { return std::bit_ceil(std::max<size_t>(bytes, kPage)); }
 
 std::byte* BlockPool::Take(size_t bytes) {
   const size_t size = ClassBytes(bytes);

@@ -17,8 +17,8 @@
 
 namespace tidemill::bmc {
 
-// Blocks that were given back, by size class (quarters of a power of two). Sizes only grow here: when a larger class is first asked for,
-// the free ones are smaller than anything to come and go back to the system.
+// Blocks that were given back, by size class (powers of two; what is never touched of a block is not resident). Sizes only grow here: when
+// a larger class is first asked for, the free ones are smaller than anything to come and go back to the system.
 class BlockPool {
  public:
   BlockPool() = default;
