@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "tidemill/generation.h"
-#include "tidemill/kv_policy.h"
 #include "tidemill/model.h"
+#include "tidemill/policies.h"
 #include "tidemill/result.h"
 
 namespace tidemill {

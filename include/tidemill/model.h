@@ -13,8 +13,8 @@
 
 #include "tidemill/chat.h"
 #include "tidemill/generation.h"
+#include "tidemill/policies.h"
 #include "tidemill/result.h"
-#include "tidemill/rope_override.h"
 #include "tidemill/tokenizer.h"
 
 namespace tidemill {

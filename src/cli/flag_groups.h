@@ -13,8 +13,8 @@
 #include "tidemill/engine.h"
 #include "tidemill/generation.h"
 #include "tidemill/model.h"
+#include "tidemill/policies.h"
 #include "tidemill/result.h"
-#include "tidemill/rope_override.h"
 
 namespace tidemill::cli {
 

@@ -1,6 +1,6 @@
 // SIGINT and SIGTERM. They stay blocked in every thread; one thread waits for them, so that what happens on a signal is
 // ordinary code that may lock and call the engine. SIGBUS: a mapped model file that shrinks ends the process with an error
-// line and exit code 1; a file that is being written (logits) may leave its ".part" file behind.
+// line and exit code 1; a file that is being written (logits, --save-state) may leave its ".part" file behind.
 #ifndef TIDEMILL_CLI_SIGNALS_H_
 #define TIDEMILL_CLI_SIGNALS_H_
 

@@ -9,8 +9,8 @@
 #include "formats/model_settings.h"
 #include "models/language_model.h"
 #include "models/weight_loader.h"
+#include "tidemill/policies.h"
 #include "tidemill/result.h"
-#include "tidemill/rope_override.h"
 
 namespace tidemill {
 

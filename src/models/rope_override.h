@@ -5,8 +5,8 @@
 #include <string>
 
 #include "formats/model_settings.h"
+#include "tidemill/policies.h"
 #include "tidemill/result.h"
-#include "tidemill/rope_override.h"
 
 namespace tidemill {
 

@@ -15,8 +15,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tidemill/kv_policy.h"
 #include "tidemill/plan.h"
+#include "tidemill/policies.h"
 
 namespace tidemill {
 

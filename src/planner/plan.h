@@ -7,8 +7,8 @@
 
 #include "planner/machine_profile.h"
 #include "planner/predicted_costs.h"
-#include "tidemill/kv_policy.h"
 #include "tidemill/plan.h"
+#include "tidemill/policies.h"
 
 namespace tidemill {
 

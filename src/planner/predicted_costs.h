@@ -18,7 +18,7 @@
 #include "kernels/attention.h"
 #include "kernels/cost.h"
 #include "planner/machine_profile.h"
-#include "tidemill/kv_policy.h"
+#include "tidemill/policies.h"
 
 namespace tidemill {
 

@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tidemill/kv_policy.h"
+#include "tidemill/policies.h"
 
 namespace tidemill {
 

@@ -13,7 +13,7 @@
 #include "engine/sequential_executor.h"
 #include "formats/model_files.h"
 #include "models/language_model.h"
-#include "tidemill/rope_override.h"
+#include "tidemill/policies.h"
 
 namespace tidemill::testing {
 

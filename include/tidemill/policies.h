@@ -1,0 +1,42 @@
+// Choices of the caller that are obeyed far below the engine: how a cache grows, and how positions are stretched.
+#ifndef TIDEMILL_POLICIES_H_
+#define TIDEMILL_POLICIES_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+// How far ahead of a sequence its key/value cache is allocated. No policy changes an answer, only its cost in time and memory.
+enum class KvPolicy : uint8_t {
+  kIterative,  // a new buffer and a copy of everything at each step, as frameworks do that append by concatenation
+  kUpfront,    // all rows that the request may need, at once
+  kBmc,        // the next multiple of a period of rows, copied into a larger buffer when it is full
+  kGeometric,  // the next power of two of rows
+  kReserve,    // addresses for all rows at once, memory a period ahead; nothing is copied
+  kPaged,      // blocks of a period of rows that stay where they are
+};
+
+// "iterative", "upfront", "bmc", "geometric", "reserve", "paged"; kInvalidArgument lists them.
+Result<KvPolicy> ParseKvPolicy(std::string_view name);
+std::string_view KvPolicyName(KvPolicy policy);
+
+// Rope scaling that the caller asks for in place of the model file's own, so that a model goes past its own positions.
+enum class RopeKind : uint8_t {
+  kLinear,  // every frequency divided by the factor
+  kYarn,    // low frequencies divided, high ones kept, attention sharpened: arXiv:2309.00071
+};
+
+inline constexpr double kMaxRopeFactor = 1024;
+
+// As transformers' rope_scaling = {"rope_type": kind, "factor": factor}, everything else at its default.
+struct RopeOverride {
+  RopeKind kind = RopeKind::kYarn;
+  double factor = 2;  // above 1, at most kMaxRopeFactor: the longest context is as many times the model's own
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_POLICIES_H_
