@@ -130,11 +130,17 @@ TEST_F(PlanCommand, ProfileOfAnotherMachine_IsAWarning) {
   EXPECT_EQ(result.err.find('\x1b'), std::string::npos);
 }
 
-TEST_F(PlanCommand, Recalibrate_WritesANewProfile) {
-  WriteFile("cache/tidemill/machine.json", "{}");
-  EXPECT_EQ(Json({"--json", "--recalibrate"})["machine"]["measured"], true);
-  EXPECT_EQ(Json({"--json"})["machine"]["measured"], false);
-  EXPECT_NE(ReadWholeFile(Profile()), "{}");
+// A folder stands where the file should be.
+TEST_F(PlanCommand, Recalibrate_MeasuresWhateverIsThere) {
+  const std::string cache = TestFolder() + "/folder_cache";
+  std::filesystem::create_directories(cache + "/tidemill/machine.json");
+  setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  const ProcessResult without = Run({"--json"}), with = Run({"--json", "--recalibrate"});
+  setenv("XDG_CACHE_HOME", Cache().c_str(), 1);
+  EXPECT_THAT(without.err, HasSubstr("expected a regular file; built-in numbers serve"));
+  EXPECT_EQ(json::parse(without.out)["machine"]["measured"], false);
+  EXPECT_THAT(with.err, HasSubstr("keep the machine's profile: "));
+  EXPECT_EQ(json::parse(with.out)["machine"]["measured"], true);
 }
 
 TEST_F(PlanCommand, BadFlags_AreWrongUsage) {

@@ -1,0 +1,106 @@
+// What a plan says of an engine, and that the engine does it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tests/support/engine_driver.h"
+#include "tests/support/model_runner.h"
+#include "tests/support/tiny_model.h"
+#include "tidemill/plan.h"
+
+namespace tidemill {
+namespace {
+
+using testing::BuildCountingModel;
+using testing::EngineDriver;
+using ::testing::HasSubstr;
+using testing::LoadModel;
+using testing::WriteTemporary;
+
+constexpr size_t kContext = 64;
+
+std::shared_ptr<const Model> CountingModel() {
+  static const auto model = LoadModel("engine_plan", BuildCountingModel({.vocab = 400, .context = kContext}));
+  return model;
+}
+
+// With a profile that cannot be read nothing is measured, and every number is one of the program's own.
+PlanOptions WithoutMeasuring() {
+  static const std::string path = WriteTemporary("engine_plan.json", "no profile");
+  PlanOptions options;
+  options.cpu = "a CPU";
+  options.profile_path = path;
+  return options;
+}
+
+Plan PlanOf(Engine& engine) {
+  auto plan = MakePlan(engine, WithoutMeasuring());
+  EXPECT_TRUE(plan.ok()) << plan.error().message();
+  return std::move(plan).value();
+}
+
+uint64_t RowBytes() {
+  static const uint64_t bytes =
+      PlanOf(EngineDriver(CountingModel(), {.threads = 1, .kv_period = 1}).engine()).state_row_bytes;
+  return bytes;
+}
+
+TEST(EnginePlan, Period_IsWhatTheEngineGrowsBy) {
+  for (const size_t period : {64, 32, 16, 8}) {
+    for (const size_t batch : {1, 3}) {
+      EngineDriver driver(CountingModel(),
+                          {.threads = 1, .max_batch = batch, .state_memory = 8 * batch * period * RowBytes()});
+      const Plan plan = PlanOf(driver.engine());
+      EXPECT_EQ(plan.choices.front().name, "growth period");
+      EXPECT_EQ(plan.choices.front().chosen.value, std::to_string(period) + " rows");
+      const testing::Outcome outcome = driver.Run({5}, {.ignore_eos = true});  // to the end of the context
+      EXPECT_EQ(outcome.stats.growth.growths, kContext / period) << "period " << period << ", batch " << batch;
+    }
+  }
+}
+
+TEST(EnginePlan, PeriodThatWasGiven_IsNotChosen) {
+  EngineDriver driver(CountingModel(), {.threads = 1, .kv_period = 16, .state_memory = uint64_t{1} << 40});
+  EXPECT_EQ(PlanOf(driver.engine()).choices.front().reason, "given by --kv-period");
+  EXPECT_EQ(driver.Run({5}, {.ignore_eos = true}).stats.growth.growths, kContext / 16);
+}
+
+TEST(EnginePlan, OtherPolicies_KeepTheirDefault) {
+  const auto model = LoadModel("engine_plan_long", BuildCountingModel({.vocab = 400, .context = 1024}));
+  EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kReserve});
+  EXPECT_EQ(PlanOf(driver.engine()).choices.front().chosen.value, "256 rows");
+}
+
+TEST(EnginePlan, UnreadableProfile_IsAWarningAndBuiltInNumbersServe) {
+  EngineDriver driver(CountingModel(), {.threads = 1});
+  const Plan plan = PlanOf(driver.engine());
+  ASSERT_EQ(plan.warnings.size(), 1U);
+  EXPECT_THAT(plan.warnings[0], HasSubstr("read the machine's profile: " + WithoutMeasuring().profile_path));
+  EXPECT_FALSE(plan.profile.measured);
+  EXPECT_EQ(plan.context, kContext);
+}
+
+TEST(EnginePlan, RequestsInFlight_AreRefused) {
+  EngineDriver driver(CountingModel(), {.threads = 1});
+  driver.Submit({5}, {});
+  const auto plan = MakePlan(driver.engine(), WithoutMeasuring());
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code(), ErrorCode::kFailedPrecondition);
+  driver.RunUntilIdle();
+  EXPECT_TRUE(MakePlan(driver.engine(), WithoutMeasuring()).ok());
+}
+
+TEST(EnginePlan, BatchOfNone_IsRefused) {
+  EngineDriver driver(CountingModel(), {.threads = 1});
+  PlanOptions options = WithoutMeasuring();
+  options.batch = 0;
+  const auto plan = MakePlan(driver.engine(), options);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code(), ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tidemill
