@@ -93,9 +93,9 @@ TEST_P(EngineDraft, EveryRequest_GetsWhatItGetsWithout) {
                                     KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged};
   constexpr size_t kMost[] = {1, 3, 8, 64};
   constexpr double kRight[] = {0.0, 0.5, 0.9, 1.0};
-  for (uint64_t seed = 0; seed < 36; ++seed) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
     const KvPolicy policy = kPolicies[seed % 6];
-    const size_t most = kMost[seed / 6 % 4];
+    const size_t most = kMost[seed / 3 % 4];
     script.right = kRight[seed / 2 % 4];
     std::mt19937_64 random(seed);
     const auto one_of = [&random](std::vector<size_t> values) { return values[random() % values.size()]; };
@@ -128,10 +128,10 @@ TEST_P(EngineDraft, EveryRequest_GetsWhatItGetsWithout) {
     }
     ASSERT_FALSE(HasFailure());
   }
-  EXPECT_GT(accepted, 400U);
-  EXPECT_GT(drafted - accepted, 400U);
-  EXPECT_GT(preemptions, 10U);
-  for (const size_t count : {wholly, partly, wrong}) EXPECT_GT(count, 50U);
+  EXPECT_GT(accepted, 200U);
+  EXPECT_GT(drafted - accepted, 200U);
+  EXPECT_GT(preemptions, 4U);
+  for (const size_t count : {wholly, partly, wrong}) EXPECT_GT(count, 20U);
 }
 
 // BMC's rule: free rows bound the guesses, and a state grows for them only where it must grow for the token anyway.
