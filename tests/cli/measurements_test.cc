@@ -120,7 +120,7 @@ TEST(Perplexity, Text_IsScoredInWindows) {
 }
 
 // A run of bench is complete, whatever the neighbours do: they may keep it from knowing a limit, and then it says so at the end.
-// So does a build whose loops are instrumented: there a share above 100 % is no fault of the machine (limit_rules_test has the rule).
+// Where loops are instrumented or emulated, a share above 100 % is no fault of ours (limit_rules_test has the rule).
 ProcessResult Bench(std::vector<std::string> flags) {
   flags.insert(flags.begin(), {"bench", TinyLlamaFile()});
   const ProcessResult result = RunTidemill(flags);
@@ -128,9 +128,12 @@ ProcessResult Bench(std::vector<std::string> flags) {
     EXPECT_EQ(result.err, "");
   } else {
     EXPECT_EQ(result.exit_code, 1);
-    EXPECT_THAT(result.err, StartsWith("tidemill: bench: "));
-    EXPECT_THAT(result.err,
-                AnyOf(HasSubstr(": measure the machine's limits: "), HasSubstr(" expected at most 100 % of the ")));
+    if (TIDEMILL_SLOWED_DOWN) {
+      EXPECT_THAT(result.err,
+                  AnyOf(HasSubstr("bench: measure the machine's limits: "), HasSubstr("at most 100 % of the ")));
+    } else {
+      EXPECT_THAT(result.err, StartsWith("tidemill: bench: measure the machine's limits: "));
+    }
     EXPECT_THAT(result.err, EndsWith("run it again when the machine is less busy\n"));
   }
   return result;
@@ -188,7 +191,7 @@ TEST(Bench, Json_HasEveryTestAndEveryMember) {
                 1e-6 * done);
     EXPECT_NEAR(share, moved / limit, 1e-6 * share);
     EXPECT_GT(one["arithmetic_share"], 0.0);
-    if (result.exit_code == 0) {
+    if (!TIDEMILL_SLOWED_DOWN || result.exit_code == 0) {
       EXPECT_LE(one["arithmetic_share"], 1.0);
       EXPECT_LE(share, 1.0);
     }
