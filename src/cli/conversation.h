@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/json.h"
 #include "tidemill/chat.h"
 #include "tidemill/result.h"
 
@@ -14,6 +15,7 @@ namespace tidemill::cli {
 std::string MessagesToJson(const std::vector<ChatMessage>& messages);
 // kInvalidArgument names `object` and the message that is wrong. Members other than role and content are kept.
 Result<std::vector<ChatMessage>> MessagesFromJson(std::string_view object, std::string_view json);
+Result<std::vector<ChatMessage>> MessagesFrom(std::string_view object, Json list);  // from ParseJson
 
 }  // namespace tidemill::cli
 

@@ -42,6 +42,10 @@ Result<IdLists> ParseIdLists(std::string_view object, std::string_view text) {
   } catch (const Json::parse_error& error) {
     return Wrong(object, "expected JSON, found a mistake at byte " + std::to_string(error.byte) + "; write [1, 2, 3]");
   }
+  return IdListsFrom(object, json);
+}
+
+Result<IdLists> IdListsFrom(std::string_view object, const Json& json) {
   if (!json.is_array()) return Wrong(object, std::string("expected a JSON list, found ") + json.type_name());
   IdLists result;
   result.is_nested = !json.empty() && json[0].is_array();

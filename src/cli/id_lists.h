@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/json.h"
 #include "tidemill/result.h"
 
 namespace tidemill::cli {
@@ -18,6 +19,7 @@ struct IdLists {
 
 // kInvalidArgument names `object` and what is wrong at which place.
 Result<IdLists> ParseIdLists(std::string_view object, std::string_view json);
+Result<IdLists> IdListsFrom(std::string_view object, const Json& json);
 // "-": standard input.
 Result<IdLists> ReadIdLists(const std::string& path);
 

@@ -93,11 +93,11 @@ Result<void> ReadMember(const std::string& name, const Json& value, PromptLine* 
     if (!value.is_string()) return WrongMember(name, "a string", value);
     line->prompt = value.get<std::string>();
   } else if (name == "messages") {
-    TIDEMILL_TRY(messages, MessagesFromJson("\"messages\"", value.dump()));
+    TIDEMILL_TRY(messages, MessagesFrom("\"messages\"", value));
     if (messages.empty()) return WrongMember(name, "at least one message", value);
     line->messages = std::move(messages);
   } else if (name == "ids") {
-    TIDEMILL_TRY(lists, ParseIdLists("\"ids\"", value.dump()));
+    TIDEMILL_TRY(lists, IdListsFrom("\"ids\"", value));
     if (lists.is_nested) return WrongMember(name, "one list of ids", value);
     line->ids = std::move(lists.lists.front());
   } else if (name == "seed") {
