@@ -1,13 +1,13 @@
 #include "planner/machine_measurement.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <limits>
 #include <optional>
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/seconds_of.h"
 #include "kernels/activations.h"
 #include "kernels/append_kv.h"
 #include "kernels/attention.h"
@@ -26,13 +26,6 @@ constexpr size_t kCopyBytes = size_t{64} << 20;   // twice a large last cache, a
 constexpr size_t kCopyPiece = size_t{256} << 10;  // the rows of one head: what a cache copies at once
 constexpr size_t kPageBytes = 4096;               // the smallest page
 constexpr size_t kMostRows = kProfileRows.back();
-
-template <typename Work>
-double SecondsOf(const Work& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // Never 0, whatever the clock says.
 template <typename Work>

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/seconds_of.h"
 #include "kernels/machine_peak.h"
 #include "runtime/engine_impl.h"
 
@@ -32,13 +33,6 @@ constexpr int kFewestRounds = 12;
 constexpr size_t kFewestQuiet = 5;
 constexpr double kQuiet = 0.95;                           // of the time, each thread was on a core
 constexpr double kGoodAgreement = kMostDisagreement / 2;  // more rounds may still raise the lower of the two
-
-template <typename Work>
-double SecondsOf(const Work& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // Smallest power of two for which work(count) takes kShortestSeconds, three times: a neighbour makes anything long once.
 template <typename Work>
