@@ -25,27 +25,7 @@ using testing::ReadSaved;
 using testing::RunAndSave;
 using testing::SavedBytes;
 
-constexpr size_t kContext = 96;
 constexpr int32_t kAnswerTokens = 24;
-
-std::shared_ptr<const Model> TinyModel() {
-  static const auto model = testing::LoadModel("engine_saved_bits", testing::BuildTinyLlama({.vocab = 400,
-                                                                                             .heads = 2,
-                                                                                             .kv_heads = 1,
-                                                                                             .head_dim = 32,
-                                                                                             .context = kContext,
-                                                                                             .dtype = DType::kQ8_0,
-                                                                                             .seed = 5}));
-  return model;
-}
-
-int32_t ByteToken(int byte) { return testing::kTinyFirstByteToken + byte; }
-
-std::vector<int32_t> Prompt() {
-  std::vector<int32_t> prompt(9);
-  std::iota(prompt.begin(), prompt.end(), 40);
-  return prompt;
-}
 
 // Engines of one numeric class, each another than the one before.
 EngineOptions Way(size_t i, KvType kv_type) {
@@ -59,14 +39,14 @@ EngineOptions Way(size_t i, KvType kv_type) {
   return {.threads = 1 + i % 2,
           .isa = std::string(IsaName(levels[i % levels.size()])),
           .kv_type = kv_type,
-          .context = i % 3 == 0 ? kContext : kContext - 10,
+          .context = i % 3 == 0 ? testing::kResumedContext : testing::kResumedContext - 10,
           .kv_policy = kPolicies[i % std::size(kPolicies)],
           .kv_period = 1 + i % 7,
           .prefill_chunk = 1 + i % 5};
 }
 
 Outcome Resume(const Outcome& from, const EngineOptions& engine, ResumeOptions options = {}) {
-  EngineDriver driver(TinyModel(), engine);
+  EngineDriver driver(testing::ResumedModel(), engine);
   return testing::ResumeSaved(driver, from, std::move(options));
 }
 
@@ -79,7 +59,7 @@ struct Case {
 // Only these come: bytes that make one character of two tokens, or break one, and stop texts that often begin.
 std::vector<std::pair<int32_t, float>> FewBytes() {
   std::vector<std::pair<int32_t, float>> bias;
-  for (const int c : {0xC3, 0xA9, 0x61, 0x62}) bias.emplace_back(ByteToken(c), 100.0f);
+  for (const int c : {0xC3, 0xA9, 0x61, 0x62}) bias.emplace_back(testing::ByteToken(c), 100.0f);
   return bias;
 }
 
@@ -119,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, SavedRequestTest, ::testing::ValuesIn(AllCases()
 Outcome RunWhole(EngineDriver& driver, Case* c) {
   const bool holds_back = !c->generation.stop.empty(), stops = std::string_view(c->name) == "EndsAtAStop";
   for (; c->generation.seed < 1000; ++c->generation.seed) {
-    Outcome whole = driver.Run(Prompt(), c->generation);
+    Outcome whole = driver.Run(testing::ResumedPrompt(), c->generation);
     if (!holds_back) return whole;
     const bool has_character = whole.text.find("\xC3\xA9") != std::string::npos;
     if (has_character && whole.ids.size() >= 10 && (whole.finish == FinishReason::kStop) == stops) return whole;
@@ -130,7 +110,7 @@ Outcome RunWhole(EngineDriver& driver, Case* c) {
 
 TEST_P(SavedRequestTest, AfterAnyToken_GoesOnElsewhereWithTheSameBits) {
   Case c = GetParam();
-  EngineDriver driver(TinyModel(), {.threads = 1, .kv_type = c.kv_type});
+  EngineDriver driver(testing::ResumedModel(), {.threads = 1, .kv_type = c.kv_type});
   const Outcome whole = RunWhole(driver, &c);
   ASSERT_EQ(whole.fault, "");
   const auto tokens = static_cast<int32_t>(whole.ids.size());
@@ -140,7 +120,7 @@ TEST_P(SavedRequestTest, AfterAnyToken_GoesOnElsewhereWithTheSameBits) {
     GenerationOptions shorter = c.generation;
     shorter.max_new_tokens = k;
     shorter.min_new_tokens = std::min(k, shorter.min_new_tokens);
-    const Outcome first = RunAndSave(driver, Prompt(), shorter);
+    const Outcome first = RunAndSave(driver, testing::ResumedPrompt(), shorter);
     ASSERT_NE(first.saved, nullptr) << k;
     ASSERT_EQ(first.finish, FinishReason::kLength) << k;
     const auto record = DecodeRequest(SavedBytes(first));
@@ -149,7 +129,7 @@ TEST_P(SavedRequestTest, AfterAnyToken_GoesOnElsewhereWithTheSameBits) {
     with_half_character += record->partial_character.empty() ? 0 : 1;
     const Outcome second = Resume(first, Way(static_cast<size_t>(k), c.kv_type), {.generation = c.generation});
     ExpectJoined(first, second, whole, std::to_string(k) + " tokens before");
-    EXPECT_EQ(second.stats.prompt_tokens, Prompt().size() + static_cast<size_t>(k));
+    EXPECT_EQ(second.stats.prompt_tokens, testing::ResumedPrompt().size() + static_cast<size_t>(k));
     EXPECT_EQ(second.stats.restored_tokens, second.stats.prompt_tokens - 1);
     ASSERT_FALSE(HasFailure());
   }
@@ -161,12 +141,12 @@ TEST_P(SavedRequestTest, AfterAnyToken_GoesOnElsewhereWithTheSameBits) {
 // Saved and resumed after every token: what is handed on does not wear out.
 TEST_P(SavedRequestTest, AfterEveryToken_GoesOnWithTheSameBits) {
   Case c = GetParam();
-  EngineDriver driver(TinyModel(), {.threads = 1, .kv_type = c.kv_type});
+  EngineDriver driver(testing::ResumedModel(), {.threads = 1, .kv_type = c.kv_type});
   const Outcome whole = RunWhole(driver, &c);
   GenerationOptions generation = c.generation;
   generation.max_new_tokens = 1;
   generation.min_new_tokens = std::min(1, generation.min_new_tokens);
-  Outcome all = RunAndSave(driver, Prompt(), generation);
+  Outcome all = RunAndSave(driver, testing::ResumedPrompt(), generation);
   const auto tokens = static_cast<int32_t>(whole.ids.size());
   for (int32_t k = 2; k <= tokens; ++k) {
     generation = c.generation;
@@ -190,17 +170,18 @@ TEST_P(SavedRequestTest, AfterEveryToken_GoesOnWithTheSameBits) {
 TEST(SavedRequest, CancelledAnywhere_GoesOnAsItWas) {
   const GenerationOptions generation = {
       .max_new_tokens = kAnswerTokens, .temperature = 1.0f, .ignore_eos = true, .logprobs = 1};
-  EngineDriver driver(TinyModel(), {.threads = 1, .prefill_chunk = 4});
-  const Outcome whole = driver.Run(Prompt(), generation);
+  EngineDriver driver(testing::ResumedModel(), {.threads = 1, .prefill_chunk = 4});
+  const Outcome whole = driver.Run(testing::ResumedPrompt(), generation);
   for (size_t steps = 0; steps < 12; ++steps) {  // 0: before anything is computed; 1, 2: in the prompt
-    const RequestId id = driver.Submit({.prompt = Prompt(), .generation = generation, .keep_state = true});
+    const RequestId id =
+        driver.Submit({.prompt = testing::ResumedPrompt(), .generation = generation, .keep_state = true});
     for (size_t i = 0; i < steps; ++i) driver.Step();
     driver.engine().Cancel(id);
     driver.RunUntilIdle();
     const Outcome first = driver.outcome(id);
     ASSERT_EQ(first.finish, FinishReason::kCancelled);
     ASSERT_NE(first.saved, nullptr);
-    EXPECT_EQ(ReadSaved(first).ids().size(), Prompt().size() + first.ids.size());
+    EXPECT_EQ(ReadSaved(first).ids().size(), testing::ResumedPrompt().size() + first.ids.size());
     ExpectJoined(first, Resume(first, Way(steps, KvType::kF16)), whole, std::to_string(steps) + " steps");
   }
 }
@@ -212,16 +193,17 @@ TEST(SavedRequest, MorePrompt_IsAsIfAllHadBeenSubmitted) {
                                         .stop = {"\xC3\xA9 is long"},
                                         .ignore_eos = true,
                                         .logprobs = 1};
-  EngineDriver driver(TinyModel(), {.threads = 1});
+  EngineDriver driver(testing::ResumedModel(), {.threads = 1});
   const std::vector<int32_t> more = {60, 61, 62};
   for (const size_t steps : {1, 3, 20}) {
-    EngineDriver first_driver(TinyModel(), {.threads = 1, .prefill_chunk = 4});
-    const RequestId id = first_driver.Submit({.prompt = Prompt(), .generation = generation, .keep_state = true});
+    EngineDriver first_driver(testing::ResumedModel(), {.threads = 1, .prefill_chunk = 4});
+    const RequestId id =
+        first_driver.Submit({.prompt = testing::ResumedPrompt(), .generation = generation, .keep_state = true});
     for (size_t i = 0; i < steps; ++i) first_driver.Step();
     first_driver.engine().Cancel(id);
     first_driver.RunUntilIdle();
     const Outcome first = first_driver.outcome(id);
-    std::vector<int32_t> all = Prompt();
+    std::vector<int32_t> all = testing::ResumedPrompt();
     all.insert(all.end(), first.ids.begin(), first.ids.end());
     all.insert(all.end(), more.begin(), more.end());
     const Outcome expected = driver.Run(all, generation);

@@ -29,29 +29,11 @@ using testing::Outcome;
 using testing::ReadSaved;
 using testing::SavedBytes;
 
-constexpr int kVocab = 400;
-constexpr size_t kContext = 96;
-
-const testing::TinyLlamaSpec kSpec = {
-    .vocab = kVocab, .heads = 2, .kv_heads = 1, .head_dim = 32, .context = kContext, .dtype = DType::kQ8_0, .seed = 5};
-
-std::shared_ptr<const Model> TinyModel() {
-  static const auto model = LoadModel("engine_saved", BuildTinyLlama(kSpec));
-  return model;
-}
 // After token t comes t + 1.
 std::shared_ptr<const Model> CountingModel() {
-  static const auto model =
-      LoadModel("engine_saved_counting", BuildCountingModel({.vocab = kVocab, .context = 64, .eos_token = 300}));
+  static const auto model = LoadModel(
+      "engine_saved_counting", BuildCountingModel({.vocab = testing::kResumedVocab, .context = 64, .eos_token = 300}));
   return model;
-}
-
-int32_t ByteToken(int byte) { return testing::kTinyFirstByteToken + byte; }
-
-std::vector<int32_t> Prompt() {
-  std::vector<int32_t> prompt(9);
-  std::iota(prompt.begin(), prompt.end(), 40);
-  return prompt;
 }
 
 Outcome Resume(const Outcome& from, const EngineOptions& engine, ResumeOptions options,
@@ -98,7 +80,7 @@ TEST(SavedRequest, AnswersThatHaveEnded_SayWhatIsNeeded) {
   EXPECT_EQ(Resume(at_eos, {.threads = 1}, {.generation = ignoring}, CountingModel()).ids,
             (std::vector<int32_t>{301, 302, 303, 304, 305, 306, 307}));  // 9 with those before
 
-  const Outcome at_stop = saved({ByteToken('a')}, {.max_new_tokens = 9, .stop = {"ef"}});
+  const Outcome at_stop = saved({testing::ByteToken('a')}, {.max_new_tokens = 9, .stop = {"ef"}});
   ASSERT_EQ(at_stop.finish, FinishReason::kStop);
   const SavedRequest stop = ReadSaved(at_stop);
   EXPECT_THAT(Answer(driver, stop), HasSubstr("by a stop text; give another --stop or a prompt"));
@@ -113,7 +95,7 @@ TEST(SavedRequest, AnswersThatHaveEnded_SayWhatIsNeeded) {
 // What one --stop held back and another does not.
 TEST(SavedRequest, OtherStopTexts_GiveOutWhatWasHeldBack) {
   const Outcome first =
-      SaveWith(CountingModel(), {.threads = 1}, {ByteToken('a')}, {.max_new_tokens = 3, .stop = {"cdX"}});
+      SaveWith(CountingModel(), {.threads = 1}, {testing::ByteToken('a')}, {.max_new_tokens = 3, .stop = {"cdX"}});
   ASSERT_EQ(first.text, "b");
   const auto text = [&](std::vector<std::string> stop) {
     return Resume(first, {.threads = 1},
@@ -128,59 +110,63 @@ TEST(SavedRequest, OtherStopTexts_GiveOutWhatWasHeldBack) {
 
 TEST(SavedRequest, AnotherEngine_IsRefusedByReason) {
   const GenerationOptions generation = {.max_new_tokens = 4, .ignore_eos = true};
-  const Outcome outcome = SaveWith(TinyModel(), {.threads = 1}, Prompt(), generation);
+  const Outcome outcome = SaveWith(testing::ResumedModel(), {.threads = 1}, testing::ResumedPrompt(), generation);
   const SavedRequest saved = ReadSaved(outcome);
   const ResumeOptions more = {.generation = GenerationOptions{.max_new_tokens = 8, .ignore_eos = true}};
   const auto answer = [&](const std::shared_ptr<const Model>& model, const EngineOptions& options) {
     EngineDriver driver(model, options);
     return Answer(driver, saved, more);
   };
-  EXPECT_EQ(answer(TinyModel(), {.threads = 1}), "ok");
+  EXPECT_EQ(answer(testing::ResumedModel(), {.threads = 1}), "ok");
   for (const KvType type : {KvType::kF32, KvType::kBF16, KvType::kQ8_0}) {
-    const std::string message = answer(TinyModel(), {.threads = 1, .kv_type = type});
+    const std::string message = answer(testing::ResumedModel(), {.threads = 1, .kv_type = type});
     EXPECT_THAT(message, HasSubstr("FailedPrecondition: resume request: "));
     EXPECT_THAT(message, HasSubstr("/kv-" + std::string(KvTypeName(type)) + "; choose --kv-dtype"));
   }
   const Isa other = HasFma(DetectIsa()) ? Isa::kBaseline : DetectIsa();
   if (other != DetectIsa()) {
-    EXPECT_THAT(answer(TinyModel(), {.threads = 1, .isa = std::string(IsaName(other))}),
+    EXPECT_THAT(answer(testing::ResumedModel(), {.threads = 1, .isa = std::string(IsaName(other))}),
                 HasSubstr("found baseline/kv-f16; choose"));
   }
-  const auto f32 = LoadModel("engine_saved_f32", BuildTinyLlama(kSpec), true);
+  const auto f32 = LoadModel("engine_saved_f32", BuildTinyLlama(testing::kResumedSpec), true);
   EXPECT_THAT(answer(f32, {.threads = 1, .kv_type = KvType::kF16}), HasSubstr("/f32/kv-f16; choose --kv-dtype"));
 
-  testing::TinyLlamaSpec spec = kSpec;
+  testing::TinyLlamaSpec spec = testing::kResumedSpec;
   spec.rope_theta = 20000.0f;
   EXPECT_THAT(answer(LoadModel("engine_saved_rope", BuildTinyLlama(spec)), {.threads = 1}),
               HasSubstr("FailedPrecondition: resume request: "));
-  spec = kSpec;
+  spec = testing::kResumedSpec;
   spec.seed = 6;
   EXPECT_THAT(answer(LoadModel("engine_saved_weights", BuildTinyLlama(spec)), {.threads = 1}),
               HasSubstr("it was saved with another model than"));
-  std::string renamed = BuildTinyLlama(kSpec);  // one token is spelled otherwise
+  std::string renamed = BuildTinyLlama(testing::kResumedSpec);  // one token is spelled otherwise
   const size_t word = renamed.find("<|endoftext|>");
   ASSERT_NE(word, std::string::npos);
   renamed[word + 2] = 'E';
   EXPECT_THAT(answer(LoadModel("engine_saved_words", renamed), {.threads = 1}),
               HasSubstr("it was saved with another tokenizer than"));
-  EXPECT_THAT(answer(TinyModel(), {.threads = 1, .context = 12}), HasSubstr("ContextFull: resume request: "));
+  EXPECT_THAT(answer(testing::ResumedModel(), {.threads = 1, .context = 12}),
+              HasSubstr("ContextFull: resume request: "));
 }
 
 // The whole context was used: the last token has no position yet, and a larger context goes on.
 TEST(SavedRequest, FullContext_GoesOnInALargerOne) {
-  const Outcome first = SaveWith(TinyModel(), {.threads = 1, .context = 16}, Prompt(), {.ignore_eos = true});
+  const Outcome first =
+      SaveWith(testing::ResumedModel(), {.threads = 1, .context = 16}, testing::ResumedPrompt(), {.ignore_eos = true});
   ASSERT_EQ(first.finish, FinishReason::kLength);
   ASSERT_EQ(first.ids.size(), 8U);
-  EngineDriver same(TinyModel(), {.threads = 1, .context = 16});
+  EngineDriver same(testing::ResumedModel(), {.threads = 1, .context = 16});
   EXPECT_THAT(Answer(same, ReadSaved(first)), HasSubstr("17 tokens: the context holds 16; choose a larger --context"));
-  EngineDriver driver(TinyModel(), {.threads = 1, .context = 20});
-  const Outcome whole = driver.Run(Prompt(), {.ignore_eos = true});
-  ExpectJoined(first, Resume(first, {.threads = 1, .context = 20}, {}, TinyModel()), whole, "a larger context");
+  EngineDriver driver(testing::ResumedModel(), {.threads = 1, .context = 20});
+  const Outcome whole = driver.Run(testing::ResumedPrompt(), {.ignore_eos = true});
+  ExpectJoined(first, Resume(first, {.threads = 1, .context = 20}, {}, testing::ResumedModel()), whole,
+               "a larger context");
 }
 
 TEST(SavedRequest, Forgeries_AreCorruptFiles) {
-  const Outcome outcome = SaveWith(TinyModel(), {.threads = 1}, Prompt(), {.max_new_tokens = 4, .ignore_eos = true});
-  EngineDriver driver(TinyModel(), {.threads = 1});
+  const Outcome outcome = SaveWith(testing::ResumedModel(), {.threads = 1}, testing::ResumedPrompt(),
+                                   {.max_new_tokens = 4, .ignore_eos = true});
+  EngineDriver driver(testing::ResumedModel(), {.threads = 1});
   const auto answer = [&](const std::function<void(RequestRecord&)>& change) {
     RequestRecord record = DecodeRequest(SavedBytes(outcome)).value();
     record.generation.max_new_tokens = 8;
@@ -204,15 +190,16 @@ TEST(SavedRequest, Forgeries_AreCorruptFiles) {
 }
 
 TEST(SavedRequest, Files_AreOpenedAndRefused) {
-  const Outcome outcome = SaveWith(TinyModel(), {.threads = 1}, Prompt(), {.max_new_tokens = 4, .ignore_eos = true});
+  const Outcome outcome = SaveWith(testing::ResumedModel(), {.threads = 1}, testing::ResumedPrompt(),
+                                   {.max_new_tokens = 4, .ignore_eos = true});
   const std::string bytes(reinterpret_cast<const char*>(outcome.saved->data()), outcome.saved->size());
   const std::string path = testing::WriteTemporary("saved.tms", bytes);
   const auto saved = SavedRequest::Open(path);
   ASSERT_TRUE(saved.ok()) << saved.error().message();
-  EXPECT_EQ(saved->prompt_tokens(), Prompt().size());
-  EXPECT_EQ(saved->ids().size(), Prompt().size() + 4);
+  EXPECT_EQ(saved->prompt_tokens(), testing::ResumedPrompt().size());
+  EXPECT_EQ(saved->ids().size(), testing::ResumedPrompt().size() + 4);
   EXPECT_EQ(saved->generation().max_new_tokens, 4);
-  EngineDriver driver(TinyModel(), {.threads = 1});
+  EngineDriver driver(testing::ResumedModel(), {.threads = 1});
   EXPECT_EQ(Answer(driver, *saved, {.more_prompt = {20}}), "ok");
   const auto refusal = [](const std::string& name) {
     const auto result = SavedRequest::Open(name);
@@ -234,8 +221,9 @@ TEST(SavedRequest, SavingWithoutMemory_LosesNoText) {
     for (size_t n = 0;; ++n) {
       ASSERT_LT(n, 2000U);
       EngineDriver driver(CountingModel(), {.threads = 1});
-      const RequestId id = driver.Submit(
-          {.prompt = {ByteToken('a')}, .generation = {.max_new_tokens = 2, .stop = {"cdX"}}, .keep_state = true});
+      const RequestId id = driver.Submit({.prompt = {testing::ByteToken('a')},
+                                          .generation = {.max_new_tokens = 2, .stop = {"cdX"}},
+                                          .keep_state = true});
       driver.Step();
       FailAllocations failure(n, count);
       const auto events = driver.engine().Step();
@@ -259,8 +247,9 @@ TEST(SavedRequest, SavingWithoutMemory_LosesNoText) {
 }
 
 TEST(SavedRequest, ResumeWithoutMemory_IsOutOfMemory) {
-  const Outcome outcome = SaveWith(TinyModel(), {.threads = 1}, Prompt(), {.max_new_tokens = 4, .ignore_eos = true});
-  EngineDriver driver(TinyModel(), {.threads = 1});
+  const Outcome outcome = SaveWith(testing::ResumedModel(), {.threads = 1}, testing::ResumedPrompt(),
+                                   {.max_new_tokens = 4, .ignore_eos = true});
+  EngineDriver driver(testing::ResumedModel(), {.threads = 1});
   for (const size_t count : {size_t{1}, FailAllocations::kAllFurther}) {
     size_t refusals = 0;
     for (size_t n = 0;; ++n) {

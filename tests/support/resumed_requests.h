@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,9 +15,34 @@
 
 #include "tests/support/engine_driver.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/tiny_vocabulary.h"
 #include "tidemill/engine.h"
 
 namespace tidemill::testing {
+
+inline constexpr size_t kResumedContext = 96;
+inline constexpr int kResumedVocab = 400;
+
+inline const TinyLlamaSpec kResumedSpec = {.vocab = kResumedVocab,
+                                           .heads = 2,
+                                           .kv_heads = 1,
+                                           .head_dim = 32,
+                                           .context = kResumedContext,
+                                           .dtype = DType::kQ8_0,
+                                           .seed = 5};
+
+inline std::shared_ptr<const Model> ResumedModel() {
+  static const auto model = LoadModel("resumed_requests", BuildTinyLlama(kResumedSpec));
+  return model;
+}
+
+inline int32_t ByteToken(int byte) { return kTinyFirstByteToken + byte; }
+
+inline std::vector<int32_t> ResumedPrompt() {
+  std::vector<int32_t> prompt(9);
+  std::iota(prompt.begin(), prompt.end(), 40);
+  return prompt;
+}
 
 inline std::span<const std::byte> SavedBytes(const Outcome& outcome) { return *outcome.saved; }
 
