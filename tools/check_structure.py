@@ -396,7 +396,7 @@ PLANTED = [
     ("places", "tests/fixtures/README.md", "made in /opt/" + "tm\n"),
     ("places", "CONTRIBUTING.md", "from https://py" + "pi.org/simple\n"),
     ("names", "src/base/utils.h", ""),
-    ("documents", "src/planner/planted.cc", "int x;\n"),
+    ("documents", "src/attic/planted.cc", "int x;\n"),
     ("documents", "README.md", "See `tools/no_such_tool.py`.\n"),
     ("documents", "docs/planted.md", "See [this](no_such_page.md).\n"),
     ("headers", "src/base/planted.h", "inline std::string Planted() { return {}; }\n"),
