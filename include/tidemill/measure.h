@@ -160,7 +160,7 @@ struct BenchTest {
   size_t prompt_tokens = 512;   // prefill: rows timed
   size_t depth = 0;             // decode: positions filled before the clock starts
   size_t gen_tokens = 64;       // decode and batch: steps timed
-  std::vector<size_t> prompts;  // batch: prompt length of each sequence, filled before the clock starts
+  std::vector<size_t> prompts;  // batch: positions filled for each sequence; equal numbers are copies of one
   size_t repeat = 3;
   uint64_t seed = 0;  // of the random token ids
 };
