@@ -89,12 +89,15 @@ def available_bytes() -> int:
 class Comparison:
     """The engines of one run, and what is known of them."""
 
-    def __init__(self, args: argparse.Namespace):
+    def __init__(self, args: argparse.Namespace, records: list[dict]):
         self.args, self.rng = args, random.Random(args.seed)
         self.engines = {OURS: Engine(OURS, shlex.split(args.engine_command))}
         for name, python in args.peer.items():
             self.engines[name] = Engine(name, [python, str(DRIVER), "bench"])
         self.versions, self.unused, self.last_best, self.known_best = {}, {}, {}, {}
+        for record in records:
+            for name in record["settings"].keys() & args.peer.keys() - set(record["wrong"]):
+                self.remember(name, record["row"], record["settings"][name])
         self.kv_bytes = self.room = 0
 
     def open_model(self, path: Path, threads: int) -> None:
@@ -106,13 +109,20 @@ class Comparison:
             self.kv_bytes = answer.get("kv_bytes_per_token", self.kv_bytes)
         self.room = available_bytes() - 2 * path.stat().st_size  # copies that repacking makes
 
+    @staticmethod
+    def alike(name: str, row: dict) -> tuple:
+        return name, row["model"], row["threads"], row["kind"], row.get("batch")
+
+    def remember(self, name: str, row: dict, best: str) -> None:
+        if row.get("depth", 0) >= 512:
+            self.known_best[self.alike(name, row)] = best
+
     def try_settings(self, name: str, row: dict, settings: dict) -> tuple[str | None, dict, list[str], bool]:
         """(name of the fastest right setting, its members, what was left out and why, whether the answer is wrong)."""
         tried, left_out = [], []
         choices = settings_of(name, row) if name != OURS else {"": {"flash_attn": True}}
         # Long contexts take minutes to fill, once for each setting.
-        like = (name, row["model"], row["threads"], row["kind"], row.get("batch"))
-        if like in self.known_best:
+        if (like := self.alike(name, row)) in self.known_best:
             choices = {self.known_best[like]: choices[self.known_best[like]]}
         # The best of the row before comes last: if it is the best again, its context is filled already.
         order = sorted(choices, key=lambda choice: choice == self.last_best.get(name))
@@ -134,8 +144,8 @@ class Comparison:
             return None, {}, left_out, False
         right, _, best, seconds = max(tried)
         self.last_best[name] = best
-        if right and row.get("depth", 0) >= 512:
-            self.known_best[like] = best
+        if right:
+            self.remember(name, row, best)
         repeats = max(1, min(16, math.ceil(self.args.seconds / seconds)))
         return best, choices[best] | {"repeats": repeats}, left_out, not right
 
@@ -285,7 +295,7 @@ def main() -> int:
     todo = [row for row in rows if not journal.find(row)]
     if len(todo) < len(rows):
         print(f"{len(rows) - len(todo)} of {len(rows)} rows are in {journal.path}", file=sys.stderr)
-    comparison, opened, done_work, start = Comparison(args), None, 0.0, time.monotonic()
+    comparison, opened, done_work, start = Comparison(args, journal.records), None, 0.0, time.monotonic()
     try:
         for index, row in enumerate(todo):
             if opened != row["model"]:

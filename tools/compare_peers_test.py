@@ -85,12 +85,20 @@ class ComparePeers(unittest.TestCase):
         peer = fake(self.folder, "llama.py", "30 if s['flash_attn'] == (s['depth'] == [512]) else 20")
         args = argparse.Namespace(engine_command=f"{sys.executable} {engine}", peer={"llama.cpp": self.python(peer)}, seed=1,
                                   seconds=0.1, pairs=1)
-        comparison = compare_peers.Comparison(args)
-        self.addCleanup(comparison.close)
         row = {"model": "m.gguf", "threads": 1, "kind": "decode", "gen": 1}
-        settings = [comparison.measure_row(row | more, self.folder / "m.gguf")["settings"]["llama.cpp"]
-                    for more in ({"depth": 0}, {"depth": 512}, {"depth": 2048}, {"depth": 2048, "threads": 2})]
-        self.assertEqual(settings, ["no FA", "FA", "FA", "no FA"])
+
+        def settings(comparison: compare_peers.Comparison, *rows: dict) -> list[str]:
+            self.addCleanup(comparison.close)
+            return [comparison.measure_row(row | more, self.folder / "m.gguf")["settings"]["llama.cpp"] for more in rows]
+
+        comparison = compare_peers.Comparison(args, [])
+        self.assertEqual(settings(comparison, {"depth": 0}, {"depth": 512}, {"depth": 2048}, {"depth": 2048, "threads": 2}),
+                         ["no FA", "FA", "FA", "no FA"])
+        # A row that an earlier run left in the journal is as good as one of this run.
+        earlier = [{"row": row | {"depth": 512}, "settings": {"llama.cpp": "FA"}, "wrong": []}]
+        self.assertEqual(settings(compare_peers.Comparison(args, earlier), {"depth": 2048}), ["FA"])
+        self.assertEqual(settings(compare_peers.Comparison(args, [earlier[0] | {"wrong": ["llama.cpp"]}]), {"depth": 2048}),
+                         ["no FA"])
 
     def test_WrongLogits_GiveNoRatio(self):
         engine = fake(self.folder, "engine.py", "60")
