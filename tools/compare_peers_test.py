@@ -185,7 +185,7 @@ class ComparePeers(unittest.TestCase):
         few, many = ([rng.gauss(1.2, 0.05) for _ in range(n)] for n in (10, 160))
         widths = []
         for ratios in (few, many):
-            low, high = peer_report.interval(ratios, random.Random(2), 2000)
+            low, high = peer_report.interval(tuple(ratios), 2000)
             self.assertTrue(low <= sorted(ratios)[len(ratios) // 2] <= high)
             widths.append(high - low)
         self.assertLess(widths[1], widths[0])

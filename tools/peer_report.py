@@ -1,5 +1,6 @@
 """Ratios, intervals and geometric means of finished rows, and the Markdown section that shows them."""
 
+import functools
 import math
 import random
 import statistics
@@ -17,7 +18,9 @@ def group(row: dict) -> str:
     return {"prefill": "prefill", "decode": "decode at depth {depth}", "batch": "batched decode"}[row["kind"]].format(**row)
 
 
-def interval(ratios: list[float], rng: random.Random, resamples: int = 10000) -> tuple[float, float]:
+@functools.cache
+def interval(ratios: tuple[float, ...], resamples: int = 10000) -> tuple[float, float]:
+    rng = random.Random(1)
     medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(resamples))
     return medians[int(0.025 * resamples)], medians[int(0.975 * resamples) - 1]
 
@@ -28,7 +31,7 @@ def compare(record: dict, peer: str, field: str) -> dict | None:
     if not pairs or peer not in pairs[0] or {OURS, peer} & set(record["wrong"]):
         return None
     ratios = [pair[OURS][field] / pair[peer][field] for pair in pairs]
-    low, high = interval(ratios, random.Random(1))
+    low, high = interval(tuple(ratios))
     return {"ratio": statistics.median(ratios), "low": low, "high": high}
 
 

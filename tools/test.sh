@@ -10,7 +10,7 @@ source tools/build.sh
 check_platform test
 bash tools/install_packages.sh test
 # A newer compiler than those the project is checked with may warn about more; that is no reason to have no tests.
-build release all -DTIDEMILL_TESTS=ON "-DTIDEMILL_WERROR=${TIDEMILL_WERROR:-OFF}"
+build release all -DTIDEMILL_TESTS=ON "-DTIDEMILL_WERROR=${TIDEMILL_WERROR:-OFF}" "-DTIDEMILL_BENCHMARKS=${TIDEMILL_BENCHMARKS:-OFF}"
 
 # The slow tests read real weights and fail without them.
 TIDEMILL_SMOLLM2=$(python3 tools/get_model.py smollm2)

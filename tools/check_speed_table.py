@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Whether a journal of compare_peers.py (FILE.jsonl) shows what is asked for: the gate of the speed table.
+
+    check_speed_table.py benchmarks/results.md.jsonl
+
+Asked for, in each group of rows: a geometric mean of the ratios to each peer; in prefill and decode at depth 0 also that no row
+loses to the faster peer whose answers are right, that is, that the upper end of its interval reaches 1. At most three rows may
+lose, none by more than 15 %. A row that was not measured is a fault. Exits 1 if something is missing, and names it.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import peer_report
+
+LLAMA, IK = "llama.cpp", "ik_llama.cpp"
+ROWS = 16  # of each group: eight files with one and two threads, or four files with four batches
+# Group -> the geometric mean asked for against each peer, and whether no row may lose.
+TARGETS = {
+    "prefill": ({IK: 1.3, LLAMA: 2.0}, True),
+    "decode at depth 0": ({IK: 1.15, LLAMA: 1.35}, True),
+    "decode at depth 2048": ({IK: 1.5, LLAMA: 2.0}, False),
+    "decode at depth 8000": ({IK: 1.5, LLAMA: 2.5}, False),
+    "batched decode": ({IK: 2.0, LLAMA: 3.0}, False),
+}
+MAY_LOSE, BY_AT_MOST = 3, 0.15
+
+
+def loss_of(record: dict) -> float:
+    """By how much a row loses to the faster peer that is right; 0 where the interval reaches 1."""
+    found = record["wall"][IK] or record["wall"][LLAMA]
+    if found is None or found["high"] >= 1:
+        return 0.0
+    return 1 - found["ratio"]
+
+
+def check(records: list[dict]) -> tuple[list[str], list[str]]:
+    """(lines of a Markdown table, faults)."""
+    records = [r | {"wall": {peer: peer_report.compare(r, peer, "tokens_per_s") for peer in (IK, LLAMA)}} for r in records]
+    lines = ["| group | peer | asked | found | rows | |", "| --- | --- | --- | --- | --- | --- |"]
+    faults, losers = [], []
+    for name, (asked, none_may_lose) in TARGETS.items():
+        rows = [r for r in records if peer_report.group(r["row"]) == name and r["pairs"]]
+        if len(rows) < ROWS:
+            faults.append(f"{name}: {len(rows)} of {ROWS} rows are measured")
+        for record in rows:
+            if peer_report.OURS in record["wrong"]:
+                faults.append(f"{where(record)}: our logits are WRONG")
+        for peer, least in asked.items():
+            ratios = [r["wall"][peer]["ratio"] for r in rows if r["wall"][peer]]
+            mean = peer_report.geomean(ratios) if ratios else None
+            met = mean is not None and mean >= least
+            text = "-" if mean is None else f"{mean:.2f}"
+            lines.append(f"| {name} | {peer} | {least} | {text} | {len(ratios)} | {'met' if met else 'MISSED'} |")
+            if not met:
+                faults.append(f"{name}, {peer}: a geometric mean of {text}, expected at least {least}")
+        if none_may_lose:
+            losers += [(loss, where(r)) for r in rows if (loss := loss_of(r)) > 0]
+    faults += [f"{row}: loses by {loss:.0%}, at most {BY_AT_MOST:.0%} may be lost" for loss, row in losers if loss > BY_AT_MOST]
+    if len(losers) > MAY_LOSE:
+        faults.append(f"{len(losers)} rows lose, at most {MAY_LOSE} may: " + "; ".join(row for _, row in losers))
+    lines += ["", "Rows that lose: " + ("; ".join(f"{row} by {loss:.0%}" for loss, row in losers) or "none")]
+    return lines, faults
+
+
+def where(record: dict) -> str:
+    row = record["row"]
+    return f"{row['model']}, {row['threads']} thread{'s' * (row['threads'] > 1)}, {peer_report.label(row)}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("journal", type=Path)
+    records = [json.loads(line) for line in parser.parse_args().journal.read_text().splitlines()]
+    lines, faults = check(records)
+    print("\n".join(lines))
+    for fault in faults:
+        print(f"check_speed_table: {fault}", file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

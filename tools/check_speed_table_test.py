@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Tests of check_speed_table.py with made-up rows, each fault planted once: python3 tools/check_speed_table_test.py"""
+
+import unittest
+
+from check_speed_table import IK, LLAMA, check
+from peer_report import OURS
+
+
+def rows(ik: float = 2.5, llama: float = 4.0) -> list[dict]:
+    """A whole table in which we are so many times as fast, with one pair in ten that is 4 % slower."""
+    tests = [{"kind": "prefill", "tokens": 512}] + [{"kind": "decode", "depth": n, "gen": 32} for n in (0, 2048, 8000)]
+    all_rows = [{"model": f"m{m}", "threads": t} | test for m in range(8) for t in (1, 2) for test in tests]
+    all_rows += [{"model": f"m{m}", "threads": 2, "kind": "batch", "batch": b, "depth": d, "gen": 8}
+                 for m in range(4) for b in (8, 32) for d in (512, 2048)]
+    return [{"row": row, "wrong": [], "pairs": pairs(ik, llama)} for row in all_rows]
+
+
+def pairs(ik: float, llama: float) -> list[dict]:
+    rates = [{OURS: ours, IK: 100 / ik, LLAMA: 100 / llama} for ours in [100.0] * 9 + [96.0]]
+    return [{name: {"tokens_per_s": rate, "tokens_per_cpu_s": rate} for name, rate in pair.items()} for pair in rates]
+
+
+class SpeedTable(unittest.TestCase):
+    def faults(self, table: list[dict]) -> list[str]:
+        return check(table)[1]
+
+    def test_WholeAndFastTable_Passes(self):
+        lines, faults = check(rows())
+        self.assertEqual(faults, [])
+        self.assertEqual(sum("| met |" in line for line in lines), 10)
+        self.assertEqual(lines[-1], "Rows that lose: none")
+
+    def test_MeanBelowTheTarget_IsNamed(self):
+        self.assertEqual(self.faults(rows(ik=1.4))[0],
+                         "decode at depth 2048, ik_llama.cpp: a geometric mean of 1.40, expected at least 1.5")
+        self.assertEqual(self.faults(rows(llama=2.6)),
+                         ["batched decode, llama.cpp: a geometric mean of 2.60, expected at least 3.0"])
+
+    def test_RowThatIsMissing_IsAFault(self):
+        self.assertEqual(self.faults(rows()[1:]), ["prefill: 15 of 16 rows are measured"])
+
+    def test_RowThatLosesMuch_IsAFault(self):
+        table = rows()
+        table[0]["pairs"] = pairs(0.8, 4.0)
+        self.assertEqual(self.faults(table), ["m0, 1 thread, prefill 512: loses by 20%, at most 15% may be lost"])
+
+    def test_ThreeRowsThatLoseALittle_AreNamedAndAllowed_AFourthIsNot(self):
+        table = rows()
+        for index in (0, 1, 4):
+            table[index]["pairs"] = pairs(0.9, 4.0)
+        lines, faults = check(table)
+        self.assertEqual(faults, [])
+        self.assertEqual(lines[-1].count(" by 10%"), 3)
+        table[5]["pairs"] = pairs(0.9, 4.0)
+        self.assertEqual(len(self.faults(table)), 1)
+
+    def test_IntervalThatReachesOne_IsNoLoss(self):
+        table = rows()
+        for pair in table[0]["pairs"][:4]:
+            pair[OURS]["tokens_per_s"] = 39.0
+        self.assertEqual(self.faults(table), [])
+
+    def test_PeerThatIsWrong_LeavesTheRowToTheOther(self):
+        table = rows()
+        table[0]["wrong"], table[0]["pairs"] = [IK], pairs(9.0, 0.7)
+        self.assertEqual(self.faults(table), ["m0, 1 thread, prefill 512: loses by 30%, at most 15% may be lost"])
+
+    def test_OursWrong_IsAFault(self):
+        table = rows()
+        table[3]["wrong"] = [OURS]
+        self.assertEqual(self.faults(table), ["m0, 1 thread, decode at depth 8000: our logits are WRONG"])
+
+
+if __name__ == "__main__":
+    unittest.main()
