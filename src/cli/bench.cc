@@ -263,7 +263,7 @@ Result<void> BenchCommand(CommandContext& context) {
   if (flags.child) {
     if (flags.model)
       return UsageError("MODEL", "expected none, since --child reads it from standard input; leave it out");
-    return RunBenchChild(context);
+    return RunBenchChild(context, flags.machine.isa.value_or(""));
   }
   if (!flags.model) return UsageError("MODEL", "expected a model file, found none");
   TIDEMILL_TRY(options, flags.machine.engine_options());

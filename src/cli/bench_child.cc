@@ -118,6 +118,8 @@ double RelativeRms(std::span<const float> a, std::span<const float> b) {
 
 class Child {
  public:
+  explicit Child(const std::string& isa) : isa_(isa) {}
+
   Result<Json> Measure(ChildSettings settings);
 
  private:
@@ -130,6 +132,7 @@ class Child {
   // The most probable tokens of the first step after each prompt, all prompts in one batch.
   Result<std::vector<std::vector<TokenLogprob>>> FirstSteps(const std::vector<std::vector<int32_t>>& prompts);
 
+  std::string isa_;
   ChildSettings settings_;
   EngineOptions options_;
   std::string loaded_path_;
@@ -146,6 +149,7 @@ Result<void> Child::Load() {
   EngineOptions options;
   options.kv_type = kv_type;
   options.threads = settings_.threads;
+  options.isa = isa_;
   for (const size_t batch : settings_.batch) options.max_batch = std::max(options.max_batch, batch);
   if (engine_ && loaded_path_ == settings_.model && options.kv_type == options_.kv_type &&
       options.threads == options_.threads && options.max_batch <= options_.max_batch) {
@@ -382,9 +386,9 @@ std::vector<size_t> BatchPrompts(const ChildSettings& settings, size_t batch) {
   return lengths;
 }
 
-Result<void> RunBenchChild(CommandContext& context) {
+Result<void> RunBenchChild(CommandContext& context, const std::string& isa) {
   LineSource lines(context.signals, context.messages);
-  Child child;
+  Child child(isa);
   std::string text;
   bool answered = false;
   while (true) {
@@ -404,8 +408,8 @@ Result<void> RunBenchChild(CommandContext& context) {
     if (settings.info) {
       const CpuInfo cpu = ReadCpuInfo();
       const IsaFeatures features = FeaturesOf(cpu, "avx512-vnni");  // the highest level that kernels exist for
-      const Json isa = {{"used", features.used}, {"unused", features.unused}};
-      result = {{"engine", settings.engine}, {"version", kVersion}, {"system_info", cpu.name}, {"isa", isa}};
+      const Json extensions = {{"used", features.used}, {"unused", features.unused}};
+      result = {{"engine", settings.engine}, {"version", kVersion}, {"system_info", cpu.name}, {"isa", extensions}};
     } else {
       TIDEMILL_TRY(measured, child.Measure(std::move(settings)));
       result = std::move(measured);

@@ -37,7 +37,8 @@ Result<ChildSettings> ParseChildSettings(std::string_view json);
 // Prompt lengths of `batch` sequences, spread evenly over the range and shuffled by the seed.
 std::vector<size_t> BatchPrompts(const ChildSettings& settings, size_t batch);
 
-Result<void> RunBenchChild(CommandContext& context);
+// `isa`: a name of --isa; empty: the best the CPU has.
+Result<void> RunBenchChild(CommandContext& context, const std::string& isa);
 
 }  // namespace tidemill::cli
 

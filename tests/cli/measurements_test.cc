@@ -286,6 +286,16 @@ TEST(BenchChild, SeveralSettings_AnsweredInOrderByOneLoadedModel) {
   EXPECT_EQ(answers[3]["tests"][0]["disagreement"], 0.0);
 }
 
+TEST(BenchChild, Isa_IsTheFlags) {
+  const json settings = {{"model", TinyLlamaFile()}, {"threads", 1}, {"prompt_tokens", {4}}, {"repeats", 1}};
+  const ProcessResult result = RunTidemill({"bench", "--child", "--isa", "baseline"}, {.input = settings.dump()});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json report = json::parse(result.out);
+  EXPECT_THAT(report["system_info"].get<std::string>(), HasSubstr(", baseline, "));
+  EXPECT_EQ(report["isa"]["used"], json::array());
+  EXPECT_EQ(RunTidemill({"bench", "--child", "--isa", "mmx"}, {.input = settings.dump()}).exit_code, 2);
+}
+
 TEST(BenchChild, Alive_AnswersBeforeTheEndOfInput) {
   Process process({"bench", "--child"}, {.input = "{\"engine\": \"x\", \"info\": true}\n"});
   process.ReadOutBeforeEnd(std::string(R"({"engine":"x")").size());
