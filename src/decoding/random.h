@@ -29,7 +29,11 @@ constexpr PhiloxBlock Philox4x32_10(PhiloxBlock counter, std::array<uint32_t, 2>
 }
 
 // What a number is drawn for. The values are part of the result of a seed: they never change, new ones are added.
-enum class RandomPurpose : uint32_t { kSampleToken = 0 };
+enum class RandomPurpose : uint32_t {
+  kSampleToken = 0,
+  kAcceptGuess = 0x100,  // of the first guess at a position; of its siblings the values behind it
+  kDrawGuess = 1,        // by a drafter that draws
+};
 
 struct RandomStream {
   uint64_t seed = 0;      // of the request

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "base/isa.h"
+#include "decoding/draft_rules.h"
 #include "decoding/random.h"
 #include "decoding/ranked_sums.h"
 #include "decoding/token_history.h"
@@ -47,11 +48,6 @@ struct SampledToken {
   std::array<TokenLogprob, kMaxTopLogprobs> top_storage = {};
 
   std::span<const TokenLogprob> top() const { return {top_storage.data(), num_top}; }  // best first
-};
-
-struct TokenProbability {
-  int32_t id;
-  double probability;  // > 0
 };
 
 // What the sampler of one sequence knows besides the options.
@@ -82,6 +78,9 @@ class Sampler {
   // Cost: one pass over the logits; without top_k a draw adds an exp for each token, and so do logprobs. Of 150000 logits at
   // AVX-512, in microseconds: greedy 11, top_k 40 22, plain 172, top_p 250, top_k beyond vocab / 64 320 (ranked_sums.h).
   Result<SampledToken> Sample(std::span<float> logits, uint32_t position);
+  // The same distribution, drawn by a rule that prefers what was guessed (draft_rules.h); Sample, where nothing was guessed or nothing
+  // is drawn. Allocates for a draw.
+  Result<SampledToken> SampleAmong(const Guesses& guesses, std::span<float> logits, uint32_t position);
 
   // The distribution that Sample would draw from: the survivors of 9 in the order of 10, but those of weight 0, with
   // probabilities by weight. Changes the logits; allocates.
@@ -102,6 +101,7 @@ class Sampler {
   Error NotANumber(std::span<const float> logits, size_t id) const;
   Survivors SelectRanked(std::span<const float> logits);
   size_t DrawById(std::span<const float> logits, double uniform);
+  SampledToken Chosen(size_t id, std::span<const float> logits);
   void FillLogprobs(std::span<const float> raw_logits, SampledToken* out);
 
   GenerationOptions options_;
