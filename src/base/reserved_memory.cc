@@ -3,7 +3,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 
 #include "base/check.h"
 #include "base/checked_math.h"
@@ -12,7 +14,9 @@
 namespace tidemill {
 namespace {
 
-constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, of Linux 5.14 and later; older headers lack the name
+// Older headers lack the names.
+constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, of Linux 5.14
+constexpr int kCollapse = 25;       // MADV_COLLAPSE, of Linux 6.1
 
 size_t PageBytes() {
   static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -20,6 +24,8 @@ size_t PageBytes() {
 }
 
 }  // namespace
+
+int SystemAdvise(void* start, size_t bytes, int advice) { return madvise(start, bytes, advice); }
 
 ReservedMemory::~ReservedMemory() {
   if (data_ != nullptr) munmap(data_, size_);
@@ -38,18 +44,31 @@ Result<ReservedMemory> ReservedMemory::Create(size_t bytes) {
   return memory;
 }
 
-Result<void> ReservedMemory::Commit(size_t offset, size_t bytes) {
+Result<void> ReservedMemory::Commit(size_t offset, size_t bytes, AdviseCall advise) {
   TIDEMILL_CHECK(offset <= size_ && bytes <= size_ - offset);
   if (bytes == 0) return {};
   const size_t page = PageBytes(), begin = offset / page * page, end = RoundUp(offset + bytes, page);
-  if (madvise(data_ + begin, end - begin, kPopulateWrite) == 0 || errno == EINVAL) return {};
+  if (advise(data_ + begin, end - begin, kPopulateWrite) == 0 || errno == EINVAL) return {};
   return OutOfMemoryError("commit memory", bytes);
+}
+
+void ReservedMemory::MakeLarge(size_t offset, size_t done, size_t bytes, AdviseCall advise) {
+  TIDEMILL_CHECK(offset <= size_ && bytes <= size_ - offset && done <= bytes);
+  const auto base = reinterpret_cast<uintptr_t>(data_);
+  const uintptr_t first = RoundUp<uintptr_t>(base + offset, kLargePage);
+  const uintptr_t begin = std::max(first, (base + offset + done) / kLargePage * kLargePage);
+  const uintptr_t end = (base + offset + bytes) / kLargePage * kLargePage;
+  if (begin >= end) return;
+  std::byte* const start = data_ + (begin - base);
+  if (advise(start, end - begin, MADV_HUGEPAGE) == 0) advise(start, end - begin, kCollapse);
 }
 
 void ReservedMemory::Release(size_t offset, size_t bytes) {
   TIDEMILL_CHECK(offset <= size_ && bytes <= size_ - offset);
   const size_t page = PageBytes(), begin = RoundUp(offset, page), end = (offset + bytes) / page * page;
-  if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
+  if (begin >= end) return;
+  madvise(data_ + begin, end - begin, MADV_DONTNEED);
+  madvise(data_ + begin, end - begin, MADV_NOHUGEPAGE);  // also where a large page was
 }
 
 }  // namespace tidemill
