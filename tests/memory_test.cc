@@ -25,7 +25,8 @@ struct Held {
 };
 
 // What the probe prints, run as a fresh process: nothing that this test program did counts.
-std::string RunProbe(const char* model, const char* storage, const char* dtype) {
+std::string RunProbe(const char* model, const char* storage, const char* dtype, const char* context,
+                     const char* policy) {
   int ends[2];
   if (pipe(ends) != 0) return "";
   const pid_t child = fork();
@@ -33,7 +34,8 @@ std::string RunProbe(const char* model, const char* storage, const char* dtype) 
     dup2(ends[1], STDOUT_FILENO);
     close(ends[0]);
     close(ends[1]);
-    execl(TIDEMILL_MEMORY_PROBE, TIDEMILL_MEMORY_PROBE, model, storage, dtype, static_cast<char*>(nullptr));
+    execl(TIDEMILL_MEMORY_PROBE, TIDEMILL_MEMORY_PROBE, model, storage, dtype, context, policy,
+          static_cast<char*>(nullptr));
     _exit(127);
   }
   close(ends[1]);
@@ -49,15 +51,18 @@ std::string RunProbe(const char* model, const char* storage, const char* dtype) 
   return out;
 }
 
-Held Probe(const std::string& model, const char* storage, const char* dtype) {
+// `context` and `policy` of the probe, or neither.
+Held Probe(const std::string& model, const char* storage, const char* dtype, const char* context = nullptr,
+           const char* policy = nullptr) {
   Held held;
-  std::istringstream out(RunProbe(model.c_str(), storage, dtype));
+  std::istringstream out(RunProbe(model.c_str(), storage, dtype, context, policy));
   EXPECT_TRUE(out >> held.peak >> held.weights >> held.state >> held.tokens) << out.str();
   EXPECT_EQ(held.tokens, 20U);
   EXPECT_GT(held.state, 0U);
-  std::printf("%s, %s: peak %.1f MiB, weights %.1f MiB, state %.1f MiB\n", storage, dtype,
-              static_cast<double>(held.peak) / (1 << 20), static_cast<double>(held.weights) / (1 << 20),
-              static_cast<double>(held.state) / (1 << 20));
+  std::printf("%s, %s%s%s%s%s: peak %.1f MiB, weights %.1f MiB, state %.1f MiB\n", storage, dtype,
+              context == nullptr ? "" : ", context ", context == nullptr ? "" : context, policy == nullptr ? "" : ", ",
+              policy == nullptr ? "" : policy, static_cast<double>(held.peak) / (1 << 20),
+              static_cast<double>(held.weights) / (1 << 20), static_cast<double>(held.state) / (1 << 20));
   return held;
 }
 
@@ -98,6 +103,20 @@ TEST(Memory, SmallModel_IsWeightsAndStateAndSlack) {
   const Held mapped = Probe(path, "MAPPED", "AUTO");
   EXPECT_LT(mapped.weights, uint64_t{1} << 20);                       // the norms
   EXPECT_LE(mapped.peak, bytes.size() + mapped.state + kSlackBytes);  // the file's own pages, once
+  std::remove(path.c_str());
+}
+
+// Whether the system gives large pages unasked or not: /sys/kernel/mm/transparent_hugepage/enabled.
+TEST(Memory, ShortRequest_TakesNoMoreInALongContext) {
+  const std::string path = testing::WriteTemporary(
+      "memory_context.gguf",
+      testing::BuildTinyLlama(
+          {.hidden = 256, .layers = 8, .heads = 8, .kv_heads = 8, .head_dim = 64, .ffn = 512, .context = 131072}));
+  for (const char* policy : {"bmc", "geometric", "reserve", "paged", "upfront"}) {
+    const Held in_short = Probe(path, "PACKED", "AUTO", "512", policy);
+    const Held in_long = Probe(path, "PACKED", "AUTO", "131072", policy);
+    EXPECT_LE(in_long.peak, in_short.peak + (uint64_t{4} << 20)) << policy;
+  }
   std::remove(path.c_str());
 }
 

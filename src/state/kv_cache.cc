@@ -38,14 +38,12 @@ Result<void> KvCache::Reserve(size_t n) {
     if (!CheckedAlignUp(length() + n, KvLayer::kGrowthRows, &positions)) return OutOfMemoryError("reserve state");
     keys_.reserve(std::min(positions, shape_.max_length));
     hashes_.reserve(std::min(positions, shape_.max_length) + 1);
-    uint64_t bytes = 0;
-    for (const KvLayer& layer : layers_)
-      bytes =
-          std::max(bytes, bytes + layer.NewBytes(n, layer.shape().FirstSeen(floor_)));  // no further than the largest
-    BufferArena arena(kArenaBytes);
+    KvLayer::BlockBytes blocks;
+    for (const KvLayer& layer : layers_) blocks.Add(layer.NewBlock(n, layer.shape().FirstSeen(floor_)));
+    BufferArena arena(kArenaBytes, blocks.pages());
     for (KvLayer& layer : layers_) {
       TIDEMILL_TRY_VOID(
-          layer.Reserve(n, layer.shape().FirstSeen(floor_), bytes >= BufferArena::kLargePage ? &arena : nullptr));
+          layer.Reserve(n, layer.shape().FirstSeen(floor_), blocks.all >= BufferArena::kLargePage ? &arena : nullptr));
     }
     return {};
   } catch (const std::exception&) {  // std::bad_alloc, or std::length_error for more than any memory

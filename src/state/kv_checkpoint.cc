@@ -114,10 +114,12 @@ Result<void> KvCache::RestoreOrThrow(std::span<const std::byte> checkpoint) {
   if (rows != 0) {
     TIDEMILL_TRY(key_bytes, reader.Take(rows * sizeof(RowKey), "keys"));
     std::memcpy(keys.data(), key_bytes.data(), key_bytes.size());
-    BufferArena arena(kArenaBytes);
+    KvLayer::BlockBytes blocks;
+    for (const KvLayer& layer : fresh.layers_) blocks.Add(layer.RestoredBlock(layer.shape().FirstSeen(earliest), rows));
+    BufferArena arena(kArenaBytes, blocks.pages());
     for (KvLayer& layer : fresh.layers_) {
       TIDEMILL_TRY_VOID(layer.ReadRows(reader, layer.shape().FirstSeen(earliest), rows,
-                                       expected >= BufferArena::kLargePage ? &arena : nullptr));
+                                       blocks.all >= BufferArena::kLargePage ? &arena : nullptr));
     }
     fresh.keys_.reserve(rows);
     fresh.hashes_.reserve(rows + 1);

@@ -116,18 +116,27 @@ std::optional<size_t> KvLayer::NewCapacity(size_t n, size_t needed) const {
   return drops && most - capacity > kGrowthRows ? capacity + kGrowthRows : drops ? most : capacity;
 }
 
-uint64_t KvLayer::NewBytes(size_t n, size_t needed) const {
-  uint64_t bytes = 0;
-  return CheckedMul<uint64_t>(NewCapacity(n, needed).value_or(0), PositionBytes(), &bytes) ? bytes : UINT64_MAX;
+KvLayer::BlockBytes KvLayer::BytesOf(size_t capacity, size_t rows) const {
+  if (policy_.policy == KvPolicy::kReserve) return {};  // addresses
+  BlockBytes bytes{.rows = rows};
+  if (!CheckedMul<uint64_t>(capacity, PositionBytes(), &bytes.all)) bytes.all = UINT64_MAX;
+  if (!CheckedMul<uint64_t>(rows, PositionBytes(), &bytes.used)) bytes.used = UINT64_MAX;
+  return bytes;
+}
+
+KvLayer::BlockBytes KvLayer::NewBlock(size_t n, size_t needed) const {
+  if (HasRoom(n)) return {};
+  if (IsFullPage()) return BytesOf(policy_.Capacity(length_, n, max_length_ - length_), n);
+  const std::optional<size_t> capacity = NewCapacity(n, needed);
+  return capacity ? BytesOf(*capacity, length_ - std::max(tail_first_, needed) + n) : BlockBytes();
 }
 
 uint64_t KvLayer::GrowthBytes(size_t n, size_t needed) const {
   if (HasRoom(n)) return 0;
-  const bool paged = policy_.policy == KvPolicy::kPaged && tail_rows() != 0;
   size_t more = 0;  // rows
   if (tail_ != nullptr && n <= tail_->capacity - tail_rows()) {
     more = ReadyRows(tail_rows() + n, tail_->capacity) - tail_->ready;
-  } else if (paged) {
+  } else if (IsFullPage()) {
     more = policy_.Capacity(length_, n, max_length_ - length_);
   } else if (const std::optional<size_t> capacity = NewCapacity(n, needed)) {
     const size_t rows = length_ - std::max(tail_first_, needed) + n;
@@ -146,7 +155,7 @@ Result<void> KvLayer::Reserve(size_t n, size_t needed, BufferArena* arena) {
     ++counts_.growths;
     return {};
   }
-  if (policy_.policy == KvPolicy::kPaged && tail_rows() != 0) return StartPage(n, arena);
+  if (IsFullPage()) return StartPage(n, arena);
   const size_t first = std::max(tail_first_, needed);
   const std::optional<size_t> capacity = NewCapacity(n, needed);
   if (!capacity) {

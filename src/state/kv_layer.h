@@ -46,6 +46,10 @@ struct KvLayerShape {
 class KvLayer : public LayerState {
  public:
   static constexpr size_t kGrowthRows = 256;
+  // A large page makes spare rows resident. So a block has some only where rows are many, when pages begin to matter, and at most half as
+  // many are spare. A short request holds what it writes, whatever its context and policy.
+  static constexpr size_t kFewestLargePageRows = 1024;
+  static constexpr uint64_t kSparePart = 2;
 
   KvLayer(const KvLayerShape& shape, DType dtype, size_t max_length, const KvGrowth& growth)
       : shape_(shape),
@@ -103,9 +107,29 @@ class KvLayer : public LayerState {
     return block.data() + (((value ? shape_.kv_heads : 0) + head) * block.capacity + row) * RowBytes();
   }
 
-  // Rows of the block that Reserve would need, none where it needs no new one; and its bytes.
+  // Rows of the block that Reserve would need, none where it needs no new one.
   std::optional<size_t> NewCapacity(size_t n, size_t needed) const;
-  uint64_t NewBytes(size_t n, size_t needed) const;
+  bool IsFullPage() const { return policy_.policy == KvPolicy::kPaged && tail_rows() != 0; }  // of `paged`
+  // Of a block that Reserve makes, or ReadRows, in memory of its own: zeros for none. UINT64_MAX where bytes cannot be counted.
+  struct BlockBytes {
+    uint64_t all = 0, used = 0;
+    size_t rows = 0;  // that are used
+
+    void Add(const BlockBytes& other) {  // no further than the largest
+      all = std::max(all, all + other.all);
+      used = std::max(used, used + other.used);
+      rows = std::max(rows, other.rows);
+    }
+    BufferArena::Pages pages() const {
+      const bool large = rows >= kFewestLargePageRows && all - used <= used / kSparePart;
+      return large ? BufferArena::Pages::kLarge : BufferArena::Pages::kSmall;
+    }
+  };
+  BlockBytes BytesOf(size_t capacity, size_t rows) const;
+  BlockBytes NewBlock(size_t n, size_t needed) const;
+  BlockBytes RestoredBlock(size_t first, size_t length) const {
+    return BytesOf(policy_.Capacity(first, length - first, max_length_ - first), length - first);
+  }
   // What Reserve would add to reserved_bytes(), UINT64_MAX where that cannot be counted.
   uint64_t GrowthBytes(size_t n, size_t needed) const;
 
