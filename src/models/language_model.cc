@@ -56,6 +56,7 @@ std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& opti
   shape.max_length = options.max_length;
   shape.model = id;
   shape.numeric_class = options.numeric_class;
+  shape.pages = options.pages;
   for (const DecoderLayer& layer : layers) {
     shape.layers.push_back(
         {.kv_heads = layer.attention.kv_heads, .head_dim = layer.attention.head_dim, .window = layer.attention.window});

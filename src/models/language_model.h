@@ -18,11 +18,14 @@
 
 namespace tidemill {
 
+class PageCommitter;
+
 struct StateOptions {
   DType kv_dtype = DType::kF16;
   KvGrowth growth = {};
   size_t max_length = 1;
   uint64_t numeric_class = 0;
+  PageCommitter* pages = nullptr;  // outlives the state; null: see KvLayer
 };
 
 //   x = project_in(embedding[token] * embedding_scale) + position_embedding[position + position_offset]

@@ -107,6 +107,10 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
                                           .state_memory = o.state_memory,
                                           .spill_folder = o.spill_folder});
   return impl;
+  if (o.kv_policy == KvPolicy::kReserve) {
+    TIDEMILL_TRY(pages, PageCommitter::Create());
+    impl->pages = std::move(pages);
+  }
 }
 
 }  // namespace
@@ -216,7 +220,8 @@ std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected) const {
       {.kv_dtype = DTypeOf(*options.kv_type),
        .growth = {.policy = options.kv_policy, .period = options.kv_period, .expected = expected},
        .max_length = options.context,
-       .numeric_class = HashText(numeric_class)});
+       .numeric_class = HashText(numeric_class),
+       .pages = pages.get()});
 }
 
 void Engine::Impl::EndCancelled() {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/page_committer.h"
 #include "base/thread_pool.h"
 #include "decoding/drafter.h"
 #include "engine/sequential_executor.h"
@@ -47,6 +48,7 @@ struct Engine::Impl {
   std::function<std::unique_ptr<Drafter>(const Request&)> make_drafter = [](const Request& request) {
     return std::make_unique<NgramDrafter>(request.draft.ngram_min);
   };
+  std::unique_ptr<PageCommitter> pages;  // of `reserve`; outlives all states
   std::optional<Scheduler> scheduler;
 
   const LanguageModel& language_model() const { return *model->impl().language_model; }

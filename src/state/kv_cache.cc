@@ -22,7 +22,7 @@ KvCache::KvCache(const KvShape& shape)
     : shape_(shape), smallest_window_(std::numeric_limits<size_t>::max()), hashes_{0} {
   layers_.reserve(shape.layers.size());
   for (const KvLayerShape& layer : shape.layers) {
-    layers_.emplace_back(layer, shape.dtype, shape.max_length, shape.growth);
+    layers_.emplace_back(layer, shape.dtype, shape.max_length, shape.growth, shape.pages);
     if (layer.window != 0) smallest_window_ = std::min(smallest_window_, layer.window);
   }
 }

@@ -37,6 +37,7 @@ struct KvShape {
   size_t draft_rows = 64;  // the widest draft that may be committed and taken back; matters where there are windows
   uint64_t model = 0;      // for identity()
   uint64_t numeric_class = 0;
+  PageCommitter* pages = nullptr;  // see KvLayer; not a part of the shape that a checkpoint has
 };
 
 class KvCache : public SequenceState {

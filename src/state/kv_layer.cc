@@ -28,19 +28,46 @@ std::span<const KvSpan> KvLayer::Context(size_t step_rows) {
 }
 
 uint64_t KvLayer::reserved_bytes() const {
-  const auto held = [this](const Block& block) { return block.ready * PositionBytes(); };
+  const auto held = [this](const Block& block) { return block.held * PositionBytes(); };
   uint64_t bytes = tail_ == nullptr ? 0 : held(*tail_);
   for (const SharedRows& shared : shared_) bytes += held(*shared.block);
   return bytes;
 }
 
-Result<void> KvLayer::MakeReady(Block& block, size_t rows) const {
-  const size_t ahead = ReadyRows(rows, block.capacity);
-  for (size_t part = 0; part < 2 * shape_.kv_heads; ++part) {
-    TIDEMILL_TRY_VOID(
-        block.reserved.Commit((part * block.capacity + block.ready) * RowBytes(), (ahead - block.ready) * RowBytes()));
+Result<void> KvLayer::MakeReady(Block& block, size_t rows) {
+  const size_t held = HeldRows(block.held, rows, block.capacity);
+  if (rows <= block.ready && held == block.held) return {};
+  const auto rows_of = [&](size_t begin, size_t end) {
+    return PageCommitter::Work{.memory = &block.reserved,
+                               .parts = 2 * shape_.kv_heads,
+                               .stride = block.capacity * RowBytes(),
+                               .begin = begin * RowBytes(),
+                               .end = end * RowBytes(),
+                               .used = &block == tail_.get() ? tail_rows() * RowBytes() : 0};
+  };
+  if (block.ready != block.held) {
+    if (pages_->Finish(block.job)) {
+      block.ready = block.held;
+    } else {
+      block.held = block.ready;  // asked for again where they are needed, and then it is an error
+    }
   }
-  block.ready = ahead;
+  const size_t now = pages_ == nullptr ? held : rows;
+  if (now > block.ready) {
+    const PageCommitter::Work work = rows_of(block.ready, now);
+    if (pages_ != nullptr) {
+      TIDEMILL_TRY_VOID(pages_->Commit(work));
+    } else {
+      for (size_t part = 0; part < work.parts; ++part)
+        TIDEMILL_TRY_VOID(block.reserved.Commit(part * work.stride + work.begin, work.end - work.begin));
+    }
+    block.ready = block.held = now;
+  }
+  if (held > block.held) {
+    block.pages = pages_;
+    pages_->Start(block.job, rows_of(block.ready, held));
+    block.held = held;
+  }
   return {};
 }
 
@@ -72,7 +99,7 @@ Result<void> KvLayer::SetTail(size_t first, size_t rows, size_t capacity, Buffer
     if (!countable) return OutOfMemoryError("reserve state");
     TIDEMILL_TRY(memory, arena != nullptr ? arena->Allocate(bytes) : AlignedBuffer::Create(bytes));
     block->memory = std::move(memory);
-    block->ready = capacity;
+    block->ready = block->held = capacity;
   }
   ++counts_.growths;
   counts_.bytes_copied += (length_ - first) * PositionBytes();
@@ -132,16 +159,16 @@ KvLayer::BlockBytes KvLayer::NewBlock(size_t n, size_t needed) const {
 }
 
 uint64_t KvLayer::GrowthBytes(size_t n, size_t needed) const {
-  if (HasRoom(n)) return 0;
+  if (HasRoom(n) && (n == 0 || tail_->held == tail_->capacity)) return 0;
   size_t more = 0;  // rows
   if (tail_ != nullptr && n <= tail_->capacity - tail_rows()) {
-    more = ReadyRows(tail_rows() + n, tail_->capacity) - tail_->ready;
+    more = HeldRows(tail_->held, tail_rows() + n, tail_->capacity) - tail_->held;
   } else if (IsFullPage()) {
     more = policy_.Capacity(length_, n, max_length_ - length_);
   } else if (const std::optional<size_t> capacity = NewCapacity(n, needed)) {
     const size_t rows = length_ - std::max(tail_first_, needed) + n;
-    const size_t ready = policy_.policy == KvPolicy::kReserve ? ReadyRows(rows, *capacity) : *capacity;
-    more = ready - std::min(ready, tail_ == nullptr ? 0 : tail_->ready);
+    const size_t held = policy_.policy == KvPolicy::kReserve ? HeldRows(0, rows, *capacity) : *capacity;
+    more = held - std::min(held, tail_ == nullptr ? 0 : tail_->held);
   }
   uint64_t bytes = 0;
   return CheckedMul<uint64_t>(more, PositionBytes(), &bytes) ? bytes : UINT64_MAX;
@@ -149,10 +176,11 @@ uint64_t KvLayer::GrowthBytes(size_t n, size_t needed) const {
 
 Result<void> KvLayer::Reserve(size_t n, size_t needed, BufferArena* arena) {
   DropShared(needed);
-  if (HasRoom(n)) return {};
-  if (tail_ != nullptr && n <= tail_->capacity - tail_rows()) {  // pages are missing, not addresses
+  if (tail_ != nullptr && n <= tail_->capacity - tail_rows()) {
+    if (n == 0) return {};
+    const size_t held = tail_->held;
     TIDEMILL_TRY_VOID(MakeReady(*tail_, tail_rows() + n));
-    ++counts_.growths;
+    counts_.growths += tail_->held != held;
     return {};
   }
   if (IsFullPage()) return StartPage(n, arena);
@@ -204,7 +232,8 @@ void KvLayer::Compact(size_t needed) {
     tail_ = nullptr;
     tail_first_ = length_;
   } else if (tail_->reserved.size() != 0 && first == tail_first_) {
-    tail_->ready = rows;
+    if (tail_->ready != tail_->held) pages_->Cancel(tail_->job);
+    tail_->ready = tail_->held = rows;
     for (size_t part = 0; part < 2 * shape_.kv_heads; ++part) {
       tail_->reserved.Release((part * tail_->capacity + rows) * RowBytes(), (tail_->capacity - rows) * RowBytes());
     }

@@ -4,6 +4,9 @@
 //
 // Older rows may be in shared blocks, which nobody writes any more: a fork freezes the tail into one. Newer rows are in a tail of our
 // own, which grows as the policy says (state/kv_growth.h).
+// Under `reserve` a PageCommitter commits the rows of the next period while steps use this one. Rows that are on their way count as held;
+// if there is no memory for them, the Reserve that needs them fails, and no sooner. Extents of 2 MiB in which every row is used get a page
+// of that size; the rest never does.
 //
 // A layer with a window forgets, and grows by kGrowthRows rows whatever the policy. The sequence says from which position on rows are needed; what stands before goes when there is
 // a reason: shared blocks when none of their rows is needed, rows of the tail when it is full. Then the needed ones move to the
@@ -23,6 +26,7 @@
 #include "base/aligned_buffer.h"
 #include "base/byte_reader.h"
 #include "base/check.h"
+#include "base/page_committer.h"
 #include "base/reserved_memory.h"
 #include "kernels/attention.h"
 #include "state/kv_growth.h"
@@ -51,11 +55,13 @@ class KvLayer : public LayerState {
   static constexpr size_t kFewestLargePageRows = 1024;
   static constexpr uint64_t kSparePart = 2;
 
-  KvLayer(const KvLayerShape& shape, DType dtype, size_t max_length, const KvGrowth& growth)
+  // `pages`: who commits pages ahead of their use under `reserve`; null: the calls that need them. Outlives all blocks.
+  KvLayer(const KvLayerShape& shape, DType dtype, size_t max_length, const KvGrowth& growth, PageCommitter* pages)
       : shape_(shape),
         dtype_(dtype),
         max_length_(max_length),
         policy_(shape.window == 0 ? growth : KvGrowth{.period = kGrowthRows}),
+        pages_(pages),
         spans_(1) {
     TIDEMILL_CHECK(shape.head_dim % InfoOf(dtype).block_elements == 0);
   }
@@ -83,10 +89,20 @@ class KvLayer : public LayerState {
   friend class KvCache;  // calls what follows; it knows the contract, a layer knows its rows
 
   struct Block {
-    AlignedBuffer memory;     // K, then V
-    ReservedMemory reserved;  // the same, under `reserve`
-    size_t capacity = 0;      // rows
-    size_t ready = 0;         // of them, those that can be written
+    Block() = default;
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    ~Block() {
+      if (pages != nullptr) pages->Forget(job);
+    }
+
+    AlignedBuffer memory;            // K, then V
+    ReservedMemory reserved;         // the same, under `reserve`
+    size_t capacity = 0;             // rows
+    size_t ready = 0;                // of them, those that can be written
+    size_t held = 0;                 // as many, and those whose pages are on their way
+    PageCommitter* pages = nullptr;  // who does `job`, where there may be one
+    PageCommitter::Job job;          // rows [ready, held), where these differ
 
     std::byte* data() { return reserved.size() != 0 ? reserved.data() : memory.data(); }
     const std::byte* data() const { return reserved.size() != 0 ? reserved.data() : memory.data(); }
@@ -138,15 +154,18 @@ class KvLayer : public LayerState {
   Result<void> Reserve(size_t n, size_t needed, BufferArena* arena);
   // A block with room for `capacity` rows from position `first` on, `rows` of them at once.
   Result<void> SetTail(size_t first, size_t rows, size_t capacity, BufferArena* arena);
-  // Rows that have pages in a reserved block of `capacity` rows once `rows` are wanted: some more, ahead of their use.
-  size_t ReadyRows(size_t rows, size_t capacity) const {
+  // Rows of a block that are held once `rows` of it are wanted: under `reserve` a period ahead of their use. Where somebody commits them
+  // meanwhile, they are asked for while a quarter of the period is still there: more steps than that can take.
+  size_t HeldRows(size_t held, size_t rows, size_t capacity) const {
+    const size_t lead = pages_ == nullptr ? 0 : (policy_.period - 1) / 4 + 1;
+    if (held == capacity || (rows <= held && held - rows >= lead)) return held;
     return policy_.period < capacity - rows ? rows + policy_.period : capacity;
   }
-  Result<void> MakeReady(Block& block, size_t rows) const;
-  Result<void> StartPage(size_t n,
-                         BufferArena* arena);  // the tail stays as a block of its own, a new one begins behind it
-  void Compact(size_t needed);                 // the larger block stays where there is no memory for a smaller one
-  void PrepareFork(KvLayer& child);            // all that a fork allocates
+  Result<void> MakeReady(Block& block, size_t rows);
+  // The tail stays as a block of its own, a new one begins behind it.
+  Result<void> StartPage(size_t n, BufferArena* arena);
+  void Compact(size_t needed);       // the larger block stays where there is no memory for a smaller one
+  void PrepareFork(KvLayer& child);  // all that a fork allocates
 
   // These cannot fail.
   void DropShared(size_t needed);
@@ -166,6 +185,7 @@ class KvLayer : public LayerState {
   DType dtype_;
   size_t max_length_;
   KvGrowth policy_;
+  PageCommitter* pages_;
   GrowthCounts counts_;
   size_t length_ = 0;               // committed positions
   std::vector<SharedRows> shared_;  // oldest first, without gaps; they end where the tail begins

@@ -6,22 +6,31 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/page_committer.h"
 #include "state/kv_cache.h"
 
 namespace tidemill::testing {
 namespace {
 
-// A row is K of every head, then V of every head.
+// One thread, which begins with the first state that wants it.
+PageCommitter* Pages() {
+  static const std::unique_ptr<PageCommitter> pages = std::move(PageCommitter::Create()).value();
+  return pages.get();
+}
+
+// A row is K of every head, then V of every head. `ahead`: somebody commits pages ahead of their use.
 class KvCacheUnderTest : public StateKindUnderTest {
  public:
-  KvCacheUnderTest(DType dtype, std::vector<KvLayerShape> layers, size_t draft_rows = 64, KvGrowth growth = {})
+  KvCacheUnderTest(DType dtype, std::vector<KvLayerShape> layers, size_t draft_rows = 64, KvGrowth growth = {},
+                   bool ahead = false)
       : shape_{.layers = std::move(layers),
                .dtype = dtype,
                .growth = growth,
                .max_length = 0,
                .draft_rows = draft_rows,
                .model = kModel,
-               .numeric_class = kNumericClass} {}
+               .numeric_class = kNumericClass},
+        ahead_(ahead) {}
 
   std::string name() const override {
     std::string name = "KvCache" + std::string(InfoOf(shape_.dtype).name);
@@ -32,13 +41,14 @@ class KvCacheUnderTest : public StateKindUnderTest {
     }
     if (HasWindow()) name += "Draft" + std::to_string(shape_.draft_rows);
     if (shape_.growth == KvGrowth()) return name;
-    return name + "Policy" + std::to_string(static_cast<int>(shape_.growth.policy)) + "Period" +
-           std::to_string(shape_.growth.period) + "Expected" + std::to_string(shape_.growth.expected);
+    return name + (ahead_ ? "Ahead" : "") + "Policy" + std::to_string(static_cast<int>(shape_.growth.policy)) +
+           "Period" + std::to_string(shape_.growth.period) + "Expected" + std::to_string(shape_.growth.expected);
   }
 
   std::unique_ptr<SequenceState> Make(size_t max_length) const override {
     KvShape shape = shape_;
     shape.max_length = max_length;
+    if (ahead_) shape.pages = Pages();
     return std::make_unique<KvCache>(shape);
   }
 
@@ -78,6 +88,7 @@ class KvCacheUnderTest : public StateKindUnderTest {
     const KvGrowth& growth = shape_.growth;
     if (growth.policy == KvPolicy::kIterative) return 0;
     const size_t growths = growth.policy == KvPolicy::kGeometric ? 3
+                           : ahead_                              ? 4 * rows / (3 * growth.period) + 2
                            : growth.policy == KvPolicy::kPaged   ? 2 * rows / growth.period + 2
                                                                  : rows / growth.period + 2;
     return 20 - std::min<size_t>(20, growths);
@@ -161,6 +172,7 @@ class KvCacheUnderTest : public StateKindUnderTest {
   }
 
   KvShape shape_;  // max_length comes with Make
+  bool ahead_;
 };
 
 }  // namespace
@@ -208,6 +220,10 @@ const std::vector<std::unique_ptr<const StateKindUnderTest>>& AllStateKinds() {
           KvGrowth{.policy = KvPolicy::kBmc, .period = 16, .expected = 40}, KvGrowth{.policy = KvPolicy::kGeometric},
           KvGrowth{.policy = KvPolicy::kReserve, .period = 64}, KvGrowth{.policy = KvPolicy::kPaged, .period = 16}}) {
       add(DType::kBF16, Layers{{1, 4}, {2, 3, 3}}, size_t{2}, growth);
+    }
+    for (const size_t period : {size_t{16}, size_t{100}}) {
+      add(DType::kBF16, Layers{{1, 4}, {2, 3, 3}}, size_t{2}, KvGrowth{.policy = KvPolicy::kReserve, .period = period},
+          true);
     }
     return all;
   }();
