@@ -8,8 +8,10 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/engine_impl.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
+#include "tests/support/tiny_model.h"
 
 namespace tidemill {
 namespace {
@@ -56,6 +58,42 @@ TEST_P(EngineBatch, EveryRequest_GetsWhatItGetsAlone) {
       }
     }
   }
+}
+
+// Rows of each step, until `id` has its first token.
+std::vector<size_t> RowsOfSteps(EngineDriver& driver, RequestId id) {
+  std::vector<size_t> rows;
+  while (driver.outcome(id).ids.empty()) {
+    driver.Step();
+    rows.push_back(0);
+    for (const StepSequence& sequence : driver.engine().impl().scheduler->step()) rows.back() += sequence.tokens.size();
+  }
+  return rows;
+}
+
+// The others wait for each step.
+TEST(EngineBatch, PromptBesideRequestsThatDecode_ComesInSmallParts) {
+  const auto model = testing::LoadModel("engine_batch_beside",
+                                        testing::BuildCountingModel({.vocab = 400, .context = 256, .eos_token = 399}));
+  const std::vector<int32_t> prompt(200, 7);
+  const auto rows_beside = [&](size_t decoding, size_t chunk) {
+    EngineDriver driver(model, {.threads = 1, .max_batch = 64, .prefill_chunk = chunk});
+    for (size_t i = 0; i < decoding; ++i)
+      driver.Submit(std::vector<int32_t>{static_cast<int32_t>(20 + i)}, {.max_new_tokens = 50, .ignore_eos = true});
+    if (decoding != 0) driver.Step();
+    auto rows = RowsOfSteps(driver, driver.Submit(prompt, {.max_new_tokens = 1, .ignore_eos = true}));
+    for (size_t& step : rows) step -= decoding;
+    return rows;
+  };
+  using Rows = std::vector<size_t>;
+  EXPECT_EQ(rows_beside(0, 512), (Rows{200}));
+  EXPECT_EQ(rows_beside(1, 512), (Rows{32, 32, 32, 32, 32, 32, 8}));
+  EXPECT_EQ(rows_beside(32, 512), (Rows{32, 32, 32, 32, 32, 32, 8}));
+  EXPECT_EQ(rows_beside(60, 512), (Rows{60, 60, 60, 20}));
+  EXPECT_EQ(rows_beside(1, 90), (Rows{32, 32, 32, 32, 32, 32, 8}));
+  Rows sixteen(12, 16);
+  sixteen.push_back(8);
+  EXPECT_EQ(rows_beside(1, 16), sixteen);
 }
 
 // A cancelled request has a beginning of what it would have had; the others have all of theirs.

@@ -39,9 +39,10 @@ struct EngineOptions {
   std::optional<KvType> kv_type = {};  // none: f16, or f32 for a model loaded with f32; q8_0: head_dim a multiple of 32
   size_t context = 0;  // positions of one sequence; 0: the model's own; more needs LoadOptions::rope_scaling
   KvPolicy kv_policy = KvPolicy::kBmc;
-  size_t kv_period = 0;      // rows; 0: chosen (tidemill/plan.h). At most the context
-  size_t max_batch = 32;     // sequences in one step
-  size_t prefill_chunk = 0;  // rows of one step; 0: chosen from the model's size, at most 512
+  size_t kv_period = 0;   // rows; 0: chosen (tidemill/plan.h). At most the context
+  size_t max_batch = 32;  // sequences in one step
+  // Rows of prompts in one step, fewer beside requests that decode; 0: chosen from the model's size, at most 512
+  size_t prefill_chunk = 0;
   // Bytes of all requests' states together; 0: half of the memory that is free when the engine is made. One more state, no more, is
   // held while one is put aside or grows.
   uint64_t state_memory = 0;

@@ -81,7 +81,9 @@ void Scheduler::AssignRows() {
     running.rows = running.request->pending() == 1 ? 1 : 0;
     rows -= running.rows;
   }
+  const size_t decoding = limits_.max_rows - rows;
   size_t prompt_rows = std::min(rows, limits_.prefill_chunk);
+  if (decoding != 0) prompt_rows = std::min(prompt_rows, PromptRowsBeside(decoding));
   for (Running& running : running_) {
     if (running.rows == 1) continue;
     running.rows = std::min(prompt_rows, running.request->pending());
