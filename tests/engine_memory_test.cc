@@ -227,6 +227,18 @@ TEST(EngineMemory, Default_IsHalfOfWhatIsFree) {
   EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1});
   EXPECT_GT(driver.engine().state_memory(), uint64_t{1} << 20);
   EXPECT_LT(driver.engine().state_memory(), uint64_t{1} << 50);
+  EXPECT_EQ(driver.engine().notice(), "");
+}
+
+TEST(EngineMemory, DefaultWhereNobodyKnowsWhatIsFree_IsLittleAndSaysSo) {
+  const DefaultStateMemory known = ChooseStateMemory(uint64_t{6} << 30);
+  EXPECT_EQ(known.bytes, uint64_t{3} << 30);
+  EXPECT_EQ(known.notice, "");
+  EXPECT_EQ(ChooseStateMemory(0).bytes, 1U);
+  const DefaultStateMemory unknown = ChooseStateMemory(std::nullopt);
+  EXPECT_EQ(unknown.bytes, uint64_t{512} << 20);
+  EXPECT_NE(unknown.notice.find("--state-memory"), std::string::npos) << unknown.notice;
+  EXPECT_NE(unknown.notice.find("512 MiB"), std::string::npos) << unknown.notice;
 }
 
 }  // namespace

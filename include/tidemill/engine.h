@@ -43,8 +43,8 @@ struct EngineOptions {
   size_t max_batch = 32;  // sequences in one step
   // Rows of prompts in one step, fewer beside requests that decode; 0: chosen from the model's size, at most 512
   size_t prefill_chunk = 0;
-  // Bytes of all requests' states together; 0: half of the memory that is free when the engine is made. One more state, no more, is
-  // held while one is put aside or grows.
+  // Bytes of all requests' states together; 0: half of the memory that is free when the engine is made, or 512 MiB where the system does
+  // not say how much that is (Engine::notice). One more state, no more, is held while one is put aside or grows.
   uint64_t state_memory = 0;
   // Where the state of a request waits while older ones need its memory, in files without names; empty: it is computed again. What
   // cannot be written there is computed again, too.
@@ -182,6 +182,8 @@ class Engine {
   size_t context() const;
   KvPolicy kv_policy() const;
   uint64_t state_memory() const;
+  // What a program should tell its user, a line; usually empty: a default that was chosen for want of knowledge.
+  const std::string& notice() const;
   std::string numeric_class() const;  // choices that change bits: "fma+bf16/kv-f16", "baseline/f32/kv-f32/rope-yarn=4"
 
   // Logits of every position of `ids` (or of the last one), in order, in chunks: sink(position, logits [vocab]). Only when

@@ -3,12 +3,14 @@
 #define TIDEMILL_BASE_AVAILABLE_MEMORY_H_
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 namespace tidemill {
 
-// Bytes that the system could give without swapping, or what is left of the cgroup's limit where that is less. UINT64_MAX where
-// neither says anything.
-uint64_t AvailableMemory();
+// Bytes that the system could give without swapping, or what is left of the cgroup's limit where that is less. None where neither says
+// anything. `root`: of /proc and /sys.
+std::optional<uint64_t> AvailableMemory(const std::string& root = "");
 
 }  // namespace tidemill
 

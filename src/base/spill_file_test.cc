@@ -5,7 +5,10 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/available_memory.h"
@@ -65,8 +68,35 @@ TEST(SpillFile, NoSpace_IsAnErrorAndLeavesNothing) {
 }
 
 TEST(AvailableMemory, IsAPlausibleNumber) {
-  EXPECT_GT(AvailableMemory(), uint64_t{1} << 20);
-  EXPECT_NE(AvailableMemory(), UINT64_MAX);  // Linux says it
+  ASSERT_TRUE(AvailableMemory().has_value());  // Linux says it
+  EXPECT_GT(*AvailableMemory(), uint64_t{1} << 20);
+  EXPECT_LT(*AvailableMemory(), uint64_t{1} << 50);
+}
+
+TEST(AvailableMemory, WhatTheSystemSays_IsTheLeastOfIt) {
+  const std::string root = ::testing::TempDir() + "/available_memory";
+  const auto write = [&root](const std::string& name, const std::string& text) {
+    const std::filesystem::path path = root + name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  };
+  std::filesystem::remove_all(root);
+  EXPECT_EQ(AvailableMemory(root), std::nullopt);
+  write("/proc/meminfo", "MemTotal: 1000 kB\n");  // before Linux 3.14
+  write("/sys/fs/cgroup/memory.max", "max\n");
+  write("/sys/fs/cgroup/memory.current", "5000\n");
+  EXPECT_EQ(AvailableMemory(root), std::nullopt);
+  write("/sys/fs/cgroup/memory.max", "700000\n");
+  EXPECT_EQ(AvailableMemory(root), 695000U);
+  write("/sys/fs/cgroup/memory.stat", "anon 3000\ninactive_file 400\nactive_file 600\n");
+  EXPECT_EQ(AvailableMemory(root), 696000U);
+  write("/proc/meminfo", "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable:  600 kB\n");
+  EXPECT_EQ(AvailableMemory(root), 600U * 1024);
+  write("/proc/meminfo", "MemAvailable: 18446744073709551615 kB\n");
+  EXPECT_EQ(AvailableMemory(root), 696000U);
+  write("/sys/fs/cgroup/memory.current", "800000\n");
+  EXPECT_EQ(AvailableMemory(root), 0U);
+  std::filesystem::remove_all(root);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ Result<Session> OpenSession(const std::string& path, LoadOptions load, const Eng
   }
   TIDEMILL_TRY(engine, Engine::Create(session.model, options));
   session.engine = std::move(engine);
+  if (!session.engine->notice().empty()) context.messages.Warning(session.engine->notice());
   session.load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   context.messages.Info("loaded " + path + ": " + session.model->info().family + ", " +
                         std::to_string(session.engine->threads()) + " threads, " + session.engine->isa() +

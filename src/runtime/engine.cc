@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/available_memory.h"
@@ -82,7 +84,11 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   if (!o.kv_type.has_value()) o.kv_type = impl->model->impl().f32 ? KvType::kF32 : KvType::kF16;
   TIDEMILL_TRY_VOID(CheckHeads(language_model, *o.kv_type));
   impl->kv_period_given = o.kv_period != 0;
-  if (o.state_memory == 0) o.state_memory = AvailableMemory() / 2;
+  if (o.state_memory == 0) {
+    DefaultStateMemory chosen = ChooseStateMemory(AvailableMemory());
+    o.state_memory = chosen.bytes;
+    impl->notice = std::move(chosen.notice);
+  }
   if (o.kv_period == 0) o.kv_period = ChosenKvPeriod(language_model, o);
   if (o.threads == 0) o.threads = DefaultThreadCount();
   if (o.prefill_chunk == 0) o.prefill_chunk = DefaultStepRows(language_model, impl->isa, o.max_batch);
@@ -114,6 +120,14 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
 }
 
 }  // namespace
+
+DefaultStateMemory ChooseStateMemory(std::optional<uint64_t> available) {
+  if (available) return {.bytes = std::max<uint64_t>(*available / 2, 1)};
+  constexpr uint64_t kBytes = kUnknownMemory / 2;
+  return {.bytes = kBytes,
+          .notice = "start engine: --state-memory: the system does not say how much memory is free; " +
+                    std::to_string(kBytes >> 20) + " MiB are taken; give it where there is more or less"};
+}
 
 DType DTypeOf(KvType type) {
   switch (type) {
@@ -277,6 +291,7 @@ size_t Engine::context() const { return impl_->options.context; }
 KvPolicy Engine::kv_policy() const { return impl_->options.kv_policy; }
 uint64_t Engine::state_memory() const { return impl_->options.state_memory; }
 std::string Engine::numeric_class() const { return impl_->numeric_class; }
+const std::string& Engine::notice() const { return impl_->notice; }
 
 Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const LogitSink& sink,
                            const std::atomic<bool>* interrupt) {

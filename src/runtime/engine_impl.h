@@ -28,12 +28,22 @@ DType DTypeOf(KvType type);
 // Rows by which the state grows where the options do not say; they have context and kv_type.
 size_t ChosenKvPeriod(const LanguageModel& model, const EngineOptions& options);
 
+// The default of EngineOptions::state_memory: half of what is free. Where nobody knows that, half of kUnknownMemory, which is little for a
+// machine that runs models, and a notice that says so.
+inline constexpr uint64_t kUnknownMemory = uint64_t{1} << 30;
+struct DefaultStateMemory {
+  uint64_t bytes = 0;  // at least 1
+  std::string notice = {};
+};
+DefaultStateMemory ChooseStateMemory(std::optional<uint64_t> available);
+
 struct Engine::Impl {
   std::shared_ptr<const Model> model;
   EngineOptions options;  // with every default filled in
   Isa isa = Isa::kBaseline;
   bool kv_period_given = false;  // else the planner chose it
   std::string numeric_class;
+  std::string notice;
   std::unique_ptr<ThreadPool> threads;
   std::optional<ExecutionContext> ctx;
   std::unique_ptr<SequentialExecutor> executor;
