@@ -14,6 +14,7 @@
 #include "tests/support/allocation_probe.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
+#include "tests/support/resumed_requests.h"
 #include "tests/support/tiny_model.h"
 
 namespace tidemill {
@@ -239,6 +240,30 @@ TEST(EngineMemory, DefaultWhereNobodyKnowsWhatIsFree_IsLittleAndSaysSo) {
   EXPECT_EQ(unknown.bytes, uint64_t{512} << 20);
   EXPECT_NE(unknown.notice.find("--state-memory"), std::string::npos) << unknown.notice;
   EXPECT_NE(unknown.notice.find("512 MiB"), std::string::npos) << unknown.notice;
+}
+
+// What the answer has already is in the prompt: it is not counted twice.
+TEST(EngineMemory, ResumedRequest_NeedsWhatIsLeft) {
+  const auto model = SmallContextModel(DType::kF32);
+  EngineOptions options{.threads = 1, .kv_policy = KvPolicy::kIterative};
+  options.state_memory = StateBytesOf(model, options, 20);
+  EngineDriver driver(model, options);
+  const Outcome first = testing::RunAndSave(driver, {5, 6, 7, 8}, {.max_new_tokens = 10, .ignore_eos = true});
+  const SavedRequest saved = testing::ReadSaved(first);
+  const auto resume = [&](int32_t tokens) {
+    return driver.engine().Resume(saved,
+                                  {.generation = GenerationOptions{.max_new_tokens = tokens, .ignore_eos = true}});
+  };
+  const auto refused = resume(18);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_NE(refused.error().message().find("21 positions: expected at most"), std::string::npos)
+      << refused.error().message();
+  const auto id = resume(17);
+  ASSERT_TRUE(id.ok()) << id.error().message();
+  driver.RunUntilIdle();
+  EXPECT_EQ(driver.outcome(*id).finish, FinishReason::kLength);
+  EXPECT_EQ(driver.outcome(*id).ids.size(), 7U);
 }
 
 }  // namespace

@@ -107,16 +107,16 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   TIDEMILL_TRY(executor,
                SequentialExecutor::Create(language_model, *impl->ctx, std::max(o.prefill_chunk, o.max_batch)));
   impl->executor = std::move(executor);
+  if (o.kv_policy == KvPolicy::kReserve) {
+    TIDEMILL_TRY(pages, PageCommitter::Create());
+    impl->pages = std::move(pages);
+  }
   impl->scheduler.emplace(SchedulerLimits{.max_batch = o.max_batch,
                                           .max_rows = impl->executor->max_rows(),
                                           .prefill_chunk = o.prefill_chunk,
                                           .state_memory = o.state_memory,
                                           .spill_folder = o.spill_folder});
   return impl;
-  if (o.kv_policy == KvPolicy::kReserve) {
-    TIDEMILL_TRY(pages, PageCommitter::Create());
-    impl->pages = std::move(pages);
-  }
 }
 
 }  // namespace
@@ -178,7 +178,7 @@ Result<RequestId> Engine::Submit(Request request) {
   }
 }
 
-Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request) {
+Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request, size_t answered) {
   const Model::Impl& shared = model->impl();
   const size_t vocab = shared.info.vocab_size;
   if (request.prompt.empty()) return Error(ErrorCode::kInvalidArgument, "submit request: the prompt is empty");
@@ -207,7 +207,8 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request)
                                          .isa = isa,
                                          .max_positions = options.context + 1}));  // the last token has no position
   const bool stated = request.generation.max_new_tokens.has_value();
-  const size_t expected = request.prompt.size() + static_cast<size_t>(request.generation.max_new_tokens.value_or(0));
+  const auto most_new = static_cast<size_t>(request.generation.max_new_tokens.value_or(0));
+  const size_t expected = request.prompt.size() + most_new - std::min(most_new, answered);
   auto state = NewState(stated ? expected : 0);
   const size_t positions =
       std::min(std::max(expected, request.prompt.size() + 1) - 1, options.context);  // the last has none
@@ -290,8 +291,8 @@ std::string Engine::isa() const { return std::string(IsaName(impl_->isa)); }
 size_t Engine::context() const { return impl_->options.context; }
 KvPolicy Engine::kv_policy() const { return impl_->options.kv_policy; }
 uint64_t Engine::state_memory() const { return impl_->options.state_memory; }
-std::string Engine::numeric_class() const { return impl_->numeric_class; }
 const std::string& Engine::notice() const { return impl_->notice; }
+std::string Engine::numeric_class() const { return impl_->numeric_class; }
 
 Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const LogitSink& sink,
                            const std::atomic<bool>* interrupt) {

@@ -48,6 +48,7 @@ struct Engine::Impl {
   std::optional<ExecutionContext> ctx;
   std::unique_ptr<SequentialExecutor> executor;
 
+  std::unique_ptr<PageCommitter> pages;  // of `reserve`; outlives all states
   RequestId next_id = 1;
   std::vector<std::unique_ptr<ActiveRequest>> requests;  // oldest first; guarded by mutex against Cancel
   std::mutex mutex;
@@ -58,14 +59,14 @@ struct Engine::Impl {
   std::function<std::unique_ptr<Drafter>(const Request&)> make_drafter = [](const Request& request) {
     return std::make_unique<NgramDrafter>(request.draft.ngram_min);
   };
-  std::unique_ptr<PageCommitter> pages;  // of `reserve`; outlives all states
   std::optional<Scheduler> scheduler;
 
   const LanguageModel& language_model() const { return *model->impl().language_model; }
   std::unique_ptr<SequenceState> NewState(size_t expected = 0) const;  // positions it will have; 0: not known
 
   // Of what Submit refuses and admits. These throw std::bad_alloc, and then nothing has changed but, perhaps, next_id.
-  Result<std::unique_ptr<ActiveRequest>> NewRequest(Request request);
+  // `answered`: of the prompt's last tokens, those that max_new_tokens counts.
+  Result<std::unique_ptr<ActiveRequest>> NewRequest(Request request, size_t answered = 0);
   RequestId Admit(std::unique_ptr<ActiveRequest> request);
   // saved_request.cc: fills Event::saved of those that are done.
   void SaveFinished();

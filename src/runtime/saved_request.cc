@@ -129,7 +129,8 @@ Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& reco
     return Error(ErrorCode::kContextFull, std::to_string(request.prompt.size()) + " tokens: the context holds " +
                                               std::to_string(engine.options.context) + "; choose a larger --context");
   }
-  TIDEMILL_TRY(active, engine.NewRequest(std::move(request)));
+  const size_t answered = is_answer ? record.ids.size() - static_cast<size_t>(record.prompt_tokens) : 0;
+  TIDEMILL_TRY(active, engine.NewRequest(std::move(request), answered));
   TIDEMILL_TRY_VOID(active->state().Restore(record.state));
   TIDEMILL_TRY_VOID(CheckState(record, active->state()));
   active->Continue(record, is_answer);
