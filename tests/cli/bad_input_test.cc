@@ -217,6 +217,15 @@ TEST(BadFlag, BlocksWiderThanAHead_AreRefusedWithWhatWorks) {
   }
 }
 
+TEST(BadFlag, PaddedAttention_IsRefusedWithWhatHasIt) {
+  for (const char* input : {"-p", "--prompts"}) {
+    ExpectError(RunTidemill({"run", "no.gguf", input, "a", "--attention-backend", "padded"}), 1,
+                {"padded: expected exact", "bmc_attention_block", "docs/kv-cache.md"});
+  }
+  ExpectError(RunTidemill({"run", "no.gguf", "-p", "a", "--attention-backend", "fast"}), 2, {"exact|padded"});
+  ExpectError(RunTidemill({"run", "no.gguf", "-p", "a", "--attention-backend", "exact"}), 1, {"no.gguf"});
+}
+
 TEST(BadIds, NotJsonOrNotIds_AreRefused) {
   const std::string out = TestFolder() + "/bad_ids.safetensors";
   for (const std::string json : {"[1, 2", "{}", "[]", "[-1]", "[1.5]", "[\"a\"]"}) {
