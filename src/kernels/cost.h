@@ -1,4 +1,4 @@
-// What an operation has to move and to compute, whatever the kernel: the planner and the benchmarks read the same numbers.
+// What an operation has to move and to compute, whatever the kernel: benchmarks hold times against it.
 #ifndef TIDEMILL_KERNELS_COST_H_
 #define TIDEMILL_KERNELS_COST_H_
 

@@ -14,12 +14,23 @@ namespace tidemill {
 // Elements of a block: a few microseconds of cheap work.
 inline constexpr size_t kRowBlockElements = 16384;
 
+// Rows of a block.
+constexpr size_t BlockRows(size_t cols, size_t block_elements = kRowBlockElements) {
+  return std::max<size_t>(1, block_elements / std::max<size_t>(1, cols));
+}
+
+// What the planner knows of one such loop: the elements of a row that go through norms, rotations, activations or quantisation.
+struct RowWork {
+  size_t cols = 0;  // of ForRowBlocks
+  size_t elements = 0;
+};
+
 // Calls body(alone, first, count) for blocks of rows that make up [0, rows), from several threads; operations on the block's rows take
 // `alone`. `cols`: elements of a row. Allocates nothing.
 template <typename Body>
 void ForRowBlocks(ExecutionContext& ctx, size_t rows, size_t cols, const Body& body,
                   size_t block_elements = kRowBlockElements) {
-  const size_t block = std::max<size_t>(1, block_elements / std::max<size_t>(1, cols));
+  const size_t block = BlockRows(cols, block_elements);
   ctx.threads().ParallelFor(DivideRoundUp(rows, block), [&](size_t chunk, size_t) {
     const size_t first = chunk * block;
     body(ctx.alone(), first, std::min(block, rows - first));

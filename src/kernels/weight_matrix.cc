@@ -76,7 +76,7 @@ Result<WeightMatrix> WeightMatrix::Pack(const WeightSource& given, bool as_f32, 
   WeightMatrix matrix = Map(given, as_f32);
   const WeightSource& source = matrix.source_;
   const size_t strip_bytes = matrix.strip_bytes();
-  const size_t bytes = matrix.num_strips() * strip_bytes;
+  const size_t bytes = matrix.packed_bytes();
   TIDEMILL_TRY(packed, arena != nullptr ? arena->Allocate(bytes) : AlignedBuffer::Create(bytes));
   matrix.packed_ = std::move(packed);
   const size_t piece = std::max<size_t>(1, kPackPieceBytes / (source.row_stride * kStripRows));  // strips

@@ -75,6 +75,8 @@ class WeightMatrix {
   size_t cols() const { return source_.cols; }
   size_t num_strips() const { return (rows() + kStripRows - 1) / kStripRows; }
   size_t strip_bytes() const { return StripBytes(dtype_, cols()); }
+  // Of the packed form, whether or not this matrix has it: what a product reads.
+  size_t packed_bytes() const { return num_strips() * strip_bytes(); }
   bool packed() const { return packed_.data() != nullptr; }
   // Bytes this matrix holds in memory of its own.
   size_t resident_bytes() const { return packed_.size(); }

@@ -128,7 +128,7 @@ Cost MatMulCost(const WeightMatrix& weight, size_t rows, Isa isa) {
              k = static_cast<double>(weight.cols());
   const double ops = 2 * r * n * k;
   Cost cost;
-  cost.bytes = static_cast<double>(weight.num_strips() * weight.strip_bytes()) + 4 * r * n;
+  cost.bytes = static_cast<double>(weight.packed_bytes()) + 4 * r * n;
   if (weight.quantized()) {
     const double blocks = k / static_cast<double>(kQuantBlock);
     cost.bytes += r * (k + 12 * blocks);

@@ -79,18 +79,39 @@ uint64_t DecoderLayer::bytes() const {
 
 Cost DecoderLayer::ProductCost(size_t rows, Isa isa) const {
   Cost cost;
-  const auto add = [&](const Linear& linear, size_t linear_rows) {
-    if (linear.present()) cost += MatMulCost(linear.weight, linear_rows, isa);
+  const auto add = [&](size_t linear_rows) {
+    return [&cost, linear_rows, isa](const Linear& linear) { cost += MatMulCost(linear.weight, linear_rows, isa); };
   };
-  const auto add_mlp = [&](const Mlp& m, size_t mlp_rows) {
-    for (const Linear* linear : {&m.gate, &m.up, &m.down}) add(*linear, mlp_rows);
-  };
-  for (const Linear* linear : {&attention.q, &attention.k, &attention.v, &attention.o}) add(*linear, rows);
-  add_mlp(mlp, rows);
-  add(mixture.router, rows);
+  ForEachLinear(add(rows));
   const size_t slots = rows * mixture.per_token, busy = std::min(slots, mixture.experts.size());
-  for (size_t i = 0; i < busy; ++i) add_mlp(mixture.experts[i], (slots + busy - 1) / busy);
+  for (size_t i = 0; i < busy; ++i) mixture.experts[i].ForEachLinear(add((slots + busy - 1) / busy));
   return cost;
+}
+
+std::vector<RowWork> DecoderLayer::RowWorks() const {
+  std::vector<RowWork> works;
+  const auto add = [&works](size_t cols, size_t times = 1) {
+    works.push_back({.cols = cols, .elements = times * cols});
+  };
+  const size_t hidden = attention.q.weight.cols(), q_dim = attention.q.weight.rows(),
+               kv_dim = attention.k.weight.rows() + attention.v.weight.rows();
+  add(hidden);                                              // normed and quantised, for q, k and v
+  add(q_dim + kv_dim, attention.q_norm.present() ? 2 : 1);  // rotated and stored; normed by head
+  add(q_dim);                                               // quantised, for o
+  add(hidden);                                              // normed and quantised, for the feed-forward layer
+  if (mixture.present()) {
+    add(mixture.per_token * hidden, 2);                                 // gathered and quantised; added up
+    add(mixture.per_token * mixture.experts.front().up.weight.rows());  // activated and quantised, for down
+  } else {
+    add(mlp.up.weight.rows());
+  }
+  for (const Norm* norm : {&attention_out_norm, &mlp_out_norm}) {
+    if (norm->present()) add(hidden, 2);  // normed; added
+  }
+  ForEachLinear([&add](const Linear& linear) {
+    if (!linear.bias.empty()) add(linear.weight.rows());
+  });
+  return works;
 }
 
 void RunDecoderCells(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {

@@ -18,6 +18,7 @@
 #include "kernels/attention.h"
 #include "kernels/execution_context.h"
 #include "kernels/expert_routing.h"
+#include "kernels/row_blocks.h"
 #include "models/layers/linear.h"
 #include "models/layers/norm.h"
 #include "models/layers/step_buffers.h"
@@ -50,6 +51,13 @@ struct Mlp {
   Linear down = {};  // [hidden, ffn]
 
   uint64_t bytes() const { return gate.bytes() + up.bytes() + down.bytes(); }
+  // Calls f(linear) for each that is there.
+  template <typename F>
+  void ForEachLinear(const F& f) const {
+    for (const Linear* linear : {&gate, &up, &down}) {
+      if (linear->present()) f(*linear);
+    }
+  }
 };
 
 // Each row goes through the `per_token` experts of the highest router probability, weighted by it.       arXiv:2101.03961
@@ -74,8 +82,21 @@ struct DecoderLayer {
   MixtureOfExperts mixture;  // sequential only
 
   uint64_t bytes() const;
+  // Calls f(linear) for each that every row goes through: all but the experts'.
+  template <typename F>
+  void ForEachLinear(const F& f) const {
+    for (const Linear* linear : {&attention.q, &attention.k, &attention.v, &attention.o}) {
+      if (linear->present()) f(*linear);
+    }
+    mlp.ForEachLinear(f);
+    if (mixture.router.present()) f(mixture.router);
+  }
   // What its matrix products cost for `rows` rows; of experts, rows * per_token spread evenly.
   Cost ProductCost(size_t rows, Isa isa) const;
+  // What a row goes through beside products and attention.
+  std::vector<RowWork> RowWorks() const;
+  // Loops over threads of a step's products and attention.
+  size_t Loops() const { return mixture.present() ? 6 : 5; }
 };
 
 struct DecoderCell {
