@@ -1,21 +1,26 @@
-// Measures what a machine's profile holds beside the limits: copies, fresh memory, attention and products of several rows.
+// Measures what a machine's profile holds: copies, fresh memory, products, attention, loops over threads.
 #ifndef TIDEMILL_PLANNER_MACHINE_MEASUREMENT_H_
 #define TIDEMILL_PLANNER_MACHINE_MEASUREMENT_H_
 
+#include <cstddef>
 #include <functional>
 
 #include "base/isa.h"
 #include "base/thread_pool.h"
 #include "planner/machine_profile.h"
-#include "tidemill/measure.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
 
+struct MeasureOptions {
+  // Of what is read from memory: twice a large last cache. Three times as much is allocated in all.
+  size_t bytes = size_t{64} << 20;
+  std::function<void(double)> progress = {};  // gets 0..1; may be empty
+};
+
 // A profile without date, source and CPU. Each number is the best of several short measurements, since neighbours only ever take away;
-// in all it takes a second or two and 300 MiB. `progress` (may be empty) gets 0..1. kOutOfMemory.
-Result<MachineProfile> MeasureMachine(Isa isa, ThreadPool& threads, const MachineLimits& limits,
-                                      const std::function<void(double)>& progress);
+// in all it takes some seconds. options.bytes: at least 4 MiB. kOutOfMemory.
+Result<MachineProfile> MeasureMachine(Isa isa, ThreadPool& threads, const MeasureOptions& options);
 
 }  // namespace tidemill
 

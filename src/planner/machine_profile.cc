@@ -8,7 +8,6 @@
 
 #include "base/check.h"
 #include "formats/json_document.h"
-#include "tensor/dtype.h"
 
 namespace tidemill {
 namespace {
@@ -18,13 +17,21 @@ using Json = nlohmann::ordered_json;
 constexpr JsonDocumentLimits kLimits = {.max_bytes = 64 << 10, .max_values = 1000, .max_depth = 8};
 constexpr size_t kMaxThreadsOfProfile = 4096;
 constexpr size_t kMaxText = 200;
-// Rates a second, and their inverses: from a thousand to what no machine of this decade does.
+// A copy: bytes a second. All the others: seconds of one byte, element, position or loop, from what no machine of this decade reaches to
+// what an emulated one stays below.
 constexpr double kLeastRate = 1e3, kMostRate = 1e18;
+constexpr double kLeastSeconds = 1e-18, kMostSeconds = 1;
 
-Result<double> PositiveNumber(const JsonValue& value, std::string_view path, double low, double high) {
+Result<double> NumberOf(const JsonValue& value, std::string_view path, double low, double high) {
   TIDEMILL_TRY(number, value.GetFloat(path));
   if (!(number >= low && number <= high)) return value.Unexpected(path, "a positive number of a possible size");
   return number;
+}
+
+Result<void> ReadSeconds(const JsonValue& value, std::string_view path, double& seconds) {
+  TIDEMILL_TRY(number, NumberOf(value, path, kLeastSeconds, kMostSeconds));
+  seconds = number;
+  return {};
 }
 
 Result<std::string> ShortText(const JsonValue& value, std::string_view path) {
@@ -33,34 +40,71 @@ Result<std::string> ShortText(const JsonValue& value, std::string_view path) {
   return std::string(text);
 }
 
-Result<MachineRates> ReadRates(const JsonDocument& document, const std::string& key) {
-  MachineRates rates;
-  const std::pair<const char*, double*> members[] = {
-      {"read_bytes_per_s", &rates.read}, {"int8_ops_per_s", &rates.int8}, {"f32_flops_per_s", &rates.f32}};
-  for (const auto& [name, rate] : members) {
-    TIDEMILL_TRY(number, PositiveNumber(document, key + "." + name, kLeastRate, kMostRate));
-    *rate = number;
+template <size_t kCount>
+Result<void> ReadNumbers(const JsonValue& value, const std::string& path, std::array<double, kCount>& numbers) {
+  TIDEMILL_TRY(read, value.GetFloats(path));
+  const auto possible = [](double s) { return s >= kLeastSeconds && s <= kMostSeconds; };
+  if (read.size() != kCount || !std::all_of(read.begin(), read.end(), possible))
+    return value.Unexpected(path, std::to_string(kCount) + " positive numbers of a possible size");
+  std::copy(read.begin(), read.end(), numbers.begin());
+  return {};
+}
+
+// An object with so many members; that they are the right ones is found when each is read.
+Result<void> ExpectMembers(const JsonValue& value, const std::string& path, size_t count) {
+  TIDEMILL_TRY(object, value.GetObject(path));
+  if (object.Keys().size() != count)
+    return value.Unexpected(path, "an object of " + std::to_string(count) + " members");
+  return {};
+}
+
+template <size_t kCount>
+Result<void> ExpectRows(const JsonValue& value, std::string_view path, const std::array<size_t, kCount>& rows) {
+  TIDEMILL_TRY(read, value.GetInts(path));
+  if (std::equal(read.begin(), read.end(), rows.begin(), rows.end(),
+                 [](int64_t a, size_t b) { return a == static_cast<int64_t>(b); }))
+    return {};
+  std::string list;
+  for (const size_t row : rows) list += (list.empty() ? "" : ", ") + std::to_string(row);
+  return value.Unexpected(path, "[" + list + "]");
+}
+
+std::string NameOf(DType dtype) { return std::string(InfoOf(dtype).name); }
+
+std::string AttentionName(size_t dim_index, size_t group_index) {
+  return std::to_string(kAttentionDims[dim_index]) + "x" + std::to_string(kAttentionGroups[group_index]);
+}
+
+constexpr const char* kProductKey = "product_seconds_per_byte";
+constexpr const char* kAttentionKey = "attention_seconds_per_kv_row";
+
+Result<void> ReadOperations(const JsonValue& value, const std::string& key, OperationSeconds& operations) {
+  TIDEMILL_TRY_VOID(ReadSeconds(value, key + ".loop_seconds", operations.loop));
+  const std::string products = key + "." + kProductKey, attention = key + "." + kAttentionKey;
+  TIDEMILL_TRY_VOID(ExpectMembers(value, products, kNumDTypes));
+  for (size_t type = 0; type < operations.product.size(); ++type) {
+    const std::string path = products + "." + NameOf(static_cast<DType>(type));
+    TIDEMILL_TRY_VOID(ReadNumbers(value, path, operations.product[type]));
   }
-  TIDEMILL_TRY(bfloat16, PositiveNumber(document, key + ".bf16_ops_per_s", 0, kMostRate));
-  rates.bfloat16 = bfloat16;
-  return rates;
+  TIDEMILL_TRY_VOID(ExpectMembers(value, attention, kAttentionDims.size() * kAttentionGroups.size()));
+  for (size_t dim = 0; dim < kAttentionDims.size(); ++dim) {
+    for (size_t group = 0; group < kAttentionGroups.size(); ++group) {
+      const std::string path = attention + "." + AttentionName(dim, group);
+      TIDEMILL_TRY_VOID(ReadNumbers(value, path, operations.attention[dim][group]));
+    }
+  }
+  return {};
 }
 
-Json RatesJson(const MachineRates& rates) {
-  return {{"read_bytes_per_s", rates.read},
-          {"int8_ops_per_s", rates.int8},
-          {"bf16_ops_per_s", rates.bfloat16},
-          {"f32_flops_per_s", rates.f32}};
-}
-
-Result<PerRows> ReadSeconds(const JsonDocument& document, std::string_view key) {
-  TIDEMILL_TRY(numbers, document.GetFloats(key));
-  PerRows seconds{};
-  const auto possible = [](double s) { return s >= 1 / kMostRate && s <= 1 / kLeastRate * 1e6; };
-  if (numbers.size() != seconds.size() || !std::all_of(numbers.begin(), numbers.end(), possible))
-    return document.Unexpected(key, "6 positive numbers of a possible size");
-  std::copy(numbers.begin(), numbers.end(), seconds.begin());
-  return seconds;
+Json OperationsJson(const OperationSeconds& operations) {
+  Json json = {{"loop_seconds", operations.loop}};
+  for (size_t type = 0; type < operations.product.size(); ++type)
+    json[kProductKey][NameOf(static_cast<DType>(type))] = operations.product[type];
+  for (size_t dim = 0; dim < kAttentionDims.size(); ++dim) {
+    for (size_t group = 0; group < kAttentionGroups.size(); ++group)
+      json[kAttentionKey][AttentionName(dim, group)] = operations.attention[dim][group];
+  }
+  return json;
 }
 
 // Of the names, which this build may not know all: a profile of another architecture is read and then not used.
@@ -72,28 +116,6 @@ std::optional<Isa> IsaNamed(std::string_view name) {
 }
 
 }  // namespace
-
-AttentionShape SampleAttention() {
-  AttentionShape shape;
-  shape.heads = 32;
-  shape.kv_heads = 8;
-  shape.head_dim = 128;
-  shape.scale = 0.0883883F;  // 1 / sqrt(128)
-  shape.kv_dtype = DType::kF16;
-  return shape;
-}
-
-Cost SampleProduct() {
-  const auto rows = static_cast<double>(kSampleWeightRows), cols = static_cast<double>(kSampleWeightCols);
-  return {.bytes = rows * static_cast<double>(RowBytes(DType::kQ8_0, kSampleWeightCols)),
-          .flops = rows * cols / 32 * 3,  // the scales of a block
-          .int8_ops = 2 * rows * cols};
-}
-
-double MachineRates::ArithmeticSeconds(const Cost& cost) const {
-  const double of_bfloat16 = bfloat16 > 0 ? bfloat16 : f32;
-  return std::max({cost.int8_ops / int8, cost.bfloat16_ops / of_bfloat16, cost.flops / f32});
-}
 
 Result<MachineProfile> ParseProfile(const std::string& name, std::string_view text) {
   TIDEMILL_TRY(document, JsonDocument::Parse(name, text, kLimits));
@@ -115,23 +137,14 @@ Result<MachineProfile> ParseProfile(const std::string& name, std::string_view te
   profile.isa = *isa;
   TIDEMILL_TRY(threads, document.GetUint("threads", 1, kMaxThreadsOfProfile));
   profile.threads = threads;
-  TIDEMILL_TRY(one, ReadRates(document, "one"));
-  profile.one = one;
-  TIDEMILL_TRY(all, ReadRates(document, "all"));
-  profile.all = all;
-  TIDEMILL_TRY(copy, PositiveNumber(document, "copy_bytes_per_s", kLeastRate, kMostRate));
+  TIDEMILL_TRY(copy, NumberOf(document, "copy_bytes_per_s", kLeastRate, kMostRate));
   profile.copy = copy;
-  TIDEMILL_TRY(touch, PositiveNumber(document, "touch_seconds_per_byte", 1 / kMostRate, 1 / kLeastRate));
-  profile.touch = touch;
-  TIDEMILL_TRY(rows, document.GetInts("rows"));
-  if (!std::equal(rows.begin(), rows.end(), kProfileRows.begin(), kProfileRows.end(),
-                  [](int64_t a, size_t b) { return a == static_cast<int64_t>(b); })) {
-    return document.Unexpected("rows", "[1, 2, 4, 8, 16, 32]");
-  }
-  TIDEMILL_TRY(attention, ReadSeconds(document, "attention_seconds_per_kv_row"));
-  profile.attention = attention;
-  TIDEMILL_TRY(product, ReadSeconds(document, "product_seconds"));
-  profile.product = product;
+  TIDEMILL_TRY_VOID(ReadSeconds(document, "touch_seconds_per_byte", profile.touch));
+  TIDEMILL_TRY_VOID(ReadSeconds(document, "element_seconds", profile.element));
+  TIDEMILL_TRY_VOID(ExpectRows(document, "product_rows", kProductRows));
+  TIDEMILL_TRY_VOID(ExpectRows(document, "attention_rows", kAttentionRows));
+  TIDEMILL_TRY_VOID(ReadOperations(document, "one", profile.one));
+  TIDEMILL_TRY_VOID(ReadOperations(document, "all", profile.all));
   return profile;
 }
 
@@ -142,13 +155,13 @@ std::string ProfileText(const MachineProfile& profile) {
                {"cpu", profile.cpu},
                {"isa", IsaName(profile.isa)},
                {"threads", profile.threads},
-               {"one", RatesJson(profile.one)},
-               {"all", RatesJson(profile.all)},
                {"copy_bytes_per_s", profile.copy},
                {"touch_seconds_per_byte", profile.touch},
-               {"rows", kProfileRows},
-               {"attention_seconds_per_kv_row", profile.attention},
-               {"product_seconds", profile.product}};
+               {"element_seconds", profile.element},
+               {"product_rows", kProductRows},
+               {"attention_rows", kAttentionRows},
+               {"one", OperationsJson(profile.one)},
+               {"all", OperationsJson(profile.all)}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,59 +1,61 @@
 // What one machine needs for the operations that a plan weighs: numbers that were measured once and are kept in a small JSON file.
 //
-//   {"version": 1, "date": "2026-11-22", "source": "tidemill plan", "cpu": "...", "isa": "avx512-vnni", "threads": 2,
-//    "one": {"read_bytes_per_s", "int8_ops_per_s", "bf16_ops_per_s", "f32_flops_per_s"}, "all": {the same},
-//    "copy_bytes_per_s", "touch_seconds_per_byte",
-//    "rows": [1, 2, 4, 8, 16, 32], "attention_seconds_per_kv_row": [6 numbers], "product_seconds": [6 numbers]}
+//   {"version": 2, "date": "2026-11-22", "source": "measured by tidemill plan", "cpu": "...", "isa": "avx512-vnni", "threads": 2,
+//    "copy_bytes_per_s", "touch_seconds_per_byte", "element_seconds",
+//    "product_rows": [1, 2, 4, 8, 16, 32, 128], "attention_rows": [1, 2, 8, 32],
+//    "one": {"loop_seconds",
+//            "product_seconds_per_byte": {"F32": [7 numbers], ...: every type of weights},
+//            "attention_seconds_per_kv_row": {"64x1": [4 numbers], ...: every head_dim of kAttentionDims x group of kAttentionGroups}},
+//    "all": {the same}}
 //
-// "one" and "all" are rates with one thread and with `threads` of them (tidemill/measure.h); bf16 is 0 where the level has no such
-// products. Whatever a file says, its numbers are in the ranges below or the file is refused.
+// "one" and "all": with one thread and with `threads` of them. Whatever a file says, its numbers are in the ranges of the reader or the
+// file is refused.
 #ifndef TIDEMILL_PLANNER_MACHINE_PROFILE_H_
 #define TIDEMILL_PLANNER_MACHINE_PROFILE_H_
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/isa.h"
-#include "kernels/attention.h"
-#include "kernels/cost.h"
+#include "tensor/dtype.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
 
-// Query rows of attention, and rows of a product, that are measured.
-inline constexpr std::array<size_t, 6> kProfileRows = {1, 2, 4, 8, 16, 32};
-using PerRows = std::array<double, kProfileRows.size()>;
+// What is measured; another list is another version of the file. Rows of a product; query rows, head_dim and query heads of a KV head
+// of attention.
+inline constexpr std::array<size_t, 7> kProductRows = {1, 2, 4, 8, 16, 32, 128};
+inline constexpr std::array<size_t, 4> kAttentionRows = {1, 2, 8, 32};
+inline constexpr std::array<size_t, 3> kAttentionDims = {64, 128, 256};
+inline constexpr std::array<size_t, 2> kAttentionGroups = {1, 8};
+using ProductSeconds = std::array<double, kProductRows.size()>;
+using AttentionSeconds = std::array<double, kAttentionRows.size()>;
 
-// What stands for all shapes; another sample is another version of the file. The context fits into a last cache, the weight does not:
-// that is how either is mostly met.
-inline constexpr size_t kSamplePositions = 1024;
-inline constexpr size_t kSampleWeightRows = 16384, kSampleWeightCols = 4096;  // Q8_0
-AttentionShape SampleAttention();  // 32 heads, 8 for keys and values, of 128, F16
-Cost SampleProduct();              // of one row
+// What operations take with some number of threads.
+struct OperationSeconds {
+  double loop = 0;  // what a product takes longer as a loop of its own than as a part of a long one
+  std::array<ProductSeconds, kNumDTypes> product = {};  // by DType, for a byte of packed weights
+  // For a position and a KV head: [kAttentionDims][kAttentionGroups].
+  std::array<std::array<AttentionSeconds, kAttentionGroups.size()>, kAttentionDims.size()> attention = {};
 
-struct MachineRates {
-  double read = 0;                         // bytes a second
-  double int8 = 0, bfloat16 = 0, f32 = 0;  // operations a second; bfloat16 may be 0
-
-  // The least seconds of the arithmetic: forms of operations may run side by side.
-  double ArithmeticSeconds(const Cost& cost) const;
+  bool operator==(const OperationSeconds&) const = default;
 };
 
 struct MachineProfile {
-  static constexpr uint64_t kVersion = 1;
+  static constexpr uint64_t kVersion = 2;
 
   std::string date = {}, source = {}, cpu = {};
   Isa isa = Isa::kBaseline;
   size_t threads = 1;
-  MachineRates one, all;
-  double copy =
-      0;  // bytes a second from one buffer of keys and values into another that is resident; by one thread, as caches copy
-  double touch = 0;        // seconds a byte until fresh memory is resident, and to give it back
-  PerRows attention = {};  // seconds for each position of SampleAttention(), with all threads
-  PerRows product = {};    // seconds of SampleProduct()'s weight, with all threads
+  // Bytes a second from one buffer of keys and values into another that is resident; by one thread, as caches copy.
+  double copy = 0;
+  double touch = 0;    // seconds a byte until fresh memory is resident, and to give it back
+  double element = 0;  // seconds of one thread for an element of a row that is normed and quantised
+  OperationSeconds one, all;
 };
 
 // `name` stands in front of every message. kCorruptFile, kUnsupported for another version.

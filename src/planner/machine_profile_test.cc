@@ -4,15 +4,15 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <vector>
 
-#include "base/aligned_buffer.h"
-#include "kernels/matmul.h"
 #include "planner/machine_measurement.h"
 
 namespace tidemill {
@@ -43,22 +43,21 @@ MachineProfile Sample() {
   profile.cpu = "a \"CPU\" of 3 \xC2\xB5m";
   profile.isa = Isa::kAvx512Vnni;
   profile.threads = 3;
-  profile.one = {.read = 1e10 / 3, .int8 = 2e11, .bfloat16 = 0, .f32 = 1e11};
-  profile.all = {.read = 3e10, .int8 = 6e11, .bfloat16 = 0.1e12, .f32 = 3e11};
   profile.copy = 1e10 / 7;
   profile.touch = 1e-10 / 3;
-  for (size_t i = 0; i < kProfileRows.size(); ++i) {
-    profile.attention[i] = 1e-7 * static_cast<double>(i + 1) / 3;
-    profile.product[i] = 1e-3 * static_cast<double>(i + 1) / 7;
+  profile.element = 1e-9 / 3;
+  double next = 1e-10 / 7;
+  for (OperationSeconds* operations : {&profile.one, &profile.all}) {
+    const auto fill = [&next](auto& numbers) {
+      for (double& number : numbers) number = next *= 1.01;
+    };
+    operations->loop = next *= 1.01;
+    for (ProductSeconds& product : operations->product) fill(product);
+    for (auto& groups : operations->attention) {
+      for (AttentionSeconds& attention : groups) fill(attention);
+    }
   }
   return profile;
-}
-
-void ExpectSame(const MachineRates& a, const MachineRates& b) {
-  EXPECT_EQ(a.read, b.read);
-  EXPECT_EQ(a.int8, b.int8);
-  EXPECT_EQ(a.bfloat16, b.bfloat16);
-  EXPECT_EQ(a.f32, b.f32);
 }
 
 void ExpectSame(const MachineProfile& a, const MachineProfile& b) {
@@ -67,12 +66,11 @@ void ExpectSame(const MachineProfile& a, const MachineProfile& b) {
   EXPECT_EQ(a.cpu, b.cpu);
   EXPECT_EQ(a.isa, b.isa);
   EXPECT_EQ(a.threads, b.threads);
-  ExpectSame(a.one, b.one);
-  ExpectSame(a.all, b.all);
   EXPECT_EQ(a.copy, b.copy);
   EXPECT_EQ(a.touch, b.touch);
-  EXPECT_EQ(a.attention, b.attention);
-  EXPECT_EQ(a.product, b.product);
+  EXPECT_EQ(a.element, b.element);
+  EXPECT_TRUE(a.one == b.one);
+  EXPECT_TRUE(a.all == b.all);
 }
 
 void ExpectError(const Result<MachineProfile>& result, ErrorCode code, const std::string& part) {
@@ -98,9 +96,9 @@ TEST(MachineProfile, BytesThatAreNotText_StillGiveAFile) {
 
 TEST(MachineProfile, AnotherVersion_IsUnsupported) {
   ordered_json json = ordered_json::parse(ProfileText(Sample()));
-  json["version"] = 2;
+  json["version"] = 1;
   json.erase("copy_bytes_per_s");  // the version comes first: another one may have other members
-  ExpectError(ParseProfile("x", json.dump()), ErrorCode::kUnsupported, "x: \"version\": expected 1, found 2");
+  ExpectError(ParseProfile("x", json.dump()), ErrorCode::kUnsupported, "x: \"version\": expected 2, found 1");
 }
 
 TEST(MachineProfile, CutAnywhere_IsRefused) {
@@ -110,27 +108,31 @@ TEST(MachineProfile, CutAnywhere_IsRefused) {
   }
 }
 
+// Of every member, those of objects in objects, too.
+void CollectMembers(const ordered_json& object, const ordered_json::json_pointer& at,
+                    std::vector<ordered_json::json_pointer>& members) {
+  for (const auto& [key, value] : object.items()) {
+    members.push_back(at / key);
+    if (value.is_object()) CollectMembers(value, at / key, members);
+  }
+}
+
 TEST(MachineProfile, EveryMember_IsNeededAndChecked) {
   const ordered_json good = ordered_json::parse(ProfileText(Sample()));
-  for (const auto& [key, value] : good.items()) {
+  std::vector<ordered_json::json_pointer> members;
+  CollectMembers(good, ordered_json::json_pointer(), members);
+  ASSERT_EQ(members.size(), 13U + 2 * (3 + 11 + 6));
+  for (const auto& member : members) {
     ordered_json json = good;
-    json.erase(key);
-    ASSERT_FALSE(ParseProfile("x", json.dump()).ok()) << key;
-    for (const char* wrong :
-         {"null", "{}", "[]", "\"\\u0000\"", "-1", "1e300", "[1, 2, 3, 4, 5]", "[0, 0, 0, 0, 0, 0]"}) {
-      if (std::string(wrong) == "\"\\u0000\"" && value.is_string() && key != "isa") continue;  // a text like others
-      json[key] = ordered_json::parse(wrong);
-      ASSERT_FALSE(ParseProfile("x", json.dump()).ok()) << key << " " << wrong;
-    }
-    if (!value.is_object()) continue;
-    for (const auto& [rate, unused] : value.items()) {
+    json[member.parent_pointer()].erase(member.back());
+    ASSERT_FALSE(ParseProfile("x", json.dump()).ok()) << member;
+    for (const char* wrong : {"null", "{}", "[]", "\"\\u0000\"", "-1", "1e300", "[1, 2, 3, 4, 5]",
+                              "[0, 0, 0, 0, 0, 0, 0]", "[0, 0, 0, 0]", "[\"1\", 1, 1, 1, 1, 1, 1]"}) {
+      const bool text = good[member].is_string() && member.back() != "isa";
+      if (std::string(wrong) == "\"\\u0000\"" && text) continue;  // a text like others
       json = good;
-      json[key].erase(rate);
-      ASSERT_FALSE(ParseProfile("x", json.dump()).ok()) << key << " " << rate;
-      for (const char* wrong : {"\"1\"", "-1", "1e19"}) {
-        json[key][rate] = ordered_json::parse(wrong);
-        ASSERT_FALSE(ParseProfile("x", json.dump()).ok()) << key << " " << rate << " " << wrong;
-      }
+      json[member] = ordered_json::parse(wrong);
+      ASSERT_FALSE(ParseProfile("x", json.dump()).ok()) << member << " " << wrong;
     }
   }
   ordered_json json = good;
@@ -139,6 +141,44 @@ TEST(MachineProfile, EveryMember_IsNeededAndChecked) {
   json = good;
   json["isa"] = "avx1024";
   ExpectError(ParseProfile("x", json.dump()), ErrorCode::kCorruptFile, "\"isa\": expected a level of --isa");
+}
+
+TEST(MachineProfile, EveryNumber_IsOfAPossibleSize) {
+  const ordered_json good = ordered_json::parse(ProfileText(Sample()));
+  for (const char* set : {"one", "all"}) {
+    for (const char* kind : {"product_seconds_per_byte", "attention_seconds_per_kv_row"}) {
+      for (const auto& [key, numbers] : good[set][kind].items()) {
+        for (size_t i = 0; i < numbers.size(); ++i) {
+          for (const double wrong : {0.0, -1e-10, 1e-19, 1.1, 1e300}) {
+            ordered_json json = good;
+            json[set][kind][key][i] = wrong;
+            const std::string path = std::string(set) + "." + kind + "." + key;
+            ExpectError(ParseProfile("x", json.dump()), ErrorCode::kCorruptFile, path);
+          }
+        }
+      }
+    }
+  }
+  std::string text = good.dump();
+  const size_t at = text.find("\"loop_seconds\":") + 15;
+  ExpectError(ParseProfile("x", text.substr(0, at) + "NaN" + text.substr(text.find(',', at))), ErrorCode::kCorruptFile,
+              "x");
+}
+
+TEST(MachineProfile, TypesAndNumbersThatAreTooMany_AreRefused) {
+  const ordered_json good = ordered_json::parse(ProfileText(Sample()));
+  ordered_json json = good;
+  json["all"]["product_seconds_per_byte"]["Q9_9"] = {1e-10, 1e-10, 1e-10, 1e-10, 1e-10, 1e-10, 1e-10};
+  ExpectError(ParseProfile("x", json.dump()), ErrorCode::kCorruptFile,
+              "\"all.product_seconds_per_byte\": expected an object of 11 members");
+  json = good;
+  json["one"]["attention_seconds_per_kv_row"]["512x1"] = {1e-10, 1e-10, 1e-10, 1e-10};
+  ExpectError(ParseProfile("x", json.dump()), ErrorCode::kCorruptFile, "expected an object of 6 members");
+  json = good;
+  json["one"]["product_seconds_per_byte"]["F32"].push_back(1e-10);
+  ExpectError(ParseProfile("x", json.dump()), ErrorCode::kCorruptFile, "expected 7 positive numbers");
+  json["one"]["product_seconds_per_byte"]["F32"] = std::vector<double>(5000, 0.5);
+  ExpectError(ParseProfile("x", json.dump()), ErrorCode::kUnsupported, "x");
 }
 
 TEST(ProfileFile, Saved_IsLoadedAndReplaced) {
@@ -186,50 +226,27 @@ TEST(BuiltInProfiles, All_CanBeRead) {
     EXPECT_TRUE(profile.ok()) << profile.error().message();
   }
   for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
-    for (const size_t threads : {1, 2, 64}) EXPECT_GT(NearestBuiltIn(isa, threads).all.read, 0);
+    for (const size_t threads : {1, 2, 64}) EXPECT_GT(NearestBuiltIn(isa, threads).all.loop, 0);
   }
 }
 
-TEST(MachineRates, Arithmetic_TakesAsLongAsItsLongestForm) {
-  const MachineRates rates{.read = 1, .int8 = 100, .bfloat16 = 50, .f32 = 10};
-  EXPECT_DOUBLE_EQ(rates.ArithmeticSeconds({.flops = 10, .int8_ops = 300, .bfloat16_ops = 100}), 3);
-  EXPECT_DOUBLE_EQ(rates.ArithmeticSeconds({.flops = 40, .int8_ops = 300, .bfloat16_ops = 100}), 4);
-  const MachineRates without{.read = 1, .int8 = 100, .bfloat16 = 0, .f32 = 10};
-  EXPECT_DOUBLE_EQ(without.ArithmeticSeconds({.bfloat16_ops = 100}), 10);
-}
-
-// Whatever the neighbours do: every number is there, and a file can hold it.
+// Whatever the neighbours do: every number is there, a file can hold it, and more rows take no less.
 TEST(MeasureMachine, GivesAProfile) {
   const auto threads = ThreadPool::Create(2).value();
-  MachineLimits limits;
-  for (LimitSet* set : {&limits.one, &limits.all}) {
-    for (const Limit limit : kLimits) set->of(limit).first = set->of(limit).second = 50;
-  }
   std::vector<double> shown;
-  const auto profile = MeasureMachine(DetectIsa(), *threads, limits, [&shown](double part) { shown.push_back(part); });
+  const auto profile = MeasureMachine(
+      DetectIsa(), *threads, {.bytes = size_t{4} << 20, .progress = [&shown](double part) { shown.push_back(part); }});
   ASSERT_TRUE(profile.ok()) << profile.error().message();
   EXPECT_EQ(profile->threads, threads->num_threads());
   EXPECT_EQ(profile->isa, DetectIsa());
-  EXPECT_EQ(profile->one.read, 50e9);
-  EXPECT_EQ(shown.back(), 1);
+  for (const OperationSeconds* operations : {&profile->one, &profile->all}) {
+    for (const ProductSeconds& product : operations->product)
+      EXPECT_TRUE(std::is_sorted(product.begin(), product.end()));
+  }
+  EXPECT_NEAR(shown.back(), 1, 1e-9);
   const auto read = ParseProfile("x", ProfileText(*profile));
   ASSERT_TRUE(read.ok()) << read.error().message();
   ExpectSame(*read, *profile);
-}
-
-TEST(SampleProduct, IsWhatTheKernelsCostFormulaSays) {
-  const AlignedBuffer untouched =
-      AlignedBuffer::Create(kSampleWeightRows * RowBytes(DType::kQ8_0, kSampleWeightCols)).value();
-  const WeightSource source{.dtype = DType::kQ8_0,
-                            .rows = kSampleWeightRows,
-                            .cols = kSampleWeightCols,
-                            .bytes = {untouched.data(), untouched.size()},
-                            .row_stride = 0,
-                            .order = {}};
-  const Cost cost = MatMulCost(WeightMatrix::Map(source, false), 1, Isa::kBaseline), sample = SampleProduct();
-  EXPECT_EQ(sample.int8_ops, cost.int8_ops);
-  EXPECT_EQ(sample.flops, cost.flops);
-  EXPECT_NEAR(sample.bytes, cost.bytes, 0.01 * cost.bytes);  // without the activations
 }
 
 }  // namespace

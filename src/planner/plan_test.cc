@@ -52,20 +52,20 @@ growth period       8192 rows: 67.1 ms; runner-up 4096 rows: 134 ms
 kv policy           bmc: 67.1 ms; runner-up upfront: 67.1 ms
                     cost of growing to the whole context
                     none whose spare rows are within what is allowed is predicted to take less time
-attention back end  exact: 9.40 ms; runner-up padded: 9.91 ms
+attention back end  exact: 9.60 ms; runner-up padded: 10.1 ms
                     cost of a decode step at half the context, its share of the growing included
                     it attends to the rows that are there; a padded one would read 127 spare rows a step on average
-prefill chunk       512 rows: 67.3 s; runner-up 256 rows: 67.3 s
+prefill chunk       512 rows: 67.8 s; runner-up 256 rows: 67.8 s
                     cost of a prompt as long as the context
                     weights are read once a chunk; more rows would make a step's buffers larger than they may be
-threads             2: 9.39 ms; runner-up 1: 18.8 ms
+threads             2: 9.59 ms; runner-up 1: 19.1 ms
                     cost of a decode step at half the context
                     one for each core that may be used, or as many as were asked for
 
-predicted           decode at depth 0: 1.20 ms a step, 832 tokens/s
-                    decode at depth 4096: 9.39 ms a step, 106 tokens/s
-                    decode at depth 8191: 17.6 ms a step, 56.9 tokens/s
-                    prefill of 8192 tokens: 67.3 s, 122 tokens/s
+predicted           decode at depth 0: 1.40 ms a step, 713 tokens/s
+                    decode at depth 4096: 9.59 ms a step, 104 tokens/s
+                    decode at depth 8191: 17.8 ms a step, 56.2 tokens/s
+                    prefill of 8192 tokens: 67.8 s, 121 tokens/s
 padded growth       T* = sqrt(N s / c) = 31.6: 32 blocks, 256 rows each; the paper's sqrt(G Q) = 2.00
 )text");
 }

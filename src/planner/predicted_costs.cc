@@ -1,29 +1,13 @@
 #include "planner/predicted_costs.h"
 
 #include <algorithm>
+#include <array>
 
+#include "base/checked_math.h"
 #include "planner/growth_choice.h"
 
 namespace tidemill {
 namespace {
-
-constexpr double kLastRows = static_cast<double>(kProfileRows.back());
-
-Cost Sum(Cost a, const Cost& b) { return a += b; }
-
-Cost Scaled(const Cost& cost, double factor) {
-  return {.bytes = cost.bytes * factor,
-          .flops = cost.flops * factor,
-          .int8_ops = cost.int8_ops * factor,
-          .bfloat16_ops = cost.bfloat16_ops * factor};
-}
-
-double FlopsOfRow(const AttentionShape& shape) { return AttentionCost(shape, 1, 1, 1).flops; }
-
-// Keys and values of one position.
-double BytesOfRow(const AttentionShape& shape) {
-  return AttentionCost(shape, 1, 1, 1).bytes - AttentionCost(shape, 1, 1, 0).bytes;
-}
 
 // Positions that the rows of a prompt see in all.
 double SeenPositions(double tokens, double window) {
@@ -33,51 +17,63 @@ double SeenPositions(double tokens, double window) {
 
 }  // namespace
 
-double AtRows(const PerRows& numbers, double rows, double slope) {
-  if (rows >= kLastRows) return numbers.back() + (rows - kLastRows) * slope;
+double StraightAt(std::span<const size_t> at, std::span<const double> numbers, double x) {
   size_t upper = 1;
-  while (static_cast<double>(kProfileRows[upper]) < rows) ++upper;
-  const auto low = static_cast<double>(kProfileRows[upper - 1]), high = static_cast<double>(kProfileRows[upper]);
-  const double part = std::max(0.0, (rows - low) / (high - low));
-  return numbers[upper - 1] + part * (numbers[upper] - numbers[upper - 1]);
+  while (upper + 1 < at.size() && static_cast<double>(at[upper]) < x) ++upper;
+  const auto low = static_cast<double>(at[upper - 1]), high = static_cast<double>(at[upper]);
+  const double rise = numbers[upper] - numbers[upper - 1];
+  if (x >= high) return numbers[upper] + std::max(0.0, rise) * (x - high) / (high - low);
+  return numbers[upper - 1] + rise * std::max(0.0, (x - low) / (high - low));
 }
 
-double PredictedCosts::Products(double rows, double head_rows) const {
-  // Of the layers: a mixture reads more experts for more rows, up to 32; past that only operations grow.
-  size_t at = 0;
-  while (at + 1 < kProfileRows.size() && static_cast<double>(kProfileRows[at]) < rows) ++at;
-  Cost layers = Scaled(model_.layer_products[at], rows / static_cast<double>(kProfileRows[at]));
-  layers.bytes = model_.layer_products[at].bytes;
-  Cost head = Scaled(model_.head, head_rows);
-  head.bytes = head_rows > 0 ? model_.head.bytes : 0;
+double PredictedCosts::Products(const std::vector<WeightGroup>& groups, double rows) const {
+  double seconds = 0;
+  for (const WeightGroup& group : groups) {
+    const double slots = rows * group.per_token, busy = std::min(group.experts, slots);
+    if (busy == 0) continue;
+    const ProductSeconds& t = operations().product[static_cast<size_t>(group.dtype)];
+    seconds += busy * group.bytes * StraightAt(kProductRows, t, slots / busy);
+  }
+  return seconds;
+}
 
-  const Cost sample = SampleProduct();
-  const PerRows& t = profile_.product;
-  const double slope = (t.back() - t.front()) / (kLastRows - 1);
-  const auto beyond_first = [&](const Cost& one_row, double count) {
-    const double work = rates().ArithmeticSeconds(one_row) / profile_.all.ArithmeticSeconds(sample);
-    return std::max(0.0, AtRows(t, count, slope) - t.front()) * work;
-  };
-  const double seconds = (layers.bytes + head.bytes) / rates().read +
-                         beyond_first(model_.layer_products.front(), rows) + beyond_first(model_.head, head_rows);
-  return std::max(seconds, rates().ArithmeticSeconds(Sum(layers, head)));
+double PredictedCosts::RowWorks(size_t rows) const {
+  const size_t threads = threads_ == ThreadUse::kOne ? 1 : profile_.threads;
+  double seconds = 0;
+  for (const RowWork& work : model_.row_works) {
+    const size_t blocks = DivideRoundUp(rows, BlockRows(work.cols));
+    const double share = static_cast<double>(DivideRoundUp(blocks, threads)) / static_cast<double>(blocks);
+    seconds += static_cast<double>(rows * work.elements) * profile_.element * share;
+    if (blocks > 1) seconds += operations().loop;
+  }
+  return seconds;
+}
+
+double PredictedCosts::RowsOfStep(size_t rows, size_t head_rows) const {
+  const double loops = static_cast<double>(model_.loops + (head_rows == 0 ? 0 : 1)) * operations().loop;
+  return Products(model_.weights, static_cast<double>(rows)) + Products(model_.head, static_cast<double>(head_rows)) +
+         RowWorks(rows) + loops;
 }
 
 double PredictedCosts::AttentionOf(const AttentionShape& shape, double rows, double kv_rows) const {
-  const PerRows& a = profile_.attention;
-  const double slower = profile_.all.f32 / rates().f32;
-  const double work = FlopsOfRow(shape) / FlopsOfRow(SampleAttention());
-  const double compute = kv_rows * AtRows(a, rows, a.back() / kLastRows) * work * slower;
-  return std::max(compute, kv_rows * BytesOfRow(shape) / rates().read);
+  const auto group = static_cast<double>(shape.heads) / static_cast<double>(shape.kv_heads);
+  std::array<double, kAttentionDims.size()> by_dim;
+  for (size_t dim = 0; dim < by_dim.size(); ++dim) {
+    std::array<double, kAttentionGroups.size()> by_group;
+    for (size_t i = 0; i < by_group.size(); ++i)
+      by_group[i] = StraightAt(kAttentionRows, operations().attention[dim][i], rows);
+    by_dim[dim] = StraightAt(kAttentionGroups, by_group, group);
+  }
+  return static_cast<double>(shape.kv_heads) * kv_rows *
+         StraightAt(kAttentionDims, by_dim, static_cast<double>(shape.head_dim));
 }
 
 double PredictedCosts::DecodeStep(size_t depth, size_t batch) const {
-  const auto b = static_cast<double>(batch);
-  double seconds = Products(b, b);
+  double seconds = RowsOfStep(batch, batch);
   for (const AttentionLayers& group : model_.attention) {
     const size_t window = group.shape.window;
     const size_t seen = window == 0 ? depth + 1 : std::min(depth + 1, window);
-    seconds += static_cast<double>(group.layers) * b * AttentionOf(group.shape, 1, static_cast<double>(seen));
+    seconds += static_cast<double>(group.layers * batch) * AttentionOf(group.shape, 1, static_cast<double>(seen));
   }
   return seconds;
 }
@@ -85,11 +81,11 @@ double PredictedCosts::DecodeStep(size_t depth, size_t batch) const {
 double PredictedCosts::Prefill(size_t tokens, size_t chunk) const {
   if (tokens == 0) return 0;
   const size_t rows = std::min(chunk, tokens), last = (tokens - 1) % rows + 1, others = (tokens - last) / rows;
-  double seconds =
-      static_cast<double>(others) * Products(static_cast<double>(rows), 0) + Products(static_cast<double>(last), 1);
+  double seconds = RowsOfStep(last, 1);
+  if (others != 0) seconds += static_cast<double>(others) * RowsOfStep(rows, 0);
   for (const AttentionLayers& group : model_.attention) {
     const double seen = SeenPositions(static_cast<double>(tokens), static_cast<double>(group.shape.window));
-    const double width = static_cast<double>(rows);
+    const auto width = static_cast<double>(rows);
     seconds += static_cast<double>(group.layers) * AttentionOf(group.shape, width, seen / width);
   }
   return seconds;

@@ -1,23 +1,26 @@
-// Seconds of a step and of growing, predicted from a machine's profile and a model's plain numbers.
+// Seconds of a step and of growing, predicted from a machine's profile and a model's plain numbers. t, a, loop and element: the profile's.
 //
-//   products(rows)   = bytes / read + (t(rows) - t(1)) * work / work of the sample     t: the profile's seconds of its sample product
-//                      and at least the arithmetic at its limit. Rows beyond the first add arithmetic, and bytes do not change it: so the
-//                      second term holds for weights of any width. Past 32 rows t goes on in proportion to rows - 1.
-//   attention(k, n)  = the larger one of  n * a(k) * flops / flops of the sample  and  bytes / read      a: the profile's seconds of a row
-//                      Past 32 query rows a goes on in proportion.
-//   growing          = bytes copied / copy + bytes freshly written * touch
-// With one thread the limits are those of one thread, and t and a are longer by the ratio of the arithmetic limits.
+//   products(rows)  = sum over weights of packed bytes * t(type, rows)
+//                     of a mixture of experts: min(experts, slots) busy ones with slots / busy rows each, slots = rows * per_token
+//   attention(k, n) = KV heads * n * a(head_dim, group, k)
+//   row work(rows)  = rows * elements * element; where ForRowBlocks makes several blocks of them, times the share of the busiest thread
+//   loops           = loops over threads * loop
+//   growing         = bytes copied / copy + bytes freshly written * touch
+//
+// Between measured numbers (of rows, head_dim, group) everything is straight; below the first it stays, past the last it goes straight on
+// along the last two and never falls.
 #ifndef TIDEMILL_PLANNER_PREDICTED_COSTS_H_
 #define TIDEMILL_PLANNER_PREDICTED_COSTS_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/cost.h"
+#include "kernels/row_blocks.h"
 #include "planner/machine_profile.h"
+#include "tensor/dtype.h"
 #include "tidemill/policies.h"
 
 namespace tidemill {
@@ -28,11 +31,20 @@ struct AttentionLayers {
   AttentionShape shape;  // without bias
 };
 
+// Weights of one type, of all layers.
+struct WeightGroup {
+  DType dtype = DType::kF32;
+  double bytes = 0;                   // packed; of one expert
+  double experts = 1, per_token = 1;  // 1 and 1: every row goes through them
+};
+
 struct ModelNumbers {
-  std::array<Cost, kProfileRows.size()> layer_products;  // of all layers, for so many rows
-  Cost head;                                             // the product that gives the logits of one row
+  std::vector<WeightGroup> weights;  // of the layers
+  std::vector<WeightGroup> head;     // that give the logits of a row
   std::vector<AttentionLayers> attention;
-  uint64_t state_row_bytes = 0;  // keys and values of one position in the layers without a window
+  std::vector<RowWork> row_works;  // of all layers
+  size_t loops = 0;                // over threads, of all layers' products and attention
+  uint64_t state_row_bytes = 0;    // keys and values of one position in the layers without a window
 };
 
 // "All" are the profile's threads.
@@ -56,9 +68,11 @@ class PredictedCosts {
   double GrowOneRow(size_t batch) const;
 
  private:
-  const MachineRates& rates() const { return threads_ == ThreadUse::kOne ? profile_.one : profile_.all; }
-  // Of `rows` rows, `head_rows` of which have logits.
-  double Products(double rows, double head_rows) const;
+  const OperationSeconds& operations() const { return threads_ == ThreadUse::kOne ? profile_.one : profile_.all; }
+  // All of a step but attention: `rows` rows, `head_rows` of which have logits.
+  double RowsOfStep(size_t rows, size_t head_rows) const;
+  double Products(const std::vector<WeightGroup>& groups, double rows) const;
+  double RowWorks(size_t rows) const;
   // `rows` query rows over `kv_rows` positions each, which are read once for all of them.
   double AttentionOf(const AttentionShape& shape, double rows, double kv_rows) const;
 
@@ -67,8 +81,8 @@ class PredictedCosts {
   ThreadUse threads_;
 };
 
-// `numbers` at `rows`, straight between neighbours; past the last one up by `slope` a row.
-double AtRows(const PerRows& numbers, double rows, double slope);
+// The number at x, of numbers that were measured at `at`, ascending; at least two of both.
+double StraightAt(std::span<const size_t> at, std::span<const double> numbers, double x);
 
 }  // namespace tidemill
 

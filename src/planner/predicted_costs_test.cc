@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <tuple>
+
 #include "planner/testing/round_numbers.h"
 
 namespace tidemill {
@@ -10,54 +13,87 @@ namespace {
 using testing::RoundModel;
 using testing::RoundProfile;
 
-TEST(AtRows, IsStraightBetweenNeighboursAndGoesOn) {
-  const PerRows numbers = {1, 2, 4, 10, 20, 30};
-  EXPECT_DOUBLE_EQ(AtRows(numbers, 1, 7), 1);
-  EXPECT_DOUBLE_EQ(AtRows(numbers, 0, 7), 1);
-  EXPECT_DOUBLE_EQ(AtRows(numbers, 3, 7), 3);
-  EXPECT_DOUBLE_EQ(AtRows(numbers, 8, 7), 10);
-  EXPECT_DOUBLE_EQ(AtRows(numbers, 6, 7), 7);
-  EXPECT_DOUBLE_EQ(AtRows(numbers, 32, 7), 30);
-  EXPECT_DOUBLE_EQ(AtRows(numbers, 34, 7), 44);
+TEST(StraightAt, IsStraightBetweenNeighboursStaysBelowAndGoesOn) {
+  const std::array<size_t, 4> at = {1, 2, 4, 32};
+  const std::array<double, 4> numbers = {1, 2, 6, 20};
+  EXPECT_DOUBLE_EQ(StraightAt(at, numbers, 0), 1);
+  EXPECT_DOUBLE_EQ(StraightAt(at, numbers, 0.5), 1);
+  EXPECT_DOUBLE_EQ(StraightAt(at, numbers, 1), 1);
+  EXPECT_DOUBLE_EQ(StraightAt(at, numbers, 2), 2);
+  EXPECT_DOUBLE_EQ(StraightAt(at, numbers, 2.5), 3);
+  EXPECT_DOUBLE_EQ(StraightAt(at, numbers, 18), 13);
+  EXPECT_DOUBLE_EQ(StraightAt(at, numbers, 32), 20);
+  EXPECT_DOUBLE_EQ(StraightAt(at, numbers, 60), 34);
+  const std::array<double, 4> falling = {4, 3, 2, 1};
+  EXPECT_DOUBLE_EQ(StraightAt(at, falling, 18), 1.5);
+  EXPECT_DOUBLE_EQ(StraightAt(at, falling, 1000), 1);  // never further than what was measured
 }
 
-// The numbers below are computed by hand from testing/round_numbers.h.
-TEST(PredictedCosts, DecodeStep_IsBytesAndArithmeticAndAttention) {
+// The numbers below are computed by hand from testing/round_numbers.h. A step of one row: 1.2 ms of products, 0.1 ms of loops, 0.1 ms of
+// elements, and 2 us of attention a position.
+TEST(PredictedCosts, DecodeStep_IsProductsLoopsElementsAndAttention) {
   const MachineProfile profile = RoundProfile();
   const ModelNumbers model = RoundModel();
   const PredictedCosts costs(profile, model);
-  EXPECT_NEAR(costs.DecodeStep(999, 1), 1.2e-3 + 2 * 1e-3, 1e-12);
-  // 32 rows: 1 ms more for the sample, half of it for the layers and a tenth for the head.
-  EXPECT_NEAR(costs.DecodeStep(999, 32), 1.2e-3 + 0.6e-3 + 32 * 2e-3, 1e-12);
-  EXPECT_NEAR(costs.DecodeStep(0, 63), 1.2e-3 + 1.2e-3 + 63 * 2e-6, 1e-12);  // twice the 31 rows beyond the first
+  EXPECT_NEAR(costs.DecodeStep(999, 1), 1.4e-3 + 2e-3, 1e-12);
+  // 32 rows: products take twice as long; two blocks of elements, of which each thread has one, and a loop for them.
+  EXPECT_NEAR(costs.DecodeStep(999, 32), 2.4e-3 + 0.1e-3 + 1.6e-3 + 1e-6 + 32 * 2e-3, 1e-12);
+  // 63: three times; four blocks.
+  EXPECT_NEAR(costs.DecodeStep(0, 63), 3.6e-3 + 0.1e-3 + 3.15e-3 + 1e-6 + 63 * 2e-6, 1e-12);
   const PredictedCosts one(profile, model, ThreadUse::kOne);
-  EXPECT_NEAR(one.DecodeStep(999, 32), 2 * costs.DecodeStep(999, 32), 1e-12);
+  EXPECT_NEAR(one.DecodeStep(999, 1), 2.4e-3 + 0.2e-3 + 0.1e-3 + 4e-3, 1e-12);
+  EXPECT_NEAR(one.DecodeStep(999, 32), 4.8e-3 + 0.2e-3 + 3.2e-3 + 2e-6 + 32 * 4e-3, 1e-12);
 }
 
-TEST(PredictedCosts, ReadingIsSlower_Binds) {
+TEST(PredictedCosts, Weights_TakeWhatTheirTypeTakes) {
   MachineProfile profile = RoundProfile();
-  profile.attention.fill(1e-9);
   const ModelNumbers model = RoundModel();
-  // 4096 bytes of a position and layer, at 10 GB/s
-  EXPECT_NEAR(PredictedCosts(profile, model).DecodeStep(999, 2), 1.2e-3 + 0.6e-3 / 31 + 2 * 2 * 0.4096e-3, 1e-12);
+  profile.all.product[static_cast<size_t>(DType::kQ4_K)].fill(5e-10);
+  EXPECT_NEAR(PredictedCosts(profile, model).DecodeStep(999, 1), 0.6e-3 + 2e-3 + 0.2e-3 + 0.2e-3 + 2e-3, 1e-12);
 }
 
-TEST(PredictedCosts, ArithmeticLimit_IsTheLeast) {
-  MachineProfile profile = RoundProfile();
-  profile.product.fill(1e-3);  // as if rows cost nothing
-  const ModelNumbers model = RoundModel();
-  const double operations = 512 * (model.layer_products.front().int8_ops + model.head.int8_ops);
-  EXPECT_NEAR(PredictedCosts(profile, model).DecodeStep(0, 512), operations / 1e13 + 512 * 2e-6, 1e-9);
+TEST(PredictedCosts, Experts_AreReadAsTheyGetRows) {
+  const MachineProfile profile = RoundProfile();
+  ModelNumbers model;
+  model.weights = {{.dtype = DType::kQ8_0, .bytes = 1e6, .experts = 8, .per_token = 2}};
+  const PredictedCosts costs(profile, model);
+  const double loop = 1e-6;                                           // the head's, which has no weights here
+  EXPECT_NEAR(costs.DecodeStep(0, 1), 2 * 1e-4 + loop, 1e-12);        // two experts, a row each
+  EXPECT_NEAR(costs.DecodeStep(0, 4), 8 * 1e-4 + loop, 1e-12);        // all of them
+  EXPECT_NEAR(costs.DecodeStep(0, 128), 8 * 1e-4 * 2 + loop, 1e-12);  // 32 rows each
+  EXPECT_NEAR(costs.DecodeStep(0, 6), 8 * 1e-4 * (1 + 0.5 / 31) + loop, 1e-12);  // 1.5 on average
+}
+
+TEST(PredictedCosts, Attention_GoesByShape) {
+  const MachineProfile profile = RoundProfile();
+  ModelNumbers model = RoundModel();
+  const double rest = 1.4e-3;
+  for (const auto& [heads, kv_heads, head_dim, us] : {std::tuple{32, 8, 64, 0.5},
+                                                      {8, 8, 128, 0.25},
+                                                      {32, 1, 128, 1.0},
+                                                      {16, 2, 192, 0.75},
+                                                      {8, 1, 512, 1.0},
+                                                      {32, 8, 32, 0.5}}) {
+    AttentionShape& shape = model.attention.front().shape;
+    shape.heads = static_cast<size_t>(heads);
+    shape.kv_heads = static_cast<size_t>(kv_heads);
+    shape.head_dim = static_cast<size_t>(head_dim);
+    EXPECT_NEAR(PredictedCosts(profile, model).DecodeStep(999, 1), rest + 2e-3 * us, 1e-12)
+        << heads << "/" << kv_heads << " x " << head_dim;
+  }
 }
 
 TEST(PredictedCosts, Prefill_ReadsWeightsOnceAChunkAndTheHeadOnce) {
   const MachineProfile profile = RoundProfile();
   const ModelNumbers model = RoundModel();
   const PredictedCosts costs(profile, model);
-  // Two chunks of 32; 64 * 65 / 2 = 2080 positions seen, 65 a chunk's row, 32 us each and layer.
-  EXPECT_NEAR(costs.Prefill(64, 32), 1.5e-3 + 1.7e-3 + 2 * 65 * 32e-6, 1e-12);
-  EXPECT_NEAR(costs.Prefill(32, 512), 1.7e-3 + 2 * 16.5 * 32e-6, 1e-12);
-  EXPECT_NEAR(costs.Prefill(33, 32), 1.5e-3 + 1.2e-3 + 2 * (33 * 17.0 / 32) * 32e-6, 1e-12);
+  // A chunk of 32: 2 ms of products, 99 loops, 1.6 ms of elements and their loop. The head: 0.2 ms and a loop.
+  const double chunk = 2e-3 + 99e-6 + 1.6e-3 + 1e-6, head = 0.2e-3 + 1e-6;
+  // Two chunks; 64 * 65 / 2 = 2080 positions seen, 65 a chunk's row, 32 us each and layer.
+  EXPECT_NEAR(costs.Prefill(64, 32), 2 * chunk + head + 2 * 65 * 32e-6, 1e-12);
+  EXPECT_NEAR(costs.Prefill(32, 512), chunk + head + 2 * 16.5 * 32e-6, 1e-12);
+  const double one_row = 1e-3 + 99e-6 + 0.1e-3;
+  EXPECT_NEAR(costs.Prefill(33, 32), chunk + one_row + head + 2 * (33 * 17.0 / 32) * 32e-6, 1e-12);
   EXPECT_EQ(costs.Prefill(0, 32), 0);
   EXPECT_LT(costs.Prefill(4096, 512), costs.Prefill(4096, 32));
 }
@@ -65,12 +101,14 @@ TEST(PredictedCosts, Prefill_ReadsWeightsOnceAChunkAndTheHeadOnce) {
 TEST(PredictedCosts, Window_BoundsWhatIsSeen) {
   const MachineProfile profile = RoundProfile();
   ModelNumbers model = RoundModel();
-  model.attention.front().shape.window = 100;
-  const PredictedCosts costs(profile, model);
-  EXPECT_NEAR(costs.DecodeStep(49, 1), 1.2e-3 + 2 * 50e-6, 1e-12);
-  EXPECT_NEAR(costs.DecodeStep(999, 1), 1.2e-3 + 2 * 100e-6, 1e-12);
-  // 100 * 101 / 2 and 100 for each of the other 156
-  EXPECT_NEAR(costs.Prefill(256, 32), 7 * 1.5e-3 + 1.7e-3 + 2 * ((5050 + 15600) / 32.0) * 32e-6, 1e-12);
+  const PredictedCosts without(profile, model);
+  ModelNumbers windowed = model;
+  windowed.attention.front().shape.window = 100;
+  const PredictedCosts costs(profile, windowed);
+  EXPECT_NEAR(costs.DecodeStep(49, 1), 1.4e-3 + 2 * 50e-6, 1e-12);
+  EXPECT_NEAR(costs.DecodeStep(999, 1), 1.4e-3 + 2 * 100e-6, 1e-12);
+  // 256 * 257 / 2 positions; with the window 100 * 101 / 2 and 100 for each of the other 156.
+  EXPECT_NEAR(without.Prefill(256, 32) - costs.Prefill(256, 32), 2 * (32896 - 5050 - 15600) * 1e-6, 1e-12);
   EXPECT_EQ(costs.AttendOneRow(1), 0);  // such a layer does not grow by the policy
 }
 

@@ -4,9 +4,9 @@
 #include <ctime>
 #include <exception>
 #include <utility>
+#include <vector>
 
 #include "base/out_of_memory.h"
-#include "kernels/matmul.h"
 #include "planner/growth_choice.h"
 #include "planner/machine_measurement.h"
 #include "planner/machine_profile.h"
@@ -14,12 +14,10 @@
 #include "runtime/engine_impl.h"
 #include "state/kv_growth.h"
 #include "state/kv_layer.h"
-#include "tidemill/measure.h"
 
 namespace tidemill {
 namespace {
 
-constexpr double kLimitsPart = 0.6;  // of the time that measuring takes
 constexpr const char* kBuiltIn = "built-in numbers serve";
 
 // Of layers that keep all positions.
@@ -32,23 +30,53 @@ uint64_t StateRowBytes(const LanguageModel& model, DType kv_dtype) {
   return bytes;
 }
 
-ModelNumbers NumbersOf(const LanguageModel& model, Isa isa, DType kv_dtype) {
-  ModelNumbers numbers;
-  for (const DecoderLayer& layer : model.layers) {
-    for (size_t i = 0; i < kProfileRows.size(); ++i)
-      numbers.layer_products[i] += layer.ProductCost(kProfileRows[i], isa);
-    const AttentionShape shape = layer.attention.shape(kv_dtype);
-    const auto same = std::find_if(numbers.attention.begin(), numbers.attention.end(), [&](const AttentionLayers& a) {
-      return a.shape.heads == shape.heads && a.shape.kv_heads == shape.kv_heads && a.shape.head_dim == shape.head_dim &&
-             a.shape.window == shape.window;
-    });
-    if (same == numbers.attention.end()) {
-      numbers.attention.push_back({1, shape});
-    } else {
-      ++same->layers;
+// A weight's bytes to the group of its kind; of `experts` times as many in a mixture, an expert's share.
+void AddWeight(std::vector<WeightGroup>& groups, const WeightMatrix& weight, size_t experts, size_t per_token) {
+  const auto bytes = static_cast<double>(weight.packed_bytes()) / static_cast<double>(experts);
+  for (WeightGroup& group : groups) {
+    if (group.dtype == weight.dtype() && group.experts == static_cast<double>(experts) &&
+        group.per_token == static_cast<double>(per_token)) {
+      group.bytes += bytes;
+      return;
     }
   }
-  numbers.head = MatMulCost(model.head_or_tied(), 1, isa);
+  groups.push_back({.dtype = weight.dtype(),
+                    .bytes = bytes,
+                    .experts = static_cast<double>(experts),
+                    .per_token = static_cast<double>(per_token)});
+}
+
+void AddAttention(std::vector<AttentionLayers>& groups, const AttentionShape& shape) {
+  for (AttentionLayers& group : groups) {
+    const AttentionShape& other = group.shape;
+    if (other.heads == shape.heads && other.kv_heads == shape.kv_heads && other.head_dim == shape.head_dim &&
+        other.window == shape.window) {
+      ++group.layers;
+      return;
+    }
+  }
+  groups.push_back({1, shape});
+}
+
+ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype) {
+  ModelNumbers numbers;
+  const auto add_to = [](std::vector<WeightGroup>& groups, size_t experts = 1, size_t per_token = 1) {
+    return
+        [&groups, experts, per_token](const Linear& linear) { AddWeight(groups, linear.weight, experts, per_token); };
+  };
+  numbers.row_works.push_back(
+      {.cols = model.settings.hidden_size, .elements = model.settings.hidden_size});  // embedding
+  if (model.project_in.present()) add_to(numbers.weights)(model.project_in);
+  for (const DecoderLayer& layer : model.layers) {
+    layer.ForEachLinear(add_to(numbers.weights));
+    for (const Mlp& expert : layer.mixture.experts)
+      expert.ForEachLinear(add_to(numbers.weights, layer.mixture.experts.size(), layer.mixture.per_token));
+    AddAttention(numbers.attention, layer.attention.shape(kv_dtype));
+    for (const RowWork& work : layer.RowWorks()) numbers.row_works.push_back(work);
+    numbers.loops += layer.Loops();
+  }
+  if (model.project_out.present()) add_to(numbers.head)(model.project_out);
+  AddWeight(numbers.head, model.head_or_tied(), 1, 1);
   numbers.state_row_bytes = StateRowBytes(model, kv_dtype);
   return numbers;
 }
@@ -115,17 +143,8 @@ class ProfileSource {
   }
 
   Result<MachineProfile> Measure() {
-    const auto show = [this](double part) {
-      if (options_.progress) options_.progress(part);
-    };
-    show(0);
-    MachineLimits limits;
-    TIDEMILL_TRY_VOID(MeasureLimits(engine_, WhichLimits::kAll, limits));
-    const Result<void> known = CheckLimits(limits);
-    if (!known.ok()) warnings_.push_back("plan: " + known.error().message() + "; --recalibrate does");
     Engine::Impl& impl = engine_.impl();
-    TIDEMILL_TRY(profile, MeasureMachine(impl.isa, *impl.threads, limits,
-                                         [&show](double part) { show(kLimitsPart + (1 - kLimitsPart) * part); }));
+    TIDEMILL_TRY(profile, MeasureMachine(impl.isa, *impl.threads, {.progress = options_.progress}));
     profile.cpu = options_.cpu;
     profile.date = Today();
     profile.source = "measured by tidemill plan";
@@ -166,7 +185,7 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     input.sequences = o.max_batch;
     ProfileSource source(engine, options);
     input.profile = source.Get();
-    input.model = NumbersOf(impl.language_model(), impl.isa, DTypeOf(*o.kv_type));
+    input.model = NumbersOf(impl.language_model(), DTypeOf(*o.kv_type));
     input.context = o.context;
     input.batch = options.batch;
     input.policy = o.kv_policy;

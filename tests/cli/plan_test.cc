@@ -56,7 +56,7 @@ TEST_F(PlanCommand, FirstCall_MeasuresAndKeepsTheNumbers) {
   const json plan = json::parse(first_.out, nullptr, false);
   EXPECT_EQ(plan["machine"]["measured"], true);
   EXPECT_EQ(plan["machine"]["threads"], 2);
-  EXPECT_EQ(json::parse(measured_, nullptr, false)["version"], 1);
+  EXPECT_EQ(json::parse(measured_, nullptr, false)["version"], 2);
 }
 
 TEST_F(PlanCommand, SecondCall_MeasuresNothing) {
@@ -119,6 +119,15 @@ TEST_F(PlanCommand, DamagedProfile_IsAWarningAndStays) {
   EXPECT_EQ(json::parse(result.out)["machine"]["measured"], false);
   EXPECT_EQ(json::parse(result.out)["warnings"].size(), 1U);
   EXPECT_EQ(ReadWholeFile(Profile()).size(), measured_.size() / 2);
+}
+
+TEST_F(PlanCommand, ProfileOfAnEarlierVersion_IsAWarning) {
+  json old = json::parse(measured_);
+  old["version"] = 1;
+  WriteFile("cache/tidemill/machine.json", old.dump());
+  const ProcessResult result = Run({"--json"});
+  EXPECT_THAT(result.err, HasSubstr("\"version\": expected 2, found 1; built-in numbers serve"));
+  EXPECT_EQ(json::parse(result.out)["machine"]["measured"], false);
 }
 
 TEST_F(PlanCommand, ProfileOfAnotherMachine_IsAWarning) {

@@ -4,13 +4,15 @@
 
 #include <cstddef>
 
+#include "kernels/attention.h"
 #include "planner/machine_profile.h"
 #include "planner/predicted_costs.h"
 
 namespace tidemill::testing {
 
-// 10 GB/s; a position takes the sample's attention 1 us a query row; the sample's product takes 1 ms and, for 32 rows, 2 ms, straight
-// between. One thread is half as fast. Copying and touching: 1 ns a byte each.
+// Weights of every type: 0.1 ns a byte for one row, twice as much for 32, straight between and behind. Attention: in proportion to
+// rows, head_dim and group, so that a position of RoundAttention() takes 1 us a query row. A loop: 1 us. One thread takes twice as long
+// for all of these. An element: 1 ns. Copying and touching: 1 ns a byte each.
 inline MachineProfile RoundProfile() {
   MachineProfile profile;
   profile.date = "2026-01-02";
@@ -18,30 +20,47 @@ inline MachineProfile RoundProfile() {
   profile.cpu = "a CPU";
   profile.isa = Isa::kAvx2;
   profile.threads = 2;
-  profile.all = {.read = 1e10, .int8 = 1e13, .bfloat16 = 0, .f32 = 1e13};
-  profile.one = {.read = 0.5e10, .int8 = 0.5e13, .bfloat16 = 0, .f32 = 0.5e13};
   profile.copy = 1e9;
   profile.touch = 1e-9;
-  for (size_t i = 0; i < kProfileRows.size(); ++i) {
-    const auto rows = static_cast<double>(kProfileRows[i]);
-    profile.attention[i] = rows * 1e-6;
-    profile.product[i] = 1e-3 * (1 + (rows - 1) / 31);
-  }
+  profile.element = 1e-9;
+  const auto fill = [](OperationSeconds& operations, double times) {
+    operations.loop = times * 1e-6;
+    for (ProductSeconds& product : operations.product) {
+      for (size_t i = 0; i < kProductRows.size(); ++i)
+        product[i] = times * 1e-10 * (1 + (static_cast<double>(kProductRows[i]) - 1) / 31);
+    }
+    for (size_t dim = 0; dim < kAttentionDims.size(); ++dim) {
+      for (size_t group = 0; group < kAttentionGroups.size(); ++group) {
+        const auto work = static_cast<double>(kAttentionDims[dim] * kAttentionGroups[group]) / 512;
+        for (size_t i = 0; i < kAttentionRows.size(); ++i)
+          operations.attention[dim][group][i] = times * 1e-6 / 8 * work * static_cast<double>(kAttentionRows[i]);
+      }
+    }
+  };
+  fill(profile.all, 1);
+  fill(profile.one, 2);
   return profile;
 }
 
-// Two layers with the sample's attention (4096 bytes of state a position each). Products of 10 MB in the layers, with half of the
-// sample's operations, and of 2 MB in the head, with a tenth.
+// 4096 bytes of state a position.
+inline AttentionShape RoundAttention() {
+  AttentionShape shape;
+  shape.heads = 32;
+  shape.kv_heads = 8;
+  shape.head_dim = 128;
+  shape.kv_dtype = DType::kF16;
+  return shape;
+}
+
+// Two layers with that attention. Weights of 10 MB in the layers and of 2 MB in the head. 99 loops, and the head's; 100,000 elements of a
+// row, in blocks of 16 rows.
 inline ModelNumbers RoundModel() {
   ModelNumbers model;
-  const double operations = SampleProduct().int8_ops;
-  for (size_t i = 0; i < kProfileRows.size(); ++i) {
-    model.layer_products[i].bytes = 10e6;
-    model.layer_products[i].int8_ops = static_cast<double>(kProfileRows[i]) * operations / 2;
-  }
-  model.head.bytes = 2e6;
-  model.head.int8_ops = operations / 10;
-  model.attention = {{2, SampleAttention()}};
+  model.weights = {{.dtype = DType::kQ8_0, .bytes = 6e6}, {.dtype = DType::kQ4_K, .bytes = 4e6}};
+  model.head = {{.dtype = DType::kQ6_K, .bytes = 2e6}};
+  model.attention = {{2, RoundAttention()}};
+  model.row_works = {{.cols = 1000, .elements = 100'000}};
+  model.loops = 99;
   model.state_row_bytes = 8192;
   return model;
 }
