@@ -9,7 +9,7 @@
 // after position 0; what stands before it is not seen.
 //
 // Bits of one output row depend on its query, on the keys and values it sees and on their logical positions, on nothing else (not
-// on spans, chunking of the prompt, neighbours, threads):
+// on spans, chunking of the prompt, neighbours, threads, nor on the row of a draft in which a key is stored):
 //   score: acc = 0; for d ascending: acc = MulAdd(q[d], k[d], acc); then acc * scale, then cap and bias where there are any.
 //   Positions are cut into chunks of 128 at multiples of 128; a chunk in which the row sees nothing is skipped. In each chunk
 //     m = max score;  p[j] = exp(score[j] - m);  l = tree over s[j % 16] += p[j] in ascending j;
@@ -27,6 +27,7 @@
 #define TIDEMILL_KERNELS_ATTENTION_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/cost.h"
@@ -74,6 +75,10 @@ struct AttentionTask {
   Visibility visibility = Visibility::kCausal;
   ConstMatrix<float> q;
   Matrix<float> out;
+  // [len], where the query rows are nodes of trees, with kCausal: query row i is stored at first_position + i of the context, and follows
+  // row parents[i] < i, or with -1 what stands before first_position. It sees that, its ancestors and itself, and its logical position
+  // is first_position + the number of its ancestors. Empty: each row follows the one before it.
+  std::span<const int32_t> parents = {};
 };
 
 void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<const AttentionTask> tasks);

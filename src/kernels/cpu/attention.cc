@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -50,6 +51,14 @@ SeenRanges SeenBy(const AttentionShape& shape, const AttentionTask& task, size_t
   return seen;
 }
 
+// Ancestors of a query row among the rows of its task.
+size_t AncestorsOf(const AttentionTask& task, size_t row) {
+  if (task.parents.empty()) return row;
+  size_t count = 0;
+  for (int32_t node = task.parents[row]; node >= 0; node = task.parents[static_cast<size_t>(node)]) ++count;
+  return count;
+}
+
 // One tile: query rows [row, row + rows) of a task, one KV head.
 class TileRun {
  public:
@@ -59,8 +68,9 @@ class TileRun {
         kernels_(kernels),
         task_(task),
         kv_head_(kv_head),
+        row_(row),
         group_(shape.heads / shape.kv_heads),
-        by_row_(rows == 1 && shape.head_dim % 16 == 0) {
+        by_row_(rows == 1 && shape.head_dim % 16 == 0 && task.parents.empty()) {
     const ScratchLayout layout(shape);
     TIDEMILL_DCHECK(layout.floats() * sizeof(float) <= scratch.size());
     auto* floats = reinterpret_cast<float*>(scratch.data());
@@ -74,6 +84,7 @@ class TileRun {
              .head = head_,
              .chunk_first = 0,
              .keys = 0,
+             .scored = 0,
              .kt = take(layout.kt),
              .v = take(layout.v),
              .scores = take(layout.scores),
@@ -87,7 +98,7 @@ class TileRun {
     L_ = take(layout.vector_floats);
     for (size_t i = 0; i < tile_.vectors; ++i) {
       head_[i] = kv_head * group_ + i % group_;
-      position_[i] = task.first_position + row + i / group_;
+      position_[i] = i % group_ != 0 ? position_[i - 1] : task.first_position + AncestorsOf(task, row + i / group_);
       q_[i] = task.q.row(row + i / group_) + head_[i] * shape.head_dim;
       out_[i] = task.out.row(row + i / group_) + head_[i] * shape.head_dim;
       any_[i] = false;
@@ -108,16 +119,18 @@ class TileRun {
     if (seen_begin >= seen_end) return false;
     tile_.chunk_first = chunk;
     tile_.keys = 0;
+    if (!task_.parents.empty() && chunk + seen_end > task_.first_position) {
+      AttendPaths(chunk, seen_begin);
+      return true;
+    }
     if (by_row_) {
-      ForPieces(chunk, seen_begin, seen_end, [&](const std::byte* k, const std::byte*, size_t begin, size_t end) {
-        kernels_.row.score(tile_, k, begin, end - begin);
-        tile_.keys = end;
-      });
+      ForPieces(chunk + seen_begin, chunk + seen_end, chunk,
+                [&](const std::byte* k, const std::byte*, size_t begin, size_t end) {
+                  kernels_.row.score(tile_, k, begin, end - begin);
+                  tile_.keys = end;
+                });
     } else {
-      ForPieces(chunk, seen_begin, seen_end, [&](const std::byte* k, const std::byte* v, size_t begin, size_t end) {
-        kernels_.load(tile_, k, v, begin, end - begin);
-        tile_.keys = end;
-      });
+      LoadPieces(tile_, chunk + seen_begin, chunk + seen_end, chunk);
       kernels_.score(tile_);
     }
     kernels_.softmax(tile_);
@@ -129,8 +142,8 @@ class TileRun {
     const auto weigh = [&](const std::byte*, const std::byte* v, size_t begin, size_t end) {
       kernels_.row.weigh(tile_, v, begin, end);
     };
-    ForPieces(chunk, seen_[0].first_begin, seen_[0].first_end, weigh);
-    ForPieces(chunk, seen_[0].begin, seen_[0].end, weigh);
+    ForPieces(chunk + seen_[0].first_begin, chunk + seen_[0].first_end, chunk, weigh);
+    ForPieces(chunk + seen_[0].begin, chunk + seen_[0].end, chunk, weigh);
     return true;
   }
 
@@ -159,23 +172,81 @@ class TileRun {
   }
 
  private:
-  // Calls f(K, V, begin, end) for the pieces of keys [begin, end) of the chunk that stand together; K and V are at the first.
+  // The chunk in which the paths of a tree part, or one behind it: keys before first_position are loaded and scored once for all rows,
+  // then those of one path at a time, where its positions are.
+  void AttendPaths(size_t chunk, size_t seen_begin) {
+    const size_t first = task_.first_position;
+    if (chunk + seen_begin < first) {
+      LoadPieces(tile_, chunk + seen_begin, first, chunk);
+      kernels_.score(tile_);
+    }
+    std::memset(tile_.o, 0, tile_.vectors * tile_.padded_dim * sizeof(float));
+    std::fill(std::begin(on_path_), std::end(on_path_), -1);
+    for (size_t vector = 0; vector < tile_.vectors; vector += group_) {
+      if (!Sees(vector)) continue;
+      AttentionTile row = RowOfTile(vector);
+      LoadPath(row, row_ + vector / group_, position_[vector]);
+      kernels_.score(row);
+      kernels_.softmax(row);
+      kernels_.weigh(row);
+    }
+  }
+
+  // The vectors of one query row, behind keys that are scored.
+  AttentionTile RowOfTile(size_t vector) const {
+    AttentionTile row = tile_;
+    row.vectors = group_;
+    row.q += vector;
+    row.seen += vector;
+    row.position += vector;
+    row.head += vector;
+    row.scored = tile_.keys;
+    row.scores += vector * kAttentionChunk;
+    row.m += vector;
+    row.l += vector;
+    row.o += vector * tile_.padded_dim;
+    return row;
+  }
+
+  // Those of a row's ancestors and of itself that stand in the chunk; the ones that it shares with rows before it are there already.
+  void LoadPath(AttentionTile& tile, size_t row, size_t position) {
+    const size_t chunk = tile.chunk_first;
+    const size_t keys = std::min(position + 1 - chunk, kAttentionChunk);
+    for (auto node = static_cast<int32_t>(row); node >= 0 && position >= chunk; --position) {
+      const size_t key = position - chunk, stored = task_.first_position + static_cast<size_t>(node);
+      if (key < kAttentionChunk && on_path_[key] != node) {
+        LoadPieces(tile, stored, stored + 1, stored - key);
+        on_path_[key] = node;
+      }
+      node = task_.parents[static_cast<size_t>(node)];
+    }
+    tile.keys = keys;
+  }
+
+  void LoadPieces(AttentionTile& tile, size_t begin, size_t end, size_t origin) const {
+    ForPieces(begin, end, origin, [&](const std::byte* k, const std::byte* v, size_t first, size_t last) {
+      kernels_.load(tile, k, v, first, last - first);
+      tile.keys = last;
+    });
+  }
+
+  // Calls f(K, V, begin, end) for the pieces of the context's rows [begin, end) that stand together; K and V are at the first. The row
+  // at `origin` is key 0.
   template <class F>
-  void ForPieces(size_t chunk, size_t keys_begin, size_t keys_end, const F& f) const {
+  void ForPieces(size_t rows_begin, size_t rows_end, size_t origin, const F& f) const {
     for (const KvSpan& span : task_.context) {
-      const size_t begin = std::max(span.first, chunk + keys_begin),
-                   end = std::min(span.first + span.rows, chunk + keys_end);
+      const size_t begin = std::max(span.first, rows_begin), end = std::min(span.first + span.rows, rows_end);
       if (begin >= end) continue;
       const size_t offset =
           RowBytes(shape_.kv_dtype, kv_head_ * span.head_stride + (begin - span.first) * shape_.head_dim);
-      f(span.k + offset, span.v + offset, begin - chunk, end - chunk);
+      f(span.k + offset, span.v + offset, begin - origin, end - origin);
     }
   }
 
   const AttentionShape& shape_;
   const AttentionKernels& kernels_;
   const AttentionTask& task_;
-  size_t kv_head_, group_;
+  size_t kv_head_, row_, group_;
   bool by_row_;
   AttentionTile tile_;
   float *running_, *M_, *L_;
@@ -185,6 +256,7 @@ class TileRun {
   size_t position_[kMaxVectors];
   size_t head_[kMaxVectors];
   bool any_[kMaxVectors];
+  int32_t on_path_[kAttentionChunk];  // of a tree: the row whose key stands there
 };
 
 // First and one past the last chunk that any row of [row, row + rows) may see; sinks start at 0.
@@ -197,7 +269,7 @@ ChunkRange ChunksOf(const AttentionShape& shape, const AttentionTask& task, size
   const size_t end = task.visibility == Visibility::kCausal ? std::min(last, context_end) : context_end;
   size_t begin = task.context.front().first;
   if (shape.window != 0 && shape.sink == 0) {
-    const size_t first = task.first_position + row + 1;
+    const size_t first = task.first_position + (task.parents.empty() ? row : 0) + 1;
     begin = std::max(begin, first < shape.window ? 0 : first - shape.window);
   }
   return {begin / kAttentionChunk, DivideRoundUp(end, kAttentionChunk)};
@@ -256,6 +328,8 @@ void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<con
   for (const AttentionTask& task : tasks) {
     TIDEMILL_DCHECK(!task.context.empty());
     tiles += DivideRoundUp(task.q.rows, tile_rows);
+    TIDEMILL_DCHECK(task.parents.empty() ||
+                    (task.parents.size() == task.q.rows && task.visibility == Visibility::kCausal));
     single_rows = single_rows && task.q.rows == 1;
     max_chunks =
         std::max(max_chunks, DivideRoundUp(task.context.back().first + task.context.back().rows, kAttentionChunk));

@@ -139,13 +139,14 @@ void Scores(const AttentionTile& tile) {
   const size_t lanes = hn::Lanes(Lane16());
   constexpr size_t kQ = HWY_MAX_BYTES >= 64 ? 4 : 2;
   // Registers of keys beyond tile.keys hold what an earlier chunk left there; nobody sees those scores.
+  const size_t begin = tile.scored / (4 * lanes) * (4 * lanes);
   const size_t end = (tile.keys + 4 * lanes - 1) / (4 * lanes) * (4 * lanes);
   size_t vector = 0;
   for (; vector + kQ <= tile.vectors; vector += kQ) {
-    for (size_t key = 0; key < end; key += 4 * lanes) ScoreBlock<kQ, 4>(tile, vector, key);
+    for (size_t key = begin; key < end; key += 4 * lanes) ScoreBlock<kQ, 4>(tile, vector, key);
   }
   for (; vector < tile.vectors; ++vector) {
-    for (size_t key = 0; key < end; key += 4 * lanes) ScoreBlock<1, 4>(tile, vector, key);
+    for (size_t key = begin; key < end; key += 4 * lanes) ScoreBlock<1, 4>(tile, vector, key);
   }
 }
 

@@ -27,6 +27,7 @@ struct AttentionTile {
   const size_t* head;      // [vectors]
   size_t chunk_first;      // logical position of key 0
   size_t keys;             // loaded keys: 1..128
+  size_t scored;           // of them, the first ones whose scores stand there already
   float* kt;               // [head_dim, 144]: keys across, 128 and a pad against cache aliasing
   float* v;                // [128, padded_dim]
   float* scores;           // [vectors, 128]

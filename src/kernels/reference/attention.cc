@@ -25,20 +25,38 @@ double Element(DType dtype, const std::byte* base, size_t index) {
   return static_cast<double>(dtype == DType::kF16 ? HalfToFloat(bits) : BFloat16ToFloat(bits));
 }
 
+// The rows of the task from the first one down to `row`, each the parent of the next; they stand at first_position and behind it.
+std::vector<size_t> PathOf(const AttentionTask& task, size_t row) {
+  std::vector<size_t> path = {row};
+  if (task.parents.empty()) {
+    while (path.back() != 0) path.push_back(path.back() - 1);
+  } else {
+    while (task.parents[path.back()] >= 0) path.push_back(static_cast<size_t>(task.parents[path.back()]));
+  }
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
 }  // namespace
 
 void Attention(const AttentionShape& shape, std::span<const AttentionTask> tasks) {
   const size_t dim = shape.head_dim;
   for (const AttentionTask& task : tasks) {
     for (size_t row = 0; row < task.q.rows; ++row) {
-      const size_t position = task.first_position + row;
+      const std::vector<size_t> path = PathOf(task, row);
+      const size_t position = task.first_position + path.size() - 1;
       for (size_t h = 0; h < shape.heads; ++h) {
         std::vector<double> scores;
         std::vector<std::pair<const KvSpan*, size_t>> rows;
         const size_t kv_head = h / (shape.heads / shape.kv_heads);
         for (const KvSpan& span : task.context) {
           for (size_t r = 0; r < span.rows; ++r) {
-            const size_t j = span.first + r;
+            size_t j = span.first + r;
+            if (!task.parents.empty() && j >= task.first_position) {
+              const auto node = std::find(path.begin(), path.end(), j - task.first_position);
+              if (node == path.end()) continue;
+              j = task.first_position + static_cast<size_t>(node - path.begin());
+            }
             if (task.visibility == Visibility::kCausal && j > position) continue;
             if (shape.window != 0 && j + shape.window <= position && j >= shape.sink) continue;
             double score = 0;

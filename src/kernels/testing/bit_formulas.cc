@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "base/checked_math.h"
 #include "kernels/activations.h"
@@ -267,7 +268,16 @@ void Attention(Arithmetic math, const AttentionShape& shape, const PlainContext&
   const size_t dim = shape.head_dim, group = shape.heads / shape.kv_heads;
   const size_t distances = shape.bias.size() / shape.heads;
   for (size_t row = 0; row < task.q.rows; ++row) {
-    const size_t position = task.first_position + row;
+    std::vector<size_t> stored(context.kv_len);  // where the keys of the logical positions are
+    std::iota(stored.begin(), stored.end(), size_t{0});
+    size_t position = task.first_position + row;
+    if (!task.parents.empty()) {
+      std::vector<size_t> path;
+      for (auto node = static_cast<int32_t>(row); node >= 0; node = task.parents[static_cast<size_t>(node)])
+        path.insert(path.begin(), task.first_position + static_cast<size_t>(node));
+      std::copy(path.begin(), path.end(), stored.begin() + static_cast<std::ptrdiff_t>(task.first_position));
+      position = task.first_position + path.size() - 1;
+    }
     const auto seen = [&](size_t j) {
       if (j < context.context_begin || (task.visibility == Visibility::kCausal && j > position)) return false;
       return shape.window == 0 || j + shape.window > position || j < shape.sink;
@@ -285,7 +295,7 @@ void Attention(Arithmetic math, const AttentionShape& shape, const PlainContext&
         for (size_t j = chunk; j < std::min(chunk + kAttentionChunk, context.kv_len); ++j) {
           if (!seen(j)) continue;
           float score = 0;
-          for (size_t d = 0; d < dim; ++d) score = math.MulAdd(q[d], k[j * dim + d], score);
+          for (size_t d = 0; d < dim; ++d) score = math.MulAdd(q[d], k[stored[j] * dim + d], score);
           score *= shape.scale;
           if (shape.soft_cap != 0) score = shape.soft_cap * math.Tanh(score / shape.soft_cap);
           if (distances != 0 && j <= position)
@@ -300,7 +310,7 @@ void Attention(Arithmetic math, const AttentionShape& shape, const PlainContext&
         for (size_t i = 0; i < positions.size(); ++i) {
           const float p = math.Exp(scores[i] - m);
           sums[positions[i] % 16] += p;
-          for (size_t d = 0; d < dim; ++d) o[d] = math.MulAdd(p, v[positions[i] * dim + d], o[d]);
+          for (size_t d = 0; d < dim; ++d) o[d] = math.MulAdd(p, v[stored[positions[i]] * dim + d], o[d]);
         }
         const float l = TreeSum16(sums);
         if (!any) {
