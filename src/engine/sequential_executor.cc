@@ -40,14 +40,21 @@ void SequentialExecutor::Embed(std::span<const StepSequence> sequences) {
   size_t row = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const StepSequence& sequence = sequences[s];
-    sequence_rows_.push_back({sequence.state, row, sequence.tokens.size()});
+    TIDEMILL_DCHECK(sequence.parents.empty() || sequence.parents.size() == sequence.tokens.size());
+    sequence_rows_.push_back({sequence.state, row, sequence.tokens.size(), sequence.parents});
+    const auto length = static_cast<uint32_t>(sequence.state->length());
     for (size_t t = 0; t < sequence.tokens.size(); ++t) {
       const bool last = t + 1 == sequence.tokens.size();
       if (sequence.rows == Wanted::kAll || (sequence.rows == Wanted::kLast && last)) {
         wanted_.push_back(
             {static_cast<uint32_t>(row + t), static_cast<uint32_t>(s), static_cast<uint32_t>(t), sequence.want});
       }
-      buffers_.positions[row + t] = static_cast<uint32_t>(sequence.state->length() + t);
+      uint32_t position = length + static_cast<uint32_t>(t);
+      if (!sequence.parents.empty()) {
+        const int32_t parent = sequence.parents[t];
+        position = parent < 0 ? length : buffers_.positions[row + static_cast<size_t>(parent)] + 1;
+      }
+      buffers_.positions[row + t] = position;
     }
     row += sequence.tokens.size();
   }

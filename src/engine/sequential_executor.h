@@ -2,7 +2,7 @@
 //
 //   embed rows -> for each layer: one cell -> final norm and head for the rows that want them -> (the caller commits)
 //
-// Any mixture of prompt chunks and single tokens is the same call. Bits of a row depend on its own sequence only.
+// Any mixture of prompt chunks, single tokens and trees of drafts is the same call. Bits of a row depend on its own sequence only.
 #ifndef TIDEMILL_ENGINE_SEQUENTIAL_EXECUTOR_H_
 #define TIDEMILL_ENGINE_SEQUENTIAL_EXECUTOR_H_
 
@@ -29,6 +29,9 @@ struct StepSequence {
   std::span<const int32_t> tokens;  // each < vocab_size
   Wanted rows = Wanted::kNothing;
   RowWant want = RowWant::kLogits;
+  // [tokens] where they are a tree of drafts: token i follows token parents[i] < i of the step, or with -1 what the state holds, and its
+  // logits are those of that path alone, bit for bit. CommitPath takes up one path. Empty: each follows the one before it.
+  std::span<const int32_t> parents = {};
 };
 
 class SequentialExecutor {

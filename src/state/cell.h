@@ -16,12 +16,14 @@ enum class RowWant : uint8_t {
   kHidden,  // the last layer's output, normalised
 };
 
-// Consecutive rows of one sequence within the matrices of a step: rows [first_row, first_row + num_rows) are positions
+// Consecutive rows of one sequence within the matrices of a step: rows [first_row, first_row + num_rows) are written as positions
 // [state->length(), state->length() + num_rows).
 struct SequenceRows {
   SequenceState* state = nullptr;
   size_t first_row = 0;
   size_t num_rows = 0;
+  std::span<const int32_t> parents =
+      {};  // [num_rows] of a draft that is a tree: AttentionTask::parents; empty: a chain
 };
 
 // One layer of one stack over consecutive rows of the step.

@@ -28,7 +28,8 @@ void AttendCell(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
                                  .first_position = rows.state->length(),
                                  .visibility = Visibility::kCausal,
                                  .q = b.q.Rows(rows.first_row, rows.num_rows),
-                                 .out = b.attended.Rows(rows.first_row, rows.num_rows)});
+                                 .out = b.attended.Rows(rows.first_row, rows.num_rows),
+                                 .parents = rows.parents});
   }
   Attention(ctx, shape, b.attention_tasks);
 }
