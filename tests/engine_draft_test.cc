@@ -8,6 +8,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/engine_impl.h"
@@ -36,14 +37,14 @@ class ScriptedDrafter : public Drafter {
       : truth_(std::move(truth)), right_(right), random_(seed) {}
 
   void Append(int32_t) override { ++length_; }
-  std::span<const int32_t> Propose(size_t most) override {
+  DraftTree Propose(size_t most) override {
     proposed_.clear();
     for (size_t i = 0; i < most; ++i) {
       const bool known = length_ + i < truth_.size();
       const bool right = known && std::uniform_real_distribution<double>()(random_) < right_;
       proposed_.push_back(right ? truth_[length_ + i] : static_cast<int32_t>(3 + random_() % 290));
     }
-    return proposed_;
+    return {.ids = proposed_};
   }
 
  private:
@@ -53,10 +54,82 @@ class ScriptedDrafter : public Drafter {
   std::mt19937_64 random_;
 };
 
+// What a tree said last: its nodes, and the right ones of them from the first down, each with its place among its siblings.
+struct ProposedTree {
+  size_t nodes = 0;
+  struct Right {
+    size_t node, sibling;
+  };
+  std::vector<Right> path;
+};
+
+// The same, as a tree: at each depth of the right path wrong siblings stand before and behind the right one, with nodes of their own.
+class ScriptedTreeDrafter : public Drafter {
+ public:
+  ScriptedTreeDrafter(std::vector<int32_t> truth, double right, uint64_t seed, ProposedTree* last)
+      : truth_(std::move(truth)), right_(right), random_(seed), last_(last) {}
+
+  void Append(int32_t) override { ++length_; }
+  DraftTree Propose(size_t most) override {
+    ids_.clear();
+    parents_.clear();
+    last_->path.clear();
+    const size_t wrong_ones = random_() % 3;  // before and behind a right one, at most; without any it is a chain
+    int32_t at = -1;
+    size_t depth = 0;
+    while (ids_.size() < most) {
+      const size_t before = random_() % (wrong_ones + 1), behind = random_() % (wrong_ones + 1);
+      for (size_t i = 0; i < before; ++i) AddWrong(most, at, depth);
+      const bool known = length_ + depth < truth_.size();
+      if (!known || std::uniform_real_distribution<double>()(random_) >= right_) {
+        AddWrong(most, at, depth);
+        break;
+      }
+      const auto right = static_cast<int32_t>(ids_.size());
+      if (!Add(most, truth_[length_ + depth], at)) break;
+      last_->path.push_back({ids_.size() - 1, before});
+      for (size_t i = 0; i < behind; ++i) AddWrong(most, at, depth);
+      at = right;
+      ++depth;
+    }
+    while (ids_.size() < most && wrong_ones != 0 && random_() % 4 != 0) {  // below a wrong one
+      const auto parent = static_cast<int32_t>(random_() % ids_.size());
+      const auto is_right = [parent](const ProposedTree::Right& node) {
+        return static_cast<int32_t>(node.node) == parent;
+      };
+      if (std::none_of(last_->path.begin(), last_->path.end(), is_right))
+        Add(most, static_cast<int32_t>(3 + random_() % 290), parent);
+    }
+    last_->nodes = ids_.size();
+    return {.ids = ids_, .parents = parents_};
+  }
+
+ private:
+  bool Add(size_t most, int32_t id, int32_t parent) {
+    if (ids_.size() == most) return false;
+    ids_.push_back(id);
+    parents_.push_back(parent);
+    return true;
+  }
+  void AddWrong(size_t most, int32_t parent, size_t depth) {
+    auto id = static_cast<int32_t>(3 + random_() % 290);
+    if (length_ + depth < truth_.size() && id == truth_[length_ + depth]) id = id == 3 ? 4 : id - 1;
+    Add(most, id, parent);
+  }
+
+  std::vector<int32_t> truth_, ids_, parents_;
+  double right_;
+  size_t length_ = 0;
+  std::mt19937_64 random_;
+  ProposedTree* last_;
+};
+
 // Requests are known by their prompt and seed.
 struct Script {
   std::map<std::pair<std::vector<int32_t>, uint64_t>, std::vector<int32_t>> answers;
   double right = 1;
+  bool trees = false;
+  mutable ProposedTree last;  // of whichever request proposed last
 
   Script(const std::vector<Work>& work, const std::vector<Outcome>& alone) {
     for (size_t i = 0; i < work.size(); ++i) {
@@ -66,8 +139,10 @@ struct Script {
     }
   }
   void Install(EngineDriver& driver, uint64_t seed) const {
-    driver.engine().impl().make_drafter = [this, seed](const Request& request) {
-      return std::make_unique<ScriptedDrafter>(answers.at({request.prompt, request.generation.seed}), right, seed);
+    driver.engine().impl().make_drafter = [this, seed](const Request& request) -> std::unique_ptr<Drafter> {
+      const std::vector<int32_t>& answer = answers.at({request.prompt, request.generation.seed});
+      if (trees) return std::make_unique<ScriptedTreeDrafter>(answer, right, seed, &last);
+      return std::make_unique<ScriptedDrafter>(answer, right, seed);
     };
   }
 };
@@ -78,19 +153,30 @@ RequestId SubmitWithDraft(EngineDriver& driver, const Work& work, size_t most) {
   return *id;
 }
 
-class EngineDraft : public ::testing::TestWithParam<DType> {};
+constexpr KvPolicy kPolicies[] = {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc,
+                                  KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged};
 
-INSTANTIATE_TEST_SUITE_P(DTypes, EngineDraft, ::testing::Values(DType::kF32, DType::kQ8_0),
-                         [](const auto& test) { return std::string(InfoOf(test.param).name); });
+struct DraftKind {
+  DType dtype;
+  bool trees;
+};
+class EngineDraft : public ::testing::TestWithParam<DraftKind> {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EngineDraft,
+                         ::testing::Values(DraftKind{DType::kF32, false}, DraftKind{DType::kQ8_0, false},
+                                           DraftKind{DType::kF32, true}, DraftKind{DType::kQ8_0, true}),
+                         [](const auto& test) {
+                           return std::string(test.param.trees ? "Trees_" : "Chains_") +
+                                  std::string(InfoOf(test.param.dtype).name);
+                         });
 
 TEST_P(EngineDraft, EveryRequest_GetsWhatItGetsWithout) {
-  const auto model = SmallContextModel(GetParam());
+  const auto model = SmallContextModel(GetParam().dtype);
   const auto work = MakeWork(18, 21);
   const auto alone = RunAlone(model, work);
   Script script(work, alone);
+  script.trees = GetParam().trees;
   size_t drafted = 0, accepted = 0, preemptions = 0, wholly = 0, partly = 0, wrong = 0;
-  constexpr KvPolicy kPolicies[] = {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc,
-                                    KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged};
   constexpr size_t kMost[] = {1, 3, 8, 64};
   constexpr double kRight[] = {0.0, 0.5, 0.9, 1.0};
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -131,7 +217,93 @@ TEST_P(EngineDraft, EveryRequest_GetsWhatItGetsWithout) {
   EXPECT_GT(accepted, 200U);
   EXPECT_GT(drafted - accepted, 200U);
   EXPECT_GT(preemptions, 4U);
-  for (const size_t count : {wholly, partly, wrong}) EXPECT_GT(count, 20U);
+  for (const size_t count : {wholly, partly, wrong}) EXPECT_GT(count, script.trees ? 10U : 20U);
+}
+
+// One request at a time, so that it is known what became of each tree: how much of it had rows, and how many of its nodes were right.
+TEST(EngineDraft, TreesOfGuesses_AreTakenAtAnySiblingAndCutToFreeRows) {
+  const auto model = SmallContextModel(DType::kF32);
+  const auto work = MakeWork(18, 41);
+  const auto alone = RunAlone(model, work);
+  Script script(work, alone);
+  script.trees = true;
+  script.right = 0.9;
+  constexpr size_t kMost = 6;
+  size_t drafts = 0, beside = 0, cut = 0, whole = 0, none_free = 0;
+  std::map<size_t, size_t> lengths;
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    EngineDriver driver(model, {.threads = 1, .kv_policy = kPolicies[seed % 6], .kv_period = seed < 12 ? 16 : 7U});
+    script.Install(driver, seed);
+    Engine::Impl& impl = driver.engine().impl();
+    for (size_t i = 0; i < work.size(); ++i) {
+      const RequestId id = SubmitWithDraft(driver, work[i], kMost);
+      uint64_t growths = 0;
+      while (!driver.engine().idle()) {
+        script.last = {};
+        const size_t tokens = driver.Step();
+        const bool ended = driver.outcome(id).ended();
+        const uint64_t grown =
+            ended ? driver.outcome(id).stats.growth.growths : impl.requests[0]->state().growth().growths;
+        const size_t rows = impl.scheduler->step().empty() ? 0 : impl.scheduler->step()[0].tokens.size();
+        const bool grew = std::exchange(growths, grown) != grown;
+        if (script.last.nodes == 0) continue;
+        ++drafts;
+        (grew ? none_free : rows == 1 + script.last.nodes ? whole : cut) += 1;
+        if (grew) {
+          EXPECT_EQ(rows, 1 + script.last.nodes) << "a state that grows has room for all";
+        }
+        ASSERT_GE(tokens, 1U);
+        const size_t accepted = tokens - 1;
+        ++lengths[accepted];
+        size_t with_rows = 0;  // right nodes that were not cut
+        while (with_rows < script.last.path.size() && script.last.path[with_rows].node + 1 < rows) ++with_rows;
+        ASSERT_LE(accepted, with_rows);
+        if (!ended) {
+          ASSERT_EQ(accepted, with_rows);
+        }
+        const auto right = std::span(script.last.path).first(accepted);
+        beside += std::any_of(right.begin(), right.end(), [](const auto& node) { return node.sibling != 0; });
+      }
+      ExpectSame(driver.outcome(id), alone[i],
+                 "request " + std::to_string(i) + ", " + std::string(KvPolicyName(kPolicies[seed % 6])) + ", seed " +
+                     std::to_string(seed));
+      ASSERT_FALSE(HasFailure());
+    }
+  }
+  EXPECT_GT(drafts, 400U);
+  EXPECT_GT(beside * 5, drafts) << "a fifth of the steps takes a sibling that is not the first";
+  for (const size_t count : {cut, whole, none_free}) EXPECT_GT(count, 50U);
+  for (size_t length = 0; length <= kMost; ++length) EXPECT_GT(lengths[length], 0U) << length;
+}
+
+// Of a tree whose right path is not the first one, and what is left of it when rows are short.
+TEST(EngineDraft, FreeRows_CutTheLastNodes) {
+  const auto model = LoadModel("engine_draft", BuildCountingModel({.vocab = 400, .context = 64, .eos_token = 399}));
+  struct Fixed : Drafter {
+    int32_t last = 0;
+    std::vector<int32_t> ids, parents = {-1, -1, 1, 1, 3, 0};
+    void Append(int32_t id) override { last = id; }
+    DraftTree Propose(size_t most) override {
+      ids = {7, last + 1, 7, last + 2, last + 3, 7};
+      const size_t nodes = std::min(most, ids.size());
+      return {.ids = std::span(ids).first(nodes), .parents = std::span(parents).first(nodes)};
+    }
+  };
+  EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = 16});
+  driver.engine().impl().make_drafter = [](const Request&) { return std::make_unique<Fixed>(); };
+  const RequestId id = SubmitWithDraft(driver, {{20}, {.max_new_tokens = 24}}, 6);
+  std::vector<size_t> rows, made;
+  while (!driver.engine().idle()) {
+    made.push_back(driver.Step());
+    rows.push_back(driver.engine().impl().scheduler->step()[0].tokens.size());
+  }
+  // Three of six guesses are right: the second, the fourth, the fifth. At row 12 four are left for a token and three guesses, at 14 two,
+  // at 15 one, and at 16 the block grows. The last three steps are short of tokens.
+  EXPECT_EQ(rows, (std::vector<size_t>{7, 7, 7, 4, 2, 1, 7, 4, 2, 1}));
+  EXPECT_EQ(made, (std::vector<size_t>{4, 4, 4, 2, 1, 1, 4, 2, 1, 1}));
+  std::vector<int32_t> expected(24);
+  std::iota(expected.begin(), expected.end(), 21);
+  EXPECT_EQ(driver.outcome(id).ids, expected);
 }
 
 // BMC's rule: free rows bound the guesses, and a state grows for them only where it must grow for the token anyway.

@@ -7,16 +7,16 @@ void NgramDrafter::Append(int32_t id) {
   parts_.Append(id);
 }
 
-std::span<const int32_t> NgramDrafter::Propose(size_t most) {
+DraftTree NgramDrafter::Propose(size_t most) {
   proposed_.clear();
   const SuffixAutomaton::Repeat repeat = parts_.LongestRepeat();
-  if (repeat.length == 0 || repeat.length < shortest_) return proposed_;
+  if (repeat.length == 0 || repeat.length < shortest_) return {};
   // Where the sequence ends before the draft does, the draft goes on with itself: a period repeats.
   for (size_t i = 0; i < most; ++i) {
     const size_t at = repeat.end + i;
     proposed_.push_back(at < ids_.size() ? ids_[at] : proposed_[at - ids_.size()]);
   }
-  return proposed_;
+  return {.ids = proposed_};
 }
 
 }  // namespace tidemill

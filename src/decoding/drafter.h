@@ -4,9 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
+#include "decoding/draft_tree.h"
 #include "decoding/suffix_automaton.h"
 
 namespace tidemill {
@@ -17,8 +17,8 @@ class Drafter {
 
   // The next id of the sequence, of prompt and answer alike. Throws std::bad_alloc: then it drafts nothing any more.
   virtual void Append(int32_t id) = 0;
-  // At most `most` ids that may follow; valid until the next call.
-  virtual std::span<const int32_t> Propose(size_t most) = 0;
+  // At most `most` nodes; valid until the next call.
+  virtual DraftTree Propose(size_t most) = 0;
 };
 
 // Prompt lookup: where the end of the sequence stood before, what followed then.
@@ -28,7 +28,7 @@ class NgramDrafter : public Drafter {
   explicit NgramDrafter(size_t shortest) : shortest_(shortest) {}
 
   void Append(int32_t id) override;
-  std::span<const int32_t> Propose(size_t most) override;
+  DraftTree Propose(size_t most) override;  // a chain
 
  private:
   size_t shortest_;

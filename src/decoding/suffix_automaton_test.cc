@@ -55,8 +55,9 @@ TEST(SuffixAutomaton, LongestRepeat_IsWhatASearchFinds) {
 std::vector<int32_t> Proposed(const std::string& text, size_t shortest, size_t most) {
   NgramDrafter drafter(shortest);
   for (const char letter : text) drafter.Append(letter);
-  const auto ids = drafter.Propose(most);
-  return {ids.begin(), ids.end()};
+  const DraftTree tree = drafter.Propose(most);
+  EXPECT_TRUE(tree.parents.empty());
+  return {tree.ids.begin(), tree.ids.end()};
 }
 
 std::vector<int32_t> Ids(const std::string& text) { return {text.begin(), text.end()}; }

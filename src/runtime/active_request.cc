@@ -10,6 +10,13 @@
 namespace tidemill {
 namespace {
 
+bool IsChain(std::span<const int32_t> parents) {
+  for (size_t i = 0; i < parents.size(); ++i) {
+    if (parents[i] != static_cast<int32_t>(i) - 1) return false;
+  }
+  return true;
+}
+
 double Milliseconds(ActiveRequest::Clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
@@ -36,7 +43,9 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
     for (const int32_t token : request.prompt) drafter_->Append(token);
   }
   guesses_.reserve(most_events());
+  parents_.reserve(most_events());
   sampled_.reserve(most_events());
+  path_.reserve(most_events());
 }
 
 void ActiveRequest::Continue(const RequestRecord& record, bool is_answer) {
@@ -88,18 +97,24 @@ void ActiveRequest::Preempt(const std::string& spill_folder) {
 
 size_t ActiveRequest::Draft(size_t most) {
   guesses_.clear();
+  parents_.clear();
   if (drafter_ == nullptr || pending() != 1) return 0;
   // A token more than the guesses is made, and none of them is past the end.
   size_t left = context_ - state_->length() - 1;
   if (options_.max_new_tokens)
     left = std::min(left, static_cast<size_t>(*options_.max_new_tokens) - earlier_ - generated_ - 1);
   try {
-    const auto proposed = drafter_->Propose(std::min({most, most_guesses_, left}));
+    const DraftTree proposed = drafter_->Propose(std::min({most, most_guesses_, left}));
     guesses_.push_back(tokens().back());
-    guesses_.insert(guesses_.end(), proposed.begin(), proposed.end());
+    guesses_.insert(guesses_.end(), proposed.ids.begin(), proposed.ids.end());
+    if (!proposed.parents.empty()) {
+      parents_.push_back(-1);
+      for (const int32_t parent : proposed.parents) parents_.push_back(parent + 1);  // the pending token is row 0
+    }
   } catch (const std::exception&) {
     drafter_ = nullptr;
     guesses_.clear();
+    parents_.clear();
   }
   return guesses_.empty() ? 0 : guesses_.size() - 1;
 }
@@ -110,18 +125,23 @@ ActiveRequest::Next ActiveRequest::NextTokens(size_t rows) {
     first_step_ = Clock::now();
   }
   rows_ = rows;
-  sampling_ = rows >= pending();
   if (rows > pending()) {
+    next_row_ = 0;
     guesses_.resize(rows);
-    return {guesses_, Wanted::kAll};
+    if (!parents_.empty()) parents_.resize(rows);
+    if (IsChain(parents_)) parents_.clear();  // a step knows chains without being told, and is faster
+    return {guesses_, Wanted::kAll, parents_};
   }
+  next_row_ = rows == pending() ? rows - 1 : kNoRow;
   guesses_.clear();
-  return {tokens().subspan(state_->length(), rows), sampling_ ? Wanted::kLast : Wanted::kNothing};
+  parents_.clear();
+  return {tokens().subspan(state_->length(), rows), next_row_ == kNoRow ? Wanted::kNothing : Wanted::kLast};
 }
 
-void ActiveRequest::Sample(std::span<float> logits) {
-  if (!sampling_) return;
-  sampling_ = false;
+void ActiveRequest::Sample(size_t row, std::span<float> logits) {
+  if (row != next_row_) return;
+  next_row_ = kNoRow;
+  path_.push_back(static_cast<uint32_t>(row));
   try {
     Result<SampledToken> token =
         sampler_.Sample(logits.first(tokenizer_.vocab_size()), static_cast<uint32_t>(tokens().size()));
@@ -132,15 +152,24 @@ void ActiveRequest::Sample(std::span<float> logits) {
     sampled_.push_back(*token);
     sampler_.Accept(token->id);
     const bool is_end = !options_.ignore_eos && tokenizer_.IsEndOfGeneration(token->id);
-    sampling_ = !is_end && sampled_.size() < guesses_.size() && guesses_[sampled_.size()] == token->id;
+    if (!is_end) next_row_ = GuessBehind(row, token->id);
   } catch (const std::exception&) {
     sample_error_ = OutOfMemoryError("sample token");
   }
 }
 
+size_t ActiveRequest::GuessBehind(size_t row, int32_t id) const {
+  for (size_t guess = row + 1; guess < guesses_.size(); ++guess) {
+    const size_t parent = parents_.empty() ? guess - 1 : static_cast<size_t>(parents_[guess]);
+    if (parent == row && guesses_[guess] == id) return guess;
+  }
+  return kNoRow;
+}
+
 void ActiveRequest::Abandon() {
   sampler_.Retract(sampled_.size());
   sampled_.clear();
+  path_.clear();
   sample_error_.reset();
 }
 
@@ -178,13 +207,18 @@ void ActiveRequest::Advance(std::vector<Event>* events) {
   accepted_ += taken == 0 ? 0 : taken - 1;
   Commit(taken == 0 ? rows_ - guessed : first + taken - 1 - state_->length());
   sampled_.clear();
+  path_.clear();
   if (sample_error_) Fail(*std::exchange(sample_error_, std::nullopt), events);
 }
 
 void ActiveRequest::Commit(size_t rows) {
   const auto ran = tokens().subspan(state_->length(), rows);
   keys_.assign(ran.begin(), ran.end());
-  state_->Commit(keys_);
+  if (parents_.empty()) {
+    state_->Commit(keys_);
+  } else {
+    state_->CommitPath(std::span<const uint32_t>(path_).first(rows), keys_);
+  }
 }
 
 std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, size_t length, Event* event) {

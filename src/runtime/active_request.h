@@ -54,16 +54,18 @@ class ActiveRequest {
   // Guesses at what follows the one pending token, at most `most`: so many more rows the step may have. 0 where none are made.
   size_t Draft(size_t most);
 
-  // The step's tokens: `rows` pending ones, or the pending one and rows - 1 guesses. Logits are wanted after the last, or after each.
+  // The step's tokens: `rows` pending ones, or the pending one and the first rows - 1 guesses. Logits are wanted after the last, or after
+  // each.
   struct Next {
     std::span<const int32_t> tokens;
     Wanted wanted = Wanted::kNothing;
+    std::span<const int32_t> parents = {};  // StepSequence::parents
   };
   Next NextTokens(size_t rows);
 
-  // Logits [vocab] of one of those tokens, in their order: chooses the token that follows, to be taken up by Advance, among those of the
-  // tokenizer, which may have fewer than the model has rows. Behind a guess that was wrong nothing is chosen.
-  void Sample(std::span<float> logits);
+  // Logits [vocab] of the token in row `row`, in their order: chooses the token that follows, to be taken up by Advance, among those of
+  // the tokenizer, which may have fewer than the model has rows. Behind a guess that was wrong nothing is chosen.
+  void Sample(size_t row, std::span<float> logits);
   // The step is not complete: nothing was chosen.
   void Abandon();
 
@@ -91,6 +93,8 @@ class ActiveRequest {
   // std::bad_alloc.
   std::optional<FinishReason> TakeToken(const SampledToken& token, size_t length, Event* event);
   void Commit(size_t rows);
+  size_t GuessBehind(size_t row,
+                     int32_t id) const;  // the row of the step that follows `row` and guesses `id`; kNoRow: none does
   void Finish(FinishReason reason, Event* event);
   RequestStats Stats();
 
@@ -112,10 +116,13 @@ class ActiveRequest {
   size_t most_guesses_;
   std::unique_ptr<Drafter> drafter_;
   std::vector<int32_t> guesses_;  // the pending token, and what may follow it; empty where nothing is guessed
+  std::vector<int32_t> parents_;  // of guesses_; empty: each follows the one before it
   size_t rows_ = 0;               // of the step
   std::vector<SampledToken> sampled_;
+  std::vector<uint32_t> path_;  // the rows that they were chosen behind
   std::optional<Error> sample_error_;
-  bool sampling_ = false;  // the next logits of the step are those of a token that was right
+  static constexpr size_t kNoRow = ~size_t{0};
+  size_t next_row_ = kNoRow;  // of the step: a token that is right, behind which nothing was chosen yet
   size_t generated_ = 0, drafted_ = 0, accepted_ = 0, preemptions_ = 0;
   bool running_ = false, started_ = false, done_ = false;
   Clock::time_point submitted_, first_step_, first_token_, last_token_time_;

@@ -263,7 +263,8 @@ std::span<const Event> Engine::Step() {
   const std::span<const StepSequence> step = scheduler.step();
   if (!step.empty()) {
     const bool complete = impl.executor->Run(
-        step, [&](size_t sequence, size_t, std::span<float> logits) { scheduler.request(sequence).Sample(logits); },
+        step,
+        [&](size_t sequence, size_t row, std::span<float> logits) { scheduler.request(sequence).Sample(row, logits); },
         &impl.interrupt);
     if (complete) {
       for (size_t i = 0; i < step.size(); ++i) scheduler.request(i).Advance(&impl.events);

@@ -44,7 +44,7 @@ void Scheduler::Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, s
     if (running_[i].rows == 0 || !MakeRoom(i, events)) continue;
     ActiveRequest& request = *running_[i].request;
     const ActiveRequest::Next next = request.NextTokens(running_[i].rows);
-    step_.push_back({.state = &request.state(), .tokens = next.tokens, .rows = next.wanted});
+    step_.push_back({.state = &request.state(), .tokens = next.tokens, .rows = next.wanted, .parents = next.parents});
     stepping_.push_back(&request);
   }
 }
