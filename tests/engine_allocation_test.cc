@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "tests/support/allocation_probe.h"
@@ -20,21 +22,25 @@ using testing::ModelRunner;
 using testing::NumAllocations;
 using testing::WriteTemporary;
 
-// Four sequences in one batch: one token each, or prompt chunks of 5.
+// Four sequences in one batch: one token each, prompt chunks of 5, or trees of 5 of which a path is taken up.
 TEST(EngineAllocation, ExecutorAndState_AllocateNothing) {
   for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
     const std::string path =
         WriteTemporary("engine_allocation.gguf", BuildTinyLlama({.vocab = 300, .context = 512, .dtype = dtype}));
     for (const size_t threads : {1, 2}) {
-      for (const size_t rows : {1, 5}) {
+      for (const auto& [count, tree] : {std::pair{1, false}, std::pair{5, false}, std::pair{5, true}}) {
+        const auto rows = static_cast<size_t>(count);
         ModelRunner runner(path, {.threads = threads, .kv_dtype = DType::kF16, .context = 512, .max_rows = 32});
         std::vector<std::unique_ptr<SequenceState>> states;
         std::vector<int32_t> ids(rows);
         std::iota(ids.begin(), ids.end(), 7);
+        const std::vector<int32_t> parents = {-1, 0, 0, 1, 2};
+        const std::vector<uint32_t> kept = {0, 2, 4};
         std::vector<StepSequence> step;
         for (int i = 0; i < 4; ++i) {
           states.push_back(runner.NewState());
-          step.push_back({.state = states.back().get(), .tokens = ids, .rows = Wanted::kLast});
+          step.push_back({.state = states.back().get(), .tokens = ids, .rows = tree ? Wanted::kAll : Wanted::kLast});
+          if (tree) step.back().parents = parents;
           ASSERT_TRUE(states.back()->Reserve(1).ok());
         }
         const std::vector<RowKey> keys = testing::KeysOf(ids);
@@ -44,9 +50,16 @@ TEST(EngineAllocation, ExecutorAndState_AllocateNothing) {
         for (int i = 0; i < 50; ++i) {
           for (const auto& state : states) ASSERT_TRUE(state->Reserve(rows).ok());
           ASSERT_TRUE(runner.executor().Run(step, sink, nullptr));
-          for (const auto& state : states) state->Commit(keys);
+          for (const auto& state : states) {
+            if (tree) {
+              state->CommitPath(kept, std::span(keys).first(kept.size()));
+            } else {
+              state->Commit(keys);
+            }
+          }
         }
-        EXPECT_EQ(NumAllocations() - before, 0U) << InfoOf(dtype).name << ", threads " << threads << ", rows " << rows;
+        EXPECT_EQ(NumAllocations() - before, 0U)
+            << InfoOf(dtype).name << ", threads " << threads << ", rows " << rows << ", tree " << tree;
         EXPECT_NE(sum, 0.0f);
       }
     }
