@@ -349,6 +349,39 @@ TEST(EngineDraft, WrongOptions_AreRefused) {
   }
 }
 
+// Every other step is given up when its tokens are chosen, of chains and of trees.
+TEST(EngineDraft, AbandonedSteps_HaveChosenNothing) {
+  const auto model = SmallContextModel(DType::kF32);
+  const auto work = MakeWork(18, 51);
+  const auto alone = RunAlone(model, work);
+  Script script(work, alone);
+  script.right = 0.8;
+  for (const bool trees : {false, true}) {
+    script.trees = trees;
+    EngineDriver driver(model, {.threads = 1, .max_batch = 5, .prefill_chunk = 64});
+    script.Install(driver, 1);
+    std::vector<RequestId> ids;
+    for (const Work& w : work) ids.push_back(SubmitWithDraft(driver, w, 8));
+    Engine::Impl& impl = driver.engine().impl();
+    while (!driver.engine().idle()) {
+      std::vector<Event> events;
+      impl.scheduler->Plan(impl.requests, &events);
+      ASSERT_TRUE(events.empty());
+      const std::span<const StepSequence> step = impl.scheduler->step();
+      impl.executor->Run(
+          step,
+          [&](size_t sequence, size_t row, std::span<float> logits) {
+            impl.scheduler->request(sequence).Sample(row, logits);
+          },
+          nullptr);
+      for (size_t i = 0; i < step.size(); ++i) impl.scheduler->request(i).Abandon();
+      driver.Step();
+    }
+    for (size_t i = 0; i < work.size(); ++i)
+      ExpectSame(driver.outcome(ids[i]), alone[i], "request " + std::to_string(i) + ", trees " + std::to_string(trees));
+  }
+}
+
 // A step that another thread's Cancel interrupts has chosen nothing.
 TEST(EngineDraft, InterruptedSteps_AreMadeAgain) {
   const auto model = SmallContextModel(DType::kQ8_0);
