@@ -94,13 +94,13 @@ void SequentialExecutor::AddPositions(std::span<const uint32_t> positions) {
 }
 
 bool SequentialExecutor::Run(std::span<const StepSequence> sequences, const RowSink& sink,
-                             const std::atomic<bool>* interrupt) {
+                             const std::atomic<bool>* interrupt, size_t num_layers) {
   const ScopedDefaultFloatEnvironment float_environment;
   size_t rows = 0;
   for (const StepSequence& sequence : sequences) rows += sequence.tokens.size();
   TIDEMILL_CHECK(rows != 0 && rows <= max_rows());
   Embed(sequences);
-  for (size_t layer = 0; layer < model_.layers.size(); ++layer) {
+  for (size_t layer = 0; layer < std::min(num_layers, model_.layers.size()); ++layer) {
     if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
     const DecoderCell cell{&model_.layers[layer],
                            {.layer = layer, .first_row = 0, .num_rows = rows, .sequences = sequence_rows_}};

@@ -50,8 +50,10 @@ class SequentialExecutor {
   using RowSink = std::function<void(size_t sequence, size_t token, std::span<float> values)>;
 
   // Runs the step. False when `interrupt` (may be null) became true on the way: then nothing counts. States are not committed.
-  // Allocates nothing.
-  bool Run(std::span<const StepSequence> sequences, const RowSink& sink, const std::atomic<bool>* interrupt);
+  // Of the layers only the first `num_layers`, at least one: an early exit through the model's own norm and head, into states of so
+  // many layers. Allocates nothing.
+  bool Run(std::span<const StepSequence> sequences, const RowSink& sink, const std::atomic<bool>* interrupt,
+           size_t num_layers = SIZE_MAX);
 
  private:
   SequentialExecutor(const LanguageModel& model, ExecutionContext& ctx) : model_(model), ctx_(ctx) {}

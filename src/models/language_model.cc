@@ -1,6 +1,7 @@
 #include "models/language_model.h"
 
 #include <algorithm>
+#include <span>
 
 #include "kernels/matmul.h"
 #include "state/kv_cache.h"
@@ -57,7 +58,8 @@ std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& opti
   shape.model = id;
   shape.numeric_class = options.numeric_class;
   shape.pages = options.pages;
-  for (const DecoderLayer& layer : layers) {
+  for (const DecoderLayer& layer :
+       std::span(layers).first(options.num_layers == 0 ? layers.size() : options.num_layers)) {
     shape.layers.push_back(
         {.kv_heads = layer.attention.kv_heads, .head_dim = layer.attention.head_dim, .window = layer.attention.window});
   }
