@@ -1,0 +1,160 @@
+#include "decoding/draft_width.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tidemill {
+namespace {
+
+// What is assumed of guesses before any was checked, and how many checked ones it counts as.
+constexpr double kAssumedShare = 0.5, kAssumedWeight = 2;
+constexpr double kFadeOfDraft = 0.95, kFadeOfPlainStep = 0.97;
+constexpr size_t kFirstPause = 8, kLongestPause = 64;
+constexpr size_t kTries = 4, kTryWidth = 2;
+constexpr double kBestHope = 0.95;    // where as many right guesses would not pay, one that was right promises nothing
+constexpr size_t kAveraged = 8;       // measurements in a moving average of seconds
+constexpr size_t kForgetSteps = 256;  // a width that was not tried for so long is not known
+// How wide a step pays is judged beside a plain one, which grows slower as the context grows: it is timed now and then.
+constexpr size_t kTimeLeastSteps = 64;
+constexpr size_t kWaitForTimes = 8;  // steps that may all go by without a time, where prompts are in each of them
+
+// A single slow step says little, since another program had the processor: it counts as a quarter more than usual.
+void Average(double seconds, size_t count, double* mean) {
+  constexpr double kMostChange = 1.25;
+  if (count > 1) seconds = std::clamp(seconds, *mean / kMostChange, *mean * kMostChange);
+  *mean += (seconds - *mean) / static_cast<double>(std::min(count, kAveraged));
+}
+
+}  // namespace
+
+double ExpectedTokens(std::span<const double> acceptance) {
+  double tokens = 1, reached = 1;
+  for (const double share : acceptance) tokens += reached *= share;
+  return tokens;
+}
+
+size_t BestDraftWidth(size_t least, std::span<const double> acceptance, std::span<const double> step_seconds,
+                      double guess_seconds, double other_tokens) {
+  double tokens = ExpectedTokens(acceptance.first(least)) + other_tokens, reached = 1, best_rate = 0;
+  for (const double share : acceptance.first(least)) reached *= share;
+  size_t best = least;
+  for (size_t guesses = least;; ++guesses) {
+    const double rate = tokens / (step_seconds[guesses] + static_cast<double>(guesses) * guess_seconds);
+    if (rate > best_rate) {
+      best_rate = rate;
+      best = guesses;
+    }
+    if (guesses == acceptance.size()) return best;
+    tokens += reached *= acceptance[guesses];
+  }
+}
+
+size_t DraftWidth::Next() const {
+  if (least_ == most_) return most_;
+  const bool is_timed = steps_[least_].count != 0;
+  if ((!is_timed && num_steps_ < kWaitForTimes) || (is_timed && since_least_ >= kTimeLeastSteps)) return least_;
+  const size_t best = Best();
+  const bool is_time = is_promising_ || since_guesses_ >= pause_;
+  return best == 0 && is_time ? std::min(most_, kTryWidth) : best;
+}
+
+void DraftWidth::Drafted(size_t guesses, double seconds) {
+  if (since_guesses_ != 0 || num_steps_ == 0) return;
+  Average(seconds / static_cast<double>(guesses), ++num_drafted_, &guess_seconds_);
+}
+
+void DraftWidth::Checked(size_t guesses, size_t right) {
+  const bool is_try = guesses != 0 && least_ == 0 && Best() == 0;
+  ++num_steps_;
+  since_least_ = guesses <= least_ ? 0 : since_least_ + 1;
+  const double fade = guesses == 0 ? kFadeOfPlainStep : kFadeOfDraft;
+  for (Share& share : shares_) share.Fade(fade);
+  all_.Fade(fade);
+  if (guesses == 0) {
+    ++since_guesses_;
+    return;
+  }
+  for (size_t i = 0; i < std::min(right + 1, guesses); ++i) {
+    for (Share* share : {&shares_[i], &all_}) {
+      share->all += 1;
+      share->right += i < right ? 1 : 0;
+    }
+  }
+  since_guesses_ = 0;
+  is_promising_ = is_try && right != 0 && tries_ != 0 && CouldPay();
+  if (is_promising_) {
+    --tries_;
+  } else if (is_try) {
+    pause_ = std::min(2 * pause_, kLongestPause);
+    if (pause_ == kLongestPause) tries_ = kTries;
+  } else if (right != 0) {  // they pay: what comes after them begins anew, after some of them
+    pause_ = std::max(pause_ / 2, kFirstPause);
+    if (pause_ == kFirstPause) tries_ = kTries;
+  }
+}
+
+void DraftWidth::Took(size_t guesses, double seconds, double other_tokens) {
+  Seconds& step = steps_[guesses];
+  Average(seconds, ++step.count, &step.mean);
+  step.last = num_steps_;
+  other_tokens_ += (other_tokens - other_tokens_) / kAveraged;
+}
+
+bool DraftWidth::IsKnown(size_t guesses) const {
+  const Seconds& step = steps_[guesses];
+  return step.count != 0 && (guesses == least_ || num_steps_ - step.last < kForgetSteps);
+}
+
+size_t DraftWidth::Widest() const {
+  size_t widest = most_;
+  while (widest > least_ && !IsKnown(widest)) --widest;
+  return widest;
+}
+
+void DraftWidth::FillStepSeconds(std::span<double> seconds) const {
+  const size_t most = seconds.size() - 1;
+  // Fewer rows take no more time than more of them: what says otherwise is noise.
+  double least = std::numeric_limits<double>::infinity();
+  for (size_t i = most + 1; i-- > least_;) {
+    if (IsKnown(i)) seconds[i] = least = std::min(least, steps_[i].mean);
+  }
+  if (!IsKnown(least_)) seconds[least_] = std::isinf(least) ? 1 : least;
+  size_t last = least_;
+  for (size_t i = least_ + 1; i <= most; ++i) {
+    if (!IsKnown(i)) continue;
+    for (size_t j = last + 1; j < i; ++j) {
+      seconds[j] =
+          seconds[last] + (seconds[i] - seconds[last]) * static_cast<double>(j - last) / static_cast<double>(i - last);
+    }
+    // The next one may cost no more: so it is tried, and stairs are found.
+    if (last + 1 < i) seconds[last + 1] = seconds[last];
+    last = i;
+  }
+  const double slope = last == least_ ? 0 : (seconds[last] - seconds[least_]) / static_cast<double>(last - least_);
+  for (size_t i = last + 1; i <= most; ++i) seconds[i] = seconds[last] + slope * static_cast<double>(i - last);
+}
+
+size_t DraftWidth::Best() const {
+  std::array<double, kMost> acceptance = {};
+  const double together = (all_.right + kAssumedShare * kAssumedWeight) / (all_.all + kAssumedWeight);
+  for (size_t i = 0; i < most_; ++i)
+    acceptance[i] = (shares_[i].right + together * kAssumedWeight) / (shares_[i].all + kAssumedWeight);
+  return Best(acceptance);
+}
+
+bool DraftWidth::CouldPay() const {
+  std::array<double, kMost> acceptance;
+  acceptance.fill(kBestHope);
+  return Best(acceptance) != 0;
+}
+
+size_t DraftWidth::Best(std::span<const double> acceptance) const {
+  const size_t most = std::min(most_, std::max(least_, 2 * Widest() + kTryWidth));
+  std::array<double, kMost + 1> all_seconds = {};
+  const std::span<double> seconds = std::span(all_seconds).first(most + 1);
+  FillStepSeconds(seconds);
+  return BestDraftWidth(least_, acceptance.first(most), seconds, guess_seconds_, other_tokens_);
+}
+
+}  // namespace tidemill

@@ -1,0 +1,179 @@
+#include "decoding/draft_width.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace tidemill {
+namespace {
+
+TEST(ExpectedTokens, EqualShares_GiveTheGeometricSum) {
+  for (const double a : {0.0, 0.3, 0.8}) {
+    for (const size_t guesses : {0, 1, 5, 64}) {
+      const std::vector<double> acceptance(guesses, a);
+      EXPECT_NEAR(ExpectedTokens(acceptance), (1 - std::pow(a, guesses + 1)) / (1 - a), 1e-12) << a << " " << guesses;
+    }
+  }
+  EXPECT_EQ(ExpectedTokens(std::vector<double>(3, 1.0)), 4);
+  EXPECT_DOUBLE_EQ(ExpectedTokens(std::vector{0.5, 0.2}), 1.6);
+}
+
+TEST(BestDraftWidth, IsTheHighestRate) {
+  // Rates 1, 1.5 / 1.1, 1.75 / 1.2, 1.875 / 1.5: two guesses.
+  const std::vector<double> half(3, 0.5), seconds = {1, 1.1, 1.2, 1.5};
+  EXPECT_EQ(BestDraftWidth(0, half, seconds, 0, 0), 2U);
+  EXPECT_EQ(BestDraftWidth(3, half, seconds, 0, 0), 3U);
+  EXPECT_EQ(BestDraftWidth(0, half, seconds, 0.2, 0), 1U);   // 1, 1.5 / 1.3, 1.75 / 1.6
+  EXPECT_EQ(BestDraftWidth(0, half, seconds, 0.45, 0), 0U);  // 1, 1.5 / 1.55
+  EXPECT_EQ(BestDraftWidth(0, half, seconds, 0, 9), 0U);  // ten sequences wait for the guesses of one: 10, 10.5 / 1.1
+  EXPECT_EQ(BestDraftWidth(0, {}, std::vector{1.0}, 0, 0), 0U);
+  EXPECT_EQ(BestDraftWidth(0, std::vector<double>(2, 0.0), std::vector<double>(3, 1.0), 0, 0),
+            0U);  // of equals the lowest
+}
+
+// A machine and a drafter made of numbers.
+struct World {
+  std::string name;
+  std::function<double(size_t)> step_seconds;  // by guesses
+  double guess_seconds = 0;
+  double other_tokens = 0;
+
+  double Rate(size_t guesses, double a) const {
+    return (other_tokens + ExpectedTokens(std::vector<double>(guesses, a))) /
+           (step_seconds(guesses) + static_cast<double>(guesses) * guess_seconds);
+  }
+  double BestRate(size_t most, double a) const {
+    double best = 0;
+    for (size_t guesses = 0; guesses <= most; ++guesses) best = std::max(best, Rate(guesses, a));
+    return best;
+  }
+};
+
+// Runs steps in which each guess is right with probability a; adds what the widths are expected to give and to cost.
+struct Simulation {
+  const World& world;
+  DraftWidth width;
+  std::mt19937_64 random{7};
+  double noise = 0.05;
+  double tokens = 0, seconds = 0;
+  std::vector<size_t> widths = {};
+
+  Simulation(const World& a_world, size_t least, size_t most) : world(a_world), width(least, most) {}
+
+  void Steps(size_t count, double a) {
+    tokens = seconds = 0;
+    widths.clear();
+    std::uniform_real_distribution<double> unit;
+    for (size_t i = 0; i < count; ++i) {
+      const size_t guesses = width.Next();
+      widths.push_back(guesses);
+      const auto disturbed = [&](double time) { return time * (1 + noise * (2 * unit(random) - 1)); };
+      const double drafting = static_cast<double>(guesses) * world.guess_seconds;
+      if (guesses != 0) width.Drafted(guesses, disturbed(drafting));
+      size_t right = 0;
+      while (right < guesses && unit(random) < a) ++right;
+      const double step = disturbed(world.step_seconds(guesses)) * (i % 97 == 50 ? 4 : 1);  // somebody else's moment
+      width.Checked(guesses, right);
+      width.Took(guesses, step, world.other_tokens);
+      tokens += world.other_tokens + ExpectedTokens(std::vector<double>(guesses, a));
+      seconds += world.step_seconds(guesses) + drafting;
+    }
+  }
+  double rate() const { return tokens / seconds; }
+};
+
+std::vector<World> Worlds() {
+  const auto linear = [](double slope) { return [slope](size_t g) { return 1 + slope * static_cast<double>(g); }; };
+  const auto stairs = [](size_t g) {
+    const size_t step = g / 4;  // four rows at once
+    return 1 + 0.6 * static_cast<double>(step);
+  };
+  const auto convex = [](size_t g) { return 1 + 0.01 * static_cast<double>(g * g); };
+  std::vector<World> worlds;
+  for (const double guess : {0.0, 0.1, 0.3}) {
+    const std::string name = ", a guess " + std::to_string(guess);
+    for (const double slope : {0.0, 0.02, 0.2, 1.0})
+      worlds.push_back({"linear " + std::to_string(slope) + name, linear(slope), guess});
+    worlds.push_back({"stairs" + name, stairs, guess});
+    worlds.push_back({"convex" + name, convex, guess});
+  }
+  worlds.push_back({"in company", linear(0.1), 0.0, 7});
+  return worlds;
+}
+
+TEST(DraftWidth, EveryCurve_EndsWithinFivePercentOfTheBest) {
+  for (const World& world : Worlds()) {
+    for (const size_t most : {1, 8, 16}) {
+      for (const double a : {0.0, 0.3, 0.6, 0.8, 0.95}) {
+        Simulation run(world, 0, most);
+        run.Steps(300, a);
+        run.Steps(2000, a);
+        EXPECT_GE(run.rate(), 0.95 * world.BestRate(most, a))
+            << world.name << ", most " << most << ", a " << a << ", the last width " << run.widths.back();
+      }
+    }
+  }
+}
+
+TEST(DraftWidth, NothingIsRight_FallsToZeroAndAsksSeldom) {
+  const World world{"linear", [](size_t g) { return 1 + 0.1 * static_cast<double>(g); }, 0.1};
+  Simulation run(world, 0, 8);
+  run.Steps(200, 0);
+  run.Steps(1000, 0);
+  const auto plain = std::count(run.widths.begin(), run.widths.end(), 0U);
+  EXPECT_GE(plain, 950);
+  EXPECT_LT(plain, 1000);  // it goes on asking
+  EXPECT_LE(*std::max_element(run.widths.begin(), run.widths.end()), 2U);
+}
+
+TEST(DraftWidth, GuessesThatBecomeRight_AreMadeAgain) {
+  const World world{"linear", [](size_t g) { return 1 + 0.05 * static_cast<double>(g); }, 0.1};
+  Simulation run(world, 0, 8);
+  run.Steps(400, 0);
+  run.Steps(100, 0);
+  EXPECT_GE(std::count(run.widths.begin(), run.widths.end(), 0U), 90);
+  run.Steps(300, 0.8);
+  run.Steps(300, 0.8);
+  EXPECT_GE(run.rate(), 0.95 * world.BestRate(8, 0.8));
+  run.Steps(200, 0);
+  run.Steps(300, 0);
+  EXPECT_GE(std::count(run.widths.begin(), run.widths.end(), 0U), 280);
+}
+
+// A drafter as dear as the model itself: however right it is, it never pays, and asking it costs little.
+TEST(DraftWidth, GuessesThatNeverPay_AreSeldomTried) {
+  const World world{"dear", [](size_t g) { return 1 + 0.1 * static_cast<double>(g); }, 1.0};
+  Simulation run(world, 0, 8);
+  run.Steps(200, 1);
+  run.Steps(1000, 1);
+  EXPECT_GE(run.rate(), 0.95 * world.Rate(0, 1));
+}
+
+TEST(DraftWidth, Bounds_AreKept) {
+  const World world{"dear", [](size_t g) { return 1 + static_cast<double>(g); }, 1.0};
+  Simulation fixed(world, 5, 5);
+  fixed.Steps(100, 0.5);
+  EXPECT_EQ(fixed.widths, std::vector<size_t>(100, 5));
+  Simulation bounded(world, 2, 6);
+  bounded.Steps(500, 0.9);
+  for (const size_t width : bounded.widths) EXPECT_TRUE(width >= 2 && width <= 6) << width;
+  EXPECT_EQ(bounded.widths.back(), 2U);
+  Simulation none(world, 0, 0);
+  none.Steps(100, 1);
+  EXPECT_EQ(none.widths, std::vector<size_t>(100, 0));
+}
+
+// Where prompts are in every step, no time is known: it guesses all the same.
+TEST(DraftWidth, WithoutTimes_GuessesAFew) {
+  DraftWidth width(0, 8);
+  for (int i = 0; i < 100; ++i) width.Checked(width.Next(), width.Next());
+  EXPECT_GT(width.Next(), 0U);
+}
+
+}  // namespace
+}  // namespace tidemill
