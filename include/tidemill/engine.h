@@ -49,6 +49,16 @@ struct EngineOptions {
   // Where the state of a request waits while older ones need its memory, in files without names; empty: it is computed again. What
   // cannot be written there is computed again, too.
   std::string spill_folder = {};
+  // For requests whose guesses it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states may take a quarter
+  // of state_memory beside that, and its context may be shorter: where either is not enough, it makes no guesses.
+  std::shared_ptr<const Model> draft_model = {};
+};
+
+// Where guesses come from.
+enum class DraftSource : uint8_t {
+  kNgram,   // what followed the last tokens before, in prompt or answer
+  kModel,   // EngineOptions::draft_model: its most likely tokens
+  kLayers,  // the model's own first layers, with its own head
 };
 
 // Guesses at the next tokens, which one step checks together: a right one saves a step, a wrong one costs its row. Answers are the same
@@ -56,8 +66,12 @@ struct EngineOptions {
 struct DraftOptions {
   static constexpr size_t kMost = 64;
 
-  size_t most = 0;       // guesses in a step, at most kMost; 0: none are made
-  size_t ngram_min = 3;  // a guess is what followed the last so many tokens before, in prompt or answer; at least 1
+  size_t most = 0;  // guesses in a step, at most kMost; 0: none are made
+  DraftSource source = DraftSource::kNgram;
+  size_t ngram_min = 3;  // of kNgram: the last tokens that must have stood there before; at least 1
+  size_t layers = 0;     // of kLayers: how many, at least 1 and fewer than the model has
+  // Of kModel and kLayers: guesses end before one that the drafter thinks less likely. 0 to 1.
+  float least_probability = 0;
 };
 
 struct Request {
@@ -84,10 +98,12 @@ struct RequestStats {
   double prefill_ms = 0;       // from the first step to the first token
   size_t drafted_tokens = 0;   // guesses that were checked
   size_t accepted_tokens = 0;  // of them, those that were right
-  size_t preemptions = 0;      // times it gave its memory to older requests
-  double first_token_ms = 0;   // from Submit
-  double decode_ms = 0;        // from the first token to the last
-  uint64_t state_bytes = 0;    // committed, at the end
+  // Why guesses that were asked for were not made, for a while or any more: static text, or nothing.
+  std::string_view draft_trouble = {};
+  size_t preemptions = 0;     // times it gave its memory to older requests
+  double first_token_ms = 0;  // from Submit
+  double decode_ms = 0;       // from the first token to the last
+  uint64_t state_bytes = 0;   // committed, at the end
   StateGrowth growth;
 };
 
@@ -152,9 +168,10 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // kInvalidArgument for options out of range and for a draft model of another vocabulary; kUnsupported, kOutOfMemory.
   static Result<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model, const EngineOptions& options);
 
-  // kInvalidArgument: empty prompt, id out of range, options out of range; kContextFull: the prompt does not fit, with both
+  // kInvalidArgument: empty prompt, id out of range, options out of range, no such drafter; kContextFull: the prompt does not fit, with both
   // numbers; kOutOfMemory: the state of the prompt and of max_new_tokens, where that is given, is more than state_memory. Takes no
   // memory for state yet.
   // Only tokens of the model's tokenizer are generated, also where the model has more rows than that; a prompt may name any row.

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "decoding/draft_tree.h"
@@ -19,6 +20,10 @@ class Drafter {
   virtual void Append(int32_t id) = 0;
   // At most `most` nodes; valid until the next call.
   virtual DraftTree Propose(size_t most) = 0;
+  // Gives back memory that the next Propose can have again, at the price of time: the request waits.
+  virtual void Release() {}
+  // Why it had no guesses where it should have had some; empty: nothing stood against them. Static text.
+  virtual std::string_view trouble() const { return {}; }
 };
 
 // Prompt lookup: where the end of the sequence stood before, what followed then.

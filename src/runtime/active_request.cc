@@ -91,6 +91,7 @@ void ActiveRequest::Preempt(const std::string& spill_folder) {
   } catch (const std::exception&) {  // without memory for the folder's name it is computed again
   }
   state_->Clear();
+  if (drafter_ != nullptr) drafter_->Release();
   running_ = false;
   ++preemptions_;
 }
@@ -287,6 +288,7 @@ RequestStats ActiveRequest::Stats() {
   stats.generated_tokens = generated_;
   stats.drafted_tokens = drafted_;
   stats.accepted_tokens = accepted_;
+  if (drafter_ != nullptr) stats.draft_trouble = drafter_->trouble();
   stats.preemptions = preemptions_;
   if (generated_ != 0) {
     stats.prefill_ms = Milliseconds(first_token_ - first_step_);

@@ -116,6 +116,7 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
                                           .prefill_chunk = o.prefill_chunk,
                                           .state_memory = o.state_memory,
                                           .spill_folder = o.spill_folder});
+  TIDEMILL_TRY_VOID(impl->PrepareDrafts());
   return impl;
 }
 
@@ -192,12 +193,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
     return Error(ErrorCode::kContextFull, "submit request: the prompt has " + std::to_string(request.prompt.size()) +
                                               " tokens: the context holds " + std::to_string(options.context));
   }
-  if (request.draft.most > DraftOptions::kMost || request.draft.ngram_min == 0) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "submit request: draft: expected at most " + std::to_string(DraftOptions::kMost) +
-                     " guesses in a step and an n-gram of at least 1, found " + std::to_string(request.draft.most) +
-                     " and " + std::to_string(request.draft.ngram_min));
-  }
+  TIDEMILL_TRY_VOID(CheckDraft(request.draft).WithContext("submit request: draft"));
   // Rows of the head behind the last token (Qwen's are padded) have no text: they are no choice.
   const Tokenizer& tokenizer = shared.text.tokenizer;
   TIDEMILL_TRY(sampler, Sampler::Create(request.generation,

@@ -16,6 +16,7 @@
 #include "engine/sequential_executor.h"
 #include "kernels/execution_context.h"
 #include "runtime/active_request.h"
+#include "runtime/model_drafter.h"
 #include "runtime/model_impl.h"
 #include "runtime/scheduler.h"
 #include "tidemill/engine.h"
@@ -47,6 +48,8 @@ struct Engine::Impl {
   std::unique_ptr<ThreadPool> threads;
   std::optional<ExecutionContext> ctx;
   std::unique_ptr<SequentialExecutor> executor;
+  std::unique_ptr<DraftModel> draft_model;  // of options.draft_model; may be null
+  DraftMemory draft_memory;
 
   std::unique_ptr<PageCommitter> pages;  // of `reserve`; outlives all states
   RequestId next_id = 1;
@@ -56,8 +59,8 @@ struct Engine::Impl {
   std::vector<Event> events;           // of the last step
   std::vector<Event> more_events;      // empty; one of both has room for all events of a step: it can always report
   // What guesses for a request that asks for it. Tests have others.
-  std::function<std::unique_ptr<Drafter>(const Request&)> make_drafter = [](const Request& request) {
-    return std::make_unique<NgramDrafter>(request.draft.ngram_min);
+  std::function<std::unique_ptr<Drafter>(const Request&)> make_drafter = [this](const Request& request) {
+    return NewDrafter(request);
   };
   std::optional<Scheduler> scheduler;
 
@@ -68,6 +71,10 @@ struct Engine::Impl {
   // `answered`: of the prompt's last tokens, those that max_new_tokens counts.
   Result<std::unique_ptr<ActiveRequest>> NewRequest(Request request, size_t answered = 0);
   RequestId Admit(std::unique_ptr<ActiveRequest> request);
+  // engine_drafts.cc: what draft models need, whether a request's options can be had, and its drafter.
+  Result<void> PrepareDrafts();
+  Result<void> CheckDraft(const DraftOptions& draft) const;
+  std::unique_ptr<Drafter> NewDrafter(const Request& request);
   // saved_request.cc: fills Event::saved of those that are done.
   void SaveFinished();
 

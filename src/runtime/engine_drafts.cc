@@ -1,0 +1,83 @@
+// Where the guesses of an engine's requests come from.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "runtime/draft_vocabulary.h"
+#include "runtime/engine_impl.h"
+
+namespace tidemill {
+namespace {
+
+constexpr uint64_t kDraftShareOfMemory = 4;  // a quarter of what the states of the model itself may take
+
+// The rows of one head are whole blocks of it.
+bool CanStore(const LanguageModel& model, KvType type) {
+  const size_t block = InfoOf(DTypeOf(type)).block_elements;
+  return std::all_of(model.layers.begin(), model.layers.end(),
+                     [block](const DecoderLayer& layer) { return layer.attention.head_dim % block == 0; });
+}
+
+Error Wrong(const std::string& what) { return Error(ErrorCode::kInvalidArgument, what); }
+
+}  // namespace
+
+Result<void> Engine::Impl::PrepareDrafts() {
+  draft_memory.limit = options.state_memory / kDraftShareOfMemory;
+  if (options.draft_model == nullptr) return {};
+  const Model& draft = *options.draft_model;
+  TIDEMILL_TRY_VOID(CheckDraftVocabulary(model->text().tokenizer, draft.text().tokenizer)
+                        .WithContext("start engine: draft model " + draft.info().path));
+  TIDEMILL_TRY(made, DraftModel::Create(*draft.impl().language_model, isa, *threads));
+  draft_model = std::move(made);
+  return {};
+}
+
+Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
+  if (draft.most > DraftOptions::kMost || draft.ngram_min == 0) {
+    return Wrong("expected at most " + std::to_string(DraftOptions::kMost) +
+                 " guesses in a step and an n-gram of at least 1, found " + std::to_string(draft.most) + " and " +
+                 std::to_string(draft.ngram_min));
+  }
+  if (!(draft.least_probability >= 0 && draft.least_probability <= 1))
+    return Wrong("expected a least probability from 0 to 1, found " + std::to_string(draft.least_probability));
+  if (draft.most == 0) return {};
+  if (draft.source == DraftSource::kModel && draft_model == nullptr)
+    return Wrong("expected an engine with a draft model, found one without; give it EngineOptions::draft_model");
+  const size_t layers = language_model().layers.size();
+  if (draft.source == DraftSource::kLayers && (draft.layers == 0 || draft.layers >= layers)) {
+    return Wrong("expected at least 1 layer and fewer than the model's " + std::to_string(layers) + ", found " +
+                 std::to_string(draft.layers));
+  }
+  return {};
+}
+
+std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
+  const DraftOptions& draft = request.draft;
+  if (draft.source == DraftSource::kNgram) return std::make_unique<NgramDrafter>(draft.ngram_min);
+  const bool own = draft.source == DraftSource::kLayers;
+  const LanguageModel& drafting = own ? language_model() : draft_model->model();
+  const ModelDrafter::Options made{.model = &drafting,
+                                   .executor = own ? executor.get() : &draft_model->executor(),
+                                   .num_layers = own ? draft.layers : drafting.layers.size(),
+                                   .isa = isa,
+                                   .most = draft.most,
+                                   .vocab_size = model->text().tokenizer.vocab_size(),
+                                   .least_probability = draft.least_probability,
+                                   .memory = &draft_memory,
+                                   .interrupt = &interrupt};
+  // As far as NewRequest knows it.
+  const size_t expected = request.generation.max_new_tokens
+                              ? request.prompt.size() + static_cast<size_t>(*request.generation.max_new_tokens)
+                              : 0;
+  const KvType type = CanStore(drafting, *options.kv_type) ? *options.kv_type : KvType::kF16;
+  auto state = drafting.MakeState(
+      {.kv_dtype = DTypeOf(type),
+       .growth = {.policy = options.kv_policy, .period = options.kv_period, .expected = expected},
+       .max_length = own ? options.context : std::min(options.context, drafting.settings.longest_context()),
+       .num_layers = made.num_layers});
+  return std::make_unique<ModelDrafter>(made, std::move(state));
+}
+
+}  // namespace tidemill

@@ -1,0 +1,139 @@
+#include "runtime/model_drafter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "decoding/vocab_scan.h"
+
+namespace tidemill {
+namespace {
+
+// Rows of one step of a draft model: enough for prompts, and buffers that are small beside the model's own.
+constexpr size_t kBufferBytes = size_t{4} << 20;
+constexpr size_t kLeastRows = 32, kMostRows = 256;
+
+// Of a new text, tokens that run before the next step of the model itself.
+constexpr size_t kRowsAtOnce = 512;
+
+// Beyond it a context grows now and then.
+constexpr size_t kReservedIds = size_t{1} << 20;
+
+}  // namespace
+
+Result<std::unique_ptr<DraftModel>> DraftModel::Create(const LanguageModel& model, Isa isa, ThreadPool& threads) {
+  TIDEMILL_TRY(ctx, ExecutionContext::Create(isa, &threads, model.scratch_bytes()));
+  std::unique_ptr<DraftModel> draft(new DraftModel(model, std::move(ctx)));
+  const size_t rows = std::clamp(kBufferBytes / StepBuffers::RowBytes(model.step_shape(), isa), kLeastRows, kMostRows);
+  TIDEMILL_TRY(executor, SequentialExecutor::Create(model, draft->ctx_, rows));
+  draft->executor_ = std::move(executor);
+  return draft;
+}
+
+ModelDrafter::ModelDrafter(const Options& options, std::unique_ptr<SequenceState> state)
+    : options_(options), state_(std::move(state)) {
+  options_.vocab_size = std::min(options_.vocab_size, options_.model->settings.vocab_size);
+  ids_.reserve(std::min(state_->max_length(), kReservedIds));
+  ran_.reserve(ids_.capacity());
+  proposed_.reserve(options_.most);
+  keys_.reserve(options_.executor->max_rows());
+  chunk_max_.resize(NumChunks(options_.vocab_size));
+  if (options_.least_probability > 0) chunk_sum_.resize(chunk_max_.size());
+  sink_ = [this](size_t, size_t, std::span<float> logits) { Choose(logits); };
+}
+
+ModelDrafter::~ModelDrafter() { options_.memory->held -= held_; }
+
+void ModelDrafter::Append(int32_t id) {
+  if (stopped_) return;
+  if (static_cast<size_t>(id) >= options_.model->settings.vocab_size)
+    return Stop("the text has a token that the draft model does not know");
+  if (ids_.size() == state_->max_length()) return Stop("the draft model's context is full");
+  try {
+    ids_.push_back(id);
+  } catch (const std::exception&) {  // std::bad_alloc
+    Stop("there is no memory for the draft model's tokens");
+  }
+}
+
+DraftTree ModelDrafter::Propose(size_t most) {
+  proposed_.clear();
+  if (stopped_ || most == 0 || ids_.empty()) return {};
+  StepBack();
+  const size_t rows = options_.executor->max_rows();
+  for (size_t ran = 0; ids_.size() - ran_.size() > rows; ran += rows) {
+    if (ran >= kRowsAtOnce || !Run(std::span(ids_).subspan(ran_.size(), rows), Wanted::kNothing)) return {};
+  }
+  std::span<const int32_t> next = std::span(ids_).subspan(ran_.size());
+  while (Run(next, Wanted::kLast) && next_) {
+    proposed_.push_back(*next_);
+    if (proposed_.size() == most || state_->length() == state_->max_length()) break;
+    next = std::span(proposed_).last(1);
+  }
+  return {.ids = proposed_};
+}
+
+void ModelDrafter::StepBack() {
+  const size_t both = std::min(ids_.size(), ran_.size());
+  while (agreed_ < both && ids_[agreed_] == ran_[agreed_]) ++agreed_;
+  agreed_ = std::min(agreed_, ids_.size() - 1);  // the last one runs again: its logits are what follows
+  if (agreed_ == ran_.size()) return;
+  if (state_->Rollback(agreed_).ok()) {
+    ran_.resize(agreed_);
+  } else {  // too far for what windows left
+    Release();
+  }
+}
+
+bool ModelDrafter::Run(std::span<const int32_t> ids, Wanted wanted) {
+  const uint64_t room = options_.memory->limit - std::min(options_.memory->limit, options_.memory->held);
+  if (state_->GrowthBytes(ids.size()) > room) {  // other requests may give theirs back
+    trouble_ = "there is no room for the draft model's state";
+    return false;
+  }
+  const bool has_room = state_->Reserve(ids.size()).ok();
+  CountMemory();
+  if (!has_room) {
+    Stop("there is no memory for the draft model's state");
+    return false;
+  }
+  const StepSequence step{.state = state_.get(), .tokens = ids, .rows = wanted};
+  if (!options_.executor->Run({&step, 1}, sink_, options_.interrupt, options_.num_layers)) return false;
+  keys_.assign(ids.begin(), ids.end());
+  state_->Commit(keys_);
+  ran_.insert(ran_.end(), ids.begin(), ids.end());
+  return true;
+}
+
+void ModelDrafter::Choose(std::span<float> logits) {
+  next_.reset();
+  const std::span<const float> known = logits.first(options_.vocab_size);
+  const LogitScan scan = ScanLogits(options_.isa, known, chunk_max_);
+  if (!scan.all_numbers || !std::isfinite(scan.max)) return;
+  if (options_.least_probability > 0 &&
+      1 / SumWeights(options_.isa, known, scan.max, 1, chunk_sum_) < static_cast<double>(options_.least_probability))
+    return;
+  next_ = static_cast<int32_t>(ArgMax(known, chunk_max_, scan.max));
+}
+
+void ModelDrafter::Release() {
+  state_->Clear();
+  ran_.clear();
+  agreed_ = 0;
+  CountMemory();
+}
+
+void ModelDrafter::CountMemory() {
+  const uint64_t now = state_->bytes().reserved;
+  options_.memory->held = options_.memory->held - held_ + now;
+  held_ = now;
+}
+
+void ModelDrafter::Stop(std::string_view why) {
+  stopped_ = true;
+  trouble_ = why;
+  Release();
+}
+
+}  // namespace tidemill

@@ -1,0 +1,304 @@
+// Guesses by another model, or by the model's own first layers, change how many steps an answer takes and nothing else.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "runtime/engine_impl.h"
+#include "tests/support/allocation_probe.h"
+#include "tests/support/engine_driver.h"
+#include "tests/support/random_requests.h"
+#include "tests/support/resumed_requests.h"
+#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_vocabulary.h"
+
+namespace tidemill {
+namespace {
+
+using testing::BuildCountingModel;
+using testing::BuildTinyLlama;
+using testing::EngineDriver;
+using testing::ExpectSame;
+using testing::kSmallContext;
+using testing::kTinyFirstByteToken;
+using testing::LoadModel;
+using testing::MakeWork;
+using testing::Outcome;
+using testing::RunAlone;
+using testing::SmallContextModel;
+using testing::Work;
+
+constexpr int kVocab = 300;  // of SmallContextModel
+
+std::shared_ptr<const Model> Draft(int vocab, int context, uint64_t seed) {
+  return LoadModel("model_draft", BuildTinyLlama({.vocab = vocab,
+                                                  .hidden = 32,
+                                                  .layers = 1,
+                                                  .heads = 2,
+                                                  .kv_heads = 1,
+                                                  .ffn = 64,
+                                                  .context = context,
+                                                  .dtype = DType::kQ8_0,
+                                                  .seed = seed}));
+}
+
+// A drafter for every request of an engine.
+struct Source {
+  std::string name;
+  std::shared_ptr<const Model> model;  // null: the first layer
+};
+
+std::vector<Source> Sources(const std::shared_ptr<const Model>& target) {
+  return {{"the model itself", target},
+          {"another model", Draft(kVocab, kSmallContext, 9)},
+          {"a short context", Draft(kVocab, 40, 9)},
+          {"more ids", Draft(kVocab + 40, kSmallContext, 9)},
+          {"fewer ids", Draft(kVocab - 30, kSmallContext, 9)},
+          {"the first layer", nullptr}};
+}
+
+DraftOptions OptionsOf(const Source& source, size_t most) {
+  return {.most = most,
+          .source = source.model == nullptr ? DraftSource::kLayers : DraftSource::kModel,
+          .layers = source.model == nullptr ? size_t{1} : 0};
+}
+
+class ModelDraft : public ::testing::TestWithParam<DType> {};
+
+INSTANTIATE_TEST_SUITE_P(DTypes, ModelDraft, ::testing::Values(DType::kF32, DType::kQ8_0),
+                         [](const auto& test) { return std::string(InfoOf(test.param).name); });
+
+TEST_P(ModelDraft, EveryRequest_GetsWhatItGetsWithout) {
+  const auto model = SmallContextModel(GetParam());
+  const auto work = MakeWork(18, 21);
+  const auto alone = RunAlone(model, work);
+  constexpr KvPolicy kPolicies[] = {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc,
+                                    KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged};
+  constexpr size_t kMost[] = {1, 3, 8, 64};
+  size_t drafted = 0, accepted = 0, preemptions = 0, unknown = 0, full = 0;
+  for (const Source& source : Sources(model)) {
+    size_t accepted_here = 0;
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      std::mt19937_64 random(seed);
+      const auto one_of = [&random](std::vector<size_t> values) { return values[random() % values.size()]; };
+      EngineOptions options{.threads = one_of({1, 2}),
+                            .kv_policy = kPolicies[seed],
+                            .kv_period = one_of({1, 5, 16}),
+                            .max_batch = one_of({5, 32}),
+                            .prefill_chunk = one_of({1, 7, 64, 512}),
+                            .draft_model = source.model};
+      EngineDriver roomy(model, options);
+      if (seed % 2 == 0) options.state_memory = 2 * roomy.engine().impl().NewState(0)->GrowthBytes(kSmallContext);
+      EngineDriver driver(model, options);
+      std::vector<RequestId> ids;
+      for (const Work& w : work) {
+        ids.push_back(driver.Submit(
+            {.prompt = w.prompt, .generation = w.generation, .draft = OptionsOf(source, kMost[seed % 4])}));
+      }
+      driver.RunUntilIdle();
+      for (size_t i = 0; i < work.size(); ++i) {
+        const Outcome& found = driver.outcome(ids[i]);
+        ExpectSame(found, alone[i], source.name + ", request " + std::to_string(i) + ", seed " + std::to_string(seed));
+        EXPECT_LE(found.stats.accepted_tokens, found.stats.drafted_tokens);
+        drafted += found.stats.drafted_tokens;
+        accepted_here += found.stats.accepted_tokens;
+        preemptions += found.stats.preemptions;
+        unknown += found.stats.draft_trouble.find("does not know") != std::string_view::npos ? 1 : 0;
+        full += found.stats.draft_trouble.find("context is full") != std::string_view::npos ? 1 : 0;
+      }
+      EXPECT_EQ(driver.engine().impl().draft_memory.held, 0U) << source.name;
+      ASSERT_FALSE(HasFailure());
+    }
+    if (source.model == model) {
+      EXPECT_GT(accepted_here, 50U);
+    }
+    accepted += accepted_here;
+  }
+  EXPECT_GT(drafted - accepted, 200U);
+  for (const size_t count : {preemptions, unknown, full}) EXPECT_GT(count, 4U);
+}
+
+// The same model is always right where the answer is greedy, so that each step gives all its guesses and one more.
+TEST(ModelDraft, SameModel_IsAlwaysRight) {
+  const auto model = SmallContextModel(DType::kQ8_0);
+  const GenerationOptions generation{.max_new_tokens = 21, .ignore_eos = true};
+  EngineDriver plain(model, {.threads = 1});
+  const Outcome expected = plain.Run({7, 8, 9}, generation);
+  EngineDriver driver(model, {.threads = 1, .draft_model = model});
+  const RequestId id = driver.Submit(
+      {.prompt = {7, 8, 9}, .generation = generation, .draft = {.most = 4, .source = DraftSource::kModel}});
+  size_t steps = 0;
+  for (; !driver.engine().idle(); ++steps) driver.Step();
+  ExpectSame(driver.outcome(id), expected, "same model");
+  EXPECT_EQ(steps, 5U);  // the prompt and its token, then five each
+  EXPECT_EQ(driver.outcome(id).stats.drafted_tokens, 16U);
+  EXPECT_EQ(driver.outcome(id).stats.accepted_tokens, 16U);
+  EXPECT_EQ(driver.outcome(id).stats.draft_trouble, "");
+}
+
+TEST(ModelDraft, UnlikelyGuesses_AreNotMade) {
+  const auto model = SmallContextModel(DType::kQ8_0);
+  const GenerationOptions generation{.max_new_tokens = 30, .ignore_eos = true};
+  std::vector<size_t> drafted;
+  for (const float least : {0.0F, 0.5F, 1.0F}) {
+    EngineDriver driver(model, {.threads = 1, .draft_model = model});
+    const RequestId id =
+        driver.Submit({.prompt = {7, 8, 9},
+                       .generation = generation,
+                       .draft = {.most = 4, .source = DraftSource::kModel, .least_probability = least}});
+    driver.RunUntilIdle();
+    EXPECT_EQ(driver.outcome(id).stats.accepted_tokens, driver.outcome(id).stats.drafted_tokens);
+    drafted.push_back(driver.outcome(id).stats.drafted_tokens);
+  }
+  EXPECT_GT(drafted[0], drafted[1]);
+  EXPECT_EQ(drafted[2], 0U);
+}
+
+TEST(ModelDraft, WithoutRoom_PlainDecodingGoesOn) {
+  const auto model = SmallContextModel(DType::kF32);
+  const GenerationOptions generation{.max_new_tokens = 40, .ignore_eos = true};
+  EngineDriver plain(model, {.threads = 1});
+  const Outcome expected = plain.Run({7, 8, 9}, generation);
+  const uint64_t whole = plain.engine().impl().NewState(0)->GrowthBytes(kSmallContext);
+  EngineDriver driver(model, {.threads = 1, .kv_period = 16, .state_memory = whole, .draft_model = model});
+  const RequestId id = driver.Submit(
+      {.prompt = {7, 8, 9}, .generation = generation, .draft = {.most = 4, .source = DraftSource::kModel}});
+  driver.RunUntilIdle();
+  ExpectSame(driver.outcome(id), expected, "without room");
+  EXPECT_EQ(driver.outcome(id).stats.draft_trouble, "there is no room for the draft model's state");
+  EXPECT_GT(driver.outcome(id).stats.drafted_tokens, 0U);   // until a quarter of the bytes was full
+  EXPECT_LT(driver.outcome(id).stats.drafted_tokens, 24U);  // of 96 positions
+}
+
+TEST(ModelDraft, WrongOptions_AreRefused) {
+  const auto model = SmallContextModel(DType::kF32);  // two layers
+  EngineDriver driver(model, {.threads = 1});
+  for (const DraftOptions& draft :
+       {DraftOptions{.most = 1, .source = DraftSource::kModel}, DraftOptions{.most = 1, .source = DraftSource::kLayers},
+        DraftOptions{.most = 1, .source = DraftSource::kLayers, .layers = 2},
+        DraftOptions{.most = 1, .least_probability = 1.5F}}) {
+    const auto id = driver.engine().Submit({.prompt = {5}, .generation = {}, .draft = draft});
+    ASSERT_FALSE(id.ok());
+    EXPECT_EQ(id.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(id.error().message().starts_with("submit request: draft: expected ")) << id.error().message();
+  }
+}
+
+// Swaps the spellings of two one-letter tokens, in a file's list of tokens.
+void Swap(std::string& gguf, char a, char b) {
+  const auto at = [&gguf](char letter) { return gguf.find(std::string("\1\0\0\0\0\0\0\0", 8) + letter) + 8; };
+  std::swap(gguf[at(a)], gguf[at(b)]);
+}
+
+std::string CreateError(const std::shared_ptr<const Model>& model, const std::string& gguf) {
+  EngineOptions options{.threads = 1, .draft_model = LoadModel("other_words", gguf)};
+  const auto engine = Engine::Create(model, options);
+  EXPECT_FALSE(engine.ok());
+  if (engine.ok()) return "";
+  EXPECT_EQ(engine.error().code(), ErrorCode::kInvalidArgument);
+  return engine.error().message();
+}
+
+TEST(ModelDraft, AnotherVocabulary_IsRefusedWithWhatDiffers) {
+  const auto model = SmallContextModel(DType::kF32);
+  const std::string same = BuildTinyLlama({.vocab = kVocab, .layers = 1, .context = 32, .chat_template = ""});
+  std::string two = same;
+  Swap(two, 'a', 'c');
+  const std::string a = std::to_string(kTinyFirstByteToken + 'a'), c = std::to_string(kTinyFirstByteToken + 'c');
+  EXPECT_NE(CreateError(model, two)
+                .find("other_words.gguf: expected the model's vocabulary, found 2 of 300 ids that "
+                      "differ: " +
+                      a + " is \"a\", here \"c\", " + c + " is \"c\", here \"a\"; choose"),
+            std::string::npos)
+      << CreateError(model, two);
+  std::string many = same;
+  for (const char* pair : {"ab", "cd", "ef"}) Swap(many, pair[0], pair[1]);
+  const std::string error = CreateError(model, many);
+  EXPECT_NE(error.find("found 6 of 300 ids"), std::string::npos) << error;
+  EXPECT_NE(error.find("\"e\", here \"f\", ...; choose"), std::string::npos) << error;
+
+  // A token that is special in one only: the type of id 3 + 'z' becomes 3, control.
+  std::string special = same;
+  const std::string key = "tokenizer.ggml.token_type";
+  const size_t types = special.find(key) + key.size() + 4 + 4 + 8;
+  special[types + 4 * static_cast<size_t>(kTinyFirstByteToken + 'z')] = 3;
+  EXPECT_NE(CreateError(model, special).find(" is \"z\", here special \"z\""), std::string::npos)
+      << CreateError(model, special);
+}
+
+TEST(ModelDraft, Cancelled_EndsLikeAnyOther) {
+  const auto model = SmallContextModel(DType::kQ8_0);
+  const auto work = MakeWork(18, 31);
+  const auto alone = RunAlone(model, work);
+  for (const Source& source : Sources(model)) {
+    EngineDriver driver(model, {.threads = 2, .max_batch = 18, .prefill_chunk = 64, .draft_model = source.model});
+    std::vector<RequestId> ids;
+    for (const Work& w : work) {
+      ids.push_back(driver.Submit({.prompt = w.prompt, .generation = w.generation, .draft = OptionsOf(source, 4)}));
+    }
+    std::atomic<bool> stop{false};
+    std::thread canceller([&] {
+      std::mt19937_64 random(3);
+      for (size_t i = 0; i < 9 && !stop.load(); ++i) {
+        driver.engine().Cancel(ids[2 * i]);
+        for (uint64_t wait = random() % 400; wait != 0; --wait) std::this_thread::yield();
+      }
+    });
+    driver.RunUntilIdle();
+    stop = true;
+    canceller.join();
+    for (size_t i = 0; i < work.size(); ++i) {
+      const Outcome& found = driver.outcome(ids[i]);
+      const std::string where = source.name + ", request " + std::to_string(i);
+      if (found.finish != FinishReason::kCancelled) {
+        ExpectSame(found, alone[i], where);
+      } else {
+        EXPECT_TRUE(std::equal(found.ids.begin(), found.ids.end(), alone[i].ids.begin())) << where;
+      }
+    }
+  }
+}
+
+TEST(ModelDraft, SavedRequests_GoOnWithAndWithout) {
+  const auto model = testing::ResumedModel();
+  const GenerationOptions generation{.max_new_tokens = 40, .temperature = 0.8F, .ignore_eos = true, .logprobs = 2};
+  EngineDriver plain(model, {.threads = 1});
+  const Outcome whole = plain.Run(testing::ResumedPrompt(), generation);
+  const DraftOptions draft{.most = 5, .source = DraftSource::kModel};
+  GenerationOptions part = generation;
+  part.max_new_tokens = 17;
+  EngineDriver driver(model, {.threads = 1, .draft_model = model});
+  const RequestId id =
+      driver.Submit({.prompt = testing::ResumedPrompt(), .generation = part, .draft = draft, .keep_state = true});
+  driver.RunUntilIdle();
+  for (const DraftOptions& then : {draft, DraftOptions{}}) {
+    EngineDriver other(model, {.threads = 1, .draft_model = model});
+    const Outcome rest = testing::ResumeSaved(other, driver.outcome(id), {.generation = generation, .draft = then});
+    testing::ExpectJoined(driver.outcome(id), rest, whole, "most " + std::to_string(then.most));
+  }
+}
+
+TEST(ModelDraft, Steps_AllocateOnlyWhereAStateGrows) {
+  const auto model =
+      LoadModel("draft_allocation", BuildCountingModel({.vocab = 1000, .context = 700, .eos_token = 999}));
+  EngineDriver driver(model, {.threads = 1, .kv_period = 256, .draft_model = model});
+  driver.Submit({.prompt = {5}, .generation = {}, .draft = {.most = 4, .source = DraftSource::kModel}});
+  size_t steps = 0, growths = 0;
+  for (; !driver.engine().idle(); ++steps) {
+    const size_t before = testing::NumAllocations();
+    const size_t events = driver.engine().Step().size();
+    ASSERT_GE(events, 1U);
+    if (testing::NumAllocations() != before) ++growths;
+  }
+  EXPECT_GE(steps, 100U);
+  EXPECT_LE(growths, 7U);  // both states grow at the beginning, at 256 and at 512; the last step ends the request
+}
+
+}  // namespace
+}  // namespace tidemill
