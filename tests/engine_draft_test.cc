@@ -59,8 +59,9 @@ struct Script {
   }
 };
 
-RequestId SubmitWithDraft(EngineDriver& driver, const Work& work, size_t most) {
-  auto id = driver.engine().Submit({.prompt = work.prompt, .generation = work.generation, .draft = {.most = most}});
+RequestId SubmitWithDraft(EngineDriver& driver, const Work& work, size_t most, size_t least) {
+  auto id = driver.engine().Submit(
+      {.prompt = work.prompt, .generation = work.generation, .draft = {.most = most, .least = least}});
   EXPECT_TRUE(id.ok());
   return *id;
 }
@@ -107,7 +108,7 @@ TEST_P(EngineDraft, EveryRequest_GetsWhatItGetsWithout) {
     EngineDriver driver(model, options);
     script.Install(driver, seed);
     std::vector<RequestId> ids;
-    for (const Work& w : work) ids.push_back(SubmitWithDraft(driver, w, most));
+    for (const Work& w : work) ids.push_back(SubmitWithDraft(driver, w, most, seed % 2 == 0 ? most : 0));
     driver.RunUntilIdle();
     for (size_t i = 0; i < work.size(); ++i) {
       const Outcome& found = driver.outcome(ids[i]);
@@ -225,7 +226,7 @@ TEST(EngineDraft, FreeRows_BoundTheGuesses) {
   const std::vector<Work> work = {{{20}, {.max_new_tokens = 40}}};
   const Script script(work, RunAlone(model, work));
   script.Install(driver, 1);
-  const RequestId id = SubmitWithDraft(driver, work[0], 6);
+  const RequestId id = SubmitWithDraft(driver, work[0], 6, 6);
   std::vector<size_t> made;
   while (!driver.engine().idle()) made.push_back(driver.Step());
   // Rows of a step: a token and six guesses; at row 14 two are left, and at 16 the block grows.
@@ -240,8 +241,8 @@ TEST(EngineDraft, Ngram_FindsWhatThePromptSaid) {
   std::vector<int32_t> prompt(30);
   std::iota(prompt.begin(), prompt.end(), 100);
   for (const int32_t id : {5, 101, 102, 103}) prompt.push_back(id);
-  const auto id =
-      driver.engine().Submit({.prompt = prompt, .generation = {.max_new_tokens = 20}, .draft = {.most = 8}});
+  const auto id = driver.engine().Submit(
+      {.prompt = prompt, .generation = {.max_new_tokens = 20}, .draft = {.most = 8, .least = 8}});
   ASSERT_TRUE(id.ok());
   size_t steps = 0;
   for (; !driver.engine().idle(); ++steps) driver.Step();
@@ -254,7 +255,8 @@ TEST(EngineDraft, Ngram_FindsWhatThePromptSaid) {
 
 TEST(EngineDraft, WrongOptions_AreRefused) {
   EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1});
-  for (const DraftOptions draft : {DraftOptions{.most = 65}, DraftOptions{.most = 1, .ngram_min = 0}}) {
+  for (const DraftOptions draft :
+       {DraftOptions{.most = 65}, DraftOptions{.most = 1, .least = 2}, DraftOptions{.most = 1, .ngram_min = 0}}) {
     const auto id = driver.engine().Submit({.prompt = {5}, .generation = {}, .draft = draft});
     ASSERT_FALSE(id.ok());
     EXPECT_EQ(id.error().code(), ErrorCode::kInvalidArgument);
@@ -304,7 +306,7 @@ TEST(EngineDraft, InterruptedSteps_AreMadeAgain) {
     EngineDriver driver(model, {.threads = 2, .max_batch = 18, .prefill_chunk = 64});
     script.Install(driver, seed);
     std::vector<RequestId> ids;
-    for (const Work& w : work) ids.push_back(SubmitWithDraft(driver, w, 4));
+    for (const Work& w : work) ids.push_back(SubmitWithDraft(driver, w, 4, 4));
     std::atomic<bool> stop{false};
     std::thread canceller([&] {
       std::mt19937_64 random(seed);

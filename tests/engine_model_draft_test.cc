@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <random>
@@ -63,8 +64,9 @@ std::vector<Source> Sources(const std::shared_ptr<const Model>& target) {
           {"the first layer", nullptr}};
 }
 
-DraftOptions OptionsOf(const Source& source, size_t most) {
+DraftOptions OptionsOf(const Source& source, size_t most, size_t least) {
   return {.most = most,
+          .least = least,
           .source = source.model == nullptr ? DraftSource::kLayers : DraftSource::kModel,
           .layers = source.model == nullptr ? size_t{1} : 0};
 }
@@ -98,8 +100,9 @@ TEST_P(ModelDraft, EveryRequest_GetsWhatItGetsWithout) {
       EngineDriver driver(model, options);
       std::vector<RequestId> ids;
       for (const Work& w : work) {
-        ids.push_back(driver.Submit(
-            {.prompt = w.prompt, .generation = w.generation, .draft = OptionsOf(source, kMost[seed % 4])}));
+        ids.push_back(driver.Submit({.prompt = w.prompt,
+                                     .generation = w.generation,
+                                     .draft = OptionsOf(source, kMost[seed % 4], seed < 3 ? kMost[seed % 4] : 0)}));
       }
       driver.RunUntilIdle();
       for (size_t i = 0; i < work.size(); ++i) {
@@ -132,7 +135,7 @@ TEST(ModelDraft, SameModel_IsAlwaysRight) {
   const Outcome expected = plain.Run({7, 8, 9}, generation);
   EngineDriver driver(model, {.threads = 1, .draft_model = model});
   const RequestId id = driver.Submit(
-      {.prompt = {7, 8, 9}, .generation = generation, .draft = {.most = 4, .source = DraftSource::kModel}});
+      {.prompt = {7, 8, 9}, .generation = generation, .draft = {.most = 4, .least = 4, .source = DraftSource::kModel}});
   size_t steps = 0;
   for (; !driver.engine().idle(); ++steps) driver.Step();
   ExpectSame(driver.outcome(id), expected, "same model");
@@ -140,6 +143,12 @@ TEST(ModelDraft, SameModel_IsAlwaysRight) {
   EXPECT_EQ(driver.outcome(id).stats.drafted_tokens, 16U);
   EXPECT_EQ(driver.outcome(id).stats.accepted_tokens, 16U);
   EXPECT_EQ(driver.outcome(id).stats.draft_trouble, "");
+  const DraftStats& drafts = driver.outcome(id).stats.drafts;
+  EXPECT_EQ(drafts.widths, (std::array<uint32_t, DraftStats::kWidths>{0, 0, 0, 0, 4}));
+  EXPECT_EQ(drafts.guessed, (std::array<uint32_t, DraftStats::kPositions>{4, 4, 4, 4}));
+  EXPECT_EQ(drafts.right, drafts.guessed);
+  EXPECT_EQ(drafts.Share(3), 1.0);
+  EXPECT_EQ(drafts.Share(4), 0.0);
 }
 
 TEST(ModelDraft, UnlikelyGuesses_AreNotMade) {
@@ -151,7 +160,7 @@ TEST(ModelDraft, UnlikelyGuesses_AreNotMade) {
     const RequestId id =
         driver.Submit({.prompt = {7, 8, 9},
                        .generation = generation,
-                       .draft = {.most = 4, .source = DraftSource::kModel, .least_probability = least}});
+                       .draft = {.most = 4, .least = 4, .source = DraftSource::kModel, .least_probability = least}});
     driver.RunUntilIdle();
     EXPECT_EQ(driver.outcome(id).stats.accepted_tokens, driver.outcome(id).stats.drafted_tokens);
     drafted.push_back(driver.outcome(id).stats.drafted_tokens);
@@ -168,7 +177,7 @@ TEST(ModelDraft, WithoutRoom_PlainDecodingGoesOn) {
   const uint64_t whole = plain.engine().impl().NewState(0)->GrowthBytes(kSmallContext);
   EngineDriver driver(model, {.threads = 1, .kv_period = 16, .state_memory = whole, .draft_model = model});
   const RequestId id = driver.Submit(
-      {.prompt = {7, 8, 9}, .generation = generation, .draft = {.most = 4, .source = DraftSource::kModel}});
+      {.prompt = {7, 8, 9}, .generation = generation, .draft = {.most = 4, .least = 4, .source = DraftSource::kModel}});
   driver.RunUntilIdle();
   ExpectSame(driver.outcome(id), expected, "without room");
   EXPECT_EQ(driver.outcome(id).stats.draft_trouble, "there is no room for the draft model's state");
@@ -240,7 +249,7 @@ TEST(ModelDraft, Cancelled_EndsLikeAnyOther) {
     EngineDriver driver(model, {.threads = 2, .max_batch = 18, .prefill_chunk = 64, .draft_model = source.model});
     std::vector<RequestId> ids;
     for (const Work& w : work) {
-      ids.push_back(driver.Submit({.prompt = w.prompt, .generation = w.generation, .draft = OptionsOf(source, 4)}));
+      ids.push_back(driver.Submit({.prompt = w.prompt, .generation = w.generation, .draft = OptionsOf(source, 4, 2)}));
     }
     std::atomic<bool> stop{false};
     std::thread canceller([&] {
@@ -288,7 +297,7 @@ TEST(ModelDraft, Steps_AllocateOnlyWhereAStateGrows) {
   const auto model =
       LoadModel("draft_allocation", BuildCountingModel({.vocab = 1000, .context = 700, .eos_token = 999}));
   EngineDriver driver(model, {.threads = 1, .kv_period = 256, .draft_model = model});
-  driver.Submit({.prompt = {5}, .generation = {}, .draft = {.most = 4, .source = DraftSource::kModel}});
+  driver.Submit({.prompt = {5}, .generation = {}, .draft = {.most = 4, .least = 4, .source = DraftSource::kModel}});
   size_t steps = 0, growths = 0;
   for (; !driver.engine().idle(); ++steps) {
     const size_t before = testing::NumAllocations();

@@ -6,6 +6,7 @@
 #ifndef TIDEMILL_ENGINE_H_
 #define TIDEMILL_ENGINE_H_
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -67,6 +68,8 @@ struct DraftOptions {
   static constexpr size_t kMost = 64;
 
   size_t most = 0;  // guesses in a step, at most kMost; 0: none are made
+  // At most `most`: between the two, as many as make most tokens a second, by what was right so far and what steps took.
+  size_t least = 0;
   DraftSource source = DraftSource::kNgram;
   size_t ngram_min = 3;  // of kNgram: the last tokens that must have stood there before; at least 1
   size_t layers = 0;     // of kLayers: how many, at least 1 and fewer than the model has
@@ -91,6 +94,19 @@ struct StateGrowth {
   bool fell_back = false;       // `reserve` grew geometrically, for want of addresses
 };
 
+// How guesses fared in the steps that could have had some.
+struct DraftStats {
+  static constexpr size_t kPositions = 8, kWidths = 10;
+
+  std::array<uint32_t, kPositions> guessed = {};  // steps that checked a first, second, ... guess
+  std::array<uint32_t, kPositions> right = {};    // of them, those in which it was right
+  std::array<uint32_t, kWidths> widths = {};      // steps with 0, 1, ... guesses; the last one: with that many or more
+
+  double Share(size_t position) const {
+    return guessed[position] == 0 ? 0 : static_cast<double>(right[position]) / static_cast<double>(guessed[position]);
+  }
+};
+
 struct RequestStats {
   size_t prompt_tokens = 0;    // of one that was resumed: all tokens before
   size_t restored_tokens = 0;  // of them: not computed, they came with the saved state
@@ -98,6 +114,7 @@ struct RequestStats {
   double prefill_ms = 0;       // from the first step to the first token
   size_t drafted_tokens = 0;   // guesses that were checked
   size_t accepted_tokens = 0;  // of them, those that were right
+  DraftStats drafts;
   // Why guesses that were asked for were not made, for a while or any more: static text, or nothing.
   std::string_view draft_trouble = {};
   size_t preemptions = 0;     // times it gave its memory to older requests

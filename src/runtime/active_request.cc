@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/out_of_memory.h"
+#include "base/seconds_of.h"
 
 namespace tidemill {
 namespace {
@@ -37,6 +38,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
       prompt_tokens_(request.prompt.size()),
       most_guesses_(drafter == nullptr ? 0 : request.draft.most),
       drafter_(std::move(drafter)),
+      width_(std::min(request.draft.least, most_guesses_), most_guesses_),
       submitted_(Clock::now()) {
   sampler_.Prime(request.prompt);
   if (drafter_ != nullptr) {
@@ -99,13 +101,18 @@ void ActiveRequest::Preempt(const std::string& spill_folder) {
 size_t ActiveRequest::Draft(size_t most) {
   guesses_.clear();
   parents_.clear();
+  drafting_seconds_ = 0;
   if (drafter_ == nullptr || pending() != 1) return 0;
   // A token more than the guesses is made, and none of them is past the end.
   size_t left = context_ - state_->length() - 1;
   if (options_.max_new_tokens)
     left = std::min(left, static_cast<size_t>(*options_.max_new_tokens) - earlier_ - generated_ - 1);
+  most = std::min({most, width_.Next(), left});
+  if (most == 0) return 0;
   try {
-    const DraftTree proposed = drafter_->Propose(std::min({most, most_guesses_, left}));
+    DraftTree proposed;
+    drafting_seconds_ = SecondsOf([&] { proposed = drafter_->Propose(most); });
+    if (!proposed.ids.empty()) width_.Drafted(proposed.ids.size(), drafting_seconds_);
     guesses_.push_back(tokens().back());
     guesses_.insert(guesses_.end(), proposed.ids.begin(), proposed.ids.end());
     if (!proposed.parents.empty()) {
@@ -178,6 +185,7 @@ void ActiveRequest::Advance(std::vector<Event>* events) {
   const size_t guessed = guesses_.empty() ? 0 : guesses_.size() - 1;
   const size_t first = state_->length() + rows_ - guessed;  // the length behind the first of the chosen tokens
   drafted_ += guessed;
+  if (drafter_ != nullptr && rows_ - guessed == 1) CountGuesses(guessed);
   try {
     keys_.reserve(rows_);  // before anybody is told of a token: Commit needs nothing more
   } catch (const std::exception&) {
@@ -210,6 +218,23 @@ void ActiveRequest::Advance(std::vector<Event>* events) {
   sampled_.clear();
   path_.clear();
   if (sample_error_) Fail(*std::exchange(sample_error_, std::nullopt), events);
+}
+
+void ActiveRequest::CountGuesses(size_t guesses) {
+  right_ = sampled_.empty() ? 0 : sampled_.size() - 1;
+  width_.Checked(guesses, right_);
+  ++draft_stats_.widths[std::min(guesses, DraftStats::kWidths - 1)];
+  for (size_t i = 0; i < std::min(guesses, DraftStats::kPositions); ++i) {
+    ++draft_stats_.guessed[i];
+    draft_stats_.right[i] += i < right_ ? 1 : 0;
+  }
+}
+
+void ActiveRequest::Took(double seconds, size_t tokens) {
+  if (drafter_ == nullptr) return;
+  const size_t guesses = guesses_.empty() ? 0 : guesses_.size() - 1;
+  const size_t others = tokens - std::min(tokens, right_ + 1);
+  width_.Took(guesses, seconds - drafting_seconds_, static_cast<double>(others));
 }
 
 void ActiveRequest::Commit(size_t rows) {
@@ -288,6 +313,7 @@ RequestStats ActiveRequest::Stats() {
   stats.generated_tokens = generated_;
   stats.drafted_tokens = drafted_;
   stats.accepted_tokens = accepted_;
+  stats.drafts = draft_stats_;
   if (drafter_ != nullptr) stats.draft_trouble = drafter_->trouble();
   stats.preemptions = preemptions_;
   if (generated_ != 0) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/spill_file.h"
+#include "decoding/draft_width.h"
 #include "decoding/drafter.h"
 #include "decoding/sampler.h"
 #include "decoding/stop_matcher.h"
@@ -75,6 +76,10 @@ class ActiveRequest {
   void Advance(std::vector<Event>* events);
   size_t most_events() const { return 1 + most_guesses_; }  // of a step
 
+  // What Draft took before this step; and what the step took, with the guesses of all its requests, for so many tokens in all.
+  double drafting_seconds() const { return drafting_seconds_; }
+  void Took(double seconds, size_t tokens);
+
   // Once it is done, for whom keeps_state(): what of it is to be saved, all but whose it is and its state. Or, where that cannot be,
   // the text that was held back for it.
   RequestRecord Record(FinishReason finish) const;
@@ -92,6 +97,7 @@ class ActiveRequest {
   // What the next chosen token says; a reason where it is the last. `length`: of the state once its step is committed. Throws
   // std::bad_alloc.
   std::optional<FinishReason> TakeToken(const SampledToken& token, size_t length, Event* event);
+  void CountGuesses(size_t guesses);
   void Commit(size_t rows);
   size_t GuessBehind(size_t row,
                      int32_t id) const;  // the row of the step that follows `row` and guesses `id`; kNoRow: none does
@@ -115,6 +121,10 @@ class ActiveRequest {
   std::vector<RowKey> keys_;
   size_t most_guesses_;
   std::unique_ptr<Drafter> drafter_;
+  DraftWidth width_;
+  double drafting_seconds_ = 0;
+  size_t right_ = 0;  // guesses of the last step
+  DraftStats draft_stats_;
   std::vector<int32_t> guesses_;  // the pending token, and what may follow it; empty where nothing is guessed
   std::vector<int32_t> parents_;  // of guesses_; empty: each follows the one before it
   size_t rows_ = 0;               // of the step

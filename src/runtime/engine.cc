@@ -8,6 +8,7 @@
 
 #include "base/available_memory.h"
 #include "base/out_of_memory.h"
+#include "base/seconds_of.h"
 #include "models/rope_override.h"
 #include "runtime/engine_impl.h"
 
@@ -258,12 +259,17 @@ std::span<const Event> Engine::Step() {
   scheduler.Plan(impl.requests, &impl.events);
   const std::span<const StepSequence> step = scheduler.step();
   if (!step.empty()) {
-    const bool complete = impl.executor->Run(
-        step,
-        [&](size_t sequence, size_t row, std::span<float> logits) { scheduler.request(sequence).Sample(row, logits); },
-        &impl.interrupt);
+    bool complete = false;
+    const double seconds = SecondsOf([&] {
+      complete = impl.executor->Run(
+          step,
+          [&](size_t sequence, size_t row, std::span<float> logits) { scheduler.request(sequence).Sample(row, logits); },
+          &impl.interrupt);
+    });
     if (complete) {
+      const size_t before = impl.events.size();
       for (size_t i = 0; i < step.size(); ++i) scheduler.request(i).Advance(&impl.events);
+      impl.TimeDrafts(seconds, impl.events.size() - before);
     } else {
       for (size_t i = 0; i < step.size(); ++i) scheduler.request(i).Abandon();
       impl.EndCancelled();  // nothing was committed: the others make this step again

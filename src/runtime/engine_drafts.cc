@@ -40,6 +40,10 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
                  " guesses in a step and an n-gram of at least 1, found " + std::to_string(draft.most) + " and " +
                  std::to_string(draft.ngram_min));
   }
+  if (draft.least > draft.most) {
+    return Wrong("expected a least number of guesses up to the most, which is " + std::to_string(draft.most) +
+                 ", found " + std::to_string(draft.least));
+  }
   if (!(draft.least_probability >= 0 && draft.least_probability <= 1))
     return Wrong("expected a least probability from 0 to 1, found " + std::to_string(draft.least_probability));
   if (draft.most == 0) return {};
@@ -78,6 +82,16 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
        .max_length = own ? options.context : std::min(options.context, drafting.settings.longest_context()),
        .num_layers = made.num_layers});
   return std::make_unique<ModelDrafter>(made, std::move(state));
+}
+
+void Engine::Impl::TimeDrafts(double seconds, size_t tokens) {
+  const std::span<const StepSequence> step = scheduler->step();
+  double drafting = 0;
+  for (size_t i = 0; i < step.size(); ++i) {
+    if (step[i].tokens.size() > 1 && step[i].rows != Wanted::kAll) return;  // a prompt: what it took says little
+    drafting += scheduler->request(i).drafting_seconds();
+  }
+  for (size_t i = 0; i < step.size(); ++i) scheduler->request(i).Took(seconds + drafting, tokens);
 }
 
 }  // namespace tidemill

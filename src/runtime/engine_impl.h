@@ -75,6 +75,8 @@ struct Engine::Impl {
   Result<void> PrepareDrafts();
   Result<void> CheckDraft(const DraftOptions& draft) const;
   std::unique_ptr<Drafter> NewDrafter(const Request& request);
+  // The step that was committed took so long, and made so many tokens: its requests learn how wide their next ones should be.
+  void TimeDrafts(double seconds, size_t tokens);
   // saved_request.cc: fills Event::saved of those that are done.
   void SaveFinished();
 
