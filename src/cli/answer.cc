@@ -1,9 +1,19 @@
 #include "cli/answer.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <utility>
 
 namespace tidemill::cli {
 namespace {
+
+// Of the last one, which stands for all that are wider.
+std::string WidthName(size_t width) { return std::to_string(width) + (width + 1 == DraftStats::kWidths ? "+" : ""); }
+
+// Right guesses of a step that had some.
+double PerStep(const RequestStats& stats) {
+  return static_cast<double>(stats.accepted_tokens) / static_cast<double>(std::max(1U, stats.drafts.guessed[0]));
+}
 
 Json LogprobsJson(const Answer& answer, const Tokenizer& tokenizer) {
   Json list = Json::array();
@@ -18,7 +28,50 @@ Json LogprobsJson(const Answer& answer, const Tokenizer& tokenizer) {
   return list;
 }
 
+Json DraftJson(const RequestStats& stats) {
+  const DraftStats& drafts = stats.drafts;
+  Json acceptance = Json::array(), widths = Json::object();
+  for (size_t i = 0; i < DraftStats::kPositions && drafts.guessed[i] != 0; ++i) acceptance.push_back(drafts.Share(i));
+  for (size_t i = 0; i < DraftStats::kWidths; ++i) {
+    if (drafts.widths[i] != 0) widths[WidthName(i)] = drafts.widths[i];
+  }
+  return {{"drafted", stats.drafted_tokens},
+          {"accepted", stats.accepted_tokens},
+          {"accepted_per_step", PerStep(stats)},
+          {"acceptance", std::move(acceptance)},
+          {"widths", std::move(widths)}};
+}
+
 }  // namespace
+
+void AddDrafts(const RequestStats& stats, RequestStats* sum) {
+  sum->drafted_tokens += stats.drafted_tokens;
+  sum->accepted_tokens += stats.accepted_tokens;
+  for (size_t i = 0; i < DraftStats::kPositions; ++i) {
+    sum->drafts.guessed[i] += stats.drafts.guessed[i];
+    sum->drafts.right[i] += stats.drafts.right[i];
+  }
+  for (size_t i = 0; i < DraftStats::kWidths; ++i) sum->drafts.widths[i] += stats.drafts.widths[i];
+  if (sum->draft_trouble.empty()) sum->draft_trouble = stats.draft_trouble;
+}
+
+std::string DescribeDrafts(const RequestStats& stats) {
+  if (stats.drafted_tokens == 0) return "";
+  const DraftStats& drafts = stats.drafts;
+  char number[32];
+  std::snprintf(number, sizeof number, "%.2f", PerStep(stats));
+  std::string text = "drafts       " + std::to_string(stats.drafted_tokens) + " guessed, " +
+                     std::to_string(stats.accepted_tokens) + " right, " + number + " a step; right by position";
+  for (size_t i = 0; i < DraftStats::kPositions && drafts.guessed[i] != 0; ++i) {
+    std::snprintf(number, sizeof number, " %.0f %%", 100 * drafts.Share(i));
+    text += number;
+  }
+  text += "; steps by guesses";
+  for (size_t i = 0; i < DraftStats::kWidths; ++i) {
+    if (drafts.widths[i] != 0) text += " " + WidthName(i) + ":" + std::to_string(drafts.widths[i]);
+  }
+  return text + "\n";
+}
 
 Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, double load_ms,
                 const GenerationOptions& options) {
@@ -47,8 +100,7 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
                    {"growths", stats.growth.growths},
                    {"bytes_copied", stats.growth.bytes_copied},
                    {"preemptions", stats.preemptions}};
-  if (stats.drafted_tokens != 0)
-    json["draft"] = {{"drafted", stats.drafted_tokens}, {"accepted", stats.accepted_tokens}};
+  if (stats.drafted_tokens != 0) json["draft"] = DraftJson(stats);
   json["numeric_class"] = engine.numeric_class();
   json["seed"] = options.seed;
   if (options.logprobs >= 0) json["logprobs"] = LogprobsJson(answer, model.text().tokenizer);

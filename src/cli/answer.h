@@ -33,6 +33,11 @@ struct Answer {
 Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, double load_ms,
                 const GenerationOptions& options);
 
+// What `stats` says of drafts, added to `sum`.
+void AddDrafts(const RequestStats& stats, RequestStats* sum);
+// The line of --stats about them; empty where no guesses were made.
+std::string DescribeDrafts(const RequestStats& stats);
+
 double TokensPerSecond(double tokens, double ms);  // 0 where no time passed
 
 }  // namespace tidemill::cli

@@ -32,10 +32,12 @@ constexpr char kHelp[] =
 
 class Chat {
  public:
-  Chat(CommandContext& context, Session& session, GenerationOptions options, std::optional<std::string> system)
+  Chat(CommandContext& context, Session& session, GenerationOptions options, const DraftOptions& draft,
+       std::optional<std::string> system)
       : context_(context),
         session_(session),
         options_(std::move(options)),
+        draft_(draft),
         system_(std::move(system)),
         lines_(context.signals, context.messages) {}
 
@@ -56,10 +58,12 @@ class Chat {
   CommandContext& context_;
   Session& session_;
   GenerationOptions options_;
+  DraftOptions draft_;
   std::optional<std::string> system_;
   std::vector<ChatMessage> messages_;  // without the system message
   LineSource lines_;
   std::string last_stats_;
+  bool warned_about_drafts_ = false;
 };
 
 std::vector<ChatMessage> Chat::AllMessages() const {
@@ -119,12 +123,15 @@ Result<void> Chat::Answer(const std::string& message) {
   TIDEMILL_TRY(rendered, RenderChat(text, std::move(asked)));
   TIDEMILL_TRY(ids, text.tokenizer.Encode(rendered, {.add_special = false, .parse_special = true}));
   const auto show = [&](const std::string& piece) { return context_.out.WriteModelText(piece); };
-  auto generated = Generate(*session_.engine, {.prompt = ids, .generation = options_}, context_.signals, show);
+  auto generated =
+      Generate(*session_.engine, {.prompt = ids, .generation = options_, .draft = draft_}, context_.signals, show);
   const bool is_given_up = !generated.ok() && generated.error().code() == ErrorCode::kCancelled;  // nobody reads
   // It was for the answer.
   if (context_.signals.received() == SIGINT && !is_given_up) context_.signals.Forget();
   TIDEMILL_TRY(answer, std::move(generated));
   TIDEMILL_TRY_VOID(context_.out.Write("\n"));
+  if (!warned_about_drafts_) WarnAboutDrafts(answer.stats, context_.messages);
+  warned_about_drafts_ = warned_about_drafts_ || !answer.stats.draft_trouble.empty();
   last_stats_ = DescribeAnswer(answer, session_, options_.seed);
   messages_.push_back({.role = "user", .content = message, .more_json = ""});
   messages_.push_back({.role = "assistant", .content = answer.text, .more_json = ""});
@@ -209,25 +216,28 @@ Result<void> ChatCommand(CommandContext& context) {
   std::string path;
   std::optional<std::string> system;
   GenerationFlags generation;
+  DraftFlags draft;
   MachineFlags machine;
   FlagSet set("chat", "A conversation in the terminal; lines of standard input elsewhere");
   set.Positional("MODEL", path, "A .gguf file or a model folder");
   set.Text("--system", system, "TEXT", "The system message");
   generation.AddTo(set);
   set.Hide("--logprobs");
+  draft.AddTo(set);
   machine.AddTo(set);
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
   TIDEMILL_TRY_VOID(generation.CheckRanges());
+  TIDEMILL_TRY_VOID(draft.Check());
   if (generation.logprobs) return UsageError("--logprobs", "shown by tidemill run --json only; leave it out");
   if (system) TIDEMILL_TRY_VOID(CheckUtf8("read the system message", "--system", *system));
-  TIDEMILL_TRY(session, OpenSession(path, machine, context));
+  TIDEMILL_TRY(session, OpenSession(path, machine, draft, context));
   if (!session.model->text().chat_template) {
     return Error(ErrorCode::kUnsupported,
                  "chat: " + path + ": expected a chat template, found none; use tidemill run --raw");
   }
   const GenerationOptions options = generation.ApplyTo(session.model->default_generation());
-  return Chat(context, session, options, std::move(system)).Run();
+  return Chat(context, session, options, draft.options(), std::move(system)).Run();
 }
 
 }  // namespace tidemill::cli

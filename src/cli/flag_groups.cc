@@ -1,9 +1,12 @@
 #include "cli/flag_groups.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <string_view>
+#include <system_error>
 
+#include "cli/errors.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
 
@@ -37,6 +40,25 @@ std::string ReadBytes(const std::string& text, std::optional<uint64_t>& target) 
 std::string SpillFolder() {
   const char* folder = std::getenv("TMPDIR");
   return folder != nullptr && *folder != '\0' ? folder : "/var/tmp";
+}
+
+// "ngram", "layers:4", or what there is a file or folder of.
+std::string ReadDraft(const std::string& text, DraftFlags& target) {
+  constexpr std::string_view kLayers = "layers:";
+  if (text == "ngram") {
+    target.source = DraftSource::kNgram;
+  } else if (text.starts_with(kLayers)) {
+    const auto layers = ParseNumber<size_t>(std::string_view(text).substr(kLayers.size()));
+    if (!layers || *layers == 0) return "layers:M with a whole number of at least 1";
+    target.source = DraftSource::kLayers;
+    target.layers = *layers;
+  } else {
+    std::error_code ignored;
+    if (!std::filesystem::exists(text, ignored)) return "ngram, layers:M or the path of a model";
+    target.source = DraftSource::kModel;
+    target.model = text;
+  }
+  return "";
 }
 
 // "yarn=4"
@@ -112,19 +134,36 @@ Result<EngineOptions> MachineFlags::engine_options() const {
 
 void DraftFlags::AddTo(FlagSet& flags) {
   flags.Group("Drafts");
-  flags.Choice("--draft", draft, {"ngram"},
-               "Guess the next tokens and check them in one step; answers are the same. ngram: what followed the last "
-               "tokens before, in prompt or answer");
-  flags.Number<size_t>("--draft-max", most, 1, DraftOptions::kMost, "Guesses in a step (8)");
+  flags.Value("--draft", "ngram|layers:M|MODEL",
+              "Guess the next tokens and check them in one step; answers are the same. ngram: what followed the last "
+              "tokens before, in prompt or answer; layers:M: by the model's first M layers; MODEL: by a smaller model "
+              "with the same vocabulary",
+              [this](const std::string& text) { return ReadDraft(text, *this); });
+  flags.Number<size_t>("--draft-max", most, 1, DraftOptions::kMost, "Guesses in a step, at most (8)");
+  flags.Number<size_t>("--draft-min", least, 0, DraftOptions::kMost,
+                       "And at least (0): between the two, as many as make most tokens a second");
+  flags.Number<float>("--draft-p-min", least_probability, 0, 1,
+                      "Guess no token that the draft model thinks less likely (0); ngram has no such number");
   flags.Number<size_t>("--ngram-min", ngram_min, 1, 1024, "Tokens that must agree before ngram guesses (3)");
-  flags.Needs("--draft-max", "--draft");
-  flags.Needs("--ngram-min", "--draft");
+  for (const char* flag : {"--draft-max", "--draft-min", "--draft-p-min", "--ngram-min"}) flags.Needs(flag, "--draft");
+}
+
+Result<void> DraftFlags::Check() const {
+  const DraftOptions draft = options();
+  if (draft.least <= draft.most) return {};
+  return UsageError("--draft-min", "expected at most --draft-max, which is " + std::to_string(draft.most) + ", found " +
+                                       std::to_string(draft.least));
 }
 
 DraftOptions DraftFlags::options() const {
   DraftOptions options;
-  if (draft) options.most = most.value_or(8);
+  if (!source) return options;
+  options.source = *source;
+  options.layers = layers;
+  options.most = most.value_or(8);
+  options.least = least.value_or(options.least);
   options.ngram_min = ngram_min.value_or(options.ngram_min);
+  options.least_probability = least_probability.value_or(options.least_probability);
   return options;
 }
 

@@ -38,10 +38,15 @@ struct MachineFlags {
 
 // Guesses at the next tokens.
 struct DraftFlags {
-  std::optional<std::string> draft;
-  std::optional<size_t> most, ngram_min;
+  std::optional<DraftSource> source;
+  std::string model;  // of kModel: its path
+  size_t layers = 0;  // of kLayers
+  std::optional<size_t> least, most, ngram_min;
+  std::optional<float> least_probability;
 
   void AddTo(FlagSet& flags);
+  // What can be known before a model is loaded.
+  Result<void> Check() const;
   DraftOptions options() const;
 };
 

@@ -107,12 +107,13 @@ Result<void> RunCommand(CommandContext& context) {
   TIDEMILL_TRY_VOID(flags.generation.CheckRanges());
   TIDEMILL_TRY_VOID(flags.form.Check());
   TIDEMILL_TRY_VOID(CheckAttentionBackend(flags));
+  TIDEMILL_TRY_VOID(flags.draft.Check());
   if (flags.prompts.file) return RunMany(flags, context);
   if (flags.generation.logprobs && !flags.json) return UsageError("--logprobs", "shown with --json only; add it");
   TIDEMILL_TRY(prompt, ReadPrompt(flags));
   TIDEMILL_TRY(saved, LoadState(flags.state));
 
-  TIDEMILL_TRY(session, OpenSession(flags.model, flags.machine, context));
+  TIDEMILL_TRY(session, OpenSession(flags.model, flags.machine, flags.draft, context));
   const Model& model = *session.model;
   WarnAboutDroppedBytes(model.text().tokenizer, prompt, context.messages);
   const GenerationOptions options = flags.generation.ApplyTo(saved ? saved->generation() : model.default_generation());
@@ -145,6 +146,7 @@ Result<void> RunCommand(CommandContext& context) {
   }
   if (!saved_state.ok()) return saved_state.error();
   grace.reset();
+  WarnAboutDrafts(answer.stats, context.messages);
   if (flags.stats) context.messages.Say(DescribeAnswer(answer, session, options.seed));
   return {};
 }

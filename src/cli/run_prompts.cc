@@ -37,12 +37,14 @@ double Milliseconds(Clock::duration duration) { return std::chrono::duration<dou
 struct ManyStats {
   size_t requests = 0, failed = 0, prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   std::vector<float> first_token_ms, between_tokens_ms;
+  RequestStats drafts;  // of all requests, what they say of drafts
 
   void Add(const RequestStats& stats) {
     ++requests;
     prompt_tokens += stats.prompt_tokens;
     generated_tokens += stats.generated_tokens;
     preemptions += stats.preemptions;
+    AddDrafts(stats, &drafts);
     if (stats.generated_tokens != 0) first_token_ms.push_back(static_cast<float>(stats.first_token_ms));
   }
   void Add(const ManyStats& other) {
@@ -51,6 +53,7 @@ struct ManyStats {
     prompt_tokens += other.prompt_tokens;
     generated_tokens += other.generated_tokens;
     preemptions += other.preemptions;
+    AddDrafts(other.drafts, &drafts);
     first_token_ms.insert(first_token_ms.end(), other.first_token_ms.begin(), other.first_token_ms.end());
     between_tokens_ms.insert(between_tokens_ms.end(), other.between_tokens_ms.begin(), other.between_tokens_ms.end());
   }
@@ -76,7 +79,7 @@ std::string Describe(ManyStats& stats, double seconds) {
                 TokensPerSecond(static_cast<double>(stats.generated_tokens), seconds * 1000),
                 Percentile(stats.first_token_ms, 0.5), Percentile(stats.first_token_ms, 0.99),
                 Percentile(stats.between_tokens_ms, 0.5), Percentile(stats.between_tokens_ms, 0.99));
-  return lines;
+  return lines + DescribeDrafts(stats.drafts);
 }
 
 Json ErrorJson(const Error& error) {
@@ -234,9 +237,10 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
   const bool is_file = *prompts.file != "-";
   const Descriptor input{is_file ? open(prompts.file->c_str(), O_RDONLY | O_CLOEXEC) : STDIN_FILENO, is_file};
   if (input.fd < 0) return SystemError("read the prompts", *prompts.file, errno);
-  TIDEMILL_TRY(session, OpenSession(model, machine, context));
+  TIDEMILL_TRY(session, OpenSession(model, machine, draft, context));
   TIDEMILL_TRY(options, machine.engine_options());
   const size_t count = prompts.instances.value_or(1);
+  options.draft_model = session.draft_model;
   options.threads = std::max<size_t>(1, session.engine->threads() / count);
   options.state_memory = std::max<uint64_t>(1, session.engine->state_memory() / count);
   const size_t most =
@@ -280,6 +284,7 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
   ManyStats all;
   for (const auto& instance : instances) all.Add(instance->stats());
   context.some_failed = all.failed != 0;
+  WarnAboutDrafts(all.drafts, context.messages);
   if (stats) context.messages.Say(Describe(all, Milliseconds(Clock::now() - start) / 1000));
   return {};
 }

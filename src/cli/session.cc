@@ -6,24 +6,39 @@
 #include <optional>
 #include <utility>
 
+#include "cli/errors.h"
 #include "cli/messages.h"
 
 namespace tidemill::cli {
+namespace {
 
-Result<Session> OpenSession(const std::string& path, const MachineFlags& flags, CommandContext& context) {
-  TIDEMILL_TRY(options, flags.engine_options());
-  return OpenSession(path, flags.load_options(), options, context);
+Result<std::shared_ptr<const Model>> LoadModel(const std::string& path, LoadOptions load, const std::string& doing,
+                                               CommandContext& context) {
+  ProgressBar progress(context.messages, doing);
+  load.progress = [&progress](double fraction) { progress.Show(fraction); };
+  return Model::Load(path, std::move(load));
 }
 
-Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,
-                            CommandContext& context) {
+Result<void> CheckLayers(const DraftFlags& draft, const Model& model) {
+  const size_t layers = model.info().num_hidden_layers;
+  if (draft.source != DraftSource::kLayers || draft.layers < layers) return {};
+  return UsageError("--draft", "expected layers:M with fewer than the model's " + std::to_string(layers) +
+                                   " layers, found " + std::to_string(draft.layers));
+}
+
+Result<Session> Open(const std::string& path, const LoadOptions& load, EngineOptions options, const DraftFlags& draft,
+                     CommandContext& context) {
   const auto start = std::chrono::steady_clock::now();
   Session session;
-  {
-    ProgressBar progress(context.messages, "loading");
-    load.progress = [&progress](double fraction) { progress.Show(fraction); };
-    TIDEMILL_TRY(model, Model::Load(path, std::move(load)));
-    session.model = std::move(model);
+  TIDEMILL_TRY(model, LoadModel(path, load, "loading", context));
+  session.model = std::move(model);
+  TIDEMILL_TRY_VOID(CheckLayers(draft, *session.model));
+  if (draft.source == DraftSource::kModel) {
+    LoadOptions load_draft = load;
+    load_draft.rope_scaling.reset();  // it is the other one's context that has to be longer
+    TIDEMILL_TRY(draft_model, LoadModel(draft.model, load_draft, "loading the draft model", context));
+    session.draft_model = std::move(draft_model);
+    options.draft_model = session.draft_model;
   }
   TIDEMILL_TRY(engine, Engine::Create(session.model, options));
   session.engine = std::move(engine);
@@ -36,6 +51,23 @@ Result<Session> OpenSession(const std::string& path, LoadOptions load, const Eng
   return session;
 }
 
+}  // namespace
+
+Result<Session> OpenSession(const std::string& path, const MachineFlags& flags, CommandContext& context) {
+  TIDEMILL_TRY(options, flags.engine_options());
+  return OpenSession(path, flags.load_options(), options, context);
+}
+
+Result<Session> OpenSession(const std::string& path, const MachineFlags& flags, const DraftFlags& draft,
+                            CommandContext& context) {
+  TIDEMILL_TRY(options, flags.engine_options());
+  return Open(path, flags.load_options(), options, draft, context);
+}
+
+Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,
+                            CommandContext& context) {
+  return Open(path, load, options, {}, context);
+}
 ChatRenderInput RenderInput(const ModelText& text) {
   ChatRenderInput input;
   if (!text.bos_token.empty()) input.bos_token = text.bos_token;
@@ -103,6 +135,11 @@ Result<Answer> Generate(Engine& engine, RequestId id, SignalWatch& signals,
   return answer;
 }
 
+void WarnAboutDrafts(const RequestStats& stats, Messages& messages) {
+  if (stats.draft_trouble.empty()) return;
+  messages.Warning("drafts: " + std::string(stats.draft_trouble) + "; the answer went on without guesses");
+}
+
 std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_t seed) {
   const RequestStats& stats = answer.stats;
   const double decoded = stats.generated_tokens > 0 ? static_cast<double>(stats.generated_tokens - 1) : 0;
@@ -123,12 +160,8 @@ std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_
                                        : std::string(KvPolicyName(session.engine->kv_policy())).c_str(),
                 static_cast<unsigned long long>(stats.growth.growths),
                 static_cast<double>(stats.growth.bytes_copied) / (1 << 20));
-  const std::string drafts = stats.drafted_tokens == 0
-                                 ? ""
-                                 : "drafts       " + std::to_string(stats.drafted_tokens) + " guessed, " +
-                                       std::to_string(stats.accepted_tokens) + " right\n";
-  return std::string(lines) + drafts + "finish       " + std::string(FinishReasonName(answer.finish)) + ", seed " +
-         std::to_string(seed) + ", " + std::to_string(session.engine->threads()) + " threads, " +
+  return std::string(lines) + DescribeDrafts(stats) + "finish       " + std::string(FinishReasonName(answer.finish)) +
+         ", seed " + std::to_string(seed) + ", " + std::to_string(session.engine->threads()) + " threads, " +
          session.engine->isa() + ", numeric class " + session.engine->numeric_class() + "\n";
 }
 

@@ -21,12 +21,16 @@ namespace tidemill::cli {
 
 struct Session {
   std::shared_ptr<const Model> model;
-  std::unique_ptr<Engine> engine;  // uses `model`
-  double load_ms = 0;              // both
+  std::shared_ptr<const Model> draft_model;  // of --draft MODEL; may be null
+  std::unique_ptr<Engine> engine;            // uses both
+  double load_ms = 0;                        // of all
 };
 
 // Loads with a progress bar. What is wrong with --kv-dtype whatever the model comes before the load.
 Result<Session> OpenSession(const std::string& path, const MachineFlags& flags, CommandContext& context);
+// With the draft model that --draft names, if it names one. kInvalidArgument for more layers than there are.
+Result<Session> OpenSession(const std::string& path, const MachineFlags& flags, const DraftFlags& draft,
+                            CommandContext& context);
 // The same for commands that change what the flags ask for.
 Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,
                             CommandContext& context);
@@ -44,6 +48,9 @@ Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
 Result<Answer> Generate(Engine& engine, RequestId id, SignalWatch& signals,
                         const std::function<Result<void>(const std::string&)>& on_text,
                         std::shared_ptr<const std::vector<std::byte>>* saved);
+
+// Says why guesses that were asked for were not made, if so.
+void WarnAboutDrafts(const RequestStats& stats, Messages& messages);
 
 // The lines of --stats and /stats.
 std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_t seed);

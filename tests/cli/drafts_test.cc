@@ -1,0 +1,128 @@
+// --draft: answers are the same with every drafter, and what cannot be a drafter is refused.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tests/cli/model_files.h"
+#include "tests/cli/process.h"
+#include "tests/support/tiny_model.h"
+
+namespace tidemill::testing {
+namespace {
+
+using nlohmann::json;
+
+// A smaller model with the same 997 tokens.
+const std::string& DraftFile() {
+  static const std::string path = WriteFile(
+      "draft.gguf",
+      BuildTinyLlama({.hidden = 32, .layers = 1, .heads = 2, .kv_heads = 1, .ffn = 64, .context = 64, .seed = 4}));
+  return path;
+}
+
+json Single(std::vector<std::string> flags) {
+  flags.insert(flags.begin(), {"run", TinyLlamaFile(), "--raw", "--json", "--quiet"});
+  const ProcessResult result = RunTidemill(flags);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return json::parse(result.out, nullptr, false);
+}
+
+TEST(DraftModels, ChangeNoAnswer) {
+  for (const char* temperature : {"0", "0.7"}) {
+    const std::vector<std::string> flags = {
+        "-p",       "the tide the tide the tide the", "-n", "60", "--ignore-eos", "--logprobs", "2", "--temperature",
+        temperature};
+    const json plain = Single(flags);
+    EXPECT_FALSE(plain.contains("draft"));
+    for (const std::string& drafter : {DraftFile(), TinyLlamaFile(), std::string("layers:1")}) {
+      for (const auto& [least, most] : {std::pair{"0", "8"}, {"3", "3"}, {"1", "64"}}) {
+        auto with = flags;
+        with.insert(with.end(), {"--draft", drafter, "--draft-min", least, "--draft-max", most});
+        const json found = Single(with);
+        const std::string where = drafter + ", " + least + " to " + most;
+        for (const char* name : {"text", "ids", "logprobs", "finish_reason"})
+          EXPECT_EQ(found[name], plain[name]) << where;
+        if (std::string_view(least) == "0") continue;
+        const json& draft = found["draft"];
+        EXPECT_GE(draft.value("drafted", size_t{0}), draft.value("accepted", size_t{1000})) << where;
+        size_t steps = 0;
+        for (const json& count : draft["widths"]) steps += count.get<size_t>();
+        EXPECT_EQ(steps + draft.value("accepted", size_t{0}), 59U) << where;  // all but the prompt's token
+        EXPECT_LE(draft["acceptance"].size(), 8U);
+        EXPECT_GE(draft["acceptance"].size(), 1U);
+      }
+    }
+  }
+}
+
+TEST(DraftModels, ServeManyPromptsAndChats) {
+  const std::string prompts = WriteFile("draft_prompts.jsonl",
+                                        "{\"prompt\": \"the tide\", \"max_new_tokens\": 20}\n{\"prompt\": \"mill\", "
+                                        "\"temperature\": 0.8}\n{\"ids\": [5, 6, 7], \"max_new_tokens\": 9}\n");
+  const std::vector<std::string> many = {"run", TinyLlamaFile(), "--raw", "-n", "11", "--prompts", prompts};
+  const std::vector<std::string> chat = {"chat", TinyLlamaFile(), "-n", "12"};
+  const auto texts = [](const std::string& lines) {
+    std::istringstream in(lines);
+    std::string all;
+    for (std::string line; std::getline(in, line);) all += json::parse(line, nullptr, false)["text"].dump();
+    return all;
+  };
+  const ProcessResult plain = RunTidemill(many), talk = RunTidemill(chat, {.input = "hello\nthe tide\n"});
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  ASSERT_EQ(talk.exit_code, 0) << talk.err;
+  for (const std::string& drafter : {DraftFile(), std::string("layers:1")}) {
+    for (const char* instances : {"1", "2"}) {
+      auto flags = many;
+      flags.insert(flags.end(), {"--draft", drafter, "--draft-min", "2", "--instances", instances, "--stats"});
+      const ProcessResult found = RunTidemill(flags);
+      EXPECT_EQ(found.exit_code, 0) << found.err;
+      EXPECT_EQ(texts(found.out), texts(plain.out)) << drafter;
+      EXPECT_NE(found.err.find("\ndrafts       "), std::string::npos) << found.err;
+    }
+    auto flags = chat;
+    flags.insert(flags.end(), {"--draft", drafter});
+    EXPECT_EQ(RunTidemill(flags, {.input = "hello\nthe tide\n"}).out, talk.out) << drafter;
+  }
+}
+
+// The draft's 64 positions are full before the answer ends.
+TEST(DraftModels, FullContext_IsAWarning) {
+  const ProcessResult result = RunTidemill({"run", TinyLlamaFile(), "--raw", "-p", "the tide", "-n", "90",
+                                            "--ignore-eos", "--draft", DraftFile(), "--draft-min", "1"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err,
+            "tidemill: warning: drafts: the draft model's context is full; the answer went on without guesses\n");
+}
+
+TEST(DraftModels, WhatCannotBeOne_IsRefused) {
+  // The spellings of two tokens change places.
+  std::string gguf = BuildTinyLlama({.layers = 1});
+  const size_t a = gguf.find(std::string("\1\0\0\0\0\0\0\0a", 9)), c = gguf.find(std::string("\1\0\0\0\0\0\0\0c", 9));
+  ASSERT_NE(a, std::string::npos);
+  ASSERT_NE(c, std::string::npos);
+  std::swap(gguf[a + 8], gguf[c + 8]);
+  const std::string other = WriteFile("other.gguf", gguf);
+  const std::vector<std::string> run = {"run", TinyLlamaFile(), "-p", "x"};
+  const auto refused = [&run](std::vector<std::string> flags, const std::string& what) {
+    flags.insert(flags.begin(), run.begin(), run.end());
+    const ProcessResult result = RunTidemill(flags);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_NE(result.err.find(what), std::string::npos) << result.err;
+  };
+  refused({"--draft", "magic"}, "--draft: expected ngram, layers:M or the path of a model, found \"magic\"");
+  refused({"--draft", "layers:0"}, "--draft: expected layers:M with a whole number of at least 1");
+  refused({"--draft", "layers:2"}, "--draft: expected layers:M with fewer than the model's 2 layers, found 2");
+  refused({"--draft", "ngram", "--draft-min", "9"}, "--draft-min: expected at most --draft-max, which is 8, found 9");
+  refused({"--draft", "ngram", "--draft-p-min", "1.5"}, "--draft-p-min: expected a number from 0 to 1");
+  refused({"--draft-min", "1"}, "--draft");
+  refused({"--draft", other}, "found 2 of 997 ids that differ: ");
+}
+
+}  // namespace
+}  // namespace tidemill::testing
