@@ -60,6 +60,7 @@ size_t DraftWidth::Next() const {
 }
 
 void DraftWidth::Drafted(size_t guesses, double seconds) {
+  ++num_offers_;
   if (since_guesses_ != 0 || num_steps_ == 0) return;
   Average(seconds / static_cast<double>(guesses), ++num_drafted_, &guess_seconds_);
 }
@@ -150,7 +151,9 @@ bool DraftWidth::CouldPay() const {
 }
 
 size_t DraftWidth::Best(std::span<const double> acceptance) const {
-  const size_t most = std::min(most_, std::max(least_, 2 * Widest() + kTryWidth));
+  // Before the second time, nothing is known of what guesses take.
+  const size_t ramp = num_offers_ < 2 ? kTryWidth : 2 * Widest() + kTryWidth;
+  const size_t most = std::min(most_, std::max(least_, ramp));
   std::array<double, kMost + 1> all_seconds = {};
   const std::span<double> seconds = std::span(all_seconds).first(most + 1);
   FillStepSeconds(seconds);

@@ -71,7 +71,8 @@ class DraftWidth {
   Share all_;
   std::array<Seconds, kMost + 1> steps_ = {};  // by guesses
   double guess_seconds_ = 0, other_tokens_ = 0;
-  size_t num_drafted_ = 0, num_steps_ = 0;
+  size_t num_offers_ = 0, num_drafted_ = 0;  // times that guesses were made; of them, those whose time counts
+  size_t num_steps_ = 0;
   size_t since_least_ = 0;     // steps since one was as narrow as it may be
   size_t since_guesses_ = 0;   // steps without guesses
   size_t pause_ = 8;           // steps without guesses before the next try

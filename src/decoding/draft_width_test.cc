@@ -168,10 +168,26 @@ TEST(DraftWidth, Bounds_AreKept) {
   EXPECT_EQ(none.widths, std::vector<size_t>(100, 0));
 }
 
+// Guesses that were never timed are few.
+TEST(DraftWidth, TheFirstGuesses_AreFew) {
+  DraftWidth width(0, 16);
+  std::vector<size_t> widths;
+  for (int i = 0; i < 4; ++i) {
+    widths.push_back(width.Next());
+    if (widths.back() != 0) width.Drafted(widths.back(), 1e-3);
+    width.Checked(widths.back(), widths.back());
+    width.Took(widths.back(), 1, 0);
+  }
+  EXPECT_EQ(widths, (std::vector<size_t>{0, 2, 2, 6}));
+}
+
 // Where prompts are in every step, no time is known: it guesses all the same.
 TEST(DraftWidth, WithoutTimes_GuessesAFew) {
   DraftWidth width(0, 8);
-  for (int i = 0; i < 100; ++i) width.Checked(width.Next(), width.Next());
+  for (int i = 0; i < 100; ++i) {
+    const size_t guesses = width.Next();
+    width.Checked(guesses, guesses);
+  }
   EXPECT_GT(width.Next(), 0U);
 }
 
