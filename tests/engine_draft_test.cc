@@ -104,7 +104,7 @@ TEST_P(EngineDraft, EveryRequest_GetsWhatItGetsWithout) {
                           .max_batch = one_of({1, 5, 32}),
                           .prefill_chunk = one_of({1, 7, 64, 512})};
     EngineDriver roomy(model, options);
-    if (random() % 2 == 0) options.state_memory = 2 * roomy.engine().impl().NewState(0)->GrowthBytes(kSmallContext);
+    if (random() % 2 == 0) options.state_memory = roomy.engine().impl().NewState(0)->GrowthBytes(kSmallContext) * 3 / 2;
     EngineDriver driver(model, options);
     script.Install(driver, seed);
     std::vector<RequestId> ids;
@@ -149,7 +149,7 @@ TEST(EngineDraft, TreesOfGuesses_AreTakenAtAnySiblingAndCutToFreeRows) {
     script.Install(driver, seed);
     Engine::Impl& impl = driver.engine().impl();
     for (size_t i = 0; i < work.size(); ++i) {
-      const RequestId id = SubmitWithDraft(driver, work[i], kMost);
+      const RequestId id = SubmitWithDraft(driver, work[i], kMost, kMost);
       uint64_t growths = 0;
       while (!driver.engine().idle()) {
         script.last = {};
@@ -204,7 +204,7 @@ TEST(EngineDraft, FreeRows_CutTheLastNodes) {
   };
   EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = 16});
   driver.engine().impl().make_drafter = [](const Request&) { return std::make_unique<Fixed>(); };
-  const RequestId id = SubmitWithDraft(driver, {{20}, {.max_new_tokens = 24}}, 6);
+  const RequestId id = SubmitWithDraft(driver, {{20}, {.max_new_tokens = 24}}, 6, 6);
   std::vector<size_t> rows, made;
   while (!driver.engine().idle()) {
     made.push_back(driver.Step());
@@ -275,7 +275,7 @@ TEST(EngineDraft, AbandonedSteps_HaveChosenNothing) {
     EngineDriver driver(model, {.threads = 1, .max_batch = 5, .prefill_chunk = 64});
     script.Install(driver, 1);
     std::vector<RequestId> ids;
-    for (const Work& w : work) ids.push_back(SubmitWithDraft(driver, w, 8));
+    for (const Work& w : work) ids.push_back(SubmitWithDraft(driver, w, 8, 8));
     Engine::Impl& impl = driver.engine().impl();
     while (!driver.engine().idle()) {
       std::vector<Event> events;

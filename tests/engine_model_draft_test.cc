@@ -96,7 +96,7 @@ TEST_P(ModelDraft, EveryRequest_GetsWhatItGetsWithout) {
                             .prefill_chunk = one_of({1, 7, 64, 512}),
                             .draft_model = source.model};
       EngineDriver roomy(model, options);
-      if (seed % 2 == 0) options.state_memory = 2 * roomy.engine().impl().NewState(0)->GrowthBytes(kSmallContext);
+      if (seed % 2 == 0) options.state_memory = roomy.engine().impl().NewState(0)->GrowthBytes(kSmallContext) * 3 / 2;
       EngineDriver driver(model, options);
       std::vector<RequestId> ids;
       for (const Work& w : work) {

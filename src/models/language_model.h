@@ -26,7 +26,7 @@ struct StateOptions {
   size_t max_length = 1;
   uint64_t numeric_class = 0;
   PageCommitter* pages = nullptr;  // outlives the state; null: see KvLayer
-  size_t num_layers = 0;  // of the first layers; 0: of all
+  size_t num_layers = 0;           // of the first layers; 0: of all
 };
 
 //   x = project_in(embedding[token] * embedding_scale) + position_embedding[position + position_offset]

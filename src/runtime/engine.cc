@@ -263,7 +263,9 @@ std::span<const Event> Engine::Step() {
     const double seconds = SecondsOf([&] {
       complete = impl.executor->Run(
           step,
-          [&](size_t sequence, size_t row, std::span<float> logits) { scheduler.request(sequence).Sample(row, logits); },
+          [&](size_t sequence, size_t row, std::span<float> logits) {
+            scheduler.request(sequence).Sample(row, logits);
+          },
           &impl.interrupt);
     });
     if (complete) {

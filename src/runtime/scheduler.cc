@@ -103,9 +103,21 @@ void Scheduler::AssignRows() {
 }
 
 bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
-  ActiveRequest& request = *running_[index].request;
-  const uint64_t need = Sum(request.state().bytes().reserved, request.state().GrowthBytes(running_[index].rows));
-  const uint64_t more = need - std::min(need, running_[index].bytes);
+  Running& running = running_[index];
+  ActiveRequest& request = *running.request;
+  uint64_t need = 0, more = 0;
+  const auto fits = [&] {
+    need = Sum(request.state().bytes().reserved, request.state().GrowthBytes(running.rows));
+    more = need - std::min(need, running.bytes);
+    return Sum(bytes_, more) <= limits_.state_memory;
+  };
+  // Guesses take no memory from anybody, and none that is not there.
+  const auto drop_guesses = [&] {
+    const bool has_guesses = running.rows > request.pending();
+    if (has_guesses) running.rows = request.pending();
+    return has_guesses;
+  };
+  if (!fits() && drop_guesses()) (void)fits();
   while (Sum(bytes_, more) > limits_.state_memory && running_.size() > index + 1) PreemptYoungest();
   if (Sum(bytes_, more) > limits_.state_memory) {
     if (index != 0) {
@@ -115,9 +127,13 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
     }
     return false;
   }
+  Result<void> reserved = request.state().Reserve(running.rows);
+  if (!reserved.ok() && drop_guesses()) {
+    (void)fits();
+    reserved = request.state().Reserve(running.rows);
+  }
   bytes_ += more;
-  running_[index].bytes += more;
-  Result<void> reserved = request.state().Reserve(running_[index].rows);
+  running.bytes += more;
   if (!reserved.ok()) request.Fail(std::move(reserved).error(), events);
   return reserved.ok();
 }

@@ -62,7 +62,7 @@ void ExpectSame(const Outcome& found, const Outcome& expected, const std::string
   EXPECT_EQ(found.text, expected.text) << where;
   EXPECT_EQ(found.logprob_bits, expected.logprob_bits) << where;
   EXPECT_EQ(found.finish, expected.finish) << where;
-  EXPECT_EQ(found.error, expected.error) << where;
+  EXPECT_EQ(found.error, expected.error) << where << ": " << found.message;
   EXPECT_EQ(found.stats.state_bytes, expected.stats.state_bytes) << where;
 }
 
