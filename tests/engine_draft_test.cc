@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/engine_impl.h"
+#include "tests/support/allocation_probe.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
 #include "tests/support/scripted_drafters.h"
@@ -251,6 +252,36 @@ TEST(EngineDraft, Ngram_FindsWhatThePromptSaid) {
   EXPECT_EQ(driver.outcome(*id).ids, expected);
   EXPECT_EQ(steps, 4U);  // the prompt and its token, 9, 9, 1
   EXPECT_EQ(driver.outcome(*id).stats.accepted_tokens, 16U);
+}
+
+// Each allocation of a step with guesses fails in turn, once: where it was one of the state's, the step is made without the guesses.
+TEST(EngineDraft, StateWithoutRoomForGuesses_GoesOnWithoutThem) {
+  const auto model = LoadModel("engine_draft", BuildCountingModel({.vocab = 400, .context = 128, .eos_token = 399}));
+  const std::vector<int32_t> prompt = {100, 101, 102, 103, 104, 105, 7, 100, 101, 102};
+  std::vector<int32_t> expected(8);
+  std::iota(expected.begin(), expected.end(), 103);
+  size_t without_guesses = 0;
+  for (size_t n = 0, reached = 1; reached != 0; ++n) {
+    ASSERT_LT(n, 100U);
+    EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kIterative});
+    const RequestId id = driver.Submit(
+        {.prompt = prompt, .generation = {.max_new_tokens = 8}, .draft = {.most = 3, .least = 3, .ngram_min = 1}});
+    driver.Step();
+    testing::FailAllocations failure(n);
+    const auto events = driver.engine().Step();
+    reached = failure.Stop() ? 1 : 0;
+    const size_t made = events.size();
+    driver.Consume(events);
+    driver.RunUntilIdle();
+    const Outcome& outcome = driver.outcome(id);
+    if (outcome.error) continue;  // it was another's
+    EXPECT_EQ(outcome.ids, expected) << "allocation " << n;
+    if (reached != 0 && made == 1) ++without_guesses;
+    if (reached == 0) {
+      EXPECT_GT(made, 1U) << "guesses are right where nothing fails";
+    }
+  }
+  EXPECT_GT(without_guesses, 1U);
 }
 
 TEST(EngineDraft, WrongOptions_AreRefused) {

@@ -6,7 +6,7 @@
 //               few beside requests that decode (PromptRowsBeside); then guesses at what follows the one token, oldest first
 //   Memory      where a state cannot grow within the bound, the youngest request that runs is put aside, until it can. The oldest one
 //               fails only when it alone is too large. Guesses use the rows that are free, and only where none is free does a state grow
-//               for them, too: the spare rows of BMC (section III-C). The least promising ones are cut.
+//               for them, too: the spare rows of BMC (section III-C). The least promising ones are cut, and all where they have no room.
 //
 // None of it changes a bit of an answer: rows do not see their company, and a state that was put aside or computed again is the same.
 #ifndef TIDEMILL_RUNTIME_SCHEDULER_H_
