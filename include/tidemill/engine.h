@@ -62,6 +62,13 @@ enum class DraftSource : uint8_t {
   kLayers,  // the model's own first layers, with its own head
 };
 
+// How a token is drawn where guesses at it were made. The distribution is the same under all; only under noise is the answer, too.
+enum class DraftRule : uint8_t {
+  kNoise,     // as without guesses
+  kSibling,   // guesses first, each with its own probability, the others' tokens from what they leave
+  kResidual,  // kModel and kLayers draw their guesses, too: more of them are right. Of other guesses as kSibling
+};
+
 // Guesses at the next tokens, which one step checks together: a right one saves a step, a wrong one costs its row. Answers are the same
 // bits as without, also drawn ones.
 struct DraftOptions {
@@ -75,6 +82,7 @@ struct DraftOptions {
   size_t layers = 0;     // of kLayers: how many, at least 1 and fewer than the model has
   // Of kModel and kLayers: guesses end before one that the drafter thinks less likely. 0 to 1.
   float least_probability = 0;
+  DraftRule rule = DraftRule::kNoise;  // of answers that are drawn
 };
 
 struct Request {

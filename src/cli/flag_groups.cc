@@ -145,7 +145,12 @@ void DraftFlags::AddTo(FlagSet& flags) {
   flags.Number<float>("--draft-p-min", least_probability, 0, 1,
                       "Guess no token that the draft model thinks less likely (0); ngram has no such number");
   flags.Number<size_t>("--ngram-min", ngram_min, 1, 1024, "Tokens that must agree before ngram guesses (3)");
-  for (const char* flag : {"--draft-max", "--draft-min", "--draft-p-min", "--ngram-min"}) flags.Needs(flag, "--draft");
+  flags.Choice(
+      "--draft-accept", rule, {"noise", "sibling", "residual"},
+      "How tokens are drawn where there are guesses (noise): answers are the same under noise only, others are "
+      "drawn from the same distribution; residual: a draft model draws its guesses, and more are right");
+  for (const char* flag : {"--draft-max", "--draft-min", "--draft-p-min", "--draft-accept", "--ngram-min"})
+    flags.Needs(flag, "--draft");
 }
 
 Result<void> DraftFlags::Check() const {
@@ -164,6 +169,8 @@ DraftOptions DraftFlags::options() const {
   options.least = least.value_or(options.least);
   options.ngram_min = ngram_min.value_or(options.ngram_min);
   options.least_probability = least_probability.value_or(options.least_probability);
+  if (rule == "sibling") options.rule = DraftRule::kSibling;
+  if (rule == "residual") options.rule = DraftRule::kResidual;
   return options;
 }
 

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "decoding/draft_rules.h"
+
 namespace tidemill {
 
 // Guesses at the tokens that follow the pending one. Nodes stand in order of promise, each behind its parent: the first n are a draft,
@@ -15,6 +17,8 @@ struct DraftTree {
   std::span<const int32_t> ids;  // [nodes] within the vocabulary
   std::span<const int32_t> parents =
       {};  // [nodes] parents[i] < i; -1: the pending token. Empty: each node follows the one before it
+  // [nodes] of a chain that was drawn: from what, by ascending id. Else empty.
+  std::span<const std::vector<TokenProbability>> drawn_from = {};
 };
 
 // A tree before its tokens are known: node i is the token that the drafter ranks ranks[i]-th, from 0, behind that of its parent.

@@ -38,6 +38,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
       prompt_tokens_(request.prompt.size()),
       most_guesses_(drafter == nullptr ? 0 : request.draft.most),
       drafter_(std::move(drafter)),
+      rule_(request.draft.rule),
       width_(std::min(request.draft.least, most_guesses_), most_guesses_),
       submitted_(Clock::now()) {
   sampler_.Prime(request.prompt);
@@ -46,6 +47,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
   }
   guesses_.reserve(most_events());
   parents_.reserve(most_events());
+  siblings_.reserve(most_events());
   sampled_.reserve(most_events());
   path_.reserve(most_events());
 }
@@ -115,6 +117,7 @@ size_t ActiveRequest::Draft(size_t most) {
     if (!proposed.ids.empty()) width_.Drafted(proposed.ids.size(), drafting_seconds_);
     guesses_.push_back(tokens().back());
     guesses_.insert(guesses_.end(), proposed.ids.begin(), proposed.ids.end());
+    drawn_from_ = proposed.drawn_from;
     if (!proposed.parents.empty()) {
       parents_.push_back(-1);
       for (const int32_t parent : proposed.parents) parents_.push_back(parent + 1);  // the pending token is row 0
@@ -151,8 +154,11 @@ void ActiveRequest::Sample(size_t row, std::span<float> logits) {
   next_row_ = kNoRow;
   path_.push_back(static_cast<uint32_t>(row));
   try {
-    Result<SampledToken> token =
-        sampler_.Sample(logits.first(tokenizer_.vocab_size()), static_cast<uint32_t>(tokens().size()));
+    const std::span<float> known = logits.first(tokenizer_.vocab_size());
+    const auto position = static_cast<uint32_t>(tokens().size());
+    Result<SampledToken> token = rule_ == DraftRule::kNoise || guesses_.empty()
+                                     ? sampler_.Sample(known, position)
+                                     : sampler_.SampleAmong(GuessesBehind(row), known, position);
     if (!token.ok()) {
       sample_error_ = std::move(token).error();
       return;
@@ -164,6 +170,19 @@ void ActiveRequest::Sample(size_t row, std::span<float> logits) {
   } catch (const std::exception&) {
     sample_error_ = OutOfMemoryError("sample token");
   }
+}
+
+Guesses ActiveRequest::GuessesBehind(size_t row) {
+  siblings_.clear();
+  Guesses guesses;
+  for (size_t guess = row + 1; guess < guesses_.size(); ++guess) {
+    const size_t parent = parents_.empty() ? guess - 1 : static_cast<size_t>(parents_[guess]);
+    if (parent != row) continue;
+    siblings_.push_back(guesses_[guess]);
+    if (!drawn_from_.empty()) guesses.drawn_from = drawn_from_[guess - 1];
+  }
+  guesses.ids = siblings_;
+  return guesses;
 }
 
 size_t ActiveRequest::GuessBehind(size_t row, int32_t id) const {

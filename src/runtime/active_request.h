@@ -98,6 +98,8 @@ class ActiveRequest {
   // std::bad_alloc.
   std::optional<FinishReason> TakeToken(const SampledToken& token, size_t length, Event* event);
   void CountGuesses(size_t guesses);
+  // What was guessed behind a row of the step; valid until the next call.
+  Guesses GuessesBehind(size_t row);
   void Commit(size_t rows);
   size_t GuessBehind(size_t row,
                      int32_t id) const;  // the row of the step that follows `row` and guesses `id`; kNoRow: none does
@@ -121,13 +123,16 @@ class ActiveRequest {
   std::vector<RowKey> keys_;
   size_t most_guesses_;
   std::unique_ptr<Drafter> drafter_;
+  DraftRule rule_;
   DraftWidth width_;
   double drafting_seconds_ = 0;
   size_t right_ = 0;  // guesses of the last step
   DraftStats draft_stats_;
   std::vector<int32_t> guesses_;  // the pending token, and what may follow it; empty where nothing is guessed
   std::vector<int32_t> parents_;  // of guesses_; empty: each follows the one before it
-  size_t rows_ = 0;               // of the step
+  std::span<const std::vector<TokenProbability>> drawn_from_;  // of guesses_ behind the first, where they were drawn
+  std::vector<int32_t> siblings_;
+  size_t rows_ = 0;  // of the step
   std::vector<SampledToken> sampled_;
   std::vector<uint32_t> path_;  // the rows that they were chosen behind
   std::optional<Error> sample_error_;

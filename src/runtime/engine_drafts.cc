@@ -62,6 +62,7 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
   if (draft.source == DraftSource::kNgram) return std::make_unique<NgramDrafter>(draft.ngram_min);
   const bool own = draft.source == DraftSource::kLayers;
   const LanguageModel& drafting = own ? language_model() : draft_model->model();
+  const bool draws = draft.rule == DraftRule::kResidual && request.generation.temperature > 0;
   const ModelDrafter::Options made{.model = &drafting,
                                    .executor = own ? executor.get() : &draft_model->executor(),
                                    .num_layers = own ? draft.layers : drafting.layers.size(),
@@ -70,7 +71,8 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
                                    .vocab_size = model->text().tokenizer.vocab_size(),
                                    .least_probability = draft.least_probability,
                                    .memory = &draft_memory,
-                                   .interrupt = &interrupt};
+                                   .interrupt = &interrupt,
+                                   .drawn_as = draws ? &request.generation : nullptr};
   // As far as NewRequest knows it.
   const size_t expected = request.generation.max_new_tokens
                               ? request.prompt.size() + static_cast<size_t>(*request.generation.max_new_tokens)

@@ -17,6 +17,9 @@ constexpr size_t kLeastRows = 32, kMostRows = 256;
 // Of a new text, tokens that run before the next step of the model itself.
 constexpr size_t kRowsAtOnce = 512;
 
+// Tokens that a guess is drawn from, at most.
+constexpr int32_t kDrawnFrom = 64;
+
 // Beyond it a context grows now and then.
 constexpr size_t kReservedIds = size_t{1} << 20;
 
@@ -40,6 +43,19 @@ ModelDrafter::ModelDrafter(const Options& options, std::unique_ptr<SequenceState
   keys_.reserve(options_.executor->max_rows());
   chunk_max_.resize(NumChunks(options_.vocab_size));
   if (options_.least_probability > 0) chunk_sum_.resize(chunk_max_.size());
+  if (options_.drawn_as != nullptr) {
+    const GenerationOptions& as = *options_.drawn_as;
+    // What weighs nothing here is no guess: the fewer tokens, the less there is to compare.
+    const int32_t top_k = as.top_k == 0 ? kDrawnFrom : std::min(as.top_k, kDrawnFrom);
+    auto sampler =
+        Sampler::Create({.temperature = as.temperature, .top_k = top_k, .top_p = as.top_p, .min_p = as.min_p},
+                        {.vocab_size = options_.vocab_size, .isa = options_.isa});
+    if (!sampler.ok()) throw std::bad_alloc();  // its options were those of a request
+    sampler_.emplace(std::move(*sampler));
+    stream_ = {as.seed, 0};
+    drawn_from_.resize(options_.most);
+    options_.drawn_as = nullptr;
+  }
   sink_ = [this](size_t, size_t, std::span<float> logits) { Choose(logits); };
 }
 
@@ -71,7 +87,8 @@ DraftTree ModelDrafter::Propose(size_t most) {
     if (proposed_.size() == most || state_->length() == state_->max_length()) break;
     next = std::span(proposed_).last(1);
   }
-  return {.ids = proposed_};
+  return {.ids = proposed_,
+          .drawn_from = sampler_ ? std::span(drawn_from_).first(proposed_.size()) : std::span(drawn_from_)};
 }
 
 void ModelDrafter::StepBack() {
@@ -114,7 +131,20 @@ void ModelDrafter::Choose(std::span<float> logits) {
   if (options_.least_probability > 0 &&
       1 / SumWeights(options_.isa, known, scan.max, 1, chunk_sum_) < static_cast<double>(options_.least_probability))
     return;
-  next_ = static_cast<int32_t>(ArgMax(known, chunk_max_, scan.max));
+  next_ =
+      sampler_ ? Draw(logits.first(options_.vocab_size)) : static_cast<int32_t>(ArgMax(known, chunk_max_, scan.max));
+}
+
+// Changes the logits.
+int32_t ModelDrafter::Draw(std::span<float> logits) {
+  std::vector<TokenProbability>& tokens = drawn_from_[proposed_.size()];
+  tokens = *sampler_->Distribution(logits);  // all are numbers
+  std::sort(tokens.begin(), tokens.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  const auto position = static_cast<uint32_t>(ids_.size() + proposed_.size());
+  double left = UniformAt(stream_, position, RandomPurpose::kDrawGuess);
+  size_t i = 0;
+  while (i + 1 < tokens.size() && left >= tokens[i].probability) left -= tokens[i++].probability;
+  return tokens[i].id;
 }
 
 void ModelDrafter::Release() {

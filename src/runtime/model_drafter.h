@@ -17,10 +17,13 @@
 #include "base/isa.h"
 #include "base/thread_pool.h"
 #include "decoding/drafter.h"
+#include "decoding/random.h"
+#include "decoding/sampler.h"
 #include "engine/sequential_executor.h"
 #include "kernels/execution_context.h"
 #include "models/language_model.h"
 #include "state/sequence_state.h"
+#include "tidemill/generation.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
@@ -60,6 +63,8 @@ class ModelDrafter : public Drafter {
     float least_probability = 0;
     DraftMemory* memory = nullptr;
     const std::atomic<bool>* interrupt = nullptr;  // ends guessing early; may be null
+    // Guesses are drawn, as temperature, top_k, top_p, min_p and seed of these say: what the residual rule wants. Null: the most likely.
+    const GenerationOptions* drawn_as = nullptr;
   };
 
   // Throws std::bad_alloc.
@@ -77,6 +82,7 @@ class ModelDrafter : public Drafter {
   // Runs ids behind what the state has; false where that cannot be, or not now.
   bool Run(std::span<const int32_t> ids, Wanted wanted);
   void Choose(std::span<float> logits);
+  int32_t Draw(std::span<float> logits);
   void CountMemory();
   void Stop(std::string_view why);
 
@@ -87,6 +93,9 @@ class ModelDrafter : public Drafter {
   std::vector<int32_t> ran_;  // what the state holds
   size_t agreed_ = 0;         // leading ids that are the same in both
   std::vector<int32_t> proposed_;
+  std::optional<Sampler> sampler_;  // where guesses are drawn
+  RandomStream stream_;
+  std::vector<std::vector<TokenProbability>> drawn_from_;  // of proposed_
   std::vector<RowKey> keys_;
   std::vector<float> chunk_max_;
   std::vector<double> chunk_sum_;
