@@ -143,8 +143,9 @@ std::optional<size_t> KvLayer::NewCapacity(size_t n, size_t needed) const {
   return drops && most - capacity > kGrowthRows ? capacity + kGrowthRows : drops ? most : capacity;
 }
 
-KvLayer::BlockBytes KvLayer::BytesOf(size_t capacity, size_t rows) const {
+KvLayer::BlockBytes KvLayer::BytesOf(size_t first, size_t rows, size_t capacity) const {
   if (policy_.policy == KvPolicy::kReserve) return {};  // addresses
+  rows = std::max(rows, std::min(capacity, policy_.expected - std::min(policy_.expected, first)));
   BlockBytes bytes{.rows = rows};
   if (!CheckedMul<uint64_t>(capacity, PositionBytes(), &bytes.all)) bytes.all = UINT64_MAX;
   if (!CheckedMul<uint64_t>(rows, PositionBytes(), &bytes.used)) bytes.used = UINT64_MAX;
@@ -153,9 +154,10 @@ KvLayer::BlockBytes KvLayer::BytesOf(size_t capacity, size_t rows) const {
 
 KvLayer::BlockBytes KvLayer::NewBlock(size_t n, size_t needed) const {
   if (HasRoom(n)) return {};
-  if (IsFullPage()) return BytesOf(policy_.Capacity(length_, n, max_length_ - length_), n);
+  if (IsFullPage()) return BytesOf(length_, n, policy_.Capacity(length_, n, max_length_ - length_));
+  const size_t first = std::max(tail_first_, needed);
   const std::optional<size_t> capacity = NewCapacity(n, needed);
-  return capacity ? BytesOf(*capacity, length_ - std::max(tail_first_, needed) + n) : BlockBytes();
+  return capacity ? BytesOf(first, length_ - first + n, *capacity) : BlockBytes();
 }
 
 uint64_t KvLayer::GrowthBytes(size_t n, size_t needed) const {
