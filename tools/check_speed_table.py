@@ -30,7 +30,7 @@ MAY_LOSE, BY_AT_MOST = 3, 0.15
 
 def loss_of(record: dict) -> float:
     """By how much a row loses to the faster peer that is right; 0 where the interval reaches 1."""
-    found = record["wall"][IK] or record["wall"][LLAMA]
+    found = min((w for w in record["wall"].values() if w), key=lambda w: w["ratio"], default=None)
     if found is None or found["high"] >= 1:
         return 0.0
     return 1 - found["ratio"]

@@ -45,6 +45,11 @@ class SpeedTable(unittest.TestCase):
         table[0]["pairs"] = pairs(0.8, 4.0)
         self.assertEqual(self.faults(table), ["m0, 1 thread, prefill 512: loses by 20%, at most 15% may be lost"])
 
+    def test_RowThatLosesToTheOtherPeer_IsAFault(self):
+        table = rows()
+        table[0]["pairs"] = pairs(1.2, 0.8)
+        self.assertEqual(self.faults(table), ["m0, 1 thread, prefill 512: loses by 20%, at most 15% may be lost"])
+
     def test_ThreeRowsThatLoseALittle_AreNamedAndAllowed_AFourthIsNot(self):
         table = rows()
         for index in (0, 1, 4):

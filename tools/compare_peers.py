@@ -122,8 +122,8 @@ class Comparison:
         tried, left_out = [], []
         choices = settings_of(name, row) if name != OURS else {"": {"flash_attn": True}}
         # Long contexts take minutes to fill, once for each setting.
-        if (like := self.alike(name, row)) in self.known_best:
-            choices = {self.known_best[like]: choices[self.known_best[like]]}
+        if (best := self.known_best.get(self.alike(name, row))) in choices:
+            choices = {best: choices[best]}
         # The best of the row before comes last: if it is the best again, its context is filled already.
         order = sorted(choices, key=lambda choice: choice == self.last_best.get(name))
         for choice in order:

@@ -50,8 +50,8 @@ struct EngineOptions {
   // Where the state of a request waits while older ones need its memory, in files without names; empty: it is computed again. What
   // cannot be written there is computed again, too.
   std::string spill_folder = {};
-  // For requests whose guesses it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states may take a quarter
-  // of state_memory beside that, and its context may be shorter: where either is not enough, it makes no guesses.
+  // For requests whose guesses it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states, and those of
+  // kLayers, may take a quarter of state_memory beside that, and its context may be shorter: where either is not enough, it makes no guesses.
   std::shared_ptr<const Model> draft_model = {};
 };
 
@@ -70,7 +70,7 @@ enum class DraftRule : uint8_t {
 };
 
 // Guesses at the next tokens, which one step checks together: a right one saves a step, a wrong one costs its row. Answers are the same
-// bits as without, also drawn ones.
+// bits as without, also drawn ones, under DraftRule::kNoise.
 struct DraftOptions {
   static constexpr size_t kMost = 64;
 

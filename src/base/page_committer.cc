@@ -107,8 +107,9 @@ void PageCommitter::RunPart(Job& job, std::unique_lock<std::mutex>& lock) {
   job.running_ = false;
   if (!there || job.cancelled_ || part + 1 >= work.parts) {
     Remove(job);
-    job.stage_ = there && part + 1 >= work.parts ? Job::Stage::kDone : Job::Stage::kFailed;
-    job.large_ = work.used;
+    const bool done = there && part + 1 >= work.parts;
+    job.stage_ = done ? Job::Stage::kDone : Job::Stage::kFailed;
+    if (done) job.large_ = work.used;
   }
   progress_.notify_all();
 }

@@ -135,7 +135,8 @@ Result<EngineOptions> MachineFlags::engine_options() const {
 void DraftFlags::AddTo(FlagSet& flags) {
   flags.Group("Drafts");
   flags.Value("--draft", "ngram|layers:M|MODEL",
-              "Guess the next tokens and check them in one step; answers are the same. ngram: what followed the last "
+              "Guess the next tokens and check them in one step; answers are the same but for --draft-accept. ngram: "
+              "what followed the last "
               "tokens before, in prompt or answer; layers:M: by the model's first M layers; MODEL: by a smaller model "
               "with the same vocabulary",
               [this](const std::string& text) { return ReadDraft(text, *this); });

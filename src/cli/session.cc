@@ -137,7 +137,7 @@ Result<Answer> Generate(Engine& engine, RequestId id, SignalWatch& signals,
 
 void WarnAboutDrafts(const RequestStats& stats, Messages& messages) {
   if (stats.draft_trouble.empty()) return;
-  messages.Warning("drafts: " + std::string(stats.draft_trouble) + "; the answer went on without guesses");
+  messages.Warning("drafts: " + std::string(stats.draft_trouble) + "; there were steps without guesses");
 }
 
 std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_t seed) {

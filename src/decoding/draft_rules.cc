@@ -53,7 +53,7 @@ int32_t DrawWithResidual(std::span<TokenProbability> target, int32_t guess, std:
                          const RandomStream& stream, uint32_t position) {
   TIDEMILL_CHECK(!target.empty());
   const auto by_id = [](const TokenProbability& a, const TokenProbability& b) { return a.id < b.id; };
-  std::sort(target.begin(), target.end(), by_id);
+  if (!std::is_sorted(target.begin(), target.end(), by_id)) std::sort(target.begin(), target.end(), by_id);
   const auto probability_of = [&](std::span<const TokenProbability> tokens) {
     const auto found = std::lower_bound(tokens.begin(), tokens.end(), TokenProbability{guess, 0}, by_id);
     return found != tokens.end() && found->id == guess ? found->probability : 0.0;

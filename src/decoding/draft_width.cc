@@ -96,6 +96,7 @@ void DraftWidth::Checked(size_t guesses, size_t right) {
 }
 
 void DraftWidth::Took(size_t guesses, double seconds, double other_tokens) {
+  if (!IsKnown(guesses)) steps_[guesses] = {};  // what it took long ago says nothing
   Seconds& step = steps_[guesses];
   Average(seconds, ++step.count, &step.mean);
   step.last = num_steps_;

@@ -123,6 +123,7 @@ size_t ActiveRequest::Draft(size_t most) {
       for (const int32_t parent : proposed.parents) parents_.push_back(parent + 1);  // the pending token is row 0
     }
   } catch (const std::exception&) {
+    draft_trouble_ = "there is no memory for guesses";
     drafter_ = nullptr;
     guesses_.clear();
     parents_.clear();
@@ -204,7 +205,8 @@ void ActiveRequest::Advance(std::vector<Event>* events) {
   const size_t guessed = guesses_.empty() ? 0 : guesses_.size() - 1;
   const size_t first = state_->length() + rows_ - guessed;  // the length behind the first of the chosen tokens
   drafted_ += guessed;
-  if (drafter_ != nullptr && rows_ - guessed == 1) CountGuesses(guessed);
+  const bool decodes = pending() - sampled_.size() == 1;
+  if (drafter_ != nullptr && decodes) CountGuesses(guessed);
   try {
     keys_.reserve(rows_);  // before anybody is told of a token: Commit needs nothing more
   } catch (const std::exception&) {
@@ -276,10 +278,11 @@ std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, 
   const StopMatcher::Output output = stop_.Push(decoder_.Push(token.id));
   event->text = std::exchange(carried_, {});
   event->text += output.emit;
-  if (drafter_ != nullptr) drafter_->Append(token.id);
   if (output.stopped) return FinishReason::kStop;
   const bool all = options_.max_new_tokens && earlier_ + generated_ >= static_cast<size_t>(*options_.max_new_tokens);
-  return all || length == context_ ? std::optional(FinishReason::kLength) : std::nullopt;
+  if (all || length == context_) return FinishReason::kLength;
+  if (drafter_ != nullptr) drafter_->Append(token.id);
+  return std::nullopt;
 }
 
 void ActiveRequest::FlushText(Event* event) {
@@ -333,7 +336,7 @@ RequestStats ActiveRequest::Stats() {
   stats.drafted_tokens = drafted_;
   stats.accepted_tokens = accepted_;
   stats.drafts = draft_stats_;
-  if (drafter_ != nullptr) stats.draft_trouble = drafter_->trouble();
+  stats.draft_trouble = drafter_ == nullptr ? draft_trouble_ : drafter_->trouble();
   stats.preemptions = preemptions_;
   if (generated_ != 0) {
     stats.prefill_ms = Milliseconds(first_token_ - first_step_);

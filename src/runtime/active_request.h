@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/spill_file.h"
@@ -123,6 +124,7 @@ class ActiveRequest {
   std::vector<RowKey> keys_;
   size_t most_guesses_;
   std::unique_ptr<Drafter> drafter_;
+  std::string_view draft_trouble_;  // why there is no drafter any more
   DraftRule rule_;
   DraftWidth width_;
   double drafting_seconds_ = 0;

@@ -62,13 +62,16 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
   if (draft.source == DraftSource::kNgram) return std::make_unique<NgramDrafter>(draft.ngram_min);
   const bool own = draft.source == DraftSource::kLayers;
   const LanguageModel& drafting = own ? language_model() : draft_model->model();
+  // The ids that both have a text for.
+  size_t vocab_size = model->text().tokenizer.vocab_size();
+  if (!own) vocab_size = std::min(vocab_size, options.draft_model->text().tokenizer.vocab_size());
   const bool draws = draft.rule == DraftRule::kResidual && request.generation.temperature > 0;
   const ModelDrafter::Options made{.model = &drafting,
                                    .executor = own ? executor.get() : &draft_model->executor(),
                                    .num_layers = own ? draft.layers : drafting.layers.size(),
                                    .isa = isa,
                                    .most = draft.most,
-                                   .vocab_size = model->text().tokenizer.vocab_size(),
+                                   .vocab_size = vocab_size,
                                    .least_probability = draft.least_probability,
                                    .memory = &draft_memory,
                                    .interrupt = &interrupt,
@@ -90,8 +93,11 @@ void Engine::Impl::TimeDrafts(double seconds, size_t tokens) {
   const std::span<const StepSequence> step = scheduler->step();
   double drafting = 0;
   for (size_t i = 0; i < step.size(); ++i) {
-    if (step[i].tokens.size() > 1 && step[i].rows != Wanted::kAll) return;  // a prompt: what it took says little
-    drafting += scheduler->request(i).drafting_seconds();
+    const bool decodes = step[i].rows == Wanted::kAll || (step[i].rows == Wanted::kLast && step[i].tokens.size() == 1);
+    const double own = scheduler->request(i).drafting_seconds();
+    if (!decodes || (own > 0 && step[i].tokens.size() == 1))
+      return;  // a prompt, of the model or of a drafter: it says little
+    drafting += own;
   }
   for (size_t i = 0; i < step.size(); ++i) scheduler->request(i).Took(seconds + drafting, tokens);
 }

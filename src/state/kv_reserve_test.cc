@@ -197,7 +197,12 @@ TEST(KvResidentMemory, ShortRequest_HoldsNoMoreInALongContext) {
 
 // Full extents have large pages, the others do not, and the rows are the same.
 TEST(KvResidentMemory, LongRequest_KeepsItsRowsInLargePages) {
-  const auto pages = std::move(PageCommitter::Create()).value();
+  static std::atomic<size_t> asked;
+  asked = 0;
+  const auto pages = std::move(PageCommitter::Create([](void* start, size_t bytes, int advice) {
+                       asked += advice == MADV_HUGEPAGE ? bytes : 0;
+                       return madvise(start, bytes, advice);
+                     })).value();
   constexpr size_t kContext = 65536, kPeriod = 256;
   KvCache cache(Shape(KvPolicy::kReserve, kPeriod, kContext, pages.get(), 1));
   KvCache plain(Shape(KvPolicy::kUpfront, 1, kContext, nullptr, 1));
@@ -206,6 +211,7 @@ TEST(KvResidentMemory, LongRequest_KeepsItsRowsInLargePages) {
     ASSERT_EQ(Extend(plain, 100), kFine);
   }
   EXPECT_EQ(CheckpointOf(cache), CheckpointOf(plain));
+  EXPECT_GT(asked.load(), size_t{4} << 20);
   const size_t parts = 2 * kHeads, used = (40000 + kPeriod) * kHeadDim * 2;
   EXPECT_LE(ResidentPages(static_cast<KvLayer&>(cache.layer(0))), parts * (used / 4096 + 2));
   ASSERT_TRUE(cache.Rollback(500).ok());

@@ -96,7 +96,7 @@ TEST(DraftModels, FullContext_IsAWarning) {
                                             "--ignore-eos", "--draft", DraftFile(), "--draft-min", "1"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err,
-            "tidemill: warning: drafts: the draft model's context is full; the answer went on without guesses\n");
+            "tidemill: warning: drafts: the draft model's context is full; there were steps without guesses\n");
 }
 
 TEST(DraftModels, WhatCannotBeOne_IsRefused) {
