@@ -47,7 +47,7 @@ def check(records: list[dict]) -> tuple[list[str], list[str]]:
             faults.append(f"{name}: {len(rows)} of {ROWS} rows are measured")
         for record in rows:
             if peer_report.OURS in record["wrong"]:
-                faults.append(f"{where(record)}: our logits are WRONG")
+                faults.append(f"{peer_report.where(record['row'])}: our logits are WRONG")
         for peer, least in asked.items():
             ratios = [r["wall"][peer]["ratio"] for r in rows if r["wall"][peer]]
             mean = peer_report.geomean(ratios) if ratios else None
@@ -57,17 +57,12 @@ def check(records: list[dict]) -> tuple[list[str], list[str]]:
             if not met:
                 faults.append(f"{name}, {peer}: a geometric mean of {text}, expected at least {least}")
         if none_may_lose:
-            losers += [(loss, where(r)) for r in rows if (loss := loss_of(r)) > 0]
+            losers += [(loss, peer_report.where(r["row"])) for r in rows if (loss := loss_of(r)) > 0]
     faults += [f"{row}: loses by {loss:.0%}, at most {BY_AT_MOST:.0%} may be lost" for loss, row in losers if loss > BY_AT_MOST]
     if len(losers) > MAY_LOSE:
         faults.append(f"{len(losers)} rows lose, at most {MAY_LOSE} may: " + "; ".join(row for _, row in losers))
     lines += ["", "Rows that lose: " + ("; ".join(f"{row} by {loss:.0%}" for loss, row in losers) or "none")]
     return lines, faults
-
-
-def where(record: dict) -> str:
-    row = record["row"]
-    return f"{row['model']}, {row['threads']} thread{'s' * (row['threads'] > 1)}, {peer_report.label(row)}"
 
 
 def main() -> int:

@@ -281,17 +281,13 @@ def parse_arguments() -> argparse.Namespace:
     return args
 
 
-def describe(row: dict) -> str:
-    return f"{row['threads']} thread{'s' * (row['threads'] > 1)}, {peer_report.label(row)}"
-
-
 def main() -> int:
     args = parse_arguments()
     paths = {path.name: path.resolve(strict=True) for path in args.model}
     plan = {"pairs": args.pairs, "seconds": args.seconds, "seed": args.seed, "peers": list(args.peer)}
     journal = Journal(args.out.with_name(args.out.name + ".jsonl"), plan)
     rows = [row for name in paths for row in rows_of(PLANS[args.plan], name, args.threads)
-            if not args.only or re.search(args.only, f"{row['model']}, {describe(row)}")]
+            if not args.only or re.search(args.only, peer_report.where(row))]
     todo = [row for row in rows if not journal.find(row)]
     if len(todo) < len(rows):
         print(f"{len(rows) - len(todo)} of {len(rows)} rows are in {journal.path}", file=sys.stderr)
@@ -306,7 +302,7 @@ def main() -> int:
             journal.add(record | {"versions": comparison.versions, "unused": comparison.unused})
             done_work += work_of(row, args.pairs)
             left = sum(work_of(r, args.pairs) for r in todo[index + 1:]) * (time.monotonic() - start) / done_work
-            print(f"{index + 1} of {len(todo)}: {row['model']}, {describe(row)}: {time.monotonic() - began:.0f} s, "
+            print(f"{index + 1} of {len(todo)}: {peer_report.where(row)}: {time.monotonic() - began:.0f} s, "
                   f"about {left / 60:.0f} min left", file=sys.stderr, flush=True)
             write_section(args, journal, rows)
     finally:

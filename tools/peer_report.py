@@ -14,6 +14,10 @@ def label(row: dict) -> str:
             "batch": "decode {batch} sequences at {depth}"}[row["kind"]].format(**row)
 
 
+def where(row: dict) -> str:
+    return f"{row['model']}, {row['threads']} thread{'s' * (row['threads'] > 1)}, {label(row)}"
+
+
 def group(row: dict) -> str:
     return {"prefill": "prefill", "decode": "decode at depth {depth}", "batch": "batched decode"}[row["kind"]].format(**row)
 
@@ -94,20 +98,19 @@ def losses(records: list[dict], peers: list[str]) -> list[str]:
             found = r["wall"][p]
             if found and found["ratio"] < 1:
                 unsure = "" if found["high"] < 1 else ", the interval holds 1"
-                lines.append(f"- {r['row']['model']}, {r['row']['threads']} thread{'s' * (r['row']['threads'] > 1)}, "
-                             f"{label(r['row'])}: {found['ratio']:.2f}x {p} ({r['settings'][p]}){unsure}")
+                lines.append(f"- {where(r['row'])}: {found['ratio']:.2f}x {p} ({r['settings'][p]}){unsure}")
     return lines or ["- none"]
 
 
 def notes(records: list[dict]) -> list[str]:
     lines = []
     for r in records:
-        where = f"{r['row']['model']}, {r['row']['threads']} thread{'s' * (r['row']['threads'] > 1)}, {label(r['row'])}"
+        name = where(r["row"])
         if r.get("skipped"):
-            lines.append(f"- {where}: not run: {r['skipped']}")
-        lines += [f"- {where}: {engine}: {why}" for engine, whys in r["left_out"].items() for why in whys]
+            lines.append(f"- {name}: not run: {r['skipped']}")
+        lines += [f"- {name}: {engine}: {why}" for engine, whys in r["left_out"].items() for why in whys]
         if r["idle_cores"] > 0.02:
-            lines.append(f"- {where}: processes that waited took {r['idle_cores']:.2f} cores")
+            lines.append(f"- {name}: processes that waited took {r['idle_cores']:.2f} cores")
     return lines
 
 

@@ -6,8 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <semaphore>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,12 +24,13 @@ constexpr int kPopulateWrite = 23;
 // What the system in the tests' place does. One test at a time.
 std::atomic<int> populate_error{0};  // 0: as the system
 std::atomic<size_t> populates{0}, populates_until_error{SIZE_MAX};
-std::atomic<bool> blocked{false};  // the next populate waits
+std::atomic<bool> gated{false};  // each populate waits until it is let through
+std::counting_semaphore<> gate{0};
 
 int TestAdvise(void* start, size_t bytes, int advice) {
   if (advice != kPopulateWrite) return 0;  // no large pages
   populates.fetch_add(1);
-  blocked.wait(true);
+  if (gated.load()) gate.acquire();
   if (populates.load() > populates_until_error.load()) {
     errno = populate_error.load();
     return -1;
@@ -38,16 +43,11 @@ class PageCommitterTest : public ::testing::Test {
   void SetUp() override {
     populates = 0;
     populates_until_error = SIZE_MAX;
-    blocked = false;
+    gated = false;
   }
   static PageCommitter::Work Megabytes(ReservedMemory& memory, size_t parts) {
     return {.memory = &memory, .parts = parts, .stride = 2 * kMiB, .begin = kMiB, .end = 2 * kMiB};
   }
-  static void Unblock() {
-    blocked = false;
-    blocked.notify_all();
-  }
-
   std::unique_ptr<PageCommitter> committer_ = std::move(PageCommitter::Create(&TestAdvise)).value();
 };
 
@@ -93,23 +93,38 @@ TEST_F(PageCommitterTest, SystemThatDoesNotKnowTheCall_AddsPagesWithTheFirstWrit
   std::memset(memory.data(), 1, memory.size());
 }
 
+// A thousand small parts, let through one a millisecond: a job that was cancelled ends long before its last one.
 TEST_F(PageCommitterTest, Cancelled_EndsBehindItsPart) {
-  ReservedMemory memory = ReservedMemory::Create(16 * kMiB).value();
+  constexpr size_t kParts = 1000, kPage = 4096;
+  ReservedMemory memory = ReservedMemory::Create(kParts * 2 * kPage).value(),
+                 other = ReservedMemory::Create(16 * kMiB).value();
   PageCommitter::Job running, waiting, last;
-  blocked = true;
-  for (PageCommitter::Job* job : {&running, &waiting, &last}) committer_->Start(*job, Megabytes(memory, 8));
+  gated = true;
+  committer_->Start(running, {.memory = &memory, .parts = kParts, .stride = 2 * kPage, .begin = 0, .end = kPage});
+  committer_->Start(waiting, Megabytes(other, 8));
+  committer_->Start(last, Megabytes(other, 8));
   while (populates.load() == 0) std::this_thread::yield();
   committer_->Cancel(waiting);  // at once
-  std::thread unblock([] { Unblock(); });
-  committer_->Cancel(running);
-  unblock.join();
+  std::atomic<bool> ended{false};
+  std::thread canceller([&] {
+    committer_->Cancel(running);
+    ended = true;
+  });
+  while (!ended.load()) {
+    gate.release();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  canceller.join();
+  EXPECT_LE(populates.load(), kParts / 2);
+  gated = false;
+  gate.release(kParts);
   EXPECT_TRUE(committer_->Finish(last));
-  EXPECT_GE(populates.load(), 9U);
-  EXPECT_LE(populates.load(), 16U);
-  committer_->Start(running, Megabytes(memory, 8));
-  committer_->Start(waiting, Megabytes(memory, 8));
+  const size_t before = populates.load();
+  committer_->Start(running, Megabytes(other, 8));
+  committer_->Start(waiting, Megabytes(other, 8));
   EXPECT_TRUE(committer_->Finish(waiting));
   EXPECT_TRUE(committer_->Finish(running));
+  EXPECT_EQ(populates.load(), before + 16);
   committer_->Forget(running);
   committer_->Forget(last);
 }

@@ -177,8 +177,7 @@ Guesses ActiveRequest::GuessesBehind(size_t row) {
   siblings_.clear();
   Guesses guesses;
   for (size_t guess = row + 1; guess < guesses_.size(); ++guess) {
-    const size_t parent = parents_.empty() ? guess - 1 : static_cast<size_t>(parents_[guess]);
-    if (parent != row) continue;
+    if (ParentOf(guess) != row) continue;
     siblings_.push_back(guesses_[guess]);
     if (!drawn_from_.empty()) guesses.drawn_from = drawn_from_[guess - 1];
   }
@@ -188,8 +187,7 @@ Guesses ActiveRequest::GuessesBehind(size_t row) {
 
 size_t ActiveRequest::GuessBehind(size_t row, int32_t id) const {
   for (size_t guess = row + 1; guess < guesses_.size(); ++guess) {
-    const size_t parent = parents_.empty() ? guess - 1 : static_cast<size_t>(parents_[guess]);
-    if (parent == row && guesses_[guess] == id) return guess;
+    if (ParentOf(guess) == row && guesses_[guess] == id) return guess;
   }
   return kNoRow;
 }

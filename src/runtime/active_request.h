@@ -99,6 +99,8 @@ class ActiveRequest {
   // std::bad_alloc.
   std::optional<FinishReason> TakeToken(const SampledToken& token, size_t length, Event* event);
   void CountGuesses(size_t guesses);
+  // The row that a guess of the step stands behind.
+  size_t ParentOf(size_t guess) const { return parents_.empty() ? guess - 1 : static_cast<size_t>(parents_[guess]); }
   // What was guessed behind a row of the step; valid until the next call.
   Guesses GuessesBehind(size_t row);
   void Commit(size_t rows);
