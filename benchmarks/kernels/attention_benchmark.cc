@@ -11,35 +11,40 @@
 namespace tidemill::benchmarks {
 namespace {
 
-constexpr size_t kHeads = 9, kKvHeads = 3, kHeadDim = 64;
+struct Heads {
+  size_t heads, kv_heads, dim;
+};
+// SmolLM2, Qwen2.5 1.5B and Gemma 3 270M.
+constexpr Heads kSmall = {9, 3, 64}, kWide = {12, 2, 128}, kLong = {4, 1, 256};
 
 // `len` rows at the end of `kv_len` positions in one span; `cold`: the context is read from memory.
-void Run(benchmark::State& state, DType kv_dtype, size_t len, size_t kv_len, bool cold) {
+void Run(benchmark::State& state, Heads heads, DType kv_dtype, size_t len, size_t kv_len, bool cold) {
+  const auto [num_heads, kv_heads, head_dim] = heads;
   OneThread one;
-  const AttentionShape shape{.heads = kHeads,
-                             .kv_heads = kKvHeads,
-                             .head_dim = kHeadDim,
+  const AttentionShape shape{.heads = num_heads,
+                             .kv_heads = kv_heads,
+                             .head_dim = head_dim,
                              .scale = 0.125F,
                              .kv_dtype = kv_dtype,
                              .soft_cap = 0,
                              .window = 0,
                              .sink = 0,
                              .bias = {}};
-  const size_t rows = 2 * kKvHeads * kv_len, row_bytes = RowBytes(kv_dtype, kHeadDim), bytes = rows * row_bytes;
+  const size_t rows = 2 * kv_heads * kv_len, row_bytes = RowBytes(kv_dtype, head_dim), bytes = rows * row_bytes;
   const size_t copies = cold ? std::max<size_t>(2, kColdBytes / bytes) : 1;
   std::vector<std::byte> stored(copies * bytes);
-  const std::vector<float> values = testing::RandomFloats(1, rows * kHeadDim, 2);
+  const std::vector<float> values = testing::RandomFloats(1, rows * head_dim, 2);
   for (size_t copy = 0; copy < copies; ++copy) {
-    AppendKv(one.context, {values.data(), rows, kHeadDim}, kHeadDim, kv_dtype, 0, stored.data() + copy * bytes);
+    AppendKv(one.context, {values.data(), rows, head_dim}, head_dim, kv_dtype, 0, stored.data() + copy * bytes);
   }
-  const std::vector<float> q = testing::RandomFloats(2, len * kHeads * kHeadDim);
+  const std::vector<float> q = testing::RandomFloats(2, len * num_heads * head_dim);
   std::vector<float> out(q.size());
-  KvSpan span{.k = nullptr, .v = nullptr, .head_stride = kv_len * kHeadDim, .first = 0, .rows = kv_len};
+  KvSpan span{.k = nullptr, .v = nullptr, .head_stride = kv_len * head_dim, .first = 0, .rows = kv_len};
   const AttentionTask task{.context = {&span, 1},
                            .first_position = kv_len - len,
                            .visibility = Visibility::kCausal,
-                           .q = ConstMatrix<float>(q.data(), len, kHeads * kHeadDim),
-                           .out = Matrix<float>(out.data(), len, kHeads * kHeadDim)};
+                           .q = ConstMatrix<float>(q.data(), len, num_heads * head_dim),
+                           .out = Matrix<float>(out.data(), len, num_heads * head_dim)};
   size_t next = 0;
   for (auto _ : state) {
     span.k = stored.data() + next * bytes;
@@ -53,18 +58,20 @@ void Run(benchmark::State& state, DType kv_dtype, size_t len, size_t kv_len, boo
 }
 
 const bool kRegistered = [] {
-  const auto add = [](const char* kind, DType kv_dtype, size_t len, size_t kv_len, bool cold) {
-    const std::string name = std::string("Attention/") + kind +
-                             "/heads:9/kv_heads:3/head_dim:64/kv:" + std::string(InfoOf(kv_dtype).name) +
-                             "/len:" + std::to_string(len) + "/kv_len:" + std::to_string(kv_len);
-    Configure(benchmark::RegisterBenchmark(name.c_str(),
-                                           [=](benchmark::State& state) { Run(state, kv_dtype, len, kv_len, cold); }));
+  const auto add = [](const char* kind, Heads heads, DType kv_dtype, size_t len, size_t kv_len, bool cold) {
+    const std::string name = std::string("Attention/") + kind + "/heads:" + std::to_string(heads.heads) +
+                             "/kv_heads:" + std::to_string(heads.kv_heads) + "/head_dim:" + std::to_string(heads.dim) +
+                             "/kv:" + std::string(InfoOf(kv_dtype).name) + "/len:" + std::to_string(len) +
+                             "/kv_len:" + std::to_string(kv_len);
+    Configure(benchmark::RegisterBenchmark(
+        name.c_str(), [=](benchmark::State& state) { Run(state, heads, kv_dtype, len, kv_len, cold); }));
   };
   for (const DType kv_dtype : {DType::kF16, DType::kQ8_0}) {
-    for (const size_t depth : {512, 2048, 8192}) add("decode", kv_dtype, 1, depth, true);
-    for (const size_t depth : {2048, 8192}) add("decode_cached", kv_dtype, 1, depth, false);
-    add("prefill", kv_dtype, 512, 512, false);
-    add("prefill", kv_dtype, 512, 2048, false);
+    for (const size_t depth : {512, 2048, 8192}) add("decode", kSmall, kv_dtype, 1, depth, true);
+    for (const size_t depth : {128, 512, 2048, 8192}) add("decode_cached", kSmall, kv_dtype, 1, depth, false);
+    for (const Heads heads : {kWide, kLong}) add("decode", heads, kv_dtype, 1, 8192, true);
+    add("prefill", kSmall, kv_dtype, 512, 512, false);
+    add("prefill", kSmall, kv_dtype, 512, 2048, false);
   }
   return true;
 }();

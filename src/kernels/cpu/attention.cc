@@ -275,7 +275,10 @@ ChunkRange ChunksOf(const AttentionShape& shape, const AttentionTask& task, size
   return {begin / kAttentionChunk, DivideRoundUp(end, kAttentionChunk)};
 }
 
-// Few rows over a long context: one unit per chunk; the partial results are joined afterwards, in the same order.
+// Units that each thread should find, so that all end together.
+constexpr size_t kUnitsPerThread = 8;
+
+// Few rows over a long context: units of a few chunks; the partial results are joined afterwards, in the same order.
 void AttentionByChunks(ExecutionContext& ctx, const AttentionShape& shape, std::span<const AttentionTask> tasks,
                        size_t chunks, const AttentionKernels& kernels) {
   const size_t group = shape.heads / shape.kv_heads, padded = PaddedDim(shape);
@@ -285,20 +288,26 @@ void AttentionByChunks(ExecutionContext& ctx, const AttentionShape& shape, std::
     return partials + ((unit * chunks + chunk) * group + i) * vector_floats;
   };
   const size_t units = tasks.size() * shape.kv_heads;
-  ctx.threads().ParallelFor(units * chunks, [&](size_t index, size_t thread) {
-    const size_t unit = index / chunks, chunk = index % chunks;
+  // Chunks that one tile sees after another, so that it is set up once for them.
+  const size_t run_chunks = std::clamp<size_t>(units * chunks / (ctx.threads().num_threads() * kUnitsPerThread), 1, 8);
+  const size_t runs = DivideRoundUp(chunks, run_chunks);
+  ctx.threads().ParallelFor(units * runs, [&](size_t index, size_t thread) {
+    const size_t unit = index / runs, first = index % runs * run_chunks;
     const AttentionTask& task = tasks[unit / shape.kv_heads];
     const ChunkRange range = ChunksOf(shape, task, 0, 1);
-    if (chunk < range.begin || chunk >= range.end) return;
+    const size_t begin = std::max(first, range.begin), end = std::min(first + run_chunks, range.end);
+    if (begin >= end) return;
     TileRun run(shape, kernels, task, unit % shape.kv_heads, 0, 1, ctx.scratch(thread));
-    const bool some = run.Attend(chunk * kAttentionChunk);
-    for (size_t i = 0; i < group; ++i) {
-      float* out = partial(unit, chunk, i);
-      out[padded + 2] = some && run.Sees(i) ? 1.0F : 0.0F;
-      if (!some || !run.Sees(i)) continue;
-      std::memcpy(out, run.tile().o + i * padded, padded * sizeof(float));
-      out[padded] = run.tile().m[i];
-      out[padded + 1] = run.tile().l[i];
+    for (size_t chunk = begin; chunk < end; ++chunk) {
+      const bool some = run.Attend(chunk * kAttentionChunk);
+      for (size_t i = 0; i < group; ++i) {
+        float* out = partial(unit, chunk, i);
+        out[padded + 2] = some && run.Sees(i) ? 1.0F : 0.0F;
+        if (!some || !run.Sees(i)) continue;
+        std::memcpy(out, run.tile().o + i * padded, padded * sizeof(float));
+        out[padded] = run.tile().m[i];
+        out[padded + 1] = run.tile().l[i];
+      }
     }
   });
   ctx.threads().ParallelFor(units, [&](size_t unit, size_t thread) {
@@ -334,10 +343,10 @@ void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<con
     max_chunks =
         std::max(max_chunks, DivideRoundUp(task.context.back().first + task.context.back().rows, kAttentionChunk));
   }
-  constexpr size_t kUnitsPerThread = 8;
   const size_t group = shape.heads / shape.kv_heads;
   const size_t partial_bytes = tiles * shape.kv_heads * max_chunks * group * (PaddedDim(shape) + 16) * sizeof(float);
-  if (single_rows && max_chunks > 1 && tiles * shape.kv_heads < ctx.threads().num_threads() * kUnitsPerThread &&
+  const size_t threads = ctx.threads().num_threads();
+  if (threads > 1 && single_rows && max_chunks > 1 && tiles * shape.kv_heads < threads * kUnitsPerThread &&
       partial_bytes <= ctx.shared_scratch().size()) {
     return AttentionByChunks(ctx, shape, tasks, max_chunks, kernels);
   }

@@ -7,6 +7,14 @@
 //   AVX-512  from memory behind 2048 positions 163 / 128 us = 1.27 [1.19, 1.40], behind 8192 665 / 510 us = 1.30 [1.13, 1.44]
 //            in cache 0.97 [0.91, 1.00] and 0.95 [0.88, 1.00]
 //   AVX2     from memory 1.06 [0.97, 1.10] and 1.06 [0.96, 1.13]; in cache 1.00 [0.94, 1.03] and 1.06 [0.98, 1.21]
+//
+// Of the time of one row in cache half were the scores, a quarter the weighted sum, a ninth the softmax (Zen 4, gcc 12, one thread, as all
+// below). What holds scores back is latency: transposing 8 columns one step ahead of their use takes 1.03 to 1.12 times less for the
+// whole (F16, 9 heads on 3 of 64). Lost: two blocks of keys at once, in turn or with each element of q broadcast once for both, with and
+// without the step ahead (0.75 to 0.97); lines fetched into L1, too, 768 or 2048 bytes ahead (1.00).
+//
+// Long rows: 4 heads on 1 of 256 behind 8192 positions 924 -> 552 us, since keys are fetched a whole block ahead, and values are
+// weighed 16 rows at a time instead of 128 (12 heads on 2 of 128: 1.00; values fetched 4 KiB ahead instead of 8: 0.87 and 0.78).
 #include <cstring>
 #include <type_traits>
 
@@ -32,7 +40,8 @@ constexpr size_t kMaxHeads = kLowTiles ? 2 : HWY_MAX_BYTES >= 64 ? 8 : 4;
 
 // The rows of a block are read side by side, which no hardware prefetcher follows. Behind 8192 positions, from memory
 // (medians of three, busy Zen 4): 663 us into L1, 598 into L2, 684 without the values; 2 KiB ahead 830, 8 KiB 600; values fetched while
-// keys are multiplied 573 beside 562.
+// keys are multiplied 573 beside 562. Where a block of keys, one for each lane, is longer than this, it is fetched a block
+// ahead: all its rows are begun at once.
 constexpr size_t kPrefetchBytes = 4096;
 
 // Calls f(first, count as a constant) for heads [0, heads) in passes as equal as they can be, of at most kMaxHeads.
@@ -65,22 +74,47 @@ struct AddProducts {
   }
 };
 
+// The lines that stand `distance` bytes behind the share of step i in a block of keys.
+template <typename T>
+HWY_INLINE void FetchAhead(const T* k, size_t distance, size_t i) {
+  const size_t column_bytes = hn::Lanes(Lane16()) * sizeof(T);
+  const auto* ahead = reinterpret_cast<const uint8_t*>(k) + distance + i * column_bytes / kPerStored<T>;
+  for (size_t line = 0; line < kColumnStep<T> * column_bytes / kPerStored<T>; line += 64) {
+    __builtin_prefetch(ahead + line, 0, 2);
+  }
+}
+
 // scores[h * stride + j] = scale * (q[head + h] . key j) for the next `lanes` keys.
 template <size_t kHeads, typename T>
 HWY_INLINE void ScoreBlock(const AttentionTile& tile, size_t head, const T* k, float* scores, size_t stride) {
   const Lane16 d;
-  const size_t dim = tile.shape->head_dim, lanes = hn::Lanes(d);
+  const size_t dim = tile.shape->head_dim;
+  const size_t distance = HWY_MAX(kPrefetchBytes, hn::Lanes(d) * dim / kPerStored<T> * sizeof(T));
   const float* q[kHeads];
   Vec16 acc[kHeads];
   for (size_t h = 0; h < kHeads; ++h) {
     q[h] = tile.q[head + h];
     acc[h] = hn::Zero(d);
   }
-  for (size_t i = 0; i < dim; i += kColumnStep<T>) {
-    const auto* ahead = reinterpret_cast<const uint8_t*>(k) + kPrefetchBytes + i * lanes * sizeof(T) / kPerStored<T>;
-    const size_t step_bytes = kColumnStep<T> * lanes * sizeof(T) / kPerStored<T>;
-    for (size_t line = 0; line < step_bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
-    ForColumns(k + i / kPerStored<T>, dim, AddProducts<kHeads>{q, acc, i});
+  if constexpr (sizeof(T) == 2) {
+    // Columns are transposed one step before they are used: else the sums wait for them.
+    PackedColumns columns[4];
+    LoadColumns(k, dim, columns);
+    size_t i = 0;
+    for (; i + kColumnStep<T> < dim; i += kColumnStep<T>) {
+      FetchAhead(k, distance, i);
+      PackedColumns next[4];
+      LoadColumns(k + i + kColumnStep<T>, dim, next);
+      UseColumns<T>(columns, AddProducts<kHeads>{q, acc, i});
+      for (size_t c = 0; c < 4; ++c) columns[c] = next[c];
+    }
+    FetchAhead(k, distance, i);
+    UseColumns<T>(columns, AddProducts<kHeads>{q, acc, i});
+  } else {
+    for (size_t i = 0; i < dim; i += kColumnStep<T>) {
+      FetchAhead(k, distance, i);
+      ForColumns(k + i / kPerStored<T>, dim, AddProducts<kHeads>{q, acc, i});
+    }
   }
   const auto scale = hn::Set(d, tile.shape->scale);
   for (size_t h = 0; h < kHeads; ++h) hn::StoreU(hn::Mul(acc[h], scale), d, scores + h * stride);
@@ -110,16 +144,22 @@ HWY_INLINE void ScoreRowsOf(const AttentionTile& tile, const T* k, size_t at, si
   });
 }
 
+// Long rows take several passes, a part of head_dim each: some rows at a time, so that what one pass fetches ahead comes in time.
 template <typename T>
 HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, size_t begin, size_t end) {
-  const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim;
+  const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim, row = dim / kPerStored<T>;
+  const size_t rows = HWY_MAX(16, 2 * kPrefetchBytes / (row * sizeof(T)));
   ForAllHeads(tile.vectors, [&](size_t head, auto heads) {
     constexpr size_t kHeads = decltype(heads)::value;
     constexpr size_t kRegisters = kHeads * 4 <= (HWY_MAX_BYTES >= 64 ? 24 : 12) ? 4 : 2;
-    size_t i = 0;
-    for (; i + kRegisters * lanes <= dim; i += kRegisters * lanes)
-      WeighBlock<kHeads, kRegisters, kPrefetchBytes>(tile, head, i, v, dim, begin, end);
-    for (; i < dim; i += lanes) WeighBlock<kHeads, 1, kPrefetchBytes>(tile, head, i, v, dim, begin, end);
+    for (size_t first = begin; first < end; first += rows) {
+      const size_t last = HWY_MIN(end, first + rows);
+      const T* values = v + (first - begin) * row;
+      size_t i = 0;
+      for (; i + kRegisters * lanes <= dim; i += kRegisters * lanes)
+        WeighBlock<kHeads, kRegisters, 2 * kPrefetchBytes>(tile, head, i, values, dim, first, last);
+      for (; i < dim; i += lanes) WeighBlock<kHeads, 1, 2 * kPrefetchBytes>(tile, head, i, values, dim, first, last);
+    }
   });
 }
 

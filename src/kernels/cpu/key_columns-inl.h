@@ -68,8 +68,12 @@ HWY_INLINE void WidenHalves(V values, Vec16& first, Vec16& second) {
   second = Widen(d, T(), hn::UpperHalf(half, bits));
 }
 
-template <typename T, class Use>
-HWY_INLINE void ForColumns(const T* at, size_t stride, const Use& use) {
+// Columns of F16 or BF16 as they are stored, two in each register: column c in the lower half of pairs[c / 4 * 2 + c % 2] for even
+// c / 2, in the upper half for odd.
+using PackedColumns = hn::Vec<hn::Repartition<uint16_t, Lane16>>;
+
+template <typename T>
+HWY_INLINE void LoadColumns(const T* at, size_t stride, PackedColumns (&pairs)[4]) {
   const hn::Repartition<uint16_t, Lane16> d16;
   const hn::Repartition<uint32_t, Lane16> d32;
   const hn::Repartition<uint64_t, Lane16> d64;
@@ -77,18 +81,33 @@ HWY_INLINE void ForColumns(const T* at, size_t stride, const Use& use) {
   const auto a = LoadEveryFourthRow(d16, bits, stride), b = LoadEveryFourthRow(d16, bits + stride, stride);
   const auto c = LoadEveryFourthRow(d16, bits + 2 * stride, stride),
              e = LoadEveryFourthRow(d16, bits + 3 * stride, stride);
-  Vec16 columns[8];
-  const auto four = [&](auto ab16, auto ce16, size_t column) {  // columns [column, column + 4)
+  const auto four = [&](auto ab16, auto ce16, size_t pair) {
     const auto ab = hn::BitCast(d32, ab16), ce = hn::BitCast(d32, ce16);
     // In each block of 64 bits: four rows of one column.
     const auto low = hn::BitCast(d64, hn::InterleaveLower(d32, ab, ce));
     const auto high = hn::BitCast(d64, hn::InterleaveUpper(d32, ab, ce));
-    WidenHalves<T>(hn::ConcatEven(d64, high, low), columns[column], columns[column + 2]);
-    WidenHalves<T>(hn::ConcatOdd(d64, high, low), columns[column + 1], columns[column + 3]);
+    pairs[pair] = hn::BitCast(d16, hn::ConcatEven(d64, high, low));
+    pairs[pair + 1] = hn::BitCast(d16, hn::ConcatOdd(d64, high, low));
   };
   four(hn::InterleaveLower(d16, a, b), hn::InterleaveLower(d16, c, e), 0);
-  four(hn::InterleaveUpper(d16, a, b), hn::InterleaveUpper(d16, c, e), 4);
-  for (size_t i = 0; i < 8; ++i) use(i, columns[i]);
+  four(hn::InterleaveUpper(d16, a, b), hn::InterleaveUpper(d16, c, e), 2);
+}
+
+template <typename T, class Use>
+HWY_INLINE void UseColumns(const PackedColumns (&pairs)[4], const Use& use) {
+  for (size_t four = 0; four < 8; four += 4) {
+    Vec16 columns[4];
+    WidenHalves<T>(pairs[four / 2], columns[0], columns[2]);
+    WidenHalves<T>(pairs[four / 2 + 1], columns[1], columns[3]);
+    for (size_t c = 0; c < 4; ++c) use(four + c, columns[c]);
+  }
+}
+
+template <typename T, class Use>
+HWY_INLINE void ForColumns(const T* at, size_t stride, const Use& use) {
+  PackedColumns pairs[4];
+  LoadColumns(at, stride, pairs);
+  UseColumns<T>(pairs, use);
 }
 
 // Byte kByte of each word as an i8, times 2^24: converted where it stands in the upper byte of a word.

@@ -7,6 +7,9 @@
 //   fetching into L1 (T0) or with NTA: 1 row of Q4_K 26 -> 18 GB/s; every second line, or scales only: 26 -> 24 and 23
 //   fetching the next strips also where one tile holds all rows: 2 rows of Q4_K 200 -> 182 Gop/s; Q8_0 4 KiB ahead for 1 row: 29 -> 25
 //   one strip at a time for 1 row: 26 -> 17 GB/s; tiles of 3 x 4, 4 x 3, 1 x 8, 1 x 12 from memory, 4 rows: -2 to -20 % against 2 x 4
+//   a 1B model's decode, one thread, Q4_K_M and Q8_0: a block's lines fetched group by group instead of at once 0.96 and 0.98, and that
+//     2 KiB ahead (Q8_0 512 bytes) 0.98 and 0.95; at once 8 KiB ahead (Q8_0 2 KiB) 0.97 and 0.86; four strips interleaved block by
+//     block in memory, so that they are one stream, 0.53 to 0.78 and 0.42 to 0.71 with five ways to fetch it
 //   two of eight byte products by maddubs, which has a port of its own: -6 to -10 %; Q6_K's scales by mullo: -3 %; vpternlog: 0
 #include "kernels/cpu/matmul_vnni.h"
 
