@@ -1,0 +1,213 @@
+"""The section of Markdown and the figures of a journal of speculation.py."""
+
+from pathlib import Path
+
+import speculation_numbers as numbers
+import svg
+from plot import table
+from speculation_settings import PEER_WIDTHS, POLICIES, Setting
+
+NOTES = """Tokens a second are pooled: all tokens behind the first of each answer, over all their seconds, in which a draft model also
+reads the prompt. Ratios are over plain decoding of the same prompts in the same hours, with 95 % bootstrap intervals over prompts. Every
+answer was plain's, id by id. `accepted`: right guesses of a step that had some. `step`: tokens of a step, of all steps.
+
+The formula: a step with g guesses makes E(g) = (1 - a^(g+1)) / (1 - a) tokens for the price of g c + v plain steps. a: how often a guess is
+right behind right ones, over all widths. v: the price of checking g guesses, from the steps of lookup in all sets, whose guesses cost almost
+nothing. c: the price of a guess; where all are made at once, c is the price of that and stands for g c. Steps without guesses count as plain ones.
+
+"""
+
+
+class Set:
+    """One set of prompts: the runs of every setting, and what is derived from them."""
+
+    def __init__(self, name: str, samples: dict[str, numbers.Samples], checking: dict[int, float], at_once: set[str]):
+        self.name, self.checking, self.at_once = name, checking, at_once
+        self.samples = {setting: {p: s for p, s in runs.items() if "error" not in s} for setting, runs in samples.items()}
+        self.plain = self.samples["plain"]
+
+    def of(self, setting: str) -> numbers.Samples:
+        return self.samples.get(setting, {})
+
+    def ratio_text(self, ours: numbers.Samples, base: numbers.Samples) -> str:
+        return ratio_text(numbers.ratio(ours, base))
+
+
+def ratio_text(found: dict | None) -> str:
+    return f"**{found['ratio']:.2f}** [{found['low']:.2f}, {found['high']:.2f}]" if found else "-"
+
+
+def optional(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def rates(of: Set, settings: list[Setting]) -> str:
+    rows = []
+    for setting in settings:
+        runs = of.of(setting.name)
+        if setting.width is not None or setting.kind not in ("chain", "tree") or not runs:
+            continue
+        found = numbers.drafting(list(runs.values()))
+        guesses = [f"{found['accepted']:.2f}", f"{found['step']:.2f}", f"{100 * found['right']:.0f} %",
+                   f"{100 * found['with_guesses']:.0f} %"] if setting.drafter else [""] * 4
+        rows.append([setting.name, f"{numbers.rate(list(runs.values())):.1f}",
+                     of.ratio_text(runs, of.plain) if setting.drafter else "", *guesses, str(len(numbers.shared(runs, of.plain)))])
+    return table(["setting", "tokens/s", "over plain [95 %]", "accepted", "step", "guesses right", "steps with guesses", "prompts"], rows)
+
+
+def fixed_widths(of: Set, drafter: str, settings: list[Setting]) -> dict[int, numbers.Samples]:
+    return {s.width: of.of(s.name) for s in settings if s.drafter == drafter and s.width is not None and of.of(s.name)}
+
+
+def prices(by_width: dict[int, numbers.Samples], plain: numbers.Samples) -> dict[int, float]:
+    found = {g: numbers.step_price(runs, plain) for g, runs in by_width.items()}
+    return {g: price for g, price in found.items() if price is not None}
+
+
+def guess_cost(of: Set, drafter: str, by_width: dict[int, numbers.Samples]) -> tuple[float | None, str]:
+    """c, and where it is from."""
+    alone = of.of(f"{drafter} alone")
+    if drafter == "ngram":
+        return 0.0, "taken as nothing; v is from these runs, so that only E(g) is tested"
+    prompts = numbers.shared(alone, of.plain)
+    if prompts:
+        own = numbers.rate([alone[p] for p in prompts])
+        return numbers.rate([of.plain[p] for p in prompts]) / own if own > 0 else None, "from the model's own answers to the same prompts"
+    return numbers.guess_price(prices(by_width, of.plain), of.checking, drafter in of.at_once), "from the steps' times less v"
+
+
+def sweep(of: Set, drafter: str, settings: list[Setting]) -> tuple[str, list[svg.Line]]:
+    """The table of a drafter's widths, and its lines: measured, by the formula, adapting."""
+    by_width = fixed_widths(of, drafter, settings)
+    if not by_width:
+        return "", []
+    every = [s for runs in by_width.values() for s in runs.values()]
+    a, (c, source), at_once = numbers.acceptance(every), guess_cost(of, drafter, by_width), drafter in of.at_once
+    rows, measured, predicted = [], [], []
+    for g, runs in sorted(by_width.items()):
+        found, v = numbers.drafting(list(runs.values())), of.checking.get(g)
+        ratio = numbers.ratio(runs, of.plain)
+        said = None if None in (a, c, v) else numbers.formula(a, g, c, v, found["with_guesses"], at_once)
+        rows.append([str(g), ratio_text(ratio), f"{found['accepted']:.2f}", optional(None if a is None else numbers.expected_tokens(a, g) - 1),
+                     f"{100 * found['with_guesses']:.0f} %", optional(v), optional(said)])
+        measured += [(g, ratio["ratio"])] if ratio else []
+        predicted += [(g, said)] if said is not None else []
+    text = f"#### {of.name}: {drafter}, by width\n\n"
+    text += f"a = {optional(a, 3)}, c = {optional(c, 3)} ({source}).\n\n"
+    text += table(["g", "over plain [95 %]", "accepted", "E(g) - 1", "steps with guesses", "v", "over plain by the formula"], rows)
+    lines = [svg.Line(drafter, measured, marked=max(measured, key=lambda p: p[1]))] if measured else []
+    lines += [svg.Line(f"{drafter}, formula", predicted, dots=False)] if predicted and drafter != "ngram" else []
+    adapting = numbers.ratio(of.of(drafter), of.plain)
+    if adapting and measured:
+        lines.append(svg.Line(f"{drafter}, adapting", [(measured[0][0], adapting["ratio"]), (measured[-1][0], adapting["ratio"])], dots=False))
+    return text, lines
+
+
+def regrets(of: Set, settings: list[Setting]) -> str:
+    rows = []
+    for setting in settings:
+        if setting.kind != "chain" or not setting.drafter or setting.width is not None:
+            continue
+        by_width = fixed_widths(of, setting.drafter, settings)
+        if " to " not in setting.name:  # it may not go further than 8
+            by_width = {g: runs for g, runs in by_width.items() if g <= 8}
+        if found := numbers.regret(of.of(setting.name), {0: of.plain} | by_width):
+            rows.append([setting.name, f"{100 * found['regret']:.1f} % [{100 * found['low']:.1f}, {100 * found['high']:.1f}]",
+                         f"{found['best']} of 0 to {max(by_width)}", f"{100 * found['of_each']:.1f} %", str(found["prompts"])])
+    if not rows:
+        return ""
+    return f"#### {of.name}: regret of the adapting width\n\n" + table(
+        ["setting", "behind the best fixed width [95 %]", "which is", "behind each prompt's own best", "prompts"], rows)
+
+
+def policies(of: Set, settings: list[Setting]) -> str:
+    rows = []
+    for setting in [s for s in settings if s.kind == "policy"]:
+        runs, (base, _, policy) = of.of(setting.name), setting.name.rpartition(" ")
+        if found := numbers.ratio(of.of(base), runs):
+            per = [sum(s[field] for s in runs.values()) / len(runs) for field in ("growths", "bytes_copied")]
+            rows.append([base, policy, f"{numbers.rate(list(runs.values())):.1f}", ratio_text(found), f"{per[0]:.1f}", f"{per[1] / 2**20:.1f}",
+                         str(found["prompts"])])
+    if not rows:
+        return ""
+    return (f"#### {of.name}: spare rows beside concatenated caches\n\n`iterative` grows at each step and copies, as a concatenation does; "
+            f"`upfront` has all rows from the start. The ratio is of {POLICIES[0]}, in whose spare rows guesses are checked, over the other.\n\n"
+            + table(["guesses", "policy", "tokens/s", f"{POLICIES[0]} over it [95 %]", "growths of an answer", "MiB copied", "prompts"], rows))
+
+
+def peers(of: Set) -> str:
+    base, rows = of.of("llama.cpp plain"), []
+    for name in ["llama.cpp plain"] + [f"llama.cpp lookup {g}" for g in PEER_WIDTHS]:
+        if runs := of.of(name):
+            found, prompts = numbers.drafting(list(runs.values())), numbers.shared(runs, base)
+            same = sum(runs[p]["ids"] == base[p]["ids"] for p in prompts)
+            rows.append([name, f"{numbers.rate(list(runs.values())):.1f}", of.ratio_text(runs, base) if runs is not base else "",
+                         f"{found['accepted']:.2f}" if runs is not base else "", f"{same} of {len(prompts)}",
+                         of.ratio_text(of.plain if runs is base else of.of("ngram"), runs)])
+    if not rows:
+        return ""
+    return (f"#### {of.name}: llama.cpp's prompt lookup\n\nThrough llama-cpp-python, whose loop samples and looks up in Python. Texts may part after "
+            "a while, so that both answer the same prompt, not with the same ids.\n\n"
+            + table(["setting", "tokens/s", "over its plain [95 %]", "accepted", "ids as its plain",
+                     "ours over it [95 %]: plain over plain, adapting lookup over lookup"], rows))
+
+
+def failures(samples: dict[str, dict[str, numbers.Samples]]) -> str:
+    found: dict[tuple[str, str], list[str]] = {}
+    for runs_of in samples.values():
+        for setting, runs in runs_of.items():
+            for prompt, run in runs.items():
+                if "error" in run:
+                    found.setdefault((setting, run["error"]), []).append(prompt)
+    if not found:
+        return ""
+    return "### Not measured\n\n" + table(["setting", "prompts", "why"], [
+        [setting, prompts[0] if len(prompts) == 1 else f"{len(prompts)}, from {prompts[0]} on", why.replace("|", "\\|").replace("\n", " ")]
+        for (setting, why), prompts in found.items()])
+
+
+def figures(of: Set, settings: list[Setting], lines: list[svg.Line], about: dict, out: Path) -> str:
+    text, stem = "", f"{Path(about['model']).stem}_{of.name}"
+    if any(len(line.points) > 1 for line in lines):
+        name = f"speculation_widths_{stem}.svg"
+        (out / name).write_text(svg.lines(f"{about['model']}, {of.name}", "guesses of a step", "speed over plain", lines))
+        text += f"![speed by width]({name})\n\n"
+    chosen = [s for s in settings if s.width is None and s.kind in ("chain", "tree") or s.kind == "peer"]
+    bars = [svg.Bar(s.name, [numbers.rate(list(of.of(s.name).values()))]) for s in chosen if of.of(s.name)]
+    if len(bars) > 1:
+        name = f"speculation_rates_{stem}.svg"
+        (out / name).write_text(svg.bars(f"{about['model']}, {of.name}", "tokens a second", ["pooled"], bars))
+        text += f"![tokens a second]({name})\n\n"
+    return text
+
+
+def check_prices(samples: dict[str, dict[str, numbers.Samples]], settings: list[Setting]) -> dict[int, float]:
+    """v by width, from lookup in all sets: a row costs what it costs, whatever stands in it."""
+    together: dict[str, numbers.Samples] = {}
+    for runs_of in samples.values():
+        for setting, runs in runs_of.items():
+            together.setdefault(setting, {}).update({p: s for p, s in runs.items() if "error" not in s})
+    return prices({s.width: together[s.name] for s in settings if s.drafter == "ngram" and s.width is not None}, together["plain"])
+
+
+def markdown(about: dict, settings: list[Setting], samples: dict[str, dict[str, numbers.Samples]], out: Path) -> str:
+    text = f"## Speculation, {about['model']}\n\n"
+    text += "".join(f"Machine: {', '.join(f'{k} {v}' for k, v in machine.items())}.\n\n" for machine in about["machines"])
+    text += f"{about['threads']} thread{'s' * (about['threads'] > 1)}, greedy, at most {about['tokens']} tokens.\n\n" + NOTES
+    checking = check_prices(samples, settings)
+    for name, runs_of in samples.items():
+        of = Set(name, runs_of, checking, about["at_once"])
+        if not of.plain:
+            continue
+        swept = [sweep(of, drafter, settings) for drafter in dict.fromkeys(s.drafter for s in settings if s.drafter)]
+        lines = [line for _, own in swept for line in own]
+        text += f"### {name}, {len(of.plain)} of {about['prompts'][name]} prompts\n\n" + figures(of, settings, lines, about, out)
+        text += rates(of, settings) + regrets(of, settings) + "".join(part for part, _ in swept) + policies(of, settings) + peers(of)
+    return text + failures(samples)
+
+
+def write(out: Path, about: dict, settings: list[Setting], samples: dict[str, dict[str, numbers.Samples]]) -> str:
+    out.mkdir(parents=True, exist_ok=True)
+    text = markdown(about, settings, samples, out)
+    (out / "speculation.md").write_text(text)
+    return text

@@ -1,0 +1,80 @@
+"""What is measured of speculation: each setting with its flags, and the cell of the journal that it fills for a prompt."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+TREES = ["fixed", "dynamic", "optimal"]
+POLICIES = ["bmc", "iterative", "upfront"]  # the first is the default: its rows are the settings without a policy
+PEER_WIDTHS = [2, 4, 10]  # llama-cpp-python's default is 10
+
+
+@dataclass(frozen=True)
+class Setting:
+    name: str
+    flags: tuple[str, ...] = ()
+    drafter: str = ""       # its name in tables; empty: none
+    draft: str = ""         # what --draft names
+    width: int | None = None  # forced guesses of a step; None: it adapts, or there is no drafter
+    kind: str = "chain"     # or "tree", "policy", "alone" (the draft model answers itself: another text), "peer"
+    lookup: int = 0         # of a peer: guesses of its prompt lookup, 0: plain
+
+
+def named_draft(text: str) -> tuple[str, str]:
+    """NAME=MODEL, or MODEL, or layers:M."""
+    name, equals, draft = text.partition("=")
+    if equals:
+        return name, draft
+    return (text if text.startswith("layers:") else Path(text).stem), text
+
+
+def is_at_once(draft: str) -> bool:
+    """Whether the draft model makes all guesses of a step in one of its own (PARD)."""
+    path = Path(draft) / "config.json"
+    return path.exists() and "pard_token" in json.loads(path.read_text())
+
+
+def is_model(draft: str) -> bool:
+    return draft != "ngram" and not draft.startswith("layers:")
+
+
+def of_drafter(name: str, draft: str, widths: list[int]) -> list[Setting]:
+    def setting(more: str, *flags: str, **fields) -> Setting:
+        return Setting(f"{name} {more}".strip(), ("--draft", draft, *flags), name, draft, **fields)
+
+    made = [setting("")]
+    if widths and max(widths) != 8:  # the default stops at 8: the sweep is compared with one that has its range
+        made.append(setting(f"to {max(widths)}", "--draft-max", str(max(widths))))
+    made += [setting(f"w{g}", "--draft-min", str(g), "--draft-max", str(g), width=g) for g in widths]
+    if draft != "ngram":
+        made += [setting(f"tree {tree}", "--draft-tree", tree, kind="tree") for tree in TREES]
+    if is_model(draft) and not is_at_once(draft):
+        made.append(setting("alone", kind="alone"))
+    return made
+
+
+def all_settings(drafts: dict[str, str], widths: list[int], has_peer: bool) -> list[Setting]:
+    """`drafts`: what --draft gets, by name."""
+    made = [Setting("plain")]
+    for name, draft in drafts.items():
+        made += of_drafter(name, draft, widths)
+    for base in [s for s in made if s.kind == "chain" and s.width is None and " to " not in s.name]:
+        made += [Setting(f"{base.name} {policy}", (*base.flags, "--kv-policy", policy), base.drafter, base.draft, kind="policy")
+                 for policy in POLICIES[1:]]
+    if has_peer:
+        made += [Setting("llama.cpp plain", kind="peer")]
+        made += [Setting(f"llama.cpp lookup {g}", kind="peer", width=g, lookup=g) for g in PEER_WIDTHS]
+    return made
+
+
+def read_prompts(path: Path, most: int | None) -> list[dict]:
+    prompts = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    return prompts[:most]
+
+
+def cell_of(model: str, set_name: str, prompt: dict, setting: Setting, arguments) -> dict:
+    """Names a measurement. What changes its answer or its time is in it, so that a journal never mixes them."""
+    return {"model": Path(model).name, "set": set_name, "prompt": prompt["id"],
+            "digest": hashlib.sha256(prompt["prompt"].encode()).hexdigest()[:12], "raw": arguments.raw,
+            "setting": setting.name, "draft": Path(setting.draft).name, "threads": arguments.threads, "tokens": arguments.tokens}

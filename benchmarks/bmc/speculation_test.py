@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Tests of speculation.py with made-up answers: python3 benchmarks/bmc/speculation_test.py"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import speculation
+import speculation_numbers as numbers
+from speculation_journal import Journal
+from speculation_settings import Setting, all_settings, named_draft, read_prompts
+
+# Answers as `tidemill run --json` does: ten ids, at a speed of each setting. A draft of width 3 is refused, DIFFER changes an id.
+FAKE_PEER = """#!{python}
+import json, sys
+for line in sys.stdin:
+    s = json.loads(line)
+    print("noise of a library")
+    print(json.dumps({{"ids": [5] * 10, "prompt_tokens": len(s["ids"]), "tokens": 9, "seconds": 9.0 if s["lookup"] else 18.0, "first_s": 1,
+                      "drafted": s["lookup"], "accepted": 3, "with_guesses": 1}}), flush=True)
+"""
+FAKE = """#!{python}
+import json, os, sys
+open(__file__ + ".runs", "a").write("x")
+flags = sys.argv[1:]
+if flags[0] == "--version":
+    print("tidemill 9.9.9")
+    sys.exit()
+if flags[0] == "tokenize":
+    print(json.dumps({{"ids": [1] * int(os.environ.get("FAKE_PROMPT_IDS", 7))}}))
+    sys.exit()
+def value(name, default):
+    return flags[flags.index(name) + 1] if name in flags else default
+if value("--draft-min", "") == "3":
+    sys.exit("width 3: refused | by the fake")
+prompt, draft = sys.stdin.read(), value("--draft", "")
+width = int(value("--draft-min", "2")) if draft else 0
+seconds = (9 if not draft else 9 / (1 + width) * (1 + 0.25 * width)) * (2 if value("--kv-policy", "bmc") == "iterative" else 1)
+answer = {{"ids": list(range(len(prompt), len(prompt) + 10)), "prompt_tokens": 7, "generated_tokens": 10,
+          "timings": {{"decode_ms": 1000 * seconds, "first_token_ms": 5.0}}, "state": {{"growths": 1, "bytes_copied": 1 << 20}}}}
+if width:
+    steps = 9 // (1 + width)
+    answer["draft"] = {{"drafted": steps * width, "accepted": steps * width, "acceptance": [1.0] * width, "widths": {{str(width): steps}}}}
+if str(width) == os.environ.get("FAKE_DIFFERS_AT"):
+    answer["ids"][4] = -1
+print(json.dumps(answer))
+"""
+
+
+def sample(tokens: int, seconds: float, accepted: int = 0, drafted: int = 0, **more) -> dict:
+    return {"tokens": tokens, "seconds": seconds, "accepted": accepted, "drafted": drafted, "widths": {}, "acceptance": []} | more
+
+
+class Numbers(unittest.TestCase):
+    def test_Rate_IsOfAllTokensOverAllSeconds(self):
+        self.assertEqual(numbers.rate([sample(10, 1.0), sample(90, 19.0)]), 5.0)
+        self.assertEqual(numbers.rate([]), 0.0)
+
+    def test_Ratio_OfEqualSpeedups_HasNoWidth(self):
+        base = {f"p{i}": sample(10 + i, 1.0 + i) for i in range(9)}
+        ours = {p: sample(s["tokens"], s["seconds"] / 2) for p, s in base.items()}
+        found = numbers.ratio(ours, base)
+        for field in ("ratio", "low", "high"):
+            self.assertAlmostEqual(found[field], 2.0)
+        self.assertEqual(found["prompts"], 9)
+
+    def test_Ratio_Interval_HoldsTheRatioAndIsWiderForFewer(self):
+        def widths(count: int) -> float:
+            base = {str(i): sample(10, 1.0) for i in range(count)}
+            found = numbers.ratio({str(i): sample(10, 0.5 if i % 2 else 1.0) for i in range(count)}, base)
+            self.assertLess(found["low"], found["ratio"])
+            self.assertGreater(found["high"], found["ratio"])
+            return found["high"] - found["low"]
+        self.assertGreater(widths(8), 1.5 * widths(80))
+
+    def test_Ratio_TakesPairsOnly(self):
+        base = {"a": sample(10, 1.0), "b": sample(10, 100.0)}
+        self.assertEqual(numbers.ratio({"a": sample(10, 0.5), "c": sample(10, 9.0)}, base)["ratio"], 2.0)
+        self.assertIsNone(numbers.ratio({"c": sample(10, 1.0)}, base))
+        self.assertIsNone(numbers.ratio({"a": sample(0, 0.0)}, base))  # an answer of one token has no decode time
+
+    def test_Regret_IsAgainstTheBestOfAllAndOfEach(self):
+        fixed = {0: {"a": sample(10, 1.0), "b": sample(10, 1.0)}, 4: {"a": sample(10, 0.5), "b": sample(10, 1.3)}}
+        found = numbers.regret({"a": sample(10, 0.6), "b": sample(10, 1.4)}, fixed)
+        self.assertEqual(found["best"], 4)
+        self.assertAlmostEqual(found["regret"], 1 - 1.8 / 2.0)
+        self.assertAlmostEqual(found["of_each"], 1 - 1.5 / 2.0)
+        self.assertIsNone(numbers.regret({"a": sample(10, 0.6)}, {0: fixed[0]}))
+
+    def test_Drafting_CountsStepsThatHadGuesses(self):
+        found = numbers.drafting([sample(20, 1.0, accepted=12, drafted=24, widths={"0": 2, "4": 6})])
+        self.assertEqual((found["accepted"], found["right"], found["step"], found["with_guesses"]), (2.0, 0.5, 2.5, 0.75))
+        self.assertEqual(numbers.drafting([sample(9, 1.0)])["with_guesses"], 0.0)
+
+    def test_Acceptance_IsOfGuessesBehindRightOnes(self):
+        # Of 100 steps with 3 guesses 50, 25, 12.5 have the first one, two, three right: half of those that were asked.
+        self.assertAlmostEqual(numbers.acceptance([sample(1, 1.0, widths={"0": 9, "3": 100}, acceptance=[0.5, 0.25, 0.125])]), 0.5)
+        self.assertAlmostEqual(numbers.acceptance([sample(1, 1.0, widths={"9+": 10}, acceptance=[1.0] * 8)]), 1.0)
+        self.assertIsNone(numbers.acceptance([sample(1, 1.0)]))
+
+    def test_StepPrice_LeavesOutPlainSteps(self):
+        plain = {"a": sample(100, 10.0)}  # 0.1 s a step
+        runs = {"a": sample(100, 50 * 0.15 + 10 * 0.1, accepted=40, widths={"2": 50, "0": 10})}
+        self.assertAlmostEqual(numbers.step_price(runs, plain), 1.5)
+        self.assertIsNone(numbers.step_price(runs, plain, least_steps=51))
+
+    def test_GuessPrice_IsTheSlope(self):
+        checking = {g: 1.0 + 0.05 * g for g in (1, 2, 4)}
+        self.assertAlmostEqual(numbers.guess_price({g: v + 0.3 * g for g, v in checking.items()}, checking, False), 0.3)
+        self.assertAlmostEqual(numbers.guess_price({g: v + 0.3 for g, v in checking.items()}, checking, True), 0.3)
+        self.assertIsNone(numbers.guess_price({8: 2.0}, checking, False))
+
+    def test_Formula_AtItsEdges(self):
+        self.assertAlmostEqual(numbers.formula(0.8, 4, 0.1, 1.2), (1 - 0.8 ** 5) / (1 - 0.8) / (0.4 + 1.2))
+        self.assertEqual(numbers.formula(1.0, 3, 0.0, 1.0), 4.0)   # all right for the price of one
+        self.assertEqual(numbers.formula(0.0, 3, 0.0, 1.0), 1.0)
+        self.assertEqual(numbers.formula(0.9, 3, 0.5, 2.0, with_guesses=0.0), 1.0)
+        self.assertEqual(numbers.formula(1.0, 3, 0.5, 1.5, at_once=True), 2.0)
+
+
+class Settings(unittest.TestCase):
+    def test_Names_AreDifferent(self):
+        made = all_settings(dict([("ngram", "ngram"), named_draft("a/small.gguf"), named_draft("half=a/b.gguf"), named_draft("layers:4")]),
+                            list(range(1, 17)), True)
+        names = [s.name for s in made]
+        self.assertEqual(len(set(names)), len(names))
+        for name in ("plain", "plain iterative", "ngram w16", "ngram to 16", "small tree optimal", "small alone", "half w1", "layers:4 upfront",
+                     "llama.cpp lookup 10"):
+            self.assertIn(name, names)
+        self.assertNotIn("layers:4 alone", names)  # it is no model of its own
+        self.assertFalse([n for n in names if n.startswith("ngram tree")])
+
+    def test_ForcedWidth_HasOneNumber(self):
+        found = next(s for s in all_settings({"ngram": "ngram"}, [5], False) if s.name == "ngram w5")
+        self.assertEqual(found.flags, ("--draft", "ngram", "--draft-min", "5", "--draft-max", "5"))
+
+    def test_PromptFiles_AreWhatTheyShouldBe(self):
+        for name in speculation.SETS:
+            path = Path(speculation.__file__).with_name(f"speculation_{name}.jsonl")
+            prompts = read_prompts(path, None)
+            self.assertEqual(len(prompts), 40)
+            self.assertEqual(len({p["id"] for p in prompts}), 40)
+            self.assertEqual(len({p["prompt"] for p in prompts}), 40)
+            self.assertLess(path.stat().st_size, 200_000)
+            self.assertEqual(len(read_prompts(path, 3)), 3)
+
+
+class Answers(unittest.TestCase):
+    def test_AnotherId_IsNamed(self):
+        settings = [Setting("plain"), Setting("ngram w2"), Setting("small alone", kind="alone")]
+        found = {"plain": {"ids": [1, 2, 3]}, "ngram w2": {"ids": [1, 2, 3]}, "small alone": {"ids": [9]}}
+        speculation.compare_answers(found, settings, "p")
+        with self.assertRaisesRegex(speculation.AnswersDiffer, r"p, ngram w2: id 1 of 3 is \[7\], plain's 3 have \[2\]"):
+            speculation.compare_answers(found | {"ngram w2": {"ids": [1, 7, 3]}}, settings, "p")
+        with self.assertRaisesRegex(speculation.AnswersDiffer, r"id 2 of 2 is \[\], plain's 3 have \[3\]"):
+            speculation.compare_answers(found | {"ngram w2": {"ids": [1, 2]}}, settings, "p")
+
+
+class Program(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.fake = self.folder / "tidemill"
+        self.fake.write_text(FAKE.format(python=sys.executable))
+        self.fake.chmod(0o755)
+        self.journal = self.folder / "journal"
+
+    def measure(self, *more: str, **variables: str) -> subprocess.CompletedProcess:
+        return subprocess.run([sys.executable, speculation.__file__, str(self.fake), "m.gguf", "--journal", str(self.journal), "--out",
+                               str(self.folder / "out"), "--prompts", "2", "--widths", "2", "3", "8", "--only", "ngram", *more],
+                              capture_output=True, text=True, env=os.environ | variables)
+
+    def runs(self) -> int:
+        return len(Path(f"{self.fake}.runs").read_text())
+
+    def test_Measuring_GoesOnWhereItStopped(self):
+        done = self.measure("--sets", "edit")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        first, lines = self.runs(), self.journal.read_text().splitlines()
+        self.assertEqual(first, 1 + 2 * 7)  # the version; plain, ngram, 3 widths, 2 policies for each prompt
+        self.assertEqual(json.loads(lines[0])["machine"]["program"], "tidemill 9.9.9")
+        self.journal.write_text("\n".join(lines[:-2]) + "\n" + lines[-1][:20])  # two runs lost, one of them half-way
+        done = self.measure("--sets", "edit")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("cut off", done.stderr)
+        self.assertEqual(self.runs(), first + 1 + 2)
+        self.assertEqual(len(Journal(self.journal).records), 14)
+        self.assertEqual(self.measure("--sets", "edit", "--report").returncode, 0)
+        self.assertEqual(self.runs(), first + 1 + 2)
+
+    def test_Journal_BecomesTablesAndFigures(self):
+        done = self.measure()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = (self.folder / "out" / "speculation.md").read_text()
+        self.assertEqual(text, done.stdout)
+        self.assertIn("### coding, 2 of 2 prompts", text)
+        self.assertIn("| ngram | 2.0 | **2.00** [2.00, 2.00] | 2.00 | 3.00 | 100 % | 100 % | 2 |", text)  # 9 tokens in 4.5 s
+        self.assertIn("| ngram | 33.3 % [33.3, 33.3] | 8 of 0 to 8 | 33.3 % | 2 |", text)                 # 9 tokens in 3 s
+        self.assertIn("| ngram | iterative | 1.0 | **2.00** [2.00, 2.00] | 1.0 | 1.0 | 2 |", text)
+        self.assertIn("| ngram w3 | 4, from coding-01 on | width 3: refused \\| by the fake |", text)
+        figures = sorted(path.name for path in (self.folder / "out").glob("*.svg"))
+        self.assertEqual(figures, [f"speculation_{kind}_m_{name}.svg" for kind in ("rates", "widths") for name in ("coding", "edit")])
+        for figure in figures:
+            ElementTree.parse(self.folder / "out" / figure)  # well formed
+            self.assertIn(figure, text)
+
+    def test_Peer_StandsBesideItsOwnPlain(self):
+        python = self.folder / "python"
+        python.write_text(FAKE_PEER.format(python=sys.executable))
+        python.chmod(0o755)
+        peer = ("--peer", f"llama.cpp={python}", "--only", "^(ngram|llama.*)$")
+        done = self.measure(*peer)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| llama.cpp plain | 0.5 |  |  | 2 of 2 | **2.00** [2.00, 2.00] |", done.stdout)
+        self.assertIn("| llama.cpp lookup 4 | 1.0 | **2.00** [2.00, 2.00] | 3.00 | 2 of 2 | **2.00** [2.00, 2.00] |", done.stdout)
+        self.journal.unlink()
+        done = self.measure(*peer, FAKE_PROMPT_IDS="8")  # another tokenizer, or another template
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("coding-01: prompts of [7, 8] ids", done.stderr)
+        self.assertIn("expected llama.cpp=PYTHON", self.measure("--peer", "other=python3").stderr)
+
+    def test_AnotherAnswer_EndsTheProgram(self):
+        for _ in range(2):  # also when it is all in the journal
+            done = self.measure(FAKE_DIFFERS_AT="8")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("coding-01, ngram w8: id 4 of 10 is [-1]", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
