@@ -200,7 +200,13 @@ TEST(ModelDraft, EveryRule_DrawsFromTheSameDistribution) {
   const DraftOptions drafts[] = {
       {.most = 2, .least = 2, .source = DraftSource::kModel, .rule = DraftRule::kSibling},
       {.most = 2, .least = 2, .source = DraftSource::kLayers, .layers = 1, .rule = DraftRule::kSibling},
-      {.most = 2, .least = 2, .source = DraftSource::kLayers, .layers = 1, .rule = DraftRule::kResidual}};
+      {.most = 2, .least = 2, .source = DraftSource::kLayers, .layers = 1, .rule = DraftRule::kResidual},
+      {.most = 5,
+       .least = 5,
+       .source = DraftSource::kLayers,
+       .layers = 1,
+       .rule = DraftRule::kSibling,
+       .tree = DraftTreeKind::kDynamic}};
   for (const DraftOptions& draft : drafts) {
     auto found = pairs(draft, &accepted);
     double chi_square = 0, cells = 0, rare_plain = 0, rare_found = 0;

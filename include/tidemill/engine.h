@@ -69,6 +69,14 @@ enum class DraftRule : uint8_t {
   kResidual,  // kModel and kLayers draw their guesses, too: more of them are right. Of other guesses as kSibling
 };
 
+// What shape guesses have. In a tree several stand at the same place, of which one may be right.
+enum class DraftTreeKind : uint8_t {
+  kChain,    // one after another
+  kFixed,    // 25 nodes, five tokens deep, whatever the draft model says
+  kDynamic,  // those that the draft model thinks likeliest, with all before them
+  kOptimal,  // what would have been right most often in the text so far
+};
+
 // Guesses at the next tokens, which one step checks together: a right one saves a step, a wrong one costs its row. Answers are the same
 // bits as without, also drawn ones, under DraftRule::kNoise.
 struct DraftOptions {
@@ -83,6 +91,8 @@ struct DraftOptions {
   // Of kModel and kLayers: guesses end before one that the drafter thinks less likely. 0 to 1.
   float least_probability = 0;
   DraftRule rule = DraftRule::kNoise;  // of answers that are drawn
+  // Of kModel and kLayers, but for kResidual. Guesses are the tree's nodes then; special tokens are none of them.
+  DraftTreeKind tree = DraftTreeKind::kChain;
 };
 
 struct Request {
@@ -106,9 +116,10 @@ struct StateGrowth {
 struct DraftStats {
   static constexpr size_t kPositions = 8, kWidths = 10;
 
-  std::array<uint32_t, kPositions> guessed = {};  // steps that checked a first, second, ... guess
-  std::array<uint32_t, kPositions> right = {};    // of them, those in which it was right
+  std::array<uint32_t, kPositions> guessed = {};  // steps that checked a first, second, ... guess; of a tree: by depth
+  std::array<uint32_t, kPositions> right = {};    // of them, those in which it was right, or one of those at that depth
   std::array<uint32_t, kWidths> widths = {};      // steps with 0, 1, ... guesses; the last one: with that many or more
+  uint32_t later_siblings = 0;  // right guesses that were not the first at their place: a chain would not have had them
 
   double Share(size_t position) const {
     return guessed[position] == 0 ? 0 : static_cast<double>(right[position]) / static_cast<double>(guessed[position]);

@@ -37,6 +37,7 @@ Json DraftJson(const RequestStats& stats) {
   }
   return {{"drafted", stats.drafted_tokens},
           {"accepted", stats.accepted_tokens},
+          {"accepted_later_siblings", drafts.later_siblings},
           {"accepted_per_step", PerStep(stats)},
           {"acceptance", std::move(acceptance)},
           {"widths", std::move(widths)}};
@@ -52,6 +53,7 @@ void AddDrafts(const RequestStats& stats, RequestStats* sum) {
     sum->drafts.right[i] += stats.drafts.right[i];
   }
   for (size_t i = 0; i < DraftStats::kWidths; ++i) sum->drafts.widths[i] += stats.drafts.widths[i];
+  sum->drafts.later_siblings += stats.drafts.later_siblings;
   if (sum->draft_trouble.empty()) sum->draft_trouble = stats.draft_trouble;
 }
 
@@ -61,7 +63,9 @@ std::string DescribeDrafts(const RequestStats& stats) {
   char number[32];
   std::snprintf(number, sizeof number, "%.2f", PerStep(stats));
   std::string text = "drafts       " + std::to_string(stats.drafted_tokens) + " guessed, " +
-                     std::to_string(stats.accepted_tokens) + " right, " + number + " a step; right by position";
+                     std::to_string(stats.accepted_tokens) + " right, ";
+  if (drafts.later_siblings != 0) text += std::to_string(drafts.later_siblings) + " of them not the first sibling, ";
+  text += std::string(number) + " a step; right by position";
   for (size_t i = 0; i < DraftStats::kPositions && drafts.guessed[i] != 0; ++i) {
     std::snprintf(number, sizeof number, " %.0f %%", 100 * drafts.Share(i));
     text += number;

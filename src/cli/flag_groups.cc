@@ -140,7 +140,7 @@ void DraftFlags::AddTo(FlagSet& flags) {
               "tokens before, in prompt or answer; layers:M: by the model's first M layers; MODEL: by a smaller model "
               "with the same vocabulary",
               [this](const std::string& text) { return ReadDraft(text, *this); });
-  flags.Number<size_t>("--draft-max", most, 1, DraftOptions::kMost, "Guesses in a step, at most (8)");
+  flags.Number<size_t>("--draft-max", most, 1, DraftOptions::kMost, "Guesses in a step, at most (8; of a tree 25)");
   flags.Number<size_t>("--draft-min", least, 0, DraftOptions::kMost,
                        "And at least (0): between the two, as many as make most tokens a second");
   flags.Number<float>("--draft-p-min", least_probability, 0, 1,
@@ -150,12 +150,25 @@ void DraftFlags::AddTo(FlagSet& flags) {
       "--draft-accept", rule, {"noise", "sibling", "residual"},
       "How tokens are drawn where there are guesses (noise): answers are the same under noise only, others are "
       "drawn from the same distribution; residual: a draft model draws its guesses, and more are right");
-  for (const char* flag : {"--draft-max", "--draft-min", "--draft-p-min", "--draft-accept", "--ngram-min"})
+  flags.Choice("--draft-tree", tree, {"chain", "fixed", "dynamic", "optimal"},
+               "Shape of a draft model's guesses (chain): of a tree several stand at the same place. fixed: 25 nodes, "
+               "five deep; "
+               "dynamic: those that the draft model thinks likeliest; optimal: by what was right so far");
+  for (const char* flag :
+       {"--draft-max", "--draft-min", "--draft-p-min", "--draft-accept", "--draft-tree", "--ngram-min"})
     flags.Needs(flag, "--draft");
 }
 
 Result<void> DraftFlags::Check() const {
   const DraftOptions draft = options();
+  if (draft.tree != DraftTreeKind::kChain && draft.source == DraftSource::kNgram) {
+    return UsageError("--draft-tree", "expected chain with --draft ngram, which guesses one way to go on, found " +
+                                          *tree + "; give --draft layers:M or a model");
+  }
+  if (draft.tree != DraftTreeKind::kChain && draft.rule == DraftRule::kResidual) {
+    return UsageError("--draft-accept", "expected noise or sibling with --draft-tree " + *tree +
+                                            ", found residual, which needs a chain of drawn guesses");
+  }
   if (draft.least <= draft.most) return {};
   return UsageError("--draft-min", "expected at most --draft-max, which is " + std::to_string(draft.most) + ", found " +
                                        std::to_string(draft.least));
@@ -166,7 +179,10 @@ DraftOptions DraftFlags::options() const {
   if (!source) return options;
   options.source = *source;
   options.layers = layers;
-  options.most = most.value_or(8);
+  if (tree == "fixed") options.tree = DraftTreeKind::kFixed;
+  if (tree == "dynamic") options.tree = DraftTreeKind::kDynamic;
+  if (tree == "optimal") options.tree = DraftTreeKind::kOptimal;
+  options.most = most.value_or(options.tree == DraftTreeKind::kChain ? 8 : 25);
   options.least = least.value_or(options.least);
   options.ngram_min = ngram_min.value_or(options.ngram_min);
   options.least_probability = least_probability.value_or(options.least_probability);

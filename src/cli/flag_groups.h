@@ -43,7 +43,7 @@ struct DraftFlags {
   size_t layers = 0;  // of kLayers
   std::optional<size_t> least, most, ngram_min;
   std::optional<float> least_probability;
-  std::optional<std::string> rule;
+  std::optional<std::string> rule, tree;
 
   void AddTo(FlagSet& flags);
   // What can be known before a model is loaded.

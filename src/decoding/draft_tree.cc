@@ -15,6 +15,19 @@ double At(DraftAcceptance acceptance, size_t depth, size_t rank) {
   return depth < acceptance.size() && rank < acceptance[depth].size() ? acceptance[depth][rank] : 0;
 }
 
+// Of each node: how often it is right, with all before it.
+std::vector<double> Promises(const DraftShape& shape, DraftAcceptance acceptance) {
+  std::vector<double> promises(shape.size());
+  std::vector<size_t> depth(shape.size());
+  for (size_t i = 0; i < shape.size(); ++i) {
+    const bool has_parent = shape.parents[i] >= 0;
+    const auto parent = static_cast<size_t>(shape.parents[i]);
+    depth[i] = has_parent ? depth[parent] + 1 : 0;
+    promises[i] = (has_parent ? promises[parent] : 1) * At(acceptance, depth[i], shape.ranks[i]);
+  }
+  return promises;
+}
+
 }  // namespace
 
 DraftShape FixedDraftShape() {
@@ -32,17 +45,23 @@ DraftShape FixedDraftShape() {
 }
 
 double ExpectedAccepted(const DraftShape& shape, DraftAcceptance acceptance) {
-  std::vector<double> promise(shape.size());
-  std::vector<size_t> depth(shape.size());
-  double sum = 0;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    const bool has_parent = shape.parents[i] >= 0;
-    const auto parent = static_cast<size_t>(shape.parents[i]);
-    depth[i] = has_parent ? depth[parent] + 1 : 0;
-    promise[i] = (has_parent ? promise[parent] : 1) * At(acceptance, depth[i], shape.ranks[i]);
-    sum += promise[i];
+  const std::vector<double> promises = Promises(shape, acceptance);
+  return std::accumulate(promises.begin(), promises.end(), 0.0);
+}
+
+DraftShape OrderByPromise(const DraftShape& shape, DraftAcceptance acceptance) {
+  const std::vector<double> promises = Promises(shape, acceptance);
+  std::vector<size_t> order(shape.size()), places(shape.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return promises[a] > promises[b]; });
+  DraftShape ordered;
+  for (size_t i = 0; i < order.size(); ++i) {
+    places[order[i]] = i;
+    const int32_t parent = shape.parents[order[i]];
+    ordered.parents.push_back(parent < 0 ? -1 : static_cast<int32_t>(places[static_cast<size_t>(parent)]));
+    ordered.ranks.push_back(shape.ranks[order[i]]);
   }
-  return sum;
+  return ordered;
 }
 
 DraftShape OptimalDraftShape(DraftAcceptance acceptance, size_t nodes) {
@@ -96,22 +115,30 @@ void DynamicDraft::Add(int32_t parent, int32_t id, double probability) {
   nodes_.push_back({id, parent, before * probability});
 }
 
+bool DynamicDraft::IsBetter(int32_t a, int32_t b) const {
+  const double of_a = nodes_[static_cast<size_t>(a)].promise, of_b = nodes_[static_cast<size_t>(b)].promise;
+  return of_a != of_b ? of_a > of_b : a < b;
+}
+
 void DynamicDraft::Choose(size_t first, size_t most) {
   chosen_.resize(nodes_.size() - first);
   std::iota(chosen_.begin(), chosen_.end(), static_cast<int32_t>(first));
   const size_t count = std::min(most, chosen_.size());
   std::partial_sort(chosen_.begin(), chosen_.begin() + static_cast<std::ptrdiff_t>(count), chosen_.end(),
-                    [this](int32_t a, int32_t b) {
-                      const double of_a = nodes_[static_cast<size_t>(a)].promise,
-                                   of_b = nodes_[static_cast<size_t>(b)].promise;
-                      return of_a != of_b ? of_a > of_b : a < b;
-                    });
+                    [this](int32_t a, int32_t b) { return IsBetter(a, b); });
   chosen_.resize(count);
 }
 
-std::span<const int32_t> DynamicDraft::Level() {
+std::span<const int32_t> DynamicDraft::Level(size_t most) {
   Choose(level_, width_);
   level_ = nodes_.size();
+  // A child comes behind its parent in the order, and behind all that come before that.
+  while (!chosen_.empty()) {
+    size_t before = 0;
+    for (size_t i = 0; i < nodes_.size(); ++i) before += IsBetter(static_cast<int32_t>(i), chosen_.back()) ? 1U : 0U;
+    if (before + 1 < most) break;
+    chosen_.pop_back();
+  }
   return chosen_;
 }
 

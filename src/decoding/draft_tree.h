@@ -39,6 +39,9 @@ using DraftAcceptance = std::span<const std::vector<double>>;
 // Nodes of the shape that will be right on average: the sum over them of the product of acceptance along their paths.
 double ExpectedAccepted(const DraftShape& shape, DraftAcceptance acceptance);
 
+// The same nodes, those first that are right most often: each behind its parent, as none is right more often than that.
+DraftShape OrderByPromise(const DraftShape& shape, DraftAcceptance acceptance);
+
 // The shape of at most `nodes` nodes with the greatest ExpectedAccepted. None of its first n nodes could be better spent, either: no node
 // promises more than its parent, so that the n nodes that promise most are always a tree. Sequoia (arXiv:2402.12374) finds the same sum by
 // dynamic programming, a budget at a time.
@@ -54,8 +57,9 @@ class DynamicDraft {
   void Clear();
   // A child of `parent`: -1 for the pending token, or a node of Level(). probability in (0, 1], behind the parent.
   void Add(int32_t parent, int32_t id, double probability);
-  // The nodes added since the last call that are to get children, best first. Valid until the next.
-  std::span<const int32_t> Level();
+  // The nodes added since the last call that are to get children, best first. Valid until the next. Where Best(most) is all that is
+  // wanted, without those whose children could not be in it.
+  std::span<const int32_t> Level(size_t most = SIZE_MAX);
   // Of a node: for the tokens that a child stands behind.
   int32_t id(int32_t node) const { return nodes_[static_cast<size_t>(node)].id; }
   int32_t parent(int32_t node) const { return nodes_[static_cast<size_t>(node)].parent; }
@@ -68,6 +72,8 @@ class DynamicDraft {
     int32_t id, parent;
     double promise;  // product along the path
   };
+  // a is better than b.
+  bool IsBetter(int32_t a, int32_t b) const;
   // The best `most` of nodes [first, nodes_.size()) in chosen_.
   void Choose(size_t first, size_t most);
 

@@ -223,5 +223,68 @@ TEST(DynamicDraft, RandomTrees_AreInOrderOfPromise) {
   }
 }
 
+TEST(DraftTree, OrderByPromise_KeepsTheTreeAndPutsTheBestFirst) {
+  const std::vector<std::vector<double>> acceptance(5, {0.6, 0.15, 0.04, 0.01});
+  const DraftShape fixed = FixedDraftShape(), ordered = OrderByPromise(fixed, acceptance);
+  ASSERT_EQ(ordered.size(), fixed.size());
+  const auto paths = [](const DraftShape& shape) {
+    std::vector<std::vector<uint32_t>> of_nodes;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      of_nodes.push_back(shape.parents[i] < 0 ? std::vector<uint32_t>{}
+                                              : of_nodes.at(static_cast<size_t>(shape.parents[i])));
+      of_nodes.back().push_back(shape.ranks[i]);
+    }
+    return std::set<std::vector<uint32_t>>(of_nodes.begin(), of_nodes.end());
+  };
+  EXPECT_EQ(paths(ordered), paths(fixed));
+  double last = 1;
+  DraftShape first_ones;
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    ASSERT_LT(ordered.parents[i], static_cast<int32_t>(i));
+    const double before = ExpectedAccepted(first_ones, acceptance);
+    first_ones.parents.push_back(ordered.parents[i]);
+    first_ones.ranks.push_back(ordered.ranks[i]);
+    const double gain = ExpectedAccepted(first_ones, acceptance) - before;
+    EXPECT_LE(gain, last + 1e-12);
+    last = gain;
+  }
+}
+
+// What is not asked for more could not have changed what is proposed.
+TEST(DynamicDraft, LevelsOfWhatIsWanted_GiveTheSameTree) {
+  size_t asked = 0, asked_of_all = 0;
+  for (const size_t most : {1, 2, 5, 16, 40}) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const auto grown = [&](size_t wanted, size_t* count) {
+        DynamicDraft draft(8);
+        // Children by the path, so that both runs get the same ones.
+        const auto add = [&](int32_t parent, uint64_t path) {
+          std::mt19937_64 random(seed * 1000003 + path);
+          double left = 1;
+          for (int32_t rank = 0; rank < 6; ++rank) {
+            const double probability = left * std::uniform_real_distribution<double>(0.05, 0.9)(random);
+            draft.Add(parent, static_cast<int32_t>(path * 7 + static_cast<uint64_t>(rank) + 1), probability);
+            left -= probability;
+          }
+        };
+        add(-1, 0);
+        for (int depth = 0; depth < 6; ++depth) {
+          const auto level = draft.Level(wanted);
+          for (const int32_t node : std::vector<int32_t>(level.begin(), level.end())) {
+            add(node, static_cast<uint64_t>(draft.id(node)));
+            ++*count;
+          }
+        }
+        const DraftTree best = draft.Best(most);
+        std::vector<std::pair<int32_t, int32_t>> nodes;
+        for (size_t i = 0; i < best.ids.size(); ++i) nodes.emplace_back(best.ids[i], best.parents[i]);
+        return nodes;
+      };
+      EXPECT_EQ(grown(most, &asked), grown(SIZE_MAX, &asked_of_all)) << most << " " << seed;
+    }
+  }
+  EXPECT_LT(asked, asked_of_all);
+}
+
 }  // namespace
 }  // namespace tidemill

@@ -28,16 +28,10 @@ void Average(double seconds, size_t count, double* mean) {
 
 }  // namespace
 
-double ExpectedTokens(std::span<const double> acceptance) {
-  double tokens = 1, reached = 1;
-  for (const double share : acceptance) tokens += reached *= share;
-  return tokens;
-}
-
-size_t BestDraftWidth(size_t least, std::span<const double> acceptance, std::span<const double> step_seconds,
+size_t BestDraftWidth(size_t least, std::span<const double> gains, std::span<const double> step_seconds,
                       double guess_seconds, double other_tokens) {
-  double tokens = ExpectedTokens(acceptance.first(least)) + other_tokens, reached = 1, best_rate = 0;
-  for (const double share : acceptance.first(least)) reached *= share;
+  double tokens = 1 + other_tokens, best_rate = 0;
+  for (const double gain : gains.first(least)) tokens += gain;
   size_t best = least;
   for (size_t guesses = least;; ++guesses) {
     const double rate = tokens / (step_seconds[guesses] + static_cast<double>(guesses) * guess_seconds);
@@ -45,8 +39,8 @@ size_t BestDraftWidth(size_t least, std::span<const double> acceptance, std::spa
       best_rate = rate;
       best = guesses;
     }
-    if (guesses == acceptance.size()) return best;
-    tokens += reached *= acceptance[guesses];
+    if (guesses == gains.size()) return best;
+    tokens += gains[guesses];
   }
 }
 
@@ -61,42 +55,60 @@ size_t DraftWidth::Next() const {
 
 void DraftWidth::Drafted(size_t guesses, double seconds) {
   ++num_offers_;
-  if (since_guesses_ != 0 || num_steps_ == 0) return;
-  Average(seconds / static_cast<double>(guesses), ++num_drafted_, &guess_seconds_);
+  is_catching_up_ = since_guesses_ != 0 || num_steps_ == 0;
+  if (is_catching_up_ || order_ == GuessOrder::kTree) return;
+  Average(seconds / static_cast<double>(order_ == GuessOrder::kAtOnce ? 1 : guesses), ++num_drafted_, &guess_seconds_);
 }
 
-void DraftWidth::Checked(size_t guesses, size_t right) {
+bool DraftWidth::Begin(size_t guesses) {
   const bool is_try = guesses != 0 && least_ == 0 && Best() == 0;
   ++num_steps_;
   since_least_ = guesses <= least_ ? 0 : since_least_ + 1;
   const double fade = guesses == 0 ? kFadeOfPlainStep : kFadeOfDraft;
   for (Share& share : shares_) share.Fade(fade);
   all_.Fade(fade);
-  if (guesses == 0) {
-    ++since_guesses_;
-    return;
-  }
+  since_guesses_ = guesses == 0 ? since_guesses_ + 1 : 0;
+  return is_try;
+}
+
+void DraftWidth::Checked(size_t guesses, size_t right) {
+  const bool is_try = Begin(guesses);
+  if (guesses == 0) return;
   for (size_t i = 0; i < std::min(right + 1, guesses); ++i) {
     for (Share* share : {&shares_[i], &all_}) {
       share->all += 1;
       share->right += i < right ? 1 : 0;
     }
   }
-  since_guesses_ = 0;
-  is_promising_ = is_try && right != 0 && tries_ != 0 && CouldPay();
+  End(is_try, right != 0);
+}
+
+void DraftWidth::CheckedTree(size_t nodes, std::span<const uint32_t> right) {
+  const bool is_try = Begin(nodes);
+  if (nodes == 0) return;
+  for (size_t i = 0; i < nodes; ++i) shares_[i].all += 1;
+  for (const uint32_t node : right) shares_[node].right += 1;
+  all_.all += static_cast<double>(nodes);
+  all_.right += static_cast<double>(right.size());
+  End(is_try, !right.empty());
+}
+
+void DraftWidth::End(bool is_try, bool any_right) {
+  is_promising_ = is_try && any_right && tries_ != 0 && CouldPay();
   if (is_promising_) {
     --tries_;
   } else if (is_try) {
     pause_ = std::min(2 * pause_, kLongestPause);
     if (pause_ == kLongestPause) tries_ = kTries;
-  } else if (right != 0) {  // they pay: what comes after them begins anew, after some of them
+  } else if (any_right) {  // they pay: what comes after them begins anew, after some of them
     pause_ = std::max(pause_ / 2, kFirstPause);
     if (pause_ == kFirstPause) tries_ = kTries;
   }
 }
 
 void DraftWidth::Took(size_t guesses, double seconds, double other_tokens) {
-  if (!IsKnown(guesses)) steps_[guesses] = {};  // what it took long ago says nothing
+  if (order_ == GuessOrder::kTree && guesses != 0 && is_catching_up_) return;  // a prompt of the drafter was in it
+  if (!IsKnown(guesses)) steps_[guesses] = {};                                 // what it took long ago says nothing
   Seconds& step = steps_[guesses];
   Average(seconds, ++step.count, &step.mean);
   step.last = num_steps_;
@@ -138,27 +150,39 @@ void DraftWidth::FillStepSeconds(std::span<double> seconds) const {
 }
 
 size_t DraftWidth::Best() const {
-  std::array<double, kMost> acceptance = {};
+  std::array<double, kMost> gains = {};
   const double together = (all_.right + kAssumedShare * kAssumedWeight) / (all_.all + kAssumedWeight);
-  for (size_t i = 0; i < most_; ++i)
-    acceptance[i] = (shares_[i].right + together * kAssumedWeight) / (shares_[i].all + kAssumedWeight);
-  return Best(acceptance);
+  const bool is_tree = order_ == GuessOrder::kTree;
+  double reached = 1;
+  for (size_t i = 0; i < most_; ++i) {
+    // Nodes stand in order of promise: one of which little is known promises no more than the one before it.
+    const double assumed = is_tree ? std::min(together, reached) : together;
+    const double share = (shares_[i].right + assumed * kAssumedWeight) / (shares_[i].all + kAssumedWeight);
+    reached = is_tree ? share : reached * share;
+    gains[i] = reached;
+  }
+  return Best(gains);
 }
 
 bool DraftWidth::CouldPay() const {
-  std::array<double, kMost> acceptance;
-  acceptance.fill(kBestHope);
-  return Best(acceptance) != 0;
+  std::array<double, kMost> gains;
+  double reached = 1;
+  for (double& gain : gains) gain = reached *= kBestHope;
+  return Best(gains) != 0;
 }
 
-size_t DraftWidth::Best(std::span<const double> acceptance) const {
+size_t DraftWidth::Best(std::span<const double> gains) const {
   // Before the second time, nothing is known of what guesses take.
   const size_t ramp = num_offers_ < 2 ? kTryWidth : 2 * Widest() + kTryWidth;
   const size_t most = std::min(most_, std::max(least_, ramp));
   std::array<double, kMost + 1> all_seconds = {};
   const std::span<double> seconds = std::span(all_seconds).first(most + 1);
   FillStepSeconds(seconds);
-  return BestDraftWidth(least_, acceptance.first(most), seconds, guess_seconds_, other_tokens_);
+  const bool at_once = order_ == GuessOrder::kAtOnce;
+  if (at_once) {
+    for (double& step : seconds.subspan(1)) step += guess_seconds_;
+  }
+  return BestDraftWidth(least_, gains.first(most), seconds, at_once ? 0 : guess_seconds_, other_tokens_);
 }
 
 }  // namespace tidemill

@@ -3,7 +3,11 @@
 //   a_i              probability that guess i is right where those before it are
 //   E(g)             = 1 + a_1 + a_1 a_2 + ... + a_1 ... a_g, tokens of a step with g guesses; (1 - a^(g+1)) / (1 - a) where all are a
 //   step(g), d       seconds of a step in which the sequence has 1 + g rows, and of making one guess
+//                    where all are made at once, d is the seconds of that, and stands for g d below
+//                    of a tree, which costs a draft step a level however many nodes that has, step(g) has the making in it, and d = 0
 //   rate(g)          = (others + E(g)) / (step(g) + g d), where `others` counts the tokens that other sequences get from the same step
+//
+// Where guesses are a tree there is no chain of a_i: E(g) = 1 + p_1 + ... + p_g then, p_i the probability that node i is on the right path.
 //
 // Times say how wide a step is and nothing else: no answer depends on them.
 #ifndef TIDEMILL_DECODING_DRAFT_WIDTH_H_
@@ -11,17 +15,22 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace tidemill {
 
-// E(g) for acceptance [g] = a_1 to a_g.
-double ExpectedTokens(std::span<const double> acceptance);
-
 // The g of the highest rate(g) among [least, most], the lowest of equals.
-//   acceptance   : [most] in [0, 1]        step_seconds : [most + 1] above 0        least <= most
-size_t BestDraftWidth(size_t least, std::span<const double> acceptance, std::span<const double> step_seconds,
+//   gains        : [most] E(i + 1) - E(i)        step_seconds : [most + 1] above 0        least <= most
+size_t BestDraftWidth(size_t least, std::span<const double> gains, std::span<const double> step_seconds,
                       double guess_seconds, double other_tokens);
+
+// How a drafter makes the guesses of one draft.
+enum class GuessOrder {
+  kOneByOne,
+  kAtOnce,  // many take as long as one
+  kTree,    // level by level; checked drafts are told by CheckedTree, those of the other two by Checked
+};
 
 // Learns those numbers from one sequence's steps. Averages forget, so that a text which becomes predictable is noticed, and a machine
 // that becomes busy:
@@ -37,16 +46,22 @@ class DraftWidth {
   static constexpr size_t kMost = 64;
 
   // least <= most <= kMost. Where they are equal, nothing is chosen.
-  DraftWidth(size_t least, size_t most) : least_(least), most_(most) {}
+  DraftWidth(size_t least, size_t most, GuessOrder order = GuessOrder::kOneByOne)
+      : least_(least), most_(most), order_(order) {}
 
+  GuessOrder order() const { return order_; }
   // Guesses for the next step.
   size_t Next() const;
 
-  // The drafter took so long for so many guesses, at least one. The first ones after a pause do not count: they catch up.
+  // The drafter took so long for so many guesses, at least one. The first ones after a pause do not count: they catch up. Of a tree the
+  // seconds come with Took.
   void Drafted(size_t guesses, double seconds);
   // A step checked so many guesses, of which the first `right` were right.
   void Checked(size_t guesses, size_t right);
-  // Such a step, and nothing else was in it that this sequence did not ask for but other sequences' tokens, took so long.
+  // A step checked a tree of so many nodes, of which these were right, counted from 0 in the order of the draft.
+  void CheckedTree(size_t nodes, std::span<const uint32_t> right);
+  // Such a step, and nothing else was in it that this sequence did not ask for but other sequences' tokens, took so long; with the making
+  // of the tree where there was one.
   void Took(size_t guesses, double seconds, double other_tokens);
 
  private:
@@ -59,19 +74,24 @@ class DraftWidth {
     size_t count = 0, last = 0;  // measurements; the step of the last one
   };
 
+  // What was checked, but for the counts of right guesses; whether it was a try.
+  bool Begin(size_t guesses);
+  void End(bool is_try, bool any_right);
   bool IsKnown(size_t guesses) const;
   size_t Widest() const;                                  // that is known
   void FillStepSeconds(std::span<double> seconds) const;  // [most + 1], by guesses
   size_t Best() const;
-  size_t Best(std::span<const double> acceptance) const;  // [kMost]
-  bool CouldPay() const;                                  // any guesses, if only they were right
+  size_t Best(std::span<const double> gains) const;  // [kMost] tokens that each guess adds
+  bool CouldPay() const;                             // any guesses, if only they were right
 
   size_t least_, most_;
+  GuessOrder order_;
   std::array<Share, kMost> shares_ = {};  // by position
   Share all_;
-  std::array<Seconds, kMost + 1> steps_ = {};  // by guesses
-  double guess_seconds_ = 0, other_tokens_ = 0;
-  size_t num_offers_ = 0, num_drafted_ = 0;  // times that guesses were made; of them, those whose time counts
+  std::array<Seconds, kMost + 1> steps_ = {};    // by guesses
+  double guess_seconds_ = 0, other_tokens_ = 0;  // of a guess, or of all where they are made at once
+  size_t num_offers_ = 0, num_drafted_ = 0;      // times that guesses were made; of them, those whose time counts
+  bool is_catching_up_ = false;                  // the last guesses were the first after a pause
   size_t num_steps_ = 0;
   size_t since_least_ = 0;     // steps since one was as narrow as it may be
   size_t since_guesses_ = 0;   // steps without guesses

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "decoding/draft_tree.h"
+#include "decoding/draft_width.h"
 #include "decoding/suffix_automaton.h"
 
 namespace tidemill {
@@ -22,6 +23,8 @@ class Drafter {
   virtual DraftTree Propose(size_t most) = 0;
   // Gives back memory that the next Propose can have again, at the price of time: the request waits.
   virtual void Release() {}
+  // How Propose makes its guesses; the same for its life.
+  virtual GuessOrder guess_order() const { return GuessOrder::kOneByOne; }
   // Why it had no guesses where it should have had some; empty: nothing stood against them. Static text.
   virtual std::string_view trouble() const { return {}; }
 };

@@ -21,7 +21,7 @@ Result<std::unique_ptr<SequentialExecutor>> SequentialExecutor::Create(const Lan
   const size_t head_rows = std::min(kHeadRows, max_rows);
   TIDEMILL_TRY(head_buffers, StepBuffers::Create(head_shape, head_rows, ctx.isa()));
   executor->head_buffers_ = std::move(head_buffers);
-  const size_t width = model.embedding.cols();
+  const size_t width = model.token_embedding().cols();
   if (model.project_in.present()) {
     TIDEMILL_TRY(narrow, AlignedBuffer::Create(max_rows * width * sizeof(float)));
     executor->narrow_memory_ = std::move(narrow);
@@ -44,7 +44,7 @@ void SequentialExecutor::Embed(std::span<const StepSequence> sequences) {
     sequence_rows_.push_back({sequence.state, row, sequence.tokens.size(), sequence.parents});
     const auto length = static_cast<uint32_t>(sequence.state->length());
     for (size_t t = 0; t < sequence.tokens.size(); ++t) {
-      const bool last = t + 1 == sequence.tokens.size();
+      const bool last = t + sequence.num_last >= sequence.tokens.size();
       if (sequence.rows == Wanted::kAll || (sequence.rows == Wanted::kLast && last)) {
         wanted_.push_back(
             {static_cast<uint32_t>(row + t), static_cast<uint32_t>(s), static_cast<uint32_t>(t), sequence.want});
@@ -58,7 +58,10 @@ void SequentialExecutor::Embed(std::span<const StepSequence> sequences) {
     }
     row += sequence.tokens.size();
   }
-  const Matrix<float> x = model_.project_in.present() ? narrow_ : buffers_.x;
+  const bool reads_features = model_.features.present();
+  const Matrix<float> x = reads_features                ? buffers_.paired.Cols(0, buffers_.x.cols)
+                          : model_.project_in.present() ? narrow_
+                                                        : buffers_.x;
   constexpr size_t kChunkRows = 8;
   ctx_.threads().ParallelFor((row + kChunkRows - 1) / kChunkRows, [&](size_t chunk, size_t) {
     for (const SequenceRows& rows : sequence_rows_) {
@@ -66,11 +69,12 @@ void SequentialExecutor::Embed(std::span<const StepSequence> sequences) {
       const size_t end = std::min(rows.first_row + rows.num_rows, (chunk + 1) * kChunkRows);
       const auto tokens = sequences[static_cast<size_t>(&rows - sequence_rows_.data())].tokens;
       for (size_t r = begin; r < end; ++r) {
-        model_.embedding.CopyRow(static_cast<size_t>(tokens[r - rows.first_row]), {x.row(r), x.cols});
+        model_.token_embedding().CopyRow(static_cast<size_t>(tokens[r - rows.first_row]), {x.row(r), x.cols});
       }
     }
   });
   if (model_.embedding_scale != 1) ScaleRows(ctx_, model_.embedding_scale, x.Rows(0, row));
+  if (reads_features) ReadFeatures(sequences, row);
   if (model_.project_in.present()) {
     buffers_.BeginProducts(x);
     buffers_.AddProduct(ctx_, model_.project_in, 0, row, buffers_.x, false);
@@ -84,6 +88,33 @@ void SequentialExecutor::Embed(std::span<const StepSequence> sequences) {
   }
 }
 
+// From the tokens' embeddings, which are in `paired`, and the rows' features to x, which the first layer reads.
+void SequentialExecutor::ReadFeatures(std::span<const StepSequence> sequences, size_t rows) {
+  const FeatureInput& input = model_.features;
+  const Norm plain;  // y = x; allocates nothing
+  const size_t hidden = buffers_.x.cols;
+  const Matrix<float> tokens = buffers_.paired.Cols(0, hidden).Rows(0, rows),
+                      beside = buffers_.paired.Cols(hidden, hidden);
+  RunNorm(ctx_, input.token_norm, tokens, tokens);
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const ConstMatrix<float> features = sequences[s].features;
+    const size_t first = sequence_rows_[s].first_row, count = sequence_rows_[s].num_rows;
+    const bool own = features.cols == hidden;
+    TIDEMILL_CHECK(features.rows == count && (own || features.cols == input.width));
+    if (own) {
+      RunNorm(ctx_, plain, features, (input.fuses_tokens ? beside : buffers_.x).Rows(first, count));
+    } else {
+      buffers_.BeginProducts(features);
+      buffers_.AddProduct(ctx_, input.fuse, 0, count, buffers_.x.Rows(first, count), false);
+      buffers_.RunProducts(ctx_);
+    }
+  }
+  if (!input.fuses_tokens) return;
+  buffers_.BeginProducts(buffers_.paired);
+  buffers_.AddProduct(ctx_, input.fuse, 0, rows, buffers_.x, false);
+  buffers_.RunProducts(ctx_);
+}
+
 // Learned positions, where the model has them: gathered into `normed`, which the first layer overwrites.
 void SequentialExecutor::AddPositions(std::span<const uint32_t> positions) {
   if (model_.position_embedding.rows() == 0) return;
@@ -94,23 +125,43 @@ void SequentialExecutor::AddPositions(std::span<const uint32_t> positions) {
 }
 
 bool SequentialExecutor::Run(std::span<const StepSequence> sequences, const RowSink& sink,
-                             const std::atomic<bool>* interrupt, size_t num_layers) {
+                             const std::atomic<bool>* interrupt, size_t num_layers, const StepFeatures* features) {
   const ScopedDefaultFloatEnvironment float_environment;
   size_t rows = 0;
   for (const StepSequence& sequence : sequences) rows += sequence.tokens.size();
   TIDEMILL_CHECK(rows != 0 && rows <= max_rows());
+  if (features != nullptr) {
+    TIDEMILL_CHECK(num_layers >= model_.layers.size() && features->out.rows >= rows &&
+                   features->out.cols == features->taps.size() * buffers_.x.cols &&
+                   std::all_of(features->taps.begin(), features->taps.end(),
+                               [this](size_t tap) { return tap <= model_.layers.size() + 1; }));
+  }
   Embed(sequences);
   for (size_t layer = 0; layer < std::min(num_layers, model_.layers.size()); ++layer) {
+    if (features != nullptr) TakeFeatures(*features, layer, rows);
     if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
     const DecoderCell cell{&model_.layers[layer],
                            {.layer = layer, .first_row = 0, .num_rows = rows, .sequences = sequence_rows_}};
     RunDecoderCells(ctx_, buffers_, {&cell, 1});
+  }
+  for (const size_t tap : {model_.layers.size(), model_.layers.size() + 1}) {
+    if (features != nullptr) TakeFeatures(*features, tap, rows);
   }
   for (size_t first = 0; first < wanted_.size(); first += head_buffers_.max_rows()) {
     if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
     RunHead(std::span(wanted_).subspan(first, std::min(head_buffers_.max_rows(), wanted_.size() - first)), sink);
   }
   return true;
+}
+
+void SequentialExecutor::TakeFeatures(const StepFeatures& features, size_t tap, size_t rows) {
+  const Norm plain;  // y = x; allocates nothing
+  const Matrix<float> x = buffers_.x.Rows(0, rows);
+  for (size_t i = 0; i < features.taps.size(); ++i) {
+    if (features.taps[i] != tap) continue;
+    RunNorm(ctx_, tap > model_.layers.size() ? model_.final_norm : plain, x,
+            features.out.Rows(0, rows).Cols(i * x.cols, x.cols));
+  }
 }
 
 void SequentialExecutor::RunHead(std::span<const WantedRow> rows, const RowSink& sink) {

@@ -32,6 +32,17 @@ struct StepSequence {
   // [tokens] where they are a tree of drafts: token i follows token parents[i] < i of the step, or with -1 what the state holds, and its
   // logits are those of that path alone, bit for bit. CommitPath takes up one path. Empty: each follows the one before it.
   std::span<const int32_t> parents = {};
+  size_t num_last = 1;  // of kLast: so many of the last rows, at least 1
+  // [tokens, width] of a model that reads them (LanguageModel::features): those of the target, or of its own rows, [tokens, hidden]. A
+  // row with the token of position i + 1 reads the feature of position i: a draft head's state begins with the sequence's second token.
+  ConstMatrix<float> features = {};
+};
+
+// Hidden features of all rows of a step, which draft heads read.
+struct StepFeatures {
+  // Where they are taken: i is the residual stream in front of layer i, num_layers in front of the final norm, num_layers + 1 behind it.
+  std::span<const size_t> taps;
+  Matrix<float> out;  // [at least the step's rows, taps * hidden] a row's features, tap behind tap
 };
 
 class SequentialExecutor {
@@ -45,21 +56,23 @@ class SequentialExecutor {
 
   size_t max_rows() const { return buffers_.max_rows(); }
 
-  // Called for each wanted row in ascending order: index of the sequence, of the token within it, and logits [vocab] (or hidden
-  // [hidden]), which the callee may change; valid during the call.
+  // Called for each wanted row in ascending order: index of the sequence, of the token within it, and logits [rows of the head] (or
+  // hidden [hidden]), which the callee may change; valid during the call.
   using RowSink = std::function<void(size_t sequence, size_t token, std::span<float> values)>;
 
   // Runs the step. False when `interrupt` (may be null) became true on the way: then nothing counts. States are not committed.
   // Of the layers only the first `num_layers`, at least one: an early exit through the model's own norm and head, into states of so
-  // many layers. Allocates nothing.
+  // many layers. features: filled where it is not null, of a step through all layers; other results are the same bits. Allocates nothing.
   bool Run(std::span<const StepSequence> sequences, const RowSink& sink, const std::atomic<bool>* interrupt,
-           size_t num_layers = SIZE_MAX);
+           size_t num_layers = SIZE_MAX, const StepFeatures* features = nullptr);
 
  private:
   SequentialExecutor(const LanguageModel& model, ExecutionContext& ctx) : model_(model), ctx_(ctx) {}
 
   void Embed(std::span<const StepSequence> sequences);
   void AddPositions(std::span<const uint32_t> positions);
+  void ReadFeatures(std::span<const StepSequence> sequences, size_t rows);
+  void TakeFeatures(const StepFeatures& features, size_t tap, size_t rows);
   struct WantedRow {
     uint32_t row, sequence, token;
     RowWant want;
@@ -70,7 +83,7 @@ class SequentialExecutor {
   ExecutionContext& ctx_;
   StepBuffers buffers_;
   StepBuffers head_buffers_;     // kHeadRows rows: x gathers the wanted rows
-  AlignedBuffer logits_memory_;  // [kHeadRows, vocab]
+  AlignedBuffer logits_memory_;  // [kHeadRows, at least the head's rows]
   AlignedBuffer narrow_memory_;
   Matrix<float> narrow_;  // [max_rows, embedding width] where that is not the layers' width
   std::vector<SequenceRows> sequence_rows_;

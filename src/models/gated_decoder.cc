@@ -12,9 +12,13 @@ class GatedDecoderLoader {
   GatedDecoderLoader(const ModelSettings& settings, const GatedDecoderOptions& options, WeightLoader& weights)
       : s_(settings), options_(options), weights_(weights) {}
 
+  Result<DecoderLayer> LoadOne(size_t i) {
+    TIDEMILL_TRY_VOID(FindActivation());
+    return LoadLayer(i);
+  }
+
   Result<std::unique_ptr<LanguageModel>> Load() {
-    TIDEMILL_TRY(activation, ActivationOf(s_.hidden_act));
-    activation_ = activation;
+    TIDEMILL_TRY_VOID(FindActivation());
     auto model = std::make_unique<LanguageModel>();
     model->settings = s_;
     const WeightName embedding_name{"model.embed_tokens", "token_embd"};
@@ -37,6 +41,12 @@ class GatedDecoderLoader {
   }
 
  private:
+  Result<void> FindActivation() {
+    TIDEMILL_TRY(activation, ActivationOf(s_.hidden_act));
+    activation_ = activation;
+    return {};
+  }
+
   Result<Norm> Rms(const WeightName& name) {
     return weights_.Rms(name, s_.hidden_size, s_.norm_eps, options_.norm_one_plus);
   }
@@ -61,15 +71,20 @@ class GatedDecoderLoader {
   }
 
   WeightName Name(size_t layer, const std::string& checkpoint, const std::string& gguf) const {
-    return {"model.layers." + std::to_string(layer) + "." + checkpoint, "blk." + std::to_string(layer) + "." + gguf};
+    const std::string prefix =
+        options_.layer_prefix.empty() ? "model.layers." + std::to_string(layer) + "." : options_.layer_prefix;
+    return {prefix + checkpoint, "blk." + std::to_string(layer) + "." + gguf};
   }
 
   Result<DecoderLayer> LoadLayer(size_t i) {
     DecoderLayer layer;
     const bool four = options_.branch_norms;
-    TIDEMILL_TRY(attention_norm, Rms(Name(i, "input_layernorm", "attn_norm")));
+    layer.reads_tokens = options_.reads_tokens;
+    if (!options_.attention_norm.empty()) {
+      TIDEMILL_TRY(attention_norm, Rms(Name(i, options_.attention_norm, "attn_norm")));
+      layer.attention_norm = std::move(attention_norm);
+    }
     TIDEMILL_TRY(mlp_norm, Rms(Name(i, four ? "pre_feedforward_layernorm" : "post_attention_layernorm", "ffn_norm")));
-    layer.attention_norm = std::move(attention_norm);
     layer.mlp_norm = std::move(mlp_norm);
     if (four) {
       TIDEMILL_TRY(attention_out_norm, Rms(Name(i, "post_attention_layernorm", "post_attention_norm")));
@@ -90,14 +105,14 @@ class GatedDecoderLoader {
   }
 
   Result<AttentionLayer> LoadAttention(size_t i) {
-    const size_t head_dim = s_.head_dim, hidden = s_.hidden_size;
+    const size_t head_dim = s_.head_dim, hidden = s_.hidden_size, read = options_.reads_tokens ? 2 * hidden : hidden;
     const size_t q_dim = s_.num_attention_heads * head_dim, kv_dim = s_.num_key_value_heads * head_dim;
     WeightForm rotated;
     if (options_.interleaved_heads && weights_.gguf()) rotated.order.interleaved_head_dim = head_dim;
     AttentionLayer a{.heads = s_.num_attention_heads, .kv_heads = s_.num_key_value_heads, .head_dim = head_dim};
-    TIDEMILL_TRY(q, weights_.Layer(Name(i, "self_attn.q_proj", "attn_q"), q_dim, hidden, options_.qkv_bias, rotated));
-    TIDEMILL_TRY(k, weights_.Layer(Name(i, "self_attn.k_proj", "attn_k"), kv_dim, hidden, options_.qkv_bias, rotated));
-    TIDEMILL_TRY(v, weights_.Layer(Name(i, "self_attn.v_proj", "attn_v"), kv_dim, hidden, options_.qkv_bias));
+    TIDEMILL_TRY(q, weights_.Layer(Name(i, "self_attn.q_proj", "attn_q"), q_dim, read, options_.qkv_bias, rotated));
+    TIDEMILL_TRY(k, weights_.Layer(Name(i, "self_attn.k_proj", "attn_k"), kv_dim, read, options_.qkv_bias, rotated));
+    TIDEMILL_TRY(v, weights_.Layer(Name(i, "self_attn.v_proj", "attn_v"), kv_dim, read, options_.qkv_bias));
     TIDEMILL_TRY(o, weights_.Layer(Name(i, "self_attn.o_proj", "attn_output"), hidden, q_dim, options_.o_bias));
     a.q = std::move(q);
     a.k = std::move(k);
@@ -163,6 +178,11 @@ class GatedDecoderLoader {
 };
 
 }  // namespace
+
+Result<DecoderLayer> LoadGatedLayer(const ModelSettings& settings, const GatedDecoderOptions& options, size_t i,
+                                    WeightLoader& weights) {
+  return GatedDecoderLoader(settings, options, weights).LoadOne(i);
+}
 
 Result<std::unique_ptr<LanguageModel>> LoadGatedDecoder(const ModelSettings& settings,
                                                         const GatedDecoderOptions& options, WeightLoader& weights) {

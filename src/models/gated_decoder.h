@@ -26,7 +26,16 @@ struct GatedDecoderOptions {
   // Of a mixture in a checkpoint, behind "model.layers.N.": the router, and the experts' matrices behind "experts.E.".
   std::string mixture = "mlp";
   std::string expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
+
+  // Of the one layer of LoadGatedLayer.
+  std::string layer_prefix = "";                   // of its names in a checkpoint; empty: "model.layers.N."
+  std::string attention_norm = "input_layernorm";  // empty: it has none
+  bool reads_tokens = false;                       // DecoderLayer::reads_tokens
 };
+
+// Layer i alone; the rest of the model is another family's.
+Result<DecoderLayer> LoadGatedLayer(const ModelSettings& settings, const GatedDecoderOptions& options, size_t i,
+                                    WeightLoader& weights);
 
 Result<std::unique_ptr<LanguageModel>> LoadGatedDecoder(const ModelSettings& settings,
                                                         const GatedDecoderOptions& options, WeightLoader& weights);

@@ -16,7 +16,10 @@ StepShape LanguageModel::step_shape() const {
   const auto note_mlp = [&note](const Mlp& mlp) {
     for (const Linear* linear : {&mlp.gate, &mlp.up, &mlp.down}) note(linear->weight);
   };
-  for (const WeightMatrix* weight : {&project_in.weight, &project_out.weight, &head_or_tied()}) note(*weight);
+  for (const WeightMatrix* weight : {&project_in.weight, &project_out.weight, &features.fuse.weight, &head_or_tied()})
+    note(*weight);
+  shape.paired = features.present();
+  shape.feature_width = features.width;
   for (const DecoderLayer& layer : layers) {
     const AttentionLayer& attention = layer.attention;
     shape.q_dim = std::max(shape.q_dim, attention.heads * attention.head_dim);
@@ -36,15 +39,16 @@ StepShape LanguageModel::step_shape() const {
 }
 
 uint64_t LanguageModel::resident_bytes() const {
-  uint64_t bytes = embedding.resident_bytes() + position_embedding.resident_bytes() + final_norm.bytes();
-  for (const Linear* linear : {&project_in, &project_out, &head}) bytes += linear->bytes();
+  uint64_t bytes = embedding.resident_bytes() + position_embedding.resident_bytes() + final_norm.bytes() +
+                   features.token_norm.bytes();
+  for (const Linear* linear : {&project_in, &project_out, &head, &features.fuse}) bytes += linear->bytes();
   for (const DecoderLayer& layer : layers) bytes += layer.bytes();
   return bytes;
 }
 
 size_t LanguageModel::scratch_bytes() const {
-  size_t bytes = MatMulScratchBytes(embedding);
-  for (const Linear* linear : {&project_in, &project_out, &head})
+  size_t bytes = MatMulScratchBytes(head_or_tied());
+  for (const Linear* linear : {&project_in, &project_out, &features.fuse})
     bytes = std::max(bytes, MatMulScratchBytes(linear->weight));
   for (const DecoderLayer& layer : layers) bytes = std::max(bytes, DecoderLayerScratchBytes(layer));
   return bytes;

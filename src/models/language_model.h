@@ -29,24 +29,52 @@ struct StateOptions {
   size_t num_layers = 0;           // of the first layers; 0: of all
 };
 
+// What a draft head reads beside tokens: a feature for each row, taken from the target's layers or, behind what the target has seen, from
+// the head's own row before. A row with the token of position i + 1 reads the feature of position i, so that the head's state begins with
+// the sequence's second token.
+//   EAGLE    x = fuse([embedding[token] ; feature])                                                            arXiv:2401.15077
+//   EAGLE-3  x = fuse(feature of the target), or a feature of its own as it is                                 arXiv:2503.01840
+struct FeatureInput {
+  Linear fuse;  // [hidden, 2 * hidden] with fuses_tokens, else [hidden, width]; not present: the model is no draft head
+  bool fuses_tokens = false;        // EAGLE
+  Norm token_norm;                  // of embedding[token] where layers read tokens (DecoderLayer::reads_tokens)
+  size_t width = 0;                 // of the target's features; without fuses_tokens not hidden
+  std::vector<size_t> target_taps;  // where they are taken (StepFeatures::taps)
+  size_t own_tap = 0;               // where its own are, [hidden]
+  // [rows of the head] the target's id of each that is drafted, no two the same; empty: the ids are the same.
+  std::vector<int32_t> target_ids;
+
+  bool present() const { return fuse.present(); }
+};
+
 //   x = project_in(embedding[token] * embedding_scale) + position_embedding[position + position_offset]
 //   x = layers(x);   hidden = final_norm(x);   logits = cap(project_out(hidden) head^T)
 struct LanguageModel {
   ModelSettings settings;
   uint64_t id = 0;  // hash of the settings, of the tensors' names, shapes and types, and of samples of their bytes
-  WeightMatrix embedding;  // [vocab, embedding width]; the head, too, where `head` is not present
+  // [vocab, embedding width]; the head, too, where `head` is not present. Of a draft head no rows where it is the target's.
+  WeightMatrix embedding;
   float embedding_scale = 1;
   Linear project_in;                // [hidden, embedding width], or not present: the widths are equal
   WeightMatrix position_embedding;  // [positions, hidden], or no rows
   size_t position_offset = 0;
   std::vector<RopeTable> ropes;  // at most kMaxRopeTables; layers name theirs by index
   std::vector<DecoderLayer> layers;
-  Norm final_norm;           // [hidden], or not present
-  Linear project_out;        // [embedding width, hidden], or not present
-  Linear head;               // [vocab, embedding width]; not present: tied to the embedding
+  Norm final_norm;     // [hidden], or not present
+  Linear project_out;  // [embedding width, hidden], or not present
+  // [vocab, or of a draft head the ids that it drafts; embedding width]; not present: tied to the embedding, or the target's
+  Linear head;
   float logit_soft_cap = 0;  // 0: none
 
-  const WeightMatrix& head_or_tied() const { return head.present() ? head.weight : embedding; }
+  // Of a draft head, which has the target's embedding and head where its own are not there. The target outlives it.
+  FeatureInput features;
+  const LanguageModel* target = nullptr;
+
+  const WeightMatrix& token_embedding() const { return embedding.rows() != 0 ? embedding : target->embedding; }
+  const WeightMatrix& head_or_tied() const {
+    if (head.present()) return head.weight;
+    return target != nullptr ? target->head_or_tied() : embedding;
+  }
   StepShape step_shape() const;
   uint64_t resident_bytes() const;  // of all weights in memory of their own
   size_t scratch_bytes() const;     // that a thread needs

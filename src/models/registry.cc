@@ -71,6 +71,11 @@ struct KnownModel {
   ModelSettings settings;
 };
 Result<KnownModel> Recognise(const ModelFiles& files) {
+  if (IsDraftHead(files)) {
+    return Error(ErrorCode::kUnsupported,
+                 "config.json and tensors: expected a model, found a draft head of EAGLE, which needs its target; give "
+                 "the model that it drafts for");
+  }
   TIDEMILL_TRY(name, ArchitectureOf(files));
   TIDEMILL_TRY(family, FindFamily(files, name));
   TIDEMILL_TRY_VOID(CheckNotQuantised(files));
@@ -110,11 +115,12 @@ class ModelHash {
     AddAll(theta, static_cast<int>(scaling), factor, original, low, high, fast, slow, attention_factor, truncate);
   }
   void Add(const ModelSettings& settings) {
-    // Not `name`: how a file calls itself changes no result.
+    // Not `name`: how a file calls itself changes no result; nor does `pard_token`, which only drafters use.
     const auto& [architecture, name, vocab, hidden, ffn, layers, heads, kv_heads, head_dim, rotary_dim, positions, rope,
                  local_rope, rope_override_factor, norm_eps, act, tied, windows, experts, per_token, expert_ffn,
                  normalised, dense_layers, attention_scale, attention_cap, final_cap, parallel, norm_before,
-                 embedding_width] = settings;
+                 embedding_width, pard_token] = settings;
+    static_cast<void>(pard_token);
     AddAll(std::string_view(architecture), vocab, hidden, ffn, layers, heads, kv_heads, head_dim, rotary_dim, positions,
            rope, local_rope, rope_override_factor, norm_eps, std::string_view(act), tied, windows, experts, per_token,
            expert_ffn, normalised, dense_layers, attention_scale, attention_cap, final_cap, parallel, norm_before,
@@ -149,11 +155,58 @@ uint64_t IdentifyModel(const ModelFiles& files, const ModelSettings& settings) {
   return hash.value();
 }
 
+constexpr std::string_view kDraftVocabSize = "draft_vocab_size";
+
+// Draft heads read the embedding as it stands, hidden states behind an RMS norm and logits as their head gives them; positions are their
+// own.
+Result<void> CheckTarget(const SettingsReader& reader, const ModelSettings& settings, const LanguageModel& target) {
+  if (target.embedding_scale != 1 || target.project_in.present() || target.project_out.present() ||
+      target.position_embedding.rows() != 0 || target.logit_soft_cap != 0 ||
+      target.final_norm.kind != Norm::Kind::kRms) {
+    return Error(ErrorCode::kUnsupported,
+                 "draft head: expected a target with embedding, norms and logits like Llama's, found one of family " +
+                     QuoteName(target.settings.architecture));
+  }
+  if (settings.vocab_size == target.settings.vocab_size) return {};
+  return reader.Wrong({"vocab_size", ""}, "the target's " + std::to_string(target.settings.vocab_size),
+                      std::to_string(settings.vocab_size), ErrorCode::kInvalidArgument);
+}
+
 }  // namespace
 
 Result<ModelSettings> ReadModelSettings(const ModelFiles& files) {
   TIDEMILL_TRY(known, Recognise(files));
   return std::move(known.settings);
+}
+
+bool IsDraftHead(const ModelFiles& files) {
+  return files.gguf() == nullptr && (files.FindTensor("fc.weight") != nullptr || files.config()->Has(kDraftVocabSize));
+}
+
+Result<std::unique_ptr<LanguageModel>> LoadDraftHead(const ModelFiles& files, const LanguageModel& target,
+                                                     const LoadSettings& load) {
+  if (files.gguf() != nullptr) {
+    return Error(ErrorCode::kUnsupported,
+                 "draft head: expected a folder with config.json and safetensors, found a GGUF file");
+  }
+  TIDEMILL_TRY(name, ArchitectureOf(files));
+  const SettingsReader reader(files, name);
+  if (name != "llama") {
+    return reader.Wrong({"model_type", ""}, "\"llama\", as draft heads have it", QuoteName(name),
+                        ErrorCode::kUnsupported);
+  }
+  TIDEMILL_TRY_VOID(CheckNotQuantised(files));
+  TIDEMILL_TRY(settings, ReadDecoderSettings(reader, {}));
+  TIDEMILL_TRY_VOID(CheckTarget(reader, settings, target));
+  const uint64_t id = ChainTokenHash(IdentifyModel(files, settings), target.id);
+  files.ReleaseAll();
+  WeightLoader weights(files, load);
+  const bool third = files.config()->Has(kDraftVocabSize) || files.FindTensor("midlayer.hidden_norm.weight") != nullptr;
+  TIDEMILL_TRY(head, (third ? LoadEagle3 : LoadEagle)(settings, reader, target, weights));
+  TIDEMILL_TRY_VOID(weights.CheckAllRead());
+  head->id = id;
+  head->target = &target;
+  return head;
 }
 
 Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const ModelFiles& files, const LoadSettings& settings,

@@ -3,14 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
-
-#include "base/mapped_file.h"
-#include "formats/safetensors.h"
+#include "tests/support/changed_checkpoint.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/model_folder.h"
-#include "tests/support/safetensors_writer.h"
 #include "tests/support/tiny_model.h"
 
 namespace tidemill {
@@ -18,7 +13,6 @@ namespace {
 
 using testing::BuildTinyLlama;
 using testing::ModelFolder;
-using testing::SafetensorsWriter;
 
 Result<std::unique_ptr<LanguageModel>> Load(const ModelFolder& folder) {
   const ModelFiles files = folder.Open();
@@ -32,47 +26,16 @@ Result<std::unique_ptr<LanguageModel>> LoadGguf(const std::string& bytes) {
 }
 
 // A seeded checkpoint of tests/fixtures/families/, changed.
-class Checkpoint {
+class Checkpoint : public testing::ChangedCheckpoint {
  public:
-  explicit Checkpoint(const std::string& family) {
-    const std::string folder = std::string(TIDEMILL_FIXTURES) + "/families/" + family;
-    std::ifstream config(folder + "/config.json");
-    config_.assign(std::istreambuf_iterator<char>(config), {});
-    file_ = std::move(MappedFile::Open(folder + "/model.safetensors")).value();
-    tensors_ = std::move(SafetensorsFile::Parse(file_->bytes())).value();
-    for (const FileTensor& tensor : tensors_->tensors())
-      weights_.Add(tensor.name, tensor.type_name, {tensor.shape.begin(), tensor.shape.begin() + tensor.rank},
-                   Bytes(tensor));
-  }
-
-  Checkpoint& Replace(const std::string& from, const std::string& to) {
-    const size_t found = config_.find(from);
-    TIDEMILL_CHECK(found != std::string::npos);
-    config_.replace(found, from.size(), to);
-    return *this;
-  }
-  Checkpoint& Add(std::string_view name, std::string_view type, const std::vector<uint64_t>& shape,
-                  const std::string& data) {
-    weights_.Add(name, type, shape, data);
-    return *this;
-  }
-  std::string BytesOf(std::string_view name) const { return std::string(Bytes(*tensors_->FindTensor(name))); }
-
-  Result<std::unique_ptr<LanguageModel>> Load() const {
-    ModelFolder folder;
-    return tidemill::Load(folder.Write("config.json", config_).Write("model.safetensors", weights_.Build()));
-  }
-
- private:
-  static std::string_view Bytes(const FileTensor& tensor) {
-    return {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()};
-  }
-
-  std::string config_;
-  std::optional<MappedFile> file_;
-  std::optional<SafetensorsFile> tensors_;
-  SafetensorsWriter weights_;
+  explicit Checkpoint(const std::string& family) : ChangedCheckpoint("families/" + family) {}
 };
+
+Result<std::unique_ptr<LanguageModel>> Load(const testing::ChangedCheckpoint& checkpoint) {
+  ModelFolder folder;
+  checkpoint.WriteTo(folder);
+  return Load(folder);
+}
 
 void ExpectLoads(const Result<std::unique_ptr<LanguageModel>>& model) {
   EXPECT_TRUE(model.ok()) << model.error().message();
@@ -89,17 +52,17 @@ const std::string kNorm(16 * sizeof(float), '\0');
 TEST(UnreadWeights, AreRefusedWithTheirNumberAndTheFirstName) {
   Checkpoint one("llama3_rope");
   one.Add("model.layers.0.self_attn.q_norm.weight", "F32", {16}, kNorm);
-  ExpectError(one.Load(), ErrorCode::kUnsupported,
+  ExpectError(Load(one), ErrorCode::kUnsupported,
               "tensors: 1 weight that nothing reads, \"model.layers.0.self_attn.q_norm.weight\": the model is of "
               "another family or variant than the settings say, or deeper");
   one.Add("model.layers.0.self_attn.k_norm.weight", "F32", {16}, kNorm);
-  ExpectError(one.Load(), ErrorCode::kUnsupported,
+  ExpectError(Load(one), ErrorCode::kUnsupported,
               "tensors: 2 weights that nothing reads, the first \"model.layers.0.self_attn.q_norm.weight\": the model "
               "is of another family or variant than the settings say, or deeper");
 }
 
 TEST(UnreadWeights, LayersPastTheirNumber_AreRefused) {
-  const auto model = Checkpoint("gpt2").Replace("\"n_layer\": 3", "\"n_layer\": 2").Load();
+  const auto model = Load(Checkpoint("gpt2").Replace("\"n_layer\": 3", "\"n_layer\": 2"));
   ASSERT_FALSE(model.ok());
   EXPECT_EQ(model.error().code(), ErrorCode::kUnsupported);
   EXPECT_TRUE(
@@ -116,25 +79,22 @@ TEST(UnreadWeights, LayersPastTheirNumber_AreRefused) {
 
 TEST(UnreadWeights, OfTypesThatNoWeightHas_AreRefusedToo) {
   Checkpoint packed("llama3_rope");  // as quantised checkpoints hold them beside their scales
-  ExpectError(packed.Add("model.layers.0.mlp.down_proj.qweight", "I32", {2, 2}, std::string(16, '\1')).Load(),
+  ExpectError(Load(packed.Add("model.layers.0.mlp.down_proj.qweight", "I32", {2, 2}, std::string(16, '\1'))),
               ErrorCode::kUnsupported,
               "tensors: 1 weight that nothing reads, \"model.layers.0.mlp.down_proj.qweight\": the model is of another "
               "family or variant than the settings say, or deeper");
 }
 
 TEST(UnreadWeights, BuffersThatFollowFromSettings_MayBeThere) {
-  ExpectLoads(Checkpoint("llama3_rope")
-                  .Add("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {2}, std::string(8, '\0'))
-                  .Load());
-  ExpectLoads(Checkpoint("gpt2")
-                  .Add("transformer.h.0.attn.bias", "F32", {1, 1, 2, 2}, std::string(16, '\0'))
-                  .Add("transformer.h.0.attn.masked_bias", "F32", {}, std::string(4, '\0'))
-                  .Load());
-  ExpectLoads(Checkpoint("gpt_neox")
-                  .Add("gpt_neox.layers.0.attention.bias", "BOOL", {1, 1, 2, 2}, std::string(4, '\0'))
-                  .Add("gpt_neox.layers.0.attention.masked_bias", "F32", {}, std::string(4, '\0'))
-                  .Add("gpt_neox.layers.0.attention.rotary_emb.inv_freq", "F32", {2}, std::string(8, '\0'))
-                  .Load());
+  ExpectLoads(Load(
+      Checkpoint("llama3_rope").Add("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {2}, std::string(8, '\0'))));
+  ExpectLoads(Load(Checkpoint("gpt2")
+                       .Add("transformer.h.0.attn.bias", "F32", {1, 1, 2, 2}, std::string(16, '\0'))
+                       .Add("transformer.h.0.attn.masked_bias", "F32", {}, std::string(4, '\0'))));
+  ExpectLoads(Load(Checkpoint("gpt_neox")
+                       .Add("gpt_neox.layers.0.attention.bias", "BOOL", {1, 1, 2, 2}, std::string(4, '\0'))
+                       .Add("gpt_neox.layers.0.attention.masked_bias", "F32", {}, std::string(4, '\0'))
+                       .Add("gpt_neox.layers.0.attention.rotary_emb.inv_freq", "F32", {2}, std::string(8, '\0'))));
 }
 
 TEST(TiedHead, MayStandInTheFileWhenItIsTheEmbedding) {
@@ -147,12 +107,12 @@ TEST(TiedHead, MayStandInTheFileWhenItIsTheEmbedding) {
     SCOPED_TRACE(c.family);
     Checkpoint same(c.family), other(c.family);
     std::string bytes = same.BytesOf(c.embedding);
-    const auto model = same.Add(c.head, "F32", {128, bytes.size() / 4 / 128}, bytes).Load();
+    const auto model = Load(same.Add(c.head, "F32", {128, bytes.size() / 4 / 128}, bytes));
     ASSERT_TRUE(model.ok()) << model.error().message();
     EXPECT_FALSE((*model)->head.present());
 
     bytes.back() = static_cast<char>(bytes.back() ^ 1);
-    ExpectError(other.Add(c.head, "F32", {128, bytes.size() / 4 / 128}, bytes).Load(), ErrorCode::kCorruptFile,
+    ExpectError(Load(other.Add(c.head, "F32", {128, bytes.size() / 4 / 128}, bytes)), ErrorCode::kCorruptFile,
                 std::string("tensor \"lm_head.weight\": expected the numbers of \"") + c.embedding +
                     "\", since tie_word_embeddings is true, found others; if they are the model's head, set "
                     "tie_word_embeddings to false in config.json");
@@ -161,17 +121,16 @@ TEST(TiedHead, MayStandInTheFileWhenItIsTheEmbedding) {
 
 // 7 heads of 48 / 7 = 6 numbers are 42: no shape in the file fits.
 TEST(PlainFamilies, HeadsThatDoNotFillTheHiddenSize_AreRefusedByShape) {
-  ExpectError(Checkpoint("gpt2").Replace("\"n_head\": 4", "\"n_head\": 7").Load(), ErrorCode::kCorruptFile,
+  ExpectError(Load(Checkpoint("gpt2").Replace("\"n_head\": 4", "\"n_head\": 7")), ErrorCode::kCorruptFile,
               "tensor \"transformer.h.0.attn.c_attn.weight\": expected shape [48, 126] from the metadata, found [48, "
               "144]");
-  ExpectError(Checkpoint("gpt_neox")
-                  .Replace("\"num_attention_heads\": 3", "\"num_attention_heads\": 7")
-                  .Replace("\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": 1.0")
-                  .Load(),
+  ExpectError(Load(Checkpoint("gpt_neox")
+                       .Replace("\"num_attention_heads\": 3", "\"num_attention_heads\": 7")
+                       .Replace("\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": 1.0")),
               ErrorCode::kCorruptFile,
               "tensor \"gpt_neox.layers.0.attention.query_key_value.weight\": expected shape [126, 48] from the "
               "metadata, found [144, 48]");
-  ExpectError(Checkpoint("opt").Replace("\"num_attention_heads\": 4", "\"num_attention_heads\": 7").Load(),
+  ExpectError(Load(Checkpoint("opt").Replace("\"num_attention_heads\": 4", "\"num_attention_heads\": 7")),
               ErrorCode::kCorruptFile,
               "tensor \"model.decoder.layers.0.self_attn.q_proj.weight\": expected shape [42, 48] from the metadata, "
               "found [48, 48]");
@@ -193,8 +152,8 @@ TEST(ModelId, IsTheSameForTheSameModelOnly) {
 }
 
 TEST(ModelId, DiffersWithSettingsOfAFamilyAlone) {
-  const auto id = [](const Checkpoint& checkpoint) {
-    const auto model = checkpoint.Load();
+  const auto id = [](const testing::ChangedCheckpoint& checkpoint) {
+    const auto model = Load(checkpoint);
     EXPECT_TRUE(model.ok());
     return model.ok() ? (*model)->id : 0;
   };

@@ -157,6 +157,17 @@ Result<double> ReadOriginalLength(const SettingsReader& reader, const std::strin
   return static_cast<double>(length);
 }
 
+// Draft models of PARD (arXiv:2504.18583). Other kinds, such as "pard2", take more than tokens. GGUF files have no such keys.
+Result<void> ReadMaskToken(const SettingsReader& reader, ModelSettings& s) {
+  const SettingKey kind_key{"spd_type", ""}, token_key{"pard_token", ""};
+  TIDEMILL_TRY(kind, reader.StringOr(kind_key, ""));
+  if (!kind.empty() && kind != "pard") return reader.Wrong(kind_key, "pard", QuoteName(kind), ErrorCode::kUnsupported);
+  if (kind.empty() && !reader.Has(token_key)) return {};
+  TIDEMILL_TRY(token, reader.Uint(token_key, 0, s.vocab_size - 1));
+  s.pard_token = static_cast<int32_t>(token);
+  return {};
+}
+
 }  // namespace
 
 Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, std::string_view config_path, double default_theta,
@@ -249,6 +260,7 @@ Result<ModelSettings> ReadDecoderSettings(const SettingsReader& reader, const De
     TIDEMILL_TRY(rope, ReadRopeSettings(reader, "", keys.default_rope_theta, context));
     s.rope = rope;
   }
+  TIDEMILL_TRY_VOID(ReadMaskToken(reader, s));
   return s;
 }
 

@@ -294,5 +294,41 @@ TEST(LayerWindows, Gemma3Gguf_FollowThePatternOfTheFile) {
   EXPECT_THAT(Gemma3Windows(2, GgufWriter()), ElementsAre(0, 0));
 }
 
+// ---- PARD's mask token ----
+
+// A decoder's config with 300 tokens, and `keys` at its end.
+Result<ModelSettings> SettingsWith(const std::string& keys) {
+  const ModelFiles files = Checkpoint(R"({"vocab_size": 300, "hidden_size": 8, "num_hidden_layers": 1,
+                                          "num_attention_heads": 2, "max_position_embeddings": 64)" +
+                                      keys + "}");
+  return ReadDecoderSettings(SettingsReader(files, "llama"), {});
+}
+
+TEST(MaskToken, KeyOfTheCheckpoint_IsReadAndMayBeMissing) {
+  for (const char* keys : {"", R"(, "pard_token": null)", R"(, "spd_type": null)"}) {
+    const auto settings = SettingsWith(keys);
+    ASSERT_TRUE(settings.ok()) << keys << ": " << settings.error().message();
+    EXPECT_FALSE(settings->pard_token.has_value()) << keys;
+  }
+  for (const char* keys : {R"(, "pard_token": 299)", R"(, "pard_token": 299, "spd_type": "pard")"}) {
+    const auto settings = SettingsWith(keys);
+    ASSERT_TRUE(settings.ok()) << keys << ": " << settings.error().message();
+    EXPECT_EQ(settings->pard_token, 299) << keys;
+  }
+}
+
+TEST(MaskToken, WhatIsNoIdOfTheModel_IsRefused) {
+  const std::string expected = R"(config.json: "pard_token": expected an integer of 0 to 299, found )";
+  for (const std::string found : {"300", "-1", "7.5", R"("7")"})
+    ExpectError(SettingsWith(R"(, "pard_token": )" + found), ErrorCode::kCorruptFile, expected + found);
+  ExpectError(SettingsWith(R"(, "spd_type": "pard")"), ErrorCode::kNotFound, expected + "no such key");
+}
+
+// Its draft models read hidden states of the model that they guess for.
+TEST(MaskToken, OtherKindOfDraftModel_IsRefused) {
+  ExpectError(SettingsWith(R"(, "pard_token": 7, "spd_type": "pard2")"), ErrorCode::kUnsupported,
+              R"(config.json: "spd_type": expected pard, found "pard2")");
+}
+
 }  // namespace
 }  // namespace tidemill

@@ -35,13 +35,13 @@ bool FollowsFromSettings(std::string_view name) {
 
 bool WeightLoader::Has(const WeightName& name) const { return files_.FindTensor(Spelled(name)) != nullptr; }
 
-Result<const FileTensor*> WeightLoader::Find(const std::string& name, size_t rows, size_t cols) {
+Result<const FileTensor*> WeightLoader::Find(const std::string& name, size_t rows, size_t cols, bool any_type) {
   const FileTensor* tensor = files_.FindTensor(name);
   if (tensor == nullptr) {
     return Error(ErrorCode::kCorruptFile, "tensor \"" + name + "\": expected shape " + ShapeName(rows, cols) +
                                               ", but the file has no such tensor");
   }
-  TIDEMILL_TRY_VOID(CheckReadable(*tensor));
+  if (!any_type) TIDEMILL_TRY_VOID(CheckReadable(*tensor));
   if (tensor->rows != rows || tensor->cols != cols) {
     return Error(ErrorCode::kCorruptFile, "tensor \"" + name + "\": expected shape " + ShapeName(rows, cols) +
                                               " from the metadata, found " + ShapeName(tensor->rows, tensor->cols));
@@ -197,6 +197,45 @@ Result<std::vector<float>> WeightLoader::Vector(const WeightName& name, size_t s
   std::vector<float> values(size);
   DequantizeRow(tensor->dtype, tensor->bytes, values);
   return values;
+}
+
+Result<std::vector<int64_t>> WeightLoader::Integers(const std::string& name, size_t size) {
+  TIDEMILL_TRY(tensor, Find(name, 1, size, true));
+  const std::string_view type = tensor->type_name;
+  const auto read = [&](auto number) {
+    std::vector<int64_t> values(size);
+    for (size_t i = 0; i < size; ++i) {
+      std::memcpy(&number, tensor->bytes.data() + i * sizeof number, sizeof number);
+      values[i] = static_cast<int64_t>(number);
+    }
+    return values;
+  };
+  if (type == "I64") return read(int64_t{});
+  if (type == "I32") return read(int32_t{});
+  if (type == "U8" || type == "BOOL") return read(uint8_t{});
+  return Error(ErrorCode::kUnsupported, "tensor " + QuoteName(name) +
+                                            ": expected whole numbers of type I64, I32, U8 or BOOL, found type " +
+                                            std::string(type));
+}
+
+Result<WeightMatrix> WeightLoader::MatrixUnless(const WeightMatrix& other, const WeightName& name, size_t rows,
+                                                size_t cols) {
+  TIDEMILL_TRY(tensor, Find(Spelled(name), rows, cols));
+  if (other.rows() != rows || other.cols() != cols || tensor->encoding != TensorEncoding::kDType)
+    return Matrix(name, rows, cols);
+  const size_t row_bytes = RowBytes(tensor->dtype, cols);
+  const size_t piece_rows = std::max<size_t>(1, (size_t{4} << 20) / row_bytes);  // at a time in memory
+  std::vector<float> ours(cols), theirs(cols);
+  for (size_t row = 0; row < rows; ++row) {
+    DequantizeRow(tensor->dtype, tensor->bytes.subspan(row * row_bytes, row_bytes), ours);
+    other.CopyRow(row, theirs);
+    if (std::memcmp(ours.data(), theirs.data(), cols * sizeof(float)) != 0) return Matrix(name, rows, cols);
+    if (row % piece_rows == piece_rows - 1 || row + 1 == rows) {
+      const size_t first = row / piece_rows * piece_rows;
+      files_.Release(tensor->bytes.subspan(first * row_bytes, (row + 1 - first) * row_bytes));
+    }
+  }
+  return WeightMatrix();
 }
 
 Result<Norm> WeightLoader::Rms(const WeightName& name, size_t size, double eps, bool one_plus) {

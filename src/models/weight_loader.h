@@ -58,6 +58,7 @@ class WeightLoader {
 
   bool gguf() const { return files_.gguf() != nullptr; }
   bool Has(const WeightName& name) const;
+  bool HasTensor(const std::string& name) const { return files_.FindTensor(name) != nullptr; }  // as the file has it
 
   // A matrix of exactly [rows, cols]. kCorruptFile: not there, or of another shape (with both shapes).
   Result<WeightMatrix> Matrix(const WeightName& name, size_t rows, size_t cols, const WeightForm& form = {});
@@ -70,6 +71,10 @@ class WeightLoader {
   Result<Linear> Head(const WeightName& name, const WeightName& embedding, bool tied, size_t rows, size_t cols);
   // A vector of exactly `size` elements, as f32; `suffix` as the file has it.
   Result<std::vector<float>> Vector(const WeightName& name, size_t size, std::string_view suffix = ".weight");
+  // A vector of exactly `size` whole numbers, of type I64, I32, U8 or BOOL; `name` as the file has it, without a suffix.
+  Result<std::vector<int64_t>> Integers(const std::string& name, size_t size);
+  // A matrix, or no rows where it is `other` once more, in the same type or another.
+  Result<WeightMatrix> MatrixUnless(const WeightMatrix& other, const WeightName& name, size_t rows, size_t cols);
   // w, or 1 + w where a checkpoint stores that (GGUF files have the 1 in).
   Result<Norm> Rms(const WeightName& name, size_t size, double eps, bool one_plus = false);
   Result<Norm> LayerNorm(const WeightName& name, size_t size, double eps);
@@ -82,7 +87,8 @@ class WeightLoader {
   std::string Spelled(const WeightName& name, std::string_view suffix = ".weight") const {
     return (gguf() ? name.gguf : name.checkpoint) + std::string(suffix);
   }
-  Result<const FileTensor*> Find(const std::string& name, size_t rows, size_t cols);  // it counts as read
+  // It counts as read. any_type: also one that no weight has.
+  Result<const FileTensor*> Find(const std::string& name, size_t rows, size_t cols, bool any_type = false);
   Result<WeightMatrix> Slice(const std::string& name, const FileTensor& tensor, const RowOrder& order,
                              const WeightRange& range);
   Result<WeightMatrix> Bring(const std::string& name, const WeightSource& source, bool may_map);

@@ -1,6 +1,7 @@
 #include "runtime/active_request.h"
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <string>
 #include <utility>
@@ -39,7 +40,8 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
       most_guesses_(drafter == nullptr ? 0 : request.draft.most),
       drafter_(std::move(drafter)),
       rule_(request.draft.rule),
-      width_(std::min(request.draft.least, most_guesses_), most_guesses_),
+      width_(std::min(request.draft.least, most_guesses_), most_guesses_,
+             drafter_ == nullptr ? GuessOrder::kOneByOne : drafter_->guess_order()),
       submitted_(Clock::now()) {
   sampler_.Prime(request.prompt);
   if (drafter_ != nullptr) {
@@ -48,6 +50,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
   guesses_.reserve(most_events());
   parents_.reserve(most_events());
   siblings_.reserve(most_events());
+  right_nodes_.reserve(most_events());
   sampled_.reserve(most_events());
   path_.reserve(most_events());
 }
@@ -219,7 +222,7 @@ void ActiveRequest::Advance(std::vector<Event>* events) {
     try {
       reason = TakeToken(token, first + taken, &event);
       if (reason) {
-        accepted_ += taken;
+        CountAccepted(taken);
         sampler_.Retract(sampled_.size() - taken - 1);  // what was chosen behind the end
         Commit(first + taken - state_->length());
         Finish(*reason, &event);
@@ -232,7 +235,7 @@ void ActiveRequest::Advance(std::vector<Event>* events) {
     if (reason) return;
     ++taken;
   }
-  accepted_ += taken == 0 ? 0 : taken - 1;
+  CountAccepted(taken == 0 ? 0 : taken - 1);
   Commit(taken == 0 ? rows_ - guessed : first + taken - 1 - state_->length());
   sampled_.clear();
   path_.clear();
@@ -240,12 +243,32 @@ void ActiveRequest::Advance(std::vector<Event>* events) {
 }
 
 void ActiveRequest::CountGuesses(size_t guesses) {
+  static_assert(DraftOptions::kMost <= DraftWidth::kMost);  // what CheckedTree takes
   right_ = sampled_.empty() ? 0 : sampled_.size() - 1;
-  width_.Checked(guesses, right_);
+  if (width_.order() == GuessOrder::kTree) {
+    right_nodes_.clear();
+    for (size_t i = 1; i <= right_; ++i) right_nodes_.push_back(path_[i] - 1);
+    width_.CheckedTree(guesses, right_nodes_);
+  } else {
+    width_.Checked(guesses, right_);
+  }
   ++draft_stats_.widths[std::min(guesses, DraftStats::kWidths - 1)];
-  for (size_t i = 0; i < std::min(guesses, DraftStats::kPositions); ++i) {
+  std::array<size_t, 1 + DraftOptions::kMost> depths = {};
+  size_t deepest = 0;
+  for (size_t guess = 1; guess <= guesses; ++guess)
+    deepest = std::max(deepest, depths[guess] = depths[ParentOf(guess)] + 1);
+  for (size_t i = 0; i < std::min(deepest, DraftStats::kPositions); ++i) {
     ++draft_stats_.guessed[i];
     draft_stats_.right[i] += i < right_ ? 1 : 0;
+  }
+}
+
+void ActiveRequest::CountAccepted(size_t guesses) {
+  accepted_ += guesses;
+  for (size_t i = 1; i <= guesses && !parents_.empty(); ++i) {
+    size_t first = path_[i - 1] + 1;
+    while (ParentOf(first) != path_[i - 1]) ++first;
+    draft_stats_.later_siblings += first != path_[i] ? 1U : 0U;
   }
 }
 
@@ -253,7 +276,8 @@ void ActiveRequest::Took(double seconds, size_t tokens) {
   if (drafter_ == nullptr) return;
   const size_t guesses = guesses_.empty() ? 0 : guesses_.size() - 1;
   const size_t others = tokens - std::min(tokens, right_ + 1);
-  width_.Took(guesses, seconds - drafting_seconds_, static_cast<double>(others));
+  const bool is_with_tree = width_.order() == GuessOrder::kTree && guesses != 0;
+  width_.Took(guesses, is_with_tree ? seconds : seconds - drafting_seconds_, static_cast<double>(others));
 }
 
 void ActiveRequest::Commit(size_t rows) {

@@ -99,6 +99,7 @@ class ActiveRequest {
   // std::bad_alloc.
   std::optional<FinishReason> TakeToken(const SampledToken& token, size_t length, Event* event);
   void CountGuesses(size_t guesses);
+  void CountAccepted(size_t guesses);  // the first of those that were right
   // The row that a guess of the step stands behind.
   size_t ParentOf(size_t guess) const { return parents_.empty() ? guess - 1 : static_cast<size_t>(parents_[guess]); }
   // What was guessed behind a row of the step; valid until the next call.
@@ -136,6 +137,7 @@ class ActiveRequest {
   std::vector<int32_t> parents_;  // of guesses_; empty: each follows the one before it
   std::span<const std::vector<TokenProbability>> drawn_from_;  // of guesses_ behind the first, where they were drawn
   std::vector<int32_t> siblings_;
+  std::vector<uint32_t> right_nodes_;
   size_t rows_ = 0;  // of the step
   std::vector<SampledToken> sampled_;
   std::vector<uint32_t> path_;  // the rows that they were chosen behind

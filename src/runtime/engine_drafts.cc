@@ -1,6 +1,7 @@
 // Where the guesses of an engine's requests come from.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -46,6 +47,10 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
   }
   if (!(draft.least_probability >= 0 && draft.least_probability <= 1))
     return Wrong("expected a least probability from 0 to 1, found " + std::to_string(draft.least_probability));
+  if (draft.tree != DraftTreeKind::kChain && draft.source == DraftSource::kNgram)
+    return Wrong("expected a chain where n-grams guess, which go on one way, found a tree; choose kModel or kLayers");
+  if (draft.tree != DraftTreeKind::kChain && draft.rule == DraftRule::kResidual)
+    return Wrong("expected a chain under the residual rule, found a tree; choose kNoise or kSibling");
   if (draft.most == 0) return {};
   if (draft.source == DraftSource::kModel && draft_model == nullptr)
     return Wrong("expected an engine with a draft model, found one without; give it EngineOptions::draft_model");
@@ -75,7 +80,10 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
                                    .least_probability = draft.least_probability,
                                    .memory = &draft_memory,
                                    .interrupt = &interrupt,
-                                   .drawn_as = draws ? &request.generation : nullptr};
+                                   .drawn_as = draws ? &request.generation : nullptr,
+                                   .mask_token = own ? std::nullopt : drafting.settings.pard_token,
+                                   .tree = draft.tree,
+                                   .tokenizer = &model->text().tokenizer};
   // As far as NewRequest knows it.
   const size_t expected = request.generation.max_new_tokens
                               ? request.prompt.size() + static_cast<size_t>(*request.generation.max_new_tokens)

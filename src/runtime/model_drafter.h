@@ -1,7 +1,11 @@
 // Guesses by a smaller model: another one with the same vocabulary, or the first layers of the model itself.
 //
 // It keeps a state of its own for each request. The next guesses begin where that state and the sequence agree: it is rolled back to
-// there, runs the tokens that it has not seen, and then its own most likely ones, one by one.
+// there, runs the tokens that it has not seen, and then its own most likely ones, one by one. A tree grows a level at a time: each level
+// is one step that runs its nodes and their ancestors as rows behind the state, where each sees its ancestors only. None is committed.
+//
+// A model with a mask token (PARD, arXiv:2504.18583) makes all guesses of a chain in one step instead: g - 1 mask tokens run behind the
+// sequence, and its last row and theirs are the g guesses. The masks are never committed, so that the state holds the sequence alone.
 #ifndef TIDEMILL_RUNTIME_MODEL_DRAFTER_H_
 #define TIDEMILL_RUNTIME_MODEL_DRAFTER_H_
 
@@ -19,12 +23,15 @@
 #include "decoding/drafter.h"
 #include "decoding/random.h"
 #include "decoding/sampler.h"
+#include "decoding/token_ranking.h"
 #include "engine/sequential_executor.h"
 #include "kernels/execution_context.h"
 #include "models/language_model.h"
+#include "runtime/tree_draft.h"
 #include "state/sequence_state.h"
 #include "tidemill/generation.h"
 #include "tidemill/result.h"
+#include "tidemill/tokenizer.h"
 
 namespace tidemill {
 
@@ -65,6 +72,10 @@ class ModelDrafter : public Drafter {
     const std::atomic<bool>* interrupt = nullptr;  // ends guessing early; may be null
     // Guesses are drawn, as temperature, top_k, top_p, min_p and seed of these say: what the residual rule wants. Null: the most likely.
     const GenerationOptions* drawn_as = nullptr;
+    // A chain's guesses at once, in the rows of this token, which is never guessed itself.
+    std::optional<int32_t> mask_token = std::nullopt;
+    DraftTreeKind tree = DraftTreeKind::kChain;  // anything else: drawn_as is null
+    const Tokenizer* tokenizer = nullptr;        // of a tree: whose special ids are no guesses
   };
 
   // Throws std::bad_alloc.
@@ -75,13 +86,23 @@ class ModelDrafter : public Drafter {
   // Of a long text that is new to it, it runs a part each time and guesses nothing until it is through.
   DraftTree Propose(size_t most) override;
   void Release() override;
+  GuessOrder guess_order() const override {
+    if (options_.tree != DraftTreeKind::kChain) return GuessOrder::kTree;
+    return options_.mask_token.has_value() ? GuessOrder::kAtOnce : GuessOrder::kOneByOne;
+  }
   std::string_view trouble() const override { return trouble_; }
 
  private:
   void StepBack();
-  // Runs ids behind what the state has; false where that cannot be, or not now.
-  bool Run(std::span<const int32_t> ids, Wanted wanted);
+  // Runs ids behind what the state has, and so many masks that do not stay; false where that cannot be, or not now.
+  bool Run(std::span<const int32_t> ids, Wanted wanted, size_t masks = 0);
+  bool MakeRoom(size_t rows);
+  DraftTree ProposeTree(size_t most);
+  // Asks what follows these nodes of the tree, as many as there is room for; false where there is none.
+  bool RunLevel(std::span<const int32_t> nodes);
   void Choose(std::span<float> logits);
+  void ChooseAtOnce(std::span<float> logits);
+  void Rank(int32_t node, std::span<const float> logits);
   int32_t Draw(std::span<float> logits);
   void CountMemory();
   void Stop(std::string_view why);
@@ -96,7 +117,14 @@ class ModelDrafter : public Drafter {
   std::optional<Sampler> sampler_;  // where guesses are drawn
   RandomStream stream_;
   std::vector<std::vector<TokenProbability>> drawn_from_;  // of proposed_
+  std::optional<TreeDraft> tree_;
+  std::optional<TokenRanking> ranking_;
+  size_t tree_begin_ = 0;      // ids that there were when the last tree began
+  std::vector<int32_t> rows_;  // nodes that a step runs, parents first; empty: it runs ids of the text
+  std::vector<int32_t> row_ids_, row_parents_;
+  std::vector<TokenProbability> best_;
   std::vector<RowKey> keys_;
+  std::vector<int32_t> masked_;  // the ids of a step and the masks behind them
   std::vector<float> chunk_max_;
   std::vector<double> chunk_sum_;
   std::optional<int32_t> next_;  // what the last logits say; none: nothing that is likely enough

@@ -60,6 +60,32 @@ TEST(DraftModels, ChangeNoAnswer) {
   }
 }
 
+TEST(DraftTrees, ChangeNoAnswer) {
+  size_t later = 0;
+  for (const char* temperature : {"0", "0.9"}) {
+    const std::vector<std::string> flags = {
+        "-p", "the tide the tide the", "-n", "40", "--ignore-eos", "--temperature", temperature, "--seed", "3"};
+    const json plain = Single(flags);
+    for (const char* tree : {"chain", "fixed", "dynamic", "optimal"}) {
+      for (const std::string& drafter : {DraftFile(), TinyLlamaFile(), std::string("layers:1")}) {
+        auto with = flags;
+        with.insert(with.end(), {"--draft", drafter, "--draft-min", "6", "--draft-tree", tree});
+        const json found = Single(with);
+        const std::string where = drafter + ", " + tree + ", temperature " + temperature;
+        for (const char* name : {"text", "ids", "finish_reason"}) EXPECT_EQ(found[name], plain[name]) << where;
+        const json& draft = found["draft"];
+        const size_t of_tree = draft.value("accepted_later_siblings", size_t{1000});
+        EXPECT_LE(of_tree, draft.value("accepted", size_t{0})) << where;
+        if (std::string_view(tree) == "chain") {
+          EXPECT_EQ(of_tree, 0U) << where;
+        }
+        later += of_tree;
+      }
+    }
+  }
+  EXPECT_GT(later, 0U);
+}
+
 TEST(DraftModels, ServeManyPromptsAndChats) {
   const std::string prompts = WriteFile("draft_prompts.jsonl",
                                         "{\"prompt\": \"the tide\", \"max_new_tokens\": 20}\n{\"prompt\": \"mill\", "
@@ -121,6 +147,14 @@ TEST(DraftModels, WhatCannotBeOne_IsRefused) {
   refused({"--draft", "ngram", "--draft-min", "9"}, "--draft-min: expected at most --draft-max, which is 8, found 9");
   refused({"--draft", "ngram", "--draft-p-min", "1.5"}, "--draft-p-min: expected a number from 0 to 1");
   refused({"--draft-min", "1"}, "--draft");
+  refused({"--draft-tree", "fixed"}, "--draft");
+  refused({"--draft", "layers:1", "--draft-tree", "wide"},
+          "--draft-tree: expected chain|fixed|dynamic|optimal, found \"wide\"");
+  refused({"--draft", "ngram", "--draft-tree", "fixed"},
+          "--draft-tree: expected chain with --draft ngram, which guesses one way to go on, found fixed; give --draft "
+          "layers:M or a model");
+  refused({"--draft", "layers:1", "--draft-tree", "optimal", "--draft-accept", "residual"},
+          "--draft-accept: expected noise or sibling with --draft-tree optimal, found residual, which needs a chain");
   refused({"--draft", other}, "found 2 of 997 ids that differ: ");
 }
 

@@ -18,6 +18,12 @@ SettingsOf ReadLlamaSettings, ReadMistralSettings, ReadMixtralSettings, ReadQwen
     ReadGemma3Settings, ReadGpt2Settings, ReadGptNeoxSettings, ReadOptSettings;
 ModelOf LoadLlama, LoadMistral, LoadMixtral, LoadQwen2, LoadQwen3, LoadGemma3, LoadGpt2, LoadGptNeox, LoadOpt;
 
+// A draft head for a target of its vocabulary, which may have the embedding and the head for it.
+using DraftHeadOf = Result<std::unique_ptr<LanguageModel>>(const ModelSettings& settings, const SettingsReader& reader,
+                                                           const LanguageModel& target, WeightLoader& weights);
+
+DraftHeadOf LoadEagle, LoadEagle3;
+
 }  // namespace tidemill
 
 #endif  // TIDEMILL_MODELS_FAMILIES_FAMILIES_H_

@@ -60,14 +60,16 @@ void PlaceRows(ExecutionContext& alone, StepBuffers& b, const DecoderCell& c, si
 }  // namespace
 
 void RunAttention(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
-  b.BeginProducts(b.normed);
+  const bool reads_tokens = cells.front().layer->reads_tokens;
+  b.BeginProducts(reads_tokens ? b.paired : b.normed);
   for (const DecoderCell& c : cells) {
     const AttentionLayer& layer = c.layer->attention;
     b.AddProduct(ctx, layer.q, c.cell.first_row, c.cell.num_rows, b.q, false);
     b.AddProduct(ctx, layer.k, c.cell.first_row, c.cell.num_rows, b.k, false);
     b.AddProduct(ctx, layer.v, c.cell.first_row, c.cell.num_rows, b.v, false);
   }
-  b.RunProducts(ctx, InputNorm{b, cells, &DecoderLayer::attention_norm});
+  const Matrix<float> normed = reads_tokens ? b.paired.Cols(b.x.cols, b.x.cols) : b.normed;
+  b.RunProducts(ctx, InputNorm{b, cells, &DecoderLayer::attention_norm, normed});
   for (const DecoderCell& c : cells) {
     const size_t width = b.q.cols + b.k.cols + b.v.cols;
     ForRowBlocks(ctx, c.cell.num_rows, width, [&](ExecutionContext& alone, size_t first, size_t count) {

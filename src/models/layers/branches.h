@@ -11,11 +11,12 @@ namespace tidemill {
 
 using DecoderCells = std::span<const DecoderCell>;
 
-// What a branch reads, made just before its products read it: b.normed = norm of b.x, or b.x itself where the norm comes after the sum.
+// What a branch reads, made just before its products read it: out = norm of b.x, or b.x itself where the norm comes after the sum.
 struct InputNorm {
   StepBuffers& b;
   DecoderCells cells;
   Norm DecoderLayer::*norm;
+  Matrix<float> out = b.normed;
 
   void operator()(ExecutionContext& alone, size_t first, size_t count) const;
 };

@@ -45,7 +45,7 @@ void InputNorm::operator()(ExecutionContext& alone, size_t first, size_t count) 
   const Norm plain;  // y = x; allocates nothing
   ForCellRows(cells, first, count, [&](const DecoderCell& c, size_t row, size_t rows) {
     const bool after = c.layer->residual == Residual::kPostNorm;
-    RunNorm(alone, after ? plain : c.layer->*norm, b.x.Rows(row, rows), b.normed.Rows(row, rows));
+    RunNorm(alone, after ? plain : c.layer->*norm, b.x.Rows(row, rows), out.Rows(row, rows));
   });
 }
 
@@ -93,9 +93,9 @@ std::vector<RowWork> DecoderLayer::RowWorks() const {
   const auto add = [&works](size_t cols, size_t times = 1) {
     works.push_back({.cols = cols, .elements = times * cols});
   };
-  const size_t hidden = attention.q.weight.cols(), q_dim = attention.q.weight.rows(),
+  const size_t hidden = attention.o.weight.rows(), q_dim = attention.q.weight.rows(),
                kv_dim = attention.k.weight.rows() + attention.v.weight.rows();
-  add(hidden);                                              // normed and quantised, for q, k and v
+  add(attention.q.weight.cols());                           // normed and quantised, for q, k and v
   add(q_dim + kv_dim, attention.q_norm.present() ? 2 : 1);  // rotated and stored; normed by head
   add(q_dim);                                               // quantised, for o
   add(hidden);                                              // normed and quantised, for the feed-forward layer

@@ -4,6 +4,7 @@
 //   sequential  x <- x + An'(attention(An(x)));      x <- x + Fn'(ffn(Fn(x)))          arXiv:2302.13971; An', Fn': Gemma 3
 //   parallel    x <- x + attention(An(x)) + ffn(Fn(x))                                 arXiv:2204.06745
 //   post-norm   x <- An(x + attention(x));           x <- Fn(x + ffn(x))               arXiv:1706.03762, OPT-350M
+//   with tokens x <- x + attention([t ; An(x)]);     x <- x + ffn(Fn(x))               arXiv:2503.01840; t: left in StepBuffers::paired
 //
 // The layer runs a list of cells at once: each matrix operation is one group over all of them.
 #ifndef TIDEMILL_MODELS_LAYERS_DECODER_LAYER_H_
@@ -29,8 +30,8 @@ namespace tidemill {
 struct AttentionLayer {
   static constexpr size_t kNoRope = SIZE_MAX;
 
-  Linear q = {};                  // [heads * head_dim, hidden]
-  Linear k = {}, v = {};          // [kv_heads * head_dim, hidden]
+  Linear q = {};                  // [heads * head_dim, hidden], or twice as wide where the layer reads tokens
+  Linear k = {}, v = {};          // [kv_heads * head_dim, as q]
   Linear o = {};                  // [hidden, heads * head_dim]
   Norm q_norm = {}, k_norm = {};  // of each head, [head_dim]; RMS or none
   size_t heads = 0, kv_heads = 0, head_dim = 0;
@@ -75,6 +76,7 @@ enum class Residual : uint8_t { kSequential, kParallel, kPostNorm };
 
 struct DecoderLayer {
   Residual residual = Residual::kSequential;
+  bool reads_tokens = false;              // "with tokens"; sequential only
   Norm attention_norm, mlp_norm;          // An, Fn
   Norm attention_out_norm, mlp_out_norm;  // An', Fn'; sequential only
   AttentionLayer attention;
@@ -105,7 +107,8 @@ struct DecoderCell {
 };
 
 // Runs the cells, whose rows follow each other in `buffers`: x is read and updated, rope holds the rows' angles. The states have
-// room for the rows (Reserve) and keep them uncommitted. The cells' layers have the same `residual`. Steady state allocates nothing.
+// room for the rows (Reserve) and keep them uncommitted. The cells' layers have the same `residual` and `reads_tokens`. Steady state
+// allocates nothing.
 void RunDecoderCells(ExecutionContext& ctx, StepBuffers& buffers, std::span<const DecoderCell> cells);
 
 // Scratch a thread needs for this layer.

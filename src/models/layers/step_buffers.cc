@@ -17,6 +17,7 @@ template <typename Buffers, typename Place>
 void ForEachMatrix(Buffers& b, const StepShape& s, Place place) {
   place(b.x, 1, s.hidden);
   place(b.normed, 1, s.hidden);
+  if (s.paired) place(b.paired, 1, 2 * s.hidden);
   place(b.q, 1, s.q_dim);
   place(b.k, 1, s.kv_dim);
   place(b.v, 1, s.kv_dim);
@@ -35,7 +36,9 @@ void ForEachMatrix(Buffers& b, const StepShape& s, Place place) {
   place(b.experts.up, slots, s.expert_ffn);
 }
 
-size_t MostColumns(const StepShape& s) { return std::max({s.hidden, s.q_dim, s.ffn, s.expert_ffn}); }
+size_t MostColumns(const StepShape& s) {
+  return std::max({s.hidden, s.q_dim, s.ffn, s.expert_ffn, s.paired ? 2 * s.hidden : 0, s.feature_width});
+}
 bool HasBFloat16(const StepShape& s, Isa isa) { return s.bfloat16_weights && HasBFloat16Products(isa); }
 size_t InputRowsFor(const StepShape& s) { return std::max<size_t>(1, s.experts_per_token); }
 

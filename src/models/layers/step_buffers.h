@@ -29,6 +29,8 @@ struct StepShape {
   std::array<size_t, kMaxRopeTables> rotary_dims = {};
   size_t experts = 0, experts_per_token = 0, expert_ffn = 0;  // of mixtures
   bool bfloat16_weights = false;
+  bool paired = false;       // has StepBuffers::paired
+  size_t feature_width = 0;  // of rows from outside that products read
 };
 
 // For products whose source stands there already.
@@ -42,12 +44,13 @@ class StepBuffers {
 
   size_t max_rows() const { return x.rows; }
 
-  Matrix<float> x;                  // [rows, hidden] the residual stream
-  Matrix<float> normed;             // [rows, hidden] what a branch reads, and what it writes where a norm follows
-  Matrix<float> q;                  // [rows, q_dim]
-  Matrix<float> k, v;               // [rows, kv_dim]
-  Matrix<float> attended;           // [rows, q_dim]
-  Matrix<float> gate, up;           // [rows, ffn]
+  Matrix<float> x;         // [rows, hidden] the residual stream
+  Matrix<float> normed;    // [rows, hidden] what a branch reads, and what it writes where a norm follows
+  Matrix<float> paired;    // [rows, 2 * hidden] a draft head's tokens, and what is read beside them; or no rows
+  Matrix<float> q;         // [rows, q_dim]
+  Matrix<float> k, v;      // [rows, kv_dim]
+  Matrix<float> attended;  // [rows, q_dim]
+  Matrix<float> gate, up;  // [rows, ffn]
   std::vector<uint32_t> positions;  // [rows]
 
   // Cosines and sines of the rows' positions by the model's rope tables.

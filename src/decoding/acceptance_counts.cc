@@ -1,0 +1,43 @@
+#include "decoding/acceptance_counts.h"
+
+#include "base/check.h"
+
+namespace tidemill {
+namespace {
+
+constexpr double kFade = 0.98;
+constexpr double kAssumedShare = 0.6, kAssumedRatio = 0.25;       // of the first rank, and of each to the one before it
+constexpr double kWeightOfAssumed = 8, kWeightOfOtherDepths = 4;  // as so many counted tokens
+
+}  // namespace
+
+void AcceptanceCounts::Count(size_t depth, size_t rank) {
+  TIDEMILL_DCHECK(depth < kDepths);
+  all_[depth] += 1;
+  if (rank < kRanks) right_[depth][rank] += 1;
+}
+
+void AcceptanceCounts::Fade() {
+  for (size_t depth = 0; depth < kDepths; ++depth) {
+    all_[depth] *= kFade;
+    for (double& right : right_[depth]) right *= kFade;
+  }
+}
+
+std::vector<std::vector<double>> AcceptanceCounts::Shares() const {
+  std::vector<std::vector<double>> shares(kDepths, std::vector<double>(kRanks));
+  double all = kWeightOfAssumed, assumed = kAssumedShare;
+  for (const double count : all_) all += count;
+  for (size_t rank = 0; rank < kRanks; ++rank, assumed *= kAssumedRatio) {
+    double together = assumed * kWeightOfAssumed;
+    for (const auto& right : right_) together += right[rank];
+    together /= all;
+    for (size_t depth = 0; depth < kDepths; ++depth) {
+      shares[depth][rank] =
+          (right_[depth][rank] + together * kWeightOfOtherDepths) / (all_[depth] + kWeightOfOtherDepths);
+    }
+  }
+  return shares;
+}
+
+}  // namespace tidemill

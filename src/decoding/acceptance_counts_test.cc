@@ -1,0 +1,53 @@
+#include "decoding/acceptance_counts.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+namespace tidemill {
+namespace {
+
+void ExpectShares(const std::vector<std::vector<double>>& shares) {
+  ASSERT_EQ(shares.size(), AcceptanceCounts::kDepths);
+  for (const auto& ranks : shares) {
+    ASSERT_EQ(ranks.size(), AcceptanceCounts::kRanks);
+    for (const double share : ranks) EXPECT_GT(share, 0);
+    EXPECT_LT(std::accumulate(ranks.begin(), ranks.end(), 0.0), 1);
+  }
+}
+
+TEST(AcceptanceCounts, BeforeAnyCount_EarlierRanksAreLikelier) {
+  const auto shares = AcceptanceCounts().Shares();
+  ExpectShares(shares);
+  EXPECT_DOUBLE_EQ(shares[0][0], 0.6);
+  EXPECT_DOUBLE_EQ(shares[7][1], 0.15);
+}
+
+TEST(AcceptanceCounts, ManyCounts_GiveTheirShares) {
+  AcceptanceCounts counts;
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 4000; ++i) {
+    counts.Count(0, std::discrete_distribution<size_t>({0.2, 0.5, 0.1})(random));
+    counts.Count(1, AcceptanceCounts::kRanks);
+  }
+  const auto shares = counts.Shares();
+  ExpectShares(shares);
+  EXPECT_NEAR(shares[0][0], 0.25, 0.03);
+  EXPECT_NEAR(shares[0][1], 0.625, 0.03);
+  EXPECT_NEAR(shares[1][1], 0, 0.01);
+  EXPECT_NEAR(shares[5][1], 0.3125, 0.03) << "of a depth that was not reached the others say what there is to say";
+}
+
+TEST(AcceptanceCounts, Fade_FollowsTheText) {
+  AcceptanceCounts counts;
+  for (size_t i = 0; i < 600; ++i) {
+    counts.Fade();
+    counts.Count(0, i < 300 ? 0 : 2);
+  }
+  EXPECT_LT(counts.Shares()[0][0], 0.05);
+  EXPECT_GT(counts.Shares()[0][2], 0.9);
+}
+
+}  // namespace
+}  // namespace tidemill

@@ -1,0 +1,277 @@
+// Draft heads beside their target against what tests/fixtures/eagle has of them: a fixed tree at a time, of which the target takes up a path.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/testing/compare.h"
+#include "models/registry.h"
+#include "tests/support/eagle_golden.h"
+#include "tests/support/model_runner.h"
+
+namespace tidemill {
+namespace {
+
+using testing::EagleGolden;
+using testing::KeysOf;
+using testing::ModelRunner;
+using testing::RunnerOptions;
+
+size_t ArgMax(std::span<const float> row) {
+  return static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin());
+}
+
+// Ids by their logits, the greatest first.
+std::vector<size_t> Ranked(std::span<const float> row) {
+  std::vector<size_t> ids(row.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::sort(ids.begin(), ids.end(), [&](size_t a, size_t b) { return row[a] > row[b]; });
+  return ids;
+}
+
+// Rows of floats, one behind the other.
+struct Rows {
+  size_t width = 0;
+  std::vector<float> values = {};
+
+  size_t count() const { return values.size() / width; }
+  std::span<const float> row(size_t i) const { return std::span(values).subspan(i * width, width); }
+  void Add(std::span<const float> row) { values.insert(values.end(), row.begin(), row.end()); }
+  ConstMatrix<float> view() const { return {values.data(), count(), width}; }
+};
+
+struct Outputs {
+  Rows logits = {}, features = {};
+};
+
+// A model through an executor, with the features that it reads and those that are taken.
+Outputs Run(SequentialExecutor& executor, const LanguageModel& model, std::span<const size_t> taps,
+            const StepSequence& sequence) {
+  Outputs out;
+  const size_t rows = sequence.tokens.size();
+  out.logits.width = model.head_or_tied().rows();
+  out.features.width = taps.size() * model.settings.hidden_size;
+  out.features.values.resize(rows * out.features.width);
+  const StepFeatures features{.taps = taps, .out = {out.features.values.data(), rows, out.features.width}};
+  EXPECT_TRUE(sequence.state->Reserve(rows).ok());
+  EXPECT_TRUE(executor.Run(
+      {&sequence, 1}, [&](size_t, size_t, std::span<float> row) { out.logits.Add(row); }, nullptr, SIZE_MAX,
+      &features));
+  return out;
+}
+
+// A target and a head for it.
+class Pair {
+ public:
+  Pair(const std::string& head, const RunnerOptions& options)
+      : target_(EagleGolden::Folder("target"), options), threads_(ThreadPool::Create(options.threads).value()) {
+    files_ = ModelFiles::Open(EagleGolden::Folder(head)).value();
+    LoadSettings settings;
+    settings.f32 = options.f32;
+    settings.mapped = options.mapped;
+    settings.threads = threads_.get();
+    EXPECT_TRUE(IsDraftHead(*files_));
+    auto loaded = LoadDraftHead(*files_, target_.model(), settings);
+    EXPECT_TRUE(loaded.ok()) << loaded.error().message();
+    head_ = std::move(loaded).value();
+    ctx_ = std::make_unique<ExecutionContext>(
+        ExecutionContext::Create(options.isa, threads_.get(), head_->scratch_bytes()).value());
+    executor_ = SequentialExecutor::Create(*head_, *ctx_, options.max_rows).value();
+  }
+
+  ModelRunner& target() { return target_; }
+  const LanguageModel& head() const { return *head_; }
+  SequentialExecutor& executor() { return *executor_; }  // of the head
+  std::unique_ptr<SequenceState> NewHeadState() const {
+    return head_->MakeState({.kv_dtype = DType::kF32, .max_length = 64});
+  }
+
+  // The target over tokens; a tree where there are parents. The caller commits.
+  Outputs RunTarget(SequenceState& state, std::span<const int32_t> tokens, std::span<const int32_t> parents = {}) {
+    return Run(target_.executor(), target_.model(), head_->features.target_taps,
+               {.state = &state, .tokens = tokens, .rows = Wanted::kAll, .parents = parents});
+  }
+  Outputs RunHead(SequenceState& state, std::span<const int32_t> tokens, const ConstMatrix<float>& features,
+                  std::span<const int32_t> parents = {}) {
+    const size_t taps[] = {head_->features.own_tap};
+    return Run(*executor_, *head_, taps,
+               {.state = &state, .tokens = tokens, .rows = Wanted::kAll, .parents = parents, .features = features});
+  }
+
+  int32_t TargetId(size_t draft_id) const {
+    const std::vector<int32_t>& ids = head_->features.target_ids;
+    return ids.empty() ? static_cast<int32_t>(draft_id) : ids[draft_id];
+  }
+
+ private:
+  ModelRunner target_;
+  std::unique_ptr<ThreadPool> threads_;
+  std::optional<ModelFiles> files_;
+  std::unique_ptr<LanguageModel> head_;
+  std::unique_ptr<ExecutionContext> ctx_;
+  std::unique_ptr<SequentialExecutor> executor_;
+};
+
+void ExpectNear(const std::vector<float>& expected, const std::vector<float>& found, const std::string& what) {
+  EXPECT_TRUE(testing::Within(expected, found, [](size_t) { return EagleGolden::kTolerance; })) << what;
+}
+
+struct Drafted {
+  std::vector<int32_t> ids;
+  Outputs nodes;
+};
+
+// The tree behind `last`, the head's last row: level by level, each a step of all nodes so far, whose rows are written again.
+Drafted DraftTree(Pair& pair, SequenceState& state, std::span<const int32_t> parents, const Outputs& last) {
+  Drafted drafted;
+  std::vector<size_t> children(parents.size() + 1);
+  Rows read{.width = pair.head().settings.hidden_size};
+  while (true) {
+    for (size_t i = drafted.ids.size(); i < parents.size(); ++i) {
+      const bool first = parents[i] < 0;
+      const auto parent = static_cast<size_t>(parents[i] + 1);
+      if (!first && parent > drafted.nodes.features.values.size() / read.width) break;  // it has not run yet
+      const Rows& logits = first ? last.logits : drafted.nodes.logits;
+      const Rows& features = first ? last.features : drafted.nodes.features;
+      const size_t row = first ? logits.count() - 1 : parent - 1;
+      drafted.ids.push_back(pair.TargetId(Ranked(logits.row(row))[children[parent]++]));
+      read.Add(features.row(row));
+    }
+    const bool all = drafted.ids.size() == parents.size();
+    drafted.nodes = pair.RunHead(state, drafted.ids, read.view(), parents.first(drafted.ids.size()));
+    if (all) return drafted;
+  }
+}
+
+void ExpectGolden(const std::string& name, const RunnerOptions& options, size_t chunk) {
+  SCOPED_TRACE(name + " level " + std::string(IsaName(options.isa)) + " chunk " + std::to_string(chunk) +
+               (options.mapped ? " mapped" : " packed"));
+  const EagleGolden golden(name);
+  Pair pair(name, options);
+  const std::vector<int32_t> parents = golden.Parents();
+  std::vector<int32_t> verified_parents = {-1};  // the pending token, then the nodes
+  for (const int32_t parent : parents) verified_parents.push_back(parent + 1);
+  for (size_t p = 0; p < golden.num_prompts(); ++p) {
+    SCOPED_TRACE("prompt " + std::to_string(p));
+    const std::vector<int32_t> prompt = golden.Ids(p, "input_ids");
+    const auto target_state = pair.target().NewState(), head_state = pair.NewHeadState();
+    Outputs seen = pair.RunTarget(*target_state, prompt);
+    target_state->Commit(KeysOf(prompt));
+    std::vector<int32_t> fed(prompt.begin() + 1, prompt.end()), greedy;
+    for (size_t step = 0; step < golden.num_steps(p); ++step) {
+      const std::string at = "step" + std::to_string(step);
+      const auto pending = static_cast<int32_t>(ArgMax(seen.logits.row(seen.logits.count() - 1)));
+      greedy.push_back(pending);
+      fed.push_back(pending);
+      ASSERT_EQ(fed.size(), seen.features.count());
+      Outputs context{.logits = {.width = pair.head().head_or_tied().rows()}};
+      Outputs last;
+      for (size_t first = 0; first < fed.size(); first += chunk) {
+        const size_t count = std::min(chunk, fed.size() - first);
+        const auto part = std::span(fed).subspan(first, count);
+        last = pair.RunHead(*head_state, part, seen.features.view().Rows(first, count));
+        context.logits.Add(last.logits.values);
+        head_state->Commit(KeysOf(part));
+      }
+      ExpectNear(golden.Tensor(p, at + ".fed_logits"), context.logits.values, at + " rows of the context");
+
+      const Drafted drafted = DraftTree(pair, *head_state, parents, last);
+      ASSERT_EQ(drafted.ids, golden.Nodes(p, step, "node_ids")) << at;
+      ExpectNear(golden.Tensor(p, at + ".node_logits"), drafted.nodes.logits.values, at + " logits of the nodes");
+      ExpectNear(golden.Tensor(p, at + ".node_hidden"), drafted.nodes.features.values, at + " features of the nodes");
+
+      std::vector<int32_t> checked = {pending};
+      checked.insert(checked.end(), drafted.ids.begin(), drafted.ids.end());
+      const Outputs answers = pair.RunTarget(*target_state, checked, verified_parents);
+      std::vector<uint32_t> path = {0};
+      std::vector<int32_t> accepted;
+      while (true) {
+        const auto next = static_cast<int32_t>(ArgMax(answers.logits.row(path.back())));
+        size_t node = 1;
+        while (node < checked.size() &&
+               !(verified_parents[node] == static_cast<int32_t>(path.back()) && checked[node] == next))
+          ++node;
+        if (node == checked.size()) break;
+        path.push_back(static_cast<uint32_t>(node));
+        accepted.push_back(static_cast<int32_t>(node) - 1);
+        greedy.push_back(next);
+      }
+      EXPECT_EQ(accepted, golden.Nodes(p, step, "accepted_nodes")) << at;
+      seen = {.logits = {.width = answers.logits.width}, .features = {.width = answers.features.width}};
+      fed.clear();
+      std::vector<int32_t> taken;
+      for (const uint32_t row : path) {
+        seen.logits.Add(answers.logits.row(row));
+        seen.features.Add(answers.features.row(row));
+        taken.push_back(checked[row]);
+      }
+      fed.assign(taken.begin() + 1, taken.end());
+      target_state->CommitPath(path, KeysOf(taken));
+    }
+    greedy.push_back(static_cast<int32_t>(ArgMax(seen.logits.row(seen.logits.count() - 1))));
+    EXPECT_EQ(greedy, golden.Ids(p, "greedy_ids"));
+  }
+}
+
+constexpr const char* kHeads[] = {"eagle1", "eagle3"};
+
+TEST(DraftHeadGolden, EveryLevel_DraftsTheOriginalsTrees) {
+  for (const char* head : kHeads) {
+    for (const Isa isa : KnownIsas()) {
+      if (isa <= DetectIsa())
+        ExpectGolden(head, {.isa = isa, .threads = 2, .f32 = true, .context = 64, .max_rows = 64}, 64);
+    }
+  }
+}
+
+TEST(DraftHeadGolden, MappedAndInSmallChunks_DraftsTheOriginalsTrees) {
+  for (const char* head : kHeads) ExpectGolden(head, {.mapped = true, .context = 64, .max_rows = 64}, 3);
+}
+
+// In one step: rows of a prompt with the target's features, a row with the head's own, and another prompt's.
+TEST(DraftHead, RowsInCompanyAndInChunks_HaveTheSameBits) {
+  for (const std::string name : kHeads) {
+    SCOPED_TRACE(name);
+    Pair pair(name, {.threads = 2, .context = 64, .max_rows = 64});
+    const std::vector<int32_t> ids = {7, 1, 44, 90, 3, 8}, next = {12};
+    const auto target_state = pair.target().NewState();
+    const Outputs seen = pair.RunTarget(*target_state, ids);
+    const ConstMatrix<float> features = seen.features.view();
+
+    const auto whole = pair.NewHeadState(), chunks = pair.NewHeadState(), other = pair.NewHeadState();
+    const Outputs at_once = pair.RunHead(*whole, ids, features);
+    whole->Commit(KeysOf(ids));
+    Rows own{.width = pair.head().settings.hidden_size};
+    own.Add(at_once.features.row(5));
+    const Outputs then = pair.RunHead(*whole, next, own.view());
+
+    Rows logits{.width = at_once.logits.width};
+    for (const auto& [first, count] : {std::pair<size_t, size_t>{0, 1}, {1, 3}, {4, 2}}) {
+      const auto part = std::span(ids).subspan(first, count);
+      logits.Add(pair.RunHead(*chunks, part, features.Rows(first, count)).logits.values);
+      chunks->Commit(KeysOf(part));
+    }
+    EXPECT_EQ(logits.values, at_once.logits.values);
+
+    ASSERT_TRUE(chunks->Reserve(1).ok() && other->Reserve(ids.size()).ok());
+    const StepSequence both[] = {{.state = other.get(), .tokens = ids, .rows = Wanted::kAll, .features = features},
+                                 {.state = chunks.get(), .tokens = next, .rows = Wanted::kAll, .features = own.view()}};
+    Rows together{.width = at_once.logits.width};
+    EXPECT_TRUE(pair.executor().Run(
+        both, [&](size_t, size_t, std::span<float> row) { together.Add(row); }, nullptr));
+    Rows expected = at_once.logits;
+    expected.Add(then.logits.values);
+    EXPECT_EQ(together.values, expected.values);
+  }
+}
+
+}  // namespace
+}  // namespace tidemill
