@@ -84,7 +84,7 @@ class ComparePeers(unittest.TestCase):
         engine = fake(self.folder, "engine.py", "60")
         peer = fake(self.folder, "llama.py", "30 if s['flash_attn'] == (s['depth'] == [512]) else 20")
         args = argparse.Namespace(engine_command=f"{sys.executable} {engine}", peer={"llama.cpp": self.python(peer)}, seed=1,
-                                  seconds=0.1, pairs=1)
+                                  seconds=0.1, pairs=1, plan="full")
         row = {"model": "m.gguf", "threads": 1, "kind": "decode", "gen": 1}
 
         def settings(comparison: compare_peers.Comparison, *rows: dict) -> list[str]:

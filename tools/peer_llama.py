@@ -9,9 +9,10 @@ Needs llama-cpp-python or ik-llama-cpp-python (docs/quality.md says how to compi
 `logits`, safetensors.
 
 `bench` reads settings as one JSON object a line and answers each with one line, until its input ends. The model stays
-loaded, the filled cache of the last test stays while the same test is asked for again (only `repeats` may differ). Caches
-are filled with `fill_threads` (all cores), what is timed runs with `threads`. Sequences of one length hold copies of one
-sequence's keys and values. `disagreement`: relative RMS of logits that should be equal but for rounding.
+loaded, repacked and not; the filled caches of the last kind of test stay, with flash attention and without, for the same
+test (`repeats` and `threads` may differ) and for decode at a greater depth, up to `deepest`. Caches are filled with
+`fill_threads` (all cores), what is timed runs with `threads`. Sequences of one length hold copies of one sequence's keys
+and values. `disagreement`: relative RMS of logits that should be equal but for rounding.
 
 `logits` asks for the least rounding the engine offers: an f32 KV cache and no flash attention (which rounds keys and
 values to f16). `--ids` is a JSON list of ids, or a list of such lists; the tensors are `logits` [len, vocab] f32, or
@@ -69,15 +70,27 @@ class Test:
         self.s, self.model, self.kind, self.prompts = settings, model, kind, prompts
         self.source = random.Random(settings["seed"])
         self.gen = settings["gen_tokens"] if kind != "prefill" else 0
-        self.longest, count = max(prompts) + self.gen, len(prompts)
+        self.room, count = max(prompts + [settings.get("deepest") or 0]) + self.gen, len(prompts)
         self.disagreement = {"prefill": self.check_prefill, "decode": lambda: None, "batch": self.check_batch}[kind]()
-        self.context = self.make_context(count * (-(-self.longest // 256) * 256), count)
+        self.context = self.make_context(count * (-(-self.room // 256) * 256), count)
         if kind == "prefill":
             self.calls = self.calls_of(0, self.draw(prompts[0]))
             self.run_prompt(self.calls)
         else:
-            self.fill()
+            self.fill([0] * count)
             self.decode_steps(min(8, self.gen))
+
+    def go_on(self, settings: dict, prompts: list[int]) -> bool:
+        """Whether the settings could be served from what is filled; it is filled up then."""
+        same = all(settings[k] == self.s[k] for k in ("gen_tokens", "seed", "kv_type", "n_batch", "ubatch"))
+        longer = self.kind == "decode" and self.prompts[0] < prompts[0]
+        if not same or max(prompts) + self.gen > self.room or not (longer or prompts == self.prompts):
+            return False
+        filled, self.s, self.prompts, self.context.threads = self.prompts, settings, prompts, settings["threads"]
+        if longer:
+            self.fill(filled)
+        self.context.fill_with(settings["threads"])
+        return True
 
     def draw(self, count: int) -> list[int]:
         return [self.source.randrange(self.model.vocab_size) for _ in range(count)]
@@ -87,10 +100,10 @@ class Test:
         return Context(self.model, num_positions, threads=s["threads"], num_sequences=num_sequences, n_batch=s["n_batch"],
                        flash_attn=uses_flash_attn(s, num_sequences), kv_dtype=s["kv_type"], ubatch=s["ubatch"], **more)
 
-    def calls_of(self, sequence: int, tokens: list[int]) -> list[Batch]:
-        """The tokens from position 0 on in calls of at most n_batch; only the last asks for logits."""
+    def calls_of(self, sequence: int, tokens: list[int], first: int = 0) -> list[Batch]:
+        """The tokens from position `first` on in calls of at most n_batch; only the last asks for logits."""
         n, last = self.s["n_batch"], len(tokens) - 1
-        return [Batch([(t, at + i, sequence, at + i == last) for i, t in enumerate(tokens[at:at + n])])
+        return [Batch([(t, first + at + i, sequence, at + i == last) for i, t in enumerate(tokens[at:at + n])])
                 for at in range(0, len(tokens), n)]
 
     def run_prompt(self, calls: list[Batch]) -> None:
@@ -98,11 +111,12 @@ class Test:
             self.context.decode(batch)
         self.context.logits(calls[-1].c.n_tokens - 1)
 
-    def fill(self) -> None:
+    def fill(self, filled: list[int]) -> None:
+        """Each sequence from the `filled` positions that it holds on; several sequences hold none."""
         self.context.fill_with(self.s.get("fill_threads") or len(os.sched_getaffinity(0)))
         for length in sorted(set(self.prompts) - {0}):
             first, *others = [b for b, n in enumerate(self.prompts) if n == length]
-            calls = self.calls_of(first, self.draw(length))
+            calls = self.calls_of(first, self.draw(length - filled[first]), filled[first])
             self.run_prompt(calls)
             for batch in calls:
                 batch.close()
@@ -147,7 +161,7 @@ class Test:
         return {"test": self.kind, "flash_attn": uses_flash_attn(self.s, len(self.prompts)), **what, "samples": samples,
                 **checked, "peak_rss_mib": int(proc_value(status, "VmHWM").split()[0]) / 1024,
                 "anon_rss_mib": int(proc_value(status, "RssAnon").split()[0]) / 1024,
-                "beyond_trained_context": self.longest > self.model.trained_context}
+                "beyond_trained_context": max(self.prompts) + self.gen > self.model.trained_context}
 
     def check_prefill(self) -> float:
         """Tokens at once against the same one by one: the median of the last 8 positions."""
@@ -189,57 +203,72 @@ class Test:
         self.context.close()
 
 
-class Bench:
-    """What stays between settings: the model and the last test."""
+class Loaded:
+    """A model, and its filled tests of one kind: with flash attention and without."""
 
-    def __init__(self):
-        self.loaded = self.model = self.kept_key = self.kept = None
-
-    def load(self, s: dict) -> None:
-        wanted = (s["model"], bool(s.get("repack")))
-        if self.loaded == wanted:
-            return
-        self.forget()
-        if self.model:
-            self.model.close()
-            self.model = None
+    def __init__(self, s: dict):
         start = time.perf_counter()
-        self.model = Model(s["model"], repack=wanted[1])
-        self.loaded, self.load_s = wanted, time.perf_counter() - start
+        self.model, self.tests, self.kind = Model(s["model"], repack=bool(s.get("repack"))), {}, None
+        self.load_s = time.perf_counter() - start
         context = Context(self.model, 512, threads=s["threads"], flash_attn=uses_flash_attn(s, 1), kv_dtype=s["kv_type"])
         run_once(context, [(0, 0, 0, True)])
         context.logits(0)
         self.first_token_s, self.kv_bytes = time.perf_counter() - start, context.state_bytes(0)
         context.close()
 
-    def forget(self) -> None:
-        if self.kept:
-            self.kept.close()
-        self.kept_key = self.kept = None
-
     def measure(self, s: dict, kind: str, prompts: list[int]) -> dict:
-        key = (kind, tuple(prompts), [s[k] for k in ("threads", "gen_tokens", "seed", "flash_attn", "kv_type", "n_batch",
-                                                     "ubatch")])
-        kept = self.kept_key == key
-        if not kept:
+        if kind != self.kind:
             self.forget()
-            self.kept = Test(self.model, s, kind, prompts)
-            self.kept_key = key
-        return self.kept.measure(s["repeats"], kept)
+        self.kind, which = kind, bool(s["flash_attn"])
+        kept = which in self.tests and self.tests[which].go_on(s, prompts)
+        if not kept:
+            if which in self.tests:
+                self.tests.pop(which).close()
+            self.tests[which] = Test(self.model, s, kind, prompts)
+        return self.tests[which].measure(s["repeats"], kept)
+
+    def forget(self) -> None:
+        for test in self.tests.values():
+            test.close()
+        self.tests = {}
+
+    def close(self) -> None:
+        self.forget()
+        self.model.close()
+
+
+class Bench:
+    """What stays between settings: the last model, repacked and not."""
+
+    def __init__(self):
+        self.path, self.loaded = None, {}
+
+    def load(self, s: dict, kind: str | None) -> Loaded:
+        if self.path != s["model"]:
+            for loaded in self.loaded.values():
+                loaded.close()
+            self.path, self.loaded = s["model"], {}
+        for loaded in self.loaded.values():
+            if loaded.kind != kind:
+                loaded.forget()  # room for this one's contexts
+        repacked = bool(s.get("repack"))
+        if repacked not in self.loaded:
+            self.loaded[repacked] = Loaded(s)
+        return self.loaded[repacked]
 
     def run(self, s: dict) -> dict:
         info = system_info()
         about = {"engine": s["engine"], "version": VERSION, "system_info": info, "isa": extensions_of(info)}
         if s.get("info"):
             return about
-        self.load(s)
-        tests = [self.measure(s, "prefill", [n]) for n in s["prompt_tokens"]]
-        tests += [self.measure(s, "decode", [depth]) for depth in s["depth"]]
         low, high = s["batch_prompt"]
-        for batch in s["batch"]:  # lengths evenly over low..high
-            tests.append(self.measure(s, "batch", [low + (high - low) * (2 * b + 1) // (2 * batch) for b in range(batch)]))
-        return about | {"threads": s["threads"], "model": self.model.describe(), "load_s": [self.load_s],
-                        "first_token_s": [self.first_token_s], "kv_bytes_per_token": self.kv_bytes, "tests": tests}
+        wanted = [("prefill", [n]) for n in s["prompt_tokens"]] + [("decode", [depth]) for depth in s["depth"]]
+        wanted += [("batch", [low + (high - low) * (2 * b + 1) // (2 * batch) for b in range(batch)])
+                   for batch in s["batch"]]  # lengths evenly over low..high
+        loaded = self.load(s, wanted[0][0] if wanted else None)
+        tests = [loaded.measure(s, kind, prompts) for kind, prompts in wanted]
+        return about | {"threads": s["threads"], "model": loaded.model.describe(), "load_s": [loaded.load_s],
+                        "first_token_s": [loaded.first_token_s], "kv_bytes_per_token": loaded.kv_bytes, "tests": tests}
 
 
 def write_logits(args: argparse.Namespace) -> None:

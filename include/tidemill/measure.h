@@ -162,7 +162,8 @@ struct BenchTest {
   size_t gen_tokens = 64;       // decode and batch: steps timed
   std::vector<size_t> prompts;  // batch: positions filled for each sequence; equal numbers are copies of one
   size_t repeat = 3;
-  uint64_t seed = 0;  // of the random token ids
+  size_t threads = 0;  // what is timed runs with so many of the engine's, caches are filled with all; 0: all
+  uint64_t seed = 0;   // of the random token ids
 };
 
 // The filled caches of one test, kept for when the same test is asked for again. They borrow the engine, which outlives them.
@@ -183,8 +184,8 @@ class BenchCaches {
 };
 
 // Prefill: logits of the last token only. Decode and batch: one token a step, logits of all vocabulary after each, nothing sampled.
-// With `caches`, a test that is the same but for `repeat` fills nothing and warms up for 2 steps at most; another test takes
-// the place of what is there. Null: filled and warmed up each time.
+// With `caches`, a test that is the same but for `repeat` and `threads` fills nothing and warms up for 2 steps at most; a decode test at
+// a greater depth fills the rest; another test takes the place of what is there. Null: filled and warmed up each time.
 Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches* caches = nullptr);
 
 }  // namespace tidemill

@@ -55,6 +55,7 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(size_t num_threads) {
       break;  // the system has no more threads: go on with those there are
     }
   }
+  pool->Use(num_threads);
   return pool;
 }
 
@@ -117,7 +118,9 @@ void ThreadPool::WorkerMain(size_t thread) {
     }
     seen = now;
     if (stop_.load()) return;
-    WorkUntilTaken(ticket_.load(std::memory_order_acquire) >> kGenerationShift, thread);
+    const uint64_t ticket = ticket_.load(std::memory_order_acquire);
+    // Behind the ticket: a worker that sees a loop sees how many threads are in use for it.
+    if (thread < active_.load(std::memory_order_relaxed)) WorkUntilTaken(ticket >> kGenerationShift, thread);
   }
 }
 

@@ -6,6 +6,7 @@
 #ifndef TIDEMILL_BASE_THREAD_POOL_H_
 #define TIDEMILL_BASE_THREAD_POOL_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +31,13 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
   ~ThreadPool();
 
-  size_t num_threads() const { return workers_.size() + 1; }
+  // Those that take part in loops: all, unless fewer are in use.
+  size_t num_threads() const { return active_.load(std::memory_order_relaxed); }
+
+  // From the next loop on, `count` threads take part; at least 1, at most all that there are. Not to be called during a loop.
+  void Use(size_t count) {
+    active_.store(std::clamp<size_t>(count, 1, workers_.size() + 1), std::memory_order_relaxed);
+  }
 
   // Calls body(chunk, thread) for every chunk in [0, num_chunks), from several threads; thread is in [0, num_threads()).
   // Returns when all are done. body must not throw. num_chunks <= kMaxChunks. Allocates nothing. One loop at a time: not to be
@@ -38,7 +45,7 @@ class ThreadPool {
   template <typename Body>
   void ParallelFor(size_t num_chunks, const Body& body) {
     if (num_chunks == 0) return;
-    if (num_chunks == 1 || workers_.empty()) {
+    if (num_chunks == 1 || num_threads() == 1) {
       for (size_t chunk = 0; chunk < num_chunks; ++chunk) body(chunk, size_t{0});
       return;
     }
@@ -62,6 +69,7 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> wake_{0};  // workers sleep on it; changes with every loop
   std::atomic<uint32_t> sleepers_{0};
   std::atomic<bool> stop_{false};
+  std::atomic<size_t> active_{1};
   Call call_ = nullptr;
   const void* body_ = nullptr;
   std::vector<std::thread> workers_;

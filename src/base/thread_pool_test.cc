@@ -33,6 +33,26 @@ TEST(ThreadPool, ManyShortLoops_KeepTheirBodiesApart) {
   }
 }
 
+TEST(ThreadPool, FewerInUse_TheOthersTakeNothing) {
+  auto pool = ThreadPool::Create(4);
+  ASSERT_TRUE(pool.ok());
+  for (int loop = 0; loop < 5000; ++loop) {
+    const size_t used = static_cast<size_t>(loop) % 4 + 1;
+    (*pool)->Use(used);
+    ASSERT_EQ((*pool)->num_threads(), used);
+    std::atomic<int> sum{0};
+    (*pool)->ParallelFor(9, [&](size_t, size_t thread) {
+      EXPECT_LT(thread, used);
+      sum.fetch_add(1);
+    });
+    ASSERT_EQ(sum.load(), 9);
+  }
+  (*pool)->Use(0);
+  EXPECT_EQ((*pool)->num_threads(), 1U);
+  (*pool)->Use(100);
+  EXPECT_EQ((*pool)->num_threads(), 4U);
+}
+
 TEST(ThreadPool, ThreadCountOutOfRange_IsRefused) {
   for (const size_t threads : {size_t{0}, ThreadPool::kMaxThreads + 1}) {
     auto pool = ThreadPool::Create(threads);

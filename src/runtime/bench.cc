@@ -108,10 +108,26 @@ void BenchCaches::Drop() { impl_->sequences.reset(); }
 
 namespace {
 
-bool IsSame(const BenchTest& a, const BenchTest& b) {
-  return a.test == b.test && a.prompt_tokens == b.prompt_tokens && a.depth == b.depth && a.gen_tokens == b.gen_tokens &&
-         a.prompts == b.prompts && a.seed == b.seed;
+// Whether `test` can go on from what `filled` left.
+bool GoesOn(const BenchTest& filled, const BenchTest& test) {
+  return filled.test == test.test && filled.prompt_tokens == test.prompt_tokens && filled.depth <= test.depth &&
+         filled.prompts == test.prompts && filled.seed == test.seed;
 }
+
+// Fewer threads of a pool while it lives.
+class ScopedThreads {
+ public:
+  ScopedThreads(ThreadPool& pool, size_t count) : pool_(pool), before_(pool.num_threads()) {
+    if (count != 0) pool.Use(count);
+  }
+  ~ScopedThreads() { pool_.Use(before_); }
+  ScopedThreads(const ScopedThreads&) = delete;
+  ScopedThreads& operator=(const ScopedThreads&) = delete;
+
+ private:
+  ThreadPool& pool_;
+  size_t before_;
+};
 
 template <typename Work>
 Result<BenchSample> Sample(size_t tokens, const Work& work) {
@@ -150,13 +166,14 @@ StepWork WorkOf(const Cost& cost) {
   return {.bytes = cost.bytes, .int8_ops = cost.int8_ops, .bfloat16_ops = cost.bfloat16_ops, .flops = cost.flops};
 }
 
-// `kept`: where the filled sequences are, if they are, and where they are left.
+// `kept`: where the filled sequences are, if they are, and where they are left. Of a decode test they hold `filled` positions.
 Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, std::optional<BenchSequences>& kept) {
   BenchResult result;
   result.prompt_tokens = test.prompt_tokens;
   result.kept = kept.has_value();
   BenchSequences& sequences = kept ? *kept : kept.emplace(impl, test.seed);
   if (!result.kept) TIDEMILL_TRY_VOID(sequences.Add(test.prompt_tokens));  // warm-up
+  const ScopedThreads threads(*impl.threads, test.threads);
   const size_t empty[] = {0};
   for (size_t i = 0; i < test.repeat; ++i) {
     TIDEMILL_TRY_VOID(sequences.RollbackTo(empty));
@@ -173,7 +190,8 @@ Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, std:
   return result;
 }
 
-Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, std::optional<BenchSequences>& kept) {
+Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, size_t filled,
+                                std::optional<BenchSequences>& kept) {
   BenchResult result;
   const std::vector<size_t> depths = test.test == "batch" ? test.prompts : std::vector<size_t>{test.depth};
   result.batch = depths.size();
@@ -181,11 +199,15 @@ Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, std::
   result.gen_tokens = test.gen_tokens;
   result.kept = kept.has_value();
   BenchSequences& sequences = kept ? *kept : kept.emplace(impl, test.seed);
-  if (result.kept) {
+  if (!result.kept) {
+    for (const size_t depth : depths) TIDEMILL_TRY_VOID(sequences.Add(depth));
+  } else if (test.test == "batch") {
     TIDEMILL_TRY_VOID(sequences.RollbackTo(depths));
   } else {
-    for (const size_t depth : depths) TIDEMILL_TRY_VOID(sequences.Add(depth));
+    TIDEMILL_TRY_VOID(sequences.RollbackTo({&filled, 1}));
+    TIDEMILL_TRY_VOID(sequences.Feed(sequences.front(), test.depth - filled));
   }
+  const ScopedThreads threads(*impl.threads, test.threads);
   TIDEMILL_TRY_VOID(sequences.Decode(std::min<size_t>(result.kept ? 2 : 8, test.gen_tokens)));  // warm-up
   for (size_t i = 0; i < test.repeat; ++i) {
     TIDEMILL_TRY_VOID(sequences.RollbackTo(depths));
@@ -231,13 +253,14 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
   impl.options.context = std::max(context, longest);
   BenchCaches own;
   BenchCaches::Impl& kept = (caches != nullptr ? *caches : own).impl();
-  if (kept.engine != &engine || !IsSame(kept.test, test)) kept.sequences.reset();
+  if (kept.engine != &engine || !GoesOn(kept.test, test)) kept.sequences.reset();
+  const size_t filled = kept.test.depth;
   kept.engine = &engine;
   kept.test = test;
   ResetPeakResident();
   Result<BenchResult> result = Error(ErrorCode::kOutOfMemory, "bench: the system has no more memory");
   try {
-    result = prefill ? BenchPrefill(impl, test, kept.sequences) : BenchDecode(impl, test, kept.sequences);
+    result = prefill ? BenchPrefill(impl, test, kept.sequences) : BenchDecode(impl, test, filled, kept.sequences);
   } catch (const std::bad_alloc&) {  // as initialised
   }
   impl.options.context = context;
