@@ -2,6 +2,10 @@
 
 #include <string>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace tidemill {
 
 std::string_view IsaName(Isa isa) {
@@ -35,11 +39,19 @@ Isa DetectIsa() {
 
 bool HasFma(Isa isa) { return isa != Isa::kBaseline; }
 
+bool IsZen5() {  // GCC 12's __builtin_cpu_is does not know it
+  unsigned highest = 0, family = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0, &highest, &b, &c, &d) == 0 || b != signature_AMD_ebx) return false;
+  if (__get_cpuid(1, &family, &b, &c, &d) == 0) return false;
+  return (family >> 8 & 15) == 15 && (family >> 20 & 255) == 11;  // base and extended family: 15 + 11 = 1Ah
+}
+
 #else
 
 std::vector<Isa> KnownIsas() { return {Isa::kBaseline}; }
 Isa DetectIsa() { return Isa::kBaseline; }
 bool HasFma(Isa) { return true; }
+bool IsZen5() { return false; }
 
 #endif
 
