@@ -18,7 +18,8 @@ What is timed: prefill, P tokens into an empty cache until the last token's logi
 token for each sequence, logits readable after each. Nothing is sampled. Rows whose contexts do not fit into memory for all
 engines at once are left out and listed.
 
-Finished rows are in FILE.jsonl beside the section: the same command again goes on behind them, another plan begins anew.
+Finished rows are in FILE.jsonl beside the section: the same command again goes on behind them, another plan or another kind
+of processor begins anew.
 Exits 1 if an engine fails, or if a peer's build leaves some of this CPU's instructions unused (--any-build allows it).
 """
 
@@ -185,7 +186,7 @@ class Comparison:
         rss = record["peak_rss_mib"]
         rss[name] = max(rss.get(name, 0), test.get("peak_rss_mib", 0))
         record["beyond_trained_context"] |= test.get("beyond_trained_context", False)
-        return {field: statistics.median(sample[field] for sample in test["samples"])
+        return {field: float(f"{statistics.median(sample[field] for sample in test['samples']):.5g}")
                 for field in ("tokens_per_s", "tokens_per_cpu_s", "others_cores")}
 
     def close(self) -> None:
@@ -237,10 +238,19 @@ def compiler_of(program: str) -> str:
     return f"{told} (ours), {here} (peers)" if told else here
 
 
+def cpu_name() -> str:
+    """With family and model, where there are: a name may be no more than that of a whole line of processors."""
+    found = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        found.setdefault(name.strip(), value.strip())
+    if "model name" not in found:
+        return platform.machine()
+    return f"{found['model name']}, family {found['cpu family']} model {found['model']}"
+
+
 def about(args: argparse.Namespace, versions: dict) -> dict:
-    cpu = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-           if line.startswith("model name")]
-    return {"cpu": cpu[0] if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0)),
+    return {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)),
             "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
             "system": f"{platform.system()} {platform.release()}", "versions": versions,
             "compiler": compiler_of(shlex.split(args.engine_command)[0]),
@@ -287,7 +297,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     args = parse_arguments()
     paths = {path.name: path.resolve(strict=True) for path in args.model}
-    plan = {"pairs": args.pairs, "seconds": args.seconds, "seed": args.seed, "peers": list(args.peer)}
+    plan = {"pairs": args.pairs, "seconds": args.seconds, "seed": args.seed, "peers": list(args.peer), "cpu": cpu_name()}
     journal = Journal(args.out.with_name(args.out.name + ".jsonl"), plan)
     rows = [row for name in paths for row in rows_of(PLANS[args.plan], name, args.threads)
             if not args.only or re.search(args.only, peer_report.where(row))]
