@@ -13,7 +13,8 @@
 //   two of eight byte products by maddubs, which has a port of its own: -6 to -10 %; Q6_K's scales by mullo: -3 %; vpternlog: 0
 // A Zen 5 has the same level, but fetches into its L2 cache and its own prefetcher get in each other's way. A 1B model's decode there,
 // one thread, against what a Zen 4 does: nothing fetched Q8_0 1.23, Q4_K_M 0.97, Q4_0 0.91; past the L2 cache 2 KiB ahead Q8_0 1.14, Q4_K_M
-// 1.38, Q4_0 1.18; that 1, 3, 4 and 8 KiB ahead Q4_K_M 1.27, 1.32, 1.28, 1.23; into L1 1.25 to 1.33; eight strips at once 1.20 and 0.95.
+// 1.38, Q4_0 1.18; that 1, 3, 4 and 8 KiB ahead Q4_K_M 1.27, 1.32, 1.28, 1.23; into L1 1.25 to 1.33; eight strips at once 1.20 and 0.95. Against
+// nothing fetched: only the first 4, 8 or 16 lines of each page to come, where its prefetcher stops, 0.86 to 0.94.
 #include "kernels/cpu/matmul_vnni.h"
 
 #include <immintrin.h>
