@@ -78,7 +78,8 @@ def settings_for(row: dict, path: Path, seed: int, deepest: int = 0) -> dict:
     return {"model": str(path), "threads": row["threads"], "prompt_tokens": [], "depth": [], "batch": [],
             "batch_prompt": [1, 1], "gen_tokens": row.get("gen", 1), "repeats": 1, "seed": seed, "text": None,
             "kv_type": "f16", "n_batch": 2048, "ubatch": 512, "flash_attn": True,
-            "deepest": deepest if row.get("depth") else 0} | test  # a context for all depths but 0, which needs none
+            # One sequence's context is made for all depths but 0, which needs none.
+            "deepest": deepest if row["kind"] == "decode" and row["depth"] else 0} | test
 
 
 def available_bytes() -> int:

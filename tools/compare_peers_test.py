@@ -117,6 +117,15 @@ class ComparePeers(unittest.TestCase):
         self.assertIn("60.0 WRONG", done.stdout)
         self.assertNotIn("**2.00**", done.stdout)
 
+    def test_Deepest_IsOfOneSequenceBehindSomething(self):
+        def deepest(**row) -> int:
+            return compare_peers.settings_for(row | {"threads": 1}, self.folder / "m.gguf", 1, 8000)["deepest"]
+
+        self.assertEqual(deepest(kind="decode", depth=512), 8000)
+        self.assertEqual(deepest(kind="decode", depth=0), 0)
+        self.assertEqual(deepest(kind="batch", batch=8, depth=512), 0)  # eight such contexts would not fit
+        self.assertEqual(deepest(kind="prefill", tokens=512), 0)
+
     def test_IkBatch_RunsWithoutFlashAttention(self):
         row = {"kind": "batch", "batch": 8}
         self.assertEqual(list(settings_of("ik_llama.cpp", row)), ["no FA", "no FA, rtr"])

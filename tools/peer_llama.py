@@ -70,7 +70,7 @@ class Test:
         self.s, self.model, self.kind, self.prompts = settings, model, kind, prompts
         self.source = random.Random(settings["seed"])
         self.gen = settings["gen_tokens"] if kind != "prefill" else 0
-        self.room, count = max(prompts + [settings.get("deepest") or 0]) + self.gen, len(prompts)
+        self.room, count = max([*prompts, settings.get("deepest") or 0]) + self.gen, len(prompts)
         self.disagreement = {"prefill": self.check_prefill, "decode": lambda: None, "batch": self.check_batch}[kind]()
         self.context = self.make_context(count * (-(-self.room // 256) * 256), count)
         if kind == "prefill":
