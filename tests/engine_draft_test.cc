@@ -284,6 +284,39 @@ TEST(EngineDraft, StateWithoutRoomForGuesses_GoesOnWithoutThem) {
   EXPECT_GT(without_guesses, 1U);
 }
 
+// A drafter's steps have so many threads, the model's all of them.
+TEST(EngineDraft, DraftThreads_AreThoseOfDraftersAlone) {
+  const auto model = SmallContextModel(DType::kF32);
+  struct Counting : Drafter {
+    ThreadPool* threads = nullptr;
+    std::vector<size_t>* seen = nullptr;
+    void Append(int32_t) override {}
+    DraftTree Propose(size_t) override {
+      seen->push_back(threads->num_threads());
+      return {};
+    }
+  };
+  for (const size_t draft_threads : {0, 1, 2, 3, 4}) {
+    EngineDriver driver(model, {.threads = 3, .draft_threads = draft_threads});
+    Engine::Impl& impl = driver.engine().impl();
+    std::vector<size_t> seen;
+    impl.make_drafter = [&](const Request&) {
+      auto drafter = std::make_unique<Counting>();
+      drafter->threads = impl.threads.get();
+      drafter->seen = &seen;
+      return drafter;
+    };
+    SubmitWithDraft(driver, {{20}, {.max_new_tokens = 8, .ignore_eos = true}}, 2, 2);
+    while (!driver.engine().idle()) {
+      driver.Step();
+      ASSERT_EQ(driver.engine().threads(), 3U);
+    }
+    EXPECT_EQ(seen, std::vector<size_t>(6, draft_threads == 0 ? 3 : std::min<size_t>(draft_threads, 3)));
+    const std::string& notice = driver.engine().notice();
+    EXPECT_EQ(notice.find("--draft-threads 4: ") != std::string::npos, draft_threads == 4) << notice;
+  }
+}
+
 TEST(EngineDraft, WrongOptions_AreRefused) {
   EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1});
   for (const DraftOptions draft :

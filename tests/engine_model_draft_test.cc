@@ -79,6 +79,33 @@ class ModelDraft : public ::testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(DTypes, ModelDraft, ::testing::Values(DType::kF32, DType::kQ8_0),
                          [](const auto& test) { return std::string(InfoOf(test.param).name); });
 
+// The same guesses, too, whatever the number of threads.
+TEST_P(ModelDraft, Threads_ChangeNoGuess) {
+  const auto model = SmallContextModel(GetParam());
+  const auto work = MakeWork(12, 7);
+  const auto alone = RunAlone(model, work);
+  for (const Source& source : Sources(model)) {
+    std::vector<std::pair<size_t, size_t>> counts;
+    for (const size_t draft_threads : {3, 1, 2}) {
+      EngineDriver driver(model, {.threads = 3, .draft_threads = draft_threads, .draft_model = source.model});
+      std::vector<RequestId> ids;
+      for (const Work& w : work)
+        ids.push_back(
+            driver.Submit({.prompt = w.prompt, .generation = w.generation, .draft = OptionsOf(source, 4, 4)}));
+      driver.RunUntilIdle();
+      counts.emplace_back();
+      for (size_t i = 0; i < work.size(); ++i) {
+        ExpectSame(driver.outcome(ids[i]), alone[i], source.name + ", request " + std::to_string(i));
+        counts.back().first += driver.outcome(ids[i]).stats.drafted_tokens;
+        counts.back().second += driver.outcome(ids[i]).stats.accepted_tokens;
+      }
+    }
+    EXPECT_GT(counts[0].first, 0U) << source.name;
+    EXPECT_EQ(counts[1], counts[0]) << source.name;
+    EXPECT_EQ(counts[2], counts[0]) << source.name;
+  }
+}
+
 TEST_P(ModelDraft, EveryRequest_GetsWhatItGetsWithout) {
   const auto model = SmallContextModel(GetParam());
   const auto work = MakeWork(18, 21);

@@ -36,6 +36,7 @@ inline constexpr size_t kMaxThreads = 256;
 
 struct EngineOptions {
   size_t threads = 0;                  // 1 to kMaxThreads; 0: physical cores within affinity and cgroup quota
+  size_t draft_threads = 0;            // of them, those that a drafter's steps use; 0: all; more are all, and a notice
   std::string isa = {};                // empty: the best the CPU has; else a name of --isa
   std::optional<KvType> kv_type = {};  // none: f16, or f32 for a model loaded with f32; q8_0: head_dim a multiple of 32
   size_t context = 0;  // positions of one sequence; 0: the model's own; more needs LoadOptions::rope_scaling
@@ -87,7 +88,7 @@ struct DraftOptions {
   size_t least = 0;
   DraftSource source = DraftSource::kNgram;
   size_t ngram_min = 3;  // of kNgram: the last tokens that must have stood there before; at least 1
-  size_t layers = 0;     // of kLayers: how many, at least 1 and fewer than the model has
+  size_t layers = 0;  // of kLayers: how many, at least 1 and fewer than the model has
   // Of kModel and kLayers: guesses end before one that the drafter thinks less likely. 0 to 1.
   float least_probability = 0;
   DraftRule rule = DraftRule::kNoise;  // of answers that are drawn
@@ -235,7 +236,7 @@ class Engine {
   size_t context() const;
   KvPolicy kv_policy() const;
   uint64_t state_memory() const;
-  // What a program should tell its user, a line; usually empty: a default that was chosen for want of knowledge.
+  // What a program should tell its user, a line; usually empty: a default that was chosen for want of knowledge, threads that are not there.
   const std::string& notice() const;
   std::string numeric_class() const;  // choices that change bits: "fma+bf16/kv-f16", "baseline/f32/kv-f32/rope-yarn=4"
 

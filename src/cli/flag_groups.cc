@@ -145,6 +145,8 @@ void DraftFlags::AddTo(FlagSet& flags) {
                        "And at least (0): between the two, as many as make most tokens a second");
   flags.Number<float>("--draft-p-min", least_probability, 0, 1,
                       "Guess no token that the draft model thinks less likely (0); ngram has no such number");
+  flags.Number<size_t>("--draft-threads", threads, 1, kMaxThreads,
+                       "Threads of a draft model's steps, at most those of --threads (as many); answers are the same");
   flags.Number<size_t>("--ngram-min", ngram_min, 1, 1024, "Tokens that must agree before ngram guesses (3)");
   flags.Choice(
       "--draft-accept", rule, {"noise", "sibling", "residual"},
@@ -154,8 +156,8 @@ void DraftFlags::AddTo(FlagSet& flags) {
                "Shape of a draft model's guesses (chain): of a tree several stand at the same place. fixed: 25 nodes, "
                "five deep; "
                "dynamic: those that the draft model thinks likeliest; optimal: by what was right so far");
-  for (const char* flag :
-       {"--draft-max", "--draft-min", "--draft-p-min", "--draft-accept", "--draft-tree", "--ngram-min"})
+  for (const char* flag : {"--draft-max", "--draft-min", "--draft-p-min", "--draft-accept", "--draft-tree",
+                           "--draft-threads", "--ngram-min"})
     flags.Needs(flag, "--draft");
 }
 
@@ -164,6 +166,10 @@ Result<void> DraftFlags::Check() const {
   if (draft.tree != DraftTreeKind::kChain && draft.source == DraftSource::kNgram) {
     return UsageError("--draft-tree", "expected chain with --draft ngram, which guesses one way to go on, found " +
                                           *tree + "; give --draft layers:M or a model");
+  }
+  if (threads && draft.source == DraftSource::kNgram) {
+    return UsageError("--draft-threads",
+                      "expected --draft layers:M or a model, whose steps use threads, found ngram, which makes none");
   }
   if (draft.tree != DraftTreeKind::kChain && draft.rule == DraftRule::kResidual) {
     return UsageError("--draft-accept", "expected noise or sibling with --draft-tree " + *tree +

@@ -242,6 +242,7 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
   const size_t count = prompts.instances.value_or(1);
   options.draft_model = session.draft_model;
   options.threads = std::max<size_t>(1, session.engine->threads() / count);
+  options.draft_threads = std::min(draft.threads.value_or(0), options.threads);
   options.state_memory = std::max<uint64_t>(1, session.engine->state_memory() / count);
   const size_t most =
       2 * options.max_batch;  // as many again wait, so that a place that becomes free is taken in the next step

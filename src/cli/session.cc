@@ -40,6 +40,7 @@ Result<Session> Open(const std::string& path, const LoadOptions& load, EngineOpt
     session.draft_model = std::move(draft_model);
     options.draft_model = session.draft_model;
   }
+  options.draft_threads = draft.threads.value_or(0);
   TIDEMILL_TRY(engine, Engine::Create(session.model, options));
   session.engine = std::move(engine);
   if (!session.engine->notice().empty()) context.messages.Warning(session.engine->notice());

@@ -103,6 +103,14 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   if (const auto& rope = impl->model->impl().rope_scaling) impl->numeric_class += "/rope-" + RopeOverrideName(*rope);
   TIDEMILL_TRY(threads, ThreadPool::Create(o.threads));
   impl->threads = std::move(threads);
+  const size_t all_threads = impl->threads->num_threads();
+  if (o.draft_threads > all_threads) {
+    if (!impl->notice.empty()) impl->notice += "; ";
+    impl->notice += "start engine: --draft-threads " + std::to_string(o.draft_threads) +
+                    ": a draft model's steps share the engine's threads, and use all " + std::to_string(all_threads) +
+                    "; --threads makes more";
+  }
+  if (o.draft_threads == 0 || o.draft_threads > all_threads) o.draft_threads = all_threads;
   TIDEMILL_TRY(ctx, ExecutionContext::Create(impl->isa, impl->threads.get(), language_model.scratch_bytes()));
   impl->ctx.emplace(std::move(ctx));
   TIDEMILL_TRY(executor,
@@ -256,7 +264,10 @@ std::span<const Event> Engine::Step() {
   if (impl.events.capacity() < impl.more_events.capacity()) impl.events.swap(impl.more_events);
   impl.EndCancelled();
   Scheduler& scheduler = *impl.scheduler;
+  const size_t all_threads = impl.threads->num_threads();
+  impl.threads->Use(impl.options.draft_threads);  // what Plan does with threads is drafting
   scheduler.Plan(impl.requests, &impl.events);
+  impl.threads->Use(all_threads);
   const std::span<const StepSequence> step = scheduler.step();
   if (!step.empty()) {
     bool complete = false;

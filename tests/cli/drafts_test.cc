@@ -116,6 +116,27 @@ TEST(DraftModels, ServeManyPromptsAndChats) {
   }
 }
 
+TEST(DraftThreads, ChangeNoAnswer_AndMoreThanThereAreAreAllAndANotice) {
+  const std::vector<std::string> flags = {
+      "run",     TinyLlamaFile(), "--raw",       "-p", "the tide the tide", "-n", "40", "--ignore-eos", "-t", "2",
+      "--draft", DraftFile(),     "--draft-min", "3",  "--temperature",     "0.7"};
+  const ProcessResult all = RunTidemill(flags);
+  EXPECT_EQ(all.exit_code, 0);
+  EXPECT_EQ(all.err, "");
+  for (const char* threads : {"1", "2", "3"}) {
+    auto with = flags;
+    with.insert(with.end(), {"--draft-threads", threads});
+    const ProcessResult found = RunTidemill(with);
+    EXPECT_EQ(found.exit_code, 0) << found.err;
+    EXPECT_EQ(found.out, all.out) << threads;
+    EXPECT_EQ(found.err, std::string_view(threads) == "3"
+                             ? "tidemill: warning: start engine: --draft-threads 3: a draft model's steps share the "
+                               "engine's threads, and use all 2; --threads makes more\n"
+                             : "")
+        << threads;
+  }
+}
+
 // The draft's 64 positions are full before the answer ends.
 TEST(DraftModels, FullContext_IsAWarning) {
   const ProcessResult result = RunTidemill({"run", TinyLlamaFile(), "--raw", "-p", "the tide", "-n", "90",
@@ -147,6 +168,10 @@ TEST(DraftModels, WhatCannotBeOne_IsRefused) {
   refused({"--draft", "ngram", "--draft-min", "9"}, "--draft-min: expected at most --draft-max, which is 8, found 9");
   refused({"--draft", "ngram", "--draft-p-min", "1.5"}, "--draft-p-min: expected a number from 0 to 1");
   refused({"--draft-min", "1"}, "--draft");
+  refused({"--draft-threads", "1"}, "--draft");
+  refused({"--draft", "layers:1", "--draft-threads", "0"}, "--draft-threads: expected a whole number from 1 to 256");
+  refused({"--draft", "ngram", "--draft-threads", "1"},
+          "--draft-threads: expected --draft layers:M or a model, whose steps use threads, found ngram");
   refused({"--draft-tree", "fixed"}, "--draft");
   refused({"--draft", "layers:1", "--draft-tree", "wide"},
           "--draft-tree: expected chain|fixed|dynamic|optimal, found \"wide\"");
