@@ -320,7 +320,8 @@ TEST(EngineDraft, DraftThreads_AreThoseOfDraftersAlone) {
 TEST(EngineDraft, WrongOptions_AreRefused) {
   EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1});
   for (const DraftOptions draft :
-       {DraftOptions{.most = 65}, DraftOptions{.most = 1, .least = 2}, DraftOptions{.most = 1, .ngram_min = 0}}) {
+       {DraftOptions{.most = 65}, DraftOptions{.most = 1, .least = 2}, DraftOptions{.most = 1, .ngram_min = 0},
+        DraftOptions{.most = 1, .ngram_min = 4, .ngram_max = 3}}) {
     const auto id = driver.engine().Submit({.prompt = {5}, .generation = {}, .draft = draft});
     ASSERT_FALSE(id.ok());
     EXPECT_EQ(id.error().code(), ErrorCode::kInvalidArgument);

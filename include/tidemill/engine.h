@@ -88,6 +88,8 @@ struct DraftOptions {
   size_t least = 0;
   DraftSource source = DraftSource::kNgram;
   size_t ngram_min = 3;  // of kNgram: the last tokens that must have stood there before; at least 1
+  // And at most: where more of them stood there, the place is the latest of so many; at least ngram_min. 0: as many as did.
+  size_t ngram_max = 0;
   size_t layers = 0;  // of kLayers: how many, at least 1 and fewer than the model has
   // Of kModel and kLayers: guesses end before one that the drafter thinks less likely. 0 to 1.
   float least_probability = 0;

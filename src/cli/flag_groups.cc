@@ -148,6 +148,8 @@ void DraftFlags::AddTo(FlagSet& flags) {
   flags.Number<size_t>("--draft-threads", threads, 1, kMaxThreads,
                        "Threads of a draft model's steps, at most those of --threads (as many); answers are the same");
   flags.Number<size_t>("--ngram-min", ngram_min, 1, 1024, "Tokens that must agree before ngram guesses (3)");
+  flags.Number<size_t>("--ngram-max", ngram_max, 1, 1024,
+                       "Tokens that are looked up at most, at their latest place (as many as agree)");
   flags.Choice(
       "--draft-accept", rule, {"noise", "sibling", "residual"},
       "How tokens are drawn where there are guesses (noise): answers are the same under noise only, others are "
@@ -157,7 +159,7 @@ void DraftFlags::AddTo(FlagSet& flags) {
                "five deep; "
                "dynamic: those that the draft model thinks likeliest; optimal: by what was right so far");
   for (const char* flag : {"--draft-max", "--draft-min", "--draft-p-min", "--draft-accept", "--draft-tree",
-                           "--draft-threads", "--ngram-min"})
+                           "--draft-threads", "--ngram-min", "--ngram-max"})
     flags.Needs(flag, "--draft");
 }
 
@@ -175,6 +177,10 @@ Result<void> DraftFlags::Check() const {
     return UsageError("--draft-accept", "expected noise or sibling with --draft-tree " + *tree +
                                             ", found residual, which needs a chain of drawn guesses");
   }
+  if (draft.ngram_max != 0 && draft.ngram_max < draft.ngram_min) {
+    return UsageError("--ngram-max", "expected at least --ngram-min, which is " + std::to_string(draft.ngram_min) +
+                                         ", found " + std::to_string(draft.ngram_max));
+  }
   if (draft.least <= draft.most) return {};
   return UsageError("--draft-min", "expected at most --draft-max, which is " + std::to_string(draft.most) + ", found " +
                                        std::to_string(draft.least));
@@ -191,6 +197,7 @@ DraftOptions DraftFlags::options() const {
   options.most = most.value_or(options.tree == DraftTreeKind::kChain ? 8 : 25);
   options.least = least.value_or(options.least);
   options.ngram_min = ngram_min.value_or(options.ngram_min);
+  options.ngram_max = ngram_max.value_or(options.ngram_max);
   options.least_probability = least_probability.value_or(options.least_probability);
   if (rule == "sibling") options.rule = DraftRule::kSibling;
   if (rule == "residual") options.rule = DraftRule::kResidual;

@@ -41,7 +41,7 @@ struct DraftFlags {
   std::optional<DraftSource> source;
   std::string model;  // of kModel: its path
   size_t layers = 0;  // of kLayers
-  std::optional<size_t> least, most, ngram_min, threads;
+  std::optional<size_t> least, most, ngram_min, ngram_max, threads;
   std::optional<float> least_probability;
   std::optional<std::string> rule, tree;
 

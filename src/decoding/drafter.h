@@ -32,8 +32,9 @@ class Drafter {
 // Prompt lookup: where the end of the sequence stood before, what followed then.
 class NgramDrafter : public Drafter {
  public:
-  // The end must have at least `shortest` ids; what more of them agree does not matter.
-  explicit NgramDrafter(size_t shortest) : shortest_(shortest) {}
+  // The end must have at least `shortest` ids. Of more than `longest` that agree, the last `longest` are looked up: where they stood last
+  // may be later than where all of them did. shortest <= longest
+  explicit NgramDrafter(size_t shortest, size_t longest = ~size_t{0}) : shortest_(shortest), parts_(longest) {}
 
   void Append(int32_t id) override;
   DraftTree Propose(size_t most) override;  // a chain

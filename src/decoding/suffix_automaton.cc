@@ -10,7 +10,7 @@ constexpr int kRefreshed = 8;
 
 }  // namespace
 
-SuffixAutomaton::SuffixAutomaton() : states_(1), slots_(16, kNone) {}
+SuffixAutomaton::SuffixAutomaton(size_t longest) : states_(1), slots_(16, kNone), longest_(longest) {}
 
 void SuffixAutomaton::Reserve(size_t ids) {
   // At most 2 n states and 3 n edges.
@@ -49,7 +49,25 @@ void SuffixAutomaton::AddEdge(uint32_t from, int32_t id, uint32_t to) {
   slots_[SlotOf(from, id)] = edge;
 }
 
+// The repeat of the text with that id behind it, in the automaton of the text without: the longest end of the last repeat that it ever
+// followed. A repeat grows by at most one id for each of the text and loses one with each link: constant time on average.
+void SuffixAutomaton::FollowRepeat(int32_t id) {
+  size_t& length = repeat_.length;
+  if (length == longest_ && --length <= states_[states_[repeat_state_].link].length) {
+    repeat_state_ = states_[repeat_state_].link;
+  }
+  const uint32_t* to = nullptr;
+  while ((to = Find(repeat_state_, id)) == nullptr && repeat_state_ != 0) {
+    repeat_state_ = states_[repeat_state_].link;
+    length = states_[repeat_state_].length;
+  }
+  if (to == nullptr) return;
+  repeat_state_ = *to;
+  ++length;
+}
+
 void SuffixAutomaton::Append(int32_t id) {
+  FollowRepeat(id);
   ++size_;
   const auto whole = static_cast<uint32_t>(states_.size());
   states_.push_back({.length = states_[last_].length + 1, .end = static_cast<uint32_t>(size_)});
@@ -76,10 +94,12 @@ void SuffixAutomaton::Append(int32_t id) {
     for (; state != kNone && (to = Find(state, id)) != nullptr && *to == same; state = states_[state].link)
       *to = shorter;
     states_[same].link = shorter;
+    if (repeat_state_ == same && repeat_.length <= states_[shorter].length) repeat_state_ = shorter;
     same = shorter;
   }
   states_[whole].link = same;
-  repeat_ = {.length = states_[same].length, .end = states_[same].end};
+  repeat_.end = states_[repeat_state_].end;
+  states_[repeat_state_].end = static_cast<uint32_t>(size_);
   for (int i = 0; i < kRefreshed && same != 0; ++i, same = states_[same].link) {
     states_[same].end = static_cast<uint32_t>(size_);
   }

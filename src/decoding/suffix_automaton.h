@@ -13,13 +13,14 @@ namespace tidemill {
 
 class SuffixAutomaton {
  public:
-  SuffixAutomaton();  // of nothing. Throws std::bad_alloc, like Append
+  // Of nothing. longest: ids of a repeat, at most; at least 1. Throws std::bad_alloc, like Append.
+  explicit SuffixAutomaton(size_t longest = ~size_t{0});
 
   void Append(int32_t id);
   size_t size() const { return size_; }
 
-  // The longest end of the sequence that also ends earlier, and where: `end` ids in front of what followed it. Of several places one of
-  // the latest. length 0: its last id is new.
+  // The longest end of the sequence that also ends earlier, of `longest` ids where it is longer, and where: `end` ids in front of what
+  // followed it. Of several places one of the latest, of `longest` ids the latest. length 0: its last id is new.
   struct Repeat {
     size_t length = 0;
     size_t end = 0;  // < size()
@@ -49,12 +50,15 @@ class SuffixAutomaton {
   void AddEdge(uint32_t from, int32_t id, uint32_t to);
   void Rehash(size_t slots);
   size_t SlotOf(uint32_t state, int32_t id) const;
+  void FollowRepeat(int32_t id);
 
   std::vector<State> states_;
   std::vector<Edge> edges_;
   std::vector<uint32_t> slots_;  // open addressing: edges, kNone; a power of two, at most half full
   uint32_t last_ = 0;            // the state of the whole
   size_t size_ = 0;
+  size_t longest_;
+  uint32_t repeat_state_ = 0;  // whose parts the repeat is one of
   Repeat repeat_;
 };
 

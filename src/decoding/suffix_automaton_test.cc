@@ -12,22 +12,30 @@
 namespace tidemill {
 namespace {
 
-// The longest end that also ends at an earlier position, by looking everywhere.
-size_t LongestRepeat(const std::vector<int32_t>& ids) {
-  size_t longest = 0;
+// The longest end of at most `longest` ids that also ends at an earlier position, and the latest of those, by looking everywhere.
+SuffixAutomaton::Repeat LongestRepeat(const std::vector<int32_t>& ids, size_t longest) {
+  SuffixAutomaton::Repeat found;
   for (size_t end = 1; end < ids.size(); ++end) {
     size_t length = 0;
-    while (length < end && ids[end - 1 - length] == ids[ids.size() - 1 - length]) ++length;
-    longest = std::max(longest, length);
+    while (length < std::min(end, longest) && ids[end - 1 - length] == ids[ids.size() - 1 - length]) ++length;
+    if (length != 0 && length >= found.length) found = {length, end};
   }
-  return longest;
+  return found;
 }
 
-TEST(SuffixAutomaton, LongestRepeat_IsWhatASearchFinds) {
+class Repeats : public ::testing::TestWithParam<size_t> {};
+
+INSTANTIATE_TEST_SUITE_P(Longest, Repeats, ::testing::Values(1, 2, 3, 5, 8, 13, ~size_t{0}), [](const auto& test) {
+  return test.param == ~size_t{0} ? std::string("Any") : std::to_string(test.param);
+});
+
+TEST_P(Repeats, AreWhatASearchFinds) {
+  const size_t longest = GetParam();
+  size_t shortened = 0;  // repeats that are as long as they may be
   for (uint64_t seed = 0; seed < 60; ++seed) {
     std::mt19937_64 random(seed);
     const auto letters = static_cast<int32_t>(1 + seed % 5);
-    SuffixAutomaton automaton;
+    SuffixAutomaton automaton(longest);
     if (seed % 2 == 0) automaton.Reserve(50);
     std::vector<int32_t> ids;
     for (size_t i = 0; i < 150; ++i) {
@@ -38,22 +46,38 @@ TEST(SuffixAutomaton, LongestRepeat_IsWhatASearchFinds) {
         ids.push_back(copied == 1 ? static_cast<int32_t>(random() % static_cast<uint64_t>(letters)) * 100000
                                   : ids[from + j]);
         automaton.Append(ids.back());
-        const SuffixAutomaton::Repeat found = automaton.LongestRepeat();
+        const std::string where = "seed " + std::to_string(seed) + ", " + std::to_string(ids.size()) + " ids";
+        const SuffixAutomaton::Repeat found = automaton.LongestRepeat(), expected = LongestRepeat(ids, longest);
         ASSERT_EQ(automaton.size(), ids.size());
-        ASSERT_EQ(found.length, LongestRepeat(ids)) << "seed " << seed << ", " << ids.size() << " ids";
+        ASSERT_EQ(found.length, expected.length) << where;
         if (found.length == 0) continue;
         ASSERT_LT(found.end, ids.size());
         ASSERT_GE(found.end, found.length);
         ASSERT_TRUE(std::equal(ids.end() - static_cast<std::ptrdiff_t>(found.length), ids.end(),
                                ids.begin() + static_cast<std::ptrdiff_t>(found.end - found.length)))
-            << "seed " << seed << ", " << ids.size() << " ids";
+            << where;
+        if (found.length != longest) continue;
+        ASSERT_EQ(found.end, expected.end) << where;
+        ++shortened;
       }
     }
   }
+  if (longest != ~size_t{0}) {
+    EXPECT_GT(shortened, 1000U);
+  }
 }
 
-std::vector<int32_t> Proposed(const std::string& text, size_t shortest, size_t most) {
-  NgramDrafter drafter(shortest);
+// Every part of such a text is an end of it: a walk from the longest one down would take a step for each id of the text.
+TEST(SuffixAutomaton, ShortRepeatsOfAUniformText_TakeConstantTime) {
+  SuffixAutomaton automaton(3);
+  constexpr size_t kIds = 1'000'000;
+  for (size_t i = 0; i < kIds; ++i) automaton.Append(7);
+  EXPECT_EQ(automaton.LongestRepeat().length, 3U);
+  EXPECT_EQ(automaton.LongestRepeat().end, kIds - 1);
+}
+
+std::vector<int32_t> Proposed(const std::string& text, size_t shortest, size_t most, size_t longest = ~size_t{0}) {
+  NgramDrafter drafter(shortest, longest);
   for (const char letter : text) drafter.Append(letter);
   const DraftTree tree = drafter.Propose(most);
   EXPECT_TRUE(tree.parents.empty());
@@ -70,6 +94,19 @@ TEST(NgramDrafter, ProposesWhatFollowedBefore) {
   EXPECT_EQ(Proposed("", 1, 3), Ids(""));
   EXPECT_EQ(Proposed("abcdefgXabc", 1, 0), Ids(""));
   EXPECT_EQ(Proposed("ab1 ab2 ab", 2, 1), Ids("2"));  // the latest place
+}
+
+// Longer ends are looked up by their last ids, wherever those stood last.
+TEST(NgramDrafter, LongestMatch_IsBounded) {
+  const std::string text = "abcdX. bcdY. cdZ. abcd";
+  EXPECT_EQ(Proposed(text, 1, 2), Ids("X."));
+  EXPECT_EQ(Proposed(text, 1, 2, 5), Ids("X."));
+  EXPECT_EQ(Proposed(text, 1, 2, 4), Ids("X."));
+  EXPECT_EQ(Proposed(text, 1, 2, 3), Ids("Y."));
+  EXPECT_EQ(Proposed(text, 1, 2, 2), Ids("Z."));
+  EXPECT_EQ(Proposed(text, 2, 2, 2), Ids("Z."));
+  EXPECT_EQ(Proposed(text, 1, 2, 1), Ids("Z."));
+  EXPECT_EQ(Proposed("ab. zb", 2, 2, 2), Ids(""));
 }
 
 TEST(NgramDrafter, Period_GoesOn) {

@@ -41,6 +41,10 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
                  " guesses in a step and an n-gram of at least 1, found " + std::to_string(draft.most) + " and " +
                  std::to_string(draft.ngram_min));
   }
+  if (draft.ngram_max != 0 && draft.ngram_max < draft.ngram_min) {
+    return Wrong("expected a longest n-gram of at least the shortest, which has " + std::to_string(draft.ngram_min) +
+                 " tokens, found " + std::to_string(draft.ngram_max));
+  }
   if (draft.least > draft.most) {
     return Wrong("expected a least number of guesses up to the most, which is " + std::to_string(draft.most) +
                  ", found " + std::to_string(draft.least));
@@ -64,7 +68,9 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
 
 std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
   const DraftOptions& draft = request.draft;
-  if (draft.source == DraftSource::kNgram) return std::make_unique<NgramDrafter>(draft.ngram_min);
+  if (draft.source == DraftSource::kNgram) {
+    return std::make_unique<NgramDrafter>(draft.ngram_min, draft.ngram_max == 0 ? ~size_t{0} : draft.ngram_max);
+  }
   const bool own = draft.source == DraftSource::kLayers;
   const LanguageModel& drafting = own ? language_model() : draft_model->model();
   // The ids that both have a text for.

@@ -172,6 +172,11 @@ TEST(DraftModels, WhatCannotBeOne_IsRefused) {
   refused({"--draft", "layers:1", "--draft-threads", "0"}, "--draft-threads: expected a whole number from 1 to 256");
   refused({"--draft", "ngram", "--draft-threads", "1"},
           "--draft-threads: expected --draft layers:M or a model, whose steps use threads, found ngram");
+  refused({"--ngram-max", "5"}, "--draft");
+  refused({"--draft", "ngram", "--ngram-max", "2"}, "--ngram-max: expected at least --ngram-min, which is 3, found 2");
+  refused({"--draft", "ngram", "--ngram-min", "7", "--ngram-max", "6"},
+          "--ngram-max: expected at least --ngram-min, which is 7, found 6");
+  refused({"--draft", "ngram", "--ngram-max", "0"}, "--ngram-max: expected a whole number from 1 to 1024");
   refused({"--draft-tree", "fixed"}, "--draft");
   refused({"--draft", "layers:1", "--draft-tree", "wide"},
           "--draft-tree: expected chain|fixed|dynamic|optimal, found \"wide\"");
