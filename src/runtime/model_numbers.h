@@ -1,0 +1,21 @@
+// A model as the planner's plain numbers.
+#ifndef TIDEMILL_RUNTIME_MODEL_NUMBERS_H_
+#define TIDEMILL_RUNTIME_MODEL_NUMBERS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/language_model.h"
+#include "planner/predicted_costs.h"
+#include "tensor/dtype.h"
+
+namespace tidemill {
+
+// Of layers that keep all positions.
+uint64_t StateRowBytes(const LanguageModel& model, DType kv_dtype);
+
+ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_RUNTIME_MODEL_NUMBERS_H_
