@@ -7,8 +7,7 @@
 namespace tidemill {
 namespace {
 
-// What is assumed of guesses before any was checked, and how many checked ones it counts as.
-constexpr double kAssumedShare = 0.5, kAssumedWeight = 2;
+constexpr double kAssumedWeight = 2;  // checked guesses that the assumed share counts as
 constexpr double kFadeOfDraft = 0.95, kFadeOfPlainStep = 0.97;
 constexpr size_t kFirstPause = 8, kLongestPause = 64;
 constexpr size_t kTries = 4, kTryWidth = 2;
@@ -47,7 +46,9 @@ size_t BestDraftWidth(size_t least, std::span<const double> gains, std::span<con
 size_t DraftWidth::Next() const {
   if (least_ == most_) return most_;
   const bool is_timed = steps_[least_].count != 0;
-  if ((!is_timed && num_steps_ < kWaitForTimes) || (is_timed && since_least_ >= kTimeLeastSteps)) return least_;
+  const size_t first = predicted_.any() ? kWaitForTimes : 0;
+  const bool is_first = num_steps_ >= first && num_steps_ < first + kWaitForTimes;
+  if ((!is_timed && is_first) || (is_timed && since_least_ >= kTimeLeastSteps)) return least_;
   const size_t best = Best();
   const bool is_time = is_promising_ || since_guesses_ >= pause_;
   return best == 0 && is_time ? std::min(most_, kTryWidth) : best;
@@ -94,7 +95,9 @@ void DraftWidth::CheckedTree(size_t nodes, std::span<const uint32_t> right) {
 }
 
 void DraftWidth::End(bool is_try, bool any_right) {
-  is_promising_ = is_try && any_right && tries_ != 0 && CouldPay();
+  // What a guess takes is known from the second try on, and until then a prediction must not speak against it.
+  const bool is_guess_timed = num_drafted_ != 0 || !predicted_.any();
+  is_promising_ = is_try && any_right && tries_ != 0 && (!is_guess_timed || CouldPay());
   if (is_promising_) {
     --tries_;
   } else if (is_try) {
@@ -113,6 +116,7 @@ void DraftWidth::Took(size_t guesses, double seconds, double other_tokens) {
   Average(seconds, ++step.count, &step.mean);
   step.last = num_steps_;
   other_tokens_ += (other_tokens - other_tokens_) / kAveraged;
+  if (IsKnown(least_) && Widest() != least_) predicted_ = {};  // from here on its own times say more
 }
 
 bool DraftWidth::IsKnown(size_t guesses) const {
@@ -133,6 +137,7 @@ void DraftWidth::FillStepSeconds(std::span<double> seconds) const {
   for (size_t i = most + 1; i-- > least_;) {
     if (IsKnown(i)) seconds[i] = least = std::min(least, steps_[i].mean);
   }
+  if (predicted_.any()) return ScalePredicted(seconds);
   if (!IsKnown(least_)) seconds[least_] = std::isinf(least) ? 1 : least;
   size_t last = least_;
   for (size_t i = least_ + 1; i <= most; ++i) {
@@ -147,6 +152,16 @@ void DraftWidth::FillStepSeconds(std::span<double> seconds) const {
   }
   const double slope = last == least_ ? 0 : (seconds[last] - seconds[least_]) / static_cast<double>(last - least_);
   for (size_t i = last + 1; i <= most; ++i) seconds[i] = seconds[last] + slope * static_cast<double>(i - last);
+}
+
+void DraftWidth::ScalePredicted(std::span<double> seconds) const {
+  double scale = 1;
+  for (size_t i = seconds.size(); i-- > least_;) {
+    if (IsKnown(i)) scale = seconds[i] / predicted_.step_seconds[i];
+  }
+  for (size_t i = least_; i < seconds.size(); ++i) {
+    if (!IsKnown(i)) seconds[i] = predicted_.step_seconds[i] * scale;
+  }
 }
 
 size_t DraftWidth::Best() const {
@@ -172,17 +187,20 @@ bool DraftWidth::CouldPay() const {
 }
 
 size_t DraftWidth::Best(std::span<const double> gains) const {
-  // Before the second time, nothing is known of what guesses take.
-  const size_t ramp = num_offers_ < 2 ? kTryWidth : 2 * Widest() + kTryWidth;
+  // Before the second time, nothing is known of what guesses take, but what is predicted.
+  const size_t ramp = num_offers_ >= 2 ? 2 * Widest() + kTryWidth : predicted_.any() ? most_ : kTryWidth;
   const size_t most = std::min(most_, std::max(least_, ramp));
   std::array<double, kMost + 1> all_seconds = {};
   const std::span<double> seconds = std::span(all_seconds).first(most + 1);
   FillStepSeconds(seconds);
+  const bool is_predicted = predicted_.any() && num_drafted_ == 0;
+  const double scale = is_predicted ? seconds[least_] / predicted_.step_seconds[least_] : 0;
+  const double guess = is_predicted ? predicted_.guess_seconds * scale : guess_seconds_;
   const bool at_once = order_ == GuessOrder::kAtOnce;
   if (at_once) {
-    for (double& step : seconds.subspan(1)) step += guess_seconds_;
+    for (double& step : seconds.subspan(1)) step += guess;
   }
-  return BestDraftWidth(least_, gains.first(most), seconds, at_once ? 0 : guess_seconds_, other_tokens_);
+  return BestDraftWidth(least_, gains.first(most), seconds, at_once ? 0 : guess, other_tokens_);
 }
 
 }  // namespace tidemill

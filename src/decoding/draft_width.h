@@ -32,22 +32,37 @@ enum class GuessOrder {
   kTree,    // level by level; checked drafts are told by CheckedTree, those of the other two by Checked
 };
 
+// What guesses are predicted to cost, before a sequence has times of its own. Whoever has measured the machine fills it.
+struct DraftCosts {
+  static constexpr size_t kMost = 64;
+
+  std::array<double, kMost + 1> step_seconds = {};  // step(g), by guesses; all above 0, or all 0: nothing is predicted
+  double guess_seconds = 0;                         // d
+  double other_tokens = 0;                          // `others`, at first
+
+  bool any() const { return step_seconds[0] > 0; }
+};
+
 // Learns those numbers from one sequence's steps. Averages forget, so that a text which becomes predictable is noticed, and a machine
 // that becomes busy:
 //   acceptance   counts by position that lose 5 % with each draft; positions of which little is known lean on all of them together
 //   step(g)      a moving average for each g that was tried; between two of them a straight line, but for the next one, which may
 //                cost no more. Behind the widest one their mean slope goes on, so that a wider step is tried where it might pay: at
 //                most about twice as wide a step as before
+//   predicted    where costs are predicted, the first steps have as many guesses as pay by them where half are right, and a plain step is
+//                timed after eight; else it is the first, and two guesses follow. What is timed scales what is predicted, step(g) and d,
+//                and once a plain step and a wider one were timed, nothing is predicted any more
 //   zero         where guesses do not pay, none are made, but for one or two after 8 plain steps, then after 16, 32 and every 64. When
 //                those are right, up to four more follow in the next steps: what is then known decides
 // Allocates nothing. Cost: O(most) in Next.
 class DraftWidth {
  public:
-  static constexpr size_t kMost = 64;
+  static constexpr size_t kMost = DraftCosts::kMost;
+  static constexpr double kAssumedShare = 0.5;  // of right guesses, before any was checked
 
-  // least <= most <= kMost. Where they are equal, nothing is chosen.
-  DraftWidth(size_t least, size_t most, GuessOrder order = GuessOrder::kOneByOne)
-      : least_(least), most_(most), order_(order) {}
+  // least <= most <= kMost. Where they are equal, nothing is chosen. Of a tree nothing is predicted.
+  DraftWidth(size_t least, size_t most, GuessOrder order = GuessOrder::kOneByOne, const DraftCosts& predicted = {})
+      : least_(least), most_(most), order_(order), predicted_(predicted), other_tokens_(predicted.other_tokens) {}
 
   GuessOrder order() const { return order_; }
   // Guesses for the next step.
@@ -80,18 +95,21 @@ class DraftWidth {
   bool IsKnown(size_t guesses) const;
   size_t Widest() const;                                  // that is known
   void FillStepSeconds(std::span<double> seconds) const;  // [most + 1], by guesses
+  void ScalePredicted(std::span<double> seconds) const;   // the same, where those that are known are filled
   size_t Best() const;
   size_t Best(std::span<const double> gains) const;  // [kMost] tokens that each guess adds
   bool CouldPay() const;                             // any guesses, if only they were right
 
   size_t least_, most_;
   GuessOrder order_;
+  DraftCosts predicted_;
   std::array<Share, kMost> shares_ = {};  // by position
   Share all_;
-  std::array<Seconds, kMost + 1> steps_ = {};    // by guesses
-  double guess_seconds_ = 0, other_tokens_ = 0;  // of a guess, or of all where they are made at once
-  size_t num_offers_ = 0, num_drafted_ = 0;      // times that guesses were made; of them, those whose time counts
-  bool is_catching_up_ = false;                  // the last guesses were the first after a pause
+  std::array<Seconds, kMost + 1> steps_ = {};  // by guesses
+  double other_tokens_;
+  double guess_seconds_ = 0;                 // of a guess, or of all where they are made at once
+  size_t num_offers_ = 0, num_drafted_ = 0;  // times that guesses were made; of them, those whose time counts
+  bool is_catching_up_ = false;              // the last guesses were the first after a pause
   size_t num_steps_ = 0;
   size_t since_least_ = 0;     // steps since one was as narrow as it may be
   size_t since_guesses_ = 0;   // steps without guesses
