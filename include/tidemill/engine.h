@@ -54,6 +54,9 @@ struct EngineOptions {
   // For requests whose guesses it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states, and those of
   // kLayers, may take a quarter of state_memory beside that, and its context may be shorter: where either is not enough, it makes no guesses.
   std::shared_ptr<const Model> draft_model = {};
+  // Where the numbers of this machine are kept that MakePlan measured (PlanOptions has the same two): how many guesses a request begins
+  // with is predicted by them, or where they are not there or another machine's, by built-in ones. Read when the first such request comes.
+  std::string profile_path = {}, cpu = {};
 };
 
 // Where guesses come from.

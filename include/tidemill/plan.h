@@ -24,7 +24,8 @@ struct Alternative {
 };
 
 struct Choice {
-  std::string name;  // "growth period", "kv policy", "attention back end", "prefill chunk" or "threads"
+  // "growth period", "kv policy", "attention back end", "prefill chunk" or "threads"; "draft width" where guesses are planned
+  std::string name;
   Alternative chosen;
   std::optional<Alternative> runner_up = {};  // the best of the others; none where there is no other
   std::string unit = "seconds";               // of the costs
@@ -35,6 +36,27 @@ struct Choice {
 struct PredictedDecode {
   size_t depth = 0;    // positions that each sequence holds
   double seconds = 0;  // of one step, a token for each sequence
+};
+
+// What guesses cost and when they pay, of one sequence at half the context whose companions make none.
+struct PredictedDrafts {
+  struct Step {
+    size_t guesses = 0;
+    double seconds = 0;  // of a step that has a row for each of them and one for the pending token
+    std::optional<double> break_even =
+        {};  // how often guesses must be right for that to pay; none: it never pays, or there is none
+  };
+  struct Width {
+    double share = 0;    // how often guesses are right
+    size_t guesses = 0;  // as many as make most tokens a second then
+    double seconds = 0;  // for a token
+  };
+
+  bool is_planned = false;         // else guesses are taken to cost nothing, as prompt lookup's
+  double guess_seconds = 0;        // of making one
+  bool all_at_once = false;        // or all of them
+  std::vector<Step> steps = {};    // of 0 to 16 guesses; none: nothing is predicted
+  std::vector<Width> widths = {};  // at some shares, ascending
 };
 
 // How far ahead a back end would allocate that attends over all rows of a buffer, the spare ones with a bias.
@@ -64,12 +86,14 @@ struct Plan {
   std::vector<Choice> choices;
   std::vector<PredictedDecode> decode;  // at some depths, ascending
   double prefill_seconds = 0;           // of a prompt as long as the context
+  PredictedDrafts drafts;
   PaddedGrowth padded;
   std::vector<std::string> warnings;  // one line each: what the numbers lack
 };
 
 struct PlanOptions {
   size_t batch = 1;                           // at least 1
+  std::optional<DraftOptions> draft = {};     // guesses that requests will ask for; chains
   std::string cpu = {};                       // as the system calls it; a profile of another one is not used
   std::string profile_path = {};              // where this machine's numbers are kept; empty: nowhere
   bool recalibrate = false;                   // measure, whatever is there
@@ -78,7 +102,8 @@ struct PlanOptions {
 
 // Measures the machine where `profile_path` names no file, which takes seconds, and writes one. A file that cannot be read or is of
 // another machine, and a machine that cannot be measured, is a warning: then built-in numbers of the nearest machine serve.
-// kFailedPrecondition while requests are in flight; kInvalidArgument for a batch of 0.
+// kFailedPrecondition while requests are in flight; kInvalidArgument for a batch of 0 and for guesses that the engine cannot make;
+// kUnsupported for trees of them, whose levels are not known beforehand.
 Result<Plan> MakePlan(Engine& engine, const PlanOptions& options);
 
 std::string PlanText(const Plan& plan);

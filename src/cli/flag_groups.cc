@@ -132,7 +132,7 @@ Result<EngineOptions> MachineFlags::engine_options() const {
   return options;
 }
 
-void DraftFlags::AddTo(FlagSet& flags) {
+void DraftFlags::AddSourceTo(FlagSet& flags) {
   flags.Group("Drafts");
   flags.Value("--draft", "ngram|layers:M|MODEL",
               "Guess the next tokens and check them in one step; answers are the same but for --draft-accept. ngram: "
@@ -143,10 +143,15 @@ void DraftFlags::AddTo(FlagSet& flags) {
   flags.Number<size_t>("--draft-max", most, 1, DraftOptions::kMost, "Guesses in a step, at most (8; of a tree 25)");
   flags.Number<size_t>("--draft-min", least, 0, DraftOptions::kMost,
                        "And at least (0): between the two, as many as make most tokens a second");
-  flags.Number<float>("--draft-p-min", least_probability, 0, 1,
-                      "Guess no token that the draft model thinks less likely (0); ngram has no such number");
   flags.Number<size_t>("--draft-threads", threads, 1, kMaxThreads,
                        "Threads of a draft model's steps, at most those of --threads (as many); answers are the same");
+  for (const char* flag : {"--draft-max", "--draft-min", "--draft-threads"}) flags.Needs(flag, "--draft");
+}
+
+void DraftFlags::AddTo(FlagSet& flags) {
+  AddSourceTo(flags);
+  flags.Number<float>("--draft-p-min", least_probability, 0, 1,
+                      "Guess no token that the draft model thinks less likely (0); ngram has no such number");
   flags.Number<size_t>("--ngram-min", ngram_min, 1, 1024, "Tokens that must agree before ngram guesses (3)");
   flags.Number<size_t>("--ngram-max", ngram_max, 1, 1024,
                        "Tokens that are looked up at most, at their latest place (as many as agree)");
@@ -158,8 +163,7 @@ void DraftFlags::AddTo(FlagSet& flags) {
                "Shape of a draft model's guesses (chain): of a tree several stand at the same place. fixed: 25 nodes, "
                "five deep; "
                "dynamic: those that the draft model thinks likeliest; optimal: by what was right so far");
-  for (const char* flag : {"--draft-max", "--draft-min", "--draft-p-min", "--draft-accept", "--draft-tree",
-                           "--draft-threads", "--ngram-min", "--ngram-max"})
+  for (const char* flag : {"--draft-p-min", "--draft-accept", "--draft-tree", "--ngram-min", "--ngram-max"})
     flags.Needs(flag, "--draft");
 }
 

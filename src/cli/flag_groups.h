@@ -46,6 +46,8 @@ struct DraftFlags {
   std::optional<std::string> rule, tree;
 
   void AddTo(FlagSet& flags);
+  // Of them those that say who guesses, how much and with what.
+  void AddSourceTo(FlagSet& flags);
   // What can be known before a model is loaded.
   Result<void> Check() const;
   DraftOptions options() const;

@@ -2,7 +2,6 @@
 #include "tidemill/plan.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "cli/flag_groups.h"
 #include "cli/flags.h"
 #include "cli/json.h"
+#include "cli/profile_path.h"
 #include "cli/session.h"
 
 namespace tidemill::cli {
@@ -23,23 +23,29 @@ struct PlanFlags {
   std::optional<size_t> batch;
   bool recalibrate = false;
   bool json = false;
+  DraftFlags draft;
   MachineFlags machine;
 };
 
-// Where the numbers of this machine are kept: by the XDG base directory specification, which has relative paths ignored. Empty: nowhere.
-std::string ProfilePath() {
-  const auto absolute = [](const char* name) -> std::string {
-    const char* value = std::getenv(name);
-    return value != nullptr && value[0] == '/' ? value : "";
-  };
-  const std::string cache = absolute("XDG_CACHE_HOME"), home = absolute("HOME");
-  if (!cache.empty()) return cache + "/tidemill/machine.json";
-  if (!home.empty()) return home + "/.cache/tidemill/machine.json";
-  return "";
-}
-
 Json AlternativeJson(const Alternative& alternative) {
   return {{"value", alternative.value}, {"cost", alternative.cost}};
+}
+
+Json DraftsJson(const PredictedDrafts& drafts) {
+  Json steps = Json::array(), widths = Json::array();
+  for (const PredictedDrafts::Step& step : drafts.steps) {
+    steps.push_back({{"guesses", step.guesses},
+                     {"rows", step.guesses + 1},
+                     {"seconds", step.seconds},
+                     {"break_even", step.break_even ? Json(*step.break_even) : Json(nullptr)}});
+  }
+  for (const PredictedDrafts::Width& width : drafts.widths)
+    widths.push_back({{"right", width.share}, {"guesses", width.guesses}, {"seconds_per_token", width.seconds}});
+  return {{"planned", drafts.is_planned},
+          {"guess_seconds", drafts.guess_seconds},
+          {"all_at_once", drafts.all_at_once},
+          {"steps", std::move(steps)},
+          {"widths", std::move(widths)}};
 }
 
 Json PlanJson(const Plan& plan, const ModelInfo& model) {
@@ -69,6 +75,7 @@ Json PlanJson(const Plan& plan, const ModelInfo& model) {
   json["predicted"]["prefill"] = {{"tokens", plan.context},
                                   {"seconds", plan.prefill_seconds},
                                   {"tokens_per_s", static_cast<double>(plan.context) / plan.prefill_seconds}};
+  json["drafts"] = DraftsJson(plan.drafts);
   json["padded"] = {{"blocks_wanted", plan.padded.blocks_wanted},
                     {"blocks", plan.padded.blocks},
                     {"period", plan.padded.period},
@@ -92,19 +99,22 @@ Result<void> PlanCommand(CommandContext& context) {
   set.Number<size_t>("--batch", flags.batch, 1, 1024, "Sequences that run together (1)");
   set.Switch("--recalibrate", flags.recalibrate, "Measure the machine again");
   set.Switch("--json", flags.json, "One JSON object");
+  flags.draft.AddSourceTo(set);
   flags.machine.AddTo(set);
   flags.machine.AddSharingTo(set);
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
+  TIDEMILL_TRY_VOID(flags.draft.Check());
   PlanOptions options{.batch = flags.batch.value_or(1)};
   options.recalibrate = flags.recalibrate;
   options.cpu = ReadCpuInfo().name;
   options.profile_path = ProfilePath();
+  if (flags.draft.source) options.draft = flags.draft.options();
   TIDEMILL_TRY(engine_options, flags.machine.engine_options());
   engine_options.max_batch = std::max(engine_options.max_batch, options.batch);
   LoadOptions load = flags.machine.load_options();
   load.weights = WeightStorage::kMapped;  // a plan needs their shapes only
-  TIDEMILL_TRY(session, OpenSession(flags.model, std::move(load), engine_options, context));
+  TIDEMILL_TRY(session, OpenSession(flags.model, std::move(load), engine_options, flags.draft, context));
   TIDEMILL_TRY(plan, MakeShowingProgress(*session.engine, options, context.messages));
   for (const std::string& warning : plan.warnings) context.messages.Warning(warning);
   if (flags.json) return context.out.Write(JsonLine(PlanJson(plan, session.model->info())));

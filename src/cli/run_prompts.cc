@@ -20,6 +20,7 @@
 #include "cli/errors.h"
 #include "cli/files.h"
 #include "cli/json.h"
+#include "cli/profile_path.h"
 #include "cli/prompt_line.h"
 #include "cli/prompt_queue.h"
 #include "cli/session.h"
@@ -242,6 +243,7 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
   const size_t count = prompts.instances.value_or(1);
   options.draft_model = session.draft_model;
   options.threads = std::max<size_t>(1, session.engine->threads() / count);
+  if (draft.source) NameProfile(options);
   options.draft_threads = std::min(draft.threads.value_or(0), options.threads);
   options.state_memory = std::max<uint64_t>(1, session.engine->state_memory() / count);
   const size_t most =

@@ -8,6 +8,7 @@
 
 #include "cli/errors.h"
 #include "cli/messages.h"
+#include "cli/profile_path.h"
 
 namespace tidemill::cli {
 namespace {
@@ -41,6 +42,7 @@ Result<Session> Open(const std::string& path, const LoadOptions& load, EngineOpt
     options.draft_model = session.draft_model;
   }
   options.draft_threads = draft.threads.value_or(0);
+  if (draft.source) NameProfile(options);
   TIDEMILL_TRY(engine, Engine::Create(session.model, options));
   session.engine = std::move(engine);
   if (!session.engine->notice().empty()) context.messages.Warning(session.engine->notice());
@@ -68,6 +70,11 @@ Result<Session> OpenSession(const std::string& path, const MachineFlags& flags, 
 Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,
                             CommandContext& context) {
   return Open(path, load, options, {}, context);
+}
+
+Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,
+                            const DraftFlags& draft, CommandContext& context) {
+  return Open(path, load, options, draft, context);
 }
 ChatRenderInput RenderInput(const ModelText& text) {
   ChatRenderInput input;

@@ -34,6 +34,8 @@ Result<Session> OpenSession(const std::string& path, const MachineFlags& flags, 
 // The same for commands that change what the flags ask for.
 Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,
                             CommandContext& context);
+Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,
+                            const DraftFlags& draft, CommandContext& context);
 
 // A conversation through the model's template, ready for Tokenizer::Encode with add_special off. kUnsupported without a template.
 Result<PromptText> RenderChat(const ModelText& text, std::vector<ChatMessage> messages);

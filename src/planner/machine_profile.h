@@ -56,6 +56,11 @@ struct MachineProfile {
   double touch = 0;    // seconds a byte until fresh memory is resident, and to give it back
   double element = 0;  // seconds of one thread for an element of a row that is normed and quantised
   OperationSeconds one, all;
+
+  // Whether it is of such a machine, and of so many threads.
+  bool IsOf(std::string_view a_cpu, Isa an_isa, size_t num_threads) const {
+    return cpu == a_cpu && isa == an_isa && threads == num_threads;
+  }
 };
 
 // `name` stands in front of every message. kCorruptFile, kUnsupported for another version.

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "decoding/draft_width.h"
+#include "planner/draft_costs.h"
 #include "planner/growth_choice.h"
 #include "tensor/dtype.h"
 
@@ -12,6 +14,10 @@ namespace tidemill {
 namespace {
 
 std::string RowsText(size_t rows) { return std::to_string(rows) + (rows == 1 ? " row" : " rows"); }
+
+std::string GuessesText(size_t guesses) {
+  return guesses == 0 ? "none" : std::to_string(guesses) + (guesses == 1 ? " guess" : " guesses");
+}
 
 // A plan in the making.
 class Planner {
@@ -27,6 +33,8 @@ class Planner {
     plan.state_memory_bytes = in_.state_memory;
     plan.padded = padded_;
     plan.choices = {GrowthPeriod(), Policy(), BackEnd(), PrefillChunk(), Threads()};
+    if (in_.drafts.is_planned) plan.choices.push_back(Width());
+    plan.drafts = Drafts();
     for (const size_t depth : {size_t{0}, in_.context / 2, in_.context - 1}) {
       if (!plan.decode.empty() && depth <= plan.decode.back().depth) continue;
       plan.decode.push_back({depth, costs_.DecodeStep(depth, in_.batch)});
@@ -149,6 +157,59 @@ class Planner {
         Alternative{"1", PredictedCosts(in_.profile, in_.model, ThreadUse::kOne).DecodeStep(depth, in_.batch)};
     choice.reason = "one for each core that may be used, or as many as were asked for";
     return choice;
+  }
+
+  double SecondsOfToken(size_t guesses, double share) const {
+    return 1 / DraftRate(in_.drafts.costs, in_.drafts.order, guesses, share);
+  }
+  // Of those from `least` to `most`, but for one.
+  size_t BestWidth(double share, size_t least, size_t most, std::optional<size_t> but = {}) const {
+    std::optional<size_t> best;
+    for (size_t guesses = least; guesses <= most; ++guesses) {
+      if (guesses == but) continue;
+      if (!best || SecondsOfToken(guesses, share) < SecondsOfToken(*best, share)) best = guesses;
+    }
+    return best.value_or(least);
+  }
+
+  Choice Width() const {
+    constexpr double kShare = DraftWidth::kAssumedShare;
+    const DraftPlan& drafts = in_.drafts;
+    const auto alternative = [this](size_t guesses) {
+      return Alternative{GuessesText(guesses), SecondsOfToken(guesses, kShare)};
+    };
+    // What a request asks at its first step.
+    const size_t chosen = DraftWidth(drafts.least, drafts.most, drafts.order, drafts.costs).Next();
+    Choice choice{.name = "draft width", .chosen = alternative(chosen)};
+    choice.of = "a token at half the context where half of the guesses are right, as a request assumes at first";
+    if (drafts.least == drafts.most) {
+      choice.reason = "given by --draft-min and --draft-max";
+      return choice;
+    }
+    choice.runner_up = alternative(BestWidth(kShare, drafts.least, drafts.most, chosen));
+    choice.reason = chosen == drafts.least
+                        ? "a guess more is predicted to cost more than it brings, until right ones say otherwise"
+                        : "where a request starts: its own steps say how often guesses are right and what they take";
+    return choice;
+  }
+
+  PredictedDrafts Drafts() const {
+    constexpr size_t kMostGuesses = 16;
+    const DraftPlan& drafts = in_.drafts;
+    PredictedDrafts predicted{.is_planned = drafts.is_planned,
+                              .guess_seconds = drafts.costs.guess_seconds,
+                              .all_at_once = drafts.order == GuessOrder::kAtOnce};
+    if (!drafts.costs.any()) return predicted;
+    for (size_t guesses = 0; guesses <= kMostGuesses; ++guesses) {
+      predicted.steps.push_back({.guesses = guesses, .seconds = drafts.costs.step_seconds[guesses]});
+      if (guesses != 0) predicted.steps.back().break_even = BreakEvenShare(drafts.costs, drafts.order, guesses);
+    }
+    for (const double share : {0.3, 0.5, 0.7, 0.8, 0.9}) {
+      const size_t best =
+          drafts.is_planned ? BestWidth(share, drafts.least, drafts.most) : BestWidth(share, 0, kMostGuesses);
+      predicted.widths.push_back({.share = share, .guesses = best, .seconds = SecondsOfToken(best, share)});
+    }
+    return predicted;
   }
 
   const PlanInput& in_;

@@ -5,12 +5,21 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "decoding/draft_width.h"
 #include "planner/machine_profile.h"
 #include "planner/predicted_costs.h"
 #include "tidemill/plan.h"
 #include "tidemill/policies.h"
 
 namespace tidemill {
+
+// Guesses that the engine would make.
+struct DraftPlan {
+  bool is_planned = false;  // else: guesses that cost nothing, as far as the step goes
+  DraftCosts costs = {};    // at half the context, beside batch - 1 others
+  GuessOrder order = GuessOrder::kOneByOne;
+  size_t least = 0, most = 1;
+};
 
 struct PlanInput {
   MachineProfile profile;
@@ -25,6 +34,7 @@ struct PlanInput {
   bool period_given = false;
   size_t prefill_chunk = 512;
   size_t threads = 1;
+  DraftPlan drafts;
 };
 
 // All of a plan but where its profile comes from.

@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 
+#include "planner/draft_costs.h"
 #include "planner/growth_choice.h"
 #include "planner/testing/round_numbers.h"
 
@@ -27,6 +28,8 @@ PlanInput RoundInput() {
   input.period = ChooseExactPeriod(input.context, input.model.state_row_bytes, input.state_memory);
   input.prefill_chunk = 512;
   input.threads = 2;
+  input.drafts.costs =
+      PredictDraftCosts(PredictedCosts(input.profile, input.model), nullptr, {.depth = input.context / 2});
   return input;
 }
 
@@ -66,6 +69,29 @@ predicted           decode at depth 0: 1.40 ms a step, 713 tokens/s
                     decode at depth 4096: 9.59 ms a step, 104 tokens/s
                     decode at depth 8191: 17.8 ms a step, 56.2 tokens/s
                     prefill of 8192 tokens: 67.8 s, 121 tokens/s
+drafts              a guess takes no step of its own, as of prompt lookup
+                    1 row: 9.59 ms a step
+                    2 rows: 17.9 ms a step, pays where 86.9 % of the guesses are right
+                    3 rows: 26.3 ms a step, pays where 91.0 % of the guesses are right
+                    4 rows: 34.6 ms a step, pays where 93.2 % of the guesses are right
+                    5 rows: 43.0 ms a step, pays where 94.5 % of the guesses are right
+                    6 rows: 51.3 ms a step, pays where 95.4 % of the guesses are right
+                    7 rows: 59.7 ms a step, pays where 96.0 % of the guesses are right
+                    8 rows: 68.0 ms a step, pays where 96.5 % of the guesses are right
+                    9 rows: 76.4 ms a step, pays where 96.9 % of the guesses are right
+                    10 rows: 84.8 ms a step, pays where 97.2 % of the guesses are right
+                    11 rows: 93.1 ms a step, pays where 97.5 % of the guesses are right
+                    12 rows: 102 ms a step, pays where 97.7 % of the guesses are right
+                    13 rows: 110 ms a step, pays where 97.9 % of the guesses are right
+                    14 rows: 118 ms a step, pays where 98.0 % of the guesses are right
+                    15 rows: 127 ms a step, pays where 98.1 % of the guesses are right
+                    16 rows: 135 ms a step, pays where 98.3 % of the guesses are right
+                    17 rows: 143 ms a step, pays where 98.3 % of the guesses are right
+                    30 % right: 0 guesses, 9.59 ms a token
+                    50 % right: 0 guesses, 9.59 ms a token
+                    70 % right: 0 guesses, 9.59 ms a token
+                    80 % right: 0 guesses, 9.59 ms a token
+                    90 % right: 1 guess, 9.44 ms a token
 padded growth       T* = sqrt(N s / c) = 31.6: 32 blocks, 256 rows each; the paper's sqrt(G Q) = 2.00
 )text");
 }
@@ -124,6 +150,62 @@ TEST(Plan, BackEnd_ExactBeatsPadded) {
   EXPECT_EQ(plan.padded.blocks, 32U);
   EXPECT_EQ(plan.padded.period, 256U);
   EXPECT_EQ(plan.padded.sharing_factor, 2);
+}
+
+// Steps of 1 + g / 8 seconds, a guess in a sixteenth.
+DraftPlan RoundDrafts() {
+  DraftPlan drafts{.is_planned = true, .most = 8};
+  for (size_t g = 0; g < drafts.costs.step_seconds.size(); ++g)
+    drafts.costs.step_seconds[g] = 1 + static_cast<double>(g) / 8;
+  drafts.costs.guess_seconds = 1.0 / 16;
+  return drafts;
+}
+
+TEST(Plan, DraftWidth_IsTheBestWhereHalfIsRight) {
+  PlanInput input = RoundInput();
+  EXPECT_EQ(ChoosePlan(input).choices.size(), 5U) << "nothing is chosen where no drafter is named";
+  input.drafts = RoundDrafts();
+  const auto width = [&input] { return Named(ChoosePlan(input), "draft width"); };
+  // Seconds a token: 1, 1.1875 / 1.5, 1.375 / 1.75, 1.5625 / 1.875.
+  EXPECT_EQ(width().chosen.value, "2 guesses");
+  EXPECT_DOUBLE_EQ(width().chosen.cost, 1.375 / 1.75);
+  EXPECT_EQ(width().runner_up->value, "1 guess");
+  EXPECT_DOUBLE_EQ(width().runner_up->cost, 1.1875 / 1.5);
+  EXPECT_THAT(width().reason, HasSubstr("where a request starts"));
+  input.drafts.least = 3;
+  EXPECT_EQ(width().chosen.value, "3 guesses");
+  EXPECT_EQ(width().runner_up->value, "4 guesses");
+  EXPECT_THAT(width().reason, HasSubstr("is predicted to cost more than it brings"));
+  input.drafts.most = 3;
+  EXPECT_FALSE(width().runner_up.has_value());
+  EXPECT_EQ(width().reason, "given by --draft-min and --draft-max");
+  input.drafts = RoundDrafts();
+  input.drafts.costs.guess_seconds = 1;  // a draft model as dear as the model
+  EXPECT_EQ(width().chosen.value, "none");
+  EXPECT_EQ(width().runner_up->value, "1 guess");
+  input.drafts.order =
+      GuessOrder::kAtOnce;  // all of them for that: 1, 2.125 / 1.5, 2.25 / 1.75, 2.375 / 1.875, 2.5 / 1.9375
+  EXPECT_EQ(width().chosen.value, "none");
+  EXPECT_EQ(width().runner_up->value, "3 guesses");
+}
+
+TEST(Plan, Drafts_HaveStepsOf17RowsAndTheBestWidths) {
+  PlanInput input = RoundInput();
+  input.drafts = RoundDrafts();
+  const PredictedDrafts drafts = ChoosePlan(input).drafts;
+  EXPECT_TRUE(drafts.is_planned);
+  EXPECT_EQ(drafts.guess_seconds, 1.0 / 16);
+  ASSERT_EQ(drafts.steps.size(), 17U);
+  EXPECT_FALSE(drafts.steps[0].break_even.has_value());
+  EXPECT_NEAR(drafts.steps[1].break_even.value_or(-1), 3.0 / 16, 1e-9);  // 1 + a = 1.1875
+  EXPECT_EQ(drafts.steps[16].seconds, 3);
+  EXPECT_GT(drafts.steps[16].break_even.value_or(-1), 0.7);  // four tokens
+  ASSERT_EQ(drafts.widths.size(), 5U);
+  EXPECT_EQ(drafts.widths[1].share, 0.5);
+  EXPECT_EQ(drafts.widths[1].guesses, 2U);
+  for (size_t i = 1; i < 5; ++i) EXPECT_GE(drafts.widths[i].guesses, drafts.widths[i - 1].guesses);
+  EXPECT_LE(drafts.widths[4].guesses, 8U) << "at most --draft-max";
+  EXPECT_THAT(PlanText(ChoosePlan(input)), HasSubstr("a guess takes 62.5 ms"));
 }
 
 TEST(Plan, SmallestOfAll_HasNoRunnerUpWhereThereIsNone) {

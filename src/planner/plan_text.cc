@@ -22,6 +22,33 @@ std::string Line(std::string name, const std::string& text) {
   return name + text + "\n";
 }
 
+std::string DraftText(const PredictedDrafts& drafts) {
+  if (drafts.steps.empty()) return "";
+  std::string text =
+      Line("drafts", drafts.guess_seconds == 0 ? "a guess takes no step of its own, as of prompt lookup"
+                     : drafts.all_at_once      ? "all guesses take " + SecondsText(drafts.guess_seconds) + " together"
+                                               : "a guess takes " + SecondsText(drafts.guess_seconds));
+  char line[160];
+  for (const PredictedDrafts::Step& step : drafts.steps) {
+    std::snprintf(line, sizeof line, "%zu %s: %s a step", step.guesses + 1, step.guesses == 0 ? "row" : "rows",
+                  SecondsText(step.seconds).c_str());
+    std::string row = line;
+    if (step.break_even) {
+      std::snprintf(line, sizeof line, ", pays where %.1f %% of the guesses are right", 100 * *step.break_even);
+      row += line;
+    } else if (step.guesses != 0) {
+      row += ", never pays";
+    }
+    text += Line("", row);
+  }
+  for (const PredictedDrafts::Width& width : drafts.widths) {
+    std::snprintf(line, sizeof line, "%.0f %% right: %zu %s, %s a token", 100 * width.share, width.guesses,
+                  width.guesses == 1 ? "guess" : "guesses", SecondsText(width.seconds).c_str());
+    text += Line("", line);
+  }
+  return text;
+}
+
 std::string CostText(double cost, const std::string& unit) {
   return unit == "seconds" ? SecondsText(cost) : unit == "bytes" ? BytesText(cost) : Scaled(cost, 1, unit.c_str());
 }
@@ -69,6 +96,7 @@ std::string PlanText(const Plan& plan) {
   }
   text += Line("", "prefill of " + std::to_string(plan.context) + " tokens: " + SecondsText(plan.prefill_seconds) +
                        ", " + Scaled(static_cast<double>(plan.context) / plan.prefill_seconds, 1, "tokens/s"));
+  text += DraftText(plan.drafts);
   const PaddedGrowth& padded = plan.padded;
   char line[160];
   std::snprintf(line, sizeof line, "T* = sqrt(N s / c) = %.3g: %zu blocks, %zu rows each; the paper's sqrt(G Q) = %.2f",

@@ -68,13 +68,18 @@ double PredictedCosts::AttentionOf(const AttentionShape& shape, double rows, dou
          StraightAt(kAttentionDims, by_dim, static_cast<double>(shape.head_dim));
 }
 
-double PredictedCosts::DecodeStep(size_t depth, size_t batch) const {
-  double seconds = RowsOfStep(batch, batch);
-  for (const AttentionLayers& group : model_.attention) {
-    const size_t window = group.shape.window;
-    const size_t seen = window == 0 ? depth + 1 : std::min(depth + 1, window);
-    seconds += static_cast<double>(group.layers * batch) * AttentionOf(group.shape, 1, static_cast<double>(seen));
-  }
+double PredictedCosts::DecodeStep(size_t depth, size_t batch) const { return CheckStep(depth, 1, batch - 1); }
+
+double PredictedCosts::CheckStep(size_t depth, size_t rows, size_t others) const {
+  double seconds = RowsOfStep(rows + others, rows + others);
+  const auto attention = [this, depth](const AttentionLayers& group, size_t query_rows) {
+    const size_t window = group.shape.window, all = depth + query_rows;
+    const size_t seen = window == 0 ? all : std::min(all, window + query_rows - 1);  // by any of them
+    return static_cast<double>(group.layers) *
+           AttentionOf(group.shape, static_cast<double>(query_rows), static_cast<double>(seen));
+  };
+  for (const AttentionLayers& group : model_.attention)
+    seconds += attention(group, rows) + static_cast<double>(others) * attention(group, 1);
   return seconds;
 }
 

@@ -58,6 +58,8 @@ class PredictedCosts {
 
   // One token for each of `batch` sequences that hold `depth` positions.
   double DecodeStep(size_t depth, size_t batch) const;
+  // One sequence that holds `depth` positions has so many rows behind them, each of which has logits; `others` that hold as many have one each.
+  double CheckStep(size_t depth, size_t rows, size_t others) const;
   // A prompt of `tokens` in chunks, with logits of its last token.
   double Prefill(size_t tokens, size_t chunk) const;
   // `batch` sequences from none to `positions`, row by row.

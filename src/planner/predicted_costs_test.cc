@@ -45,6 +45,20 @@ TEST(PredictedCosts, DecodeStep_IsProductsLoopsElementsAndAttention) {
   EXPECT_NEAR(one.DecodeStep(999, 32), 4.8e-3 + 0.2e-3 + 3.2e-3 + 2e-6 + 32 * 4e-3, 1e-12);
 }
 
+TEST(PredictedCosts, CheckStep_IsOneStepOfMoreRowsOverOneContext) {
+  const MachineProfile profile = RoundProfile();
+  ModelNumbers model = RoundModel();
+  const PredictedCosts costs(profile, model);
+  // 9 rows see 1008 positions: products take 8 / 31 longer, elements nine times as long.
+  EXPECT_NEAR(costs.CheckStep(999, 9, 0), 1.2e-3 * 39 / 31 + 0.1e-3 + 0.9e-3 + 2 * 9 * 1008e-6, 1e-12);
+  // Four more of other sequences, that see 1000 each; 13 rows are a block still, 17 are two.
+  EXPECT_NEAR(costs.CheckStep(999, 9, 4), 1.2e-3 * 43 / 31 + 0.1e-3 + 1.3e-3 + 2 * 9 * 1008e-6 + 4 * 2e-3, 1e-12);
+  EXPECT_NEAR(costs.CheckStep(0, 17, 0), 1.2e-3 * 47 / 31 + 0.1e-3 + 0.85e-3 + 1e-6 + 2 * 17 * 17e-6, 1e-12);
+  for (const size_t batch : {1, 5, 40}) EXPECT_EQ(costs.CheckStep(77, 1, batch - 1), costs.DecodeStep(77, batch));
+  model.attention.front().shape.window = 100;  // nine rows see 108 positions together
+  EXPECT_NEAR(costs.CheckStep(999, 9, 0), 1.2e-3 * 39 / 31 + 0.1e-3 + 0.9e-3 + 2 * 9 * 108e-6, 1e-12);
+}
+
 TEST(PredictedCosts, Weights_TakeWhatTheirTypeTakes) {
   MachineProfile profile = RoundProfile();
   const ModelNumbers model = RoundModel();

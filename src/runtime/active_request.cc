@@ -26,7 +26,8 @@ double Milliseconds(ActiveRequest::Clock::duration duration) {
 }  // namespace
 
 ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, const Tokenizer& tokenizer,
-                             std::unique_ptr<SequenceState> state, size_t context, std::unique_ptr<Drafter> drafter)
+                             std::unique_ptr<SequenceState> state, size_t context, std::unique_ptr<Drafter> drafter,
+                             const DraftCosts& costs)
     : id_(id),
       options_(std::move(request.generation)),
       keep_state_(request.keep_state),
@@ -41,7 +42,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
       drafter_(std::move(drafter)),
       rule_(request.draft.rule),
       width_(std::min(request.draft.least, most_guesses_), most_guesses_,
-             drafter_ == nullptr ? GuessOrder::kOneByOne : drafter_->guess_order()),
+             drafter_ == nullptr ? GuessOrder::kOneByOne : drafter_->guess_order(), costs),
       submitted_(Clock::now()) {
   sampler_.Prime(request.prompt);
   if (drafter_ != nullptr) {

@@ -32,9 +32,10 @@ class ActiveRequest {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `drafter`: null for none; it gets the prompt here.
+  // `drafter`: null for none; it gets the prompt here. `costs`: DraftWidth's.
   ActiveRequest(RequestId id, Request request, Sampler sampler, const Tokenizer& tokenizer,
-                std::unique_ptr<SequenceState> state, size_t context, std::unique_ptr<Drafter> drafter);
+                std::unique_ptr<SequenceState> state, size_t context, std::unique_ptr<Drafter> drafter,
+                const DraftCosts& costs = {});
 
   // Before its first step: the state holds a beginning of the prompt, whose last record.ids - record.prompt_tokens tokens are the
   // beginning of the answer where `is_answer`, and text that they held back is still to come.

@@ -220,8 +220,9 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   const uint64_t need = state->GrowthBytes(positions);
   if (need > options.state_memory) return StateTooLarge("submit request", positions, need, options.state_memory);
   auto drafter = request.draft.most == 0 ? nullptr : make_drafter(request);
+  const DraftCosts costs = PredictedDraftCosts(request);
   return std::make_unique<ActiveRequest>(next_id++, std::move(request), std::move(sampler), tokenizer, std::move(state),
-                                         options.context, std::move(drafter));
+                                         options.context, std::move(drafter), costs);
 }
 
 RequestId Engine::Impl::Admit(std::unique_ptr<ActiveRequest> request) {

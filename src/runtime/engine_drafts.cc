@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/draft_prediction.h"
 #include "runtime/draft_vocabulary.h"
 #include "runtime/engine_impl.h"
 
@@ -103,9 +104,22 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
   return std::make_unique<ModelDrafter>(made, std::move(state));
 }
 
+DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request) {
+  const DraftOptions& draft = request.draft;
+  if (draft.most == draft.least || draft.tree != DraftTreeKind::kChain) return {};  // nothing is chosen, or predicted
+  if (!profile) profile = ProfileOf(*this);
+  const size_t others = std::min(requests.size(), options.max_batch - 1);
+  return PredictDrafts(*this, *profile, draft, request.prompt.size(), others);
+}
+
 void Engine::Impl::TimeDrafts(double seconds, size_t tokens) {
   const std::span<const StepSequence> step = scheduler->step();
   double drafting = 0;
+  if (step_seconds) {
+    size_t rows = 0;
+    for (const StepSequence& sequence : step) rows += sequence.tokens.size();
+    seconds = step_seconds(rows);
+  }
   for (size_t i = 0; i < step.size(); ++i) {
     const bool decodes = step[i].rows == Wanted::kAll || (step[i].rows == Wanted::kLast && step[i].tokens.size() == 1);
     const double own = scheduler->request(i).drafting_seconds();

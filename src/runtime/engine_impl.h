@@ -15,6 +15,7 @@
 #include "decoding/drafter.h"
 #include "engine/sequential_executor.h"
 #include "kernels/execution_context.h"
+#include "planner/machine_profile.h"
 #include "runtime/active_request.h"
 #include "runtime/model_drafter.h"
 #include "runtime/model_impl.h"
@@ -50,6 +51,7 @@ struct Engine::Impl {
   std::unique_ptr<SequentialExecutor> executor;
   std::unique_ptr<DraftModel> draft_model;  // of options.draft_model; may be null
   DraftMemory draft_memory;
+  std::optional<MachineProfile> profile;  // from the first request with guesses on
 
   std::unique_ptr<PageCommitter> pages;  // of `reserve`; outlives all states
   RequestId next_id = 1;
@@ -62,6 +64,8 @@ struct Engine::Impl {
   std::function<std::unique_ptr<Drafter>(const Request&)> make_drafter = [this](const Request& request) {
     return NewDrafter(request);
   };
+  // What a step of so many rows took; empty: what the clock says. Tests have others.
+  std::function<double(size_t rows)> step_seconds = {};
   std::optional<Scheduler> scheduler;
 
   const LanguageModel& language_model() const { return *model->impl().language_model; }
@@ -75,6 +79,8 @@ struct Engine::Impl {
   Result<void> PrepareDrafts();
   Result<void> CheckDraft(const DraftOptions& draft) const;
   std::unique_ptr<Drafter> NewDrafter(const Request& request);
+  // What its guesses are predicted to cost, beside the requests that there are.
+  DraftCosts PredictedDraftCosts(const Request& request);
   // The step that was committed took so long, and made so many tokens: its requests learn how wide their next ones should be.
   void TimeDrafts(double seconds, size_t tokens);
   // saved_request.cc: fills Event::saved of those that are done.

@@ -1,5 +1,7 @@
 #include "runtime/model_numbers.h"
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
 #include "state/kv_layer.h"
@@ -46,7 +48,7 @@ uint64_t StateRowBytes(const LanguageModel& model, DType kv_dtype) {
   return bytes;
 }
 
-ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype) {
+ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_layers) {
   ModelNumbers numbers;
   const auto add_to = [](std::vector<WeightGroup>& groups, size_t experts = 1, size_t per_token = 1) {
     return
@@ -55,7 +57,7 @@ ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype) {
   numbers.row_works.push_back(
       {.cols = model.settings.hidden_size, .elements = model.settings.hidden_size});  // embedding
   if (model.project_in.present()) add_to(numbers.weights)(model.project_in);
-  for (const DecoderLayer& layer : model.layers) {
+  for (const DecoderLayer& layer : std::span(model.layers).first(std::min(num_layers, model.layers.size()))) {
     layer.ForEachLinear(add_to(numbers.weights));
     for (const Mlp& expert : layer.mixture.experts)
       expert.ForEachLinear(add_to(numbers.weights, layer.mixture.experts.size(), layer.mixture.per_token));

@@ -14,7 +14,8 @@ namespace tidemill {
 // Of layers that keep all positions.
 uint64_t StateRowBytes(const LanguageModel& model, DType kv_dtype);
 
-ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype);
+// Of the model with its first `num_layers` layers, at most all.
+ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_layers = SIZE_MAX);
 
 }  // namespace tidemill
 

@@ -11,6 +11,7 @@
 #include "planner/machine_measurement.h"
 #include "planner/machine_profile.h"
 #include "planner/plan.h"
+#include "runtime/draft_prediction.h"
 #include "runtime/engine_impl.h"
 #include "runtime/model_numbers.h"
 #include "state/kv_growth.h"
@@ -43,11 +44,11 @@ class ProfileSource {
     if (!options_.profile_path.empty() && !options_.recalibrate) {
       auto kept = LoadProfile(options_.profile_path);
       if (kept.ok()) {
+        if (kept->IsOf(options_.cpu, impl.isa, impl.threads->num_threads())) return Described(std::move(kept).value());
         MachineProfile wanted;
         wanted.cpu = options_.cpu;
         wanted.isa = impl.isa;
         wanted.threads = impl.threads->num_threads();
-        if (Describe(*kept) == Describe(wanted)) return Described(std::move(kept).value());
         warnings_.push_back("use the machine's profile: " + options_.profile_path + ": expected one of " +
                             Describe(wanted) + "; found one of " + Describe(*kept) + "; " + kBuiltIn +
                             ", --recalibrate measures this machine");
@@ -119,6 +120,12 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
   try {
     const Engine::Impl& impl = engine.impl();
     const EngineOptions& o = impl.options;
+    if (options.draft) {
+      TIDEMILL_TRY_VOID(impl.CheckDraft(*options.draft).WithContext("plan: draft"));
+      if (options.draft->tree != DraftTreeKind::kChain)
+        return Error(ErrorCode::kUnsupported,
+                     "plan: draft: expected a chain, found a tree, whose levels are not known");
+    }
     PlanInput input;
     input.state_memory = o.state_memory;
     input.sequences = o.max_batch;
@@ -132,6 +139,12 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     input.period = o.kv_period;
     input.prefill_chunk = o.prefill_chunk;
     input.threads = engine.threads();
+    const DraftOptions draft = options.draft.value_or(DraftOptions{.most = 1});
+    input.drafts = {.is_planned = options.draft.has_value(),
+                    .costs = PredictDrafts(impl, input.profile, draft, o.context / 2, options.batch - 1),
+                    .order = GuessOrderOf(impl, draft),
+                    .least = draft.least,
+                    .most = draft.most};
     Plan plan = ChoosePlan(input);
     plan.profile = source.info();
     plan.warnings = std::move(source.warnings());

@@ -102,6 +102,26 @@ TEST_F(PlanCommand, Json_HasEveryMember) {
   EXPECT_GE(plan["padded"]["blocks"], 1);
 }
 
+TEST_F(PlanCommand, Drafts_ArePlanned) {
+  const json plain = Json({"--json"});
+  EXPECT_EQ(plain["drafts"]["planned"], false);
+  ASSERT_EQ(plain["drafts"]["steps"].size(), 17U);
+  EXPECT_TRUE(plain["drafts"]["steps"][0]["break_even"].is_null());
+  for (const char* drafter : {"ngram", "layers:1", "model"}) {
+    const std::string named = drafter == std::string("model") ? TinyLlamaFile() : drafter;
+    const json plan = Json({"--json", "--draft", named, "--draft-max", "4"});
+    const json width = Choice(plan, "draft width");
+    EXPECT_EQ(plan["drafts"]["planned"], true);
+    EXPECT_EQ(plan["drafts"]["guess_seconds"].get<double>() == 0, named == "ngram") << drafter;
+    EXPECT_LE(width["chosen"]["cost"], width["runner_up"]["cost"]) << drafter;
+    EXPECT_EQ(plan["drafts"]["widths"].size(), 5U);
+    for (const json& best : plan["drafts"]["widths"]) EXPECT_LE(best["guesses"], 4);
+  }
+  // A draft model as large as the model never pays: each guess takes what it could save.
+  EXPECT_EQ(Choice(Json({"--json", "--draft", TinyLlamaFile()}), "draft width")["chosen"]["value"], "none");
+  EXPECT_THAT(Run({"--draft", "ngram"}).out, HasSubstr("\ndraft width         "));
+}
+
 TEST_F(PlanCommand, Flags_AreObeyed) {
   const auto period = [](const std::vector<std::string>& flags) {
     return Choice(Json(flags), "growth period")["chosen"]["value"];
@@ -165,7 +185,9 @@ TEST_F(PlanCommand, BadFlags_AreWrongUsage) {
   for (const std::vector<std::string>& flags : {std::vector<std::string>{"--batch", "0"},
                                                 {"--state-memory", "0"},
                                                 {"--state-memory", "1GB"},
-                                                {"--context", "257"}}) {
+                                                {"--context", "257"},
+                                                {"--draft", "magic"},
+                                                {"--draft-max", "3"}}) {
     std::vector<std::string> arguments = {"plan", TinyLlamaFile()};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     EXPECT_EQ(RunTidemill(arguments).exit_code, 2) << flags[0] << " " << flags[1];
