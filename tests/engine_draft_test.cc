@@ -311,7 +311,7 @@ TEST(EngineDraft, DraftThreads_AreThoseOfDraftersAlone) {
       driver.Step();
       ASSERT_EQ(driver.engine().threads(), 3U);
     }
-    EXPECT_EQ(seen, std::vector<size_t>(6, draft_threads == 0 ? 3 : std::min<size_t>(draft_threads, 3)));
+    EXPECT_EQ(seen, std::vector<size_t>(7, draft_threads == 0 ? 3 : std::min<size_t>(draft_threads, 3)));
     const std::string& notice = driver.engine().notice();
     EXPECT_EQ(notice.find("--draft-threads 4: ") != std::string::npos, draft_threads == 4) << notice;
   }

@@ -1,0 +1,196 @@
+// How many guesses an engine's requests check: what the plan predicts at first, then what they learn.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "planner/machine_profile.h"
+#include "runtime/engine_impl.h"
+#include "tests/support/engine_driver.h"
+#include "tests/support/model_runner.h"
+#include "tests/support/tiny_model.h"
+#include "tidemill/plan.h"
+
+namespace tidemill {
+namespace {
+
+using testing::BuildCountingModel;
+using testing::EngineDriver;
+using testing::LoadModel;
+using testing::WriteTemporary;
+
+// Guesses that the ids go on counting, which is right of a counting model, but for those in [begin, end) of the sequence: as a lookup
+// does in a text that quotes, goes its own way in words that it had before, and quotes again.
+class QuotingDrafter : public Drafter {
+ public:
+  QuotingDrafter(size_t begin, size_t end) : begin_(begin), end_(end) {}
+
+  void Append(int32_t id) override {
+    last_ = id;
+    ++length_;
+  }
+  DraftTree Propose(size_t most) override {
+    ids_.clear();
+    for (size_t at = length_; at < length_ + most; ++at) {
+      const bool is_own = at >= begin_ && at < end_;
+      ids_.push_back(is_own ? 7 : last_ + 1 + static_cast<int32_t>(at - length_));
+    }
+    return {.ids = ids_};
+  }
+
+ private:
+  size_t begin_, end_, length_ = 0;
+  int32_t last_ = 0;
+  std::vector<int32_t> ids_;
+};
+
+// Steps of an answer, by the tokens that there were before them.
+struct Steps {
+  std::vector<std::pair<size_t, size_t>> guesses;
+
+  // Of those in [begin, end): how many have guesses in [least, most].
+  size_t Count(size_t begin, size_t end, size_t least, size_t most) const {
+    return static_cast<size_t>(std::count_if(guesses.begin(), guesses.end(), [&](const auto& step) {
+      return step.first >= begin && step.first < end && step.second >= least && step.second <= most;
+    }));
+  }
+  std::string Text() const {
+    std::string text;
+    for (const auto& [at, count] : guesses) text += std::to_string(at) + ":" + std::to_string(count) + " ";
+    return text;
+  }
+};
+
+Steps RunToEnd(EngineDriver& driver, const Request& request) {
+  Steps steps;
+  const RequestId id = driver.Submit(request);
+  Engine::Impl& impl = driver.engine().impl();
+  while (!driver.engine().idle()) {
+    const size_t before = impl.requests[0]->tokens().size();
+    driver.Step();
+    const size_t rows = impl.scheduler->step()[0].tokens.size();
+    if (before != request.prompt.size()) steps.guesses.emplace_back(before, rows - 1);
+  }
+  EXPECT_TRUE(driver.outcome(id).finish.has_value());
+  return steps;
+}
+
+// A step's seconds are the test's: a tenth of a plain step for each row more. Counts are those of one CPU and level or another alike.
+TEST(EngineDraftWidth, QuoteOwnWordsQuote_FallsToZeroAndReturns) {
+  constexpr size_t kBegin = 150, kEnd = 400, kAll = 700;  // of the sequence; what is before and behind is quoted
+  const auto model = LoadModel("draft_width", BuildCountingModel({.vocab = 1000, .context = 800, .eos_token = 999}));
+  EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kUpfront});
+  Engine::Impl& impl = driver.engine().impl();
+  impl.make_drafter = [&](const Request&) { return std::make_unique<QuotingDrafter>(kBegin, kEnd); };
+  impl.step_seconds = [](size_t rows) { return 1 + 0.1 * static_cast<double>(rows - 1); };
+  const Steps steps = RunToEnd(
+      driver, {.prompt = {20}, .generation = {.max_new_tokens = static_cast<int32_t>(kAll)}, .draft = {.most = 8}});
+  SCOPED_TRACE(steps.Text());
+  // The first quote: wide, but for a plain step that is timed.
+  EXPECT_GE(steps.Count(60, kBegin, 6, 8), 9U);
+  EXPECT_LE(steps.Count(60, kBegin, 0, 5), 2U);
+  // Own words: a step for each, from the 40th on without guesses but for a try now and then.
+  const size_t own = steps.Count(kBegin + 40, kEnd - 10, 0, 8), tries = steps.Count(kBegin + 40, kEnd - 10, 1, 8);
+  EXPECT_GE(own, kEnd - kBegin - 60);
+  EXPECT_GE(tries, 2U);
+  EXPECT_LE(6 * tries, own);
+  EXPECT_EQ(steps.Count(kBegin + 40, kEnd - 10, 3, 8), 0U) << "tries are narrow";
+  // The second quote: at most 64 plain steps until the next try, and a few until it is as wide again.
+  const auto wide = std::find_if(steps.guesses.begin(), steps.guesses.end(),
+                                 [&](const auto& step) { return step.first >= kEnd && step.second >= 6; });
+  ASSERT_NE(wide, steps.guesses.end());
+  EXPECT_LE(wide->first, kEnd + 64 + 40);
+  EXPECT_GE(steps.Count(wide->first, kAll, 6, 8), 20U);
+  EXPECT_LE(steps.Count(wide->first, kAll, 0, 5), 3U);
+}
+
+constexpr size_t kContext = 64;
+
+// The built-in numbers with other products and attention: `slope` more for each row.
+std::string ProfileFile(const Engine::Impl& impl, const std::string& cpu, double slope) {
+  MachineProfile profile = NearestBuiltIn(impl.isa, 1);
+  profile.cpu = cpu;
+  profile.isa = impl.isa;
+  profile.threads = 1;
+  profile.element = 1e-12;
+  const auto bend = [slope](std::span<const size_t> rows, std::span<double> seconds, double one) {
+    for (size_t i = 0; i < rows.size(); ++i) seconds[i] = one * (1 + slope * static_cast<double>(rows[i] - 1));
+  };
+  for (OperationSeconds* operations : {&profile.one, &profile.all}) {
+    for (ProductSeconds& product : operations->product) bend(kProductRows, product, 1e-9);
+    for (auto& by_group : operations->attention) {
+      for (AttentionSeconds& attention : by_group) bend(kAttentionRows, attention, 1e-9);
+    }
+  }
+  return WriteTemporary("draft_width_" + std::to_string(slope) + cpu + ".json", ProfileText(profile));
+}
+
+struct Start {
+  std::string planned;         // the plan's choice
+  std::vector<size_t> widths;  // of the first steps
+};
+
+Start StartOf(const std::string& profile) {
+  const auto model = LoadModel("draft_width", BuildCountingModel({.vocab = 400, .context = kContext}));
+  EngineDriver driver(
+      model, {.threads = 1, .kv_policy = KvPolicy::kUpfront, .max_batch = 1, .profile_path = profile, .cpu = "a CPU"});
+  driver.engine().impl().make_drafter = [](const Request&) { return std::make_unique<QuotingDrafter>(0, 0); };
+  PlanOptions options;
+  options.draft = DraftOptions{.most = 8};
+  options.cpu = "a CPU";
+  options.profile_path = profile;
+  auto plan = MakePlan(driver.engine(), options);
+  EXPECT_TRUE(plan.ok()) << plan.error().message();
+  EXPECT_EQ(plan->choices.back().name, "draft width");
+  std::vector<int32_t> prompt(kContext / 2);  // as deep as the plan looks
+  std::iota(prompt.begin(), prompt.end(), 10);
+  const Steps steps = RunToEnd(
+      driver, {.prompt = prompt, .generation = {.max_new_tokens = 24, .ignore_eos = true}, .draft = {.most = 8}});
+  Start start{.planned = plan->choices.back().chosen.value, .widths = {}};
+  for (size_t i = 0; i < std::min<size_t>(2, steps.guesses.size()); ++i)
+    start.widths.push_back(steps.guesses[i].second);
+  return start;
+}
+
+TEST(EngineDraftWidth, FirstSteps_AreAsThePlanSays) {
+  EngineDriver any(LoadModel("draft_width", BuildCountingModel({.vocab = 400, .context = kContext})), {.threads = 1});
+  const Engine::Impl& impl = any.engine().impl();
+  // Rows that cost nothing, and rows that cost as much as a step each.
+  const Start free = StartOf(ProfileFile(impl, "a CPU", 0)), dear = StartOf(ProfileFile(impl, "a CPU", 100));
+  EXPECT_EQ(free.planned, "8 guesses");
+  ASSERT_FALSE(free.widths.empty());
+  EXPECT_EQ(free.widths[0], 8U);
+  EXPECT_EQ(dear.planned, "none");
+  EXPECT_EQ(dear.widths, (std::vector<size_t>{0, 0}));
+  // Without numbers of this machine the built-in ones serve both.
+  const Start none = StartOf(WriteTemporary("draft_width.json", "no profile"));
+  ASSERT_FALSE(none.widths.empty());
+  EXPECT_EQ(none.planned, std::to_string(none.widths[0]) + " guesses");
+  const Start other = StartOf(ProfileFile(impl, "another CPU", 100));
+  EXPECT_EQ(other.planned, none.planned);
+  ASSERT_FALSE(other.widths.empty());
+  EXPECT_EQ(other.widths[0], none.widths[0]);
+}
+
+TEST(EngineDraftWidth, Plans_OfWhatCannotBe_AreRefused) {
+  const auto model = LoadModel("draft_width", BuildCountingModel({.vocab = 400, .context = kContext}));
+  EngineDriver driver(model, {.threads = 1});
+  const auto code = [&](const DraftOptions& draft) {
+    PlanOptions options;
+    options.draft = draft;
+    options.profile_path = WriteTemporary("draft_width.json", "no profile");
+    const auto plan = MakePlan(driver.engine(), options);
+    return plan.ok() ? ErrorCode::kInternal : plan.error().code();
+  };
+  EXPECT_EQ(code({.most = 8, .source = DraftSource::kModel}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({.most = 8, .source = DraftSource::kLayers, .layers = 1}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({.most = 2, .least = 3}), ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tidemill
