@@ -179,17 +179,20 @@ TEST(EngineDraftWidth, FirstSteps_AreAsThePlanSays) {
 
 TEST(EngineDraftWidth, Plans_OfWhatCannotBe_AreRefused) {
   const auto model = LoadModel("draft_width", BuildCountingModel({.vocab = 400, .context = kContext}));
-  EngineDriver driver(model, {.threads = 1});
-  const auto code = [&](const DraftOptions& draft) {
+  EngineDriver driver(model, {.threads = 1}), other(model, {.threads = 1, .draft_model = model});
+  const auto code = [](Engine& engine, const DraftOptions& draft) {
     PlanOptions options;
     options.draft = draft;
     options.profile_path = WriteTemporary("draft_width.json", "no profile");
-    const auto plan = MakePlan(driver.engine(), options);
+    const auto plan = MakePlan(engine, options);
     return plan.ok() ? ErrorCode::kInternal : plan.error().code();
   };
-  EXPECT_EQ(code({.most = 8, .source = DraftSource::kModel}), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code({.most = 8, .source = DraftSource::kLayers, .layers = 1}), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code({.most = 2, .least = 3}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(driver.engine(), {.most = 8, .source = DraftSource::kModel}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(driver.engine(), {.most = 8, .source = DraftSource::kLayers, .layers = 1}),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(driver.engine(), {.most = 2, .least = 3}), ErrorCode::kInvalidArgument);
+  const DraftOptions tree{.most = 8, .source = DraftSource::kModel, .tree = DraftTreeKind::kFixed};
+  EXPECT_EQ(code(other.engine(), tree), ErrorCode::kUnsupported);
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ struct PlanOptions {
 // Measures the machine where `profile_path` names no file, which takes seconds, and writes one. A file that cannot be read or is of
 // another machine, and a machine that cannot be measured, is a warning: then built-in numbers of the nearest machine serve.
 // kFailedPrecondition while requests are in flight; kInvalidArgument for a batch of 0 and for guesses that the engine cannot make;
-// kUnsupported for trees of them, whose levels are not known beforehand.
+// kUnsupported for those of which nothing is predicted, as trees, whose levels are not known beforehand.
 Result<Plan> MakePlan(Engine& engine, const PlanOptions& options);
 
 std::string PlanText(const Plan& plan);

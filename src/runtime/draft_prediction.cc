@@ -25,7 +25,7 @@ MachineProfile ProfileOf(const Engine::Impl& engine) {
 
 GuessOrder GuessOrderOf(const Engine::Impl& engine, const DraftOptions& draft) {
   if (draft.tree != DraftTreeKind::kChain) return GuessOrder::kTree;
-  const bool is_model = draft.source == DraftSource::kModel;
+  const bool is_model = draft.source == DraftSource::kModel && engine.draft_model != nullptr;
   return is_model && engine.draft_model->model().settings.pard_token ? GuessOrder::kAtOnce : GuessOrder::kOneByOne;
 }
 
@@ -38,6 +38,7 @@ DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profi
       .depth = depth, .others = others, .most = draft.most, .order = GuessOrderOf(engine, draft)};
   if (draft.source == DraftSource::kNgram) return PredictDraftCosts(costs, nullptr, setting);
   const bool own = draft.source == DraftSource::kLayers;
+  if (!own && engine.draft_model == nullptr) return {};
   const ModelNumbers drafter =
       own ? NumbersOf(engine.language_model(), kv_type, draft.layers) : NumbersOf(engine.draft_model->model(), kv_type);
   const PredictedCosts drafter_costs(profile, drafter, UseOf(engine.options.draft_threads));

@@ -17,7 +17,8 @@ MachineProfile ProfileOf(const Engine::Impl& engine);
 // How a request with these options makes its guesses; the engine has what they need.
 GuessOrder GuessOrderOf(const Engine::Impl& engine, const DraftOptions& draft);
 
-// Of a sequence that holds `depth` positions beside `others`; of trees nothing.
+// Of a sequence that holds `depth` positions beside `others`. Nothing of trees, nor where what guesses is neither n-grams, the draft
+// model nor first layers.
 DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
                          size_t depth, size_t others);
 

@@ -122,9 +122,6 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     const EngineOptions& o = impl.options;
     if (options.draft) {
       TIDEMILL_TRY_VOID(impl.CheckDraft(*options.draft).WithContext("plan: draft"));
-      if (options.draft->tree != DraftTreeKind::kChain)
-        return Error(ErrorCode::kUnsupported,
-                     "plan: draft: expected a chain, found a tree, whose levels are not known");
     }
     PlanInput input;
     input.state_memory = o.state_memory;
@@ -145,6 +142,11 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
                     .order = GuessOrderOf(impl, draft),
                     .least = draft.least,
                     .most = draft.most};
+    if (options.draft && !input.drafts.costs.any()) {
+      return Error(ErrorCode::kUnsupported,
+                   "plan: draft: expected a chain of guesses by n-grams, a model or first layers, found guesses of "
+                   "which nothing is predicted");
+    }
     Plan plan = ChoosePlan(input);
     plan.profile = source.info();
     plan.warnings = std::move(source.warnings());
