@@ -21,12 +21,11 @@
 #include "base/isa.h"
 #include "base/thread_pool.h"
 #include "decoding/drafter.h"
-#include "decoding/random.h"
-#include "decoding/sampler.h"
-#include "decoding/token_ranking.h"
 #include "engine/sequential_executor.h"
 #include "kernels/execution_context.h"
 #include "models/language_model.h"
+#include "runtime/draft_choice.h"
+#include "runtime/draft_state.h"
 #include "runtime/tree_draft.h"
 #include "state/sequence_state.h"
 #include "tidemill/generation.h"
@@ -52,11 +51,6 @@ class DraftModel {
   std::unique_ptr<SequentialExecutor> executor_;
 };
 
-// Bytes of the states of all drafters of an engine.
-struct DraftMemory {
-  uint64_t limit = 0, held = 0;
-};
-
 class ModelDrafter : public Drafter {
  public:
   // All that is borrowed outlives it.
@@ -80,7 +74,6 @@ class ModelDrafter : public Drafter {
 
   // Throws std::bad_alloc.
   ModelDrafter(const Options& options, std::unique_ptr<SequenceState> state);
-  ~ModelDrafter() override;
 
   void Append(int32_t id) override;
   // Of a long text that is new to it, it runs a part each time and guesses nothing until it is through.
@@ -102,31 +95,20 @@ class ModelDrafter : public Drafter {
   bool RunLevel(std::span<const int32_t> nodes);
   void Choose(std::span<float> logits);
   void ChooseAtOnce(std::span<float> logits);
-  void Rank(int32_t node, std::span<const float> logits);
-  int32_t Draw(std::span<float> logits);
-  void CountMemory();
   void Stop(std::string_view why);
 
   Options options_;
-  std::unique_ptr<SequenceState> state_;
-  uint64_t held_ = 0;         // counted for the state
+  DraftState state_;
   std::vector<int32_t> ids_;  // the sequence, as far as the state's context goes
   std::vector<int32_t> ran_;  // what the state holds
   size_t agreed_ = 0;         // leading ids that are the same in both
   std::vector<int32_t> proposed_;
-  std::optional<Sampler> sampler_;  // where guesses are drawn
-  RandomStream stream_;
-  std::vector<std::vector<TokenProbability>> drawn_from_;  // of proposed_
+  DraftChoice choice_;
   std::optional<TreeDraft> tree_;
-  std::optional<TokenRanking> ranking_;
-  size_t tree_begin_ = 0;      // ids that there were when the last tree began
-  std::vector<int32_t> rows_;  // nodes that a step runs, parents first; empty: it runs ids of the text
-  std::vector<int32_t> row_ids_, row_parents_;
-  std::vector<TokenProbability> best_;
+  size_t tree_begin_ = 0;  // ids that there were when the last tree began
+  TreeRows rows_;          // of a step; none: it runs ids of the text
   std::vector<RowKey> keys_;
   std::vector<int32_t> masked_;  // the ids of a step and the masks behind them
-  std::vector<float> chunk_max_;
-  std::vector<double> chunk_sum_;
   std::optional<int32_t> next_;  // what the last logits say; none: nothing that is likely enough
   SequentialExecutor::RowSink sink_;
   bool stopped_ = false;

@@ -105,4 +105,34 @@ DraftTree TreeDraft::Tree() {
   return {.ids = tree_ids_, .parents = tree_parents_};
 }
 
+TreeRows::TreeRows() {
+  for (std::vector<int32_t>* of_rows : {&nodes_, &ids_, &parents_}) of_rows->reserve(TreeDraft::kMostAsked);
+}
+
+bool TreeRows::Plan(const TreeDraft& tree, std::span<const int32_t> nodes, size_t most) {
+  nodes_.clear();
+  num_asked_ = 0;
+  for (; num_asked_ < nodes.size(); ++num_asked_) {
+    const size_t before = nodes_.size();
+    for (int32_t at = tree.parent(nodes[num_asked_]);
+         at >= 0 && std::find(nodes_.begin(), nodes_.end(), at) == nodes_.end(); at = tree.parent(at))
+      nodes_.push_back(at);
+    if (nodes_.size() + num_asked_ + 1 > most) {
+      nodes_.resize(before);
+      break;
+    }
+  }
+  if (num_asked_ == 0) return false;
+  std::sort(nodes_.begin(), nodes_.end());
+  nodes_.insert(nodes_.end(), nodes.begin(), nodes.begin() + static_cast<ptrdiff_t>(num_asked_));
+  ids_.clear();
+  parents_.clear();
+  for (const int32_t node : nodes_) {
+    const auto parent = std::find(nodes_.begin(), nodes_.end(), tree.parent(node));
+    ids_.push_back(tree.id(node));
+    parents_.push_back(parent == nodes_.end() ? -1 : static_cast<int32_t>(parent - nodes_.begin()));
+  }
+  return true;
+}
+
 }  // namespace tidemill

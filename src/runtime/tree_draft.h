@@ -66,6 +66,28 @@ class TreeDraft {
   std::vector<int32_t> next_, places_, tree_ids_, tree_parents_;
 };
 
+// The rows of a step that asks what follows some nodes: their ancestors run again, which costs little beside reading the weights, so that
+// a step is all that a tree needs of a state.
+class TreeRows {
+ public:
+  TreeRows();  // throws std::bad_alloc
+
+  // For as many of `nodes`, first ones first, as `most` rows have room for; false where that is none.
+  bool Plan(const TreeDraft& tree, std::span<const int32_t> nodes, size_t most);
+  // No tree: a step of something else.
+  void Clear() { nodes_.clear(); }
+
+  // [rows] Ancestors, which all were asked before, parents before their children; then the asked, whose logits are wanted.
+  std::span<const int32_t> nodes() const { return nodes_; }
+  std::span<const int32_t> ids() const { return ids_; }
+  std::span<const int32_t> parents() const { return parents_; }  // as StepSequence::parents
+  size_t num_asked() const { return num_asked_; }
+
+ private:
+  std::vector<int32_t> nodes_, ids_, parents_;
+  size_t num_asked_ = 0;
+};
+
 }  // namespace tidemill
 
 #endif  // TIDEMILL_RUNTIME_TREE_DRAFT_H_
