@@ -54,6 +54,8 @@ struct EngineOptions {
   // For requests whose guesses it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states, and those of
   // kLayers, may take a quarter of state_memory beside that, and its context may be shorter: where either is not enough, it makes no guesses.
   std::shared_ptr<const Model> draft_model = {};
+  // In place of it: a draft head that was loaded for the engine's model.
+  std::shared_ptr<const DraftHead> draft_head = {};
   // Where the numbers of this machine are kept that MakePlan measured (PlanOptions has the same two): how many guesses a request begins
   // with is predicted by them, or where they are not there or another machine's, by built-in ones. Read when the first such request comes.
   std::string profile_path = {}, cpu = {};
@@ -62,7 +64,7 @@ struct EngineOptions {
 // Where guesses come from.
 enum class DraftSource : uint8_t {
   kNgram,   // what followed the last tokens before, in prompt or answer
-  kModel,   // EngineOptions::draft_model: its most likely tokens
+  kModel,   // EngineOptions::draft_model or draft_head: its most likely tokens
   kLayers,  // the model's own first layers, with its own head
 };
 
@@ -210,7 +212,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // kInvalidArgument for options out of range and for a draft model of another vocabulary; kUnsupported, kOutOfMemory.
+  // kInvalidArgument for options out of range, for a draft model of another vocabulary and a draft head of another model; kUnsupported,
+  // kOutOfMemory.
   static Result<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model, const EngineOptions& options);
 
   // kInvalidArgument: empty prompt, id out of range, options out of range, no such drafter; kContextFull: the prompt does not fit, with both

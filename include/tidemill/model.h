@@ -112,6 +112,32 @@ class Model {
   std::unique_ptr<Impl> impl_;
 };
 
+// A draft head of EAGLE or EAGLE-3: it guesses what one model, its target, says next, from what the target's layers make of the text. The
+// folder has no tokenizer; embedding and head are the target's where it has none. Immutable once loaded, as Model.
+class DraftHead {
+ public:
+  struct Impl;
+  explicit DraftHead(std::unique_ptr<Impl> impl);  // Load makes it
+  ~DraftHead();
+  DraftHead(const DraftHead&) = delete;
+  DraftHead& operator=(const DraftHead&) = delete;
+
+  // Whether `path` is the folder of a draft head rather than a model. Errors as those of a file that cannot be opened.
+  static Result<bool> IsAt(const std::string& path);
+  // Keeps `target`. Errors as Model::Load's; kInvalidArgument: for another target, by what differs, or no draft head; kUnsupported: for a
+  // target of a family that has no such heads. Positions are scaled as the head's own file says, whatever rope_scaling.
+  static Result<std::shared_ptr<const DraftHead>> Load(const std::string& path, std::shared_ptr<const Model> target,
+                                                       LoadOptions options);
+
+  const Model& target() const;
+  uint64_t resident_weight_bytes() const;  // memory of the packed weights, but for the target's
+
+  Impl& impl() const { return *impl_; }  // for engines
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
 }  // namespace tidemill
 
 #endif  // TIDEMILL_MODEL_H_

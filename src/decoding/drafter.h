@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,11 @@ class Drafter {
 
   // The next id of the sequence, of prompt and answer alike. Throws std::bad_alloc: then it drafts nothing any more.
   virtual void Append(int32_t id) = 0;
+  // Whether it reads features of the target's rows; the same for its life.
+  virtual bool reads_features() const { return false; }
+  // What the target's layers made of a position that its state has taken up, in their order: the ids up to there were appended. Positions
+  // that are computed again come again; those that came with a saved state, or come back with a state that was put aside, do not.
+  virtual void AddFeature(size_t /*position*/, std::span<const float> /*feature*/) {}
   // At most `most` nodes; valid until the next call.
   virtual DraftTree Propose(size_t most) = 0;
   // Gives back memory that the next Propose can have again, at the price of time: the request waits.

@@ -203,7 +203,7 @@ void ActiveRequest::Abandon() {
   sample_error_.reset();
 }
 
-void ActiveRequest::Advance(std::vector<Event>* events) {
+void ActiveRequest::Advance(std::vector<Event>* events, const ConstMatrix<float>& features) {
   const size_t guessed = guesses_.empty() ? 0 : guesses_.size() - 1;
   const size_t first = state_->length() + rows_ - guessed;  // the length behind the first of the chosen tokens
   drafted_ += guessed;
@@ -225,7 +225,7 @@ void ActiveRequest::Advance(std::vector<Event>* events) {
       if (reason) {
         CountAccepted(taken);
         sampler_.Retract(sampled_.size() - taken - 1);  // what was chosen behind the end
-        Commit(first + taken - state_->length());
+        Commit(first + taken - state_->length(), features);
         Finish(*reason, &event);
       }
     } catch (const std::exception&) {
@@ -237,7 +237,7 @@ void ActiveRequest::Advance(std::vector<Event>* events) {
     ++taken;
   }
   CountAccepted(taken == 0 ? 0 : taken - 1);
-  Commit(taken == 0 ? rows_ - guessed : first + taken - 1 - state_->length());
+  Commit(taken == 0 ? rows_ - guessed : first + taken - 1 - state_->length(), features);
   sampled_.clear();
   path_.clear();
   if (sample_error_) Fail(*std::exchange(sample_error_, std::nullopt), events);
@@ -281,7 +281,9 @@ void ActiveRequest::Took(double seconds, size_t tokens) {
   width_.Took(guesses, is_with_tree ? seconds : seconds - drafting_seconds_, static_cast<double>(others));
 }
 
-void ActiveRequest::Commit(size_t rows) {
+void ActiveRequest::Commit(size_t rows, const ConstMatrix<float>& features) {
+  for (size_t i = 0; i < rows && reads_features(); ++i)
+    drafter_->AddFeature(state_->length() + i, {features.row(parents_.empty() ? i : path_[i]), features.cols});
   const auto ran = tokens().subspan(state_->length(), rows);
   keys_.assign(ran.begin(), ran.end());
   if (parents_.empty()) {

@@ -23,6 +23,7 @@
 #include "engine/sequential_executor.h"
 #include "runtime/request_record.h"
 #include "state/sequence_state.h"
+#include "tensor/matrix.h"
 #include "tidemill/engine.h"
 #include "tidemill/tokenizer.h"
 
@@ -74,8 +75,10 @@ class ActiveRequest {
 
   // What follows throws nothing: without memory the request fails. There must be room for its events.
 
-  // The step is committed, but for wrong guesses. An event for each token that was chosen, at most one more than guesses.
-  void Advance(std::vector<Event>* events);
+  // The step is committed, but for wrong guesses. An event for each token that was chosen, at most one more than guesses. features: of
+  // the step's rows, where reads_features(); else nothing.
+  void Advance(std::vector<Event>* events, const ConstMatrix<float>& features);
+  bool reads_features() const { return drafter_ != nullptr && drafter_->reads_features(); }
   size_t most_events() const { return 1 + most_guesses_; }  // of a step
 
   // What Draft took before this step; and what the step took, with the guesses of all its requests, for so many tokens in all.
@@ -105,7 +108,7 @@ class ActiveRequest {
   size_t ParentOf(size_t guess) const { return parents_.empty() ? guess - 1 : static_cast<size_t>(parents_[guess]); }
   // What was guessed behind a row of the step; valid until the next call.
   Guesses GuessesBehind(size_t row);
-  void Commit(size_t rows);
+  void Commit(size_t rows, const ConstMatrix<float>& features);
   size_t GuessBehind(size_t row,
                      int32_t id) const;  // the row of the step that follows `row` and guesses `id`; kNoRow: none does
   void Finish(FinishReason reason, Event* event);

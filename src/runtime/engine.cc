@@ -271,18 +271,24 @@ std::span<const Event> Engine::Step() {
   impl.threads->Use(all_threads);
   const std::span<const StepSequence> step = scheduler.step();
   if (!step.empty()) {
-    bool complete = false;
+    bool complete = false, reads_features = false;
+    for (size_t i = 0; i < step.size(); ++i) reads_features = reads_features || scheduler.request(i).reads_features();
+    const StepFeatures* features = reads_features ? &impl.draft_head->target_features() : nullptr;
     const double seconds = SecondsOf([&] {
       complete = impl.executor->Run(
           step,
           [&](size_t sequence, size_t row, std::span<float> logits) {
             scheduler.request(sequence).Sample(row, logits);
           },
-          &impl.interrupt);
+          &impl.interrupt, SIZE_MAX, features);
     });
     if (complete) {
       const size_t before = impl.events.size();
-      for (size_t i = 0; i < step.size(); ++i) scheduler.request(i).Advance(&impl.events);
+      size_t row = 0;
+      for (size_t i = 0; i < step.size(); row += step[i++].tokens.size()) {
+        scheduler.request(i).Advance(
+            &impl.events, features == nullptr ? ConstMatrix<float>() : features->out.Rows(row, step[i].tokens.size()));
+      }
       impl.TimeDrafts(seconds, impl.events.size() - before);
     } else {
       for (size_t i = 0; i < step.size(); ++i) scheduler.request(i).Abandon();

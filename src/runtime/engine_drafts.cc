@@ -27,6 +27,14 @@ Error Wrong(const std::string& what) { return Error(ErrorCode::kInvalidArgument,
 
 Result<void> Engine::Impl::PrepareDrafts() {
   draft_memory.limit = options.state_memory / kDraftShareOfMemory;
+  if (options.draft_head != nullptr) {
+    if (options.draft_model != nullptr)
+      return Wrong("start engine: expected a draft model or a draft head, found both; choose one");
+    if (&options.draft_head->target() != model.get())
+      return Wrong("start engine: expected a draft head that was loaded for this model, found one of another");
+    TIDEMILL_TRY(made, EagleHead::Create(*options.draft_head->impl().head, isa, *threads, executor->max_rows()));
+    draft_head = std::move(made);
+  }
   if (options.draft_model == nullptr) return {};
   const Model& draft = *options.draft_model;
   TIDEMILL_TRY_VOID(CheckDraftVocabulary(model->text().tokenizer, draft.text().tokenizer)
@@ -57,8 +65,10 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
   if (draft.tree != DraftTreeKind::kChain && draft.rule == DraftRule::kResidual)
     return Wrong("expected a chain under the residual rule, found a tree; choose kNoise or kSibling");
   if (draft.most == 0) return {};
-  if (draft.source == DraftSource::kModel && draft_model == nullptr)
-    return Wrong("expected an engine with a draft model, found one without; give it EngineOptions::draft_model");
+  if (draft.source == DraftSource::kModel && draft_model == nullptr && draft_head == nullptr) {
+    return Wrong(
+        "expected an engine with a draft model, found one without; give it EngineOptions::draft_model or draft_head");
+  }
   const size_t layers = language_model().layers.size();
   if (draft.source == DraftSource::kLayers && (draft.layers == 0 || draft.layers >= layers)) {
     return Wrong("expected at least 1 layer and fewer than the model's " + std::to_string(layers) + ", found " +
@@ -67,17 +77,47 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
   return {};
 }
 
+std::unique_ptr<SequenceState> Engine::Impl::NewDraftState(const LanguageModel& drafting, const Request& request,
+                                                           size_t longest, size_t num_layers) {
+  // As far as NewRequest knows it.
+  const size_t expected = request.generation.max_new_tokens
+                              ? request.prompt.size() + static_cast<size_t>(*request.generation.max_new_tokens)
+                              : 0;
+  const KvType type = CanStore(drafting, *options.kv_type) ? *options.kv_type : KvType::kF16;
+  return drafting.MakeState({.kv_dtype = DTypeOf(type),
+                             .growth = {.policy = options.kv_policy, .period = options.kv_period, .expected = expected},
+                             .max_length = longest,
+                             .num_layers = num_layers});
+}
+
 std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
   const DraftOptions& draft = request.draft;
   if (draft.source == DraftSource::kNgram) {
     return std::make_unique<NgramDrafter>(draft.ngram_min, draft.ngram_max == 0 ? ~size_t{0} : draft.ngram_max);
   }
   const bool own = draft.source == DraftSource::kLayers;
-  const LanguageModel& drafting = own ? language_model() : draft_model->model();
+  const bool draws = draft.rule == DraftRule::kResidual && request.generation.temperature > 0;
+  const GenerationOptions* drawn_as = draws ? &request.generation : nullptr;
   // The ids that both have a text for.
   size_t vocab_size = model->text().tokenizer.vocab_size();
+  if (!own && draft_head != nullptr) {
+    const LanguageModel& head = draft_head->model();
+    auto state = NewDraftState(head, request, std::min(options.context, head.settings.longest_context()), 0);
+    return std::make_unique<EagleDrafter>(EagleDrafter::Options{.head = draft_head.get(),
+                                                                .isa = isa,
+                                                                .most = draft.most,
+                                                                .context = options.context,
+                                                                .vocab_size = vocab_size,
+                                                                .least_probability = draft.least_probability,
+                                                                .memory = &draft_memory,
+                                                                .interrupt = &interrupt,
+                                                                .drawn_as = drawn_as,
+                                                                .tree = draft.tree,
+                                                                .tokenizer = &model->text().tokenizer},
+                                          std::move(state));
+  }
+  const LanguageModel& drafting = own ? language_model() : draft_model->model();
   if (!own) vocab_size = std::min(vocab_size, options.draft_model->text().tokenizer.vocab_size());
-  const bool draws = draft.rule == DraftRule::kResidual && request.generation.temperature > 0;
   const ModelDrafter::Options made{.model = &drafting,
                                    .executor = own ? executor.get() : &draft_model->executor(),
                                    .num_layers = own ? draft.layers : drafting.layers.size(),
@@ -87,21 +127,12 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
                                    .least_probability = draft.least_probability,
                                    .memory = &draft_memory,
                                    .interrupt = &interrupt,
-                                   .drawn_as = draws ? &request.generation : nullptr,
+                                   .drawn_as = drawn_as,
                                    .mask_token = own ? std::nullopt : drafting.settings.pard_token,
                                    .tree = draft.tree,
                                    .tokenizer = &model->text().tokenizer};
-  // As far as NewRequest knows it.
-  const size_t expected = request.generation.max_new_tokens
-                              ? request.prompt.size() + static_cast<size_t>(*request.generation.max_new_tokens)
-                              : 0;
-  const KvType type = CanStore(drafting, *options.kv_type) ? *options.kv_type : KvType::kF16;
-  auto state = drafting.MakeState(
-      {.kv_dtype = DTypeOf(type),
-       .growth = {.policy = options.kv_policy, .period = options.kv_period, .expected = expected},
-       .max_length = own ? options.context : std::min(options.context, drafting.settings.longest_context()),
-       .num_layers = made.num_layers});
-  return std::make_unique<ModelDrafter>(made, std::move(state));
+  const size_t longest = own ? options.context : std::min(options.context, drafting.settings.longest_context());
+  return std::make_unique<ModelDrafter>(made, NewDraftState(drafting, request, longest, made.num_layers));
 }
 
 DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request) {

@@ -17,6 +17,7 @@
 #include "kernels/execution_context.h"
 #include "planner/machine_profile.h"
 #include "runtime/active_request.h"
+#include "runtime/eagle_drafter.h"
 #include "runtime/model_drafter.h"
 #include "runtime/model_impl.h"
 #include "runtime/scheduler.h"
@@ -50,6 +51,7 @@ struct Engine::Impl {
   std::optional<ExecutionContext> ctx;
   std::unique_ptr<SequentialExecutor> executor;
   std::unique_ptr<DraftModel> draft_model;  // of options.draft_model; may be null
+  std::unique_ptr<EagleHead> draft_head;    // of options.draft_head; may be null
   DraftMemory draft_memory;
   std::optional<MachineProfile> profile;  // from the first request with guesses on
 
@@ -81,6 +83,8 @@ struct Engine::Impl {
   std::unique_ptr<Drafter> NewDrafter(const Request& request);
   // What its guesses are predicted to cost, beside the requests that there are.
   DraftCosts PredictedDraftCosts(const Request& request);
+  std::unique_ptr<SequenceState> NewDraftState(const LanguageModel& drafting, const Request& request, size_t longest,
+                                               size_t num_layers);
   // The step that was committed took so long, and made so many tokens: its requests learn how wide their next ones should be.
   void TimeDrafts(double seconds, size_t tokens);
   // saved_request.cc: fills Event::saved of those that are done.

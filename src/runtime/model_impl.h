@@ -43,6 +43,12 @@ struct Model::Impl {
   std::optional<RopeOverride> rope_scaling = {};
 };
 
+struct DraftHead::Impl {
+  ModelFiles files;
+  std::shared_ptr<const Model> target;
+  std::unique_ptr<LanguageModel> head;  // has weights of both
+};
+
 }  // namespace tidemill
 
 #endif  // TIDEMILL_RUNTIME_MODEL_IMPL_H_

@@ -21,7 +21,7 @@ std::shared_ptr<const Model> SmallContextModel(DType dtype) {
       BuildTinyLlama({.vocab = kVocab, .context = kSmallContext, .dtype = dtype, .tied = false, .seed = 5}));
 }
 
-std::vector<Work> MakeWork(size_t count, uint64_t seed) {
+std::vector<Work> MakeWork(size_t count, uint64_t seed, size_t vocab) {
   std::mt19937_64 random(seed);
   const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
   std::vector<Work> work(count);
@@ -29,7 +29,7 @@ std::vector<Work> MakeWork(size_t count, uint64_t seed) {
     Work& w = work[i];
     const size_t lengths[] = {1, 2, below(12) + 1, below(40) + 1, 70 + below(24), kSmallContext};
     w.prompt.resize(lengths[i % 6]);
-    for (int32_t& id : w.prompt) id = static_cast<int32_t>(3 + below(kVocab - 3));
+    for (int32_t& id : w.prompt) id = static_cast<int32_t>(3 + below(vocab - 3));
     GenerationOptions& g = w.generation;
     if (below(4) != 0) g.max_new_tokens = static_cast<int32_t>(1 + below(16));
     g.ignore_eos = below(2) == 0;

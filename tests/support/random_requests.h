@@ -24,7 +24,8 @@ struct Work {
 };
 
 // Greedy and drawn, with and without penalties, stops and log-probabilities, ending in every way.
-std::vector<Work> MakeWork(size_t count, uint64_t seed);
+// Prompts have ids from 3 to vocab - 1.
+std::vector<Work> MakeWork(size_t count, uint64_t seed, size_t vocab = 300);
 
 std::vector<Outcome> RunAlone(const std::shared_ptr<const Model>& model, const std::vector<Work>& work);
 

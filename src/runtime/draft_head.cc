@@ -1,0 +1,59 @@
+#include <exception>
+#include <utility>
+
+#include "base/out_of_memory.h"
+#include "base/thread_pool.h"
+#include "models/registry.h"
+#include "runtime/model_impl.h"
+#include "tidemill/model.h"
+
+namespace tidemill {
+namespace {
+
+Result<std::unique_ptr<DraftHead::Impl>> LoadImpl(const std::string& path, std::shared_ptr<const Model> target,
+                                                  const LoadOptions& options) {
+  TIDEMILL_TRY(files, ModelFiles::Open(path));
+  if (!IsDraftHead(files)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "expected the folder of a draft head of EAGLE or EAGLE-3, found another model's");
+  }
+  TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
+  LoadSettings settings;
+  settings.f32 = options.f32;
+  settings.mapped = options.weights == WeightStorage::kMapped;
+  settings.threads = threads.get();
+  settings.progress = options.progress;
+  TIDEMILL_TRY(head, LoadDraftHead(files, *target->impl().language_model, settings));
+  return std::make_unique<DraftHead::Impl>(DraftHead::Impl{std::move(files), std::move(target), std::move(head)});
+}
+
+}  // namespace
+
+DraftHead::DraftHead(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DraftHead::~DraftHead() = default;
+
+Result<bool> DraftHead::IsAt(const std::string& path) {
+  try {
+    auto files = ModelFiles::Open(path);
+    if (!files.ok()) return std::move(files).error().WithContext("load " + path);
+    return IsDraftHead(*files);
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("load draft head");
+  }
+}
+
+Result<std::shared_ptr<const DraftHead>> DraftHead::Load(const std::string& path, std::shared_ptr<const Model> target,
+                                                         LoadOptions options) {
+  try {
+    auto impl = LoadImpl(path, std::move(target), options);
+    if (!impl.ok()) return std::move(impl).error().WithContext("load " + path);
+    return std::shared_ptr<const DraftHead>(std::make_shared<DraftHead>(std::move(impl).value()));
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("load draft head");
+  }
+}
+
+const Model& DraftHead::target() const { return *impl_->target; }
+uint64_t DraftHead::resident_weight_bytes() const { return impl_->head->resident_bytes(); }
+
+}  // namespace tidemill

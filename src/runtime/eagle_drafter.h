@@ -1,0 +1,140 @@
+// Guesses by a draft head (EAGLE, arXiv:2401.15077; EAGLE-3, arXiv:2503.01840), which reads what the target's layers made of the text.
+//
+// The engine hands it the features of all rows that the target's state takes up (AddFeature). The head's row of position p reads id p + 1
+// beside feature p, so the last feature waits until the next id is known; rows wait, kKept at most, until guesses are wanted or there is
+// no place for one more, and are run then, once. Behind them it guesses: a row with a guessed token reads the feature that the head itself
+// made of the row before. No such row stays in the head's state.
+//
+// The head sees what came to it, and nothing else: its state begins with the first row whose feature it has. It begins anew, with the rows
+// that wait, where its context or its memory is full, and with the next feature where some are missing: behind a preemption those that are
+// computed again come again from the first one on; those that come back with the target's state do not.
+#ifndef TIDEMILL_RUNTIME_EAGLE_DRAFTER_H_
+#define TIDEMILL_RUNTIME_EAGLE_DRAFTER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/isa.h"
+#include "base/thread_pool.h"
+#include "decoding/drafter.h"
+#include "engine/sequential_executor.h"
+#include "kernels/execution_context.h"
+#include "models/language_model.h"
+#include "runtime/draft_choice.h"
+#include "runtime/draft_state.h"
+#include "runtime/tree_draft.h"
+#include "state/sequence_state.h"
+#include "tensor/matrix.h"
+#include "tidemill/generation.h"
+#include "tidemill/result.h"
+#include "tidemill/tokenizer.h"
+
+namespace tidemill {
+
+// A draft head's buffers, once for an engine: its drafters run one after another, between the steps.
+class EagleHead {
+ public:
+  // Borrows both. `most_rows`: of a step of the target.
+  static Result<std::unique_ptr<EagleHead>> Create(const LanguageModel& head, Isa isa, ThreadPool& threads,
+                                                   size_t most_rows);
+
+  const LanguageModel& model() const { return model_; }
+  // Where a step of the target leaves its rows' features.
+  const StepFeatures& target_features() const { return target_features_; }
+
+  // Runs a step of the head; its rows' own features are in own_features() then, until the next. False: interrupted.
+  bool Run(const StepSequence& step, const SequentialExecutor::RowSink& sink, const std::atomic<bool>* interrupt);
+  size_t max_rows() const { return executor_->max_rows(); }
+  Matrix<float> own_features() const { return own_; }  // [max_rows, hidden]
+
+ private:
+  EagleHead(const LanguageModel& model, ExecutionContext ctx) : model_(model), ctx_(std::move(ctx)) {}
+
+  const LanguageModel& model_;
+  ExecutionContext ctx_;
+  std::unique_ptr<SequentialExecutor> executor_;
+  AlignedBuffer memory_;
+  StepFeatures target_features_;
+  Matrix<float> own_;
+};
+
+class EagleDrafter : public Drafter {
+ public:
+  static constexpr size_t kKept = 64;  // features that wait, at most
+
+  // All that is borrowed outlives it.
+  struct Options {
+    EagleHead* head = nullptr;
+    Isa isa = Isa::kBaseline;
+    size_t most = 0;        // guesses at once
+    size_t context = 0;     // ids that the sequence may have
+    size_t vocab_size = 0;  // only ids below it are guessed
+    float least_probability = 0;
+    DraftMemory* memory = nullptr;
+    const std::atomic<bool>* interrupt = nullptr;  // ends guessing early; may be null
+    const GenerationOptions* drawn_as = nullptr;   // as ModelDrafter's
+    DraftTreeKind tree = DraftTreeKind::kChain;    // anything else: drawn_as is null
+    const Tokenizer* tokenizer = nullptr;          // of a tree: whose special ids are no guesses
+  };
+
+  // `state`: of the head. Throws std::bad_alloc.
+  EagleDrafter(const Options& options, std::unique_ptr<SequenceState> state);
+
+  void Append(int32_t id) override;
+  bool reads_features() const override { return true; }
+  void AddFeature(size_t position, std::span<const float> feature) override;
+  // Nothing where no feature came since the last time: the step was not made.
+  DraftTree Propose(size_t most) override;
+  void Release() override { BeginAt(0); }
+  GuessOrder guess_order() const override { return tree_ ? GuessOrder::kTree : GuessOrder::kOneByOne; }
+  std::string_view trouble() const override { return trouble_; }
+
+ private:
+  // The position whose feature comes next.
+  size_t next_position() const { return first_ + state_->length() + num_kept_; }
+  // Forgets everything: the next feature is that of `position`.
+  void BeginAt(size_t position);
+  // Runs the rows that wait; false where there is no room or an interrupt: then they wait on.
+  bool RunKept(Wanted wanted, const std::atomic<bool>* interrupt);
+  bool MakeRoomForKept();
+  void DraftChain(size_t most);
+  // Asks what follows these nodes of the tree, as many as there is room for; false where there is none.
+  bool RunLevel(std::span<const int32_t> nodes);
+  // The place in asked_ of the feature that a child of the node reads.
+  size_t PlaceBehind(int32_t node) const;
+  void Stop(std::string_view why);
+
+  Options options_;
+  DraftState state_;  // row i: id first_ + i + 1 beside feature first_ + i
+  size_t first_ = 0;
+  std::vector<int32_t> ids_;  // the sequence
+  AlignedBuffer memory_;
+  Matrix<float> kept_;  // [kKept, width of the target's features] of the rows that wait
+  Matrix<float>
+      asked_;  // [1 + TreeDraft::kMostAsked, hidden] the head's own, of its last row and of nodes that were asked
+  Matrix<float> read_;  // [TreeDraft::kMostAsked, hidden] of the rows of a level
+  size_t num_kept_ = 0;
+  std::vector<RowKey> keys_;
+  std::vector<int32_t> proposed_;
+  DraftChoice choice_;
+  std::optional<TreeDraft> tree_;
+  size_t tree_begin_ = 0;             // ids that there were when the last tree began
+  TreeRows rows_;                     // of a step; none: it runs ids of the text
+  std::vector<int32_t> asked_nodes_;  // of asked_, behind its first row
+  std::optional<int32_t> next_;       // what the last logits say; none: nothing that is likely enough
+  SequentialExecutor::RowSink sink_;
+  bool stopped_ = false;
+  std::string_view trouble_;
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_RUNTIME_EAGLE_DRAFTER_H_
