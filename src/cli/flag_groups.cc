@@ -138,7 +138,7 @@ void DraftFlags::AddSourceTo(FlagSet& flags) {
               "Guess the next tokens and check them in one step; answers are the same but for --draft-accept. ngram: "
               "what followed the last "
               "tokens before, in prompt or answer; layers:M: by the model's first M layers; MODEL: by a smaller model "
-              "with the same vocabulary",
+              "with the same vocabulary, or by a draft head of this one (EAGLE)",
               [this](const std::string& text) { return ReadDraft(text, *this); });
   flags.Number<size_t>("--draft-max", most, 1, DraftOptions::kMost, "Guesses in a step, at most (8; of a tree 25)");
   flags.Number<size_t>("--draft-min", least, 0, DraftOptions::kMost,

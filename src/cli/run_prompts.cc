@@ -242,6 +242,7 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
   TIDEMILL_TRY(options, machine.engine_options());
   const size_t count = prompts.instances.value_or(1);
   options.draft_model = session.draft_model;
+  options.draft_head = session.draft_head;
   options.threads = std::max<size_t>(1, session.engine->threads() / count);
   if (draft.source) NameProfile(options);
   options.draft_threads = std::min(draft.threads.value_or(0), options.threads);

@@ -37,9 +37,18 @@ Result<Session> Open(const std::string& path, const LoadOptions& load, EngineOpt
   if (draft.source == DraftSource::kModel) {
     LoadOptions load_draft = load;
     load_draft.rope_scaling.reset();  // it is the other one's context that has to be longer
-    TIDEMILL_TRY(draft_model, LoadModel(draft.model, load_draft, "loading the draft model", context));
-    session.draft_model = std::move(draft_model);
+    TIDEMILL_TRY(is_head, DraftHead::IsAt(draft.model));
+    if (is_head) {
+      ProgressBar progress(context.messages, "loading the draft head");
+      load_draft.progress = [&progress](double fraction) { progress.Show(fraction); };
+      TIDEMILL_TRY(draft_head, DraftHead::Load(draft.model, session.model, load_draft));
+      session.draft_head = std::move(draft_head);
+    } else {
+      TIDEMILL_TRY(draft_model, LoadModel(draft.model, load_draft, "loading the draft model", context));
+      session.draft_model = std::move(draft_model);
+    }
     options.draft_model = session.draft_model;
+    options.draft_head = session.draft_head;
   }
   options.draft_threads = draft.threads.value_or(0);
   if (draft.source) NameProfile(options);

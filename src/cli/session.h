@@ -21,9 +21,10 @@ namespace tidemill::cli {
 
 struct Session {
   std::shared_ptr<const Model> model;
-  std::shared_ptr<const Model> draft_model;  // of --draft MODEL; may be null
-  std::unique_ptr<Engine> engine;            // uses both
-  double load_ms = 0;                        // of all
+  std::shared_ptr<const Model> draft_model;     // of --draft MODEL; may be null
+  std::shared_ptr<const DraftHead> draft_head;  // of --draft HEAD; may be null
+  std::unique_ptr<Engine> engine;               // uses them
+  double load_ms = 0;                           // of all
 };
 
 // Loads with a progress bar. What is wrong with --kv-dtype whatever the model comes before the load.

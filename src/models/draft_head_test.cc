@@ -271,7 +271,7 @@ TEST_F(DraftHeadTest, AsAModel_IsRefused) {
     EXPECT_EQ(
         loaded.error().message(),
         "config.json and tensors: expected a model, found a draft head of EAGLE, which needs its target; give the "
-        "model that it drafts for");
+        "model that it drafts for, and this as its --draft");
   }
 }
 

@@ -74,7 +74,7 @@ Result<KnownModel> Recognise(const ModelFiles& files) {
   if (IsDraftHead(files)) {
     return Error(ErrorCode::kUnsupported,
                  "config.json and tensors: expected a model, found a draft head of EAGLE, which needs its target; give "
-                 "the model that it drafts for");
+                 "the model that it drafts for, and this as its --draft");
   }
   TIDEMILL_TRY(name, ArchitectureOf(files));
   TIDEMILL_TRY(family, FindFamily(files, name));

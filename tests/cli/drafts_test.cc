@@ -10,6 +10,9 @@
 
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
+#include "tests/support/changed_checkpoint.h"
+#include "tests/support/eagle_models.h"
+#include "tests/support/model_folder.h"
 #include "tests/support/tiny_model.h"
 
 namespace tidemill::testing {
@@ -144,6 +147,106 @@ TEST(DraftModels, FullContext_IsAWarning) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err,
             "tidemill: warning: drafts: the draft model's context is full; there were steps without guesses\n");
+}
+
+// The target of tests/fixtures/eagle, which can chat.
+const std::string& TargetFolder() {
+  static const struct Target {
+    Target() {
+      ChangedCheckpoint("eagle/target").WriteTo(folder);
+      folder.Write("tokenizer.json", EagleTokenizer())
+          .Write("chat_template.jinja", "{% for message in messages %}{{ message.content }} {% endfor %}");
+    }
+    ModelFolder folder;
+  } target;
+  return target.folder.path();
+}
+
+std::string HeadFolder(const char* name) { return std::string(TIDEMILL_FIXTURES) + "/eagle/" + name; }
+
+TEST(DraftHeads, ChangeNoAnswer) {
+  size_t accepted = 0;
+  for (const char* temperature : {"0", "0.8"}) {
+    const auto run = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> flags = {"run",     TargetFolder(), "--raw",          "--json",
+                                        "--quiet", "-p",           "tide tide tide", "-n",
+                                        "60",      "--ignore-eos", "--temperature",  temperature};
+      flags.insert(flags.end(), more.begin(), more.end());
+      const ProcessResult result = RunTidemill(flags);
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+      EXPECT_EQ(result.err, "");
+      return json::parse(result.out, nullptr, false);
+    };
+    const json plain = run({});
+    for (const char* head : {"eagle1", "eagle3"}) {
+      for (const char* tree : {"chain", "fixed", "dynamic", "optimal"}) {
+        const json found = run({"--draft", HeadFolder(head), "--draft-min", "6", "--draft-tree", tree});
+        for (const char* name : {"text", "ids", "finish_reason"}) EXPECT_EQ(found[name], plain[name]) << head << tree;
+        EXPECT_GT(found["draft"].value("drafted", size_t{0}), 30U) << head << tree;
+        accepted += found["draft"].value("accepted", size_t{0});
+      }
+      for (const char* rule : {"sibling", "residual"}) {
+        const json found = run({"--draft", HeadFolder(head), "--draft-min", "3", "--draft-accept", rule});
+        EXPECT_EQ(found["ids"].size(), 60U) << head << rule;
+      }
+    }
+  }
+  EXPECT_GT(accepted, 100U);
+}
+
+TEST(DraftHeads, ServeManyPromptsAndChats) {
+  const std::string prompts = WriteFile("head_prompts.jsonl",
+                                        "{\"prompt\": \"the tide\"}\n{\"prompt\": \"mill\", \"temperature\": "
+                                        "0.8}\n{\"ids\": [5, 6, 7], \"max_new_tokens\": 9}\n");
+  const std::vector<std::string> many = {"run", TargetFolder(), "--raw", "-n", "20", "--prompts", prompts};
+  const std::vector<std::string> chat = {"chat", TargetFolder(), "-n", "12", "--ignore-eos"};
+  const auto texts = [](const std::string& lines) {
+    std::istringstream in(lines);
+    std::string all;
+    for (std::string line; std::getline(in, line);) all += json::parse(line, nullptr, false)["text"].dump();
+    return all;
+  };
+  const ProcessResult plain = RunTidemill(many), talk = RunTidemill(chat, {.input = "hello\nthe tide\n"});
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  ASSERT_EQ(talk.exit_code, 0) << talk.err;
+  EXPECT_GT(talk.out.size(), 20U);
+  for (const char* head : {"eagle1", "eagle3"}) {
+    for (const char* instances : {"1", "2"}) {
+      auto flags = many;
+      flags.insert(flags.end(), {"--draft", HeadFolder(head), "--draft-min", "2", "--instances", instances, "--stats"});
+      const ProcessResult found = RunTidemill(flags);
+      EXPECT_EQ(found.exit_code, 0) << found.err;
+      EXPECT_EQ(texts(found.out), texts(plain.out)) << head;
+      EXPECT_NE(found.err.find("\ndrafts       "), std::string::npos) << found.err;
+    }
+    auto flags = chat;
+    flags.insert(flags.end(), {"--draft", HeadFolder(head), "--draft-min", "2"});
+    EXPECT_EQ(RunTidemill(flags, {.input = "hello\nthe tide\n"}).out, talk.out) << head;
+  }
+}
+
+TEST(DraftHeads, OfAnotherModel_AreRefused) {
+  const auto refused = [](const std::string& model, const std::string& head, int exit_code, const std::string& what) {
+    const ProcessResult result = RunTidemill({"run", model, "--raw", "-p", "x", "--draft", head});
+    EXPECT_EQ(result.exit_code, exit_code) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err, "tidemill: load " + head + ": " + what + "\n");
+  };
+  refused(TinyLlamaFile(), HeadFolder("eagle1"), 2, "config.json: \"vocab_size\": expected the target's 997, found 96");
+  ModelFolder wide;
+  ChangedCheckpoint("eagle/eagle1").Replace("\"hidden_size\": 32", "\"hidden_size\": 64").WriteTo(wide);
+  refused(TargetFolder(), wide.path(), 2, "config.json: \"hidden_size\": expected the target's 32, found 64");
+  ModelFolder without;
+  ChangedCheckpoint("eagle/eagle3").Remove("norm.weight").WriteTo(without);
+  refused(TargetFolder(), without.path(), 1,
+          "tensor \"norm.weight\": expected shape [32], but the file has no such tensor");
+  const ProcessResult alone = RunTidemill({"run", HeadFolder("eagle3"), "-p", "x"});
+  EXPECT_EQ(alone.exit_code, 1) << alone.err;
+  EXPECT_NE(
+      alone.err.find("found a draft head of EAGLE, which needs its target; give the model that it drafts for, and "
+                     "this as its --draft"),
+      std::string::npos)
+      << alone.err;
 }
 
 TEST(DraftModels, WhatCannotBeOne_IsRefused) {
