@@ -124,6 +124,7 @@ class Child {
 
  private:
   Result<void> Load();
+  Result<void> MakeEngine();
   Result<Json> RunTest(const BenchTest& test);
   Result<double> PrefillDisagreement(size_t prompt_tokens);
   Result<double> BatchDisagreement(const std::vector<size_t>& prompts);
@@ -143,6 +144,19 @@ class Child {
   double last_disagreement_ = 0;  // of the test that caches_ holds
 };
 
+// With all of the machine's threads, which fill caches, and more if asked; what is timed uses as many as asked.
+Result<void> Child::MakeEngine() {
+  caches_.Drop();
+  engine_.reset();
+  TIDEMILL_TRY(engine, Engine::Create(model_, options_));
+  engine_ = std::move(engine);
+  if (engine_->threads() >= settings_.threads) return {};
+  options_.threads = settings_.threads;
+  TIDEMILL_TRY(larger, Engine::Create(model_, options_));
+  engine_ = std::move(larger);
+  return {};
+}
+
 // Loads as often as asked, and keeps the last one; nothing if it is there.
 Result<void> Child::Load() {
   TIDEMILL_TRY(kv_type, ParseKvType(settings_.kv_type));
@@ -150,16 +164,20 @@ Result<void> Child::Load() {
   options.kv_type = kv_type;
   options.isa = isa_;
   for (const size_t batch : settings_.batch) options.max_batch = std::max(options.max_batch, batch);
-  if (engine_ && loaded_path_ == settings_.model && options.kv_type == options_.kv_type &&
-      settings_.threads <= engine_->threads() && options.max_batch <= options_.max_batch) {
-    return {};
+  if (engine_ && loaded_path_ == settings_.model) {
+    if (options.kv_type == options_.kv_type && settings_.threads <= engine_->threads() &&
+        options.max_batch <= options_.max_batch) {
+      return {};
+    }
+    options_ = options;
+    return MakeEngine();
   }
   options_ = options;
   loaded_path_ = settings_.model;
   times_["load_s"] = Json::array();
   times_["first_token_s"] = Json::array();
-  caches_.Drop();
   for (size_t i = 0; i < settings_.repeats; ++i) {
+    caches_.Drop();
     engine_.reset();
     model_.reset();
     const auto start = std::chrono::steady_clock::now();
@@ -168,14 +186,7 @@ Result<void> Child::Load() {
     TIDEMILL_TRY(model, Model::Load(settings_.model, load));
     times_["load_s"].push_back(Seconds(start));
     model_ = std::move(model);
-    // With all of the machine's threads, which fill caches; what is timed uses as many as asked.
-    TIDEMILL_TRY(engine, Engine::Create(model_, options_));
-    engine_ = std::move(engine);
-    if (engine_->threads() < settings_.threads) {
-      options_.threads = settings_.threads;
-      TIDEMILL_TRY(larger, Engine::Create(model_, options_));
-      engine_ = std::move(larger);
-    }
+    TIDEMILL_TRY_VOID(MakeEngine());
     const int32_t first[] = {0};
     TIDEMILL_TRY_VOID(engine_->Score(first, true, [](size_t, std::span<const float>) { return Result<void>(); }));
     times_["first_token_s"].push_back(Seconds(start));
