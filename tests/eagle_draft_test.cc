@@ -177,7 +177,7 @@ TEST(EagleDraft, FixedTrees_AreTheOriginals) {
 // Greedy and drawn answers with every growth policy, in batches, with little memory, ended by stop texts and end-of-sequence tokens.
 TEST(EagleDraft, EveryRequest_GetsWhatItGetsWithout) {
   const auto model = LoadTarget(Fixture("target"));
-  const auto work = MakeWork(18, 21, kEagleVocab);
+  const auto work = MakeWork(18, 21, {.vocab = kEagleVocab});
   const auto alone = RunAlone(model, work);
   constexpr KvPolicy kPolicies[] = {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc,
                                     KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged};
@@ -328,7 +328,7 @@ TEST(EagleDraft, Guesses_AreIdsThatTheHeadDraftsAndTheTokenizerKnows) {
 // come back from a file bring none, and the head begins with what comes.
 TEST(EagleDraft, PutAside_GuessesGoOn) {
   const auto model = LoadTarget(Fixture("target"));
-  const auto work = MakeWork(12, 5, kEagleVocab);
+  const auto work = MakeWork(12, 5, {.vocab = kEagleVocab});
   const std::string folders[] = {"", ::testing::TempDir()};
   for (const char* name : kHeads) {
     const auto head = LoadHead(Fixture(name), model);

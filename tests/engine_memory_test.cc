@@ -1,13 +1,10 @@
-// Requests that have to share too little memory: they wait, give way and come back, and each still gets what it would get alone.
+// Requests that have to share too little memory: they wait, give way and come back. That each still gets what it would get alone is
+// tests/engine_company_test.cc's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
 #include <numeric>
-#include <random>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "runtime/engine_impl.h"
@@ -26,88 +23,13 @@ using testing::ExpectSame;
 using testing::FailAllocations;
 using testing::kSmallContext;
 using testing::LoadModel;
-using testing::MakeWork;
 using testing::Outcome;
-using testing::RunAlone;
 using testing::SmallContextModel;
-using testing::Work;
 
 // Bytes of a state with `positions` under a policy.
 uint64_t StateBytesOf(const std::shared_ptr<const Model>& model, EngineOptions options, size_t positions) {
   options.state_memory = 0;
   return EngineDriver(model, options).engine().impl().NewState(positions)->GrowthBytes(positions);
-}
-
-uint64_t HeldBytes(EngineDriver& driver) {
-  uint64_t bytes = 0;
-  for (const auto& request : driver.engine().impl().requests) bytes += request->state().bytes().reserved;
-  return bytes;
-}
-
-struct Preempted {
-  size_t put_aside = 0, requests = 0;
-};
-
-// One engine with room for one to three whole contexts and any options that change no bits; the same as alone, within the bound.
-void RunWithLittleMemory(const std::shared_ptr<const Model>& model, const std::vector<Work>& work,
-                         const std::vector<Outcome>& alone, uint64_t seed, Preempted* preempted) {
-  std::mt19937_64 random(seed);
-  const auto one_of = [&random](std::vector<size_t> values) { return values[random() % values.size()]; };
-  constexpr KvPolicy kPolicies[] = {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc,
-                                    KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged};
-  EngineOptions options{.threads = one_of({1, 2}),
-                        .kv_policy = kPolicies[random() % 6],
-                        .kv_period = one_of({1, 5, 16}),
-                        .max_batch = one_of({2, 5, 32}),
-                        .prefill_chunk = one_of({1, 7, 16, 64, 512})};
-  // A page of `paged` may be begun for each part of a prompt.
-  options.state_memory = (4 + random() % 6) * StateBytesOf(model, options, kSmallContext) * 5 / 16;
-  const std::string folders[] = {"", ::testing::TempDir(), ::testing::TempDir() + "/that/is/not/there"};
-  options.spill_folder = folders[random() % 3];
-  const std::string where = "seed " + std::to_string(seed) + ", " + std::string(KvPolicyName(options.kv_policy)) +
-                            ", period " + std::to_string(options.kv_period) + ", chunk " +
-                            std::to_string(options.prefill_chunk) + ", folder '" + options.spill_folder + "', request ";
-  EngineDriver driver(model, options);
-  std::vector<RequestId> ids(work.size());
-  for (size_t submitted = 0; submitted < work.size() || !driver.engine().idle();) {
-    const size_t arrivals = std::min<size_t>(work.size() - submitted, random() % 18);
-    for (size_t i = 0; i < arrivals; ++i, ++submitted)
-      ids[submitted] = driver.Submit(work[submitted].prompt, work[submitted].generation);
-    driver.Step();
-    ASSERT_LE(HeldBytes(driver), options.state_memory) << where;
-  }
-  for (size_t i = 0; i < work.size(); ++i) {
-    const Outcome& found = driver.outcome(ids[i]);
-    ExpectSame(found, alone[i], where + std::to_string(i));
-    preempted->put_aside += found.stats.preemptions;
-    preempted->requests += found.stats.preemptions != 0;
-  }
-}
-
-// TIDEMILL_PAIRS: so many requests among others instead, by hand.
-TEST(EngineMemory, RequestsThatGiveWay_GetWhatTheyGetAlone) {
-  const char* by_hand = std::getenv("TIDEMILL_PAIRS");
-  size_t pairs = 504;
-  if (by_hand != nullptr) {
-    const std::string_view digits = by_hand;
-    ASSERT_EQ(std::from_chars(digits.begin(), digits.end(), pairs).ptr, digits.end()) << "TIDEMILL_PAIRS: " << digits;
-  }
-  Preempted preempted;
-  constexpr size_t kRequests = 18;
-  for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
-    const auto model = SmallContextModel(dtype);
-    for (uint64_t seed = 0; seed * kRequests * 2 < pairs; seed += 7) {
-      const auto work = MakeWork(kRequests, 1000 + seed);
-      const auto alone = RunAlone(model, work);
-      for (uint64_t i = 0; i < 7; ++i) {
-        RunWithLittleMemory(model, work, alone, seed + i, &preempted);
-        ASSERT_FALSE(HasFailure());
-      }
-    }
-  }
-  RecordProperty("preemptions", std::to_string(preempted.put_aside));
-  EXPECT_GT(preempted.put_aside, pairs / 40);
-  EXPECT_GT(preempted.requests, pairs / 40);
 }
 
 TEST(EngineMemory, RequestThatCanNeverFit_IsRefusedAtOnce) {
@@ -159,7 +81,7 @@ TEST(EngineMemory, OldestFirst) {
     for (const RequestId id : ids) {
       if (driver.outcome(id).ended() && std::find(ended.begin(), ended.end(), id) == ended.end()) ended.push_back(id);
     }
-    ASSERT_LE(HeldBytes(driver), options.state_memory);
+    ASSERT_LE(driver.held_bytes(), options.state_memory);
   }
   EXPECT_EQ(ended, ids);
 }

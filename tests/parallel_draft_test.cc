@@ -25,7 +25,7 @@
 #include "tests/support/model_folder.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/random_requests.h"
-#include "tests/support/tiny_vocabulary.h"
+#include "tests/support/tiny_tokenizer_json.h"
 
 namespace tidemill {
 namespace {
@@ -303,30 +303,6 @@ TEST(ParallelDraft, Guesses_AllocateOnlyWhereTheStateGrows) {
 
 // The fixture as a model with the vocabulary of SmallContextModel; without `parallel` as one that nobody trained for it.
 std::shared_ptr<const Model> PardModel(bool parallel) {
-  const testing::TinyVocabulary vocabulary = testing::MakeTinyVocabulary(kVocab);
-  auto ids = nlohmann::json::object();
-  auto added = nlohmann::json::array();
-  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    ids[vocabulary.tokens[id]] = id;
-    if (vocabulary.token_types[id] == 3) {
-      added.push_back({{"id", id},
-                       {"content", vocabulary.tokens[id]},
-                       {"single_word", false},
-                       {"lstrip", false},
-                       {"rstrip", false},
-                       {"normalized", false},
-                       {"special", true}});
-    }
-  }
-  const nlohmann::json level = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  const nlohmann::json tokenizer = {{"version", "1.0"},
-                                    {"added_tokens", added},
-                                    {"normalizer", nullptr},
-                                    {"pre_tokenizer", level},
-                                    {"post_processor", nullptr},
-                                    {"decoder", level},
-                                    {"model", {{"type", "BPE"}, {"vocab", ids}, {"merges", vocabulary.merges}}}};
   auto config = nlohmann::json::parse(ReadFile(Fixture("/config.json")));
   if (!parallel) {
     config.erase("pard_token");
@@ -335,7 +311,7 @@ std::shared_ptr<const Model> PardModel(bool parallel) {
   ModelFolder folder;
   folder.Write("config.json", config.dump())
       .Write("model.safetensors", ReadFile(Fixture("/model.safetensors")))
-      .Write("tokenizer.json", tokenizer.dump());
+      .Write("tokenizer.json", testing::TinyTokenizerJson(kVocab));
   LoadOptions options;
   options.threads = 1;
   auto model = Model::Load(folder.path(), options);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/engine_impl.h"
 #include "tests/support/model_runner.h"
 
 namespace tidemill::testing {
@@ -75,6 +76,12 @@ void EngineDriver::Consume(std::span<const Event> events) {
     }
     if (o.stats.generated_tokens != o.ids.size()) o.fault = "stats count other tokens than events bring";
   }
+}
+
+uint64_t EngineDriver::held_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& request : engine_->impl().requests) bytes += request->state().bytes().reserved;
+  return bytes;
 }
 
 void EngineDriver::RunUntilIdle() {

@@ -47,6 +47,7 @@ class EngineDriver {
   size_t Step();
   void RunUntilIdle();
   const Outcome& outcome(RequestId id) { return outcomes_[id]; }
+  uint64_t held_bytes() const;  // by the states of all requests
   // Alone, from its submission to its end.
   Outcome Run(std::vector<int32_t> prompt, const GenerationOptions& generation);
 

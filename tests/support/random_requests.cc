@@ -3,33 +3,54 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
 #include <random>
+#include <utility>
 
+#include "base/check.h"
+#include "tests/support/model_folder.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/tiny_tokenizer_json.h"
 #include "tests/support/tiny_vocabulary.h"
 
 namespace tidemill::testing {
-namespace {
-
-constexpr int kVocab = 300;
-
-}  // namespace
-
 std::shared_ptr<const Model> SmallContextModel(DType dtype) {
   return LoadModel(
       "engine_batch",
-      BuildTinyLlama({.vocab = kVocab, .context = kSmallContext, .dtype = dtype, .tied = false, .seed = 5}));
+      BuildTinyLlama({.vocab = WorkSpec().vocab, .context = kSmallContext, .dtype = dtype, .tied = false, .seed = 5}));
 }
 
-std::vector<Work> MakeWork(size_t count, uint64_t seed, size_t vocab) {
+std::shared_ptr<const Model> WindowedModel() {
+  const std::string fixture = std::string(TIDEMILL_FIXTURES) + "/families/gemma3_text/";
+  const auto read = [&](const char* name) {
+    std::ifstream in(fixture + name, std::ios::binary);
+    TIDEMILL_CHECK(in.good());
+    return std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  };
+  auto config = nlohmann::json::parse(read("config.json"));
+  config["max_position_embeddings"] = kWindowedContext;
+  ModelFolder folder;
+  folder.Write("config.json", config.dump())
+      .Write("model.safetensors", read("model.safetensors"))
+      .Write("tokenizer.json", TinyTokenizerJson(kWindowedWork.vocab));
+  LoadOptions options;
+  options.threads = 1;
+  auto model = Model::Load(folder.path(), options);
+  TIDEMILL_CHECK(model.ok());
+  return std::move(model).value();
+}
+
+std::vector<Work> MakeWork(size_t count, uint64_t seed, const WorkSpec& spec) {
   std::mt19937_64 random(seed);
   const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
   std::vector<Work> work(count);
   for (size_t i = 0; i < count; ++i) {
     Work& w = work[i];
-    const size_t lengths[] = {1, 2, below(12) + 1, below(40) + 1, 70 + below(24), kSmallContext};
+    const size_t lengths[] = {1, 2, below(12) + 1, below(40) + 1, spec.long_prompt + below(24), spec.longest_prompt};
     w.prompt.resize(lengths[i % 6]);
-    for (int32_t& id : w.prompt) id = static_cast<int32_t>(3 + below(vocab - 3));
+    for (int32_t& id : w.prompt) id = static_cast<int32_t>(3 + below(static_cast<size_t>(spec.vocab) - 3));
     GenerationOptions& g = w.generation;
     if (below(4) != 0) g.max_new_tokens = static_cast<int32_t>(1 + below(16));
     g.ignore_eos = below(2) == 0;
@@ -48,8 +69,10 @@ std::vector<Work> MakeWork(size_t count, uint64_t seed, size_t vocab) {
   return work;
 }
 
-std::vector<Outcome> RunAlone(const std::shared_ptr<const Model>& model, const std::vector<Work>& work) {
-  EngineDriver driver(model, {.threads = 1, .max_batch = 1, .prefill_chunk = 512});
+std::vector<Outcome> RunAlone(const std::shared_ptr<const Model>& model, const std::vector<Work>& work,
+                              EngineOptions options) {
+  options.max_batch = 1;
+  EngineDriver driver(model, options);
   std::vector<Outcome> outcomes;
   for (const Work& w : work) outcomes.push_back(driver.Run(w.prompt, w.generation));
   return outcomes;
