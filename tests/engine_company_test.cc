@@ -139,19 +139,24 @@ void RunTogether(const World& world, uint64_t seed, Coverage* coverage) {
   const auto one_of = [&](std::vector<size_t> values) { return values[below(values.size())]; };
   constexpr KvPolicy kPolicies[] = {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc,
                                     KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged};
-  // Every fourth engine has room for all at once, who come together and stay for long. Of the others two of three have little memory.
-  const bool crowd = seed % 4 == 3;
+  constexpr KvPolicy kGrowing[] = {KvPolicy::kIterative, KvPolicy::kBmc, KvPolicy::kReserve, KvPolicy::kPaged};
+  // Every fourth engine has room for all at once, who come together and stay for long. In another fourth as many grow out of their memory:
+  // where a state takes all it will need at once, as upfront's does, nobody has to give way. Of the others two of three have little memory.
+  const bool crowd = seed % 4 == 3, squeeze = seed % 4 == 1;
+  const bool windowed = world.context == kWindowedContext;             // whose long prompts are of the first sort
+  const size_t sort = crowd || squeeze ? 1 : windowed ? 0 : below(3);  // of any sort, those with long answers, or both
   const std::array few = {size_t{1}, 2 + below(6), 8 + below(24), 32 + below(32), kMostOthers};
   const size_t others = crowd ? few[4 - seed / 4 % 2] : few[seed % 5];
-  const bool little_memory = !crowd && below(3) != 0, all_at_once = crowd || below(2) == 0;
+  const bool little_memory = squeeze || (!crowd && below(3) != 0), all_at_once = crowd || squeeze || below(2) == 0;
   EngineOptions options{.threads = one_of({1, 2}),
                         .kv_type = world.kv_type,
-                        .kv_policy = kPolicies[below(6)],
+                        .kv_policy = squeeze ? kGrowing[below(4)] : kPolicies[below(6)],
                         .kv_period = one_of({1, 5, 16}),
-                        .max_batch = crowd ? kMost : one_of({2, 8, kMost}),
+                        .max_batch = crowd || squeeze ? kMost : one_of({2, 8, kMost}),
                         .prefill_chunk = (std::array<size_t, 5>{1, 7, 16, 64, 512})[(2 * seed + seed / 5) % 5]};
   if (little_memory) {
-    options.state_memory = EngineDriver(world.model, options).engine().impl().NewState(0)->GrowthBytes(world.context);
+    const size_t longest = sort == 1 ? kSmallContext : world.context;
+    options.state_memory = EngineDriver(world.model, options).engine().impl().NewState(0)->GrowthBytes(longest);
     // A page of `paged` may be begun for each part of a prompt.
     options.state_memory = (4 + below(4)) * options.state_memory * 5 / 16;
   }
@@ -159,8 +164,6 @@ void RunTogether(const World& world, uint64_t seed, Coverage* coverage) {
   options.spill_folder = folders[below(3)];
   std::vector<size_t> chosen(world.work.size());
   for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = i;
-  // Of any sort, those with long answers, or both.
-  const size_t sort = crowd ? 1 : below(3);
   if (sort == 0) chosen.resize(kMost);
   if (sort == 1) chosen.erase(chosen.begin(), chosen.begin() + kMost);
   std::shuffle(chosen.begin(), chosen.end(), random);
@@ -195,7 +198,7 @@ void RunTogether(const World& world, uint64_t seed, Coverage* coverage) {
     coverage->requests_put_aside += found.stats.preemptions != 0;
     coverage->drafted += found.stats.drafted_tokens;
     coverage->accepted += found.stats.accepted_tokens;
-    if (world.context == kWindowedContext) {
+    if (windowed) {
       const size_t length = found.stats.prompt_tokens + found.stats.generated_tokens;
       coverage->past_windows += length > 8;
       coverage->forgot += length > 633;
