@@ -14,7 +14,7 @@
 
 namespace tidemill::testing {
 
-inline constexpr size_t kEagleVocab = 96, kEagleHidden = 32, kEagleLayers = 8, kEagleSpecials = 3;
+inline constexpr int kEagleVocab = 96, kEagleHidden = 32, kEagleLayers = 8, kEagleSpecials = 3;
 
 // A byte-level tokenizer.json of the first `size` of 96 tokens: "<0>" to "<2>", which are special unless `specials` says otherwise, then
 // one character each. The bytes of others are left out.
