@@ -16,6 +16,7 @@
 #include "tests/support/tiny_vocabulary.h"
 
 namespace tidemill::testing {
+
 std::shared_ptr<const Model> SmallContextModel(DType dtype) {
   return LoadModel(
       "engine_batch",
