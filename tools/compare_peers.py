@@ -154,12 +154,18 @@ class Comparison:
         repeats = max(1, min(16, math.ceil(self.args.seconds / seconds)))
         return best, choices[best] | {"repeats": repeats}, left_out, not right
 
+    def need(self, row: dict) -> int:
+        """Bytes of the contexts that engines hold at once: one for each setting that is tried."""
+        contexts = sum(1 if name == OURS or row["kind"] == "prefill" else len(settings_of(name, row)) for name in self.engines)
+        return self.kv_bytes * positions_of(row) * contexts
+
     def measure_row(self, row: dict, path: Path) -> dict:
-        settings = settings_for(row, path, self.args.seed, max(PLANS[self.args.plan]["depth"]))
+        deepest = max((depth for depth in PLANS[self.args.plan]["depth"] if self.need(row | {"depth": depth}) <= self.room),
+                      default=0)
+        settings = settings_for(row, path, self.args.seed, deepest)
         record = {"row": row, "settings": {}, "left_out": {}, "wrong": [], "pairs": [], "peak_rss_mib": {}, "idle_cores": 0.0,
                   "beyond_trained_context": False}
-        need = self.kv_bytes * positions_of(row) * len(self.engines)
-        if need > self.room:
+        if (need := self.need(row)) > self.room:
             return record | {"skipped": f"contexts of {need / 2**30:.1f} GiB, room for {max(0, self.room) / 2**30:.1f} GiB"}
         chosen = {}
         for name in self.engines:
@@ -245,9 +251,8 @@ def cpu_name() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")
         found.setdefault(name.strip(), value.strip())
-    if "model name" not in found:
-        return platform.machine()
-    return f"{found['model name']}, family {found['cpu family']} model {found['model']}"
+    name, family, model = (found.get(key) for key in ("model name", "cpu family", "model"))
+    return f"{name}, family {family} model {model}" if name and family and model else name or platform.machine()
 
 
 def about(args: argparse.Namespace, versions: dict) -> dict:

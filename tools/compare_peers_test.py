@@ -153,6 +153,8 @@ class ComparePeers(unittest.TestCase):
         self.assertEqual((done.stdout.count("| **2.00**"), done.stdout.count("| **3.00**")), (4, 4))
         self.compare(engine, {"llama.cpp": peer}, "--pairs", "2")  # another plan
         self.assertEqual(len(journal.read_text().splitlines()), 9)
+        journal.write_text(journal.read_text().replace('"cpu": "', '"cpu": "another than '))
+        self.assertNotIn("rows are in", self.compare(engine, {"llama.cpp": peer}).stderr)
 
     def test_ContextsLargerThanMemory_RowIsListedAsNotRun(self):
         engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "peer.py", "30", kv=str(10**10))

@@ -54,7 +54,8 @@ struct EngineOptions {
   // For requests whose guesses it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states, and those of
   // kLayers, may take a quarter of state_memory beside that, and its context may be shorter: where either is not enough, it makes no guesses.
   std::shared_ptr<const Model> draft_model = {};
-  // In place of it: a draft head that was loaded for the engine's model.
+  // In place of it: a draft head that was loaded for the engine's model. Where its context or its share of memory is full, it forgets and
+  // goes on.
   std::shared_ptr<const DraftHead> draft_head = {};
   // Where the numbers of this machine are kept that MakePlan measured (PlanOptions has the same two): how many guesses a request begins
   // with is predicted by them, or where they are not there or another machine's, by built-in ones. Read when the first such request comes.

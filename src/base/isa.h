@@ -31,7 +31,8 @@ Result<Isa> ParseIsa(std::string_view name);
 // FMA levels give equal bits; the baseline, without FMA, is a numeric class of its own. arm64's NEON has FMA.
 bool HasFma(Isa isa);
 
-// AMD family 1Ah: the levels of a Zen 4, but other prefetchers, so that kernels bring memory ahead otherwise. Bits are the same.
+// AMD family 1Ah, measured on a server (model 2): the levels of a Zen 4, but other prefetchers, so that kernels bring memory ahead
+// otherwise. Bits are the same.
 bool IsZen5();
 
 // The level multiplies BF16 itself; such products are a numeric class of their own.

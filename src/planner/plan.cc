@@ -23,7 +23,9 @@ std::string GuessesText(size_t guesses) {
 class Planner {
  public:
   explicit Planner(const PlanInput& input)
-      : in_(input), costs_(in_.profile, in_.model), padded_(ChoosePaddedPeriod(in_.context, CostsOfPadding())) {}
+      : in_(input),
+        costs_(in_.profile, in_.model, in_.threads == 1 ? ThreadUse::kOne : ThreadUse::kAll),
+        padded_(ChoosePaddedPeriod(in_.context, CostsOfPadding())) {}
 
   Plan Make() const {
     Plan plan;

@@ -117,7 +117,8 @@ size_t ActiveRequest::Draft(size_t most) {
   if (most == 0) return 0;
   try {
     DraftTree proposed;
-    drafting_seconds_ = SecondsOf([&] { proposed = drafter_->Propose(most); });
+    const double seconds = SecondsOf([&] { proposed = drafter_->Propose(most); });
+    drafting_seconds_ = is_timed_ ? seconds : 0;
     if (!proposed.ids.empty()) width_.Drafted(proposed.ids.size(), drafting_seconds_);
     guesses_.push_back(tokens().back());
     guesses_.insert(guesses_.end(), proposed.ids.begin(), proposed.ids.end());

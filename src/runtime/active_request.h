@@ -83,6 +83,7 @@ class ActiveRequest {
 
   // What Draft took before this step; and what the step took, with the guesses of all its requests, for so many tokens in all.
   double drafting_seconds() const { return drafting_seconds_; }
+  void LeaveOutDrafting() { is_timed_ = false; }  // where steps are not timed by a clock either
   void Took(double seconds, size_t tokens);
 
   // Once it is done, for whom keeps_state(): what of it is to be saved, all but whose it is and its state. Or, where that cannot be,
@@ -134,6 +135,7 @@ class ActiveRequest {
   std::string_view draft_trouble_;  // why there is no drafter any more
   DraftRule rule_;
   DraftWidth width_;
+  bool is_timed_ = true;
   double drafting_seconds_ = 0;
   size_t right_ = 0;  // guesses of the last step
   DraftStats draft_stats_;

@@ -14,8 +14,9 @@ Result<std::unique_ptr<DraftHead::Impl>> LoadImpl(const std::string& path, std::
                                                   const LoadOptions& options) {
   TIDEMILL_TRY(files, ModelFiles::Open(path));
   if (!IsDraftHead(files)) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "expected the folder of a draft head of EAGLE or EAGLE-3, found another model's");
+    return Error(
+        ErrorCode::kInvalidArgument,
+        "expected the folder of a draft head of EAGLE or EAGLE-3, found another model's; give that as a draft model");
   }
   TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
   LoadSettings settings;

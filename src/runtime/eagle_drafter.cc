@@ -58,13 +58,14 @@ EagleDrafter::EagleDrafter(const Options& options, std::unique_ptr<SequenceState
   const LanguageModel& model = options_.head->model();
   const size_t hidden = model.settings.hidden_size, width = model.features.width;
   const size_t kept = std::min(kKept, state_->max_length());
-  auto memory = AlignedBuffer::Create((kept * width + (1 + 2 * TreeDraft::kMostAsked) * hidden) * sizeof(float));
+  const size_t asked = options_.tree == DraftTreeKind::kChain ? 0 : TreeDraft::kMostAsked;
+  auto memory = AlignedBuffer::Create((kept * width + (1 + 2 * asked) * hidden) * sizeof(float));
   if (!memory.ok()) throw std::bad_alloc();
   memory_ = std::move(memory).value();
   float* floats = memory_.As<float>().data();
   kept_ = {floats, kept, width};
-  asked_ = {floats + kept * width, 1 + TreeDraft::kMostAsked, hidden};
-  read_ = {asked_.row(asked_.rows), TreeDraft::kMostAsked, hidden};
+  asked_ = {floats + kept * width, 1 + asked, hidden};
+  read_ = {floats + kept * width + (1 + asked) * hidden, asked, hidden};
   ids_.reserve(std::min(options_.context + 1, kReservedIds));
   keys_.reserve(kMostRows);
   proposed_.reserve(options_.most);

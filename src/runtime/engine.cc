@@ -221,8 +221,10 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   if (need > options.state_memory) return StateTooLarge("submit request", positions, need, options.state_memory);
   auto drafter = request.draft.most == 0 ? nullptr : make_drafter(request);
   const DraftCosts costs = PredictedDraftCosts(request);
-  return std::make_unique<ActiveRequest>(next_id++, std::move(request), std::move(sampler), tokenizer, std::move(state),
-                                         options.context, std::move(drafter), costs);
+  auto made = std::make_unique<ActiveRequest>(next_id++, std::move(request), std::move(sampler), tokenizer,
+                                              std::move(state), options.context, std::move(drafter), costs);
+  if (step_seconds) made->LeaveOutDrafting();
+  return made;
 }
 
 RequestId Engine::Impl::Admit(std::unique_ptr<ActiveRequest> request) {
@@ -285,10 +287,12 @@ std::span<const Event> Engine::Step() {
     if (complete) {
       const size_t before = impl.events.size();
       size_t row = 0;
+      impl.threads->Use(impl.options.draft_threads);  // of a head, which may run what it was given
       for (size_t i = 0; i < step.size(); row += step[i++].tokens.size()) {
         scheduler.request(i).Advance(
             &impl.events, features == nullptr ? ConstMatrix<float>() : features->out.Rows(row, step[i].tokens.size()));
       }
+      impl.threads->Use(all_threads);
       impl.TimeDrafts(seconds, impl.events.size() - before);
     } else {
       for (size_t i = 0; i < step.size(); ++i) scheduler.request(i).Abandon();

@@ -31,7 +31,9 @@ Result<void> Engine::Impl::PrepareDrafts() {
     if (options.draft_model != nullptr)
       return Wrong("start engine: expected a draft model or a draft head, found both; choose one");
     if (&options.draft_head->target() != model.get())
-      return Wrong("start engine: expected a draft head that was loaded for this model, found one of another");
+      return Wrong(
+          "start engine: expected a draft head that was loaded for this model, found one of another; load it for this "
+          "one");
     TIDEMILL_TRY(made, EagleHead::Create(*options.draft_head->impl().head, isa, *threads, executor->max_rows()));
     draft_head = std::move(made);
   }
@@ -52,7 +54,7 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
   }
   if (draft.ngram_max != 0 && draft.ngram_max < draft.ngram_min) {
     return Wrong("expected a longest n-gram of at least the shortest, which has " + std::to_string(draft.ngram_min) +
-                 " tokens, found " + std::to_string(draft.ngram_max));
+                 " tokens, found " + std::to_string(draft.ngram_max) + "; raise ngram_max or lower ngram_min");
   }
   if (draft.least > draft.most) {
     return Wrong("expected a least number of guesses up to the most, which is " + std::to_string(draft.most) +

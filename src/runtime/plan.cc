@@ -122,6 +122,16 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     const EngineOptions& o = impl.options;
     if (options.draft) {
       TIDEMILL_TRY_VOID(impl.CheckDraft(*options.draft).WithContext("plan: draft"));
+      if (options.draft->most == 0) {
+        return Error(ErrorCode::kInvalidArgument,
+                     "plan: draft: expected at least 1 guess in a step, found 0; give --draft-max");
+      }
+      const bool is_tree = options.draft->tree != DraftTreeKind::kChain;
+      if (is_tree || (options.draft->source == DraftSource::kModel && impl.draft_model == nullptr)) {
+        return Error(ErrorCode::kUnsupported,
+                     std::string("plan: draft: expected a chain by n-grams, first layers or a draft model, found ") +
+                         (is_tree ? "a tree" : "a draft head") + ", of which nothing is predicted; leave --draft out");
+      }
     }
     PlanInput input;
     input.state_memory = o.state_memory;
@@ -142,11 +152,6 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
                     .order = GuessOrderOf(impl, draft),
                     .least = draft.least,
                     .most = draft.most};
-    if (options.draft && !input.drafts.costs.any()) {
-      return Error(ErrorCode::kUnsupported,
-                   "plan: draft: expected a chain of guesses by n-grams, a model or first layers, found guesses of "
-                   "which nothing is predicted");
-    }
     Plan plan = ChoosePlan(input);
     plan.profile = source.info();
     plan.warnings = std::move(source.warnings());

@@ -225,6 +225,15 @@ TEST(DraftHeads, ServeManyPromptsAndChats) {
   }
 }
 
+TEST(DraftHeads, AreNotPlanned) {
+  const ProcessResult result = RunTidemill({"plan", TargetFolder(), "--draft", HeadFolder("eagle1")});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err,
+            "tidemill: plan: draft: expected a chain by n-grams, first layers or a draft model, found a draft head, of "
+            "which nothing is predicted; leave --draft out\n");
+}
+
 TEST(DraftHeads, OfAnotherModel_AreRefused) {
   const auto refused = [](const std::string& model, const std::string& head, int exit_code, const std::string& what) {
     const ProcessResult result = RunTidemill({"run", model, "--raw", "-p", "x", "--draft", head});

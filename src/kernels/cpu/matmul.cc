@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/checked_math.h"
+#include "base/isa.h"
 #include "kernels/cpu/matmul_levels.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/matmul_avx2.h"
@@ -53,6 +54,8 @@ double FlopsOfABlock(DType dtype) {
   return fits(task.x);
 }
 
+const bool kIsZen5 = IsZen5();
+
 MatMulStrips Arguments(const MatMulTask& task) {
   const QuantizedRows& q = task.quantized;
   const WeightMatrix& w = *task.weight;
@@ -73,7 +76,8 @@ MatMulStrips Arguments(const MatMulTask& task) {
           .y = task.y.data,
           .y_stride = task.y.stride,
           .outputs = w.rows(),
-          .accumulate = task.accumulate};
+          .accumulate = task.accumulate,
+          .fetch_past_l2 = kIsZen5};
 }
 
 // Runs strips [first, first + count) of one task.

@@ -19,8 +19,6 @@
 
 #include <immintrin.h>
 
-#include "base/isa.h"
-
 namespace tidemill::vnni {
 namespace {
 
@@ -29,8 +27,6 @@ namespace {
 constexpr size_t kPairRows(StripType type) { return type == StripType::kQ6_K ? 4 : ~size_t{0}; }
 constexpr size_t kPairTile(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 4 : 6; }
 constexpr size_t kSingleTile(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 8 : 4; }
-
-const bool kZen5 = IsZen5();
 
 // How many blocks ahead of its reading a strip is fetched where all rows fit in one tile of R rows.
 template <StripType type, size_t R>
@@ -138,8 +134,8 @@ template <StripType type, size_t V, size_t R>
 class Fetcher {
  public:
   // Of tile `tile` of `tiles` over the same V strips.
-  Fetcher(const unsigned char* strips, size_t strip_bytes, size_t blocks, size_t tile, size_t tiles)
-      : alone_(tiles == 1), blocks_(blocks), group_bytes_(V * strip_bytes) {
+  Fetcher(const MatMulStrips& args, const unsigned char* strips, size_t blocks, size_t tile, size_t tiles)
+      : alone_(tiles == 1), past_l2_(args.fetch_past_l2), blocks_(blocks), group_bytes_(V * args.strip_bytes) {
     const size_t steps = tiles * blocks;
     step_ = (group_bytes_ + steps * 64 - 1) / (steps * 64) * 64;
     next_ = strips + group_bytes_ + tile * blocks * step_;
@@ -155,7 +151,7 @@ class Fetcher {
     if (!alone_) {
       const unsigned char* const stop = next_ + step_ < end_ ? next_ + step_ : end_;
       for (; next_ < stop; next_ += 64) FetchLine<kIntoL2>(next_);
-    } else if (R > 2 || !kZen5) {
+    } else if (R > 2 || !past_l2_) {
       FetchBlock<kIntoL2>(b + kBlocksAhead<type, R>, quants, scales);
     } else if (type != StripType::kQ8_0) {
       FetchBlock<kPastL2>(b + 2048 / kLayout.quant_bytes, quants, scales);
@@ -190,7 +186,7 @@ class Fetcher {
     }
   }
 
-  bool alone_;
+  bool alone_, past_l2_;
   size_t blocks_, group_bytes_, step_;
   const unsigned char* next_;
   const unsigned char* end_;
@@ -222,7 +218,7 @@ inline void Tile(const MatMulStrips& args, size_t strip, size_t row, size_t tile
 #pragma GCC unroll 16
     for (size_t r = 0; r < R; ++r) acc[v][r] = _mm512_setzero_ps();
   }
-  Fetcher<type, V, R> fetcher(strips, args.strip_bytes, blocks, tile, tiles);
+  Fetcher<type, V, R> fetcher(args, strips, blocks, tile, tiles);
   Starts<type> starts[R];
   for (size_t b = 0; b < blocks; ++b) {
     if (kLayout.offset != 0 && b % kStartBlocks == 0) {
