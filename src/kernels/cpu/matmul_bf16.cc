@@ -105,35 +105,34 @@ void RoundRow(const float* x, size_t cols, uint16_t* out) {
                            reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(read, x + k))));
 }
 
-// In independent chains, since the instruction waits for its own sum.
-PeakRun DotPeak(PeakShape shape, size_t iterations) {
+namespace {
+
+// In independent chains, since the instruction waits for its own sum; in assembly, so that every round counts.
+template <size_t kChains, bool kOwnFactor>
+PeakRun DotPeak(size_t iterations) {
+  static_assert(kChains == 8 || kChains == 12);
   const __m512 pairs = _mm512_castsi512_ps(_mm512_set1_epi32(0x3F803F80));  // ones
-  constexpr double kOperations = 2 * 32;
-  if (shape == PeakShape::kSecond) {
-    constexpr size_t kChains = 24;  // on a Zen 5 a sum that is a factor, too, takes 8 cycles, two of which start in one
-    __m512 sums[kChains];
-    for (__m512& sum : sums) sum = pairs;
-    for (size_t i = 0; i < iterations; ++i) {
-#pragma GCC unroll 24
-      for (__m512& sum : sums) {
-        sum = _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(sum), reinterpret_cast<__m512bh>(pairs));
-      }
-    }
-    for (const __m512& sum : sums) sums[0] = _mm512_add_ps(sums[0], sum);
-    const auto count = static_cast<double>(kChains * iterations);
-    return {kOperations * count, count, static_cast<double>(_mm512_cvtss_f32(sums[0]))};
-  }
-  constexpr size_t kChains = 8;
-  // Variables, not an array: compilers keep an array that assembly writes in memory.
   __m512 a = pairs, b = pairs, c = pairs, d = pairs, e = pairs, f = pairs, g = pairs, h = pairs;
+  __m512 i = pairs, j = pairs, k = pairs, l = pairs;
   const auto dot = [pairs](__m512 & sum) __attribute__((always_inline)) {
-    __asm__ volatile("vdpbf16ps %1, %1, %0" : "+v"(sum) : "v"(pairs));  // every round counts
+    if constexpr (kOwnFactor) {
+      __asm__ volatile("vdpbf16ps %0, %1, %0" : "+v"(sum) : "v"(pairs));
+    } else {
+      __asm__ volatile("vdpbf16ps %1, %1, %0" : "+v"(sum) : "v"(pairs));
+    }
   };
-  for (size_t i = 0; i < iterations; ++i) {
+  for (size_t round = 0; round < iterations; ++round) {
     dot(a), dot(b), dot(c), dot(d), dot(e), dot(f), dot(g), dot(h);
+    if constexpr (kChains == 12) dot(i), dot(j), dot(k), dot(l);
   }
   const auto count = static_cast<double>(kChains * iterations);
-  return {kOperations * count, count, 0};
+  return {64 * count, count, 0};
+}
+
+}  // namespace
+
+PeakRun DotPeak(PeakShape shape, size_t iterations) {
+  return shape == PeakShape::kFirst ? DotPeak<8, false>(iterations) : DotPeak<12, true>(iterations);
 }
 
 }  // namespace tidemill::bf16
