@@ -4,19 +4,17 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
 
-#include "base/mapped_file.h"
-#include "formats/safetensors.h"
 #include "kernels/testing/compare.h"
+#include "tests/support/golden_file.h"
 #include "tests/support/model_runner.h"
 
 namespace tidemill {
 namespace {
 
+using testing::GoldenFile;
 using testing::ModelRunner;
 using testing::RunnerOptions;
 
@@ -26,36 +24,6 @@ constexpr double kTolerance = 1e-4;
 constexpr const char* kFamilies[] = {"gemma3_text", "gpt2", "gpt_neox", "llama3_rope",   "llama_yarn", "mistral",
                                      "mixtral",     "opt",  "qwen2",    "opt_post_norm", "qwen3",      "qwen3_moe"};
 
-class Golden {
- public:
-  explicit Golden(const std::string& folder) {
-    std::ifstream in(folder + "/golden.json");
-    EXPECT_TRUE(in.good()) << folder << "/golden.json is missing";
-    json_ = nlohmann::json::parse(in);
-    auto file = MappedFile::Open(folder + "/golden.safetensors");
-    EXPECT_TRUE(file.ok());
-    file_ = std::move(file).value();
-    auto tensors = SafetensorsFile::Parse(file_->bytes());
-    EXPECT_TRUE(tensors.ok());
-    tensors_ = std::move(tensors).value();
-  }
-
-  size_t num_prompts() const { return json_.at("prompts").size(); }
-  std::vector<int32_t> Ids(size_t prompt, const char* what) const { return json_.at("prompts")[prompt].at(what); }
-  std::vector<float> Logits(size_t prompt) const {
-    const FileTensor* tensor = tensors_->FindTensor("prompt" + std::to_string(prompt) + ".logits");
-    EXPECT_NE(tensor, nullptr);
-    std::vector<float> values(tensor->rows * tensor->cols);
-    std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
-    return values;
-  }
-
- private:
-  nlohmann::json json_;
-  std::optional<MappedFile> file_;
-  std::optional<SafetensorsFile> tensors_;
-};
-
 // The golden of `folder`, by the model in `path`: the folder itself, or the same checkpoint in another form.
 void ExpectGolden(const std::string& folder, const std::string& path, RunnerOptions options, size_t chunk,
                   double tolerance = kTolerance) {
@@ -63,12 +31,12 @@ void ExpectGolden(const std::string& folder, const std::string& path, RunnerOpti
                (options.mapped ? " mapped" : " packed"));
   options.context = 128;
   options.f32 = true;
-  const Golden golden(folder);
+  const GoldenFile golden(folder);
   ModelRunner runner(path, options);
   ASSERT_GT(golden.num_prompts(), 0U);
   for (size_t p = 0; p < golden.num_prompts(); ++p) {
     const std::vector<int32_t> ids = golden.Ids(p, "input_ids"), greedy = golden.Ids(p, "greedy_ids");
-    const std::vector<float> expected = golden.Logits(p);
+    const std::vector<float> expected = golden.Tensor(p, "logits");
     ASSERT_FALSE(greedy.empty());
     const auto state = runner.NewState();
     const std::vector<float> logits = runner.Feed(*state, ids, chunk);
@@ -150,7 +118,7 @@ TEST(FamilyGguf, EveryCheckpointAndLevel_MatchesTransformers) {
 
 TEST(FamilyGguf, EveryCheckpoint_GivesTheBitsOfItsFolder) {
   for (const std::string family : kGgufFamilies) {
-    const std::vector<int32_t> ids = Golden(Fixture(family)).Ids(0, "input_ids");
+    const std::vector<int32_t> ids = GoldenFile(Fixture(family)).Ids(0, "input_ids");
     for (const Isa isa : KnownIsas()) {
       if (isa > DetectIsa()) continue;
       for (const bool mapped : {false, true}) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/byte_level_tokenizer.h"
 #include "tests/support/changed_checkpoint.h"
 #include "tests/support/model_folder.h"
 
@@ -19,33 +20,16 @@ inline constexpr int kEagleVocab = 96, kEagleHidden = 32, kEagleLayers = 8, kEag
 // A byte-level tokenizer.json of the first `size` of 96 tokens: "<0>" to "<2>", which are special unless `specials` says otherwise, then
 // one character each. The bytes of others are left out.
 inline std::string EagleTokenizer(size_t size = kEagleVocab, bool specials = true) {
-  auto ids = nlohmann::json::object(), added = nlohmann::json::array();
+  const auto is_special = [specials](size_t id) { return specials && id < kEagleSpecials; };
+  std::vector<std::string> tokens;
   for (size_t id = 0; id < size; ++id) {
-    const bool is_special = specials && id < kEagleSpecials;
     std::string token(1, static_cast<char>('!' + id));  // '!' to '~' are 94
-    if (is_special) token = "<" + std::to_string(id) + ">";
+    if (is_special(id)) token = "<" + std::to_string(id) + ">";
     if (id == 94) token = "\xC4\xA0";  // a space
     if (id == 95) token = "\xC4\x8A";  // the end of a line
-    ids[token] = id;
-    if (!is_special) continue;
-    added.push_back({{"id", id},
-                     {"content", token},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
+    tokens.push_back(token);
   }
-  const nlohmann::json level = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  return nlohmann::json{{"version", "1.0"},
-                        {"added_tokens", added},
-                        {"normalizer", nullptr},
-                        {"pre_tokenizer", level},
-                        {"post_processor", nullptr},
-                        {"decoder", level},
-                        {"model", {{"type", "BPE"}, {"vocab", ids}, {"merges", nlohmann::json::array()}}}}
-      .dump();
+  return ByteLevelTokenizer(tokens, is_special, {});
 }
 
 inline std::vector<float> FloatsOf(const std::string& bytes) {
