@@ -19,12 +19,7 @@ Result<std::unique_ptr<DraftHead::Impl>> LoadImpl(const std::string& path, std::
         "expected the folder of a draft head of EAGLE or EAGLE-3, found another model's; give that as a draft model");
   }
   TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
-  LoadSettings settings;
-  settings.f32 = options.f32;
-  settings.mapped = options.weights == WeightStorage::kMapped;
-  settings.threads = threads.get();
-  settings.progress = options.progress;
-  TIDEMILL_TRY(head, LoadDraftHead(files, *target->impl().language_model, settings));
+  TIDEMILL_TRY(head, LoadDraftHead(files, *target->impl().language_model, LoadSettingsOf(options, *threads)));
   return std::make_unique<DraftHead::Impl>(DraftHead::Impl{std::move(files), std::move(target), std::move(head)});
 }
 

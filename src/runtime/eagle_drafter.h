@@ -118,9 +118,9 @@ class EagleDrafter : public Drafter {
   std::vector<int32_t> ids_;  // the sequence
   AlignedBuffer memory_;
   Matrix<float> kept_;  // [kKept, width of the target's features] of the rows that wait
-  Matrix<float>
-      asked_;  // [1 + TreeDraft::kMostAsked, hidden] the head's own, of its last row and of nodes that were asked
-  Matrix<float> read_;  // [TreeDraft::kMostAsked, hidden] of the rows of a level
+  // [1 or, of a tree, 1 + TreeDraft::kMostAsked, hidden] the head's own, of its last row and of nodes that were asked
+  Matrix<float> asked_;
+  Matrix<float> read_;  // [0 or TreeDraft::kMostAsked, hidden] of the rows of a level
   size_t num_kept_ = 0;
   std::vector<RowKey> keys_;
   std::vector<int32_t> proposed_;

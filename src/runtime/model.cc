@@ -24,12 +24,7 @@ Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const Loa
                                               std::to_string(text.tokenizer.vocab_size()));
   }
   TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
-  LoadSettings settings;
-  settings.f32 = options.f32;
-  settings.mapped = options.weights == WeightStorage::kMapped;
-  settings.threads = threads.get();
-  settings.progress = options.progress;
-  TIDEMILL_TRY(model, LoadLanguageModel(files, settings, options.rope_scaling));
+  TIDEMILL_TRY(model, LoadLanguageModel(files, LoadSettingsOf(options, *threads), options.rope_scaling));
   return std::make_unique<Model::Impl>(Model::Impl{std::move(files), std::move(info), std::move(text),
                                                    std::move(generation), std::move(model), options.f32,
                                                    options.rope_scaling});

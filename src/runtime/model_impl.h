@@ -9,6 +9,7 @@
 
 #include "formats/model_files.h"
 #include "models/language_model.h"
+#include "models/weight_loader.h"
 #include "tidemill/model.h"
 
 namespace tidemill {
@@ -27,6 +28,16 @@ inline constexpr NumberRange kTopPs{std::numeric_limits<float>::min(), 1,
                                     "a number above 0, at most 1"};  // above 0 as a float
 inline constexpr NumberRange kMinPs{0, 1, "a number from 0 to 1"};
 inline constexpr NumberRange kRepetitionPenalties{0.01, 100, "a number from 0.01 to 100"};
+
+// `threads` is borrowed.
+inline LoadSettings LoadSettingsOf(const LoadOptions& options, ThreadPool& threads) {
+  LoadSettings settings;
+  settings.f32 = options.f32;
+  settings.mapped = options.weights == WeightStorage::kMapped;
+  settings.threads = &threads;
+  settings.progress = options.progress;
+  return settings;
+}
 
 // Of a folder in Hugging Face's layout: folder_text.cc.
 Result<Tokenizer> ReadFolderTokenizer(const ModelFiles& files);
