@@ -290,7 +290,8 @@ TEST(EngineDraft, DraftThreads_AreThoseOfDraftersAlone) {
   struct Counting : Drafter {
     ThreadPool* threads = nullptr;
     std::vector<size_t>* seen = nullptr;
-    void Append(int32_t) override {}
+    std::vector<size_t>* appended = nullptr;
+    void Append(int32_t) override { appended->push_back(threads->num_threads()); }
     DraftTree Propose(size_t) override {
       seen->push_back(threads->num_threads());
       return {};
@@ -299,11 +300,12 @@ TEST(EngineDraft, DraftThreads_AreThoseOfDraftersAlone) {
   for (const size_t draft_threads : {0, 1, 2, 3, 4}) {
     EngineDriver driver(model, {.threads = 3, .draft_threads = draft_threads});
     Engine::Impl& impl = driver.engine().impl();
-    std::vector<size_t> seen;
+    std::vector<size_t> seen, appended;  // what makes guesses may run steps when it is given rows, too
     impl.make_drafter = [&](const Request&) {
       auto drafter = std::make_unique<Counting>();
       drafter->threads = impl.threads.get();
       drafter->seen = &seen;
+      drafter->appended = &appended;
       return drafter;
     };
     SubmitWithDraft(driver, {{20}, {.max_new_tokens = 8, .ignore_eos = true}}, 2, 2);
@@ -311,7 +313,10 @@ TEST(EngineDraft, DraftThreads_AreThoseOfDraftersAlone) {
       driver.Step();
       ASSERT_EQ(driver.engine().threads(), 3U);
     }
-    EXPECT_EQ(seen, std::vector<size_t>(7, draft_threads == 0 ? 3 : std::min<size_t>(draft_threads, 3)));
+    const size_t expected = draft_threads == 0 ? 3 : std::min<size_t>(draft_threads, 3);
+    EXPECT_EQ(seen, std::vector<size_t>(7, expected));
+    ASSERT_GE(appended.size(), 7U);
+    EXPECT_EQ(std::vector<size_t>(appended.end() - 7, appended.end()), std::vector<size_t>(7, expected));
     const std::string& notice = driver.engine().notice();
     EXPECT_EQ(notice.find("--draft-threads 4: ") != std::string::npos, draft_threads == 4) << notice;
   }

@@ -152,6 +152,13 @@ TEST(Plan, BackEnd_ExactBeatsPadded) {
   EXPECT_EQ(plan.padded.sharing_factor, 2);
 }
 
+TEST(Plan, OneThread_HasTheCostsOfOne) {
+  PlanInput input = RoundInput();
+  const double two = ChoosePlan(input).decode[0].seconds;
+  input.threads = 1;
+  EXPECT_GT(ChoosePlan(input).decode[0].seconds, 1.5 * two);
+}
+
 // Steps of 1 + g / 8 seconds, a guess in a sixteenth.
 DraftPlan RoundDrafts() {
   DraftPlan drafts{.is_planned = true, .most = 8};
