@@ -12,9 +12,10 @@
 //     block in memory, so that they are one stream, 0.53 to 0.78 and 0.42 to 0.71 with five ways to fetch it
 //   two of eight byte products by maddubs, which has a port of its own: -6 to -10 %; Q6_K's scales by mullo: -3 %; vpternlog: 0
 // A Zen 5 has the same level, but fetches into its L2 cache and its own prefetcher get in each other's way. A 1B model's decode there,
-// one thread, against what a Zen 4 does: nothing fetched Q8_0 1.23, Q4_K_M 0.97, Q4_0 0.91; past the L2 cache 2 KiB ahead Q8_0 1.14, Q4_K_M
-// 1.38, Q4_0 1.18; that 1, 3, 4 and 8 KiB ahead Q4_K_M 1.27, 1.32, 1.28, 1.23; into L1 1.25 to 1.33; eight strips at once 1.20 and 0.95. Against
-// nothing fetched: only the first 4, 8 or 16 lines of each page to come, where its prefetcher stops, 0.86 to 0.94.
+// one thread, against what a Zen 4 does: nothing fetched Q8_0 1.23, Q4_K_M 0.97, Q4_0 0.91; that with eight strips at once Q8_0 1.20,
+// Q4_K_M 0.95; past the L2 cache 2 KiB ahead Q8_0 1.14, Q4_K_M 1.38, Q4_0 1.18, 1 KiB ahead Q8_0 1.12, Q4_K_M 1.27; into L1 Q4_K_M 1.25 and
+// 1.33. Against nothing fetched: past L2 2, 3, 4 and 8 KiB ahead Q4_K_M 1.42, 1.36, 1.32, 1.26; only the first 4, 8 or 16 lines of each page
+// to come, where its prefetcher stops, 0.86 to 0.94.
 #include "kernels/cpu/matmul_vnni.h"
 
 #include <immintrin.h>
