@@ -145,11 +145,7 @@ class Planner {
 
   Choice Threads() const {
     const size_t depth = in_.context / 2;
-    Choice choice{
-        .name = "threads",
-        .chosen = {std::to_string(in_.threads),
-                   PredictedCosts(in_.profile, in_.model, in_.threads == 1 ? ThreadUse::kOne : ThreadUse::kAll)
-                       .DecodeStep(depth, in_.batch)}};
+    Choice choice{.name = "threads", .chosen = {std::to_string(in_.threads), costs_.DecodeStep(depth, in_.batch)}};
     choice.of = "a decode step at half the context";
     if (in_.threads == 1) {
       choice.reason = "one thread was asked for, or there is one core";
