@@ -119,8 +119,9 @@ TEST(MatMul, EveryLevel_GivesTheBitsOfTheFormula) {
   for (const DType dtype : kAllTypes) {
     const size_t block = InfoOf(dtype).block_elements;
     std::vector<Shape> shapes = {{1, 1, 32},  {2, 15, 64}, {3, 16, 96},  {4, 17, 32},   {5, 33, 160}, {6, 47, 64},
-                                 {7, 48, 32}, {8, 65, 64}, {13, 80, 96}, {1, 129, 576}, {2, 64, 576}};
+                                 {7, 48, 32}, {8, 65, 64}, {13, 80, 96}, {1, 129, 576}, {2, 64, 576}, {35, 50, 192}};
     for (Shape& s : shapes) s.cols = WholeBlocks(dtype, s.cols);
+    if (dtype == DType::kQ6_K) shapes.push_back({33, 33, 16640});  // more columns than are unpacked ahead of many rows
     if (block == 256) shapes.push_back({3, 20, 1280});  // strips whose scales do not end on a whole cache line
     if (block == 1) shapes.insert(shapes.end(), {{1, 16, 1}, {3, 17, 7}, {5, 31, 15}, {2, 16, 17}, {9, 40, 33}});
     for (const Shape s : shapes) {
@@ -223,7 +224,7 @@ TEST(MatMul, AnyNumberOfThreads_GivesTheSameBits) {
 TEST(MatMul, Accumulating_AddsOnceAtTheEnd) {
   for (const DType dtype : kAllTypes) {
     const size_t cols = WholeBlocks(dtype, 64);
-    for (const size_t rows : {1, 2, 6, 13}) {
+    for (const size_t rows : {1, 2, 6, 13, 34}) {
       const RandomWeight random(dtype, 51, cols, 60);
       const std::vector<float> x = RandomFloats(61, rows * cols), before = RandomFloats(62, rows * 51, 9);
       const ConstMatrix<float> x_matrix(x.data(), rows, cols);

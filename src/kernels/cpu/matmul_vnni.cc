@@ -11,6 +11,8 @@
 //     2 KiB ahead (Q8_0 512 bytes) 0.98 and 0.95; at once 8 KiB ahead (Q8_0 2 KiB) 0.97 and 0.86; four strips interleaved block by
 //     block in memory, so that they are one stream, 0.53 to 0.78 and 0.42 to 0.71 with five ways to fetch it
 //   two of eight byte products by maddubs, which has a port of its own: -6 to -10 %; Q6_K's scales by mullo: -3 %; vpternlog: 0
+// 512 rows on a Zen 5, one thread, strips expanded to bytes against tiles that unpack: Q6_K 2 x 4 1.29 (2 x 5 1.21, 3 x 3 1.24, 1 x 10 1.07;
+// unpacking 2 x 4 1.08, 2 x 5 1.12, of 1 x 8), Q5_0 1.09, Q5_K 1.04; not worth it: Q4_K 1.01. 16 rows: Q6_K 0.95; 32 rows: Q5_K 0.95.
 // A Zen 5 has the same level, but fetches into its L2 cache and its own prefetcher get in each other's way. A 1B model's decode there,
 // one thread, against what a Zen 4 does: nothing fetched Q8_0 1.23, Q4_K_M 0.97, Q4_0 0.91; that with eight strips at once Q8_0 1.20,
 // Q4_K_M 0.95; past the L2 cache 2 KiB ahead Q8_0 1.14, Q4_K_M 1.38, Q4_0 1.18, 1 KiB ahead Q8_0 1.12, Q4_K_M 1.27; into L1 Q4_K_M 1.25 and
@@ -20,6 +22,8 @@
 
 #include <immintrin.h>
 
+#include <utility>
+
 namespace tidemill::vnni {
 namespace {
 
@@ -28,6 +32,12 @@ namespace {
 constexpr size_t kPairRows(StripType type) { return type == StripType::kQ6_K ? 4 : ~size_t{0}; }
 constexpr size_t kPairTile(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 4 : 6; }
 constexpr size_t kSingleTile(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 8 : 4; }
+
+// Types whose weights take the most unpacking: above kFewRows rows two strips at a time are unpacked once, to a byte for each weight, and
+// not for each tile. Strips with more columns than kExpandedCols stay as they are, since the bytes have to stay in the L2 cache.
+template <StripType type>
+constexpr bool kIsExpanded = type == StripType::kQ6_K || kFiveBits<type>;
+constexpr size_t kFewRows = 32, kExpandedCols = 16384, kExpandedBlock = 32 * 16;  // bytes of a block of a strip
 
 // How many blocks ahead of its reading a strip is fetched where all rows fit in one tile of R rows.
 template <StripType type, size_t R>
@@ -75,13 +85,30 @@ template <StripType type, size_t g>
   }
 }
 
+// The quants of a strip as LoadGroup makes them, group after group.
+template <StripType type>
+inline void Expand(const unsigned char* quants, size_t blocks, unsigned char* expanded) {
+  const auto groups = [&]<size_t... g>(std::index_sequence<g...>) __attribute__((always_inline)) {
+    (_mm512_store_si512(expanded + g * 64, LoadGroup<type, g>(quants)), ...);
+  };
+  for (size_t b = 0; b < blocks; ++b, quants += kStripLayout<type>.quant_bytes, expanded += kExpandedBlock) {
+    groups(std::make_index_sequence<8>());
+  }
+}
+
 // dot[v][r] += group g of a block of strip v . group g of the same columns of row r
-template <StripType type, size_t g, size_t V, size_t R>
+template <StripType type, bool kExpanded, size_t g, size_t V, size_t R>
 [[gnu::always_inline]] inline void AddGroup(const unsigned char* const (&quants)[V], const int8_t* const (&q)[R],
                                             size_t b, __m512i (&dot)[V][R]) {
   __m512i w[V];
 #pragma GCC unroll 16
-  for (size_t v = 0; v < V; ++v) w[v] = LoadGroup<type, g>(quants[v] + b * kStripLayout<type>.quant_bytes);
+  for (size_t v = 0; v < V; ++v) {
+    if constexpr (kExpanded) {
+      w[v] = _mm512_load_si512(quants[v] + b * kExpandedBlock + g * 64);
+    } else {
+      w[v] = LoadGroup<type, g>(quants[v] + b * kStripLayout<type>.quant_bytes);
+    }
+  }
 #pragma GCC unroll 16
   for (size_t r = 0; r < R; ++r) {
     const __m512i a = Broadcast4(q[r] + b * 32 + g * 4);
@@ -193,9 +220,10 @@ class Fetcher {
   const unsigned char* end_;
 };
 
-// Rows [row, row + R) of strips [strip, strip + V): tile `tile` of `tiles`.
-template <StripType type, size_t V, size_t R>
-inline void Tile(const MatMulStrips& args, size_t strip, size_t row, size_t tile, size_t tiles) {
+// Rows [row, row + R) of strips [strip, strip + V): tile `tile` of `tiles`. kExpanded: their quants are bytes at `expanded`.
+template <StripType type, bool kExpanded, size_t V, size_t R>
+inline void Tile(const MatMulStrips& args, size_t strip, const unsigned char* expanded, size_t row, size_t tile,
+                 size_t tiles) {
   constexpr StripLayout kLayout = kStripLayout<type>;
   const size_t blocks = args.cols / 32;
   const unsigned char* strips = args.strips + strip * args.strip_bytes;
@@ -212,6 +240,7 @@ inline void Tile(const MatMulStrips& args, size_t strip, size_t row, size_t tile
   for (size_t v = 0; v < V; ++v) {
     quants[v] = strips + v * args.strip_bytes;
     scales[v] = quants[v] + blocks * kLayout.quant_bytes;
+    if constexpr (kExpanded) quants[v] = expanded + v * blocks * kExpandedBlock;
   }
   __m512 acc[V][R];
 #pragma GCC unroll 16
@@ -235,10 +264,10 @@ inline void Tile(const MatMulStrips& args, size_t strip, size_t row, size_t tile
     const size_t byte_scales = group + (kLayout.minimum ? 64 : 32) + b % kLayout.scale_blocks * 32;
     if constexpr (type == StripType::kQ6_K) {
       Start<type, 0>(starts, b, dot);
-      AddGroup<type, 0>(quants, q, b, dot);
-      AddGroup<type, 1>(quants, q, b, dot);
-      AddGroup<type, 2>(quants, q, b, dot);
-      AddGroup<type, 3>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 0>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 1>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 2>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 3>(quants, q, b, dot);
 #pragma GCC unroll 16
       for (size_t v = 0; v < V; ++v) {
         const __m512 sc = LoadSigned(scales[v] + byte_scales);
@@ -246,10 +275,10 @@ inline void Tile(const MatMulStrips& args, size_t strip, size_t row, size_t tile
         for (size_t r = 0; r < R; ++r) s[v][r] = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[v][r]), sc);
       }
       Start<type, 1>(starts, b, dot);
-      AddGroup<type, 4>(quants, q, b, dot);
-      AddGroup<type, 5>(quants, q, b, dot);
-      AddGroup<type, 6>(quants, q, b, dot);
-      AddGroup<type, 7>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 4>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 5>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 6>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 7>(quants, q, b, dot);
 #pragma GCC unroll 16
       for (size_t v = 0; v < V; ++v) {
         const __m512 sc = LoadSigned(scales[v] + byte_scales + 16);
@@ -258,14 +287,14 @@ inline void Tile(const MatMulStrips& args, size_t strip, size_t row, size_t tile
       }
     } else {
       Start<type, 0>(starts, b, dot);
-      AddGroup<type, 0>(quants, q, b, dot);
-      AddGroup<type, 4>(quants, q, b, dot);
-      AddGroup<type, 1>(quants, q, b, dot);
-      AddGroup<type, 5>(quants, q, b, dot);
-      AddGroup<type, 2>(quants, q, b, dot);
-      AddGroup<type, 6>(quants, q, b, dot);
-      AddGroup<type, 3>(quants, q, b, dot);
-      AddGroup<type, 7>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 0>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 4>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 1>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 5>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 2>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 6>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 3>(quants, q, b, dot);
+      AddGroup<type, kExpanded, 7>(quants, q, b, dot);
 #pragma GCC unroll 16
       for (size_t v = 0; v < V; ++v) {
 #pragma GCC unroll 16
@@ -309,24 +338,39 @@ inline void Tile(const MatMulStrips& args, size_t strip, size_t row, size_t tile
 }
 
 // A tile of `rows` rows, in [low, R].
-template <StripType type, size_t V, size_t low, size_t R>
-inline void TileOfRows(const MatMulStrips& args, size_t strip, size_t row, size_t rows, size_t tile, size_t tiles) {
+template <StripType type, bool kExpanded, size_t V, size_t low, size_t R>
+inline void TileOfRows(const MatMulStrips& args, size_t strip, const unsigned char* expanded, size_t row, size_t rows,
+                       size_t tile, size_t tiles) {
   if constexpr (R > low) {
-    if (rows < R) return TileOfRows<type, V, low, R - 1>(args, strip, row, rows, tile, tiles);
+    if (rows < R) return TileOfRows<type, kExpanded, V, low, R - 1>(args, strip, expanded, row, rows, tile, tiles);
   }
-  Tile<type, V, R>(args, strip, row, tile, tiles);
+  Tile<type, kExpanded, V, R>(args, strip, expanded, row, tile, tiles);
 }
 
 // All rows, at least `low`, of V strips, in tiles of at most R: 8 rows as 4 + 4, since 6 + 2 unpacks weights for two rows only.
-template <StripType type, size_t V, size_t low, size_t R>
-inline void AllRows(const MatMulStrips& args, size_t strip) {
+template <StripType type, size_t V, size_t low, size_t R, bool kExpanded = false>
+inline void AllRows(const MatMulStrips& args, size_t strip, const unsigned char* expanded = nullptr) {
   const size_t tiles = (args.rows + R - 1) / R;
   size_t row = 0;
   for (size_t tile = 0; tile < tiles; ++tile) {
     const size_t rows = (args.rows - row) / (tiles - tile);
-    TileOfRows<type, V, low, R>(args, strip, row, rows, tile, tiles);
+    TileOfRows<type, kExpanded, V, low, R>(args, strip, expanded, row, rows, tile, tiles);
     row += rows;
   }
+}
+
+// The pairs of strips, each expanded before its first tile. Returns how many strips that were.
+template <StripType type>
+[[gnu::noinline]] size_t ExpandedPairs(const MatMulStrips& args) {
+  alignas(64) unsigned char expanded[2 * kExpandedCols / 32 * kExpandedBlock];
+  const size_t blocks = args.cols / 32;
+  size_t strip = 0;
+  for (; strip + 2 <= args.num_strips; strip += 2) {
+    for (size_t v = 0; v < 2; ++v)
+      Expand<type>(args.strips + (strip + v) * args.strip_bytes, blocks, expanded + v * blocks * kExpandedBlock);
+    AllRows<type, 2, kPairTile(type) / 2, kPairTile(type), true>(args, strip, expanded);
+  }
+  return strip;
 }
 
 template <StripType type>
@@ -334,6 +378,8 @@ void MatMul(const MatMulStrips& args) {
   size_t strip = 0;
   if (args.rows <= 2) {  // four strips, so that enough sums are in flight
     for (; strip + 4 <= args.num_strips; strip += 4) AllRows<type, 4, 1, 2>(args, strip);
+  } else if (kIsExpanded<type> && args.rows > kFewRows && args.cols <= kExpandedCols) {
+    if constexpr (kIsExpanded<type>) strip = ExpandedPairs<type>(args);
   } else if (args.rows <= kPairRows(type)) {
     constexpr size_t kLow = kLowTiles ? 1 : 3;
     for (; strip + 2 <= args.num_strips; strip += 2) AllRows<type, 2, kLow, kPairTile(type)>(args, strip);
