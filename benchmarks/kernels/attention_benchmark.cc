@@ -70,6 +70,9 @@ const bool kRegistered = [] {
     for (const size_t depth : {512, 2048, 8192}) add("decode", kSmall, kv_dtype, 1, depth, true);
     for (const size_t depth : {128, 512, 2048, 8192}) add("decode_cached", kSmall, kv_dtype, 1, depth, false);
     for (const Heads heads : {kWide, kLong}) add("decode", heads, kv_dtype, 1, 8192, true);
+    for (const size_t len : {2, 3, 4, 8, 16}) {
+      for (const Heads heads : {kSmall, kWide, kLong}) add("drafts", heads, kv_dtype, len, 2048, true);
+    }
     add("prefill", kSmall, kv_dtype, 512, 512, false);
     add("prefill", kSmall, kv_dtype, 512, 2048, false);
   }

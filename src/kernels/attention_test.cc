@@ -284,8 +284,9 @@ TEST(Attention, PromptInPiecesOfAnySize_GivesTheBitsOfTheWhole) {
         EXPECT_TRUE(SameBits(whole, inputs.Attend(context, rows)))
             << IsaName(isa) << " rows " << rows << " " << c.Name();
       }
-      // One row at a time and several threads: chunks of positions are units of their own.
-      EXPECT_TRUE(SameBits(whole, inputs.Attend(two, 1))) << IsaName(isa) << " " << c.Name();
+      // Few rows at a time and several threads: chunks of positions are units of their own.
+      for (const size_t rows : {1, 3, 12})
+        EXPECT_TRUE(SameBits(whole, inputs.Attend(two, rows))) << IsaName(isa) << " rows " << rows << " " << c.Name();
     }
   }
 }
@@ -293,7 +294,9 @@ TEST(Attention, PromptInPiecesOfAnySize_GivesTheBitsOfTheWhole) {
 TEST(Attention, AnyNumberOfThreads_GivesTheSameBits) {
   for (const Case& c : AlsoInBlocks({{.len = 1, .first_position = 1000, .kv_len = 1001},
                                      {.len = 90, .first_position = 40, .kv_len = 130},
-                                     {.len = 1, .first_position = 700, .kv_len = 701, .window = 200, .sink = 4}})) {
+                                     {.len = 1, .first_position = 700, .kv_len = 701, .window = 200, .sink = 4},
+                                     {.len = 7, .first_position = 1018, .kv_len = 1025},
+                                     {.len = 5, .first_position = 700, .kv_len = 705, .window = 200, .sink = 4}})) {
     const Inputs inputs(c);
     for (const Isa isa : LevelsHere()) {
       TestContext one(isa);

@@ -15,6 +15,11 @@ namespace {
 // Query vectors of one tile: enough that transposing K is a small part of the work, few enough that scores stay in L1.
 constexpr size_t kTileVectors = 48;
 
+// Up to so many use keys and values where they stand (kernels of rows). One thread of a Zen 5, 2, 4 and 8 rows behind 2048 positions in F16,
+// against tiles that load them as f32: 9 heads on 3 of 64 2.3, 1.6, 1.26; 12 on 2 of 128 1.7, 1.35, 1.01 (48 vectors load); 4 on 1 of 256
+// 2.4, 1.7, 1.3.
+constexpr size_t kRowVectors = 32;
+
 size_t TileRows(const AttentionShape& shape) {
   return std::max<size_t>(1, kTileVectors / (shape.heads / shape.kv_heads));
 }
@@ -70,7 +75,7 @@ class TileRun {
         kv_head_(kv_head),
         row_(row),
         group_(shape.heads / shape.kv_heads),
-        by_row_(rows == 1 && shape.head_dim % 16 == 0 && task.parents.empty()) {
+        by_row_(rows * group_ <= std::max(kRowVectors, group_) && shape.head_dim % 16 == 0) {
     const ScratchLayout layout(shape);
     TIDEMILL_DCHECK(layout.floats() * sizeof(float) <= scratch.size());
     auto* floats = reinterpret_cast<float*>(scratch.data());
@@ -135,15 +140,11 @@ class TileRun {
     }
     kernels_.softmax(tile_);
     std::memset(tile_.o, 0, tile_.vectors * tile_.padded_dim * sizeof(float));
-    if (!by_row_) {
+    if (by_row_) {
+      WeighRows(chunk);
+    } else {
       kernels_.weigh(tile_);
-      return true;
     }
-    const auto weigh = [&](const std::byte*, const std::byte* v, size_t begin, size_t end) {
-      kernels_.row.weigh(tile_, v, begin, end);
-    };
-    ForPieces(chunk + seen_[0].first_begin, chunk + seen_[0].first_end, chunk, weigh);
-    ForPieces(chunk + seen_[0].begin, chunk + seen_[0].end, chunk, weigh);
     return true;
   }
 
@@ -190,6 +191,34 @@ class TileRun {
       kernels_.softmax(row);
       kernels_.weigh(row);
     }
+  }
+
+  // Where they stand: together over what all query rows see, one by one before and after it; keys ascend for each row.
+  void WeighRows(size_t chunk) {
+    const auto weigh = [&](const AttentionTile& tile, size_t begin, size_t end) {
+      ForPieces(chunk + begin, chunk + end, chunk,
+                [&](const std::byte*, const std::byte* v, size_t first, size_t last) {
+                  kernels_.row.weigh(tile, v, first, last);
+                });
+    };
+    const auto weigh_row = [&](size_t vector, size_t begin, size_t end) {
+      if (begin < end) weigh(RowOfTile(vector), begin, end);
+    };
+    size_t begin = 0, end = kAttentionChunk;
+    for (size_t vector = 0; vector < tile_.vectors; vector += group_) {
+      const SeenRanges& seen = seen_[vector];
+      begin = std::max(begin, seen.begin);
+      end = seen.first_begin < seen.first_end ? 0 : std::min(end, seen.end);
+    }
+    end = std::max(begin, end);
+    for (size_t vector = 0; vector < tile_.vectors; vector += group_) {
+      const SeenRanges& seen = seen_[vector];
+      weigh_row(vector, seen.first_begin, seen.first_end);
+      weigh_row(vector, seen.begin, begin < end ? begin : seen.end);
+    }
+    if (begin >= end) return;
+    weigh(tile_, begin, end);
+    for (size_t vector = 0; vector < tile_.vectors; vector += group_) weigh_row(vector, end, seen_[vector].end);
   }
 
   // The vectors of one query row, behind keys that are scored.
@@ -275,17 +304,19 @@ ChunkRange ChunksOf(const AttentionShape& shape, const AttentionTask& task, size
   return {begin / kAttentionChunk, DivideRoundUp(end, kAttentionChunk)};
 }
 
+// Of the partial result of one vector over one chunk: o, then m, l, seen.
+size_t PartialFloats(const AttentionShape& shape) { return PaddedDim(shape) + 16; }
+
 // Units that each thread should find, so that all end together.
 constexpr size_t kUnitsPerThread = 8;
 
-// Few rows over a long context: units of a few chunks; the partial results are joined afterwards, in the same order.
+// Few rows over a long context, a tile for each task: units of a few chunks; the partial results are joined afterwards, in the same order.
 void AttentionByChunks(ExecutionContext& ctx, const AttentionShape& shape, std::span<const AttentionTask> tasks,
-                       size_t chunks, const AttentionKernels& kernels) {
-  const size_t group = shape.heads / shape.kv_heads, padded = PaddedDim(shape);
-  const size_t vector_floats = padded + 16;  // o, then m, l, seen
+                       size_t chunks, size_t vectors, const AttentionKernels& kernels) {
+  const size_t padded = PaddedDim(shape);
   auto* partials = reinterpret_cast<float*>(ctx.shared_scratch().data());
   const auto partial = [&](size_t unit, size_t chunk, size_t i) {
-    return partials + ((unit * chunks + chunk) * group + i) * vector_floats;
+    return partials + ((unit * chunks + chunk) * vectors + i) * PartialFloats(shape);
   };
   const size_t units = tasks.size() * shape.kv_heads;
   // Chunks that one tile sees after another, so that it is set up once for them.
@@ -294,13 +325,13 @@ void AttentionByChunks(ExecutionContext& ctx, const AttentionShape& shape, std::
   ctx.threads().ParallelFor(units * runs, [&](size_t index, size_t thread) {
     const size_t unit = index / runs, first = index % runs * run_chunks;
     const AttentionTask& task = tasks[unit / shape.kv_heads];
-    const ChunkRange range = ChunksOf(shape, task, 0, 1);
+    const ChunkRange range = ChunksOf(shape, task, 0, task.q.rows);
     const size_t begin = std::max(first, range.begin), end = std::min(first + run_chunks, range.end);
     if (begin >= end) return;
-    TileRun run(shape, kernels, task, unit % shape.kv_heads, 0, 1, ctx.scratch(thread));
+    TileRun run(shape, kernels, task, unit % shape.kv_heads, 0, task.q.rows, ctx.scratch(thread));
     for (size_t chunk = begin; chunk < end; ++chunk) {
       const bool some = run.Attend(chunk * kAttentionChunk);
-      for (size_t i = 0; i < group; ++i) {
+      for (size_t i = 0; i < run.tile().vectors; ++i) {
         float* out = partial(unit, chunk, i);
         out[padded + 2] = some && run.Sees(i) ? 1.0F : 0.0F;
         if (!some || !run.Sees(i)) continue;
@@ -312,10 +343,10 @@ void AttentionByChunks(ExecutionContext& ctx, const AttentionShape& shape, std::
   });
   ctx.threads().ParallelFor(units, [&](size_t unit, size_t thread) {
     const AttentionTask& task = tasks[unit / shape.kv_heads];
-    const ChunkRange range = ChunksOf(shape, task, 0, 1);
-    TileRun run(shape, kernels, task, unit % shape.kv_heads, 0, 1, ctx.scratch(thread));
+    const ChunkRange range = ChunksOf(shape, task, 0, task.q.rows);
+    TileRun run(shape, kernels, task, unit % shape.kv_heads, 0, task.q.rows, ctx.scratch(thread));
     for (size_t chunk = range.begin; chunk < range.end; ++chunk) {
-      for (size_t i = 0; i < group; ++i) {
+      for (size_t i = 0; i < run.tile().vectors; ++i) {
         const float* in = partial(unit, chunk, i);
         if (in[padded + 2] != 0) run.Join(i, in[padded], in[padded + 1], in);
       }
@@ -332,23 +363,23 @@ void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<con
   if (tasks.empty()) return;
   const AttentionKernels kernels = PickAttention(ctx.isa());
   const size_t tile_rows = TileRows(shape);
-  size_t tiles = 0, max_chunks = 0;
-  bool single_rows = true;
+  size_t tiles = 0, max_chunks = 0, max_rows = 0;
   for (const AttentionTask& task : tasks) {
     TIDEMILL_DCHECK(!task.context.empty());
     tiles += DivideRoundUp(task.q.rows, tile_rows);
     TIDEMILL_DCHECK(task.parents.empty() ||
                     (task.parents.size() == task.q.rows && task.visibility == Visibility::kCausal));
-    single_rows = single_rows && task.q.rows == 1;
+    max_rows = std::max(max_rows, task.q.rows);
     max_chunks =
         std::max(max_chunks, DivideRoundUp(task.context.back().first + task.context.back().rows, kAttentionChunk));
   }
-  const size_t group = shape.heads / shape.kv_heads;
-  const size_t partial_bytes = tiles * shape.kv_heads * max_chunks * group * (PaddedDim(shape) + 16) * sizeof(float);
+  const size_t max_vectors = max_rows * (shape.heads / shape.kv_heads);
+  const size_t partial_bytes =
+      tasks.size() * shape.kv_heads * max_chunks * max_vectors * PartialFloats(shape) * sizeof(float);
   const size_t threads = ctx.threads().num_threads();
-  if (threads > 1 && single_rows && max_chunks > 1 && tiles * shape.kv_heads < threads * kUnitsPerThread &&
+  if (threads > 1 && max_rows <= tile_rows && max_chunks > 1 && tiles * shape.kv_heads < threads * kUnitsPerThread &&
       partial_bytes <= ctx.shared_scratch().size()) {
-    return AttentionByChunks(ctx, shape, tasks, max_chunks, kernels);
+    return AttentionByChunks(ctx, shape, tasks, max_chunks, max_vectors, kernels);
   }
   ctx.threads().ParallelFor(tiles * shape.kv_heads, [&](size_t unit, size_t thread) {
     size_t tile = unit / shape.kv_heads, t = 0;
