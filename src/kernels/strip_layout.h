@@ -10,11 +10,11 @@ namespace tidemill {
 
 enum class StripType : uint8_t { kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
 
-// The quants of all blocks of 32 columns stand first, the scales of all blocks behind them.
+// A strip is one group behind another: the scales of its blocks of 32 columns, then their quants. So a strip is read as one stream.
 struct StripLayout {
   size_t quant_bytes;   // of one block of 32 columns of 16 rows
   size_t scale_blocks;  // blocks that have their scales in one group: 1, or 8 for K-quants
-  size_t scale_bytes;   // of a group
+  size_t scale_bytes;   // of the scales of a group
   int32_t offset;       // the quant is the stored number minus this
   bool minimum;         // weights are d_w * q + m_w
 };
@@ -31,6 +31,9 @@ inline constexpr StripLayout kStripLayouts[] = {
 };
 template <StripType type>
 inline constexpr StripLayout kStripLayout = kStripLayouts[static_cast<size_t>(type)];
+template <StripType type>
+inline constexpr size_t kGroupBytes =
+    kStripLayout<type>.scale_bytes + kStripLayout<type>.scale_blocks* kStripLayout<type>.quant_bytes;
 // The fifth bits of a block's quants stand behind its nibbles.
 template <StripType type>
 inline constexpr bool kFiveBits = type == StripType::kQ5_0 || type == StripType::kQ5_1 || type == StripType::kQ5_K;

@@ -75,7 +75,7 @@ void PackUpperPairs(const std::byte* high, size_t quarter, std::byte* out) {
   }
 }
 
-// One block of the file: `quants` and `scales` are where the strip's first block of its columns begins, at this lane.
+// One block of the file: `quants` and `scales` are where those of its group begin, at this lane.
 void PackFileBlock(StripType type, const std::byte* in, std::byte* quants, std::byte* scales) {
   const size_t quant_bytes = kStripLayouts[static_cast<size_t>(type)].quant_bytes;
   const auto copy_half = [&](size_t from, size_t to) { std::memcpy(scales + to * kRows * 2, in + from, 2); };
@@ -130,6 +130,10 @@ void PackByteScales(StripType type, const std::byte* in, std::byte* out) {
   }
 }
 
+constexpr size_t GroupBytes(const StripLayout& layout) {
+  return layout.scale_bytes + layout.scale_blocks * layout.quant_bytes;
+}
+
 // Bytes of halves in a group of scales.
 constexpr size_t HalfBytes(StripType type) {
   return kStripLayouts[static_cast<size_t>(type)].minimum ? 4 * kRows : 2 * kRows;
@@ -172,7 +176,7 @@ StripType StripTypeOf(DType dtype) {
 size_t QuantizedStripBytes(DType dtype, size_t cols) {
   const StripLayout& layout = kStripLayouts[static_cast<size_t>(StripTypeOf(dtype))];
   const size_t blocks = cols / kBlock;
-  return blocks * layout.quant_bytes + blocks / layout.scale_blocks * layout.scale_bytes;
+  return blocks / layout.scale_blocks * GroupBytes(layout);
 }
 
 void PackStripRow(DType dtype, const std::byte* row, size_t cols, size_t lane, std::byte* strip) {
@@ -180,11 +184,10 @@ void PackStripRow(DType dtype, const std::byte* row, size_t cols, size_t lane, s
   const StripLayout& layout = kStripLayouts[static_cast<size_t>(type)];
   const size_t file_block = InfoOf(dtype).block_bytes;
   const size_t groups = cols / kBlock / layout.scale_blocks;  // each is one block of the file
-  std::byte* scales = strip + cols / kBlock * layout.quant_bytes;
   for (size_t i = 0; i < groups; ++i) {
     const std::byte* in = row + i * file_block;
-    std::byte* group = scales + i * layout.scale_bytes;
-    PackFileBlock(type, in, strip + i * layout.scale_blocks * layout.quant_bytes + lane * 4, group + lane * 2);
+    std::byte* group = strip + i * GroupBytes(layout);
+    PackFileBlock(type, in, group + layout.scale_bytes + lane * 4, group + lane * 2);
     if (layout.scale_blocks != 1) PackByteScales(type, in, group + HalfBytes(type) + lane);
   }
 }
@@ -194,8 +197,8 @@ void ReadStripRow(DType dtype, const std::byte* strip, size_t lane, std::span<fl
   const StripLayout& layout = kStripLayouts[static_cast<size_t>(type)];
   const size_t blocks = out.size() / kBlock;
   for (size_t b = 0; b < blocks; ++b) {
-    const std::byte* quants = strip + b * layout.quant_bytes + lane * 4;
-    const std::byte* group = strip + blocks * layout.quant_bytes + b / layout.scale_blocks * layout.scale_bytes;
+    const std::byte* group = strip + b / layout.scale_blocks * GroupBytes(layout);
+    const std::byte* quants = group + layout.scale_bytes + b % layout.scale_blocks * layout.quant_bytes + lane * 4;
     float d[2], m = 0;  // d of each half of the block
     d[0] = d[1] = LoadHalf(group + lane * 2);
     if (layout.minimum) m = LoadHalf(group + (kRows + lane) * 2);

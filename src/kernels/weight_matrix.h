@@ -5,15 +5,16 @@
 //
 //   struct Strip<F32>  { f32 w[cols][16]; }                       F16: the same with u16
 //   struct Strip<BF16> { u16 w[(cols + 1) / 2][16][2]; }                              a zero follows an odd last column
-//   struct Strip<Q8_0> { u8 w[cols/32][8][16][4];  f16 d[cols/32][16]; }              w = q + 128, k = 32*b + 4*g + j
-//   struct Strip<Q4_0> { u8 n[cols/32][4][16][4];  f16 d[cols/32][16]; }              low nibble: group g, high: group g + 4
-//   struct Strip<Q4_1> { u8 n[cols/32][4][16][4];  f16 d_m[cols/32][2][16]; }
-//   struct Strip<Q5_0> { u8 n[cols/32][5][16][4];  f16 d[cols/32][16]; }              n[b][4]: bit g is group g's fifth
-//   struct Strip<Q5_1> { u8 n[cols/32][5][16][4];  f16 d_m[cols/32][2][16]; }
-//   struct Strip<Q4_K> { u8 n[cols/32][4][16][4];  struct { f16 d_dmin[2][16]; u8 sc_m[8][2][16]; } s[cols/256]; }
-//   struct Strip<Q5_K> { u8 n[cols/32][5][16][4];  the same s; }
-//   struct Strip<Q6_K> { u8 n[cols/32][6][16][4];  struct { f16 d[16]; i8 sc[8][2][16]; } s[cols/256]; }
+//   struct Strip<Q8_0> { f16 d[16];  u8 w[8][16][4]; } [cols/32]                      w = q + 128, k = 32*b + 4*g + j
+//   struct Strip<Q4_0> { f16 d[16];  u8 n[4][16][4]; } [cols/32]                      low nibble: group g, high: group g + 4
+//   struct Strip<Q4_1> { f16 d_m[2][16];  u8 n[4][16][4]; } [cols/32]
+//   struct Strip<Q5_0> { f16 d[16];  u8 n[5][16][4]; } [cols/32]                      n[4]: bit g is group g's fifth
+//   struct Strip<Q5_1> { f16 d_m[2][16];  u8 n[5][16][4]; } [cols/32]
+//   struct Strip<Q4_K> { f16 d_dmin[2][16];  u8 sc_m[8][2][16];  u8 n[8][4][16][4]; } [cols/256]
+//   struct Strip<Q5_K> { f16 d_dmin[2][16];  u8 sc_m[8][2][16];  u8 n[8][5][16][4]; } [cols/256]
+//   struct Strip<Q6_K> { f16 d[16];  i8 sc[8][2][16];  u8 n[8][6][16][4]; } [cols/256]
 //                        n[b][4]: bits 2*g and 2*g + 1 are the upper two of group g; n[b][5]: those of group g + 4
+// Scales stand with their quants, so that a strip is one stream from memory.
 //
 // These are the file's bits in another order: a packed matrix is as large as its file form (rows rounded up to 16), but for
 // Q4_K and Q5_K, whose 6-bit scales take a byte each: 148 bytes for 144 and 180 for 176.

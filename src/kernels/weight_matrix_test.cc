@@ -145,17 +145,18 @@ TEST(WeightMatrix, StripsOfTheFilesBytes_HaveTheStatedLayout) {
         continue;
       }
       const size_t scales = dtype == DType::kQ4_1 ? 4 : 2, words = (block_bytes - scales) / 4;
+      const size_t group_bytes = 16 * scales + 64 * words;
       for (size_t b = 0; b < kCols / 32; ++b) {
         const std::byte* block = file + b * block_bytes;
         for (size_t g = 0; g < words; ++g) {
           for (size_t j = 0; j < 4; ++j) {
             const std::byte quant =
                 block[scales + g * 4 + j] ^ std::byte{dtype == DType::kQ8_0 ? uint8_t{128} : uint8_t{0}};
-            expect_byte(((b * words + g) * 16 + lane) * 4 + j, quant, row);
+            expect_byte(b * group_bytes + scales * 16 + (g * 16 + lane) * 4 + j, quant, row);
           }
         }
         for (size_t i = 0; i < scales; ++i) {
-          expect_byte(kCols / 32 * words * 64 + b * 16 * scales + (i / 2 * 16 + lane) * 2 + i % 2, block[i], row);
+          expect_byte(b * group_bytes + (i / 2 * 16 + lane) * 2 + i % 2, block[i], row);
         }
       }
     }
@@ -174,15 +175,17 @@ TEST(WeightMatrix, StripsOfMoreBits_HaveTheStatedLayout) {
     const int offset = dtype == DType::kQ5_0 ? 16 : dtype == DType::kQ6_K ? 32 : 0;
     const size_t first_half = dtype == DType::kQ6_K ? 208 : 0;
     const size_t byte_scales = info.block_elements == 256 ? 256 : 0;
-    const size_t group_bytes = halves * 32 + byte_scales;
-    ASSERT_EQ(packed.strip_bytes(), kCols / 32 * words * 64 + kCols / info.block_elements * group_bytes);
+    const size_t scale_bytes = halves * 32 + byte_scales, blocks = info.block_elements / 32;
+    const size_t group_bytes = scale_bytes + blocks * words * 64;
+    ASSERT_EQ(packed.strip_bytes(), kCols / info.block_elements * group_bytes);
     const std::byte* strips = packed.Strips(0, 2, {});
     for (size_t row = 0; row < kRows; ++row) {
       const std::byte* file = random.bytes.data() + row * RowBytes(dtype, kCols);
       const std::byte* strip = strips + row / 16 * packed.strip_bytes();
       const size_t lane = row % 16;
       for (size_t k = 0; k < kCols; ++k) {
-        const std::byte* block = strip + k / 32 * words * 64;
+        const std::byte* group = strip + k / info.block_elements * group_bytes;
+        const std::byte* block = group + scale_bytes + k / 32 % blocks * words * 64;
         const size_t g = k % 32 / 4, j = k % 4;
         const auto byte = [&](size_t word) { return std::to_integer<int>(block[word * 64 + lane * 4 + j]); };
         int stored = g < 4 ? byte(g) & 15 : byte(g - 4) >> 4;
@@ -193,7 +196,7 @@ TEST(WeightMatrix, StripsOfMoreBits_HaveTheStatedLayout) {
             << info.name << " row " << row << " column " << k;
       }
       for (size_t i = 0; i < kCols / info.block_elements; ++i) {
-        const std::byte* group = strip + kCols / 32 * words * 64 + i * group_bytes;
+        const std::byte* group = strip + i * group_bytes;
         const std::byte* file_block = file + i * info.block_bytes;
         for (size_t half = 0; half < halves; ++half) {
           ASSERT_EQ(std::memcmp(group + (half * 16 + lane) * 2, file_block + first_half + half * 2, 2), 0) << info.name;

@@ -77,7 +77,7 @@ MatMulStrips Arguments(const MatMulTask& task) {
           .y_stride = task.y.stride,
           .outputs = w.rows(),
           .accumulate = task.accumulate,
-          .fetch_past_l2 = kIsZen5};
+          .one_stream = kIsZen5};
 }
 
 // Runs strips [first, first + count) of one task.

@@ -175,11 +175,14 @@ struct BlockScales {
   const unsigned char* halves;  // f16 d[16], then m[16]
   const unsigned char* bytes;   // u8 or i8 sc[16], then m[16] or the second half's sc[16]
 };
+// Of block i of a group.
 template <StripType type>
-[[gnu::always_inline]] inline BlockScales ScalesOf(const unsigned char* scales, size_t b) {
-  constexpr StripLayout kLayout = kStripLayout<type>;
-  const unsigned char* group = scales + b / kLayout.scale_blocks * kLayout.scale_bytes;
-  return {group, group + (kLayout.minimum ? 64 : 32) + b % kLayout.scale_blocks * 32};
+[[gnu::always_inline]] inline BlockScales ScalesOf(const unsigned char* group, size_t i) {
+  return {group, group + (kStripLayout<type>.minimum ? 64 : 32) + i * 32};
+}
+template <StripType type>
+[[gnu::always_inline]] inline const unsigned char* QuantsOf(const unsigned char* group, size_t i) {
+  return group + kStripLayout<type>.scale_bytes + i * kStripLayout<type>.quant_bytes;
 }
 
 // dot[h][r] = the exact integer s of one block (kernels/matmul.h)
@@ -332,17 +335,16 @@ inline TileRows RowsFrom(const MatMulStrips& args, size_t row, size_t b) {
 // One strip times R rows.
 template <StripType type, size_t R>
 void Tile(const MatMulStrips& args, size_t strip, size_t row) {
-  constexpr StripLayout kLayout = kStripLayout<type>;
   const size_t blocks = args.cols / 32;
-  const unsigned char* block = args.strips + strip * args.strip_bytes;
-  const unsigned char* scales = block + blocks * kLayout.quant_bytes;
+  const unsigned char* group = args.strips + strip * args.strip_bytes;
   alignas(32) float acc[R * 16] = {};
   TileRows rows = RowsFrom(args, row, 0);
-  for (size_t b = 0; b < blocks; ++b) {
-    AddBlock<type, false, R>(block, ScalesOf<type>(scales, b), rows, acc);
-    block += kLayout.quant_bytes;
-    Advance(rows);
-    __asm__("" : : "r"(acc) : "memory");  // these sums stay in memory: registers are for the block's
+  for (size_t b = 0; b < blocks; group += kGroupBytes<type>) {
+    for (size_t i = 0; i < kStripLayout<type>.scale_blocks; ++i, ++b) {
+      AddBlock<type, false, R>(QuantsOf<type>(group, i), ScalesOf<type>(group, i), rows, acc);
+      Advance(rows);
+      __asm__("" : : "r"(acc) : "memory");  // these sums stay in memory: registers are for the block's
+    }
   }
   Store(args, acc, strip, row, R);
 }
@@ -359,22 +361,21 @@ template <StripType type, size_t... g>
 // One strip times `tiles` tiles of rows, which share unpacked blocks.
 template <StripType type>
 void Panel(const MatMulStrips& args, size_t strip, size_t row, size_t tiles) {
-  constexpr StripLayout kLayout = kStripLayout<type>;
   const size_t blocks = args.cols / 32;
-  const unsigned char* block = args.strips + strip * args.strip_bytes;
-  const unsigned char* scales = block + blocks * kLayout.quant_bytes;
+  constexpr size_t kPanelGroups = kPanelBlocks / kStripLayout<type>.scale_blocks;
+  const unsigned char* groups = args.strips + strip * args.strip_bytes;
   alignas(32) float acc[kPanelTiles][kTileRows * 16] = {};
   alignas(32) unsigned char unpacked[kPanelBlocks * 512];
-  for (size_t first = 0; first < blocks; first += kPanelBlocks) {
+  const auto group_of = [&](size_t i) { return kPanelGroups == 1 ? groups : groups + i * kGroupBytes<type>; };
+  const auto block_of = [](size_t i) { return kPanelGroups == 1 ? i : 0; };
+  for (size_t first = 0; first < blocks; first += kPanelBlocks, groups += kPanelGroups * kGroupBytes<type>) {
     const size_t count = blocks - first < kPanelBlocks ? blocks - first : kPanelBlocks;
-    for (size_t i = 0; i < count; ++i) {
-      Unpack<type, 0, 1, 2, 3, 4, 5, 6, 7>(block, unpacked + i * 512);
-      block += kLayout.quant_bytes;
-    }
+    for (size_t i = 0; i < count; ++i)
+      Unpack<type, 0, 1, 2, 3, 4, 5, 6, 7>(QuantsOf<type>(group_of(i), block_of(i)), unpacked + i * 512);
     for (size_t t = 0; t < tiles; ++t) {
       TileRows rows = RowsFrom(args, row + t * kTileRows, first);
       for (size_t i = 0; i < count; ++i) {
-        AddBlock<type, true, kTileRows>(unpacked + i * 512, ScalesOf<type>(scales, first + i), rows, acc[t]);
+        AddBlock<type, true, kTileRows>(unpacked + i * 512, ScalesOf<type>(group_of(i), block_of(i)), rows, acc[t]);
         Advance(rows);
         __asm__("" : : "r"(acc) : "memory");
       }
@@ -386,33 +387,26 @@ void Panel(const MatMulStrips& args, size_t strip, size_t row, size_t tiles) {
 // A group of strips, coming from memory, times the first R rows, block by block.
 template <StripType type, size_t R>
 void StreamTile(const MatMulStrips& args, size_t strip, size_t strips) {
-  constexpr StripLayout kLayout = kStripLayout<type>;
+  constexpr size_t kShare = kGroupBytes<type> / kStripLayout<type>.scale_blocks;  // of a strip's bytes, each block's
   const size_t blocks = args.cols / 32, strip_bytes = args.strip_bytes;
-  const unsigned char* block = args.strips + strip * strip_bytes;
-  const unsigned char* scales = block + blocks * kLayout.quant_bytes;
+  const unsigned char* group = args.strips + strip * strip_bytes;
   alignas(32) float acc[kGroupStrips][R * 16] = {};
   TileRows rows = RowsFrom(args, 0, 0);
-  for (size_t b = 0; b < blocks; ++b) {
-    // The strips' own bytes some blocks ahead, behind their ends those of the next group.
-    size_t ahead = b + (kBlocksAhead<type> < blocks ? kBlocksAhead<type> : blocks);
-    const unsigned char* group = args.strips + strip * strip_bytes;
-    if (ahead >= blocks) {
-      ahead -= blocks;
-      group += kGroupStrips * strip_bytes;
+  for (size_t b = 0; b < blocks; group += kGroupBytes<type>) {
+    for (size_t i = 0; i < kStripLayout<type>.scale_blocks; ++i, ++b) {
+      // The strips' own bytes some blocks ahead, behind their ends those of the next group of strips.
+      const size_t ahead = kBlocksAhead<type> < blocks ? kBlocksAhead<type> : blocks;
+      const unsigned char* next =
+          group + (i + ahead) * kShare + (b + ahead < blocks ? 0 : (kGroupStrips - 1) * strip_bytes);
+      for (size_t s = 0; s < strips; ++s) {
+        const unsigned char* of_strip = group + s * strip_bytes;
+#pragma GCC unroll 9
+        for (size_t line = 0; line < kShare; line += 64) FetchLine(next + s * strip_bytes + line);
+        AddBlock<type, false, R>(QuantsOf<type>(of_strip, i), ScalesOf<type>(of_strip, i), rows, acc[s]);
+        __asm__("" : : "r"(acc) : "memory");
+      }
+      Advance(rows);
     }
-    const unsigned char* next = group + ahead * kLayout.quant_bytes;
-    const unsigned char* next_scales =
-        group + blocks * kLayout.quant_bytes + ahead * kLayout.scale_bytes / kLayout.scale_blocks;
-    for (size_t s = 0; s < strips; ++s) {
-      const unsigned char* of_strip = block + s * strip_bytes;
-#pragma GCC unroll 8
-      for (size_t i = 0; i < kLayout.quant_bytes; i += 64) FetchLine(next + s * strip_bytes + i);
-      FetchLine(next_scales + s * strip_bytes);
-      AddBlock<type, false, R>(of_strip, ScalesOf<type>(scales + s * strip_bytes, b), rows, acc[s]);
-      __asm__("" : : "r"(acc) : "memory");
-    }
-    block += kLayout.quant_bytes;
-    Advance(rows);
   }
   for (size_t s = 0; s < strips; ++s) Store(args, acc[s], strip + s, 0, R);
 }

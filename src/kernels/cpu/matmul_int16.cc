@@ -106,61 +106,61 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
   const I32 di32;
   const size_t lanes = hn::Lanes(df);
   const size_t blocks = args.cols / 32;
-  const uint8_t* quants = args.strips + strip * args.strip_bytes + part * lanes * 4;
-  const uint8_t* scales = args.strips + strip * args.strip_bytes + blocks * kLayout.quant_bytes;
+  const uint8_t* group = args.strips + strip * args.strip_bytes;
 
   hn::Vec<F32> acc[R];
   for (size_t r = 0; r < R; ++r) acc[r] = hn::Zero(df);
-  for (size_t b = 0; b < blocks; ++b) {
-    const uint8_t* block = quants + b * kLayout.quant_bytes;
-    const int16_t* pairs = args.pairs + row * args.cols + b * 32;
-    const int16_t* half_sums = args.half_sums + (row * blocks + b) * 2;
-    const uint8_t* halves = scales + b / kLayout.scale_blocks * kLayout.scale_bytes + part * lanes * 2;
-    const uint8_t* byte_scales = scales + b / kLayout.scale_blocks * kLayout.scale_bytes + (kLayout.minimum ? 64 : 32) +
-                                 b % kLayout.scale_blocks * 32 + part * lanes;
-    hn::Vec<I32> sum0[R], sum1[R];
-    hn::Vec<F32> s[R];
-    for (size_t r = 0; r < R; ++r) sum0[r] = sum1[r] = hn::Zero(di32);
-    AddGroup<type, 0>(block, pairs, args.cols, sum0, sum1);
-    AddGroup<type, 1>(block, pairs, args.cols, sum0, sum1);
-    AddGroup<type, 2>(block, pairs, args.cols, sum0, sum1);
-    AddGroup<type, 3>(block, pairs, args.cols, sum0, sum1);
-    if constexpr (type == StripType::kQ6_K) {
-      const auto sc = LoadBytes<int8_t>(byte_scales);
-      for (size_t r = 0; r < R; ++r) {
-        const auto offset = hn::Set(di32, kLayout.offset * half_sums[r * blocks * 2]);
-        const auto dot = hn::Sub(hn::RearrangeToOddPlusEven(sum0[r], sum1[r]), offset);
-        s[r] = hn::Mul(hn::ConvertTo(df, dot), sc);
-        sum0[r] = sum1[r] = hn::Zero(di32);
-      }
-    }
-    AddGroup<type, 4>(block, pairs, args.cols, sum0, sum1);
-    AddGroup<type, 5>(block, pairs, args.cols, sum0, sum1);
-    AddGroup<type, 6>(block, pairs, args.cols, sum0, sum1);
-    AddGroup<type, 7>(block, pairs, args.cols, sum0, sum1);
-    for (size_t r = 0; r < R; ++r) {
-      auto dot = hn::RearrangeToOddPlusEven(sum0[r], sum1[r]);
-      const int16_t* half = half_sums + r * blocks * 2;
+  for (size_t b = 0; b < blocks; group += kGroupBytes<type>) {
+    for (size_t i = 0; i < kLayout.scale_blocks; ++i, ++b) {
+      const uint8_t* block = group + kLayout.scale_bytes + i * kLayout.quant_bytes + part * lanes * 4;
+      const int16_t* pairs = args.pairs + row * args.cols + b * 32;
+      const int16_t* half_sums = args.half_sums + (row * blocks + b) * 2;
+      const uint8_t* halves = group + part * lanes * 2;
+      const uint8_t* byte_scales = group + (kLayout.minimum ? 64 : 32) + i * 32 + part * lanes;
+      hn::Vec<I32> sum0[R], sum1[R];
+      hn::Vec<F32> s[R];
+      for (size_t r = 0; r < R; ++r) sum0[r] = sum1[r] = hn::Zero(di32);
+      AddGroup<type, 0>(block, pairs, args.cols, sum0, sum1);
+      AddGroup<type, 1>(block, pairs, args.cols, sum0, sum1);
+      AddGroup<type, 2>(block, pairs, args.cols, sum0, sum1);
+      AddGroup<type, 3>(block, pairs, args.cols, sum0, sum1);
       if constexpr (type == StripType::kQ6_K) {
-        dot = hn::Sub(dot, hn::Set(di32, kLayout.offset * half[1]));
-        s[r] = hn::MulAdd(hn::ConvertTo(df, dot), LoadBytes<int8_t>(byte_scales + 16), s[r]);  // exact: below 2^24
-      } else {
-        if constexpr (kLayout.offset != 0) dot = hn::Sub(dot, hn::Set(di32, kLayout.offset * (half[0] + half[1])));
-        s[r] = hn::ConvertTo(df, dot);
+        const auto sc = LoadBytes<int8_t>(byte_scales);
+        for (size_t r = 0; r < R; ++r) {
+          const auto offset = hn::Set(di32, kLayout.offset * half_sums[r * blocks * 2]);
+          const auto dot = hn::Sub(hn::RearrangeToOddPlusEven(sum0[r], sum1[r]), offset);
+          s[r] = hn::Mul(hn::ConvertTo(df, dot), sc);
+          sum0[r] = sum1[r] = hn::Zero(di32);
+        }
       }
-    }
-    auto d_w = LoadHalves(halves);
-    if constexpr (kSixBitScales<type>) d_w = hn::Mul(d_w, LoadBytes<uint8_t>(byte_scales));
-    for (size_t r = 0; r < R; ++r) {
-      const auto scale = hn::Mul(d_w, hn::Set(df, args.d[(row + r) * blocks + b]));
-      acc[r] = hn::MulAdd(s[r], scale, acc[r]);
-    }
-    if constexpr (kSixBitScales<type>) {  // m_w is minus this
-      const auto m = hn::Mul(LoadHalves(halves + 32), LoadBytes<uint8_t>(byte_scales + 16));
-      for (size_t r = 0; r < R; ++r) acc[r] = hn::NegMulAdd(m, hn::Set(df, args.sum[(row + r) * blocks + b]), acc[r]);
-    } else if constexpr (kLayout.minimum) {
-      const auto m_w = LoadHalves(halves + 32);
-      for (size_t r = 0; r < R; ++r) acc[r] = hn::MulAdd(m_w, hn::Set(df, args.sum[(row + r) * blocks + b]), acc[r]);
+      AddGroup<type, 4>(block, pairs, args.cols, sum0, sum1);
+      AddGroup<type, 5>(block, pairs, args.cols, sum0, sum1);
+      AddGroup<type, 6>(block, pairs, args.cols, sum0, sum1);
+      AddGroup<type, 7>(block, pairs, args.cols, sum0, sum1);
+      for (size_t r = 0; r < R; ++r) {
+        auto dot = hn::RearrangeToOddPlusEven(sum0[r], sum1[r]);
+        const int16_t* half = half_sums + r * blocks * 2;
+        if constexpr (type == StripType::kQ6_K) {
+          dot = hn::Sub(dot, hn::Set(di32, kLayout.offset * half[1]));
+          s[r] = hn::MulAdd(hn::ConvertTo(df, dot), LoadBytes<int8_t>(byte_scales + 16), s[r]);  // exact: below 2^24
+        } else {
+          if constexpr (kLayout.offset != 0) dot = hn::Sub(dot, hn::Set(di32, kLayout.offset * (half[0] + half[1])));
+          s[r] = hn::ConvertTo(df, dot);
+        }
+      }
+      auto d_w = LoadHalves(halves);
+      if constexpr (kSixBitScales<type>) d_w = hn::Mul(d_w, LoadBytes<uint8_t>(byte_scales));
+      for (size_t r = 0; r < R; ++r) {
+        const auto scale = hn::Mul(d_w, hn::Set(df, args.d[(row + r) * blocks + b]));
+        acc[r] = hn::MulAdd(s[r], scale, acc[r]);
+      }
+      if constexpr (kSixBitScales<type>) {  // m_w is minus this
+        const auto m = hn::Mul(LoadHalves(halves + 32), LoadBytes<uint8_t>(byte_scales + 16));
+        for (size_t r = 0; r < R; ++r) acc[r] = hn::NegMulAdd(m, hn::Set(df, args.sum[(row + r) * blocks + b]), acc[r]);
+      } else if constexpr (kLayout.minimum) {
+        const auto m_w = LoadHalves(halves + 32);
+        for (size_t r = 0; r < R; ++r) acc[r] = hn::MulAdd(m_w, hn::Set(df, args.sum[(row + r) * blocks + b]), acc[r]);
+      }
     }
   }
   const size_t first = strip * 16 + part * lanes;

@@ -13,11 +13,13 @@
 //   two of eight byte products by maddubs, which has a port of its own: -6 to -10 %; Q6_K's scales by mullo: -3 %; vpternlog: 0
 // 512 rows on a Zen 5, one thread, strips expanded to bytes against tiles that unpack: Q6_K 2 x 4 1.29 (2 x 5 1.21, 3 x 3 1.24, 1 x 10 1.07;
 // unpacking 2 x 4 1.08, 2 x 5 1.12, of 1 x 8), Q5_0 1.09, Q5_K 1.04; not worth it: Q4_K 1.01. 16 rows: Q6_K 0.95; 32 rows: Q5_K 0.95.
-// A Zen 5 has the same level, but fetches into its L2 cache and its own prefetcher get in each other's way. A 1B model's decode there,
-// one thread, against what a Zen 4 does: nothing fetched Q8_0 1.23, Q4_K_M 0.97, Q4_0 0.91; that with eight strips at once Q8_0 1.20,
-// Q4_K_M 0.95; past the L2 cache 2 KiB ahead Q8_0 1.14, Q4_K_M 1.38, Q4_0 1.18, 1 KiB ahead Q8_0 1.12, Q4_K_M 1.27; into L1 Q4_K_M 1.25 and
-// 1.33. Against nothing fetched: past L2 2, 3, 4 and 8 KiB ahead Q4_K_M 1.42, 1.36, 1.32, 1.26; only the first 4, 8 or 16 lines of each page
-// to come, where its prefetcher stops, 0.86 to 0.94.
+// A Zen 5 has the same level, but its own prefetcher reads one stream at the full rate of memory and several, or one that others fetch
+// for, not. So one and two rows go over one strip after another there, whose scales stand among its quants for that. GB/s of one thread
+// where a plain loop read 40, one row, four strips fetched ahead and one strip: Q8_0 31.5 and 39.5, Q4_0 28.9 and 36.2, Q4_1 29.1 and 36.8, Q5_0
+// 28.3 and 38.3, Q5_1 28.1 and 38.5, Q4_K 29.1 and 33.8, Q5_K 27.3 and 36.5, Q6_K 27.3 and 36.5; two rows 1.03 to 1.20, three 0.84 to 1.05 of
+// four strips. Lost: scales behind all quants (Q8_0 34.5 where this is 39.8, Q4_K 24.2 where 35.2); two strips (36.3 and 24.3), four (37.4 and
+// 26.7); fetching past L2 4 KiB ahead Q8_0 37.3 and Q4_K 33.8, but five and six bits need it (Q5_K 13.2, Q6_K 23.6 without; 2 KiB 29.6 and
+// 34.3, 8 KiB 31.5 and 17.9).
 #include "kernels/cpu/matmul_vnni.h"
 
 #include <immintrin.h>
@@ -38,6 +40,8 @@ constexpr size_t kSingleTile(StripType type) { return kLowTiles ? 2 : type == St
 template <StripType type>
 constexpr bool kIsExpanded = type == StripType::kQ6_K || kFiveBits<type>;
 constexpr size_t kFewRows = 32, kExpandedCols = 16384, kExpandedBlock = 32 * 16;  // bytes of a block of a strip
+
+constexpr size_t kStreamRows = 2;  // so few go over one strip after another where that is one stream to the processor
 
 // How many blocks ahead of its reading a strip is fetched where all rows fit in one tile of R rows.
 template <StripType type, size_t R>
@@ -87,26 +91,28 @@ template <StripType type, size_t g>
 
 // The quants of a strip as LoadGroup makes them, group after group.
 template <StripType type>
-inline void Expand(const unsigned char* quants, size_t blocks, unsigned char* expanded) {
+inline void Expand(const unsigned char* strip, size_t blocks, unsigned char* expanded) {
+  constexpr StripLayout kLayout = kStripLayout<type>;
   const auto groups = [&]<size_t... g>(std::index_sequence<g...>) __attribute__((always_inline)) {
-    (_mm512_store_si512(expanded + g * 64, LoadGroup<type, g>(quants)), ...);
+    (_mm512_store_si512(expanded + g * 64, LoadGroup<type, g>(strip)), ...);
   };
-  for (size_t b = 0; b < blocks; ++b, quants += kStripLayout<type>.quant_bytes, expanded += kExpandedBlock) {
+  for (size_t b = 0; b < blocks; ++b, strip += kLayout.quant_bytes, expanded += kExpandedBlock) {
+    if (b % kLayout.scale_blocks == 0) strip += kLayout.scale_bytes;
     groups(std::make_index_sequence<8>());
   }
 }
 
-// dot[v][r] += group g of a block of strip v . group g of the same columns of row r
+// dot[v][r] += group g of the block of strip v at quants[v] + at . group g of block b of row r
 template <StripType type, bool kExpanded, size_t g, size_t V, size_t R>
-[[gnu::always_inline]] inline void AddGroup(const unsigned char* const (&quants)[V], const int8_t* const (&q)[R],
-                                            size_t b, __m512i (&dot)[V][R]) {
+[[gnu::always_inline]] inline void AddGroup(const unsigned char* const (&quants)[V], size_t at,
+                                            const int8_t* const (&q)[R], size_t b, __m512i (&dot)[V][R]) {
   __m512i w[V];
 #pragma GCC unroll 16
   for (size_t v = 0; v < V; ++v) {
     if constexpr (kExpanded) {
-      w[v] = _mm512_load_si512(quants[v] + b * kExpandedBlock + g * 64);
+      w[v] = _mm512_load_si512(quants[v] + at + g * 64);
     } else {
-      w[v] = LoadGroup<type, g>(quants[v] + b * kStripLayout<type>.quant_bytes);
+      w[v] = LoadGroup<type, g>(quants[v] + at);
     }
   }
 #pragma GCC unroll 16
@@ -156,33 +162,43 @@ template <StripType type, size_t part, size_t V, size_t R>
   }
 }
 
-// Brings weights from memory into a cache while a tile works: the processor's own prefetcher stops at the end of each page
+// Brings weights from memory into the L2 cache while a tile works: the processor's own prefetcher stops at the end of each page
 // of 4 KiB and serves several streams badly.
 template <StripType type, size_t V, size_t R>
 class Fetcher {
  public:
   // Of tile `tile` of `tiles` over the same V strips.
   Fetcher(const MatMulStrips& args, const unsigned char* strips, size_t blocks, size_t tile, size_t tiles)
-      : alone_(tiles == 1), past_l2_(args.fetch_past_l2), blocks_(blocks), group_bytes_(V * args.strip_bytes) {
-    const size_t steps = tiles * blocks;
-    step_ = (group_bytes_ + steps * 64 - 1) / (steps * 64) * 64;
-    next_ = strips + group_bytes_ + tile * blocks * step_;
-    end_ = strips + 2 * group_bytes_;
+      : alone_(tiles == 1), one_stream_(args.one_stream), blocks_(blocks), other_bytes_((V - 1) * args.strip_bytes) {
+    const size_t steps = tiles * blocks, all_bytes = V * args.strip_bytes;
+    step_ = (all_bytes + steps * 64 - 1) / (steps * 64) * 64;
+    next_ = strips + all_bytes + tile * blocks * step_;
+    end_ = strips + 2 * all_bytes;
   }
 
-  // Before block b, if the processor's own prefetcher does not do better. One tile: each strip's own bytes some blocks ahead, behind its end
-  // those of the strip V further on. Several tiles: the next V strips as one stream, spread over all tiles, since only the first of them
-  // reads from memory.
-  [[gnu::always_inline]] void BeforeBlock(size_t b, const unsigned char* const (&quants)[V],
-                                          const unsigned char* const (&scales)[V]) {
-    constexpr StripLayout kLayout = kStripLayout<type>;
+  // Before block b, the i-th of the groups at `groups`, if the processor's own prefetcher does not do better. One tile: each strip's own
+  // bytes some blocks ahead, behind its end those of the strip V further on. Several tiles: the next V strips as one stream, spread over
+  // all tiles, since only the first of them reads from memory.
+  [[gnu::always_inline]] void BeforeBlock(size_t b, size_t i, const unsigned char* const (&groups)[V]) {
     if (!alone_) {
       const unsigned char* const stop = next_ + step_ < end_ ? next_ + step_ : end_;
       for (; next_ < stop; next_ += 64) FetchLine<kIntoL2>(next_);
-    } else if (R > 2 || !past_l2_) {
-      FetchBlock<kIntoL2>(b + kBlocksAhead<type, R>, quants, scales);
-    } else if (type != StripType::kQ8_0) {
-      FetchBlock<kPastL2>(b + 2048 / kLayout.quant_bytes, quants, scales);
+      return;
+    }
+    constexpr size_t kShare = kGroupBytes<type> / kStripLayout<type>.scale_blocks;  // of a strip's bytes, each block's
+    if (V == 1 && one_stream_) {
+      if constexpr (kIsExpanded<type>) {
+#pragma GCC unroll 9
+        for (size_t line = 0; line < kShare; line += 64) FetchLine<kPastL2>(groups[0] + i * kShare + 4096 + line);
+      }
+      return;
+    }
+    constexpr size_t kAhead = kBlocksAhead<type, R>;
+    const size_t at = (i + kAhead) * kShare + (b + kAhead < blocks_ ? 0 : other_bytes_);
+#pragma GCC unroll 8
+    for (size_t v = 0; v < V; ++v) {
+#pragma GCC unroll 9
+      for (size_t line = 0; line < kShare; line += 64) FetchLine<kIntoL2>(groups[v] + at + line);
     }
   }
 
@@ -194,28 +210,8 @@ class Fetcher {
     __builtin_prefetch(at, 0, kLocality);
   }
 
-  // Behind the last block: of the strip V further on.
-  template <int kLocality>
-  [[gnu::always_inline]] void FetchBlock(size_t block, const unsigned char* const (&quants)[V],
-                                         const unsigned char* const (&scales)[V]) {
-    constexpr StripLayout kLayout = kStripLayout<type>;
-    size_t skip = 0;
-    if (block >= blocks_) {
-      block -= blocks_;
-      skip = group_bytes_;
-    }
-    const size_t quant = skip + block * kLayout.quant_bytes;
-    const size_t scale = skip + block * kLayout.scale_bytes / kLayout.scale_blocks;
-#pragma GCC unroll 8
-    for (size_t v = 0; v < V; ++v) {
-#pragma GCC unroll 8
-      for (size_t i = 0; i < kLayout.quant_bytes; i += 64) FetchLine<kLocality>(quants[v] + quant + i);
-      FetchLine<kLocality>(scales[v] + scale);
-    }
-  }
-
-  bool alone_, past_l2_;
-  size_t blocks_, group_bytes_, step_;
+  bool alone_, one_stream_;
+  size_t blocks_, other_bytes_, step_;  // other_bytes_: of the other strips of a tile
   const unsigned char* next_;
   const unsigned char* end_;
 };
@@ -235,12 +231,11 @@ inline void Tile(const MatMulStrips& args, size_t strip, const unsigned char* ex
     d[r] = args.d + (row + r) * blocks;
     sum[r] = args.sum + (row + r) * blocks;
   }
-  const unsigned char* quants[V];
-  const unsigned char* scales[V];
+  const unsigned char* groups[V];
+  const unsigned char* bytes[V];  // of the expanded blocks
   for (size_t v = 0; v < V; ++v) {
-    quants[v] = strips + v * args.strip_bytes;
-    scales[v] = quants[v] + blocks * kLayout.quant_bytes;
-    if constexpr (kExpanded) quants[v] = expanded + v * blocks * kExpandedBlock;
+    groups[v] = strips + v * args.strip_bytes;
+    bytes[v] = kExpanded ? expanded + v * blocks * kExpandedBlock : nullptr;
   }
   __m512 acc[V][R];
 #pragma GCC unroll 16
@@ -250,76 +245,84 @@ inline void Tile(const MatMulStrips& args, size_t strip, const unsigned char* ex
   }
   Fetcher<type, V, R> fetcher(args, strips, blocks, tile, tiles);
   Starts<type> starts[R];
-  for (size_t b = 0; b < blocks; ++b) {
-    if (kLayout.offset != 0 && b % kStartBlocks == 0) {
-      for (size_t r = 0; r < R; ++r) {
-        FillStarts<type>(args.half_sums + ((row + r) * blocks + b) * 2,
-                         blocks - b < kStartBlocks ? blocks - b : kStartBlocks, starts[r]);
+  // A loop over groups and one over their blocks: with one over all blocks a Zen 5 reads K-quants from memory at half the speed.
+  for (size_t b = 0; b < blocks;) {
+#pragma GCC unroll 1
+    for (size_t i = 0; i < kLayout.scale_blocks; ++i, ++b) {
+      if (kLayout.offset != 0 && b % kStartBlocks == 0) {
+        for (size_t r = 0; r < R; ++r) {
+          FillStarts<type>(args.half_sums + ((row + r) * blocks + b) * 2,
+                           blocks - b < kStartBlocks ? blocks - b : kStartBlocks, starts[r]);
+        }
       }
-    }
-    fetcher.BeforeBlock(b, quants, scales);
-    __m512i dot[V][R];
-    __m512 s[V][R];
-    const size_t group = b / kLayout.scale_blocks * kLayout.scale_bytes;  // of scales
-    const size_t byte_scales = group + (kLayout.minimum ? 64 : 32) + b % kLayout.scale_blocks * 32;
-    if constexpr (type == StripType::kQ6_K) {
-      Start<type, 0>(starts, b, dot);
-      AddGroup<type, kExpanded, 0>(quants, q, b, dot);
-      AddGroup<type, kExpanded, 1>(quants, q, b, dot);
-      AddGroup<type, kExpanded, 2>(quants, q, b, dot);
-      AddGroup<type, kExpanded, 3>(quants, q, b, dot);
+      fetcher.BeforeBlock(b, i, groups);
+      __m512i dot[V][R];
+      __m512 s[V][R];
+      const unsigned char* const(&quants)[V] = kExpanded ? bytes : groups;
+      const size_t at = kExpanded ? b * kExpandedBlock : kLayout.scale_bytes + i * kLayout.quant_bytes;
+      const size_t byte_scales = (kLayout.minimum ? 64 : 32) + i * 32;
+      if constexpr (type == StripType::kQ6_K) {
+        Start<type, 0>(starts, b, dot);
+        AddGroup<type, kExpanded, 0>(quants, at, q, b, dot);
+        AddGroup<type, kExpanded, 1>(quants, at, q, b, dot);
+        AddGroup<type, kExpanded, 2>(quants, at, q, b, dot);
+        AddGroup<type, kExpanded, 3>(quants, at, q, b, dot);
+#pragma GCC unroll 16
+        for (size_t v = 0; v < V; ++v) {
+          const __m512 sc = LoadSigned(groups[v] + byte_scales);
+#pragma GCC unroll 16
+          for (size_t r = 0; r < R; ++r) s[v][r] = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[v][r]), sc);
+        }
+        Start<type, 1>(starts, b, dot);
+        AddGroup<type, kExpanded, 4>(quants, at, q, b, dot);
+        AddGroup<type, kExpanded, 5>(quants, at, q, b, dot);
+        AddGroup<type, kExpanded, 6>(quants, at, q, b, dot);
+        AddGroup<type, kExpanded, 7>(quants, at, q, b, dot);
+#pragma GCC unroll 16
+        for (size_t v = 0; v < V; ++v) {
+          const __m512 sc = LoadSigned(groups[v] + byte_scales + 16);
+#pragma GCC unroll 16
+          for (size_t r = 0; r < R; ++r)
+            s[v][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[v][r]), sc, s[v][r]);  // exact
+        }
+      } else {
+        Start<type, 0>(starts, b, dot);
+        AddGroup<type, kExpanded, 0>(quants, at, q, b, dot);
+        AddGroup<type, kExpanded, 4>(quants, at, q, b, dot);
+        AddGroup<type, kExpanded, 1>(quants, at, q, b, dot);
+        AddGroup<type, kExpanded, 5>(quants, at, q, b, dot);
+        AddGroup<type, kExpanded, 2>(quants, at, q, b, dot);
+        AddGroup<type, kExpanded, 6>(quants, at, q, b, dot);
+        AddGroup<type, kExpanded, 3>(quants, at, q, b, dot);
+        AddGroup<type, kExpanded, 7>(quants, at, q, b, dot);
+#pragma GCC unroll 16
+        for (size_t v = 0; v < V; ++v) {
+#pragma GCC unroll 16
+          for (size_t r = 0; r < R; ++r) s[v][r] = _mm512_cvtepi32_ps(dot[v][r]);
+        }
+      }
 #pragma GCC unroll 16
       for (size_t v = 0; v < V; ++v) {
-        const __m512 sc = LoadSigned(scales[v] + byte_scales);
+        __m512 d_w = LoadHalves(groups[v]);
+        if constexpr (kSixBitScales<type>) d_w = _mm512_mul_ps(d_w, LoadUnsigned(groups[v] + byte_scales));
 #pragma GCC unroll 16
-        for (size_t r = 0; r < R; ++r) s[v][r] = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[v][r]), sc);
-      }
-      Start<type, 1>(starts, b, dot);
-      AddGroup<type, kExpanded, 4>(quants, q, b, dot);
-      AddGroup<type, kExpanded, 5>(quants, q, b, dot);
-      AddGroup<type, kExpanded, 6>(quants, q, b, dot);
-      AddGroup<type, kExpanded, 7>(quants, q, b, dot);
+        for (size_t r = 0; r < R; ++r) {
+          const __m512 scale = _mm512_mul_ps(d_w, _mm512_set1_ps(d[r][b]));
+          acc[v][r] = _mm512_fmadd_ps(s[v][r], scale, acc[v][r]);
+        }
+        if constexpr (kSixBitScales<type>) {  // m_w is minus this
+          const __m512 m = _mm512_mul_ps(LoadHalves(groups[v] + 32), LoadUnsigned(groups[v] + byte_scales + 16));
 #pragma GCC unroll 16
-      for (size_t v = 0; v < V; ++v) {
-        const __m512 sc = LoadSigned(scales[v] + byte_scales + 16);
+          for (size_t r = 0; r < R; ++r) acc[v][r] = _mm512_fnmadd_ps(m, _mm512_set1_ps(sum[r][b]), acc[v][r]);
+        } else if constexpr (kLayout.minimum) {
+          const __m512 m_w = LoadHalves(groups[v] + 32);
 #pragma GCC unroll 16
-        for (size_t r = 0; r < R; ++r) s[v][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[v][r]), sc, s[v][r]);  // exact
-      }
-    } else {
-      Start<type, 0>(starts, b, dot);
-      AddGroup<type, kExpanded, 0>(quants, q, b, dot);
-      AddGroup<type, kExpanded, 4>(quants, q, b, dot);
-      AddGroup<type, kExpanded, 1>(quants, q, b, dot);
-      AddGroup<type, kExpanded, 5>(quants, q, b, dot);
-      AddGroup<type, kExpanded, 2>(quants, q, b, dot);
-      AddGroup<type, kExpanded, 6>(quants, q, b, dot);
-      AddGroup<type, kExpanded, 3>(quants, q, b, dot);
-      AddGroup<type, kExpanded, 7>(quants, q, b, dot);
-#pragma GCC unroll 16
-      for (size_t v = 0; v < V; ++v) {
-#pragma GCC unroll 16
-        for (size_t r = 0; r < R; ++r) s[v][r] = _mm512_cvtepi32_ps(dot[v][r]);
+          for (size_t r = 0; r < R; ++r) acc[v][r] = _mm512_fmadd_ps(m_w, _mm512_set1_ps(sum[r][b]), acc[v][r]);
+        }
       }
     }
 #pragma GCC unroll 16
-    for (size_t v = 0; v < V; ++v) {
-      __m512 d_w = LoadHalves(scales[v] + group);
-      if constexpr (kSixBitScales<type>) d_w = _mm512_mul_ps(d_w, LoadUnsigned(scales[v] + byte_scales));
-#pragma GCC unroll 16
-      for (size_t r = 0; r < R; ++r) {
-        const __m512 scale = _mm512_mul_ps(d_w, _mm512_set1_ps(d[r][b]));
-        acc[v][r] = _mm512_fmadd_ps(s[v][r], scale, acc[v][r]);
-      }
-      if constexpr (kSixBitScales<type>) {  // m_w is minus this
-        const __m512 m = _mm512_mul_ps(LoadHalves(scales[v] + group + 32), LoadUnsigned(scales[v] + byte_scales + 16));
-#pragma GCC unroll 16
-        for (size_t r = 0; r < R; ++r) acc[v][r] = _mm512_fnmadd_ps(m, _mm512_set1_ps(sum[r][b]), acc[v][r]);
-      } else if constexpr (kLayout.minimum) {
-        const __m512 m_w = LoadHalves(scales[v] + group + 32);
-#pragma GCC unroll 16
-        for (size_t r = 0; r < R; ++r) acc[v][r] = _mm512_fmadd_ps(m_w, _mm512_set1_ps(sum[r][b]), acc[v][r]);
-      }
-    }
+    for (size_t v = 0; v < V; ++v) groups[v] += kGroupBytes<type>;
   }
   const size_t outputs = args.outputs - strip * 16;
 #pragma GCC unroll 16
@@ -376,7 +379,9 @@ template <StripType type>
 template <StripType type>
 void MatMul(const MatMulStrips& args) {
   size_t strip = 0;
-  if (args.rows <= 2) {  // four strips, so that enough sums are in flight
+  if (args.one_stream && args.rows <= kStreamRows) {
+    // one strip after another
+  } else if (args.rows <= 2) {  // four strips, so that enough sums are in flight
     for (; strip + 4 <= args.num_strips; strip += 4) AllRows<type, 4, 1, 2>(args, strip);
   } else if (kIsExpanded<type> && args.rows > kFewRows && args.cols <= kExpandedCols) {
     if constexpr (kIsExpanded<type>) strip = ExpandedPairs<type>(args);
