@@ -30,7 +30,7 @@ struct MatMulStrips {
   size_t y_stride;
   size_t outputs;  // valid columns of y: the last strip may have fewer than 16
   bool accumulate;
-  bool one_stream;  // few rows: one strip after another, nothing fetched ahead, as a Zen 5 wants it; bits are the same
+  bool one_stream;  // memory is read best as one stream with nothing fetched, as a Zen 5 does; bits are the same
 };
 
 // For a tile of all rows, which takes V strips side by side, each as a stream of its own. Fetches from memory the line of each that is
