@@ -14,6 +14,8 @@
 
 namespace tidemill {
 
+class StepDrafter;  // runtime/draft_steps.h
+
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -27,6 +29,8 @@ class Drafter {
   virtual void AddFeature(size_t /*position*/, std::span<const float> /*feature*/) {}
   // At most `most` nodes; valid until the next call.
   virtual DraftTree Propose(size_t most) = 0;
+  // Where guesses take steps of a model: Propose in parts, so that drafters of several sequences share the steps. Else null.
+  virtual StepDrafter* steps() { return nullptr; }
   // Gives back memory that the next Propose can have again, at the price of time: the request waits.
   virtual void Release() {}
   // How Propose makes its guesses; the same for its life.

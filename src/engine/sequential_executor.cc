@@ -27,6 +27,12 @@ Result<std::unique_ptr<SequentialExecutor>> SequentialExecutor::Create(const Lan
     executor->narrow_memory_ = std::move(narrow);
     executor->narrow_ = Matrix<float>(executor->narrow_memory_.As<float>().data(), max_rows, width);
   }
+  if (model.features.present() && !model.features.fuses_tokens) {
+    const size_t features = model.features.width;
+    TIDEMILL_TRY(wide, AlignedBuffer::Create(max_rows * features * sizeof(float)));
+    executor->wide_memory_ = std::move(wide);
+    executor->wide_ = Matrix<float>(executor->wide_memory_.As<float>().data(), max_rows, features);
+  }
   TIDEMILL_TRY(logits, AlignedBuffer::Create(head_rows * model.settings.vocab_size * sizeof(float)));
   executor->logits_memory_ = std::move(logits);
   executor->sequence_rows_.reserve(max_rows);
@@ -96,19 +102,30 @@ void SequentialExecutor::ReadFeatures(std::span<const StepSequence> sequences, s
   const Matrix<float> tokens = buffers_.paired.Cols(0, hidden).Rows(0, rows),
                       beside = buffers_.paired.Cols(hidden, hidden);
   RunNorm(ctx_, input.token_norm, tokens, tokens);
+  size_t first = 0, last = 0;  // rows of sequences side by side with features of the target: one product
+  const auto fuse = [&] {
+    if (first == last) return;
+    buffers_.BeginProducts(wide_.Rows(first, last - first));
+    buffers_.AddProduct(ctx_, input.fuse, 0, last - first, buffers_.x.Rows(first, last - first), false);
+    buffers_.RunProducts(ctx_);
+  };
   for (size_t s = 0; s < sequences.size(); ++s) {
     const ConstMatrix<float> features = sequences[s].features;
-    const size_t first = sequence_rows_[s].first_row, count = sequence_rows_[s].num_rows;
+    const size_t begin = sequence_rows_[s].first_row, count = sequence_rows_[s].num_rows;
     const bool own = features.cols == hidden;
     TIDEMILL_CHECK(features.rows == count && (own || features.cols == input.width));
     if (own) {
-      RunNorm(ctx_, plain, features, (input.fuses_tokens ? beside : buffers_.x).Rows(first, count));
+      RunNorm(ctx_, plain, features, (input.fuses_tokens ? beside : buffers_.x).Rows(begin, count));
     } else {
-      buffers_.BeginProducts(features);
-      buffers_.AddProduct(ctx_, input.fuse, 0, count, buffers_.x.Rows(first, count), false);
-      buffers_.RunProducts(ctx_);
+      if (begin != last) {
+        fuse();
+        first = begin;
+      }
+      RunNorm(ctx_, plain, features, wide_.Rows(begin, count));
+      last = begin + count;
     }
   }
+  fuse();
   if (!input.fuses_tokens) return;
   buffers_.BeginProducts(buffers_.paired);
   buffers_.AddProduct(ctx_, input.fuse, 0, rows, buffers_.x, false);

@@ -86,6 +86,8 @@ class SequentialExecutor {
   AlignedBuffer logits_memory_;  // [kHeadRows, at least the head's rows]
   AlignedBuffer narrow_memory_;
   Matrix<float> narrow_;  // [max_rows, embedding width] where that is not the layers' width
+  AlignedBuffer wide_memory_;
+  Matrix<float> wide_;  // [max_rows, width of the target's features] where the model fuses those alone
   std::vector<SequenceRows> sequence_rows_;
   std::vector<WantedRow> wanted_;
 };

@@ -104,36 +104,36 @@ void ActiveRequest::Preempt(const std::string& spill_folder) {
   ++preemptions_;
 }
 
-size_t ActiveRequest::Draft(size_t most) {
+DraftTask ActiveRequest::AskForGuesses(size_t most) {
   guesses_.clear();
   parents_.clear();
   drafting_seconds_ = 0;
-  if (drafter_ == nullptr || pending() != 1) return 0;
+  if (drafter_ == nullptr || pending() != 1) return {};
   // A token more than the guesses is made, and none of them is past the end.
   size_t left = context_ - state_->length() - 1;
   if (options_.max_new_tokens)
     left = std::min(left, static_cast<size_t>(*options_.max_new_tokens) - earlier_ - generated_ - 1);
-  most = std::min({most, width_.Next(), left});
-  if (most == 0) return 0;
-  try {
-    DraftTree proposed;
-    const double seconds = SecondsOf([&] { proposed = drafter_->Propose(most); });
-    drafting_seconds_ = is_timed_ ? seconds : 0;
-    if (!proposed.ids.empty()) width_.Drafted(proposed.ids.size(), drafting_seconds_);
-    guesses_.push_back(tokens().back());
-    guesses_.insert(guesses_.end(), proposed.ids.begin(), proposed.ids.end());
-    drawn_from_ = proposed.drawn_from;
-    if (!proposed.parents.empty()) {
-      parents_.push_back(-1);
-      for (const int32_t parent : proposed.parents) parents_.push_back(parent + 1);  // the pending token is row 0
-    }
-  } catch (const std::exception&) {
+  return {.drafter = drafter_.get(), .most = std::min({most, width_.Next(), left})};
+}
+
+size_t ActiveRequest::TakeGuesses(const DraftTask& task) {
+  if (task.failed) {
     draft_trouble_ = "there is no memory for guesses";
     drafter_ = nullptr;
-    guesses_.clear();
-    parents_.clear();
+    return 0;
   }
-  return guesses_.empty() ? 0 : guesses_.size() - 1;
+  drafting_seconds_ = is_timed_ ? task.seconds : 0;
+  const DraftTree& proposed = task.guesses;
+  if (proposed.ids.empty()) return 0;
+  width_.Drafted(proposed.ids.size(), drafting_seconds_);
+  guesses_.push_back(tokens().back());  // within what was reserved, like the others
+  guesses_.insert(guesses_.end(), proposed.ids.begin(), proposed.ids.end());
+  drawn_from_ = proposed.drawn_from;
+  if (!proposed.parents.empty()) {
+    parents_.push_back(-1);
+    for (const int32_t parent : proposed.parents) parents_.push_back(parent + 1);  // the pending token is row 0
+  }
+  return proposed.ids.size();
 }
 
 ActiveRequest::Next ActiveRequest::NextTokens(size_t rows) {

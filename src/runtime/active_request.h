@@ -21,6 +21,7 @@
 #include "decoding/sampler.h"
 #include "decoding/stop_matcher.h"
 #include "engine/sequential_executor.h"
+#include "runtime/draft_steps.h"
 #include "runtime/request_record.h"
 #include "state/sequence_state.h"
 #include "tensor/matrix.h"
@@ -55,8 +56,10 @@ class ActiveRequest {
   // From running to waiting, without memory. `spill_folder`: see EngineOptions.
   void Preempt(const std::string& spill_folder);
 
-  // Guesses at what follows the one pending token, at most `most`: so many more rows the step may have. 0 where none are made.
-  size_t Draft(size_t most);
+  // What is to be guessed of what follows the one pending token, at most `most` tokens; its `most` is 0 where nothing is.
+  DraftTask AskForGuesses(size_t most);
+  // What came of it, where that was not 0: so many more rows the step may have.
+  size_t TakeGuesses(const DraftTask& task);
 
   // The step's tokens: `rows` pending ones, or the pending one and the first rows - 1 guesses. Logits are wanted after the last, or after
   // each.
@@ -81,7 +84,7 @@ class ActiveRequest {
   bool reads_features() const { return drafter_ != nullptr && drafter_->reads_features(); }
   size_t most_events() const { return 1 + most_guesses_; }  // of a step
 
-  // What Draft took before this step; and what the step took, with the guesses of all its requests, for so many tokens in all.
+  // What making guesses took before this step; and what the step took, with the guesses of all its requests, for so many tokens in all.
   double drafting_seconds() const { return drafting_seconds_; }
   void LeaveOutDrafting() { is_timed_ = false; }  // where steps are not timed by a clock either
   void Took(double seconds, size_t tokens);

@@ -11,8 +11,11 @@
 namespace tidemill {
 namespace {
 
-// Of a step: as many as wait at most, and as the nodes of a tree that are asked.
-constexpr size_t kMostRows = std::max(EagleDrafter::kKept, TreeDraft::kMostAsked);
+// Of a sequence in a step: as many as wait at most, and as the nodes of a tree that are asked.
+constexpr size_t kRowsOfOne = std::max(EagleDrafter::kKept, TreeDraft::kMostAsked);
+
+// Of each of many in the first step of a draft: the tokens that came, a right guess and the one behind it.
+constexpr size_t kRowsOfSequence = 2;
 
 // Beyond it a context grows now and then.
 constexpr size_t kReservedIds = size_t{1} << 20;
@@ -24,24 +27,19 @@ void CopyRow(const float* from, const Matrix<float>& to, size_t row) {
 }  // namespace
 
 Result<std::unique_ptr<EagleHead>> EagleHead::Create(const LanguageModel& model, Isa isa, ThreadPool& threads,
-                                                     size_t most_rows) {
+                                                     size_t target_rows, size_t most_sequences) {
   TIDEMILL_TRY(ctx, ExecutionContext::Create(isa, &threads, model.scratch_bytes()));
   std::unique_ptr<EagleHead> head(new EagleHead(model, std::move(ctx)));
-  TIDEMILL_TRY(executor, SequentialExecutor::Create(model, head->ctx_, kMostRows));
+  const size_t rows = std::max(kRowsOfOne, kRowsOfSequence * most_sequences);
+  TIDEMILL_TRY(executor, SequentialExecutor::Create(model, head->ctx_, rows));
   head->executor_ = std::move(executor);
   const size_t hidden = model.settings.hidden_size, width = model.features.width;
-  TIDEMILL_TRY(memory, AlignedBuffer::Create((kMostRows * hidden + most_rows * width) * sizeof(float)));
+  TIDEMILL_TRY(memory, AlignedBuffer::Create((rows * hidden + target_rows * width) * sizeof(float)));
   head->memory_ = std::move(memory);
   float* floats = head->memory_.As<float>().data();
-  head->own_ = {floats, kMostRows, hidden};
-  head->target_features_ = {.taps = model.features.target_taps, .out = {floats + kMostRows * hidden, most_rows, width}};
+  head->own_features_ = {.taps = {&model.features.own_tap, 1}, .out = {floats, rows, hidden}};
+  head->target_features_ = {.taps = model.features.target_taps, .out = {floats + rows * hidden, target_rows, width}};
   return head;
-}
-
-bool EagleHead::Run(const StepSequence& step, const SequentialExecutor::RowSink& sink,
-                    const std::atomic<bool>* interrupt) {
-  const StepFeatures own{.taps = {&model_.features.own_tap, 1}, .out = own_};
-  return executor_->Run({&step, 1}, sink, interrupt, SIZE_MAX, &own);
 }
 
 EagleDrafter::EagleDrafter(const Options& options, std::unique_ptr<SequenceState> state)
@@ -67,20 +65,13 @@ EagleDrafter::EagleDrafter(const Options& options, std::unique_ptr<SequenceState
   asked_ = {floats + kept * width, 1 + asked, hidden};
   read_ = {floats + kept * width + (1 + asked) * hidden, asked, hidden};
   ids_.reserve(std::min(options_.context + 1, kReservedIds));
-  keys_.reserve(kMostRows);
+  keys_.reserve(kRowsOfOne);
   proposed_.reserve(options_.most);
   if (options_.tree != DraftTreeKind::kChain) {
     TIDEMILL_CHECK(options_.tokenizer != nullptr);
     tree_.emplace(options_.tree, options_.most);
     asked_nodes_.reserve(TreeDraft::kMostAsked);
   }
-  sink_ = [this](size_t, size_t row, std::span<float> logits) {
-    if (tree_) {
-      tree_->Add(rows_.nodes().empty() ? -1 : rows_.nodes()[row], choice_.Best(logits));
-    } else {
-      next_ = choice_.Next(logits, proposed_.size(), ids_.size() + proposed_.size());
-    }
-  };
 }
 
 void EagleDrafter::Append(int32_t id) {
@@ -96,7 +87,15 @@ void EagleDrafter::AddFeature(size_t position, std::span<const float> feature) {
   if (stopped_) return;
   TIDEMILL_DCHECK(feature.size() == kept_.cols && position < ids_.size());
   if (position != next_position()) BeginAt(position);
-  if (num_kept_ == kept_.rows && !RunKept(Wanted::kNothing, nullptr)) BeginAt(position);
+  if (StepSequence step; num_kept_ == kept_.rows) {
+    if (NextOfKept(Wanted::kNothing, &step) == DraftNext::kStep) {
+      const DraftForward on = forward();
+      (void)on.executor->Run({&step, 1}, {}, nullptr, on.num_layers, on.features);  // nothing interrupts it
+      TakeKept(0);
+    } else {
+      BeginAt(position);
+    }
+  }
   if (!stopped_) CopyRow(feature.data(), kept_, num_kept_++);
 }
 
@@ -118,56 +117,61 @@ bool EagleDrafter::MakeRoomForKept() {
   return room == DraftRoom::kYes;
 }
 
-bool EagleDrafter::RunKept(Wanted wanted, const std::atomic<bool>* interrupt) {
-  if (!MakeRoomForKept()) return false;
-  const std::span<const int32_t> ids = std::span(ids_).subspan(first_ + state_->length() + 1, num_kept_);
-  rows_.Clear();
-  if (!options_.head->Run({.state = state_.get(), .tokens = ids, .rows = wanted, .features = kept_.Rows(0, num_kept_)},
-                          sink_, interrupt))
-    return false;
+DraftNext EagleDrafter::NextOfKept(Wanted wanted, StepSequence* step) {
+  if (!MakeRoomForKept()) return Done();
+  *step = {.state = state_.get(),
+           .tokens = std::span(ids_).subspan(first_ + state_->length() + 1, num_kept_),
+           .rows = wanted,
+           .features = kept_.Rows(0, num_kept_)};
+  return DraftNext::kStep;
+}
+
+void EagleDrafter::TakeKept(size_t first_row) {
+  const auto ids = std::span(ids_).subspan(first_ + state_->length() + 1, num_kept_);
   keys_.assign(ids.begin(), ids.end());
   state_->Commit(keys_);
-  CopyRow(options_.head->own_features().row(num_kept_ - 1), asked_, 0);
+  CopyRow(options_.head->own_features().out.row(first_row + num_kept_ - 1), asked_, 0);
   num_kept_ = 0;
-  return true;
 }
 
-DraftTree EagleDrafter::Propose(size_t most) {
+void EagleDrafter::Begin(size_t most) {
+  most_ = most;
   proposed_.clear();
-  next_.reset();
-  if (stopped_ || most == 0 || num_kept_ == 0 || ids_.size() != next_position() + 1) return {};
-  if (!tree_) {
-    DraftChain(most);
-    return {.ids = proposed_, .drawn_from = choice_.drawn_from(proposed_.size())};
-  }
-  tree_->Begin(most, std::span(ids_).subspan(tree_begin_));
-  tree_begin_ = ids_.size();
-  if (!RunKept(Wanted::kLast, options_.interrupt)) return {};
   asked_nodes_.clear();
-  for (auto level = tree_->Level(); !level.empty(); level = tree_->Level()) {
-    if (!RunLevel(level)) break;
+  rows_.Clear();
+  next_.reset();
+  has_text_ = false;
+  stage_ = Stage::kDone;
+  if (stopped_ || most == 0 || num_kept_ == 0 || ids_.size() != next_position() + 1) return;
+  if (tree_) {
+    tree_->Begin(most, std::span(ids_).subspan(tree_begin_));
+    tree_begin_ = ids_.size();
   }
-  return tree_->Tree();
+  stage_ = Stage::kKept;
 }
 
-// Each guess is a row behind the last one; all of them go again.
-void EagleDrafter::DraftChain(size_t most) {
-  if (!RunKept(Wanted::kLast, options_.interrupt)) return;
-  const size_t length = state_->length();
-  while (next_) {
-    proposed_.push_back(*next_);
-    if (proposed_.size() == most || state_.spare() == 0 || state_.Reserve(1) != DraftRoom::kYes) break;
-    if (!options_.head->Run({.state = state_.get(),
-                             .tokens = std::span(proposed_).last(1),
-                             .rows = Wanted::kLast,
-                             .features = asked_.Rows(0, 1)},
-                            sink_, options_.interrupt))
-      break;
-    const RowKey key = static_cast<RowKey>(proposed_.back());
-    state_->Commit({&key, 1});
-    CopyRow(options_.head->own_features().row(0), asked_, 0);
+DraftNext EagleDrafter::Next(size_t rows, StepSequence* step) {
+  switch (stage_) {
+    case Stage::kKept: return num_kept_ > rows ? DraftNext::kWait : NextOfKept(Wanted::kLast, step);
+    case Stage::kChain: return NextOfChain(step);
+    case Stage::kTree: return NextOfTree(rows, step);
+    case Stage::kDone: break;
   }
-  if (!state_->Rollback(length).ok()) BeginAt(first_ + length);
+  return DraftNext::kDone;
+}
+
+DraftNext EagleDrafter::Done() {
+  stage_ = Stage::kDone;
+  return DraftNext::kDone;
+}
+
+DraftNext EagleDrafter::NextOfChain(StepSequence* step) {
+  if (state_.spare() == 0 || state_.Reserve(1) != DraftRoom::kYes) return Done();
+  *step = {.state = state_.get(),
+           .tokens = std::span(proposed_).last(1),
+           .rows = Wanted::kLast,
+           .features = asked_.Rows(0, 1)};
+  return DraftNext::kStep;
 }
 
 size_t EagleDrafter::PlaceBehind(int32_t node) const {
@@ -177,25 +181,60 @@ size_t EagleDrafter::PlaceBehind(int32_t node) const {
   return static_cast<size_t>(found - asked_nodes_.begin()) + 1;
 }
 
-bool EagleDrafter::RunLevel(std::span<const int32_t> nodes) {
-  const size_t most = std::min({options_.head->max_rows(), read_.rows, state_.spare()});
-  if (!rows_.Plan(*tree_, nodes, most)) return false;
-  const size_t rows = rows_.nodes().size();
-  if (state_.Reserve(rows) != DraftRoom::kYes) return false;
-  for (size_t i = 0; i < rows; ++i) CopyRow(asked_.row(PlaceBehind(tree_->parent(rows_.nodes()[i]))), read_, i);
-  if (!options_.head->Run({.state = state_.get(),
-                           .tokens = rows_.ids(),
-                           .rows = Wanted::kLast,
-                           .parents = rows_.parents(),
-                           .num_last = rows_.num_asked(),
-                           .features = read_.Rows(0, rows)},
-                          sink_, options_.interrupt))
-    return false;
-  for (size_t i = rows - rows_.num_asked(); i < rows; ++i) {
-    asked_nodes_.push_back(rows_.nodes()[i]);
-    CopyRow(options_.head->own_features().row(i), asked_, asked_nodes_.size());
+DraftNext EagleDrafter::NextOfTree(size_t rows, StepSequence* step) {
+  const size_t most = std::min({options_.head->executor().max_rows(), read_.rows, state_.spare()});
+  if (!rows_.Plan(*tree_, level_, most)) return Done();
+  const size_t wanted = rows_.nodes().size();
+  if (wanted > rows) return DraftNext::kWait;
+  if (state_.Reserve(wanted) != DraftRoom::kYes) return Done();
+  for (size_t i = 0; i < wanted; ++i) CopyRow(asked_.row(PlaceBehind(tree_->parent(rows_.nodes()[i]))), read_, i);
+  *step = {.state = state_.get(),
+           .tokens = rows_.ids(),
+           .rows = Wanted::kLast,
+           .parents = rows_.parents(),
+           .num_last = rows_.num_asked(),
+           .features = read_.Rows(0, wanted)};
+  return DraftNext::kStep;
+}
+
+void EagleDrafter::Choose(size_t row, std::span<float> logits) {
+  if (tree_) return tree_->Add(rows_.nodes().empty() ? -1 : rows_.nodes()[row], choice_.Best(logits));
+  next_ = choice_.Next(logits, proposed_.size(), ids_.size() + proposed_.size());
+}
+
+void EagleDrafter::Ran(size_t first_row) {
+  const Matrix<float>& own = options_.head->own_features().out;
+  if (stage_ == Stage::kKept) {
+    TakeKept(first_row);
+    has_text_ = true;
+    length_ = state_->length();
+  } else if (stage_ == Stage::kChain) {
+    const auto key = static_cast<RowKey>(proposed_.back());
+    state_->Commit({&key, 1});
+    CopyRow(own.row(first_row), asked_, 0);
+  } else {
+    const size_t rows = rows_.nodes().size();
+    for (size_t i = rows - rows_.num_asked(); i < rows; ++i) {
+      asked_nodes_.push_back(rows_.nodes()[i]);
+      CopyRow(own.row(first_row + i), asked_, asked_nodes_.size());
+    }
   }
-  return true;
+  stage_ = Stage::kDone;
+  if (tree_) {
+    level_ = tree_->Level();
+    if (!level_.empty()) stage_ = Stage::kTree;
+  } else if (next_) {
+    proposed_.push_back(*next_);
+    if (proposed_.size() != most_) stage_ = Stage::kChain;
+  }
+}
+
+DraftTree EagleDrafter::End() {
+  stage_ = Stage::kDone;
+  if (!has_text_) return {};
+  if (tree_) return tree_->Tree();
+  if (!state_->Rollback(length_).ok()) BeginAt(first_ + length_);
+  return {.ids = proposed_, .drawn_from = choice_.drawn_from(proposed_.size())};
 }
 
 void EagleDrafter::Stop(std::string_view why) {

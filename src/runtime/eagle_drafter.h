@@ -24,12 +24,12 @@
 #include "base/aligned_buffer.h"
 #include "base/isa.h"
 #include "base/thread_pool.h"
-#include "decoding/drafter.h"
 #include "engine/sequential_executor.h"
 #include "kernels/execution_context.h"
 #include "models/language_model.h"
 #include "runtime/draft_choice.h"
 #include "runtime/draft_state.h"
+#include "runtime/draft_steps.h"
 #include "runtime/tree_draft.h"
 #include "state/sequence_state.h"
 #include "tensor/matrix.h"
@@ -39,21 +39,20 @@
 
 namespace tidemill {
 
-// A draft head's buffers, once for an engine: its drafters run one after another, between the steps.
+// A draft head's buffers, once for an engine: its drafters run together, between the steps.
 class EagleHead {
  public:
-  // Borrows both. `most_rows`: of a step of the target.
+  // Borrows both. `target_rows`: of a step of the target, at most. `most_sequences`: that guess at once.
   static Result<std::unique_ptr<EagleHead>> Create(const LanguageModel& head, Isa isa, ThreadPool& threads,
-                                                   size_t most_rows);
+                                                   size_t target_rows, size_t most_sequences);
 
   const LanguageModel& model() const { return model_; }
   // Where a step of the target leaves its rows' features.
   const StepFeatures& target_features() const { return target_features_; }
 
-  // Runs a step of the head; its rows' own features are in own_features() then, until the next. False: interrupted.
-  bool Run(const StepSequence& step, const SequentialExecutor::RowSink& sink, const std::atomic<bool>* interrupt);
-  size_t max_rows() const { return executor_->max_rows(); }
-  Matrix<float> own_features() const { return own_; }  // [max_rows, hidden]
+  SequentialExecutor& executor() { return *executor_; }
+  // Where a step of the head leaves its rows' own, until the next: [rows, hidden].
+  const StepFeatures& own_features() const { return own_features_; }
 
  private:
   EagleHead(const LanguageModel& model, ExecutionContext ctx) : model_(model), ctx_(std::move(ctx)) {}
@@ -62,11 +61,10 @@ class EagleHead {
   ExecutionContext ctx_;
   std::unique_ptr<SequentialExecutor> executor_;
   AlignedBuffer memory_;
-  StepFeatures target_features_;
-  Matrix<float> own_;
+  StepFeatures target_features_, own_features_;
 };
 
-class EagleDrafter : public Drafter {
+class EagleDrafter : public StepDrafter {
  public:
   static constexpr size_t kKept = 64;  // features that wait, at most
 
@@ -91,23 +89,38 @@ class EagleDrafter : public Drafter {
   void Append(int32_t id) override;
   bool reads_features() const override { return true; }
   void AddFeature(size_t position, std::span<const float> feature) override;
-  // Nothing where no feature came since the last time: the step was not made.
-  DraftTree Propose(size_t most) override;
   void Release() override { BeginAt(0); }
   GuessOrder guess_order() const override { return tree_ ? GuessOrder::kTree : GuessOrder::kOneByOne; }
   std::string_view trouble() const override { return trouble_; }
 
+  DraftForward forward() const override {
+    return {.executor = &options_.head->executor(),
+            .features = &options_.head->own_features(),
+            .interrupt = options_.interrupt};
+  }
+  // Nothing is guessed where no feature came since the last time: the step was not made.
+  void Begin(size_t most) override;
+  DraftNext Next(size_t rows, StepSequence* step) override;
+  void Choose(size_t row, std::span<float> logits) override;
+  void Ran(size_t first_row) override;
+  DraftTree End() override;
+
  private:
+  enum class Stage { kKept, kChain, kTree, kDone };
+
   // The position whose feature comes next.
   size_t next_position() const { return first_ + state_->length() + num_kept_; }
   // Forgets everything: the next feature is that of `position`.
   void BeginAt(size_t position);
-  // Runs the rows that wait; false where there is no room or an interrupt: then they wait on.
-  bool RunKept(Wanted wanted, const std::atomic<bool>* interrupt);
+  // A step of the rows that wait; for which there is no room, or not now.
+  DraftNext NextOfKept(Wanted wanted, StepSequence* step);
   bool MakeRoomForKept();
-  void DraftChain(size_t most);
-  // Asks what follows these nodes of the tree, as many as there is room for; false where there is none.
-  bool RunLevel(std::span<const int32_t> nodes);
+  void TakeKept(size_t first_row);  // that were run
+  // Each guess of a chain is a row behind the last one; all of them go again.
+  DraftNext NextOfChain(StepSequence* step);
+  // A step that asks what follows the nodes of the level, as many as the state has room for.
+  DraftNext NextOfTree(size_t rows, StepSequence* step);
+  DraftNext Done();
   // The place in asked_ of the feature that a child of the node reads.
   size_t PlaceBehind(int32_t node) const;
   void Stop(std::string_view why);
@@ -122,6 +135,11 @@ class EagleDrafter : public Drafter {
   Matrix<float> asked_;
   Matrix<float> read_;  // [0 or TreeDraft::kMostAsked, hidden] of the rows of a level
   size_t num_kept_ = 0;
+  size_t most_ = 0;
+  Stage stage_ = Stage::kDone;      // what the next step is of
+  bool has_text_ = false;           // the rows that waited were run
+  size_t length_ = 0;               // of the state then
+  std::span<const int32_t> level_;  // nodes of tree_
   std::vector<RowKey> keys_;
   std::vector<int32_t> proposed_;
   DraftChoice choice_;
@@ -130,7 +148,6 @@ class EagleDrafter : public Drafter {
   TreeRows rows_;                     // of a step; none: it runs ids of the text
   std::vector<int32_t> asked_nodes_;  // of asked_, behind its first row
   std::optional<int32_t> next_;       // what the last logits say; none: nothing that is likely enough
-  SequentialExecutor::RowSink sink_;
   bool stopped_ = false;
   std::string_view trouble_;
 };

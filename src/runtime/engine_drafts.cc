@@ -34,14 +34,15 @@ Result<void> Engine::Impl::PrepareDrafts() {
       return Wrong(
           "start engine: expected a draft head that was loaded for this model, found one of another; load it for this "
           "one");
-    TIDEMILL_TRY(made, EagleHead::Create(*options.draft_head->impl().head, isa, *threads, executor->max_rows()));
+    TIDEMILL_TRY(made, EagleHead::Create(*options.draft_head->impl().head, isa, *threads, executor->max_rows(),
+                                         options.max_batch));
     draft_head = std::move(made);
   }
   if (options.draft_model == nullptr) return {};
   const Model& draft = *options.draft_model;
   TIDEMILL_TRY_VOID(CheckDraftVocabulary(model->text().tokenizer, draft.text().tokenizer)
                         .WithContext("start engine: draft model " + draft.info().path));
-  TIDEMILL_TRY(made, DraftModel::Create(*draft.impl().language_model, isa, *threads));
+  TIDEMILL_TRY(made, DraftModel::Create(*draft.impl().language_model, isa, *threads, options.max_batch));
   draft_model = std::move(made);
   return {};
 }

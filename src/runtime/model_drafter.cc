@@ -13,6 +13,9 @@ namespace {
 constexpr size_t kBufferBytes = size_t{4} << 20;
 constexpr size_t kLeastRows = 32, kMostRows = 256;
 
+// Of a sequence in the first step of a draft: the tokens that came, a right guess and the one behind it.
+constexpr size_t kRowsOfSequence = 2;
+
 // Of a new text, tokens that run before the next step of the model itself.
 constexpr size_t kRowsAtOnce = 512;
 
@@ -21,10 +24,13 @@ constexpr size_t kReservedIds = size_t{1} << 20;
 
 }  // namespace
 
-Result<std::unique_ptr<DraftModel>> DraftModel::Create(const LanguageModel& model, Isa isa, ThreadPool& threads) {
+Result<std::unique_ptr<DraftModel>> DraftModel::Create(const LanguageModel& model, Isa isa, ThreadPool& threads,
+                                                       size_t most_sequences) {
   TIDEMILL_TRY(ctx, ExecutionContext::Create(isa, &threads, model.scratch_bytes()));
   std::unique_ptr<DraftModel> draft(new DraftModel(model, std::move(ctx)));
-  const size_t rows = std::clamp(kBufferBytes / StepBuffers::RowBytes(model.step_shape(), isa), kLeastRows, kMostRows);
+  const size_t fitting =
+      std::clamp(kBufferBytes / StepBuffers::RowBytes(model.step_shape(), isa), kLeastRows, kMostRows);
+  const size_t rows = std::max(fitting, kRowsOfSequence * most_sequences);
   TIDEMILL_TRY(executor, SequentialExecutor::Create(model, draft->ctx_, rows));
   draft->executor_ = std::move(executor);
   return draft;
@@ -50,15 +56,6 @@ ModelDrafter::ModelDrafter(const Options& options, std::unique_ptr<SequenceState
     TIDEMILL_CHECK(options_.tokenizer != nullptr);
     tree_.emplace(options_.tree, options_.most);
   }
-  sink_ = [this](size_t, size_t row, std::span<float> logits) {
-    if (guess_order() == GuessOrder::kAtOnce) {
-      ChooseAtOnce(logits);
-    } else if (!tree_) {
-      Choose(logits);
-    } else {
-      tree_->Add(rows_.nodes().empty() ? -1 : rows_.nodes()[row], choice_.Best(logits));
-    }
-  };
 }
 
 void ModelDrafter::Append(int32_t id) {
@@ -73,29 +70,111 @@ void ModelDrafter::Append(int32_t id) {
   }
 }
 
-DraftTree ModelDrafter::Propose(size_t most) {
+void ModelDrafter::Begin(size_t most) {
+  most_ = most;
   proposed_.clear();
-  if (stopped_ || most == 0 || ids_.empty()) return {};
+  rows_.Clear();
+  num_caught_up_ = 0;
+  has_text_ = false;
+  stage_ = Stage::kDone;
+  if (stopped_ || most == 0 || ids_.empty()) return;
   StepBack();
-  const size_t rows = options_.executor->max_rows();
+  stage_ = Stage::kText;
+}
+
+DraftNext ModelDrafter::Next(size_t rows, StepSequence* step) {
+  switch (stage_) {
+    case Stage::kText: return NextOfText(rows, step);
+    case Stage::kChain: return NextOf(std::span(proposed_).last(1), Wanted::kLast, 0, step);
+    case Stage::kTree: return NextOfTree(rows, step);
+    case Stage::kDone: break;
+  }
+  return DraftNext::kDone;
+}
+
+DraftNext ModelDrafter::NextOfText(size_t rows, StepSequence* step) {
+  const size_t all_rows = options_.executor->max_rows();
+  const std::span<const int32_t> ids = std::span(ids_).subspan(ran_.size());
   const bool at_once = guess_order() == GuessOrder::kAtOnce;
-  const size_t masks = at_once ? std::min({most - 1, rows - 1, state_->max_length() - ids_.size()}) : 0;
-  for (size_t ran = 0; ids_.size() - ran_.size() > rows - masks; ran += rows) {
-    const size_t count = std::min(rows, ids_.size() - ran_.size() - 1);
-    if (ran >= kRowsAtOnce || !Run(std::span(ids_).subspan(ran_.size(), count), Wanted::kNothing)) return {};
+  const size_t masks = at_once ? std::min({most_ - 1, all_rows - 1, state_->max_length() - ids_.size()}) : 0;
+  is_part_ = ids.size() + masks > all_rows;
+  if (is_part_) {
+    if (num_caught_up_ >= kRowsAtOnce) return Done();
+    return NextOf(ids.first(std::min(rows, ids.size() - 1)), Wanted::kNothing, 0, step);
   }
-  if (tree_) return ProposeTree(most);
-  std::span<const int32_t> next = std::span(ids_).subspan(ran_.size());
-  if (at_once) {
-    next_ = options_.mask_token;  // any: rows are asked while there was one
-    if (!Run(next, Wanted::kLast, masks)) proposed_.clear();
-  } else {
-    while (Run(next, Wanted::kLast) && next_) {
-      proposed_.push_back(*next_);
-      if (proposed_.size() == most || state_->length() == state_->max_length()) break;
-      next = std::span(proposed_).last(1);
-    }
+  if (ids.size() + masks > rows) return DraftNext::kWait;
+  if (at_once) next_ = options_.mask_token;  // any: rows are asked while there was one
+  if (tree_) {
+    tree_->Begin(most_, std::span(ids_).subspan(tree_begin_));
+    tree_begin_ = ids_.size();
   }
+  return NextOf(ids, Wanted::kLast, masks, step);
+}
+
+DraftNext ModelDrafter::NextOf(std::span<const int32_t> ids, Wanted wanted, size_t masks, StepSequence* step) {
+  if (!MakeRoom(ids.size() + masks)) return Done();
+  running_ = ids;
+  if (masks != 0) {
+    masked_.assign(ids.begin(), ids.end());
+    masked_.insert(masked_.end(), masks, *options_.mask_token);
+    ids = masked_;
+  }
+  *step = {.state = state_.get(), .tokens = ids, .rows = wanted, .num_last = masks + 1};
+  return DraftNext::kStep;
+}
+
+DraftNext ModelDrafter::NextOfTree(size_t rows, StepSequence* step) {
+  if (!rows_.Plan(*tree_, level_, std::min(options_.executor->max_rows(), state_.spare()))) return Done();
+  if (rows_.nodes().size() > rows) return DraftNext::kWait;
+  if (!MakeRoom(rows_.nodes().size())) return Done();
+  *step = {.state = state_.get(),
+           .tokens = rows_.ids(),
+           .rows = Wanted::kLast,
+           .parents = rows_.parents(),
+           .num_last = rows_.num_asked()};
+  return DraftNext::kStep;
+}
+
+DraftNext ModelDrafter::Done() {
+  stage_ = Stage::kDone;
+  return DraftNext::kDone;
+}
+
+// Of guesses that are made at once, the first row that says nothing ends them. Guess i is drawn from what the sequence alone says of its
+// place, whatever was drawn before it: a right one is accepted as often as any rule promises.
+void ModelDrafter::Choose(size_t row, std::span<float> logits) {
+  if (tree_) return tree_->Add(rows_.nodes().empty() ? -1 : rows_.nodes()[row], choice_.Best(logits));
+  const bool at_once = guess_order() == GuessOrder::kAtOnce;
+  if (at_once && !next_) return;
+  next_ = choice_.Next(logits, proposed_.size(), ids_.size() + proposed_.size());
+  if (at_once && next_) proposed_.push_back(*next_);
+}
+
+void ModelDrafter::Ran(size_t /*first_row*/) {
+  if (stage_ != Stage::kTree) {
+    keys_.assign(running_.begin(), running_.end());
+    state_->Commit(keys_);
+    ran_.insert(ran_.end(), running_.begin(), running_.end());
+  }
+  if (stage_ == Stage::kText && is_part_) {
+    num_caught_up_ += running_.size();
+    return;
+  }
+  has_text_ = true;
+  stage_ = Stage::kDone;
+  if (tree_) {
+    level_ = tree_->Level();
+    if (!level_.empty()) stage_ = Stage::kTree;
+  } else if (guess_order() == GuessOrder::kOneByOne && next_) {
+    proposed_.push_back(*next_);
+    if (proposed_.size() != most_ && state_->length() != state_->max_length()) stage_ = Stage::kChain;
+  }
+}
+
+DraftTree ModelDrafter::End() {
+  stage_ = Stage::kDone;
+  if (!has_text_) return {};
+  if (tree_) return tree_->Tree();
   return {.ids = proposed_, .drawn_from = choice_.drawn_from(proposed_.size())};
 }
 
@@ -111,28 +190,6 @@ void ModelDrafter::StepBack() {
   }
 }
 
-DraftTree ModelDrafter::ProposeTree(size_t most) {
-  tree_->Begin(most, std::span(ids_).subspan(tree_begin_));
-  tree_begin_ = ids_.size();
-  rows_.Clear();
-  if (!Run(std::span(ids_).subspan(ran_.size()), Wanted::kLast)) return {};
-  for (auto level = tree_->Level(); !level.empty(); level = tree_->Level()) {
-    if (!RunLevel(level)) break;
-  }
-  return tree_->Tree();
-}
-
-bool ModelDrafter::RunLevel(std::span<const int32_t> nodes) {
-  const size_t most = std::min(options_.executor->max_rows(), state_.spare());
-  if (!rows_.Plan(*tree_, nodes, most) || !MakeRoom(rows_.nodes().size())) return false;
-  const StepSequence step{.state = state_.get(),
-                          .tokens = rows_.ids(),
-                          .rows = Wanted::kLast,
-                          .parents = rows_.parents(),
-                          .num_last = rows_.num_asked()};
-  return options_.executor->Run({&step, 1}, sink_, options_.interrupt, options_.num_layers);
-}
-
 bool ModelDrafter::MakeRoom(size_t rows) {
   switch (state_.Reserve(rows)) {
     case DraftRoom::kYes: return true;
@@ -140,34 +197,6 @@ bool ModelDrafter::MakeRoom(size_t rows) {
     case DraftRoom::kNoMemory: Stop("there is no memory for the draft model's state"); return false;
   }
   return false;
-}
-
-bool ModelDrafter::Run(std::span<const int32_t> ids, Wanted wanted, size_t masks) {
-  if (!MakeRoom(ids.size() + masks)) return false;
-  std::span<const int32_t> tokens = ids;
-  if (masks != 0) {
-    masked_.assign(ids.begin(), ids.end());
-    masked_.insert(masked_.end(), masks, *options_.mask_token);
-    tokens = masked_;
-  }
-  const StepSequence step{.state = state_.get(), .tokens = tokens, .rows = wanted, .num_last = masks + 1};
-  if (!options_.executor->Run({&step, 1}, sink_, options_.interrupt, options_.num_layers)) return false;
-  keys_.assign(ids.begin(), ids.end());
-  state_->Commit(keys_);
-  ran_.insert(ran_.end(), ids.begin(), ids.end());
-  return true;
-}
-
-void ModelDrafter::Choose(std::span<float> logits) {
-  next_ = choice_.Next(logits, proposed_.size(), ids_.size() + proposed_.size());
-}
-
-// The next row of a step; the first that says nothing ends the guesses. Guess i is drawn from what the sequence alone says of its place,
-// whatever was drawn before it: a right one is accepted as often as any rule promises.
-void ModelDrafter::ChooseAtOnce(std::span<float> logits) {
-  if (!next_) return;
-  Choose(logits);
-  if (next_) proposed_.push_back(*next_);
 }
 
 void ModelDrafter::Release() {

@@ -20,12 +20,12 @@
 
 #include "base/isa.h"
 #include "base/thread_pool.h"
-#include "decoding/drafter.h"
 #include "engine/sequential_executor.h"
 #include "kernels/execution_context.h"
 #include "models/language_model.h"
 #include "runtime/draft_choice.h"
 #include "runtime/draft_state.h"
+#include "runtime/draft_steps.h"
 #include "runtime/tree_draft.h"
 #include "state/sequence_state.h"
 #include "tidemill/generation.h"
@@ -34,11 +34,12 @@
 
 namespace tidemill {
 
-// A draft model's buffers, once for an engine: its drafters run one after another, between the steps.
+// A draft model's buffers, once for an engine: its drafters run together, between the steps.
 class DraftModel {
  public:
-  // Borrows model and threads.
-  static Result<std::unique_ptr<DraftModel>> Create(const LanguageModel& model, Isa isa, ThreadPool& threads);
+  // Borrows model and threads. `most_sequences`: that guess at once.
+  static Result<std::unique_ptr<DraftModel>> Create(const LanguageModel& model, Isa isa, ThreadPool& threads,
+                                                    size_t most_sequences);
 
   const LanguageModel& model() const { return model_; }
   SequentialExecutor& executor() { return *executor_; }
@@ -51,7 +52,7 @@ class DraftModel {
   std::unique_ptr<SequentialExecutor> executor_;
 };
 
-class ModelDrafter : public Drafter {
+class ModelDrafter : public StepDrafter {
  public:
   // All that is borrowed outlives it.
   struct Options {
@@ -76,8 +77,6 @@ class ModelDrafter : public Drafter {
   ModelDrafter(const Options& options, std::unique_ptr<SequenceState> state);
 
   void Append(int32_t id) override;
-  // Of a long text that is new to it, it runs a part each time and guesses nothing until it is through.
-  DraftTree Propose(size_t most) override;
   void Release() override;
   GuessOrder guess_order() const override {
     if (options_.tree != DraftTreeKind::kChain) return GuessOrder::kTree;
@@ -85,16 +84,27 @@ class ModelDrafter : public Drafter {
   }
   std::string_view trouble() const override { return trouble_; }
 
+  DraftForward forward() const override {
+    return {.executor = options_.executor, .num_layers = options_.num_layers, .interrupt = options_.interrupt};
+  }
+  void Begin(size_t most) override;
+  // Of a long text that is new to it, it runs a part in each draft and guesses nothing until it is through.
+  DraftNext Next(size_t rows, StepSequence* step) override;
+  void Choose(size_t row, std::span<float> logits) override;
+  void Ran(size_t first_row) override;
+  DraftTree End() override;
+
  private:
+  enum class Stage { kText, kChain, kTree, kDone };
+
   void StepBack();
-  // Runs ids behind what the state has, and so many masks that do not stay; false where that cannot be, or not now.
-  bool Run(std::span<const int32_t> ids, Wanted wanted, size_t masks = 0);
+  DraftNext NextOfText(size_t rows, StepSequence* step);
+  // A step of ids behind what the state has, and so many masks that do not stay.
+  DraftNext NextOf(std::span<const int32_t> ids, Wanted wanted, size_t masks, StepSequence* step);
+  // A step that asks what follows the nodes of the level, as many as the state has room for.
+  DraftNext NextOfTree(size_t rows, StepSequence* step);
   bool MakeRoom(size_t rows);
-  DraftTree ProposeTree(size_t most);
-  // Asks what follows these nodes of the tree, as many as there is room for; false where there is none.
-  bool RunLevel(std::span<const int32_t> nodes);
-  void Choose(std::span<float> logits);
-  void ChooseAtOnce(std::span<float> logits);
+  DraftNext Done();
   void Stop(std::string_view why);
 
   Options options_;
@@ -107,10 +117,16 @@ class ModelDrafter : public Drafter {
   std::optional<TreeDraft> tree_;
   size_t tree_begin_ = 0;  // ids that there were when the last tree began
   TreeRows rows_;          // of a step; none: it runs ids of the text
+  size_t most_ = 0;
+  Stage stage_ = Stage::kDone;        // what the next step is of
+  size_t num_caught_up_ = 0;          // ids that ran since Begin without being asked what follows
+  bool is_part_ = false;              // of the text, without its end
+  bool has_text_ = false;             // all of it ran
+  std::span<const int32_t> running_;  // the step's ids that stay
+  std::span<const int32_t> level_;    // nodes of tree_
   std::vector<RowKey> keys_;
   std::vector<int32_t> masked_;  // the ids of a step and the masks behind them
   std::optional<int32_t> next_;  // what the last logits say; none: nothing that is likely enough
-  SequentialExecutor::RowSink sink_;
   bool stopped_ = false;
   std::string_view trouble_;
 };

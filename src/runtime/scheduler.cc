@@ -29,8 +29,10 @@ Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint
   }
 }
 
-Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {
+Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits), draft_steps_(limits.max_batch) {
   running_.reserve(limits.max_batch);
+  drafts_.reserve(limits.max_batch);
+  drafting_.reserve(limits.max_batch);
   step_.reserve(limits.max_batch);
   stepping_.reserve(limits.max_batch);
 }
@@ -90,16 +92,37 @@ void Scheduler::AssignRows() {
     prompt_rows -= running.rows;
     rows -= running.rows;
   }
+  AddGuesses(rows);
+}
+
+void Scheduler::AddGuesses(size_t rows) {
+  drafts_.clear();
+  drafting_.clear();
   for (Running& running : running_) {
     if (running.rows != 1) continue;
-    size_t guesses = running.request->Draft(rows);
-    SequenceState& state = running.request->state();
-    if (state.GrowthBytes(1) == 0) {
-      while (guesses != 0 && state.GrowthBytes(1 + guesses) != 0) --guesses;
+    DraftTask draft = running.request->AskForGuesses(rows);
+    if (draft.most == 0) continue;
+    if (draft.drafter->steps() != nullptr) {
+      drafts_.push_back(draft);
+      drafting_.push_back(&running);
+      rows -= draft.most;
+    } else {
+      draft_steps_.Make({&draft, 1});
+      rows -= TakeGuesses(running, draft);
     }
-    running.rows += guesses;
-    rows -= guesses;
   }
+  draft_steps_.Make(drafts_);
+  for (size_t i = 0; i < drafts_.size(); ++i) TakeGuesses(*drafting_[i], drafts_[i]);
+}
+
+size_t Scheduler::TakeGuesses(Running& running, const DraftTask& draft) {
+  size_t guesses = running.request->TakeGuesses(draft);
+  const SequenceState& state = running.request->state();
+  if (state.GrowthBytes(1) == 0) {
+    while (guesses != 0 && state.GrowthBytes(1 + guesses) != 0) --guesses;
+  }
+  running.rows += guesses;
+  return guesses;
 }
 
 bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {

@@ -3,7 +3,8 @@
 //   Admission   oldest first while max_batch and the memory for states last: a request starts when the state of all its known tokens has
 //               room. None overtakes another, so that none waits forever.
 //   Rows        one for each request that has one token to run; then parts of prompts, oldest first, prefill_chunk rows in all, but
-//               few beside requests that decode (PromptRowsBeside); then guesses at what follows the one token, oldest first
+//               few beside requests that decode (PromptRowsBeside); then guesses at what follows the one token, oldest first, which
+//               are made for all requests together (DraftSteps)
 //   Memory      where a state cannot grow within the bound, the youngest request that runs is put aside, until it can. The oldest one
 //               fails only when it alone is too large. Guesses use the rows that are free, and only where none is free does a state grow
 //               for them, too: the spare rows of BMC (section III-C). The least promising ones are cut, and all where they have no room.
@@ -22,6 +23,7 @@
 
 #include "engine/sequential_executor.h"
 #include "runtime/active_request.h"
+#include "runtime/draft_steps.h"
 
 namespace tidemill {
 
@@ -48,6 +50,7 @@ class Scheduler {
 
   std::span<const StepSequence> step() const { return step_; }
   ActiveRequest& request(size_t index) { return *stepping_[index]; }  // of step()[index]
+  const DraftSteps& draft_steps() const { return draft_steps_; }
 
  private:
   struct Running {
@@ -59,6 +62,9 @@ class Scheduler {
 
   void Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events);
   void AssignRows();
+  void AddGuesses(size_t rows);  // at most so many
+  // Those that its free rows have room for; how many they are.
+  static size_t TakeGuesses(Running& running, const DraftTask& draft);
   // Room for the rows of running_[index]; false where it does not run any more.
   bool MakeRoom(size_t index, std::vector<Event>* events);
   void PreemptYoungest();
@@ -68,6 +74,9 @@ class Scheduler {
   uint64_t bytes_ = 0;            // of all of them
   std::vector<StepSequence> step_;
   std::vector<ActiveRequest*> stepping_;
+  DraftSteps draft_steps_;
+  std::vector<DraftTask> drafts_;   // of requests whose guesses are made together
+  std::vector<Running*> drafting_;  // those
 };
 
 // kOutOfMemory: "WHAT: N positions: expected at most HAVE bytes of state, found NEED; ...".
