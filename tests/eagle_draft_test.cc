@@ -199,7 +199,7 @@ TEST(EagleDraft, EveryRequest_GetsWhatItGetsWithout) {
                               .spill_folder = folders[at % 2],
                               .draft_head = head};
         EngineDriver roomy(model, options);
-        if (seed % 2 == 0) options.state_memory = roomy.engine().impl().NewState(0)->GrowthBytes(128) * 3 / 2;
+        if (seed % 2 == 0) options.state_memory = roomy.engine().impl().NewState(0)->GrowthBytes(128) * 7 / 4;
         EngineDriver driver(model, options);
         std::vector<RequestId> ids;
         for (const Work& w : work) {

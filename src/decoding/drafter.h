@@ -33,6 +33,8 @@ class Drafter {
   virtual StepDrafter* steps() { return nullptr; }
   // Gives back memory that the next Propose can have again, at the price of time: the request waits.
   virtual void Release() {}
+  // Bytes of features that it holds, at most, while its request runs; the same for its life.
+  virtual uint64_t feature_bytes() const { return 0; }
   // How Propose makes its guesses; the same for its life.
   virtual GuessOrder guess_order() const { return GuessOrder::kOneByOne; }
   // Why it had no guesses where it should have had some; empty: nothing stood against them. Static text.

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/checked_math.h"
 #include "base/out_of_memory.h"
 #include "base/seconds_of.h"
 
@@ -79,6 +80,20 @@ RequestRecord ActiveRequest::Record(FinishReason finish) const {
     record.partial_character = decoder_.pending();  // behind a stop text nothing counts
   record.generation = options_;
   return record;
+}
+
+uint64_t ActiveRequest::BytesWith(size_t rows) const {
+  uint64_t bytes = 0;
+  const bool fits = CheckedAdd(state_->bytes().reserved, state_->GrowthBytes(rows), &bytes) &&
+                    CheckedAdd(bytes, feature_bytes(), &bytes);
+  return fits ? bytes : UINT64_MAX;
+}
+
+bool ActiveRequest::GiveUpFeatures() {
+  if (feature_bytes() == 0) return false;
+  draft_trouble_ = "there is no room for the draft head's features";
+  drafter_ = nullptr;
+  return true;
 }
 
 void ActiveRequest::Start() {

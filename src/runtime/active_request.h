@@ -81,6 +81,11 @@ class ActiveRequest {
   // The step is committed, but for wrong guesses. An event for each token that was chosen, at most one more than guesses. features: of
   // the step's rows, where reads_features(); else nothing.
   void Advance(std::vector<Event>* events, const ConstMatrix<float>& features);
+  // What it takes of state_memory once its state has room for so many more rows, and of that what features take.
+  uint64_t BytesWith(size_t rows) const;
+  uint64_t feature_bytes() const { return drafter_ == nullptr ? 0 : drafter_->feature_bytes(); }
+  // Where there is no room beside them: it guesses no more, and nothing else is lost. False: it had none.
+  bool GiveUpFeatures();
   bool reads_features() const { return drafter_ != nullptr && drafter_->reads_features(); }
   size_t most_events() const { return 1 + most_guesses_; }  // of a step
 

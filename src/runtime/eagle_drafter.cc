@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -16,6 +15,8 @@ constexpr size_t kRowsOfOne = std::max(EagleDrafter::kKept, TreeDraft::kMostAske
 
 // Of each of many in the first step of a draft: the tokens that came, a right guess and the one behind it.
 constexpr size_t kRowsOfSequence = 2;
+
+constexpr std::string_view kNoMemory = "there is no memory for the draft head's state";
 
 // Beyond it a context grows now and then.
 constexpr size_t kReservedIds = size_t{1} << 20;
@@ -53,17 +54,8 @@ EagleDrafter::EagleDrafter(const Options& options, std::unique_ptr<SequenceState
                .target_ids = options.head->model().features.target_ids,
                .tokenizer = options.tree == DraftTreeKind::kChain ? nullptr : options.tokenizer}) {
   options_.drawn_as = nullptr;
-  const LanguageModel& model = options_.head->model();
-  const size_t hidden = model.settings.hidden_size, width = model.features.width;
-  const size_t kept = std::min(kKept, state_->max_length());
-  const size_t asked = options_.tree == DraftTreeKind::kChain ? 0 : TreeDraft::kMostAsked;
-  auto memory = AlignedBuffer::Create((kept * width + (1 + 2 * asked) * hidden) * sizeof(float));
-  if (!memory.ok()) throw std::bad_alloc();
-  memory_ = std::move(memory).value();
-  float* floats = memory_.As<float>().data();
-  kept_ = {floats, kept, width};
-  asked_ = {floats + kept * width, 1 + asked, hidden};
-  read_ = {floats + kept * width + (1 + asked) * hidden, asked, hidden};
+  most_kept_ = std::min(kKept, state_->max_length());
+  most_asked_ = options_.tree == DraftTreeKind::kChain ? 0 : TreeDraft::kMostAsked;
   ids_.reserve(std::min(options_.context + 1, kReservedIds));
   keys_.reserve(kRowsOfOne);
   proposed_.reserve(options_.most);
@@ -85,9 +77,10 @@ void EagleDrafter::Append(int32_t id) {
 
 void EagleDrafter::AddFeature(size_t position, std::span<const float> feature) {
   if (stopped_) return;
+  if (!HasMemory()) return;
   TIDEMILL_DCHECK(feature.size() == kept_.cols && position < ids_.size());
   if (position != next_position()) BeginAt(position);
-  if (StepSequence step; num_kept_ == kept_.rows) {
+  if (StepSequence step; num_kept_ == most_kept_) {
     if (NextOfKept(Wanted::kNothing, &step) == DraftNext::kStep) {
       const DraftForward on = forward();
       (void)on.executor->Run({&step, 1}, {}, nullptr, on.num_layers, on.features);  // nothing interrupts it
@@ -97,6 +90,33 @@ void EagleDrafter::AddFeature(size_t position, std::span<const float> feature) {
     }
   }
   if (!stopped_) CopyRow(feature.data(), kept_, num_kept_++);
+}
+
+size_t EagleDrafter::num_floats() const {
+  const LanguageModel& model = options_.head->model();
+  return most_kept_ * model.features.width + (1 + 2 * most_asked_) * model.settings.hidden_size;
+}
+
+bool EagleDrafter::HasMemory() {
+  if (memory_.size() != 0) return true;
+  auto memory = AlignedBuffer::Create(num_floats() * sizeof(float));
+  if (!memory.ok()) {
+    Stop(kNoMemory);
+    return false;
+  }
+  memory_ = std::move(memory).value();
+  const LanguageModel& model = options_.head->model();
+  const size_t hidden = model.settings.hidden_size, width = model.features.width;
+  float* floats = memory_.As<float>().data();
+  kept_ = {floats, most_kept_, width};
+  asked_ = {kept_.row(0) + most_kept_ * width, 1 + most_asked_, hidden};
+  read_ = {asked_.row(0) + (1 + most_asked_) * hidden, most_asked_, hidden};
+  return true;
+}
+
+void EagleDrafter::Release() {
+  BeginAt(0);
+  memory_ = AlignedBuffer();
 }
 
 void EagleDrafter::BeginAt(size_t position) {
@@ -113,7 +133,7 @@ bool EagleDrafter::MakeRoomForKept() {
     room = state_.Reserve(num_kept_);
   }
   if (room == DraftRoom::kNotNow) trouble_ = "there is no room for the draft head's state";
-  if (room == DraftRoom::kNoMemory) Stop("there is no memory for the draft head's state");
+  if (room == DraftRoom::kNoMemory) Stop(kNoMemory);
   return room == DraftRoom::kYes;
 }
 
@@ -240,7 +260,7 @@ DraftTree EagleDrafter::End() {
 void EagleDrafter::Stop(std::string_view why) {
   stopped_ = true;
   trouble_ = why;
-  BeginAt(0);
+  Release();
 }
 
 }  // namespace tidemill

@@ -89,7 +89,8 @@ class EagleDrafter : public StepDrafter {
   void Append(int32_t id) override;
   bool reads_features() const override { return true; }
   void AddFeature(size_t position, std::span<const float> feature) override;
-  void Release() override { BeginAt(0); }
+  void Release() override;
+  uint64_t feature_bytes() const override { return num_floats() * sizeof(float); }
   GuessOrder guess_order() const override { return tree_ ? GuessOrder::kTree : GuessOrder::kOneByOne; }
   std::string_view trouble() const override { return trouble_; }
 
@@ -108,6 +109,9 @@ class EagleDrafter : public StepDrafter {
  private:
   enum class Stage { kKept, kChain, kTree, kDone };
 
+  size_t num_floats() const;  // of memory_
+  // Memory for features, from the first one on; false where there is none.
+  bool HasMemory();
   // The position whose feature comes next.
   size_t next_position() const { return first_ + state_->length() + num_kept_; }
   // Forgets everything: the next feature is that of `position`.
@@ -128,12 +132,13 @@ class EagleDrafter : public StepDrafter {
   Options options_;
   DraftState state_;  // row i: id first_ + i + 1 beside feature first_ + i
   size_t first_ = 0;
-  std::vector<int32_t> ids_;  // the sequence
-  AlignedBuffer memory_;
-  Matrix<float> kept_;  // [kKept, width of the target's features] of the rows that wait
-  // [1 or, of a tree, 1 + TreeDraft::kMostAsked, hidden] the head's own, of its last row and of nodes that were asked
+  std::vector<int32_t> ids_;               // the sequence
+  size_t most_kept_ = 0, most_asked_ = 0;  // features that wait, nodes of a tree that are asked
+  AlignedBuffer memory_;                   // none before the first feature, nor while the request waits
+  Matrix<float> kept_;                     // [most_kept_, width of the target's features] of the rows that wait
+  // [1 + most_asked_, hidden] the head's own, of its last row and of nodes that were asked
   Matrix<float> asked_;
-  Matrix<float> read_;  // [0 or TreeDraft::kMostAsked, hidden] of the rows of a level
+  Matrix<float> read_;  // [most_asked_, hidden] of the rows of a level
   size_t num_kept_ = 0;
   size_t most_ = 0;
   Stage stage_ = Stage::kDone;      // what the next step is of

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/available_memory.h"
+#include "base/checked_math.h"
 #include "base/out_of_memory.h"
 #include "base/seconds_of.h"
 #include "models/rope_override.h"
@@ -217,9 +218,12 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   auto state = NewState(stated ? expected : 0);
   const size_t positions =
       std::min(std::max(expected, request.prompt.size() + 1) - 1, options.context);  // the last has none
-  const uint64_t need = state->GrowthBytes(positions);
-  if (need > options.state_memory) return StateTooLarge("submit request", positions, need, options.state_memory);
   auto drafter = request.draft.most == 0 ? nullptr : make_drafter(request);
+  const uint64_t features = drafter == nullptr ? 0 : drafter->feature_bytes();
+  uint64_t need = 0;
+  if (!CheckedAdd(state->GrowthBytes(positions), features, &need)) need = UINT64_MAX;
+  if (need > options.state_memory)
+    return StateTooLarge("submit request", positions, need, features, options.state_memory);
   const DraftCosts costs = PredictedDraftCosts(request);
   auto made = std::make_unique<ActiveRequest>(next_id++, std::move(request), std::move(sampler), tokenizer,
                                               std::move(state), options.context, std::move(drafter), costs);

@@ -17,13 +17,15 @@ uint64_t Sum(uint64_t a, uint64_t b) {
 
 }  // namespace
 
-Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint64_t have) noexcept {
+Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint64_t features, uint64_t have) noexcept {
   try {
-    return Error(ErrorCode::kOutOfMemory, std::string(what) + ": " + std::to_string(positions) +
-                                              " positions: expected at most " + std::to_string(have) +
-                                              " bytes of state, found " +
-                                              (need == UINT64_MAX ? "more than 2^64" : std::to_string(need)) +
-                                              "; ask for fewer tokens or give more --state-memory");
+    const std::string of_features =
+        features == 0 ? "" : ", of which " + std::to_string(features) + " are a draft head's features";
+    return Error(ErrorCode::kOutOfMemory,
+                 std::string(what) + ": " + std::to_string(positions) + " positions: expected at most " +
+                     std::to_string(have) + " bytes of state, found " +
+                     (need == UINT64_MAX ? "more than 2^64" : std::to_string(need)) + of_features +
+                     "; ask for fewer tokens" + (features == 0 ? "" : ", no guesses") + " or give more --state-memory");
   } catch (const std::exception&) {  // without memory for the words
     return OutOfMemoryError(what);
   }
@@ -64,11 +66,12 @@ void Scheduler::Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, 
   for (const auto& request : requests.subspan(kept)) {
     if (running_.size() == limits_.max_batch) return;
     const size_t positions = std::min(request->tokens().size() + 1, request->state().max_length());
-    const SequenceState& state = request->state();  // a resumed one is not empty
-    const uint64_t need = Sum(state.bytes().reserved, state.GrowthBytes(positions - state.length()));
-    if (Sum(bytes_, need) > limits_.state_memory) {
-      if (!running_.empty()) return;
-      request->Fail(StateTooLarge("start request", positions, need, limits_.state_memory), events);
+    const size_t rows = positions - request->state().length();  // a resumed one is not empty
+    uint64_t need = request->BytesWith(rows);
+    if (Sum(bytes_, need) > limits_.state_memory && !running_.empty()) return;
+    if (need > limits_.state_memory && request->GiveUpFeatures()) need = request->BytesWith(rows);
+    if (need > limits_.state_memory) {
+      request->Fail(StateTooLarge("start request", positions, need, 0, limits_.state_memory), events);
       continue;
     }
     request->Start();
@@ -130,7 +133,7 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   ActiveRequest& request = *running.request;
   uint64_t need = 0, more = 0;
   const auto fits = [&] {
-    need = Sum(request.state().bytes().reserved, request.state().GrowthBytes(running.rows));
+    need = request.BytesWith(running.rows);
     more = need - std::min(need, running.bytes);
     return Sum(bytes_, more) <= limits_.state_memory;
   };
@@ -142,11 +145,12 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   };
   if (!fits() && drop_guesses()) (void)fits();
   while (Sum(bytes_, more) > limits_.state_memory && running_.size() > index + 1) PreemptYoungest();
+  if (Sum(bytes_, more) > limits_.state_memory && index == 0 && request.GiveUpFeatures()) (void)fits();
   if (Sum(bytes_, more) > limits_.state_memory) {
     if (index != 0) {
       PreemptYoungest();  // itself
     } else {
-      request.Fail(StateTooLarge("grow state", request.tokens().size() + 1, need, limits_.state_memory), events);
+      request.Fail(StateTooLarge("grow state", request.tokens().size() + 1, need, 0, limits_.state_memory), events);
     }
     return false;
   }

@@ -6,8 +6,9 @@
 //               few beside requests that decode (PromptRowsBeside); then guesses at what follows the one token, oldest first, which
 //               are made for all requests together (DraftSteps)
 //   Memory      where a state cannot grow within the bound, the youngest request that runs is put aside, until it can. The oldest one
-//               fails only when it alone is too large. Guesses use the rows that are free, and only where none is free does a state grow
-//               for them, too: the spare rows of BMC (section III-C). The least promising ones are cut, and all where they have no room.
+//               fails only when it alone is too large, without features that a drafter of its keeps: those it gives up before. Guesses use
+//               the rows that are free, and only where none is free does a state grow for them, too: the spare rows of BMC (section
+//               III-C). The least promising ones are cut, and all where they have no room.
 //
 // None of it changes a bit of an answer: rows do not see their company, and a state that was put aside or computed again is the same.
 #ifndef TIDEMILL_RUNTIME_SCHEDULER_H_
@@ -31,7 +32,7 @@ struct SchedulerLimits {
   size_t max_batch = 1;           // requests that run
   size_t max_rows = 1;            // of a step; at least max_batch
   size_t prefill_chunk = 1;       // rows of prompts in a step
-  uint64_t state_memory = 0;      // bytes of the states of all that run
+  uint64_t state_memory = 0;      // bytes of the states of all that run, with the features that their drafters keep
   std::string spill_folder = {};  // see EngineOptions
 };
 
@@ -79,8 +80,8 @@ class Scheduler {
   std::vector<Running*> drafting_;  // those
 };
 
-// kOutOfMemory: "WHAT: N positions: expected at most HAVE bytes of state, found NEED; ...".
-Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint64_t have) noexcept;
+// kOutOfMemory: "WHAT: N positions: expected at most HAVE bytes of state, found NEED[, of which FEATURES ...]; ...".
+Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint64_t features, uint64_t have) noexcept;
 
 }  // namespace tidemill
 
