@@ -191,8 +191,8 @@ TEST(EngineDraftWidth, Plans_OfWhatCannotBe_AreRefused) {
   EXPECT_EQ(code(driver.engine(), {.most = 8, .source = DraftSource::kLayers, .layers = 1}),
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(code(driver.engine(), {.most = 2, .least = 3}), ErrorCode::kInvalidArgument);
-  const DraftOptions tree{.most = 8, .source = DraftSource::kModel, .tree = DraftTreeKind::kFixed};
-  EXPECT_EQ(code(other.engine(), tree), ErrorCode::kUnsupported);
+  const DraftOptions tree{.most = 8, .source = DraftSource::kNgram, .tree = DraftTreeKind::kFixed};
+  EXPECT_EQ(code(other.engine(), tree), ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

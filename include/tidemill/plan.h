@@ -24,7 +24,7 @@ struct Alternative {
 };
 
 struct Choice {
-  // "growth period", "kv policy", "attention back end", "prefill chunk" or "threads"; "draft width" where guesses are planned
+  // "growth period", "kv policy", "attention back end", "prefill chunk" or "threads"; "draft width" or "draft tree" where guesses are planned
   std::string name;
   Alternative chosen;
   std::optional<Alternative> runner_up = {};  // the best of the others; none where there is no other
@@ -38,25 +38,37 @@ struct PredictedDecode {
   double seconds = 0;  // of one step, a token for each sequence
 };
 
-// What guesses cost and when they pay, of one sequence at half the context whose companions make none.
+// What guesses cost and when they pay, of one sequence at half the context. Its companions have one row each in its steps; where they are
+// planned, a draft model makes the guesses of all in the same steps, and one sequence's cost their share of that.
 struct PredictedDrafts {
   struct Step {
     size_t guesses = 0;
-    double seconds = 0;  // of a step that has a row for each of them and one for the pending token
-    std::optional<double> break_even =
-        {};  // how often guesses must be right for that to pay; none: it never pays, or there is none
+    double seconds =
+        0;  // of a step that has a row for each of them and one for the pending token; of a tree, with making it
+    // How often guesses must be right for that to pay; none: it never pays, there is none, or they are a tree.
+    std::optional<double> break_even = {};
+    size_t draft_steps = 0;  // of a tree: one for each level of the draft model
   };
   struct Width {
     double share = 0;    // how often guesses are right
     size_t guesses = 0;  // as many as make most tokens a second then
     double seconds = 0;  // for a token
   };
+  // The best tree where the likeliest token is right so often, those behind it as AcceptanceCounts assumes.
+  struct Tree {
+    double share = 0;
+    std::vector<size_t> levels = {};  // nodes by depth; none: no tree pays
+    size_t draft_steps = 0;
+    double tokens = 1;   // of a step, on average
+    double seconds = 0;  // for a token
+  };
 
   bool is_planned = false;         // else guesses are taken to cost nothing, as prompt lookup's
   double guess_seconds = 0;        // of making one
   bool all_at_once = false;        // or all of them
-  std::vector<Step> steps = {};    // of 0 to 16 guesses; none: nothing is predicted
-  std::vector<Width> widths = {};  // at some shares, ascending
+  std::vector<Step> steps = {};    // of 0 to 16 guesses, or all nodes of a tree
+  std::vector<Width> widths = {};  // at some shares, ascending; of chains
+  std::vector<Tree> trees = {};    // the same, of trees
 };
 
 // How far ahead a back end would allocate that attends over all rows of a buffer, the spare ones with a bias.
@@ -93,7 +105,7 @@ struct Plan {
 
 struct PlanOptions {
   size_t batch = 1;                           // at least 1
-  std::optional<DraftOptions> draft = {};     // guesses that requests will ask for; chains
+  std::optional<DraftOptions> draft = {};     // guesses that requests will ask for
   std::string cpu = {};                       // as the system calls it; a profile of another one is not used
   std::string profile_path = {};              // where this machine's numbers are kept; empty: nowhere
   bool recalibrate = false;                   // measure, whatever is there
@@ -102,8 +114,7 @@ struct PlanOptions {
 
 // Measures the machine where `profile_path` names no file, which takes seconds, and writes one. A file that cannot be read or is of
 // another machine, and a machine that cannot be measured, is a warning: then built-in numbers of the nearest machine serve.
-// kFailedPrecondition while requests are in flight; kInvalidArgument for a batch of 0 and for guesses that the engine cannot make;
-// kUnsupported for those of which nothing is predicted, as trees, whose levels are not known beforehand.
+// kFailedPrecondition while requests are in flight; kInvalidArgument for a batch of 0 and for guesses that the engine cannot make.
 Result<Plan> MakePlan(Engine& engine, const PlanOptions& options);
 
 std::string PlanText(const Plan& plan);

@@ -145,7 +145,12 @@ void DraftFlags::AddSourceTo(FlagSet& flags) {
                        "And at least (0): between the two, as many as make most tokens a second");
   flags.Number<size_t>("--draft-threads", threads, 1, kMaxThreads,
                        "Threads of a draft model's steps, at most those of --threads (as many); answers are the same");
-  for (const char* flag : {"--draft-max", "--draft-min", "--draft-threads"}) flags.Needs(flag, "--draft");
+  flags.Choice("--draft-tree", tree, {"chain", "fixed", "dynamic", "optimal"},
+               "Shape of a draft model's guesses (chain): of a tree several stand at the same place. fixed: 25 nodes, "
+               "five deep; "
+               "dynamic: those that the draft model thinks likeliest; optimal: by what was right so far");
+  for (const char* flag : {"--draft-max", "--draft-min", "--draft-threads", "--draft-tree"})
+    flags.Needs(flag, "--draft");
 }
 
 void DraftFlags::AddTo(FlagSet& flags) {
@@ -159,11 +164,7 @@ void DraftFlags::AddTo(FlagSet& flags) {
       "--draft-accept", rule, {"noise", "sibling", "residual"},
       "How tokens are drawn where there are guesses (noise): answers are the same under noise only, others are "
       "drawn from the same distribution; residual: a draft model draws its guesses, and more are right");
-  flags.Choice("--draft-tree", tree, {"chain", "fixed", "dynamic", "optimal"},
-               "Shape of a draft model's guesses (chain): of a tree several stand at the same place. fixed: 25 nodes, "
-               "five deep; "
-               "dynamic: those that the draft model thinks likeliest; optimal: by what was right so far");
-  for (const char* flag : {"--draft-p-min", "--draft-accept", "--draft-tree", "--ngram-min", "--ngram-max"})
+  for (const char* flag : {"--draft-p-min", "--draft-accept", "--ngram-min", "--ngram-max"})
     flags.Needs(flag, "--draft");
 }
 

@@ -32,20 +32,25 @@ Json AlternativeJson(const Alternative& alternative) {
 }
 
 Json DraftsJson(const PredictedDrafts& drafts) {
-  Json steps = Json::array(), widths = Json::array();
+  Json steps = Json::array(), widths = Json::array(), trees = Json::array();
   for (const PredictedDrafts::Step& step : drafts.steps) {
     steps.push_back({{"guesses", step.guesses},
                      {"rows", step.guesses + 1},
                      {"seconds", step.seconds},
-                     {"break_even", step.break_even ? Json(*step.break_even) : Json(nullptr)}});
+                     {"break_even", step.break_even ? Json(*step.break_even) : Json(nullptr)},
+                     {"draft_steps", step.draft_steps}});
   }
   for (const PredictedDrafts::Width& width : drafts.widths)
     widths.push_back({{"right", width.share}, {"guesses", width.guesses}, {"seconds_per_token", width.seconds}});
-  return {{"planned", drafts.is_planned},
-          {"guess_seconds", drafts.guess_seconds},
-          {"all_at_once", drafts.all_at_once},
-          {"steps", std::move(steps)},
-          {"widths", std::move(widths)}};
+  for (const PredictedDrafts::Tree& tree : drafts.trees) {
+    trees.push_back({{"right", tree.share},
+                     {"nodes_by_depth", tree.levels},
+                     {"draft_steps", tree.draft_steps},
+                     {"tokens_per_step", tree.tokens},
+                     {"seconds_per_token", tree.seconds}});
+  }
+  return {{"planned", drafts.is_planned}, {"guess_seconds", drafts.guess_seconds}, {"all_at_once", drafts.all_at_once},
+          {"steps", std::move(steps)},    {"widths", std::move(widths)},           {"trees", std::move(trees)}};
 }
 
 Json PlanJson(const Plan& plan, const ModelInfo& model) {

@@ -6,7 +6,7 @@ namespace tidemill {
 namespace {
 
 constexpr double kFade = 0.98;
-constexpr double kAssumedShare = 0.6, kAssumedRatio = 0.25;       // of the first rank, and of each to the one before it
+constexpr double kRatioToMissed = 0.625;                          // of a rank to the one before it
 constexpr double kWeightOfAssumed = 8, kWeightOfOtherDepths = 4;  // as so many counted tokens
 
 }  // namespace
@@ -26,10 +26,11 @@ void AcceptanceCounts::Fade() {
 
 std::vector<std::vector<double>> AcceptanceCounts::Shares() const {
   std::vector<std::vector<double>> shares(kDepths, std::vector<double>(kRanks));
-  double all = kWeightOfAssumed, assumed = kAssumedShare;
+  const std::vector<std::vector<double>> assumed = AssumedShares(kAssumedShare);
+  double all = kWeightOfAssumed;
   for (const double count : all_) all += count;
-  for (size_t rank = 0; rank < kRanks; ++rank, assumed *= kAssumedRatio) {
-    double together = assumed * kWeightOfAssumed;
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    double together = assumed[0][rank] * kWeightOfAssumed;
     for (const auto& right : right_) together += right[rank];
     together /= all;
     for (size_t depth = 0; depth < kDepths; ++depth) {
@@ -38,6 +39,12 @@ std::vector<std::vector<double>> AcceptanceCounts::Shares() const {
     }
   }
   return shares;
+}
+
+std::vector<std::vector<double>> AssumedShares(double first) {
+  std::vector<double> shares(AcceptanceCounts::kRanks, first);
+  for (size_t rank = 1; rank < shares.size(); ++rank) shares[rank] = shares[rank - 1] * kRatioToMissed * (1 - first);
+  return std::vector(AcceptanceCounts::kDepths, shares);
 }
 
 }  // namespace tidemill

@@ -16,6 +16,7 @@ namespace tidemill {
 class AcceptanceCounts {
  public:
   static constexpr size_t kDepths = 8, kRanks = 8;
+  static constexpr double kAssumedShare = 0.6;  // of the first rank
 
   // Behind a parent that was right came the token of this rank; kRanks or more: none that is counted. depth < kDepths.
   void Count(size_t depth, size_t rank);
@@ -27,6 +28,9 @@ class AcceptanceCounts {
   std::array<std::array<double, kRanks>, kDepths> right_ = {};
   std::array<double, kDepths> all_ = {};
 };
+
+// The same, where the first rank is right with this probability: shares[d][r] = first * (5/8 * (1 - first))^r. Of 0.6, what is assumed.
+std::vector<std::vector<double>> AssumedShares(double first);
 
 }  // namespace tidemill
 

@@ -24,6 +24,19 @@ TEST(AcceptanceCounts, BeforeAnyCount_EarlierRanksAreLikelier) {
   EXPECT_DOUBLE_EQ(shares[7][1], 0.15);
 }
 
+TEST(AssumedShares, OfTheAssumedShareAreThoseBeforeAnyCount) {
+  const auto shares = AcceptanceCounts().Shares(), assumed = AssumedShares(AcceptanceCounts::kAssumedShare);
+  for (size_t depth = 0; depth < AcceptanceCounts::kDepths; ++depth) {
+    for (size_t rank = 0; rank < AcceptanceCounts::kRanks; ++rank)
+      EXPECT_NEAR(assumed[depth][rank], shares[depth][rank], 1e-12);
+  }
+  for (const double first : {0.1, 0.3, 0.9}) {
+    ExpectShares(AssumedShares(first));
+    EXPECT_EQ(AssumedShares(first)[3][0], first);
+  }
+  EXPECT_EQ(AssumedShares(1)[0][1], 0);
+}
+
 TEST(AcceptanceCounts, ManyCounts_GiveTheirShares) {
   AcceptanceCounts counts;
   std::mt19937_64 random(1);

@@ -171,7 +171,7 @@ size_t DraftWidth::Best() const {
   double reached = 1;
   for (size_t i = 0; i < most_; ++i) {
     // Nodes stand in order of promise: one of which little is known promises no more than the one before it.
-    const double assumed = is_tree ? std::min(together, reached) : together;
+    const double assumed = is_tree ? std::min(has_promises_ ? promises_[i] : together, reached) : together;
     const double share = (shares_[i].right + assumed * kAssumedWeight) / (shares_[i].all + kAssumedWeight);
     reached = is_tree ? share : reached * share;
     gains[i] = reached;

@@ -330,5 +330,30 @@ TEST(DraftWidth, Trees_EndNearTheBestWidth) {
   }
 }
 
+// A tree begins with what is promised, and goes by what its nodes were.
+TEST(DraftWidth, TreeWithPromises_BeginsAsWideAsTheyPay) {
+  const auto seconds = [](size_t nodes) { return nodes == 0 ? 1 : 1.3 + 0.1 * static_cast<double>(nodes); };
+  DraftCosts costs;
+  for (size_t g = 0; g < costs.step_seconds.size(); ++g) costs.step_seconds[g] = seconds(g);
+  costs.promises = {0.6, 0.36, 0.15, 0.12, 0.01};
+  DraftWidth width(0, 8, GuessOrder::kTree, costs);
+  EXPECT_EQ(width.Next(), 3U);  // tokens a second: 1, 1.6 / 1.4, 1.96 / 1.5, 2.11 / 1.6, 2.23 / 1.7
+  EXPECT_EQ(DraftWidth(4, 8, GuessOrder::kTree, costs).Next(), 4U);
+  EXPECT_EQ(DraftWidth(0, 8, GuessOrder::kTree).Next(), 0U) << "without a prediction a plain step comes first";
+  DraftCosts poor = costs;
+  poor.promises = {0.05, 0.04};
+  EXPECT_EQ(DraftWidth(0, 8, GuessOrder::kTree, poor).Next(), 0U);
+  size_t nodes_made = 0;
+  for (size_t step = 0; step < 16; ++step) {  // nothing of what was promised is right
+    const size_t nodes = width.Next();
+    if (nodes != 0) width.Drafted(nodes, 0.1);
+    width.CheckedTree(nodes, {});
+    width.Took(nodes, seconds(nodes), 0);
+    nodes_made += nodes;
+  }
+  EXPECT_EQ(width.Next(), 0U);
+  EXPECT_LE(nodes_made, 12U);
+}
+
 }  // namespace
 }  // namespace tidemill

@@ -1,33 +1,111 @@
 #include "planner/draft_costs.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/check.h"
 
 namespace tidemill {
 
+namespace {
+
+// Of a step that the guesses of several sequences share: one's part.
+double ShareOf(const PredictedCosts& drafter, const DraftSetting& setting, size_t rows, size_t asked) {
+  const size_t sequences = 1 + setting.together;
+  return drafter.BatchStep(setting.depth, rows, asked, sequences) / static_cast<double>(sequences);
+}
+
+// What a step of the draft model has of the nodes at one depth.
+struct Level {
+  size_t rows = 0, asked = 0;
+};
+
+// Of the first `nodes` nodes; [0] is the pending token's, and the last one asks something.
+std::vector<Level> Levels(const DraftShape& shape, size_t nodes) {
+  std::vector<size_t> depths(nodes);  // from 1
+  std::vector<bool> has_child(nodes);
+  size_t deepest = 0;
+  for (size_t i = 0; i < nodes; ++i) {
+    const int32_t parent = shape.parents[i];
+    depths[i] = parent < 0 ? 1 : depths[static_cast<size_t>(parent)] + 1;
+    if (parent >= 0) {
+      has_child[static_cast<size_t>(parent)] = true;
+      deepest = std::max(deepest, depths[i] - 1);
+    }
+  }
+  std::vector<Level> levels(nodes == 0 ? 0 : 1 + deepest);
+  if (!levels.empty()) levels[0] = {1, 1};
+  for (size_t level = 1; level < levels.size(); ++level) {
+    std::vector<bool> runs(nodes);
+    for (size_t i = nodes; i-- > 0;) {  // children before their parents
+      const bool asks = depths[i] == level && has_child[i];
+      if (asks) ++levels[level].asked;
+      if (!asks && !runs[i]) continue;
+      ++levels[level].rows;
+      if (shape.parents[i] >= 0) runs[static_cast<size_t>(shape.parents[i])] = true;
+    }
+  }
+  return levels;
+}
+
+}  // namespace
+
 DraftCosts PredictDraftCosts(const PredictedCosts& model, const PredictedCosts* drafter, const DraftSetting& setting) {
+  TIDEMILL_CHECK(setting.order != GuessOrder::kTree);
   DraftCosts costs;
-  if (setting.order == GuessOrder::kTree) return costs;
   costs.other_tokens = static_cast<double>(setting.others);
   for (size_t guesses = 0; guesses < costs.step_seconds.size(); ++guesses)
     costs.step_seconds[guesses] = model.CheckStep(setting.depth, 1 + guesses, setting.others);
   if (drafter != nullptr) {
     const size_t rows = setting.order == GuessOrder::kAtOnce ? setting.most : 1;
-    costs.guess_seconds = drafter->CheckStep(setting.depth, rows, 0);
+    costs.guess_seconds = ShareOf(*drafter, setting, rows, rows);
+  }
+  return costs;
+}
+
+DraftShape ShapeOf(DraftTreeKind kind, DraftAcceptance acceptance, size_t most) {
+  TIDEMILL_CHECK(kind != DraftTreeKind::kChain);
+  if (kind != DraftTreeKind::kFixed) return OptimalDraftShape(acceptance, most);
+  DraftShape shape = OrderByPromise(FixedDraftShape(), acceptance);
+  shape.parents.resize(std::min(most, shape.size()));
+  shape.ranks.resize(shape.parents.size());
+  return shape;
+}
+
+size_t LevelsOf(const DraftShape& shape, size_t nodes) { return Levels(shape, std::min(nodes, shape.size())).size(); }
+
+DraftCosts PredictTreeCosts(const PredictedCosts& model, const PredictedCosts& drafter, const DraftSetting& setting,
+                            const DraftShape& shape, DraftAcceptance acceptance) {
+  DraftCosts costs;
+  costs.other_tokens = static_cast<double>(setting.others);
+  std::vector<size_t> depths(shape.size());  // from 0
+  for (size_t guesses = 0; guesses < costs.step_seconds.size(); ++guesses) {
+    const size_t nodes = std::min(guesses, shape.size());
+    if (nodes == guesses && nodes != 0) {
+      const size_t i = nodes - 1;
+      const int32_t parent = shape.parents[i];
+      const auto before = static_cast<size_t>(parent);
+      depths[i] = parent < 0 ? 0 : depths[before] + 1;
+      const bool is_known = depths[i] < acceptance.size() && shape.ranks[i] < acceptance[depths[i]].size();
+      const double right = is_known ? acceptance[depths[i]][shape.ranks[i]] : 0;
+      costs.promises[i] = right * (parent < 0 ? 1 : costs.promises[before]);
+    }
+    costs.step_seconds[guesses] = model.CheckStep(setting.depth, 1 + nodes, setting.others);
+    for (const Level& level : Levels(shape, nodes))
+      costs.step_seconds[guesses] += ShareOf(drafter, setting, level.rows, level.asked);
   }
   return costs;
 }
 
 double DraftRate(const DraftCosts& costs, GuessOrder order, size_t guesses, double share) {
   double tokens = 1 + costs.other_tokens, reached = 1;
-  for (size_t i = 0; i < guesses; ++i) tokens += reached *= share;
+  for (size_t i = 0; i < guesses; ++i) tokens += order == GuessOrder::kTree ? costs.promises[i] : reached *= share;
   const size_t made = order == GuessOrder::kAtOnce ? std::min<size_t>(guesses, 1) : guesses;
   return tokens / (costs.step_seconds[guesses] + static_cast<double>(made) * costs.guess_seconds);
 }
 
 std::optional<double> BreakEvenShare(const DraftCosts& costs, GuessOrder order, size_t guesses) {
-  TIDEMILL_CHECK(guesses != 0);
+  TIDEMILL_CHECK(guesses != 0 && order != GuessOrder::kTree);
   const double plain = DraftRate(costs, order, 0, 0);
   if (DraftRate(costs, order, guesses, 1) < plain) return std::nullopt;
   constexpr int kHalvings = 40;

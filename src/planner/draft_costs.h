@@ -2,8 +2,12 @@
 //
 //   step(g)      one sequence has 1 + g rows behind `depth` positions, `others` have one each: PredictedCosts::CheckStep
 //   d            of a drafter that makes its guesses one by one: a decode step of the draft model behind as many positions; of one that
-//                makes all at once: a step of it with as many rows as there are guesses at most; of none (prompt lookup): 0
+//                makes all at once: a step of it with as many rows as there are guesses at most; of none (prompt lookup): 0.
+//                Of `together` others each has as many rows in the same step: then it is a share of that
+//   tree         step(g) has the making of its first g nodes in it, d = 0: a row of the pending token, and for each level that has
+//                children among them its inner nodes and their ancestors; shared in the same way
 //   rate(g, a)   = (others + E(g)) / (step(g) + g d), E(g) = 1 + a + ... + a^g        decoding/draft_width.h
+//                of a tree E(g) = 1 + the sum of the acceptance along the paths of its first g nodes
 //   break-even   the least a with rate(g, a) >= rate(0, a) = (others + 1) / step(0)
 #ifndef TIDEMILL_PLANNER_DRAFT_COSTS_H_
 #define TIDEMILL_PLANNER_DRAFT_COSTS_H_
@@ -11,8 +15,10 @@
 #include <cstddef>
 #include <optional>
 
+#include "decoding/draft_tree.h"
 #include "decoding/draft_width.h"
 #include "planner/predicted_costs.h"
+#include "tidemill/engine.h"
 
 namespace tidemill {
 
@@ -20,17 +26,27 @@ namespace tidemill {
 struct DraftSetting {
   size_t depth = 0;
   size_t others = 0;
-  size_t most = 1;  // guesses; at least 1
+  size_t together = 0;  // of them, those whose guesses the same steps of the draft model make
+  size_t most = 1;      // guesses; at least 1
   GuessOrder order = GuessOrder::kOneByOne;
 };
 
-// drafter: null where guesses take no steps. Of a tree, whose levels are not known beforehand: without prediction, all zeros.
+// drafter: null where guesses take no steps. No tree.
 DraftCosts PredictDraftCosts(const PredictedCosts& model, const PredictedCosts* drafter, const DraftSetting& setting);
 
-// Tokens a second of a step with so many guesses, each right with probability `share`.
+// The tree that a request begins with, of at most `most` nodes in order of promise; kDynamic, which follows what the draft model says, as
+// kOptimal. Throws std::bad_alloc, as what follows.
+DraftShape ShapeOf(DraftTreeKind kind, DraftAcceptance acceptance, size_t most);
+// Levels of the first `nodes` nodes that the draft model is asked behind, the pending token's included: steps of it.
+size_t LevelsOf(const DraftShape& shape, size_t nodes);
+// Of drafts that are the first nodes of this shape; promises[i] is how often node i is right by `acceptance`.
+DraftCosts PredictTreeCosts(const PredictedCosts& model, const PredictedCosts& drafter, const DraftSetting& setting,
+                            const DraftShape& shape, DraftAcceptance acceptance);
+
+// Tokens a second of a step with so many guesses, each right with probability `share`; of a tree as often as costs.promises says.
 double DraftRate(const DraftCosts& costs, GuessOrder order, size_t guesses, double share);
 
-// none: not even where all of them are right. guesses: at least 1.
+// none: not even where all of them are right. guesses: at least 1. No tree.
 std::optional<double> BreakEvenShare(const DraftCosts& costs, GuessOrder order, size_t guesses);
 
 }  // namespace tidemill

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
+#include "decoding/acceptance_counts.h"
 #include "planner/testing/round_numbers.h"
 
 namespace tidemill {
@@ -38,8 +40,66 @@ TEST(PredictDraftCosts, AreStepsOfBothModels) {
   DraftSetting other = setting;
   other.order = GuessOrder::kAtOnce;
   EXPECT_EQ(PredictDraftCosts(costs, &drafter, other).guess_seconds, drafter.CheckStep(999, 8, 0));
-  other.order = GuessOrder::kTree;
-  EXPECT_FALSE(PredictDraftCosts(costs, &drafter, other).any());
+}
+
+// A guess is a share of the step that makes those of all: four rows of the drafter, of which attention alone takes four times as long.
+TEST(PredictDraftCosts, ThoseOfOthersShareTheSteps) {
+  const MachineProfile profile = RoundProfile();
+  const ModelNumbers model = RoundModel();
+  const PredictedCosts costs(profile, model);
+  DraftSetting setting{.depth = 999, .others = 5, .together = 3, .most = 8};
+  const DraftCosts shared = PredictDraftCosts(costs, &costs, setting);
+  EXPECT_DOUBLE_EQ(shared.guess_seconds, costs.DecodeStep(999, 4) / 4);
+  EXPECT_LT(shared.guess_seconds, costs.DecodeStep(999, 1));
+  EXPECT_EQ(shared.step_seconds[3], costs.CheckStep(999, 4, 5));
+  setting.order = GuessOrder::kAtOnce;
+  EXPECT_DOUBLE_EQ(PredictDraftCosts(costs, &costs, setting).guess_seconds, costs.BatchStep(999, 8, 8, 4) / 4);
+}
+
+TEST(PredictTreeCosts, HaveAStepOfTheDrafterForEachLevel) {
+  const MachineProfile profile = RoundProfile();
+  const ModelNumbers model = RoundModel();
+  ModelNumbers half = model;
+  half.weights = {{.dtype = DType::kQ8_0, .bytes = 1e6}};
+  const PredictedCosts costs(profile, model), drafter(profile, half);
+  // Two roots; the first has two children, of which the second has one, and the second root's child has one.
+  const DraftShape shape{.parents = {-1, -1, 0, 0, 1, 3, 4}, .ranks = {0, 1, 0, 1, 0, 0, 0}};
+  const std::vector<std::vector<double>> acceptance = {{0.5, 0.25}, {0.5, 0.125}};
+  for (const size_t together : {0, 2}) {
+    const DraftSetting setting{.depth = 999, .others = 2, .together = together, .most = 7, .order = GuessOrder::kTree};
+    const DraftCosts found = PredictTreeCosts(costs, drafter, setting, shape, acceptance);
+    const auto level = [&](size_t rows, size_t asked) {
+      return drafter.BatchStep(999, rows, asked, 1 + together) / static_cast<double>(1 + together);
+    };
+    const auto check = [&](size_t nodes) { return costs.CheckStep(999, 1 + nodes, 2); };
+    const double first = level(1, 1);
+    EXPECT_DOUBLE_EQ(found.step_seconds[0], check(0)) << "a plain step makes nothing";
+    EXPECT_DOUBLE_EQ(found.step_seconds[1], check(1) + first);
+    EXPECT_DOUBLE_EQ(found.step_seconds[2], check(2) + first);
+    EXPECT_DOUBLE_EQ(found.step_seconds[3], check(3) + first + level(1, 1));
+    EXPECT_DOUBLE_EQ(found.step_seconds[5], check(5) + first + level(2, 2));
+    EXPECT_DOUBLE_EQ(found.step_seconds[6], check(6) + first + level(2, 2) + level(2, 1)) << "an ancestor runs again";
+    EXPECT_DOUBLE_EQ(found.step_seconds[7], check(7) + first + level(2, 2) + level(4, 2));
+    EXPECT_EQ(found.step_seconds[8], found.step_seconds[7]) << "there are no more nodes";
+    EXPECT_EQ(found.guess_seconds, 0);
+    EXPECT_EQ(found.other_tokens, 2);
+    const double promises[] = {0.5, 0.25, 0.25, 0.0625, 0.125, 0, 0, 0};  // a third level is not in the list
+    for (size_t i = 0; i < std::size(promises); ++i) EXPECT_DOUBLE_EQ(found.promises[i], promises[i]) << i;
+    EXPECT_DOUBLE_EQ(DraftRate(found, GuessOrder::kTree, 2, 0.9), (2 + 1.75) / found.step_seconds[2]);
+  }
+  EXPECT_EQ(LevelsOf(shape, 0), 0U);
+  EXPECT_EQ(LevelsOf(shape, 2), 1U);
+  EXPECT_EQ(LevelsOf(shape, 5), 2U);
+  EXPECT_EQ(LevelsOf(shape, 99), 3U);
+}
+
+TEST(ShapeOf, IsWhatATreeBeginsWith) {
+  const auto acceptance = AcceptanceCounts().Shares();
+  EXPECT_EQ(ShapeOf(DraftTreeKind::kFixed, acceptance, 64).parents,
+            OrderByPromise(FixedDraftShape(), acceptance).parents);
+  EXPECT_EQ(ShapeOf(DraftTreeKind::kFixed, acceptance, 9).size(), 9U);
+  for (const DraftTreeKind kind : {DraftTreeKind::kOptimal, DraftTreeKind::kDynamic})
+    EXPECT_EQ(ShapeOf(kind, acceptance, 12).parents, OptimalDraftShape(acceptance, 12).parents);
 }
 
 TEST(DraftRate, IsTokensOverSeconds) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "decoding/draft_width.h"
+#include "planner/draft_costs.h"
 #include "planner/machine_profile.h"
 #include "planner/predicted_costs.h"
 #include "tidemill/plan.h"
@@ -16,9 +17,14 @@ namespace tidemill {
 // Guesses that the engine would make.
 struct DraftPlan {
   bool is_planned = false;  // else: guesses that cost nothing, as far as the step goes
-  DraftCosts costs = {};    // at half the context, beside batch - 1 others
+  DraftCosts costs = {};    // at half the context, beside batch - 1 others that guess, too
   GuessOrder order = GuessOrder::kOneByOne;
   size_t least = 0, most = 1;
+  // Of a tree: what other shapes are weighed with.
+  DraftTreeKind tree = DraftTreeKind::kChain;
+  DraftSetting setting = {};
+  ModelNumbers drafter = {};
+  ThreadUse drafter_threads = ThreadUse::kAll;
 };
 
 struct PlanInput {

@@ -68,18 +68,26 @@ double PredictedCosts::AttentionOf(const AttentionShape& shape, double rows, dou
          StraightAt(kAttentionDims, by_dim, static_cast<double>(shape.head_dim));
 }
 
-double PredictedCosts::DecodeStep(size_t depth, size_t batch) const { return CheckStep(depth, 1, batch - 1); }
+double PredictedCosts::DecodeStep(size_t depth, size_t batch) const { return BatchStep(depth, 1, 1, batch); }
 
 double PredictedCosts::CheckStep(size_t depth, size_t rows, size_t others) const {
-  double seconds = RowsOfStep(rows + others, rows + others);
-  const auto attention = [this, depth](const AttentionLayers& group, size_t query_rows) {
-    const size_t window = group.shape.window, all = depth + query_rows;
-    const size_t seen = window == 0 ? all : std::min(all, window + query_rows - 1);  // by any of them
-    return static_cast<double>(group.layers) *
-           AttentionOf(group.shape, static_cast<double>(query_rows), static_cast<double>(seen));
-  };
-  for (const AttentionLayers& group : model_.attention)
-    seconds += attention(group, rows) + static_cast<double>(others) * attention(group, 1);
+  return RowsOfStep(rows + others, rows + others) + AttentionOfStep(depth, rows) +
+         static_cast<double>(others) * AttentionOfStep(depth, 1);
+}
+
+double PredictedCosts::BatchStep(size_t depth, size_t rows, size_t asked, size_t sequences) const {
+  return RowsOfStep(rows * sequences, asked * sequences) +
+         static_cast<double>(sequences) * AttentionOfStep(depth, rows);
+}
+
+double PredictedCosts::AttentionOfStep(size_t depth, size_t rows) const {
+  double seconds = 0;
+  for (const AttentionLayers& group : model_.attention) {
+    const size_t window = group.shape.window, all = depth + rows;
+    const size_t seen = window == 0 ? all : std::min(all, window + rows - 1);  // by any of them
+    seconds += static_cast<double>(group.layers) *
+               AttentionOf(group.shape, static_cast<double>(rows), static_cast<double>(seen));
+  }
   return seconds;
 }
 

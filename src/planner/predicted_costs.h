@@ -60,6 +60,8 @@ class PredictedCosts {
   double DecodeStep(size_t depth, size_t batch) const;
   // One sequence that holds `depth` positions has so many rows behind them, each of which has logits; `others` that hold as many have one each.
   double CheckStep(size_t depth, size_t rows, size_t others) const;
+  // Each of `sequences` that hold so many has `rows` rows, the last `asked` of which have logits.
+  double BatchStep(size_t depth, size_t rows, size_t asked, size_t sequences) const;
   // A prompt of `tokens` in chunks, with logits of its last token.
   double Prefill(size_t tokens, size_t chunk) const;
   // `batch` sequences from none to `positions`, row by row.
@@ -75,6 +77,8 @@ class PredictedCosts {
   double RowsOfStep(size_t rows, size_t head_rows) const;
   double Products(const std::vector<WeightGroup>& groups, double rows) const;
   double RowWorks(size_t rows) const;
+  // In all layers, of one sequence with `rows` rows behind `depth` positions.
+  double AttentionOfStep(size_t depth, size_t rows) const;
   // `rows` query rows over `kv_rows` positions each, which are read once for all of them.
   double AttentionOf(const AttentionShape& shape, double rows, double kv_rows) const;
 

@@ -86,6 +86,10 @@ class ActiveRequest {
   uint64_t feature_bytes() const { return drafter_ == nullptr ? 0 : drafter_->feature_bytes(); }
   // Where there is no room beside them: it guesses no more, and nothing else is lost. False: it had none.
   bool GiveUpFeatures();
+  // Whether its guesses take steps of that model.
+  bool GuessesOn(const DraftForward& forward) const {
+    return drafter_ != nullptr && drafter_->steps() != nullptr && drafter_->steps()->forward().IsSame(forward);
+  }
   bool reads_features() const { return drafter_ != nullptr && drafter_->reads_features(); }
   size_t most_events() const { return 1 + most_guesses_; }  // of a step
 

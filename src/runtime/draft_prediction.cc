@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "planner/draft_costs.h"
+#include "decoding/acceptance_counts.h"
 #include "runtime/model_numbers.h"
 
 namespace tidemill {
@@ -29,20 +29,32 @@ GuessOrder GuessOrderOf(const Engine::Impl& engine, const DraftOptions& draft) {
   return is_model && engine.draft_model->model().settings.pard_token ? GuessOrder::kAtOnce : GuessOrder::kOneByOne;
 }
 
-DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
-                         size_t depth, size_t others) {
-  const DType kv_type = DTypeOf(*engine.options.kv_type);
-  const ModelNumbers model = NumbersOf(engine.language_model(), kv_type);
-  const PredictedCosts costs(profile, model, UseOf(engine.threads->num_threads()));
-  const DraftSetting setting{
-      .depth = depth, .others = others, .most = draft.most, .order = GuessOrderOf(engine, draft)};
-  if (draft.source == DraftSource::kNgram) return PredictDraftCosts(costs, nullptr, setting);
+std::optional<DrafterNumbers> NumbersOfDrafter(const Engine::Impl& engine, const DraftOptions& draft) {
+  if (draft.source == DraftSource::kNgram) return std::nullopt;
   const bool own = draft.source == DraftSource::kLayers;
-  if (!own && engine.draft_model == nullptr) return {};
-  const ModelNumbers drafter =
-      own ? NumbersOf(engine.language_model(), kv_type, draft.layers) : NumbersOf(engine.draft_model->model(), kv_type);
-  const PredictedCosts drafter_costs(profile, drafter, UseOf(engine.options.draft_threads));
-  return PredictDraftCosts(costs, &drafter_costs, setting);
+  const LanguageModel& model = own                            ? engine.language_model()
+                               : engine.draft_head != nullptr ? engine.draft_head->model()
+                                                              : engine.draft_model->model();
+  return DrafterNumbers{NumbersOf(model, DTypeOf(*engine.options.kv_type), own ? draft.layers : SIZE_MAX),
+                        UseOf(engine.options.draft_threads)};
+}
+
+DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, size_t depth, size_t others,
+                       size_t together) {
+  return {
+      .depth = depth, .others = others, .together = together, .most = draft.most, .order = GuessOrderOf(engine, draft)};
+}
+
+DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
+                         const DraftSetting& setting) {
+  const ModelNumbers model = NumbersOf(engine.language_model(), DTypeOf(*engine.options.kv_type));
+  const PredictedCosts costs(profile, model, UseOf(engine.threads->num_threads()));
+  const std::optional<DrafterNumbers> drafter = NumbersOfDrafter(engine, draft);
+  if (!drafter) return PredictDraftCosts(costs, nullptr, setting);
+  const PredictedCosts drafter_costs(profile, drafter->model, drafter->threads);
+  if (setting.order != GuessOrder::kTree) return PredictDraftCosts(costs, &drafter_costs, setting);
+  const auto acceptance = AcceptanceCounts().Shares();
+  return PredictTreeCosts(costs, drafter_costs, setting, ShapeOf(draft.tree, acceptance, draft.most), acceptance);
 }
 
 }  // namespace tidemill

@@ -3,9 +3,12 @@
 #define TIDEMILL_RUNTIME_DRAFT_PREDICTION_H_
 
 #include <cstddef>
+#include <optional>
 
 #include "decoding/draft_width.h"
+#include "planner/draft_costs.h"
 #include "planner/machine_profile.h"
+#include "planner/predicted_costs.h"
 #include "runtime/engine_impl.h"
 #include "tidemill/engine.h"
 
@@ -17,10 +20,20 @@ MachineProfile ProfileOf(const Engine::Impl& engine);
 // How a request with these options makes its guesses; the engine has what they need.
 GuessOrder GuessOrderOf(const Engine::Impl& engine, const DraftOptions& draft);
 
-// Of a sequence that holds `depth` positions beside `others`. Nothing of trees, nor where what guesses is neither n-grams, the draft
-// model nor first layers.
+// What makes the guesses, with which threads.
+struct DrafterNumbers {
+  ModelNumbers model;
+  ThreadUse threads = ThreadUse::kAll;
+};
+// None where that takes no steps.
+std::optional<DrafterNumbers> NumbersOfDrafter(const Engine::Impl& engine, const DraftOptions& draft);
+
+// Of a sequence that holds `depth` positions beside `others`, `together` of which guess by the same model.
+DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, size_t depth, size_t others,
+                       size_t together);
+// What DraftWidth begins with.
 DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
-                         size_t depth, size_t others);
+                         const DraftSetting& setting);
 
 }  // namespace tidemill
 

@@ -224,7 +224,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   if (!CheckedAdd(state->GrowthBytes(positions), features, &need)) need = UINT64_MAX;
   if (need > options.state_memory)
     return StateTooLarge("submit request", positions, need, features, options.state_memory);
-  const DraftCosts costs = PredictedDraftCosts(request);
+  const DraftCosts costs = drafter == nullptr ? DraftCosts() : PredictedDraftCosts(request, *drafter);
   auto made = std::make_unique<ActiveRequest>(next_id++, std::move(request), std::move(sampler), tokenizer,
                                               std::move(state), options.context, std::move(drafter), costs);
   if (step_seconds) made->LeaveOutDrafting();

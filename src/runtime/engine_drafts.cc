@@ -138,12 +138,17 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
   return std::make_unique<ModelDrafter>(made, NewDraftState(drafting, request, longest, made.num_layers));
 }
 
-DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request) {
+DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request, Drafter& drafter) {
   const DraftOptions& draft = request.draft;
-  if (draft.most == draft.least || draft.tree != DraftTreeKind::kChain) return {};  // nothing is chosen, or predicted
+  if (draft.most == draft.least) return {};  // nothing is chosen
   if (!profile) profile = ProfileOf(*this);
   const size_t others = std::min(requests.size(), options.max_batch - 1);
-  return PredictDrafts(*this, *profile, draft, request.prompt.size(), others);
+  size_t together = 0;
+  if (const StepDrafter* steps = drafter.steps()) {
+    for (const auto& other : requests) together += other->GuessesOn(steps->forward()) ? 1U : 0U;
+  }
+  return PredictDrafts(*this, *profile, draft,
+                       SettingOf(*this, draft, request.prompt.size(), others, std::min(together, others)));
 }
 
 void Engine::Impl::TimeDrafts(double seconds, size_t tokens) {

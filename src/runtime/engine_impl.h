@@ -82,7 +82,7 @@ struct Engine::Impl {
   Result<void> CheckDraft(const DraftOptions& draft) const;
   std::unique_ptr<Drafter> NewDrafter(const Request& request);
   // What its guesses are predicted to cost, beside the requests that there are.
-  DraftCosts PredictedDraftCosts(const Request& request);
+  DraftCosts PredictedDraftCosts(const Request& request, Drafter& drafter);
   std::unique_ptr<SequenceState> NewDraftState(const LanguageModel& drafting, const Request& request, size_t longest,
                                                size_t num_layers);
   // The step that was committed took so long, and made so many tokens: its requests learn how wide their next ones should be.

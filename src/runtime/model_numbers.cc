@@ -57,6 +57,7 @@ ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_la
   numbers.row_works.push_back(
       {.cols = model.settings.hidden_size, .elements = model.settings.hidden_size});  // embedding
   if (model.project_in.present()) add_to(numbers.weights)(model.project_in);
+  if (model.features.present() && model.features.fuses_tokens) add_to(numbers.weights)(model.features.fuse);
   for (const DecoderLayer& layer : std::span(model.layers).first(std::min(num_layers, model.layers.size()))) {
     layer.ForEachLinear(add_to(numbers.weights));
     for (const Mlp& expert : layer.mixture.experts)

@@ -126,12 +126,6 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
         return Error(ErrorCode::kInvalidArgument,
                      "plan: draft: expected at least 1 guess in a step, found 0; give --draft-max");
       }
-      const bool is_tree = options.draft->tree != DraftTreeKind::kChain;
-      if (is_tree || (options.draft->source == DraftSource::kModel && impl.draft_model == nullptr)) {
-        return Error(ErrorCode::kUnsupported,
-                     std::string("plan: draft: expected a chain by n-grams, first layers or a draft model, found ") +
-                         (is_tree ? "a tree" : "a draft head") + ", of which nothing is predicted; leave --draft out");
-      }
     }
     PlanInput input;
     input.state_memory = o.state_memory;
@@ -147,11 +141,19 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     input.prefill_chunk = o.prefill_chunk;
     input.threads = engine.threads();
     const DraftOptions draft = options.draft.value_or(DraftOptions{.most = 1});
-    input.drafts = {.is_planned = options.draft.has_value(),
-                    .costs = PredictDrafts(impl, input.profile, draft, o.context / 2, options.batch - 1),
-                    .order = GuessOrderOf(impl, draft),
-                    .least = draft.least,
-                    .most = draft.most};
+    const size_t others = options.batch - 1;  // which do the same
+    input.drafts = {
+        .is_planned = options.draft.has_value(),
+        .order = GuessOrderOf(impl, draft),
+        .least = draft.least,
+        .most = draft.most,
+        .tree = draft.tree,
+        .setting = SettingOf(impl, draft, o.context / 2, others, draft.source == DraftSource::kNgram ? 0 : others)};
+    input.drafts.costs = PredictDrafts(impl, input.profile, draft, input.drafts.setting);
+    if (auto drafter = NumbersOfDrafter(impl, draft)) {
+      input.drafts.drafter = std::move(drafter->model);
+      input.drafts.drafter_threads = drafter->threads;
+    }
     Plan plan = ChoosePlan(input);
     plan.profile = source.info();
     plan.warnings = std::move(source.warnings());

@@ -1,0 +1,86 @@
+// What a plan says of trees and of draft heads, and that requests begin with it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "runtime/engine_impl.h"
+#include "tests/support/drafting_models.h"
+#include "tests/support/engine_driver.h"
+#include "tests/support/model_runner.h"
+#include "tidemill/plan.h"
+
+namespace tidemill {
+namespace {
+
+using testing::DraftingModel;
+using testing::EngineDriver;
+
+constexpr DraftTreeKind kKinds[] = {DraftTreeKind::kChain, DraftTreeKind::kFixed, DraftTreeKind::kDynamic,
+                                    DraftTreeKind::kOptimal};
+
+Plan PlanOf(Engine& engine, const DraftOptions& draft, size_t batch) {
+  PlanOptions options{.batch = batch, .draft = draft};
+  options.profile_path = testing::WriteTemporary("draft_plan.json", "no profile");  // built-in numbers serve
+  auto plan = MakePlan(engine, options);
+  EXPECT_TRUE(plan.ok()) << plan.error().message();
+  return std::move(plan).value();
+}
+
+TEST(DraftPlan, Requests_BeginWithIt) {
+  size_t trees = 0;
+  for (const DraftingModel& source : testing::DraftingModels()) {
+    for (const DraftTreeKind kind : kKinds) {
+      if (source.at_once && kind != DraftTreeKind::kChain) continue;
+      for (const size_t batch : {1, 4}) {
+        const std::string where = source.name + ", tree " + std::to_string(static_cast<int>(kind));
+        EngineDriver driver(source.model, source.Options(batch));
+        DraftOptions draft = source.Draft(kind == DraftTreeKind::kChain ? 8 : 25, kind);
+        draft.least = 0;
+        const Plan plan = PlanOf(driver.engine(), draft, batch);
+        Engine::Impl& impl = driver.engine().impl();
+        const std::vector<int32_t> prompt(impl.options.context / 2, 7);  // as deep as the plan looks
+        const Request request{.prompt = prompt, .generation = {.max_new_tokens = 4}, .draft = draft};
+        for (size_t i = 1; i < batch; ++i) driver.Submit(request);
+        const auto drafter = impl.NewDrafter(request);
+        const DraftCosts costs = impl.PredictedDraftCosts(request, *drafter);
+        ASSERT_TRUE(costs.any()) << where;
+        EXPECT_EQ(costs.guess_seconds, plan.drafts.guess_seconds) << where;
+        EXPECT_EQ(costs.other_tokens, static_cast<double>(batch - 1)) << where;
+        ASSERT_GE(plan.drafts.steps.size(), 9U) << where;
+        for (const PredictedDrafts::Step& step : plan.drafts.steps)
+          EXPECT_EQ(costs.step_seconds[step.guesses], step.seconds) << where << ", " << step.guesses << " guesses";
+        const size_t first = DraftWidth(0, draft.most, drafter->guess_order(), costs).Next();
+        const std::string& chosen = plan.choices.back().chosen.value;
+        EXPECT_EQ(chosen == "none", first == 0) << where;
+        if (first != 0) {
+          EXPECT_NE(chosen.find(std::to_string(first) + (kind == DraftTreeKind::kChain ? " guess" : " node")),
+                    std::string::npos)
+              << where << ": " << chosen << ", found " << first;
+        }
+        EXPECT_EQ(plan.choices.back().name, kind == DraftTreeKind::kChain ? "draft width" : "draft tree");
+        EXPECT_EQ(plan.drafts.trees.size(), kind == DraftTreeKind::kChain ? 0U : 5U) << where;
+        trees += plan.drafts.trees.size();
+        driver.RunUntilIdle();
+      }
+    }
+  }
+  EXPECT_GT(trees, 100U);
+}
+
+// A guess of a batch costs its share of the step that makes those of all: less than a step of its own.
+TEST(DraftPlan, GuessesOfABatch_ShareTheirSteps) {
+  for (const DraftingModel& source : testing::DraftingModels()) {
+    EngineDriver driver(source.model, source.Options(8));
+    std::vector<double> seconds;
+    for (const size_t batch : {1, 2, 8})
+      seconds.push_back(PlanOf(driver.engine(), source.Draft(4), batch).drafts.guess_seconds);
+    EXPECT_LT(seconds[1], seconds[0]) << source.name;
+    EXPECT_LT(seconds[2], seconds[1]) << source.name;
+    EXPECT_GT(seconds[2], seconds[0] / 8) << source.name << ": a row takes some time, too";
+  }
+}
+
+}  // namespace
+}  // namespace tidemill
