@@ -27,7 +27,7 @@ class Drafter {
   // What the target's layers made of a position that its state has taken up, in their order: the ids up to there were appended. Positions
   // that are computed again come again; those that came with a saved state, or come back with a state that was put aside, do not.
   virtual void AddFeature(size_t /*position*/, std::span<const float> /*feature*/) {}
-  // At most `most` nodes; valid until the next call.
+  // At most `most` nodes; valid until the next call. With an id that is no token it drafts nothing any more.
   virtual DraftTree Propose(size_t most) = 0;
   // Where guesses take steps of a model: Propose in parts, so that drafters of several sequences share the steps. Else null.
   virtual StepDrafter* steps() { return nullptr; }

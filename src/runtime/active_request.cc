@@ -132,13 +132,17 @@ DraftTask ActiveRequest::AskForGuesses(size_t most) {
 }
 
 size_t ActiveRequest::TakeGuesses(const DraftTask& task) {
+  const DraftTree& proposed = task.guesses;
   if (task.failed) {
-    draft_trouble_ = "there is no memory for guesses";
-    drafter_ = nullptr;
+    StopDrafting("there is no memory for guesses");
+    return 0;
+  }
+  if (!std::all_of(proposed.ids.begin(), proposed.ids.end(),
+                   [this](int32_t id) { return id >= 0 && static_cast<size_t>(id) < tokenizer_.vocab_size(); })) {
+    StopDrafting("an id was guessed that the model does not have");
     return 0;
   }
   drafting_seconds_ = is_timed_ ? task.seconds : 0;
-  const DraftTree& proposed = task.guesses;
   if (proposed.ids.empty()) return 0;
   width_.Drafted(proposed.ids.size(), drafting_seconds_);
   guesses_.push_back(tokens().back());  // within what was reserved, like the others
@@ -149,6 +153,13 @@ size_t ActiveRequest::TakeGuesses(const DraftTask& task) {
     for (const int32_t parent : proposed.parents) parents_.push_back(parent + 1);  // the pending token is row 0
   }
   return proposed.ids.size();
+}
+
+void ActiveRequest::StopDrafting(std::string_view trouble) {
+  draft_trouble_ = trouble;
+  drafter_ = nullptr;
+  guesses_.clear();
+  parents_.clear();
 }
 
 ActiveRequest::Next ActiveRequest::NextTokens(size_t rows) {

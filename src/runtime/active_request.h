@@ -115,6 +115,7 @@ class ActiveRequest {
   // What the next chosen token says; a reason where it is the last. `length`: of the state once its step is committed. Throws
   // std::bad_alloc.
   std::optional<FinishReason> TakeToken(const SampledToken& token, size_t length, Event* event);
+  void StopDrafting(std::string_view trouble);  // for good, and this step has no guesses; static text
   void CountGuesses(size_t guesses);
   void CountAccepted(size_t guesses);  // the first of those that were right
   // The row that a guess of the step stands behind.
