@@ -1,4 +1,4 @@
-// Guesses change how many steps an answer takes and nothing else: ids, text and log-probabilities are those of plain decoding.
+// What becomes of guesses in a step: those that free rows leave, those that are right, and steps that are given up.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,16 +24,15 @@ namespace tidemill {
 namespace {
 
 using testing::BuildCountingModel;
+using testing::DraftScript;
 using testing::EngineDriver;
 using testing::ExpectSame;
-using testing::kSmallContext;
 using testing::LoadModel;
 using testing::MakeWork;
 using testing::Outcome;
 using testing::ProposedTree;
 using testing::RunAlone;
 using testing::ScriptedDrafter;
-using testing::ScriptedTreeDrafter;
 using testing::SmallContextModel;
 using testing::Work;
 
@@ -54,8 +53,8 @@ struct Script {
   void Install(EngineDriver& driver, uint64_t seed) const {
     driver.engine().impl().make_drafter = [this, seed](const Request& request) -> std::unique_ptr<Drafter> {
       const std::vector<int32_t>& answer = answers.at({request.prompt, request.generation.seed});
-      if (trees) return std::make_unique<ScriptedTreeDrafter>(answer, right, seed, &last);
-      return std::make_unique<ScriptedDrafter>(answer, right, seed);
+      return std::make_unique<ScriptedDrafter>(
+          DraftScript{.truth = answer, .right = right, .seed = seed, .trees = trees}, &last);
     };
   }
 };
@@ -69,70 +68,6 @@ RequestId SubmitWithDraft(EngineDriver& driver, const Work& work, size_t most, s
 
 constexpr KvPolicy kPolicies[] = {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc,
                                   KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged};
-
-struct DraftKind {
-  DType dtype;
-  bool trees;
-};
-class EngineDraft : public ::testing::TestWithParam<DraftKind> {};
-
-INSTANTIATE_TEST_SUITE_P(Kinds, EngineDraft,
-                         ::testing::Values(DraftKind{DType::kF32, false}, DraftKind{DType::kQ8_0, false},
-                                           DraftKind{DType::kF32, true}, DraftKind{DType::kQ8_0, true}),
-                         [](const auto& test) {
-                           return std::string(test.param.trees ? "Trees_" : "Chains_") +
-                                  std::string(InfoOf(test.param.dtype).name);
-                         });
-
-TEST_P(EngineDraft, EveryRequest_GetsWhatItGetsWithout) {
-  const auto model = SmallContextModel(GetParam().dtype);
-  const auto work = MakeWork(18, 21);
-  const auto alone = RunAlone(model, work);
-  Script script(work, alone);
-  script.trees = GetParam().trees;
-  size_t drafted = 0, accepted = 0, preemptions = 0, wholly = 0, partly = 0, wrong = 0;
-  constexpr size_t kMost[] = {1, 3, 8, 64};
-  constexpr double kRight[] = {0.0, 0.5, 0.9, 1.0};
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    const KvPolicy policy = kPolicies[seed % 6];
-    const size_t most = kMost[seed / 3 % 4];
-    script.right = kRight[seed / 2 % 4];
-    std::mt19937_64 random(seed);
-    const auto one_of = [&random](std::vector<size_t> values) { return values[random() % values.size()]; };
-    EngineOptions options{.threads = one_of({1, 2}),
-                          .kv_policy = policy,
-                          .kv_period = one_of({1, 5, 16}),
-                          .max_batch = one_of({1, 5, 32}),
-                          .prefill_chunk = one_of({1, 7, 64, 512})};
-    EngineDriver roomy(model, options);
-    if (random() % 2 == 0) options.state_memory = roomy.engine().impl().NewState(0)->GrowthBytes(kSmallContext) * 3 / 2;
-    EngineDriver driver(model, options);
-    script.Install(driver, seed);
-    std::vector<RequestId> ids;
-    for (const Work& w : work) ids.push_back(SubmitWithDraft(driver, w, most, seed % 2 == 0 ? most : 0));
-    driver.RunUntilIdle();
-    for (size_t i = 0; i < work.size(); ++i) {
-      const Outcome& found = driver.outcome(ids[i]);
-      ExpectSame(found, alone[i],
-                 "request " + std::to_string(i) + ", " + std::string(KvPolicyName(policy)) + ", most " +
-                     std::to_string(most) + ", right " + std::to_string(script.right) + ", seed " +
-                     std::to_string(seed));
-      EXPECT_LE(found.stats.accepted_tokens, found.stats.drafted_tokens);
-      drafted += found.stats.drafted_tokens;
-      accepted += found.stats.accepted_tokens;
-      preemptions += found.stats.preemptions;
-      if (found.stats.drafted_tokens == 0) continue;
-      ++(found.stats.accepted_tokens == found.stats.drafted_tokens ? wholly
-         : found.stats.accepted_tokens == 0                        ? wrong
-                                                                   : partly);
-    }
-    ASSERT_FALSE(HasFailure());
-  }
-  EXPECT_GT(accepted, 200U);
-  EXPECT_GT(drafted - accepted, 200U);
-  EXPECT_GT(preemptions, 4U);
-  for (const size_t count : {wholly, partly, wrong}) EXPECT_GT(count, script.trees ? 10U : 20U);
-}
 
 // One request at a time, so that it is known what became of each tree: how much of it had rows, and how many of its nodes were right.
 TEST(EngineDraft, TreesOfGuesses_AreTakenAtAnySiblingAndCutToFreeRows) {
@@ -169,8 +104,7 @@ TEST(EngineDraft, TreesOfGuesses_AreTakenAtAnySiblingAndCutToFreeRows) {
         ASSERT_GE(tokens, 1U);
         const size_t accepted = tokens - 1;
         ++lengths[accepted];
-        size_t with_rows = 0;  // right nodes that were not cut
-        while (with_rows < script.last.path.size() && script.last.path[with_rows].node + 1 < rows) ++with_rows;
+        const size_t with_rows = script.last.RightAmong(rows - 1);  // right nodes that were not cut
         ASSERT_LE(accepted, with_rows);
         if (!ended) {
           ASSERT_EQ(accepted, with_rows);
