@@ -1,15 +1,26 @@
 // Trees of drafts in a step: the logits of every node are those of its path alone, for every family, and the path that is taken up
 // leaves the state of a sequence that never had a draft.
+//
+// By hand: TIDEMILL_TREES=873 for all trees of up to six drafts at each place, not a share of them, TIDEMILL_SEED for another share.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <numeric>
 #include <ostream>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/attention.h"
 #include "tests/support/bits_levels.h"
+#include "tests/support/count_by_hand.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/tiny_model.h"
 
@@ -136,6 +147,147 @@ TEST_P(TreeBits, EveryNode_HasTheLogitsOfItsPathAlone) {
     }
   }
   EXPECT_GT(beside, 4U);
+}
+
+// Every tree of 1 to 6 drafts, in every order of its nodes: each draft stands behind the pending token or any draft before it.
+// What a node's path is depends on its places among siblings alone, so few paths are in all of them.
+class SmallTrees {
+ public:
+  static constexpr size_t kMostDrafts = 6;
+
+  explicit SmallTrees(size_t vocab) : vocab_(vocab) {
+    std::vector<Tree> last = {{.ids = {Id(0, 0)}, .parents = {-1}}};
+    for (size_t drafts = 1; drafts <= kMostDrafts; ++drafts) {
+      std::vector<Tree> larger;
+      for (const Tree& tree : last) {
+        for (size_t parent = 0; parent < drafts; ++parent) larger.push_back(WithChild(tree, parent));
+      }
+      for (const Tree& tree : larger) Add(tree);
+      last = std::move(larger);
+    }
+  }
+
+  struct Entry {
+    Tree tree;
+    std::vector<size_t> paths;  // of each node, in paths()
+  };
+  const std::vector<Entry>& trees() const { return trees_; }
+  const std::vector<std::vector<int32_t>>& paths() const { return paths_; }
+
+ private:
+  int32_t Id(size_t depth, size_t rank) const { return static_cast<int32_t>((5 + 17 * depth + 7 * rank) % vocab_); }
+  Tree WithChild(Tree tree, size_t parent) const {
+    const auto index = static_cast<int32_t>(parent);
+    const auto rank = static_cast<size_t>(std::count(tree.parents.begin(), tree.parents.end(), index));
+    tree.ids.push_back(Id(tree.Path(parent).size(), rank));
+    tree.parents.push_back(index);
+    return tree;
+  }
+  void Add(const Tree& tree) {
+    Entry entry{.tree = tree, .paths = {}};
+    for (size_t node = 0; node < tree.ids.size(); ++node) {
+      const auto [path, is_new] = numbers_.try_emplace(tree.Ids(tree.Path(node)), paths_.size());
+      if (is_new) paths_.push_back(path->first);
+      entry.paths.push_back(path->second);
+    }
+    trees_.push_back(std::move(entry));
+  }
+
+  size_t vocab_;
+  std::vector<Entry> trees_;
+  std::vector<std::vector<int32_t>> paths_;
+  std::map<std::vector<int32_t>, size_t> numbers_;
+};
+
+// What plain decoding gives behind a path.
+struct Plain {
+  std::vector<float> logits;
+  std::vector<std::byte> checkpoint;
+};
+
+// So many of them at each place; by hand all.
+#ifdef TIDEMILL_FEW_POSITIONS
+constexpr size_t kShare = 12;
+#else
+constexpr size_t kShare = 60;
+#endif
+
+// Contexts that end at most so far from an edge of attention's chunks, on either side.
+constexpr size_t kNearEdge = 3;
+constexpr size_t kEdges[] = {kAttentionChunk, 2 * kAttentionChunk};
+
+class SmallTreeBits : public ::testing::TestWithParam<TreeRun> {};
+
+INSTANTIATE_TEST_SUITE_P(Families, SmallTreeBits,
+                         ::testing::Values(Far("gemma3_text", DType::kF32), Far("tiny", DType::kQ8_0)),
+                         [](const auto& test) {
+                           return std::string(test.param.family) + "_" + std::string(InfoOf(test.param.kv_dtype).name);
+                         });
+
+TEST_P(SmallTreeBits, EveryTreeAtChunkEdges_HasTheLogitsOfPlainDecoding) {
+  const TreeRun& run = GetParam();
+  const uint64_t share = testing::CountByHand("TIDEMILL_TREES", kShare), seed = testing::FirstSeed();
+  size_t nodes = 0, trees = 0, places = 0;
+  std::set<size_t> met;  // trees
+  std::mt19937_64 random(seed);
+  for (const testing::NumericClass numeric : testing::kNumericClasses) {
+    const auto level = testing::BestLevelOfClass(numeric, DType::kF32);
+    if (!level.has_value()) continue;
+    ModelRunner runner(PathOf(run), {.isa = *level,
+                                     .kv_dtype = run.kv_dtype,
+                                     .growth = {.policy = KvPolicy::kBmc, .period = 16},
+                                     .context = run.context});
+    const size_t vocab = runner.model().settings.vocab_size;
+    const SmallTrees all(vocab);
+    ASSERT_EQ(all.trees().size(), 1U + 2 + 6 + 24 + 120 + 720);
+    ASSERT_EQ(all.paths().size(), 64U);
+    std::vector<size_t> order(all.trees().size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    const auto drafted = runner.NewState(), plain = runner.NewState();
+    const auto fill = [&](size_t length) {
+      std::vector<int32_t> text;
+      while (drafted->length() + text.size() < length) text.push_back(static_cast<int32_t>(random() % vocab));
+      for (SequenceState* state : {drafted.get(), plain.get()}) runner.Feed(*state, text, 50, true);
+    };
+    for (const size_t edge : kEdges) {
+      for (size_t length = edge - kNearEdge; length <= edge + kNearEdge; ++length, ++places) {
+        SCOPED_TRACE(std::string(IsaName(*level)) + " at " + std::to_string(length));
+        fill(length);
+        std::vector<Plain> behind(all.paths().size());
+        for (size_t i = 0; i < behind.size(); ++i) {
+          behind[i].logits = runner.Feed(*plain, all.paths()[i], 1);
+          behind[i].logits.erase(behind[i].logits.begin(), behind[i].logits.end() - static_cast<ptrdiff_t>(vocab));
+          behind[i].checkpoint = plain->Checkpoint().value();
+          ASSERT_TRUE(plain->Rollback(length).ok());
+        }
+        std::shuffle(order.begin(), order.end(), random);
+        for (size_t i = 0; i < std::min<size_t>(share, order.size()); ++i, ++trees) {
+          const auto& [tree, paths] = all.trees()[order[i]];
+          met.insert(order[i]);
+          ASSERT_TRUE(drafted->Reserve(tree.ids.size()).ok());
+          const StepSequence step{
+              .state = drafted.get(), .tokens = tree.ids, .rows = Wanted::kAll, .parents = tree.parents};
+          size_t same = 0;
+          runner.executor().Run(
+              {&step, 1},
+              [&](size_t, size_t node, std::span<float> row) {
+                same += std::memcmp(row.data(), behind[paths[node]].logits.data(), row.size_bytes()) == 0;
+              },
+              nullptr);
+          ASSERT_EQ(same, tree.ids.size()) << "parents " << ::testing::PrintToString(tree.parents);
+          nodes += same;
+          const size_t taken = (i + length) % tree.ids.size();
+          drafted->CommitPath(tree.Path(taken), testing::KeysOf(all.paths()[paths[taken]]));
+          ASSERT_EQ(drafted->Checkpoint().value(), behind[paths[taken]].checkpoint)
+              << "node " << taken << ", parents " << ::testing::PrintToString(tree.parents);
+          ASSERT_TRUE(drafted->Rollback(length).ok());
+        }
+      }
+    }
+  }
+  std::printf("  seed %llu: %zu trees of %zu nodes in %zu contexts; of 873 different ones %zu\n",
+              static_cast<unsigned long long>(seed), trees, nodes, places, met.size());
+  EXPECT_GE(met.size(), std::min<size_t>(share * places / 4, 873));
 }
 
 }  // namespace
