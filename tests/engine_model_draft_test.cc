@@ -198,65 +198,6 @@ TEST(ModelDraft, ResidualRule_SameDistributionIsAlwaysRight) {
   }
 }
 
-// The second and third tokens of many answers, as often as without guesses: a chi-square of two samples.
-TEST(ModelDraft, EveryRule_DrawsFromTheSameDistribution) {
-  constexpr uint64_t kAnswers = 1000;
-  const auto model = SmallContextModel(DType::kQ8_0);
-  EngineDriver driver(model, {.threads = 1, .max_batch = 32, .draft_model = model});
-  uint64_t first_seed = 0;
-  const auto pairs = [&](const DraftOptions& draft, size_t* accepted) {
-    std::map<std::pair<int32_t, int32_t>, double> counts;
-    std::vector<RequestId> ids;
-    for (uint64_t seed = first_seed; seed < first_seed + kAnswers; ++seed) {
-      const GenerationOptions generation{
-          .max_new_tokens = 3, .temperature = 1, .top_k = 3, .ignore_eos = true, .seed = seed};
-      ids.push_back(driver.Submit({.prompt = {7, 8, 9}, .generation = generation, .draft = draft}));
-    }
-    driver.RunUntilIdle();
-    for (const RequestId id : ids) {
-      const Outcome& outcome = driver.outcome(id);
-      EXPECT_EQ(outcome.ids.size(), 3U);
-      ++counts[{outcome.ids[1], outcome.ids[2]}];
-      *accepted += outcome.stats.accepted_tokens;
-    }
-    first_seed += kAnswers;
-    return counts;
-  };
-  size_t accepted = 0;
-  const auto plain = pairs({}, &accepted);
-  const DraftOptions drafts[] = {
-      {.most = 2, .least = 2, .source = DraftSource::kModel, .rule = DraftRule::kSibling},
-      {.most = 2, .least = 2, .source = DraftSource::kLayers, .layers = 1, .rule = DraftRule::kSibling},
-      {.most = 2, .least = 2, .source = DraftSource::kLayers, .layers = 1, .rule = DraftRule::kResidual},
-      {.most = 5,
-       .least = 5,
-       .source = DraftSource::kLayers,
-       .layers = 1,
-       .rule = DraftRule::kSibling,
-       .tree = DraftTreeKind::kDynamic}};
-  for (const DraftOptions& draft : drafts) {
-    auto found = pairs(draft, &accepted);
-    double chi_square = 0, cells = 0, rare_plain = 0, rare_found = 0;
-    for (const auto& [pair, count] : plain) {
-      const double both = count + found[pair];
-      if (both < 20) {
-        rare_plain += count;
-        rare_found += found[pair];
-      } else {
-        chi_square += (count - found[pair]) * (count - found[pair]) / both;
-        ++cells;
-      }
-      found.erase(pair);
-    }
-    for (const auto& [pair, count] : found) rare_found += count;
-    if (rare_plain + rare_found > 0)
-      chi_square += (rare_plain - rare_found) * (rare_plain - rare_found) / (rare_plain + rare_found);
-    EXPECT_GT(cells, 10);
-    EXPECT_LT((chi_square - cells) / std::sqrt(2 * cells), 4);
-  }
-  EXPECT_GT(accepted, kAnswers / 10);
-}
-
 TEST(ModelDraft, UnlikelyGuesses_AreNotMade) {
   const auto model = SmallContextModel(DType::kQ8_0);
   const GenerationOptions generation{.max_new_tokens = 30, .ignore_eos = true};
