@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """What running many unequal requests costs, beside the batched decode of as many equal ones.
 
-  benchmarks/many_requests.py build/release/bin/tidemill MODEL [--threads 2] [--pairs 5] [--requests 32] [--mean 512] [--new 64]
+  benchmarks/many_requests.py build/release/bin/tidemill MODEL [--threads 2] [--pairs 10] [--requests 32] [--mean 512] [--new 64]
 
 Of a pair one is `run --prompts` with --requests requests whose prompts have --mean tokens on average, from an eighth of that to nearly
-twice as much, in random order; the other is `bench` with as many equal sequences at that depth. The rate of the first is the number of
-requests over the median time between two tokens of one, once all decode. Printed: both rates, the median ratio of the pairs, and for a
-run of three times as many requests, where prompts join while others decode, the times to the first and to the next token.
+twice as much, in random order; the other is `bench` with as many equal sequences at that depth. Which comes first is drawn. The rate of
+the first is the number of requests over the median time between two tokens of one, which is a step in which all decode. Then one run of
+three times as many requests, where prompts join while others decode. Printed: a Markdown table with both rates, the median ratio of the
+pairs and its 95 % interval, and of both kinds of run the times to the first token and between tokens, at the median and at the 99th
+percentile.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import re
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 
 
 def run(command: list[str], given: str = "") -> tuple[str, str]:
@@ -48,30 +51,54 @@ def equal(arguments: argparse.Namespace) -> float:
     return next(r["tokens_per_s"]["median"] for r in json.loads(said)["results"] if r["test"] == "decode")
 
 
+def interval(values: list[float]) -> tuple[float, float]:
+    """95 % interval of the median, by resampling."""
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(2000))
+    return medians[50], medians[1949]
+
+
+def table(arguments: argparse.Namespace, pairs: list[dict], joined: dict[str, float]) -> str:
+    count, middle = arguments.requests, statistics.median
+    ratios = [pair["rate"] / pair["equal"] for pair in pairs]
+    low, high = interval(ratios)
+    together = {name: middle(pair["many"][name] for pair in pairs) for name in joined}
+
+    def times(what: str, found: dict[str, float]) -> list[tuple[str, str]]:
+        return [(f"{what}: time to the first token, p50 / p99", f"{found['first p50']:.0f} / {found['first p99']:.0f} ms"),
+                (f"{what}: between tokens, p50 / p99", f"{found['next p50']:.1f} / {found['next p99']:.1f} ms")]
+
+    rows = [(f"decode of {count} equal sequences at {arguments.mean}, `bench`", f"{middle(p['equal'] for p in pairs):.0f} tokens/s"),
+            (f"decode of {count} unequal requests, {arguments.mean} on average", f"{middle(p['rate'] for p in pairs):.0f} tokens/s"),
+            ("unequal / equal", f"{middle(ratios):.2f}x [{low:.2f}, {high:.2f}], {len(ratios)} pairs"),
+            *times(f"{count} requests, all there at once", together),
+            *times(f"{3 * count} requests, {count} at a time, prompts joining", joined)]
+    head = f"{Path(arguments.model).name}, {arguments.threads} threads, {arguments.new} tokens each"
+    return "\n".join([f"| {head} | |", "| --- | --- |"] + [f"| {name} | {value} |" for name, value in rows])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tidemill")
     parser.add_argument("model")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--mean", type=int, default=512, help="tokens of a prompt, on average")
     parser.add_argument("--new", type=int, default=64, help="tokens that are generated")
     arguments = parser.parse_args()
     vocabulary = json.loads(run([arguments.tidemill, "inspect", arguments.model, "--json"])[0])["vocab_size"]
-    draw, rates = random.Random(1), []
+    draw, pairs = random.Random(1), []
     for _ in range(arguments.pairs):
         lines = prompts(draw, arguments.requests, arguments, vocabulary)
-        order = draw.sample(["many", "equal"], 2)
-        pair = {name: arguments.requests / many(arguments, lines)["next p50"] * 1000 if name == "many" else equal(arguments)
-                for name in order}
-        rates.append(pair)
-        print(f"{arguments.requests} unequal {pair['many']:.0f} tokens/s, equal {pair['equal']:.0f}", flush=True)
-    ratios = [pair["many"] / pair["equal"] for pair in rates]
-    print(f"ratio {statistics.median(ratios):.2f} (from {min(ratios):.2f} to {max(ratios):.2f}, {len(ratios)} pairs)")
+        pair = {}
+        for name in draw.sample(["many", "equal"], 2):
+            pair[name] = many(arguments, lines) if name == "many" else equal(arguments)
+        pair["rate"] = arguments.requests / pair["many"]["next p50"] * 1000
+        pairs.append(pair)
+        print(f"{arguments.requests} unequal {pair['rate']:.0f} tokens/s, equal {pair['equal']:.0f}", file=sys.stderr, flush=True)
     joined = many(arguments, prompts(draw, 3 * arguments.requests, arguments, vocabulary))
-    print(", ".join(f"{name} {value:.0f} ms" for name, value in joined.items()),
-          f"with {3 * arguments.requests} requests, of which {arguments.requests} at a time")
+    print(table(arguments, pairs, joined))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tables and figures of a journal of bmc_attention_block: plot.py JOURNAL... --out FOLDER
 
-Writes FOLDER/tables.md and, beside it, total_by_T_*.svg (the time of a generation by the number of allocations, with the paper's T*
+Writes FOLDER/tables.md (with the best period over the ends, `reserve` beside it, and what the rule T* = sqrt(N s / c) would have chosen)
+and, beside it, total_by_T_*.svg (the time of a generation by the number of allocations, with the paper's T*
 and the best measured), breakdown_*.svg (where the time goes, by policy) and latency_*.svg (the time of single tokens; journals made
 with --latency). A cell that stands in several journals counts as in the last one.
 """
@@ -9,6 +10,7 @@ with --latency). A cell that stands in several journals counts as in the last on
 import argparse
 import json
 import math
+import statistics
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -118,9 +120,69 @@ def total_by_t(key: tuple, shapes: dict[str, list[dict]], out: Path) -> str:
     return text
 
 
+def of_policy(cells: list[dict], policy: str) -> dict | None:
+    return next((cell for cell in cells if cell["policy"] == policy), None)
+
+
+def best_bmc(cells: list[dict]) -> dict | None:
+    return min((cell for cell in cells if cell["policy"] == "bmc"), key=total, default=None)
+
+
+def paired(a: dict, b: dict) -> str:
+    """a's time over b's, the median over the turns in which both were run, and the range."""
+    ratios = sorted(x / y for x, y in zip(a.get("totals", [total(a)]), b.get("totals", [total(b)])))
+    return f"{statistics.median(ratios):.2f}x [{ratios[0]:.2f}, {ratios[-1]:.2f}]"
+
+
+def ratios(grouped: dict) -> str:
+    rows = []
+    for key, shapes in grouped.items():
+        for shape, cells in shapes.items():
+            best = best_bmc(cells)
+            if best is None:
+                continue
+            over = [of_policy(cells, name) for name in ("iterative", "iterative, pool", "upfront", "reserve")]
+            rows.append([setting_name(key), shape, str(best["allocations"]), *(paired(cell, best) if cell else "" for cell in over)])
+    return table(["setting", "shape", "best T", "iterative over bmc", "iterative, pool over bmc", "upfront over bmc", "reserve over bmc"], rows)
+
+
+def chosen_by_the_rule(grouped: dict) -> str:
+    """Padded and without drafts: s and c as the two ends show them, and what follows for all that lies between."""
+    rows, regrets, errors = [], [], []
+    for key, shapes in grouped.items():
+        n = key[4]
+        if key[0] != "padded" or key[5] != 1:
+            continue
+        for shape, cells in shapes.items():
+            iterative, upfront = of_policy(cells, "iterative"), of_policy(cells, "upfront")
+            measured = {t: value for t, value in curve(cells).items() if 1 <= t <= n}
+            if iterative is None or upfront is None or len(measured) < 4:
+                continue
+            s = upfront["seconds"]["attention"] / n**2
+            c = (iterative["seconds"]["allocate"] + iterative["seconds"]["copy"]) / (n * (n + 1) / 2)
+            wanted = 2 ** round(math.log2(min(n, max(1, math.sqrt(n * s / c)))))
+            chosen = min(measured, key=lambda t: abs(math.log2(t / wanted)))
+            regret = measured[chosen] / min(measured.values()) - 1
+            off = []
+            for cell in (cell for cell in cells if cell["policy"] == "bmc"):
+                t, took = cell["allocations"], total(cell) - cell["seconds"]["create"]
+                predicted = s * n**2 * (1 + 1 / t) / 2 + c * n * (t + 1) / 2 + upfront["seconds"]["update"]
+                off.append(abs(predicted / took - 1))
+            regrets.append(regret)
+            errors += off
+            rows.append([setting_name(key), shape, f"{1e9 * s:.1f}", f"{1e9 * c:.1f}", str(chosen), str(min(measured, key=measured.get)),
+                         f"{100 * regret:.1f} %", f"{100 * statistics.median(off):.0f} %"])
+    if not rows:
+        return ""
+    return ("## What the rule T* = sqrt(N s / c) chooses\n\ns and c are those of upfront and of iterative; times between are predicted from them.\n\n"
+            + table(["setting", "shape", "s, ns", "c, ns", "T*", "best T", "regret", "error of predicted times, median"], rows)
+            + f"Regret: median {100 * statistics.median(regrets):.1f} %, worst {100 * max(regrets):.1f} %. "
+            + f"Predicted times: median error {100 * statistics.median(errors):.0f} %.\n\n")
+
+
 def one_of_each_policy(cells: list[dict]) -> list[dict]:
     """All policies, of bmc the best T."""
-    best = min((c for c in cells if c["policy"] == "bmc"), key=total, default=None)
+    best = best_bmc(cells)
     return [c for c in cells if c["policy"] != "bmc" or c is best]
 
 
@@ -172,6 +234,7 @@ def main() -> None:
     grouped = by_setting(cells)
     text = "# The attention block of one layer under each policy of cache growth\n\n"
     text += "".join(f"Machine: {', '.join(f'{k} {v}' for k, v in machine.items())}\n\n" for machine in machines)
+    text += "## The best period beside the others\n\n" + ratios(grouped) + chosen_by_the_rule(grouped)
     text += "## Time of a generation by the number of allocations\n\n"
     for key, shapes in grouped.items():
         text += total_by_t(key, shapes, arguments.out)

@@ -67,6 +67,27 @@ class Plot(unittest.TestCase):
             ElementTree.parse(self.folder / "out" / figure)  # well formed
             self.assertIn(figure, text)
 
+    def test_Ratios_AreOfTheTurnsInWhichBothRan(self):
+        cells = [cell("upfront", 1, 2.0, totals=[2.0, 3.0, 1.0]), cell("bmc", 8, 1.0, totals=[1.0, 2.0, 1.0]), cell("bmc", 32, 1.2)]
+        self.assertEqual(self.plot(*map(json.dumps, cells)).returncode, 0)
+        text = (self.folder / "out" / "tables.md").read_text()
+        self.assertIn("| opt-13b | 8 |  |  | 1.50x [1.00, 2.00] |  |", text)
+
+    def test_CellsThatFollowTheModel_AreChosenWithoutRegret(self):
+        n, s, c = 512, 1e-6, 8e-6  # T* = sqrt(512 / 8) = 8
+
+        def of(policy: str, t: int) -> dict:
+            seconds = {"allocate": 0.0, "copy": c * n * (t + 1) / 2, "update": 0.0, "attention": s * n**2 * (1 + 1 / t) / 2, "create": 0.0}
+            return cell(policy, t, 0.0) | {"seconds": seconds | {"total": sum(seconds.values())}}
+        cells = [of("upfront", 1), *(of("bmc", 2**i) for i in range(1, 9)), of("iterative", n)]
+        self.assertEqual(self.plot(*map(json.dumps, cells)).returncode, 0)
+        text = (self.folder / "out" / "tables.md").read_text()
+        self.assertIn("| opt-13b | 1000.0 | 8000.0 | 8 | 8 | 0.0 % | 0 % |", text)
+        self.assertIn("Regret: median 0.0 %, worst 0.0 %. Predicted times: median error 0 %.", text)
+        cells[4] = of("bmc", 16) | {"seconds": of("bmc", 16)["seconds"] | {"total": 0.05}}  # one that is better than the model knows
+        self.assertEqual(self.plot(*map(json.dumps, cells)).returncode, 0)
+        self.assertIn("| 8 | 16 | 231.8 % |", (self.folder / "out" / "tables.md").read_text())
+
     def test_LaterLine_CountsInsteadOfAnEarlierOne(self):
         done = self.plot(*map(json.dumps, [cell("upfront", 1, 2.0), cell("bmc", 8, 9.0), cell("iterative", 512, 4.0), cell("bmc", 8, 1.0)]))
         self.assertEqual(done.returncode, 0, done.stderr)
