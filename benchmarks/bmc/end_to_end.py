@@ -191,7 +191,7 @@ def groups_of(arguments: argparse.Namespace) -> list[tuple[str, list[dict]]]:
                 prompt, new = map(int, lengths.split(":"))
                 for model in arguments.model:
                     longest = max(prompts_of(prompt, batch, arguments.ragged)) + new
-                    if longest > inspect(arguments.tidemill, model)["context_length"] or batch < instances:
+                    if longest > inspect(arguments.tidemill, model)["max_position_embeddings"] or batch < instances:
                         continue
                     caches = CACHES if arguments.transformers and Path(model).is_dir() and instances == 1 else []
                     cells = [{"model": Path(model).name, "prompt": prompt, "new": new, "batch": batch, "engine": name,

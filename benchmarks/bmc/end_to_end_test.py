@@ -17,7 +17,7 @@ TIDEMILL = f"""#!{sys.executable}
 import json, sys
 command, flags = sys.argv[1], sys.argv[2:]
 if command == "inspect":
-    print(json.dumps({{"vocab_size": 100, "context_length": 2048}}))
+    print(json.dumps({{"vocab_size": 100, "max_position_embeddings": 2048}}))
 elif command == "plan":
     context = int(flags[flags.index("--context") + 1])
     print(json.dumps({{"predicted": {{"prefill": {{"seconds": context / 1000}},

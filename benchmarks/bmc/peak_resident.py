@@ -81,7 +81,7 @@ def main() -> int:
     parser.add_argument("--llama", metavar="PYTHON")
     arguments = parser.parse_args()
     said = subprocess.run([arguments.tidemill, "inspect", arguments.model, "--json"], text=True, capture_output=True, check=True)
-    own = json.loads(said.stdout)["context_length"]
+    own = json.loads(said.stdout)["max_position_embeddings"]
     rows = [(f"tidemill, {policy}, {'open' if is_open else 'stated'}",
              [ours(arguments, policy, context, is_open) for context in arguments.context])
             for policy in arguments.policies for is_open in (False, True)]
