@@ -121,6 +121,12 @@ struct StateGrowth {
   bool fell_back = false;       // `reserve` grew geometrically, for want of addresses
 };
 
+// Pages that the system gave to a process at their first touch; major: that it had to read.
+struct PageFaults {
+  uint64_t minor = 0;
+  uint64_t major = 0;
+};
+
 // How guesses fared in the steps that could have had some.
 struct DraftStats {
   static constexpr size_t kPositions = 8, kWidths = 10;
@@ -150,6 +156,7 @@ struct RequestStats {
   double decode_ms = 0;       // from the first token to the last
   uint64_t state_bytes = 0;   // committed, at the end
   StateGrowth growth;
+  PageFaults faults;  // of the whole process, from Submit to the end
 };
 
 // What happened to one request in one step. Tokens come one event each, in their order; text may lag behind them (half a character, the

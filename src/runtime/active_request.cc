@@ -9,6 +9,7 @@
 #include "base/checked_math.h"
 #include "base/out_of_memory.h"
 #include "base/seconds_of.h"
+#include "runtime/process_usage.h"
 
 namespace tidemill {
 namespace {
@@ -44,7 +45,8 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
       rule_(request.draft.rule),
       width_(std::min(request.draft.least, most_guesses_), most_guesses_,
              drafter_ == nullptr ? GuessOrder::kOneByOne : drafter_->guess_order(), costs),
-      submitted_(Clock::now()) {
+      submitted_(Clock::now()),
+      faults_before_(ProcessPageFaults()) {
   sampler_.Prime(request.prompt);
   if (drafter_ != nullptr) {
     for (const int32_t token : request.prompt) drafter_->Append(token);
@@ -188,6 +190,7 @@ void ActiveRequest::Sample(size_t row, std::span<float> logits) {
   try {
     const std::span<float> known = logits.first(tokenizer_.vocab_size());
     const auto position = static_cast<uint32_t>(tokens().size());
+    if (faults_ != nullptr && faults_->sampling) faults_->sampling(id_, known);
     Result<SampledToken> token = rule_ == DraftRule::kNoise || guesses_.empty()
                                      ? sampler_.Sample(known, position)
                                      : sampler_.SampleAmong(GuessesBehind(row), known, position);
@@ -321,6 +324,7 @@ void ActiveRequest::Commit(size_t rows, const ConstMatrix<float>& features) {
 }
 
 std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, size_t length, Event* event) {
+  if (faults_ != nullptr && faults_->decoding) faults_->decoding(id_);
   last_token_time_ = Clock::now();
   if (generated_++ == 0) first_token_ = last_token_time_;
   event->token = token.id;
@@ -401,6 +405,8 @@ RequestStats ActiveRequest::Stats() {
                   .growths = growth.growths,
                   .bytes_copied = growth.bytes_copied,
                   .fell_back = growth.fell_back};
+  const PageFaults faults = ProcessPageFaults();
+  stats.faults = {.minor = faults.minor - faults_before_.minor, .major = faults.major - faults_before_.major};
   return stats;
 }
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,6 +30,12 @@
 #include "tidemill/tokenizer.h"
 
 namespace tidemill {
+
+// What a test has happen to a request: these may throw, or spoil the logits. An empty one does nothing.
+struct RequestFaults {
+  std::function<void(RequestId, std::span<float> logits)> sampling = {};  // before a token is chosen
+  std::function<void(RequestId)> decoding = {};                           // before it becomes text
+};
 
 class ActiveRequest {
  public:
@@ -98,6 +105,8 @@ class ActiveRequest {
   void LeaveOutDrafting() { is_timed_ = false; }  // where steps are not timed by a clock either
   void Took(double seconds, size_t tokens);
 
+  void Inject(const RequestFaults* faults) { faults_ = faults; }  // null: none; outlives the request
+
   // Once it is done, for whom keeps_state(): what of it is to be saved, all but whose it is and its state. Or, where that cannot be,
   // the text that was held back for it.
   RequestRecord Record(FinishReason finish) const;
@@ -162,10 +171,12 @@ class ActiveRequest {
   std::vector<uint32_t> path_;  // the rows that they were chosen behind
   std::optional<Error> sample_error_;
   static constexpr size_t kNoRow = ~size_t{0};
+  const RequestFaults* faults_ = nullptr;
   size_t next_row_ = kNoRow;  // of the step: a token that is right, behind which nothing was chosen yet
   size_t generated_ = 0, drafted_ = 0, accepted_ = 0, preemptions_ = 0;
   bool running_ = false, started_ = false, done_ = false;
   Clock::time_point submitted_, first_step_, first_token_, last_token_time_;
+  PageFaults faults_before_;
 };
 
 }  // namespace tidemill

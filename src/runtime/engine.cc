@@ -228,6 +228,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   auto made = std::make_unique<ActiveRequest>(next_id++, std::move(request), std::move(sampler), tokenizer,
                                               std::move(state), options.context, std::move(drafter), costs);
   if (step_seconds) made->LeaveOutDrafting();
+  made->Inject(faults);
   return made;
 }
 

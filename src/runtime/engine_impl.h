@@ -68,6 +68,7 @@ struct Engine::Impl {
   };
   // What a step of so many rows took; empty: what the clock says. Tests have others.
   std::function<double(size_t rows)> step_seconds = {};
+  const RequestFaults* faults = nullptr;  // of tests: what requests submitted from now on have happen to them
   std::optional<Scheduler> scheduler;
 
   const LanguageModel& language_model() const { return *model->impl().language_model; }

@@ -35,6 +35,12 @@ double ProcessCpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+PageFaults ProcessPageFaults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return {.minor = static_cast<uint64_t>(usage.ru_minflt), .major = static_cast<uint64_t>(usage.ru_majflt)};
+}
+
 double MachineBusySeconds() {
   std::ifstream stat("/proc/stat");
   std::string name;

@@ -4,11 +4,14 @@
 
 #include <cstdint>
 
+#include "tidemill/engine.h"
+
 namespace tidemill {
 
 double ProcessCpuSeconds();   // user and system time of all threads
 double MachineBusySeconds();  // of all cores, since boot; 0 where the system does not say
 
+PageFaults ProcessPageFaults();     // of all threads, since its start
 uint64_t PeakResidentBytes();       // since start or the last ResetPeakResident
 uint64_t AnonymousResidentBytes();  // without file mappings
 void ResetPeakResident();           // where the system allows it
