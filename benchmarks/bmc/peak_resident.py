@@ -56,10 +56,10 @@ def ours(arguments: argparse.Namespace, policy: str, context: int, is_open: bool
     while process.stdout.read(64):  # a token's text each
         pieces += 1
         if is_open and pieces == arguments.new:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)  # which nobody ignores, as a shell's background jobs do SIGINT
     if pieces == 0:
         sys.exit(f"run {' '.join(command)}: expected text, found none")
-    return finish(process, {0, 130} if is_open else {0})
+    return finish(process, {0, 143} if is_open else {0})
 
 
 def llama(arguments: argparse.Namespace, own: int, context: int) -> float:
