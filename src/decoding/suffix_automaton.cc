@@ -32,6 +32,7 @@ size_t SuffixAutomaton::SlotOf(uint32_t state, int32_t id) const {
 }
 
 uint32_t* SuffixAutomaton::Find(uint32_t state, int32_t id) {
+  ++lookups_;
   const uint32_t edge = slots_[SlotOf(state, id)];
   return edge == kNone ? nullptr : &edges_[edge].to;
 }

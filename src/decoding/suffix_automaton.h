@@ -18,6 +18,8 @@ class SuffixAutomaton {
 
   void Append(int32_t id);
   size_t size() const { return size_; }
+  // Edges that were looked up so far: what time goes by.
+  uint64_t lookups() const { return lookups_; }
 
   // The longest end of the sequence that also ends earlier, of `longest` ids where it is longer, and where: `end` ids in front of what
   // followed it. Of several places one of the latest, of `longest` ids the latest. length 0: its last id is new.
@@ -57,6 +59,7 @@ class SuffixAutomaton {
   std::vector<uint32_t> slots_;  // open addressing: edges, kNone; a power of two, at most half full
   uint32_t last_ = 0;            // the state of the whole
   size_t size_ = 0;
+  uint64_t lookups_ = 0;
   size_t longest_;
   uint32_t repeat_state_ = 0;  // whose parts the repeat is one of
   Repeat repeat_;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -67,13 +69,29 @@ TEST_P(Repeats, AreWhatASearchFinds) {
   }
 }
 
-// Every part of such a text is an end of it: a walk from the longest one down would take a step for each id of the text.
-TEST(SuffixAutomaton, ShortRepeatsOfAUniformText_TakeConstantTime) {
-  SuffixAutomaton automaton(3);
-  constexpr size_t kIds = 1'000'000;
-  for (size_t i = 0; i < kIds; ++i) automaton.Append(7);
-  EXPECT_EQ(automaton.LongestRepeat().length, 3U);
-  EXPECT_EQ(automaton.LongestRepeat().end, kIds - 1);
+// Texts that repeat themselves in several ways, and repeats of any length. Of a uniform text every part is an end: a walk from the longest
+// one down would take a step for each id of the text, each time.
+TEST(SuffixAutomaton, EachId_TakesConstantTimeOnAverage) {
+  constexpr uint64_t kIds = 20'000;
+  std::mt19937_64 random(1);
+  const std::vector<std::function<uint64_t(uint64_t)>> texts = {
+      [](uint64_t) { return 7; },                                         // uniform
+      [](uint64_t i) { return i % 100; },                                 // periodic
+      [&](uint64_t) { return random() % 2; },                             // of two letters
+      [](uint64_t i) { return i; },                                       // always new
+      [](uint64_t i) { return static_cast<uint64_t>(std::popcount(i)); }  // of its own parts
+  };
+  for (size_t text = 0; text < texts.size(); ++text) {
+    for (const size_t longest : {size_t{1}, size_t{3}, size_t{50}, ~size_t{0}}) {
+      SuffixAutomaton automaton(longest);
+      for (uint64_t i = 0; i < kIds; ++i) automaton.Append(static_cast<int32_t>(texts[text](i)));
+      EXPECT_LE(automaton.lookups(), 10 * kIds) << "text " << text << ", longest " << longest;
+      EXPECT_GE(automaton.lookups(), kIds);
+      if (text != 0) continue;
+      EXPECT_EQ(automaton.LongestRepeat().length, std::min<size_t>(longest, kIds - 1));
+      EXPECT_EQ(automaton.LongestRepeat().end, kIds - 1);
+    }
+  }
 }
 
 std::vector<int32_t> Proposed(const std::string& text, size_t shortest, size_t most, size_t longest = ~size_t{0}) {
