@@ -182,6 +182,12 @@ Result<void> DraftFlags::Check() const {
     return UsageError("--draft-accept", "expected noise or sibling with --draft-tree " + *tree +
                                             ", found residual, which needs a chain of drawn guesses");
   }
+  if ((ngram_min || ngram_max) && draft.source != DraftSource::kNgram) {
+    return UsageError(
+        ngram_min ? "--ngram-min" : "--ngram-max",
+        "expected --draft ngram, which looks tokens up, found " +
+            (draft.source == DraftSource::kModel ? "the model " + model : "layers:" + std::to_string(layers)));
+  }
   if (draft.ngram_max != 0 && draft.ngram_max < draft.ngram_min) {
     return UsageError("--ngram-max", "expected at least --ngram-min, which is " + std::to_string(draft.ngram_min) +
                                          ", found " + std::to_string(draft.ngram_max));

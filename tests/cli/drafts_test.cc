@@ -266,6 +266,10 @@ TEST(DraftModels, WhatCannotBeOne_IsRefused) {
   refused({"--draft", "ngram", "--ngram-min", "7", "--ngram-max", "6"},
           "--ngram-max: expected at least --ngram-min, which is 7, found 6");
   refused({"--draft", "ngram", "--ngram-max", "0"}, "--ngram-max: expected a whole number from 1 to 1024");
+  refused({"--draft", DraftFile(), "--ngram-max", "5"},
+          "--ngram-max: expected --draft ngram, which looks tokens up, found the model " + DraftFile());
+  refused({"--draft", "layers:1", "--ngram-max", "5", "--ngram-min", "2"},
+          "--ngram-min: expected --draft ngram, which looks tokens up, found layers:1");
   refused({"--draft-tree", "fixed"}, "--draft");
   refused({"--draft", "layers:1", "--draft-tree", "wide"},
           "--draft-tree: expected chain|fixed|dynamic|optimal, found \"wide\"");
