@@ -28,7 +28,7 @@ class PlanCommand : public ::testing::Test {
     first_ = Run({"--json"});
     measured_ = ReadWholeFile(Profile());
   }
-  static void TearDownTestSuite() { unsetenv("XDG_CACHE_HOME"); }
+  static void TearDownTestSuite() { UseOwnCache(); }
   void SetUp() override {
     if (IsEmulated()) GTEST_SKIP() << "an emulator takes more than a minute to measure a machine";
   }

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "tests/cli/model_files.h"
 
 namespace tidemill::testing {
 namespace {
@@ -48,6 +49,11 @@ int OpenTerminal(std::string* child_name) {
   return fd;
 }
 
+struct OwnCache : ::testing::Environment {
+  void SetUp() override { UseOwnCache(); }
+};
+const ::testing::Environment* const kOwnCache = ::testing::AddGlobalTestEnvironment(new OwnCache);  // which it deletes
+
 std::vector<std::string> CommandLine(const std::vector<std::string>& arguments) {
   std::vector<std::string> all;
   const std::string emulator = TIDEMILL_EMULATOR;  // of a cross-built program
@@ -58,6 +64,8 @@ std::vector<std::string> CommandLine(const std::vector<std::string>& arguments) 
 }
 
 }  // namespace
+
+void UseOwnCache() { setenv("XDG_CACHE_HOME", (TestFolder() + "/no_cache").c_str(), 1); }
 
 Process::Process(const std::vector<std::string>& arguments, const ProcessOptions& options)
     : is_terminal_(options.terminal), input_(options.input) {

@@ -28,6 +28,10 @@ struct ProcessResult {
   long peak_rss_kib = 0;
 };
 
+// What the programs that are run keep of their machine is in an empty folder of the test's own, not the caller's. So it is from the
+// beginning, and again for a test that had another folder.
+void UseOwnCache();
+
 // A running `tidemill`. Every wait gives up after a minute, kills it and fails the test.
 class Process {
  public:
