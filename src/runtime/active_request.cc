@@ -331,13 +331,23 @@ std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, 
   event->logprob = token.logprob.value_or(0.0F);
   event->top_logprobs.assign(token.top().begin(), token.top().end());
   if (!options_.ignore_eos && tokenizer_.IsEndOfGeneration(token.id)) return FinishReason::kEos;
-  const StopMatcher::Output output = stop_.Push(decoder_.Push(token.id));
-  event->text = std::exchange(carried_, {});
-  event->text += output.emit;
-  if (output.stopped) return FinishReason::kStop;
-  const bool all = options_.max_new_tokens && earlier_ + generated_ >= static_cast<size_t>(*options_.max_new_tokens);
-  if (all || length == context_) return FinishReason::kLength;
-  if (drafter_ != nullptr) drafter_->Append(token.id);
+  // Where memory ends from here on, nobody is told of the token: only the text before it is still to come.
+  StreamDecoder decoder = decoder_;
+  std::string text = carried_ + std::string(stop_.held());
+  try {
+    const StopMatcher::Output output = stop_.Push(decoder_.Push(token.id));
+    event->text = std::exchange(carried_, {});
+    event->text += output.emit;
+    if (output.stopped) return FinishReason::kStop;
+    const bool all = options_.max_new_tokens && earlier_ + generated_ >= static_cast<size_t>(*options_.max_new_tokens);
+    if (all || length == context_) return FinishReason::kLength;
+    if (drafter_ != nullptr) drafter_->Append(token.id);
+  } catch (...) {
+    decoder_ = std::move(decoder);
+    stop_.Finish();
+    carried_ = std::move(text);
+    throw;
+  }
   return std::nullopt;
 }
 
