@@ -262,7 +262,9 @@ TEST_P(SmallTreeBits, EveryTreeAtChunkEdges_HasTheLogitsOfPlainDecoding) {
         }
         std::shuffle(order.begin(), order.end(), random);
         for (size_t i = 0; i < std::min<size_t>(share, order.size()); ++i, ++trees) {
-          const auto& [tree, paths] = all.trees()[order[i]];
+          const auto& entry = all.trees()[order[i]];  // lambdas of clang 14 know no parts of it
+          const auto& tree = entry.tree;
+          const auto& paths = entry.paths;
           met.insert(order[i]);
           ASSERT_TRUE(drafted->Reserve(tree.ids.size()).ok());
           const StepSequence step{
