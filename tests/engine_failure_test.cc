@@ -18,6 +18,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/tiny_vocabulary.h"
 #include "tidemill/model.h"
 
 namespace tidemill {
@@ -168,6 +169,39 @@ TEST(EngineFailure, StepWithoutMemory_FailsOnlyRequestsThatNeededIt) {
   for (const size_t i : {0, 1}) {
     EXPECT_GT(failures[i], 0U) << i;
     EXPECT_GT(survivals[i], 1U) << i;
+  }
+}
+
+// Letters that might begin a stop text are held back until the last token, in whose step each allocation in turn fails: the text is that
+// of the tokens that somebody was told of, whether the answer ends by its length or by a token that ends it.
+TEST(EngineFailure, LastTokenWithoutMemory_LosesNoTextBeforeIt) {
+  const std::string letters = "ABCDEFGHIJKLMNOPQRST";
+  const auto token_of = [](char letter) { return testing::kTinyFirstByteToken + letter; };
+  const auto model =
+      LoadModel("engine_failure", BuildCountingModel({.vocab = 400, .context = 64, .eos_token = token_of('U')}));
+  for (const int length : {20, 30}) {
+    size_t failures = 0;
+    for (const size_t count : {size_t{1}, FailAllocations::kAllFurther}) {
+      for (size_t n = 0;; ++n) {
+        ASSERT_LT(n, 1000U);
+        EngineDriver driver(model, {.threads = 1});
+        const RequestId id = driver.Submit({token_of('@')}, {.max_new_tokens = length, .stop = {letters + "?"}});
+        for (size_t step = 1; step < static_cast<size_t>(std::min(length, 21)); ++step) driver.Step();
+        const Outcome& outcome = driver.outcome(id);
+        ASSERT_EQ(outcome.text, "");
+        FailAllocations failure(n, count);
+        const auto events = driver.engine().Step();
+        const bool reached = failure.Stop();
+        driver.Consume(events);
+        ASSERT_EQ(outcome.last_events, 1U) << "allocation " << n;
+        EXPECT_EQ(outcome.fault, "") << "allocation " << n;
+        failures += outcome.error.has_value();
+        EXPECT_EQ(outcome.text, letters.substr(0, std::min<size_t>(outcome.ids.size(), 20)))
+            << "allocation " << n << " of " << length;
+        if (!reached) break;
+      }
+    }
+    EXPECT_GE(failures, 2U) << length;
   }
 }
 

@@ -250,7 +250,11 @@ void ActiveRequest::Advance(std::vector<Event>* events, const ConstMatrix<float>
     event.request = id_;
     std::optional<FinishReason> reason;
     const size_t generated = generated_;
+    StreamDecoder decoder = decoder_;
+    bool has_text = false;
     try {
+      text_before_.assign(carried_).append(stop_.held());
+      has_text = true;
       reason = TakeToken(token, first + taken, &event);
       if (reason) {
         CountAccepted(taken);
@@ -259,7 +263,12 @@ void ActiveRequest::Advance(std::vector<Event>* events, const ConstMatrix<float>
         Finish(*reason, &event);
       }
     } catch (const std::exception&) {
-      generated_ = generated;  // nobody is told of that token
+      generated_ = generated;  // nobody is told of that token: only the text before it is still to come
+      if (has_text) {
+        decoder_ = std::move(decoder);
+        stop_.Finish();
+        carried_.swap(text_before_);
+      }
       return Fail(OutOfMemoryError("advance request"), events);
     }
     events->push_back(std::move(event));
@@ -331,28 +340,22 @@ std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, 
   event->logprob = token.logprob.value_or(0.0F);
   event->top_logprobs.assign(token.top().begin(), token.top().end());
   if (!options_.ignore_eos && tokenizer_.IsEndOfGeneration(token.id)) return FinishReason::kEos;
-  // Where memory ends from here on, nobody is told of the token: only the text before it is still to come.
-  StreamDecoder decoder = decoder_;
-  std::string text = carried_ + std::string(stop_.held());
-  try {
-    const StopMatcher::Output output = stop_.Push(decoder_.Push(token.id));
-    event->text = std::exchange(carried_, {});
-    event->text += output.emit;
-    if (output.stopped) return FinishReason::kStop;
-    const bool all = options_.max_new_tokens && earlier_ + generated_ >= static_cast<size_t>(*options_.max_new_tokens);
-    if (all || length == context_) return FinishReason::kLength;
-    if (drafter_ != nullptr) drafter_->Append(token.id);
-  } catch (...) {
-    decoder_ = std::move(decoder);
-    stop_.Finish();
-    carried_ = std::move(text);
-    throw;
-  }
+  const StopMatcher::Output output = stop_.Push(decoder_.Push(token.id));
+  event->text = std::exchange(carried_, {});
+  event->text += output.emit;
+  if (output.stopped) return FinishReason::kStop;
+  const bool all = options_.max_new_tokens && earlier_ + generated_ >= static_cast<size_t>(*options_.max_new_tokens);
+  if (all || length == context_) return FinishReason::kLength;
+  if (drafter_ != nullptr) drafter_->Append(token.id);
   return std::nullopt;
 }
 
 void ActiveRequest::FlushText(Event* event) {
-  event->text += std::exchange(carried_, {});
+  if (event->text.empty()) {
+    event->text.swap(carried_);  // also where there is no memory
+  } else {
+    event->text += std::exchange(carried_, {});
+  }
   const StopMatcher::Output output = stop_.Push(decoder_.Finish());
   event->text += output.emit;
   if (!output.stopped) event->text += stop_.Finish();

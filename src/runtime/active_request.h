@@ -144,7 +144,8 @@ class ActiveRequest {
   const Tokenizer& tokenizer_;  // the model's, which the engine keeps
   StreamDecoder decoder_;
   StopMatcher stop_;
-  std::string carried_;  // text for the next event, which other stop texts would have held back
+  std::string carried_;      // text for the next event, which other stop texts would have held back
+  std::string text_before_;  // a token that is taken: carried and held back
   std::unique_ptr<SequenceState> state_;
   std::optional<SpillFile> spilled_;  // what the state was
   size_t context_;
