@@ -12,22 +12,23 @@ enum class StripType : uint8_t { kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K
 
 // A strip is one group behind another: the scales of its blocks of 32 columns, then their quants. So a strip is read as one stream.
 struct StripLayout {
-  size_t quant_bytes;   // of one block of 32 columns of 16 rows
-  size_t scale_blocks;  // blocks that have their scales in one group: 1, or 8 for K-quants
-  size_t scale_bytes;   // of the scales of a group
-  int32_t offset;       // the quant is the stored number minus this
-  bool minimum;         // weights are d_w * q + m_w
+  size_t quant_bytes;    // of one block of 32 columns of 16 rows
+  size_t scale_blocks;   // blocks that have their scales in one group: 1, or 8 for K-quants
+  size_t scale_bytes;    // of the scales of a group
+  int32_t offset;        // the quant is the stored number minus this
+  bool minimum = false;  // weights are d_w * q + m_w
+  bool expands = false;  // its unpacking takes so many instructions that it pays to do it once for many rows
 };
 
 inline constexpr StripLayout kStripLayouts[] = {
-    {.quant_bytes = 512, .scale_blocks = 1, .scale_bytes = 32, .offset = 128, .minimum = false},  // Q8_0
-    {.quant_bytes = 256, .scale_blocks = 1, .scale_bytes = 32, .offset = 8, .minimum = false},    // Q4_0
-    {.quant_bytes = 256, .scale_blocks = 1, .scale_bytes = 64, .offset = 0, .minimum = true},     // Q4_1
-    {.quant_bytes = 320, .scale_blocks = 1, .scale_bytes = 32, .offset = 16, .minimum = false},   // Q5_0
-    {.quant_bytes = 320, .scale_blocks = 1, .scale_bytes = 64, .offset = 0, .minimum = true},     // Q5_1
-    {.quant_bytes = 256, .scale_blocks = 8, .scale_bytes = 320, .offset = 0, .minimum = true},    // Q4_K
-    {.quant_bytes = 320, .scale_blocks = 8, .scale_bytes = 320, .offset = 0, .minimum = true},    // Q5_K
-    {.quant_bytes = 384, .scale_blocks = 8, .scale_bytes = 288, .offset = 32, .minimum = false},  // Q6_K
+    {.quant_bytes = 512, .scale_blocks = 1, .scale_bytes = 32, .offset = 128},                                   // Q8_0
+    {.quant_bytes = 256, .scale_blocks = 1, .scale_bytes = 32, .offset = 8},                                     // Q4_0
+    {.quant_bytes = 256, .scale_blocks = 1, .scale_bytes = 64, .offset = 0, .minimum = true},                    // Q4_1
+    {.quant_bytes = 320, .scale_blocks = 1, .scale_bytes = 32, .offset = 16, .expands = true},                   // Q5_0
+    {.quant_bytes = 320, .scale_blocks = 1, .scale_bytes = 64, .offset = 0, .minimum = true, .expands = true},   // Q5_1
+    {.quant_bytes = 256, .scale_blocks = 8, .scale_bytes = 320, .offset = 0, .minimum = true},                   // Q4_K
+    {.quant_bytes = 320, .scale_blocks = 8, .scale_bytes = 320, .offset = 0, .minimum = true, .expands = true},  // Q5_K
+    {.quant_bytes = 384, .scale_blocks = 8, .scale_bytes = 288, .offset = 32, .expands = true},                  // Q6_K
 };
 template <StripType type>
 inline constexpr StripLayout kStripLayout = kStripLayouts[static_cast<size_t>(type)];
@@ -37,6 +38,8 @@ inline constexpr size_t kGroupBytes =
 // The fifth bits of a block's quants stand behind its nibbles.
 template <StripType type>
 inline constexpr bool kFiveBits = type == StripType::kQ5_0 || type == StripType::kQ5_1 || type == StripType::kQ5_K;
+inline constexpr size_t kExpandedBlock = 32 * 16;  // bytes of a block of a strip, one for each weight
+inline constexpr size_t kMaxExpandedCols = 16384;  // more would not stay in the L2 cache
 // d and the minimum have a 6-bit factor for each block.
 template <StripType type>
 inline constexpr bool kSixBitScales = type == StripType::kQ4_K || type == StripType::kQ5_K;

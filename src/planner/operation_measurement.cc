@@ -237,7 +237,7 @@ Result<double> OperationMeasurement::Element() {
 }
 
 size_t OperationScratchBytes() {
-  size_t bytes = 0;  // packed weights need none
+  size_t bytes = 2 * kStripRows * kCols;  // of products: two strips, unpacked
   for (const size_t dim : kAttentionDims) {
     for (const size_t group : kAttentionGroups) bytes = std::max(bytes, AttentionScratchBytes(ShapeOf(dim, group)));
   }

@@ -1,4 +1,4 @@
-// One query row: every key and value is used once for each head of the group, so both are taken from the cache as they stand. Keys are
+// Few query rows: every key and value is used once for each of their heads, so both are taken from the cache as they stand. Keys are
 // transposed in registers, 16 bytes of a row at a time, and multiplied at once: lanes are positions, a score is one chain over head_dim
 // without sums across lanes. The weighted sum has lanes along head_dim.
 //

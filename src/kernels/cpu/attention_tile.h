@@ -38,16 +38,16 @@ struct AttentionTile {
 
 inline constexpr size_t kKeyStride = kAttentionChunk + 16;
 
-// One query row: keys and values are used where they stand. head_dim is a multiple of 16, and all vectors see the same keys.
+// Few query rows: keys and values are used where they stand. head_dim is a multiple of 16.
 struct AttentionRowKernels {
-  // Of keys [at, at + rows); k: the first.
+  // Of keys [at, at + rows), also those that a vector does not see: softmax hides them. k: the first.
   void (*score)(const AttentionTile& tile, const std::byte* k, size_t at, size_t rows);
-  // Onto o; v: the value of key `begin`.
+  // Onto o, of keys that all vectors of the tile see; v: the value of key `begin`.
   void (*weigh)(const AttentionTile& tile, const std::byte* v, size_t begin, size_t end);
 };
 
 struct AttentionKernels {
-  // Several query rows: keys and values are loaded as f32 once for all vectors. `rows` rows of K and V to keys [at, at + rows) of
+  // More query rows: keys and values are loaded as f32 once for all vectors. `rows` rows of K and V to keys [at, at + rows) of
   // the tile: K transposed.
   void (*load)(const AttentionTile& tile, const std::byte* k, const std::byte* v, size_t at, size_t rows);
   void (*score)(const AttentionTile& tile);

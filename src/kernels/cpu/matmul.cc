@@ -54,6 +54,13 @@ double FlopsOfABlock(DType dtype) {
   return fits(task.x);
 }
 
+// Of two strips whose quants are unpacked to bytes; 0: theirs are not. A mapped weight's scratch is full of strips.
+size_t ExpandedBytes(const WeightMatrix& weight) {
+  if (!weight.quantized() || !weight.packed() || weight.cols() > kMaxExpandedCols) return 0;
+  const StripLayout& layout = kStripLayouts[static_cast<size_t>(StripTypeOf(weight.dtype()))];
+  return layout.expands ? 2 * weight.cols() / kQuantBlock * kExpandedBlock : 0;
+}
+
 const bool kIsZen5 = IsZen5();
 
 MatMulStrips Arguments(const MatMulTask& task) {
@@ -77,6 +84,7 @@ MatMulStrips Arguments(const MatMulTask& task) {
           .y_stride = task.y.stride,
           .outputs = w.rows(),
           .accumulate = task.accumulate,
+          .expanded = nullptr,
           .one_stream = kIsZen5};
 }
 
@@ -85,6 +93,8 @@ void RunStrips(MatMulKernel kernel, const MatMulTask& task, size_t first, size_t
   MatMulStrips args = Arguments(task);
   if (args.rows == 0) return;
   const size_t step = task.weight->packed() ? count : kGroupStrips;
+  if (const size_t bytes = ExpandedBytes(*task.weight); bytes != 0 && bytes <= scratch.size())
+    args.expanded = reinterpret_cast<unsigned char*>(scratch.data());
   for (size_t done = 0; done < count; done += step) {
     const size_t strips = std::min(step, count - done);
     const size_t output = (first + done) * kStripRows;
@@ -124,7 +134,7 @@ void MatMul(ExecutionContext& ctx, std::span<const MatMulTask> tasks) {
 }
 
 size_t MatMulScratchBytes(const WeightMatrix& weight) {
-  return weight.packed() ? 0 : kGroupStrips * weight.strip_bytes() + weight.cols() * sizeof(float);
+  return weight.packed() ? ExpandedBytes(weight) : kGroupStrips * weight.strip_bytes() + weight.cols() * sizeof(float);
 }
 
 Cost MatMulCost(const WeightMatrix& weight, size_t rows, Isa isa) {

@@ -363,6 +363,7 @@ template <StripType type>
 void Panel(const MatMulStrips& args, size_t strip, size_t row, size_t tiles) {
   const size_t blocks = args.cols / 32;
   constexpr size_t kPanelGroups = kPanelBlocks / kStripLayout<type>.scale_blocks;
+  static_assert(kPanelGroups * kStripLayout<type>.scale_blocks == kPanelBlocks);
   const unsigned char* groups = args.strips + strip * args.strip_bytes;
   alignas(32) float acc[kPanelTiles][kTileRows * 16] = {};
   alignas(32) unsigned char unpacked[kPanelBlocks * 512];
@@ -436,7 +437,7 @@ void MatMul(const MatMulStrips& args) {
     FirstRows<type>(args, strip, strips);
     for (size_t s = strip; s < strip + strips; ++s) {
       size_t row = kTileRows;
-      if constexpr (kFiveBits<type> || type == StripType::kQ6_K) {
+      if constexpr (kStripLayout<type>.expands) {
         while (row + 2 * kTileRows <= args.rows) {
           const size_t left = (args.rows - row) / kTileRows, tiles = left < kPanelTiles ? left : kPanelTiles;
           Panel<type>(args, s, row, tiles);

@@ -30,6 +30,7 @@ struct MatMulStrips {
   size_t y_stride;
   size_t outputs;  // valid columns of y: the last strip may have fewer than 16
   bool accumulate;
+  unsigned char* expanded;  // room for the bytes of two strips, 64-byte aligned, of types that are expanded; or null
   bool one_stream;  // memory is read best as one stream with nothing fetched, as a Zen 5 does; bits are the same
 };
 

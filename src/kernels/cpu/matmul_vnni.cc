@@ -3,7 +3,7 @@
 //
 // Zen 4 starts one 512-bit byte product, multiplication or MulAdd a cycle. A block of one row has 8 + 2 of them (one more for a
 // minimum, two more for Q6_K): 80 % (73, 67) of the byte products' peak is the most; 24 rows from the cache reach 76 % (72, 63).
-// Tried on Zen 4 (one thread, GCC 12) and lost:
+// Tried on Zen 4 (one thread, GCC 12), when all scales stood behind all quants, and lost:
 //   fetching into L1 (T0) or with NTA: 1 row of Q4_K 26 -> 18 GB/s; every second line, or scales only: 26 -> 24 and 23
 //   fetching the next strips also where one tile holds all rows: 2 rows of Q4_K 200 -> 182 Gop/s; Q8_0 4 KiB ahead for 1 row: 29 -> 25
 //   one strip at a time for 1 row: 26 -> 17 GB/s; tiles of 3 x 4, 4 x 3, 1 x 8, 1 x 12 from memory, 4 rows: -2 to -20 % against 2 x 4
@@ -24,8 +24,6 @@
 
 #include <immintrin.h>
 
-#include <utility>
-
 namespace tidemill::vnni {
 namespace {
 
@@ -35,11 +33,8 @@ constexpr size_t kPairRows(StripType type) { return type == StripType::kQ6_K ? 4
 constexpr size_t kPairTile(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 4 : 6; }
 constexpr size_t kSingleTile(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 8 : 4; }
 
-// Types whose weights take the most unpacking: above kFewRows rows two strips at a time are unpacked once, to a byte for each weight, and
-// not for each tile. Strips with more columns than kExpandedCols stay as they are, since the bytes have to stay in the L2 cache.
-template <StripType type>
-constexpr bool kIsExpanded = type == StripType::kQ6_K || kFiveBits<type>;
-constexpr size_t kFewRows = 32, kExpandedCols = 16384, kExpandedBlock = 32 * 16;  // bytes of a block of a strip
+// Above so many rows two strips at a time are unpacked once, where their type is worth it, and not for each tile.
+constexpr size_t kFewRows = 32;
 
 constexpr size_t kStreamRows = 2;  // so few go over one strip after another where that is one stream to the processor
 
@@ -89,16 +84,18 @@ template <StripType type, size_t g>
   }
 }
 
-// The quants of a strip as LoadGroup makes them, group after group.
+// Groups g of a block, a byte for each quant.
+template <StripType type, size_t... g>
+[[gnu::always_inline]] inline void Unpack(const unsigned char* block, unsigned char* to) {
+  (_mm512_store_si512(to + g * 64, LoadGroup<type, g>(block)), ...);
+}
+
 template <StripType type>
 inline void Expand(const unsigned char* strip, size_t blocks, unsigned char* expanded) {
   constexpr StripLayout kLayout = kStripLayout<type>;
-  const auto groups = [&]<size_t... g>(std::index_sequence<g...>) __attribute__((always_inline)) {
-    (_mm512_store_si512(expanded + g * 64, LoadGroup<type, g>(strip)), ...);
-  };
   for (size_t b = 0; b < blocks; ++b, strip += kLayout.quant_bytes, expanded += kExpandedBlock) {
     if (b % kLayout.scale_blocks == 0) strip += kLayout.scale_bytes;
-    groups(std::make_index_sequence<8>());
+    Unpack<type, 0, 1, 2, 3, 4, 5, 6, 7>(strip, expanded);
   }
 }
 
@@ -186,8 +183,8 @@ class Fetcher {
       return;
     }
     constexpr size_t kShare = kGroupBytes<type> / kStripLayout<type>.scale_blocks;  // of a strip's bytes, each block's
-    if (V == 1 && one_stream_) {
-      if constexpr (kIsExpanded<type>) {
+    if (V == 1 && R <= kStreamRows && one_stream_) {
+      if constexpr (kStripLayout<type>.expands) {
 #pragma GCC unroll 9
         for (size_t line = 0; line < kShare; line += 64) FetchLine<kPastL2>(groups[0] + i * kShare + 4096 + line);
       }
@@ -216,10 +213,9 @@ class Fetcher {
   const unsigned char* end_;
 };
 
-// Rows [row, row + R) of strips [strip, strip + V): tile `tile` of `tiles`. kExpanded: their quants are bytes at `expanded`.
+// Rows [row, row + R) of strips [strip, strip + V): tile `tile` of `tiles`. kExpanded: their quants are bytes at args.expanded.
 template <StripType type, bool kExpanded, size_t V, size_t R>
-inline void Tile(const MatMulStrips& args, size_t strip, const unsigned char* expanded, size_t row, size_t tile,
-                 size_t tiles) {
+inline void Tile(const MatMulStrips& args, size_t strip, size_t row, size_t tile, size_t tiles) {
   constexpr StripLayout kLayout = kStripLayout<type>;
   const size_t blocks = args.cols / 32;
   const unsigned char* strips = args.strips + strip * args.strip_bytes;
@@ -235,7 +231,7 @@ inline void Tile(const MatMulStrips& args, size_t strip, const unsigned char* ex
   const unsigned char* bytes[V];  // of the expanded blocks
   for (size_t v = 0; v < V; ++v) {
     groups[v] = strips + v * args.strip_bytes;
-    bytes[v] = kExpanded ? expanded + v * blocks * kExpandedBlock : nullptr;
+    bytes[v] = kExpanded ? args.expanded + v * blocks * kExpandedBlock : nullptr;
   }
   __m512 acc[V][R];
 #pragma GCC unroll 16
@@ -342,38 +338,23 @@ inline void Tile(const MatMulStrips& args, size_t strip, const unsigned char* ex
 
 // A tile of `rows` rows, in [low, R].
 template <StripType type, bool kExpanded, size_t V, size_t low, size_t R>
-inline void TileOfRows(const MatMulStrips& args, size_t strip, const unsigned char* expanded, size_t row, size_t rows,
-                       size_t tile, size_t tiles) {
+inline void TileOfRows(const MatMulStrips& args, size_t strip, size_t row, size_t rows, size_t tile, size_t tiles) {
   if constexpr (R > low) {
-    if (rows < R) return TileOfRows<type, kExpanded, V, low, R - 1>(args, strip, expanded, row, rows, tile, tiles);
+    if (rows < R) return TileOfRows<type, kExpanded, V, low, R - 1>(args, strip, row, rows, tile, tiles);
   }
-  Tile<type, kExpanded, V, R>(args, strip, expanded, row, tile, tiles);
+  Tile<type, kExpanded, V, R>(args, strip, row, tile, tiles);
 }
 
 // All rows, at least `low`, of V strips, in tiles of at most R: 8 rows as 4 + 4, since 6 + 2 unpacks weights for two rows only.
 template <StripType type, size_t V, size_t low, size_t R, bool kExpanded = false>
-inline void AllRows(const MatMulStrips& args, size_t strip, const unsigned char* expanded = nullptr) {
+inline void AllRows(const MatMulStrips& args, size_t strip) {
   const size_t tiles = (args.rows + R - 1) / R;
   size_t row = 0;
   for (size_t tile = 0; tile < tiles; ++tile) {
     const size_t rows = (args.rows - row) / (tiles - tile);
-    TileOfRows<type, kExpanded, V, low, R>(args, strip, expanded, row, rows, tile, tiles);
+    TileOfRows<type, kExpanded, V, low, R>(args, strip, row, rows, tile, tiles);
     row += rows;
   }
-}
-
-// The pairs of strips, each expanded before its first tile. Returns how many strips that were.
-template <StripType type>
-[[gnu::noinline]] size_t ExpandedPairs(const MatMulStrips& args) {
-  alignas(64) unsigned char expanded[2 * kExpandedCols / 32 * kExpandedBlock];
-  const size_t blocks = args.cols / 32;
-  size_t strip = 0;
-  for (; strip + 2 <= args.num_strips; strip += 2) {
-    for (size_t v = 0; v < 2; ++v)
-      Expand<type>(args.strips + (strip + v) * args.strip_bytes, blocks, expanded + v * blocks * kExpandedBlock);
-    AllRows<type, 2, kPairTile(type) / 2, kPairTile(type), true>(args, strip, expanded);
-  }
-  return strip;
 }
 
 template <StripType type>
@@ -383,8 +364,16 @@ void MatMul(const MatMulStrips& args) {
     // one strip after another
   } else if (args.rows <= 2) {  // four strips, so that enough sums are in flight
     for (; strip + 4 <= args.num_strips; strip += 4) AllRows<type, 4, 1, 2>(args, strip);
-  } else if (kIsExpanded<type> && args.rows > kFewRows && args.cols <= kExpandedCols) {
-    if constexpr (kIsExpanded<type>) strip = ExpandedPairs<type>(args);
+  } else if (kStripLayout<type>.expands && args.rows > kFewRows && args.expanded != nullptr) {
+    if constexpr (kStripLayout<type>.expands) {
+      const size_t blocks = args.cols / 32;
+      for (; strip + 2 <= args.num_strips; strip += 2) {
+        for (size_t v = 0; v < 2; ++v)
+          Expand<type>(args.strips + (strip + v) * args.strip_bytes, blocks,
+                       args.expanded + v * blocks * kExpandedBlock);
+        AllRows<type, 2, kPairTile(type) / 2, kPairTile(type), true>(args, strip);
+      }
+    }
   } else if (args.rows <= kPairRows(type)) {
     constexpr size_t kLow = kLowTiles ? 1 : 3;
     for (; strip + 2 <= args.num_strips; strip += 2) AllRows<type, 2, kLow, kPairTile(type)>(args, strip);
