@@ -22,6 +22,7 @@
 #include "state/kv_layer.h"
 #include "tests/support/count_by_hand.h"
 #include "tests/support/engine_driver.h"
+#include "tests/support/print_counts.h"
 #include "tests/support/random_requests.h"
 #include "tests/support/scripted_drafters.h"
 #include "tests/support/tiny_vocabulary.h"
@@ -151,18 +152,6 @@ struct Coverage {
   std::map<std::string, size_t> worlds;
   std::map<std::string, std::map<std::string, size_t>> policies;  // of drafter and shape
 
-  template <typename Key>
-  static void Print(const char* what, const std::map<Key, size_t>& counts) {
-    std::printf("  %s:", what);
-    for (const auto& [key, count] : counts) {
-      if constexpr (std::is_same_v<Key, size_t>) {
-        std::printf(" %zu: %zu", key, count);
-      } else {
-        std::printf(" %s: %zu;", key.c_str(), count);
-      }
-    }
-    std::printf("\n");
-  }
   void Print() const {
     std::printf("  %zu greedy prompts, %zu requests; guesses %zu, accepted %zu, rejected %zu, later siblings %zu\n",
                 prompts, requests, guesses, accepted, rejected, later_siblings);
@@ -170,12 +159,12 @@ struct Coverage {
                 wrapped);
     std::printf("  ends among right guesses: end of sequence %zu, stop text %zu; drafters stopped %zu; put aside %zu\n",
                 eos_inside, stop_inside, told, put_aside);
-    Print("steps by accepted guesses", accepted_of_steps);
-    Print("greedy requests by guesses", widths);
-    Print("requests by threads", threads);
-    Print("steps by sequences", batches);
-    Print("requests by model", worlds);
-    for (const auto& [drafter, counts] : policies) Print(drafter.c_str(), counts);
+    testing::PrintCounts("steps by accepted guesses", accepted_of_steps);
+    testing::PrintCounts("greedy requests by guesses", widths);
+    testing::PrintCounts("requests by threads", threads);
+    testing::PrintCounts("steps by sequences", batches);
+    testing::PrintCounts("requests by model", worlds);
+    for (const auto& [drafter, counts] : policies) testing::PrintCounts(drafter.c_str(), counts);
   }
 };
 

@@ -18,6 +18,7 @@
 #include "runtime/engine_impl.h"
 #include "tests/support/count_by_hand.h"
 #include "tests/support/engine_driver.h"
+#include "tests/support/print_counts.h"
 #include "tests/support/random_requests.h"
 
 namespace tidemill {
@@ -92,27 +93,15 @@ struct Coverage {
     }
     return lowest;
   }
-  template <typename Key>
-  static void Print(const char* what, const std::map<Key, size_t>& counts) {
-    std::printf("  %s:", what);
-    for (const auto& [key, count] : counts) {
-      if constexpr (std::is_same_v<Key, size_t>) {
-        std::printf(" %zu: %zu", key, count);
-      } else {
-        std::printf(" %s: %zu", key.c_str(), count);
-      }
-    }
-    std::printf("\n");
-  }
   void Print() const {
     std::printf("  %zu requests among others in %zu engines; %zu put aside, %zu times; guesses %zu, right %zu\n", pairs,
                 engines, requests_put_aside, put_aside, drafted, accepted);
-    Print("engines by requests beside one", others);
-    Print("steps by sequences, from", batches);
-    Print("parts of prompts by rows, from", parts);
-    Print("engines by prefill_chunk", chunks);
-    Print("engines by threads", threads);
-    Print("requests by model", worlds);
+    testing::PrintCounts("engines by requests beside one", others);
+    testing::PrintCounts("steps by sequences, from", batches);
+    testing::PrintCounts("parts of prompts by rows, from", parts);
+    testing::PrintCounts("engines by prefill_chunk", chunks);
+    testing::PrintCounts("engines by threads", threads);
+    testing::PrintCounts("requests by model", worlds);
     std::printf(
         "  steps with parts of prompts and single tokens %zu; requests past a window %zu, past forgotten rows %zu\n",
         mixed_steps, past_windows, forgot);

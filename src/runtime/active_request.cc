@@ -46,7 +46,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
       width_(std::min(request.draft.least, most_guesses_), most_guesses_,
              drafter_ == nullptr ? GuessOrder::kOneByOne : drafter_->guess_order(), costs),
       submitted_(Clock::now()),
-      faults_before_(ProcessPageFaults()) {
+      page_faults_before_(ProcessPageFaults()) {
   sampler_.Prime(request.prompt);
   if (drafter_ != nullptr) {
     for (const int32_t token : request.prompt) drafter_->Append(token);
@@ -93,7 +93,8 @@ uint64_t ActiveRequest::BytesWith(size_t rows) const {
 
 bool ActiveRequest::GiveUpFeatures() {
   if (feature_bytes() == 0) return false;
-  draft_trouble_ = "there is no room for the draft head's features";
+  const std::string_view earlier = drafter_->trouble();
+  draft_trouble_ = earlier.empty() ? "there is no room for the draft head's features" : earlier;
   drafter_ = nullptr;
   return true;
 }
@@ -190,7 +191,7 @@ void ActiveRequest::Sample(size_t row, std::span<float> logits) {
   try {
     const std::span<float> known = logits.first(tokenizer_.vocab_size());
     const auto position = static_cast<uint32_t>(tokens().size());
-    if (faults_ != nullptr && faults_->sampling) faults_->sampling(id_, known);
+    if (injected_ != nullptr && injected_->sampling) injected_->sampling(id_, known);
     Result<SampledToken> token = rule_ == DraftRule::kNoise || guesses_.empty()
                                      ? sampler_.Sample(known, position)
                                      : sampler_.SampleAmong(GuessesBehind(row), known, position);
@@ -333,7 +334,7 @@ void ActiveRequest::Commit(size_t rows, const ConstMatrix<float>& features) {
 }
 
 std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, size_t length, Event* event) {
-  if (faults_ != nullptr && faults_->decoding) faults_->decoding(id_);
+  if (injected_ != nullptr && injected_->decoding) injected_->decoding(id_);
   last_token_time_ = Clock::now();
   if (generated_++ == 0) first_token_ = last_token_time_;
   event->token = token.id;
@@ -418,8 +419,8 @@ RequestStats ActiveRequest::Stats() {
                   .growths = growth.growths,
                   .bytes_copied = growth.bytes_copied,
                   .fell_back = growth.fell_back};
-  const PageFaults faults = ProcessPageFaults();
-  stats.faults = {.minor = faults.minor - faults_before_.minor, .major = faults.major - faults_before_.major};
+  const PageFaults now = ProcessPageFaults();
+  stats.faults = {.minor = now.minor - page_faults_before_.minor, .major = now.major - page_faults_before_.major};
   return stats;
 }
 

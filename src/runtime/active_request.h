@@ -105,7 +105,7 @@ class ActiveRequest {
   void LeaveOutDrafting() { is_timed_ = false; }  // where steps are not timed by a clock either
   void Took(double seconds, size_t tokens);
 
-  void Inject(const RequestFaults* faults) { faults_ = faults; }  // null: none; outlives the request
+  void Inject(const RequestFaults* faults) { injected_ = faults; }  // null: none; outlives the request
 
   // Once it is done, for whom keeps_state(): what of it is to be saved, all but whose it is and its state. Or, where that cannot be,
   // the text that was held back for it.
@@ -172,12 +172,12 @@ class ActiveRequest {
   std::vector<uint32_t> path_;  // the rows that they were chosen behind
   std::optional<Error> sample_error_;
   static constexpr size_t kNoRow = ~size_t{0};
-  const RequestFaults* faults_ = nullptr;
+  const RequestFaults* injected_ = nullptr;
   size_t next_row_ = kNoRow;  // of the step: a token that is right, behind which nothing was chosen yet
   size_t generated_ = 0, drafted_ = 0, accepted_ = 0, preemptions_ = 0;
   bool running_ = false, started_ = false, done_ = false;
   Clock::time_point submitted_, first_step_, first_token_, last_token_time_;
-  PageFaults faults_before_;
+  PageFaults page_faults_before_;
 };
 
 }  // namespace tidemill
