@@ -238,11 +238,11 @@ class Planner {
     const DraftPlan& drafts = in_.drafts;
     const PredictedCosts drafter(in_.profile, drafts.drafter, drafts.drafter_threads);
     DraftSetting setting = drafts.setting;
-    setting.order = GuessOrder::kOneByOne;
+    setting.order = drafts.chain_order;
     const DraftCosts chain = PredictDraftCosts(costs_, &drafter, setting);
     Alternative best;
-    for (size_t guesses = chosen == "none" ? 1 : 0; guesses <= drafts.most; ++guesses) {
-      const double cost = 1 / DraftRate(chain, GuessOrder::kOneByOne, guesses, kShare);
+    for (size_t guesses = std::max<size_t>(drafts.least, chosen == "none" ? 1 : 0); guesses <= drafts.most; ++guesses) {
+      const double cost = 1 / DraftRate(chain, drafts.chain_order, guesses, kShare);
       if (best.value.empty() || cost < best.cost)
         best = {guesses == 0 ? "none" : "chain, " + GuessesText(guesses), cost};
     }

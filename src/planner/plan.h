@@ -22,6 +22,7 @@ struct DraftPlan {
   size_t least = 0, most = 1;
   // Of a tree: what other shapes are weighed with.
   DraftTreeKind tree = DraftTreeKind::kChain;
+  GuessOrder chain_order = GuessOrder::kOneByOne;  // how the same drafter makes a chain
   DraftSetting setting = {};
   ModelNumbers drafter = {};
   ThreadUse drafter_threads = ThreadUse::kAll;

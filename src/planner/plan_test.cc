@@ -281,6 +281,26 @@ TEST(Plan, DraftTree_ThatLosesIsSaid) {
   EXPECT_EQ(Named(ChoosePlan(input), "draft tree").reason, "given by --draft-min and --draft-max");
 }
 
+TEST(Plan, DraftTree_IsWeighedWithChainsAsTheDrafterMakesThem) {
+  PlanInput input = RoundInput();
+  input.drafts = RoundTree(input, DraftTreeKind::kFixed, 8);
+  input.drafts.drafter = input.model;  // a step of it is as dear as one of the model
+  input.drafts.least = 8;              // shorter chains are not allowed either
+  const auto runner_up = [&] { return *Named(ChoosePlan(input), "draft tree").runner_up; };
+  const auto cost_of_chain = [&](GuessOrder order) {
+    DraftSetting setting = input.drafts.setting;
+    setting.order = order;
+    const PredictedCosts costs(input.profile, input.model), drafter(input.profile, input.drafts.drafter);
+    const DraftCosts chain = PredictDraftCosts(costs, &drafter, setting);
+    return 1 / DraftRate(chain, order, 8, AcceptanceCounts::kAssumedShare);
+  };
+  EXPECT_LT(runner_up().cost, cost_of_chain(GuessOrder::kOneByOne));
+  EXPECT_THAT(runner_up().value, HasSubstr("optimal"));
+  input.drafts.chain_order = GuessOrder::kAtOnce;
+  EXPECT_EQ(runner_up().value, "chain, 8 guesses");
+  EXPECT_DOUBLE_EQ(runner_up().cost, cost_of_chain(GuessOrder::kAtOnce));
+}
+
 TEST(Plan, SmallestOfAll_HasNoRunnerUpWhereThereIsNone) {
   PlanInput input = RoundInput();
   input.context = input.period = input.prefill_chunk = input.threads = 1;

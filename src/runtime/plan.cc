@@ -141,6 +141,8 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     input.prefill_chunk = o.prefill_chunk;
     input.threads = engine.threads();
     const DraftOptions draft = options.draft.value_or(DraftOptions{.most = 1});
+    DraftOptions chain = draft;
+    chain.tree = DraftTreeKind::kChain;
     const size_t others = options.batch - 1;  // which do the same
     input.drafts = {
         .is_planned = options.draft.has_value(),
@@ -148,6 +150,7 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
         .least = draft.least,
         .most = draft.most,
         .tree = draft.tree,
+        .chain_order = GuessOrderOf(impl, chain),
         .setting = SettingOf(impl, draft, o.context / 2, others, draft.source == DraftSource::kNgram ? 0 : others)};
     input.drafts.costs = PredictDrafts(impl, input.profile, draft, input.drafts.setting);
     if (auto drafter = NumbersOfDrafter(impl, draft)) {
