@@ -9,7 +9,8 @@
 namespace tidemill {
 namespace {
 
-// Rows of one step of a draft model: enough for prompts, and buffers that are small beside the model's own.
+// Rows of one step of a draft model: enough for prompts, and buffers that are small beside the model's own; at least what the most
+// sequences need, however many that are. They do not count as state memory.
 constexpr size_t kBufferBytes = size_t{4} << 20;
 constexpr size_t kLeastRows = 32, kMostRows = 256;
 
