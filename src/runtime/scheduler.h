@@ -4,7 +4,7 @@
 //               room. None overtakes another, so that none waits forever.
 //   Rows        one for each request that has one token to run; then parts of prompts, oldest first, prefill_chunk rows in all, but
 //               few beside requests that decode (PromptRowsBeside); then guesses at what follows the one token, oldest first, which
-//               are made for all requests together (DraftSteps)
+//               are made for all requests together (DraftSteps): rows that a draft model was promised and does not use go to nobody
 //   Memory      where a state cannot grow within the bound, the youngest request that runs is put aside, until it can. The oldest one
 //               fails only when it alone is too large, without features that a drafter of its keeps: those it gives up before. Guesses use
 //               the rows that are free, and only where none is free does a state grow for them, too: the spare rows of BMC (section
