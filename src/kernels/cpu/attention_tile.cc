@@ -195,10 +195,8 @@ void SoftmaxOf(const AttentionTile& tile, size_t vector) {
   for (size_t key = begin; key < end; key += 16) {
     for (size_t i = 0; i < kParts; ++i) part[i] = hn::Max(part[i], hn::Load(d, scores + key + i * lanes));
   }
-  HWY_ALIGN float lane[16];
-  for (size_t i = 0; i < kParts; ++i) hn::Store(part[i], d, lane + i * lanes);
-  const float m = *std::max_element(lane, lane + 16);
-  const auto shift = hn::Set(d, m);
+  for (size_t i = 1; i < kParts; ++i) part[0] = hn::Max(part[0], part[i]);
+  const auto shift = hn::MaxOfLanes(d, part[0]);
   for (size_t i = 0; i < kParts; ++i) part[i] = hn::Zero(d);
   for (size_t key = begin; key < end; key += 16) {
     for (size_t i = 0; i < kParts; ++i) {
@@ -207,9 +205,8 @@ void SoftmaxOf(const AttentionTile& tile, size_t vector) {
       part[i] = hn::Add(part[i], p);
     }
   }
-  for (size_t i = 0; i < kParts; ++i) hn::Store(part[i], d, lane + i * lanes);
-  tile.m[vector] = m;
-  tile.l[vector] = TreeSum16(lane);
+  tile.m[vector] = hn::GetLane(shift);
+  tile.l[vector] = TreeSum16(part);
 }
 
 void Softmax(const AttentionTile& tile) {

@@ -86,15 +86,38 @@ HWY_INLINE float TreeSum16(const float* s) {
   return (t[0] + t[2]) + (t[1] + t[3]);
 }
 
+// The same of sums that are in registers.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE float TreeSumOfVector(D, V sums) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    return hn::GetLane(sums);
+  } else {
+    const hn::Half<D> half;
+    return TreeSumOfVector(half, hn::Add(hn::LowerHalf(half, sums), hn::UpperHalf(half, sums)));
+  }
+}
+template <size_t kParts>
+HWY_INLINE float TreeSum16(Vec16 (&parts)[kParts]) {
+  for (size_t n = kParts / 2; n != 0; n /= 2) {
+    for (size_t i = 0; i < n; ++i) parts[i] = hn::Add(parts[i], parts[i + n]);
+  }
+  return TreeSumOfVector(Lane16(), parts[0]);
+}
+
 // exp(x): x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial of degree 6 in r, scaled by 2^n in two steps so that results down to the
 // smallest denormals round once at the end. Error below 1 ulp, 1.25 ulp without FMA (vector_math_test). exp(-inf) = 0,
 // exp(NaN) = NaN, above 88.73 inf. The polynomial is 1 + r + r^2 Q(r) with the Q of least relative error, 2^-28 after rounding
 // its coefficients (Remez); Taylor's of the same degree loses 2 ulp at the ends.
 HWY_INLINE Vec16 Exp(Lane16 d, Vec16 x) {
-  const hn::RebindToSigned<Lane16> di;
+  [[maybe_unused]] const hn::RebindToSigned<Lane16> di;
   const auto low = hn::Set(d, -104.0F);
   const auto high = hn::Set(d, 89.0F);
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_ZEN4
+  // Both instructions give their second operand where one is NaN.
+  const Vec16 clamped{_mm512_min_ps(high.raw, _mm512_max_ps(low.raw, x.raw))};
+#else
   const auto clamped = hn::IfThenElse(hn::Lt(x, low), low, hn::IfThenElse(hn::Gt(x, high), high, x));  // keeps NaN
+#endif
   const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341F)));
   auto r = hn::MulAdd(n, hn::Set(d, -0.693359375F), clamped);
   r = hn::MulAdd(n, hn::Set(d, 2.12194440e-4F), r);
@@ -105,6 +128,9 @@ HWY_INLINE Vec16 Exp(Lane16 d, Vec16 x) {
   p = hn::MulAdd(p, r, hn::Set(d, 0x1.fffffcp-2F));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0F));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0F));
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_ZEN4
+  return Vec16{_mm512_scalef_ps(p.raw, n.raw)};  // rounds once, too, and keeps NaN
+#else
   const auto whole = hn::ConvertTo(di, n);
   const auto half = hn::ShiftRight<1>(whole);
   const auto bias = hn::Set(di, 127);
@@ -113,6 +139,7 @@ HWY_INLINE Vec16 Exp(Lane16 d, Vec16 x) {
   const auto result = hn::Mul(hn::Mul(p, scale1), scale2);
   // NaN's n converts to an arbitrary integer, so that NaN must be put back.
   return hn::IfThenElse(hn::Eq(x, x), result, x);
+#endif
 }
 
 // tanh(x), odd, error below 2 ulp. Below 0.625: x + x z P(z), z = x^2, with the P of least relative error (2^-27.7 after rounding
