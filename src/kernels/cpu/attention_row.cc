@@ -1,6 +1,7 @@
 // Few query rows: every key and value is used once for each of their heads, so both are taken from the cache as they stand. Keys are
-// transposed in registers, 16 bytes of a row at a time, and multiplied at once: lanes are positions, a score is one chain over head_dim
-// without sums across lanes. The weighted sum has lanes along head_dim.
+// transposed in registers, some vectors of them at a time, kept in L1 and multiplied: lanes are positions, a score is one chain over
+// head_dim without sums across lanes, and the chains of several vectors hide each other's latency. The weighted sum has lanes along
+// head_dim.
 //
 // Q8_0 has half the bytes of F16 and one multiplication more for each element, by the scale. One row of 9 heads on 3 of 64, CPU time of F16
 // over that of Q8_0, medians of 20 pairs (12 of AVX2) on a busy Zen 4, gcc 12:
@@ -8,10 +9,12 @@
 //            in cache 0.97 [0.91, 1.00] and 0.95 [0.88, 1.00]
 //   AVX2     from memory 1.06 [0.97, 1.10] and 1.06 [0.96, 1.13]; in cache 1.00 [0.94, 1.03] and 1.06 [0.98, 1.21]
 //
-// Of the time of one row in cache half were the scores, a quarter the weighted sum, a ninth the softmax (Zen 4, gcc 12, one thread, as all
-// below). What holds scores back is latency: transposing 8 columns one step ahead of their use takes 1.03 to 1.12 times less for the
-// whole (F16, 9 heads on 3 of 64). Lost: two blocks of keys at once, in turn or with each element of q broadcast once for both, with and
-// without the step ahead (0.75 to 0.97); lines fetched into L1, too, 768 or 2048 bytes ahead (1.00).
+// One row of 9 heads on 3 of 64 in cache (Zen 5, gcc 12, one thread): of 52 us behind 2048 positions 18 transposed, 11 multiplied, 13 weighed
+// and 10 were the softmax and joining chunks. Against transposing each vector of keys just before it is multiplied: from memory 288 -> 245
+// us behind 8192 positions; 12 on 2 of 128 471 -> 410; two rows 95 -> 78 and 200 -> 163; but 4 on 1 of 256 402 -> 441, two rows 119 -> 150.
+// Lines are fetched while keys are multiplied only: while they are transposed the loads that miss L1 leave no room and fetches are dropped
+// (9 on 3 of 64 behind 2048: 83 us, half and half 59, so 60; 12 on 2 of 128 behind 8192: 530, 435, 410).
+// Lost: two vectors of keys at once for long rows (12 on 2 of 128 in cache 0.87); parts of 128 and 256 columns (0.95 and 0.7 for 256).
 //
 // Long rows: 4 heads on 1 of 256 behind 8192 positions 924 -> 552 us, since keys are fetched a whole block ahead, and values are
 // weighed 16 rows at a time instead of 128 (12 heads on 2 of 128: 1.00; values fetched 4 KiB ahead instead of 8: 0.87 and 0.78).
@@ -38,6 +41,13 @@ namespace {
 // Heads that share one pass over keys or values: their sums stay in registers.
 constexpr size_t kMaxHeads = kLowTiles ? 2 : HWY_MAX_BYTES >= 64 ? 8 : 4;
 
+// Vectors of keys that are transposed, then multiplied together: their chains hide each other's latency. Sums of so many registers.
+constexpr size_t kKeyVectors = kLowTiles || HWY_MAX_BYTES < 64 ? 2 : 4;
+constexpr size_t kSums = kLowTiles ? 4 : HWY_MAX_BYTES >= 64 ? 24 : 12;
+
+// Columns that are transposed before they are multiplied, so that they stay in L1.
+constexpr size_t kPart = 64;
+
 // The rows of a block are read side by side, which no hardware prefetcher follows. Behind 8192 positions, from memory
 // (medians of three, busy Zen 4): 663 us into L1, 598 into L2, 684 without the values; 2 KiB ahead 830, 8 KiB 600; values fetched while
 // keys are multiplied 573 beside 562. Where a block of keys, one for each lane, is longer than this, it is fetched a block
@@ -52,96 +62,119 @@ HWY_INLINE void ForHeads(size_t first, size_t count, const F& f) {
   }
   f(first, std::integral_constant<size_t, kCount>());
 }
-template <class F>
+template <size_t kMost = kMaxHeads, class F>
 HWY_INLINE void ForAllHeads(size_t heads, const F& f) {
-  const size_t passes = (heads + kMaxHeads - 1) / kMaxHeads;
+  const size_t passes = (heads + kMost - 1) / kMost;
   for (size_t pass = 0, first = 0; pass < passes; ++pass) {
     const size_t count = (heads - first + passes - pass - 1) / (passes - pass);
-    ForHeads(first, count, f);
+    ForHeads<kMost>(first, count, f);
     first += count;
   }
 }
 
-// sums[h] += q[h][first + column] * keys
-template <size_t kHeads>
-struct AddProducts {
-  const float* const (&q)[kHeads];
-  Vec16 (&sums)[kHeads];
-  size_t first;
-
-  HWY_INLINE void operator()(size_t column, Vec16 keys) const {
-    for (size_t h = 0; h < kHeads; ++h) sums[h] = hn::MulAdd(hn::Set(Lane16(), q[h][first + column]), keys, sums[h]);
-  }
-};
-
-// The lines that stand `distance` bytes behind the share of step i in a block of keys.
+// What transposed keys are kept as: F16 and BF16 as they are stored, the others as f32; and where a column stands among its four.
 template <typename T>
-HWY_INLINE void FetchAhead(const T* k, size_t distance, size_t i) {
-  const size_t column_bytes = hn::Lanes(Lane16()) * sizeof(T);
-  const auto* ahead = reinterpret_cast<const uint8_t*>(k) + distance + i * column_bytes / kPerStored<T>;
-  for (size_t line = 0; line < kColumnStep<T> * column_bytes / kPerStored<T>; line += 64) {
-    __builtin_prefetch(ahead + line, 0, 2);
+using Kept = std::conditional_t<sizeof(T) == 2, T, float>;
+template <typename T>
+inline constexpr size_t PlaceOf(size_t column) {
+  if constexpr (sizeof(T) != 2) return column;
+  for (size_t at = 0; at < 4; ++at) {
+    if (kHalves[at / 2][at % 2] == column) return at;
+  }
+  return 0;
+}
+
+// The next kColumnStep columns of a vector of keys.
+template <typename T>
+HWY_INLINE void KeepColumns(const T* k, size_t dim, Kept<T>* kept) {
+  const Lane16 d;
+  if constexpr (sizeof(T) == 2) {
+    const hn::Repartition<uint16_t, Lane16> d16;
+    PackedColumns pairs[kColumnStep<T> / 2];
+    LoadColumns(k, dim, pairs);
+    for (size_t p = 0; p < kColumnStep<T> / 2; ++p) {
+      hn::StoreU(pairs[p], d16, reinterpret_cast<uint16_t*>(kept) + p * hn::Lanes(d16));
+    }
+  } else {
+    ForColumns(k, dim, [&](size_t c, Vec16 keys) { hn::StoreU(keys, d, kept + c * hn::Lanes(d)); });
   }
 }
 
-// scores[h * stride + j] = scale * (q[head + h] . key j) for the next `lanes` keys.
-template <size_t kHeads, typename T>
-HWY_INLINE void ScoreBlock(const AttentionTile& tile, size_t head, const T* k, float* scores, size_t stride) {
+// The lines [first, first + count) behind `at`.
+HWY_INLINE void FetchLines(const uint8_t* at, size_t first, size_t count) {
+  for (size_t line = first; line < first + count; ++line) __builtin_prefetch(at + 64 * line, 0, 2);
+}
+
+// scores[h * stride + j] += q[head + h] . key j over columns [first, first + count), and times scale behind the last, for kVectors
+// vectors of keys. Beside every four columns it fetches `lines` lines of what stands at `ahead`.
+template <size_t kHeads, size_t kVectors, typename T>
+HWY_INLINE void ScoreKept(const AttentionTile& tile, size_t head, const Kept<T>* kept, size_t first, size_t count,
+                          const uint8_t* ahead, size_t lines, float* scores, size_t stride) {
   const Lane16 d;
-  const size_t dim = tile.shape->head_dim;
-  const size_t distance = HWY_MAX(kPrefetchBytes, hn::Lanes(d) * dim / kPerStored<T> * sizeof(T));
+  const size_t lanes = hn::Lanes(d);
   const float* q[kHeads];
-  Vec16 acc[kHeads];
+  Vec16 acc[kHeads][kVectors];
   for (size_t h = 0; h < kHeads; ++h) {
-    q[h] = tile.q[head + h];
-    acc[h] = hn::Zero(d);
+    q[h] = tile.q[head + h] + first;
+    for (size_t v = 0; v < kVectors; ++v)
+      acc[h][v] = first == 0 ? hn::Zero(d) : hn::LoadU(d, scores + h * stride + v * lanes);
   }
-  if constexpr (sizeof(T) == 2) {
-    // Columns are transposed one step before they are used: else the sums wait for them.
-    PackedColumns columns[4];
-    LoadColumns(k, dim, columns);
-    size_t i = 0;
-    for (; i + kColumnStep<T> < dim; i += kColumnStep<T>) {
-      FetchAhead(k, distance, i);
-      PackedColumns next[4];
-      LoadColumns(k + i + kColumnStep<T>, dim, next);
-      UseColumns<T>(columns, AddProducts<kHeads>{q, acc, i});
-      for (size_t c = 0; c < 4; ++c) columns[c] = next[c];
-    }
-    FetchAhead(k, distance, i);
-    UseColumns<T>(columns, AddProducts<kHeads>{q, acc, i});
-  } else {
-    for (size_t i = 0; i < dim; i += kColumnStep<T>) {
-      FetchAhead(k, distance, i);
-      ForColumns(k + i / kPerStored<T>, dim, AddProducts<kHeads>{q, acc, i});
+  for (size_t i = 0; i < count; i += 4) {
+    FetchLines(ahead, i / 4 * lines, lines);
+    for (size_t c = 0; c < 4; ++c) {
+      Vec16 keys[kVectors];
+      for (size_t v = 0; v < kVectors; ++v) keys[v] = LoadF32(d, kept + (v * kPart + i + PlaceOf<T>(c)) * lanes);
+      for (size_t h = 0; h < kHeads; ++h) {
+        const auto x = hn::Set(d, q[h][i + c]);
+        for (size_t v = 0; v < kVectors; ++v) acc[h][v] = hn::MulAdd(x, keys[v], acc[h][v]);
+      }
     }
   }
-  const auto scale = hn::Set(d, tile.shape->scale);
-  for (size_t h = 0; h < kHeads; ++h) hn::StoreU(hn::Mul(acc[h], scale), d, scores + h * stride);
+  const auto scale = hn::Set(d, first + count == tile.shape->head_dim ? tile.shape->scale : 1);
+  for (size_t h = 0; h < kHeads; ++h) {
+    for (size_t v = 0; v < kVectors; ++v) hn::StoreU(hn::Mul(acc[h][v], scale), d, scores + h * stride + v * lanes);
+  }
+}
+
+template <size_t kVectors, typename T>
+HWY_INLINE void ScoreBlock(const AttentionTile& tile, const T* k, float* scores, size_t stride) {
+  const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim, vector = lanes * dim / kPerStored<T>;
+  auto* kept = reinterpret_cast<Kept<T>*>(tile.kt + 16 * dim);
+  const size_t bytes = kVectors * vector * sizeof(T);
+  const auto* ahead = reinterpret_cast<const uint8_t*>(k) + HWY_MAX(kPrefetchBytes, bytes);
+  constexpr size_t kLines = HWY_MAX(hn::MaxLanes(Lane16()) * 4 * kVectors * sizeof(T) / kPerStored<T> / 64, 1);
+  for (size_t first = 0; first < dim; first += kPart) {
+    const size_t count = HWY_MIN(kPart, dim - first);
+    for (size_t v = 0; v < kVectors; ++v) {
+      for (size_t i = 0; i < count; i += kColumnStep<T>)
+        KeepColumns(k + v * vector + (first + i) / kPerStored<T>, dim, kept + (v * kPart + i) * lanes);
+    }
+    size_t lines = kLines;
+    ForAllHeads<kSums / kVectors>(tile.vectors, [&](size_t head, auto heads) {
+      ScoreKept<decltype(heads)::value, kVectors, T>(tile, head, kept, first, count, ahead, lines,
+                                                     scores + head * stride, stride);
+      lines = 0;
+    });
+    ahead += 64 * kLines * count / 4;
+  }
 }
 
 template <typename T>
 HWY_INLINE void ScoreRowsOf(const AttentionTile& tile, const T* k, size_t at, size_t rows) {
   const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim;
   size_t r = 0;
-  for (; r + lanes <= rows; r += lanes) {
-    ForAllHeads(tile.vectors, [&](size_t head, auto heads) {
-      ScoreBlock<decltype(heads)::value>(tile, head, k + r * dim / kPerStored<T>,
-                                         tile.scores + head * kAttentionChunk + at + r, kAttentionChunk);
-    });
-  }
+  for (; r + kKeyVectors * lanes <= rows; r += kKeyVectors * lanes)
+    ScoreBlock<kKeyVectors>(tile, k + r * dim / kPerStored<T>, tile.scores + at + r, kAttentionChunk);
+  for (; r + lanes <= rows; r += lanes)
+    ScoreBlock<1>(tile, k + r * dim / kPerStored<T>, tile.scores + at + r, kAttentionChunk);
   if (r == rows) return;
   // The last few, in a block of their own: nothing behind them is read or written.
   T* block = reinterpret_cast<T*>(tile.kt);
   std::memcpy(block, k + r * dim / kPerStored<T>, (rows - r) * dim / kPerStored<T> * sizeof(T));
-  ForAllHeads(tile.vectors, [&](size_t head, auto heads) {
-    constexpr size_t kHeads = decltype(heads)::value;
-    float scores[kHeads * 16];
-    ScoreBlock<kHeads>(tile, head, block, scores, 16);
-    for (size_t h = 0; h < kHeads; ++h) {
-      std::memcpy(tile.scores + (head + h) * kAttentionChunk + at + r, scores + h * 16, (rows - r) * sizeof(float));
-    }
-  });
+  float scores[kMaxGroup * 16];
+  ScoreBlock<1>(tile, block, scores, 16);
+  for (size_t h = 0; h < tile.vectors; ++h)
+    std::memcpy(tile.scores + h * kAttentionChunk + at + r, scores + h * 16, (rows - r) * sizeof(float));
 }
 
 // Long rows take several passes, a part of head_dim each: some rows at a time, so that what one pass fetches ahead comes in time.
