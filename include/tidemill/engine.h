@@ -134,6 +134,8 @@ struct DraftStats {
   std::array<uint32_t, kPositions> guessed = {};  // steps that checked a first, second, ... guess; of a tree: by depth
   std::array<uint32_t, kPositions> right = {};    // of them, those in which it was right, or one of those at that depth
   std::array<uint32_t, kWidths> widths = {};      // steps with 0, 1, ... guesses; the last one: with that many or more
+  uint32_t cut = 0;                               // steps whose last guesses had no free rows, and were left out
+  uint32_t grown = 0;                             // steps for whose guesses the state grew before the text needed it
   uint32_t later_siblings = 0;  // right guesses that were not the first at their place: a chain would not have had them
 
   double Share(size_t position) const {

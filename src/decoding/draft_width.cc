@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
+#include <numeric>
 
 namespace tidemill {
 namespace {
@@ -164,7 +166,22 @@ void DraftWidth::ScalePredicted(std::span<double> seconds) const {
   }
 }
 
-size_t DraftWidth::Best() const {
+double DraftWidth::Gain(size_t few, size_t many) const {
+  if (few < least_ || (!predicted_.any() && Widest() == least_)) return 0;
+  std::array<double, kMost + 1> all_seconds = {};
+  const std::span<double> seconds = std::span(all_seconds).first(many + 1);
+  FillStepSeconds(seconds);
+  const std::array<double, kMost> gains = Gains();
+  const auto tokens = [&gains](size_t first, size_t end) {
+    return std::accumulate(gains.begin() + static_cast<std::ptrdiff_t>(first),
+                           gains.begin() + static_cast<std::ptrdiff_t>(end), 0.0);
+  };
+  const size_t made = order_ == GuessOrder::kAtOnce ? 1 : many;
+  const double whole = seconds[many] + static_cast<double>(made) * GuessSeconds(seconds[least_]);
+  return tokens(few, many) * whole / (1 + other_tokens_ + tokens(0, many)) - (seconds[many] - seconds[few]);
+}
+
+std::array<double, DraftWidth::kMost> DraftWidth::Gains() const {
   std::array<double, kMost> gains = {};
   const double together = (all_.right + kAssumedShare * kAssumedWeight) / (all_.all + kAssumedWeight);
   const bool is_tree = order_ == GuessOrder::kTree;
@@ -176,7 +193,12 @@ size_t DraftWidth::Best() const {
     reached = is_tree ? share : reached * share;
     gains[i] = reached;
   }
-  return Best(gains);
+  return gains;
+}
+
+double DraftWidth::GuessSeconds(double least_step) const {
+  if (!predicted_.any() || num_drafted_ != 0) return guess_seconds_;
+  return predicted_.guess_seconds * least_step / predicted_.step_seconds[least_];
 }
 
 bool DraftWidth::CouldPay() const {
@@ -193,9 +215,7 @@ size_t DraftWidth::Best(std::span<const double> gains) const {
   std::array<double, kMost + 1> all_seconds = {};
   const std::span<double> seconds = std::span(all_seconds).first(most + 1);
   FillStepSeconds(seconds);
-  const bool is_predicted = predicted_.any() && num_drafted_ == 0;
-  const double scale = is_predicted ? seconds[least_] / predicted_.step_seconds[least_] : 0;
-  const double guess = is_predicted ? predicted_.guess_seconds * scale : guess_seconds_;
+  const double guess = GuessSeconds(seconds[least_]);
   const bool at_once = order_ == GuessOrder::kAtOnce;
   if (at_once) {
     for (double& step : seconds.subspan(1)) step += guess;

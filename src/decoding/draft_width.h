@@ -75,6 +75,9 @@ class DraftWidth {
   GuessOrder order() const { return order_; }
   // Guesses for the next step.
   size_t Next() const;
+  // Seconds that the guesses behind the first `few` of `many` are worth to a step: what their tokens take at its rate, less what their
+  // rows take in it. All were made already. 0 where too little is known of that, and below `least`, where nothing is chosen.
+  double Gain(size_t few, size_t many) const;
 
   // The drafter took so long for so many guesses, at least one. The first ones after a pause do not count: they catch up. Of a tree the
   // seconds come with Took.
@@ -104,8 +107,10 @@ class DraftWidth {
   size_t Widest() const;                                  // that is known
   void FillStepSeconds(std::span<double> seconds) const;  // [most + 1], by guesses
   void ScalePredicted(std::span<double> seconds) const;   // the same, where those that are known are filled
-  size_t Best() const;
-  size_t Best(std::span<const double> gains) const;  // [kMost] tokens that each guess adds
+  std::array<double, kMost> Gains() const;                // tokens that each guess adds
+  double GuessSeconds(double least_step) const;  // of a guess, or of all; least_step: of a step with `least` ones
+  size_t Best() const { return Best(Gains()); }
+  size_t Best(std::span<const double> gains) const;  // [kMost]
   bool CouldPay() const;                             // any guesses, if only they were right
 
   size_t least_, most_;

@@ -265,6 +265,44 @@ TEST(DraftWidth, WithoutTimes_GuessesAFew) {
 }
 
 // The first tree's drafter runs the whole prompt: that says nothing of the next.
+// Of eight guesses the last three are worth what their tokens take, less what their rows take: less than nothing where none is right.
+TEST(DraftWidth, Gain_IsSecondsOfTokensLessSecondsOfRows) {
+  for (const double right : {0.0, 0.6, 1.0}) {
+    DraftWidth width(0, 8);
+    EXPECT_EQ(width.Gain(5, 8), 0) << "nothing is known";
+    for (size_t step = 0; step < 400; ++step) {
+      const size_t guesses = step % 5 == 0 ? 0 : step % 5 == 1 ? 5 : 8;
+      if (guesses != 0) width.Drafted(guesses, 0.02 * static_cast<double>(guesses));
+      width.Checked(guesses, right == 0.6 ? (step % 2 == 0 ? guesses : 0) : static_cast<size_t>(right) * guesses);
+      width.Took(guesses, 1 + 0.1 * static_cast<double>(guesses), 2);
+    }
+    const double gain = width.Gain(5, 8);
+    if (right == 0) {
+      EXPECT_NEAR(gain, -0.3, 0.01);
+    } else if (right == 1) {
+      EXPECT_NEAR(gain, 3 * (1.8 + 8 * 0.02) / (1 + 2 + 8) - 0.3, 0.02);
+    } else {
+      EXPECT_GT(gain, -0.3);
+      EXPECT_LT(gain, 3 * 1.96 / 11 - 0.3);
+    }
+    EXPECT_EQ(width.Gain(8, 8), 0);
+  }
+  DraftWidth forced(8, 8);
+  for (size_t step = 0; step < 20; ++step) {
+    forced.Drafted(8, 0.1);
+    forced.Checked(8, 8);
+    forced.Took(8, 1, 0);
+  }
+  EXPECT_EQ(forced.Gain(5, 8), 0) << "a width that is given has nothing to compare with";
+  DraftCosts predicted;
+  for (size_t i = 0; i < predicted.step_seconds.size(); ++i)
+    predicted.step_seconds[i] = 1 + 0.1 * static_cast<double>(i);
+  predicted.guess_seconds = 0.5;
+  // Half are right: 1 + 1/2 + 1/4 tokens in 1.2 + 2 * 0.5 seconds; where all are made at once, in 1.2 + 0.5.
+  EXPECT_NEAR(DraftWidth(0, 8, GuessOrder::kOneByOne, predicted).Gain(1, 2), 0.25 * 2.2 / 1.75 - 0.1, 1e-12);
+  EXPECT_NEAR(DraftWidth(0, 8, GuessOrder::kAtOnce, predicted).Gain(1, 2), 0.25 * 1.7 / 1.75 - 0.1, 1e-12);
+}
+
 TEST(DraftWidth, TreesThatCatchUp_AreNotTimed) {
   DraftWidth width(0, 8, GuessOrder::kTree);
   width.CheckedTree(0, {});

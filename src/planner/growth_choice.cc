@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "state/kv_growth.h"
 
@@ -65,6 +66,19 @@ double RowsCopied(KvPolicy policy, size_t period, size_t positions) {
   }
   const auto blocks = static_cast<double>(CeilDivide(positions, period));
   return static_cast<double>(period) * blocks * (blocks - 1) / 2;
+}
+
+double EarlyGrowth::Seconds(size_t length, size_t capacity, size_t rows) const {
+  switch (growth.policy) {
+    case KvPolicy::kUpfront: return std::numeric_limits<double>::infinity();
+    case KvPolicy::kReserve:
+    case KvPolicy::kPaged: return 0;
+    case KvPolicy::kIterative:
+    case KvPolicy::kBmc:
+    case KvPolicy::kGeometric: break;
+  }
+  const size_t got = growth.Capacity(0, rows, most) - capacity;
+  return row_seconds * static_cast<double>(length) * static_cast<double>(rows - capacity) / static_cast<double>(got);
 }
 
 size_t MostIdleRows(KvPolicy policy, size_t period, size_t positions) {

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "state/kv_growth.h"
 #include "tidemill/plan.h"
 #include "tidemill/policies.h"
 
@@ -43,6 +44,18 @@ size_t ChooseExactPeriod(size_t positions, uint64_t row_bytes, uint64_t share);
 // Rows that a cache copies while it grows from none to `positions`, one by one. Every row is written freshly once for each copy and
 // once besides.
 double RowsCopied(KvPolicy policy, size_t period, size_t positions);
+
+// What it costs a cache to grow for guesses, before its own rows must have it.
+struct EarlyGrowth {
+  KvGrowth growth;         // as the cache grows
+  size_t most = 0;         // rows that it can ever hold
+  double row_seconds = 0;  // c
+
+  // Of one that holds `length` rows, has room for `capacity` and grows to hold `rows`: c for each row that is copied, spread evenly over
+  // the rows that it gets, times those of them that it grows for. Nothing where nothing is copied; infinite where all rows are
+  // allocated at once (upfront).      length <= capacity < rows <= most
+  double Seconds(size_t length, size_t capacity, size_t rows) const;
+};
 
 // The most rows that are allocated and hold nothing, at any length up to `positions`.
 size_t MostIdleRows(KvPolicy policy, size_t period, size_t positions);

@@ -177,5 +177,22 @@ TEST(GrowthWork, PoliciesWithoutCopies_HaveIdleRowsOnly) {
   EXPECT_EQ(MostIdleRows(KvPolicy::kPaged, 256, 4096), 255U);
 }
 
+TEST(EarlyGrowth, IsTheCopySpreadOverTheRowsThatItGives) {
+  const auto seconds = [](KvPolicy policy, size_t length, size_t capacity, size_t rows, size_t expected = 0) {
+    const EarlyGrowth growth{
+        .growth = {.policy = policy, .period = 16, .expected = expected}, .most = 200, .row_seconds = 0.5};
+    return growth.Seconds(length, capacity, rows);
+  };
+  // 30 rows are copied for 16 more, of which 3 are wanted now.
+  EXPECT_EQ(seconds(KvPolicy::kBmc, 30, 32, 35), 0.5 * 30 * 3 / 16);
+  EXPECT_EQ(seconds(KvPolicy::kBmc, 30, 32, 50), 0.5 * 30 * 18 / 32);
+  EXPECT_EQ(seconds(KvPolicy::kBmc, 30, 32, 35, 40), 0.5 * 30 * 3 / 8) << "the last block has 8 rows more";
+  EXPECT_EQ(seconds(KvPolicy::kIterative, 30, 32, 35), 0.5 * 30);
+  EXPECT_EQ(seconds(KvPolicy::kGeometric, 60, 64, 70), 0.5 * 60 * 6 / 64);
+  EXPECT_EQ(seconds(KvPolicy::kReserve, 30, 32, 35), 0);
+  EXPECT_EQ(seconds(KvPolicy::kPaged, 30, 32, 35), 0);
+  EXPECT_EQ(seconds(KvPolicy::kUpfront, 30, 32, 35), kInfinity);
+}
+
 }  // namespace
 }  // namespace tidemill

@@ -118,6 +118,7 @@ void ActiveRequest::Preempt(const std::string& spill_folder) {
   }
   state_->Clear();
   if (drafter_ != nullptr) drafter_->Release();
+  offered_ = {};
   running_ = false;
   ++preemptions_;
 }
@@ -125,6 +126,7 @@ void ActiveRequest::Preempt(const std::string& spill_folder) {
 DraftTask ActiveRequest::AskForGuesses(size_t most) {
   guesses_.clear();
   parents_.clear();
+  offered_ = {};
   drafting_seconds_ = 0;
   if (drafter_ == nullptr || pending() != 1) return {};
   // A token more than the guesses is made, and none of them is past the end.
@@ -134,19 +136,19 @@ DraftTask ActiveRequest::AskForGuesses(size_t most) {
   return {.drafter = drafter_.get(), .most = std::min({most, width_.Next(), left})};
 }
 
-size_t ActiveRequest::TakeGuesses(const DraftTask& task) {
+ActiveRequest::GuessRows ActiveRequest::TakeGuesses(const DraftTask& task) {
   const DraftTree& proposed = task.guesses;
   if (task.failed) {
     StopDrafting("there is no memory for guesses");
-    return 0;
+    return {};
   }
   if (!std::all_of(proposed.ids.begin(), proposed.ids.end(),
                    [this](int32_t id) { return id >= 0 && static_cast<size_t>(id) < tokenizer_.vocab_size(); })) {
     StopDrafting("an id was guessed that the model does not have");
-    return 0;
+    return {};
   }
   drafting_seconds_ = is_timed_ ? task.seconds : 0;
-  if (proposed.ids.empty()) return 0;
+  if (proposed.ids.empty()) return {};
   width_.Drafted(proposed.ids.size(), drafting_seconds_);
   guesses_.push_back(tokens().back());  // within what was reserved, like the others
   guesses_.insert(guesses_.end(), proposed.ids.begin(), proposed.ids.end());
@@ -155,7 +157,16 @@ size_t ActiveRequest::TakeGuesses(const DraftTask& task) {
     parents_.push_back(-1);
     for (const int32_t parent : proposed.parents) parents_.push_back(parent + 1);  // the pending token is row 0
   }
-  return proposed.ids.size();
+  offered_ = {.all = proposed.ids.size(), .free = proposed.ids.size()};
+  while (state_->GrowthBytes(1) == 0 && offered_.free != 0 && state_->GrowthBytes(1 + offered_.free) != 0)
+    --offered_.free;
+  return offered_;
+}
+
+bool ActiveRequest::AreWorthGrowing(const GuessRows& guesses) const {
+  const size_t known = state_->length() + 1;
+  return early_growth_ && width_.Gain(guesses.free, guesses.all) >
+                              early_growth_->Seconds(known - 1, known + guesses.free, known + guesses.all);
 }
 
 void ActiveRequest::StopDrafting(std::string_view trouble) {
@@ -294,6 +305,8 @@ void ActiveRequest::CountGuesses(size_t guesses) {
     width_.Checked(guesses, right_);
   }
   ++draft_stats_.widths[std::min(guesses, DraftStats::kWidths - 1)];
+  draft_stats_.cut += guesses < offered_.all ? 1U : 0U;
+  draft_stats_.grown += guesses > offered_.free ? 1U : 0U;
   std::array<size_t, 1 + DraftOptions::kMost> depths = {};
   size_t deepest = 0;
   for (size_t guess = 1; guess <= guesses; ++guess)

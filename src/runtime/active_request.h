@@ -22,6 +22,7 @@
 #include "decoding/sampler.h"
 #include "decoding/stop_matcher.h"
 #include "engine/sequential_executor.h"
+#include "planner/growth_choice.h"
 #include "runtime/draft_steps.h"
 #include "runtime/request_record.h"
 #include "state/sequence_state.h"
@@ -65,8 +66,16 @@ class ActiveRequest {
 
   // What is to be guessed of what follows the one pending token, at most `most` tokens; its `most` is 0 where nothing is.
   DraftTask AskForGuesses(size_t most);
-  // What came of it, where that was not 0: so many more rows the step may have.
-  size_t TakeGuesses(const DraftTask& task);
+  // What came of it, where that was not 0: so many more rows the step may have, and of them those that its state has room for, or all
+  // where the state must grow for the pending token anyway.
+  struct GuessRows {
+    size_t all = 0, free = 0;
+  };
+  GuessRows TakeGuesses(const DraftTask& task);
+  // How the state grows and what that costs; without it, it never grows for guesses alone.
+  void PriceGrowth(const EarlyGrowth& growth) { early_growth_ = growth; }
+  // Whether those that are not free are worth that the state grows for them now.
+  bool AreWorthGrowing(const GuessRows& guesses) const;
 
   // The step's tokens: `rows` pending ones, or the pending one and the first rows - 1 guesses. Logits are wanted after the last, or after
   // each.
@@ -99,6 +108,7 @@ class ActiveRequest {
   }
   bool reads_features() const { return drafter_ != nullptr && drafter_->reads_features(); }
   size_t most_events() const { return 1 + most_guesses_; }  // of a step
+  size_t most_rows() const { return state_->max_length() - state_->length(); }
 
   // What making guesses took before this step; and what the step took, with the guesses of all its requests, for so many tokens in all.
   double drafting_seconds() const { return drafting_seconds_; }
@@ -162,6 +172,8 @@ class ActiveRequest {
   double drafting_seconds_ = 0;
   size_t right_ = 0;  // guesses of the last step
   DraftStats draft_stats_;
+  GuessRows offered_;  // guesses that were made for the step
+  std::optional<EarlyGrowth> early_growth_;
   std::vector<int32_t> guesses_;  // the pending token, and what may follow it; empty where nothing is guessed
   std::vector<int32_t> parents_;  // of guesses_; empty: each follows the one before it
   std::span<const std::vector<TokenProbability>> drawn_from_;  // of guesses_ behind the first, where they were drawn

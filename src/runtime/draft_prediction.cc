@@ -45,6 +45,11 @@ DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, si
       .depth = depth, .others = others, .together = together, .most = draft.most, .order = GuessOrderOf(engine, draft)};
 }
 
+double PredictedGrowthOfRow(const Engine::Impl& engine, const MachineProfile& profile) {
+  const ModelNumbers model = NumbersOf(engine.language_model(), DTypeOf(*engine.options.kv_type));
+  return PredictedCosts(profile, model, UseOf(engine.threads->num_threads())).GrowOneRow(1);
+}
+
 DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
                          const DraftSetting& setting) {
   const ModelNumbers model = NumbersOf(engine.language_model(), DTypeOf(*engine.options.kv_type));

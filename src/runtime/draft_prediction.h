@@ -35,6 +35,9 @@ DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, si
 DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
                          const DraftSetting& setting);
 
+// c of planner/growth_choice.h, of one sequence.
+double PredictedGrowthOfRow(const Engine::Impl& engine, const MachineProfile& profile);
+
 }  // namespace tidemill
 
 #endif  // TIDEMILL_RUNTIME_DRAFT_PREDICTION_H_

@@ -11,6 +11,7 @@
 #include "base/out_of_memory.h"
 #include "base/seconds_of.h"
 #include "models/rope_override.h"
+#include "runtime/draft_prediction.h"
 #include "runtime/engine_impl.h"
 
 namespace tidemill {
@@ -225,8 +226,14 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   if (need > options.state_memory)
     return StateTooLarge("submit request", positions, need, features, options.state_memory);
   const DraftCosts costs = drafter == nullptr ? DraftCosts() : PredictedDraftCosts(request, *drafter);
+  const bool chooses = drafter != nullptr && request.draft.most != request.draft.least;
   auto made = std::make_unique<ActiveRequest>(next_id++, std::move(request), std::move(sampler), tokenizer,
                                               std::move(state), options.context, std::move(drafter), costs);
+  if (chooses) {
+    made->PriceGrowth({.growth = GrowthOf(stated ? expected : 0),
+                       .most = options.context,
+                       .row_seconds = PredictedGrowthOfRow(*this, *profile)});
+  }
   if (step_seconds) made->LeaveOutDrafting();
   made->Inject(faults);
   return made;
@@ -243,13 +250,16 @@ RequestId Engine::Impl::Admit(std::unique_ptr<ActiveRequest> request) {
   return requests.back()->id();
 }
 
+KvGrowth Engine::Impl::GrowthOf(size_t expected) const {
+  return {.policy = options.kv_policy, .period = options.kv_period, .expected = expected};
+}
+
 std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected) const {
-  return language_model().MakeState(
-      {.kv_dtype = DTypeOf(*options.kv_type),
-       .growth = {.policy = options.kv_policy, .period = options.kv_period, .expected = expected},
-       .max_length = options.context,
-       .numeric_class = HashText(numeric_class),
-       .pages = pages.get()});
+  return language_model().MakeState({.kv_dtype = DTypeOf(*options.kv_type),
+                                     .growth = GrowthOf(expected),
+                                     .max_length = options.context,
+                                     .numeric_class = HashText(numeric_class),
+                                     .pages = pages.get()});
 }
 
 void Engine::Impl::EndCancelled() {

@@ -87,10 +87,8 @@ std::unique_ptr<SequenceState> Engine::Impl::NewDraftState(const LanguageModel& 
                               ? request.prompt.size() + static_cast<size_t>(*request.generation.max_new_tokens)
                               : 0;
   const KvType type = CanStore(drafting, *options.kv_type) ? *options.kv_type : KvType::kF16;
-  return drafting.MakeState({.kv_dtype = DTypeOf(type),
-                             .growth = {.policy = options.kv_policy, .period = options.kv_period, .expected = expected},
-                             .max_length = longest,
-                             .num_layers = num_layers});
+  return drafting.MakeState(
+      {.kv_dtype = DTypeOf(type), .growth = GrowthOf(expected), .max_length = longest, .num_layers = num_layers});
 }
 
 std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {

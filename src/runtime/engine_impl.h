@@ -72,7 +72,9 @@ struct Engine::Impl {
   std::optional<Scheduler> scheduler;
 
   const LanguageModel& language_model() const { return *model->impl().language_model; }
-  std::unique_ptr<SequenceState> NewState(size_t expected = 0) const;  // positions it will have; 0: not known
+  // `expected`: positions it will have; 0: not known.
+  std::unique_ptr<SequenceState> NewState(size_t expected = 0) const;
+  KvGrowth GrowthOf(size_t expected) const;
 
   // Of what Submit refuses and admits. These throw std::bad_alloc, and then nothing has changed but, perhaps, next_id.
   // `answered`: of the prompt's last tokens, those that max_new_tokens counts.

@@ -57,6 +57,7 @@ void Scheduler::Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, 
   // Those that ended are gone from `requests`, and their memory with them.
   size_t kept = 0, at = 0;
   bytes_ = 0;
+  one_waits_ = false;
   for (; kept < requests.size() && requests[kept]->running(); ++kept, ++at) {
     while (running_[at].id != requests[kept]->id()) ++at;
     running_[kept] = running_[at];
@@ -68,7 +69,10 @@ void Scheduler::Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, 
     const size_t positions = std::min(request->tokens().size() + 1, request->state().max_length());
     const size_t rows = positions - request->state().length();  // a resumed one is not empty
     uint64_t need = request->BytesWith(rows);
-    if (Sum(bytes_, need) > limits_.state_memory && !running_.empty()) return;
+    if (Sum(bytes_, need) > limits_.state_memory && !running_.empty()) {
+      one_waits_ = true;
+      return;
+    }
     if (need > limits_.state_memory && request->GiveUpFeatures()) need = request->BytesWith(rows);
     if (need > limits_.state_memory) {
       request->Fail(StateTooLarge("start request", positions, need, 0, limits_.state_memory), events);
@@ -119,13 +123,25 @@ void Scheduler::AddGuesses(size_t rows) {
 }
 
 size_t Scheduler::TakeGuesses(Running& running, const DraftTask& draft) {
-  size_t guesses = running.request->TakeGuesses(draft);
-  const SequenceState& state = running.request->state();
-  if (state.GrowthBytes(1) == 0) {
-    while (guesses != 0 && state.GrowthBytes(1 + guesses) != 0) --guesses;
+  const ActiveRequest::GuessRows guesses = running.request->TakeGuesses(draft);
+  const size_t taken = guesses.free == guesses.all || GrowsFor(running, guesses) ? guesses.all : guesses.free;
+  running.rows += taken;
+  return taken;
+}
+
+bool Scheduler::GrowsFor(const Running& running, const ActiveRequest::GuessRows& guesses) const {
+  if (one_waits_ || !running.request->AreWorthGrowing(guesses)) return false;
+  // Every step takes a free row at least: after so many its state would grow anyway.
+  const size_t steps = 1 + guesses.free;
+  uint64_t bytes = 0;
+  for (const Running& other : running_) {
+    const ActiveRequest& request = *other.request;
+    const size_t rows = &other == &running
+                            ? 1 + guesses.all
+                            : std::min(request.pending() + steps * request.most_events(), request.most_rows());
+    bytes = Sum(bytes, std::max(other.bytes, request.BytesWith(rows)));
   }
-  running.rows += guesses;
-  return guesses;
+  return bytes <= limits_.state_memory;
 }
 
 bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
@@ -139,9 +155,10 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   };
   // Guesses take no memory from anybody, and none that is not there.
   const auto drop_guesses = [&] {
-    const bool has_guesses = running.rows > request.pending();
-    if (has_guesses) running.rows = request.pending();
-    return has_guesses;
+    const size_t pending = request.pending(), wanted = running.rows;
+    const bool has_free_rows = request.state().GrowthBytes(pending) == 0;
+    while (running.rows > pending && (!has_free_rows || request.state().GrowthBytes(running.rows) != 0)) --running.rows;
+    return running.rows != wanted;
   };
   if (!fits() && drop_guesses()) (void)fits();
   while (Sum(bytes_, more) > limits_.state_memory && running_.size() > index + 1) PreemptYoungest();

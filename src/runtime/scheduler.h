@@ -7,8 +7,10 @@
 //               are made for all requests together (DraftSteps): rows that a draft model was promised and does not use go to nobody
 //   Memory      where a state cannot grow within the bound, the youngest request that runs is put aside, until it can. The oldest one
 //               fails only when it alone is too large, without features that a drafter of its keeps: those it gives up before. Guesses use
-//               the rows that are free, and only where none is free does a state grow for them, too: the spare rows of BMC (section
-//               III-C). The least promising ones are cut, and all where they have no room.
+//               the rows that are free, and where none is free they grow with the state: the spare rows of BMC (section III-C). Of
+//               more guesses than free rows the least promising ones are cut, but where they are worth more seconds
+//               (DraftWidth::Gain) than growing now (EarlyGrowth), and that takes no memory that a request that runs or waits could
+//               need before the text itself makes the state grow. Where the memory is not there, they are cut to the free rows.
 //
 // None of it changes a bit of an answer: rows do not see their company, and a state that was put aside or computed again is the same.
 #ifndef TIDEMILL_RUNTIME_SCHEDULER_H_
@@ -64,8 +66,9 @@ class Scheduler {
   void Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events);
   void AssignRows();
   void AddGuesses(size_t rows);  // at most so many
-  // Those that its free rows have room for; how many they are.
-  static size_t TakeGuesses(Running& running, const DraftTask& draft);
+  // Those that its free rows have room for, or all that are worth growing for; how many they are.
+  size_t TakeGuesses(Running& running, const DraftTask& draft);
+  bool GrowsFor(const Running& running, const ActiveRequest::GuessRows& guesses) const;
   // Room for the rows of running_[index]; false where it does not run any more.
   bool MakeRoom(size_t index, std::vector<Event>* events);
   void PreemptYoungest();
@@ -73,6 +76,7 @@ class Scheduler {
   SchedulerLimits limits_;
   std::vector<Running> running_;  // oldest first: always the oldest of all requests
   uint64_t bytes_ = 0;            // of all of them
+  bool one_waits_ = false;        // for memory
   std::vector<StepSequence> step_;
   std::vector<ActiveRequest*> stepping_;
   DraftSteps draft_steps_;

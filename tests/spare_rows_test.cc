@@ -1,0 +1,232 @@
+// The spare rows of a block: when a state grows for guesses instead of cutting them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "planner/machine_profile.h"
+#include "runtime/engine_impl.h"
+#include "tests/support/allocation_probe.h"
+#include "tests/support/engine_driver.h"
+#include "tests/support/random_requests.h"
+#include "tests/support/scripted_drafters.h"
+#include "tests/support/tiny_model.h"
+
+namespace tidemill {
+namespace {
+
+using testing::BuildCountingModel;
+using testing::DraftScript;
+using testing::EngineDriver;
+using testing::ExpectSame;
+using testing::LoadModel;
+using testing::Outcome;
+using testing::ProposedTree;
+using testing::ScriptedDrafter;
+using testing::SmallContextModel;
+
+// Growing costs so many seconds for each row that is copied; a step takes a microsecond, and a tenth of that for each row more.
+struct GrowthPrice {
+  const char* name;
+  double copy;  // bytes a second
+};
+constexpr GrowthPrice kCheap = {"cheap", 1e18}, kDear = {"dear", 1};
+
+void SetPrice(Engine::Impl& impl, const GrowthPrice& price) {
+  impl.profile = NearestBuiltIn(impl.isa, 1);
+  impl.profile->copy = price.copy;
+  impl.profile->touch = 1 / price.copy;
+  impl.step_seconds = [](size_t rows) { return 1e-6 + 1e-7 * static_cast<double>(rows - 1); };
+}
+
+// Guesses that the ids go on counting, which is right of a counting model; in every third draft only the first five do.
+class CountingDrafter : public Drafter {
+ public:
+  void Append(int32_t id) override { last_ = id; }
+  DraftTree Propose(size_t most) override {
+    ids_.resize(most);
+    std::iota(ids_.begin(), ids_.end(), last_ + 1);
+    for (size_t i = 5; i < most && num_drafts_ % 3 == 2; ++i) ids_[i] = 7;
+    ++num_drafts_;
+    return {.ids = ids_};
+  }
+
+ private:
+  size_t num_drafts_ = 0;
+  int32_t last_ = 0;
+  std::vector<int32_t> ids_;
+};
+
+Request Counting(int32_t first, int32_t count) {
+  return {.prompt = {first}, .generation = {.max_new_tokens = count, .ignore_eos = true}, .draft = {.most = 8}};
+}
+
+void ExpectCounts(const Outcome& outcome, int32_t first, int32_t count, const std::string& where) {
+  std::vector<int32_t> expected(static_cast<size_t>(count));
+  std::iota(expected.begin(), expected.end(), first + 1);
+  EXPECT_FALSE(outcome.error.has_value()) << where << ": " << outcome.message;
+  EXPECT_EQ(outcome.ids, expected) << where;
+}
+
+TEST(SpareRows, GuessesWorthMoreThanACopy_LetTheStateGrow) {
+  const auto model = LoadModel("spare_rows", BuildCountingModel({.vocab = 400, .context = 256, .eos_token = 399}));
+  for (const KvPolicy policy : {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc, KvPolicy::kGeometric,
+                                KvPolicy::kReserve, KvPolicy::kPaged}) {
+    for (const GrowthPrice& price : {kCheap, kDear}) {
+      EngineDriver driver(model, {.threads = 1, .kv_policy = policy, .kv_period = 16});
+      SetPrice(driver.engine().impl(), price);
+      driver.engine().impl().make_drafter = [](const Request&) { return std::make_unique<CountingDrafter>(); };
+      const RequestId id = driver.Submit(Counting(20, 200));
+      driver.RunUntilIdle();
+      const std::string where = std::string(KvPolicyName(policy)) + ", " + price.name;
+      ExpectCounts(driver.outcome(id), 20, 200, where);
+      const DraftStats& drafts = driver.outcome(id).stats.drafts;
+      const bool copies = policy != KvPolicy::kReserve && policy != KvPolicy::kPaged;
+      if (policy == KvPolicy::kUpfront) {
+        EXPECT_EQ(drafts.cut + drafts.grown, 0U) << where << ": there is room for all";
+      } else {
+        const bool grows = !copies || price.copy == kCheap.copy;
+        EXPECT_GT(grows ? drafts.grown : drafts.cut, policy == KvPolicy::kGeometric ? 0U : 4U) << where;
+        EXPECT_EQ(grows ? drafts.cut : drafts.grown, 0U) << where;
+      }
+    }
+  }
+}
+
+// Nobody is put aside while a state holds a block that its text does not need yet, whatever the memory for states.
+TEST(SpareRows, GrowingForGuesses_PutsNobodyAside) {
+  constexpr size_t kPeriod = 16;
+  const auto model = LoadModel("spare_rows", BuildCountingModel({.vocab = 400, .context = 128, .eos_token = 399}));
+  const EngineOptions roomy{.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = kPeriod, .max_batch = 4};
+  const uint64_t row_bytes = EngineDriver(model, roomy).engine().impl().NewState()->GrowthBytes(kPeriod) / kPeriod;
+  size_t grown = 0, cut = 0, preemptions = 0;
+  for (size_t rows = 96; rows <= 400; rows += kPeriod) {
+    EngineOptions options = roomy;
+    options.state_memory = rows * row_bytes;
+    EngineDriver driver(model, options);
+    Engine::Impl& impl = driver.engine().impl();
+    SetPrice(impl, kCheap);
+    impl.make_drafter = [](const Request&) { return std::make_unique<CountingDrafter>(); };
+    std::vector<RequestId> ids;
+    for (int32_t i = 0; i < 4; ++i) ids.push_back(driver.Submit(Counting(20 + i, 70 + 3 * i)));
+    struct Before {
+      ActiveRequest* request;
+      size_t needed, held;
+    };
+    while (!driver.engine().idle()) {
+      std::vector<Before> before;
+      for (const auto& request : impl.requests) {
+        if (!request->running()) continue;
+        const size_t known = request->state().length() + request->pending();
+        before.push_back({request.get(), (known + kPeriod - 1) / kPeriod * kPeriod,
+                          static_cast<size_t>(request->state().bytes().reserved / row_bytes)});
+      }
+      driver.Step();
+      const auto is_there = [&](const Before& one) {
+        return std::any_of(impl.requests.begin(), impl.requests.end(),
+                           [&](const auto& request) { return request.get() == one.request; });
+      };
+      const auto put_aside = static_cast<size_t>(std::count_if(
+          before.begin(), before.end(), [&](const Before& one) { return is_there(one) && !one.request->running(); }));
+      preemptions += put_aside;
+      for (const Before& one : before) {
+        if (put_aside == 0) continue;
+        EXPECT_LE(one.held, one.needed) << rows << " rows";
+        if (is_there(one) && one.request->running()) {
+          EXPECT_LE(one.request->state().bytes().reserved / row_bytes, one.needed) << rows << " rows";
+        }
+      }
+    }
+    for (int32_t i = 0; i < 4; ++i) {
+      const Outcome& outcome = driver.outcome(ids[static_cast<size_t>(i)]);
+      ExpectCounts(outcome, 20 + i, 70 + 3 * i, std::to_string(rows) + " rows");
+      grown += outcome.stats.drafts.grown;
+      cut += outcome.stats.drafts.cut;
+    }
+  }
+  EXPECT_GT(grown, 20U);
+  EXPECT_GT(cut, 20U);
+  EXPECT_GT(preemptions, 10U);
+}
+
+// Each allocation of a step that grows for guesses fails in turn, once: then the step has the guesses that free rows are there for.
+TEST(SpareRows, StateThatCannotGrowForGuesses_KeepsThoseWithFreeRows) {
+  const auto model = LoadModel("spare_rows", BuildCountingModel({.vocab = 400, .context = 128, .eos_token = 399}));
+  // A step's rows when the state grows for guesses the second time, and with its n-th allocation failing.
+  const auto rows_of = [&](size_t fail, bool* failed) {
+    EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = 16});
+    Engine::Impl& impl = driver.engine().impl();
+    SetPrice(impl, kCheap);
+    impl.make_drafter = [](const Request&) { return std::make_unique<CountingDrafter>(); };
+    const RequestId id = driver.Submit(Counting(20, 60));
+    size_t rows = 0;
+    while (!driver.engine().idle()) {
+      const SequenceState& state = impl.requests[0]->state();
+      const size_t free = state.length() == 0 ? 0 : (16 - state.length() % 16) % 16;
+      const bool will_grow = state.length() > 20 && free > 1 && free < 9 && rows == 0;
+      testing::FailAllocations failure(will_grow ? fail : testing::FailAllocations::kAllFurther - 1);
+      const auto events = driver.engine().Step();
+      const bool has_failed = failure.Stop();
+      if (will_grow) {
+        *failed = has_failed;
+        rows = impl.scheduler->step().empty() ? 0 : impl.scheduler->step()[0].tokens.size();
+        EXPECT_TRUE(rows == 9 || rows == free || rows <= 1) << rows << ", free " << free;
+        rows = rows == free ? 2 : rows == 9 ? 3 : 1;
+      }
+      driver.Consume(events);
+    }
+    if (!driver.outcome(id).error) ExpectCounts(driver.outcome(id), 20, 60, "allocation " + std::to_string(fail));
+    return rows;
+  };
+  bool failed = true;
+  ASSERT_EQ(rows_of(testing::FailAllocations::kAllFurther - 1, &failed), 3U) << "it grows where it can";
+  size_t cut = 0;
+  failed = true;
+  for (size_t n = 0; failed; ++n) {
+    ASSERT_LT(n, 100U);
+    cut += rows_of(n, &failed) == 2 ? 1U : 0U;
+  }
+  EXPECT_GT(cut, 0U);
+}
+
+// Trees and chains of real steps, growing where it is cheap: answers are those without guesses.
+TEST(SpareRows, Growing_ChangesNoAnswer) {
+  const auto model = SmallContextModel(DType::kQ8_0);
+  const auto work = testing::MakeWork(18, 61);
+  const auto alone = testing::RunAlone(model, work);
+  size_t grown = 0;
+  for (const bool trees : {false, true}) {
+    for (const KvPolicy policy :
+         {KvPolicy::kIterative, KvPolicy::kBmc, KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged}) {
+      EngineDriver driver(model, {.threads = 1, .kv_policy = policy, .kv_period = 6, .max_batch = 5});
+      SetPrice(driver.engine().impl(), kCheap);
+      std::vector<ProposedTree> last(work.size());
+      size_t at = 0;
+      driver.engine().impl().make_drafter = [&](const Request& request) {
+        std::vector<int32_t> truth = request.prompt;
+        truth.insert(truth.end(), alone[at].ids.begin(), alone[at].ids.end());
+        ProposedTree* const tree = &last[at];
+        return std::make_unique<ScriptedDrafter>(
+            DraftScript{.truth = truth, .right = 0.9, .seed = at++, .trees = trees}, tree);
+      };
+      std::vector<RequestId> ids;
+      for (const testing::Work& w : work)
+        ids.push_back(driver.Submit({.prompt = w.prompt, .generation = w.generation, .draft = {.most = 9}}));
+      driver.RunUntilIdle();
+      for (size_t i = 0; i < work.size(); ++i) {
+        ExpectSame(driver.outcome(ids[i]), alone[i],
+                   std::string(KvPolicyName(policy)) + ", request " + std::to_string(i));
+        grown += driver.outcome(ids[i]).stats.drafts.grown;
+      }
+    }
+  }
+  EXPECT_GT(grown, 50U);
+}
+
+}  // namespace
+}  // namespace tidemill
