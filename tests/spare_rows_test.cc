@@ -1,4 +1,4 @@
-// The spare rows of a block: when a state grows for guesses instead of cutting them.
+// The spare rows of a block: what trees of guesses take of them, step by step, and when a state grows for guesses instead of cutting them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,6 +29,107 @@ using testing::Outcome;
 using testing::ProposedTree;
 using testing::ScriptedDrafter;
 using testing::SmallContextModel;
+
+// Trees of the three nodes of BMC's Fig. 6 behind S11, the pending token: S22, S21, and S31 behind S21.
+class FigureDrafter : public Drafter {
+ public:
+  enum class Right { kNone, kS22, kS21AndS31 };
+
+  // `answer`: the prompt and what follows it. `script`: which nodes of each tree are right.
+  FigureDrafter(std::vector<int32_t> answer, std::vector<Right> script)
+      : answer_(std::move(answer)), script_(std::move(script)) {}
+
+  void Append(int32_t) override { ++length_; }
+  DraftTree Propose(size_t most) override {
+    const Right right = step_ < script_.size() ? script_[step_++] : Right::kNone;
+    const int32_t next = answer_[length_], other = next == 3 ? 4 : 3;
+    ids_ = {other, other + 2 == next ? other + 3 : other + 2, 5};
+    if (right == Right::kS22) ids_[0] = next;
+    if (right == Right::kS21AndS31) ids_[1] = next, ids_[2] = answer_[length_ + 1];
+    const size_t nodes = std::min(most, ids_.size());
+    return {.ids = std::span(ids_).first(nodes), .parents = std::span(parents_).first(nodes)};
+  }
+  GuessOrder guess_order() const override { return GuessOrder::kTree; }
+
+ private:
+  std::vector<int32_t> answer_;
+  std::vector<Right> script_;
+  size_t length_ = 0, step_ = 0;
+  std::vector<int32_t> ids_, parents_ = {-1, -1, 1};
+};
+
+// One step, in rows.
+struct TraceLine {
+  size_t length, capacity;  // when it was planned, and the block it ran in
+  size_t spare;             // behind `length`
+  size_t rows, idle;        // of them: taken by the step, left over
+  size_t cut, committed;
+  bool grew;
+
+  friend bool operator==(const TraceLine&, const TraceLine&) = default;
+  friend void PrintTo(const TraceLine& line, std::ostream* out) {
+    *out << "{" << line.length << ", " << line.capacity << ", " << line.spare << ", " << line.rows << ", " << line.idle
+         << ", " << line.cut << ", " << line.committed << ", " << (line.grew ? "true" : "false") << "}";
+  }
+};
+
+// The paper: seven padded rows, a tree of four, three rows wasted; (S11, S22) is accepted, and one is wasted; S11 is accepted, and none is.
+// Then what the text beside it says: fewer free rows than nodes bound the tree, one is plain decoding, and none lets the block grow.
+TEST(SpareRows, Figure6_StepByStep) {
+  using Right = FigureDrafter::Right;
+  const auto model = SmallContextModel(DType::kF32);
+  const std::vector<int32_t> prompt = {7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const GenerationOptions generation{.max_new_tokens = 20, .ignore_eos = true};
+  EngineDriver plain(model, {.threads = 1, .kv_policy = KvPolicy::kUpfront});
+  const Outcome expected = plain.Run(prompt, generation);
+  std::vector<int32_t> answer = prompt;
+  answer.insert(answer.end(), expected.ids.begin(), expected.ids.end());
+  answer.push_back(0);  // behind the last one
+  EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = 8});
+  Engine::Impl& impl = driver.engine().impl();
+  impl.make_drafter = [&](const Request&) {
+    return std::make_unique<FigureDrafter>(
+        answer, std::vector{Right::kS22, Right::kNone, Right::kNone, Right::kS21AndS31, Right::kNone, Right::kS21AndS31,
+                            Right::kS21AndS31});
+  };
+  const uint64_t row_bytes = impl.NewState()->GrowthBytes(8) / 8;
+  const RequestId id = driver.Submit({.prompt = prompt, .generation = generation, .draft = {.most = 3, .least = 3}});
+  driver.Step();  // the prompt
+  const RequestId beside = plain.Submit(prompt, generation);
+  plain.Step();
+  std::vector<TraceLine> trace;
+  while (trace.size() < 7) {
+    const SequenceState& state = impl.requests[0]->state();
+    const size_t length = state.length(), before = state.bytes().reserved / row_bytes;
+    driver.Step();
+    ASSERT_FALSE(driver.engine().idle());
+    const size_t capacity = state.bytes().reserved / row_bytes, rows = impl.scheduler->step()[0].tokens.size();
+    trace.push_back({length, capacity, capacity - length, rows, capacity - length - rows, 4 - rows,
+                     state.length() - length, capacity != before});
+    const SequenceState& decoded = plain.engine().impl().requests[0]->state();
+    while (decoded.length() < state.length()) plain.Step();
+    ASSERT_EQ(decoded.length(), state.length());
+    const auto found = state.Checkpoint(), wanted = decoded.Checkpoint();
+    ASSERT_TRUE(found.ok() && wanted.ok());
+    EXPECT_EQ(*found, *wanted) << "all rows are those of plain decoding, in their places; step " << trace.size();
+  }
+  EXPECT_EQ(trace, (std::vector<TraceLine>{
+                       // length, capacity, spare, rows, idle, cut, committed, grew
+                       {9, 16, 7, 4, 3, 0, 2, false},
+                       {11, 16, 5, 4, 1, 0, 1, false},
+                       {12, 16, 4, 4, 0, 0, 1, false},
+                       {13, 16, 3, 3, 0, 1, 2, false},
+                       {15, 16, 1, 1, 0, 3, 1, false},
+                       {16, 24, 8, 4, 4, 0, 3, true},
+                       {19, 24, 5, 4, 1, 0, 3, false},
+                   }));
+  driver.RunUntilIdle();
+  plain.RunUntilIdle();
+  ExpectSame(driver.outcome(id), expected, "the answer");
+  ExpectSame(plain.outcome(beside), expected, "without guesses");
+  EXPECT_GE(driver.outcome(id).stats.drafts.cut, 2U);
+  EXPECT_EQ(driver.outcome(id).stats.drafts.grown, 0U) << "a width that is given is cut, as in the paper";
+}
 
 // Growing costs so many seconds for each row that is copied; a step takes a microsecond, and a tenth of that for each row more.
 struct GrowthPrice {
