@@ -205,7 +205,7 @@ TEST(SpareRows, GrowingForGuesses_PutsNobodyAside) {
   const auto model = LoadModel("spare_rows", BuildCountingModel({.vocab = 400, .context = 128, .eos_token = 399}));
   const EngineOptions roomy{.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = kPeriod, .max_batch = 4};
   const uint64_t row_bytes = EngineDriver(model, roomy).engine().impl().NewState()->GrowthBytes(kPeriod) / kPeriod;
-  size_t grown = 0, cut = 0, preemptions = 0;
+  size_t grown = 0, cut = 0, preemptions = 0, waits = 0;
   for (size_t rows = 96; rows <= 400; rows += kPeriod) {
     EngineOptions options = roomy;
     options.state_memory = rows * row_bytes;
@@ -235,6 +235,14 @@ TEST(SpareRows, GrowingForGuesses_PutsNobodyAside) {
       const auto put_aside = static_cast<size_t>(std::count_if(
           before.begin(), before.end(), [&](const Before& one) { return is_there(one) && !one.request->running(); }));
       preemptions += put_aside;
+      const auto waiting = static_cast<size_t>(std::count_if(impl.requests.begin(), impl.requests.end(),
+                                                             [](const auto& request) { return !request->running(); }));
+      waits += waiting > put_aside ? 1U : 0U;
+      for (const Before& one : before) {
+        if (waiting == put_aside || !is_there(one) || !one.request->running()) continue;
+        EXPECT_LE(one.request->state().bytes().reserved / row_bytes, std::max(one.held, one.needed))
+            << rows << " rows; one waits for memory";
+      }
       for (const Before& one : before) {
         if (put_aside == 0) continue;
         EXPECT_LE(one.held, one.needed) << rows << " rows";
@@ -253,6 +261,7 @@ TEST(SpareRows, GrowingForGuesses_PutsNobodyAside) {
   EXPECT_GT(grown, 20U);
   EXPECT_GT(cut, 20U);
   EXPECT_GT(preemptions, 10U);
+  EXPECT_GT(waits, 50U);
 }
 
 // Each allocation of a step that grows for guesses fails in turn, once: then the step has the guesses that free rows are there for.
