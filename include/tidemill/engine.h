@@ -136,6 +136,7 @@ struct DraftStats {
   std::array<uint32_t, kWidths> widths = {};      // steps with 0, 1, ... guesses; the last one: with that many or more
   uint32_t cut = 0;                               // steps whose last guesses had no free rows, and were left out
   uint32_t grown = 0;                             // steps for whose guesses the state grew before the text needed it
+  uint32_t bonuses = 0;                           // tokens behind right guesses: one of each step that had guesses
   uint32_t later_siblings = 0;  // right guesses that were not the first at their place: a chain would not have had them
 
   double Share(size_t position) const {

@@ -37,10 +37,13 @@ Json DraftJson(const RequestStats& stats) {
   }
   return {{"drafted", stats.drafted_tokens},
           {"accepted", stats.accepted_tokens},
+          {"accepted_with_bonus", stats.accepted_tokens + drafts.bonuses},
           {"accepted_later_siblings", drafts.later_siblings},
           {"accepted_per_step", PerStep(stats)},
           {"acceptance", std::move(acceptance)},
-          {"widths", std::move(widths)}};
+          {"widths", std::move(widths)},
+          {"cut", drafts.cut},
+          {"grown", drafts.grown}};
 }
 
 }  // namespace
@@ -53,6 +56,9 @@ void AddDrafts(const RequestStats& stats, RequestStats* sum) {
     sum->drafts.right[i] += stats.drafts.right[i];
   }
   for (size_t i = 0; i < DraftStats::kWidths; ++i) sum->drafts.widths[i] += stats.drafts.widths[i];
+  sum->drafts.bonuses += stats.drafts.bonuses;
+  sum->drafts.cut += stats.drafts.cut;
+  sum->drafts.grown += stats.drafts.grown;
   sum->drafts.later_siblings += stats.drafts.later_siblings;
   if (sum->draft_trouble.empty()) sum->draft_trouble = stats.draft_trouble;
 }
@@ -63,7 +69,8 @@ std::string DescribeDrafts(const RequestStats& stats) {
   char number[32];
   std::snprintf(number, sizeof number, "%.2f", PerStep(stats));
   std::string text = "drafts       " + std::to_string(stats.drafted_tokens) + " guessed, " +
-                     std::to_string(stats.accepted_tokens) + " right, ";
+                     std::to_string(stats.accepted_tokens) + " right (" +
+                     std::to_string(stats.accepted_tokens + drafts.bonuses) + " with the tokens behind them), ";
   if (drafts.later_siblings != 0) text += std::to_string(drafts.later_siblings) + " of them not the first sibling, ";
   text += std::string(number) + " a step; right by position";
   for (size_t i = 0; i < DraftStats::kPositions && drafts.guessed[i] != 0; ++i) {
@@ -74,6 +81,8 @@ std::string DescribeDrafts(const RequestStats& stats) {
   for (size_t i = 0; i < DraftStats::kWidths; ++i) {
     if (drafts.widths[i] != 0) text += " " + WidthName(i) + ":" + std::to_string(drafts.widths[i]);
   }
+  if (drafts.cut != 0) text += "; " + std::to_string(drafts.cut) + " cut to free rows";
+  if (drafts.grown != 0) text += "; " + std::to_string(drafts.grown) + " grown for";
   return text + "\n";
 }
 

@@ -269,7 +269,7 @@ void ActiveRequest::Advance(std::vector<Event>* events, const ConstMatrix<float>
       has_text = true;
       reason = TakeToken(token, first + taken, &event);
       if (reason) {
-        CountAccepted(taken);
+        CountTokens(taken + 1);
         sampler_.Retract(sampled_.size() - taken - 1);  // what was chosen behind the end
         Commit(first + taken - state_->length(), features);
         Finish(*reason, &event);
@@ -287,7 +287,7 @@ void ActiveRequest::Advance(std::vector<Event>* events, const ConstMatrix<float>
     if (reason) return;
     ++taken;
   }
-  CountAccepted(taken == 0 ? 0 : taken - 1);
+  CountTokens(taken);
   Commit(taken == 0 ? rows_ - guessed : first + taken - 1 - state_->length(), features);
   sampled_.clear();
   path_.clear();
@@ -317,8 +317,11 @@ void ActiveRequest::CountGuesses(size_t guesses) {
   }
 }
 
-void ActiveRequest::CountAccepted(size_t guesses) {
+void ActiveRequest::CountTokens(size_t tokens) {
+  if (tokens == 0 || guesses_.empty()) return;
+  const size_t guesses = tokens - 1;
   accepted_ += guesses;
+  ++draft_stats_.bonuses;
   for (size_t i = 1; i <= guesses && !parents_.empty(); ++i) {
     size_t first = path_[i - 1] + 1;
     while (ParentOf(first) != path_[i - 1]) ++first;

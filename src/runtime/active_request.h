@@ -136,7 +136,8 @@ class ActiveRequest {
   std::optional<FinishReason> TakeToken(const SampledToken& token, size_t length, Event* event);
   void StopDrafting(std::string_view trouble);  // for good, and this step has no guesses; static text
   void CountGuesses(size_t guesses);
-  void CountAccepted(size_t guesses);  // the first of those that were right
+  void CountTokens(
+      size_t tokens);  // of the step: guesses that were right, the first ones, and one that was drawn behind them
   // The row that a guess of the step stands behind.
   size_t ParentOf(size_t guess) const { return parents_.empty() ? guess - 1 : static_cast<size_t>(parents_[guess]); }
   // What was guessed behind a row of the step; valid until the next call.

@@ -63,6 +63,40 @@ TEST(DraftModels, ChangeNoAnswer) {
   }
 }
 
+// Every step has three guesses but where blocks of 16 rows end: what was guessed, what was right, and how many tokens came of it.
+TEST(DraftStats, SayWhatBecameOfGuesses) {
+  const std::vector<std::string> flags = {"-p",          "the tide",    "-n",          "61",          "--ignore-eos",
+                                          "--kv-policy", "bmc",         "--kv-period", "16",          "--draft",
+                                          DraftFile(),   "--draft-min", "3",           "--draft-max", "3"};
+  const json found = Single(flags), draft = found["draft"];
+  const auto count = [&draft](const char* name) { return draft.value(name, size_t{1000}); };
+  size_t steps = 0, guessing = 0, guesses = 0;
+  for (const auto& [width, number] : draft["widths"].items()) {
+    steps += number.get<size_t>();
+    guessing += width == "0" ? 0 : number.get<size_t>();
+    guesses += static_cast<size_t>(width[0] - '0') * number.get<size_t>();
+  }
+  EXPECT_EQ(count("drafted"), guesses);
+  EXPECT_GT(count("accepted"), 0U);
+  EXPECT_LT(count("accepted"), count("drafted"));
+  EXPECT_EQ(count("accepted_with_bonus"), count("accepted") + guessing);
+  EXPECT_EQ(count("accepted_with_bonus") + (steps - guessing), 60U) << "all but the prompt's token";
+  EXPECT_EQ(draft["acceptance"].size(), 3U);
+  EXPECT_GT(count("cut"), 2U);
+  EXPECT_EQ(count("grown"), 0U) << "a width that is given is cut";
+  std::vector<std::string> all = {"run", TinyLlamaFile(), "--raw", "--stats"};
+  all.insert(all.end(), flags.begin(), flags.end());
+  const std::string said = RunTidemill(all).err;
+  const auto says = [&said](const std::string& words) {
+    EXPECT_NE(said.find(words), std::string::npos) << words << "\n" << said;
+  };
+  says("\ndrafts       " + std::to_string(guesses) + " guessed, " + std::to_string(count("accepted")) + " right (" +
+       std::to_string(count("accepted_with_bonus")) + " with the tokens behind them), ");
+  says("; steps by guesses ");
+  for (const auto& [width, number] : draft["widths"].items()) says(" " + width + ":" + number.dump());
+  says("; " + std::to_string(count("cut")) + " cut to free rows\n");
+}
+
 TEST(DraftTrees, ChangeNoAnswer) {
   size_t later = 0;
   for (const char* temperature : {"0", "0.9"}) {
