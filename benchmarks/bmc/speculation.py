@@ -2,10 +2,10 @@
 """Speculation over many prompts: every drafter, width, tree and growth policy beside plain decoding of the same answers.
 
   benchmarks/bmc/speculation.py build/release/bin/tidemill MODEL --journal spec.jsonl --out FOLDER [--draft 0.5B=DRAFT_MODEL ...]
-      [--peer llama.cpp=PYTHON] [--sets coding edit] [--prompts N] [--widths 1 2 4 8] [--tokens 96] [--threads 2] [--raw]
+      [--peer llama.cpp=PYTHON] [--sets coding edit long] [--prompts N] [--widths 1 2 4 8] [--tokens 96] [--threads 2] [--raw]
 
 Sets are files of prompts beside this program: `coding` asks for short programs, `edit` gives a passage and asks for it with a small change,
-or for a part of it. Each prompt runs under all settings, in an order that is drawn, before the next prompt: what changes on the machine
+or for a part of it; `long` is `edit` behind passages of its other prompts, for a context of 1000 to 2000 tokens. Each prompt runs under all settings, in an order that is drawn, before the next prompt: what changes on the machine
 meanwhile meets all settings alike. Each run is a process of its own, greedy; what is timed is from the first token to the last, in which
 a draft model also reads the prompt. Answers of all settings have to be plain's, id by id: where one is not, the program says which and ends.
 
@@ -32,9 +32,9 @@ from pathlib import Path
 import speculation_report
 from speculation_engines import EngineFailed, Ours, Peer
 from speculation_journal import Journal
-from speculation_settings import Setting, all_settings, cell_of, is_at_once, named_draft, read_prompts
+from speculation_settings import Setting, all_settings, cell_of, is_at_once, named_draft, prompts_of
 
-SETS = ["coding", "edit"]
+SETS = ["coding", "edit", "long"]
 
 
 class AnswersDiffer(RuntimeError):
@@ -77,7 +77,7 @@ class Measurement:
         self.ours = Ours(arguments.tidemill, arguments.model, arguments.threads, arguments.tokens, arguments.raw)
         self.peer = Peer(arguments.peer, arguments.model, arguments.threads, arguments.tokens) if arguments.peer else None
         here = Path(__file__).resolve().parent
-        self.prompts = {name: read_prompts(here / f"speculation_{name}.jsonl", arguments.prompts) for name in arguments.sets}
+        self.prompts = {name: prompts_of(name, here, arguments.prompts) for name in arguments.sets}
 
     def cell(self, set_name: str, prompt: dict, setting: Setting) -> dict:
         return cell_of(self.arguments.model, set_name, prompt, setting, self.arguments)
@@ -151,7 +151,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--draft", nargs="+", type=named_draft, default=[], metavar="[NAME=]MODEL",
                         help="draft models with a name for tables, or layers:M; lookup is always measured")
     parser.add_argument("--peer", type=peer_python, metavar="llama.cpp=PYTHON")
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=["coding", "edit"])
     parser.add_argument("--prompts", type=int, help="of each set; default: all")
     parser.add_argument("--widths", nargs="+", type=int, default=list(range(1, 17)))
     parser.add_argument("--only", default="", metavar="REGEX", help="settings whose name matches, and plain")

@@ -6,11 +6,12 @@ one setting's, by prompt.
 
     rate          sum of tokens / sum of seconds: of all answers as one text, so that no short answer counts for more than it is
     ratio         of two rates over the same prompts; its interval by drawing the prompts anew, with both answers of each
-    regret        1 - (rate of the adapting width) / (rate of the best fixed one, none among them)
+    regret        1 - (rate of the adapting width) / (rate of the best fixed one, none among them); median and worst are of single prompts
     formula       of a step with g guesses, in plain steps: E(g) = (1 - a^(g+1)) / (1 - a) tokens for a price of g c + v
 """
 
 import random
+import statistics
 
 Samples = dict[str, dict]
 RESAMPLES = 2000
@@ -69,8 +70,9 @@ def regret(adapting: Samples, fixed: dict[int, Samples]) -> dict | None:
     value, best = of(prompts)
     low, high = interval([of([prompts[i] for i in chosen])[0] for chosen in draws(len(prompts), RESAMPLES // 4)])
     fastest = [max((samples[p] for samples in fixed.values()), key=lambda s: s["tokens"] / s["seconds"]) for p in prompts]
+    behind = [1 - rate([adapting[p]]) / rate([s]) for p, s in zip(prompts, fastest)]
     return {"regret": value, "low": low, "high": high, "best": best, "prompts": len(prompts),
-            "of_each": 1 - rate([adapting[p] for p in prompts]) / rate(fastest)}
+            "of_each": 1 - rate([adapting[p] for p in prompts]) / rate(fastest), "median": statistics.median(behind), "worst": max(behind)}
 
 
 def steps_with_guesses(sample: dict) -> int:

@@ -113,11 +113,12 @@ def regrets(of: Set, settings: list[Setting]) -> str:
             by_width = {g: runs for g, runs in by_width.items() if g <= 8}
         if found := numbers.regret(of.of(setting.name), {0: of.plain} | by_width):
             rows.append([setting.name, f"{100 * found['regret']:.1f} % [{100 * found['low']:.1f}, {100 * found['high']:.1f}]",
-                         f"{found['best']} of 0 to {max(by_width)}", f"{100 * found['of_each']:.1f} %", str(found["prompts"])])
+                         f"{found['best']} of 0 to {max(by_width)}", f"{100 * found['of_each']:.1f} %", f"{100 * found['median']:.1f} %, {100 * found['worst']:.1f} %",
+                         str(found["prompts"])])
     if not rows:
         return ""
     return f"#### {of.name}: regret of the adapting width\n\n" + table(
-        ["setting", "behind the best fixed width [95 %]", "which is", "behind each prompt's own best", "prompts"], rows)
+        ["setting", "behind the best fixed width [95 %]", "which is", "behind each prompt's own best", "median, worst prompt", "prompts"], rows)
 
 
 def policies(of: Set, settings: list[Setting]) -> str:

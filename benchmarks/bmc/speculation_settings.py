@@ -7,6 +7,7 @@ from pathlib import Path
 
 TREES = ["fixed", "dynamic", "optimal"]
 POLICIES = ["bmc", "iterative", "upfront"]  # the first is the default: its rows are the settings without a policy
+LONG_CHARACTERS = 4200     # of a prompt of the long set: 1000 to 1500 tokens of code and text
 PEER_WIDTHS = [2, 4, 10]  # llama-cpp-python's default is 10
 
 
@@ -71,6 +72,25 @@ def all_settings(drafts: dict[str, str], widths: list[int], has_peer: bool) -> l
 def read_prompts(path: Path, most: int | None) -> list[dict]:
     prompts = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
     return prompts[:most]
+
+
+def behind_passages(prompts: list[dict], characters: int = LONG_CHARACTERS) -> list[dict]:
+    """The same requests behind passages of the prompts that follow them, in a ring, until there are so many characters."""
+    made = []
+    for i, prompt in enumerate(prompts):
+        before = ""
+        for other in (prompts[(i + j) % len(prompts)] for j in range(1, len(prompts))):
+            if len(before) + len(prompt["prompt"]) >= characters:
+                break
+            before += other["prompt"].partition("\n\n")[2].strip() + "\n\n"
+        made.append({"id": prompt["id"].replace("edit", "long"), "prompt": f"Some notes:\n\n{before}{prompt['prompt']}"})
+    return made
+
+
+def prompts_of(name: str, folder: Path, most: int | None) -> list[dict]:
+    if name == "long":
+        return behind_passages(read_prompts(folder / "speculation_edit.jsonl", None))[:most]
+    return read_prompts(folder / f"speculation_{name}.jsonl", most)
 
 
 def cell_of(model: str, set_name: str, prompt: dict, setting: Setting, arguments) -> dict:

@@ -13,7 +13,7 @@ from pathlib import Path
 import speculation
 import speculation_numbers as numbers
 from speculation_journal import Journal
-from speculation_settings import Setting, all_settings, named_draft, read_prompts
+from speculation_settings import Setting, all_settings, named_draft, prompts_of
 
 # Answers as `tidemill run --json` does: ten ids, at a speed of each setting. A draft of width 3 is refused, DIFFER changes an id.
 FAKE_PEER = """#!{python}
@@ -90,6 +90,8 @@ class Numbers(unittest.TestCase):
         self.assertEqual(found["best"], 4)
         self.assertAlmostEqual(found["regret"], 1 - 1.8 / 2.0)
         self.assertAlmostEqual(found["of_each"], 1 - 1.5 / 2.0)
+        self.assertAlmostEqual(found["median"], (1 - 0.5 / 0.6 + 1 - 1 / 1.4) / 2)
+        self.assertAlmostEqual(found["worst"], 1 - 1 / 1.4)
         self.assertIsNone(numbers.regret({"a": sample(10, 0.6)}, {0: fixed[0]}))
 
     def test_Drafting_CountsStepsThatHadGuesses(self):
@@ -140,14 +142,17 @@ class Settings(unittest.TestCase):
         self.assertEqual(found.flags, ("--draft", "ngram", "--draft-min", "5", "--draft-max", "5"))
 
     def test_PromptFiles_AreWhatTheyShouldBe(self):
+        folder = Path(speculation.__file__).parent
         for name in speculation.SETS:
-            path = Path(speculation.__file__).with_name(f"speculation_{name}.jsonl")
-            prompts = read_prompts(path, None)
+            prompts = prompts_of(name, folder, None)
             self.assertEqual(len(prompts), 40)
             self.assertEqual(len({p["id"] for p in prompts}), 40)
             self.assertEqual(len({p["prompt"] for p in prompts}), 40)
-            self.assertLess(path.stat().st_size, 200_000)
-            self.assertEqual(len(read_prompts(path, 3)), 3)
+            self.assertEqual(prompts_of(name, folder, 3), prompts[:3])
+        for short, long in zip(prompts_of("edit", folder, None), prompts_of("long", folder, None)):
+            self.assertTrue(long["prompt"].endswith("\n\n" + short["prompt"]))
+            self.assertTrue(4000 < len(long["prompt"]) < 6000, long["id"])
+            self.assertEqual(long["id"].split("-"), ["long", short["id"].split("-")[1]])
 
 
 class Answers(unittest.TestCase):
@@ -199,7 +204,7 @@ class Program(unittest.TestCase):
         self.assertEqual(text, done.stdout)
         self.assertIn("### coding, 2 of 2 prompts", text)
         self.assertIn("| ngram | 2.0 | **2.00** [2.00, 2.00] | 2.00 | 3.00 | 100 % | 100 % | 2 |", text)  # 9 tokens in 4.5 s
-        self.assertIn("| ngram | 33.3 % [33.3, 33.3] | 8 of 0 to 8 | 33.3 % | 2 |", text)                 # 9 tokens in 3 s
+        self.assertIn("| ngram | 33.3 % [33.3, 33.3] | 8 of 0 to 8 | 33.3 % | 33.3 %, 33.3 % | 2 |", text)                 # 9 tokens in 3 s
         self.assertIn("| ngram | iterative | 1.0 | **2.00** [2.00, 2.00] | 1.0 | 1.0 | 2 |", text)
         self.assertIn("| ngram w3 | 4, from coding-01 on | width 3: refused \\| by the fake |", text)
         figures = sorted(path.name for path in (self.folder / "out").glob("*.svg"))
