@@ -145,7 +145,10 @@ using Proposals = std::map<std::pair<size_t, size_t>, Proposal>;  // by request 
 class RecordingDrafter : public StepDrafter {
  public:
   RecordingDrafter(std::unique_ptr<Drafter> drafter, size_t request, Proposals* proposals)
-      : drafter_(std::move(drafter)), steps_(drafter_->steps()), request_(request), proposals_(proposals) {}
+      : drafter_(std::move(drafter)),
+        steps_(StepDrafter::Of(drafter_.get())),
+        request_(request),
+        proposals_(proposals) {}
 
   void Append(int32_t id) override {
     ++ids_;

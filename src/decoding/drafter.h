@@ -14,8 +14,6 @@
 
 namespace tidemill {
 
-class StepDrafter;  // runtime/draft_steps.h
-
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -29,8 +27,6 @@ class Drafter {
   virtual void AddFeature(size_t /*position*/, std::span<const float> /*feature*/) {}
   // At most `most` nodes; valid until the next call. With an id that is no token it drafts nothing any more.
   virtual DraftTree Propose(size_t most) = 0;
-  // Where guesses take steps of a model: Propose in parts, so that drafters of several sequences share the steps. Else null.
-  virtual StepDrafter* steps() { return nullptr; }
   // Gives back memory that the next Propose can have again, at the price of time: the request waits.
   virtual void Release() {}
   // Bytes of features that it holds, at most, while its request runs; the same for its life.

@@ -42,6 +42,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
       prompt_tokens_(request.prompt.size()),
       most_guesses_(drafter == nullptr ? 0 : request.draft.most),
       drafter_(std::move(drafter)),
+      steps_(StepDrafter::Of(drafter_.get())),
       rule_(request.draft.rule),
       width_(std::min(request.draft.least, most_guesses_), most_guesses_,
              drafter_ == nullptr ? GuessOrder::kOneByOne : drafter_->guess_order(), costs),
@@ -133,7 +134,7 @@ DraftTask ActiveRequest::AskForGuesses(size_t most) {
   size_t left = context_ - state_->length() - 1;
   if (options_.max_new_tokens)
     left = std::min(left, static_cast<size_t>(*options_.max_new_tokens) - earlier_ - generated_ - 1);
-  return {.drafter = drafter_.get(), .most = std::min({most, width_.Next(), left})};
+  return {.drafter = drafter_.get(), .steps = steps_, .most = std::min({most, width_.Next(), left})};
 }
 
 ActiveRequest::GuessRows ActiveRequest::TakeGuesses(const DraftTask& task) {

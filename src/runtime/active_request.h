@@ -104,7 +104,7 @@ class ActiveRequest {
   bool GiveUpFeatures();
   // Whether its guesses take steps of that model.
   bool GuessesOn(const DraftForward& forward) const {
-    return drafter_ != nullptr && drafter_->steps() != nullptr && drafter_->steps()->forward().IsSame(forward);
+    return drafter_ != nullptr && steps_ != nullptr && steps_->forward().IsSame(forward);
   }
   bool reads_features() const { return drafter_ != nullptr && drafter_->reads_features(); }
   size_t most_events() const { return 1 + most_guesses_; }  // of a step
@@ -166,6 +166,7 @@ class ActiveRequest {
   std::vector<RowKey> keys_;
   size_t most_guesses_;
   std::unique_ptr<Drafter> drafter_;
+  StepDrafter* steps_;              // of drafter_, while there is one
   std::string_view draft_trouble_;  // why there is no drafter any more
   DraftRule rule_;
   DraftWidth width_;

@@ -39,14 +39,14 @@ DraftSteps::DraftSteps(size_t most) {
   stepping_.reserve(most);
   sink_ = [this](size_t sequence, size_t row, std::span<float> logits) {
     DraftTask& task = *stepping_[sequence];
-    Try(task, [&] { task.drafter->steps()->Choose(row, logits); });
+    Try(task, [&] { task.steps->Choose(row, logits); });
   };
 }
 
 void DraftSteps::Make(std::span<DraftTask> tasks) {
   active_.clear();
   for (DraftTask& task : tasks) {
-    StepDrafter* const steps = task.drafter->steps();
+    StepDrafter* const steps = task.steps;
     task.seconds = SecondsOf([&] {
       Try(task, [&] {
         if (steps == nullptr) {
@@ -67,7 +67,7 @@ void DraftSteps::Make(std::span<DraftTask> tasks) {
       stepping_[i]->seconds += seconds * static_cast<double>(step_[i].tokens.size()) / rows;
   }
   for (DraftTask* task : active_)  // that were interrupted
-    Try(*task, [&] { task->guesses = task->drafter->steps()->End(); });
+    Try(*task, [&] { task->guesses = task->steps->End(); });
 }
 
 bool DraftSteps::Step() {
@@ -76,7 +76,7 @@ bool DraftSteps::Step() {
   DraftForward on;
   size_t rows = 0, kept = 0;
   for (DraftTask* task : active_) {
-    StepDrafter& drafter = *task->drafter->steps();
+    StepDrafter& drafter = *task->steps;
     if (step_.empty()) on = drafter.forward();
     DraftNext next = DraftNext::kWait;
     if (on.IsSame(drafter.forward()) && rows != on.executor->max_rows()) {
@@ -101,7 +101,7 @@ bool DraftSteps::Step() {
   if (!on.executor->Run(step_, sink_, on.interrupt, on.num_layers, on.features)) return false;
   size_t first = 0;
   for (size_t i = 0; i < step_.size(); first += step_[i++].tokens.size())
-    Try(*stepping_[i], [&] { stepping_[i]->drafter->steps()->Ran(first); });
+    Try(*stepping_[i], [&] { stepping_[i]->steps->Ran(first); });
   std::erase_if(active_, [](const DraftTask* task) { return task->failed; });
   return true;
 }

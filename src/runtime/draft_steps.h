@@ -33,14 +33,16 @@ enum class DraftNext : uint8_t {
   kDone,  // the guesses are made, or cannot be
 };
 
-// A drafter whose guesses take steps:
+// A drafter whose guesses take steps of a model: Propose in parts, so that drafters of several sequences share the steps.
 //
 //   Begin(most) -> while Next(..) is kStep: the step runs, Choose for each of its wanted rows in their order, Ran -> End()
 //
 // End may come early: then the guesses are those that there are. Each may throw std::bad_alloc: then it drafts nothing any more.
 class StepDrafter : public Drafter {
  public:
-  StepDrafter* steps() override { return this; }
+  // The same drafter; null where its guesses take no steps.
+  static StepDrafter* Of(Drafter* drafter) { return dynamic_cast<StepDrafter*>(drafter); }
+
   virtual DraftForward forward() const = 0;  // the same for its life
 
   virtual void Begin(size_t most) = 0;
@@ -57,10 +59,11 @@ class StepDrafter : public Drafter {
 // What is wanted of one sequence's drafter, and what came of it.
 struct DraftTask {
   Drafter* drafter = nullptr;
-  size_t most = 0;         // nodes
-  DraftTree guesses = {};  // valid until the drafter's next
-  double seconds = 0;      // that they took; of steps with others its rows' share
-  bool failed = false;     // std::bad_alloc: it drafts nothing any more
+  StepDrafter* steps = nullptr;  // StepDrafter::Of it
+  size_t most = 0;               // nodes
+  DraftTree guesses = {};        // valid until the drafter's next
+  double seconds = 0;            // that they took; of steps with others its rows' share
+  bool failed = false;           // std::bad_alloc: it drafts nothing any more
 };
 
 class DraftSteps {

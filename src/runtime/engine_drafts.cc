@@ -142,7 +142,7 @@ DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request, Drafter& dr
   if (!profile) profile = ProfileOf(*this);
   const size_t others = std::min(requests.size(), options.max_batch - 1);
   size_t together = 0;
-  if (const StepDrafter* steps = drafter.steps()) {
+  if (const StepDrafter* steps = StepDrafter::Of(&drafter)) {
     for (const auto& other : requests) together += other->GuessesOn(steps->forward()) ? 1U : 0U;
   }
   return PredictDrafts(*this, *profile, draft,

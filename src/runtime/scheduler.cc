@@ -109,7 +109,7 @@ void Scheduler::AddGuesses(size_t rows) {
     if (running.rows != 1) continue;
     DraftTask draft = running.request->AskForGuesses(rows);
     if (draft.most == 0) continue;
-    if (draft.drafter->steps() != nullptr) {
+    if (draft.steps != nullptr) {
       drafts_.push_back(draft);
       drafting_.push_back(&running);
       rows -= draft.most;
