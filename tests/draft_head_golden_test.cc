@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -12,8 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include "formats/f8.h"
 #include "kernels/testing/compare.h"
 #include "models/registry.h"
+#include "tensor/half.h"
+#include "tests/support/changed_checkpoint.h"
 #include "tests/support/eagle_golden.h"
 #include "tests/support/model_runner.h"
 
@@ -71,9 +76,10 @@ Outputs Run(SequentialExecutor& executor, const LanguageModel& model, std::span<
 // A target and a head for it.
 class Pair {
  public:
-  Pair(const std::string& head, const RunnerOptions& options)
+  // `folder`: of the head.
+  Pair(const std::string& folder, const RunnerOptions& options)
       : target_(EagleGolden::Folder("target"), options), threads_(ThreadPool::Create(options.threads).value()) {
-    files_ = ModelFiles::Open(EagleGolden::Folder(head)).value();
+    files_ = ModelFiles::Open(folder).value();
     LoadSettings settings;
     settings.f32 = options.f32;
     settings.mapped = options.mapped;
@@ -155,7 +161,7 @@ void ExpectGolden(const std::string& name, const RunnerOptions& options, size_t 
   SCOPED_TRACE(name + " level " + std::string(IsaName(options.isa)) + " chunk " + std::to_string(chunk) +
                (options.mapped ? " mapped" : " packed"));
   const EagleGolden golden(name);
-  Pair pair(name, options);
+  Pair pair(EagleGolden::Folder(name), options);
   const std::vector<int32_t> parents = golden.Parents();
   std::vector<int32_t> verified_parents = {-1};  // the pending token, then the nodes
   for (const int32_t parent : parents) verified_parents.push_back(parent + 1);
@@ -236,11 +242,87 @@ TEST(DraftHeadGolden, MappedAndInSmallChunks_DraftsTheOriginalsTrees) {
   for (const char* head : kHeads) ExpectGolden(head, {.mapped = true, .context = 64, .max_rows = 64}, 3);
 }
 
+// A type of weights that is narrower than F32.
+struct Narrow {
+  const char* type;
+  size_t bytes;
+  std::function<uint16_t(float)> code;
+  std::function<float(uint16_t)> number;
+};
+
+// The code of the nearest number, of 256.
+Narrow Float8(const char* type, uint16_t (*half)(uint8_t)) {
+  const auto number = [half](uint16_t code) { return HalfToFloat(half(static_cast<uint8_t>(code))); };
+  const auto code = [number](float value) {
+    uint16_t best = 0;
+    for (uint16_t i = 1; i < 256; ++i) {
+      if (std::abs(number(i) - value) < std::abs(number(best) - value)) best = i;
+    }
+    return best;
+  };
+  return {type, 1, code, number};
+}
+
+std::string Codes(const std::string& floats, const Narrow& narrow) {
+  std::string out;
+  for (size_t i = 0; i < floats.size(); i += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, floats.data() + i, sizeof value);
+    const uint16_t code = narrow.code(value);
+    out.append(reinterpret_cast<const char*>(&code), narrow.bytes);  // little-endian
+  }
+  return out;
+}
+
+std::string Numbers(const std::string& codes, const Narrow& narrow) {
+  std::string out;
+  for (size_t i = 0; i < codes.size(); i += narrow.bytes) {
+    uint16_t code = 0;
+    std::memcpy(&code, codes.data() + i, narrow.bytes);
+    const float value = narrow.number(code);
+    out.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  return out;
+}
+
+// Heads whose weights have fewer bits than F32, as they are published or once they are converted, beside F32 ones with the same numbers,
+// which the originals' trees are compared with above: the same bits. And mapped the same as packed, as both are computed by default.
+TEST(DraftHead, NarrowWeights_AreTheNumbersThatTheySay) {
+  const Narrow kinds[] = {{"F16", 2, FloatToHalf, HalfToFloat},
+                          {"BF16", 2, FloatToBFloat16, BFloat16ToFloat},
+                          Float8("F8_E4M3", F8E4M3ToHalf),
+                          Float8("F8_E5M2", F8E5M2ToHalf)};
+  const std::vector<int32_t> prompt = {7, 1, 44, 90, 3, 8};
+  for (const std::string name : kHeads) {
+    for (const Narrow& narrow : kinds) {
+      SCOPED_TRACE(name + ", " + narrow.type);
+      testing::ModelFolder narrow_folder, wide_folder;
+      const auto codes = [&](const std::string& floats) { return Codes(floats, narrow); };
+      testing::ChangedCheckpoint("eagle/" + name).Convert(narrow.type, codes).WriteTo(narrow_folder);
+      testing::ChangedCheckpoint("eagle/" + name)
+          .Convert("F32", [&](const std::string& floats) { return Numbers(codes(floats), narrow); })
+          .WriteTo(wide_folder);
+      const auto logits = [&](const std::string& folder, bool f32, bool mapped) {
+        Pair pair(folder, {.threads = 2, .f32 = f32, .mapped = mapped, .context = 64, .max_rows = 64});
+        const auto target_state = pair.target().NewState(), state = pair.NewHeadState();
+        const Outputs seen = pair.RunTarget(*target_state, prompt);
+        Outputs out = pair.RunHead(*state, prompt, seen.features.view());
+        out.logits.Add(out.features.values);
+        return out.logits.values;
+      };
+      const auto found = logits(narrow_folder.path(), true, false);
+      EXPECT_EQ(found, logits(wide_folder.path(), true, false));
+      EXPECT_NE(found, logits(EagleGolden::Folder(name), true, false)) << "rounding shows";
+      EXPECT_EQ(logits(narrow_folder.path(), false, false), logits(narrow_folder.path(), false, true));
+    }
+  }
+}
+
 // In one step: rows of a prompt with the target's features, a row with the head's own, and another prompt's.
 TEST(DraftHead, RowsInCompanyAndInChunks_HaveTheSameBits) {
   for (const std::string name : kHeads) {
     SCOPED_TRACE(name);
-    Pair pair(name, {.threads = 2, .context = 64, .max_rows = 64});
+    Pair pair(EagleGolden::Folder(name), {.threads = 2, .context = 64, .max_rows = 64});
     const std::vector<int32_t> ids = {7, 1, 44, 90, 3, 8}, next = {12};
     const auto target_state = pair.target().NewState();
     const Outputs seen = pair.RunTarget(*target_state, ids);

@@ -257,6 +257,59 @@ TEST(EagleDraft, KnowingHead_IsAlwaysRight) {
   }
 }
 
+// An EAGLE-3 head that is right wherever the next id is one of its own: a step's tree is right up to the first id that is not, or to its
+// fifth token, and so is known beforehand.
+TEST(EagleDraft, KnowingHead3_IsRightUpToAnIdThatItDoesNotDraft) {
+  constexpr size_t kTokens = 60, kDrafted = 40;
+  const auto model = LoadTarget(testing::KnownTarget(), true);
+  const GenerationOptions generation{.max_new_tokens = kTokens, .ignore_eos = true};
+  std::map<size_t, size_t> lengths;
+  for (const int32_t first : {7, 20, 33, 46, 59}) {
+    EngineDriver plain(model, {.threads = 1});
+    const Outcome expected = plain.Run({first, 8, 9 + first}, generation);
+    // All ids of the answer, 40 at most, but the first new one, the third, the sixth, ...; then others.
+    std::vector<int64_t> ids;
+    std::array<bool, testing::kEagleVocab> seen = {};
+    size_t num_seen = 0, left_out = 0, next = 1;
+    for (const int32_t id : expected.ids) {
+      if (std::exchange(seen[static_cast<size_t>(id)], true)) continue;
+      if (++num_seen == next) {
+        next += ++left_out + 1;
+      } else if (ids.size() < kDrafted) {
+        ids.push_back(id);
+      }
+    }
+    for (int64_t id = 0; ids.size() < kDrafted; ++id) {
+      if (!seen[static_cast<size_t>(id)]) ids.push_back(id);
+    }
+    std::sort(ids.begin(), ids.end());
+    const auto head = LoadHead(testing::KnowingHead3(ids), model, true);
+    for (const DraftTreeKind kind : {DraftTreeKind::kChain, DraftTreeKind::kFixed}) {
+      const size_t deepest = kind == DraftTreeKind::kChain ? 4 : 5, most = kind == DraftTreeKind::kChain ? 4 : 25;
+      EngineDriver driver(model, {.threads = 1, .draft_head = head});
+      const RequestId id = driver.Submit(
+          {.prompt = {first, 8, 9 + first}, .generation = generation, .draft = OptionsOf(kind, most, most)});
+      const auto is_guessed = [&](int32_t token) {  // trees have no special ones
+        return std::binary_search(ids.begin(), ids.end(), token) &&
+               (kind == DraftTreeKind::kChain || token >= testing::kEagleSpecials);
+      };
+      std::vector<size_t> made, wanted;
+      while (!driver.engine().idle()) made.push_back(driver.Step());
+      ExpectSame(driver.outcome(id), expected, "prompt " + std::to_string(first));
+      for (size_t at = 0; at < kTokens;) {
+        size_t right = 0;
+        while (at != 0 && right < deepest && at + right + 1 < kTokens && is_guessed(expected.ids[at + right])) ++right;
+        wanted.push_back(right + 1);
+        at += right + 1;
+        if (at < kTokens) ++lengths[right];
+      }
+      EXPECT_EQ(made, wanted) << "prompt " << first << ", at most " << deepest;
+    }
+  }
+  for (size_t length = 0; length <= 5; ++length) EXPECT_GT(lengths[length], 0U) << length;
+  EXPECT_GT(lengths[4] + lengths[5], 20U) << "long paths";
+}
+
 // Where both have the same distribution, a drawn guess is always right.
 TEST(EagleDraft, ResidualRule_SameDistributionIsAlwaysRight) {
   const auto model = LoadTarget(testing::KnownTarget(), true);

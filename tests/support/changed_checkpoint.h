@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -49,6 +50,15 @@ class ChangedCheckpoint {
   }
   ChangedCheckpoint& Remove(std::string_view name) {
     TIDEMILL_CHECK(std::erase_if(kept_, [&](const Kept& tensor) { return tensor.name == name; }) == 1);
+    return *this;
+  }
+  // Every F32 matrix, in the type and the bytes that convert(its bytes) gives.
+  ChangedCheckpoint& Convert(std::string_view type, const std::function<std::string(const std::string&)>& convert) {
+    for (Kept& tensor : kept_) {
+      if (tensor.type != "F32" || tensor.shape.size() != 2) continue;
+      tensor.type = type;
+      tensor.data = convert(tensor.data);
+    }
     return *this;
   }
   const std::string& BytesOf(std::string_view name) const {

@@ -1,9 +1,10 @@
-// The target of tests/fixtures/eagle with a tokenizer, its heads, and a pair of which the head is always right.
+// The target of tests/fixtures/eagle with a tokenizer, its heads, and one for which heads can be made that are always right.
 #ifndef TIDEMILL_TESTS_SUPPORT_EAGLE_MODELS_H_
 #define TIDEMILL_TESTS_SUPPORT_EAGLE_MODELS_H_
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,7 +16,7 @@
 
 namespace tidemill::testing {
 
-inline constexpr int kEagleVocab = 96, kEagleHidden = 32, kEagleLayers = 8, kEagleSpecials = 3;
+inline constexpr int kEagleVocab = 96, kEagleHidden = 32, kEagleLayers = 8, kEagleSpecials = 3, kEagleHeadDim = 8;
 
 // A byte-level tokenizer.json of the first `size` of 96 tokens: "<0>" to "<2>", which are special unless `specials` says otherwise, then
 // one character each. The bytes of others are left out.
@@ -60,10 +61,13 @@ inline ChangedCheckpoint KnownTarget() {
   std::vector<float> embedding = FloatsOf(target.BytesOf("model.embed_tokens.weight"));
   for (size_t id = 0; id < kEagleVocab; ++id) {
     float* row = embedding.data() + id * kEagleHidden;
-    double squares = 0;
-    for (size_t i = 0; i < kEagleHidden; ++i) squares += static_cast<double>(row[i]) * static_cast<double>(row[i]);
-    const double rms = std::sqrt(squares / kEagleHidden);
-    for (size_t i = 0; i < kEagleHidden; ++i) row[i] = static_cast<float>(row[i] / rms);
+    for (size_t first = 0; first < kEagleHidden; first += kEagleHeadDim) {  // of each head alike
+      double squares = 0;
+      for (size_t i = first; i < first + kEagleHeadDim; ++i)
+        squares += static_cast<double>(row[i]) * static_cast<double>(row[i]);
+      const double rms = std::sqrt(squares / kEagleHeadDim);
+      for (size_t i = first; i < first + kEagleHeadDim; ++i) row[i] = static_cast<float>(row[i] / rms);
+    }
   }
   ReplaceFloats(target, "model.embed_tokens.weight", {kEagleVocab, kEagleHidden}, embedding);
   return target;
@@ -79,6 +83,48 @@ inline ChangedCheckpoint KnowingHead() {
   ReplaceFloats(head, "fc.weight", {kEagleHidden, 2 * kEagleHidden}, fuse);
   ReplaceFloats(head, "fc.bias", {kEagleHidden}, std::vector<float>(kEagleHidden));
   head.Remove("embed_tokens.weight");
+  return head;
+}
+
+// An EAGLE-3 head for it that is right wherever the next id is one of `ids`, 40 of them, ascending. Its attention sees its own row alone,
+// where the token scores highest, and takes the feature, which is the embedding of the token before, away for the token's.
+inline ChangedCheckpoint KnowingHead3(const std::vector<int64_t>& ids) {
+  constexpr float kStrength = 10;  // squared and times 0.28 or more in front of the others' scores
+  const ChangedCheckpoint target("eagle/target");
+  ChangedCheckpoint head("eagle/eagle3");
+  Silence(head, "midlayer.");
+  // [32, columns] with one number on the diagonal of each 32 columns.
+  const auto diagonals = [&head](const std::string& name, const std::vector<float>& numbers) {
+    const size_t columns = numbers.size() * kEagleHidden;
+    std::vector<float> matrix(kEagleHidden * columns);
+    for (size_t i = 0; i < kEagleHidden; ++i) {
+      for (size_t part = 0; part < numbers.size(); ++part)
+        matrix[i * columns + part * kEagleHidden + i] = numbers[part];
+    }
+    ReplaceFloats(head, name, {kEagleHidden, columns}, matrix);
+  };
+  diagonals("fc.weight", {1, 0, 0});
+  diagonals("midlayer.self_attn.q_proj.weight", {kStrength, 0});
+  diagonals("midlayer.self_attn.k_proj.weight", {kStrength, 0});
+  diagonals("midlayer.self_attn.v_proj.weight", {1, -1});
+  diagonals("midlayer.self_attn.o_proj.weight", {1});
+  for (const char* norm : {"midlayer.input_layernorm.weight", "midlayer.hidden_norm.weight"})
+    ReplaceFloats(head, norm, {kEagleHidden}, std::vector<float>(kEagleHidden, 1));
+  ReplaceFloats(head, "norm.weight", {kEagleHidden}, FloatsOf(target.BytesOf("model.norm.weight")));
+  const std::vector<float> all_rows = FloatsOf(target.BytesOf("lm_head.weight"));
+  std::vector<float> rows;
+  std::vector<int64_t> distances;
+  std::string marks(kEagleVocab, '\0');
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto row = all_rows.begin() + ids[i] * kEagleHidden;
+    rows.insert(rows.end(), row, row + kEagleHidden);
+    distances.push_back(ids[i] - static_cast<int64_t>(i));
+    marks[static_cast<size_t>(ids[i])] = 1;
+  }
+  ReplaceFloats(head, "lm_head.weight", {ids.size(), kEagleHidden}, rows);
+  head.Remove("d2t").Add("d2t", "I64", {ids.size()},
+                         {reinterpret_cast<const char*>(distances.data()), distances.size() * sizeof(int64_t)});
+  head.Remove("t2d").Add("t2d", "BOOL", {kEagleVocab}, marks);
   return head;
 }
 
