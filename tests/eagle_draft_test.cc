@@ -15,6 +15,7 @@
 #include "tests/support/allocation_probe.h"
 #include "tests/support/eagle_golden.h"
 #include "tests/support/eagle_models.h"
+#include "tests/support/eagle_pairs.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
 #include "tests/support/resumed_requests.h"
@@ -28,53 +29,21 @@ using testing::EagleGolden;
 using testing::EagleTokenizer;
 using testing::EngineDriver;
 using testing::ExpectSame;
+using testing::Fixture;
 using testing::kEagleVocab;
+using testing::LoadHead;
+using testing::LoadTarget;
 using testing::MakeWork;
 using testing::ModelFolder;
+using testing::OptionsOf;
 using testing::Outcome;
 using testing::RunAlone;
+using testing::TryHead;
 using testing::Work;
 
 constexpr DraftTreeKind kKinds[] = {DraftTreeKind::kChain, DraftTreeKind::kFixed, DraftTreeKind::kDynamic,
                                     DraftTreeKind::kOptimal};
 constexpr const char* kHeads[] = {"eagle1", "eagle3"};
-
-ChangedCheckpoint Fixture(const std::string& name) { return ChangedCheckpoint("eagle/" + name); }
-
-std::shared_ptr<const Model> LoadTarget(const ChangedCheckpoint& checkpoint, bool f32 = false,
-                                        const std::string& tokenizer = EagleTokenizer()) {
-  ModelFolder folder;
-  checkpoint.WriteTo(folder);
-  folder.Write("tokenizer.json", tokenizer);
-  LoadOptions options;
-  options.f32 = f32;
-  options.threads = 1;
-  auto model = Model::Load(folder.path(), options);
-  EXPECT_TRUE(model.ok()) << model.error().message();
-  return std::move(model).value();
-}
-
-Result<std::shared_ptr<const DraftHead>> TryHead(const ChangedCheckpoint& checkpoint,
-                                                 const std::shared_ptr<const Model>& target, bool f32 = false) {
-  ModelFolder folder;
-  checkpoint.WriteTo(folder);
-  EXPECT_TRUE(DraftHead::IsAt(folder.path()).value());
-  LoadOptions options;
-  options.f32 = f32;
-  options.threads = 1;
-  return DraftHead::Load(folder.path(), target, options);
-}
-
-std::shared_ptr<const DraftHead> LoadHead(const ChangedCheckpoint& checkpoint,
-                                          const std::shared_ptr<const Model>& target, bool f32 = false) {
-  auto head = TryHead(checkpoint, target, f32);
-  EXPECT_TRUE(head.ok()) << head.error().message();
-  return std::move(head).value();
-}
-
-DraftOptions OptionsOf(DraftTreeKind kind, size_t most, size_t least) {
-  return {.most = most, .least = least, .source = DraftSource::kModel, .tree = kind};
-}
 
 // What a drafter said where so many ids were known.
 struct Proposal {
@@ -227,106 +196,6 @@ TEST(EagleDraft, EveryRequest_GetsWhatItGetsWithout) {
   EXPECT_GT(drafted - accepted, 1000U);
   EXPECT_GT(later, 10U);
   EXPECT_GT(preemptions, 10U);
-}
-
-// A head that is always right: each step gives all its guesses and one more.
-TEST(EagleDraft, KnowingHead_IsAlwaysRight) {
-  const auto model = LoadTarget(testing::KnownTarget(), true);
-  const auto head = LoadHead(testing::KnowingHead(), model, true);
-  const GenerationOptions generation{.max_new_tokens = 41, .ignore_eos = true};
-  EngineDriver plain(model, {.threads = 1});
-  const Outcome expected = plain.Run({7, 8, 9}, generation);
-  for (const DraftTreeKind kind : kKinds) {
-    EngineDriver driver(model, {.threads = 1, .draft_head = head});
-    const size_t most = kind == DraftTreeKind::kChain ? 4 : 25;
-    const RequestId id =
-        driver.Submit({.prompt = {7, 8, 9}, .generation = generation, .draft = OptionsOf(kind, most, most)});
-    size_t steps = 0;
-    for (; !driver.engine().idle(); ++steps) driver.Step();
-    const Outcome& found = driver.outcome(id);
-    ExpectSame(found, expected, "tree " + std::to_string(static_cast<int>(kind)));
-    EXPECT_EQ(found.stats.accepted_tokens + steps, 41U);
-    EXPECT_EQ(found.stats.draft_trouble, "");
-    if (kind == DraftTreeKind::kChain) {
-      EXPECT_EQ(steps, 9U);  // the prompt and its token, then five each
-      EXPECT_EQ(found.stats.drafted_tokens, 32U);
-      EXPECT_EQ(found.stats.accepted_tokens, 32U);
-    } else if (kind == DraftTreeKind::kFixed) {
-      EXPECT_LE(steps, 9U);  // five deep: six tokens a step, until the last ones
-    }
-  }
-}
-
-// An EAGLE-3 head that is right wherever the next id is one of its own: a step's tree is right up to the first id that is not, or to its
-// fifth token, and so is known beforehand.
-TEST(EagleDraft, KnowingHead3_IsRightUpToAnIdThatItDoesNotDraft) {
-  constexpr size_t kTokens = 60, kDrafted = 40;
-  const auto model = LoadTarget(testing::KnownTarget(), true);
-  const GenerationOptions generation{.max_new_tokens = kTokens, .ignore_eos = true};
-  std::map<size_t, size_t> lengths;
-  for (const int32_t first : {7, 20, 33, 46, 59}) {
-    EngineDriver plain(model, {.threads = 1});
-    const Outcome expected = plain.Run({first, 8, 9 + first}, generation);
-    // All ids of the answer, 40 at most, but the first new one, the third, the sixth, ...; then others.
-    std::vector<int64_t> ids;
-    std::array<bool, testing::kEagleVocab> seen = {};
-    size_t num_seen = 0, left_out = 0, next = 1;
-    for (const int32_t id : expected.ids) {
-      if (std::exchange(seen[static_cast<size_t>(id)], true)) continue;
-      if (++num_seen == next) {
-        next += ++left_out + 1;
-      } else if (ids.size() < kDrafted) {
-        ids.push_back(id);
-      }
-    }
-    for (int64_t id = 0; ids.size() < kDrafted; ++id) {
-      if (!seen[static_cast<size_t>(id)]) ids.push_back(id);
-    }
-    std::sort(ids.begin(), ids.end());
-    const auto head = LoadHead(testing::KnowingHead3(ids), model, true);
-    for (const DraftTreeKind kind : {DraftTreeKind::kChain, DraftTreeKind::kFixed}) {
-      const size_t deepest = kind == DraftTreeKind::kChain ? 4 : 5, most = kind == DraftTreeKind::kChain ? 4 : 25;
-      EngineDriver driver(model, {.threads = 1, .draft_head = head});
-      const RequestId id = driver.Submit(
-          {.prompt = {first, 8, 9 + first}, .generation = generation, .draft = OptionsOf(kind, most, most)});
-      const auto is_guessed = [&](int32_t token) {  // trees have no special ones
-        return std::binary_search(ids.begin(), ids.end(), token) &&
-               (kind == DraftTreeKind::kChain || token >= testing::kEagleSpecials);
-      };
-      std::vector<size_t> made, wanted;
-      while (!driver.engine().idle()) made.push_back(driver.Step());
-      ExpectSame(driver.outcome(id), expected, "prompt " + std::to_string(first));
-      for (size_t at = 0; at < kTokens;) {
-        size_t right = 0;
-        while (at != 0 && right < deepest && at + right + 1 < kTokens && is_guessed(expected.ids[at + right])) ++right;
-        wanted.push_back(right + 1);
-        at += right + 1;
-        if (at < kTokens) ++lengths[right];
-      }
-      EXPECT_EQ(made, wanted) << "prompt " << first << ", at most " << deepest;
-    }
-  }
-  for (size_t length = 0; length <= 5; ++length) EXPECT_GT(lengths[length], 0U) << length;
-  EXPECT_GT(lengths[4] + lengths[5], 20U) << "long paths";
-}
-
-// Where both have the same distribution, a drawn guess is always right.
-TEST(EagleDraft, ResidualRule_SameDistributionIsAlwaysRight) {
-  const auto model = LoadTarget(testing::KnownTarget(), true);
-  EngineDriver driver(model, {.threads = 1, .draft_head = LoadHead(testing::KnowingHead(), model, true)});
-  size_t accepted = 0;
-  for (uint64_t seed = 0; seed < 10; ++seed) {
-    DraftOptions draft = OptionsOf(DraftTreeKind::kChain, 4, 4);
-    draft.rule = DraftRule::kResidual;
-    const RequestId id = driver.Submit(
-        {.prompt = {7, 8, 9},
-         .generation = {.max_new_tokens = 21, .temperature = 0.9F, .top_k = 20, .ignore_eos = true, .seed = seed},
-         .draft = draft});
-    driver.RunUntilIdle();
-    accepted += driver.outcome(id).stats.accepted_tokens;
-    EXPECT_EQ(driver.outcome(id).stats.drafted_tokens, 16U);
-  }
-  EXPECT_EQ(accepted, 160U);
 }
 
 // Guesses are the target's ids, of a head that drafts few of them; none is one that the tokenizer has no text for.

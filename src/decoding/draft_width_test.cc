@@ -264,7 +264,6 @@ TEST(DraftWidth, WithoutTimes_GuessesAFew) {
   EXPECT_GT(predicted.Next(), 0U);
 }
 
-// The first tree's drafter runs the whole prompt: that says nothing of the next.
 // Of eight guesses the last three are worth what their tokens take, less what their rows take: less than nothing where none is right.
 TEST(DraftWidth, Gain_IsSecondsOfTokensLessSecondsOfRows) {
   for (const double right : {0.0, 0.6, 1.0}) {
@@ -303,6 +302,7 @@ TEST(DraftWidth, Gain_IsSecondsOfTokensLessSecondsOfRows) {
   EXPECT_NEAR(DraftWidth(0, 8, GuessOrder::kAtOnce, predicted).Gain(1, 2), 0.25 * 1.7 / 1.75 - 0.1, 1e-12);
 }
 
+// The first tree's drafter runs the whole prompt: that says nothing of the next.
 TEST(DraftWidth, TreesThatCatchUp_AreNotTimed) {
   DraftWidth width(0, 8, GuessOrder::kTree);
   width.CheckedTree(0, {});
