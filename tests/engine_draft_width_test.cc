@@ -113,7 +113,7 @@ constexpr size_t kContext = 64;
 
 // The built-in numbers with other products and attention: `slope` more for each row.
 std::string ProfileFile(const Engine::Impl& impl, const std::string& cpu, double slope) {
-  MachineProfile profile = NearestBuiltIn(impl.isa, 1);
+  MachineProfile profile = NearestBuiltIn(impl.isa, 1, "");
   profile.cpu = cpu;
   profile.isa = impl.isa;
   profile.threads = 1;

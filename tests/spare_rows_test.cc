@@ -139,7 +139,7 @@ struct GrowthPrice {
 constexpr GrowthPrice kCheap = {"cheap", 1e18}, kDear = {"dear", 1};
 
 void SetPrice(Engine::Impl& impl, const GrowthPrice& price) {
-  impl.profile = NearestBuiltIn(impl.isa, 1);
+  impl.profile = NearestBuiltIn(impl.isa, 1, "");
   impl.profile->copy = price.copy;
   impl.profile->touch = 1 / price.copy;
   impl.step_seconds = [](size_t rows) { return 1e-6 + 1e-7 * static_cast<double>(rows - 1); };

@@ -58,7 +58,8 @@ struct EngineOptions {
   // goes on.
   std::shared_ptr<const DraftHead> draft_head = {};
   // Where the numbers of this machine are kept that MakePlan measured (PlanOptions has the same two): how many guesses a request begins
-  // with is predicted by them, or where they are not there or another machine's, by built-in ones. Read when the first such request comes.
+  // with is predicted by them, or where they are not there or another machine's, by the nearest built-in ones. Read when the first such
+  // request comes.
   std::string profile_path = {}, cpu = {};
 };
 

@@ -106,7 +106,7 @@ struct Plan {
 struct PlanOptions {
   size_t batch = 1;                           // at least 1
   std::optional<DraftOptions> draft = {};     // guesses that requests will ask for
-  std::string cpu = {};                       // as the system calls it; a profile of another one is not used
+  std::string cpu = {};                       // "AMD EPYC, family 26 model 2"; a profile of another is not used
   std::string profile_path = {};              // where this machine's numbers are kept; empty: nowhere
   bool recalibrate = false;                   // measure, whatever is there
   std::function<void(double)> progress = {};  // 0..1 while it measures; may be empty

@@ -34,6 +34,7 @@ std::string_view Trimmed(std::string_view text) {
 
 CpuInfo ParseCpuInfo(std::string_view text) {
   CpuInfo info{.name = "unknown CPU", .flags = {}};
+  std::string_view family, model;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
@@ -46,6 +47,8 @@ CpuInfo ParseCpuInfo(std::string_view text) {
     const std::string_view key = Trimmed(line.substr(0, colon));
     std::string_view value = Trimmed(line.substr(colon + 1));
     if (key == "model name") info.name = value;
+    if (key == "cpu family") family = value;
+    if (key == "model") model = value;
     if (key != "flags") continue;
     while (!value.empty()) {
       const size_t blank = std::min(value.find(' '), value.size());
@@ -53,6 +56,7 @@ CpuInfo ParseCpuInfo(std::string_view text) {
       value.remove_prefix(std::min(blank + 1, value.size()));
     }
   }
+  if (!family.empty() && !model.empty()) info.name.append(", family ").append(family).append(" model ").append(model);
   return info;
 }
 

@@ -9,7 +9,9 @@
 namespace tidemill::cli {
 
 struct CpuInfo {
-  std::string name;                // "AMD EPYC 9354"; "unknown CPU" where the system does not say
+  // "AMD EPYC 9354, family 25 model 17": virtual machines may name CPUs of several generations alike, "AMD EPYC". "unknown CPU"
+  // where the system has no name; without family and model where it has none, as on arm64.
+  std::string name;
   std::vector<std::string> flags;  // of the first CPU: "avx2", "fma"
 };
 

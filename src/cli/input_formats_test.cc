@@ -132,14 +132,17 @@ TEST(BatchPrompts, Lengths_AreSpreadOverTheRange) {
 
 TEST(CpuInfo, NameAndFlags_AreOfTheFirstCpu) {
   const CpuInfo info = ParseCpuInfo(
-      "processor\t: 0\nmodel name\t: Some CPU 9\nflags\t\t: fpu avx2 fma f16c avx512f avx512_vnni\n\nprocessor\t: 1\n"
-      "model name\t: Another\nflags\t: none\n");
-  EXPECT_EQ(info.name, "Some CPU 9");
+      "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: Some CPU 9\n"
+      "flags\t\t: fpu avx2 fma f16c avx512f avx512_vnni\n\nprocessor\t: 1\n"
+      "cpu family\t: 6\nmodel\t: 85\nmodel name\t: Another\nflags\t: none\n");
+  EXPECT_EQ(info.name, "Some CPU 9, family 26 model 2");
   EXPECT_THAT(info.flags, ElementsAre("fpu", "avx2", "fma", "f16c", "avx512f", "avx512_vnni"));
   EXPECT_THAT(FeaturesOf(info, "avx2").used, ElementsAre("AVX2", "FMA", "F16C"));
   EXPECT_THAT(FeaturesOf(info, "avx2").unused, ElementsAre("AVX512", "AVX512_VNNI"));
   EXPECT_TRUE(FeaturesOf(info, "baseline").used.empty());
   EXPECT_EQ(ParseCpuInfo("").name, "unknown CPU");
+  EXPECT_EQ(ParseCpuInfo("model name\t: Some CPU 9\n").name, "Some CPU 9");
+  EXPECT_EQ(ParseCpuInfo("model name\t: Some CPU 9\nmodel\t: 2\n").name, "Some CPU 9");
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "planner/machine_profile.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -115,6 +117,29 @@ std::optional<Isa> IsaNamed(std::string_view name) {
   return std::nullopt;
 }
 
+// What CPUs of one generation have in common; their models differ.
+struct CpuFamily {
+  std::string_view vendor;
+  unsigned family = 0;
+
+  bool operator==(const CpuFamily&) const = default;
+};
+
+std::optional<CpuFamily> FamilyOf(std::string_view cpu) {
+  constexpr std::string_view kFamily = ", family ";
+  const size_t at = cpu.rfind(kFamily);
+  if (at == std::string_view::npos) return std::nullopt;
+  CpuFamily found;
+  const std::string_view number = cpu.substr(at + kFamily.size());
+  if (std::from_chars(number.data(), number.data() + number.size(), found.family).ec != std::errc())
+    return std::nullopt;
+  for (const std::string_view vendor : {"AMD", "Intel"}) {
+    if (cpu.substr(0, at).find(vendor) != std::string_view::npos) found.vendor = vendor;
+  }
+  if (found.vendor.empty()) return std::nullopt;
+  return found;
+}
+
 }  // namespace
 
 Result<MachineProfile> ParseProfile(const std::string& name, std::string_view text) {
@@ -165,20 +190,27 @@ std::string ProfileText(const MachineProfile& profile) {
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-MachineProfile NearestBuiltIn(Isa isa, size_t threads) {
+const MachineProfile& NearestProfile(std::span<const MachineProfile> profiles, Isa isa, size_t threads,
+                                     std::string_view cpu) {
+  TIDEMILL_CHECK(!profiles.empty());
+  const std::optional<CpuFamily> family = FamilyOf(cpu);
   const auto distance = [&](const MachineProfile& profile) {
     const auto apart = [](size_t a, size_t b) { return a > b ? a - b : b - a; };
-    return std::pair(apart(static_cast<size_t>(profile.isa), static_cast<size_t>(isa)),
-                     apart(profile.threads, threads));
+    return std::tuple(apart(static_cast<size_t>(profile.isa), static_cast<size_t>(isa)),
+                      !family || FamilyOf(profile.cpu) != family, apart(profile.threads, threads));
   };
-  std::optional<MachineProfile> nearest;
+  return *std::min_element(profiles.begin(), profiles.end(),
+                           [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+}
+
+MachineProfile NearestBuiltIn(Isa isa, size_t threads, std::string_view cpu) {
+  std::vector<MachineProfile> profiles;
   for (const std::string_view text : BuiltInProfiles()) {
     auto profile = ParseProfile("built-in profile", text);
     TIDEMILL_CHECK(profile.ok());
-    if (!nearest || distance(*profile) < distance(*nearest)) nearest = std::move(profile).value();
+    profiles.push_back(std::move(profile).value());
   }
-  TIDEMILL_CHECK(nearest.has_value());
-  return *std::move(nearest);
+  return NearestProfile(profiles, isa, threads, cpu);
 }
 
 }  // namespace tidemill

@@ -74,8 +74,14 @@ Result<void> SaveProfile(const MachineProfile& profile, const std::string& path)
 
 // The built-in profiles, src/planner/hardware/*.json, at least one.
 std::span<const std::string_view> BuiltInProfiles();
-// Of them the one with the nearest level, then the nearest number of threads.
-MachineProfile NearestBuiltIn(Isa isa, size_t threads);
+
+// Of some profiles, at least one, the nearest: by level, then a CPU of the same vendor and family, then by threads; of equals the
+// first. `cpu` is a name as profiles have it, "AMD EPYC, family 26 model 2"; where it or a profile's says no vendor or family, that
+// profile is of another family.
+const MachineProfile& NearestProfile(std::span<const MachineProfile> profiles, Isa isa, size_t threads,
+                                     std::string_view cpu);
+// Of the built-in ones.
+MachineProfile NearestBuiltIn(Isa isa, size_t threads, std::string_view cpu);
 
 }  // namespace tidemill
 

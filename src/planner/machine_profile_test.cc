@@ -226,7 +226,70 @@ TEST(BuiltInProfiles, All_CanBeRead) {
     EXPECT_TRUE(profile.ok()) << profile.error().message();
   }
   for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}) {
-    for (const size_t threads : {1, 2, 64}) EXPECT_GT(NearestBuiltIn(isa, threads).all.loop, 0);
+    for (const size_t threads : {1, 2, 64}) EXPECT_GT(NearestBuiltIn(isa, threads, "").all.loop, 0);
+  }
+}
+
+MachineProfile ProfileOf(std::string_view cpu, Isa isa, size_t threads) {
+  MachineProfile profile;
+  profile.cpu = cpu;
+  profile.isa = isa;
+  profile.threads = threads;
+  return profile;
+}
+
+TEST(NearestProfile, LevelThenFamilyThenThreads_Choose) {
+  const std::string old = "AMD EPYC, family 25 model 17", young = "AMD EPYC, family 26 model 2";
+  const std::string intel = "Intel(R) Xeon(R) Processor, family 6 model 143";
+  const std::vector<MachineProfile> profiles = {
+      ProfileOf(old, Isa::kAvx512Bf16, 2), ProfileOf(young, Isa::kAvx512Bf16, 2),
+      ProfileOf(young, Isa::kAvx512Bf16, 16), ProfileOf(intel, Isa::kAvx512Vnni, 8)};
+  struct Case {
+    const char* cpu;
+    Isa isa;
+    size_t threads, nearest;
+  };
+  for (const Case& c : {
+           Case{"AMD EPYC, family 25 model 17", Isa::kAvx512Bf16, 2, 0},
+           {"AMD EPYC, family 26 model 2", Isa::kAvx512Bf16, 2, 1},
+           {"AMD EPYC, family 26 model 2", Isa::kAvx512Bf16, 1, 1},
+           {"AMD EPYC, family 26 model 2", Isa::kAvx512Bf16, 64, 2},
+           {"AMD Ryzen 9 9950X 16-Core Processor, family 26 model 68", Isa::kAvx512Bf16, 2, 1},  // any name and model
+           {"AMD EPYC, family 25 model 17", Isa::kAvx512Bf16, 64, 0},                            // before threads
+           {"AMD EPYC, family 26 model 2", Isa::kAvx512Vnni, 2, 3},                              // after the level
+           {"AMD EPYC, family 26 model 2", Isa::kBaseline, 2, 3},
+           {"13th Gen Intel(R) Core(TM), family 6 model 183", Isa::kAvx512Bf16, 2, 0},  // none of its level
+           {"Intel(R) Xeon(R) Processor, family 26 model 2", Isa::kAvx512Bf16, 2, 0},   // AMD's 26
+           // No vendor, no family: level and threads.
+           {"", Isa::kAvx512Bf16, 2, 0},
+           {"", Isa::kAvx512Bf16, 64, 2},
+           {"unknown CPU", Isa::kAvx512Bf16, 16, 2},
+           {"AMD EPYC", Isa::kAvx512Bf16, 2, 0},
+           {"QEMU Virtual CPU, family 26 model 2", Isa::kAvx512Bf16, 2, 0},
+           {"AMD EPYC, family ", Isa::kAvx512Bf16, 2, 0},
+           {"AMD EPYC, family x26", Isa::kAvx512Bf16, 2, 0},
+           {"AMD EPYC, family 99999999999", Isa::kAvx512Bf16, 2, 0},
+       }) {
+    const MachineProfile& nearest = NearestProfile(profiles, c.isa, c.threads, c.cpu);
+    EXPECT_EQ(&nearest - profiles.data(), static_cast<ptrdiff_t>(c.nearest))
+        << c.cpu << ", " << IsaName(c.isa) << ", " << c.threads << " threads";
+  }
+}
+
+TEST(NearestProfile, ProfilesWithoutAFamily_AreOfNoneAlike) {
+  const std::vector<MachineProfile> profiles = {ProfileOf("a CPU", Isa::kAvx2, 2), ProfileOf("", Isa::kAvx2, 4)};
+  EXPECT_EQ(NearestProfile(profiles, Isa::kAvx2, 2, "").threads, 2U);
+  EXPECT_EQ(NearestProfile(profiles, Isa::kAvx2, 4, "a CPU").threads, 4U);
+  EXPECT_EQ(NearestProfile(profiles, Isa::kAvx2, 4, "AMD EPYC, family 26 model 2").threads, 4U);
+}
+
+// Of each the name says a family, so that it goes before others of its level.
+TEST(BuiltInProfiles, Each_IsChosenForItsFamily) {
+  for (const std::string_view text : BuiltInProfiles()) {
+    const MachineProfile profile = ParseProfile("built-in", text).value();
+    EXPECT_EQ(NearestBuiltIn(profile.isa, profile.threads, profile.cpu).cpu, profile.cpu);
+    const std::vector<MachineProfile> two = {ProfileOf("another CPU", profile.isa, profile.threads), profile};
+    EXPECT_EQ(NearestProfile(two, profile.isa, profile.threads, profile.cpu).cpu, profile.cpu);
   }
 }
 

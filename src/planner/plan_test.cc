@@ -315,7 +315,7 @@ TEST(Plan, AnyInput_GivesFiniteCostsAndOneLineReasons) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 500; ++i) {
     PlanInput input = RoundInput();
-    input.profile = NearestBuiltIn(Isa::kBaseline, 1);
+    input.profile = NearestBuiltIn(Isa::kBaseline, 1, "");
     input.context = 1 + random() % (size_t{1} << (random() % 21));
     input.batch = 1 + random() % 64;
     input.state_memory = random() % (uint64_t{1} << (random() % 45));

@@ -138,7 +138,7 @@ TEST(PredictedCosts, Growing_CopiesAndTouches) {
 }
 
 TEST(PredictedCosts, AnyDepthBatchAndChunk_AreMonotone) {
-  const MachineProfile profile = NearestBuiltIn(Isa::kAvx512Bf16, 2);
+  const MachineProfile profile = NearestBuiltIn(Isa::kAvx512Bf16, 2, "");
   const ModelNumbers model = RoundModel();
   const PredictedCosts costs(profile, model), one(profile, model, ThreadUse::kOne);
   for (const size_t batch : {1, 2, 3, 5, 8, 31, 32, 33, 100, 1000}) {

@@ -20,7 +20,7 @@ MachineProfile ProfileOf(const Engine::Impl& engine) {
     auto kept = LoadProfile(engine.options.profile_path);
     if (kept.ok() && kept->IsOf(engine.options.cpu, engine.isa, threads)) return std::move(kept).value();
   }
-  return NearestBuiltIn(engine.isa, threads);
+  return NearestBuiltIn(engine.isa, threads, engine.options.cpu);
 }
 
 GuessOrder GuessOrderOf(const Engine::Impl& engine, const DraftOptions& draft) {

@@ -70,7 +70,8 @@ class ProfileSource {
 
  private:
   MachineProfile BuiltIn() {
-    return Described(NearestBuiltIn(engine_.impl().isa, engine_.impl().threads->num_threads()));
+    const Engine::Impl& impl = engine_.impl();
+    return Described(NearestBuiltIn(impl.isa, impl.threads->num_threads(), options_.cpu));
   }
 
   MachineProfile Described(MachineProfile profile) {
