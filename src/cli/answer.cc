@@ -112,6 +112,8 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
                    {"reserved_bytes", stats.growth.reserved_bytes},
                    {"growths", stats.growth.growths},
                    {"bytes_copied", stats.growth.bytes_copied},
+                   {"minor_faults", stats.faults.minor},
+                   {"major_faults", stats.faults.major},
                    {"preemptions", stats.preemptions}};
   if (stats.drafted_tokens != 0) json["draft"] = DraftJson(stats);
   json["numeric_class"] = engine.numeric_class();

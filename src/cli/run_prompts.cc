@@ -1,6 +1,7 @@
 #include "cli/run_prompts.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,14 +39,20 @@ double Milliseconds(Clock::duration duration) { return std::chrono::duration<dou
 struct ManyStats {
   size_t requests = 0, failed = 0, prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   std::vector<float> first_token_ms, between_tokens_ms;
-  RequestStats drafts;  // of all requests, what they say of drafts
+  RequestStats all;  // of all requests, what they say of drafts and of growth
+
+  void AddGrowth(const StateGrowth& growth) {
+    all.growth.growths += growth.growths;
+    all.growth.bytes_copied += growth.bytes_copied;
+  }
 
   void Add(const RequestStats& stats) {
     ++requests;
     prompt_tokens += stats.prompt_tokens;
     generated_tokens += stats.generated_tokens;
     preemptions += stats.preemptions;
-    AddDrafts(stats, &drafts);
+    AddGrowth(stats.growth);
+    AddDrafts(stats, &all);
     if (stats.generated_tokens != 0) first_token_ms.push_back(static_cast<float>(stats.first_token_ms));
   }
   void Add(const ManyStats& other) {
@@ -54,7 +61,8 @@ struct ManyStats {
     prompt_tokens += other.prompt_tokens;
     generated_tokens += other.generated_tokens;
     preemptions += other.preemptions;
-    AddDrafts(other.drafts, &drafts);
+    AddGrowth(other.all.growth);
+    AddDrafts(other.all, &all);
     first_token_ms.insert(first_token_ms.end(), other.first_token_ms.begin(), other.first_token_ms.end());
     between_tokens_ms.insert(between_tokens_ms.end(), other.between_tokens_ms.begin(), other.between_tokens_ms.end());
   }
@@ -68,19 +76,30 @@ double Percentile(std::vector<float>& values, double share) {
   return *at;
 }
 
-std::string Describe(ManyStats& stats, double seconds) {
-  char lines[512];
-  std::snprintf(lines, sizeof lines,
-                "requests     %10zu, %zu failed, %zu preemptions\n"
-                "tokens       %10zu of prompts, %zu generated in %.1f s, %.1f tokens/s\n"
-                "first token  %10.1f ms in the middle, %.1f ms for 1 of 100\n"
-                "next token   %10.1f ms in the middle, %.1f ms for 1 of 100\n",
-                stats.requests + stats.failed, stats.failed, stats.preemptions, stats.prompt_tokens,
-                stats.generated_tokens, seconds,
-                TokensPerSecond(static_cast<double>(stats.generated_tokens), seconds * 1000),
-                Percentile(stats.first_token_ms, 0.5), Percentile(stats.first_token_ms, 0.99),
-                Percentile(stats.between_tokens_ms, 0.5), Percentile(stats.between_tokens_ms, 0.99));
-  return lines + DescribeDrafts(stats.drafts);
+// Of this process, since its start.
+PageFaults FaultsNow() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return {.minor = static_cast<uint64_t>(usage.ru_minflt), .major = static_cast<uint64_t>(usage.ru_majflt)};
+}
+
+std::string Describe(ManyStats& stats, double seconds, const PageFaults& faults) {
+  char lines[768];
+  std::snprintf(
+      lines, sizeof lines,
+      "requests     %10zu, %zu failed, %zu preemptions\n"
+      "tokens       %10zu of prompts, %zu generated in %.1f s, %.1f tokens/s\n"
+      "state        %10llu growths, %.2f MiB copied; %llu page faults, %llu of them read from a file\n"
+      "first token  %10.1f ms in the middle, %.1f ms for 1 of 100\n"
+      "next token   %10.1f ms in the middle, %.1f ms for 1 of 100\n",
+      stats.requests + stats.failed, stats.failed, stats.preemptions, stats.prompt_tokens, stats.generated_tokens,
+      seconds, TokensPerSecond(static_cast<double>(stats.generated_tokens), seconds * 1000),
+      static_cast<unsigned long long>(stats.all.growth.growths),
+      static_cast<double>(stats.all.growth.bytes_copied) / (1 << 20),
+      static_cast<unsigned long long>(faults.minor + faults.major), static_cast<unsigned long long>(faults.major),
+      Percentile(stats.first_token_ms, 0.5), Percentile(stats.first_token_ms, 0.99),
+      Percentile(stats.between_tokens_ms, 0.5), Percentile(stats.between_tokens_ms, 0.99));
+  return lines + DescribeDrafts(stats.all);
 }
 
 Json ErrorJson(const Error& error) {
@@ -262,6 +281,7 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
     instances.push_back(std::make_unique<Instance>(session, std::move(engine), most, queue, form, generation, draft));
   }
   const Clock::time_point start = Clock::now();
+  const PageFaults before = FaultsNow();
   std::atomic<bool> out_of_memory = false;
   {
     const SignalWatch::Grace grace(context.signals, [&] {
@@ -288,8 +308,12 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
   ManyStats all;
   for (const auto& instance : instances) all.Add(instance->stats());
   context.some_failed = all.failed != 0;
-  WarnAboutDrafts(all.drafts, context.messages);
-  if (stats) context.messages.Say(Describe(all, Milliseconds(Clock::now() - start) / 1000));
+  WarnAboutDrafts(all.all, context.messages);
+  if (stats) {
+    const PageFaults now = FaultsNow();
+    context.messages.Say(Describe(all, Milliseconds(Clock::now() - start) / 1000,
+                                  {.minor = now.minor - before.minor, .major = now.major - before.major}));
+  }
   return {};
 }
 

@@ -161,22 +161,24 @@ std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_
   const RequestStats& stats = answer.stats;
   const double decoded = stats.generated_tokens > 0 ? static_cast<double>(stats.generated_tokens - 1) : 0;
   const size_t prefilled_tokens = stats.prompt_tokens - stats.restored_tokens;
-  char lines[512];
-  std::snprintf(lines, sizeof lines,
-                "load         %10.1f ms\n"
-                "prefill      %10.1f ms  %6zu tokens  %9.1f tokens/s\n"
-                "first token  %10.1f ms\n"
-                "decode       %10.1f ms  %6zu tokens  %9.1f tokens/s\n"
-                "state        %10.2f MiB, %.2f MiB held, %s, %llu growths, %.2f MiB copied\n",
-                session.load_ms, stats.prefill_ms, prefilled_tokens,
-                TokensPerSecond(static_cast<double>(prefilled_tokens), stats.prefill_ms), stats.first_token_ms,
-                stats.decode_ms, stats.generated_tokens, TokensPerSecond(decoded, stats.decode_ms),
-                static_cast<double>(stats.state_bytes) / (1 << 20),
-                static_cast<double>(stats.growth.reserved_bytes) / (1 << 20),
-                stats.growth.fell_back ? "geometric for want of addresses"
-                                       : std::string(KvPolicyName(session.engine->kv_policy())).c_str(),
-                static_cast<unsigned long long>(stats.growth.growths),
-                static_cast<double>(stats.growth.bytes_copied) / (1 << 20));
+  char lines[768];
+  std::snprintf(
+      lines, sizeof lines,
+      "load         %10.1f ms\n"
+      "prefill      %10.1f ms  %6zu tokens  %9.1f tokens/s\n"
+      "first token  %10.1f ms\n"
+      "decode       %10.1f ms  %6zu tokens  %9.1f tokens/s\n"
+      "state        %10.2f MiB, %.2f MiB held, %s, %llu growths, %.2f MiB copied\n"
+      "page faults  %10llu, %llu of them read from a file\n",
+      session.load_ms, stats.prefill_ms, prefilled_tokens,
+      TokensPerSecond(static_cast<double>(prefilled_tokens), stats.prefill_ms), stats.first_token_ms, stats.decode_ms,
+      stats.generated_tokens, TokensPerSecond(decoded, stats.decode_ms),
+      static_cast<double>(stats.state_bytes) / (1 << 20), static_cast<double>(stats.growth.reserved_bytes) / (1 << 20),
+      stats.growth.fell_back ? "geometric for want of addresses"
+                             : std::string(KvPolicyName(session.engine->kv_policy())).c_str(),
+      static_cast<unsigned long long>(stats.growth.growths), static_cast<double>(stats.growth.bytes_copied) / (1 << 20),
+      static_cast<unsigned long long>(stats.faults.minor + stats.faults.major),
+      static_cast<unsigned long long>(stats.faults.major));
   return std::string(lines) + DescribeDrafts(stats) + "finish       " + std::string(FinishReasonName(answer.finish)) +
          ", seed " + std::to_string(seed) + ", " + std::to_string(session.engine->threads()) + " threads, " +
          session.engine->isa() + ", numeric class " + session.engine->numeric_class() + "\n";

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -67,6 +68,8 @@ TEST(Run, CountingModel_CountsOn) {
   EXPECT_EQ(answer["state"]["policy"], "bmc");
   EXPECT_GE(answer["state"]["reserved_bytes"], answer["state"]["bytes"]);
   EXPECT_GT(answer["state"]["growths"], 0);
+  EXPECT_GT(answer["state"]["minor_faults"], 0);
+  EXPECT_TRUE(answer["state"]["major_faults"].is_number_unsigned());
   EXPECT_GT(answer["state"]["bytes"], 0);
   EXPECT_NE(answer["numeric_class"], "");
   for (const char* name :
@@ -217,7 +220,7 @@ TEST(Run, SampledAnswer_FollowsTheSeed) {
 TEST(Run, Stats_GoToStderr) {
   const ProcessResult result = RunTidemill({"run", CountingModelFile(), "hello", "-n", "3", "--stats", "--seed", "9"});
   EXPECT_EQ(result.exit_code, 0);
-  for (const char* part : {"prefill", "decode", "first token", "state", "seed 9", "numeric class"}) {
+  for (const char* part : {"prefill", "decode", "first token", "state", "page faults", "seed 9", "numeric class"}) {
     EXPECT_THAT(result.err, HasSubstr(part));
   }
   EXPECT_THAT(result.out, Not(HasSubstr("prefill")));

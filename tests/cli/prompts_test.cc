@@ -180,6 +180,8 @@ TEST(Prompts, StandardInputAndStats) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(Lines(result.out).size(), 4U);
   EXPECT_THAT(result.err, HasSubstr("requests              4, 0 failed"));
+  EXPECT_THAT(result.err, HasSubstr("growths, "));
+  EXPECT_THAT(result.err, HasSubstr("page faults, "));
   EXPECT_THAT(result.err, HasSubstr("next token"));
 }
 
