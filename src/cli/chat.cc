@@ -63,7 +63,7 @@ class Chat {
   std::vector<ChatMessage> messages_;  // without the system message
   LineSource lines_;
   std::string last_stats_;
-  bool warned_about_drafts_ = false;
+  bool warned_about_drafts_ = false, warned_about_growth_ = false;
 };
 
 std::vector<ChatMessage> Chat::AllMessages() const {
@@ -130,6 +130,8 @@ Result<void> Chat::Answer(const std::string& message) {
   if (context_.signals.received() == SIGINT && !is_given_up) context_.signals.Forget();
   TIDEMILL_TRY(answer, std::move(generated));
   TIDEMILL_TRY_VOID(context_.out.Write("\n"));
+  if (!warned_about_growth_) WarnAboutGrowth(answer.stats, context_.messages);
+  warned_about_growth_ = warned_about_growth_ || answer.stats.growth.fell_back;
   if (!warned_about_drafts_) WarnAboutDrafts(answer.stats, context_.messages);
   warned_about_drafts_ = warned_about_drafts_ || !answer.stats.draft_trouble.empty();
   last_stats_ = DescribeAnswer(answer, session_, options_.seed);

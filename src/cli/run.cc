@@ -146,6 +146,7 @@ Result<void> RunCommand(CommandContext& context) {
   }
   if (!saved_state.ok()) return saved_state.error();
   grace.reset();
+  WarnAboutGrowth(answer.stats, context.messages);
   WarnAboutDrafts(answer.stats, context.messages);
   if (flags.stats) context.messages.Say(DescribeAnswer(answer, session, options.seed));
   return {};

@@ -44,6 +44,7 @@ struct ManyStats {
   void AddGrowth(const StateGrowth& growth) {
     all.growth.growths += growth.growths;
     all.growth.bytes_copied += growth.bytes_copied;
+    all.growth.fell_back = all.growth.fell_back || growth.fell_back;
   }
 
   void Add(const RequestStats& stats) {
@@ -308,6 +309,7 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
   ManyStats all;
   for (const auto& instance : instances) all.Add(instance->stats());
   context.some_failed = all.failed != 0;
+  WarnAboutGrowth(all.all, context.messages);
   WarnAboutDrafts(all.all, context.messages);
   if (stats) {
     const PageFaults now = FaultsNow();

@@ -152,6 +152,12 @@ Result<Answer> Generate(Engine& engine, RequestId id, SignalWatch& signals,
   return answer;
 }
 
+void WarnAboutGrowth(const RequestStats& stats, Messages& messages) {
+  if (!stats.growth.fell_back) return;
+  messages.Warning(
+      "--kv-policy reserve: the system has no addresses for the whole context; state grew as under geometric");
+}
+
 void WarnAboutDrafts(const RequestStats& stats, Messages& messages) {
   if (stats.draft_trouble.empty()) return;
   messages.Warning("drafts: " + std::string(stats.draft_trouble) + "; there were steps without guesses");

@@ -52,6 +52,8 @@ Result<Answer> Generate(Engine& engine, RequestId id, SignalWatch& signals,
                         const std::function<Result<void>(const std::string&)>& on_text,
                         std::shared_ptr<const std::vector<std::byte>>* saved);
 
+// Says that `reserve` could not be had, if so.
+void WarnAboutGrowth(const RequestStats& stats, Messages& messages);
 // Says why guesses that were asked for were not made, if so.
 void WarnAboutDrafts(const RequestStats& stats, Messages& messages);
 

@@ -106,6 +106,10 @@ Process::Process(const std::vector<std::string>& arguments, const ProcessOptions
     dup2(child_out, 1);
     dup2(child_err, 2);
     if (options.closed_stdout) close(1);
+    if (options.address_bytes != 0) {
+      const rlimit limit{.rlim_cur = options.address_bytes, .rlim_max = options.address_bytes};
+      setrlimit(RLIMIT_AS, &limit);
+    }
     execvp(argv[0], argv.data());
     _exit(126);
   }

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct ProcessOptions {
   bool closed_reader = false;      // nobody reads standard output
   bool closed_stdout = false;      // there is no standard output
   bool small_pipe = false;         // standard output is a pipe that is full after a page
+  uint64_t address_bytes = 0;      // that it may have at most, mapped or reserved; 0: no limit
   bool terminal = false;           // standard input and stderr are a terminal; Process::Type types on it
 };
 
