@@ -246,7 +246,7 @@ int Main(int argc, char** argv) {
       ->delimiter(',');
   app.add_option("--tokens", grid.tokens, "N")->delimiter(',')->check(CLI::Range(2, 1 << 20));
   app.add_option("--batch", grid.batches, "B")->delimiter(',')->check(CLI::Range(1, 4096));
-  app.add_option("--backend", grid.backends, "padded, exact, engine")->delimiter(',');
+  app.add_option("--backend", grid.backends, "padded, strided, exact, engine")->delimiter(',');
   app.add_option("--policy", grid.policies,
                  "iterative, 'iterative, pool', upfront, bmc, geometric, reserve, paged; repeatable")
       ->allow_extra_args(false);

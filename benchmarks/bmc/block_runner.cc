@@ -190,26 +190,32 @@ class ExactRunner : public StoreRunner {
 };
 
 #ifdef TIDEMILL_ONEDNN
-class PaddedRunner : public StoreRunner {
+// Over all rows that are allocated, or over the valid ones.
+class LibraryRunner : public StoreRunner {
  public:
-  PaddedRunner(const Cell& cell, ExecutionContext& context, PaddedAttention attention)
+  LibraryRunner(const Cell& cell, ExecutionContext& context, PaddedAttention attention)
       : StoreRunner(cell, context), attention_(std::move(attention)) {}
 
  protected:
-  void ShowRows(size_t capacity, size_t rows) override {
-    seen_.assign(capacity, kMasked);
+  size_t Columns(const Step& step) const {
+    return cell_.backend == Backend::kPadded ? step.capacity : step.rows_before + step.len;
+  }
+
+  void ShowRows(size_t columns, size_t rows) override {
+    seen_.assign(columns, kMasked);
     std::fill_n(seen_.begin(), rows, 0.0F);
   }
 
   void PrepareMask(const Step& step) override {
-    if (seen_.size() != step.capacity) ShowRows(step.capacity, step.rows_before);
+    const size_t columns = Columns(step);
+    if (seen_.size() != columns) ShowRows(columns, step.rows_before);
     if (step.len == 1) {
       seen_[step.rows_before] = 0;
       return;
     }
-    tree_.resize(step.len * step.capacity);
+    tree_.resize(step.len * columns);
     for (size_t row = 0; row < step.len; ++row) {
-      float* mask = tree_.data() + row * step.capacity;
+      float* mask = tree_.data() + row * columns;
       std::copy(seen_.begin(), seen_.end(), mask);
       // Any tree costs the same: row i hangs on row (i - 1) / 2.
       for (size_t node = row;; node = (node - 1) / 2) {
@@ -223,7 +229,7 @@ class PaddedRunner : public StoreRunner {
     const KvStore::Span span = store_.LastSpan(0);
     const uint64_t creations = attention_.creations();
     const double creation_s = attention_.creation_s();
-    TIDEMILL_TRY_VOID(attention_.Run({.k = span.k, .v = span.v, .columns = step.capacity, .stride = span.stride},
+    TIDEMILL_TRY_VOID(attention_.Run({.k = span.k, .v = span.v, .columns = Columns(step), .stride = span.stride},
                                      {.values = step.len == 1 ? seen_ : tree_, .batch = 1, .rows = step.len}, step.len,
                                      inputs_.q(step.len), inputs_.out(step.len)));
     seconds->creations = attention_.creations() - creations;
@@ -233,8 +239,8 @@ class PaddedRunner : public StoreRunner {
 
  private:
   PaddedAttention attention_;
-  std::vector<float> seen_;  // [capacity]: the mask of rows that stay
-  std::vector<float> tree_;  // [len, capacity]
+  std::vector<float> seen_;  // [columns]: the mask of rows that stay
+  std::vector<float> tree_;  // [len, columns]
 };
 #endif
 
@@ -333,7 +339,8 @@ Result<std::unique_ptr<BlockRunner>> MakeBlockRunner(const Cell& cell, Execution
   switch (cell.backend) {
     case Backend::kExact: return std::unique_ptr<BlockRunner>(std::make_unique<ExactRunner>(cell, context));
     case Backend::kEngine: return std::unique_ptr<BlockRunner>(std::make_unique<EngineRunner>(cell, context));
-    case Backend::kPadded: break;
+    case Backend::kPadded:
+    case Backend::kStrided: break;
   }
 #ifdef TIDEMILL_ONEDNN
   TIDEMILL_TRY(attention, PaddedAttention::Create({.batch = cell.batch,
@@ -344,11 +351,11 @@ Result<std::unique_ptr<BlockRunner>> MakeBlockRunner(const Cell& cell, Execution
                                                    .dtype = cell.dtype,
                                                    .max_len = cell.draft,
                                                    .max_columns = cell.tokens}));
-  return std::unique_ptr<BlockRunner>(std::make_unique<PaddedRunner>(cell, context, std::move(attention)));
+  return std::unique_ptr<BlockRunner>(std::make_unique<LibraryRunner>(cell, context, std::move(attention)));
 #else
-  return Error(
-      ErrorCode::kUnsupported,
-      "--backend padded: this build has no oneDNN; install libdnnl-dev and configure with -DTIDEMILL_ONEDNN=ON");
+  return Error(ErrorCode::kUnsupported,
+               "--backend " + std::string(BackendName(cell.backend)) +
+                   ": this build has no oneDNN; install libdnnl-dev and configure with -DTIDEMILL_ONEDNN=ON");
 #endif
 }
 

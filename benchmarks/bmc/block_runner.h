@@ -21,7 +21,7 @@ struct StepSeconds {
   double copy = 0;       // of rows from a block into the next
   double update = 0;     // new rows, mask, rows of a draft that stay
   double attention = 0;  // without `create`
-  double create = 0;     // of primitives for a new shape: padded only. In a model all layers share them
+  double create = 0;     // of primitives for a new shape: of the library only. In a model all layers share them
   uint64_t creations = 0;
 
   double total() const { return allocate + copy + update + attention + create; }
@@ -33,7 +33,7 @@ class BlockRunner {
   // As if all steps before `step` had been run, the last of them just now.
   virtual Result<void> Place(const Step& step) = 0;
   virtual Result<StepSeconds> Run(const Step& step) = 0;
-  // What the rows of the last step got: [batch, len, heads * head_dim], padded [batch, heads, len, head_dim].
+  // What the rows of the last step got: [batch, len, heads * head_dim], of the library [batch, heads, len, head_dim].
   virtual std::span<const float> Out() const = 0;
 };
 

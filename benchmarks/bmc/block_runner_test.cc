@@ -19,6 +19,7 @@ std::vector<Backend> Backends() {
   std::vector<Backend> backends = {Backend::kExact, Backend::kEngine};
 #ifdef TIDEMILL_ONEDNN
   backends.push_back(Backend::kPadded);
+  backends.push_back(Backend::kStrided);
 #endif
   return backends;
 }
@@ -37,7 +38,7 @@ std::vector<Cell> PoliciesFor(Cell cell) {
   for (const size_t period : {1, 8, 13}) add(KvPolicy::kBmc, Memory::kSystem, period);
   add(KvPolicy::kGeometric, Memory::kSystem, 1);
   add(KvPolicy::kReserve, Memory::kReserved, 8);
-  if (cell.backend != Backend::kPadded) add(KvPolicy::kPaged, Memory::kSystem, 16);
+  if (!UsesLibrary(cell.backend)) add(KvPolicy::kPaged, Memory::kSystem, 16);
   return cells;
 }
 
@@ -71,7 +72,7 @@ TEST(BlockRunner, EveryPolicyAndBackend_AttendsToTheSameRows) {
       ASSERT_EQ(out.size(), expected.size());
       for (size_t i = 0; i < out.size(); ++i) {
         // Ours are the same bits, whatever the policy; the library adds in another order.
-        ASSERT_NEAR(out[i], expected[i], backend == Backend::kPadded ? 1e-5 : 0) << cell.Key() << ", element " << i;
+        ASSERT_NEAR(out[i], expected[i], UsesLibrary(backend) ? 1e-5 : 0) << cell.Key() << ", element " << i;
       }
     }
   }
@@ -115,6 +116,14 @@ TEST(RunCell, Padded_MakesPrimitivesOnceForEachCapacity) {
     const auto run = RunCell(cell, 0);
     ASSERT_TRUE(run.ok());
     EXPECT_EQ(RecordOf(*run, false)["creations"], cell.Allocations()) << cell.Key();
+  }
+}
+
+TEST(RunCell, Strided_MakesPrimitivesAtEachStep) {
+  for (const Cell& cell : PoliciesFor(SmallCell(Backend::kStrided))) {
+    const auto run = RunCell(cell, 0);
+    ASSERT_TRUE(run.ok());
+    EXPECT_EQ(RecordOf(*run, false)["creations"], cell.tokens) << cell.Key();
   }
 }
 #else

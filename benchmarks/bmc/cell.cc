@@ -9,8 +9,10 @@
 namespace tidemill::bmc {
 namespace {
 
-constexpr std::array<std::pair<Backend, std::string_view>, 3> kBackends = {
-    {{Backend::kPadded, "padded"}, {Backend::kExact, "exact"}, {Backend::kEngine, "engine"}}};
+constexpr std::array<std::pair<Backend, std::string_view>, 4> kBackends = {{{Backend::kPadded, "padded"},
+                                                                            {Backend::kStrided, "strided"},
+                                                                            {Backend::kExact, "exact"},
+                                                                            {Backend::kEngine, "engine"}}};
 
 }  // namespace
 
@@ -34,7 +36,8 @@ Result<Backend> ParseBackend(std::string_view name) {
   for (const auto& [value, known] : kBackends) {
     if (known == name) return value;
   }
-  return Error(ErrorCode::kInvalidArgument, "--backend " + std::string(name) + ": expected padded, exact or engine");
+  return Error(ErrorCode::kInvalidArgument,
+               "--backend " + std::string(name) + ": expected padded, strided, exact or engine");
 }
 
 size_t Cell::Allocations() const {
@@ -59,7 +62,7 @@ std::string Cell::Key() const {
 double Cell::NeededBytes() const {
   const double rows = static_cast<double>(PositionBytes()) * static_cast<double>(tokens);
   const double query_rows = static_cast<double>(batch * shape.heads * draft);
-  const double scores = backend == Backend::kPadded ? query_rows * static_cast<double>(tokens) * 6 : 0;  // f32 and BF16
+  const double scores = UsesLibrary(backend) ? query_rows * static_cast<double>(tokens) * 6 : 0;  // f32 and BF16
   const bool copies = memory != Memory::kReserved && policy != KvPolicy::kPaged && policy != KvPolicy::kUpfront;
   return rows * (copies ? 2 : 1) + scores;
 }

@@ -69,7 +69,8 @@ Group PoliciesOf(const GridOptions& options, const Cell& base) {
     if (wanted.empty() || std::find(wanted.begin(), wanted.end(), cell.PolicyName()) != wanted.end())
       group.push_back(cell);
   };
-  const bool padded = base.backend == Backend::kPadded, engine = base.backend == Backend::kEngine;
+  const bool padded = base.backend == Backend::kPadded, library = UsesLibrary(base.backend),
+             engine = base.backend == Backend::kEngine;
   add(KvPolicy::kIterative, Memory::kSystem, 1);
   if (!engine) add(KvPolicy::kIterative, Memory::kPool, 1);
   add(KvPolicy::kUpfront, Memory::kSystem, 1);
@@ -83,7 +84,7 @@ Group PoliciesOf(const GridOptions& options, const Cell& base) {
   }
   add(KvPolicy::kGeometric, Memory::kSystem, 1);
   add(KvPolicy::kReserve, Memory::kReserved, std::max<size_t>(1, std::min<size_t>(256, base.tokens / 8)));
-  if (!padded) {  // a product of matrices wants its rows in one piece
+  if (!library) {  // a product of matrices wants its rows in one piece
     add(KvPolicy::kPaged, Memory::kSystem, 16);
     add(KvPolicy::kPaged, Memory::kSystem, 32);
   }

@@ -52,7 +52,7 @@ void BlockPool::DropFree() {
 KvStore::KvStore(const Cell& cell, ThreadPool* threads)
     : cell_(cell),
       threads_(*threads),
-      zero_spare_(cell.backend == Backend::kPadded),
+      zero_spare_(UsesLibrary(cell.backend)),
       row_bytes_(RowBytes(cell.dtype, cell.shape.head_dim)),
       kv_heads_per_block_(zero_spare_ ? cell.KvHeadsOfBatch() : cell.shape.kv_heads),
       blocks_(zero_spare_ ? 1 : cell.batch) {}
