@@ -87,6 +87,7 @@ TEST(EngineBatch, PromptBesideRequestsThatDecode_ComesInSmallParts) {
   };
   using Rows = std::vector<size_t>;
   EXPECT_EQ(rows_beside(0, 512), (Rows{200}));
+  EXPECT_EQ(rows_beside(0, 99), (Rows{67, 67, 66}));  // not 99, 99 and 2: equal where nobody waits
   EXPECT_EQ(rows_beside(1, 512), (Rows{32, 32, 32, 32, 32, 32, 8}));
   EXPECT_EQ(rows_beside(32, 512), (Rows{32, 32, 32, 32, 32, 32, 8}));
   EXPECT_EQ(rows_beside(60, 512), (Rows{60, 60, 60, 20}));

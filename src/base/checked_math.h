@@ -43,6 +43,11 @@ template <std::integral T>
 constexpr T RoundUp(T a, T b) {
   return static_cast<T>(DivideRoundUp(a, b) * b);
 }
+// The fewest parts of at most `most` that `all` can be cut into, as equal as can be: the size of the largest. 0 of 0.
+template <std::integral T>
+constexpr T EqualPart(T all, T most) {
+  return all == 0 ? all : DivideRoundUp(all, DivideRoundUp(all, most));
+}
 
 }  // namespace tidemill
 

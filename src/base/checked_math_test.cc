@@ -40,5 +40,21 @@ TEST(CheckedMath, AlignUp_RefusesWrapAndOddAlignments) {
   EXPECT_FALSE(CheckedAlignUp<uint64_t>(8, 0, &out));
 }
 
+TEST(CheckedMath, EqualPart_IsTheLargestOfTheFewestParts) {
+  EXPECT_EQ(EqualPart<size_t>(512, 127), 103U);  // 5 parts, where four of 127 would leave a fifth of 4
+  EXPECT_EQ(EqualPart<size_t>(512, 256), 256U);
+  EXPECT_EQ(EqualPart<size_t>(513, 256), 171U);
+  EXPECT_EQ(EqualPart<size_t>(5, 256), 5U);
+  EXPECT_EQ(EqualPart<size_t>(1, 1), 1U);
+  EXPECT_EQ(EqualPart<size_t>(0, 256), 0U);
+  for (size_t all = 1; all < 100; ++all) {
+    for (size_t most = 1; most < 100; ++most) {
+      const size_t part = EqualPart(all, most);
+      EXPECT_LE(part, most);
+      EXPECT_EQ(DivideRoundUp(all, part), DivideRoundUp(all, most)) << all << " in parts of " << most;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tidemill

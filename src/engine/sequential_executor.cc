@@ -18,6 +18,7 @@ Result<std::unique_ptr<SequentialExecutor>> SequentialExecutor::Create(const Lan
   StepShape head_shape;
   head_shape.hidden = model.settings.hidden_size;
   head_shape.bfloat16_weights = model.step_shape().bfloat16_weights;
+  head_shape.quantized_weights = model.step_shape().quantized_weights;
   const size_t head_rows = std::min(kHeadRows, max_rows);
   TIDEMILL_TRY(head_buffers, StepBuffers::Create(head_shape, head_rows, ctx.isa()));
   executor->head_buffers_ = std::move(head_buffers);

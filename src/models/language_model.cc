@@ -12,6 +12,7 @@ StepShape LanguageModel::step_shape() const {
   StepShape shape{.hidden = settings.hidden_size};
   const auto note = [&shape](const WeightMatrix& weight) {
     shape.bfloat16_weights = shape.bfloat16_weights || weight.dtype() == DType::kBF16;
+    shape.quantized_weights = shape.quantized_weights || weight.quantized();
   };
   const auto note_mlp = [&note](const Mlp& mlp) {
     for (const Linear* linear : {&mlp.gate, &mlp.up, &mlp.down}) note(linear->weight);

@@ -93,7 +93,7 @@ double PredictedCosts::AttentionOfStep(size_t depth, size_t rows) const {
 
 double PredictedCosts::Prefill(size_t tokens, size_t chunk) const {
   if (tokens == 0) return 0;
-  const size_t rows = std::min(chunk, tokens), last = (tokens - 1) % rows + 1, others = (tokens - last) / rows;
+  const size_t rows = EqualPart(tokens, chunk), last = (tokens - 1) % rows + 1, others = (tokens - last) / rows;
   double seconds = RowsOfStep(last, 1);
   if (others != 0) seconds += static_cast<double>(others) * RowsOfStep(rows, 0);
   for (const AttentionLayers& group : model_.attention) {

@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "base/checked_math.h"
 #include "kernels/matmul.h"
 #include "runtime/engine_impl.h"
 #include "runtime/process_usage.h"
@@ -32,8 +33,9 @@ class BenchSequences {
   // Runs `count` random tokens of one sequence in chunks; logits of the last one only.
   Result<void> Feed(SequenceState& state, size_t count) {
     const std::vector<int32_t> ids = RandomIds(count);
-    for (size_t first = 0; first < count; first += impl_.options.prefill_chunk) {
-      const auto part = std::span(ids).subspan(first, std::min(impl_.options.prefill_chunk, count - first));
+    const size_t rows = EqualPart(count, impl_.options.prefill_chunk);
+    for (size_t first = 0; first < count; first += rows) {
+      const auto part = std::span(ids).subspan(first, std::min(rows, count - first));
       TIDEMILL_TRY_VOID(state.Reserve(part.size()));
       const bool last = first + part.size() == count;
       const StepSequence step{.state = &state, .tokens = part, .rows = last ? Wanted::kLast : Wanted::kNothing};

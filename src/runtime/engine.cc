@@ -21,7 +21,7 @@ static_assert(kMaxThreads == ThreadPool::kMaxThreads);
 
 // Rows of one step where the caller does not say: enough for the matrix kernels, few enough that buffers stay small.
 constexpr size_t kMaxStepRows = 512;
-constexpr size_t kStepBufferBytes = size_t{16} << 20;
+constexpr size_t kStepBufferBytes = size_t{32} << 20;
 
 size_t DefaultStepRows(const LanguageModel& model, Isa isa, size_t max_batch) {
   const size_t rows = kStepBufferBytes / StepBuffers::RowBytes(model.step_shape(), isa);
@@ -357,8 +357,9 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
     const auto state = impl.NewState();
     Result<void> result;
     std::vector<RowKey> keys;
-    for (size_t first = 0; first < ids.size() && result.ok(); first += impl.options.prefill_chunk) {
-      const auto part = ids.subspan(first, std::min(impl.options.prefill_chunk, ids.size() - first));
+    const size_t rows = EqualPart(ids.size(), impl.options.prefill_chunk);
+    for (size_t first = 0; first < ids.size() && result.ok(); first += rows) {
+      const auto part = ids.subspan(first, std::min(rows, ids.size() - first));
       const bool last = first + part.size() == ids.size();
       TIDEMILL_TRY_VOID(state->Reserve(part.size()).WithContext("score tokens"));
       const StepSequence step{.state = state.get(),

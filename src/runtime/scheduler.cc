@@ -92,7 +92,13 @@ void Scheduler::AssignRows() {
   }
   const size_t decoding = limits_.max_rows - rows;
   size_t prompt_rows = std::min(rows, limits_.prefill_chunk);
-  if (decoding != 0) prompt_rows = std::min(prompt_rows, PromptRowsBeside(decoding));
+  if (decoding != 0) {
+    prompt_rows = std::min(prompt_rows, PromptRowsBeside(decoding));
+  } else {
+    size_t pending = 0;
+    for (const Running& running : running_) pending += running.request->pending();
+    prompt_rows = EqualPart(pending, prompt_rows);
+  }
   for (Running& running : running_) {
     if (running.rows == 1) continue;
     running.rows = std::min(prompt_rows, running.request->pending());

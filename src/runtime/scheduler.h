@@ -2,8 +2,9 @@
 //
 //   Admission   oldest first while max_batch and the memory for states last: a request starts when the state of all its known tokens has
 //               room. None overtakes another, so that none waits forever.
-//   Rows        one for each request that has one token to run; then parts of prompts, oldest first, prefill_chunk rows in all, but
-//               few beside requests that decode (PromptRowsBeside); then guesses at what follows the one token, oldest first, which
+//   Rows        one for each request that has one token to run; then parts of prompts, oldest first, prefill_chunk rows in all at most,
+//               as equal as can be (a few rows read all weights as many do), but few beside requests that decode
+//               (PromptRowsBeside); then guesses at what follows the one token, oldest first, which
 //               are made for all requests together (DraftSteps): rows that a draft model was promised and does not use go to nobody
 //   Memory      where a state cannot grow within the bound, the youngest request that runs is put aside, until it can. The oldest one
 //               fails only when it alone is too large, without features that a drafter of its keeps: those it gives up before. Guesses use

@@ -48,7 +48,8 @@ size_t StepBuffers::RowBytes(const StepShape& shape, Isa isa) {
   size_t floats = 0;
   StepBuffers none;
   ForEachMatrix(none, shape, [&](Matrix<float>&, size_t rows, size_t width) { floats += rows * Stride(width); });
-  const size_t quantized = InputRowsFor(shape) * QuantizedBuffer::RowBytes(MostColumns(shape), isa);
+  const size_t quantized =
+      shape.quantized_weights ? InputRowsFor(shape) * QuantizedBuffer::RowBytes(MostColumns(shape), isa) : 0;
   const size_t rounded =
       HasBFloat16(shape, isa) ? InputRowsFor(shape) * BFloat16Buffer::RowBytes(MostColumns(shape)) : 0;
   return floats * sizeof(float) + quantized + rounded + sizeof(uint32_t) + sizeof(AttentionTask) +
@@ -67,8 +68,10 @@ Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows,
     matrix = Matrix<float>(next, rows * max_rows, width, Stride(width));
     next += rows * max_rows * Stride(width);
   });
-  TIDEMILL_TRY(quantized, QuantizedBuffer::Create(InputRowsFor(shape) * max_rows, MostColumns(shape), isa));
-  b.quantized_ = std::move(quantized);
+  if (shape.quantized_weights) {
+    TIDEMILL_TRY(quantized, QuantizedBuffer::Create(InputRowsFor(shape) * max_rows, MostColumns(shape), isa));
+    b.quantized_ = std::move(quantized);
+  }
   if (HasBFloat16(shape, isa)) {
     TIDEMILL_TRY(rounded, BFloat16Buffer::Create(InputRowsFor(shape) * max_rows, MostColumns(shape)));
     b.bfloat16_ = std::move(rounded);

@@ -28,9 +28,9 @@ struct StepShape {
   size_t ffn = 0;     // of plain feed-forward layers
   std::array<size_t, kMaxRopeTables> rotary_dims = {};
   size_t experts = 0, experts_per_token = 0, expert_ffn = 0;  // of mixtures
-  bool bfloat16_weights = false;
-  bool paired = false;       // has StepBuffers::paired
-  size_t feature_width = 0;  // of rows from outside that products read
+  bool bfloat16_weights = false, quantized_weights = false;   // some weight is
+  bool paired = false;                                        // has StepBuffers::paired
+  size_t feature_width = 0;                                   // of rows from outside that products read
 };
 
 // For products whose source stands there already.
