@@ -47,7 +47,7 @@ Result<void> MeasureMemory(std::span<const std::byte> from, MachineProfile& prof
 }  // namespace
 
 Result<MachineProfile> MeasureMachine(Isa isa, ThreadPool& threads, const MeasureOptions& options) {
-  TIDEMILL_CHECK(options.bytes >= size_t{4} << 20);
+  TIDEMILL_CHECK(options.bytes >= MeasureOptions::kFewestBytes);
   MachineProfile profile;
   profile.isa = isa;
   profile.threads = threads.num_threads();

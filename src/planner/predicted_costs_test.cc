@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <string_view>
 #include <tuple>
 
 #include "planner/testing/round_numbers.h"
@@ -138,16 +140,20 @@ TEST(PredictedCosts, Growing_CopiesAndTouches) {
 }
 
 TEST(PredictedCosts, AnyDepthBatchAndChunk_AreMonotone) {
-  const MachineProfile profile = NearestBuiltIn(Isa::kAvx512Bf16, 2, "");
   const ModelNumbers model = RoundModel();
-  const PredictedCosts costs(profile, model), one(profile, model, ThreadUse::kOne);
-  for (const size_t batch : {1, 2, 3, 5, 8, 31, 32, 33, 100, 1000}) {
-    for (const size_t depth : {0, 1, 100, 5000}) {
-      EXPECT_LE(costs.DecodeStep(depth, batch), costs.DecodeStep(depth + 1, batch));
-      EXPECT_LE(costs.DecodeStep(depth, batch), costs.DecodeStep(depth, batch + 1));
-      EXPECT_LE(costs.DecodeStep(depth, batch), one.DecodeStep(depth, batch));
-      // One token more may cut the prompt into parts whose elements two threads share more evenly.
-      EXPECT_LE(costs.Prefill(depth, batch), costs.Prefill(2 * depth + 1, batch));
+  for (const std::string_view text : BuiltInProfiles()) {
+    const MachineProfile profile = ParseProfile("a profile", text).value();
+    const PredictedCosts costs(profile, model), one(profile, model, ThreadUse::kOne);
+    for (const size_t batch : {1, 2, 3, 5, 8, 31, 32, 33, 100, 1000}) {
+      for (const size_t depth : {0, 1, 100, 5000}) {
+        EXPECT_LE(costs.DecodeStep(depth, batch), costs.DecodeStep(depth + 1, batch)) << profile.cpu;
+        EXPECT_LE(costs.DecodeStep(depth, batch), costs.DecodeStep(depth, batch + 1)) << profile.cpu;
+        // Their loops may take longer.
+        const double loops = static_cast<double>(model.loops + 1) * std::max(0.0, profile.all.loop - profile.one.loop);
+        EXPECT_LE(costs.DecodeStep(depth, batch), one.DecodeStep(depth, batch) + loops) << profile.cpu;
+        // One token more may cut the prompt into parts whose elements two threads share more evenly.
+        EXPECT_LE(costs.Prefill(depth, batch), costs.Prefill(2 * depth + 1, batch)) << profile.cpu;
+      }
     }
   }
 }

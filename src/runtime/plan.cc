@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/available_memory.h"
 #include "base/out_of_memory.h"
 #include "planner/growth_choice.h"
 #include "planner/machine_measurement.h"
@@ -85,7 +86,10 @@ class ProfileSource {
 
   Result<MachineProfile> Measure() {
     Engine::Impl& impl = engine_.impl();
-    TIDEMILL_TRY(profile, MeasureMachine(impl.isa, *impl.threads, {.progress = options_.progress}));
+    MeasureOptions measure{.progress = options_.progress};
+    const uint64_t available = AvailableMemory().value_or(UINT64_MAX);
+    measure.bytes = std::clamp<size_t>(available / 8, MeasureOptions::kFewestBytes, measure.bytes);
+    TIDEMILL_TRY(profile, MeasureMachine(impl.isa, *impl.threads, measure));
     profile.cpu = options_.cpu;
     profile.date = Today();
     profile.source = "measured by tidemill plan";
