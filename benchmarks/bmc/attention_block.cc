@@ -2,7 +2,7 @@
 //
 //   bmc_attention_block --journal bmc.jsonl                      the paper's figures first, then the rest, for up to --minutes
 //   bmc_attention_block --journal bmc.jsonl --ci                 a subset for two minutes
-//   bmc_attention_block --journal bmc.jsonl --draft 26 --accept 4
+//   bmc_attention_block --journal bmc.jsonl --drafts             26 rows a step, of which 4 and 8 stay
 //   bmc_attention_block --journal bmc.jsonl --latency            and the time of single tokens
 //   bmc_attention_block --journal bmc.jsonl --long               heads of 16, up to 16384 tokens
 //   bmc_attention_block --check-sampling --shape opt-2.7b        sampled totals beside those of full runs
@@ -258,6 +258,7 @@ int Main(int argc, char** argv) {
   app.add_option("--accept", grid.accept, "of them, as many stay on average");
   app.add_option("--repeats", options.repeats)->check(CLI::Range(1, 99));
   app.add_option("--minutes", options.minutes, "no new group of cells after them");
+  app.add_flag("--drafts", grid.drafts, "26 rows a step and 4096 tokens: Tables I and VIII");
   app.add_flag("--latency", grid.latency);
   app.add_flag("--long", grid.long_contexts);
   app.add_flag("--ci", grid.ci);

@@ -9,7 +9,6 @@
 
 #include "base/isa.h"
 #include "benchmarks/bmc/cell_record.h"
-#include "benchmarks/bmc/grid.h"
 #include "kernels/testing/seeded_inputs.h"
 
 namespace tidemill::bmc {
@@ -133,40 +132,6 @@ TEST(RunCell, PaddedWithoutTheLibrary_IsRefused) {
   EXPECT_EQ(run.error().code(), ErrorCode::kUnsupported);
 }
 #endif
-
-TEST(Grid, EveryMode_HasCellsAndNoneTwice) {
-  for (const int mode : {0, 1, 2, 3, 4}) {
-    GridOptions options;
-    options.ci = mode == 1;
-    options.latency = mode == 2;
-    options.long_contexts = mode == 3;
-    if (mode == 4) options.draft = 26, options.accept = 4;
-    const auto groups = MakeGrid(options);
-    ASSERT_TRUE(groups.ok());
-    std::vector<std::string> keys;
-    for (const Group& group : *groups) {
-      for (const Cell& cell : group) keys.push_back(cell.Key());
-    }
-    EXPECT_GT(keys.size(), 5u);
-    const size_t all = keys.size();
-    std::sort(keys.begin(), keys.end());
-    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
-    EXPECT_EQ(keys.size(), all) << "mode " << mode;
-  }
-}
-
-TEST(Grid, UnknownNames_AreRefused) {
-  GridOptions options;
-  options.shapes = {"opt-1b"};
-  EXPECT_EQ(MakeGrid(options).error().code(), ErrorCode::kInvalidArgument);
-  options = {};
-  options.backends = {"blas"};
-  EXPECT_EQ(MakeGrid(options).error().code(), ErrorCode::kInvalidArgument);
-  options = {};
-  options.draft = 4;
-  options.accept = 5;
-  EXPECT_EQ(MakeGrid(options).error().code(), ErrorCode::kInvalidArgument);
-}
 
 }  // namespace
 }  // namespace tidemill::bmc

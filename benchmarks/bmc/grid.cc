@@ -9,13 +9,32 @@ namespace {
 struct Size {
   std::string shape;
   size_t tokens, batch;
+  size_t draft = 1, accept = 1;
   friend bool operator==(const Size&, const Size&) = default;
 };
 
-// Those of the paper's figures 5 and 7 to 9 first, then the rest.
+// 2048 tokens in a batch of 8 of each shape first, which all that is claimed is about; then the paper's figures 5 and 7 to 9, then the
+// rest.
 std::vector<Size> SizesOf(const GridOptions& options) {
-  if (options.ci) return {{"opt-2.7b", 128, 1}, {"opt-2.7b", 128, 8}, {"llama-3-8b", 128, 8}};
-  const bool drafts = options.draft > 1;
+  const size_t draft = options.draft, accept = options.accept;
+  if (options.ci) {
+    return {{"opt-2.7b", 128, 1, draft, accept},
+            {"opt-2.7b", 128, 8, draft, accept},
+            {"llama-3-8b", 128, 8, draft, accept}};
+  }
+  if (options.drafts) {
+    const std::string small = options.shapes.empty() ? "llama-2-7b" : options.shapes.front();
+    const std::string large = options.shapes.empty() ? "opt-13b" : options.shapes.front();
+    const size_t n = options.tokens.empty() ? 4096 : options.tokens.front();
+    const size_t b = options.batches.empty() ? 32 : options.batches.front();
+    std::vector<Size> sizes;
+    for (const Size& size :
+         {Size{small, n, 1, 26, 4}, Size{large, n, b, 26, 8}, Size{small, n, 1, 26, 8}, Size{large, n, b, 26, 4}}) {
+      if (std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
+    }
+    return sizes;
+  }
+  const bool drafts = draft > 1;
   const auto or_else = [](auto given, auto otherwise) { return given.empty() ? otherwise : given; };
   std::vector<std::string> shapes = {"opt-2.7b", "opt-6.7b", "opt-13b", "llama-3-8b"};
   std::vector<size_t> tokens = {128, 512, 1024, 2048, 4096}, batches = {1, 8, 32};
@@ -42,15 +61,18 @@ std::vector<Size> SizesOf(const GridOptions& options) {
     return in(shapes, size.shape) && in(tokens, size.tokens) && in(batches, size.batch);
   };
   std::vector<Size> sizes;
-  for (const Size& size : {Size{"opt-6.7b", 512, 8}, Size{"opt-2.7b", 512, 8}, Size{"opt-13b", 512, 8},
-                           Size{"opt-6.7b", 128, 8}, Size{"opt-6.7b", 2048, 8}, Size{"opt-13b", 1024, 8},
-                           Size{"llama-3-8b", 1024, 32}, Size{"llama-3-8b", 4096, 32}}) {
+  for (Size size :
+       {Size{"opt-2.7b", 2048, 8}, Size{"opt-6.7b", 2048, 8}, Size{"llama-3-8b", 2048, 8}, Size{"opt-13b", 2048, 8},
+        Size{"opt-6.7b", 512, 8}, Size{"opt-2.7b", 512, 8}, Size{"opt-13b", 512, 8}, Size{"opt-6.7b", 128, 8},
+        Size{"opt-13b", 1024, 8}, Size{"llama-3-8b", 1024, 32}, Size{"llama-3-8b", 4096, 32}}) {
+    size.draft = draft;
+    size.accept = accept;
     if (wanted(size)) sizes.push_back(size);
   }
   for (const size_t n : tokens) {
     for (const size_t b : batches) {
       for (const std::string& shape : shapes) {
-        const Size size{shape, n, b};
+        const Size size{shape, n, b, draft, accept};
         if (std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
       }
     }
@@ -96,13 +118,11 @@ Group PoliciesOf(const GridOptions& options, const Cell& base) {
 Result<std::vector<Group>> MakeGrid(const GridOptions& options) {
   Cell base;
   base.threads = options.threads;
-  base.draft = options.draft;
-  base.accept = options.accept;
   base.pages = options.pages;
   base.dtype = options.kv_dtype == "bf16" ? DType::kBF16 : DType::kF32;
-  if (base.accept == 0 || base.accept > base.draft) {
-    return Error(ErrorCode::kInvalidArgument, "--accept " + std::to_string(base.accept) +
-                                                  ": expected 1 to --draft, which is " + std::to_string(base.draft));
+  if (options.accept == 0 || options.accept > options.draft) {
+    return Error(ErrorCode::kInvalidArgument, "--accept " + std::to_string(options.accept) +
+                                                  ": expected 1 to --draft, which is " + std::to_string(options.draft));
   }
   std::vector<std::string> backends = options.backends;
   if (backends.empty()) {
@@ -119,6 +139,8 @@ Result<std::vector<Group>> MakeGrid(const GridOptions& options) {
       base.shape = shape;
       base.tokens = size.tokens;
       base.batch = size.batch;
+      base.draft = size.draft;
+      base.accept = size.accept;
       base.backend = backend;
       Group group = PoliciesOf(options, base);
       if (!group.empty()) groups.push_back(std::move(group));

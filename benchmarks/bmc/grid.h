@@ -21,6 +21,7 @@ struct GridOptions {
   std::string pages = "default";
   size_t threads = 1;
   size_t draft = 1, accept = 1;
+  bool drafts = false;         // 26 rows of 4096 tokens: Tables I and VIII
   bool latency = false;        // the paper's Fig. 16: one shape, few policies
   bool long_contexts = false;  // Table X
   bool ci = false;             // two minutes
