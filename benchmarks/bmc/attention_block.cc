@@ -1,15 +1,16 @@
 // The attention block of one layer under every policy of cache growth (state/kv_growth.h): the sweep behind docs/kv-cache.md.
 //
-//   bmc_attention_block --journal bmc.jsonl                      the paper's figures first, then the rest, for up to --minutes
+//   bmc_attention_block --journal bmc.jsonl                      what is claimed first, then the paper's figures, then the rest
 //   bmc_attention_block --journal bmc.jsonl --ci                 a subset for two minutes
 //   bmc_attention_block --journal bmc.jsonl --drafts             26 rows a step, of which 4 and 8 stay
 //   bmc_attention_block --journal bmc.jsonl --latency            and the time of single tokens
 //   bmc_attention_block --journal bmc.jsonl --long               heads of 16, up to 16384 tokens
 //   bmc_attention_block --check-sampling --shape opt-2.7b        sampled totals beside those of full runs
 //
-// A cell is one line of JSON, and one that is in the journal already is skipped. Each run is a process of its own, since a policy leaves the
-// allocator in another state than it found it; policies of a group take turns, in random order, --repeats times, and the run with the
-// median total is the one that is written. benchmarks/bmc/plot.py makes tables and figures of a journal.
+// How long all of it will take is printed first, and how much of it --minutes have room for; what does not fit any more is left for the same
+// command another time. A cell is one line of JSON, and one that is in the journal already is skipped. Each run is a process of its own,
+// since a policy leaves the allocator in another state than it found it; policies of a group take turns, in random order, --repeats times,
+// and the run with the median total is the one that is written. benchmarks/bmc/plot.py makes tables and figures of a journal.
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -28,6 +30,7 @@
 #include "benchmarks/bmc/block_runner.h"
 #include "benchmarks/bmc/cell.h"
 #include "benchmarks/bmc/cell_record.h"
+#include "benchmarks/bmc/estimate.h"
 #include "benchmarks/bmc/grid.h"
 #include "benchmarks/bmc/stopwatch.h"
 #include "kernels/testing/seeded_inputs.h"
@@ -42,7 +45,7 @@ struct Options {
   std::string journal;
   size_t repeats = 3;
   double minutes = 60;
-  bool check_sampling = false, list = false;
+  bool check_sampling = false, list = false, estimate = false;
 };
 
 // The record of one run, made in a child process; {"error": ...} where it failed.
@@ -105,9 +108,13 @@ bool EndsWithinALine(const std::string& journal) {
   return file.get() != '\n';
 }
 
-const Json& MedianOf(std::vector<Json>& runs) {
+void SortByTotal(std::vector<Json>& runs) {
   std::sort(runs.begin(), runs.end(),
             [](const Json& a, const Json& b) { return a["seconds"]["total"] < b["seconds"]["total"]; });
+}
+
+const Json& MedianOf(std::vector<Json>& runs) {
+  SortByTotal(runs);
   return runs[runs.size() / 2];
 }
 
@@ -135,25 +142,34 @@ class Sweep {
       return 2;
     }
     if (EndsWithinALine(options_.journal)) out << "\n";
+    std::vector<Group> todo;
+    std::vector<double> estimates;
+    for (const Group& group : groups) {
+      Group cells;
+      for (const Cell& cell : group) {
+        if (done.count(KeyOf(cell)) == 0) cells.push_back(cell);
+      }
+      if (cells.empty()) continue;
+      estimates.push_back(EstimatedSecondsOf(cells));
+      todo.push_back(std::move(cells));
+    }
+    SayEstimates(todo, estimates);
+    if (options_.estimate) return 0;
     out << Json{{"machine", MachineRecord()}, {"repeats", options_.repeats}}.dump() << "\n" << std::flush;
     size_t left = 0;
     double spent = 0;
     Stopwatch watch;
-    for (const Group& group : groups) {
-      Group todo;
-      for (const Cell& cell : group) {
-        if (done.count(KeyOf(cell)) == 0) todo.push_back(cell);
-      }
-      if (spent > options_.minutes * 60) {
-        left += todo.size();
+    for (size_t i = 0; i < todo.size(); ++i) {
+      if (spent + estimates[i] > options_.minutes * 60) {
+        left += todo[i].size();
         continue;
       }
-      Measure(todo, out);
+      Measure(todo[i], out);
       spent += watch.Lap();
     }
     if (left != 0)
-      std::fprintf(stderr, "%.0f minutes are over; %zu cells are left: run the same command again\n", options_.minutes,
-                   left);
+      std::fprintf(stderr, "%zu cells are left, for which %.0f minutes had no room: run the same command again\n", left,
+                   options_.minutes);
     return failed_ ? 1 : 0;
   }
 
@@ -187,6 +203,55 @@ class Sweep {
   }
 
  private:
+  // All repeats of a group: at the rates of a short cell, which is run where none like it was.
+  double EstimatedSecondsOf(const Group& group) {
+    double seconds = 0;
+    for (const Cell& cell : group) {
+      if (cell.NeededBytes() > 0.8 * AvailableBytes()) continue;
+      const Cell like = ShortCell(cell);
+      const auto [found, is_new] = rates_.try_emplace(like.Key());
+      if (is_new) {
+        std::vector<Json> runs;  // the fastest: one that a neighbour stopped would leave the whole sweep without time
+        for (size_t i = 0; i < 3; ++i) {
+          Json run = RunInChild(like, 0, false);
+          if (!run.contains("error")) runs.push_back(std::move(run));
+        }
+        if (!runs.empty()) {
+          SortByTotal(runs);
+          const Json& took = runs.front()["seconds"];
+          found->second = RatesOf(like, {.allocate = took["allocate"],
+                                         .copy = took["copy"],
+                                         .update = took["update"],
+                                         .attention = took["attention"],
+                                         .create = took["create"],
+                                         .creations = 0});
+        }
+      }
+      seconds += static_cast<double>(options_.repeats) * EstimatedSeconds(WorkOf(cell, SamplesOf(cell)), found->second);
+    }
+    return seconds;
+  }
+
+  void SayEstimates(const std::vector<Group>& todo, const std::vector<double>& estimates) const {
+    double all = 0, fitting = 0;
+    size_t cells = 0, fitting_cells = 0;
+    for (size_t i = 0; i < todo.size(); ++i) {
+      all += estimates[i];
+      cells += todo[i].size();
+      if (fitting + estimates[i] > options_.minutes * 60) continue;
+      fitting += estimates[i];
+      fitting_cells += todo[i].size();
+    }
+    std::fprintf(
+        stderr,
+        "%zu cells are left to measure, about %.1f minutes; --minutes %.4g has room for %zu of them, %.1f minutes\n",
+        cells, all / 60, options_.minutes, fitting_cells, fitting / 60);
+    for (size_t i = 0; i < todo.size() && options_.estimate; ++i) {
+      std::fprintf(stderr, "%8.1f minutes  %zu cells like %s\n", estimates[i] / 60, todo[i].size(),
+                   todo[i].front().Key().c_str());
+    }
+  }
+
   std::string KeyOf(const Cell& cell) const { return cell.Key() + (options_.grid.latency ? "/latency" : ""); }
 
   void Measure(const Group& group, std::ofstream& out) {
@@ -234,7 +299,8 @@ class Sweep {
 
   const Options& options_;
   testing::Random random_{1};
-  bool failed_ = false;  // some run did, for another reason than want of memory foreseen
+  std::map<std::string, CellRates> rates_;  // by the key of the short cell
+  bool failed_ = false;                     // some run did, for another reason than want of memory foreseen
 };
 
 int Main(int argc, char** argv) {
@@ -257,13 +323,14 @@ int Main(int argc, char** argv) {
   app.add_option("--draft", grid.draft, "rows of a step")->check(CLI::Range(1, 512));
   app.add_option("--accept", grid.accept, "of them, as many stay on average");
   app.add_option("--repeats", options.repeats)->check(CLI::Range(1, 99));
-  app.add_option("--minutes", options.minutes, "no new group of cells after them");
+  app.add_option("--minutes", options.minutes, "what is not likely to end within them is left out");
   app.add_flag("--drafts", grid.drafts, "26 rows a step and 4096 tokens: Tables I and VIII");
-  app.add_flag("--latency", grid.latency);
-  app.add_flag("--long", grid.long_contexts);
-  app.add_flag("--ci", grid.ci);
+  app.add_flag("--latency", grid.latency, "and the time of single tokens: Fig. 16");
+  app.add_flag("--long", grid.long_contexts, "heads of 16 and up to 16384 tokens: Table X");
+  app.add_flag("--ci", grid.ci, "a subset for two minutes");
   app.add_flag("--check-sampling", options.check_sampling);
   app.add_flag("--list", options.list, "print the cells and stop");
+  app.add_flag("--estimate", options.estimate, "print how long each group is likely to take and stop");
   CLI11_PARSE(app, argc, argv);
 
   // oneDNN's threads are OpenMP's, which reads its number when the program is loaded.
