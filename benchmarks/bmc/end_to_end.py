@@ -220,7 +220,7 @@ def main() -> None:
     journal, limit_s, draw = Journal(arguments.out), 60 * arguments.cell_minutes, random.Random(1)
     todo = []
     for model, cells in groups_of(arguments):
-        left = [cell for cell in cells if journal.find(cell) is None]
+        left = [cell for cell in cells if "whole_s" not in (journal.find(cell) or {})]  # what failed is tried again
         if left:
             todo.append((model, left, sum(likely_s(arguments, cell, model, limit_s) for cell in left) / 60))
     print(f"{sum(len(left) for _, left, _ in todo)} cells are left to measure, roughly {sum(minutes for *_, minutes in todo):.0f} minutes; "
@@ -230,7 +230,7 @@ def main() -> None:
         print(f"{minutes:8.1f} minutes  {cell['model']} {cell['prompt']}+{cell['new']} x {cell['batch']}, {len(left)} caches", file=sys.stderr)
     if arguments.estimate:
         return
-    start, skipped = time.monotonic(), 0
+    start, skipped, failed = time.monotonic(), 0, 0
     for model, left, minutes in todo:
         if (time.monotonic() - start) / 60 + minutes > arguments.minutes:
             skipped += len(left)
@@ -241,11 +241,14 @@ def main() -> None:
             found = measure(engine, cell, limit_s)
             engine.close()
             journal.add({"cell": cell, **found})
+            failed += "error" in found
             rate = cell["batch"] * cell["new"] / found["whole_s"] if "whole_s" in found else 0
             print(f"{cell['model']} {cell['prompt']}+{cell['new']} x {cell['batch']}, {name}: " +
                   (found.get("error") or f"{rate:.1f} tokens/s{' sampled' * ('sampled' in found)}"), flush=True)
     if skipped:
         print(f"{skipped} cells are left, for which {arguments.minutes:g} minutes had no room: run the same command again", file=sys.stderr)
+    if failed:
+        sys.exit(f"{failed} cells failed, the table says why; the same command tries them again")
 
 
 if __name__ == "__main__":

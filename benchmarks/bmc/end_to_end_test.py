@@ -94,9 +94,17 @@ class EndToEnd(unittest.TestCase):
 
     def test_FailedCell_SaysWhyAndOthersGoOn(self):
         self.tidemill.write_text(TIDEMILL.replace("    for at,", "    if 'paged' in flags: sys.exit('no memory')\n    for at,"))
-        done = self.run_it("--lengths", "100:50", "--batch", "2", "--policies", "bmc", "paged")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        command = ["--lengths", "100:50", "--batch", "2", "--policies", "bmc", "paged"]
+        done = self.run_it(*command)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("1 cells failed", done.stderr)
         self.assertEqual({cell["cell"]["engine"]: cell.get("error", "").strip() for cell in self.cells()}, {"bmc": "", "paged": "no memory"})
+        self.tidemill.write_text(TIDEMILL)
+        again = self.run_it(*command)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn("1 cells are left to measure", again.stderr)
+        tables = subprocess.run([sys.executable, end_to_end_table.__file__, str(self.out)], capture_output=True, text=True)
+        self.assertNotIn("no memory", tables.stdout)
 
 
 if __name__ == "__main__":
