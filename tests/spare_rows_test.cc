@@ -187,11 +187,11 @@ TEST(SpareRows, GuessesWorthMoreThanACopy_LetTheStateGrow) {
       const std::string where = std::string(KvPolicyName(policy)) + ", " + price.name;
       ExpectCounts(driver.outcome(id), 20, 200, where);
       const DraftStats& drafts = driver.outcome(id).stats.drafts;
-      const bool copies = policy != KvPolicy::kReserve && policy != KvPolicy::kPaged;
       if (policy == KvPolicy::kUpfront) {
         EXPECT_EQ(drafts.cut + drafts.grown, 0U) << where << ": there is room for all";
       } else {
-        const bool grows = !copies || price.copy == kCheap.copy;
+        const bool is_cheap = policy == KvPolicy::kReserve || price.copy == kCheap.copy;
+        const bool grows = policy != KvPolicy::kPaged && is_cheap;
         EXPECT_GT(grows ? drafts.grown : drafts.cut, policy == KvPolicy::kGeometric ? 0U : 4U) << where;
         EXPECT_EQ(grows ? drafts.cut : drafts.grown, 0U) << where;
       }

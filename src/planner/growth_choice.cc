@@ -70,9 +70,9 @@ double RowsCopied(KvPolicy policy, size_t period, size_t positions) {
 
 double EarlyGrowth::Seconds(size_t length, size_t capacity, size_t rows) const {
   switch (growth.policy) {
-    case KvPolicy::kUpfront: return std::numeric_limits<double>::infinity();
-    case KvPolicy::kReserve:
-    case KvPolicy::kPaged: return 0;
+    case KvPolicy::kUpfront:
+    case KvPolicy::kPaged: return std::numeric_limits<double>::infinity();
+    case KvPolicy::kReserve: return 0;
     case KvPolicy::kIterative:
     case KvPolicy::kBmc:
     case KvPolicy::kGeometric: break;

@@ -53,7 +53,7 @@ struct EarlyGrowth {
 
   // Of one that holds `length` rows, has room for `capacity` and grows to hold `rows`: c for each row that is copied, spread evenly over
   // the rows that it gets, times those of them that it grows for. Nothing where nothing is copied; infinite where all rows are
-  // allocated at once (upfront).      length <= capacity < rows <= most
+  // allocated at once (upfront), and where the rows left in a block would stay empty for good (paged).      length <= capacity < rows <= most
   double Seconds(size_t length, size_t capacity, size_t rows) const;
 };
 

@@ -190,7 +190,7 @@ TEST(EarlyGrowth, IsTheCopySpreadOverTheRowsThatItGives) {
   EXPECT_EQ(seconds(KvPolicy::kIterative, 30, 32, 35), 0.5 * 30);
   EXPECT_EQ(seconds(KvPolicy::kGeometric, 60, 64, 70), 0.5 * 60 * 6 / 64);
   EXPECT_EQ(seconds(KvPolicy::kReserve, 30, 32, 35), 0);
-  EXPECT_EQ(seconds(KvPolicy::kPaged, 30, 32, 35), 0);
+  EXPECT_EQ(seconds(KvPolicy::kPaged, 30, 32, 35), kInfinity);
   EXPECT_EQ(seconds(KvPolicy::kUpfront, 30, 32, 35), kInfinity);
 }
 

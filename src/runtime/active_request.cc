@@ -165,9 +165,11 @@ ActiveRequest::GuessRows ActiveRequest::TakeGuesses(const DraftTask& task) {
 }
 
 bool ActiveRequest::AreWorthGrowing(const GuessRows& guesses) const {
+  if (!early_growth_) return false;
+  EarlyGrowth growth = *early_growth_;
+  if (state_->growth().fell_back) growth.growth.policy = KvPolicy::kGeometric;
   const size_t known = state_->length() + 1;
-  return early_growth_ && width_.Gain(guesses.free, guesses.all) >
-                              early_growth_->Seconds(known - 1, known + guesses.free, known + guesses.all);
+  return width_.Gain(guesses.free, guesses.all) > growth.Seconds(known - 1, known + guesses.free, known + guesses.all);
 }
 
 void ActiveRequest::StopDrafting(std::string_view trouble) {

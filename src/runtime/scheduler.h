@@ -2,16 +2,16 @@
 //
 //   Admission   oldest first while max_batch and the memory for states last: a request starts when the state of all its known tokens has
 //               room. None overtakes another, so that none waits forever.
-//   Rows        one for each request that has one token to run; then parts of prompts, oldest first, prefill_chunk rows in all at most,
-//               as equal as can be (a few rows read all weights as many do), but few beside requests that decode
-//               (PromptRowsBeside); then guesses at what follows the one token, oldest first, which
-//               are made for all requests together (DraftSteps): rows that a draft model was promised and does not use go to nobody
+//   Rows        one for each request that has one token to run; then parts of prompts, oldest first, prefill_chunk rows in all at
+//               most, as equal as can be (a few rows read all weights as many do), but few beside requests that decode
+//               (PromptRowsBeside); then guesses at what follows the one token, oldest first, which are made for all requests together
+//               (DraftSteps): rows that a draft model was promised and does not use go to nobody
 //   Memory      where a state cannot grow within the bound, the youngest request that runs is put aside, until it can. The oldest one
 //               fails only when it alone is too large, without features that a drafter of its keeps: those it gives up before. Guesses use
 //               the rows that are free, and where none is free they grow with the state: the spare rows of BMC (section III-C). Of
 //               more guesses than free rows the least promising ones are cut, but where they are worth more seconds
-//               (DraftWidth::Gain) than growing now (EarlyGrowth), and that takes no memory that a request that runs or waits could
-//               need before the text itself makes the state grow. Where the memory is not there, they are cut to the free rows.
+//               (DraftWidth::Gain) than growing now (EarlyGrowth), and that takes no memory that a request that runs, or waits for
+//               memory, could need before the text itself makes the state grow. Where the memory is not there, they are cut to the free rows.
 //
 // None of it changes a bit of an answer: rows do not see their company, and a state that was put aside or computed again is the same.
 #ifndef TIDEMILL_RUNTIME_SCHEDULER_H_
