@@ -177,7 +177,7 @@ std::vector<Case> AllCases() {
     cases.push_back(
         {.kv_dtype = dtype, .len = 7, .first_position = 125, .kv_len = 132, .cuts = {1, 60, 127, 128, 130}});
   }
-  for (const size_t head_dim : {1, 8, 15, 40, 64, 80, 128}) {
+  for (const size_t head_dim : {1, 8, 15, 16, 40, 64, 80, 128}) {
     for (const size_t group : {1, 3, 4, 7}) {
       cases.push_back(
           {.heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .len = 3, .first_position = 130, .kv_len = 133});

@@ -31,7 +31,7 @@ struct ScratchLayout {
   size_t vectors, kt, v, scores, o, running, vector_floats;
   explicit ScratchLayout(const AttentionShape& shape)
       : vectors(TileRows(shape) * (shape.heads / shape.kv_heads)),
-        kt(shape.head_dim * kKeyStride),
+        kt(std::max(shape.head_dim * kKeyStride, 16 * shape.head_dim + kKeptFloats)),
         v(kAttentionChunk * PaddedDim(shape)),
         scores(vectors * kAttentionChunk),
         o(vectors * PaddedDim(shape)),

@@ -28,7 +28,7 @@ struct AttentionTile {
   size_t chunk_first;      // logical position of key 0
   size_t keys;             // loaded keys: 1..128
   size_t scored;           // of them, the first ones whose scores stand there already
-  float* kt;               // [head_dim, 144]: keys across, 128 and a pad against cache aliasing
+  float* kt;               // [head_dim, 144]: keys across, 128 and a pad against cache aliasing; or of kKeptFloats
   float* v;                // [128, padded_dim]
   float* scores;           // [vectors, 128]
   float* m;                // [vectors] out: the chunk's maximum; unchanged where nothing is seen
@@ -37,6 +37,8 @@ struct AttentionTile {
 };
 
 inline constexpr size_t kKeyStride = kAttentionChunk + 16;
+// Behind the first 16 * head_dim of kt kernels of few rows keep transposed keys: 64 columns of four vectors of 16.
+inline constexpr size_t kKeptFloats = size_t{4} * 64 * 16;
 
 // Few query rows: keys and values are used where they stand. head_dim is a multiple of 16.
 struct AttentionRowKernels {
