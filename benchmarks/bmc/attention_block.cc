@@ -160,7 +160,7 @@ class Sweep {
     double spent = 0;
     Stopwatch watch;
     for (size_t i = 0; i < todo.size(); ++i) {
-      if (spent + estimates[i] > options_.minutes * 60) {
+      if (spent != 0 && spent + estimates[i] > options_.minutes * 60) {  // the first one fits whatever it takes
         left += todo[i].size();
         continue;
       }
@@ -238,7 +238,7 @@ class Sweep {
     for (size_t i = 0; i < todo.size(); ++i) {
       all += estimates[i];
       cells += todo[i].size();
-      if (fitting + estimates[i] > options_.minutes * 60) continue;
+      if (fitting != 0 && fitting + estimates[i] > options_.minutes * 60) continue;
       fitting += estimates[i];
       fitting_cells += todo[i].size();
     }
