@@ -139,7 +139,7 @@ TEST(PredictedCosts, Growing_CopiesAndTouches) {
   EXPECT_NEAR(costs.GrowOneRow(2), 16384 * 2e-9, 1e-15);
 }
 
-TEST(PredictedCosts, AnyDepthBatchAndChunk_AreMonotone) {
+TEST(PredictedCosts, MoreOfDepthOrBatch_TakesNoLess) {
   const ModelNumbers model = RoundModel();
   for (const std::string_view text : BuiltInProfiles()) {
     const MachineProfile profile = ParseProfile("a profile", text).value();
