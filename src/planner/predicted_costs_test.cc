@@ -151,6 +151,9 @@ TEST(PredictedCosts, MoreOfDepthOrBatch_TakesNoLess) {
         // Their loops may take longer.
         const double loops = static_cast<double>(model.loops + 1) * std::max(0.0, profile.all.loop - profile.one.loop);
         EXPECT_LE(costs.DecodeStep(depth, batch), one.DecodeStep(depth, batch) + loops) << profile.cpu;
+        if (depth < batch) {
+          EXPECT_LE(costs.Prefill(depth, batch), costs.Prefill(depth + 1, batch)) << profile.cpu;
+        }
         // One token more may cut the prompt into parts whose elements two threads share more evenly.
         EXPECT_LE(costs.Prefill(depth, batch), costs.Prefill(2 * depth + 1, batch)) << profile.cpu;
       }
