@@ -323,7 +323,8 @@ int Main(int argc, char** argv) {
   app.add_option("--draft", grid.draft, "rows of a step")->check(CLI::Range(1, 512));
   app.add_option("--accept", grid.accept, "of them, as many stay on average");
   app.add_option("--repeats", options.repeats)->check(CLI::Range(1, 99));
-  app.add_option("--minutes", options.minutes, "what is not likely to end within them is left out");
+  app.add_option("--minutes", options.minutes,
+                 "what is not likely to end within them is left out, but for the first group");
   app.add_flag("--drafts", grid.drafts, "26 rows a step and 4096 tokens: Tables I and VIII");
   app.add_flag("--latency", grid.latency, "and the time of single tokens: Fig. 16");
   app.add_flag("--long", grid.long_contexts, "heads of 16 and up to 16384 tokens: Table X");

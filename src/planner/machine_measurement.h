@@ -14,8 +14,9 @@ namespace tidemill {
 
 struct MeasureOptions {
   static constexpr size_t kFewestBytes = size_t{4} << 20;
-  // Of what is read from memory. A last cache of 32 MiB keeps a third of 96 MiB that are read round and round: a Zen 5 was predicted to
-  // decode a 1B model in 17.4 ms of 64 MiB, and in 26.8 of these (27.9 measured). Three times as much is allocated in all.
+  // Of what is read from memory. A last cache of 32 MiB keeps a third of 96 MiB that are read round and round: decode of a 1B model on a
+  // Zen 5, 27.9 ms, was predicted to take 17.4 and 17.5 ms from 64 MiB, and of seven times from these once 18.1, else 26.6 to 33.0.
+  // Three times as much is allocated in all.
   size_t bytes = size_t{256} << 20;
   std::function<void(double)> progress = {};  // gets 0..1; may be empty
 };
