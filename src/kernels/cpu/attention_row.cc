@@ -18,6 +18,12 @@
 //
 // Long rows: 4 heads on 1 of 256 behind 8192 positions 924 -> 552 us, since keys are fetched a whole block ahead, and values are
 // weighed 16 rows at a time instead of 128 (12 heads on 2 of 128: 1.00; values fetched 4 KiB ahead instead of 8: 0.87 and 0.78).
+//
+// A Zen 5 brings memory past L2, values 12 KiB ahead, since its own prefetchers fill L2. One row, F16, in large pages, from memory, medians
+// of seven: 9 heads on 3 of 64 behind 8192 positions 244 -> 212 us, 32 on 8 of 64 674 -> 612, 12 on 2 of 128 379 -> 370, 4 on 1 of 256
+// 429 -> 326. A part of it is that heads' loops are inlined in their blocks (9 on 3: 235 without) and that one vector of keys has no more
+// than eight heads at once (232 with 24, and twice the code). A test for the kind of fetch beside each line cost what it brought; values
+// 4, 6, 8, 16 and 20 KiB ahead, keys in L2 and values past it, keys 2, 6 and 8 KiB ahead: equal or slower.
 #include <cstring>
 #include <type_traits>
 
@@ -102,13 +108,14 @@ HWY_INLINE void KeepColumns(const T* k, size_t dim, Kept<T>* kept) {
 }
 
 // The lines [first, first + count) behind `at`.
+template <class Fetch>
 HWY_INLINE void FetchLines(const uint8_t* at, size_t first, size_t count) {
-  for (size_t line = first; line < first + count; ++line) __builtin_prefetch(at + 64 * line, 0, 2);
+  for (size_t line = first; line < first + count; ++line) __builtin_prefetch(at + 64 * line, 0, Fetch::kLocality);
 }
 
 // scores[h * stride + j] += q[head + h] . key j over columns [first, first + count), and times scale behind the last, for kVectors
 // vectors of keys. Beside every four columns it fetches `lines` lines of what stands at `ahead`.
-template <size_t kHeads, size_t kVectors, typename T>
+template <class Fetch, size_t kHeads, size_t kVectors, typename T>
 HWY_INLINE void ScoreKept(const AttentionTile& tile, size_t head, const Kept<T>* kept, size_t first, size_t count,
                           const uint8_t* ahead, size_t lines, float* scores, size_t stride) {
   const Lane16 d;
@@ -121,7 +128,7 @@ HWY_INLINE void ScoreKept(const AttentionTile& tile, size_t head, const Kept<T>*
       acc[h][v] = first == 0 ? hn::Zero(d) : hn::LoadU(d, scores + h * stride + v * lanes);
   }
   for (size_t i = 0; i < count; i += 4) {
-    FetchLines(ahead, i / 4 * lines, lines);
+    FetchLines<Fetch>(ahead, i / 4 * lines, lines);
     for (size_t c = 0; c < 4; ++c) {
       Vec16 keys[kVectors];
       for (size_t v = 0; v < kVectors; ++v) keys[v] = LoadF32(d, kept + (v * kPart + i + PlaceOf<T>(c)) * lanes);
@@ -137,7 +144,7 @@ HWY_INLINE void ScoreKept(const AttentionTile& tile, size_t head, const Kept<T>*
   }
 }
 
-template <size_t kVectors, typename T>
+template <class Fetch, size_t kVectors, typename T>
 HWY_INLINE void ScoreBlock(const AttentionTile& tile, const T* k, float* scores, size_t stride) {
   const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim, vector = lanes * dim / kPerStored<T>;
   auto* kept = reinterpret_cast<Kept<T>*>(tile.kt + 16 * dim);
@@ -151,67 +158,71 @@ HWY_INLINE void ScoreBlock(const AttentionTile& tile, const T* k, float* scores,
         KeepColumns(k + v * vector + (first + i) / kPerStored<T>, dim, kept + (v * kPart + i) * lanes);
     }
     size_t lines = kLines;
-    ForAllHeads<kSums / kVectors>(tile.vectors, [&](size_t head, auto heads) {
-      ScoreKept<decltype(heads)::value, kVectors, T>(tile, head, kept, first, count, ahead, lines,
-                                                     scores + head * stride, stride);
-      lines = 0;
-    });
+    ForAllHeads<HWY_MIN(kMaxHeads, kSums / kVectors)>(
+        tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
+          ScoreKept<Fetch, decltype(heads)::value, kVectors, T>(tile, head, kept, first, count, ahead, lines,
+                                                                scores + head * stride, stride);
+          lines = 0;
+        });
     ahead += 64 * kLines * count / 4;
   }
 }
 
-template <typename T>
+template <class Fetch, typename T>
 HWY_INLINE void ScoreRowsOf(const AttentionTile& tile, const T* k, size_t at, size_t rows) {
   const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim;
   size_t r = 0;
   for (; r + kKeyVectors * lanes <= rows; r += kKeyVectors * lanes)
-    ScoreBlock<kKeyVectors>(tile, k + r * dim / kPerStored<T>, tile.scores + at + r, kAttentionChunk);
+    ScoreBlock<Fetch, kKeyVectors>(tile, k + r * dim / kPerStored<T>, tile.scores + at + r, kAttentionChunk);
   for (; r + lanes <= rows; r += lanes)
-    ScoreBlock<1>(tile, k + r * dim / kPerStored<T>, tile.scores + at + r, kAttentionChunk);
+    ScoreBlock<Fetch, 1>(tile, k + r * dim / kPerStored<T>, tile.scores + at + r, kAttentionChunk);
   if (r == rows) return;
   // The last few, in a block of their own: nothing behind them is read or written.
   T* block = reinterpret_cast<T*>(tile.kt);
   std::memcpy(block, k + r * dim / kPerStored<T>, (rows - r) * dim / kPerStored<T> * sizeof(T));
   float scores[kMaxGroup * 16];
-  ScoreBlock<1>(tile, block, scores, 16);
+  ScoreBlock<Fetch, 1>(tile, block, scores, 16);
   for (size_t h = 0; h < tile.vectors; ++h)
     std::memcpy(tile.scores + h * kAttentionChunk + at + r, scores + h * 16, (rows - r) * sizeof(float));
 }
 
 // Long rows take several passes, a part of head_dim each: some rows at a time, so that what one pass fetches ahead comes in time.
-template <typename T>
+template <class Fetch, typename T>
 HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, size_t begin, size_t end) {
   const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim, row = dim / kPerStored<T>;
   const size_t rows = HWY_MAX(16, 2 * kPrefetchBytes / (row * sizeof(T)));
-  ForAllHeads(tile.vectors, [&](size_t head, auto heads) {
-    constexpr size_t kHeads = decltype(heads)::value;
-    constexpr size_t kRegisters = kHeads * 4 <= (HWY_MAX_BYTES >= 64 ? 24 : 12) ? 4 : 2;
-    for (size_t first = begin; first < end; first += rows) {
-      const size_t last = HWY_MIN(end, first + rows);
-      const T* values = v + (first - begin) * row;
-      size_t i = 0;
-      for (; i + kRegisters * lanes <= dim; i += kRegisters * lanes)
-        WeighBlock<kHeads, kRegisters, 2 * kPrefetchBytes>(tile, head, i, values, dim, first, last);
-      for (; i < dim; i += lanes) WeighBlock<kHeads, 1, 2 * kPrefetchBytes>(tile, head, i, values, dim, first, last);
-    }
-  });
+  ForAllHeads(
+      tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
+        constexpr size_t kHeads = decltype(heads)::value;
+        constexpr size_t kRegisters = kHeads * 4 <= (HWY_MAX_BYTES >= 64 ? 24 : 12) ? 4 : 2;
+        for (size_t first = begin; first < end; first += rows) {
+          const size_t last = HWY_MIN(end, first + rows);
+          const T* values = v + (first - begin) * row;
+          size_t i = 0;
+          for (; i + kRegisters * lanes <= dim; i += kRegisters * lanes)
+            WeighBlock<kHeads, kRegisters, Fetch>(tile, head, i, values, dim, first, last);
+          for (; i < dim; i += lanes) WeighBlock<kHeads, 1, Fetch>(tile, head, i, values, dim, first, last);
+        }
+      });
 }
 
+template <class Fetch>
 void ScoreRows(const AttentionTile& tile, const std::byte* k, size_t at, size_t rows) {
   switch (tile.shape->kv_dtype) {
-    case DType::kF16: return ScoreRowsOf(tile, reinterpret_cast<const hwy::float16_t*>(k), at, rows);
-    case DType::kBF16: return ScoreRowsOf(tile, reinterpret_cast<const hwy::bfloat16_t*>(k), at, rows);
-    case DType::kQ8_0: return ScoreRowsOf(tile, reinterpret_cast<const Q8Block*>(k), at, rows);
-    default: return ScoreRowsOf(tile, reinterpret_cast<const float*>(k), at, rows);
+    case DType::kF16: return ScoreRowsOf<Fetch>(tile, reinterpret_cast<const hwy::float16_t*>(k), at, rows);
+    case DType::kBF16: return ScoreRowsOf<Fetch>(tile, reinterpret_cast<const hwy::bfloat16_t*>(k), at, rows);
+    case DType::kQ8_0: return ScoreRowsOf<Fetch>(tile, reinterpret_cast<const Q8Block*>(k), at, rows);
+    default: return ScoreRowsOf<Fetch>(tile, reinterpret_cast<const float*>(k), at, rows);
   }
 }
 
+template <class Fetch>
 void WeighRows(const AttentionTile& tile, const std::byte* v, size_t begin, size_t end) {
   switch (tile.shape->kv_dtype) {
-    case DType::kF16: return WeighRowsOf(tile, reinterpret_cast<const hwy::float16_t*>(v), begin, end);
-    case DType::kBF16: return WeighRowsOf(tile, reinterpret_cast<const hwy::bfloat16_t*>(v), begin, end);
-    case DType::kQ8_0: return WeighRowsOf(tile, reinterpret_cast<const Q8Block*>(v), begin, end);
-    default: return WeighRowsOf(tile, reinterpret_cast<const float*>(v), begin, end);
+    case DType::kF16: return WeighRowsOf<Fetch>(tile, reinterpret_cast<const hwy::float16_t*>(v), begin, end);
+    case DType::kBF16: return WeighRowsOf<Fetch>(tile, reinterpret_cast<const hwy::bfloat16_t*>(v), begin, end);
+    case DType::kQ8_0: return WeighRowsOf<Fetch>(tile, reinterpret_cast<const Q8Block*>(v), begin, end);
+    default: return WeighRowsOf<Fetch>(tile, reinterpret_cast<const float*>(v), begin, end);
   }
 }
 
@@ -222,7 +233,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tidemill {
 
-AttentionRowKernels PickAttentionRow(Isa isa) { return {TIDEMILL_PICK(isa, ScoreRows), TIDEMILL_PICK(isa, WeighRows)}; }
+namespace {
+const bool kIsZen5 = IsZen5();
+}  // namespace
+
+AttentionRowKernels PickAttentionRow(Isa isa) {
+  if (kIsZen5) return {TIDEMILL_PICK(isa, ScoreRows<FetchPastL2>), TIDEMILL_PICK(isa, WeighRows<FetchPastL2>)};
+  return {TIDEMILL_PICK(isa, ScoreRows<FetchIntoL2>), TIDEMILL_PICK(isa, WeighRows<FetchIntoL2>)};
+}
 
 }  // namespace tidemill
 #endif

@@ -9,6 +9,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/fetch.h"
 #include "kernels/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,8 +17,8 @@ namespace tidemill::HWY_NAMESPACE {
 namespace {
 
 // o[vector..][dim..] += p * v over keys [begin, end), kQ vectors and kRegisters registers at once. v: the value of key `begin`; the
-// others follow `stride` elements apart. dim: as LoadElements wants it. kAhead: bytes that memory is fetched ahead; 0: not at all.
-template <size_t kQ, size_t kRegisters, size_t kAhead, typename T>
+// others follow `stride` elements apart. dim: as LoadElements wants it. Fetch: how what follows is brought from memory.
+template <size_t kQ, size_t kRegisters, class Fetch, typename T>
 HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t vector, size_t dim, const T* v, size_t stride,
                            size_t begin, size_t end) {
   const Lane16 d;
@@ -30,8 +31,8 @@ HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t vector, size_t dim,
   const float* p = tile.scores + vector * kAttentionChunk;
   const T* row = v + dim / kPerStored<T>;
   for (size_t key = begin; key < end; ++key, row += stride / kPerStored<T>) {
-    for (size_t c = 0; kAhead != 0 && c < kRegisters * lanes * sizeof(T) / kPerStored<T>; c += 64) {
-      __builtin_prefetch(reinterpret_cast<const uint8_t*>(row) + kAhead + c, 0, 2);
+    for (size_t c = 0; Fetch::kValues != 0 && c < kRegisters * lanes * sizeof(T) / kPerStored<T>; c += 64) {
+      __builtin_prefetch(reinterpret_cast<const uint8_t*>(row) + Fetch::kValues + c, 0, Fetch::kLocality);
     }
     Vec16 values[kRegisters];
     LoadElements(row, dim % kPerStored<T>, values);
