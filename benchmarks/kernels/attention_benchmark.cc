@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "benchmarks/kernels/measure.h"
 #include "kernels/append_kv.h"
 #include "kernels/attention.h"
@@ -32,7 +33,7 @@ void Run(benchmark::State& state, Heads heads, DType kv_dtype, size_t len, size_
                              .bias = {}};
   const size_t rows = 2 * kv_heads * kv_len, row_bytes = RowBytes(kv_dtype, head_dim), bytes = rows * row_bytes;
   const size_t copies = cold ? std::max<size_t>(2, kColdBytes / bytes) : 1;
-  std::vector<std::byte> stored(copies * bytes);
+  AlignedBuffer stored = BufferArena().Allocate(copies * bytes).value();  // in large pages, as the engine's caches
   const std::vector<float> values = testing::RandomFloats(1, rows * head_dim, 2);
   for (size_t copy = 0; copy < copies; ++copy) {
     AppendKv(one.context, {values.data(), rows, head_dim}, head_dim, kv_dtype, 0, stored.data() + copy * bytes);

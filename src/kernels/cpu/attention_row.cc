@@ -158,7 +158,7 @@ HWY_INLINE void ScoreBlock(const AttentionTile& tile, const T* k, float* scores,
         KeepColumns(k + v * vector + (first + i) / kPerStored<T>, dim, kept + (v * kPart + i) * lanes);
     }
     size_t lines = kLines;
-    ForAllHeads<HWY_MIN(kMaxHeads, kSums / kVectors)>(
+    ForAllHeads<HWY_MIN(8, kSums / kVectors)>(
         tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
           ScoreKept<Fetch, decltype(heads)::value, kVectors, T>(tile, head, kept, first, count, ahead, lines,
                                                                 scores + head * stride, stride);
