@@ -219,7 +219,8 @@ HWY_INLINE void Weigh(const AttentionTile& tile, size_t vector, size_t begin, si
   const size_t lanes = hn::Lanes(Lane16()), stride = tile.padded_dim;
   const float* v = tile.v + begin * stride;
   size_t dim = 0;
-  for (; dim + 4 * lanes <= stride; dim += 4 * lanes) WeighBlock<kQ, 4, FetchNothing>(tile, vector, dim, v, stride, begin, end);
+  for (; dim + 4 * lanes <= stride; dim += 4 * lanes)
+    WeighBlock<kQ, 4, FetchNothing>(tile, vector, dim, v, stride, begin, end);
   for (; dim < stride; dim += lanes) WeighBlock<kQ, 1, FetchNothing>(tile, vector, dim, v, stride, begin, end);
 }
 
