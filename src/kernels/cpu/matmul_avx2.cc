@@ -7,6 +7,10 @@
 // A group of strips goes through the first rows together, block by block, and is fetched into L2 4 KiB ahead (Q8_0: 2 KiB, of what 4 give
 // 1.09 and 1.14 with one row, 0.87 to 1.03 with 2 to 8) and on into the next group: one row takes 1.3 to 2.2 times less than with 512
 // bytes ahead into L1 (20 -> 30 GB/s of 31; strips of 576 columns 14 -> 31).
+// A Zen 5 takes one and two rows over one strip after another, fetched past L2 8 KiB ahead, as the VNNI level does. A model's decode against
+// four strips fetched into L2, threads 2 / 1: 1B Q4_K_M 1.22 / 1.10, Q8_0 1.32 / 1.32, Q4_0 1.28 / 1.22, SmolLM2 Q4_1 1.29 / 1.29; two rows 1.16 to
+// 1.20 / 1.03 to 1.15. Lost, of 8 KiB ahead: 4 KiB 0.95 to 0.97 / 0.92 to 0.95, 12 0.96 and 0.97 / 0.98, 16 0.95 and 0.96 / 0.96 and 0.99; no
+// fetches, of 4 KiB ahead, 0.82 and 0.95 / 0.77 and 0.92 (1B Q4_K_M and Q8_0).
 // Past the first tile, 5- and 6-bit weights are unpacked once for several tiles (+8 % and +18 %).
 //
 // Tried and slower (Zen 4, GCC 12, 8960 x 1536): one strip at a time from memory, with one row (11 instead of 17 GB/s), eight strips
@@ -21,16 +25,25 @@ namespace tidemill::avx2 {
 namespace {
 
 constexpr size_t kTileRows = kLowTiles ? 2 : 4;
-constexpr size_t kPanelTiles = 8;   // tiles that share unpacked blocks
-constexpr size_t kPanelBlocks = 8;  // blocks unpacked at once: 256 columns
-constexpr size_t kGroupStrips = 4;  // strips, and so streams from memory, that the first tile takes together
+constexpr size_t kPanelTiles = 8;           // tiles that share unpacked blocks
+constexpr size_t kPanelBlocks = 8;          // blocks unpacked at once: 256 columns
+constexpr size_t kGroupStrips = 4;          // strips, and so streams from memory, that the first tile takes together
+constexpr size_t kStreamBytesAhead = 8192;  // where one strip comes after another
+
+// Of a strip's bytes, each block's.
+template <StripType type>
+constexpr size_t kBlockBytes = kGroupBytes<type> / kStripLayout<type>.scale_blocks;
 
 // How far ahead of its reading each of these streams is fetched.
 template <StripType type>
 constexpr size_t kBlocksAhead = (type == StripType::kQ8_0 ? 2048 : 4096) / kStripLayout<type>.quant_bytes;
 
-[[gnu::always_inline]] inline void FetchLine(const unsigned char* at) {
-  _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
+constexpr int kIntoL2 = 2, kPastL2 = 0;  // as __builtin_prefetch counts: PREFETCHT1 and PREFETCHNTA
+
+template <int kLocality>
+[[gnu::always_inline]] inline void FetchLines(const unsigned char* at, size_t bytes) {
+#pragma GCC unroll 9
+  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, kLocality);
 }
 
 // Keeps a sum where it is: compilers reassociate integer additions across a block, and then spill (half the speed).
@@ -332,8 +345,8 @@ inline TileRows RowsFrom(const MatMulStrips& args, size_t row, size_t b) {
   }
 }
 
-// One strip times R rows.
-template <StripType type, size_t R>
+// One strip times R rows. kFetch: what follows it is brought from memory, past L2.
+template <StripType type, size_t R, bool kFetch = false>
 void Tile(const MatMulStrips& args, size_t strip, size_t row) {
   const size_t blocks = args.cols / 32;
   const unsigned char* group = args.strips + strip * args.strip_bytes;
@@ -341,6 +354,7 @@ void Tile(const MatMulStrips& args, size_t strip, size_t row) {
   TileRows rows = RowsFrom(args, row, 0);
   for (size_t b = 0; b < blocks; group += kGroupBytes<type>) {
     for (size_t i = 0; i < kStripLayout<type>.scale_blocks; ++i, ++b) {
+      if constexpr (kFetch) FetchLines<kPastL2>(group + i * kBlockBytes<type> + kStreamBytesAhead, kBlockBytes<type>);
       AddBlock<type, false, R>(QuantsOf<type>(group, i), ScalesOf<type>(group, i), rows, acc);
       Advance(rows);
       __asm__("" : : "r"(acc) : "memory");  // these sums stay in memory: registers are for the block's
@@ -388,7 +402,6 @@ void Panel(const MatMulStrips& args, size_t strip, size_t row, size_t tiles) {
 // A group of strips, coming from memory, times the first R rows, block by block.
 template <StripType type, size_t R>
 void StreamTile(const MatMulStrips& args, size_t strip, size_t strips) {
-  constexpr size_t kShare = kGroupBytes<type> / kStripLayout<type>.scale_blocks;  // of a strip's bytes, each block's
   const size_t blocks = args.cols / 32, strip_bytes = args.strip_bytes;
   const unsigned char* group = args.strips + strip * strip_bytes;
   alignas(32) float acc[kGroupStrips][R * 16] = {};
@@ -398,11 +411,10 @@ void StreamTile(const MatMulStrips& args, size_t strip, size_t strips) {
       // The strips' own bytes some blocks ahead, behind their ends those of the next group of strips.
       const size_t ahead = kBlocksAhead<type> < blocks ? kBlocksAhead<type> : blocks;
       const unsigned char* next =
-          group + (i + ahead) * kShare + (b + ahead < blocks ? 0 : (kGroupStrips - 1) * strip_bytes);
+          group + (i + ahead) * kBlockBytes<type> + (b + ahead < blocks ? 0 : (kGroupStrips - 1) * strip_bytes);
       for (size_t s = 0; s < strips; ++s) {
         const unsigned char* of_strip = group + s * strip_bytes;
-#pragma GCC unroll 9
-        for (size_t line = 0; line < kShare; line += 64) FetchLine(next + s * strip_bytes + line);
+        FetchLines<kIntoL2>(next + s * strip_bytes, kBlockBytes<type>);
         AddBlock<type, false, R>(QuantsOf<type>(of_strip, i), ScalesOf<type>(of_strip, i), rows, acc[s]);
         __asm__("" : : "r"(acc) : "memory");
       }
@@ -430,8 +442,16 @@ void Rows(const MatMulStrips& args, size_t strip, size_t row) {
   Tile<type, R>(args, strip, row);
 }
 
+// All strips times R rows, where one strip after another is one stream to the processor.
+template <StripType type, size_t R>
+void OneStream(const MatMulStrips& args) {
+  for (size_t strip = 0; strip < args.num_strips; ++strip) Tile<type, R, true>(args, strip, 0);
+}
+
 template <StripType type>
 void MatMul(const MatMulStrips& args) {
+  if (args.one_stream && args.rows == 1) return OneStream<type, 1>(args);
+  if (args.one_stream && args.rows == 2) return OneStream<type, 2>(args);
   for (size_t strip = 0; strip < args.num_strips; strip += kGroupStrips) {
     const size_t strips = args.num_strips - strip < kGroupStrips ? args.num_strips - strip : kGroupStrips;
     FirstRows<type>(args, strip, strips);

@@ -18,8 +18,9 @@
 // where a plain loop read 40, one row, four strips fetched ahead and one strip: Q8_0 31.5 and 39.5, Q4_0 28.9 and 36.2, Q4_1 29.1 and 36.8, Q5_0
 // 28.3 and 38.3, Q5_1 28.1 and 38.5, Q4_K 29.1 and 33.8, Q5_K 27.3 and 36.5, Q6_K 27.3 and 36.5; two rows 1.03 to 1.20, three 0.84 to 1.05 of
 // four strips. Lost: scales behind all quants (Q8_0 34.5 where this is 39.8, Q4_K 24.2 where 35.2); two strips (36.3 and 24.3), four (37.4 and
-// 26.7); fetching past L2 4 KiB ahead Q8_0 37.3 and Q4_K 33.8, but five and six bits need it (Q5_K 13.2, Q6_K 23.6 without; 2 KiB 29.6 and
-// 34.3, 8 KiB 31.5 and 17.9).
+// 26.7). In a model's decode that strip is fetched past L2 8 KiB ahead, but for Q8_0 (1.00). Against 4 KiB ahead for five and six bits and
+// nothing for four, threads 2 / 1: 1B Q4_K_M 1.10 / 1.09, Q4_0 1.13 / 1.08, SmolLM2 Q4_1 1.06 / 1.13, Gemma 1.04 / 1.06, Qwen2.5 1.5B 1.04 / 1.12,
+// 0.5B 1.03 / 1.03; with 6 KiB 1.01 to 1.08 / 1.02 to 1.12, 12 1.04 / 1.03 and 16 1.01 / 1.01 (1B Q4_K_M).
 #include "kernels/cpu/matmul_vnni.h"
 
 #include <immintrin.h>
@@ -184,9 +185,9 @@ class Fetcher {
     }
     constexpr size_t kShare = kGroupBytes<type> / kStripLayout<type>.scale_blocks;  // of a strip's bytes, each block's
     if (V == 1 && R <= kStreamRows && one_stream_) {
-      if constexpr (kStripLayout<type>.expands) {
+      if constexpr (type != StripType::kQ8_0) {
 #pragma GCC unroll 9
-        for (size_t line = 0; line < kShare; line += 64) FetchLine<kPastL2>(groups[0] + i * kShare + 4096 + line);
+        for (size_t line = 0; line < kShare; line += 64) FetchLine<kPastL2>(groups[0] + i * kShare + 8192 + line);
       }
       return;
     }
