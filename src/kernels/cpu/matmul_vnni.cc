@@ -19,9 +19,10 @@
 // 28.3 and 38.3, Q5_1 28.1 and 38.5, Q4_K 29.1 and 33.8, Q5_K 27.3 and 36.5, Q6_K 27.3 and 36.5; two rows 1.03 to 1.20, three 0.84 to 1.05 of
 // four strips. Lost: scales behind all quants (Q8_0 34.5 where this is 39.8, Q4_K 24.2 where 35.2); two strips (36.3 and 24.3), four (37.4 and
 // 26.7); fetching past L2 4 KiB ahead Q8_0 37.3 and Q4_K 33.8, but five and six bits need it (Q5_K 13.2, Q6_K 23.6 without; 2 KiB 29.6 and
-// 34.3, 8 KiB 31.5 and 17.9). That was a kernel alone; in a model's decode that strip is fetched past L2 8 KiB ahead, but for Q8_0 (1.00). Against 4 KiB ahead for five and six bits and
-// nothing for four, threads 2 / 1: 1B Q4_K_M 1.10 / 1.09, Q4_0 1.13 / 1.08, SmolLM2 Q4_1 1.06 / 1.13, Gemma 1.04 / 1.06, Qwen2.5 1.5B 1.04 / 1.12
-// and 1.20, 0.5B 1.00 and 1.03 / 1.03 and 1.07; with 6 KiB 1.01 to 1.08 / 1.02 to 1.12, 12 1.04 / 1.03 and 16 1.01 / 1.01 (1B Q4_K_M); of
+// 34.3, 8 KiB 31.5 and 17.9). That was a kernel alone; in a model's decode that strip is fetched past L2 8 KiB ahead, but for Q8_0 (1.00).
+// Against 4 KiB ahead for five and six bits and nothing for four, threads 2 / 1: 1B Q4_K_M 1.10 / 1.09, Q4_0 1.13 / 1.08, SmolLM2
+// Q4_1 1.06 / 1.13, Gemma 1.04 / 1.06, Qwen2.5 1.5B 1.04 / 1.12 and 1.20, 0.5B 1.00 and 1.03 / 1.03 and 1.07;
+// with 6 KiB 1.01 to 1.08 / 1.02 to 1.12, 12 1.04 / 1.03 and 16 1.01 / 1.01 (1B Q4_K_M); of
 // 8 KiB for all, 4 for five and six bits 1.01 / 0.98 (Qwen2.5 1.5B and 0.5B). Two rows: 1B Q4_K_M 1.03 / 1.18, Qwen2.5 1.5B 1.08 / 1.18.
 #include "kernels/cpu/matmul_vnni.h"
 
