@@ -85,7 +85,7 @@ MatMulStrips Arguments(const MatMulTask& task) {
           .outputs = w.rows(),
           .accumulate = task.accumulate,
           .expanded = nullptr,
-          .one_stream = kIsZen5};
+          .zen5 = kIsZen5};
 }
 
 // Runs strips [first, first + count) of one task.

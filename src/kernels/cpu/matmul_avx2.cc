@@ -11,6 +11,7 @@
 // four strips fetched into L2, threads 2 / 1: 1B Q4_K_M 1.22 / 1.10, Q8_0 1.32 / 1.32, Q4_0 1.28 / 1.22, SmolLM2 Q4_1 1.29 / 1.29; two rows 1.16 to
 // 1.20 / 1.03 to 1.15. Lost, of 8 KiB ahead: 4 KiB 0.95 to 0.97 / 0.92 to 0.95, 12 0.96 and 0.97 / 0.98, 16 0.95 and 0.96 / 0.96 and 0.99; no
 // fetches, of 4 KiB ahead, 0.82 and 0.95 / 0.77 and 0.92 (1B Q4_K_M and Q8_0).
+// On a Zen 4 4 KiB ahead is 1.07 / 1.02 for 1B Q4_K_M and 0.96 / 1.02 for Q8_0, 8 KiB 1.05 / 0.99 and 1.01 / 0.94: not taken.
 // Past the first tile, 5- and 6-bit weights are unpacked once for several tiles (+8 % and +18 %).
 //
 // Tried and slower (Zen 4, GCC 12, 8960 x 1536): one strip at a time from memory, with one row (11 instead of 17 GB/s), eight strips
@@ -450,8 +451,8 @@ void OneStream(const MatMulStrips& args) {
 
 template <StripType type>
 void MatMul(const MatMulStrips& args) {
-  if (args.one_stream && args.rows == 1) return OneStream<type, 1>(args);
-  if (args.one_stream && args.rows == 2) return OneStream<type, 2>(args);
+  if (args.zen5 && args.rows == 1) return OneStream<type, 1>(args);
+  if (args.zen5 && args.rows == 2) return OneStream<type, 2>(args);
   for (size_t strip = 0; strip < args.num_strips; strip += kGroupStrips) {
     const size_t strips = args.num_strips - strip < kGroupStrips ? args.num_strips - strip : kGroupStrips;
     FirstRows<type>(args, strip, strips);

@@ -78,7 +78,7 @@ inline void AllRows(const MatMulStrips& args, size_t strip) {
   for (size_t tile = 0, row = 0; tile < tiles; ++tile) {
     for (size_t i = 0; i < share; i += 64) __builtin_prefetch(next + tile * share + i, 0, 2);
     const size_t rows = (args.rows - row) / (tiles - tile);
-    TileOfRows<V, R>(args, strip, row, rows, tiles == 1 && !(args.one_stream && args.rows <= 2));
+    TileOfRows<V, R>(args, strip, row, rows, tiles == 1 && !(args.zen5 && args.rows <= 2));
     row += rows;
   }
 }

@@ -13,8 +13,13 @@
 //   two of eight byte products by maddubs, which has a port of its own: -6 to -10 %; Q6_K's scales by mullo: -3 %; vpternlog: 0
 // 512 rows on a Zen 5, one thread, strips expanded to bytes against tiles that unpack: Q6_K 2 x 4 1.29 (2 x 5 1.21, 3 x 3 1.24, 1 x 10 1.07;
 // unpacking 2 x 4 1.08, 2 x 5 1.12, of 1 x 8), Q5_0 1.09, Q5_K 1.04; not worth it: Q4_K 1.01. 16 rows: Q6_K 0.95; 32 rows: Q5_K 0.95.
+// One row goes over one strip after another: one stream to the processor, fetched past L2 4 KiB ahead (Q8_0: not at all). A model's decode
+// on a Zen 4 against four strips fetched into L2, threads 2 / 1: 1B Q4_K_M 1.09 / 1.18, Q4_0 1.10 / 1.20, Q8_0 1.01 / 1.07, Qwen2.5 1.5B
+// 1.01 / 1.21, 0.5B 1.07 / 1.03, Gemma 1.08 / 1.14, SmolLM2 Q4_1 1.05 / 1.04. The last four with 3 KiB 1.02 to 1.09 / 1.08 to 1.28, with 6 KiB 1.02
+// to 1.06 / 0.97 to 1.19; 1B Q4_K_M and Q4_0 with 2 KiB 1.04 and 1.05 / 1.14 and 1.17, with 8 KiB 1.02 and 1.03 / 1.09 and 1.11. Lost: Q8_0 fetched
+// 4 KiB ahead 0.87 / 0.93, 8 KiB 0.87 / 0.79; two rows of 1B Q4_K_M 0.98 / 0.93.
 // A Zen 5 has the same level, but its own prefetcher reads one stream at the full rate of memory and several, or one that others fetch
-// for, not. So one and two rows go over one strip after another there, whose scales stand among its quants for that. GB/s of one thread
+// for, not. So two rows, too, go over one strip after another there, whose scales stand among its quants for that. GB/s of one thread
 // where a plain loop read 40, one row, four strips fetched ahead and one strip: Q8_0 31.5 and 39.5, Q4_0 28.9 and 36.2, Q4_1 29.1 and 36.8, Q5_0
 // 28.3 and 38.3, Q5_1 28.1 and 38.5, Q4_K 29.1 and 33.8, Q5_K 27.3 and 36.5, Q6_K 27.3 and 36.5; two rows 1.03 to 1.20, three 0.84 to 1.05 of
 // four strips. Lost: scales behind all quants (Q8_0 34.5 where this is 39.8, Q4_K 24.2 where 35.2); two strips (36.3 and 24.3), four (37.4 and
@@ -40,11 +45,13 @@ constexpr size_t kSingleTile(StripType type) { return kLowTiles ? 2 : type == St
 // Above so many rows two strips at a time are unpacked once, where their type is worth it, and not for each tile.
 constexpr size_t kFewRows = 32;
 
-constexpr size_t kStreamRows = 2;  // so few go over one strip after another where that is one stream to the processor
+// So few rows go over one strip after another, which then is one stream to the processor, and so far ahead it is fetched past L2.
+constexpr size_t StreamRows(bool zen5) { return zen5 ? 2 : 1; }
+constexpr size_t StreamAhead(bool zen5) { return zen5 ? 8192 : 4096; }
 
 // How many blocks ahead of its reading a strip is fetched where all rows fit in one tile of R rows.
 template <StripType type, size_t R>
-constexpr size_t kBlocksAhead = (type == StripType::kQ8_0 && R <= 2 ? 1024 : 4096) / kStripLayout<type>.quant_bytes;
+constexpr size_t kBlocksAhead = (type == StripType::kQ8_0 && R == 2 ? 1024 : 4096) / kStripLayout<type>.quant_bytes;
 
 inline __m512i Broadcast4(const int8_t* q) {
   int word;
@@ -170,7 +177,7 @@ class Fetcher {
  public:
   // Of tile `tile` of `tiles` over the same V strips.
   Fetcher(const MatMulStrips& args, const unsigned char* strips, size_t blocks, size_t tile, size_t tiles)
-      : alone_(tiles == 1), one_stream_(args.one_stream), blocks_(blocks), other_bytes_((V - 1) * args.strip_bytes) {
+      : alone_(tiles == 1), zen5_(args.zen5), blocks_(blocks), other_bytes_((V - 1) * args.strip_bytes) {
     const size_t steps = tiles * blocks, all_bytes = V * args.strip_bytes;
     step_ = (all_bytes + steps * 64 - 1) / (steps * 64) * 64;
     next_ = strips + all_bytes + tile * blocks * step_;
@@ -187,10 +194,11 @@ class Fetcher {
       return;
     }
     constexpr size_t kShare = kGroupBytes<type> / kStripLayout<type>.scale_blocks;  // of a strip's bytes, each block's
-    if (V == 1 && R <= kStreamRows && one_stream_) {
+    if (V == 1 && R <= StreamRows(zen5_)) {
       if constexpr (type != StripType::kQ8_0) {
+        const unsigned char* const ahead = groups[0] + i * kShare + StreamAhead(zen5_);
 #pragma GCC unroll 9
-        for (size_t line = 0; line < kShare; line += 64) FetchLine<kPastL2>(groups[0] + i * kShare + 8192 + line);
+        for (size_t line = 0; line < kShare; line += 64) FetchLine<kPastL2>(ahead + line);
       }
       return;
     }
@@ -211,7 +219,7 @@ class Fetcher {
     __builtin_prefetch(at, 0, kLocality);
   }
 
-  bool alone_, one_stream_;
+  bool alone_, zen5_;
   size_t blocks_, other_bytes_, step_;  // other_bytes_: of the other strips of a tile
   const unsigned char* next_;
   const unsigned char* end_;
@@ -364,10 +372,10 @@ inline void AllRows(const MatMulStrips& args, size_t strip) {
 template <StripType type>
 void MatMul(const MatMulStrips& args) {
   size_t strip = 0;
-  if (args.one_stream && args.rows <= kStreamRows) {
+  if (args.rows <= StreamRows(args.zen5)) {
     // one strip after another
-  } else if (args.rows <= 2) {  // four strips, so that enough sums are in flight
-    for (; strip + 4 <= args.num_strips; strip += 4) AllRows<type, 4, 1, 2>(args, strip);
+  } else if (args.rows == 2) {  // four strips, so that enough sums are in flight
+    for (; strip + 4 <= args.num_strips; strip += 4) AllRows<type, 4, 2, 2>(args, strip);
   } else if (kStripLayout<type>.expands && args.rows > kFewRows && args.expanded != nullptr) {
     if constexpr (kStripLayout<type>.expands) {
       const size_t blocks = args.cols / 32;
