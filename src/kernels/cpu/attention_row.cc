@@ -25,7 +25,7 @@
 // vector of keys has no more than eight heads at once (232 with 24, and twice the code). A test for the kind of fetch beside each
 // line cost what it brought; values 4, 6, 8, 16 and 20 KiB ahead, keys 2, 6 and 8 KiB ahead, one of keys and values into L2: none
 // better in all four shapes. AVX2, also on a Zen 5: 393 -> 402, 1092 -> 1108, 741 -> 749 and 466 -> 458. The inlining was not run on
-// a Zen 4.
+// a Zen 4; there fetching past L2 makes SmolLM2's decode behind 2048 positions 0.90 (two threads) and 0.84 (one) times as fast.
 #include <cstring>
 #include <type_traits>
 
