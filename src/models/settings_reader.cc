@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "formats/printable_name.h"
+#include "kernels/attention.h"
 
 namespace tidemill {
 namespace {
@@ -73,6 +74,10 @@ Result<void> ReadHeads(const SettingsReader& reader, const DecoderKeys& keys, Mo
   if (heads % kv_heads != 0) {
     return reader.Wrong(kv_heads_key, "a divisor of the " + std::to_string(heads) + " attention heads",
                         std::to_string(kv_heads));
+  }
+  if (heads / kv_heads > kMaxGroup) {
+    return reader.Wrong(kv_heads_key, "at most " + std::to_string(kMaxGroup) + " attention heads for each",
+                        std::to_string(heads / kv_heads), ErrorCode::kUnsupported);
   }
   TIDEMILL_TRY(head_dim, reader.UintOr(head_dim_key, s.hidden_size / heads, 2, 512));
   if (head_dim < 2 || head_dim > 512 || head_dim % 2 != 0)

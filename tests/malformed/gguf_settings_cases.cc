@@ -104,6 +104,8 @@ std::vector<MalformedRow> Rows() {
        "array of 1 i32"},
       {"heads that the key heads do not divide", With<uint32_t>(heads, 3), kCorrupt,
        "metadata: \"llama.attention.head_count_kv\": expected a divisor of the 3 attention heads, found 2"},
+      {"129 heads for each key head", With<uint32_t>(heads, 258), kUnsupported,
+       "metadata: \"llama.attention.head_count_kv\": expected at most 128 attention heads for each, found 129"},
       {"more heads than dimensions", With<uint32_t>(heads, 16), kCorrupt,
        "metadata: \"llama.attention.key_length\": expected an even number of 2 to 512, found 0"},
       {"odd key length", With<uint32_t>("llama.attention.key_length", 3), kCorrupt,
