@@ -19,7 +19,7 @@ namespace {
 
 // Strips that a kernel takes together at most: mapped weights are packed into scratch in such groups.
 constexpr size_t kGroupStrips = 4;
-// Strips that it takes together for so many rows. Chunks are made of them: smaller ones share a small matrix more evenly.
+// Strips that most kernels take together for so many rows. Chunks are made of them: smaller ones share a small matrix more evenly.
 constexpr size_t TileStrips(size_t rows) { return rows <= 2 ? kGroupStrips : 2; }
 // Chunks per thread: enough that a thread which lost its core for a moment leaves its share to the others.
 constexpr size_t kChunksPerThread = 8;

@@ -171,7 +171,7 @@ template <StripType type, size_t part, size_t V, size_t R>
   }
 }
 
-// Brings weights from memory into the L2 cache while a tile works: the processor's own prefetcher stops at the end of each page
+// Brings weights from memory into the L2 cache, or past it, while a tile works: the processor's own prefetcher stops at the end of each page
 // of 4 KiB and serves several streams badly.
 template <StripType type, size_t V, size_t R>
 class Fetcher {
