@@ -1,7 +1,17 @@
-# tidemill_room(NAME SOURCES ... TESTS ... DEPENDS ...): one folder of src/ as one static library and one test program.
+# Sets `result` to whether the tests of `name` are built. ONE_THREAD: they never run two threads, which leaves ThreadSanitizer nothing
+# to find, and takes it minutes.
+function(tidemill_has_tests name one_thread result)
+  set(${result} ${TIDEMILL_TESTS} PARENT_SCOPE)
+  if(TIDEMILL_TESTS AND one_thread AND TIDEMILL_SANITIZE STREQUAL "thread")
+    message(STATUS "tests of ${name} are left out: they run no second thread, so that ThreadSanitizer finds nothing")
+    set(${result} OFF PARENT_SCOPE)
+  endif()
+endfunction()
+
+# tidemill_room(NAME [ONE_THREAD] SOURCES ... TESTS ... DEPENDS ...): one folder of src/ as one static library and one test program.
 # DEPENDS are rooms that stand lower, or outside libraries.
 function(tidemill_room name)
-  cmake_parse_arguments(ROOM "" "" "SOURCES;TESTS;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ROOM "ONE_THREAD" "" "SOURCES;TESTS;DEPENDS" ${ARGN})
   set(library tidemill_${name})
   if(ROOM_SOURCES)
     add_library(${library} STATIC ${ROOM_SOURCES})
@@ -11,7 +21,8 @@ function(tidemill_room name)
     add_library(${library} INTERFACE)
     target_link_libraries(${library} INTERFACE tidemill_flags ${ROOM_DEPENDS})
   endif()
-  if(TIDEMILL_TESTS AND ROOM_TESTS)
+  tidemill_has_tests(${name} ${ROOM_ONE_THREAD} has_tests)
+  if(has_tests AND ROOM_TESTS)
     add_executable(${name}_test ${ROOM_TESTS})
     target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR})  # tests/support/...
     target_compile_definitions(${name}_test PRIVATE TIDEMILL_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
@@ -22,11 +33,12 @@ function(tidemill_room name)
   endif()
 endfunction()
 
-# tidemill_test(NAME [SLOW] SOURCES ... DEPENDS ...): a test program outside the rooms, called from tests/. SLOW: it needs real
+# tidemill_test(NAME [SLOW] [ONE_THREAD] SOURCES ... DEPENDS ...): a test program outside the rooms, called from tests/. SLOW: it needs real
 # weights or minutes, and runs only where the label `slow` is asked for.
 function(tidemill_test name)
-  cmake_parse_arguments(TEST "SLOW" "" "SOURCES;DEPENDS" ${ARGN})
-  if(TIDEMILL_TESTS)
+  cmake_parse_arguments(TEST "SLOW;ONE_THREAD" "" "SOURCES;DEPENDS" ${ARGN})
+  tidemill_has_tests(${name} ${TEST_ONE_THREAD} has_tests)
+  if(has_tests)
     add_executable(${name} ${TEST_SOURCES})
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
     target_compile_definitions(${name} PRIVATE TIDEMILL_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")

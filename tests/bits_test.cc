@@ -191,6 +191,7 @@ TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
   std::printf("%zu runs of %zu positions; %s\n", rows.size(), kPositions, testing::DescribeLevels().c_str());
   const auto ids = testing::RandomIds(99, kPositions, 997);
   BitsReport total;
+  size_t runs = 0;
   for (size_t w = 0; w < kWeights.size(); ++w) {
     testing::FnvHash model_hash;
     const std::string bytes = ModelBytes(kWeights[w].dtype);
@@ -213,6 +214,7 @@ TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
       }
       for (size_t r = 0; r < rows.size(); ++r) {
         if (rows[r][kWeightsFactor] != w || rows[r][kKvFactor] != kv) continue;
+        if (!testing::MayRace(kThreads[rows[r][kThread]])) continue;
         const Way run = MakeWay(rows[r], levels, r);
         SCOPED_TRACE(run.description);
         BitsReference& reference = references.at(testing::ClassOf(run.isa, kWeights[w].dtype));
@@ -222,13 +224,15 @@ TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
         EXPECT_EQ(reference.CompareLogits(0, kPositions), "");
         EXPECT_EQ(reference.CompareState(*state), "");
         ExpectForced(run.plan, report);
+        ++runs;
         total.leaves += report.leaves;
         total.mixed_steps += report.mixed_steps;
       }
     }
   }
-  EXPECT_GE(total.leaves, rows.size());
-  EXPECT_GE(total.mixed_steps, 10 * rows.size());
+  EXPECT_GE(runs, rows.size() / 3);
+  EXPECT_GE(total.leaves, runs);
+  EXPECT_GE(total.mixed_steps, 10 * runs);
 }
 
 // The three below say by name what the histories above mix with everything else.

@@ -2,7 +2,9 @@
 #ifndef TIDEMILL_TESTS_SUPPORT_BITS_LEVELS_H_
 #define TIDEMILL_TESTS_SUPPORT_BITS_LEVELS_H_
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,17 +15,25 @@
 
 namespace tidemill::testing {
 
+// ThreadSanitizer looks at the best level alone, and at runs of several threads: what threads share does not depend on the level.
+#ifdef TIDEMILL_THREAD_SANITIZER
+inline std::vector<Isa> RunnableLevels() { return {DetectIsa()}; }
+inline bool MayRace(size_t threads) { return threads > 1; }
+#else
+inline bool MayRace(size_t) { return true; }
 inline std::vector<Isa> RunnableLevels() {
   std::vector<Isa> levels = KnownIsas();
   std::erase_if(levels, [](Isa isa) { return isa > DetectIsa(); });
   return levels;
 }
+#endif
 
 // "levels that ran: baseline, avx2; could not run here: avx512, ..."
 inline std::string DescribeLevels() {
+  const std::vector<Isa> here = RunnableLevels();
   std::string ran, lacking;
   for (const Isa isa : KnownIsas()) {
-    std::string& list = isa <= DetectIsa() ? ran : lacking;
+    std::string& list = std::find(here.begin(), here.end(), isa) != here.end() ? ran : lacking;
     list += (list.empty() ? "" : ", ") + std::string(IsaName(isa));
   }
   return "levels that ran: " + ran + "; could not run here: " + (lacking.empty() ? "none" : lacking);
