@@ -23,10 +23,21 @@ std::string_view IsaName(Isa isa) {
 
 std::vector<Isa> KnownIsas() { return {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16}; }
 
+namespace {
+// What Highway's AVX2 target compiles with besides: a virtual machine may hide one. GCC 12's __builtin_cpu_supports does not know them all.
+bool HasSmallPartsOfAvx2() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_F16C) == 0 || (c & bit_MOVBE) == 0) return false;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (b & bit_BMI) == 0) return false;
+  return __get_cpuid(0x80000001, &a, &b, &c, &d) != 0 && (c & bit_LZCNT) != 0;
+}
+
+}  // namespace
+
 Isa DetectIsa() {
   __builtin_cpu_init();
-  const auto has_avx2 =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  const auto has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                        __builtin_cpu_supports("bmi2") && HasSmallPartsOfAvx2();
   if (!has_avx2) return Isa::kBaseline;
   const auto has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
@@ -39,11 +50,12 @@ Isa DetectIsa() {
 
 bool HasFma(Isa isa) { return isa != Isa::kBaseline; }
 
-bool IsZen5() {  // GCC 12's __builtin_cpu_is does not know it
+FetchStyle DetectFetchStyle() {  // GCC 12's __builtin_cpu_is does not know it
   unsigned highest = 0, family = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid(0, &highest, &b, &c, &d) == 0 || b != signature_AMD_ebx) return false;
-  if (__get_cpuid(1, &family, &b, &c, &d) == 0) return false;
-  return (family >> 8 & 15) == 15 && (family >> 20 & 255) == 11;  // base and extended family: 15 + 11 = 1Ah
+  if (__get_cpuid(0, &highest, &b, &c, &d) == 0 || b != signature_AMD_ebx) return FetchStyle::kUsual;
+  if (__get_cpuid(1, &family, &b, &c, &d) == 0) return FetchStyle::kUsual;
+  const bool zen5 = (family >> 8 & 15) == 15 && (family >> 20 & 255) == 11;  // base and extended family: 15 + 11 = 1Ah
+  return zen5 ? FetchStyle::kZen5 : FetchStyle::kUsual;
 }
 
 #else
@@ -51,7 +63,7 @@ bool IsZen5() {  // GCC 12's __builtin_cpu_is does not know it
 std::vector<Isa> KnownIsas() { return {Isa::kBaseline}; }
 Isa DetectIsa() { return Isa::kBaseline; }
 bool HasFma(Isa) { return true; }
-bool IsZen5() { return false; }
+FetchStyle DetectFetchStyle() { return FetchStyle::kUsual; }
 
 #endif
 

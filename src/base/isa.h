@@ -2,6 +2,7 @@
 #ifndef TIDEMILL_BASE_ISA_H_
 #define TIDEMILL_BASE_ISA_H_
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -31,9 +32,12 @@ Result<Isa> ParseIsa(std::string_view name);
 // FMA levels give equal bits; the baseline, without FMA, is a numeric class of its own. arm64's NEON has FMA.
 bool HasFma(Isa isa);
 
-// AMD family 1Ah, measured on a server (model 2): the levels of a Zen 4, but other prefetchers, so that kernels bring memory ahead
-// otherwise. Bits are the same.
-bool IsZen5();
+// How kernels bring memory ahead of its use: processors of one level have different prefetchers. Bits are the same.
+enum class FetchStyle : uint8_t {
+  kUsual,  // measured on a Zen 4
+  kZen5,   // measured on a server (model 2)
+};
+FetchStyle DetectFetchStyle();  // kZen5 on AMD family 1Ah
 
 // The level multiplies BF16 itself; such products are a numeric class of their own.
 constexpr bool HasBFloat16Products(Isa isa) { return isa >= Isa::kAvx512Bf16; }

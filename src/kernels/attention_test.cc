@@ -270,6 +270,16 @@ TEST(Attention, EveryLevel_GivesTheBitsOfTheFormula) {
   }
 }
 
+TEST(Attention, FetchStyleOfAnotherProcessor_GivesTheSameBits) {
+  for (const Case& c : AllCases()) {
+    const Inputs inputs(c);
+    for (const Isa isa : LevelsHere()) {
+      TestContext context(isa), other(isa, 1, testing::OtherFetchStyle());
+      EXPECT_TRUE(SameBits(inputs.Attend(context), inputs.Attend(other))) << IsaName(isa) << " " << c.Name();
+    }
+  }
+}
+
 TEST(Attention, PromptInPiecesOfAnySize_GivesTheBitsOfTheWhole) {
   std::vector<Case> cases =
       AlsoInBlocks({{.len = 150, .first_position = 0, .kv_len = 150},

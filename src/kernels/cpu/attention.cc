@@ -361,7 +361,7 @@ void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<con
   TIDEMILL_DCHECK(shape.head_dim % InfoOf(shape.kv_dtype).block_elements == 0);
   TIDEMILL_DCHECK(shape.head_dim <= kMaxHeadDim && shape.heads / shape.kv_heads <= kMaxGroup);
   if (tasks.empty()) return;
-  const AttentionKernels kernels = PickAttention(ctx.isa());
+  const AttentionKernels kernels = PickAttention(ctx.isa(), ctx.fetch_style());
   const size_t tile_rows = TileRows(shape);
   size_t tiles = 0, max_chunks = 0, max_rows = 0;
   for (const AttentionTask& task : tasks) {

@@ -235,12 +235,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tidemill {
 
-namespace {
-const bool kIsZen5 = IsZen5();
-}  // namespace
-
-AttentionRowKernels PickAttentionRow(Isa isa) {
-  if (kIsZen5) return {TIDEMILL_PICK(isa, ScoreRows<FetchPastL2>), TIDEMILL_PICK(isa, WeighRows<FetchPastL2>)};
+AttentionRowKernels PickAttentionRow(Isa isa, FetchStyle style) {
+  if (style == FetchStyle::kZen5)
+    return {TIDEMILL_PICK(isa, ScoreRows<FetchPastL2>), TIDEMILL_PICK(isa, WeighRows<FetchPastL2>)};
   return {TIDEMILL_PICK(isa, ScoreRows<FetchIntoL2>), TIDEMILL_PICK(isa, WeighRows<FetchIntoL2>)};
 }
 

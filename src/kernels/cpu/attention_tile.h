@@ -63,8 +63,8 @@ struct AttentionKernels {
   void (*finish)(size_t head_dim, const float* O, float L, float* out);
 };
 
-AttentionKernels PickAttention(Isa isa);
-AttentionRowKernels PickAttentionRow(Isa isa);
+AttentionKernels PickAttention(Isa isa, FetchStyle style);
+AttentionRowKernels PickAttentionRow(Isa isa, FetchStyle style);
 
 }  // namespace tidemill
 

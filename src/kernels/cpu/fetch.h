@@ -1,21 +1,24 @@
-// How kernels of attention bring memory ahead of its use: by which prefetch, and how many bytes of values.
+// How kernels bring memory ahead of its use: by which prefetch; in attention also how many bytes of values.
 #ifndef TIDEMILL_KERNELS_CPU_FETCH_H_
 #define TIDEMILL_KERNELS_CPU_FETCH_H_
 
-#include <cstddef>
+#include <stddef.h>
 
 namespace tidemill {
 
+// As __builtin_prefetch counts: PREFETCHT1 and PREFETCHNTA.
+inline constexpr int kIntoL2 = 2, kPastL2 = 0;
+
 struct FetchNothing {
-  static constexpr int kLocality = 0;  // as __builtin_prefetch counts
+  static constexpr int kLocality = kPastL2;
   static constexpr size_t kValues = 0;
 };
 struct FetchIntoL2 {
-  static constexpr int kLocality = 2;  // PREFETCHT1
+  static constexpr int kLocality = kIntoL2;
   static constexpr size_t kValues = 8192;
 };
 struct FetchPastL2 {
-  static constexpr int kLocality = 0;  // PREFETCHNTA
+  static constexpr int kLocality = kPastL2;
   static constexpr size_t kValues = 12288;
 };
 

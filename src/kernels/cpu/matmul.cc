@@ -61,9 +61,7 @@ size_t ExpandedBytes(const WeightMatrix& weight) {
   return layout.expands ? 2 * weight.cols() / kQuantBlock * kExpandedBlock : 0;
 }
 
-const bool kIsZen5 = IsZen5();
-
-MatMulStrips Arguments(const MatMulTask& task) {
+MatMulStrips Arguments(const ExecutionContext& ctx, const MatMulTask& task) {
   const QuantizedRows& q = task.quantized;
   const WeightMatrix& w = *task.weight;
   return {.strips = nullptr,
@@ -85,12 +83,14 @@ MatMulStrips Arguments(const MatMulTask& task) {
           .outputs = w.rows(),
           .accumulate = task.accumulate,
           .expanded = nullptr,
-          .zen5 = kIsZen5};
+          .zen5 = ctx.fetch_style() == FetchStyle::kZen5};
 }
 
-// Runs strips [first, first + count) of one task.
-void RunStrips(MatMulKernel kernel, const MatMulTask& task, size_t first, size_t count, std::span<std::byte> scratch) {
-  MatMulStrips args = Arguments(task);
+// Runs strips [first, first + count) of one task in thread `thread`.
+void RunStrips(ExecutionContext& ctx, MatMulKernel kernel, const MatMulTask& task, size_t first, size_t count,
+               size_t thread) {
+  const std::span<std::byte> scratch = ctx.scratch(thread);
+  MatMulStrips args = Arguments(ctx, task);
   if (args.rows == 0) return;
   const size_t step = task.weight->packed() ? count : kGroupStrips;
   if (const size_t bytes = ExpandedBytes(*task.weight); bytes != 0 && bytes <= scratch.size())
@@ -129,7 +129,7 @@ void MatMul(ExecutionContext& ctx, std::span<const MatMulTask> tasks) {
     const auto i = static_cast<size_t>(std::upper_bound(begin, begin + tasks.size() + 1, chunk) - begin - 1);
     const size_t first = (chunk - first_chunk[i]) * chunk_strips(tasks[i]);
     const size_t count = std::min(chunk_strips(tasks[i]), tasks[i].weight->num_strips() - first);
-    RunStrips(kernels[i], tasks[i], first, count, ctx.scratch(thread));
+    RunStrips(ctx, kernels[i], tasks[i], first, count, thread);
   });
 }
 

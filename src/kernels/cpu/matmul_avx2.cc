@@ -22,6 +22,8 @@
 
 #include <immintrin.h>
 
+#include "base/check.h"
+
 namespace tidemill::avx2 {
 namespace {
 
@@ -38,8 +40,6 @@ constexpr size_t kBlockBytes = kGroupBytes<type> / kStripLayout<type>.scale_bloc
 // How far ahead of its reading each of these streams is fetched.
 template <StripType type>
 constexpr size_t kBlocksAhead = (type == StripType::kQ8_0 ? 2048 : 4096) / kStripLayout<type>.quant_bytes;
-
-constexpr int kIntoL2 = 2, kPastL2 = 0;  // as __builtin_prefetch counts: PREFETCHT1 and PREFETCHNTA
 
 template <int kLocality>
 [[gnu::always_inline]] inline void FetchLines(const unsigned char* at, size_t bytes) {
@@ -526,7 +526,7 @@ MatMulKernel PickMatMul(StripType type) {
     case StripType::kQ5_K: return MatMul<StripType::kQ5_K>;
     case StripType::kQ6_K: return MatMul<StripType::kQ6_K>;
   }
-  return nullptr;
+  StopOnFailedCheck("a strip type with a kernel", __FILE__, __LINE__);
 }
 
 }  // namespace tidemill::avx2

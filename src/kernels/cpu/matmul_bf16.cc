@@ -76,7 +76,7 @@ inline void AllRows(const MatMulStrips& args, size_t strip) {
   const unsigned char* next = args.strips + (strip + V) * args.strip_bytes;
   const size_t share = tiles == 1 ? 0 : V * args.strip_bytes / tiles;
   for (size_t tile = 0, row = 0; tile < tiles; ++tile) {
-    for (size_t i = 0; i < share; i += 64) __builtin_prefetch(next + tile * share + i, 0, 2);
+    for (size_t i = 0; i < share; i += 64) __builtin_prefetch(next + tile * share + i, 0, kIntoL2);
     const size_t rows = (args.rows - row) / (tiles - tile);
     TileOfRows<V, R>(args, strip, row, rows, tiles == 1 && !(args.zen5 && args.rows <= 2));
     row += rows;

@@ -3,6 +3,7 @@
 #ifndef HWY_COMPILE_ONLY_STATIC  // the arm64 build has it throughout
 #define HWY_COMPILE_ONLY_STATIC  // one level: what the compiler may use everywhere
 #endif
+#include "base/check.h"
 #include "kernels/cpu/matmul_levels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -213,7 +214,7 @@ MatMulKernel PickInt16MatMul(StripType type) {
     case StripType::kQ5_K: return &HWY_STATIC_DISPATCH(MatMulQ5_K);
     case StripType::kQ6_K: return &HWY_STATIC_DISPATCH(MatMulQ6_K);
   }
-  return nullptr;
+  StopOnFailedCheck("a strip type with a kernel", __FILE__, __LINE__);
 }
 
 }  // namespace tidemill

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cpu/fetch.h"
 #include "kernels/cpu/low_tiles.h"
 
 namespace tidemill {
@@ -41,7 +42,7 @@ template <size_t V, size_t kBytesAhead>
 [[gnu::always_inline]] inline void FetchAhead(const unsigned char* const (&strips)[V], size_t strip_bytes, size_t at) {
   at += kBytesAhead;
   if (at >= strip_bytes) at += (V - 1) * strip_bytes;
-  for (size_t v = 0; v < V; ++v) __builtin_prefetch(strips[v] + at, 0, 2);
+  for (size_t v = 0; v < V; ++v) __builtin_prefetch(strips[v] + at, 0, kIntoL2);
 }
 
 using MatMulKernel = void (*)(const MatMulStrips&);

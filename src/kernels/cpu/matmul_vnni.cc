@@ -34,6 +34,8 @@
 
 #include <immintrin.h>
 
+#include "base/check.h"
+
 namespace tidemill::vnni {
 namespace {
 
@@ -213,8 +215,6 @@ class Fetcher {
   }
 
  private:
-  static constexpr int kIntoL2 = 2, kPastL2 = 0;  // as __builtin_prefetch counts: PREFETCHT1 and PREFETCHNTA
-
   template <int kLocality>
   static void FetchLine(const unsigned char* at) {
     __builtin_prefetch(at, 0, kLocality);
@@ -407,7 +407,7 @@ MatMulKernel PickMatMul(StripType type) {
     case StripType::kQ5_K: return MatMul<StripType::kQ5_K>;
     case StripType::kQ6_K: return MatMul<StripType::kQ6_K>;
   }
-  return nullptr;
+  StopOnFailedCheck("a strip type with a kernel", __FILE__, __LINE__);
 }
 
 PeakRun DotPeak(PeakShape shape, size_t iterations) {

@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "kernels/activations.h"
 #include "kernels/cpu/highway_levels.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -32,8 +33,7 @@ void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT 
     const float amax = hn::GetLane(hn::MaxOfLanes(df, max));
     const bool finite = hn::AllTrue(df, hn::Eq(bad, hn::Zero(df)));
     const float inverse = finite && amax > 0 ? 127.0F / amax : 0.0F;
-    // 127 / amax overflows for the smallest denormals: such a block is zero for every purpose.
-    const auto scale = hn::Set(df, inverse <= 3.0e38F ? inverse : 0.0F);
+    const auto scale = hn::Set(df, inverse <= kMostInverse ? inverse : 0.0F);
     const auto limit = hn::Set(df, 127.0F);
     int32_t s = 0;
     for (size_t half = 0; half < 2; ++half) {
@@ -49,7 +49,7 @@ void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT 
       half_sums[b * 2 + half] = static_cast<int16_t>(half_sum);
       s += half_sum;
     }
-    d[b] = finite ? (inverse <= 3.0e38F ? amax / 127.0F : 0.0F) : std::numeric_limits<float>::quiet_NaN();
+    d[b] = finite ? (inverse <= kMostInverse ? amax / 127.0F : 0.0F) : std::numeric_limits<float>::quiet_NaN();
     sum[b] = d[b] * static_cast<float>(s);
     if (pairs != nullptr) {
       for (size_t i = 0; i < 32; i += 4) {

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -26,13 +27,22 @@ inline constexpr std::array kAllTypes = {DType::kF32,  DType::kF16,  DType::kBF1
                                          DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
                                          DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
-// The levels that this build knows and this CPU runs, lowest first.
+// The levels that this build knows and this CPU runs, lowest first. What threads share does not depend on the level: ThreadSanitizer
+// looks at the best alone.
 inline std::vector<Isa> LevelsHere() {
+#ifdef TIDEMILL_THREAD_SANITIZER
+  return {DetectIsa()};
+#endif
   std::vector<Isa> levels;
   for (const Isa isa : KnownIsas()) {
     if (isa <= DetectIsa()) levels.push_back(isa);
   }
   return levels;
+}
+
+// Of the processors that this one is not: its own is what a TestContext has.
+inline FetchStyle OtherFetchStyle() {
+  return DetectFetchStyle() == FetchStyle::kUsual ? FetchStyle::kZen5 : FetchStyle::kUsual;
 }
 
 // SplitMix64: a counter through a mixing function.
@@ -116,11 +126,12 @@ constexpr size_t WholeBlocks(DType dtype, size_t cols) {
   return (cols + block - 1) / block * block;
 }
 
-// A level with threads to run on. The pools and scratch behind it are made once per (level, threads) and shared by all tests of a
+// A level with threads to run on. The pools and scratch behind it are made once per (level, threads, style) and shared by all tests of a
 // program: scratch is uninitialised by contract, so that it begins as NaN and then holds whatever the test before left there.
 class TestContext {
  public:
-  explicit TestContext(Isa isa, size_t threads = 1) : shared_(Find(isa, threads)) {}
+  explicit TestContext(Isa isa, size_t threads = 1, FetchStyle style = DetectFetchStyle())
+      : shared_(Find(isa, threads, style)) {}
   ExecutionContext& operator*() { return shared_.context; }
   ThreadPool& threads() { return *shared_.threads; }
 
@@ -131,19 +142,19 @@ class TestContext {
     std::unique_ptr<ThreadPool> threads;
     ExecutionContext context;
 
-    Shared(Isa isa, size_t num_threads)
+    Shared(Isa isa, size_t num_threads, FetchStyle style)
         : threads(ThreadPool::Create(num_threads).value()),
-          context(ExecutionContext::Create(isa, threads.get(), kScratchBytes).value()) {
+          context(ExecutionContext::Create(isa, threads.get(), kScratchBytes, style).value()) {
       for (size_t i = 0; i < num_threads; ++i) Fill(context.scratch(i));
       Fill(context.shared_scratch());
     }
     static void Fill(std::span<std::byte> bytes) { std::memset(bytes.data(), 0xFF, bytes.size()); }
   };
 
-  static Shared& Find(Isa isa, size_t threads) {
-    static std::map<std::pair<Isa, size_t>, std::unique_ptr<Shared>> all;
-    std::unique_ptr<Shared>& found = all[{isa, threads}];
-    if (found == nullptr) found = std::make_unique<Shared>(isa, threads);
+  static Shared& Find(Isa isa, size_t threads, FetchStyle style) {
+    static std::map<std::tuple<Isa, size_t, FetchStyle>, std::unique_ptr<Shared>> all;
+    std::unique_ptr<Shared>& found = all[{isa, threads, style}];
+    if (found == nullptr) found = std::make_unique<Shared>(isa, threads, style);
     return *found;
   }
 
