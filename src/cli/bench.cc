@@ -45,6 +45,10 @@ void AddFlags(FlagSet& set, BenchFlags& flags) {
   set.Switch("--child", flags.child,
              "Settings as a JSON object on standard input, MODEL among them; one JSON object back");
   flags.machine.AddTo(set);
+  for (const char* other :
+       {"--prompt-tokens", "--gen-tokens", "--depth", "--batch", "--repeat", "--seed", "--json", "--threads",
+        "--context", "--dtype", "--kv-dtype", "--kv-policy", "--kv-period", "--weights", "--rope-scaling"})
+    set.Excludes("--child", other);  // its settings say them, or none can
 }
 
 std::vector<BenchTest> TestsOf(const BenchFlags& flags) {

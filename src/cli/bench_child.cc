@@ -424,7 +424,7 @@ Result<void> RunBenchChild(CommandContext& context, const std::string& isa) {
     Json result;
     if (settings.info) {
       const CpuInfo cpu = ReadCpuInfo();
-      const IsaFeatures features = FeaturesOf(cpu, "avx512-vnni");  // the highest level that kernels exist for
+      const IsaFeatures features = FeaturesOf(cpu, isa.empty() ? "avx512-bf16" : isa);  // the highest level
       const Json extensions = {{"used", features.used}, {"unused", features.unused}};
       result = {{"engine", settings.engine}, {"version", kVersion}, {"system_info", cpu.name}, {"isa", extensions}};
     } else {

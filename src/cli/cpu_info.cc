@@ -20,7 +20,7 @@ constexpr Feature kFeatures[] = {
     {"AVX512", "avx512f", 2},
     {"AVX512_VBMI", "avx512vbmi", -1},
     {"AVX512_VNNI", "avx512_vnni", 3},
-    {"AVX512_BF16", "avx512_bf16", -1},
+    {"AVX512_BF16", "avx512_bf16", 4},
     {"AMX_INT8", "amx_int8", -1},
 };
 

@@ -185,7 +185,7 @@ Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, std:
   }
   const LanguageModel& model = impl.language_model();
   result.products = WorkOf(WeightCost(model, test.prompt_tokens, 1, impl.isa));
-  result.weight_bytes_per_token = WeightCost(model, 1, 1, impl.isa).bytes / static_cast<double>(test.prompt_tokens);
+  result.weight_bytes_per_token = result.products.bytes / static_cast<double>(test.prompt_tokens);
   const Cost attention = AttentionCostOf(model, DTypeOf(*impl.options.kv_type), test.prompt_tokens, 0);
   result.state_bytes_per_token = attention.bytes / static_cast<double>(test.prompt_tokens);
   result.attention = WorkOf(attention);
@@ -245,17 +245,19 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
                       std::to_string(impl.options.max_batch));
   }
   const size_t deepest = batch ? *std::max_element(test.prompts.begin(), test.prompts.end()) : test.depth;
-  const size_t longest = prefill ? test.prompt_tokens : deepest + test.gen_tokens;
+  const size_t decoded = prefill ? 0 : test.gen_tokens, filled_first = prefill ? test.prompt_tokens : deepest;
   // A speed past the model's own context is still a speed: room is made for it, and the result is marked.
   const size_t context = impl.options.context;
   constexpr size_t kLongest = size_t{1} << 22;
-  if (longest > kLongest)
-    return BenchError("a test of " + std::to_string(longest) + " positions: expected at most " +
-                      std::to_string(kLongest));
+  if (filled_first > kLongest || decoded > kLongest - filled_first)
+    return BenchError("a test of " + std::to_string(filled_first) + " and " + std::to_string(decoded) +
+                      " positions: expected at most " + std::to_string(kLongest));
+  const size_t longest = filled_first + decoded;
   impl.options.context = std::max(context, longest);
   BenchCaches own;
   BenchCaches::Impl& kept = (caches != nullptr ? *caches : own).impl();
-  if (kept.engine != &engine || !GoesOn(kept.test, test)) kept.sequences.reset();
+  const bool goes_on = kept.engine == &engine && kept.sequences && GoesOn(kept.test, test);
+  if (!goes_on || kept.sequences->front().max_length() < longest) kept.sequences.reset();
   const size_t filled = kept.test.depth;
   kept.engine = &engine;
   kept.test = test;

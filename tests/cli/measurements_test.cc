@@ -290,6 +290,32 @@ TEST(BenchChild, SeveralSettings_AnsweredInOrderByOneLoadedModel) {
   EXPECT_EQ(answers[3]["tests"][0]["disagreement"], 0.0);
 }
 
+TEST(BenchChild, DepthPastTheKeptContext_BeginsAnew) {
+  json settings = {{"model", TinyLlamaFile()}, {"threads", 1}, {"depth", {0}}, {"gen_tokens", 4}, {"repeats", 1}};
+  std::string input = settings.dump() + "\n";
+  settings["depth"] = {300};
+  input += settings.dump() + "\n";
+  settings["gen_tokens"] = 700;
+  const ProcessResult result = RunTidemill({"bench", "--child"}, {.input = input + settings.dump()});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<json> answers = Lines(result.out);
+  ASSERT_EQ(answers.size(), 3U);
+  EXPECT_EQ(answers[1]["tests"][0]["depth"], 300);
+  EXPECT_EQ(answers[2]["tests"][0]["beyond_trained_context"], true);
+}
+
+TEST(BenchChild, FlagsThatItsSettingsSay_AreRefused) {
+  const std::vector<std::vector<std::string>> all = {
+      {"--depth", "8"}, {"--threads", "1"}, {"--kv-dtype", "f32"}, {"--json"}};
+  for (std::vector<std::string> arguments : all) {
+    const std::string flag = arguments.front();
+    arguments.insert(arguments.begin(), {"bench", "--child"});
+    const ProcessResult result = RunTidemill(arguments, {.input = R"({"info": true})"});
+    EXPECT_EQ(result.exit_code, 2) << flag;
+    EXPECT_THAT(result.err, HasSubstr(flag));
+  }
+}
+
 TEST(BenchChild, Isa_IsTheFlags) {
   const json settings = {{"model", TinyLlamaFile()}, {"threads", 1}, {"prompt_tokens", {4}}, {"repeats", 1}};
   const ProcessResult result = RunTidemill({"bench", "--child", "--isa", "baseline"}, {.input = settings.dump()});
