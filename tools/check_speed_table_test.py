@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Tests of check_speed_table.py with made-up rows, each fault planted once: python3 tools/check_speed_table_test.py"""
 
+import json
 import unittest
 
-from check_speed_table import IK, LLAMA, check
+from check_speed_table import IK, LLAMA, check, read
 from peer_report import OURS
 
 
@@ -59,6 +60,27 @@ class SpeedTable(unittest.TestCase):
         self.assertEqual(lines[-1].count(" by 10%"), 3)
         table[5]["pairs"] = pairs(0.9, 4.0)
         self.assertEqual(len(self.faults(table)), 1)
+
+    def test_RowThatLosesToThePeerWithTheHigherRatio_IsAFault(self):
+        table = rows()
+        table[0]["pairs"] = pairs(0.8, 0.75)
+        for pair in table[0]["pairs"][:4]:  # against llama.cpp the interval reaches 1
+            pair[LLAMA]["tokens_per_s"] = 50.0
+        self.assertEqual(self.faults(table), ["m0, 1 thread, prefill 512: loses by 20%, at most 15% may be lost"])
+
+    def test_RowThatWasLeftOut_IsNamed(self):
+        table = rows()
+        table[0] |= {"pairs": [], "skipped": "contexts of 9 GiB, room for 1 GiB"}
+        self.assertEqual(self.faults(table), ["m0, 1 thread, prefill 512: left out: contexts of 9 GiB, room for 1 GiB",
+                                              "prefill: 15 of 16 rows are measured"])
+
+    def test_Journal_TornLinesPlansAndDoubles_AreFaults(self):
+        lines = [json.dumps(row | {"plan": {"engine": ["bench"]}}) for row in rows()]
+        self.assertEqual(read("\n".join(lines))[1], [])
+        self.assertEqual(read("\n".join(lines[:2] + [lines[2][:40]]))[1], ["line 3: no whole record"])
+        self.assertEqual(read("\n".join(lines + lines[:1]))[1], ["m0, 1 thread, prefill 512: 2 times"])
+        other = json.dumps(rows()[1] | {"plan": {"engine": ["bench", "--isa", "avx2"]}})
+        self.assertIn("2 plans, expected one", read("\n".join(lines[:1] + [other]))[1][0])
 
     def test_IntervalThatReachesOne_IsNoLoss(self):
         table = rows()

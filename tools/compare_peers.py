@@ -18,8 +18,8 @@ What is timed: prefill, P tokens into an empty cache until the last token's logi
 token for each sequence, logits readable after each. Nothing is sampled. Rows whose contexts do not fit into memory for all
 engines at once are left out and listed.
 
-Finished rows are in FILE.jsonl beside the section: the same command again goes on behind them, another plan or another kind
-of processor begins anew.
+Finished rows are in FILE.jsonl beside the section: the same command again goes on behind them, another plan, other flags of
+the engine or another kind of processor begins anew.
 Exits 1 if an engine fails, or if a peer's build leaves some of this CPU's instructions unused (--any-build allows it).
 """
 
@@ -255,13 +255,23 @@ def cpu_name() -> str:
     return f"{name}, family {family} model {model}" if name and family and model else name or platform.machine()
 
 
-def about(args: argparse.Namespace, versions: dict) -> dict:
+def commit() -> str:
+    return first_line("git", "-C", str(DRIVER.parent), "rev-parse", "--short", "HEAD")
+
+
+def engine_flags(command: str) -> list[str]:
+    """What belongs to a plan: the program may stand anywhere, its flags choose what is measured."""
+    return shlex.split(command)[1:]
+
+
+def about(args: argparse.Namespace, versions: dict, records: list[dict]) -> dict:
     return {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)),
             "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
             "system": f"{platform.system()} {platform.release()}", "versions": versions,
             "compiler": compiler_of(shlex.split(args.engine_command)[0]),
-            "commit": first_line("git", "-C", str(DRIVER.parent), "rev-parse", "--short", "HEAD"),
-            "date": datetime.date.today().isoformat(),
+            "commit": ", ".join(dict.fromkeys(r["commit"] for r in records)) or commit(),
+            "date": " to ".join(sorted({r["date"] for r in records})[::max(1, len({r["date"] for r in records}) - 1)])
+                    or datetime.date.today().isoformat(),
             "commands": ["python3 " + shlex.join(sys.argv),
                          *(f"{name}: {shlex.join([python, os.path.relpath(DRIVER), 'bench'])}"
                            for name, python in args.peer.items())]}
@@ -303,7 +313,8 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     args = parse_arguments()
     paths = {path.name: path.resolve(strict=True) for path in args.model}
-    plan = {"pairs": args.pairs, "seconds": args.seconds, "seed": args.seed, "peers": list(args.peer), "cpu": cpu_name()}
+    plan = {"pairs": args.pairs, "seconds": args.seconds, "seed": args.seed, "peers": list(args.peer), "cpu": cpu_name(),
+            "engine": engine_flags(args.engine_command)}
     journal = Journal(args.out.with_name(args.out.name + ".jsonl"), plan)
     rows = [row for name in paths for row in rows_of(PLANS[args.plan], name, args.threads)
             if not args.only or re.search(args.only, peer_report.where(row))]
@@ -318,7 +329,8 @@ def main() -> int:
                 comparison.open_model(paths[opened], row["threads"])
             began = time.monotonic()
             record = comparison.measure_row(row, paths[opened])
-            journal.add(record | {"versions": comparison.versions, "unused": comparison.unused})
+            journal.add(record | {"versions": comparison.versions, "unused": comparison.unused, "commit": commit(),
+                                  "date": datetime.date.today().isoformat()})
             done_work += work_of(row, args.pairs)
             left = sum(work_of(r, args.pairs) for r in todo[index + 1:]) * (time.monotonic() - start) / done_work
             print(f"{index + 1} of {len(todo)}: {peer_report.where(row)}: {time.monotonic() - began:.0f} s, "
@@ -337,7 +349,7 @@ def write_section(args: argparse.Namespace, journal: Journal, rows: list[dict]) 
     records = [found for row in rows if (found := journal.find(row))]
     versions = records[-1]["versions"] if records else {}
     missing = [row for row in rows if not journal.find(row)]
-    text = peer_report.markdown(about(args, versions), records, list(args.peer), missing)
+    text = peer_report.markdown(about(args, versions, records), records, list(args.peer), missing)
     peer_report.write(args.out, text)
     return text
 
