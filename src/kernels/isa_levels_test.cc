@@ -21,7 +21,9 @@ TEST(IsaLevels, ThisMachine_RunsAtLeastOne) {
   std::printf("instruction-set levels run:%s; not available here:%s\n", run.c_str(),
               lacking.empty() ? " none" : lacking.c_str());
   ASSERT_FALSE(here.empty());
+#ifndef TIDEMILL_THREAD_SANITIZER  // which looks at the best level alone
   EXPECT_EQ(here.front(), Isa::kBaseline);
+#endif
   EXPECT_EQ(here.back(), DetectIsa());
 }
 
