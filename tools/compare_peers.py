@@ -12,7 +12,8 @@ per engine stays alive for all rows and waits, without spinning, while another i
      the one that was fastest behind at least 512 positions;
   2. in each pair every engine is measured once, in random order, from a context that it filled once, for a depth and
      those behind it, and for all thread counts. A short test is repeated within the measurement until it takes --seconds,
-     and the median counts.
+     and the median counts. Behind each decode of ours a plain loop reads as many bytes as a step of it: the rate that no
+     engine can pass which reads them once.
 
 What is timed: prefill, P tokens into an empty cache until the last token's logits are readable; decode, G steps of one
 token for each sequence, logits readable after each. Nothing is sampled. Rows whose contexts do not fit into memory for all
@@ -176,6 +177,7 @@ class Comparison:
                 record["wrong"].append(name)
             if best is not None:
                 record["settings"][name], chosen[name] = best, settings | own
+        chosen[OURS] = chosen[OURS] | {"read_limit": row["kind"] == "decode"}
         for _ in range(self.args.pairs):
             record["pairs"].append(pair := {})
             for name in self.rng.sample(list(chosen), len(chosen)):
@@ -193,8 +195,12 @@ class Comparison:
         rss = record["peak_rss_mib"]
         rss[name] = max(rss.get(name, 0), test.get("peak_rss_mib", 0))
         record["beyond_trained_context"] |= test.get("beyond_trained_context", False)
-        return {field: float(f"{statistics.median(sample[field] for sample in test['samples']):.5g}")
-                for field in ("tokens_per_s", "tokens_per_cpu_s", "others_cores")}
+        found = {field: statistics.median(sample[field] for sample in test["samples"])
+                 for field in ("tokens_per_s", "tokens_per_cpu_s", "others_cores")}
+        if "read_gb_per_s" in test:
+            found |= {"read_gb_per_s": test["read_gb_per_s"],
+                      "read_share": test["bytes_per_step"] * found["tokens_per_s"] / (1e9 * test["read_gb_per_s"])}
+        return {field: float(f"{value:.5g}") for field, value in found.items()}
 
     def close(self) -> None:
         for engine in self.engines.values():

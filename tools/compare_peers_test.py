@@ -24,7 +24,8 @@ for line in sys.stdin:
     rate = RATE
     samples = [{"tokens_per_s": rate, "tokens_per_cpu_s": rate, "seconds": 1.0, "others_cores": 0.0}] * s["repeats"]
     tests = [{"test": "prefill", "samples": samples, "disagreement": WRONG} for p in s["prompt_tokens"]]
-    tests += [{"test": "decode", "depth": d, "samples": samples} for d in s["depth"]]
+    limit = {"bytes_per_step": 2e9, "read_gb_per_s": 150.0} if s.get("read_limit") else {}
+    tests += [{"test": "decode", "depth": d, "samples": samples} | limit for d in s["depth"]]
     tests += [{"test": "batch", "batch": b, "samples": samples, "disagreement": WRONG} for b in s["batch"]]
     print("noise before the measurement")
     print(json.dumps({"engine": s["engine"], "version": "1", "isa": {"used": [], "unused": UNUSED},
@@ -79,6 +80,18 @@ class ComparePeers(unittest.TestCase):
         self.assertEqual(done.stdout, (self.folder / "out.md").read_text())
         for program in (engine, llama, ik):
             self.assertEqual(Path(program + ".started").read_text(), "x")  # alive for all rows
+
+    def test_Decode_IsHeldAgainstWhatALoopReads(self):
+        engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "llama.py", "30")
+        done = self.compare(engine, {"llama.cpp": peer}, "--only", "(prefill|depth)")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        prefill, decode, _ = self.records()
+        self.assertEqual(decode["pairs"][0]["Tidemill"]["read_share"], 0.8)  # 60 steps of 2 GB in a second, of 150
+        self.assertEqual(decode["pairs"][0]["Tidemill"]["read_gb_per_s"], 150)
+        self.assertNotIn("read_share", prefill["pairs"][0]["Tidemill"] | decode["pairs"][0]["llama.cpp"])
+        self.assertIn("- decode at depth 512, 1 row: at 80% of the read limit on average; at all of it 2.50x llama.cpp\n", done.stdout)
+        self.assertIn("| 60.0 | 80% | 30.0 |", done.stdout)
+        self.assertIn("| 60.0 | - | 30.0 |", done.stdout)
 
     def test_LongerContext_TakesTheSettingOfTheShorterOne(self):
         engine = fake(self.folder, "engine.py", "60")

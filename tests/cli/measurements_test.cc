@@ -249,8 +249,21 @@ TEST(BenchChild, EveryMember_IsInTheResult) {
   }
   EXPECT_EQ(report["tests"][0]["disagreement"], 0.0);  // bits do not depend on chunks or company
   EXPECT_FALSE(report["tests"][1].contains("disagreement"));
+  EXPECT_FALSE(report["tests"][1].contains("read_gb_per_s"));
   EXPECT_EQ(report["tests"][3]["disagreement"], 0.0);
   EXPECT_EQ(report["tests"][3]["prompt_tokens"], json({5, 10}));
+}
+
+TEST(BenchChild, ReadLimit_StandsBesideADecodeAlone) {
+  const json settings = {{"model", TinyLlamaFile()}, {"threads", 2}, {"prompt_tokens", {4}}, {"depth", {8}},
+                         {"gen_tokens", 4},          {"repeats", 1}, {"read_limit", true}};
+  const ProcessResult result = RunTidemill({"bench", "--child"}, {.input = settings.dump()});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json report = json::parse(result.out);
+  EXPECT_FALSE(report["tests"][0].contains("read_gb_per_s"));
+  EXPECT_GT(report["tests"][1]["read_gb_per_s"], 0.0);
+  // A step reads every weight but the embedding's other rows, and the state.
+  EXPECT_GT(report["tests"][1]["bytes_per_step"], 0.3 * report["model"]["tensor_bytes"].get<double>());
 }
 
 std::vector<json> Lines(const std::string& text) {
