@@ -177,7 +177,7 @@ class Comparison:
                 record["wrong"].append(name)
             if best is not None:
                 record["settings"][name], chosen[name] = best, settings | own
-        chosen[OURS] = chosen[OURS] | {"read_limit": row["kind"] == "decode"}
+        chosen[OURS] = chosen[OURS] | {"read_rate": row["kind"] == "decode"}
         for _ in range(self.args.pairs):
             record["pairs"].append(pair := {})
             for name in self.rng.sample(list(chosen), len(chosen)):

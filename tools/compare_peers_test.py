@@ -24,7 +24,7 @@ for line in sys.stdin:
     rate = RATE
     samples = [{"tokens_per_s": rate, "tokens_per_cpu_s": rate, "seconds": 1.0, "others_cores": 0.0}] * s["repeats"]
     tests = [{"test": "prefill", "samples": samples, "disagreement": WRONG} for p in s["prompt_tokens"]]
-    limit = {"bytes_per_step": 2e9, "read_gb_per_s": 150.0} if s.get("read_limit") else {}
+    limit = {"bytes_per_step": 2e9, "read_gb_per_s": 150.0} if s.get("read_rate") else {}
     tests += [{"test": "decode", "depth": d, "samples": samples} | limit for d in s["depth"]]
     tests += [{"test": "batch", "batch": b, "samples": samples, "disagreement": WRONG} for b in s["batch"]]
     print("noise before the measurement")
@@ -89,7 +89,7 @@ class ComparePeers(unittest.TestCase):
         self.assertEqual(decode["pairs"][0]["Tidemill"]["read_share"], 0.8)  # 60 steps of 2 GB in a second, of 150
         self.assertEqual(decode["pairs"][0]["Tidemill"]["read_gb_per_s"], 150)
         self.assertNotIn("read_share", prefill["pairs"][0]["Tidemill"] | decode["pairs"][0]["llama.cpp"])
-        self.assertIn("- decode at depth 512, 1 row: at 80% of the read limit on average; at all of it 2.50x llama.cpp\n", done.stdout)
+        self.assertIn("- decode at depth 512, 1 row: at 80% of the loop's rate on average; at all of it 2.50x llama.cpp\n", done.stdout)
         self.assertIn("| 60.0 | 80% | 30.0 |", done.stdout)
         self.assertIn("| 60.0 | - | 30.0 |", done.stdout)
 

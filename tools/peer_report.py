@@ -78,21 +78,21 @@ def summary(records: list[dict], peers: list[str]) -> list[str]:
     return lines
 
 
-def at_the_limit(records: list[dict], peers: list[str]) -> list[str]:
-    """What the means of decode would be of an engine that reads each step's bytes once, at the measured limit."""
+def at_reading_alone(records: list[dict], peers: list[str]) -> list[str]:
+    """What the means of decode would be of an engine that reads each step's bytes once, as fast as the plain loop."""
     lines = []
     for name in dict.fromkeys(group(r["row"]) for r in records if read_shares(r)):
         rows = [r for r in records if group(r["row"]) == name and read_shares(r)]
         bounds = [f"{geomean(values):.2f}x {peer}" for peer in peers
                   if (values := [r["wall"][peer]["ratio"] / statistics.median(read_shares(r)) for r in rows if r["wall"][peer]])]
         share = geomean([statistics.median(read_shares(r)) for r in rows])
-        lines.append(f"- {name}, {len(rows)} row{'s' * (len(rows) > 1)}: at {share:.0%} of the read limit on average; at all of "
+        lines.append(f"- {name}, {len(rows)} row{'s' * (len(rows) > 1)}: at {share:.0%} of the loop's rate on average; at all of "
                      f"it {', '.join(bounds) or '-'}")
-    return ["", "Decode beside what a plain loop reads of as many bytes (`read limit`), in the same pairs:", "", *lines] if lines else []
+    return ["", "Decode beside a plain loop that reads as many bytes, right behind each measurement of ours (`of reading`: our share of its rate):", "", *lines] if lines else []
 
 
 def table(records: list[dict], peers: list[str]) -> list[str]:
-    head = ["threads", "test", f"{OURS}, tokens/s", "of the read limit"]
+    head = ["threads", "test", f"{OURS}, tokens/s", "of reading"]
     for peer in peers:
         head += [f"{peer}, tokens/s", "its setting", "ratio [95 %]", "per CPU second [95 %]"]
     head += ["pairs", "busy", "peak MiB"]
@@ -152,7 +152,7 @@ def markdown(about: dict, records: list[dict], peers: list[str], missing: list[d
               "Each peer runs at its best setting of that row (FA: flash attention, rtr: weights repacked while loading). WRONG: logits",
               "differ from token by token by a relative RMS above 0.5; no ratio. `busy`: cores that other programs took meanwhile; above",
               "0.1 read the ratio per CPU second, with one thread. KV f16. *: longer than the model was trained for.", "", "Geometric means of the ratios:", ""]
-    lines += summary(records, peers) + at_the_limit(records, peers)
+    lines += summary(records, peers) + at_reading_alone(records, peers)
     for model in dict.fromkeys(r["row"]["model"] for r in records):
         lines += ["", f"### {model}", "", *table([r for r in records if r["row"]["model"] == model and not r.get("skipped")], peers)]
     lines += ["", "### Rows where we lose", "", *losses(records, peers)]

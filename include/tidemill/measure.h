@@ -71,6 +71,10 @@ Result<void> MeasureLimits(Engine& engine, WhichLimits which, MachineLimits& lim
 // limits.read_bytes, which may find them in a cache.
 Result<void> RaiseReadLimit(Engine& engine, double bytes, LimitSet& limits);
 
+// GB/s at which a plain loop of `threads` of the engine's threads reads as many bytes again and again for a fifth of a second: what memory
+// gives just then, neighbours and all, where a limit is what it gives at its best.
+Result<double> ReadRateNow(Engine& engine, double bytes, size_t threads);
+
 // kFailedPrecondition names the first limit that is not known, and both numbers.
 Result<void> CheckLimit(Limit limit, size_t threads, const LimitRate& rate);
 Result<void> CheckLimits(const LimitSet& limits);

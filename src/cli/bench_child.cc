@@ -24,7 +24,7 @@ namespace tidemill::cli {
 namespace {
 
 constexpr size_t kMostTokens = size_t{1} << 22;
-constexpr double kMostReadBytes = 512 << 20;  // for the read limit: many times a cache
+constexpr double kMostReadBytes = 512 << 20;  // many times a cache
 
 Error Wrong(const std::string& member, const std::string& what) {
   return Error(ErrorCode::kInvalidArgument, "read the bench settings: \"" + member + "\": " + what);
@@ -127,7 +127,6 @@ class Child {
   Result<void> Load();
   Result<void> MakeEngine();
   Result<Json> RunTest(const BenchTest& test);
-  Result<void> AddReadLimit(const BenchResult& measured, Json& json);
   Result<double> PrefillDisagreement(size_t prompt_tokens);
   Result<double> BatchDisagreement(const std::vector<size_t>& prompts);
   // The logits of each position.
@@ -269,17 +268,6 @@ Result<double> Child::BatchDisagreement(const std::vector<size_t>& lengths) {
   return worst;
 }
 
-// Of as many bytes as the step's own, which find as much of a cache.
-Result<void> Child::AddReadLimit(const BenchResult& measured, Json& json) {
-  const double bytes = measured.products.bytes + measured.attention.bytes;
-  LimitSet limits;
-  limits.threads = settings_.threads;
-  TIDEMILL_TRY_VOID(RaiseReadLimit(*engine_, std::min(bytes, kMostReadBytes), limits));
-  json["bytes_per_step"] = bytes;
-  json["read_gb_per_s"] = limits.of(Limit::kRead).best();
-  return {};
-}
-
 Result<Json> Child::RunTest(const BenchTest& test) {
   TIDEMILL_TRY(measured, RunBench(*engine_, test, &caches_));
   Json json;
@@ -308,7 +296,12 @@ Result<Json> Child::RunTest(const BenchTest& test) {
   json["anon_rss_mib"] = static_cast<double>(measured.anonymous_rss_bytes) / kMib;
   json["beyond_trained_context"] = measured.beyond_context;
   if (test.test == "decode") {
-    if (settings_.read_limit) TIDEMILL_TRY_VOID(AddReadLimit(measured, json));
+    if (!settings_.read_rate) return json;
+    const double bytes = measured.products.bytes + measured.attention.bytes;
+    // Of as many bytes as the step's own, which find as much of a cache.
+    TIDEMILL_TRY(rate, ReadRateNow(*engine_, std::min(bytes, kMostReadBytes), settings_.threads));
+    json["bytes_per_step"] = bytes;
+    json["read_gb_per_s"] = rate;
     return json;
   }
   if (!measured.kept) {
@@ -399,7 +392,7 @@ Result<ChildSettings> ParseChildSettings(std::string_view text) {
   reader.Number("seed", settings.seed, 0, std::numeric_limits<uint64_t>::max());
   reader.Switch("flash_attn", settings.flash_attn);
   reader.Text("kv_type", settings.kv_type);
-  reader.Switch("read_limit", settings.read_limit);
+  reader.Switch("read_rate", settings.read_rate);
   if (reader.error()) return *reader.error();
   if (range.size() != 2 || range[0] > range[1]) return Wrong("batch_prompt", "expected [lowest, highest]");
   settings.batch_prompt = {range[0], range[1]};

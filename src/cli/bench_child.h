@@ -28,7 +28,7 @@ struct ChildSettings {
   uint64_t seed = 0;
   bool flash_attn = false;  // echoed: other engines can switch it
   std::string kv_type = "f16";
-  bool read_limit = false;  // of a decode test also what the machine reads just then, and the bytes of a step
+  bool read_rate = false;  // of a decode test also what a plain loop reads right behind it, and the bytes of a step
 };
 
 // Unknown members are other engines' and are ignored. kInvalidArgument names a member that is wrong; kUnsupported: `text`,

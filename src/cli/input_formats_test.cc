@@ -88,7 +88,7 @@ TEST(ChildSettings, EveryMember_IsRead) {
   const auto settings =
       ParseChildSettings(R"({"engine":"e","model":"/m.gguf","threads":2,"prompt_tokens":[512],"depth":[0,9],
     "batch":[],"gen_tokens":8,"batch_prompt":[3,7],"repeats":1,"seed":5,"text":null,"flash_attn":true,"kv_type":"f32",
-    "read_limit":true,"n_batch":2048,"kv_unified":false,"unheard_of":{}})");
+    "read_rate":true,"n_batch":2048,"kv_unified":false,"unheard_of":{}})");
   ASSERT_TRUE(settings.ok()) << settings.error().message();
   EXPECT_EQ(settings->engine, "e");
   EXPECT_EQ(settings->model, "/m.gguf");
@@ -102,7 +102,7 @@ TEST(ChildSettings, EveryMember_IsRead) {
   EXPECT_EQ(settings->seed, 5U);
   EXPECT_TRUE(settings->flash_attn);
   EXPECT_EQ(settings->kv_type, "f32");
-  EXPECT_TRUE(settings->read_limit);
+  EXPECT_TRUE(settings->read_rate);
 }
 
 TEST(ChildSettings, WrongMembers_AreNamed) {

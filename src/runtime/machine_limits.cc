@@ -214,6 +214,12 @@ void RaiseSet(Isa isa, ThreadPool& pool, std::span<const std::byte> memory, size
   }
 }
 
+// About `bytes` in equal shares, none so small that the calls count.
+size_t ThreadsBytes(double bytes, size_t threads) {
+  constexpr size_t kFewestBytes = size_t{64} << 10;
+  return std::max(static_cast<size_t>(bytes / static_cast<double>(threads)), kFewestBytes) * threads;
+}
+
 Result<AlignedBuffer> Filled(size_t bytes) {
   BufferArena arena;  // read as weights are: else shares of this limit exceed 100 %
   TIDEMILL_TRY(memory, arena.Allocate(bytes));
@@ -239,9 +245,7 @@ Result<void> MeasureLimits(Engine& engine, WhichLimits which, MachineLimits& lim
 
 Result<void> RaiseReadLimit(Engine& engine, double bytes, LimitSet& limits) {
   Engine::Impl& impl = engine.impl();
-  constexpr size_t kFewestBytes = size_t{64} << 10;  // a thread's: below, the calls count
-  const auto share = static_cast<size_t>(bytes / static_cast<double>(limits.threads));
-  TIDEMILL_TRY(memory, Filled(std::max(share, kFewestBytes) * limits.threads));
+  TIDEMILL_TRY(memory, Filled(ThreadsBytes(bytes, limits.threads)));
   Team team(*impl.threads, limits.threads);
   Reader reader(impl.isa, {memory.data(), memory.size()}, limits.threads, 1);
   reader.Repeat();
@@ -251,6 +255,23 @@ Result<void> RaiseReadLimit(Engine& engine, double bytes, LimitSet& limits) {
   LimitRate& read = limits.of(Limit::kRead);
   if (rate.best() > read.best()) read = rate;
   return {};
+}
+
+Result<double> ReadRateNow(Engine& engine, double bytes, size_t threads) {
+  Engine::Impl& impl = engine.impl();
+  TIDEMILL_TRY(memory, Filled(ThreadsBytes(bytes, threads)));
+  Team team(*impl.threads, threads);
+  // The first shape only: a loop that turns round at the end finds there what it read last, and that in a cache. In parts, since two
+  // streams 256 MiB apart come at 21 GB/s where those of 16 MiB come at 31 (a Zen 4, one thread).
+  Reader reader(impl.isa, {memory.data(), memory.size()}, threads,
+                std::max<size_t>(1, memory.size() / threads / kPartBytes));
+  reader.Repeat();
+  double sum = 0, seconds = 0;  // each round reads as much
+  size_t rounds = 0;
+  for (; seconds < kFewestSeconds; ++rounds) {
+    seconds += SecondsOf([&] { sum += 1 / reader.Run(team, PeakShape::kFirst).rate; });
+  }
+  return static_cast<double>(rounds) / sum;
 }
 
 }  // namespace tidemill
