@@ -172,7 +172,7 @@ TEST(Bench, Json_HasEveryTestAndEveryMember) {
                              "flops_per_token",
                              "gb_per_s",
                              "gop_per_s",
-                             "read_rate_gb_per_s",
+                             "read_limit_gb_per_s",
                              "bandwidth_share",
                              "arithmetic_share",
                              "limit",
@@ -186,7 +186,7 @@ TEST(Bench, Json_HasEveryTestAndEveryMember) {
     const double rate = one["tokens_per_s"]["median"], bytes = one["bytes_per_token"], moved = one["gb_per_s"];
     EXPECT_GT(bytes, one["weight_bytes_per_token"]);
     EXPECT_NEAR(moved, bytes * rate * 1e-9, 1e-6 * moved);
-    const double done = one["gop_per_s"], limit = one["read_rate_gb_per_s"], share = one["bandwidth_share"];
+    const double done = one["gop_per_s"], limit = one["read_limit_gb_per_s"], share = one["bandwidth_share"];
     EXPECT_NEAR(done, (one["int8_ops_per_token"].get<double>() + one["flops_per_token"].get<double>()) * rate * 1e-9,
                 1e-6 * done);
     EXPECT_NEAR(share, moved / limit, 1e-6 * share);
