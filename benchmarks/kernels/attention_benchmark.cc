@@ -7,6 +7,7 @@
 #include "benchmarks/kernels/measure.h"
 #include "kernels/append_kv.h"
 #include "kernels/attention.h"
+#include "kernels/key_tiles.h"
 #include "kernels/testing/seeded_inputs.h"
 
 namespace tidemill::benchmarks {
@@ -40,7 +41,13 @@ void Run(benchmark::State& state, Heads heads, DType kv_dtype, size_t len, size_
   }
   const std::vector<float> q = testing::RandomFloats(2, len * num_heads * head_dim);
   std::vector<float> out(q.size());
-  KvSpan span{.k = nullptr, .v = nullptr, .head_stride = kv_len * head_dim, .first = 0, .rows = kv_len};
+  // As the state keeps them (values are random, and so may stand either way).
+  KvSpan span{.k = nullptr,
+              .v = nullptr,
+              .head_stride = kv_len * head_dim,
+              .first = 0,
+              .rows = kv_len,
+              .across = HasKeyTiles(kv_dtype) ? kv_len / kKeyTileRows * kKeyTileRows : 0};
   const AttentionTask task{.context = {&span, 1},
                            .first_position = kv_len - len,
                            .visibility = Visibility::kCausal,

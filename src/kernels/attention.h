@@ -17,7 +17,7 @@
 //   Chunks join in ascending order:  M' = max(M, m);  a = exp(M - M');  b = exp(m - M');
 //     L' = MulAdd(L, a, l * b);  O'[d] = MulAdd(O[d], a, o[d] * b);     the first chunk is taken as it is
 //   out[d] = O[d] / L.
-// Rows that are not seen may hold any bits, NaN too.
+// Rows that are not seen may hold any bits, NaN too. Keys across give the same bits.
 //
 // Error: |out - exact| <= AttentionTolerance(head_dim, positions, score magnitude, soft_cap) * max_j |v[j]|,
 //        score magnitude = max_j (|scale| * sum_d |q[d] * k[j, d]| + |bias|).
@@ -55,13 +55,14 @@ struct AttentionShape {
 };
 
 // Logical positions [first, first + rows). K and V of KV head h, row r start at element h * head_stride + r * head_dim, which is
-// byte RowBytes(kv_dtype, element).
+// byte RowBytes(kv_dtype, element); but the first `across` rows of K, a multiple of 16, stand in tiles (kernels/key_tiles.h).
 struct KvSpan {
   const std::byte* k = nullptr;
   const std::byte* v = nullptr;
   size_t head_stride = 0;  // elements; of whole blocks
   size_t first = 0;
   size_t rows = 0;
+  size_t across = 0;  // may be more than rows
 };
 
 enum class Visibility {

@@ -1,4 +1,5 @@
 #include "kernels/attention.h"
+#include "kernels/key_tiles.h"
 
 #include <gtest/gtest.h>
 
@@ -132,6 +133,22 @@ class Inputs {
     const double dim = static_cast<double>(case_.head_dim);
     const double magnitude = q_max * k_max * dim * static_cast<double>(shape_.scale) + (bias_.empty() ? 0 : 1);
     return AttentionTolerance(case_.head_dim, case_.kv_len, magnitude, static_cast<double>(case_.soft_cap)) * v_max;
+  }
+
+  // Keys of each span's tiles among its first `most` rows. Returns how many tiles.
+  size_t TurnAcross(size_t most) {
+    size_t tiles = 0;
+    for (size_t i = 0; i < spans_.size(); ++i) {
+      KvSpan& span = spans_[i];
+      span.across = std::min(most, span.rows) / kKeyTileRows * kKeyTileRows;
+      for (size_t h = 0; h < case_.kv_heads; ++h) {
+        for (size_t row = 0; row < span.across; row += kKeyTileRows, ++tiles) {
+          const size_t element = h * span.head_stride + row * case_.head_dim;
+          KeysAcross(case_.kv_dtype, case_.head_dim, stored_[2 * i].data() + RowBytes(case_.kv_dtype, element));
+        }
+      }
+    }
+    return tiles;
   }
 
  private:
@@ -276,6 +293,48 @@ TEST(Attention, FetchStyleOfAnotherProcessor_GivesTheSameBits) {
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa), other(isa, 1, testing::OtherFetchStyle());
       EXPECT_TRUE(SameBits(inputs.Attend(context), inputs.Attend(other))) << IsaName(isa) << " " << c.Name();
+    }
+  }
+}
+
+TEST(Attention, KeysAcross_GiveTheBitsOfRows) {
+  size_t turned = 0;
+  for (const Case& c : AllCases()) {
+    if (!HasKeyTiles(c.kv_dtype)) continue;
+    const Inputs rows(c);
+    // All whole tiles of each span, and a part of them, so that a chunk has both.
+    for (const size_t most : {c.kv_len, c.kv_len / 2}) {
+      Inputs across(c);
+      turned += across.TurnAcross(most);
+      EXPECT_TRUE(SameBits(rows.Reference(), across.Reference())) << c.Name();
+      for (const Isa isa : LevelsHere()) {
+        TestContext context(isa), two(isa, 2);
+        const std::vector<float> expected = rows.Attend(context);
+        EXPECT_TRUE(SameBits(expected, across.Attend(context))) << IsaName(isa) << " " << c.Name();
+        EXPECT_TRUE(SameBits(expected, across.Attend(two, 1))) << IsaName(isa) << " one by one " << c.Name();
+      }
+    }
+  }
+  EXPECT_GT(turned, 1000U);
+}
+
+TEST(KeyTiles, Turned_StandAcrossAndComeBack) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const size_t head_dim : {size_t{1}, size_t{40}, size_t{64}, kMaxHeadDim}) {
+      const size_t element = RowBytes(dtype, 1), bytes = kKeyTileRows * head_dim * element;
+      std::vector<std::byte> rows(bytes + 1, std::byte{0xA5});
+      for (size_t i = 0; i < bytes; ++i) rows[i] = static_cast<std::byte>(i * 31 + i / 256);
+      std::vector<std::byte> tile = rows;
+      KeysAcross(dtype, head_dim, tile.data());
+      for (size_t r = 0; r < kKeyTileRows; ++r) {
+        for (size_t d = 0; d < head_dim; ++d) {
+          ASSERT_EQ(0, std::memcmp(tile.data() + (d * kKeyTileRows + r) * element,
+                                   rows.data() + (r * head_dim + d) * element, element));
+        }
+      }
+      EXPECT_EQ(tile.back(), rows.back());
+      KeysInRows(dtype, head_dim, tile.data());
+      EXPECT_EQ(tile, rows);
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "base/aligned_buffer.h"
 #include "kernels/activations.h"
 #include "kernels/attention.h"
+#include "kernels/key_tiles.h"
 #include "kernels/matmul.h"
 #include "kernels/rms_norm.h"
 #include "kernels/weight_matrix.h"
@@ -188,8 +189,12 @@ void OperationMeasurement::Attention(size_t dim_index, size_t group_index, Atten
       const size_t rows = kAttentionRows[i];
       const double least = LeastSeconds([&, c = ctx] {
         const std::byte* k = sample_.data() + layer * 2 * half;
-        const KvSpan span{
-            .k = k, .v = k + half, .head_stride = kPositions * shape.head_dim, .first = 0, .rows = kPositions};
+        const KvSpan span{.k = k,
+                          .v = k + half,
+                          .head_stride = kPositions * shape.head_dim,
+                          .first = 0,
+                          .rows = kPositions,
+                          .across = HasKeyTiles(shape.kv_dtype) ? kPositions / kKeyTileRows * kKeyTileRows : 0};
         const AttentionTask task{.context = {&span, 1},
                                  .first_position = kPositions - rows,
                                  .visibility = Visibility::kCausal,

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/checked_math.h"
 #include "base/out_of_memory.h"
+#include "kernels/key_tiles.h"
 
 namespace tidemill {
 
@@ -19,8 +20,12 @@ std::span<const KvSpan> KvLayer::Context(size_t step_rows) {
   size_t count = 0;
   const auto add = [&](const Block& block, size_t first, size_t rows) {
     if (rows == 0) return;
-    spans_[count++] = {RowAt(block, false, 0, 0), RowAt(block, true, 0, 0), block.capacity * shape_.head_dim, first,
-                       rows};
+    spans_[count++] = {.k = RowAt(block, false, 0, 0),
+                       .v = RowAt(block, true, 0, 0),
+                       .head_stride = block.capacity * shape_.head_dim,
+                       .first = first,
+                       .rows = rows,
+                       .across = block.across};
   };
   for (const SharedRows& shared : shared_) add(*shared.block, shared.first, shared.end - shared.first);
   if (tail_ != nullptr) add(*tail_, tail_first_, tail_rows() + step_rows);
@@ -74,6 +79,7 @@ Result<void> KvLayer::MakeReady(Block& block, size_t rows) {
 Result<void> KvLayer::StartPage(size_t n, BufferArena* arena) {
   shared_.reserve(shared_.size() + 1);
   spans_.resize(shared_.size() + 2);
+  TurnAcross(0);  // nobody writes to it any more
   const std::shared_ptr<Block> page = tail_;
   const size_t first = tail_first_;
   TIDEMILL_TRY_VOID(SetTail(length_, n, policy_.Capacity(length_, n, max_length_ - length_), arena));
@@ -103,6 +109,7 @@ Result<void> KvLayer::SetTail(size_t first, size_t rows, size_t capacity, Buffer
   }
   ++counts_.growths;
   counts_.bytes_copied += (length_ - first) * PositionBytes();
+  block->across = KeepTiles(first);
   for (const bool value : {false, true}) {
     for (size_t head = 0; first != length_ && head < shape_.kv_heads; ++head) {
       std::memcpy(RowAt(*block, value, head, 0), RowAt(*tail_, value, head, first - tail_first_),
@@ -114,7 +121,33 @@ Result<void> KvLayer::SetTail(size_t first, size_t rows, size_t capacity, Buffer
   return {};
 }
 
+size_t KvLayer::KeepTiles(size_t first) {
+  if (first == length_ || tail_ == nullptr) return 0;
+  const size_t dropped = first - tail_first_;
+  if (dropped % kKeyTileRows != 0) TurnBack(0);
+  return tail_->across - std::min(tail_->across, dropped);
+}
+
+void KvLayer::TurnAcross(size_t apart) {
+  if (!HasKeyTiles(dtype_) || tail_ == nullptr) return;
+  for (; tail_->across + kKeyTileRows + apart <= tail_rows(); tail_->across += kKeyTileRows) {
+    for (size_t head = 0; head < shape_.kv_heads; ++head)
+      KeysAcross(dtype_, shape_.head_dim, RowAt(*tail_, false, head, tail_->across));
+  }
+}
+
+void KvLayer::TurnBack(size_t rows) {
+  const size_t stay = rows / kKeyTileRows * kKeyTileRows;
+  while (tail_ != nullptr && tail_->across > stay) {
+    tail_->across -= kKeyTileRows;
+    if (tail_->across >= tail_rows()) continue;  // nothing of it is left
+    for (size_t head = 0; head < shape_.kv_heads; ++head)
+      KeysInRows(dtype_, shape_.head_dim, RowAt(*tail_, false, head, tail_->across));
+  }
+}
+
 void KvLayer::MoveTail(size_t first) {
+  tail_->across = KeepTiles(first);
   for (const bool value : {false, true}) {
     for (size_t head = 0; head < shape_.kv_heads; ++head) {
       std::memmove(RowAt(*tail_, value, head, 0), RowAt(*tail_, value, head, first - tail_first_),
@@ -198,6 +231,7 @@ Result<void> KvLayer::Reserve(size_t n, size_t needed, BufferArena* arena) {
 void KvLayer::Commit(size_t n) {
   TIDEMILL_CHECK(n == 0 || HasRoom(n));
   length_ += n;
+  TurnAcross(kRowsApart);
 }
 
 void KvLayer::MovePath(std::span<const uint32_t> path) {
@@ -217,6 +251,7 @@ void KvLayer::Rollback(size_t to) {
   length_ = to;
   // Into shared blocks: use fewer rows of the last ones. Their rows stay the others'; new ones go to our own tail.
   tail_first_ = std::min(tail_first_, to);
+  TurnBack(tail_rows());
   while (!shared_.empty() && shared_.back().first >= to) shared_.pop_back();
   if (!shared_.empty()) shared_.back().end = std::min(shared_.back().end, to);
 }
@@ -253,6 +288,7 @@ void KvLayer::PrepareFork(KvLayer& child) {
 }
 
 void KvLayer::Fork(KvLayer& child) {
+  TurnAcross(0);
   if (tail_rows() != 0) shared_.push_back({std::exchange(tail_, nullptr), tail_first_, length_});
   child.shared_.assign(shared_.begin(), shared_.end());
   child.length_ = child.tail_first_ = tail_first_ = length_;
@@ -271,8 +307,17 @@ void KvLayer::AppendRows(size_t first, std::vector<std::byte>* out) const {
       const auto append = [&](const Block& block, size_t block_first, size_t end) {
         const size_t from = std::max(first, block_first);
         if (from >= end) return;
-        const std::byte* begin = RowAt(block, value, head, from - block_first);
-        out->insert(out->end(), begin, begin + (end - from) * RowBytes());
+        const size_t turn = value ? from : std::clamp(block_first + block.across, from, end);
+        for (size_t row = from; row < turn;) {
+          const size_t skip = (row - block_first) % kKeyTileRows, last = std::min(turn, row - skip + kKeyTileRows);
+          const std::byte* keys = RowAt(block, false, head, row - skip - block_first);
+          std::vector<std::byte> tile(keys, keys + kKeyTileRows * RowBytes());
+          KeysInRows(dtype_, shape_.head_dim, tile.data());
+          out->insert(out->end(), tile.data() + skip * RowBytes(), tile.data() + (skip + last - row) * RowBytes());
+          row = last;
+        }
+        const std::byte* begin = RowAt(block, value, head, turn - block_first);
+        out->insert(out->end(), begin, begin + (end - turn) * RowBytes());
       };
       for (const SharedRows& shared : shared_) append(*shared.block, shared.first, shared.end);
       if (tail_ != nullptr) append(*tail_, tail_first_, length_);

@@ -2,6 +2,10 @@
 //
 //   Block:  K [kv_heads, capacity, head_dim] dtype,  V the same          capacity is the stride between heads
 //
+// Keys of which nothing more is expected stand across, in tiles of 16 rows (kernels/key_tiles.h), in types that have them: a tile is turned when
+// kRowsApart committed rows are behind it or its block is shared, and back when its rows are to be written again or moved by no whole
+// number of tiles.
+//
 // Older rows may be in shared blocks, which nobody writes any more: a fork freezes the tail into one. Newer rows are in a tail of our
 // own, which grows as the policy says (state/kv_growth.h).
 // Under `reserve` a PageCommitter commits the rows of the next period while steps use this one. Rows that are on their way count as held;
@@ -55,6 +59,8 @@ class KvLayer : public LayerState {
   // context and policy. Kept from large pages up to 1024 rows, 8 sequences of SmolLM2 at 512 positions took 1.13 times as long.
   static constexpr size_t kFewestLargePageRows = 256;
   static constexpr uint64_t kMostSpare = 3;  // times the others
+  // So many of the last rows may be rolled back without a key being turned.
+  static constexpr size_t kRowsApart = 16;
 
   // `pages`: who commits pages ahead of their use under `reserve`; null: the calls that need them. Outlives all blocks.
   KvLayer(const KvLayerShape& shape, DType dtype, size_t max_length, const KvGrowth& growth, PageCommitter* pages)
@@ -102,6 +108,7 @@ class KvLayer : public LayerState {
     size_t capacity = 0;             // rows
     size_t ready = 0;                // of them, those that can be written
     size_t held = 0;                 // as many, and those whose pages are on their way
+    size_t across = 0;               // the first ones, whose keys stand across
     PageCommitter* pages = nullptr;  // who does `job`, where there may be one
     PageCommitter::Job job;          // rows [ready, held), where these differ
 
@@ -170,7 +177,11 @@ class KvLayer : public LayerState {
 
   // These cannot fail.
   void DropShared(size_t needed);
-  void MoveTail(size_t first);  // to the front of its block, without the rows before position `first`
+  void MoveTail(size_t first);    // to the front of its block, without the rows before position `first`
+  void TurnAcross(size_t apart);  // keys of the tail's whole tiles that have `apart` rows behind them
+  size_t KeepTiles(
+      size_t first);  // rows across once the tail begins at position `first`; turned back where tiles would be cut
+  void TurnBack(size_t rows);  // all from row `rows` on, and those that share a tile with them
   void Commit(size_t n);
   void MovePath(std::span<const uint32_t> path);  // row path[i] of the step becomes row i
   void Rollback(size_t to);

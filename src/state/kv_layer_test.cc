@@ -12,6 +12,7 @@
 
 #include "kernels/append_kv.h"
 #include "kernels/attention.h"
+#include "kernels/key_tiles.h"
 #include "state/kv_cache.h"
 #include "tests/support/allocation_probe.h"
 #include "tests/support/state_kinds.h"
@@ -93,10 +94,10 @@ void ExpectRows(SequenceState& state, size_t from) {
       for (; next >= span.first && next < span.first + span.rows; ++next) {
         for (size_t head = 0; head < kHeads; ++head) {
           for (size_t i = 0; i < kHeadDim; ++i) {
-            const size_t at = (head * span.head_stride + (next - span.first) * kHeadDim + i) * sizeof(float);
+            const size_t row = next - span.first, first = head * span.head_stride;
             float k = 0, v = 0;
-            std::memcpy(&k, span.k + at, sizeof(k));
-            std::memcpy(&v, span.v + at, sizeof(v));
+            std::memcpy(&k, span.k + (first + KeyElement(span.across, kHeadDim, row, i)) * sizeof(float), sizeof(k));
+            std::memcpy(&v, span.v + (first + row * kHeadDim + i) * sizeof(float), sizeof(v));
             ASSERT_EQ(k, Element(next, head, i, false)) << "layer " << l << ", position " << next;
             ASSERT_EQ(v, Element(next, head, i, true)) << "layer " << l << ", position " << next;
           }

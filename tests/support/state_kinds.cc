@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/page_committer.h"
+#include "kernels/key_tiles.h"
 #include "state/kv_cache.h"
 
 namespace tidemill::testing {
@@ -115,9 +116,16 @@ class KvCacheUnderTest : public StateKindUnderTest {
       if (!next) out.first = span.first;
       for (size_t r = 0; r < span.rows; ++r) {
         for (size_t part = 0; part < 2 * heads; ++part) {
-          const std::byte* base = part < heads ? span.k : span.v;
-          const size_t first = (part % heads) * span.head_stride + r * kv.shape().head_dim;
-          out.rows.insert(out.rows.end(), base + Bytes(first), base + Bytes(first) + row_bytes);
+          const size_t head = (part % heads) * span.head_stride, dim = kv.shape().head_dim;
+          if (part < heads && r < span.across) {
+            for (size_t i = 0; i < dim; ++i) {
+              const std::byte* element = span.k + Bytes(head + KeyElement(span.across, dim, r, i));
+              out.rows.insert(out.rows.end(), element, element + Bytes(1));
+            }
+            continue;
+          }
+          const std::byte* row = (part < heads ? span.k : span.v) + Bytes(head + r * dim);
+          out.rows.insert(out.rows.end(), row, row + row_bytes);
         }
       }
       next = span.first + span.rows;
@@ -134,9 +142,16 @@ class KvCacheUnderTest : public StateKindUnderTest {
     const KvSpan& tail = context.back();
     if (tail.k + tail.rows * row_bytes != rows.k) return 0;  // nothing is in the block that the step writes
     const size_t count = std::min(tail.rows, needed - tail.first);
+    const size_t in_tiles = std::min(count, tail.across), dim = kv.shape().head_dim;
     for (size_t head = 0; head < kv.shape().kv_heads; ++head) {
-      for (std::byte* step_row : {rows.k, rows.v}) {
-        std::memset(step_row + Bytes(head * rows.head_stride) - tail.rows * row_bytes, 0xFF, count * row_bytes);
+      const auto first = [&](std::byte* step_row) {
+        return step_row + Bytes(head * rows.head_stride) - tail.rows * row_bytes;
+      };
+      std::memset(first(rows.v), 0xFF, count * row_bytes);
+      std::memset(first(rows.k) + in_tiles * row_bytes, 0xFF, (count - in_tiles) * row_bytes);
+      for (size_t r = 0; r < in_tiles; ++r) {
+        for (size_t i = 0; i < dim; ++i)
+          std::memset(first(rows.k) + Bytes(KeyElement(tail.across, dim, r, i)), 0xFF, Bytes(1));
       }
     }
     return count;

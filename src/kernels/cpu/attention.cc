@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/checked_math.h"
 #include "kernels/cpu/attention_tile.h"
+#include "kernels/key_tiles.h"
 
 namespace tidemill {
 namespace {
@@ -130,7 +131,7 @@ class TileRun {
     }
     if (by_row_) {
       ForPieces(chunk + seen_begin, chunk + seen_end, chunk,
-                [&](const std::byte* k, const std::byte*, size_t begin, size_t end) {
+                [&](const StoredKeys& k, const std::byte*, size_t begin, size_t end) {
                   kernels_.row.score(tile_, k, begin, end - begin);
                   tile_.keys = end;
                 });
@@ -197,7 +198,7 @@ class TileRun {
   void WeighRows(size_t chunk) {
     const auto weigh = [&](const AttentionTile& tile, size_t begin, size_t end) {
       ForPieces(chunk + begin, chunk + end, chunk,
-                [&](const std::byte*, const std::byte* v, size_t first, size_t last) {
+                [&](const StoredKeys&, const std::byte* v, size_t first, size_t last) {
                   kernels_.row.weigh(tile, v, first, last);
                 });
     };
@@ -253,22 +254,30 @@ class TileRun {
   }
 
   void LoadPieces(AttentionTile& tile, size_t begin, size_t end, size_t origin) const {
-    ForPieces(begin, end, origin, [&](const std::byte* k, const std::byte* v, size_t first, size_t last) {
+    ForPieces(begin, end, origin, [&](const StoredKeys& k, const std::byte* v, size_t first, size_t last) {
       kernels_.load(tile, k, v, first, last - first);
       tile.keys = last;
     });
   }
 
-  // Calls f(K, V, begin, end) for the pieces of the context's rows [begin, end) that stand together; K and V are at the first. The row
-  // at `origin` is key 0.
+  // Calls f(K, V, begin, end) for the pieces of the context's rows [begin, end) that stand together and in one way; K and V are at the
+  // first. The row at `origin` is key 0.
   template <class F>
   void ForPieces(size_t rows_begin, size_t rows_end, size_t origin, const F& f) const {
     for (const KvSpan& span : task_.context) {
       const size_t begin = std::max(span.first, rows_begin), end = std::min(span.first + span.rows, rows_end);
       if (begin >= end) continue;
-      const size_t offset =
-          RowBytes(shape_.kv_dtype, kv_head_ * span.head_stride + (begin - span.first) * shape_.head_dim);
-      f(span.k + offset, span.v + offset, begin - origin, end - origin);
+      const size_t turn = std::clamp(span.first + span.across, begin, end);
+      const auto piece = [&](bool across, size_t first, size_t last) {
+        if (first >= last) return;
+        const size_t row = first - span.first, skip = across ? row % kKeyTileRows : 0;
+        const auto at = [&](size_t r) {
+          return RowBytes(shape_.kv_dtype, kv_head_ * span.head_stride + r * shape_.head_dim);
+        };
+        f(StoredKeys{span.k + at(row - skip), across, skip}, span.v + at(row), first - origin, last - origin);
+      };
+      piece(true, begin, turn);
+      piece(false, turn, end);
     }
   }
 

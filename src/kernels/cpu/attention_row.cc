@@ -41,6 +41,7 @@
 #include "kernels/cpu/key_columns-inl.h"
 #include "kernels/cpu/vector_math-inl.h"
 #include "kernels/cpu/weigh_block-inl.h"
+#include "kernels/key_tiles.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidemill::HWY_NAMESPACE {
@@ -188,6 +189,82 @@ HWY_INLINE void ScoreRowsOf(const AttentionTile& tile, const T* k, size_t at, si
     std::memcpy(tile.scores + h * kAttentionChunk + at + r, scores + h * 16, (rows - r) * sizeof(float));
 }
 
+// scores[h * stride + j] = scale * q[head + h] . key j, for kVectors vectors of keys across. Beside every four columns it fetches
+// `lines` lines of what stands at `ahead`.
+template <class Fetch, size_t kHeads, size_t kVectors, typename T>
+HWY_INLINE void ScoreTiles(const AttentionTile& tile, size_t head, const T* k, const uint8_t* ahead, size_t lines,
+                           float* scores, size_t stride) {
+  const Lane16 d;
+  const size_t lanes = hn::Lanes(d), dim = tile.shape->head_dim;
+  const float* q[kHeads];
+  Vec16 acc[kHeads][kVectors];
+  for (size_t h = 0; h < kHeads; ++h) {
+    q[h] = tile.q[head + h];
+    for (size_t v = 0; v < kVectors; ++v) acc[h][v] = hn::Zero(d);
+  }
+  for (size_t i = 0; i < dim; i += 4) {
+    FetchLines<Fetch>(ahead, i / 4 * lines, lines);
+    for (size_t c = 0; c < 4; ++c) {
+      Vec16 keys[kVectors];
+      for (size_t v = 0; v < kVectors; ++v) {
+        const size_t row = v * lanes;
+        keys[v] = LoadF32(d, k + (row / kKeyTileRows * dim + i + c) * kKeyTileRows + row % kKeyTileRows);
+      }
+      for (size_t h = 0; h < kHeads; ++h) {
+        const auto x = hn::Set(d, q[h][i + c]);
+        for (size_t v = 0; v < kVectors; ++v) acc[h][v] = hn::MulAdd(x, keys[v], acc[h][v]);
+      }
+    }
+  }
+  const auto scale = hn::Set(d, tile.shape->scale);
+  for (size_t h = 0; h < kHeads; ++h) {
+    for (size_t v = 0; v < kVectors; ++v) hn::StoreU(hn::Mul(acc[h][v], scale), d, scores + h * stride + v * lanes);
+  }
+}
+
+// kTiles tiles.
+template <class Fetch, size_t kTiles, typename T>
+HWY_INLINE void ScoreTileBlock(const AttentionTile& tile, const T* k, float* scores, size_t stride) {
+  constexpr size_t kVectors = kTiles * kKeyTileRows / hn::MaxLanes(Lane16());
+  const size_t bytes = kTiles * kKeyTileRows * tile.shape->head_dim * sizeof(T);
+  const auto* ahead = reinterpret_cast<const uint8_t*>(k) + HWY_MAX(kPrefetchBytes, bytes);
+  size_t lines = kTiles * kKeyTileRows * 4 * sizeof(T) / 64;
+  ForAllHeads<HWY_MAX(1, HWY_MIN(8, kSums / kVectors))>(
+      tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
+        ScoreTiles<Fetch, decltype(heads)::value, kVectors>(tile, head, k, ahead, lines, scores + head * stride,
+                                                            stride);
+        lines = 0;
+      });
+}
+
+// Of a tile of which not all rows are wanted.
+template <class Fetch, typename T>
+HWY_INLINE void ScorePartOfTile(const AttentionTile& tile, const T* k, size_t skip, size_t at, size_t rows) {
+  HWY_ALIGN float scores[kMaxGroup * kKeyTileRows];
+  ScoreTileBlock<Fetch, 1>(tile, k, scores, kKeyTileRows);
+  for (size_t h = 0; h < tile.vectors; ++h)
+    std::memcpy(tile.scores + h * kAttentionChunk + at, scores + h * kKeyTileRows + skip, rows * sizeof(float));
+}
+
+template <class Fetch, typename T>
+HWY_INLINE void ScoreAcross(const AttentionTile& tile, const T* k, size_t skip, size_t at, size_t rows) {
+  const size_t tile_elements = kKeyTileRows * tile.shape->head_dim, end = at + rows;
+  if (skip != 0) {
+    const size_t count = HWY_MIN(kKeyTileRows - skip, rows);
+    ScorePartOfTile<Fetch>(tile, k, skip, at, count);
+    at += count;
+    k += tile_elements;
+  }
+  constexpr size_t kTiles = HWY_MAX(1, kKeyVectors * hn::MaxLanes(Lane16()) / kKeyTileRows);
+  for (; at + kTiles * kKeyTileRows <= end; at += kTiles * kKeyTileRows, k += kTiles * tile_elements)
+    ScoreTileBlock<Fetch, kTiles>(tile, k, tile.scores + at, kAttentionChunk);
+  if constexpr (kTiles > 1) {
+    for (; at + kKeyTileRows <= end; at += kKeyTileRows, k += tile_elements)
+      ScoreTileBlock<Fetch, 1>(tile, k, tile.scores + at, kAttentionChunk);
+  }
+  if (at < end) ScorePartOfTile<Fetch>(tile, k, 0, at, end - at);
+}
+
 // Long rows take several passes, a part of head_dim each: some rows at a time, so that what one pass fetches ahead comes in time.
 template <class Fetch, typename T>
 HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, size_t begin, size_t end) {
@@ -208,13 +285,23 @@ HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, size_t begin,
       });
 }
 
+template <class Fetch, typename T>
+void ScoreStored(const AttentionTile& tile, const StoredKeys& k, size_t at, size_t rows) {
+  const T* keys = reinterpret_cast<const T*>(k.at);
+  if (!k.across) {
+    ScoreRowsOf<Fetch>(tile, keys, at, rows);
+  } else if constexpr (kPerStored<T> == 1) {
+    ScoreAcross<Fetch>(tile, keys, k.skip, at, rows);
+  }
+}
+
 template <class Fetch>
-void ScoreRows(const AttentionTile& tile, const std::byte* k, size_t at, size_t rows) {
+void ScoreRows(const AttentionTile& tile, const StoredKeys& k, size_t at, size_t rows) {
   switch (tile.shape->kv_dtype) {
-    case DType::kF16: return ScoreRowsOf<Fetch>(tile, reinterpret_cast<const hwy::float16_t*>(k), at, rows);
-    case DType::kBF16: return ScoreRowsOf<Fetch>(tile, reinterpret_cast<const hwy::bfloat16_t*>(k), at, rows);
-    case DType::kQ8_0: return ScoreRowsOf<Fetch>(tile, reinterpret_cast<const Q8Block*>(k), at, rows);
-    default: return ScoreRowsOf<Fetch>(tile, reinterpret_cast<const float*>(k), at, rows);
+    case DType::kF16: return ScoreStored<Fetch, hwy::float16_t>(tile, k, at, rows);
+    case DType::kBF16: return ScoreStored<Fetch, hwy::bfloat16_t>(tile, k, at, rows);
+    case DType::kQ8_0: return ScoreStored<Fetch, Q8Block>(tile, k, at, rows);
+    default: return ScoreStored<Fetch, float>(tile, k, at, rows);
   }
 }
 

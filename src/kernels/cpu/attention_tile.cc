@@ -15,6 +15,7 @@
 #include "kernels/cpu/key_columns-inl.h"
 #include "kernels/cpu/vector_math-inl.h"
 #include "kernels/cpu/weigh_block-inl.h"
+#include "kernels/key_tiles.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidemill::HWY_NAMESPACE {
@@ -92,13 +93,40 @@ void LoadValues(const AttentionTile& tile, const T* v, size_t at, size_t rows) {
   }
 }
 
+// Keys of tiles; `skip` rows of the first stand in front.
 template <typename T>
-void LoadBoth(const AttentionTile& tile, const std::byte* k, const std::byte* v, size_t at, size_t rows) {
-  LoadKeys(tile, reinterpret_cast<const T*>(k), at, rows);
+void LoadKeysAcross(const AttentionTile& tile, const T* k, size_t skip, size_t at, size_t rows) {
+  const Lane16 d;
+  const size_t lanes = hn::Lanes(d), dim = tile.shape->head_dim;
+  for (const size_t end = at + rows; at < end; k += kKeyTileRows * dim, skip = 0) {
+    const size_t count = HWY_MIN(kKeyTileRows - skip, end - at);
+    float* out = tile.kt + at;
+    for (size_t i = 0; i < dim; ++i, out += kKeyStride) {
+      const T* keys = k + i * kKeyTileRows;
+      if (count == kKeyTileRows) {
+        for (size_t j = 0; j < kKeyTileRows; j += lanes) hn::StoreU(LoadF32(d, keys + j), d, out + j);
+      } else {
+        HWY_ALIGN float all[kKeyTileRows];
+        for (size_t j = 0; j < kKeyTileRows; j += lanes) hn::Store(LoadF32(d, keys + j), d, all + j);
+        std::memcpy(out, all + skip, count * sizeof(float));
+      }
+    }
+    at += count;
+  }
+}
+
+template <typename T>
+void LoadBoth(const AttentionTile& tile, const StoredKeys& k, const std::byte* v, size_t at, size_t rows) {
+  const T* keys = reinterpret_cast<const T*>(k.at);
+  if (!k.across) {
+    LoadKeys(tile, keys, at, rows);
+  } else if constexpr (kPerStored<T> == 1) {
+    LoadKeysAcross(tile, keys, k.skip, at, rows);
+  }
   LoadValues(tile, reinterpret_cast<const T*>(v), at, rows);
 }
 
-void Load(const AttentionTile& tile, const std::byte* k, const std::byte* v, size_t at, size_t rows) {
+void Load(const AttentionTile& tile, const StoredKeys& k, const std::byte* v, size_t at, size_t rows) {
   switch (tile.shape->kv_dtype) {
     case DType::kF16: return LoadBoth<hwy::float16_t>(tile, k, v, at, rows);
     case DType::kBF16: return LoadBoth<hwy::bfloat16_t>(tile, k, v, at, rows);

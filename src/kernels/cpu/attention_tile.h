@@ -40,10 +40,17 @@ inline constexpr size_t kKeyStride = kAttentionChunk + 16;
 // Behind the first 16 * head_dim of kt kernels of few rows keep transposed keys: 64 columns of four vectors of 16.
 inline constexpr size_t kKeptFloats = size_t{4} * 64 * 16;
 
+// Where rows of keys stand: the first of them, or, across, the tile that it is in and how many rows are in front of it there.
+struct StoredKeys {
+  const std::byte* at;
+  bool across;
+  size_t skip;
+};
+
 // Few query rows: keys and values are used where they stand. head_dim is a multiple of 16.
 struct AttentionRowKernels {
-  // Of keys [at, at + rows), also those that a vector does not see: softmax hides them. k: the first.
-  void (*score)(const AttentionTile& tile, const std::byte* k, size_t at, size_t rows);
+  // Of keys [at, at + rows), also those that a vector does not see: softmax hides them.
+  void (*score)(const AttentionTile& tile, const StoredKeys& k, size_t at, size_t rows);
   // Onto o, of keys that all vectors of the tile see; v: the value of key `begin`.
   void (*weigh)(const AttentionTile& tile, const std::byte* v, size_t begin, size_t end);
 };
@@ -51,7 +58,7 @@ struct AttentionRowKernels {
 struct AttentionKernels {
   // More query rows: keys and values are loaded as f32 once for all vectors. `rows` rows of K and V to keys [at, at + rows) of
   // the tile: K transposed.
-  void (*load)(const AttentionTile& tile, const std::byte* k, const std::byte* v, size_t at, size_t rows);
+  void (*load)(const AttentionTile& tile, const StoredKeys& k, const std::byte* v, size_t at, size_t rows);
   void (*score)(const AttentionTile& tile);
   void (*weigh)(const AttentionTile& tile);  // onto o
   AttentionRowKernels row;

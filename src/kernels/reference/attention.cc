@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/key_tiles.h"
 #include "tensor/half.h"
 
 namespace tidemill::reference {
@@ -62,7 +63,7 @@ void Attention(const AttentionShape& shape, std::span<const AttentionTask> tasks
             double score = 0;
             for (size_t d = 0; d < dim; ++d) {
               score += static_cast<double>(task.q.row(row)[h * dim + d]) *
-                       Element(shape.kv_dtype, span.k, kv_head * span.head_stride + r * dim + d);
+                       Element(shape.kv_dtype, span.k, kv_head * span.head_stride + KeyElement(span.across, dim, r, d));
             }
             score *= static_cast<double>(shape.scale);
             if (shape.soft_cap != 0) {
