@@ -18,7 +18,9 @@
 // 1.01 / 1.21, 0.5B 1.07 / 1.03, Gemma 1.08 / 1.14, SmolLM2 Q4_1 1.05 / 1.04. The last four with 3 KiB 1.02 to 1.09 / 1.08 to 1.28, with 6 KiB 1.02
 // to 1.06 / 0.97 to 1.19; 1B Q4_K_M and Q4_0 with 2 KiB 1.04 and 1.05 / 1.14 and 1.17, with 8 KiB 1.02 and 1.03 / 1.09 and 1.11. Lost: Q8_0 fetched
 // 4 KiB ahead 0.87 / 0.93, 8 KiB 0.87 / 0.79; two rows of 1B Q4_K_M 0.98 / 0.93; its one row with one thread, of past L2 4 KiB ahead: into L2 0.76
-// (8 KiB 0.85), into L1 1.00 (1 KiB 0.89), nothing 1.00, 1 and 2 KiB ahead 0.91 and 0.92; f16 scales kept in registers over a group 1.00.
+// (8 KiB 0.85), into L1 1.00 (1 KiB 0.89), nothing 1.00, 1 and 2 KiB ahead 0.91 and 0.92; f16 scales kept in registers over a group 1.00;
+// two strips at once, one thread, Q4_K_M and Q8_0: neighbours 0.66 and 0.56, not fetched 0.67 and 0.86, into L2 0.75 and 0.71; half a thread's
+// chunk apart 0.77 and 0.70, not fetched 0.92 and 1.01, into L2 0.80 and 0.74.
 // A Zen 5 has the same level, but its own prefetcher reads one stream at the full rate of memory and several, or one that others fetch
 // for, not. So two rows, too, go over one strip after another there, whose scales stand among its quants for that. GB/s of one thread
 // where a plain loop read 40, one row, four strips fetched ahead and one strip: Q8_0 31.5 and 39.5, Q4_0 28.9 and 36.2, Q4_1 29.1 and 36.8, Q5_0
