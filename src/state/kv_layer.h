@@ -2,9 +2,9 @@
 //
 //   Block:  K [kv_heads, capacity, head_dim] dtype,  V the same          capacity is the stride between heads
 //
-// Keys of which nothing more is expected stand across, in tiles of 16 rows (kernels/key_tiles.h), in types that have them: a tile is turned when
-// kRowsApart committed rows are behind it or its block is shared, and back when its rows are to be written again or moved by no whole
-// number of tiles.
+// Keys that nothing is expected to write any more stand across, in tiles of 16 rows (kernels/key_tiles.h), in types that have them. A tile is
+// turned when kRowsApart committed rows are behind it or its block is shared, and back when its rows are to be written again, or moved by
+// no whole number of tiles.
 //
 // Older rows may be in shared blocks, which nobody writes any more: a fork freezes the tail into one. Newer rows are in a tail of our
 // own, which grows as the policy says (state/kv_growth.h).
@@ -12,10 +12,11 @@
 // if there is no memory for them, the Reserve that needs them fails, and no sooner. Extents of 2 MiB in which every row is used get a page
 // of that size; the rest never does.
 //
-// A layer with a window forgets, and grows by kGrowthRows rows whatever the policy. The sequence says from which position on rows are needed; what stands before goes when there is
-// a reason: shared blocks when none of their rows is needed, rows of the tail when it is full. Then the needed ones move to the
-// front of the block, where kGrowthRows / 2 rows at least become free beyond the step; else the block is replaced by one with more.
-// So a tail has at most  needed + step + 2 * kGrowthRows  rows, and between two moves lie kGrowthRows / 2 positions at least.
+// A layer with a window forgets, and grows by kGrowthRows rows whatever the policy. The sequence says from which position on rows are needed;
+// what stands before goes when there is a reason: shared blocks when none of their rows is needed, rows of the tail when it is full. Then
+// the needed ones move to the front of the block, where kGrowthRows / 2 rows at least become free beyond the step; else the block is
+// replaced by one with more. So a tail has at most  needed + step + 2 * kGrowthRows  rows, and between two moves lie kGrowthRows / 2
+// positions at least.
 #ifndef TIDEMILL_STATE_KV_LAYER_H_
 #define TIDEMILL_STATE_KV_LAYER_H_
 

@@ -1,7 +1,7 @@
 // Few query rows: every key and value is used once for each of their heads, so both are taken from the cache as they stand. Keys across
-// (kernels/key_tiles.h) are multiplied as they come; all but the last few are. Keys in rows are transposed in registers, some vectors of them at a time, kept in L1 and multiplied: lanes are positions, a score is one chain over
-// head_dim without sums across lanes, and the chains of several vectors hide each other's latency. The weighted sum has lanes along
-// head_dim.
+// (kernels/key_tiles.h), all but the last few, are multiplied as they come. Keys in rows are transposed in registers, some vectors of them at
+// a time, kept in L1 and multiplied. Lanes are positions: a score is one chain over head_dim without sums across lanes, and the chains of several
+// vectors hide each other's latency. The weighted sum has lanes along head_dim.
 //
 // Keys across against all of them in rows, a model's decode on a Zen 4, pairs of programs, behind 2048 (8000) positions, threads 1 / 2: SmolLM2
 // 1.11 (1.23 / 1.08), Qwen2.5 0.5B 1.02 with two threads (1.03 with one), 1.5B (1.05), Gemma (1.02), 1B Q4_K_M 1.05 (1.06 / 1.04). SmolLM2 and
