@@ -12,8 +12,8 @@ per engine stays alive for all rows and waits, without spinning, while another i
      the one that was fastest behind at least 512 positions;
   2. in each pair every engine is measured once, in random order, from a context that it filled once, for a depth and
      those behind it, and for all thread counts. A short test is repeated within the measurement until it takes --seconds,
-     and the median counts. Behind each decode of ours a plain loop reads as many bytes as a step of it: the rate that no
-     engine can pass which reads them once.
+     and the median counts. Behind each decode of ours a plain loop reads as many bytes as a step of it for a fifth of a
+     second: about the rate at which an engine could do no more than read them once, as far as memory gives both the same.
 
 What is timed: prefill, P tokens into an empty cache until the last token's logits are readable; decode, G steps of one
 token for each sequence, logits readable after each. Nothing is sampled. Rows whose contexts do not fit into memory for all

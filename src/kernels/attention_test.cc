@@ -1,5 +1,4 @@
 #include "kernels/attention.h"
-#include "kernels/key_tiles.h"
 
 #include <gtest/gtest.h>
 
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "kernels/append_kv.h"
+#include "kernels/key_tiles.h"
 #include "kernels/testing/bit_formulas.h"
 #include "kernels/testing/compare.h"
 #include "kernels/testing/seeded_inputs.h"

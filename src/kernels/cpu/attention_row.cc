@@ -4,7 +4,8 @@
 // vectors hide each other's latency. The weighted sum has lanes along head_dim.
 //
 // Keys across against all of them in rows, a model's decode on a Zen 4, pairs of programs, behind 2048 (8000) positions, threads 1 / 2: SmolLM2
-// 1.11 (1.23 / 1.08), Qwen2.5 0.5B 1.02 with two threads (1.03 with one), 1.5B (1.05), Gemma (1.02), 1B Q4_K_M 1.05 (1.06 / 1.04). SmolLM2 and
+// 1.11 (1.23 / 1.08), Qwen2.5 0.5B 1.02 with two threads (1.03 with one), 1.5B (1.05), Gemma (1.02), 1B Q4_K_M 1.05 and, in
+// another run behind 2000, 0.99 (1.06 / 1.04). SmolLM2 and
 // 0.5B behind 4000, 1B behind 2000, one thread, lines fetched 8 and 16 KiB ahead instead of 4: 0.98 to 1.02; 2 KiB 0.81 to 1.00; not at
 // all 0.77 to 0.93. AVX2, behind 2048, one thread: SmolLM2 1.09, 0.5B 1.01. Eight sequences of SmolLM2 behind 512, two threads: 1.07. LOSES:
 // SmolLM2's prefill of 512, whose keys are turned by one thread behind each step, 0.99 with one thread and 0.98 and 0.99 with two.
