@@ -181,19 +181,31 @@ double DraftWidth::Gain(size_t few, size_t many) const {
   return tokens(few, many) * whole / (1 + other_tokens_ + tokens(0, many)) - (seconds[many] - seconds[few]);
 }
 
+double DraftWidth::ShareWith(const Share& share, double assumed) {
+  return (share.right + assumed * kAssumedWeight) / (share.all + kAssumedWeight);
+}
+
 std::array<double, DraftWidth::kMost> DraftWidth::Gains() const {
   std::array<double, kMost> gains = {};
-  const double together = (all_.right + kAssumedShare * kAssumedWeight) / (all_.all + kAssumedWeight);
+  const double together = ShareWith(all_, kAssumedShare);
   const bool is_tree = order_ == GuessOrder::kTree;
+  const double power = PromisePower();
   double reached = 1;
   for (size_t i = 0; i < most_; ++i) {
     // Nodes stand in order of promise: one of which little is known promises no more than the one before it.
-    const double assumed = is_tree ? std::min(has_promises_ ? promises_[i] : together, reached) : together;
-    const double share = (shares_[i].right + assumed * kAssumedWeight) / (shares_[i].all + kAssumedWeight);
+    const double promised = has_promises_ ? std::pow(promises_[i], power) : together;
+    const double assumed = is_tree ? std::min(promised, reached) : together;
+    const double share = ShareWith(shares_[i], assumed);
     reached = is_tree ? share : reached * share;
     gains[i] = reached;
   }
   return gains;
+}
+
+double DraftWidth::PromisePower() const {
+  const double promised = promises_[0];
+  if (!has_promises_ || promised <= 0 || promised >= 1) return 1;
+  return std::log(ShareWith(shares_[0], promised)) / std::log(promised);
 }
 
 double DraftWidth::GuessSeconds(double least_step) const {

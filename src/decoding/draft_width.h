@@ -46,7 +46,8 @@ struct DraftCosts {
 
 // Learns those numbers from one sequence's steps. Averages forget, so that a text which becomes predictable is noticed, and a machine
 // that becomes busy:
-//   acceptance   counts by position that lose 5 % with each draft; positions of which little is known lean on all of them together
+//   acceptance   counts by position that lose 5 % with each draft; positions of which little is known lean on all of them together, nodes
+//                of a tree on p_i^t, with the t at which the first node's promise is what came true: a chain's p_i = f^i at any f
 //   step(g)      a moving average for each g that was tried; between two of them a straight line, but for the next one, which may
 //                cost no more. Behind the widest one their mean slope goes on, so that a wider step is tried where it might pay: at
 //                most about twice as wide a step as before
@@ -107,7 +108,10 @@ class DraftWidth {
   size_t Widest() const;                                  // that is known
   void FillStepSeconds(std::span<double> seconds) const;  // [most + 1], by guesses
   void ScalePredicted(std::span<double> seconds) const;   // the same, where those that are known are filled
-  std::array<double, kMost> Gains() const;                // tokens that each guess adds
+  static double ShareWith(const Share& share,
+                          double assumed);       // of guesses that are right, with what is assumed before any
+  std::array<double, kMost> Gains() const;       // tokens that each guess adds
+  double PromisePower() const;                   // t
   double GuessSeconds(double least_step) const;  // of a guess, or of all; least_step: of a step with `least` ones
   size_t Best() const { return Best(Gains()); }
   size_t Best(std::span<const double> gains) const;  // [kMost]
