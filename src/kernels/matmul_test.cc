@@ -118,8 +118,9 @@ TEST(MatMul, EveryLevel_GivesTheBitsOfTheFormula) {
   uint64_t seed = 10;
   for (const DType dtype : kAllTypes) {
     const size_t block = InfoOf(dtype).block_elements;
-    std::vector<Shape> shapes = {{1, 1, 32},  {2, 15, 64}, {3, 16, 96},  {4, 17, 32},   {5, 33, 160}, {6, 47, 64},
-                                 {7, 48, 32}, {8, 65, 64}, {13, 80, 96}, {1, 129, 576}, {2, 64, 576}, {35, 50, 192}};
+    std::vector<Shape> shapes = {{1, 1, 32},   {2, 15, 64},   {3, 16, 96},  {4, 17, 32},  {5, 33, 160},
+                                 {6, 47, 64},  {7, 48, 32},   {8, 65, 64},  {13, 80, 96}, {1, 129, 576},
+                                 {2, 64, 576}, {35, 50, 192}, {85, 20, 320}};
     for (Shape& s : shapes) s.cols = WholeBlocks(dtype, s.cols);
     if (dtype == DType::kQ6_K) shapes.push_back({33, 33, 16640});  // more columns than are unpacked ahead of many rows
     if (block == 256) shapes.push_back({3, 20, 1280});  // strips whose scales do not end on a whole cache line

@@ -12,7 +12,14 @@
 // 1.20 / 1.03 to 1.15. Lost, of 8 KiB ahead: 4 KiB 0.95 to 0.97 / 0.92 to 0.95, 12 0.96 and 0.97 / 0.98, 16 0.95 and 0.96 / 0.96 and 0.99; no
 // fetches, of 4 KiB ahead, 0.82 and 0.95 / 0.77 and 0.92 (1B Q4_K_M and Q8_0).
 // On a Zen 4 4 KiB ahead is 1.07 / 1.02 for 1B Q4_K_M and 0.96 / 1.02 for Q8_0, 8 KiB 1.05 / 0.99 and 1.01 / 0.94: not taken.
-// Past the first tile, 5- and 6-bit weights are unpacked once for several tiles (+8 % and +18 %).
+// Past the first tile, 5- and 6-bit weights are unpacked once for several tiles (+8 % and +18 %), 8-bit ones for 16 of them, without their
+// offset (1B Q8_0, prefill of 256, one thread of a Zen 4, pairs: 1.04; for 8 tiles 1.02).
+//
+// What bounds 8 bits: 256 products of 8 lanes are 16 products and 15 additions of words, and 3 instructions for the scales. A Zen 4 does
+// such a mix from registers, products and additions in turn, at 3.3 a cycle, as tiles with their loads at 3.2 (4.2 of additions alone, 2.1 of
+// products): 48 to 50 of the 94 operations a cycle that BlocksPeak finds, 51 to 53 %, of which 43 to 44 are reached in this kernel and 41
+// in a prefill. Whatever gives exact sums takes as many: products of bytes by |w| and the sign of w (sign, product, widening product,
+// addition) come to 2.6 a cycle; by halves of 4 bits they are 33 and the scales, 18 of them products.
 //
 // Tried and slower (Zen 4, GCC 12, 8960 x 1536): one strip at a time from memory, with one row (11 instead of 17 GB/s), eight strips
 // (-10 %); fetching 2 KiB ahead, but for Q8_0 (0.76 to 1.02), or 8 (0.84 to 1.09); 5 bits folded row by row as 6 bits are (-20 %); 4-bit
@@ -28,10 +35,17 @@ namespace tidemill::avx2 {
 namespace {
 
 constexpr size_t kTileRows = kLowTiles ? 2 : 4;
-constexpr size_t kPanelTiles = 8;           // tiles that share unpacked blocks
 constexpr size_t kPanelBlocks = 8;          // blocks unpacked at once: 256 columns
 constexpr size_t kGroupStrips = 4;          // strips, and so streams from memory, that the first tile takes together
 constexpr size_t kStreamBytesAhead = 8192;  // where one strip comes after another
+
+// Tiles that share unpacked blocks.
+template <StripType type>
+constexpr size_t kPanelTiles = type == StripType::kQ8_0 ? 16 : 8;
+
+// Unpacked once for several tiles.
+template <StripType type>
+constexpr bool kPanels = kStripLayout<type>.expands || type == StripType::kQ8_0;
 
 // Of a strip's bytes, each block's.
 template <StripType type>
@@ -86,7 +100,7 @@ struct TileRows {
 // Group g of a block of one half of a strip: four stored quants of each of 8 rows. `unpacked`: a byte each, as of Q8_0.
 template <StripType type, bool unpacked, size_t g>
 [[gnu::always_inline]] inline __m256i LoadGroup(const unsigned char* block) {
-  if constexpr (type == StripType::kQ8_0 || unpacked) {
+  if constexpr (unpacked) {
     return Load(block + g * 64);
   } else {
     __m256i w = Load(block + g % 4 * 64);
@@ -109,23 +123,39 @@ template <StripType type, bool unpacked, size_t g>
   }
 }
 
-// Q8_0: dot[h][r] += group g of half h: bytes widen to 16 bits, even ones by a mask, odd ones by a shift.
-template <size_t g, size_t R>
+// Q8_0: the even and the odd stored quants of a group, 16 bits each: a mask and a shift. `unpacked`: without their offset.
+struct Words {
+  __m256i even, odd;
+};
+template <bool unpacked>
+[[gnu::always_inline]] inline Words LoadWords(const unsigned char* block, size_t group, size_t half) {
+  if constexpr (unpacked) {
+    const unsigned char* at = block + group * 128 + half * 64;
+    return {Load(at), Load(at + 32)};
+  } else {
+    const __m256i w = Load(block + group * 64 + half * 32);
+    return {_mm256_and_si256(w, _mm256_set1_epi16(255)), _mm256_srli_epi16(w, 8)};
+  }
+}
+
+// Q8_0: dot[h][r] = (first group of unpacked ones) or += group g of half h
+template <bool unpacked, size_t g, size_t R>
 [[gnu::always_inline]] inline void AddWords(const unsigned char* block, const int16_t* const (&pairs)[R],
                                             __m256i (&dot)[2][R]) {
   __m256i even[2], odd[2];
 #pragma GCC unroll 2
   for (size_t h = 0; h < 2; ++h) {
-    const __m256i w = Load(block + g * 64 + h * 32);
-    even[h] = _mm256_and_si256(w, _mm256_set1_epi16(255));
-    odd[h] = _mm256_srli_epi16(w, 8);
+    const Words words = LoadWords<unpacked>(block, g, h);
+    even[h] = words.even;
+    odd[h] = words.odd;
   }
 #pragma GCC unroll 4
   for (size_t r = 0; r < R; ++r) {
     const __m256i a = Broadcast4(pairs[r] + g * 4), c = Broadcast4(pairs[r] + g * 4 + 2);
 #pragma GCC unroll 2
     for (size_t h = 0; h < 2; ++h) {
-      dot[h][r] = _mm256_add_epi32(dot[h][r], _mm256_madd_epi16(even[h], a));
+      const __m256i product = _mm256_madd_epi16(even[h], a);
+      dot[h][r] = unpacked && g == 0 ? product : _mm256_add_epi32(dot[h][r], product);
       Keep(dot[h][r]);
       dot[h][r] = _mm256_add_epi32(dot[h][r], _mm256_madd_epi16(odd[h], c));
       Keep(dot[h][r]);
@@ -212,18 +242,20 @@ template <StripType type, bool unpacked, size_t R>
 #pragma GCC unroll 4
     for (size_t r = 0; r < R; ++r) {
       pairs[r] = rows.pairs + r * rows.cols;
-      dot[0][r] = dot[1][r] = Start<-kOffset>(rows, r);
-      Keep(dot[0][r]);
-      Keep(dot[1][r]);
+      if constexpr (!unpacked) {
+        dot[0][r] = dot[1][r] = Start<-kOffset>(rows, r);
+        Keep(dot[0][r]);
+        Keep(dot[1][r]);
+      }
     }
-    AddWords<0>(block, pairs, dot);
-    AddWords<1>(block, pairs, dot);
-    AddWords<2>(block, pairs, dot);
-    AddWords<3>(block, pairs, dot);
-    AddWords<4>(block, pairs, dot);
-    AddWords<5>(block, pairs, dot);
-    AddWords<6>(block, pairs, dot);
-    AddWords<7>(block, pairs, dot);
+    AddWords<unpacked, 0>(block, pairs, dot);
+    AddWords<unpacked, 1>(block, pairs, dot);
+    AddWords<unpacked, 2>(block, pairs, dot);
+    AddWords<unpacked, 3>(block, pairs, dot);
+    AddWords<unpacked, 4>(block, pairs, dot);
+    AddWords<unpacked, 5>(block, pairs, dot);
+    AddWords<unpacked, 6>(block, pairs, dot);
+    AddWords<unpacked, 7>(block, pairs, dot);
   } else if constexpr (type == StripType::kQ6_K) {
 #pragma GCC unroll 2
     for (size_t h = 0; h < 2; ++h) {
@@ -364,12 +396,26 @@ void Tile(const MatMulStrips& args, size_t strip, size_t row) {
   Store(args, acc, strip, row, R);
 }
 
-// Groups g of a block, a byte for each quant.
+// Of a block that is unpacked: a byte for each quant, two of Q8_0.
+template <StripType type>
+constexpr size_t kUnpackedBytes = type == StripType::kQ8_0 ? 1024 : 512;
+
+// Groups g of a block.
 template <StripType type, size_t... g>
 [[gnu::always_inline]] inline void Unpack(const unsigned char* block, unsigned char* to) {
+  if constexpr (type == StripType::kQ8_0) {
+    const __m256i offset = _mm256_set1_epi16(kStripLayout<type>.offset);
+#pragma GCC unroll 16
+    for (size_t i = 0; i < 16; ++i) {
+      const Words words = LoadWords<false>(block, i / 2, i % 2);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(to + i * 64), _mm256_sub_epi16(words.even, offset));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(to + i * 64 + 32), _mm256_sub_epi16(words.odd, offset));
+    }
+  } else {
 #pragma GCC unroll 2
-  for (size_t h = 0; h < 64; h += 32) {
-    (_mm256_store_si256(reinterpret_cast<__m256i*>(to + g * 64 + h), LoadGroup<type, false, g>(block + h)), ...);
+    for (size_t h = 0; h < 64; h += 32) {
+      (_mm256_store_si256(reinterpret_cast<__m256i*>(to + g * 64 + h), LoadGroup<type, false, g>(block + h)), ...);
+    }
   }
 }
 
@@ -380,18 +426,20 @@ void Panel(const MatMulStrips& args, size_t strip, size_t row, size_t tiles) {
   constexpr size_t kPanelGroups = kPanelBlocks / kStripLayout<type>.scale_blocks;
   static_assert(kPanelGroups * kStripLayout<type>.scale_blocks == kPanelBlocks);
   const unsigned char* groups = args.strips + strip * args.strip_bytes;
-  alignas(32) float acc[kPanelTiles][kTileRows * 16] = {};
-  alignas(32) unsigned char unpacked[kPanelBlocks * 512];
+  alignas(32) float acc[kPanelTiles<type>][kTileRows * 16] = {};
+  alignas(32) unsigned char unpacked[kPanelBlocks * kUnpackedBytes<type>];
   const auto group_of = [&](size_t i) { return kPanelGroups == 1 ? groups : groups + i * kGroupBytes<type>; };
   const auto block_of = [](size_t i) { return kPanelGroups == 1 ? i : 0; };
   for (size_t first = 0; first < blocks; first += kPanelBlocks, groups += kPanelGroups * kGroupBytes<type>) {
     const size_t count = blocks - first < kPanelBlocks ? blocks - first : kPanelBlocks;
     for (size_t i = 0; i < count; ++i)
-      Unpack<type, 0, 1, 2, 3, 4, 5, 6, 7>(QuantsOf<type>(group_of(i), block_of(i)), unpacked + i * 512);
+      Unpack<type, 0, 1, 2, 3, 4, 5, 6, 7>(QuantsOf<type>(group_of(i), block_of(i)),
+                                           unpacked + i * kUnpackedBytes<type>);
     for (size_t t = 0; t < tiles; ++t) {
       TileRows rows = RowsFrom(args, row + t * kTileRows, first);
       for (size_t i = 0; i < count; ++i) {
-        AddBlock<type, true, kTileRows>(unpacked + i * 512, ScalesOf<type>(group_of(i), block_of(i)), rows, acc[t]);
+        AddBlock<type, true, kTileRows>(unpacked + i * kUnpackedBytes<type>, ScalesOf<type>(group_of(i), block_of(i)),
+                                        rows, acc[t]);
         Advance(rows);
         __asm__("" : : "r"(acc) : "memory");
       }
@@ -458,9 +506,10 @@ void MatMul(const MatMulStrips& args) {
     FirstRows<type>(args, strip, strips);
     for (size_t s = strip; s < strip + strips; ++s) {
       size_t row = kTileRows;
-      if constexpr (kStripLayout<type>.expands) {
+      if constexpr (kPanels<type>) {
         while (row + 2 * kTileRows <= args.rows) {
-          const size_t left = (args.rows - row) / kTileRows, tiles = left < kPanelTiles ? left : kPanelTiles;
+          const size_t left = (args.rows - row) / kTileRows,
+                       tiles = left < kPanelTiles<type> ? left : kPanelTiles<type>;
           Panel<type>(args, s, row, tiles);
           row += tiles * kTileRows;
         }
