@@ -4,11 +4,12 @@
   benchmarks/many_requests.py build/release/bin/tidemill MODEL [--threads 2] [--pairs 10] [--requests 32] [--mean 512] [--new 64]
 
 Of a pair one is `run --prompts` with --requests requests whose prompts have --mean tokens on average, from an eighth of that to nearly
-twice as much, in random order; the other is `bench` with as many equal sequences at that depth. Which comes first is drawn. The rate of
-the first is the number of requests over the median time between two tokens of one, which is a step in which all decode. Then one run of
-three times as many requests, where prompts join while others decode. Printed: a Markdown table with both rates, the median ratio of the
-pairs and its 95 % interval, and of both kinds of run the times to the first token and between tokens, at the median and at the 99th
-percentile.
+twice as much, in random order; the other is `bench --child` with as many equal sequences at the contexts that those have on average when
+all of them decode. Which comes first is drawn. Prompts join one after another while the others decode, and each request asks for as many
+tokens as let it outlast the last one, which asks for --new: while that one decodes, all do, and the rate of the pair is theirs in this
+time. It is an error if one ended earlier. Then one run of three times as many requests of --new tokens each, where prompts join while
+others decode. Printed: a Markdown table with both rates, the median ratio of the pairs and its 95 % interval, and of the last run the
+times to the first token and between tokens, at the median and at the 99th percentile.
 """
 
 import argparse
@@ -28,27 +29,51 @@ def run(command: list[str], given: str = "") -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def prompts(draw: random.Random, count: int, arguments: argparse.Namespace, vocabulary: int) -> str:
-    lengths = [max(1, arguments.mean // 8 + i * (2 * arguments.mean - arguments.mean // 4) // max(1, count - 1))
-               for i in range(count)]
+JOINING_ROWS = 32  # of prompts in a step beside requests that decode
+MORE_TOKENS = 24  # by which requests outlast the last one
+
+
+def lengths_of(draw: random.Random, count: int, mean: int) -> list[int]:
+    lengths = [max(1, mean // 8 + i * (2 * mean - mean // 4) // max(1, count - 1)) for i in range(count)]
     draw.shuffle(lengths)
-    return "".join(json.dumps({"ids": [draw.randrange(vocabulary) for _ in range(length)],
-                               "max_new_tokens": arguments.new, "ignore_eos": True}) + "\n" for length in lengths)
+    return lengths
 
 
-def many(arguments: argparse.Namespace, lines: str) -> dict[str, float]:
-    """Milliseconds of --stats: first and next token, median and 99th percentile."""
-    _, said = run([arguments.tidemill, "run", arguments.model, "--prompts", "-", "--stats", "--threads", str(arguments.threads),
-                   "--max-batch", str(arguments.requests)], lines)
+def steps_before_last(lengths: list[int]) -> list[int]:
+    """Tokens that each request gets until the last one's prompt is there, at most: so many steps run the prompts behind its own."""
+    return [-(-sum(lengths[i + 1:]) // JOINING_ROWS) for i in range(len(lengths))]
+
+
+def lines_of(draw: random.Random, lengths: list[int], new: list[int], vocabulary: int) -> str:
+    return "".join(json.dumps({"ids": [draw.randrange(vocabulary) for _ in range(length)], "max_new_tokens": tokens,
+                               "ignore_eos": True}) + "\n" for length, tokens in zip(lengths, new))
+
+
+def many(arguments: argparse.Namespace, lines: str) -> tuple[list[dict], dict[str, float]]:
+    """The results' timings, and milliseconds of --stats: first and next token, median and 99th percentile."""
+    results, said = run([arguments.tidemill, "run", arguments.model, "--prompts", "-", "--stats", "--threads", str(arguments.threads),
+                         "--max-batch", str(arguments.requests)], lines)
     found = re.findall(r"(first|next) token +([\d.]+) ms in the middle, ([\d.]+) ms", said)
-    return {f"{name} {share}": float(value) for name, *values in found for share, value in zip(("p50", "p99"), values)}
+    return ([json.loads(line)["timings"] for line in results.splitlines()],
+            {f"{name} {share}": float(value) for name, *values in found for share, value in zip(("p50", "p99"), values)})
 
 
-def equal(arguments: argparse.Namespace) -> float:
-    said, _ = run([arguments.tidemill, "bench", arguments.model, "--json", "--prompt-tokens", "1", "--gen-tokens",
-                   str(arguments.new), "--depth", str(arguments.mean), "--batch", str(arguments.requests), "--repeat", "1",
-                   "--threads", str(arguments.threads)])
-    return next(r["tokens_per_s"]["median"] for r in json.loads(said)["results"] if r["test"] == "decode")
+def rate_together(timings: list[dict], new: int) -> float:
+    """Tokens a second while the last request decodes, and all others with it."""
+    ends = [t["first_token_ms"] + t["decode_ms"] for t in timings]
+    last = timings[-1]
+    if last["first_token_ms"] < max(t["first_token_ms"] for t in timings) or ends[-1] > min(ends):
+        sys.exit("measure requests that decode together: expected the last one to begin last and to end first, found another")
+    return len(timings) * (new - 1) / last["decode_ms"] * 1000
+
+
+def equal(arguments: argparse.Namespace, depth: int) -> float:
+    # --child: plain `bench` measures the machine's limits first, and ends where a neighbour does not let it.
+    settings = {"model": arguments.model, "threads": arguments.threads, "prompt_tokens": [], "depth": [], "batch": [arguments.requests],
+                "batch_prompt": [depth] * 2, "gen_tokens": arguments.new, "repeats": 1, "seed": 0, "text": None, "kv_type": "f16",
+                "n_batch": 2048, "ubatch": 512, "flash_attn": True, "deepest": 0}
+    said, _ = run([arguments.tidemill, "bench", "--child"], json.dumps(settings) + "\n")
+    return json.loads(said.splitlines()[-1])["tests"][0]["samples"][0]["tokens_per_s"]
 
 
 def interval(values: list[float]) -> tuple[float, float]:
@@ -60,19 +85,15 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 def table(arguments: argparse.Namespace, pairs: list[dict], joined: dict[str, float]) -> str:
     count, middle = arguments.requests, statistics.median
-    ratios = [pair["rate"] / pair["equal"] for pair in pairs]
+    ratios = [pair["unequal"] / pair["equal"] for pair in pairs]
     low, high = interval(ratios)
-    together = {name: middle(pair["many"][name] for pair in pairs) for name in joined}
-
-    def times(what: str, found: dict[str, float]) -> list[tuple[str, str]]:
-        return [(f"{what}: time to the first token, p50 / p99", f"{found['first p50']:.0f} / {found['first p99']:.0f} ms"),
-                (f"{what}: between tokens, p50 / p99", f"{found['next p50']:.1f} / {found['next p99']:.1f} ms")]
-
-    rows = [(f"decode of {count} equal sequences at {arguments.mean}, `bench`", f"{middle(p['equal'] for p in pairs):.0f} tokens/s"),
-            (f"decode of {count} unequal requests, {arguments.mean} on average", f"{middle(p['rate'] for p in pairs):.0f} tokens/s"),
+    depth = middle(pair["depth"] for pair in pairs)
+    rows = [(f"decode of {count} equal sequences behind {depth:.0f}, `bench`", f"{middle(p['equal'] for p in pairs):.0f} tokens/s"),
+            (f"decode of {count} unequal requests, behind as much on average", f"{middle(p['unequal'] for p in pairs):.0f} tokens/s"),
             ("unequal / equal", f"{middle(ratios):.2f}x [{low:.2f}, {high:.2f}], {len(ratios)} pairs"),
-            *times(f"{count} requests, all there at once", together),
-            *times(f"{3 * count} requests, {count} at a time, prompts joining", joined)]
+            (f"{3 * count} requests, {count} at a time, prompts joining: time to the first token, p50 / p99",
+             f"{joined['first p50']:.0f} / {joined['first p99']:.0f} ms"),
+            ("the same: between tokens, p50 / p99", f"{joined['next p50']:.1f} / {joined['next p99']:.1f} ms")]
     head = f"{Path(arguments.model).name}, {arguments.threads} threads, {arguments.new} tokens each"
     return "\n".join([f"| {head} | |", "| --- | --- |"] + [f"| {name} | {value} |" for name, value in rows])
 
@@ -85,19 +106,22 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--mean", type=int, default=512, help="tokens of a prompt, on average")
-    parser.add_argument("--new", type=int, default=64, help="tokens that are generated")
+    parser.add_argument("--new", type=int, default=64, help="tokens that are generated while all decode")
     arguments = parser.parse_args()
     vocabulary = json.loads(run([arguments.tidemill, "inspect", arguments.model, "--json"])[0])["vocab_size"]
     draw, pairs = random.Random(1), []
     for _ in range(arguments.pairs):
-        lines = prompts(draw, arguments.requests, arguments, vocabulary)
-        pair = {}
-        for name in draw.sample(["many", "equal"], 2):
-            pair[name] = many(arguments, lines) if name == "many" else equal(arguments)
-        pair["rate"] = arguments.requests / pair["many"]["next p50"] * 1000
+        lengths = lengths_of(draw, arguments.requests, arguments.mean)
+        before = steps_before_last(lengths)
+        new = [steps + arguments.new + MORE_TOKENS for steps in before[:-1]] + [arguments.new]
+        pair = {"depth": round(statistics.mean(map(sum, zip(lengths, before))))}
+        for name in draw.sample(["unequal", "equal"], 2):
+            pair[name] = (equal(arguments, pair["depth"]) if name == "equal" else
+                          rate_together(many(arguments, lines_of(draw, lengths, new, vocabulary))[0], arguments.new))
         pairs.append(pair)
-        print(f"{arguments.requests} unequal {pair['rate']:.0f} tokens/s, equal {pair['equal']:.0f}", file=sys.stderr, flush=True)
-    joined = many(arguments, prompts(draw, 3 * arguments.requests, arguments, vocabulary))
+        print(f"{arguments.requests} unequal {pair['unequal']:.0f} tokens/s, equal {pair['equal']:.0f}", file=sys.stderr, flush=True)
+    lengths = lengths_of(draw, 3 * arguments.requests, arguments.mean)
+    _, joined = many(arguments, lines_of(draw, lengths, [arguments.new] * len(lengths), vocabulary))
     print(table(arguments, pairs, joined))
 
 
