@@ -105,13 +105,12 @@ class DraftWidth {
   bool Begin(size_t guesses);
   void End(bool is_try, bool any_right);
   bool IsKnown(size_t guesses) const;
-  size_t Widest() const;                                  // that is known
-  void FillStepSeconds(std::span<double> seconds) const;  // [most + 1], by guesses
-  void ScalePredicted(std::span<double> seconds) const;   // the same, where those that are known are filled
-  static double ShareWith(const Share& share,
-                          double assumed);       // of guesses that are right, with what is assumed before any
-  std::array<double, kMost> Gains() const;       // tokens that each guess adds
-  double PromisePower() const;                   // t
+  size_t Widest() const;                                        // that is known
+  void FillStepSeconds(std::span<double> seconds) const;        // [most + 1], by guesses
+  void ScalePredicted(std::span<double> seconds) const;         // the same, where those that are known are filled
+  static double ShareWith(const Share& share, double assumed);  // `assumed` counts as a few
+  std::array<double, kMost> Gains() const;                      // tokens that each guess adds
+  double PromisePower() const;                                  // t
   double GuessSeconds(double least_step) const;  // of a guess, or of all; least_step: of a step with `least` ones
   size_t Best() const { return Best(Gains()); }
   size_t Best(std::span<const double> gains) const;  // [kMost]

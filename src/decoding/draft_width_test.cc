@@ -337,7 +337,11 @@ double TreeRateOverBest(const Nodes& nodes, double slope, DraftWidth width) {
   std::mt19937_64 random(5);
   double got = 0, seconds = 0;
   for (int step = 0; step < 2300; ++step) {
-    const size_t g = std::min(width.Next(), nodes.size());
+    const size_t g = width.Next();
+    if (g > nodes.size()) {
+      ADD_FAILURE() << g << " nodes of " << nodes.size();
+      return 0;
+    }
     if (g != 0) width.Drafted(g, drafting(g));
     std::vector<uint32_t> right;
     for (int at = -1, next = -1;; at = next) {

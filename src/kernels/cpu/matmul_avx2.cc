@@ -18,8 +18,8 @@
 // What bounds 8 bits: 256 products of 8 lanes are 16 products and 15 additions of words, and 3 instructions for the scales. A Zen 4 does
 // such a mix from registers, products and additions in turn, at 3.3 a cycle, as tiles with their loads at 3.2 (4.2 of additions alone, 2.1 of
 // products): 48 to 50 of the 94 operations a cycle that BlocksPeak finds, 51 to 53 %, of which 43 to 44 are reached in this kernel and 41
-// in a prefill. Whatever gives exact sums takes as many: products of bytes by |w| and the sign of w (sign, product, widening product,
-// addition) come to 2.6 a cycle; by halves of 4 bits they are 33 and the scales, 18 of them products.
+// in a prefill. Two other ways to exact sums take no fewer: products of bytes by |w| and the sign of w (sign, product, widening product,
+// addition) are as many and come to 2.6 a cycle; by halves of 4 bits they are 33 and the scales, 18 of them products. Neither was built.
 //
 // Tried and slower (Zen 4, GCC 12, 8960 x 1536): one strip at a time from memory, with one row (11 instead of 17 GB/s), eight strips
 // (-10 %); fetching 2 KiB ahead, but for Q8_0 (0.76 to 1.02), or 8 (0.84 to 1.09); 5 bits folded row by row as 6 bits are (-20 %); 4-bit
@@ -97,7 +97,7 @@ struct TileRows {
   size_t cols, blocks;  // from row to row
 };
 
-// Group g of a block of one half of a strip: four stored quants of each of 8 rows. `unpacked`: a byte each, as of Q8_0.
+// Group g of a block of one half of a strip: four stored quants of each of 8 rows. `unpacked`: a byte each.
 template <StripType type, bool unpacked, size_t g>
 [[gnu::always_inline]] inline __m256i LoadGroup(const unsigned char* block) {
   if constexpr (unpacked) {
