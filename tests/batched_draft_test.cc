@@ -186,8 +186,8 @@ class RecordingDrafter : public StepDrafter {
 // The number of the request that is submitted next is *request.
 void Record(EngineDriver& driver, const size_t* request, Proposals* proposals) {
   Engine::Impl& impl = driver.engine().impl();
-  impl.make_drafter = [&impl, request, proposals](const Request& submitted) {
-    return std::make_unique<RecordingDrafter>(impl.NewDrafter(submitted), *request, proposals);
+  impl.make_drafter = [&impl, request, proposals](const Request& submitted, size_t expected) {
+    return std::make_unique<RecordingDrafter>(impl.NewDrafter(submitted, expected), *request, proposals);
   };
 }
 

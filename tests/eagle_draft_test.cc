@@ -97,8 +97,8 @@ class RecordingDrafter : public Drafter {
 // Of all requests from now on, numbered as they are submitted.
 void Record(EngineDriver& driver, std::vector<Proposal>* proposals) {
   Engine::Impl& impl = driver.engine().impl();
-  impl.make_drafter = [&impl, proposals, count = size_t{0}](const Request& request) mutable {
-    return std::make_unique<RecordingDrafter>(impl.NewDrafter(request), count++, proposals);
+  impl.make_drafter = [&impl, proposals, count = size_t{0}](const Request& request, size_t expected) mutable {
+    return std::make_unique<RecordingDrafter>(impl.NewDrafter(request, expected), count++, proposals);
   };
 }
 

@@ -232,8 +232,8 @@ void RunTogether(const World& world, std::deque<Run> runs, uint64_t seed, Covera
   EngineDriver driver(world.model, options);
   Engine::Impl& impl = driver.engine().impl();
   Run* next = nullptr;
-  impl.make_drafter = [&](const Request& request) {
-    return next->scripted() ? MakeDrafter(world, *next) : impl.NewDrafter(request);
+  impl.make_drafter = [&](const Request& request, size_t expected) {
+    return next->scripted() ? MakeDrafter(world, *next) : impl.NewDrafter(request, expected);
   };
   std::map<RequestId, Run*> by_id;
   const std::string where = world.name + ", " + std::string(KvPolicyName(options.kv_policy)) + ", period " +
@@ -265,7 +265,7 @@ void RunTogether(const World& world, std::deque<Run> runs, uint64_t seed, Covera
     coverage->accepted += stats.accepted_tokens;
     coverage->rejected += stats.drafted_tokens - stats.accepted_tokens;
     coverage->later_siblings += stats.drafts.later_siblings;
-    coverage->told += stats.draft_trouble == "an id was guessed that the model does not have";
+    coverage->told += stats.draft_trouble == "an id was guessed that the tokenizer does not have";
     coverage->put_aside += stats.preemptions != 0;
     if (run->work < world.greedy) ++coverage->widths[run->most];
     ++coverage->policies[drafter][std::string(KvPolicyName(options.kv_policy))];

@@ -51,7 +51,7 @@ struct Script {
     }
   }
   void Install(EngineDriver& driver, uint64_t seed) const {
-    driver.engine().impl().make_drafter = [this, seed](const Request& request) -> std::unique_ptr<Drafter> {
+    driver.engine().impl().make_drafter = [this, seed](const Request& request, size_t) -> std::unique_ptr<Drafter> {
       const std::vector<int32_t>& answer = answers.at({request.prompt, request.generation.seed});
       return std::make_unique<ScriptedDrafter>(
           DraftScript{.truth = answer, .right = right, .seed = seed, .trees = trees}, &last);
@@ -138,7 +138,7 @@ TEST(EngineDraft, FreeRows_CutTheLastNodes) {
     }
   };
   EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = 16});
-  driver.engine().impl().make_drafter = [](const Request&) { return std::make_unique<Fixed>(); };
+  driver.engine().impl().make_drafter = [](const Request&, size_t) { return std::make_unique<Fixed>(); };
   const RequestId id = SubmitWithDraft(driver, {{20}, {.max_new_tokens = 24}}, 6, 6);
   std::vector<size_t> rows, made;
   while (!driver.engine().idle()) {
@@ -194,7 +194,7 @@ TEST(EngineDraft, StateWithoutRoomForGuesses_GoesOnWithoutThem) {
   const std::vector<int32_t> prompt = {100, 101, 102, 103, 104, 105, 7, 100, 101, 102};
   std::vector<int32_t> expected(8);
   std::iota(expected.begin(), expected.end(), 103);
-  size_t without_guesses = 0;
+  size_t without_guesses = 0, without_drafter = 0, failed = 0;
   for (size_t n = 0, reached = 1; reached != 0; ++n) {
     ASSERT_LT(n, 100U);
     EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kIterative});
@@ -208,7 +208,11 @@ TEST(EngineDraft, StateWithoutRoomForGuesses_GoesOnWithoutThem) {
     driver.Consume(events);
     driver.RunUntilIdle();
     const Outcome& outcome = driver.outcome(id);
-    if (outcome.error) continue;  // it was another's
+    without_drafter += outcome.stats.draft_trouble == "there is no memory for guesses";
+    if (outcome.error) {  // it was another's
+      ++failed;
+      continue;
+    }
     EXPECT_EQ(outcome.ids, expected) << "allocation " << n;
     if (reached != 0 && made == 1) ++without_guesses;
     if (reached == 0) {
@@ -216,6 +220,8 @@ TEST(EngineDraft, StateWithoutRoomForGuesses_GoesOnWithoutThem) {
     }
   }
   EXPECT_GT(without_guesses, 1U);
+  EXPECT_GE(without_drafter, 1U);
+  EXPECT_LE(failed, 0U) << without_guesses << " " << without_drafter;
 }
 
 // A drafter's steps have so many threads, the model's all of them.
@@ -235,7 +241,7 @@ TEST(EngineDraft, DraftThreads_AreThoseOfDraftersAlone) {
     EngineDriver driver(model, {.threads = 3, .draft_threads = draft_threads});
     Engine::Impl& impl = driver.engine().impl();
     std::vector<size_t> seen, appended;  // what makes guesses may run steps when it is given rows, too
-    impl.make_drafter = [&](const Request&) {
+    impl.make_drafter = [&](const Request&, size_t) {
       auto drafter = std::make_unique<Counting>();
       drafter->threads = impl.threads.get();
       drafter->seen = &seen;
@@ -258,12 +264,17 @@ TEST(EngineDraft, DraftThreads_AreThoseOfDraftersAlone) {
 
 TEST(EngineDraft, WrongOptions_AreRefused) {
   EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1});
-  for (const DraftOptions draft :
-       {DraftOptions{.most = 65}, DraftOptions{.most = 1, .least = 2}, DraftOptions{.most = 1, .ngram_min = 0},
-        DraftOptions{.most = 1, .ngram_min = 4, .ngram_max = 3}}) {
+  const std::pair<DraftOptions, const char*> wrong[] = {
+      {{.most = 65}, "at most 64 guesses in a step, found 65; lower most"},
+      {{.most = 1, .least = 2}, "a least number of guesses up to the most, which is 1, found 2"},
+      {{.most = 1, .ngram_min = 0}, "a shortest n-gram of at least 1 token, found 0; raise ngram_min"},
+      {{.most = 1, .ngram_min = 4, .ngram_max = 3},
+       "a longest n-gram of at least the shortest, which has 4 tokens, found 3; raise ngram_max or lower ngram_min"}};
+  for (const auto& [draft, expected] : wrong) {
     const auto id = driver.engine().Submit({.prompt = {5}, .generation = {}, .draft = draft});
     ASSERT_FALSE(id.ok());
     EXPECT_EQ(id.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(id.error().message(), std::string("submit request: draft: expected ") + expected);
   }
 }
 

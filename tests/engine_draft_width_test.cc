@@ -86,7 +86,7 @@ TEST(EngineDraftWidth, QuoteOwnWordsQuote_FallsToZeroAndReturns) {
   const auto model = LoadModel("draft_width", BuildCountingModel({.vocab = 1000, .context = 800, .eos_token = 999}));
   EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kUpfront});
   Engine::Impl& impl = driver.engine().impl();
-  impl.make_drafter = [&](const Request&) { return std::make_unique<QuotingDrafter>(kBegin, kEnd); };
+  impl.make_drafter = [&](const Request&, size_t) { return std::make_unique<QuotingDrafter>(kBegin, kEnd); };
   impl.step_seconds = [](size_t rows) { return 1 + 0.1 * static_cast<double>(rows - 1); };
   const Steps steps = RunToEnd(
       driver, {.prompt = {20}, .generation = {.max_new_tokens = static_cast<int32_t>(kAll)}, .draft = {.most = 8}});
@@ -107,6 +107,32 @@ TEST(EngineDraftWidth, QuoteOwnWordsQuote_FallsToZeroAndReturns) {
   EXPECT_LE(wide->first, kEnd + 64 + 40);
   EXPECT_GE(steps.Count(wide->first, kAll, 6, 8), 20U);
   EXPECT_LE(steps.Count(wide->first, kAll, 0, 5), 3U);
+}
+
+// One that finds nothing, as a lookup does in words that were not there before.
+struct SilentDrafter : Drafter {
+  void Append(int32_t) override {}
+  DraftTree Propose(size_t) override { return {}; }
+};
+
+// Steps are timed, and so become as wide as pays, whatever a neighbour's drafter finds.
+TEST(EngineDraftWidth, NeighbourThatFindsNothing_TakesNoTimesAway) {
+  const auto model = LoadModel("draft_width", BuildCountingModel({.vocab = 1000, .context = 400, .eos_token = 999}));
+  EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kUpfront});
+  Engine::Impl& impl = driver.engine().impl();
+  impl.make_drafter = [quotes = true](const Request&, size_t) mutable -> std::unique_ptr<Drafter> {
+    if (std::exchange(quotes, false)) return std::make_unique<QuotingDrafter>(0, 0);
+    return std::make_unique<SilentDrafter>();
+  };
+  impl.step_seconds = [](size_t rows) { return 1 + 0.01 * static_cast<double>(rows - 1); };
+  for (const int32_t first : {20, 30})
+    driver.Submit({.prompt = {first}, .generation = {.max_new_tokens = 300}, .draft = {.most = 8}});
+  size_t wide = 0, steps = 0;
+  for (; impl.requests.size() == 2; ++steps) {
+    driver.Step();
+    wide += impl.scheduler->step()[0].tokens.size() == 9 ? 1U : 0U;
+  }
+  EXPECT_GT(2 * wide, steps);
 }
 
 constexpr size_t kContext = 64;
@@ -139,7 +165,7 @@ Start StartOf(const std::string& profile) {
   const auto model = LoadModel("draft_width", BuildCountingModel({.vocab = 400, .context = kContext}));
   EngineDriver driver(
       model, {.threads = 1, .kv_policy = KvPolicy::kUpfront, .max_batch = 1, .profile_path = profile, .cpu = "a CPU"});
-  driver.engine().impl().make_drafter = [](const Request&) { return std::make_unique<QuotingDrafter>(0, 0); };
+  driver.engine().impl().make_drafter = [](const Request&, size_t) { return std::make_unique<QuotingDrafter>(0, 0); };
   PlanOptions options;
   options.draft = DraftOptions{.most = 8};
   options.cpu = "a CPU";

@@ -216,6 +216,25 @@ TEST(ModelDraft, UnlikelyGuesses_AreNotMade) {
   EXPECT_EQ(drafted[2], 0U);
 }
 
+// A drafter that finds nothing likely enough costs a step of its own each time that it is asked: it is asked now and then.
+TEST(ModelDraft, NothingLikely_IsAskedForLessAndLess) {
+  const auto model = SmallContextModel(DType::kQ8_0);
+  const GenerationOptions generation{.max_new_tokens = 90, .ignore_eos = true};
+  for (const DraftTreeKind kind : {DraftTreeKind::kChain, DraftTreeKind::kDynamic}) {
+    EngineDriver driver(model, {.threads = 1, .draft_model = model});
+    Engine::Impl& impl = driver.engine().impl();
+    impl.step_seconds = [](size_t rows) { return 1 + 0.1 * static_cast<double>(rows - 1); };
+    const RequestId id =
+        driver.Submit({.prompt = {7, 8, 9},
+                       .generation = generation,
+                       .draft = {.most = 4, .source = DraftSource::kModel, .least_probability = 1.0F, .tree = kind}});
+    driver.RunUntilIdle();
+    EXPECT_EQ(driver.outcome(id).stats.drafted_tokens, 0U);
+    EXPECT_GE(impl.scheduler->draft_steps().num_steps(), 3U);
+    EXPECT_LE(impl.scheduler->draft_steps().num_steps(), 25U) << "of 90 steps";
+  }
+}
+
 TEST(ModelDraft, WithoutRoom_PlainDecodingGoesOn) {
   const auto model = SmallContextModel(DType::kF32);
   const GenerationOptions generation{.max_new_tokens = 40, .ignore_eos = true};

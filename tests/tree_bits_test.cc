@@ -30,7 +30,8 @@ namespace {
 using testing::ModelRunner;
 
 struct TreeRun {
-  const char* family;  // of tests/fixtures/families; "tiny": a llama with heads of 32, which blocks divide
+  const char*
+      family;  // of tests/fixtures/families; "tiny": a llama with heads of 32, which blocks divide; "tiny_bf16": its weights in BF16
   DType kv_dtype;
   size_t prompt, steps, context;
 
@@ -48,15 +49,19 @@ constexpr TreeRun kRuns[] = {Far("gemma3_text", DType::kF32),
                              Far("mixtral", DType::kF32),
                              Far("qwen3", DType::kF16),
                              Far("tiny", DType::kQ8_0),
+                             Far("tiny_bf16", DType::kF16),
                              Near("gpt2"),
                              Near("opt"),
                              Near("opt_post_norm")};
 
+DType WeightsOf(const TreeRun& run) { return run.family == std::string("tiny_bf16") ? DType::kBF16 : DType::kF32; }
+
 std::string PathOf(const TreeRun& run) {
-  if (std::string(run.family) != "tiny") return std::string(TIDEMILL_FIXTURES) + "/families/" + run.family;
-  static const std::string tiny = testing::WriteTemporary(
-      "tree_bits.gguf", testing::BuildTinyLlama({.vocab = 300, .head_dim = 32, .context = 512}));
-  return tiny;
+  const std::string family = run.family;
+  if (!family.starts_with("tiny")) return std::string(TIDEMILL_FIXTURES) + "/families/" + family;
+  return testing::WriteTemporary(
+      "tree_bits_" + family + ".gguf",
+      testing::BuildTinyLlama({.vocab = 300, .head_dim = 32, .context = 512, .dtype = WeightsOf(run)}));
 }
 
 struct Tree {
@@ -95,7 +100,7 @@ TEST_P(TreeBits, EveryNode_HasTheLogitsOfItsPathAlone) {
   const TreeRun& run = GetParam();
   size_t beside = 0;  // paths that left another row out
   for (const testing::NumericClass numeric : testing::kNumericClasses) {
-    const auto level = testing::BestLevelOfClass(numeric, DType::kF32);
+    const auto level = testing::BestLevelOfClass(numeric, WeightsOf(run));
     if (!level.has_value()) continue;
     for (const KvGrowth growth :
          {KvGrowth{.policy = KvPolicy::kBmc, .period = 16}, KvGrowth{.policy = KvPolicy::kPaged, .period = 5}}) {
@@ -146,6 +151,7 @@ TEST_P(TreeBits, EveryNode_HasTheLogitsOfItsPathAlone) {
       }
     }
   }
+  std::printf("  %s\n", testing::DescribeLevels().c_str());
   EXPECT_GT(beside, 4U);
 }
 
@@ -231,7 +237,7 @@ TEST_P(SmallTreeBits, EveryTreeAtChunkEdges_HasTheLogitsOfPlainDecoding) {
   std::set<size_t> met;  // trees
   std::mt19937_64 random(seed);
   for (const testing::NumericClass numeric : testing::kNumericClasses) {
-    const auto level = testing::BestLevelOfClass(numeric, DType::kF32);
+    const auto level = testing::BestLevelOfClass(numeric, WeightsOf(run));
     if (!level.has_value()) continue;
     ModelRunner runner(PathOf(run), {.isa = *level,
                                      .kv_dtype = run.kv_dtype,
@@ -287,8 +293,9 @@ TEST_P(SmallTreeBits, EveryTreeAtChunkEdges_HasTheLogitsOfPlainDecoding) {
       }
     }
   }
-  std::printf("  seed %llu: %zu trees of %zu nodes in %zu contexts; of 873 different ones %zu\n",
-              static_cast<unsigned long long>(seed), trees, nodes, places, met.size());
+  std::printf("  seed %llu: %zu trees of %zu nodes in %zu contexts; of 873 different ones %zu; %s\n",
+              static_cast<unsigned long long>(seed), trees, nodes, places, met.size(),
+              testing::DescribeLevels().c_str());
   EXPECT_GE(met.size(), std::min<size_t>(share * places / 4, 873));
 }
 

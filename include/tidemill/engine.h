@@ -98,7 +98,8 @@ struct DraftOptions {
   // And at most: where more of them stood there, the place is the latest of so many; at least ngram_min. 0: as many as did.
   size_t ngram_max = 0;
   size_t layers = 0;  // of kLayers: how many, at least 1 and fewer than the model has
-  // Of kModel and kLayers: guesses end before one that the drafter thinks less likely. 0 to 1.
+  // Of kModel and kLayers: guesses end before one that the drafter thinks less likely; drawn ones (kResidual) before a place whose likeliest
+  // token is less likely. 0 to 1.
   float least_probability = 0;
   DraftRule rule = DraftRule::kNoise;  // of answers that are drawn
   // Of kModel and kLayers, but for kResidual. Guesses are the tree's nodes then; special tokens are none of them.
@@ -183,7 +184,7 @@ struct Event {
 
 // A request that ended and can go on: its tokens, what it remembers of them, and its options. Any engine of the same model,
 // vocabulary and numeric class goes on from it with the ids, texts and log-probabilities that it would have had: with other threads,
-// another growth policy, another level of the class, in other company.
+// another growth policy, another level of the class, in other company (under DraftRule::kNoise).
 class SavedRequest {
  public:
   struct Impl;
@@ -243,7 +244,7 @@ class Engine {
   // One step of the model for the oldest requests in flight, at most max_batch and as many as have room in state_memory: a part of a
   // prompt, a token each, or both. The events stay valid until the next call. A request that fails gets an event with its error; the
   // others go on. Where room is short, the youngest of those that run gives its memory to the older ones and waits: the oldest always
-  // goes on, and no answer changes.
+  // goes on, and no answer changes (under DraftRule::kNoise; under the other two it is drawn from the same distribution).
   std::span<const Event> Step();
 
   // From any thread, also while Step runs: the request ends with FinishReason::kCancelled at the next step, and a step that

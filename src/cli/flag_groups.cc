@@ -156,7 +156,7 @@ void DraftFlags::AddSourceTo(FlagSet& flags) {
 void DraftFlags::AddTo(FlagSet& flags) {
   AddSourceTo(flags);
   flags.Number<float>("--draft-p-min", least_probability, 0, 1,
-                      "Guess no token that the draft model thinks less likely (0); ngram has no such number");
+                      "No guess where the draft model thinks none as likely (0); ngram has no such number");
   flags.Number<size_t>("--ngram-min", ngram_min, 1, 1024, "Tokens that must agree before ngram guesses (3)");
   flags.Number<size_t>("--ngram-max", ngram_max, 1, 1024,
                        "Tokens that are looked up at most, at their latest place (as many as agree)");
@@ -177,6 +177,11 @@ Result<void> DraftFlags::Check() const {
   if (threads && draft.source == DraftSource::kNgram) {
     return UsageError("--draft-threads",
                       "expected --draft layers:M or a model, whose steps use threads, found ngram, which makes none");
+  }
+  if (least_probability && draft.source == DraftSource::kNgram) {
+    return UsageError("--draft-p-min",
+                      "expected --draft layers:M or a model, which says how likely a guess is, found ngram, which "
+                      "does not");
   }
   if (draft.tree != DraftTreeKind::kChain && draft.rule == DraftRule::kResidual) {
     return UsageError("--draft-accept", "expected noise or sibling with --draft-tree " + *tree +

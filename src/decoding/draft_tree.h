@@ -14,11 +14,16 @@ namespace tidemill {
 // Guesses at the tokens that follow the pending one. Nodes stand in order of promise, each behind its parent: the first n are a draft,
 // too, and where rows are short the last ones go. A chain is a tree.
 struct DraftTree {
+  // What was done where there are no ids.
+  enum class Empty : uint8_t { kNothing, kReadText, kFoundUnlikely };
+
   std::span<const int32_t> ids;  // [nodes] within the vocabulary
   std::span<const int32_t> parents =
       {};  // [nodes] parents[i] < i; -1: the pending token. Empty: each node follows the one before it
   // [nodes] of a chain that was drawn: from what, by ascending id. Else empty.
   std::span<const std::vector<TokenProbability>> drawn_from = {};
+  // kReadText: the drafter ran a part of a text that is new to it. kFoundUnlikely: it was asked, and nothing was likely enough to guess.
+  Empty empty = Empty::kNothing;
 };
 
 // A tree before its tokens are known: node i is the token that the drafter ranks ranks[i]-th, from 0, behind that of its parent.

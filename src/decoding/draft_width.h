@@ -80,8 +80,8 @@ class DraftWidth {
   // rows take in it. All were made already. 0 where too little is known of that, and below `least`, where nothing is chosen.
   double Gain(size_t few, size_t many) const;
 
-  // The drafter took so long for so many guesses, at least one. The first ones after a pause do not count: they catch up. Of a tree the
-  // seconds come with Took.
+  // The drafter took so long for so many guesses, at least one: where it was asked and found none likely enough, one, which Checked is
+  // told, too, and which was not right. The first ones after a pause do not count: they catch up. Of a tree the seconds come with Took.
   void Drafted(size_t guesses, double seconds);
   // A step checked so many guesses, of which the first `right` were right.
   void Checked(size_t guesses, size_t right);

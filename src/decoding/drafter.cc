@@ -14,7 +14,9 @@ DraftTree NgramDrafter::Propose(size_t most) {
   // Where the sequence ends before the draft does, the draft goes on with itself: a period repeats.
   for (size_t i = 0; i < most; ++i) {
     const size_t at = repeat.end + i;
-    proposed_.push_back(at < ids_.size() ? ids_[at] : proposed_[at - ids_.size()]);
+    const int32_t id = at < ids_.size() ? ids_[at] : proposed_[at - ids_.size()];
+    if (static_cast<size_t>(id) >= vocab_size_) break;
+    proposed_.push_back(id);
   }
   return {.ids = proposed_};
 }

@@ -1,4 +1,4 @@
-// Guesses at the tokens that come next. A guess costs time when it is wrong and never changes an answer.
+// Guesses at the tokens that come next. A guess costs time when it is wrong; under DraftRule::kNoise it never changes an answer.
 #ifndef TIDEMILL_DECODING_DRAFTER_H_
 #define TIDEMILL_DECODING_DRAFTER_H_
 
@@ -41,14 +41,15 @@ class Drafter {
 class NgramDrafter : public Drafter {
  public:
   // The end must have at least `shortest` ids. Of more than `longest` that agree, the last `longest` are looked up: where they stood last
-  // may be later than where all of them did. shortest <= longest
-  explicit NgramDrafter(size_t shortest, size_t longest = ~size_t{0}) : shortest_(shortest), parts_(longest) {}
+  // may be later than where all of them did. Only ids below `vocab_size` are guessed: a sequence may hold others. shortest <= longest
+  explicit NgramDrafter(size_t shortest, size_t longest = ~size_t{0}, size_t vocab_size = ~size_t{0})
+      : shortest_(shortest), vocab_size_(vocab_size), parts_(longest) {}
 
   void Append(int32_t id) override;
   DraftTree Propose(size_t most) override;  // a chain
 
  private:
-  size_t shortest_;
+  size_t shortest_, vocab_size_;
   std::vector<int32_t> ids_;
   SuffixAutomaton parts_;
   std::vector<int32_t> proposed_;

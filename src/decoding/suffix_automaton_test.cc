@@ -94,8 +94,9 @@ TEST(SuffixAutomaton, EachId_TakesConstantTimeOnAverage) {
   }
 }
 
-std::vector<int32_t> Proposed(const std::string& text, size_t shortest, size_t most, size_t longest = ~size_t{0}) {
-  NgramDrafter drafter(shortest, longest);
+std::vector<int32_t> Proposed(const std::string& text, size_t shortest, size_t most, size_t longest = ~size_t{0},
+                              size_t vocab_size = ~size_t{0}) {
+  NgramDrafter drafter(shortest, longest, vocab_size);
   for (const char letter : text) drafter.Append(letter);
   const DraftTree tree = drafter.Propose(most);
   EXPECT_TRUE(tree.parents.empty());
@@ -125,6 +126,12 @@ TEST(NgramDrafter, LongestMatch_IsBounded) {
   EXPECT_EQ(Proposed(text, 2, 2, 2), Ids("Z."));
   EXPECT_EQ(Proposed(text, 1, 2, 1), Ids("Z."));
   EXPECT_EQ(Proposed("ab. zb", 2, 2, 2), Ids(""));
+}
+
+TEST(NgramDrafter, Proposal_EndsBeforeAnIdThatIsNoToken) {
+  EXPECT_EQ(Proposed("abcdzefgXabc", 1, 6, ~size_t{0}, 'z'), Ids("d"));
+  EXPECT_EQ(Proposed("abcdzefgXabc", 1, 6, ~size_t{0}, 'z' + 1), Ids("dzefgX"));
+  EXPECT_EQ(Proposed("zaza", 1, 4, ~size_t{0}, 'z'), Ids(""));
 }
 
 TEST(NgramDrafter, Period_GoesOn) {

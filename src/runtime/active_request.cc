@@ -14,6 +14,8 @@
 namespace tidemill {
 namespace {
 
+constexpr std::string_view kNoMemoryForGuesses = "there is no memory for guesses";
+
 bool IsChain(std::span<const int32_t> parents) {
   for (size_t i = 0; i < parents.size(); ++i) {
     if (parents[i] != static_cast<int32_t>(i) - 1) return false;
@@ -95,8 +97,7 @@ uint64_t ActiveRequest::BytesWith(size_t rows) const {
 bool ActiveRequest::GiveUpFeatures() {
   if (feature_bytes() == 0) return false;
   const std::string_view earlier = drafter_->trouble();
-  draft_trouble_ = earlier.empty() ? "there is no room for the draft head's features" : earlier;
-  drafter_ = nullptr;
+  DropDrafter(earlier.empty() ? "there is no room for the draft head's features" : earlier);
   return true;
 }
 
@@ -129,6 +130,7 @@ DraftTask ActiveRequest::AskForGuesses(size_t most) {
   parents_.clear();
   offered_ = {};
   drafting_seconds_ = 0;
+  empty_ = DraftTree::Empty::kNothing;
   if (drafter_ == nullptr || pending() != 1) return {};
   // A token more than the guesses is made, and none of them is past the end.
   size_t left = context_ - state_->length() - 1;
@@ -140,17 +142,19 @@ DraftTask ActiveRequest::AskForGuesses(size_t most) {
 ActiveRequest::GuessRows ActiveRequest::TakeGuesses(const DraftTask& task) {
   const DraftTree& proposed = task.guesses;
   if (task.failed) {
-    StopDrafting("there is no memory for guesses");
+    StopDrafting(kNoMemoryForGuesses);
     return {};
   }
   if (!std::all_of(proposed.ids.begin(), proposed.ids.end(),
                    [this](int32_t id) { return id >= 0 && static_cast<size_t>(id) < tokenizer_.vocab_size(); })) {
-    StopDrafting("an id was guessed that the model does not have");
+    StopDrafting("an id was guessed that the tokenizer does not have");
     return {};
   }
   drafting_seconds_ = is_timed_ ? task.seconds : 0;
+  if (proposed.ids.empty()) empty_ = proposed.empty;
+  if (const size_t made = proposed.ids.size() + (found_unlikely() ? 1 : 0); made != 0)
+    width_.Drafted(made, drafting_seconds_);
   if (proposed.ids.empty()) return {};
-  width_.Drafted(proposed.ids.size(), drafting_seconds_);
   guesses_.push_back(tokens().back());  // within what was reserved, like the others
   guesses_.insert(guesses_.end(), proposed.ids.begin(), proposed.ids.end());
   drawn_from_ = proposed.drawn_from;
@@ -172,9 +176,14 @@ bool ActiveRequest::AreWorthGrowing(const GuessRows& guesses) const {
   return width_.Gain(guesses.free, guesses.all) > growth.Seconds(known - 1, known + guesses.free, known + guesses.all);
 }
 
-void ActiveRequest::StopDrafting(std::string_view trouble) {
+void ActiveRequest::DropDrafter(std::string_view trouble) {
   draft_trouble_ = trouble;
   drafter_ = nullptr;
+  drawn_from_ = {};
+}
+
+void ActiveRequest::StopDrafting(std::string_view trouble) {
+  DropDrafter(trouble);
   guesses_.clear();
   parents_.clear();
 }
@@ -300,12 +309,13 @@ void ActiveRequest::Advance(std::vector<Event>* events, const ConstMatrix<float>
 void ActiveRequest::CountGuesses(size_t guesses) {
   static_assert(DraftOptions::kMost <= DraftWidth::kMost);  // what CheckedTree takes
   right_ = sampled_.empty() ? 0 : sampled_.size() - 1;
+  const size_t checked = guesses + (found_unlikely() ? 1 : 0);  // a guess that was not worth a row was not right
   if (width_.order() == GuessOrder::kTree) {
     right_nodes_.clear();
     for (size_t i = 1; i <= right_; ++i) right_nodes_.push_back(path_[i] - 1);
-    width_.CheckedTree(guesses, right_nodes_);
+    width_.CheckedTree(checked, right_nodes_);
   } else {
-    width_.Checked(guesses, right_);
+    width_.Checked(checked, right_);
   }
   ++draft_stats_.widths[std::min(guesses, DraftStats::kWidths - 1)];
   draft_stats_.cut += guesses < offered_.all ? 1U : 0U;
@@ -366,7 +376,11 @@ std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, 
   if (output.stopped) return FinishReason::kStop;
   const bool all = options_.max_new_tokens && earlier_ + generated_ >= static_cast<size_t>(*options_.max_new_tokens);
   if (all || length == context_) return FinishReason::kLength;
-  if (drafter_ != nullptr) drafter_->Append(token.id);
+  try {
+    if (drafter_ != nullptr) drafter_->Append(token.id);
+  } catch (const std::exception&) {
+    DropDrafter(kNoMemoryForGuesses);  // the step's guesses are still to be committed
+  }
   return std::nullopt;
 }
 

@@ -112,12 +112,14 @@ class ActiveRequest {
 
   // What making guesses took before this step; and what the step took, with the guesses of all its requests, for so many tokens in all.
   double drafting_seconds() const { return drafting_seconds_; }
+  // What was made then read a text that is new to the drafter: it says little of what guesses take.
+  bool drafter_reads_text() const { return empty_ == DraftTree::Empty::kReadText; }
   void LeaveOutDrafting() { is_timed_ = false; }  // where steps are not timed by a clock either
   void Took(double seconds, size_t tokens);
 
   void Inject(const RequestFaults* faults) { injected_ = faults; }  // null: none; outlives the request
 
-  // Once it is done, for whom keeps_state(): what of it is to be saved, all but whose it is and its state. Or, where that cannot be,
+  // These two throw std::bad_alloc. Once it is done, for whom keeps_state(): what of it is to be saved, all but whose it is and its state. Or, where that cannot be,
   // the text that was held back for it.
   RequestRecord Record(FinishReason finish) const;
   void FlushText(Event* event);
@@ -134,7 +136,9 @@ class ActiveRequest {
   // What the next chosen token says; a reason where it is the last. `length`: of the state once its step is committed. Throws
   // std::bad_alloc.
   std::optional<FinishReason> TakeToken(const SampledToken& token, size_t length, Event* event);
-  void StopDrafting(std::string_view trouble);  // for good, and this step has no guesses; static text
+  void DropDrafter(std::string_view trouble);   // for good; static text
+  void StopDrafting(std::string_view trouble);  // and this step has no guesses
+  bool found_unlikely() const { return empty_ == DraftTree::Empty::kFoundUnlikely; }
   void CountGuesses(size_t guesses);
   void CountTokens(
       size_t tokens);  // of the step: guesses that were right, the first ones, and one that was drawn behind them
@@ -172,7 +176,9 @@ class ActiveRequest {
   DraftWidth width_;
   bool is_timed_ = true;
   double drafting_seconds_ = 0;
-  size_t right_ = 0;  // guesses of the last step
+  DraftTree::Empty empty_ =
+      DraftTree::Empty::kNothing;  // what the drafter did before this step where it has no guesses
+  size_t right_ = 0;               // guesses of the last step
   DraftStats draft_stats_;
   GuessRows offered_;  // guesses that were made for the step
   std::optional<EarlyGrowth> early_growth_;

@@ -16,6 +16,12 @@
 
 namespace tidemill {
 
+// Rows of a sequence in the first step of a draft, where many guess: the tokens that came, a right guess and the one behind it.
+inline constexpr size_t kDraftRowsOfSequence = 2;
+
+// Ids that a drafter keeps room for; beyond it a context grows now and then.
+inline constexpr size_t kReservedDraftIds = size_t{1} << 20;
+
 // What a drafter's steps run on. All that is borrowed outlives it.
 struct DraftForward {
   SequentialExecutor* executor = nullptr;

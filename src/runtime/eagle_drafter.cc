@@ -13,13 +13,7 @@ namespace {
 // Of a sequence in a step: as many as wait at most, and as the nodes of a tree that are asked.
 constexpr size_t kRowsOfOne = std::max(EagleDrafter::kKept, TreeDraft::kMostAsked);
 
-// Of each of many in the first step of a draft: the tokens that came, a right guess and the one behind it.
-constexpr size_t kRowsOfSequence = 2;
-
 constexpr std::string_view kNoMemory = "there is no memory for the draft head's state";
-
-// Beyond it a context grows now and then.
-constexpr size_t kReservedIds = size_t{1} << 20;
 
 void CopyRow(const float* from, const Matrix<float>& to, size_t row) {
   std::memcpy(to.row(row), from, to.cols * sizeof(float));
@@ -31,7 +25,7 @@ Result<std::unique_ptr<EagleHead>> EagleHead::Create(const LanguageModel& model,
                                                      size_t target_rows, size_t most_sequences) {
   TIDEMILL_TRY(ctx, ExecutionContext::Create(isa, &threads, model.scratch_bytes()));
   std::unique_ptr<EagleHead> head(new EagleHead(model, std::move(ctx)));
-  const size_t rows = std::max(kRowsOfOne, kRowsOfSequence * most_sequences);
+  const size_t rows = std::max(kRowsOfOne, kDraftRowsOfSequence * most_sequences);
   TIDEMILL_TRY(executor, SequentialExecutor::Create(model, head->ctx_, rows));
   head->executor_ = std::move(executor);
   const size_t hidden = model.settings.hidden_size, width = model.features.width;
@@ -56,7 +50,7 @@ EagleDrafter::EagleDrafter(const Options& options, std::unique_ptr<SequenceState
   options_.drawn_as = nullptr;
   most_kept_ = std::min(kKept, state_->max_length());
   most_asked_ = options_.tree == DraftTreeKind::kChain ? 0 : TreeDraft::kMostAsked;
-  ids_.reserve(std::min(options_.context + 1, kReservedIds));
+  ids_.reserve(std::min(options_.context + 1, kReservedDraftIds));
   keys_.reserve(kRowsOfOne);
   proposed_.reserve(options_.most);
   if (options_.tree != DraftTreeKind::kChain) {
@@ -252,9 +246,11 @@ void EagleDrafter::Ran(size_t first_row) {
 DraftTree EagleDrafter::End() {
   stage_ = Stage::kDone;
   if (!has_text_) return {};
-  if (tree_) return tree_->Tree();
-  if (!state_->Rollback(length_).ok()) BeginAt(first_ + length_);
-  return {.ids = proposed_, .drawn_from = choice_.drawn_from(proposed_.size())};
+  if (!tree_ && !state_->Rollback(length_).ok()) BeginAt(first_ + length_);
+  DraftTree made =
+      tree_ ? tree_->Tree() : DraftTree{.ids = proposed_, .drawn_from = choice_.drawn_from(proposed_.size())};
+  made.empty = DraftTree::Empty::kFoundUnlikely;
+  return made;
 }
 
 void EagleDrafter::Stop(std::string_view why) {

@@ -48,11 +48,11 @@ Result<void> Engine::Impl::PrepareDrafts() {
 }
 
 Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
-  if (draft.most > DraftOptions::kMost || draft.ngram_min == 0) {
-    return Wrong("expected at most " + std::to_string(DraftOptions::kMost) +
-                 " guesses in a step and an n-gram of at least 1, found " + std::to_string(draft.most) + " and " +
-                 std::to_string(draft.ngram_min));
+  if (draft.most > DraftOptions::kMost) {
+    return Wrong("expected at most " + std::to_string(DraftOptions::kMost) + " guesses in a step, found " +
+                 std::to_string(draft.most) + "; lower most");
   }
+  if (draft.ngram_min == 0) return Wrong("expected a shortest n-gram of at least 1 token, found 0; raise ngram_min");
   if (draft.ngram_max != 0 && draft.ngram_max < draft.ngram_min) {
     return Wrong("expected a longest n-gram of at least the shortest, which has " + std::to_string(draft.ngram_min) +
                  " tokens, found " + std::to_string(draft.ngram_max) + "; raise ngram_max or lower ngram_min");
@@ -80,21 +80,18 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
   return {};
 }
 
-std::unique_ptr<SequenceState> Engine::Impl::NewDraftState(const LanguageModel& drafting, const Request& request,
+std::unique_ptr<SequenceState> Engine::Impl::NewDraftState(const LanguageModel& drafting, size_t expected,
                                                            size_t longest, size_t num_layers) {
-  // As far as NewRequest knows it.
-  const size_t expected = request.generation.max_new_tokens
-                              ? request.prompt.size() + static_cast<size_t>(*request.generation.max_new_tokens)
-                              : 0;
   const KvType type = CanStore(drafting, *options.kv_type) ? *options.kv_type : KvType::kF16;
   return drafting.MakeState(
       {.kv_dtype = DTypeOf(type), .growth = GrowthOf(expected), .max_length = longest, .num_layers = num_layers});
 }
 
-std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
+std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request, size_t expected) {
   const DraftOptions& draft = request.draft;
   if (draft.source == DraftSource::kNgram) {
-    return std::make_unique<NgramDrafter>(draft.ngram_min, draft.ngram_max == 0 ? ~size_t{0} : draft.ngram_max);
+    return std::make_unique<NgramDrafter>(draft.ngram_min, draft.ngram_max == 0 ? ~size_t{0} : draft.ngram_max,
+                                          model->text().tokenizer.vocab_size());
   }
   const bool own = draft.source == DraftSource::kLayers;
   const bool draws = draft.rule == DraftRule::kResidual && request.generation.temperature > 0;
@@ -103,7 +100,7 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
   size_t vocab_size = model->text().tokenizer.vocab_size();
   if (!own && draft_head != nullptr) {
     const LanguageModel& head = draft_head->model();
-    auto state = NewDraftState(head, request, std::min(options.context, head.settings.longest_context()), 0);
+    auto state = NewDraftState(head, expected, std::min(options.context, head.settings.longest_context()), 0);
     return std::make_unique<EagleDrafter>(EagleDrafter::Options{.head = draft_head.get(),
                                                                 .isa = isa,
                                                                 .most = draft.most,
@@ -133,7 +130,7 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request) {
                                    .tree = draft.tree,
                                    .tokenizer = &model->text().tokenizer};
   const size_t longest = own ? options.context : std::min(options.context, drafting.settings.longest_context());
-  return std::make_unique<ModelDrafter>(made, NewDraftState(drafting, request, longest, made.num_layers));
+  return std::make_unique<ModelDrafter>(made, NewDraftState(drafting, expected, longest, made.num_layers));
 }
 
 DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request, Drafter& drafter) {
@@ -159,10 +156,9 @@ void Engine::Impl::TimeDrafts(double seconds, size_t tokens) {
   }
   for (size_t i = 0; i < step.size(); ++i) {
     const bool decodes = step[i].rows == Wanted::kAll || (step[i].rows == Wanted::kLast && step[i].tokens.size() == 1);
-    const double own = scheduler->request(i).drafting_seconds();
-    if (!decodes || (own > 0 && step[i].tokens.size() == 1))
-      return;  // a prompt, of the model or of a drafter: it says little
-    drafting += own;
+    const ActiveRequest& request = scheduler->request(i);
+    if (!decodes || request.drafter_reads_text()) return;  // a prompt, of the model or of a drafter: it says little
+    drafting += request.drafting_seconds();
   }
   for (size_t i = 0; i < step.size(); ++i) scheduler->request(i).Took(seconds + drafting, tokens);
 }

@@ -14,14 +14,8 @@ namespace {
 constexpr size_t kBufferBytes = size_t{4} << 20;
 constexpr size_t kLeastRows = 32, kMostRows = 256;
 
-// Of a sequence in the first step of a draft: the tokens that came, a right guess and the one behind it.
-constexpr size_t kRowsOfSequence = 2;
-
 // Of a new text, tokens that run before the next step of the model itself.
 constexpr size_t kRowsAtOnce = 512;
-
-// Beyond it a context grows now and then.
-constexpr size_t kReservedIds = size_t{1} << 20;
 
 }  // namespace
 
@@ -31,7 +25,7 @@ Result<std::unique_ptr<DraftModel>> DraftModel::Create(const LanguageModel& mode
   std::unique_ptr<DraftModel> draft(new DraftModel(model, std::move(ctx)));
   const size_t fitting =
       std::clamp(kBufferBytes / StepBuffers::RowBytes(model.step_shape(), isa), kLeastRows, kMostRows);
-  const size_t rows = std::max(fitting, kRowsOfSequence * most_sequences);
+  const size_t rows = std::max(fitting, kDraftRowsOfSequence * most_sequences);
   TIDEMILL_TRY(executor, SequentialExecutor::Create(model, draft->ctx_, rows));
   draft->executor_ = std::move(executor);
   return draft;
@@ -48,7 +42,7 @@ ModelDrafter::ModelDrafter(const Options& options, std::unique_ptr<SequenceState
                .never = options.mask_token,
                .tokenizer = options.tree == DraftTreeKind::kChain ? nullptr : options.tokenizer}) {
   options_.drawn_as = nullptr;
-  ids_.reserve(std::min(state_->max_length(), kReservedIds));
+  ids_.reserve(std::min(state_->max_length(), kReservedDraftIds));
   ran_.reserve(ids_.capacity());
   proposed_.reserve(options_.most);
   keys_.reserve(options_.executor->max_rows());
@@ -174,9 +168,12 @@ void ModelDrafter::Ran(size_t /*first_row*/) {
 
 DraftTree ModelDrafter::End() {
   stage_ = Stage::kDone;
-  if (!has_text_) return {};
-  if (tree_) return tree_->Tree();
-  return {.ids = proposed_, .drawn_from = choice_.drawn_from(proposed_.size())};
+  DraftTree made;
+  if (has_text_)
+    made = tree_ ? tree_->Tree() : DraftTree{.ids = proposed_, .drawn_from = choice_.drawn_from(proposed_.size())};
+  if (has_text_ || num_caught_up_ != 0)
+    made.empty = has_text_ ? DraftTree::Empty::kFoundUnlikely : DraftTree::Empty::kReadText;
+  return made;
 }
 
 void ModelDrafter::StepBack() {

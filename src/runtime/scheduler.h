@@ -13,7 +13,7 @@
 //               (DraftWidth::Gain) than growing now (EarlyGrowth), and that takes no memory that a request that runs, or waits for
 //               memory, could need before the text itself makes the state grow. Where the memory is not there, they are cut to the free rows.
 //
-// None of it changes a bit of an answer: rows do not see their company, and a state that was put aside or computed again is the same.
+// None of it changes a bit of an answer (under DraftRule::kNoise): rows do not see their company, and a state that was put aside or computed again is the same.
 #ifndef TIDEMILL_RUNTIME_SCHEDULER_H_
 #define TIDEMILL_RUNTIME_SCHEDULER_H_
 

@@ -290,7 +290,8 @@ TEST(DraftModels, WhatCannotBeOne_IsRefused) {
   refused({"--draft", "layers:0"}, "--draft: expected layers:M with a whole number of at least 1");
   refused({"--draft", "layers:2"}, "--draft: expected layers:M with fewer than the model's 2 layers, found 2");
   refused({"--draft", "ngram", "--draft-min", "9"}, "--draft-min: expected at most --draft-max, which is 8, found 9");
-  refused({"--draft", "ngram", "--draft-p-min", "1.5"}, "--draft-p-min: expected a number from 0 to 1");
+  refused({"--draft", "layers:1", "--draft-p-min", "1.5"}, "--draft-p-min: expected a number from 0 to 1");
+  refused({"--draft", "ngram", "--draft-p-min", "0.5"}, "--draft-p-min: expected --draft layers:M or a model");
   refused({"--draft-min", "1"}, "--draft");
   refused({"--draft-threads", "1"}, "--draft");
   refused({"--draft", "layers:1", "--draft-threads", "0"}, "--draft-threads: expected a whole number from 1 to 256");
