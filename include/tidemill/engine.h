@@ -43,10 +43,12 @@ struct EngineOptions {
   KvPolicy kv_policy = KvPolicy::kBmc;
   size_t kv_period = 0;   // rows; 0: chosen (tidemill/plan.h). At most the context
   size_t max_batch = 32;  // sequences in one step
-  // Rows of prompts in one step, fewer beside requests that decode; 0: chosen from the model's size, at most 512
+  // Rows of prompts in one step, fewer beside requests that decode; 0: chosen from the model's size, at most 512, or max_batch where that
+  // is more
   size_t prefill_chunk = 0;
   // Bytes of all requests' states together; 0: half of the memory that is free when the engine is made, or 512 MiB where the system does
-  // not say how much that is (Engine::notice). One more state, no more, is held while one is put aside or grows.
+  // not say how much that is (Engine::notice). One more state, no more, is held while one is put aside or grows; states of resumed
+  // requests that wait may take as much again.
   uint64_t state_memory = 0;
   // Where the state of a request waits while older ones need its memory, in files without names; empty: it is computed again. What
   // cannot be written there is computed again, too.
@@ -238,7 +240,8 @@ class Engine {
   // Goes on from a saved request, of which nothing is needed any more when this returns. Without more_prompt the answer goes on:
   // kInvalidArgument where it has an end (all its tokens, an end-of-sequence token without ignore_eos, a stop text that is still one of
   // `stop`). kFailedPrecondition: another model, vocabulary or numeric class; kCorruptFile: saved for something else than it says;
-  // kContextFull, kOutOfMemory; as Submit's. Takes the memory of the saved state.
+  // kContextFull, kOutOfMemory; as Submit's, and kOutOfMemory where resumed requests that wait have states of state_memory already.
+  // Takes the memory of the saved state.
   Result<RequestId> Resume(const SavedRequest& saved, ResumeOptions options);
 
   // One step of the model for the oldest requests in flight, at most max_batch and as many as have room in state_memory: a part of a
@@ -248,7 +251,7 @@ class Engine {
   std::span<const Event> Step();
 
   // From any thread, also while Step runs: the request ends with FinishReason::kCancelled at the next step, and a step that
-  // is in a long prompt stops early. Unknown or finished requests are ignored.
+  // is in a long prompt stops early, but never two steps in a row. Unknown or finished requests are ignored.
   void Cancel(RequestId request);
 
   bool idle() const;  // no request in flight

@@ -298,7 +298,10 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
       }
     };
     std::vector<std::thread> threads;
-    for (size_t i = 1; i < count; ++i) threads.emplace_back(run, std::ref(*instances[i]));
+    try {
+      for (size_t i = 1; i < count; ++i) threads.emplace_back(run, std::ref(*instances[i]));
+    } catch (const std::exception&) {  // fewer run: they take their lines from one queue
+    }
     run(*instances[0]);
     for (std::thread& thread : threads) thread.join();
     TIDEMILL_TRY_VOID(queue.Close());

@@ -24,7 +24,8 @@ void EndOnBusError(int number, siginfo_t* info, void*) {
   static std::atomic_flag is_ending = ATOMIC_FLAG_INIT;
   while (is_ending.test_and_set()) pause();  // another thread says it
   constexpr std::string_view kLine =
-      "tidemill: read the model: a mapped file became shorter or unreadable while it was in use; start again with the "
+      "tidemill: read a mapped file (the model, or a saved state): it became shorter or unreadable while it was in "
+      "use; start again with the "
       "whole file\n";
   [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, kLine.data(), kLine.size());
   _exit(ExitCodeFor(ErrorCode::kIoError));

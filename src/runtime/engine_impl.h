@@ -40,12 +40,17 @@ struct DefaultStateMemory {
 };
 DefaultStateMemory ChooseStateMemory(std::optional<uint64_t> available);
 
+// Of all that decoding and the end of a text depend on. Which merges make a token is of no importance to what was generated. Throws
+// std::bad_alloc. In saved_request.cc.
+uint64_t HashVocabulary(const Tokenizer& tokenizer);
+
 struct Engine::Impl {
   std::shared_ptr<const Model> model;
   EngineOptions options;  // with every default filled in
   Isa isa = Isa::kBaseline;
   bool kv_period_given = false;  // else the planner chose it
   std::string numeric_class;
+  uint64_t vocabulary = 0;  // HashVocabulary
   std::string notice;
   std::unique_ptr<ThreadPool> threads;
   std::optional<ExecutionContext> ctx;
@@ -60,6 +65,7 @@ struct Engine::Impl {
   std::vector<std::unique_ptr<ActiveRequest>> requests;  // oldest first; guarded by mutex against Cancel
   std::mutex mutex;
   std::atomic<bool> interrupt{false};  // a step in progress should stop early
+  bool was_abandoned = false;          // the last step; the next one is made to its end, whoever is cancelled
   std::vector<Event> events;           // of the last step
   std::vector<Event> more_events;      // empty; one of both has room for all events of a step: it can always report
   // What guesses for a request that asks for it. Tests have others.

@@ -25,31 +25,25 @@ struct SavedRequest::Impl {
 
 namespace {
 
-// All that decoding and the end of a text depend on. Which merges make a token is of no importance to what was generated.
-uint64_t HashVocabulary(const Tokenizer& tokenizer) {
-  std::string text;
-  const auto add = [&text](std::string_view part) {
-    text += std::to_string(part.size()) + ":";
-    text += part;
-  };
-  for (size_t i = 0; i < tokenizer.vocab_size(); ++i) {
-    const auto id = static_cast<int32_t>(i);
-    add(tokenizer.TokenName(id));
-    add(tokenizer.TokenBytes(id));
-    add(tokenizer.IsSpecial(id) ? "special" : "");
-  }
-  for (const int32_t id : tokenizer.end_of_generation_ids()) add(std::to_string(id));
-  return Checksum(std::as_bytes(std::span(text)));
-}
-
 Result<std::vector<std::byte>> Save(const Engine::Impl& engine, ActiveRequest& request, FinishReason finish) {
   TIDEMILL_TRY(state, request.state().Checkpoint());
   RequestRecord record = request.Record(finish);
   record.model = engine.language_model().id;
-  record.vocabulary = HashVocabulary(engine.model->text().tokenizer);
+  record.vocabulary = engine.vocabulary;
   record.numeric_class = engine.numeric_class;
   record.state = state;
   return EncodeRequest(record);
+}
+
+// State memory bounds requests that run; those that wait with a state of their own may take as much again.
+Result<void> CheckWaiting(const Engine::Impl& engine, uint64_t bytes) {
+  uint64_t waiting = 0;
+  for (const auto& other : engine.requests) waiting += other->running() ? 0 : other->state().bytes().reserved;
+  const uint64_t most = engine.options.state_memory;
+  if (waiting <= most && bytes <= most - waiting) return {};
+  return Error(ErrorCode::kOutOfMemory, "a state of " + std::to_string(bytes) + " bytes: expected at most " +
+                                            std::to_string(most) + " of resumed requests that wait, found " +
+                                            std::to_string(waiting) + " already; resume it when others have ended");
 }
 
 Error Another(const std::string& what) { return Error(ErrorCode::kFailedPrecondition, what); }
@@ -59,7 +53,7 @@ Result<void> CheckIdentity(const RequestRecord& record, const Engine::Impl& engi
   if (record.model != engine.language_model().id) {
     return Another("it was saved with another model than " + info.path + "; load that one");
   }
-  if (record.vocabulary != HashVocabulary(engine.model->text().tokenizer)) {
+  if (record.vocabulary != engine.vocabulary) {
     return Another("it was saved with another tokenizer than that of " + info.path + "; load that one");
   }
   if (record.numeric_class != engine.numeric_class) {
@@ -130,6 +124,7 @@ Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& reco
                                               std::to_string(engine.options.context) + "; choose a larger --context");
   }
   const size_t answered = is_answer ? record.ids.size() - static_cast<size_t>(record.prompt_tokens) : 0;
+  TIDEMILL_TRY_VOID(CheckWaiting(engine, record.state.size()));
   TIDEMILL_TRY(active, engine.NewRequest(std::move(request), answered));
   TIDEMILL_TRY_VOID(active->state().Restore(record.state));
   TIDEMILL_TRY_VOID(CheckState(record, active->state()));
@@ -145,6 +140,22 @@ Result<SavedRequest> Decode(std::unique_ptr<SavedRequest::Impl> impl, std::span<
 }
 
 }  // namespace
+
+uint64_t HashVocabulary(const Tokenizer& tokenizer) {
+  std::string text;
+  const auto add = [&text](std::string_view part) {
+    text += std::to_string(part.size()) + ":";
+    text += part;
+  };
+  for (size_t i = 0; i < tokenizer.vocab_size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    add(tokenizer.TokenName(id));
+    add(tokenizer.TokenBytes(id));
+    add(tokenizer.IsSpecial(id) ? "special" : "");
+  }
+  for (const int32_t id : tokenizer.end_of_generation_ids()) add(std::to_string(id));
+  return Checksum(std::as_bytes(std::span(text)));
+}
 
 SavedRequest::SavedRequest(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 SavedRequest::SavedRequest(SavedRequest&&) noexcept = default;

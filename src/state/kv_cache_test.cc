@@ -241,7 +241,6 @@ TEST(KvCache, BlockWhoseSizeWraps_IsOutOfMemory) {
   EXPECT_EQ(cache.Reserve(1).error().code(), ErrorCode::kOutOfMemory);
 }
 
-// Sequences that share rows may live in different threads.
 // Addresses for so many positions are nowhere.
 TEST(KvCache, ReserveWithoutAddresses_GrowsGeometrically) {
   const auto cache_of = [](size_t max_length) {
@@ -267,6 +266,7 @@ TEST(KvCache, ReserveWithoutAddresses_GrowsGeometrically) {
   EXPECT_EQ(usual.bytes().reserved, (500 + 32) * 2 * (2 * 8 + 16) * 2U);
 }
 
+// Sequences that share rows may live in different threads.
 TEST(KvCache, ForksInThreads_ShareWithoutRaces) {
   KvCache root(kShape);
   Extend(root, 20);

@@ -115,10 +115,10 @@ TEST(Signals, MappedFileThatShrinks_IsAnErrorLine) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_FALSE(result.was_killed_by_signal);
   EXPECT_GE(result.out.size(), 100U);
-  EXPECT_EQ(
-      result.err,
-      "tidemill: read the model: a mapped file became shorter or unreadable while it was in use; start again with "
-      "the whole file\n");
+  EXPECT_EQ(result.err,
+            "tidemill: read a mapped file (the model, or a saved state): it became shorter or unreadable while it was "
+            "in use; "
+            "start again with the whole file\n");
 }
 
 TEST(Signals, SigbusFromOutside_EndsTheProcess) {
