@@ -64,7 +64,7 @@ struct MachineLimits {
 enum class WhichLimits { kAll, kUnknown };
 
 // Measures with the engine's threads and level, and raises `limits`, which may be empty; kUnknown: those that CheckLimit refuses. Takes
-// a second, up to a few on a busy machine. kOutOfMemory: there is no room for 96 MiB a thread.
+// a second, up to a few on a busy machine. kOutOfMemory: there is no room for 16 MiB a thread.
 Result<void> MeasureLimits(Engine& engine, WhichLimits which, MachineLimits& limits);
 
 // Raises the read limit of `limits` to the rate at which as many bytes are read again and again. For a figure that reads fewer than
@@ -72,7 +72,7 @@ Result<void> MeasureLimits(Engine& engine, WhichLimits which, MachineLimits& lim
 Result<void> RaiseReadLimit(Engine& engine, double bytes, LimitSet& limits);
 
 // GB/s at which a plain loop of `threads` of the engine's threads reads as many bytes again and again for a fifth of a second: what memory
-// gives just then, neighbours and all, where a limit is what it gives at its best.
+// gives just then, neighbours and all, where a limit is what it gives at its best. threads: 0 or more than there are: all. kOutOfMemory.
 Result<double> ReadRateNow(Engine& engine, double bytes, size_t threads);
 
 // kFailedPrecondition names the first limit that is not known, and both numbers.
@@ -190,6 +190,7 @@ class BenchCaches {
 // Prefill: logits of the last token only. Decode and batch: one token a step, logits of all vocabulary after each, nothing sampled.
 // With `caches`, a test that is the same but for `repeat` and `threads` fills nothing and warms up for 2 steps at most; a decode test at
 // a greater depth fills the rest; another test takes the place of what is there. Null: filled and warmed up each time.
+// kFailedPrecondition: requests are in flight. kInvalidArgument: no such test, or a count out of range. kOutOfMemory.
 Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches* caches = nullptr);
 
 }  // namespace tidemill

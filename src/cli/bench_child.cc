@@ -8,11 +8,11 @@
 #include <numeric>
 #include <optional>
 #include <random>
-#include <set>
 #include <span>
 
 #include "cli/cpu_info.h"
 #include "cli/errors.h"
+#include "cli/files.h"
 #include "cli/json.h"
 #include "cli/line_source.h"
 #include "cli/version.h"
@@ -26,8 +26,10 @@ namespace {
 constexpr size_t kMostTokens = size_t{1} << 22;
 constexpr double kMostReadBytes = 512 << 20;  // many times a cache
 
+constexpr char kDoing[] = "read the bench settings";
+
 Error Wrong(const std::string& member, const std::string& what) {
-  return Error(ErrorCode::kInvalidArgument, "read the bench settings: \"" + member + "\": " + what);
+  return Error(ErrorCode::kInvalidArgument, std::string(kDoing) + ": \"" + member + "\": " + what);
 }
 
 // The members of the settings that are there; the first one that is wrong.
@@ -114,7 +116,8 @@ double RelativeRms(std::span<const float> a, std::span<const float> b) {
                (static_cast<double>(a[i]) - static_cast<double>(b[i])) / n;
   }
   if (squares == 0) return 0;
-  return variance > 0 ? std::sqrt(squares / variance) : 1;
+  const double rms = variance > 0 ? std::sqrt(squares / variance) : 1;
+  return std::isfinite(rms) ? rms : 1e9;  // JSON has no such number, and what is missing reads as right
 }
 
 class Child {
@@ -324,7 +327,7 @@ Result<Json> Child::Measure(ChildSettings settings) {
   Json result;
   result["engine"] = settings_.engine;
   result["version"] = kVersion;
-  result["threads"] = settings_.threads;
+  result["threads"] = settings_.threads == 0 ? engine_->threads() : settings_.threads;
   result["system_info"] = cpu.name + ", " + engine_->isa() + ", " + engine_->numeric_class();
   result["isa"] = {{"used", features.used}, {"unused", features.unused}};
   result["model"] = {{"description", info.family + " " + info.name},
@@ -363,18 +366,10 @@ Result<Json> Child::Measure(ChildSettings settings) {
 }  // namespace
 
 Result<ChildSettings> ParseChildSettings(std::string_view text) {
-  std::set<std::string> keys;
-  std::optional<std::string> twice;
-  const auto look = [&](int depth, Json::parse_event_t event, const Json& key) {
-    if (event == Json::parse_event_t::key && depth == 1 && !keys.insert(key.get<std::string>()).second)
-      twice = key.get<std::string>();
-    return true;
-  };
-  const Json json = Json::parse(text, look, false);
-  if (twice) return Wrong(*twice, "expected once, found twice");
+  TIDEMILL_TRY(json, ParseJson(kDoing, text));
   if (!json.is_object()) {
     return Error(ErrorCode::kInvalidArgument,
-                 "read the bench settings: standard input: expected one JSON object, found something else");
+                 std::string(kDoing) + ": expected one JSON object, found " + json.type_name());
   }
   ChildSettings settings;
   SettingsReader reader(json);
@@ -398,7 +393,7 @@ Result<ChildSettings> ParseChildSettings(std::string_view text) {
   settings.batch_prompt = {range[0], range[1]};
   if (json.contains("text") && !json["text"].is_null()) {
     return Error(ErrorCode::kUnsupported,
-                 "read the bench settings: \"text\": the tests draw random tokens; leave it out");
+                 std::string(kDoing) + ": \"text\": the tests draw random tokens; leave it out");
   }
   if (!settings.info && settings.model.empty()) return Wrong("model", "expected the path of a model, found none");
   return settings;
@@ -414,7 +409,7 @@ std::vector<size_t> BatchPrompts(const ChildSettings& settings, size_t batch) {
 }
 
 Result<void> RunBenchChild(CommandContext& context, const std::string& isa) {
-  LineSource lines(context.signals, context.messages);
+  LineSource lines(kDoing, context.signals, context.messages);
   Child child(isa);
   std::string text;
   bool answered = false;
@@ -422,6 +417,9 @@ Result<void> RunBenchChild(CommandContext& context, const std::string& isa) {
     TIDEMILL_TRY(line, lines.Read(""));
     const bool end = line.kind != LineSource::Line::Kind::kText;
     text += line.text;
+    if (text.size() > kMaxInputBytes)
+      return Error(ErrorCode::kInvalidArgument,
+                   std::string(kDoing) + ": expected at most 64 MiB in an object, found more");
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
       if (end && answered) return {};
       if (!end) continue;

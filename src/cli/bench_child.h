@@ -1,6 +1,9 @@
 // tidemill bench --child: measurements for a program that compares engines. It writes settings as JSON objects to standard
-// input, each on a line or more of its own, and reads one line of standard output for each, until it ends the input. What is loaded and filled stays for the next settings: the model while model, threads, kv_type and the room for
-// batches are the same, the caches of the last test while that test is asked for again; nothing runs in between.
+// input, each on a line or more of its own, and reads one line of standard output for each, until it ends the input.
+//
+// What is loaded and filled stays for the next settings: the model while `model` is the same; the engine while kv_type is, too, and neither
+// threads nor batches exceed what it was made for; the caches of the last test while it is asked for again, with any threads and repeats,
+// or a decode at a greater depth. Nothing runs in between.
 #ifndef TIDEMILL_CLI_BENCH_CHILD_H_
 #define TIDEMILL_CLI_BENCH_CHILD_H_
 
@@ -20,7 +23,7 @@ struct ChildSettings {
   std::string engine = "tidemill";  // echoed
   bool info = false;                // only what the build and the machine are
   std::string model;
-  size_t threads = 0;
+  size_t threads = 0;                               // 0: all
   std::vector<size_t> prompt_tokens, depth, batch;  // one test per entry
   size_t gen_tokens = 64;
   std::pair<size_t, size_t> batch_prompt = {64, 64};  // lowest and highest prompt length of batched sequences

@@ -39,7 +39,7 @@ class Chat {
         options_(std::move(options)),
         draft_(draft),
         system_(std::move(system)),
-        lines_(context.signals, context.messages) {}
+        lines_("read a message", context.signals, context.messages) {}
 
   Result<void> Run();
 

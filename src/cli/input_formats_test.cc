@@ -116,7 +116,10 @@ TEST(ChildSettings, WrongMembers_AreNamed) {
     EXPECT_EQ(settings.error().code(), ErrorCode::kInvalidArgument);
   }
   EXPECT_THAT(ParseChildSettings(R"({"model":"m","seed":1,"seed":2})").error().message(),
-              HasSubstr("\"seed\": expected once, found twice"));
+              HasSubstr("read the bench settings: expected JSON, found the member \"seed\" twice"));
+  EXPECT_THAT(ParseChildSettings("[1]").error().message(), HasSubstr("expected one JSON object, found array"));
+  const std::string deep = R"({"model":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}";
+  EXPECT_THAT(ParseChildSettings(deep).error().message(), HasSubstr("found more than 64 levels"));
   EXPECT_EQ(ParseChildSettings(R"({"model":"m","text":"t.txt"})").error().code(), ErrorCode::kUnsupported);
   EXPECT_THAT(ParseChildSettings(R"({"model":"m","threads":"2"})").error().message(),
               HasSubstr("\"threads\": expected a whole number from 1 to 256, found \"2\""));

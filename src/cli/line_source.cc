@@ -15,8 +15,6 @@
 namespace tidemill::cli {
 namespace {
 
-constexpr char kDoing[] = "read a message";
-
 // Bytes as they are typed, without echo; pasted text is bracketed. As it was before when destroyed.
 class RawMode {
  public:
@@ -52,15 +50,18 @@ size_t TerminalColumns() {
 
 }  // namespace
 
-LineSource::LineSource(SignalWatch& signals, Messages& messages)
-    : signals_(signals), messages_(messages), is_terminal_(isatty(STDIN_FILENO) == 1 && messages.is_terminal()) {}
+LineSource::LineSource(const char* doing, SignalWatch& signals, Messages& messages)
+    : doing_(doing),
+      signals_(signals),
+      messages_(messages),
+      is_terminal_(isatty(STDIN_FILENO) == 1 && messages.is_terminal()) {}
 
 Result<std::optional<unsigned char>> LineSource::NextByte() {
   while (buffer_begin_ == buffer_.size()) {
     pollfd waiting[2] = {{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0},
                          {.fd = signals_.wake_fd(), .events = POLLIN, .revents = 0}};
-    if (poll(waiting, 2, -1) < 0 && errno != EINTR) return SystemError(kDoing, "standard input", errno);
-    if (signals_.received() != 0) return Error(ErrorCode::kCancelled, std::string(kDoing) + ": stopped by a signal");
+    if (poll(waiting, 2, -1) < 0 && errno != EINTR) return SystemError(doing_, "standard input", errno);
+    if (signals_.received() != 0) return Error(ErrorCode::kCancelled, std::string(doing_) + ": stopped by a signal");
     if (waiting[0].revents == 0) continue;
     buffer_.resize(65536);
     const ssize_t got = read(STDIN_FILENO, buffer_.data(), buffer_.size());
@@ -71,7 +72,7 @@ Result<std::optional<unsigned char>> LineSource::NextByte() {
     // EIO: the terminal hung up.
     if (got < 0 && error_number == EIO && is_terminal_) return std::optional<unsigned char>();
     if (got < 0 && error_number != EINTR && error_number != EAGAIN) {
-      return SystemError(kDoing, "standard input", error_number);
+      return SystemError(doing_, "standard input", error_number);
     }
   }
   return std::optional<unsigned char>(static_cast<unsigned char>(buffer_[buffer_begin_++]));
@@ -88,7 +89,7 @@ Result<LineSource::Line> LineSource::ReadPlain() {
     line.text += static_cast<char>(*byte);
     if (line.text.size() > kMaxInputBytes) {
       return Error(ErrorCode::kInvalidArgument,
-                   std::string(kDoing) + ": standard input: expected at most 64 MiB in a line, found more");
+                   std::string(doing_) + ": standard input: expected at most 64 MiB in a line, found more");
     }
   }
 }

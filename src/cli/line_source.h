@@ -15,7 +15,8 @@ namespace tidemill::cli {
 
 class LineSource {
  public:
-  LineSource(SignalWatch& signals, Messages& messages);
+  // `doing`: for errors, "read a message"; static text.
+  LineSource(const char* doing, SignalWatch& signals, Messages& messages);
 
   struct Line {
     enum class Kind { kText, kAbandoned /* Ctrl-C while typing */, kEnd /* Ctrl-D or end of input */ };
@@ -33,6 +34,7 @@ class LineSource {
   Result<Line> ReadEdited(std::string_view prompt);
   Result<std::optional<unsigned char>> NextByte();  // none: end of input
 
+  const char* doing_;
   SignalWatch& signals_;
   Messages& messages_;
   bool is_terminal_;

@@ -66,8 +66,16 @@ class BenchSequences {
     return {};
   }
 
+  // What windows no longer have is filled again.
   Result<void> RollbackTo(std::span<const size_t> lengths) {
-    for (size_t i = 0; i < states_.size(); ++i) TIDEMILL_TRY_VOID(states_[i]->Rollback(lengths[i]));
+    for (size_t i = 0; i < states_.size(); ++i) {
+      if (lengths[i] >= states_[i]->earliest_rollback()) {
+        TIDEMILL_TRY_VOID(states_[i]->Rollback(lengths[i]));
+      } else {
+        states_[i]->Clear();
+        TIDEMILL_TRY_VOID(Feed(*states_[i], lengths[i]));
+      }
+    }
     return {};
   }
 
@@ -237,9 +245,10 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
   const bool prefill = test.test == "prefill", batch = test.test == "batch";
   if (!prefill && !batch && test.test != "decode")
     return BenchError("test '" + test.test + "': expected prefill, decode or batch");
-  if (test.repeat == 0 || test.repeat > 1000) return BenchError("--repeat: expected 1 to 1000");
-  if (prefill ? test.prompt_tokens == 0 : test.gen_tokens == 0)
-    return BenchError("--prompt-tokens and --gen-tokens: expected at least 1");
+  if (test.repeat == 0 || test.repeat > 1000)
+    return BenchError("--repeat " + std::to_string(test.repeat) + ": expected 1 to 1000");
+  if ((prefill ? test.prompt_tokens : test.gen_tokens) == 0)
+    return BenchError(std::string(prefill ? "--prompt-tokens" : "--gen-tokens") + " 0: expected at least 1");
   if (batch && (test.prompts.empty() || test.prompts.size() > impl.options.max_batch)) {
     return BenchError("--batch " + std::to_string(test.prompts.size()) + ": expected 1 to " +
                       std::to_string(impl.options.max_batch));

@@ -259,6 +259,8 @@ Result<void> RaiseReadLimit(Engine& engine, double bytes, LimitSet& limits) {
 
 Result<double> ReadRateNow(Engine& engine, double bytes, size_t threads) {
   Engine::Impl& impl = engine.impl();
+  const size_t most = impl.threads->num_threads();
+  threads = threads == 0 ? most : std::min(threads, most);
   TIDEMILL_TRY(memory, Filled(ThreadsBytes(bytes, threads)));
   Team team(*impl.threads, threads);
   // The first shape only: a loop that turns round at the end finds there what it read last, and that in a cache. In parts, since two

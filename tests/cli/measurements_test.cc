@@ -266,6 +266,16 @@ TEST(BenchChild, ReadRate_StandsBesideADecodeAlone) {
   EXPECT_GT(report["tests"][1]["bytes_per_step"], 0.3 * report["model"]["tensor_bytes"].get<double>());
 }
 
+TEST(BenchChild, WithoutThreads_AllAreUsed) {
+  const json settings = {
+      {"model", TinyLlamaFile()}, {"depth", {8}}, {"gen_tokens", 4}, {"repeats", 1}, {"read_rate", true}};
+  const ProcessResult result = RunTidemill({"bench", "--child"}, {.input = settings.dump()});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json report = json::parse(result.out);
+  EXPECT_GE(report["threads"], 1);
+  EXPECT_GT(report["tests"][0]["read_gb_per_s"], 0.0);
+}
+
 std::vector<json> Lines(const std::string& text) {
   std::vector<json> lines;
   for (size_t begin = 0; begin < text.size();) {

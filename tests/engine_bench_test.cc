@@ -1,0 +1,27 @@
+// Speed tests on models whose states forget.
+#include <gtest/gtest.h>
+
+#include "tests/support/engine_driver.h"
+#include "tests/support/random_requests.h"
+#include "tidemill/measure.h"
+
+namespace tidemill {
+namespace {
+
+TEST(EngineBench, ModelWithWindows_FillsAgainWhatItNoLongerHas) {
+  testing::EngineDriver driver(testing::WindowedModel(), {.threads = 1});
+  BenchCaches caches;
+  for (const BenchTest& test : {BenchTest{.test = "prefill", .prompt_tokens = 300, .prompts = {}, .repeat = 2},
+                                BenchTest{.test = "decode", .depth = 16, .gen_tokens = 300, .prompts = {}, .repeat = 2},
+                                BenchTest{.test = "batch", .gen_tokens = 300, .prompts = {16, 8}, .repeat = 2}}) {
+    for (const bool kept : {false, true}) {
+      const auto result = RunBench(driver.engine(), test, &caches);
+      ASSERT_TRUE(result.ok()) << test.test << ": " << result.error().message();
+      EXPECT_EQ(result->samples.size(), 2U);
+      EXPECT_EQ(result->kept, kept) << test.test;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tidemill
