@@ -28,7 +28,12 @@ std::array<double, 4> Limits() {
   std::string_view text = given == nullptr ? "" : given;
   for (double& limit : limits) {
     const size_t comma = text.find(',');
-    std::from_chars(text.data(), text.data() + std::min(comma, text.size()), limit);
+    const char* const end = text.data() + std::min(comma, text.size());
+    if (const auto read = std::from_chars(text.data(), end, limit);
+        !text.empty() && (read.ec != std::errc() || read.ptr != end)) {
+      std::fprintf(stderr, "TIDEMILL_LIMITS: expected numbers with commas between them, found \"%s\"\n", given);
+      std::exit(2);
+    }
     text = comma == std::string_view::npos ? "" : text.substr(comma + 1);
   }
   return limits;

@@ -11,7 +11,7 @@
 //        which does not cancel on the negative side.  kGeluErf: (x / 2) (1 + erf(x sqrt(1 / 2))).  kRelu: x < 0 ? 0 : x.
 //        Gated: one product more. NaN stays NaN.
 // Error: |f - exact| <= ActivationTolerance(kind, x, exact); gated: that times |up|, + 2^-24 |exact up| + 2^-149.
-// Cost:  ActivationCost(tokens, ffn), GatedActivationCost(tokens, ffn).
+// Cost:  GatedActivationCost(tokens, ffn).
 // Threads: splits elements over ctx. Allocates nothing.
 #ifndef TIDEMILL_KERNELS_ACTIVATION_H_
 #define TIDEMILL_KERNELS_ACTIVATION_H_
@@ -50,11 +50,6 @@ inline double ActivationTolerance(Activation kind, double x, double exact) {
     case Activation::kRelu: return 0;
   }
   return 0;
-}
-
-constexpr Cost ActivationCost(size_t tokens, size_t ffn) {
-  const double elements = static_cast<double>(tokens) * static_cast<double>(ffn);
-  return {.bytes = 8 * elements, .flops = 23 * elements, .int8_ops = 0};
 }
 
 constexpr Cost GatedActivationCost(size_t tokens, size_t ffn) {

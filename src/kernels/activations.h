@@ -6,7 +6,8 @@
 //   amax = max |x|;  d = amax / 127;  q = round_to_nearest_even(x * (127 / amax)), in [-127, 127]
 //   127 / amax > kMostInverse, or amax == 0: q = d = 0
 //   sum = d * (q[0] + ... + q[31])     the factor of a block's minimum, rounded once; the integer sum is exact
-// Bits: one IEEE operation each, the same on every instruction set. A row with NaN or infinity gives a block of NaN scale.
+// Bits: one IEEE operation each, the same on every instruction set. A block with NaN or infinity: q = 0, d and sum NaN; the row's other
+// blocks are as they are.
 #ifndef TIDEMILL_KERNELS_ACTIVATIONS_H_
 #define TIDEMILL_KERNELS_ACTIVATIONS_H_
 
@@ -23,7 +24,7 @@
 namespace tidemill {
 
 inline constexpr size_t kQuantBlock = 32;
-// A block whose numbers are all below 4.3e-37 counts as zeros: 127 / amax is near infinity, or is it.
+// A block whose numbers are all below 127 / kMostInverse, 4.23e-37, counts as zeros: 127 / amax is infinite or near it.
 inline constexpr float kMostInverse = 3.0e38F;
 
 enum class ActivationForm : uint8_t { kF32, kBFloat16, kInt8 };

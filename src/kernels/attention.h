@@ -11,7 +11,8 @@
 // Bits of one output row depend on its query, on the keys and values it sees and on their logical positions, on nothing else (not
 // on spans, chunking of the prompt, neighbours, threads, nor on the row of a draft in which a key is stored):
 //   score: acc = 0; for d ascending: acc = MulAdd(q[d], k[d], acc); then acc * scale, then cap and bias where there are any.
-//   Positions are cut into chunks of 128 at multiples of 128; a chunk in which the row sees nothing is skipped. In each chunk
+//   Positions are cut into chunks of 128 at multiples of 128; a chunk in which the row sees nothing is skipped; a row that sees
+//   nothing at all gives zeros. In each chunk
 //     m = max score;  p[j] = exp(score[j] - m);  l = tree over s[j % 16] += p[j] in ascending j;
 //     o[d] = 0; for j ascending, seen ones only: o[d] = MulAdd(p[j], v[j][d], o[d])
 //   Chunks join in ascending order:  M' = max(M, m);  a = exp(M - M');  b = exp(m - M');
@@ -50,7 +51,8 @@ struct AttentionShape {
   float soft_cap = 0;            // 0: none
   size_t window = 0;             // a row sees the last `window` positions, itself included; 0: all
   size_t sink = 0;               // and always the first `sink` positions
-  // [heads, distances]: added by distance = query position - key position, the last one for all beyond; empty: none
+  // [heads, distances]: added by distance = query position - key position, the last one for all beyond; keys behind the query
+  // get none; empty: none
   std::span<const float> bias;
 };
 

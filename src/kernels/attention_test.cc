@@ -513,6 +513,30 @@ TEST(Attention, ScratchBytes_AreEnoughForTheLargestShapes) {
     EXPECT_GE(bytes, (kAttentionChunk * 2 * shape.head_dim) * sizeof(float));
     EXPECT_LE(bytes, size_t{2} << 20);
   }
+  constexpr size_t kGuard = 64;
+  for (const size_t len : {1, 3}) {
+    const Inputs inputs(
+        {.heads = kMaxGroup, .kv_heads = 1, .head_dim = kMaxHeadDim, .len = len, .first_position = 300, .kv_len = 303});
+    for (const Isa isa : LevelsHere()) {
+      for (const size_t threads : {1, 2}) {
+        const auto pool = ThreadPool::Create(threads).value();
+        auto context =
+            ExecutionContext::Create(isa, pool.get(), AttentionScratchBytes(inputs.shape()) + kGuard).value();
+        std::vector<std::span<std::byte>> guards;
+        for (size_t i = 0; i < threads; ++i) guards.push_back(context.scratch(i).last(kGuard));
+        guards.push_back(context.shared_scratch().last(kGuard));
+        for (const std::span<std::byte> guard : guards) std::memset(guard.data(), 0x5A, kGuard);
+        std::vector<float> out = inputs.Blank();
+        const AttentionTask task = inputs.Task(out, 0, len);
+        Attention(context, inputs.shape(), {&task, 1});
+        EXPECT_TRUE(std::none_of(out.begin(), out.end(), [](float x) { return std::isnan(x); })) << IsaName(isa);
+        for (const std::span<std::byte> guard : guards) {
+          EXPECT_TRUE(std::all_of(guard.begin(), guard.end(), [](std::byte b) { return b == std::byte{0x5A}; }))
+              << IsaName(isa) << ", " << threads << " threads, " << len << " rows";
+        }
+      }
+    }
+  }
 }
 
 TEST(Attention, Cost_CountsEachKeyAndValueOnce) {

@@ -33,7 +33,6 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/cost.h"
 #include "kernels/execution_context.h"
 #include "tensor/matrix.h"
 
@@ -55,20 +54,6 @@ void GatherRows(ExecutionContext& ctx, ConstMatrix<float> x, std::span<const uin
 
 void ScatterAddExperts(ExecutionContext& ctx, ConstMatrix<float> out, ConstMatrix<uint32_t> slots,
                        ConstMatrix<float> weights, Matrix<float> y);
-
-constexpr Cost RouteTokensCost(size_t tokens, size_t experts, size_t top_k) {
-  const double logits = static_cast<double>(tokens) * static_cast<double>(experts);
-  return {.bytes = 4 * logits + 8 * static_cast<double>(tokens) * static_cast<double>(top_k),
-          .flops = 20 * logits,
-          .int8_ops = 0};
-}
-constexpr Cost GatherRowsCost(size_t slots, size_t hidden) {
-  return {.bytes = 8 * static_cast<double>(slots) * static_cast<double>(hidden), .flops = 0, .int8_ops = 0};
-}
-constexpr Cost ScatterAddExpertsCost(size_t tokens, size_t top_k, size_t hidden) {
-  const double elements = static_cast<double>(tokens) * static_cast<double>(hidden), k = static_cast<double>(top_k);
-  return {.bytes = 4 * elements * (k + 2), .flops = elements * (2 * k + 1), .int8_ops = 0};
-}
 
 // `below` = m - l[e]: its rounding is relative to itself and exp makes `below` roundings of it; exp: 1.25 ulp. In the sum each term has
 // the same, and the mean of `below` under the weights is at most ln experts; the additions: experts / 16 + 5 or top_k; one division.

@@ -4,7 +4,6 @@
 // Bits:  s[i % 16] += x[i] in ascending i, added by the fixed tree, m = s / hidden; then, in a second pass, d = x[i] - m,
 //        q[i % 16] = MulAdd(d, d, q[i % 16]), added by the fixed tree; r = 1 / sqrt(q / hidden + eps); y = MulAdd(d * r, w, b).
 // Error: |y - exact| <= LayerNormTolerance(...), below.
-// Cost:  LayerNormCost(tokens, hidden).
 // Threads: splits rows over ctx. Allocates nothing. Shapes were validated when the layer was bound.
 #ifndef TIDEMILL_KERNELS_LAYER_NORM_H_
 #define TIDEMILL_KERNELS_LAYER_NORM_H_
@@ -13,7 +12,6 @@
 #include <cstddef>
 #include <span>
 
-#include "kernels/cost.h"
 #include "kernels/execution_context.h"
 #include "tensor/matrix.h"
 
@@ -21,11 +19,6 @@ namespace tidemill {
 
 void LayerNorm(ExecutionContext& ctx, ConstMatrix<float> x, std::span<const float> w, std::span<const float> b,
                float eps, Matrix<float> y);
-
-constexpr Cost LayerNormCost(size_t tokens, size_t hidden) {
-  const double elements = static_cast<double>(tokens) * static_cast<double>(hidden);
-  return {.bytes = 8 * elements + 8 * static_cast<double>(hidden), .flops = 8 * elements, .int8_ops = 0};
-}
 
 // Of one element: its exact deviation in units of the root, z = (x - m) / sqrt(v + eps); `offset` = mean |x| / sqrt(v + eps), how far
 // the row lies from 0 in that unit; w; the exact y. With k = (hidden / 16 + 16) 2^-24:

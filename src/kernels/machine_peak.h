@@ -7,9 +7,9 @@
 
 #include <cstddef>
 
-#include "base/isa.h"
-
 namespace tidemill {
+
+enum class Isa;  // base/isa.h, whose inline functions a file that is compiled for one level must not have
 
 enum class PeakShape { kFirst, kSecond };
 
@@ -18,7 +18,8 @@ struct PeakRun {
   // Of the one kind that the loop consists of: a CPU completes a whole number of them in a cycle, or one in a whole number of cycles.
   // 0 for a loop of several kinds, which share the CPU's ports in whatever ratio.
   double instructions = 0;
-  double result = 0;  // depends on every round, so that compilers leave none out
+  double result =
+      0;  // depends on every round, so that compilers leave none out; 0 of loops in assembly, which they keep
 };
 
 // `iterations` rounds on registers, in independent chains. Float: the level's f32 multiply-adds; the second shape has another
@@ -34,7 +35,7 @@ PeakRun RunBFloat16Peak(Isa isa, PeakShape shape, size_t iterations);
 // Additions that wait for each other; returns their number, which is that of the cycles it takes.
 double RunClock(size_t iterations);
 
-// The sum of `words` 64-bit words from memory, but for some at the end. First shape: as two streams side by side. Second: from both
+// The sum of `words` 64-bit words from memory, but for a few: at the end, of the second shape in the middle. First shape: as two streams side by side. Second: from both
 // ends to the middle.
 unsigned long long ReadMemory(Isa isa, PeakShape shape, const unsigned long long* data, size_t words);
 

@@ -81,10 +81,11 @@ class WeightMatrix {
   bool packed() const { return packed_.data() != nullptr; }
   // Bytes this matrix holds in memory of its own.
   size_t resident_bytes() const { return packed_.size(); }
-  // True when the kernels want int8 activations, false when they want f32.
+  // True when the kernels want int8 activations; else f32 or BF16 (FormFor).
   bool quantized() const { return InfoOf(dtype_).quantized; }
 
-  // The packed form of strips [first, first + count): in place when packed, else written to `scratch` (count * strip_bytes()).
+  // The packed form of strips [first, first + count): in place when packed, else written to `scratch`: count * strip_bytes(), and
+  // cols() floats behind them where rows are dequantised (MatMulScratchBytes).
   const std::byte* Strips(size_t first, size_t count, std::span<std::byte> scratch) const;
 
   // out[0, cols) = row `row` as f32: w = d * q (+ m), each operation rounded once.
