@@ -17,7 +17,7 @@
 
 namespace tidemill {
 
-// Numbers are in the unit of the choice's cost.
+// Costs are seconds.
 struct Alternative {
   std::string value;  // "256 rows", "padded", "1"
   double cost = 0;
@@ -28,7 +28,6 @@ struct Choice {
   std::string name;
   Alternative chosen;
   std::optional<Alternative> runner_up = {};  // the best of the others; none where there is no other
-  std::string unit = "seconds";               // of the costs
   std::string of = {};                        // what the cost is of: "growing to the whole context"
   std::string reason = {};                    // one sentence
 };

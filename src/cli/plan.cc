@@ -67,7 +67,7 @@ Json PlanJson(const Plan& plan, const ModelInfo& model) {
     json["choices"].push_back({{"name", choice.name},
                                {"chosen", AlternativeJson(choice.chosen)},
                                {"runner_up", choice.runner_up ? AlternativeJson(*choice.runner_up) : Json(nullptr)},
-                               {"unit", choice.unit},
+                               {"unit", "seconds"},
                                {"of", choice.of},
                                {"reason", choice.reason}});
   }

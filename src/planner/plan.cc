@@ -80,8 +80,7 @@ class Planner {
       choice.reason = in_.period_given ? "given by --kv-period" : "the default: only bmc copies less with a longer one";
       return choice;
     }
-    const size_t by_rule =
-        in_.state_memory == 0 ? in_.period : ChooseExactPeriod(in_.context, in_.model.state_row_bytes, Share());
+    const size_t by_rule = ChooseExactPeriod(in_.context, in_.model.state_row_bytes, Share());
     const size_t shorter = in_.period / 2 + in_.period % 2, longer = std::min(in_.context, 2 * in_.period);
     const size_t other = in_.period_given && by_rule != in_.period ? by_rule : in_.period > 1 ? shorter : longer;
     if (other != in_.period) choice.runner_up = alternative(other);
@@ -90,8 +89,6 @@ class Planner {
       choice.reason = "given by --kv-period";
     } else if (in_.model.state_row_bytes == 0) {
       choice.reason = "every layer has a window and is bounded by it";
-    } else if (in_.state_memory == 0) {
-      choice.reason = "free memory is not known, so that the period is the default";
     } else if (in_.period == in_.context) {
       choice.reason = exact + ", and its spare rows take at most " + BytesText(IdleBytes(in_.policy, in_.period)) +
                       " of the " + BytesText(AllowedIdleBytes()) + " allowed for those of a sequence";
@@ -110,7 +107,7 @@ class Planner {
     for (const KvPolicy policy :
          {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc, KvPolicy::kGeometric, KvPolicy::kReserve}) {
       if (policy == in_.policy) continue;
-      if (in_.state_memory != 0 && IdleBytes(policy, in_.period) > AllowedIdleBytes()) continue;
+      if (IdleBytes(policy, in_.period) > AllowedIdleBytes()) continue;
       const double cost = Growing(policy, in_.period);
       if (!choice.runner_up || cost < choice.runner_up->cost) choice.runner_up = Alternative{NameOf(policy), cost};
     }
@@ -142,7 +139,8 @@ class Planner {
       if (!choice.runner_up || cost <= choice.runner_up->cost) choice.runner_up = Alternative{RowsText(rows), cost};
     }
     choice.of = "a prompt as long as the context";
-    choice.reason = "weights are read once a chunk; more rows would make a step's buffers larger than they may be";
+    choice.reason =
+        "weights are read once a chunk, and a step's buffers grow with its rows; --prefill-chunk names another";
     return choice;
   }
 

@@ -33,7 +33,7 @@ struct PlanInput {
   ModelNumbers model;
   size_t context = 1;         // N, at least 1
   size_t batch = 1;           // at least 1
-  uint64_t state_memory = 0;  // bytes; 0: not known
+  uint64_t state_memory = 1;  // bytes, at least 1
   size_t sequences = 1;       // that may share it; at least 1
   // What the engine uses: a plan says what that costs.
   KvPolicy policy = KvPolicy::kBmc;

@@ -64,10 +64,6 @@ std::string DraftText(const PredictedDrafts& drafts) {
   return text;
 }
 
-std::string CostText(double cost, const std::string& unit) {
-  return unit == "seconds" ? SecondsText(cost) : unit == "bytes" ? BytesText(cost) : Scaled(cost, 1, unit.c_str());
-}
-
 }  // namespace
 
 std::string SecondsText(double seconds) {
@@ -90,15 +86,12 @@ std::string PlanText(const Plan& plan) {
                                          (profile.threads == 1 ? " thread, " : " threads, ") + profile.isa);
   text += Line("numbers", profile.source + ", " + profile.date);
   text += Line("asked for", "context " + std::to_string(plan.context) + ", batch " + std::to_string(plan.batch) + ", " +
-                                (plan.state_memory_bytes == 0
-                                     ? std::string("state memory not known")
-                                     : BytesText(static_cast<double>(plan.state_memory_bytes)) + " of state memory") +
-                                ", " + BytesText(static_cast<double>(plan.state_row_bytes)) + " of state a position");
+                                BytesText(static_cast<double>(plan.state_memory_bytes)) + " of state memory, " +
+                                BytesText(static_cast<double>(plan.state_row_bytes)) + " of state a position");
   text += "\n";
   for (const Choice& choice : plan.choices) {
-    std::string line = choice.chosen.value + ": " + CostText(choice.chosen.cost, choice.unit);
-    if (choice.runner_up)
-      line += "; runner-up " + choice.runner_up->value + ": " + CostText(choice.runner_up->cost, choice.unit);
+    std::string line = choice.chosen.value + ": " + SecondsText(choice.chosen.cost);
+    if (choice.runner_up) line += "; runner-up " + choice.runner_up->value + ": " + SecondsText(choice.runner_up->cost);
     text += Line(choice.name, line);
     text += Line("", "cost of " + choice.of);
     text += Line("", choice.reason);
