@@ -65,6 +65,7 @@ def check(records: list[dict]) -> tuple[list[str], list[str]]:
         for record in rows:
             if peer_report.OURS in record["wrong"]:
                 faults.append(f"{peer_report.where(record['row'])}: our logits are WRONG")
+            faults += [f"{peer_report.where(record['row'])}: {peer} was not measured" for peer in asked if peer not in record["pairs"][0]]
         for peer, least in asked.items():
             ratios = [r["wall"][peer]["ratio"] for r in rows if r["wall"][peer]]
             mean = peer_report.geomean(ratios) if ratios else None

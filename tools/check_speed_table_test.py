@@ -93,6 +93,12 @@ class SpeedTable(unittest.TestCase):
         table[0]["wrong"], table[0]["pairs"] = [IK], pairs(9.0, 0.7)
         self.assertEqual(self.faults(table), ["m0, 1 thread, prefill 512: loses by 30%, at most 15% may be lost"])
 
+    def test_PeerThatHasNoNumber_IsAFault(self):
+        table = rows()
+        for pair in table[0]["pairs"]:
+            del pair[IK]
+        self.assertEqual(self.faults(table), ["m0, 1 thread, prefill 512: ik_llama.cpp was not measured"])
+
     def test_OursWrong_IsAFault(self):
         table = rows()
         table[3]["wrong"] = [OURS]

@@ -14,8 +14,8 @@ test (`repeats` and `threads` may differ) and for decode at a greater depth, up 
 `fill_threads` (all cores), what is timed runs with `threads`. Sequences of one length hold copies of one sequence's keys
 and values. `disagreement`: relative RMS of logits that should be equal but for rounding.
 
-`logits` asks for the least rounding the engine offers: an f32 KV cache and no flash attention (which rounds keys and
-values to f16). `--ids` is a JSON list of ids, or a list of such lists; the tensors are `logits` [len, vocab] f32, or
+`logits` asks for the least rounding the engine offers: an f32 KV cache (f16 in ik_llama.cpp, which has none) and no
+flash attention (which rounds keys and values to f16). `--ids` is a JSON list of ids, or a list of such lists; the tensors are `logits` [len, vocab] f32, or
 `logits.0`, `logits.1`, ...
 """
 
