@@ -21,6 +21,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from busy_neighbour import FEWEST_PAIRS, interval
+
 
 def run(command: list[str], given: str = "") -> tuple[str, str]:
     done = subprocess.run(command, input=given, text=True, capture_output=True)
@@ -75,13 +77,6 @@ def equal(arguments: argparse.Namespace, depth: int) -> float:
     return json.loads(said.splitlines()[-1])["tests"][0]["samples"][0]["tokens_per_s"]
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """95 % interval of the median, by resampling."""
-    draw = random.Random(0)
-    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(2000))
-    return medians[50], medians[1949]
-
-
 def table(arguments: argparse.Namespace, pairs: list[dict], joined: dict[str, float]) -> str:
     count, middle = arguments.requests, statistics.median
     ratios = [pair["unequal"] / pair["equal"] for pair in pairs]
@@ -102,11 +97,13 @@ def main() -> None:
     parser.add_argument("tidemill")
     parser.add_argument("model")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--pairs", type=int, default=FEWEST_PAIRS)
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--mean", type=int, default=512, help="tokens of a prompt, on average")
     parser.add_argument("--new", type=int, default=64, help="tokens that are generated while all decode")
     arguments = parser.parse_args()
+    if arguments.pairs < FEWEST_PAIRS:
+        parser.error(f"--pairs {arguments.pairs}: expected at least {FEWEST_PAIRS}")
     vocabulary = json.loads(run([arguments.tidemill, "inspect", arguments.model, "--json"])[0])["vocab_size"]
     draw, pairs = random.Random(1), []
     for _ in range(arguments.pairs):

@@ -104,7 +104,7 @@ def main() -> None:
         with open(arguments.results, encoding="utf-8") as file:
             results = json.load(file)
     for model in arguments.model:
-        name = os.path.basename(model).removesuffix(".gguf")
+        name = f"{os.path.basename(model).removesuffix('.gguf')}, {arguments.threads} threads"
         if name in results and not arguments.again:
             continue
         results[name] = rows_of(arguments, model)

@@ -89,7 +89,8 @@ class Ours:
             return {"error": (written or stats)[:300]}
         results = [json.loads(line) for line in written.splitlines()]
         times = [result["timings"] for result in results]
-        step = float(re.search(r"next token +([\d.]+) ms", stats)[1]) / 1000
+        last = max(times, key=lambda t: t["first_token_ms"])  # beside which all others decode, if they still do
+        step = last["decode_ms"] / 1000 / max(1, new - 1)
         return {"first_s": max(t["first_token_ms"] for t in times) / 1000,
                 "whole_s": max(t["first_token_ms"] + t["decode_ms"] for t in times) / 1000, "step_s": step,
                 "growths": results[0]["state"]["growths"], "bytes_copied": results[0]["state"]["bytes_copied"],
@@ -158,7 +159,12 @@ def likely_s(arguments: argparse.Namespace, cell: dict, model: str, limit_s: flo
     look = LOADING_S + prompts + SAMPLED_STEPS * step
     full = LOADING_S + prompts + new * step
     sampled = sum(LOADING_S + prompts * (1 + depth / prompt) + SAMPLED_STEPS * step for depth in depths_of(new)[1:])
-    return look + (sampled if full > limit_s and sampled < full else full)
+    return look + (sampled if full > limit_s and sampled < full and may_sample(cell) else full)
+
+
+def may_sample(cell: dict) -> bool:
+    """Beside a request that decodes, prompts of ours come in small parts: of a batch, short samples have ended before all decode."""
+    return cell["batch"] == 1 or cell["engine"] in CACHES
 
 
 def measure(engine: Ours | Transformers, cell: dict, limit_s: float) -> dict:
@@ -168,7 +174,7 @@ def measure(engine: Ours | Transformers, cell: dict, limit_s: float) -> dict:
         return look
     full = look["first_s"] + look["step_s"] * new
     sampled = sum(look["first_s"] * (1 + depth / cell["prompt"]) + LOADING_S for depth in depths_of(new)[1:])
-    if full < limit_s or full < sampled or new <= SAMPLED_STEPS * SAMPLED_DEPTHS:
+    if full < limit_s or full < sampled or new <= SAMPLED_STEPS * SAMPLED_DEPTHS or not may_sample(cell):
         return engine.run(prompts, new)
     steps, peak = [look["step_s"]], look["peak_mib"]
     for depth in depths_of(new)[1:]:

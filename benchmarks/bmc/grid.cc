@@ -146,6 +146,12 @@ Result<std::vector<Group>> MakeGrid(const GridOptions& options) {
       if (!group.empty()) groups.push_back(std::move(group));
     }
   }
+  if (groups.empty()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--policy: expected iterative, 'iterative, pool', upfront, bmc, geometric, reserve or paged, as the "
+                 "back end has "
+                 "it, and sizes of the grid; found no cell of them");
+  }
   return groups;
 }
 

@@ -73,6 +73,9 @@ TEST(Grid, UnknownNames_AreRefused) {
   options.backends = {"blas"};
   EXPECT_EQ(MakeGrid(options).error().code(), ErrorCode::kInvalidArgument);
   options = {};
+  options.policies = {"bcm"};
+  EXPECT_EQ(MakeGrid(options).error().code(), ErrorCode::kInvalidArgument);
+  options = {};
   options.draft = 4;
   options.accept = 5;
   EXPECT_EQ(MakeGrid(options).error().code(), ErrorCode::kInvalidArgument);

@@ -231,7 +231,8 @@ def main() -> None:
     if not cells:
         sys.exit(f"read {' '.join(arguments.journal)}: expected cells, found none: run bmc_attention_block --journal first")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    grouped = by_setting(cells)
+    # The time of single tokens is measured by runs of its own.
+    grouped, timed = by_setting([c for c in cells if "points" not in c]), by_setting([c for c in cells if "points" in c])
     text = "# The attention block of one layer under each policy of cache growth\n\n"
     text += "".join(f"Machine: {', '.join(f'{k} {v}' for k, v in machine.items())}\n\n" for machine in machines)
     text += "## The best period beside the others\n\n" + ratios(grouped) + chosen_by_the_rule(grouped)
@@ -242,7 +243,7 @@ def main() -> None:
     for key, shapes in grouped.items():
         for shape, members in shapes.items():
             text += breakdown(key, shape, members, arguments.out)
-    parts = [latency(key, shape, members, arguments.out) for key, shapes in grouped.items() for shape, members in shapes.items()]
+    parts = [latency(key, shape, members, arguments.out) for key, shapes in timed.items() for shape, members in shapes.items()]
     if any(parts):
         text += "## The time of a token\n\n" + "".join(parts)
     refused = [c for c in cells if "refused" in c]

@@ -50,6 +50,7 @@ class Plot(unittest.TestCase):
 
     def test_Journal_BecomesTablesAndFigures(self):
         cells = [cell("upfront", 1, 2.0), cell("bmc", 2, 1.5), cell("bmc", 8, 1.0), cell("bmc", 32, 1.2), cell("iterative", 512, 4.0),
+                 cell("bmc", 8, 0.1, points=[[1, 90.0, True], [2, 80.0, False]], key="bmc/8/latency"),  # of the times of tokens, in no other table
                  cell("reserve", 4, 1.1, points=[[1, 900.0, True], [2, 800.0, False]]), {"key": "x", "refused": "needs 9 MB"} |
                  {k: v for k, v in cell("paged", 16, 1).items() if k not in ("key", "seconds")}]
         done = self.plot(json.dumps({"machine": {"cpu": "a <CPU> & more"}}), *map(json.dumps, cells), '{"cut off')

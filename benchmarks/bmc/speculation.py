@@ -91,6 +91,10 @@ class Measurement:
         found = {s.name: self.journal.find(self.cell(set_name, prompt, s)) for s in self.settings}
         return {name: record for name, record in found.items() if record}
 
+    def is_done(self, set_name: str, prompt: dict, setting: Setting) -> bool:
+        record = self.journal.find(self.cell(set_name, prompt, setting))
+        return record is not None and "error" not in record
+
     def run_one(self, set_name: str, prompt: dict, setting: Setting) -> None:
         if setting.kind == "peer":
             sample = self.peer.run(self.ours.ids_of(prompt["prompt"]), setting)
@@ -103,10 +107,10 @@ class Measurement:
     def run(self) -> None:
         self.journal.on(about_machine(self.arguments))
         turns, start, done = self.in_turn(), time.monotonic(), 0
-        todo = sum(len(self.settings) - len(self.of_prompt(*turn)) for turn in turns)
+        todo = sum(not self.is_done(*turn, s) for turn in turns for s in self.settings)
         for set_name, prompt in turns:
             order = random.Random(f"{set_name}/{prompt['id']}").sample(self.settings, len(self.settings))
-            missing = [s for s in order if not self.journal.find(self.cell(set_name, prompt, s))]
+            missing = [s for s in order if not self.is_done(set_name, prompt, s)]
             for setting in missing:
                 self.run_one(set_name, prompt, setting)
             done += len(missing)
@@ -173,6 +177,9 @@ def main() -> int:
         if not measurement.arguments.report:
             measurement.run()
         print(measurement.report(), end="")
+        failed = sum(not measurement.is_done(*turn, s) for turn in measurement.in_turn() for s in measurement.settings)
+        if failed and not measurement.arguments.report:
+            raise EngineFailed(f"{failed} runs failed, the journal says why; the same command tries them again")
     finally:
         if measurement.peer:
             measurement.peer.close()

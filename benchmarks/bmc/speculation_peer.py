@@ -42,7 +42,8 @@ class Loaded:
             if self.llama is not None:
                 self.llama.close()
             self.llama = Llama(s["model"], n_ctx=room, n_batch=512, n_threads=s["threads"], n_threads_batch=s["threads"],
-                               flash_attn=True, n_gpu_layers=0, logits_all=s["lookup"] > 0, verbose=False)
+                               flash_attn=True, n_gpu_layers=0,  # without it was not tried
+                               logits_all=s["lookup"] > 0, verbose=False)
             self.key = key
         return self.llama
 

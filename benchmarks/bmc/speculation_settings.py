@@ -94,7 +94,7 @@ def prompts_of(name: str, folder: Path, most: int | None) -> list[dict]:
 
 
 def cell_of(model: str, set_name: str, prompt: dict, setting: Setting, arguments) -> dict:
-    """Names a measurement. What changes its answer or its time is in it, so that a journal never mixes them."""
+    """Names a measurement by all that changes its answer. Program and machine are in the journal's own lines, which the report names."""
     return {"model": Path(model).name, "set": set_name, "prompt": prompt["id"],
             "digest": hashlib.sha256(prompt["prompt"].encode()).hexdigest()[:12], "raw": arguments.raw,
             "setting": setting.name, "draft": Path(setting.draft).name, "threads": arguments.threads, "tokens": arguments.tokens}

@@ -15,7 +15,7 @@ import speculation_numbers as numbers
 from speculation_journal import Journal
 from speculation_settings import Setting, all_settings, named_draft, prompts_of
 
-# Answers as `tidemill run --json` does: ten ids, at a speed of each setting. A draft of width 3 is refused, DIFFER changes an id.
+# Answers as `tidemill run --json` does: ten ids, at a speed of each setting. A draft of width FAKE_REFUSES is refused; at width FAKE_DIFFERS_AT an id differs.
 FAKE_PEER = """#!{python}
 import json, sys
 for line in sys.stdin:
@@ -36,7 +36,7 @@ if flags[0] == "tokenize":
     sys.exit()
 def value(name, default):
     return flags[flags.index(name) + 1] if name in flags else default
-if value("--draft-min", "") == "3":
+if value("--draft-min", "") == os.environ.get("FAKE_REFUSES"):
     sys.exit("width 3: refused | by the fake")
 prompt, draft = sys.stdin.read(), value("--draft", "")
 width = int(value("--draft-min", "2")) if draft else 0
@@ -197,9 +197,21 @@ class Program(unittest.TestCase):
         self.assertEqual(self.measure("--sets", "edit", "--report").returncode, 0)
         self.assertEqual(self.runs(), first + 1 + 2)
 
-    def test_Journal_BecomesTablesAndFigures(self):
-        done = self.measure()
+    def test_FailedRuns_AreTriedAgain(self):
+        done = self.measure("--sets", "edit", FAKE_REFUSES="3")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("2 runs failed", done.stderr)
+        self.assertIn("width 3: refused", done.stdout)
+        before = self.runs()
+        done = self.measure("--sets", "edit")
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.runs(), before + 1 + 2)
+        self.assertNotIn("refused", done.stdout)
+
+    def test_Journal_BecomesTablesAndFigures(self):
+        done = self.measure(FAKE_REFUSES="3")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("4 runs failed, the journal says why", done.stderr)
         text = (self.folder / "out" / "speculation.md").read_text()
         self.assertEqual(text, done.stdout)
         self.assertIn("### coding, 2 of 2 prompts", text)
