@@ -191,10 +191,11 @@ TEST(EngineDraft, Ngram_FindsWhatThePromptSaid) {
 // Each allocation of a step with guesses fails in turn, once: where it was one of the state's, the step is made without the guesses.
 TEST(EngineDraft, StateWithoutRoomForGuesses_GoesOnWithoutThem) {
   const auto model = LoadModel("engine_draft", BuildCountingModel({.vocab = 400, .context = 128, .eos_token = 399}));
-  const std::vector<int32_t> prompt = {100, 101, 102, 103, 104, 105, 7, 100, 101, 102};
+  // 16 ids before the step: the first one behind them makes the lookup's own ids grow.
+  const std::vector<int32_t> prompt = {90, 91, 92, 93, 94, 100, 101, 102, 103, 104, 105, 7, 100, 101, 102};
   std::vector<int32_t> expected(8);
   std::iota(expected.begin(), expected.end(), 103);
-  size_t without_guesses = 0, without_drafter = 0, failed = 0;
+  size_t without_guesses = 0, without_drafter = 0;
   for (size_t n = 0, reached = 1; reached != 0; ++n) {
     ASSERT_LT(n, 100U);
     EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kIterative});
@@ -209,10 +210,7 @@ TEST(EngineDraft, StateWithoutRoomForGuesses_GoesOnWithoutThem) {
     driver.RunUntilIdle();
     const Outcome& outcome = driver.outcome(id);
     without_drafter += outcome.stats.draft_trouble == "there is no memory for guesses";
-    if (outcome.error) {  // it was another's
-      ++failed;
-      continue;
-    }
+    ASSERT_FALSE(outcome.error) << "allocation " << n;
     EXPECT_EQ(outcome.ids, expected) << "allocation " << n;
     if (reached != 0 && made == 1) ++without_guesses;
     if (reached == 0) {
@@ -220,8 +218,7 @@ TEST(EngineDraft, StateWithoutRoomForGuesses_GoesOnWithoutThem) {
     }
   }
   EXPECT_GT(without_guesses, 1U);
-  EXPECT_GE(without_drafter, 1U);
-  EXPECT_LE(failed, 0U) << without_guesses << " " << without_drafter;
+  EXPECT_GT(without_drafter, 1U);
 }
 
 // A drafter's steps have so many threads, the model's all of them.
