@@ -11,7 +11,10 @@
 // four strips fetched into L2, threads 2 / 1: 1B Q4_K_M 1.22 / 1.10, Q8_0 1.32 / 1.32, Q4_0 1.28 / 1.22, SmolLM2 Q4_1 1.29 / 1.29; two rows 1.16 to
 // 1.20 / 1.03 to 1.15. Lost, of 8 KiB ahead: 4 KiB 0.95 to 0.97 / 0.92 to 0.95, 12 0.96 and 0.97 / 0.98, 16 0.95 and 0.96 / 0.96 and 0.99; no
 // fetches, of 4 KiB ahead, 0.82 and 0.95 / 0.77 and 0.92 (1B Q4_K_M and Q8_0).
-// On a Zen 4 4 KiB ahead is 1.07 / 1.02 for 1B Q4_K_M and 0.96 / 1.02 for Q8_0, 8 KiB 1.05 / 0.99 and 1.01 / 0.94: not taken.
+// Others take one row so, 4 KiB ahead, but for Q8_0, which nothing fetches. On a Zen 4, threads 2 / 1: 1B Q8_0 1.05 / 1.22, Q4_K_M 1.08 / 1.02
+// and 0.99, Q4_0 1.06 / 1.07, SmolLM2 Q4_1 1.09 / 1.09, Gemma - / 1.12, Qwen2.5 0.5B 0.98 / 1.01, 1.5B - / 0.96 [0.94, 1.19]. Lost: 3 KiB ahead
+// 1.07 / 0.98, with Q8_0 1 KiB 1.07 / 0.95; nothing fetched 1B Q4_K_M - / 0.83, Qwen2.5 0.91 / 0.92 and - / 0.84; earlier, Q8_0 4 KiB ahead
+// 0.96 / 1.02, 8 KiB 1.01 / 0.94, Q4_K_M 8 KiB 1.05 / 0.99.
 // Past the first tile, 5- and 6-bit weights are unpacked once for several tiles (+8 % and +18 %), 8-bit ones for 16 of them, without their
 // offset (1B Q8_0, prefill of 256, one thread of a Zen 4, pairs: 1.04; for 8 tiles 1.02).
 //
@@ -35,9 +38,10 @@ namespace tidemill::avx2 {
 namespace {
 
 constexpr size_t kTileRows = kLowTiles ? 2 : 4;
-constexpr size_t kPanelBlocks = 8;          // blocks unpacked at once: 256 columns
-constexpr size_t kGroupStrips = 4;          // strips, and so streams from memory, that the first tile takes together
-constexpr size_t kStreamBytesAhead = 8192;  // where one strip comes after another
+constexpr size_t kPanelBlocks = 8;  // blocks unpacked at once: 256 columns
+constexpr size_t kGroupStrips = 4;  // strips, and so streams from memory, that the first tile takes together
+// How far ahead a strip is fetched, past L2, where one comes after another.
+constexpr size_t kZen5Ahead = 8192, kStreamAhead = 4096;
 
 // Tiles that share unpacked blocks.
 template <StripType type>
@@ -378,8 +382,8 @@ inline TileRows RowsFrom(const MatMulStrips& args, size_t row, size_t b) {
   }
 }
 
-// One strip times R rows. kFetch: what follows it is brought from memory, past L2.
-template <StripType type, size_t R, bool kFetch = false>
+// One strip times R rows. kAhead: so many bytes ahead it is brought from memory, past L2; 0: not at all.
+template <StripType type, size_t R, size_t kAhead = 0>
 void Tile(const MatMulStrips& args, size_t strip, size_t row) {
   const size_t blocks = args.cols / 32;
   const unsigned char* group = args.strips + strip * args.strip_bytes;
@@ -387,7 +391,7 @@ void Tile(const MatMulStrips& args, size_t strip, size_t row) {
   TileRows rows = RowsFrom(args, row, 0);
   for (size_t b = 0; b < blocks; group += kGroupBytes<type>) {
     for (size_t i = 0; i < kStripLayout<type>.scale_blocks; ++i, ++b) {
-      if constexpr (kFetch) FetchLines<kPastL2>(group + i * kBlockBytes<type> + kStreamBytesAhead, kBlockBytes<type>);
+      if constexpr (kAhead != 0) FetchLines<kPastL2>(group + i * kBlockBytes<type> + kAhead, kBlockBytes<type>);
       AddBlock<type, false, R>(QuantsOf<type>(group, i), ScalesOf<type>(group, i), rows, acc);
       Advance(rows);
       __asm__("" : : "r"(acc) : "memory");  // these sums stay in memory: registers are for the block's
@@ -473,10 +477,10 @@ void StreamTile(const MatMulStrips& args, size_t strip, size_t strips) {
   for (size_t s = 0; s < strips; ++s) Store(args, acc[s], strip + s, 0, R);
 }
 
-// The first rows, a tile at most.
+// The first rows, at least two and a tile at most.
 template <StripType type, size_t R = kTileRows>
 void FirstRows(const MatMulStrips& args, size_t strip, size_t strips) {
-  if constexpr (R > 1) {
+  if constexpr (R > 2) {
     if (args.rows < R) return FirstRows<type, R - 1>(args, strip, strips);
   }
   StreamTile<type, R>(args, strip, strips);
@@ -492,15 +496,17 @@ void Rows(const MatMulStrips& args, size_t strip, size_t row) {
 }
 
 // All strips times R rows, where one strip after another is one stream to the processor.
-template <StripType type, size_t R>
+template <StripType type, size_t R, size_t kAhead>
 void OneStream(const MatMulStrips& args) {
-  for (size_t strip = 0; strip < args.num_strips; ++strip) Tile<type, R, true>(args, strip, 0);
+  for (size_t strip = 0; strip < args.num_strips; ++strip) Tile<type, R, kAhead>(args, strip, 0);
 }
 
 template <StripType type>
 void MatMul(const MatMulStrips& args) {
-  if (args.zen5 && args.rows == 1) return OneStream<type, 1>(args);
-  if (args.zen5 && args.rows == 2) return OneStream<type, 2>(args);
+  if (args.zen5 && args.rows == 1) return OneStream<type, 1, kZen5Ahead>(args);
+  if (args.zen5 && args.rows == 2) return OneStream<type, 2, kZen5Ahead>(args);
+  constexpr size_t kAhead = type == StripType::kQ8_0 ? 0 : kStreamAhead;
+  if (args.rows == 1) return OneStream<type, 1, kAhead>(args);
   for (size_t strip = 0; strip < args.num_strips; strip += kGroupStrips) {
     const size_t strips = args.num_strips - strip < kGroupStrips ? args.num_strips - strip : kGroupStrips;
     FirstRows<type>(args, strip, strips);
