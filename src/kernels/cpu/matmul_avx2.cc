@@ -15,8 +15,10 @@
 // and 0.99, Q4_0 1.06 / 1.07, SmolLM2 Q4_1 1.09 / 1.09, Gemma - / 1.12, Qwen2.5 0.5B 0.98 / 1.01, 1.5B - / 0.96 [0.94, 1.19]. Lost: 3 KiB ahead
 // 1.07 / 0.98, with Q8_0 1 KiB 1.07 / 0.95; nothing fetched 1B Q4_K_M - / 0.83, Qwen2.5 0.91 / 0.92 and - / 0.84; earlier, Q8_0 4 KiB ahead
 // 0.96 / 1.02, 8 KiB 1.01 / 0.94, Q4_K_M 8 KiB 1.05 / 0.99.
-// Past the first tile, 5- and 6-bit weights are unpacked once for several tiles (+8 % and +18 %), 8-bit ones for 16 of them, without their
-// offset (1B Q8_0, prefill of 256, one thread of a Zen 4, pairs: 1.04; for 8 tiles 1.02).
+// Past the first tile, weights are unpacked once for several tiles (5 and 6 bits +8 % and +18 %), 8-bit ones for 16 of them, without their
+// offset (1B Q8_0, prefill of 256, one thread of a Zen 4, pairs: 1.04; for 8 tiles 1.02). With them their scales, as f32: 512 rows of
+// 8960 x 1536, Q4_K 1.06 to 1.22, Q5_K 1.02 to 1.13, Q6_K 0.90 to 1.14, Q4_1 0.98 to 1.14; prefill of 256, threads 2 / 1: 1B Q4_K_M
+// 1.07 / 1.10, Q4_0 1.06 / -, SmolLM2 Q4_1 1.10 / -, Q8_0 1.00 / -; 32 sequences of SmolLM2 1.11, of 1B Q4_K_M 0.97 [0.75, 1.04]. For 16 tiles 0.85 to 1.18.
 //
 // What bounds 8 bits: 256 products of 8 lanes are 16 products and 15 additions of words, and 3 instructions for the scales. A Zen 4 does
 // such a mix from registers, products and additions in turn, at 3.3 a cycle, as tiles with their loads at 3.2 (4.2 of additions alone, 2.1 of
@@ -26,8 +28,8 @@
 //
 // Tried and slower (Zen 4, GCC 12, 8960 x 1536): one strip at a time from memory, with one row (11 instead of 17 GB/s), eight strips
 // (-10 %); fetching 2 KiB ahead, but for Q8_0 (0.76 to 1.02), or 8 (0.84 to 1.09); 5 bits folded row by row as 6 bits are (-20 %); 4-bit
-// weights unpacked for several tiles (no gain); unpacking one block at a time (-20 % where rows lie 4 KiB apart), for 8 or 16 rows
-// instead of 32 (-15 %, -3 %); the first tile's code, with its loop over strips, for later tiles (-5 %).
+// weights unpacked for several tiles without their scales (no gain); unpacking one block at a time (-20 % where rows lie 4 KiB apart), for 8
+// or 16 rows instead of 32 (-15 %, -3 %); the first tile's code, with its loop over strips, for later tiles (-5 %).
 #include "kernels/cpu/matmul_avx2.h"
 
 #include <immintrin.h>
@@ -46,10 +48,6 @@ constexpr size_t kZen5Ahead = 8192, kStreamAhead = 4096;
 // Tiles that share unpacked blocks.
 template <StripType type>
 constexpr size_t kPanelTiles = type == StripType::kQ8_0 ? 16 : 8;
-
-// Unpacked once for several tiles.
-template <StripType type>
-constexpr bool kPanels = kStripLayout<type>.expands || type == StripType::kQ8_0;
 
 // Of a strip's bytes, each block's.
 template <StripType type>
@@ -233,6 +231,46 @@ template <StripType type>
   return group + kStripLayout<type>.scale_bytes + i * kStripLayout<type>.quant_bytes;
 }
 
+// What a half's f32 sums are made with: d_w and m_w (or minus m_w) of its 8 rows.
+struct HalfScales {
+  __m256 d, m;
+};
+template <StripType type>
+[[gnu::always_inline]] inline HalfScales HalfScalesOf(BlockScales scales, size_t h) {
+  HalfScales half{LoadHalves(scales.halves + h * 16), _mm256_setzero_ps()};
+  if constexpr (kStripLayout<type>.minimum) half.m = LoadHalves(scales.halves + 32 + h * 16);
+  if constexpr (kSixBitScales<type>) {
+    half.d = _mm256_mul_ps(half.d, LoadUnsigned(scales.bytes + h * 8));
+    half.m = _mm256_mul_ps(half.m, LoadUnsigned(scales.bytes + 16 + h * 8));
+  }
+  return half;
+}
+
+// Q6_K: the scales of a half's 8 rows, 16 bits each, as products of pairs want them: of the first 16 columns, of the last, and of both
+// with the offset.
+struct Factors {
+  __m256i first, second, offsets;
+};
+[[gnu::always_inline]] inline Factors FactorsOf(BlockScales scales, size_t h) {
+  const __m128i first = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales.bytes + h * 8));
+  const __m128i second = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales.bytes + 16 + h * 8));
+  return {_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(first, first)),
+          _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(second, second)),
+          _mm256_mullo_epi16(_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(first, second)),
+                             _mm256_set1_epi16(-kStripLayout<StripType::kQ6_K>.offset))};
+}
+
+// A block that is unpacked: a byte for each quant, two of Q8_0; then f32 d[16] and m[16]; then, of Q6_K, the factors of both halves.
+template <StripType type>
+constexpr size_t kUnpackedQuants = type == StripType::kQ8_0 ? 1024 : 512;
+constexpr size_t kUnpackedFactors = kUnpackedQuants<StripType::kQ6_K> + 128;
+template <StripType type>
+constexpr size_t kUnpackedBytes = kUnpackedQuants<type> + 128 + (type == StripType::kQ6_K ? 192 : 0);
+
+[[gnu::always_inline]] inline Factors LoadFactors(const unsigned char* at) {
+  return {Load(at), Load(at + 32), Load(at + 64)};
+}
+
 // dot[h][r] = the exact integer s of one block (kernels/matmul.h)
 template <StripType type, bool unpacked, size_t R>
 [[gnu::always_inline]] inline void Dot(const unsigned char* block, BlockScales scales, TileRows rows,
@@ -263,22 +301,17 @@ template <StripType type, bool unpacked, size_t R>
   } else if constexpr (type == StripType::kQ6_K) {
 #pragma GCC unroll 2
     for (size_t h = 0; h < 2; ++h) {
-      const __m128i sc0 = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales.bytes + h * 8));
-      const __m128i sc1 = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales.bytes + 16 + h * 8));
-      const __m256i factors =
-          _mm256_mullo_epi16(_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(sc0, sc1)), _mm256_set1_epi16(-kOffset));
+      const Factors factors = unpacked ? LoadFactors(block + kUnpackedFactors + h * 96) : FactorsOf(scales, h);
 #pragma GCC unroll 4
       for (size_t r = 0; r < R; ++r) {
-        dot[h][r] = _mm256_madd_epi16(Broadcast4(rows.half_sums + r * rows.blocks * 2), factors);
+        dot[h][r] = _mm256_madd_epi16(Broadcast4(rows.half_sums + r * rows.blocks * 2), factors.offsets);
         Keep(dot[h][r]);
       }
       Opaque(q);  // else both halves share broadcasts, 32 of them, and they spill
-      const __m256i factor0 = _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(sc0, sc0));
-      AddFolded<type, unpacked, 0, 1>(block + h * 32, q, factor0, dot[h]);
-      AddFolded<type, unpacked, 2, 3>(block + h * 32, q, factor0, dot[h]);
-      const __m256i factor1 = _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(sc1, sc1));
-      AddFolded<type, unpacked, 4, 5>(block + h * 32, q, factor1, dot[h]);
-      AddFolded<type, unpacked, 6, 7>(block + h * 32, q, factor1, dot[h]);
+      AddFolded<type, unpacked, 0, 1>(block + h * 32, q, factors.first, dot[h]);
+      AddFolded<type, unpacked, 2, 3>(block + h * 32, q, factors.first, dot[h]);
+      AddFolded<type, unpacked, 4, 5>(block + h * 32, q, factors.second, dot[h]);
+      AddFolded<type, unpacked, 6, 7>(block + h * 32, q, factors.second, dot[h]);
     }
   } else if constexpr (kFiveBits<type>) {
     __m256i sum[2][R];
@@ -320,15 +353,12 @@ template <StripType type, bool unpacked, size_t R>
                                             float* acc) {
   __m256i dot[2][R];
   Dot<type, unpacked>(block, scales, rows, dot);
-  __m256 d_w[2], m[2];  // m_w, or minus m_w
+  HalfScales half[2];
 #pragma GCC unroll 2
   for (size_t h = 0; h < 2; ++h) {
-    d_w[h] = LoadHalves(scales.halves + h * 16);
-    if constexpr (kStripLayout<type>.minimum) m[h] = LoadHalves(scales.halves + 32 + h * 16);
-    if constexpr (kSixBitScales<type>) {
-      d_w[h] = _mm256_mul_ps(d_w[h], LoadUnsigned(scales.bytes + h * 8));
-      m[h] = _mm256_mul_ps(m[h], LoadUnsigned(scales.bytes + 16 + h * 8));
-    }
+    const auto* floats = reinterpret_cast<const float*>(block + kUnpackedQuants<type>) + h * 8;
+    half[h] =
+        unpacked ? HalfScales{_mm256_load_ps(floats), _mm256_load_ps(floats + 16)} : HalfScalesOf<type>(scales, h);
   }
 #pragma GCC unroll 4
   for (size_t r = 0; r < R; ++r) {
@@ -336,11 +366,11 @@ template <StripType type, bool unpacked, size_t R>
 #pragma GCC unroll 2
     for (size_t h = 0; h < 2; ++h) {
       float* at = acc + r * 16 + h * 8;
-      __m256 value = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][r]), _mm256_mul_ps(d_w[h], d), _mm256_load_ps(at));
+      __m256 value = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][r]), _mm256_mul_ps(half[h].d, d), _mm256_load_ps(at));
       if constexpr (kSixBitScales<type>) {
-        value = _mm256_fnmadd_ps(m[h], _mm256_broadcast_ss(rows.sum + r * rows.blocks), value);
+        value = _mm256_fnmadd_ps(half[h].m, _mm256_broadcast_ss(rows.sum + r * rows.blocks), value);
       } else if constexpr (kStripLayout<type>.minimum) {
-        value = _mm256_fmadd_ps(m[h], _mm256_broadcast_ss(rows.sum + r * rows.blocks), value);
+        value = _mm256_fmadd_ps(half[h].m, _mm256_broadcast_ss(rows.sum + r * rows.blocks), value);
       }
       _mm256_store_ps(at, value);
     }
@@ -400,13 +430,23 @@ void Tile(const MatMulStrips& args, size_t strip, size_t row) {
   Store(args, acc, strip, row, R);
 }
 
-// Of a block that is unpacked: a byte for each quant, two of Q8_0.
-template <StripType type>
-constexpr size_t kUnpackedBytes = type == StripType::kQ8_0 ? 1024 : 512;
-
-// Groups g of a block.
+// Groups g of a block, and its scales.
 template <StripType type, size_t... g>
-[[gnu::always_inline]] inline void Unpack(const unsigned char* block, unsigned char* to) {
+[[gnu::always_inline]] inline void Unpack(const unsigned char* block, BlockScales scales, unsigned char* to) {
+#pragma GCC unroll 2
+  for (size_t h = 0; h < 2; ++h) {
+    const HalfScales half = HalfScalesOf<type>(scales, h);
+    auto* floats = reinterpret_cast<float*>(to + kUnpackedQuants<type>) + h * 8;
+    _mm256_store_ps(floats, half.d);
+    _mm256_store_ps(floats + 16, half.m);
+    if constexpr (type == StripType::kQ6_K) {
+      const Factors factors = FactorsOf(scales, h);
+      auto* at = reinterpret_cast<__m256i*>(to + kUnpackedFactors + h * 96);
+      _mm256_store_si256(at, factors.first);
+      _mm256_store_si256(at + 1, factors.second);
+      _mm256_store_si256(at + 2, factors.offsets);
+    }
+  }
   if constexpr (type == StripType::kQ8_0) {
     const __m256i offset = _mm256_set1_epi16(kStripLayout<type>.offset);
 #pragma GCC unroll 16
@@ -427,23 +467,23 @@ template <StripType type, size_t... g>
 template <StripType type>
 void Panel(const MatMulStrips& args, size_t strip, size_t row, size_t tiles) {
   const size_t blocks = args.cols / 32;
-  constexpr size_t kPanelGroups = kPanelBlocks / kStripLayout<type>.scale_blocks;
-  static_assert(kPanelGroups * kStripLayout<type>.scale_blocks == kPanelBlocks);
+  constexpr size_t kGroupBlocks = kStripLayout<type>.scale_blocks;
+  static_assert(kPanelBlocks % kGroupBlocks == 0);
   const unsigned char* groups = args.strips + strip * args.strip_bytes;
   alignas(32) float acc[kPanelTiles<type>][kTileRows * 16] = {};
   alignas(32) unsigned char unpacked[kPanelBlocks * kUnpackedBytes<type>];
-  const auto group_of = [&](size_t i) { return kPanelGroups == 1 ? groups : groups + i * kGroupBytes<type>; };
-  const auto block_of = [](size_t i) { return kPanelGroups == 1 ? i : 0; };
-  for (size_t first = 0; first < blocks; first += kPanelBlocks, groups += kPanelGroups * kGroupBytes<type>) {
+  for (size_t first = 0; first < blocks; first += kPanelBlocks) {
     const size_t count = blocks - first < kPanelBlocks ? blocks - first : kPanelBlocks;
-    for (size_t i = 0; i < count; ++i)
-      Unpack<type, 0, 1, 2, 3, 4, 5, 6, 7>(QuantsOf<type>(group_of(i), block_of(i)),
+    for (size_t i = 0; i < count; ++i) {
+      const unsigned char* group = groups + (first + i) / kGroupBlocks * kGroupBytes<type>;
+      Unpack<type, 0, 1, 2, 3, 4, 5, 6, 7>(QuantsOf<type>(group, i % kGroupBlocks),
+                                           ScalesOf<type>(group, i % kGroupBlocks),
                                            unpacked + i * kUnpackedBytes<type>);
+    }
     for (size_t t = 0; t < tiles; ++t) {
       TileRows rows = RowsFrom(args, row + t * kTileRows, first);
       for (size_t i = 0; i < count; ++i) {
-        AddBlock<type, true, kTileRows>(unpacked + i * kUnpackedBytes<type>, ScalesOf<type>(group_of(i), block_of(i)),
-                                        rows, acc[t]);
+        AddBlock<type, true, kTileRows>(unpacked + i * kUnpackedBytes<type>, {}, rows, acc[t]);
         Advance(rows);
         __asm__("" : : "r"(acc) : "memory");
       }
@@ -512,63 +552,17 @@ void MatMul(const MatMulStrips& args) {
     FirstRows<type>(args, strip, strips);
     for (size_t s = strip; s < strip + strips; ++s) {
       size_t row = kTileRows;
-      if constexpr (kPanels<type>) {
-        while (row + 2 * kTileRows <= args.rows) {
-          const size_t left = (args.rows - row) / kTileRows,
-                       tiles = left < kPanelTiles<type> ? left : kPanelTiles<type>;
-          Panel<type>(args, s, row, tiles);
-          row += tiles * kTileRows;
-        }
+      while (row + 2 * kTileRows <= args.rows) {
+        const size_t left = (args.rows - row) / kTileRows, tiles = left < kPanelTiles<type> ? left : kPanelTiles<type>;
+        Panel<type>(args, s, row, tiles);
+        row += tiles * kTileRows;
       }
       for (; row < args.rows; row += kTileRows) Rows<type>(args, s, row);
     }
   }
 }
 
-// kChains blocks of eight groups each round; kSideBySide: group by group of all blocks, else block by block.
-template <size_t kChains, bool kSideBySide>
-PeakRun BlocksPeak(size_t iterations) {
-  const __m256i bytes = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
-  const auto product = [bytes]() __attribute__((always_inline)) {
-    __m256i words;
-    __asm__ volatile("vpmaddubsw %1, %1, %0" : "=x"(words) : "x"(bytes));  // else compilers take one for all
-    return words;
-  };
-  __m256i dot[kChains], sum[kChains];
-  for (size_t c = 0; c < kChains; ++c) dot[c] = bytes;
-  const auto add_group = [&](size_t g, size_t c) __attribute__((always_inline)) {
-    sum[c] = g == 0 ? product() : _mm256_add_epi16(sum[c], product());
-    Keep(sum[c]);
-    if (g < 7) return;
-    dot[c] = _mm256_add_epi32(dot[c], _mm256_madd_epi16(sum[c], ones));
-    Keep(dot[c]);
-  };
-  for (size_t i = 0; i < iterations; ++i) {
-    if constexpr (kSideBySide) {
-#pragma GCC unroll 8
-      for (size_t g = 0; g < 8; ++g) {
-#pragma GCC unroll 6
-        for (size_t c = 0; c < kChains; ++c) add_group(g, c);
-      }
-    } else {
-#pragma GCC unroll 6
-      for (size_t c = 0; c < kChains; ++c) {
-#pragma GCC unroll 8
-        for (size_t g = 0; g < 8; ++g) add_group(g, c);
-      }
-    }
-  }
-  for (size_t c = 1; c < kChains; ++c) dot[0] = _mm256_add_epi32(dot[0], dot[c]);
-  constexpr double kOperations = 2 * 32 * 8;
-  return {kOperations * static_cast<double>(kChains * iterations), 0,
-          static_cast<double>(_mm256_cvtsi256_si32(dot[0]))};
-}
-
 }  // namespace
-
-PeakRun DotPeak(PeakShape shape, size_t iterations) {
-  return shape == PeakShape::kFirst ? BlocksPeak<5, true>(iterations) : BlocksPeak<6, false>(iterations);
-}
 
 MatMulKernel PickMatMul(StripType type) {
   switch (type) {
