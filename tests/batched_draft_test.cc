@@ -14,6 +14,7 @@
 #include "tests/support/drafting_models.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
+#include "tests/support/recording_drafter.h"
 #include "tests/support/tiny_model.h"
 
 namespace tidemill {
@@ -141,53 +142,21 @@ struct Proposal {
 };
 using Proposals = std::map<std::pair<size_t, size_t>, Proposal>;  // by request and ids
 
-// Keeps what another drafter proposes, alone or with others.
-class RecordingDrafter : public StepDrafter {
- public:
-  RecordingDrafter(std::unique_ptr<Drafter> drafter, size_t request, Proposals* proposals)
-      : drafter_(std::move(drafter)),
-        steps_(StepDrafter::Of(drafter_.get())),
-        request_(request),
-        proposals_(proposals) {}
-
-  void Append(int32_t id) override {
-    ++ids_;
-    drafter_->Append(id);
-  }
-  bool reads_features() const override { return drafter_->reads_features(); }
-  void AddFeature(size_t position, std::span<const float> feature) override { drafter_->AddFeature(position, feature); }
-  void Release() override { drafter_->Release(); }
-  GuessOrder guess_order() const override { return drafter_->guess_order(); }
-  std::string_view trouble() const override { return drafter_->trouble(); }
-  DraftForward forward() const override { return steps_->forward(); }
-  void Begin(size_t most) override { steps_->Begin(most); }
-  DraftNext Next(size_t rows, StepSequence* step) override { return steps_->Next(rows, step); }
-  void Choose(size_t row, std::span<float> logits) override { steps_->Choose(row, logits); }
-  void Ran(size_t first_row) override { steps_->Ran(first_row); }
-  DraftTree End() override {
-    const DraftTree tree = steps_->End();
-    Proposal& proposal = (*proposals_)[{request_, ids_}];
-    proposal.ids.assign(tree.ids.begin(), tree.ids.end());
-    proposal.parents.assign(tree.parents.begin(), tree.parents.end());
-    for (const auto& tokens : tree.drawn_from) {
-      proposal.drawn_from.emplace_back();
-      for (const TokenProbability& token : tokens) proposal.drawn_from.back().emplace_back(token.id, token.probability);
-    }
-    return tree;
-  }
-
- private:
-  std::unique_ptr<Drafter> drafter_;
-  StepDrafter* steps_;
-  size_t request_, ids_ = 0;
-  Proposals* proposals_;
-};
-
 // The number of the request that is submitted next is *request.
 void Record(EngineDriver& driver, const size_t* request, Proposals* proposals) {
   Engine::Impl& impl = driver.engine().impl();
   impl.make_drafter = [&impl, request, proposals](const Request& submitted, size_t expected) {
-    return std::make_unique<RecordingDrafter>(impl.NewDrafter(submitted, expected), *request, proposals);
+    const auto keep = [proposals, number = *request](size_t num_ids, const DraftTree& tree) {
+      Proposal& proposal = (*proposals)[{number, num_ids}];
+      proposal.ids.assign(tree.ids.begin(), tree.ids.end());
+      proposal.parents.assign(tree.parents.begin(), tree.parents.end());
+      for (const auto& tokens : tree.drawn_from) {
+        proposal.drawn_from.emplace_back();
+        for (const TokenProbability& token : tokens)
+          proposal.drawn_from.back().emplace_back(token.id, token.probability);
+      }
+    };
+    return std::make_unique<testing::RecordingDrafter>(impl.NewDrafter(submitted, expected), keep);
   };
 }
 

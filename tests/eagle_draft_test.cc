@@ -18,6 +18,7 @@
 #include "tests/support/eagle_pairs.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
+#include "tests/support/recording_drafter.h"
 #include "tests/support/resumed_requests.h"
 #include "tests/support/tiny_model.h"
 
@@ -63,42 +64,18 @@ struct Proposal {
   }
 };
 
-// Keeps what another drafter proposes.
-class RecordingDrafter : public Drafter {
- public:
-  RecordingDrafter(std::unique_ptr<Drafter> drafter, size_t request, std::vector<Proposal>* proposals)
-      : drafter_(std::move(drafter)), request_(request), proposals_(proposals) {}
-
-  void Append(int32_t id) override {
-    ++ids_;
-    drafter_->Append(id);
-  }
-  bool reads_features() const override { return drafter_->reads_features(); }
-  void AddFeature(size_t position, std::span<const float> feature) override { drafter_->AddFeature(position, feature); }
-  DraftTree Propose(size_t most) override {
-    const DraftTree tree = drafter_->Propose(most);
-    proposals_->push_back({.request = request_,
-                           .ids = ids_,
-                           .nodes = {tree.ids.begin(), tree.ids.end()},
-                           .parents = {tree.parents.begin(), tree.parents.end()},
-                           .drawn_from = {tree.drawn_from.begin(), tree.drawn_from.end()}});
-    return tree;
-  }
-  void Release() override { drafter_->Release(); }
-  GuessOrder guess_order() const override { return drafter_->guess_order(); }
-  std::string_view trouble() const override { return drafter_->trouble(); }
-
- private:
-  std::unique_ptr<Drafter> drafter_;
-  size_t request_, ids_ = 0;
-  std::vector<Proposal>* proposals_;
-};
-
 // Of all requests from now on, numbered as they are submitted.
 void Record(EngineDriver& driver, std::vector<Proposal>* proposals) {
   Engine::Impl& impl = driver.engine().impl();
   impl.make_drafter = [&impl, proposals, count = size_t{0}](const Request& request, size_t expected) mutable {
-    return std::make_unique<RecordingDrafter>(impl.NewDrafter(request, expected), count++, proposals);
+    const auto keep = [proposals, number = count++](size_t num_ids, const DraftTree& tree) {
+      proposals->push_back({.request = number,
+                            .ids = num_ids,
+                            .nodes = {tree.ids.begin(), tree.ids.end()},
+                            .parents = {tree.parents.begin(), tree.parents.end()},
+                            .drawn_from = {tree.drawn_from.begin(), tree.drawn_from.end()}});
+    };
+    return std::make_unique<testing::RecordingDrafter>(impl.NewDrafter(request, expected), keep);
   };
 }
 

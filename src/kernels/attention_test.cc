@@ -516,7 +516,7 @@ TEST(Attention, ScratchBytes_AreEnoughForTheLargestShapes) {
   constexpr size_t kGuard = 64;
   for (const size_t len : {1, 3}) {
     const Inputs inputs(
-        {.heads = kMaxGroup, .kv_heads = 1, .head_dim = kMaxHeadDim, .len = len, .first_position = 300, .kv_len = 303});
+        {.heads = kMaxGroup, .kv_heads = 1, .head_dim = kMaxHeadDim, .len = len, .first_position = 140, .kv_len = 143});
     for (const Isa isa : LevelsHere()) {
       for (const size_t threads : {1, 2}) {
         const auto pool = ThreadPool::Create(threads).value();
