@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/engine_impl.h"
 #include "runtime/request_record.h"
 #include "tests/support/allocation_probe.h"
 #include "tests/support/engine_driver.h"
@@ -269,6 +270,30 @@ TEST(SavedRequest, ResumeWithoutMemory_IsOutOfMemory) {
     }
     EXPECT_GT(refusals, 20U);
   }
+  driver.RunUntilIdle();
+}
+
+// Those that wait have a state each, beside those that run.
+TEST(SavedRequest, ResumedThatWait_HaveABound) {
+  const Outcome outcome = SaveWith(testing::ResumedModel(), {.threads = 1}, testing::ResumedPrompt(),
+                                   {.max_new_tokens = 4, .ignore_eos = true});
+  const auto saved = SavedRequest::Read(SavedBytes(outcome));
+  ASSERT_TRUE(saved.ok());
+  EngineDriver measured(testing::ResumedModel(), {.threads = 1});
+  const uint64_t state = measured.engine().impl().NewState()->GrowthBytes(testing::ResumedPrompt().size() + 8);
+  EngineDriver driver(testing::ResumedModel(), {.threads = 1, .state_memory = 4 * state});
+  size_t resumed = 0;
+  for (;; ++resumed) {
+    ASSERT_LT(resumed, 100U);
+    const auto id = driver.engine().Resume(*saved, {.more_prompt = {60, 61}});
+    if (id.ok()) continue;
+    EXPECT_EQ(id.error().code(), ErrorCode::kOutOfMemory);
+    EXPECT_NE(id.error().message().find("resumed requests that wait"), std::string::npos) << id.error().message();
+    break;
+  }
+  EXPECT_GE(resumed, 3U);
+  driver.RunUntilIdle();
+  EXPECT_TRUE(driver.engine().Resume(*saved, {.more_prompt = {60, 61}}).ok()) << "when they have ended";
   driver.RunUntilIdle();
 }
 
