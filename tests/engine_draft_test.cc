@@ -275,6 +275,40 @@ TEST(EngineDraft, WrongOptions_AreRefused) {
   }
 }
 
+// A step is given up where a request is cancelled in it, but never two in a row: the others go on, however many are cancelled.
+TEST(EngineDraft, CancellingInEachStep_StopsNobodyElse) {
+  const auto model = LoadModel("engine_draft", BuildCountingModel({.vocab = 400, .context = 128, .eos_token = 399}));
+  struct Cancelling : Drafter {
+    Engine* engine = nullptr;
+    std::vector<RequestId>* waiting = nullptr;
+    void Append(int32_t) override {}
+    DraftTree Propose(size_t) override {
+      if (!waiting->empty()) engine->Cancel(waiting->back());
+      if (!waiting->empty()) waiting->pop_back();
+      return {};
+    }
+  };
+  EngineDriver driver(model, {.threads = 1, .max_batch = 1});
+  std::vector<RequestId> waiting;
+  driver.engine().impl().make_drafter = [&](const Request&, size_t) {
+    auto drafter = std::make_unique<Cancelling>();
+    drafter->engine = &driver.engine();
+    drafter->waiting = &waiting;
+    return drafter;
+  };
+  const RequestId first =
+      driver.Submit({.prompt = {100}, .generation = {.max_new_tokens = 10}, .draft = {.most = 1, .least = 1}});
+  for (int i = 0; i < 40; ++i)
+    waiting.push_back(driver.Submit({.prompt = {5}, .generation = {.max_new_tokens = 1}, .draft = {}}));
+  size_t steps = 0;
+  for (; !driver.outcome(first).finish; ++steps) {
+    ASSERT_LE(steps, 22U);
+    driver.Step();
+  }
+  EXPECT_GT(steps, 15U) << "steps are given up";
+  driver.RunUntilIdle();
+}
+
 // Every other step is given up when its tokens are chosen, of chains and of trees.
 TEST(EngineDraft, AbandonedSteps_HaveChosenNothing) {
   const auto model = SmallContextModel(DType::kF32);
