@@ -102,7 +102,6 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   const bool bfloat16_products = language_model.step_shape().bfloat16_weights && HasBFloat16Products(impl->isa);
   impl->numeric_class = std::string(HasFma(impl->isa) ? "fma" : "baseline") + (bfloat16_products ? "+bf16" : "") +
                         (impl->model->impl().f32 ? "/f32" : "") + "/kv-" + std::string(KvTypeName(*o.kv_type));
-  impl->vocabulary = HashVocabulary(impl->model->text().tokenizer);
   if (const auto& rope = impl->model->impl().rope_scaling) impl->numeric_class += "/rope-" + RopeOverrideName(*rope);
   TIDEMILL_TRY(threads, ThreadPool::Create(o.threads));
   impl->threads = std::move(threads);

@@ -40,17 +40,13 @@ struct DefaultStateMemory {
 };
 DefaultStateMemory ChooseStateMemory(std::optional<uint64_t> available);
 
-// Of all that decoding and the end of a text depend on. Which merges make a token is of no importance to what was generated. Throws
-// std::bad_alloc. In saved_request.cc.
-uint64_t HashVocabulary(const Tokenizer& tokenizer);
-
 struct Engine::Impl {
   std::shared_ptr<const Model> model;
   EngineOptions options;  // with every default filled in
   Isa isa = Isa::kBaseline;
   bool kv_period_given = false;  // else the planner chose it
   std::string numeric_class;
-  uint64_t vocabulary = 0;  // HashVocabulary
+  std::optional<uint64_t> vocabulary;  // a hash of it, from the first request that is saved or resumed on
   std::string notice;
   std::unique_ptr<ThreadPool> threads;
   std::optional<ExecutionContext> ctx;

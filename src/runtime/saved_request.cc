@@ -25,11 +25,33 @@ struct SavedRequest::Impl {
 
 namespace {
 
-Result<std::vector<std::byte>> Save(const Engine::Impl& engine, ActiveRequest& request, FinishReason finish) {
+// All that decoding and the end of a text depend on. Which merges make a token is of no importance to what was generated.
+uint64_t HashVocabulary(const Tokenizer& tokenizer) {
+  std::string text;
+  const auto add = [&text](std::string_view part) {
+    text += std::to_string(part.size()) + ":";
+    text += part;
+  };
+  for (size_t i = 0; i < tokenizer.vocab_size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    add(tokenizer.TokenName(id));
+    add(tokenizer.TokenBytes(id));
+    add(tokenizer.IsSpecial(id) ? "special" : "");
+  }
+  for (const int32_t id : tokenizer.end_of_generation_ids()) add(std::to_string(id));
+  return Checksum(std::as_bytes(std::span(text)));
+}
+
+uint64_t VocabularyOf(Engine::Impl& engine) {
+  if (!engine.vocabulary) engine.vocabulary = HashVocabulary(engine.model->text().tokenizer);
+  return *engine.vocabulary;
+}
+
+Result<std::vector<std::byte>> Save(Engine::Impl& engine, ActiveRequest& request, FinishReason finish) {
   TIDEMILL_TRY(state, request.state().Checkpoint());
   RequestRecord record = request.Record(finish);
   record.model = engine.language_model().id;
-  record.vocabulary = engine.vocabulary;
+  record.vocabulary = VocabularyOf(engine);
   record.numeric_class = engine.numeric_class;
   record.state = state;
   return EncodeRequest(record);
@@ -48,12 +70,12 @@ Result<void> CheckWaiting(const Engine::Impl& engine, uint64_t bytes) {
 
 Error Another(const std::string& what) { return Error(ErrorCode::kFailedPrecondition, what); }
 
-Result<void> CheckIdentity(const RequestRecord& record, const Engine::Impl& engine) {
+Result<void> CheckIdentity(const RequestRecord& record, Engine::Impl& engine) {
   const ModelInfo& info = engine.model->info();
   if (record.model != engine.language_model().id) {
     return Another("it was saved with another model than " + info.path + "; load that one");
   }
-  if (record.vocabulary != engine.vocabulary) {
+  if (record.vocabulary != VocabularyOf(engine)) {
     return Another("it was saved with another tokenizer than that of " + info.path + "; load that one");
   }
   if (record.numeric_class != engine.numeric_class) {
@@ -140,22 +162,6 @@ Result<SavedRequest> Decode(std::unique_ptr<SavedRequest::Impl> impl, std::span<
 }
 
 }  // namespace
-
-uint64_t HashVocabulary(const Tokenizer& tokenizer) {
-  std::string text;
-  const auto add = [&text](std::string_view part) {
-    text += std::to_string(part.size()) + ":";
-    text += part;
-  };
-  for (size_t i = 0; i < tokenizer.vocab_size(); ++i) {
-    const auto id = static_cast<int32_t>(i);
-    add(tokenizer.TokenName(id));
-    add(tokenizer.TokenBytes(id));
-    add(tokenizer.IsSpecial(id) ? "special" : "");
-  }
-  for (const int32_t id : tokenizer.end_of_generation_ids()) add(std::to_string(id));
-  return Checksum(std::as_bytes(std::span(text)));
-}
 
 SavedRequest::SavedRequest(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 SavedRequest::SavedRequest(SavedRequest&&) noexcept = default;
