@@ -30,8 +30,8 @@ namespace {
 using testing::ModelRunner;
 
 struct TreeRun {
-  const char*
-      family;  // of tests/fixtures/families; "tiny": a llama with heads of 32, which blocks divide; "tiny_bf16": its weights in BF16
+  // Of tests/fixtures/families; "tiny": a llama with heads of 32, which blocks divide; "tiny_bf16": its weights in BF16.
+  const char* family;
   DType kv_dtype;
   size_t prompt, steps, context;
 

@@ -147,10 +147,10 @@ Result<std::vector<Group>> MakeGrid(const GridOptions& options) {
     }
   }
   if (groups.empty()) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "--policy: expected iterative, 'iterative, pool', upfront, bmc, geometric, reserve or paged, as the "
-                 "back end has "
-                 "it, and sizes of the grid; found no cell of them");
+    return Error(
+        ErrorCode::kInvalidArgument,
+        "--policy: expected iterative, 'iterative, pool', upfront, bmc, geometric, reserve or paged, as far as "
+        "the back end has it, and sizes of the grid; found no cell of them");
   }
   return groups;
 }

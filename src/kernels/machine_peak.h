@@ -18,8 +18,8 @@ struct PeakRun {
   // Of the one kind that the loop consists of: a CPU completes a whole number of them in a cycle, or one in a whole number of cycles.
   // 0 for a loop of several kinds, which share the CPU's ports in whatever ratio.
   double instructions = 0;
-  double result =
-      0;  // depends on every round, so that compilers leave none out; 0 of loops in assembly, which they keep
+  // Depends on every round, so that compilers leave none out; 0 of loops in assembly, which they keep.
+  double result = 0;
 };
 
 // `iterations` rounds on registers, in independent chains. Float: the level's f32 multiply-adds; the second shape has another
@@ -35,8 +35,8 @@ PeakRun RunBFloat16Peak(Isa isa, PeakShape shape, size_t iterations);
 // Additions that wait for each other; returns their number, which is that of the cycles it takes.
 double RunClock(size_t iterations);
 
-// The sum of `words` 64-bit words from memory, but for a few: at the end, of the second shape in the middle. First shape: as two streams side by side. Second: from both
-// ends to the middle.
+// The sum of `words` 64-bit words from memory, but for a few. First shape: as two streams side by side, without the last ones. Second: from
+// both ends to the middle, without those there.
 unsigned long long ReadMemory(Isa isa, PeakShape shape, const unsigned long long* data, size_t words);
 
 }  // namespace tidemill

@@ -316,7 +316,7 @@ TEST(Plan, AnyInput_GivesFiniteCostsAndOneLineReasons) {
     input.profile = NearestBuiltIn(Isa::kBaseline, 1, "");
     input.context = 1 + random() % (size_t{1} << (random() % 21));
     input.batch = 1 + random() % 64;
-    input.state_memory = 1 + random() % (uint64_t{1} << (random() % 45));
+    input.state_memory = random() % (uint64_t{1} << (random() % 45));
     input.model.state_row_bytes = random() % 3 == 0 ? 0 : random() % 1'000'000;
     input.policy = static_cast<KvPolicy>(random() % 6);
     input.period_given = random() % 2 == 0;

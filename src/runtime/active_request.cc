@@ -151,10 +151,12 @@ ActiveRequest::GuessRows ActiveRequest::TakeGuesses(const DraftTask& task) {
     return {};
   }
   drafting_seconds_ = is_timed_ ? task.seconds : 0;
-  if (proposed.ids.empty()) empty_ = proposed.empty;
-  if (const size_t made = proposed.ids.size() + (found_unlikely() ? 1 : 0); made != 0)
-    width_.Drafted(made, drafting_seconds_);
-  if (proposed.ids.empty()) return {};
+  if (proposed.ids.empty()) {
+    empty_ = proposed.empty;
+    if (found_unlikely()) width_.Drafted(1, drafting_seconds_);
+    return {};
+  }
+  width_.Drafted(proposed.ids.size(), drafting_seconds_);
   guesses_.push_back(tokens().back());  // within what was reserved, like the others
   guesses_.insert(guesses_.end(), proposed.ids.begin(), proposed.ids.end());
   drawn_from_ = proposed.drawn_from;

@@ -119,8 +119,8 @@ class ActiveRequest {
 
   void Inject(const RequestFaults* faults) { injected_ = faults; }  // null: none; outlives the request
 
-  // These two throw std::bad_alloc. Once it is done, for whom keeps_state(): what of it is to be saved, all but whose it is and its state. Or, where that cannot be,
-  // the text that was held back for it.
+  // These two throw std::bad_alloc. Once it is done, for whom keeps_state(): what of it is to be saved, all but whose it is and its state.
+  // Or, where that cannot be, the text that was held back for it.
   RequestRecord Record(FinishReason finish) const;
   void FlushText(Event* event);
   bool keeps_state() const { return keep_state_; }
@@ -176,9 +176,8 @@ class ActiveRequest {
   DraftWidth width_;
   bool is_timed_ = true;
   double drafting_seconds_ = 0;
-  DraftTree::Empty empty_ =
-      DraftTree::Empty::kNothing;  // what the drafter did before this step where it has no guesses
-  size_t right_ = 0;               // guesses of the last step
+  DraftTree::Empty empty_ = DraftTree::Empty::kNothing;  // what the drafter did where this step has no guesses
+  size_t right_ = 0;                                     // guesses of the last step
   DraftStats draft_stats_;
   GuessRows offered_;  // guesses that were made for the step
   std::optional<EarlyGrowth> early_growth_;

@@ -168,11 +168,11 @@ void ModelDrafter::Ran(size_t /*first_row*/) {
 
 DraftTree ModelDrafter::End() {
   stage_ = Stage::kDone;
-  DraftTree made;
-  if (has_text_)
-    made = tree_ ? tree_->Tree() : DraftTree{.ids = proposed_, .drawn_from = choice_.drawn_from(proposed_.size())};
-  if (has_text_ || num_caught_up_ != 0)
-    made.empty = has_text_ ? DraftTree::Empty::kFoundUnlikely : DraftTree::Empty::kReadText;
+  if (!has_text_)
+    return {.ids = {}, .empty = num_caught_up_ != 0 ? DraftTree::Empty::kReadText : DraftTree::Empty::kNothing};
+  DraftTree made =
+      tree_ ? tree_->Tree() : DraftTree{.ids = proposed_, .drawn_from = choice_.drawn_from(proposed_.size())};
+  made.empty = DraftTree::Empty::kFoundUnlikely;
   return made;
 }
 

@@ -13,12 +13,13 @@
 // fetches, of 4 KiB ahead, 0.82 and 0.95 / 0.77 and 0.92 (1B Q4_K_M and Q8_0).
 // Others take one row so, 4 KiB ahead, but for Q8_0, which nothing fetches. On a Zen 4, threads 2 / 1: 1B Q8_0 1.05 / 1.22, Q4_K_M 1.08 / 1.02
 // and 0.99, Q4_0 1.06 / 1.07, SmolLM2 Q4_1 1.09 / 1.09, Gemma - / 1.12, Qwen2.5 0.5B 0.98 / 1.01, 1.5B - / 0.96 [0.94, 1.19]. Lost: 3 KiB ahead
-// 1.07 / 0.98, with Q8_0 1 KiB 1.07 / 0.95; nothing fetched 1B Q4_K_M - / 0.83, Qwen2.5 0.91 / 0.92 and - / 0.84; earlier, Q8_0 4 KiB ahead
-// 0.96 / 1.02, 8 KiB 1.01 / 0.94, Q4_K_M 8 KiB 1.05 / 0.99.
+// 1.07 / 0.98, with Q8_0 1 KiB 1.07 / 0.95; nothing fetched 1B Q4_K_M - / 0.83, Qwen2.5 0.91 / 0.92 and - / 0.84 (but Q4_0 1.03 / 1.03,
+// SmolLM2 1.01 / 1.18, Gemma - / 1.10); earlier, Q8_0 4 KiB ahead 0.96 / 1.02, 8 KiB 1.01 / 0.94, Q4_K_M 8 KiB 1.05 / 0.99.
 // Past the first tile, weights are unpacked once for several tiles (5 and 6 bits +8 % and +18 %), 8-bit ones for 16 of them, without their
 // offset (1B Q8_0, prefill of 256, one thread of a Zen 4, pairs: 1.04; for 8 tiles 1.02). With them their scales, as f32: 512 rows of
 // 8960 x 1536, Q4_K 1.06 to 1.22, Q5_K 1.02 to 1.13, Q6_K 0.90 to 1.14, Q4_1 0.98 to 1.14; prefill of 256, threads 2 / 1: 1B Q4_K_M
-// 1.07 / 1.10, Q4_0 1.06 / -, SmolLM2 Q4_1 1.10 / -, Q8_0 1.00 / -; 32 sequences of SmolLM2 1.11, of 1B Q4_K_M 0.97 [0.75, 1.04]. For 16 tiles 0.85 to 1.18.
+// 1.07 / 1.10, Q4_0 1.06 / -, SmolLM2 Q4_1 1.10 / -, Q8_0 1.00 / -; 32 sequences of SmolLM2 1.11, of 1B Q4_K_M 0.97 [0.75, 1.04]. For 16 tiles
+// 0.86 to 1.23 of those kernels alone.
 //
 // What bounds 8 bits: 256 products of 8 lanes are 16 products and 15 additions of words, and 3 instructions for the scales. A Zen 4 does
 // such a mix from registers, products and additions in turn, at 3.3 a cycle, as tiles with their loads at 3.2 (4.2 of additions alone, 2.1 of
