@@ -34,7 +34,7 @@ SOURCE_SUFFIXES = {".h", ".cc"}
 CODE_SUFFIXES = SOURCE_SUFFIXES | {".py", ".sh", ".cmake"}
 
 X86_HEADERS = re.compile(r"#\s*include\s*[<\"]((?:[a-z0-9]*mm|x86|x86gpr|avx\w*|amx\w*|fma\w*|ia32)intrin\.h)[>\"]")
-X86_FILES = re.compile(r"src/kernels/cpu/[a-z0-9_]*_(?:vnni|bf16|avx)[a-z0-9_]*\.(?:cc|h)")
+X86_FILES = re.compile(r"src/kernels/cpu/[a-z0-9_]*_(?:vnni|bf16|avx)[a-z0-9_]*(?:-inl)?\.(?:cc|h)")
 
 FORBIDDEN = [  # (pattern over code without comments and strings, why not)
     (r"\bstd\s*::\s*w?regex\w*|#\s*include\s*<regex>", "recurses on its input; use PCRE2 or a scanner"),
