@@ -9,9 +9,14 @@
 //
 // What bounds 8 bits: 256 products of 8 lanes are 16 products and 15 additions of words, and 3 instructions for the scales. A Zen 4 does
 // such a mix from registers, products and additions in turn, at 3.3 a cycle, as tiles with their loads at 3.2 (4.2 of additions alone, 2.1 of
-// products): 48 to 50 of the 94 operations a cycle that BlocksPeak finds, 51 to 53 %, of which 43 to 44 are reached in this kernel and 41
-// in a prefill. Two other ways to exact sums take no fewer: products of bytes by |w| and the sign of w (sign, product, widening product,
-// addition) are as many and come to 2.6 a cycle; by halves of 4 bits they are 33 and the scales, 18 of them products. Neither was built.
+// products), a Zen 5 at 3.5: 48 to 53 of the 94 and 104 operations a cycle that BlocksPeak finds, 51 to 53 %, of which 43 to 46 are reached
+// in this kernel and 41 (Zen 5: 44) in a prefill.
+// Built and not taken: w0 a0 + w1 a1 as (w0 + a1)(w1 + a0) - w0 w1 - a0 a1 (S. Winograd, 1968), whose last two are made once for each block
+// of a strip and of a row. 8 products and 25 additions go at 4.0 a cycle on a Zen 5, 55 % of the peak; a loop over unpacked blocks alone
+// made 222 instead of 210 Gop/s of 425, this kernel 1.02 to 1.08 times as many as before, but 512 rows of a 1B model 1.026 with one
+// thread and 0.99 with two.
+// Two other ways to exact sums take no fewer: products of bytes by |w| and the sign of w (sign, product, widening product, addition)
+// are as many and come to 2.6 a cycle (Zen 5: 3.4); by halves of 4 bits they are 33 and the scales, 18 of them products. Neither was built.
 #ifndef TIDEMILL_KERNELS_CPU_BLOCK_AVX2_INL_H_
 #define TIDEMILL_KERNELS_CPU_BLOCK_AVX2_INL_H_
 
