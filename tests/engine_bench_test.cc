@@ -1,4 +1,4 @@
-// Speed tests on models whose states forget.
+// Speed tests: on models whose states forget, and of the memory beside a decode.
 #include <gtest/gtest.h>
 
 #include "tests/support/engine_driver.h"
@@ -20,6 +20,16 @@ TEST(EngineBench, ModelWithWindows_FillsAgainWhatItNoLongerHas) {
       EXPECT_EQ(result->samples.size(), 2U);
       EXPECT_EQ(result->kept, kept) << test.test;
     }
+  }
+}
+
+// More than a thread reads at once: parts that are read twice in a row would come from a cache (Reader::Repeat stops the process).
+TEST(EngineBench, RateOfManyBytes_ReadsEachPartOnce) {
+  testing::EngineDriver driver(testing::WindowedModel(), {.threads = 2});
+  for (const size_t threads : {1, 2}) {
+    const Result<double> rate = ReadRateNow(driver.engine(), 80.0 * (1 << 20), threads);
+    ASSERT_TRUE(rate.ok()) << rate.error().message();
+    EXPECT_GT(*rate, 0.0);
   }
 }
 
