@@ -26,6 +26,7 @@
 #include "kernels/strip_layout.h"
 
 namespace tidemill::avx2 {
+namespace {
 
 // Keeps a sum where it is: compilers reassociate integer additions across a block, and then spill (half the speed).
 [[gnu::always_inline]] inline void Keep(__m256i& sum) { __asm__("" : "+x"(sum)); }
@@ -360,6 +361,7 @@ inline TileRows RowsFrom(const MatMulStrips& args, size_t row, size_t b) {
   rows.half_sums += 2;
 }
 
+}  // namespace
 }  // namespace tidemill::avx2
 
 #endif  // TIDEMILL_KERNELS_CPU_BLOCK_AVX2_INL_H_

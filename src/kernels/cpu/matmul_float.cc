@@ -57,9 +57,9 @@ HWY_INLINE void AddColumn(const W* const (&w)[kRegisters], size_t k, const float
   }
 }
 
-// Rows [row, row + R) of registers [at, at + kRegisters) of the strips. kFetch: they come from memory, as in the first tile. Where it fetched only if it
-// was the only one: 8 rows of 8192 x 2048 at AVX2 63 instead of 100 Gop/s (F16, BF16; F32 67, 83), 32 rows 99 instead of 124, at AVX-512 213
-// instead of 240 (Zen 5).
+// Rows [row, row + R) of registers [at, at + kRegisters) of the strips. kFetch: they come from memory, as in the first tile. Where it
+// fetched only if it was the only one: 8 rows of 8192 x 2048 at AVX2 63 instead of 100 Gop/s (F16, BF16; F32 67, 83), 32 rows 99
+// instead of 124, at AVX-512 213 instead of 240 (Zen 5).
 template <typename W, size_t kRegisters, size_t R, bool kFetch>
 HWY_INLINE void Tile(const MatMulStrips& args, size_t at, size_t row) {
   const Lane d;
