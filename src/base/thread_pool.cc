@@ -61,6 +61,8 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(size_t num_threads) {
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);
+  active_.store(kMaxThreads);
+  active_.notify_all();
   wake_.fetch_add(1);
   wake_.notify_all();
   for (std::thread& worker : workers_) worker.join();
@@ -105,6 +107,7 @@ void ThreadPool::WorkerMain(size_t thread) {
   std::fesetenv(FE_DFL_ENV);
   uint32_t seen = 0;
   for (;;) {
+    for (uint32_t active = active_.load(); thread >= active; active = active_.load()) active_.wait(active);
     uint32_t now = wake_.load(std::memory_order_seq_cst);
     for (int spin = 0; now == seen && spin < kSpins; ++spin) {
       Pause();

@@ -35,8 +35,10 @@ class ThreadPool {
   size_t num_threads() const { return active_.load(std::memory_order_relaxed); }
 
   // From the next loop on, `count` threads take part; at least 1, at most all that there are. Not to be called during a loop.
+  // The others sleep until they are in use again.
   void Use(size_t count) {
-    active_.store(std::clamp<size_t>(count, 1, workers_.size() + 1), std::memory_order_relaxed);
+    active_.store(static_cast<uint32_t>(std::clamp<size_t>(count, 1, workers_.size() + 1)), std::memory_order_relaxed);
+    active_.notify_all();
   }
 
   // Calls body(chunk, thread) for every chunk in [0, num_chunks), from several threads; thread is in [0, num_threads()).
@@ -69,7 +71,7 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> wake_{0};  // workers sleep on it; changes with every loop
   std::atomic<uint32_t> sleepers_{0};
   std::atomic<bool> stop_{false};
-  std::atomic<size_t> active_{1};
+  std::atomic<uint32_t> active_{1};  // workers that are not in use sleep on it
   Call call_ = nullptr;
   const void* body_ = nullptr;
   std::vector<std::thread> workers_;

@@ -1,8 +1,14 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <thread>
 #include <vector>
 
 namespace tidemill {
@@ -51,6 +57,59 @@ TEST(ThreadPool, FewerInUse_TheOthersTakeNothing) {
   EXPECT_EQ((*pool)->num_threads(), 1U);
   (*pool)->Use(100);
   EXPECT_EQ((*pool)->num_threads(), 4U);
+}
+
+// The status file of each thread of the pool that is in use: each takes one chunk and waits for the others.
+std::vector<std::string> StatusFiles(ThreadPool& pool) {
+  std::vector<std::string> names(pool.num_threads());
+  std::atomic<size_t> arrived{0};
+  pool.ParallelFor(names.size(), [&](size_t, size_t thread) {
+    names[thread] = "/proc/self/task/" + std::to_string(gettid()) + "/status";
+    arrived.fetch_add(1);
+    while (arrived.load() < names.size()) std::this_thread::yield();
+  });
+  return names;
+}
+
+// What the file says of `name`: one word or number.
+template <typename T>
+T FieldOf(const std::string& status_file, const std::string& name) {
+  std::ifstream file(status_file);
+  std::string word;
+  while (file >> word && word != name + ":") continue;
+  T value{};
+  file >> value;
+  return value;
+}
+
+// How often the thread has gone to sleep, once it sleeps; -1 if it does not within ten seconds.
+int64_t SleepsOf(const std::string& status_file) {
+  for (int i = 0; i < 10000; ++i) {
+    if (FieldOf<std::string>(status_file, "State") == "S")
+      return FieldOf<int64_t>(status_file, "voluntary_ctxt_switches");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return -1;
+}
+
+TEST(ThreadPool, FewerInUse_TheOthersSleepThrough) {
+  auto pool = ThreadPool::Create(4);
+  ASSERT_TRUE(pool.ok());
+  const std::vector<std::string> files = StatusFiles(**pool);
+  (*pool)->Use(2);
+  // The others are woken for this loop at the latest, and see that it is not theirs.
+  ASSERT_EQ(StatusFiles(**pool).size(), 2U);
+  const int64_t third = SleepsOf(files[2]), fourth = SleepsOf(files[3]);
+  ASSERT_GT(third, 0);
+  ASSERT_GT(fourth, 0);
+  for (int loop = 0; loop < 50; ++loop) {
+    (*pool)->ParallelFor(2, [](size_t, size_t) {});
+    std::this_thread::sleep_for(std::chrono::microseconds(500));  // a worker that is awake goes to sleep meanwhile
+  }
+  EXPECT_EQ(SleepsOf(files[2]), third);
+  EXPECT_EQ(SleepsOf(files[3]), fourth);
+  (*pool)->Use(4);
+  EXPECT_EQ(StatusFiles(**pool), files);  // all take part again
 }
 
 TEST(ThreadPool, ThreadCountOutOfRange_IsRefused) {
