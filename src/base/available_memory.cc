@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/cgroup.h"
+
 namespace tidemill {
 namespace {
 
@@ -35,14 +37,19 @@ std::optional<uint64_t> SystemMemory(const std::string& root) {
 
 // cgroup v2. Pages of files count as used there, though the system drops them when it has to.
 std::optional<uint64_t> CgroupMemory(const std::string& root) {
-  const std::string group = root + "/sys/fs/cgroup/memory.";
-  const auto most = NumberIn(group + "max"), current = NumberIn(group + "current");
-  if (!most || !current) return std::nullopt;
-  uint64_t used = *current;
-  for (const char* pages : {"inactive_file", "active_file"}) {
-    used -= std::min(used, NumberIn(group + "stat", pages).value_or(0));
+  std::optional<uint64_t> least;
+  for (const std::string& folder : CgroupFolders(root)) {
+    const std::string group = folder + "/memory.";
+    const auto most = NumberIn(group + "max"), current = NumberIn(group + "current");
+    if (!most || !current) continue;
+    uint64_t used = *current;
+    for (const char* pages : {"inactive_file", "active_file"}) {
+      used -= std::min(used, NumberIn(group + "stat", pages).value_or(0));
+    }
+    const uint64_t left = *most - std::min(*most, used);
+    least = std::min(least.value_or(left), left);
   }
-  return *most - std::min(*most, used);
+  return least;
 }
 
 }  // namespace

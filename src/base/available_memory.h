@@ -8,8 +8,8 @@
 
 namespace tidemill {
 
-// Bytes that the system could give without swapping, or what is left of the cgroup's limit where that is less. None where neither says
-// anything. `root`: of /proc and /sys.
+// Bytes that the system could give without swapping, or what is left of the limit of a cgroup around the process where that is
+// less. None where neither says anything. `root`: of /proc and /sys.
 std::optional<uint64_t> AvailableMemory(const std::string& root = "");
 
 }  // namespace tidemill

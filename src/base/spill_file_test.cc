@@ -96,6 +96,13 @@ TEST(AvailableMemory, WhatTheSystemSays_IsTheLeastOfIt) {
   EXPECT_EQ(AvailableMemory(root), 696000U);
   write("/sys/fs/cgroup/memory.current", "800000\n");
   EXPECT_EQ(AvailableMemory(root), 0U);
+  write("/sys/fs/cgroup/memory.current", "5000\n");
+  write("/proc/self/cgroup", "0::/service/a\n");  // one of the groups around it has less left than it has
+  write("/sys/fs/cgroup/service/memory.max", "9000\n");
+  write("/sys/fs/cgroup/service/memory.current", "2000\n");
+  write("/sys/fs/cgroup/service/a/memory.max", "8000\n");
+  write("/sys/fs/cgroup/service/a/memory.current", "500\n");
+  EXPECT_EQ(AvailableMemory(root), 7000U);
   std::filesystem::remove_all(root);
 }
 

@@ -5,15 +5,14 @@
 
 #include <algorithm>
 #include <cfenv>
-#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <set>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
 
+#include "base/cgroup.h"
 #include "base/check.h"
 
 namespace tidemill {
@@ -141,19 +140,6 @@ size_t PhysicalCoresOf(const cpu_set_t& affinity) {
     if (std::getline(siblings, line)) cores.insert(line);
   }
   return cores.empty() ? cpus : cores.size();
-}
-
-// cgroup v2's "quota period" in whole CPUs, rounded up; 0 where there is no limit.
-size_t CgroupCpuQuota() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (!(file >> quota >> period) || quota == "max" || period <= 0) return 0;
-  double microseconds = 0;
-  std::istringstream number(quota);
-  number.imbue(std::locale::classic());
-  if (!(number >> microseconds)) return 0;
-  return static_cast<size_t>(std::max(1.0, std::ceil(microseconds / period)));
 }
 
 }  // namespace
