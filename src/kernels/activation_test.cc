@@ -192,6 +192,14 @@ TEST(Activation, NoRowsOrNoColumns_DoNothing) {
   GatedActivate(*context, Activation::kSilu, {nullptr, 5, 0}, {nullptr, 5, 0}, {nullptr, 5, 0});
 }
 
+TEST(GatedActivation, Cost_IsOfTheFunction) {
+  for (const Activation kind : kKinds) EXPECT_EQ(GatedActivationCost(kind, 3, 5).bytes, 3 * 5 * 12) << Name(kind);
+  EXPECT_EQ(GatedActivationCost(Activation::kSilu, 3, 5).flops, 3 * 5 * 21);
+  EXPECT_EQ(GatedActivationCost(Activation::kGeluTanh, 3, 5).flops, 3 * 5 * 26);
+  EXPECT_EQ(GatedActivationCost(Activation::kGeluErf, 3, 5).flops, 3 * 5 * 50);
+  EXPECT_EQ(GatedActivationCost(Activation::kRelu, 3, 5).flops, 3 * 5);
+}
+
 TEST(Activation, EveryLevel_GivesTheKeptHash) {
   const std::vector<float> gate = RandomFloats(100, 3 * 1536, 20), up = RandomFloats(101, 3 * 1536);
   constexpr uint64_t kFused[] = {0x35DDC58AC1E94151, 0x53D4FC0578F641C5, 0xC8A9660CFF993C13, 0x09D04EED28524DC5},

@@ -52,7 +52,7 @@ struct AttentionShape {
   size_t window = 0;             // a row sees the last `window` positions, itself included; 0: all
   size_t sink = 0;               // and always the first `sink` positions
   // [heads, distances]: added by distance = query position - key position, the last one for all beyond; keys behind the query
-  // get none; empty: none
+  // get none; empty: none. Finite: window and visibility are what hides keys.
   std::span<const float> bias;
 };
 
@@ -64,7 +64,7 @@ struct KvSpan {
   size_t head_stride = 0;  // elements; of whole blocks
   size_t first = 0;
   size_t rows = 0;
-  size_t across = 0;  // may be more than rows
+  size_t across = 0;  // may be more than rows; 0 unless HasKeyTiles(kv_dtype)
 };
 
 enum class Visibility {
@@ -92,7 +92,7 @@ size_t AttentionScratchBytes(const AttentionShape& shape);
 // `positions`: sum over query rows of the positions they see; `kv_rows`: positions of the context, read once.
 Cost AttentionCost(const AttentionShape& shape, size_t len, size_t positions, size_t kv_rows);
 
-// Scores err by gamma(2 head_dim + 4) * magnitude, and by 2^-22 of the cap where there is one; exp turns that into a relative error
+// Scores err by gamma(2 head_dim + 4) * magnitude, and by 2^-21 of the cap where there is one; exp turns that into a relative error
 // of the weights. The sums over positions and the joins of chunks add one rounding each.
 constexpr double AttentionTolerance(size_t head_dim, size_t positions, double score_magnitude, double soft_cap = 0) {
   const double u = 0x1p-24;

@@ -524,7 +524,6 @@ TEST(Attention, ScratchBytes_AreEnoughForTheLargestShapes) {
             ExecutionContext::Create(isa, pool.get(), AttentionScratchBytes(inputs.shape()) + kGuard).value();
         std::vector<std::span<std::byte>> guards;
         for (size_t i = 0; i < threads; ++i) guards.push_back(context.scratch(i).last(kGuard));
-        guards.push_back(context.shared_scratch().last(kGuard));
         for (const std::span<std::byte> guard : guards) std::memset(guard.data(), 0x5A, kGuard);
         std::vector<float> out = inputs.Blank();
         const AttentionTask task = inputs.Task(out, 0, len);

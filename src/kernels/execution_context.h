@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/check.h"
 #include "base/isa.h"
 #include "base/thread_pool.h"
 #include "tidemill/result.h"
@@ -38,10 +39,14 @@ class ExecutionContext {
   Isa isa() const { return isa_; }
   FetchStyle fetch_style() const { return fetch_style_; }
   ThreadPool& threads() const { return *threads_; }
-  // For operations within a loop's body: theirs run in the calling thread, and any number of threads may. It has no scratch.
+  // For operations within a loop's body: theirs run in the calling thread, and any number of threads may. It has no scratch: not
+  // for MatMul or Attention.
   ExecutionContext& alone() { return alone_ == nullptr ? *this : *alone_; }
   // Uninitialised memory of one thread, 64-byte aligned; valid until that thread's next operation.
-  std::span<std::byte> scratch(size_t thread) { return {scratch_[thread].data(), scratch_[thread].size()}; }
+  std::span<std::byte> scratch(size_t thread) {
+    TIDEMILL_DCHECK(thread < scratch_.size());
+    return {scratch_[thread].data(), scratch_[thread].size()};
+  }
   // Uninitialised memory of the operation as a whole, 64-byte aligned; valid until the next operation.
   std::span<std::byte> shared_scratch() { return {shared_.data(), shared_.size()}; }
 

@@ -16,7 +16,8 @@
 //   then y = acc, or y = y + acc when accumulating.
 // MulAdd rounds once on every level with FMA and twice on the baseline: two numeric classes; BF16's own products are a third.
 //
-// Error: |y - exact| <= MatMulTolerance(cols) * sum_k |x * w|, besides the rounding of activations to int8 or BF16.
+// Error: |y - exact| <= MatMulTolerance(cols) * sum_k |x| (|w| + 2 |m|), m that of the weight's block where its type has one, since d q
+//        and m are added apart and may cancel; besides the rounding of activations to int8 or BF16.
 // Cost:  MatMulCost.
 // Threads: splits strips of w over ctx. Allocates nothing. Shapes were validated when the layer was bound.
 #ifndef TIDEMILL_KERNELS_MATMUL_H_

@@ -367,7 +367,7 @@ TEST(MatMul, ExtremeQuants_GiveTheBitsOfTheFormula) {
   }
 }
 
-TEST(MatMul, Cost_CountsWhatTheKernelReads) {
+TEST(MatMul, Cost_CountsEachWeightActivationAndResultOnce) {
   TestContext context(Isa::kBaseline);
   const RandomWeight random(DType::kQ4_1, 32, 64, 90);
   const Cost cost = MatMulCost(Packed(context, random.source), 3, Isa::kBaseline);

@@ -2,15 +2,14 @@
 //   for i < rotary_dim / 2, half = rotary_dim / 2, angle = position * inv_freq[i]:
 //     y[i]        = x[i] * cos(angle) - x[i + half] * sin(angle)
 //     y[i + half] = x[i + half] * cos(angle) + x[i] * sin(angle)          elements from rotary_dim on stay as they are
-// Bits: the angle is one f32 product, as in transformers; sine and cosine are computed in f64 and rounded once (SinCos below); two f32
-//       products and one sum for each output, never fused: the same on every level.
+// Bits: positions are rounded to f32, the angle is one f32 product, as in transformers; sine and cosine are computed in f64 and
+//       rounded once (SinCos below); two f32 products and one sum for each output, never fused: the same on every level.
 #ifndef TIDEMILL_KERNELS_ROPE_H_
 #define TIDEMILL_KERNELS_ROPE_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "kernels/execution_context.h"
 #include "tensor/matrix.h"
@@ -21,6 +20,7 @@ namespace tidemill {
 double RopeFrequency(double theta, size_t i, size_t rotary_dim);
 
 // cos[t, i] and sin[t, i] for row t at positions[t]. cos, sin : [tokens, rotary_dim / 2] f32.
+// Beyond |angle| = 2^26 the last digits of sines are wrong. Splits rows over ctx. Allocates nothing.
 void RopeAngles(ExecutionContext& ctx, std::span<const uint32_t> positions, std::span<const float> inv_freq,
                 Matrix<float> cos, Matrix<float> sin);
 

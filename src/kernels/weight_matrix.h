@@ -16,8 +16,8 @@
 //                        n[b][4]: bits 2*g and 2*g + 1 are the upper two of group g; n[b][5]: those of group g + 4
 // Scales stand with their quants, so that a strip is one stream from memory.
 //
-// These are the file's bits in another order: a packed matrix is as large as its file form (rows rounded up to 16), but for
-// Q4_K and Q5_K, whose 6-bit scales take a byte each: 148 bytes for 144 and 180 for 176.
+// These are the file's bits in another order: a packed matrix is as large as its file form (rows rounded up to 16, columns of BF16 to
+// pairs), but for Q4_K and Q5_K, whose 6-bit scales take a byte each: 148 bytes for 144 and 180 for 176.
 // Mapped form: the file's own bytes; kernels pack one group of strips into scratch memory whenever they need it.
 #ifndef TIDEMILL_KERNELS_WEIGHT_MATRIX_H_
 #define TIDEMILL_KERNELS_WEIGHT_MATRIX_H_
@@ -63,8 +63,8 @@ class WeightMatrix {
  public:
   WeightMatrix() = default;
 
-  // Packs with all threads in pieces of at most 4 MiB of the file; `release(piece)` is called behind each, so that its pages
-  // can be given back. as_f32: dequantise to F32 first (--dtype f32). arena: where the packed form goes; null: memory of its own.
+  // Packs with all threads in pieces of at most 4 MiB of the file, or of one strip; `release(piece)` is called behind each, so that
+  // its pages can be given back. as_f32: dequantise to F32 first (--dtype f32). arena: where the packed form goes; null: memory of its own.
   static Result<WeightMatrix> Pack(const WeightSource& source, bool as_f32, ThreadPool& threads,
                                    const std::function<void(std::span<const std::byte>)>& release,
                                    BufferArena* arena = nullptr);

@@ -79,11 +79,12 @@ Result<void> ReadHeads(const SettingsReader& reader, const DecoderKeys& keys, Mo
     return reader.Wrong(kv_heads_key, "at most " + std::to_string(kMaxGroup) + " attention heads for each",
                         std::to_string(heads / kv_heads), ErrorCode::kUnsupported);
   }
-  TIDEMILL_TRY(head_dim, reader.UintOr(head_dim_key, s.hidden_size / heads, 2, 512));
-  if (head_dim < 2 || head_dim > 512 || head_dim % 2 != 0)
-    return reader.Wrong(head_dim_key, "an even number of 2 to 512", std::to_string(head_dim));
+  TIDEMILL_TRY(head_dim, reader.UintOr(head_dim_key, s.hidden_size / heads, 2, kMaxHeadDim));
+  if (head_dim < 2 || head_dim > kMaxHeadDim || head_dim % 2 != 0)
+    return reader.Wrong(head_dim_key, "an even number of 2 to " + std::to_string(kMaxHeadDim),
+                        std::to_string(head_dim));
   const SettingKey value_key{"", "attention.value_length"};
-  TIDEMILL_TRY(value_dim, reader.UintOr(value_key, head_dim, 2, 512));
+  TIDEMILL_TRY(value_dim, reader.UintOr(value_key, head_dim, 2, kMaxHeadDim));
   if (value_dim != head_dim)
     return reader.Wrong(value_key, "the key length, " + std::to_string(head_dim), std::to_string(value_dim));
   s.num_attention_heads = heads;
@@ -92,7 +93,7 @@ Result<void> ReadHeads(const SettingsReader& reader, const DecoderKeys& keys, Mo
   if (!keys.rotary) return {};
   if (reader.gguf()) {
     const SettingKey rotary_key{"", "rope.dimension_count"};
-    TIDEMILL_TRY(rotary_dim, reader.UintOr(rotary_key, head_dim, 2, 512));
+    TIDEMILL_TRY(rotary_dim, reader.UintOr(rotary_key, head_dim, 2, kMaxHeadDim));
     if (rotary_dim > head_dim || rotary_dim % 2 != 0)
       return reader.Wrong(rotary_key, "an even number up to " + std::to_string(head_dim), std::to_string(rotary_dim));
     s.rotary_dim = rotary_dim;

@@ -368,6 +368,7 @@ void AttentionByChunks(ExecutionContext& ctx, const AttentionShape& shape, std::
 
 void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<const AttentionTask> tasks) {
   TIDEMILL_DCHECK(shape.head_dim % InfoOf(shape.kv_dtype).block_elements == 0);
+  TIDEMILL_DCHECK(HasKeyTiles(shape.kv_dtype) || shape.kv_dtype == DType::kQ8_0);
   TIDEMILL_DCHECK(shape.head_dim <= kMaxHeadDim && shape.heads / shape.kv_heads <= kMaxGroup);
   if (tasks.empty()) return;
   const AttentionKernels kernels = PickAttention(ctx.isa(), ctx.fetch_style());
@@ -375,6 +376,9 @@ void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<con
   size_t tiles = 0, max_chunks = 0, max_rows = 0;
   for (const AttentionTask& task : tasks) {
     TIDEMILL_DCHECK(!task.context.empty());
+    TIDEMILL_DCHECK(std::all_of(task.context.begin(), task.context.end(), [&shape](const KvSpan& span) {
+      return span.across % kKeyTileRows == 0 && (span.across == 0 || HasKeyTiles(shape.kv_dtype));
+    }));
     tiles += DivideRoundUp(task.q.rows, tile_rows);
     TIDEMILL_DCHECK(task.parents.empty() ||
                     (task.parents.size() == task.q.rows && task.visibility == Visibility::kCausal));

@@ -93,8 +93,10 @@ void RunStrips(ExecutionContext& ctx, MatMulKernel kernel, const MatMulTask& tas
   MatMulStrips args = Arguments(ctx, task);
   if (args.rows == 0) return;
   const size_t step = task.weight->packed() ? count : kGroupStrips;
-  if (const size_t bytes = ExpandedBytes(*task.weight); bytes != 0 && bytes <= scratch.size())
+  if (const size_t bytes = ExpandedBytes(*task.weight); bytes != 0) {
+    TIDEMILL_CHECK(bytes <= scratch.size());
     args.expanded = reinterpret_cast<unsigned char*>(scratch.data());
+  }
   for (size_t done = 0; done < count; done += step) {
     const size_t strips = std::min(step, count - done);
     const size_t output = (first + done) * kStripRows;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxTile = kLowTiles ? 2 : 12;  // 2 x 12 sums in 32 registers
 
-// Rows [row, row + R) of strips [strip, strip + V). kFetch: no other tile reads these strips.
+// Rows [row, row + R) of strips [strip, strip + V). kFetch: lines ahead of their use are fetched.
 template <size_t V, size_t R, bool kFetch>
 inline void Tile(const MatMulStrips& args, size_t strip, size_t row) {
   const unsigned char* w[V];
@@ -69,7 +69,7 @@ inline void TileOfRows(const MatMulStrips& args, size_t strip, size_t row, size_
 }
 
 // All rows of V strips, in tiles as equal as they can be, of at most R. Only the first of several reads them from memory: it finds them in
-// the L2 cache, since each tile fetches a share of the V strips behind.
+// the L2 cache, since each tile fetches a share of the V strips behind; but for the first V strips of a call.
 template <size_t V, size_t R>
 inline void AllRows(const MatMulStrips& args, size_t strip) {
   const size_t tiles = (args.rows + R - 1) / R;

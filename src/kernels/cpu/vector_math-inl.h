@@ -104,10 +104,10 @@ HWY_INLINE float TreeSum16(Vec16 (&parts)[kParts]) {
   return TreeSumOfVector(Lane16(), parts[0]);
 }
 
-// exp(x): x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial of degree 6 in r, scaled by 2^n, in two steps where no instruction does it, so that results down to the
-// smallest denormals round once at the end. Error below 1 ulp, 1.25 ulp without FMA (vector_math_test). exp(-inf) = 0,
-// exp(NaN) = NaN, above 88.73 inf. The polynomial is 1 + r + r^2 Q(r) with the Q of least relative error, 2^-28 after rounding
-// its coefficients (Remez); Taylor's of the same degree loses 2 ulp at the ends.
+// exp(x): x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial of degree 6 in r, scaled by 2^n, in two
+// steps where no instruction does it, so that results down to the smallest denormals round once at the end. Error below 1 ulp,
+// 1.25 ulp without FMA (vector_math_test). exp(-inf) = 0, exp(NaN) = NaN, above 88.73 inf. The polynomial is 1 + r + r^2 Q(r) with
+// the Q of least relative error, 2^-28 after rounding its coefficients (Remez); Taylor's of the same degree loses 2 ulp at the ends.
 HWY_INLINE Vec16 Exp(Lane16 d, Vec16 x) {
   [[maybe_unused]] const hn::RebindToSigned<Lane16> di;
   const auto low = hn::Set(d, -104.0F);

@@ -130,6 +130,9 @@ void StoreRow(DType dtype, std::span<const float> x, std::byte* out) {
 
 namespace {
 
+// Subnormal numbers count as zeros.
+float Flushed(float x) { return std::fabs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
+
 std::span<const std::byte> RowOf(const WeightSource& weight, size_t row) {
   const size_t row_bytes = RowBytes(weight.dtype, weight.cols);
   return weight.bytes.subspan(weight.order.FileRow(row) * row_bytes, row_bytes);
@@ -172,9 +175,6 @@ float FloatDot(Arithmetic math, const WeightSource& weight, size_t row, std::spa
   for (size_t k = 0; k < w.size(); ++k) acc = math.MulAdd(w[k], x[k], acc);
   return acc;
 }
-
-// Subnormal numbers count as zeros.
-float Flushed(float x) { return std::fabs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
 
 float BFloat16Dot(const WeightSource& weight, size_t row, std::span<const float> x) {
   std::vector<float> w(weight.cols);

@@ -56,7 +56,7 @@ class Random {
     return z ^ (z >> 31);
   }
   size_t Below(size_t n) { return static_cast<size_t>(Next() % n); }
-  // Uniform in (-amax, amax), 24 bits: exact but for one product.
+  // Uniform in [-amax, amax), 24 bits: exact but for one product.
   float Uniform(float amax) {
     return amax * (static_cast<float>(static_cast<int64_t>(Next() >> 40) - (int64_t{1} << 23)) * 0x1p-23F);
   }
