@@ -24,7 +24,7 @@ TEST(EngineBench, ModelWithWindows_FillsAgainWhatItNoLongerHas) {
 }
 
 // More than a thread reads at once: parts that are read twice in a row would come from a cache (Reader::Repeat stops the process).
-TEST(EngineBench, RateOfManyBytes_ReadsEachPartOnce) {
+TEST(EngineBench, RateOfManyBytes_IsMeasuredInParts) {
   testing::EngineDriver driver(testing::WindowedModel(), {.threads = 2});
   for (const size_t threads : {1, 2}) {
     const Result<double> rate = ReadRateNow(driver.engine(), 80.0 * (1 << 20), threads);

@@ -225,8 +225,9 @@ size_t ThreadsBytes(double bytes, size_t threads) {
 
 Result<AlignedBuffer> Filled(size_t bytes) {
   BufferArena arena;  // read as weights are: else shares of this limit exceed 100 %
-  TIDEMILL_TRY(memory, arena.Allocate(bytes));
-  std::memset(memory.data(), 1, memory.size());
+  Result<AlignedBuffer> memory = arena.Allocate(bytes);
+  if (!memory.ok()) return std::move(memory).error().WithContext("measure the machine's limits");
+  std::memset(memory->data(), 1, memory->size());
   return memory;
 }
 
