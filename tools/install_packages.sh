@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 source tools/messages.sh
 
 run_packages=(ca-certificates cmake g++ libcli11-dev libhwy-dev ninja-build nlohmann-json3-dev python3 python3-venv)
-test_packages=(googletest libgmock-dev libgtest-dev)
+test_packages=(googletest libgmock-dev libgtest-dev python3-numpy)
 ci_packages=(clang clang-format g++-aarch64-linux-gnu git libbenchmark-dev libclang-rt-dev libdnnl-dev llvm qemu-user shellcheck)
 
 case "${1:-}" in
