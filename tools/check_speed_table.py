@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Whether a journal of compare_peers.py (FILE.jsonl) shows what is asked for: the gate of the speed table.
 
-    check_speed_table.py benchmarks/results.md.jsonl
+    check_speed_table.py benchmarks/journals/speed_zen5.jsonl
 
 Asked for, in each group of rows: a geometric mean of the ratios to each peer; in prefill and decode at depth 0 also that no row
-loses to the faster peer whose answers are right, that is, that the upper end of its interval reaches 1. At most three rows may
-lose, none by more than 15 %. A row that was not measured is a fault, as are lines of two plans, of a row twice, or torn. Exits 1
-if something is missing, and names it.
+loses to a peer whose answers are right, that is, that the upper end of its interval reaches 1. At most three rows may lose,
+none by more than 15 %. A row that was not measured is a fault, as are lines of two plans, of a row twice, torn, of fewer than ten
+pairs, of a checkout with changes, or of a peer that leaves instructions unused which ours uses. Exits 1 if something is missing,
+and names it; 2 if there is no journal.
 """
 
 import argparse
@@ -28,6 +29,8 @@ TARGETS = {
     "batched decode": ({IK: 2.0, LLAMA: 3.0}, False),
 }
 MAY_LOSE, BY_AT_MOST = 3, 0.15
+FEWEST_PAIRS = 10
+MEMBERS = {"plan", "row", "pairs", "wrong", "unused", "commit"}
 
 
 def loss_of(record: dict) -> float:
@@ -40,15 +43,32 @@ def read(text: str) -> tuple[list[dict], list[str]]:
     records, faults = [], []
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
         except ValueError:
-            faults.append(f"line {number}: no whole record")
+            record = None
+        if isinstance(record, dict) and MEMBERS <= record.keys():
+            records.append(record)
+        else:
+            faults.append(f"line {number}: no whole record of compare_peers.py")
     plans = {json.dumps(record["plan"], sort_keys=True) for record in records}
     if len(plans) > 1:
         faults.append(f"{len(plans)} plans, expected one: " + "; ".join(sorted(plans)))
     rows = collections.Counter(peer_report.where(record["row"]) for record in records)
     faults += [f"{row}: {count} times" for row, count in rows.items() if count > 1]
     return records, faults
+
+
+def unfair(record: dict) -> list[str]:
+    """Why a measured row is not to be quoted."""
+    why = []
+    for peer, unused in record["unused"].items():
+        if more := sorted(set(unused) - set(record["unused"].get(peer_report.OURS, []))):
+            why.append(f"{peer} leaves {' '.join(more)} unused, which ours does not")
+    if len(record["pairs"]) < FEWEST_PAIRS:
+        why.append(f"{len(record['pairs'])} pairs, expected at least {FEWEST_PAIRS}")
+    if "-dirty" in record["commit"]:
+        why.append(f"measured at {record['commit']}: with changes that are in no commit")
+    return [f"{peer_report.where(record['row'])}: {text}" for text in why]
 
 
 def check(records: list[dict]) -> tuple[list[str], list[str]]:
@@ -66,6 +86,7 @@ def check(records: list[dict]) -> tuple[list[str], list[str]]:
             if peer_report.OURS in record["wrong"]:
                 faults.append(f"{peer_report.where(record['row'])}: our logits are WRONG")
             faults += [f"{peer_report.where(record['row'])}: {peer} was not measured" for peer in asked if peer not in record["pairs"][0]]
+            faults += unfair(record)
         for peer, least in asked.items():
             ratios = [r["wall"][peer]["ratio"] for r in rows if r["wall"][peer]]
             mean = peer_report.geomean(ratios) if ratios else None
@@ -86,7 +107,14 @@ def check(records: list[dict]) -> tuple[list[str], list[str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("journal", type=Path)
-    records, torn = read(parser.parse_args().journal.read_text())
+    journal = parser.parse_args().journal
+    try:
+        text = journal.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no UTF-8"
+        print(f"check_speed_table: read {journal}: expected the FILE.jsonl of compare_peers.py, found: {why}", file=sys.stderr)
+        return 2
+    records, torn = read(text)
     lines, faults = check(records)
     print("\n".join(lines))
     for fault in torn + faults:

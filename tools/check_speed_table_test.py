@@ -2,8 +2,11 @@
 """Tests of check_speed_table.py with made-up rows, each fault planted once: python3 tools/check_speed_table_test.py"""
 
 import json
+import subprocess
+import sys
 import unittest
 
+import check_speed_table
 from check_speed_table import IK, LLAMA, check, read
 from peer_report import OURS
 
@@ -14,7 +17,8 @@ def rows(ik: float = 2.5, llama: float = 4.0) -> list[dict]:
     all_rows = [{"model": f"m{m}", "threads": t} | test for m in range(8) for t in (1, 2) for test in tests]
     all_rows += [{"model": f"m{m}", "threads": 2, "kind": "batch", "batch": b, "depth": d, "gen": 8}
                  for m in range(4) for b in (8, 32) for d in (512, 2048)]
-    return [{"row": row, "wrong": [], "pairs": pairs(ik, llama)} for row in all_rows]
+    return [{"row": row, "wrong": [], "pairs": pairs(ik, llama), "unused": {OURS: ["AMX"], IK: ["AMX"], LLAMA: []}, "commit": "1a2b3c4"}
+            for row in all_rows]
 
 
 def pairs(ik: float, llama: float) -> list[dict]:
@@ -77,7 +81,8 @@ class SpeedTable(unittest.TestCase):
     def test_Journal_TornLinesPlansAndDoubles_AreFaults(self):
         lines = [json.dumps(row | {"plan": {"engine": ["bench"]}}) for row in rows()]
         self.assertEqual(read("\n".join(lines))[1], [])
-        self.assertEqual(read("\n".join(lines[:2] + [lines[2][:40]]))[1], ["line 3: no whole record"])
+        self.assertEqual(read("\n".join(lines[:2] + [lines[2][:40]]))[1], ["line 3: no whole record of compare_peers.py"])
+        self.assertEqual(read("{}\n[1]\n7")[1], [f"line {n}: no whole record of compare_peers.py" for n in (1, 2, 3)])
         self.assertEqual(read("\n".join(lines + lines[:1]))[1], ["m0, 1 thread, prefill 512: 2 times"])
         other = json.dumps(rows()[1] | {"plan": {"engine": ["bench", "--isa", "avx2"]}})
         self.assertIn("2 plans, expected one", read("\n".join(lines[:1] + [other]))[1][0])
@@ -98,6 +103,19 @@ class SpeedTable(unittest.TestCase):
         for pair in table[0]["pairs"]:
             del pair[IK]
         self.assertEqual(self.faults(table), ["m0, 1 thread, prefill 512: ik_llama.cpp was not measured"])
+
+    def test_RowThatIsNotToBeQuoted_IsAFault(self):
+        for more, why in (({"unused": {OURS: ["AMX"], IK: ["AMX", "AVX512"]}}, "ik_llama.cpp leaves AVX512 unused, which ours does not"),
+                          ({"pairs": pairs(2.5, 4.0)[:9]}, "9 pairs, expected at least 10"),
+                          ({"commit": "1a2b3c4-dirty"}, "measured at 1a2b3c4-dirty: with changes that are in no commit")):
+            table = rows()
+            table[0] |= more
+            self.assertEqual(self.faults(table), [f"m0, 1 thread, prefill 512: {why}"])
+
+    def test_NoJournal_IsSaid(self):
+        done = subprocess.run([sys.executable, check_speed_table.__file__, "none.jsonl"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("read none.jsonl: expected the FILE.jsonl of compare_peers.py, found: No such file", done.stderr)
 
     def test_OursWrong_IsAFault(self):
         table = rows()

@@ -12,8 +12,9 @@ per engine stays alive for all rows and waits, without spinning, while another i
      the one that was fastest behind at least 512 positions;
   2. in each pair every engine is measured once, in random order, from a context that it filled once, for a depth and
      those behind it, and for all thread counts. A short test is repeated within the measurement until it takes --seconds,
-     and the median counts. Behind each decode of ours a plain loop reads as many bytes as a step of it for a fifth of a
-     second: about the rate at which an engine could do no more than read them once, as far as memory gives both the same.
+     16 times at most, and the median counts. Behind each decode of ours a plain loop reads as many bytes as a step of it, 512 MiB
+     at most, for a fifth of a second: about the rate at which an engine could do no more than read them once, as far as memory
+     gives both the same.
 
 What is timed: prefill, P tokens into an empty cache until the last token's logits are readable; decode, G steps of one
 token for each sequence, logits readable after each. Nothing is sampled. Rows whose contexts do not fit into memory for all
@@ -243,14 +244,14 @@ def first_line(*command: str) -> str:
 
 
 def compiler_of(program: str) -> str:
-    """What the program says it was compiled with, else the compiler of this machine, which compiled the peers."""
+    """What the program says it was compiled with, and the compiler of this machine, which may have compiled the peers."""
     here = first_line("c++", "--version")
     try:
         found = re.findall(rb"GCC: \([^)]{1,40}\) [\d.]+|clang version [\d.]+", Path(program).read_bytes())
     except OSError:
         return here
     told = ", ".join(sorted({text.decode() for text in found}))
-    return f"{told} (ours), {here} (peers)" if told else here
+    return f"{told} (ours); this machine's: {here}" if told else here
 
 
 def cpu_name() -> str:
@@ -302,7 +303,7 @@ def parse_arguments() -> argparse.Namespace:
     p.add_argument("--plan", choices=list(PLANS), default="quick")
     p.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     p.add_argument("--pairs", type=int, help="of each row; default: 3 in the quick plan, 10 in the full one")
-    p.add_argument("--seconds", type=float, help="a measurement takes at least so long; default: 0.3, 1 in the full plan")
+    p.add_argument("--seconds", type=float, help="a measurement takes about so long, 16 runs at most; default: 0.3, 1 in the full plan")
     p.add_argument("--only", metavar="REGEX", help="rows whose 'MODEL, 1 thread, decode at depth 0' matches")
     p.add_argument("--seed", type=int, default=1, help="of token ids and order")
     p.add_argument("--out", type=Path, required=True, metavar="FILE", help="the Markdown section; FILE.jsonl: the journal")
@@ -314,6 +315,11 @@ def parse_arguments() -> argparse.Namespace:
     args.seconds = plan["seconds"] if args.seconds is None else args.seconds
     if min([*args.threads, args.pairs]) < 1:
         p.error("counts must be positive")
+    if len({path.name for path in args.model}) < len(args.model):
+        p.error("--model: expected files with different names, which rows are known by, found one twice; rename it")
+    for path in args.model:
+        if not path.is_file():
+            p.error(f"--model {path}: expected a file, found none")
     if args.pairs < 10:
         print("compare_peers: fewer than 10 pairs: a look, not a claim", file=sys.stderr)
     return args
@@ -321,7 +327,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = parse_arguments()
-    paths = {path.name: path.resolve(strict=True) for path in args.model}
+    paths = {path.name: path.resolve() for path in args.model}
     plan = {"pairs": args.pairs, "seconds": args.seconds, "seed": args.seed, "peers": list(args.peer), "cpu": cpu_name(),
             "engine": engine_flags(args.engine_command)}
     journal = Journal(args.out.with_name(args.out.name + ".jsonl"), plan)
@@ -357,7 +363,8 @@ def main() -> int:
 
 def write_section(args: argparse.Namespace, journal: Journal, rows: list[dict]) -> str:
     records = [found for row in rows if (found := journal.find(row))]
-    versions = records[-1]["versions"] if records else {}
+    versions = {name: ", ".join(dict.fromkeys(r["versions"][name] for r in records if name in r["versions"]))
+                for name in dict.fromkeys(name for r in records for name in r["versions"])}
     missing = [row for row in rows if not journal.find(row)]
     text = peer_report.markdown(about(args, versions, records), records, list(args.peer), missing)
     peer_report.write(args.out, text)

@@ -81,6 +81,14 @@ class ComparePeers(unittest.TestCase):
         for program in (engine, llama, ik):
             self.assertEqual(Path(program + ".started").read_text(), "x")  # alive for all rows
 
+    def test_BatchSlowerThanItsSequencesOneByOne_IsTold(self):
+        engine, ik = fake(self.folder, "engine.py", "60"), fake(self.folder, "ik.py", "10 if s['batch'] else 30")
+        llama = fake(self.folder, "llama.py", "30")
+        done = self.compare(engine, {"llama.cpp": llama, "ik_llama.cpp": ik}, "--only", "decode")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| batched decode | 2.00x (1 row) | 2.00x (1 row) | 6.00x (1 row) | 6.00x (1 row) |", done.stdout)
+        self.assertIn("one by one:\n\n- ik_llama.cpp: 2.00x, one by one being faster in 1 of 1 rows\n\n", done.stdout)
+
     def test_Decode_IsHeldAgainstWhatALoopReads(self):
         engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "llama.py", "30")
         done = self.compare(engine, {"llama.cpp": peer}, "--only", "(prefill|depth)")
@@ -191,6 +199,23 @@ class ComparePeers(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn(expected, done.stderr)
             self.assertIn("measure Tidemill", done.stderr)
+
+    def test_ProgramOrModelThatIsNotThere_IsNamed(self):
+        peer = fake(self.folder, "peer.py", "1")
+        with self.assertRaisesRegex(CompareError, "start x: .*/none: expected a program, found: No such file"):
+            Engine("x", [str(self.folder / "none")]).ask({})
+        done = self.compare("engine.py", {"llama.cpp": peer}, "--model", "none.gguf")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--model none.gguf: expected a file, found none", done.stderr)
+        done = self.compare("engine.py", {"llama.cpp": peer}, "--model", str(self.folder / "m.gguf"), str(self.folder / "m.gguf"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("expected files with different names", done.stderr)
+
+    def test_PeerThatWasUpgradedMeanwhile_BothVersionsAreTold(self):
+        engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "peer.py", "30")
+        self.compare(engine, {"llama.cpp": peer}, "--only", "prefill")
+        Path(peer).write_text(Path(peer).read_text().replace('"version": "1"', '"version": "2"'))
+        self.assertIn("- llama.cpp: 1, 2\n", self.compare(engine, {"llama.cpp": peer}, "--only", "prefill|depth 0").stdout)
 
     def test_Engine_WaitsWithoutProcessorTimeAndStartsAgainAfterAFailure(self):
         settings = {"repeats": 1, "prompt_tokens": [], "depth": [0], "batch": []}

@@ -42,6 +42,13 @@ def timed(tokens: int, work) -> dict[str, float]:
             "others_cores": max(0.0, others / seconds)}
 
 
+def reset_peak_resident() -> None:
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pass  # where the system does not allow it, peaks are those since the start
+
+
 def logits_row(context: Context, row: int) -> np.ndarray:
     return np.ctypeslib.as_array(context.logits(row), (context.model.vocab_size,)).copy()
 
@@ -217,6 +224,7 @@ class Loaded:
         context.close()
 
     def measure(self, s: dict, kind: str, prompts: list[int]) -> dict:
+        reset_peak_resident()
         if kind != self.kind:
             self.forget()
         self.kind, which = kind, bool(s["flash_attn"])

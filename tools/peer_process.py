@@ -37,8 +37,13 @@ class Engine:
     def ask(self, settings: dict) -> dict:
         if self.process is None:
             self.errors = tempfile.TemporaryFile("w+")
-            self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                            stderr=self.errors, env=os.environ | {"GGML_NO_BACKTRACE": "1"})
+            try:
+                self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                                stderr=self.errors, env=os.environ | {"GGML_NO_BACKTRACE": "1"})
+            except OSError as error:
+                self.errors.close()
+                raise CompareError(f"start {self.name}: {self.command[0]}: expected a program, found: {error.strerror}; "
+                                   "build it, or correct --engine-command or --peer") from error
         last = ""
         try:
             self.process.stdin.write(json.dumps(settings | {"engine": self.name}) + "\n")

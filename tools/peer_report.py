@@ -91,6 +91,26 @@ def at_reading_alone(records: list[dict], peers: list[str]) -> list[str]:
     return ["", "Decode beside a plain loop that reads as many bytes, right behind each measurement of ours (`of reading`: our share of its rate):", "", *lines] if lines else []
 
 
+def one_after_another(records: list[dict], peers: list[str]) -> list[str]:
+    """The mean of batched decode if a peer served its sequences one by one where that is faster."""
+    def tokens_per_s(record: dict, engine: str) -> float:
+        return statistics.median(pair[engine]["tokens_per_s"] for pair in record["pairs"])
+
+    lines = []
+    for peer in peers:
+        ratios, faster = [], 0
+        for r in (r for r in records if r["row"]["kind"] == "batch" and r["wall"][peer]):
+            # Behind fewer positions than measured a single sequence is at most as fast as behind none.
+            alone = {s["row"]["depth"]: tokens_per_s(s, peer) for s in records if s["row"]["kind"] == "decode" and s["wall"][peer] and
+                     (s["row"]["model"], s["row"]["threads"]) == (r["row"]["model"], r["row"]["threads"])}
+            single = alone.get(r["row"]["depth"], alone.get(0, 0.0))
+            faster += single > tokens_per_s(r, peer)
+            ratios.append(tokens_per_s(r, OURS) / max(single, tokens_per_s(r, peer)))
+        if faster:
+            lines.append(f"- {peer}: {geomean(ratios):.2f}x, one by one being faster in {faster} of {len(ratios)} rows")
+    return ["", "Batched decode beside the better of a peer's batch and of the same sequences one by one:", "", *lines] if lines else []
+
+
 def table(records: list[dict], peers: list[str]) -> list[str]:
     head = ["threads", "test", f"{OURS}, tokens/s", "of reading"]
     for peer in peers:
@@ -149,10 +169,13 @@ def markdown(about: dict, records: list[dict], peers: list[str], missing: list[d
     lines += [f"- {engine}: {version}" for engine, version in about["versions"].items()]
     lines += ["", "```", *about["commands"], "```", "",
               "Ratios are ours / theirs, above 1 we are faster: the median over interleaved pairs, with its 95 % bootstrap interval.",
-              "Each peer runs at its best setting of that row (FA: flash attention, rtr: weights repacked while loading). WRONG: logits",
-              "differ from token by token by a relative RMS above 0.5; no ratio. `busy`: cores that other programs took meanwhile; above",
-              "0.1 read the ratio per CPU second, with one thread. KV f16. *: longer than the model was trained for.", "", "Geometric means of the ratios:", ""]
-    lines += summary(records, peers) + at_reading_alone(records, peers)
+              "Each peer runs at its best setting of that row or, behind a longer context, at the one that was best behind at least 512",
+              "positions (FA: flash attention, rtr: weights repacked while loading). WRONG: logits differ from token by token by a relative",
+              "RMS above 0.5; no ratio. `busy`: cores that other programs took meanwhile; above 0.1 read the ratio per CPU second, with one",
+              "thread. KV f16. *: longer than the model was trained for. `peak MiB`, in the order of the columns: of a peer with the contexts of",
+              "its other settings, made for the deepest test, and of ik_llama.cpp with both copies of its weights.", "",
+              "Geometric means of the ratios:", ""]
+    lines += summary(records, peers) + one_after_another(records, peers) + at_reading_alone(records, peers)
     for model in dict.fromkeys(r["row"]["model"] for r in records):
         lines += ["", f"### {model}", "", *table([r for r in records if r["row"]["model"] == model and not r.get("skipped")], peers)]
     lines += ["", "### Rows where we lose", "", *losses(records, peers)]
