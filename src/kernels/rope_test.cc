@@ -79,7 +79,7 @@ TEST(RopeAngles, EveryPosition_IsTheRoundedSineOfTheF32Product) {
   }
 }
 
-TEST(ApplyRope, AnyNumberOfThreads_GivesTheBitsOfTheFormula) {
+TEST(ApplyRope, EveryLevel_GivesTheBitsOfTheFormula) {
   struct Shape {
     size_t tokens, heads, head_dim, half;
   };
@@ -99,12 +99,14 @@ TEST(ApplyRope, AnyNumberOfThreads_GivesTheBitsOfTheFormula) {
         }
       }
     }
-    for (const size_t threads : {1, 3}) {
-      TestContext context(Isa::kBaseline, threads);  // the same code at every level
-      std::vector<float> y = x;
-      ApplyRope(*context, {cos.data(), s.tokens, s.half}, {sin.data(), s.tokens, s.half}, s.head_dim,
-                {y.data(), s.tokens, s.heads * s.head_dim});
-      EXPECT_TRUE(SameBits(expected, y)) << threads << " threads, tokens " << s.tokens << " head_dim " << s.head_dim;
+    for (const Isa isa : testing::LevelsHere()) {
+      for (const size_t threads : {1, 3}) {
+        TestContext context(isa, threads);
+        std::vector<float> y = x;
+        ApplyRope(*context, {cos.data(), s.tokens, s.half}, {sin.data(), s.tokens, s.half}, s.head_dim,
+                  {y.data(), s.tokens, s.heads * s.head_dim});
+        EXPECT_TRUE(SameBits(expected, y)) << IsaName(isa) << " tokens " << s.tokens << " head_dim " << s.head_dim;
+      }
     }
   }
 }
