@@ -52,7 +52,7 @@ inline double ActivationTolerance(Activation kind, double x, double exact) {
   return 0;
 }
 
-// Multiplications and additions, a division as one: exp takes 18 of them, erf 28 beside its exp, the gate's product one.
+// Multiplications and additions, a division as one: exp takes 18 of them, erf 27 beside its exp, the gate's product one.
 constexpr Cost GatedActivationCost(Activation kind, size_t tokens, size_t ffn) {
   constexpr double kFlops[] = {21, 26, 50, 1};  // in the order of Activation
   const double elements = static_cast<double>(tokens) * static_cast<double>(ffn);

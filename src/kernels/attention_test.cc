@@ -524,7 +524,9 @@ TEST(Attention, ScratchBytes_AreEnoughForTheLargestShapes) {
             ExecutionContext::Create(isa, pool.get(), AttentionScratchBytes(inputs.shape()) + kGuard).value();
         std::vector<std::span<std::byte>> guards;
         for (size_t i = 0; i < threads; ++i) guards.push_back(context.scratch(i).last(kGuard));
-        for (const std::span<std::byte> guard : guards) std::memset(guard.data(), 0x5A, kGuard);
+        // Behind what two chunks leave to be joined: of each row and head its sums and 16 floats more.
+        guards.push_back(context.shared_scratch().subspan(2 * len * kMaxGroup * (kMaxHeadDim + 16) * sizeof(float)));
+        for (const std::span<std::byte> guard : guards) std::memset(guard.data(), 0x5A, guard.size());
         std::vector<float> out = inputs.Blank();
         const AttentionTask task = inputs.Task(out, 0, len);
         Attention(context, inputs.shape(), {&task, 1});
