@@ -248,7 +248,12 @@ Result<std::vector<std::vector<TokenLogprob>>> Child::FirstSteps(const std::vect
 // One step for all against each alone, over the most probable tokens: the worst of three sequences. Prompts are cut short: what
 // is looked for is a mix-up of sequences.
 Result<double> Child::BatchDisagreement(const std::vector<size_t>& lengths) {
-  if (lengths.size() < 2 || engine_->context() < 3) return 0.0;
+  if (lengths.size() < 2) return 0.0;
+  if (engine_->context() < 3) {
+    return Error(ErrorCode::kUnsupported,
+                 "check a batch against each sequence alone: expected a context of 3 positions, found " +
+                     std::to_string(engine_->context()) + "; measure a model with a longer one");
+  }
   std::mt19937_64 random(settings_.seed);
   std::vector<std::vector<int32_t>> prompts;
   for (const size_t length : lengths) {
