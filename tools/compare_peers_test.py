@@ -89,6 +89,23 @@ class ComparePeers(unittest.TestCase):
         self.assertIn("| batched decode | 2.00x (1 row) | 2.00x (1 row) | 6.00x (1 row) | 6.00x (1 row) |", done.stdout)
         self.assertIn("one by one:\n\n- ik_llama.cpp: 2.00x, one by one being faster in 1 of 1 rows\n\n", done.stdout)
 
+    def test_SequencesOneByOne_AreThoseBehindAsManyPositions(self):
+        def record(rate: float, **row) -> dict:
+            pair = {name: {"tokens_per_s": r, "tokens_per_cpu_s": r} for name, r in ((peer_report.OURS, 60.0), ("llama.cpp", rate))}
+            return {"row": {"model": "m", "threads": 2} | row, "wrong": [], "pairs": [pair]}
+
+        batch = record(10, kind="batch", batch=8, depth=2048)
+        others = [record(50, kind="decode", depth=0), record(20, kind="decode", depth=2048),
+                  record(55, kind="decode", depth=2048, threads=1), record(58, kind="decode", depth=2048, model="another")]
+
+        def told(*records: dict) -> list[str]:
+            return peer_report.one_after_another(peer_report.with_ratios(list(records), ["llama.cpp"]), ["llama.cpp"])[3:]
+
+        self.assertEqual(told(batch, *others), ["- llama.cpp: 3.00x, one by one being faster in 1 of 1 rows"])
+        self.assertEqual(told(batch | {"wrong": ["llama.cpp"]}, *others), [])
+        self.assertEqual(told(record(30, kind="batch", batch=8, depth=2048), *others), [])  # the batch is faster
+        self.assertEqual(told(batch, *others[2:]), [])  # and where nothing tells of one by one
+
     def test_Decode_IsHeldAgainstWhatALoopReads(self):
         engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "llama.py", "30")
         done = self.compare(engine, {"llama.cpp": peer}, "--only", "(prefill|depth)")

@@ -34,8 +34,9 @@ TEST_F(Cgroup, Folders_AreThoseOfTheGroupAndAroundIt) {
   EXPECT_EQ(CgroupFolders(root_), (std::vector<std::string>{hierarchy + "/system.slice/a b.service/worker",
                                                             hierarchy + "/system.slice/a b.service",
                                                             hierarchy + "/system.slice", hierarchy}));
-  Write("/proc/self/cgroup", "0::/../elsewhere/\n");  // outside what a container shows
-  EXPECT_EQ(CgroupFolders(root_).back(), hierarchy);
+  Write("/proc/self/cgroup", "0::/../elsewhere\n");  // outside what a container shows
+  EXPECT_EQ(CgroupFolders(root_),
+            (std::vector<std::string>{hierarchy + "/../elsewhere", hierarchy + "/..", hierarchy}));
 }
 
 TEST_F(Cgroup, CpuQuota_IsTheLeastOfAllLevels) {
