@@ -16,8 +16,9 @@ namespace {
 struct Heads {
   size_t heads, kv_heads, dim;
 };
-// SmolLM2, Llama 3.2 1B, Qwen2.5 1.5B and Gemma 3 270M.
-constexpr Heads kSmall = {9, 3, 64}, kFours = {32, 8, 64}, kWide = {12, 2, 128}, kLong = {4, 1, 256};
+// SmolLM2, Llama 3.2 1B, Qwen2.5 0.5B and 1.5B, and Gemma 3 270M.
+constexpr Heads kSmall = {9, 3, 64}, kFours = {32, 8, 64}, kSevens = {14, 2, 64}, kWide = {12, 2, 128},
+                kLong = {4, 1, 256};
 
 // `len` rows at the end of `kv_len` positions in one span; `cold`: the context is read from memory.
 void Run(benchmark::State& state, Heads heads, DType kv_dtype, size_t len, size_t kv_len, bool cold) {
@@ -77,8 +78,10 @@ const bool kRegistered = [] {
   for (const DType kv_dtype : {DType::kF16, DType::kQ8_0}) {
     for (const size_t depth : {512, 2048, 8192}) add("decode", kSmall, kv_dtype, 1, depth, true);
     for (const size_t depth : {128, 512, 2048, 8192}) add("decode_cached", kSmall, kv_dtype, 1, depth, false);
-    for (const Heads heads : {kFours, kWide, kLong}) add("decode", heads, kv_dtype, 1, 8192, true);
-    add("decode_cached", kFours, kv_dtype, 1, 256, false);
+    for (const Heads heads : {kFours, kSevens, kWide, kLong}) {
+      add("decode", heads, kv_dtype, 1, 8192, true);
+      add("decode_cached", heads, kv_dtype, 1, 512, false);
+    }
     for (const size_t len : {2, 3, 4, 8, 16}) {
       for (const Heads heads : {kSmall, kWide, kLong}) add("drafts", heads, kv_dtype, len, 2048, true);
     }

@@ -16,6 +16,13 @@
 //            in cache 0.97 [0.91, 1.00] and 0.95 [0.88, 1.00]
 //   AVX2     from memory 1.06 [0.97, 1.10] and 1.06 [0.96, 1.13]; in cache 1.00 [0.94, 1.03] and 1.06 [0.98, 1.21]
 //
+// AVX2, one row, F16, from memory behind 8192 positions (Zen 4, one thread, medians of three), keys of all heads two vectors at a time and keys
+// and values fetched 4 and 8 KiB ahead; up to three heads four vectors at a time; and 8 and 16 KiB ahead: 9 heads on 3 of 64 329, 373, 260
+// us; 32 on 8 of 64 982, 983, 873; 14 on 2 of 64 405, 382, 382; 12 on 2 of 128 658, 616, 598; 4 on 1 of 256 419, 411, 402. 9 on 3 in cache
+// 265 -> 251. As far: values 24 KiB ahead, keys 16. Values of four heads three registers at a time instead of two: 32 on 8 882 -> 834, in cache 52.0
+// -> 50.1 (behind 512). Not better: seven heads four vectors at a time, values of six heads at once, the exponentials of four vectors side by
+// side. With AVX-512 all of this is within what memory changes by meanwhile. ExpUpTo0 in the softmax: 248 -> 237 in cache.
+//
 // One row of 9 heads on 3 of 64 in cache (Zen 5, gcc 12, one thread): of 52 us behind 2048 positions 18 transposed, 11 multiplied, 13 weighed
 // and 10 were the softmax and joining chunks. Against transposing each vector of keys just before it is multiplied: from memory 288 -> 245
 // us behind 8192 positions; 12 on 2 of 128 471 -> 410; two rows 95 -> 78 and 200 -> 163; but 4 on 1 of 256 402 -> 441, two rows 119 -> 150.
@@ -46,6 +53,7 @@
 
 #include "kernels/cpu/highway_levels.h"
 #include "kernels/cpu/key_columns-inl.h"
+#include "kernels/cpu/outer_product-inl.h"
 #include "kernels/cpu/vector_math-inl.h"
 #include "kernels/cpu/weigh_block-inl.h"
 #include "kernels/key_tiles.h"
@@ -69,7 +77,10 @@ static_assert(kKeyVectors * kPart * 16 <= kKeptFloats);
 // (medians of three, busy Zen 4): 663 us into L1, 598 into L2, 684 without the values; 2 KiB ahead 830, 8 KiB 600; values fetched while
 // keys are multiplied 573 beside 562. Where a block of keys, one for each lane, is longer than this, it is fetched a block
 // ahead: all its rows are begun at once.
-constexpr size_t kPrefetchBytes = 4096;
+constexpr size_t kPrefetchBytes = HWY_MAX_BYTES >= 64 ? 4096 : 8192;
+
+// Bytes of values that are weighed in one pass over a part of their columns.
+constexpr size_t kPassBytes = 8192;
 
 // Calls f(first, count as a constant) for heads [0, heads) in passes as equal as they can be, of at most kMaxHeads.
 template <size_t kCount = kMaxHeads, class F>
@@ -140,12 +151,9 @@ HWY_INLINE void ScoreKept(const AttentionTile& tile, size_t head, const Kept<T>*
   for (size_t i = 0; i < count; i += 4) {
     FetchLines<Fetch>(ahead, i / 4 * lines, lines);
     for (size_t c = 0; c < 4; ++c) {
-      Vec16 keys[kVectors];
-      for (size_t v = 0; v < kVectors; ++v) keys[v] = LoadF32(d, kept + (v * kPart + i + PlaceOf<T>(c)) * lanes);
-      for (size_t h = 0; h < kHeads; ++h) {
-        const auto x = hn::Set(d, q[h][i + c]);
-        for (size_t v = 0; v < kVectors; ++v) acc[h][v] = hn::MulAdd(x, keys[v], acc[h][v]);
-      }
+      AddOuterProduct([&](size_t h) HWY_ATTR { return hn::Set(d, q[h][i + c]); },
+                      [&](size_t v) HWY_ATTR { return LoadF32(d, kept + (v * kPart + i + PlaceOf<T>(c)) * lanes); },
+                      acc);
     }
   }
   const auto scale = hn::Set(d, first + count == tile.shape->head_dim ? tile.shape->scale : 1);
@@ -212,15 +220,12 @@ HWY_INLINE void ScoreTiles(const AttentionTile& tile, size_t head, const T* k, c
   for (size_t i = 0; i < dim; i += 4) {
     FetchLines<Fetch>(ahead, i / 4 * lines, lines);
     for (size_t c = 0; c < 4; ++c) {
-      Vec16 keys[kVectors];
-      for (size_t v = 0; v < kVectors; ++v) {
-        const size_t row = v * lanes;
-        keys[v] = LoadF32(d, k + (row / kKeyTileRows * dim + i + c) * kKeyTileRows + row % kKeyTileRows);
-      }
-      for (size_t h = 0; h < kHeads; ++h) {
-        const auto x = hn::Set(d, q[h][i + c]);
-        for (size_t v = 0; v < kVectors; ++v) acc[h][v] = hn::MulAdd(x, keys[v], acc[h][v]);
-      }
+      AddOuterProduct([&](size_t h) HWY_ATTR { return hn::Set(d, q[h][i + c]); },
+                      [&](size_t v) HWY_ATTR {
+                        const size_t row = v * lanes, column = row / kKeyTileRows * dim + i + c;
+                        return LoadF32(d, k + column * kKeyTileRows + row % kKeyTileRows);
+                      },
+                      acc);
     }
   }
   const auto scale = hn::Set(d, tile.shape->scale);
@@ -263,12 +268,15 @@ HWY_INLINE void ScoreAcross(const AttentionTile& tile, const T* k, size_t skip, 
     k += tile_elements;
   }
   constexpr size_t kTiles = HWY_MAX(1, kKeyVectors * hn::MaxLanes(Lane16()) / kKeyTileRows);
-  for (; at + kTiles * kKeyTileRows <= end; at += kTiles * kKeyTileRows, k += kTiles * tile_elements)
-    ScoreTileBlock<Fetch, kTiles>(tile, k, tile.scores + at, kAttentionChunk);
-  if constexpr (kTiles > 1) {
-    for (; at + kKeyTileRows <= end; at += kKeyTileRows, k += tile_elements)
-      ScoreTileBlock<Fetch, 1>(tile, k, tile.scores + at, kAttentionChunk);
-  }
+  const auto blocks = [&](auto count) __attribute__((always_inline)) {
+    constexpr size_t kCount = decltype(count)::value;
+    for (; at + kCount * kKeyTileRows <= end; at += kCount * kKeyTileRows, k += kCount * tile_elements)
+      ScoreTileBlock<Fetch, kCount>(tile, k, tile.scores + at, kAttentionChunk);
+  };
+  // Three chains of two vectors each do not hide their latency.
+  if (tile.vectors <= 3) blocks(std::integral_constant<size_t, 2 * kTiles>());
+  blocks(std::integral_constant<size_t, kTiles>());
+  if constexpr (kTiles > 1) blocks(std::integral_constant<size_t, 1>());
   if (at < end) ScorePartOfTile<Fetch>(tile, k, 0, at, end - at);
 }
 
@@ -276,18 +284,24 @@ HWY_INLINE void ScoreAcross(const AttentionTile& tile, const T* k, size_t skip, 
 template <class Fetch, typename T>
 HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, size_t begin, size_t end) {
   const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim, row = dim / kPerStored<T>;
-  const size_t rows = HWY_MAX(16, 2 * kPrefetchBytes / (row * sizeof(T)));
+  const size_t rows = HWY_MAX(16, kPassBytes / (row * sizeof(T)));
   ForAllHeads(
       tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
         constexpr size_t kHeads = decltype(heads)::value;
-        constexpr size_t kRegisters = kHeads * 4 <= (HWY_MAX_BYTES >= 64 ? 24 : 12) ? 4 : 2;
+        constexpr size_t kMostSums = HWY_MAX_BYTES >= 64 ? 24 : 12;
+        constexpr size_t kRegisters = kHeads * 4 <= kMostSums ? 4 : kHeads == 4 ? 3 : 2;  // 3: AVX2
         for (size_t first = begin; first < end; first += rows) {
           const size_t last = HWY_MIN(end, first + rows);
           const T* values = v + (first - begin) * row;
           size_t i = 0;
-          for (; i + kRegisters * lanes <= dim; i += kRegisters * lanes)
-            WeighBlock<kHeads, kRegisters, Fetch>(tile, head, i, values, dim, first, last);
-          for (; i < dim; i += lanes) WeighBlock<kHeads, 1, Fetch>(tile, head, i, values, dim, first, last);
+          const auto weigh = [&](auto registers) __attribute__((always_inline)) {
+            constexpr size_t kCount = decltype(registers)::value;
+            for (; i + kCount * lanes <= dim; i += kCount * lanes)
+              WeighBlock<kHeads, kCount, Fetch>(tile, head, i, values, dim, first, last);
+          };
+          weigh(std::integral_constant<size_t, kRegisters>());
+          if constexpr (kRegisters == 3) weigh(std::integral_constant<size_t, 2>());
+          weigh(std::integral_constant<size_t, 1>());
         }
       });
 }

@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/highway_levels.h"
 #include "kernels/cpu/key_columns-inl.h"
+#include "kernels/cpu/outer_product-inl.h"
 #include "kernels/cpu/vector_math-inl.h"
 #include "kernels/cpu/weigh_block-inl.h"
 #include "kernels/key_tiles.h"
@@ -148,12 +149,8 @@ HWY_INLINE void ScoreBlock(const AttentionTile& tile, size_t vector, size_t key)
   }
   const float* kt = tile.kt + key;
   for (size_t i = 0; i < tile.shape->head_dim; ++i, kt += kKeyStride) {
-    Vec16 keys[kRegisters];
-    for (size_t c = 0; c < kRegisters; ++c) keys[c] = hn::LoadU(d, kt + c * lanes);
-    for (size_t r = 0; r < kQ; ++r) {
-      const auto broadcast = hn::Set(d, q[r][i]);
-      for (size_t c = 0; c < kRegisters; ++c) acc[r][c] = hn::MulAdd(broadcast, keys[c], acc[r][c]);
-    }
+    AddOuterProduct([&](size_t r) HWY_ATTR { return hn::Set(d, q[r][i]); },
+                    [&](size_t c) HWY_ATTR { return hn::LoadU(d, kt + c * lanes); }, acc);
   }
   const auto scale = hn::Set(d, tile.shape->scale);
   for (size_t r = 0; r < kQ; ++r) {
@@ -228,7 +225,7 @@ void SoftmaxOf(const AttentionTile& tile, size_t vector) {
   for (size_t i = 0; i < kParts; ++i) part[i] = hn::Zero(d);
   for (size_t key = begin; key < end; key += 16) {
     for (size_t i = 0; i < kParts; ++i) {
-      const auto p = Exp(d, hn::Sub(hn::Load(d, scores + key + i * lanes), shift));
+      const auto p = ExpUpTo0(d, hn::Sub(hn::Load(d, scores + key + i * lanes), shift));
       hn::Store(p, d, scores + key + i * lanes);
       part[i] = hn::Add(part[i], p);
     }
@@ -290,8 +287,8 @@ void Join(bool first, size_t padded_dim, float m, float l, const float* o, float
     return;
   }
   const float both = std::max(*M, m);
-  const auto a = Exp(d, hn::Set(d, *M - both));
-  const auto b = Exp(d, hn::Set(d, m - both));
+  const auto a = ExpUpTo0(d, hn::Set(d, *M - both));
+  const auto b = ExpUpTo0(d, hn::Set(d, m - both));
   *M = both;
   *L = hn::GetLane(hn::MulAdd(hn::Set(d, *L), a, hn::Mul(hn::Set(d, l), b)));
   for (size_t i = 0; i < padded_dim; i += lanes) {

@@ -104,10 +104,23 @@ HWY_INLINE float TreeSum16(Vec16 (&parts)[kParts]) {
   return TreeSumOfVector(Lane16(), parts[0]);
 }
 
-// exp(x): x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial of degree 6 in r, scaled by 2^n, in two
-// steps where no instruction does it, so that results down to the smallest denormals round once at the end. Error below 1 ulp,
-// 1.25 ulp without FMA (vector_math_test). exp(-inf) = 0, exp(NaN) = NaN, above 88.73 inf. The polynomial is 1 + r + r^2 Q(r) with
-// the Q of least relative error, 2^-28 after rounding its coefficients (Remez); Taylor's of the same degree loses 2 ulp at the ends.
+// exp(r) for exp(x) = 2^n exp(r), r = x - n ln 2, |r| <= ln 2 / 2: 1 + r + r^2 Q(r) with the Q of least relative error, 2^-28 after rounding
+// its coefficients (Remez); Taylor's of the same degree loses 2 ulp at the ends.
+HWY_INLINE Vec16 ExpOfRemainder(Lane16 d, Vec16 x, Vec16 n) {
+  auto r = hn::MulAdd(n, hn::Set(d, -0.693359375F), x);
+  r = hn::MulAdd(n, hn::Set(d, 2.12194440e-4F), r);
+  auto p = hn::Set(d, 0x1.6a244cp-10F);
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.1239d4p-7F));
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.5558f2p-5F));
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.555492p-3F));
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.fffffcp-2F));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0F));
+  return hn::MulAdd(p, r, hn::Set(d, 1.0F));
+}
+inline constexpr float kLog2E = 1.44269504088896341F;
+
+// exp(x), scaled by 2^n in two steps where no instruction does it, so that results down to the smallest denormals round once at the end. Error
+// below 1 ulp, 1.25 ulp without FMA (vector_math_test). exp(-inf) = 0, exp(NaN) = NaN, above 88.73 inf.
 HWY_INLINE Vec16 Exp(Lane16 d, Vec16 x) {
   [[maybe_unused]] const hn::RebindToSigned<Lane16> di;
   const auto low = hn::Set(d, -104.0F);
@@ -118,16 +131,8 @@ HWY_INLINE Vec16 Exp(Lane16 d, Vec16 x) {
 #else
   const auto clamped = hn::IfThenElse(hn::Lt(x, low), low, hn::IfThenElse(hn::Gt(x, high), high, x));  // keeps NaN
 #endif
-  const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341F)));
-  auto r = hn::MulAdd(n, hn::Set(d, -0.693359375F), clamped);
-  r = hn::MulAdd(n, hn::Set(d, 2.12194440e-4F), r);
-  auto p = hn::Set(d, 0x1.6a244cp-10F);
-  p = hn::MulAdd(p, r, hn::Set(d, 0x1.1239d4p-7F));
-  p = hn::MulAdd(p, r, hn::Set(d, 0x1.5558f2p-5F));
-  p = hn::MulAdd(p, r, hn::Set(d, 0x1.555492p-3F));
-  p = hn::MulAdd(p, r, hn::Set(d, 0x1.fffffcp-2F));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F));
+  const auto n = hn::Round(hn::Mul(clamped, hn::Set(d, kLog2E)));
+  const auto p = ExpOfRemainder(d, clamped, n);
 #if HWY_TARGET == HWY_AVX3
   return Vec16{_mm512_scalef_ps(p.raw, n.raw)};  // rounds once, too, and keeps NaN
 #else
@@ -139,6 +144,23 @@ HWY_INLINE Vec16 Exp(Lane16 d, Vec16 x) {
   const auto result = hn::Mul(hn::Mul(p, scale1), scale2);
   // NaN's n converts to an arbitrary integer, so that NaN must be put back.
   return hn::IfThenElse(hn::Eq(x, x), result, x);
+#endif
+}
+
+// The same bits for x <= 0 and NaN, by half as many instructions: adding 1.5 * 2^23 + 192 rounds to n as Round does, since it is even, and leaves
+// n + 192 = (n + 65) + 127 in the lowest bits, whose 2^(n + 65) no n of -150 to 0 takes out of range.
+HWY_INLINE Vec16 ExpUpTo0(Lane16 d, Vec16 x) {
+#if HWY_TARGET == HWY_AVX3
+  return Exp(d, x);
+#else
+  const hn::RebindToUnsigned<Lane16> du;
+  const auto low = hn::Set(d, -104.0F);
+  const auto clamped = hn::IfThenElse(hn::Lt(x, low), low, x);  // keeps NaN
+  const auto shift = hn::Set(d, 0x1.8p23F + 192);
+  const auto shifted = hn::Add(hn::Mul(clamped, hn::Set(d, kLog2E)), shift);
+  const auto p = ExpOfRemainder(d, clamped, hn::Sub(shifted, shift));
+  const auto scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, shifted)));
+  return hn::Mul(hn::Mul(p, scale), hn::Set(d, 0x1p-65F));
 #endif
 }
 

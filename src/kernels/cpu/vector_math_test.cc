@@ -1,7 +1,9 @@
 // The vector routines themselves at every level: against the C library in f64, and against their transcription by bits.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -26,6 +28,10 @@ namespace {
 void ExpOf(const float* x, float* y, size_t n) {
   const Lane16 d;
   for (size_t i = 0; i < n; i += hn::Lanes(d)) hn::StoreU(Exp(d, hn::LoadU(d, x + i)), d, y + i);
+}
+void ExpUpTo0Of(const float* x, float* y, size_t n) {
+  const Lane16 d;
+  for (size_t i = 0; i < n; i += hn::Lanes(d)) hn::StoreU(ExpUpTo0(d, hn::LoadU(d, x + i)), d, y + i);
 }
 void TanhOf(const float* x, float* y, size_t n) {
   const Lane16 d;
@@ -103,6 +109,20 @@ TEST(VectorExp, EveryLevel_GivesTheBitsOfTheFormula) {
     std::vector<float> expected;
     for (const float v : x) expected.push_back(Arithmetic::Of(isa).Exp(v));
     EXPECT_TRUE(SameBits(expected, Apply(TIDEMILL_PICK(isa, ExpOf), x))) << IsaName(isa);
+  }
+}
+
+TEST(VectorExp, UpTo0_GivesTheSameBits) {
+  std::vector<float> x;
+  for (const float v : ExpArguments()) {
+    if (v <= 0) x.push_back(v);
+  }
+  for (uint32_t bits = 0x80000000; bits <= 0xFF800000; bits += 4099) x.push_back(std::bit_cast<float>(bits));
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  x.insert(x.end(), {-inf, nan, std::copysign(nan, -1.0F), 0.0F, -0.0F, -1e38F});
+  for (const Isa isa : LevelsHere()) {
+    EXPECT_TRUE(SameBits(Apply(TIDEMILL_PICK(isa, ExpOf), x), Apply(TIDEMILL_PICK(isa, ExpUpTo0Of), x)))
+        << IsaName(isa);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/fetch.h"
+#include "kernels/cpu/outer_product-inl.h"
 #include "kernels/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,18 +29,22 @@ HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t vector, size_t dim,
     for (size_t c = 0; c < kRegisters; ++c)
       acc[r][c] = hn::Load(d, tile.o + (vector + r) * tile.padded_dim + dim + c * lanes);
   }
+  constexpr size_t kAhead =
+      Fetch::kValues == 0 || HWY_MAX_BYTES >= 64 ? Fetch::kValues : HWY_MAX(Fetch::kValues, 16384);
   const float* p = tile.scores + vector * kAttentionChunk;
   const T* row = v + dim / kPerStored<T>;
   for (size_t key = begin; key < end; ++key, row += stride / kPerStored<T>) {
-    for (size_t c = 0; Fetch::kValues != 0 && c < kRegisters * lanes * sizeof(T) / kPerStored<T>; c += 64) {
-      __builtin_prefetch(reinterpret_cast<const uint8_t*>(row) + Fetch::kValues + c, 0, Fetch::kLocality);
+    for (size_t c = 0; kAhead != 0 && c < kRegisters * lanes * sizeof(T) / kPerStored<T>; c += 64) {
+      __builtin_prefetch(reinterpret_cast<const uint8_t*>(row) + kAhead + c, 0, Fetch::kLocality);
     }
-    Vec16 values[kRegisters];
-    LoadElements(row, dim % kPerStored<T>, values);
-    for (size_t r = 0; r < kQ; ++r) {
-      const auto weight = hn::Set(d, p[r * kAttentionChunk + key]);
-      for (size_t c = 0; c < kRegisters; ++c) acc[r][c] = hn::MulAdd(weight, values[c], acc[r][c]);
-    }
+    AddOuterProduct([&](size_t r) HWY_ATTR { return hn::Set(d, p[r * kAttentionChunk + key]); },
+                    [&](size_t c) HWY_ATTR {
+                      const size_t first = dim % kPerStored<T> + c * lanes;
+                      Vec16 value[1];
+                      LoadElements(row + first / kPerStored<T>, first % kPerStored<T>, value);
+                      return value[0];
+                    },
+                    acc);
   }
   for (size_t r = 0; r < kQ; ++r) {
     for (size_t c = 0; c < kRegisters; ++c)
