@@ -127,6 +127,24 @@ TEST(DraftMemory, RequestThatOutgrowsItsFeatures_GoesOnWithoutGuesses) {
   }
 }
 
+// What they took is there for others at once.
+TEST(DraftMemory, GivenUpFeatures_MakeRoomForARequestThatWaits) {
+  for (const DraftingModel& head : Heads()) {
+    const Bytes bytes = BytesOf(head, DraftTreeKind::kFixed);
+    EngineDriver roomy(head.model, OptionsOf(head, uint64_t{1} << 30));
+    const size_t half = roomy.engine().context() / 2;
+    EngineDriver driver(head.model,
+                        OptionsOf(head, roomy.engine().impl().NewState()->GrowthBytes(half) + bytes.features - 1));
+    const RequestId large = driver.Submit(
+        {.prompt = kPrompt, .generation = {.ignore_eos = true}, .draft = head.Draft(4, DraftTreeKind::kFixed)});
+    while (driver.outcome(large).ids.size() + kPrompt.size() <= half) driver.Step();
+    ASSERT_FALSE(driver.outcome(large).ended());
+    (void)driver.Submit({.prompt = kPrompt, .generation = {.max_new_tokens = 2, .ignore_eos = true}});
+    driver.Step();
+    EXPECT_EQ(driver.engine().impl().scheduler->step().size(), 2U) << head.name;
+  }
+}
+
 // What waits, or was put aside, holds no features.
 TEST(DraftMemory, Features_AreHeldWhileARequestRuns) {
   for (const DraftingModel& head : Heads()) {

@@ -50,6 +50,34 @@ TEST(EngineMemory, RequestThatCanNeverFit_IsRefusedAtOnce) {
   EXPECT_TRUE(driver.engine().idle());
 }
 
+// Layers with a window forget a long prompt while it comes in parts: it needs no memory for all of it.
+TEST(EngineMemory, LongPromptBehindWindows_FitsWhereItsStepsDo) {
+  const auto model = testing::WindowedModel();
+  EngineOptions options{.threads = 1, .kv_policy = KvPolicy::kIterative, .prefill_chunk = 8};
+  constexpr size_t kPositions = testing::kWindowedContext - 2;
+  {
+    const auto state = EngineDriver(model, options).engine().impl().NewState();
+    options.state_memory = state->GrowthBytes(kPositions, options.prefill_chunk);
+    ASSERT_LT(options.state_memory, state->GrowthBytes(kPositions));
+  }
+  std::vector<int32_t> prompt(kPositions - 2);
+  std::iota(prompt.begin(), prompt.end(), 5);
+  for (int32_t& id : prompt) id = 5 + id % 100;
+  const GenerationOptions three{.max_new_tokens = 3, .ignore_eos = true};
+  EngineDriver driver(model, options);
+  ExpectSame(driver.Run(prompt, three), EngineDriver(model, {.threads = 1}).Run(prompt, three), "in parts");
+}
+
+// The last token of all is in no state: what Submit accepts runs.
+TEST(EngineMemory, RequestForOneToken_NeedsNoRowForIt) {
+  const auto model = SmallContextModel(DType::kF32);
+  EngineOptions options{.threads = 1, .kv_policy = KvPolicy::kIterative};
+  options.state_memory = StateBytesOf(model, options, 3);
+  EngineDriver driver(model, options);
+  const GenerationOptions one{.max_new_tokens = 1, .ignore_eos = true};
+  ExpectSame(driver.Run({5, 6, 7}, one), EngineDriver(model, {.threads = 1}).Run({5, 6, 7}, one), "one token");
+}
+
 // Nobody could know how long it gets; what it generated until then is there.
 TEST(EngineMemory, RequestThatGrowsTooLarge_EndsWithItsTextAndDisturbsNobody) {
   const auto model = SmallContextModel(DType::kF32);

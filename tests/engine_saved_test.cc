@@ -279,22 +279,27 @@ TEST(SavedRequest, ResumedThatWait_HaveABound) {
                                    {.max_new_tokens = 4, .ignore_eos = true});
   const auto saved = SavedRequest::Read(SavedBytes(outcome));
   ASSERT_TRUE(saved.ok());
-  EngineDriver measured(testing::ResumedModel(), {.threads = 1});
-  const uint64_t state = measured.engine().impl().NewState()->GrowthBytes(testing::ResumedPrompt().size() + 8);
-  EngineDriver driver(testing::ResumedModel(), {.threads = 1, .state_memory = 4 * state});
-  size_t resumed = 0;
-  for (;; ++resumed) {
-    ASSERT_LT(resumed, 100U);
-    const auto id = driver.engine().Resume(*saved, {.more_prompt = {60, 61}});
-    if (id.ok()) continue;
-    EXPECT_EQ(id.error().code(), ErrorCode::kOutOfMemory);
-    EXPECT_NE(id.error().message().find("resumed requests that wait"), std::string::npos) << id.error().message();
-    break;
+  for (const KvPolicy policy : {KvPolicy::kBmc, KvPolicy::kUpfront}) {  // the second holds more than was saved
+    EngineDriver measured(testing::ResumedModel(), {.threads = 1, .kv_policy = policy});
+    const uint64_t state = measured.engine().impl().NewState()->GrowthBytes(testing::ResumedPrompt().size() + 8);
+    EngineDriver driver(testing::ResumedModel(), {.threads = 1, .kv_policy = policy, .state_memory = 4 * state});
+    size_t resumed = 0;
+    for (;; ++resumed) {
+      ASSERT_LT(resumed, 100U);
+      const auto id = driver.engine().Resume(*saved, {.more_prompt = {60, 61}});
+      if (id.ok()) continue;
+      EXPECT_EQ(id.error().code(), ErrorCode::kOutOfMemory);
+      EXPECT_NE(id.error().message().find("resumed requests that wait"), std::string::npos) << id.error().message();
+      break;
+    }
+    EXPECT_GE(resumed, 3U);
+    uint64_t waiting = 0;
+    for (const auto& request : driver.engine().impl().requests) waiting += request->state().bytes().reserved;
+    EXPECT_LE(waiting, 4 * state);
+    driver.RunUntilIdle();
+    EXPECT_TRUE(driver.engine().Resume(*saved, {.more_prompt = {60, 61}}).ok()) << "when they have ended";
+    driver.RunUntilIdle();
   }
-  EXPECT_GE(resumed, 3U);
-  driver.RunUntilIdle();
-  EXPECT_TRUE(driver.engine().Resume(*saved, {.more_prompt = {60, 61}}).ok()) << "when they have ended";
-  driver.RunUntilIdle();
 }
 
 TEST(SavedRequest, WithoutKeepState_NothingIsSaved) {

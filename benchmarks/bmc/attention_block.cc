@@ -317,7 +317,8 @@ int Main(int argc, char** argv) {
                  "iterative, 'iterative, pool', upfront, bmc, geometric, reserve, paged; repeatable")
       ->allow_extra_args(false);
   app.add_option("--kv-dtype", grid.kv_dtype)->check(CLI::IsMember({"f32", "bf16"}));
-  app.add_option("--pages", grid.pages, "small: of 4 KiB; large: asked for")
+  app.add_option("--pages", grid.pages,
+                 "small: of 4 KiB; large: asked for, in blocks of the allocator: without reserve and engine")
       ->check(CLI::IsMember({"default", "small", "large"}));
   app.add_option("--threads", grid.threads)->check(CLI::Range(1, 256));
   app.add_option("--draft", grid.draft, "rows of a step")->check(CLI::Range(1, 512));

@@ -255,7 +255,11 @@ class EngineRunner : public BlockRunner {
     while (caches_.size() < cell_.batch) caches_.push_back(NewCache());
     for (const auto& cache : caches_) {
       const size_t left = step.rows_before - cache->length();
-      const size_t at_once = cell_.policy == KvPolicy::kPaged ? cell_.period : std::max<size_t>(left, 1);
+      // `reserve` is a period ahead: behind rows that are a period fewer it has no more than these.
+      const bool ahead = cell_.policy == KvPolicy::kReserve && left > cell_.period;
+      const size_t at_once = cell_.policy == KvPolicy::kPaged ? cell_.period
+                             : ahead                          ? left - cell_.period
+                                                              : std::max<size_t>(left, 1);
       for (size_t rows = 0; rows < left; rows += at_once) {
         TIDEMILL_TRY_VOID(AppendZeros(*cache, std::min(at_once, left - rows)));
       }

@@ -87,6 +87,8 @@ Group PoliciesOf(const GridOptions& options, const Cell& base) {
     cell.policy = policy;
     cell.memory = memory;
     cell.period = period;
+    // Large pages are asked for in blocks of the allocator alone.
+    if (cell.pages == "large" && (memory == Memory::kReserved || cell.backend == Backend::kEngine)) return;
     const std::vector<std::string>& wanted = options.policies;
     if (wanted.empty() || std::find(wanted.begin(), wanted.end(), cell.PolicyName()) != wanted.end())
       group.push_back(cell);

@@ -65,6 +65,20 @@ TEST(Grid, EveryMode_HasCellsAndNoneTwice) {
   }
 }
 
+TEST(Grid, LargePages_AreOfTheAllocatorsBlocks) {
+  GridOptions options;
+  options.pages = "large";
+  options.backends = {"exact", "engine"};
+  const auto groups = MakeGrid(options);
+  ASSERT_TRUE(groups.ok());
+  for (const Group& group : *groups) {
+    for (const Cell& cell : group) {
+      EXPECT_NE(cell.memory, Memory::kReserved) << cell.Key();
+      EXPECT_EQ(cell.backend, Backend::kExact) << cell.Key();
+    }
+  }
+}
+
 TEST(Grid, UnknownNames_AreRefused) {
   GridOptions options;
   options.shapes = {"opt-1b"};

@@ -92,8 +92,11 @@ class Measurement:
         return {name: record for name, record in found.items() if record}
 
     def is_done(self, set_name: str, prompt: dict, setting: Setting) -> bool:
-        record = self.journal.find(self.cell(set_name, prompt, setting))
-        return record is not None and "error" not in record
+        """Settings of a prompt are compared with each other: all of one machine, program and commit."""
+        found = {name: record["on"] for name, record in self.of_prompt(set_name, prompt).items() if "error" not in record}
+        if len(found) == len(self.settings) and len(set(found.values())) == 1:
+            return True
+        return found.get(setting.name) == self.journal.here
 
     def run_one(self, set_name: str, prompt: dict, setting: Setting) -> None:
         if setting.kind == "peer":

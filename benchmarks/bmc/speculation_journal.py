@@ -10,6 +10,8 @@ def key_of(cell: dict) -> str:
 
 
 class Journal:
+    """Records say `on` which of `machines` they were measured; in the file the line of a machine stands before its records."""
+
     def __init__(self, path: Path):
         self.path, self.machines, self.records = path, [], {}
         if not path.exists():
@@ -24,17 +26,21 @@ class Journal:
             if "machine" in record:
                 self.machines.append(record["machine"])
             else:
-                self.records[key_of(record["cell"])] = record
+                self.records[key_of(record["cell"])] = record | {"on": self.here}
         if text and not text.endswith("\n"):  # what comes next begins a line of its own
             with path.open("a") as file:
                 file.write("\n")
+
+    @property
+    def here(self) -> int:
+        return len(self.machines) - 1
 
     def find(self, cell: dict) -> dict | None:
         return self.records.get(key_of(cell))
 
     def add(self, record: dict) -> None:
         self._write(record)
-        self.records[key_of(record["cell"])] = record
+        self.records[key_of(record["cell"])] = record | {"on": self.here}
 
     def on(self, machine: dict) -> None:
         """What follows is measured there. Said once, and again where it differs from what was said last."""

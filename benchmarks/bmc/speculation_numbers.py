@@ -23,9 +23,9 @@ def rate(samples: list[dict]) -> float:
 
 
 def shared(*all_samples: Samples) -> list[str]:
-    """Prompts that all of them have, with tokens to be timed: the pairs."""
-    first, *others = all_samples
-    return [p for p in first if all(p in s and s[p]["seconds"] > 0 for s in all_samples)]
+    """Prompts that all of them have, measured at one place, with tokens to be timed: the pairs."""
+    first, *_ = all_samples
+    return [p for p in first if all(p in s and s[p]["seconds"] > 0 and s[p].get("on") == first[p].get("on") for s in all_samples)]
 
 
 def draws(count: int, resamples: int = RESAMPLES) -> list[list[int]]:

@@ -122,18 +122,19 @@ def regrets(of: Set, settings: list[Setting]) -> str:
 
 
 def policies(of: Set, settings: list[Setting]) -> str:
-    rows = []
+    rows, spare = [], next(iter(POLICIES))
     for setting in [s for s in settings if s.kind == "policy"]:
         runs, (base, _, policy) = of.of(setting.name), setting.name.rpartition(" ")
-        if found := numbers.ratio(of.of(base), runs):
-            per = [sum(s[field] for s in runs.values()) / len(runs) for field in ("growths", "bytes_copied")]
-            rows.append([base, policy, f"{numbers.rate(list(runs.values())):.1f}", ratio_text(found), f"{per[0]:.1f}", f"{per[1] / 2**20:.1f}",
-                         str(found["prompts"])])
+        if found := numbers.ratio(of.of(f"{base} {spare}"), runs):
+            per = [sum(s.get(field, 0) for s in runs.values()) / len(runs) for field in ("growths", "bytes_copied", "cut")]
+            rows.append([base, policy, f"{numbers.rate(list(runs.values())):.1f}", "" if policy == spare else ratio_text(found),
+                         f"{per[0]:.1f}", f"{per[1] / 2**20:.1f}", f"{per[2]:.1f}", str(found["prompts"])])
     if not rows:
         return ""
     return (f"#### {of.name}: spare rows beside concatenated caches\n\n`iterative` grows at each step and copies, as a concatenation does; "
-            f"`upfront` has all rows from the start. The ratio is of {POLICIES[0]}, in whose spare rows guesses are checked, over the other.\n\n"
-            + table(["guesses", "policy", "tokens/s", f"{POLICIES[0]} over it [95 %]", "growths of an answer", "MiB copied", "prompts"], rows))
+            f"`upfront` has all rows from the start. The ratio is of `{spare}`, in whose spare rows guesses are checked ({' '.join(POLICIES[spare])}), "
+            "over the other. Growths are of an answer, in all layers.\n\n"
+            + table(["guesses", "policy", "tokens/s", f"{spare} over it [95 %]", "growths", "MiB copied", "guesses cut", "prompts"], rows))
 
 
 def peers(of: Set) -> str:

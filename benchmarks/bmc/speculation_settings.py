@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TREES = ["fixed", "dynamic", "optimal"]
-POLICIES = ["bmc", "iterative", "upfront"]  # the first is the default: its rows are the settings without a policy
+# Settings without a policy have all rows of an answer in one block from the start, since its length is stated: BMC with spare rows that run out
+# is the first of these, which the others are compared with.
+POLICIES = {"bmc64": ("--kv-policy", "bmc", "--kv-period", "64"), "iterative": ("--kv-policy", "iterative"),
+            "upfront": ("--kv-policy", "upfront")}
 LONG_CHARACTERS = 4200     # of a prompt of the long set: 1000 to 1500 tokens of code and text
 PEER_WIDTHS = [2, 4, 10]  # llama-cpp-python's default is 10
 
@@ -36,8 +39,18 @@ def is_at_once(draft: str) -> bool:
     return path.exists() and "pard_token" in json.loads(path.read_text())
 
 
+def is_head(draft: str) -> bool:
+    """Whether it is a draft head (EAGLE), which answers nothing by itself."""
+    path = Path(draft) / "model.safetensors"
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        header = file.read(int.from_bytes(file.read(8), "little"))
+    return "fc.weight" in json.loads(header)
+
+
 def is_model(draft: str) -> bool:
-    return draft != "ngram" and not draft.startswith("layers:")
+    return draft != "ngram" and not draft.startswith("layers:") and not is_head(draft)
 
 
 def of_drafter(name: str, draft: str, widths: list[int]) -> list[Setting]:
@@ -61,8 +74,8 @@ def all_settings(drafts: dict[str, str], widths: list[int], has_peer: bool) -> l
     for name, draft in drafts.items():
         made += of_drafter(name, draft, widths)
     for base in [s for s in made if s.kind == "chain" and s.width is None and " to " not in s.name]:
-        made += [Setting(f"{base.name} {policy}", (*base.flags, "--kv-policy", policy), base.drafter, base.draft, kind="policy")
-                 for policy in POLICIES[1:]]
+        made += [Setting(f"{base.name} {policy}", (*base.flags, *flags), base.drafter, base.draft, kind="policy")
+                 for policy, flags in POLICIES.items()]
     if has_peer:
         made += [Setting("llama.cpp plain", kind="peer")]
         made += [Setting(f"llama.cpp lookup {g}", kind="peer", width=g, lookup=g) for g in PEER_WIDTHS]

@@ -131,11 +131,23 @@ class Settings(unittest.TestCase):
                             list(range(1, 17)), True)
         names = [s.name for s in made]
         self.assertEqual(len(set(names)), len(names))
-        for name in ("plain", "plain iterative", "ngram w16", "ngram to 16", "small tree optimal", "small alone", "half w1", "layers:4 upfront",
+        for name in ("plain", "plain bmc64", "plain iterative", "ngram w16", "ngram to 16", "small tree optimal", "small alone", "half w1", "layers:4 upfront",
                      "llama.cpp lookup 10"):
             self.assertIn(name, names)
         self.assertNotIn("layers:4 alone", names)  # it is no model of its own
         self.assertFalse([n for n in names if n.startswith("ngram tree")])
+
+    def test_Head_AnswersNothingAlone(self):
+        fixtures = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
+        for draft, answers in (("eagle/eagle1", False), ("eagle/eagle3", False), ("eagle/target", True)):
+            names = [s.name for s in all_settings({"d": str(fixtures / draft)}, [2], False)]
+            self.assertIn("d w2", names)
+            self.assertEqual("d alone" in names, answers, draft)
+
+    def test_SpareRows_RunOut(self):
+        for setting in all_settings({"ngram": "ngram"}, [2], False):
+            if setting.name.endswith("bmc64"):
+                self.assertEqual(setting.flags[-4:], ("--kv-policy", "bmc", "--kv-period", "64"))
 
     def test_ForcedWidth_HasOneNumber(self):
         found = next(s for s in all_settings({"ngram": "ngram"}, [5], False) if s.name == "ngram w5")
@@ -186,16 +198,31 @@ class Program(unittest.TestCase):
         done = self.measure("--sets", "edit")
         self.assertEqual(done.returncode, 0, done.stderr)
         first, lines = self.runs(), self.journal.read_text().splitlines()
-        self.assertEqual(first, 1 + 2 * 7)  # the version; plain, ngram, 3 widths, 2 policies for each prompt
+        self.assertEqual(first, 1 + 2 * 8)  # the version; plain, ngram, 3 widths, 3 policies for each prompt
         self.assertEqual(json.loads(lines[0])["machine"]["program"], "tidemill 9.9.9")
         self.journal.write_text("\n".join(lines[:-2]) + "\n" + lines[-1][:20])  # two runs lost, one of them half-way
         done = self.measure("--sets", "edit")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("cut off", done.stderr)
         self.assertEqual(self.runs(), first + 1 + 2)
-        self.assertEqual(len(Journal(self.journal).records), 14)
+        self.assertEqual(len(Journal(self.journal).records), 16)
         self.assertEqual(self.measure("--sets", "edit", "--report").returncode, 0)
         self.assertEqual(self.runs(), first + 1 + 2)
+
+    def test_PromptsThatAreNotComplete_AreMeasuredAnewElsewhere(self):
+        self.measure("--sets", "edit")
+        first, lines = self.runs(), self.journal.read_text().splitlines()
+        elsewhere = json.dumps({"machine": json.loads(lines[0])["machine"] | {"commit": "1a2b3c4"}})
+        self.journal.write_text("\n".join([elsewhere, *lines[1:-1]]) + "\n")  # one run of the second prompt is missing
+        done = self.measure("--sets", "edit")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.runs(), first + 1 + 8)
+        places = [record["on"] for record in Journal(self.journal).records.values()]
+        self.assertEqual(sorted(places), [0] * 8 + [1] * 8)
+
+    def test_Pairs_AreOfOnePlace(self):
+        base = {"a": sample(10, 1.0, on=0), "b": sample(10, 1.0, on=1)}
+        self.assertEqual(numbers.shared(base, {"a": sample(10, 1.0, on=0), "b": sample(10, 1.0, on=0)}), ["a"])
 
     def test_FailedRuns_AreTriedAgain(self):
         done = self.measure("--sets", "edit", FAKE_REFUSES="3")
@@ -217,7 +244,7 @@ class Program(unittest.TestCase):
         self.assertIn("### coding, 2 of 2 prompts", text)
         self.assertIn("| ngram | 2.0 | **2.00** [2.00, 2.00] | 2.00 | 3.00 | 100 % | 100 % | 2 |", text)  # 9 tokens in 4.5 s
         self.assertIn("| ngram | 33.3 % [33.3, 33.3] | 8 of 0 to 8 | 33.3 % | 33.3 %, 33.3 % | 2 |", text)                 # 9 tokens in 3 s
-        self.assertIn("| ngram | iterative | 1.0 | **2.00** [2.00, 2.00] | 1.0 | 1.0 | 2 |", text)
+        self.assertIn("| ngram | iterative | 1.0 | **2.00** [2.00, 2.00] | 1.0 | 1.0 | 0.0 | 2 |", text)
         self.assertIn("| ngram w3 | 4, from coding-01 on | width 3: refused \\| by the fake |", text)
         figures = sorted(path.name for path in (self.folder / "out").glob("*.svg"))
         self.assertEqual(figures, [f"speculation_{kind}_m_{name}.svg" for kind in ("rates", "widths") for name in ("coding", "edit")])

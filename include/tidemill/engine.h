@@ -76,7 +76,7 @@ enum class DraftSource : uint8_t {
 enum class DraftRule : uint8_t {
   kNoise,     // as without guesses
   kSibling,   // guesses first, each with its own probability, the others' tokens from what they leave
-  kResidual,  // kModel and kLayers draw their guesses, too: more of them are right. Of other guesses as kSibling
+  kResidual,  // kModel and kLayers draw their guesses, too; of others as kSibling
 };
 
 // What shape guesses have. In a tree several stand at the same place, of which one may be right.

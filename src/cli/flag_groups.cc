@@ -163,7 +163,7 @@ void DraftFlags::AddTo(FlagSet& flags) {
   flags.Choice(
       "--draft-accept", rule, {"noise", "sibling", "residual"},
       "How tokens are drawn where there are guesses (noise): answers are the same under noise only, others are "
-      "drawn from the same distribution; residual: a draft model draws its guesses, and more are right");
+      "drawn from the same distribution; residual: a draft model draws its guesses, too");
   for (const char* flag : {"--draft-p-min", "--draft-accept", "--ngram-min", "--ngram-max"})
     flags.Needs(flag, "--draft");
 }

@@ -5,7 +5,7 @@
 //   sibling   guesses x1, x2, ... that were not drawn at random: x1 with probability p(x1); else p(x1) = 0, p is scaled back to a sum of
 //             one, and x2 has its turn; after the last one a draw from what is left of p               EAGLE, arXiv:2401.15077
 //   residual  one guess x that was drawn from a known q: x with probability min(1, p(x) / q(x)); else a draw from max(0, p - q), scaled
-//             arXiv:2211.17192, theorem 1. Accepts most often: with probability sum of min(p, q)
+//             arXiv:2211.17192, theorem 1. With probability sum of min(p, q), the most that a drawn guess can have
 //
 // Numbers come from UniformAt for the token's own position and are used for nothing else; sums run in the given order in f64.
 #ifndef TIDEMILL_DECODING_DRAFT_RULES_H_

@@ -87,9 +87,15 @@ RequestRecord ActiveRequest::Record(FinishReason finish) const {
   return record;
 }
 
-uint64_t ActiveRequest::BytesWith(size_t rows) const {
+size_t ActiveRequest::next_positions() const {
+  const bool one_follows =
+      !options_.max_new_tokens || earlier_ + generated_ + 1 < static_cast<size_t>(*options_.max_new_tokens);
+  return std::min(tokens().size() + (one_follows ? 1 : 0), state_->max_length());
+}
+
+uint64_t ActiveRequest::BytesWith(size_t rows, size_t step) const {
   uint64_t bytes = 0;
-  const bool fits = CheckedAdd(state_->bytes().reserved, state_->GrowthBytes(rows), &bytes) &&
+  const bool fits = CheckedAdd(state_->bytes().reserved, state_->GrowthBytes(rows, step), &bytes) &&
                     CheckedAdd(bytes, feature_bytes(), &bytes);
   return fits ? bytes : UINT64_MAX;
 }
@@ -165,8 +171,7 @@ ActiveRequest::GuessRows ActiveRequest::TakeGuesses(const DraftTask& task) {
     for (const int32_t parent : proposed.parents) parents_.push_back(parent + 1);  // the pending token is row 0
   }
   offered_ = {.all = proposed.ids.size(), .free = proposed.ids.size()};
-  while (state_->GrowthBytes(1) == 0 && offered_.free != 0 && state_->GrowthBytes(1 + offered_.free) != 0)
-    --offered_.free;
+  while (state_->HasRoom(1) && offered_.free != 0 && !state_->HasRoom(1 + offered_.free)) --offered_.free;
   return offered_;
 }
 

@@ -97,8 +97,10 @@ class ActiveRequest {
   // The step is committed, but for wrong guesses. An event for each token that was chosen, at most one more than guesses. features: of
   // the step's rows, where reads_features(); else nothing.
   void Advance(std::vector<Event>* events, const ConstMatrix<float>& features);
-  // What it takes of state_memory once its state has room for so many more rows, and of that what features take.
-  uint64_t BytesWith(size_t rows) const;
+  // Of all known tokens and of the next, where that is not the last of all, which is in no state.
+  size_t next_positions() const;
+  // What it takes of state_memory once its state has room for so many more rows, in steps of `step`, and of that what features take.
+  uint64_t BytesWith(size_t rows, size_t step) const;
   uint64_t feature_bytes() const { return drafter_ == nullptr ? 0 : drafter_->feature_bytes(); }
   // Where there is no room beside them: it guesses no more, and nothing else is lost. False: it had none.
   bool GiveUpFeatures();

@@ -222,7 +222,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   auto drafter = request.draft.most == 0 ? nullptr : make_drafter(request, stated ? expected : 0);
   const uint64_t features = drafter == nullptr ? 0 : drafter->feature_bytes();
   uint64_t need = 0;
-  if (!CheckedAdd(state->GrowthBytes(positions), features, &need)) need = UINT64_MAX;
+  if (!CheckedAdd(state->GrowthBytes(positions, options.prefill_chunk), features, &need)) need = UINT64_MAX;
   if (need > options.state_memory)
     return StateTooLarge("submit request", positions, need, features, options.state_memory);
   const DraftCosts costs = drafter == nullptr ? DraftCosts() : PredictedDraftCosts(request, *drafter);

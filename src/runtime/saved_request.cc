@@ -146,8 +146,10 @@ Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& reco
                                               std::to_string(engine.options.context) + "; choose a larger --context");
   }
   const size_t answered = is_answer ? record.ids.size() - static_cast<size_t>(record.prompt_tokens) : 0;
-  TIDEMILL_TRY_VOID(CheckWaiting(engine, record.state.size()));
   TIDEMILL_TRY(active, engine.NewRequest(std::move(request), answered));
+  // The last token is in no state; a policy may hold more rows than were saved.
+  const uint64_t held = active->state().GrowthBytes(record.ids.size() - 1, 1);
+  TIDEMILL_TRY_VOID(CheckWaiting(engine, std::max<uint64_t>(held, record.state.size())));
   TIDEMILL_TRY_VOID(active->state().Restore(record.state));
   TIDEMILL_TRY_VOID(CheckState(record, active->state()));
   active->Continue(record, is_answer);

@@ -62,24 +62,26 @@ void Scheduler::Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, 
     while (running_[at].id != requests[kept]->id()) ++at;
     running_[kept] = running_[at];
     bytes_ += running_[kept].bytes;
+    UncountFeatures(running_[kept]);
   }
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(kept), running_.end());
   for (const auto& request : requests.subspan(kept)) {
     if (running_.size() == limits_.max_batch) return;
-    const size_t positions = std::min(request->tokens().size() + 1, request->state().max_length());
+    const size_t positions = request->next_positions();
     const size_t rows = positions - request->state().length();  // a resumed one is not empty
-    uint64_t need = request->BytesWith(rows);
+    const auto bytes = [&] { return request->BytesWith(rows, limits_.prefill_chunk); };
+    uint64_t need = bytes();
     if (Sum(bytes_, need) > limits_.state_memory && !running_.empty()) {
       one_waits_ = true;
       return;
     }
-    if (need > limits_.state_memory && request->GiveUpFeatures()) need = request->BytesWith(rows);
+    if (need > limits_.state_memory && request->GiveUpFeatures()) need = bytes();
     if (need > limits_.state_memory) {
       request->Fail(StateTooLarge("start request", positions, need, 0, limits_.state_memory), events);
       continue;
     }
     request->Start();
-    running_.push_back({request->id(), request.get(), need});
+    running_.push_back({request->id(), request.get(), need, request->feature_bytes()});
     bytes_ += need;
   }
 }
@@ -145,7 +147,7 @@ bool Scheduler::GrowsFor(const Running& running, const ActiveRequest::GuessRows&
     const size_t rows = &other == &running
                             ? 1 + guesses.all
                             : std::min(request.pending() + steps * request.most_events(), request.most_rows());
-    bytes = Sum(bytes, std::max(other.bytes, request.BytesWith(rows)));
+    bytes = Sum(bytes, std::max(other.bytes, request.BytesWith(rows, rows)));
   }
   return bytes <= limits_.state_memory;
 }
@@ -155,7 +157,7 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   ActiveRequest& request = *running.request;
   uint64_t need = 0, more = 0;
   const auto fits = [&] {
-    need = request.BytesWith(running.rows);
+    need = request.BytesWith(running.rows, running.rows);
     more = need - std::min(need, running.bytes);
     return Sum(bytes_, more) <= limits_.state_memory;
   };
@@ -168,7 +170,10 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   };
   if (!fits() && drop_guesses()) (void)fits();
   while (Sum(bytes_, more) > limits_.state_memory && running_.size() > index + 1) PreemptYoungest();
-  if (Sum(bytes_, more) > limits_.state_memory && index == 0 && request.GiveUpFeatures()) (void)fits();
+  if (Sum(bytes_, more) > limits_.state_memory && index == 0 && request.GiveUpFeatures()) {
+    UncountFeatures(running);
+    (void)fits();
+  }
   if (Sum(bytes_, more) > limits_.state_memory) {
     if (index != 0) {
       PreemptYoungest();  // itself
@@ -186,6 +191,13 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   running.bytes += more;
   if (!reserved.ok()) request.Fail(std::move(reserved).error(), events);
   return reserved.ok();
+}
+
+void Scheduler::UncountFeatures(Running& running) {
+  const uint64_t gone = running.features - std::min(running.features, running.request->feature_bytes());
+  running.features -= gone;
+  running.bytes -= gone;
+  bytes_ -= gone;
 }
 
 void Scheduler::PreemptYoungest() {

@@ -60,7 +60,8 @@ class Scheduler {
   struct Running {
     RequestId id;
     ActiveRequest* request;
-    uint64_t bytes;  // counted against state_memory: held, or promised at its start
+    uint64_t bytes;     // counted against state_memory: held, or promised at its start
+    uint64_t features;  // of them, what a drafter's features take
     size_t rows = 0;
   };
 
@@ -73,6 +74,7 @@ class Scheduler {
   // Room for the rows of running_[index]; false where it does not run any more.
   bool MakeRoom(size_t index, std::vector<Event>* events);
   void PreemptYoungest();
+  void UncountFeatures(Running& running);  // that it has given up
 
   SchedulerLimits limits_;
   std::vector<Running> running_;  // oldest first: always the oldest of all requests

@@ -51,12 +51,20 @@ Result<void> KvCache::Reserve(size_t n) {
   }
 }
 
-uint64_t KvCache::GrowthBytes(size_t n) const {
+uint64_t KvCache::GrowthBytes(size_t n, size_t step) const {
   uint64_t bytes = 0;
   for (const KvLayer& layer : layers_) {
-    if (!CheckedAdd(bytes, layer.GrowthBytes(n, layer.shape().FirstSeen(floor_)), &bytes)) return UINT64_MAX;
+    const size_t needed = layer.shape().FirstSeen(floor_);
+    const uint64_t growth =
+        n <= step ? layer.GrowthBytes(n, needed) : layer.GrowthBytes(n, step, needed, 2 * shape_.draft_rows);
+    if (!CheckedAdd(bytes, growth, &bytes)) return UINT64_MAX;
   }
   return bytes;
+}
+
+bool KvCache::HasRoom(size_t n) const {
+  return std::all_of(layers_.begin(), layers_.end(),
+                     [&](const KvLayer& layer) { return layer.FindsRoom(n, layer.shape().FirstSeen(floor_)); });
 }
 
 void KvCache::Commit(std::span<const RowKey> keys) {

@@ -54,7 +54,9 @@ class KvCache : public SequenceState {
   size_t num_layers() const override { return layers_.size(); }
   LayerState& layer(size_t index) override { return layers_[index]; }
   Result<void> Reserve(size_t n) override;
-  uint64_t GrowthBytes(size_t n) const override;
+  uint64_t GrowthBytes(size_t n) const override { return GrowthBytes(n, n); }
+  uint64_t GrowthBytes(size_t n, size_t step) const override;
+  bool HasRoom(size_t n) const override;
   void Commit(std::span<const RowKey> keys) override;
   void CommitPath(std::span<const uint32_t> path, std::span<const RowKey> keys) override;
   size_t earliest_rollback() const override { return floor_ < smallest_window_ ? 0 : floor_; }

@@ -84,7 +84,11 @@ TEST(KvCache, GrowthBytes_IsWhatReserveTakes) {
     size_t grown = 0;
     for (const size_t step : {1, 14, 1, 1, 40, 143, 1, 300, 499}) {
       const uint64_t before = cache.bytes().reserved, growth = cache.GrowthBytes(step);
+      EXPECT_EQ(cache.HasRoom(step), policy == KvPolicy::kReserve ? cache.length() != 0 : growth == 0);
       Extend(cache, step);
+      if (policy != KvPolicy::kPaged && cache.length() <= shape.growth.expected) {
+        EXPECT_LE(RowsReserved(cache), shape.growth.expected) << KvPolicyName(policy) << ": none that is not expected";
+      }
       EXPECT_EQ(cache.bytes().reserved, before + growth) << KvPolicyName(policy) << ", " << cache.length();
       EXPECT_EQ(cache.GrowthBytes(0), 0U);
       grown += growth != 0;
@@ -94,6 +98,33 @@ TEST(KvCache, GrowthBytes_IsWhatReserveTakes) {
     cache.Clear();
     EXPECT_EQ(cache.bytes().reserved, 0U);
     EXPECT_EQ(cache.length(), 0U);
+  }
+}
+
+// Layers with a window do not keep a prompt that comes in parts.
+TEST(KvCache, GrowthBytes_OfStepsAreAsMuchAsTheyTakeAndNoMoreThanAtOnce) {
+  for (const size_t window : {0, 1, 100, 3000, 6000}) {
+    for (const size_t step : {1, 64, 700}) {
+      KvShape shape = kShape;
+      shape.max_length = 6000;
+      shape.draft_rows = 8;
+      shape.layers = {kLayer, kLayer};
+      shape.layers[1].window = window;
+      KvCache cache(shape);
+      for (const size_t part : {size_t{50}, size_t{5000}}) {
+        const uint64_t promised = cache.bytes().reserved + cache.GrowthBytes(part, step);
+        EXPECT_LE(cache.GrowthBytes(part, step), cache.GrowthBytes(part));
+        uint64_t most = 0;
+        for (size_t left = part; left != 0; left -= std::min(left, step)) {
+          Extend(cache, std::min(left, step));
+          most = std::max(most, cache.bytes().reserved);
+        }
+        EXPECT_LE(most, promised) << "window " << window << ", step " << step;
+        if (part == 5000 && (window == 1 || window == 100)) {  // the other layer has 5120 rows, whole periods
+          EXPECT_LE(promised / kPositionBytes, 5120 + window + 2 * shape.draft_rows + step + 2 * KvLayer::kGrowthRows);
+        }
+      }
+    }
   }
 }
 

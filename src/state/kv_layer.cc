@@ -39,8 +39,8 @@ uint64_t KvLayer::reserved_bytes() const {
   return bytes;
 }
 
-Result<void> KvLayer::MakeReady(Block& block, size_t rows) {
-  const size_t held = HeldRows(block.held, rows, block.capacity);
+Result<void> KvLayer::MakeReady(Block& block, size_t first, size_t rows) {
+  const size_t held = HeldRows(first, block.held, rows, block.capacity);
   if (rows <= block.ready && held == block.held) return {};
   const auto rows_of = [&](size_t begin, size_t end) {
     return PageCommitter::Work{.memory = &block.reserved,
@@ -100,7 +100,7 @@ Result<void> KvLayer::SetTail(size_t first, size_t rows, size_t capacity, Buffer
       return SetTail(first, rows, policy_.Capacity(first, rows, max_length_ - first), arena);
     }
     block->reserved = std::move(reserved).value();
-    TIDEMILL_TRY_VOID(MakeReady(*block, rows));
+    TIDEMILL_TRY_VOID(MakeReady(*block, first, rows));
   } else {
     if (!countable) return OutOfMemoryError("reserve state");
     TIDEMILL_TRY(memory, arena != nullptr ? arena->Allocate(bytes) : AlignedBuffer::Create(bytes));
@@ -197,16 +197,32 @@ uint64_t KvLayer::GrowthBytes(size_t n, size_t needed) const {
   if (HasRoom(n) && (n == 0 || tail_->held == tail_->capacity)) return 0;
   size_t more = 0;  // rows
   if (tail_ != nullptr && n <= tail_->capacity - tail_rows()) {
-    more = HeldRows(tail_->held, tail_rows() + n, tail_->capacity) - tail_->held;
+    more = HeldRows(tail_first_, tail_->held, tail_rows() + n, tail_->capacity) - tail_->held;
   } else if (IsFullPage()) {
     more = policy_.Capacity(length_, n, max_length_ - length_);
   } else if (const std::optional<size_t> capacity = NewCapacity(n, needed)) {
-    const size_t rows = length_ - std::max(tail_first_, needed) + n;
-    const size_t held = policy_.policy == KvPolicy::kReserve ? HeldRows(0, rows, *capacity) : *capacity;
+    const size_t first = std::max(tail_first_, needed), rows = length_ - first + n;
+    const size_t held = policy_.policy == KvPolicy::kReserve ? HeldRows(first, 0, rows, *capacity) : *capacity;
     more = held - std::min(held, tail_ == nullptr ? 0 : tail_->held);
   }
   uint64_t bytes = 0;
   return CheckedMul<uint64_t>(more, PositionBytes(), &bytes) ? bytes : UINT64_MAX;
+}
+
+uint64_t KvLayer::GrowthBytes(size_t n, size_t step, size_t needed, size_t rollback) const {
+  const uint64_t at_once = GrowthBytes(n, needed);
+  if (shape_.window == 0 || shape_.window >= max_length_) return at_once;
+  // The most that a tail has.
+  const size_t rows = shape_.window - 1 + rollback + step + 2 * kGrowthRows;
+  const size_t more = rows - std::min(rows, tail_ == nullptr ? 0 : tail_->held);
+  uint64_t bytes = 0;
+  if (!CheckedMul<uint64_t>(more, PositionBytes(), &bytes)) return at_once;
+  return std::min(at_once, std::max(bytes, GrowthBytes(step, needed)));
+}
+
+bool KvLayer::FindsRoom(size_t n, size_t needed) const {
+  if (tail_ != nullptr && n <= tail_->capacity - tail_rows()) return true;
+  return !IsFullPage() && !NewCapacity(n, needed);
 }
 
 Result<void> KvLayer::Reserve(size_t n, size_t needed, BufferArena* arena) {
@@ -214,7 +230,7 @@ Result<void> KvLayer::Reserve(size_t n, size_t needed, BufferArena* arena) {
   if (tail_ != nullptr && n <= tail_->capacity - tail_rows()) {
     if (n == 0) return {};
     const size_t held = tail_->held;
-    TIDEMILL_TRY_VOID(MakeReady(*tail_, tail_rows() + n));
+    TIDEMILL_TRY_VOID(MakeReady(*tail_, tail_first_, tail_rows() + n));
     counts_.growths += tail_->held != held;
     return {};
   }
@@ -299,6 +315,9 @@ void KvLayer::Take(KvLayer&& other) {
   shared_.clear();
   tail_ = std::move(other.tail_);
   tail_first_ = other.tail_first_;
+  counts_.growths += other.counts_.growths;
+  counts_.bytes_copied += other.counts_.bytes_copied;
+  counts_.fell_back = counts_.fell_back || other.counts_.fell_back;
 }
 
 void KvLayer::AppendRows(size_t first, std::vector<std::byte>* out) const {

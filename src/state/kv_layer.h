@@ -157,20 +157,27 @@ class KvLayer : public LayerState {
   }
   // What Reserve would add to reserved_bytes(), UINT64_MAX where that cannot be counted.
   uint64_t GrowthBytes(size_t n, size_t needed) const;
+  // Of n rows in steps of `step`, fewer, where up to `rollback` rows may be taken back; at least what it would add.
+  uint64_t GrowthBytes(size_t n, size_t step, size_t needed, size_t rollback) const;
+  // Whether Reserve makes no block for n rows: under `reserve` pages come, behind a window rows may move to the front.
+  bool FindsRoom(size_t n, size_t needed) const;
 
   // These throw std::bad_alloc, too; then no needed row has changed. `needed`: the first position whose row must stay.
   // `arena`: where a new block is taken from; null: memory of its own.
   Result<void> Reserve(size_t n, size_t needed, BufferArena* arena);
   // A block with room for `capacity` rows from position `first` on, `rows` of them at once.
   Result<void> SetTail(size_t first, size_t rows, size_t capacity, BufferArena* arena);
-  // Rows of a block that are held once `rows` of it are wanted: under `reserve` a period ahead of their use. Where somebody commits them
-  // meanwhile, they are asked for while a quarter of the period is still there: more steps than that can take.
-  size_t HeldRows(size_t held, size_t rows, size_t capacity) const {
+  // Rows of a block from position `first` on that are held once `rows` of it are wanted: under `reserve` a period ahead of their use, but none
+  // that is not expected. Where somebody commits them meanwhile, they are asked for while a quarter of the period is still there: more
+  // steps than that can take.
+  size_t HeldRows(size_t first, size_t held, size_t rows, size_t capacity) const {
+    const size_t expected = policy_.expected - std::min(policy_.expected, first);
+    const size_t most = policy_.expected != 0 && expected >= rows ? std::min(expected, capacity) : capacity;
     const size_t lead = pages_ == nullptr ? 0 : (policy_.period - 1) / 4 + 1;
-    if (held == capacity || (rows <= held && held - rows >= lead)) return held;
-    return policy_.period < capacity - rows ? rows + policy_.period : capacity;
+    if (rows <= held && (held >= most || held - rows >= lead)) return held;
+    return policy_.period < most - rows ? rows + policy_.period : most;
   }
-  Result<void> MakeReady(Block& block, size_t rows);
+  Result<void> MakeReady(Block& block, size_t first, size_t rows);
   // The tail stays as a block of its own, a new one begins behind it.
   Result<void> StartPage(size_t n, BufferArena* arena);
   void Compact(size_t needed);       // the larger block stays where there is no memory for a smaller one

@@ -68,6 +68,12 @@ class SequenceState {
   // What Reserve(n) would add to bytes().reserved, or more where rows that nobody needs would go; UINT64_MAX: more than can be counted.
   // While a row is copied from one buffer to the next both are held, which is not in it.
   virtual uint64_t GrowthBytes(size_t n) const = 0;
+  // The same of n positions in steps of `step`, each committed before the next: a kind that forgets holds less then. At least what the steps
+  // come to.
+  virtual uint64_t GrowthBytes(size_t n, size_t step) const = 0;
+
+  // Whether Reserve(n) finds room for them in the blocks that are there, so that nothing is copied. Pages of them may still have to come.
+  virtual bool HasRoom(size_t n) const = 0;
 
   // Positions [length, length + keys.size()) have been written in every layer and count from now on.
   // Precondition: Reserve(n >= keys.size()) since the last commit, rollback or fork.
@@ -89,7 +95,7 @@ class SequenceState {
   // The smallest capacity that holds what is committed; pages go back. Never fails: at worst nothing happens.
   virtual void Compact() = 0;
 
-  // Forgets everything: length 0, and no memory is held. growth() goes on counting.
+  // Forgets everything: length 0, and no rows are held. growth() goes on counting.
   virtual void Clear() = 0;
 
   // Everything committed that is kept, as bytes that are equal for equal sequences: independent of growth, forks and chunks. A kind
