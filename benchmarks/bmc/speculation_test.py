@@ -145,9 +145,9 @@ class Settings(unittest.TestCase):
             self.assertEqual("d alone" in names, answers, draft)
 
     def test_SpareRows_RunOut(self):
-        for setting in all_settings({"ngram": "ngram"}, [2], False):
-            if setting.name.endswith("bmc64"):
-                self.assertEqual(setting.flags[-4:], ("--kv-policy", "bmc", "--kv-period", "64"))
+        found = {s.name: s.flags for s in all_settings({"ngram": "ngram"}, [2], False)}
+        self.assertEqual(found["plain bmc64"], ("--kv-policy", "bmc", "--kv-period", "64"))
+        self.assertEqual(found["ngram bmc64"], ("--draft", "ngram", "--kv-policy", "bmc", "--kv-period", "64"))
 
     def test_ForcedWidth_HasOneNumber(self):
         found = next(s for s in all_settings({"ngram": "ngram"}, [5], False) if s.name == "ngram w5")

@@ -19,7 +19,7 @@
 // AVX2, one row, F16, from memory behind 8192 positions (Zen 4, one thread, medians of three), keys of all heads two vectors at a time and keys
 // and values fetched 4 and 8 KiB ahead; up to three heads four vectors at a time; and 8 and 16 KiB ahead: 9 heads on 3 of 64 329, 373, 260
 // us; 32 on 8 of 64 982, 983, 873; 14 on 2 of 64 405, 382, 382; 12 on 2 of 128 658, 616, 598; 4 on 1 of 256 419, 411, 402. 9 on 3 in cache
-// 265 -> 251. As far: values 24 KiB ahead, keys 16. Values of four heads three registers at a time instead of two: 32 on 8 882 -> 834, in cache 52.0
+// 265 -> 251. As fast: values 24 KiB ahead, keys 16. Values of four heads three registers at a time instead of two: 32 on 8 882 -> 834, in cache 52.0
 // -> 50.1 (behind 512). Not better: seven heads four vectors at a time, values of six heads at once, the exponentials of four vectors side by
 // side. With AVX-512 all of this is within what memory changes by meanwhile. ExpUpTo0 in the softmax: 248 -> 237 in cache.
 //
@@ -273,8 +273,9 @@ HWY_INLINE void ScoreAcross(const AttentionTile& tile, const T* k, size_t skip, 
     for (; at + kCount * kKeyTileRows <= end; at += kCount * kKeyTileRows, k += kCount * tile_elements)
       ScoreTileBlock<Fetch, kCount>(tile, k, tile.scores + at, kAttentionChunk);
   };
-  // Three chains of two vectors each do not hide their latency.
-  if (tile.vectors <= 3) blocks(std::integral_constant<size_t, 2 * kTiles>());
+  // Three chains of two vectors each do not hide their latency: twice as many, where their sums still fit into registers.
+  constexpr size_t kMore = 2 * kTiles * kKeyTileRows / hn::MaxLanes(Lane16());  // vectors
+  if (tile.vectors * kMore <= kSums) blocks(std::integral_constant<size_t, 2 * kTiles>());
   blocks(std::integral_constant<size_t, kTiles>());
   if constexpr (kTiles > 1) blocks(std::integral_constant<size_t, 1>());
   if (at < end) ScorePartOfTile<Fetch>(tile, k, 0, at, end - at);
@@ -289,7 +290,7 @@ HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, size_t begin,
       tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
         constexpr size_t kHeads = decltype(heads)::value;
         constexpr size_t kMostSums = HWY_MAX_BYTES >= 64 ? 24 : 12;
-        constexpr size_t kRegisters = kHeads * 4 <= kMostSums ? 4 : kHeads == 4 ? 3 : 2;  // 3: AVX2
+        constexpr size_t kRegisters = kHeads * 4 <= kMostSums ? 4 : kHeads == 4 ? 3 : 2;  // 3: below AVX-512
         for (size_t first = begin; first < end; first += rows) {
           const size_t last = HWY_MIN(end, first + rows);
           const T* values = v + (first - begin) * row;
