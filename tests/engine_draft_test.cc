@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <latch>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -348,19 +349,23 @@ TEST(EngineDraft, InterruptedSteps_AreMadeAgain) {
   const auto work = MakeWork(18, 31);
   const auto alone = RunAlone(model, work);
   const Script script(work, alone);
+  size_t cancelled = 0;
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     EngineDriver driver(model, {.threads = 2, .max_batch = 18, .prefill_chunk = 64});
     script.Install(driver, seed);
     std::vector<RequestId> ids;
     for (const Work& w : work) ids.push_back(SubmitWithDraft(driver, w, 4, 4));
     std::atomic<bool> stop{false};
+    std::latch begun(1);
     std::thread canceller([&] {
       std::mt19937_64 random(seed);
       for (size_t i = 0; i < 9 && !stop.load(); ++i) {
         driver.engine().Cancel(ids[2 * i]);
+        if (i == 0) begun.count_down();  // so that one is cancelled for certain
         for (uint64_t wait = random() % 200; wait != 0; --wait) std::this_thread::yield();
       }
     });
+    begun.wait();
     driver.RunUntilIdle();
     stop = true;
     canceller.join();
@@ -370,11 +375,13 @@ TEST(EngineDraft, InterruptedSteps_AreMadeAgain) {
       if (found.finish != FinishReason::kCancelled) {
         ExpectSame(found, alone[i], where);
       } else {
+        ++cancelled;
         EXPECT_TRUE(i % 2 == 0) << where;
         EXPECT_TRUE(std::equal(found.ids.begin(), found.ids.end(), alone[i].ids.begin())) << where;
       }
     }
   }
+  EXPECT_GT(cancelled, 0U);
 }
 
 }  // namespace

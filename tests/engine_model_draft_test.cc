@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <latch>
 #include <map>
 #include <random>
 #include <string>
@@ -312,19 +313,23 @@ TEST(ModelDraft, Cancelled_EndsLikeAnyOther) {
   const auto work = MakeWork(18, 31);
   const auto alone = RunAlone(model, work);
   for (const Source& source : Sources(model)) {
+    size_t cancelled = 0;
     EngineDriver driver(model, {.threads = 2, .max_batch = 18, .prefill_chunk = 64, .draft_model = source.model});
     std::vector<RequestId> ids;
     for (const Work& w : work) {
       ids.push_back(driver.Submit({.prompt = w.prompt, .generation = w.generation, .draft = OptionsOf(source, 4, 2)}));
     }
     std::atomic<bool> stop{false};
+    std::latch begun(1);
     std::thread canceller([&] {
       std::mt19937_64 random(3);
       for (size_t i = 0; i < 9 && !stop.load(); ++i) {
         driver.engine().Cancel(ids[2 * i]);
+        if (i == 0) begun.count_down();  // so that one is cancelled for certain
         for (uint64_t wait = random() % 400; wait != 0; --wait) std::this_thread::yield();
       }
     });
+    begun.wait();
     driver.RunUntilIdle();
     stop = true;
     canceller.join();
@@ -334,9 +339,11 @@ TEST(ModelDraft, Cancelled_EndsLikeAnyOther) {
       if (found.finish != FinishReason::kCancelled) {
         ExpectSame(found, alone[i], where);
       } else {
+        ++cancelled;
         EXPECT_TRUE(std::equal(found.ids.begin(), found.ids.end(), alone[i].ids.begin())) << where;
       }
     }
+    EXPECT_GT(cancelled, 0U) << source.name;
   }
 }
 
