@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "decoding/tree_draft.h"
 
 namespace tidemill {
 namespace {
@@ -40,24 +41,20 @@ Result<std::unique_ptr<EagleHead>> EagleHead::Create(const LanguageModel& model,
 EagleDrafter::EagleDrafter(const Options& options, std::unique_ptr<SequenceState> state)
     : options_(options),
       state_(std::move(state), options.memory),
-      choice_({.isa = options.isa,
-               .most = options.most,
-               .vocab_size = options.vocab_size,
-               .least_probability = options.least_probability,
-               .drawn_as = options.drawn_as,
-               .target_ids = options.head->model().features.target_ids,
-               .tokenizer = options.tree == DraftTreeKind::kChain ? nullptr : options.tokenizer}) {
+      guesses_({.isa = options.isa,
+                .most = options.most,
+                .vocab_size = options.vocab_size,
+                .least_probability = options.least_probability,
+                .drawn_as = options.drawn_as,
+                .target_ids = options.head->model().features.target_ids,
+                .tokenizer = options.tokenizer},
+               options.tree, false) {
   options_.drawn_as = nullptr;
   most_kept_ = std::min(kKept, state_->max_length());
   most_asked_ = options_.tree == DraftTreeKind::kChain ? 0 : TreeDraft::kMostAsked;
   ids_.reserve(std::min(options_.context + 1, kReservedDraftIds));
   keys_.reserve(kRowsOfOne);
-  proposed_.reserve(options_.most);
-  if (options_.tree != DraftTreeKind::kChain) {
-    TIDEMILL_CHECK(options_.tokenizer != nullptr);
-    tree_.emplace(options_.tree, options_.most);
-    asked_nodes_.reserve(TreeDraft::kMostAsked);
-  }
+  asked_nodes_.reserve(most_asked_);
 }
 
 void EagleDrafter::Append(int32_t id) {
@@ -149,18 +146,12 @@ void EagleDrafter::TakeKept(size_t first_row) {
 }
 
 void EagleDrafter::Begin(size_t most) {
-  most_ = most;
-  proposed_.clear();
+  guesses_.Begin(most);
   asked_nodes_.clear();
-  rows_.Clear();
-  next_.reset();
   has_text_ = false;
   stage_ = Stage::kDone;
   if (stopped_ || most == 0 || num_kept_ == 0 || ids_.size() != next_position() + 1) return;
-  if (tree_) {
-    tree_->Begin(most, std::span(ids_).subspan(tree_begin_));
-    tree_begin_ = ids_.size();
-  }
+  guesses_.BeginText(ids_);
   stage_ = Stage::kKept;
 }
 
@@ -181,10 +172,8 @@ DraftNext EagleDrafter::Done() {
 
 DraftNext EagleDrafter::NextOfChain(StepSequence* step) {
   if (state_.spare() == 0 || state_.Reserve(1) != DraftRoom::kYes) return Done();
-  *step = {.state = state_.get(),
-           .tokens = std::span(proposed_).last(1),
-           .rows = Wanted::kLast,
-           .features = asked_.Rows(0, 1)};
+  *step = {
+      .state = state_.get(), .tokens = guesses_.chain().last(1), .rows = Wanted::kLast, .features = asked_.Rows(0, 1)};
   return DraftNext::kStep;
 }
 
@@ -197,24 +186,22 @@ size_t EagleDrafter::PlaceBehind(int32_t node) const {
 
 DraftNext EagleDrafter::NextOfTree(size_t rows, StepSequence* step) {
   const size_t most = std::min({options_.head->executor().max_rows(), read_.rows, state_.spare()});
-  if (!rows_.Plan(*tree_, level_, most)) return Done();
-  const size_t wanted = rows_.nodes().size();
+  if (!guesses_.PlanLevel(most)) return Done();
+  const TreeRows& level = guesses_.rows();
+  const size_t wanted = level.nodes().size();
   if (wanted > rows) return DraftNext::kWait;
   if (state_.Reserve(wanted) != DraftRoom::kYes) return Done();
-  for (size_t i = 0; i < wanted; ++i) CopyRow(asked_.row(PlaceBehind(tree_->parent(rows_.nodes()[i]))), read_, i);
+  for (size_t i = 0; i < wanted; ++i) CopyRow(asked_.row(PlaceBehind(guesses_.parent(level.nodes()[i]))), read_, i);
   *step = {.state = state_.get(),
-           .tokens = rows_.ids(),
+           .tokens = level.ids(),
            .rows = Wanted::kLast,
-           .parents = rows_.parents(),
-           .num_last = rows_.num_asked(),
+           .parents = level.parents(),
+           .num_last = level.num_asked(),
            .features = read_.Rows(0, wanted)};
   return DraftNext::kStep;
 }
 
-void EagleDrafter::Choose(size_t row, std::span<float> logits) {
-  if (tree_) return tree_->Add(rows_.nodes().empty() ? -1 : rows_.nodes()[row], choice_.Best(logits));
-  next_ = choice_.Next(logits, proposed_.size(), ids_.size() + proposed_.size());
-}
+void EagleDrafter::Choose(size_t row, std::span<float> logits) { guesses_.Choose(row, logits, ids_.size()); }
 
 void EagleDrafter::Ran(size_t first_row) {
   const Matrix<float>& own = options_.head->own_features().out;
@@ -223,34 +210,26 @@ void EagleDrafter::Ran(size_t first_row) {
     has_text_ = true;
     length_ = state_->length();
   } else if (stage_ == Stage::kChain) {
-    const auto key = static_cast<RowKey>(proposed_.back());
+    const auto key = static_cast<RowKey>(guesses_.chain().back());
     state_->Commit({&key, 1});
     CopyRow(own.row(first_row), asked_, 0);
   } else {
-    const size_t rows = rows_.nodes().size();
-    for (size_t i = rows - rows_.num_asked(); i < rows; ++i) {
-      asked_nodes_.push_back(rows_.nodes()[i]);
+    const TreeRows& level = guesses_.rows();
+    const size_t rows = level.nodes().size();
+    for (size_t i = rows - level.num_asked(); i < rows; ++i) {
+      asked_nodes_.push_back(level.nodes()[i]);
       CopyRow(own.row(first_row + i), asked_, asked_nodes_.size());
     }
   }
-  stage_ = Stage::kDone;
-  if (tree_) {
-    level_ = tree_->Level();
-    if (!level_.empty()) stage_ = Stage::kTree;
-  } else if (next_) {
-    proposed_.push_back(*next_);
-    if (proposed_.size() != most_) stage_ = Stage::kChain;
-  }
+  const Stage further = guess_order() == GuessOrder::kTree ? Stage::kTree : Stage::kChain;
+  stage_ = guesses_.Continue() ? further : Stage::kDone;
 }
 
 DraftTree EagleDrafter::End() {
   stage_ = Stage::kDone;
   if (!has_text_) return {};
-  if (!tree_ && !state_->Rollback(length_).ok()) BeginAt(first_ + length_);
-  DraftTree made =
-      tree_ ? tree_->Tree() : DraftTree{.ids = proposed_, .drawn_from = choice_.drawn_from(proposed_.size())};
-  made.empty = DraftTree::Empty::kFoundUnlikely;
-  return made;
+  if (guess_order() != GuessOrder::kTree && !state_->Rollback(length_).ok()) BeginAt(first_ + length_);
+  return guesses_.Made();
 }
 
 void EagleDrafter::Stop(std::string_view why) {

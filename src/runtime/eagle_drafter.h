@@ -24,13 +24,12 @@
 #include "base/aligned_buffer.h"
 #include "base/isa.h"
 #include "base/thread_pool.h"
+#include "decoding/guess_builder.h"
 #include "engine/sequential_executor.h"
 #include "kernels/execution_context.h"
 #include "models/language_model.h"
-#include "runtime/draft_choice.h"
 #include "runtime/draft_state.h"
 #include "runtime/draft_steps.h"
-#include "runtime/tree_draft.h"
 #include "state/sequence_state.h"
 #include "tensor/matrix.h"
 #include "tidemill/generation.h"
@@ -91,7 +90,7 @@ class EagleDrafter : public StepDrafter {
   void AddFeature(size_t position, std::span<const float> feature) override;
   void Release() override;
   uint64_t feature_bytes() const override { return num_floats() * sizeof(float); }
-  GuessOrder guess_order() const override { return tree_ ? GuessOrder::kTree : GuessOrder::kOneByOne; }
+  GuessOrder guess_order() const override { return guesses_.order(); }
   std::string_view trouble() const override { return trouble_; }
 
   DraftForward forward() const override {
@@ -140,19 +139,12 @@ class EagleDrafter : public StepDrafter {
   Matrix<float> asked_;
   Matrix<float> read_;  // [most_asked_, hidden] of the rows of a level
   size_t num_kept_ = 0;
-  size_t most_ = 0;
-  Stage stage_ = Stage::kDone;      // what the next step is of
-  bool has_text_ = false;           // the rows that waited were run
-  size_t length_ = 0;               // of the state then
-  std::span<const int32_t> level_;  // nodes of tree_
+  Stage stage_ = Stage::kDone;  // what the next step is of
+  bool has_text_ = false;       // the rows that waited were run
+  size_t length_ = 0;           // of the state then
   std::vector<RowKey> keys_;
-  std::vector<int32_t> proposed_;
-  DraftChoice choice_;
-  std::optional<TreeDraft> tree_;
-  size_t tree_begin_ = 0;             // ids that there were when the last tree began
-  TreeRows rows_;                     // of a step; none: it runs ids of the text
+  GuessBuilder guesses_;
   std::vector<int32_t> asked_nodes_;  // of asked_, behind its first row
-  std::optional<int32_t> next_;       // what the last logits say; none: nothing that is likely enough
   bool stopped_ = false;
   std::string_view trouble_;
 };

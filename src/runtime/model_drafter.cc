@@ -4,8 +4,6 @@
 #include <exception>
 #include <utility>
 
-#include "base/check.h"
-
 namespace tidemill {
 namespace {
 
@@ -34,23 +32,19 @@ Result<std::unique_ptr<DraftModel>> DraftModel::Create(const LanguageModel& mode
 ModelDrafter::ModelDrafter(const Options& options, std::unique_ptr<SequenceState> state)
     : options_(options),
       state_(std::move(state), options.memory),
-      choice_({.isa = options.isa,
-               .most = options.most,
-               .vocab_size = std::min(options.vocab_size, options.model->settings.vocab_size),
-               .least_probability = options.least_probability,
-               .drawn_as = options.drawn_as,
-               .never = options.mask_token,
-               .tokenizer = options.tree == DraftTreeKind::kChain ? nullptr : options.tokenizer}) {
+      guesses_({.isa = options.isa,
+                .most = options.most,
+                .vocab_size = std::min(options.vocab_size, options.model->settings.vocab_size),
+                .least_probability = options.least_probability,
+                .drawn_as = options.drawn_as,
+                .never = options.mask_token,
+                .tokenizer = options.tokenizer},
+               options.tree, options.mask_token.has_value()) {
   options_.drawn_as = nullptr;
   ids_.reserve(std::min(state_->max_length(), kReservedDraftIds));
   ran_.reserve(ids_.capacity());
-  proposed_.reserve(options_.most);
   keys_.reserve(options_.executor->max_rows());
   masked_.reserve(options_.mask_token ? keys_.capacity() : 0);
-  if (options_.tree != DraftTreeKind::kChain) {
-    TIDEMILL_CHECK(options_.tokenizer != nullptr);
-    tree_.emplace(options_.tree, options_.most);
-  }
 }
 
 void ModelDrafter::Append(int32_t id) {
@@ -67,8 +61,7 @@ void ModelDrafter::Append(int32_t id) {
 
 void ModelDrafter::Begin(size_t most) {
   most_ = most;
-  proposed_.clear();
-  rows_.Clear();
+  guesses_.Begin(most);
   num_caught_up_ = 0;
   has_text_ = false;
   stage_ = Stage::kDone;
@@ -80,7 +73,7 @@ void ModelDrafter::Begin(size_t most) {
 DraftNext ModelDrafter::Next(size_t rows, StepSequence* step) {
   switch (stage_) {
     case Stage::kText: return NextOfText(rows, step);
-    case Stage::kChain: return NextOf(std::span(proposed_).last(1), Wanted::kLast, 0, step);
+    case Stage::kChain: return state_.spare() == 0 ? Done() : NextOf(guesses_.chain().last(1), Wanted::kLast, 0, step);
     case Stage::kTree: return NextOfTree(rows, step);
     case Stage::kDone: break;
   }
@@ -98,11 +91,7 @@ DraftNext ModelDrafter::NextOfText(size_t rows, StepSequence* step) {
     return NextOf(ids.first(std::min(rows, ids.size() - 1)), Wanted::kNothing, 0, step);
   }
   if (ids.size() + masks > rows) return DraftNext::kWait;
-  if (at_once) next_ = options_.mask_token;  // any: rows are asked while there was one
-  if (tree_) {
-    tree_->Begin(most_, std::span(ids_).subspan(tree_begin_));
-    tree_begin_ = ids_.size();
-  }
+  guesses_.BeginText(ids_);
   return NextOf(ids, Wanted::kLast, masks, step);
 }
 
@@ -119,14 +108,15 @@ DraftNext ModelDrafter::NextOf(std::span<const int32_t> ids, Wanted wanted, size
 }
 
 DraftNext ModelDrafter::NextOfTree(size_t rows, StepSequence* step) {
-  if (!rows_.Plan(*tree_, level_, std::min(options_.executor->max_rows(), state_.spare()))) return Done();
-  if (rows_.nodes().size() > rows) return DraftNext::kWait;
-  if (!MakeRoom(rows_.nodes().size())) return Done();
+  if (!guesses_.PlanLevel(std::min(options_.executor->max_rows(), state_.spare()))) return Done();
+  const TreeRows& level = guesses_.rows();
+  if (level.nodes().size() > rows) return DraftNext::kWait;
+  if (!MakeRoom(level.nodes().size())) return Done();
   *step = {.state = state_.get(),
-           .tokens = rows_.ids(),
+           .tokens = level.ids(),
            .rows = Wanted::kLast,
-           .parents = rows_.parents(),
-           .num_last = rows_.num_asked()};
+           .parents = level.parents(),
+           .num_last = level.num_asked()};
   return DraftNext::kStep;
 }
 
@@ -135,15 +125,7 @@ DraftNext ModelDrafter::Done() {
   return DraftNext::kDone;
 }
 
-// Of guesses that are made at once, the first row that says nothing ends them. Guess i is drawn from what the sequence alone says of its
-// place, whatever was drawn before it: a right one is accepted as often as any rule promises.
-void ModelDrafter::Choose(size_t row, std::span<float> logits) {
-  if (tree_) return tree_->Add(rows_.nodes().empty() ? -1 : rows_.nodes()[row], choice_.Best(logits));
-  const bool at_once = guess_order() == GuessOrder::kAtOnce;
-  if (at_once && !next_) return;
-  next_ = choice_.Next(logits, proposed_.size(), ids_.size() + proposed_.size());
-  if (at_once && next_) proposed_.push_back(*next_);
-}
+void ModelDrafter::Choose(size_t row, std::span<float> logits) { guesses_.Choose(row, logits, ids_.size()); }
 
 void ModelDrafter::Ran(size_t /*first_row*/) {
   if (stage_ != Stage::kTree) {
@@ -156,24 +138,15 @@ void ModelDrafter::Ran(size_t /*first_row*/) {
     return;
   }
   has_text_ = true;
-  stage_ = Stage::kDone;
-  if (tree_) {
-    level_ = tree_->Level();
-    if (!level_.empty()) stage_ = Stage::kTree;
-  } else if (guess_order() == GuessOrder::kOneByOne && next_) {
-    proposed_.push_back(*next_);
-    if (proposed_.size() != most_ && state_->length() != state_->max_length()) stage_ = Stage::kChain;
-  }
+  const Stage further = guess_order() == GuessOrder::kTree ? Stage::kTree : Stage::kChain;
+  stage_ = guesses_.Continue() ? further : Stage::kDone;
 }
 
 DraftTree ModelDrafter::End() {
   stage_ = Stage::kDone;
   if (!has_text_)
     return {.ids = {}, .empty = num_caught_up_ != 0 ? DraftTree::Empty::kReadText : DraftTree::Empty::kNothing};
-  DraftTree made =
-      tree_ ? tree_->Tree() : DraftTree{.ids = proposed_, .drawn_from = choice_.drawn_from(proposed_.size())};
-  made.empty = DraftTree::Empty::kFoundUnlikely;
-  return made;
+  return guesses_.Made();
 }
 
 void ModelDrafter::StepBack() {

@@ -20,13 +20,12 @@
 
 #include "base/isa.h"
 #include "base/thread_pool.h"
+#include "decoding/guess_builder.h"
 #include "engine/sequential_executor.h"
 #include "kernels/execution_context.h"
 #include "models/language_model.h"
-#include "runtime/draft_choice.h"
 #include "runtime/draft_state.h"
 #include "runtime/draft_steps.h"
-#include "runtime/tree_draft.h"
 #include "state/sequence_state.h"
 #include "tidemill/generation.h"
 #include "tidemill/result.h"
@@ -78,10 +77,7 @@ class ModelDrafter : public StepDrafter {
 
   void Append(int32_t id) override;
   void Release() override;
-  GuessOrder guess_order() const override {
-    if (options_.tree != DraftTreeKind::kChain) return GuessOrder::kTree;
-    return options_.mask_token.has_value() ? GuessOrder::kAtOnce : GuessOrder::kOneByOne;
-  }
+  GuessOrder guess_order() const override { return guesses_.order(); }
   std::string_view trouble() const override { return trouble_; }
 
   DraftForward forward() const override {
@@ -112,21 +108,15 @@ class ModelDrafter : public StepDrafter {
   std::vector<int32_t> ids_;  // the sequence, as far as the state's context goes
   std::vector<int32_t> ran_;  // what the state holds
   size_t agreed_ = 0;         // leading ids that are the same in both
-  std::vector<int32_t> proposed_;
-  DraftChoice choice_;
-  std::optional<TreeDraft> tree_;
-  size_t tree_begin_ = 0;  // ids that there were when the last tree began
-  TreeRows rows_;          // of a step; none: it runs ids of the text
+  GuessBuilder guesses_;
   size_t most_ = 0;
   Stage stage_ = Stage::kDone;        // what the next step is of
   size_t num_caught_up_ = 0;          // ids that ran since Begin without being asked what follows
   bool is_part_ = false;              // of the text, without its end
   bool has_text_ = false;             // all of it ran
   std::span<const int32_t> running_;  // the step's ids that stay
-  std::span<const int32_t> level_;    // nodes of tree_
   std::vector<RowKey> keys_;
   std::vector<int32_t> masked_;  // the ids of a step and the masks behind them
-  std::optional<int32_t> next_;  // what the last logits say; none: nothing that is likely enough
   bool stopped_ = false;
   std::string_view trouble_;
 };

@@ -1,4 +1,4 @@
-#include "runtime/tree_draft.h"
+#include "decoding/tree_draft.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/tree_draft.h"
+#include "decoding/tree_draft.h"
 
 #include <algorithm>
 #include <bit>

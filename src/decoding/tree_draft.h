@@ -1,8 +1,8 @@
 // Grows a draft tree from what a draft model says behind each node, a level at a time.
 //
 //   Begin(most, ..) -> Add(-1, best behind the pending token) -> while Level() is not empty: Add(node, best) for its nodes -> Tree()
-#ifndef TIDEMILL_RUNTIME_TREE_DRAFT_H_
-#define TIDEMILL_RUNTIME_TREE_DRAFT_H_
+#ifndef TIDEMILL_DECODING_TREE_DRAFT_H_
+#define TIDEMILL_DECODING_TREE_DRAFT_H_
 
 #include <array>
 #include <cstddef>
@@ -90,4 +90,4 @@ class TreeRows {
 
 }  // namespace tidemill
 
-#endif  // TIDEMILL_RUNTIME_TREE_DRAFT_H_
+#endif  // TIDEMILL_DECODING_TREE_DRAFT_H_

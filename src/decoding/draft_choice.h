@@ -1,6 +1,6 @@
 // From what a draft model says behind a row to guesses: the likeliest token, one that is drawn, or the best few.
-#ifndef TIDEMILL_RUNTIME_DRAFT_CHOICE_H_
-#define TIDEMILL_RUNTIME_DRAFT_CHOICE_H_
+#ifndef TIDEMILL_DECODING_DRAFT_CHOICE_H_
+#define TIDEMILL_DECODING_DRAFT_CHOICE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -68,4 +68,4 @@ class DraftChoice {
 
 }  // namespace tidemill
 
-#endif  // TIDEMILL_RUNTIME_DRAFT_CHOICE_H_
+#endif  // TIDEMILL_DECODING_DRAFT_CHOICE_H_

@@ -1,4 +1,4 @@
-#include "runtime/draft_choice.h"
+#include "decoding/draft_choice.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "decoding/tree_draft.h"
 #include "decoding/vocab_scan.h"
-#include "runtime/tree_draft.h"
 
 namespace tidemill {
 namespace {
