@@ -49,7 +49,7 @@ uint64_t RowBytes() {
 }
 
 TEST(EnginePlan, Period_IsWhatTheEngineGrowsBy) {
-  for (const size_t period : {64, 32, 16}) {
+  for (const size_t period : {64, 32, 16, 8}) {
     for (const size_t batch : {1, 3}) {
       EngineDriver driver(CountingModel(),
                           {.threads = 1, .max_batch = batch, .state_memory = 8 * batch * period * RowBytes()});

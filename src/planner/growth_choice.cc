@@ -40,10 +40,9 @@ PaddedGrowth ChoosePaddedPeriod(size_t positions, const PaddedCosts& costs) {
 size_t ChooseExactPeriod(size_t positions, uint64_t row_bytes, uint64_t share) {
   const uint64_t rows = row_bytes == 0 ? UINT64_MAX : share / kIdlePart / row_bytes;
   size_t period = positions;
-  for (size_t blocks = 2; period > rows; blocks *= 2) {
-    const size_t shorter = CeilDivide(positions, blocks);
-    if (shorter < kFewestRows) break;
-    period = shorter;
+  for (size_t blocks = 1; period > 1 && period > rows;) {
+    blocks = blocks > positions / 2 ? positions : 2 * blocks;
+    period = CeilDivide(positions, blocks);
   }
   return period;
 }

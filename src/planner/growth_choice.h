@@ -37,11 +37,8 @@ PaddedGrowth ChoosePaddedPeriod(size_t positions, const PaddedCosts& costs);
 // Of a sequence's share of the state memory, what its spare rows may take.
 inline constexpr uint64_t kIdlePart = 8;
 
-// A cache that grew by fewer would copy itself every few steps, for memory that a sequence has only while it is shorter than 8 such blocks.
-inline constexpr size_t kFewestRows = 16;
-
-// The largest r = ceil(N / T), T a power of two, with r row_bytes <= share / kIdlePart; where there is none, the smallest of at least
-// kFewestRows, or N. share: the state memory divided by the sequences that may be there together.
+// The largest r = ceil(N / T), T a power of two, with r row_bytes <= share / kIdlePart; 1 where there is none. share: the state memory
+// divided by the sequences that may be there together.
 size_t ChooseExactPeriod(size_t positions, uint64_t row_bytes, uint64_t share);
 
 // Rows that a cache copies while it grows from none to `positions`, one by one. Every row is written freshly once for each copy and

@@ -146,7 +146,7 @@ TEST_F(PlanCommand, Flags_AreObeyed) {
   };
   EXPECT_EQ(period({"--json"}), "256 rows");  // the model's context
   EXPECT_EQ(period({"--json", "--kv-period", "64"}), "64 rows");
-  EXPECT_EQ(period({"--json", "--state-memory", "1"}), "16 rows");
+  EXPECT_EQ(period({"--json", "--state-memory", "1"}), "1 row");
   EXPECT_EQ(Choice(Json({"--json", "--kv-policy", "reserve"}), "kv policy")["chosen"]["value"], "reserve");
 }
 
