@@ -13,6 +13,7 @@ and names it; 2 if there is no journal.
 import argparse
 import collections
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def unfair(record: dict) -> list[str]:
             why.append(f"{peer} leaves {' '.join(more)} unused, which ours does not")
     if len(record["pairs"]) < FEWEST_PAIRS:
         why.append(f"{len(record['pairs'])} pairs, expected at least {FEWEST_PAIRS}")
-    if "-dirty" in record["commit"]:
+    if not re.fullmatch("[0-9a-f]{7,40}", record["commit"]):
         why.append(f"measured at {record['commit']}: with changes that are in no commit")
     return [f"{peer_report.where(record['row'])}: {text}" for text in why]
 

@@ -107,7 +107,8 @@ class SpeedTable(unittest.TestCase):
     def test_RowThatIsNotToBeQuoted_IsAFault(self):
         for more, why in (({"unused": {OURS: ["AMX"], IK: ["AMX", "AVX512"]}}, "ik_llama.cpp leaves AVX512 unused, which ours does not"),
                           ({"pairs": pairs(2.5, 4.0)[:9]}, "9 pairs, expected at least 10"),
-                          ({"commit": "1a2b3c4-dirty"}, "measured at 1a2b3c4-dirty: with changes that are in no commit")):
+                          ({"commit": "1a2b3c4-dirty"}, "measured at 1a2b3c4-dirty: with changes that are in no commit"),
+                          ({"commit": "before 1a2b3c4"}, "measured at before 1a2b3c4: with changes that are in no commit")):
             table = rows()
             table[0] |= more
             self.assertEqual(self.faults(table), [f"m0, 1 thread, prefill 512: {why}"])

@@ -27,6 +27,7 @@ Exits 1 if an engine fails, or if a peer's build leaves some of this CPU's instr
 
 import argparse
 import datetime
+import hashlib
 import json
 import math
 import os
@@ -34,6 +35,7 @@ import platform
 import random
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -269,19 +271,24 @@ def commit() -> str:
     return first_line("git", "-C", str(DRIVER.parent), "describe", "--always", "--dirty", "--exclude=*")
 
 
+def sha256(program: str) -> str:
+    """Of the program that is measured: the checkout's commit may not be its own."""
+    return hashlib.sha256(Path(shutil.which(program) or program).read_bytes()).hexdigest()
+
+
 def engine_flags(command: str) -> list[str]:
     """What belongs to a plan: the program may stand anywhere, its flags choose what is measured."""
     return shlex.split(command)[1:]
 
 
 def about(args: argparse.Namespace, versions: dict, records: list[dict]) -> dict:
+    dates = [r["date"] for r in records] or [datetime.date.today().isoformat()]
     return {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)),
             "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
             "system": f"{platform.system()} {platform.release()}", "versions": versions,
             "compiler": compiler_of(shlex.split(args.engine_command)[0]),
             "commit": ", ".join(dict.fromkeys(r["commit"] for r in records)) or commit(),
-            "date": " to ".join(sorted({r["date"] for r in records})[::max(1, len({r["date"] for r in records}) - 1)])
-                    or datetime.date.today().isoformat(),
+            "date": " to ".join(dict.fromkeys([min(dates), max(dates)])),
             "commands": ["python3 " + shlex.join(sys.argv),
                          *(f"{name}: {shlex.join([python, os.path.relpath(DRIVER), 'bench'])}"
                            for name, python in args.peer.items())]}
@@ -337,6 +344,7 @@ def main() -> int:
     if len(todo) < len(rows):
         print(f"{len(rows) - len(todo)} of {len(rows)} rows are in {journal.path}", file=sys.stderr)
     measured_at = commit()  # before the engine starts: it stays as it is when the checkout moves on
+    program = sha256(shlex.split(args.engine_command)[0])
     comparison, opened, done_work, start = Comparison(args, journal.records), None, 0.0, time.monotonic()
     try:
         for index, row in enumerate(todo):
@@ -345,7 +353,7 @@ def main() -> int:
                 comparison.open_model(paths[opened], row["threads"])
             began = time.monotonic()
             record = comparison.measure_row(row, paths[opened])
-            journal.add(record | {"versions": comparison.versions, "unused": comparison.unused, "commit": measured_at,
+            journal.add(record | {"versions": comparison.versions, "unused": comparison.unused, "commit": measured_at, "program": program,
                                   "date": datetime.date.today().isoformat()})
             done_work += work_of(row, args.pairs)
             left = sum(work_of(r, args.pairs) for r in todo[index + 1:]) * (time.monotonic() - start) / done_work

@@ -2,6 +2,7 @@
 """Tests of compare_peers.py with programs that print chosen measurements: python3 tools/compare_peers_test.py"""
 
 import argparse
+import hashlib
 import json
 import random
 import subprocess
@@ -72,6 +73,7 @@ class ComparePeers(unittest.TestCase):
         for record in records:
             self.assertEqual(record["settings"], {"Tidemill": "", "llama.cpp": "FA", "ik_llama.cpp": "no FA, rtr"})
             self.assertEqual(len(record["pairs"]), 3)
+            self.assertEqual(record["program"], hashlib.sha256(Path(sys.executable).read_bytes()).hexdigest())
             self.assertEqual(peer_report.compare(record, "llama.cpp", "tokens_per_s")["ratio"], 2.0)
             self.assertEqual(peer_report.compare(record, "ik_llama.cpp", "tokens_per_cpu_s")["ratio"], 0.75)
         self.assertIn("**2.00** [2.00, 2.00]", done.stdout)
@@ -117,6 +119,18 @@ class ComparePeers(unittest.TestCase):
         self.assertIn("- decode at depth 512, 1 row: at 80% of the loop's rate on average; at all of it 2.50x llama.cpp\n", done.stdout)
         self.assertIn("| 60.0 | 80% | 30.0 |", done.stdout)
         self.assertIn("| 60.0 | - | 30.0 |", done.stdout)
+
+    def test_DecodeAboveItsLoop_IsTold(self):
+        def record(share: float, threads: int) -> dict:
+            pair = {name: {"tokens_per_s": rate, "tokens_per_cpu_s": rate} for name, rate in ((peer_report.OURS, 60.0), ("llama.cpp", 30.0))}
+            pair[peer_report.OURS] |= {"read_share": share}
+            return {"row": {"model": "m", "kind": "decode", "depth": 0, "threads": threads}, "wrong": [], "pairs": [pair]}
+
+        def told(*records: dict) -> str:
+            return peer_report.at_reading_alone(peer_report.with_ratios(list(records), ["llama.cpp"]), ["llama.cpp"])[-1]
+
+        self.assertTrue(told(record(0.5, 1), record(2.0, 2)).endswith("at all of it 2.00x llama.cpp; above all of it, in another minute of the memory, 1"))
+        self.assertTrue(told(record(0.5, 1)).endswith("at all of it 4.00x llama.cpp"))
 
     def test_LongerContext_TakesTheSettingOfTheShorterOne(self):
         engine = fake(self.folder, "engine.py", "60")
