@@ -19,7 +19,7 @@ constexpr size_t BlockRows(size_t cols, size_t block_elements = kRowBlockElement
   return std::max<size_t>(1, block_elements / std::max<size_t>(1, cols));
 }
 
-// What the planner knows of one such loop: the elements of a row that go through norms, rotations, activations or quantisation.
+// The work of one such loop: the elements of a row that go through norms, rotations, activations or quantisation.
 struct RowWork {
   size_t cols = 0;  // of ForRowBlocks
   size_t elements = 0;

@@ -17,7 +17,7 @@ struct StripLayout {
   size_t scale_bytes;    // of the scales of a group
   int32_t offset;        // the quant is the stored number minus this
   bool minimum = false;  // weights are d_w * q + m_w
-  bool expands = false;  // its unpacking takes so many instructions that it pays to do it once for many rows
+  bool expands = false;  // its unpacking takes so many instructions that the VNNI level does it once for many rows
 };
 
 inline constexpr StripLayout kStripLayouts[] = {

@@ -289,8 +289,7 @@ HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, size_t begin,
   ForAllHeads(
       tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
         constexpr size_t kHeads = decltype(heads)::value;
-        constexpr size_t kMostSums = HWY_MAX_BYTES >= 64 ? 24 : 12;
-        constexpr size_t kRegisters = kHeads * 4 <= kMostSums ? 4 : kHeads == 4 ? 3 : 2;  // 3: below AVX-512
+        constexpr size_t kRegisters = kHeads * 4 <= kSums ? 4 : kHeads == 4 ? 3 : 2;  // 3: below AVX-512
         for (size_t first = begin; first < end; first += rows) {
           const size_t last = HWY_MIN(end, first + rows);
           const T* values = v + (first - begin) * row;

@@ -62,10 +62,8 @@ void LoadKeys(const AttentionTile& tile, const T* k, size_t at, size_t rows) {
     float* out = tile.kt + at + r;
     size_t i = 0;
     for (; i + lanes <= dim; i += lanes) {
-      Vec16 values[1];
-      LoadElements(row_of(r) + i / kPerStored<T>, i % kPerStored<T>, values);
       HWY_ALIGN float lane[16];
-      hn::Store(values[0], d, lane);
+      hn::Store(LoadElements(row_of(r), i), d, lane);
       for (size_t c = 0; c < lanes; ++c) out[(i + c) * kKeyStride] = lane[c];
     }
     if constexpr (kPerStored<T> == 1) {
@@ -82,11 +80,7 @@ void LoadValues(const AttentionTile& tile, const T* v, size_t at, size_t rows) {
     const T* row = v + r * dim / kPerStored<T>;
     float* out = tile.v + (at + r) * tile.padded_dim;
     size_t i = 0;
-    for (; i + lanes <= dim; i += lanes) {
-      Vec16 values[1];
-      LoadElements(row + i / kPerStored<T>, i % kPerStored<T>, values);
-      hn::Store(values[0], d, out + i);
-    }
+    for (; i + lanes <= dim; i += lanes) hn::Store(LoadElements(row, i), d, out + i);
     if constexpr (kPerStored<T> == 1) {
       for (; i < dim; ++i) out[i] = LoadOne(row + i);
     }

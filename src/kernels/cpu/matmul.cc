@@ -54,7 +54,7 @@ double FlopsOfABlock(DType dtype) {
   return fits(task.x);
 }
 
-// Of two strips whose quants are unpacked to bytes; 0: theirs are not. A mapped weight's scratch is full of strips.
+// Of two strips whose quants the VNNI level unpacks to bytes; 0: theirs are not. A mapped weight's scratch is full of strips.
 size_t ExpandedBytes(const WeightMatrix& weight) {
   if (!weight.quantized() || !weight.packed() || weight.cols() > kMaxExpandedCols) return 0;
   const StripLayout& layout = kStripLayouts[static_cast<size_t>(StripTypeOf(weight.dtype()))];

@@ -1,7 +1,6 @@
 // Strips times rows: which blocks meet which tiles, and how they come from memory. One block: block_avx2-inl.h.
-// A group of strips goes through the first rows together, block by block, and is fetched into L2 4 KiB ahead (Q8_0: 2 KiB, of what 4 give
-// 1.09 and 1.14 with one row, 0.87 to 1.03 with 2 to 8) and on into the next group: one row takes 1.3 to 2.2 times less than with 512
-// bytes ahead into L1 (20 -> 30 GB/s of 31; strips of 576 columns 14 -> 31).
+// A group of strips goes through the first tile's rows together, block by block, and is fetched into L2 4 KiB ahead (Q8_0: 2 KiB, which
+// gives 0.87 to 1.03 of what 4 do with 2 to 8 rows) and on into the next group. One row takes one strip after another.
 // A Zen 5 takes one and two rows over one strip after another, fetched past L2 8 KiB ahead, as the VNNI level does. A model's decode against
 // four strips fetched into L2, threads 2 / 1: 1B Q4_K_M 1.22 / 1.10, Q8_0 1.32 / 1.32, Q4_0 1.28 / 1.22, SmolLM2 Q4_1 1.29 / 1.29; two rows 1.16 to
 // 1.20 / 1.03 to 1.15. Lost, of 8 KiB ahead: 4 KiB 0.95 to 0.97 / 0.92 to 0.95, 12 0.96 and 0.97 / 0.98, 16 0.95 and 0.96 / 0.96 and 0.99; no
@@ -16,8 +15,7 @@
 // 1.07 / 1.10, Q4_0 1.06 / -, SmolLM2 Q4_1 1.10 / -, Q8_0 1.00 / -; 32 sequences of SmolLM2 1.11, of 1B Q4_K_M 0.97 [0.75, 1.04]. For 16 tiles
 // 0.86 to 1.23 of those kernels alone.
 //
-// Tried and slower (Zen 4, GCC 12, 8960 x 1536): one strip at a time from memory, with one row (11 instead of 17 GB/s), eight strips
-// (-10 %); fetching 2 KiB ahead, but for Q8_0 (0.76 to 1.02), or 8 (0.84 to 1.09); 5 bits folded row by row as 6 bits are (-20 %); 4-bit
+// Tried and slower (Zen 4, GCC 12, 8960 x 1536): eight strips in a group (-10 %); fetching 2 KiB ahead, but for Q8_0 (0.76 to 1.02), or 8 (0.84 to 1.09); 5 bits folded row by row as 6 bits are (-20 %); 4-bit
 // weights unpacked for several tiles without their scales (no gain); unpacking one block at a time (-20 % where rows lie 4 KiB apart), for 8
 // or 16 rows instead of 32 (-15 %, -3 %); the first tile's code, with its loop over strips, for later tiles (-5 %).
 #include "kernels/cpu/matmul_avx2.h"

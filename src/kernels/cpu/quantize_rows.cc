@@ -19,6 +19,7 @@ void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT 
                  float* HWY_RESTRICT d, float* HWY_RESTRICT sum, int16_t* HWY_RESTRICT half_sums) {
   const hn::CappedTag<float, 16> df;
   const hn::RebindToSigned<decltype(df)> di32;
+  const hn::Rebind<int16_t, decltype(df)> di16;
   const hn::Rebind<int8_t, decltype(df)> di8;
   const size_t lanes = hn::Lanes(df);
   for (size_t b = 0; b < cols / 32; ++b) {
@@ -44,6 +45,10 @@ void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT 
         const auto integers = hn::ConvertTo(di32, v);
         total = hn::Add(total, integers);
         hn::StoreU(hn::DemoteTo(di8, integers), di8, q + b * 32 + i);
+        if (pairs != nullptr) {  // each 4 as (q0, q2, q1, q3)
+          const auto ordered = hn::InterleaveLower(di32, integers, hn::Shuffle1032(integers));
+          hn::StoreU(hn::DemoteTo(di16, ordered), di16, pairs + b * 32 + i);
+        }
       }
       const int32_t half_sum = hn::GetLane(hn::SumOfLanes(di32, total));
       half_sums[b * 2 + half] = static_cast<int16_t>(half_sum);
@@ -51,16 +56,6 @@ void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT 
     }
     d[b] = finite ? (inverse <= kMostInverse ? amax / 127.0F : 0.0F) : std::numeric_limits<float>::quiet_NaN();
     sum[b] = d[b] * static_cast<float>(s);
-    if (pairs != nullptr) {
-      for (size_t i = 0; i < 32; i += 4) {
-        const int8_t* in = q + b * 32 + i;
-        int16_t* out = pairs + b * 32 + i;
-        out[0] = in[0];
-        out[1] = in[2];
-        out[2] = in[1];
-        out[3] = in[3];
-      }
-    }
   }
 }
 

@@ -55,27 +55,17 @@ inline constexpr size_t kPerStored = 1;
 template <>
 inline constexpr size_t kPerStored<Q8Block> = Q8Block::kElements;
 
-// Elements [first, first + kRegisters * lanes) of a stored row as f32. Of blocks: `row` is the block that has element `first`, which counts
-// from its beginning; whole blocks are read from there on, or a part of this one.
-template <size_t kRegisters, typename T>
-HWY_INLINE void LoadElements(const T* row, size_t first, Vec16 (&values)[kRegisters]) {
-  const Lane16 d;
-  for (size_t c = 0; c < kRegisters; ++c) values[c] = LoadF32(d, row + first + c * hn::Lanes(d));
+// Elements [first, first + lanes) of a stored row as f32; of blocks, those of one block.
+template <typename T>
+HWY_INLINE Vec16 LoadElements(const T* row, size_t first) {
+  return LoadF32(Lane16(), row + first);
 }
-template <size_t kRegisters>
-HWY_INLINE void LoadElements(const Q8Block* row, size_t first, Vec16 (&values)[kRegisters]) {
+HWY_INLINE Vec16 LoadElements(const Q8Block* row, size_t first) {
   const Lane16 d;
-  const hn::RebindToSigned<Lane16> di;
-  constexpr size_t kLanes = hn::MaxLanes(Lane16());
-  auto scale = hn::Undefined(d);
-  for (size_t c = 0; c < kRegisters; ++c) {
-    const Q8Block& block = row[c * kLanes / Q8Block::kElements];
-    if (c * kLanes % Q8Block::kElements == 0) {
-      scale = Widen(d, hwy::float16_t(), hn::Set(hn::Rebind<uint16_t, Lane16>(), block.d()));
-    }
-    const auto quants = hn::LoadU(hn::Rebind<int8_t, Lane16>(), block.q + first + c * kLanes % Q8Block::kElements);
-    values[c] = hn::Mul(scale, hn::ConvertTo(d, hn::PromoteTo(di, quants)));
-  }
+  const Q8Block& block = row[first / Q8Block::kElements];
+  const auto quants = hn::LoadU(hn::Rebind<int8_t, Lane16>(), block.q + first % Q8Block::kElements);
+  const auto scale = Widen(d, hwy::float16_t(), hn::Set(hn::Rebind<uint16_t, Lane16>(), block.d()));
+  return hn::Mul(scale, hn::ConvertTo(d, hn::PromoteTo(hn::RebindToSigned<Lane16>(), quants)));
 }
 
 // The fixed tree over 16 partial sums: halves added to each other until one is left.
