@@ -1,17 +1,35 @@
-# Sets `result` to whether the tests of `name` are built. ONE_THREAD: they never run two threads, which leaves ThreadSanitizer nothing
-# to find, and takes it minutes.
+# Sets `result` to whether the tests of `name` are built. ONE_THREAD: they never run two threads, or none that other tests do not run
+# alike, which leaves ThreadSanitizer nothing to find, and takes it minutes.
 function(tidemill_has_tests name one_thread result)
   set(${result} ${TIDEMILL_TESTS} PARENT_SCOPE)
   if(TIDEMILL_TESTS AND one_thread AND TIDEMILL_SANITIZE STREQUAL "thread")
-    message(STATUS "tests of ${name} are left out: they run no second thread, so that ThreadSanitizer finds nothing")
+    message(STATUS "tests of ${name} are left out: they run no second thread of their own, so that ThreadSanitizer finds nothing")
     set(${result} OFF PARENT_SCOPE)
   endif()
 endfunction()
 
-# tidemill_room(NAME [ONE_THREAD] SOURCES ... TESTS ... DEPENDS ...): one folder of src/ as one static library and one test program.
+# What nearly every test includes is parsed once for all of them. Not with ccache, which keeps no objects made with a precompiled
+# header unless it is told how little to look at. The cross-build has none: it shows that each test includes what it needs.
+function(tidemill_precompile_for_tests target)
+  if(CCACHE OR CMAKE_CROSSCOMPILING)
+    return()
+  endif()
+  if(NOT TARGET test_headers)
+    file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/test_headers.cc CONTENT "int main() {}\n")
+    add_executable(test_headers ${CMAKE_BINARY_DIR}/test_headers.cc)  # a program, since a library's code has another flag
+    target_compile_options(test_headers PRIVATE ${TIDEMILL_TEST_FLAGS})
+    target_link_libraries(test_headers PRIVATE tidemill_flags GTest::gmock)
+    target_precompile_headers(test_headers PRIVATE
+      <gmock/gmock.h> <gtest/gtest.h> <algorithm> <cmath> <filesystem> <fstream> <map> <random> <span> <string> <vector>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM test_headers)
+endfunction()
+
+# tidemill_room(NAME [ONE_THREAD] SOURCES ... TESTS ... ONE_THREAD_TESTS ... DEPENDS ...): one folder of src/ as one static library and one
+# test program. ONE_THREAD says of all its tests, ONE_THREAD_TESTS lists those of which it can be said.
 # DEPENDS are rooms that stand lower, or outside libraries.
 function(tidemill_room name)
-  cmake_parse_arguments(ROOM "ONE_THREAD" "" "SOURCES;TESTS;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ROOM "ONE_THREAD" "" "SOURCES;TESTS;ONE_THREAD_TESTS;DEPENDS" ${ARGN})
   set(library tidemill_${name})
   if(ROOM_SOURCES)
     add_library(${library} STATIC ${ROOM_SOURCES})
@@ -22,12 +40,19 @@ function(tidemill_room name)
     target_link_libraries(${library} INTERFACE tidemill_flags ${ROOM_DEPENDS})
   endif()
   tidemill_has_tests(${name} ${ROOM_ONE_THREAD} has_tests)
+  if(ROOM_ONE_THREAD_TESTS)
+    tidemill_has_tests("${ROOM_ONE_THREAD_TESTS}" TRUE has_one_thread_tests)
+    if(has_one_thread_tests)
+      list(APPEND ROOM_TESTS ${ROOM_ONE_THREAD_TESTS})
+    endif()
+  endif()
   if(has_tests AND ROOM_TESTS)
     add_executable(${name}_test ${ROOM_TESTS})
     target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR})  # tests/support/...
     target_compile_definitions(${name}_test PRIVATE TIDEMILL_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
     target_compile_options(${name}_test PRIVATE ${TIDEMILL_TEST_FLAGS})
     target_link_libraries(${name}_test PRIVATE ${library} GTest::gmock_main)
+    tidemill_precompile_for_tests(${name}_test)
     add_test(NAME ${name} COMMAND ${name}_test --gtest_brief=1)
     set_tests_properties(${name} PROPERTIES LABELS fast TIMEOUT 600 COST 1000)  # run first
   endif()
@@ -44,6 +69,7 @@ function(tidemill_test name)
     target_compile_definitions(${name} PRIVATE TIDEMILL_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
     target_compile_options(${name} PRIVATE ${TIDEMILL_TEST_FLAGS})
     target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock_main)
+    tidemill_precompile_for_tests(${name})
     add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
     set_tests_properties(${name} PROPERTIES LABELS $<IF:$<BOOL:${TEST_SLOW}>,slow,fast> TIMEOUT 600)
   endif()
