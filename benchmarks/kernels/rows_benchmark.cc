@@ -20,9 +20,7 @@ void QuantizeRows(benchmark::State& state, size_t rows, size_t cols) {
     buffer.Quantize(one.context, {x.data(), rows, cols});
     benchmark::ClobberMemory();
   }
-  const auto elements = static_cast<double>(rows * cols);
-  const double bytes = Level() < Isa::kAvx512Vnni ? 7 : 5;  // with the pairs of int16 that kernels without VNNI read
-  Report(state, {.bytes = elements * (bytes + 12.0 / 32), .flops = 4 * elements, .int8_ops = 0}, false);
+  Report(state, QuantizeCost(rows, cols, Level()), false);
 }
 
 constexpr std::pair<Activation, const char*> kKinds[] = {{Activation::kSilu, "silu"},

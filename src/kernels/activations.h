@@ -8,6 +8,7 @@
 //   sum = d * (q[0] + ... + q[31])     the factor of a block's minimum, rounded once; the integer sum is exact
 // Bits: one IEEE operation each, the same on every instruction set. A block with NaN or infinity: q = 0, d and sum NaN; the row's other
 // blocks are as they are.
+// Cost of int8:  QuantizeCost(rows, cols, isa).
 #ifndef TIDEMILL_KERNELS_ACTIVATIONS_H_
 #define TIDEMILL_KERNELS_ACTIVATIONS_H_
 
@@ -16,6 +17,7 @@
 #include <span>
 
 #include "base/aligned_buffer.h"
+#include "kernels/cost.h"
 #include "kernels/execution_context.h"
 #include "tensor/dtype.h"
 #include "tensor/matrix.h"
@@ -83,6 +85,13 @@ class QuantizedBuffer {
   bool with_pairs_ = false;
   AlignedBuffer q_, pairs_, d_, sum_, half_sums_;
 };
+
+// Without the products of bytes, levels write `pairs`, too. Each element is compared, multiplied, rounded and added up.
+constexpr Cost QuantizeCost(size_t rows, size_t cols, Isa isa) {
+  const auto elements = static_cast<double>(rows * cols);
+  const double bytes = isa < Isa::kAvx512Vnni ? 7 : 5, bytes_of_block = 12;
+  return {.bytes = elements * (bytes + bytes_of_block / kQuantBlock), .flops = 4 * elements, .int8_ops = 0};
+}
 
 }  // namespace tidemill
 

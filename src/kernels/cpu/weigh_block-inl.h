@@ -38,8 +38,7 @@ HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t vector, size_t dim,
       __builtin_prefetch(reinterpret_cast<const uint8_t*>(row) + kAhead + c, 0, Fetch::kLocality);
     }
     AddOuterProduct([&](size_t r) HWY_ATTR { return hn::Set(d, p[r * kAttentionChunk + key]); },
-                    [&](size_t c) HWY_ATTR { return LoadElements(row, dim % kPerStored<T> + c * lanes); },
-                    acc);
+                    [&](size_t c) HWY_ATTR { return LoadElements(row, dim % kPerStored<T> + c * lanes); }, acc);
   }
   for (size_t r = 0; r < kQ; ++r) {
     for (size_t c = 0; c < kRegisters; ++c)
