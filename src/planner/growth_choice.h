@@ -1,5 +1,5 @@
-// How many rows a key/value cache grows by, as a function of plain numbers. Notation as in BMC ("Balancing Memory and Compute",
-// section III): N rows in all, T blocks, r = ceil(N / T) rows more in each.
+// How many rows a key/value cache grows by, as a function of plain numbers. Notation as in BMC ("Striking the Right Balance between
+// Compute and Copy", section V): N rows in all, T blocks, r = ceil(N / T) rows more in each.
 //
 // A back end that attends over all rows of its buffer reads r / 2 spare rows in a step on average, N steps long; a copying policy copies
 // r (1 + 2 + ... + T - 1) rows:

@@ -355,7 +355,7 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
                                               " tokens: the context holds " + std::to_string(impl.options.context));
   }
   try {
-    const auto state = impl.NewState();
+    const auto state = impl.NewState(ids.size());
     Result<void> result;
     std::vector<RowKey> keys;
     const size_t rows = EqualPart(ids.size(), impl.options.prefill_chunk);

@@ -8,7 +8,7 @@
 //               (DraftSteps): rows that a draft model was promised and does not use go to nobody
 //   Memory      where a state cannot grow within the bound, the youngest request that runs is put aside, until it can. The oldest one
 //               fails only when it alone is too large, without features that a drafter of its keeps: those it gives up before. Guesses use
-//               the rows that are free, and where none is free they grow with the state: the spare rows of BMC (section III-C). Of
+//               the rows that are free, and where none is free they grow with the state: the spare rows of BMC (section VI-A). Of
 //               more guesses than free rows the least promising ones are cut, but where they are worth more seconds
 //               (DraftWidth::Gain) than growing now (EarlyGrowth), and that takes no memory that a request that runs, or waits for
 //               memory, could need before the text itself makes the state grow. Where the memory is not there, they are cut to the free rows.

@@ -280,21 +280,23 @@ TEST(KvCache, ReserveWithoutAddresses_GrowsGeometrically) {
                     .growth = {.policy = KvPolicy::kReserve, .period = 32},
                     .max_length = max_length});
   };
-  const std::vector<RowKey> keys(100, 1);
+  const std::vector<RowKey> keys(140, 1);
   KvCache absurd = cache_of(size_t{1} << 50), usual = cache_of(10000);
   for (KvCache* cache : {&absurd, &usual}) {
     for (size_t i = 0; i < 5; ++i) {
+      const uint64_t before = cache->bytes().reserved, promised = cache->GrowthBytes(keys.size());
       ASSERT_TRUE(cache->Reserve(keys.size()).ok());
+      EXPECT_LE(cache->bytes().reserved - before, promised);
       cache->Commit(keys);
     }
   }
   EXPECT_TRUE(absurd.growth().fell_back);
-  EXPECT_EQ(absurd.growth().growths, 2 * 3U);  // 128, 256 and 512 rows
-  EXPECT_EQ(absurd.bytes().reserved, 512 * 2 * (2 * 8 + 16) * 2U);
+  EXPECT_EQ(absurd.growth().growths, 2 * 3U);  // 160, 512 and 1024 rows
+  EXPECT_EQ(absurd.bytes().reserved, 1024 * 2 * (2 * 8 + 16) * 2U);
   EXPECT_FALSE(usual.growth().fell_back);
   EXPECT_EQ(usual.growth().bytes_copied, 0U);
   EXPECT_EQ(usual.growth().growths, 2 * 5U);
-  EXPECT_EQ(usual.bytes().reserved, (500 + 32) * 2 * (2 * 8 + 16) * 2U);
+  EXPECT_EQ(usual.bytes().reserved, (700 + 32) * 2 * (2 * 8 + 16) * 2U);
 }
 
 // Sequences that share rows may live in different threads.

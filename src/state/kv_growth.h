@@ -1,5 +1,5 @@
-// How far ahead of its rows a key/value cache allocates: the policies of BMC ("Balancing Memory and Compute", section III) and two more.
-// N: the rows that a sequence will have in all, as far as that is known.
+// How far ahead of its rows a key/value cache allocates: the policies of BMC ("Striking the Right Balance between
+// Compute and Copy", section V) and two more. N: the rows that a sequence will have in all, as far as that is known.
 //
 //   iterative   the step's rows and no more: a new block and a copy of everything at each step; the paper's r = 1
 //   upfront     all N rows at once; r = N

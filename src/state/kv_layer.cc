@@ -95,9 +95,12 @@ Result<void> KvLayer::SetTail(size_t first, size_t rows, size_t capacity, Buffer
   if (policy_.policy == KvPolicy::kReserve) {
     auto reserved = countable ? ReservedMemory::Create(bytes) : OutOfMemoryError("reserve addresses");
     if (!reserved.ok()) {
+      // No more now than GrowthBytes has promised: periods.
+      policy_.policy = KvPolicy::kBmc;
+      const size_t fewer = policy_.Capacity(first, rows, max_length_ - first);
       policy_.policy = KvPolicy::kGeometric;
       counts_.fell_back = true;
-      return SetTail(first, rows, policy_.Capacity(first, rows, max_length_ - first), arena);
+      return SetTail(first, rows, fewer, arena);
     }
     block->reserved = std::move(reserved).value();
     TIDEMILL_TRY_VOID(MakeReady(*block, first, rows));
