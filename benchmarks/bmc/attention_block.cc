@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "base/available_memory.h"
 #include "benchmarks/bmc/block_runner.h"
 #include "benchmarks/bmc/cell.h"
 #include "benchmarks/bmc/cell_record.h"
@@ -43,7 +44,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   GridOptions grid;
   std::string journal;
-  size_t repeats = 3;
+  size_t repeats = 3, samples = 32;
   double minutes = 60;
   bool check_sampling = false, list = false, estimate = false;
 };
@@ -78,16 +79,7 @@ Json RunInChild(const Cell& cell, size_t samples, bool points) {
   return record;
 }
 
-double AvailableBytes() {
-  std::ifstream info("/proc/meminfo");
-  std::string name;
-  double kib = 0;
-  while (info >> name >> kib) {
-    if (name == "MemAvailable:") return kib * 1024;
-    info.ignore(256, '\n');
-  }
-  return 0;
-}
+double Available() { return static_cast<double>(AvailableMemory().value_or(0)); }
 
 std::set<std::string> KeysIn(const std::string& journal) {
   std::set<std::string> keys;
@@ -174,14 +166,14 @@ class Sweep {
   }
 
   int CheckSampling(const std::vector<Group>& groups) {
-    constexpr size_t kSamples = 32;
     double worst = 0;
     for (const Group& group : groups) {
       for (const Cell& cell : group) {
+        const size_t samples = SamplesOf(cell) != 0 ? SamplesOf(cell) : options_.samples;
         std::vector<Json> full, sampled;
         for (size_t repeat = 0; repeat < options_.repeats; ++repeat) {
           full.push_back(RunInChild(cell, 0, false));
-          sampled.push_back(RunInChild(cell, kSamples, false));
+          sampled.push_back(RunInChild(cell, samples, false));
           for (const Json& run : {full.back(), sampled.back()}) {
             if (run.contains("error")) {
               std::fprintf(stderr, "%s: %s\n", cell.Key().c_str(), run["error"].get<std::string>().c_str());
@@ -193,8 +185,8 @@ class Sweep {
         const double whole = FastestOf(full), part = FastestOf(sampled);
         const double faults = full[0]["minor_faults"], sampled_faults = sampled[0]["minor_faults"];
         worst = std::max(worst, std::abs(part / whole - 1));
-        std::printf("%+6.1f %%  full %.4f s, sampled %.4f s; page faults %.0f, sampled %.0f  %s\n",
-                    100 * (part / whole - 1), whole, part, faults, sampled_faults, cell.Key().c_str());
+        std::printf("%+6.1f %%  full %.4f s, %zu samples %.4f s; page faults %.0f, sampled %.0f  %s\n",
+                    100 * (part / whole - 1), whole, samples, part, faults, sampled_faults, cell.Key().c_str());
         std::fflush(stdout);
       }
     }
@@ -207,7 +199,7 @@ class Sweep {
   double EstimatedSecondsOf(const Group& group) {
     double seconds = 0;
     for (const Cell& cell : group) {
-      if (cell.NeededBytes() > 0.8 * AvailableBytes()) continue;
+      if (cell.NeededBytes() > 0.8 * Available()) continue;
       const Cell like = ShortCell(cell);
       const auto [found, is_new] = rates_.try_emplace(like.Key());
       if (is_new) {
@@ -258,7 +250,7 @@ class Sweep {
     std::vector<std::vector<Json>> runs(group.size());
     std::vector<std::string> refused(group.size());
     for (size_t i = 0; i < group.size(); ++i) {
-      const double needed = group[i].NeededBytes(), available = AvailableBytes();
+      const double needed = group[i].NeededBytes(), available = Available();
       if (needed > 0.8 * available) {
         refused[i] = "needs " + std::to_string(static_cast<size_t>(needed / 1e6)) + " MB, of " +
                      std::to_string(static_cast<size_t>(available / 1e6)) + " MB four fifths may be used";
@@ -283,6 +275,7 @@ class Sweep {
       Json record = DescriptionOf(group[i]);
       record["key"] = KeyOf(group[i]);
       record["sampled"] = SamplesOf(group[i]) != 0;
+      record["samples"] = SamplesOf(group[i]);  // 0: every step
       if (refused[i].empty()) {
         Json totals = Json::array();
         for (const Json& run : runs[i]) totals.push_back(run["seconds"]["total"]);
@@ -331,6 +324,9 @@ int Main(int argc, char** argv) {
   app.add_flag("--long", grid.long_contexts, "heads of 16 and up to 16384 tokens: Table X");
   app.add_flag("--ci", grid.ci, "a subset for two minutes");
   app.add_flag("--check-sampling", options.check_sampling);
+  app.add_option("--samples", options.samples,
+                 "of cells that are checked and would be measured in full, 32 unless told; the least used is 4")
+      ->check(CLI::PositiveNumber);
   app.add_flag("--list", options.list, "print the cells and stop");
   app.add_flag("--estimate", options.estimate, "print how long each group is likely to take and stop");
   CLI11_PARSE(app, argc, argv);

@@ -81,7 +81,7 @@ class Inputs {
   std::vector<float> q_, out_, k_, v_;
 };
 
-// Both back ends on blocks of our own.
+// Back ends on blocks of our own.
 class StoreRunner : public BlockRunner {
  public:
   StoreRunner(const Cell& cell, ExecutionContext& context)
@@ -244,10 +244,11 @@ class LibraryRunner : public StoreRunner {
 };
 #endif
 
-// The engine's caches, one for each sequence.
+// The engine's caches, one for each sequence, and its thread that commits pages ahead of `reserve`.
 class EngineRunner : public BlockRunner {
  public:
-  EngineRunner(const Cell& cell, ExecutionContext& context) : cell_(cell), context_(context), inputs_(cell) {}
+  EngineRunner(const Cell& cell, ExecutionContext& context, std::unique_ptr<PageCommitter> pages)
+      : cell_(cell), context_(context), inputs_(cell), pages_(std::move(pages)) {}
 
   Result<void> Place(const Step& step) override {
     if (step.capacity_before != capacity_) caches_.clear();
@@ -311,6 +312,7 @@ class EngineRunner : public BlockRunner {
     shape.dtype = cell_.dtype;
     shape.growth = {.policy = cell_.policy, .period = cell_.period, .expected = cell_.tokens};
     shape.max_length = cell_.tokens;
+    shape.pages = pages_.get();
     return std::make_unique<KvCache>(shape);
   }
 
@@ -330,6 +332,7 @@ class EngineRunner : public BlockRunner {
   const Cell& cell_;
   ExecutionContext& context_;
   Inputs inputs_;
+  std::unique_ptr<PageCommitter> pages_;
   std::vector<std::unique_ptr<KvCache>> caches_;
   size_t capacity_ = 0;  // as the script has it
   std::vector<AttentionTask> tasks_;
@@ -342,7 +345,10 @@ class EngineRunner : public BlockRunner {
 Result<std::unique_ptr<BlockRunner>> MakeBlockRunner(const Cell& cell, ExecutionContext& context) {
   switch (cell.backend) {
     case Backend::kExact: return std::unique_ptr<BlockRunner>(std::make_unique<ExactRunner>(cell, context));
-    case Backend::kEngine: return std::unique_ptr<BlockRunner>(std::make_unique<EngineRunner>(cell, context));
+    case Backend::kEngine: {
+      TIDEMILL_TRY(pages, PageCommitter::Create());
+      return std::unique_ptr<BlockRunner>(std::make_unique<EngineRunner>(cell, context, std::move(pages)));
+    }
     case Backend::kPadded:
     case Backend::kStrided: break;
   }

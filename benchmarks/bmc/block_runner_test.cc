@@ -50,13 +50,18 @@ Cell SmallCell(Backend backend) {
   return cell;
 }
 
-// The results of the last step after all of them, or after a jump to it.
-std::vector<float> LastOut(const Cell& cell) {
+// The results of the last step after all of them, or after a jump to it, over rows of zeros.
+std::vector<float> LastOut(const Cell& cell, bool jump = false) {
   testing::TestContext context(DetectIsa());
   auto runner = MakeBlockRunner(cell, *context);
   EXPECT_TRUE(runner.ok());
-  for (const Step& step : MakeScript(cell)) {
-    const auto run = (*runner)->Run(step);
+  const std::vector<Step> script = MakeScript(cell);
+  if (jump) {
+    const auto placed = (*runner)->Place(script.back());
+    EXPECT_TRUE(placed.ok()) << placed.error().message();
+  }
+  for (size_t i = jump ? script.size() - 1 : 0; i < script.size(); ++i) {
+    const auto run = (*runner)->Run(script[i]);
     EXPECT_TRUE(run.ok()) << run.error().message();
   }
   const std::span<const float> out = (*runner)->Out();
@@ -73,6 +78,19 @@ TEST(BlockRunner, EveryPolicyAndBackend_AttendsToTheSameRows) {
         // Ours are the same bits, whatever the policy; the library adds in another order.
         ASSERT_NEAR(out[i], expected[i], UsesLibrary(backend) ? 1e-5 : 0) << cell.Key() << ", element " << i;
       }
+    }
+  }
+}
+
+TEST(BlockRunner, EveryPolicyAndBackend_JumpsToTheSameRows) {
+  const std::vector<float> expected = LastOut(PoliciesFor(SmallCell(Backend::kExact)).front(), true);
+  EXPECT_NE(expected, LastOut(PoliciesFor(SmallCell(Backend::kExact)).front()));
+  for (const Backend backend : Backends()) {
+    for (const Cell& cell : PoliciesFor(SmallCell(backend))) {
+      const std::vector<float> out = LastOut(cell, true);
+      ASSERT_EQ(out.size(), expected.size());
+      for (size_t i = 0; i < out.size(); ++i)
+        ASSERT_NEAR(out[i], expected[i], UsesLibrary(backend) ? 1e-5 : 0) << cell.Key() << ", element " << i;
     }
   }
 }

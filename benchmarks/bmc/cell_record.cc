@@ -51,7 +51,8 @@ Json MachineRecord() {
 #else
   const bool onednn = false;
 #endif
-  return {{"cpu", FirstLine("/proc/cpuinfo", "model name")},
+  return {{"cpu", FirstLine("/proc/cpuinfo", "model name") + ", family " + FirstLine("/proc/cpuinfo", "cpu family") +
+                      " model " + FirstLine("/proc/cpuinfo", "model\t")},
           {"level", IsaName(DetectIsa())},
           {"kernel", std::string(system.release)},
           {"large_pages", FirstLine("/sys/kernel/mm/transparent_hugepage/enabled", "")},

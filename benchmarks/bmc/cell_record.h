@@ -2,7 +2,7 @@
 //
 //   {"machine": {"cpu", "level", "kernel", "large_pages", "onednn"}, "repeats"}      once for each start of the sweep
 //   {"shape", "heads", "kv_heads", "head_dim", "tokens", "batch", "policy", "period", "allocations", "backend", "kv_dtype", "threads",
-//    "draft", "accept", "pages", "key", "sampled",
+//    "draft", "accept", "pages", "key", "sampled", "samples",
 //    "seconds": {"allocate", "copy", "update", "attention", "create", "total"},     of the whole generation
 //    "creations", "steps", "minor_faults", "major_faults", "tlb_misses",             of the whole generation, too; tlb_misses may be null
 //    "latency_us": {"p50", "p99", "max", "growth_p50", "between_p50"}, "points": [[position, microseconds, grew], ...],
