@@ -11,7 +11,7 @@ a draft model also reads the prompt. Answers of all settings have to be plain's,
 
 Settings: plain; lookup (`--draft ngram`) and each --draft, adapting (up to 8, and up to the widest of --widths), at every width of --widths,
 and with the trees; each of plain, lookup and --draft also with caches that grow at each step and with caches of full size. A draft model
-also answers alone, for the price of its steps. --peer adds llama.cpp's prompt lookup through llama-cpp-python beside its own plain
+also answers alone, for the price of its steps. --peer adds the prompt lookup of llama-cpp-python beside its own plain
 decoding; its answers may differ from ours and from its own.
 
 Runs are appended to --journal as they end; what is there is not measured again, and the same command goes on behind it. --out gets
@@ -19,11 +19,13 @@ speculation.md and its figures; --report writes them from the journal without me
 """
 
 import argparse
+import hashlib
 import itertools
 import os
 import platform
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -49,10 +51,12 @@ def first_line(*command: str) -> str:
 
 
 def about_machine(arguments: argparse.Namespace) -> dict:
-    cpu = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    commit = first_line("git", "-C", str(Path(__file__).resolve().parent), "rev-parse", "--short", "HEAD")
-    return {"cpu": cpu[1] if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0)), "system": platform.release(),
-            "program": first_line(arguments.tidemill, "--version"), "commit": commit}
+    text = Path("/proc/cpuinfo").read_text()
+    found = [re.search(rf"^{name}\s*:\s*(.*)$", text, re.MULTILINE) for name in ("model name", "cpu family", "model")]
+    cpu = "{}, family {} model {}".format(*(match[1] for match in found)) if all(found) else platform.machine()
+    program = Path(shutil.which(arguments.tidemill) or arguments.tidemill)
+    return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "system": platform.release(),
+            "program": first_line(arguments.tidemill, "--version"), "sha256": hashlib.sha256(program.read_bytes()).hexdigest()}
 
 
 def compare_answers(found: dict[str, dict], settings: list[Setting], where: str) -> None:
@@ -92,7 +96,7 @@ class Measurement:
         return {name: record for name, record in found.items() if record}
 
     def is_done(self, set_name: str, prompt: dict, setting: Setting) -> bool:
-        """Settings of a prompt are compared with each other: all of one machine, program and commit."""
+        """Settings of a prompt are compared with each other: all of one machine and program."""
         found = {name: record["on"] for name, record in self.of_prompt(set_name, prompt).items() if "error" not in record}
         if len(found) == len(self.settings) and len(set(found.values())) == 1:
             return True

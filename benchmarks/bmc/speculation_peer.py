@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""llama.cpp's own speculation, through llama-cpp-python: prompt lookup, run by the interpreter that has that package.
+"""The prompt lookup of llama-cpp-python, run by the interpreter that has that package: llama.cpp's own speculation, in C++, is another.
 
 Reads settings as one JSON object a line ({"model", "threads", "tokens", "ids", "lookup"}) and answers each with one line, until its input
 ends. `lookup` is the number of guesses of a step (LlamaPromptLookupDecoding with its own n-grams of two), 0 is plain. Answers are greedy.

@@ -148,7 +148,7 @@ def peers(of: Set) -> str:
                          of.ratio_text(of.plain if runs is base else of.of("ngram"), runs)])
     if not rows:
         return ""
-    return (f"#### {of.name}: llama.cpp's prompt lookup\n\nThrough llama-cpp-python, whose loop samples and looks up in Python. Texts may part after "
+    return (f"#### {of.name}: prompt lookup of llama-cpp-python\n\nIts loop samples and looks up in Python; llama.cpp's own, in C++, is another. Texts may part after "
             "a while, so that both answer the same prompt, not with the same ids.\n\n"
             + table(["setting", "tokens/s", "over its plain [95 %]", "accepted", "ids as its plain",
                      "ours over it [95 %]: plain over plain, adapting lookup over lookup"], rows))

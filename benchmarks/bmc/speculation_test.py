@@ -212,7 +212,7 @@ class Program(unittest.TestCase):
     def test_PromptsThatAreNotComplete_AreMeasuredAnewElsewhere(self):
         self.measure("--sets", "edit")
         first, lines = self.runs(), self.journal.read_text().splitlines()
-        elsewhere = json.dumps({"machine": json.loads(lines[0])["machine"] | {"commit": "1a2b3c4"}})
+        elsewhere = json.dumps({"machine": json.loads(lines[0])["machine"] | {"sha256": "1a2b3c4"}})
         self.journal.write_text("\n".join([elsewhere, *lines[1:-1]]) + "\n")  # one run of the second prompt is missing
         done = self.measure("--sets", "edit")
         self.assertEqual(done.returncode, 0, done.stderr)
