@@ -12,15 +12,6 @@ constexpr int kRefreshed = 8;
 
 SuffixAutomaton::SuffixAutomaton(size_t longest) : states_(1), slots_(16, kNone), longest_(longest) {}
 
-void SuffixAutomaton::Reserve(size_t ids) {
-  // At most 2 n states and 3 n edges.
-  states_.reserve(states_.size() + 2 * ids);
-  edges_.reserve(edges_.size() + 3 * ids);
-  size_t slots = slots_.size();
-  while (slots < 2 * (edges_.size() + 3 * ids)) slots *= 2;
-  if (slots != slots_.size()) Rehash(slots);
-}
-
 size_t SuffixAutomaton::SlotOf(uint32_t state, int32_t id) const {
   uint64_t hash = (uint64_t{state} << 32 | static_cast<uint32_t>(id)) * 0x9E3779B97F4A7C15ULL;
   hash ^= hash >> 29;

@@ -1,6 +1,6 @@
 // Every part of a growing sequence of ids, for one question: which end of it was there before, and what followed.
 // Blumer et al., "The smallest automaton recognizing the subwords of a text", 1985: states are classes of parts that end at the same
-// positions, at most two for each id; each id costs constant time on average.
+// positions, at most two for each id; each id costs constant time on average. Memory is taken by doubling.
 #ifndef TIDEMILL_DECODING_SUFFIX_AUTOMATON_H_
 #define TIDEMILL_DECODING_SUFFIX_AUTOMATON_H_
 
@@ -28,9 +28,6 @@ class SuffixAutomaton {
     size_t end = 0;  // < size()
   };
   Repeat LongestRepeat() const { return repeat_; }
-
-  // Room for so many more ids without taking memory.
-  void Reserve(size_t ids);
 
  private:
   static constexpr uint32_t kNone = ~uint32_t{0};

@@ -38,7 +38,6 @@ TEST_P(Repeats, AreWhatASearchFinds) {
     std::mt19937_64 random(seed);
     const auto letters = static_cast<int32_t>(1 + seed % 5);
     SuffixAutomaton automaton(longest);
-    if (seed % 2 == 0) automaton.Reserve(50);
     std::vector<int32_t> ids;
     for (size_t i = 0; i < 150; ++i) {
       // Copies of what was there, too, so that long repeats occur.
