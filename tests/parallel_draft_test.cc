@@ -324,10 +324,13 @@ TEST(ParallelDraft, EveryRequest_GetsWhatItGetsWithout) {
   const auto work = MakeWork(18, 21);
   constexpr KvPolicy kPolicies[] = {KvPolicy::kBmc, KvPolicy::kIterative, KvPolicy::kReserve, KvPolicy::kPaged};
   constexpr size_t kMost[] = {8, 1, 3, 64};
-  size_t drafted = 0, accepted = 0, preemptions = 0;
+  // A tree has no masks: the model is asked level by level.
+  constexpr DraftTreeKind kTrees[] = {DraftTreeKind::kFixed, DraftTreeKind::kDynamic, DraftTreeKind::kOptimal};
+  constexpr uint64_t kChains = 6;
+  size_t drafted = 0, accepted = 0, preemptions = 0, siblings = 0;
   for (const auto& model : {SmallContextModel(DType::kF32), draft}) {
     const auto alone = RunAlone(model, work);
-    for (uint64_t seed = 0; seed < 6; ++seed) {
+    for (uint64_t seed = 0; seed < kChains + std::size(kTrees); ++seed) {
       EngineOptions options{.threads = 1 + seed % 2,
                             .kv_policy = kPolicies[seed % 4],
                             .kv_period = 5 + seed,
@@ -340,11 +343,14 @@ TEST(ParallelDraft, EveryRequest_GetsWhatItGetsWithout) {
       EngineDriver driver(model, options);
       std::vector<RequestId> ids;
       for (const Work& w : work) {
-        const size_t most = kMost[seed % 4];
+        const size_t most = seed < kChains ? kMost[seed % 4] : 25;
         ids.push_back(
             driver.Submit({.prompt = w.prompt,
                            .generation = w.generation,
-                           .draft = {.most = most, .least = seed < 4 ? most : 0, .source = DraftSource::kModel}}));
+                           .draft = {.most = most,
+                                     .least = seed < 4 || seed >= kChains ? most : 0,
+                                     .source = DraftSource::kModel,
+                                     .tree = seed < kChains ? DraftTreeKind::kChain : kTrees[seed - kChains]}}));
       }
       driver.RunUntilIdle();
       for (size_t i = 0; i < work.size(); ++i) {
@@ -353,6 +359,7 @@ TEST(ParallelDraft, EveryRequest_GetsWhatItGetsWithout) {
         drafted += found.stats.drafted_tokens;
         accepted += found.stats.accepted_tokens;
         preemptions += found.stats.preemptions;
+        siblings += found.stats.drafts.later_siblings;
       }
       EXPECT_EQ(driver.engine().impl().draft_memory.held, 0U);
       ASSERT_FALSE(HasFailure());
@@ -361,6 +368,7 @@ TEST(ParallelDraft, EveryRequest_GetsWhatItGetsWithout) {
   EXPECT_GT(accepted, 20U);
   EXPECT_GT(drafted - accepted, 500U);
   EXPECT_GT(preemptions, 4U);
+  EXPECT_GT(siblings, 0U);
 }
 
 // The model as its own drafter: its next token is right each time. Behind it come masks, which this model was not trained for, or,
