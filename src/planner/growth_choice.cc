@@ -47,6 +47,11 @@ size_t ChooseExactPeriod(size_t positions, uint64_t row_bytes, uint64_t share) {
   return period;
 }
 
+size_t ChoosePeriod(KvPolicy policy, size_t positions, uint64_t row_bytes, uint64_t share) {
+  if (policy == KvPolicy::kBmc) return ChooseExactPeriod(positions, row_bytes, share);
+  return std::min(KvGrowth().period, positions);
+}
+
 double RowsCopied(KvPolicy policy, size_t period, size_t positions) {
   switch (policy) {
     case KvPolicy::kUpfront:

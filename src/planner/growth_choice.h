@@ -40,6 +40,8 @@ inline constexpr uint64_t kIdlePart = 8;
 // The largest r = ceil(N / T), T a power of two, with r row_bytes <= share / kIdlePart; 1 where there is none. share: the state memory
 // divided by the sequences that may be there together.
 size_t ChooseExactPeriod(size_t positions, uint64_t row_bytes, uint64_t share);
+// The period that a policy has where nobody gives one: that of bmc; the others copy nothing, or grow by a rule of their own.
+size_t ChoosePeriod(KvPolicy policy, size_t positions, uint64_t row_bytes, uint64_t share);
 
 // Rows that a cache copies while it grows from none to `positions`, one by one. Every row is written freshly once for each copy and
 // once besides.

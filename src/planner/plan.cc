@@ -70,6 +70,11 @@ class Planner {
            static_cast<double>(MostIdleRows(policy, period, in_.context));
   }
   uint64_t Share() const { return in_.state_memory / in_.sequences; }
+  // What another policy than the one in use would have.
+  size_t PeriodOf(KvPolicy policy) const {
+    if (policy == in_.policy || in_.period_given) return in_.period;
+    return ChoosePeriod(policy, in_.context, in_.model.state_row_bytes, Share());
+  }
   double AllowedIdleBytes() const { return static_cast<double>(Share() / kIdlePart); }
   std::string NameOf(KvPolicy policy) const { return std::string(KvPolicyName(policy)); }
 
@@ -107,8 +112,8 @@ class Planner {
     for (const KvPolicy policy :
          {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc, KvPolicy::kGeometric, KvPolicy::kReserve}) {
       if (policy == in_.policy) continue;
-      if (IdleBytes(policy, in_.period) > AllowedIdleBytes()) continue;
-      const double cost = Growing(policy, in_.period);
+      if (IdleBytes(policy, PeriodOf(policy)) > AllowedIdleBytes()) continue;
+      const double cost = Growing(policy, PeriodOf(policy));
       if (!choice.runner_up || cost < choice.runner_up->cost) choice.runner_up = Alternative{NameOf(policy), cost};
     }
     const bool loses = choice.runner_up && choice.runner_up->cost < choice.chosen.cost;

@@ -134,6 +134,9 @@ TEST(Plan, Policies_WhoseSpareRowsAreTooManyAreNoRunnersUp) {
   input.state_memory = uint64_t{1} << 26;
   input.period = 1024;
   EXPECT_EQ(Named(ChoosePlan(input), "kv policy").runner_up->value, "reserve");
+  input.state_memory = uint64_t{1} << 23;  // 128 rows may be spare; reserve would have 256
+  input.period = 128;
+  EXPECT_EQ(Named(ChoosePlan(input), "kv policy").runner_up->value, "iterative");
   input.state_memory = 1;  // not even a row
   input.period = 1;
   EXPECT_EQ(Named(ChoosePlan(input), "kv policy").runner_up->value, "iterative");

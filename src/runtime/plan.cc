@@ -112,10 +112,8 @@ class ProfileSource {
 }  // namespace
 
 size_t ChosenKvPeriod(const LanguageModel& model, const EngineOptions& options) {
-  // The others copy nothing, or grow by a rule of their own.
-  if (options.kv_policy != KvPolicy::kBmc) return std::min(KvGrowth().period, options.context);
   const uint64_t share = options.state_memory / options.max_batch;
-  return ChooseExactPeriod(options.context, StateRowBytes(model, DTypeOf(*options.kv_type)), share);
+  return ChoosePeriod(options.kv_policy, options.context, StateRowBytes(model, DTypeOf(*options.kv_type)), share);
 }
 
 Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {

@@ -64,7 +64,7 @@ uint64_t KvCache::GrowthBytes(size_t n, size_t step) const {
 
 bool KvCache::HasRoom(size_t n) const {
   return std::all_of(layers_.begin(), layers_.end(),
-                     [&](const KvLayer& layer) { return layer.FindsRoom(n, layer.shape().FirstSeen(floor_)); });
+                     [&](const KvLayer& layer) { return layer.HasRoom(n, layer.shape().FirstSeen(floor_)); });
 }
 
 void KvCache::Commit(std::span<const RowKey> keys) {

@@ -12,7 +12,7 @@
 namespace tidemill {
 
 KvLayer::StepRows KvLayer::View() {
-  TIDEMILL_DCHECK(HasRoom(0));
+  TIDEMILL_DCHECK(IsReadyFor(0));
   return {RowAt(*tail_, false, 0, tail_rows()), RowAt(*tail_, true, 0, tail_rows()), tail_->capacity * shape_.head_dim};
 }
 
@@ -167,7 +167,7 @@ void KvLayer::DropShared(size_t needed) {
 }
 
 std::optional<size_t> KvLayer::NewCapacity(size_t n, size_t needed) const {
-  if (HasRoom(n)) return std::nullopt;
+  if (IsReadyFor(n)) return std::nullopt;
   const size_t first = std::max(tail_first_, needed);
   const size_t rows = length_ - first + n, most = max_length_ - first;
   const bool drops = first != tail_first_;
@@ -189,19 +189,19 @@ KvLayer::BlockBytes KvLayer::BytesOf(size_t first, size_t rows, size_t capacity)
 }
 
 KvLayer::BlockBytes KvLayer::NewBlock(size_t n, size_t needed) const {
-  if (HasRoom(n)) return {};
-  if (IsFullPage()) return BytesOf(length_, n, policy_.Capacity(length_, n, max_length_ - length_));
+  if (IsReadyFor(n)) return {};
+  if (PagesStay()) return BytesOf(length_, n, policy_.Capacity(length_, n, max_length_ - length_));
   const size_t first = std::max(tail_first_, needed);
   const std::optional<size_t> capacity = NewCapacity(n, needed);
   return capacity ? BytesOf(first, length_ - first + n, *capacity) : BlockBytes();
 }
 
 uint64_t KvLayer::GrowthBytes(size_t n, size_t needed) const {
-  if (HasRoom(n) && (n == 0 || tail_->held == tail_->capacity)) return 0;
+  if (IsReadyFor(n) && (n == 0 || tail_->held == tail_->capacity)) return 0;
   size_t more = 0;  // rows
   if (tail_ != nullptr && n <= tail_->capacity - tail_rows()) {
     more = HeldRows(tail_first_, tail_->held, tail_rows() + n, tail_->capacity) - tail_->held;
-  } else if (IsFullPage()) {
+  } else if (PagesStay()) {
     more = policy_.Capacity(length_, n, max_length_ - length_);
   } else if (const std::optional<size_t> capacity = NewCapacity(n, needed)) {
     const size_t first = std::max(tail_first_, needed), rows = length_ - first + n;
@@ -223,9 +223,9 @@ uint64_t KvLayer::GrowthBytes(size_t n, size_t step, size_t needed, size_t rollb
   return std::min(at_once, std::max(bytes, GrowthBytes(step, needed)));
 }
 
-bool KvLayer::FindsRoom(size_t n, size_t needed) const {
+bool KvLayer::HasRoom(size_t n, size_t needed) const {
   if (tail_ != nullptr && n <= tail_->capacity - tail_rows()) return true;
-  return !IsFullPage() && !NewCapacity(n, needed);
+  return !PagesStay() && !NewCapacity(n, needed);
 }
 
 Result<void> KvLayer::Reserve(size_t n, size_t needed, BufferArena* arena) {
@@ -237,7 +237,7 @@ Result<void> KvLayer::Reserve(size_t n, size_t needed, BufferArena* arena) {
     counts_.growths += tail_->held != held;
     return {};
   }
-  if (IsFullPage()) return StartPage(n, arena);
+  if (PagesStay()) return StartPage(n, arena);
   const size_t first = std::max(tail_first_, needed);
   const std::optional<size_t> capacity = NewCapacity(n, needed);
   if (!capacity) {
@@ -248,7 +248,7 @@ Result<void> KvLayer::Reserve(size_t n, size_t needed, BufferArena* arena) {
 }
 
 void KvLayer::Commit(size_t n) {
-  TIDEMILL_CHECK(n == 0 || HasRoom(n));
+  TIDEMILL_CHECK(n == 0 || IsReadyFor(n));
   length_ += n;
   TurnAcross(kRowsApart);
 }
@@ -256,7 +256,7 @@ void KvLayer::Commit(size_t n) {
 void KvLayer::MovePath(std::span<const uint32_t> path) {
   for (size_t i = 0; i < path.size(); ++i) {
     if (path[i] == i) continue;
-    TIDEMILL_CHECK(HasRoom(size_t{path[i]} + 1));
+    TIDEMILL_CHECK(IsReadyFor(size_t{path[i]} + 1));
     for (const bool value : {false, true}) {
       for (size_t head = 0; head < shape_.kv_heads; ++head) {
         std::memcpy(RowAt(*tail_, value, head, tail_rows() + i), RowAt(*tail_, value, head, tail_rows() + path[i]),

@@ -124,7 +124,7 @@ class KvLayer : public LayerState {
   size_t RowBytes() const { return shape_.RowBytes(dtype_); }
   uint64_t PositionBytes() const { return shape_.PositionBytes(dtype_); }
   size_t tail_rows() const { return length_ - tail_first_; }
-  bool HasRoom(size_t n) const { return tail_ != nullptr && n <= tail_->ready - tail_rows(); }
+  bool IsReadyFor(size_t n) const { return tail_ != nullptr && n <= tail_->ready - tail_rows(); }
   uint64_t reserved_bytes() const;
   // Address of row `row` of K (or V) of one head in a block.
   template <typename BlockOrConst>
@@ -134,7 +134,7 @@ class KvLayer : public LayerState {
 
   // Rows of the block that Reserve would need, none where it needs no new one.
   std::optional<size_t> NewCapacity(size_t n, size_t needed) const;
-  bool IsFullPage() const { return policy_.policy == KvPolicy::kPaged && tail_rows() != 0; }  // of `paged`
+  bool PagesStay() const { return policy_.policy == KvPolicy::kPaged && tail_rows() != 0; }  // of `paged`
   // Of a block that Reserve makes, or ReadRows, in memory of its own: zeros for none. UINT64_MAX where bytes cannot be counted.
   struct BlockBytes {
     uint64_t all = 0, used = 0;
@@ -160,7 +160,7 @@ class KvLayer : public LayerState {
   // Of n rows in steps of `step`, fewer, where up to `rollback` rows may be taken back; at least what it would add.
   uint64_t GrowthBytes(size_t n, size_t step, size_t needed, size_t rollback) const;
   // Whether Reserve makes no block for n rows: under `reserve` pages come, behind a window rows may move to the front.
-  bool FindsRoom(size_t n, size_t needed) const;
+  bool HasRoom(size_t n, size_t needed) const;
 
   // These throw std::bad_alloc, too; then no needed row has changed. `needed`: the first position whose row must stay.
   // `arena`: where a new block is taken from; null: memory of its own.
