@@ -101,14 +101,16 @@ struct Drafting {
   std::unique_ptr<ModelDrafter> drafter;
   size_t appended = 0;
 
-  explicit Drafting(RunnerOptions options, ModelDrafter::Options made = {}) : runner(Fixture(""), F32(options)) {
+  explicit Drafting(RunnerOptions options, const DraftChoice::Options& guesses = {})
+      : runner(Fixture(""), F32(options)) {
+    ModelDrafter::Options made{.guesses = guesses};
     made.model = &runner.model();
     made.executor = &runner.executor();
-    made.isa = DetectIsa();
-    if (made.most == 0) made.most = 6;
-    if (made.vocab_size == 0) made.vocab_size = kVocab;
+    made.guesses.isa = DetectIsa();
+    if (made.guesses.most == 0) made.guesses.most = 6;
+    if (made.guesses.vocab_size == 0) made.guesses.vocab_size = kVocab;
     made.memory = &memory;
-    made.mask_token = runner.model().settings.pard_token;
+    made.mask_token = made.guesses.never = runner.model().settings.pard_token;
     drafter = std::make_unique<ModelDrafter>(made, runner.NewState());
   }
 

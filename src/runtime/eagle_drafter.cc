@@ -39,17 +39,8 @@ Result<std::unique_ptr<EagleHead>> EagleHead::Create(const LanguageModel& model,
 }
 
 EagleDrafter::EagleDrafter(const Options& options, std::unique_ptr<SequenceState> state)
-    : options_(options),
-      state_(std::move(state), options.memory),
-      guesses_({.isa = options.isa,
-                .most = options.most,
-                .vocab_size = options.vocab_size,
-                .least_probability = options.least_probability,
-                .drawn_as = options.drawn_as,
-                .target_ids = options.head->model().features.target_ids,
-                .tokenizer = options.tokenizer},
-               options.tree, false) {
-  options_.drawn_as = nullptr;
+    : options_(options), state_(std::move(state), options.memory), guesses_(options.guesses, options.tree, false) {
+  options_.guesses.drawn_as = nullptr;  // read
   most_kept_ = std::min(kKept, state_->max_length());
   most_asked_ = options_.tree == DraftTreeKind::kChain ? 0 : TreeDraft::kMostAsked;
   ids_.reserve(std::min(options_.context + 1, kReservedDraftIds));

@@ -31,9 +31,7 @@
 #include "runtime/draft_steps.h"
 #include "state/sequence_state.h"
 #include "tensor/matrix.h"
-#include "tidemill/generation.h"
 #include "tidemill/result.h"
-#include "tidemill/tokenizer.h"
 
 namespace tidemill {
 
@@ -69,16 +67,11 @@ class EagleDrafter : public StepDrafter {
   // All that is borrowed outlives it.
   struct Options {
     EagleHead* head = nullptr;
-    Isa isa = Isa::kBaseline;
-    size_t most = 0;        // guesses at once
-    size_t context = 0;     // ids that the sequence may have
-    size_t vocab_size = 0;  // only ids below it are guessed
-    float least_probability = 0;
+    size_t context = 0;  // ids that the sequence may have
     DraftMemory* memory = nullptr;
     const std::atomic<bool>* interrupt = nullptr;  // ends guessing early; may be null
-    const GenerationOptions* drawn_as = nullptr;   // as ModelDrafter's
-    DraftTreeKind tree = DraftTreeKind::kChain;    // anything else: drawn_as is null
-    const Tokenizer* tokenizer = nullptr;          // of a tree: whose special ids are no guesses
+    DraftTreeKind tree = DraftTreeKind::kChain;    // anything else: guesses.drawn_as is null
+    DraftChoice::Options guesses = {};             // guesses.target_ids: the head's
   };
 
   // `state`: of the head. Throws std::bad_alloc.

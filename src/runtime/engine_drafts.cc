@@ -95,40 +95,38 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request, size_t
   }
   const bool own = draft.source == DraftSource::kLayers;
   const bool draws = draft.rule == DraftRule::kResidual && request.generation.temperature > 0;
-  const GenerationOptions* drawn_as = draws ? &request.generation : nullptr;
-  // The ids that both have a text for.
-  size_t vocab_size = model->text().tokenizer.vocab_size();
+  DraftChoice::Options guesses{.isa = isa,
+                               .most = draft.most,
+                               .vocab_size = model->text().tokenizer.vocab_size(),
+                               .least_probability = draft.least_probability,
+                               .drawn_as = draws ? &request.generation : nullptr,
+                               .tokenizer = &model->text().tokenizer};
   if (!own && draft_head != nullptr) {
     const LanguageModel& head = draft_head->model();
     auto state = NewDraftState(head, expected, std::min(options.context, head.settings.longest_context()), 0);
+    guesses.target_ids = head.features.target_ids;
     return std::make_unique<EagleDrafter>(EagleDrafter::Options{.head = draft_head.get(),
-                                                                .isa = isa,
-                                                                .most = draft.most,
                                                                 .context = options.context,
-                                                                .vocab_size = vocab_size,
-                                                                .least_probability = draft.least_probability,
                                                                 .memory = &draft_memory,
                                                                 .interrupt = &interrupt,
-                                                                .drawn_as = drawn_as,
                                                                 .tree = draft.tree,
-                                                                .tokenizer = &model->text().tokenizer},
+                                                                .guesses = guesses},
                                           std::move(state));
   }
   const LanguageModel& drafting = own ? language_model() : draft_model->model();
-  if (!own) vocab_size = std::min(vocab_size, options.draft_model->text().tokenizer.vocab_size());
+  if (!own) {
+    // The ids that both have a text for.
+    guesses.vocab_size = std::min(guesses.vocab_size, options.draft_model->text().tokenizer.vocab_size());
+    guesses.never = drafting.settings.pard_token;
+  }
   const ModelDrafter::Options made{.model = &drafting,
                                    .executor = own ? executor.get() : &draft_model->executor(),
                                    .num_layers = own ? draft.layers : drafting.layers.size(),
-                                   .isa = isa,
-                                   .most = draft.most,
-                                   .vocab_size = vocab_size,
-                                   .least_probability = draft.least_probability,
                                    .memory = &draft_memory,
                                    .interrupt = &interrupt,
-                                   .drawn_as = drawn_as,
-                                   .mask_token = own ? std::nullopt : drafting.settings.pard_token,
+                                   .mask_token = guesses.never,
                                    .tree = draft.tree,
-                                   .tokenizer = &model->text().tokenizer};
+                                   .guesses = guesses};
   const size_t longest = own ? options.context : std::min(options.context, drafting.settings.longest_context());
   return std::make_unique<ModelDrafter>(made, NewDraftState(drafting, expected, longest, made.num_layers));
 }

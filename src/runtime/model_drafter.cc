@@ -15,6 +15,11 @@ constexpr size_t kLeastRows = 32, kMostRows = 256;
 // Of a new text, tokens that run before the next step of the model itself.
 constexpr size_t kRowsAtOnce = 512;
 
+DraftChoice::Options Within(DraftChoice::Options guesses, size_t vocab_size) {
+  guesses.vocab_size = std::min(guesses.vocab_size, vocab_size);
+  return guesses;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<DraftModel>> DraftModel::Create(const LanguageModel& model, Isa isa, ThreadPool& threads,
@@ -32,15 +37,9 @@ Result<std::unique_ptr<DraftModel>> DraftModel::Create(const LanguageModel& mode
 ModelDrafter::ModelDrafter(const Options& options, std::unique_ptr<SequenceState> state)
     : options_(options),
       state_(std::move(state), options.memory),
-      guesses_({.isa = options.isa,
-                .most = options.most,
-                .vocab_size = std::min(options.vocab_size, options.model->settings.vocab_size),
-                .least_probability = options.least_probability,
-                .drawn_as = options.drawn_as,
-                .never = options.mask_token,
-                .tokenizer = options.tokenizer},
-               options.tree, options.mask_token.has_value()) {
-  options_.drawn_as = nullptr;
+      guesses_(Within(options.guesses, options.model->settings.vocab_size), options.tree,
+               options.mask_token.has_value()) {
+  options_.guesses.drawn_as = nullptr;  // read
   ids_.reserve(std::min(state_->max_length(), kReservedDraftIds));
   ran_.reserve(ids_.capacity());
   keys_.reserve(options_.executor->max_rows());

@@ -27,9 +27,7 @@
 #include "runtime/draft_state.h"
 #include "runtime/draft_steps.h"
 #include "state/sequence_state.h"
-#include "tidemill/generation.h"
 #include "tidemill/result.h"
-#include "tidemill/tokenizer.h"
 
 namespace tidemill {
 
@@ -58,18 +56,12 @@ class ModelDrafter : public StepDrafter {
     const LanguageModel* model = nullptr;
     SequentialExecutor* executor = nullptr;  // of that model
     size_t num_layers = SIZE_MAX;            // that run, and that the state has
-    Isa isa = Isa::kBaseline;
-    size_t most = 0;        // guesses at once
-    size_t vocab_size = 0;  // only ids below it are guessed; the model may have fewer
-    float least_probability = 0;
     DraftMemory* memory = nullptr;
     const std::atomic<bool>* interrupt = nullptr;  // ends guessing early; may be null
-    // Guesses are drawn, as temperature, top_k, top_p, min_p and seed of these say: what the residual rule wants. Null: the most likely.
-    const GenerationOptions* drawn_as = nullptr;
-    // A chain's guesses at once, in the rows of this token, which is never guessed itself.
+    // A chain's guesses at once, in the rows of this token, which is guesses.never.
     std::optional<int32_t> mask_token = std::nullopt;
-    DraftTreeKind tree = DraftTreeKind::kChain;  // anything else: drawn_as is null
-    const Tokenizer* tokenizer = nullptr;        // of a tree: whose special ids are no guesses
+    DraftTreeKind tree = DraftTreeKind::kChain;  // anything else: guesses.drawn_as is null
+    DraftChoice::Options guesses = {};           // the model may have fewer ids than guesses.vocab_size
   };
 
   // Throws std::bad_alloc.
