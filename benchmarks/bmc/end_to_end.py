@@ -3,14 +3,12 @@
 
   benchmarks/bmc/end_to_end.py build/release/bin/tidemill MODEL [MODEL ...] --out cells.jsonl [--transformers PYTHON]
       [--lengths 128:1920 1920:128 1920:1920] [--batch 8 1 32] [--policies iterative bmc ...] [--instances 1] [--ragged]
-      [--threads 2] [--minutes 60] [--cell-minutes 5] [--estimate]
+      [--threads 2] [--minutes 60] [--estimate]
 
 A cell is a model, (prompt tokens, generated tokens), a batch, a number of engines over one mapping of the weights, and a way to hold the
 cache: one of our policies, or a cache of transformers (the model must be a folder that it reads, too). Sequences are greedy and do not end
 early; all of a cell are equally long, or with --ragged their prompts have an eighth of the prompt tokens to nearly twice as many. Timed is
-the time from the first prompt to the last token. A cell that is likely to take more than --cell-minutes is sampled where that is less:
-its prompts once, then eight tokens each at eight depths between the prompt's length and the whole, the rest of the way by linear
-interpolation. Such a cell says "sampled". A context that the model does not have is left out.
+the time from the first prompt to the last token, all of it. A context that the model does not have is left out.
 
 How long all of it is likely to take is printed first, from what `tidemill plan` predicts; --estimate stops there. Groups of cells that
 differ in the cache alone come in the order of --batch, then of --lengths, then of the models, and within one the order is drawn; a group
@@ -33,7 +31,6 @@ from speculation_journal import Journal
 
 POLICIES = ["iterative", "upfront", "bmc", "geometric", "reserve", "paged"]
 CACHES = ["dynamic", "static"]
-SAMPLED_STEPS, SAMPLED_DEPTHS = 8, 8
 # What an estimate takes a cell for, beside a prediction of our steps without growth: that iterative copies everything at each step, that
 # transformers' kernels are others, and seconds to load a model. Wrong by a factor of two or three; measured cells do not use them.
 ROUGHLY = {"iterative": 2.0, "dynamic": 4.0, "static": 4.0}
@@ -142,49 +139,15 @@ def prompts_of(prompt: int, batch: int, ragged: bool) -> list[int]:
     return lengths
 
 
-def depths_of(new: int) -> list[int]:
-    """Tokens generated before each sample."""
-    return [i * (new - SAMPLED_STEPS) // (SAMPLED_DEPTHS - 1) for i in range(SAMPLED_DEPTHS)]
-
-
-def likely_s(arguments: argparse.Namespace, cell: dict, model: str, limit_s: float) -> float:
-    """Seconds that a cell is likely to take, sampled where `measure` would."""
+def likely_s(arguments: argparse.Namespace, cell: dict, model: str) -> float:
+    """Seconds that a cell is likely to take."""
     factor, prompt, new, batch = ROUGHLY.get(cell["engine"], 1.0), cell["prompt"], cell["new"], cell["batch"]
     plan = predicted(arguments.tidemill, model, arguments.threads, prompt + new, batch)
     steps = {step["depth"]: step["seconds"] for step in plan["decode"]}
     least, most = steps[min(steps)], steps[max(steps)]
     step = factor * (least + (most - least) * (prompt + new / 2) / (prompt + new))
     prompts = factor * batch * prompt * plan["prefill"]["seconds"] / (prompt + new)
-    look = LOADING_S + prompts + SAMPLED_STEPS * step
-    full = LOADING_S + prompts + new * step
-    sampled = sum(LOADING_S + prompts * (1 + depth / prompt) + SAMPLED_STEPS * step for depth in depths_of(new)[1:])
-    return look + (sampled if full > limit_s and sampled < full and may_sample(cell) else full)
-
-
-def may_sample(cell: dict) -> bool:
-    """Beside a request that decodes, prompts of ours come in small parts: of a batch, short samples have ended before all decode."""
-    return cell["batch"] == 1 or cell["engine"] in CACHES
-
-
-def measure(engine: Ours | Transformers, cell: dict, limit_s: float) -> dict:
-    prompts, new = prompts_of(cell["prompt"], cell["batch"], cell.get("ragged", False)), cell["new"]
-    look = engine.run(prompts, SAMPLED_STEPS)
-    if "error" in look:
-        return look
-    full = look["first_s"] + look["step_s"] * new
-    sampled = sum(look["first_s"] * (1 + depth / cell["prompt"]) + LOADING_S for depth in depths_of(new)[1:])
-    if full < limit_s or full < sampled or new <= SAMPLED_STEPS * SAMPLED_DEPTHS or not may_sample(cell):
-        return engine.run(prompts, new)
-    steps, peak = [look["step_s"]], look["peak_mib"]
-    for depth in depths_of(new)[1:]:
-        found = engine.run([prompt + depth for prompt in prompts], SAMPLED_STEPS)
-        if "error" in found:
-            return found
-        steps.append(found["step_s"])
-        peak = max(peak, found["peak_mib"])
-    depths = depths_of(new)
-    between = sum((a + b) / 2 * (d - c) for a, b, c, d in zip(steps, steps[1:], depths, depths[1:]))
-    return look | {"whole_s": look["first_s"] + between, "peak_mib": peak, "sampled": True}
+    return LOADING_S + prompts + new * step
 
 
 def groups_of(arguments: argparse.Namespace) -> list[tuple[str, list[dict]]]:
@@ -219,15 +182,14 @@ def main() -> None:
     parser.add_argument("--ragged", action="store_true", help="prompts of unequal length")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--cell-minutes", type=float, default=5)
     parser.add_argument("--estimate", action="store_true", help="print how long it is likely to take and stop")
     arguments = parser.parse_args()
-    journal, limit_s, draw = Journal(arguments.out), 60 * arguments.cell_minutes, random.Random(1)
+    journal, draw = Journal(arguments.out), random.Random(1)
     todo = []
     for model, cells in groups_of(arguments):
         left = [cell for cell in cells if "whole_s" not in (journal.find(cell) or {})]  # what failed is tried again
         if left:
-            todo.append((model, left, sum(likely_s(arguments, cell, model, limit_s) for cell in left) / 60))
+            todo.append((model, left, sum(likely_s(arguments, cell, model) for cell in left) / 60))
     print(f"{sum(len(left) for _, left, _ in todo)} cells are left to measure, roughly {sum(minutes for *_, minutes in todo):.0f} minutes; "
           f"--minutes is {arguments.minutes:g}", file=sys.stderr)
     for model, left, minutes in todo:
@@ -243,13 +205,13 @@ def main() -> None:
         for cell in draw.sample(left, len(left)):
             name = cell["engine"]
             engine = Transformers(arguments, model, name) if name in CACHES else Ours(arguments, model, name, cell.get("instances", 1))
-            found = measure(engine, cell, limit_s)
+            found = engine.run(prompts_of(cell["prompt"], cell["batch"], cell.get("ragged", False)), cell["new"])
             engine.close()
             journal.add({"cell": cell, **found})
             failed += "error" in found
             rate = cell["batch"] * cell["new"] / found["whole_s"] if "whole_s" in found else 0
             print(f"{cell['model']} {cell['prompt']}+{cell['new']} x {cell['batch']}, {name}: " +
-                  (found.get("error") or f"{rate:.1f} tokens/s{' sampled' * ('sampled' in found)}"), flush=True)
+                  (found.get("error") or f"{rate:.1f} tokens/s"), flush=True)
     if skipped:
         print(f"{skipped} cells are left, for which {arguments.minutes:g} minutes had no room: run the same command again", file=sys.stderr)
     if failed:

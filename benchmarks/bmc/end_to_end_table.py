@@ -35,7 +35,7 @@ def table(records: dict[str, dict]) -> str:
         copied = f"{record['bytes_copied'] / 2**20:.1f}" if "bytes_copied" in record else ""
         lines.append(f"| {name} | {cell['batch'] * cell['new'] / record['whole_s']:.1f} | {ratio(records, name, 'iterative')} | "
                      f"{ratio(records, name, 'dynamic')} | {record['first_s']:.2f} | {1000 * record['step_s']:.1f} | {record.get('growths', '')} | "
-                     f"{copied} | {record['peak_mib']:.0f} | {'sampled' if record.get('sampled') else ''} |")
+                     f"{copied} | {record['peak_mib']:.0f} | |")
     return "\n".join(lines)
 
 

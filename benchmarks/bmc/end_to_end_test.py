@@ -58,25 +58,6 @@ class EndToEnd(unittest.TestCase):
         self.assertIn("### a.gguf, 100 tokens and 50 more, batch 2, 2 threads", tables.stdout)
         self.assertIn("| bmc | 666.7 | 1.00x |  | 0.10 | 1.0 | 3 | 1.0 |", tables.stdout)
 
-    def test_CellThatSamplesWouldNotShorten_IsRunInFull(self):
-        done = self.run_it("--lengths", "100:1900", "--batch", "1", "--policies", "bmc", "--cell-minutes", "0")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        cell = self.cells()[0]
-        self.assertNotIn("sampled", cell)  # eight prompts would take longer than all of it
-        self.assertAlmostEqual(cell["whole_s"], 2.0)
-
-    def test_Sampled_IsTheLineThroughItsDepths(self):
-        class Engine:
-            def run(self, prompts: list[int], new: int) -> dict:
-                return {"first_s": 0.0, "step_s": prompts[0] / 100, "whole_s": 0.0, "peak_mib": prompts[0]}
-        cell = {"prompt": 128, "new": 1920, "batch": 1, "engine": "bmc"}
-        found = end_to_end.measure(Engine(), cell, 60)
-        self.assertTrue(found["sampled"])
-        self.assertNotIn("sampled", end_to_end.measure(Engine(), cell | {"batch": 2}, 60))  # no two would decode together
-        self.assertTrue(end_to_end.measure(Engine(), cell | {"batch": 2, "engine": end_to_end.CACHES[0]}, 60)["sampled"])
-        self.assertEqual(found["peak_mib"], 128 + 1912)
-        self.assertAlmostEqual(found["whole_s"], 1912 * (128 + 1912 / 2) / 100)
-
     def test_GroupsThatDoNotFit_AreLeftAndSmallerOnesMeasured(self):
         done = self.run_it("--lengths", "100:50", "--batch", "1000", "1", "--policies", "bmc", "--minutes", "1")
         self.assertEqual(done.returncode, 0, done.stderr)
