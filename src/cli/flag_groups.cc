@@ -54,7 +54,7 @@ std::string ReadDraft(const std::string& text, DraftFlags& target) {
     target.layers = *layers;
   } else {
     std::error_code ignored;
-    if (!std::filesystem::exists(text, ignored)) return "ngram, layers:M or the path of a model";
+    if (!std::filesystem::exists(text, ignored)) return "ngram, layers:M or the path of a model that exists";
     target.source = DraftSource::kModel;
     target.model = text;
   }

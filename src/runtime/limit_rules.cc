@@ -8,7 +8,7 @@
 namespace tidemill {
 namespace {
 
-constexpr const char* kAdvice = "the shares cannot be trusted: run it again when the machine is less busy";
+constexpr const char* kAdvice = "the speeds hold, the shares do not: run it again when the machine is less busy";
 
 std::string Number(double value, const char* format = "%.1f") {
   char text[32];
