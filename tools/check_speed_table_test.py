@@ -87,6 +87,33 @@ class SpeedTable(unittest.TestCase):
         other = json.dumps(rows()[1] | {"plan": {"engine": ["bench", "--isa", "avx2"]}})
         self.assertIn("2 plans, expected one", read("\n".join(lines[:1] + [other]))[1][0])
 
+    def test_RecordThatNobodyWrote_IsAFault(self):
+        whole = rows()[0] | {"plan": {}}
+        pair = whole["pairs"][0]
+        self.assertEqual(read(json.dumps(whole))[1], [])
+        rated = [{"pairs": [pair | {OURS: {"tokens_per_s": rate}}]} for rate in (float("nan"), float("inf"), 0, -1, "x", None)]
+        members = [{"row": None}, {"row": whole["row"] | {"threads": "1"}}, {"row": {"kind": "x"}}, {"pairs": 1}, {"pairs": [1]}, {"pairs": [{}]},
+                   {"pairs": [pair, {OURS: pair[OURS]}]}, {"wrong": None}, {"wrong": [[]]}, {"unused": {}}, {"unused": whole["unused"] | {IK: None}},
+                   {"commit": None}]
+        for damage in rated + members:
+            self.assertEqual(read(json.dumps(whole | damage))[1], ["line 1: no whole record of compare_peers.py"], damage)
+        self.assertEqual(read("[" * 100000)[1], ["line 1: no whole record of compare_peers.py"])
+
+    def test_RowsOfAnotherPlan_AreAFault(self):
+        table = rows()
+        for i, record in enumerate(table):
+            record["row"] |= {"model": "m0", "threads": i + 1}
+        self.assertIn("prefill: other rows than the plan's", self.faults(table))
+        self.assertIn("batched decode: other rows than the plan's", self.faults(table))
+
+    def test_PeerThatIsWrongInMostRows_IsAFault(self):
+        table = rows()
+        for record in table[:3 * 4:4]:  # prefill
+            record["wrong"] = [IK]
+        self.assertEqual(self.faults(table), ["prefill, ik_llama.cpp: 3 rows without it, since it is WRONG there; at most 2 may be"])
+        table[0]["wrong"] = []
+        self.assertEqual(self.faults(table), [])
+
     def test_IntervalThatReachesOne_IsNoLoss(self):
         table = rows()
         for pair in table[0]["pairs"][:4]:
