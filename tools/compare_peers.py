@@ -218,12 +218,12 @@ class Journal:
     def __init__(self, path: Path, plan: dict):
         self.path, self.plan, self.records = path, plan, []
         if path.exists():
-            for line in path.read_text().splitlines():
+            for line in path.read_text(errors="replace").splitlines():
                 try:
                     record = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     continue
-                if record["plan"] == plan:
+                if isinstance(record, dict) and record.get("plan") == plan and "row" in record:
                     self.records.append(record)
 
     def find(self, row: dict) -> dict | None:
@@ -273,7 +273,10 @@ def commit() -> str:
 
 def sha256(program: str) -> str:
     """Of the program that is measured: the checkout's commit may not be its own."""
-    return hashlib.sha256(Path(shutil.which(program) or program).read_bytes()).hexdigest()
+    try:
+        return hashlib.sha256(Path(shutil.which(program) or program).read_bytes()).hexdigest()
+    except OSError:
+        return "unknown"  # starting it says why
 
 
 def engine_flags(command: str) -> list[str]:
@@ -320,8 +323,16 @@ def parse_arguments() -> argparse.Namespace:
     plan = PLANS[args.plan]
     args.pairs = plan["pairs"] if args.pairs is None else args.pairs
     args.seconds = plan["seconds"] if args.seconds is None else args.seconds
-    if min([*args.threads, args.pairs]) < 1:
-        p.error("counts must be positive")
+    if min([*args.threads, args.pairs]) < 1 or not (math.isfinite(args.seconds) and args.seconds > 0):
+        p.error("counts and seconds must be positive")
+    try:
+        if not shlex.split(args.engine_command):
+            p.error("--engine-command: expected a program, found nothing")
+        re.compile(args.only or "")
+    except ValueError as error:
+        p.error(f"--engine-command: expected a command line, found {args.engine_command!r}: {error}")
+    except re.error as error:
+        p.error(f"--only: expected a regular expression, found {args.only!r}: {error}")
     if len({path.name for path in args.model}) < len(args.model):
         p.error("--model: expected files with different names, which rows are known by, found one twice; rename it")
     for path in args.model:
@@ -340,6 +351,8 @@ def main() -> int:
     journal = Journal(args.out.with_name(args.out.name + ".jsonl"), plan)
     rows = [row for name in paths for row in rows_of(PLANS[args.plan], name, args.threads)
             if not args.only or re.search(args.only, peer_report.where(row))]
+    if not rows:
+        sys.exit(f"compare_peers: --only {args.only!r}: expected rows of the plan, found none that it matches")
     todo = [row for row in rows if not journal.find(row)]
     if len(todo) < len(rows):
         print(f"{len(rows) - len(todo)} of {len(rows)} rows are in {journal.path}", file=sys.stderr)

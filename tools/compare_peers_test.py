@@ -120,6 +120,16 @@ class ComparePeers(unittest.TestCase):
         self.assertIn("| 60.0 | 80% | 30.0 |", done.stdout)
         self.assertIn("| 60.0 | - | 30.0 |", done.stdout)
 
+    def test_CommandLineThatCannotBeMeant_IsRefused(self):
+        engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "llama.py", "30")
+        for flags, said in ((["--only", "["], "--only: expected a regular expression"), (["--only", "zzz"], "found none that it matches"),
+                            (["--seconds", "nan"], "seconds must be positive"), (["--engine-command", ""], "expected a program, found nothing"),
+                            (["--engine-command", "/none"], "/none")):
+            done = self.compare(engine, {"llama.cpp": peer}, *flags)
+            self.assertNotEqual(done.returncode, 0, flags)
+            self.assertIn(said, done.stderr)
+            self.assertNotIn("Traceback", done.stderr, flags)
+
     def test_DecodeAboveItsLoop_IsTold(self):
         def record(share: float, threads: int) -> dict:
             pair = {name: {"tokens_per_s": rate, "tokens_per_cpu_s": rate} for name, rate in ((peer_report.OURS, 60.0), ("llama.cpp", 30.0))}

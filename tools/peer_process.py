@@ -68,9 +68,11 @@ class Engine:
             answer = json.loads(line)
             for test in answer.get("tests", []):
                 for sample in test["samples"]:
-                    sample["tokens_per_s"], sample["tokens_per_cpu_s"], sample["others_cores"]
+                    sample["tokens_per_cpu_s"], sample["others_cores"]
+                    if not sample["tokens_per_s"] > 0:
+                        return None
             return answer if {"engine", "version"} <= answer.keys() else None
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
     def cpu_s(self) -> float:

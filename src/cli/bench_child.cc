@@ -401,6 +401,7 @@ Result<ChildSettings> ParseChildSettings(std::string_view text) {
                  std::string(kDoing) + ": \"text\": the tests draw random tokens; leave it out");
   }
   if (!settings.info && settings.model.empty()) return Wrong("model", "expected the path of a model, found none");
+  if (settings.model.find('\0') != std::string::npos) return Wrong("model", "expected a path, found a zero byte in it");
   return settings;
 }
 
@@ -413,15 +414,31 @@ std::vector<size_t> BatchPrompts(const ChildSettings& settings, size_t batch) {
   return lengths;
 }
 
+void JsonBrackets::Add(std::string_view line) {
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (in_text_) {
+      if (c == '\\') ++i;
+      in_text_ = c != '"';
+    } else if (c == '"') {
+      in_text_ = true;
+    } else {
+      depth_ += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
+    }
+  }
+}
+
 Result<void> RunBenchChild(CommandContext& context, const std::string& isa) {
   LineSource lines(kDoing, context.signals, context.messages);
   Child child(isa);
   std::string text;
+  JsonBrackets brackets;
   bool answered = false;
   while (true) {
     TIDEMILL_TRY(line, lines.Read(""));
     const bool end = line.kind != LineSource::Line::Kind::kText;
     text += line.text;
+    brackets.Add(line.text);
     if (text.size() > kMaxInputBytes)
       return Error(ErrorCode::kInvalidArgument,
                    std::string(kDoing) + ": expected at most 64 MiB in an object, found more");
@@ -429,7 +446,7 @@ Result<void> RunBenchChild(CommandContext& context, const std::string& isa) {
       if (end && answered) return {};
       if (!end) continue;
     }
-    if (!end && !Json::accept(text)) {  // an object over several lines: wait for the one that ends it
+    if (!end && brackets.open()) {  // an object over several lines: wait for the one that ends it
       text += '\n';
       continue;
     }
@@ -448,6 +465,7 @@ Result<void> RunBenchChild(CommandContext& context, const std::string& isa) {
     if (end) return {};
     answered = true;
     text.clear();
+    brackets = {};
   }
 }
 

@@ -34,6 +34,18 @@ struct ChildSettings {
   bool read_rate = false;  // of a decode test also what a plain loop reads right behind it, and the bytes of a step
 };
 
+// Where a text of JSON is, line by line: inside of an object or behind it. Cost: linear.
+class JsonBrackets {
+ public:
+  void Add(std::string_view line);
+  // What comes next belongs to it. False, too, where brackets or quotes are wrong, which the parser says.
+  bool open() const { return depth_ > 0 && !in_text_; }
+
+ private:
+  int64_t depth_ = 0;
+  bool in_text_ = false;  // a line that ends in it is wrong
+};
+
 // Unknown members are other engines' and are ignored. kInvalidArgument names a member that is wrong; kUnsupported: `text`,
 // since the tests draw their tokens themselves.
 Result<ChildSettings> ParseChildSettings(std::string_view json);

@@ -125,6 +125,30 @@ TEST(ChildSettings, WrongMembers_AreNamed) {
               HasSubstr("\"threads\": expected a whole number from 1 to 256, found \"2\""));
 }
 
+TEST(ChildSettings, PathWithAZeroByte_IsRefused) {
+  EXPECT_THAT(ParseChildSettings(R"({"model":"m.gguf\u0000x"})").error().message(),
+              HasSubstr("found a zero byte in it"));
+}
+
+TEST(JsonBrackets, AreOpenWhereAnObjectGoesOn) {
+  const auto open_behind = [](std::initializer_list<std::string_view> lines) {
+    JsonBrackets brackets;
+    for (const std::string_view line : lines) brackets.Add(line);
+    return brackets.open();
+  };
+  EXPECT_TRUE(open_behind({"{"}));
+  EXPECT_TRUE(open_behind({"{\"a\":[1", ",2]"}));
+  EXPECT_TRUE(open_behind({R"({"a":"}")"}));
+  EXPECT_TRUE(open_behind({R"({"a":"\"}")"}));
+  EXPECT_FALSE(open_behind({"{\"a\":[1", ",2]}"}));
+  // What no line can mend is not waited for.
+  EXPECT_FALSE(open_behind({R"({"model":"x",})"}));
+  EXPECT_FALSE(open_behind({"{\"a"}));
+  EXPECT_FALSE(open_behind({"nul"}));
+  EXPECT_FALSE(open_behind({"}"}));
+  EXPECT_FALSE(open_behind({""}));
+}
+
 TEST(BatchPrompts, Lengths_AreSpreadOverTheRange) {
   ChildSettings settings;
   settings.batch_prompt = {100, 200};
