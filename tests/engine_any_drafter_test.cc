@@ -327,6 +327,8 @@ TEST(EngineAnyDrafter, EveryAnswer_IsThatOfPlainDecoding) {
   EXPECT_GT(coverage.accepted, 50 * prompts);
   EXPECT_GT(coverage.rejected, 50 * prompts);
   if (prompts < 50) return;  // too few to meet everything
+  EXPECT_GT(coverage.accepted, 100 * prompts);
+  EXPECT_GT(coverage.rejected, 100 * prompts);
   for (size_t length = 0; length <= kLongestDraft; ++length)
     EXPECT_GT(coverage.accepted_of_steps[length], prompts / 2) << length;
   for (size_t length = 1; length <= kLongestDraft; ++length) EXPECT_EQ(coverage.widths[length], 6 * prompts) << length;
