@@ -139,7 +139,7 @@ class ComparePeers(unittest.TestCase):
         def told(*records: dict) -> str:
             return peer_report.at_reading_alone(peer_report.with_ratios(list(records), ["llama.cpp"]), ["llama.cpp"])[-1]
 
-        self.assertTrue(told(record(0.5, 1), record(2.0, 2)).endswith("at all of it 2.00x llama.cpp; above all of it, in another minute of the memory, 1"))
+        self.assertTrue(told(record(0.5, 1), record(2.0, 2)).endswith("at all of it 2.00x llama.cpp; above all of it: 1"))
         self.assertTrue(told(record(0.5, 1)).endswith("at all of it 4.00x llama.cpp"))
 
     def test_LongerContext_TakesTheSettingOfTheShorterOne(self):

@@ -88,7 +88,7 @@ def at_reading_alone(records: list[dict], peers: list[str]) -> list[str]:
         shares = [statistics.median(read_shares(r)) for r in rows]
         above = sum(share > 1 for share in shares)
         lines.append(f"- {name}, {len(rows)} row{'s' * (len(rows) > 1)}: at {geomean(shares):.0%} of the loop's rate on average; at all of "
-                     f"it {', '.join(bounds) or '-'}" + f"; above all of it, in another minute of the memory, {above}" * (above > 0))
+                     f"it {', '.join(bounds) or '-'}" + f"; above all of it: {above}" * (above > 0))
     return ["", "Decode beside a plain loop that reads as many bytes, right behind each measurement of ours (`of reading`: our share of its rate):", "", *lines] if lines else []
 
 
