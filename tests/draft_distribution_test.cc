@@ -270,7 +270,7 @@ TEST(DraftRules, WrongRules_AreFoundByTheSameTest) {
   for (uint64_t seed = 0; seed < kAnswers; ++seed) truths.push_back(plain.Run(Prompt(), Plain(seed)).ids);
   const auto probability = [&](Told told) {
     EngineDriver driver(model, {.threads = 1, .max_batch = 32});
-    driver.engine().impl().make_drafter = [&](const Request& request, size_t) {
+    driver.engine().impl().make_drafter = [&](const Request& request, size_t, SequenceState&) {
       const uint64_t seed = request.generation.seed;
       return std::make_unique<ToldDrafter>(target, told, seed, truths[seed]);
     };

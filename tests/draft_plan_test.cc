@@ -43,7 +43,8 @@ TEST(DraftPlan, Requests_BeginWithIt) {
         const std::vector<int32_t> prompt(impl.options.context / 2, 7);  // as deep as the plan looks
         const Request request{.prompt = prompt, .generation = {.max_new_tokens = 4}, .draft = draft};
         for (size_t i = 1; i < batch; ++i) driver.Submit(request);
-        const auto drafter = impl.NewDrafter(request);
+        const auto state = impl.NewState();
+        const auto drafter = impl.NewDrafter(request, 0, state.get());
         const DraftCosts costs = impl.PredictedDraftCosts(request, *drafter);
         ASSERT_TRUE(costs.any()) << where;
         EXPECT_EQ(costs.guess_seconds, plan.drafts.guess_seconds) << where;

@@ -67,7 +67,8 @@ struct Proposal {
 // Of all requests from now on, numbered as they are submitted.
 void Record(EngineDriver& driver, std::vector<Proposal>* proposals) {
   Engine::Impl& impl = driver.engine().impl();
-  impl.make_drafter = [&impl, proposals, count = size_t{0}](const Request& request, size_t expected) mutable {
+  impl.make_drafter = [&impl, proposals, count = size_t{0}](const Request& request, size_t expected,
+                                                            SequenceState& state) mutable {
     const auto keep = [proposals, number = count++](size_t num_ids, const DraftTree& tree) {
       proposals->push_back({.request = number,
                             .ids = num_ids,
@@ -75,7 +76,7 @@ void Record(EngineDriver& driver, std::vector<Proposal>* proposals) {
                             .parents = {tree.parents.begin(), tree.parents.end()},
                             .drawn_from = {tree.drawn_from.begin(), tree.drawn_from.end()}});
     };
-    return std::make_unique<testing::RecordingDrafter>(impl.NewDrafter(request, expected), keep);
+    return std::make_unique<testing::RecordingDrafter>(impl.NewDrafter(request, expected, &state), keep);
   };
 }
 

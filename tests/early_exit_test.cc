@@ -43,10 +43,7 @@ TEST(EarlyExit, IsTheModelWithoutTheOtherLayers) {
     const StateOptions options{.kv_dtype = DType::kF32, .max_length = 64};
     ASSERT_GE(layers, 2U) << family;
     for (size_t num_layers = 1; num_layers <= layers; ++num_layers) {
-      StateOptions shorter = options;
-      shorter.num_layers = num_layers;
-      const auto state = whole.model().MakeState(shorter);
-      ASSERT_EQ(state->num_layers(), num_layers) << family;
+      const auto state = whole.model().MakeState(options);
       const auto found = Feed(whole.executor(), *state, ids, num_layers);
 
       auto files = ModelFiles::Open(path);

@@ -232,8 +232,8 @@ void RunTogether(const World& world, std::deque<Run> runs, uint64_t seed, Covera
   EngineDriver driver(world.model, options);
   Engine::Impl& impl = driver.engine().impl();
   Run* next = nullptr;
-  impl.make_drafter = [&](const Request& request, size_t expected) {
-    return next->scripted() ? MakeDrafter(world, *next) : impl.NewDrafter(request, expected);
+  impl.make_drafter = [&](const Request& request, size_t expected, SequenceState& state) {
+    return next->scripted() ? MakeDrafter(world, *next) : impl.NewDrafter(request, expected, &state);
   };
   std::map<RequestId, Run*> by_id;
   const std::string where = world.name + ", " + std::string(KvPolicyName(options.kv_policy)) + ", period " +

@@ -52,7 +52,8 @@ struct Script {
     }
   }
   void Install(EngineDriver& driver, uint64_t seed) const {
-    driver.engine().impl().make_drafter = [this, seed](const Request& request, size_t) -> std::unique_ptr<Drafter> {
+    driver.engine().impl().make_drafter = [this, seed](const Request& request, size_t,
+                                                       SequenceState&) -> std::unique_ptr<Drafter> {
       const std::vector<int32_t>& answer = answers.at({request.prompt, request.generation.seed});
       return std::make_unique<ScriptedDrafter>(
           DraftScript{.truth = answer, .right = right, .seed = seed, .trees = trees}, &last);
@@ -139,7 +140,9 @@ TEST(EngineDraft, FreeRows_CutTheLastNodes) {
     }
   };
   EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = 16});
-  driver.engine().impl().make_drafter = [](const Request&, size_t) { return std::make_unique<Fixed>(); };
+  driver.engine().impl().make_drafter = [](const Request&, size_t, SequenceState&) {
+    return std::make_unique<Fixed>();
+  };
   const RequestId id = SubmitWithDraft(driver, {{20}, {.max_new_tokens = 24}}, 6, 6);
   std::vector<size_t> rows, made;
   while (!driver.engine().idle()) {
@@ -239,7 +242,7 @@ TEST(EngineDraft, DraftThreads_AreThoseOfDraftersAlone) {
     EngineDriver driver(model, {.threads = 3, .draft_threads = draft_threads});
     Engine::Impl& impl = driver.engine().impl();
     std::vector<size_t> seen, appended;  // what makes guesses may run steps when it is given rows, too
-    impl.make_drafter = [&](const Request&, size_t) {
+    impl.make_drafter = [&](const Request&, size_t, SequenceState&) {
       auto drafter = std::make_unique<Counting>();
       drafter->threads = impl.threads.get();
       drafter->seen = &seen;
@@ -291,7 +294,7 @@ TEST(EngineDraft, CancellingInEachStep_StopsNobodyElse) {
   };
   EngineDriver driver(model, {.threads = 1, .max_batch = 1});
   std::vector<RequestId> waiting;
-  driver.engine().impl().make_drafter = [&](const Request&, size_t) {
+  driver.engine().impl().make_drafter = [&](const Request&, size_t, SequenceState&) {
     auto drafter = std::make_unique<Cancelling>();
     drafter->engine = &driver.engine();
     drafter->waiting = &waiting;

@@ -86,7 +86,9 @@ TEST(EngineDraftWidth, QuoteOwnWordsQuote_FallsToZeroAndReturns) {
   const auto model = LoadModel("draft_width", BuildCountingModel({.vocab = 1000, .context = 800, .eos_token = 999}));
   EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kUpfront});
   Engine::Impl& impl = driver.engine().impl();
-  impl.make_drafter = [&](const Request&, size_t) { return std::make_unique<QuotingDrafter>(kBegin, kEnd); };
+  impl.make_drafter = [&](const Request&, size_t, SequenceState&) {
+    return std::make_unique<QuotingDrafter>(kBegin, kEnd);
+  };
   impl.step_seconds = [](size_t rows) { return 1 + 0.1 * static_cast<double>(rows - 1); };
   const Steps steps = RunToEnd(
       driver, {.prompt = {20}, .generation = {.max_new_tokens = static_cast<int32_t>(kAll)}, .draft = {.most = 8}});
@@ -120,7 +122,7 @@ TEST(EngineDraftWidth, NeighbourThatFindsNothing_TakesNoTimesAway) {
   const auto model = LoadModel("draft_width", BuildCountingModel({.vocab = 1000, .context = 400, .eos_token = 999}));
   EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kUpfront});
   Engine::Impl& impl = driver.engine().impl();
-  impl.make_drafter = [quotes = true](const Request&, size_t) mutable -> std::unique_ptr<Drafter> {
+  impl.make_drafter = [quotes = true](const Request&, size_t, SequenceState&) mutable -> std::unique_ptr<Drafter> {
     if (std::exchange(quotes, false)) return std::make_unique<QuotingDrafter>(0, 0);
     return std::make_unique<SilentDrafter>();
   };
@@ -165,7 +167,9 @@ Start StartOf(const std::string& profile) {
   const auto model = LoadModel("draft_width", BuildCountingModel({.vocab = 400, .context = kContext}));
   EngineDriver driver(
       model, {.threads = 1, .kv_policy = KvPolicy::kUpfront, .max_batch = 1, .profile_path = profile, .cpu = "a CPU"});
-  driver.engine().impl().make_drafter = [](const Request&, size_t) { return std::make_unique<QuotingDrafter>(0, 0); };
+  driver.engine().impl().make_drafter = [](const Request&, size_t, SequenceState&) {
+    return std::make_unique<QuotingDrafter>(0, 0);
+  };
   PlanOptions options;
   options.draft = DraftOptions{.most = 8};
   options.cpu = "a CPU";

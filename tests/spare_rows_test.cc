@@ -87,7 +87,7 @@ TEST(SpareRows, Figure6_StepByStep) {
   answer.push_back(0);  // behind the last one
   EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = 8});
   Engine::Impl& impl = driver.engine().impl();
-  impl.make_drafter = [&](const Request&, size_t) {
+  impl.make_drafter = [&](const Request&, size_t, SequenceState&) {
     return std::make_unique<FigureDrafter>(
         answer, std::vector{Right::kS22, Right::kNone, Right::kNone, Right::kS21AndS31, Right::kNone, Right::kS21AndS31,
                             Right::kS21AndS31});
@@ -181,7 +181,9 @@ TEST(SpareRows, GuessesWorthMoreThanACopy_LetTheStateGrow) {
     for (const GrowthPrice& price : {kCheap, kDear}) {
       EngineDriver driver(model, {.threads = 1, .kv_policy = policy, .kv_period = 16});
       SetPrice(driver.engine().impl(), price);
-      driver.engine().impl().make_drafter = [](const Request&, size_t) { return std::make_unique<CountingDrafter>(); };
+      driver.engine().impl().make_drafter = [](const Request&, size_t, SequenceState&) {
+        return std::make_unique<CountingDrafter>();
+      };
       const RequestId id = driver.Submit(Counting(20, 200));
       driver.RunUntilIdle();
       const std::string where = std::string(KvPolicyName(policy)) + ", " + price.name;
@@ -211,7 +213,7 @@ TEST(SpareRows, GrowingForGuesses_PutsNobodyAside) {
     EngineDriver driver(model, options);
     Engine::Impl& impl = driver.engine().impl();
     SetPrice(impl, kCheap);
-    impl.make_drafter = [](const Request&, size_t) { return std::make_unique<CountingDrafter>(); };
+    impl.make_drafter = [](const Request&, size_t, SequenceState&) { return std::make_unique<CountingDrafter>(); };
     std::vector<RequestId> ids;
     for (int32_t i = 0; i < 4; ++i) ids.push_back(driver.Submit(Counting(20 + i, 70 + 3 * i)));
     struct Before {
@@ -271,7 +273,7 @@ TEST(SpareRows, StateThatCannotGrowForGuesses_KeepsThoseWithFreeRows) {
     EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = 16});
     Engine::Impl& impl = driver.engine().impl();
     SetPrice(impl, kCheap);
-    impl.make_drafter = [](const Request&, size_t) { return std::make_unique<CountingDrafter>(); };
+    impl.make_drafter = [](const Request&, size_t, SequenceState&) { return std::make_unique<CountingDrafter>(); };
     const RequestId id = driver.Submit(Counting(20, 60));
     size_t rows = 0;
     while (!driver.engine().idle()) {
@@ -316,7 +318,7 @@ TEST(SpareRows, Growing_ChangesNoAnswer) {
       SetPrice(driver.engine().impl(), kCheap);
       std::vector<ProposedTree> last(work.size());
       size_t at = 0;
-      driver.engine().impl().make_drafter = [&](const Request& request, size_t) {
+      driver.engine().impl().make_drafter = [&](const Request& request, size_t, SequenceState&) {
         std::vector<int32_t> truth = request.prompt;
         truth.insert(truth.end(), alone[at].ids.begin(), alone[at].ids.end());
         ProposedTree* const tree = &last[at];

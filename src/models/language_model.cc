@@ -63,8 +63,7 @@ std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& opti
   shape.model = id;
   shape.numeric_class = options.numeric_class;
   shape.pages = options.pages;
-  for (const DecoderLayer& layer :
-       std::span(layers).first(options.num_layers == 0 ? layers.size() : options.num_layers)) {
+  for (const DecoderLayer& layer : layers) {
     shape.layers.push_back(
         {.kv_heads = layer.attention.kv_heads, .head_dim = layer.attention.head_dim, .window = layer.attention.window});
   }

@@ -26,7 +26,6 @@ struct StateOptions {
   size_t max_length = 1;
   uint64_t numeric_class = 0;
   PageCommitter* pages = nullptr;  // outlives the state; null: see KvLayer
-  size_t num_layers = 0;           // of the first layers; 0: of all
 };
 
 // What a draft head reads beside tokens: a feature for each row, taken from the target's layers or, behind what the target has seen, from

@@ -219,7 +219,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   auto state = NewState(stated ? expected : 0);
   const size_t positions =
       std::min(std::max(expected, request.prompt.size() + 1) - 1, options.context);  // the last has none
-  auto drafter = request.draft.most == 0 ? nullptr : make_drafter(request, stated ? expected : 0);
+  auto drafter = request.draft.most == 0 ? nullptr : make_drafter(request, stated ? expected : 0, *state);
   const uint64_t features = drafter == nullptr ? 0 : drafter->feature_bytes();
   uint64_t need = 0;
   if (!CheckedAdd(state->GrowthBytes(positions, options.prefill_chunk), features, &need)) need = UINT64_MAX;

@@ -8,6 +8,7 @@
 #include "runtime/draft_prediction.h"
 #include "runtime/draft_vocabulary.h"
 #include "runtime/engine_impl.h"
+#include "runtime/layers_drafter.h"
 
 namespace tidemill {
 namespace {
@@ -81,19 +82,17 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
 }
 
 std::unique_ptr<SequenceState> Engine::Impl::NewDraftState(const LanguageModel& drafting, size_t expected,
-                                                           size_t longest, size_t num_layers) {
+                                                           size_t longest) {
   const KvType type = CanStore(drafting, *options.kv_type) ? *options.kv_type : KvType::kF16;
-  return drafting.MakeState(
-      {.kv_dtype = DTypeOf(type), .growth = GrowthOf(expected), .max_length = longest, .num_layers = num_layers});
+  return drafting.MakeState({.kv_dtype = DTypeOf(type), .growth = GrowthOf(expected), .max_length = longest});
 }
 
-std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request, size_t expected) {
+std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request, size_t expected, SequenceState* state) {
   const DraftOptions& draft = request.draft;
   if (draft.source == DraftSource::kNgram) {
     return std::make_unique<NgramDrafter>(draft.ngram_min, draft.ngram_max == 0 ? ~size_t{0} : draft.ngram_max,
                                           model->text().tokenizer.vocab_size());
   }
-  const bool own = draft.source == DraftSource::kLayers;
   const bool draws = draft.rule == DraftRule::kResidual && request.generation.temperature > 0;
   DraftChoice::Options guesses{.isa = isa,
                                .most = draft.most,
@@ -101,9 +100,17 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request, size_t
                                .least_probability = draft.least_probability,
                                .drawn_as = draws ? &request.generation : nullptr,
                                .tokenizer = &model->text().tokenizer};
-  if (!own && draft_head != nullptr) {
+  if (draft.source == DraftSource::kLayers) {
+    return std::make_unique<LayersDrafter>(LayersDrafter::Options{.executor = executor.get(),
+                                                                  .num_layers = draft.layers,
+                                                                  .state = state,
+                                                                  .interrupt = &interrupt,
+                                                                  .tree = draft.tree,
+                                                                  .guesses = guesses});
+  }
+  if (draft_head != nullptr) {
     const LanguageModel& head = draft_head->model();
-    auto state = NewDraftState(head, expected, std::min(options.context, head.settings.longest_context()), 0);
+    auto draft_state = NewDraftState(head, expected, std::min(options.context, head.settings.longest_context()));
     guesses.target_ids = head.features.target_ids;
     return std::make_unique<EagleDrafter>(EagleDrafter::Options{.head = draft_head.get(),
                                                                 .context = options.context,
@@ -111,24 +118,21 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request, size_t
                                                                 .interrupt = &interrupt,
                                                                 .tree = draft.tree,
                                                                 .guesses = guesses},
-                                          std::move(state));
+                                          std::move(draft_state));
   }
-  const LanguageModel& drafting = own ? language_model() : draft_model->model();
-  if (!own) {
-    // The ids that both have a text for.
-    guesses.vocab_size = std::min(guesses.vocab_size, options.draft_model->text().tokenizer.vocab_size());
-    guesses.never = drafting.settings.pard_token;
-  }
+  const LanguageModel& drafting = draft_model->model();
+  // The ids that both have a text for.
+  guesses.vocab_size = std::min(guesses.vocab_size, options.draft_model->text().tokenizer.vocab_size());
+  guesses.never = drafting.settings.pard_token;
   const ModelDrafter::Options made{.model = &drafting,
-                                   .executor = own ? executor.get() : &draft_model->executor(),
-                                   .num_layers = own ? draft.layers : drafting.layers.size(),
+                                   .executor = &draft_model->executor(),
                                    .memory = &draft_memory,
                                    .interrupt = &interrupt,
                                    .mask_token = guesses.never,
                                    .tree = draft.tree,
                                    .guesses = guesses};
-  const size_t longest = own ? options.context : std::min(options.context, drafting.settings.longest_context());
-  return std::make_unique<ModelDrafter>(made, NewDraftState(drafting, expected, longest, made.num_layers));
+  const size_t longest = std::min(options.context, drafting.settings.longest_context());
+  return std::make_unique<ModelDrafter>(made, NewDraftState(drafting, expected, longest));
 }
 
 DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request, Drafter& drafter) {

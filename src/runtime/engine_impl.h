@@ -64,9 +64,11 @@ struct Engine::Impl {
   bool was_abandoned = false;          // the last step; the next one is made to its end, whoever is cancelled
   std::vector<Event> events;           // of the last step
   std::vector<Event> more_events;      // empty; one of both has room for all events of a step: it can always report
-  // What guesses for a request that asks for it. Tests have others.
-  std::function<std::unique_ptr<Drafter>(const Request&, size_t expected)> make_drafter =
-      [this](const Request& request, size_t expected) { return NewDrafter(request, expected); };
+  // What guesses for a request that asks for it, whose state is `state`. Tests have others.
+  std::function<std::unique_ptr<Drafter>(const Request&, size_t expected, SequenceState& state)> make_drafter =
+      [this](const Request& request, size_t expected, SequenceState& state) {
+        return NewDrafter(request, expected, &state);
+      };
   // What a step of so many rows took; empty: what the clock says. Tests have others.
   std::function<double(size_t rows)> step_seconds = {};
   const RequestFaults* faults = nullptr;  // of tests: what requests submitted from now on have happen to them
@@ -84,11 +86,11 @@ struct Engine::Impl {
   // engine_drafts.cc: what draft models need, whether a request's options can be had, and its drafter.
   Result<void> PrepareDrafts();
   Result<void> CheckDraft(const DraftOptions& draft) const;
-  std::unique_ptr<Drafter> NewDrafter(const Request& request, size_t expected = 0);  // expected: as NewState
+  // expected: as NewState. state: the request's, which outlives the drafter; not null where the model's own layers guess in it.
+  std::unique_ptr<Drafter> NewDrafter(const Request& request, size_t expected = 0, SequenceState* state = nullptr);
   // What its guesses are predicted to cost, beside the requests that there are.
   DraftCosts PredictedDraftCosts(const Request& request, Drafter& drafter);
-  std::unique_ptr<SequenceState> NewDraftState(const LanguageModel& drafting, size_t expected, size_t longest,
-                                               size_t num_layers);
+  std::unique_ptr<SequenceState> NewDraftState(const LanguageModel& drafting, size_t expected, size_t longest);
   // The step that was committed took so long, and made so many tokens: its requests learn how wide their next ones should be.
   void TimeDrafts(double seconds, size_t tokens);
   // saved_request.cc: fills Event::saved of those that are done.

@@ -1,4 +1,4 @@
-// Guesses by a smaller model: another one with the same vocabulary, or the first layers of the model itself.
+// Guesses by a smaller model with the same vocabulary.
 //
 // It keeps a state of its own for each request. The next guesses begin where that state and the sequence agree: it is rolled back to
 // there, runs the tokens that it has not seen, and then its own most likely ones, one by one. A tree grows a level at a time: each level
@@ -55,7 +55,6 @@ class ModelDrafter : public StepDrafter {
   struct Options {
     const LanguageModel* model = nullptr;
     SequentialExecutor* executor = nullptr;  // of that model
-    size_t num_layers = SIZE_MAX;            // that run, and that the state has
     DraftMemory* memory = nullptr;
     const std::atomic<bool>* interrupt = nullptr;  // ends guessing early; may be null
     // A chain's guesses at once, in the rows of this token, which is guesses.never.
@@ -72,9 +71,7 @@ class ModelDrafter : public StepDrafter {
   GuessOrder guess_order() const override { return guesses_.order(); }
   std::string_view trouble() const override { return trouble_; }
 
-  DraftForward forward() const override {
-    return {.executor = options_.executor, .num_layers = options_.num_layers, .interrupt = options_.interrupt};
-  }
+  DraftForward forward() const override { return {.executor = options_.executor, .interrupt = options_.interrupt}; }
   void Begin(size_t most) override;
   // Of a long text that is new to it, it runs a part in each draft and guesses nothing until it is through.
   DraftNext Next(size_t rows, StepSequence* step) override;

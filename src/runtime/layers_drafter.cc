@@ -1,0 +1,75 @@
+#include "runtime/layers_drafter.h"
+
+#include <algorithm>
+
+namespace tidemill {
+
+LayersDrafter::LayersDrafter(const Options& options)
+    : options_(options), guesses_(options.guesses, options.tree, /*at_once=*/false) {
+  options_.guesses.drawn_as = nullptr;  // read
+  ids_.reserve(std::min(options.state->max_length(), kReservedDraftIds));
+  rows_ids_.reserve(1 + TreeDraft::kMostAsked);
+  rows_parents_.reserve(1 + TreeDraft::kMostAsked);
+}
+
+void LayersDrafter::Begin(size_t most) {
+  guesses_.Begin(most);
+  was_asked_ = false;
+  goes_on_ = most != 0 && options_.state->length() + 1 == ids_.size();
+  if (goes_on_) guesses_.BeginText(ids_);
+}
+
+size_t LayersDrafter::SpareRows(size_t most) const {
+  const SequenceState& state = *options_.state;
+  size_t rows = std::min({most, options_.executor->max_rows(), state.max_length() - state.length()});
+  while (rows != 0 && state.GrowthBytes(rows) != 0) --rows;
+  return rows;
+}
+
+DraftNext LayersDrafter::Next(size_t rows, StepSequence* step) {
+  const bool is_tree = was_asked_ && guess_order() == GuessOrder::kTree;
+  if (!goes_on_) return DraftNext::kDone;
+  goes_on_ = false;
+  rows_ids_.assign(1, ids_.back());
+  rows_parents_.clear();
+  size_t num_asked = 1;
+  if (!is_tree) {
+    rows_ids_.insert(rows_ids_.end(), guesses_.chain().begin(), guesses_.chain().end());
+    if (SpareRows(rows_ids_.size()) != rows_ids_.size()) return DraftNext::kDone;
+  } else {
+    const size_t spare = SpareRows(1 + TreeDraft::kMostAsked);
+    if (spare < 2 || !guesses_.PlanLevel(spare - 1)) return DraftNext::kDone;
+    const TreeRows& level = guesses_.rows();
+    rows_ids_.insert(rows_ids_.end(), level.ids().begin(), level.ids().end());
+    rows_parents_.push_back(-1);
+    for (const int32_t parent : level.parents()) rows_parents_.push_back(parent + 1);  // the pending token is row 0
+    num_asked = level.num_asked();
+  }
+  goes_on_ = true;
+  if (rows_ids_.size() > rows) return DraftNext::kWait;
+  goes_on_ = options_.state->Reserve(rows_ids_.size()).ok();
+  if (!goes_on_) return DraftNext::kDone;
+  *step = {.state = options_.state,
+           .tokens = rows_ids_,
+           .rows = Wanted::kLast,
+           .parents = rows_parents_,
+           .num_last = num_asked};
+  return DraftNext::kStep;
+}
+
+void LayersDrafter::Choose(size_t row, std::span<float> logits) {
+  guesses_.Choose(row - (rows_parents_.empty() ? 0 : 1), logits, ids_.size());
+}
+
+void LayersDrafter::Ran(size_t /*first_row*/) {
+  was_asked_ = true;
+  goes_on_ = guesses_.Continue();
+}
+
+DraftTree LayersDrafter::End() {
+  goes_on_ = false;
+  if (!was_asked_) return {.ids = {}, .empty = DraftTree::Empty::kNothing};
+  return guesses_.Made();
+}
+
+}  // namespace tidemill
