@@ -16,6 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import svg
+from speculation_numbers import draws, interval
 
 PARTS = ["allocate", "copy", "update", "attention", "create"]
 PAPER_C = 0.1  # C' that the paper measured on its machine: T* = sqrt(C' N), section VIII-A
@@ -129,9 +130,12 @@ def best_bmc(cells: list[dict]) -> dict | None:
 
 
 def paired(a: dict, b: dict) -> str:
-    """a's time over b's, the median over the turns in which both were run, and the range."""
+    """a's time over b's, the median over the turns in which both were run, and its 95 % bootstrap interval; of fewer than 8 turns the range."""
     ratios = sorted(x / y for x, y in zip(a.get("totals", [total(a)]), b.get("totals", [total(b)])))
-    return f"{statistics.median(ratios):.2f}x [{ratios[0]:.2f}, {ratios[-1]:.2f}]"
+    low, high = ratios[0], ratios[-1]
+    if len(ratios) >= 8:
+        low, high = interval([statistics.median(ratios[i] for i in chosen) for chosen in draws(len(ratios))])
+    return f"{statistics.median(ratios):.2f}x [{low:.2f}, {high:.2f}]"
 
 
 def ratios(grouped: dict) -> str:

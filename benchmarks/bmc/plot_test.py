@@ -74,6 +74,11 @@ class Plot(unittest.TestCase):
         text = (self.folder / "out" / "tables.md").read_text()
         self.assertIn("| opt-13b | 8 |  |  | 1.50x [1.00, 2.00] |  |", text)
 
+    def test_PairsOfManyTurns_HaveAnIntervalOfTheirMedian(self):
+        turns = [1.0] * 9 + [9.0]  # the range is up to 9, the median of hardly any draw is
+        self.assertEqual(plot.paired(cell("upfront", 1, 1.0, totals=turns), cell("bmc", 8, 1.0, totals=[1.0] * 10)), "1.00x [1.00, 1.00]")
+        self.assertEqual(plot.paired(cell("upfront", 1, 1.0, totals=turns[-7:]), cell("bmc", 8, 1.0, totals=[1.0] * 7)), "1.00x [1.00, 9.00]")
+
     def test_CellsThatFollowTheModel_AreChosenWithoutRegret(self):
         n, s, c = 512, 1e-6, 8e-6  # T* = sqrt(512 / 8) = 8
 
