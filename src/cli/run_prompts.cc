@@ -226,7 +226,7 @@ class Instance {
 
   const Session& session_;
   std::unique_ptr<Engine> engine_;
-  size_t most_;  // requests at a time, running and waiting
+  size_t most_;  // requests at a time: a line that would wait here is another instance's
   PromptQueue& queue_;
   const PromptForm& form_;
   const GenerationFlags& generation_;
@@ -267,8 +267,6 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
   if (draft.source) NameProfile(options);
   options.draft_threads = std::min(draft.threads.value_or(0), options.threads);
   options.state_memory = std::max<uint64_t>(1, session.engine->state_memory() / count);
-  const size_t most =
-      2 * options.max_batch;  // as many again wait, so that a place that becomes free is taken in the next step
 
   PromptQueue queue(input.fd, is_file ? *prompts.file : "standard input", context.signals, context.out,
                     prompts.as_completed);
@@ -279,7 +277,8 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
       TIDEMILL_TRY(made, Engine::Create(session.model, options));
       engine = std::move(made);
     }
-    instances.push_back(std::make_unique<Instance>(session, std::move(engine), most, queue, form, generation, draft));
+    instances.push_back(
+        std::make_unique<Instance>(session, std::move(engine), options.max_batch, queue, form, generation, draft));
   }
   const Clock::time_point start = Clock::now();
   const PageFaults before = FaultsNow();
