@@ -13,6 +13,7 @@ constexpr double kAssumedWeight = 2;  // checked guesses that the assumed share 
 constexpr double kFadeOfDraft = 0.95, kFadeOfPlainStep = 0.97;
 constexpr size_t kFirstPause = 8, kLongestPause = 64;
 constexpr size_t kTries = 4, kTryWidth = 2;
+constexpr double kCheapGuess = 0.25;  // of a plain step: one that takes longer is tried alone
 constexpr double kBestHope = 0.95;    // where as many right guesses would not pay, one that was right promises nothing
 constexpr size_t kAveraged = 8;       // measurements in a moving average of seconds
 constexpr size_t kForgetSteps = 256;  // a width that was not tried for so long is not known
@@ -53,12 +54,13 @@ size_t DraftWidth::Next() const {
   if ((!is_timed && is_first) || (is_timed && since_least_ >= kTimeLeastSteps)) return least_;
   const size_t best = Best();
   const bool is_time = is_promising_ || since_guesses_ >= pause_;
-  return best == 0 && is_time ? std::min(most_, kTryWidth) : best;
+  return best == 0 && is_time ? std::min(most_, TryWidth()) : best;
 }
 
 void DraftWidth::Drafted(size_t guesses, double seconds) {
   ++num_offers_;
   is_catching_up_ = since_guesses_ != 0 || num_steps_ == 0;
+  try_seconds_ = seconds / static_cast<double>(guesses);
   if (is_catching_up_ || order_ == GuessOrder::kTree) return;
   Average(seconds / static_cast<double>(order_ == GuessOrder::kAtOnce ? 1 : guesses), ++num_drafted_, &guess_seconds_);
 }
@@ -211,6 +213,14 @@ double DraftWidth::PromisePower() const {
 double DraftWidth::GuessSeconds(double least_step) const {
   if (!predicted_.any() || num_drafted_ != 0) return guess_seconds_;
   return predicted_.guess_seconds * least_step / predicted_.step_seconds[least_];
+}
+
+size_t DraftWidth::TryWidth() const {
+  std::array<double, kMost + 1> seconds = {};
+  FillStepSeconds(std::span(seconds).first(most_ + 1));
+  const double guess = num_drafted_ != 0 ? guess_seconds_ : std::max(try_seconds_, GuessSeconds(seconds[0]));
+  const bool is_dear = order_ == GuessOrder::kOneByOne && guess > kCheapGuess * seconds[0];
+  return is_dear ? 1 : kTryWidth;
 }
 
 bool DraftWidth::CouldPay() const {

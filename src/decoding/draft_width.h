@@ -55,8 +55,9 @@ struct DraftCosts {
 //                nodes are as often right as promised), and a plain step is timed after eight; else it is the first, and two guesses
 //                follow. What is timed scales what is predicted, step(g) and d, and once a plain step and a wider one were timed,
 //                nothing is predicted any more
-//   zero         where guesses do not pay, none are made, but for one or two after 8 plain steps, then after 16, 32 and every 64. When
-//                those are right, up to four more follow in the next steps: what is then known decides
+//   zero         where guesses do not pay, none are made, but for one or two (one that takes more than a quarter of a plain step is
+//                tried alone) after 8 plain steps, then after 16, 32 and every 64. When those are right, up to four more follow in the
+//                next steps: what is then known decides
 // Allocates nothing. Cost: O(most) in Next.
 class DraftWidth {
  public:
@@ -115,6 +116,7 @@ class DraftWidth {
   size_t Best() const { return Best(Gains()); }
   size_t Best(std::span<const double> gains) const;  // [kMost]
   bool CouldPay() const;                             // any guesses, if only they were right
+  size_t TryWidth() const;                           // guesses of a try; none are least_
 
   size_t least_, most_;
   GuessOrder order_;
@@ -126,6 +128,7 @@ class DraftWidth {
   std::array<Seconds, kMost + 1> steps_ = {};  // by guesses
   double other_tokens_;
   double guess_seconds_ = 0;                 // of a guess, or of all where they are made at once
+  double try_seconds_ = 0;                   // of a guess, the last time; it may have caught up
   size_t num_offers_ = 0, num_drafted_ = 0;  // times that guesses were made; of them, those whose time counts
   bool is_catching_up_ = false;              // the last guesses were the first after a pause
   size_t num_steps_ = 0;

@@ -392,6 +392,19 @@ TEST(DraftWidth, TreesWithWrongPromises_EndNearTheBestWidth) {
   }
 }
 
+// Where nothing is right, a try is one guess if that takes as long as a part of a step, and two where they take next to nothing.
+TEST(DraftWidth, TryOfDearGuesses_IsOneOfThem) {
+  for (const auto& [guess_seconds, most_of_a_try] : {std::pair{0.5, size_t{1}}, {0.01, size_t{2}}}) {
+    const World world{.name = "",
+                      .step_seconds = [](size_t g) { return 1 + 0.5 * static_cast<double>(g); },
+                      .guess_seconds = guess_seconds};
+    Simulation run(world, 0, 8, Predicted(world, 1));
+    run.Steps(16, 0);  // what is assumed of guesses is tried first
+    run.Steps(200, 0);
+    EXPECT_EQ(*std::max_element(run.widths.begin(), run.widths.end()), most_of_a_try) << guess_seconds;
+  }
+}
+
 // A tree begins with what is promised, and goes by what its nodes were.
 TEST(DraftWidth, TreeWithPromises_BeginsAsWideAsTheyPay) {
   const auto seconds = [](size_t nodes) { return nodes == 0 ? 1 : 1.3 + 0.1 * static_cast<double>(nodes); };

@@ -238,9 +238,10 @@ TEST(Prompts, Sigint_WritesWhatWasGenerated) {
   EXPECT_EQ(result.exit_code, 130);
   EXPECT_EQ(result.err, "");
   const auto lines = Lines(result.out);
-  ASSERT_EQ(lines.size(), 3U) << "of the last line nothing was begun";
+  ASSERT_GE(lines.size(), 2U);  // the third is begun when the first one has ended, which is when the signal comes
+  ASSERT_LE(lines.size(), 3U) << "of the last line nothing was begun";
   EXPECT_EQ(lines[0]["finish_reason"], "length");
-  for (size_t i = 1; i < 3; ++i) EXPECT_EQ(lines[i]["finish_reason"], "cancelled");
+  for (size_t i = 1; i < lines.size(); ++i) EXPECT_EQ(lines[i]["finish_reason"], "cancelled");
   EXPECT_GT(lines[1]["generated_tokens"], 0);
 }
 
