@@ -230,19 +230,25 @@ TEST(Prompts, WrongUsage) {
 TEST(Prompts, Sigint_WritesWhatWasGenerated) {
   const std::string line = "{\"prompt\": \"hello\", \"ignore_eos\": true}\n";
   const std::string first = "{\"id\": \"short\", \"prompt\": \"hello\", \"max_new_tokens\": 1}\n";
-  Process process({"run", LongCountingModelFile(), "--raw", "--max-batch", "2", "--prompts",
-                   WriteFile("endless.jsonl", first + line + line + line)});
-  process.ReadOut(10);
-  process.Signal(SIGINT);
-  const ProcessResult result = process.Wait();
-  EXPECT_EQ(result.exit_code, 130);
-  EXPECT_EQ(result.err, "");
-  const auto lines = Lines(result.out);
-  ASSERT_GE(lines.size(), 2U);  // the third is begun when the first one has ended, which is when the signal comes
-  ASSERT_LE(lines.size(), 3U) << "of the last line nothing was begun";
-  EXPECT_EQ(lines[0]["finish_reason"], "length");
-  for (size_t i = 1; i < lines.size(); ++i) EXPECT_EQ(lines[i]["finish_reason"], "cancelled");
-  EXPECT_GT(lines[1]["generated_tokens"], 0);
+  for (const size_t max_batch : {4, 2}) {
+    Process process({"run", LongCountingModelFile(), "--raw", "--max-batch", std::to_string(max_batch), "--prompts",
+                     WriteFile("endless.jsonl", first + line + line + line)});
+    process.ReadOut(10);
+    process.Signal(SIGINT);
+    const ProcessResult result = process.Wait();
+    EXPECT_EQ(result.exit_code, 130);
+    EXPECT_EQ(result.err, "");
+    const auto lines = Lines(result.out);
+    if (max_batch == 4) {
+      ASSERT_EQ(lines.size(), 4U);
+    } else {  // the third is begun when the first one has ended, which is when the signal comes
+      ASSERT_GE(lines.size(), 2U);
+      ASSERT_LE(lines.size(), 3U) << "of the last line nothing was begun";
+    }
+    EXPECT_EQ(lines[0]["finish_reason"], "length");
+    for (size_t i = 1; i < lines.size(); ++i) EXPECT_EQ(lines[i]["finish_reason"], "cancelled");
+    EXPECT_GT(lines[1]["generated_tokens"], 0);
+  }
 }
 
 TEST(Prompts, ReaderThatWentAway_EndsWhatRuns) {
