@@ -61,8 +61,9 @@ class SequentialExecutor {
   using RowSink = std::function<void(size_t sequence, size_t token, std::span<float> values)>;
 
   // Runs the step. False when `interrupt` (may be null) became true on the way: then nothing counts. States are not committed.
-  // Of the layers only the first `num_layers`, at least one: an early exit through the model's own norm and head; the
-  // others of the states are left alone. features: filled where it is not null, of a step through all layers; other results are the same bits. Allocates nothing.
+  // Of the layers only the first `num_layers`, at least one: an early exit through the model's own norm and head; states of
+  // the others are left alone. features: filled where it is not null, of a step through all layers; other results are the same bits.
+  // Allocates nothing.
   bool Run(std::span<const StepSequence> sequences, const RowSink& sink, const std::atomic<bool>* interrupt,
            size_t num_layers = SIZE_MAX, const StepFeatures* features = nullptr);
 
