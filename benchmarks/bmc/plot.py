@@ -2,14 +2,16 @@
 """Tables and figures of a journal of bmc_attention_block: plot.py JOURNAL... --out FOLDER
 
 Writes FOLDER/tables.md (with the best period over the ends, `reserve` beside it, and what the rule T* = sqrt(N s / c) would have chosen)
-and, beside it, total_by_T_*.svg (the time of a generation by the number of allocations, with the paper's T*
-and the best measured), breakdown_*.svg (where the time goes, by policy) and latency_*.svg (the time of single tokens; journals made
-with --latency). A cell that stands in several journals counts as in the last one.
+and, beside it, best_T_*.svg (the best number of allocations by the number of tokens), total_by_T_*.svg (the time of a generation by the
+number of allocations, with the paper's T* and the best measured), breakdown_*.svg (where the time goes, by policy) and latency_*.svg (the time
+of single tokens; journals made with --latency). A cell that stands in several journals counts as in the last one. The whole sweep has some
+sixty settings: --details draws total_by_T and breakdown of those alone whose name, as it stands in tables.md, matches.
 """
 
 import argparse
 import json
 import math
+import re
 import statistics
 import sys
 from collections import defaultdict
@@ -121,6 +123,30 @@ def total_by_t(key: tuple, shapes: dict[str, list[dict]], out: Path) -> str:
     return text
 
 
+def best_by_tokens(grouped: dict, out: Path) -> str:
+    """Padded and without drafts: the best T by the number of tokens, a figure for each batch that has at least three numbers."""
+    best: dict[tuple, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
+    for key, shapes in grouped.items():
+        backend, kv_dtype, threads, batch, tokens, draft, _, pages = key
+        for shape, cells in shapes.items() if backend == "padded" and draft == 1 else []:
+            if points := curve(cells):
+                best[(kv_dtype, threads, batch, pages)][shape][tokens] = min(points, key=points.get)
+    text = ""
+    for (kv_dtype, threads, batch, pages), shapes in sorted(best.items()):
+        every = sorted({n for points in shapes.values() for n in points})
+        if len(every) < 3:
+            continue
+        name = f"best_T_{kv_dtype.lower()}_b{batch}_t{threads}" + (f"_{pages}" if pages != "default" else "") + ".svg"
+        drawn = [svg.Line(shape, sorted(points.items())) for shape, points in shapes.items()]
+        drawn.append(svg.Line("the paper's law", [(n, math.sqrt(PAPER_C * n)) for n in every], dots=False))
+        title = f"Best number of allocations, padded, {kv_dtype}, batch {batch}, {threads} thread{'s' if threads > 1 else ''}"
+        (out / name).write_text(svg.lines(title, "tokens N", "best T", drawn, log=True))
+        text += f"### Batch {batch}, {kv_dtype}, {threads} thread{'s' if threads > 1 else ''}\n\n![best T by N]({name})\n\n"
+        text += table(["best T, by N"] + [str(n) for n in every],
+                      [[shape] + [str(points.get(n, "")) for n in every] for shape, points in shapes.items()])
+    return "## The best number of allocations by the number of tokens\n\n" + text if text else ""
+
+
 def of_policy(cells: list[dict], policy: str) -> dict | None:
     return next((cell for cell in cells if cell["policy"] == policy), None)
 
@@ -230,6 +256,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("journal", nargs="+")
     parser.add_argument("--out", type=Path, required=True, help="folder, made where it is not there")
+    parser.add_argument("--details", default="", metavar="REGEX")
     arguments = parser.parse_args()
     machines, cells = read(arguments.journal)
     if not cells:
@@ -240,11 +267,13 @@ def main() -> None:
     text = "# The attention block of one layer under each policy of cache growth\n\n"
     text += "".join(f"Machine: {', '.join(f'{k} {v}' for k, v in machine.items())}\n\n" for machine in machines)
     text += "## The best period beside the others\n\n" + ratios(grouped) + chosen_by_the_rule(grouped)
+    text += best_by_tokens(grouped, arguments.out)
+    detailed = {key: shapes for key, shapes in grouped.items() if re.search(arguments.details, setting_name(key))}
     text += "## Time of a generation by the number of allocations\n\n"
-    for key, shapes in grouped.items():
+    for key, shapes in detailed.items():
         text += total_by_t(key, shapes, arguments.out)
     text += "## Where the time goes\n\n"
-    for key, shapes in grouped.items():
+    for key, shapes in detailed.items():
         for shape, members in shapes.items():
             text += breakdown(key, shape, members, arguments.out)
     parts = [latency(key, shape, members, arguments.out) for key, shapes in timed.items() for shape, members in shapes.items()]

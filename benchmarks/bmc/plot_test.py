@@ -2,6 +2,7 @@
 """Tests of plot.py with made-up journals: python3 benchmarks/bmc/plot_test.py"""
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -27,9 +28,9 @@ class Plot(unittest.TestCase):
     def setUp(self):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
-    def plot(self, *lines: str) -> subprocess.CompletedProcess:
+    def plot(self, *lines: str, more: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
         (self.folder / "journal").write_text("\n".join(lines))
-        return subprocess.run([sys.executable, plot.__file__, str(self.folder / "journal"), "--out", str(self.folder / "out")],
+        return subprocess.run([sys.executable, plot.__file__, str(self.folder / "journal"), "--out", str(self.folder / "out"), *more],
                               capture_output=True, text=True)
 
     def test_Law_IsThePapers(self):
@@ -93,6 +94,15 @@ class Plot(unittest.TestCase):
         cells[4] = of("bmc", 16) | {"seconds": of("bmc", 16)["seconds"] | {"total": 0.05}}  # one that is better than the model knows
         self.assertEqual(self.plot(*map(json.dumps, cells)).returncode, 0)
         self.assertIn("| 8 | 16 | 231.8 % |", (self.folder / "out" / "tables.md").read_text())
+
+    def test_BestT_StandsByTheNumberOfTokens(self):
+        cells = [cell(policy, t, abs(math.log2(t / best)) + 1, tokens=n, key=f"{n}/{t}") for n, best in ((128, 4), (512, 8), (2048, 16))
+                 for policy, t in (("upfront", 1), ("bmc", 4), ("bmc", 8), ("bmc", 16), ("iterative", n))]
+        self.assertEqual(self.plot(*map(json.dumps, cells), more=("--details", "512 tokens")).returncode, 0)
+        text = (self.folder / "out" / "tables.md").read_text()
+        self.assertIn("| best T, by N | 128 | 512 | 2048 |\n| --- | --- | --- | --- |\n| opt-13b | 4 | 8 | 16 |", text)
+        figures = sorted(path.name for path in (self.folder / "out").glob("*.svg"))
+        self.assertEqual(figures, ["best_T_f32_b8_t1.svg", "breakdown_opt-13b_padded_f32_b8_n512_t1.svg", "total_by_T_padded_f32_b8_n512_t1.svg"])
 
     def test_LaterLine_CountsInsteadOfAnEarlierOne(self):
         done = self.plot(*map(json.dumps, [cell("upfront", 1, 2.0), cell("bmc", 8, 9.0), cell("iterative", 512, 4.0), cell("bmc", 8, 1.0)]))
