@@ -5,7 +5,7 @@ from pathlib import Path
 import speculation_numbers as numbers
 import svg
 from plot import table
-from speculation_settings import PEER_WIDTHS, POLICIES, Setting
+from speculation_settings import POLICIES, Setting
 
 NOTES = """Tokens a second are pooled: all tokens behind the first of each answer, over all their seconds, in which a draft model also
 reads the prompt. Ratios are over plain decoding of the same prompts in the same hours, with 95 % bootstrap intervals over prompts. Every
@@ -16,6 +16,11 @@ right behind right ones, over all widths. v: the price of checking g guesses, fr
 nothing. c: the price of a guess; where all are made at once, c is the price of that and stands for g c. Steps without guesses count as plain ones.
 
 """
+PEERS = {
+    "peer": """prompt lookup of llama-cpp-python
+
+Its loop samples and looks up in Python; llama.cpp's own, in C++, is another. Texts may part after a while, so that both answer the same prompt,
+not with the same ids."""}
 
 
 class Set:
@@ -137,21 +142,31 @@ def policies(of: Set, settings: list[Setting]) -> str:
             + table(["guesses", "policy", "tokens/s", f"{spare} over it [95 %]", "growths", "MiB copied", "guesses cut", "prompts"], rows))
 
 
-def peers(of: Set) -> str:
-    base, rows = of.of("llama.cpp plain"), []
-    for name in ["llama.cpp plain"] + [f"llama.cpp lookup {g}" for g in PEER_WIDTHS]:
-        if runs := of.of(name):
-            found, prompts = numbers.drafting(list(runs.values())), numbers.shared(runs, base)
-            same = sum(runs[p]["ids"] == base[p]["ids"] for p in prompts)
-            rows.append([name, f"{numbers.rate(list(runs.values())):.1f}", of.ratio_text(runs, base) if runs is not base else "",
-                         f"{found['accepted']:.2f}" if runs is not base else "", f"{same} of {len(prompts)}",
-                         of.ratio_text(of.plain if runs is base else of.of("ngram"), runs)])
+def best_width(of: Set, drafter: str, settings: list[Setting], theirs: numbers.Samples) -> str:
+    by_width = fixed_widths(of, drafter, settings)
+    if not by_width:
+        return ""
+    best = max(by_width, key=lambda g: numbers.rate(list(by_width[g].values())))
+    return f"{ratio_text(numbers.ratio(by_width[best], theirs))} w{best}"
+
+
+def peers(of: Set, kind: str, settings: list[Setting]) -> str:
+    chosen = [s for s in settings if s.kind == kind and of.of(s.name)]
+    base = next((of.of(s.name) for s in chosen if s.beside == "plain"), {})
+    rows = []
+    for setting in chosen:
+        runs, is_base = of.of(setting.name), setting.beside == "plain"
+        found, prompts = numbers.drafting(list(runs.values())), numbers.shared(runs, base)
+        same = sum(runs[p]["ids"] == base[p]["ids"] for p in prompts)
+        rows.append([setting.name, f"{numbers.rate(list(runs.values())):.1f}", "" if is_base else ratio_text(numbers.ratio(runs, base)),
+                     *([""] * 3 if is_base else [f"{found['accepted']:.2f}", f"{found['step']:.2f}", f"{100 * found['with_guesses']:.0f} %"]),
+                     f"{same} of {len(prompts)}", ratio_text(numbers.ratio(of.of(setting.beside), runs)),
+                     best_width(of, setting.beside, settings, runs)])
     if not rows:
         return ""
-    return (f"#### {of.name}: prompt lookup of llama-cpp-python\n\nIts loop samples and looks up in Python; llama.cpp's own, in C++, is another. Texts may part after "
-            "a while, so that both answer the same prompt, not with the same ids.\n\n"
-            + table(["setting", "tokens/s", "over its plain [95 %]", "accepted", "ids as its plain",
-                     "ours over it [95 %]: plain over plain, adapting lookup over lookup"], rows))
+    return f"#### {of.name}: {PEERS[kind]}\n\n" + table(
+        ["setting", "tokens/s", "over its plain [95 %]", "accepted", "step", "steps with guesses", "ids as its plain",
+         "ours over it [95 %]: plain, or adapting", "ours at its best width"], rows)
 
 
 def failures(samples: dict[str, dict[str, numbers.Samples]]) -> str:
@@ -174,7 +189,7 @@ def figures(of: Set, settings: list[Setting], lines: list[svg.Line], about: dict
         name = f"speculation_widths_{stem}.svg"
         (out / name).write_text(svg.lines(f"{about['model']}, {of.name}", "guesses of a step", "speed over plain", lines))
         text += f"![speed by width]({name})\n\n"
-    chosen = [s for s in settings if s.width is None and s.kind in ("chain", "tree") or s.kind == "peer"]
+    chosen = [s for s in settings if s.width is None and s.kind in ("chain", "tree") or s.kind in PEERS]
     bars = [svg.Bar(s.name, [numbers.rate(list(of.of(s.name).values()))]) for s in chosen if of.of(s.name)]
     if len(bars) > 1:
         name = f"speculation_rates_{stem}.svg"
@@ -204,7 +219,8 @@ def markdown(about: dict, settings: list[Setting], samples: dict[str, dict[str, 
         swept = [sweep(of, drafter, settings) for drafter in dict.fromkeys(s.drafter for s in settings if s.drafter)]
         lines = [line for _, own in swept for line in own]
         text += f"### {name}, {len(of.plain)} of {about['prompts'][name]} prompts\n\n" + figures(of, settings, lines, about, out)
-        text += rates(of, settings) + regrets(of, settings) + "".join(part for part, _ in swept) + policies(of, settings) + peers(of)
+        text += rates(of, settings) + regrets(of, settings) + "".join(part for part, _ in swept) + policies(of, settings)
+        text += "".join(peers(of, kind, settings) for kind in PEERS)
     return text + failures(samples)
 
 

@@ -23,6 +23,7 @@ class Setting:
     width: int | None = None  # forced guesses of a step; None: it adapts, or there is no drafter
     kind: str = "chain"     # or "tree", "policy", "alone" (the draft model answers itself: another text), "peer"
     lookup: int = 0         # of a peer: guesses of its prompt lookup, 0: plain
+    beside: str = ""        # of a peer: our setting that it stands beside
 
 
 def named_draft(text: str) -> tuple[str, str]:
@@ -77,8 +78,8 @@ def all_settings(drafts: dict[str, str], widths: list[int], has_peer: bool) -> l
         made += [Setting(f"{base.name} {policy}", (*base.flags, *flags), base.drafter, base.draft, kind="policy")
                  for policy, flags in POLICIES.items()]
     if has_peer:
-        made += [Setting("llama.cpp plain", kind="peer")]
-        made += [Setting(f"llama.cpp lookup {g}", kind="peer", width=g, lookup=g) for g in PEER_WIDTHS]
+        made += [Setting("llama.cpp plain", kind="peer", beside="plain")]
+        made += [Setting(f"llama.cpp lookup {g}", kind="peer", width=g, lookup=g, beside="ngram") for g in PEER_WIDTHS]
     return made
 
 

@@ -259,8 +259,8 @@ class Program(unittest.TestCase):
         peer = ("--peer", f"llama.cpp={python}", "--only", "^(ngram|llama.*)$")
         done = self.measure(*peer)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| llama.cpp plain | 0.5 |  |  | 2 of 2 | **2.00** [2.00, 2.00] |", done.stdout)
-        self.assertIn("| llama.cpp lookup 4 | 1.0 | **2.00** [2.00, 2.00] | 3.00 | 2 of 2 | **2.00** [2.00, 2.00] |", done.stdout)
+        self.assertIn("| llama.cpp plain | 0.5 |  |  |  |  | 2 of 2 | **2.00** [2.00, 2.00] |  |", done.stdout)
+        self.assertIn("| llama.cpp lookup 4 | 1.0 | **2.00** [2.00, 2.00] | 3.00 | 1.50 | 17 % | 2 of 2 | **2.00** [2.00, 2.00] |  |", done.stdout)
         self.journal.unlink()
         done = self.measure(*peer, FAKE_PROMPT_IDS="8")  # another tokenizer, or another template
         self.assertEqual(done.returncode, 1)
