@@ -2,7 +2,8 @@
 """Speculation over many prompts: every drafter, width, tree and growth policy beside plain decoding of the same answers.
 
   benchmarks/bmc/speculation.py build/release/bin/tidemill MODEL --journal spec.jsonl --out FOLDER [--draft 0.5B=DRAFT_MODEL ...]
-      [--peer llama.cpp=PYTHON] [--sets coding edit long] [--prompts N] [--widths 1 2 4 8] [--tokens 96] [--threads 2] [--raw]
+      [--peer llama.cpp=PYTHON] [--llama-speculative PROGRAM] [--sets coding edit long] [--prompts N] [--widths 1 2 4 8] [--tokens 96]
+      [--threads 2] [--raw]
 
 Sets are files of prompts beside this program: `coding` asks for short programs, `edit` gives a passage and asks for it with a small change,
 or for a part of it; `long` is `edit` behind passages of its other prompts, for a context of 1000 to 2000 tokens. Each prompt runs under all settings, in an order that is drawn, before the next prompt: what changes on the machine
@@ -12,7 +13,12 @@ a draft model also reads the prompt. Answers of all settings have to be plain's,
 Settings: plain; lookup (`--draft ngram`) and each --draft, adapting (up to 8, and up to the widest of --widths), at every width of --widths,
 and with the trees; each of plain, lookup and --draft also with caches that grow at each step and with caches of full size. A draft model
 also answers alone, for the price of its steps. --peer adds the prompt lookup of llama-cpp-python beside its own plain
-decoding; its answers may differ from ours and from its own.
+decoding; its answers may differ from ours and from its own. --llama-speculative adds llama.cpp's own speculation, by its program
+llama-speculative-simple: its types that look up in the text, and each --draft that is a GGUF file with --spec-draft-n-max 2, 4 and 8
+(--spec-draft-p-min stays at its default, 0: no guess is too unsure), beside a type that never guesses. It gets the text of the same ids and loads
+its models for each answer. Its time is what it says it decoded in: the step behind the prompt's last token, which ours has not, is part of it, and
+the draft model's reading of the prompt, which ours has, is not. Its last steps guess as if more were asked for, so that answers may be some tokens
+longer, all of which are counted; they may differ here, too. Run nothing beside it: its threads spin while they wait for each other.
 
 Runs are appended to --journal as they end; what is there is not measured again, and the same command goes on behind it. --out gets
 speculation.md and its figures; --report writes them from the journal without measuring.
@@ -32,7 +38,7 @@ import time
 from pathlib import Path
 
 import speculation_report
-from speculation_engines import EngineFailed, Ours, Peer
+from speculation_engines import EngineFailed, Llama, Ours, Peer
 from speculation_journal import Journal
 from speculation_settings import Setting, all_settings, cell_of, is_at_once, named_draft, prompts_of
 
@@ -66,7 +72,7 @@ def compare_answers(found: dict[str, dict], settings: list[Setting], where: str)
     expected = found["plain"]["ids"]
     for setting in settings:
         ids = found.get(setting.name, {}).get("ids")
-        if ids is None or setting.kind in ("alone", "peer") or ids == expected:
+        if ids is None or setting.kind in ("alone", "peer", "llama") or ids == expected:
             continue
         at = next((i for i, (a, b) in enumerate(zip(ids, expected)) if a != b), min(len(ids), len(expected)))
         raise AnswersDiffer(f"{where}, {setting.name}: id {at} of {len(ids)} is {ids[at:at + 1]}, plain's {len(expected)} have "
@@ -76,10 +82,11 @@ def compare_answers(found: dict[str, dict], settings: list[Setting], where: str)
 class Measurement:
     def __init__(self, arguments: argparse.Namespace):
         self.arguments, self.journal = arguments, Journal(arguments.journal)
-        self.settings = [s for s in all_settings(arguments.draft, arguments.widths, bool(arguments.peer))
+        self.settings = [s for s in all_settings(arguments.draft, arguments.widths, bool(arguments.peer), bool(arguments.llama_speculative))
                          if s.name == "plain" or re.search(arguments.only, s.name)]
         self.ours = Ours(arguments.tidemill, arguments.model, arguments.threads, arguments.tokens, arguments.raw)
         self.peer = Peer(arguments.peer, arguments.model, arguments.threads, arguments.tokens) if arguments.peer else None
+        self.llama = Llama(arguments.llama_speculative, self.ours, arguments.threads, arguments.tokens)
         here = Path(__file__).resolve().parent
         self.prompts = {name: prompts_of(name, here, arguments.prompts) for name in arguments.sets}
 
@@ -103,8 +110,9 @@ class Measurement:
         return found.get(setting.name) == self.journal.here
 
     def run_one(self, set_name: str, prompt: dict, setting: Setting) -> None:
-        if setting.kind == "peer":
-            sample = self.peer.run(self.ours.ids_of(prompt["prompt"]), setting)
+        if setting.kind in ("peer", "llama"):
+            other = self.peer if setting.kind == "peer" else self.llama
+            sample = other.run(self.ours.ids_of(prompt["prompt"]), setting)
         else:
             sample = self.ours.run(prompt["prompt"], setting)
         self.journal.add({"cell": self.cell(set_name, prompt, setting), **sample})
@@ -162,6 +170,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--draft", nargs="+", type=named_draft, default=[], metavar="[NAME=]MODEL",
                         help="draft models with a name for tables, or layers:M; lookup is always measured")
     parser.add_argument("--peer", type=peer_python, metavar="llama.cpp=PYTHON")
+    parser.add_argument("--llama-speculative", metavar="PROGRAM", help="llama.cpp's llama-speculative-simple")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=["coding", "edit"])
     parser.add_argument("--prompts", type=int, help="of each set; default: all")
     parser.add_argument("--widths", nargs="+", type=int, default=list(range(1, 17)))

@@ -1,7 +1,8 @@
-"""One answer under one setting: by `tidemill run`, or by the process of a peer that stays alive."""
+"""One answer under one setting: by `tidemill run`, by the process of a peer that stays alive, or by a run of llama.cpp's program."""
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -57,6 +58,13 @@ class Ours:
             raise EngineFailed(f"tokenize a prompt: {done.stderr.strip()[:300]}")
         return json.loads(done.stdout)["ids"]
 
+    def text_of(self, ids: list[int]) -> str:
+        done = subprocess.run([self.tidemill, "detokenize", self.model, "--keep-special"], input=" ".join(map(str, ids)).encode(),
+                              capture_output=True)
+        if done.returncode != 0:
+            raise EngineFailed(f"detokenize a prompt: {done.stderr.decode(errors='replace').strip()[:300]}")
+        return done.stdout.decode()
+
 
 class Peer:
     """Started when it is first asked; its model stays loaded, and it waits without spinning while others are measured."""
@@ -80,3 +88,41 @@ class Peer:
         if self.process is not None:
             self.process.stdin.close()
             self.process.wait()
+
+
+# Of what llama-speculative-simple says: the first of each.
+LLAMA_SAYS = {"prompt_tokens": r"encoded +(\d+) tokens", "tokens": r"decoded +(\d+) tokens", "seconds": r"decoded .* in +([\d.]+) seconds",
+              "drafted": r"n_drafted += +(\d+)", "accepted": r"n_accept += +(\d+)", "with_guesses": r"#gen drafts = +(\d+)"}
+LLAMA_ROOM = 128  # rows behind an answer: guesses of its last steps, up to 64, may go past the tokens that were asked for
+
+
+def sample_of_llama(said: str, printed: str, prompt: str) -> dict:
+    """`said` on standard error; `printed`: the prompt and the answer, with two newlines before them and four behind."""
+    found = {name: re.search(pattern, said) for name, pattern in LLAMA_SAYS.items()}
+    if missing := [name for name, match in found.items() if not match]:
+        raise EngineFailed(f"read what llama.cpp's program says: expected {', '.join(missing)}, found none: {said.strip()[-300:]}")
+    sample = {name: float(match[1]) if name == "seconds" else int(match[1]) for name, match in found.items()}
+    return sample | {"text": printed.removeprefix("\n\n").removeprefix(prompt).removesuffix("\n\n\n\n")}
+
+
+class Llama:
+    """llama-speculative-simple, a run for each answer. It always makes a token more than -n says, and starts to count time behind the prompt's
+    last token but one: its seconds are those of all tokens and the steps that made them, the first one's too, without the prompt, which the
+    draft model has read by then, too."""
+
+    def __init__(self, program: str, ours: Ours, threads: int, tokens: int):
+        self.program, self.ours, self.threads, self.tokens = program, ours, str(threads), tokens
+
+    def run(self, ids: list[int], setting: Setting) -> dict:
+        """A sample, or {"error"}. It gets the text of `ids`; whether it makes as many ids of it, `prompt_tokens` says."""
+        prompt, room = self.ours.text_of(ids), str(-(-(len(ids) + self.tokens + LLAMA_ROOM) // 256) * 256)
+        with tempfile.NamedTemporaryFile("wb", suffix=".txt") as file:
+            file.write(prompt.encode())
+            file.flush()
+            done = subprocess.run([self.program, "-m", self.ours.model, "--binary-file", file.name, "--no-escape", "-n", str(self.tokens - 1),
+                                   "--samplers", "top_k", "--top-k", "1", "-t", self.threads, "-tb", self.threads, "-fa", "on", "-c", room,
+                                   "-b", room, "-lv", "4", *setting.flags], capture_output=True)
+        said, printed = (stream.decode(errors="replace") for stream in (done.stderr, done.stdout))
+        if done.returncode != 0:
+            return {"error": said.strip()[-300:] or f"ended with {done.returncode}"}
+        return sample_of_llama(said, printed, prompt)

@@ -12,6 +12,13 @@ POLICIES = {"bmc64": ("--kv-policy", "bmc", "--kv-period", "64"), "iterative": (
             "upfront": ("--kv-policy", "upfront")}
 LONG_CHARACTERS = 4200     # of a prompt of the long set: 1000 to 1500 tokens of code and text
 PEER_WIDTHS = [2, 4, 10]  # llama-cpp-python's default is 10
+LLAMA_WIDTHS = [2, 4, 8]   # of llama-speculative-simple, whose default is 3
+# Its types that guess from the text alone, at their defaults: they look for 12 tokens and guess up to 48 (mod: 24, and 48 to 64; cache: 1 to 4, and 8).
+# The second looks for as few and guesses as many as our lookup does.
+LLAMA_NGRAMS = {"ngram-simple": (), "ngram-simple n3 m8": ("--spec-ngram-simple-size-n", "3", "--spec-ngram-simple-size-m", "8"),
+                "ngram-map-k": (), "ngram-map-k4v": (), "ngram-mod": (), "ngram-cache": ()}
+# It has no plain decoding, but a type that never guesses: no guess of one token is as long as the 1024 that it looks for, which it wants.
+LLAMA_PLAIN = ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "1024", "--spec-ngram-simple-size-m", "1")
 
 
 @dataclass(frozen=True)
@@ -21,9 +28,9 @@ class Setting:
     drafter: str = ""       # its name in tables; empty: none
     draft: str = ""         # what --draft names
     width: int | None = None  # forced guesses of a step; None: it adapts, or there is no drafter
-    kind: str = "chain"     # or "tree", "policy", "alone" (the draft model answers itself: another text), "peer"
+    kind: str = "chain"     # or "tree", "policy", "alone" (the draft model answers itself: another text), "peer" (llama-cpp-python), "llama"
     lookup: int = 0         # of a peer: guesses of its prompt lookup, 0: plain
-    beside: str = ""        # of a peer: our setting that it stands beside
+    beside: str = ""        # of a peer, and of llama.cpp's own program: our setting that it stands beside
 
 
 def named_draft(text: str) -> tuple[str, str]:
@@ -69,7 +76,19 @@ def of_drafter(name: str, draft: str, widths: list[int]) -> list[Setting]:
     return made
 
 
-def all_settings(drafts: dict[str, str], widths: list[int], has_peer: bool) -> list[Setting]:
+def of_llama(drafts: dict[str, str]) -> list[Setting]:
+    """llama.cpp's own speculation: `flags` are its program's."""
+    made = [Setting("llama.cpp C++ plain", LLAMA_PLAIN, kind="llama", beside="plain")]
+    made += [Setting(f"llama.cpp {name}", ("--spec-type", name.split()[0], *flags), kind="llama", beside="ngram")
+             for name, flags in LLAMA_NGRAMS.items()]
+    for name, draft in drafts.items():
+        if draft.endswith(".gguf"):
+            made += [Setting(f"llama.cpp draft {name} w{g}", ("--spec-type", "draft-simple", "-md", draft, "--spec-draft-n-max", str(g)), draft=draft,
+                             width=g, kind="llama", beside=name) for g in LLAMA_WIDTHS]
+    return made
+
+
+def all_settings(drafts: dict[str, str], widths: list[int], has_peer: bool, has_llama: bool = False) -> list[Setting]:
     """`drafts`: what --draft gets, by name."""
     made = [Setting("plain")]
     for name, draft in drafts.items():
@@ -80,7 +99,7 @@ def all_settings(drafts: dict[str, str], widths: list[int], has_peer: bool) -> l
     if has_peer:
         made += [Setting("llama.cpp plain", kind="peer", beside="plain")]
         made += [Setting(f"llama.cpp lookup {g}", kind="peer", width=g, lookup=g, beside="ngram") for g in PEER_WIDTHS]
-    return made
+    return made + (of_llama(drafts) if has_llama else [])
 
 
 def read_prompts(path: Path, most: int | None) -> list[dict]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import speculation
 import speculation_numbers as numbers
+from speculation_engines import EngineFailed, sample_of_llama
 from speculation_journal import Journal
 from speculation_settings import Setting, all_settings, named_draft, prompts_of
 
@@ -31,6 +32,9 @@ flags = sys.argv[1:]
 if flags[0] == "--version":
     print("tidemill 9.9.9")
     sys.exit()
+if flags[0] == "detokenize":
+    print("a prompt", end="")
+    sys.exit()
 if flags[0] == "tokenize":
     print(json.dumps({{"ids": [1] * int(os.environ.get("FAKE_PROMPT_IDS", 7))}}))
     sys.exit()
@@ -49,6 +53,25 @@ if width:
 if str(width) == os.environ.get("FAKE_DIFFERS_AT"):
     answer["ids"][4] = -1
 print(json.dumps(answer))
+"""
+
+# As llama-speculative-simple: plain makes a token a second, four for each guess that it is allowed with a draft model.
+FAKE_LLAMA = """#!{python}
+import os, sys
+flags = sys.argv[1:]
+def value(name):
+    return flags[flags.index(name) + 1]
+assert value("-n") == "95" and value("-c") == value("-b") == "256" and value("--top-k") == "1", flags
+prompt = open(value("--binary-file"), newline="").read()
+drafts, plain = "-md" in flags, "1024" in flags
+if drafts and value("--spec-draft-n-max") == os.environ.get("FAKE_REFUSES"):
+    sys.exit("failed to create a context")
+print("\\n\\n" + prompt + "an answer" + (", longer" if drafts else "") + "\\n\\n\\n")
+print("encoded {{:4d}} tokens in    0.100 seconds, speed:   70.000 t/s".format(int(os.environ.get("FAKE_PROMPT_IDS", 7))), file=sys.stderr)
+print("decoded   96 tokens in   {{:.3f}} seconds, speed:    1.000 t/s".format(24.0 if drafts else 96.0), file=sys.stderr)
+accepted = 0 if plain else 72
+print("n_draft   = 3\\nn_predict = 96\\nn_drafted = {{}}\\nn_accept  = {{}}\\naccept    = -nan%".format(2 * accepted, accepted), file=sys.stderr)
+print("spec  print_stats: statistics x: #calls(b,g,a) =    1     24     24, #gen drafts = {{:6d}}, #acc drafts =     9".format(accepted // 3), file=sys.stderr)
 """
 
 
@@ -152,6 +175,15 @@ class Settings(unittest.TestCase):
     def test_ForcedWidth_HasOneNumber(self):
         found = next(s for s in all_settings({"ngram": "ngram"}, [5], False) if s.name == "ngram w5")
         self.assertEqual(found.flags, ("--draft", "ngram", "--draft-min", "5", "--draft-max", "5"))
+
+    def test_LlamasOwn_TakeDraftsThatItReads(self):
+        drafts = dict([("ngram", "ngram"), named_draft("0.5B=a/small.gguf"), named_draft("layers:4"), named_draft("folder=a/b")])
+        found = {s.name: s for s in all_settings(drafts, [2], False, True) if s.kind == "llama"}
+        self.assertEqual(found["llama.cpp draft 0.5B w4"].flags, ("--spec-type", "draft-simple", "-md", "a/small.gguf", "--spec-draft-n-max", "4"))
+        self.assertEqual(found["llama.cpp ngram-mod"].flags, ("--spec-type", "ngram-mod"))
+        self.assertEqual(found["llama.cpp ngram-simple n3 m8"].flags[:4], ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "3"))
+        self.assertEqual({s.beside for s in found.values()}, {"plain", "ngram", "0.5B"})
+        self.assertFalse([s for s in all_settings(drafts, [2], True) if s.kind == "llama"])
 
     def test_PromptFiles_AreWhatTheyShouldBe(self):
         folder = Path(speculation.__file__).parent
@@ -266,6 +298,33 @@ class Program(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("coding-01: prompts of [7, 8] ids", done.stderr)
         self.assertIn("expected llama.cpp=PYTHON", self.measure("--peer", "other=python3").stderr)
+
+    def test_LlamasProgram_StandsBesideOurs(self):
+        program = self.folder / "llama-speculative-simple"
+        program.write_text(FAKE_LLAMA.format(python=sys.executable))
+        program.chmod(0o755)
+        llama = ("--llama-speculative", str(program), "--draft", "small=a/b.gguf", "--only", "^(ngram|small|small w[28]|llama.*)$", "--sets", "edit")
+        done = self.measure(*llama, FAKE_REFUSES="8")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("edit-01, llama.cpp draft small w8: failed to create a context", done.stderr)
+        done = self.measure(*llama)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| llama.cpp C++ plain | 1.0 |  |  |  |  | 2 of 2 | **1.00** [1.00, 1.00] |  |", done.stdout)
+        self.assertIn("| llama.cpp ngram-map-k | 1.0 | **1.00** [1.00, 1.00] | 3.00 | 4.00 | 100 % | 2 of 2 | **2.00** [2.00, 2.00] |  |", done.stdout)
+        self.assertIn("| llama.cpp draft small w8 | 4.0 | **4.00** [4.00, 4.00] | 3.00 | 4.00 | 100 % | 2 of 2 | **0.50** [0.50, 0.50] | **0.75** [0.75, 0.75] w8 |",
+                      done.stdout)
+        self.journal.unlink()
+        done = self.measure(*llama, FAKE_PROMPT_IDS="8")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("edit-01: prompts of [7, 8] ids", done.stderr)
+
+    def test_LlamasProgram_HasToSayAllOfIt(self):
+        said = ("0.01.2 I encoded   12 tokens in    0.153 seconds, speed:   78.431 t/s\ndecoded   97 tokens in   10.456 seconds, speed:    9.277 t/s\n\nn_draft   = 3\n"
+                "n_predict = 97\nn_drafted = 40\nn_accept  = 21\nstatistics ngram-mod: #calls(b,g,a) = 1 76 76, #gen drafts =     10, #acc drafts =  9\n")
+        self.assertEqual(sample_of_llama(said, "\n\nWhy?\n\n\nThis.\n\n\n\n\n", "Why?\n\n"),
+                         {"prompt_tokens": 12, "tokens": 97, "seconds": 10.456, "drafted": 40, "accepted": 21, "with_guesses": 10, "text": "\nThis.\n"})
+        with self.assertRaisesRegex(EngineFailed, "expected seconds, tokens|expected tokens, seconds"):
+            sample_of_llama(said.replace("decoded", "made"), "", "")
 
     def test_AnotherAnswer_EndsTheProgram(self):
         for _ in range(2):  # also when it is all in the journal
