@@ -5,14 +5,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 
 #include "cli/errors.h"
 #include "cli/files.h"
 
 namespace tidemill::cli {
 
-std::optional<PromptQueue::Line> PromptQueue::Take(bool wait) {
+std::optional<PromptQueue::Line> PromptQueue::Take(size_t instance, bool wait) {
   std::unique_lock lock(mutex_);
+  if (num_running_[instance] > *std::min_element(num_running_.begin(), num_running_.end())) return std::nullopt;
   while (!ended_ && results_.size() >= kMostWaiting) {
     if (!wait) return std::nullopt;
     changed_.wait(lock);
@@ -30,7 +32,10 @@ std::optional<PromptQueue::Line> PromptQueue::Take(bool wait) {
     if (line_.is_too_long || line_.text.find_first_not_of(" \t\r") != std::string::npos) line = std::move(line_);
     line_ = {.number = line_.number + 1, .text = {}, .is_too_long = false};
   }
-  if (line) results_.emplace(line->number, std::nullopt);
+  if (line) {
+    results_.emplace(line->number, std::nullopt);
+    ++num_running_[instance];
+  }
   return line;
 }
 
@@ -70,8 +75,14 @@ PromptQueue::Input PromptQueue::Fill(bool wait) {
   }
 }
 
-void PromptQueue::Finish(size_t number, std::string result) {
+void PromptQueue::Leave(size_t instance) {
   const std::lock_guard lock(mutex_);
+  num_running_[instance] = SIZE_MAX;
+}
+
+void PromptQueue::Finish(size_t instance, size_t number, std::string result) {
+  const std::lock_guard lock(mutex_);
+  --num_running_[instance];
   if (as_completed_) {
     results_.erase(number);
     Write(result);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/output.h"
 #include "cli/signals.h"
@@ -29,14 +30,22 @@ class PromptQueue {
     bool is_too_long = false;  // more than kMaxInputBytes; text is empty
   };
 
-  // `fd` is read; `name` is said of it in errors.
-  PromptQueue(int fd, std::string name, const SignalWatch& signals, Output& out, bool as_completed)
-      : fd_(fd), name_(std::move(name)), signals_(signals), out_(out), as_completed_(as_completed) {}
+  // `fd` is read; `name` is said of it in errors. `instances` take lines, by their index.
+  PromptQueue(int fd, std::string name, const SignalWatch& signals, Output& out, bool as_completed, size_t instances)
+      : fd_(fd),
+        name_(std::move(name)),
+        signals_(signals),
+        out_(out),
+        as_completed_(as_completed),
+        num_running_(instances) {}
 
-  // The next line that is not blank; none: there is none now. `wait`: until there is one, or never will be; only for who runs nothing.
-  std::optional<Line> Take(bool wait);
-  // The result of a line that was taken. Written at once or when all before it are; an error of the output is kept, and ends everything.
-  void Finish(size_t number, std::string result);
+  // The next line that is not blank; none: there is none now, or another instance runs fewer and takes it. `wait`: until there is one, or
+  // never will be; only for who runs nothing.
+  std::optional<Line> Take(size_t instance, bool wait);
+  // The result of a line that it took. Written at once or when all before it are; an error of the output is kept, and ends everything.
+  void Finish(size_t instance, size_t number, std::string result);
+  // It takes no line: none is left to it.
+  void Leave(size_t instance);
   // No line is handed out any more. Waits for nothing.
   void Stop();
   // The output takes nothing more: what runs runs for nobody.
@@ -62,6 +71,7 @@ class PromptQueue {
   size_t at_ = 0;
   Line line_ = {.number = 1, .text = {}, .is_too_long = false};  // that is being read
   std::map<size_t, std::optional<std::string>> results_;         // of lines handed out and not written; none: it runs
+  std::vector<size_t> num_running_;                              // lines, by instance
   std::optional<Error> failure_;
   std::atomic<bool> has_failed_ = false;
 };

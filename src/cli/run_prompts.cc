@@ -119,9 +119,10 @@ struct Descriptor {
 // One engine and the requests that it runs. Only Cancel may be called from another thread.
 class Instance {
  public:
-  Instance(const Session& session, std::unique_ptr<Engine> engine, size_t most, PromptQueue& queue,
+  Instance(size_t index, const Session& session, std::unique_ptr<Engine> engine, size_t most, PromptQueue& queue,
            const PromptForm& form, const GenerationFlags& generation, const DraftFlags& draft)
-      : session_(session),
+      : index_(index),
+        session_(session),
         engine_(std::move(engine)),
         most_(most),
         queue_(queue),
@@ -133,7 +134,7 @@ class Instance {
   void Run() {
     while (true) {
       while (running_.size() < most_) {
-        std::optional<PromptQueue::Line> line = queue_.Take(running_.empty());
+        std::optional<PromptQueue::Line> line = queue_.Take(index_, running_.empty());
         if (!line) break;
         Start(*line);
       }
@@ -204,7 +205,7 @@ class Instance {
       Fail(running, *event.error);
     } else {
       stats_.Add(event.stats);
-      queue_.Finish(running.line, JsonLine(ResultJson(running)));
+      queue_.Finish(index_, running.line, JsonLine(ResultJson(running)));
     }
     const std::lock_guard lock(mutex_);
     running_.erase(found);
@@ -215,7 +216,7 @@ class Instance {
     ++stats_.failed;
     Json json = {{"id", running.id}, {"line", running.line}, {"error", ErrorJson(error)}};
     if (!running.answer.tokens.empty()) json["text"] = running.answer.text;
-    queue_.Finish(running.line, JsonLine(json));
+    queue_.Finish(index_, running.line, JsonLine(json));
   }
 
   Json ResultJson(const Running& running) const {
@@ -224,9 +225,10 @@ class Instance {
     return json;
   }
 
+  size_t index_;
   const Session& session_;
   std::unique_ptr<Engine> engine_;
-  size_t most_;  // requests at a time: a line that would wait here is another instance's
+  size_t most_;  // requests at a time; of them, those that its memory has no room for wait in its engine
   PromptQueue& queue_;
   const PromptForm& form_;
   const GenerationFlags& generation_;
@@ -269,7 +271,7 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
   options.state_memory = std::max<uint64_t>(1, session.engine->state_memory() / count);
 
   PromptQueue queue(input.fd, is_file ? *prompts.file : "standard input", context.signals, context.out,
-                    prompts.as_completed);
+                    prompts.as_completed, count);
   std::vector<std::unique_ptr<Instance>> instances;
   for (size_t i = 0; i < count; ++i) {
     std::unique_ptr<Engine> engine = std::move(session.engine);  // the first one is there
@@ -278,7 +280,7 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
       engine = std::move(made);
     }
     instances.push_back(
-        std::make_unique<Instance>(session, std::move(engine), options.max_batch, queue, form, generation, draft));
+        std::make_unique<Instance>(i, session, std::move(engine), options.max_batch, queue, form, generation, draft));
   }
   const Clock::time_point start = Clock::now();
   const PageFaults before = FaultsNow();
@@ -299,7 +301,8 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
     std::vector<std::thread> threads;
     try {
       for (size_t i = 1; i < count; ++i) threads.emplace_back(run, std::ref(*instances[i]));
-    } catch (const std::exception&) {  // fewer run: they take their lines from one queue
+    } catch (const std::exception&) {  // fewer run: they take all lines
+      for (size_t i = threads.size() + 1; i < count; ++i) queue.Leave(i);
     }
     run(*instances[0]);
     for (std::thread& thread : threads) thread.join();
