@@ -22,8 +22,14 @@ std::optional<PromptQueue::Line> PromptQueue::Take(size_t instance, bool wait) {
   std::optional<Line> line;
   while (!ended_ && !line) {
     const bool is_whole = ReadLine();
-    const Input input = is_whole ? Input::kSome : Fill(wait);
-    if (input == Input::kNotNow) return std::nullopt;
+    const Input input = is_whole ? Input::kSome : Fill();
+    if (input == Input::kNotNow) {
+      if (!wait) return std::nullopt;
+      lock.unlock();  // others go on meanwhile
+      (void)Poll(-1);
+      lock.lock();
+      continue;
+    }
     if (input == Input::kEnd) {
       ended_ = true;
       changed_.notify_all();
@@ -52,18 +58,21 @@ bool PromptQueue::ReadLine() {
   return is_whole;
 }
 
-PromptQueue::Input PromptQueue::Fill(bool wait) {
+PromptQueue::Input PromptQueue::Poll(int timeout_ms) const {
   pollfd watched[] = {{.fd = fd_, .events = POLLIN, .revents = 0},
                       {.fd = signals_.wake_fd(), .events = POLLIN, .revents = 0}};
+  const int ready = poll(watched, 2, timeout_ms);
+  if (ready > 0 && watched[1].revents != 0) return Input::kEnd;  // a signal
+  return ready == 0 ? Input::kNotNow : Input::kSome;
+}
+
+PromptQueue::Input PromptQueue::Fill() {
   at_ = 0;
   while (true) {
     buffer_.clear();
-    const int ready = poll(watched, 2, wait ? -1 : 0);
-    if (ready > 0 && watched[1].revents != 0) {  // a signal
-      line_.text.clear();
-      return Input::kEnd;
-    }
-    if (ready == 0) return Input::kNotNow;
+    const Input input = Poll(0);
+    if (input == Input::kEnd) line_.text.clear();
+    if (input != Input::kSome) return input;
     buffer_.resize(size_t{1} << 16);
     const ssize_t count = read(fd_, buffer_.data(), buffer_.size());
     const int error = errno;

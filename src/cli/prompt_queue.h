@@ -57,7 +57,8 @@ class PromptQueue {
   void Write(const std::string& result);
   bool ReadLine();  // from buffer_ into line_; false: the buffer ended before it did
   enum class Input { kSome, kNotNow, kEnd };
-  Input Fill(bool wait);  // buffer_
+  Input Poll(int timeout_ms) const;  // whether there is some; -1: until there is
+  Input Fill();                      // buffer_
 
   int fd_;
   std::string name_;

@@ -260,6 +260,16 @@ TEST(Prompts, ReaderThatWentAway_EndsWhatRuns) {
   EXPECT_EQ(result.err, "");
 }
 
+// An instance that waits for input keeps no other one from running what came.
+TEST(Prompts, InstanceThatWaitsForInput_HoldsNobodyUp) {
+  Process process({"run", CountingModelFile(), "--raw", "--instances", "2", "--threads", "2", "--prompts", "-"},
+                  {.input = "{\"prompt\": \"hello\", \"max_new_tokens\": 100, \"ignore_eos\": true}\n"});
+  process.ReadOutBeforeEnd(10);
+  const auto lines = Lines(process.Wait().out);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0]["generated_tokens"], 100);
+}
+
 TEST(Prompts, SigintWhileWaitingForInput_Ends) {
   Process process({"run", CountingModelFile(), "--raw", "--prompts", "-"},
                   {.input = "{\"prompt\": \"hello\", \"max_new_tokens\": 1}\n"});
