@@ -100,7 +100,7 @@ void DraftWidth::CheckedTree(size_t nodes, std::span<const uint32_t> right) {
 
 void DraftWidth::End(bool is_try, bool any_right) {
   // What a guess takes is known from the second try on, and until then a prediction must not speak against it.
-  const bool is_guess_timed = num_drafted_ != 0 || !predicted_.any();
+  const bool is_guess_timed = num_drafted_ != 0 || (!predicted_.any() && predicted_guess_ == 0);
   is_promising_ = is_try && any_right && tries_ != 0 && (!is_guess_timed || CouldPay());
   if (is_promising_) {
     --tries_;
@@ -211,8 +211,7 @@ double DraftWidth::PromisePower() const {
 }
 
 double DraftWidth::GuessSeconds(double least_step) const {
-  if (!predicted_.any() || num_drafted_ != 0) return guess_seconds_;
-  return predicted_.guess_seconds * least_step / predicted_.step_seconds[least_];
+  return num_drafted_ != 0 ? guess_seconds_ : predicted_guess_ * least_step;
 }
 
 size_t DraftWidth::TryWidth() const {

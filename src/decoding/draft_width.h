@@ -54,7 +54,7 @@ struct DraftCosts {
 //   predicted    where costs are predicted, the first steps have as many guesses as pay by them where half are right (of a tree: where
 //                nodes are as often right as promised), and a plain step is timed after eight; else it is the first, and two guesses
 //                follow. What is timed scales what is predicted, step(g) and d, and once a plain step and a wider one were timed,
-//                nothing is predicted any more
+//                nothing is predicted any more but d, until guesses are timed
 //   zero         where guesses do not pay, none are made, but for one or two (one that takes more than a quarter of a plain step is
 //                tried alone) after 8 plain steps, then after 16, 32 and every 64. When those are right, up to four more follow in the
 //                next steps: what is then known decides
@@ -70,6 +70,7 @@ class DraftWidth {
         most_(most),
         order_(order),
         predicted_(predicted),
+        predicted_guess_(predicted.any() ? predicted.guess_seconds / predicted.step_seconds[least] : 0),
         promises_(predicted.promises),
         has_promises_(order == GuessOrder::kTree && predicted.any()),
         other_tokens_(predicted.other_tokens) {}
@@ -121,6 +122,7 @@ class DraftWidth {
   size_t least_, most_;
   GuessOrder order_;
   DraftCosts predicted_;
+  double predicted_guess_;              // d in steps with `least` guesses: what stands for it until it is timed
   std::array<double, kMost> promises_;  // that count as a few checked trees
   bool has_promises_;
   std::array<Share, kMost> shares_ = {};  // by position

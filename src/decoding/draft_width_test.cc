@@ -405,6 +405,20 @@ TEST(DraftWidth, TryOfDearGuesses_IsOneOfThem) {
   }
 }
 
+// Nor are they free between the first try, which says nothing of what they take, and the second draft in a row.
+TEST(DraftWidth, DearGuessesBeforeTheyAreTimed_AreTriedAlone) {
+  const World world{
+      .name = "", .step_seconds = [](size_t g) { return 1 + 0.05 * static_cast<double>(g); }, .guess_seconds = 0.5};
+  size_t answers = 0;
+  for (size_t seed = 0; seed < 400; ++seed) {
+    Simulation run(world, 0, 8, Predicted(world, 1));
+    run.random.seed(seed);
+    run.Steps(95, 0);
+    answers += std::count_if(run.widths.begin(), run.widths.end(), [](size_t width) { return width > 1; }) != 0 ? 1 : 0;
+  }
+  EXPECT_EQ(answers, 0U) << "of 400 had a step with two guesses";
+}
+
 // A tree begins with what is promised, and goes by what its nodes were.
 TEST(DraftWidth, TreeWithPromises_BeginsAsWideAsTheyPay) {
   const auto seconds = [](size_t nodes) { return nodes == 0 ? 1 : 1.3 + 0.1 * static_cast<double>(nodes); };
