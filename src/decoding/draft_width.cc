@@ -57,9 +57,9 @@ size_t DraftWidth::Next() const {
   return best == 0 && is_time ? std::min(most_, TryWidth()) : best;
 }
 
-void DraftWidth::Drafted(size_t guesses, double seconds) {
+void DraftWidth::Drafted(size_t guesses, double seconds, bool reads_text) {
   ++num_offers_;
-  is_catching_up_ = since_guesses_ != 0 || num_steps_ == 0;
+  is_catching_up_ = reads_text && (since_guesses_ != 0 || num_steps_ == 0);
   try_seconds_ = seconds / static_cast<double>(guesses);
   if (is_catching_up_ || order_ == GuessOrder::kTree) return;
   Average(seconds / static_cast<double>(order_ == GuessOrder::kAtOnce ? 1 : guesses), ++num_drafted_, &guess_seconds_);

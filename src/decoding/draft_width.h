@@ -83,8 +83,9 @@ class DraftWidth {
   double Gain(size_t few, size_t many) const;
 
   // The drafter took so long for so many guesses, at least one: where it was asked and found none likely enough, one, which Checked is
-  // told, too, and which was not right. The first ones after a pause do not count: they catch up. Of a tree the seconds come with Took.
-  void Drafted(size_t guesses, double seconds);
+  // told, too, and which was not right. Of one that reads text the first ones after a pause do not count: they catch up. Of a tree the
+  // seconds come with Took.
+  void Drafted(size_t guesses, double seconds, bool reads_text);
   // A step checked so many guesses, of which the first `right` were right.
   void Checked(size_t guesses, size_t right);
   // A step checked a tree of so many nodes, of which these were right, counted from 0 in the order of the draft.

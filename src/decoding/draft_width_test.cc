@@ -78,7 +78,7 @@ struct Simulation {
       widths.push_back(guesses);
       const auto disturbed = [&](double time) { return time * (1 + noise * (2 * unit(random) - 1)); };
       const double drafting = world.DraftSeconds(guesses);
-      if (guesses != 0) width.Drafted(guesses, disturbed(drafting));
+      if (guesses != 0) width.Drafted(guesses, disturbed(drafting), /*reads_text=*/true);
       size_t right = 0;
       while (right < guesses && unit(random) < a) ++right;
       const double step = disturbed(world.step_seconds(guesses)) * (i % 97 == 50 ? 4 : 1);  // somebody else's moment
@@ -241,7 +241,7 @@ TEST(DraftWidth, TheFirstGuesses_AreFew) {
   std::vector<size_t> widths;
   for (int i = 0; i < 4; ++i) {
     widths.push_back(width.Next());
-    if (widths.back() != 0) width.Drafted(widths.back(), 1e-3);
+    if (widths.back() != 0) width.Drafted(widths.back(), 1e-3, /*reads_text=*/true);
     width.Checked(widths.back(), widths.back());
     width.Took(widths.back(), 1, 0);
   }
@@ -271,7 +271,7 @@ TEST(DraftWidth, Gain_IsSecondsOfTokensLessSecondsOfRows) {
     EXPECT_EQ(width.Gain(5, 8), 0) << "nothing is known";
     for (size_t step = 0; step < 400; ++step) {
       const size_t guesses = step % 5 == 0 ? 0 : step % 5 == 1 ? 5 : 8;
-      if (guesses != 0) width.Drafted(guesses, 0.02 * static_cast<double>(guesses));
+      if (guesses != 0) width.Drafted(guesses, 0.02 * static_cast<double>(guesses), /*reads_text=*/true);
       width.Checked(guesses, right == 0.6 ? (step % 2 == 0 ? guesses : 0) : static_cast<size_t>(right) * guesses);
       width.Took(guesses, 1 + 0.1 * static_cast<double>(guesses), 2);
     }
@@ -288,7 +288,7 @@ TEST(DraftWidth, Gain_IsSecondsOfTokensLessSecondsOfRows) {
   }
   DraftWidth forced(8, 8);
   for (size_t step = 0; step < 20; ++step) {
-    forced.Drafted(8, 0.1);
+    forced.Drafted(8, 0.1, /*reads_text=*/true);
     forced.Checked(8, 8);
     forced.Took(8, 1, 0);
   }
@@ -308,10 +308,28 @@ TEST(DraftWidth, TreesThatCatchUp_AreNotTimed) {
   width.CheckedTree(0, {});
   width.Took(0, 1, 0);
   ASSERT_EQ(width.Next(), 2U);
-  width.Drafted(2, 100);
+  width.Drafted(2, 100, /*reads_text=*/true);
   width.CheckedTree(2, std::vector<uint32_t>{0, 1});
   width.Took(2, 101.2, 0);
   EXPECT_EQ(width.Next(), 2U);
+}
+
+// A drafter that has nothing to read is known from the first try on.
+TEST(DraftWidth, GuessesOfADrafterThatReadsNoText_AreTimedAtOnce) {
+  DraftWidth tree(0, 8, GuessOrder::kTree), chain(0, 8);
+  tree.CheckedTree(0, {});
+  chain.Checked(0, 0);
+  for (DraftWidth* width : {&tree, &chain}) {
+    width->Took(0, 1, 0);
+    ASSERT_EQ(width->Next(), 2U);
+    width->Drafted(2, 100, /*reads_text=*/false);
+  }
+  tree.CheckedTree(2, std::vector<uint32_t>{0, 1});
+  tree.Took(2, 101.2, 0);
+  chain.Checked(2, 2);
+  chain.Took(2, 1.2, 0);
+  EXPECT_LT(tree.Next(), 2U);
+  EXPECT_EQ(chain.Next(), 0U);
 }
 
 // A tree's nodes in order of promise: the parent of each, and how often it is right where that is.
@@ -342,7 +360,7 @@ double TreeRateOverBest(const Nodes& nodes, double slope, DraftWidth width) {
       ADD_FAILURE() << g << " nodes of " << nodes.size();
       return 0;
     }
-    if (g != 0) width.Drafted(g, drafting(g));
+    if (g != 0) width.Drafted(g, drafting(g), /*reads_text=*/true);
     std::vector<uint32_t> right;
     for (int at = -1, next = -1;; at = next) {
       double left = std::uniform_real_distribution<double>()(random);
@@ -435,7 +453,7 @@ TEST(DraftWidth, TreeWithPromises_BeginsAsWideAsTheyPay) {
   size_t nodes_made = 0;
   for (size_t step = 0; step < 16; ++step) {  // nothing of what was promised is right
     const size_t nodes = width.Next();
-    if (nodes != 0) width.Drafted(nodes, 0.1);
+    if (nodes != 0) width.Drafted(nodes, 0.1, /*reads_text=*/true);
     width.CheckedTree(nodes, {});
     width.Took(nodes, seconds(nodes), 0);
     nodes_made += nodes;

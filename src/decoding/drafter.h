@@ -22,6 +22,8 @@ class Drafter {
   virtual void Append(int32_t id) = 0;
   // Whether it reads features of the target's rows; the same for its life.
   virtual bool reads_features() const { return false; }
+  // Whether it runs text that is new to it before it guesses, so that the first guesses after a pause take longer; the same for its life.
+  virtual bool reads_text() const { return false; }
   // What the target's layers made of a position that its state has taken up, in their order: the ids up to there were appended. Positions
   // that are computed again come again; those that came with a saved state, or come back with a state that was put aside, do not.
   virtual void AddFeature(size_t /*position*/, std::span<const float> /*feature*/) {}

@@ -159,10 +159,10 @@ ActiveRequest::GuessRows ActiveRequest::TakeGuesses(const DraftTask& task) {
   drafting_seconds_ = is_timed_ ? task.seconds : 0;
   if (proposed.ids.empty()) {
     empty_ = proposed.empty;
-    if (found_unlikely()) width_.Drafted(1, drafting_seconds_);
+    if (found_unlikely()) width_.Drafted(1, drafting_seconds_, drafter_->reads_text());
     return {};
   }
-  width_.Drafted(proposed.ids.size(), drafting_seconds_);
+  width_.Drafted(proposed.ids.size(), drafting_seconds_, drafter_->reads_text());
   guesses_.push_back(tokens().back());  // within what was reserved, like the others
   guesses_.insert(guesses_.end(), proposed.ids.begin(), proposed.ids.end());
   drawn_from_ = proposed.drawn_from;

@@ -78,6 +78,7 @@ class EagleDrafter : public StepDrafter {
   EagleDrafter(const Options& options, std::unique_ptr<SequenceState> state);
 
   void Append(int32_t id) override;
+  bool reads_text() const override { return true; }
   bool reads_features() const override { return true; }
   void AddFeature(size_t position, std::span<const float> feature) override;
   void Release() override;

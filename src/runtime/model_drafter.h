@@ -67,6 +67,7 @@ class ModelDrafter : public StepDrafter {
   ModelDrafter(const Options& options, std::unique_ptr<SequenceState> state);
 
   void Append(int32_t id) override;
+  bool reads_text() const override { return true; }
   void Release() override;
   GuessOrder guess_order() const override { return guesses_.order(); }
   std::string_view trouble() const override { return trouble_; }

@@ -25,6 +25,7 @@ class RecordingDrafter : public StepDrafter {
     ++num_ids_;
     drafter_->Append(id);
   }
+  bool reads_text() const override { return drafter_->reads_text(); }
   bool reads_features() const override { return drafter_->reads_features(); }
   void AddFeature(size_t position, std::span<const float> feature) override { drafter_->AddFeature(position, feature); }
   void Release() override { drafter_->Release(); }
