@@ -13,10 +13,19 @@ LayersDrafter::LayersDrafter(const Options& options)
 }
 
 void LayersDrafter::Begin(size_t most) {
-  guesses_.Begin(most);
   was_asked_ = false;
-  goes_on_ = most != 0 && options_.state->length() + 1 == ids_.size();
-  if (goes_on_) guesses_.BeginText(ids_);
+  goes_on_ = false;
+  if (most == 0 || options_.state->length() + 1 != ids_.size()) return;
+  const size_t spare = SpareRows(1 + most);
+  goes_on_ = spare >= 2;
+  if (!goes_on_) {
+    if (!had_spare_) trouble_ = "the cache has no spare rows for guesses";
+    return;
+  }
+  had_spare_ = true;
+  trouble_ = {};
+  guesses_.Begin(std::min(most, spare - 1));  // a row is the pending token's where they are checked
+  guesses_.BeginText(ids_);
 }
 
 size_t LayersDrafter::SpareRows(size_t most) const {
@@ -35,7 +44,6 @@ DraftNext LayersDrafter::Next(size_t rows, StepSequence* step) {
   size_t num_asked = 1;
   if (!is_tree) {
     rows_ids_.insert(rows_ids_.end(), guesses_.chain().begin(), guesses_.chain().end());
-    if (SpareRows(rows_ids_.size()) != rows_ids_.size()) return DraftNext::kDone;
   } else {
     const size_t spare = SpareRows(1 + TreeDraft::kMostAsked);
     if (spare < 2 || !guesses_.PlanLevel(spare - 1)) return DraftNext::kDone;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "decoding/guess_builder.h"
@@ -37,6 +38,7 @@ class LayersDrafter : public StepDrafter {
   explicit LayersDrafter(const Options& options);
 
   void Append(int32_t id) override { ids_.push_back(id); }
+  std::string_view trouble() const override { return trouble_; }
   GuessOrder guess_order() const override { return guesses_.order(); }
   DraftForward forward() const override {
     return {.executor = options_.executor, .num_layers = options_.num_layers, .interrupt = options_.interrupt};
@@ -54,6 +56,8 @@ class LayersDrafter : public StepDrafter {
   Options options_;
   std::vector<int32_t> ids_;  // the sequence
   GuessBuilder guesses_;
+  bool had_spare_ = false;  // there was room for a guess once
+  std::string_view trouble_;
   bool goes_on_ = false;               // there is another step
   bool was_asked_ = false;             // a step said what follows the pending token
   std::vector<int32_t> rows_ids_;      // of a step
