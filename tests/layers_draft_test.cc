@@ -163,6 +163,45 @@ TEST(LayersDraft, CacheThatOnceHadSpareRows_IsNoTrouble) {
   EXPECT_EQ(drafting.drafter->trouble(), "");
 }
 
+// A full block grows for the pending token, which it must anyway, before guesses are made; none is made that cannot be checked.
+TEST(LayersDraft, FullBlock_GrowsBeforeGuessesAreMade) {
+  for (const size_t period : {2, 3, 8}) {
+    EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1, .kv_period = period});
+    Engine::Impl& impl = driver.engine().impl();
+    const RequestId id =
+        driver.Submit({.prompt = Ids(4 * period, 7),
+                       .generation = {.max_new_tokens = 60, .ignore_eos = true},
+                       .draft = {.most = 4, .least = 4, .source = DraftSource::kLayers, .layers = kLayers}});
+    size_t full = 0;
+    while (!driver.engine().idle()) {
+      const SequenceState& state = impl.requests[0]->state();
+      const size_t length = state.length();
+      const bool is_full = length != 0 && length % period == 0;
+      driver.Step();
+      if (!is_full || length + 5 >= 4 * period + 60) continue;  // at the end fewer are wanted
+      ++full;
+      EXPECT_EQ(impl.scheduler->step()[0].tokens.size(), std::min<size_t>(period, 5)) << "at " << length;
+    }
+    const RequestStats& stats = driver.outcome(id).stats;
+    EXPECT_GT(full, 4U) << "period " << period;
+    EXPECT_GT(stats.drafted_tokens, 4U);
+    EXPECT_EQ(stats.drafts.cut, 0U);
+    EXPECT_EQ(impl.scheduler->draft_steps().num_steps(), stats.drafted_tokens);
+  }
+}
+
+TEST(LayersDraft, OnlyDraftModels_ReadText) {
+  const auto model = SmallContextModel(DType::kF32);
+  EngineDriver driver(model, {.threads = 1, .draft_model = model});
+  Engine::Impl& impl = driver.engine().impl();
+  const auto state = impl.NewState();
+  for (const DraftSource source : {DraftSource::kNgram, DraftSource::kModel, DraftSource::kLayers}) {
+    const auto drafter = impl.NewDrafter(
+        {.prompt = {7}, .generation = {}, .draft = {.most = 1, .source = source, .layers = kLayers}}, 0, state.get());
+    EXPECT_EQ(drafter->reads_text(), source == DraftSource::kModel) << static_cast<int>(source);
+  }
+}
+
 TEST(LayersDraft, StateThatLacksMoreThanTheLastId_IsNotGuessedIn) {
   EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1});
   Drafting drafting(driver, {7, 8, 9, 40, 41});

@@ -23,6 +23,7 @@ class Drafter {
   // Whether it reads features of the target's rows; the same for its life.
   virtual bool reads_features() const { return false; }
   // Whether it runs text that is new to it before it guesses, so that the first guesses after a pause take longer; the same for its life.
+  // One that takes steps and reads none guesses in the request's own state.
   virtual bool reads_text() const { return false; }
   // What the target's layers made of a position that its state has taken up, in their order: the ids up to there were appended. Positions
   // that are computed again come again; those that came with a saved state, or come back with a state that was put aside, do not.

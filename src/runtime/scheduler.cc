@@ -118,6 +118,7 @@ void Scheduler::AddGuesses(size_t rows) {
     DraftTask draft = running.request->AskForGuesses(rows);
     if (draft.most == 0) continue;
     if (draft.steps != nullptr) {
+      if (!draft.steps->reads_text()) GrowForText(running);
       drafts_.push_back(draft);
       drafting_.push_back(&running);
       rows -= draft.most;
@@ -128,6 +129,14 @@ void Scheduler::AddGuesses(size_t rows) {
   }
   draft_steps_.Make(drafts_);
   for (size_t i = 0; i < drafts_.size(); ++i) TakeGuesses(*drafting_[i], drafts_[i]);
+}
+
+void Scheduler::GrowForText(Running& running) {
+  ActiveRequest& request = *running.request;
+  const uint64_t need = request.BytesWith(1, 1), more = need - std::min(need, running.bytes);
+  if (Sum(bytes_, more) > limits_.state_memory || !request.state().Reserve(1).ok()) return;  // MakeRoom sees to it
+  bytes_ += more;
+  running.bytes += more;
 }
 
 size_t Scheduler::TakeGuesses(Running& running, const DraftTask& draft) {

@@ -68,6 +68,8 @@ class Scheduler {
   void Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events);
   void AssignRows();
   void AddGuesses(size_t rows);  // at most so many
+  // For its pending token, now: its guesses are made in rows that are free behind that.
+  void GrowForText(Running& running);
   // Those that its free rows have room for, or all that are worth growing for; how many they are.
   size_t TakeGuesses(Running& running, const DraftTask& draft);
   bool GrowsFor(const Running& running, const ActiveRequest::GuessRows& guesses) const;
