@@ -151,6 +151,7 @@ struct Coverage {
   std::map<size_t, size_t> accepted_of_steps, widths, threads, batches;
   std::map<std::string, size_t> worlds;
   std::map<std::string, std::map<std::string, size_t>> policies;  // of drafter and shape
+  std::map<std::string, size_t> guesses_of_kinds;                 // that were checked
 
   void Print() const {
     std::printf("  %zu greedy prompts, %zu requests; guesses %zu, accepted %zu, rejected %zu, later siblings %zu\n",
@@ -164,6 +165,7 @@ struct Coverage {
     testing::PrintCounts("requests by threads", threads);
     testing::PrintCounts("steps by sequences", batches);
     testing::PrintCounts("requests by model", worlds);
+    testing::PrintCounts("guesses by drafter", guesses_of_kinds);
     for (const auto& [drafter, counts] : policies) testing::PrintCounts(drafter.c_str(), counts);
   }
 };
@@ -262,6 +264,7 @@ void RunTogether(const World& world, std::deque<Run> runs, uint64_t seed, Covera
                where + drafter + " of " + std::to_string(run->most) + ", request " + std::to_string(run->work));
     const RequestStats& stats = found.stats;
     coverage->guesses += stats.drafted_tokens;
+    coverage->guesses_of_kinds[NameOf(run->kind)] += stats.drafted_tokens;
     coverage->accepted += stats.accepted_tokens;
     coverage->rejected += stats.drafted_tokens - stats.accepted_tokens;
     coverage->later_siblings += stats.drafts.later_siblings;
@@ -340,6 +343,7 @@ TEST(EngineAnyDrafter, EveryAnswer_IsThatOfPlainDecoding) {
   for (const size_t threads : {1, 2, 3}) EXPECT_GT(coverage.threads[threads], 0U) << threads;
   EXPECT_GE(coverage.worlds.size(), 9U);
   for (const auto& [drafter, counts] : coverage.policies) EXPECT_EQ(counts.size(), kPolicies.size()) << drafter;
+  for (const auto& [kind, guesses] : coverage.guesses_of_kinds) EXPECT_EQ(guesses != 0, kind != "none") << kind;
   EXPECT_EQ(coverage.policies.size(), kKindNames.size() + 5) << "scripted ones make trees, too";
 }
 

@@ -359,10 +359,12 @@ TEST(ModelDraft, SavedRequests_GoOnWithAndWithout) {
   const RequestId id =
       driver.Submit({.prompt = testing::ResumedPrompt(), .generation = part, .draft = draft, .keep_state = true});
   driver.RunUntilIdle();
-  for (const DraftOptions& then : {draft, DraftOptions{}}) {
+  const DraftOptions by_layers{.most = 5, .least = 5, .source = DraftSource::kLayers, .layers = 1};
+  for (const DraftOptions& then : {draft, by_layers, DraftOptions{}}) {
     EngineDriver other(model, {.threads = 1, .draft_model = model});
     const Outcome rest = testing::ResumeSaved(other, driver.outcome(id), {.generation = generation, .draft = then});
     testing::ExpectJoined(driver.outcome(id), rest, whole, "most " + std::to_string(then.most));
+    EXPECT_EQ(rest.stats.drafted_tokens != 0, then.most != 0) << static_cast<int>(then.source);
   }
 }
 
