@@ -70,6 +70,18 @@ TEST(DraftPlan, Requests_BeginWithIt) {
   EXPECT_GT(trees, 100U);
 }
 
+// A guess of the model's own layers is a step of those before it, too: of many it is predicted to take longer than of one.
+TEST(DraftPlan, GuessesOfLayers_RunThoseBeforeThem) {
+  for (const DraftingModel& source : testing::DraftingModels()) {
+    if (source.at_once) continue;
+    EngineDriver driver(source.model, source.Options(1));
+    const auto seconds = [&](size_t most) {
+      return PlanOf(driver.engine(), source.Draft(most), 1).drafts.guess_seconds;
+    };
+    EXPECT_EQ(seconds(16) > seconds(1), source.layers != 0) << source.name;
+  }
+}
+
 // A guess of a batch costs its share of the step that makes those of all: less than a step of its own.
 TEST(DraftPlan, GuessesOfABatch_ShareTheirSteps) {
   for (const DraftingModel& source : testing::DraftingModels()) {

@@ -57,8 +57,9 @@ DraftCosts PredictDraftCosts(const PredictedCosts& model, const PredictedCosts* 
   for (size_t guesses = 0; guesses < costs.step_seconds.size(); ++guesses)
     costs.step_seconds[guesses] = model.CheckStep(setting.depth, 1 + guesses, setting.others);
   if (drafter != nullptr) {
-    const size_t rows = setting.order == GuessOrder::kAtOnce ? setting.most : 1;
-    costs.guess_seconds = ShareOf(*drafter, setting, rows, rows);
+    const bool at_once = setting.order == GuessOrder::kAtOnce;
+    const size_t rows = at_once ? setting.most : setting.runs_guesses_again ? (1 + setting.most) / 2 : 1;
+    costs.guess_seconds = ShareOf(*drafter, setting, rows, at_once ? rows : 1);
   }
   return costs;
 }

@@ -2,7 +2,8 @@
 //
 //   step(g)      one sequence has 1 + g rows behind `depth` positions, `others` have one each: PredictedCosts::CheckStep
 //   d            of a drafter that makes its guesses one by one: a decode step of the draft model behind as many positions; of one that
-//                makes all at once: a step of it with as many rows as there are guesses at most; of none (prompt lookup): 0.
+//                makes all at once: a step of it with as many rows as there are guesses at most; of one that runs those before a guess
+//                again: a step with the rows of a guess in the middle, one of which is asked; of none (prompt lookup): 0.
 //                Of `together` others each has as many rows in the same step: then it is a share of that
 //   tree         step(g) has the making of its first g nodes in it, d = 0: a row of the pending token, and for each level that has
 //                children among them its inner nodes and their ancestors; shared in the same way
@@ -29,6 +30,7 @@ struct DraftSetting {
   size_t together = 0;  // of them, those whose guesses the same steps of the draft model make
   size_t most = 1;      // guesses; at least 1
   GuessOrder order = GuessOrder::kOneByOne;
+  bool runs_guesses_again = false;  // a guess is a step of the pending token and all guesses before it
 };
 
 // drafter: null where guesses take no steps. No tree.

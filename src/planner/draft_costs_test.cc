@@ -40,6 +40,12 @@ TEST(PredictDraftCosts, AreStepsOfBothModels) {
   DraftSetting other = setting;
   other.order = GuessOrder::kAtOnce;
   EXPECT_EQ(PredictDraftCosts(costs, &drafter, other).guess_seconds, drafter.CheckStep(999, 8, 0));
+  // Each guess runs those before it again: of eight, one to eight rows.
+  DraftSetting again = setting;
+  again.runs_guesses_again = true;
+  EXPECT_EQ(PredictDraftCosts(costs, &drafter, again).guess_seconds, drafter.BatchStep(999, 4, 1, 1));
+  again.most = 1;
+  EXPECT_EQ(PredictDraftCosts(costs, &drafter, again).guess_seconds, drafter.DecodeStep(999, 1));
 }
 
 // A guess is a share of the step that makes those of all: four rows of the drafter, of which attention alone takes four times as long.

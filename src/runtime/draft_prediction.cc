@@ -41,8 +41,12 @@ std::optional<DrafterNumbers> NumbersOfDrafter(const Engine::Impl& engine, const
 
 DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, size_t depth, size_t others,
                        size_t together) {
-  return {
-      .depth = depth, .others = others, .together = together, .most = draft.most, .order = GuessOrderOf(engine, draft)};
+  return {.depth = depth,
+          .others = others,
+          .together = together,
+          .most = draft.most,
+          .order = GuessOrderOf(engine, draft),
+          .runs_guesses_again = draft.source == DraftSource::kLayers};
 }
 
 double PredictedGrowthOfRow(const Engine::Impl& engine, const MachineProfile& profile) {
