@@ -150,7 +150,7 @@ TEST(DraftMemory, Features_AreHeldWhileARequestRuns) {
   for (const DraftingModel& head : Heads()) {
     EngineDriver driver(head.model, OptionsOf(head, uint64_t{1} << 30));
     const auto drafter = driver.engine().impl().NewDrafter(
-        {.prompt = {7}, .generation = {}, .draft = head.Draft(4, DraftTreeKind::kFixed)});
+        {.prompt = {7}, .generation = {}, .draft = head.Draft(4, DraftTreeKind::kFixed)}, 0, nullptr);
     const std::vector<float> feature(head.draft_head->impl().head->features.width, 0.5F);
     drafter->Append(7);
     drafter->Append(8);

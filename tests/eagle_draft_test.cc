@@ -339,7 +339,7 @@ TEST(EagleDraft, WithoutFeatures_NothingIsGuessed) {
   const auto model = LoadTarget(Fixture("target"));
   EngineDriver driver(model, {.threads = 1, .draft_head = LoadHead(Fixture("eagle1"), model)});
   const auto drafter = driver.engine().impl().NewDrafter(
-      {.prompt = {7}, .generation = {}, .draft = OptionsOf(DraftTreeKind::kChain, 4, 4)});
+      {.prompt = {7}, .generation = {}, .draft = OptionsOf(DraftTreeKind::kChain, 4, 4)}, 0, nullptr);
   const std::vector<float> feature(32, 0.5F);
   for (const int32_t id : {7, 8, 9, 10}) drafter->Append(id);
   EXPECT_TRUE(drafter->Propose(4).ids.empty());
@@ -365,7 +365,7 @@ TEST(EagleDraft, WithoutMemory_NothingIsGuessedAnyMore) {
     for (const bool in_prompt : {true, false}) {
       EngineDriver driver(model, {.threads = 1, .draft_head = head});
       const auto drafter = driver.engine().impl().NewDrafter(
-          {.prompt = {7}, .generation = {}, .draft = OptionsOf(DraftTreeKind::kChain, 4, 4)});
+          {.prompt = {7}, .generation = {}, .draft = OptionsOf(DraftTreeKind::kChain, 4, 4)}, 0, nullptr);
       for (int32_t id = 3; id < 80; ++id) drafter->Append(id);
       const size_t rows = in_prompt ? 76 : 60;
       {

@@ -132,8 +132,8 @@ TEST(TreeDraft, Nodes_AreTheBestBehindTheirPath) {
     EngineDriver driver(model, {.threads = 1, .draft_model = model});
     Engine& engine = driver.engine();
     std::vector<int32_t> text = {7, 8, 9, 40, 41};
-    const auto drafter =
-        engine.impl().NewDrafter({.prompt = text, .generation = {}, .draft = OptionsOf(kind, model, 25, 25)});
+    const auto drafter = engine.impl().NewDrafter(
+        {.prompt = text, .generation = {}, .draft = OptionsOf(kind, model, 25, 25)}, 0, nullptr);
     for (const int32_t id : text) drafter->Append(id);
     for (size_t round = 0; round < 4; ++round) {
       const std::string where = NameOf(kind) + ", round " + std::to_string(round);
@@ -188,7 +188,7 @@ TEST(TreeDraft, SpecialAndPaddedIds_AreNeverGuessed) {
     for (const int32_t last : {0, 1, 298, 299}) {
       EngineDriver driver(model, {.threads = 1, .draft_model = model});
       const auto drafter = driver.engine().impl().NewDrafter(
-          {.prompt = {last}, .generation = {}, .draft = OptionsOf(kind, model, 25, 25)});
+          {.prompt = {last}, .generation = {}, .draft = OptionsOf(kind, model, 25, 25)}, 0, nullptr);
       drafter->Append(last);
       const DraftTree tree = drafter->Propose(25);
       EXPECT_GE(tree.ids.size(), 8U);

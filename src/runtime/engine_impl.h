@@ -86,8 +86,8 @@ struct Engine::Impl {
   // engine_drafts.cc: what draft models need, whether a request's options can be had, and its drafter.
   Result<void> PrepareDrafts();
   Result<void> CheckDraft(const DraftOptions& draft) const;
-  // expected: as NewState. state: the request's, which outlives the drafter; not null where the model's own layers guess in it.
-  std::unique_ptr<Drafter> NewDrafter(const Request& request, size_t expected = 0, SequenceState* state = nullptr);
+  // expected: as NewState. state: the request's, which outlives the drafter; null where only a draft model or a head guesses.
+  std::unique_ptr<Drafter> NewDrafter(const Request& request, size_t expected, SequenceState* state);
   // What its guesses are predicted to cost, beside the requests that there are.
   DraftCosts PredictedDraftCosts(const Request& request, Drafter& drafter);
   std::unique_ptr<SequenceState> NewDraftState(const LanguageModel& drafting, size_t expected, size_t longest);
