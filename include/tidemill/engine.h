@@ -53,8 +53,8 @@ struct EngineOptions {
   // Where the state of a request waits while older ones need its memory, in files without names; empty: it is computed again. What
   // cannot be written there is computed again, too.
   std::string spill_folder = {};
-  // For requests whose guesses it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states, and those of
-  // kLayers, may take a quarter of state_memory beside that, and its context may be shorter: where either is not enough, it makes no guesses.
+  // For requests whose guesses it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states may take a
+  // quarter of state_memory beside that, and its context may be shorter: where either is not enough, it makes no guesses.
   std::shared_ptr<const Model> draft_model = {};
   // In place of it: a draft head that was loaded for the engine's model. Where its context or its share of memory is full, it forgets and
   // goes on.
@@ -69,7 +69,7 @@ struct EngineOptions {
 enum class DraftSource : uint8_t {
   kNgram,   // what followed the last tokens before, in prompt or answer
   kModel,   // EngineOptions::draft_model or draft_head: its most likely tokens
-  kLayers,  // the model's own first layers, with its own head
+  kLayers,  // the model's own first layers, with its own head, in spare rows of the request's state: none under kIterative
 };
 
 // How a token is drawn where guesses at it were made. The distribution is the same under all; only under noise is the answer, too.

@@ -2,8 +2,9 @@
 //
 // They run in the request's own state, whose first layers hold all that they ask for. A step of guessing is the pending token and the
 // guesses behind it, as rows behind what is committed; none of them is, and the step that checks them writes the same rows again, in all
-// layers. So there is no text to read first and no memory of its own, and every guess runs those before it once more, which costs little
-// beside reading the weights. Guesses stand in spare rows only: nothing grows for them before they are made.
+// layers. So there is no text to read first and no memory of its own, but every guess runs those before it once more: g guesses are steps
+// of 1, 2, ... g rows. With layers:29 of the 30 of SmolLM2-135M a step with 8 guesses takes 130 ms and one with 16 takes 360, where the whole
+// model as a draft model, with a state of its own, has 102 to 105 and 204. Guesses stand in spare rows only: nothing grows for them.
 #ifndef TIDEMILL_RUNTIME_LAYERS_DRAFTER_H_
 #define TIDEMILL_RUNTIME_LAYERS_DRAFTER_H_
 
