@@ -69,7 +69,7 @@ struct EngineOptions {
 enum class DraftSource : uint8_t {
   kNgram,   // what followed the last tokens before, in prompt or answer
   kModel,   // EngineOptions::draft_model or draft_head: its most likely tokens
-  kLayers,  // the model's own first layers, with its own head, in spare rows of the request's state: none under kIterative
+  kLayers,  // the model's own first layers, with its own head, in spare rows of the request's state
 };
 
 // How a token is drawn where guesses at it were made. The distribution is the same under all; only under noise is the answer, too.
