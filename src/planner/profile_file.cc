@@ -64,7 +64,11 @@ Result<MachineProfile> LoadProfile(const std::string& path) {
     return Error(ErrorCode::kUnsupported, std::string(kDoing) + ": " + path + ": expected at most 65536 bytes");
   }
   text.resize(size);
-  return ParseProfile(path, text).WithContext(kDoing);
+  Result<MachineProfile> profile = ParseProfile(path, text).WithContext(kDoing);
+  // kNotFound says that there is no file: whoever hears it may write one.
+  if (!profile.ok() && profile.error().code() == ErrorCode::kNotFound)
+    return Error(ErrorCode::kCorruptFile, profile.error().message());
+  return profile;
 }
 
 Result<void> SaveProfile(const MachineProfile& profile, const std::string& path) {

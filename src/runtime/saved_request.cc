@@ -72,15 +72,15 @@ Error Another(const std::string& what) { return Error(ErrorCode::kFailedPrecondi
 
 Result<void> CheckIdentity(const RequestRecord& record, Engine::Impl& engine) {
   const ModelInfo& info = engine.model->info();
+  if (record.numeric_class != engine.numeric_class) {  // first, since --rope-scaling makes another model, too
+    return Another("expected numeric class " + record.numeric_class + ", found " + engine.numeric_class +
+                   "; choose --kv-dtype, --dtype, --isa and --rope-scaling as when it was saved");
+  }
   if (record.model != engine.language_model().id) {
     return Another("it was saved with another model than " + info.path + "; load that one");
   }
   if (record.vocabulary != VocabularyOf(engine)) {
     return Another("it was saved with another tokenizer than that of " + info.path + "; load that one");
-  }
-  if (record.numeric_class != engine.numeric_class) {
-    return Another("expected numeric class " + record.numeric_class + ", found " + engine.numeric_class +
-                   "; choose --kv-dtype, --dtype and --isa as when it was saved");
   }
   return {};
 }

@@ -159,6 +159,11 @@ TEST_F(PlanCommand, Text_NamesEveryChoice) {
 }
 
 TEST_F(PlanCommand, DamagedProfile_IsAWarningAndStays) {
+  for (const char* lacking : {"{}", "{\"version\": 2}"}) {  // as if there were no file, but there is one
+    WriteFile("cache/tidemill/machine.json", lacking);
+    EXPECT_THAT(Run({}).err, HasSubstr("read the machine's profile: " + Profile()));
+    EXPECT_EQ(ReadWholeFile(Profile()), lacking);
+  }
   WriteFile("cache/tidemill/machine.json", measured_.substr(0, measured_.size() / 2));
   const ProcessResult result = Run({"--json"});
   EXPECT_THAT(result.err, HasSubstr("read the machine's profile: " + Profile()));

@@ -152,7 +152,7 @@ TEST(SavedState, AnotherModelOrType_IsRefused) {
   const std::string others = numeric_class.substr(0, numeric_class.rfind("kv-")) + "kv-f32";
   ExpectRefused(With({"run", CountingModelFile(), "--kv-dtype", "f32"}, more), 1,
                 prefix + "expected numeric class " + numeric_class + ", found " + others +
-                    "; choose --kv-dtype, --dtype and --isa as when it was saved");
+                    "; choose --kv-dtype, --dtype, --isa and --rope-scaling as when it was saved");
   ExpectRefused(With({"run", CountingModelFile(), "--context", "4"}, more), 1,
                 prefix + std::to_string(known["prompt_tokens"].get<int>()) +
                     " tokens: the context holds 4; choose a larger --context");
