@@ -48,11 +48,20 @@ std::string FolderOf(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Beside `path`, and not longer than a name may be where `path` is not.
-std::string TemporaryPath(const std::string& path) {
+// A new file beside `path`, whose name is not longer than a name may be where `path`'s is not. One that is there was left by a program that
+// was killed, or belongs to one in another container: it stays. -1 and errno.
+int CreateTemporary(const std::string& path, mode_t mode, std::string* temporary_path) {
   constexpr size_t kLongestStem = 200;
   const size_t name = path.rfind('/') + 1;  // npos + 1 is 0
-  return path.substr(0, std::min(path.size(), name + kLongestStem)) + ".part." + std::to_string(getpid());
+  const std::string stem =
+      path.substr(0, std::min(path.size(), name + kLongestStem)) + ".part." + std::to_string(getpid());
+  int fd = -1;
+  for (int i = 0; i < 100 && fd < 0; ++i) {
+    *temporary_path = i == 0 ? stem : stem + "." + std::to_string(i);
+    fd = open(temporary_path->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd < 0 && errno != EEXIST) break;
+  }
+  return fd;
 }
 
 }  // namespace
@@ -107,10 +116,10 @@ Result<std::unique_ptr<OutputFile>> OutputFile::Create(std::string_view doing, c
   }
   // A rename asks for the folder's permission only; who made the file read-only did so on purpose.
   if (is_there && access(target.c_str(), W_OK) != 0) return SystemError(doing, path, errno);
-  std::string temporary_path = TemporaryPath(target);
+  std::string temporary_path;
   const mode_t mode = is_there ? status.st_mode & 0777 : 0666;
-  const int fd = open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  if (fd < 0) return SystemError(doing, path, errno);
+  const int fd = CreateTemporary(target, mode, &temporary_path);
+  if (fd < 0) return SystemError(doing, errno == EEXIST ? temporary_path : path, errno);
   std::unique_ptr<OutputFile> file(
       new OutputFile(std::string(doing), std::move(target), std::move(temporary_path), fd, nullptr));
   if (is_there && fchmod(fd, mode) != 0) return SystemError(doing, path, errno);  // open took the umask off
