@@ -372,12 +372,12 @@ Result<Json> Child::Measure(ChildSettings settings) {
 
 Result<ChildSettings> ParseChildSettings(std::string_view text) {
   TIDEMILL_TRY(json, ParseJson(kDoing, text));
-  if (!json.is_object()) {
+  if (!json->is_object()) {
     return Error(ErrorCode::kInvalidArgument,
-                 std::string(kDoing) + ": expected one JSON object, found " + json.type_name());
+                 std::string(kDoing) + ": expected one JSON object, found " + json->type_name());
   }
   ChildSettings settings;
-  SettingsReader reader(json);
+  SettingsReader reader(*json);
   reader.Text("engine", settings.engine);
   reader.Switch("info", settings.info);
   reader.Text("model", settings.model);
@@ -396,7 +396,7 @@ Result<ChildSettings> ParseChildSettings(std::string_view text) {
   if (reader.error()) return *reader.error();
   if (range.size() != 2 || range[0] > range[1]) return Wrong("batch_prompt", "expected [lowest, highest]");
   settings.batch_prompt = {range[0], range[1]};
-  if (json.contains("text") && !json["text"].is_null()) {
+  if (json->contains("text") && !(*json)["text"].is_null()) {
     return Error(ErrorCode::kUnsupported,
                  std::string(kDoing) + ": \"text\": the tests draw random tokens; leave it out");
   }

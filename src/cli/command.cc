@@ -9,6 +9,7 @@
 
 #include "cli/errors.h"
 #include "cli/flags.h"
+#include "cli/memory_reserve.h"
 #include "cli/version.h"
 
 namespace tidemill::cli {
@@ -84,6 +85,7 @@ int Main(int argc, char** argv) {
   Messages messages(STDERR_FILENO);
   try {
     OccupyStandardDescriptors();
+    const MemoryReserve reserve;
     SignalWatch signals;
     Output out(STDOUT_FILENO, signals);
     if (argc < 2) {

@@ -25,10 +25,10 @@ std::string MessagesToJson(const std::vector<ChatMessage>& messages) {
 
 Result<std::vector<ChatMessage>> MessagesFromJson(std::string_view object, std::string_view json) {
   TIDEMILL_TRY(list, ParseJson("read the conversation: " + std::string(object), json));
-  return MessagesFrom(object, std::move(list));
+  return MessagesFrom(object, *list);
 }
 
-Result<std::vector<ChatMessage>> MessagesFrom(std::string_view object, Json list) {
+Result<std::vector<ChatMessage>> MessagesFrom(std::string_view object, Json& list) {
   if (!list.is_array())
     return Wrong(object, std::string("expected a JSON list of messages, found ") + list.type_name());
   std::vector<ChatMessage> messages;

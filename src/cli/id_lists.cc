@@ -36,13 +36,9 @@ Result<std::vector<int32_t>> ParseList(std::string_view object, const Json& list
 }  // namespace
 
 Result<IdLists> ParseIdLists(std::string_view object, std::string_view text) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    return Wrong(object, "expected JSON, found a mistake at byte " + std::to_string(error.byte) + "; write [1, 2, 3]");
-  }
-  return IdListsFrom(object, json);
+  Result<ParsedJson> json = ParseJson(std::string(kDoing) + ": " + std::string(object), text);
+  if (!json.ok()) return Error(json.error().code(), json.error().message() + "; write [1, 2, 3]");
+  return IdListsFrom(object, **json);
 }
 
 Result<IdLists> IdListsFrom(std::string_view object, const Json& json) {

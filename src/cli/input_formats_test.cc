@@ -2,16 +2,73 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
 #include "cli/bench_child.h"
 #include "cli/conversation.h"
 #include "cli/cpu_info.h"
+#include "cli/files.h"
 #include "cli/id_lists.h"
+#include "cli/json.h"
+#include "tests/support/cpu_seconds.h"
 
 namespace tidemill::cli {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+TEST(ParsedJson, ManyMembersAndElements_TakeTimeInProportion) {
+  const auto seconds = [](size_t count) {
+    std::string list = "[", members = "{";
+    for (size_t i = 0; i < count; ++i) {
+      list += "{},";
+      members += "\"" + std::to_string(i) + "\": 1,";
+    }
+    list.back() = ']';
+    members.back() = '}';
+    const double start = testing::CpuSeconds();
+    for (const std::string& text : {list, members}) EXPECT_TRUE(ParseJson("x", text).ok());
+    return testing::CpuSeconds() - start;
+  };
+  EXPECT_LT(seconds(200'000), 40 * seconds(20'000)) << "a hundred times as long where each looks at all others";
+}
+
+TEST(ParsedJson, IsWhatTheLibraryReads) {
+  const std::string text =
+      R"({"z": [1, -2, 3.5, "a\u00e4", true, null, {}, [[]]], "a": {"b": {"c": 18446744073709551615}}, "": 1e300})";
+  auto found = ParseJson("x", text);
+  ASSERT_TRUE(found.ok()) << found.error().message();
+  EXPECT_EQ((**found).dump(), Json::parse(text).dump());
+  auto scalar = ParseJson("x", " 7 ");
+  ASSERT_TRUE(scalar.ok());
+  EXPECT_EQ(**scalar, 7);
+  for (const char* wrong : {"", "{", "[1,]", "{\"a\" 1}", "1 2", "1e999", "\"\xff\""}) {
+    const auto result = ParseJson("x", wrong);
+    ASSERT_FALSE(result.ok()) << wrong;
+    EXPECT_THAT(result.error().message(), HasSubstr("x: expected JSON, found a "));
+  }
+}
+
+// A program that was killed leaves such a file, and the next one may have its number, as each in a container of its own has.
+TEST(OutputFile, TemporaryFileOfAnother_StaysAndStopsNobody) {
+  const std::string path = ::testing::TempDir() + "output_file_of_" + std::to_string(getpid());
+  const std::string left = path + ".part." + std::to_string(getpid());
+  std::ofstream(left) << "left";
+  SignalWatch signals;
+  Output out(STDOUT_FILENO, signals);
+  auto file = OutputFile::Create("write", path, out);
+  ASSERT_TRUE(file.ok()) << file.error().message();
+  ASSERT_TRUE((*file)->Write("new").ok());
+  ASSERT_TRUE((*file)->Commit().ok());
+  EXPECT_EQ(std::filesystem::file_size(path), 3U);
+  EXPECT_EQ(std::filesystem::file_size(left), 4U);
+  std::filesystem::remove(path);
+  std::filesystem::remove(left);
+}
 
 TEST(IdLists, OneListAndLists_AreToldApart) {
   const auto one = ParseIdLists("x", "[1, 2, 3]");

@@ -50,8 +50,12 @@ bool IsWhole(const Json& value) {  // of int32_t
 }
 
 Result<void> ReadStop(const Json& value, std::vector<std::string>* stop) {
-  const Json list = value.is_array() ? value : Json::array({value});
-  for (const Json& text : list) {
+  if (value.is_string()) {
+    stop->push_back(value.get<std::string>());
+    return {};
+  }
+  if (!value.is_array()) return WrongMember("stop", "a string or a list of strings", value);
+  for (const Json& text : value) {
     if (!text.is_string()) return WrongMember("stop", "a string or a list of strings", value);
     stop->push_back(text.get<std::string>());
   }
@@ -86,7 +90,7 @@ Result<bool> ReadNumber(const std::string& name, const Json& value, GenerationFl
   return false;
 }
 
-Result<void> ReadMember(const std::string& name, const Json& value, PromptLine* line) {
+Result<void> ReadMember(const std::string& name, Json& value, PromptLine* line) {
   TIDEMILL_TRY(is_number, ReadNumber(name, value, &line->generation));
   if (is_number) return {};
   if (name == "prompt") {
@@ -104,12 +108,12 @@ Result<void> ReadMember(const std::string& name, const Json& value, PromptLine* 
     if (!value.is_number_unsigned()) return WrongMember(name, "a whole number from 0", value);
     line->generation.seed = value.get<uint64_t>();
   } else if (name == "stop") {
-    return ReadStop(value, &line->generation.stop);
+    return ReadStop(value, &line->stop.emplace());
   } else if (name == "ignore_eos") {
     if (!value.is_boolean()) return WrongMember(name, "true or false", value);
-    line->generation.ignore_eos = value.get<bool>();
+    line->ignore_eos = value.get<bool>();
   } else if (name == "logit_bias") {
-    return ReadBiases(value, &line->generation.logit_bias);
+    return ReadBiases(value, &line->logit_bias.emplace());
   } else if (name != "id") {
     std::vector<std::string> names(std::begin(kOthers), std::end(kOthers));
     for (const WholeMember& member : kWhole) names.emplace_back(member.name);
@@ -123,17 +127,25 @@ Result<void> ReadMember(const std::string& name, const Json& value, PromptLine* 
 
 }  // namespace
 
+GenerationOptions PromptLine::ApplyTo(GenerationOptions options) const {
+  options = generation.ApplyTo(std::move(options));
+  if (stop) options.stop = *stop;
+  if (logit_bias) options.logit_bias = *logit_bias;
+  options.ignore_eos = ignore_eos.value_or(options.ignore_eos);
+  return options;
+}
+
 Result<PromptLine> ParsePromptLine(std::string_view text, Json* id) {
   *id = nullptr;
   TIDEMILL_TRY(json, ParseJson("read the line", text));
-  if (!json.is_object()) return Wrong(std::string("expected a JSON object, found ") + json.type_name());
-  if (const auto found = json.find("id"); found != json.end()) {
+  if (!json->is_object()) return Wrong(std::string("expected a JSON object, found ") + json->type_name());
+  if (const auto found = json->find("id"); found != json->end()) {
     if (!found->is_string() && !found->is_number()) return WrongMember("id", "a string or a number", *found);
     *id = *found;
   }
   PromptLine line;
   line.id = *id;
-  for (const auto& [name, value] : json.items()) TIDEMILL_TRY_VOID(ReadMember(name, value, &line));
+  for (auto& [name, value] : json->get_ref<Json::object_t&>()) TIDEMILL_TRY_VOID(ReadMember(name, value, &line));
   const int prompts = (line.prompt ? 1 : 0) + (line.messages.empty() ? 0 : 1) + (line.ids.empty() ? 0 : 1);
   if (prompts != 1) {
     return Wrong("expected one of \"prompt\", \"messages\" and \"ids\", found " +

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/flag_groups.h"
@@ -22,7 +23,12 @@ struct PromptLine {
   std::optional<std::string> prompt;  // to be encoded like the prompt of a single run
   std::vector<ChatMessage> messages;
   std::vector<int32_t> ids;
-  GenerationFlags generation;  // of it, what the line asks for
+  GenerationFlags generation;  // of it, what the line asks for, but for what can be asked for as none:
+  std::optional<std::vector<std::string>> stop;
+  std::optional<std::vector<std::pair<int32_t, float>>> logit_bias;
+  std::optional<bool> ignore_eos;
+
+  GenerationOptions ApplyTo(GenerationOptions options) const;
 };
 
 // kInvalidArgument names the member, what was expected and what was found. `id`, where it could be read, is set in any case.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <new>
 
 #include "cli/errors.h"
 #include "cli/files.h"
@@ -35,27 +36,29 @@ std::optional<PromptQueue::Line> PromptQueue::Take(size_t instance, bool wait) {
       changed_.notify_all();
     }
     if (!is_whole && input != Input::kEnd) continue;
-    if (line_.is_too_long || line_.text.find_first_not_of(" \t\r") != std::string::npos) line = std::move(line_);
-    line_ = {.number = line_.number + 1, .text = {}, .is_too_long = false};
-  }
-  if (line) {
-    results_.emplace(line->number, std::nullopt);
-    ++num_running_[instance];
+    if (line_.is_too_long || line_.had_no_memory || line_.text.find_first_not_of(" \t\r") != std::string::npos) {
+      results_.emplace(line_.number, std::nullopt);
+      ++num_running_[instance];
+      line = std::move(line_);
+    }
+    line_ = {.number = line_.number + 1};
   }
   return line;
 }
 
 bool PromptQueue::ReadLine() {
+  if (line_.is_whole) return true;
   const size_t end = std::min(buffer_.find('\n', at_), buffer_.size());
   line_.is_too_long = line_.is_too_long || end - at_ > kMaxInputBytes - line_.text.size();
-  if (line_.is_too_long) {
-    line_.text = std::string();
-  } else {
-    line_.text.append(buffer_, at_, end - at_);
+  try {
+    if (!line_.is_too_long && !line_.had_no_memory) line_.text.append(buffer_, at_, end - at_);
+  } catch (const std::bad_alloc&) {
+    line_.had_no_memory = true;
   }
-  const bool is_whole = end != buffer_.size();
-  at_ = end + (is_whole ? 1 : 0);
-  return is_whole;
+  if (line_.is_too_long || line_.had_no_memory) line_.text = std::string();
+  line_.is_whole = end != buffer_.size();
+  at_ = end + (line_.is_whole ? 1 : 0);
+  return line_.is_whole;
 }
 
 PromptQueue::Input PromptQueue::Poll(int timeout_ms) const {

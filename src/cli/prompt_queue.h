@@ -26,8 +26,10 @@ class PromptQueue {
 
   struct Line {
     size_t number = 0;  // from 1
-    std::string text;
-    bool is_too_long = false;  // more than kMaxInputBytes; text is empty
+    std::string text = {};
+    bool is_too_long = false;    // more than kMaxInputBytes; text is empty
+    bool had_no_memory = false;  // for the text, which is empty
+    bool is_whole = false;
   };
 
   // `fd` is read; `name` is said of it in errors. `instances` take lines, by their index.
@@ -40,7 +42,7 @@ class PromptQueue {
         num_running_(instances) {}
 
   // The next line that is not blank; none: there is none now, or another instance runs fewer and takes it. `wait`: until there is one, or
-  // never will be; only for who runs nothing.
+  // never will be; only for who runs nothing. Throws std::bad_alloc: then the line is the next one.
   std::optional<Line> Take(size_t instance, bool wait);
   // The result of a line that it took. Written at once or when all before it are; an error of the output is kept, and ends everything.
   void Finish(size_t instance, size_t number, std::string result);
@@ -70,9 +72,9 @@ class PromptQueue {
   std::atomic<bool> ended_ = false;  // nothing more is handed out
   std::string buffer_;               // read, from at_ on not used yet
   size_t at_ = 0;
-  Line line_ = {.number = 1, .text = {}, .is_too_long = false};  // that is being read
-  std::map<size_t, std::optional<std::string>> results_;         // of lines handed out and not written; none: it runs
-  std::vector<size_t> num_running_;                              // lines, by instance
+  Line line_ = {.number = 1};                             // that is being read
+  std::map<size_t, std::optional<std::string>> results_;  // of lines handed out and not written; none: it runs
+  std::vector<size_t> num_running_;                       // lines, by instance
   std::optional<Error> failure_;
   std::atomic<bool> has_failed_ = false;
 };

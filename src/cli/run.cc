@@ -1,6 +1,7 @@
 // tidemill run: one completion, or one for each line of a file.
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -139,8 +140,15 @@ Result<void> RunCommand(CommandContext& context) {
   if (!generated.ok()) return generated.error();
   const Answer& answer = *generated;
   if (flags.json) {
-    TIDEMILL_TRY_VOID(
-        context.out.Write(JsonLine(AnswerJson(answer, model, *session.engine, session.load_ms, options))));
+    std::string line;
+    try {
+      line = JsonLine(AnswerJson(answer, model, *session.engine, session.load_ms, options));
+    } catch (const std::bad_alloc&) {
+      TIDEMILL_TRY_VOID(context.out.Write(JsonLine({{"text", answer.text}})));
+      return Error(ErrorCode::kOutOfMemory,
+                   "write the answer as JSON: memory: expected more than there is; its text alone was written");
+    }
+    TIDEMILL_TRY_VOID(context.out.Write(line));
   } else {
     TIDEMILL_TRY_VOID(context.out.EndLineOnTerminal(answer.text));
   }

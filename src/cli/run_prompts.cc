@@ -13,6 +13,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "cli/errors.h"
 #include "cli/files.h"
 #include "cli/json.h"
+#include "cli/memory_reserve.h"
 #include "cli/profile_path.h"
 #include "cli/prompt_line.h"
 #include "cli/prompt_queue.h"
@@ -130,17 +133,16 @@ class Instance {
         generation_(generation),
         draft_(draft.options()) {}
 
-  // Until no line is left and every request has ended.
+  // Until no line is left and every request has ended. What runs when there is no memory fails, with the text that it has; lines behind it
+  // are run. Throws std::bad_alloc where there is none to say so.
   void Run() {
-    while (true) {
-      while (running_.size() < most_) {
-        std::optional<PromptQueue::Line> line = queue_.Take(index_, running_.empty());
-        if (!line) break;
-        Start(*line);
+    for (bool goes_on = true; goes_on;) {
+      try {
+        goes_on = StartAndStep();
+      } catch (const std::bad_alloc&) {
+        FailAll();
+        MemoryReserve::Refill();
       }
-      if (running_.empty()) return;
-      if (queue_.has_failed()) CancelAll();
-      for (const Event& event : engine_->Step()) Take(event);
     }
   }
 
@@ -162,23 +164,48 @@ class Instance {
     std::optional<Clock::time_point> last_token;
   };
 
+  bool StartAndStep() {
+    while (running_.size() < most_) {
+      std::optional<PromptQueue::Line> line = queue_.Take(index_, running_.empty());
+      if (!line) break;
+      Start(*line);
+    }
+    if (running_.empty()) return false;
+    if (queue_.has_failed()) CancelAll();
+    for (const Event& event : engine_->Step()) Take(event);
+    return true;
+  }
+
+  static Error NoMemory() {
+    return Error(ErrorCode::kOutOfMemory,
+                 "run the line: memory: expected more than there is; give a smaller --max-batch or shorter lines");
+  }
+
   void Start(const PromptQueue::Line& line) {
     Running running{.line = line.number, .id = nullptr, .options = {}, .answer = {}, .last_token = {}};
-    Result<RequestId> id = Submit(line, &running);
-    if (!id.ok()) return Fail(running, id.error());
-    const std::lock_guard lock(mutex_);
-    if (is_cancelled_) engine_->Cancel(*id);
-    running_.emplace(*id, std::move(running));
+    std::optional<RequestId> submitted;
+    try {
+      Result<RequestId> id = Submit(line, &running);
+      if (!id.ok()) return Fail(running, id.error());
+      submitted = *id;
+      const std::lock_guard lock(mutex_);
+      if (is_cancelled_) engine_->Cancel(*id);
+      running_.emplace(*id, std::move(running));
+    } catch (const std::bad_alloc&) {
+      if (submitted) engine_->Cancel(*submitted);
+      Fail(running, NoMemory());
+    }
   }
 
   Result<RequestId> Submit(const PromptQueue::Line& line, Running* running) {
+    if (line.had_no_memory) return NoMemory();
     if (line.is_too_long) {
       return Error(ErrorCode::kInvalidArgument,
                    "read the line: expected at most " + std::to_string(kMaxInputBytes) + " bytes, found more");
     }
     TIDEMILL_TRY(prompt, ParsePromptLine(line.text, &running->id));
     const Model& model = *session_.model;
-    running->options = prompt.generation.ApplyTo(generation_.ApplyTo(model.default_generation()));
+    running->options = prompt.ApplyTo(generation_.ApplyTo(model.default_generation()));
     std::vector<int32_t> ids = std::move(prompt.ids);
     if (!prompt.messages.empty()) {
       TIDEMILL_TRY(encoded, EncodeChat(model, std::move(prompt.messages)));
@@ -192,6 +219,7 @@ class Instance {
 
   void Take(const Event& event) {
     const auto found = running_.find(event.request);
+    if (found == running_.end()) return;  // failed for want of memory
     Running& running = found->second;
     running.answer.Add(event);
     if (event.token) {
@@ -209,6 +237,16 @@ class Instance {
     }
     const std::lock_guard lock(mutex_);
     running_.erase(found);
+  }
+
+  void FailAll() {
+    const std::lock_guard lock(mutex_);
+    while (!running_.empty()) {
+      const auto& [id, running] = *running_.begin();
+      engine_->Cancel(id);
+      Fail(running, NoMemory());
+      running_.erase(running_.begin());
+    }
   }
 
   // What was generated before it failed is in it.

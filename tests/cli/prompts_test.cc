@@ -95,6 +95,47 @@ TEST(Prompts, OrderInstancesAndMemory_ChangeNoAnswer) {
   }
 }
 
+TEST(Prompts, ALine_TakesBackWhatTheCommandLineSays) {
+  const std::vector<std::string> flags = {"run",          TinyLlamaFile(), "--raw",  "-n",       "30",
+                                          "--ignore-eos", "--logit-bias",  "7=-100", "--prompts"};
+  const auto run = [&](const std::string& more) {
+    std::vector<std::string> all = flags;
+    all.push_back(WriteFile("back.jsonl", "{\"prompt\": \"mill\", \"temperature\": 1" + more + "}\n"));
+    all.insert(all.end(), {"--stop", "rt"});
+    return Lines(RunTidemill(all).out).at(0);
+  };
+  const json with = run(""), without = run(", \"stop\": []"), other = run(", \"stop\": [], \"logit_bias\": {}");
+  ASSERT_EQ(with["finish_reason"], "stop") << with;
+  EXPECT_NE(without["finish_reason"], "stop") << without;
+  EXPECT_EQ(without["ids"].size(), 30U);
+  EXPECT_EQ(run(", \"stop\": [], \"ignore_eos\": true")["ids"], without["ids"]);
+  EXPECT_EQ(other["ids"], Single({"-p", "mill", "-n", "30", "--temperature", "1", "--ignore-eos"})["ids"]);
+}
+
+// Wherever it ends: each line has a result, or one error says why, and nothing dies of it.
+TEST(Prompts, WithoutMemory_LinesFailAndTheProgramDoesNot) {
+  std::string lines;
+  for (size_t i = 0; i < 20; ++i) {
+    std::string ids = "5";
+    for (size_t j = 0; j < (i == 7 ? 300'000 : 3); ++j) ids += ", " + std::to_string(j % 50);
+    lines += "{\"ids\": [" + ids + "], \"max_new_tokens\": 30, \"logprobs\": 20, \"ignore_eos\": true}\n";
+  }
+  const std::string file = WriteFile("no_memory.jsonl", lines);
+  size_t failed = 0;
+  for (uint64_t bytes = 16 << 20; bytes < uint64_t{96} << 20; bytes += 1'800'001) {
+    const ProcessResult result =
+        RunTidemill({"run", TinyLlamaFile(), "--threads", "1", "--prompts", file}, {.address_bytes = bytes});
+    EXPECT_FALSE(result.was_killed_by_signal) << bytes << ": " << result.err;
+    EXPECT_TRUE(result.exit_code == 1 || result.exit_code == 5)
+        << bytes << ": " << result.exit_code << " " << result.err;
+    if (result.exit_code != 5) continue;
+    const auto results = Lines(result.out);
+    EXPECT_EQ(results.size(), 20U) << bytes;
+    for (const json& line : results) failed += line.contains("error") && line["error"]["code"] == "OutOfMemory";
+  }
+  EXPECT_GT(failed, 0U) << "no limit was met while lines ran";
+}
+
 // No instance takes a line that it cannot run yet: it would wait for a whole answer while another instance has room.
 TEST(Prompts, Instances_TakeNoLineThatWouldWait) {
   const std::string model = WriteFile("long_context.gguf", BuildTinyLlama({.context = 2048}));
