@@ -112,6 +112,7 @@ TEST(Prompts, ALine_TakesBackWhatTheCommandLineSays) {
   EXPECT_EQ(other["ids"], Single({"-p", "mill", "-n", "30", "--temperature", "1", "--ignore-eos"})["ids"]);
 }
 
+#if !TIDEMILL_SLOWED_DOWN  // a sanitizer or an emulator needs more addresses than there are
 // Wherever it ends: each line has a result, or one error says why, and nothing dies of it.
 TEST(Prompts, WithoutMemory_LinesFailAndTheProgramDoesNot) {
   std::string lines;
@@ -125,6 +126,7 @@ TEST(Prompts, WithoutMemory_LinesFailAndTheProgramDoesNot) {
   for (uint64_t bytes = 16 << 20; bytes < uint64_t{96} << 20; bytes += 1'800'001) {
     const ProcessResult result =
         RunTidemill({"run", TinyLlamaFile(), "--threads", "1", "--prompts", file}, {.address_bytes = bytes});
+    if (result.exit_code == 127) continue;  // not even for its libraries
     EXPECT_FALSE(result.was_killed_by_signal) << bytes << ": " << result.err;
     EXPECT_TRUE(result.exit_code == 1 || result.exit_code == 5)
         << bytes << ": " << result.exit_code << " " << result.err;
@@ -135,6 +137,7 @@ TEST(Prompts, WithoutMemory_LinesFailAndTheProgramDoesNot) {
   }
   EXPECT_GT(failed, 0U) << "no limit was met while lines ran";
 }
+#endif
 
 // No instance takes a line that it cannot run yet: it would wait for a whole answer while another instance has room.
 TEST(Prompts, Instances_TakeNoLineThatWouldWait) {
