@@ -96,20 +96,34 @@ TEST(Prompts, OrderInstancesAndMemory_ChangeNoAnswer) {
 }
 
 TEST(Prompts, ALine_TakesBackWhatTheCommandLineSays) {
-  const std::vector<std::string> flags = {"run",          TinyLlamaFile(), "--raw",  "-n",       "30",
-                                          "--ignore-eos", "--logit-bias",  "7=-100", "--prompts"};
-  const auto run = [&](const std::string& more) {
-    std::vector<std::string> all = flags;
-    all.push_back(WriteFile("back.jsonl", "{\"prompt\": \"mill\", \"temperature\": 1" + more + "}\n"));
-    all.insert(all.end(), {"--stop", "rt"});
+  const auto run = [](const std::string& line, const std::vector<std::string>& flags) {
+    std::vector<std::string> all = {"run",
+                                    TinyLlamaFile(),
+                                    "--raw",
+                                    "-n",
+                                    "30",
+                                    "--prompts",
+                                    WriteFile("back.jsonl", "{\"prompt\": \"mill\"" + line + "}\n")};
+    all.insert(all.end(), flags.begin(), flags.end());
     return Lines(RunTidemill(all).out).at(0);
   };
-  const json with = run(""), without = run(", \"stop\": []"), other = run(", \"stop\": [], \"logit_bias\": {}");
-  ASSERT_EQ(with["finish_reason"], "stop") << with;
-  EXPECT_NE(without["finish_reason"], "stop") << without;
-  EXPECT_EQ(without["ids"].size(), 30U);
-  EXPECT_EQ(run(", \"stop\": [], \"ignore_eos\": true")["ids"], without["ids"]);
-  EXPECT_EQ(other["ids"], Single({"-p", "mill", "-n", "30", "--temperature", "1", "--ignore-eos"})["ids"]);
+  const json free = run("", {"--ignore-eos"});
+  const std::string text = free["text"];
+  const std::string letter(1, *std::find_if(text.begin(), text.end(), [](char c) { return c >= 'a' && c <= 'z'; }));
+  const std::string first = std::to_string(free["ids"][0].get<int>());
+  const std::vector<std::string> flags = {"--ignore-eos", "--stop", letter, "--logit-bias", first + "=-100"};
+  EXPECT_EQ(run(", \"logit_bias\": {}", flags)["finish_reason"], "stop");
+  const json biased = run(", \"stop\": []", flags), taken_back = run(", \"stop\": [], \"logit_bias\": {}", flags);
+  EXPECT_EQ(biased["ids"].size(), 30U);
+  EXPECT_NE(biased["ids"][0], free["ids"][0]);
+  EXPECT_EQ(taken_back["ids"], free["ids"]);
+  const auto count = [](const std::string& more) {  // until the end of a sequence
+    const std::string file = WriteFile("count.jsonl", "{\"prompt\": \"<|im_start|>\"" + more + "}\n");
+    return Lines(RunTidemill({"run", CountingModelFile(), "--raw", "-n", "30", "--ignore-eos", "--prompts", file}).out)
+        .at(0);
+  };
+  EXPECT_EQ(count("")["ids"].size(), 30U);
+  EXPECT_LT(count(", \"ignore_eos\": false")["ids"].size(), 30U);
 }
 
 #if !TIDEMILL_SLOWED_DOWN  // a sanitizer or an emulator needs more addresses than there are
