@@ -32,6 +32,15 @@ bool HasSmallPartsOfAvx2() {
   return __get_cpuid(0x80000001, &a, &b, &c, &d) != 0 && (c & bit_LZCNT) != 0;
 }
 
+// 0: another maker's. GCC 12's __builtin_cpu_is does not know them all.
+unsigned AmdFamily() {
+  unsigned highest = 0, family = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0, &highest, &b, &c, &d) == 0 || b != signature_AMD_ebx) return 0;
+  if (__get_cpuid(1, &family, &b, &c, &d) == 0) return 0;
+  const unsigned base = family >> 8 & 15, extended = family >> 20 & 255;
+  return base == 15 ? base + extended : base;
+}
+
 }  // namespace
 
 Isa DetectIsa() {
@@ -50,13 +59,9 @@ Isa DetectIsa() {
 
 bool HasFma(Isa isa) { return isa != Isa::kBaseline; }
 
-FetchStyle DetectFetchStyle() {  // GCC 12's __builtin_cpu_is does not know it
-  unsigned highest = 0, family = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid(0, &highest, &b, &c, &d) == 0 || b != signature_AMD_ebx) return FetchStyle::kUsual;
-  if (__get_cpuid(1, &family, &b, &c, &d) == 0) return FetchStyle::kUsual;
-  const bool zen5 = (family >> 8 & 15) == 15 && (family >> 20 & 255) == 11;  // base and extended family: 15 + 11 = 1Ah
-  return zen5 ? FetchStyle::kZen5 : FetchStyle::kUsual;
-}
+FetchStyle DetectFetchStyle() { return AmdFamily() == 0x1A ? FetchStyle::kZen5 : FetchStyle::kUsual; }
+
+bool AddsFloatsBesideProducts() { return AmdFamily() >= 0x19; }
 
 #else
 
@@ -64,6 +69,7 @@ std::vector<Isa> KnownIsas() { return {Isa::kBaseline}; }
 Isa DetectIsa() { return Isa::kBaseline; }
 bool HasFma(Isa) { return true; }
 FetchStyle DetectFetchStyle() { return FetchStyle::kUsual; }
+bool AddsFloatsBesideProducts() { return false; }
 
 #endif
 

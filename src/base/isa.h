@@ -39,6 +39,10 @@ enum class FetchStyle : uint8_t {
 };
 FetchStyle DetectFetchStyle();  // kZen5 on AMD family 1Ah
 
+// Whether f32 additions find ports of their own beside products of 16-bit integers, which integer additions share, and take subnormal
+// numbers without a penalty: AMD family 19h (Zen 3, Zen 4) and above. Measured on a Zen 4 alone.
+bool AddsFloatsBesideProducts();
+
 // The level multiplies BF16 itself; such products are a numeric class of their own.
 constexpr bool HasBFloat16Products(Isa isa) { return isa >= Isa::kAvx512Bf16; }
 
