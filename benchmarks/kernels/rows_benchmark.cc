@@ -12,15 +12,17 @@
 namespace tidemill::benchmarks {
 namespace {
 
+// For Q8_0 weights.
 void QuantizeRows(benchmark::State& state, size_t rows, size_t cols) {
   OneThread one;
   const std::vector<float> x = testing::RandomFloats(1, rows * cols);
-  auto buffer = QuantizedBuffer::Create(rows, cols, Level()).value();
+  const bool biased = WantsBiased(DType::kQ8_0, Level()) && rows >= kLeastBiasedRows;
+  auto buffer = QuantizedBuffer::Create(rows, cols, Level(), biased).value();
   for (auto _ : state) {
     buffer.Quantize(one.context, {x.data(), rows, cols});
     benchmark::ClobberMemory();
   }
-  Report(state, QuantizeCost(rows, cols, Level()), false);
+  Report(state, QuantizeCost(rows, cols, Level(), biased), false);
 }
 
 constexpr std::pair<Activation, const char*> kKinds[] = {{Activation::kSilu, "silu"},

@@ -17,6 +17,7 @@
 #include <span>
 
 #include "base/aligned_buffer.h"
+#include "kernels/biased_block.h"
 #include "kernels/cost.h"
 #include "kernels/execution_context.h"
 #include "tensor/dtype.h"
@@ -37,6 +38,12 @@ constexpr ActivationForm FormFor(DType weight, Isa isa) {
   return weight == DType::kBF16 && HasBFloat16Products(isa) ? ActivationForm::kBFloat16 : ActivationForm::kF32;
 }
 
+// Whether products of these weights are faster with QuantizedRows::biased: Q8_0 at the levels of the AVX2 kernels, on processors with
+// AddsFloatsBesideProducts(). Bits are the same.
+bool WantsBiased(DType weight, Isa isa);
+// With fewer rows no product reads them.
+inline constexpr size_t kLeastBiasedRows = 12;
+
 // Borrowed view of quantised rows.
 struct QuantizedRows {
   const int8_t* q = nullptr;  // [rows, cols]: k ascending
@@ -45,6 +52,9 @@ struct QuantizedRows {
   const float* d = nullptr;            // [rows, cols / 32]
   const float* sum = nullptr;          // [rows, cols / 32]
   const int16_t* half_sums = nullptr;  // [rows, cols / 16] q[0] + ... + q[15] of each half of a block
+  // The same numbers for sums that are made by f32 additions, or null: [tiles of 4 rows, cols / 32, 4] (BiasedIndex)
+  const BiasedBlock* biased = nullptr;
+  size_t biased_row = 0;  // where in the first tile the first row is: 0 to 3
   size_t rows = 0;
   size_t cols = 0;
 
@@ -71,25 +81,28 @@ class BFloat16Buffer {
 // Owns room for up to `max_rows` rows of up to `max_cols` columns.
 class QuantizedBuffer {
  public:
-  static Result<QuantizedBuffer> Create(size_t max_rows, size_t max_cols, Isa isa);
+  // `biased`: with room for QuantizedRows::biased of max_rows, which want a level with `pairs`.
+  static Result<QuantizedBuffer> Create(size_t max_rows, size_t max_cols, Isa isa, bool biased = false);
   // Bytes that one row takes of it.
-  static size_t RowBytes(size_t max_cols, Isa isa);
+  static size_t RowBytes(size_t max_cols, Isa isa, bool biased = false);
 
   // Quantises x [rows, cols], cols a multiple of 32, replacing what was there. Splits rows over the threads. Allocates nothing.
   QuantizedRows Quantize(ExecutionContext& ctx, ConstMatrix<float> x);
-  // The same in two steps: rows to be written, then some of them at a time, from any number of threads.
-  QuantizedRows Place(size_t rows, size_t cols);
+  // The same in two steps: rows to be written, then some of them at a time, from any number of threads. `biased`: those are to be written,
+  // too, if there is room and the rows are kLeastBiasedRows or more.
+  QuantizedRows Place(size_t rows, size_t cols, bool biased = true);
   void QuantizeRows(ExecutionContext& ctx, ConstMatrix<float> x, size_t first_row);
 
  private:
-  bool with_pairs_ = false;
-  AlignedBuffer q_, pairs_, d_, sum_, half_sums_;
+  bool with_pairs_ = false, placed_biased_ = false;
+  AlignedBuffer q_, pairs_, d_, sum_, half_sums_, biased_;
 };
 
-// Without the products of bytes, levels write `pairs`, too. Each element is compared, multiplied, rounded and added up.
-constexpr Cost QuantizeCost(size_t rows, size_t cols, Isa isa) {
+// Without the products of bytes, levels write `pairs`, too, and where they are wanted `biased`. Each element is compared, multiplied,
+// rounded and added up.
+constexpr Cost QuantizeCost(size_t rows, size_t cols, Isa isa, bool biased = false) {
   const auto elements = static_cast<double>(rows * cols);
-  const double bytes = isa < Isa::kAvx512Vnni ? 7 : 5, bytes_of_block = 12;
+  const double bytes = isa < Isa::kAvx512Vnni ? 7 : 5, bytes_of_block = 12 + (biased ? sizeof(BiasedBlock) : 0);
   return {.bytes = elements * (bytes + bytes_of_block / kQuantBlock), .flops = 4 * elements, .int8_ops = 0};
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -22,13 +23,15 @@ using testing::SameBits;
 using testing::TestContext;
 
 // Quantises one matrix at one level and compares every array with the formula.
-void ExpectFormula(Isa isa, const std::vector<float>& x, size_t rows, size_t cols, size_t threads = 1) {
+void ExpectFormula(Isa isa, const std::vector<float>& x, size_t rows, size_t cols, size_t threads = 1,
+                   bool biased = false) {
   TestContext context(isa, threads);
-  auto buffer = QuantizedBuffer::Create(rows, cols, isa).value();
+  auto buffer = QuantizedBuffer::Create(rows, cols, isa, biased).value();
   const QuantizedRows all = buffer.Quantize(*context, {x.data(), rows, cols});
   ASSERT_EQ(all.rows, rows);
   ASSERT_EQ(all.cols, cols);
   EXPECT_EQ(all.pairs != nullptr, isa < Isa::kAvx512Vnni);
+  EXPECT_EQ(all.biased != nullptr, biased && rows >= kLeastBiasedRows);
   const size_t blocks = cols / kQuantBlock;
   for (size_t r = 0; r < rows; ++r) {
     const QuantizedRows row = all.Rows(r, 1);
@@ -42,6 +45,15 @@ void ExpectFormula(Isa isa, const std::vector<float>& x, size_t rows, size_t col
       const int16_t four[4] = {row.q[i], row.q[i + 2], row.q[i + 1], row.q[i + 3]};
       EXPECT_EQ(std::memcmp(row.pairs + i, four, sizeof(four)), 0) << IsaName(isa) << " pairs at " << i;
     }
+    for (size_t b = 0; row.biased != nullptr && b < blocks; ++b) {
+      ASSERT_EQ(row.biased_row, r % kBiasedTileRows);
+      const BiasedBlock& block = row.biased[b * kBiasedTileRows + row.biased_row];
+      for (size_t i = 0; i < kQuantBlock; ++i)
+        EXPECT_EQ(block.q[i], row.pairs[b * kQuantBlock + i] + 128) << IsaName(isa) << " row " << r << " block " << b;
+      EXPECT_TRUE(SameBits({&block.d, 1}, {row.d + b, 1})) << IsaName(isa) << " row " << r << " block " << b;
+      const int sum = expected.half_sums[2 * b] + expected.half_sums[2 * b + 1];
+      EXPECT_EQ(block.rest, 0x4B400000 - 128 * sum) << IsaName(isa) << " row " << r << " block " << b;
+    }
   }
 }
 
@@ -52,6 +64,19 @@ TEST(Quantize, EveryLevel_GivesTheBitsOfTheFormula) {
         ExpectFormula(isa, RandomFloats(cols, 5 * cols, amax), 5, cols);
     }
     ExpectFormula(isa, RandomFloats(3, 100 * 576), 100, 576, 3);
+  }
+}
+
+TEST(Quantize, BiasedRows_HaveTheSameNumbersInTiles) {
+  for (const Isa isa : LevelsHere()) {
+    if (isa >= Isa::kAvx512Vnni) continue;
+    for (const size_t rows : {1, 11, 12, 13, 15, 16, 50}) {
+      std::vector<float> x = RandomFloats(rows, rows * 96, 3);
+      x[40] = std::numeric_limits<float>::quiet_NaN();
+      std::fill_n(x.begin() + 64, 32, -3.0F);
+      ExpectFormula(isa, x, rows, 96, 1, true);
+      ExpectFormula(isa, x, rows, 96, 3, true);
+    }
   }
 }
 
@@ -129,6 +154,45 @@ TEST(QuantizedBuffer, SmallerAndLargerMatrices_ShareOneBuffer) {
     const auto expected = testing::QuantizeRow(x);  // blocks do not know of rows
     EXPECT_EQ(std::vector<int8_t>(q.q, q.q + rows * cols), expected.q);
     EXPECT_TRUE(SameBits(expected.sum, {q.sum, rows * cols / kQuantBlock}));
+  }
+}
+
+// Tiles of four rows may need more room than there is: then there are none.
+TEST(QuantizedBuffer, MatricesOfOtherShapes_HaveBiasedRowsWhereTheyFit) {
+  const Isa isa = Isa::kBaseline;
+  TestContext context(isa);
+  auto buffer = QuantizedBuffer::Create(16, 64, isa, true).value();
+  struct Case {
+    size_t rows, cols;
+    bool biased;
+  };
+  for (const Case& c : {Case{16, 64, true},
+                        {12, 64, true},
+                        {11, 64, false},
+                        {15, 64, true},
+                        {32, 32, true},
+                        {29, 32, true},
+                        {4, 256, false}}) {
+    const std::vector<float> x = RandomFloats(c.rows, c.rows * c.cols);
+    const QuantizedRows q = buffer.Quantize(*context, {x.data(), c.rows, c.cols});
+    EXPECT_EQ(q.biased != nullptr, c.biased) << c.rows << " rows of " << c.cols;
+    EXPECT_EQ(buffer.Place(c.rows, c.cols, false).biased, nullptr);
+  }
+  auto narrow = QuantizedBuffer::Create(13, 64, isa, true).value();
+  EXPECT_NE(narrow.Place(13, 64).biased, nullptr);
+  EXPECT_EQ(narrow.Place(13, 64).Rows(5, 3).biased_row, 1U);
+  auto without = QuantizedBuffer::Create(16, 64, isa).value();
+  EXPECT_EQ(without.Place(16, 64).biased, nullptr);
+  EXPECT_EQ(QuantizedBuffer::RowBytes(64, isa, true), QuantizedBuffer::RowBytes(64, isa) + 2 * sizeof(BiasedBlock));
+  EXPECT_EQ(QuantizeCost(16, 64, isa, true).bytes, QuantizeCost(16, 64, isa).bytes + 16 * 2 * sizeof(BiasedBlock));
+}
+
+TEST(QuantizedBuffer, RowsAreWantedBiased_ForQ8AtTheAvx2KernelsLevelsAlone) {
+  for (const Isa isa : KnownIsas()) {
+    const bool level = isa == Isa::kAvx2 || isa == Isa::kAvx512;
+    EXPECT_EQ(WantsBiased(DType::kQ8_0, isa), level && AddsFloatsBesideProducts()) << IsaName(isa);
+    EXPECT_FALSE(WantsBiased(DType::kQ4_0, isa));
+    EXPECT_FALSE(WantsBiased(DType::kF32, isa));
   }
 }
 

@@ -55,6 +55,10 @@ QuantizedRows QuantizedRows::Rows(size_t first, size_t count) const {
   const size_t blocks = cols / kQuantBlock;
   part.q += first * cols;
   if (pairs != nullptr) part.pairs += first * cols;
+  if (biased != nullptr) {
+    part.biased += BiasedIndex(biased_row + first, blocks) / kBiasedTileRows * kBiasedTileRows;
+    part.biased_row = (biased_row + first) % kBiasedTileRows;
+  }
   part.d += first * blocks;
   part.sum += first * blocks;
   part.half_sums += first * blocks * 2;
@@ -68,13 +72,19 @@ bool NeedsPairs(Isa isa) { return isa < Isa::kAvx512Vnni; }
 
 }  // namespace
 
-size_t QuantizedBuffer::RowBytes(size_t max_cols, Isa isa) {
-  const size_t elements = RoundUp(max_cols, kQuantBlock);
-  const size_t block_bytes = 2 * sizeof(float) + 2 * sizeof(int16_t);  // d, sum, half_sums
-  return elements * (NeedsPairs(isa) ? 1 + sizeof(int16_t) : 1) + elements / kQuantBlock * block_bytes;
+bool WantsBiased(DType weight, Isa isa) {
+  return weight == DType::kQ8_0 && isa >= Isa::kAvx2 && NeedsPairs(isa) && AddsFloatsBesideProducts();
 }
 
-Result<QuantizedBuffer> QuantizedBuffer::Create(size_t max_rows, size_t max_cols, Isa isa) {
+size_t QuantizedBuffer::RowBytes(size_t max_cols, Isa isa, bool biased) {
+  const size_t elements = RoundUp(max_cols, kQuantBlock);
+  const size_t block_bytes = 2 * sizeof(float) + 2 * sizeof(int16_t);  // d, sum, half_sums
+  return elements * (NeedsPairs(isa) ? 1 + sizeof(int16_t) : 1) +
+         elements / kQuantBlock * (block_bytes + (biased ? sizeof(BiasedBlock) : 0));
+}
+
+Result<QuantizedBuffer> QuantizedBuffer::Create(size_t max_rows, size_t max_cols, Isa isa, bool biased) {
+  TIDEMILL_CHECK(!biased || NeedsPairs(isa));
   QuantizedBuffer buffer;
   buffer.with_pairs_ = NeedsPairs(isa);
   const size_t elements = max_rows * RoundUp(max_cols, kQuantBlock);
@@ -84,6 +94,10 @@ Result<QuantizedBuffer> QuantizedBuffer::Create(size_t max_rows, size_t max_cols
   TIDEMILL_TRY(d, AlignedBuffer::Create(blocks * sizeof(float)));
   TIDEMILL_TRY(sum, AlignedBuffer::Create(blocks * sizeof(float)));
   TIDEMILL_TRY(half_sums, AlignedBuffer::Create(blocks * 2 * sizeof(int16_t)));
+  const size_t biased_rows = biased && max_rows >= kLeastBiasedRows ? RoundUp(max_rows, kBiasedTileRows) : 0;
+  TIDEMILL_TRY(biased_blocks, AlignedBuffer::Create(biased_rows * (RoundUp(max_cols, kQuantBlock) / kQuantBlock) *
+                                                    sizeof(BiasedBlock)));
+  buffer.biased_ = std::move(biased_blocks);
   buffer.q_ = std::move(q);
   buffer.pairs_ = std::move(pairs);
   buffer.d_ = std::move(d);
@@ -92,13 +106,16 @@ Result<QuantizedBuffer> QuantizedBuffer::Create(size_t max_rows, size_t max_cols
   return buffer;
 }
 
-QuantizedRows QuantizedBuffer::Place(size_t rows, size_t cols) {
+QuantizedRows QuantizedBuffer::Place(size_t rows, size_t cols, bool biased) {
   TIDEMILL_CHECK(cols % kQuantBlock == 0 && rows * cols <= q_.size());
+  const size_t whole_tiles = RoundUp(rows, kBiasedTileRows) * (cols / kQuantBlock) * sizeof(BiasedBlock);
+  placed_biased_ = biased && rows >= kLeastBiasedRows && whole_tiles <= biased_.size();
   return {.q = reinterpret_cast<const int8_t*>(q_.data()),
           .pairs = with_pairs_ ? pairs_.As<int16_t>().data() : nullptr,
           .d = d_.As<float>().data(),
           .sum = sum_.As<float>().data(),
           .half_sums = half_sums_.As<int16_t>().data(),
+          .biased = placed_biased_ ? biased_.As<BiasedBlock>().data() : nullptr,
           .rows = rows,
           .cols = cols};
 }
@@ -110,12 +127,13 @@ void QuantizedBuffer::QuantizeRows(ExecutionContext& ctx, ConstMatrix<float> x, 
   float* d = d_.As<float>().data();
   float* sum = sum_.As<float>().data();
   int16_t* half_sums = half_sums_.As<int16_t>().data();
+  BiasedBlock* biased = placed_biased_ ? biased_.As<BiasedBlock>().data() : nullptr;
   const size_t blocks = x.cols / kQuantBlock;
   const QuantizeRowKernel kernel = PickQuantizeRow(ctx.isa());
   ForEachRow(ctx, x.rows, x.cols, [&](size_t i) {
     const size_t r = first_row + i;
     kernel(x.row(i), x.cols, q + r * x.cols, pairs == nullptr ? nullptr : pairs + r * x.cols, d + r * blocks,
-           sum + r * blocks, half_sums + r * blocks * 2);
+           sum + r * blocks, half_sums + r * blocks * 2, biased == nullptr ? nullptr : biased + BiasedIndex(r, blocks));
   });
 }
 

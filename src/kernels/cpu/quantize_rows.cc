@@ -16,7 +16,8 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT q, int16_t* HWY_RESTRICT pairs,
-                 float* HWY_RESTRICT d, float* HWY_RESTRICT sum, int16_t* HWY_RESTRICT half_sums) {
+                 float* HWY_RESTRICT d, float* HWY_RESTRICT sum, int16_t* HWY_RESTRICT half_sums,
+                 BiasedBlock* HWY_RESTRICT biased) {
   const hn::CappedTag<float, 16> df;
   const hn::RebindToSigned<decltype(df)> di32;
   const hn::Rebind<int16_t, decltype(df)> di16;
@@ -47,7 +48,9 @@ void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT 
         hn::StoreU(hn::DemoteTo(di8, integers), di8, q + b * 32 + i);
         if (pairs != nullptr) {  // each 4 as (q0, q2, q1, q3)
           const auto ordered = hn::InterleaveLower(di32, integers, hn::Shuffle1032(integers));
-          hn::StoreU(hn::DemoteTo(di16, ordered), di16, pairs + b * 32 + i);
+          const auto words = hn::DemoteTo(di16, ordered);
+          hn::StoreU(words, di16, pairs + b * 32 + i);
+          if (biased != nullptr) hn::StoreU(hn::Add(words, hn::Set(di16, kBias)), di16, biased->q + i);
         }
       }
       const int32_t half_sum = hn::GetLane(hn::SumOfLanes(di32, total));
@@ -56,6 +59,11 @@ void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT 
     }
     d[b] = finite ? (inverse <= kMostInverse ? amax / 127.0F : 0.0F) : std::numeric_limits<float>::quiet_NaN();
     sum[b] = d[b] * static_cast<float>(s);
+    if (biased != nullptr) {
+      biased->d = d[b];
+      biased->rest = kBiasedRest - kBias * s;
+      biased += kBiasedTileRows;
+    }
   }
 }
 

@@ -6,12 +6,14 @@
 #include <cstdint>
 
 #include "base/isa.h"
+#include "kernels/biased_block.h"
 
 namespace tidemill {
 
-// x, q: [cols]; pairs: [cols] or null; d, sum: [cols / 32]; half_sums: [cols / 16].
+// x, q: [cols]; pairs: [cols] or null; d, sum: [cols / 32]; half_sums: [cols / 16]; biased: null, or the first of cols / 32 blocks,
+// kBiasedTileRows apart, which want pairs, too.
 using QuantizeRowKernel = void (*)(const float* x, size_t cols, int8_t* q, int16_t* pairs, float* d, float* sum,
-                                   int16_t* half_sums);
+                                   int16_t* half_sums, BiasedBlock* biased);
 
 QuantizeRowKernel PickQuantizeRow(Isa isa);
 
