@@ -32,7 +32,7 @@ void Run(benchmark::State& state, const Shape& s) {
   }
   const size_t stride = s.cols | 16;  // as rows stand in a step's buffers
   const std::vector<float> x = testing::RandomFloats(2, s.rows * stride);
-  auto buffer = QuantizedBuffer::Create(s.rows, s.cols, Level()).value();
+  auto buffer = QuantizedBuffer::Create(s.rows, s.cols, Level(), WantsBiased(s.dtype, Level())).value();
   std::vector<float> y(s.rows * s.outputs);
   MatMulTask task{.weight = nullptr,
                   .x = ConstMatrix<float>(x.data(), s.rows, s.cols, stride),

@@ -28,9 +28,15 @@ std::string Label(Isa isa, DType dtype, size_t rows, size_t outputs, size_t cols
          " outputs " + std::to_string(outputs) + " cols " + std::to_string(cols);
 }
 
-// One product at one level. `guard` columns of y beyond the outputs must stay as they were.
-std::vector<float> Multiply(TestContext& context, const WeightMatrix& weight, ConstMatrix<float> x,
-                            std::vector<float> y = {}, bool accumulate = false, size_t guard = 0) {
+// Whether the level's kernels have a second way to the sums, which reads QuantizedRows::biased and which processors choose by what they
+// do faster: here every one runs both.
+bool HasBiasedForm(DType dtype, Isa isa) {
+  return dtype == DType::kQ8_0 && isa >= Isa::kAvx2 && isa < Isa::kAvx512Vnni;
+}
+
+// One product at one level, `biased` or not.
+std::vector<float> MultiplyInOneForm(TestContext& context, const WeightMatrix& weight, ConstMatrix<float> x,
+                                     std::vector<float> y, bool accumulate, size_t guard, bool biased) {
   constexpr float kGuard = -12345.5F;
   const size_t stride = weight.rows() + guard;
   if (y.empty()) y.assign(x.rows * weight.rows(), std::numeric_limits<float>::quiet_NaN());
@@ -39,7 +45,7 @@ std::vector<float> Multiply(TestContext& context, const WeightMatrix& weight, Co
     std::copy_n(y.data() + r * weight.rows(), weight.rows(), guarded.data() + r * stride);
   }
   const ActivationForm form = FormFor(weight.dtype(), (*context).isa());
-  auto quantized = QuantizedBuffer::Create(x.rows, weight.quantized() ? x.cols : 0, (*context).isa()).value();
+  auto quantized = QuantizedBuffer::Create(x.rows, weight.quantized() ? x.cols : 0, (*context).isa(), biased).value();
   auto bfloat16 = BFloat16Buffer::Create(x.rows, x.cols).value();
   MatMulTask task{.weight = &weight,
                   .x = {},
@@ -47,6 +53,7 @@ std::vector<float> Multiply(TestContext& context, const WeightMatrix& weight, Co
                   .accumulate = accumulate};
   if (form == ActivationForm::kInt8) {
     task.quantized = quantized.Quantize(*context, x);
+    EXPECT_EQ(task.quantized.biased != nullptr, biased && x.rows >= kLeastBiasedRows);
   } else if (form == ActivationForm::kBFloat16) {
     task.bfloat16 = bfloat16.Round(*context, x);
   } else {
@@ -59,6 +66,17 @@ std::vector<float> Multiply(TestContext& context, const WeightMatrix& weight, Co
       EXPECT_EQ(guarded[r * stride + i], kGuard) << "wrote past row " << r;
   }
   return y;
+}
+
+// One product at one level, whose forms give the same bits. `guard` columns of y beyond the outputs must stay as they were.
+std::vector<float> Multiply(TestContext& context, const WeightMatrix& weight, ConstMatrix<float> x,
+                            const std::vector<float>& y = {}, bool accumulate = false, size_t guard = 0) {
+  std::vector<float> result = MultiplyInOneForm(context, weight, x, y, accumulate, guard, false);
+  if (HasBiasedForm(weight.dtype(), (*context).isa())) {
+    EXPECT_TRUE(SameBits(result, MultiplyInOneForm(context, weight, x, y, accumulate, guard, true)))
+        << Label((*context).isa(), weight.dtype(), x.rows, weight.rows(), weight.cols()) << " biased";
+  }
+  return result;
 }
 
 WeightMatrix Packed(TestContext& context, const WeightSource& source, bool as_f32 = false) {
@@ -197,6 +215,38 @@ TEST(MatMul, RowsInGroupsOfAnySize_GiveTheBitsOfRowsAlone) {
           EXPECT_TRUE(SameBits(std::span(alone).subspan(first * kOutputs, rows * kOutputs), y))
               << Label(isa, dtype, rows, kOutputs, cols) << " from row " << first;
         }
+      }
+    }
+  }
+}
+
+// Slices begin anywhere in a tile of biased rows, and are sliced again.
+TEST(MatMul, SlicesOfBiasedRows_GiveTheBitsOfRowsAlone) {
+  constexpr size_t kRows = 47, kOutputs = 83, kCols = 288;  // more blocks than are unpacked at once
+  const RandomWeight random(DType::kQ8_0, kOutputs, kCols, 42);
+  const std::vector<float> x = RandomFloats(43, kRows * kCols);
+  const ConstMatrix<float> x_matrix(x.data(), kRows, kCols);
+  for (const Isa isa : LevelsHere()) {
+    if (!HasBiasedForm(DType::kQ8_0, isa)) continue;
+    TestContext context(isa);
+    const WeightMatrix weight = Packed(context, random.source);
+    const std::vector<float> all = MultiplyInOneForm(context, weight, x_matrix, {}, false, 0, false);
+    auto buffer = QuantizedBuffer::Create(kRows, kCols, isa, true).value();
+    const QuantizedRows quantized = buffer.Quantize(*context, x_matrix);
+    ASSERT_NE(quantized.biased, nullptr);
+    for (size_t first = 0; first < 9; ++first) {
+      const QuantizedRows rest = quantized.Rows(first / 2, kRows - first / 2);
+      for (const size_t rows : {size_t{1}, size_t{3}, size_t{4}, size_t{11}, size_t{12}, size_t{13}, size_t{15},
+                                size_t{22}, kRows - first}) {
+        std::vector<float> y(rows * kOutputs);
+        const MatMulTask task{.weight = &weight,
+                              .x = {},
+                              .quantized = rest.Rows(first - first / 2, rows),
+                              .y = Matrix<float>(y.data(), rows, kOutputs)};
+        EXPECT_EQ(task.quantized.biased_row, first % kBiasedTileRows);
+        MatMul(*context, {&task, 1});
+        EXPECT_TRUE(SameBits(std::span(all).subspan(first * kOutputs, rows * kOutputs), y))
+            << Label(isa, DType::kQ8_0, rows, kOutputs, kCols) << " from row " << first;
       }
     }
   }
@@ -354,13 +404,14 @@ TEST(MatMul, ExtremeQuants_GiveTheBitsOfTheFormula) {
         if (within < first_half || within >= first_half + halves) random.bytes[i] = static_cast<std::byte>(fill);
       }
       for (const float sign : {1.0F, -1.0F}) {
-        const std::vector<float> x(2 * cols, sign);
-        const ConstMatrix<float> x_matrix(x.data(), 2, cols);
+        constexpr size_t kRows = 15;  // several tiles
+        const std::vector<float> x(kRows * cols, sign);
+        const ConstMatrix<float> x_matrix(x.data(), kRows, cols);
         for (const Isa isa : LevelsHere()) {
           TestContext context(isa);
           EXPECT_TRUE(SameBits(testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix),
                                Multiply(context, Packed(context, random.source), x_matrix)))
-              << Label(isa, dtype, 2, 16, cols) << " bytes " << fill;
+              << Label(isa, dtype, kRows, 16, cols) << " bytes " << fill;
         }
       }
     }

@@ -77,6 +77,8 @@ MatMulStrips Arguments(const ExecutionContext& ctx, const MatMulTask& task) {
           .d = q.d,
           .sum = q.sum,
           .half_sums = q.half_sums,
+          .biased = q.biased,
+          .biased_row = q.biased_row,
           .rows = task.y.rows,
           .y = task.y.data,
           .y_stride = task.y.stride,

@@ -13,7 +13,7 @@
 // offset (1B Q8_0, prefill of 256, one thread of a Zen 4, pairs: 1.04; for 8 tiles 1.02). With them their scales, as f32: 512 rows of
 // 8960 x 1536, Q4_K 1.06 to 1.22, Q5_K 1.02 to 1.13, Q6_K 0.90 to 1.14, Q4_1 0.98 to 1.14; prefill of 256, threads 2 / 1: 1B Q4_K_M
 // 1.07 / 1.10, Q4_0 1.06 / -, SmolLM2 Q4_1 1.10 / -, Q8_0 1.00 / -; 32 sequences of SmolLM2 1.11, of 1B Q4_K_M 0.97 [0.75, 1.04]. For 16 tiles
-// 0.86 to 1.23 of those kernels alone.
+// 0.86 to 1.23 of those kernels alone. Q8_0 where sums are made by f32 additions, for 32 tiles: biased_block_avx2-inl.h.
 //
 // Tried and slower (Zen 4, GCC 12, 8960 x 1536): eight strips in a group (-10 %); fetching 2 KiB ahead, but for Q8_0 (0.76 to 1.02), or 8 (0.84 to 1.09); 5 bits folded row by row as 6 bits are (-20 %); 4-bit
 // weights unpacked for several tiles without their scales (no gain); unpacking one block at a time (-20 % where rows lie 4 KiB apart), for 8
@@ -23,6 +23,7 @@
 #include <immintrin.h>
 
 #include "base/check.h"
+#include "kernels/cpu/biased_block_avx2-inl.h"
 #include "kernels/cpu/block_avx2-inl.h"
 
 namespace tidemill::avx2 {
@@ -34,9 +35,9 @@ constexpr size_t kGroupStrips = 4;  // strips, and so streams from memory, that 
 // How far ahead a strip is fetched, past L2, where one comes after another.
 constexpr size_t kZen5Ahead = 8192, kStreamAhead = 4096;
 
-// Tiles that share unpacked blocks.
-template <StripType type>
-constexpr size_t kPanelTiles = type == StripType::kQ8_0 ? 16 : 8;
+// Tiles that share unpacked blocks. biased: sums are made by f32 additions, from QuantizedRows::biased.
+template <StripType type, bool biased>
+constexpr size_t kPanelTiles = biased ? 32 : (type == StripType::kQ8_0 ? 16 : 8);
 
 // Of a strip's bytes, each block's.
 template <StripType type>
@@ -119,33 +120,65 @@ template <StripType type, size_t... g>
   }
 }
 
+// A tile's rows from block b on, as the panel reads them.
+template <bool biased>
+[[gnu::always_inline]] inline auto PanelRows(const MatMulStrips& args, size_t row, size_t b) {
+  if constexpr (biased) {
+    return BiasedRowsFrom<kTileRows>(args, row, b);
+  } else {
+    return RowsFrom(args, row, b);
+  }
+}
+
 // One strip times `tiles` tiles of rows, which share unpacked blocks.
-template <StripType type>
+template <StripType type, bool biased>
 void Panel(const MatMulStrips& args, size_t strip, size_t row, size_t tiles) {
   const size_t blocks = args.cols / 32;
   constexpr size_t kGroupBlocks = kStripLayout<type>.scale_blocks;
   static_assert(kPanelBlocks % kGroupBlocks == 0);
   const unsigned char* groups = args.strips + strip * args.strip_bytes;
-  alignas(32) float acc[kPanelTiles<type>][kTileRows * 16] = {};
+  alignas(32) float acc[kPanelTiles<type, biased>][kTileRows * 16] = {};
   alignas(32) unsigned char unpacked[kPanelBlocks * kUnpackedBytes<type>];
   for (size_t first = 0; first < blocks; first += kPanelBlocks) {
     const size_t count = blocks - first < kPanelBlocks ? blocks - first : kPanelBlocks;
     for (size_t i = 0; i < count; ++i) {
       const unsigned char* group = groups + (first + i) / kGroupBlocks * kGroupBytes<type>;
-      Unpack<type, 0, 1, 2, 3, 4, 5, 6, 7>(QuantsOf<type>(group, i % kGroupBlocks),
-                                           ScalesOf<type>(group, i % kGroupBlocks),
-                                           unpacked + i * kUnpackedBytes<type>);
+      const unsigned char* block = QuantsOf<type>(group, i % kGroupBlocks);
+      const BlockScales scales = ScalesOf<type>(group, i % kGroupBlocks);
+      unsigned char* to = unpacked + i * kUnpackedBytes<type>;
+      if constexpr (biased) {
+        UnpackBiased(block, scales, to);
+      } else {
+        Unpack<type, 0, 1, 2, 3, 4, 5, 6, 7>(block, scales, to);
+      }
     }
     for (size_t t = 0; t < tiles; ++t) {
-      TileRows rows = RowsFrom(args, row + t * kTileRows, first);
+      auto rows = PanelRows<biased>(args, row + t * kTileRows, first);
       for (size_t i = 0; i < count; ++i) {
-        AddBlock<type, true, kTileRows>(unpacked + i * kUnpackedBytes<type>, {}, rows, acc[t]);
+        const unsigned char* block = unpacked + i * kUnpackedBytes<type>;
+        if constexpr (biased) {
+          AddBiased(block, rows, acc[t]);
+        } else {
+          AddBlock<type, true, kTileRows>(block, {}, rows, acc[t]);
+        }
         Advance(rows);
         __asm__("" : : "r"(acc) : "memory");
       }
     }
   }
   Store(args, acc[0], strip, row, tiles * kTileRows);
+}
+
+// As many whole tiles as are worth it, from `row` on. Returns the row that comes after them.
+template <StripType type, bool biased>
+size_t Panels(const MatMulStrips& args, size_t strip, size_t row) {
+  constexpr size_t kMost = kPanelTiles<type, biased>;
+  while (row + 2 * kTileRows <= args.rows) {
+    const size_t left = (args.rows - row) / kTileRows, tiles = left < kMost ? left : kMost;
+    Panel<type, biased>(args, strip, row, tiles);
+    row += tiles * kTileRows;
+  }
+  return row;
 }
 
 // A group of strips, coming from memory, times the first R rows, block by block.
@@ -208,11 +241,10 @@ void MatMul(const MatMulStrips& args) {
     FirstRows<type>(args, strip, strips);
     for (size_t s = strip; s < strip + strips; ++s) {
       size_t row = kTileRows;
-      while (row + 2 * kTileRows <= args.rows) {
-        const size_t left = (args.rows - row) / kTileRows, tiles = left < kPanelTiles<type> ? left : kPanelTiles<type>;
-        Panel<type>(args, s, row, tiles);
-        row += tiles * kTileRows;
+      if constexpr (type == StripType::kQ8_0) {
+        if (args.biased != nullptr) row = Panels<type, true>(args, s, row);
       }
+      row = Panels<type, false>(args, s, row);
       for (; row < args.rows; row += kTileRows) Rows<type>(args, s, row);
     }
   }

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/biased_block.h"
 #include "kernels/cpu/fetch.h"
 #include "kernels/cpu/low_tiles.h"
 
@@ -25,7 +26,9 @@ struct MatMulStrips {
   const int16_t* pairs;  // the same for 16-bit products (QuantizedRows::pairs)
   const float* d;        // [rows, cols / 32]
   const float* sum;
-  const int16_t* half_sums;  // [rows, cols / 16]
+  const int16_t* half_sums;   // [rows, cols / 16]
+  const BiasedBlock* biased;  // QuantizedRows::biased, or null
+  size_t biased_row;
   size_t rows;
   float* y;  // [rows, outputs], rows y_stride apart
   size_t y_stride;
