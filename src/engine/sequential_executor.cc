@@ -19,6 +19,7 @@ Result<std::unique_ptr<SequentialExecutor>> SequentialExecutor::Create(const Lan
   head_shape.hidden = model.settings.hidden_size;
   head_shape.bfloat16_weights = model.step_shape().bfloat16_weights;
   head_shape.quantized_weights = model.step_shape().quantized_weights;
+  head_shape.q8_0_weights = model.step_shape().q8_0_weights;
   const size_t head_rows = std::min(kHeadRows, max_rows);
   TIDEMILL_TRY(head_buffers, StepBuffers::Create(head_shape, head_rows, ctx.isa()));
   executor->head_buffers_ = std::move(head_buffers);

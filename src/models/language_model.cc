@@ -13,6 +13,7 @@ StepShape LanguageModel::step_shape() const {
   const auto note = [&shape](const WeightMatrix& weight) {
     shape.bfloat16_weights = shape.bfloat16_weights || weight.dtype() == DType::kBF16;
     shape.quantized_weights = shape.quantized_weights || weight.quantized();
+    shape.q8_0_weights = shape.q8_0_weights || weight.dtype() == DType::kQ8_0;
   };
   const auto note_mlp = [&note](const Mlp& mlp) {
     for (const Linear* linear : {&mlp.gate, &mlp.up, &mlp.down}) note(linear->weight);

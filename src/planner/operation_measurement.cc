@@ -63,11 +63,12 @@ void MakeRising(std::array<double, kCount>& seconds) {
 // Rows in each form that a weight may want.
 class Activations {
  public:
-  static Result<Activations> Create(ExecutionContext& ctx, size_t rows, size_t cols) {
+  // For weights of this type.
+  static Result<Activations> Create(ExecutionContext& ctx, DType dtype, size_t rows, size_t cols) {
     Activations a;
     a.values_ = Values(rows * cols);
     a.cols_ = cols;
-    TIDEMILL_TRY(quantized, QuantizedBuffer::Create(rows, cols, ctx.isa()));
+    TIDEMILL_TRY(quantized, QuantizedBuffer::Create(rows, cols, ctx.isa(), WantsBiased(dtype, ctx.isa())));
     a.quantized_ = std::move(quantized);
     TIDEMILL_TRY(bfloat16, BFloat16Buffer::Create(rows, cols));
     a.bfloat16_ = std::move(bfloat16);
@@ -141,7 +142,7 @@ class Chain {
 
 Result<void> OperationMeasurement::Products(DType dtype, ProductSeconds& one, ProductSeconds& all) {
   const size_t most_rows = kProductRows.back();
-  TIDEMILL_TRY(activations, Activations::Create(all_, most_rows, kCols));
+  TIDEMILL_TRY(activations, Activations::Create(all_, dtype, most_rows, kCols));
   std::array<std::optional<WeightMatrix>, kSmaller.size()> weights;  // made when first wanted
   BufferArena arena;                                                 // as weights are allocated
   const auto weight_of = [&](size_t i) -> Result<const WeightMatrix*> {

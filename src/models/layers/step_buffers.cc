@@ -40,6 +40,7 @@ size_t MostColumns(const StepShape& s) {
   return std::max({s.hidden, s.q_dim, s.ffn, s.expert_ffn, s.paired ? 2 * s.hidden : 0, s.feature_width});
 }
 bool HasBFloat16(const StepShape& s, Isa isa) { return s.bfloat16_weights && HasBFloat16Products(isa); }
+bool HasBiased(const StepShape& s, Isa isa) { return s.q8_0_weights && WantsBiased(DType::kQ8_0, isa); }
 size_t InputRowsFor(const StepShape& s) { return std::max<size_t>(1, s.experts_per_token); }
 
 }  // namespace
@@ -49,7 +50,9 @@ size_t StepBuffers::RowBytes(const StepShape& shape, Isa isa) {
   StepBuffers none;
   ForEachMatrix(none, shape, [&](Matrix<float>&, size_t rows, size_t width) { floats += rows * Stride(width); });
   const size_t quantized =
-      shape.quantized_weights ? InputRowsFor(shape) * QuantizedBuffer::RowBytes(MostColumns(shape), isa) : 0;
+      shape.quantized_weights
+          ? InputRowsFor(shape) * QuantizedBuffer::RowBytes(MostColumns(shape), isa, HasBiased(shape, isa))
+          : 0;
   const size_t rounded =
       HasBFloat16(shape, isa) ? InputRowsFor(shape) * BFloat16Buffer::RowBytes(MostColumns(shape)) : 0;
   return floats * sizeof(float) + quantized + rounded + sizeof(uint32_t) + sizeof(AttentionTask) +
@@ -69,7 +72,8 @@ Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows,
     next += rows * max_rows * Stride(width);
   });
   if (shape.quantized_weights) {
-    TIDEMILL_TRY(quantized, QuantizedBuffer::Create(InputRowsFor(shape) * max_rows, MostColumns(shape), isa));
+    TIDEMILL_TRY(quantized, QuantizedBuffer::Create(InputRowsFor(shape) * max_rows, MostColumns(shape), isa,
+                                                    HasBiased(shape, isa)));
     b.quantized_ = std::move(quantized);
   }
   if (HasBFloat16(shape, isa)) {
@@ -115,15 +119,18 @@ void StepBuffers::AddProduct(const WeightMatrix& weight, size_t first_row, size_
 StepBuffers::RowRange StepBuffers::PlaceForms(ExecutionContext& ctx) {
   if (products_.empty()) return {0, 0};
   size_t begin = SIZE_MAX, end = 0;
-  wants_int8_ = wants_bfloat16_ = false;
+  wants_int8_ = wants_biased_ = wants_bfloat16_ = false;
   for (size_t i = 0; i < products_.size(); ++i) {
-    const ActivationForm form = FormFor(products_[i].weight->dtype(), ctx.isa());
+    const DType dtype = products_[i].weight->dtype();
+    const ActivationForm form = FormFor(dtype, ctx.isa());
     wants_int8_ = wants_int8_ || form == ActivationForm::kInt8;
+    wants_biased_ = wants_biased_ || dtype == DType::kQ8_0;
     wants_bfloat16_ = wants_bfloat16_ || form == ActivationForm::kBFloat16;
     begin = std::min(begin, product_rows_[i]);
     end = std::max(end, product_rows_[i] + products_[i].x.rows);
   }
-  const QuantizedRows quantized = wants_int8_ ? quantized_.Place(end - begin, source_.cols) : QuantizedRows();
+  const QuantizedRows quantized =
+      wants_int8_ ? quantized_.Place(end - begin, source_.cols, wants_biased_) : QuantizedRows();
   if (wants_bfloat16_) bfloat16_rows_ = bfloat16_.Place(end - begin, source_.cols);
   for (size_t i = 0; i < products_.size(); ++i) {
     const size_t first = product_rows_[i] - begin, rows = products_[i].x.rows;

@@ -29,6 +29,7 @@ struct StepShape {
   std::array<size_t, kMaxRopeTables> rotary_dims = {};
   size_t experts = 0, experts_per_token = 0, expert_ffn = 0;  // of mixtures
   bool bfloat16_weights = false, quantized_weights = false;   // some weight is
+  bool q8_0_weights = false;                                  // some weight is
   bool paired = false;                                        // has StepBuffers::paired
   size_t feature_width = 0;                                   // of rows from outside that products read
 };
@@ -100,7 +101,7 @@ class StepBuffers {
   void MultiplyAndClear(ExecutionContext& ctx);
 
   ConstMatrix<float> source_;
-  bool wants_int8_ = false, wants_bfloat16_ = false;  // some product of the group
+  bool wants_int8_ = false, wants_biased_ = false, wants_bfloat16_ = false;  // some product of the group
   std::vector<MatMulTask> products_;
   std::vector<size_t> product_rows_;  // the first row of each
   BFloat16Buffer bfloat16_;
