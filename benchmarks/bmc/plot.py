@@ -176,6 +176,27 @@ def ratios(grouped: dict) -> str:
     return table(["setting", "shape", "best T", "iterative over bmc", "iterative, pool over bmc", "upfront over bmc", "reserve over bmc"], rows)
 
 
+def means_of_shapes(grouped: dict) -> str:
+    """The geometric mean over shapes of each policy's time over that of the best period; without drafts."""
+    text = ""
+    for backend in ("padded", "exact"):
+        names = ["iterative", "iterative, pool", "upfront", "geometric", "reserve"] + (["paged"] if backend == "exact" else [])
+        rows = []
+        for key, shapes in sorted((k, s) for k, s in grouped.items() if k[0] == backend and k[5] == 1):
+            found = [(cells, best) for cells in shapes.values() if (best := best_bmc(cells)) is not None]
+            if len(found) < 2:
+                continue
+            means = []
+            for name in names:
+                over = [total(cell) / total(best) for cells, best in found if (cell := of_policy(cells, name))]
+                means.append(f"{statistics.geometric_mean(over):.2f}" if over else "")
+            ts = [best["allocations"] for _, best in found]
+            rows.append([setting_name(key), str(len(found)), str(min(ts)) if min(ts) == max(ts) else f"{min(ts)} to {max(ts)}", *means])
+        if rows:
+            text += table([f"time over that of the best period, means, {backend}", "shapes", "best T", *names], rows)
+    return "## Means of all shapes\n\n" + text if text else ""
+
+
 def chosen_by_the_rule(grouped: dict) -> str:
     """Padded and without drafts: s and c as the two ends show them, and what follows for all that lies between."""
     rows, regrets, errors = [], [], []
@@ -266,7 +287,7 @@ def main() -> None:
     grouped, timed = by_setting([c for c in cells if "points" not in c]), by_setting([c for c in cells if "points" in c])
     text = "# The attention block of one layer under each policy of cache growth\n\n"
     text += "".join(f"Machine: {', '.join(f'{k} {v}' for k, v in machine.items())}\n\n" for machine in machines)
-    text += "## The best period beside the others\n\n" + ratios(grouped) + chosen_by_the_rule(grouped)
+    text += "## The best period beside the others\n\n" + ratios(grouped) + means_of_shapes(grouped) + chosen_by_the_rule(grouped)
     text += best_by_tokens(grouped, arguments.out)
     detailed = {key: shapes for key, shapes in grouped.items() if re.search(arguments.details, setting_name(key))}
     text += "## Time of a generation by the number of allocations\n\n"

@@ -104,6 +104,13 @@ class Plot(unittest.TestCase):
         figures = sorted(path.name for path in (self.folder / "out").glob("*.svg"))
         self.assertEqual(figures, ["best_T_f32_b8_t1.svg", "breakdown_opt-13b_padded_f32_b8_n512_t1.svg", "total_by_T_padded_f32_b8_n512_t1.svg"])
 
+    def test_Means_AreOverShapes(self):
+        cells = [cell(policy, t, value * scale, shape=shape, key=f"{shape}/{policy}/{t}") for shape, scale in (("opt-13b", 1), ("opt-2.7b", 4))
+                 for policy, t, value in (("upfront", 1, 2.0 * scale), ("bmc", 4 * scale, 1.0), ("bmc", 8, 3.0), ("iterative", 512, 5.0))]
+        self.assertEqual(self.plot(*map(json.dumps, cells)).returncode, 0)
+        self.assertIn("| padded, F32, batch 8, 512 tokens, 1 thread | 2 | 4 to 16 | 5.00 |  | 4.00 |  |  |",
+                      (self.folder / "out" / "tables.md").read_text())
+
     def test_LaterLine_CountsInsteadOfAnEarlierOne(self):
         done = self.plot(*map(json.dumps, [cell("upfront", 1, 2.0), cell("bmc", 8, 9.0), cell("iterative", 512, 4.0), cell("bmc", 8, 1.0)]))
         self.assertEqual(done.returncode, 0, done.stderr)
