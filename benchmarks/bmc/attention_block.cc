@@ -5,7 +5,8 @@
 //   bmc_attention_block --journal bmc.jsonl --drafts             26 rows a step, of which 4 and 8 stay
 //   bmc_attention_block --journal bmc.jsonl --latency            and the time of single tokens
 //   bmc_attention_block --journal bmc.jsonl --long               heads of 16, up to 16384 tokens
-//   bmc_attention_block --check-sampling --shape opt-2.7b        sampled totals beside those of full runs
+//   bmc_attention_block --journal bmc.jsonl --repeats 3 --tokens 2048 --batch 8     what is claimed alone, in three turns
+//   bmc_attention_block --check-sampling --repeats 3 --shape opt-2.7b    sampled totals beside those of full runs
 //
 // How long all of it will take is printed first, and how much of it --minutes have room for; what does not fit any more is left for the same
 // command another time. A cell is one line of JSON, and one that is in the journal already is skipped. Each run is a process of its own,
@@ -44,7 +45,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   GridOptions grid;
   std::string journal;
-  size_t repeats = 3, samples = 32;
+  size_t repeats = 1, samples = 32;
   double minutes = 60;
   bool check_sampling = false, list = false, estimate = false;
 };

@@ -98,8 +98,9 @@ Group PoliciesOf(const GridOptions& options, const Cell& base) {
   add(KvPolicy::kIterative, Memory::kSystem, 1);
   if (!engine) add(KvPolicy::kIterative, Memory::kPool, 1);
   add(KvPolicy::kUpfront, Memory::kSystem, 1);
-  // T = 1 is upfront and T = N iterative. Exact attention costs the same whatever is allocated: three T are enough to see the copies.
-  for (size_t allocations = 2; allocations < base.tokens; allocations *= 2) {
+  // T = 1 is upfront and T = N iterative; the paper's tables have none between N / 4 and N, and what they would take is most of a sweep's
+  // time. Exact attention costs the same whatever is allocated: three T are enough to see the copies.
+  for (size_t allocations = 2; allocations <= base.tokens / 4; allocations *= 2) {
     const bool few = !padded || options.latency || options.long_contexts;
     const bool wanted = !few || allocations == 4 || allocations == 16 || allocations == 64;
     if (wanted && base.tokens % allocations == 0) {

@@ -26,6 +26,21 @@ TEST(Grid, WhatIsClaimed_ComesFirst) {
   EXPECT_EQ(shapes, (std::set<std::string>{"opt-2.7b", "opt-6.7b", "opt-13b", "llama-3-8b"}));
 }
 
+TEST(Grid, Periods_AreOfFourRowsAndMore) {
+  GridOptions options;
+  options.backends = {"exact"};
+  for (const bool ci : {false, true}) {
+    options.ci = ci;
+    const auto groups = MakeGrid(options);
+    ASSERT_TRUE(groups.ok());
+    for (const Group& group : *groups) {
+      for (const Cell& cell : group) {
+        if (cell.policy == KvPolicy::kBmc) EXPECT_GE(cell.period, 4U) << cell.Key();
+      }
+    }
+  }
+}
+
 TEST(Grid, Drafts_AreTheTwoTablesFirst) {
   GridOptions options;
   options.backends = {"exact"};
