@@ -1,7 +1,6 @@
 #include "cli/json.h"
 
 #include <cstdint>
-#include <optional>
 #include <set>
 #include <utility>
 #include <vector>

@@ -134,12 +134,13 @@ class Instance {
         draft_(draft.options()) {}
 
   // Until no line is left and every request has ended. What runs when there is no memory fails, with the text that it has; lines behind it
-  // are run. Throws std::bad_alloc where there is none to say so.
+  // are run. Throws std::bad_alloc where there is none to say so, or to read a line.
   void Run() {
     for (bool goes_on = true; goes_on;) {
       try {
         goes_on = StartAndStep();
       } catch (const std::bad_alloc&) {
+        if (running_.empty()) throw;  // not even for reading a line: again would be for ever
         FailAll();
         MemoryReserve::Refill();
       }
