@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/draft_prediction.h"
 #include "runtime/engine_impl.h"
 #include "tests/support/drafting_models.h"
 #include "tests/support/engine_driver.h"
@@ -42,7 +44,9 @@ TEST(DraftPlan, Requests_BeginWithIt) {
         Engine::Impl& impl = driver.engine().impl();
         const std::vector<int32_t> prompt(impl.options.context / 2, 7);  // as deep as the plan looks
         const Request request{.prompt = prompt, .generation = {.max_new_tokens = 4}, .draft = draft};
-        for (size_t i = 1; i < batch; ++i) driver.Submit(request);
+        Request other = request;  // that guesses, whatever it pays
+        other.draft.least = 1;
+        for (size_t i = 1; i < batch; ++i) driver.Submit(other);
         const auto state = impl.NewState();
         const auto drafter = impl.NewDrafter(request, 0, state.get());
         const DraftCosts costs = impl.PredictedDraftCosts(request, *drafter);
@@ -93,6 +97,48 @@ TEST(DraftPlan, GuessesOfABatch_ShareTheirSteps) {
     EXPECT_LT(seconds[2], seconds[1]) << source.name;
     EXPECT_GT(seconds[2], seconds[0] / 8) << source.name << ": a row takes some time, too";
   }
+}
+
+// A draft model that would read the prompt for longer than an answer can make up for is not used, and a warning says so; where guesses
+// have to be made it is. Reading costs what the drafter's weights do, of which a profile of products alone leaves nothing else.
+TEST(DraftPlan, ReadingThatCannotPay_IsLeftOut) {
+  size_t refused = 0, accepted = 0;
+  for (const DraftingModel& source : testing::DraftingModels()) {
+    const bool reads = source.draft_model != nullptr;
+    EngineDriver driver(source.model, source.Options(1));
+    Engine::Impl& impl = driver.engine().impl();
+    impl.profile = ProfileOf(impl);
+    for (OperationSeconds* operations : {&impl.profile->one, &impl.profile->all}) operations->loop = 0;
+    const size_t context = impl.options.context;
+    for (const size_t prompt : {size_t{2}, context / 2}) {
+      DraftOptions draft = source.Draft(8);
+      draft.least = 0;
+      const DraftReading reading = ReadingOf(impl, *impl.profile, draft, SettingOf(impl, draft, prompt, 0, 0), prompt);
+      EXPECT_EQ(reading.seconds > 0, reads) << source.name;
+      EXPECT_TRUE(reads || reading.least_answer == 0U) << source.name;
+      const auto trouble = [&](size_t most_new, size_t at_least) {
+        draft.least = at_least;
+        const RequestId id =
+            driver.Submit({.prompt = std::vector<int32_t>(prompt, 7),
+                           .generation = {.max_new_tokens = static_cast<int>(most_new), .ignore_eos = true},
+                           .draft = draft});
+        driver.RunUntilIdle();
+        return std::string(driver.outcome(id).stats.draft_trouble);
+      };
+      // More than the context holds counts as what it holds.
+      for (const size_t most_new : {size_t{1}, size_t{5}, context / 4, context / 2 - 1, size_t{1} << 20}) {
+        const size_t answer = std::min(most_new, context - prompt);
+        const bool pays = reading.least_answer && answer >= *reading.least_answer;
+        const std::string why = trouble(most_new, 0);
+        EXPECT_EQ(why.find("the draft model would read the prompt for longer") == 0, !pays)
+            << source.name << ", prompt " << prompt << ", " << most_new << " tokens: " << why;
+        (pays ? accepted : refused) += reads ? 1U : 0U;
+      }
+      EXPECT_EQ(trouble(1, 1), "") << source.name;
+    }
+  }
+  EXPECT_GT(refused, 5U);
+  EXPECT_GT(accepted, 2U);
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ TEST_P(ModelDraft, EveryRequest_GetsWhatItGetsWithout) {
       for (const Work& w : work) {
         ids.push_back(driver.Submit({.prompt = w.prompt,
                                      .generation = w.generation,
-                                     .draft = OptionsOf(source, kMost[seed % 4], seed < 3 ? kMost[seed % 4] : 0)}));
+                                     .draft = OptionsOf(source, kMost[seed % 4], seed < 3 ? kMost[seed % 4] : 1)}));
       }
       driver.RunUntilIdle();
       for (size_t i = 0; i < work.size(); ++i) {
@@ -222,7 +222,7 @@ TEST(ModelDraft, NothingLikely_IsAskedForLessAndLess) {
   const auto model = SmallContextModel(DType::kQ8_0);
   const GenerationOptions generation{.max_new_tokens = 90, .ignore_eos = true};
   for (const DraftTreeKind kind : {DraftTreeKind::kChain, DraftTreeKind::kDynamic}) {
-    EngineDriver driver(model, {.threads = 1, .draft_model = model});
+    EngineDriver driver(model, {.threads = 1, .draft_model = Draft(kVocab, kSmallContext, 5)});
     Engine::Impl& impl = driver.engine().impl();
     impl.step_seconds = [](size_t rows) { return 1 + 0.1 * static_cast<double>(rows - 1); };
     const RequestId id =
@@ -352,7 +352,7 @@ TEST(ModelDraft, SavedRequests_GoOnWithAndWithout) {
   const GenerationOptions generation{.max_new_tokens = 40, .temperature = 0.8F, .ignore_eos = true, .logprobs = 2};
   EngineDriver plain(model, {.threads = 1});
   const Outcome whole = plain.Run(testing::ResumedPrompt(), generation);
-  const DraftOptions draft{.most = 5, .source = DraftSource::kModel};
+  const DraftOptions draft{.most = 5, .least = 1, .source = DraftSource::kModel};
   GenerationOptions part = generation;
   part.max_new_tokens = 17;
   EngineDriver driver(model, {.threads = 1, .draft_model = model});

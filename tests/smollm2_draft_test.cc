@@ -54,11 +54,11 @@ std::vector<std::vector<int32_t>> Prompts(const Tokenizer& tokenizer) {
 
 std::map<std::string, DraftOptions> Drafts(size_t layers) {
   const auto tree = [](DraftTreeKind kind) {
-    return DraftOptions{.most = 16, .source = DraftSource::kModel, .tree = kind};
+    return DraftOptions{.most = 16, .least = 1, .source = DraftSource::kModel, .tree = kind};
   };
   return {{"lookup, adapting", {.most = 8}},
           {"lookup, 5", {.most = 5, .least = 5, .ngram_min = 1}},
-          {"draft model, adapting", {.most = 8, .source = DraftSource::kModel}},
+          {"draft model, adapting", {.most = 8, .least = 1, .source = DraftSource::kModel}},
           {"draft model, 4", {.most = 4, .least = 4, .source = DraftSource::kModel}},
           {"first layers, 3", {.most = 3, .least = 3, .source = DraftSource::kLayers, .layers = layers}},
           {"fixed tree", tree(DraftTreeKind::kFixed)},

@@ -9,7 +9,8 @@ from speculation_settings import POLICIES, Setting
 
 NOTES = """Tokens a second are pooled: all tokens behind the first of each answer, over all their seconds, in which a draft model also
 reads the prompt. Ratios are over plain decoding of the same prompts in the same hours, with 95 % bootstrap intervals over prompts. Every
-answer of ours to a prompt that plain answered was plain's, id by id. `accepted`: right guesses of a step that had some. `step`: tokens of a step, of all steps.
+answer of ours to a prompt that plain answered was plain's, id by id. Where reading a prompt cannot pay, a draft model whose width adapts is not used:
+it has fewer steps with guesses then, or none. `accepted`: right guesses of a step that had some. `step`: tokens of a step, of all steps.
 
 The formula: a step with g guesses makes E(g) = (1 - a^(g+1)) / (1 - a) tokens for the price of g c + v plain steps. a: how often a guess is
 right behind right ones, over all widths. v: the price of checking g guesses, from the steps of lookup in all sets, whose guesses cost almost

@@ -94,7 +94,9 @@ def all_settings(drafts: dict[str, str], widths: list[int], has_peer: bool, has_
     for name, draft in drafts.items():
         made += of_drafter(name, draft, widths)
     for base in [s for s in made if s.kind == "chain" and s.width is None and " to " not in s.name]:
-        made += [Setting(f"{base.name} {policy}", (*base.flags, *flags), base.drafter, base.draft, kind="policy")
+        # Behind a long prompt a draft model would not be used: what its guesses gain by spare rows is to be seen.
+        least = ("--draft-min", "1") if base.drafter and is_model(base.draft) else ()
+        made += [Setting(f"{base.name} {policy}", (*base.flags, *least, *flags), base.drafter, base.draft, kind="policy")
                  for policy, flags in POLICIES.items()]
     if has_peer:
         made += [Setting("llama.cpp plain", kind="peer", beside="plain")]

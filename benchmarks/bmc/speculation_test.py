@@ -168,9 +168,10 @@ class Settings(unittest.TestCase):
             self.assertEqual("d alone" in names, answers, draft)
 
     def test_SpareRows_RunOut(self):
-        found = {s.name: s.flags for s in all_settings({"ngram": "ngram"}, [2], False)}
+        found = {s.name: s.flags for s in all_settings({"ngram": "ngram", "small": "small.gguf"}, [2], False)}
         self.assertEqual(found["plain bmc64"], ("--kv-policy", "bmc", "--kv-period", "64"))
         self.assertEqual(found["ngram bmc64"], ("--draft", "ngram", "--kv-policy", "bmc", "--kv-period", "64"))
+        self.assertEqual(found["small iterative"][2:], ("--draft-min", "1", "--kv-policy", "iterative"))
 
     def test_ForcedWidth_HasOneNumber(self):
         found = next(s for s in all_settings({"ngram": "ngram"}, [5], False) if s.name == "ngram w5")

@@ -94,6 +94,7 @@ struct DraftOptions {
 
   size_t most = 0;  // guesses in a step, at most kMost; 0: none are made
   // At most `most`: between the two, as many as make most tokens a second, by what was right so far and what steps took.
+  // Where it is 0, a draft model that would read the prompt for longer than right guesses can make up for in this answer is not used.
   size_t least = 0;
   DraftSource source = DraftSource::kNgram;
   size_t ngram_min = 3;  // of kNgram: the last tokens that must have stood there before; at least 1

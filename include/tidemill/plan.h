@@ -62,9 +62,12 @@ struct PredictedDrafts {
     double seconds = 0;  // for a token
   };
 
-  bool is_planned = false;         // else guesses are taken to cost nothing, as prompt lookup's
-  double guess_seconds = 0;        // of making one
-  bool all_at_once = false;        // or all of them
+  bool is_planned = false;     // else guesses are taken to cost nothing, as prompt lookup's
+  double guess_seconds = 0;    // of making one
+  bool all_at_once = false;    // or all of them
+  double reading_seconds = 0;  // of half the context by a draft model, before its first guess; 0: nothing is read
+  // Tokens of an answer that can make up for that in an easy text: in a shorter one none are made, if none have to be. None: no answer can.
+  std::optional<size_t> least_answer = 0;
   std::vector<Step> steps = {};    // of 0 to 16 guesses, or all nodes of a tree
   std::vector<Width> widths = {};  // at some shares, ascending; of chains
   std::vector<Tree> trees = {};    // the same, of trees

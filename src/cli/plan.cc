@@ -49,8 +49,14 @@ Json DraftsJson(const PredictedDrafts& drafts) {
                      {"tokens_per_step", tree.tokens},
                      {"seconds_per_token", tree.seconds}});
   }
-  return {{"planned", drafts.is_planned}, {"guess_seconds", drafts.guess_seconds}, {"all_at_once", drafts.all_at_once},
-          {"steps", std::move(steps)},    {"widths", std::move(widths)},           {"trees", std::move(trees)}};
+  return {{"planned", drafts.is_planned},
+          {"guess_seconds", drafts.guess_seconds},
+          {"all_at_once", drafts.all_at_once},
+          {"reading_seconds", drafts.reading_seconds},
+          {"least_answer", drafts.least_answer ? Json(*drafts.least_answer) : Json(nullptr)},
+          {"steps", std::move(steps)},
+          {"widths", std::move(widths)},
+          {"trees", std::move(trees)}};
 }
 
 Json PlanJson(const Plan& plan, const ModelInfo& model) {

@@ -189,7 +189,7 @@ double DraftWidth::ShareWith(const Share& share, double assumed) {
 
 std::array<double, DraftWidth::kMost> DraftWidth::Gains() const {
   std::array<double, kMost> gains = {};
-  const double together = ShareWith(all_, kAssumedShare);
+  const double together = ShareWith(all_, assumed_share_);
   const bool is_tree = order_ == GuessOrder::kTree;
   const double power = PromisePower();
   double reached = 1;

@@ -39,6 +39,7 @@ struct DraftCosts {
   std::array<double, kMost + 1> step_seconds = {};  // step(g), by guesses; all above 0, or all 0: nothing is predicted
   double guess_seconds = 0;                         // d
   double other_tokens = 0;                          // `others`, at first
+  double share = 0.5;                               // a_i, before any guess was checked
   std::array<double, kMost> promises = {};          // of a tree: p_i, before any was checked
 
   bool any() const { return step_seconds[0] > 0; }
@@ -51,18 +52,17 @@ struct DraftCosts {
 //   step(g)      a moving average for each g that was tried; between two of them a straight line, but for the next one, which may
 //                cost no more. Behind the widest one their mean slope goes on, so that a wider step is tried where it might pay: at
 //                most about twice as wide a step as before
-//   predicted    where costs are predicted, the first steps have as many guesses as pay by them where half are right (of a tree: where
+//   predicted    where costs are predicted, the first steps have as many guesses as pay by them where the assumed share is right (of a tree: where
 //                nodes are as often right as promised), and a plain step is timed after eight; else it is the first, and two guesses
 //                follow. What is timed scales what is predicted, step(g) and d, and once a plain step and a wider one were timed,
 //                nothing is predicted any more but d, until guesses are timed
 //   zero         where guesses do not pay, none are made, but for one or two (one that takes more than a quarter of a plain step is
-//                tried alone) after 8 plain steps, then after 16, 32 and every 64. When those are right, up to four more follow in the
-//                next steps: what is then known decides
+//                tried alone) after 8 plain steps, then after 16, 32 and every 64; sooner where what was checked is so far forgotten that the
+//                assumed share says they pay. When those are right, up to four more follow in the next steps: what is then known decides
 // Allocates nothing. Cost: O(most) in Next.
 class DraftWidth {
  public:
   static constexpr size_t kMost = DraftCosts::kMost;
-  static constexpr double kAssumedShare = 0.5;  // of right guesses, before any was checked
 
   // least <= most <= kMost. Where they are equal, nothing is chosen.
   DraftWidth(size_t least, size_t most, GuessOrder order = GuessOrder::kOneByOne, const DraftCosts& predicted = {})
@@ -70,6 +70,7 @@ class DraftWidth {
         most_(most),
         order_(order),
         predicted_(predicted),
+        assumed_share_(predicted.share),
         predicted_guess_(predicted.any() ? predicted.guess_seconds / predicted.step_seconds[least] : 0),
         promises_(predicted.promises),
         has_promises_(order == GuessOrder::kTree && predicted.any()),
@@ -123,6 +124,7 @@ class DraftWidth {
   size_t least_, most_;
   GuessOrder order_;
   DraftCosts predicted_;
+  double assumed_share_;
   double predicted_guess_;              // d in steps with `least` guesses: what stands for it until it is timed
   std::array<double, kMost> promises_;  // that count as a few checked trees
   bool has_promises_;

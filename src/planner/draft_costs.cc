@@ -1,6 +1,7 @@
 #include "planner/draft_costs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/check.h"
@@ -58,6 +59,7 @@ DraftCosts PredictDraftCosts(const PredictedCosts& model, const PredictedCosts* 
     costs.step_seconds[guesses] = model.CheckStep(setting.depth, 1 + guesses, setting.others);
   if (drafter != nullptr) {
     const bool at_once = setting.order == GuessOrder::kAtOnce;
+    if (!setting.runs_guesses_again) costs.share = kShareOfModel;
     const size_t rows = at_once ? setting.most : setting.runs_guesses_again ? (1 + setting.most) / 2 : 1;
     costs.guess_seconds = ShareOf(*drafter, setting, rows, at_once ? rows : 1);
   }
@@ -103,6 +105,26 @@ double DraftRate(const DraftCosts& costs, GuessOrder order, size_t guesses, doub
   for (size_t i = 0; i < guesses; ++i) tokens += order == GuessOrder::kTree ? costs.promises[i] : reached *= share;
   const size_t made = order == GuessOrder::kAtOnce ? std::min<size_t>(guesses, 1) : guesses;
   return tokens / (costs.step_seconds[guesses] + static_cast<double>(made) * costs.guess_seconds);
+}
+
+DraftReading PredictReading(const PredictedCosts& model, const PredictedCosts& drafter, const DraftSetting& setting,
+                            size_t prompt, size_t chunk) {
+  DraftSetting chain = setting;
+  if (chain.order == GuessOrder::kTree) chain.order = GuessOrder::kOneByOne;
+  const DraftCosts costs = PredictDraftCosts(model, &drafter, chain);
+  const double plain = DraftRate(costs, chain.order, 0, kHopedShare);
+  double tokens = 1, reached = 1, best = plain, saved = 0;  // tokens: E(g)
+  for (size_t guesses = 1; guesses <= chain.most; ++guesses) {
+    tokens += reached *= kHopedShare;
+    const double rate = DraftRate(costs, chain.order, guesses, kHopedShare);
+    if (rate <= best) continue;
+    best = rate;
+    saved = (1 + costs.other_tokens / tokens) * (1 / plain - 1 / rate);
+  }
+  const double seconds = drafter.Prefill(prompt, chunk);
+  constexpr double kLongest = 1e12;
+  if (seconds > saved * kLongest) return {.seconds = seconds, .least_answer = std::nullopt};
+  return {.seconds = seconds, .least_answer = saved == 0 ? 0 : static_cast<size_t>(std::ceil(seconds / saved))};
 }
 
 std::optional<double> BreakEvenShare(const DraftCosts& costs, GuessOrder order, size_t guesses) {

@@ -9,6 +9,8 @@
 //                children among them its inner nodes and their ancestors; shared in the same way
 //   rate(g, a)   = (others + E(g)) / (step(g) + g d), E(g) = 1 + a + ... + a^g        decoding/draft_width.h
 //                of a tree E(g) = 1 + the sum of the acceptance along the paths of its first g nodes
+//   reading      of a draft model, before its first guess: the prompt's prefill. With the best g a token of the answer saves
+//                (1 + others / E(g)) (1 / rate(0, a) - 1 / rate(g, a)) of it, since all sequences go on meanwhile; a is kHopedShare
 //   break-even   the least a with rate(g, a) >= rate(0, a) = (others + 1) / step(0)
 #ifndef TIDEMILL_PLANNER_DRAFT_COSTS_H_
 #define TIDEMILL_PLANNER_DRAFT_COSTS_H_
@@ -47,6 +49,20 @@ DraftCosts PredictTreeCosts(const PredictedCosts& model, const PredictedCosts& d
 
 // Tokens a second of a step with so many guesses, each right with probability `share`; of a tree as often as costs.promises says.
 double DraftRate(const DraftCosts& costs, GuessOrder order, size_t guesses, double share);
+
+// How often a guess of a draft model or a head is right, as is assumed before any was checked; benchmarks/RESULTS.md, "Speculation", has what
+// they were. Of other drafters it is DraftCosts::share's default.
+inline constexpr double kShareOfModel = 0.8;
+// In a text that a draft model finds easy.
+inline constexpr double kHopedShare = 0.95;
+
+struct DraftReading {
+  double seconds = 0;
+  std::optional<size_t> least_answer = 0;  // tokens that can make up for it; none: no answer can
+};
+// Of `prompt` tokens in chunks. A tree has to pay by its likeliest path.
+DraftReading PredictReading(const PredictedCosts& model, const PredictedCosts& drafter, const DraftSetting& setting,
+                            size_t prompt, size_t chunk);
 
 // none: not even where all of them are right. guesses: at least 1. No tree.
 std::optional<double> BreakEvenShare(const DraftCosts& costs, GuessOrder order, size_t guesses);

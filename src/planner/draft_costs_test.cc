@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -113,6 +114,53 @@ TEST(DraftRate, IsTokensOverSeconds) {
   EXPECT_DOUBLE_EQ(DraftRate(Linear(0.1, 0.2), GuessOrder::kOneByOne, 2, 0.5), 1.75 / 1.6);
   EXPECT_DOUBLE_EQ(DraftRate(Linear(0.1, 0.2), GuessOrder::kAtOnce, 2, 0.5), 1.75 / 1.4);
   EXPECT_DOUBLE_EQ(DraftRate(Linear(0.1, 0.2, 7), GuessOrder::kOneByOne, 2, 0.5), 8.75 / 1.6);
+}
+
+// An answer that makes up for reading takes, steps and reading together, at most as long as plain steps in which all sequences get as many
+// tokens; one that is a token shorter takes longer.
+TEST(PredictReading, IsPaidBackByLongAnswers) {
+  const MachineProfile profile = RoundProfile();
+  const ModelNumbers model = RoundModel();
+  ModelNumbers small = model;
+  small.weights = {{.dtype = DType::kQ8_0, .bytes = 1e5}};
+  small.attention[0].layers = 1;
+  small.row_works = {};
+  const PredictedCosts costs(profile, model), drafter(profile, small);
+  size_t tested = 0;
+  for (const size_t others : {0, 3}) {
+    for (const GuessOrder order : {GuessOrder::kOneByOne, GuessOrder::kAtOnce, GuessOrder::kTree}) {
+      const DraftSetting setting{.depth = 9, .others = others, .most = 4, .order = order};
+      DraftSetting chain = setting;
+      if (order == GuessOrder::kTree) chain.order = GuessOrder::kOneByOne;
+      const DraftCosts draft = PredictDraftCosts(costs, &drafter, chain);
+      size_t width = 0;
+      for (const size_t g : {1, 2, 3, 4}) {
+        if (DraftRate(draft, chain.order, g, kHopedShare) > DraftRate(draft, chain.order, width, kHopedShare))
+          width = g;
+      }
+      const DraftReading reading = PredictReading(costs, drafter, setting, 500, 64);
+      EXPECT_EQ(reading.seconds, drafter.Prefill(500, 64));
+      ASSERT_EQ(reading.least_answer.has_value(), width != 0);
+      if (width == 0) continue;
+      double of_step = 1;
+      for (size_t g = 1; g <= width; ++g) of_step += std::pow(kHopedShare, g);
+      const double making = static_cast<double>(order == GuessOrder::kAtOnce ? 1 : width) * draft.guess_seconds;
+      const auto longer = [&](size_t answer) {  // than plain
+        const double steps = static_cast<double>(answer) / of_step;
+        const double tokens = steps * (of_step + static_cast<double>(others));
+        const double plain_steps = tokens / static_cast<double>(1 + others);
+        return reading.seconds + steps * (draft.step_seconds[width] + making) - plain_steps * draft.step_seconds[0];
+      };
+      EXPECT_LE(longer(*reading.least_answer), 1e-9);
+      EXPECT_GT(longer(*reading.least_answer - 1), -1e-9);
+      ++tested;
+    }
+  }
+  EXPECT_GE(tested, 3U);
+  // The model as its own drafter saves nothing; nothing to read is made up for at once.
+  const DraftSetting alone{.depth = 999, .most = 4};
+  EXPECT_FALSE(PredictReading(costs, costs, alone, 500, 64).least_answer.has_value());
+  EXPECT_EQ(PredictReading(costs, costs, alone, 0, 64).least_answer, 0U);
 }
 
 TEST(BreakEvenShare, IsWhereBothRatesAreEqual) {

@@ -177,20 +177,24 @@ class Planner {
   }
 
   Choice Width() const {
-    constexpr double kShare = DraftWidth::kAssumedShare;
     const DraftPlan& drafts = in_.drafts;
-    const auto alternative = [this](size_t guesses) {
-      return Alternative{GuessesText(guesses), SecondsOfToken(guesses, kShare)};
+    const double share = drafts.costs.share;
+    const auto alternative = [this, share](size_t guesses) {
+      return Alternative{GuessesText(guesses), SecondsOfToken(guesses, share)};
     };
     // What a request asks at its first step.
     const size_t chosen = DraftWidth(drafts.least, drafts.most, drafts.order, drafts.costs).Next();
     Choice choice{.name = "draft width", .chosen = alternative(chosen)};
-    choice.of = "a token at half the context where half of the guesses are right, as a request assumes at first";
+    char of[128];
+    std::snprintf(of, sizeof of,
+                  "a token at half the context where %.0f of 10 guesses are right, as a request assumes at first",
+                  10 * share);
+    choice.of = of;
     if (drafts.least == drafts.most) {
       choice.reason = "given by --draft-min and --draft-max";
       return choice;
     }
-    choice.runner_up = alternative(BestWidth(kShare, drafts.least, drafts.most, chosen));
+    choice.runner_up = alternative(BestWidth(share, drafts.least, drafts.most, chosen));
     choice.reason = chosen == drafts.least
                         ? "a guess more is predicted to cost more than it brings, until right ones say otherwise"
                         : "where a request starts: its own steps say how often guesses are right and what they take";
@@ -314,7 +318,9 @@ class Planner {
     const DraftPlan& drafts = in_.drafts;
     PredictedDrafts predicted{.is_planned = drafts.is_planned,
                               .guess_seconds = drafts.costs.guess_seconds,
-                              .all_at_once = drafts.order == GuessOrder::kAtOnce};
+                              .all_at_once = drafts.order == GuessOrder::kAtOnce,
+                              .reading_seconds = drafts.reading.seconds,
+                              .least_answer = drafts.reading.least_answer};
     if (!drafts.costs.any()) return predicted;
     if (IsTree()) {
       AddTrees(predicted);

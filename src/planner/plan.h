@@ -24,6 +24,7 @@ struct DraftPlan {
   DraftTreeKind tree = DraftTreeKind::kChain;
   GuessOrder chain_order = GuessOrder::kOneByOne;  // how the same drafter makes a chain
   DraftSetting setting = {};
+  DraftReading reading = {};  // of half the context
   ModelNumbers drafter = {};
   ThreadUse drafter_threads = ThreadUse::kAll;
 };

@@ -29,6 +29,12 @@ std::string DraftText(const PredictedDrafts& drafts) {
                      : drafts.guess_seconds == 0 ? "a guess takes no step of its own, as of prompt lookup"
                      : drafts.all_at_once        ? "all guesses take " + SecondsText(drafts.guess_seconds) + " together"
                                                  : "a guess takes " + SecondsText(drafts.guess_seconds));
+  if (drafts.reading_seconds > 0) {
+    text += Line("", "half the context is read in " + SecondsText(drafts.reading_seconds) + ": " +
+                         (drafts.least_answer ? "answers of at least " + std::to_string(*drafts.least_answer) +
+                                                    " tokens can make up for that if nearly all guesses are right"
+                                              : "no answer can make up for that"));
+  }
   char line[160];
   for (const PredictedDrafts::Step& step : drafts.steps) {
     std::snprintf(line, sizeof line, "%zu %s: %s a step", step.guesses + 1, step.guesses == 0 ? "row" : "rows",

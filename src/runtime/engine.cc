@@ -226,6 +226,8 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   if (need > options.state_memory)
     return StateTooLarge("submit request", positions, need, features, options.state_memory);
   const DraftCosts costs = drafter == nullptr ? DraftCosts() : PredictedDraftCosts(request, *drafter);
+  const size_t end = stated ? std::min(expected, options.context) : options.context;
+  const bool may_pay = drafter == nullptr || ReadingMayPay(request, *drafter, end - request.prompt.size());
   const bool chooses = drafter != nullptr && request.draft.most != request.draft.least;
   auto made = std::make_unique<ActiveRequest>(next_id++, std::move(request), std::move(sampler), tokenizer,
                                               std::move(state), options.context, std::move(drafter), costs);
@@ -234,6 +236,10 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
                        .most = options.context,
                        .row_seconds = PredictedGrowthOfRow(*this, *profile)});
   }
+  if (!may_pay)
+    made->DropDrafter(
+        "the draft model would read the prompt for longer than right guesses can make up for; --draft-min 1 guesses "
+        "anyway");
   if (step_seconds) made->LeaveOutDrafting();
   made->Inject(faults);
   return made;

@@ -135,17 +135,28 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request, size_t
   return std::make_unique<ModelDrafter>(made, NewDraftState(drafting, expected, longest));
 }
 
-DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request, Drafter& drafter) {
-  const DraftOptions& draft = request.draft;
-  if (draft.most == draft.least) return {};  // nothing is chosen
+DraftSetting Engine::Impl::SettingBesideOthers(const Request& request, Drafter& drafter) {
   if (!profile) profile = ProfileOf(*this);
   const size_t others = std::min(requests.size(), options.max_batch - 1);
   size_t together = 0;
   if (const StepDrafter* steps = StepDrafter::Of(&drafter)) {
     for (const auto& other : requests) together += other->GuessesOn(steps->forward()) ? 1U : 0U;
   }
-  return PredictDrafts(*this, *profile, draft,
-                       SettingOf(*this, draft, request.prompt.size(), others, std::min(together, others)));
+  return SettingOf(*this, request.draft, request.prompt.size(), others, std::min(together, others));
+}
+
+DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request, Drafter& drafter) {
+  if (request.draft.most == request.draft.least) return {};  // nothing is chosen
+  const DraftSetting setting = SettingBesideOthers(request, drafter);
+  return PredictDrafts(*this, *profile, request.draft, setting);
+}
+
+bool Engine::Impl::ReadingMayPay(const Request& request, Drafter& drafter, size_t answer) {
+  if (request.draft.least != 0) return true;  // they are asked for
+  const DraftSetting setting = SettingBesideOthers(request, drafter);
+  const std::optional<size_t> least =
+      ReadingOf(*this, *profile, request.draft, setting, request.prompt.size()).least_answer;
+  return least && answer >= *least;
 }
 
 void Engine::Impl::TimeDrafts(double seconds, size_t tokens) {

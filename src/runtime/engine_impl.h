@@ -15,6 +15,7 @@
 #include "decoding/drafter.h"
 #include "engine/sequential_executor.h"
 #include "kernels/execution_context.h"
+#include "planner/draft_costs.h"
 #include "planner/machine_profile.h"
 #include "runtime/active_request.h"
 #include "runtime/eagle_drafter.h"
@@ -90,9 +91,13 @@ struct Engine::Impl {
   std::unique_ptr<Drafter> NewDrafter(const Request& request, size_t expected, SequenceState* state);
   // What its guesses are predicted to cost, beside the requests that there are.
   DraftCosts PredictedDraftCosts(const Request& request, Drafter& drafter);
+  // Whether they may be worth it that the drafter reads the prompt first, in an answer of at most so many tokens.
+  bool ReadingMayPay(const Request& request, Drafter& drafter, size_t answer);
   std::unique_ptr<SequenceState> NewDraftState(const LanguageModel& drafting, size_t expected, size_t longest);
   // The step that was committed took so long, and made so many tokens: its requests learn how wide their next ones should be.
   void TimeDrafts(double seconds, size_t tokens);
+  // Where the request's guesses will be made, beside those of the requests that there are. Fills `profile`.
+  DraftSetting SettingBesideOthers(const Request& request, Drafter& drafter);
   // saved_request.cc: fills Event::saved of those that are done.
   void SaveFinished();
 

@@ -156,6 +156,7 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
         .chain_order = GuessOrderOf(impl, chain),
         .setting = SettingOf(impl, draft, o.context / 2, others, draft.source == DraftSource::kNgram ? 0 : others)};
     input.drafts.costs = PredictDrafts(impl, input.profile, draft, input.drafts.setting);
+    input.drafts.reading = ReadingOf(impl, input.profile, draft, input.drafts.setting, o.context / 2);
     if (auto drafter = NumbersOfDrafter(impl, draft)) {
       input.drafts.drafter = std::move(drafter->model);
       input.drafts.drafter_threads = drafter->threads;
