@@ -2,11 +2,12 @@
 """Speculation over many prompts: every drafter, width, tree and growth policy beside plain decoding of the same answers.
 
   benchmarks/bmc/speculation.py build/release/bin/tidemill MODEL --journal spec.jsonl --out FOLDER [--draft 0.5B=DRAFT_MODEL ...]
-      [--peer llama.cpp=PYTHON] [--llama-speculative PROGRAM] [--sets coding edit long] [--prompts N] [--widths 1 2 4 8] [--tokens 96]
+      [--peer llama.cpp=PYTHON] [--llama-speculative PROGRAM] [--sets coding edit long verse] [--prompts N] [--widths 1 2 4 8] [--tokens 96]
       [--threads 2] [--raw]
 
 Sets are files of prompts beside this program: `coding` asks for short programs, `edit` gives a passage and asks for it with a small change,
-or for a part of it; `long` is `edit` behind passages of its other prompts, for a context of 1000 to 2000 tokens. Each prompt runs under all settings, in an order that is drawn, before the next prompt: what changes on the machine
+or for a part of it; `long` is `edit` behind passages of its other prompts, for a context of 1000 to 2000 tokens; `verse` are
+first lines of speeches by Shakespeare, for small models that were trained on such. Each prompt runs under all settings, in an order that is drawn, before the next prompt: what changes on the machine
 meanwhile meets all settings alike. Each run is a process of its own, greedy; what is timed is from the first token to the last, in which
 a draft model also reads the prompt. Answers of all settings have to be plain's, id by id: where one is not, the program says which and ends.
 
@@ -42,7 +43,7 @@ from speculation_engines import EngineFailed, Llama, Ours, Peer
 from speculation_journal import Journal
 from speculation_settings import Setting, all_settings, cell_of, is_at_once, named_draft, prompts_of
 
-SETS = ["coding", "edit", "long"]
+SETS = ["coding", "edit", "long", "verse"]
 
 
 class AnswersDiffer(RuntimeError):
