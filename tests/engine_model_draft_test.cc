@@ -236,6 +236,28 @@ TEST(ModelDraft, NothingLikely_IsAskedForLessAndLess) {
   }
 }
 
+// What is left of the draft model's context bounds what reading can bring, and a drafter that has stopped says why itself.
+TEST(ModelDraft, ReadingForAFewGuesses_IsLeftOut) {
+  const auto model = SmallContextModel(DType::kQ8_0);
+  const auto trouble = [&model](int vocab, int context, std::vector<int32_t> prompt, int most_new, size_t least = 0) {
+    EngineDriver driver(model, {.threads = 1, .draft_model = Draft(vocab, context, 9)});
+    const RequestId id = driver.Submit({.prompt = std::move(prompt),
+                                        .generation = {.max_new_tokens = most_new, .ignore_eos = true},
+                                        .draft = {.most = 4, .least = least, .source = DraftSource::kModel}});
+    driver.RunUntilIdle();
+    return std::string(driver.outcome(id).stats.draft_trouble);
+  };
+  const std::vector<int32_t> prompt(38, 7), unknown = {7, kVocab - 1, 7, 7, 7, 7, 7, 7, 7, 7};
+  const std::string reading = "the draft model would read the prompt for longer";
+  EXPECT_EQ(trouble(kVocab, kSmallContext, prompt, 50), "");
+  EXPECT_EQ(trouble(kVocab, 40, prompt, 50).substr(0, reading.size()), reading);
+  EXPECT_EQ(trouble(kVocab, 40, prompt, 50, 1), "the draft model's context is full");
+  EXPECT_EQ(trouble(kVocab, 37, prompt, 50), "the draft model's context is full");
+  EXPECT_EQ(trouble(kVocab, kSmallContext, prompt, 2).substr(0, reading.size()), reading);
+  EXPECT_EQ(trouble(kVocab, kSmallContext, prompt, 1), "") << "no step could have a guess";
+  EXPECT_EQ(trouble(kVocab - 30, kSmallContext, unknown, 2), "the text has a token that the draft model does not know");
+}
+
 TEST(ModelDraft, WithoutRoom_PlainDecodingGoesOn) {
   const auto model = SmallContextModel(DType::kF32);
   const GenerationOptions generation{.max_new_tokens = 40, .ignore_eos = true};

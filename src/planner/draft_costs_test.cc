@@ -33,6 +33,8 @@ TEST(PredictDraftCosts, AreStepsOfBothModels) {
   EXPECT_TRUE(ngram.any());
   EXPECT_EQ(ngram.guess_seconds, 0);
   EXPECT_EQ(ngram.other_tokens, 3);
+  EXPECT_EQ(ngram.share, 0.5);
+  EXPECT_EQ(PredictDraftCosts(costs, &drafter, setting).share, kShareOfModel);
   for (const size_t guesses : {0, 1, 8, 64})
     EXPECT_EQ(ngram.step_seconds[guesses], costs.CheckStep(999, 1 + guesses, 3)) << guesses;
   // A row of the drafter: 0.3 ms of products, 0.1 ms of loops, 0.1 ms of elements, 2 ms of attention.
@@ -44,6 +46,7 @@ TEST(PredictDraftCosts, AreStepsOfBothModels) {
   // Each guess runs those before it again: of eight, one to eight rows.
   DraftSetting again = setting;
   again.runs_guesses_again = true;
+  EXPECT_EQ(PredictDraftCosts(costs, &drafter, again).share, 0.5);
   EXPECT_EQ(PredictDraftCosts(costs, &drafter, again).guess_seconds, drafter.BatchStep(999, 4, 1, 1));
   again.most = 1;
   EXPECT_EQ(PredictDraftCosts(costs, &drafter, again).guess_seconds, drafter.DecodeStep(999, 1));

@@ -102,9 +102,13 @@ uint64_t ActiveRequest::BytesWith(size_t rows, size_t step) const {
 
 bool ActiveRequest::GiveUpFeatures() {
   if (feature_bytes() == 0) return false;
-  const std::string_view earlier = drafter_->trouble();
-  DropDrafter(earlier.empty() ? "there is no room for the draft head's features" : earlier);
+  GiveUpDrafter("there is no room for the draft head's features");
   return true;
+}
+
+void ActiveRequest::GiveUpDrafter(std::string_view trouble) {
+  const std::string_view earlier = drafter_->trouble();
+  DropDrafter(earlier.empty() ? trouble : earlier);
 }
 
 void ActiveRequest::Start() {

@@ -104,8 +104,8 @@ class ActiveRequest {
   uint64_t feature_bytes() const { return drafter_ == nullptr ? 0 : drafter_->feature_bytes(); }
   // Where there is no room beside them: it guesses no more, and nothing else is lost. False: it had none.
   bool GiveUpFeatures();
-  // For good; static text.
-  void DropDrafter(std::string_view trouble);
+  // It guesses no more, for this reason, static text, or for one that the drafter had already.
+  void GiveUpDrafter(std::string_view trouble);
   // Whether its guesses take steps of that model.
   bool GuessesOn(const DraftForward& forward) const {
     return drafter_ != nullptr && steps_ != nullptr && steps_->forward().IsSame(forward);
@@ -140,6 +140,7 @@ class ActiveRequest {
   // What the next chosen token says; a reason where it is the last. `length`: of the state once its step is committed. Throws
   // std::bad_alloc.
   std::optional<FinishReason> TakeToken(const SampledToken& token, size_t length, Event* event);
+  void DropDrafter(std::string_view trouble);   // for good; static text
   void StopDrafting(std::string_view trouble);  // and this step has no guesses
   bool found_unlikely() const { return empty_ == DraftTree::Empty::kFoundUnlikely; }
   void CountGuesses(size_t guesses);

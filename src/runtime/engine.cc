@@ -237,7 +237,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
                        .row_seconds = PredictedGrowthOfRow(*this, *profile)});
   }
   if (!may_pay)
-    made->DropDrafter(
+    made->GiveUpDrafter(
         "the draft model would read the prompt for longer than right guesses can make up for; --draft-min 1 guesses "
         "anyway");
   if (step_seconds) made->LeaveOutDrafting();

@@ -164,6 +164,14 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     Plan plan = ChoosePlan(input);
     plan.profile = source.info();
     plan.warnings = std::move(source.warnings());
+    if (draft.source == DraftSource::kModel && impl.draft_model != nullptr) {
+      const size_t longest = impl.draft_model->model().settings.longest_context();
+      if (longest < o.context) {
+        plan.warnings.push_back("draft: the draft model's context has " + std::to_string(longest) +
+                                " positions, the model's " + std::to_string(o.context) +
+                                "; behind the first of them no guesses are made");
+      }
+    }
     return plan;
   } catch (const std::exception&) {  // std::bad_alloc
     return OutOfMemoryError("plan");
