@@ -105,7 +105,7 @@ void DraftWidth::End(bool is_try, bool any_right) {
   if (is_promising_) {
     --tries_;
   } else if (is_try) {
-    pause_ = std::min(2 * pause_, kLongestPause);
+    pause_ = std::min((TryWidth() == kTryWidth ? 2 : 4) * pause_, kLongestPause);
     if (pause_ == kLongestPause) tries_ = kTries;
   } else if (any_right) {  // they pay: what comes after them begins anew, after some of them
     pause_ = std::max(pause_ / 2, kFirstPause);

@@ -57,7 +57,7 @@ struct DraftCosts {
 //                follow. What is timed scales what is predicted, step(g) and d, and once a plain step and a wider one were timed,
 //                nothing is predicted any more but d, until guesses are timed
 //   zero         where guesses do not pay, none are made, but for one or two (one that takes more than a quarter of a plain step is
-//                tried alone) after 8 plain steps, then after 16, 32 and every 64; sooner where what was checked is so far forgotten that the
+//                tried alone) after 8 plain steps, then after 16, 32 and every 64 (a dear one after 8, 32, 64); sooner where what was checked is so far forgotten that the
 //                assumed share says they pay. When those are right, up to four more follow in the next steps: what is then known decides
 // Allocates nothing. Cost: O(most) in Next.
 class DraftWidth {

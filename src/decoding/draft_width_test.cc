@@ -441,13 +441,16 @@ TEST(DraftWidth, DearGuessesBeforeTheyAreTimed_AreTriedAlone) {
   const World world{
       .name = "", .step_seconds = [](size_t g) { return 1 + 0.05 * static_cast<double>(g); }, .guess_seconds = 0.5};
   size_t answers = 0;
+  std::ptrdiff_t most_tries = 0;  // after 8 plain steps, then after 32
   for (size_t seed = 0; seed < 400; ++seed) {
     Simulation run(world, 0, 8, Predicted(world, 1));
     run.random.seed(seed);
     run.Steps(95, 0);
+    most_tries = std::max(most_tries, 95 - std::count(run.widths.begin(), run.widths.end(), 0U));
     answers += std::count_if(run.widths.begin(), run.widths.end(), [](size_t width) { return width > 1; }) != 0 ? 1 : 0;
   }
   EXPECT_EQ(answers, 0U) << "of 400 had a step with two guesses";
+  EXPECT_EQ(most_tries, 2);
 }
 
 // A tree begins with what is promised, and goes by what its nodes were.
