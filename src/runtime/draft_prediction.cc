@@ -69,12 +69,15 @@ DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profi
 DraftReading ReadingOf(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
                        const DraftSetting& setting, size_t prompt) {
   if (draft.source != DraftSource::kModel || engine.draft_model == nullptr) return {};
-  if (prompt > engine.draft_model->model().settings.longest_context()) return {};  // it stops, and says why
+  const size_t longest = engine.draft_model->model().settings.longest_context();
+  if (prompt > longest) return {};  // it stops, and says why
   const ModelNumbers model = NumbersOf(engine.language_model(), DTypeOf(*engine.options.kv_type));
   const DrafterNumbers drafter = *NumbersOfDrafter(engine, draft);
-  return PredictReading(PredictedCosts(profile, model, UseOf(engine.threads->num_threads())),
-                        PredictedCosts(profile, drafter.model, drafter.threads), setting, prompt,
-                        engine.draft_model->executor().max_rows());
+  DraftReading reading = PredictReading(PredictedCosts(profile, model, UseOf(engine.threads->num_threads())),
+                                        PredictedCosts(profile, drafter.model, drafter.threads), setting, prompt,
+                                        engine.draft_model->executor().max_rows());
+  if (reading.least_answer && *reading.least_answer > longest - prompt) reading.least_answer.reset();
+  return reading;
 }
 
 }  // namespace tidemill

@@ -35,8 +35,8 @@ DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, si
 DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
                          const DraftSetting& setting);
 
-// What the drafter reads of so many tokens before it guesses: a draft model all of them, if its context holds them, else nothing. A head
-// runs what the model ran.
+// What the drafter reads of so many tokens before it guesses: a draft model all of them, if its context holds them, else nothing; none makes
+// up for it where that context ends before such an answer would. A head runs what the model ran.
 DraftReading ReadingOf(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
                        const DraftSetting& setting, size_t prompt);
 

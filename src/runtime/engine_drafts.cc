@@ -152,14 +152,10 @@ DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request, Drafter& dr
 }
 
 bool Engine::Impl::ReadingMayPay(const Request& request, Drafter& drafter, size_t answer) {
-  const size_t prompt = request.prompt.size();
   if (request.draft.least != 0 || answer <= 1) return true;  // they are asked for; no step could have one
-  if (request.draft.source == DraftSource::kModel && draft_model != nullptr) {
-    const size_t longest = draft_model->model().settings.longest_context();
-    answer = std::min(answer, longest - std::min(longest, prompt));  // behind its context it guesses nothing
-  }
   const DraftSetting setting = SettingBesideOthers(request, drafter);
-  const std::optional<size_t> least = ReadingOf(*this, *profile, request.draft, setting, prompt).least_answer;
+  const std::optional<size_t> least =
+      ReadingOf(*this, *profile, request.draft, setting, request.prompt.size()).least_answer;
   return least && answer >= *least;
 }
 
