@@ -18,6 +18,7 @@ namespace {
 
 using testing::DraftingModel;
 using testing::EngineDriver;
+using testing::LoadModel;
 
 constexpr DraftTreeKind kKinds[] = {DraftTreeKind::kChain, DraftTreeKind::kFixed, DraftTreeKind::kDynamic,
                                     DraftTreeKind::kOptimal};
@@ -100,7 +101,7 @@ TEST(DraftPlan, GuessesOfABatch_ShareTheirSteps) {
 }
 
 // A draft model that would read the prompt for longer than an answer can make up for is not used, and a warning says so; where guesses
-// have to be made it is. Reading costs what the drafter's weights do, of which a profile of products alone leaves nothing else.
+// have to be made it is. Loops cost nothing here: in models as small as these they would be all that a step costs.
 TEST(DraftPlan, ReadingThatCannotPay_IsLeftOut) {
   size_t refused = 0, accepted = 0;
   for (const DraftingModel& source : testing::DraftingModels()) {
@@ -139,6 +140,23 @@ TEST(DraftPlan, ReadingThatCannotPay_IsLeftOut) {
   }
   EXPECT_GT(refused, 5U);
   EXPECT_GT(accepted, 2U);
+}
+
+TEST(DraftPlan, ShorterContextOfTheDraftModel_IsWarnedOf) {
+  const DraftingModel source = testing::DraftingModels().front();
+  ASSERT_NE(source.draft_model, nullptr);
+  const auto warnings = [&](int context) {
+    DraftingModel changed = source;
+    changed.draft_model =
+        LoadModel("draft_plan", testing::BuildTinyLlama({.vocab = source.vocab, .context = context, .seed = 9}));
+    EngineDriver driver(changed.model, changed.Options(1));
+    const std::vector<std::string> all = PlanOf(driver.engine(), changed.Draft(8), 1).warnings;
+    return std::count_if(all.begin(), all.end(), [](const std::string& warning) {
+      return warning.find("the draft model's context has 40 positions") != std::string::npos;
+    });
+  };
+  EXPECT_EQ(warnings(40), 1);
+  EXPECT_EQ(warnings(96), 0);
 }
 
 }  // namespace

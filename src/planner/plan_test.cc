@@ -201,8 +201,15 @@ TEST(Plan, DraftWidth_IsTheBestWhereHalfIsRight) {
 TEST(Plan, Drafts_HaveStepsOf17RowsAndTheBestWidths) {
   PlanInput input = RoundInput();
   input.drafts = RoundDrafts();
+  input.drafts.reading = {.seconds = 2, .least_answer = 77};
   const PredictedDrafts drafts = ChoosePlan(input).drafts;
   EXPECT_TRUE(drafts.is_planned);
+  EXPECT_EQ(drafts.reading_seconds, 2);
+  EXPECT_EQ(drafts.least_answer, 77U);
+  EXPECT_THAT(PlanText(ChoosePlan(input)),
+              HasSubstr("half the context is read in 2.00 s: answers of at least 77 tokens"));
+  input.drafts.reading.least_answer.reset();
+  EXPECT_THAT(PlanText(ChoosePlan(input)), HasSubstr("no answer can make up for that"));
   EXPECT_EQ(drafts.guess_seconds, 1.0 / 16);
   ASSERT_EQ(drafts.steps.size(), 17U);
   EXPECT_FALSE(drafts.steps[0].break_even.has_value());
