@@ -52,13 +52,14 @@ struct DraftCosts {
 //   step(g)      a moving average for each g that was tried; between two of them a straight line, but for the next one, which may
 //                cost no more. Behind the widest one their mean slope goes on, so that a wider step is tried where it might pay: at
 //                most about twice as wide a step as before
-//   predicted    where costs are predicted, the first steps have as many guesses as pay by them where the assumed share is right (of a tree: where
-//                nodes are as often right as promised), and a plain step is timed after eight; else it is the first, and two guesses
-//                follow. What is timed scales what is predicted, step(g) and d, and once a plain step and a wider one were timed,
+//   predicted    where costs are predicted, the first steps have as many guesses as pay by them where the assumed share is right (of a
+//                tree: where nodes are as often right as promised), and a plain step is timed after eight; else it is the first, and two
+//                guesses follow. What is timed scales what is predicted, step(g) and d, and once a plain step and a wider one were timed,
 //                nothing is predicted any more but d, until guesses are timed
 //   zero         where guesses do not pay, none are made, but for one or two (one that takes more than a quarter of a plain step is
-//                tried alone) after 8 plain steps, then after 16, 32 and every 64 (a dear one after 8, 32, 64); sooner where what was checked is so far forgotten that the
-//                assumed share says they pay. When those are right, up to four more follow in the next steps: what is then known decides
+//                tried alone) after 8 plain steps, then after 16, 32 and every 64 (a dear one after 8, 32, 64); sooner where what was checked is so
+//                far forgotten that the assumed share says they pay. When those are right, up to four more follow in the next steps: what
+//                is then known decides
 // Allocates nothing. Cost: O(most) in Next.
 class DraftWidth {
  public:
