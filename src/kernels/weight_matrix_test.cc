@@ -71,6 +71,16 @@ TEST(WeightMatrix, FloatRowsOfAnyLength_ComeBack) {
   }
 }
 
+TEST(WeightMatrix, Packed_IsAtMostATwentiethLargerThanTheFilesRows) {
+  for (const DType dtype : kAllTypes) {
+    const RandomWeight random(dtype, 64, WholeBlocks(dtype, 1024), 1);
+    const auto packed = static_cast<double>(Pack(random.source).resident_bytes());
+    const auto file = static_cast<double>(random.source.bytes.size());
+    EXPECT_GE(packed, file) << InfoOf(dtype).name;
+    EXPECT_LE(packed, 1.05 * file) << InfoOf(dtype).name;
+  }
+}
+
 TEST(RowOrder, Interleaved_IsAPermutationWithinEachHead) {
   const RowOrder order{.interleaved_head_dim = 8};
   // Rows of head 1 in usual order: first halves, then second halves; the file has them in turn.
