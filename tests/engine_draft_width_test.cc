@@ -132,7 +132,7 @@ TEST(EngineDraftWidth, NeighbourThatFindsNothing_TakesNoTimesAway) {
   size_t wide = 0, steps = 0;
   for (; impl.requests.size() == 2; ++steps) {
     driver.Step();
-    wide += impl.scheduler->step()[0].tokens.size() == 9 ? 1U : 0U;
+    wide += impl.scheduler->step()[0].tokens.size() > 6 ? 1U : 0U;
   }
   EXPECT_GT(2 * wide, steps);
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 namespace tidemill {
 namespace {
@@ -17,6 +18,10 @@ constexpr double kCheapGuess = 0.25;  // of a plain step: one that takes longer 
 constexpr double kBestHope = 0.95;    // where as many right guesses would not pay, one that was right promises nothing
 constexpr size_t kAveraged = 8;       // measurements in a moving average of seconds
 constexpr size_t kForgetSteps = 256;  // a width that was not tried for so long is not known
+// A prediction of which two widths took so different parts is dropped, and after so many steps any: what it says of wide steps that it
+// keeps from being tried may be wrong.
+constexpr double kSameShape = 1.25;
+constexpr size_t kPredictedSteps = 64;
 // How wide a step pays is judged beside a plain one, which grows slower as the context grows: it is timed now and then.
 constexpr size_t kTimeLeastSteps = 64;
 constexpr size_t kWaitForTimes = 8;  // steps that may all go by without a time, where prompts are in each of them
@@ -120,7 +125,8 @@ void DraftWidth::Took(size_t guesses, double seconds, double other_tokens) {
   Average(seconds, ++step.count, &step.mean);
   step.last = num_steps_;
   other_tokens_ += (other_tokens - other_tokens_) / kAveraged;
-  if (IsKnown(least_) && Widest() != least_) predicted_ = {};  // from here on its own times say more
+  const bool is_compared = predicted_.any() && IsKnown(least_) && Widest() != least_;
+  if (is_compared && (num_steps_ >= kPredictedSteps || !IsOfPredictedShape())) predicted_ = {};
 }
 
 bool DraftWidth::IsKnown(size_t guesses) const {
@@ -150,8 +156,8 @@ void DraftWidth::FillStepSeconds(std::span<double> seconds) const {
       seconds[j] =
           seconds[last] + (seconds[i] - seconds[last]) * static_cast<double>(j - last) / static_cast<double>(i - last);
     }
-    // The next one may cost no more: so it is tried, and stairs are found.
-    if (last + 1 < i) seconds[last + 1] = seconds[last];
+    // One in the middle may cost no more than the narrower: so it is tried, and stairs are found.
+    if (last + 1 < i) seconds[(last + i) / 2] = seconds[last];
     last = i;
   }
   const double slope = last == least_ ? 0 : (seconds[last] - seconds[least_]) / static_cast<double>(last - least_);
@@ -159,13 +165,32 @@ void DraftWidth::FillStepSeconds(std::span<double> seconds) const {
 }
 
 void DraftWidth::ScalePredicted(std::span<double> seconds) const {
-  double scale = 1;
-  for (size_t i = seconds.size(); i-- > least_;) {
-    if (IsKnown(i)) scale = seconds[i] / predicted_.step_seconds[i];
-  }
+  const auto scale = [&](size_t i) { return seconds[i] / predicted_.step_seconds[i]; };
+  size_t next = least_;  // that is known
+  std::optional<size_t> last;
   for (size_t i = least_; i < seconds.size(); ++i) {
-    if (!IsKnown(i)) seconds[i] = predicted_.step_seconds[i] * scale;
+    if (IsKnown(i)) {
+      last = i;
+      continue;
+    }
+    for (next = std::max(next, i); next < seconds.size() && !IsKnown(next);) ++next;
+    const bool has_next = next < seconds.size();
+    double times = last ? scale(*last) : has_next ? scale(next) : 1;
+    if (last && has_next)
+      times += (scale(next) - times) * static_cast<double>(i - *last) / static_cast<double>(next - *last);
+    seconds[i] = predicted_.step_seconds[i] * times;
   }
+}
+
+bool DraftWidth::IsOfPredictedShape() const {
+  double low = std::numeric_limits<double>::infinity(), high = 0;
+  for (size_t i = least_; i <= most_; ++i) {
+    if (!IsKnown(i)) continue;
+    const double times = steps_[i].mean / predicted_.step_seconds[i];
+    low = std::min(low, times);
+    high = std::max(high, times);
+  }
+  return high <= kSameShape * low;
 }
 
 double DraftWidth::Gain(size_t few, size_t many) const {
