@@ -23,7 +23,8 @@ def sample_of(answer: dict) -> dict:
             "seconds": answer["timings"]["decode_ms"] / 1000, "first_s": answer["timings"]["first_token_ms"] / 1000,
             "drafted": draft.get("drafted", 0), "accepted": draft.get("accepted", 0), "acceptance": draft.get("acceptance", []),
             "widths": draft.get("widths", {}), "growths": answer["state"]["growths"], "bytes_copied": answer["state"]["bytes_copied"],
-            "cut": draft.get("cut", 0), "grown": draft.get("grown", 0)}
+            "cut": draft.get("cut", 0), "grown": draft.get("grown", 0),
+            "reading_s": draft.get("reading_ms", 0) / 1000}
 
 
 class Ours:

@@ -22,6 +22,11 @@ def rate(samples: list[dict]) -> float:
     return sum(s["tokens"] for s in samples) / seconds if seconds > 0 else 0.0
 
 
+def without_reading(samples: Samples) -> Samples:
+    """Less the time in which the draft model read the prompt and made its first guesses (`reading_s`)."""
+    return {prompt: sample | {"seconds": sample["seconds"] - sample.get("reading_s", 0)} for prompt, sample in samples.items()}
+
+
 def shared(*all_samples: Samples) -> list[str]:
     """Prompts that all of them have, measured at one place, with tokens to be timed: the pairs."""
     first, *_ = all_samples

@@ -138,14 +138,18 @@ def policies(of: Set, settings: list[Setting]) -> str:
         runs, (base, _, policy) = of.of(setting.name), setting.name.rpartition(" ")
         if found := numbers.ratio(of.of(f"{base} {spare}"), runs):
             per = [sum(s.get(field, 0) for s in runs.values()) / len(runs) for field in ("growths", "bytes_copied", "cut")]
+            behind = numbers.ratio(*map(numbers.without_reading, (of.of(f"{base} {spare}"), runs)))
+            has_reading = policy != spare and any(s.get("reading_s") for s in runs.values())
             rows.append([base, policy, f"{numbers.rate(list(runs.values())):.1f}", "" if policy == spare else ratio_text(found),
+                         ratio_text(behind) if has_reading else "",
                          f"{per[0]:.1f}", f"{per[1] / 2**20:.1f}", f"{per[2]:.1f}", str(found["prompts"])])
     if not rows:
         return ""
     return (f"#### {of.name}: spare rows beside concatenated caches\n\n`iterative` grows at each step and copies, as a concatenation does; "
             f"`upfront` has all rows from the start. The ratio is of `{spare}`, in whose spare rows guesses are checked ({' '.join(POLICIES[spare])}), "
-            "over the other. Growths are of an answer, in all layers.\n\n"
-            + table(["guesses", "policy", "tokens/s", f"{spare} over it [95 %]", "growths", "MiB copied", "guesses cut", "prompts"], rows))
+            "over the other; `behind the reading`: without the time in which a draft model read the prompt and made its first guesses. Growths are of an "
+            "answer, in all layers.\n\n"
+            + table(["guesses", "policy", "tokens/s", f"{spare} over it [95 %]", "behind the reading", "growths", "MiB copied", "guesses cut", "prompts"], rows))
 
 
 def same_answer(one: dict, other: dict) -> bool:

@@ -50,6 +50,8 @@ answer = {{"ids": list(range(len(prompt), len(prompt) + 10)), "prompt_tokens": 7
 if width:
     steps = 9 // (1 + width)
     answer["draft"] = {{"drafted": steps * width, "accepted": steps * width, "acceptance": [1.0] * width, "widths": {{str(width): steps}}}}
+    if draft.endswith(".gguf"):
+        answer["draft"]["reading_ms"] = 2500.0
 if str(width) == os.environ.get("FAKE_DIFFERS_AT"):
     answer["ids"][4] = -1
 print(json.dumps(answer))
@@ -277,13 +279,19 @@ class Program(unittest.TestCase):
         self.assertIn("### coding, 2 of 2 prompts", text)
         self.assertIn("| ngram | 2.0 | **2.00** [2.00, 2.00] | 2.00 | 3.00 | 100 % | 100 % | 2 |", text)  # 9 tokens in 4.5 s
         self.assertIn("| ngram | 33.3 % [33.3, 33.3] | 8 of 0 to 8 | 33.3 % | 33.3 %, 33.3 % | 2 |", text)                 # 9 tokens in 3 s
-        self.assertIn("| ngram | iterative | 1.0 | **2.00** [2.00, 2.00] | 1.0 | 1.0 | 0.0 | 2 |", text)
+        self.assertIn("| ngram | iterative | 1.0 | **2.00** [2.00, 2.00] |  | 1.0 | 1.0 | 0.0 | 2 |", text)
         self.assertIn("| ngram w3 | 4, from coding-01 on | width 3: refused \\| by the fake |", text)
         figures = sorted(path.name for path in (self.folder / "out").glob("*.svg"))
         self.assertEqual(figures, [f"speculation_{kind}_m_{name}.svg" for kind in ("rates", "widths") for name in ("coding", "edit")])
         for figure in figures:
             ElementTree.parse(self.folder / "out" / figure)  # well formed
             self.assertIn(figure, text)
+
+    def test_Policies_AreComparedBehindTheReadingToo(self):
+        done = self.measure("--draft", "small=a/b.gguf", "--only", "^small (bmc64|iterative)$", "--sets", "edit")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # 5.625 s and 11.25 s, of which 2.5 s are the reading of the prompt.
+        self.assertIn("| small | iterative | 0.8 | **2.00** [2.00, 2.00] | **2.80** [2.80, 2.80] | 1.0 | 1.0 |", done.stdout)
 
     def test_Peer_StandsBesideItsOwnPlain(self):
         python = self.folder / "python"

@@ -43,7 +43,8 @@ Json DraftJson(const RequestStats& stats) {
           {"acceptance", std::move(acceptance)},
           {"widths", std::move(widths)},
           {"cut", drafts.cut},
-          {"grown", drafts.grown}};
+          {"grown", drafts.grown},
+          {"reading_ms", drafts.reading_ms}};
 }
 
 }  // namespace
@@ -60,6 +61,7 @@ void AddDrafts(const RequestStats& stats, RequestStats* sum) {
   sum->drafts.cut += stats.drafts.cut;
   sum->drafts.grown += stats.drafts.grown;
   sum->drafts.later_siblings += stats.drafts.later_siblings;
+  sum->drafts.reading_ms += stats.drafts.reading_ms;
   if (sum->draft_trouble.empty()) sum->draft_trouble = stats.draft_trouble;
 }
 
@@ -83,6 +85,10 @@ std::string DescribeDrafts(const RequestStats& stats) {
   }
   if (drafts.cut != 0) text += "; " + std::to_string(drafts.cut) + " cut to free rows";
   if (drafts.grown != 0) text += "; " + std::to_string(drafts.grown) + " grown for";
+  if (drafts.reading_ms > 0) {
+    std::snprintf(number, sizeof number, "%.1f", drafts.reading_ms);
+    text += std::string("; the text was read for them in ") + number + " ms";
+  }
   return text + "\n";
 }
 

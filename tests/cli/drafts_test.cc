@@ -94,7 +94,10 @@ TEST(DraftStats, SayWhatBecameOfGuesses) {
        std::to_string(count("accepted_with_bonus")) + " with the tokens behind them), ");
   says("; steps by guesses ");
   for (const auto& [width, number] : draft["widths"].items()) says(" " + width + ":" + number.dump());
-  says("; " + std::to_string(count("cut")) + " cut to free rows\n");
+  says("; " + std::to_string(count("cut")) + " cut to free rows; the text was read for them in ");
+  const double reading = draft.value("reading_ms", 0.0), decoding = found["timings"].value("decode_ms", 0.0);
+  EXPECT_GT(reading, 0);
+  EXPECT_LT(reading, decoding);
 }
 
 TEST(DraftTrees, ChangeNoAnswer) {
