@@ -111,10 +111,9 @@ const Json& MedianOf(std::vector<Json>& runs) {
   return runs[runs.size() / 2];
 }
 
-double FastestOf(const std::vector<Json>& runs) {
-  double fastest = HUGE_VAL;
-  for (const Json& run : runs) fastest = std::min(fastest, run["seconds"]["total"].get<double>());
-  return fastest;
+double MedianOf(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
 }
 
 template <typename T>
@@ -166,28 +165,40 @@ class Sweep {
     return failed_ ? 1 : 0;
   }
 
+  // Of each cell the median over repeats of sampled runs over the full one among them.
   int CheckSampling(const std::vector<Group>& groups) {
+    constexpr size_t kSampledBeside = 3;
     double worst = 0;
     for (const Group& group : groups) {
       for (const Cell& cell : group) {
         const size_t samples = SamplesOf(cell) != 0 ? SamplesOf(cell) : options_.samples;
-        std::vector<Json> full, sampled;
+        double full_seconds = 0, faults = 0, sampled_faults = 0;
+        std::vector<double> off;  // by repeat
         for (size_t repeat = 0; repeat < options_.repeats; ++repeat) {
-          full.push_back(RunInChild(cell, 0, false));
-          sampled.push_back(RunInChild(cell, samples, false));
-          for (const Json& run : {full.back(), sampled.back()}) {
+          // What the memory gives changes within a second, and a sampled run is over in a part of a full one: as many of them stand before
+          // it as after it, and their mean counts.
+          double seconds = 0;
+          for (size_t i = 0; i < 2 * kSampledBeside + 1; ++i) {
+            const bool is_full = i == kSampledBeside;
+            const Json run = RunInChild(cell, is_full ? 0 : samples, false);
             if (run.contains("error")) {
               std::fprintf(stderr, "%s: %s\n", cell.Key().c_str(), run["error"].get<std::string>().c_str());
               return 2;
             }
+            const double total = run["seconds"]["total"];
+            if (is_full) {
+              full_seconds = total;
+              faults = run["minor_faults"];
+            } else {
+              seconds += total / (2 * kSampledBeside);
+              sampled_faults = run["minor_faults"];
+            }
           }
+          off.push_back(seconds / full_seconds - 1);
         }
-        // The fastest of each: what a neighbour adds is not sampling's. Page faults are the same in every run.
-        const double whole = FastestOf(full), part = FastestOf(sampled);
-        const double faults = full[0]["minor_faults"], sampled_faults = sampled[0]["minor_faults"];
-        worst = std::max(worst, std::abs(part / whole - 1));
-        std::printf("%+6.1f %%  full %.4f s, %zu samples %.4f s; page faults %.0f, sampled %.0f  %s\n",
-                    100 * (part / whole - 1), whole, samples, part, faults, sampled_faults, cell.Key().c_str());
+        worst = std::max(worst, std::abs(MedianOf(off)));
+        std::printf("%+6.1f %%  full %.4f s, %zu samples; page faults %.0f, sampled %.0f  %s\n", 100 * MedianOf(off),
+                    full_seconds, samples, faults, sampled_faults, cell.Key().c_str());
         std::fflush(stdout);
       }
     }
