@@ -147,9 +147,10 @@ def policies(of: Set, settings: list[Setting]) -> str:
         return ""
     return (f"#### {of.name}: spare rows beside concatenated caches\n\n`iterative` grows at each step and copies, as a concatenation does; "
             f"`upfront` has all rows from the start. The ratio is of `{spare}`, in whose spare rows guesses are checked ({' '.join(POLICIES[spare])}), "
-            "over the other; `behind the reading`: without the time in which a draft model read the prompt and made its first guesses. Growths are of an "
-            "answer, in all layers.\n\n"
-            + table(["guesses", "policy", "tokens/s", f"{spare} over it [95 %]", "behind the reading", "growths", "MiB copied", "guesses cut", "prompts"], rows))
+            "over the other; `behind the reading`: without the time in which a draft model read the prompt and made its first guesses. "
+            "Growths are of an answer, in all layers.\n\n"
+            + table(["guesses", "policy", "tokens/s", f"{spare} over it [95 %]", "behind the reading", "growths", "MiB copied",
+                     "guesses cut", "prompts"], rows))
 
 
 def same_answer(one: dict, other: dict) -> bool:

@@ -142,7 +142,7 @@ struct DraftStats {
   uint32_t cut = 0;                               // steps whose last guesses had no free rows, and were left out
   uint32_t grown = 0;                             // steps for whose guesses the state grew before the text needed it
   uint32_t bonuses = 0;                           // tokens behind right guesses: one of each step that had guesses
-  double reading_ms = 0;        // of a draft model, before its first guesses were checked: of the text, and of those guesses
+  double reading_ms = 0;        // of a draft model, until guesses were checked: it read the text, and made those
   uint32_t later_siblings = 0;  // right guesses that were not the first at their place: a chain would not have had them
 
   double Share(size_t position) const {

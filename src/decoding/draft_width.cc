@@ -18,8 +18,8 @@ constexpr double kCheapGuess = 0.25;  // of a plain step: one that takes longer 
 constexpr double kBestHope = 0.95;    // where as many right guesses would not pay, one that was right promises nothing
 constexpr size_t kAveraged = 8;       // measurements in a moving average of seconds
 constexpr size_t kForgetSteps = 256;  // a width that was not tried for so long is not known
-// A prediction of which two widths took so different parts is dropped, and after so many steps any: what it says of wide steps that it
-// keeps from being tried may be wrong.
+// Once a plain step and a wider one were timed, a prediction of which two widths took so different parts is dropped, and after so many steps
+// any: what it says of wide steps that it keeps from being tried may be wrong.
 constexpr double kSameShape = 1.25;
 constexpr size_t kPredictedSteps = 64;
 // How wide a step pays is judged beside a plain one, which grows slower as the context grows: it is timed now and then.
@@ -105,7 +105,9 @@ void DraftWidth::CheckedTree(size_t nodes, std::span<const uint32_t> right) {
 
 void DraftWidth::End(bool is_try, bool any_right) {
   // What a guess takes is known from the second try on, and until then a prediction must not speak against it.
-  const bool is_guess_timed = num_drafted_ != 0 || (!predicted_.any() && predicted_guess_ == 0);
+  const bool is_guess_timed = order_ == GuessOrder::kTree
+                                  ? !predicted_.any() || Widest() != least_
+                                  : num_drafted_ != 0 || (!predicted_.any() && predicted_guess_ == 0);
   is_promising_ = is_try && any_right && tries_ != 0 && (!is_guess_timed || CouldPay());
   if (is_promising_) {
     --tries_;
@@ -125,8 +127,9 @@ void DraftWidth::Took(size_t guesses, double seconds, double other_tokens) {
   Average(seconds, ++step.count, &step.mean);
   step.last = num_steps_;
   other_tokens_ += (other_tokens - other_tokens_) / kAveraged;
-  const bool is_compared = predicted_.any() && IsKnown(least_) && Widest() != least_;
-  if (is_compared && (num_steps_ >= kPredictedSteps || !IsOfPredictedShape())) predicted_ = {};
+  if (!predicted_.any() || !IsKnown(least_) || Widest() == least_) return;
+  if (compared_since_ == 0) compared_since_ = num_steps_;
+  if (num_steps_ - compared_since_ >= kPredictedSteps || !IsOfPredictedShape()) predicted_ = {};
 }
 
 bool DraftWidth::IsKnown(size_t guesses) const {
@@ -156,8 +159,6 @@ void DraftWidth::FillStepSeconds(std::span<double> seconds) const {
       seconds[j] =
           seconds[last] + (seconds[i] - seconds[last]) * static_cast<double>(j - last) / static_cast<double>(i - last);
     }
-    // One in the middle may cost no more than the narrower: so it is tried, and stairs are found.
-    if (last + 1 < i) seconds[(last + i) / 2] = seconds[last];
     last = i;
   }
   const double slope = last == least_ ? 0 : (seconds[last] - seconds[least_]) / static_cast<double>(last - least_);
@@ -165,32 +166,39 @@ void DraftWidth::FillStepSeconds(std::span<double> seconds) const {
 }
 
 void DraftWidth::ScalePredicted(std::span<double> seconds) const {
-  const auto scale = [&](size_t i) { return seconds[i] / predicted_.step_seconds[i]; };
-  size_t next = least_;  // that is known
-  std::optional<size_t> last;
-  for (size_t i = least_; i < seconds.size(); ++i) {
-    if (IsKnown(i)) {
-      last = i;
-      continue;
-    }
-    for (next = std::max(next, i); next < seconds.size() && !IsKnown(next);) ++next;
-    const bool has_next = next < seconds.size();
-    double times = last ? scale(*last) : has_next ? scale(next) : 1;
-    if (last && has_next)
-      times += (scale(next) - times) * static_cast<double>(i - *last) / static_cast<double>(next - *last);
-    seconds[i] = predicted_.step_seconds[i] * times;
+  size_t begin = least_;         // of those that are not known
+  std::optional<double> before;  // the scale of the known one before them
+  for (size_t i = least_; i <= seconds.size(); ++i) {
+    const bool is_end = i == seconds.size();
+    if (!is_end && !IsKnown(i)) continue;
+    const double after = is_end ? before.value_or(1) : seconds[i] / predicted_.step_seconds[i];
+    const double from = before.value_or(after), slope = (after - from) / static_cast<double>(i - begin + 1);
+    for (size_t j = begin; j < i; ++j)
+      seconds[j] = predicted_.step_seconds[j] * (from + slope * static_cast<double>(j - begin + 1));
+    before = after;
+    begin = i + 1;
   }
 }
 
 bool DraftWidth::IsOfPredictedShape() const {
+  std::array<double, kMost + 1> seconds = {};
+  FillStepSeconds(std::span(seconds).first(most_ + 1));
   double low = std::numeric_limits<double>::infinity(), high = 0;
   for (size_t i = least_; i <= most_; ++i) {
-    if (!IsKnown(i)) continue;
-    const double times = steps_[i].mean / predicted_.step_seconds[i];
+    if (!IsKnown(i) || (i != least_ && steps_[i].count < 2)) continue;  // a single one may have been disturbed
+    const double times = seconds[i] / predicted_.step_seconds[i];
     low = std::min(low, times);
     high = std::max(high, times);
   }
   return high <= kSameShape * low;
+}
+
+void DraftWidth::HopeForStairs(std::span<double> seconds) const {
+  for (size_t i = least_ + 1, last = least_; i < seconds.size(); ++i) {
+    if (!IsKnown(i)) continue;
+    if (last + 1 < i) seconds[(last + i) / 2] = seconds[last];
+    last = i;
+  }
 }
 
 double DraftWidth::Gain(size_t few, size_t many) const {
@@ -261,6 +269,7 @@ size_t DraftWidth::Best(std::span<const double> gains) const {
   std::array<double, kMost + 1> all_seconds = {};
   const std::span<double> seconds = std::span(all_seconds).first(most + 1);
   FillStepSeconds(seconds);
+  if (!predicted_.any()) HopeForStairs(seconds);
   const double guess = GuessSeconds(seconds[least_]);
   const bool at_once = order_ == GuessOrder::kAtOnce;
   if (at_once) {

@@ -49,13 +49,14 @@ struct DraftCosts {
 // that becomes busy:
 //   acceptance   counts by position that lose 5 % with each draft; positions of which little is known lean on all of them together, nodes
 //                of a tree on p_i^t, with the t at which the first node's promise is what came true: a chain's p_i = f^i at any f
-//   step(g)      a moving average for each g that was tried; between two of them a straight line, but for the one in the middle, which may
-//                cost no more than the narrower. Behind the widest one their mean slope goes on, so that a wider step is tried where it might pay: at
-//                most about twice as wide a step as before
+//   step(g)      a moving average for each g that was tried; between two of them a straight line, but the one in the middle is hoped
+//                to cost no more than the narrower, so that it is tried and stairs are found. Behind the widest one their mean slope
+//                goes on, so that a wider step is tried where it might pay: at most about twice as wide a step as before
 //   predicted    where costs are predicted, the first steps have as many guesses as pay by them where the assumed share is right (of a
 //                tree: where nodes are as often right as promised), and a plain step is timed after eight; else it is the first, and two
-//                guesses follow. What is timed scales what is predicted, step(g) and d, between two widths as a straight line of scales.
-//                Once two of them differ by more than a quarter, nothing is predicted any more but d, until guesses are timed
+//                guesses follow. What is timed scales what is predicted, step(g) and d, between two widths by a straight line of scales.
+//                Once a plain step and a wider one were timed, and two scales differ by more than a quarter or 64 steps have passed,
+//                nothing is predicted any more but d, until guesses are timed
 //   zero         where guesses do not pay, none are made, but for one or two (one that takes more than a quarter of a plain step is
 //                tried alone) after 8 plain steps, then after 16, 32 and every 64 (a dear one after 8, 32, 64); sooner where what was checked is so
 //                far forgotten that the assumed share says they pay. When those are right, up to four more follow in the next steps: what
@@ -114,6 +115,7 @@ class DraftWidth {
   void FillStepSeconds(std::span<double> seconds) const;        // [most + 1], by guesses
   void ScalePredicted(std::span<double> seconds) const;         // the same, where those that are known are filled
   bool IsOfPredictedShape() const;                              // what is known
+  void HopeForStairs(std::span<double> seconds) const;          // filled
   static double ShareWith(const Share& share, double assumed);  // `assumed` counts as a few
   std::array<double, kMost> Gains() const;                      // tokens that each guess adds
   double PromisePower() const;                                  // t
@@ -139,6 +141,8 @@ class DraftWidth {
   size_t num_offers_ = 0, num_drafted_ = 0;  // times that guesses were made; of them, those whose time counts
   bool is_catching_up_ = false;              // the last guesses were the first after a pause
   size_t num_steps_ = 0;
+  size_t compared_since_ =
+      0;  // the step behind which a plain one and a wider one were timed, while costs are predicted; 0: none
   size_t since_least_ = 0;     // steps since one was as narrow as it may be
   size_t since_guesses_ = 0;   // steps without guesses
   size_t pause_ = 8;           // steps without guesses before the next try

@@ -65,6 +65,7 @@ struct Simulation {
   double noise = 0.05;
   double tokens = 0, seconds = 0;
   std::vector<size_t> widths = {};
+  double first_plain = 1;  // what the first plain step takes of what it should
 
   Simulation(const World& a_world, size_t least, size_t most, const DraftCosts& predicted = {})
       : world(a_world), width(least, most, a_world.at_once ? GuessOrder::kAtOnce : GuessOrder::kOneByOne, predicted) {}
@@ -81,7 +82,8 @@ struct Simulation {
       if (guesses != 0) width.Drafted(guesses, disturbed(drafting), /*reads_text=*/true);
       size_t right = 0;
       while (right < guesses && unit(random) < a) ++right;
-      const double step = disturbed(world.step_seconds(guesses)) * (i % 97 == 50 ? 4 : 1);  // somebody else's moment
+      double step = disturbed(world.step_seconds(guesses)) * (i % 97 == 50 ? 4 : 1);  // somebody else's moment
+      if (guesses == 0) step *= std::exchange(first_plain, 1);
       width.Checked(guesses, right);
       width.Took(guesses, step, world.other_tokens);
       tokens += world.other_tokens + ExpectedTokens(std::vector<double>(guesses, a));
@@ -183,23 +185,51 @@ TEST(DraftWidth, RightPredictions_AreWhereItStarts) {
   EXPECT_EQ(std::count(run.widths.begin(), run.widths.end(), 0U), 1);
 }
 
-// Where six guesses are the most that pay, and wider steps never do, however many are right, an answer of some 60 steps has none of them,
-// though a straight line through what it has timed would promise more of them.
+// Six guesses are the most that pay.
+double Jump(size_t g) { return g <= 6 ? 1 + 0.05 * static_cast<double>(g) : 3.0 + 0.3 * static_cast<double>(g - 7); }
+
+// Wide steps never pay, however many are right: some 60 steps with guesses have none of them, though a straight line through what was timed
+// would promise more of them. Neither what a plain step took in a bad moment nor prose before them changes that.
 TEST(DraftWidth, RightPredictions_SpareWidthsThatCannotPay) {
-  const auto jump = [](size_t g) {
-    return g <= 6 ? 1 + 0.05 * static_cast<double>(g) : 3.0 + 0.3 * static_cast<double>(g - 7);
-  };
-  const World world{.name = "jump", .step_seconds = jump, .guess_seconds = 0.1};
-  double tokens = 0, seconds = 0;
-  for (size_t seed = 0; seed < 20; ++seed) {
-    Simulation run(world, 0, 16, Predicted(world, 1));
-    run.random.seed(seed);
-    run.Steps(60, 0.95);
-    EXPECT_LE(*std::max_element(run.widths.begin(), run.widths.end()), 6U) << seed;
-    tokens += run.tokens;
-    seconds += run.seconds;
+  const World world{.name = "jump", .step_seconds = Jump, .guess_seconds = 0.1};
+  for (const size_t prose : {0, 100}) {
+    for (const double disturbed : {1, 4}) {
+      double tokens = 0, seconds = 0;
+      for (size_t seed = 0; seed < 20; ++seed) {
+        Simulation run(world, 0, 16, Predicted(world, 1));
+        run.random.seed(seed);
+        for (size_t i = 0; i < prose; ++i) {
+          run.width.Checked(0, 0);
+          run.width.Took(0, 1, 0);
+        }
+        run.first_plain = disturbed;
+        run.Steps(60, 0.95);
+        EXPECT_LE(*std::max_element(run.widths.begin(), run.widths.end()), 6U)
+            << prose << ", " << disturbed << ", " << seed;
+        tokens += run.tokens;
+        seconds += run.seconds;
+      }
+      EXPECT_GE(tokens / seconds, 0.95 * world.BestRate(16, 0.95)) << prose << ", " << disturbed;
+    }
   }
-  EXPECT_GE(tokens / seconds, 0.95 * world.BestRate(16, 0.95));
+}
+
+// Costs that are wrong where it begins are found out in a few steps, and where only wide ones are wrong, after 64.
+TEST(DraftWidth, WrongPredictions_AreDropped) {
+  const auto flat = [](size_t g) { return 1 + 0.02 * static_cast<double>(g); };
+  const World world{.name = "flat", .step_seconds = flat, .guess_seconds = 0.02};
+  DraftCosts steep = Predicted(world, 1), jump = steep;
+  for (size_t g = 0; g <= 16; ++g) {
+    steep.step_seconds[g] = 1 + 0.3 * static_cast<double>(g);
+    jump.step_seconds[g] = g <= 6 ? flat(g) : Jump(g);
+  }
+  Simulation soon(world, 0, 16, steep), later(world, 0, 16, jump);
+  soon.Steps(40, 0.95);
+  EXPECT_GT(soon.widths.back(), 8U);
+  later.Steps(64, 0.95);
+  EXPECT_LE(*std::max_element(later.widths.begin(), later.widths.end()), 6U);
+  later.Steps(40, 0.95);
+  EXPECT_GT(later.widths.back(), 8U);
 }
 
 // A machine that is twice as fast as the measured one begins and goes on in the same way.
@@ -467,6 +497,23 @@ TEST(DraftWidth, DearGuessesBeforeTheyAreTimed_AreTriedAlone) {
   }
   EXPECT_EQ(answers, 0U) << "of 400 had a step with two guesses";
   EXPECT_EQ(most_tries, 2);
+}
+
+// A tree that was timed and would not pay if all of it were right promises nothing by being right.
+TEST(DraftWidth, TreesTooDearWhateverIsRight_AreTriedOnceAPause) {
+  DraftCosts costs;
+  for (size_t g = 0; g < costs.step_seconds.size(); ++g) costs.step_seconds[g] = 1 + 1.5 * static_cast<double>(g);
+  costs.promises = {0.6, 0.36};
+  DraftWidth width(0, 8, GuessOrder::kTree, costs);
+  size_t tries = 0;
+  for (size_t step = 0; step < 50; ++step) {  // tried after 8 plain steps, 16 and 32
+    const size_t nodes = width.Next();
+    if (nodes != 0) width.Drafted(nodes, 0.1, /*reads_text=*/false);
+    width.CheckedTree(nodes, nodes == 0 ? std::vector<uint32_t>() : std::vector<uint32_t>{0});
+    width.Took(nodes, costs.step_seconds[nodes], 0);
+    tries += nodes != 0 ? 1U : 0U;
+  }
+  EXPECT_LE(tries, 3U);
 }
 
 // A tree begins with what is promised, and goes by what its nodes were.

@@ -161,7 +161,8 @@ ActiveRequest::GuessRows ActiveRequest::TakeGuesses(const DraftTask& task) {
     return {};
   }
   drafting_seconds_ = is_timed_ ? task.seconds : 0;
-  if (drafter_->reads_text() && draft_stats_.guessed[0] == 0) draft_stats_.reading_ms += 1000 * drafting_seconds_;
+  const bool is_reading = drafter_->reads_text() && !drafter_->reads_features() && draft_stats_.guessed[0] == 0;
+  if (is_reading) draft_stats_.reading_ms += 1000 * drafting_seconds_;
   if (proposed.ids.empty()) {
     empty_ = proposed.empty;
     if (found_unlikely()) width_.Drafted(1, drafting_seconds_, drafter_->reads_text());

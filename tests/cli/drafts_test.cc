@@ -98,6 +98,11 @@ TEST(DraftStats, SayWhatBecameOfGuesses) {
   const double reading = draft.value("reading_ms", 0.0), decoding = found["timings"].value("decode_ms", 0.0);
   EXPECT_GT(reading, 0);
   EXPECT_LT(reading, decoding);
+  for (const char* drafter : {"ngram", "layers:1"}) {
+    const json other =
+        Single({"-p", "the tide the tide the", "-n", "40", "--ignore-eos", "--draft", drafter, "--draft-min", "1"});
+    EXPECT_EQ(other["draft"].value("reading_ms", -1.0), 0) << drafter;
+  }
 }
 
 TEST(DraftTrees, ChangeNoAnswer) {
