@@ -18,17 +18,19 @@ constexpr double kCheapGuess = 0.25;  // of a plain step: one that takes longer 
 constexpr double kBestHope = 0.95;    // where as many right guesses would not pay, one that was right promises nothing
 constexpr size_t kAveraged = 8;       // measurements in a moving average of seconds
 constexpr size_t kForgetSteps = 256;  // a width that was not tried for so long is not known
-// Once a plain step and a wider one were timed, a prediction of which two widths took so different parts is dropped, and after so many steps
-// any: what it says of wide steps that it keeps from being tried may be wrong.
+// Once a plain step and a wider one were timed, a prediction of which two widths took so different parts is dropped, and after so many wide
+// steps any: what it says of wider ones, that it keeps from being tried, may be wrong.
 constexpr double kSameShape = 1.25;
 constexpr size_t kPredictedSteps = 64;
 // How wide a step pays is judged beside a plain one, which grows slower as the context grows: it is timed now and then.
 constexpr size_t kTimeLeastSteps = 64;
 constexpr size_t kWaitForTimes = 8;  // steps that may all go by without a time, where prompts are in each of them
 
-// A single slow step says little, since another program had the processor: it counts as a quarter more than usual.
+// A single slow step says little, since another program had the processor: it counts as a quarter more than usual, and a first one gives
+// way to a faster second.
 void Average(double seconds, size_t count, double* mean) {
   constexpr double kMostChange = 1.25;
+  if (count == 2 && seconds < *mean) *mean = seconds;
   if (count > 1) seconds = std::clamp(seconds, *mean / kMostChange, *mean * kMostChange);
   *mean += (seconds - *mean) / static_cast<double>(std::min(count, kAveraged));
 }
@@ -56,7 +58,7 @@ size_t DraftWidth::Next() const {
   const bool is_timed = steps_[least_].count != 0;
   const size_t first = predicted_.any() ? kWaitForTimes : 0;
   const bool is_first = num_steps_ >= first && num_steps_ < first + kWaitForTimes;
-  if ((!is_timed && is_first) || (is_timed && since_least_ >= kTimeLeastSteps)) return least_;
+  if (asks_least_ || (!is_timed && is_first) || (is_timed && since_least_ >= kTimeLeastSteps)) return least_;
   const size_t best = Best();
   const bool is_time = is_promising_ || since_guesses_ >= pause_;
   return best == 0 && is_time ? std::min(most_, TryWidth()) : best;
@@ -73,6 +75,7 @@ void DraftWidth::Drafted(size_t guesses, double seconds, bool reads_text) {
 bool DraftWidth::Begin(size_t guesses) {
   const bool is_try = guesses != 0 && least_ == 0 && Best() == 0;
   ++num_steps_;
+  asks_least_ = false;
   since_least_ = guesses <= least_ ? 0 : since_least_ + 1;
   const double fade = guesses == 0 ? kFadeOfPlainStep : kFadeOfDraft;
   for (Share& share : shares_) share.Fade(fade);
@@ -128,8 +131,10 @@ void DraftWidth::Took(size_t guesses, double seconds, double other_tokens) {
   step.last = num_steps_;
   other_tokens_ += (other_tokens - other_tokens_) / kAveraged;
   if (!predicted_.any() || !IsKnown(least_) || Widest() == least_) return;
-  if (compared_since_ == 0) compared_since_ = num_steps_;
-  if (num_steps_ - compared_since_ >= kPredictedSteps || !IsOfPredictedShape()) predicted_ = {};
+  num_compared_ += guesses > least_ ? 1 : 0;
+  const bool is_wrong = !IsOfPredictedShape();
+  asks_least_ = is_wrong && steps_[least_].count == 1;
+  if (num_compared_ >= kPredictedSteps || (is_wrong && !asks_least_)) predicted_ = {};
 }
 
 bool DraftWidth::IsKnown(size_t guesses) const {

@@ -55,8 +55,8 @@ struct DraftCosts {
 //   predicted    where costs are predicted, the first steps have as many guesses as pay by them where the assumed share is right (of a
 //                tree: where nodes are as often right as promised), and a plain step is timed after eight; else it is the first, and two
 //                guesses follow. What is timed scales what is predicted, step(g) and d, between two widths by a straight line of scales.
-//                Once a plain step and a wider one were timed, and two scales differ by more than a quarter or 64 steps have passed,
-//                nothing is predicted any more but d, until guesses are timed
+//                Once a plain step (twice, if need be) and a wider one were timed, and two scales differ by more than a quarter or 64
+//                wider ones have passed, nothing is predicted any more but d, until guesses are timed
 //   zero         where guesses do not pay, none are made, but for one or two (one that takes more than a quarter of a plain step is
 //                tried alone) after 8 plain steps, then after 16, 32 and every 64 (a dear one after 8, 32, 64); sooner where what was checked is so
 //                far forgotten that the assumed share says they pay. When those are right, up to four more follow in the next steps: what
@@ -141,8 +141,8 @@ class DraftWidth {
   size_t num_offers_ = 0, num_drafted_ = 0;  // times that guesses were made; of them, those whose time counts
   bool is_catching_up_ = false;              // the last guesses were the first after a pause
   size_t num_steps_ = 0;
-  size_t compared_since_ =
-      0;  // the step behind which a plain one and a wider one were timed, while costs are predicted; 0: none
+  size_t num_compared_ = 0;    // steps with guesses that were timed beside a plain one, while costs are predicted
+  bool asks_least_ = false;    // the plain step speaks against them, and was timed once
   size_t since_least_ = 0;     // steps since one was as narrow as it may be
   size_t since_guesses_ = 0;   // steps without guesses
   size_t pause_ = 8;           // steps without guesses before the next try
