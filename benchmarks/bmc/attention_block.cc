@@ -113,7 +113,7 @@ const Json& MedianOf(std::vector<Json>& runs) {
 
 double MedianOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return (values[values.size() / 2] + values[(values.size() - 1) / 2]) / 2;
 }
 
 template <typename T>
@@ -172,12 +172,12 @@ class Sweep {
     for (const Group& group : groups) {
       for (const Cell& cell : group) {
         const size_t samples = SamplesOf(cell) != 0 ? SamplesOf(cell) : options_.samples;
-        double full_seconds = 0, faults = 0, sampled_faults = 0;
+        double all_full = 0, all_sampled = 0, faults = 0, sampled_faults = 0;
         std::vector<double> off;  // by repeat
         for (size_t repeat = 0; repeat < options_.repeats; ++repeat) {
           // What the memory gives changes within a second, and a sampled run is over in a part of a full one: as many of them stand before
           // it as after it, and their mean counts.
-          double seconds = 0;
+          double full = 0, sampled = 0;
           for (size_t i = 0; i < 2 * kSampledBeside + 1; ++i) {
             const bool is_full = i == kSampledBeside;
             const Json run = RunInChild(cell, is_full ? 0 : samples, false);
@@ -187,18 +187,20 @@ class Sweep {
             }
             const double total = run["seconds"]["total"];
             if (is_full) {
-              full_seconds = total;
+              full = total;
               faults = run["minor_faults"];
             } else {
-              seconds += total / (2 * kSampledBeside);
+              sampled += total / (2 * kSampledBeside);
               sampled_faults = run["minor_faults"];
             }
           }
-          off.push_back(seconds / full_seconds - 1);
+          off.push_back(sampled / full - 1);
+          all_full += full / static_cast<double>(options_.repeats);
+          all_sampled += sampled / static_cast<double>(options_.repeats);
         }
         worst = std::max(worst, std::abs(MedianOf(off)));
-        std::printf("%+6.1f %%  full %.4f s, %zu samples; page faults %.0f, sampled %.0f  %s\n", 100 * MedianOf(off),
-                    full_seconds, samples, faults, sampled_faults, cell.Key().c_str());
+        std::printf("%+6.1f %%  means: full %.4f s, %zu samples %.4f s; page faults %.0f, sampled %.0f  %s\n",
+                    100 * MedianOf(off), all_full, samples, all_sampled, faults, sampled_faults, cell.Key().c_str());
         std::fflush(stdout);
       }
     }
