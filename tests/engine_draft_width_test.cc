@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <numeric>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -138,6 +140,42 @@ TEST(EngineDraftWidth, NeighbourThatFindsNothing_TakesNoTimesAway) {
     wide += impl.scheduler->step()[0].tokens.size() == 9 ? 1U : 0U;
   }
   EXPECT_GT(2 * wide, steps);
+}
+
+// Reads text, it says, and takes its time for all guesses but the first.
+class SlowLaterDrafter : public QuotingDrafter {
+ public:
+  static constexpr std::chrono::milliseconds kPause{20};
+
+  explicit SlowLaterDrafter(size_t* later) : QuotingDrafter(0, 0), later_(later) {}
+  bool reads_text() const override { return true; }
+  DraftTree Propose(size_t most) override {
+    if (std::exchange(is_first_, false)) return QuotingDrafter::Propose(most);
+    std::this_thread::sleep_for(kPause);
+    ++*later_;
+    return QuotingDrafter::Propose(most);
+  }
+
+ private:
+  bool is_first_ = true;
+  size_t* later_;
+};
+
+// What comes behind the first guesses that were checked is not reading.
+TEST(EngineDraftWidth, ReadingMs_EndsWithTheFirstGuesses) {
+  const auto model = LoadModel("draft_width", BuildCountingModel({.vocab = 400, .context = 64}));
+  EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kUpfront});
+  size_t later = 0;
+  driver.engine().impl().make_drafter = [&later](const Request&, size_t, SequenceState&) {
+    return std::make_unique<SlowLaterDrafter>(&later);
+  };
+  const RequestId id =
+      driver.Submit({.prompt = {20, 21}, .generation = {.max_new_tokens = 30}, .draft = {.most = 3, .least = 3}});
+  while (!driver.engine().idle()) driver.Step();
+  EXPECT_GE(later, 5U);
+  const double reading = driver.outcome(id).stats.drafts.reading_ms;
+  EXPECT_GT(reading, 0);
+  EXPECT_LT(reading, static_cast<double>(later * SlowLaterDrafter::kPause.count()));
 }
 
 constexpr size_t kContext = 64;
