@@ -85,7 +85,8 @@ MatMulStrips Arguments(const ExecutionContext& ctx, const MatMulTask& task) {
           .outputs = w.rows(),
           .accumulate = task.accumulate,
           .expanded = nullptr,
-          .zen5 = ctx.fetch_style() == FetchStyle::kZen5};
+          .zen5 = ctx.fetch_style() == FetchStyle::kZen5,
+          .one_thread = ctx.threads().num_threads() == 1};
 }
 
 // Runs strips [first, first + count) of one task in thread `thread`.

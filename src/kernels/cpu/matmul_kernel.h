@@ -35,7 +35,9 @@ struct MatMulStrips {
   size_t outputs;  // valid columns of y: the last strip may have fewer than 16
   bool accumulate;
   unsigned char* expanded;  // room for the bytes of two strips, 64-byte aligned, of types that are expanded; or null
-  bool zen5;                // the processor reads memory as a Zen 5 does: kernels bring it otherwise, bits are the same
+  // How kernels bring weights from memory; bits are the same.
+  bool zen5;        // the processor reads memory as a Zen 5 does
+  bool one_thread;  // no other thread of ours reads from it meanwhile
 };
 
 // For a tile of all rows, which takes V strips side by side, each as a stream of its own. Fetches from memory the line of each that is
