@@ -3,7 +3,8 @@
 // Lost: eight registers, so four streams from memory, for one row where two hold a column (AVX2 on Zen 4: 0.66 to
 // 0.95 times as fast).
 // One row of 8192 x 2048 from memory, one thread of a Zen 4, GB/s fetched 4 KiB ahead and not: at AVX-512 F16 22.9 and 26.1, F32 24.9 and
-// 29.8; at AVX2 BF16 22.5 and 21.8, F16 24.3 and 22.5, F32 22.0 and 29.9 (medians of five). A 1B model in BF16 at AVX2, threads 2 / 1: 0.98 / 0.97.
+// 29.8; at AVX2 BF16 22.5 and 21.8, F16 24.3 and 22.5, F32 22.0 and 29.9 (medians of five). A 1B model in BF16 at AVX2,
+// threads 2 / 1: 0.98 / 0.97. A Zen 5 was not asked; its BF16 products are faster without, too (matmul_bf16.cc).
 #include "kernels/cpu/matmul_levels.h"
 
 #include "base/check.h"
