@@ -41,9 +41,10 @@
 // better in all four shapes. AVX2, also on a Zen 5: 393 -> 402, 1092 -> 1108, 741 -> 749 and 466 -> 458. The inlining was not run on
 // a Zen 4; there fetching past L2 makes SmolLM2's decode behind 2048 positions 0.90 (two threads) and 0.84 (one) times as fast.
 //
-// One row and one chunk of 128 keys in L1, F16, AVX-512 on a Zen 4 (gcc 12, least of seven), ns to score, weigh (at the peak of MulAdds as many as
-// each), the softmax, joining: 9 heads on 3 of 64 480, 551 (417), 106, 34; 32 on 8 649, 676 (555), 141, 45; 14 on 2 1196, 1264 (972), 246,
-// 79; 12 on 2 of 128 1730, 1956 (1666), 211, 88; 4 on 1 of 256 2593, 2976 (2222), 141, 85: 70 to 84 % of that peak at most, whatever memory gives.
+// One row, one key head with its query heads, one chunk of 128 keys in L1, F16, AVX-512 on a Zen 4 (gcc 12, least of seven), ns to score, to weigh
+// (in brackets at the peak of MulAdds, the same for scoring and with AVX2), for the softmax, for joining: 9 heads on 3 of 64 480, 551 (417),
+// 106, 34; 32 on 8 649, 676 (555), 141, 45; 14 on 2 1196, 1264 (972), 246, 79; 12 on 2 of 128 1730, 1956 (1666), 211, 88; 4 on 1 of 256 2593,
+// 2976 (2222), 141, 85: 70 to 84 % of that peak at most, whatever memory gives.
 // AVX2 in that order: 474, 434, 159, 38; 624, 587, 206, 51; 1202, 1029, 359, 89; 1864, 1830, 310, 112; 2523, 2445, 207, 110: 73 to 84 %.
 // Its weighing is not taken on AVX-512: behind 8192 positions in memory 1.08, 1.05, 1.04, 0.98 and 1.14, but in a model's decode, one thread,
 // SmolLM2 1.00 behind 4000 and 0.95 behind 8000, Gemma 1.05; keys and values both in registers of 256 bits, 28 sums, 0.98 and 1.00 behind 4000.

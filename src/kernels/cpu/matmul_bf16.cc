@@ -5,8 +5,9 @@
 // One row on a Zen 5, one thread, GB/s where a plain loop reads 40: 31.4 with the lines 4 KiB ahead fetched, 37.6 without; two strips
 // 36.3 and 34.3, one 33.7 without. Two rows 30.5 and 34.9. A 1B model's decode with lines fetched past L2 8 KiB ahead, of four strips
 // without, threads 2 / 1: four strips 0.96 / 0.97, two 0.98 / 0.93, one 1.01 / 1.05, which is not taken: two rows were not tried.
-// One row on a Zen 4 goes over one strip after another and is not fetched: a 1B model's decode, threads 2 / 1, medians of five pairs of programs,
-// against four strips fetched into L2 4 KiB ahead 1.03 / 1.24; two strips, not fetched, 1.05 / 1.17, four 1.05 / 1.17.
+// One row is not fetched: a 1B model's decode on a Zen 4, threads 2 / 1, medians of five pairs of programs, against four strips fetched into L2 4 KiB ahead:
+// four strips 1.05 / 1.17, two 1.05 / 1.17, one 1.03 / 1.24. One is taken with one thread: its one chain of sums allows 64 bytes in six cycles,
+// 39 GB/s, and that thread's memory gives 29 to 36.
 #include "kernels/cpu/matmul_bf16.h"
 
 #include <immintrin.h>
@@ -80,7 +81,7 @@ inline void AllRows(const MatMulStrips& args, size_t strip) {
   for (size_t tile = 0, row = 0; tile < tiles; ++tile) {
     for (size_t i = 0; i < share; i += 64) __builtin_prefetch(next + tile * share + i, 0, kIntoL2);
     const size_t rows = (args.rows - row) / (tiles - tile);
-    TileOfRows<V, R>(args, strip, row, rows, tiles == 1 && !(args.zen5 && args.rows <= 2));
+    TileOfRows<V, R>(args, strip, row, rows, tiles == 1 && args.rows > (args.zen5 ? 2 : 1));
     row += rows;
   }
 }
@@ -89,7 +90,7 @@ inline void AllRows(const MatMulStrips& args, size_t strip) {
 
 void MatMul(const MatMulStrips& args) {
   size_t strip = 0;
-  if (args.rows == 1 && !args.zen5) {
+  if (args.rows == 1 && args.one_thread && !args.zen5) {
     for (; strip < args.num_strips; ++strip) Tile<1, 1, false>(args, strip, 0);
   } else if (args.rows <= 2) {  // four strips, so that enough sums are in flight
     for (; strip + 4 <= args.num_strips; strip += 4) AllRows<4, 2>(args, strip);

@@ -3,8 +3,8 @@
 // Lost: eight registers, so four streams from memory, for one row where two hold a column (AVX2 on Zen 4: 0.66 to
 // 0.95 times as fast).
 // One row of 8192 x 2048 from memory, one thread of a Zen 4, GB/s fetched 4 KiB ahead and not: at AVX-512 F16 22.9 and 26.1, F32 24.9 and
-// 29.8; at AVX2 BF16 22.5 and 21.8, F16 24.3 and 22.5, F32 22.0 and 29.9 (medians of five). A 1B model in BF16 at AVX2,
-// threads 2 / 1: 0.98 / 0.97. A Zen 5 was not asked; its BF16 products are faster without, too (matmul_bf16.cc).
+// 29.8; at AVX2 BF16 22.5 and 21.8, F16 24.3 and 22.5, F32 22.0 and 29.9 (medians of five). A 1B model in BF16 at AVX2, not fetched:
+// 0.98 / 0.97 (threads 2 / 1). What gains is not fetched with one thread. Not run: BF16 at AVX-512, two threads, other levels, a Zen 5.
 #include "kernels/cpu/matmul_levels.h"
 
 #include "base/check.h"
@@ -26,14 +26,14 @@ using Vec = hn::Vec<Lane>;
 constexpr size_t kLanes = HWY_MIN(hn::MaxLanes(Lane()), 16), kParts = 16 / kLanes;  // registers of a column
 constexpr size_t kMaxTile = kLowTiles ? 2 : HWY_MAX_BYTES >= 64 ? 12 : 6;  // two registers of as many sums, of 32 or 16
 constexpr size_t kFew = 2;                                                 // rows that take four registers
-// Whether one row's weights are fetched ahead of their use, or left to the processor.
-template <typename W>
-constexpr bool kFetchForOne = HWY_MAX_BYTES < 64 && sizeof(W) == 2;
 // Columns that stand side by side in a strip: 64 bytes of BF16 hold two.
 template <typename W>
 constexpr size_t kColumns = 1;
 template <>
 constexpr size_t kColumns<hwy::bfloat16_t> = 2;
+// Whether the weights of one row are fetched ahead of their use with one thread, too, or left to the processor.
+template <typename W>
+constexpr bool kFetchForOne = HWY_MAX_BYTES < 32 || (HWY_MAX_BYTES < 64 ? sizeof(W) == 2 : kColumns<W> == 2);
 
 // Column c of those at `w`, in f32.
 template <size_t c, typename W>
@@ -63,8 +63,8 @@ HWY_INLINE void AddColumn(const W* const (&w)[kRegisters], size_t k, const float
   }
 }
 
-// Rows [row, row + R) of registers [at, at + kRegisters) of the strips. kFetch: they come from memory, as in the first tile. Where it
-// fetched only if it was the only one: 8 rows of 8192 x 2048 at AVX2 63 instead of 100 Gop/s (F16, BF16; F32 67, 83), 32 rows 99
+// Rows [row, row + R) of registers [at, at + kRegisters) of the strips. kFetch: lines ahead of their use are fetched, as in the first
+// tile. Where it fetched only if it was the only one: 8 rows of 8192 x 2048 at AVX2 63 instead of 100 Gop/s (F16, BF16; F32 67, 83), 32 rows 99
 // instead of 124, at AVX-512 213 instead of 240 (Zen 5).
 template <typename W, size_t kRegisters, size_t R, bool kFetch>
 HWY_INLINE void Tile(const MatMulStrips& args, size_t at, size_t row) {
@@ -124,7 +124,8 @@ HWY_INLINE void AllRows(const MatMulStrips& args, size_t at) {
   const size_t tiles = (args.rows + R - 1) / R;
   for (size_t tile = 0, row = 0; tile < tiles; ++tile) {
     const size_t rows = (args.rows - row) / (tiles - tile);
-    TileOfRows<W, kRegisters, R>(args, at, row, rows, tile == 0 && (args.rows > 1 || kFetchForOne<W>));
+    TileOfRows<W, kRegisters, R>(args, at, row, rows,
+                                 tile == 0 && (args.rows > 1 || !args.one_thread || kFetchForOne<W>));
     row += rows;
   }
 }

@@ -37,7 +37,7 @@ struct MatMulStrips {
   unsigned char* expanded;  // room for the bytes of two strips, 64-byte aligned, of types that are expanded; or null
   // How kernels bring weights from memory; bits are the same.
   bool zen5;        // the processor reads memory as a Zen 5 does
-  bool one_thread;  // no other thread of ours reads from it meanwhile
+  bool one_thread;  // no other thread of ours reads memory meanwhile
 };
 
 // For a tile of all rows, which takes V strips side by side, each as a stream of its own. Fetches from memory the line of each that is

@@ -13,15 +13,16 @@
 //   two of eight byte products by maddubs, which has a port of its own: -6 to -10 %; Q6_K's scales by mullo: -3 %; vpternlog: 0
 // 512 rows on a Zen 5, one thread, strips expanded to bytes against tiles that unpack: Q6_K 2 x 4 1.29 (2 x 5 1.21, 3 x 3 1.24, 1 x 10 1.07;
 // unpacking 2 x 4 1.08, 2 x 5 1.12, of 1 x 8), Q5_0 1.09, Q5_K 1.04; not worth it: Q4_K 1.01. 16 rows: Q6_K 0.95; 32 rows: Q5_K 0.95.
-// One row goes over one strip after another: one stream to the processor, fetched past L2 4 KiB ahead where two threads read (Q8_0: not at
-// all) and by the processor alone where one does. Of 4 KiB ahead, nothing fetched has with one thread of a Zen 4 1B Q4_0 1.12 [1.06, 1.19], Q4_K_M
-// 1.05, SmolLM2 Q4_1 1.11, Qwen2.5 1.5B 1.09, 0.5B 1.05, Gemma 1.02 (medians of four or five pairs of programs), with two 0.97, 1.09 [0.91, 1.31],
-// 0.96, 0.97, 0.96, 0.98. A block's sum in two chains and nothing fetched: 1.08, 1.02 and 1.07, 1.06, 1.02 and 1.07, 1.02 and 0.94, 0.97 and 0.95. A model's decode
+// One row goes over one strip after another: one stream to the processor, fetched past L2 4 KiB ahead where several threads read (Q8_0: not at
+// all), and left to the processor's own prefetcher where one does. Nothing fetched against 4 KiB ahead, a model's decode on a Zen 4, one thread
+// (medians of four or five pairs of programs): 1B Q4_0 1.12 [1.06, 1.19], Q4_K_M 1.05, SmolLM2 Q4_1 1.11, Qwen2.5 1.5B 1.09, 0.5B 1.05, Gemma 1.02; two
+// threads, in that order: 0.97, 1.09 [0.91, 1.31], 0.96, 0.97, 0.96, 0.98. Nothing fetched and a block's sum in two chains, one thread, in that
+// order, asked once or twice: 1.08; 1.02, 1.07; 1.06; 1.02, 1.07; 1.02, 0.94; 0.97, 0.95. One stream as such, a model's decode
 // on a Zen 4 against four strips fetched into L2, threads 2 / 1: 1B Q4_K_M 1.09 / 1.18, Q4_0 1.10 / 1.20, Q8_0 1.01 / 1.07, Qwen2.5 1.5B
 // 1.01 / 1.21, 0.5B 1.07 / 1.03, Gemma 1.08 / 1.14, SmolLM2 Q4_1 1.05 / 1.04. The last four with 3 KiB 1.02 to 1.09 / 1.08 to 1.28, with 6 KiB 1.02
 // to 1.06 / 0.97 to 1.19; 1B Q4_K_M and Q4_0 with 2 KiB 1.04 and 1.05 / 1.14 and 1.17, with 8 KiB 1.02 and 1.03 / 1.09 and 1.11. Lost: Q8_0 fetched
 // 4 KiB ahead 0.87 / 0.93, 8 KiB 0.87 / 0.79; two rows of 1B Q4_K_M 0.98 / 0.93; its one row with one thread, of past L2 4 KiB ahead: into L2 0.76
-// (8 KiB 0.85), into L1 1.00 (1 KiB 0.89), nothing 1.00, 1 and 2 KiB ahead 0.91 and 0.92; f16 scales kept in registers over a group 1.00;
+// (8 KiB 0.85), into L1 1.00 (1 KiB 0.89), nothing 1.00 (later 1.05, above), 1 and 2 KiB ahead 0.91 and 0.92; f16 scales kept in registers over a group 1.00;
 // two strips at once, one thread, Q4_K_M and Q8_0: neighbours 0.66 and 0.56, not fetched 0.67 and 0.86, into L2 0.75 and 0.71; half a thread's
 // chunk apart 0.77 and 0.70, not fetched 0.92 and 1.01, into L2 0.80 and 0.74.
 // A Zen 5 has the same level, but its own prefetcher reads one stream at the full rate of memory and several, or one that others fetch
@@ -55,7 +56,10 @@ constexpr size_t kFewRows = 32;
 
 // So few rows go over one strip after another, which then is one stream to the processor, and so far ahead it is fetched past L2; 0: not at all.
 constexpr size_t StreamRows(bool zen5) { return zen5 ? 2 : 1; }
-size_t StreamAhead(const MatMulStrips& args) { return args.zen5 ? 8192 : args.one_thread ? 0 : 4096; }
+template <StripType type>
+constexpr size_t StreamAhead(const MatMulStrips& args) {
+  return type == StripType::kQ8_0 ? 0 : args.zen5 ? 8192 : args.one_thread ? 0 : 4096;
+}
 
 // How many blocks ahead of its reading a strip is fetched where all rows fit in one tile of R rows.
 template <StripType type, size_t R>
@@ -187,7 +191,7 @@ class Fetcher {
   Fetcher(const MatMulStrips& args, const unsigned char* strips, size_t blocks, size_t tile, size_t tiles)
       : alone_(tiles == 1),
         one_stream_(V == 1 && R <= StreamRows(args.zen5)),
-        stream_ahead_(StreamAhead(args)),
+        stream_ahead_(StreamAhead<type>(args)),
         blocks_(blocks),
         other_bytes_((V - 1) * args.strip_bytes) {
     const size_t steps = tiles * blocks, all_bytes = V * args.strip_bytes;
@@ -207,7 +211,7 @@ class Fetcher {
     }
     constexpr size_t kShare = kGroupBytes<type> / kStripLayout<type>.scale_blocks;  // of a strip's bytes, each block's
     if (one_stream_) {
-      if (type != StripType::kQ8_0 && stream_ahead_ != 0) {
+      if (stream_ahead_ != 0) {
         const unsigned char* const ahead = groups[0] + i * kShare + stream_ahead_;
 #pragma GCC unroll 9
         for (size_t line = 0; line < kShare; line += 64) FetchLine<kPastL2>(ahead + line);
@@ -229,8 +233,9 @@ class Fetcher {
     __builtin_prefetch(at, 0, kLocality);
   }
 
-  bool alone_, one_stream_;
-  size_t stream_ahead_, blocks_, other_bytes_, step_;  // other_bytes_: of the other strips of a tile
+  bool alone_, one_stream_;  // one_stream_: few rows go over one strip after another
+  size_t stream_ahead_, blocks_, other_bytes_,
+      step_;  // stream_ahead_: in bytes; other_bytes_: of the other strips of a tile
   const unsigned char* next_;
   const unsigned char* end_;
 };
