@@ -15,9 +15,10 @@
 // unpacking 2 x 4 1.08, 2 x 5 1.12, of 1 x 8), Q5_0 1.09, Q5_K 1.04; not worth it: Q4_K 1.01. 16 rows: Q6_K 0.95; 32 rows: Q5_K 0.95.
 // One row goes over one strip after another: one stream to the processor, fetched past L2 4 KiB ahead where several threads read (Q8_0: not at
 // all), and left to the processor's own prefetcher where one does. Nothing fetched against 4 KiB ahead, a model's decode on a Zen 4, one thread
-// (medians of four or five pairs of programs): 1B Q4_0 1.12 [1.06, 1.19], Q4_K_M 1.05, SmolLM2 Q4_1 1.11, Qwen2.5 1.5B 1.09, 0.5B 1.05, Gemma 1.02; two
-// threads, in that order: 0.97, 1.09 [0.91, 1.31], 0.96, 0.97, 0.96, 0.98. Nothing fetched and a block's sum in two chains, one thread, in that
-// order, asked once or twice: 1.08; 1.02, 1.07; 1.06; 1.02, 1.07; 1.02, 0.94; 0.97, 0.95. One stream as such, a model's decode
+// (medians of four or five pairs of programs, beside a compiler but for the second of Qwen2.5 and Gemma): 1B Q4_0 1.12 [1.06, 1.19], Q4_K_M 1.06, 1.05;
+// SmolLM2 Q4_1 1.11; Qwen2.5 1.5B 1.00, 1.09; 0.5B 1.04, 1.05; Gemma 0.97, 1.02; two threads, in that order: 0.97, 1.09 [0.91, 1.31], 0.96, 0.97,
+// 0.96, 0.98. Nothing fetched and a block's sum in two chains, one thread, in that order, asked once or twice: 1.08; 1.02, 1.07; 1.06; 1.02, 1.07;
+// 1.02, 0.94; 0.97, 0.95. One stream as such, a model's decode
 // on a Zen 4 against four strips fetched into L2, threads 2 / 1: 1B Q4_K_M 1.09 / 1.18, Q4_0 1.10 / 1.20, Q8_0 1.01 / 1.07, Qwen2.5 1.5B
 // 1.01 / 1.21, 0.5B 1.07 / 1.03, Gemma 1.08 / 1.14, SmolLM2 Q4_1 1.05 / 1.04. The last four with 3 KiB 1.02 to 1.09 / 1.08 to 1.28, with 6 KiB 1.02
 // to 1.06 / 0.97 to 1.19; 1B Q4_K_M and Q4_0 with 2 KiB 1.04 and 1.05 / 1.14 and 1.17, with 8 KiB 1.02 and 1.03 / 1.09 and 1.11. Lost: Q8_0 fetched
@@ -233,9 +234,9 @@ class Fetcher {
     __builtin_prefetch(at, 0, kLocality);
   }
 
-  bool alone_, one_stream_;  // one_stream_: few rows go over one strip after another
-  size_t stream_ahead_, blocks_, other_bytes_,
-      step_;  // stream_ahead_: in bytes; other_bytes_: of the other strips of a tile
+  bool alone_, one_stream_;             // one_stream_: few rows go over one strip after another
+  size_t stream_ahead_;                 // bytes; 0: not fetched
+  size_t blocks_, other_bytes_, step_;  // other_bytes_: of the other strips of a tile
   const unsigned char* next_;
   const unsigned char* end_;
 };
