@@ -59,7 +59,7 @@ Isa DetectIsa() {
 
 bool HasFma(Isa isa) { return isa != Isa::kBaseline; }
 
-FetchStyle DetectFetchStyle() { return AmdFamily() == 0x1A ? FetchStyle::kZen5 : FetchStyle::kUsual; }
+Tuning DetectTuning() { return AmdFamily() == 0x1A ? Tuning::kZen5 : Tuning::kUsual; }
 
 bool AddsFloatsBesideProducts() { return AmdFamily() >= 0x19; }
 
@@ -68,7 +68,7 @@ bool AddsFloatsBesideProducts() { return AmdFamily() >= 0x19; }
 std::vector<Isa> KnownIsas() { return {Isa::kBaseline}; }
 Isa DetectIsa() { return Isa::kBaseline; }
 bool HasFma(Isa) { return true; }
-FetchStyle DetectFetchStyle() { return FetchStyle::kUsual; }
+Tuning DetectTuning() { return Tuning::kUsual; }
 bool AddsFloatsBesideProducts() { return false; }
 
 #endif

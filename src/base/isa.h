@@ -32,12 +32,12 @@ Result<Isa> ParseIsa(std::string_view name);
 // FMA levels give equal bits; the baseline, without FMA, is a numeric class of its own. arm64's NEON has FMA.
 bool HasFma(Isa isa);
 
-// How kernels bring memory ahead of its use: processors of one level have different prefetchers. Bits are the same.
-enum class FetchStyle : uint8_t {
+// What kernels do otherwise on processors of one level, such as how they bring memory ahead of its use. Bits are the same.
+enum class Tuning : uint8_t {
   kUsual,  // measured on a Zen 4
   kZen5,   // measured on a server (model 2)
 };
-FetchStyle DetectFetchStyle();  // kZen5 on AMD family 1Ah
+Tuning DetectTuning();  // kZen5 on AMD family 1Ah
 
 // Whether f32 additions find ports of their own beside products of 16-bit integers, which integer additions share, and take subnormal
 // numbers without a penalty: AMD family 19h (Zen 3, Zen 4) and above. Measured on a Zen 4 alone.

@@ -287,11 +287,11 @@ TEST(Attention, EveryLevel_GivesTheBitsOfTheFormula) {
   }
 }
 
-TEST(Attention, FetchStyleOfAnotherProcessor_GivesTheSameBits) {
+TEST(Attention, TuningForAnotherProcessor_GivesTheSameBits) {
   for (const Case& c : AllCases()) {
     const Inputs inputs(c);
     for (const Isa isa : LevelsHere()) {
-      TestContext context(isa), other(isa, 1, testing::OtherFetchStyle());
+      TestContext context(isa), other(isa, 1, testing::OtherTuning());
       EXPECT_TRUE(SameBits(inputs.Attend(context), inputs.Attend(other))) << IsaName(isa) << " " << c.Name();
     }
   }

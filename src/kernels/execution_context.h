@@ -19,8 +19,8 @@ class ExecutionContext {
  public:
   // `scratch_bytes_per_thread`: what the operations to come need at most (their ...ScratchBytes functions say).
   static Result<ExecutionContext> Create(Isa isa, ThreadPool* threads, size_t scratch_bytes_per_thread,
-                                         FetchStyle fetch_style = DetectFetchStyle()) {
-    ExecutionContext context(isa, fetch_style, threads);
+                                         Tuning tuning = DetectTuning()) {
+    ExecutionContext context(isa, tuning, threads);
     for (size_t i = 0; i < threads->num_threads(); ++i) {
       TIDEMILL_TRY(buffer, AlignedBuffer::Create(scratch_bytes_per_thread));
       context.scratch_.push_back(std::move(buffer));
@@ -29,7 +29,7 @@ class ExecutionContext {
     context.shared_ = std::move(shared);
     TIDEMILL_TRY(no_workers, ThreadPool::Create(1));
     context.no_workers_ = std::move(no_workers);
-    context.alone_.reset(new ExecutionContext(isa, fetch_style, context.no_workers_.get()));
+    context.alone_.reset(new ExecutionContext(isa, tuning, context.no_workers_.get()));
     return context;
   }
 
@@ -37,7 +37,7 @@ class ExecutionContext {
   static constexpr size_t kSharedScratchBytes = size_t{4} << 20;
 
   Isa isa() const { return isa_; }
-  FetchStyle fetch_style() const { return fetch_style_; }
+  Tuning tuning() const { return tuning_; }
   ThreadPool& threads() const { return *threads_; }
   // For operations within a loop's body: theirs run in the calling thread, and any number of threads may. It has no scratch: not
   // for MatMul or Attention.
@@ -51,11 +51,10 @@ class ExecutionContext {
   std::span<std::byte> shared_scratch() { return {shared_.data(), shared_.size()}; }
 
  private:
-  ExecutionContext(Isa isa, FetchStyle fetch_style, ThreadPool* threads)
-      : isa_(isa), fetch_style_(fetch_style), threads_(threads) {}
+  ExecutionContext(Isa isa, Tuning tuning, ThreadPool* threads) : isa_(isa), tuning_(tuning), threads_(threads) {}
 
   Isa isa_;
-  FetchStyle fetch_style_;
+  Tuning tuning_;
   ThreadPool* threads_;  // borrowed; outlives us
   std::vector<AlignedBuffer> scratch_;
   AlignedBuffer shared_;

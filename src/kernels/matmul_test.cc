@@ -272,7 +272,7 @@ TEST(MatMul, AnyNumberOfThreads_GivesTheSameBits) {
   }
 }
 
-TEST(MatMul, FetchStyleOfAnotherProcessor_GivesTheSameBits) {
+TEST(MatMul, TuningForAnotherProcessor_GivesTheSameBits) {
   for (const DType dtype : kAllTypes) {
     const size_t cols = WholeBlocks(dtype, 96);
     const RandomWeight random(dtype, 150, cols, 55);
@@ -280,7 +280,7 @@ TEST(MatMul, FetchStyleOfAnotherProcessor_GivesTheSameBits) {
       const std::vector<float> x = RandomFloats(56, rows * cols, 4);
       const ConstMatrix<float> x_matrix(x.data(), rows, cols);
       for (const Isa isa : LevelsHere()) {
-        TestContext context(isa, 1, testing::OtherFetchStyle());
+        TestContext context(isa, 1, testing::OtherTuning());
         const std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix);
         EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix, {}, false, 3)))
             << Label(isa, dtype, rows, 150, cols);

@@ -371,7 +371,7 @@ void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<con
   TIDEMILL_DCHECK(HasKeyTiles(shape.kv_dtype) || shape.kv_dtype == DType::kQ8_0);
   TIDEMILL_DCHECK(shape.head_dim <= kMaxHeadDim && shape.heads / shape.kv_heads <= kMaxGroup);
   if (tasks.empty()) return;
-  const AttentionKernels kernels = PickAttention(ctx.isa(), ctx.fetch_style());
+  const AttentionKernels kernels = PickAttention(ctx.isa(), ctx.tuning());
   const size_t tile_rows = TileRows(shape);
   size_t tiles = 0, max_chunks = 0, max_rows = 0;
   for (const AttentionTask& task : tasks) {

@@ -351,8 +351,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tidemill {
 
-AttentionRowKernels PickAttentionRow(Isa isa, FetchStyle style) {
-  if (style == FetchStyle::kZen5)
+AttentionRowKernels PickAttentionRow(Isa isa, Tuning tuning) {
+  if (tuning == Tuning::kZen5)
     return {TIDEMILL_PICK(isa, ScoreRows<FetchPastL2>), TIDEMILL_PICK(isa, WeighRows<FetchPastL2>)};
   return {TIDEMILL_PICK(isa, ScoreRows<FetchIntoL2>), TIDEMILL_PICK(isa, WeighRows<FetchIntoL2>)};
 }

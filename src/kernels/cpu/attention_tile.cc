@@ -301,11 +301,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tidemill {
 
-AttentionKernels PickAttention(Isa isa, FetchStyle style) {
+AttentionKernels PickAttention(Isa isa, Tuning tuning) {
   return {.load = TIDEMILL_PICK(isa, Load),
           .score = TIDEMILL_PICK(isa, Scores),
           .weigh = TIDEMILL_PICK(isa, WeighSeen),
-          .row = PickAttentionRow(isa, style),
+          .row = PickAttentionRow(isa, tuning),
           .softmax = TIDEMILL_PICK(isa, Softmax),
           .join = TIDEMILL_PICK(isa, Join),
           .finish = TIDEMILL_PICK(isa, Finish)};

@@ -70,8 +70,8 @@ struct AttentionKernels {
   void (*finish)(size_t head_dim, const float* O, float L, float* out);
 };
 
-AttentionKernels PickAttention(Isa isa, FetchStyle style);
-AttentionRowKernels PickAttentionRow(Isa isa, FetchStyle style);
+AttentionKernels PickAttention(Isa isa, Tuning tuning);
+AttentionRowKernels PickAttentionRow(Isa isa, Tuning tuning);
 
 }  // namespace tidemill
 

@@ -85,7 +85,7 @@ MatMulStrips Arguments(const ExecutionContext& ctx, const MatMulTask& task) {
           .outputs = w.rows(),
           .accumulate = task.accumulate,
           .expanded = nullptr,
-          .zen5 = ctx.fetch_style() == FetchStyle::kZen5,
+          .zen5 = ctx.tuning() == Tuning::kZen5,
           .one_thread = ctx.threads().num_threads() == 1};
 }
 

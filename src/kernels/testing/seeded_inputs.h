@@ -41,9 +41,7 @@ inline std::vector<Isa> LevelsHere() {
 }
 
 // Of the processors that this one is not: its own is what a TestContext has.
-inline FetchStyle OtherFetchStyle() {
-  return DetectFetchStyle() == FetchStyle::kUsual ? FetchStyle::kZen5 : FetchStyle::kUsual;
-}
+inline Tuning OtherTuning() { return DetectTuning() == Tuning::kUsual ? Tuning::kZen5 : Tuning::kUsual; }
 
 // SplitMix64: a counter through a mixing function.
 class Random {
@@ -126,12 +124,12 @@ constexpr size_t WholeBlocks(DType dtype, size_t cols) {
   return (cols + block - 1) / block * block;
 }
 
-// A level with threads to run on. The pools and scratch behind it are made once per (level, threads, style) and shared by all tests of a
+// A level with threads to run on. The pools and scratch behind it are made once per (level, threads, tuning) and shared by all tests of a
 // program: scratch is uninitialised by contract, so that it begins as NaN and then holds whatever the test before left there.
 class TestContext {
  public:
-  explicit TestContext(Isa isa, size_t threads = 1, FetchStyle style = DetectFetchStyle())
-      : shared_(Find(isa, threads, style)) {}
+  explicit TestContext(Isa isa, size_t threads = 1, Tuning tuning = DetectTuning())
+      : shared_(Find(isa, threads, tuning)) {}
   ExecutionContext& operator*() { return shared_.context; }
   ThreadPool& threads() { return *shared_.threads; }
 
@@ -142,19 +140,19 @@ class TestContext {
     std::unique_ptr<ThreadPool> threads;
     ExecutionContext context;
 
-    Shared(Isa isa, size_t num_threads, FetchStyle style)
+    Shared(Isa isa, size_t num_threads, Tuning tuning)
         : threads(ThreadPool::Create(num_threads).value()),
-          context(ExecutionContext::Create(isa, threads.get(), kScratchBytes, style).value()) {
+          context(ExecutionContext::Create(isa, threads.get(), kScratchBytes, tuning).value()) {
       for (size_t i = 0; i < num_threads; ++i) Fill(context.scratch(i));
       Fill(context.shared_scratch());
     }
     static void Fill(std::span<std::byte> bytes) { std::memset(bytes.data(), 0xFF, bytes.size()); }
   };
 
-  static Shared& Find(Isa isa, size_t threads, FetchStyle style) {
-    static std::map<std::tuple<Isa, size_t, FetchStyle>, std::unique_ptr<Shared>> all;
-    std::unique_ptr<Shared>& found = all[{isa, threads, style}];
-    if (found == nullptr) found = std::make_unique<Shared>(isa, threads, style);
+  static Shared& Find(Isa isa, size_t threads, Tuning tuning) {
+    static std::map<std::tuple<Isa, size_t, Tuning>, std::unique_ptr<Shared>> all;
+    std::unique_ptr<Shared>& found = all[{isa, threads, tuning}];
+    if (found == nullptr) found = std::make_unique<Shared>(isa, threads, tuning);
     return *found;
   }
 
