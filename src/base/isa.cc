@@ -32,13 +32,17 @@ bool HasSmallPartsOfAvx2() {
   return __get_cpuid(0x80000001, &a, &b, &c, &d) != 0 && (c & bit_LZCNT) != 0;
 }
 
-// 0: another maker's. GCC 12's __builtin_cpu_is does not know them all.
-unsigned AmdFamily() {
-  unsigned highest = 0, family = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid(0, &highest, &b, &c, &d) == 0 || b != signature_AMD_ebx) return 0;
-  if (__get_cpuid(1, &family, &b, &c, &d) == 0) return 0;
-  const unsigned base = family >> 8 & 15, extended = family >> 20 & 255;
-  return base == 15 ? base + extended : base;
+// Zeros: another maker's. GCC 12's __builtin_cpu_is does not know them all.
+struct AmdProcessor {
+  unsigned family = 0, model = 0;
+};
+AmdProcessor DetectAmd() {
+  unsigned highest = 0, signature = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0, &highest, &b, &c, &d) == 0 || b != signature_AMD_ebx) return {};
+  if (__get_cpuid(1, &signature, &b, &c, &d) == 0) return {};
+  const unsigned family = signature >> 8 & 15, model = signature >> 4 & 15;
+  if (family != 15) return {family, model};
+  return {family + (signature >> 20 & 255), model + (signature >> 12 & 0xF0)};
 }
 
 }  // namespace
@@ -59,9 +63,15 @@ Isa DetectIsa() {
 
 bool HasFma(Isa isa) { return isa != Isa::kBaseline; }
 
-Tuning DetectTuning() { return AmdFamily() == 0x1A ? Tuning::kZen5 : Tuning::kUsual; }
+Tuning DetectTuning() {
+  const AmdProcessor amd = DetectAmd();
+  if (amd.family == 0x1A) return Tuning::kZen5;
+  // The other models of this family are Zen 4.
+  const bool zen3 = amd.family == 0x19 && (amd.model < 0x10 || (amd.model >= 0x20 && amd.model < 0x60));
+  return zen3 ? Tuning::kZen3 : Tuning::kUsual;
+}
 
-bool AddsFloatsBesideProducts() { return AmdFamily() >= 0x19; }
+bool GainsFromBiasedBlocks() { return DetectAmd().family >= 0x19; }
 
 #else
 
@@ -69,7 +79,7 @@ std::vector<Isa> KnownIsas() { return {Isa::kBaseline}; }
 Isa DetectIsa() { return Isa::kBaseline; }
 bool HasFma(Isa) { return true; }
 Tuning DetectTuning() { return Tuning::kUsual; }
-bool AddsFloatsBesideProducts() { return false; }
+bool GainsFromBiasedBlocks() { return false; }
 
 #endif
 

@@ -35,13 +35,14 @@ bool HasFma(Isa isa);
 // What kernels do otherwise on processors of one level, such as how they bring memory ahead of its use. Bits are the same.
 enum class Tuning : uint8_t {
   kUsual,  // measured on a Zen 4
-  kZen5,   // measured on a server (model 2)
+  kZen3,   // measured on a server (model 1); AMD family 19h but for its Zen 4
+  kZen5,   // measured on a server (model 2); AMD family 1Ah
 };
-Tuning DetectTuning();  // kZen5 on AMD family 1Ah
+Tuning DetectTuning();
 
-// Whether f32 additions find ports of their own beside products of 16-bit integers, which integer additions share, and take subnormal
-// numbers without a penalty: AMD family 19h (Zen 3, Zen 4) and above. Measured on a Zen 4 alone.
-bool AddsFloatsBesideProducts();
+// Whether products of words are faster from biased blocks (kernels/biased_block.h): AMD family 19h (Zen 3, Zen 4) and above. Measured on a
+// Zen 3 and a Zen 4.
+bool GainsFromBiasedBlocks();
 
 // The level multiplies BF16 itself; such products are a numeric class of their own.
 constexpr bool HasBFloat16Products(Isa isa) { return isa >= Isa::kAvx512Bf16; }

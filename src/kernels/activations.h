@@ -39,7 +39,7 @@ constexpr ActivationForm FormFor(DType weight, Isa isa) {
 }
 
 // Whether products of these weights are faster with QuantizedRows::biased: Q8_0 at the levels of the AVX2 kernels, on processors with
-// AddsFloatsBesideProducts(). Bits are the same.
+// GainsFromBiasedBlocks(). Bits are the same.
 bool WantsBiased(DType weight, Isa isa);
 // With fewer rows no product reads them.
 inline constexpr size_t kLeastBiasedRows = 12;
@@ -52,7 +52,7 @@ struct QuantizedRows {
   const float* d = nullptr;            // [rows, cols / 32]
   const float* sum = nullptr;          // [rows, cols / 32]
   const int16_t* half_sums = nullptr;  // [rows, cols / 16] q[0] + ... + q[15] of each half of a block
-  // The same numbers for sums that are made by f32 additions, or null: [tiles of 4 rows, cols / 32, 4] (BiasedIndex)
+  // The same numbers for the AVX2 kernel of Q8_0 with many rows, or null: [tiles of 4 rows, cols / 32, 4] (BiasedIndex)
   const BiasedBlock* biased = nullptr;
   size_t biased_row = 0;  // where in the first tile the first row is: 0 to 3
   size_t rows = 0;

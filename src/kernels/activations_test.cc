@@ -190,7 +190,7 @@ TEST(QuantizedBuffer, MatricesOfOtherShapes_HaveBiasedRowsWhereTheyFit) {
 TEST(QuantizedBuffer, RowsAreWantedBiased_ForQ8AtTheAvx2KernelsLevelsAlone) {
   for (const Isa isa : KnownIsas()) {
     const bool level = isa == Isa::kAvx2 || isa == Isa::kAvx512;
-    EXPECT_EQ(WantsBiased(DType::kQ8_0, isa), level && AddsFloatsBesideProducts()) << IsaName(isa);
+    EXPECT_EQ(WantsBiased(DType::kQ8_0, isa), level && GainsFromBiasedBlocks()) << IsaName(isa);
     EXPECT_FALSE(WantsBiased(DType::kQ4_0, isa));
     EXPECT_FALSE(WantsBiased(DType::kF32, isa));
   }

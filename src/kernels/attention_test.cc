@@ -287,12 +287,12 @@ TEST(Attention, EveryLevel_GivesTheBitsOfTheFormula) {
   }
 }
 
-TEST(Attention, TuningForAnotherProcessor_GivesTheSameBits) {
+TEST(Attention, AnyTuning_GivesTheSameBits) {
   for (const Case& c : AllCases()) {
     const Inputs inputs(c);
     for (const Isa isa : LevelsHere()) {
-      TestContext context(isa), other(isa, 1, testing::OtherTuning());
-      EXPECT_TRUE(SameBits(inputs.Attend(context), inputs.Attend(other))) << IsaName(isa) << " " << c.Name();
+      TestContext usual(isa, 1, Tuning::kUsual), zen5(isa, 1, Tuning::kZen5);  // a Zen 3 has the usual one
+      EXPECT_TRUE(SameBits(inputs.Attend(usual), inputs.Attend(zen5))) << IsaName(isa) << " " << c.Name();
     }
   }
 }

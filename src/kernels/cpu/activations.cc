@@ -73,7 +73,7 @@ bool NeedsPairs(Isa isa) { return isa < Isa::kAvx512Vnni; }
 }  // namespace
 
 bool WantsBiased(DType weight, Isa isa) {
-  return weight == DType::kQ8_0 && isa >= Isa::kAvx2 && NeedsPairs(isa) && AddsFloatsBesideProducts();
+  return weight == DType::kQ8_0 && isa >= Isa::kAvx2 && NeedsPairs(isa) && GainsFromBiasedBlocks();
 }
 
 size_t QuantizedBuffer::RowBytes(size_t max_cols, Isa isa, bool biased) {

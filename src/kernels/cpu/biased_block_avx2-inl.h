@@ -1,4 +1,5 @@
-// One block of a Q8_0 strip times the rows of a tile, with sums of products made by f32 additions: included by matmul_avx2.cc alone.
+// One block of a Q8_0 strip times the rows of a tile, from biased blocks, with sums of products made by f32 additions or, the same bits, by
+// those of integers: included by matmul_avx2.cc alone.
 //
 // The bits of an integer from 0 to 2^24, read as an f32, are a subnormal number or one of the smallest exponent. Both stand 2^-149 apart,
 // so the f32 addition of two of them is the exact addition of the integers while the sum is below 2^24. So that no term is negative, words
@@ -10,6 +11,9 @@
 //
 // Why: a Zen 4 has two ports for products of words and also sends integer additions there (3.2 instructions a cycle of such a mix); f32
 // additions go to two others (4.0), of subnormal numbers as of any. On processors whose ports are shared (Intel's) it would lose.
+// A Zen 3 has f32 additions on ports of its products (2.0 instructions a cycle of such a mix, 3.1 with integer additions), and so takes those of
+// integers. One thread, 512 rows of 2048 x 8192 and 8960 x 1536, medians of 32 (least) in turn, busy machine: 1.28 (1.18) and 1.05 (1.03)
+// times the words of block_avx2-inl.h, 1.12 (1.17) and 1.04 (1.17) times f32 additions, up to 118 Gop/s, 40 % of the peak.
 // The two products of a row before its two additions: in turn they took 76 cycles a block instead of 64, hence the assembly.
 // Measured on a Zen 4, GCC 12, one thread, pairs, against words and integer additions (block_avx2-inl.h): 512 rows of 2048 x 2048
 // 1.16 [1.13, 1.20], of 8192 x 2048 1.15 [1.11, 1.19], up to 174 instead of 150 Gop/s, 50 % of the peak. A prefill of 512 with a 1B model,
@@ -78,7 +82,7 @@ template <size_t R>
 }
 
 // sum[h] = (first) or += products of a column pair of one row, 4 bytes at a, with both halves' words.
-template <bool first>
+template <bool first, bool float_sums>
 [[gnu::always_inline]] inline void AddPair(const unsigned char* a, __m256i w0, __m256i w1, __m256& sum0, __m256& sum1) {
   struct [[gnu::may_alias]] Pair {
     int32_t both;
@@ -91,6 +95,15 @@ template <bool first>
         "vpmaddwd %[w0], %[x], %[sum0]\n\t"
         "vpmaddwd %[w1], %[x], %[sum1]"
         : [sum0] "=&x"(sum0), [sum1] "=&x"(sum1), [x] "=&x"(x)
+        : [w0] "x"(w0), [w1] "x"(w1), [pair] "m"(pair));
+  } else if constexpr (!float_sums) {
+    __asm__(
+        "vpbroadcastd %[pair], %[x]\n\t"
+        "vpmaddwd %[w0], %[x], %[y]\n\t"
+        "vpmaddwd %[w1], %[x], %[x]\n\t"
+        "vpaddd %[y], %[sum0], %[sum0]\n\t"
+        "vpaddd %[x], %[sum1], %[sum1]"
+        : [sum0] "+x"(sum0), [sum1] "+x"(sum1), [x] "=&x"(x), [y] "=&x"(y)
         : [w0] "x"(w0), [w1] "x"(w1), [pair] "m"(pair));
   } else {
     __asm__(
@@ -105,7 +118,7 @@ template <bool first>
 }
 
 // acc [R][16] f32 += one unpacked block of a strip times R rows
-template <size_t R>
+template <bool float_sums, size_t R>
 [[gnu::always_inline]] inline void AddBiased(const unsigned char* block, const BiasedRows<R>& rows, float* acc) {
   constexpr StripType type = StripType::kQ8_0;
   __m256 sum[2][R];
@@ -116,9 +129,9 @@ template <size_t R>
 #pragma GCC unroll 4
     for (size_t r = 0; r < R; ++r) {
       if (j == 0) {
-        AddPair<true>(rows.at + rows.from[r], w0, w1, sum[0][r], sum[1][r]);
+        AddPair<true, float_sums>(rows.at + rows.from[r], w0, w1, sum[0][r], sum[1][r]);
       } else {
-        AddPair<false>(rows.at + rows.from[r] + j * 4, w0, w1, sum[0][r], sum[1][r]);
+        AddPair<false, float_sums>(rows.at + rows.from[r] + j * 4, w0, w1, sum[0][r], sum[1][r]);
       }
     }
   }

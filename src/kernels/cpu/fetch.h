@@ -6,8 +6,8 @@
 
 namespace tidemill {
 
-// As __builtin_prefetch counts: PREFETCHT1 and PREFETCHNTA.
-inline constexpr int kIntoL2 = 2, kPastL2 = 0;
+// As __builtin_prefetch counts: PREFETCHT0, PREFETCHT1 and PREFETCHNTA.
+inline constexpr int kIntoL1 = 3, kIntoL2 = 2, kPastL2 = 0;
 
 struct FetchNothing {
   static constexpr int kLocality = kPastL2;

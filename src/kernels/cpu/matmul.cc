@@ -85,6 +85,7 @@ MatMulStrips Arguments(const ExecutionContext& ctx, const MatMulTask& task) {
           .outputs = w.rows(),
           .accumulate = task.accumulate,
           .expanded = nullptr,
+          .zen3 = ctx.tuning() == Tuning::kZen3,
           .zen5 = ctx.tuning() == Tuning::kZen5,
           .one_thread = ctx.threads().num_threads() == 1};
 }

@@ -1,6 +1,11 @@
 // Strips times rows: which blocks meet which tiles, and how they come from memory. One block: block_avx2-inl.h.
 // A group of strips goes through the first tile's rows together, block by block, and is fetched into L2 4 KiB ahead (Q8_0: 2 KiB, which
 // gives 0.87 to 1.03 of what 4 do with 2 to 8 rows) and on into the next group. One row takes one strip after another.
+// A Zen 3 takes one row over two strips side by side, fetched into L1 1 KiB ahead: one stream alone came at 11 GB/s of the 19 that several give, however
+// far ahead it was fetched. A model's decode against one strip after another as below, pairs in turn, threads 1 / 2: 1B Q8_0 1.39 / 1.23 and 1.25, Q4_0 1.17 / 1.14,
+// Q4_K_M 1.16 / 1.05, SmolLM2 Q4_1 1.12 and 1.08 / 1.03, Qwen2.5 0.5B 1.14 / 1.08, 1.5B 1.20 / -, Gemma 1.19 / -. Lost there: four strips so (1B Q8_0 1.46 / 1.05,
+// Q4_0 1.05 / 1.02, SmolLM2 1.02 / 0.89), 2 KiB ahead (SmolLM2 0.96, Qwen2.5 1.02), six (0.85 to 1.00), eight (1B Q8_0 0.88), four with nothing
+// fetched (1B Q8_0 1.41, Q4_K_M 0.84) or into L2 4 KiB ahead (1B Q8_0 1.16).
 // A Zen 5 takes one and two rows over one strip after another, fetched past L2 8 KiB ahead, as the VNNI level does. A model's decode against
 // four strips fetched into L2, threads 2 / 1: 1B Q4_K_M 1.22 / 1.10, Q8_0 1.32 / 1.32, Q4_0 1.28 / 1.22, SmolLM2 Q4_1 1.29 / 1.29; two rows 1.16 to
 // 1.20 / 1.03 to 1.15. Lost, of 8 KiB ahead: 4 KiB 0.95 to 0.97 / 0.92 to 0.95, 12 0.96 and 0.97 / 0.98, 16 0.95 and 0.96 / 0.96 and 0.99; no
@@ -13,7 +18,7 @@
 // offset (1B Q8_0, prefill of 256, one thread of a Zen 4, pairs: 1.04; for 8 tiles 1.02). With them their scales, as f32: 512 rows of
 // 8960 x 1536, Q4_K 1.06 to 1.22, Q5_K 1.02 to 1.13, Q6_K 0.90 to 1.14, Q4_1 0.98 to 1.14; prefill of 256, threads 2 / 1: 1B Q4_K_M
 // 1.07 / 1.10, Q4_0 1.06 / -, SmolLM2 Q4_1 1.10 / -, Q8_0 1.00 / -; 32 sequences of SmolLM2 1.11, of 1B Q4_K_M 0.97 [0.75, 1.04]. For 16 tiles
-// 0.86 to 1.23 of those kernels alone. Q8_0 where sums are made by f32 additions, for 32 tiles: biased_block_avx2-inl.h.
+// 0.86 to 1.23 of those kernels alone. Q8_0 from biased blocks, for 32 tiles: biased_block_avx2-inl.h.
 //
 // Tried and slower (Zen 4, GCC 12, 8960 x 1536): eight strips in a group (-10 %); fetching 2 KiB ahead, but for Q8_0 (0.76 to 1.02), or 8 (0.84 to 1.09); 5 bits folded row by row as 6 bits are (-20 %); 4-bit
 // weights unpacked for several tiles without their scales (no gain); unpacking one block at a time (-20 % where rows lie 4 KiB apart), for 8
@@ -35,17 +40,28 @@ constexpr size_t kGroupStrips = 4;  // strips, and so streams from memory, that 
 // How far ahead a strip is fetched, past L2, where one comes after another.
 constexpr size_t kZen5Ahead = 8192, kStreamAhead = 4096;
 
-// Tiles that share unpacked blocks. biased: sums are made by f32 additions, from QuantizedRows::biased.
-template <StripType type, bool biased>
-constexpr size_t kPanelTiles = biased ? 32 : (type == StripType::kQ8_0 ? 16 : 8);
+// What a panel's sums are made from: q or pairs of QuantizedRows, or its biased blocks, by integer additions or by those of f32.
+enum class Sums { kUsual, kBiased, kBiasedFloat };
+
+// Tiles that share unpacked blocks.
+template <StripType type, Sums sums>
+constexpr size_t kPanelTiles = sums != Sums::kUsual ? 32 : (type == StripType::kQ8_0 ? 16 : 8);
 
 // Of a strip's bytes, each block's.
 template <StripType type>
 constexpr size_t kBlockBytes = kGroupBytes<type> / kStripLayout<type>.scale_blocks;
 
-// How far ahead of its reading each of these streams is fetched.
+// How the first tile takes strips: so many together, each a stream from memory, fetched so many bytes ahead and into which cache.
 template <StripType type>
-constexpr size_t kBlocksAhead = (type == StripType::kQ8_0 ? 2048 : 4096) / kStripLayout<type>.quant_bytes;
+struct UsualStreams {
+  static constexpr size_t kStrips = kGroupStrips, kAhead = type == StripType::kQ8_0 ? 2048 : 4096;
+  static constexpr int kLocality = kIntoL2;
+};
+template <StripType type>
+struct Zen3Streams {
+  static constexpr size_t kStrips = 2, kAhead = 1024;
+  static constexpr int kLocality = kIntoL1;
+};
 
 template <int kLocality>
 [[gnu::always_inline]] inline void FetchLines(const unsigned char* at, size_t bytes) {
@@ -121,9 +137,9 @@ template <StripType type, size_t... g>
 }
 
 // A tile's rows from block b on, as the panel reads them.
-template <bool biased>
+template <Sums sums>
 [[gnu::always_inline]] inline auto PanelRows(const MatMulStrips& args, size_t row, size_t b) {
-  if constexpr (biased) {
+  if constexpr (sums != Sums::kUsual) {
     return BiasedRowsFrom<kTileRows>(args, row, b);
   } else {
     return RowsFrom(args, row, b);
@@ -131,13 +147,13 @@ template <bool biased>
 }
 
 // One strip times `tiles` tiles of rows, which share unpacked blocks.
-template <StripType type, bool biased>
+template <StripType type, Sums sums>
 void Panel(const MatMulStrips& args, size_t strip, size_t row, size_t tiles) {
   const size_t blocks = args.cols / 32;
   constexpr size_t kGroupBlocks = kStripLayout<type>.scale_blocks;
   static_assert(kPanelBlocks % kGroupBlocks == 0);
   const unsigned char* groups = args.strips + strip * args.strip_bytes;
-  alignas(32) float acc[kPanelTiles<type, biased>][kTileRows * 16] = {};
+  alignas(32) float acc[kPanelTiles<type, sums>][kTileRows * 16] = {};
   alignas(32) unsigned char unpacked[kPanelBlocks * kUnpackedBytes<type>];
   for (size_t first = 0; first < blocks; first += kPanelBlocks) {
     const size_t count = blocks - first < kPanelBlocks ? blocks - first : kPanelBlocks;
@@ -146,18 +162,18 @@ void Panel(const MatMulStrips& args, size_t strip, size_t row, size_t tiles) {
       const unsigned char* block = QuantsOf<type>(group, i % kGroupBlocks);
       const BlockScales scales = ScalesOf<type>(group, i % kGroupBlocks);
       unsigned char* to = unpacked + i * kUnpackedBytes<type>;
-      if constexpr (biased) {
+      if constexpr (sums != Sums::kUsual) {
         UnpackBiased(block, scales, to);
       } else {
         Unpack<type, 0, 1, 2, 3, 4, 5, 6, 7>(block, scales, to);
       }
     }
     for (size_t t = 0; t < tiles; ++t) {
-      auto rows = PanelRows<biased>(args, row + t * kTileRows, first);
+      auto rows = PanelRows<sums>(args, row + t * kTileRows, first);
       for (size_t i = 0; i < count; ++i) {
         const unsigned char* block = unpacked + i * kUnpackedBytes<type>;
-        if constexpr (biased) {
-          AddBiased(block, rows, acc[t]);
+        if constexpr (sums != Sums::kUsual) {
+          AddBiased<sums == Sums::kBiasedFloat>(block, rows, acc[t]);
         } else {
           AddBlock<type, true, kTileRows>(block, {}, rows, acc[t]);
         }
@@ -170,33 +186,34 @@ void Panel(const MatMulStrips& args, size_t strip, size_t row, size_t tiles) {
 }
 
 // As many whole tiles as are worth it, from `row` on. Returns the row that comes after them.
-template <StripType type, bool biased>
+template <StripType type, Sums sums>
 size_t Panels(const MatMulStrips& args, size_t strip, size_t row) {
-  constexpr size_t kMost = kPanelTiles<type, biased>;
+  constexpr size_t kMost = kPanelTiles<type, sums>;
   while (row + 2 * kTileRows <= args.rows) {
     const size_t left = (args.rows - row) / kTileRows, tiles = left < kMost ? left : kMost;
-    Panel<type, biased>(args, strip, row, tiles);
+    Panel<type, sums>(args, strip, row, tiles);
     row += tiles * kTileRows;
   }
   return row;
 }
 
 // A group of strips, coming from memory, times the first R rows, block by block.
-template <StripType type, size_t R>
+template <StripType type, size_t R, class Streams>
 void StreamTile(const MatMulStrips& args, size_t strip, size_t strips) {
   const size_t blocks = args.cols / 32, strip_bytes = args.strip_bytes;
   const unsigned char* group = args.strips + strip * strip_bytes;
-  alignas(32) float acc[kGroupStrips][R * 16] = {};
+  alignas(32) float acc[Streams::kStrips][R * 16] = {};
   TileRows rows = RowsFrom(args, 0, 0);
   for (size_t b = 0; b < blocks; group += kGroupBytes<type>) {
     for (size_t i = 0; i < kStripLayout<type>.scale_blocks; ++i, ++b) {
       // The strips' own bytes some blocks ahead, behind their ends those of the next group of strips.
-      const size_t ahead = kBlocksAhead<type> < blocks ? kBlocksAhead<type> : blocks;
+      constexpr size_t kBlocksAhead = Streams::kAhead / kStripLayout<type>.quant_bytes;
+      const size_t ahead = kBlocksAhead < blocks ? kBlocksAhead : blocks;
       const unsigned char* next =
-          group + (i + ahead) * kBlockBytes<type> + (b + ahead < blocks ? 0 : (kGroupStrips - 1) * strip_bytes);
+          group + (i + ahead) * kBlockBytes<type> + (b + ahead < blocks ? 0 : (Streams::kStrips - 1) * strip_bytes);
       for (size_t s = 0; s < strips; ++s) {
         const unsigned char* of_strip = group + s * strip_bytes;
-        FetchLines<kIntoL2>(next + s * strip_bytes, kBlockBytes<type>);
+        FetchLines<Streams::kLocality>(next + s * strip_bytes, kBlockBytes<type>);
         AddBlock<type, false, R>(QuantsOf<type>(of_strip, i), ScalesOf<type>(of_strip, i), rows, acc[s]);
         __asm__("" : : "r"(acc) : "memory");
       }
@@ -212,7 +229,7 @@ void FirstRows(const MatMulStrips& args, size_t strip, size_t strips) {
   if constexpr (R > 2) {
     if (args.rows < R) return FirstRows<type, R - 1>(args, strip, strips);
   }
-  StreamTile<type, R>(args, strip, strips);
+  StreamTile<type, R, UsualStreams<type>>(args, strip, strips);
 }
 
 // The next rows, a tile at most.
@@ -230,10 +247,20 @@ void OneStream(const MatMulStrips& args) {
   for (size_t strip = 0; strip < args.num_strips; ++strip) Tile<type, R, kAhead>(args, strip, 0);
 }
 
+// All strips times one row, some of them together.
+template <StripType type, class Streams>
+void SomeStreams(const MatMulStrips& args) {
+  for (size_t strip = 0; strip < args.num_strips; strip += Streams::kStrips) {
+    const size_t left = args.num_strips - strip;
+    StreamTile<type, 1, Streams>(args, strip, left < Streams::kStrips ? left : Streams::kStrips);
+  }
+}
+
 template <StripType type>
 void MatMul(const MatMulStrips& args) {
   if (args.zen5 && args.rows == 1) return OneStream<type, 1, kZen5Ahead>(args);
   if (args.zen5 && args.rows == 2) return OneStream<type, 2, kZen5Ahead>(args);
+  if (args.zen3 && args.rows == 1) return SomeStreams<type, Zen3Streams<type>>(args);
   constexpr size_t kAhead = type == StripType::kQ8_0 ? 0 : kStreamAhead;
   if (args.rows == 1) return OneStream<type, 1, kAhead>(args);
   for (size_t strip = 0; strip < args.num_strips; strip += kGroupStrips) {
@@ -242,9 +269,11 @@ void MatMul(const MatMulStrips& args) {
     for (size_t s = strip; s < strip + strips; ++s) {
       size_t row = kTileRows;
       if constexpr (type == StripType::kQ8_0) {
-        if (args.biased != nullptr) row = Panels<type, true>(args, s, row);
+        if (args.biased != nullptr) {
+          row = args.zen3 ? Panels<type, Sums::kBiased>(args, s, row) : Panels<type, Sums::kBiasedFloat>(args, s, row);
+        }
       }
-      row = Panels<type, false>(args, s, row);
+      row = Panels<type, Sums::kUsual>(args, s, row);
       for (; row < args.rows; row += kTileRows) Rows<type>(args, s, row);
     }
   }

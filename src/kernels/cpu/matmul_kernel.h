@@ -35,8 +35,8 @@ struct MatMulStrips {
   size_t outputs;  // valid columns of y: the last strip may have fewer than 16
   bool accumulate;
   unsigned char* expanded;  // room for the bytes of two strips, 64-byte aligned, of types that are expanded; or null
-  // How kernels bring weights from memory; bits are the same.
-  bool zen5;        // the processor reads memory as a Zen 5 does
+  // How kernels bring weights from memory and where they add; bits are the same.
+  bool zen3, zen5;  // the processor is tuned for as one of these (Tuning)
   bool one_thread;  // no other thread of ours reads memory meanwhile
 };
 

@@ -40,8 +40,10 @@ inline std::vector<Isa> LevelsHere() {
   return levels;
 }
 
-// Of the processors that this one is not: its own is what a TestContext has.
-inline Tuning OtherTuning() { return DetectTuning() == Tuning::kUsual ? Tuning::kZen5 : Tuning::kUsual; }
+inline constexpr Tuning kTunings[] = {Tuning::kUsual, Tuning::kZen3, Tuning::kZen5};
+inline std::string TuningName(Tuning tuning) {
+  return tuning == Tuning::kZen3 ? "Zen 3" : tuning == Tuning::kZen5 ? "Zen 5" : "usual";
+}
 
 // SplitMix64: a counter through a mixing function.
 class Random {
