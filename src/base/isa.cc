@@ -65,10 +65,7 @@ bool HasFma(Isa isa) { return isa != Isa::kBaseline; }
 
 Tuning DetectTuning() {
   const AmdProcessor amd = DetectAmd();
-  if (amd.family == 0x1A) return Tuning::kZen5;
-  // The other models of this family are Zen 4.
-  const bool zen3 = amd.family == 0x19 && (amd.model < 0x10 || (amd.model >= 0x20 && amd.model < 0x60));
-  return zen3 ? Tuning::kZen3 : Tuning::kUsual;
+  return TuningOfAmd(amd.family, amd.model);
 }
 
 bool GainsFromBiasedBlocks() { return DetectAmd().family >= 0x19; }
@@ -82,6 +79,13 @@ Tuning DetectTuning() { return Tuning::kUsual; }
 bool GainsFromBiasedBlocks() { return false; }
 
 #endif
+
+Tuning TuningOfAmd(unsigned family, unsigned model) {
+  if (family == 0x1A) return Tuning::kZen5;
+  // The other models of this family are Zen 4.
+  const bool zen3 = family == 0x19 && (model < 0x10 || (model >= 0x20 && model < 0x60));
+  return zen3 ? Tuning::kZen3 : Tuning::kUsual;
+}
 
 Result<Isa> ParseIsa(std::string_view name) {
   std::string known;

@@ -39,9 +39,10 @@ enum class Tuning : uint8_t {
   kZen5,   // measured on a server (model 2); AMD family 1Ah
 };
 Tuning DetectTuning();
+// Of an AMD processor by what CPUID says of its family and model.
+Tuning TuningOfAmd(unsigned family, unsigned model);
 
-// Whether products of words are faster from biased blocks (kernels/biased_block.h): AMD family 19h (Zen 3, Zen 4) and above. Measured on a
-// Zen 3 and a Zen 4.
+// Whether products of words are faster from biased blocks (kernels/biased_block.h), as measured on a Zen 3 and a Zen 4: AMD family 19h and above.
 bool GainsFromBiasedBlocks();
 
 // The level multiplies BF16 itself; such products are a numeric class of their own.

@@ -1,5 +1,5 @@
-// A block of 32 activations as the AVX2 kernel of Q8_0 wants it for many rows (cpu/biased_block_avx2-inl.h). Plain data without a standard-library class, so that files compiled for one instruction-set level can
-// include it.
+// A block of 32 activations as the AVX2 kernel of Q8_0 wants it for many rows (cpu/biased_block_avx2-inl.h). Plain data without a
+// standard-library class, so that files compiled for one instruction-set level can include it.
 #ifndef TIDEMILL_KERNELS_BIASED_BLOCK_H_
 #define TIDEMILL_KERNELS_BIASED_BLOCK_H_
 

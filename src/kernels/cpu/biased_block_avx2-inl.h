@@ -1,5 +1,5 @@
-// One block of a Q8_0 strip times the rows of a tile, from biased blocks, with sums of products made by f32 additions or, the same bits, by
-// those of integers: included by matmul_avx2.cc alone.
+// One block of a Q8_0 strip times the rows of a tile, from biased blocks. Products are summed by f32 additions or, the same bits, by those of
+// integers: included by matmul_avx2.cc alone.
 //
 // The bits of an integer from 0 to 2^24, read as an f32, are a subnormal number or one of the smallest exponent. Both stand 2^-149 apart,
 // so the f32 addition of two of them is the exact addition of the integers while the sum is below 2^24. So that no term is negative, words
@@ -7,13 +7,15 @@
 //   S = sum of (w + 128) (a + 128) <= 32 * 255^2 = 2,080,800
 //   t = the bits of S + the row's `rest`, as f32 1.5 * 2^23 + S - 128 * (sum of a): within [2^23, 2^24), where integers are one step apart
 //   s = t - (1.5 * 2^23 + 128 * (sum of (w + 128))): both below 2^24, exact; what follows is as in kernels/matmul.h
-// Threads have to keep subnormal numbers, as those of a step do (base/float_environment.h).
+// For f32 additions threads have to keep subnormal numbers, as those of a step do (base/float_environment.h).
 //
 // Why: a Zen 4 has two ports for products of words and also sends integer additions there (3.2 instructions a cycle of such a mix); f32
-// additions go to two others (4.0), of subnormal numbers as of any. On processors whose ports are shared (Intel's) it would lose.
-// A Zen 3 has f32 additions on ports of its products (2.0 instructions a cycle of such a mix, 3.1 with integer additions), and so takes those of
-// integers. One thread, 512 rows of 2048 x 8192 and 8960 x 1536, medians of 32 (least) in turn, busy machine: 1.28 (1.18) and 1.05 (1.03)
-// times the words of block_avx2-inl.h, 1.12 (1.17) and 1.04 (1.17) times f32 additions, up to 118 Gop/s, 40 % of the peak.
+// additions go to two others (4.0), of subnormal numbers as of any. On processors whose ports are shared (Intel's) they would lose.
+// A Zen 3 does 2.0 instructions a cycle of products and f32 additions, 3.1 of products and integer additions, and so takes the latter: what is
+// left to gain is in how rows lie. One thread, 512 rows of 2048 x 8192 and 8960 x 1536, GCC 12, medians (least) of 32 in turn, busy machine:
+// 1.28 (1.18) and 1.05 (1.03) times the words of block_avx2-inl.h, 1.12 (1.17) and 1.04 (1.17) times f32 additions, up to 118 Gop/s, 40 % of
+// the peak; a prefill of 128 with a 1B model 1.19 [1.00, 1.42] times f32 additions. A loop over blocks in L1 had 45 to 50 operations a cycle of 94,
+// S. Winograd's pairs of block_avx2-inl.h 49 to 57 (1.09 and 1.14 times as many in turn); not built into the kernel.
 // The two products of a row before its two additions: in turn they took 76 cycles a block instead of 64, hence the assembly.
 // Measured on a Zen 4, GCC 12, one thread, pairs, against words and integer additions (block_avx2-inl.h): 512 rows of 2048 x 2048
 // 1.16 [1.13, 1.20], of 8192 x 2048 1.15 [1.11, 1.19], up to 174 instead of 150 Gop/s, 50 % of the peak. A prefill of 512 with a 1B model,
@@ -137,7 +139,7 @@ template <bool float_sums, size_t R>
   }
 #pragma GCC unroll 5
   for (size_t line = 0; line < kBiasedTileRows * sizeof(BiasedBlock); line += 64)
-    __builtin_prefetch(rows.next + line, 0, 3);
+    __builtin_prefetch(rows.next + line, 0, kIntoL1);
   const auto* floats = reinterpret_cast<const float*>(block + kUnpackedQuants<type>);
   __m256 d_w[2], rest[2];
 #pragma GCC unroll 2

@@ -1,16 +1,17 @@
 // Strips times rows: which blocks meet which tiles, and how they come from memory. One block: block_avx2-inl.h.
 // A group of strips goes through the first tile's rows together, block by block, and is fetched into L2 4 KiB ahead (Q8_0: 2 KiB, which
-// gives 0.87 to 1.03 of what 4 do with 2 to 8 rows) and on into the next group. One row takes one strip after another.
-// A Zen 3 takes one row over two strips side by side, fetched into L1 1 KiB ahead: one stream alone came at 11 GB/s of the 19 that several give, however
-// far ahead it was fetched. A model's decode against one strip after another as below, pairs in turn, threads 1 / 2: 1B Q8_0 1.39 / 1.23 and 1.25, Q4_0 1.17 / 1.14,
-// Q4_K_M 1.16 / 1.05, SmolLM2 Q4_1 1.12 and 1.08 / 1.03, Qwen2.5 0.5B 1.14 / 1.08, 1.5B 1.20 / -, Gemma 1.19 / -. Lost there: four strips so (1B Q8_0 1.46 / 1.05,
-// Q4_0 1.05 / 1.02, SmolLM2 1.02 / 0.89), 2 KiB ahead (SmolLM2 0.96, Qwen2.5 1.02), six (0.85 to 1.00), eight (1B Q8_0 0.88), four with nothing
-// fetched (1B Q8_0 1.41, Q4_K_M 0.84) or into L2 4 KiB ahead (1B Q8_0 1.16).
+// gives 0.87 to 1.03 of what 4 do with 2 to 8 rows) and on into the next group.
+// A Zen 3 takes one row over two strips side by side, fetched into L1 about 1 KiB ahead: a loop over one stream had 11.5 GB/s, fetched 1 to 32
+// KiB ahead 9.4 to 11.9, over two streams 14.3, over four 16.7. A model's decode against one strip after another as below, in turn, GCC 12,
+// threads 2 / 1, two values where asked twice: 1B Q8_0 1.25 / 1.31, Q4_K_M 1.05 / 1.17, Q4_0 1.14 / 1.17, SmolLM2 Q4_1 1.03 / 1.16 and 0.98, Qwen2.5
+// 0.5B 1.08 / 1.14, 1.5B - / 1.20, Gemma - / 1.08 and 1.19. Lost there: four strips (1B Q8_0 1.05 / 1.46, Q4_0 1.02 / 1.05, SmolLM2 0.89 / 1.02 and
+// 1.03), 2 KiB ahead of them (SmolLM2 - / 0.96, 0.5B - / 1.02), six (- / 0.85 to 1.00), four with nothing fetched (1B Q8_0 - / 1.41, Q4_K_M - / 0.84)
+// or into L2 4 KiB ahead (1B Q8_0 - / 1.16).
 // A Zen 5 takes one and two rows over one strip after another, fetched past L2 8 KiB ahead, as the VNNI level does. A model's decode against
 // four strips fetched into L2, threads 2 / 1: 1B Q4_K_M 1.22 / 1.10, Q8_0 1.32 / 1.32, Q4_0 1.28 / 1.22, SmolLM2 Q4_1 1.29 / 1.29; two rows 1.16 to
 // 1.20 / 1.03 to 1.15. Lost, of 8 KiB ahead: 4 KiB 0.95 to 0.97 / 0.92 to 0.95, 12 0.96 and 0.97 / 0.98, 16 0.95 and 0.96 / 0.96 and 0.99; no
 // fetches, of 4 KiB ahead, 0.82 and 0.95 / 0.77 and 0.92 (1B Q4_K_M and Q8_0).
-// Others take one row so, 4 KiB ahead, but for Q8_0, which nothing fetches. On a Zen 4, threads 2 / 1: 1B Q8_0 1.05 / 1.22, Q4_K_M 1.08 / 1.02
+// Other processors take one row over one strip after another, past L2 4 KiB ahead, but for Q8_0, which nothing fetches. On a Zen 4, threads 2 / 1: 1B Q8_0 1.05 / 1.22, Q4_K_M 1.08 / 1.02
 // and 0.99, Q4_0 1.06 / 1.07, SmolLM2 Q4_1 1.09 / 1.09, Gemma - / 1.12, Qwen2.5 0.5B 0.98 / 1.01, 1.5B - / 0.96 [0.94, 1.19]. Lost: 3 KiB ahead
 // 1.07 / 0.98, with Q8_0 1 KiB 1.07 / 0.95; nothing fetched 1B Q4_K_M - / 0.83, Qwen2.5 0.91 / 0.92 and - / 0.84 (but Q4_0 1.03 / 1.03,
 // SmolLM2 1.01 / 1.18, Gemma - / 1.10); earlier, Q8_0 4 KiB ahead 0.96 / 1.02, 8 KiB 1.01 / 0.94, Q4_K_M 8 KiB 1.05 / 0.99.
@@ -36,7 +37,8 @@ namespace {
 
 constexpr size_t kTileRows = kLowTiles ? 2 : 4;
 constexpr size_t kPanelBlocks = 8;  // blocks unpacked at once: 256 columns
-constexpr size_t kGroupStrips = 4;  // strips, and so streams from memory, that the first tile takes together
+constexpr size_t kGroupStrips =
+    4;  // strips, and so streams from memory, that the first tile of several rows takes together
 // How far ahead a strip is fetched, past L2, where one comes after another.
 constexpr size_t kZen5Ahead = 8192, kStreamAhead = 4096;
 
@@ -51,13 +53,12 @@ constexpr size_t kPanelTiles = sums != Sums::kUsual ? 32 : (type == StripType::k
 template <StripType type>
 constexpr size_t kBlockBytes = kGroupBytes<type> / kStripLayout<type>.scale_blocks;
 
-// How the first tile takes strips: so many together, each a stream from memory, fetched so many bytes ahead and into which cache.
+// How a first tile takes strips: so many together, each a stream from memory, fetched about so many bytes ahead and into which cache.
 template <StripType type>
 struct UsualStreams {
   static constexpr size_t kStrips = kGroupStrips, kAhead = type == StripType::kQ8_0 ? 2048 : 4096;
   static constexpr int kLocality = kIntoL2;
 };
-template <StripType type>
 struct Zen3Streams {
   static constexpr size_t kStrips = 2, kAhead = 1024;
   static constexpr int kLocality = kIntoL1;
@@ -260,7 +261,7 @@ template <StripType type>
 void MatMul(const MatMulStrips& args) {
   if (args.zen5 && args.rows == 1) return OneStream<type, 1, kZen5Ahead>(args);
   if (args.zen5 && args.rows == 2) return OneStream<type, 2, kZen5Ahead>(args);
-  if (args.zen3 && args.rows == 1) return SomeStreams<type, Zen3Streams<type>>(args);
+  if (args.zen3 && args.rows == 1) return SomeStreams<type, Zen3Streams>(args);
   constexpr size_t kAhead = type == StripType::kQ8_0 ? 0 : kStreamAhead;
   if (args.rows == 1) return OneStream<type, 1, kAhead>(args);
   for (size_t strip = 0; strip < args.num_strips; strip += kGroupStrips) {

@@ -41,7 +41,7 @@ inline std::vector<Isa> LevelsHere() {
 }
 
 inline constexpr Tuning kTunings[] = {Tuning::kUsual, Tuning::kZen3, Tuning::kZen5};
-inline std::string TuningName(Tuning tuning) {
+constexpr const char* TuningName(Tuning tuning) {
   return tuning == Tuning::kZen3 ? "Zen 3" : tuning == Tuning::kZen5 ? "Zen 5" : "usual";
 }
 
