@@ -8,6 +8,12 @@ function(tidemill_has_tests name one_thread result)
   endif()
 endfunction()
 
+# Where tests find their fixtures: in a header, since a folder of this checkout on each test's command line keeps a compiler cache from serving
+# another checkout.
+set(TIDEMILL_GENERATED ${PROJECT_BINARY_DIR}/generated)
+file(CONFIGURE OUTPUT ${TIDEMILL_GENERATED}/tests/fixtures_path.h @ONLY CONTENT
+  "#define TIDEMILL_FIXTURES \"@PROJECT_SOURCE_DIR@/tests/fixtures\"\n")
+
 # What nearly every test includes is parsed once for all of them. By Clang, which the sanitizers' longest build has: GCC 12 gives warnings of
 # its own library then, and crashes where a file has another -O. Not with ccache, which keeps no objects made with a precompiled header unless
 # it is told how little to look at.
@@ -49,8 +55,7 @@ function(tidemill_room name)
   endif()
   if(has_tests AND ROOM_TESTS)
     add_executable(${name}_test ${ROOM_TESTS})
-    target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR})  # tests/support/...
-    target_compile_definitions(${name}_test PRIVATE TIDEMILL_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
+    target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR} ${TIDEMILL_GENERATED})  # tests/support/...
     target_compile_options(${name}_test PRIVATE ${TIDEMILL_TEST_FLAGS})
     target_link_libraries(${name}_test PRIVATE ${library} GTest::gmock_main)
     tidemill_precompile_for_tests(${name}_test)
@@ -66,8 +71,7 @@ function(tidemill_test name)
   tidemill_has_tests(${name} ${TEST_ONE_THREAD} has_tests)
   if(has_tests)
     add_executable(${name} ${TEST_SOURCES})
-    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-    target_compile_definitions(${name} PRIVATE TIDEMILL_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${TIDEMILL_GENERATED})
     target_compile_options(${name} PRIVATE ${TIDEMILL_TEST_FLAGS})
     target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock_main)
     tidemill_precompile_for_tests(${name})

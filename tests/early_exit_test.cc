@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/registry.h"
+#include "tests/fixtures_path.h"
 #include "tests/support/model_runner.h"
 
 namespace tidemill {

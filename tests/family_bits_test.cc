@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/fixtures_path.h"
 #include "tests/support/bits_covering.h"
 #include "tests/support/bits_hashes.h"
 #include "tests/support/bits_levels.h"

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "kernels/testing/compare.h"
+#include "tests/fixtures_path.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/model_runner.h"
 

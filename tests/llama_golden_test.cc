@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/testing/compare.h"
+#include "tests/fixtures_path.h"
 #include "tests/support/model_runner.h"
 
 namespace tidemill {

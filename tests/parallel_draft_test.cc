@@ -20,6 +20,7 @@
 #include "kernels/testing/compare.h"
 #include "runtime/engine_impl.h"
 #include "runtime/model_drafter.h"
+#include "tests/fixtures_path.h"
 #include "tests/support/allocation_probe.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/model_folder.h"

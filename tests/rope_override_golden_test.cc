@@ -11,6 +11,7 @@
 
 #include "kernels/testing/compare.h"
 #include "models/rope_override.h"
+#include "tests/fixtures_path.h"
 #include "tests/support/model_runner.h"
 
 namespace tidemill {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/fixtures_path.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
 #include "tests/support/smollm2_path.h"

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/fixtures_path.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/smollm2_path.h"
 

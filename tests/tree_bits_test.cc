@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "tests/fixtures_path.h"
 #include "tests/support/bits_levels.h"
 #include "tests/support/count_by_hand.h"
 #include "tests/support/model_runner.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "decoding/sampler.h"
+#include "tests/fixtures_path.h"
 
 namespace tidemill {
 namespace {

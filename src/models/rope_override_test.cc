@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/rope_table.h"
+#include "tests/fixtures_path.h"
 
 namespace tidemill {
 namespace {

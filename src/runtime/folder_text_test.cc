@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "runtime/model_impl.h"
+#include "tests/fixtures_path.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/safetensors_writer.h"
 

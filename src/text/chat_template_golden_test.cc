@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "tests/fixtures_path.h"
 #include "tidemill/chat.h"
 
 namespace tidemill {

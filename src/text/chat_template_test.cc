@@ -1,3 +1,4 @@
+#include "tests/fixtures_path.h"
 #include "tidemill/chat.h"
 
 #include <gmock/gmock.h>

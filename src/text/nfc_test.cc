@@ -8,6 +8,7 @@
 #include <string>
 
 #include "formats/printable_name.h"
+#include "tests/fixtures_path.h"
 
 namespace tidemill {
 namespace {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/printable_name.h"
+#include "tests/fixtures_path.h"
 #include "tests/support/smollm2_vocabulary.h"
 #include "text/word_splitter.h"
 #include "tidemill/tokenizer.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/printable_name.h"
+#include "tests/fixtures_path.h"
 #include "text/nfc.h"
 #include "text/tokenizer_json.h"
 #include "tidemill/tokenizer.h"

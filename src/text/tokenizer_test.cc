@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/fixtures_path.h"
 #include "tests/support/small_vocabulary.h"
 #include "tests/support/smollm2_vocabulary.h"
 #include "text/tokenizer_spec.h"

@@ -8,6 +8,7 @@
 #include "formats/gguf.h"
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
+#include "tests/fixtures_path.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
 

@@ -10,6 +10,7 @@
 
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
+#include "tests/fixtures_path.h"
 #include "tests/support/changed_checkpoint.h"
 #include "tests/support/eagle_models.h"
 #include "tests/support/model_folder.h"

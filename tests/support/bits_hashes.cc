@@ -1,4 +1,5 @@
 #include "tests/support/bits_hashes.h"
+#include "tests/fixtures_path.h"
 
 #include <gtest/gtest.h>
 

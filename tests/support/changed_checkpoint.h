@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/mapped_file.h"
 #include "formats/safetensors.h"
+#include "tests/fixtures_path.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/safetensors_writer.h"
 

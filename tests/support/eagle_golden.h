@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/fixtures_path.h"
 #include "tests/support/golden_file.h"
 
 namespace tidemill::testing {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "tests/fixtures_path.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/tiny_model.h"
 #include "tests/support/tiny_tokenizer_json.h"
