@@ -11,7 +11,7 @@
 // four strips fetched into L2, threads 2 / 1: 1B Q4_K_M 1.22 / 1.10, Q8_0 1.32 / 1.32, Q4_0 1.28 / 1.22, SmolLM2 Q4_1 1.29 / 1.29; two rows 1.16 to
 // 1.20 / 1.03 to 1.15. Lost, of 8 KiB ahead: 4 KiB 0.95 to 0.97 / 0.92 to 0.95, 12 0.96 and 0.97 / 0.98, 16 0.95 and 0.96 / 0.96 and 0.99; no
 // fetches, of 4 KiB ahead, 0.82 and 0.95 / 0.77 and 0.92 (1B Q4_K_M and Q8_0).
-// Other processors take one row over one strip after another, past L2 4 KiB ahead, but for Q8_0, which nothing fetches. On a Zen 4, threads 2 / 1: 1B Q8_0 1.05 / 1.22, Q4_K_M 1.08 / 1.02
+// Others: one strip after another, 4 KiB ahead, but for Q8_0, which nothing fetches. On a Zen 4, threads 2 / 1: 1B Q8_0 1.05 / 1.22, Q4_K_M 1.08 / 1.02
 // and 0.99, Q4_0 1.06 / 1.07, SmolLM2 Q4_1 1.09 / 1.09, Gemma - / 1.12, Qwen2.5 0.5B 0.98 / 1.01, 1.5B - / 0.96 [0.94, 1.19]. Lost: 3 KiB ahead
 // 1.07 / 0.98, with Q8_0 1 KiB 1.07 / 0.95; nothing fetched 1B Q4_K_M - / 0.83, Qwen2.5 0.91 / 0.92 and - / 0.84 (but Q4_0 1.03 / 1.03,
 // SmolLM2 1.01 / 1.18, Gemma - / 1.10); earlier, Q8_0 4 KiB ahead 0.96 / 1.02, 8 KiB 1.01 / 0.94, Q4_K_M 8 KiB 1.05 / 0.99.
