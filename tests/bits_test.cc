@@ -160,9 +160,8 @@ void ExpectForced(const BitsPlan& plan, const BitsReport& report) {
   EXPECT_GE(report.full_steps, 1U);
   if (plan.batch > 1) {
     EXPECT_GE(report.joins, plan.batch - 1);
-    // A run that is no longer than one chunk may end all its prompts in one step. Of two sequences, chance may end both prompts together:
-    // on a CPU with two levels it does in one run, so that those runs are asked together.
-    if (kPositions > plan.chunk && plan.batch > 2) {
+    // A run that is no longer than one chunk may end all its prompts in one step.
+    if (kPositions > plan.chunk) {
       EXPECT_GE(report.mixed_steps, 1U);
     }
   }
@@ -194,7 +193,6 @@ TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
   const auto ids = testing::RandomIds(99, kPositions, 997);
   BitsReport total;
   ptrdiff_t runs = 0;
-  size_t mixed_steps_of_two = 0;
   for (size_t w = 0; w < kWeights.size(); ++w) {
     testing::FnvHash model_hash;
     const std::string bytes = ModelBytes(kWeights[w].dtype);
@@ -218,13 +216,18 @@ TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
       for (size_t r = 0; r < rows.size(); ++r) {
         if (rows[r][kWeightsFactor] != w || rows[r][kKvFactor] != kv) continue;
         if (!testing::MayRace(kThreads[rows[r][kThread]])) continue;
-        const Way run = MakeWay(rows[r], levels, r);
+        Way run = MakeWay(rows[r], levels, r);
         SCOPED_TRACE(run.description);
         BitsReference& reference = references.at(testing::ClassOf(run.isa, kWeights[w].dtype));
         ModelRunner runner = MakeRunner(kWeights[w], kKvTypes[kv], run.isa, run.threads, run.mapped, run.growth);
         auto state = runner.NewState();
-        const BitsReport report = testing::RunInCompany(runner, ids, run.plan, state, reference.Comparer());
-        if (run.plan.batch == 2) mixed_steps_of_two += report.mixed_steps;
+        BitsReport report = testing::RunInCompany(runner, ids, run.plan, state, reference.Comparer());
+        // By chance two prompts may end in one step; another seed then, once.
+        if (run.plan.batch > 1 && kPositions > run.plan.chunk && report.mixed_steps == 0) {
+          run.plan.seed += rows.size();
+          state = runner.NewState();
+          report = testing::RunInCompany(runner, ids, run.plan, state, reference.Comparer());
+        }
         EXPECT_EQ(reference.CompareLogits(0, kPositions), "");
         EXPECT_EQ(reference.CompareState(*state), "");
         ExpectForced(run.plan, report);
@@ -238,7 +241,6 @@ TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
                                 [](const auto& row) { return testing::MayRace(kThreads[row[kThread]]); }));
   EXPECT_GE(total.leaves, static_cast<size_t>(runs));
   EXPECT_GE(total.mixed_steps, 10 * static_cast<size_t>(runs));
-  EXPECT_GE(mixed_steps_of_two, 1U);
 }
 
 // The three below say by name what the histories above mix with everything else.
