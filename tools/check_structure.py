@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,7 @@ MAX_BYTES = 1_000_000
 SOURCE_SUFFIXES = {".h", ".cc"}
 CODE_SUFFIXES = SOURCE_SUFFIXES | {".py", ".sh", ".cmake"}
 
+INCLUDES = re.compile(r"^\s*#\s*include\s*([\"<])([^\">]+)[\">]", re.MULTILINE)
 X86_HEADERS = re.compile(r"#\s*include\s*[<\"]((?:[a-z0-9]*mm|x86|x86gpr|avx\w*|amx\w*|fma\w*|ia32)intrin\.h)[>\"]")
 X86_FILES = re.compile(r"src/kernels/cpu/[a-z0-9_]*_(?:vnni|bf16|avx)[a-z0-9_]*(?:-inl)?\.(?:cc|h)")
 
@@ -118,11 +120,18 @@ def line_of(text: str, offset: int) -> int:
     return text.count("\n", 0, offset) + 1
 
 
+# These two are kept per text: the self-test looks at the same tree sixty times, with one file changed each time.
+@cache
+def found_in(text: str, pattern: str | re.Pattern) -> list[re.Match]:
+    return list(re.finditer(pattern, text))
+
+
 _COMMENT_OR_STRING = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'
     r'(?<![\w\'])(?:u8|[uUL])?\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
 
 
+@cache
 def code_only(text: str) -> str:
     """The text with comments and literals blanked out, line numbers kept; include lines stay whole."""
     def blank(match: re.Match) -> str:
@@ -144,7 +153,7 @@ def check_includes(tree: Tree) -> list[Fault]:
         room = room_of(f)
         is_test = f.endswith("_test.cc")
         text = tree.texts[f]
-        for m in re.finditer(r"^\s*#\s*include\s*([\"<])([^\">]+)[\">]", code_only(text), re.MULTILINE):
+        for m in found_in(code_only(text), INCLUDES):
             where, target = f"{f}:{line_of(text, m.start(2))}", m.group(2)
             if m.group(1) == "<":
                 if target.startswith("tidemill/") or target.split("/")[0] in known and f"src/{target}" in tree.texts:
@@ -231,7 +240,7 @@ def check_x86(tree: Tree) -> list[Fault]:
         if X86_FILES.fullmatch(f):
             continue
         text = code_only(tree.texts[f])
-        for m in X86_HEADERS.finditer(text):
+        for m in found_in(text, X86_HEADERS):
             faults.append(Fault("x86", f"{f}:{line_of(text, m.start())}",
                                 f"{m.group(1)}: only a per-level kernel (src/kernels/cpu/*_vnni*, *_bf16*, *_avx*) may "
                                 "include it; use Highway"))
@@ -246,7 +255,7 @@ def check_forbidden(tree: Tree) -> list[Fault]:
         if room_of(f) in PARSES_HOSTILE_INPUT and not f.endswith("_test.cc"):
             rules += FORBIDDEN_WHERE_INPUT_IS_HOSTILE
         for pattern, why in rules:
-            for m in re.finditer(pattern, text):
+            for m in found_in(text, pattern):
                 faults.append(Fault("forbidden", f"{f}:{line_of(text, m.start())}", f"{m.group(0).strip()}: {why}"))
     return faults
 
@@ -266,12 +275,12 @@ def check_texts(tree: Tree) -> list[Fault]:
     for f, text in tree.texts.items():
         if is_corpus(f):
             continue
-        for m in UNFINISHED.finditer(text):
+        for m in found_in(text, UNFINISHED):
             line_start = text.rfind("\n", 0, m.start()) + 1
             if not f.endswith(".md") and not COMMENT_START.search(text[line_start:m.start()]):
                 continue  # somebody's data in a literal
             faults.append(Fault("unfinished", f"{f}:{line_of(text, m.start())}", f"{m.group(0)}: finish it or drop it"))
-        for m in PRIVATE_PLACES.finditer(text):
+        for m in found_in(text, PRIVATE_PLACES):
             faults.append(Fault("places", f"{f}:{line_of(text, m.start())}",
                                 f"{m.group(0)}: a place that exists on one machine only, or a registry by name"))
     return faults
