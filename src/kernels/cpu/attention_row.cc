@@ -351,9 +351,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tidemill {
 
-AttentionRowKernels PickAttentionRow(Isa isa, Tuning tuning) {
-  if (tuning == Tuning::kZen5)
-    return {TIDEMILL_PICK(isa, ScoreRows<FetchPastL2>), TIDEMILL_PICK(isa, WeighRows<FetchPastL2>)};
+AttentionRowKernels PickAttentionRow(Isa isa, [[maybe_unused]] Tuning tuning) {
+#if HWY_ARCH_X86
+  if constexpr (!kLowTiles) {  // another fetch is nothing to a sanitizer
+    if (tuning == Tuning::kZen5 && isa >= Isa::kAvx512)
+      return {&N_AVX3::ScoreRows<FetchPastL2>, &N_AVX3::WeighRows<FetchPastL2>};
+  }
+#endif
   return {TIDEMILL_PICK(isa, ScoreRows<FetchIntoL2>), TIDEMILL_PICK(isa, WeighRows<FetchIntoL2>)};
 }
 

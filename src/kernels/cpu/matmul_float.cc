@@ -138,7 +138,9 @@ HWY_INLINE void MatMulOf(const MatMulStrips& args) {
     for (; at + 4 <= registers; at += 4) AllRows<W, 4, kFew>(args, at);
   }
   for (; at + 2 <= registers; at += 2) AllRows<W, 2, kMaxTile>(args, at);
-  for (; at < registers; ++at) AllRows<W, 1, kMaxTile>(args, at);
+  if constexpr (kParts == 1) {  // an odd last strip; else every strip has an even number of registers
+    for (; at < registers; ++at) AllRows<W, 1, kMaxTile>(args, at);
+  }
 }
 
 void MatMulF32(const MatMulStrips& args) { MatMulOf<float>(args); }
