@@ -14,7 +14,7 @@ set(TIDEMILL_GENERATED ${PROJECT_BINARY_DIR}/generated)
 file(CONFIGURE OUTPUT ${TIDEMILL_GENERATED}/tests/fixtures_path.h @ONLY CONTENT
   "#define TIDEMILL_FIXTURES \"@PROJECT_SOURCE_DIR@/tests/fixtures\"\n")
 
-# What nearly every test includes is parsed once for all of them. By Clang, which the sanitizers' longest build has: GCC 12 gives warnings of
+# What nearly every test includes is parsed once for all of them. By Clang, which the sanitizers' builds have: GCC 12 gives warnings of
 # its own library then, and crashes where a file has another -O. Not with ccache, which keeps no objects made with a precompiled header unless
 # it is told how little to look at.
 function(tidemill_precompile_for_tests target)
