@@ -293,7 +293,7 @@ TEST(Attention, AnyTuning_GivesTheSameBits) {
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa);
       const std::vector<float> expected = inputs.Attend(context);
-      for (const Tuning tuning : testing::kTunings) {
+      for (const Tuning tuning : testing::TuningsOf(isa)) {
         TestContext other(isa, 1, tuning);
         EXPECT_TRUE(SameBits(expected, inputs.Attend(other)))
             << IsaName(isa) << " " << c.Name() << " tuned as " << testing::TuningName(tuning);

@@ -37,7 +37,7 @@ bool HasBiasedForm(DType dtype, Isa isa) {
 std::vector<std::pair<Isa, Tuning>> LevelsAndTunings() {
   std::vector<std::pair<Isa, Tuning>> all;
   for (const Isa isa : LevelsHere()) {
-    for (const Tuning tuning : testing::kTunings) all.emplace_back(isa, tuning);
+    for (const Tuning tuning : testing::TuningsOf(isa)) all.emplace_back(isa, tuning);
   }
   return all;
 }
@@ -149,6 +149,7 @@ TEST(MatMul, EveryLevel_GivesTheBitsOfTheFormula) {
                                  {2, 64, 576}, {35, 50, 192}, {85, 20, 320}};
     for (Shape& s : shapes) s.cols = WholeBlocks(dtype, s.cols);
     if (dtype == DType::kQ6_K) shapes.push_back({33, 33, 16640});  // more columns than are unpacked ahead of many rows
+    if (dtype == DType::kQ8_0) shapes.push_back({140, 17, 64});    // biased blocks of more rows than one panel has
     if (block == 256) shapes.push_back({3, 20, 1280});  // strips whose scales do not end on a whole cache line
     if (block == 1) shapes.insert(shapes.end(), {{1, 16, 1}, {3, 17, 7}, {5, 31, 15}, {2, 16, 17}, {9, 40, 33}});
     for (const Shape s : shapes) {
@@ -290,7 +291,7 @@ TEST(MatMul, AnyTuning_GivesTheSameBits) {
       const ConstMatrix<float> x_matrix(x.data(), rows, cols);
       for (const Isa isa : LevelsHere()) {
         const std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix);
-        for (const Tuning tuning : testing::kTunings) {
+        for (const Tuning tuning : testing::TuningsOf(isa)) {
           TestContext context(isa, 1, tuning);
           EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix, {}, false, 3)))
               << Label(isa, dtype, rows, 133, cols) << " tuned as " << testing::TuningName(tuning);
@@ -420,7 +421,7 @@ TEST(MatMul, ExtremeQuants_GiveTheBitsOfTheFormula) {
         const ConstMatrix<float> x_matrix(x.data(), kRows, cols);
         for (const Isa isa : LevelsHere()) {
           const std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix);
-          for (const Tuning tuning : testing::kTunings) {
+          for (const Tuning tuning : testing::TuningsOf(isa)) {
             TestContext context(isa, 1, tuning);
             EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix)))
                 << Label(isa, dtype, kRows, 16, cols) << " bytes " << fill << " tuned as "

@@ -40,7 +40,11 @@ inline std::vector<Isa> LevelsHere() {
   return levels;
 }
 
-inline constexpr Tuning kTunings[] = {Tuning::kUsual, Tuning::kZen3, Tuning::kZen5};
+// What a level's kernels know: the baseline's, which emulated and old processors run, know no other.
+inline std::span<const Tuning> TuningsOf(Isa isa) {
+  static constexpr Tuning kAll[] = {Tuning::kUsual, Tuning::kZen3, Tuning::kZen5};
+  return std::span(kAll).first(isa >= Isa::kAvx2 ? std::size(kAll) : 1);
+}
 constexpr const char* TuningName(Tuning tuning) {
   return tuning == Tuning::kZen3 ? "Zen 3" : tuning == Tuning::kZen5 ? "Zen 5" : "usual";
 }
