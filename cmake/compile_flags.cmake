@@ -31,7 +31,7 @@ if(TIDEMILL_SANITIZE STREQUAL "address")
 elseif(TIDEMILL_SANITIZE STREQUAL "thread")
   set(sanitize -fsanitize=thread -fno-omit-frame-pointer)
   target_compile_definitions(tidemill_flags INTERFACE TIDEMILL_THREAD_SANITIZER=1)
-  # Clang links C++ programs with an operator new that tests cannot replace, and C programs without: malloc below it is watched all the same.
+  # Clang 14 links C++ programs with an operator new that tests cannot replace, and C programs without: malloc below it is watched all the same.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     target_link_options(tidemill_flags INTERFACE --driver-mode=gcc)
     set(CMAKE_CXX_STANDARD_LIBRARIES "-lstdc++ -lm")

@@ -9,7 +9,9 @@ build() {
   need_disk "build/$preset" 1500 "build"
   command -v "${CXX:-g++}" >/dev/null || die "build: no C++ compiler '${CXX:-g++}' on the PATH; install g++ 12 or newer"
   say "Building $target (preset $preset, $(build_jobs) at a time) ..."
-  if ! cmake --preset "$preset" "$@" >"$log" 2>&1; then
+  configure() { cmake --preset "$preset" "$@" >"$log" 2>&1; }
+  # Where the preset's compiler is another than the folder's, cmake forgets what else the preset says, but once.
+  if ! configure "$@" || { grep -q 'require your cache to be deleted' "$log" && ! configure "$@"; }; then
     cat "$log" >&2
     die "configure preset $preset: cmake failed, see above or $log"
   fi

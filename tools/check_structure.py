@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 # Lowest first. A room may include the rooms before it; a door sees the public headers and itself only.

@@ -33,12 +33,12 @@
 // Long rows: 4 heads on 1 of 256 behind 8192 positions 924 -> 552 us, since keys are fetched a whole block ahead, and values are
 // weighed 16 rows at a time instead of 128 (12 heads on 2 of 128: 1.00; values fetched 4 KiB ahead instead of 8: 0.87 and 0.78).
 //
-// A Zen 5 brings memory past L2, values 12 KiB ahead, since its own prefetchers fill L2. One thread, one row, F16, in large pages,
+// At AVX-512 a Zen 5 brings memory past L2, values 12 KiB ahead, since its own prefetchers fill L2. One thread, one row, F16, in large pages,
 // from memory, medians of seven: 9 heads on 3 of 64 behind 8192 positions 244 -> 212 us, 32 on 8 of 64 674 -> 612, 12 on 2 of 128 379
 // -> 370, 4 on 1 of 256 429 -> 326. A part of it is that heads' loops are inlined in their blocks (9 on 3: 235 without) and that one
 // vector of keys has no more than eight heads at once (232 with 24, and twice the code). A test for the kind of fetch beside each
 // line cost what it brought; values 4, 6, 8, 16 and 20 KiB ahead, keys 2, 6 and 8 KiB ahead, one of keys and values into L2: none
-// better in all four shapes. AVX2, also on a Zen 5: 393 -> 402, 1092 -> 1108, 741 -> 749 and 466 -> 458. The inlining was not run on
+// better in all four shapes. AVX2, also on a Zen 5: 393 -> 402, 1092 -> 1108, 741 -> 749 and 466 -> 458, so not there. The inlining was not run on
 // a Zen 4; there fetching past L2 makes SmolLM2's decode behind 2048 positions 0.90 (two threads) and 0.84 (one) times as fast.
 //
 // One row, one key head with its query heads, one chunk of 128 keys in L1, F16, AVX-512 on a Zen 4 (gcc 12, least of seven), ns to score, to weigh

@@ -40,7 +40,7 @@ inline std::vector<Isa> LevelsHere() {
   return levels;
 }
 
-// What a level's kernels know: the baseline's, which emulated and old processors run, know no other.
+// All of them where any kernel of the level knows one; the baseline's, which emulated and old processors run, know none.
 inline std::span<const Tuning> TuningsOf(Isa isa) {
   static constexpr Tuning kAll[] = {Tuning::kUsual, Tuning::kZen3, Tuning::kZen5};
   return std::span(kAll).first(isa >= Isa::kAvx2 ? std::size(kAll) : 1);
