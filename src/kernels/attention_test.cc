@@ -287,15 +287,17 @@ TEST(Attention, EveryLevel_GivesTheBitsOfTheFormula) {
   }
 }
 
-TEST(Attention, FetchingPastL2_GivesTheSameBits) {
-  if (LevelsHere().back() < Isa::kAvx512)
-    GTEST_SKIP() << "only a Zen 5 fetches otherwise, at AVX-512, which is not here";
+TEST(Attention, AnyTuning_GivesTheSameBits) {
   for (const Case& c : AllCases()) {
     const Inputs inputs(c);
     for (const Isa isa : LevelsHere()) {
-      if (isa < Isa::kAvx512) continue;
-      TestContext usual(isa, 1, Tuning::kUsual), zen5(isa, 1, Tuning::kZen5);
-      EXPECT_TRUE(SameBits(inputs.Attend(usual), inputs.Attend(zen5))) << IsaName(isa) << " " << c.Name();
+      TestContext context(isa);
+      const std::vector<float> expected = inputs.Attend(context);
+      for (const Tuning tuning : testing::TuningsOf(isa)) {
+        TestContext other(isa, 1, tuning);
+        EXPECT_TRUE(SameBits(expected, inputs.Attend(other)))
+            << IsaName(isa) << " " << c.Name() << " tuned as " << testing::TuningName(tuning);
+      }
     }
   }
 }
