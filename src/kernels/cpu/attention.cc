@@ -131,8 +131,8 @@ class TileRun {
     }
     if (by_row_) {
       ForPieces(chunk + seen_begin, chunk + seen_end, chunk,
-                [&](const StoredKeys& k, const std::byte*, size_t begin, size_t end) {
-                  kernels_.row.score(tile_, k, begin, end - begin);
+                [&](const StoredKeys& k, const std::byte* v, size_t begin, size_t end) {
+                  kernels_.row.score(tile_, k, v, begin, end - begin);
                   tile_.keys = end;
                 });
     } else {
@@ -198,8 +198,9 @@ class TileRun {
   void WeighRows(size_t chunk) {
     const auto weigh = [&](const AttentionTile& tile, size_t begin, size_t end) {
       ForPieces(chunk + begin, chunk + end, chunk,
-                [&](const StoredKeys&, const std::byte* v, size_t first, size_t last) {
-                  kernels_.row.weigh(tile, v, first, last);
+                [&](const StoredKeys& k, const std::byte* v, size_t first, size_t last) {
+                  const size_t keys = RowBytes(shape_.kv_dtype, (k.skip + last - first) * shape_.head_dim);
+                  kernels_.row.weigh(tile, v, k.at + keys, first, last);
                 });
     };
     const auto weigh_row = [&](size_t vector, size_t begin, size_t end) {

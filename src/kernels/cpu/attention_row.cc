@@ -41,6 +41,14 @@
 // better in all four shapes. AVX2, also on a Zen 5: 393 -> 402, 1092 -> 1108, 741 -> 749 and 466 -> 458, so not there. The inlining was not run on
 // a Zen 4; there fetching past L2 makes SmolLM2's decode behind 2048 positions 0.90 (two threads) and 0.84 (one) times as fast.
 //
+// A Zen 3 reads one stream from memory at 11 to 13 GB/s and two at 14 to 16, and so fetches the halves of what is next side by side: values while keys
+// are scored, keys while values are weighed. Against one stream, 4 and 8 KiB ahead, one thread, one row, F16, from memory behind 8192 positions
+// (medians of five to 21 in turn): 9 heads on 3 of 64 1.20 to 1.46, 32 on 8 of 64 1.11 to 1.27, 14 on 2 of 64 1.05 to 1.18, 12 on 2 of 128 1.21
+// to 1.56, 4 on 1 of 256 1.43 to 1.69; 9 on 3 behind 2048 1.19 to 1.32, 512 1.40. A model's decode, threads 1 / 2: SmolLM2 behind 8000 1.22 / 1.10, 2048
+// 1.09 / 1.03, Qwen2.5 0.5B behind 4000 0.98 [0.83, 1.06] / 0.95 [0.90, 1.10]. Of two halves so many times as fast (medians of five): one after another
+// 0.76 to 1.25, four quarters 0.92 to 1.07; a whole chunk ahead keys and values 0.82 to 1.26, their halves 0.71 to 1.28. Lost: every line once
+// instead of several times, 14 on 2 0.90, 12 on 2 0.82, 4 on 1 0.81; lines by their place, which heads' passes ask for out of turn, 0.84 to 1.14.
+//
 // One row, one key head with its query heads, one chunk of 128 keys in L1, F16, AVX-512 on a Zen 4 (gcc 12, least of seven), ns to score, to weigh
 // (in brackets at the peak of MulAdds, the same for scoring and with AVX2), for the softmax, for joining: 9 heads on 3 of 64 480, 551 (417),
 // 106, 34; 32 on 8 649, 676 (555), 141, 45; 14 on 2 1196, 1264 (972), 246, 79; 12 on 2 of 128 1730, 1956 (1666), 211, 88; 4 on 1 of 256 2593,
@@ -51,6 +59,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/cpu/attention_fetch.h"
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/low_tiles.h"
 
@@ -85,7 +94,19 @@ static_assert(kKeyVectors * kPart * 16 <= kKeptFloats);
 // (medians of three, busy Zen 4): 663 us into L1, 598 into L2, 684 without the values; 2 KiB ahead 830, 8 KiB 600; values fetched while
 // keys are multiplied 573 beside 562. Where a block of keys, one for each lane, is longer than this, it is fetched a block
 // ahead: all its rows are begun at once.
-constexpr size_t kPrefetchBytes = HWY_MAX_BYTES >= 64 ? 4096 : 8192;
+constexpr bool kLongRegisters = HWY_MAX_BYTES >= 64;
+using IntoL2 = FetchBehind<kIntoL2, kLongRegisters ? 4096 : 8192, kLongRegisters ? 8192 : 16384>;
+using PastL2 = FetchBehind<kPastL2, 4096, 12288>;
+template <FetchWay way>
+using Fetcher = std::conditional_t<way == FetchWay::kNext, FetchNext,
+                                   std::conditional_t<way == FetchWay::kBehindPastL2, PastL2, IntoL2>>;
+
+// For `rows` rows of T.
+template <FetchWay way, typename T>
+HWY_INLINE Fetcher<way> FetchFor(const AttentionTile& tile, const std::byte* next, size_t rows) {
+  const size_t elements = rows * tile.shape->head_dim;
+  return {next, elements / kPerStored<T> * sizeof(T), tile.vectors * elements / hn::Lanes(Lane16())};
+}
 
 // Bytes of values that are weighed in one pass over a part of their columns.
 constexpr size_t kPassBytes = 8192;
@@ -136,17 +157,11 @@ HWY_INLINE void KeepColumns(const T* k, size_t dim, Kept<T>* kept) {
   }
 }
 
-// The lines [first, first + count) behind `at`.
-template <class Fetch>
-HWY_INLINE void FetchLines(const uint8_t* at, size_t first, size_t count) {
-  for (size_t line = first; line < first + count; ++line) __builtin_prefetch(at + 64 * line, 0, Fetch::kLocality);
-}
-
 // scores[h * stride + j] += q[head + h] . key j over columns [first, first + count), and times scale behind the last, for kVectors
-// vectors of keys. Beside every four columns it fetches `lines` lines of what stands at `ahead`.
-template <class Fetch, size_t kHeads, size_t kVectors, typename T>
+// vectors of keys. lines: of memory that their first heads ask for beside every four columns.
+template <size_t kHeads, size_t kVectors, typename T, class Fetch>
 HWY_INLINE void ScoreKept(const AttentionTile& tile, size_t head, const Kept<T>* kept, size_t first, size_t count,
-                          const uint8_t* ahead, size_t lines, float* scores, size_t stride) {
+                          Fetch& fetch, size_t lines, float* scores, size_t stride) {
   const Lane16 d;
   const size_t lanes = hn::Lanes(d);
   const float* q[kHeads];
@@ -157,7 +172,7 @@ HWY_INLINE void ScoreKept(const AttentionTile& tile, size_t head, const Kept<T>*
       acc[h][v] = first == 0 ? hn::Zero(d) : hn::LoadU(d, scores + h * stride + v * lanes);
   }
   for (size_t i = 0; i < count; i += 4) {
-    FetchLines<Fetch>(ahead, i / 4 * lines, lines);
+    fetch.Keys(lines, 4 * kHeads * kVectors);
     for (size_t c = 0; c < 4; ++c) {
       AddOuterProduct([&](size_t h) HWY_ATTR { return hn::Set(d, q[h][i + c]); },
                       [&](size_t v) HWY_ATTR { return LoadF32(d, kept + (v * kPart + i + PlaceOf<T>(c)) * lanes); },
@@ -170,12 +185,11 @@ HWY_INLINE void ScoreKept(const AttentionTile& tile, size_t head, const Kept<T>*
   }
 }
 
-template <class Fetch, size_t kVectors, typename T>
-HWY_INLINE void ScoreBlock(const AttentionTile& tile, const T* k, float* scores, size_t stride) {
+template <size_t kVectors, typename T, class Fetch>
+HWY_INLINE void ScoreBlock(const AttentionTile& tile, const T* k, Fetch& fetch, float* scores, size_t stride) {
   const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim, vector = lanes * dim / kPerStored<T>;
   auto* kept = reinterpret_cast<Kept<T>*>(tile.kt + 16 * dim);
-  const size_t bytes = kVectors * vector * sizeof(T);
-  const auto* ahead = reinterpret_cast<const uint8_t*>(k) + HWY_MAX(kPrefetchBytes, bytes);
+  fetch.BeginKeys(k, kVectors * vector * sizeof(T));
   constexpr size_t kLines = HWY_MAX(hn::MaxLanes(Lane16()) * 4 * kVectors * sizeof(T) / kPerStored<T> / 64, 1);
   for (size_t first = 0; first < dim; first += kPart) {
     const size_t count = HWY_MIN(kPart, dim - first);
@@ -186,36 +200,34 @@ HWY_INLINE void ScoreBlock(const AttentionTile& tile, const T* k, float* scores,
     size_t lines = kLines;
     ForAllHeads<HWY_MIN(8, kSums / kVectors)>(
         tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
-          ScoreKept<Fetch, decltype(heads)::value, kVectors, T>(tile, head, kept, first, count, ahead, lines,
-                                                                scores + head * stride, stride);
+          ScoreKept<decltype(heads)::value, kVectors, T>(tile, head, kept, first, count, fetch, lines,
+                                                         scores + head * stride, stride);
           lines = 0;
         });
-    ahead += 64 * kLines * count / 4;
   }
 }
 
-template <class Fetch, typename T>
-HWY_INLINE void ScoreRowsOf(const AttentionTile& tile, const T* k, size_t at, size_t rows) {
+template <typename T, class Fetch>
+HWY_INLINE void ScoreRowsOf(const AttentionTile& tile, const T* k, Fetch& fetch, size_t at, size_t rows) {
   const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim;
   size_t r = 0;
   for (; r + kKeyVectors * lanes <= rows; r += kKeyVectors * lanes)
-    ScoreBlock<Fetch, kKeyVectors>(tile, k + r * dim / kPerStored<T>, tile.scores + at + r, kAttentionChunk);
+    ScoreBlock<kKeyVectors>(tile, k + r * dim / kPerStored<T>, fetch, tile.scores + at + r, kAttentionChunk);
   for (; r + lanes <= rows; r += lanes)
-    ScoreBlock<Fetch, 1>(tile, k + r * dim / kPerStored<T>, tile.scores + at + r, kAttentionChunk);
+    ScoreBlock<1>(tile, k + r * dim / kPerStored<T>, fetch, tile.scores + at + r, kAttentionChunk);
   if (r == rows) return;
   // The last few, in a block of their own: nothing behind them is read or written.
   T* block = reinterpret_cast<T*>(tile.kt);
   std::memcpy(block, k + r * dim / kPerStored<T>, (rows - r) * dim / kPerStored<T> * sizeof(T));
   float scores[kMaxGroup * 16];
-  ScoreBlock<Fetch, 1>(tile, block, scores, 16);
+  ScoreBlock<1>(tile, block, fetch, scores, 16);
   for (size_t h = 0; h < tile.vectors; ++h)
     std::memcpy(tile.scores + h * kAttentionChunk + at + r, scores + h * 16, (rows - r) * sizeof(float));
 }
 
-// scores[h * stride + j] = scale * q[head + h] . key j, for kVectors vectors of keys across. Beside every four columns it fetches
-// `lines` lines of what stands at `ahead`.
-template <class Fetch, size_t kHeads, size_t kVectors, typename T>
-HWY_INLINE void ScoreTiles(const AttentionTile& tile, size_t head, const T* k, const uint8_t* ahead, size_t lines,
+// scores[h * stride + j] = scale * q[head + h] . key j, for kVectors vectors of keys across; lines: as above.
+template <size_t kHeads, size_t kVectors, typename T, class Fetch>
+HWY_INLINE void ScoreTiles(const AttentionTile& tile, size_t head, const T* k, Fetch& fetch, size_t lines,
                            float* scores, size_t stride) {
   const Lane16 d;
   const size_t lanes = hn::Lanes(d), dim = tile.shape->head_dim;
@@ -226,7 +238,7 @@ HWY_INLINE void ScoreTiles(const AttentionTile& tile, size_t head, const T* k, c
     for (size_t v = 0; v < kVectors; ++v) acc[h][v] = hn::Zero(d);
   }
   for (size_t i = 0; i < dim; i += 4) {
-    FetchLines<Fetch>(ahead, i / 4 * lines, lines);
+    fetch.Keys(lines, 4 * kHeads * kVectors);
     for (size_t c = 0; c < 4; ++c) {
       AddOuterProduct([&](size_t h) HWY_ATTR { return hn::Set(d, q[h][i + c]); },
                       [&](size_t v) HWY_ATTR {
@@ -243,35 +255,34 @@ HWY_INLINE void ScoreTiles(const AttentionTile& tile, size_t head, const T* k, c
 }
 
 // kTiles tiles.
-template <class Fetch, size_t kTiles, typename T>
-HWY_INLINE void ScoreTileBlock(const AttentionTile& tile, const T* k, float* scores, size_t stride) {
+template <size_t kTiles, typename T, class Fetch>
+HWY_INLINE void ScoreTileBlock(const AttentionTile& tile, const T* k, Fetch& fetch, float* scores, size_t stride) {
   constexpr size_t kVectors = kTiles * kKeyTileRows / hn::MaxLanes(Lane16());
-  const size_t bytes = kTiles * kKeyTileRows * tile.shape->head_dim * sizeof(T);
-  const auto* ahead = reinterpret_cast<const uint8_t*>(k) + HWY_MAX(kPrefetchBytes, bytes);
+  fetch.BeginKeys(k, kTiles * kKeyTileRows * tile.shape->head_dim * sizeof(T));
   size_t lines = kTiles * kKeyTileRows * 4 * sizeof(T) / 64;
   ForAllHeads<HWY_MAX(1, HWY_MIN(8, kSums / kVectors))>(
       tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
-        ScoreTiles<Fetch, decltype(heads)::value, kVectors>(tile, head, k, ahead, lines, scores + head * stride,
-                                                            stride);
+        ScoreTiles<decltype(heads)::value, kVectors>(tile, head, k, fetch, lines, scores + head * stride, stride);
         lines = 0;
       });
 }
 
 // Of a tile of which not all rows are wanted.
-template <class Fetch, typename T>
-HWY_INLINE void ScorePartOfTile(const AttentionTile& tile, const T* k, size_t skip, size_t at, size_t rows) {
+template <typename T, class Fetch>
+HWY_INLINE void ScorePartOfTile(const AttentionTile& tile, const T* k, Fetch& fetch, size_t skip, size_t at,
+                                size_t rows) {
   HWY_ALIGN float scores[kMaxGroup * kKeyTileRows];
-  ScoreTileBlock<Fetch, 1>(tile, k, scores, kKeyTileRows);
+  ScoreTileBlock<1>(tile, k, fetch, scores, kKeyTileRows);
   for (size_t h = 0; h < tile.vectors; ++h)
     std::memcpy(tile.scores + h * kAttentionChunk + at, scores + h * kKeyTileRows + skip, rows * sizeof(float));
 }
 
-template <class Fetch, typename T>
-HWY_INLINE void ScoreAcross(const AttentionTile& tile, const T* k, size_t skip, size_t at, size_t rows) {
+template <typename T, class Fetch>
+HWY_INLINE void ScoreAcross(const AttentionTile& tile, const T* k, Fetch& fetch, size_t skip, size_t at, size_t rows) {
   const size_t tile_elements = kKeyTileRows * tile.shape->head_dim, end = at + rows;
   if (skip != 0) {
     const size_t count = HWY_MIN(kKeyTileRows - skip, rows);
-    ScorePartOfTile<Fetch>(tile, k, skip, at, count);
+    ScorePartOfTile(tile, k, fetch, skip, at, count);
     at += count;
     k += tile_elements;
   }
@@ -279,21 +290,22 @@ HWY_INLINE void ScoreAcross(const AttentionTile& tile, const T* k, size_t skip, 
   const auto blocks = [&](auto count) __attribute__((always_inline)) {
     constexpr size_t kCount = decltype(count)::value;
     for (; at + kCount * kKeyTileRows <= end; at += kCount * kKeyTileRows, k += kCount * tile_elements)
-      ScoreTileBlock<Fetch, kCount>(tile, k, tile.scores + at, kAttentionChunk);
+      ScoreTileBlock<kCount>(tile, k, fetch, tile.scores + at, kAttentionChunk);
   };
   // Three chains of two vectors each do not hide their latency: twice as many, where their sums still fit into registers.
   constexpr size_t kMore = 2 * kTiles * kKeyTileRows / hn::MaxLanes(Lane16());  // vectors
   if (tile.vectors * kMore <= kSums) blocks(std::integral_constant<size_t, 2 * kTiles>());
   blocks(std::integral_constant<size_t, kTiles>());
   if constexpr (kTiles > 1) blocks(std::integral_constant<size_t, 1>());
-  if (at < end) ScorePartOfTile<Fetch>(tile, k, 0, at, end - at);
+  if (at < end) ScorePartOfTile(tile, k, fetch, 0, at, end - at);
 }
 
 // Long rows take several passes, a part of head_dim each: some rows at a time, so that what one pass fetches ahead comes in time.
-template <class Fetch, typename T>
-HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, size_t begin, size_t end) {
+template <FetchWay way, typename T>
+HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, const std::byte* next, size_t begin, size_t end) {
   const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim, row = dim / kPerStored<T>;
   const size_t rows = HWY_MAX(16, kPassBytes / (row * sizeof(T)));
+  auto fetch = FetchFor<way, T>(tile, next, end - begin);
   ForAllHeads(
       tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
         constexpr size_t kHeads = decltype(heads)::value;
@@ -305,7 +317,7 @@ HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, size_t begin,
           const auto weigh = [&](auto registers) __attribute__((always_inline)) {
             constexpr size_t kCount = decltype(registers)::value;
             for (; i + kCount * lanes <= dim; i += kCount * lanes)
-              WeighBlock<kHeads, kCount, Fetch>(tile, head, i, values, dim, first, last);
+              WeighBlock<kHeads, kCount>(tile, head, i, values, dim, first, last, fetch);
           };
           weigh(std::integral_constant<size_t, kRegisters>());
           if constexpr (kRegisters == 3) weigh(std::integral_constant<size_t, 2>());
@@ -314,33 +326,34 @@ HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, size_t begin,
       });
 }
 
-template <class Fetch, typename T>
-void ScoreStored(const AttentionTile& tile, const StoredKeys& k, size_t at, size_t rows) {
+template <FetchWay way, typename T>
+void ScoreStored(const AttentionTile& tile, const StoredKeys& k, const std::byte* next, size_t at, size_t rows) {
   const T* keys = reinterpret_cast<const T*>(k.at);
+  auto fetch = FetchFor<way, T>(tile, next, rows);
   if (!k.across) {
-    ScoreRowsOf<Fetch>(tile, keys, at, rows);
+    ScoreRowsOf(tile, keys, fetch, at, rows);
   } else if constexpr (kPerStored<T> == 1) {
-    ScoreAcross<Fetch>(tile, keys, k.skip, at, rows);
+    ScoreAcross(tile, keys, fetch, k.skip, at, rows);
   }
 }
 
-template <class Fetch>
-void ScoreRows(const AttentionTile& tile, const StoredKeys& k, size_t at, size_t rows) {
+template <FetchWay way>
+void ScoreRows(const AttentionTile& tile, const StoredKeys& k, const std::byte* next, size_t at, size_t rows) {
   switch (tile.shape->kv_dtype) {
-    case DType::kF16: return ScoreStored<Fetch, hwy::float16_t>(tile, k, at, rows);
-    case DType::kBF16: return ScoreStored<Fetch, hwy::bfloat16_t>(tile, k, at, rows);
-    case DType::kQ8_0: return ScoreStored<Fetch, Q8Block>(tile, k, at, rows);
-    default: return ScoreStored<Fetch, float>(tile, k, at, rows);
+    case DType::kF16: return ScoreStored<way, hwy::float16_t>(tile, k, next, at, rows);
+    case DType::kBF16: return ScoreStored<way, hwy::bfloat16_t>(tile, k, next, at, rows);
+    case DType::kQ8_0: return ScoreStored<way, Q8Block>(tile, k, next, at, rows);
+    default: return ScoreStored<way, float>(tile, k, next, at, rows);
   }
 }
 
-template <class Fetch>
-void WeighRows(const AttentionTile& tile, const std::byte* v, size_t begin, size_t end) {
+template <FetchWay way>
+void WeighRows(const AttentionTile& tile, const std::byte* v, const std::byte* next, size_t begin, size_t end) {
   switch (tile.shape->kv_dtype) {
-    case DType::kF16: return WeighRowsOf<Fetch>(tile, reinterpret_cast<const hwy::float16_t*>(v), begin, end);
-    case DType::kBF16: return WeighRowsOf<Fetch>(tile, reinterpret_cast<const hwy::bfloat16_t*>(v), begin, end);
-    case DType::kQ8_0: return WeighRowsOf<Fetch>(tile, reinterpret_cast<const Q8Block*>(v), begin, end);
-    default: return WeighRowsOf<Fetch>(tile, reinterpret_cast<const float*>(v), begin, end);
+    case DType::kF16: return WeighRowsOf<way>(tile, reinterpret_cast<const hwy::float16_t*>(v), next, begin, end);
+    case DType::kBF16: return WeighRowsOf<way>(tile, reinterpret_cast<const hwy::bfloat16_t*>(v), next, begin, end);
+    case DType::kQ8_0: return WeighRowsOf<way>(tile, reinterpret_cast<const Q8Block*>(v), next, begin, end);
+    default: return WeighRowsOf<way>(tile, reinterpret_cast<const float*>(v), next, begin, end);
   }
 }
 
@@ -355,10 +368,12 @@ AttentionRowKernels PickAttentionRow(Isa isa, [[maybe_unused]] Tuning tuning) {
 #if HWY_ARCH_X86
   if constexpr (!kLowTiles) {  // another fetch is nothing to a sanitizer
     if (tuning == Tuning::kZen5 && isa >= Isa::kAvx512)
-      return {&N_AVX3::ScoreRows<FetchPastL2>, &N_AVX3::WeighRows<FetchPastL2>};
+      return {&N_AVX3::ScoreRows<FetchWay::kBehindPastL2>, &N_AVX3::WeighRows<FetchWay::kBehindPastL2>};
+    if (tuning == Tuning::kZen3 && isa == Isa::kAvx2)
+      return {&N_AVX2::ScoreRows<FetchWay::kNext>, &N_AVX2::WeighRows<FetchWay::kNext>};
   }
 #endif
-  return {TIDEMILL_PICK(isa, ScoreRows<FetchIntoL2>), TIDEMILL_PICK(isa, WeighRows<FetchIntoL2>)};
+  return {TIDEMILL_PICK(isa, ScoreRows<FetchWay::kBehind>), TIDEMILL_PICK(isa, WeighRows<FetchWay::kBehind>)};
 }
 
 }  // namespace tidemill

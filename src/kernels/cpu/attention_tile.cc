@@ -237,10 +237,11 @@ HWY_INLINE void Weigh(const AttentionTile& tile, size_t vector, size_t begin, si
   if (begin >= end) return;
   const size_t lanes = hn::Lanes(Lane16()), stride = tile.padded_dim;
   const float* v = tile.v + begin * stride;
+  FetchNothing fetch;
   size_t dim = 0;
   for (; dim + 4 * lanes <= stride; dim += 4 * lanes)
-    WeighBlock<kQ, 4, FetchNothing>(tile, vector, dim, v, stride, begin, end);
-  for (; dim < stride; dim += lanes) WeighBlock<kQ, 1, FetchNothing>(tile, vector, dim, v, stride, begin, end);
+    WeighBlock<kQ, 4>(tile, vector, dim, v, stride, begin, end, fetch);
+  for (; dim < stride; dim += lanes) WeighBlock<kQ, 1>(tile, vector, dim, v, stride, begin, end, fetch);
 }
 
 void WeighSeen(const AttentionTile& tile) {

@@ -47,12 +47,13 @@ struct StoredKeys {
   size_t skip;
 };
 
-// Few query rows: keys and values are used where they stand. head_dim is a multiple of 16.
+// Few query rows: keys and values are used where they stand. head_dim is a multiple of 16. next: what is read behind them, as much memory; it is
+// never used, only fetched.
 struct AttentionRowKernels {
   // Of keys [at, at + rows), also those that a vector does not see: softmax hides them.
-  void (*score)(const AttentionTile& tile, const StoredKeys& k, size_t at, size_t rows);
+  void (*score)(const AttentionTile& tile, const StoredKeys& k, const std::byte* next, size_t at, size_t rows);
   // Onto o, of keys that all vectors of the tile see; v: the value of key `begin`.
-  void (*weigh)(const AttentionTile& tile, const std::byte* v, size_t begin, size_t end);
+  void (*weigh)(const AttentionTile& tile, const std::byte* v, const std::byte* next, size_t begin, size_t end);
 };
 
 struct AttentionKernels {

@@ -8,8 +8,8 @@
 #endif
 
 #include "hwy/highway.h"
+#include "kernels/cpu/attention_fetch.h"
 #include "kernels/cpu/attention_tile.h"
-#include "kernels/cpu/fetch.h"
 #include "kernels/cpu/outer_product-inl.h"
 #include "kernels/cpu/vector_math-inl.h"
 
@@ -18,10 +18,10 @@ namespace tidemill::HWY_NAMESPACE {
 namespace {
 
 // o[vector..][dim..] += p * v over keys [begin, end), kQ vectors and kRegisters registers at once. v: the value of key `begin`; the
-// others follow `stride` elements apart. dim: as LoadElements wants it. Fetch: how what follows is brought from memory.
+// others follow `stride` elements apart. dim: as LoadElements wants it.
 template <size_t kQ, size_t kRegisters, class Fetch, typename T>
 HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t vector, size_t dim, const T* v, size_t stride,
-                           size_t begin, size_t end) {
+                           size_t begin, size_t end, Fetch& fetch) {
   const Lane16 d;
   const size_t lanes = hn::Lanes(d);
   Vec16 acc[kQ][kRegisters];
@@ -29,14 +29,10 @@ HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t vector, size_t dim,
     for (size_t c = 0; c < kRegisters; ++c)
       acc[r][c] = hn::Load(d, tile.o + (vector + r) * tile.padded_dim + dim + c * lanes);
   }
-  constexpr size_t kAhead =
-      Fetch::kValues == 0 || HWY_MAX_BYTES >= 64 ? Fetch::kValues : HWY_MAX(Fetch::kValues, 16384);
   const float* p = tile.scores + vector * kAttentionChunk;
   const T* row = v + dim / kPerStored<T>;
   for (size_t key = begin; key < end; ++key, row += stride / kPerStored<T>) {
-    for (size_t c = 0; kAhead != 0 && c < kRegisters * lanes * sizeof(T) / kPerStored<T>; c += 64) {
-      __builtin_prefetch(reinterpret_cast<const uint8_t*>(row) + kAhead + c, 0, Fetch::kLocality);
-    }
+    fetch.Values(row, kRegisters * lanes * sizeof(T) / kPerStored<T>, kQ * kRegisters);
     AddOuterProduct([&](size_t r) HWY_ATTR { return hn::Set(d, p[r * kAttentionChunk + key]); },
                     [&](size_t c) HWY_ATTR { return LoadElements(row, dim % kPerStored<T> + c * lanes); }, acc);
   }
