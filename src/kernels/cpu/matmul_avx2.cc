@@ -6,7 +6,8 @@
 // threads 2 / 1, two values where asked twice: 1B Q8_0 1.25 / 1.31, Q4_K_M 1.05 / 1.17, Q4_0 1.14 / 1.17, SmolLM2 Q4_1 1.03 / 1.16 and 0.98, Qwen2.5
 // 0.5B 1.08 / 1.14, 1.5B - / 1.20, Gemma - / 1.08 and 1.19. Lost there: four strips (1B Q8_0 1.05 / 1.46, Q4_0 1.02 / 1.05, SmolLM2 0.89 / 1.02 and
 // 1.03), 2 KiB ahead of them (SmolLM2 - / 0.96, 0.5B - / 1.02), six (- / 0.85 to 1.00), four with nothing fetched (1B Q8_0 - / 1.41, Q4_K_M - / 0.84)
-// or into L2 4 KiB ahead (1B Q8_0 - / 1.16).
+// or into L2 4 KiB ahead (1B Q8_0 - / 1.16). Beside two strips: one after another, the halves of the next 32 KiB fetched side by side into L2, as
+// attention does: 1B Q8_0 - / 0.88 [0.80, 0.99], Q4_K_M - / 1.02, SmolLM2 - / 1.02, Qwen2.5 0.5B - / 0.97 (medians of six).
 // A Zen 5 takes one and two rows over one strip after another, fetched past L2 8 KiB ahead, as the VNNI level does. A model's decode against
 // four strips fetched into L2, threads 2 / 1: 1B Q4_K_M 1.22 / 1.10, Q8_0 1.32 / 1.32, Q4_0 1.28 / 1.22, SmolLM2 Q4_1 1.29 / 1.29; two rows 1.16 to
 // 1.20 / 1.03 to 1.15. Lost, of 8 KiB ahead: 4 KiB 0.95 to 0.97 / 0.92 to 0.95, 12 0.96 and 0.97 / 0.98, 16 0.95 and 0.96 / 0.96 and 0.99; no
