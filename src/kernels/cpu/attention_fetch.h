@@ -42,8 +42,8 @@ class FetchBehind {
   const uint8_t* at_ = nullptr;
 };
 
-// What is read next, as much as is read now: its two halves side by side, evenly over the products. A line that is asked for several times is
-// rarely lost where a processor drops fetches.
+// What is read next, as much as is read now: its two halves side by side, evenly over the products. Most lines are asked for
+// several times: once each lost (attention_row.cc).
 class FetchNext {
  public:
   HWY_INLINE FetchNext(const std::byte* next, size_t bytes, size_t products)

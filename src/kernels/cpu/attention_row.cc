@@ -41,13 +41,15 @@
 // better in all four shapes. AVX2, also on a Zen 5: 393 -> 402, 1092 -> 1108, 741 -> 749 and 466 -> 458, so not there. The inlining was not run on
 // a Zen 4; there fetching past L2 makes SmolLM2's decode behind 2048 positions 0.90 (two threads) and 0.84 (one) times as fast.
 //
-// A Zen 3 reads one stream from memory at 11 to 13 GB/s and two at 14 to 16, and so fetches the halves of what is next side by side: values while keys
+// A Zen 3 reads one stream from memory at 11 to 13 GB/s and two at 14 and 15, and so fetches the halves of what is next side by side: values while keys
 // are scored, keys while values are weighed. Against one stream, 4 and 8 KiB ahead, one thread, one row, F16, from memory behind 8192 positions
-// (medians of five to 21 in turn): 9 heads on 3 of 64 1.20 to 1.46, 32 on 8 of 64 1.11 to 1.27, 14 on 2 of 64 1.05 to 1.18, 12 on 2 of 128 1.21
+// (medians of five to 21 in turn): 9 heads on 3 of 64 1.23 to 1.46, 32 on 8 of 64 1.11 to 1.27, 14 on 2 of 64 1.05 to 1.18, 12 on 2 of 128 1.21
 // to 1.56, 4 on 1 of 256 1.43 to 1.69; 9 on 3 behind 2048 1.19 to 1.32, 512 1.40. A model's decode, threads 1 / 2: SmolLM2 behind 8000 1.22 / 1.10, 2048
-// 1.09 / 1.03, Qwen2.5 0.5B behind 4000 0.98 [0.83, 1.06] / 0.95 [0.90, 1.10]. Of two halves so many times as fast (medians of five): one after another
+// 1.09 / 1.03 (medians of six, within [0.93, 1.30]), Qwen2.5 0.5B behind 4000 0.98 [0.83, 1.06] / 0.95 [0.90, 1.10]. A form that counted its streams while it ran, in a noisy run, 0.88 to 1.45 of
+// one stream; in it, of two halves so many times as fast (medians of five): one after another
 // 0.76 to 1.25, four quarters 0.92 to 1.07; a whole chunk ahead keys and values 0.82 to 1.26, their halves 0.71 to 1.28. Lost: every line once
-// instead of several times, 14 on 2 0.90, 12 on 2 0.82, 4 on 1 0.81; lines by their place, which heads' passes ask for out of turn, 0.84 to 1.14.
+// instead of several times, 14 on 2 0.90, 12 on 2 0.82, 4 on 1 0.81.
+// Lines by their place, which heads' passes ask for out of turn, were 0.98 to 1.37 of one stream.
 //
 // One row, one key head with its query heads, one chunk of 128 keys in L1, F16, AVX-512 on a Zen 4 (gcc 12, least of seven), ns to score, to weigh
 // (in brackets at the peak of MulAdds, the same for scoring and with AVX2), for the softmax, for joining: 9 heads on 3 of 64 480, 551 (417),
