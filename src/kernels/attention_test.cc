@@ -316,10 +316,14 @@ TEST(Attention, KeysAcross_GiveTheBitsOfRows) {
       turned += tiles;
       EXPECT_TRUE(SameBits(reference, across.Reference())) << c.Name();
       for (const Isa isa : LevelsHere()) {
-        TestContext context(isa), two(isa, 2);
+        TestContext context(isa);
         const std::vector<float> expected = rows.Attend(context);
         EXPECT_TRUE(SameBits(expected, across.Attend(context))) << IsaName(isa) << " " << c.Name();
-        EXPECT_TRUE(SameBits(expected, across.Attend(two, 1))) << IsaName(isa) << " one by one " << c.Name();
+        for (const Tuning tuning : testing::TuningsOf(isa)) {
+          TestContext two(isa, 2, tuning);
+          EXPECT_TRUE(SameBits(expected, across.Attend(two, 1)))
+              << IsaName(isa) << " one by one " << c.Name() << " tuned as " << testing::TuningName(tuning);
+        }
       }
     }
   }
