@@ -121,8 +121,8 @@ TEST(Signals, MappedFileThatShrinks_IsAnErrorLine) {
             "start again with the whole file\n");
 }
 
-// It waits for input: a signal that comes while ThreadSanitizer holds a lock of its own, as it often does in a step, would
-// find signal() waiting for that lock for ever.
+// It has answered and waits for input, or soon will. In a step, ThreadSanitizer often holds a lock of its own, for which signal() in the
+// handler would wait for ever.
 TEST(Signals, SigbusFromOutside_EndsTheProcess) {
   Process process({"run", CountingModelFile(), "--raw", "--prompts", "-"},
                   {.input = "{\"prompt\": \"hello\", \"max_new_tokens\": 1}\n"});

@@ -12,6 +12,10 @@ namespace tidemill {
 
 enum class FetchWay { kBehind, kBehindPastL2, kNext };
 
+// Each class has, as far as it is used: a constructor from what is read behind the keys or values in hand, so many bytes, and the
+// products of registers that are made of those in hand; BeginKeys, as keys are begun, all their rows at once; Keys, before `products` of them,
+// with the lines of memory beside them that nobody has asked for yet; Values, before `products` of `bytes` bytes of a value.
+
 // What is there already.
 struct FetchNothing {
   HWY_INLINE void Values(const void*, size_t, size_t) {}
@@ -21,18 +25,14 @@ struct FetchNothing {
 template <int kLocality, size_t kKeysAhead, size_t kValuesAhead>
 class FetchBehind {
  public:
-  // next: what is read behind the `bytes` bytes of keys or values that `products` products of registers are made of.
   HWY_INLINE FetchBehind(const std::byte* /*next*/, size_t /*bytes*/, size_t /*products*/) {}
 
-  // Keys that stand at k are begun, all their rows at once.
   HWY_INLINE void BeginKeys(const void* k, size_t bytes) {
     at_ = static_cast<const uint8_t*>(k) + HWY_MAX(kKeysAhead, bytes);
   }
-  // `products` are made of the next keys; lines: of memory that nobody has asked for.
   HWY_INLINE void Keys(size_t lines, size_t /*products*/) {
     for (; lines != 0; --lines, at_ += 64) __builtin_prefetch(at_, 0, kLocality);
   }
-  // `products` are made of `bytes` bytes of a value.
   HWY_INLINE void Values(const void* value, size_t bytes, size_t /*products*/) {
     for (size_t i = 0; i < bytes; i += 64)
       __builtin_prefetch(static_cast<const uint8_t*>(value) + kValuesAhead + i, 0, kLocality);
@@ -42,8 +42,8 @@ class FetchBehind {
   const uint8_t* at_ = nullptr;
 };
 
-// What is read next, as much as is read now: its two halves side by side, evenly over the products. Most lines are asked for
-// several times: once each lost (attention_row.cc).
+// What is read next, as much as is read now and, shares being rounded up, a little more: its two halves side by side, evenly over the
+// products. Most lines are asked for several times: once each lost (attention_row.cc).
 class FetchNext {
  public:
   HWY_INLINE FetchNext(const std::byte* next, size_t bytes, size_t products)

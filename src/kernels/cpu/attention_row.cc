@@ -45,11 +45,9 @@
 // are scored, keys while values are weighed. Against one stream, 4 and 8 KiB ahead, one thread, one row, F16, from memory behind 8192 positions
 // (medians of five to 21 in turn): 9 heads on 3 of 64 1.23 to 1.46, 32 on 8 of 64 1.11 to 1.27, 14 on 2 of 64 1.05 to 1.18, 12 on 2 of 128 1.21
 // to 1.56, 4 on 1 of 256 1.43 to 1.69; 9 on 3 behind 2048 1.19 to 1.32, 512 1.40. A model's decode, threads 1 / 2: SmolLM2 behind 8000 1.22 / 1.10, 2048
-// 1.09 / 1.03 (medians of six, within [0.93, 1.30]), Qwen2.5 0.5B behind 4000 0.98 [0.83, 1.06] / 0.95 [0.90, 1.10]. A form that counted its streams while it ran, in a noisy run, 0.88 to 1.45 of
-// one stream; in it, of two halves so many times as fast (medians of five): one after another
-// 0.76 to 1.25, four quarters 0.92 to 1.07; a whole chunk ahead keys and values 0.82 to 1.26, their halves 0.71 to 1.28. Lost: every line once
-// instead of several times, 14 on 2 0.90, 12 on 2 0.82, 4 on 1 0.81.
-// Lines by their place, which heads' passes ask for out of turn, were 0.98 to 1.37 of one stream.
+// 1.09 / 1.03 (medians of six, within [0.93, 1.30]), Qwen2.5 0.5B behind 4000 0.98 [0.83, 1.06] / 0.95 [0.90, 1.10]. Lost against it:
+// every line once instead of several times, 14 on 2 0.90, 12 on 2 0.82, 4 on 1 0.81. Not told apart from it, in a noisy run: one half after the
+// other, four quarters, a whole chunk ahead. Not measured: several rows, keys and values in cache.
 //
 // One row, one key head with its query heads, one chunk of 128 keys in L1, F16, AVX-512 on a Zen 4 (gcc 12, least of seven), ns to score, to weigh
 // (in brackets at the peak of MulAdds, the same for scoring and with AVX2), for the softmax, for joining: 9 heads on 3 of 64 480, 551 (417),
@@ -94,10 +92,9 @@ static_assert(kKeyVectors * kPart * 16 <= kKeptFloats);
 
 // The rows of a block are read side by side, which no hardware prefetcher follows. Behind 8192 positions, from memory
 // (medians of three, busy Zen 4): 663 us into L1, 598 into L2, 684 without the values; 2 KiB ahead 830, 8 KiB 600; values fetched while
-// keys are multiplied 573 beside 562. Where a block of keys, one for each lane, is longer than this, it is fetched a block
+// keys are multiplied 573 beside 562. A block of keys, one for each lane, that is longer than the first distance is fetched a block
 // ahead: all its rows are begun at once.
-constexpr bool kLongRegisters = HWY_MAX_BYTES >= 64;
-using IntoL2 = FetchBehind<kIntoL2, kLongRegisters ? 4096 : 8192, kLongRegisters ? 8192 : 16384>;
+using IntoL2 = FetchBehind<kIntoL2, HWY_MAX_BYTES >= 64 ? 4096 : 8192, HWY_MAX_BYTES >= 64 ? 8192 : 16384>;
 using PastL2 = FetchBehind<kPastL2, 4096, 12288>;
 template <FetchWay way>
 using Fetcher = std::conditional_t<way == FetchWay::kNext, FetchNext,
@@ -368,7 +365,7 @@ namespace tidemill {
 
 AttentionRowKernels PickAttentionRow(Isa isa, [[maybe_unused]] Tuning tuning) {
 #if HWY_ARCH_X86
-  if constexpr (!kLowTiles) {  // another fetch is nothing to a sanitizer
+  if constexpr (!kLowTiles) {  // a sanitizer would take minutes to compile them
     if (tuning == Tuning::kZen5 && isa >= Isa::kAvx512)
       return {&N_AVX3::ScoreRows<FetchWay::kBehindPastL2>, &N_AVX3::WeighRows<FetchWay::kBehindPastL2>};
     if (tuning == Tuning::kZen3 && isa == Isa::kAvx2)

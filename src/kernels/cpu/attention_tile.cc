@@ -11,6 +11,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "kernels/cpu/attention_fetch.h"
 #include "kernels/cpu/highway_levels.h"
 #include "kernels/cpu/key_columns-inl.h"
 #include "kernels/cpu/outer_product-inl.h"

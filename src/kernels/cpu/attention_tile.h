@@ -47,12 +47,12 @@ struct StoredKeys {
   size_t skip;
 };
 
-// Few query rows: keys and values are used where they stand. head_dim is a multiple of 16. next: what is read behind them, as much memory; it is
-// never used, only fetched.
+// Few query rows: keys and values are used where they stand. head_dim is a multiple of 16. next: as many bytes that
+// are read afterwards, which a kernel may prefetch and never reads: they may lie outside the context.
 struct AttentionRowKernels {
-  // Of keys [at, at + rows), also those that a vector does not see: softmax hides them.
+  // Of keys [at, at + rows), also those that a vector does not see: softmax hides them. next: their values.
   void (*score)(const AttentionTile& tile, const StoredKeys& k, const std::byte* next, size_t at, size_t rows);
-  // Onto o, of keys that all vectors of the tile see; v: the value of key `begin`.
+  // Onto o, of keys that all vectors of the tile see; v: the value of key `begin`; next: the keys behind these.
   void (*weigh)(const AttentionTile& tile, const std::byte* v, const std::byte* next, size_t begin, size_t end);
 };
 

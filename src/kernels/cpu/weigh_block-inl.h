@@ -8,7 +8,6 @@
 #endif
 
 #include "hwy/highway.h"
-#include "kernels/cpu/attention_fetch.h"
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/outer_product-inl.h"
 #include "kernels/cpu/vector_math-inl.h"
@@ -18,7 +17,7 @@ namespace tidemill::HWY_NAMESPACE {
 namespace {
 
 // o[vector..][dim..] += p * v over keys [begin, end), kQ vectors and kRegisters registers at once. v: the value of key `begin`; the
-// others follow `stride` elements apart. dim: as LoadElements wants it.
+// others follow `stride` elements apart. dim: as LoadElements wants it. Fetch: one of attention_fetch.h.
 template <size_t kQ, size_t kRegisters, class Fetch, typename T>
 HWY_INLINE void WeighBlock(const AttentionTile& tile, size_t vector, size_t dim, const T* v, size_t stride,
                            size_t begin, size_t end, Fetch& fetch) {
