@@ -47,8 +47,9 @@
 // to 1.56, 4 on 1 of 256 1.43 to 1.69; 9 on 3 behind 2048 1.19 to 1.32, 512 1.40. A model's decode, threads 1 / 2: SmolLM2 behind 8000 1.22 / 1.10, 2048
 // 1.09 / 1.03 (medians of six, within [0.93, 1.30]), Qwen2.5 0.5B behind 4000 0.98 [0.83, 1.06] / 0.95 [0.90, 1.10]. Lost against it:
 // every line once instead of several times, 14 on 2 0.90, 12 on 2 0.82, 4 on 1 0.81. Not told apart from it, in a noisy run: one half after the
-// other, four quarters, a whole chunk ahead. In the last-level cache 1.06 to 1.37 behind 512 and 2048; two rows behind 2048 1.08 to 1.44, four 1.12 to 1.43,
-// eight 1.19, 1.15 and, of 4 on 1 of 256, 0.94 (medians of three in turn).
+// other, four quarters, a whole chunk ahead. The same program but for its tuning, busy machine, medians of three in turn: one row from memory 1.16, 1.10, 0.91,
+// 1.42 and 1.42; it LOSES in the last-level cache, 0.85 to 0.88, 0.76, 0.96, 1.12, 1.01, and of 9 on 3, 12 on 2 and 4 on 1 behind 2048 with two rows
+// 0.94, 0.91, 1.02, four 0.90, 0.82, 1.31, eight 0.68, 0.97, 0.85: to be for one row alone.
 //
 // One row, one key head with its query heads, one chunk of 128 keys in L1, F16, AVX-512 on a Zen 4 (gcc 12, least of seven), ns to score, to weigh
 // (in brackets at the peak of MulAdds, the same for scoring and with AVX2), for the softmax, for joining: 9 heads on 3 of 64 480, 551 (417),

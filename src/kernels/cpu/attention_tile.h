@@ -48,7 +48,7 @@ struct StoredKeys {
 };
 
 // Few query rows: keys and values are used where they stand. head_dim is a multiple of 16. next: as many bytes that
-// are read afterwards, which a kernel may prefetch and never reads: they may lie outside the context.
+// are mostly read afterwards, which a kernel may prefetch and never reads: they may lie outside the context.
 struct AttentionRowKernels {
   // Of keys [at, at + rows), also those that a vector does not see: softmax hides them. next: their values.
   void (*score)(const AttentionTile& tile, const StoredKeys& k, const std::byte* next, size_t at, size_t rows);

@@ -26,7 +26,7 @@
 // weights unpacked for several tiles without their scales (no gain); unpacking one block at a time (-20 % where rows lie 4 KiB apart), for 8
 // or 16 rows instead of 32 (-15 %, -3 %); the first tile's code, with its loop over strips, for later tiles (-5 %).
 // Not told apart on a busy Zen 3, whose L2 is half as large: rows an odd number of cache lines apart, the next tile's fetched into L1, and as many
-// as are 128 KiB gone over by a group's strips before the next ones. 512 rows, medians of 5 to 9 in turn: Q4_K 8192 x 2048 1.19, Q6_K 1536 x 8960
+// as are 128 KiB gone over by a group's strips before the next ones. 512 rows, medians of 7 and 9 in turn: Q4_K 8192 x 2048 1.19, Q6_K 1536 x 8960
 // 1.63, 2048 x 8192 1.05 (Q4_K) and 1.11 (Q6_K), Q4_1 1.02 to 1.32, others of 8960 x 1536 0.98 to 1.06; but a prefill of 160 (40 pairs), 256 and 512 with a 1B Q4_K_M model 1.01, 0.98 and 1.04
 // [0.91, 1.20], 1.5B 0.99 and 1.04, 1B Q4_0 1.09 [0.76, 1.36], SmolLM2 1.01, Gemma 1.02. Four products before their four additions: 0.96 to 0.99.
 #include "kernels/cpu/matmul_avx2.h"
