@@ -48,8 +48,9 @@
 // 1.09 / 1.03 (medians of six, within [0.93, 1.30]), Qwen2.5 0.5B behind 4000 0.98 [0.83, 1.06] / 0.95 [0.90, 1.10]. Lost against it:
 // every line once instead of several times, 14 on 2 0.90, 12 on 2 0.82, 4 on 1 0.81. Not told apart from it, in a noisy run: one half after the
 // other, four quarters, a whole chunk ahead. The same program but for its tuning, busy machine, medians of three in turn: one row from memory 1.16, 1.10, 0.91,
-// 1.42 and 1.42; it LOSES in the last-level cache, 0.85 to 0.88, 0.76, 0.96, 1.12, 1.01, and of 9 on 3, 12 on 2 and 4 on 1 behind 2048 with two rows
-// 0.94, 0.91, 1.02, four 0.90, 0.82, 1.31, eight 0.68, 0.97, 0.85: to be for one row alone.
+// 1.42 and 1.42; it LOSES in the last-level cache (where a model's weights leave little of one), 0.85 to 0.88, 0.76, 0.96, 1.12, 1.01, and of 9 on 3,
+// 12 on 2 and 4 on 1 behind 2048 with two rows 0.94, 0.91, 1.02, four 0.90, 0.82, 1.31, eight 0.68, 0.97, 0.85: so one row alone has it, several
+// are fetched as usual.
 //
 // One row, one key head with its query heads, one chunk of 128 keys in L1, F16, AVX-512 on a Zen 4 (gcc 12, least of seven), ns to score, to weigh
 // (in brackets at the peak of MulAdds, the same for scoring and with AVX2), for the softmax, for joining: 9 heads on 3 of 64 480, 551 (417),
@@ -358,6 +359,19 @@ void WeighRows(const AttentionTile& tile, const std::byte* v, const std::byte* n
   }
 }
 
+// One query row alone in its own way, several as usual.
+HWY_INLINE bool IsOneRow(const AttentionTile& tile) { return tile.vectors * tile.shape->kv_heads == tile.shape->heads; }
+template <FetchWay alone>
+void ScoreOneOrMore(const AttentionTile& tile, const StoredKeys& k, const std::byte* next, size_t at, size_t rows) {
+  return IsOneRow(tile) ? ScoreRows<alone>(tile, k, next, at, rows)
+                        : ScoreRows<FetchWay::kBehind>(tile, k, next, at, rows);
+}
+template <FetchWay alone>
+void WeighOneOrMore(const AttentionTile& tile, const std::byte* v, const std::byte* next, size_t begin, size_t end) {
+  return IsOneRow(tile) ? WeighRows<alone>(tile, v, next, begin, end)
+                        : WeighRows<FetchWay::kBehind>(tile, v, next, begin, end);
+}
+
 }  // namespace
 }  // namespace tidemill::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -371,7 +385,7 @@ AttentionRowKernels PickAttentionRow(Isa isa, [[maybe_unused]] Tuning tuning) {
     if (tuning == Tuning::kZen5 && isa >= Isa::kAvx512)
       return {&N_AVX3::ScoreRows<FetchWay::kBehindPastL2>, &N_AVX3::WeighRows<FetchWay::kBehindPastL2>};
     if (tuning == Tuning::kZen3 && isa == Isa::kAvx2)
-      return {&N_AVX2::ScoreRows<FetchWay::kNext>, &N_AVX2::WeighRows<FetchWay::kNext>};
+      return {&N_AVX2::ScoreOneOrMore<FetchWay::kNext>, &N_AVX2::WeighOneOrMore<FetchWay::kNext>};
   }
 #endif
   return {TIDEMILL_PICK(isa, ScoreRows<FetchWay::kBehind>), TIDEMILL_PICK(isa, WeighRows<FetchWay::kBehind>)};
