@@ -3,10 +3,10 @@
 
     check_speed_table.py benchmarks/journals/speed_zen5.jsonl
 
-Asked for, in each group of rows: a geometric mean of the ratios to each peer; in prefill and decode at depth 0 also that no row
-loses to a peer whose answers are right, that is, that the upper end of its interval reaches 1. At most three rows may lose,
-none by more than 15 %, and in each group at most two rows may lack a peer because its answers are wrong. A row that was not measured is a fault,
-as are other rows than the plan's, lines of two plans, of a row twice, torn or not as compare_peers.py writes them, of fewer than ten pairs, of a
+Asked for, in each group of rows: a geometric mean of the ratios to each peer; in prefill and decode at depth 0 together, that at most three
+rows lose to a peer whose answers are right, none by more than 15 %, where a row loses whose interval ends below 1; and that in each group at most
+two rows lack a peer because its answers are wrong. Printed beside each mean: its least and greatest row, and the mean without its best file. A row that
+was not measured is a fault, and its group's means are "incomplete", as are other rows than the plan's, lines of two plans, of a row twice, torn or not as compare_peers.py writes them, of fewer than ten pairs, of a
 checkout with changes, or of a peer that leaves instructions unused which ours uses. Rows of several commits are one table. Exits 1 if something is missing,
 and names it; 2 if there is no journal.
 """
@@ -23,7 +23,7 @@ import peer_report
 
 LLAMA, IK = "llama.cpp", "ik_llama.cpp"
 ROWS = 16  # of each group: eight files with one and two threads, or four files with four batches
-# Group -> the geometric mean asked for against each peer, and whether no row may lose.
+# Group -> the geometric mean asked for against each peer, and whether rows that lose are counted.
 TARGETS = {
     "prefill": ({IK: 1.3, LLAMA: 2.0}, True),
     "decode at depth 0": ({IK: 1.15, LLAMA: 1.35}, True),
@@ -109,12 +109,20 @@ def unfair(record: dict) -> list[str]:
     return [f"{peer_report.where(record['row'])}: {text}" for text in why]
 
 
+def without_best_file(ratios: list[tuple[str, float]]) -> float | None:
+    """The mean of (file, ratio) without the file that has the greatest mean of its own."""
+    if len({file for file, _ in ratios}) < 2:
+        return None
+    best = max({file for file, _ in ratios}, key=lambda file: peer_report.geomean([r for f, r in ratios if f == file]))
+    return peer_report.geomean([r for f, r in ratios if f != best])
+
+
 def check(records: list[dict]) -> tuple[list[str], list[str]]:
     """(lines of a Markdown table, faults)."""
     records = [r | {"wall": {peer: peer_report.compare(r, peer, "tokens_per_s") for peer in (IK, LLAMA)}} for r in records]
-    lines = ["| group | peer | asked | found | rows | |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = ["| group | peer | asked | found | rows | | from, to | without its best file |", "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     faults, losers = [], []
-    for name, (asked, none_may_lose) in TARGETS.items():
+    for name, (asked, losses_count) in TARGETS.items():
         rows = [r for r in records if peer_report.group(r["row"]) == name and r["pairs"]]
         faults += [f"{peer_report.where(r['row'])}: left out: {r['skipped']}" for r in records
                    if peer_report.group(r["row"]) == name and "skipped" in r]
@@ -128,16 +136,19 @@ def check(records: list[dict]) -> tuple[list[str], list[str]]:
             faults += [f"{peer_report.where(record['row'])}: {peer} was not measured" for peer in asked if peer not in record["pairs"][0]]
             faults += unfair(record)
         for peer, least in asked.items():
-            ratios = [r["wall"][peer]["ratio"] for r in rows if r["wall"][peer]]
-            mean = peer_report.geomean(ratios) if ratios else None
+            ratios = [(r["row"]["model"], r["wall"][peer]["ratio"]) for r in rows if r["wall"][peer]]
+            mean = peer_report.geomean([ratio for _, ratio in ratios]) if ratios else None
             met = mean is not None and mean >= least
             if (left_out := sum(peer in r["wrong"] for r in rows)) > MAY_BE_WRONG:
                 faults.append(f"{name}, {peer}: {left_out} rows without it, since it is WRONG there; at most {MAY_BE_WRONG} may be")
-            text = "-" if mean is None else f"{mean:.2f}"
-            lines.append(f"| {name} | {peer} | {least} | {text} | {len(ratios)} | {'met' if met else 'MISSED'} |")
+            text, spread, rest = "-" if mean is None else f"{mean:.3f}", "-", without_best_file(ratios)
+            if ratios:
+                spread = f"{min(ratio for _, ratio in ratios):.2f}, {max(ratio for _, ratio in ratios):.2f}"
+            verdict = "incomplete" if len(rows) < ROWS else "met" if met else "MISSED"
+            lines.append(f"| {name} | {peer} | {least} | {text} | {len(ratios)} | {verdict} | {spread} | {'-' if rest is None else f'{rest:.2f}'} |")
             if not met:
                 faults.append(f"{name}, {peer}: a geometric mean of {text}, expected at least {least}")
-        if none_may_lose:
+        if losses_count:
             losers += [(loss, peer_report.where(r["row"])) for r in rows if (loss := loss_of(r)) > 0]
     faults += [f"{row}: loses by {loss:.0%}, at most {BY_AT_MOST:.0%} may be lost" for loss, row in losers if loss > BY_AT_MOST]
     if len(losers) > MAY_LOSE:

@@ -38,12 +38,21 @@ class SpeedTable(unittest.TestCase):
 
     def test_MeanBelowTheTarget_IsNamed(self):
         self.assertEqual(self.faults(rows(ik=1.4))[0],
-                         "decode at depth 2048, ik_llama.cpp: a geometric mean of 1.40, expected at least 1.5")
+                         "decode at depth 2048, ik_llama.cpp: a geometric mean of 1.400, expected at least 1.5")
         self.assertEqual(self.faults(rows(llama=2.6)),
-                         ["batched decode, llama.cpp: a geometric mean of 2.60, expected at least 3.0"])
+                         ["batched decode, llama.cpp: a geometric mean of 2.600, expected at least 3.0"])
 
     def test_RowThatIsMissing_IsAFault(self):
-        self.assertEqual(self.faults(rows()[1:]), ["prefill: 15 of 16 rows are measured"])
+        lines, faults = check(rows()[1:])
+        self.assertEqual(faults, ["prefill: 15 of 16 rows are measured"])
+        self.assertEqual(sum("| incomplete |" in line for line in lines), 2)
+        self.assertEqual(sum("| met |" in line for line in lines), 8)
+
+    def test_Spread_IsPrintedWithAndWithoutTheBestFile(self):
+        table = rows(ik=2.0)
+        for record in table[:8:4]:  # prefill of m0
+            record["pairs"] = pairs(8.0, 4.0)
+        self.assertIn("| prefill | ik_llama.cpp | 1.3 | 2.378 | 16 | met | 2.00, 8.00 | 2.00 |", check(table)[0])
 
     def test_RowThatLosesMuch_IsAFault(self):
         table = rows()

@@ -17,10 +17,8 @@
 namespace tidemill {
 namespace {
 
-// Strips that a kernel takes together at most: mapped weights are packed into scratch in such groups.
-constexpr size_t kGroupStrips = 4;
-// Strips that most kernels take together for so many rows. Chunks are made of them: smaller ones share a small matrix more evenly.
-constexpr size_t TileStrips(size_t rows) { return rows <= 2 ? kGroupStrips : 2; }
+// A chunk is a multiple of so many strips: with several rows of fewer, which share a small matrix more evenly.
+constexpr size_t ChunkStep(size_t rows) { return rows <= 2 ? kGroupStrips : 2; }
 // Chunks per thread: enough that a thread which lost its core for a moment leaves its share to the others.
 constexpr size_t kChunksPerThread = 8;
 
@@ -120,7 +118,7 @@ void MatMul(ExecutionContext& ctx, std::span<const MatMulTask> tasks) {
   size_t strips = 0;
   for (const MatMulTask& task : tasks) strips += task.weight->num_strips();
   const size_t share = std::max<size_t>(1, strips / (ctx.threads().num_threads() * kChunksPerThread));
-  const auto chunk_strips = [share](const MatMulTask& task) { return RoundUp(share, TileStrips(task.y.rows)); };
+  const auto chunk_strips = [share](const MatMulTask& task) { return RoundUp(share, ChunkStep(task.y.rows)); };
   std::array<uint32_t, kMaxMatMulTasks + 1> first_chunk;  // of each task
   std::array<MatMulKernel, kMaxMatMulTasks> kernels;
   first_chunk[0] = 0;

@@ -42,8 +42,6 @@ namespace {
 
 constexpr size_t kTileRows = kLowTiles ? 2 : 4;
 constexpr size_t kPanelBlocks = 8;  // blocks unpacked at once: 256 columns
-constexpr size_t kGroupStrips =
-    4;  // strips, and so streams from memory, that the first tile of several rows takes together
 // How far ahead a strip is fetched, past L2, where one comes after another.
 constexpr size_t kZen5Ahead = 8192, kStreamAhead = 4096;
 

@@ -12,6 +12,9 @@
 
 namespace tidemill {
 
+// Strips that a kernel takes together at most. Mapped weights are packed into scratch in such groups.
+inline constexpr size_t kGroupStrips = 4;
+
 // Some strips of one weight (kernels/weight_matrix.h) times all rows of its task (kernels/matmul.h).
 struct MatMulStrips {
   const unsigned char* strips;
@@ -28,7 +31,7 @@ struct MatMulStrips {
   const float* sum;
   const int16_t* half_sums;   // [rows, cols / 16]
   const BiasedBlock* biased;  // QuantizedRows::biased, or null
-  size_t biased_row;
+  size_t biased_row;          // of the first row in its tile of biased blocks: 0 to 3
   size_t rows;
   float* y;  // [rows, outputs], rows y_stride apart
   size_t y_stride;
