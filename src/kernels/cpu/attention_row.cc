@@ -41,16 +41,14 @@
 // better in all four shapes. AVX2, also on a Zen 5: 393 -> 402, 1092 -> 1108, 741 -> 749 and 466 -> 458, so not there. The inlining was not run on
 // a Zen 4; there fetching past L2 makes SmolLM2's decode behind 2048 positions 0.90 (two threads) and 0.84 (one) times as fast.
 //
-// A Zen 3 reads one stream from memory at 11 to 13 GB/s and two at 14 and 15, and so fetches the halves of what is next side by side: values while keys
-// are scored, keys while values are weighed. Against one stream, 4 and 8 KiB ahead, one thread, one row, F16, from memory behind 8192 positions
-// (medians of five to 21 in turn): 9 heads on 3 of 64 1.23 to 1.46, 32 on 8 of 64 1.11 to 1.27, 14 on 2 of 64 1.05 to 1.18, 12 on 2 of 128 1.21
-// to 1.56, 4 on 1 of 256 1.43 to 1.69; 9 on 3 behind 2048 1.19 to 1.32, 512 1.40. A model's decode, threads 1 / 2: SmolLM2 behind 8000 1.22 / 1.10, 2048
-// 1.09 / 1.03 (medians of six, within [0.93, 1.30]), Qwen2.5 0.5B behind 4000 0.98 [0.83, 1.06] / 0.95 [0.90, 1.10]. Lost against it:
-// every line once instead of several times, 14 on 2 0.90, 12 on 2 0.82, 4 on 1 0.81. Not told apart from it, in a noisy run: one half after the
-// other, four quarters, a whole chunk ahead. The same program but for its tuning, busy machine, medians of three in turn: one row from memory 1.16, 1.10, 0.91,
-// 1.42 and 1.42; it LOSES in the last-level cache (where a model's weights leave little of one), 0.85 to 0.88, 0.76, 0.96, 1.12, 1.01, and of 9 on 3,
-// 12 on 2 and 4 on 1 behind 2048 with two rows 0.94, 0.91, 1.02, four 0.90, 0.82, 1.31, eight 0.68, 0.97, 0.85: so one row alone has it, several
-// are fetched as usual.
+// A Zen 3 reads one stream from memory at 11 to 13 GB/s and two at 14 and 15, and so fetches the halves of what is next side by side: values while
+// keys are scored, keys while values are weighed. Against the same program with one stream, 4 and 8 KiB ahead, one thread, one row, F16, from memory
+// behind 8192 positions (medians of three in turn, busy machine): 9 heads on 3 of 64 1.16, 32 on 8 of 64 1.10, 14 on 2 of 64 0.91, 12 on 2 of 128
+// 1.42, 4 on 1 of 256 1.42; in the last-level cache, where a model's weights leave little of one, it LOSES: 0.85 to 0.88, 0.76, 0.96, 1.12, 1.01.
+// Several rows are fetched as usual: 9 on 3, 12 on 2 and 4 on 1 behind 2048 had 0.94, 0.91, 1.02 with two, 0.90, 0.82, 1.31 with four, 0.68, 0.97,
+// 0.85 with eight. A model's decode, threads 1 / 2: SmolLM2 behind 8000 1.22 / 1.10, 2048 1.09 / 1.03 (medians of six, within [0.93, 1.30]), Qwen2.5
+// 0.5B behind 4000 0.98 [0.83, 1.06] / 0.95 [0.90, 1.10]. Lost against it: every line once instead of several times, 14 on 2 0.90, 12 on 2 0.82, 4 on
+// 1 0.81. Not told apart from it, in a noisy run: one half after the other, four quarters, a whole chunk ahead.
 //
 // One row, one key head with its query heads, one chunk of 128 keys in L1, F16, AVX-512 on a Zen 4 (gcc 12, least of seven), ns to score, to weigh
 // (in brackets at the peak of MulAdds, the same for scoring and with AVX2), for the softmax, for joining: 9 heads on 3 of 64 480, 551 (417),
