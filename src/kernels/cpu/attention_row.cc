@@ -358,16 +358,15 @@ void WeighRows(const AttentionTile& tile, const std::byte* v, const std::byte* n
 }
 
 // One query row alone in its own way, several as usual.
-HWY_INLINE bool IsOneRow(const AttentionTile& tile) { return tile.vectors * tile.shape->kv_heads == tile.shape->heads; }
 template <FetchWay alone>
 void ScoreOneOrMore(const AttentionTile& tile, const StoredKeys& k, const std::byte* next, size_t at, size_t rows) {
-  return IsOneRow(tile) ? ScoreRows<alone>(tile, k, next, at, rows)
-                        : ScoreRows<FetchWay::kBehind>(tile, k, next, at, rows);
+  return tile.is_one_row() ? ScoreRows<alone>(tile, k, next, at, rows)
+                           : ScoreRows<FetchWay::kBehind>(tile, k, next, at, rows);
 }
 template <FetchWay alone>
 void WeighOneOrMore(const AttentionTile& tile, const std::byte* v, const std::byte* next, size_t begin, size_t end) {
-  return IsOneRow(tile) ? WeighRows<alone>(tile, v, next, begin, end)
-                        : WeighRows<FetchWay::kBehind>(tile, v, next, begin, end);
+  return tile.is_one_row() ? WeighRows<alone>(tile, v, next, begin, end)
+                           : WeighRows<FetchWay::kBehind>(tile, v, next, begin, end);
 }
 
 }  // namespace

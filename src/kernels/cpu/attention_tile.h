@@ -34,6 +34,8 @@ struct AttentionTile {
   float* m;                // [vectors] out: the chunk's maximum; unchanged where nothing is seen
   float* l;                // [vectors] out
   float* o;                // [vectors, padded_dim] out
+
+  bool is_one_row() const { return vectors * shape->kv_heads == shape->heads; }
 };
 
 inline constexpr size_t kKeyStride = kAttentionChunk + 16;
