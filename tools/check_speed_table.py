@@ -5,7 +5,7 @@
 
 Asked for, in each group of rows: a geometric mean of the ratios to each peer; in prefill and decode at depth 0 together, that at most three
 rows lose to a peer whose answers are right, none by more than 15 %, where a row loses whose interval ends below 1; and that in each group at most
-two rows lack a peer because its answers are wrong. Printed beside each mean: its least and greatest row, and the mean without its best file. A row that
+two rows lack a peer because its answers are wrong. Printed beside each mean: its least and greatest row, and the mean without its best file; and how many rows ran beside other work. A row that
 was not measured is a fault, and its group's means are "incomplete", as are other rows than the plan's, lines of two plans, of a row twice, torn or not as compare_peers.py writes them, of fewer than ten pairs, of a
 checkout with changes, or of a peer that leaves instructions unused which ours uses. Rows of several commits are one table. Exits 1 if something is missing,
 and names it; 2 if there is no journal.
@@ -14,8 +14,8 @@ and names it; 2 if there is no journal.
 import argparse
 import collections
 import json
-import math
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -34,6 +34,7 @@ TARGETS = {
 MAY_LOSE, BY_AT_MOST = 3, 0.15
 MAY_BE_WRONG = 2  # rows of a group
 FEWEST_PAIRS = 10
+BUSY = 0.1  # cores
 KINDS = {"prefill": ["tokens"], "decode": ["depth"], "batch": ["batch", "depth"]}
 
 
@@ -51,12 +52,15 @@ def is_whole(record: object) -> bool:
         return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
     def is_rate(value: object) -> bool:
-        return isinstance(value, (int, float)) and math.isfinite(value) and value > 0
+        return isinstance(value, (int, float)) and 1e-9 < value < 1e9
+
+    def is_busy(value: object) -> bool:
+        return isinstance(value, (int, float)) and 0 <= value < 1e9
 
     if not isinstance(record, dict) or "plan" not in record or not isinstance(record.get("commit"), str):
         return False
     row, pairs, unused = record.get("row"), record.get("pairs"), record.get("unused")
-    if not isinstance(row, dict) or not isinstance(row.get("model"), str) or row.get("kind") not in KINDS:
+    if not isinstance(row, dict) or not isinstance(row.get("model"), str) or row.get("kind") not in list(KINDS):
         return False
     if not all(is_count(row.get(member)) for member in ["threads", *KINDS[row["kind"]]]) or not are_texts(record.get("wrong")):
         return False
@@ -64,7 +68,8 @@ def is_whole(record: object) -> bool:
         return False
     return isinstance(pairs, list) and all(
         isinstance(pair, dict) and pair.keys() == pairs[0].keys() and peer_report.OURS in pair
-        and all(isinstance(rates, dict) and is_rate(rates.get("tokens_per_s")) for rates in pair.values()) for pair in pairs)
+        and all(isinstance(rates, dict) and is_rate(rates.get("tokens_per_s")) and is_busy(rates.get("others_cores")) for rates in pair.values())
+        for pair in pairs)
 
 
 def no_table(rows: list[dict]) -> bool:
@@ -104,9 +109,17 @@ def unfair(record: dict) -> list[str]:
             why.append(f"{peer} leaves {' '.join(more)} unused, which ours does not")
     if len(record["pairs"]) < FEWEST_PAIRS:
         why.append(f"{len(record['pairs'])} pairs, expected at least {FEWEST_PAIRS}")
-    if not re.fullmatch("[0-9a-f]{7,40}", record["commit"]):
-        why.append(f"measured at {record['commit']}: with changes that are in no commit")
     return [f"{peer_report.where(record['row'])}: {text}" for text in why]
+
+
+def uncommitted(records: list[dict]) -> list[str]:
+    """Programs with changes that are in no commit, each with its rows."""
+    rows = collections.defaultdict(list)
+    for record in records:
+        if record["pairs"] and not re.fullmatch("[0-9a-f]{7,40}", record["commit"]):
+            rows[record["commit"]].append(peer_report.where(record["row"]))
+    return [f"{found[0]}{f' and {len(found) - 1} more' * (len(found) > 1)}: measured at {commit}: with changes that are in no commit"
+            for commit, found in rows.items()]
 
 
 def without_best_file(ratios: list[tuple[str, float]]) -> float | None:
@@ -126,8 +139,9 @@ def check(records: list[dict]) -> tuple[list[str], list[str]]:
         rows = [r for r in records if peer_report.group(r["row"]) == name and r["pairs"]]
         faults += [f"{peer_report.where(r['row'])}: left out: {r['skipped']}" for r in records
                    if peer_report.group(r["row"]) == name and "skipped" in r]
-        if len(rows) < ROWS:
-            faults.append(f"{name}: {len(rows)} of {ROWS} rows are measured")
+        measured = len({peer_report.where(r["row"]) for r in rows})
+        if measured < ROWS:
+            faults.append(f"{name}: {measured} of {ROWS} rows are measured")
         elif no_table([r["row"] for r in rows]):
             faults.append(f"{name}: other rows than the plan's")
         for record in rows:
@@ -144,15 +158,19 @@ def check(records: list[dict]) -> tuple[list[str], list[str]]:
             text, spread, rest = "-" if mean is None else f"{mean:.3f}", "-", without_best_file(ratios)
             if ratios:
                 spread = f"{min(ratio for _, ratio in ratios):.2f}, {max(ratio for _, ratio in ratios):.2f}"
-            verdict = "incomplete" if len(rows) < ROWS else "met" if met else "MISSED"
+            lacking = measured < ROWS or len(rows) > ROWS or any(peer not in r["pairs"][0] for r in rows)
+            verdict = "incomplete" if lacking or mean is None else "met" if met else "MISSED"
             lines.append(f"| {name} | {peer} | {least} | {text} | {len(ratios)} | {verdict} | {spread} | {'-' if rest is None else f'{rest:.2f}'} |")
-            if not met:
+            if verdict == "MISSED":
                 faults.append(f"{name}, {peer}: a geometric mean of {text}, expected at least {least}")
         if losses_count:
             losers += [(loss, peer_report.where(r["row"])) for r in rows if (loss := loss_of(r)) > 0]
     faults += [f"{row}: loses by {loss:.0%}, at most {BY_AT_MOST:.0%} may be lost" for loss, row in losers if loss > BY_AT_MOST]
     if len(losers) > MAY_LOSE:
         faults.append(f"{len(losers)} rows lose, at most {MAY_LOSE} may: " + "; ".join(row for _, row in losers))
+    faults += uncommitted(records)
+    busy = [peer_report.busy(r) for r in records if r["pairs"]]
+    lines += ["", f"Rows beside more than {BUSY} cores of other work: {sum(b > BUSY for b in busy)} of {len(busy)}"]
     lines += ["", "Rows that lose: " + ("; ".join(f"{row} by {loss:.0%}" for loss, row in losers) or "none")]
     return lines, faults
 
@@ -161,6 +179,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("journal", type=Path)
     journal = parser.parse_args().journal
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has enough, such as head, ends it silently
     try:
         text = journal.read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -23,7 +23,7 @@ def rows(ik: float = 2.5, llama: float = 4.0) -> list[dict]:
 
 def pairs(ik: float, llama: float) -> list[dict]:
     rates = [{OURS: ours, IK: 100 / ik, LLAMA: 100 / llama} for ours in [100.0] * 9 + [96.0]]
-    return [{name: {"tokens_per_s": rate, "tokens_per_cpu_s": rate} for name, rate in pair.items()} for pair in rates]
+    return [{name: {"tokens_per_s": rate, "tokens_per_cpu_s": rate, "others_cores": 0.0} for name, rate in pair.items()} for pair in rates]
 
 
 class SpeedTable(unittest.TestCase):
@@ -47,6 +47,9 @@ class SpeedTable(unittest.TestCase):
         self.assertEqual(faults, ["prefill: 15 of 16 rows are measured"])
         self.assertEqual(sum("| incomplete |" in line for line in lines), 2)
         self.assertEqual(sum("| met |" in line for line in lines), 8)
+        lines, faults = check(rows()[1:] + rows()[4:5])  # another one twice
+        self.assertEqual(faults, ["prefill: 15 of 16 rows are measured"])
+        self.assertEqual(sum("| incomplete |" in line for line in lines), 2)
 
     def test_Spread_IsPrintedWithAndWithoutTheBestFile(self):
         table = rows(ik=2.0)
@@ -100,8 +103,9 @@ class SpeedTable(unittest.TestCase):
         whole = rows()[0] | {"plan": {}}
         pair = whole["pairs"][0]
         self.assertEqual(read(json.dumps(whole))[1], [])
-        rated = [{"pairs": [pair | {OURS: {"tokens_per_s": rate}}]} for rate in (float("nan"), float("inf"), 0, -1, "x", None)]
-        members = [{"row": None}, {"row": whole["row"] | {"threads": "1"}}, {"row": {"kind": "x"}}, {"pairs": 1}, {"pairs": [1]}, {"pairs": [{}]},
+        rated = [{"pairs": [pair | {OURS: pair[OURS] | {"tokens_per_s": rate}}]} for rate in (float("nan"), float("inf"), 0, -1, "x", None, 10**400, 5e-324)]
+        rated += [{"pairs": [pair | {OURS: pair[OURS] | {"others_cores": busy}}]} for busy in (float("nan"), -1, "x", None)]
+        members = [{"row": None}, {"row": whole["row"] | {"threads": "1"}}, {"row": {"kind": "x"}}, {"row": whole["row"] | {"kind": ["prefill"]}}, {"pairs": 1}, {"pairs": [1]}, {"pairs": [{}]},
                    {"pairs": [pair, {OURS: pair[OURS]}]}, {"wrong": None}, {"wrong": [[]]}, {"unused": {}}, {"unused": whole["unused"] | {IK: None}},
                    {"commit": None}]
         for damage in rated + members:
@@ -138,7 +142,9 @@ class SpeedTable(unittest.TestCase):
         table = rows()
         for pair in table[0]["pairs"]:
             del pair[IK]
-        self.assertEqual(self.faults(table), ["m0, 1 thread, prefill 512: ik_llama.cpp was not measured"])
+        lines, faults = check(table)
+        self.assertEqual(faults, ["m0, 1 thread, prefill 512: ik_llama.cpp was not measured"])
+        self.assertEqual(sum("| incomplete |" in line for line in lines), 1)
 
     def test_RowThatIsNotToBeQuoted_IsAFault(self):
         for more, why in (({"unused": {OURS: ["AMX"], IK: ["AMX", "AVX512"]}}, "ik_llama.cpp leaves AVX512 unused, which ours does not"),
@@ -148,6 +154,20 @@ class SpeedTable(unittest.TestCase):
             table = rows()
             table[0] |= more
             self.assertEqual(self.faults(table), [f"m0, 1 thread, prefill 512: {why}"])
+
+    def test_RowsOfOneUncommittedProgram_AreNamedTogether(self):
+        table = rows()
+        for record in table[:3]:
+            record["commit"] = "1a2b3c4-dirty"
+        self.assertEqual(self.faults(table),
+                         ["m0, 1 thread, prefill 512 and 2 more: measured at 1a2b3c4-dirty: with changes that are in no commit"])
+
+    def test_BusyRows_AreCounted(self):
+        table = rows()
+        for rates in (rates for pair in table[0]["pairs"] for rates in pair.values()):
+            rates["others_cores"] = 1.0
+        self.assertIn("Rows beside more than 0.1 cores of other work: 1 of 80", check(table)[0])
+        self.assertIn("Rows beside more than 0.1 cores of other work: 0 of 80", check(rows())[0])
 
     def test_NoJournal_IsSaid(self):
         done = subprocess.run([sys.executable, check_speed_table.__file__, "none.jsonl"], capture_output=True, text=True)

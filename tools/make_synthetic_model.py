@@ -24,8 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
 
-import gguf
-import numpy as np
+try:
+    import gguf
+    import numpy as np
+except ModuleNotFoundError as error:
+    sys.exit(f"make_synthetic_model: needs the Python packages gguf and numpy, found no {error.name}; run: "
+             "python3 -m venv oracle && oracle/bin/pip install gguf==0.19.0 safetensors numpy, then oracle/bin/python " + sys.argv[0])
 
 from synthetic_folder import FOLDER_SHAPES, FOLDER_TYPES, write_folder
 from synthetic_vocabulary import LETTERS, byte_characters, grown
@@ -273,6 +277,18 @@ def main() -> int:
     p.add_argument("--out", type=Path, required=True)
     p.add_argument("--seed", type=int, default=1)
     args = p.parse_args()
+    if args.seed < 0:
+        p.error(f"--seed {args.seed}: expected at least 0")
+    if args.out.is_dir() != (args.shape in FOLDER_SHAPES) and args.out.exists():
+        p.error(f"--out {args.out}: expected a {'folder' if args.shape in FOLDER_SHAPES else 'file'} or nothing")
+    try:
+        return make(args, p)
+    except OSError as error:
+        print(f"make_synthetic_model: write {args.out}: {error.strerror}: {error.filename}", file=sys.stderr)
+        return 1
+
+
+def make(args: argparse.Namespace, p: argparse.ArgumentParser) -> int:
     if args.shape in FOLDER_SHAPES:
         if args.type not in FOLDER_TYPES:
             p.error(f"--type {args.type}: a folder has one of {', '.join(FOLDER_TYPES)}")

@@ -112,6 +112,11 @@ def one_after_another(records: list[dict], peers: list[str]) -> list[str]:
     return ["", "Batched decode beside the better of a peer's batch and of the same sequences one by one:", "", *lines] if lines else []
 
 
+def busy(record: dict) -> float:
+    """Cores that other programs took while a row was measured: the median over its engines and pairs."""
+    return statistics.median(value["others_cores"] for pair in record["pairs"] for value in pair.values())
+
+
 def table(records: list[dict], peers: list[str]) -> list[str]:
     head = ["threads", "test", f"{OURS}, tokens/s", "of reading"]
     for peer in peers:
@@ -124,9 +129,8 @@ def table(records: list[dict], peers: list[str]) -> list[str]:
                  f"{statistics.median(shares):.0%}" if (shares := read_shares(r)) else "-"]
         for p in peers:
             cells += [rate(r, p), r["settings"].get(p, "-"), ratio_text(r["wall"][p]), ratio_text(r["cpu"][p])]
-        busy = [value["others_cores"] for pair in r["pairs"] for value in pair.values()]
         rss = [f"{r['peak_rss_mib'][e]:.0f}" if e in r["peak_rss_mib"] else "-" for e in [OURS, *peers]]
-        cells += [str(len(r["pairs"])), f"{statistics.median(busy):.2f}" if busy else "-", " / ".join(rss)]
+        cells += [str(len(r["pairs"])), f"{busy(r):.2f}" if r["pairs"] else "-", " / ".join(rss)]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 

@@ -159,9 +159,10 @@ std::string LimitsText(const MachineLimits& limits) {
 
 std::string Header(const Session& session, const MachineLimits& limits) {
   const ModelInfo& info = session.model->info();
-  return "machine  " + Printable(ReadCpuInfo().name) + ", " + std::to_string(session.engine->threads()) + " threads, " +
-         session.engine->isa() + ", numeric class " + session.engine->numeric_class() + "\n" + LimitsText(limits) +
-         "model    " + Printable(info.path) + ", " + info.family + "\n\n" +
+  return "machine  " + Printable(ReadCpuInfo().name) + ", " + std::to_string(session.engine->threads()) +
+         (session.engine->threads() == 1 ? " thread, " : " threads, ") + session.engine->isa() + ", numeric class " +
+         session.engine->numeric_class() + "\n" + LimitsText(limits) + "model    " + Printable(info.path) + ", " +
+         info.family + "\n\n" +
          "test      prompt   depth  batch    gen   tokens/s       min       max   MB/token    GB/s  Gop/token   Gop/s"
          "  bandwidth  arithmetic  limit  peak MiB\n";
 }

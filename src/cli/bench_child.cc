@@ -444,6 +444,7 @@ Result<void> RunBenchChild(CommandContext& context, const std::string& isa) {
                    std::string(kDoing) + ": expected at most 64 MiB in an object, found more");
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
       if (end && answered) return {};
+      text.clear();
       if (!end) continue;
     }
     if (!end && brackets.open()) {  // an object over several lines: wait for the one that ends it

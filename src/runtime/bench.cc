@@ -3,6 +3,7 @@
 #include <new>
 #include <optional>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "base/checked_math.h"
@@ -149,7 +150,9 @@ Result<BenchSample> Sample(size_t tokens, const Work& work) {
   const double own = ProcessCpuSeconds() - cpu, all = MachineBusySeconds() - busy;
   sample.tokens_per_s = static_cast<double>(tokens) / sample.seconds;
   sample.tokens_per_cpu_s = own > 0 ? static_cast<double>(tokens) / own : 0;
-  sample.others_cores = std::max(0.0, (all - own) / sample.seconds);
+  // Clocks tick coarsely: a sample shorter than a tick may seem to have more cores than there are.
+  const double cores = std::max(1U, std::thread::hardware_concurrency());
+  sample.others_cores = std::clamp((all - own) / sample.seconds, 0.0, cores);
   return sample;
 }
 
