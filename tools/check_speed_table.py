@@ -161,7 +161,7 @@ def check(records: list[dict]) -> tuple[list[str], list[str]]:
             lacking = measured < ROWS or len(rows) > ROWS or any(peer not in r["pairs"][0] for r in rows)
             verdict = "incomplete" if lacking or mean is None else "met" if met else "MISSED"
             lines.append(f"| {name} | {peer} | {least} | {text} | {len(ratios)} | {verdict} | {spread} | {'-' if rest is None else f'{rest:.2f}'} |")
-            if verdict == "MISSED":
+            if not met:
                 faults.append(f"{name}, {peer}: a geometric mean of {text}, expected at least {least}")
         if losses_count:
             losers += [(loss, peer_report.where(r["row"])) for r in rows if (loss := loss_of(r)) > 0]

@@ -22,7 +22,8 @@ engines at once are left out and listed.
 
 Finished rows are in FILE.jsonl beside the section: the same command again goes on behind them, another plan, other flags of
 the engine or another kind of processor begins anew.
-Exits 1 if ours fails, or a peer while pairs are measured (one that fails with all its settings is listed as left out), or if a peer's build leaves some of this CPU's instructions unused (--any-build allows it).
+Exits 1 if ours fails, or a peer while pairs are measured (one that fails with all its settings is listed as left out), or if a peer's
+build leaves some of this CPU's instructions unused (--any-build allows it).
 """
 
 import argparse
