@@ -313,12 +313,10 @@ template <StripType type, bool unpacked, size_t R>
   }
 }
 
-// acc [R][16] f32 += one block of a strip times R rows
+// acc [R][16] f32 += the exact sums of one block, times its scales
 template <StripType type, bool unpacked, size_t R>
-[[gnu::always_inline]] inline void AddBlock(const unsigned char* block, BlockScales scales, const TileRows& rows,
-                                            float* acc) {
-  __m256i dot[2][R];
-  Dot<type, unpacked>(block, scales, rows, dot);
+[[gnu::always_inline]] inline void AddScaled(const __m256i (&dot)[2][R], const unsigned char* block, BlockScales scales,
+                                             const TileRows& rows, float* acc) {
   HalfScales half[2];
 #pragma GCC unroll 2
   for (size_t h = 0; h < 2; ++h) {
@@ -341,6 +339,40 @@ template <StripType type, bool unpacked, size_t R>
       _mm256_store_ps(at, value);
     }
   }
+}
+
+// acc [R][16] f32 += one block of a strip times R rows
+template <StripType type, bool unpacked, size_t R>
+[[gnu::always_inline]] inline void AddBlock(const unsigned char* block, BlockScales scales, const TileRows& rows,
+                                            float* acc) {
+  __m256i dot[2][R];
+  Dot<type, unpacked>(block, scales, rows, dot);
+  AddScaled<type, unpacked>(dot, block, scales, rows, acc);
+}
+
+template <size_t g>
+[[gnu::always_inline]] inline void AddWordsOfFour(const unsigned char* const (&groups)[4],
+                                                  const int16_t* const (&pairs)[1], __m256i (&dot)[4][2][1]) {
+#pragma GCC unroll 4
+  for (size_t s = 0; s < 4; ++s) AddWords<false, g>(QuantsOf<StripType::kQ8_0>(groups[s], 0), pairs, dot[s]);
+}
+// acc[s] [16] f32 += one block of each of four strips of Q8_0 times one row, side by side: groups g of all strips in turn.
+template <size_t... g>
+[[gnu::always_inline]] inline void AddBlocksSideBySide(const unsigned char* const (&groups)[4], const TileRows& row,
+                                                       float (&acc)[4][16]) {
+  constexpr StripType type = StripType::kQ8_0;
+  const int16_t* pairs[1] = {row.pairs};
+  __m256i dot[4][2][1];
+#pragma GCC unroll 4
+  for (size_t s = 0; s < 4; ++s) {
+    dot[s][0][0] = dot[s][1][0] = Start<-kStripLayout<type>.offset>(row, 0);
+    Keep(dot[s][0][0]);
+    Keep(dot[s][1][0]);
+  }
+  (AddWordsOfFour<g>(groups, pairs, dot), ...);
+#pragma GCC unroll 4
+  for (size_t s = 0; s < 4; ++s)
+    AddScaled<type, false>(dot[s], QuantsOf<type>(groups[s], 0), ScalesOf<type>(groups[s], 0), row, acc[s]);
 }
 
 inline TileRows RowsFrom(const MatMulStrips& args, size_t row, size_t b) {
