@@ -320,6 +320,27 @@ TEST(MatMul, Accumulating_AddsOnceAtTheEnd) {
   }
 }
 
+// Kernels that take several strips of one row together, at the begin of a chunk and behind it, and what is left over.
+TEST(MatMul, OneRow_OfAnyNumberOfStrips_GivesTheBitsOfTheFormula) {
+  for (const DType dtype : kAllTypes) {
+    const size_t cols = WholeBlocks(dtype, 64);
+    for (const size_t outputs : {15, 31, 47, 64, 83, 1611}) {
+      const RandomWeight random(dtype, outputs, cols, 63);
+      const std::vector<float> x = RandomFloats(64, cols), before = RandomFloats(65, outputs, 9);
+      const ConstMatrix<float> x_matrix(x.data(), 1, cols);
+      for (const auto& [isa, tuning] : LevelsAndTunings()) {
+        TestContext context(isa, 1, tuning);
+        std::vector<float> expected = testing::MatMul(Arithmetic::Of(isa), random.source, x_matrix);
+        EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix, {}, false, 2)))
+            << Label(isa, dtype, 1, outputs, cols) << " tuned as " << testing::TuningName(tuning);
+        for (size_t i = 0; i < outputs; ++i) expected[i] = before[i] + expected[i];
+        EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix, before, true, 2)))
+            << Label(isa, dtype, 1, outputs, cols) << " added, tuned as " << testing::TuningName(tuning);
+      }
+    }
+  }
+}
+
 TEST(MatMul, GroupOfTasks_GivesTheBitsOfEachAlone) {
   constexpr size_t kTasks = 60;
   for (const Isa isa : LevelsHere()) {

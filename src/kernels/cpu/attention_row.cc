@@ -48,7 +48,7 @@
 // Several rows are fetched as usual: 9 on 3, 12 on 2 and 4 on 1 behind 2048 had 0.94, 0.91, 1.02 with two, 0.90, 0.82, 1.31 with four, 0.68, 0.97,
 // 0.85 with eight. A model's decode, threads 1 / 2: SmolLM2 behind 8000 1.22 / 1.10, 2048 1.09 / 1.03 (medians of six, within [0.93, 1.30]), Qwen2.5
 // 0.5B behind 4000 0.98 [0.83, 1.06] / 0.95 [0.90, 1.10]. Lost against it: every line once instead of several times, 14 on 2 0.90, 12 on 2 0.82, 4 on
-// 1 0.81. Not told apart from it, in a noisy run: one half after the other, four quarters, a whole chunk ahead.
+// 1 0.81; nothing fetched 0.38 to 0.68 (medians of five). Not told apart from it, in a noisy run: one half after the other, four quarters, a whole chunk ahead.
 //
 // One row, one key head with its query heads, one chunk of 128 keys in L1, F16, AVX-512 on a Zen 4 (gcc 12, least of seven), ns to score, to weigh
 // (in brackets at the peak of MulAdds, the same for scoring and with AVX2), for the softmax, for joining: 9 heads on 3 of 64 480, 551 (417),

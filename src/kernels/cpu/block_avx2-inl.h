@@ -351,14 +351,14 @@ template <StripType type, bool unpacked, size_t R>
 }
 
 template <size_t g>
-[[gnu::always_inline]] inline void AddWordsOfFour(const unsigned char* const (&groups)[4],
+[[gnu::always_inline]] inline void AddWordsOfFour(const unsigned char* const (&blocks)[4],
                                                   const int16_t* const (&pairs)[1], __m256i (&dot)[4][2][1]) {
 #pragma GCC unroll 4
-  for (size_t s = 0; s < 4; ++s) AddWords<false, g>(QuantsOf<StripType::kQ8_0>(groups[s], 0), pairs, dot[s]);
+  for (size_t s = 0; s < 4; ++s) AddWords<false, g>(QuantsOf<StripType::kQ8_0>(blocks[s], 0), pairs, dot[s]);
 }
-// acc[s] [16] f32 += one block of each of four strips of Q8_0 times one row, side by side: groups g of all strips in turn.
+// acc[s] [16] f32 += one block, with its scales, of each of four strips of Q8_0 times one row, line by line: group g of all four before g + 1 of any.
 template <size_t... g>
-[[gnu::always_inline]] inline void AddBlocksSideBySide(const unsigned char* const (&groups)[4], const TileRows& row,
+[[gnu::always_inline]] inline void AddBlocksSideBySide(const unsigned char* const (&blocks)[4], const TileRows& row,
                                                        float (&acc)[4][16]) {
   constexpr StripType type = StripType::kQ8_0;
   const int16_t* pairs[1] = {row.pairs};
@@ -369,10 +369,10 @@ template <size_t... g>
     Keep(dot[s][0][0]);
     Keep(dot[s][1][0]);
   }
-  (AddWordsOfFour<g>(groups, pairs, dot), ...);
+  (AddWordsOfFour<g>(blocks, pairs, dot), ...);
 #pragma GCC unroll 4
   for (size_t s = 0; s < 4; ++s)
-    AddScaled<type, false>(dot[s], QuantsOf<type>(groups[s], 0), ScalesOf<type>(groups[s], 0), row, acc[s]);
+    AddScaled<type, false>(dot[s], QuantsOf<type>(blocks[s], 0), ScalesOf<type>(blocks[s], 0), row, acc[s]);
 }
 
 inline TileRows RowsFrom(const MatMulStrips& args, size_t row, size_t b) {

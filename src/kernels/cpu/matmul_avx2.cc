@@ -3,17 +3,17 @@
 // gives 0.87 to 1.03 of what 4 do with 2 to 8 rows) and on into the next group.
 // One row on a Zen 3, whose prefetchers follow the stride of each instruction: over four streams, with 14 additions a line, one thread had
 // 15.7 GB/s with one fetch that goes from line to line, 14.6 with four of them, 11.3 with eight, 8 where every other line is fetched, 15.6
-// with none (reading alone 19 as four streams, 14 to 17 as two, 12 to 15 as one). So, as a model's decode, threads 2 / 1, medians of pairs:
-//   Q8_0 over four strips side by side, line by line, nothing fetched. Over two whose fetches are unrolled: 1B 1.16 and 1.19 / 1.15 and 1.09,
-//   now 0.90 and 0.89 / 0.90 and 0.83 of what a loop reads right behind it, before 0.70 and 0.79 / 0.76 and 0.78. With unrolled fetches 0.83
-//   of those two alone, with a loop of them 1.18 / 1.10.
-//   Others over two strips, block by block, fetched into L1 about 1 KiB ahead, in a loop. Over unrolled fetches: 1B Q4_K_M 1.02 / 1.05, Q4_0
-//   1.05 / 1.05, SmolLM2 Q4_1 1.07 / 1.04, Qwen2.5 0.5B 1.03 / 1.10. Lost over those too, in that order: four strips, in a loop, 0.93 / 1.06,
-//   0.95 / 1.06, 0.91 / 0.98, 1.15 / 0.99; four side by side 1.01 / 0.98, 0.96 / 0.98, 0.85 / 0.89, 1.15 / 1.08, and 0.6 with 5 and 6 bits, which
-//   meet lines in another order than they stand in (0.9 and 1.0 where they are fetched in order).
-//   Earlier: two strips 1.03 to 1.31 times one after another; six 0.85 to 1.00; the halves of the next 32 KiB fetched side by side, as
-//   attention does, 0.88 to 1.02 of two strips. Not taken: several rows fetched in a loop into L1, alone 1.02 to 1.14 with two, 1.00 to 1.05
-//   with four and eight.
+// with none; reading alone 19. So, as a model's decode, GCC 12, threads 2 / 1, medians of 9 to 16 pairs:
+//   Q8_0 over four strips side by side, line by line, nothing fetched. Times two strips, block by block,
+//   whose fetches are unrolled: 1B 1.16 and 1.19 / 1.15 and 1.09, 0.90 and 0.89 / 0.90 and 0.83 of what a loop reads right behind it instead
+//   of 0.70 and 0.79 / 0.76 and 0.78. With fetches in a loop 1.18 / 1.10; unrolled ones 0.83, as a kernel alone.
+//   Others over two strips, block by block, fetched into L1 about 1 KiB ahead in a loop. Times unrolled fetches: 1B Q4_K_M 1.02 / 1.05, Q4_0
+//   1.05 / 1.05, SmolLM2 Q4_1 1.07 / 1.04, Qwen2.5 0.5B 1.03 / 1.10. On the whole less, also times unrolled ones, in that order: four strips,
+//   in a loop, 0.93 / 1.06, 0.95 / 1.06, 0.91 / 0.98, 1.15 / 0.99; four side by side 1.01 / 0.98, 0.96 / 0.98, 0.85 / 0.89, 1.15 / 1.08; and these
+//   0.6 with 5 and 6 bits, alone, which meet lines in another order than they stand in (0.9 and 1.0 where they are fetched in order).
+//   Two strips are 0.98 to 1.31 times one after another; six 0.85 to 1.00 of them; one after another with the halves of the next 32 KiB fetched
+//   side by side, as attention does, 0.88 to 1.02 of them. Several rows keep their unrolled fetches into L2: in a loop into L1, as kernels
+//   alone, 1.02 to 1.14 with two, 1.00 to 1.05 with four and eight; not tried in a model.
 // A Zen 5 takes one and two rows over one strip after another, fetched past L2 8 KiB ahead, as the VNNI level does. A model's decode against
 // four strips fetched into L2, threads 2 / 1: 1B Q4_K_M 1.22 / 1.10, Q8_0 1.32 / 1.32, Q4_0 1.28 / 1.22, SmolLM2 Q4_1 1.29 / 1.29; two rows 1.16 to
 // 1.20 / 1.03 to 1.15. Lost, of 8 KiB ahead: 4 KiB 0.95 to 0.97 / 0.92 to 0.95, 12 0.96 and 0.97 / 0.98, 16 0.95 and 0.96 / 0.96 and 0.99; no
@@ -68,16 +68,18 @@ template <int kLocality>
   for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, kLocality);
 }
 
-// How a first tile takes strips: so many together, each a stream from memory, fetched about so many bytes ahead.
+// How a first tile takes strips: so many together, each a stream from memory, and how the block about so many bytes ahead is fetched.
 template <StripType type>
 struct UsualStreams {
   static constexpr size_t kStrips = kGroupStrips, kAhead = type == StripType::kQ8_0 ? 2048 : 4096;
-  static void Fetch(const unsigned char* block) { FetchLines<kIntoL2>(block, kBlockBytes<type>); }
+  [[gnu::always_inline]] static void Fetch(const unsigned char* block) {
+    FetchLines<kIntoL2>(block, kBlockBytes<type>);
+  }
 };
 template <StripType type>
 struct Zen3Streams {
   static constexpr size_t kStrips = 2, kAhead = 1024;
-  static void Fetch(const unsigned char* block) {
+  [[gnu::always_inline]] static void Fetch(const unsigned char* block) {
 #pragma GCC unroll 1  // one instruction, which goes from line to line
     for (size_t line = 0; line < kBlockBytes<type>; line += 64) __builtin_prefetch(block + line, 0, kIntoL1);
   }
@@ -263,30 +265,32 @@ void OneStream(const MatMulStrips& args) {
 
 // Four strips of Q8_0 times one row.
 void FourStrips(const MatMulStrips& args, size_t strip) {
-  const unsigned char* groups[4];
-  for (size_t s = 0; s < 4; ++s) groups[s] = args.strips + (strip + s) * args.strip_bytes;
+  const unsigned char* blocks[4];
+  for (size_t s = 0; s < 4; ++s) blocks[s] = args.strips + (strip + s) * args.strip_bytes;
   alignas(32) float acc[4][16] = {};
   TileRows row = RowsFrom(args, 0, 0);
   for (size_t b = 0; b < args.cols / 32; ++b) {
-    AddBlocksSideBySide<0, 1, 2, 3, 4, 5, 6, 7>(groups, row, acc);
+    AddBlocksSideBySide<0, 1, 2, 3, 4, 5, 6, 7>(blocks, row, acc);
     Advance(row);
-    for (size_t s = 0; s < 4; ++s) groups[s] += kGroupBytes<StripType::kQ8_0>;
+    for (size_t s = 0; s < 4; ++s) blocks[s] += kGroupBytes<StripType::kQ8_0>;
     __asm__("" : : "r"(acc) : "memory");
   }
   for (size_t s = 0; s < 4; ++s) Store(args, acc[s], strip + s, 0, 1);
 }
 
-// All strips times one row on a Zen 3, some of them together.
+// All strips times one row.
 template <StripType type>
-void SomeStreams(const MatMulStrips& args) {
-  using Streams = Zen3Streams<type>;
+void OneRowOnZen3(const MatMulStrips& args) {
   size_t strip = 0;
   if constexpr (type == StripType::kQ8_0) {
     for (; strip + 4 <= args.num_strips; strip += 4) FourStrips(args, strip);
-  }
-  for (; strip < args.num_strips; strip += Streams::kStrips) {
-    const size_t left = args.num_strips - strip;
-    StreamTile<type, 1, Streams>(args, strip, left < Streams::kStrips ? left : Streams::kStrips);
+    for (; strip < args.num_strips; ++strip) Tile<type, 1>(args, strip, 0);
+  } else {
+    using Streams = Zen3Streams<type>;
+    for (; strip < args.num_strips; strip += Streams::kStrips) {
+      const size_t left = args.num_strips - strip;
+      StreamTile<type, 1, Streams>(args, strip, left < Streams::kStrips ? left : Streams::kStrips);
+    }
   }
 }
 
@@ -294,7 +298,7 @@ template <StripType type>
 void MatMul(const MatMulStrips& args) {
   if (args.zen5 && args.rows == 1) return OneStream<type, 1, kZen5Ahead>(args);
   if (args.zen5 && args.rows == 2) return OneStream<type, 2, kZen5Ahead>(args);
-  if (args.zen3 && args.rows == 1) return SomeStreams<type>(args);
+  if (args.zen3 && args.rows == 1) return OneRowOnZen3<type>(args);
   constexpr size_t kAhead = type == StripType::kQ8_0 ? 0 : kStreamAhead;
   if (args.rows == 1) return OneStream<type, 1, kAhead>(args);
   for (size_t strip = 0; strip < args.num_strips; strip += kGroupStrips) {

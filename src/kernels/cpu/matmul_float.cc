@@ -5,8 +5,8 @@
 // One row of 8192 x 2048 from memory, one thread of a Zen 4, GB/s fetched 4 KiB ahead and not: at AVX-512 F16 22.9 and 26.1, F32 24.9 and
 // 29.8; at AVX2 BF16 22.5 and 21.8, F16 24.3 and 22.5, F32 22.0 and 29.9 (medians of five). A 1B model in BF16 at AVX2, not fetched:
 // 0.98 / 0.97 (threads 2 / 1). What gains is not fetched with one thread. Not run: BF16 at AVX-512, two threads, other levels, a Zen 5.
-// One row of BF16 on a Zen 3, a 1B model's decode, threads 2 / 1, of what is here: nothing fetched 1.07 and 0.91 / 1.01, eight registers fetched
-// 1.08 / 0.94, nothing fetched 1.07 / 0.90: not told apart.
+// One row of BF16 on a Zen 3, a 1B model's decode, threads 2 / 1, times what is here: nothing fetched 1.07 and 0.91 / 1.01; eight registers,
+// fetched as now 1.08 / 0.94, not fetched 1.07 / 0.90: not told apart.
 #include "kernels/cpu/matmul_levels.h"
 
 #include "base/check.h"
