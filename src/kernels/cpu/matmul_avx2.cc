@@ -3,7 +3,7 @@
 // gives 0.87 to 1.03 of what 4 do with 2 to 8 rows) and on into the next group.
 // One row on a Zen 3, whose prefetchers follow the stride of each instruction: over four streams, with 14 additions a line, one thread had
 // 15.7 GB/s with one fetch that goes from line to line, 14.6 with four of them, 11.3 with eight, 8 where every other line is fetched, 15.6
-// with none; reading alone 19. So, as a model's decode, GCC 12, threads 2 / 1, medians of 9 to 16 pairs:
+// with none; reading alone 19. So, as a model's decode, GCC 12, threads 2 / 1, medians of 9 to 14 pairs:
 //   Q8_0 over four strips side by side, line by line, nothing fetched. Times two strips, block by block,
 //   whose fetches are unrolled: 1B 1.16 and 1.19 / 1.15 and 1.09, 0.90 and 0.89 / 0.90 and 0.83 of what a loop reads right behind it instead
 //   of 0.70 and 0.79 / 0.76 and 0.78. With fetches in a loop 1.18 / 1.10; unrolled ones 0.83, as a kernel alone.
@@ -12,7 +12,8 @@
 //   in a loop, 0.93 / 1.06, 0.95 / 1.06, 0.91 / 0.98, 1.15 / 0.99; four side by side 1.01 / 0.98, 0.96 / 0.98, 0.85 / 0.89, 1.15 / 1.08; and these
 //   0.6 with 5 and 6 bits, alone, which meet lines in another order than they stand in (0.9 and 1.0 where they are fetched in order).
 //   Two strips are 0.98 to 1.31 times one after another; six 0.85 to 1.00 of them; one after another with the halves of the next 32 KiB fetched
-//   side by side, as attention does, 0.88 to 1.02 of them. Several rows keep their unrolled fetches into L2: in a loop into L1, as kernels
+//   side by side, as attention does, 0.88 to 1.02 of them; four block by block with nothing fetched - / 1.41 times one after another (1B
+//   Q8_0) and 0.84 (Q4_K_M), into L2 4 KiB ahead 1.16 (Q8_0). Several rows keep their unrolled fetches into L2: in a loop into L1, as kernels
 //   alone, 1.02 to 1.14 with two, 1.00 to 1.05 with four and eight; not tried in a model.
 // A Zen 5 takes one and two rows over one strip after another, fetched past L2 8 KiB ahead, as the VNNI level does. A model's decode against
 // four strips fetched into L2, threads 2 / 1: 1B Q4_K_M 1.22 / 1.10, Q8_0 1.32 / 1.32, Q4_0 1.28 / 1.22, SmolLM2 Q4_1 1.29 / 1.29; two rows 1.16 to
