@@ -141,6 +141,7 @@ struct BenchSample {
   double tokens_per_s = 0;
   double tokens_per_cpu_s = 0;  // tokens per second of this process's CPU time
   double others_cores = 0;      // what other processes used meanwhile
+  double read_gb_per_s = 0;     // with BenchTest::read_rate: of a plain loop right behind it
 };
 
 struct BenchResult {
@@ -166,8 +167,9 @@ struct BenchTest {
   size_t gen_tokens = 64;       // decode and batch: steps timed
   std::vector<size_t> prompts;  // batch: positions filled for each sequence; equal numbers are copies of one
   size_t repeat = 3;
-  size_t threads = 0;  // what is timed runs with so many of the engine's, caches are filled with all; 0: all
-  uint64_t seed = 0;   // of the random token ids
+  bool read_rate = false;  // decode and batch: ReadRateNow of a step's bytes, at most 512 MiB, behind each sample
+  size_t threads = 0;      // what is timed runs with so many of the engine's, caches are filled with all; 0: all
+  uint64_t seed = 0;       // of the random token ids
 };
 
 // The filled caches of one test, kept for when the same test is asked for again. They borrow the engine, which outlives them.

@@ -65,6 +65,7 @@ std::vector<BenchTest> TestsOf(const BenchFlags& flags) {
   for (const size_t batch : flags.batch) {
     for (const size_t depth : flags.depth) {
       test.test = batch == 1 ? "decode" : "batch";
+      test.read_rate = true;
       test.depth = depth;
       test.prompts.assign(batch == 1 ? 0 : batch, depth);
       tests.push_back(test);
@@ -77,9 +78,10 @@ struct Spread {
   double min = 0, median = 0, max = 0;
 };
 
-Spread SpreadOf(const BenchResult& result) {
+template <typename Value>
+Spread SpreadOf(const BenchResult& result, const Value& value) {
   std::vector<double> rates;
-  for (const BenchSample& sample : result.samples) rates.push_back(sample.tokens_per_s);
+  for (const BenchSample& sample : result.samples) rates.push_back(value(sample));
   if (rates.empty()) return {};
   std::sort(rates.begin(), rates.end());
   const size_t half = rates.size() / 2;
@@ -95,6 +97,8 @@ struct Figure {
   double seconds = 0;  // of one step, at the median
   LimitSet limits;     // with the read limit of as many bytes
   LimitShares shares;
+  // Of a decode: what a plain loop read right behind each sample, and how much of that the sample reached. Medians.
+  double loop_gb_per_s = 0, loop_share = 0;
 
   void Share() { shares = SharesOf(result.products, result.attention, seconds, limits); }
   bool prefill() const { return result.test == "prefill"; }
@@ -106,13 +110,19 @@ struct Figure {
 
 Figure FigureOf(BenchResult result) {
   Figure figure;
-  figure.rate = SpreadOf(result);
+  figure.rate = SpreadOf(result, [](const BenchSample& sample) { return sample.tokens_per_s; });
   const auto tokens = static_cast<double>(result.test == "prefill" ? result.prompt_tokens : result.batch);
   figure.seconds = tokens / figure.rate.median;
   figure.work = result.products;
   figure.work += result.attention;
   StepWork& work = figure.work;
   for (double* amount : {&work.bytes, &work.int8_ops, &work.bfloat16_ops, &work.flops}) *amount /= tokens;
+  if (result.test != "prefill") {
+    figure.loop_gb_per_s = SpreadOf(result, [](const BenchSample& sample) { return sample.read_gb_per_s; }).median;
+    figure.loop_share = SpreadOf(result, [&](const BenchSample& sample) {
+                          return work.bytes * sample.tokens_per_s * 1e-9 / sample.read_gb_per_s;
+                        }).median;
+  }
   figure.result = std::move(result);
   return figure;
 }
@@ -164,7 +174,7 @@ std::string Header(const Session& session, const MachineLimits& limits) {
          session.engine->numeric_class() + "\n" + LimitsText(limits) + "model    " + Printable(info.path) + ", " +
          info.family + "\n\n" +
          "test      prompt   depth  batch    gen   tokens/s       min       max   MB/token    GB/s  Gop/token   Gop/s"
-         "  bandwidth  arithmetic  limit  peak MiB\n";
+         "  bandwidth  arithmetic  limit  loop GB/s  of loop  peak MiB\n";
 }
 
 std::string Row(const Figure& figure) {
@@ -172,16 +182,19 @@ std::string Row(const Figure& figure) {
   const Spread& rate = figure.rate;
   const auto cell = [](size_t value, bool is_there) { return is_there ? std::to_string(value) : std::string("-"); };
   const double operations = figure.work.operations();
-  char text[320];
-  std::snprintf(
-      text, sizeof text, "%-8s %7s %7s %6zu %6s %10.1f %9.1f %9.1f %10.3f %7.1f %10.3f %7.1f %10s %11s %6s %9.0f%s\n",
-      figure.prefill() ? "prefill" : "decode", cell(result.prompt_tokens, figure.prefill()).c_str(),
-      cell(result.depth, !figure.prefill()).c_str(), result.batch, cell(result.gen_tokens, !figure.prefill()).c_str(),
-      rate.median, rate.min, rate.max, figure.work.bytes * 1e-6, figure.work.bytes * rate.median * 1e-9,
-      operations * 1e-9, operations * rate.median * 1e-9, Percent(figure.shares.bandwidth).c_str(),
-      Percent(figure.shares.arithmetic).c_str(), std::string(LimitName(figure.shares.binding)).c_str(),
-      static_cast<double>(result.peak_rss_bytes) / (1 << 20),
-      result.beyond_context ? "  past the model's context" : "");
+  char text[320], loop[32];
+  std::snprintf(loop, sizeof loop, "%.1f", figure.loop_gb_per_s);
+  std::snprintf(text, sizeof text,
+                "%-8s %7s %7s %6zu %6s %10.1f %9.1f %9.1f %10.3f %7.1f %10.3f %7.1f %10s %11s %6s %10s %8s %9.0f%s\n",
+                figure.prefill() ? "prefill" : "decode", cell(result.prompt_tokens, figure.prefill()).c_str(),
+                cell(result.depth, !figure.prefill()).c_str(), result.batch,
+                cell(result.gen_tokens, !figure.prefill()).c_str(), rate.median, rate.min, rate.max,
+                figure.work.bytes * 1e-6, figure.work.bytes * rate.median * 1e-9, operations * 1e-9,
+                operations * rate.median * 1e-9, Percent(figure.shares.bandwidth).c_str(),
+                Percent(figure.shares.arithmetic).c_str(), std::string(LimitName(figure.shares.binding)).c_str(),
+                figure.prefill() ? "-" : loop, figure.prefill() ? "-" : Percent(figure.loop_share).c_str(),
+                static_cast<double>(result.peak_rss_bytes) / (1 << 20),
+                result.beyond_context ? "  past the model's context" : "");
   return text;
 }
 
@@ -189,27 +202,32 @@ Json FigureJson(const Figure& figure, size_t threads) {
   const BenchResult& result = figure.result;
   const Spread& rate = figure.rate;
   const double operations = figure.work.operations();
-  return {{"test", figure.prefill() ? "prefill" : "decode"},
-          {"threads", threads},
-          {"batch", result.batch},
-          {"depth", result.depth},
-          {"prompt_tokens", result.prompt_tokens},
-          {"gen_tokens", result.gen_tokens},
-          {"tokens_per_s", {{"min", rate.min}, {"median", rate.median}, {"max", rate.max}}},
-          {"weight_bytes_per_token", result.weight_bytes_per_token},
-          {"state_bytes_per_token", result.state_bytes_per_token},
-          {"bytes_per_token", figure.work.bytes},
-          {"int8_ops_per_token", figure.work.int8_ops},
-          {"bf16_ops_per_token", figure.work.bfloat16_ops},
-          {"flops_per_token", figure.work.flops},
-          {"gb_per_s", figure.work.bytes * rate.median * 1e-9},
-          {"gop_per_s", operations * rate.median * 1e-9},
-          {"read_limit_gb_per_s", figure.limits.of(Limit::kRead).best()},
-          {"bandwidth_share", figure.shares.bandwidth},
-          {"arithmetic_share", figure.shares.arithmetic},
-          {"limit", LimitName(figure.shares.binding)},
-          {"peak_rss_bytes", result.peak_rss_bytes},
-          {"beyond_context", result.beyond_context}};
+  Json json = {{"test", figure.prefill() ? "prefill" : "decode"},
+               {"threads", threads},
+               {"batch", result.batch},
+               {"depth", result.depth},
+               {"prompt_tokens", result.prompt_tokens},
+               {"gen_tokens", result.gen_tokens},
+               {"tokens_per_s", {{"min", rate.min}, {"median", rate.median}, {"max", rate.max}}},
+               {"weight_bytes_per_token", result.weight_bytes_per_token},
+               {"state_bytes_per_token", result.state_bytes_per_token},
+               {"bytes_per_token", figure.work.bytes},
+               {"int8_ops_per_token", figure.work.int8_ops},
+               {"bf16_ops_per_token", figure.work.bfloat16_ops},
+               {"flops_per_token", figure.work.flops},
+               {"gb_per_s", figure.work.bytes * rate.median * 1e-9},
+               {"gop_per_s", operations * rate.median * 1e-9},
+               {"read_limit_gb_per_s", figure.limits.of(Limit::kRead).best()},
+               {"bandwidth_share", figure.shares.bandwidth},
+               {"arithmetic_share", figure.shares.arithmetic},
+               {"limit", LimitName(figure.shares.binding)},
+               {"peak_rss_bytes", result.peak_rss_bytes},
+               {"beyond_context", result.beyond_context}};
+  if (!figure.prefill()) {
+    json["read_loop_gb_per_s"] = figure.loop_gb_per_s;
+    json["read_loop_share"] = figure.loop_share;
+  }
+  return json;
 }
 
 Json LimitsJson(const LimitSet& limits) {

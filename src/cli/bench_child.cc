@@ -24,7 +24,6 @@ namespace tidemill::cli {
 namespace {
 
 constexpr size_t kMostTokens = size_t{1} << 22;
-constexpr double kMostReadBytes = 512 << 20;  // many times a cache
 
 constexpr char kDoing[] = "read the bench settings";
 
@@ -305,11 +304,10 @@ Result<Json> Child::RunTest(const BenchTest& test) {
   json["beyond_trained_context"] = measured.beyond_context;
   if (test.test == "decode") {
     if (!settings_.read_rate) return json;
-    const double bytes = measured.products.bytes + measured.attention.bytes;
-    // Of as many bytes as the step's own, which find as much of a cache.
-    TIDEMILL_TRY(rate, ReadRateNow(*engine_, std::min(bytes, kMostReadBytes), settings_.threads));
-    json["bytes_per_step"] = bytes;
-    json["read_gb_per_s"] = rate;
+    json["bytes_per_step"] = measured.products.bytes + measured.attention.bytes;
+    double rates = 0;
+    for (const BenchSample& sample : measured.samples) rates += sample.read_gb_per_s;
+    json["read_gb_per_s"] = rates / static_cast<double>(measured.samples.size());
     return json;
   }
   if (!measured.kept) {
@@ -349,6 +347,7 @@ Result<Json> Child::Measure(ChildSettings settings) {
   test.seed = settings_.seed;
   const auto run = [&](const char* name) -> Result<void> {
     test.test = name;
+    test.read_rate = settings_.read_rate && test.test == "decode";
     TIDEMILL_TRY(json, RunTest(test));
     result["tests"].push_back(std::move(json));
     return {};

@@ -196,6 +196,14 @@ TEST(Bench, Json_HasEveryTestAndEveryMember) {
       EXPECT_LE(share, 1.0);
     }
     EXPECT_THAT(one["limit"], AnyOf("read", "int8", "bf16", "f32"));
+    EXPECT_EQ(one.contains("read_loop_share"), one["test"] == "decode");
+    if (one["test"] != "decode") continue;
+    // Both are medians of two samples, each with a loop of its own.
+    const double loop = one["read_loop_gb_per_s"], least = one["tokens_per_s"]["min"],
+                 most = one["tokens_per_s"]["max"];
+    EXPECT_GT(loop, 0.0);
+    EXPECT_GT(one["read_loop_share"], 0.5 * bytes * least * 1e-9 / loop);
+    EXPECT_LT(one["read_loop_share"], 10 * bytes * most * 1e-9 / loop);
   }
   EXPECT_EQ(results[1]["test"], "prefill");
   EXPECT_EQ(results[1]["prompt_tokens"], 32);
@@ -209,9 +217,9 @@ TEST(Bench, Json_HasEveryTestAndEveryMember) {
 TEST(Bench, Table_HasWorkAndSharesAndMarksWhatIsPastTheContext) {
   const ProcessResult result =
       Bench({"--prompt-tokens", "8", "--gen-tokens", "2", "--depth", "256", "--repeat", "1", "--threads", "2"});
-  for (const char* part :
-       {"machine", "limits   1 thread:  read ", "         2 threads: read ", "prefill", "decode",
-        "MB/token    GB/s  Gop/token   Gop/s  bandwidth  arithmetic  limit", "past the model's context"})
+  for (const char* part : {"machine", "limits   1 thread:  read ", "         2 threads: read ", "prefill", "decode",
+                           "MB/token    GB/s  Gop/token   Gop/s  bandwidth  arithmetic  limit  loop GB/s  of loop",
+                           "past the model's context"})
     EXPECT_THAT(result.out, HasSubstr(part));
 }
 
