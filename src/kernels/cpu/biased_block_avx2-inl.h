@@ -20,7 +20,8 @@
 // them; half of the peak would take 4.8 and 3.2, more than the 3.1 of products and additions alone from registers.
 // Built for a Zen 3 and not taken, 41 pairs, rows x columns x strips 132 x 2048 x 64, 516 x 2048 x 32, 516 x 8192 x 16: S. Winograd's pairs of
 // block_avx2-inl.h, their last two terms among what a row and a strip add anyway, 1.05 [1.02, 1.07], 0.99, 1.03 (0.436 of the peak in the
-// first, quiet; with 128 strips of 2048 132 rows 1.10, 516 1.04; activations would have to be stored otherwise for it); weights as operands
+// first, quiet; with 128 strips of 2048 132 rows 1.10, 516 1.04). In the program, with a form of blocks and of their rest for it, a prefill
+// with 1B Q8_0, 16 pairs, busy machine: 128 tokens, one thread, 1.02 [0.90, 1.18], 512, two, 0.99 [0.85, 1.21]: taken out again. Weights as operands
 // from memory 0.87, 0.86, 0.86, and with six rows to a tile 0.85, 0.82, 0.79; y stored tile by tile 0.97, 0.97, 0.99; 16 tiles 0.98, 1.00, 0.99.
 // The two products of a row before its two additions: in turn they took 76 cycles a block instead of 64, hence the assembly.
 // Measured on a Zen 4, GCC 12, one thread, pairs, against words and integer additions (block_avx2-inl.h): 512 rows of 2048 x 2048
