@@ -1,6 +1,7 @@
-// One token chosen from 150000 logits, for each kind of filter and each shape of the logits.
+// One token chosen from 150000 logits, for each kind of filter and each shape of the logits, by one thread and by as many as there are, four at most.
 #include "decoding/sampler.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <random>
@@ -28,8 +29,9 @@ std::vector<float> WithBest(std::vector<float> logits, float best) {
   return logits;
 }
 
-void Choose(benchmark::State& state, const GenerationOptions& options, std::vector<float> logits) {
-  auto sampler = Sampler::Create(options, {.vocab_size = kVocab, .isa = Level()}).value();
+void Choose(benchmark::State& state, const GenerationOptions& options, std::vector<float> logits, size_t threads) {
+  const auto pool = ThreadPool::Create(threads).value();
+  auto sampler = Sampler::Create(options, {.vocab_size = kVocab, .isa = Level(), .threads = pool.get()}).value();
   uint32_t position = 0;
   for (auto _ : state) benchmark::DoNotOptimize(sampler.Sample(logits, position++).value().id);
 }
@@ -60,8 +62,13 @@ const bool kRegistered = [] {
       {"plain/logprobs:5", {.temperature = 1.0f, .logprobs = 5}}};
   for (const auto& [shape, logits] : shapes) {
     for (const auto& [filter, options] : filters) {
-      Configure(benchmark::RegisterBenchmark(("Sample/" + shape + "/" + filter).c_str(),
-                                             [=](benchmark::State& state) { Choose(state, options, logits); }));
+      const size_t most = std::min(DefaultThreadCount(), VocabParts::kMost);
+      for (size_t threads = 1; threads <= most; threads += std::max<size_t>(1, most - 1)) {
+        const std::string name = "Sample/" + shape + "/" + filter + "/threads:" + std::to_string(threads);
+        Configure(benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+                    Choose(state, options, logits, threads);
+                  })->UseRealTime());
+      }
     }
   }
   return true;

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "base/check.h"
 #include "decoding/token_key.h"
 
 namespace tidemill {
 
-RankedSums::RankedSums(size_t vocab_size) : sums_(std::make_unique<BucketSums>()), keys_(Members::kRoom) {
+RankedSums::RankedSums(size_t vocab_size, const VocabParts& parts)
+    : all_parts_(parts), sums_(parts.count()), keys_(Members::kRoom) {
   sample_.reserve(NumChunks(vocab_size));
 }
 
@@ -28,6 +30,9 @@ void RankedSums::Start(Isa isa, std::span<const float> logits, std::span<const f
     runs_[num_runs_++] = {last_chunk_, chunk_max.data() + whole, 1, whole * kChunkTokens};
   }
   range_ = {floor, rule.max};
+  const auto reaching = std::count_if(chunk_max.begin(), chunk_max.end(), [&](float most) { return most >= floor; });
+  const bool few = static_cast<size_t>(reaching) * kChunkTokens < 2 * VocabParts::kLeastTokens;
+  parts_ = few ? VocabParts() : all_parts_;
   map_ = UsefulMap(floor);
   const bool all = floor == kLowestLogit && !counts;
   const BucketPass pass = all ? BucketPass::kAllShares : BucketPass::kSharesAndCounts;
@@ -63,21 +68,28 @@ BucketMap RankedSums::UsefulMap(float floor) {
 
 uint64_t RankedSums::FillBuckets(BucketPass pass, const BucketMap& map, LogitInterval of, float least,
                                  Buckets* buckets) {
-  std::fill(std::begin(sums_->shares), std::end(sums_->shares), uint64_t{0});
   const bool counts = pass == BucketPass::kSharesAndCounts;
-  if (counts) std::fill(std::begin(sums_->counts), std::end(sums_->counts), uint32_t{0});
-  uint64_t at_least = 0;
-  for (const ChunkRun& run : std::span(runs_).first(num_runs_))
-    at_least += AddToBuckets(isa_, pass, run, rule_, of, least, map, sums_.get());
-  for (size_t b = 0; b < buckets->size(); ++b) {
-    Bucket bucket = {};
+  std::array<uint64_t, VocabParts::kMost> at_least = {};
+  const auto add = [&](size_t part, const ChunkRun& run) {
+    at_least[part] += AddToBuckets(isa_, pass, run, rule_, of, least, map, &sums_[part]);
+  };
+  parts_.ForEach(runs_[0].num_chunks, [&](size_t part, size_t first, size_t end) {
+    BucketSums& sums = sums_[part];
+    std::fill(std::begin(sums.shares), std::end(sums.shares), uint64_t{0});
+    if (counts) std::fill(std::begin(sums.counts), std::end(sums.counts), uint32_t{0});
+    add(part, runs_[0].Part(first, end));
+  });
+  if (num_runs_ > 1) add(0, runs_[1]);
+  buckets->fill({});
+  for (const BucketSums& sums : std::span(sums_).first(parts_.count())) {
     for (size_t way = 0; way < BucketSums::kWays; ++way) {
-      bucket.shares += sums_->shares[way * BucketSums::kStride + b];
-      if (counts) bucket.tokens += sums_->counts[way * BucketSums::kStride + b];
+      for (size_t b = 0; b < buckets->size(); ++b) {
+        (*buckets)[b].shares += sums.shares[way * BucketSums::kStride + b];
+        if (counts) (*buckets)[b].tokens += sums.counts[way * BucketSums::kStride + b];
+      }
     }
-    (*buckets)[b] = bucket;
   }
-  return at_least;
+  return std::accumulate(at_least.begin(), at_least.end(), uint64_t{0});
 }
 
 Members RankedSums::MembersOf(LogitInterval of) {

@@ -21,7 +21,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -32,7 +31,7 @@ namespace tidemill {
 
 class RankedSums {
  public:
-  explicit RankedSums(size_t vocab_size);  // throws std::bad_alloc
+  explicit RankedSums(size_t vocab_size, const VocabParts& parts = {});  // throws std::bad_alloc
 
   // The tokens of one step, those with logit >= floor. Both spans stay the caller's and must live until the last search.
   //   logits : [vocab], numbers      chunk_max : [NumChunks(vocab)] of ScanLogits      floor, least : finite, <= rule.max
@@ -82,12 +81,13 @@ class RankedSums {
   uint64_t shares_ = 0;
   uint64_t num_tokens_ = 0;
   uint64_t at_least_ = 0;
-  BucketMap map_ = {0.0f, 1.0};       // of range_
-  Buckets buckets_;                   // of map_
-  Buckets fine_buckets_;              // scratch of Find
-  std::unique_ptr<BucketSums> sums_;  // scratch of FillBuckets
-  std::vector<uint64_t> keys_;        // [2048] scratch of Find
-  std::vector<float> sample_;         // scratch of UsefulMap
+  BucketMap map_ = {0.0f, 1.0};   // of range_
+  Buckets buckets_;               // of map_
+  Buckets fine_buckets_;          // scratch of Find
+  VocabParts all_parts_, parts_;  // one where few chunks reach up to the floor
+  std::vector<BucketSums> sums_;  // of each of all_parts_: scratch of FillBuckets
+  std::vector<uint64_t> keys_;    // [2048] scratch of Find
+  std::vector<float> sample_;     // scratch of UsefulMap
 };
 
 }  // namespace tidemill

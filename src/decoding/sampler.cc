@@ -50,7 +50,8 @@ Sampler::Sampler(const GenerationOptions& options, const SamplerSetting& setting
       inverse_temperature_(options.temperature > 0.0f ? 1.0 / static_cast<double>(options.temperature) : 0.0),
       stream_{options.seed, setting.sequence},
       history_(setting.vocab_size, setting.max_positions, penalizes_),
-      sums_(setting.vocab_size),
+      parts_(setting.threads, setting.vocab_size),
+      sums_(setting.vocab_size, parts_),
       ranking_(setting.vocab_size) {
   if (static_cast<size_t>(options_.top_k) >= vocab_size_) options_.top_k = 0;
   ranks_ = options_.top_k > 0 || options_.top_p < 1.0f;
@@ -134,7 +135,7 @@ Sampler::Survivors Sampler::SelectRanked(std::span<const float> logits) {
 size_t Sampler::DrawById(std::span<const float> logits, double uniform) {
   const ShareRule rule(max_, inverse_temperature_, vocab_size_);
   const float least = rule.LowestOfWeight(static_cast<double>(options_.min_p));
-  uint64_t target = PartOf(SumShares(isa_, logits, chunk_max_, rule, least, chunk_shares_), uniform);
+  uint64_t target = PartOf(SumShares(isa_, logits, chunk_max_, rule, least, chunk_shares_, parts_), uniform);
   size_t chunk = 0;
   while (target >= chunk_shares_[chunk]) target -= chunk_shares_[chunk++];
   for (size_t id = chunk * kChunkTokens;; ++id) {
@@ -146,7 +147,7 @@ size_t Sampler::DrawById(std::span<const float> logits, double uniform) {
 
 // log p = l - max - log(sum of exp(l - max)). Everything but the choice, which comes later.
 void Sampler::FillLogprobs(std::span<const float> raw_logits, SampledToken* out) {
-  const double log_sum = static_cast<double>(max_) + Log(SumWeights(isa_, raw_logits, max_, 1.0, chunk_sum_));
+  const double log_sum = static_cast<double>(max_) + Log(SumWeights(isa_, raw_logits, max_, 1.0, chunk_sum_, parts_));
   out->logprob = static_cast<float>(static_cast<double>(raw_logits[static_cast<size_t>(out->id)]) - log_sum);
   if (options_.logprobs == 0) return;
   ranking_.KeepBest(raw_logits, chunk_max_, static_cast<size_t>(options_.logprobs));

@@ -27,12 +27,14 @@
 #include <vector>
 
 #include "base/isa.h"
+#include "base/thread_pool.h"
 #include "decoding/draft_rules.h"
 #include "decoding/random.h"
 #include "decoding/ranked_sums.h"
 #include "decoding/token_history.h"
 #include "decoding/token_ranking.h"
 #include "decoding/token_shares.h"
+#include "decoding/vocab_parts.h"
 #include "decoding/vocab_scan.h"
 #include "tidemill/generation.h"
 #include "tidemill/result.h"
@@ -57,6 +59,7 @@ struct SamplerSetting {
   uint64_t sequence = 0;                  // which of its request's sequences; part of the random numbers
   Isa isa = DetectIsa();                  // how, not what: every level gives the same token
   size_t max_positions = 0;               // of prompt and answer: the room reserved; more is allowed and may allocate
+  ThreadPool* threads = nullptr;          // borrowed; share the passes of Sample over a large vocabulary; null: none
 };
 
 // One sequence. Its state is history().ids() and history().num_prompt_tokens(); the rest follows from them. Not for two
@@ -75,8 +78,10 @@ class Sampler {
 
   // Chooses the token at `position` of the sequence and leaves the state alone: Accept follows. Changes the logits
   // [vocab] f32. kNumericalError, and no token, if one is NaN or +infinity, or none is left to choose.
-  // Cost: one pass over the logits; without top_k a draw adds an exp for each token, and so do logprobs. Of 150000 logits at
-  // AVX-512, in microseconds: greedy 11, top_k 40 22, plain 172, top_p 250, top_k beyond vocab / 64 320 (ranked_sums.h).
+  // SamplerSetting::threads run no other loop meanwhile.
+  // Cost: one pass over the logits; without top_k a draw adds an exp for each token, and so do logprobs. Of 150000 logits, one thread at
+  // AVX-512 of a Zen 4, in microseconds: greedy 11, top_k 40 22, plain 172, top_p 250, top_k beyond vocab / 64 320 (ranked_sums.h). On a
+  // busy Zen 3, one thread and two: 13 and 13, 39 and 40, 311 and 176, 511 and 335, 660 and 387.
   Result<SampledToken> Sample(std::span<float> logits, uint32_t position);
   // The same distribution, drawn by a rule that prefers what was guessed (draft_rules.h); Sample, where nothing was guessed or nothing
   // is drawn. Allocates for a draw.
@@ -120,9 +125,10 @@ class Sampler {
   std::vector<float> chunk_max_;        // [NumChunks(vocab)] of them
   std::vector<double> chunk_sum_;       // [NumChunks(vocab)] of weights, for logprobs
   std::vector<uint64_t> chunk_shares_;  // [NumChunks(vocab)] sums of shares, for a draw by id
-  RankedSums sums_;                     // for a draw from the best down
-  TokenRanking ranking_;                // for the floor of top_k, top logprobs and Distribution
-  std::vector<float> raw_logits_;       // [vocab] as they came, if logprobs and transforms_
+  VocabParts parts_;
+  RankedSums sums_;                // for a draw from the best down
+  TokenRanking ranking_;           // for the floor of top_k, top logprobs and Distribution
+  std::vector<float> raw_logits_;  // [vocab] as they came, if logprobs and transforms_
 };
 
 }  // namespace tidemill

@@ -234,11 +234,14 @@ float ShareRule::LowestOfWeight(double weight) const {
 }
 
 uint64_t SumShares(Isa isa, std::span<const float> logits, std::span<const float> chunk_max, const ShareRule& rule,
-                   float least, std::span<uint64_t> chunk_sum) {
+                   float least, std::span<uint64_t> chunk_sum, const VocabParts& parts) {
   TIDEMILL_DCHECK(!logits.empty() && chunk_sum.size() == NumChunks(logits.size()));
   const size_t whole = logits.size() / kChunkTokens;
   const auto add = TIDEMILL_PICK(isa, SumShareChunks);
-  add(logits.data(), chunk_max.data(), whole, rule, least, chunk_sum.data());
+  parts.ForEach(whole, [&](size_t, size_t first, size_t end) {
+    add(logits.data() + first * kChunkTokens, chunk_max.data() + first, end - first, rule, least,
+        chunk_sum.data() + first);
+  });
   const LastChunk last(logits);
   if (last.num_tokens > 0) add(last.padded, chunk_max.data() + whole, 1, rule, least, chunk_sum.data() + whole);
   uint64_t total = 0;

@@ -69,6 +69,10 @@ struct ChunkRun {          // borrowed
   const float* chunk_max;  // [num_chunks], at least the largest logit of each
   size_t num_chunks;
   size_t first_id;  // of the first logit's token
+
+  ChunkRun Part(size_t first, size_t end) const {
+    return {logits + first * kChunkTokens, chunk_max + first, end - first, first_id + first * kChunkTokens};
+  }
 };
 
 // Shares and numbers of tokens by bucket, in eight tables that neighbours take in turn: adding to one place in memory again
@@ -86,7 +90,7 @@ enum class BucketPass { kAllShares, kSharesAndCounts };
 
 //   chunk_sum[c] = sum of the shares in the chunk of logits >= least; returns the sum of chunk_sum
 uint64_t SumShares(Isa isa, std::span<const float> logits, std::span<const float> chunk_max, const ShareRule& rule,
-                   float least, std::span<uint64_t> chunk_sum);
+                   float least, std::span<uint64_t> chunk_sum, const VocabParts& parts = {});
 
 // Adds each token within `of` to its bucket. Returns the sum of shares of logits >= least: of all of them, if of.low <= least,
 // else at least of those >= of.low.

@@ -100,11 +100,13 @@ size_t ArgMax(std::span<const float> logits, std::span<const float> chunk_max, f
 }
 
 double SumWeights(Isa isa, std::span<const float> logits, float max, double inverse_temperature,
-                  std::span<double> chunk_sum) {
+                  std::span<double> chunk_sum, const VocabParts& parts) {
   TIDEMILL_DCHECK(!logits.empty() && chunk_sum.size() == NumChunks(logits.size()));
   const size_t whole = logits.size() / kChunkTokens;
   const auto add = TIDEMILL_PICK(isa, SumChunks);
-  add(logits.data(), whole, max, inverse_temperature, chunk_sum.data());
+  parts.ForEach(whole, [&](size_t, size_t first, size_t end) {
+    add(logits.data() + first * kChunkTokens, end - first, max, inverse_temperature, chunk_sum.data() + first);
+  });
   const LastChunk last(logits);
   if (last.num_tokens > 0) add(last.padded, 1, max, inverse_temperature, chunk_sum.data() + whole);
   double total = 0.0;

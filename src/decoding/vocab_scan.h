@@ -1,7 +1,7 @@
 // The passes over all logits of one step, in chunks of 64 tokens: whether all are numbers, the largest of each chunk, and
 // sums of softmax numerators. One routine per level of instructions (Highway); all give equal bits, the baseline included:
 // comparisons are exact, and the sums use no fused operations. So `isa` only has to be one that the CPU runs.
-//   logits : [vocab] f32, vocab >= 1        chunk_... : [NumChunks(vocab)]        Threads: one. Allocate nothing.
+//   logits : [vocab] f32, vocab >= 1        chunk_... : [NumChunks(vocab)]        Threads: those of `parts`, else one. Allocate nothing.
 #ifndef TIDEMILL_DECODING_VOCAB_SCAN_H_
 #define TIDEMILL_DECODING_VOCAB_SCAN_H_
 
@@ -11,6 +11,7 @@
 
 #include "base/isa.h"
 #include "decoding/exact_math.h"
+#include "decoding/vocab_parts.h"
 
 namespace tidemill {
 
@@ -49,7 +50,7 @@ inline double TokenWeight(float logit, float max, double inverse_temperature) {
 // Bits: s = 16 partial sums, s[i % 16] += weight in ascending i, then s[j] += s[j + h] for h = 8, 4, 2, 1.
 // Needs ScanLogits' all_numbers and a finite max. Cost: about 40 f64 operations a token.
 double SumWeights(Isa isa, std::span<const float> logits, float max, double inverse_temperature,
-                  std::span<double> chunk_sum);
+                  std::span<double> chunk_sum, const VocabParts& parts = {});
 
 }  // namespace tidemill
 

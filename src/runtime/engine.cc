@@ -212,7 +212,8 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
                                          .eos_ids = tokenizer.end_of_generation_ids(),
                                          .sequence = 0,
                                          .isa = isa,
-                                         .max_positions = options.context + 1}));  // the last token has no position
+                                         .max_positions = options.context + 1,  // the last token has no position
+                                         .threads = threads.get()}));
   const bool stated = request.generation.max_new_tokens.has_value();
   const auto most_new = static_cast<size_t>(request.generation.max_new_tokens.value_or(0));
   const size_t expected = request.prompt.size() + most_new - std::min(most_new, answered);
