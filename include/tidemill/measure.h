@@ -71,8 +71,9 @@ Result<void> MeasureLimits(Engine& engine, WhichLimits which, MachineLimits& lim
 // limits.read_bytes, which may find them in a cache.
 Result<void> RaiseReadLimit(Engine& engine, double bytes, LimitSet& limits);
 
-// GB/s at which a plain loop of `threads` of the engine's threads reads as many bytes again and again for a fifth of a second: what memory
-// gives just then, neighbours and all, where a limit is what it gives at its best. threads: 0 or more than there are: all. kOutOfMemory.
+// GB/s at which a plain loop of `threads` of the engine's threads reads as many bytes, no more than MeasureLimits does, again and again for a
+// fifth of a second: what memory gives just then, neighbours and all, where a limit is what it gives at its best. Of a step's bytes, which
+// find as much of a cache, it is what reading alone would come to. threads: 0 or more than there are: all. kOutOfMemory.
 Result<double> ReadRateNow(Engine& engine, double bytes, size_t threads);
 
 // kFailedPrecondition names the first limit that is not known, and both numbers.
@@ -141,7 +142,6 @@ struct BenchSample {
   double tokens_per_s = 0;
   double tokens_per_cpu_s = 0;  // tokens per second of this process's CPU time
   double others_cores = 0;      // what other processes used meanwhile
-  double read_gb_per_s = 0;     // with BenchTest::read_rate: of a plain loop right behind it
 };
 
 struct BenchResult {
@@ -167,9 +167,8 @@ struct BenchTest {
   size_t gen_tokens = 64;       // decode and batch: steps timed
   std::vector<size_t> prompts;  // batch: positions filled for each sequence; equal numbers are copies of one
   size_t repeat = 3;
-  bool read_rate = false;  // decode and batch: ReadRateNow of a step's bytes, at most 512 MiB, behind each sample
-  size_t threads = 0;      // what is timed runs with so many of the engine's, caches are filled with all; 0: all
-  uint64_t seed = 0;       // of the random token ids
+  size_t threads = 0;  // what is timed runs with so many of the engine's, caches are filled with all; 0: all
+  uint64_t seed = 0;   // of the random token ids
 };
 
 // The filled caches of one test, kept for when the same test is asked for again. They borrow the engine, which outlives them.

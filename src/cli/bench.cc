@@ -65,7 +65,6 @@ std::vector<BenchTest> TestsOf(const BenchFlags& flags) {
   for (const size_t batch : flags.batch) {
     for (const size_t depth : flags.depth) {
       test.test = batch == 1 ? "decode" : "batch";
-      test.read_rate = true;
       test.depth = depth;
       test.prompts.assign(batch == 1 ? 0 : batch, depth);
       tests.push_back(test);
@@ -78,10 +77,7 @@ struct Spread {
   double min = 0, median = 0, max = 0;
 };
 
-template <typename Value>
-Spread SpreadOf(const BenchResult& result, const Value& value) {
-  std::vector<double> rates;
-  for (const BenchSample& sample : result.samples) rates.push_back(value(sample));
+Spread SpreadOf(std::vector<double> rates) {
   if (rates.empty()) return {};
   std::sort(rates.begin(), rates.end());
   const size_t half = rates.size() / 2;
@@ -97,7 +93,7 @@ struct Figure {
   double seconds = 0;  // of one step, at the median
   LimitSet limits;     // with the read limit of as many bytes
   LimitShares shares;
-  // Of a decode: what a plain loop read right behind each sample, and how much of that the sample reached. Medians.
+  // Of a decode: what a plain loop read right behind each sample, and how much of that the sample reached. Medians; 0: not measured.
   double loop_gb_per_s = 0, loop_share = 0;
 
   void Share() { shares = SharesOf(result.products, result.attention, seconds, limits); }
@@ -108,23 +104,51 @@ struct Figure {
   }
 };
 
-Figure FigureOf(BenchResult result) {
+// A result, and the rates of ReadRateNow behind its samples, if they were measured.
+Figure FigureOf(BenchResult result, const std::vector<double>& loops) {
   Figure figure;
-  figure.rate = SpreadOf(result, [](const BenchSample& sample) { return sample.tokens_per_s; });
+  std::vector<double> rates, shares;
+  for (const BenchSample& sample : result.samples) rates.push_back(sample.tokens_per_s);
+  figure.rate = SpreadOf(rates);
   const auto tokens = static_cast<double>(result.test == "prefill" ? result.prompt_tokens : result.batch);
   figure.seconds = tokens / figure.rate.median;
   figure.work = result.products;
   figure.work += result.attention;
   StepWork& work = figure.work;
   for (double* amount : {&work.bytes, &work.int8_ops, &work.bfloat16_ops, &work.flops}) *amount /= tokens;
-  if (result.test != "prefill") {
-    figure.loop_gb_per_s = SpreadOf(result, [](const BenchSample& sample) { return sample.read_gb_per_s; }).median;
-    figure.loop_share = SpreadOf(result, [&](const BenchSample& sample) {
-                          return work.bytes * sample.tokens_per_s * 1e-9 / sample.read_gb_per_s;
-                        }).median;
-  }
+  for (size_t i = 0; i < loops.size(); ++i) shares.push_back(work.bytes * rates[i] * 1e-9 / loops[i]);
+  figure.loop_gb_per_s = SpreadOf(loops).median;
+  figure.loop_share = SpreadOf(shares).median;
   figure.result = std::move(result);
   return figure;
+}
+
+// A decode sample by sample, since neighbours come and go, with what a plain loop of a step's bytes reads behind each. Without memory for
+// the loop there is none.
+Result<Figure> DecodeBesideLoop(Engine& engine, BenchTest test) {
+  BenchCaches caches;
+  std::optional<BenchResult> all;
+  std::vector<double> loops;
+  const size_t repeat = std::exchange(test.repeat, 1);
+  for (size_t i = 0; i < repeat; ++i) {
+    TIDEMILL_TRY(result, RunBench(engine, test, &caches));
+    const Result<double> loop = ReadRateNow(engine, result.products.bytes + result.attention.bytes, 0);
+    if (loop.ok()) loops.push_back(*loop);
+    if (all) {
+      all->samples.push_back(result.samples.front());
+      all->peak_rss_bytes = std::max(all->peak_rss_bytes, result.peak_rss_bytes);
+    } else {
+      all = std::move(result);
+    }
+  }
+  if (loops.size() < repeat) loops.clear();
+  return FigureOf(std::move(*all), loops);
+}
+
+Result<Figure> Measure(Engine& engine, const BenchTest& test) {
+  if (test.test != "prefill") return DecodeBesideLoop(engine, test);
+  TIDEMILL_TRY(result, RunBench(engine, test));
+  return FigureOf(std::move(result), {});
 }
 
 // Gives the figure its shares. A share of more than 100 % has the limits measured again.
@@ -182,6 +206,7 @@ std::string Row(const Figure& figure) {
   const Spread& rate = figure.rate;
   const auto cell = [](size_t value, bool is_there) { return is_there ? std::to_string(value) : std::string("-"); };
   const double operations = figure.work.operations();
+  const bool has_loop = figure.loop_gb_per_s > 0;
   char text[320], loop[32];
   std::snprintf(loop, sizeof loop, "%.1f", figure.loop_gb_per_s);
   std::snprintf(text, sizeof text,
@@ -192,7 +217,7 @@ std::string Row(const Figure& figure) {
                 figure.work.bytes * 1e-6, figure.work.bytes * rate.median * 1e-9, operations * 1e-9,
                 operations * rate.median * 1e-9, Percent(figure.shares.bandwidth).c_str(),
                 Percent(figure.shares.arithmetic).c_str(), std::string(LimitName(figure.shares.binding)).c_str(),
-                figure.prefill() ? "-" : loop, figure.prefill() ? "-" : Percent(figure.loop_share).c_str(),
+                has_loop ? loop : "-", has_loop ? Percent(figure.loop_share).c_str() : "-",
                 static_cast<double>(result.peak_rss_bytes) / (1 << 20),
                 result.beyond_context ? "  past the model's context" : "");
   return text;
@@ -223,7 +248,7 @@ Json FigureJson(const Figure& figure, size_t threads) {
                {"limit", LimitName(figure.shares.binding)},
                {"peak_rss_bytes", result.peak_rss_bytes},
                {"beyond_context", result.beyond_context}};
-  if (!figure.prefill()) {
+  if (figure.loop_gb_per_s > 0) {
     json["read_loop_gb_per_s"] = figure.loop_gb_per_s;
     json["read_loop_share"] = figure.loop_share;
   }
@@ -298,8 +323,7 @@ Result<void> BenchCommand(CommandContext& context) {
   if (!flags.json) TIDEMILL_TRY_VOID(context.out.Write(Header(session, limits)));
   std::vector<Figure> figures;
   for (const BenchTest& test : TestsOf(flags)) {
-    TIDEMILL_TRY(result, RunBench(engine, test));
-    Figure figure = FigureOf(std::move(result));
+    TIDEMILL_TRY(figure, Measure(engine, test));
     TIDEMILL_TRY_VOID(HoldAgainst(limits, engine, figure));
     if (!flags.json) TIDEMILL_TRY_VOID(context.out.Write(Row(figure)));
     figures.push_back(std::move(figure));

@@ -304,10 +304,10 @@ Result<Json> Child::RunTest(const BenchTest& test) {
   json["beyond_trained_context"] = measured.beyond_context;
   if (test.test == "decode") {
     if (!settings_.read_rate) return json;
-    json["bytes_per_step"] = measured.products.bytes + measured.attention.bytes;
-    double rates = 0;
-    for (const BenchSample& sample : measured.samples) rates += sample.read_gb_per_s;
-    json["read_gb_per_s"] = rates / static_cast<double>(measured.samples.size());
+    const double bytes = measured.products.bytes + measured.attention.bytes;
+    TIDEMILL_TRY(rate, ReadRateNow(*engine_, bytes, settings_.threads));
+    json["bytes_per_step"] = bytes;
+    json["read_gb_per_s"] = rate;
     return json;
   }
   if (!measured.kept) {
@@ -347,7 +347,6 @@ Result<Json> Child::Measure(ChildSettings settings) {
   test.seed = settings_.seed;
   const auto run = [&](const char* name) -> Result<void> {
     test.test = name;
-    test.read_rate = settings_.read_rate && test.test == "decode";
     TIDEMILL_TRY(json, RunTest(test));
     result["tests"].push_back(std::move(json));
     return {};

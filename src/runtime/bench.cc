@@ -179,8 +179,6 @@ StepWork WorkOf(const Cost& cost) {
   return {.bytes = cost.bytes, .int8_ops = cost.int8_ops, .bfloat16_ops = cost.bfloat16_ops, .flops = cost.flops};
 }
 
-constexpr double kMostReadBytes = 512 << 20;  // many times a cache
-
 // `kept`: where the filled sequences are, if they are, and where they are left. Of a decode test they hold `filled` positions.
 Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, std::optional<BenchSequences>& kept) {
   BenchResult result;
@@ -205,9 +203,8 @@ Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, std:
   return result;
 }
 
-Result<BenchResult> BenchDecode(Engine& engine, const BenchTest& test, size_t filled,
+Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, size_t filled,
                                 std::optional<BenchSequences>& kept) {
-  Engine::Impl& impl = engine.impl();
   BenchResult result;
   const std::vector<size_t> depths = test.test == "batch" ? test.prompts : std::vector<size_t>{test.depth};
   result.batch = depths.size();
@@ -223,26 +220,20 @@ Result<BenchResult> BenchDecode(Engine& engine, const BenchTest& test, size_t fi
     TIDEMILL_TRY_VOID(sequences.RollbackTo({&filled, 1}));
     TIDEMILL_TRY_VOID(sequences.Feed(sequences.front(), test.depth - filled));
   }
-  const LanguageModel& model = impl.language_model();
-  result.products = WorkOf(WeightCost(model, depths.size(), depths.size(), impl.isa));
-  result.weight_bytes_per_token = result.products.bytes / static_cast<double>(depths.size());
-  for (const size_t depth : depths)
-    result.attention += WorkOf(AttentionCostOf(model, DTypeOf(*impl.options.kv_type), 1, depth + test.gen_tokens / 2));
-  const double bytes = std::min(result.products.bytes + result.attention.bytes, kMostReadBytes);
   const ScopedThreads threads(*impl.threads, test.threads);
   TIDEMILL_TRY_VOID(sequences.Decode(std::min<size_t>(result.kept ? 2 : 8, test.gen_tokens)));  // warm-up
   for (size_t i = 0; i < test.repeat; ++i) {
     TIDEMILL_TRY_VOID(sequences.RollbackTo(depths));
     TIDEMILL_TRY(sample, Sample(test.gen_tokens * depths.size(), [&] { return sequences.Decode(test.gen_tokens); }));
-    if (test.read_rate) {  // whose memory is not the test's
-      result.peak_rss_bytes = std::max(result.peak_rss_bytes, PeakResidentBytes());
-      TIDEMILL_TRY(rate, ReadRateNow(engine, bytes, test.threads));
-      ResetPeakResident();
-      sample.read_gb_per_s = rate;
-    }
     result.samples.push_back(sample);
   }
+  const LanguageModel& model = impl.language_model();
+  const Cost cost = WeightCost(model, depths.size(), depths.size(), impl.isa);
+  result.weight_bytes_per_token = cost.bytes / static_cast<double>(depths.size());
   result.state_bytes_per_token = sequences.state_bytes() / static_cast<double>(depths.size());
+  for (const size_t depth : depths)
+    result.attention += WorkOf(AttentionCostOf(model, DTypeOf(*impl.options.kv_type), 1, depth + test.gen_tokens / 2));
+  result.products = WorkOf(cost);
   return result;
 }
 
@@ -285,7 +276,7 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
   ResetPeakResident();
   Result<BenchResult> result = Error(ErrorCode::kOutOfMemory, "bench: the system has no more memory");
   try {
-    result = prefill ? BenchPrefill(impl, test, kept.sequences) : BenchDecode(engine, test, filled, kept.sequences);
+    result = prefill ? BenchPrefill(impl, test, kept.sequences) : BenchDecode(impl, test, filled, kept.sequences);
   } catch (const std::bad_alloc&) {  // as initialised
   }
   impl.options.context = context;
@@ -295,7 +286,7 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
   }
   result->test = test.test;
   result->beyond_context = longest > impl.language_model().settings.longest_context();
-  result->peak_rss_bytes = std::max(result->peak_rss_bytes, PeakResidentBytes());
+  result->peak_rss_bytes = PeakResidentBytes();
   result->anonymous_rss_bytes = AnonymousResidentBytes();
   return result;
 }

@@ -265,7 +265,7 @@ Result<double> ReadRateNow(Engine& engine, double bytes, size_t threads) {
   Engine::Impl& impl = engine.impl();
   const size_t most = impl.threads->num_threads();
   threads = threads == 0 ? most : std::min(threads, most);
-  TIDEMILL_TRY(memory, Filled(ThreadsBytes(bytes, threads)));
+  TIDEMILL_TRY(memory, Filled(std::min(ThreadsBytes(bytes, threads), ReadBytes(threads))));
   Team team(*impl.threads, threads);
   // The first shape only: a loop that turns round at the end finds there what it read last, and that in a cache. In parts, since two
   // streams 256 MiB apart come at 21 GB/s where those of 16 MiB come at 31 (a Zen 4, one thread).
