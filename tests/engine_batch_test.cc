@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "decoding/vocab_parts.h"
 #include "runtime/engine_impl.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
@@ -69,6 +70,32 @@ std::vector<size_t> RowsOfSteps(EngineDriver& driver, RequestId id) {
     for (const StepSequence& sequence : driver.engine().impl().scheduler->step()) rows.back() += sequence.tokens.size();
   }
   return rows;
+}
+
+// Draws from a vocabulary large enough for its passes to be shared among the engine's threads.
+TEST(EngineBatch, LargeVocabulary_GivesTheSameTokensWithAnyThreads) {
+  constexpr int kVocab = 2 * static_cast<int>(VocabParts::kLeastTokens) + 300;
+  const auto model = testing::LoadModel("large_vocabulary", testing::BuildTinyLlama({.vocab = kVocab, .layers = 1}));
+  const std::vector<GenerationOptions> all = {
+      {.max_new_tokens = 8, .temperature = 1.0f, .ignore_eos = true, .logprobs = 2},
+      {.max_new_tokens = 8, .temperature = 3.0f, .top_k = 20000, .top_p = 0.9f, .ignore_eos = true}};
+  std::vector<Outcome> alone;
+  for (const size_t threads : {1, 3}) {
+    EngineDriver driver(model, {.threads = threads});
+    std::vector<RequestId> ids;
+    for (const GenerationOptions& options : all) ids.push_back(driver.Submit({5, 40, kVocab - 1}, options));
+    driver.RunUntilIdle();
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Outcome& outcome = driver.outcome(ids[i]);
+      ASSERT_EQ(outcome.ids.size(), 8U) << outcome.message;
+      if (threads == 1) {
+        alone.push_back(outcome);
+      } else {
+        EXPECT_EQ(outcome.ids, alone[i].ids) << "options " << i;
+        EXPECT_EQ(outcome.logprob_bits, alone[i].logprob_bits) << "options " << i;
+      }
+    }
+  }
 }
 
 // The others wait for each step.

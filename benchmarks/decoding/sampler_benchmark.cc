@@ -1,4 +1,5 @@
-// One token chosen from 150000 logits, for each kind of filter and each shape of the logits, by one thread and by as many as there are, four at most.
+// One token chosen from 150000 logits, for each kind of filter and each shape of the logits, by one thread and by as many as there are, four at most:
+// real time, since what one of several takes says nothing.
 #include "decoding/sampler.h"
 
 #include <algorithm>

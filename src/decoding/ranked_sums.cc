@@ -10,7 +10,7 @@
 namespace tidemill {
 
 RankedSums::RankedSums(size_t vocab_size, const VocabParts& parts)
-    : all_parts_(parts), sums_(parts.count()), keys_(Members::kRoom) {
+    : parts_(parts), sums_(std::make_unique_for_overwrite<BucketSums[]>(parts.count())), keys_(Members::kRoom) {
   sample_.reserve(NumChunks(vocab_size));
 }
 
@@ -30,9 +30,7 @@ void RankedSums::Start(Isa isa, std::span<const float> logits, std::span<const f
     runs_[num_runs_++] = {last_chunk_, chunk_max.data() + whole, 1, whole * kChunkTokens};
   }
   range_ = {floor, rule.max};
-  const auto reaching = std::count_if(chunk_max.begin(), chunk_max.end(), [&](float most) { return most >= floor; });
-  const bool few = static_cast<size_t>(reaching) * kChunkTokens < 2 * VocabParts::kLeastTokens;
-  parts_ = few ? VocabParts() : all_parts_;
+  step_parts_ = parts_.ForChunksUpTo(floor, chunk_max);
   map_ = UsefulMap(floor);
   const bool all = floor == kLowestLogit && !counts;
   const BucketPass pass = all ? BucketPass::kAllShares : BucketPass::kSharesAndCounts;
@@ -73,7 +71,7 @@ uint64_t RankedSums::FillBuckets(BucketPass pass, const BucketMap& map, LogitInt
   const auto add = [&](size_t part, const ChunkRun& run) {
     at_least[part] += AddToBuckets(isa_, pass, run, rule_, of, least, map, &sums_[part]);
   };
-  parts_.ForEach(runs_[0].num_chunks, [&](size_t part, size_t first, size_t end) {
+  step_parts_.ForEach(runs_[0].num_chunks, [&](size_t part, size_t first, size_t end) {
     BucketSums& sums = sums_[part];
     std::fill(std::begin(sums.shares), std::end(sums.shares), uint64_t{0});
     if (counts) std::fill(std::begin(sums.counts), std::end(sums.counts), uint32_t{0});
@@ -81,7 +79,7 @@ uint64_t RankedSums::FillBuckets(BucketPass pass, const BucketMap& map, LogitInt
   });
   if (num_runs_ > 1) add(0, runs_[1]);
   buckets->fill({});
-  for (const BucketSums& sums : std::span(sums_).first(parts_.count())) {
+  for (const BucketSums& sums : std::span(sums_.get(), step_parts_.count())) {
     for (size_t way = 0; way < BucketSums::kWays; ++way) {
       for (size_t b = 0; b < buckets->size(); ++b) {
         (*buckets)[b].shares += sums.shares[way * BucketSums::kStride + b];

@@ -21,17 +21,20 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/isa.h"
 #include "decoding/token_shares.h"
+#include "decoding/vocab_parts.h"
 
 namespace tidemill {
 
 class RankedSums {
  public:
-  explicit RankedSums(size_t vocab_size, const VocabParts& parts = {});  // throws std::bad_alloc
+  // `parts` share the passes of Start and of searches; their threads are borrowed. Throws std::bad_alloc.
+  explicit RankedSums(size_t vocab_size, const VocabParts& parts = {});
 
   // The tokens of one step, those with logit >= floor. Both spans stay the caller's and must live until the last search.
   //   logits : [vocab], numbers      chunk_max : [NumChunks(vocab)] of ScanLogits      floor, least : finite, <= rule.max
@@ -81,13 +84,14 @@ class RankedSums {
   uint64_t shares_ = 0;
   uint64_t num_tokens_ = 0;
   uint64_t at_least_ = 0;
-  BucketMap map_ = {0.0f, 1.0};   // of range_
-  Buckets buckets_;               // of map_
-  Buckets fine_buckets_;          // scratch of Find
-  VocabParts all_parts_, parts_;  // one where few chunks reach up to the floor
-  std::vector<BucketSums> sums_;  // of each of all_parts_: scratch of FillBuckets
-  std::vector<uint64_t> keys_;    // [2048] scratch of Find
-  std::vector<float> sample_;     // scratch of UsefulMap
+  BucketMap map_ = {0.0f, 1.0};         // of range_
+  Buckets buckets_;                     // of map_
+  Buckets fine_buckets_;                // scratch of Find
+  VocabParts parts_;                    // as given
+  VocabParts step_parts_;               // of this step
+  std::unique_ptr<BucketSums[]> sums_;  // of each part, cleared before use: scratch of FillBuckets
+  std::vector<uint64_t> keys_;          // [2048] scratch of Find
+  std::vector<float> sample_;           // scratch of UsefulMap
 };
 
 }  // namespace tidemill

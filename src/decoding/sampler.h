@@ -59,11 +59,11 @@ struct SamplerSetting {
   uint64_t sequence = 0;                  // which of its request's sequences; part of the random numbers
   Isa isa = DetectIsa();                  // how, not what: every level gives the same token
   size_t max_positions = 0;               // of prompt and answer: the room reserved; more is allowed and may allocate
-  ThreadPool* threads = nullptr;          // borrowed; share the passes of Sample over a large vocabulary; null: none
+  ThreadPool* threads = nullptr;          // borrowed; share passes over a large vocabulary; null: none
 };
 
 // One sequence. Its state is history().ids() and history().num_prompt_tokens(); the rest follows from them. Not for two
-// threads at once. Sample and Accept allocate nothing up to max_positions.
+// threads at once, nor while another loop of SamplerSetting::threads runs. Sample and Accept allocate nothing up to max_positions.
 class Sampler {
  public:
   // kInvalidArgument from Validate, or for vocab_size; kOutOfMemory.
@@ -78,7 +78,6 @@ class Sampler {
 
   // Chooses the token at `position` of the sequence and leaves the state alone: Accept follows. Changes the logits
   // [vocab] f32. kNumericalError, and no token, if one is NaN or +infinity, or none is left to choose.
-  // SamplerSetting::threads run no other loop meanwhile.
   // Cost: one pass over the logits; without top_k a draw adds an exp for each token, and so do logprobs. Of 150000 logits, one thread at
   // AVX-512 of a Zen 4, in microseconds: greedy 11, top_k 40 22, plain 172, top_p 250, top_k beyond vocab / 64 320 (ranked_sums.h). On a
   // busy Zen 3, one thread and two: 13 and 13, 39 and 40, 311 and 176, 511 and 335, 660 and 387.
@@ -120,15 +119,16 @@ class Sampler {
   std::vector<int32_t> eos_ids_;  // those that the logits can hold
   TokenHistory history_;
 
+  VocabParts parts_;  // of SamplerSetting::threads
+
   // Scratch, sized by Create.
   float max_ = 0.0f;                    // of the transformed logits
   std::vector<float> chunk_max_;        // [NumChunks(vocab)] of them
   std::vector<double> chunk_sum_;       // [NumChunks(vocab)] of weights, for logprobs
   std::vector<uint64_t> chunk_shares_;  // [NumChunks(vocab)] sums of shares, for a draw by id
-  VocabParts parts_;
-  RankedSums sums_;                // for a draw from the best down
-  TokenRanking ranking_;           // for the floor of top_k, top logprobs and Distribution
-  std::vector<float> raw_logits_;  // [vocab] as they came, if logprobs and transforms_
+  RankedSums sums_;                     // for a draw from the best down
+  TokenRanking ranking_;                // for the floor of top_k, top logprobs and Distribution
+  std::vector<float> raw_logits_;       // [vocab] as they came, if logprobs and transforms_
 };
 
 }  // namespace tidemill

@@ -1,4 +1,4 @@
-// Counts every operator new of this test program (no type here is over-aligned), to show that sampling in the steady state calls none.
+// Counts every operator new of this test program (no type that is counted is over-aligned), to show that sampling in the steady state calls none.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -84,6 +84,21 @@ TEST(SamplerAllocation, SteadyState_AllocatesNothing) {
     EXPECT_EQ(allocations.load() - before, 0U) << "options " << i;
     EXPECT_TRUE(ok) << "options " << i;
   }
+}
+
+TEST(SamplerAllocation, PassesSharedByThreads_AllocateNothing) {
+  constexpr size_t kVocab = 3 * VocabParts::kLeastTokens;
+  const auto pool = ThreadPool::Create(3).value();
+  auto sampler = Sampler::Create({.temperature = 1.0f, .top_p = 0.9f, .logprobs = 5},
+                                 {.vocab_size = kVocab, .max_positions = 20, .threads = pool.get()});
+  ASSERT_TRUE(sampler.ok());
+  std::vector<float> logits(kVocab);
+  for (size_t i = 0; i < kVocab; ++i) logits[i] = static_cast<float>(i * 7919 % 1000) * 0.01f;
+  bool ok = true;
+  const size_t before = allocations.load();
+  for (uint32_t position = 0; position < 20; ++position) ok &= sampler->Sample(logits, position).ok();
+  EXPECT_EQ(allocations.load() - before, 0U);
+  EXPECT_TRUE(ok);
 }
 
 TEST(SamplerAllocation, Counter_Counts) {

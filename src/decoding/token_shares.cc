@@ -238,7 +238,7 @@ uint64_t SumShares(Isa isa, std::span<const float> logits, std::span<const float
   TIDEMILL_DCHECK(!logits.empty() && chunk_sum.size() == NumChunks(logits.size()));
   const size_t whole = logits.size() / kChunkTokens;
   const auto add = TIDEMILL_PICK(isa, SumShareChunks);
-  parts.ForEach(whole, [&](size_t, size_t first, size_t end) {
+  parts.ForChunksUpTo(least, chunk_max).ForEach(whole, [&](size_t, size_t first, size_t end) {
     add(logits.data() + first * kChunkTokens, chunk_max.data() + first, end - first, rule, least,
         chunk_sum.data() + first);
   });

@@ -17,6 +17,7 @@
 #include <span>
 
 #include "base/isa.h"
+#include "decoding/vocab_parts.h"
 #include "decoding/vocab_scan.h"
 
 namespace tidemill {

@@ -15,10 +15,6 @@
 
 namespace tidemill {
 
-inline constexpr size_t kChunkTokens = 64;
-
-constexpr size_t NumChunks(size_t vocab_size) { return (vocab_size + kChunkTokens - 1) / kChunkTokens; }
-
 inline constexpr float kLowestLogit = std::numeric_limits<float>::lowest();  // all but masked tokens are at least this
 
 // The logits after the last whole chunk, filled up with masked tokens, which change neither a maximum nor a sum.
