@@ -34,7 +34,7 @@ TEST(SamplerThreads, AnyNumber_GivesTheSameTokens) {
                                               {.temperature = 0.8f, .top_k = 20000},
                                               {.temperature = 1.0f, .top_p = 0.95f, .min_p = 0.01f},
                                               {.temperature = 9.0f, .top_k = 60000, .top_p = 0.7f}};
-  for (const size_t threads : {1, 2, 3, 5}) {
+  for (const size_t threads : {2, 5}) {
     const auto pool = ThreadPool::Create(threads).value();
     EXPECT_EQ(VocabParts(pool.get(), kVocab).count(), std::min(threads, VocabParts::kMost));
     for (const auto& [shape, logits] : shapes) {
