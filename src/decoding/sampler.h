@@ -80,7 +80,7 @@ class Sampler {
   // [vocab] f32. kNumericalError, and no token, if one is NaN or +infinity, or none is left to choose.
   // Cost: one pass over the logits; without top_k a draw adds an exp for each token, and so do logprobs. Of 150000 logits, one thread at
   // AVX-512 of a Zen 4, in microseconds: greedy 11, top_k 40 22, plain 172, top_p 250, top_k beyond vocab / 64 320 (ranked_sums.h). On a
-  // busy Zen 3, one thread and two: 13 and 13, 39 and 40, 311 and 176, 511 and 335, 660 and 387.
+  // busy Zen 3, one thread and two: top_k 40 39 and 40, plain 311 and 176, top_p 511 and 335, top_k beyond 660 and 387.
   Result<SampledToken> Sample(std::span<float> logits, uint32_t position);
   // The same distribution, drawn by a rule that prefers what was guessed (draft_rules.h); Sample, where nothing was guessed or nothing
   // is drawn. Allocates for a draw.

@@ -17,8 +17,8 @@ constexpr size_t NumChunks(size_t vocab_size) { return (vocab_size + kChunkToken
 
 class VocabParts {
  public:
-  static constexpr size_t kMost =
-      4;  // each has sums of its own (50 KB, ranked_sums.h); measured with one and two alone
+  // Each has sums of its own (50 KB, ranked_sums.h). Measured with one and two alone.
+  static constexpr size_t kMost = 4;
   // Of a part, which takes 35 microseconds and more of a Zen 3: less is soon done by one thread, which need not wait for another.
   static constexpr size_t kLeastTokens = 16384;
 

@@ -215,6 +215,18 @@ TEST(Bench, Json_HasEveryTestAndEveryMember) {
   EXPECT_EQ(results[5]["beyond_context"], true);
 }
 
+// Medians of one sample are the sample itself.
+TEST(Bench, ShareOfTheLoop_IsWhatADecodeReadsOfItsRate) {
+  const ProcessResult result = Bench(
+      {"--prompt-tokens", "4", "--gen-tokens", "4", "--batch", "1,3", "--repeat", "1", "--threads", "1", "--json"});
+  const json results = json::parse(result.out)["results"];
+  ASSERT_EQ(results.size(), 3U);
+  for (size_t i = 1; i < 3; ++i) {
+    const double moved = results[i]["gb_per_s"], loop = results[i]["read_loop_gb_per_s"];
+    EXPECT_NEAR(results[i]["read_loop_share"], moved / loop, 1e-6 * moved / loop);
+  }
+}
+
 TEST(Bench, Table_HasWorkAndSharesAndMarksWhatIsPastTheContext) {
   const ProcessResult result =
       Bench({"--prompt-tokens", "8", "--gen-tokens", "2", "--depth", "256", "--repeat", "1", "--threads", "2"});
