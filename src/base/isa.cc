@@ -7,6 +7,9 @@
 #endif
 
 namespace tidemill {
+namespace {
+constexpr std::string_view kAmd = "AuthenticAMD";
+}
 
 std::string_view IsaName(Isa isa) {
   switch (isa) {
@@ -32,17 +35,23 @@ bool HasSmallPartsOfAvx2() {
   return __get_cpuid(0x80000001, &a, &b, &c, &d) != 0 && (c & bit_LZCNT) != 0;
 }
 
-// Zeros: another maker's. GCC 12's __builtin_cpu_is does not know them all.
-struct AmdProcessor {
+// GCC 12's __builtin_cpu_is does not know them all.
+struct Processor {
+  std::string maker;
   unsigned family = 0, model = 0;
 };
-AmdProcessor DetectAmd() {
+Processor DetectProcessor() {
   unsigned highest = 0, signature = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid(0, &highest, &b, &c, &d) == 0 || b != signature_AMD_ebx) return {};
-  if (__get_cpuid(1, &signature, &b, &c, &d) == 0) return {};
-  const unsigned family = signature >> 8 & 15, model = signature >> 4 & 15;
-  if (family != 15) return {family, model};
-  return {family + (signature >> 20 & 255), model + (signature >> 12 & 0xF0)};
+  if (__get_cpuid(0, &highest, &b, &c, &d) == 0) return {};
+  Processor found;
+  for (const unsigned four : {b, d, c}) {
+    for (unsigned at = 0; at < 32; at += 8) found.maker += static_cast<char>(four >> at & 255);
+  }
+  if (__get_cpuid(1, &signature, &b, &c, &d) == 0) return found;
+  found.family = signature >> 8 & 15, found.model = signature >> 4 & 15;
+  if (found.family == 15 || found.family == 6) found.model += signature >> 12 & 0xF0;
+  if (found.family == 15) found.family += signature >> 20 & 255;
+  return found;
 }
 
 }  // namespace
@@ -64,11 +73,14 @@ Isa DetectIsa() {
 bool HasFma(Isa isa) { return isa != Isa::kBaseline; }
 
 Tuning DetectTuning() {
-  const AmdProcessor amd = DetectAmd();
-  return TuningOfAmd(amd.family, amd.model);
+  const Processor processor = DetectProcessor();
+  return TuningOf(processor.maker, processor.family, processor.model);
 }
 
-bool GainsFromBiasedBlocks() { return DetectAmd().family >= 0x19; }
+bool GainsFromBiasedBlocks() {
+  const Processor processor = DetectProcessor();
+  return processor.maker == kAmd && processor.family >= 0x19;
+}
 
 #else
 
@@ -80,7 +92,9 @@ bool GainsFromBiasedBlocks() { return false; }
 
 #endif
 
-Tuning TuningOfAmd(unsigned family, unsigned model) {
+Tuning TuningOf(std::string_view maker, unsigned family, unsigned model) {
+  if (maker == "GenuineIntel") return Tuning::kIntel;
+  if (maker != kAmd) return Tuning::kUsual;
   if (family == 0x1A) return Tuning::kZen5;
   // The other models of this family are Zen 4.
   const bool zen3 = family == 0x19 && (model < 0x10 || (model >= 0x20 && model < 0x60));

@@ -37,10 +37,11 @@ enum class Tuning : uint8_t {
   kUsual,  // measured on a Zen 4
   kZen3,   // measured on a server (model 1); AMD family 19h but for its Zen 4
   kZen5,   // measured on a server (model 2); AMD family 1Ah
+  kIntel,  // measured on an Emerald Rapids server (family 6 model 207); any Intel
 };
 Tuning DetectTuning();
-// Of an AMD processor by what CPUID says of its family and model.
-Tuning TuningOfAmd(unsigned family, unsigned model);
+// Of a processor by what CPUID says of its maker ("AuthenticAMD"), family and model.
+Tuning TuningOf(std::string_view maker, unsigned family, unsigned model);
 
 // Whether products of words are faster from biased blocks (kernels/biased_block.h), as measured on a Zen 3 and a Zen 4: AMD family 19h and above.
 bool GainsFromBiasedBlocks();

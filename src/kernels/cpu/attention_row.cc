@@ -41,6 +41,9 @@
 // better in all four shapes. AVX2, also on a Zen 5: 393 -> 402, 1092 -> 1108, 741 -> 749 and 466 -> 458, so not there. The inlining was not run on
 // a Zen 4; there fetching past L2 makes SmolLM2's decode behind 2048 positions 0.90 (two threads) and 0.84 (one) times as fast.
 //
+// An Emerald Rapids, one row, F16, behind 8192 positions, one thread, GB/s of 32 heads on 8 of 64, 14 on 2, 12 on 2 of 128, medians of three: as usual 9.3,
+// 7.8, 9.7; past L2 4.3, 3.8, 4.1; into L2 2 and 4 KiB ahead (keys, values) 11.3, 7.4, 9.7, 8 and 8 10.0, 6.9, 8.3, 8 and 16 10.0, 7.6, 10.2, 16 and 16 9.0, 6.2, 9.0; into L1
+// 2 and 2 8.7, 6.1, 7.6, 4 and 8 8.7, 5.9, 9.6. So it keeps the usual.
 // A Zen 3 reads one stream from memory at 11 to 13 GB/s and two at 14 and 15, and so fetches the halves of what is next side by side: values while
 // keys are scored, keys while values are weighed. Against the same program with one stream, 4 and 8 KiB ahead, one thread, one row, F16, from memory
 // behind 8192 positions (medians of three in turn, busy machine): 9 heads on 3 of 64 1.16, 32 on 8 of 64 1.10, 14 on 2 of 64 0.91, 12 on 2 of 128

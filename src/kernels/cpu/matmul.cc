@@ -85,6 +85,7 @@ MatMulStrips Arguments(const ExecutionContext& ctx, const MatMulTask& task) {
           .expanded = nullptr,
           .zen3 = ctx.tuning() == Tuning::kZen3,
           .zen5 = ctx.tuning() == Tuning::kZen5,
+          .intel = ctx.tuning() == Tuning::kIntel,
           .one_thread = ctx.threads().num_threads() == 1};
 }
 

@@ -36,6 +36,10 @@
 // as are 128 KiB gone over by a group's strips before the next ones. 512 rows, medians of 7 and 9 in turn: Q4_K 8192 x 2048 1.19, Q6_K 1536 x 8960
 // 1.63, 2048 x 8192 1.05 (Q4_K) and 1.11 (Q6_K), Q4_1 1.02 to 1.32, others of 8960 x 1536 0.98 to 1.06; but a prefill of 160 (40 pairs), 256 and 512 with a 1B Q4_K_M model 1.01, 0.98 and 1.04
 // [0.91, 1.20], 1.5B 0.99 and 1.04, 1B Q4_0 1.09 [0.76, 1.36], SmolLM2 1.01, Gemma 1.02. Four products before their four additions: 0.96 to 0.99.
+// An Intel fetches one row into L2 (matmul_vnni.cc). GB/s of one thread of an Emerald Rapids, medians of three, Q4_1, Q4_K, Q6_K, Q8_0: past L2 4 KiB
+// ahead (Q8_0 not at all) 8.5, 6.8, 7.6, 8.9; into L2 2 KiB 9.8, 9.2, 9.0, 10.6, 4 KiB 11.3, 12.3, 10.3, 11.6, 8 KiB 11.1, 10.7, 11.4, 11.6; into L1 2 KiB 10.2,
+// 9.8, 10.4, 10.3, 4 KiB 10.9, 11.2, 10.1, 11.6, 8 KiB 11.2, 10.2, 9.6, 10.8. Biased blocks there, 512 rows of Q8_0 over as many of Q4_K in the same
+// minute: 1.06 of the usual sums' (0.95 to 1.09 of six); not taken.
 #include "kernels/cpu/matmul_avx2.h"
 
 #include <immintrin.h>
@@ -102,8 +106,8 @@ struct Zen3Streams {
   }
 }
 
-// One strip times R rows. kAhead: so many bytes ahead it is brought from memory, past L2; 0: not at all.
-template <StripType type, size_t R, size_t kAhead = 0>
+// One strip times R rows. kAhead: so many bytes ahead it is brought from memory, as kLocality says; 0: not at all.
+template <StripType type, size_t R, size_t kAhead = 0, int kLocality = kPastL2>
 void Tile(const MatMulStrips& args, size_t strip, size_t row) {
   const size_t blocks = args.cols / 32;
   const unsigned char* group = args.strips + strip * args.strip_bytes;
@@ -111,7 +115,7 @@ void Tile(const MatMulStrips& args, size_t strip, size_t row) {
   TileRows rows = RowsFrom(args, row, 0);
   for (size_t b = 0; b < blocks; group += kGroupBytes<type>) {
     for (size_t i = 0; i < kStripLayout<type>.scale_blocks; ++i, ++b) {
-      if constexpr (kAhead != 0) FetchLines<kPastL2>(group + i * kBlockBytes<type> + kAhead, kBlockBytes<type>);
+      if constexpr (kAhead != 0) FetchLines<kLocality>(group + i * kBlockBytes<type> + kAhead, kBlockBytes<type>);
       AddBlock<type, false, R>(QuantsOf<type>(group, i), ScalesOf<type>(group, i), rows, acc);
       Advance(rows);
       __asm__("" : : "r"(acc) : "memory");  // these sums stay in memory: registers are for the block's
@@ -259,9 +263,9 @@ void Rows(const MatMulStrips& args, size_t strip, size_t row) {
 }
 
 // All strips times R rows, where one strip after another is one stream to the processor.
-template <StripType type, size_t R, size_t kAhead>
+template <StripType type, size_t R, size_t kAhead, int kLocality = kPastL2>
 void OneStream(const MatMulStrips& args) {
-  for (size_t strip = 0; strip < args.num_strips; ++strip) Tile<type, R, kAhead>(args, strip, 0);
+  for (size_t strip = 0; strip < args.num_strips; ++strip) Tile<type, R, kAhead, kLocality>(args, strip, 0);
 }
 
 // Four strips of Q8_0 times one row.
@@ -300,6 +304,7 @@ void MatMul(const MatMulStrips& args) {
   if (args.zen5 && args.rows == 1) return OneStream<type, 1, kZen5Ahead>(args);
   if (args.zen5 && args.rows == 2) return OneStream<type, 2, kZen5Ahead>(args);
   if (args.zen3 && args.rows == 1) return OneRowOnZen3<type>(args);
+  if (args.intel && args.rows == 1) return OneStream<type, 1, kStreamAhead, kIntoL2>(args);
   constexpr size_t kAhead = type == StripType::kQ8_0 ? 0 : kStreamAhead;
   if (args.rows == 1) return OneStream<type, 1, kAhead>(args);
   for (size_t strip = 0; strip < args.num_strips; strip += kGroupStrips) {

@@ -39,8 +39,8 @@ struct MatMulStrips {
   bool accumulate;
   unsigned char* expanded;  // room for the bytes of two strips, 64-byte aligned, of types that are expanded; or null
   // How kernels bring weights from memory and where they add; bits are the same.
-  bool zen3, zen5;  // the processor is tuned for as one of these (Tuning)
-  bool one_thread;  // no other thread of ours reads memory meanwhile
+  bool zen3, zen5, intel;  // the processor is tuned for as one of these (Tuning)
+  bool one_thread;         // no other thread of ours reads memory meanwhile
 };
 
 // For a tile of all rows, which takes V strips side by side, each as a stream of its own. Fetches from memory the line of each that is

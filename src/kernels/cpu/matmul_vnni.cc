@@ -37,6 +37,12 @@
 // Q4_1 1.06 / 1.13, Gemma 1.04 / 1.06, Qwen2.5 1.5B 1.04 / 1.12 and 1.20, 0.5B 1.00 and 1.03 / 1.03 and 1.07;
 // with 6 KiB 1.01 to 1.08 / 1.02 to 1.12, 12 1.04 / 1.03 and 16 1.01 / 1.01 (1B Q4_K_M); of
 // 8 KiB for all, 4 for five and six bits 1.01 / 0.98 (Qwen2.5 1.5B and 0.5B). Two rows: 1B Q4_K_M 1.03 / 1.18, Qwen2.5 1.5B 1.08 / 1.18.
+// An Intel has few lines on their way to L1 at once, and its own prefetcher stops at a page: fetched into L2. GB/s of one thread of an Emerald
+// Rapids where a plain loop reads 15 to 16, one row, medians of three, Q4_1, Q4_K, Q6_K, Q8_0: not fetched 8.7, 7.4, 7.7, 10.3; past L2 4 KiB ahead
+// 8.1, 8.1, 8.1, 6.6, 8 KiB 8.1, 8.5, 8.4, 6.5; into L2 2 KiB 10.4, 10.3, 10.0, 11.8, 4 KiB 11.9, 12.1, 11.3, 13.3, 8 KiB 12.3, 11.2, 12.5, 13.0, 16 KiB
+// 11.3, 11.7, 11.4, 13.6; into L1 1 KiB 10.3, 9.3, 9.3, 11.7, 2 KiB 12.6, 11.4, 10.3, 13.5, 4 KiB 11.4, 11.1, 10.4, 12.9. Two rows as one stream, into L2 4
+// KiB ahead, 11.6, 12.1, 8.7, 13.0 where four strips have 11.0, 11.2, 11.8, 11.2: not told apart. A model's decode, medians of five pairs of
+// programs, threads 1 / 2: 1B Q4_K_M 1.45 / 1.40, Q8_0 1.21 / 1.20, SmolLM2 Q4_1 1.37 / 1.65.
 #include "kernels/cpu/matmul_vnni.h"
 
 #include <immintrin.h>
@@ -55,10 +61,12 @@ constexpr size_t kSingleTile(StripType type) { return kLowTiles ? 2 : type == St
 // Above so many rows two strips at a time are unpacked once, where their type is worth it, and not for each tile.
 constexpr size_t kFewRows = 32;
 
-// So few rows go over one strip after another, which then is one stream to the processor, and so far ahead it is fetched past L2; 0: not at all.
+// So few rows go over one strip after another, which then is one stream to the processor, and so far ahead it is fetched, into L2 on an
+// Intel, else past it; 0: not at all.
 constexpr size_t StreamRows(bool zen5) { return zen5 ? 2 : 1; }
 template <StripType type>
 constexpr size_t StreamAhead(const MatMulStrips& args) {
+  if (args.intel) return 4096;
   return type == StripType::kQ8_0 ? 0 : args.zen5 ? 8192 : args.one_thread ? 0 : 4096;
 }
 
@@ -192,6 +200,7 @@ class Fetcher {
   Fetcher(const MatMulStrips& args, const unsigned char* strips, size_t blocks, size_t tile, size_t tiles)
       : alone_(tiles == 1),
         one_stream_(V == 1 && R <= StreamRows(args.zen5)),
+        into_l2_(args.intel),
         stream_ahead_(StreamAhead<type>(args)),
         blocks_(blocks),
         other_bytes_((V - 1) * args.strip_bytes) {
@@ -207,15 +216,18 @@ class Fetcher {
   [[gnu::always_inline]] void BeforeBlock(size_t b, size_t i, const unsigned char* const (&groups)[V]) {
     if (!alone_) {
       const unsigned char* const stop = next_ + step_ < end_ ? next_ + step_ : end_;
-      for (; next_ < stop; next_ += 64) FetchLine<kIntoL2>(next_);
+      for (; next_ < stop; next_ += 64) __builtin_prefetch(next_, 0, kIntoL2);
       return;
     }
     constexpr size_t kShare = kGroupBytes<type> / kStripLayout<type>.scale_blocks;  // of a strip's bytes, each block's
     if (one_stream_) {
       if (stream_ahead_ != 0) {
         const unsigned char* const ahead = groups[0] + i * kShare + stream_ahead_;
-#pragma GCC unroll 9
-        for (size_t line = 0; line < kShare; line += 64) FetchLine<kPastL2>(ahead + line);
+        if (into_l2_) {
+          FetchLines<kIntoL2, kShare>(ahead);
+        } else {
+          FetchLines<kPastL2, kShare>(ahead);
+        }
       }
       return;
     }
@@ -223,19 +235,20 @@ class Fetcher {
     const size_t at = (i + kAhead) * kShare + (b + kAhead < blocks_ ? 0 : other_bytes_);
 #pragma GCC unroll 8
     for (size_t v = 0; v < V; ++v) {
-#pragma GCC unroll 9
-      for (size_t line = 0; line < kShare; line += 64) FetchLine<kIntoL2>(groups[v] + at + line);
+      FetchLines<kIntoL2, kShare>(groups[v] + at);
     }
   }
 
  private:
-  template <int kLocality>
-  static void FetchLine(const unsigned char* at) {
-    __builtin_prefetch(at, 0, kLocality);
+  template <int kLocality, size_t kBytes>
+  [[gnu::always_inline]] static void FetchLines(const unsigned char* at) {
+#pragma GCC unroll 9
+    for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(at + line, 0, kLocality);
   }
 
-  bool alone_, one_stream_;             // one_stream_: few rows go over one strip after another
-  size_t stream_ahead_;                 // bytes; 0: not fetched
+  bool alone_, one_stream_,
+      into_l2_;          // one_stream_: few rows go over one strip after another, fetched into L2 or past it
+  size_t stream_ahead_;  // bytes; 0: not fetched
   size_t blocks_, other_bytes_, step_;  // other_bytes_: of the other strips of a tile
   const unsigned char* next_;
   const unsigned char* end_;

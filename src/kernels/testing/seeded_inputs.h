@@ -42,11 +42,17 @@ inline std::vector<Isa> LevelsHere() {
 
 // All of them where any kernel of the level knows one; the baseline's, which emulated and old processors run, know none.
 inline std::span<const Tuning> TuningsOf(Isa isa) {
-  static constexpr Tuning kAll[] = {Tuning::kUsual, Tuning::kZen3, Tuning::kZen5};
+  static constexpr Tuning kAll[] = {Tuning::kUsual, Tuning::kZen3, Tuning::kZen5, Tuning::kIntel};
   return std::span(kAll).first(isa >= Isa::kAvx2 ? std::size(kAll) : 1);
 }
 constexpr const char* TuningName(Tuning tuning) {
-  return tuning == Tuning::kZen3 ? "Zen 3" : tuning == Tuning::kZen5 ? "Zen 5" : "usual";
+  switch (tuning) {
+    case Tuning::kUsual: return "usual";
+    case Tuning::kZen3: return "Zen 3";
+    case Tuning::kZen5: return "Zen 5";
+    case Tuning::kIntel: return "Intel";
+  }
+  return "unknown";
 }
 
 // SplitMix64: a counter through a mixing function.
