@@ -101,6 +101,10 @@ Tuning TuningOf(std::string_view maker, unsigned family, unsigned model) {
   return zen3 ? Tuning::kZen3 : Tuning::kUsual;
 }
 
+Isa DefaultIsa(Isa best, Tuning tuning) {
+  return HasBFloat16Products(best) && tuning == Tuning::kIntel ? Isa::kAvx512Vnni : best;
+}
+
 Result<Isa> ParseIsa(std::string_view name) {
   std::string known;
   for (const Isa isa : KnownIsas()) {

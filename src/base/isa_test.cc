@@ -39,5 +39,12 @@ TEST(Isa, TuningOf_TellsGenerationsByFamilyAndModel) {
   EXPECT_EQ(TuningOf("", 0, 0), Tuning::kUsual);
 }
 
+TEST(Isa, DefaultIsa_LeavesAnIntelsProductsOfBFloat16) {
+  EXPECT_EQ(DefaultIsa(Isa::kAvx512Bf16, Tuning::kIntel), Isa::kAvx512Vnni);
+  EXPECT_EQ(DefaultIsa(Isa::kAvx512Bf16, Tuning::kUsual), Isa::kAvx512Bf16);
+  EXPECT_EQ(DefaultIsa(Isa::kAvx2, Tuning::kIntel), Isa::kAvx2);
+  EXPECT_LE(DefaultIsa(), DetectIsa());
+}
+
 }  // namespace
 }  // namespace tidemill

@@ -53,7 +53,7 @@ Result<ChildSettings> ParseChildSettings(std::string_view json);
 // Prompt lengths of `batch` sequences, spread evenly over the range and shuffled by the seed.
 std::vector<size_t> BatchPrompts(const ChildSettings& settings, size_t batch);
 
-// `isa`: a name of --isa; empty: the best the CPU has.
+// `isa`: a name of --isa; empty: the default.
 Result<void> RunBenchChild(CommandContext& context, const std::string& isa);
 
 }  // namespace tidemill::cli

@@ -79,7 +79,8 @@ void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
   flags.Number<size_t>("-t,--threads", threads, 1, kMaxThreads, "Threads (physical cores that we may use)");
   flags.Number<size_t>("-c,--context", context, 1, size_t{1} << 30, context_help);
   flags.Choice("--isa", isa, {"baseline", "avx2", "avx512", "avx512-vnni", "avx512-bf16"},
-               "Instruction set (the best the CPU has); avx512-bf16 computes in BF16 where weights are in it");
+               "Instruction set (the best the CPU has, on an Intel avx512-vnni); avx512-bf16 computes in BF16 where "
+               "weights are in it");
   flags.Choice("--dtype", dtype, {"auto", "f32"}, "f32: compute with f32 weights, activations and state (auto)");
   flags.Choice("--kv-dtype", kv_dtype, {"f32", "f16", "bf16", "q8_0"},
                "Type of the stored keys and values (f16); q8_0: 53 % of the memory of f16");

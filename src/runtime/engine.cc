@@ -79,7 +79,7 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
     return Error(ErrorCode::kInvalidArgument, "start engine: --kv-period " + std::to_string(o.kv_period) +
                                                   ": expected at most the context of " + std::to_string(o.context));
   }
-  impl->isa = DetectIsa();
+  impl->isa = DefaultIsa();
   if (!o.isa.empty()) {
     TIDEMILL_TRY(isa, ParseIsa(o.isa));
     impl->isa = isa;
