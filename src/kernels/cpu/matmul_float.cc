@@ -127,7 +127,7 @@ HWY_INLINE void AllRows(const MatMulStrips& args, size_t at) {
   for (size_t tile = 0, row = 0; tile < tiles; ++tile) {
     const size_t rows = (args.rows - row) / (tiles - tile);
     TileOfRows<W, kRegisters, R>(args, at, row, rows,
-                                 tile == 0 && (args.rows > 1 || !args.one_thread || args.intel || kFetchForOne<W>));
+                                 tile == 0 && (args.rows > 1 || !args.one_thread || kFetchForOne<W>));
     row += rows;
   }
 }

@@ -246,9 +246,9 @@ class Fetcher {
     for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(at + line, 0, kLocality);
   }
 
-  bool alone_, one_stream_,
-      into_l2_;          // one_stream_: few rows go over one strip after another, fetched into L2 or past it
-  size_t stream_ahead_;  // bytes; 0: not fetched
+  bool alone_;
+  bool one_stream_, into_l2_;           // few rows go over one strip after another, fetched into L2 or past it
+  size_t stream_ahead_;                 // bytes; 0: not fetched
   size_t blocks_, other_bytes_, step_;  // other_bytes_: of the other strips of a tile
   const unsigned char* next_;
   const unsigned char* end_;
