@@ -39,7 +39,7 @@
 // An Intel fetches one row into L2 (matmul_vnni.cc). GB/s of one thread of an Emerald Rapids, medians of three, Q4_1, Q4_K, Q6_K, Q8_0: past L2 4 KiB
 // ahead (Q8_0 not at all) 8.5, 6.8, 7.6, 8.9; into L2 2 KiB 9.8, 9.2, 9.0, 10.6, 4 KiB 11.3, 12.3, 10.3, 11.6, 8 KiB 11.1, 10.7, 11.4, 11.6; into L1 2 KiB 10.2,
 // 9.8, 10.4, 10.3, 4 KiB 10.9, 11.2, 10.1, 11.6, 8 KiB 11.2, 10.2, 9.6, 10.8. Biased blocks there, 512 rows of Q8_0 over as many of Q4_K in the same
-// minute: 1.06 of the usual sums' (0.95 to 1.09 of six); not taken.
+// minute: 1.06 of the usual sums' (1.01 to 1.12 of six); not taken.
 #include "kernels/cpu/matmul_avx2.h"
 
 #include <immintrin.h>

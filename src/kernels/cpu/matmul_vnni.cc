@@ -37,7 +37,7 @@
 // Q4_1 1.06 / 1.13, Gemma 1.04 / 1.06, Qwen2.5 1.5B 1.04 / 1.12 and 1.20, 0.5B 1.00 and 1.03 / 1.03 and 1.07;
 // with 6 KiB 1.01 to 1.08 / 1.02 to 1.12, 12 1.04 / 1.03 and 16 1.01 / 1.01 (1B Q4_K_M); of
 // 8 KiB for all, 4 for five and six bits 1.01 / 0.98 (Qwen2.5 1.5B and 0.5B). Two rows: 1B Q4_K_M 1.03 / 1.18, Qwen2.5 1.5B 1.08 / 1.18.
-// An Intel has few lines on their way to L1 at once, and its own prefetcher stops at a page: fetched into L2. GB/s of one thread of an Emerald
+// An Intel seems to have few lines on their way to L1 at once, and its own prefetcher stops at a page: fetched into L2. GB/s of one thread of an Emerald
 // Rapids where a plain loop reads 15 to 16, one row, medians of three, Q4_1, Q4_K, Q6_K, Q8_0: not fetched 8.7, 7.4, 7.7, 10.3; past L2 4 KiB ahead
 // 8.1, 8.1, 8.1, 6.6, 8 KiB 8.1, 8.5, 8.4, 6.5; into L2 2 KiB 10.4, 10.3, 10.0, 11.8, 4 KiB 11.9, 12.1, 11.3, 13.3, 8 KiB 12.3, 11.2, 12.5, 13.0, 16 KiB
 // 11.3, 11.7, 11.4, 13.6; into L1 1 KiB 10.3, 9.3, 9.3, 11.7, 2 KiB 12.6, 11.4, 10.3, 13.5, 4 KiB 11.4, 11.1, 10.4, 12.9. Two rows as one stream, into L2 4
