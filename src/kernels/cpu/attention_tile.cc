@@ -157,6 +157,7 @@ HWY_INLINE void ScoreBlock(const AttentionTile& tile, size_t vector, size_t key)
 
 void Scores(const AttentionTile& tile) {
   const size_t lanes = hn::Lanes(Lane16());
+  static_assert(4 * hn::MaxLanes(Lane16()) <= kScoredTogether);
   constexpr size_t kQ = HWY_MAX_BYTES >= 64 ? 4 : 2;
   // Registers of keys beyond tile.keys hold whatever was there; nobody sees those scores.
   const size_t begin = tile.scored / (4 * lanes) * (4 * lanes);
