@@ -284,8 +284,8 @@ TEST(MatMul, AnyNumberOfThreads_GivesTheSameBits) {
 TEST(MatMul, AnyTuning_GivesTheSameBits) {
   for (const DType dtype : kAllTypes) {
     const size_t cols = WholeBlocks(dtype, 96);
-    const RandomWeight random(dtype, 133, cols, 55);  // an odd number of strips
-    std::vector<size_t> row_counts = {1, 2, 3, 14};
+    const RandomWeight random(dtype, 133, cols, 55);       // an odd number of strips
+    std::vector<size_t> row_counts = {1, 2, 3, 14, 35};    // 35: blocks unpacked once for all rows
     if (dtype == DType::kQ8_0) row_counts.push_back(140);  // biased blocks of more rows than one panel has
     for (const size_t rows : row_counts) {
       const std::vector<float> x = RandomFloats(56, rows * cols, 4);

@@ -17,18 +17,17 @@ struct StripLayout {
   size_t scale_bytes;    // of the scales of a group
   int32_t offset;        // the quant is the stored number minus this
   bool minimum = false;  // weights are d_w * q + m_w
-  bool expands = false;  // its unpacking takes so many instructions that the VNNI level does it once for many rows
 };
 
 inline constexpr StripLayout kStripLayouts[] = {
-    {.quant_bytes = 512, .scale_blocks = 1, .scale_bytes = 32, .offset = 128},                                   // Q8_0
-    {.quant_bytes = 256, .scale_blocks = 1, .scale_bytes = 32, .offset = 8},                                     // Q4_0
-    {.quant_bytes = 256, .scale_blocks = 1, .scale_bytes = 64, .offset = 0, .minimum = true},                    // Q4_1
-    {.quant_bytes = 320, .scale_blocks = 1, .scale_bytes = 32, .offset = 16, .expands = true},                   // Q5_0
-    {.quant_bytes = 320, .scale_blocks = 1, .scale_bytes = 64, .offset = 0, .minimum = true, .expands = true},   // Q5_1
-    {.quant_bytes = 256, .scale_blocks = 8, .scale_bytes = 320, .offset = 0, .minimum = true},                   // Q4_K
-    {.quant_bytes = 320, .scale_blocks = 8, .scale_bytes = 320, .offset = 0, .minimum = true, .expands = true},  // Q5_K
-    {.quant_bytes = 384, .scale_blocks = 8, .scale_bytes = 288, .offset = 32, .expands = true},                  // Q6_K
+    {.quant_bytes = 512, .scale_blocks = 1, .scale_bytes = 32, .offset = 128},                  // Q8_0
+    {.quant_bytes = 256, .scale_blocks = 1, .scale_bytes = 32, .offset = 8},                    // Q4_0
+    {.quant_bytes = 256, .scale_blocks = 1, .scale_bytes = 64, .offset = 0, .minimum = true},   // Q4_1
+    {.quant_bytes = 320, .scale_blocks = 1, .scale_bytes = 32, .offset = 16},                   // Q5_0
+    {.quant_bytes = 320, .scale_blocks = 1, .scale_bytes = 64, .offset = 0, .minimum = true},   // Q5_1
+    {.quant_bytes = 256, .scale_blocks = 8, .scale_bytes = 320, .offset = 0, .minimum = true},  // Q4_K
+    {.quant_bytes = 320, .scale_blocks = 8, .scale_bytes = 320, .offset = 0, .minimum = true},  // Q5_K
+    {.quant_bytes = 384, .scale_blocks = 8, .scale_bytes = 288, .offset = 32},                  // Q6_K
 };
 template <StripType type>
 inline constexpr StripLayout kStripLayout = kStripLayouts[static_cast<size_t>(type)];

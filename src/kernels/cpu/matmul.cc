@@ -52,11 +52,11 @@ double FlopsOfABlock(DType dtype) {
   return fits(task.x);
 }
 
-// Of two strips whose quants the VNNI level unpacks to bytes; 0: theirs are not. A mapped weight's scratch is full of strips.
+// Of two strips whose quants the VNNI level may unpack to bytes; 0: theirs are bytes. A mapped weight's scratch is full of strips.
 size_t ExpandedBytes(const WeightMatrix& weight) {
   if (!weight.quantized() || !weight.packed() || weight.cols() > kMaxExpandedCols) return 0;
-  const StripLayout& layout = kStripLayouts[static_cast<size_t>(StripTypeOf(weight.dtype()))];
-  return layout.expands ? 2 * weight.cols() / kQuantBlock * kExpandedBlock : 0;
+  if (StripTypeOf(weight.dtype()) == StripType::kQ8_0) return 0;
+  return 2 * weight.cols() / kQuantBlock * kExpandedBlock;
 }
 
 MatMulStrips Arguments(const ExecutionContext& ctx, const MatMulTask& task) {

@@ -43,6 +43,13 @@
 // 11.3, 11.7, 11.4, 13.6; into L1 1 KiB 10.3, 9.3, 9.3, 11.7, 2 KiB 12.6, 11.4, 10.3, 13.5, 4 KiB 11.4, 11.1, 10.4, 12.9. Two rows as one stream, into L2 4
 // KiB ahead, 11.6, 12.1, 8.7, 13.0 where four strips have 11.0, 11.2, 11.8, 11.2: not told apart. A model's decode, medians of five pairs of
 // programs, threads 1 / 2: 1B Q4_K_M 1.45 / 1.40, Q8_0 1.21 / 1.20, SmolLM2 Q4_1 1.37 / 1.65.
+// It starts two 512-bit products a cycle, but its other port for vectors is shut meanwhile, so unpacking takes from products, too. 512 rows, one
+// thread, calls in turn, against tiles of 2 x 6 that unpack 4 bits: 2 x 7 of Q8_0 1.03 to 1.12, of 5 bits 1.01 to 1.04, Q6_K 2 x 5 of 2 x 4 1.08;
+// Q4_1 and Q4_K 2 x 7 0.95 to 1.03, expanded 1.00 to 1.08, both 1.05 to 1.15 (32 rows: expanded 0.93 to 1.00). Where sums will be written fetched when
+// their tile begins: 8960 outputs of 576 columns 1.08 to 1.20, of 1536 1.02 to 1.08, fewer outputs 0.97 to 1.08. Lost: tiles of 1 x 12 0.80 to 0.91,
+// 1 x 14 0.75 to 0.88; weights fetched from L2 into L1 1 to 6 blocks ahead 0.90 to 0.93 (576 columns) and 0.95 to 1.00; columns in passes of 8 to 48
+// blocks, so that strips stay in L1, 0.79 to 1.02 (576), 0.82 to 1.11 (1536), 0.69 to 0.93 (8192). A model's prefill of 512, all three, threads 1 / 2,
+// medians of four or five pairs of programs: 1B Q8_0 1.27 [0.99, 1.47] / 1.03, Q4_K_M 1.16 / 1.09, SmolLM2 Q4_1 1.04 / 1.12.
 #include "kernels/cpu/matmul_vnni.h"
 
 #include <immintrin.h>
@@ -52,14 +59,21 @@
 namespace tidemill::vnni {
 namespace {
 
-// Rows from three on: up to kPairRows rows go over two strips at once, in tiles of at most kPairTile; more rows, and the
+// Rows from three on: up to kPairRows rows go over two strips at once, in tiles of at most PairTile; more rows, and the
 // last of an odd number of strips, over one strip in tiles of at most kSingleTile. Q6_K has a third number per strip and row.
 constexpr size_t kPairRows(StripType type) { return type == StripType::kQ6_K ? 4 : ~size_t{0}; }
-constexpr size_t kPairTile(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 4 : 6; }
+constexpr size_t PairTile(StripType type, bool intel) {
+  const size_t usual = type == StripType::kQ6_K ? 4 : 6;
+  return kLowTiles ? 2 : intel ? usual + 1 : usual;
+}
 constexpr size_t kSingleTile(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 8 : 4; }
 
 // Above so many rows two strips at a time are unpacked once, where their type is worth it, and not for each tile.
 constexpr size_t kFewRows = 32;
+template <StripType type>
+constexpr bool Expands(bool intel) {
+  return type != StripType::kQ8_0 && (intel || kFiveBits<type> || type == StripType::kQ6_K);
+}
 
 // So few rows go over one strip after another, which then is one stream to the processor, and so far ahead it is fetched, into L2 on an
 // Intel, else past it; 0: not at all.
@@ -254,6 +268,17 @@ class Fetcher {
   const unsigned char* end_;
 };
 
+// Where a tile's sums will be written, so that the lines are there when it is done.
+template <size_t V, size_t R>
+[[gnu::always_inline]] inline void FetchOutputs(const MatMulStrips& args, size_t strip, size_t row) {
+#pragma GCC unroll 16
+  for (size_t r = 0; r < R; ++r) {
+    const float* out = args.y + (row + r) * args.y_stride + strip * 16;
+#pragma GCC unroll 16
+    for (size_t v = 0; v < V; ++v) __builtin_prefetch(out + v * 16, 1, kIntoL1);
+  }
+}
+
 // Rows [row, row + R) of strips [strip, strip + V): tile `tile` of `tiles`. kExpanded: their quants are bytes at args.expanded.
 template <StripType type, bool kExpanded, size_t V, size_t R>
 inline void Tile(const MatMulStrips& args, size_t strip, size_t row, size_t tile, size_t tiles) {
@@ -280,6 +305,7 @@ inline void Tile(const MatMulStrips& args, size_t strip, size_t row, size_t tile
 #pragma GCC unroll 16
     for (size_t r = 0; r < R; ++r) acc[v][r] = _mm512_setzero_ps();
   }
+  if (args.intel && tiles > 1) FetchOutputs<V, R>(args, strip, row);
   Fetcher<type, V, R> fetcher(args, strips, blocks, tile, tiles);
   Starts<type> starts[R];
   // A loop over groups and one over their blocks: with one over all blocks a Zen 5 reads K-quants from memory at half the speed.
@@ -386,10 +412,11 @@ inline void TileOfRows(const MatMulStrips& args, size_t strip, size_t row, size_
   Tile<type, kExpanded, V, R>(args, strip, row, tile, tiles);
 }
 
-// All rows, at least `low`, of V strips, in tiles of at most R: 8 rows as 4 + 4, since 6 + 2 unpacks weights for two rows only.
+// All rows, at least `low`, of V strips, in tiles of at most `most`, which R is or more: 8 rows as 4 + 4, since 6 + 2 unpacks weights for two
+// rows only.
 template <StripType type, size_t V, size_t low, size_t R, bool kExpanded = false>
-inline void AllRows(const MatMulStrips& args, size_t strip) {
-  const size_t tiles = (args.rows + R - 1) / R;
+inline void AllRows(const MatMulStrips& args, size_t strip, size_t most = R) {
+  const size_t tiles = (args.rows + most - 1) / most;
   size_t row = 0;
   for (size_t tile = 0; tile < tiles; ++tile) {
     const size_t rows = (args.rows - row) / (tiles - tile);
@@ -400,24 +427,26 @@ inline void AllRows(const MatMulStrips& args, size_t strip) {
 
 template <StripType type>
 void MatMul(const MatMulStrips& args) {
+  constexpr size_t kMostPair = PairTile(type, true);
+  const size_t pair_tile = PairTile(type, args.intel);
   size_t strip = 0;
   if (args.rows <= StreamRows(args.zen5)) {
     // one strip after another
   } else if (args.rows == 2) {  // four strips, so that enough sums are in flight
     for (; strip + 4 <= args.num_strips; strip += 4) AllRows<type, 4, 2, 2>(args, strip);
-  } else if (kStripLayout<type>.expands && args.rows > kFewRows && args.expanded != nullptr) {
-    if constexpr (kStripLayout<type>.expands) {
+  } else if (Expands<type>(args.intel) && args.rows > kFewRows && args.expanded != nullptr) {
+    if constexpr (Expands<type>(true)) {
       const size_t blocks = args.cols / 32;
       for (; strip + 2 <= args.num_strips; strip += 2) {
         for (size_t v = 0; v < 2; ++v)
           Expand<type>(args.strips + (strip + v) * args.strip_bytes, blocks,
                        args.expanded + v * blocks * kExpandedBlock);
-        AllRows<type, 2, kPairTile(type) / 2, kPairTile(type), true>(args, strip);
+        AllRows<type, 2, kMostPair / 2, kMostPair, true>(args, strip, pair_tile);
       }
     }
   } else if (args.rows <= kPairRows(type)) {
     constexpr size_t kLow = kLowTiles ? 1 : 3;
-    for (; strip + 2 <= args.num_strips; strip += 2) AllRows<type, 2, kLow, kPairTile(type)>(args, strip);
+    for (; strip + 2 <= args.num_strips; strip += 2) AllRows<type, 2, kLow, kMostPair>(args, strip, pair_tile);
   }
   for (; strip < args.num_strips; ++strip) AllRows<type, 1, 1, kSingleTile(type)>(args, strip);
 }
