@@ -41,6 +41,7 @@ struct AttentionTile {
 inline constexpr size_t kKeyStride = kAttentionChunk + 16;
 // Keys that one step scores at most; it scores what stands behind the last of them, too.
 inline constexpr size_t kScoredTogether = 64;
+static_assert(kAttentionChunk % kScoredTogether == 0);
 // Behind the first 16 * head_dim of kt kernels of few rows keep transposed keys: 64 columns of four vectors of 16.
 inline constexpr size_t kKeptFloats = size_t{4} * 64 * 16;
 

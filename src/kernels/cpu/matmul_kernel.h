@@ -37,8 +37,8 @@ struct MatMulStrips {
   size_t y_stride;
   size_t outputs;  // valid columns of y: the last strip may have fewer than 16
   bool accumulate;
-  unsigned char* expanded;  // room for the bytes of two strips, 64-byte aligned, of types that are expanded; or null
-  // How kernels bring weights from memory and where they add; bits are the same.
+  unsigned char* expanded;  // room for the bytes of two strips, 64-byte aligned, of types that may be expanded; or null
+  // How kernels bring weights from memory, how large their tiles are and where they add; bits are the same.
   bool zen3, zen5, intel;  // the processor is tuned for as one of these (Tuning)
   bool one_thread;         // no other thread of ours reads memory meanwhile
 };

@@ -1,5 +1,5 @@
 // Lanes are output rows, so one register holds one strip. A tile is V strips x R rows: V * R integer sums and as many f32
-// sums stay in registers (2 x 6: 24 of 32); a weight vector serves R rows, a broadcast of four activations serves V strips.
+// sums stay in registers (2 x 6: 24 of 32; on an Intel 2 x 7); a weight vector serves R rows, a broadcast of four activations serves V strips.
 //
 // Zen 4 starts one 512-bit byte product, multiplication or MulAdd a cycle. A block of one row has 8 + 2 of them (one more for a
 // minimum, two more for Q6_K): 80 % (73, 67) of the byte products' peak is the most; 24 rows from the cache reach 76 % (72, 63).
