@@ -45,8 +45,8 @@
 // programs, threads 1 / 2: 1B Q4_K_M 1.45 / 1.40, Q8_0 1.21 / 1.20, SmolLM2 Q4_1 1.37 / 1.65.
 // It starts two 512-bit products a cycle, but its other port for vectors is shut meanwhile, so unpacking takes from products, too. 512 rows, one
 // thread, calls in turn, against tiles of 2 x 6 that unpack 4 bits: 2 x 7 of Q8_0 1.03 to 1.12, of 5 bits 1.01 to 1.04, Q6_K 2 x 5 of 2 x 4 1.08;
-// Q4_1 and Q4_K 2 x 7 0.95 to 1.03, expanded 1.00 to 1.08, both 1.05 to 1.15 (32 rows: expanded 0.93 to 1.00). Where sums will be written fetched when
-// their tile begins: 8960 outputs of 576 columns 1.08 to 1.20, of 1536 1.02 to 1.08, fewer outputs 0.97 to 1.08. Lost: tiles of 1 x 12 0.80 to 0.91,
+// Q4_1 and Q4_K 2 x 7 0.89 to 1.03, expanded 1.00 to 1.11, both 1.05 to 1.15 (32 rows: expanded 0.93 to 1.00). Where sums will be written fetched when
+// their tile begins: 8960 outputs of 576 columns 1.08 to 1.20, of 1536 1.02 to 1.08, fewer outputs 0.97 to 1.08. Lost: tiles of 1 x 12 0.78 to 0.91,
 // 1 x 14 0.75 to 0.88; weights fetched from L2 into L1 1 to 6 blocks ahead 0.90 to 0.93 (576 columns) and 0.95 to 1.00; columns in passes of 8 to 48
 // blocks, so that strips stay in L1, 0.79 to 1.02 (576), 0.82 to 1.11 (1536), 0.69 to 0.93 (8192). A model's prefill of 512, all three, threads 1 / 2,
 // medians of four or five pairs of programs: 1B Q8_0 1.27 [0.99, 1.47] / 1.03, Q4_K_M 1.16 / 1.09, SmolLM2 Q4_1 1.04 / 1.12.
@@ -268,14 +268,14 @@ class Fetcher {
   const unsigned char* end_;
 };
 
-// Where a tile's sums will be written, so that the lines are there when it is done.
+// Where a tile's sums will be written, so that the lines are there when it is done; for reading, which this level's flags give a write as, too.
 template <size_t V, size_t R>
 [[gnu::always_inline]] inline void FetchOutputs(const MatMulStrips& args, size_t strip, size_t row) {
 #pragma GCC unroll 16
   for (size_t r = 0; r < R; ++r) {
     const float* out = args.y + (row + r) * args.y_stride + strip * 16;
 #pragma GCC unroll 16
-    for (size_t v = 0; v < V; ++v) __builtin_prefetch(out + v * 16, 1, kIntoL1);
+    for (size_t v = 0; v < V; ++v) __builtin_prefetch(out + v * 16, 0, kIntoL1);
   }
 }
 
