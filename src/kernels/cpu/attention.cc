@@ -126,7 +126,7 @@ class TileRun {
     tile_.chunk_first = chunk;
     tile_.keys = 0;
     if (!task_.parents.empty() && chunk + seen_end > task_.first_position) {
-      AttendPaths(chunk, seen_begin);
+      AttendPaths(chunk, seen_begin, seen_end);
       return true;
     }
     if (by_row_) {
@@ -137,7 +137,8 @@ class TileRun {
                 });
     } else {
       LoadPieces(tile_, chunk + seen_begin, chunk + seen_end, chunk);
-      ClearBehindKeys();
+      ClearKeys(0, seen_begin);
+      ClearKeys(seen_end, RoundUp(seen_end, kScoredTogether));
       kernels_.score(tile_);
     }
     kernels_.softmax(tile_);
@@ -175,19 +176,19 @@ class TileRun {
   }
 
  private:
-  // Keys are scored in whole registers. Nobody sees the scores behind the last one, but of the bytes that a product of matrices left there some
-  // are denormal numbers as f32, which an Intel multiplies many times as slowly: prefill of 512 of SmolLM2 Q4_1, unpacked there, 1.13 [1.05,
-  // 1.19] of what it is without this with one thread, 1.01 [0.84, 1.33] with two (Emerald Rapids, six pairs).
-  void ClearBehindKeys() {
-    const size_t end = RoundUp(tile_.keys, kScoredTogether);
+  // Keys are scored from 0 on and in whole registers. Nobody sees the scores of those that are not loaded, but of the bytes that a product of
+  // matrices left there some are denormal numbers as f32, which an Intel multiplies many times as slowly: prefill of 512 of SmolLM2 Q4_1, unpacked
+  // there, 1.13 [1.05, 1.19] of what it is without this with one thread, 1.01 [0.84, 1.33] with two (Emerald Rapids, six pairs).
+  void ClearKeys(size_t begin, size_t end) {
     for (size_t i = 0; i < shape_.head_dim; ++i)
-      std::fill(tile_.kt + i * kKeyStride + tile_.keys, tile_.kt + i * kKeyStride + end, 0.0F);
+      std::fill(tile_.kt + i * kKeyStride + begin, tile_.kt + i * kKeyStride + end, 0.0F);
   }
 
   // The chunk in which the paths of a tree part, or one behind it: keys before first_position are loaded and scored once for all rows,
   // then those of one path at a time, where its positions are.
-  void AttendPaths(size_t chunk, size_t seen_begin) {
+  void AttendPaths(size_t chunk, size_t seen_begin, size_t seen_end) {
     const size_t first = task_.first_position;
+    ClearKeys(0, RoundUp(seen_end, kScoredTogether));
     if (chunk + seen_begin < first) {
       LoadPieces(tile_, chunk + seen_begin, first, chunk);
       kernels_.score(tile_);

@@ -159,7 +159,7 @@ void Scores(const AttentionTile& tile) {
   const size_t lanes = hn::Lanes(Lane16());
   static_assert(4 * hn::MaxLanes(Lane16()) <= kScoredTogether);
   constexpr size_t kQ = HWY_MAX_BYTES >= 64 ? 4 : 2;
-  // Registers of keys beyond tile.keys hold zeros, or of a tree whatever was there; nobody sees those scores.
+  // Keys that are not loaded are zeros, or of a tree another path's; nobody sees their scores.
   const size_t begin = tile.scored / (4 * lanes) * (4 * lanes);
   const size_t end = (tile.keys + 4 * lanes - 1) / (4 * lanes) * (4 * lanes);
   size_t vector = 0;
