@@ -37,7 +37,7 @@ inline constexpr size_t kMaxThreads = 256;
 struct EngineOptions {
   size_t threads = 0;                  // 1 to kMaxThreads; 0: physical cores within affinity and cgroup quota
   size_t draft_threads = 0;            // of them, those that a drafter's steps use; 0: all; more are all, and a notice
-  std::string isa = {};                // empty: the best the CPU has; else a name of --isa
+  std::string isa = {};                // empty: the best the CPU has, but avx512-vnni on an Intel; else a name of --isa
   std::optional<KvType> kv_type = {};  // none: f16, or f32 for a model loaded with f32; q8_0: head_dim a multiple of 32
   size_t context = 0;  // positions of one sequence; 0: the model's own; more needs LoadOptions::rope_scaling
   KvPolicy kv_policy = KvPolicy::kBmc;

@@ -1,7 +1,5 @@
 #include "base/isa.h"
 
-#include <string>
-
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -36,22 +34,11 @@ bool HasSmallPartsOfAvx2() {
 }
 
 // GCC 12's __builtin_cpu_is does not know them all.
-struct Processor {
-  std::string maker;
-  unsigned family = 0, model = 0;
-};
 Processor DetectProcessor() {
-  unsigned highest = 0, signature = 0, b = 0, c = 0, d = 0;
+  unsigned highest = 0, b = 0, c = 0, d = 0, signature = 0, unused = 0;
   if (__get_cpuid(0, &highest, &b, &c, &d) == 0) return {};
-  Processor found;
-  for (const unsigned four : {b, d, c}) {
-    for (unsigned at = 0; at < 32; at += 8) found.maker += static_cast<char>(four >> at & 255);
-  }
-  if (__get_cpuid(1, &signature, &b, &c, &d) == 0) return found;
-  found.family = signature >> 8 & 15, found.model = signature >> 4 & 15;
-  if (found.family == 15 || found.family == 6) found.model += signature >> 12 & 0xF0;
-  if (found.family == 15) found.family += signature >> 20 & 255;
-  return found;
+  if (__get_cpuid(1, &signature, &unused, &unused, &unused) == 0) return {};
+  return ProcessorOf(b, d, c, signature);
 }
 
 }  // namespace
@@ -72,10 +59,7 @@ Isa DetectIsa() {
 
 bool HasFma(Isa isa) { return isa != Isa::kBaseline; }
 
-Tuning DetectTuning() {
-  const Processor processor = DetectProcessor();
-  return TuningOf(processor.maker, processor.family, processor.model);
-}
+Tuning DetectTuning() { return TuningOf(DetectProcessor()); }
 
 bool GainsFromBiasedBlocks() {
   const Processor processor = DetectProcessor();
@@ -92,7 +76,19 @@ bool GainsFromBiasedBlocks() { return false; }
 
 #endif
 
-Tuning TuningOf(std::string_view maker, unsigned family, unsigned model) {
+Processor ProcessorOf(uint32_t ebx, uint32_t edx, uint32_t ecx, uint32_t signature) {
+  Processor found;
+  for (const uint32_t four : {ebx, edx, ecx}) {
+    for (unsigned at = 0; at < 32; at += 8) found.maker += static_cast<char>(four >> at & 255);
+  }
+  found.family = signature >> 8 & 15, found.model = signature >> 4 & 15;
+  if (found.family == 15 || found.family == 6) found.model += signature >> 12 & 0xF0;
+  if (found.family == 15) found.family += signature >> 20 & 255;
+  return found;
+}
+
+Tuning TuningOf(const Processor& processor) {
+  const auto& [maker, family, model] = processor;
   if (maker == "GenuineIntel") return Tuning::kIntel;
   if (maker != kAmd) return Tuning::kUsual;
   if (family == 0x1A) return Tuning::kZen5;

@@ -3,6 +3,7 @@
 #define TIDEMILL_BASE_ISA_H_
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -40,8 +41,14 @@ enum class Tuning : uint8_t {
   kIntel,  // measured on an Emerald Rapids server (family 6 model 207); any Intel
 };
 Tuning DetectTuning();
-// Of a processor by what CPUID says of its maker ("AuthenticAMD"), family and model.
-Tuning TuningOf(std::string_view maker, unsigned family, unsigned model);
+
+struct Processor {
+  std::string maker;  // "AuthenticAMD", "GenuineIntel"
+  unsigned family = 0, model = 0;
+};
+// By what CPUID says: EBX, EDX and ECX of leaf 0, EAX of leaf 1.
+Processor ProcessorOf(uint32_t ebx, uint32_t edx, uint32_t ecx, uint32_t signature);
+Tuning TuningOf(const Processor& processor);
 
 // What is taken where no level is asked for: the best, but on an Intel the level below its products of BF16, which an Emerald Rapids makes
 // at half the rate of f32's MulAdds: a 1B BF16 model's prefill is 1.6 times as fast without (113, 117 tokens/s beside 71, 70), decode 0.95 to 0.99.
