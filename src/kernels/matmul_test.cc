@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -283,11 +285,13 @@ TEST(MatMul, AnyNumberOfThreads_GivesTheSameBits) {
 
 TEST(MatMul, AnyTuning_GivesTheSameBits) {
   for (const DType dtype : kAllTypes) {
-    const size_t cols = WholeBlocks(dtype, 96);
-    const RandomWeight random(dtype, 133, cols, 55);            // an odd number of strips
-    std::vector<size_t> row_counts = {1, 2, 3, 9, 14, 33, 35};  // from 33 on blocks are unpacked once for all rows
-    if (dtype == DType::kQ8_0) row_counts.push_back(140);       // biased blocks of more rows than one panel has
-    for (const size_t rows : row_counts) {
+    // Odd numbers of strips; from 33 rows on blocks are unpacked once for all of them.
+    std::vector<Shape> shapes;
+    for (const size_t rows : {1, 2, 3, 9, 14, 33, 35}) shapes.push_back({rows, 133, WholeBlocks(dtype, 96)});
+    shapes.push_back({35, 37, WholeBlocks(dtype, 2112)});         // a block's first sums are made twice
+    if (dtype == DType::kQ8_0) shapes.push_back({140, 133, 96});  // biased blocks of more rows than one panel has
+    for (const auto& [rows, outputs, cols] : shapes) {
+      const RandomWeight random(dtype, outputs, cols, 55);
       const std::vector<float> x = RandomFloats(56, rows * cols, 4);
       const ConstMatrix<float> x_matrix(x.data(), rows, cols);
       for (const Isa isa : LevelsHere()) {
@@ -295,9 +299,44 @@ TEST(MatMul, AnyTuning_GivesTheSameBits) {
         for (const Tuning tuning : testing::TuningsOf(isa)) {
           TestContext context(isa, 1, tuning);
           EXPECT_TRUE(SameBits(expected, Multiply(context, Packed(context, random.source), x_matrix, {}, false, 3)))
-              << Label(isa, dtype, rows, 133, cols) << " tuned as " << testing::TuningName(tuning);
+              << Label(isa, dtype, rows, outputs, cols) << " tuned as " << testing::TuningName(tuning);
         }
       }
+    }
+  }
+}
+
+TEST(MatMul, ManyRows_UnpackWhereItPays_WithinTheirScratch) {
+  if (DetectIsa() < Isa::kAvx512Vnni) GTEST_SKIP() << "unpacks quants for many rows with VNNI alone";
+  constexpr size_t kRows = 33, kGuard = 64;
+  const auto pool = ThreadPool::Create(1).value();
+  for (const DType dtype : kAllTypes) {
+    const size_t cols = WholeBlocks(dtype, 96);
+    const RandomWeight random(dtype, 48, cols, 57);
+    const WeightMatrix weight = WeightMatrix::Pack(random.source, false, *pool, {}).value();
+    if (!weight.quantized()) continue;
+    const bool pays_everywhere =
+        dtype == DType::kQ5_0 || dtype == DType::kQ5_1 || dtype == DType::kQ5_K || dtype == DType::kQ6_K;
+    const std::vector<float> x = RandomFloats(58, kRows * cols);
+    for (const Tuning tuning : testing::TuningsOf(Isa::kAvx512Vnni)) {
+      auto context =
+          ExecutionContext::Create(Isa::kAvx512Vnni, pool.get(), MatMulScratchBytes(weight) + kGuard, tuning).value();
+      auto quantized = QuantizedBuffer::Create(kRows, cols, Isa::kAvx512Vnni, false).value();
+      std::vector<float> y(kRows * weight.rows());
+      const MatMulTask task{.weight = &weight,
+                            .x = {},
+                            .quantized = quantized.Quantize(context, ConstMatrix<float>(x.data(), kRows, cols)),
+                            .y = Matrix<float>(y.data(), kRows, weight.rows())};
+      const std::span<std::byte> scratch = context.scratch(0);
+      std::memset(scratch.data(), 0x5A, scratch.size());
+      MatMul(context, {&task, 1});
+      const auto untouched = [](std::span<const std::byte> bytes) {
+        return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0x5A}; });
+      };
+      const std::string label = std::string(InfoOf(dtype).name) + " tuned as " + testing::TuningName(tuning);
+      EXPECT_TRUE(untouched(scratch.last(kGuard))) << label;
+      const bool pays = pays_everywhere || (tuning == Tuning::kIntel && dtype != DType::kQ8_0);
+      EXPECT_EQ(!untouched(scratch.first(scratch.size() - kGuard)), pays) << label;
     }
   }
 }

@@ -52,10 +52,11 @@ double FlopsOfABlock(DType dtype) {
   return fits(task.x);
 }
 
-// Of two strips whose quants the VNNI level may unpack to bytes; 0: theirs are bytes. A mapped weight's scratch is full of strips.
+// Of two strips whose quants the VNNI level may unpack to bytes, whatever the processor, since who sizes scratch does not know it; 0: theirs are
+// bytes. A mapped weight's scratch is full of strips.
 size_t ExpandedBytes(const WeightMatrix& weight) {
   if (!weight.quantized() || !weight.packed() || weight.cols() > kMaxExpandedCols) return 0;
-  if (StripTypeOf(weight.dtype()) == StripType::kQ8_0) return 0;
+  if (kStripLayouts[static_cast<size_t>(StripTypeOf(weight.dtype()))].quant_bytes == kExpandedBlock) return 0;
   return 2 * weight.cols() / kQuantBlock * kExpandedBlock;
 }
 

@@ -53,7 +53,7 @@ namespace {
 
 constexpr size_t kTileRows = kLowTiles ? 2 : 4;
 constexpr size_t kPanelBlocks = 8;  // blocks unpacked at once: 256 columns
-// How far ahead a strip is fetched, past L2, where one comes after another.
+// How far ahead a strip is fetched where one comes after another.
 constexpr size_t kZen5Ahead = 8192, kStreamAhead = 4096;
 
 // What a panel's sums are made from: q or pairs of QuantizedRows, or its biased blocks, by integer additions or by those of f32.
@@ -67,18 +67,12 @@ constexpr size_t kPanelTiles = sums != Sums::kUsual ? 32 : (type == StripType::k
 template <StripType type>
 constexpr size_t kBlockBytes = kGroupBytes<type> / kStripLayout<type>.scale_blocks;
 
-template <int kLocality>
-[[gnu::always_inline]] inline void FetchLines(const unsigned char* at, size_t bytes) {
-#pragma GCC unroll 9
-  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, kLocality);
-}
-
 // How a first tile takes strips: so many together, each a stream from memory, and how the block about so many bytes ahead is fetched.
 template <StripType type>
 struct UsualStreams {
   static constexpr size_t kStrips = kGroupStrips, kAhead = type == StripType::kQ8_0 ? 2048 : 4096;
   [[gnu::always_inline]] static void Fetch(const unsigned char* block) {
-    FetchLines<kIntoL2>(block, kBlockBytes<type>);
+    FetchLines<kIntoL2, kBlockBytes<type>>(block);
   }
 };
 template <StripType type>
@@ -115,7 +109,7 @@ void Tile(const MatMulStrips& args, size_t strip, size_t row) {
   TileRows rows = RowsFrom(args, row, 0);
   for (size_t b = 0; b < blocks; group += kGroupBytes<type>) {
     for (size_t i = 0; i < kStripLayout<type>.scale_blocks; ++i, ++b) {
-      if constexpr (kAhead != 0) FetchLines<kLocality>(group + i * kBlockBytes<type> + kAhead, kBlockBytes<type>);
+      if constexpr (kAhead != 0) FetchLines<kLocality, kBlockBytes<type>>(group + i * kBlockBytes<type> + kAhead);
       AddBlock<type, false, R>(QuantsOf<type>(group, i), ScalesOf<type>(group, i), rows, acc);
       Advance(rows);
       __asm__("" : : "r"(acc) : "memory");  // these sums stay in memory: registers are for the block's

@@ -48,11 +48,14 @@
 // Q4_1 and Q4_K 2 x 7 0.89 to 1.03, expanded 1.00 to 1.11, both 1.05 to 1.15 (32 rows: expanded 0.93 to 1.00). Where sums will be written fetched when
 // their tile begins: 8960 outputs of 576 columns 1.08 to 1.20, of 1536 1.02 to 1.08, fewer outputs 0.97 to 1.08. Lost: tiles of 1 x 12 0.78 to 0.91,
 // 1 x 14 0.75 to 0.88; weights fetched from L2 into L1 1 to 6 blocks ahead 0.90 to 0.93 (576 columns) and 0.95 to 1.00; columns in passes of 8 to 48
-// blocks, so that strips stay in L1, 0.79 to 1.02 (576), 0.82 to 1.11 (1536), 0.69 to 0.93 (8192). A model's prefill of 512, all three, threads 1 / 2,
+// blocks, so that strips stay in L1, 0.79 to 1.02 (576), 0.82 to 1.11 (1536), 0.69 to 0.93 (8192); activations broadcast by each product for itself (32 or
+// more rows of Q8_0) 1.02 to 1.08 where something shares the core and 0.90 to 0.98 in quiet minutes, of four rows of seven 1.02 to 1.17 and 0.98 to 1.00. A model's prefill of 512, all three, threads 1 / 2,
 // medians of four or five pairs of programs: 1B Q8_0 1.27 [0.99, 1.47] / 1.03, Q4_K_M 1.16 / 1.09, SmolLM2 Q4_1 1.04 / 1.12.
 #include "kernels/cpu/matmul_vnni.h"
 
 #include <immintrin.h>
+
+#include <algorithm>
 
 #include "base/check.h"
 
@@ -68,12 +71,15 @@ constexpr size_t PairTile(StripType type, bool intel) {
 }
 constexpr size_t kSingleTile(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 8 : 4; }
 
-// Above so many rows two strips at a time are unpacked once, where their type is worth it, and not for each tile.
+// Above so many rows two strips at a time are unpacked once, where their type is worth it, and not for each tile: 4 bits on an Intel alone.
 constexpr size_t kFewRows = 32;
 template <StripType type>
 constexpr bool Expands(bool intel) {
-  return type != StripType::kQ8_0 && (intel || kFiveBits<type> || type == StripType::kQ6_K);
+  constexpr size_t kBytes = kStripLayout<type>.quant_bytes, kFourBits = kExpandedBlock / 2;
+  return kBytes != kExpandedBlock && (intel || kBytes > kFourBits);
 }
+// The least that a tile then has, of equal shares of at most `most`.
+constexpr size_t LeastRows(size_t most) { return (kFewRows + 1) * most / (kFewRows + most); }
 
 // So few rows go over one strip after another, which then is one stream to the processor, and so far ahead it is fetched, into L2 on an
 // Intel, else past it; 0: not at all.
@@ -254,12 +260,6 @@ class Fetcher {
   }
 
  private:
-  template <int kLocality, size_t kBytes>
-  [[gnu::always_inline]] static void FetchLines(const unsigned char* at) {
-#pragma GCC unroll 9
-    for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(at + line, 0, kLocality);
-  }
-
   bool alone_;
   bool one_stream_, into_l2_;           // few rows go over one strip after another, fetched into L2 or past it
   size_t stream_ahead_;                 // bytes; 0: not fetched
@@ -441,12 +441,13 @@ void MatMul(const MatMulStrips& args) {
         for (size_t v = 0; v < 2; ++v)
           Expand<type>(args.strips + (strip + v) * args.strip_bytes, blocks,
                        args.expanded + v * blocks * kExpandedBlock);
-        AllRows<type, 2, kMostPair / 2, kMostPair, true>(args, strip, pair_tile);
+        AllRows<type, 2, LeastRows(PairTile(type, false)), kMostPair, true>(args, strip, pair_tile);
       }
     }
   } else if (args.rows <= kPairRows(type)) {
-    constexpr size_t kLow = kLowTiles ? 1 : 3;
-    for (; strip + 2 <= args.num_strips; strip += 2) AllRows<type, 2, kLow, kMostPair>(args, strip, pair_tile);
+    constexpr size_t kLow = kLowTiles ? 1 : 3, kMost = std::min(kMostPair, kPairRows(type));
+    for (; strip + 2 <= args.num_strips; strip += 2)
+      AllRows<type, 2, kLow, kMost>(args, strip, std::min(pair_tile, kMost));
   }
   for (; strip < args.num_strips; ++strip) AllRows<type, 1, 1, kSingleTile(type)>(args, strip);
 }
