@@ -48,9 +48,10 @@
 // Q4_1 and Q4_K 2 x 7 0.89 to 1.03, expanded 1.00 to 1.11, both 1.05 to 1.15 (32 rows: expanded 0.93 to 1.00). Where sums will be written fetched when
 // their tile begins: 8960 outputs of 576 columns 1.08 to 1.20, of 1536 1.02 to 1.08, fewer outputs 0.97 to 1.08. Lost: tiles of 1 x 12 0.78 to 0.91,
 // 1 x 14 0.75 to 0.88; weights fetched from L2 into L1 1 to 6 blocks ahead 0.90 to 0.93 (576 columns) and 0.95 to 1.00; columns in passes of 8 to 48
-// blocks, so that strips stay in L1, 0.79 to 1.02 (576), 0.82 to 1.11 (1536), 0.69 to 0.93 (8192); activations broadcast by each product for itself (32 or
-// more rows of Q8_0) 1.02 to 1.08 where something shares the core and 0.90 to 0.98 in quiet minutes, of four rows of seven 1.02 to 1.17 and 0.98 to 1.00. A model's prefill of 512, all three, threads 1 / 2,
-// medians of four or five pairs of programs: 1B Q8_0 1.27 [0.99, 1.47] / 1.03, Q4_K_M 1.16 / 1.09, SmolLM2 Q4_1 1.04 / 1.12.
+// blocks, so that strips stay in L1, 0.79 to 1.02 (576), 0.82 to 1.11 (1536), 0.69 to 0.93 (8192); activations broadcast by each product for itself
+// (32 or more rows of Q8_0) 1.02 to 1.08 where something shares the core and 0.90 to 0.98 in quiet minutes, of four rows of seven 1.02 to 1.17 and
+// 0.98 to 1.00. A model's prefill of 512, all three, threads 1 / 2, medians of four or five pairs of programs: 1B Q8_0 1.27 [0.99, 1.47] / 1.03,
+// Q4_K_M 1.16 / 1.09, SmolLM2 Q4_1 1.04 / 1.12.
 #include "kernels/cpu/matmul_vnni.h"
 
 #include <immintrin.h>
