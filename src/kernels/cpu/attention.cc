@@ -137,8 +137,7 @@ class TileRun {
                 });
     } else {
       LoadPieces(tile_, chunk + seen_begin, chunk + seen_end, chunk);
-      ClearKeys(0, seen_begin);
-      ClearKeys(seen_end, RoundUp(seen_end, kScoredTogether));
+      ClearUnloadedKeys(seen_begin, seen_end);
       kernels_.score(tile_);
     }
     kernels_.softmax(tile_);
@@ -179,20 +178,24 @@ class TileRun {
   // Keys are scored from 0 on and in whole registers. Nobody sees the scores of those that are not loaded, but of the bytes that a product of
   // matrices left there some are denormal numbers as f32, which an Intel multiplies many times as slowly: prefill of 512 of SmolLM2 Q4_1, unpacked
   // there, 1.13 [1.05, 1.19] of what it is without this with one thread, 1.01 [0.84, 1.33] with two (Emerald Rapids, six pairs).
-  void ClearKeys(size_t begin, size_t end) {
-    for (size_t i = 0; i < shape_.head_dim; ++i)
-      std::fill(tile_.kt + i * kKeyStride + begin, tile_.kt + i * kKeyStride + end, 0.0F);
+  // So far keys from seen_begin on are loaded, or none.
+  void ClearUnloadedKeys(size_t seen_begin, size_t seen_end) {
+    const size_t front = std::min(seen_begin, tile_.keys), end = RoundUp(seen_end, kScoredTogether);
+    float* row = tile_.kt;
+    for (size_t i = 0; i < shape_.head_dim; ++i, row += kKeyStride) {
+      std::fill(row, row + front, 0.0F);
+      std::fill(row + tile_.keys, row + end, 0.0F);
+    }
   }
 
   // The chunk in which the paths of a tree part, or one behind it: keys before first_position are loaded and scored once for all rows,
   // then those of one path at a time, where its positions are.
   void AttendPaths(size_t chunk, size_t seen_begin, size_t seen_end) {
     const size_t first = task_.first_position;
-    ClearKeys(0, RoundUp(seen_end, kScoredTogether));
-    if (chunk + seen_begin < first) {
-      LoadPieces(tile_, chunk + seen_begin, first, chunk);
-      kernels_.score(tile_);
-    }
+    const bool shared = chunk + seen_begin < first;
+    if (shared) LoadPieces(tile_, chunk + seen_begin, first, chunk);
+    ClearUnloadedKeys(seen_begin, seen_end);
+    if (shared) kernels_.score(tile_);
     std::memset(tile_.o, 0, tile_.vectors * tile_.padded_dim * sizeof(float));
     std::fill(std::begin(on_path_), std::end(on_path_), -1);
     for (size_t vector = 0; vector < tile_.vectors; vector += group_) {
