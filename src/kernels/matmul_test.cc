@@ -307,7 +307,6 @@ TEST(MatMul, AnyTuning_GivesTheSameBits) {
 }
 
 TEST(MatMul, ManyRows_UnpackWhereItPays_WithinTheirScratch) {
-  if (DetectIsa() < Isa::kAvx512Vnni) GTEST_SKIP() << "unpacks quants for many rows with VNNI alone";
   constexpr size_t kRows = 33, kGuard = 64;
   const auto pool = ThreadPool::Create(1).value();
   for (const DType dtype : kAllTypes) {
@@ -315,13 +314,12 @@ TEST(MatMul, ManyRows_UnpackWhereItPays_WithinTheirScratch) {
     const RandomWeight random(dtype, 48, cols, 57);
     const WeightMatrix weight = WeightMatrix::Pack(random.source, false, *pool, {}).value();
     if (!weight.quantized()) continue;
-    const bool pays_everywhere =
+    const bool many_bits =
         dtype == DType::kQ5_0 || dtype == DType::kQ5_1 || dtype == DType::kQ5_K || dtype == DType::kQ6_K;
     const std::vector<float> x = RandomFloats(58, kRows * cols);
-    for (const Tuning tuning : testing::TuningsOf(Isa::kAvx512Vnni)) {
-      auto context =
-          ExecutionContext::Create(Isa::kAvx512Vnni, pool.get(), MatMulScratchBytes(weight) + kGuard, tuning).value();
-      auto quantized = QuantizedBuffer::Create(kRows, cols, Isa::kAvx512Vnni, false).value();
+    for (const auto& [isa, tuning] : LevelsAndTunings()) {
+      auto context = ExecutionContext::Create(isa, pool.get(), MatMulScratchBytes(weight) + kGuard, tuning).value();
+      auto quantized = QuantizedBuffer::Create(kRows, cols, isa, false).value();
       std::vector<float> y(kRows * weight.rows());
       const MatMulTask task{.weight = &weight,
                             .x = {},
@@ -333,9 +331,9 @@ TEST(MatMul, ManyRows_UnpackWhereItPays_WithinTheirScratch) {
       const auto untouched = [](std::span<const std::byte> bytes) {
         return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0x5A}; });
       };
-      const std::string label = std::string(InfoOf(dtype).name) + " tuned as " + testing::TuningName(tuning);
+      const std::string label = Label(isa, dtype, kRows, 48, cols) + " tuned as " + testing::TuningName(tuning);
       EXPECT_TRUE(untouched(scratch.last(kGuard))) << label;
-      const bool pays = pays_everywhere || (tuning == Tuning::kIntel && dtype != DType::kQ8_0);
+      const bool pays = isa >= Isa::kAvx512Vnni && (many_bits || (tuning == Tuning::kIntel && dtype != DType::kQ8_0));
       EXPECT_EQ(!untouched(scratch.first(scratch.size() - kGuard)), pays) << label;
     }
   }
