@@ -5,7 +5,7 @@
 
 One process of tidemill decodes again and again from the same caches, alternately alone and beside a process of one thread that spins
 on the same cores, which one comes first being drawn. Printed: the median ratio of the two times of a pair with its 95 % interval. A
-pair counts when other processes used at most --quiet cores while it was alone, and as much beside the spinning one; the machine's own
+pair counts when other processes used at most --quiet cores while it was alone, and as much beside the spinning one, which ran; the machine's own
 neighbours would make "alone" anything else. Pairs are taken until enough count or --seconds are over.
 """
 
@@ -78,7 +78,7 @@ def main() -> None:
                     spinner.wait()
             times[busy] = 1000 * sample["seconds"] / arguments.steps
             others[busy] = sample["others_cores"]
-        if others[False] <= arguments.quiet and others[True] <= 1 + arguments.quiet:
+        if others[False] <= arguments.quiet and arguments.quiet < others[True] <= 1 + arguments.quiet:
             alone.append(times[False])
             beside.append(times[True])
     decoder.process.stdin.close()
@@ -92,4 +92,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OSError as error:
+        sys.exit(f"busy_neighbour: {error}")

@@ -34,6 +34,8 @@ def main() -> None:
     parser.add_argument("models", nargs="+")
     parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()
+    if arguments.runs < 1:
+        parser.error(f"--runs {arguments.runs}: expected at least 1")
     for model in arguments.models:
         run(arguments.tidemill, model)  # brings the file into the page cache
         runs = [run(arguments.tidemill, model) for _ in range(arguments.runs)]
@@ -43,4 +45,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OSError as error:
+        sys.exit(f"start_time: {error}")

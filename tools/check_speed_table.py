@@ -20,6 +20,8 @@ import sys
 from pathlib import Path
 
 import peer_report
+from compare_peers import PLANS, rows_of
+from peer_process import is_version_of
 
 LLAMA, IK = "llama.cpp", "ik_llama.cpp"
 ROWS = 16  # of each group: eight files with one and two threads, or four files with four batches
@@ -59,10 +61,12 @@ def is_whole(record: object) -> bool:
 
     if not isinstance(record, dict) or "plan" not in record or not isinstance(record.get("commit"), str):
         return False
-    row, pairs, unused = record.get("row"), record.get("pairs"), record.get("unused")
+    row, pairs, unused, versions = (record.get(member) for member in ("row", "pairs", "unused", "versions"))
     if not isinstance(row, dict) or not isinstance(row.get("model"), str) or row.get("kind") not in list(KINDS):
         return False
     if not all(is_count(row.get(member)) for member in ["threads", *KINDS[row["kind"]]]) or not are_texts(record.get("wrong")):
+        return False
+    if not isinstance(versions, dict) or not versions.keys() >= {IK, LLAMA}:
         return False
     if not isinstance(unused, dict) or not all(are_texts(texts) for texts in unused.values()) or not unused.keys() >= {peer_report.OURS, IK, LLAMA}:
         return False
@@ -72,13 +76,11 @@ def is_whole(record: object) -> bool:
         for pair in pairs)
 
 
-def no_table(rows: list[dict]) -> bool:
-    """Whether these are not each of eight files with one and two threads or, of batches, four files with four batches."""
-    models = len({row["model"] for row in rows})
-    if rows[0]["kind"] != "batch":
-        return models != ROWS // 2 or {row["threads"] for row in rows} != {1, 2}
-    batches = {(row["batch"], row["depth"]) for row in rows}
-    return models != ROWS // 4 or batches != {(8, 512), (8, 2048), (32, 512), (32, 2048)} or {row["threads"] for row in rows} != {2}
+def is_planned(rows: list[dict]) -> bool:
+    """Whether rows of a group are all those that the full plan has of their files."""
+    planned = [row for model in dict.fromkeys(row["model"] for row in rows) for row in rows_of(PLANS["full"], model, [1, 2])
+               if peer_report.group(row) == peer_report.group(rows[0])]
+    return len(planned) == len(rows) == ROWS and all(row in rows for row in planned)
 
 
 def read(text: str) -> tuple[list[dict], list[str]]:
@@ -96,6 +98,10 @@ def read(text: str) -> tuple[list[dict], list[str]]:
     plans = {json.dumps(record["plan"], sort_keys=True) for record in records}
     if len(plans) > 1:
         faults.append(f"{len(plans)} plans, expected one: " + "; ".join(sorted(plans)))
+    for peer in (IK, LLAMA):
+        if len(versions := {str(record["versions"][peer]) for record in records}) > 1:
+            faults.append(f"{peer}: {len(versions)} versions, expected one: " + ", ".join(sorted(versions)))
+        faults += [f"{peer}: measured was {version}" for version in sorted(versions) if not is_version_of(peer, version)]
     rows = collections.Counter(peer_report.where(record["row"]) for record in records)
     faults += [f"{row}: {count} times" for row, count in rows.items() if count > 1]
     return records, faults
@@ -142,7 +148,7 @@ def check(records: list[dict]) -> tuple[list[str], list[str]]:
         measured = len({peer_report.where(r["row"]) for r in rows})
         if measured < ROWS:
             faults.append(f"{name}: {measured} of {ROWS} rows are measured")
-        elif no_table([r["row"] for r in rows]):
+        elif not is_planned([r["row"] for r in rows]):
             faults.append(f"{name}: other rows than the plan's")
         for record in rows:
             if peer_report.OURS in record["wrong"]:

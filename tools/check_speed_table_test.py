@@ -9,15 +9,17 @@ import unittest
 import check_speed_table
 from check_speed_table import IK, LLAMA, check, read
 from peer_report import OURS
+from peer_report import group as group_of
 
 
 def rows(ik: float = 2.5, llama: float = 4.0) -> list[dict]:
     """A whole table in which we are so many times as fast, with one pair in ten that is 4 % slower."""
-    tests = [{"kind": "prefill", "tokens": 512}] + [{"kind": "decode", "depth": n, "gen": 32} for n in (0, 2048, 8000)]
+    tests = [{"kind": "prefill", "tokens": 512}] + [{"kind": "decode", "depth": n, "gen": 16} for n in (0, 2048, 8000)]
     all_rows = [{"model": f"m{m}", "threads": t} | test for m in range(8) for t in (1, 2) for test in tests]
     all_rows += [{"model": f"m{m}", "threads": 2, "kind": "batch", "batch": b, "depth": d, "gen": 8}
                  for m in range(4) for b in (8, 32) for d in (512, 2048)]
-    return [{"row": row, "wrong": [], "pairs": pairs(ik, llama), "unused": {OURS: ["AMX"], IK: ["AMX"], LLAMA: []}, "commit": "1a2b3c4"}
+    return [{"row": row, "wrong": [], "pairs": pairs(ik, llama), "unused": {OURS: ["AMX"], IK: ["AMX"], LLAMA: []}, "commit": "1a2b3c4",
+             "versions": {OURS: "0.1.0", IK: "ik-llama-cpp-python 0.1.5", LLAMA: "llama-cpp-python 0.3.36"}}
             for row in all_rows]
 
 
@@ -107,7 +109,7 @@ class SpeedTable(unittest.TestCase):
         rated += [{"pairs": [pair | {OURS: pair[OURS] | {"others_cores": busy}}]} for busy in (float("nan"), -1, "x", None)]
         members = [{"row": None}, {"row": whole["row"] | {"threads": "1"}}, {"row": {"kind": "x"}}, {"row": whole["row"] | {"kind": ["prefill"]}}, {"pairs": 1}, {"pairs": [1]}, {"pairs": [{}]},
                    {"pairs": [pair, {OURS: pair[OURS]}]}, {"wrong": None}, {"wrong": [[]]}, {"unused": {}}, {"unused": whole["unused"] | {IK: None}},
-                   {"commit": None}]
+                   {"commit": None}, {"versions": None}, {"versions": {IK: "ik-llama-cpp-python 0.1.5"}}]
         for damage in rated + members:
             self.assertEqual(read(json.dumps(whole | damage))[1], ["line 1: no whole record of compare_peers.py"], damage)
         self.assertEqual(read("[" * 100000)[1], ["line 1: no whole record of compare_peers.py"])
@@ -118,6 +120,22 @@ class SpeedTable(unittest.TestCase):
             record["row"] |= {"model": "m0", "threads": i + 1}
         self.assertIn("prefill: other rows than the plan's", self.faults(table))
         self.assertIn("batched decode: other rows than the plan's", self.faults(table))
+
+    def test_OtherTestsThanThePlans_AreAFault(self):
+        for group, member, value in (("prefill", "tokens", 128), ("decode at depth 2048", "gen", 32), ("batched decode", "gen", 16)):
+            table = rows()
+            for record in table:
+                if group_of(record["row"]) == group:
+                    record["row"] |= {member: value}
+            self.assertEqual(self.faults(table), [f"{group}: other rows than the plan's"])
+
+    def test_PeersOfAnotherPackageOrOfTwoVersions_AreFaults(self):
+        first, second, *_ = (row | {"plan": {}} for row in rows())
+        swapped = first | {"versions": first["versions"] | {IK: "llama-cpp-python 0.3.36"}}
+        self.assertEqual(read(json.dumps(swapped))[1], ["ik_llama.cpp: measured was llama-cpp-python 0.3.36"])
+        newer = second | {"versions": second["versions"] | {LLAMA: "llama-cpp-python 0.4"}}
+        self.assertEqual(read(json.dumps(first) + "\n" + json.dumps(newer))[1],
+                         ["llama.cpp: 2 versions, expected one: llama-cpp-python 0.3.36, llama-cpp-python 0.4"])
 
     def test_PeerThatIsWrongInMostRows_IsAFault(self):
         table = rows()

@@ -8,8 +8,8 @@ Rows: prefill, decode after so many cached tokens, for each thread count; batche
 per engine stays alive for all rows and waits, without spinning, while another is measured. For each row
 
   1. every setting of each peer is tried (flash attention on and off, ik_llama.cpp's -rtr on and off), and once more if it
-     came within 10 % of the fastest; of those whose logits are right the fastest is taken; behind a longer context it is
-     the one that was fastest behind at least 512 positions;
+     came within 10 % of the fastest; of those whose logits are right, in prefill and batches, the fastest is taken; behind a
+     longer context it is the one that was fastest behind at least 512 positions;
   2. in each pair every engine is measured once, in random order, from a context that it filled once, for a depth and
      those behind it, and for all thread counts. A short test is repeated within the measurement until it takes --seconds,
      16 times at most, and the median counts. Behind each decode of ours a plain loop reads as many bytes as a step of it, 512 MiB
@@ -21,7 +21,7 @@ token for each sequence, logits readable after each. Nothing is sampled. Rows wh
 engines at once are left out and listed.
 
 Finished rows are in FILE.jsonl beside the section: the same command again goes on behind them, another plan, other flags of
-the engine or another kind of processor begins anew.
+the engine or another kind of processor begins anew, as does a file of another size for its own rows.
 Exits 1 if ours fails, or a peer while pairs are measured (one that fails with all its settings is listed as left out), or if a peer's
 build leaves some of this CPU's instructions unused (--any-build allows it).
 """
@@ -44,11 +44,11 @@ import time
 from pathlib import Path
 
 import peer_report
-from peer_process import DRIVER, PEER_SETTINGS, CompareError, Engine, settings_of
+from peer_process import DRIVER, PACKAGES, PEER_SETTINGS, CompareError, Engine, is_version_of, settings_of
 from peer_report import OURS
 
-# Right logits differ by 0.01 to 0.35 where activations are rounded to 8 bits; wrong ones by 2.6 and more. What lies between, 0.60 in llama.cpp's
-# prefill of Gemma 3 with flash attention, is left out as well.
+# Chosen, not derived: right logits differ by 0.01 to 0.35 where activations are rounded to 8 bits, wrong ones by 2.6 and more. What lies between,
+# llama.cpp's prefill of Gemma 3 with flash attention, 0.54 to 0.64 by the machine, is left out as well.
 WRONG_ABOVE = 0.5
 PLANS = {
     "quick": {"pairs": 3, "seconds": 0.3, "prefill": [128], "depth": [0, 512], "batch": [(8, 128)], "gen": 16, "batch_gen": 4},
@@ -115,6 +115,9 @@ class Comparison:
         for name, engine in self.engines.items():
             answer = engine.ask(settings_for({"kind": "none", "threads": threads}, path, 1))
             self.versions[name] = answer["version"]
+            if not is_version_of(name, answer["version"]):
+                raise CompareError(f"measure {name}: expected an interpreter with {PACKAGES[name]}, found {answer['version']}; "
+                                   f"correct --peer {name}=PYTHON")
             self.unused[name] = answer.get("isa", {}).get("unused", [])
             self.kv_bytes = answer.get("kv_bytes_per_token", self.kv_bytes)
         self.room = available_bytes() - 2 * path.stat().st_size  # copies that repacking makes
@@ -227,8 +230,10 @@ class Journal:
                 if isinstance(record, dict) and record.get("plan") == plan and "row" in record:
                     self.records.append(record)
 
-    def find(self, row: dict) -> dict | None:
-        return next((r for r in self.records if r["row"] == row), None)
+    def find(self, row: dict, paths: dict[str, Path]) -> dict | None:
+        """None of a file of another size with the same name. Rows of before sizes were noted are taken for this file's."""
+        size = paths[row["model"]].stat().st_size
+        return next((r for r in self.records if r["row"] == row and r.get("model_bytes", size) == size), None)
 
     def add(self, record: dict) -> None:
         record = record | {"plan": self.plan}
@@ -354,7 +359,7 @@ def main() -> int:
             if not args.only or re.search(args.only, peer_report.where(row))]
     if not rows:
         sys.exit(f"compare_peers: --only {args.only!r}: expected rows of the plan, found none that it matches")
-    todo = [row for row in rows if not journal.find(row)]
+    todo = [row for row in rows if not journal.find(row, paths)]
     if len(todo) < len(rows):
         print(f"{len(rows) - len(todo)} of {len(rows)} rows are in {journal.path}", file=sys.stderr)
     measured_at = commit()  # before the engine starts: it stays as it is when the checkout moves on
@@ -368,26 +373,26 @@ def main() -> int:
             began = time.monotonic()
             record = comparison.measure_row(row, paths[opened])
             journal.add(record | {"versions": comparison.versions, "unused": comparison.unused, "commit": measured_at, "program": program,
-                                  "date": datetime.date.today().isoformat()})
+                                  "model_bytes": paths[opened].stat().st_size, "date": datetime.date.today().isoformat()})
             done_work += work_of(row, args.pairs)
             left = sum(work_of(r, args.pairs) for r in todo[index + 1:]) * (time.monotonic() - start) / done_work
             print(f"{index + 1} of {len(todo)}: {peer_report.where(row)}: {time.monotonic() - began:.0f} s, "
                   f"about {left / 60:.0f} min left", file=sys.stderr, flush=True)
-            write_section(args, journal, rows)
+            write_section(args, journal, rows, paths)
     finally:
         comparison.close()
-    print(write_section(args, journal, rows), end="")
+    print(write_section(args, journal, rows, paths), end="")
     unused = {name: isa for r in journal.records for name, isa in r["unused"].items() if isa and name != OURS}
     for name, isa in unused.items():
         print(f"compare_peers: {name}'s build leaves {' '.join(isa)} unused: compile it for this CPU", file=sys.stderr)
     return 1 if unused and not args.any_build else 0
 
 
-def write_section(args: argparse.Namespace, journal: Journal, rows: list[dict]) -> str:
-    records = [found for row in rows if (found := journal.find(row))]
+def write_section(args: argparse.Namespace, journal: Journal, rows: list[dict], paths: dict[str, Path]) -> str:
+    records = [found for row in rows if (found := journal.find(row, paths))]
     versions = {name: ", ".join(dict.fromkeys(r["versions"][name] for r in records if name in r["versions"]))
                 for name in dict.fromkeys(name for r in records for name in r["versions"])}
-    missing = [row for row in rows if not journal.find(row)]
+    missing = [row for row in rows if not journal.find(row, paths)]
     text = peer_report.markdown(about(args, versions, records), records, list(args.peer), missing)
     peer_report.write(args.out, text)
     return text

@@ -19,6 +19,7 @@ from peer_process import CompareError, Engine, settings_of
 # Answers every line of settings. RATE, WRONG: expressions of the settings `s`. Each start is noted in FILE.started.
 FAKE = """
 import json, sys
+PACKAGES = {"llama.cpp": "llama-cpp-python", "ik_llama.cpp": "ik-llama-cpp-python"}
 open(__file__ + ".started", "a").write("x")
 for line in sys.stdin:
     s = json.loads(line)
@@ -29,7 +30,7 @@ for line in sys.stdin:
     tests += [{"test": "decode", "depth": d, "samples": samples} | limit for d in s["depth"]]
     tests += [{"test": "batch", "batch": b, "samples": samples, "disagreement": WRONG} for b in s["batch"]]
     print("noise before the measurement")
-    print(json.dumps({"engine": s["engine"], "version": "1", "isa": {"used": [], "unused": UNUSED},
+    print(json.dumps({"engine": s["engine"], "version": PACKAGES.get(s["engine"], "ours") + " 1", "isa": {"used": [], "unused": UNUSED},
                       "kv_bytes_per_token": KV, "tests": tests}), flush=True)
 """
 
@@ -255,8 +256,23 @@ class ComparePeers(unittest.TestCase):
     def test_PeerThatWasUpgradedMeanwhile_BothVersionsAreTold(self):
         engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "peer.py", "30")
         self.compare(engine, {"llama.cpp": peer}, "--only", "prefill")
-        Path(peer).write_text(Path(peer).read_text().replace('"version": "1"', '"version": "2"'))
-        self.assertIn("- llama.cpp: 1, 2\n", self.compare(engine, {"llama.cpp": peer}, "--only", "prefill|depth 0").stdout)
+        Path(peer).write_text(Path(peer).read_text().replace('+ " 1"', '+ " 2"'))
+        self.assertIn("- llama.cpp: llama-cpp-python 1, llama-cpp-python 2\n", self.compare(engine, {"llama.cpp": peer}, "--only", "prefill|depth 0").stdout)
+
+    def test_InterpreterWithTheOtherPeersPackage_IsRefused(self):
+        engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "peer.py", "30")
+        Path(peer).write_text(Path(peer).read_text().replace('PACKAGES.get(s["engine"], "ours")', '"llama-cpp-python"'))
+        done = self.compare(engine, {"ik_llama.cpp": peer})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("measure ik_llama.cpp: expected an interpreter with ik-llama-cpp-python, found llama-cpp-python 1", done.stderr)
+
+    def test_FileOfAnotherSize_BeginsItsRowsAnew(self):
+        engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "peer.py", "30")
+        self.compare(engine, {"llama.cpp": peer}, "--only", "prefill")
+        self.assertIn("1 of 1 rows are in", self.compare(engine, {"llama.cpp": peer}, "--only", "prefill").stderr)
+        (self.folder / "m.gguf").write_bytes(b"more")
+        self.assertNotIn("rows are in", self.compare(engine, {"llama.cpp": peer}, "--only", "prefill").stderr)
+        self.assertEqual([r["model_bytes"] for r in self.records()], [0, 4])
 
     def test_Engine_WaitsWithoutProcessorTimeAndStartsAgainAfterAFailure(self):
         settings = {"repeats": 1, "prompt_tokens": [], "depth": [0], "batch": []}

@@ -6,6 +6,7 @@ APIs differ, this file says so once: struct members, the KV cache's functions, t
 
 import ctypes
 import os
+import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,9 @@ try:
     import llama_cpp.llama_cpp as api
     IS_IK, PACKAGE = False, "llama-cpp-python"
 except ImportError:
-    _libraries = Path(find_spec("ik_llama_cpp").origin).parent / "lib"
+    if (_found := find_spec("ik_llama_cpp")) is None:
+        sys.exit(f"load a library: expected llama-cpp-python or ik-llama-cpp-python in {sys.executable}, found neither; docs/quality.md says how to get them")
+    _libraries = Path(_found.origin).parent / "lib"
     ctypes.CDLL(str(_libraries / "libggml.so"))  # a build from source does not find the other library beside it
     import ik_llama_cpp._ctypes_api as api
     IS_IK, PACKAGE = True, "ik-llama-cpp-python"

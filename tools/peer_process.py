@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 
 DRIVER = Path(__file__).resolve().with_name("peer_llama.py")
+# The package that a peer's interpreter must have: with the other's it would be measured under this name.
+PACKAGES = {"llama.cpp": "llama-cpp-python", "ik_llama.cpp": "ik-llama-cpp-python"}
 # What is tried for each peer: name -> members of the settings.
 PEER_SETTINGS = {
     "llama.cpp": {"FA": {"flash_attn": True}, "no FA": {"flash_attn": False}},
@@ -19,6 +21,11 @@ PEER_SETTINGS = {
 
 class CompareError(RuntimeError):
     """A measured process failed or answered something else than a measurement."""
+
+
+def is_version_of(peer: str, version: object) -> bool:
+    """Whether a measurement's `version` is of the package that the peer is known by; any is of ours."""
+    return isinstance(version, str) and version.split(" ")[0] == PACKAGES.get(peer, version.split(" ")[0])
 
 
 def settings_of(peer: str, row: dict) -> dict[str, dict]:

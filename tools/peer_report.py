@@ -106,7 +106,7 @@ def one_after_another(records: list[dict], peers: list[str]) -> list[str]:
                      (s["row"]["model"], s["row"]["threads"]) == (r["row"]["model"], r["row"]["threads"])}
             single = alone.get(r["row"]["depth"], alone.get(0, 0.0))
             faster += single > tokens_per_s(r, peer)
-            ratios.append(tokens_per_s(r, OURS) / max(single, tokens_per_s(r, peer)))
+            ratios.append(r["wall"][peer]["ratio"] * min(1, tokens_per_s(r, peer) / single if single else 1))
         if faster:
             lines.append(f"- {peer}: {geomean(ratios):.2f}x, one by one being faster in {faster} of {len(ratios)} rows")
     return ["", "Batched decode beside the better of a peer's batch and of the same sequences one by one:", "", *lines] if lines else []

@@ -219,4 +219,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"end_to_end: {error}{getattr(error, 'stderr', None) or ''}")

@@ -80,6 +80,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--llama", metavar="PYTHON")
     arguments = parser.parse_args()
+    if len(arguments.context) < 2:
+        parser.error(f"--context: expected two or more to compare, found {len(arguments.context)}")
     said = subprocess.run([arguments.tidemill, "inspect", arguments.model, "--json"], text=True, capture_output=True, check=True)
     own = json.loads(said.stdout)["max_position_embeddings"]
     rows = [(f"tidemill, {policy}, {'open' if is_open else 'stated'}",
@@ -99,4 +101,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"peak_resident: {error}{getattr(error, 'stderr', None) or ''}")
