@@ -3,63 +3,82 @@
 // a time, kept in L1 and multiplied. Lanes are positions: a score is one chain over head_dim without sums across lanes, and the chains of several
 // vectors hide each other's latency. The weighted sum has lanes along head_dim.
 //
-// Keys across against all of them in rows, a model's decode on a Zen 4, pairs of programs, behind 2048 (8000) positions, threads 1 / 2: SmolLM2
-// 1.11 (1.23 / 1.08), Qwen2.5 0.5B 1.02 with two threads (1.03 with one), 1.5B (1.05), Gemma (1.02), 1B Q4_K_M 1.05 and, in
-// another run behind 2000, 0.99 (1.06 / 1.04). SmolLM2 and
-// 0.5B behind 4000, 1B behind 2000, one thread, lines fetched 8 and 16 KiB ahead instead of 4: 0.98 to 1.02; 2 KiB 0.81 to 1.00; not at
-// all 0.77 to 0.93. AVX2, behind 2048, one thread: SmolLM2 1.09, 0.5B 1.01. Eight sequences of SmolLM2 behind 512, two threads: 1.07. LOSES:
-// SmolLM2's prefill of 512, whose keys are turned by one thread behind each step, 0.99 with one thread and 0.98 and 0.99 with two.
+// How keys and values come, one row:
+//   usual              into L2, keys 4 KiB and values 8 KiB ahead; AVX2 8 and 16
+//   Zen 5, AVX-512     past L2, values 12 KiB ahead, since its own prefetchers fill L2
+//   Zen 3              the halves of what is next side by side, values while keys are scored, keys while values are weighed, since it reads one
+//                      stream from memory at 11 to 13 GB/s and two at 14 and 15
+//   Intel, AVX-512     as a Zen 3, several rows, too: so their fetches are spread evenly over all products
+// Lines are fetched while keys are multiplied only: while they are transposed the loads that miss L1 leave no room and fetches are dropped (9 heads
+// on 3 of 64 behind 2048: 83 us, half and half 59, so 60; 12 on 2 of 128 behind 8192: 530, 435, 410).
 //
-// Q8_0 has half the bytes of F16 and one multiplication more for each element, by the scale. One row of 9 heads on 3 of 64, CPU time of F16
-// over that of Q8_0, medians of 20 pairs (12 of AVX2) on a busy Zen 4, gcc 12:
+// What that brought, and what lost to it. Shapes are query heads on key heads of a head_dim; without a unit how many times as fast, pairs of
+// programs; times and GB/s of one thread, one row, F16, from memory behind 8192 positions, GCC 12, unless said.
+//
+// Keys across for all of them in rows, Zen 4, a model's decode behind 2048 (8000) positions, threads 1 / 2
+//   SmolLM2 1.11 (1.23 / 1.08), Qwen2.5 0.5B - / 1.02 (1.03 / -), 1.5B (1.05), Gemma (1.02), 1B Q4_K_M 1.05, in another run behind 2000 0.99
+//     (1.06 / 1.04); AVX2, one thread: SmolLM2 1.09, 0.5B 1.01; eight sequences of SmolLM2 behind 512, two threads, 1.07
+//   distances for 4 KiB, SmolLM2 and 0.5B behind 4000, 1B behind 2000, one thread: 8 and 16 KiB 0.98 to 1.02, 2 KiB 0.81 to 1.00, none 0.77 to 0.93
+//   LOSES: SmolLM2's prefill of 512, whose keys are turned by one thread behind each step, 0.99 / 0.98 and 0.99
+//
+// Q8_0 for F16, half the bytes and one multiplication more for each element, 9 on 3 of 64, medians of 20 pairs (12 of AVX2) on a busy Zen 4
 //   AVX-512  from memory behind 2048 positions 163 / 128 us = 1.27 [1.19, 1.40], behind 8192 665 / 510 us = 1.30 [1.13, 1.44]
 //            in cache 0.97 [0.91, 1.00] and 0.95 [0.88, 1.00]
 //   AVX2     from memory 1.06 [0.97, 1.10] and 1.06 [0.96, 1.13]; in cache 1.00 [0.94, 1.03] and 1.06 [0.98, 1.21]
 //
-// AVX2, one row, F16, from memory behind 8192 positions (Zen 4, one thread, medians of three), keys of all heads two vectors at a time and keys
-// and values fetched 4 and 8 KiB ahead; up to three heads four vectors at a time; and 8 and 16 KiB ahead: 9 heads on 3 of 64 329, 373, 260
-// us; 32 on 8 of 64 982, 983, 873; 14 on 2 of 64 405, 382, 382; 12 on 2 of 128 658, 616, 598; 4 on 1 of 256 419, 411, 402. 9 on 3 in cache
-// 265 -> 251. As fast: values 24 KiB ahead, keys 16. Values of four heads three registers at a time instead of two: 32 on 8 882 -> 834, in cache 52.0
-// -> 50.1 (behind 512). Not better: seven heads four vectors at a time, values of six heads at once, the exponentials of four vectors side by
-// side. With AVX-512 all of this is within what memory changes by meanwhile. ExpUpTo0 in the softmax: 248 -> 237 in cache.
+// AVX2 on a Zen 4, us, medians of three                             9 on 3 of 64   32 on 8   14 on 2   12 on 2 of 128   4 on 1 of 256
+//   two vectors of keys at a time, 4 and 8 KiB ahead                     329          982       405          658              419
+//   up to three heads four vectors at a time                             373          983       382          616              411
+//   and 8 and 16 KiB ahead, taken                                        260          873       382          598              402
+//     9 on 3 in cache 265 -> 251; values of four heads three registers at a time for two: 32 on 8 882 -> 834, in cache
+//     52.0 -> 50.1 (behind 512); ExpUpTo0 248 -> 237 in cache
+//   as fast: values 24 KiB ahead, keys 16. Not better: seven heads four vectors at a time, values of six heads at once, the exponentials of four
+//     vectors side by side. With AVX-512 all of this is within what memory changes by meanwhile
 //
-// One row of 9 heads on 3 of 64 in cache (Zen 5, gcc 12, one thread): of 52 us behind 2048 positions 18 transposed, 11 multiplied, 13 weighed
-// and 10 were the softmax and joining chunks. Against transposing each vector of keys just before it is multiplied: from memory 288 -> 245
-// us behind 8192 positions; 12 on 2 of 128 471 -> 410; two rows 95 -> 78 and 200 -> 163; but 4 on 1 of 256 402 -> 441, two rows 119 -> 150.
-// Lines are fetched while keys are multiplied only: while they are transposed the loads that miss L1 leave no room and fetches are dropped
-// (9 on 3 of 64 behind 2048: 83 us, half and half 59, so 60; 12 on 2 of 128 behind 8192: 530, 435, 410).
-// Lost: two vectors of keys at once for long rows (12 on 2 of 128 in cache 0.87); parts of 128 and 256 columns (0.95 and 0.7 for 256).
+// Transposing some vectors of keys at a time for each just before it is multiplied, Zen 5: 9 on 3 288 -> 245 us, 12 on 2 of 128 471 -> 410, two rows
+//   95 -> 78 and 200 -> 163; but 4 on 1 of 256 402 -> 441, two rows 119 -> 150. 9 on 3 in cache behind 2048, of 52 us: 18 transposed, 11 multiplied, 13
+//   weighed, 10 softmax and joining. Lost: two vectors of keys at once for long rows (12 on 2 in cache 0.87); parts of 128 and 256 columns (0.95 and
+//   0.7 for 256)
+// Long rows: 4 on 1 of 256 924 -> 552 us, since keys are fetched a whole block ahead, and values are weighed 16 rows at a time instead of 128 (12 on 2 of
+//   128: 1.00; values fetched 4 KiB ahead instead of 8: 0.87 and 0.78)
 //
-// Long rows: 4 heads on 1 of 256 behind 8192 positions 924 -> 552 us, since keys are fetched a whole block ahead, and values are
-// weighed 16 rows at a time instead of 128 (12 heads on 2 of 128: 1.00; values fetched 4 KiB ahead instead of 8: 0.87 and 0.78).
+// Zen 5, AVX-512, past L2, in large pages, medians of seven: 9 on 3 244 -> 212 us, 32 on 8 674 -> 612, 12 on 2 of 128 379 -> 370, 4 on 1 of 256 429 -> 326
+//   a part of it is that heads' loops are inlined in their blocks (9 on 3: 235 without) and that one vector of keys has no more than eight heads at
+//     once (232 with 24, and twice the code)
+//   none better in all four shapes: values 4, 6, 8, 16 and 20 KiB ahead, keys 2, 6 and 8, one of both into L2; a test for the kind of fetch beside each
+//     line cost what it brought
+//   lost: AVX2 393 -> 402, 1092 -> 1108, 741 -> 749 and 466 -> 458; on a Zen 4 SmolLM2's decode behind 2048 0.84 / 0.90 (the inlining was not run there)
+// Zen 3, halves side by side for one stream 4 and 8 KiB ahead, medians of three in turn, busy machine
+//   from memory 9 on 3 1.16, 32 on 8 1.10, 14 on 2 0.91, 12 on 2 of 128 1.42, 4 on 1 of 256 1.42; a model's decode, threads 1 / 2: SmolLM2 behind 8000
+//     1.22 / 1.10, 2048 1.09 / 1.03 (medians of six, within [0.93, 1.30]), Qwen2.5 0.5B behind 4000 0.98 [0.83, 1.06] / 0.95 [0.90, 1.10]
+//   LOSES in the last-level cache, where a model's weights leave little of one: 0.85 to 0.88, 0.76, 0.96, 1.12, 1.01; and with several rows, which are
+//     fetched as usual: 9 on 3, 12 on 2 and 4 on 1 behind 2048 0.94, 0.91, 1.02 with two, 0.90, 0.82, 1.31 with four, 0.68, 0.97, 0.85 with eight
+//   lost: every line once instead of several times, 14 on 2 0.90, 12 on 2 0.82, 4 on 1 0.81; nothing fetched 0.38 to 0.68 (medians of five). Not told
+//     apart in a noisy run: one half after the other, four quarters, a whole chunk ahead
+// Emerald Rapids, the halves of what is next for the usual, calls in turn: 9 on 3 of 64 1.03 to 1.05, 32 on 8 1.04 to 1.07, 14 on 2 1.27 to 1.31, 12 on 2
+//   of 128 1.08 to 1.13, 4 on 1 of 256 1.02 to 1.05; 9 on 3, 12 on 2 and 4 on 1 behind 2048 with two rows 1.15, 1.27, 1.27, four 1.24, 1.13, 1.16, eight
+//   1.15, -, 1.10; Q8_0 1.00 to 1.08; LOSES in cache, 0.96 to 0.99. Not told apart from it: into L1; four quarters (12 on 2 1.16). Less: one half after
+//   the other 1.01 to 1.23, of the usual; only keys or only values fetched as usual 0.68 to 0.99, none 0.65 to 0.81
+//   before, GB/s, medians of three           32 on 8 of 64   14 on 2   12 on 2 of 128
+//   usual                                         9.3          7.8          9.7
+//   past L2                                       4.3          3.8          4.1
+//   into L2, 2 and 4 KiB ahead                   11.3          7.4          9.7
+//            8 and 8                             10.0          6.9          8.3
+//            8 and 16                            10.0          7.6         10.2
+//            16 and 16                            9.0          6.2          9.0
+//   into L1, 2 and 2                              8.7          6.1          7.6
+//            4 and 8                              8.7          5.9          9.6
 //
-// At AVX-512 a Zen 5 brings memory past L2, values 12 KiB ahead, since its own prefetchers fill L2. One thread, one row, F16, in large pages,
-// from memory, medians of seven: 9 heads on 3 of 64 behind 8192 positions 244 -> 212 us, 32 on 8 of 64 674 -> 612, 12 on 2 of 128 379
-// -> 370, 4 on 1 of 256 429 -> 326. A part of it is that heads' loops are inlined in their blocks (9 on 3: 235 without) and that one
-// vector of keys has no more than eight heads at once (232 with 24, and twice the code). A test for the kind of fetch beside each
-// line cost what it brought; values 4, 6, 8, 16 and 20 KiB ahead, keys 2, 6 and 8 KiB ahead, one of keys and values into L2: none
-// better in all four shapes. AVX2, also on a Zen 5: 393 -> 402, 1092 -> 1108, 741 -> 749 and 466 -> 458, so not there. The inlining was not run on
-// a Zen 4; there fetching past L2 makes SmolLM2's decode behind 2048 positions 0.90 (two threads) and 0.84 (one) times as fast.
-//
-// An Emerald Rapids, one row, F16, behind 8192 positions, one thread, GB/s of 32 heads on 8 of 64, 14 on 2, 12 on 2 of 128, medians of three: as usual 9.3,
-// 7.8, 9.7; past L2 4.3, 3.8, 4.1; into L2 2 and 4 KiB ahead (keys, values) 11.3, 7.4, 9.7, 8 and 8 10.0, 6.9, 8.3, 8 and 16 10.0, 7.6, 10.2, 16 and 16 9.0, 6.2, 9.0; into L1
-// 2 and 2 8.7, 6.1, 7.6, 4 and 8 8.7, 5.9, 9.6. So it keeps the usual.
-// A Zen 3 reads one stream from memory at 11 to 13 GB/s and two at 14 and 15, and so fetches the halves of what is next side by side: values while
-// keys are scored, keys while values are weighed. Against the same program with one stream, 4 and 8 KiB ahead, one thread, one row, F16, from memory
-// behind 8192 positions (medians of three in turn, busy machine): 9 heads on 3 of 64 1.16, 32 on 8 of 64 1.10, 14 on 2 of 64 0.91, 12 on 2 of 128
-// 1.42, 4 on 1 of 256 1.42; in the last-level cache, where a model's weights leave little of one, it LOSES: 0.85 to 0.88, 0.76, 0.96, 1.12, 1.01.
-// Several rows are fetched as usual: 9 on 3, 12 on 2 and 4 on 1 behind 2048 had 0.94, 0.91, 1.02 with two, 0.90, 0.82, 1.31 with four, 0.68, 0.97,
-// 0.85 with eight. A model's decode, threads 1 / 2: SmolLM2 behind 8000 1.22 / 1.10, 2048 1.09 / 1.03 (medians of six, within [0.93, 1.30]), Qwen2.5
-// 0.5B behind 4000 0.98 [0.83, 1.06] / 0.95 [0.90, 1.10]. Lost against it: every line once instead of several times, 14 on 2 0.90, 12 on 2 0.82, 4 on
-// 1 0.81; nothing fetched 0.38 to 0.68 (medians of five). Not told apart from it, in a noisy run: one half after the other, four quarters, a whole chunk ahead.
-//
-// One row, one key head with its query heads, one chunk of 128 keys in L1, F16, AVX-512 on a Zen 4 (gcc 12, least of seven), ns to score, to weigh
-// (in brackets at the peak of MulAdds, the same for scoring and with AVX2), for the softmax, for joining: 9 heads on 3 of 64 480, 551 (417),
-// 106, 34; 32 on 8 649, 676 (555), 141, 45; 14 on 2 1196, 1264 (972), 246, 79; 12 on 2 of 128 1730, 1956 (1666), 211, 88; 4 on 1 of 256 2593,
-// 2976 (2222), 141, 85: 70 to 84 % of that peak at most, whatever memory gives.
-// AVX2 in that order: 474, 434, 159, 38; 624, 587, 206, 51; 1202, 1029, 359, 89; 1864, 1830, 310, 112; 2523, 2445, 207, 110: 73 to 84 %.
-// Its weighing is not taken on AVX-512: behind 8192 positions in memory 1.08, 1.05, 1.04, 0.98 and 1.14, but in a model's decode, one thread,
-// SmolLM2 1.00 behind 4000 and 0.95 behind 8000, Gemma 1.05; keys and values both in registers of 256 bits, 28 sums, 0.98 and 1.00 behind 4000.
+// How far from the peak: one key head with its query heads, one chunk of 128 keys in L1, Zen 4, least of seven, ns
+//                   score, AVX-512 / AVX2   weigh         at the peak of MulAdds, each   softmax     joining
+//   9 on 3 of 64         480 / 474         551 / 434              417                   106 / 159    34 / 38
+//   32 on 8 of 64        649 / 624         676 / 587              555                   141 / 206    45 / 51
+//   14 on 2 of 64       1196 / 1202       1264 / 1029             972                   246 / 359    79 / 89
+//   12 on 2 of 128      1730 / 1864       1956 / 1830            1666                   211 / 310    88 / 112
+//   4 on 1 of 256       2593 / 2523       2976 / 2445            2222                   141 / 207    85 / 110
+//   so 70 to 84 % of that peak at most, whatever memory gives (AVX2 73 to 84). AVX2's weighing is not taken on AVX-512: from memory 1.08, 1.05, 1.04, 0.98
+//   and 1.14, but a model's decode, one thread, SmolLM2 1.00 behind 4000 and 0.95 behind 8000, Gemma 1.05; keys and values both in registers of 256
+//   bits, 28 sums, 0.98 and 1.00 behind 4000
 #include <cstring>
 #include <type_traits>
 
@@ -360,7 +379,7 @@ void WeighRows(const AttentionTile& tile, const std::byte* v, const std::byte* n
   }
 }
 
-// One query row alone in its own way, several as usual.
+// One query row in its own way, several as usual. One of a tile of several, for keys that the others do not see, is one.
 template <FetchWay alone>
 void ScoreOneOrMore(const AttentionTile& tile, const StoredKeys& k, const std::byte* next, size_t at, size_t rows) {
   return tile.is_one_row() ? ScoreRows<alone>(tile, k, next, at, rows)
@@ -384,6 +403,8 @@ AttentionRowKernels PickAttentionRow(Isa isa, [[maybe_unused]] Tuning tuning) {
   if constexpr (!kLowTiles) {  // a sanitizer would take minutes to compile them
     if (tuning == Tuning::kZen5 && isa >= Isa::kAvx512)
       return {&N_AVX3::ScoreRows<FetchWay::kBehindPastL2>, &N_AVX3::WeighRows<FetchWay::kBehindPastL2>};
+    if (tuning == Tuning::kIntel && isa >= Isa::kAvx512)
+      return {&N_AVX3::ScoreRows<FetchWay::kNext>, &N_AVX3::WeighRows<FetchWay::kNext>};
     if (tuning == Tuning::kZen3 && isa == Isa::kAvx2)
       return {&N_AVX2::ScoreOneOrMore<FetchWay::kNext>, &N_AVX2::WeighOneOrMore<FetchWay::kNext>};
   }
