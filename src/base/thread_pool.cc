@@ -67,9 +67,9 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::Run(size_t num_chunks, Call call, const void* body) {
-  TIDEMILL_CHECK(num_chunks <= kMaxChunks);
+void ThreadPool::Run(size_t first_chunk, size_t num_chunks, Call call, const void* body) {
   const uint64_t generation = ((ticket_.load(std::memory_order_relaxed) >> kGenerationShift) + 1) & kGenerationMask;
+  first_chunk_ = first_chunk;
   call_ = call;
   body_ = body;
   done_.store(0, std::memory_order_relaxed);
@@ -95,7 +95,7 @@ void ThreadPool::WorkUntilTaken(uint64_t generation, size_t thread) {
     if (next >= count) return;
     if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire))
       continue;
-    call_(body_, static_cast<size_t>(next), thread);
+    call_(body_, first_chunk_ + static_cast<size_t>(next), thread);
     // After the last increment the caller may start another loop or destroy the body: nothing of this one is used below.
     if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == count && thread != 0) done_.notify_one();
     ticket = ticket_.load(std::memory_order_acquire);

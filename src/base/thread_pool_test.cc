@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <string>
@@ -27,6 +29,15 @@ TEST(ThreadPool, ParallelFor_RunsEveryChunkOnce) {
       for (size_t i = 0; i < chunks; ++i) ASSERT_EQ(hits[i].load(), 1) << "threads " << threads << " chunk " << i;
     }
   }
+}
+
+// More than a ticket counts.
+TEST(ThreadPool, MillionsOfChunks_RunOnceEach) {
+  auto pool = ThreadPool::Create(2);
+  ASSERT_TRUE(pool.ok());
+  std::vector<uint8_t> hits((size_t{1} << 21) + 5);
+  (*pool)->ParallelFor(hits.size(), [&](size_t chunk, size_t) { ++hits[chunk]; });
+  EXPECT_EQ(std::count(hits.begin(), hits.end(), uint8_t{1}), static_cast<std::ptrdiff_t>(hits.size()));
 }
 
 TEST(ThreadPool, ManyShortLoops_KeepTheirBodiesApart) {

@@ -21,7 +21,7 @@ class ExecutionContext {
   static Result<ExecutionContext> Create(Isa isa, ThreadPool* threads, size_t scratch_bytes_per_thread,
                                          Tuning tuning = DetectTuning()) {
     ExecutionContext context(isa, tuning, threads);
-    for (size_t i = 0; i < threads->num_threads(); ++i) {
+    for (size_t i = 0; i < threads->num_all_threads(); ++i) {
       TIDEMILL_TRY(buffer, AlignedBuffer::Create(scratch_bytes_per_thread));
       context.scratch_.push_back(std::move(buffer));
     }
