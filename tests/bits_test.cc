@@ -356,5 +356,22 @@ void RunInAnotherFloatEnvironment(const Weights& weights) {
 TEST(TinyModelBits, FloatEnvironmentOfTheCaller_ChangesNothing) { RunInAnotherFloatEnvironment(kWeights[4]); }
 TEST(TinyModelBits, FloatEnvironmentOfTheCaller_ChangesNoSumsOfQ8) { RunInAnotherFloatEnvironment(kWeights[3]); }
 
+// Weights that are unpacked while they are loaded round.
+TEST(TinyModelBits, FloatEnvironmentOfWhoLoads_ChangesNothing) {
+  constexpr const Weights& kUnpacked = kWeights[6];
+  const std::vector<int32_t> ids = {1, 500, 3, 996, 77};
+  std::vector<float> logits[2];
+  for (const int rounding : {FE_TONEAREST, FE_UPWARD}) {
+    std::fenv_t before;
+    ASSERT_EQ(std::fegetenv(&before), 0);
+    std::fesetround(rounding);
+    ModelRunner runner(ModelFile(kUnpacked), {.f32 = kUnpacked.f32, .max_rows = 8});
+    std::fesetenv(&before);
+    const auto state = runner.NewState();
+    logits[rounding == FE_UPWARD] = runner.Feed(*state, ids, ids.size());
+  }
+  EXPECT_EQ(logits[0], logits[1]);
+}
+
 }  // namespace
 }  // namespace tidemill

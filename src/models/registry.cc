@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/float_environment.h"
 #include "formats/printable_name.h"
 #include "models/families/families.h"
 #include "models/rope_override.h"
@@ -185,6 +186,7 @@ bool IsDraftHead(const ModelFiles& files) {
 
 Result<std::unique_ptr<LanguageModel>> LoadDraftHead(const ModelFiles& files, const LanguageModel& target,
                                                      const LoadSettings& load) {
+  const ScopedDefaultFloatEnvironment float_environment;  // weights are unpacked, RoPE's frequencies computed
   if (files.gguf() != nullptr) {
     return Error(ErrorCode::kUnsupported,
                  "draft head: expected a folder with config.json and safetensors, found a GGUF file");
@@ -211,6 +213,7 @@ Result<std::unique_ptr<LanguageModel>> LoadDraftHead(const ModelFiles& files, co
 
 Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const ModelFiles& files, const LoadSettings& settings,
                                                          const std::optional<RopeOverride>& rope) {
+  const ScopedDefaultFloatEnvironment float_environment;
   TIDEMILL_TRY(known, Recognise(files));
   if (rope) TIDEMILL_TRY_VOID(OverrideRope(*rope, known.settings));
   // Each sample maps what the system likes to map around it, up to megabytes: given back before the weights take memory.
