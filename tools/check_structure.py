@@ -37,6 +37,7 @@ CODE_SUFFIXES = SOURCE_SUFFIXES | {".py", ".sh", ".cmake"}
 
 INCLUDES = re.compile(r"^\s*#\s*include\s*([\"<])([^\">]+)[\">]", re.MULTILINE)
 X86_HEADERS = re.compile(r"#\s*include\s*[<\"]((?:[a-z0-9]*mm|x86|x86gpr|avx\w*|amx\w*|fma\w*|ia32)intrin\.h)[>\"]")
+TEMPLATE_HEADERS = re.compile(r"#\s*include\s*<(algorithm|array|cmath|functional|memory|numeric|span|string|utility|vector)>")
 X86_FILES = re.compile(r"src/kernels/cpu/[a-z0-9_]*_(?:vnni|bf16|avx)[a-z0-9_]*(?:-inl)?\.(?:cc|h)")
 
 FORBIDDEN = [  # (pattern over code without comments and strings, why not)
@@ -237,9 +238,12 @@ def check_lengths(tree: Tree) -> list[Fault]:
 def check_x86(tree: Tree) -> list[Fault]:
     faults = []
     for f in tree.sources():
-        if X86_FILES.fullmatch(f):
-            continue
         text = code_only(tree.texts[f])
+        if X86_FILES.fullmatch(f):
+            for m in found_in(text, TEMPLATE_HEADERS):
+                faults.append(Fault("x86", f"{f}:{line_of(text, m.start())}",
+                                    f"<{m.group(1)}>: its templates would be compiled for this level and may be linked for all; do without"))
+            continue
         for m in found_in(text, X86_HEADERS):
             faults.append(Fault("x86", f"{f}:{line_of(text, m.start())}",
                                 f"{m.group(1)}: only a per-level kernel (src/kernels/cpu/*_vnni*, *_bf16*, *_avx*) may "
@@ -383,6 +387,7 @@ PLANTED = [
     ("lengths", "src/base/planted.cc", f"// {LONG_FILE_REASON} it is a table.\n" + "int x();\n" * 1001),
     ("x86", "src/base/planted.cc", "#include <immintrin.h>\n"),
     ("x86", "src/kernels/cpu/planted.cc", "#include <emmintrin.h>\n"),
+    ("x86", "src/kernels/cpu/matmul_q8_avx512_vnni.cc", "#include <algorithm>\n"),
     ("forbidden", "src/base/planted.cc", "#include <regex>\n"),
     ("forbidden", "src/base/planted.cc", "std::regex r;\n"),
     ("forbidden", "src/base/planted.cc", "auto x = strtoul(s, &e, 10);\n"),

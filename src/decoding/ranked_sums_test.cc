@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "decoding/testing/at_every_level.h"
 #include "decoding/token_key.h"
 
 namespace tidemill {
@@ -77,7 +78,7 @@ TEST(RankedSums, EveryShape_FindsWhatASortFinds) {
             prefix.push_back(rule.ShareOf(logit) + (prefix.empty() ? 0 : prefix.back()));
             if (logit >= least) at_least = prefix.back();
           }
-          for (const Isa isa : {Isa::kBaseline, DetectIsa()}) {
+          testing::AtEveryLevel([&](Isa isa) {
             for (const bool counts : {false, true}) {
               sums.Start(isa, logits, chunk_max, rule, floor, least, counts);
               ASSERT_EQ(sums.shares(), prefix.back());
@@ -97,7 +98,7 @@ TEST(RankedSums, EveryShape_FindsWhatASortFinds) {
                 check(sums.FindRank(rank), rank);
               }
             }
-          }
+          });
         }
       }
     }

@@ -68,9 +68,9 @@ TEST(TokenRanking, RandomLogitsWithTies_MatchTheFullSort) {
   }
 }
 
-TEST(TokenRanking, Sort_OnEitherSideOfTheRadix_IsTheFullSort) {
+TEST(TokenRanking, Sort_OfAnySize_IsTheFullSort) {
   std::mt19937_64 rng(kSeed);
-  for (const size_t vocab : {1, 100, 2047, 2048, 2049, 20000}) {
+  for (const size_t vocab : {1, 2, 100, 2049, 20000}) {
     for (const uint64_t levels : {uint64_t{3}, uint64_t{300}, uint64_t{1} << 40}) {
       std::vector<float> logits(vocab);
       for (float& logit : logits) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <iostream>
 #include <limits>
 #include <random>
 #include <string>
@@ -46,13 +45,6 @@ double PlainSum(const std::vector<float>& logits, float max, double inverse_temp
     total += s[0];
   }
   return total;
-}
-
-TEST(VocabScan, Levels_ArePrinted) {
-  for (const Isa isa : KnownIsas()) {
-    std::cout << "level " << IsaName(isa) << (isa > DetectIsa() ? ": not on this CPU, not tested\n" : ": tested\n");
-  }
-  EXPECT_LE(Isa::kBaseline, DetectIsa());
 }
 
 TEST(VocabScan, EveryLevel_FindsMaximaAndTheLowestBestId) {

@@ -44,8 +44,9 @@ struct MatMulTask {
   bool accumulate = false;
 };
 
-inline constexpr size_t kMaxMatMulTasks = 1024;
+inline constexpr size_t kMaxMatMulTasks = 1024;  // of one call
 
+// All tasks as one loop over ctx, whose scratch holds MatMulScratchBytes of each weight. Allocates nothing.
 void MatMul(ExecutionContext& ctx, std::span<const MatMulTask> tasks);
 
 // Scratch a thread needs to run MatMul with this weight.

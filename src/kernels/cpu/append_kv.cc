@@ -74,7 +74,8 @@ void AppendKv(ExecutionContext& ctx, ConstMatrix<float> x, size_t head_dim, DTyp
               std::byte* out) {
   const auto to_half = TIDEMILL_PICK(ctx.isa(), ToHalf);
   const auto to_blocks = TIDEMILL_PICK(ctx.isa(), ToBlocks);
-  TIDEMILL_DCHECK(head_dim % InfoOf(dtype).block_elements == 0 && head_stride % InfoOf(dtype).block_elements == 0);
+  TIDEMILL_DCHECK(head_dim % InfoOf(dtype).block_elements == 0 && head_stride % InfoOf(dtype).block_elements == 0 &&
+                  x.cols % head_dim == 0);
   ForEachRow(ctx, x.rows, x.cols, [&](size_t t) {
     for (size_t h = 0; h < x.cols / head_dim; ++h) {
       const float* in = x.row(t) + h * head_dim;

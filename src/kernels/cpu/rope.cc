@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "kernels/cpu/for_each_row.h"
 
 namespace tidemill {
@@ -73,6 +74,7 @@ void RopeAngles(ExecutionContext& ctx, std::span<const uint32_t> positions, std:
 
 void ApplyRope(ExecutionContext& ctx, ConstMatrix<float> cos, ConstMatrix<float> sin, size_t head_dim,
                Matrix<float> x) {
+  TIDEMILL_DCHECK(2 * cos.cols <= head_dim && x.cols % head_dim == 0);
   const size_t half = cos.cols, heads = x.cols / head_dim;
   ForEachRow(ctx, x.rows, x.cols, [&](size_t t) {
     const float* __restrict c = cos.row(t);
