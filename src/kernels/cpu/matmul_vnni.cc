@@ -52,6 +52,8 @@
 //                                                               2 KiB            12.6   11.4   10.3   13.5
 //                                                               4 KiB            11.4   11.1   10.4   12.9
 //     two rows as one stream 11.6, 12.1, 8.7, 13.0 where four strips have 11.0, 11.2, 11.8, 11.2: not told apart
+//     into L2 4 KiB ahead, but every second line, which brings its neighbour: 0.88, 0.85, 0.86, 0.94; 8 KiB 0.88, 0.85, 0.87, 0.94; a line of each
+//     block 0.77, 0.74, 0.75, 0.91 (calls in turn)
 //   It starts two 512-bit products a cycle, but its other port for vectors is shut meanwhile, so unpacking takes from products, too. 512 rows, one
 //   thread, calls in turn, for tiles of 2 x 6 that unpack 4 bits: 2 x 7 of Q8_0 1.03 to 1.12, of 5 bits 1.01 to 1.04, Q6_K 2 x 5 for 2 x 4 1.08;
 //     Q4_1 and Q4_K 2 x 7 0.89 to 1.03, expanded 1.00 to 1.11, both 1.05 to 1.15 (32 rows: expanded 0.93 to 1.00); where sums will be written
