@@ -16,7 +16,8 @@ try:
     IS_IK, PACKAGE = False, "llama-cpp-python"
 except ImportError:
     if (_found := find_spec("ik_llama_cpp")) is None:
-        sys.exit(f"load a library: expected llama-cpp-python or ik-llama-cpp-python in {sys.executable}, found neither; docs/quality.md says how to get them")
+        sys.exit(f"load a library: expected llama-cpp-python or ik-llama-cpp-python in {sys.executable}, found neither; "
+                 "docs/quality.md says how to get them")
     _libraries = Path(_found.origin).parent / "lib"
     ctypes.CDLL(str(_libraries / "libggml.so"))  # a build from source does not find the other library beside it
     import ik_llama_cpp._ctypes_api as api

@@ -54,7 +54,8 @@ Tuning TuningOf(const Processor& processor);
 // at half the rate of f32's MulAdds: a 1B BF16 model's prefill is 1.6 times as fast without (113, 117 tokens/s beside 71, 70), decode 0.95 to 0.99.
 Isa DefaultIsa(Isa best = DetectIsa(), Tuning tuning = DetectTuning());
 
-// Whether products of words are faster from biased blocks (kernels/biased_block.h), as measured on a Zen 3 and a Zen 4: AMD family 19h, and those above, which nobody measured.
+// Whether products of words are faster from biased blocks (kernels/biased_block.h), as measured on a Zen 3 and a Zen 4: AMD family 19h, and
+// those above, which nobody measured.
 bool GainsFromBiasedBlocks();
 
 // The level multiplies BF16 itself; such products are a numeric class of their own.

@@ -16,7 +16,8 @@
 
 namespace tidemill {
 
-// theta^(-2 i / rotary_dim) by the C library's pow, whose last bit may be another with another library: what RopeAngles takes as inv_freq[i], before a model's scaling and the rounding to f32. theta > 0.
+// theta^(-2 i / rotary_dim): what RopeAngles takes as inv_freq[i], before a model's scaling and the rounding to f32. theta > 0.
+// By the C library's pow, whose last bit may be another with another library.
 double RopeFrequency(double theta, size_t i, size_t rotary_dim);
 
 // cos[t, i] and sin[t, i] for row t at positions[t]. cos, sin : [tokens, rotary_dim / 2] f32.

@@ -63,8 +63,9 @@ class WeightMatrix {
  public:
   WeightMatrix() = default;
 
-  // Packs with all threads in pieces of at most 4 MiB of the file, or of one strip; `release(piece)` is called behind each, unless it is empty,
-  // so that its pages can be given back. Error: kOutOfMemory. as_f32: dequantise to F32 first (--dtype f32). arena: where the packed form goes; null: memory of its own.
+  // Packs with all threads in pieces of at most 4 MiB of the file, or of one strip; `release(piece)`, unless it is empty, is called behind
+  // each, so that its pages can be given back. as_f32: dequantise to F32 first (--dtype f32). arena: where the packed form goes; null:
+  // memory of its own. Error: kOutOfMemory.
   static Result<WeightMatrix> Pack(const WeightSource& source, bool as_f32, ThreadPool& threads,
                                    const std::function<void(std::span<const std::byte>)>& release,
                                    BufferArena* arena = nullptr);

@@ -14,8 +14,8 @@ namespace tidemill {
 //   row : RowBytes(dtype, out.size()) bytes as the file holds them, no alignment needed
 //   out : [cols] f32; cols a multiple of the type's block_elements
 // Bits: each product and each sum of dtype.h's formula is one f32 operation, rounded, in the order of its parentheses. All
-// products are exact (11 significant bits of a half, at most 7 of a scale, 6 of a quant, 24 together; -128 and -32 are powers of two), so that only sums round. The scales are exact
-// conversions from half.
+// products are exact (of a half 11 significant bits, of a scale at most 7, of the quants beside it 5, where -128 and -32 are powers of
+// two: 23 of 24), so that only sums round. The scales are exact conversions from half.
 void DequantizeRow(DType dtype, std::span<const std::byte> row, std::span<float> out);
 
 }  // namespace tidemill
