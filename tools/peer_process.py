@@ -25,7 +25,7 @@ class CompareError(RuntimeError):
 
 def is_version_of(peer: str, version: object) -> bool:
     """Whether a measurement's `version` is of the package that the peer is known by; any is of ours."""
-    return isinstance(version, str) and version.split(" ")[0] == PACKAGES.get(peer, version.split(" ")[0])
+    return peer not in PACKAGES or (isinstance(version, str) and version.split(" ")[0] == PACKAGES[peer])
 
 
 def settings_of(peer: str, row: dict) -> dict[str, dict]:
