@@ -57,10 +57,10 @@
 //     apart in a noisy run: one half after the other, four quarters, a whole chunk ahead
 // Emerald Rapids, the halves of what is next for the usual, calls in turn: 9 on 3 of 64 1.03 to 1.05, 32 on 8 1.04 to 1.07, 14 on 2 1.27 to 1.31, 12 on 2
 //   of 128 1.08 to 1.13, 4 on 1 of 256 1.02 to 1.05; 9 on 3, 12 on 2 and 4 on 1 behind 2048 with two rows 1.15, 1.27, 1.27, four 1.24, 1.13, 1.16, eight
-//   1.15, -, 1.10, sixteen 0.99, -, 0.96; Q8_0 1.00 to 1.08; LOSES in cache, 0.96 to 0.99. Not told apart from it: into L1; four quarters (12 on 2 1.16). Less: one half after
-//   the other 1.01 to 1.23, of the usual; only keys or only values fetched as usual 0.68 to 0.99, none 0.65 to 0.81; 2 and 4 KiB ahead 0.83 to 0.99, 2
+//   1.15, -, 1.10, sixteen 0.99, -, 0.96; Q8_0 1.00 to 1.08; LOSES in cache, 0.96 to 0.99. Not told apart from it: into L1; four quarters (12 on 2
+//   1.16). Less: one half after the other 1.01 to 1.23, of the usual; only keys or only values fetched as usual 0.68 to 0.99, none 0.65 to 0.81; 2 and 4 KiB ahead 0.83 to 0.99, 2
 //   and 2 0.73 to 0.95, 4 and 4 0.78 to 1.00
-//   in another, noisier hour, one after another, GB/s, medians of three
+//   in another hour, one after another, GB/s, medians of three
 //                                            32 on 8 of 64   14 on 2   12 on 2 of 128
 //   usual                                         9.3          7.8          9.7
 //   past L2                                       4.3          3.8          4.1
