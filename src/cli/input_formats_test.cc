@@ -51,6 +51,9 @@ TEST(ParsedJson, IsWhatTheLibraryReads) {
     ASSERT_FALSE(result.ok()) << wrong;
     EXPECT_THAT(result.error().message(), HasSubstr("x: expected JSON, found a "));
   }
+  const auto zero = ParseJson("x", std::string_view("{}\0", 3));
+  ASSERT_FALSE(zero.ok());
+  EXPECT_EQ(zero.error().message(), "x: expected JSON, found a zero byte at byte 2");
 }
 
 // A program that was killed leaves such a file, and the next one may have its number, as each in a container of its own has.

@@ -99,6 +99,11 @@ class Maker final : public nlohmann::json_sax<Json> {
 ParsedJson::~ParsedJson() { TakeApart(json_); }
 
 Result<ParsedJson> ParseJson(std::string_view what, std::string_view text) {
+  // The library takes a zero byte for the end.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    return Error(ErrorCode::kInvalidArgument,
+                 std::string(what) + ": expected JSON, found a zero byte at byte " + std::to_string(zero));
+  }
   ParsedJson json;
   Maker maker(&*json);
   if (Json::sax_parse(text, &maker)) return json;
