@@ -168,7 +168,8 @@ Result<void> Child::Load() {
   options.isa = isa_;
   for (const size_t batch : settings_.batch) options.max_batch = std::max(options.max_batch, batch);
   if (engine_ && loaded_path_ == settings_.model) {
-    if (options.kv_type == options_.kv_type && settings_.threads <= engine_->threads() &&
+    // Of as many threads as were asked for the system may have given fewer.
+    if (options.kv_type == options_.kv_type && settings_.threads <= std::max(engine_->threads(), options_.threads) &&
         options.max_batch <= options_.max_batch) {
       return {};
     }
@@ -330,7 +331,7 @@ Result<Json> Child::Measure(ChildSettings settings) {
   Json result;
   result["engine"] = settings_.engine;
   result["version"] = kVersion;
-  result["threads"] = settings_.threads == 0 ? engine_->threads() : settings_.threads;
+  result["threads"] = settings_.threads == 0 ? engine_->threads() : std::min(settings_.threads, engine_->threads());
   result["system_info"] = cpu.name + ", " + engine_->isa() + ", " + engine_->numeric_class();
   result["isa"] = {{"used", features.used}, {"unused", features.unused}};
   result["model"] = {{"description", info.family + " " + info.name},

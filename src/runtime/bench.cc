@@ -33,7 +33,8 @@ class BenchSequences {
 
   // Runs `count` random tokens of one sequence in chunks; logits of the last one only.
   Result<void> Feed(SequenceState& state, size_t count) {
-    const std::vector<int32_t> ids = RandomIds(count);
+    std::vector<int32_t> ids(count);
+    Draw(ids);
     const size_t rows = EqualPart(count, impl_.options.prefill_chunk);
     for (size_t first = 0; first < count; first += rows) {
       const auto part = std::span(ids).subspan(first, std::min(rows, count - first));
@@ -49,14 +50,13 @@ class BenchSequences {
 
   // `steps` steps of one token for every sequence, with logits for all.
   Result<void> Decode(size_t steps) {
-    const std::vector<int32_t> ids = RandomIds(steps * states_.size());
+    std::vector<int32_t> ids(states_.size());
     std::vector<StepSequence> step(states_.size());
     for (size_t s = 0; s < steps; ++s) {
+      Draw(ids);
       for (size_t i = 0; i < states_.size(); ++i) {
         TIDEMILL_TRY_VOID(states_[i]->Reserve(1));
-        step[i] = {.state = states_[i].get(),
-                   .tokens = std::span(ids).subspan(s * states_.size() + i, 1),
-                   .rows = Wanted::kLast};
+        step[i] = {.state = states_[i].get(), .tokens = std::span(ids).subspan(i, 1), .rows = Wanted::kLast};
       }
       Run(step);
       for (size_t i = 0; i < states_.size(); ++i) {
@@ -88,10 +88,8 @@ class BenchSequences {
   }
 
  private:
-  std::vector<int32_t> RandomIds(size_t count) {
-    std::vector<int32_t> ids(count);
+  void Draw(std::span<int32_t> ids) {
     for (int32_t& id : ids) id = static_cast<int32_t>(random_() % impl_.language_model().settings.vocab_size);
-    return ids;
   }
   void Run(std::span<const StepSequence> step) {
     impl_.executor->Run(
@@ -258,13 +256,17 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
   }
   const size_t deepest = batch ? *std::max_element(test.prompts.begin(), test.prompts.end()) : test.depth;
   const size_t decoded = prefill ? 0 : test.gen_tokens, filled_first = prefill ? test.prompt_tokens : deepest;
-  // A speed past the model's own context is still a speed: room is made for it, and the result is marked.
-  const size_t context = impl.options.context;
   constexpr size_t kLongest = size_t{1} << 22;
   if (filled_first > kLongest || decoded > kLongest - filled_first)
     return BenchError("a test of " + std::to_string(filled_first) + " and " + std::to_string(decoded) +
                       " positions: expected at most " + std::to_string(kLongest));
-  const size_t longest = filled_first + decoded;
+  const size_t longest = filled_first + decoded, context = impl.options.context;
+  const LanguageModel& model = impl.language_model();
+  if (model.position_embedding.rows() != 0 && longest > model.settings.longest_context())
+    return BenchError("a test of " + std::to_string(filled_first) + " and " + std::to_string(decoded) +
+                      " positions: expected at most " + std::to_string(model.settings.longest_context()) +
+                      ", since the model has learned no others");
+  // A speed past the context of any other model is still a speed: room is made for it, and the result is marked.
   impl.options.context = std::max(context, longest);
   BenchCaches own;
   BenchCaches::Impl& kept = (caches != nullptr ? *caches : own).impl();
@@ -285,7 +287,7 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
     return std::move(result).WithContext("bench");
   }
   result->test = test.test;
-  result->beyond_context = longest > impl.language_model().settings.longest_context();
+  result->beyond_context = longest > model.settings.longest_context();
   result->peak_rss_bytes = PeakResidentBytes();
   result->anonymous_rss_bytes = AnonymousResidentBytes();
   return result;

@@ -197,14 +197,21 @@ TEST(BadFlag, ContextPastTheModels_NamesWhatWouldDo) {
       {"--context 641: expected at most 640, what --rope-scaling linear=2.5 makes of the model's 256 positions"});
 }
 
-TEST(BadModel, LearnedPositions_HaveNoRopeScaling) {
+// A model of 128 learned positions.
+std::string OptFolder() {
   const std::string folder = TestFolder() + "/opt";
-  std::filesystem::copy(std::string(TIDEMILL_FIXTURES) + "/families/opt", folder);
+  std::filesystem::copy(std::string(TIDEMILL_FIXTURES) + "/families/opt", folder,
+                        std::filesystem::copy_options::overwrite_existing);
   WriteFile(
       "opt/tokenizer.json",
       R"({"version":"1.0","added_tokens":[],"normalizer":null,"post_processor":null,"decoder":{"type":"ByteLevel"},)"
       R"("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},)"
       R"("model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2,"d":3},"merges":[]}})");
+  return folder;
+}
+
+TEST(BadModel, LearnedPositions_HaveNoRopeScaling) {
+  const std::string folder = OptFolder();
   EXPECT_EQ(RunTidemill({"run", folder, "--raw", "a", "-n", "1"}).exit_code, 0);
   ExpectError(RunTidemill({"run", folder, "--raw", "a", "-n", "1", "--rope-scaling", "yarn=4"}), 1,
               {"--rope-scaling yarn=4: expected a model with rotary positions, found opt", "its 128 positions"});
@@ -281,6 +288,18 @@ TEST(BadBench, Settings_AreNamed) {
   ExpectError(RunTidemill({"bench", "--child"}, {.input = R"({"model": "/nowhere.gguf"})"}), 1, {"/nowhere.gguf"});
   ExpectError(RunTidemill({"bench", "--child", CountingModelFile()}), 2, {"--child"});
   ExpectError(RunTidemill({"bench"}), 2, {"MODEL"});
+}
+
+TEST(BadBench, PastLearnedPositions_NamesHowManyThereAre) {
+  const std::string folder = OptFolder();
+  const auto settings = [&](const std::string& test) {
+    return "{\"model\": \"" + folder + "\", \"threads\": 1, \"repeats\": 1, \"gen_tokens\": 4, " + test + "}";
+  };
+  EXPECT_EQ(RunTidemill({"bench", "--child"}, {.input = settings(R"("depth": [124])")}).exit_code, 0);
+  for (const char* test :
+       {R"("depth": [125])", R"("prompt_tokens": [129])", R"("batch": [2], "batch_prompt": [1, 248])"})
+    ExpectError(RunTidemill({"bench", "--child"}, {.input = settings(test)}), 2,
+                {"bench: a test of", "expected at most 128"});
 }
 
 }  // namespace
