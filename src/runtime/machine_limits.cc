@@ -97,11 +97,13 @@ class Team {
     pool_.ParallelFor(turns_.size(), [&](size_t i, size_t) {
       // All are there before one starts: else who comes first has done the work of both before a sleeper is awake. None waits for
       // ever, since the pool has as many threads, and who waits takes no second turn.
-      waiting.fetch_add(1);
-      // Who gives its core away while it waits is not there when the others start.
-      const auto patience = Clock::now() + std::chrono::milliseconds(3);
-      while (waiting.load() < turns_.size()) {
-        if (Clock::now() > patience) std::this_thread::yield();
+      if (waiting.fetch_add(1) + 1 == turns_.size()) waiting.notify_all();
+      // Who gives its core away while it waits is not there when the others start; where there are more threads than
+      // cores, who keeps it holds them up.
+      const bool has_cores = turns_.size() <= std::thread::hardware_concurrency();
+      const auto patience = Clock::now() + std::chrono::milliseconds(has_cores ? 3 : 0);
+      for (size_t there = waiting.load(); there < turns_.size(); there = waiting.load()) {
+        if (Clock::now() > patience) waiting.wait(there);
       }
       Turn& turn = turns_[i];
       turn.start = Clock::now();
