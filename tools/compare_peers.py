@@ -23,7 +23,7 @@ engines at once are left out and listed.
 Finished rows are in FILE.jsonl beside the section: the same command again goes on behind them, another plan, other flags of
 the engine or another kind of processor begins anew, as does a file of another size for its own rows.
 Exits 1 if ours fails, or a peer while pairs are measured (one that fails with all its settings is listed as left out), or if a peer's
-build leaves some of this CPU's instructions unused (--any-build allows it).
+build leaves some of this CPU's instructions unused (--any-build allows it). A process fails, too, that takes no processor time for 300 seconds.
 """
 
 import argparse
@@ -135,8 +135,8 @@ class Comparison:
         tried, left_out, fastest = {}, [], 0.0
         choices = settings_of(name, row) if name != OURS else {"": {"flash_attn": True}}
         # Long contexts take minutes to fill, once for each setting.
-        if (best := self.known_best.get(self.alike(name, row))) in choices:
-            choices = {best: choices[best]}
+        if (known := self.known_best.get(self.alike(name, row))) in choices:
+            choices = {known: choices[known]}
         # The best of the row before comes last: if it is the best again, its context is filled already.
         order = sorted(choices, key=lambda choice: choice == self.last_best.get(name))
         for attempt in range(2):
@@ -155,6 +155,9 @@ class Comparison:
                 found = (wrong <= WRONG_ABOVE, sample["tokens_per_s"], choice, sample["seconds"])
                 tried[choice] = max(found, tried.get(choice, found))
             fastest = max(tried.values(), default=(True, 0.0))[1]  # a right one, if there is one
+        if not tried and self.known_best.pop(self.alike(name, row), None) is not None:
+            best, own, others_left_out, wrong = self.try_settings(name, row, settings)  # those that were not
+            return best, own, left_out + others_left_out, wrong
         if not tried:
             return None, {}, left_out, False
         right, _, best, seconds = max(tried.values())
@@ -227,8 +230,15 @@ class Journal:
                     record = json.loads(line)
                 except (ValueError, RecursionError):
                     continue
-                if isinstance(record, dict) and record.get("plan") == plan and "row" in record:
+                if isinstance(record, dict) and record.get("plan") == plan and self.is_whole(record):
                     self.records.append(record)
+
+    @staticmethod
+    def is_whole(record: dict) -> bool:
+        """Whether it has what the section needs."""
+        kinds = {"row": dict, "settings": dict, "left_out": dict, "wrong": list, "pairs": list, "peak_rss_mib": dict, "idle_cores": (int, float),
+                 "beyond_trained_context": bool, "versions": dict, "unused": dict, "commit": str, "date": str}
+        return all(isinstance(record.get(member), kind) for member, kind in kinds.items()) and {"model", "threads", "kind"} <= record["row"].keys()
 
     def find(self, row: dict, paths: dict[str, Path]) -> dict | None:
         """None of a file of another size with the same name. Rows of before sizes were noted are taken for this file's."""
@@ -339,11 +349,19 @@ def parse_arguments() -> argparse.Namespace:
         p.error(f"--engine-command: expected a command line, found {args.engine_command!r}: {error}")
     except re.error as error:
         p.error(f"--only: expected a regular expression, found {args.only!r}: {error}")
+    args.threads = list(dict.fromkeys(args.threads))
+    args.out = args.out.resolve()  # a link stays one
+    if not os.access(args.out.parent, os.W_OK) or args.out.exists() and not args.out.is_file():
+        p.error(f"--out {args.out}: expected a file or a new name in a folder that can be written to")
     if len({path.name for path in args.model}) < len(args.model):
         p.error("--model: expected files with different names, which rows are known by, found one twice; rename it")
     for path in args.model:
         if not path.is_file():
             p.error(f"--model {path}: expected a file, found none")
+        try:
+            str(path.resolve()).encode()
+        except UnicodeEncodeError:
+            p.error(f"--model {str(path)!r}: expected a name in UTF-8, which the journal is; rename it")
     if args.pairs < 10:
         print("compare_peers: fewer than 10 pairs: a look, not a claim", file=sys.stderr)
     return args

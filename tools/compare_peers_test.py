@@ -5,6 +5,7 @@ import argparse
 import hashlib
 import json
 import random
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import compare_peers
 import peer_report
-from peer_process import CompareError, Engine, settings_of
+import peer_process
+from peer_process import CompareError, Engine, fault_of, settings_of
 
 # Answers every line of settings. RATE, WRONG: expressions of the settings `s`. Each start is noted in FILE.started.
 FAKE = """
@@ -25,7 +27,7 @@ for line in sys.stdin:
     s = json.loads(line)
     rate = RATE
     samples = [{"tokens_per_s": rate, "tokens_per_cpu_s": rate, "seconds": 1.0, "others_cores": 0.0}] * s["repeats"]
-    tests = [{"test": "prefill", "samples": samples, "disagreement": WRONG} for p in s["prompt_tokens"]]
+    tests = [{"test": "prefill", "prompt_tokens": p, "samples": samples, "disagreement": WRONG} for p in s["prompt_tokens"]]
     limit = {"bytes_per_step": 2e9, "read_gb_per_s": 150.0} if s.get("read_rate") else {}
     tests += [{"test": "decode", "depth": d, "samples": samples} | limit for d in s["depth"]]
     tests += [{"test": "batch", "batch": b, "samples": samples, "disagreement": WRONG} for b in s["batch"]]
@@ -162,6 +164,9 @@ class ComparePeers(unittest.TestCase):
         self.assertEqual(settings(compare_peers.Comparison(args, earlier), {"depth": 2048}), ["FA"])
         self.assertEqual(settings(compare_peers.Comparison(args, [earlier[0] | {"wrong": ["llama.cpp"]}]), {"depth": 2048}),
                          ["no FA"])
+        # Where that setting fails behind more positions, another may not.
+        fake(self.folder, "llama.py", "30 if not s['flash_attn'] else sys.exit('too deep') if s['depth'] == [2048] else 40")
+        self.assertEqual(settings(compare_peers.Comparison(args, earlier), {"depth": 2048}), ["no FA"])
 
     def test_WrongLogits_GiveNoRatio(self):
         engine = fake(self.folder, "engine.py", "60")
@@ -219,6 +224,18 @@ class ComparePeers(unittest.TestCase):
         journal.write_text(journal.read_text().replace('"cpu": "', '"cpu": "another than '))
         self.assertNotIn("rows are in", self.compare(engine, {"llama.cpp": peer}).stderr)
 
+    def test_JournalsRecordThatLacksSomething_IsNotThere(self):
+        engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "peer.py", "30")
+        self.compare(engine, {"llama.cpp": peer}, "--only", "prefill", "--threads", "1", "1")
+        record, = self.records()  # once
+        journal = self.folder / "out.md.jsonl"
+        for member in ("row", "settings", "wrong", "versions", "pairs"):
+            journal.write_text(json.dumps({key: value for key, value in record.items() if key != member}) + "\n")
+            done = self.compare(engine, {"llama.cpp": peer}, "--only", "prefill")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("rows are in", done.stderr)
+            self.assertEqual(len(self.records()), 2)
+
     def test_ContextsLargerThanMemory_RowIsListedAsNotRun(self):
         engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "peer.py", "30", kv=str(10**10))
         done = self.compare(engine, {"llama.cpp": peer}, "--only", "512")
@@ -241,6 +258,77 @@ class ComparePeers(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn(expected, done.stderr)
             self.assertIn("measure Tidemill", done.stderr)
+
+    def test_AnswerThatIsNoMeasurementOfWhatWasAsked_IsTold(self):
+        asked = {"prompt_tokens": [], "depth": [8], "batch": [], "repeats": 1}
+        sample = {"tokens_per_s": 2.0, "seconds": 1.0, "tokens_per_cpu_s": 0.0, "others_cores": 0.0}
+        test = {"test": "decode", "depth": 8, "samples": [sample]}
+        answer = {"engine": "x", "version": "1", "tests": [test]}
+        self.assertIsNone(fault_of(answer, asked))
+        for tests in ([], [test, test], [test | {"depth": 9}], [test | {"test": "prefill", "prompt_tokens": 8}], [{"depth": 8}], 7, None, [7],
+                      [test | {"samples": []}], [test | {"samples": [sample, sample]}], [test | {"samples": [7]}], [test | {"disagreement": "x"}],
+                      [test | {"read_gb_per_s": 1.0}], [test | {"read_gb_per_s": 0, "bytes_per_step": 1}], [test | {"peak_rss_mib": "1"}],
+                      *([test | {"samples": [sample | {field: value}]}] for field, value in
+                        (("tokens_per_s", 0), ("tokens_per_s", float("nan")), ("seconds", 0.0), ("seconds", None), ("others_cores", -1)))):
+            self.assertTrue(fault_of(answer | {"tests": tests}, asked), tests)
+        for member in ({"engine": 7}, {"version": None}, {"isa": None}, {"isa": {"unused": [7]}}, {"kv_bytes_per_token": "many"}):
+            self.assertTrue(fault_of(answer | member, asked), member)
+        self.assertIn("'tests'", fault_of({"engine": "x", "version": "1"}, asked))
+        peer = fake(self.folder, "peer.py", "0")
+        done = self.compare(fake(self.folder, "engine.py", "1"), {"llama.cpp": peer}, "--only", "depth 0")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.records()[0]["settings"], {"Tidemill": ""})
+        self.assertIn("llama.cpp: FA: measure llama.cpp", done.stdout)
+        self.assertIn("expected a rate, found {'tokens_per_s': 0,", done.stdout)
+
+    def test_LineTooMany_IsNotTakenForTheNextAnswer(self):
+        engine = fake(self.folder, "engine.py", "60")
+        Path(engine).write_text(Path(engine).read_text() + "    print(json.dumps({'engine': 'x', 'version': '1', 'tests': []}), flush=True)\n")
+        done = self.compare(engine, {"llama.cpp": fake(self.folder, "peer.py", "30")}, "--only", "depth 0")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("measure Tidemill", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+
+    def test_ProcessThatDoesNothing_IsEnded(self):
+        self.addCleanup(setattr, peer_process, "STALLED_S", peer_process.STALLED_S)
+        peer_process.STALLED_S = 1
+        engine = Engine("x", [sys.executable, "-c", "import time; time.sleep(60)"])
+        began = time.monotonic()
+        with self.assertRaisesRegex(CompareError, "took no processor time for 1 s"):
+            engine.ask({})
+        self.assertLess(time.monotonic() - began, 20)
+        works = "import time\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass\nprint('{\"engine\": \"x\", \"version\": \"1\", \"tests\": []}', flush=True)"
+        engine = Engine("x", ["sh", "-c", f"{shlex.join([sys.executable, '-c', works])}; true"])  # the shell itself does nothing
+        self.addCleanup(engine.close)
+        self.assertEqual(engine.ask({"prompt_tokens": [], "depth": [], "batch": []})["engine"], "x")
+
+    def test_BytesThatAreNoText_AreNoise(self):
+        engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "peer.py", "30 if not s['flash_attn'] or not s['depth'] else sys.exit('no luck')")
+        noise = "import sys\nfor out in (sys.stdout, sys.stderr): out.buffer.write(b'\\xff\\xfe noise\\n'), out.flush()\n"
+        Path(peer).write_text(noise + Path(peer).read_text())
+        done = self.compare(engine, {"llama.cpp": peer}, "--only", "depth 0")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.records()[0]["settings"]["llama.cpp"], "no FA")
+        self.assertIn("noise no luck", done.stdout)
+
+    def test_OutThatCannotBeWritten_IsRefusedBeforeAnythingIsMeasured(self):
+        engine, peer = fake(self.folder, "engine.py", "60"), fake(self.folder, "peer.py", "30")
+        for out in ("/dev/null", str(self.folder), str(self.folder / "none" / "out.md")):
+            done = self.compare(engine, {"llama.cpp": peer}, "--out", out)
+            self.assertEqual(done.returncode, 2, out)
+            self.assertIn("--out", done.stderr)
+        self.assertFalse(Path(engine + ".started").exists())
+        (self.folder / "link.md").symlink_to(self.folder / "out.md")
+        self.assertEqual(self.compare(engine, {"llama.cpp": peer}, "--only", "prefill", "--out", str(self.folder / "link.md")).returncode, 0)
+        self.assertTrue((self.folder / "link.md").is_symlink())
+        self.assertTrue((self.folder / "out.md").is_file())
+
+    def test_ModelNameThatIsNoText_IsRefused(self):
+        name = self.folder / "m\udcff.gguf"
+        name.touch()
+        done = self.compare("engine.py", {"llama.cpp": fake(self.folder, "peer.py", "30")}, "--model", str(name))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("expected a name in UTF-8", done.stderr)
 
     def test_ProgramOrModelThatIsNotThere_IsNamed(self):
         peer = fake(self.folder, "peer.py", "1")

@@ -1,12 +1,15 @@
 """Engines as processes that stay alive: settings go in as a line of JSON, a measurement comes out as a line."""
 
 import json
+import math
 import os
 import shlex
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 
+STALLED_S = 300  # without processor time: it waits for what never comes
 DRIVER = Path(__file__).resolve().with_name("peer_llama.py")
 # The package that a peer's interpreter must have: with the other's it would be measured under this name.
 PACKAGES = {"llama.cpp": "llama-cpp-python", "ik_llama.cpp": "ik-llama-cpp-python"}
@@ -34,63 +37,114 @@ def settings_of(peer: str, row: dict) -> dict[str, dict]:
     return {name: own for name, own in PEER_SETTINGS[peer].items() if not (wrong and own["flash_attn"])}
 
 
+def fault_of(answer: dict, settings: dict) -> str | None:
+    """What makes an answer no measurement of what was asked for."""
+    def amounts(of: dict, *fields: str) -> list[float]:
+        found = [of[field] for field in fields]
+        if not all(0 <= value < math.inf for value in found):
+            raise ValueError(f"expected amounts, found {', '.join(f'{field} {value}' for field, value in zip(fields, found))}")
+        return found
+
+    asked = [(kind, member, value) for kind, member in (("prefill", "prompt_tokens"), ("decode", "depth"), ("batch", "batch"))
+             for value in settings[member]]
+    try:
+        "".join([answer["engine"], answer["version"], *answer.get("isa", {}).get("unused", [])])  # texts, or it raises
+        amounts({"kv_bytes_per_token": 0} | answer, "kv_bytes_per_token")
+        tests = answer["tests"]
+        found = [(test["test"], member, test[member]) for test, (_, member, _) in zip(tests, asked, strict=True)]
+        if found != asked:
+            return f"expected {asked}, found {found}"
+        for test in tests:
+            if len(test["samples"]) != settings["repeats"]:
+                return f"expected {settings['repeats']} samples, found {len(test['samples'])}"
+            for sample in test["samples"]:
+                if min(amounts(sample, "tokens_per_s", "seconds", "tokens_per_cpu_s", "others_cores")[:2]) == 0:
+                    return f"expected a rate, found {sample}"
+            amounts({"peak_rss_mib": 0} | test, "peak_rss_mib")
+            if "read_gb_per_s" in test and not min(amounts(test, "read_gb_per_s", "bytes_per_step")) > 0:
+                return f"expected a rate of reading, found {test}"
+            0.0 + (test.get("disagreement") or 0) + test.get("beyond_trained_context", False)  # numbers, or it raises
+    except KeyError as error:
+        return f"expected the member {error}"
+    except (ValueError, TypeError, AttributeError) as error:
+        return str(error)
+    return None
+
+
+def cpu_s_of(process: int) -> float:
+    """Processor time of a process and of those that it started, such as a wrapper's program, so far; 0 when there is none."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        children = Path(f"/proc/{process}/task/{process}/children")
+        started = children.read_text().split() if children.exists() else []
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_s_of, map(int, started)))
+
+
 class Engine:
     """One engine's process, started when it is first asked and again after it failed."""
 
     def __init__(self, name: str, command: list[str]):
         self.name, self.command, self.process = name, command, None
         self.said = ""  # the end of what it wrote to stderr, once it has ended
+        self.stalled = False
 
     def ask(self, settings: dict) -> dict:
         if self.process is None:
-            self.errors = tempfile.TemporaryFile("w+")
+            self.errors = tempfile.TemporaryFile("w+", errors="replace")
             try:
-                self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, errors="replace",
                                                 stderr=self.errors, env=os.environ | {"GGML_NO_BACKTRACE": "1"})
             except OSError as error:
                 self.errors.close()
                 raise CompareError(f"start {self.name}: {self.command[0]}: expected a program, found: {error.strerror}; "
                                    "build it, or correct --engine-command or --peer") from error
-        last = ""
+        last, fault, answered = "", None, threading.Event()
+        threading.Thread(target=self.watch, args=(self.process, answered), daemon=True).start()
         try:
             self.process.stdin.write(json.dumps(settings | {"engine": self.name}) + "\n")
             self.process.stdin.flush()
             for line in self.process.stdout:
                 last = line.strip() or last
                 if (answer := self.parse(line)) is not None:
-                    return answer
+                    if (fault := fault_of(answer, settings)) is None:
+                        return answer
+                    break
         except BrokenPipeError:
             pass
         except BaseException:  # interrupted: what it would answer is not wanted any more
             self.close()
             raise
+        finally:
+            answered.set()
         code = self.close()
         what = f"ended with {code}" if code or not last else f"its last line is no measurement: {last[:200]}"
+        if self.stalled or fault:
+            what = f"took no processor time for {STALLED_S} s" if self.stalled else f"{fault[:300]}, in {last[:200]}"
         raise CompareError(f"measure {self.name}: {shlex.join(self.command)}: {what}\n{self.said}".strip())
 
     @staticmethod
     def parse(line: str) -> dict | None:
-        """The measurement in a line; None for anything else that a library may print."""
+        """The JSON object in a line; None for anything else that a library may print."""
         try:
             answer = json.loads(line)
-            for test in answer.get("tests", []):
-                for sample in test["samples"]:
-                    sample["tokens_per_cpu_s"], sample["others_cores"]
-                    if not sample["tokens_per_s"] > 0:
-                        return None
-            return answer if {"engine", "version"} <= answer.keys() else None
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, RecursionError):
             return None
+        return answer if isinstance(answer, dict) else None
+
+    def watch(self, process: subprocess.Popen, answered: threading.Event) -> None:
+        """Kills a process that does nothing while it is asked."""
+        self.stalled, before = False, cpu_s_of(process.pid)
+        while not answered.wait(STALLED_S):
+            if (now := cpu_s_of(process.pid)) == before:
+                self.stalled = True
+                process.kill()
+                return
+            before = now
 
     def cpu_s(self) -> float:
-        """Processor time so far; 0 when there is no process."""
-        if self.process is None:
-            return 0.0
-        try:
-            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return 0.0 if self.process is None else cpu_s_of(self.process.pid)
 
     def close(self) -> int | None:
         """Ends it by ending its input, after 10 seconds by force; its exit status."""

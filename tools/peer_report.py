@@ -29,14 +29,20 @@ def interval(ratios: tuple[float, ...], resamples: int = 10000) -> tuple[float, 
     return medians[int(0.025 * resamples)], medians[int(0.975 * resamples) - 1]
 
 
-def compare(record: dict, peer: str, field: str) -> dict | None:
-    """Our rate over the peer's, pair by pair; None where one of them has no right answer."""
+def ratios(record: dict, peer: str, field: str = "tokens_per_s") -> list[float]:
+    """Our rate over the peer's, pair by pair; none where one of them has no right answer."""
     pairs = record["pairs"]
     if not pairs or peer not in pairs[0] or {OURS, peer} & set(record["wrong"]):
+        return []
+    found = [pair[OURS][field] / pair[peer][field] for pair in pairs if pair[peer][field]]
+    return found if len(found) == len(pairs) else []
+
+
+def compare(record: dict, peer: str, field: str) -> dict | None:
+    if not (found := ratios(record, peer, field)):
         return None
-    ratios = [pair[OURS][field] / pair[peer][field] for pair in pairs]
-    low, high = interval(tuple(ratios))
-    return {"ratio": statistics.median(ratios), "low": low, "high": high}
+    low, high = interval(tuple(found))
+    return {"ratio": statistics.median(found), "low": low, "high": high}
 
 
 def rate(record: dict, engine: str) -> str:
