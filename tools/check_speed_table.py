@@ -140,7 +140,8 @@ def check(records: list[dict]) -> tuple[list[str], list[str]]:
     """(lines of a Markdown table, faults)."""
     records = [r | {"wall": {peer: peer_report.compare(r, peer, "tokens_per_s") for peer in (IK, LLAMA)}} for r in records]
     lines = ["| group | peer | asked | found | rows | | from, to | without its best file |", "| --- | --- | --- | --- | --- | --- | --- | --- |"]
-    faults, losers = [], []
+    faults = [f"{peer_report.where(r['row'])}: no row of the plan" for r in records if peer_report.group(r["row"]) not in TARGETS]
+    losers = []
     for name, (asked, losses_count) in TARGETS.items():
         rows = [r for r in records if peer_report.group(r["row"]) == name and r["pairs"]]
         faults += [f"{peer_report.where(r['row'])}: left out: {r['skipped']}" for r in records
@@ -185,6 +186,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("journal", type=Path)
     journal = parser.parse_args().journal
+    sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a journal's names may be anything
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has enough, such as head, ends it silently
     try:
         text = journal.read_text()

@@ -53,6 +53,10 @@ class SpeedTable(unittest.TestCase):
         self.assertEqual(faults, ["prefill: 15 of 16 rows are measured"])
         self.assertEqual(sum("| incomplete |" in line for line in lines), 2)
 
+    def test_RowOfNoGroup_IsAFault(self):
+        other = rows()[1]
+        self.assertEqual(self.faults(rows() + [other | {"row": other["row"] | {"depth": 512}}]), ["m0, 1 thread, decode at depth 512: no row of the plan"])
+
     def test_Spread_IsPrintedWithAndWithoutTheBestFile(self):
         table = rows(ik=2.0)
         for record in table[:8:4]:  # prefill of m0
