@@ -104,6 +104,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.pairs < FEWEST_PAIRS:
         parser.error(f"--pairs {arguments.pairs}: expected at least {FEWEST_PAIRS}")
+    for name, least in (("threads", 1), ("requests", 2), ("mean", 1), ("new", 2)):
+        if (value := getattr(arguments, name)) < least:
+            parser.error(f"--{name} {value}: expected at least {least}")
     vocabulary = json.loads(run([arguments.tidemill, "inspect", arguments.model, "--json"])[0])["vocab_size"]
     draw, pairs = random.Random(1), []
     for _ in range(arguments.pairs):

@@ -101,16 +101,20 @@ def main() -> None:
     arguments = parser.parse_args()
     results = {}
     if arguments.results and os.path.exists(arguments.results):
-        with open(arguments.results, encoding="utf-8") as file:
-            results = json.load(file)
+        try:
+            with open(arguments.results, encoding="utf-8") as file:
+                results = json.load(file)
+        except ValueError as error:
+            fail(f"read {arguments.results}: expected what this program wrote, found {error}; remove it")
     for model in arguments.model:
         name = f"{os.path.basename(model).removesuffix('.gguf')}, {arguments.threads} threads"
         if name in results and not arguments.again:
             continue
         results[name] = rows_of(arguments, model)
         if arguments.results:
-            with open(arguments.results, "w", encoding="utf-8") as file:
+            with open(arguments.results + ".part", "w", encoding="utf-8") as file:
                 json.dump(results, file, indent=1)
+            os.replace(arguments.results + ".part", arguments.results)
     print(table(results))
 
 

@@ -279,12 +279,14 @@ def main() -> int:
     args = p.parse_args()
     if args.seed < 0:
         p.error(f"--seed {args.seed}: expected at least 0")
-    if args.out.is_dir() != (args.shape in FOLDER_SHAPES) and args.out.exists():
+    args.out = args.out.resolve()  # a link stays one
+    if args.out.exists() and not (args.out.is_dir() if args.shape in FOLDER_SHAPES else args.out.is_file()):
         p.error(f"--out {args.out}: expected a {'folder' if args.shape in FOLDER_SHAPES else 'file'} or nothing")
     try:
         return make(args, p)
     except OSError as error:
-        print(f"make_synthetic_model: write {args.out}: {error.strerror}: {error.filename}", file=sys.stderr)
+        # numpy's own has a text and neither of its parts.
+        print(f"make_synthetic_model: write {error.filename or args.out}: {error.strerror or error}", file=sys.stderr)
         return 1
 
 

@@ -97,4 +97,9 @@ def write_folder(s: FolderShape, kind: str, seed: int, folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False) + "\n", encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "</s>",
                                                               "eos_token": "</s>"}) + "\n")
-    write_weights(s, kind, seed, folder / "model.safetensors")
+    part = folder / "model.safetensors.part"
+    try:
+        write_weights(s, kind, seed, part)
+        part.replace(folder / "model.safetensors")
+    finally:
+        part.unlink(missing_ok=True)
