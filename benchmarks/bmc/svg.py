@@ -1,4 +1,4 @@
-"""Figures of a sweep as SVG text: lines over logarithmic or plain axes, and stacked bars. Needs nothing but Python."""
+"""Figures of a sweep as SVG text: lines over logarithmic or plain axes, stacked bars, and columns of dots. Needs nothing but Python."""
 
 import math
 from dataclasses import dataclass, field
@@ -21,6 +21,13 @@ class Line:
 class Bar:
     name: str
     parts: list[float]
+
+
+@dataclass
+class Columns:
+    name: str
+    target: float
+    values: list[list[float]]  # of each series; an empty one is left out
 
 
 @dataclass
@@ -132,4 +139,25 @@ def bars(title: str, y_label: str, parts: list[str], all_bars: list[Bar]) -> str
                     f'font-size="10" transform="rotate(-25 {centre:.1f} {HEIGHT - BOTTOM + 14})"')
     for part, name in enumerate(parts):
         figure.legend(part, COLOURS[part % len(COLOURS)], name)
+    return figure.done()
+
+
+def columns(title: str, y_label: str, series: list[str], groups: list[Columns]) -> str:
+    """A column of dots for each series in each group, its geometric mean as a bar, the group's target as a dashed line, and a line at 1."""
+    figure = Figure(title, "", y_label)
+    y = y_axis(figure, [1.0] + [value for group in groups for value in [group.target, *sum(group.values, [])]], log=True)
+    figure.line(LEFT, y(1.0), WIDTH - RIGHT, y(1.0), 'stroke="#777777"')
+    slot = (WIDTH - RIGHT - LEFT) / len(groups)
+    for i, group in enumerate(groups):
+        left = LEFT + slot * i
+        figure.text(left + slot / 2, HEIGHT - BOTTOM + 18, group.name)
+        figure.line(left + 3, y(group.target), left + slot - 3, y(group.target), 'stroke="#333333" stroke-dasharray="5 4"')
+        for j, values in enumerate(group.values):
+            colour, x = COLOURS[j % len(COLOURS)], left + slot * (j + 1) / (len(series) + 1)
+            figure.body += [f'<circle cx="{x:.1f}" cy="{y(value):.1f}" r="2" fill="{colour}" fill-opacity="0.45"/>' for value in values]
+            if values:
+                mean = math.exp(math.fsum(map(math.log, values)) / len(values))
+                figure.line(x - 5, y(mean), x + 5, y(mean), f'stroke="{colour}" stroke-width="3"')
+    for j, name in enumerate(series):
+        figure.legend(j, COLOURS[j % len(COLOURS)], name)
     return figure.done()
