@@ -88,7 +88,8 @@ void Raise(LimitRate& rate, const Run& run, const After& after) {
 // `threads` of the pool's threads at work at once.
 class Team {
  public:
-  Team(ThreadPool& pool, size_t threads) : pool_(pool), turns_(threads) {}
+  Team(ThreadPool& pool, size_t threads)
+      : pool_(pool), turns_(threads), patience_(threads <= 2 * DefaultThreadCount() ? 3 : 0) {}
 
   // work(i) for each thread, which returns how much it did. In 1e9 a second, of all together, from the first start to the last end.
   template <typename Work>
@@ -98,10 +99,7 @@ class Team {
       // All are there before one starts: else who comes first has done the work of both before a sleeper is awake. None waits for
       // ever, since the pool has as many threads, and who waits takes no second turn.
       if (waiting.fetch_add(1) + 1 == turns_.size()) waiting.notify_all();
-      // Who gives its core away while it waits is not there when the others start; where there are more threads than
-      // cores, who keeps it holds them up.
-      const bool has_cores = turns_.size() <= std::thread::hardware_concurrency();
-      const auto patience = Clock::now() + std::chrono::milliseconds(has_cores ? 3 : 0);
+      const auto patience = Clock::now() + patience_;
       for (size_t there = waiting.load(); there < turns_.size(); there = waiting.load()) {
         if (Clock::now() > patience) waiting.wait(there);
       }
@@ -133,6 +131,9 @@ class Team {
 
   ThreadPool& pool_;
   std::vector<Turn> turns_;
+  // Who gives its core away while it waits is not there when the others start. With more threads than cores, two a core, who
+  // keeps it holds the others up, and they do not start together whatever is done.
+  std::chrono::milliseconds patience_;
 };
 
 // Reads `memory`, cut into a slice for each thread and each slice into `parts`, one part after the other.
