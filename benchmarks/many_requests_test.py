@@ -2,6 +2,8 @@
 """Tests of many_requests.py on made-up timings: python3 benchmarks/many_requests_test.py"""
 
 import random
+import subprocess
+import sys
 import unittest
 
 import many_requests
@@ -21,6 +23,14 @@ class RateTogether(unittest.TestCase):
                         [timing(101, 500), timing(100, 90)]):  # the last one does not begin last
             with self.assertRaises(SystemExit):
                 many_requests.rate_together(timings, 11)
+
+
+class Flags(unittest.TestCase):
+    def test_that_cannot_be_meant_are_refused(self):
+        for flag, value in (("--threads", "0"), ("--requests", "1"), ("--mean", "0"), ("--new", "1")):
+            done = subprocess.run([sys.executable, many_requests.__file__, "none", "none", flag, value], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"{flag} {value}: expected at least", done.stderr)
 
 
 class Lengths(unittest.TestCase):

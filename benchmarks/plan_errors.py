@@ -104,6 +104,8 @@ def main() -> None:
         try:
             with open(arguments.results, encoding="utf-8") as file:
                 results = json.load(file)
+            if not isinstance(results, dict):
+                raise ValueError("no object")
         except ValueError as error:
             fail(f"read {arguments.results}: expected what this program wrote, found {error}; remove it")
     for model in arguments.model:
@@ -112,9 +114,10 @@ def main() -> None:
             continue
         results[name] = rows_of(arguments, model)
         if arguments.results:
-            with open(arguments.results + ".part", "w", encoding="utf-8") as file:
+            path = os.path.realpath(arguments.results)  # a link stays one
+            with open(path + ".part", "w", encoding="utf-8") as file:
                 json.dump(results, file, indent=1)
-            os.replace(arguments.results + ".part", arguments.results)
+            os.replace(path + ".part", path)
     print(table(results))
 
 

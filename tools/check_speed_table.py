@@ -37,43 +37,11 @@ MAY_LOSE, BY_AT_MOST = 3, 0.15
 MAY_BE_WRONG = 2  # rows of a group
 FEWEST_PAIRS = 10
 BUSY = 0.1  # cores
-KINDS = {"prefill": ["tokens"], "decode": ["depth"], "batch": ["batch", "depth"]}
 
 
 def loss_of(record: dict) -> float:
     """By how much a row loses at most to a peer that is right; 0 where every interval reaches 1."""
     return max((1 - w["ratio"] for w in record["wall"].values() if w and w["high"] < 1), default=0.0)
-
-
-def is_whole(record: object) -> bool:
-    """As compare_peers.py writes it, with rates that can be divided."""
-    def is_count(value: object) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool)
-
-    def are_texts(value: object) -> bool:
-        return isinstance(value, list) and all(isinstance(text, str) for text in value)
-
-    def is_rate(value: object) -> bool:
-        return isinstance(value, (int, float)) and 1e-9 < value < 1e9
-
-    def is_busy(value: object) -> bool:
-        return isinstance(value, (int, float)) and 0 <= value < 1e9
-
-    if not isinstance(record, dict) or "plan" not in record or not isinstance(record.get("commit"), str):
-        return False
-    row, pairs, unused, versions = (record.get(member) for member in ("row", "pairs", "unused", "versions"))
-    if not isinstance(row, dict) or not isinstance(row.get("model"), str) or row.get("kind") not in list(KINDS):
-        return False
-    if not all(is_count(row.get(member)) for member in ["threads", *KINDS[row["kind"]]]) or not are_texts(record.get("wrong")):
-        return False
-    if not isinstance(versions, dict) or not versions.keys() >= {IK, LLAMA}:
-        return False
-    if not isinstance(unused, dict) or not all(are_texts(texts) for texts in unused.values()) or not unused.keys() >= {peer_report.OURS, IK, LLAMA}:
-        return False
-    return isinstance(pairs, list) and all(
-        isinstance(pair, dict) and pair.keys() == pairs[0].keys() and peer_report.OURS in pair
-        and all(isinstance(rates, dict) and is_rate(rates.get("tokens_per_s")) and is_busy(rates.get("others_cores")) for rates in pair.values())
-        for pair in pairs)
 
 
 def is_planned(rows: list[dict]) -> bool:
@@ -91,7 +59,7 @@ def read(text: str) -> tuple[list[dict], list[str]]:
             record = json.loads(line)
         except (ValueError, RecursionError):
             record = None
-        if is_whole(record):
+        if peer_report.is_whole(record, [IK, LLAMA]):
             records.append(record)
         else:
             faults.append(f"line {number}: no whole record of compare_peers.py")
@@ -102,6 +70,8 @@ def read(text: str) -> tuple[list[dict], list[str]]:
         if len(versions := {str(record["versions"][peer]) for record in records}) > 1:
             faults.append(f"{peer}: {len(versions)} versions, expected one: " + ", ".join(sorted(versions)))
         faults += [f"{peer}: measured was {version}" for version in sorted(versions) if not is_version_of(peer, version)]
+    faults += [f"{peer_report.where(record['row'])}: no row of the plan" for record in records
+               if record["row"] not in rows_of(PLANS["full"], record["row"]["model"], [1, 2])]
     rows = collections.Counter(peer_report.where(record["row"]) for record in records)
     faults += [f"{row}: {count} times" for row, count in rows.items() if count > 1]
     return records, faults
@@ -140,8 +110,7 @@ def check(records: list[dict]) -> tuple[list[str], list[str]]:
     """(lines of a Markdown table, faults)."""
     records = [r | {"wall": {peer: peer_report.compare(r, peer, "tokens_per_s") for peer in (IK, LLAMA)}} for r in records]
     lines = ["| group | peer | asked | found | rows | | from, to | without its best file |", "| --- | --- | --- | --- | --- | --- | --- | --- |"]
-    faults = [f"{peer_report.where(r['row'])}: no row of the plan" for r in records if peer_report.group(r["row"]) not in TARGETS]
-    losers = []
+    faults, losers = [], []
     for name, (asked, losses_count) in TARGETS.items():
         rows = [r for r in records if peer_report.group(r["row"]) == name and r["pairs"]]
         faults += [f"{peer_report.where(r['row'])}: left out: {r['skipped']}" for r in records

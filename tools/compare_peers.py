@@ -9,7 +9,7 @@ per engine stays alive for all rows and waits, without spinning, while another i
 
   1. every setting of each peer is tried (flash attention on and off, ik_llama.cpp's -rtr on and off), and once more if it
      came within 10 % of the fastest; of those whose logits are right, in prefill and batches, the fastest is taken; behind a
-     longer context it is the one that was fastest behind at least 512 positions;
+     longer context it is the one that was fastest behind at least 512 positions or, where that fails, of the others;
   2. in each pair every engine is measured once, in random order, from a context that it filled once, for a depth and
      those behind it, and for all thread counts. A short test is repeated within the measurement until it takes --seconds,
      16 times at most, and the median counts. Behind each decode of ours a plain loop reads as many bytes as a step of it, 512 MiB
@@ -132,11 +132,21 @@ class Comparison:
 
     def try_settings(self, name: str, row: dict, settings: dict) -> tuple[str | None, dict, list[str], bool]:
         """(name of the fastest right setting, its members, what was left out and why, whether the answer is wrong)."""
-        tried, left_out, fastest = {}, [], 0.0
         choices = settings_of(name, row) if name != OURS else {"": {"flash_attn": True}}
-        # Long contexts take minutes to fill, once for each setting.
-        if (known := self.known_best.get(self.alike(name, row))) in choices:
-            choices = {known: choices[known]}
+        known = self.known_best.get(self.alike(name, row))
+        if known not in choices:
+            return self.try_each(choices, name, row, settings)
+        # Long contexts take minutes to fill, once for each setting: those of others only where this one is not right.
+        first = self.try_each({known: choices.pop(known)}, name, row, settings)
+        if first[0] is not None and not first[3] or not choices:
+            return first
+        best, own, left_out, wrong = self.try_each(choices, name, row, settings)
+        if best is None:
+            best, own, _, wrong = first
+        return best, own, first[2] + left_out, wrong
+
+    def try_each(self, choices: dict, name: str, row: dict, settings: dict) -> tuple[str | None, dict, list[str], bool]:
+        tried, left_out, fastest = {}, [], 0.0
         # The best of the row before comes last: if it is the best again, its context is filled already.
         order = sorted(choices, key=lambda choice: choice == self.last_best.get(name))
         for attempt in range(2):
@@ -155,9 +165,6 @@ class Comparison:
                 found = (wrong <= WRONG_ABOVE, sample["tokens_per_s"], choice, sample["seconds"])
                 tried[choice] = max(found, tried.get(choice, found))
             fastest = max(tried.values(), default=(True, 0.0))[1]  # a right one, if there is one
-        if not tried and self.known_best.pop(self.alike(name, row), None) is not None:
-            best, own, others_left_out, wrong = self.try_settings(name, row, settings)  # those that were not
-            return best, own, left_out + others_left_out, wrong
         if not tried:
             return None, {}, left_out, False
         right, _, best, seconds = max(tried.values())
@@ -224,21 +231,21 @@ class Journal:
 
     def __init__(self, path: Path, plan: dict):
         self.path, self.plan, self.records = path, plan, []
+        refused = 0
         if path.exists():
             for line in path.read_text(errors="replace").splitlines():
                 try:
                     record = json.loads(line)
                 except (ValueError, RecursionError):
                     continue
-                if isinstance(record, dict) and record.get("plan") == plan and self.is_whole(record):
+                if not isinstance(record, dict) or record.get("plan") != plan:
+                    continue
+                if peer_report.is_whole(record, plan["peers"]):
                     self.records.append(record)
-
-    @staticmethod
-    def is_whole(record: dict) -> bool:
-        """Whether it has what the section needs."""
-        kinds = {"row": dict, "settings": dict, "left_out": dict, "wrong": list, "pairs": list, "peak_rss_mib": dict, "idle_cores": (int, float),
-                 "beyond_trained_context": bool, "versions": dict, "unused": dict, "commit": str, "date": str}
-        return all(isinstance(record.get(member), kind) for member, kind in kinds.items()) and {"model", "threads", "kind"} <= record["row"].keys()
+                else:
+                    refused += 1
+        if refused:
+            print(f"compare_peers: {refused} rows of {path} lack something, and are measured again", file=sys.stderr)
 
     def find(self, row: dict, paths: dict[str, Path]) -> dict | None:
         """None of a file of another size with the same name. Rows of before sizes were noted are taken for this file's."""
@@ -349,19 +356,19 @@ def parse_arguments() -> argparse.Namespace:
         p.error(f"--engine-command: expected a command line, found {args.engine_command!r}: {error}")
     except re.error as error:
         p.error(f"--only: expected a regular expression, found {args.only!r}: {error}")
+    try:
+        "".join([*sys.argv, *(str(path.resolve()) for path in args.model)]).encode()
+    except UnicodeEncodeError as error:
+        p.error(f"expected arguments in UTF-8, as the section is, found {error.object[error.start - 40:error.end + 40]!r}")
     args.threads = list(dict.fromkeys(args.threads))
-    args.out = args.out.resolve()  # a link stays one
-    if not os.access(args.out.parent, os.W_OK) or args.out.exists() and not args.out.is_file():
-        p.error(f"--out {args.out}: expected a file or a new name in a folder that can be written to")
+    for out in (args.out, args.out.with_name(args.out.name + ".jsonl")):
+        if not os.access(out if out.exists() else out.resolve().parent, os.W_OK) or out.exists() and not out.is_file():
+            p.error(f"--out {args.out}: expected {out} to be a file or a new name, in a folder that can be written to")
     if len({path.name for path in args.model}) < len(args.model):
         p.error("--model: expected files with different names, which rows are known by, found one twice; rename it")
     for path in args.model:
         if not path.is_file():
             p.error(f"--model {path}: expected a file, found none")
-        try:
-            str(path.resolve()).encode()
-        except UnicodeEncodeError:
-            p.error(f"--model {str(path)!r}: expected a name in UTF-8, which the journal is; rename it")
     if args.pairs < 10:
         print("compare_peers: fewer than 10 pairs: a look, not a claim", file=sys.stderr)
     return args

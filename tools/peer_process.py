@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shlex
+import signal
 import subprocess
 import tempfile
 import threading
@@ -51,9 +52,16 @@ def fault_of(answer: dict, settings: dict) -> str | None:
         "".join([answer["engine"], answer["version"], *answer.get("isa", {}).get("unused", [])])  # texts, or it raises
         amounts({"kv_bytes_per_token": 0} | answer, "kv_bytes_per_token")
         tests = answer["tests"]
-        found = [(test["test"], member, test[member]) for test, (_, member, _) in zip(tests, asked, strict=True)]
-        if found != asked:
-            return f"expected {asked}, found {found}"
+        found = [(test["test"], member, test[member]) for test, (_, member, _) in zip(tests, asked)]
+        if len(tests) != len(asked) or found != asked:
+            return f"expected {asked}, found {len(tests)} tests: {found}"
+        # What else tells an answer from one to other settings.
+        for member, where in (("threads", [answer]), ("gen_tokens", [test for test in tests if test["test"] != "prefill"])):
+            if any(one[member] != settings[member] for one in where):
+                return f"expected {member} {settings[member]}, found {[one[member] for one in where]}"
+        low, high = settings["batch_prompt"]
+        if low == high and any(test["prompt_tokens"] != [low, high] for test in tests if test["test"] == "batch"):
+            return f"expected prompts of {low}, found {[test['prompt_tokens'] for test in tests]}"
         for test in tests:
             if len(test["samples"]) != settings["repeats"]:
                 return f"expected {settings['repeats']} samples, found {len(test['samples'])}"
@@ -67,23 +75,32 @@ def fault_of(answer: dict, settings: dict) -> str | None:
     except KeyError as error:
         return f"expected the member {error}"
     except (ValueError, TypeError, AttributeError) as error:
-        return str(error)
+        return f"expected a measurement, found another kind of value: {error}"
     return None
 
 
-def cpu_s_of(process: int) -> float:
-    """Processor time of a process and of those that it started, such as a wrapper's program, so far; 0 when there is none."""
+def cpu_s_of(session: int) -> float:
+    """Processor time of a session's processes so far, a wrapper's program among them; 0 when there are none."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if int(fields[3]) == session:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def kill_session(process: subprocess.Popen) -> None:
     try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        children = Path(f"/proc/{process}/task/{process}/children")
-        started = children.read_text().split() if children.exists() else []
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_s_of, map(int, started)))
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
 class Engine:
-    """One engine's process, started when it is first asked and again after it failed."""
+    """One engine's process, started in a session of its own when it is first asked and again after it failed."""
 
     def __init__(self, name: str, command: list[str]):
         self.name, self.command, self.process = name, command, None
@@ -95,12 +112,12 @@ class Engine:
             self.errors = tempfile.TemporaryFile("w+", errors="replace")
             try:
                 self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, errors="replace",
-                                                stderr=self.errors, env=os.environ | {"GGML_NO_BACKTRACE": "1"})
+                                                stderr=self.errors, start_new_session=True, env=os.environ | {"GGML_NO_BACKTRACE": "1"})
             except OSError as error:
                 self.errors.close()
                 raise CompareError(f"start {self.name}: {self.command[0]}: expected a program, found: {error.strerror}; "
                                    "build it, or correct --engine-command or --peer") from error
-        last, fault, answered = "", None, threading.Event()
+        last, fault, answered, self.stalled = "", None, threading.Event(), False
         threading.Thread(target=self.watch, args=(self.process, answered), daemon=True).start()
         try:
             self.process.stdin.write(json.dumps(settings | {"engine": self.name}) + "\n")
@@ -135,11 +152,11 @@ class Engine:
 
     def watch(self, process: subprocess.Popen, answered: threading.Event) -> None:
         """Kills a process that does nothing while it is asked."""
-        self.stalled, before = False, cpu_s_of(process.pid)
+        before = cpu_s_of(process.pid)
         while not answered.wait(STALLED_S):
             if (now := cpu_s_of(process.pid)) == before:
                 self.stalled = True
-                process.kill()
+                kill_session(process)
                 return
             before = now
 
@@ -158,7 +175,7 @@ class Engine:
         try:
             code = process.wait(10)
         except subprocess.TimeoutExpired:
-            process.kill()
+            kill_session(process)
             code = process.wait()
         process.stdout.close()
         self.errors.seek(0)

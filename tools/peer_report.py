@@ -7,6 +7,10 @@ import statistics
 from pathlib import Path
 
 OURS = "Tidemill"
+# Of a row in a journal.
+MEMBERS = {"row": dict, "settings": dict, "left_out": dict, "wrong": list, "pairs": list, "peak_rss_mib": dict, "idle_cores": (int, float),
+           "beyond_trained_context": bool, "versions": dict, "unused": dict, "commit": str, "date": str}
+KINDS = {"prefill": ["tokens"], "decode": ["depth"], "batch": ["batch", "depth"]}
 
 
 def label(row: dict) -> str:
@@ -22,6 +26,36 @@ def group(row: dict) -> str:
     return {"prefill": "prefill", "decode": "decode at depth {depth}", "batch": "batched decode"}[row["kind"]].format(**row)
 
 
+def is_whole(record: object, peers: list[str]) -> bool:
+    """Whether it is a row as compare_peers.py writes it, with rates that can be divided."""
+    def is_count(value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    def are_texts(value: object) -> bool:
+        return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+    def is_rate(value: object) -> bool:
+        return isinstance(value, (int, float)) and 1e-9 < value < 1e9
+
+    def is_busy(value: object) -> bool:
+        return isinstance(value, (int, float)) and 0 <= value < 1e9
+
+    if not isinstance(record, dict) or "plan" not in record or not all(isinstance(record.get(member), kind) for member, kind in MEMBERS.items()):
+        return False
+    row, pairs, unused, versions = (record[member] for member in ("row", "pairs", "unused", "versions"))
+    if not isinstance(row.get("model"), str) or row.get("kind") not in list(KINDS):
+        return False
+    if not all(is_count(row.get(member)) for member in ["threads", *KINDS[row["kind"]]]) or not are_texts(record["wrong"]):
+        return False
+    if not versions.keys() >= set(peers) or not all(are_texts(texts) for texts in unused.values()) or not unused.keys() >= {OURS, *peers}:
+        return False
+    return all(
+        isinstance(pair, dict) and pair.keys() == pairs[0].keys() and OURS in pair
+        and all(isinstance(rates, dict) and is_rate(rates.get("tokens_per_s")) and is_busy(rates.get("others_cores"))
+                and is_busy(rates.get("tokens_per_cpu_s")) for rates in pair.values())
+        for pair in pairs)
+
+
 @functools.cache
 def interval(ratios: tuple[float, ...], resamples: int = 10000) -> tuple[float, float]:
     rng = random.Random(1)
@@ -29,17 +63,18 @@ def interval(ratios: tuple[float, ...], resamples: int = 10000) -> tuple[float, 
     return medians[int(0.025 * resamples)], medians[int(0.975 * resamples) - 1]
 
 
-def ratios(record: dict, peer: str, field: str = "tokens_per_s") -> list[float]:
-    """Our rate over the peer's, pair by pair; none where one of them has no right answer."""
+def pair_ratios(record: dict, peer: str, field: str = "tokens_per_s") -> list[float]:
+    """Our rate over the peer's, pair by pair; none where one of them has no right answer, or took no time that could be counted."""
     pairs = record["pairs"]
     if not pairs or peer not in pairs[0] or {OURS, peer} & set(record["wrong"]):
         return []
-    found = [pair[OURS][field] / pair[peer][field] for pair in pairs if pair[peer][field]]
-    return found if len(found) == len(pairs) else []
+    if not all(pair[name][field] for pair in pairs for name in (OURS, peer)):
+        return []
+    return [pair[OURS][field] / pair[peer][field] for pair in pairs]
 
 
 def compare(record: dict, peer: str, field: str) -> dict | None:
-    if not (found := ratios(record, peer, field)):
+    if not (found := pair_ratios(record, peer, field)):
         return None
     low, high = interval(tuple(found))
     return {"ratio": statistics.median(found), "low": low, "high": high}
@@ -181,7 +216,7 @@ def markdown(about: dict, records: list[dict], peers: list[str], missing: list[d
     lines += ["", "```", *about["commands"], "```", "",
               "Ratios are ours / theirs, above 1 we are faster: the median over interleaved pairs, with its 95 % bootstrap interval.",
               "Each peer runs at its best setting of that row or, behind a longer context, at the one that was best behind at least 512",
-              "positions (FA: flash attention, rtr: weights repacked while loading). WRONG: logits differ from token by token by a relative",
+              "positions or, where that fails, of the others (FA: flash attention, rtr: weights repacked while loading). WRONG: logits differ from token by token by a relative",
               "RMS above 0.5; no ratio. `busy`: cores that other programs took meanwhile; above 0.1 read the ratio per CPU second, with one",
               "thread. KV f16. *: longer than the model was trained for. `peak MiB`, in the order of the columns: of a peer with the contexts of",
               "its other settings, made for the deepest test, and of ik_llama.cpp with both copies of its weights.", "",
@@ -198,6 +233,7 @@ def markdown(about: dict, records: list[dict], peers: list[str], missing: list[d
 
 
 def write(path: Path, text: str) -> None:
+    path = path.resolve()  # a link stays one
     part = path.with_name(path.name + ".part")
     part.write_text(text)
     part.replace(path)

@@ -3,7 +3,8 @@
 
     plot_speed_tables.py 'Zen 3=benchmarks/journals/speed_zen3.jsonl' ... --out FOLDER
 
-Writes FOLDER/against_PEER.svg; machines stand in the order given. A row without a ratio, since the peer's answers are wrong, has no dot.
+Writes FOLDER/against_PEER.svg; machines stand in the order given. A row without a ratio, since the peer's answers are wrong, has no dot, and
+a mean is dashed where rows of its group have not been measured.
 """
 
 import argparse
@@ -12,18 +13,19 @@ import sys
 from pathlib import Path
 
 import peer_report
-from check_speed_table import TARGETS, IK, LLAMA, read
+from check_speed_table import IK, LLAMA, ROWS, TARGETS, read
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks" / "bmc"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks" / "bmc"))
 import svg
 
-NAMES = {"prefill": "prefill 512", "decode at depth 0": "at depth 0", "decode at depth 2048": "at 2048", "decode at depth 8000": "at 8000",
+NAMES = {"prefill": "prefill 512", "decode at depth 0": "depth 0", "decode at depth 2048": "depth 2048", "decode at depth 8000": "depth 8000",
          "batched decode": "sequences"}
 
 
-def medians(records: list[dict], group: str, peer: str) -> list[float]:
-    found = [peer_report.ratios(r, peer) for r in records if peer_report.group(r["row"]) == group]
-    return [statistics.median(one) for one in found if one]
+def column_of(records: list[dict], group: str, peer: str) -> svg.Column:
+    rows = [r for r in records if peer_report.group(r["row"]) == group and r["pairs"]]
+    medians = [statistics.median(found) for r in rows if (found := peer_report.pair_ratios(r, peer))]
+    return svg.Column(medians, peer_report.geomean(medians) if medians else 0, len(rows) == ROWS)
 
 
 def main() -> int:
@@ -34,8 +36,8 @@ def main() -> int:
     machines = {}
     for text in args.machines:
         name, equals, path = text.partition("=")
-        if not equals:
-            parser.error(f"{text}: expected NAME=JOURNAL")
+        if not equals or name in machines:
+            parser.error(f"{text}: expected NAME=JOURNAL, each name once")
         try:
             records, faults = read(Path(path).read_text())
         except (OSError, UnicodeDecodeError) as error:
@@ -50,9 +52,9 @@ def main() -> int:
         machines[name] = records
     args.out.mkdir(parents=True, exist_ok=True)
     for peer in (LLAMA, IK):
-        groups = [svg.Columns(NAMES[group], asked[peer], [medians(records, group, peer) for records in machines.values()])
+        groups = [svg.Columns(NAMES[group], asked[peer], [column_of(records, group, peer) for records in machines.values()])
                   for group, (asked, _) in TARGETS.items()]
-        figure = svg.columns(f"Speed over {peer} on the same file; bars: means, dashed: asked", "times as fast", list(machines), groups)
+        figure = svg.columns(f"Speed over {peer}: dots rows, bars means, dashed lines what is asked", "times as fast", list(machines), groups)
         (args.out / f"against_{peer}.svg").write_text(figure)
     return 0
 

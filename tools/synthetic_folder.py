@@ -72,6 +72,7 @@ def write_weights(s: FolderShape, kind: str, seed: int, path: Path) -> None:
 
 def write_folder(s: FolderShape, kind: str, seed: int, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.safetensors").unlink(missing_ok=True)  # another model's beside this one's settings would look whole
     config = {"architectures": ["OPTForCausalLM"], "model_type": "opt", "hidden_size": s.hidden, "ffn_dim": s.ffn,
               "num_hidden_layers": s.layers, "num_attention_heads": s.heads, "vocab_size": s.vocab,
               "max_position_embeddings": s.context, "word_embed_proj_dim": s.hidden, "do_layer_norm_before": True,

@@ -24,10 +24,17 @@ class Bar:
 
 
 @dataclass
+class Column:
+    values: list[float]  # without any it is left out
+    mean: float = 0
+    whole: bool = True  # else the mean is dashed
+
+
+@dataclass
 class Columns:
     name: str
     target: float
-    values: list[list[float]]  # of each series; an empty one is left out
+    columns: list[Column]  # of each series
 
 
 @dataclass
@@ -143,21 +150,21 @@ def bars(title: str, y_label: str, parts: list[str], all_bars: list[Bar]) -> str
 
 
 def columns(title: str, y_label: str, series: list[str], groups: list[Columns]) -> str:
-    """A column of dots for each series in each group, its geometric mean as a bar, the group's target as a dashed line, and a line at 1."""
+    """A column of dots for each series in each group, its mean as a bar, the group's target as a dashed line, and a line at 1."""
     figure = Figure(title, "", y_label)
-    y = y_axis(figure, [1.0] + [value for group in groups for value in [group.target, *sum(group.values, [])]], log=True)
+    y = y_axis(figure, [1.0] + [value for group in groups for column in group.columns for value in [group.target, *column.values]], log=True)
     figure.line(LEFT, y(1.0), WIDTH - RIGHT, y(1.0), 'stroke="#777777"')
     slot = (WIDTH - RIGHT - LEFT) / len(groups)
     for i, group in enumerate(groups):
         left = LEFT + slot * i
         figure.text(left + slot / 2, HEIGHT - BOTTOM + 18, group.name)
         figure.line(left + 3, y(group.target), left + slot - 3, y(group.target), 'stroke="#333333" stroke-dasharray="5 4"')
-        for j, values in enumerate(group.values):
+        for j, column in enumerate(group.columns):
             colour, x = COLOURS[j % len(COLOURS)], left + slot * (j + 1) / (len(series) + 1)
-            figure.body += [f'<circle cx="{x:.1f}" cy="{y(value):.1f}" r="2" fill="{colour}" fill-opacity="0.45"/>' for value in values]
-            if values:
-                mean = math.exp(math.fsum(map(math.log, values)) / len(values))
-                figure.line(x - 5, y(mean), x + 5, y(mean), f'stroke="{colour}" stroke-width="3"')
+            figure.body += [f'<circle cx="{x:.1f}" cy="{y(value):.1f}" r="2" fill="{colour}" fill-opacity="0.45"/>' for value in column.values]
+            if column.values:
+                dashes = "" if column.whole else 'stroke-dasharray="2 2"'
+                figure.line(x - 5, y(column.mean), x + 5, y(column.mean), f'stroke="{colour}" stroke-width="3" {dashes}')
     for j, name in enumerate(series):
         figure.legend(j, COLOURS[j % len(COLOURS)], name)
     return figure.done()
