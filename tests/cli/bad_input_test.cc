@@ -201,7 +201,7 @@ TEST(BadFlag, ContextPastTheModels_NamesWhatWouldDo) {
 std::string OptFolder() {
   const std::string folder = TestFolder() + "/opt";
   std::filesystem::copy(std::string(TIDEMILL_FIXTURES) + "/families/opt", folder,
-                        std::filesystem::copy_options::overwrite_existing);
+                        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
   WriteFile(
       "opt/tokenizer.json",
       R"({"version":"1.0","added_tokens":[],"normalizer":null,"post_processor":null,"decoder":{"type":"ByteLevel"},)"
