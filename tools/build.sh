@@ -21,9 +21,17 @@ build() {
       die "build preset $preset: the compiler failed, see above"
   else
     log=build/$preset/build.log
+    local tenth=0
     cmake --build "build/$preset" --target "$target" --parallel "$(build_jobs)" 2>&1 | tee "$log" |
-      awk -F'[][/]' '/^\[[0-9]+\/[0-9]+\]/ && $3 >= 20 && int(10 * $2 / $3) > tenth {
-        tenth = int(10 * $2 / $3); printf "  %d of %d\n", $2, $3; fflush() }' >&2 || {
+      while IFS= read -r line; do  # awk may read 4 KiB before it says anything
+        if [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]]; then
+          local done=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]}
+          if ((all >= 20 && 10 * done / all > tenth)); then
+            tenth=$((10 * done / all))
+            echo "  $done of $all"
+          fi
+        fi
+      done >&2 || {
       tail -60 "$log" >&2
       die "build preset $preset: the compiler failed, see above or $log"
     }
