@@ -359,7 +359,7 @@ def parse_arguments() -> argparse.Namespace:
     try:
         "".join([*sys.argv, *(str(path.resolve()) for path in args.model)]).encode()
     except UnicodeEncodeError as error:
-        p.error(f"expected arguments in UTF-8, as the section is, found {error.object[error.start - 40:error.end + 40]!r}")
+        p.error(f"expected arguments in UTF-8, as the section is, found {error.object[max(0, error.start - 40):error.end + 40]!r}")
     args.threads = list(dict.fromkeys(args.threads))
     for out in (args.out, args.out.with_name(args.out.name + ".jsonl")):
         if not os.access(out if out.exists() else out.resolve().parent, os.W_OK) or out.exists() and not out.is_file():
