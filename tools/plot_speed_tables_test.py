@@ -42,7 +42,7 @@ class SpeedFigure(unittest.TestCase):
             self.assertEqual(sum(line.get("stroke-width") == "3" for line in root.findall(SVG + "line")), 10)
             dashed = [line.get("stroke-width") for line in root.findall(SVG + "line") if line.get("stroke-dasharray")]
             self.assertEqual((dashed.count(None), dashed.count("3")), (5, 4))  # targets, and means of which a row is missing
-            self.assertLessEqual({"M0", "M1", "prefill 512", "sequences"}, {text.text for text in root.findall(SVG + "text")})
+            self.assertLessEqual({"M0", "M1", "prefill 512", "batches"}, {text.text for text in root.findall(SVG + "text")})
 
     def test_RowWithAWrongPeer_HasNoDotThere(self):
         table = rows()
@@ -57,6 +57,20 @@ class SpeedFigure(unittest.TestCase):
         first, second = ([float(dot.get("cy")) for dot in self.drawn(peer).findall(SVG + "circle")[:2]] for peer in (LLAMA, IK))
         self.assertGreater(first[0], first[1])  # pixels count from above
         self.assertLess(second[0], second[1])
+
+    def test_BarsOfOneFile_AreRelativeToLlamaCpp_WithTokensPerSecondAbove(self):
+        (self.folder / "0.jsonl").write_text("".join(json.dumps({"plan": "full"} | record) + "\n" for record in rows()))
+        done = self.plot_files(f"M0={self.folder / '0.jsonl'}", "--file", "m0")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        root = ElementTree.parse(self.folder / "out" / "tokens_per_s.svg").getroot()
+        heights = [float(bar.get("height")) for bar in root.findall(SVG + "rect") if bar.get("fill") != "white" and bar.get("height") != "11"]
+        self.assertEqual(len(heights), 6 * 3)
+        self.assertAlmostEqual(heights[2] / heights[0], 4.0, delta=0.01)  # theirs is 25 tokens/s, ours 100
+        texts = [text.text for text in root.findall(SVG + "text")]
+        self.assertEqual((texts.count("25"), texts.count("40"), texts.count("100")), (6, 6, 6))
+        self.assertLessEqual({"prefill 512", "depth 8000", "batch 8", "batch 32"}, set(texts))
+        self.assertEqual(self.plot_files(f"M0={self.folder / '0.jsonl'}", "--file", "m9").returncode, 1)
+        self.assertEqual(self.plot_files(f"M0={self.folder / '0.jsonl'}", f"M1={self.folder / '0.jsonl'}", "--file", "m0").returncode, 2)
 
     def test_WhatIsNoJournal_IsNamed(self):
         done = self.plot_files("M0=" + str(self.folder / "none.jsonl"))

@@ -1,4 +1,4 @@
-"""Figures of a sweep as SVG text: lines over logarithmic or plain axes, stacked bars, and columns of dots. Needs nothing but Python."""
+"""Figures of a sweep as SVG text: lines over logarithmic or plain axes, stacked and grouped bars, and columns of dots. Needs nothing but Python."""
 
 import math
 from dataclasses import dataclass, field
@@ -21,6 +21,12 @@ class Line:
 class Bar:
     name: str
     parts: list[float]
+
+
+@dataclass
+class Group:
+    name: str
+    bars: list[tuple[float, str]]  # of each series: height, and the text above it
 
 
 @dataclass
@@ -146,6 +152,23 @@ def bars(title: str, y_label: str, parts: list[str], all_bars: list[Bar]) -> str
                     f'font-size="10" transform="rotate(-25 {centre:.1f} {HEIGHT - BOTTOM + 14})"')
     for part, name in enumerate(parts):
         figure.legend(part, COLOURS[part % len(COLOURS)], name)
+    return figure.done()
+
+
+def grouped(title: str, y_label: str, series: list[str], groups: list[Group]) -> str:
+    """For each group a bar of every series side by side, each with its text above it."""
+    figure = Figure(title, "", y_label)
+    y = y_axis(figure, [height for group in groups for height, _ in group.bars])
+    slot = (WIDTH - RIGHT - LEFT) / len(groups)
+    for i, group in enumerate(groups):
+        width = slot * 0.84 / len(series)
+        figure.text(LEFT + slot * (i + 0.5), HEIGHT - BOTTOM + 18, group.name)
+        for j, (height, label) in enumerate(group.bars):
+            x = LEFT + slot * (i + 0.08) + width * j
+            figure.body.append(f'<rect x="{x:.1f}" y="{y(height):.1f}" width="{width - 1:.1f}" height="{y(0) - y(height):.1f}" fill="{COLOURS[j % len(COLOURS)]}"/>')
+            figure.text(x + width / 2, y(height) - 4, label, more='font-size="9"')
+    for j, name in enumerate(series):
+        figure.legend(j, COLOURS[j % len(COLOURS)], name)
     return figure.done()
 
 
