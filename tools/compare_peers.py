@@ -8,20 +8,20 @@ Rows: prefill, decode after so many cached tokens, for each thread count; batche
 per engine stays alive for all rows and waits, without spinning, while another is measured. For each row
 
   1. every setting of each peer is tried (flash attention on and off, ik_llama.cpp's -rtr on and off), and once more if it
-     came within 10 % of the fastest; of those whose logits are right, in prefill and batches, the fastest is taken; behind a
-     longer context it is the one that was fastest behind at least 512 positions or, where that fails, of the others;
+     came within 10 % of the fastest; of those whose logits are right, in prefill and batches, the fastest is taken; at a
+     greater depth it is the one that was fastest at a depth of at least 512 or, where that fails, of the others;
   2. in each pair every engine is measured once, in random order, from a context that it filled once, for a depth and
-     those behind it, and for all thread counts. A short test is repeated within the measurement until it takes --seconds,
-     16 times at most, and the median counts. Behind each decode of ours a plain loop reads as many bytes as a step of it, 512 MiB
+     greater ones, and for all thread counts. A short test is repeated within the measurement until it takes --seconds,
+     16 times at most, and the median counts. After each decode of ours a plain loop reads as many bytes as a step of it, 512 MiB
      at most, for a fifth of a second: about the rate at which an engine could do no more than read them once, as far as memory
      gives both the same.
 
 What is timed: prefill, P tokens into an empty cache until the last token's logits are readable; decode, G steps of one
-token for each sequence, logits readable after each. Nothing is sampled. Rows whose contexts do not fit into memory for all
+token for each request, logits readable after each. Nothing is sampled. Rows whose contexts do not fit into memory for all
 engines at once are left out and listed.
 
-Finished rows are in FILE.jsonl beside the section: the same command again goes on behind them, another plan, other flags of
-the engine or another kind of processor begins anew, as does a file of another size for its own rows.
+Finished rows are in FILE.jsonl beside the section: the same command again continues after them; another plan, other flags of
+the engine or another kind of processor starts over, as does a file of another size for its own rows.
 Exits 1 if ours fails, or a peer while pairs are measured (one that fails with all its settings is listed as left out), or if a peer's
 build leaves some of this CPU's instructions unused (--any-build allows it). A process fails, too, that takes no processor time for 300 seconds.
 """

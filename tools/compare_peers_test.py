@@ -73,7 +73,7 @@ class ComparePeers(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         records = self.records()
         self.assertEqual([peer_report.label(r["row"]) for r in records],
-                         ["prefill 128", "decode at depth 0", "decode at depth 512", "decode 8 sequences at 128"])
+                         ["prefill 128", "decode at depth 0", "decode at depth 512", "decode batch 8 at 128"])
         for record in records:
             self.assertEqual(record["settings"], {"Tidemill": "", "llama.cpp": "FA", "ik_llama.cpp": "no FA, rtr"})
             self.assertEqual(len(record["pairs"]), 3)
@@ -170,7 +170,7 @@ class ComparePeers(unittest.TestCase):
         self.assertEqual(settings(compare_peers.Comparison(args, earlier), {"depth": 2048}), ["FA"])
         self.assertEqual(settings(compare_peers.Comparison(args, [earlier[0] | {"wrong": ["llama.cpp"]}]), {"depth": 2048}),
                          ["no FA"])
-        # Where that setting fails behind more positions, another may not.
+        # Where that setting fails at a greater depth, another may not.
         fake(self.folder, "llama.py", "30 if not s['flash_attn'] else sys.exit('too deep') if s['depth'] == [2048] else 40")
         deeper = compare_peers.Comparison(args, earlier)
         self.addCleanup(deeper.close)

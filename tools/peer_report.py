@@ -15,7 +15,7 @@ KINDS = {"prefill": ["tokens"], "decode": ["depth"], "batch": ["batch", "depth"]
 
 def label(row: dict) -> str:
     return {"prefill": "prefill {tokens}", "decode": "decode at depth {depth}",
-            "batch": "decode {batch} sequences at {depth}"}[row["kind"]].format(**row)
+            "batch": "decode batch {batch} at {depth}"}[row["kind"]].format(**row)
 
 
 def where(row: dict) -> str:
@@ -97,7 +97,7 @@ def ratio_text(found: dict | None) -> str:
 
 
 def read_shares(record: dict) -> list[float]:
-    """Of the rate at which a plain loop read right behind each of our measurements; none in rows without that."""
+    """Of the rate at which a plain loop read right after each of our measurements; none in rows without that."""
     return [pair[OURS]["read_share"] for pair in record["pairs"] if "read_share" in pair.get(OURS, {})]
 
 
@@ -130,11 +130,11 @@ def at_reading_alone(records: list[dict], peers: list[str]) -> list[str]:
         above = sum(share > 1 for share in shares)
         lines.append(f"- {name}, {len(rows)} row{'s' * (len(rows) > 1)}: at {geomean(shares):.0%} of the loop's rate on average; at all of "
                      f"it {', '.join(bounds) or '-'}" + f"; above all of it: {above}" * (above > 0))
-    return ["", "Decode beside a plain loop that reads as many bytes, right behind each measurement of ours (`of reading`: our share of its rate):", "", *lines] if lines else []
+    return ["", "Decode beside a plain loop that reads as many bytes, right after each measurement of ours (`of reading`: our share of its rate):", "", *lines] if lines else []
 
 
 def one_after_another(records: list[dict], peers: list[str]) -> list[str]:
-    """The mean of batched decode if a peer served its sequences one by one where that is faster."""
+    """The mean of batched decode if a peer served its requests one by one where that is faster."""
     def tokens_per_s(record: dict, engine: str) -> float:
         return statistics.median(pair[engine]["tokens_per_s"] for pair in record["pairs"])
 
@@ -142,7 +142,7 @@ def one_after_another(records: list[dict], peers: list[str]) -> list[str]:
     for peer in peers:
         ratios, faster = [], 0
         for r in (r for r in records if r["row"]["kind"] == "batch" and r["wall"][peer]):
-            # Behind fewer positions than measured a single sequence is at most as fast as behind none.
+            # At a smaller depth than measured a single request is at most as fast as at depth 0.
             alone = {s["row"]["depth"]: tokens_per_s(s, peer) for s in records if s["row"]["kind"] == "decode" and s["wall"][peer] and
                      (s["row"]["model"], s["row"]["threads"]) == (r["row"]["model"], r["row"]["threads"])}
             single = alone.get(r["row"]["depth"], alone.get(0, 0.0))
@@ -150,7 +150,7 @@ def one_after_another(records: list[dict], peers: list[str]) -> list[str]:
             ratios.append(r["wall"][peer]["ratio"] * min(1, tokens_per_s(r, peer) / single if single else 1))
         if faster:
             lines.append(f"- {peer}: {geomean(ratios):.2f}x, one by one being faster in {faster} of {len(ratios)} rows")
-    return ["", "Batched decode beside the better of a peer's batch and of the same sequences one by one:", "", *lines] if lines else []
+    return ["", "Batched decode beside the faster of a peer's batch and the same requests one by one:", "", *lines] if lines else []
 
 
 def busy(record: dict) -> float:
@@ -203,7 +203,7 @@ def not_yet(missing: list[dict]) -> list[str]:
     lines = []
     for model in dict.fromkeys(row["model"] for row in missing):
         tests = [f"{label(row)} ({row['threads']})" for row in missing if row["model"] == model]
-        lines.append(f"- {model}, threads in brackets: {', '.join(tests)}")
+        lines.append(f"- {model}, threads in parentheses: {', '.join(tests)}")
     return lines
 
 
@@ -215,8 +215,8 @@ def markdown(about: dict, records: list[dict], peers: list[str], missing: list[d
     lines += [f"- {engine}: {version}" for engine, version in about["versions"].items()]
     lines += ["", "```", *about["commands"], "```", "",
               "Ratios are ours / theirs, above 1 we are faster: the median over interleaved pairs, with its 95 % bootstrap interval.",
-              "Each peer runs at its best setting of that row or, behind a longer context, at the one that was best behind at least 512",
-              "positions or, where that fails, of the others (FA: flash attention, rtr: weights repacked while loading). WRONG: logits differ from token by token by a relative",
+              "Each peer runs at its best setting of that row or, at a greater depth, at the one that was best at a depth of at least 512",
+              "or, where that fails, of the others (FA: flash attention, rtr: weights repacked while loading). WRONG: logits differ from token by token by a relative",
               "RMS above 0.5; no ratio. `busy`: cores that other programs took meanwhile; above 0.1 read the ratio per CPU second, with one",
               "thread. KV f16. *: longer than the model was trained for. `peak MiB`, in the order of the columns: of a peer with the contexts of",
               "its other settings, made for the deepest test, and of ik_llama.cpp with both copies of its weights.", "",
