@@ -1,8 +1,8 @@
-// Runs steps of a decoder stack layer by layer: a step is L lists of one cell, each holding the rows of all its sequences.
+// Runs steps of a decoder stack layer by layer, one cell with all sequences' rows for each layer.
 //
-//   embed rows -> for each layer: one cell -> final norm and head for the rows that want them -> (the caller commits)
+//   embed rows -> for each layer: one cell -> final norm and head for wanted rows -> (the caller commits)
 //
-// Any mixture of prompt chunks, single tokens and trees of drafts is the same call. Bits of a row depend on its own sequence only.
+// Prompt chunks, single tokens and draft trees may share a step. A row's bits depend on its own sequence only.
 #ifndef TIDEMILL_ENGINE_SEQUENTIAL_EXECUTOR_H_
 #define TIDEMILL_ENGINE_SEQUENTIAL_EXECUTOR_H_
 
@@ -23,47 +23,46 @@ namespace tidemill {
 
 enum class Wanted : uint8_t { kNothing, kLast, kAll };
 
-// What one sequence does in a step: its next tokens, and for which of them logits (or hidden states) are wanted.
+// One sequence's next tokens, and which of them want logits or hidden states.
 struct StepSequence {
-  SequenceState* state = nullptr;   // has room for the tokens
+  SequenceState* state = nullptr;   // has reserved the tokens
   std::span<const int32_t> tokens;  // each < vocab_size
   Wanted rows = Wanted::kNothing;
   RowWant want = RowWant::kLogits;
-  // [tokens] where they are a tree of drafts: token i follows token parents[i] < i of the step, or with -1 what the state holds, and its
-  // logits are those of that path alone, bit for bit. CommitPath takes up one path. Empty: each follows the one before it.
+  // [tokens] of a draft tree: token i follows token parents[i] < i of the step; -1: the state. Its logits are those of that path alone,
+  // bit for bit. CommitPath commits one path. Empty: a chain.
   std::span<const int32_t> parents = {};
-  size_t num_last = 1;  // of kLast: so many of the last rows, at least 1
-  // [tokens, width] of a model that reads them (LanguageModel::features): those of the target, or of its own rows, [tokens, hidden]. A
-  // row with the token of position i + 1 reads the feature of position i: a draft head's state begins with the sequence's second token.
+  size_t num_last = 1;  // of kLast: how many last rows, at least 1
+  // Inputs of a draft head (LanguageModel::features): the target's [tokens, width], or its own [tokens, hidden]. A row with the token of
+  // position i + 1 reads the feature of position i, so the head's state begins with the sequence's second token.
   ConstMatrix<float> features = {};
 };
 
-// Hidden features of all rows of a step, which draft heads read.
+// Hidden features of a step's rows, for draft heads.
 struct StepFeatures {
-  // Where they are taken: i is the residual stream in front of layer i, num_layers in front of the final norm, num_layers + 1 behind it.
+  // i: the residual stream before layer i; num_layers: before the final norm; num_layers + 1: after it.
   std::span<const size_t> taps;
-  Matrix<float> out;  // [at least the step's rows, taps * hidden] a row's features, tap behind tap
+  Matrix<float> out;  // [at least the step's rows, taps * hidden], tap after tap
 };
 
 class SequentialExecutor {
  public:
-  // Rows whose logits are computed together: bounds the memory for logits.
+  // Rows whose logits are computed together; bounds their memory.
   static constexpr size_t kHeadRows = 32;
 
-  // Borrows model and context. max_rows: the most rows of one step. Takes all memory that steps need.
+  // Borrows model and context. max_rows: of one step. Allocates all memory that steps need.
   static Result<std::unique_ptr<SequentialExecutor>> Create(const LanguageModel& model, ExecutionContext& ctx,
                                                             size_t max_rows);
 
   size_t max_rows() const { return buffers_.max_rows(); }
 
-  // Called for each wanted row in ascending order: index of the sequence, of the token within it, and logits [rows of the head] (or
-  // hidden [hidden]), which the callee may change; valid during the call.
+  // Called for each wanted row in ascending order: indices of sequence and token, and logits [rows of the head] or hidden [hidden]. The
+  // callee may change the values, which are valid during the call.
   using RowSink = std::function<void(size_t sequence, size_t token, std::span<float> values)>;
 
-  // Runs the step. False when `interrupt` (may be null) became true on the way: then nothing counts. States are not committed.
-  // Of the layers only the first `num_layers`, at least one: an early exit through the model's own norm and head; states of
-  // the others are left alone. features: filled where it is not null, of a step through all layers; other results are the same bits.
-  // Allocates nothing.
+  // Runs the step; commits nothing, allocates nothing. False: `interrupt` (may be null) became true, and nothing counts.
+  // num_layers: only the first ones, at least one, then the model's norm and head (early exit); other layers' states stay as they are.
+  // features: null, or filled by a step through all layers; other results keep their bits.
   bool Run(std::span<const StepSequence> sequences, const RowSink& sink, const std::atomic<bool>* interrupt,
            size_t num_layers = SIZE_MAX, const StepFeatures* features = nullptr);
 

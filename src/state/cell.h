@@ -10,20 +10,18 @@
 
 namespace tidemill {
 
-// What a row that asks for something is run for, besides its place in the state.
+// What a row computes besides its place in the state.
 enum class RowWant : uint8_t {
   kLogits,
   kHidden,  // the last layer's output, normalised
 };
 
-// Consecutive rows of one sequence within the matrices of a step: rows [first_row, first_row + num_rows) are written as positions
-// [state->length(), state->length() + num_rows).
+// One sequence's rows [first_row, first_row + num_rows) of a step's matrices, written as positions [state->length(), + num_rows).
 struct SequenceRows {
   SequenceState* state = nullptr;
   size_t first_row = 0;
   size_t num_rows = 0;
-  std::span<const int32_t> parents =
-      {};  // [num_rows] of a draft that is a tree: AttentionTask::parents; empty: a chain
+  std::span<const int32_t> parents = {};  // [num_rows] of a draft tree, as AttentionTask::parents; empty: a chain
 };
 
 // One layer of one stack over consecutive rows of the step.

@@ -1,13 +1,12 @@
-// The key/value cache of a sequence: one KvLayer for each layer, and the keys of the positions.
+// The KV cache of a sequence: one KvLayer for each layer, and the keys of the positions.
 //
-// A fork freezes what is committed into shared blocks and gives each side a tail of its own.
+// A fork freezes committed rows into shared blocks and gives each side its own tail.
 //
-// Layers with a window forget rows, but none that a rollback by draft_rows needs. Two bounds, the same however the cache grew:
+// Layers with a window drop rows. Two bounds hold for every growth policy:
 //   Rollback   by up to 2 * draft_rows from the greatest length so far: all that `to` and later positions see is kept
 //   Checkpoint what is needed to roll back by draft_rows: window - 1 + draft_rows rows, or all
-// They differ so that the bytes of a checkpoint follow from the sequence alone, though it was longer before by as much as a rejected
-// draft. Only after a deeper rollback, or one of a sequence just restored, fewer rows may be left than a checkpoint usually has; it
-// then has those that are left, window - 1 at least, and `earliest` says so.
+// They differ so that a checkpoint's bytes follow from the sequence alone, even after a draft was rejected. After a deeper rollback, or
+// a rollback of a sequence just restored, a checkpoint may have fewer rows: at least window - 1, and `earliest` says so.
 //
 // Checkpoint (little-endian):
 //   magic u8[8] "TMKVCP02"; model u64; numeric_class u64; tokens u64; shape u64, a hash of KvShape but for the length;
@@ -34,7 +33,7 @@ struct KvShape {
   DType dtype = DType::kF16;  // F32, F16, BF16 or Q8_0
   KvGrowth growth = {};
   size_t max_length = 1;
-  size_t draft_rows = 64;  // the widest draft that may be committed and taken back; matters where there are windows
+  size_t draft_rows = 64;  // of the longest draft that may be committed and rolled back; matters with windows only
   uint64_t model = 0;      // for identity()
   uint64_t numeric_class = 0;
   PageCommitter* pages = nullptr;  // see KvLayer; not a part of the shape that a checkpoint has
@@ -43,8 +42,8 @@ struct KvShape {
 class KvCache : public SequenceState {
  public:
   static constexpr size_t kCheckpointHeaderBytes = 64;
-  // Blocks of several layers stand in one mapping of this size, so that large pages can back them: attention behind 8192 positions
-  // takes 453 to 537 us instead of 552 to 622. Layers grow one by one and give back the mappings behind them.
+  // Blocks of several layers share a mapping of this size, so that large pages can back them. Attention at depth 8192 takes 453 to
+  // 537 us instead of 552 to 622. Layers grow one by one and return the mappings that they leave.
   static constexpr size_t kArenaBytes = size_t{8} << 20;
 
   explicit KvCache(const KvShape& shape);
@@ -80,9 +79,9 @@ class KvCache : public SequenceState {
 
   KvShape shape_;
   std::vector<KvLayer> layers_;
-  size_t smallest_window_;  // of all layers; SIZE_MAX: none has a window
-  size_t floor_ = 0;  // no rollback goes below it once it is past a window, and no row that it does not see is needed
-  std::vector<RowKey> keys_;      // of committed positions
+  size_t smallest_window_;    // of all layers; SIZE_MAX: none has a window
+  size_t floor_ = 0;          // past a window no rollback goes below it, and rows that it does not see are not needed
+  std::vector<RowKey> keys_;  // of committed positions
   std::vector<uint64_t> hashes_;  // hashes_[i]: the chain over keys_[0, i)
 };
 

@@ -1,22 +1,19 @@
-// One layer's part of a key/value cache: rows of keys and of values for each KV head.
+// One layer's part of a KV cache: rows of keys and of values for each KV head.
 //
 //   Block:  K [kv_heads, capacity, head_dim] dtype,  V the same          capacity is the stride between heads
 //
-// Keys that nothing is expected to write any more stand across, in tiles of 16 rows (kernels/key_tiles.h), in types that have them. A tile is
-// turned when kRowsApart committed rows are behind it or its block is shared, and back when its rows are to be written again, or moved by
-// no whole number of tiles.
+// Older keys are transposed in tiles of 16 rows (kernels/key_tiles.h), in types that have such tiles. A tile is transposed once kRowsApart
+// committed rows follow it or its block is shared. It is transposed back before its rows are rewritten or moved by part of a tile.
 //
-// Older rows may be in shared blocks, which nobody writes any more: a fork freezes the tail into one. Newer rows are in a tail of our
-// own, which grows as the policy says (state/kv_growth.h).
-// Under `reserve` a PageCommitter commits the rows of the next period while steps use this one. Rows that are on their way count as held;
-// if there is no memory for them, the Reserve that needs them fails, and no sooner. Extents of 2 MiB in which every row is used get a page
-// of that size; the rest never does.
+// Older rows may be in shared blocks, which nobody writes: a fork freezes the tail into one. Newer rows are in our own tail, which grows by
+// the policy (state/kv_growth.h). Under `reserve` a PageCommitter commits the rows of the next increment while steps use this one. Rows
+// being committed count as allocated; if their memory is missing, only the Reserve that needs them fails. Extents of 2 MiB get a large
+// page once every row is used.
 //
-// A layer with a window forgets, and grows by kGrowthRows rows whatever the policy. The sequence says from which position on rows are needed;
-// what stands before goes when there is a reason: shared blocks when none of their rows is needed, rows of the tail when it is full. Then
-// the needed ones move to the front of the block, where kGrowthRows / 2 rows at least become free beyond the step; else the block is
-// replaced by one with more. So a tail has at most  needed + step + 2 * kGrowthRows  rows, and between two moves lie kGrowthRows / 2
-// positions at least.
+// A layer with a window grows by kGrowthRows rows whatever the policy. The sequence says from which position on rows are needed. Shared
+// blocks go when none of their rows is needed. When the tail is full, needed rows move to the front of the block if at least
+// kGrowthRows / 2 rows become free beyond the step; else a larger block replaces it. So a tail has at most
+// needed + step + 2 * kGrowthRows  rows, and at least kGrowthRows / 2 positions lie between two moves.
 #ifndef TIDEMILL_STATE_KV_LAYER_H_
 #define TIDEMILL_STATE_KV_LAYER_H_
 
@@ -55,12 +52,12 @@ struct KvLayerShape {
 class KvLayer : public LayerState {
  public:
   static constexpr size_t kGrowthRows = 256;
-  // A large page makes spare rows resident. So a block has some only where rows are many, when pages begin to matter, and at most three
-  // times as many are spare. Rows that the sequence is expected to have are none. A short request holds what it writes, whatever its
-  // context and policy. Kept from large pages up to 1024 rows, 8 sequences of SmolLM2 at 512 positions took 1.13 times as long.
+  // A large page makes unused capacity resident. So a block gets large pages only with this many rows, and at most kMostSpare times as
+  // many unused bytes as used; expected rows count as used. A short request then keeps only what it writes resident. With 1024 rows in
+  // place of 256, 8 sequences of SmolLM2 at depth 512 took 1.13 times as long.
   static constexpr size_t kFewestLargePageRows = 256;
-  static constexpr uint64_t kMostSpare = 3;  // times the others
-  // So many of the last rows may be rolled back without a key being turned.
+  static constexpr uint64_t kMostSpare = 3;
+  // So many of the last rows may be rolled back without transposing a key.
   static constexpr size_t kRowsApart = 16;
 
   // `pages`: who commits pages ahead of their use under `reserve`; null: the calls that need them. Outlives all blocks.
@@ -89,12 +86,12 @@ class KvLayer : public LayerState {
   };
   StepRows View();
 
-  // Positions [first, length + step_rows): what is kept and the first rows of the step; first is 0 in a layer without a window. Valid
-  // until the next call, too.
+  // Positions [first, length + step_rows): kept rows and the first rows of the step; first is 0 without a window. Also valid until the
+  // next call only.
   std::span<const KvSpan> Context(size_t step_rows);
 
  private:
-  friend class KvCache;  // calls what follows; it knows the contract, a layer knows its rows
+  friend class KvCache;  // calls what follows
 
   struct Block {
     Block() = default;
@@ -107,10 +104,10 @@ class KvLayer : public LayerState {
     AlignedBuffer memory;            // K, then V
     ReservedMemory reserved;         // the same, under `reserve`
     size_t capacity = 0;             // rows
-    size_t ready = 0;                // of them, those that can be written
-    size_t held = 0;                 // as many, and those whose pages are on their way
-    size_t across = 0;               // the first ones, whose keys stand across
-    PageCommitter* pages = nullptr;  // who does `job`, where there may be one
+    size_t ready = 0;                // rows that can be written
+    size_t held = 0;                 // `ready`, and rows being committed
+    size_t across = 0;               // the first rows, whose keys are transposed
+    PageCommitter* pages = nullptr;  // who does `job`; may be null
     PageCommitter::Job job;          // rows [ready, held), where these differ
 
     std::byte* data() { return reserved.size() != 0 ? reserved.data() : memory.data(); }
@@ -132,15 +129,15 @@ class KvLayer : public LayerState {
     return block.data() + (((value ? shape_.kv_heads : 0) + head) * block.capacity + row) * RowBytes();
   }
 
-  // Rows of the block that Reserve would need, none where it needs no new one.
+  // Rows of the block that Reserve would make; none: it makes none.
   std::optional<size_t> NewCapacity(size_t n, size_t needed) const;
   bool PagesStay() const { return policy_.policy == KvPolicy::kPaged && tail_rows() != 0; }  // of `paged`
-  // Of a block that Reserve makes, or ReadRows, in memory of its own: zeros for none. UINT64_MAX where bytes cannot be counted.
+  // Of a block that Reserve or ReadRows makes; zeros: none. UINT64_MAX: overflow.
   struct BlockBytes {
     uint64_t all = 0, used = 0;
-    size_t rows = 0;  // that are used, or expected to be
+    size_t rows = 0;  // used or expected
 
-    void Add(const BlockBytes& other) {  // no further than the largest
+    void Add(const BlockBytes& other) {  // saturates
       all = std::max(all, all + other.all);
       used = std::max(used, used + other.used);
       rows = std::max(rows, other.rows);
@@ -155,21 +152,20 @@ class KvLayer : public LayerState {
   BlockBytes RestoredBlock(size_t first, size_t length) const {
     return BytesOf(first, length - first, policy_.Capacity(first, length - first, max_length_ - first));
   }
-  // What Reserve would add to reserved_bytes(), UINT64_MAX where that cannot be counted.
+  // What Reserve would add to reserved_bytes(); UINT64_MAX: overflow.
   uint64_t GrowthBytes(size_t n, size_t needed) const;
-  // Of n rows in steps of `step`, fewer, where up to `rollback` rows may be taken back; at least what it would add.
+  // An upper bound for n rows in steps of `step`, of which up to `rollback` may be rolled back.
   uint64_t GrowthBytes(size_t n, size_t step, size_t needed, size_t rollback) const;
-  // Whether Reserve makes no block for n rows: under `reserve` pages come, behind a window rows may move to the front.
+  // Whether Reserve makes no block for n rows. It may still commit pages, or move rows to the front with a window.
   bool HasRoom(size_t n, size_t needed) const;
 
-  // These throw std::bad_alloc, too; then no needed row has changed. `needed`: the first position whose row must stay.
-  // `arena`: where a new block is taken from; null: memory of its own.
+  // These also throw std::bad_alloc; then no needed row has changed. `needed`: the first position whose row must stay.
+  // `arena`: the source of a new block; null: memory of its own.
   Result<void> Reserve(size_t n, size_t needed, BufferArena* arena);
   // A block with room for `capacity` rows from position `first` on, `rows` of them at once.
   Result<void> SetTail(size_t first, size_t rows, size_t capacity, BufferArena* arena);
-  // Rows of a block from position `first` on that are held once `rows` of it are wanted: under `reserve` a period ahead of their use, but none
-  // that is not expected. Where somebody commits them meanwhile, they are asked for while a quarter of the period is still there: more
-  // steps than that can take.
+  // Rows allocated in a block from position `first` on once `rows` of it are wanted: one increment ahead of use, only expected rows.
+  // A PageCommitter is asked while a quarter of the increment is left, more than it needs.
   size_t HeldRows(size_t first, size_t held, size_t rows, size_t capacity) const {
     const size_t expected = policy_.expected - std::min(policy_.expected, first);
     const size_t most = policy_.expected != 0 && expected >= rows ? std::min(expected, capacity) : capacity;
@@ -178,18 +174,19 @@ class KvLayer : public LayerState {
     return policy_.period < most - rows ? rows + policy_.period : most;
   }
   Result<void> MakeReady(Block& block, size_t first, size_t rows);
-  // The tail stays as a block of its own, a new one begins behind it.
+  // Keeps the tail as a block of its own; a new one begins after it.
   Result<void> StartPage(size_t n, BufferArena* arena);
-  void Compact(size_t needed);       // the larger block stays where there is no memory for a smaller one
+  void Compact(size_t needed);       // keeps the larger block if there is no memory for a smaller one
   void PrepareFork(KvLayer& child);  // all that a fork allocates
 
   // These cannot fail.
   void DropShared(size_t needed);
   void MoveTail(size_t first);    // to the front of its block, without the rows before position `first`
-  void TurnAcross(size_t apart);  // keys of the tail's whole tiles that have `apart` rows behind them
+  void TurnAcross(size_t apart);  // transposes the tail's whole tiles that `apart` rows follow
   size_t KeepTiles(
-      size_t first);  // rows across once the tail begins at position `first`; turned back where tiles would be cut
-  void TurnBack(size_t rows);  // all from row `rows` on, and those that share a tile with them
+      size_t
+          first);  // transposed rows once the tail begins at position `first`; transposes back where tiles would be cut
+  void TurnBack(size_t rows);  // rows from `rows` on, and those of the same tile
   void Commit(size_t n);
   void MovePath(std::span<const uint32_t> path);  // row path[i] of the step becomes row i
   void Rollback(size_t to);
@@ -198,7 +195,7 @@ class KvLayer : public LayerState {
   void Take(KvLayer&& other);  // the rows of a layer of the same shape
 
   void AppendRows(size_t first, std::vector<std::byte>* out) const;  // for K, V: for each head: rows [first, length)
-  // Of that form, into a layer that is empty.
+  // The same form, into an empty layer.
   Result<void> ReadRows(ByteReader& reader, size_t first, size_t length, BufferArena* arena);
 
   KvLayerShape shape_;
@@ -208,7 +205,7 @@ class KvLayer : public LayerState {
   PageCommitter* pages_;
   GrowthCounts counts_;
   size_t length_ = 0;               // committed positions
-  std::vector<SharedRows> shared_;  // oldest first, without gaps; they end where the tail begins
+  std::vector<SharedRows> shared_;  // oldest first, without gaps, up to the tail
   std::shared_ptr<Block> tail_;     // ours alone
   size_t tail_first_ = 0;           // the position of its row 0
   std::vector<KvSpan> spans_;       // room for all of them, so that Context allocates nothing

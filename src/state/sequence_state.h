@@ -1,12 +1,12 @@
-// What a sequence remembers, as one object with one contract, whatever it stores.
+// What a sequence remembers, behind one contract.
 //
-// Two levels: LayerState is what a layer's code works on (each kind has its own type); SequenceState is all layers of one
-// sequence, and all that decoding, prefix caches and the scheduler see.
+// A layer's code works on its LayerState, a type of each kind. SequenceState is all layers of one sequence, and all that decoding and
+// the scheduler see.
 //
 // Life of a step:   Reserve(n)  ->  every layer writes rows [length, length + n) through its view and reads them back
-//                   ->  Commit(keys), or CommitPath(path, keys) when the rows were drafts, or nothing: the step never happened.
-// Reserve is the only part that can fail; after it writes cannot. The length moves once, at the commit. Until then a step may be
-// repeated or abandoned: rows past the length hold whatever was left there.
+//                   ->  Commit(keys), or CommitPath(path, keys) of draft rows, or nothing: the step never happened.
+// Only Reserve can fail. The length changes once, at the commit. Until then a step may be repeated or abandoned; rows past the length
+// are undefined.
 #ifndef TIDEMILL_STATE_SEQUENCE_STATE_H_
 #define TIDEMILL_STATE_SEQUENCE_STATE_H_
 
@@ -20,7 +20,7 @@
 
 namespace tidemill {
 
-// What stands at a position: a token id, or a hash of an embedding. Positions with equal keys before them are interchangeable.
+// What is at a position: a token id, or a hash of an embedding. Rows with equal keys up to them are interchangeable.
 using RowKey = uint64_t;
 
 struct StateIdentity {
@@ -34,16 +34,16 @@ struct StateIdentity {
 struct GrowthCounts {
   uint64_t growths = 0;       // blocks made, or pages added to one
   uint64_t bytes_copied = 0;  // from a block into the next
-  bool fell_back = false;     // another policy than asked for, for want of addresses
+  bool fell_back = false;     // another policy than requested, for lack of address space
 };
 
 struct StateBytes {
-  uint64_t reserved = 0;        // held, shared prefixes included
+  uint64_t reserved = 0;        // allocated, shared prefixes included
   uint64_t committed = 0;       // rows below length()
   uint64_t read_per_token = 0;  // what decoding the next token reads
 };
 
-// One layer's part. A layer knows which kind it was built for and casts the state that a step brings to it; kind() is for checks.
+// One layer's part. A layer casts its step's state to the kind it was built for; kind() is for checks.
 enum class StateKind { kKvCache };
 
 class LayerState {
@@ -61,49 +61,47 @@ class SequenceState {
   virtual size_t num_layers() const = 0;
   virtual LayerState& layer(size_t index) = 0;  // the same object for the life of the state
 
-  // Room for n more positions in all layers. kContextFull when length() + n > max_length(), kOutOfMemory when memory is not
-  // there; then nothing has changed but, perhaps, bytes().reserved. Views taken before are no longer valid.
+  // Capacity for n more positions in all layers. kContextFull: length() + n > max_length(); kOutOfMemory. After an error nothing has
+  // changed except perhaps bytes().reserved. Earlier views are no longer valid.
   virtual Result<void> Reserve(size_t n) = 0;
 
-  // What Reserve(n) would add to bytes().reserved, or more where rows that nobody needs would go; UINT64_MAX: more than can be counted.
-  // While a row is copied from one buffer to the next both are held, which is not in it.
+  // An upper bound of what Reserve(n) adds to bytes().reserved; UINT64_MAX: overflow. The old buffer, still allocated during a copy, is
+  // not in it.
   virtual uint64_t GrowthBytes(size_t n) const = 0;
-  // The same of n positions in steps of `step`, each committed before the next: a kind that forgets holds less then. At least what the steps
-  // come to.
+  // The same for n positions in steps of `step`, each committed before the next: less for a kind that drops rows.
   virtual uint64_t GrowthBytes(size_t n, size_t step) const = 0;
 
-  // Whether Reserve(n) finds room for them in the blocks that are there, so that nothing is copied. Pages of them may still have to come.
+  // Whether Reserve(n) fits into the existing blocks, so that nothing is copied. Their pages may still be missing.
   virtual bool HasRoom(size_t n) const = 0;
 
-  // Positions [length, length + keys.size()) have been written in every layer and count from now on.
+  // Positions [length, length + keys.size()), written in every layer, count from now on.
   // Precondition: Reserve(n >= keys.size()) since the last commit, rollback or fork.
   virtual void Commit(std::span<const RowKey> keys) = 0;
 
-  // Drafts: rows length + path[i] become position length + i; the other rows are dropped. path ascends strictly, below the
-  // reserved n; keys.size() == path.size().
+  // Drafts: row length + path[i] becomes position length + i; other rows are dropped. path ascends strictly, below the reserved n;
+  // keys.size() == path.size().
   virtual void CommitPath(std::span<const uint32_t> path, std::span<const RowKey> keys) = 0;
 
-  // The lowest length that Rollback can return to: 0 for a kind that forgets nothing; never above length().
+  // The lowest length that Rollback can return to: 0 for a kind that drops nothing; never above length().
   virtual size_t earliest_rollback() const = 0;
   // Back to `length` positions. kInvalidArgument above length(), kUnsupported below earliest_rollback(); then nothing has changed.
   virtual Result<void> Rollback(size_t length) = 0;
 
-  // A second sequence that continues from here. Both share what is committed; neither sees what the other writes, and no commit,
-  // rollback or compaction of one moves rows of the other. kOutOfMemory leaves this sequence as it was.
+  // A second sequence that continues from here. Both share what is committed; nothing that one does changes the other.
+  // kOutOfMemory leaves this sequence unchanged.
   virtual Result<std::unique_ptr<SequenceState>> Fork() = 0;
 
-  // The smallest capacity that holds what is committed; pages go back. Never fails: at worst nothing happens.
+  // Shrinks to the smallest capacity that holds what is committed. Never fails: at worst nothing happens.
   virtual void Compact() = 0;
 
-  // Forgets everything: length 0, and no rows are held. growth() goes on counting.
+  // Length 0, and no memory for rows. growth() goes on counting.
   virtual void Clear() = 0;
 
-  // Everything committed that is kept, as bytes that are equal for equal sequences: independent of growth, forks and chunks. A kind
-  // that forgets says which rollbacks leave less than usual to keep.
+  // All committed rows that are kept. Equal sequences give equal bytes, whatever their growth, forks and chunks. A kind that drops rows
+  // documents which rollbacks leave fewer.
   virtual Result<std::vector<std::byte>> Checkpoint() const = 0;
-  // Replaces the content by a checkpoint. kFailedPrecondition when its identity (model, numeric class) or shape is another's,
-  // kContextFull when it is too long, kCorruptFile when any bit of it is another than was written, kOutOfMemory;
-  // then nothing has changed.
+  // Replaces the content. kFailedPrecondition: another model, numeric class or shape; kContextFull: too long; kCorruptFile: any bit was
+  // changed; kOutOfMemory. After an error nothing has changed.
   virtual Result<void> Restore(std::span<const std::byte> checkpoint) = 0;
 
   virtual StateIdentity identity() const = 0;
