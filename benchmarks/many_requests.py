@@ -82,8 +82,8 @@ def table(arguments: argparse.Namespace, pairs: list[dict], joined: dict[str, fl
     ratios = [pair["unequal"] / pair["equal"] for pair in pairs]
     low, high = interval(ratios)
     depth = middle(pair["depth"] for pair in pairs)
-    rows = [(f"decode of {count} equal sequences behind {depth:.0f}, `bench`", f"{middle(p['equal'] for p in pairs):.0f} tokens/s"),
-            (f"decode of {count} unequal requests, behind as much on average", f"{middle(p['unequal'] for p in pairs):.0f} tokens/s"),
+    rows = [(f"decode of {count} equal requests at depth {depth:.0f}, `bench`", f"{middle(p['equal'] for p in pairs):.0f} tokens/s"),
+            (f"decode of {count} unequal requests, the same depth on average", f"{middle(p['unequal'] for p in pairs):.0f} tokens/s"),
             ("unequal / equal", f"{middle(ratios):.2f}x [{low:.2f}, {high:.2f}], {len(ratios)} pairs"),
             (f"{3 * count} requests, {count} at a time, prompts joining: time to the first token, p50 / p99",
              f"{joined['first p50']:.0f} / {joined['first p99']:.0f} ms"),

@@ -25,7 +25,7 @@ def ratio(records: dict[str, dict], name: str, base: str) -> str:
 
 
 def table(records: dict[str, dict]) -> str:
-    lines = ["| cache | tokens/s | over iterative | over transformers' dynamic | first token, s | a step, ms | growths of a sequence | copied, MiB "
+    lines = ["| cache | tokens/s | over iterative | over transformers' dynamic | TTFT, s | a step, ms | growths per request | copied, MiB "
              "| peak resident, MiB | |", "| --- |" + " --- |" * 9]
     for name, record in sorted(records.items(), key=lambda item: item[1].get("whole_s", float("inf"))):
         cell = record["cell"]

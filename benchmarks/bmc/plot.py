@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tables and figures of a journal of bmc_attention_block: plot.py JOURNAL... --out FOLDER
 
-Writes FOLDER/tables.md (with the best period over the ends, `reserve` beside it, and what the rule T* = sqrt(N s / c) would have chosen)
+Writes FOLDER/tables.md (with the best T over the ends, `reserve` beside it, and what the rule T* = sqrt(N s / c) would have chosen)
 and, beside it, best_T_*.svg (the best number of allocations by the number of tokens), total_by_T_*.svg (the time of a generation by the
 number of allocations, with the paper's T* and the best measured), breakdown_*.svg (where the time goes, by policy) and latency_*.svg (the time
 of single tokens; journals made with --latency). A cell that stands in several journals counts as in the last one. The whole sweep has some
@@ -58,7 +58,7 @@ def setting(cell: dict) -> tuple:
 def setting_name(key: tuple) -> str:
     backend, kv_dtype, threads, batch, tokens, draft, accept, pages = key
     return (f"{backend}, {kv_dtype}, batch {batch}, {tokens} tokens, {threads} thread{'s' if threads > 1 else ''}"
-            + (f", drafts of {draft} of which {accept} stay" if draft > 1 else "")
+            + (f", {draft} draft tokens, {accept} accepted" if draft > 1 else "")
             + (f", {pages} pages" if pages != "default" else ""))
 
 
@@ -177,7 +177,7 @@ def ratios(grouped: dict) -> str:
 
 
 def means_of_shapes(grouped: dict) -> str:
-    """The geometric mean over shapes of each policy's time over that of the best period; without drafts."""
+    """The geometric mean over shapes of each policy's time over that of the best T; without drafts."""
     text = ""
     for backend in ("padded", "exact"):
         names = ["iterative", "iterative, pool", "upfront", "geometric", "reserve"] + (["paged"] if backend == "exact" else [])
@@ -193,7 +193,7 @@ def means_of_shapes(grouped: dict) -> str:
             ts = [best["allocations"] for _, best in found]
             rows.append([setting_name(key), str(len(found)), str(min(ts)) if min(ts) == max(ts) else f"{min(ts)} to {max(ts)}", *means])
         if rows:
-            text += table([f"time over that of the best period, means, {backend}", "shapes", "best T", *names], rows)
+            text += table([f"time over that of the best T, means, {backend}", "shapes", "best T", *names], rows)
     return "## Means of all shapes\n\n" + text if text else ""
 
 
@@ -258,7 +258,7 @@ def breakdown(key: tuple, shape: str, cells: list[dict], out: Path) -> str:
                     f"{cell['creations']:.0f}", f"{cell['minor_faults']:.3g}", f"{cell['major_faults']:.3g}", misses,
                     "sampled" if cell["sampled"] else "every step"])
     return f"### {shape}, {setting_name(key)}\n\n![where the time goes]({name})\n\n" + table(
-        ["policy, shares of iterative's time", *PARTS, "total", "primitives made", "minor faults", "major faults", "TLB misses", "steps timed"], rows)
+        ["policy, fractions of iterative's time", *PARTS, "total", "primitives made", "minor faults", "major faults", "TLB misses", "steps timed"], rows)
 
 
 def latency(key: tuple, shape: str, cells: list[dict], out: Path) -> str:
@@ -269,7 +269,7 @@ def latency(key: tuple, shape: str, cells: list[dict], out: Path) -> str:
     lines = [svg.Line(policy_name(c), [(p[0], p[1] / 1000) for p in c["points"]], dots=False) for c in timed]
     (out / name).write_text(svg.lines(f"{shape}, {setting_name(key)}", "token", "milliseconds", lines))
     rows = [[policy_name(c)] + [f"{c['latency_us'][p] / 1000:.3f}" for p in ("p50", "p99", "max", "between_p50", "growth_p50")] for c in timed]
-    return f"### {shape}, {setting_name(key)}\n\n![time of a token]({name})\n\n" + table(
+    return f"### {shape}, {setting_name(key)}\n\n![latency of a token]({name})\n\n" + table(
         ["policy, milliseconds", "p50", "p99", "max", "p50 between growths", "p50 at a growth"], rows)
 
 
@@ -285,9 +285,9 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     # The time of single tokens is measured by runs of its own.
     grouped, timed = by_setting([c for c in cells if "points" not in c]), by_setting([c for c in cells if "points" in c])
-    text = "# The attention block of one layer under each policy of cache growth\n\n"
+    text = "# The attention block of one layer under each growth policy\n\n"
     text += "".join(f"Machine: {', '.join(f'{k} {v}' for k, v in machine.items())}\n\n" for machine in machines)
-    text += "## The best period beside the others\n\n" + ratios(grouped) + means_of_shapes(grouped) + chosen_by_the_rule(grouped)
+    text += "## The best T beside the others\n\n" + ratios(grouped) + means_of_shapes(grouped) + chosen_by_the_rule(grouped)
     text += best_by_tokens(grouped, arguments.out)
     detailed = {key: shapes for key, shapes in grouped.items() if re.search(arguments.details, setting_name(key))}
     text += "## Time of a generation by the number of allocations\n\n"
@@ -299,7 +299,7 @@ def main() -> None:
             text += breakdown(key, shape, members, arguments.out)
     parts = [latency(key, shape, members, arguments.out) for key, shapes in timed.items() for shape, members in shapes.items()]
     if any(parts):
-        text += "## The time of a token\n\n" + "".join(parts)
+        text += "## Latency of single tokens\n\n" + "".join(parts)
     refused = [c for c in cells if "refused" in c]
     if refused:
         text += "## Not measured\n\n" + table(["cell", "why"], [[c["key"], c["refused"]] for c in refused])

@@ -7,26 +7,25 @@ import svg
 from plot import table
 from speculation_settings import POLICIES, Setting
 
-NOTES = """Tokens a second are pooled: all tokens behind the first of each answer, over all their seconds, in which a draft model also
-reads the prompt. Ratios are over plain decoding of the same prompts in the same hours, with 95 % bootstrap intervals over prompts. Every
-answer of ours to a prompt that plain answered was plain's, id by id. Where reading a prompt cannot pay, a draft model whose width adapts is not used:
-it has fewer steps with guesses then, or none. `accepted`: right guesses of a step that had some. `step`: tokens of a step, of all steps.
+NOTES = """Tokens/s are pooled: all tokens after the first of each answer, over all their seconds, with draft prefill. Ratios are over plain
+decoding of the same prompts in the same hours, with 95 % bootstrap intervals over prompts. Every answer of ours equals plain decoding's, id by id.
+If draft prefill cannot pay, an adaptive draft model is not used: it then has fewer steps with drafts, or none.
+`accepted`: accepted draft tokens of a step that had some. `step`: tokens of a step, of all steps.
 
-The formula: a step with g guesses makes E(g) = (1 - a^(g+1)) / (1 - a) tokens for the price of g c + v plain steps. a: how often a guess is
-right behind right ones, over all widths. v: the price of checking g guesses, from the steps of lookup in all sets, whose guesses cost almost
-nothing. c: the price of a guess; where all are made at once, c is the price of that and stands for g c. Steps without guesses count as plain ones.
+The formula: a step with g draft tokens makes E(g) = (1 - a^(g+1)) / (1 - a) tokens for the price of g c + v plain steps.
+a: acceptance rate of a draft token whose predecessors were accepted, over all g. v: the price of verifying g draft tokens, from lookup in all sets.
+c: the price of a draft token; if all are made at once, c is the price of that and replaces g c. Steps that draft nothing count as plain ones.
 
 """
 PEERS = {
     "peer": """prompt lookup of llama-cpp-python
 
-Its loop samples and looks up in Python; llama.cpp's own, in C++, is another. Texts may part after a while, so that both answer the same prompt,
-not with the same ids.""",
+Its loop samples and looks up in Python; llama.cpp's own, in C++, is another. Texts may differ after a while.""",
     "llama": """llama.cpp's own speculation
 
-llama-speculative-simple, by the time that it says itself: with the step behind the prompt's last token, which ours has not, and without the
-draft model's reading of the prompt, which ours has. Its last steps guess as if more were asked for. Texts may part here, too, and are compared as
-far as both go. `w`: --spec-draft-n-max."""}
+llama-speculative-simple, by its own clock: with the step of the prompt's last token, which ours excludes, and without draft prefill,
+which ours includes. Its last steps draft past the token limit. Texts may differ here, too, and are compared as far as both go.
+`w`: --spec-draft-n-max."""}
 
 
 class Set:
@@ -63,7 +62,7 @@ def rates(of: Set, settings: list[Setting]) -> str:
                    f"{100 * found['with_guesses']:.0f} %"] if setting.drafter else [""] * 4
         rows.append([setting.name, f"{numbers.rate(list(runs.values())):.1f}",
                      of.ratio_text(runs, of.plain) if setting.drafter else "", *guesses, str(len(numbers.shared(runs, of.plain)))])
-    return table(["setting", "tokens/s", "over plain [95 %]", "accepted", "step", "guesses right", "steps with guesses", "prompts"], rows)
+    return table(["setting", "tokens/s", "over plain [95 %]", "accepted", "step", "acceptance rate", "steps with drafts", "prompts"], rows)
 
 
 def fixed_widths(of: Set, drafter: str, settings: list[Setting]) -> dict[int, numbers.Samples]:
@@ -88,7 +87,7 @@ def guess_cost(of: Set, drafter: str, by_width: dict[int, numbers.Samples]) -> t
 
 
 def sweep(of: Set, drafter: str, settings: list[Setting]) -> tuple[str, list[svg.Line]]:
-    """The table of a drafter's widths, and its lines: measured, by the formula, adapting."""
+    """The table of a drafter by number of draft tokens, and its lines: measured, by the formula, adaptive."""
     by_width = fixed_widths(of, drafter, settings)
     if not by_width:
         return "", []
@@ -103,14 +102,14 @@ def sweep(of: Set, drafter: str, settings: list[Setting]) -> tuple[str, list[svg
                      f"{100 * found['with_guesses']:.0f} %", optional(v), optional(said)])
         measured += [(g, ratio["ratio"])] if ratio else []
         predicted += [(g, said)] if said is not None else []
-    text = f"#### {of.name}: {drafter}, by width\n\n"
+    text = f"#### {of.name}: {drafter}, by number of draft tokens\n\n"
     text += f"a = {optional(a, 3)}, c = {optional(c, 3)} ({source}).\n\n"
-    text += table(["g", "over plain [95 %]", "accepted", "E(g) - 1", "steps with guesses", "v", "over plain by the formula"], rows)
+    text += table(["g", "over plain [95 %]", "accepted", "E(g) - 1", "steps with drafts", "v", "over plain by the formula"], rows)
     lines = [svg.Line(drafter, measured, marked=max(measured, key=lambda p: p[1]))] if measured else []
     lines += [svg.Line(f"{drafter}, formula", predicted, dots=False)] if predicted and drafter != "ngram" else []
     adapting = numbers.ratio(of.of(drafter), of.plain)
     if adapting and measured:
-        lines.append(svg.Line(f"{drafter}, adapting", [(measured[0][0], adapting["ratio"]), (measured[-1][0], adapting["ratio"])], dots=False))
+        lines.append(svg.Line(f"{drafter}, adaptive", [(measured[0][0], adapting["ratio"]), (measured[-1][0], adapting["ratio"])], dots=False))
     return text, lines
 
 
@@ -128,8 +127,8 @@ def regrets(of: Set, settings: list[Setting]) -> str:
                          str(found["prompts"])])
     if not rows:
         return ""
-    return f"#### {of.name}: regret of the adapting width\n\n" + table(
-        ["setting", "behind the best fixed width [95 %]", "which is", "behind each prompt's own best", "median, worst prompt", "prompts"], rows)
+    return f"#### {of.name}: regret of the adaptive number of draft tokens\n\n" + table(
+        ["setting", "slower than the best fixed number [95 %]", "which is", "slower than each prompt's own best", "median, worst prompt", "prompts"], rows)
 
 
 def policies(of: Set, settings: list[Setting]) -> str:
@@ -145,12 +144,11 @@ def policies(of: Set, settings: list[Setting]) -> str:
                          f"{per[0]:.1f}", f"{per[1] / 2**20:.1f}", f"{per[2]:.1f}", str(found["prompts"])])
     if not rows:
         return ""
-    return (f"#### {of.name}: spare rows beside concatenated caches\n\n`iterative` grows at each step and copies, as a concatenation does; "
-            f"`upfront` has all rows from the start. The ratio is of `{spare}`, in whose spare rows guesses are checked ({' '.join(POLICIES[spare])}), "
-            "over the other; `behind the reading`: without the time in which a draft model read the prompt and made its first guesses. "
-            "Growths are of an answer, in all layers.\n\n"
-            + table(["guesses", "policy", "tokens/s", f"{spare} over it [95 %]", "behind the reading", "growths", "MiB copied",
-                     "guesses cut", "prompts"], rows))
+    return (f"#### {of.name}: unused capacity beside copying caches\n\n`iterative` grows and copies at each step, as a concatenation does; "
+            f"`upfront` has all rows from the start. The ratio is of `{spare}`, whose unused rows take draft tokens ({' '.join(POLICIES[spare])}), "
+            "over the other. Growths are of an answer, in all layers.\n\n"
+            + table(["drafter", "policy", "tokens/s", f"{spare} over it [95 %]", "without draft prefill", "growths", "MiB copied",
+                     "draft tokens cut", "prompts"], rows))
 
 
 def same_answer(one: dict, other: dict) -> bool:
@@ -183,8 +181,8 @@ def peers(of: Set, kind: str, settings: list[Setting]) -> str:
     if not rows:
         return ""
     return f"#### {of.name}: {PEERS[kind]}\n\n" + table(
-        ["setting", "tokens/s", "over its plain [95 %]", "accepted", "step", "steps with guesses", "text as its plain",
-         "ours over it [95 %]: plain, or adapting", "ours at its best width"], rows)
+        ["setting", "tokens/s", "over its plain [95 %]", "accepted", "step", "steps with drafts", "text as its plain",
+         "ours over it [95 %]: plain, or adaptive", "ours at its best number"], rows)
 
 
 def failures(samples: dict[str, dict[str, numbers.Samples]]) -> str:
@@ -205,19 +203,19 @@ def figures(of: Set, settings: list[Setting], lines: list[svg.Line], about: dict
     text, stem = "", f"{Path(about['model']).stem}_{of.name}"
     if any(len(line.points) > 1 for line in lines):
         name = f"speculation_widths_{stem}.svg"
-        (out / name).write_text(svg.lines(f"{about['model']}, {of.name}", "guesses of a step", "speed over plain", lines))
-        text += f"![speed by width]({name})\n\n"
+        (out / name).write_text(svg.lines(f"{about['model']}, {of.name}", "draft tokens of a step", "speed over plain", lines))
+        text += f"![speed by number of draft tokens]({name})\n\n"
     chosen = [s for s in settings if s.width is None and s.kind in ("chain", "tree") or s.kind in PEERS]
     bars = [svg.Bar(s.name, [numbers.rate(list(of.of(s.name).values()))]) for s in chosen if of.of(s.name)]
     if len(bars) > 1:
         name = f"speculation_rates_{stem}.svg"
-        (out / name).write_text(svg.bars(f"{about['model']}, {of.name}", "tokens a second", ["pooled"], bars))
-        text += f"![tokens a second]({name})\n\n"
+        (out / name).write_text(svg.bars(f"{about['model']}, {of.name}", "tokens/s", ["pooled"], bars))
+        text += f"![tokens/s]({name})\n\n"
     return text
 
 
 def check_prices(samples: dict[str, dict[str, numbers.Samples]], settings: list[Setting]) -> dict[int, float]:
-    """v by width, from lookup in all sets: a row costs what it costs, whatever stands in it."""
+    """v by number of draft tokens, from lookup in all sets: a row's cost does not depend on its content."""
     together: dict[str, numbers.Samples] = {}
     for runs_of in samples.values():
         for setting, runs in runs_of.items():
