@@ -1,4 +1,4 @@
-// Drafts that are trees: several guesses at the same place, of which one may be right.
+// Draft trees: several draft tokens at one place, of which one may be accepted.
 #ifndef TIDEMILL_DECODING_DRAFT_TREE_H_
 #define TIDEMILL_DECODING_DRAFT_TREE_H_
 
@@ -26,7 +26,7 @@ struct DraftTree {
   Empty empty = Empty::kNothing;
 };
 
-// A tree before its tokens are known: node i is the token that the drafter ranks ranks[i]-th, from 0, behind that of its parent.
+// A tree before its tokens are known: node i is the token of rank ranks[i], from 0, after its parent.
 struct DraftShape {
   std::vector<int32_t> parents;  // [nodes] as DraftTree has them
   std::vector<uint32_t> ranks;   // [nodes] different among siblings
@@ -34,42 +34,41 @@ struct DraftShape {
   size_t size() const { return parents.size(); }
 };
 
-// The 25 nodes, five tokens deep, that EAGLE drafts whatever the model says (arXiv:2401.15077). Throws std::bad_alloc, as what follows.
+// EAGLE's fixed 25 nodes, five tokens deep (arXiv:2401.15077). Throws std::bad_alloc, as what follows.
 DraftShape FixedDraftShape();
 
-// How often a guess is right behind parents that are: acceptance[depth][rank] in [0, 1], depth 0 behind the pending token, at most 1 in
-// sum over the ranks of a depth. Beyond what it has nothing is right.
+// Acceptance rate below accepted parents: acceptance[depth][rank] in [0, 1], depth 0 after the last sampled token. Ranks of a depth sum to
+// at most 1. Missing entries are 0.
 using DraftAcceptance = std::span<const std::vector<double>>;
 
-// Nodes of the shape that will be right on average: the sum over them of the product of acceptance along their paths.
+// Mean accepted nodes: the sum over nodes of the product of acceptance along their paths.
 double ExpectedAccepted(const DraftShape& shape, DraftAcceptance acceptance);
 
-// The same nodes, those first that are right most often: each behind its parent, as none is right more often than that.
+// The same nodes, the most often accepted first; no node is accepted more often than its parent, so each follows its parent.
 DraftShape OrderByPromise(const DraftShape& shape, DraftAcceptance acceptance);
 
-// The shape of at most `nodes` nodes with the greatest ExpectedAccepted. None of its first n nodes could be better spent, either: no node
-// promises more than its parent, so that the n nodes that promise most are always a tree. Sequoia (arXiv:2402.12374) finds the same sum by
-// dynamic programming, a budget at a time.
+// The shape of at most `nodes` nodes with the greatest ExpectedAccepted, which also holds for its first n nodes: since no node promises
+// more than its parent, the n most promising nodes are a tree. Sequoia (arXiv:2402.12374) finds the same sum by dynamic programming.
 DraftShape OptimalDraftShape(DraftAcceptance acceptance, size_t nodes);
 
-// A tree that follows what the drafter says (EAGLE-2, arXiv:2406.16858): the nodes of each level with the greatest product of
-// probabilities along their paths get children, and of all nodes those with the greatest products are proposed.
+// EAGLE-2's tree (arXiv:2406.16858): a level's nodes with the greatest product of draft probabilities along their paths get children, and
+// the nodes with the greatest products are drafted.
 class DynamicDraft {
  public:
   // `width`: nodes of a level that get children, at least 1.
   explicit DynamicDraft(size_t width) : width_(width) {}
 
   void Clear();
-  // A child of `parent`: -1 for the pending token, or a node of Level(). probability in (0, 1], behind the parent.
+  // A child of `parent`: -1 for the last sampled token, or a node of Level(). probability in (0, 1], given the parent.
   void Add(int32_t parent, int32_t id, double probability);
-  // The nodes added since the last call that are to get children, best first. Valid until the next. Where Best(most) is all that is
-  // wanted, without those whose children could not be in it.
+  // Nodes added since the last call that get children, best first, without those whose children could not be in Best(most). Valid until
+  // the next call.
   std::span<const int32_t> Level(size_t most = SIZE_MAX);
-  // Of a node: for the tokens that a child stands behind.
+  // Of a node.
   int32_t id(int32_t node) const { return nodes_[static_cast<size_t>(node)].id; }
   int32_t parent(int32_t node) const { return nodes_[static_cast<size_t>(node)].parent; }
 
-  // The best `most` nodes; of equal ones those that were added first. Valid until the next call.
+  // The best `most` nodes, the earlier of equals. Valid until the next call.
   DraftTree Best(size_t most);
 
  private:

@@ -1,15 +1,15 @@
-// How many guesses a step should check: from what guesses cost and how often they are right.
+// The number of draft tokens of a step, from their cost and acceptance rate.
 //
-//   a_i              probability that guess i is right where those before it are
-//   E(g)             = 1 + a_1 + a_1 a_2 + ... + a_1 ... a_g, tokens of a step with g guesses; (1 - a^(g+1)) / (1 - a) where all are a
-//   step(g), d       seconds of a step in which the sequence has 1 + g rows, and of making one guess
-//                    where all are made at once, d is the seconds of that, and stands for g d below
-//                    of a tree, which costs a draft step a level however many nodes that has, step(g) has the making in it, and d = 0
-//   rate(g)          = (others + E(g)) / (step(g) + g d), where `others` counts the tokens that other sequences get from the same step
+//   a_i              probability that draft token i is accepted if those before it are
+//   E(g)             = 1 + a_1 + a_1 a_2 + ... + a_1 ... a_g, tokens of a step with g draft tokens; (1 - a^(g+1)) / (1 - a) if all are a
+//   step(g), d       seconds of a step in which the sequence has 1 + g rows, and of making one draft token
+//                    all made at once: d is the seconds of all, and replaces g d below
+//                    a tree: step(g) includes making it, and d = 0
+//   rate(g)          = (others + E(g)) / (step(g) + g d), where `others` counts the tokens of other sequences in the step
 //
-// Where guesses are a tree there is no chain of a_i: E(g) = 1 + p_1 + ... + p_g then, p_i the probability that node i is on the right path.
+// A tree has E(g) = 1 + p_1 + ... + p_g, p_i being the probability that node i is on the accepted path.
 //
-// Times say how wide a step is and nothing else: no answer depends on them.
+// Times choose the number and nothing else: no answer depends on them.
 #ifndef TIDEMILL_DECODING_DRAFT_WIDTH_H_
 #define TIDEMILL_DECODING_DRAFT_WIDTH_H_
 
@@ -25,48 +25,45 @@ namespace tidemill {
 size_t BestDraftWidth(size_t least, std::span<const double> gains, std::span<const double> step_seconds,
                       double guess_seconds, double other_tokens);
 
-// How a drafter makes the guesses of one draft.
+// How a drafter makes the tokens of one draft.
 enum class GuessOrder {
   kOneByOne,
   kAtOnce,  // many take as long as one
-  kTree,    // level by level; checked drafts are told by CheckedTree, those of the other two by Checked
+  kTree,    // level by level; reported by CheckedTree, the other two by Checked
 };
 
-// What guesses are predicted to cost, before a sequence has times of its own. Whoever has measured the machine fills it.
+// Predicted costs of drafting, for a sequence without times of its own.
 struct DraftCosts {
   static constexpr size_t kMost = 64;
 
-  std::array<double, kMost + 1> step_seconds = {};  // step(g), by guesses; all above 0, or all 0: nothing is predicted
+  std::array<double, kMost + 1> step_seconds = {};  // step(g); all above 0, or all 0: nothing is predicted
   double guess_seconds = 0;                         // d
   double other_tokens = 0;                          // `others`, at first
-  double share = 0.5;                               // a_i, before any guess was checked
-  std::array<double, kMost> promises = {};          // of a tree: p_i, before any was checked
+  double share = 0.5;                               // a_i, before any was verified
+  std::array<double, kMost> promises = {};          // of a tree: p_i, before any was verified
 
   bool any() const { return step_seconds[0] > 0; }
 };
 
-// Learns those numbers from one sequence's steps. Averages forget, so that a text which becomes predictable is noticed, and a machine
-// that becomes busy:
-//   acceptance   counts by position that lose 5 % with each draft; positions of which little is known lean on all of them together, nodes
-//                of a tree on p_i^t, with the t at which the first node's promise is what came true: a chain's p_i = f^i at any f
-//   step(g)      a moving average for each g that was tried; between two of them a straight line, but the one in the middle is hoped
-//                to cost no more than the narrower, so that it is tried and stairs are found. Behind the widest one their mean slope
-//                goes on, so that a wider step is tried where it might pay: at most about twice as wide a step as before
-//   predicted    where costs are predicted, the first steps have as many guesses as pay by them where the assumed share is right (of a
-//                tree: where nodes are as often right as promised), and a plain step is timed after eight; else it is the first, and two
-//                guesses follow. What is timed scales what is predicted, step(g) and d, between two widths by a straight line of scales.
-//                Once a plain step (twice, if need be) and a wider one were timed, and two scales differ by more than a quarter or 64
-//                wider ones have passed, nothing is predicted any more but d, until guesses are timed
-//   zero         where guesses do not pay, none are made, but for one or two (one that takes more than a quarter of a plain step is
-//                tried alone) after 8 plain steps, then after 16, 32 and every 64 (a dear one after 8, 32, 64); sooner where what was checked is so
-//                far forgotten that the assumed share says they pay. When those are right, up to four more follow in the next steps: what
-//                is then known decides
+// Learns these numbers from one sequence's steps. Averages fade, so changes of the text and of the machine's load are noticed:
+//   acceptance   counts by position that lose 5 % with each draft. Positions with few counts lean on all of them together. Nodes of a tree
+//                lean on p_i^t, with the t that fits the first node: for a chain p_i = f^i at any f.
+//   step(g)      a moving average for each g that was tried, linear in between. The middle of a gap is assumed to cost no more than its
+//                lower end, so that it is tried and steps of the curve are found. The mean slope extends past the greatest g, up to about
+//                twice as many rows.
+//   predicted    predicted costs and acceptance choose the first numbers, and a plain step is timed after eight. Without a prediction a
+//                plain step comes first, then two draft tokens. Own times scale predicted step(g) and d, linearly between two g. The
+//                prediction, but for an untimed d, is dropped after a plain step (two, if need be) and one with draft tokens were timed,
+//                once two scales differ by more than a quarter or 64 steps with draft tokens have passed.
+//   zero         if no number pays, two draft tokens are tried after 8 plain steps, then 16, 32 and every 64. One is tried, after 8, 32 and
+//                every 64, if it takes more than a quarter of a plain step. A try comes sooner once counts have faded so far that the
+//                assumed rate pays. After an accepted try up to four more follow in the next steps.
 // Allocates nothing. Cost: O(most) in Next.
 class DraftWidth {
  public:
   static constexpr size_t kMost = DraftCosts::kMost;
 
-  // least <= most <= kMost. Where they are equal, nothing is chosen.
+  // least <= most <= kMost. Equal: nothing is chosen.
   DraftWidth(size_t least, size_t most, GuessOrder order = GuessOrder::kOneByOne, const DraftCosts& predicted = {})
       : least_(least),
         most_(most),
@@ -79,26 +76,24 @@ class DraftWidth {
         other_tokens_(predicted.other_tokens) {}
 
   GuessOrder order() const { return order_; }
-  // Guesses for the next step.
+  // Draft tokens of the next step.
   size_t Next() const;
-  // Seconds that the guesses behind the first `few` of `many` are worth to a step: what their tokens take at its rate, less what their
-  // rows take in it. All were made already. 0 where too little is known of that, and below `least`, where nothing is chosen.
+  // Seconds that draft tokens [few, many), already made, are worth to a step: their tokens at its rate, less their rows' time. 0 if too
+  // little is known, and below `least`.
   double Gain(size_t few, size_t many) const;
 
-  // The drafter took so long for so many guesses, at least one: where it was asked and found none likely enough, one, which Checked is
-  // told, too, and which was not right. Of one that reads text the first ones after a pause do not count: they catch up. Of a tree the
-  // seconds come with Took.
+  // The drafter's time for so many tokens, at least one: a drafter that found none likely enough counts as one rejected, in Checked too. If
+  // it runs the text first, the first time after a pause does not count. A tree's time comes with Took.
   void Drafted(size_t guesses, double seconds, bool reads_text);
-  // A step checked so many guesses, of which the first `right` were right.
+  // A step verified so many draft tokens and accepted the first `right`.
   void Checked(size_t guesses, size_t right);
-  // A step checked a tree of so many nodes, of which these were right, counted from 0 in the order of the draft.
+  // A step verified a tree of so many nodes and accepted these, counted from 0 in the draft's order.
   void CheckedTree(size_t nodes, std::span<const uint32_t> right);
-  // Such a step, and nothing else was in it that this sequence did not ask for but other sequences' tokens, took so long; with the making
-  // of the tree where there was one.
+  // The time of a step of this sequence's rows and other sequences' tokens, with the making of a tree.
   void Took(size_t guesses, double seconds, double other_tokens);
 
  private:
-  struct Share {  // of guesses that were right
+  struct Share {  // accepted of verified
     double right = 0, all = 0;
     void Fade(double factor) { right *= factor, all *= factor; }
   };
@@ -107,47 +102,47 @@ class DraftWidth {
     size_t count = 0, last = 0;  // measurements; the step of the last one
   };
 
-  // What was checked, but for the counts of right guesses; whether it was a try.
+  // Counts a verified draft but for what was accepted; whether it was a try.
   bool Begin(size_t guesses);
   void End(bool is_try, bool any_right);
   bool IsKnown(size_t guesses) const;
   size_t Widest() const;                                        // that is known
-  void FillStepSeconds(std::span<double> seconds) const;        // [most + 1], by guesses
-  void ScalePredicted(std::span<double> seconds) const;         // the same, where those that are known are filled
+  void FillStepSeconds(std::span<double> seconds) const;        // [most + 1] step(g)
+  void ScalePredicted(std::span<double> seconds) const;         // the same, with known ones filled in
   bool IsOfPredictedShape() const;                              // what is known
   void HopeForStairs(std::span<double> seconds) const;          // filled
   static double ShareWith(const Share& share, double assumed);  // `assumed` counts as a few
-  std::array<double, kMost> Gains() const;                      // tokens that each guess adds
+  std::array<double, kMost> Gains() const;                      // tokens that each draft token adds
   double PromisePower() const;                                  // t
-  double GuessSeconds(double least_step) const;  // of a guess, or of all; least_step: of a step with `least` ones
+  double GuessSeconds(double least_step) const;  // d; least_step: seconds of a step with `least` draft tokens
   size_t Best() const { return Best(Gains()); }
   size_t Best(std::span<const double> gains) const;  // [kMost]
-  bool CouldPay() const;                             // any guesses, if only they were right
-  size_t TryWidth() const;                           // guesses of a try; none are least_
+  bool CouldPay() const;                             // any number, were all accepted
+  size_t TryWidth() const;                           // draft tokens of a try, never least_
 
   size_t least_, most_;
   GuessOrder order_;
   DraftCosts predicted_;
   double assumed_share_;
-  double predicted_guess_;              // d in steps with `least` guesses: what stands for it until it is timed
-  std::array<double, kMost> promises_;  // that count as a few checked trees
+  double predicted_guess_;              // d until it is timed, in steps with `least` draft tokens
+  std::array<double, kMost> promises_;  // that count as a few verified trees
   bool has_promises_;
   std::array<Share, kMost> shares_ = {};  // by position
   Share all_;
-  std::array<Seconds, kMost + 1> steps_ = {};  // by guesses
+  std::array<Seconds, kMost + 1> steps_ = {};  // by draft tokens
   double other_tokens_;
-  double guess_seconds_ = 0;                 // of a guess, or of all where they are made at once
-  double try_seconds_ = 0;                   // of a guess, the last time; it may have caught up
-  size_t num_offers_ = 0, num_drafted_ = 0;  // times that guesses were made; of them, those whose time counts
-  bool is_catching_up_ = false;              // the last guesses were the first after a pause
+  double guess_seconds_ = 0;                 // d
+  double try_seconds_ = 0;                   // d of the last draft, which may have run text first
+  size_t num_offers_ = 0, num_drafted_ = 0;  // drafts made; of them, those whose time counts
+  bool is_catching_up_ = false;              // the last draft was the first after a pause
   size_t num_steps_ = 0;
-  size_t num_compared_ = 0;    // steps with guesses that were timed beside a plain one, while costs are predicted
-  bool asks_least_ = false;    // the plain step speaks against them, and was timed once
-  size_t since_least_ = 0;     // steps since one was as narrow as it may be
-  size_t since_guesses_ = 0;   // steps without guesses
-  size_t pause_ = 8;           // steps without guesses before the next try
-  size_t tries_ = 4;           // that may follow at once on one that was right
-  bool is_promising_ = false;  // the last try was right, and one may follow
+  size_t num_compared_ = 0;    // steps with draft tokens timed beside a plain one, while costs are predicted
+  bool asks_least_ = false;    // the plain step, timed once, speaks against drafting
+  size_t since_least_ = 0;     // steps since one had `least` draft tokens
+  size_t since_guesses_ = 0;   // steps without draft tokens
+  size_t pause_ = 8;           // such steps before the next try
+  size_t tries_ = 4;           // that may follow at once on an accepted one
+  bool is_promising_ = false;  // the last try was accepted, and one may follow
 };
 
 }  // namespace tidemill

@@ -18,33 +18,33 @@ class Drafter {
  public:
   virtual ~Drafter() = default;
 
-  // The next id of the sequence, of prompt and answer alike. Throws std::bad_alloc: then it drafts nothing any more.
+  // The next id of prompt or answer. Throws std::bad_alloc: then it never drafts again.
   virtual void Append(int32_t id) = 0;
-  // Whether it reads features of the target's rows; the same for its life.
+  // Whether it reads the target's features; constant.
   virtual bool reads_features() const { return false; }
-  // Whether it runs text that is new to it before it guesses, so that the first guesses after a pause take longer; the same for its life.
-  // One that takes steps and reads none guesses in the request's own state.
+  // Whether it runs new text before it drafts, so that the first draft after a pause takes longer; constant. A model's drafter that does not
+  // drafts in the request's own state.
   virtual bool reads_text() const { return false; }
-  // What the target's layers made of a position that its state has taken up, in their order: the ids up to there were appended. Positions
-  // that are computed again come again; those that came with a saved state, or come back with a state that was put aside, do not.
+  // The target's feature of a committed position, in order; ids up to it were appended. Recomputed positions come again. Positions of a
+  // saved state, or of a preempted state read back, do not come.
   virtual void AddFeature(size_t /*position*/, std::span<const float> /*feature*/) {}
-  // At most `most` nodes; valid until the next call. With an id that is no token it drafts nothing any more.
+  // At most `most` nodes; valid until the next call. After an unknown id it never drafts again.
   virtual DraftTree Propose(size_t most) = 0;
-  // Gives back memory that the next Propose can have again, at the price of time: the request waits.
+  // Frees memory that the next Propose takes again, while the request waits.
   virtual void Release() {}
-  // Bytes of features that it holds, at most, while its request runs; the same for its life.
+  // Bytes of features that it keeps at most while its request runs; constant.
   virtual uint64_t feature_bytes() const { return 0; }
-  // How Propose makes its guesses; the same for its life.
+  // How Propose makes its draft tokens; constant.
   virtual GuessOrder guess_order() const { return GuessOrder::kOneByOne; }
-  // Why it had no guesses where it should have had some; empty: nothing stood against them. Static text.
+  // Why it could not draft; empty: nothing prevented it. Static text.
   virtual std::string_view trouble() const { return {}; }
 };
 
-// Prompt lookup: where the end of the sequence stood before, what followed then.
+// Prompt lookup: what followed the end of the sequence where it occurred before.
 class NgramDrafter : public Drafter {
  public:
-  // The end must have at least `shortest` ids. Of more than `longest` that agree, the last `longest` are looked up: where they stood last
-  // may be later than where all of them did. Only ids below `vocab_size` are guessed: a sequence may hold others. shortest <= longest
+  // At least `shortest` ids must match. If more than `longest` match, only the last `longest` are used, at their most recent occurrence.
+  // Only ids below `vocab_size` are drafted; a sequence may contain others. shortest <= longest
   explicit NgramDrafter(size_t shortest, size_t longest = ~size_t{0}, size_t vocab_size = ~size_t{0})
       : shortest_(shortest), vocab_size_(vocab_size), parts_(longest) {}
 

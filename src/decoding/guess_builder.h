@@ -1,9 +1,8 @@
-// The guesses of one draft, as they come from what the steps of a draft model say: a chain, token by token or all at once, or a tree, level by
-// level.
+// One draft, from the logits of a draft model's steps: a chain, token by token or all at once, or a tree, level by level.
 //
-//   Begin(most) -> BeginText(ids) -> a step behind the text: Choose(..) for each row that it asks -> while Continue(): a step, Choose(..) -> Made()
+//   Begin(most) -> BeginText(ids) -> a step of the text: Choose(..) for each wanted row -> while Continue(): a step, Choose(..) -> Made()
 //
-// The next step of a chain runs its last guess; that of a tree runs PlanLevel's rows.
+// The next step of a chain runs its last draft token; that of a tree runs PlanLevel's rows.
 #ifndef TIDEMILL_DECODING_GUESS_BUILDER_H_
 #define TIDEMILL_DECODING_GUESS_BUILDER_H_
 
@@ -23,26 +22,26 @@ namespace tidemill {
 
 class GuessBuilder {
  public:
-  // A tree needs options.tokenizer; a chain does not read it. at_once: each row that is asked says the next guess of a chain. Throws
+  // A tree needs options.tokenizer; a chain does not read it. at_once: each wanted row gives the next token of a chain. Throws
   // std::bad_alloc.
   GuessBuilder(const DraftChoice::Options& options, DraftTreeKind tree, bool at_once);
 
   GuessOrder order() const { return order_; }
 
   void Begin(size_t most);  // nodes
-  // Before the step behind the text, of all its ids. Throws std::bad_alloc.
+  // Before the text's step, with all its ids. Throws std::bad_alloc.
   void BeginText(std::span<const int32_t> ids);
-  // What follows a row that was asked, the first rows first. position: of the first guess. Changes the logits.
+  // The logits of a wanted row, in ascending order. position: of the first draft token. Changes the logits.
   void Choose(size_t row, std::span<float> logits, size_t position);
-  // The step was run: whether there is another.
+  // After a step: whether there is another.
   bool Continue();
-  // The next step of a tree, in as many rows as there may be; false where nothing can be asked in so few.
+  // The next step of a tree in at most `most` rows; false: too few for any node.
   bool PlanLevel(size_t most) { return rows_.Plan(*tree_, level_, most); }
   const TreeRows& rows() const { return rows_; }
   int32_t parent(int32_t node) const { return tree_->parent(node); }
   std::span<const int32_t> chain() const { return chain_; }
 
-  // What there is so far; valid until the next Begin. Without a node it was found unlikely.
+  // The draft so far; valid until the next Begin. No node: nothing was likely enough.
   DraftTree Made();
 
  private:
@@ -51,11 +50,11 @@ class GuessBuilder {
   std::optional<TreeDraft> tree_;
   size_t most_ = 0;
   std::vector<int32_t> chain_;
-  std::optional<int32_t> next_;     // of a chain, what the last logits say; none: nothing that is likely enough
-  bool ended_ = false;              // of guesses at once: a row said nothing
-  size_t tree_begin_ = 0;           // ids that there were when the last tree began
+  std::optional<int32_t> next_;     // of a chain, from the last logits; none: nothing likely enough
+  bool ended_ = false;              // of a draft made at once: a row gave nothing
+  size_t tree_begin_ = 0;           // number of ids when the last tree began
   std::span<const int32_t> level_;  // nodes of tree_
-  TreeRows rows_;                   // of the step; none: it runs ids of the text
+  TreeRows rows_;                   // of the step; none: a step of the text
 };
 
 }  // namespace tidemill

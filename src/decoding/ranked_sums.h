@@ -1,20 +1,14 @@
-// Shares of tokens summed from the best down, without sorting the tokens: where in the order of token_key.h a running sum of
-// shares, or a number of tokens, passes a value. Shares are integers, so it does not matter in which order they are added.
+// Where in the order of token_key.h a running sum of shares, or a number of tokens, passes a value, without sorting the tokens.
+// Shares are integers, so the order of addition does not matter.
 //
-// One pass adds each token to one of 512 buckets, intervals of logits. A search walks the buckets to the one where the sum
-// passes, lists its tokens, sorts them and walks those. If more than 2048 are in it, which takes logits of a rare shape, it
-// cuts that bucket's range into 512 again; if all of them are equal, a division says how many are needed.
+// One pass adds each token to one of 512 buckets, intervals of logits. A search walks to the bucket where the sum passes, then
+// lists, sorts and walks its tokens. More than 2048 tokens are split into 512 buckets again; if all are equal, a division
+// says how many are needed.
 //
-// A draw from 150000 logits with top_p 0.95, in microseconds of one thread, median and least of 15 (Zen 4, gcc 12, the
-// neighbours busy; benchmarks/decoding). A pass that does nothing but sum shares takes 155 (least) at AVX-512 and 185 at AVX2.
-//                    AVX-512      AVX2         baseline     AVX-512 with a sort
-//   one best token   212 (195)    260 (245)    504 (466)     194 (188)
-//   sigma 3          242 (210)    277 (260)    552 (505)    1806 (1587)
-//   sigma 0.1        243 (227)    295 (283)    610 (541)    4710 (3873)
-//   all equal        249 (219)    319 (289)    602 (565)    2683 (2414)
-// What lost: weighing tokens one by one in the order of a radix sort (the last column); one table of sums instead of eight, and
-// a loop that adds right after its own exps (together 370 for sigma 3); four tables (308 for equal logits) or 256 buckets (a
-// few more everywhere); another pass that only counts, for top_k (430 instead of 328 at AVX2, k = 20000).
+// Won: buckets, 242 us for 150000 logits of sigma 3 with top_p 0.95 against 1806 us with a radix sort; a pass that only sums shares
+// takes 155 us (one thread of a Zen 4, AVX-512, gcc 12, benchmarks/decoding).
+// Lost: one table of sums in place of eight, in the loop that computes exps (370 us); four tables; 256 buckets; a separate counting
+// pass for top_k.
 #ifndef TIDEMILL_DECODING_RANKED_SUMS_H_
 #define TIDEMILL_DECODING_RANKED_SUMS_H_
 
@@ -33,10 +27,10 @@ namespace tidemill {
 
 class RankedSums {
  public:
-  // `parts` share the passes of Start and of searches; their threads are borrowed. Throws std::bad_alloc.
+  // `parts` run the passes of Start and of searches; their threads are borrowed. Throws std::bad_alloc.
   explicit RankedSums(size_t vocab_size, const VocabParts& parts = {});
 
-  // The tokens of one step, those with logit >= floor. Both spans stay the caller's and must live until the last search.
+  // The tokens of one step with logit >= floor. Both spans must live until the last search.
   //   logits : [vocab], numbers      chunk_max : [NumChunks(vocab)] of ScanLogits      floor, least : finite, <= rule.max
   // counts: whether FindRank will be asked.      Cost: AddToBuckets of the chunks that reach up to floor.
   void Start(Isa isa, std::span<const float> logits, std::span<const float> chunk_max, const ShareRule& rule,

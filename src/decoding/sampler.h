@@ -10,12 +10,11 @@
 //   9 min_p keeps the logits from the lowest one that weighs min_p (the best weighs 1); found by bisection
 //  10 the draw: u = UniformAt(...) * (sum of the survivors' shares); the first survivor with u < running sum of shares
 // "Better" is larger logit, then lower id. transformers keeps every token that ties with the k-th best; here the lowest
-// ids of them are kept, so that there are never more than k. A draw runs from the best down if top_k or top_p is on, else
-// by ascending id. Sums of shares are exact, in whatever order they are added; the products with top_p and u are f64.
+// ids are kept, at most k in all. A draw runs from the best down if top_k or top_p is on, else by ascending id. Sums of
+// shares are exact; the products with top_p and u are f64.
 //
-// Bits: the same logits, options, history, sequence and position give the same token on every machine and at every level
-// of instructions: comparisons, integers, and f32 and f64 operations in a fixed order, with exp and log of our own
-// (exact_math.h).
+// Bits: the same logits, options, history, sequence and position give the same token on every machine and level. Only
+// comparisons, integers, and f32 and f64 operations in a fixed order are used, with exp and log of our own (exact_math.h).
 #ifndef TIDEMILL_DECODING_SAMPLER_H_
 #define TIDEMILL_DECODING_SAMPLER_H_
 
@@ -52,18 +51,18 @@ struct SampledToken {
   std::span<const TokenLogprob> top() const { return {top_storage.data(), num_top}; }  // best first
 };
 
-// What the sampler of one sequence knows besides the options.
+// What one sequence's sampler is given besides the options.
 struct SamplerSetting {
   size_t vocab_size = 0;                  // length of the logits, 1..2^31 - 1
   std::span<const int32_t> eos_ids = {};  // end-of-sequence tokens; read by Create only
   uint64_t sequence = 0;                  // which of its request's sequences; part of the random numbers
-  Isa isa = DetectIsa();                  // how, not what: every level gives the same token
-  size_t max_positions = 0;               // of prompt and answer: the room reserved; more is allowed and may allocate
-  ThreadPool* threads = nullptr;          // borrowed; share passes over a large vocabulary; null: none
+  Isa isa = DetectIsa();                  // every level gives the same token
+  size_t max_positions = 0;               // of prompt and answer: what is reserved; more is allowed and may allocate
+  ThreadPool* threads = nullptr;          // borrowed; for passes over a large vocabulary; null: none
 };
 
-// One sequence. Its state is history().ids() and history().num_prompt_tokens(); the rest follows from them. Not for two
-// threads at once, nor while another loop of SamplerSetting::threads runs. Sample and Accept allocate nothing up to max_positions.
+// One sequence. Its whole state is history().ids() and history().num_prompt_tokens(). One thread at a time, and not while
+// another loop of SamplerSetting::threads runs. Sample and Accept allocate nothing up to max_positions.
 class Sampler {
  public:
   // kInvalidArgument from Validate, or for vocab_size; kOutOfMemory.
@@ -78,9 +77,9 @@ class Sampler {
 
   // Chooses the token at `position` of the sequence and leaves the state alone: Accept follows. Changes the logits
   // [vocab] f32. kNumericalError, and no token, if one is NaN or +infinity, or none is left to choose.
-  // Cost: one pass over the logits; without top_k a draw adds an exp for each token, and so do logprobs. Of 150000 logits, one thread at
-  // AVX-512 of a Zen 4, in microseconds: greedy 11, top_k 40 22, plain 172, top_p 250, top_k beyond vocab / 64 320 (ranked_sums.h). On a
-  // busy Zen 3, one thread and two: top_k 40 39 and 40, plain 311 and 176, top_p 511 and 335, top_k beyond 660 and 387.
+  // Cost: one pass over the logits; a draw without top_k adds an exp for each token, and so do logprobs. 150000 logits, one thread of a
+  // Zen 4 at AVX-512, in microseconds: greedy 11, top_k 40 22, plain 172, top_p 250, top_k beyond vocab / 64 320. A second thread takes
+  // 0.57 (plain) to 0.66 (top_p) of the time of one (Zen 3).
   Result<SampledToken> Sample(std::span<float> logits, uint32_t position);
   // The same distribution, drawn by a rule that prefers what was guessed (draft_rules.h); Sample, where nothing was guessed or nothing
   // is drawn. Allocates for a draw.

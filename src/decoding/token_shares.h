@@ -1,9 +1,9 @@
-// The weights of tokens as integers, whose sums do not depend on an order: what top_p compares and a draw falls into.
+// Token weights as integers, whose sums do not depend on their order: top_p and the sampled token are found in them.
 //   share(logit) = TokenWeight(logit) * 2^b to the nearest integer, of two the even one;  b = ShareBits(vocab), 45 for 150000
-// The best token's share is 2^b, every sum of shares is exact and below 2^63. Error: rounding moves a share by at most half a
-// unit, and the sum by at most vocab / 2, while that sum is at least 2^b; so a probability p moves by at most
-// (p vocab + 1) 2^-(b + 1), which is 2^-28 if all of 150000 tokens round the same way and 3e-12 as they fall. A token that
-// weighs less than 2^-(b + 1) has no share and is never drawn.
+// The best token's share is 2^b; every sum of shares is exact and below 2^63.
+// Error: rounding moves a share by at most 1/2 and the sum, at least 2^b, by at most vocab / 2. So a probability p moves by at most
+// (p vocab + 1) 2^-(b + 1): 2^-28 if all of 150000 tokens round the same way, 3e-12 in practice. A token that weighs less than
+// 2^-(b + 1) has no share and is never sampled.
 //
 // The passes over chunks of 64 tokens; one routine per level of instructions (Highway), equal results from all. Allocate nothing.
 #ifndef TIDEMILL_DECODING_TOKEN_SHARES_H_

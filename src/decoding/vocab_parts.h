@@ -1,5 +1,5 @@
-// How a pass over all logits of one step is shared among threads: in a few parts of whole chunks of tokens. What a pass leaves is integers,
-// or numbers of each chunk, so that results do not depend on the parts.
+// Splits a pass over all logits of one step among threads, in a few parts of whole chunks. Results are integers or numbers of each chunk,
+// so they do not depend on the parts.
 #ifndef TIDEMILL_DECODING_VOCAB_PARTS_H_
 #define TIDEMILL_DECODING_VOCAB_PARTS_H_
 
@@ -17,9 +17,9 @@ constexpr size_t NumChunks(size_t vocab_size) { return (vocab_size + kChunkToken
 
 class VocabParts {
  public:
-  // Each has sums of its own (50 KB, ranked_sums.h). Measured with one and two alone.
+  // Each has its own sums (50 KB, ranked_sums.h). Measured with one and two parts only.
   static constexpr size_t kMost = 4;
-  // Of a part, which takes 35 microseconds and more of a Zen 3: less is soon done by one thread, which need not wait for another.
+  // Of a part, at least 35 microseconds of a Zen 3: below that, waiting for another thread costs more.
   static constexpr size_t kLeastTokens = 16384;
 
   VocabParts() = default;  // one part, in the calling thread
@@ -32,14 +32,14 @@ class VocabParts {
 
   size_t count() const { return count_; }
 
-  // For a pass that skips the chunks whose largest logit is below `least`: one part where little is left.
+  // For a pass that skips chunks whose largest logit is below `least`: one part if little is left.
   VocabParts ForChunksUpTo(float least, std::span<const float> chunk_max) const {
     const auto left = std::count_if(chunk_max.begin(), chunk_max.end(), [&](float max) { return max >= least; });
     return static_cast<size_t>(left) * kChunkTokens < 2 * kLeastTokens ? VocabParts() : *this;
   }
 
-  // Calls pass(part, first, end) for each part's chunks of `num_chunks`, some of them at once; returns when all are done. `pass` must
-  // not throw. With threads a loop of theirs (ThreadPool::ParallelFor): not from the body of another.
+  // Calls pass(part, first, end) for each part's chunks of `num_chunks`, in parallel; returns when all are done. `pass` must not throw. A
+  // ThreadPool::ParallelFor: not from the body of another.
   template <typename Pass>
   void ForEach(size_t num_chunks, const Pass& pass) const {
     const auto part = [&](size_t i, size_t) { pass(i, num_chunks * i / count_, num_chunks * (i + 1) / count_); };
