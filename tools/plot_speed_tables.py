@@ -42,7 +42,7 @@ def bars_of(records: list[dict], model: str) -> list[svg.Group]:
             wanted = {"model": model, "threads": 2} | test
             if wanted.items() <= record["row"].items() and all(peer_report.pair_ratios(record, peer) for peer in (LLAMA, IK)):
                 rates = [statistics.median(pair[engine]["tokens_per_s"] for pair in record["pairs"]) for engine in (LLAMA, IK, peer_report.OURS)]
-                groups.append(svg.Group(name, [(rate / rates[0], f"{rate:.0f}") for rate in rates]))
+                groups.append(svg.Group(name, [(rate / rates[0], f"{rate:.3g}") for rate in rates]))
     return groups
 
 
