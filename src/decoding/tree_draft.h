@@ -17,9 +17,9 @@
 
 namespace tidemill {
 
-// fixed:   the 25 nodes of FixedDraftShape, ordered by the assumed acceptance
-// dynamic: DynamicDraft; up to 8 nodes of a level get up to 8 children each, 8 levels deep
-// optimal: OptimalDraftShape of the text's counts, recomputed after 1, 2, 4, 8 and every 16 trees
+// fixed:   the 25 nodes of FixedDraftShape, ordered by the assumed acceptance.
+// dynamic: DynamicDraft; up to 8 nodes of a level get up to 8 children each, 8 levels deep.
+// optimal: OptimalDraftShape of the text's counts, recomputed after 1, 2, 4, 8 and every 16 trees.
 // A node for which the model has no token is left out with its descendants.
 class TreeDraft {
  public:

@@ -1,4 +1,4 @@
-// What guesses are predicted to cost an engine: from the machine's numbers and its models', before a request has times of its own.
+// The predicted costs of drafting, from the numbers of the machine and the models, before a request has times of its own.
 #ifndef TIDEMILL_RUNTIME_DRAFT_PREDICTION_H_
 #define TIDEMILL_RUNTIME_DRAFT_PREDICTION_H_
 
@@ -17,26 +17,26 @@ namespace tidemill {
 // The numbers of EngineOptions::profile_path where they are this machine's, else the nearest built-in ones.
 MachineProfile ProfileOf(const Engine::Impl& engine);
 
-// How a request with these options makes its guesses; the engine has what they need.
+// How a request with these options drafts; the engine has what it needs.
 GuessOrder GuessOrderOf(const Engine::Impl& engine, const DraftOptions& draft);
 
-// What makes the guesses, with which threads.
+// The drafting model and its threads.
 struct DrafterNumbers {
   ModelNumbers model;
   ThreadUse threads = ThreadUse::kAll;
 };
-// None where that takes no steps.
+// None: the drafter takes no steps.
 std::optional<DrafterNumbers> NumbersOfDrafter(const Engine::Impl& engine, const DraftOptions& draft);
 
-// Of a sequence that holds `depth` positions beside `others`, `together` of which guess by the same model.
+// Of a sequence at `depth` with `others` batch mates, `together` of which draft with the same model.
 DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, size_t depth, size_t others,
                        size_t together);
-// What DraftWidth begins with.
+// What DraftWidth starts with.
 DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
                          const DraftSetting& setting);
 
-// What the drafter reads of so many tokens before it guesses: a draft model all of them, if its context holds them, else nothing; none makes
-// up for it where that context ends before such an answer would. A head runs what the model ran.
+// The draft prefill of a prompt of so many tokens. A draft model runs all of it if its context holds it, else nothing. No answer makes up
+// for it if that context ends before such an answer would. A head runs what the target ran.
 DraftReading ReadingOf(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
                        const DraftSetting& setting, size_t prompt);
 

@@ -1,4 +1,4 @@
-// What a drafter remembers of one request, within the bytes that all drafters of an engine may take.
+// A drafter's state of one request, within the byte limit of all drafters of an engine.
 #ifndef TIDEMILL_RUNTIME_DRAFT_STATE_H_
 #define TIDEMILL_RUNTIME_DRAFT_STATE_H_
 
@@ -19,7 +19,7 @@ struct DraftMemory {
 
 enum class DraftRoom : uint8_t {
   kYes,
-  kNotNow,    // other requests may give theirs back
+  kNotNow,    // until other requests free theirs
   kNoMemory,  // the system has none
 };
 
@@ -35,7 +35,7 @@ class DraftState {
   SequenceState* get() const { return state_.get(); }
   size_t spare() const { return state_->max_length() - state_->length(); }
 
-  // For so many more rows; at most spare().
+  // At most spare() rows.
   DraftRoom Reserve(size_t rows) {
     const uint64_t room = memory_->limit - std::min(memory_->limit, memory_->held);
     if (state_->GrowthBytes(rows) > room) return DraftRoom::kNotNow;

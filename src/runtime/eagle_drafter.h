@@ -1,13 +1,12 @@
-// Guesses by a draft head (EAGLE, arXiv:2401.15077; EAGLE-3, arXiv:2503.01840), which reads what the target's layers made of the text.
+// Drafting by a draft head (EAGLE, arXiv:2401.15077; EAGLE-3, arXiv:2503.01840), which reads features of the target.
 //
-// The engine hands it the features of all rows that the target's state takes up (AddFeature). The head's row of position p reads id p + 1
-// beside feature p, so the last feature waits until the next id is known; rows wait, kKept at most, until guesses are wanted or there is
-// no place for one more, and are run then, once. Behind them it guesses: a row with a guessed token reads the feature that the head itself
-// made of the row before. No such row stays in the head's state.
+// The engine hands it the features of all committed rows (AddFeature). The head's row of position p reads id p + 1 beside feature p, so
+// the last feature waits for the next id. Up to kKept rows wait until a draft is wanted or one more comes, then run once. Draft rows
+// follow them: each reads the feature that the head made of the row before. No draft row stays in the head's state.
 //
-// The head sees what came to it, and nothing else: its state begins with the first row whose feature it has. It begins anew, with the rows
-// that wait, where its context or its memory is full, and with the next feature where some are missing: behind a preemption those that are
-// computed again come again from the first one on; those that come back with the target's state do not.
+// The head's state begins with the first row whose feature it has. It starts over with the waiting rows if its context or memory is full,
+// and with the next feature if some are missing. Recomputed rows of a preempted request bring their features again; rows read back with
+// the target's state do not.
 #ifndef TIDEMILL_RUNTIME_EAGLE_DRAFTER_H_
 #define TIDEMILL_RUNTIME_EAGLE_DRAFTER_H_
 
@@ -35,10 +34,10 @@
 
 namespace tidemill {
 
-// A draft head's buffers, once for an engine: its drafters run together, between the steps.
+// A draft head's buffers, shared by all drafters of an engine.
 class EagleHead {
  public:
-  // Borrows both. `target_rows`: of a step of the target, at most. `most_sequences`: that guess at once.
+  // Borrows both. `target_rows`: of a step of the target, at most. `most_sequences`: that draft together.
   static Result<std::unique_ptr<EagleHead>> Create(const LanguageModel& head, Isa isa, ThreadPool& threads,
                                                    size_t target_rows, size_t most_sequences);
 
@@ -47,7 +46,7 @@ class EagleHead {
   const StepFeatures& target_features() const { return target_features_; }
 
   SequentialExecutor& executor() { return *executor_; }
-  // Where a step of the head leaves its rows' own, until the next: [rows, hidden].
+  // Where a step of the head leaves its rows' features until the next: [rows, hidden].
   const StepFeatures& own_features() const { return own_features_; }
 
  private:
@@ -91,7 +90,7 @@ class EagleDrafter : public StepDrafter {
             .features = &options_.head->own_features(),
             .interrupt = options_.interrupt};
   }
-  // Nothing is guessed where no feature came since the last time: the step was not made.
+  // Nothing is drafted unless a feature came since the last time: the step was abandoned.
   void Begin(size_t most) override;
   DraftNext Next(size_t rows, StepSequence* step) override;
   void Choose(size_t row, std::span<float> logits) override;
@@ -102,22 +101,22 @@ class EagleDrafter : public StepDrafter {
   enum class Stage { kKept, kChain, kTree, kDone };
 
   size_t num_floats() const;  // of memory_
-  // Memory for features, from the first one on; false where there is none.
+  // Memory for features, from the first one on; false: none.
   bool HasMemory();
-  // The position whose feature comes next.
+  // The position of the next feature.
   size_t next_position() const { return first_ + state_->length() + num_kept_; }
-  // Forgets everything: the next feature is that of `position`.
+  // Clears the state: the next feature is that of `position`.
   void BeginAt(size_t position);
-  // A step of the rows that wait; for which there is no room, or not now.
+  // A step of the waiting rows, if they fit.
   DraftNext NextOfKept(Wanted wanted, StepSequence* step);
   bool MakeRoomForKept();
-  void TakeKept(size_t first_row);  // that were run
-  // Each guess of a chain is a row behind the last one; all of them go again.
+  void TakeKept(size_t first_row);  // after they ran
+  // A chain adds a row for each draft token and rolls all of them back.
   DraftNext NextOfChain(StepSequence* step);
-  // A step that asks what follows the nodes of the level, as many as the state has room for.
+  // A step that computes what follows the level's nodes, as many as fit.
   DraftNext NextOfTree(size_t rows, StepSequence* step);
   DraftNext Done();
-  // The place in asked_ of the feature that a child of the node reads.
+  // The row of asked_ with the feature that a child of the node reads.
   size_t PlaceBehind(int32_t node) const;
   void Stop(std::string_view why);
 
@@ -125,19 +124,19 @@ class EagleDrafter : public StepDrafter {
   DraftState state_;  // row i: id first_ + i + 1 beside feature first_ + i
   size_t first_ = 0;
   std::vector<int32_t> ids_;               // the sequence
-  size_t most_kept_ = 0, most_asked_ = 0;  // features that wait, nodes of a tree that are asked
+  size_t most_kept_ = 0, most_asked_ = 0;  // waiting features, run nodes of a tree
   AlignedBuffer memory_;                   // none before the first feature, nor while the request waits
-  Matrix<float> kept_;                     // [most_kept_, width of the target's features] of the rows that wait
-  // [1 + most_asked_, hidden] the head's own, of its last row and of nodes that were asked
+  Matrix<float> kept_;                     // [most_kept_, width of the target's features] of the waiting rows
+  // [1 + most_asked_, hidden] the head's own, of its last row and of run nodes
   Matrix<float> asked_;
   Matrix<float> read_;  // [most_asked_, hidden] of the rows of a level
   size_t num_kept_ = 0;
   Stage stage_ = Stage::kDone;  // what the next step is of
-  bool has_text_ = false;       // the rows that waited were run
+  bool has_text_ = false;       // the waiting rows ran
   size_t length_ = 0;           // of the state then
   std::vector<RowKey> keys_;
   GuessBuilder guesses_;
-  std::vector<int32_t> asked_nodes_;  // of asked_, behind its first row
+  std::vector<int32_t> asked_nodes_;  // of asked_, after its first row
   bool stopped_ = false;
   std::string_view trouble_;
 };

@@ -1,10 +1,9 @@
-// Guesses by the first layers of the model itself: an early exit through its own norm and head.
+// Drafting by the first layers of the model itself: an early exit through its own norm and head.
 //
-// They run in the request's own state, whose first layers hold all that they ask for. A step of guessing is the pending token and the
-// guesses behind it, as rows behind what is committed; none of them is, and the step that checks them writes the same rows again, in all
-// layers. So there is no text to read first and no memory of its own, but every guess runs those before it once more: g guesses are steps
-// of 1, 2, ... g rows. With layers:29 of the 30 of SmolLM2-135M a step with 8 guesses takes 130 ms and one with 16 takes 360, where the whole
-// model as a draft model, with a state of its own, has 102 to 105 and 204. Guesses stand in spare rows only: nothing grows for them.
+// They run in the request's own state: a draft step's rows are the last sampled token and the draft tokens so far, in unused capacity. None is
+// committed; the verifying step writes the same rows again in all layers. So there is no draft prefill and no own memory, but g draft
+// tokens take steps of 1, 2, ... g rows. With 29 of the 30 layers of SmolLM2-135M a step with 8 draft tokens takes 130 ms and one with 16
+// takes 360. The whole model as a draft model with its own state takes 102 to 105 and 204.
 #ifndef TIDEMILL_RUNTIME_LAYERS_DRAFTER_H_
 #define TIDEMILL_RUNTIME_LAYERS_DRAFTER_H_
 
@@ -29,8 +28,8 @@ class LayersDrafter : public StepDrafter {
   struct Options {
     SequentialExecutor* executor = nullptr;        // of the model
     size_t num_layers = 1;                         // that run
-    SequenceState* state = nullptr;                // of the request; guesses are made where it lacks the last id alone
-    const std::atomic<bool>* interrupt = nullptr;  // ends guessing early; may be null
+    SequenceState* state = nullptr;                // of the request; drafts only if it lacks no id but the last
+    const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
     DraftTreeKind tree = DraftTreeKind::kChain;    // anything else: guesses.drawn_as is null
     DraftChoice::Options guesses = {};
   };
@@ -51,16 +50,16 @@ class LayersDrafter : public StepDrafter {
   DraftTree End() override;
 
  private:
-  // Rows that the state has for guessing, as it is.
+  // Rows of the state's unused capacity for drafting.
   size_t SpareRows(size_t most) const;
 
   Options options_;
   std::vector<int32_t> ids_;  // the sequence
   GuessBuilder guesses_;
-  bool had_spare_ = false;  // there was room for a guess once
+  bool had_spare_ = false;  // a draft token fitted once
   std::string_view trouble_;
   bool goes_on_ = false;               // there is another step
-  bool was_asked_ = false;             // a step said what follows the pending token
+  bool was_asked_ = false;             // a step computed what follows the last sampled token
   std::vector<int32_t> rows_ids_;      // of a step
   std::vector<int32_t> rows_parents_;  // of a step of a tree
 };

@@ -1,11 +1,11 @@
-// Guesses by a smaller model with the same vocabulary.
+// Drafting by a smaller model with the same vocabulary.
 //
-// It keeps a state of its own for each request. The next guesses begin where that state and the sequence agree: it is rolled back to
-// there, runs the tokens that it has not seen, and then its own most likely ones, one by one. A tree grows a level at a time: each level
-// is one step that runs its nodes and their ancestors as rows behind the state, where each sees its ancestors only. None is committed.
+// It has its own state for each request. A draft rolls that state back to where it agrees with the sequence, runs the new tokens, then its
+// own most likely ones, one by one. A tree takes a step for each level, of its nodes and their ancestors; each row sees its ancestors only.
+// None is committed.
 //
-// A model with a mask token (PARD, arXiv:2504.18583) makes all guesses of a chain in one step instead: g - 1 mask tokens run behind the
-// sequence, and its last row and theirs are the g guesses. The masks are never committed, so that the state holds the sequence alone.
+// A model with a mask token (PARD, arXiv:2504.18583) drafts a chain of g in one step instead, from the sequence's last row and g - 1 mask
+// tokens after it. The masks are never committed.
 #ifndef TIDEMILL_RUNTIME_MODEL_DRAFTER_H_
 #define TIDEMILL_RUNTIME_MODEL_DRAFTER_H_
 
@@ -31,10 +31,10 @@
 
 namespace tidemill {
 
-// A draft model's buffers, once for an engine: its drafters run together, between the steps.
+// A draft model's buffers, shared by all drafters of an engine.
 class DraftModel {
  public:
-  // Borrows model and threads. `most_sequences`: that guess at once.
+  // Borrows model and threads. `most_sequences`: that draft together.
   static Result<std::unique_ptr<DraftModel>> Create(const LanguageModel& model, Isa isa, ThreadPool& threads,
                                                     size_t most_sequences);
 
@@ -56,8 +56,8 @@ class ModelDrafter : public StepDrafter {
     const LanguageModel* model = nullptr;
     SequentialExecutor* executor = nullptr;  // of that model
     DraftMemory* memory = nullptr;
-    const std::atomic<bool>* interrupt = nullptr;  // ends guessing early; may be null
-    // A chain's guesses at once, in the rows of this token, which is guesses.never.
+    const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
+    // Drafts a chain at once, in the rows of this token, which is guesses.never.
     std::optional<int32_t> mask_token = std::nullopt;
     DraftTreeKind tree = DraftTreeKind::kChain;  // anything else: guesses.drawn_as is null
     DraftChoice::Options guesses = {};           // the model may have fewer ids than guesses.vocab_size
@@ -74,7 +74,7 @@ class ModelDrafter : public StepDrafter {
 
   DraftForward forward() const override { return {.executor = options_.executor, .interrupt = options_.interrupt}; }
   void Begin(size_t most) override;
-  // Of a long text that is new to it, it runs a part in each draft and guesses nothing until it is through.
+  // Runs a part of a long new text in each draft, and drafts nothing until all of it ran.
   DraftNext Next(size_t rows, StepSequence* step) override;
   void Choose(size_t row, std::span<float> logits) override;
   void Ran(size_t first_row) override;
@@ -85,9 +85,9 @@ class ModelDrafter : public StepDrafter {
 
   void StepBack();
   DraftNext NextOfText(size_t rows, StepSequence* step);
-  // A step of ids behind what the state has, and so many masks that do not stay.
+  // A step of ids after the state, and so many masks that are not committed.
   DraftNext NextOf(std::span<const int32_t> ids, Wanted wanted, size_t masks, StepSequence* step);
-  // A step that asks what follows the nodes of the level, as many as the state has room for.
+  // A step that computes what follows the level's nodes, as many as fit.
   DraftNext NextOfTree(size_t rows, StepSequence* step);
   bool MakeRoom(size_t rows);
   DraftNext Done();
@@ -97,16 +97,16 @@ class ModelDrafter : public StepDrafter {
   DraftState state_;
   std::vector<int32_t> ids_;  // the sequence, as far as the state's context goes
   std::vector<int32_t> ran_;  // what the state holds
-  size_t agreed_ = 0;         // leading ids that are the same in both
+  size_t agreed_ = 0;         // equal leading ids of both
   GuessBuilder guesses_;
   size_t most_ = 0;
   Stage stage_ = Stage::kDone;        // what the next step is of
-  size_t num_caught_up_ = 0;          // ids that ran since Begin without being asked what follows
+  size_t num_caught_up_ = 0;          // ids that ran since Begin without wanted logits
   bool is_part_ = false;              // of the text, without its end
   bool has_text_ = false;             // all of it ran
-  std::span<const int32_t> running_;  // the step's ids that stay
+  std::span<const int32_t> running_;  // the step's ids to commit
   std::vector<RowKey> keys_;
-  std::vector<int32_t> masked_;  // the ids of a step and the masks behind them
+  std::vector<int32_t> masked_;  // a step's ids and the masks after them
   bool stopped_ = false;
   std::string_view trouble_;
 };

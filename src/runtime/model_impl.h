@@ -1,4 +1,4 @@
-// What stands behind the public Model: the file's mapping, its parsed header, its text part and its weights.
+// The public Model's implementation: the file's mapping, its parsed header, its text part and its weights.
 #ifndef TIDEMILL_RUNTIME_MODEL_IMPL_H_
 #define TIDEMILL_RUNTIME_MODEL_IMPL_H_
 
@@ -18,7 +18,7 @@ Result<ModelInfo> DescribeModel(const ModelFiles& files);
 Result<ModelText> ReadModelText(const ModelFiles& files);
 Result<GenerationOptions> ReadDefaultGeneration(const ModelFiles& files);
 
-// Validate's ranges, for numbers that a file recommends: what Validate refused would look like a flag that nobody has given.
+// Validate's ranges, for numbers that a file recommends: an error of Validate would name a flag that nobody gave.
 struct NumberRange {
   double low, high;
   const char* expected;

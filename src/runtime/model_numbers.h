@@ -14,8 +14,7 @@ namespace tidemill {
 // Of layers that keep all positions.
 uint64_t StateRowBytes(const LanguageModel& model, DType kv_dtype);
 
-// Of the model with its first `num_layers` layers, at most all. Of a draft head, as it runs guesses: what only features of the target go
-// through is left out.
+// Of the model's first `num_layers` layers, at most all. Of a draft head without what only the target's features go through.
 ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_layers = SIZE_MAX);
 
 }  // namespace tidemill

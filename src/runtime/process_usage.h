@@ -1,4 +1,4 @@
-// What this process and its neighbours have used, as the system counts it.
+// What this process and the machine have used, as the system counts it.
 #ifndef TIDEMILL_RUNTIME_PROCESS_USAGE_H_
 #define TIDEMILL_RUNTIME_PROCESS_USAGE_H_
 
@@ -9,7 +9,7 @@
 namespace tidemill {
 
 double ProcessCpuSeconds();   // user and system time of all threads
-double MachineBusySeconds();  // of all cores, since boot; 0 where the system does not say
+double MachineBusySeconds();  // of all cores, since boot; 0: unknown
 
 PageFaults ProcessPageFaults();     // of all threads, since its start
 uint64_t PeakResidentBytes();       // since start or the last ResetPeakResident

@@ -1,6 +1,6 @@
-// A request that ended, as plain data and as bytes: all that it needs to go on elsewhere.
+// A finished request, as plain data and as bytes: all that it needs to continue elsewhere.
 //
-// Bytes (little-endian; a text is u32 bytes, u8[bytes]; each number that could be spelled in two ways has one that is allowed):
+// Bytes (little-endian; a text is u32 bytes, u8[bytes]; each number has exactly one valid spelling):
 //   magic u8[8] "TMILLREQ"; version u64; size u64, of all bytes; checksum u64 (base/checksum.h), of all that follows;
 //   model u64; vocabulary u64; numeric class text;
 //   finish u32, a FinishReason; prompt tokens u64; tokens u64; ids i32[tokens]; held text; partial text;
@@ -8,8 +8,7 @@
 //   presence_penalty f32; frequency_penalty f32; no_repeat_ngram_size i32; biases u32, (id i32, bias f32)[biases];
 //   stops u32, text[stops]; ignore_eos u32, 0 or 1; seed u64; logprobs i32;
 //   state u8[rest], a SequenceState::Checkpoint
-// What it does not hold follows from this: penalties from the ids, random numbers from seed and position, rope settings and weights
-// from the model that has this id.
+// The rest follows: penalties from the ids, random numbers from seed and position, rope settings and weights from the model id.
 #ifndef TIDEMILL_RUNTIME_REQUEST_RECORD_H_
 #define TIDEMILL_RUNTIME_REQUEST_RECORD_H_
 
@@ -30,30 +29,30 @@ struct RequestRecord {
   uint64_t vocabulary = 0;    // hash of the tokens
   std::string numeric_class;  // Engine::numeric_class, kMostClassBytes at most
 
-  // How far it is. The last token of an answer has no position in the state: it was chosen and not yet fed.
+  // Its progress. An answer's last token was sampled and not yet run, so it is not in the state.
   FinishReason finish = FinishReason::kCancelled;
   uint64_t prompt_tokens = 0;  // 1..ids.size(): the first ones; the others are the answer
   std::vector<int32_t> ids;
-  std::string held_text;  // of the answer, not given out: the beginning of a stop text, below kMostHeldBytes of UTF-8
+  std::string held_text;  // of the answer, withheld: the beginning of a stop text, below kMostHeldBytes of UTF-8
   std::string partial_character;  // StreamDecoder::pending
 
   GenerationOptions generation;      // Validate accepts them for some vocabulary
-  std::span<const std::byte> state;  // borrows: a checkpoint, which nobody has looked into
+  std::span<const std::byte> state;  // borrows: an unchecked checkpoint
 
   static constexpr size_t kMostClassBytes = 64;
   static constexpr size_t kMostHeldBytes = 256;
 };
 
 inline constexpr uint64_t kRequestRecordVersion = 1;
-inline constexpr size_t kRequestRecordHeaderBytes = 32;  // before what the checksum is of
+inline constexpr size_t kRequestRecordHeaderBytes = 32;  // before the bytes of the checksum
 
-// Throws std::bad_alloc. DecodeRequest gives back what Encode was given, and Encode the bytes that DecodeRequest took.
+// Throws std::bad_alloc. DecodeRequest and EncodeRequest are inverse.
 std::vector<std::byte> EncodeRequest(const RequestRecord& record);
 // Writes the size and the checksum of bytes that begin with a header.
 void SealRequest(std::span<std::byte> bytes);
 
-// `state` borrows `bytes`. kCorruptFile for bytes that nobody wrote so; kFailedPrecondition for another version's. Takes memory in
-// proportion to `bytes`, and none before it is known that they are there; throws std::bad_alloc.
+// `state` borrows `bytes`. kCorruptFile: invalid bytes; kFailedPrecondition: another version. Memory is proportional to `bytes` and
+// allocated after the sizes were checked; throws std::bad_alloc.
 Result<RequestRecord> DecodeRequest(std::span<const std::byte> bytes);
 
 }  // namespace tidemill

@@ -1,17 +1,17 @@
 // Which requests run, and which of their tokens the next step has.
 //
-//   Admission   oldest first while max_batch and the memory for states last: a request starts when the state of all its known tokens has
-//               room. None overtakes another, so that none waits forever.
-//   Rows        one for each request that has one token to run; then parts of prompts, oldest first, prefill_chunk rows in all at
-//               most, as equal as can be (a few rows read all weights as many do), but few beside requests that decode
-//               (PromptRowsBeside); then guesses at what follows the one token, oldest first, which are made for all requests together
-//               (DraftSteps): rows that a draft model was promised and does not use go to nobody
-//   Memory      where a state cannot grow within the bound, the youngest request that runs is put aside, until it can. The oldest one
-//               fails only when it alone is too large, without features that a drafter of its keeps: those it gives up before. Guesses use
-//               the rows that are free, and where none is free they grow with the state: the spare rows of BMC (section VI-A). Of
-//               more guesses than free rows the least promising ones are cut, but where they are worth more seconds
-//               (DraftWidth::Gain) than growing now (EarlyGrowth), and that takes no memory that a request that runs, or waits for
-//               memory, could need before the text itself makes the state grow. Where the memory is not there, they are cut to the free rows.
+//   Admission   oldest first within max_batch and the memory for states. A request starts when the state of all its known tokens fits.
+//               None overtakes another, so none starves.
+//   Rows        1. One for each request with one token to run.
+//               2. Parts of prompts, oldest first, at most prefill_chunk rows in all, of equal size, since a few rows read all weights
+//               too. Fewer beside requests that decode (PromptRowsBeside).
+//               3. Draft tokens, oldest first, made for all requests together (DraftSteps). Unused draft rows are not reassigned.
+//   Memory      where a state cannot grow within the bound, the youngest running request is preempted. The oldest request first gives up
+//               its drafter's features and fails only if its state alone is too large.
+//   Drafts      use the state's unused capacity, or grow with the state if none is left (BMC, section VI-A). If more draft tokens were
+//               made, the least promising are dropped. The state grows for them only if they are worth more seconds (DraftWidth::Gain)
+//               than growing now (EarlyGrowth). That must take no memory that a running or waiting request could need before the text
+//               itself makes the state grow.
 //
 // None of it changes a bit of an answer (under DraftRule::kNoise): rows do not see their company, and a state that was put aside or computed again is the same.
 #ifndef TIDEMILL_RUNTIME_SCHEDULER_H_
@@ -35,21 +35,20 @@ struct SchedulerLimits {
   size_t max_batch = 1;           // requests that run
   size_t max_rows = 1;            // of a step; at least max_batch
   size_t prefill_chunk = 1;       // rows of prompts in a step
-  uint64_t state_memory = 0;      // bytes of the states of all that run, with the features that their drafters keep
+  uint64_t state_memory = 0;      // bytes of all running requests' states, with their drafters' features
   std::string spill_folder = {};  // see EngineOptions
 };
 
-// Rows of prompts beside `decoding` requests with one row each, which all wait for the step. A step reads each weight once whatever its
-// rows are: 32 rows take a few times as long as one, 512 tens of times (99 of 100 pauses between tokens were up to 613 ms). Where more
-// than 32 decode, as many rows again at most double the step.
+// Prompt rows beside `decoding` requests with one row each. A step of 32 rows takes a few times as long as one row, 512 tens of times
+// (p99 inter-token latency was 613 ms). If more than 32 decode, as many prompt rows at most double the step.
 constexpr size_t PromptRowsBeside(size_t decoding) { return decoding > 32 ? decoding : 32; }
 
 class Scheduler {
  public:
   explicit Scheduler(const SchedulerLimits& limits);
 
-  // Plans the next step for `requests`, oldest first, and reserves its rows. Requests whose state cannot grow fail with an event each.
-  // Allocates nothing but state.
+  // Plans the next step for `requests`, oldest first, and reserves its rows. A request whose state cannot grow fails with an event.
+  // Allocates state only.
   void Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events);
 
   std::span<const StepSequence> step() const { return step_; }
@@ -60,33 +59,33 @@ class Scheduler {
   struct Running {
     RequestId id;
     ActiveRequest* request;
-    uint64_t bytes;     // counted against state_memory: held, or promised at its start
-    uint64_t features;  // of them, what a drafter's features take
+    uint64_t bytes;     // counted against state_memory: allocated, or promised at its start
+    uint64_t features;  // of them, its drafter's features
     size_t rows = 0;
   };
 
   void Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events);
   void AssignRows();
   void AddGuesses(size_t rows);  // at most so many
-  // For its pending token, now: its guesses are made in rows that are free behind that.
+  // For its last sampled token, before drafting in the unused capacity after it.
   void GrowForText(Running& running);
-  // Those that its free rows have room for, or all that are worth growing for; how many they are.
+  // Draft tokens that fit, or all if they are worth growing for; their number.
   size_t TakeGuesses(Running& running, const DraftTask& draft);
   bool GrowsFor(const Running& running, const ActiveRequest::GuessRows& guesses) const;
-  // Room for the rows of running_[index]; false where it does not run any more.
+  // Reserves the rows of running_[index]; false: it no longer runs.
   bool MakeRoom(size_t index, std::vector<Event>* events);
   void PreemptYoungest();
-  void UncountFeatures(Running& running);  // that it has given up
+  void UncountFeatures(Running& running);  // given up
 
   SchedulerLimits limits_;
-  std::vector<Running> running_;  // oldest first: always the oldest of all requests
+  std::vector<Running> running_;  // the oldest of all requests, oldest first
   uint64_t bytes_ = 0;            // of all of them
   bool one_waits_ = false;        // for memory
   std::vector<StepSequence> step_;
   std::vector<ActiveRequest*> stepping_;
   DraftSteps draft_steps_;
-  std::vector<DraftTask> drafts_;   // of requests whose guesses are made together
-  std::vector<Running*> drafting_;  // those
+  std::vector<DraftTask> drafts_;   // made together
+  std::vector<Running*> drafting_;  // their requests
 };
 
 // kOutOfMemory: "WHAT: N positions: expected at most HAVE bytes of state, found NEED[, of which FEATURES ...]; ...".
