@@ -1,4 +1,4 @@
-// What stands behind the public Engine: threads, executor and the requests in flight.
+// The public Engine's implementation: threads, executor and the requests in flight.
 #ifndef TIDEMILL_RUNTIME_ENGINE_IMPL_H_
 #define TIDEMILL_RUNTIME_ENGINE_IMPL_H_
 
@@ -29,11 +29,10 @@ namespace tidemill {
 // How the state stores what the option names.
 DType DTypeOf(KvType type);
 
-// Rows by which the state grows where the options do not say; they have context and kv_type.
+// The growth increment if the options do not say; they have context and kv_type.
 size_t ChosenKvPeriod(const LanguageModel& model, const EngineOptions& options);
 
-// The default of EngineOptions::state_memory: half of what is free. Where nobody knows that, half of kUnknownMemory, which is little for a
-// machine that runs models, and a notice that says so.
+// The default of EngineOptions::state_memory: half of the free memory. If that is unknown, half of kUnknownMemory, with a notice.
 inline constexpr uint64_t kUnknownMemory = uint64_t{1} << 30;
 struct DefaultStateMemory {
   uint64_t bytes = 0;  // at least 1
@@ -47,7 +46,7 @@ struct Engine::Impl {
   Isa isa = Isa::kBaseline;
   bool kv_period_given = false;  // else the planner chose it
   std::string numeric_class;
-  std::optional<uint64_t> vocabulary;  // a hash of it, from the first request that is saved or resumed on
+  std::optional<uint64_t> vocabulary;  // its hash, from the first saved or resumed request on
   std::string notice;
   std::unique_ptr<ThreadPool> threads;
   std::optional<ExecutionContext> ctx;
@@ -55,48 +54,48 @@ struct Engine::Impl {
   std::unique_ptr<DraftModel> draft_model;  // of options.draft_model; may be null
   std::unique_ptr<EagleHead> draft_head;    // of options.draft_head; may be null
   DraftMemory draft_memory;
-  std::optional<MachineProfile> profile;  // from the first request with guesses on
+  std::optional<MachineProfile> profile;  // from the first request that drafts on
 
   std::unique_ptr<PageCommitter> pages;  // of `reserve`; outlives all states
   RequestId next_id = 1;
   std::vector<std::unique_ptr<ActiveRequest>> requests;  // oldest first; guarded by mutex against Cancel
   std::mutex mutex;
   std::atomic<bool> interrupt{false};  // a step in progress should stop early
-  bool was_abandoned = false;          // the last step; the next one is made to its end, whoever is cancelled
+  bool was_abandoned = false;          // the last step; the next one is completed whoever is cancelled
   std::vector<Event> events;           // of the last step
-  std::vector<Event> more_events;      // empty; one of both has room for all events of a step: it can always report
-  // What guesses for a request that asks for it, whose state is `state`. Tests have others.
+  std::vector<Event> more_events;      // empty; one of both has capacity for all events of a step
+  // The drafter of a request whose state is `state`. Tests have others.
   std::function<std::unique_ptr<Drafter>(const Request&, size_t expected, SequenceState& state)> make_drafter =
       [this](const Request& request, size_t expected, SequenceState& state) {
         return NewDrafter(request, expected, &state);
       };
-  // What a step of so many rows took; empty: what the clock says. Tests have others.
+  // Seconds of a step of so many rows; empty: by the clock. Tests have others.
   std::function<double(size_t rows)> step_seconds = {};
-  const RequestFaults* faults = nullptr;  // of tests: what requests submitted from now on have happen to them
+  const RequestFaults* faults = nullptr;  // of tests: injected into requests submitted from now on
   std::optional<Scheduler> scheduler;
 
   const LanguageModel& language_model() const { return *model->impl().language_model; }
-  // `expected`: positions it will have; 0: not known.
+  // `expected`: tokens it will have; 0: unknown.
   std::unique_ptr<SequenceState> NewState(size_t expected = 0) const;
   KvGrowth GrowthOf(size_t expected) const;
 
-  // Of what Submit refuses and admits. These throw std::bad_alloc, and then nothing has changed but, perhaps, next_id.
-  // `answered`: of the prompt's last tokens, those that max_new_tokens counts.
+  // Parts of Submit. These throw std::bad_alloc, and then nothing has changed but perhaps next_id.
+  // `answered`: how many of the prompt's last tokens max_new_tokens counts.
   Result<std::unique_ptr<ActiveRequest>> NewRequest(Request request, size_t answered = 0);
   RequestId Admit(std::unique_ptr<ActiveRequest> request);
-  // engine_drafts.cc: what draft models need, whether a request's options can be had, and its drafter.
+  // engine_drafts.cc: draft models' buffers, a check of a request's options, and its drafter.
   Result<void> PrepareDrafts();
   Result<void> CheckDraft(const DraftOptions& draft) const;
-  // expected: as NewState. state: the request's, which outlives the drafter; null where only a draft model or a head guesses.
+  // expected: as NewState. state: the request's, which outlives the drafter; null for draft models and heads.
   std::unique_ptr<Drafter> NewDrafter(const Request& request, size_t expected, SequenceState* state);
-  // What its guesses are predicted to cost, beside the requests that there are.
+  // Its predicted drafting costs, with the present requests as batch mates.
   DraftCosts PredictedDraftCosts(const Request& request, Drafter& drafter);
-  // Whether they may be worth it that the drafter reads the prompt first, in an answer of at most so many tokens.
+  // Whether an answer of at most so many tokens can make up for the draft prefill.
   bool ReadingMayPay(const Request& request, Drafter& drafter, size_t answer);
   std::unique_ptr<SequenceState> NewDraftState(const LanguageModel& drafting, size_t expected, size_t longest);
-  // The step that was committed took so long, and made so many tokens: its requests learn how wide their next ones should be.
+  // Tells the committed step's requests its time and tokens, from which they choose their next number of draft tokens.
   void TimeDrafts(double seconds, size_t tokens);
-  // Where the request's guesses will be made, beside those of the requests that there are. Fills `profile`.
+  // How the request will draft, with the present requests as batch mates. Fills `profile`.
   DraftSetting SettingBesideOthers(const Request& request, Drafter& drafter);
   // saved_request.cc: fills Event::saved of those that are done.
   void SaveFinished();
