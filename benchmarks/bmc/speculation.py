@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Speculation over many prompts: every drafter, width, tree and growth policy beside plain decoding of the same answers.
+"""Speculation over many prompts: every drafter, number of draft tokens, tree and growth policy beside plain decoding of the same answers.
 
   benchmarks/bmc/speculation.py build/release/bin/tidemill MODEL --journal spec.jsonl --out FOLDER [--draft 0.5B=DRAFT_MODEL ...]
       [--peer llama.cpp=PYTHON] [--llama-speculative PROGRAM] [--sets coding edit long verse] [--prompts N] [--widths 1 2 4 8] [--tokens 96]
@@ -8,20 +8,20 @@
 Sets are files of prompts beside this program: `coding` asks for short programs, `edit` gives a passage and asks for it with a small change,
 or for a part of it; `long` is `edit` behind passages of its other prompts, for a context of 1000 to 2000 tokens; `verse` are
 first lines of speeches by Shakespeare, for small models that were trained on such. Each prompt runs under all settings, in an order that is drawn, before the next prompt: what changes on the machine
-meanwhile meets all settings alike. Each run is a process of its own, greedy; what is timed is from the first token to the last, in which
-a draft model also reads the prompt. Answers of all settings have to be plain's, id by id: where one is not, the program says which and ends.
+meanwhile meets all settings alike. Each run is a process of its own, greedy; what is timed is from the first token to the last, with
+draft prefill. Answers of all settings have to be plain's, id by id: where one is not, the program says which and ends.
 
-Settings: plain; lookup (`--draft ngram`) and each --draft, adapting (up to 8, and up to the widest of --widths), at every width of --widths,
+Settings: plain; lookup (`--draft ngram`) and each --draft, adaptive (up to 8, and up to the largest of --widths), with every number of draft tokens of --widths,
 and with the trees; each of plain, lookup and --draft also with caches that grow at each step and with caches of full size. A draft model
 also answers alone, for the price of its steps. --peer adds the prompt lookup of llama-cpp-python beside its own plain
 decoding; its answers may differ from ours and from its own. --llama-speculative adds llama.cpp's own speculation, by its program
 llama-speculative-simple: its types that look up in the text, and each --draft that is a GGUF file with --spec-draft-n-max 2, 4 and 8
-(--spec-draft-p-min stays at its default, 0: no guess is too unsure), beside a type that never guesses. It gets the text of the same ids and loads
-its models for each answer. Its time is what it says it decoded in: the step behind the prompt's last token, which ours has not, is part of it, and
-the draft model's reading of the prompt, which ours has, is not. Its last steps guess as if more were asked for, so that answers may be some tokens
+(--spec-draft-p-min stays at its default, 0: no draft token is too unlikely), beside a type that never drafts. It gets the text of the same ids and loads
+its models for each answer. Its time is what it says it decoded in: the step of the prompt's last token, which ours excludes, is part of it, and
+draft prefill, which ours includes, is not. Its last steps draft past the token limit, so that answers may be some tokens
 longer, all of which are counted; they may differ here, too. Run nothing beside it: its threads spin while they wait for each other.
 
-Runs are appended to --journal as they end; what is there is not measured again, and the same command goes on behind it. --out gets
+Runs are appended to --journal as they end; what is there is not measured again, and the same command continues after it. --out gets
 speculation.md and its figures; --report writes them from the journal without measuring.
 """
 

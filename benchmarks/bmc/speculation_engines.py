@@ -17,14 +17,14 @@ class EngineFailed(RuntimeError):
 
 
 def sample_of(answer: dict) -> dict:
-    """What is kept of an object of `run --json`. The first token is the prompt's; decoding made those behind it."""
+    """What is kept of an object of `run --json`. The first token is the prompt's; decoding made those after it."""
     draft = answer.get("draft", {})
     return {"ids": answer["ids"], "prompt_tokens": answer["prompt_tokens"], "tokens": max(0, answer["generated_tokens"] - 1),
             "seconds": answer["timings"]["decode_ms"] / 1000, "first_s": answer["timings"]["first_token_ms"] / 1000,
-            "drafted": draft.get("drafted", 0), "accepted": draft.get("accepted", 0), "acceptance": draft.get("acceptance", []),
-            "widths": draft.get("widths", {}), "growths": answer["state"]["growths"], "bytes_copied": answer["state"]["bytes_copied"],
+            "drafted": draft.get("drafted", 0), "accepted": draft.get("accepted", 0), "acceptance_rate": draft.get("acceptance", []),
+            "steps_by_draft_tokens": draft.get("widths", {}), "growths": answer["state"]["growths"], "bytes_copied": answer["state"]["bytes_copied"],
             "cut": draft.get("cut", 0), "grown": draft.get("grown", 0),
-            "reading_s": draft.get("reading_ms", 0) / 1000}
+            "draft_prefill_s": draft.get("reading_ms", 0) / 1000}
 
 
 class Ours:
@@ -93,8 +93,8 @@ class Peer:
 
 # Of what llama-speculative-simple says: the first of each.
 LLAMA_SAYS = {"prompt_tokens": r"encoded +(\d+) tokens", "tokens": r"decoded +(\d+) tokens", "seconds": r"decoded .* in +([\d.]+) seconds",
-              "drafted": r"n_drafted += +(\d+)", "accepted": r"n_accept += +(\d+)", "with_guesses": r"#gen drafts = +(\d+)"}
-LLAMA_ROOM = 128  # rows behind an answer: guesses of its last steps, up to 64, may go past the tokens that were asked for
+              "drafted": r"n_drafted += +(\d+)", "accepted": r"n_accept += +(\d+)", "with_drafts": r"#gen drafts = +(\d+)"}
+LLAMA_ROOM = 128  # rows after an answer: draft tokens of its last steps, up to 64, may exceed the token limit
 
 
 def sample_of_llama(said: str, printed: str, prompt: str) -> dict:

@@ -1,13 +1,12 @@
 """Rates, intervals, regret and the formula of speculation, from samples: no files, no clock.
 
-A sample is an answer under a setting: `tokens` behind the first one, made in `seconds`, with `drafted` guesses of which `accepted` were right,
-`widths` (steps by their guesses) and `acceptance` (the share of steps in which the first, the first two, ... were right). `Samples` is
-one setting's, by prompt.
+A sample is an answer under a setting: `tokens` after the first one, made in `seconds`; `drafted` and `accepted` draft tokens;
+`steps_by_draft_tokens`; `acceptance_rate`, of the first draft token, the first two, ... of a step. `Samples` are one setting's, by prompt.
 
     rate          sum of tokens / sum of seconds: of all answers as one text, so that no short answer counts for more than it is
     ratio         of two rates over the same prompts; its interval by drawing the prompts anew, with both answers of each
-    regret        1 - (rate of the adapting width) / (rate of the best fixed one, none among them); median and worst are of single prompts
-    formula       of a step with g guesses, in plain steps: E(g) = (1 - a^(g+1)) / (1 - a) tokens for a price of g c + v
+    regret        1 - (rate with an adaptive number) / (rate of the best fixed one, 0 among them); median and worst are of single prompts
+    formula       of a step with g draft tokens, in plain steps: E(g) = (1 - a^(g+1)) / (1 - a) tokens for a price of g c + v
 """
 
 import random
@@ -22,9 +21,9 @@ def rate(samples: list[dict]) -> float:
     return sum(s["tokens"] for s in samples) / seconds if seconds > 0 else 0.0
 
 
-def without_reading(samples: Samples) -> Samples:
-    """Less the time in which the draft model read the prompt and made its first guesses (`reading_s`)."""
-    return {prompt: sample | {"seconds": sample["seconds"] - sample.get("reading_s", 0)} for prompt, sample in samples.items()}
+def without_draft_prefill(samples: Samples) -> Samples:
+    """Without the time of draft prefill and of the first draft tokens (`draft_prefill_s`)."""
+    return {prompt: sample | {"seconds": sample["seconds"] - sample.get("draft_prefill_s", 0)} for prompt, sample in samples.items()}
 
 
 def shared(*all_samples: Samples) -> list[str]:
@@ -80,50 +79,50 @@ def regret(adapting: Samples, fixed: dict[int, Samples]) -> dict | None:
             "of_each": 1 - rate([adapting[p] for p in prompts]) / rate(fastest), "median": statistics.median(behind), "worst": max(behind)}
 
 
-def steps_with_guesses(sample: dict) -> int:
-    return sample.get("with_guesses") or sum(n for width, n in sample.get("widths", {}).items() if width != "0")
+def steps_with_drafts(sample: dict) -> int:
+    return sample.get("with_drafts") or sum(n for width, n in sample.get("steps_by_draft_tokens", {}).items() if width != "0")
 
 
 def drafting(samples: list[dict]) -> dict:
-    """accepted: right guesses of a step that had some. step: tokens of a step. with_guesses: steps that had some, of all."""
-    guessing, accepted = sum(map(steps_with_guesses, samples)), sum(s["accepted"] for s in samples)
+    """accepted: accepted draft tokens of a step that had some. step: tokens of a step. with_drafts: steps that had some, of all."""
+    drafting_steps, accepted = sum(map(steps_with_drafts, samples)), sum(s["accepted"] for s in samples)
     tokens, drafted = sum(s["tokens"] for s in samples), sum(s["drafted"] for s in samples)
     steps = tokens - accepted
-    return {"accepted": accepted / guessing if guessing else 0.0, "right": accepted / drafted if drafted else 0.0,
-            "step": tokens / steps if steps > 0 else 0.0, "with_guesses": min(1.0, guessing / steps) if steps > 0 else 0.0}
+    return {"accepted": accepted / drafting_steps if drafting_steps else 0.0, "acceptance_rate": accepted / drafted if drafted else 0.0,
+            "step": tokens / steps if steps > 0 else 0.0, "with_drafts": min(1.0, drafting_steps / steps) if steps > 0 else 0.0}
 
 
 def acceptance(samples: list[dict]) -> float | None:
-    """a: how often a guess is right where those before it were, over the first to the eighth position of all these chains."""
-    reached = right = 0.0
+    """a: acceptance rate of a draft token whose predecessors were accepted, over the first to the eighth of all these chains."""
+    reached = accepted = 0.0
     for sample in samples:
-        checked = [sum(n for width, n in sample["widths"].items() if int(width.rstrip("+")) > i) for i in range(8)]
-        so_far = 1.0  # share of steps in which all guesses before this one were right
-        for share, steps in zip(sample["acceptance"], checked):
+        checked = [sum(n for width, n in sample["steps_by_draft_tokens"].items() if int(width.rstrip("+")) > i) for i in range(8)]
+        so_far = 1.0  # share of steps that accepted all draft tokens before this one
+        for share, steps in zip(sample["acceptance_rate"], checked):
             reached += so_far * steps
-            right += share * steps
+            accepted += share * steps
             so_far = share
-    return min(1.0, right / reached) if reached else None
+    return min(1.0, accepted / reached) if reached else None
 
 
 def step_price(samples: Samples, plain: Samples, least_steps: int = 30) -> float | None:
-    """What a step with guesses costs, in plain steps of the same prompt; None where there were too few of them.
+    """What a step with draft tokens costs, in plain steps of the same prompt; None where there were too few of them.
 
     The other steps of these answers are taken to cost what plain ones do.
     """
     extra = worth = steps = 0.0
     for prompt in shared(samples, plain):
         sample, one = samples[prompt], plain[prompt]["seconds"] / plain[prompt]["tokens"]
-        guessing = steps_with_guesses(sample)
-        others = max(0, sample["tokens"] - sample["accepted"] - guessing)
+        drafting_steps = steps_with_drafts(sample)
+        others = max(0, sample["tokens"] - sample["accepted"] - drafting_steps)
         extra += sample["seconds"] - others * one
-        worth += guessing * one
-        steps += guessing
+        worth += drafting_steps * one
+        steps += drafting_steps
     return extra / worth if steps >= least_steps and extra > 0 else None
 
 
-def guess_price(prices: dict[int, float], checking: dict[int, float], at_once: bool) -> float | None:
-    """c by least squares from what steps cost (prices) and what checking alone costs (v), by width; where all guesses are made
+def draft_token_price(prices: dict[int, float], checking: dict[int, float], at_once: bool) -> float | None:
+    """c by least squares from what steps cost (prices) and what verification alone costs (v), by number of draft tokens; where all are made
     at once, c is the price of that."""
     pairs = [(1 if at_once else g, prices[g] - checking[g]) for g in prices if g in checking]
     return max(0.0, sum(g * d for g, d in pairs) / sum(g * g for g, _ in pairs)) if pairs else None
@@ -133,8 +132,8 @@ def expected_tokens(a: float, g: int) -> float:
     return g + 1.0 if a >= 1 else (1 - a ** (g + 1)) / (1 - a)
 
 
-def formula(a: float, g: int, c: float, v: float, with_guesses: float = 1.0, at_once: bool = False) -> float:
-    """Speed over plain. Steps without guesses, which lookup has, cost one plain step and make one token."""
+def formula(a: float, g: int, c: float, v: float, with_drafts: float = 1.0, at_once: bool = False) -> float:
+    """Speed over plain. Steps that draft nothing, which lookup has, cost one plain step and make one token."""
     price = (c if at_once else g * c) + v
-    none = 1 - with_guesses
-    return (none + with_guesses * expected_tokens(a, g)) / (none + with_guesses * price)
+    none = 1 - with_drafts
+    return (none + with_drafts * expected_tokens(a, g)) / (none + with_drafts * price)

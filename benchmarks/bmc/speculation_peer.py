@@ -2,7 +2,7 @@
 """The prompt lookup of llama-cpp-python, run by the interpreter that has that package: llama.cpp's own speculation, in C++, is another.
 
 Reads settings as one JSON object a line ({"model", "threads", "tokens", "ids", "lookup"}) and answers each with one line, until its input
-ends. `lookup` is the number of guesses of a step (LlamaPromptLookupDecoding with its own n-grams of two), 0 is plain. Answers are greedy.
+ends. `lookup` is the number of draft tokens of a step (LlamaPromptLookupDecoding with its own n-grams of two), 0 is plain. Answers are greedy.
 
 The package's own loop is what is measured: it samples and looks up in Python, as its users have it. Timed is from the first token to the
 last, as we time ours. Plain runs ask for one row of logits a step, with lookup the package asks for all rows; so they are two contexts.
@@ -17,16 +17,16 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 
 class CountingLookup(LlamaPromptLookupDecoding):
-    """Counts its guesses, the steps that have some, and all steps: it is asked once before each."""
+    """Counts its draft tokens, the steps that have some, and all steps: it is asked once before each."""
 
-    def __init__(self, guesses: int):
-        super().__init__(num_pred_tokens=guesses)
-        self.steps = self.with_guesses = self.drafted = 0
+    def __init__(self, num_draft_tokens: int):
+        super().__init__(num_pred_tokens=num_draft_tokens)
+        self.steps = self.with_drafts = self.drafted = 0
 
     def __call__(self, input_ids, /, **kwargs):
         found = super().__call__(input_ids, **kwargs)
         self.steps += 1
-        self.with_guesses += len(found) > 0
+        self.with_drafts += len(found) > 0
         self.drafted += len(found)
         return found
 
@@ -62,7 +62,7 @@ def answer(llama: Llama, s: dict) -> dict:
             break
     return {"ids": ids, "prompt_tokens": len(s["ids"]), "tokens": len(ids) - 1, "seconds": last - first, "first_s": first - start,
             "drafted": lookup.drafted if lookup else 0, "accepted": len(ids) - 1 - lookup.steps if lookup else 0,
-            "with_guesses": lookup.with_guesses if lookup else 0}
+            "with_drafts": lookup.with_drafts if lookup else 0}
 
 
 def main() -> None:

@@ -58,10 +58,10 @@ def rates(of: Set, settings: list[Setting]) -> str:
         if setting.width is not None or setting.kind not in ("chain", "tree") or not runs:
             continue
         found = numbers.drafting(list(runs.values()))
-        guesses = [f"{found['accepted']:.2f}", f"{found['step']:.2f}", f"{100 * found['right']:.0f} %",
-                   f"{100 * found['with_guesses']:.0f} %"] if setting.drafter else [""] * 4
+        drafts = [f"{found['accepted']:.2f}", f"{found['step']:.2f}", f"{100 * found['acceptance_rate']:.0f} %",
+                  f"{100 * found['with_drafts']:.0f} %"] if setting.drafter else [""] * 4
         rows.append([setting.name, f"{numbers.rate(list(runs.values())):.1f}",
-                     of.ratio_text(runs, of.plain) if setting.drafter else "", *guesses, str(len(numbers.shared(runs, of.plain)))])
+                     of.ratio_text(runs, of.plain) if setting.drafter else "", *drafts, str(len(numbers.shared(runs, of.plain)))])
     return table(["setting", "tokens/s", "over plain [95 %]", "accepted", "step", "acceptance rate", "steps with drafts", "prompts"], rows)
 
 
@@ -74,7 +74,7 @@ def prices(by_width: dict[int, numbers.Samples], plain: numbers.Samples) -> dict
     return {g: price for g, price in found.items() if price is not None}
 
 
-def guess_cost(of: Set, drafter: str, by_width: dict[int, numbers.Samples]) -> tuple[float | None, str]:
+def draft_token_cost(of: Set, drafter: str, by_width: dict[int, numbers.Samples]) -> tuple[float | None, str]:
     """c, and where it is from."""
     alone = of.of(f"{drafter} alone")
     if drafter == "ngram":
@@ -83,7 +83,7 @@ def guess_cost(of: Set, drafter: str, by_width: dict[int, numbers.Samples]) -> t
     if prompts:
         own = numbers.rate([alone[p] for p in prompts])
         return numbers.rate([of.plain[p] for p in prompts]) / own if own > 0 else None, "from the model's own answers to the same prompts"
-    return numbers.guess_price(prices(by_width, of.plain), of.checking, drafter in of.at_once), "from the steps' times less v"
+    return numbers.draft_token_price(prices(by_width, of.plain), of.checking, drafter in of.at_once), "from the steps' times less v"
 
 
 def sweep(of: Set, drafter: str, settings: list[Setting]) -> tuple[str, list[svg.Line]]:
@@ -92,14 +92,14 @@ def sweep(of: Set, drafter: str, settings: list[Setting]) -> tuple[str, list[svg
     if not by_width:
         return "", []
     every = [s for runs in by_width.values() for s in runs.values()]
-    a, (c, source), at_once = numbers.acceptance(every), guess_cost(of, drafter, by_width), drafter in of.at_once
+    a, (c, source), at_once = numbers.acceptance(every), draft_token_cost(of, drafter, by_width), drafter in of.at_once
     rows, measured, predicted = [], [], []
     for g, runs in sorted(by_width.items()):
         found, v = numbers.drafting(list(runs.values())), of.checking.get(g)
         ratio = numbers.ratio(runs, of.plain)
-        said = None if None in (a, c, v) else numbers.formula(a, g, c, v, found["with_guesses"], at_once)
+        said = None if None in (a, c, v) else numbers.formula(a, g, c, v, found["with_drafts"], at_once)
         rows.append([str(g), ratio_text(ratio), f"{found['accepted']:.2f}", optional(None if a is None else numbers.expected_tokens(a, g) - 1),
-                     f"{100 * found['with_guesses']:.0f} %", optional(v), optional(said)])
+                     f"{100 * found['with_drafts']:.0f} %", optional(v), optional(said)])
         measured += [(g, ratio["ratio"])] if ratio else []
         predicted += [(g, said)] if said is not None else []
     text = f"#### {of.name}: {drafter}, by number of draft tokens\n\n"
@@ -137,10 +137,10 @@ def policies(of: Set, settings: list[Setting]) -> str:
         runs, (base, _, policy) = of.of(setting.name), setting.name.rpartition(" ")
         if found := numbers.ratio(of.of(f"{base} {spare}"), runs):
             per = [sum(s.get(field, 0) for s in runs.values()) / len(runs) for field in ("growths", "bytes_copied", "cut")]
-            behind = numbers.ratio(*map(numbers.without_reading, (of.of(f"{base} {spare}"), runs)))
-            has_reading = policy != spare and any(s.get("reading_s") for s in runs.values())
+            behind = numbers.ratio(*map(numbers.without_draft_prefill, (of.of(f"{base} {spare}"), runs)))
+            has_draft_prefill = policy != spare and any(s.get("draft_prefill_s") for s in runs.values())
             rows.append([base, policy, f"{numbers.rate(list(runs.values())):.1f}", "" if policy == spare else ratio_text(found),
-                         ratio_text(behind) if has_reading else "",
+                         ratio_text(behind) if has_draft_prefill else "",
                          f"{per[0]:.1f}", f"{per[1] / 2**20:.1f}", f"{per[2]:.1f}", str(found["prompts"])])
     if not rows:
         return ""
@@ -175,7 +175,7 @@ def peers(of: Set, kind: str, settings: list[Setting]) -> str:
         found, prompts = numbers.drafting(list(runs.values())), numbers.shared(runs, base)
         same = sum(same_answer(runs[p], base[p]) for p in prompts)
         rows.append([setting.name, f"{numbers.rate(list(runs.values())):.1f}", "" if is_base else ratio_text(numbers.ratio(runs, base)),
-                     *([""] * 3 if is_base else [f"{found['accepted']:.2f}", f"{found['step']:.2f}", f"{100 * found['with_guesses']:.0f} %"]),
+                     *([""] * 3 if is_base else [f"{found['accepted']:.2f}", f"{found['step']:.2f}", f"{100 * found['with_drafts']:.0f} %"]),
                      f"{same} of {len(prompts)}", ratio_text(numbers.ratio(of.of(setting.beside), runs)),
                      best_width(of, setting.beside, settings, runs)])
     if not rows:

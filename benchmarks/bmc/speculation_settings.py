@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TREES = ["fixed", "dynamic", "optimal"]
-# Settings without a policy have all rows of an answer in one block from the start, since its length is stated: BMC with spare rows that run out
+# Settings without a policy have all rows of an answer in one block from the start, since its length is stated: BMC with unused capacity that runs out
 # is the first of these, which the others are compared with.
 POLICIES = {"bmc64": ("--kv-policy", "bmc", "--kv-period", "64"), "iterative": ("--kv-policy", "iterative"),
             "upfront": ("--kv-policy", "upfront")}
 LONG_CHARACTERS = 4200     # of a prompt of the long set: 1000 to 1500 tokens of code and text
 PEER_WIDTHS = [2, 4, 10]  # llama-cpp-python's default is 10
 LLAMA_WIDTHS = [2, 4, 8]   # of llama-speculative-simple, whose default is 3
-# Its types that guess from the text alone, at their defaults: they look for 12 tokens and guess up to 48 (mod: 24, and 48 to 64; cache: 1 to 4, and 8).
-# The second looks for as few and guesses as many as our lookup does.
+# Its types that draft from the text alone, at their defaults: they look for 12 tokens and draft up to 48 (mod: 24, and 48 to 64; cache: 1 to 4, and 8).
+# The second looks for as few and drafts as many as our lookup does.
 LLAMA_NGRAMS = {"ngram-simple": (), "ngram-simple n3 m8": ("--spec-ngram-simple-size-n", "3", "--spec-ngram-simple-size-m", "8"),
                 "ngram-map-k": (), "ngram-map-k4v": (), "ngram-mod": (), "ngram-cache": ()}
-# It has no plain decoding, but a type that never guesses: no guess of one token is as long as the 1024 that it looks for, which it wants.
+# It has no plain decoding, but a type that never drafts: it looks for 1024 equal tokens.
 LLAMA_PLAIN = ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "1024", "--spec-ngram-simple-size-m", "1")
 
 
@@ -27,9 +27,9 @@ class Setting:
     flags: tuple[str, ...] = ()
     drafter: str = ""       # its name in tables; empty: none
     draft: str = ""         # what --draft names
-    width: int | None = None  # forced guesses of a step; None: it adapts, or there is no drafter
+    width: int | None = None  # fixed number of draft tokens of a step; None: adaptive, or no drafter
     kind: str = "chain"     # or "tree", "policy", "alone" (the draft model answers itself: another text), "peer" (llama-cpp-python), "llama"
-    lookup: int = 0         # of a peer: guesses of its prompt lookup, 0: plain
+    lookup: int = 0         # of a peer: draft tokens of its prompt lookup, 0: plain
     beside: str = ""        # of a peer, and of llama.cpp's own program: our setting that it stands beside
 
 
@@ -42,7 +42,7 @@ def named_draft(text: str) -> tuple[str, str]:
 
 
 def is_at_once(draft: str) -> bool:
-    """Whether the draft model makes all guesses of a step in one of its own (PARD)."""
+    """Whether the draft model makes all draft tokens of a step in one of its own (PARD)."""
     path = Path(draft) / "config.json"
     return path.exists() and "pard_token" in json.loads(path.read_text())
 
@@ -94,7 +94,7 @@ def all_settings(drafts: dict[str, str], widths: list[int], has_peer: bool, has_
     for name, draft in drafts.items():
         made += of_drafter(name, draft, widths)
     for base in [s for s in made if s.kind == "chain" and s.width is None and " to " not in s.name]:
-        # Behind a long prompt a draft model would not be used: what its guesses gain by spare rows is to be seen.
+        # After a long prompt a draft model would not be used: the gain of unused capacity is to be measured.
         least = ("--draft-min", "1") if base.drafter and is_model(base.draft) else ()
         made += [Setting(f"{base.name} {policy}", (*base.flags, *least, *flags), base.drafter, base.draft, kind="policy")
                  for policy, flags in POLICIES.items()]
@@ -110,7 +110,7 @@ def read_prompts(path: Path, most: int | None) -> list[dict]:
 
 
 def behind_passages(prompts: list[dict], characters: int = LONG_CHARACTERS) -> list[dict]:
-    """The same requests behind passages of the prompts that follow them, in a ring, until there are so many characters."""
+    """The same requests after passages of the prompts that follow them, in a ring, until there are so many characters."""
     made = []
     for i, prompt in enumerate(prompts):
         before = ""

@@ -23,7 +23,7 @@ for line in sys.stdin:
     s = json.loads(line)
     print("noise of a library")
     print(json.dumps({{"ids": [5] * 10, "prompt_tokens": len(s["ids"]), "tokens": 9, "seconds": 9.0 if s["lookup"] else 18.0, "first_s": 1,
-                      "drafted": s["lookup"], "accepted": 3, "with_guesses": 1}}), flush=True)
+                      "drafted": s["lookup"], "accepted": 3, "with_drafts": 1}}), flush=True)
 """
 FAKE = """#!{python}
 import json, os, sys
@@ -57,7 +57,7 @@ if str(width) == os.environ.get("FAKE_DIFFERS_AT"):
 print(json.dumps(answer))
 """
 
-# As llama-speculative-simple: plain makes a token a second, four for each guess that it is allowed with a draft model.
+# As llama-speculative-simple: plain makes a token a second, four for each draft token that it is allowed with a draft model.
 FAKE_LLAMA = """#!{python}
 import os, sys
 flags = sys.argv[1:]
@@ -78,7 +78,7 @@ print("spec  print_stats: statistics x: #calls(b,g,a) =    1     24     24, #gen
 
 
 def sample(tokens: int, seconds: float, accepted: int = 0, drafted: int = 0, **more) -> dict:
-    return {"tokens": tokens, "seconds": seconds, "accepted": accepted, "drafted": drafted, "widths": {}, "acceptance": []} | more
+    return {"tokens": tokens, "seconds": seconds, "accepted": accepted, "drafted": drafted, "steps_by_draft_tokens": {}, "acceptance_rate": []} | more
 
 
 class Numbers(unittest.TestCase):
@@ -120,33 +120,33 @@ class Numbers(unittest.TestCase):
         self.assertIsNone(numbers.regret({"a": sample(10, 0.6)}, {0: fixed[0]}))
 
     def test_Drafting_CountsStepsThatHadGuesses(self):
-        found = numbers.drafting([sample(20, 1.0, accepted=12, drafted=24, widths={"0": 2, "4": 6})])
-        self.assertEqual((found["accepted"], found["right"], found["step"], found["with_guesses"]), (2.0, 0.5, 2.5, 0.75))
-        self.assertEqual(numbers.drafting([sample(9, 1.0)])["with_guesses"], 0.0)
+        found = numbers.drafting([sample(20, 1.0, accepted=12, drafted=24, steps_by_draft_tokens={"0": 2, "4": 6})])
+        self.assertEqual((found["accepted"], found["acceptance_rate"], found["step"], found["with_drafts"]), (2.0, 0.5, 2.5, 0.75))
+        self.assertEqual(numbers.drafting([sample(9, 1.0)])["with_drafts"], 0.0)
 
     def test_Acceptance_IsOfGuessesBehindRightOnes(self):
-        # Of 100 steps with 3 guesses 50, 25, 12.5 have the first one, two, three right: half of those that were asked.
-        self.assertAlmostEqual(numbers.acceptance([sample(1, 1.0, widths={"0": 9, "3": 100}, acceptance=[0.5, 0.25, 0.125])]), 0.5)
-        self.assertAlmostEqual(numbers.acceptance([sample(1, 1.0, widths={"9+": 10}, acceptance=[1.0] * 8)]), 1.0)
+        # Of 100 steps with 3 draft tokens 50, 25, 12.5 accept the first one, two, three: half of those that were verified.
+        self.assertAlmostEqual(numbers.acceptance([sample(1, 1.0, steps_by_draft_tokens={"0": 9, "3": 100}, acceptance_rate=[0.5, 0.25, 0.125])]), 0.5)
+        self.assertAlmostEqual(numbers.acceptance([sample(1, 1.0, steps_by_draft_tokens={"9+": 10}, acceptance_rate=[1.0] * 8)]), 1.0)
         self.assertIsNone(numbers.acceptance([sample(1, 1.0)]))
 
     def test_StepPrice_LeavesOutPlainSteps(self):
         plain = {"a": sample(100, 10.0)}  # 0.1 s a step
-        runs = {"a": sample(100, 50 * 0.15 + 10 * 0.1, accepted=40, widths={"2": 50, "0": 10})}
+        runs = {"a": sample(100, 50 * 0.15 + 10 * 0.1, accepted=40, steps_by_draft_tokens={"2": 50, "0": 10})}
         self.assertAlmostEqual(numbers.step_price(runs, plain), 1.5)
         self.assertIsNone(numbers.step_price(runs, plain, least_steps=51))
 
     def test_GuessPrice_IsTheSlope(self):
         checking = {g: 1.0 + 0.05 * g for g in (1, 2, 4)}
-        self.assertAlmostEqual(numbers.guess_price({g: v + 0.3 * g for g, v in checking.items()}, checking, False), 0.3)
-        self.assertAlmostEqual(numbers.guess_price({g: v + 0.3 for g, v in checking.items()}, checking, True), 0.3)
-        self.assertIsNone(numbers.guess_price({8: 2.0}, checking, False))
+        self.assertAlmostEqual(numbers.draft_token_price({g: v + 0.3 * g for g, v in checking.items()}, checking, False), 0.3)
+        self.assertAlmostEqual(numbers.draft_token_price({g: v + 0.3 for g, v in checking.items()}, checking, True), 0.3)
+        self.assertIsNone(numbers.draft_token_price({8: 2.0}, checking, False))
 
     def test_Formula_AtItsEdges(self):
         self.assertAlmostEqual(numbers.formula(0.8, 4, 0.1, 1.2), (1 - 0.8 ** 5) / (1 - 0.8) / (0.4 + 1.2))
         self.assertEqual(numbers.formula(1.0, 3, 0.0, 1.0), 4.0)   # all right for the price of one
         self.assertEqual(numbers.formula(0.0, 3, 0.0, 1.0), 1.0)
-        self.assertEqual(numbers.formula(0.9, 3, 0.5, 2.0, with_guesses=0.0), 1.0)
+        self.assertEqual(numbers.formula(0.9, 3, 0.5, 2.0, with_drafts=0.0), 1.0)
         self.assertEqual(numbers.formula(1.0, 3, 0.5, 1.5, at_once=True), 2.0)
 
 
@@ -290,7 +290,7 @@ class Program(unittest.TestCase):
     def test_Policies_AreComparedBehindTheReadingToo(self):
         done = self.measure("--draft", "small=a/b.gguf", "--only", "^small (bmc64|iterative)$", "--sets", "edit")
         self.assertEqual(done.returncode, 0, done.stderr)
-        # 5.625 s and 11.25 s, of which 2.5 s are the reading of the prompt.
+        # 5.625 s and 11.25 s, of which 2.5 s are draft prefill.
         self.assertIn("| small | iterative | 0.8 | **2.00** [2.00, 2.00] | **2.80** [2.80, 2.80] | 1.0 | 1.0 |", done.stdout)
 
     def test_Peer_StandsBesideItsOwnPlain(self):
@@ -331,7 +331,7 @@ class Program(unittest.TestCase):
         said = ("0.01.2 I encoded   12 tokens in    0.153 seconds, speed:   78.431 t/s\ndecoded   97 tokens in   10.456 seconds, speed:    9.277 t/s\n\nn_draft   = 3\n"
                 "n_predict = 97\nn_drafted = 40\nn_accept  = 21\nstatistics ngram-mod: #calls(b,g,a) = 1 76 76, #gen drafts =     10, #acc drafts =  9\n")
         self.assertEqual(sample_of_llama(said, "\n\nWhy?\n\n\nThis.\n\n\n\n\n", "Why?\n\n"),
-                         {"prompt_tokens": 12, "tokens": 97, "seconds": 10.456, "drafted": 40, "accepted": 21, "with_guesses": 10, "text": "\nThis.\n"})
+                         {"prompt_tokens": 12, "tokens": 97, "seconds": 10.456, "drafted": 40, "accepted": 21, "with_drafts": 10, "text": "\nThis.\n"})
         with self.assertRaisesRegex(EngineFailed, "expected seconds, tokens|expected tokens, seconds"):
             sample_of_llama(said.replace("decoded", "made"), "", "")
 
