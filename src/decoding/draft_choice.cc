@@ -15,7 +15,7 @@ namespace {
 // Tokens that a guess is drawn from, at most.
 constexpr int32_t kDrawnFrom = 64;
 
-// Special tokens that may stand among the best ones without taking a guess away.
+// Special tokens that may be among the best ones without costing a draft token.
 constexpr size_t kSpecialsAmongBest = 4;
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();

@@ -10,12 +10,12 @@
 namespace tidemill {
 namespace {
 
-// Acceptance of a node behind a parent at `depth` - 1; 0 where nothing is known of it.
+// Acceptance rate of a node below a parent at `depth` - 1; 0: unknown.
 double At(DraftAcceptance acceptance, size_t depth, size_t rank) {
   return depth < acceptance.size() && rank < acceptance[depth].size() ? acceptance[depth][rank] : 0;
 }
 
-// Of each node: how often it is right, with all before it.
+// Of each node: how often it is accepted.
 std::vector<double> Promises(const DraftShape& shape, DraftAcceptance acceptance) {
   std::vector<double> promises(shape.size());
   std::vector<size_t> depth(shape.size());
@@ -132,7 +132,7 @@ void DynamicDraft::Choose(size_t first, size_t most) {
 std::span<const int32_t> DynamicDraft::Level(size_t most) {
   Choose(level_, width_);
   level_ = nodes_.size();
-  // A child comes behind its parent in the order, and behind all that come before that.
+  // A child follows its parent in the order.
   while (!chosen_.empty()) {
     size_t before = 0;
     for (size_t i = 0; i < nodes_.size(); ++i) before += IsBetter(static_cast<int32_t>(i), chosen_.back()) ? 1U : 0U;

@@ -10,24 +10,23 @@
 namespace tidemill {
 namespace {
 
-constexpr double kAssumedWeight = 2;  // checked guesses that the assumed share counts as
+constexpr double kAssumedWeight = 2;  // verified draft tokens that the assumed rate counts as
 constexpr double kFadeOfDraft = 0.95, kFadeOfPlainStep = 0.97;
 constexpr size_t kFirstPause = 8, kLongestPause = 64;
 constexpr size_t kTries = 4, kTryWidth = 2;
-constexpr double kCheapGuess = 0.25;  // of a plain step: one that takes longer is tried alone
-constexpr double kBestHope = 0.95;    // where as many right guesses would not pay, one that was right promises nothing
+constexpr double kCheapGuess = 0.25;  // of a plain step: above it a try has one draft token
+constexpr double kBestHope = 0.95;    // if this acceptance rate would not pay, an accepted try promises nothing
 constexpr size_t kAveraged = 8;       // measurements in a moving average of seconds
-constexpr size_t kForgetSteps = 256;  // a width that was not tried for so long is not known
-// Once a plain step and a wider one were timed, a prediction of which two widths took so different parts is dropped, and after so many wide
-// steps any: what it says of wider ones, that it keeps from being tried, may be wrong.
+constexpr size_t kForgetSteps = 256;  // a number not tried for so long is not known
+// Once a plain step and one with draft tokens were timed, the prediction is dropped if two scales differ so much, or after so many steps
+// with draft tokens: it may wrongly keep others from being tried.
 constexpr double kSameShape = 1.25;
 constexpr size_t kPredictedSteps = 64;
-// How wide a step pays is judged beside a plain one, which grows slower as the context grows: it is timed now and then.
+// Plain steps, which every choice is compared with, slow down as the context grows: one is timed now and then.
 constexpr size_t kTimeLeastSteps = 64;
-constexpr size_t kWaitForTimes = 8;  // steps that may all go by without a time, where prompts are in each of them
+constexpr size_t kWaitForTimes = 8;  // steps without a time, since prompts are in each of them
 
-// A single slow step says little, since another program had the processor: it counts as a quarter more than usual, and a first one gives
-// way to a faster second.
+// A single slow step may be another program's fault: it counts as at most a quarter more than usual, and a faster second replaces a first.
 void Average(double seconds, size_t count, double* mean) {
   constexpr double kMostChange = 1.25;
   if (count == 2 && seconds < *mean) *mean = seconds;
@@ -107,7 +106,7 @@ void DraftWidth::CheckedTree(size_t nodes, std::span<const uint32_t> right) {
 }
 
 void DraftWidth::End(bool is_try, bool any_right) {
-  // What a guess takes is known from the second try on, and until then a prediction must not speak against it.
+  // The time of a draft token is known from the second try on; until then a prediction must not rule it out.
   const bool is_guess_timed = order_ == GuessOrder::kTree
                                   ? !predicted_.any() || Widest() != least_
                                   : num_drafted_ != 0 || (!predicted_.any() && predicted_guess_ == 0);
@@ -117,14 +116,14 @@ void DraftWidth::End(bool is_try, bool any_right) {
   } else if (is_try) {
     pause_ = std::min((TryWidth() == kTryWidth ? 2 : 4) * pause_, kLongestPause);
     if (pause_ == kLongestPause) tries_ = kTries;
-  } else if (any_right) {  // they pay: what comes after them begins anew, after some of them
+  } else if (any_right) {  // drafting pays: after some of these the pause and the tries start over
     pause_ = std::max(pause_ / 2, kFirstPause);
     if (pause_ == kFirstPause) tries_ = kTries;
   }
 }
 
 void DraftWidth::Took(size_t guesses, double seconds, double other_tokens) {
-  if (order_ == GuessOrder::kTree && guesses != 0 && is_catching_up_) return;  // a prompt of the drafter was in it
+  if (order_ == GuessOrder::kTree && guesses != 0 && is_catching_up_) return;  // it includes draft prefill
   if (!IsKnown(guesses)) steps_[guesses] = {};                                 // what it took long ago says nothing
   Seconds& step = steps_[guesses];
   Average(seconds, ++step.count, &step.mean);
@@ -232,7 +231,7 @@ std::array<double, DraftWidth::kMost> DraftWidth::Gains() const {
   const double power = PromisePower();
   double reached = 1;
   for (size_t i = 0; i < most_; ++i) {
-    // Nodes stand in order of promise: one of which little is known promises no more than the one before it.
+    // Nodes are in order of promise: one with few counts promises no more than the one before it.
     const double promised = has_promises_ ? std::pow(promises_[i], power) : together;
     const double assumed = is_tree ? std::min(promised, reached) : together;
     const double share = ShareWith(shares_[i], assumed);
@@ -268,7 +267,7 @@ bool DraftWidth::CouldPay() const {
 }
 
 size_t DraftWidth::Best(std::span<const double> gains) const {
-  // Before the second time, nothing is known of what guesses take, but what is predicted.
+  // Before the second draft its time is only predicted.
   const size_t ramp = num_offers_ >= 2 ? 2 * Widest() + kTryWidth : predicted_.any() ? most_ : kTryWidth;
   const size_t most = std::min(most_, std::max(least_, ramp));
   std::array<double, kMost + 1> all_seconds = {};

@@ -11,7 +11,7 @@ DraftTree NgramDrafter::Propose(size_t most) {
   proposed_.clear();
   const SuffixAutomaton::Repeat repeat = parts_.LongestRepeat();
   if (repeat.length == 0 || repeat.length < shortest_) return {};
-  // Where the sequence ends before the draft does, the draft goes on with itself: a period repeats.
+  // If the sequence ends before the draft does, the draft continues with itself: a cycle repeats.
   for (size_t i = 0; i < most; ++i) {
     const size_t at = repeat.end + i;
     const int32_t id = at < ids_.size() ? ids_[at] : proposed_[at - ids_.size()];

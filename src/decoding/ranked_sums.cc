@@ -145,7 +145,7 @@ RankedSums::Found RankedSums::Find(Measure measure, uint64_t target) {
         if (target < before.Of(measure)) return {logits_[id], id, before.shares};
       }
     }
-    // Both ends are f32, so they come into different buckets: each turn has fewer tokens than the one before.
+    // Both ends are f32, so they are in different buckets: each round has fewer tokens.
     map = BucketMap(range.high, static_cast<double>(range.high) - static_cast<double>(range.low));
     FillBuckets(BucketPass::kSharesAndCounts, map, range, kLowestLogit, &fine_buckets_);
     buckets = &fine_buckets_;

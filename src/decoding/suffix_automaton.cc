@@ -5,7 +5,7 @@
 namespace tidemill {
 namespace {
 
-// Ends of a part of the text that are moved to its latest place; further, shorter ones keep an older one, which is as right.
+// Ends of a part of the text that move to its latest occurrence; shorter ones keep an older one, which is as valid.
 constexpr int kRefreshed = 8;
 
 }  // namespace
@@ -41,8 +41,8 @@ void SuffixAutomaton::AddEdge(uint32_t from, int32_t id, uint32_t to) {
   slots_[SlotOf(from, id)] = edge;
 }
 
-// The repeat of the text with that id behind it, in the automaton of the text without: the longest end of the last repeat that it ever
-// followed. A repeat grows by at most one id for each of the text and loses one with each link: constant time on average.
+// The repeat of the text with that id appended, in the automaton of the text without: the longest end of the last repeat that the id
+// ever followed. A repeat grows by one id of the text at most and shrinks with each link: constant time on average.
 void SuffixAutomaton::FollowRepeat(int32_t id) {
   size_t& length = repeat_.length;
   if (length == longest_ && --length <= states_[states_[repeat_state_].link].length) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kLevels = AcceptanceCounts::kDepths;
 constexpr size_t kLevelNodes = 8;     // of a dynamic tree, that get children
-constexpr size_t kTreesOfShape = 16;  // before the best one is found anew
+constexpr size_t kTreesOfShape = 16;  // before the best one is recomputed
 static_assert(kLevelNodes * (kLevels - 1) <= TreeDraft::kMostAsked);
 
 }  // namespace
@@ -35,7 +35,7 @@ void TreeDraft::Begin(size_t most, std::span<const int32_t> came) {
   asked_.assign(1 + shape_.size(), {});
 }
 
-// Follows what came from the beginning of the last tree on.
+// Follows the new ids through the last tree.
 void TreeDraft::CountRanks(std::span<const int32_t> came) {
   if (asked_.empty()) return;
   counts_.Fade();

@@ -158,7 +158,7 @@ uint64_t IdentifyModel(const ModelFiles& files, const ModelSettings& settings) {
 
 constexpr std::string_view kDraftVocabSize = "draft_vocab_size";
 
-// Draft heads read the embedding as it stands, hidden states behind an RMS norm and logits as their head gives them; positions are their
+// Draft heads read the unscaled embedding, hidden states after an RMS norm and logits as their head gives them; positions are their
 // own.
 Result<void> CheckTarget(const SettingsReader& reader, const ModelSettings& settings, const LanguageModel& target) {
   if (target.embedding_scale != 1 || target.project_in.present() || target.project_out.present() ||

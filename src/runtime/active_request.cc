@@ -81,8 +81,7 @@ RequestRecord ActiveRequest::Record(FinishReason finish) const {
   record.prompt_tokens = history.num_prompt_tokens();
   record.ids.assign(history.ids().begin(), history.ids().end());
   record.held_text = carried_ + std::string(stop_.held());
-  if (finish != FinishReason::kStop)
-    record.partial_character = decoder_.pending();  // behind a stop text nothing counts
+  if (finish != FinishReason::kStop) record.partial_character = decoder_.pending();  // after a stop text nothing counts
   record.generation = options_;
   return record;
 }
@@ -126,7 +125,7 @@ void ActiveRequest::Preempt(const std::string& spill_folder) {
       Result<SpillFile> file = bytes.ok() ? SpillFile::Write(spill_folder, *bytes) : bytes.error();
       if (file.ok()) spilled_ = std::move(*file);
     }
-  } catch (const std::exception&) {  // without memory for the folder's name it is computed again
+  } catch (const std::exception&) {  // without memory for the folder's name it is recomputed
   }
   state_->Clear();
   if (drafter_ != nullptr) drafter_->Release();
@@ -142,7 +141,7 @@ DraftTask ActiveRequest::AskForGuesses(size_t most) {
   drafting_seconds_ = 0;
   empty_ = DraftTree::Empty::kNothing;
   if (drafter_ == nullptr || pending() != 1) return {};
-  // A token more than the guesses is made, and none of them is past the end.
+  // One more token than drafted is sampled, and none is past the end.
   size_t left = context_ - state_->length() - 1;
   if (options_.max_new_tokens)
     left = std::min(left, static_cast<size_t>(*options_.max_new_tokens) - earlier_ - generated_ - 1);
@@ -174,7 +173,7 @@ ActiveRequest::GuessRows ActiveRequest::TakeGuesses(const DraftTask& task) {
   drawn_from_ = proposed.drawn_from;
   if (!proposed.parents.empty()) {
     parents_.push_back(-1);
-    for (const int32_t parent : proposed.parents) parents_.push_back(parent + 1);  // the pending token is row 0
+    for (const int32_t parent : proposed.parents) parents_.push_back(parent + 1);  // the last sampled token is row 0
   }
   offered_ = {.all = proposed.ids.size(), .free = proposed.ids.size()};
   while (state_->HasRoom(1) && offered_.free != 0 && !state_->HasRoom(1 + offered_.free)) --offered_.free;
@@ -211,7 +210,7 @@ ActiveRequest::Next ActiveRequest::NextTokens(size_t rows) {
     next_row_ = 0;
     guesses_.resize(rows);
     if (!parents_.empty()) parents_.resize(rows);
-    if (IsChain(parents_)) parents_.clear();  // a step knows chains without being told, and is faster
+    if (IsChain(parents_)) parents_.clear();  // chains need no parents, and are faster
     return {guesses_, Wanted::kAll, parents_};
   }
   next_row_ = rows == pending() ? rows - 1 : kNoRow;
@@ -272,12 +271,12 @@ void ActiveRequest::Abandon() {
 
 void ActiveRequest::Advance(std::vector<Event>* events, const ConstMatrix<float>& features) {
   const size_t guessed = guesses_.empty() ? 0 : guesses_.size() - 1;
-  const size_t first = state_->length() + rows_ - guessed;  // the length behind the first of the chosen tokens
+  const size_t first = state_->length() + rows_ - guessed;  // the length after the first sampled token
   drafted_ += guessed;
   const bool decodes = pending() - sampled_.size() == 1;
   if (drafter_ != nullptr && decodes) CountGuesses(guessed);
   try {
-    keys_.reserve(rows_);  // before anybody is told of a token: Commit needs nothing more
+    keys_.reserve(rows_);  // before a token is reported: Commit allocates nothing more
   } catch (const std::exception&) {
     return Fail(OutOfMemoryError("advance request"), events);
   }
@@ -295,12 +294,12 @@ void ActiveRequest::Advance(std::vector<Event>* events, const ConstMatrix<float>
       reason = TakeToken(token, first + taken, &event);
       if (reason) {
         CountTokens(taken + 1);
-        sampler_.Retract(sampled_.size() - taken - 1);  // what was chosen behind the end
+        sampler_.Retract(sampled_.size() - taken - 1);  // what was sampled after the end
         Commit(first + taken - state_->length(), features);
         Finish(*reason, &event);
       }
     } catch (const std::exception&) {
-      generated_ = generated;  // nobody is told of that token: only the text before it is still to come
+      generated_ = generated;  // that token is not reported; only the text before it is still to come
       if (has_text) {
         decoder_ = std::move(decoder);
         stop_.Finish();
@@ -322,7 +321,7 @@ void ActiveRequest::Advance(std::vector<Event>* events, const ConstMatrix<float>
 void ActiveRequest::CountGuesses(size_t guesses) {
   static_assert(DraftOptions::kMost <= DraftWidth::kMost);  // what CheckedTree takes
   right_ = sampled_.empty() ? 0 : sampled_.size() - 1;
-  const size_t checked = guesses + (found_unlikely() ? 1 : 0);  // a guess that was not worth a row was not right
+  const size_t checked = guesses + (found_unlikely() ? 1 : 0);  // an unlikely draft token counts as rejected
   if (width_.order() == GuessOrder::kTree) {
     right_nodes_.clear();
     for (size_t i = 1; i <= right_; ++i) right_nodes_.push_back(path_[i] - 1);
@@ -392,7 +391,7 @@ std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, 
   try {
     if (drafter_ != nullptr) drafter_->Append(token.id);
   } catch (const std::exception&) {
-    DropDrafter(kNoMemoryForGuesses);  // the step's guesses are still to be committed
+    DropDrafter(kNoMemoryForGuesses);  // the step's accepted tokens are still to be committed
   }
   return std::nullopt;
 }
@@ -409,7 +408,7 @@ void ActiveRequest::FlushText(Event* event) {
 }
 
 void ActiveRequest::Finish(FinishReason reason, Event* event) {
-  // What is held back belongs to whoever goes on.
+  // Withheld text belongs to the request that continues.
   const bool goes_on = keep_state_ && (reason == FinishReason::kLength || reason == FinishReason::kCancelled);
   if (reason != FinishReason::kStop && !goes_on) FlushText(event);
   event->finish = reason;
@@ -422,7 +421,7 @@ void ActiveRequest::Cancel(std::vector<Event>* events) {
   event.request = id_;
   try {
     Finish(FinishReason::kCancelled, &event);
-  } catch (const std::exception&) {  // without memory for the text that was held back
+  } catch (const std::exception&) {  // without memory for the withheld text
     event.finish = FinishReason::kCancelled;
     event.stats = Stats();
     done_ = true;
@@ -435,7 +434,7 @@ void ActiveRequest::Fail(Error error, std::vector<Event>* events) {
   event.request = id_;
   event.error = std::move(error);
   try {
-    FlushText(&event);  // what was generated is never lost: held-back text comes with the error
+    FlushText(&event);  // generated text is never lost: withheld text comes with the error
     event.error = std::move(*event.error).WithContext("generate token " + std::to_string(generated_ + 1));
   } catch (const std::exception&) {  // without memory for more words
   }

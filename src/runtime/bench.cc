@@ -108,7 +108,7 @@ class BenchSequences {
 struct BenchCaches::Impl {
   const Engine* engine = nullptr;
   BenchTest test;
-  std::optional<BenchSequences> sequences;  // filled, perhaps with a few tokens behind what the test fills
+  std::optional<BenchSequences> sequences;  // filled, perhaps with a few more tokens than the test fills
 };
 
 BenchCaches::BenchCaches() : impl_(std::make_unique<Impl>()) {}

@@ -7,7 +7,7 @@
 namespace tidemill {
 namespace {
 
-// What a task's drafter does: without memory it alone fails.
+// Calls a task's drafter: without memory it alone fails.
 template <typename Work>
 void Try(DraftTask& task, const Work& work) {
   if (task.failed) return;

@@ -11,7 +11,7 @@
 namespace tidemill {
 namespace {
 
-// Of a sequence in a step: as many as wait at most, and as the nodes of a tree that are asked.
+// Rows of a sequence in a step: waiting ones at most, or run nodes of a tree.
 constexpr size_t kRowsOfOne = std::max(EagleDrafter::kKept, TreeDraft::kMostAsked);
 
 constexpr std::string_view kNoMemory = "there is no memory for the draft head's state";

@@ -205,7 +205,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
                                               " tokens: the context holds " + std::to_string(options.context));
   }
   TIDEMILL_TRY_VOID(CheckDraft(request.draft).WithContext("submit request: draft"));
-  // Rows of the head behind the last token (Qwen's are padded) have no text: they are no choice.
+  // Padded rows of the head (Qwen's) have no text: they are never sampled.
   const Tokenizer& tokenizer = shared.text.tokenizer;
   TIDEMILL_TRY(sampler, Sampler::Create(request.generation,
                                         {.vocab_size = tokenizer.vocab_size(),
@@ -310,7 +310,7 @@ std::span<const Event> Engine::Step() {
     if (complete) {
       const size_t before = impl.events.size();
       size_t row = 0;
-      impl.threads->Use(impl.options.draft_threads);  // of a head, which may run what it was given
+      impl.threads->Use(impl.options.draft_threads);  // of a head, which may run its waiting rows
       for (size_t i = 0; i < step.size(); row += step[i++].tokens.size()) {
         scheduler.request(i).Advance(
             &impl.events, features == nullptr ? ConstMatrix<float>() : features->out.Rows(row, step[i].tokens.size()));
@@ -319,7 +319,7 @@ std::span<const Event> Engine::Step() {
       impl.TimeDrafts(seconds, impl.events.size() - before);
     } else {
       for (size_t i = 0; i < step.size(); ++i) scheduler.request(i).Abandon();
-      impl.EndCancelled();  // nothing was committed: the others make this step again
+      impl.EndCancelled();  // nothing was committed: the others repeat this step
     }
   }
   impl.DropFinished();

@@ -1,4 +1,4 @@
-// Where the guesses of an engine's requests come from.
+// The drafters of an engine's requests.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -152,7 +152,7 @@ DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request, Drafter& dr
 }
 
 bool Engine::Impl::ReadingMayPay(const Request& request, Drafter& drafter, size_t answer) {
-  if (request.draft.least != 0 || answer <= 1) return true;  // they are asked for; no step could have one
+  if (request.draft.least != 0 || answer <= 1) return true;  // they are forced; or no step could have one
   const DraftSetting setting = SettingBesideOthers(request, drafter);
   const std::optional<size_t> least =
       ReadingOf(*this, *profile, request.draft, setting, request.prompt.size()).least_answer;
@@ -170,7 +170,7 @@ void Engine::Impl::TimeDrafts(double seconds, size_t tokens) {
   for (size_t i = 0; i < step.size(); ++i) {
     const bool decodes = step[i].rows == Wanted::kAll || (step[i].rows == Wanted::kLast && step[i].tokens.size() == 1);
     const ActiveRequest& request = scheduler->request(i);
-    if (!decodes || request.drafter_reads_text()) return;  // a prompt, of the model or of a drafter: it says little
+    if (!decodes || request.drafter_reads_text()) return;  // prefill, of the model or a drafter: no measure of decode
     drafting += request.drafting_seconds();
   }
   for (size_t i = 0; i < step.size(); ++i) scheduler->request(i).Took(seconds + drafting, tokens);

@@ -24,7 +24,7 @@ void LayersDrafter::Begin(size_t most) {
   }
   had_spare_ = true;
   trouble_ = {};
-  guesses_.Begin(std::min(most, spare - 1));  // a row is the pending token's where they are checked
+  guesses_.Begin(std::min(most, spare - 1));  // one row of the verifying step is the last sampled token's
   guesses_.BeginText(ids_);
 }
 
@@ -50,7 +50,8 @@ DraftNext LayersDrafter::Next(size_t rows, StepSequence* step) {
     const TreeRows& level = guesses_.rows();
     rows_ids_.insert(rows_ids_.end(), level.ids().begin(), level.ids().end());
     rows_parents_.push_back(-1);
-    for (const int32_t parent : level.parents()) rows_parents_.push_back(parent + 1);  // the pending token is row 0
+    for (const int32_t parent : level.parents())
+      rows_parents_.push_back(parent + 1);  // the last sampled token is row 0
     num_asked = level.num_asked();
   }
   goes_on_ = true;

@@ -22,7 +22,7 @@ namespace tidemill {
 namespace {
 
 // Many times a last-level cache: one of 32 MiB keeps a third of 96 MiB that are read round and round (a Zen 5: 59 GB/s, of 512 MiB 42).
-// Little of it is read at once, since what is short is more often left in peace.
+// Little of it is read at once: a short read is disturbed less often.
 constexpr size_t kReadBytes = size_t{512} << 20;
 constexpr size_t kReadBytesPerThread = size_t{96} << 20;  // at least
 constexpr size_t kPartBytes = size_t{16} << 20;           // of a thread, at once
@@ -32,10 +32,10 @@ size_t ReadBytes(size_t threads) {
   const uint64_t available = AvailableMemory().value_or(4 * wanted) / 4;
   return std::clamp<size_t>(available, kPartBytes * threads, wanted) / threads * threads;
 }
-// A neighbour's turn on a core takes milliseconds. Short enough also for the clock that CPUs lower for wide vectors to stay as it is
-// while it is measured behind them.
+// A noisy neighbour takes a core for milliseconds. Short enough also that a clock lowered by wide vectors stays low while it is measured
+// after them.
 constexpr double kShortestSeconds = 300e-6;
-// Of one limit. A neighbour that has a core for a tenth of a second leaves no round in peace meanwhile.
+// Of one limit. A noisy neighbour that has a core for a tenth of a second disturbs every round in it.
 constexpr double kFewestSeconds = 0.2;
 constexpr double kMostSeconds = 0.8;
 constexpr int kFewestRounds = 12;
@@ -43,7 +43,7 @@ constexpr size_t kFewestQuiet = 5;
 constexpr double kQuiet = 0.95;                           // of the time, each thread was on a core
 constexpr double kGoodAgreement = kMostDisagreement / 2;  // more rounds may still raise the lower of the two
 
-// Smallest power of two for which work(count) takes kShortestSeconds, three times: a neighbour makes anything long once.
+// Smallest power of two for which work(count) takes kShortestSeconds, three times: a noisy neighbour makes anything long once.
 template <typename Work>
 size_t LongEnough(const Work& work) {
   size_t count = 1;
@@ -63,7 +63,7 @@ struct Sample {
   bool quiet = false;
 };
 
-// Raises both rates to the best of some rounds. run(shape): one measurement. after(): called behind each round.
+// Raises both rates to the best of some rounds. run(shape): one measurement. after(): called after each round.
 template <typename Run, typename After>
 void Raise(LimitRate& rate, const Run& run, const After& after) {
   double seconds = 0;
@@ -96,8 +96,8 @@ class Team {
   Sample Run(const Work& work) {
     std::atomic<size_t> waiting{0};
     pool_.ParallelFor(turns_.size(), [&](size_t i, size_t) {
-      // All are there before one starts: else who comes first has done the work of both before a sleeper is awake. None waits for
-      // ever, since the pool has as many threads, and who waits takes no second turn.
+      // All arrive before one starts: else the first could do the work of both before a sleeper wakes. None waits for ever, since the
+      // pool has as many threads and a waiting one takes no second chunk.
       if (waiting.fetch_add(1) + 1 == turns_.size()) waiting.notify_all();
       const auto patience = Clock::now() + patience_;
       for (size_t there = waiting.load(); there < turns_.size(); there = waiting.load()) {
@@ -131,8 +131,8 @@ class Team {
 
   ThreadPool& pool_;
   std::vector<Turn> turns_;
-  // Who gives its core away while it waits is not there when the others start. With more threads than cores, two a core, who
-  // keeps it holds the others up, and they do not start together whatever is done.
+  // A thread that yields its core while it waits is late when the others start. With two threads a core, one that keeps it delays the
+  // others, and they cannot start together.
   std::chrono::milliseconds patience_;
 };
 
@@ -157,8 +157,8 @@ class Reader {
       return static_cast<double>(times * part_words_ * sizeof(unsigned long long));
     });
   }
-  // From now on the one part as often as it takes for a measurement to be long enough. One of several would be read again out of a
-  // cache: parts of 16 MiB, some of them twice, came at 50 to 65 GB/s to one thread of a Zen 5 whose memory gave it 26.
+  // From now on one part, as often as a measurement needs. One of several parts would be read again from a cache: parts of 16 MiB, some
+  // read twice, came at 50 to 65 GB/s to one thread of a Zen 5 whose memory gave it 26.
   void Repeat() {
     TIDEMILL_CHECK(parts_ == 1);
     times_ = LongEnough([&](size_t times) {
@@ -227,7 +227,7 @@ size_t ThreadsBytes(double bytes, size_t threads) {
 }
 
 Result<AlignedBuffer> Filled(size_t bytes) {
-  BufferArena arena;  // read as weights are: else shares of this limit exceed 100 %
+  BufferArena arena;  // read as weights are: else rates exceed 100 % of this limit
   Result<AlignedBuffer> memory = arena.Allocate(bytes);
   if (!memory.ok()) return std::move(memory).error().WithContext("measure the machine's limits");
   std::memset(memory->data(), 1, memory->size());
@@ -270,8 +270,8 @@ Result<double> ReadRateNow(Engine& engine, double bytes, size_t threads) {
   threads = threads == 0 ? most : std::min(threads, most);
   TIDEMILL_TRY(memory, Filled(std::min(ThreadsBytes(bytes, threads), ReadBytes(threads))));
   Team team(*impl.threads, threads);
-  // The first shape only: a loop that turns round at the end finds there what it read last, and that in a cache. In parts, since two
-  // streams 256 MiB apart come at 21 GB/s where those of 16 MiB come at 31 (a Zen 4, one thread).
+  // The first shape only: a loop that turns round at the end finds its last reads in a cache. In parts, since two streams 256 MiB apart
+  // come at 21 GB/s and those of 16 MiB at 31 (a Zen 4, one thread).
   const size_t parts = std::max<size_t>(1, memory.size() / threads / kPartBytes);
   Reader reader(impl.isa, {memory.data(), memory.size()}, threads, parts);
   if (parts == 1) reader.Repeat();

@@ -7,12 +7,12 @@
 namespace tidemill {
 namespace {
 
-// Rows of one step of a draft model: enough for prompts, and buffers that are small beside the model's own; at least what the most
-// sequences need, however many that are. They do not count as state memory.
+// Rows of one step of a draft model: enough for prompts, with buffers that are small beside the target's; at least what the most
+// sequences need. They do not count as state memory.
 constexpr size_t kBufferBytes = size_t{4} << 20;
 constexpr size_t kLeastRows = 32, kMostRows = 256;
 
-// Of a new text, tokens that run before the next step of the model itself.
+// Draft prefill tokens that run before the target's next step.
 constexpr size_t kRowsAtOnce = 512;
 
 DraftChoice::Options Within(DraftChoice::Options guesses, size_t vocab_size) {
@@ -151,7 +151,7 @@ DraftTree ModelDrafter::End() {
 void ModelDrafter::StepBack() {
   const size_t both = std::min(ids_.size(), ran_.size());
   while (agreed_ < both && ids_[agreed_] == ran_[agreed_]) ++agreed_;
-  agreed_ = std::min(agreed_, ids_.size() - 1);  // the last one runs again: its logits are what follows
+  agreed_ = std::min(agreed_, ids_.size() - 1);  // the last one runs again, for its logits
   if (agreed_ == ran_.size()) return;
   if (state_->Rollback(agreed_).ok()) {
     ran_.resize(agreed_);

@@ -1,4 +1,4 @@
-// Requests that are saved when they end and go on from there: SavedRequest, Engine::Resume and what fills Event::saved.
+// Saving finished requests and resuming them: SavedRequest, Engine::Resume and what fills Event::saved.
 #include <algorithm>
 #include <exception>
 #include <memory>
@@ -57,7 +57,7 @@ Result<std::vector<std::byte>> Save(Engine::Impl& engine, ActiveRequest& request
   return EncodeRequest(record);
 }
 
-// State memory bounds requests that run; those that wait with a state of their own may take as much again.
+// State memory bounds running requests; waiting ones with their own state may take as much again.
 Result<void> CheckWaiting(const Engine::Impl& engine, uint64_t bytes) {
   uint64_t waiting = 0;
   for (const auto& other : engine.requests) waiting += other->running() ? 0 : other->state().bytes().reserved;
@@ -117,7 +117,7 @@ Result<void> CheckGoesOn(const RequestRecord& record, const GenerationOptions& g
   return {};
 }
 
-// The rows are those of the first ids; at least one id is still to be fed.
+// The rows are those of the first ids; at least one id is still to run.
 Result<void> CheckState(const RequestRecord& record, const SequenceState& state) {
   if (state.length() >= record.ids.size()) {
     return Contradiction("expected a state of fewer positions than the " + std::to_string(record.ids.size()) +

@@ -148,7 +148,7 @@ size_t Scheduler::TakeGuesses(Running& running, const DraftTask& draft) {
 
 bool Scheduler::GrowsFor(const Running& running, const ActiveRequest::GuessRows& guesses) const {
   if (one_waits_ || !running.request->AreWorthGrowing(guesses)) return false;
-  // Every step takes a free row at least: after so many its state would grow anyway.
+  // Every step takes at least one unused row: after so many steps its state would grow anyway.
   const size_t steps = 1 + guesses.free;
   uint64_t bytes = 0;
   for (const Running& other : running_) {
@@ -170,7 +170,7 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
     more = need - std::min(need, running.bytes);
     return Sum(bytes_, more) <= limits_.state_memory;
   };
-  // Guesses take no memory from anybody, and none that is not there.
+  // Drafts take no memory from other requests, and none that is missing.
   const auto drop_guesses = [&] {
     const size_t pending = request.pending(), wanted = running.rows;
     const bool has_free_rows = request.state().GrowthBytes(pending) == 0;

@@ -123,7 +123,7 @@ void KvCache::Compact() {
     for (KvLayer& layer : layers_) layer.Compact(layer.shape().FirstSeen(floor_));
     keys_.shrink_to_fit();
     hashes_.shrink_to_fit();
-  } catch (const std::exception&) {  // as large as before, and still right
+  } catch (const std::exception&) {  // as large as before, and still valid
   }
 }
 

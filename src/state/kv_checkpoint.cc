@@ -1,4 +1,4 @@
-// A KV cache as bytes and back; the layout stands in kv_cache.h.
+// A KV cache as bytes and back; the layout is in kv_cache.h.
 #include <algorithm>
 #include <cstring>
 #include <exception>

@@ -54,7 +54,7 @@ Result<void> KvLayer::MakeReady(Block& block, size_t first, size_t rows) {
     if (pages_->Finish(block.job)) {
       block.ready = block.held;
     } else {
-      block.held = block.ready;  // asked for again where they are needed, and then it is an error
+      block.held = block.ready;  // requested again when needed, which is then an error
     }
   }
   const size_t now = pages_ == nullptr ? held : rows;
@@ -79,7 +79,7 @@ Result<void> KvLayer::MakeReady(Block& block, size_t first, size_t rows) {
 Result<void> KvLayer::StartPage(size_t n, BufferArena* arena) {
   shared_.reserve(shared_.size() + 1);
   spans_.resize(shared_.size() + 2);
-  TurnAcross(0);  // nobody writes to it any more
+  TurnAcross(0);  // it is read-only from now on
   const std::shared_ptr<Block> page = tail_;
   const size_t first = tail_first_;
   TIDEMILL_TRY_VOID(SetTail(length_, n, policy_.Capacity(length_, n, max_length_ - length_), arena));
@@ -95,7 +95,7 @@ Result<void> KvLayer::SetTail(size_t first, size_t rows, size_t capacity, Buffer
   if (policy_.policy == KvPolicy::kReserve) {
     auto reserved = countable ? ReservedMemory::Create(bytes) : OutOfMemoryError("reserve addresses");
     if (!reserved.ok()) {
-      // No more now than GrowthBytes has promised: periods.
+      // No more than GrowthBytes promised: by increments.
       policy_.policy = KvPolicy::kBmc;
       const size_t fewer = policy_.Capacity(first, rows, max_length_ - first);
       policy_.policy = KvPolicy::kGeometric;

@@ -27,7 +27,7 @@ Result<std::unique_ptr<LanguageModel>> LoadEagle(const ModelSettings& s, const S
   head->features.fuse = std::move(fuse);
   head->features.fuses_tokens = true;
   head->features.width = hidden;
-  head->features.target_taps = {target.layers.size() + 1};  // behind the final norm
+  head->features.target_taps = {target.layers.size() + 1};  // after the final norm
   head->features.own_tap = s.num_hidden_layers;
   if (const WeightName name{"embed_tokens", ""}; weights.Has(name)) {  // heads are published with it
     TIDEMILL_TRY(embedding, weights.MatrixUnless(target.embedding, name, s.vocab_size, hidden));

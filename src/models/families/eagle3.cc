@@ -1,4 +1,4 @@
-// EAGLE-3's draft head (arXiv:2503.01840): features of three of the target's layers through one product, or behind them the head's own
+// EAGLE-3's draft head (arXiv:2503.01840): features of three of the target's layers through one product, or after them the head's own
 // output; then one layer of Llama whose attention reads the token beside that. A head of its own drafts the more frequent ids alone:
 // d2t[i] is the distance from draft id i to the target's, t2d says which ids those are.
 #include <string>

@@ -1,5 +1,5 @@
 // Gemma 3, text (arXiv:2503.19786): layers with a window and a rope base of their own between layers that see everything; norms before
-// and behind each branch, stored as w of (1 + w); norms of each query and key head; a scaled embedding.
+// and after each branch, stored as w of (1 + w); norms of each query and key head; a scaled embedding.
 #include <cmath>
 
 #include "models/families/families.h"

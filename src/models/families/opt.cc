@@ -1,5 +1,5 @@
 // OPT (arXiv:2205.01068): layer norms, learned positions of which the first two are not used, ReLU, biases everywhere. OPT-350M has its
-// norms behind the residual sums, and an embedding narrower than the layers.
+// norms after the residual sums, and an embedding narrower than the layers.
 #include "models/families/families.h"
 #include "models/plain_layer.h"
 
