@@ -1,5 +1,5 @@
-// The wiring that Llama and its descendants share: RMS norms, rotary positions, grouped queries, gated feed-forward layers or mixtures
-// of them. A family that is one of these says here where it differs.
+// The wiring of Llama and its descendants: RMS norms, rotary positions, grouped queries, gated feed-forward layers or mixtures of them. A
+// family states here where it differs.
 #ifndef TIDEMILL_MODELS_GATED_DECODER_H_
 #define TIDEMILL_MODELS_GATED_DECODER_H_
 
@@ -17,19 +17,19 @@ struct GatedDecoderOptions {
   Bias o_bias = Bias::kNone;
   Bias mlp_bias = Bias::kNone;
   bool qk_norm = false;            // RMS norm of each query and key head
-  bool branch_norms = false;       // a norm behind each branch, too (Gemma's four)
+  bool branch_norms = false;       // a norm after each branch, too (Gemma's four)
   bool norm_one_plus = false;      // checkpoints store w of (1 + w)
   bool interleaved_heads = false;  // GGUF files hold each head's q and k rows interleaved
   bool scaled_embedding = false;   // by sqrt(hidden_size)
   bool local_rope = false;         // layers with a window use settings.local_rope
 
-  // Of a mixture in a checkpoint, behind "model.layers.N.": the router, and the experts' matrices behind "experts.E.".
+  // Of a mixture in a checkpoint: the router after "model.layers.N.", and the experts' matrices after "experts.E.".
   std::string mixture = "mlp";
   std::string expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
 
   // Of the one layer of LoadGatedLayer.
   std::string layer_prefix = "";                   // of its names in a checkpoint; empty: "model.layers.N."
-  std::string attention_norm = "input_layernorm";  // empty: it has none
+  std::string attention_norm = "input_layernorm";  // empty: none
   bool reads_tokens = false;                       // DecoderLayer::reads_tokens
 };
 

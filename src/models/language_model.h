@@ -28,19 +28,18 @@ struct StateOptions {
   PageCommitter* pages = nullptr;  // outlives the state; null: see KvLayer
 };
 
-// What a draft head reads beside tokens: a feature for each row, taken from the target's layers or, behind what the target has seen, from
-// the head's own row before. A row with the token of position i + 1 reads the feature of position i, so that the head's state begins with
-// the sequence's second token.
+// A draft head's input beside tokens: a feature for each row, from the target's layers or, for draft rows, from the head's row before. A
+// row with the token of position i + 1 reads the feature of position i, so the head's state begins with the sequence's second token.
 //   EAGLE    x = fuse([embedding[token] ; feature])                                                            arXiv:2401.15077
 //   EAGLE-3  x = fuse(feature of the target), or a feature of its own as it is                                 arXiv:2503.01840
 struct FeatureInput {
   Linear fuse;  // [hidden, 2 * hidden] with fuses_tokens, else [hidden, width]; not present: the model is no draft head
   bool fuses_tokens = false;        // EAGLE
-  Norm token_norm;                  // of embedding[token] where layers read tokens (DecoderLayer::reads_tokens)
+  Norm token_norm;                  // of embedding[token] if layers read tokens (DecoderLayer::reads_tokens)
   size_t width = 0;                 // of the target's features; without fuses_tokens not hidden
   std::vector<size_t> target_taps;  // where they are taken (StepFeatures::taps)
-  size_t own_tap = 0;               // where its own are, [hidden]
-  // [rows of the head] the target's id of each that is drafted, no two the same; empty: the ids are the same.
+  size_t own_tap = 0;               // of its own features, [hidden]
+  // [rows of the head] the target's id of each, all different; empty: the same ids.
   std::vector<int32_t> target_ids;
 
   bool present() const { return fuse.present(); }
@@ -51,21 +50,21 @@ struct FeatureInput {
 struct LanguageModel {
   ModelSettings settings;
   uint64_t id = 0;  // hash of the settings, of the tensors' names, shapes and types, and of samples of their bytes
-  // [vocab, embedding width]; the head, too, where `head` is not present. Of a draft head no rows where it is the target's.
+  // [vocab, embedding width]; also the head if `head` is not present. No rows: a draft head's, which is the target's.
   WeightMatrix embedding;
   float embedding_scale = 1;
   Linear project_in;                // [hidden, embedding width], or not present: the widths are equal
   WeightMatrix position_embedding;  // [positions, hidden], or no rows
   size_t position_offset = 0;
-  std::vector<RopeTable> ropes;  // at most kMaxRopeTables; layers name theirs by index
+  std::vector<RopeTable> ropes;  // at most kMaxRopeTables; layers refer to them by index
   std::vector<DecoderLayer> layers;
   Norm final_norm;     // [hidden], or not present
   Linear project_out;  // [embedding width, hidden], or not present
-  // [vocab, or of a draft head the ids that it drafts; embedding width]; not present: tied to the embedding, or the target's
+  // [vocab or a draft head's ids, embedding width]; not present: tied to the embedding, or the target's
   Linear head;
   float logit_soft_cap = 0;  // 0: none
 
-  // Of a draft head, which has the target's embedding and head where its own are not there. The target outlives it.
+  // Of a draft head, which uses the target's embedding and head if it has none. The target outlives it.
   FeatureInput features;
   const LanguageModel* target = nullptr;
 
@@ -75,8 +74,8 @@ struct LanguageModel {
     return target != nullptr ? target->head_or_tied() : embedding;
   }
   StepShape step_shape() const;
-  uint64_t resident_bytes() const;  // of all weights in memory of their own
-  size_t scratch_bytes() const;     // that a thread needs
+  uint64_t resident_bytes() const;  // of all weights that are not mapped
+  size_t scratch_bytes() const;     // of a thread
 
   std::unique_ptr<SequenceState> MakeState(const StateOptions& options) const;
 };

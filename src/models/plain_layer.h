@@ -1,5 +1,5 @@
-// The layer that GPT-2, GPT-NeoX and OPT share: layer norms, as many heads for keys and values as for queries, a feed-forward layer
-// without gate. A family says what its weights are called and how a file holds them.
+// The layer of GPT-2, GPT-NeoX and OPT: layer norms, one key/value head for each query head, a feed-forward layer without gate. A family
+// states its weights' names and forms.
 #ifndef TIDEMILL_MODELS_PLAIN_LAYER_H_
 #define TIDEMILL_MODELS_PLAIN_LAYER_H_
 
@@ -12,7 +12,7 @@ namespace tidemill {
 
 struct PlainLayerSource {
   WeightName attention_norm = {}, mlp_norm = {};
-  WeightName q = {}, k = {}, v = {};  // the same name three times where one matrix holds all
+  WeightName q = {}, k = {}, v = {};  // the same name three times if one matrix holds all
   WeightForm q_form = {}, k_form = {}, v_form = {};
   WeightName o = {}, up = {}, down = {};
   Bias attention_bias = Bias::kRequired;  // the feed-forward layer always has biases

@@ -1,4 +1,4 @@
-// The model families: from the name that a file gives its architecture to the functions that read its settings and wire its layers.
+// The model families: from a file's architecture name to the functions that read its settings and wire its layers.
 #ifndef TIDEMILL_MODELS_REGISTRY_H_
 #define TIDEMILL_MODELS_REGISTRY_H_
 
@@ -14,20 +14,20 @@
 
 namespace tidemill {
 
-// The settings of the model in `files`. kUnsupported names the architecture and lists the known ones, or says that the files are a draft
-// head; errors of settings name the key.
+// The settings of the model in `files`. kUnsupported names the architecture and the known ones, or says that the files are a draft head;
+// errors of settings name the key.
 Result<ModelSettings> ReadModelSettings(const ModelFiles& files);
 
-// Loads the model, where `rope` is there with its scaling in place of the file's own (OverrideRope). Mapped weights borrow `files`.
-// Errors of weights name the tensor.
+// Loads the model, with the scaling of `rope`, if any, in place of the file's own (OverrideRope). Mapped weights borrow `files`. Errors of
+// weights name the tensor.
 Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const ModelFiles& files, const LoadSettings& settings,
                                                          const std::optional<RopeOverride>& rope = std::nullopt);
 
-// Whether the files are a draft head of EAGLE or EAGLE-3 rather than a model: their config.json may say the same.
+// Whether the files are a draft head of EAGLE or EAGLE-3 rather than a model; their config.json may be the same.
 bool IsDraftHead(const ModelFiles& files);
 
-// Loads a draft head for `target`, which outlives it. Mapped weights borrow `files`. kUnsupported also for a target of a family that has
-// no such heads; errors as of LoadLanguageModel.
+// Loads a draft head for `target`, which outlives it. Mapped weights borrow `files`. kUnsupported also if the target's family has no such
+// heads; errors as of LoadLanguageModel.
 Result<std::unique_ptr<LanguageModel>> LoadDraftHead(const ModelFiles& files, const LanguageModel& target,
                                                      const LoadSettings& settings);
 

@@ -1,4 +1,4 @@
-// What a caller asks for in place of the rope scaling that a file has.
+// A caller's rope scaling in place of the file's.
 #ifndef TIDEMILL_MODELS_ROPE_OVERRIDE_H_
 #define TIDEMILL_MODELS_ROPE_OVERRIDE_H_
 
@@ -14,7 +14,7 @@ namespace tidemill {
 std::string RopeOverrideName(const RopeOverride& wanted);
 
 // Replaces the scaling of settings.rope and sets rope_override_factor. As in transformers, the original length is
-// max_position_embeddings, whatever the file's own scaling called original, and local_rope, which sees a window only, stays.
+// max_position_embeddings, whatever the file's scaling says, and local_rope, which sees a window only, stays.
 // kInvalidArgument: a factor out of range. kUnsupported: a model without rotary positions.
 Result<void> OverrideRope(const RopeOverride& wanted, ModelSettings& settings);
 

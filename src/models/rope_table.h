@@ -1,4 +1,4 @@
-// The angles of rotary position embeddings of a model, whatever scaling stretches them to longer contexts.
+// The angles of a model's rotary position embeddings, with their scaling to longer contexts.
 //
 //   kNone     f[i] = theta^(-2 i / d)                                                                 d = rotary_dim
 //   kLinear   f[i] / factor                                                                           arXiv:2306.15595
@@ -9,8 +9,8 @@
 //   kYarn     f[i] / factor * r[i] + f[i] * (1 - r[i]), r a ramp from 0 to 1 between the dimensions that turn beta_fast and beta_slow
 //               times in the original length; cosines and sines times attention_factor                arXiv:2309.00071
 //
-// transformers gives all rows of one forward pass the base of its last position (kDynamic): then the bits of a prompt depend on how it
-// is cut. Here a position has the base that feeding tokens one by one gives it.
+// With kDynamic transformers gives all rows of a forward pass the base of its last position, so a prompt's bits depend on its chunks. Here
+// a position has the base that running tokens one by one gives it.
 #ifndef TIDEMILL_MODELS_ROPE_TABLE_H_
 #define TIDEMILL_MODELS_ROPE_TABLE_H_
 
@@ -31,7 +31,7 @@ struct RopeTable {
   size_t rotary_dim() const { return 2 * inv_freq.size(); }
 };
 
-// `divisors`, where there are any, [rotary_dim / 2]: a file's own ("rope_freqs.weight"), by which f is divided.
+// `divisors`: empty, or [rotary_dim / 2] of a file ("rope_freqs.weight"), by which f is divided.
 RopeTable MakeRopeTable(const RopeSettings& settings, size_t rotary_dim, std::span<const float> divisors = {});
 
 // cos, sin : [positions, rotary_dim / 2]. Allocates nothing.

@@ -13,10 +13,10 @@
 
 namespace tidemill {
 
-// One setting's names; an empty one: files of that kind do not have it.
+// One setting's names; empty: files of that kind lack it.
 struct SettingKey {
   std::string config;  // a path of keys: "rope_parameters.rope_theta"
-  std::string gguf;    // behind the architecture: "rope.freq_base"
+  std::string gguf;    // after the architecture: "rope.freq_base"
 };
 
 class SettingsReader {
@@ -30,7 +30,7 @@ class SettingsReader {
   const std::string& architecture() const { return architecture_; }
 
   bool Has(const SettingKey& key) const;
-  // The ...Or forms give `fallback` for what is not there or null; what is there and wrong is kCorruptFile with its key.
+  // The ...Or forms return `fallback` if the setting is missing or null; an invalid one is kCorruptFile with its key.
   Result<uint64_t> Uint(const SettingKey& key, uint64_t min, uint64_t max) const;
   Result<uint64_t> UintOr(const SettingKey& key, uint64_t fallback, uint64_t min, uint64_t max) const;
   Result<double> FloatOr(const SettingKey& key, double fallback) const;
@@ -50,7 +50,7 @@ class SettingsReader {
   std::string architecture_;
 };
 
-// config.json's names of what all decoders have, and what a family takes where the file says nothing.
+// config.json's names of what all decoders have, and a family's defaults.
 struct DecoderKeys {
   std::string hidden_size = "hidden_size";
   std::string intermediate_size = "intermediate_size";
@@ -70,22 +70,21 @@ struct DecoderKeys {
 // Sizes, rope and windows that concern all layers ("sliding_window"). Experts, layer types and the rest are the family's.
 Result<ModelSettings> ReadDecoderSettings(const SettingsReader& reader, const DecoderKeys& keys);
 
-// A base between these, both excluded. At 1 yarn would divide by the base's logarithm, 0; below 1 angles would grow past what kernels
-// compute sines of.
+// Bounds of a base, both excluded. At 1 yarn would divide by the base's logarithm, 0; below 1 angles would exceed the kernels' sines.
 inline constexpr double kMinRopeTheta = 1, kMaxRopeTheta = 1e12;
 
-// What stands under `config_path` ("rope_parameters", "rope_parameters.full_attention"), or, with an empty path, wherever config.json
-// has it: rope_parameters, or rope_theta and rope_scaling. kUnsupported names a scaling that no family here has.
+// The settings under `config_path` ("rope_parameters", "rope_parameters.full_attention"). Empty: rope_parameters, or rope_theta and
+// rope_scaling. kUnsupported names an unknown scaling.
 Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, std::string_view config_path, double default_theta,
                                       size_t max_position_embeddings);
 
-// `sliding_window` in every layer, where the file has one.
+// `sliding_window`, if any, in every layer.
 Result<void> ReadSlidingWindow(const SettingsReader& reader, ModelSettings& settings);
 
 // `sliding_window` in the layers that layer_types calls "sliding_attention", or without layer_types in those from max_window_layers on.
 Result<void> ReadLayerWindows(const SettingsReader& reader, ModelSettings& settings);
 
-// num_experts and so on, for families that have them; nothing in `settings` changes where the file has no experts.
+// num_experts and so on; `settings` stays unchanged if the file has no experts.
 Result<void> ReadExpertSettings(const SettingsReader& reader, ModelSettings& settings);
 
 // hidden_act as transformers spells it. kUnsupported names the known ones.

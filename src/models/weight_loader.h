@@ -1,4 +1,4 @@
-// Finds weights by name in a model's files, checks their shape against the settings, and brings them into the form that kernels read.
+// Finds weights by name in a model's files, checks their shapes, and converts them to the form that kernels read.
 #ifndef TIDEMILL_MODELS_WEIGHT_LOADER_H_
 #define TIDEMILL_MODELS_WEIGHT_LOADER_H_
 
@@ -32,8 +32,8 @@ struct WeightName {
   std::string gguf;
 };
 
-// A part of a matrix, for ranks that hold slices: rows [row_begin, row_end), columns [col_begin, col_end), the columns in multiples
-// of the type's block. A row order other than the file's applies to the whole matrix, so that row ranges then keep whole heads.
+// A part of a matrix: rows [row_begin, row_end), columns [col_begin, col_end), the columns in multiples of the type's block. A row order
+// applies to the whole matrix first, so that row ranges keep whole heads.
 struct WeightRange {
   size_t row_begin = 0, row_end = 0;
   size_t col_begin = 0, col_end = 0;
@@ -45,7 +45,7 @@ struct WeightForm {
   bool transposed = false;  // the file holds [in, out], as GPT-2's checkpoints do; F32, F16 and BF16 only
   size_t parts = 1;         // the file holds this many matrices of our shape ...
   size_t part = 0;          // ... of which this is wanted,
-  size_t part_rows = 0;     // which take turns every part_rows rows; 0: one stands behind the other
+  size_t part_rows = 0;     // interleaved every part_rows rows; 0: one after the other
 };
 
 enum class Bias { kNone, kOptional, kRequired };
@@ -65,29 +65,28 @@ class WeightLoader {
   // The same, a part of it. Not with a transposed or interleaved form.
   Result<WeightMatrix> Matrix(const WeightName& name, size_t rows, size_t cols, const WeightForm& form,
                               const WeightRange& range);
-  // A matrix and its bias; kNone refuses a bias that is there by name (kUnsupported): to leave it out would be wrong.
+  // A matrix and its bias; kNone refuses a present bias by name (kUnsupported).
   Result<Linear> Layer(const WeightName& name, size_t rows, size_t cols, Bias bias, const WeightForm& form = {});
-  // The head, of the embedding's shape. tied: it is not present; where the file has it nevertheless, it must be the embedding once more.
+  // The head, of the embedding's shape. tied: not present; if the file has one, it must equal the embedding.
   Result<Linear> Head(const WeightName& name, const WeightName& embedding, bool tied, size_t rows, size_t cols);
   // A vector of exactly `size` elements, as f32; `suffix` as the file has it.
   Result<std::vector<float>> Vector(const WeightName& name, size_t size, std::string_view suffix = ".weight");
   // A vector of exactly `size` whole numbers, of type I64, I32, U8 or BOOL; `name` as the file has it, without a suffix.
   Result<std::vector<int64_t>> Integers(const std::string& name, size_t size);
-  // A matrix, or no rows where it is `other` once more, in the same type or another.
+  // A matrix, or no rows if it equals `other`, in the same type or another.
   Result<WeightMatrix> MatrixUnless(const WeightMatrix& other, const WeightName& name, size_t rows, size_t cols);
-  // w, or 1 + w where a checkpoint stores that (GGUF files have the 1 in).
+  // w, or 1 + w if a checkpoint stores w (GGUF files include the 1).
   Result<Norm> Rms(const WeightName& name, size_t size, double eps, bool one_plus = false);
   Result<Norm> LayerNorm(const WeightName& name, size_t size, double eps);
 
-  // kUnsupported when the file has weights that nothing has read: a model without them would be another model. What frameworks save
-  // beside weights may stay unread (docs/models.md). Called once the model is loaded.
+  // After loading: kUnsupported if the file has unread weights, but for what frameworks save beside weights (docs/models.md).
   Result<void> CheckAllRead() const;
 
  private:
   std::string Spelled(const WeightName& name, std::string_view suffix = ".weight") const {
     return (gguf() ? name.gguf : name.checkpoint) + std::string(suffix);
   }
-  // It counts as read. any_type: also one that no weight has.
+  // Marks it as read. any_type: also one that no weight has.
   Result<const FileTensor*> Find(const std::string& name, size_t rows, size_t cols, bool any_type = false);
   Result<WeightMatrix> Slice(const std::string& name, const FileTensor& tensor, const RowOrder& order,
                              const WeightRange& range);

@@ -1,4 +1,4 @@
-// What each family gives the registry: how it reads its settings, and how it loads its model.
+// Each family's functions for the registry: reading its settings and loading its model.
 #ifndef TIDEMILL_MODELS_FAMILIES_FAMILIES_H_
 #define TIDEMILL_MODELS_FAMILIES_FAMILIES_H_
 
@@ -18,7 +18,7 @@ SettingsOf ReadLlamaSettings, ReadMistralSettings, ReadMixtralSettings, ReadQwen
     ReadGemma3Settings, ReadGpt2Settings, ReadGptNeoxSettings, ReadOptSettings;
 ModelOf LoadLlama, LoadMistral, LoadMixtral, LoadQwen2, LoadQwen3, LoadGemma3, LoadGpt2, LoadGptNeox, LoadOpt;
 
-// A draft head for a target of its vocabulary, which may have the embedding and the head for it.
+// A draft head for a target of its vocabulary, which may provide the embedding and the head.
 using DraftHeadOf = Result<std::unique_ptr<LanguageModel>>(const ModelSettings& settings, const SettingsReader& reader,
                                                            const LanguageModel& target, WeightLoader& weights);
 

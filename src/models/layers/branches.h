@@ -11,7 +11,7 @@ namespace tidemill {
 
 using DecoderCells = std::span<const DecoderCell>;
 
-// What a branch reads, made just before its products read it: out = norm of b.x, or b.x itself where the norm comes after the sum.
+// A branch's input, made just before its products read it: out = norm of b.x, or b.x itself if the norm follows the sum.
 struct InputNorm {
   StepBuffers& b;
   DecoderCells cells;
@@ -21,7 +21,7 @@ struct InputNorm {
   void operator()(ExecutionContext& alone, size_t first, size_t count) const;
 };
 
-// b.gate = f(b.gate) * b.up, or f(b.up) where the layer has no gate: what the product `down` reads.
+// The input of `down`: b.gate = f(b.gate) * b.up, or f(b.up) without a gate.
 struct GateRows {
   StepBuffers& b;
   DecoderCells cells;
@@ -35,7 +35,7 @@ void RunAttention(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells);
 // From b.x to b.gate and b.up, before the activation.
 void RunMlp(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells);
 
-// From b.x, the whole branch: the mixture's sum is added to b.x, or replaces b.normed where the cell's layer has an mlp_out_norm.
+// From b.x, the whole branch: the mixture's sum is added to b.x, or replaces b.normed if the layer has an mlp_out_norm.
 void RunMixture(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& cell);
 
 // Calls f(cell, first, count) for the parts of rows [first, first + count) of each cell.

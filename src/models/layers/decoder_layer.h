@@ -1,12 +1,12 @@
-// A transformer decoder layer: an attention branch and a feed-forward branch around the residual stream. Which norms, biases, gates,
-// windows and orders a family has are options here; a family sets them and adds no code.
+// A transformer decoder layer: an attention branch and a feed-forward branch around the residual stream. Norms, biases, gates, windows
+// and the branches' order are options; a family adds no code.
 //
 //   sequential  x <- x + An'(attention(An(x)));      x <- x + Fn'(ffn(Fn(x)))          arXiv:2302.13971; An', Fn': Gemma 3
 //   parallel    x <- x + attention(An(x)) + ffn(Fn(x))                                 arXiv:2204.06745
 //   post-norm   x <- An(x + attention(x));           x <- Fn(x + ffn(x))               arXiv:1706.03762, OPT-350M
-//   with tokens x <- x + attention([t ; An(x)]);     x <- x + ffn(Fn(x))               arXiv:2503.01840; t: left in StepBuffers::paired
+//   with tokens x <- x + attention([t ; An(x)]);     x <- x + ffn(Fn(x))               arXiv:2503.01840; t: in StepBuffers::paired
 //
-// The layer runs a list of cells at once: each matrix operation is one group over all of them.
+// Each matrix operation is one group over all cells of a step.
 #ifndef TIDEMILL_MODELS_LAYERS_DECODER_LAYER_H_
 #define TIDEMILL_MODELS_LAYERS_DECODER_LAYER_H_
 
@@ -30,7 +30,7 @@ namespace tidemill {
 struct AttentionLayer {
   static constexpr size_t kNoRope = SIZE_MAX;
 
-  Linear q = {};                  // [heads * head_dim, hidden], or twice as wide where the layer reads tokens
+  Linear q = {};                  // [heads * head_dim, hidden], or 2 * hidden if the layer reads tokens
   Linear k = {}, v = {};          // [kv_heads * head_dim, as q]
   Linear o = {};                  // [hidden, heads * head_dim]
   Norm q_norm = {}, k_norm = {};  // of each head, [head_dim]; RMS or none
@@ -93,9 +93,9 @@ struct DecoderLayer {
     mlp.ForEachLinear(f);
     if (mixture.router.present()) f(mixture.router);
   }
-  // What its matrix products cost for `rows` rows; of experts, rows * per_token spread evenly.
+  // Of its matrix products for `rows` rows; rows * per_token spread evenly over experts.
   Cost ProductCost(size_t rows, Isa isa) const;
-  // What a row goes through beside products and attention.
+  // A row's work beside products and attention.
   std::vector<RowWork> RowWorks() const;
   // Loops over threads of a step's products and attention.
   size_t Loops() const { return mixture.present() ? 6 : 5; }
@@ -106,12 +106,12 @@ struct DecoderCell {
   Cell cell;
 };
 
-// Runs the cells, whose rows follow each other in `buffers`: x is read and updated, rope holds the rows' angles. The states have
-// room for the rows (Reserve) and keep them uncommitted. The cells' layers have the same `residual` and `reads_tokens`. Steady state
-// allocates nothing.
+// Runs the cells, whose rows are consecutive in `buffers`: x is read and updated, rope holds the rows' angles. The states have reserved
+// the rows and keep them uncommitted. The cells' layers have the same `residual` and `reads_tokens`. Allocates nothing after the first
+// steps.
 void RunDecoderCells(ExecutionContext& ctx, StepBuffers& buffers, std::span<const DecoderCell> cells);
 
-// Scratch a thread needs for this layer.
+// Scratch of a thread for this layer.
 size_t DecoderLayerScratchBytes(const DecoderLayer& layer);
 
 }  // namespace tidemill

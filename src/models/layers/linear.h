@@ -10,7 +10,7 @@
 namespace tidemill {
 
 struct Linear {
-  WeightMatrix weight;      // [out, in]; no rows: the layer is not there
+  WeightMatrix weight;      // [out, in]; no rows: not present
   std::vector<float> bias;  // [out], or empty
 
   bool present() const { return weight.rows() != 0; }

@@ -18,7 +18,7 @@ struct Norm {
   };
   Kind kind = Kind::kNone;
   float eps = 0;
-  std::vector<float> weight = {};  // [hidden]; where a family stores w of 1 + w, the 1 has been added
+  std::vector<float> weight = {};  // [hidden]; if a family stores w of 1 + w, the 1 is included
   std::vector<float> bias = {};    // [hidden]; kLayer only
 
   bool present() const { return kind != Kind::kNone; }

@@ -1,4 +1,4 @@
-// Everything a step of a decoder stack writes besides the state: allocated once, for the most rows a step may have.
+// All that a step of a decoder stack writes besides the state: allocated once, for the most rows of a step.
 #ifndef TIDEMILL_MODELS_LAYERS_STEP_BUFFERS_H_
 #define TIDEMILL_MODELS_LAYERS_STEP_BUFFERS_H_
 
@@ -20,7 +20,7 @@ namespace tidemill {
 
 inline constexpr size_t kMaxRopeTables = 2;
 
-// The widest of each kind that any layer of the stack has.
+// The maximum of each over the stack's layers.
 struct StepShape {
   size_t hidden = 0;
   size_t q_dim = 0;   // heads * head_dim
@@ -31,27 +31,27 @@ struct StepShape {
   bool bfloat16_weights = false, quantized_weights = false;   // some weight is
   bool q8_0_weights = false;                                  // some weight is
   bool paired = false;                                        // has StepBuffers::paired
-  size_t feature_width = 0;                                   // of rows from outside that products read
+  size_t feature_width = 0;                                   // of the target's features
 };
 
-// For products whose source stands there already.
+// For products whose source is already filled.
 inline void AsItIs(ExecutionContext&, size_t, size_t) {}
 
 class StepBuffers {
  public:
   static Result<StepBuffers> Create(const StepShape& shape, size_t max_rows, Isa isa);
-  // Bytes that one row takes.
+  // Bytes of one row.
   static size_t RowBytes(const StepShape& shape, Isa isa);
 
   size_t max_rows() const { return x.rows; }
 
-  Matrix<float> x;         // [rows, hidden] the residual stream
-  Matrix<float> normed;    // [rows, hidden] what a branch reads, and what it writes where a norm follows
-  Matrix<float> paired;    // [rows, 2 * hidden] a draft head's tokens, and what is read beside them; or no rows
-  Matrix<float> q;         // [rows, q_dim]
-  Matrix<float> k, v;      // [rows, kv_dim]
-  Matrix<float> attended;  // [rows, q_dim]
-  Matrix<float> gate, up;  // [rows, ffn]
+  Matrix<float> x;                  // [rows, hidden] the residual stream
+  Matrix<float> normed;             // [rows, hidden] a branch's input, and its output if a norm follows
+  Matrix<float> paired;             // [rows, 2 * hidden] a draft head's tokens, and its other input; or no rows
+  Matrix<float> q;                  // [rows, q_dim]
+  Matrix<float> k, v;               // [rows, kv_dim]
+  Matrix<float> attended;           // [rows, q_dim]
+  Matrix<float> gate, up;           // [rows, ffn]
   std::vector<uint32_t> positions;  // [rows]
 
   // Cosines and sines of the rows' positions by the model's rope tables.
@@ -72,9 +72,9 @@ class StepBuffers {
   };
   ExpertRows experts;
 
-  // Products of rows of one `source`, to be run as one group; y is written (or added to) at the same rows. A bias is in y before the
-  // product is. The source is read when they run, and turned into each form that a weight of the group wants;
-  // make(alone, first, count) fills rows [first, first + count) of it just before.
+  // Products of rows of one `source`, run as one group; y is written (or added to) at the same rows. A bias is in y before the product.
+  // RunProducts reads the source and converts it to each form that the group's weights need. make(alone, first, count) fills rows
+  // [first, first + count) of it just before.
   void BeginProducts(ConstMatrix<float> source) { source_ = source; }
   void AddProduct(ExecutionContext& ctx, const Linear& linear, size_t first_row, size_t rows, Matrix<float> y,
                   bool accumulate);
