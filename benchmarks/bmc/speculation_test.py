@@ -119,12 +119,12 @@ class Numbers(unittest.TestCase):
         self.assertAlmostEqual(found["worst"], 1 - 1 / 1.4)
         self.assertIsNone(numbers.regret({"a": sample(10, 0.6)}, {0: fixed[0]}))
 
-    def test_Drafting_CountsStepsThatHadGuesses(self):
+    def test_Drafting_CountsStepsWithDrafts(self):
         found = numbers.drafting([sample(20, 1.0, accepted=12, drafted=24, steps_by_draft_tokens={"0": 2, "4": 6})])
         self.assertEqual((found["accepted"], found["acceptance_rate"], found["step"], found["with_drafts"]), (2.0, 0.5, 2.5, 0.75))
         self.assertEqual(numbers.drafting([sample(9, 1.0)])["with_drafts"], 0.0)
 
-    def test_Acceptance_IsOfGuessesBehindRightOnes(self):
+    def test_Acceptance_IsOfDraftTokensAfterAcceptedOnes(self):
         # Of 100 steps with 3 draft tokens 50, 25, 12.5 accept the first one, two, three: half of those that were verified.
         self.assertAlmostEqual(numbers.acceptance([sample(1, 1.0, steps_by_draft_tokens={"0": 9, "3": 100}, acceptance_rate=[0.5, 0.25, 0.125])]), 0.5)
         self.assertAlmostEqual(numbers.acceptance([sample(1, 1.0, steps_by_draft_tokens={"9+": 10}, acceptance_rate=[1.0] * 8)]), 1.0)
@@ -136,7 +136,7 @@ class Numbers(unittest.TestCase):
         self.assertAlmostEqual(numbers.step_price(runs, plain), 1.5)
         self.assertIsNone(numbers.step_price(runs, plain, least_steps=51))
 
-    def test_GuessPrice_IsTheSlope(self):
+    def test_DraftTokenPrice_IsTheSlope(self):
         checking = {g: 1.0 + 0.05 * g for g in (1, 2, 4)}
         self.assertAlmostEqual(numbers.draft_token_price({g: v + 0.3 * g for g, v in checking.items()}, checking, False), 0.3)
         self.assertAlmostEqual(numbers.draft_token_price({g: v + 0.3 for g, v in checking.items()}, checking, True), 0.3)
@@ -169,7 +169,7 @@ class Settings(unittest.TestCase):
             self.assertIn("d w2", names)
             self.assertEqual("d alone" in names, answers, draft)
 
-    def test_SpareRows_RunOut(self):
+    def test_UnusedCapacity_RunsOut(self):
         found = {s.name: s.flags for s in all_settings({"ngram": "ngram", "small": "small.gguf"}, [2], False)}
         self.assertEqual(found["plain bmc64"], ("--kv-policy", "bmc", "--kv-period", "64"))
         self.assertEqual(found["ngram bmc64"], ("--draft", "ngram", "--kv-policy", "bmc", "--kv-period", "64"))
