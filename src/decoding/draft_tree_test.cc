@@ -30,7 +30,7 @@ void ExpectTree(const DraftShape& shape) {
   }
 }
 
-// Of up to `depths` depths with up to four ranks, in any order; some are never right.
+// Of up to `depths` depths with up to four ranks, in any order; some are never accepted.
 std::vector<std::vector<double>> RandomAcceptance(size_t depths, std::mt19937_64& random) {
   std::vector<std::vector<double>> acceptance(1 + random() % depths);
   std::uniform_real_distribution<double> uniform;
@@ -86,7 +86,7 @@ double BruteForce(const std::vector<std::vector<double>>& acceptance, size_t nod
   return best;
 }
 
-// Sequoia's recurrence: what `nodes` nodes are worth among the ranks from `rank` on at `depth`, behind a parent that is right.
+// Sequoia's recurrence: the worth of `nodes` nodes among the ranks from `rank` on at `depth`, below an accepted parent.
 class Recurrence {
  public:
   explicit Recurrence(const std::vector<std::vector<double>>& acceptance) : acceptance_(acceptance) {}

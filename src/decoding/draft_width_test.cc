@@ -23,13 +23,13 @@ double ExpectedTokens(std::span<const double> acceptance) {
 }
 
 TEST(BestDraftWidth, IsTheHighestRate) {
-  // Rates 1, 1.5 / 1.1, 1.75 / 1.2, 1.875 / 1.5: two guesses.
+  // Rates 1, 1.5 / 1.1, 1.75 / 1.2, 1.875 / 1.5: two draft tokens.
   const std::vector<double> half = {0.5, 0.25, 0.125}, seconds = {1, 1.1, 1.2, 1.5};
   EXPECT_EQ(BestDraftWidth(0, half, seconds, 0, 0), 2U);
   EXPECT_EQ(BestDraftWidth(3, half, seconds, 0, 0), 3U);
   EXPECT_EQ(BestDraftWidth(0, half, seconds, 0.2, 0), 1U);   // 1, 1.5 / 1.3, 1.75 / 1.6
   EXPECT_EQ(BestDraftWidth(0, half, seconds, 0.45, 0), 0U);  // 1, 1.5 / 1.55
-  EXPECT_EQ(BestDraftWidth(0, half, seconds, 0, 9), 0U);  // ten sequences wait for the guesses of one: 10, 10.5 / 1.1
+  EXPECT_EQ(BestDraftWidth(0, half, seconds, 0, 9), 0U);  // ten sequences wait for one's draft tokens: 10, 10.5 / 1.1
   EXPECT_EQ(BestDraftWidth(0, {}, std::vector{1.0}, 0, 0), 0U);
   EXPECT_EQ(BestDraftWidth(0, std::vector<double>(2, 0.0), std::vector<double>(3, 1.0), 0, 0),
             0U);  // of equals the lowest
@@ -38,7 +38,7 @@ TEST(BestDraftWidth, IsTheHighestRate) {
 // A machine and a drafter made of numbers.
 struct World {
   std::string name;
-  std::function<double(size_t)> step_seconds;  // by guesses
+  std::function<double(size_t)> step_seconds;  // by draft tokens
   double guess_seconds = 0;
   double other_tokens = 0;
   bool at_once = false;
@@ -57,7 +57,7 @@ struct World {
   }
 };
 
-// Runs steps in which each guess is right with probability a; adds what the widths are expected to give and to cost.
+// Runs steps in which each draft token is accepted with probability a; adds the expected tokens and seconds.
 struct Simulation {
   const World& world;
   DraftWidth width;
@@ -130,7 +130,7 @@ TEST(DraftWidth, EveryCurve_EndsWithinFivePercentOfTheBest) {
   }
 }
 
-// What is predicted of a world: `times` its seconds, steps to the power of `bend` beside a plain one, `guess_times` its guesses.
+// A prediction of a world: `times` its seconds, steps over a plain one to the power of `bend`, `guess_times` its draft tokens.
 DraftCosts Predicted(const World& world, double times, double bend = 1, double guess_times = 1) {
   DraftCosts costs{.guess_seconds = times * guess_times * world.guess_seconds, .other_tokens = world.other_tokens};
   const double plain = world.step_seconds(0);
@@ -164,7 +164,7 @@ TEST(DraftWidth, AnyPrediction_EndsNearTheBest) {
   }
 }
 
-// With as many of the guesses right as is assumed, a request begins at the width that it would learn, and times a plain step later.
+// At the assumed acceptance rate a request starts with the number that it would learn, and times a plain step later.
 TEST(DraftWidth, RightPredictions_AreWhereItStarts) {
   for (const World& world : Worlds()) {
     const GuessOrder order = world.at_once ? GuessOrder::kAtOnce : GuessOrder::kOneByOne;
@@ -185,11 +185,11 @@ TEST(DraftWidth, RightPredictions_AreWhereItStarts) {
   EXPECT_EQ(std::count(run.widths.begin(), run.widths.end(), 0U), 1);
 }
 
-// Six guesses are the most that pay.
+// At most six draft tokens pay.
 double Jump(size_t g) { return g <= 6 ? 1 + 0.05 * static_cast<double>(g) : 3.0 + 0.3 * static_cast<double>(g - 7); }
 
-// Wide steps never pay, however many are right: some 60 steps with guesses have none of them, though a straight line through what was timed
-// would promise more of them. Neither a first plain or wide step in a bad moment nor prose before them, with a wrong guess in it, changes that.
+// Many draft tokens never pay, whatever the acceptance rate: the first 60 drafts have few, though a straight line through measured times would
+// promise more. A slow first step, plain or not, and prose before with a rejected draft token do not change that.
 TEST(DraftWidth, RightPredictions_SpareWidthsThatCannotPay) {
   const auto steep = [](size_t g) { return g == 0 ? 1 : 0.4 + Jump(g); };
   for (const World& world : {World{.name = "jump", .step_seconds = Jump, .guess_seconds = 0.1},
@@ -221,7 +221,7 @@ TEST(DraftWidth, RightPredictions_SpareWidthsThatCannotPay) {
   }
 }
 
-// Costs that are wrong where it begins are found out in a few steps, and where only wide ones are wrong, after 64.
+// Wrong costs are noticed in a few steps, and after 64 if only those of many draft tokens are wrong.
 TEST(DraftWidth, WrongPredictions_AreDropped) {
   const auto flat = [](size_t g) { return 1 + 0.02 * static_cast<double>(g); };
   const World world{.name = "flat", .step_seconds = flat, .guess_seconds = 0.02};
@@ -278,7 +278,7 @@ TEST(DraftWidth, GuessesThatBecomeRight_AreMadeAgain) {
   EXPECT_GE(std::count(run.widths.begin(), run.widths.end(), 0U), 280);
 }
 
-// A drafter as dear as the model itself: however right it is, it never pays, and asking it costs little.
+// A drafter as expensive as the target never pays, whatever its acceptance rate, and trying it costs little.
 TEST(DraftWidth, GuessesThatNeverPay_AreSeldomTried) {
   const World world{"dear", [](size_t g) { return 1 + 0.1 * static_cast<double>(g); }, 1.0};
   Simulation run(world, 0, 8);
@@ -314,7 +314,7 @@ TEST(DraftWidth, TheFirstGuesses_AreFew) {
   EXPECT_EQ(widths, (std::vector<size_t>{0, 2, 2, 6}));
 }
 
-// Where prompts are in every step, no time is known: it guesses all the same.
+// With prompts in every step no time is known: it drafts all the same.
 TEST(DraftWidth, WithoutTimes_GuessesAFew) {
   DraftWidth width(0, 8);
   for (int i = 0; i < 100; ++i) {
@@ -330,7 +330,7 @@ TEST(DraftWidth, WithoutTimes_GuessesAFew) {
   EXPECT_GT(predicted.Next(), 0U);
 }
 
-// Of eight guesses the last three are worth what their tokens take, less what their rows take: less than nothing where none is right.
+// The last three of eight draft tokens are worth their tokens' time, less their rows' time: below zero if none is accepted.
 TEST(DraftWidth, Gain_IsSecondsOfTokensLessSecondsOfRows) {
   for (const double right : {0.0, 0.6, 1.0}) {
     DraftWidth width(0, 8);
@@ -363,7 +363,7 @@ TEST(DraftWidth, Gain_IsSecondsOfTokensLessSecondsOfRows) {
   for (size_t i = 0; i < predicted.step_seconds.size(); ++i)
     predicted.step_seconds[i] = 1 + 0.1 * static_cast<double>(i);
   predicted.guess_seconds = 0.5;
-  // Half are right: 1 + 1/2 + 1/4 tokens in 1.2 + 2 * 0.5 seconds; where all are made at once, in 1.2 + 0.5.
+  // Half are accepted: 1 + 1/2 + 1/4 tokens in 1.2 + 2 * 0.5 seconds; if all are made at once, in 1.2 + 0.5.
   EXPECT_NEAR(DraftWidth(0, 8, GuessOrder::kOneByOne, predicted).Gain(1, 2), 0.25 * 2.2 / 1.75 - 0.1, 1e-12);
   EXPECT_NEAR(DraftWidth(0, 8, GuessOrder::kAtOnce, predicted).Gain(1, 2), 0.25 * 1.7 / 1.75 - 0.1, 1e-12);
 }
@@ -398,10 +398,10 @@ TEST(DraftWidth, GuessesOfADrafterThatReadsNoText_AreTimedAtOnce) {
   EXPECT_EQ(chain.Next(), 0U);
 }
 
-// A tree's nodes in order of promise: the parent of each, and how often it is right where that is.
+// A tree's nodes in order of promise: each one's parent, and its acceptance rate below an accepted parent.
 using Nodes = std::vector<std::pair<int, double>>;
 
-// Tokens a second of 2000 steps behind the first 300, over those of the best width. Siblings share what their parent is right in, a node
+// Tokens a second of 2000 steps after the first 300, over those of the best number. Siblings divide their parent's acceptance, a node
 // costs a step `slope`, and each level is a step of the draft model.
 double TreeRateOverBest(const Nodes& nodes, double slope, DraftWidth width) {
   std::vector<double> tokens = {1};
@@ -451,14 +451,13 @@ double TreeRateOverBest(const Nodes& nodes, double slope, DraftWidth width) {
 TEST(DraftWidth, Trees_EndNearTheBestWidth) {
   const Nodes nodes = {{-1, 0.6}, {0, 0.6}, {1, 0.6}, {-1, 0.2},  {2, 0.6}, {0, 0.2},  {3, 0.6},
                        {-1, 0.1}, {1, 0.2}, {5, 0.6}, {-1, 0.05}, {7, 0.5}, {10, 0.1}, {10, 0.1}};
-  // At 0.3 the best width gains 7 %: less than is known of how often nodes are right.
+  // At 0.3 the best number gains 7 %, below the uncertainty of the nodes' acceptance rates.
   for (const auto& [slope, close] : {std::pair{0.02, 0.95}, {0.08, 0.95}, {0.15, 0.95}, {0.3, 0.92}, {1.0, 0.95}}) {
     EXPECT_GE(TreeRateOverBest(nodes, slope, DraftWidth(0, nodes.size(), GuessOrder::kTree)), close) << slope;
   }
 }
 
-// What was promised is a drafter that is right 6 times in 10. One that is nearly always right, whose tree is all but a chain, is found out,
-// and so is one that is seldom right.
+// An acceptance rate of 0.6 was promised. A rate near 1, whose tree is almost a chain, is noticed, and so is a low one.
 TEST(DraftWidth, TreesWithWrongPromises_EndNearTheBestWidth) {
   for (const double first : {0.97, 0.9, 0.75, 0.6, 0.3}) {
     Nodes nodes;
@@ -476,14 +475,14 @@ TEST(DraftWidth, TreesWithWrongPromises_EndNearTheBestWidth) {
   }
 }
 
-// Where nothing is right, a try is one guess if that takes as long as a part of a step, and two where they take next to nothing.
+// If nothing is accepted, a try has one draft token if that takes a part of a step, and two if they take next to nothing.
 TEST(DraftWidth, TryOfDearGuesses_IsOneOfThem) {
   for (const auto& [guess_seconds, most_of_a_try] : {std::pair{0.5, size_t{1}}, {0.01, size_t{2}}}) {
     const World world{.name = "",
                       .step_seconds = [](size_t g) { return 1 + 0.5 * static_cast<double>(g); },
                       .guess_seconds = guess_seconds};
     Simulation run(world, 0, 8, Predicted(world, 1));
-    run.Steps(16, 0);  // what is assumed of guesses is tried first
+    run.Steps(16, 0);  // the assumed rate is tried first
     run.Steps(200, 0);
     EXPECT_EQ(*std::max_element(run.widths.begin(), run.widths.end()), most_of_a_try) << guess_seconds;
   }
@@ -506,7 +505,7 @@ TEST(DraftWidth, DearGuessesBeforeTheyAreTimed_AreTriedAlone) {
   EXPECT_EQ(most_tries, 2);
 }
 
-// A tree that was timed and would not pay if all of it were right promises nothing by being right.
+// A timed tree that would not pay if all of it were accepted promises nothing by being accepted.
 TEST(DraftWidth, TreesTooDearWhateverIsRight_AreTriedOnceAPause) {
   DraftCosts costs;
   for (size_t g = 0; g < costs.step_seconds.size(); ++g) costs.step_seconds[g] = 1 + 1.5 * static_cast<double>(g);
@@ -537,7 +536,7 @@ TEST(DraftWidth, TreeWithPromises_BeginsAsWideAsTheyPay) {
   poor.promises = {0.05, 0.04};
   EXPECT_EQ(DraftWidth(0, 8, GuessOrder::kTree, poor).Next(), 0U);
   size_t nodes_made = 0;
-  for (size_t step = 0; step < 16; ++step) {  // nothing of what was promised is right
+  for (size_t step = 0; step < 16; ++step) {  // no promised node is accepted
     const size_t nodes = width.Next();
     if (nodes != 0) width.Drafted(nodes, 0.1, /*reads_text=*/true);
     width.CheckedTree(nodes, {});

@@ -43,7 +43,7 @@ TEST(SamplerThreads, AnyNumber_GivesTheSameTokens) {
         auto shared =
             Sampler::Create(all[i], {.vocab_size = kVocab, .max_positions = 8, .threads = pool.get()}).value();
         for (uint32_t position = 0; position < 6; ++position) {
-          // Every other step is of other logits: what one left behind must not be found by the next.
+          // Steps alternate between two sets of logits: none must find what the previous one left.
           std::vector<float> a = position % 2 == 0 ? logits : shapes.front().second, b = a;
           const SampledToken expected = alone.Sample(a, position).value(), token = shared.Sample(b, position).value();
           const std::string label = shape + ", options " + std::to_string(i) + ", threads " + std::to_string(threads);

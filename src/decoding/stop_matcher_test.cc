@@ -45,7 +45,7 @@ Outcome Search(const std::vector<std::string>& stops, const std::string& text) {
   return {text, std::nullopt};
 }
 
-// A new matcher for each piece, which gets what the one before held back.
+// A new matcher for each piece, which gets what the previous one withheld.
 Outcome StreamInRelay(const std::vector<std::string>& stops, const std::vector<std::string>& pieces) {
   Outcome outcome;
   std::string held;

@@ -42,7 +42,7 @@ Grown Grow(TreeDraft& draft, size_t most, std::span<const int32_t> came, size_t 
   return grown;
 }
 
-// Each node follows what its token says, behind its parent, and no two are the same.
+// Each node's token says that it follows its parent, and no two are equal.
 void ExpectTree(const DraftTree& tree, const std::string& where) {
   ASSERT_EQ(tree.ids.size(), tree.parents.size()) << where;
   for (size_t i = 0; i < tree.ids.size(); ++i) {
@@ -91,7 +91,7 @@ TEST(TreeDraft, TokensThatThereAreNot_AreLeftOutWithAllBehindThem) {
   }
 }
 
-// Where the second rank is right and the first is not, the tree becomes a chain of second ranks, and back again.
+// If the second rank is accepted and the first is not, the tree becomes a chain of second ranks, and back again.
 TEST(TreeDraft, OptimalKind_FollowsWhatCame) {
   TreeDraft draft(DraftTreeKind::kOptimal, 16);
   EXPECT_EQ(Grow(draft, 4, {}).tree.ids[0], 1);

@@ -15,7 +15,7 @@
 namespace tidemill {
 namespace {
 
-// A power and a ramp in f32: the ramp of 64 dimensions or less is off by 2^-24, a frequency behind it by 64 times that at most.
+// A power and a ramp in f32: the ramp of 64 dimensions or less is off by 2^-24, a frequency after it by 64 times that at most.
 constexpr double kTolerance = 64 * 0x1p-24;
 
 ModelSettings RotarySettings(size_t context) {

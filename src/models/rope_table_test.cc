@@ -6,7 +6,7 @@
 //                       max_position_embeddings=64 if kind == 'dynamic' else 256, rope_parameters=dict(rope_type=kind, **p))
 //       f, a = R[kind](c, 'cpu', seq_len=n)
 //       print(', '.join('%.9g' % x for x in f.tolist()), a)
-// with the arguments that stand beside it.
+// with the arguments beside it.
 #include "models/rope_table.h"
 
 #include <gtest/gtest.h>

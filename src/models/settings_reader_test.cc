@@ -324,7 +324,7 @@ TEST(MaskToken, WhatIsNoIdOfTheModel_IsRefused) {
   ExpectError(SettingsWith(R"(, "spd_type": "pard")"), ErrorCode::kNotFound, expected + "no such key");
 }
 
-// Its draft models read hidden states of the model that they guess for.
+// Its draft models read hidden states of their target.
 TEST(MaskToken, OtherKindOfDraftModel_IsRefused) {
   ExpectError(SettingsWith(R"(, "pard_token": 7, "spd_type": "pard2")"), ErrorCode::kUnsupported,
               R"(config.json: "spd_type": expected pard, found "pard2")");

@@ -174,7 +174,7 @@ TEST(FolderGeneration, WrongType_IsRefusedByFileAndKey) {
   EXPECT_THAT(options.error().message(), StartsWith("generation_config.json: \"do_sample\": expected "));
 }
 
-// A range that were wider than Validate's would let a file through whose every request is refused; a narrower one a good file.
+// A range wider than Validate's would accept a file whose every request is refused; a narrower one would refuse a good file.
 TEST(NumberRanges, EndsAndJustBeyond_AreAsValidateSays) {
   const struct {
     NumberRange range;

@@ -25,7 +25,7 @@ using testing::CheckpointOf;
 using testing::NumAllocations;
 
 constexpr size_t kWindow = 100, kDraft = 16, kHeads = 2, kHeadDim = 8;
-constexpr size_t kKept = kWindow - 1 + 2 * kDraft;  // rows behind a sequence that never went back
+constexpr size_t kKept = kWindow - 1 + 2 * kDraft;  // rows kept of a sequence that never rolled back
 
 // Layer 0 keeps everything, layer 1 has a window; both are given the same rows.
 KvShape Shape(size_t max_length = 4000) {
@@ -83,7 +83,7 @@ size_t FirstKept(SequenceState& state) {
   return context.empty() ? state.length() : context.front().first;
 }
 
-// Rows of memory that the window layer holds in its tail.
+// Rows allocated in the window layer's tail.
 size_t Capacity(SequenceState& state) { return Layer(state, 1).View().head_stride / kHeadDim; }
 
 // Rows from the first position that a row at `from` sees, in both layers.
@@ -500,7 +500,7 @@ TEST(KeysAcross, SavedRows_AreRows) {
   KvCache turned(OneLayer()), rows(OneLayer());
   Extend(turned, 100, 10);
   Extend(rows, 100, 100);
-  ASSERT_TRUE(rows.Rollback(3).ok());  // nothing of it stands across any more
+  ASSERT_TRUE(rows.Rollback(3).ok());  // no tile is transposed any more
   Extend(rows, 20, 20);
   ASSERT_TRUE(turned.Rollback(23).ok());
   EXPECT_NE(Across(turned), Across(rows));

@@ -172,7 +172,7 @@ size_t ResidentPages(KvLayer& layer) {
   return static_cast<size_t>(std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; }));
 }
 
-// Large pages would make spare rows resident, with `always` unasked.
+// Large pages would make unused rows resident, with `always` unasked.
 TEST(KvResidentMemory, ShortRequest_HoldsNoMoreInALongContext) {
   constexpr size_t kLayers = 8, kRows = 40;
   const auto pages = std::move(PageCommitter::Create()).value();
