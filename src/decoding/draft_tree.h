@@ -51,11 +51,11 @@ DraftShape OrderByPromise(const DraftShape& shape, DraftAcceptance acceptance);
 // more than its parent, the n most promising nodes are a tree. Sequoia (arXiv:2402.12374) finds the same sum by dynamic programming.
 DraftShape OptimalDraftShape(DraftAcceptance acceptance, size_t nodes);
 
-// EAGLE-2's tree (arXiv:2406.16858): a level's nodes with the greatest product of draft probabilities along their paths get children, and
+// EAGLE-2's tree (arXiv:2406.16858): a depth's nodes with the greatest product of draft probabilities along their paths get children, and
 // the nodes with the greatest products are drafted.
 class DynamicDraft {
  public:
-  // `width`: nodes of a level that get children, at least 1.
+  // `width`: nodes of a depth that get children, at least 1.
   explicit DynamicDraft(size_t width) : width_(width) {}
 
   void Clear();

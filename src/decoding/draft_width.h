@@ -29,7 +29,7 @@ size_t BestDraftWidth(size_t least, std::span<const double> gains, std::span<con
 enum class GuessOrder {
   kOneByOne,
   kAtOnce,  // many take as long as one
-  kTree,    // level by level; reported by CheckedTree, the other two by Checked
+  kTree,    // depth by depth; reported by CheckedTree, the other two by Checked
 };
 
 // Predicted costs of drafting, for a sequence without times of its own.

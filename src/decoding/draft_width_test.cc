@@ -82,7 +82,7 @@ struct Simulation {
       if (guesses != 0) width.Drafted(guesses, disturbed(drafting), /*reads_text=*/true);
       size_t right = 0;
       while (right < guesses && unit(random) < a) ++right;
-      double step = disturbed(world.step_seconds(guesses)) * (i % 97 == 50 ? 4 : 1);  // somebody else's moment
+      double step = disturbed(world.step_seconds(guesses)) * (i % 97 == 50 ? 4 : 1);  // a noisy neighbour
       step *= std::exchange(guesses == 0 ? first_plain : first_wide, 1);
       width.Checked(guesses, right);
       width.Took(guesses, step, world.other_tokens);
@@ -301,7 +301,7 @@ TEST(DraftWidth, Bounds_AreKept) {
   EXPECT_EQ(none.widths, std::vector<size_t>(100, 0));
 }
 
-// Guesses that were never timed are few.
+// Drafts that were never timed are short.
 TEST(DraftWidth, TheFirstGuesses_AreFew) {
   DraftWidth width(0, 16);
   std::vector<size_t> widths;
@@ -402,7 +402,7 @@ TEST(DraftWidth, GuessesOfADrafterThatReadsNoText_AreTimedAtOnce) {
 using Nodes = std::vector<std::pair<int, double>>;
 
 // Tokens a second of 2000 steps after the first 300, over those of the best number. Siblings divide their parent's acceptance, a node
-// costs a step `slope`, and each level is a step of the draft model.
+// costs a step `slope`, and each depth is a step of the draft model.
 double TreeRateOverBest(const Nodes& nodes, double slope, DraftWidth width) {
   std::vector<double> tokens = {1};
   std::vector<double> reached;

@@ -1,4 +1,4 @@
-// One draft, from the logits of a draft model's steps: a chain, token by token or all at once, or a tree, level by level.
+// One draft, from the logits of a draft model's steps: a chain, token by token or all at once, or a tree, depth by depth.
 //
 //   Begin(most) -> BeginText(ids) -> a step of the text: Choose(..) for each wanted row -> while Continue(): a step, Choose(..) -> Made()
 //

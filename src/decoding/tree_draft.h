@@ -1,4 +1,4 @@
-// Grows a draft tree from a draft model's probabilities after each node, a level at a time.
+// Grows a draft tree from a draft model's probabilities after each node, a depth at a time.
 //
 //   Begin(most, ..) -> Add(-1, best after the last sampled token) -> while Level() is not empty: Add(node, best) for its nodes -> Tree()
 #ifndef TIDEMILL_DECODING_TREE_DRAFT_H_
@@ -18,13 +18,13 @@
 namespace tidemill {
 
 // fixed:   the 25 nodes of FixedDraftShape, ordered by the assumed acceptance.
-// dynamic: DynamicDraft; up to 8 nodes of a level get up to 8 children each, 8 levels deep.
+// dynamic: DynamicDraft; up to 8 nodes at each depth get up to 8 children each, 8 deep.
 // optimal: OptimalDraftShape of the text's counts, recomputed after 1, 2, 4, 8 and every 16 trees.
 // A node for which the model has no token is left out with its descendants.
 class TreeDraft {
  public:
   static constexpr size_t kRanks = AcceptanceCounts::kRanks;
-  static constexpr size_t kMostAsked = DraftOptions::kMost;  // nodes of all levels together
+  static constexpr size_t kMostAsked = DraftOptions::kMost;  // nodes of all depths together
 
   // kind: not kChain. most: nodes of a tree, at most. Throws std::bad_alloc.
   TreeDraft(DraftTreeKind kind, size_t most);
@@ -54,7 +54,7 @@ class TreeDraft {
 
   DraftTreeKind kind_;
   size_t most_, wanted_ = 0;
-  size_t level_ = 0;  // levels so far
+  size_t level_ = 0;  // depths so far
   DynamicDraft dynamic_;
   // Of a shape, whose nodes are the tree's.
   DraftShape shape_;

@@ -61,7 +61,7 @@ TEST(TreeDraft, EveryKind_GivesTreesOfAtMostSoManyNodes) {
       ExpectTree(grown.tree, where);
       EXPECT_EQ(grown.tree.ids.size(), std::min<size_t>(most, 25)) << where;
       EXPECT_LE(grown.levels, 7U) << where;
-      // Likely nodes may turn out to be too many once the next level is known.
+      // Likely nodes may turn out to be too many once the next depth is known.
       const size_t most_asked = kind == DraftTreeKind::kDynamic ? TreeDraft::kMostAsked : grown.tree.ids.size() - 1;
       EXPECT_LE(grown.asked, most_asked) << where;
       if (most == 25) {

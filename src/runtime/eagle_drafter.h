@@ -113,7 +113,7 @@ class EagleDrafter : public StepDrafter {
   void TakeKept(size_t first_row);  // after they ran
   // A chain adds a row for each draft token and rolls all of them back.
   DraftNext NextOfChain(StepSequence* step);
-  // A step that computes what follows the level's nodes, as many as fit.
+  // A step that computes what follows a depth's nodes, as many as fit.
   DraftNext NextOfTree(size_t rows, StepSequence* step);
   DraftNext Done();
   // The row of asked_ with the feature that a child of the node reads.
@@ -129,7 +129,7 @@ class EagleDrafter : public StepDrafter {
   Matrix<float> kept_;                     // [most_kept_, width of the target's features] of the waiting rows
   // [1 + most_asked_, hidden] the head's own, of its last row and of run nodes
   Matrix<float> asked_;
-  Matrix<float> read_;  // [most_asked_, hidden] of the rows of a level
+  Matrix<float> read_;  // [most_asked_, hidden] of the rows of a depth
   size_t num_kept_ = 0;
   Stage stage_ = Stage::kDone;  // what the next step is of
   bool has_text_ = false;       // the waiting rows ran

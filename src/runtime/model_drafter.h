@@ -1,7 +1,7 @@
 // Drafting by a smaller model with the same vocabulary.
 //
 // It has its own state for each request. A draft rolls that state back to where it agrees with the sequence, runs the new tokens, then its
-// own most likely ones, one by one. A tree takes a step for each level, of its nodes and their ancestors; each row sees its ancestors only.
+// own most likely ones, one by one. A tree takes a step for each depth, of its nodes and their ancestors; each row sees its ancestors only.
 // None is committed.
 //
 // A model with a mask token (PARD, arXiv:2504.18583) drafts a chain of g in one step instead, from the sequence's last row and g - 1 mask
@@ -87,7 +87,7 @@ class ModelDrafter : public StepDrafter {
   DraftNext NextOfText(size_t rows, StepSequence* step);
   // A step of ids after the state, and so many masks that are not committed.
   DraftNext NextOf(std::span<const int32_t> ids, Wanted wanted, size_t masks, StepSequence* step);
-  // A step that computes what follows the level's nodes, as many as fit.
+  // A step that computes what follows a depth's nodes, as many as fit.
   DraftNext NextOfTree(size_t rows, StepSequence* step);
   bool MakeRoom(size_t rows);
   DraftNext Done();
