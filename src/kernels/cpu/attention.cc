@@ -16,9 +16,8 @@ namespace {
 // Query vectors of one tile: enough that transposing K is a small part of the work, few enough that scores stay in L1.
 constexpr size_t kTileVectors = 48;
 
-// Up to so many use keys and values where they stand (kernels of rows). One thread of a Zen 5, 2, 4 and 8 rows behind 2048 positions in F16,
-// against tiles that load them as f32, so many times as fast: 9 heads on 3 of 64: 2.3, 1.6 and 1.26; 12 on 2 of 128: 1.7, 1.35 and 1.01 (its
-// 8 rows are 48 vectors, which load); 4 on 1 of 256: 2.4, 1.7 and 1.3.
+// Up to so many use keys and values where they stand (kernels of rows): 1.3 to 2.4 times as fast as tiles that load them as f32 with 2 and 4 rows,
+// 1.01 to 1.3 with 8 (one thread of a Zen 5 at depth 2048; benchmarks/results/kernel_attention.md).
 constexpr size_t kRowVectors = 32;
 
 size_t TileRows(const AttentionShape& shape) {
@@ -415,9 +414,7 @@ void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<con
     const size_t row = tile * tile_rows, rows = std::min(tile_rows, tasks[t].q.rows - row);
     TileRun run(shape, kernels, tasks[t], unit % shape.kv_heads, row, rows, ctx.scratch(thread));
     const ChunkRange range = ChunksOf(shape, tasks[t], row, rows);
-    // One chunk after another. Lost on a Zen 3, whose memory gives four streams half as much again as one: four chunks side by side, 16 or 32
-    // rows of each in turn, SmolLM2's decode behind 4000 and 8000 positions 0.81 to 0.95 times as fast (keys and values fetched 1, 2 and 4 KiB
-    // ahead into L1, 8 and 16 into L2), two chunks 0.88, Qwen2.5 0.5B behind 8000 0.96 (one thread, medians of three to five in turn).
+    // One chunk after another: two or four side by side lost on a Zen 3, 0.81 to 0.96 (benchmarks/results/kernel_attention.md).
     for (size_t chunk = range.begin; chunk < range.end; ++chunk) {
       if (run.Attend(chunk * kAttentionChunk)) run.JoinChunk();
     }

@@ -1,86 +1,11 @@
-// Few query rows: every key and value is used once for each of their heads, so both are taken from the cache as they stand. Keys across
-// (kernels/key_tiles.h), all but the last few, are multiplied as they come. Keys in rows are transposed in registers, some vectors of them at
-// a time, kept in L1 and multiplied. Lanes are positions: a score is one chain over head_dim without sums across lanes, and the chains of several
-// vectors hide each other's latency. The weighted sum has lanes along head_dim.
+// Few query rows: every key and value is used once for each of their heads, so both are taken from the cache as they stand. Transposed key tiles
+// (kernels/key_tiles.h), all but the last few keys, are multiplied as they come. Keys in rows are transposed in registers and kept in L1.
+// Lanes are positions: a score is one chain over head_dim, and several chains hide each other's latency. The weighted sum has lanes along head_dim.
 //
-// How keys and values come, one row:
-//   usual              into L2, keys 4 KiB and values 8 KiB ahead; AVX2 8 and 16
-//   Zen 5, AVX-512     past L2, values 12 KiB ahead, since its own prefetchers fill L2
-//   Zen 3              the halves of what is next side by side, values while keys are scored, keys while values are weighed, since it reads one
-//                      stream from memory at 11 to 13 GB/s and two at 14 and 15
-//   Intel, AVX-512     as a Zen 3, several rows, too: so their fetches are spread evenly over all products
-// Lines are fetched while keys are multiplied only: while they are transposed the loads that miss L1 leave no room and fetches are dropped (9 heads
-// on 3 of 64 behind 2048: 83 us, half and half 59, so 60; 12 on 2 of 128 behind 8192: 530, 435, 410).
-//
-// What that brought, and what lost to it. Shapes are query heads on key heads of a head_dim; without a unit how many times as fast, pairs of
-// programs; times and GB/s of one thread, one row, F16, from memory behind 8192 positions, GCC 12, unless said.
-//
-// Keys across for all of them in rows, Zen 4, a model's decode behind 2048 (8000) positions, threads 1 / 2
-//   SmolLM2 1.11 (1.23 / 1.08), Qwen2.5 0.5B - / 1.02 (1.03 / -), 1.5B (1.05), Gemma (1.02), 1B Q4_K_M 1.05, in another run behind 2000 0.99
-//     (1.06 / 1.04); AVX2, one thread: SmolLM2 1.09, 0.5B 1.01; eight sequences of SmolLM2 behind 512, two threads, 1.07
-//   distances for 4 KiB, SmolLM2 and 0.5B behind 4000, 1B behind 2000, one thread: 8 and 16 KiB 0.98 to 1.02, 2 KiB 0.81 to 1.00, none 0.77 to 0.93
-//   LOSES: SmolLM2's prefill of 512, whose keys are turned by one thread behind each step, 0.99 / 0.98 and 0.99
-//
-// Q8_0 for F16, half the bytes and one multiplication more for each element, 9 on 3 of 64, medians of 20 pairs (12 of AVX2) on a busy Zen 4
-//   AVX-512  from memory behind 2048 positions 163 / 128 us = 1.27 [1.19, 1.40], behind 8192 665 / 510 us = 1.30 [1.13, 1.44]
-//            in cache 0.97 [0.91, 1.00] and 0.95 [0.88, 1.00]
-//   AVX2     from memory 1.06 [0.97, 1.10] and 1.06 [0.96, 1.13]; in cache 1.00 [0.94, 1.03] and 1.06 [0.98, 1.21]
-//
-// AVX2 on a Zen 4, us, medians of three                             9 on 3 of 64   32 on 8   14 on 2   12 on 2 of 128   4 on 1 of 256
-//   two vectors of keys at a time, 4 and 8 KiB ahead                     329          982       405          658              419
-//   up to three heads four vectors at a time                             373          983       382          616              411
-//   and 8 and 16 KiB ahead, taken                                        260          873       382          598              402
-//     9 on 3 in cache 265 -> 251; values of four heads three registers at a time for two: 32 on 8 882 -> 834, in cache
-//     52.0 -> 50.1 (behind 512); ExpUpTo0 248 -> 237 in cache
-//   as fast: values 24 KiB ahead, keys 16. Not better: seven heads four vectors at a time, values of six heads at once, the exponentials of four
-//     vectors side by side. With AVX-512 all of this is within what memory changes by meanwhile
-//
-// Transposing some vectors of keys at a time for each just before it is multiplied, Zen 5: 9 on 3 288 -> 245 us, 12 on 2 of 128 471 -> 410, two rows
-//   95 -> 78 and 200 -> 163; but 4 on 1 of 256 402 -> 441, two rows 119 -> 150. 9 on 3 in cache behind 2048, of 52 us: 18 transposed, 11 multiplied, 13
-//   weighed, 10 softmax and joining. Lost: two vectors of keys at once for long rows (12 on 2 in cache 0.87); parts of 128 and 256 columns (0.95 and
-//   0.7 for 256)
-// Long rows: 4 on 1 of 256 924 -> 552 us, since keys are fetched a whole block ahead, and values are weighed 16 rows at a time instead of 128 (12 on 2 of
-//   128: 1.00; values fetched 4 KiB ahead instead of 8: 0.87 and 0.78)
-//
-// Zen 5, AVX-512, past L2, in large pages, medians of seven: 9 on 3 244 -> 212 us, 32 on 8 674 -> 612, 12 on 2 of 128 379 -> 370, 4 on 1 of 256 429 -> 326
-//   a part of it is that heads' loops are inlined in their blocks (9 on 3: 235 without) and that one vector of keys has no more than eight heads at
-//     once (232 with 24, and twice the code)
-//   none better in all four shapes: values 4, 6, 8, 16 and 20 KiB ahead, keys 2, 6 and 8, one of both into L2; a test for the kind of fetch beside each
-//     line cost what it brought
-//   lost: AVX2 393 -> 402, 1092 -> 1108, 741 -> 749 and 466 -> 458; on a Zen 4 SmolLM2's decode behind 2048 0.84 / 0.90 (the inlining was not run there)
-// Zen 3, halves side by side for one stream 4 and 8 KiB ahead, medians of three in turn, busy machine
-//   from memory 9 on 3 1.16, 32 on 8 1.10, 14 on 2 0.91, 12 on 2 of 128 1.42, 4 on 1 of 256 1.42; a model's decode, threads 1 / 2: SmolLM2 behind 8000
-//     1.22 / 1.10, 2048 1.09 / 1.03 (medians of six, within [0.93, 1.30]), Qwen2.5 0.5B behind 4000 0.98 [0.83, 1.06] / 0.95 [0.90, 1.10]
-//   LOSES in the last-level cache, where a model's weights leave little of one: 0.85 to 0.88, 0.76, 0.96, 1.12, 1.01; and with several rows, which are
-//     fetched as usual: 9 on 3, 12 on 2 and 4 on 1 behind 2048 0.94, 0.91, 1.02 with two, 0.90, 0.82, 1.31 with four, 0.68, 0.97, 0.85 with eight
-//   lost: every line once instead of several times, 14 on 2 0.90, 12 on 2 0.82, 4 on 1 0.81; nothing fetched 0.38 to 0.68 (medians of five). Not told
-//     apart in a noisy run: one half after the other, four quarters, a whole chunk ahead
-// Emerald Rapids, the halves of what is next for the usual, calls in turn: 9 on 3 of 64 1.03 to 1.05, 32 on 8 1.04 to 1.07, 14 on 2 1.27 to 1.31, 12 on 2
-//   of 128 1.08 to 1.13, 4 on 1 of 256 1.02 to 1.05; 9 on 3, 12 on 2 and 4 on 1 behind 2048 with two rows 1.15, 1.27, 1.27, four 1.24, 1.13, 1.16, eight
-//   1.15, -, 1.10, sixteen 0.99, -, 0.96; Q8_0 1.00 to 1.08; LOSES in cache, 0.96 to 0.99. Not told apart from it: into L1; four quarters (12 on 2
-//   1.16). Less: one half after the other 1.01 to 1.23, of the usual; only keys or only values fetched as usual 0.68 to 0.99, none 0.65 to 0.81; 2 and 4 KiB ahead 0.83 to 0.99, 2
-//   and 2 0.73 to 0.95, 4 and 4 0.78 to 1.00
-//   in another hour, one after another, GB/s, medians of three
-//                                            32 on 8 of 64   14 on 2   12 on 2 of 128
-//   usual                                         9.3          7.8          9.7
-//   past L2                                       4.3          3.8          4.1
-//   into L2, 2 and 4 KiB ahead                   11.3          7.4          9.7
-//            8 and 8                             10.0          6.9          8.3
-//            8 and 16                            10.0          7.6         10.2
-//            16 and 16                            9.0          6.2          9.0
-//   into L1, 2 and 2                              8.7          6.1          7.6
-//            4 and 8                              8.7          5.9          9.6
-//
-// How far from the peak: one key head with its query heads, one chunk of 128 keys in L1, Zen 4, least of seven, ns
-//                   score, AVX-512 / AVX2   weigh         at the peak of MulAdds, each   softmax     joining
-//   9 on 3 of 64         480 / 474         551 / 434              417                   106 / 159    34 / 38
-//   32 on 8 of 64        649 / 624         676 / 587              555                   141 / 206    45 / 51
-//   14 on 2 of 64       1196 / 1202       1264 / 1029             972                   246 / 359    79 / 89
-//   12 on 2 of 128      1730 / 1864       1956 / 1830            1666                   211 / 310    88 / 112
-//   4 on 1 of 256       2593 / 2523       2976 / 2445            2222                   141 / 207    85 / 110
-//   so 70 to 84 % of that peak at most, whatever memory gives (AVX2 73 to 84). AVX2's weighing is not taken on AVX-512: from memory 1.08, 1.05, 1.04, 0.98
-//   and 1.14, but a model's decode, one thread, SmolLM2 1.00 behind 4000 and 0.95 behind 8000, Gemma 1.05; keys and values both in registers of 256
-//   bits, 28 sums, 0.98 and 1.00 behind 4000
+// Won: key tiles, decode at depth 8000 up to 1.23 times as fast (SmolLM2, Zen 4). One prefetched stream 4 and 8 KiB ahead; past L2 on a Zen 5, 1.02 to
+// 1.32; two halves side by side on a Zen 3, decode 1.22 at depth 8000, and on an Intel, 1.02 to 1.31.
+// Lost: other distances, into L1, several rows side by side on a Zen 3; a test for the kind of prefetch beside each line (Zen 5).
+// All numbers: benchmarks/results/kernel_attention.md.
 #include <cstring>
 #include <type_traits>
 
@@ -115,10 +40,8 @@ constexpr size_t kSums = kLowTiles ? 4 : HWY_MAX_BYTES >= 64 ? 24 : 12;
 constexpr size_t kPart = 64;
 static_assert(kKeyVectors * kPart * 16 <= kKeptFloats);
 
-// The rows of a block are read side by side, which no hardware prefetcher follows. Behind 8192 positions, from memory
-// (medians of three, busy Zen 4): 663 us into L1, 598 into L2, 684 without the values; 2 KiB ahead 830, 8 KiB 600; values fetched while
-// keys are multiplied 573 beside 562. A block of keys, one for each lane, that is longer than the first distance is fetched a block
-// ahead: all its rows are begun at once.
+// The rows of a block are read side by side, which no hardware prefetcher follows. A block of keys, one for each lane, that is longer than the
+// first distance is fetched a block ahead: all its rows are begun at once.
 using IntoL2 = FetchBehind<kIntoL2, HWY_MAX_BYTES >= 64 ? 4096 : 8192, HWY_MAX_BYTES >= 64 ? 8192 : 16384>;
 using PastL2 = FetchBehind<kPastL2, 4096, 12288>;
 template <FetchWay way>

@@ -9,27 +9,9 @@
 //   s = t - (1.5 * 2^23 + 128 * (sum of (w + 128))): both below 2^24, exact; what follows is as in kernels/matmul.h
 // For f32 additions threads have to keep subnormal numbers, as those of a step do (base/float_environment.h).
 //
-// Why: a Zen 4 has two ports for products of words and also sends integer additions there (3.2 instructions a cycle of such a mix); f32
-// additions go to two others (4.0), of subnormal numbers as of any. An Emerald Rapids gains 1.06 (matmul_avx2.cc): not taken.
-// A Zen 3 does 2.0 instructions a cycle of products and f32 additions, 3.1 of products and integer additions, and so takes the latter. One
-// thread, 512 rows of 2048 x 8192 and 8960 x 1536, GCC 12, medians (least) of 32 in turn, busy machine: 1.28 (1.18) and 1.05 (1.03) times the
-// words of block_avx2-inl.h, 1.12 (1.17) and 1.04 (1.17) times f32 additions; a prefill of 128 with a 1B model 1.19 [1.00, 1.42] times these.
-// Of the peak that BlocksPeak makes right before and behind, this kernel has 0.32 to 0.37 beside a busy neighbour and 0.42 in quiet minutes; its
-// loop, beside one, 0.37 to 0.38 over blocks and rows that stay in L1 and 0.37 over 32 tiles of 8192 columns, so memory does not bound it. Four
-// rows of a block are 421 instructions, 280 of them of the vector ports, for 4096 operations: at 0.42 of the peak's 94 a cycle 4.1 and 2.7 of
-// them; half of the peak would take 4.8 and 3.2, more than the 3.1 of products and additions alone from registers.
-// Built for a Zen 3 and not taken, 41 pairs, rows x columns x strips 132 x 2048 x 64, 516 x 2048 x 32, 516 x 8192 x 16: S. Winograd's pairs of
-// block_avx2-inl.h, their last two terms among what a row and a strip add anyway, 1.05 [1.02, 1.07], 0.99, 1.03 (0.436 of the peak in the
-// first, quiet; with 128 strips of 2048 132 rows 1.10, 516 1.04). In the program, with a form of blocks and of their rest for it, a prefill
-// with 1B Q8_0, 16 pairs, busy machine: 128 tokens, one thread, 1.02 [0.90, 1.18], 512, two, 0.99 [0.85, 1.21]: taken out again. Weights as operands
-// from memory 0.87, 0.86, 0.86, and with six rows to a tile 0.85, 0.82, 0.79; y stored tile by tile 0.97, 0.97, 0.99; 16 tiles 0.98, 1.00, 0.99.
-// The two products of a row before its two additions: in turn they took 76 cycles a block instead of 64, hence the assembly.
-// Measured on a Zen 4, GCC 12, one thread, pairs, against words and integer additions (block_avx2-inl.h): 512 rows of 2048 x 2048
-// 1.16 [1.13, 1.20], of 8192 x 2048 1.15 [1.11, 1.19], up to 174 instead of 150 Gop/s, 50 % of the peak. A prefill of 512 with a 1B model,
-// CPU time, 1.09 (1.06 to 1.13), 45 instead of 42 % of the peak.
-// Parts of it: without the next rows fetched into L1 0.92 and 0.95 (the other way with such fetches: 0.97 and 0.98 of itself); each row's
-// blocks as an array of its own, instead of a tile's side by side, 0.97 and 0.98; 16 tiles at once instead of 32 0.98; 4 or 16 blocks at
-// once instead of 8 0.99 to 1.00.
+// Won: 512 rows 1.15 and 1.16 times as fast as words on a Zen 4, whose f32 additions have ports of their own, 50 % of the peak; a prefill of 128 1.19 on a
+// Zen 3, by integer additions from the same blocks. Two products of a row come before their additions, hence the assembly: 64 instead of 76 cycles.
+// Lost: an Emerald Rapids (1.06), S. Winograd's pairs, operands from memory, 16 tiles. All numbers: benchmarks/results/kernel_matmul.md.
 #ifndef TIDEMILL_KERNELS_CPU_BIASED_BLOCK_AVX2_INL_H_
 #define TIDEMILL_KERNELS_CPU_BIASED_BLOCK_AVX2_INL_H_
 

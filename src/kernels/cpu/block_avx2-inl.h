@@ -7,17 +7,9 @@
 //   5 bits   folded twice a block: 4 * 31 * 127 * 2 = 31,496
 //   6 bits   folded every two groups, 2 * 63 * 127 * 2 = 32,004, by a product with the half's scale
 //
-// What bounds 8 bits: 256 products of 8 lanes are 16 products and 15 additions of words, and 3 instructions for the scales. A Zen 4 does
-// such a mix from registers, products and additions in turn, at 3.3 a cycle, as tiles with their loads at 3.2 (4.2 of additions alone, 2.1 of
-// products), a Zen 5 at 3.5: 48 to 53 of the 94 and 104 operations a cycle that BlocksPeak finds, 51 to 53 %, of which 43 to 46 are reached
-// in this kernel and 41 (Zen 5: 44) in a prefill.
-// Built and not taken: w0 a0 + w1 a1 as (w0 + a1)(w1 + a0) - w0 w1 - a0 a1 (S. Winograd, 1968), whose last two are made once for each block
-// of a strip and of a row. 8 products and 25 additions go at 4.0 a cycle on a Zen 5, 55 % of the peak; a loop over unpacked blocks alone
-// made 222 instead of 210 Gop/s of 425, this kernel 1.02 to 1.08 times as many as before, but 512 rows of a 1B model 1.026 with one
-// thread and 0.99 with two.
-// Other ways to exact sums, as loops over unpacked blocks alone on a Zen 4, where the words reach .480 of the peak: products of bytes by |w|
-// and the sign of w .409; halves of 4 bits .434; seven products of blocks for eight (V. Strassen, 1969) .446 to .457; w0 a0 + w1 a1 as above
-// .482. Sums by f32 additions .531, and more in a kernel: biased_block_avx2-inl.h.
+// 8 bits: 256 products are 16 products and 15 additions of words, of which a Zen 4 does 3.3 a cycle: at most 51 to 53 % of the peak; 43 to 46 are reached.
+// Lost: S. Winograd's pairs 0.99 to 1.03, products of bytes by |w|, halves of 4 bits, V. Strassen's seven products.
+// All numbers: benchmarks/results/kernel_matmul.md.
 #ifndef TIDEMILL_KERNELS_CPU_BLOCK_AVX2_INL_H_
 #define TIDEMILL_KERNELS_CPU_BLOCK_AVX2_INL_H_
 

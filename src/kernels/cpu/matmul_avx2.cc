@@ -1,60 +1,18 @@
 // Strips times rows: which blocks meet which tiles, and how they come from memory. One block: block_avx2-inl.h.
 //
-// A group of strips goes through the first tile's rows together, block by block, and is fetched into L2 4 KiB ahead (Q8_0: 2 KiB, which
-// gives 0.87 to 1.03 of what 4 do with 2 to 8 rows) and on into the next group. One row:
-//   Zen 3   Q8_0 over four strips side by side, line by line, nothing fetched; others over two, block by block, into L1 1 KiB ahead. Its prefetchers
-//           follow the stride of each instruction: with 14 additions a line, over four streams, one thread has 15.7 GB/s with one fetch that goes
-//           from line to line, 14.6 with four of them, 11.3 with eight, 8 where every other line is fetched, 15.6 with none; reading alone 19
+// A group of strips goes through the first tile's rows together, block by block, and is fetched into L2 4 KiB ahead (Q8_0: 2 KiB) and on into the
+// next group. One row:
+//   Zen 3   Q8_0 over four strips side by side, line by line, nothing fetched; others over two, block by block, into L1 1 KiB ahead, since its
+//           prefetchers follow the stride of each instruction
 //   Zen 4   one strip after another, past L2 4 KiB ahead (Q8_0: not fetched); others that are not named, too
 //   Zen 5   two rows as one: one strip after another, past L2 8 KiB ahead
 //   Intel   one strip after another, into L2 4 KiB ahead (matmul_vnni.cc says why)
 // Past the first tile, weights and their scales, as f32, are unpacked once for 8 tiles; 8-bit ones for 16, without their offset. Q8_0 from biased
 // blocks, for 32 tiles: biased_block_avx2-inl.h.
 //
-// What that brought, and what lost to it. Without a unit: how many times as fast, in a model's decode, medians of pairs of programs, GCC 12,
-// threads 2 / 1. GB/s: a kernel alone, one thread.
-//
-// Zen 3, one row, 9 to 14 pairs
-//   Q8_0, for two strips block by block with unrolled fetches: 1B 1.16 and 1.19 / 1.15 and 1.09, 0.90 and 0.89 / 0.90 and 0.83 of what a loop reads
-//     right behind it instead of 0.70 and 0.79 / 0.76 and 0.78; with fetches in a loop 1.18 / 1.10; unrolled ones 0.83, as a kernel alone
-//   others, fetches in a loop for unrolled ones: 1B Q4_K_M 1.02 / 1.05, Q4_0 1.05 / 1.05, SmolLM2 Q4_1 1.07 / 1.04, Qwen2.5 0.5B 1.03 / 1.10
-//   lost, for those unrolled ones, in that order: four strips, in a loop, 0.93 / 1.06, 0.95 / 1.06, 0.91 / 0.98, 1.15 / 0.99; four side by side
-//     1.01 / 0.98, 0.96 / 0.98, 0.85 / 0.89, 1.15 / 1.08, and 0.6 with 5 and 6 bits, alone, which meet lines in another order than they stand in
-//   two strips 0.98 to 1.31 times one after another; six 0.85 to 1.00 of two; one after another with the halves of the next 32 KiB fetched side by
-//     side, as attention does, 0.88 to 1.02 of two; four block by block, nothing fetched, - / 1.41 times one after another (1B Q8_0) and 0.84
-//     (Q4_K_M), into L2 4 KiB ahead 1.16 (Q8_0)
-//   several rows, fetches in a loop into L1, as kernels alone, 1.02 to 1.14 with two, 1.00 to 1.05 with four and eight: not tried in a model
-// Zen 4, one row
-//   one strip for four fetched into L2: 1B Q8_0 1.05 / 1.22, Q4_K_M 1.08 / 1.02 and 0.99, Q4_0 1.06 / 1.07, SmolLM2 Q4_1 1.09 / 1.09, Gemma - / 1.12,
-//     Qwen2.5 0.5B 0.98 / 1.01, 1.5B - / 0.96 [0.94, 1.19]
-//   lost, beside those numbers: 3 KiB ahead 1.07 / 0.98, with Q8_0 1 KiB 1.07 / 0.95; nothing fetched 1B Q4_K_M - / 0.83, Qwen2.5 0.91 / 0.92 and
-//     - / 0.84 (but Q4_0 1.03 / 1.03, SmolLM2 1.01 / 1.18, Gemma - / 1.10); 8 KiB Q4_K_M 1.05 / 0.99; Q8_0 4 KiB 0.96 / 1.02, 8 KiB 1.01 / 0.94
-// Zen 5
-//   one strip for four fetched into L2: 1B Q4_K_M 1.22 / 1.10, Q8_0 1.32 / 1.32, Q4_0 1.28 / 1.22, SmolLM2 Q4_1 1.29 / 1.29; two rows 1.16 to 1.20 /
-//     1.03 to 1.15
-//   lost: 4 KiB ahead 0.95 to 0.97 / 0.92 to 0.95, 12 0.96 and 0.97 / 0.98, 16 0.95 and 0.96 / 0.96 and 0.99; no fetches, of 4 KiB, 0.82 and 0.95 /
-//     0.77 and 0.92 (1B Q4_K_M and Q8_0)
-// Intel (Emerald Rapids), one row, GB/s, medians of three:       Q4_1   Q4_K   Q6_K   Q8_0
-//                               past L2, 4 KiB (Q8_0 not at all)  8.5    6.8    7.6    8.9
-//                               into L2, 2 KiB                    9.8    9.2    9.0   10.6
-//                                        4 KiB, taken            11.3   12.3   10.3   11.6
-//                                        8 KiB                   11.1   10.7   11.4   11.6
-//                               into L1, 2 KiB                   10.2    9.8   10.4   10.3
-//                                        4 KiB                   10.9   11.2   10.1   11.6
-//                                        8 KiB                   11.2   10.2    9.6   10.8
-//   biased blocks, 512 rows of Q8_0 over as many of Q4_K in the same minute, 1.06 of the usual sums' (1.01 to 1.12 of six): not taken
-// Many rows, Zen 4
-//   unpacked once for several tiles: 5 and 6 bits +8 % and +18 %; 8-bit ones, 1B Q8_0, prefill of 256, one thread, 1.04 (for 8 tiles 1.02)
-//   scales with them: 512 rows of 8960 x 1536, Q4_K 1.06 to 1.22, Q5_K 1.02 to 1.13, Q6_K 0.90 to 1.14, Q4_1 0.98 to 1.14; prefill of 256: 1B
-//     Q4_K_M 1.07 / 1.10, Q4_0 1.06 / -, SmolLM2 Q4_1 1.10 / -, Q8_0 1.00 / -; 32 sequences of SmolLM2 1.11, of 1B Q4_K_M 0.97 [0.75, 1.04]
-//   lost, 8960 x 1536: for 16 tiles 0.86 to 1.23 of those kernels alone; eight strips in a group -10 %; fetching 2 KiB ahead, but for Q8_0, 0.76 to
-//     1.02, or 8 0.84 to 1.09; 5 bits folded row by row as 6 bits are -20 %; 4 bits unpacked without their scales 0; one block at a time -20 %
-//     where rows lie 4 KiB apart, for 8 or 16 rows instead of 32 -15 % and -3 %; the first tile's code, with its loop over strips, for later ones -5 %
-// Many rows, not told apart on a busy Zen 3, whose L2 is half as large: rows an odd number of cache lines apart, the next tile's fetched into L1, and
-//   as many as are 128 KiB gone over by a group's strips before the next ones. 512 rows, medians of 7 and 9 in turn: Q4_K 8192 x 2048 1.19, Q6_K 1536
-//   x 8960 1.63, 2048 x 8192 1.05 (Q4_K) and 1.11 (Q6_K), Q4_1 1.02 to 1.32, others of 8960 x 1536 0.98 to 1.06; but a prefill of 160 (40 pairs), 256
-//   and 512 of 1B Q4_K_M 1.01, 0.98 and 1.04 [0.91, 1.20], 1.5B 0.99 and 1.04, 1B Q4_0 1.09 [0.76, 1.36], SmolLM2 1.01, Gemma 1.02. Four products
-//   before their four additions: 0.96 to 0.99
+// Won, decode: one stream for four, 1.01 to 1.22 times as fast (Zen 4) and 1.10 to 1.32 (Zen 5); a Zen 3's Q8_0 1.09 to 1.19, others 1.02 to 1.10. Blocks
+// that are unpacked once, with their scales: prefill 1.00 to 1.10 (Zen 4).
+// Lost: other distances, no prefetches, more strips at once, blocks for 16 tiles. All numbers: benchmarks/results/kernel_matmul.md.
 #include "kernels/cpu/matmul_avx2.h"
 
 #include <immintrin.h>

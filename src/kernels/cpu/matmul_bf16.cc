@@ -1,15 +1,9 @@
 // Lanes are output rows, so one register holds a pair of columns of one strip. A tile is V strips x R rows; a weight vector serves R
-// rows, a broadcast pair of activations serves V strips. Zen 4 starts one 512-bit VDPBF16PS a cycle.
-// Two strips and 12 rows reach 97 % of that from the L2 cache. Lost: fetching the next tile's rows, too, a line for each pair of
-// columns (0.95).
-// One row on a Zen 5, one thread, GB/s where a plain loop reads 40: 31.4 with the lines 4 KiB ahead fetched, 37.6 without; two strips
-// 36.3 and 34.3, one 33.7 without. Two rows 30.5 and 34.9. A 1B model's decode with lines fetched past L2 8 KiB ahead, of four strips
-// without, threads 2 / 1: four strips 0.96 / 0.97, two 0.98 / 0.93, one 1.01 / 1.05, which is not taken: two rows were not tried.
-// One row is not fetched: a 1B model's decode on a Zen 4, threads 2 / 1, medians of five pairs of programs, against four strips fetched into L2 4 KiB ahead:
-// four strips 1.05 / 1.17, two 1.05 / 1.17, one 1.03 / 1.24. One is taken with one thread: its one chain of sums allows 64 bytes in six cycles,
-// 39 GB/s, and that thread's memory gives 29 to 36.
-// An Intel fetches one row, too, since its own prefetcher stops at a page; GB/s of one thread of an Emerald Rapids where a plain loop reads 15 to
-// 16, medians of three: one strip as it comes 9.4, fetched 11.6, two 12.2, four 11.6. A 1B model's decode, threads 1 / 2: 1.45 / 1.17.
+// rows, a broadcast pair of activations serves V strips.
+//
+// Won: tiles of 2 x 12, 97 % of the peak from L2 (Zen 4); one row of one strip, not prefetched, with one thread, decode 1.24 times as fast (Zen 4);
+// prefetched on an Intel 1.17 to 1.45. Lost: the next tile's rows prefetched, 0.95; past L2 on a Zen 5.
+// All numbers: benchmarks/results/kernel_matmul.md.
 #include "kernels/cpu/matmul_bf16.h"
 
 #include <immintrin.h>

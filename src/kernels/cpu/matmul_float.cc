@@ -1,12 +1,8 @@
 // F32, F16 and BF16 weights times f32 rows. Lanes are output rows: a register holds a column of a strip, or a part of one where it
 // holds fewer than 16 lanes. A tile is kRegisters of them x R rows; a broadcast activation serves them all.
-// Lost: eight registers, so four streams from memory, for one row where two hold a column (AVX2 on Zen 4: 0.66 to
-// 0.95 times as fast).
-// One row of 8192 x 2048 from memory, one thread of a Zen 4, GB/s fetched 4 KiB ahead and not: at AVX-512 F16 22.9 and 26.1, F32 24.9 and
-// 29.8; at AVX2 BF16 22.5 and 21.8, F16 24.3 and 22.5, F32 22.0 and 29.9 (medians of five). A 1B model in BF16 at AVX2, not fetched:
-// 0.98 / 0.97 (threads 2 / 1). What gains is not fetched with one thread. Not run: BF16 at AVX-512, two threads, other levels, a Zen 5.
-// One row of BF16 on a Zen 3, a 1B model's decode, threads 2 / 1, times what is here: nothing fetched 1.07 and 0.91 / 1.01; eight registers,
-// fetched as now 1.08 / 0.94, not fetched 1.07 / 0.90: not told apart.
+// Won: prefetches in each first tile, 8 rows at AVX2 100 instead of 63 Gop/s (Zen 5), but none for one row with one thread where the processor does better.
+// Lost: eight registers for one row, 0.66 to 0.95 times as fast (AVX2, Zen 4); two columns of BF16 at a time.
+// All numbers: benchmarks/results/kernel_matmul.md.
 #include "kernels/cpu/matmul_levels.h"
 
 #include "base/check.h"
@@ -51,7 +47,7 @@ HWY_INLINE Vec LoadColumn(const hwy::bfloat16_t* w) {
 }
 
 // acc[p][r] += column k + c of registers w times that of row r. One column at a time: of two, at AVX2 the weights and the sums are more
-// than the registers (BF16, 512 rows of 8192 x 2048: 91 -> 127 Gop/s, one thread of a Zen 5).
+// than the registers.
 template <size_t c, typename W, size_t kRegisters, size_t R>
 HWY_INLINE void AddColumn(const W* const (&w)[kRegisters], size_t k, const float* const (&x)[(R + 2) / 3],
                           size_t stride, Vec (&acc)[kRegisters][R]) {
@@ -66,8 +62,7 @@ HWY_INLINE void AddColumn(const W* const (&w)[kRegisters], size_t k, const float
 }
 
 // Rows [row, row + R) of registers [at, at + kRegisters) of the strips. kFetch: lines ahead of their use are fetched, as in the first
-// tile. Where it fetched only if it was the only one: 8 rows of 8192 x 2048 at AVX2 63 instead of 100 Gop/s (F16, BF16; F32 67, 83), 32 rows 99
-// instead of 124, at AVX-512 213 instead of 240 (Zen 5).
+// tile, also where others follow it.
 template <typename W, size_t kRegisters, size_t R, bool kFetch>
 HWY_INLINE void Tile(const MatMulStrips& args, size_t at, size_t row) {
   const Lane d;

@@ -1,68 +1,15 @@
 // Lanes are output rows, so one register holds one strip. A tile is V strips x R rows: V * R integer sums and as many f32
 // sums stay in registers (2 x 6: 24 of 32; on an Intel 2 x 7); a weight vector serves R rows, a broadcast of four activations serves V strips.
 //
-// Zen 4 starts one 512-bit byte product, multiplication or MulAdd a cycle. A block of one row has 8 + 2 of them (one more for a
-// minimum, two more for Q6_K): 80 % (73, 67) of the byte products' peak is the most; 24 rows from the cache reach 76 % (72, 63).
-//
 // How weights come: two rows go over four strips at once, more over two, fetched into L2; one row over one strip after another, one stream:
 //   Zen 4   past L2 4 KiB ahead where several threads read (Q8_0: not fetched); left to the processor where one does
 //   Zen 5   two rows as one does; past L2 8 KiB ahead (Q8_0: not fetched). Its own prefetcher reads one stream at the full rate of memory, but not
 //           several, or one that others fetch for, too
 //   Intel   into L2 4 KiB ahead. It seems to have few lines on their way to L1 at once, and its own prefetcher stops at a page
 //
-// What that brought, and what lost to it. Without a unit: how many times as fast, in a model's decode, medians of four or five pairs of programs,
-// threads 2 / 1 (one number: the first). GB/s and Gop/s: a kernel alone, one thread.
-//
-// Zen 4, one row
-//   for four strips fetched into L2: 1B Q4_K_M 1.09 / 1.18, Q4_0 1.10 / 1.20, Q8_0 1.01 / 1.07, Qwen2.5 1.5B 1.01 / 1.21, 0.5B 1.07 / 1.03,
-//     Gemma 1.08 / 1.14, SmolLM2 Q4_1 1.05 / 1.04; two rows of 1B Q4_K_M lose by it, 0.98 / 0.93
-//   other distances, beside those numbers: 3 KiB 1.02 to 1.09 / 1.08 to 1.28 and 6 KiB 1.02 to 1.06 / 0.97 to 1.19 (the last four files); 2 KiB 1.04
-//     and 1.05 / 1.14 and 1.17, 8 KiB 1.02 and 1.03 / 1.09 and 1.11 (1B Q4_K_M and Q4_0); Q8_0 4 KiB ahead 0.87 / 0.93, 8 KiB 0.87 / 0.79
-//   one thread, nothing fetched for 4 KiB ahead: 1B Q4_0 1.12 [1.06, 1.19], Q4_K_M 1.06, SmolLM2 1.11, Qwen2.5 1.5B 1.00 and 1.09, 0.5B 1.04, Gemma
-//     0.97 and 1.02; two threads 0.96 to 0.98, Q4_K_M 1.09 [0.91, 1.31]; with a block's sum in two chains besides 0.94 to 1.08
-//   lost, one thread of 1B Q4_K_M: into L2 0.76 (8 KiB 0.85), into L1 1.00 (1 KiB 0.89), 1 and 2 KiB ahead 0.91 and 0.92; f16 scales kept in
-//     registers over a group 1.00; two strips at once, neighbours 0.66, half a thread's chunk apart 0.77 (Q8_0 0.56 and 0.70; not fetched 0.67 to 1.01)
-// Zen 4, when all scales stood behind all quants and one row went over four strips; lost
-//   into L1 or past L2 26 -> 18 GB/s, every second line or scales only 24 and 23 (Q4_K); one strip at a time 17; 4 KiB ahead Q8_0 29 -> 25
-//   fetching the next strips also where one tile holds all rows: 2 rows of Q4_K 200 -> 182 Gop/s; tiles of 3 x 4, 4 x 3, 1 x 8, 1 x 12 from
-//     memory, 4 rows: -2 to -20 % against 2 x 4
-//   1B Q4_K_M and Q8_0, one thread: a block's lines fetched group by group instead of at once 0.96 and 0.98; at once 8 KiB ahead (Q8_0 2 KiB)
-//     0.97 and 0.86; four strips interleaved block by block in memory, so that they are one stream, 0.53 to 0.78 and 0.42 to 0.71
-//   two of eight byte products by maddubs, which has a port of its own: -6 to -10 %; Q6_K's scales by mullo: -3 %; vpternlog: 0
-// Zen 5
-//   one strip for four, GB/s of one row where a plain loop reads 40: Q8_0 31.5 -> 39.5, Q4_0 28.9 -> 36.2, Q4_1 29.1 -> 36.8, Q5_0 28.3 -> 38.3,
-//     Q5_1 28.1 -> 38.5, Q4_K 29.1 -> 33.8, Q5_K 27.3 -> 36.5, Q6_K 27.3 -> 36.5; two rows 1.03 to 1.20 times, three 0.84 to 1.05
-//   8 KiB ahead for 4 KiB with five and six bits and nothing with four: 1B Q4_K_M 1.10 / 1.09, Q4_0 1.13 / 1.08, SmolLM2 1.06 / 1.13, Gemma
-//     1.04 / 1.06, Qwen2.5 1.5B 1.04 / 1.12 and 1.20, 0.5B 1.00 and 1.03 / 1.03 and 1.07; two rows of 1B Q4_K_M 1.03 / 1.18, of 1.5B 1.08 / 1.18
-//   lost: 6 KiB 1.01 to 1.08 / 1.02 to 1.12, 12 KiB 1.04 / 1.03, 16 KiB 1.01 / 1.01 (1B Q4_K_M), beside those numbers; scales behind all quants
-//     Q8_0 34.5 GB/s where this is 39.8, Q4_K 24.2 where 35.2; two strips 36.3 and 24.3, four 37.4 and 26.7
-//   512 rows, one thread, strips expanded to bytes for tiles that unpack: Q6_K 2 x 4 1.29 (2 x 5 1.21, 3 x 3 1.24, 1 x 10 1.07; unpacking 2 x 4 1.08,
-//     2 x 5 1.12, of 1 x 8), Q5_0 1.09, Q5_K 1.04; not worth it: Q4_K 1.01, 16 rows of Q6_K 0.95, 32 of Q5_K 0.95
-// Intel (Emerald Rapids)
-//   one row, a model's decode, threads 1 / 2, for nothing fetched: 1B Q4_K_M 1.45 / 1.40, Q8_0 1.21 / 1.20, SmolLM2 Q4_1 1.37 / 1.65
-//   GB/s of one thread where a plain loop reads 15 to 16, medians of three:       Q4_1   Q4_K   Q6_K   Q8_0
-//                                                      nothing fetched            8.7    7.4    7.7   10.3
-//                                                      past L2, 4 KiB             8.1    8.1    8.1    6.6
-//                                                               8 KiB             8.1    8.5    8.4    6.5
-//                                                      into L2, 2 KiB            10.4   10.3   10.0   11.8
-//                                                               4 KiB, taken     11.9   12.1   11.3   13.3
-//                                                               8 KiB            12.3   11.2   12.5   13.0
-//                                                              16 KiB            11.3   11.7   11.4   13.6
-//                                                      into L1, 1 KiB            10.3    9.3    9.3   11.7
-//                                                               2 KiB            12.6   11.4   10.3   13.5
-//                                                               4 KiB            11.4   11.1   10.4   12.9
-//     two rows as one stream 11.6, 12.1, 8.7, 13.0 where four strips have 11.0, 11.2, 11.8, 11.2: not told apart
-//     into L2 4 KiB ahead, but every second line, which brings its neighbour: 0.88, 0.85, 0.86, 0.94; 8 KiB 0.88, 0.85, 0.87, 0.94; a line of each
-//     block 0.77, 0.74, 0.75, 0.91 (calls in turn)
-//   It starts two 512-bit products a cycle, but its other port for vectors is shut meanwhile, so unpacking takes from products, too. 512 rows, one
-//   thread, calls in turn, for tiles of 2 x 6 that unpack 4 bits: 2 x 7 of Q8_0 1.03 to 1.12, of 5 bits 1.01 to 1.04, Q6_K 2 x 5 for 2 x 4 1.08;
-//     Q4_1 and Q4_K 2 x 7 0.89 to 1.03, expanded 1.00 to 1.11, both 1.05 to 1.15 (32 rows: expanded 0.93 to 1.00); where sums will be written
-//     fetched when their tile begins, 8960 outputs of 576 columns 1.08 to 1.20, of 1536 1.02 to 1.08, fewer outputs 0.97 to 1.08
-//   all three, a model's prefill of 512, threads 1 / 2: 1B Q8_0 1.27 [0.99, 1.47] / 1.03, Q4_K_M 1.16 / 1.09, SmolLM2 Q4_1 1.04 / 1.12
-//   lost: tiles of 1 x 12 0.78 to 0.91, 1 x 14 0.75 to 0.88; weights fetched from L2 into L1 1 to 6 blocks ahead 0.90 to 0.93 (576 columns) and
-//     0.95 to 1.00; columns in passes of 8 to 48 blocks, so that strips stay in L1, 0.79 to 1.02 (576), 0.82 to 1.11 (1536), 0.69 to 0.93 (8192);
-//     activations broadcast by each product for itself (32 or more rows of Q8_0) 1.02 to 1.08 where something shares the core and 0.90 to 0.98 in
-//     quiet minutes, of four rows of seven 1.02 to 1.17 and 0.98 to 1.00
+// Won, decode: one stream for four, 1.01 to 1.21 times as fast (Zen 4), 8 KiB ahead on a Zen 5 1.00 to 1.20, prefetches on an Intel 1.17 to 1.65; its
+// taller tiles, unpacked 4 bits and prefetched sums, prefill 1.03 to 1.27. A Zen 4's 24 rows reach 76 % of the byte products' peak; 80 is the most.
+// Lost: other distances, into L1, panels interleaved in memory, 1 x 8 to 1 x 14 tiles. All numbers: benchmarks/results/kernel_matmul.md.
 #include "kernels/cpu/matmul_vnni.h"
 
 #include <immintrin.h>
