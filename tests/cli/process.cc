@@ -12,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -36,12 +37,23 @@ void CloseIfOpen(int& fd) {
   fd = -1;
 }
 
-int OpenTerminal(std::string* child_name) {
+// Negative where the system gives none; errno says why.
+int TryToOpenTerminal(std::string* child_name) {
   const int fd = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-  TIDEMILL_CHECK(fd >= 0 && grantpt(fd) == 0 && unlockpt(fd) == 0);
   char name[128];
-  TIDEMILL_CHECK(ptsname_r(fd, name, sizeof name) == 0);
-  *child_name = name;
+  if (fd >= 0 && grantpt(fd) == 0 && unlockpt(fd) == 0 && ptsname_r(fd, name, sizeof name) == 0) {
+    *child_name = name;
+    return fd;
+  }
+  const int why = errno;
+  if (fd >= 0) close(fd);
+  errno = why;
+  return -1;
+}
+
+int OpenTerminal(std::string* child_name) {
+  const int fd = TryToOpenTerminal(child_name);
+  TIDEMILL_CHECK(fd >= 0);
   winsize size{};
   size.ws_row = 24;
   size.ws_col = 80;
@@ -242,6 +254,17 @@ ProcessResult Process::Wait() {
   result_.cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
   result_.peak_rss_kib = usage.ru_maxrss;
   return result_;
+}
+
+std::string WhyNoTerminal() {
+  std::string name;
+  int fd = TryToOpenTerminal(&name);
+  int child = fd < 0 ? -1 : open(name.c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  const std::string why =
+      child < 0 ? std::string("needs a terminal, and this machine gives none: ") + std::strerror(errno) : "";
+  CloseIfOpen(child);
+  CloseIfOpen(fd);
+  return why;
 }
 
 ProcessResult RunTidemill(const std::vector<std::string>& arguments, const ProcessOptions& options) {

@@ -74,6 +74,9 @@ class Process {
   ProcessResult result_;
 };
 
+// Empty, or why this machine gives no terminal to a test that needs one: a root without /dev/pts.
+std::string WhyNoTerminal();
+
 ProcessResult RunTidemill(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
 
 }  // namespace tidemill::testing

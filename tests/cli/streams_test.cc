@@ -42,6 +42,7 @@ TEST(Signals, SigtermWhileGenerating_Exits143) {
 }
 
 TEST(Signals, SigintWhileWaitingForInput_Exits130) {
+  if (const std::string why = WhyNoTerminal(); !why.empty()) GTEST_SKIP() << why;
   Process process({"chat", CountingModelFile(), "--log-level", "info"}, {.terminal = true});
   process.ReadTerminal(">>> ");
   process.Signal(SIGINT);
@@ -249,6 +250,7 @@ TEST(Streams, Answer_EndsWithoutANewlineInAPipe) {
 }
 
 TEST(Terminal, Chat_EditsAnswersAndLeaves) {
+  if (const std::string why = WhyNoTerminal(); !why.empty()) GTEST_SKIP() << why;
   Process process({"chat", CountingModelFile(), "-n", "3"}, {.terminal = true});
   process.ReadTerminal(">>> ");
   process.Type("hellp\x7fo\r");
@@ -271,6 +273,7 @@ TEST(Terminal, Chat_EditsAnswersAndLeaves) {
 }
 
 TEST(Terminal, CtrlC_StopsTheAnswerNotTheProgram) {
+  if (const std::string why = WhyNoTerminal(); !why.empty()) GTEST_SKIP() << why;
   Process process({"chat", LongCountingModelFile(), "--ignore-eos"}, {.terminal = true});
   process.ReadTerminal(">>> ");
   process.Type("hello\r");
