@@ -185,7 +185,7 @@ TEST(TinyModelBits, CoveringArray_HasEveryPair) {
 }
 
 TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
-  const std::vector<Isa> levels = testing::RunnableLevels();
+  const std::vector<Isa> levels = testing::LevelsHere();
   const std::vector<size_t> sizes = FactorSizes(levels.size());
   const auto rows = testing::CoverPairs(sizes, CanStandTogether, 1);
   ASSERT_TRUE(testing::MissingPairs(rows, sizes, CanStandTogether).empty());
@@ -250,7 +250,7 @@ constexpr size_t kShort = 400;
 template <typename Body>
 void ForEachLevel(const Weights& weights, DType kv, Body body) {
   const auto ids = testing::RandomIds(5, kShort, 997);
-  for (const Isa isa : testing::RunnableLevels()) {
+  for (const Isa isa : testing::LevelsHere()) {
     SCOPED_TRACE(std::string("level ") + std::string(IsaName(isa)) + ", weights " + weights.name + ", kv " +
                  KvName(kv));
     ModelRunner plain =

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/testing/levels.h"
 #include "formats/f8.h"
 #include "kernels/testing/compare.h"
 #include "models/registry.h"
@@ -231,9 +232,8 @@ constexpr const char* kHeads[] = {"eagle1", "eagle3"};
 
 TEST(DraftHeadGolden, EveryLevel_DraftsTheOriginalsTrees) {
   for (const char* head : kHeads) {
-    for (const Isa isa : KnownIsas()) {
-      if (isa <= DetectIsa())
-        ExpectGolden(head, {.isa = isa, .threads = 2, .f32 = true, .context = 64, .max_rows = 64}, 64);
+    for (const Isa isa : testing::LevelsHere()) {
+      ExpectGolden(head, {.isa = isa, .threads = 2, .f32 = true, .context = 64, .max_rows = 64}, 64);
     }
   }
 }

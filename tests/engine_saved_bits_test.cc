@@ -32,7 +32,7 @@ EngineOptions Way(size_t i, KvType kv_type) {
   constexpr KvPolicy kPolicies[] = {KvPolicy::kBmc,     KvPolicy::kIterative, KvPolicy::kUpfront,
                                     KvPolicy::kReserve, KvPolicy::kGeometric, KvPolicy::kPaged};
   static const std::vector<Isa> levels = [] {
-    std::vector<Isa> same = testing::RunnableLevels();
+    std::vector<Isa> same = testing::LevelsHere();
     std::erase_if(same, [](Isa isa) { return HasFma(isa) != HasFma(DetectIsa()); });
     return same;
   }();

@@ -68,7 +68,7 @@ std::vector<Isa> Levels() {
   }
   return levels;
 #else
-  return testing::RunnableLevels();
+  return testing::LevelsHere();
 #endif
 }
 

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/testing/levels.h"
 #include "kernels/testing/compare.h"
 #include "tests/fixtures_path.h"
 #include "tests/support/golden_file.h"
@@ -64,8 +65,8 @@ std::vector<std::string> Folders() {
 
 TEST(FamilyGolden, EveryCheckpointAndLevel_MatchesTransformers) {
   for (const std::string& folder : Folders()) {
-    for (const Isa isa : KnownIsas()) {
-      if (isa <= DetectIsa()) ExpectGolden(folder, folder, {.isa = isa, .threads = 2}, 512);
+    for (const Isa isa : testing::LevelsHere()) {
+      ExpectGolden(folder, folder, {.isa = isa, .threads = 2}, 512);
     }
   }
 }
@@ -110,8 +111,8 @@ std::vector<float> Logits(const std::string& path, RunnerOptions options, std::s
 
 TEST(FamilyGguf, EveryCheckpointAndLevel_MatchesTransformers) {
   for (const std::string family : kGgufFamilies) {
-    for (const Isa isa : KnownIsas()) {
-      if (isa <= DetectIsa()) ExpectGolden(Fixture(family), GgufPath(family), {.isa = isa, .threads = 2}, 512);
+    for (const Isa isa : testing::LevelsHere()) {
+      ExpectGolden(Fixture(family), GgufPath(family), {.isa = isa, .threads = 2}, 512);
     }
     ExpectGolden(Fixture(family), GgufPath(family), {.mapped = true}, 5);
   }
@@ -120,8 +121,7 @@ TEST(FamilyGguf, EveryCheckpointAndLevel_MatchesTransformers) {
 TEST(FamilyGguf, EveryCheckpoint_GivesTheBitsOfItsFolder) {
   for (const std::string family : kGgufFamilies) {
     const std::vector<int32_t> ids = GoldenFile(Fixture(family)).Ids(0, "input_ids");
-    for (const Isa isa : KnownIsas()) {
-      if (isa > DetectIsa()) continue;
+    for (const Isa isa : testing::LevelsHere()) {
       for (const bool mapped : {false, true}) {
         SCOPED_TRACE(family + " level " + std::string(IsaName(isa)) + (mapped ? " mapped" : " packed"));
         const std::vector<float> folder = Logits(Fixture(family), {.isa = isa, .mapped = mapped}, ids);

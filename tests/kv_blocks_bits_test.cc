@@ -60,7 +60,7 @@ ModelRunner MakeRunner(DType kv, Isa isa, size_t threads = 1, bool f32 = false) 
 }
 
 TEST(KvBlocksBits, EveryPairOfWaysToRun_GivesEqualBits) {
-  const std::vector<Isa> levels = testing::RunnableLevels();
+  const std::vector<Isa> levels = testing::LevelsHere();
   const std::vector<size_t> sizes = {kBatches.size(), kChunks.size(), kThreads.size(), levels.size(), 3};
   const auto all = [](const testing::ValuePair&) { return true; };
   const auto rows = testing::CoverPairs(sizes, all, 1);
@@ -111,7 +111,7 @@ TEST(KvBlocksBits, EveryPairOfWaysToRun_GivesEqualBits) {
 }
 
 TEST(KvBlocksBits, RestoreThenContinue_EqualsNeverStored) {
-  for (const Isa isa : testing::RunnableLevels()) {
+  for (const Isa isa : testing::LevelsHere()) {
     ModelRunner plain = MakeRunner(DType::kQ8_0, isa), runner = MakeRunner(DType::kQ8_0, isa, 2);
     BitsReference reference(plain, testing::RandomIds(5, 200, 499));
     const auto state = runner.NewState();
@@ -136,7 +136,7 @@ TEST(KvBlocksBits, RestoreThenContinue_EqualsNeverStored) {
 // Blocks are an approximation, a good one: the root of the mean square of what they change is small beside the logits', and not 0.
 TEST(KvBlocksBits, Logits_StayNearThoseOfF32) {
   const auto ids = testing::RandomIds(5, 200, 499);
-  for (const Isa isa : testing::RunnableLevels()) {
+  for (const Isa isa : testing::LevelsHere()) {
     // Activations in f32, too: where they are rounded to bytes, the least change is as large as this one.
     ModelRunner exact = MakeRunner(DType::kF32, isa, 1, true), blocks = MakeRunner(DType::kQ8_0, isa, 1, true);
     const auto exact_state = exact.NewState(), blocks_state = blocks.NewState();

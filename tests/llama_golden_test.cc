@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/testing/levels.h"
 #include "kernels/testing/compare.h"
 #include "tests/fixtures_path.h"
 #include "tests/support/model_runner.h"
@@ -63,8 +64,7 @@ void ExpectGolden(const std::string& name, const RunnerOptions& options, size_t 
 
 TEST(LlamaGolden, EveryCheckpointAndLevel_MatchesTransformers) {
   for (const char* name : {"tied", "untied", "theta_1e5"}) {
-    for (const Isa isa : KnownIsas()) {
-      if (isa > DetectIsa()) continue;
+    for (const Isa isa : testing::LevelsHere()) {
       ExpectGolden(name, {.isa = isa, .threads = 2}, 512);
     }
   }

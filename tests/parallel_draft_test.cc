@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "base/testing/levels.h"
 #include "formats/safetensors.h"
 #include "kernels/testing/compare.h"
 #include "runtime/engine_impl.h"
@@ -128,8 +129,7 @@ struct Drafting {
 
 TEST(ParallelDraft, MaskedForward_MatchesTorchOnEveryLevel) {
   const Golden golden = ReadGolden();
-  for (const Isa isa : KnownIsas()) {
-    if (isa > DetectIsa()) continue;
+  for (const Isa isa : testing::LevelsHere()) {
     for (const size_t chunk : {512, 5}) {
       SCOPED_TRACE(std::string(IsaName(isa)) + ", chunk " + std::to_string(chunk));
       ModelRunner runner(Fixture(""), {.isa = isa, .threads = 2, .f32 = true, .context = 96});

@@ -64,7 +64,7 @@ void RunOneWay(BitsReference& reference, const std::vector<size_t>& row, Isa isa
 }
 
 TEST(SmolLm2Bits, EveryPairOfWaysToRun_GivesEqualBits) {
-  const std::vector<Isa> levels = testing::RunnableLevels();
+  const std::vector<Isa> levels = testing::LevelsHere();
   const std::vector<size_t> sizes = {kBatches.size(),  kChunks.size(), kThreads.size(),
                                      kStorages.size(), levels.size(),  3};
   const auto all = [](const testing::ValuePair&) { return true; };

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/levels.h"
 #include "kernels/testing/compare.h"
 #include "tests/support/eagle_golden.h"
 #include "tests/support/model_runner.h"
@@ -59,8 +60,7 @@ TEST(StepFeatures, AtEveryLevel_AreTransformersHiddenStates) {
   } cases[] = {{"eagle1", {9}}, {"eagle3", {2, 4, 5}}};
   for (const auto& c : cases) {
     const EagleGolden golden(c.head);
-    for (const Isa isa : KnownIsas()) {
-      if (isa > DetectIsa()) continue;
+    for (const Isa isa : testing::LevelsHere()) {
       ModelRunner runner(EagleGolden::Folder("target"), {.isa = isa, .threads = 2, .f32 = true, .context = 64});
       for (size_t p = 0; p < golden.num_prompts(); ++p) {
         SCOPED_TRACE(std::string(c.head) + " prompt " + std::to_string(p) + " level " + std::string(IsaName(isa)));

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/levels.h"
+
 namespace tidemill {
 namespace {
 
@@ -326,8 +328,7 @@ TEST(Sampler, Draws_DependOnSeedSequenceAndPositionOnly) {
 // The tokens of every machine and level: made on x86-64 with gcc 12, equal with clang 14 and on arm64.
 TEST(Sampler, TokenHash_IsThatOfEveryMachine) {
   constexpr size_t kVocab = 5000;
-  for (const Isa isa : KnownIsas()) {
-    if (isa > DetectIsa()) continue;
+  for (const Isa isa : testing::LevelsHere()) {
     uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, by ids
     for (const GenerationOptions& options :
          {GenerationOptions{.temperature = 1.0f}, GenerationOptions{.temperature = 0.8f, .top_p = 0.95f},

@@ -1,29 +1,22 @@
-// Says which instruction-set levels the other tests of this program ran at: those are all that this CPU has.
+// Says which instruction-set levels the tests run at, and which not.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <string>
+#include <vector>
 
 #include "base/isa.h"
-#include "kernels/testing/seeded_inputs.h"
+#include "base/testing/levels.h"
 
 namespace tidemill {
 namespace {
 
 TEST(IsaLevels, ThisMachine_RunsAtLeastOne) {
   const std::vector<Isa> here = testing::LevelsHere();
-  std::string run, lacking;
-  for (const Isa isa : KnownIsas()) {
-    const bool available = std::find(here.begin(), here.end(), isa) != here.end();
-    (available ? run : lacking).append(" ").append(IsaName(isa));
-  }
-  std::printf("instruction-set levels run:%s; not available here:%s\n", run.c_str(),
-              lacking.empty() ? " none" : lacking.c_str());
+  std::printf("%s\n", testing::DescribeLevels().c_str());
   ASSERT_FALSE(here.empty());
-#ifndef TIDEMILL_THREAD_SANITIZER  // which looks at the best level alone
-  EXPECT_EQ(here.front(), Isa::kBaseline);
-#endif
+  if (testing::ChosenLevels() != "best") {
+    EXPECT_EQ(here.front(), Isa::kBaseline);
+  }
   EXPECT_EQ(here.back(), DetectIsa());
 }
 

@@ -7,14 +7,14 @@
 #include <string>
 
 #include "base/isa.h"
+#include "base/testing/levels.h"
 
 namespace tidemill::testing {
 
-// check(isa) at every level that this CPU runs.
+// check(isa) at every level that tests run at.
 template <typename Check>
 void AtEveryLevel(Check check) {
-  for (const Isa isa : KnownIsas()) {
-    if (isa > DetectIsa()) continue;
+  for (const Isa isa : LevelsHere()) {
     SCOPED_TRACE(std::string(IsaName(isa)));
     check(isa);
   }

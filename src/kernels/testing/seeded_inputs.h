@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/isa.h"
+#include "base/testing/levels.h"
 #include "base/thread_pool.h"
 #include "kernels/execution_context.h"
 #include "kernels/weight_matrix.h"
@@ -26,19 +27,6 @@ namespace tidemill::testing {
 inline constexpr std::array kAllTypes = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,
                                          DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
                                          DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
-
-// The levels that this build knows and this CPU runs, lowest first. What threads share does not depend on the level: ThreadSanitizer
-// looks at the best alone.
-inline std::vector<Isa> LevelsHere() {
-#ifdef TIDEMILL_THREAD_SANITIZER
-  return {DetectIsa()};
-#endif
-  std::vector<Isa> levels;
-  for (const Isa isa : KnownIsas()) {
-    if (isa <= DetectIsa()) levels.push_back(isa);
-  }
-  return levels;
-}
 
 // All of them where any kernel of the level knows one; the baseline's, which emulated and old processors run, know none.
 inline std::span<const Tuning> TuningsOf(Isa isa) {
