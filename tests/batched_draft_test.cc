@@ -136,7 +136,6 @@ TEST(BatchedDraft, EachModel_HasStepsOfItsOwn) {
 // What a drafter said where so many ids were known.
 struct Proposal {
   std::vector<int32_t> ids, parents;
-  std::vector<std::vector<std::pair<int32_t, double>>> drawn_from;
 
   bool operator==(const Proposal&) const = default;
 };
@@ -150,17 +149,12 @@ void Record(EngineDriver& driver, const size_t* request, Proposals* proposals) {
       Proposal& proposal = (*proposals)[{number, num_ids}];
       proposal.ids.assign(tree.ids.begin(), tree.ids.end());
       proposal.parents.assign(tree.parents.begin(), tree.parents.end());
-      for (const auto& tokens : tree.drawn_from) {
-        proposal.drawn_from.emplace_back();
-        for (const TokenProbability& token : tokens)
-          proposal.drawn_from.back().emplace_back(token.id, token.probability);
-      }
     };
-    return std::make_unique<testing::RecordingDrafter>(impl.NewDrafter(submitted, expected, &state), keep);
+    return std::make_unique<testing::RecordingDrafter>(impl.NewDrafter(submitted.draft, expected, &state), keep);
   };
 }
 
-// Chains and trees of many widths, guesses that are drawn, prompts that the draft model runs in parts beside others' guesses, and requests
+// Chains and trees of many widths, prompts that the draft model runs in parts beside others' guesses, and requests
 // that come and go: with steps of many rows, where every guess is compared, and of so few that not all sequences have room in one, where
 // those of chains are that came as well.
 TEST(BatchedDraft, Guesses_AreThoseOfOneSequenceAtATime) {
@@ -173,7 +167,6 @@ TEST(BatchedDraft, Guesses_AreThoseOfOneSequenceAtATime) {
       const DraftTreeKind kind = source.at_once ? DraftTreeKind::kChain : kKinds[i / 2 % 4];
       Request request{
           .prompt = work[i].prompt, .generation = work[i].generation, .draft = source.Draft(kMost[i % 6], kind)};
-      if (kind == DraftTreeKind::kChain && i % 3 == 0) request.draft.rule = DraftRule::kResidual;
       if (i % 5 == 0) request.draft.least_probability = 0.02F;
       return request;
     };
@@ -208,8 +201,7 @@ TEST(BatchedDraft, Guesses_AreThoseOfOneSequenceAtATime) {
         // rows are few.
         const bool begins_alike = !together.contains({i, work[i].prompt.size()}) || work[i].prompt.size() == 1;
         const bool is_compared = begins_alike && chunk == 512;
-        if (is_compared || request_of(i).draft.rule == DraftRule::kNoise)
-          ExpectSame(driver.outcome(ids[i]), outcomes[i], where);
+        ExpectSame(driver.outcome(ids[i]), outcomes[i], where);
         for (auto at = together.lower_bound({i, 0}); is_compared && at != together.end() && at->first.first == i;
              ++at) {
           const auto found = alone.find(at->first);
@@ -218,8 +210,7 @@ TEST(BatchedDraft, Guesses_AreThoseOfOneSequenceAtATime) {
           ++compared;
         }
         // Where rows are few, chains behind the same text begin alike: how long they are hangs on the rows that are left.
-        const DraftOptions draft = request_of(i).draft;
-        const bool begins = chunk == 40 && draft.tree == DraftTreeKind::kChain && draft.rule == DraftRule::kNoise;
+        const bool begins = chunk == 40 && request_of(i).draft.tree == DraftTreeKind::kChain;
         for (auto at = together.lower_bound({i, 0}); begins && at != together.end() && at->first.first == i; ++at) {
           const auto found = alone.find(at->first);
           if (found == alone.end()) continue;

@@ -49,7 +49,7 @@ TEST(DraftPlan, Requests_BeginWithIt) {
         other.draft.least = 1;
         for (size_t i = 1; i < batch; ++i) driver.Submit(other);
         const auto state = impl.NewState();
-        const auto drafter = impl.NewDrafter(request, 0, state.get());
+        const auto drafter = impl.NewDrafter(draft, 0, state.get());
         const DraftCosts costs = impl.PredictedDraftCosts(request, *drafter);
         ASSERT_TRUE(costs.any()) << where;
         EXPECT_EQ(costs.guess_seconds, plan.drafts.guess_seconds) << where;

@@ -108,24 +108,5 @@ TEST(EagleDraft, KnowingHead3_IsRightUpToAnIdThatItDoesNotDraft) {
   EXPECT_GT(lengths[4] + lengths[5], 20U) << "long paths";
 }
 
-// Where both have the same distribution, a drawn guess is always right.
-TEST(EagleDraft, ResidualRule_SameDistributionIsAlwaysRight) {
-  const auto model = LoadTarget(testing::KnownTarget(), true);
-  EngineDriver driver(model, {.threads = 1, .draft_head = LoadHead(testing::KnowingHead(), model, true)});
-  size_t accepted = 0;
-  for (uint64_t seed = 0; seed < 10; ++seed) {
-    DraftOptions draft = OptionsOf(DraftTreeKind::kChain, 4, 4);
-    draft.rule = DraftRule::kResidual;
-    const RequestId id = driver.Submit(
-        {.prompt = {7, 8, 9},
-         .generation = {.max_new_tokens = 21, .temperature = 0.9F, .top_k = 20, .ignore_eos = true, .seed = seed},
-         .draft = draft});
-    driver.RunUntilIdle();
-    accepted += driver.outcome(id).stats.accepted_tokens;
-    EXPECT_EQ(driver.outcome(id).stats.drafted_tokens, 16U);
-  }
-  EXPECT_EQ(accepted, 160U);
-}
-
 }  // namespace
 }  // namespace tidemill

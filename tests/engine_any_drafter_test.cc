@@ -235,7 +235,7 @@ void RunTogether(const World& world, std::deque<Run> runs, uint64_t seed, Covera
   Engine::Impl& impl = driver.engine().impl();
   Run* next = nullptr;
   impl.make_drafter = [&](const Request& request, size_t expected, SequenceState& state) {
-    return next->scripted() ? MakeDrafter(world, *next) : impl.NewDrafter(request, expected, &state);
+    return next->scripted() ? MakeDrafter(world, *next) : impl.NewDrafter(request.draft, expected, &state);
   };
   std::map<RequestId, Run*> by_id;
   const std::string where = world.name + ", " + std::string(KvPolicyName(options.kv_policy)) + ", period " +

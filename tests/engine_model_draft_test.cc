@@ -183,23 +183,6 @@ TEST(ModelDraft, SameModel_IsAlwaysRight) {
   EXPECT_EQ(drafts.Share(4), 0.0);
 }
 
-// A drafter that draws from the same distribution as the model is always right.
-TEST(ModelDraft, ResidualRule_SameDistributionIsAlwaysRight) {
-  const auto model = SmallContextModel(DType::kQ8_0);
-  EngineDriver driver(model, {.threads = 1, .draft_model = model});
-  for (uint64_t seed = 0; seed < 10; ++seed) {
-    const GenerationOptions generation{
-        .max_new_tokens = 21, .temperature = 0.9F, .top_k = 20, .ignore_eos = true, .seed = seed};
-    const RequestId id =
-        driver.Submit({.prompt = {7, 8, 9},
-                       .generation = generation,
-                       .draft = {.most = 4, .least = 4, .source = DraftSource::kModel, .rule = DraftRule::kResidual}});
-    driver.RunUntilIdle();
-    EXPECT_EQ(driver.outcome(id).stats.drafted_tokens, 16U);
-    EXPECT_EQ(driver.outcome(id).stats.accepted_tokens, 16U);
-  }
-}
-
 TEST(ModelDraft, UnlikelyGuesses_AreNotMade) {
   const auto model = SmallContextModel(DType::kQ8_0);
   const GenerationOptions generation{.max_new_tokens = 30, .ignore_eos = true};

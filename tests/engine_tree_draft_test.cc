@@ -132,8 +132,7 @@ TEST(TreeDraft, Nodes_AreTheBestBehindTheirPath) {
     EngineDriver driver(model, {.threads = 1, .draft_model = model});
     Engine& engine = driver.engine();
     std::vector<int32_t> text = {7, 8, 9, 40, 41};
-    const auto drafter = engine.impl().NewDrafter(
-        {.prompt = text, .generation = {}, .draft = OptionsOf(kind, model, 25, 25)}, 0, nullptr);
+    const auto drafter = engine.impl().NewDrafter(OptionsOf(kind, model, 25, 25), 0, nullptr);
     for (const int32_t id : text) drafter->Append(id);
     for (size_t round = 0; round < 4; ++round) {
       const std::string where = NameOf(kind) + ", round " + std::to_string(round);
@@ -187,8 +186,7 @@ TEST(TreeDraft, SpecialAndPaddedIds_AreNeverGuessed) {
   for (const DraftTreeKind kind : kKinds) {
     for (const int32_t last : {0, 1, 298, 299}) {
       EngineDriver driver(model, {.threads = 1, .draft_model = model});
-      const auto drafter = driver.engine().impl().NewDrafter(
-          {.prompt = {last}, .generation = {}, .draft = OptionsOf(kind, model, 25, 25)}, 0, nullptr);
+      const auto drafter = driver.engine().impl().NewDrafter(OptionsOf(kind, model, 25, 25), 0, nullptr);
       drafter->Append(last);
       const DraftTree tree = drafter->Propose(25);
       EXPECT_GE(tree.ids.size(), 8U);
@@ -230,27 +228,24 @@ TEST(TreeDraft, SameModel_IsRightToTheLeaf) {
 // Drawn answers are often a sibling that a chain would not have had.
 TEST(TreeDraft, DrawnAnswers_AcceptLaterSiblings) {
   const auto model = SmallContextModel(DType::kQ8_0);
-  for (const DraftRule rule : {DraftRule::kNoise, DraftRule::kSibling}) {
-    size_t accepted = 0, later = 0, accepted_of_chains = 0;
-    for (uint64_t seed = 0; seed < 10; ++seed) {
-      const GenerationOptions generation{
-          .max_new_tokens = 40, .temperature = 1, .top_k = 6, .ignore_eos = true, .seed = seed};
-      for (const DraftTreeKind kind : {DraftTreeKind::kChain, DraftTreeKind::kDynamic}) {
-        EngineDriver driver(model, {.threads = 1, .draft_model = model});
-        DraftOptions draft = OptionsOf(kind, model, 16, 16);
-        draft.rule = rule;
-        const RequestId id = driver.Submit({.prompt = {7, 8, 9}, .generation = generation, .draft = draft});
-        size_t steps = 0;
-        for (; !driver.engine().idle(); ++steps) driver.Step();
-        const RequestStats& stats = driver.outcome(id).stats;
-        EXPECT_EQ(stats.accepted_tokens + steps, 40U);
-        (kind == DraftTreeKind::kChain ? accepted_of_chains : accepted) += stats.accepted_tokens;
-        later += stats.drafts.later_siblings;
-      }
+  size_t accepted = 0, later = 0, accepted_of_chains = 0;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    const GenerationOptions generation{
+        .max_new_tokens = 40, .temperature = 1, .top_k = 6, .ignore_eos = true, .seed = seed};
+    for (const DraftTreeKind kind : {DraftTreeKind::kChain, DraftTreeKind::kDynamic}) {
+      EngineDriver driver(model, {.threads = 1, .draft_model = model});
+      const RequestId id =
+          driver.Submit({.prompt = {7, 8, 9}, .generation = generation, .draft = OptionsOf(kind, model, 16, 16)});
+      size_t steps = 0;
+      for (; !driver.engine().idle(); ++steps) driver.Step();
+      const RequestStats& stats = driver.outcome(id).stats;
+      EXPECT_EQ(stats.accepted_tokens + steps, 40U);
+      (kind == DraftTreeKind::kChain ? accepted_of_chains : accepted) += stats.accepted_tokens;
+      later += stats.drafts.later_siblings;
     }
-    EXPECT_GT(later, 20U);
-    EXPECT_GT(accepted, accepted_of_chains);
   }
+  EXPECT_GT(later, 20U);
+  EXPECT_GT(accepted, accepted_of_chains);
 }
 
 TEST(TreeDraft, WhatHasNoTrees_IsRefused) {
@@ -265,8 +260,6 @@ TEST(TreeDraft, WhatHasNoTrees_IsRefused) {
   for (const DraftTreeKind kind : kKinds) {
     refused({.most = 4, .tree = kind},
             "expected a chain where n-grams guess, which go on one way, found a tree; choose kModel or kLayers");
-    refused({.most = 4, .source = DraftSource::kModel, .rule = DraftRule::kResidual, .tree = kind},
-            "expected a chain under the residual rule, found a tree; choose kNoise or kSibling");
   }
 }
 

@@ -262,32 +262,6 @@ TEST(ParallelDraft, UnlikelyGuesses_EndThem) {
   EXPECT_GT(whole, 6U);
 }
 
-TEST(ParallelDraft, DrawnGuesses_AreNeverTheMask) {
-  const Golden golden = ReadGolden();
-  size_t others = 0;
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    const GenerationOptions as{.temperature = 1.5F, .seed = seed};
-    Drafting drafting({.context = 96}, {.drawn_as = &as});
-    for (const Golden::Case& one : golden.cases) {
-      drafting.Follow(one.text);
-      const DraftTree draft = drafting.drafter->Propose(6);
-      ASSERT_EQ(draft.ids.size(), 6U);
-      ASSERT_EQ(draft.drawn_from.size(), 6U);
-      for (size_t i = 0; i < 6; ++i) {
-        others += draft.ids[i] == one.guesses[i] ? 0 : 1;
-        double sum = 0;
-        for (const TokenProbability& token : draft.drawn_from[i]) {
-          EXPECT_NE(token.id, kMask);
-          sum += token.probability;
-        }
-        EXPECT_NEAR(sum, 1, 1e-9);
-        EXPECT_NE(draft.ids[i], kMask);
-      }
-    }
-  }
-  EXPECT_GT(others, 100U);
-}
-
 TEST(ParallelDraft, Guesses_AllocateOnlyWhereTheStateGrows) {
   const Golden golden = ReadGolden();
   Drafting drafting({.growth = {.policy = KvPolicy::kUpfront, .expected = 96}, .context = 96});

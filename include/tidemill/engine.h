@@ -72,13 +72,6 @@ enum class DraftSource : uint8_t {
   kLayers,  // the model's own first layers, with its own head, in spare rows of the request's state
 };
 
-// How a token is drawn where guesses at it were made. The distribution is the same under all; only under noise is the answer, too.
-enum class DraftRule : uint8_t {
-  kNoise,     // as without guesses
-  kSibling,   // guesses first, each with its own probability, the others' tokens from what they leave
-  kResidual,  // kModel and kLayers draw their guesses, too; of others as kSibling
-};
-
 // What shape guesses have. In a tree several stand at the same place, of which one may be right.
 enum class DraftTreeKind : uint8_t {
   kChain,    // one after another
@@ -88,7 +81,7 @@ enum class DraftTreeKind : uint8_t {
 };
 
 // Guesses at the next tokens, which one step checks together: a right one saves a step, a wrong one costs its row. Answers are the same
-// bits as without, also drawn ones, under DraftRule::kNoise.
+// bits as without, also drawn ones: each token is drawn as if it had come alone.
 struct DraftOptions {
   static constexpr size_t kMost = 64;
 
@@ -101,11 +94,9 @@ struct DraftOptions {
   // And at most: where more of them stood there, the place is the latest of so many; at least ngram_min. 0: as many as did.
   size_t ngram_max = 0;
   size_t layers = 0;  // of kLayers: how many, at least 1 and fewer than the model has
-  // Of kModel and kLayers: guesses end before one that the drafter thinks less likely; drawn ones (kResidual) before a place whose likeliest
-  // token is less likely. 0 to 1.
+  // Of kModel and kLayers: guesses end before one that the drafter thinks less likely. 0 to 1.
   float least_probability = 0;
-  DraftRule rule = DraftRule::kNoise;  // of answers that are drawn
-  // Of kModel and kLayers, but for kResidual. Guesses are the tree's nodes then; special tokens are none of them.
+  // Of kModel and kLayers. Guesses are the tree's nodes then; special tokens are none of them.
   DraftTreeKind tree = DraftTreeKind::kChain;
 };
 
@@ -188,7 +179,7 @@ struct Event {
 
 // A request that ended and can go on: its tokens, what it remembers of them, and its options. Any engine of the same model,
 // vocabulary and numeric class goes on from it with the ids, texts and log-probabilities that it would have had: with other threads,
-// another growth policy, another level of the class, in other company (under DraftRule::kNoise).
+// another growth policy, another level of the class, in other company.
 class SavedRequest {
  public:
   struct Impl;
@@ -249,7 +240,7 @@ class Engine {
   // One step of the model for the oldest requests in flight, at most max_batch and as many as have room in state_memory: a part of a
   // prompt, a token each, or both. The events stay valid until the next call. A request that fails gets an event with its error; the
   // others go on. Where room is short, the youngest of those that run gives its memory to the older ones and waits: the oldest always
-  // goes on, and no answer changes (under DraftRule::kNoise; under the other two it is drawn from the same distribution).
+  // goes on, and no answer changes.
   std::span<const Event> Step();
 
   // From any thread, also while Step runs: the request ends with FinishReason::kCancelled at the next step, and a step that

@@ -136,8 +136,7 @@ Result<EngineOptions> MachineFlags::engine_options() const {
 void DraftFlags::AddSourceTo(FlagSet& flags) {
   flags.Group("Drafts");
   flags.Value("--draft", "ngram|layers:M|MODEL",
-              "Guess the next tokens and check them in one step; answers are the same but for --draft-accept. ngram: "
-              "what followed the last "
+              "Guess the next tokens and check them in one step; answers are the same. ngram: what followed the last "
               "tokens before, in prompt or answer; layers:M: by the model's first M layers; MODEL: by a smaller model "
               "with the same vocabulary, or by a draft head of this one (EAGLE)",
               [this](const std::string& text) { return ReadDraft(text, *this); });
@@ -161,12 +160,8 @@ void DraftFlags::AddTo(FlagSet& flags) {
   flags.Number<size_t>("--ngram-min", ngram_min, 1, 1024, "Tokens that must agree before ngram guesses (3)");
   flags.Number<size_t>("--ngram-max", ngram_max, 1, 1024,
                        "Tokens that are looked up at most, at their latest place (as many as agree)");
-  flags.Choice(
-      "--draft-accept", rule, {"noise", "sibling", "residual"},
-      "How tokens are drawn where there are guesses (noise): answers are the same under noise only, others are "
-      "drawn from the same distribution; residual: a draft model draws its guesses, too");
-  for (const char* flag : {"--draft-p-min", "--draft-accept", "--ngram-min", "--ngram-max"})
-    flags.Needs(flag, "--draft");
+  for (const char* flag : {"--draft-p-min", "--ngram-min", "--ngram-max"}) flags.Needs(flag, "--draft");
+  flags.Removed("--draft-accept", "answers with --draft are always those of plain decoding; leave it out");
 }
 
 Result<void> DraftFlags::Check() const {
@@ -183,10 +178,6 @@ Result<void> DraftFlags::Check() const {
     return UsageError("--draft-p-min",
                       "expected --draft layers:M or a model, which says how likely a guess is, found ngram, which "
                       "does not");
-  }
-  if (draft.tree != DraftTreeKind::kChain && draft.rule == DraftRule::kResidual) {
-    return UsageError("--draft-accept", "expected noise or sibling with --draft-tree " + *tree +
-                                            ", found residual, which needs a chain of drawn guesses");
   }
   if ((ngram_min || ngram_max) && draft.source != DraftSource::kNgram) {
     return UsageError(
@@ -216,8 +207,6 @@ DraftOptions DraftFlags::options() const {
   options.ngram_min = ngram_min.value_or(options.ngram_min);
   options.ngram_max = ngram_max.value_or(options.ngram_max);
   options.least_probability = least_probability.value_or(options.least_probability);
-  if (rule == "sibling") options.rule = DraftRule::kSibling;
-  if (rule == "residual") options.rule = DraftRule::kResidual;
   return options;
 }
 

@@ -43,7 +43,7 @@ struct DraftFlags {
   size_t layers = 0;  // of kLayers
   std::optional<size_t> least, most, ngram_min, ngram_max, threads;
   std::optional<float> least_probability;
-  std::optional<std::string> rule, tree;
+  std::optional<std::string> tree;
 
   void AddTo(FlagSet& flags);
   // Of them those that say who guesses, how much and with what.

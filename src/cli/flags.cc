@@ -34,6 +34,7 @@ Error UnknownArgument(const CLI::App& app, const std::string& argument) {
   }
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // hidden
     for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
     for (const std::string& short_name : option->get_snames()) known.push_back("-" + short_name);
   }
@@ -199,6 +200,13 @@ void FlagSet::Needs(const std::string& one, const std::string& other) {
 }
 
 void FlagSet::Hide(const std::string& name) { impl_->app.get_option(name)->group(""); }
+
+void FlagSet::Removed(const std::string& name, const std::string& instead) {
+  const auto refuse = [name, instead](const std::string&) {
+    throw CLI::ValidationError(name, "expected no such flag, which was removed: " + instead);
+  };
+  impl_->app.add_option_function<std::string>(name, refuse)->expected(0, 1)->group("");
+}
 
 Result<bool> FlagSet::Parse(CommandContext& context) {
   CLI::App& app = impl_->app;

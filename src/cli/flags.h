@@ -75,6 +75,8 @@ class FlagSet {
   void Needs(const std::string& one, const std::string& other);
   // Still read, and no longer in --help: for a flag that this command refuses with a better message than "no such flag".
   void Hide(const std::string& name);
+  // A flag of earlier versions: not in --help, and an error whatever its value. `instead`: what to do without it.
+  void Removed(const std::string& name, const std::string& instead);
 
   // Also takes --help, --version, --log-level, --quiet. True: go on. False: --help or --version was answered.
   // kInvalidArgument: "read the command line: --flag: expected ..., found ...".

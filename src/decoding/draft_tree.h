@@ -7,8 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "decoding/draft_rules.h"
-
 namespace tidemill {
 
 // Guesses at the tokens that follow the pending one. Nodes stand in order of promise, each behind its parent: the first n are a draft,
@@ -20,8 +18,6 @@ struct DraftTree {
   std::span<const int32_t> ids;  // [nodes] within the vocabulary
   std::span<const int32_t> parents =
       {};  // [nodes] parents[i] < i; -1: the pending token. Empty: each node follows the one before it
-  // [nodes] of a chain that was drawn: from what, by ascending id. Else empty.
-  std::span<const std::vector<TokenProbability>> drawn_from = {};
   // kReadText: the drafter ran a part of a text that is new to it. kFoundUnlikely: it was asked, and nothing was likely enough to guess.
   Empty empty = Empty::kNothing;
 };

@@ -1,4 +1,4 @@
-// Guesses at the tokens that come next. A guess costs time when it is wrong; under DraftRule::kNoise it never changes an answer.
+// Guesses at the tokens that come next. A guess costs time when it is wrong; it never changes an answer.
 #ifndef TIDEMILL_DECODING_DRAFTER_H_
 #define TIDEMILL_DECODING_DRAFTER_H_
 

@@ -38,12 +38,11 @@ void GuessBuilder::BeginText(std::span<const int32_t> ids) {
   tree_begin_ = ids.size();
 }
 
-// Of guesses that are made at once, the first row that says nothing ends them. Guess i is drawn from what the sequence alone says of its
-// place, whatever was drawn before it: a right one is accepted as often as any rule promises.
-void GuessBuilder::Choose(size_t row, std::span<float> logits, size_t position) {
+// Of guesses that are made at once, the first row that says nothing ends them.
+void GuessBuilder::Choose(size_t row, std::span<float> logits) {
   if (tree_) return tree_->Add(rows_.nodes().empty() ? -1 : rows_.nodes()[row], choice_.Best(logits));
   if (ended_) return;
-  next_ = choice_.Next(logits, chain_.size(), position + chain_.size());
+  next_ = choice_.Next(logits);
   if (order_ != GuessOrder::kAtOnce) return;
   ended_ = !next_;
   if (next_) chain_.push_back(*next_);
@@ -60,7 +59,7 @@ bool GuessBuilder::Continue() {
 }
 
 DraftTree GuessBuilder::Made() {
-  DraftTree made = tree_ ? tree_->Tree() : DraftTree{.ids = chain_, .drawn_from = choice_.drawn_from(chain_.size())};
+  DraftTree made = tree_ ? tree_->Tree() : DraftTree{.ids = chain_};
   made.empty = DraftTree::Empty::kFoundUnlikely;
   return made;
 }

@@ -31,8 +31,8 @@ class GuessBuilder {
   void Begin(size_t most);  // nodes
   // Before the text's step, with all its ids. Throws std::bad_alloc.
   void BeginText(std::span<const int32_t> ids);
-  // The logits of a wanted row, in ascending order. position: of the first draft token. Changes the logits.
-  void Choose(size_t row, std::span<float> logits, size_t position);
+  // The logits of a wanted row, in ascending order. Changes the logits.
+  void Choose(size_t row, std::span<float> logits);
   // After a step: whether there is another.
   bool Continue();
   // The next step of a tree in at most `most` rows; false: too few for any node.

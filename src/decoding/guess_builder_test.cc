@@ -18,7 +18,7 @@ std::vector<float> Saying(int32_t id) {
 
 void Choose(GuessBuilder& guesses, size_t row, int32_t id) {
   std::vector<float> logits = Saying(id);
-  guesses.Choose(row, logits, 5);
+  guesses.Choose(row, logits);
 }
 
 GuessBuilder Chain(bool at_once) {
@@ -78,6 +78,15 @@ TEST(GuessBuilder, AtOnce_EachRowIsAGuessUntilOneSaysNothing) {
   guesses.Begin(1);
   Choose(guesses, 0, 7);
   EXPECT_EQ(IdsOf(guesses.Made()), Ids{7}) << "the next draft begins anew";
+}
+
+TEST(GuessBuilder, Never_IsNoGuess) {
+  GuessBuilder guesses({.most = 4, .vocab_size = kVocab, .never = 3}, DraftTreeKind::kChain, true);
+  guesses.Begin(2);
+  std::vector<float> logits = Saying(3);
+  logits[5] = 10.0F;
+  guesses.Choose(0, logits);
+  EXPECT_EQ(IdsOf(guesses.Made()), Ids{5});
 }
 
 }  // namespace

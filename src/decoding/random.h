@@ -1,6 +1,6 @@
-// Random numbers without a state: each is a function of what it is for, so that a sequence draws the same numbers whoever
+// Random numbers without a state: each is a function of its place, so that a sequence draws the same numbers whoever
 // else is being served, in whatever order positions are computed, and after a restore.
-//   block = Philox4x32-10 of counter {position, purpose, sequence low, sequence high}, key {seed low, seed high}
+//   block = Philox4x32-10 of counter {position, 0, sequence low, sequence high}, key {seed low, seed high}
 // J. K. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011, section 3.3. Integers only: the same bits
 // on every machine.
 #ifndef TIDEMILL_DECODING_RANDOM_H_
@@ -28,23 +28,15 @@ constexpr PhiloxBlock Philox4x32_10(PhiloxBlock counter, std::array<uint32_t, 2>
   return counter;
 }
 
-// What a number is drawn for. The values are part of the result of a seed: they never change, new ones are added.
-enum class RandomPurpose : uint32_t {
-  kSampleToken = 0,
-  kAcceptGuess = 0x100,  // of the first guess at a position; of its siblings the values behind it
-  kDrawGuess = 1,        // by a drafter that draws
-};
-
 struct RandomStream {
   uint64_t seed = 0;      // of the request
   uint64_t sequence = 0;  // which of the request's sequences; never a slot or a place in a batch
 };
 
 // In [0, 1), a multiple of 2^-53. position: of the token in its sequence.
-constexpr double UniformAt(const RandomStream& stream, uint32_t position, RandomPurpose purpose) {
+constexpr double UniformAt(const RandomStream& stream, uint32_t position) {
   const PhiloxBlock block =
-      Philox4x32_10({position, static_cast<uint32_t>(purpose), static_cast<uint32_t>(stream.sequence),
-                     static_cast<uint32_t>(stream.sequence >> 32)},
+      Philox4x32_10({position, 0, static_cast<uint32_t>(stream.sequence), static_cast<uint32_t>(stream.sequence >> 32)},
                     {static_cast<uint32_t>(stream.seed), static_cast<uint32_t>(stream.seed >> 32)});
   const uint64_t bits = (uint64_t{block[0]} << 32 | block[1]) >> 11;
   return static_cast<double>(bits) * 0x1p-53;

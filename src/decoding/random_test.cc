@@ -20,17 +20,16 @@ TEST(Philox, KnownAnswers_Match) {
 }
 
 TEST(UniformAt, Zeros_IsTheTop53BitsOfTheFirstKnownAnswer) {
-  EXPECT_EQ(UniformAt({0, 0}, 0, RandomPurpose::kSampleToken),
-            static_cast<double>(0x6627e8d5e169c58d >> 11) / 9007199254740992.0);
+  EXPECT_EQ(UniformAt({0, 0}, 0), static_cast<double>(0x6627e8d5e169c58d >> 11) / 9007199254740992.0);
 }
 
 // One bit anywhere in seed, sequence or position gives another number, so no part of them is lost on the way.
 TEST(UniformAt, EachBitOfEachArgument_Matters) {
-  std::set<double> values = {UniformAt({0, 0}, 0, RandomPurpose::kSampleToken)};
+  std::set<double> values = {UniformAt({0, 0}, 0)};
   for (int bit = 0; bit < 64; ++bit) {
-    values.insert(UniformAt({uint64_t{1} << bit, 0}, 0, RandomPurpose::kSampleToken));
-    values.insert(UniformAt({0, uint64_t{1} << bit}, 0, RandomPurpose::kSampleToken));
-    if (bit < 32) values.insert(UniformAt({0, 0}, uint32_t{1} << bit, RandomPurpose::kSampleToken));
+    values.insert(UniformAt({uint64_t{1} << bit, 0}, 0));
+    values.insert(UniformAt({0, uint64_t{1} << bit}, 0));
+    if (bit < 32) values.insert(UniformAt({0, 0}, uint32_t{1} << bit));
   }
   EXPECT_EQ(values.size(), 1U + 64 + 64 + 32);
 }
@@ -39,7 +38,7 @@ TEST(UniformAt, ManyPositions_FillTheUnitIntervalEvenly) {
   constexpr int kDraws = 100000;
   std::vector<int> counts(100, 0);
   for (uint32_t position = 0; position < kDraws; ++position) {
-    const double u = UniformAt({42, 7}, position, RandomPurpose::kSampleToken);
+    const double u = UniformAt({42, 7}, position);
     ASSERT_GE(u, 0.0);
     ASSERT_LT(u, 1.0);
     ++counts[static_cast<size_t>(u * 100)];

@@ -166,7 +166,7 @@ Result<SampledToken> Sampler::Sample(std::span<float> logits, uint32_t position)
   if (options_.temperature == 0.0f) {
     id = ArgMax(logits, chunk_max_, max_);
   } else {
-    const double uniform = UniformAt(stream_, position, RandomPurpose::kSampleToken);
+    const double uniform = UniformAt(stream_, position);
     if (ranks_) {
       const Survivors survivors = SelectRanked(logits);
       id = sums_.FindShare(PartOf(survivors.shares, uniform)).id;
@@ -174,22 +174,6 @@ Result<SampledToken> Sampler::Sample(std::span<float> logits, uint32_t position)
       id = DrawById(logits, uniform);
     }
   }
-  return Chosen(id, logits);
-}
-
-Result<SampledToken> Sampler::SampleAmong(const Guesses& guesses, std::span<float> logits, uint32_t position) {
-  if (options_.temperature == 0.0f || guesses.ids.empty()) return Sample(logits, position);
-  TIDEMILL_CHECK(logits.size() == vocab_size_);
-  if (!raw_logits_.empty()) std::copy(logits.begin(), logits.end(), raw_logits_.begin());
-  TIDEMILL_TRY(distribution, Distribution(logits));
-  const int32_t id = guesses.drawn_from.empty()
-                         ? DrawAmongSiblings(distribution, guesses.ids, stream_, position)
-                         : DrawWithResidual(distribution, guesses.ids[0], guesses.drawn_from, stream_, position);
-  return Chosen(static_cast<size_t>(id), logits);
-}
-
-// With logprobs where they are wanted. logits: transformed.
-SampledToken Sampler::Chosen(size_t id, std::span<const float> logits) {
   SampledToken out;
   out.id = static_cast<int32_t>(id);
   if (options_.logprobs >= 0) {

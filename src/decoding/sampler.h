@@ -27,10 +27,10 @@
 
 #include "base/isa.h"
 #include "base/thread_pool.h"
-#include "decoding/draft_rules.h"
 #include "decoding/random.h"
 #include "decoding/ranked_sums.h"
 #include "decoding/token_history.h"
+#include "decoding/token_probability.h"
 #include "decoding/token_ranking.h"
 #include "decoding/token_shares.h"
 #include "decoding/vocab_parts.h"
@@ -81,9 +81,6 @@ class Sampler {
   // Zen 4 at AVX-512, in microseconds: greedy 11, top_k 40 22, plain 172, top_p 250, top_k beyond vocab / 64 320. A second thread takes
   // 0.57 (plain) to 0.66 (top_p) of the time of one (Zen 3).
   Result<SampledToken> Sample(std::span<float> logits, uint32_t position);
-  // The same distribution, drawn by a rule that prefers what was guessed (draft_rules.h); Sample, where nothing was guessed or nothing
-  // is drawn. Allocates for a draw.
-  Result<SampledToken> SampleAmong(const Guesses& guesses, std::span<float> logits, uint32_t position);
 
   // The distribution that Sample would draw from: the survivors of 9 in the order of 10, but those of weight 0, with
   // probabilities by weight. Changes the logits; allocates.
@@ -104,7 +101,6 @@ class Sampler {
   Error NotANumber(std::span<const float> logits, size_t id) const;
   Survivors SelectRanked(std::span<const float> logits);
   size_t DrawById(std::span<const float> logits, double uniform);
-  SampledToken Chosen(size_t id, std::span<const float> logits);
   void FillLogprobs(std::span<const float> raw_logits, SampledToken* out);
 
   GenerationOptions options_;

@@ -160,7 +160,7 @@ TEST(Sampler, RandomOptions_MatchTheNaiveSampler) {
     }
     // The draw is the inverse of the running sum, unless the number falls on an edge of it.
     const uint32_t position = static_cast<uint32_t>(rng() % 1000);
-    const double uniform = UniformAt({c.options.seed, 0}, position, RandomPurpose::kSampleToken);
+    const double uniform = UniformAt({c.options.seed, 0}, position);
     double sum = 0.0;
     size_t place = 0;
     while (place + 1 < expected.size() && (sum += expected[place].second) <= uniform) ++place;

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "decoding/acceptance_counts.h"
-#include "decoding/draft_rules.h"
 #include "decoding/draft_tree.h"
+#include "decoding/token_probability.h"
 #include "tidemill/engine.h"
 
 namespace tidemill {

@@ -45,7 +45,6 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
       most_guesses_(drafter == nullptr ? 0 : request.draft.most),
       drafter_(std::move(drafter)),
       steps_(StepDrafter::Of(drafter_.get())),
-      rule_(request.draft.rule),
       width_(std::min(request.draft.least, most_guesses_), most_guesses_,
              drafter_ == nullptr ? GuessOrder::kOneByOne : drafter_->guess_order(), costs),
       submitted_(Clock::now()),
@@ -56,7 +55,6 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, con
   }
   guesses_.reserve(most_events());
   parents_.reserve(most_events());
-  siblings_.reserve(most_events());
   right_nodes_.reserve(most_events());
   sampled_.reserve(most_events());
   path_.reserve(most_events());
@@ -170,7 +168,6 @@ ActiveRequest::GuessRows ActiveRequest::TakeGuesses(const DraftTask& task) {
   width_.Drafted(proposed.ids.size(), drafting_seconds_, drafter_->reads_text());
   guesses_.push_back(tokens().back());  // within what was reserved, like the others
   guesses_.insert(guesses_.end(), proposed.ids.begin(), proposed.ids.end());
-  drawn_from_ = proposed.drawn_from;
   if (!proposed.parents.empty()) {
     parents_.push_back(-1);
     for (const int32_t parent : proposed.parents) parents_.push_back(parent + 1);  // the last sampled token is row 0
@@ -191,7 +188,6 @@ bool ActiveRequest::AreWorthGrowing(const GuessRows& guesses) const {
 void ActiveRequest::DropDrafter(std::string_view trouble) {
   draft_trouble_ = trouble;
   drafter_ = nullptr;
-  drawn_from_ = {};
 }
 
 void ActiveRequest::StopDrafting(std::string_view trouble) {
@@ -227,9 +223,7 @@ void ActiveRequest::Sample(size_t row, std::span<float> logits) {
     const std::span<float> known = logits.first(tokenizer_.vocab_size());
     const auto position = static_cast<uint32_t>(tokens().size());
     if (injected_ != nullptr && injected_->sampling) injected_->sampling(id_, known);
-    Result<SampledToken> token = rule_ == DraftRule::kNoise || guesses_.empty()
-                                     ? sampler_.Sample(known, position)
-                                     : sampler_.SampleAmong(GuessesBehind(row), known, position);
+    Result<SampledToken> token = sampler_.Sample(known, position);
     if (!token.ok()) {
       sample_error_ = std::move(token).error();
       return;
@@ -241,18 +235,6 @@ void ActiveRequest::Sample(size_t row, std::span<float> logits) {
   } catch (const std::exception&) {
     sample_error_ = OutOfMemoryError("sample token");
   }
-}
-
-Guesses ActiveRequest::GuessesBehind(size_t row) {
-  siblings_.clear();
-  Guesses guesses;
-  for (size_t guess = row + 1; guess < guesses_.size(); ++guess) {
-    if (ParentOf(guess) != row) continue;
-    siblings_.push_back(guesses_[guess]);
-    if (!drawn_from_.empty()) guesses.drawn_from = drawn_from_[guess - 1];
-  }
-  guesses.ids = siblings_;
-  return guesses;
 }
 
 size_t ActiveRequest::GuessBehind(size_t row, int32_t id) const {

@@ -146,8 +146,6 @@ class ActiveRequest {
   void CountTokens(size_t tokens);  // of the step: accepted draft tokens, and the one sampled after them
   // The row that a draft token of the step follows.
   size_t ParentOf(size_t guess) const { return parents_.empty() ? guess - 1 : static_cast<size_t>(parents_[guess]); }
-  // What was guessed behind a row of the step; valid until the next call.
-  Guesses GuessesBehind(size_t row);
   void Commit(size_t rows, const ConstMatrix<float>& features);
   size_t GuessBehind(size_t row,
                      int32_t id) const;  // the row of the step that follows `row` with draft token `id`; kNoRow: none
@@ -172,9 +170,8 @@ class ActiveRequest {
   std::vector<RowKey> keys_;
   size_t most_guesses_;
   std::unique_ptr<Drafter> drafter_;
-  StepDrafter* steps_;              // of drafter_
-  std::string_view draft_trouble_;  // why the drafter is gone
-  DraftRule rule_;
+  StepDrafter* steps_;              // of drafter_, while there is one
+  std::string_view draft_trouble_;  // why there is no drafter any more
   DraftWidth width_;
   bool is_timed_ = true;
   double drafting_seconds_ = 0;
@@ -183,10 +180,8 @@ class ActiveRequest {
   DraftStats draft_stats_;
   GuessRows offered_;  // the step's draft
   std::optional<EarlyGrowth> early_growth_;
-  std::vector<int32_t> guesses_;                               // the last sampled token and the draft; empty: no draft
-  std::vector<int32_t> parents_;                               // of guesses_; empty: a chain
-  std::span<const std::vector<TokenProbability>> drawn_from_;  // of guesses_ behind the first, where they were drawn
-  std::vector<int32_t> siblings_;
+  std::vector<int32_t> guesses_;  // the pending token, and what may follow it; empty where nothing is guessed
+  std::vector<int32_t> parents_;  // of guesses_; empty: each follows the one before it
   std::vector<uint32_t> right_nodes_;
   size_t rows_ = 0;  // of the step
   std::vector<SampledToken> sampled_;

@@ -40,7 +40,6 @@ Result<std::unique_ptr<EagleHead>> EagleHead::Create(const LanguageModel& model,
 
 EagleDrafter::EagleDrafter(const Options& options, std::unique_ptr<SequenceState> state)
     : options_(options), state_(std::move(state), options.memory), guesses_(options.guesses, options.tree, false) {
-  options_.guesses.drawn_as = nullptr;  // read
   most_kept_ = std::min(kKept, state_->max_length());
   most_asked_ = options_.tree == DraftTreeKind::kChain ? 0 : TreeDraft::kMostAsked;
   ids_.reserve(std::min(options_.context + 1, kReservedDraftIds));
@@ -192,7 +191,7 @@ DraftNext EagleDrafter::NextOfTree(size_t rows, StepSequence* step) {
   return DraftNext::kStep;
 }
 
-void EagleDrafter::Choose(size_t row, std::span<float> logits) { guesses_.Choose(row, logits, ids_.size()); }
+void EagleDrafter::Choose(size_t row, std::span<float> logits) { guesses_.Choose(row, logits); }
 
 void EagleDrafter::Ran(size_t first_row) {
   const Matrix<float>& own = options_.head->own_features().out;

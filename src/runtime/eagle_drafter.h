@@ -69,8 +69,8 @@ class EagleDrafter : public StepDrafter {
     size_t context = 0;  // ids that the sequence may have
     DraftMemory* memory = nullptr;
     const std::atomic<bool>* interrupt = nullptr;  // ends guessing early; may be null
-    DraftTreeKind tree = DraftTreeKind::kChain;    // anything else: guesses.drawn_as is null
-    DraftChoice::Options guesses = {};             // guesses.target_ids: the head's
+    DraftTreeKind tree = DraftTreeKind::kChain;
+    DraftChoice::Options guesses = {};  // guesses.target_ids: the head's
   };
 
   // `state`: of the head. Throws std::bad_alloc.

@@ -66,8 +66,6 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
     return Wrong("expected a least probability from 0 to 1, found " + std::to_string(draft.least_probability));
   if (draft.tree != DraftTreeKind::kChain && draft.source == DraftSource::kNgram)
     return Wrong("expected a chain where n-grams guess, which go on one way, found a tree; choose kModel or kLayers");
-  if (draft.tree != DraftTreeKind::kChain && draft.rule == DraftRule::kResidual)
-    return Wrong("expected a chain under the residual rule, found a tree; choose kNoise or kSibling");
   if (draft.most == 0) return {};
   if (draft.source == DraftSource::kModel && draft_model == nullptr && draft_head == nullptr) {
     return Wrong(
@@ -87,18 +85,15 @@ std::unique_ptr<SequenceState> Engine::Impl::NewDraftState(const LanguageModel& 
   return drafting.MakeState({.kv_dtype = DTypeOf(type), .growth = GrowthOf(expected), .max_length = longest});
 }
 
-std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const Request& request, size_t expected, SequenceState* state) {
-  const DraftOptions& draft = request.draft;
+std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const DraftOptions& draft, size_t expected, SequenceState* state) {
   if (draft.source == DraftSource::kNgram) {
     return std::make_unique<NgramDrafter>(draft.ngram_min, draft.ngram_max == 0 ? ~size_t{0} : draft.ngram_max,
                                           model->text().tokenizer.vocab_size());
   }
-  const bool draws = draft.rule == DraftRule::kResidual && request.generation.temperature > 0;
   DraftChoice::Options guesses{.isa = isa,
                                .most = draft.most,
                                .vocab_size = model->text().tokenizer.vocab_size(),
                                .least_probability = draft.least_probability,
-                               .drawn_as = draws ? &request.generation : nullptr,
                                .tokenizer = &model->text().tokenizer};
   if (draft.source == DraftSource::kLayers) {
     return std::make_unique<LayersDrafter>(LayersDrafter::Options{.executor = executor.get(),

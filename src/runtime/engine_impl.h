@@ -67,7 +67,7 @@ struct Engine::Impl {
   // The drafter of a request whose state is `state`. Tests have others.
   std::function<std::unique_ptr<Drafter>(const Request&, size_t expected, SequenceState& state)> make_drafter =
       [this](const Request& request, size_t expected, SequenceState& state) {
-        return NewDrafter(request, expected, &state);
+        return NewDrafter(request.draft, expected, &state);
       };
   // Seconds of a step of so many rows; empty: by the clock. Tests have others.
   std::function<double(size_t rows)> step_seconds = {};
@@ -86,9 +86,9 @@ struct Engine::Impl {
   // engine_drafts.cc: draft models' buffers, a check of a request's options, and its drafter.
   Result<void> PrepareDrafts();
   Result<void> CheckDraft(const DraftOptions& draft) const;
-  // expected: as NewState. state: the request's, which outlives the drafter; null for draft models and heads.
-  std::unique_ptr<Drafter> NewDrafter(const Request& request, size_t expected, SequenceState* state);
-  // Its predicted drafting costs, with the present requests as batch mates.
+  // expected: as NewState. state: the request's, which outlives the drafter; null where only a draft model or a head guesses.
+  std::unique_ptr<Drafter> NewDrafter(const DraftOptions& draft, size_t expected, SequenceState* state);
+  // What its guesses are predicted to cost, beside the requests that there are.
   DraftCosts PredictedDraftCosts(const Request& request, Drafter& drafter);
   // Whether an answer of at most so many tokens can make up for the draft prefill.
   bool ReadingMayPay(const Request& request, Drafter& drafter, size_t answer);

@@ -6,7 +6,6 @@ namespace tidemill {
 
 LayersDrafter::LayersDrafter(const Options& options)
     : options_(options), guesses_(options.guesses, options.tree, /*at_once=*/false) {
-  options_.guesses.drawn_as = nullptr;  // read
   ids_.reserve(std::min(options.state->max_length(), kReservedDraftIds));
   rows_ids_.reserve(1 + TreeDraft::kMostAsked);
   rows_parents_.reserve(1 + TreeDraft::kMostAsked);
@@ -67,7 +66,7 @@ DraftNext LayersDrafter::Next(size_t rows, StepSequence* step) {
 }
 
 void LayersDrafter::Choose(size_t row, std::span<float> logits) {
-  guesses_.Choose(row - (rows_parents_.empty() ? 0 : 1), logits, ids_.size());
+  guesses_.Choose(row - (rows_parents_.empty() ? 0 : 1), logits);
 }
 
 void LayersDrafter::Ran(size_t /*first_row*/) {

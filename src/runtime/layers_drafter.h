@@ -28,9 +28,9 @@ class LayersDrafter : public StepDrafter {
   struct Options {
     SequentialExecutor* executor = nullptr;        // of the model
     size_t num_layers = 1;                         // that run
-    SequenceState* state = nullptr;                // of the request; drafts only if it lacks no id but the last
-    const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
-    DraftTreeKind tree = DraftTreeKind::kChain;    // anything else: guesses.drawn_as is null
+    SequenceState* state = nullptr;                // of the request; guesses are made where it lacks the last id alone
+    const std::atomic<bool>* interrupt = nullptr;  // ends guessing early; may be null
+    DraftTreeKind tree = DraftTreeKind::kChain;
     DraftChoice::Options guesses = {};
   };
 

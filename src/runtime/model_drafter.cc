@@ -39,7 +39,6 @@ ModelDrafter::ModelDrafter(const Options& options, std::unique_ptr<SequenceState
       state_(std::move(state), options.memory),
       guesses_(Within(options.guesses, options.model->settings.vocab_size), options.tree,
                options.mask_token.has_value()) {
-  options_.guesses.drawn_as = nullptr;  // read
   ids_.reserve(std::min(state_->max_length(), kReservedDraftIds));
   ran_.reserve(ids_.capacity());
   keys_.reserve(options_.executor->max_rows());
@@ -124,7 +123,7 @@ DraftNext ModelDrafter::Done() {
   return DraftNext::kDone;
 }
 
-void ModelDrafter::Choose(size_t row, std::span<float> logits) { guesses_.Choose(row, logits, ids_.size()); }
+void ModelDrafter::Choose(size_t row, std::span<float> logits) { guesses_.Choose(row, logits); }
 
 void ModelDrafter::Ran(size_t /*first_row*/) {
   if (stage_ != Stage::kTree) {

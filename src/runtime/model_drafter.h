@@ -59,8 +59,8 @@ class ModelDrafter : public StepDrafter {
     const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
     // Drafts a chain at once, in the rows of this token, which is guesses.never.
     std::optional<int32_t> mask_token = std::nullopt;
-    DraftTreeKind tree = DraftTreeKind::kChain;  // anything else: guesses.drawn_as is null
-    DraftChoice::Options guesses = {};           // the model may have fewer ids than guesses.vocab_size
+    DraftTreeKind tree = DraftTreeKind::kChain;
+    DraftChoice::Options guesses = {};  // the model may have fewer ids than guesses.vocab_size
   };
 
   // Throws std::bad_alloc.

@@ -13,7 +13,7 @@
 //               than growing now (EarlyGrowth). That must take no memory that a running or waiting request could need before the text
 //               itself makes the state grow.
 //
-// None of it changes a bit of an answer (under DraftRule::kNoise): rows do not see their company, and a state that was put aside or computed again is the same.
+// None of it changes a bit of an answer: rows do not see their company, and a state that was put aside or computed again is the same.
 #ifndef TIDEMILL_RUNTIME_SCHEDULER_H_
 #define TIDEMILL_RUNTIME_SCHEDULER_H_
 

@@ -232,10 +232,6 @@ TEST(DraftHeads, ChangeNoAnswer) {
         EXPECT_GT(found["draft"].value("drafted", size_t{0}), 30U) << head << tree;
         accepted += found["draft"].value("accepted", size_t{0});
       }
-      for (const char* rule : {"sibling", "residual"}) {
-        const json found = run({"--draft", HeadFolder(head), "--draft-min", "3", "--draft-accept", rule});
-        EXPECT_EQ(found["ids"].size(), 60U) << head << rule;
-      }
     }
   }
   EXPECT_GT(accepted, 100U);
@@ -322,8 +318,12 @@ TEST(DraftModels, WhatCannotBeOne_IsRefused) {
   refused({"--draft", "ngram", "--draft-tree", "fixed"},
           "--draft-tree: expected chain with --draft ngram, which guesses one way to go on, found fixed; give --draft "
           "layers:M or a model");
-  refused({"--draft", "layers:1", "--draft-tree", "optimal", "--draft-accept", "residual"},
-          "--draft-accept: expected noise or sibling with --draft-tree optimal, found residual, which needs a chain");
+  const std::string removed =
+      "--draft-accept: expected no such flag, which was removed: answers with --draft are always those of plain "
+      "decoding";
+  refused({"--draft", "layers:1", "--draft-accept", "residual"}, removed);
+  refused({"--draft-accept=noise"}, removed);
+  refused({"--draft-accept"}, removed);
   refused({"--draft", other}, "found 2 of 997 ids that differ: ");
 }
 
