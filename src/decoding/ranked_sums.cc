@@ -34,7 +34,7 @@ void RankedSums::Start(Isa isa, std::span<const float> logits, std::span<const f
   map_ = UsefulMap(floor);
   const bool all = floor == kLowestLogit && !counts;
   const BucketPass pass = all ? BucketPass::kAllShares : BucketPass::kSharesAndCounts;
-  at_least_ = FillBuckets(pass, map_, range_, least, &buckets_);
+  at_least_ = FillBuckets({.pass = pass, .rule = rule_, .of = range_, .map = map_, .least = least}, &buckets_);
   shares_ = 0;
   num_tokens_ = 0;
   for (const Bucket& bucket : buckets_) {
@@ -64,12 +64,11 @@ BucketMap RankedSums::UsefulMap(float floor) {
   return {static_cast<float>(high), range};
 }
 
-uint64_t RankedSums::FillBuckets(BucketPass pass, const BucketMap& map, LogitInterval of, float least,
-                                 Buckets* buckets) {
-  const bool counts = pass == BucketPass::kSharesAndCounts;
+uint64_t RankedSums::FillBuckets(const BucketFill& fill, Buckets* buckets) {
+  const bool counts = fill.pass == BucketPass::kSharesAndCounts;
   std::array<uint64_t, VocabParts::kMost> at_least = {};
   const auto add = [&](size_t part, const ChunkRun& run) {
-    at_least[part] += AddToBuckets(isa_, pass, run, rule_, of, least, map, &sums_[part]);
+    at_least[part] += AddToBuckets(isa_, run, fill, &sums_[part]);
   };
   step_parts_.ForEach(runs_[0].num_chunks, [&](size_t part, size_t first, size_t end) {
     BucketSums& sums = sums_[part];
@@ -147,7 +146,7 @@ RankedSums::Found RankedSums::Find(Measure measure, uint64_t target) {
     }
     // Both ends are f32, so they are in different buckets: each round has fewer tokens.
     map = BucketMap(range.high, static_cast<double>(range.high) - static_cast<double>(range.low));
-    FillBuckets(BucketPass::kSharesAndCounts, map, range, kLowestLogit, &fine_buckets_);
+    FillBuckets({.pass = BucketPass::kSharesAndCounts, .rule = rule_, .of = range, .map = map}, &fine_buckets_);
     buckets = &fine_buckets_;
   }
 }

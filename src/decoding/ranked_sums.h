@@ -62,7 +62,7 @@ class RankedSums {
   using Buckets = std::array<Bucket, BucketMap::kBuckets>;
 
   BucketMap UsefulMap(float floor);
-  uint64_t FillBuckets(BucketPass pass, const BucketMap& map, LogitInterval of, float least, Buckets* buckets);
+  uint64_t FillBuckets(const BucketFill& fill, Buckets* buckets);
   Members MembersOf(LogitInterval of);
   size_t IdOfEqual(float logit, uint64_t index) const;
   Found Find(Measure measure, uint64_t target);

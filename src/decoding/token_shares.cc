@@ -69,9 +69,12 @@ void SumShareChunks(const float* HWY_RESTRICT chunks, const float* HWY_RESTRICT 
 }
 
 template <BucketPass kPass>
-uint64_t AddChunksToBuckets(const float* HWY_RESTRICT chunks, const float* HWY_RESTRICT chunk_max, size_t num_chunks,
-                            const ShareRule& rule, LogitInterval of, float least, const BucketMap& map,
-                            BucketSums* HWY_RESTRICT sums) {
+uint64_t AddChunksToBuckets(const ChunkRun& run, const BucketFill& fill, BucketSums* HWY_RESTRICT sums) {
+  const float* HWY_RESTRICT chunks = run.logits;
+  const float* HWY_RESTRICT chunk_max = run.chunk_max;
+  const size_t num_chunks = run.num_chunks;
+  const LogitInterval of = fill.of;
+  const float least = fill.least;
   const Lane8 d;
   const Share8 du;
   const size_t lanes = hn::Lanes(d);
@@ -112,7 +115,7 @@ uint64_t AddChunksToBuckets(const float* HWY_RESTRICT chunks, const float* HWY_R
         if (hn::AllFalse(d, any)) continue;
       }
       for (size_t n = 0; n < kAtOnce; ++n) {
-        auto place = hn::Sub(hn::Set(d, map.offset), hn::Mul(logits[n], hn::Set(d, map.slope)));
+        auto place = hn::Sub(hn::Set(d, fill.map.offset), hn::Mul(logits[n], hn::Set(d, fill.map.slope)));
         place = hn::Max(place, hn::Set(d, BucketMap::kFirst));
         place = hn::Min(place, hn::Set(d, BucketMap::kLast));
         if constexpr (kPass != BucketPass::kAllShares) {
@@ -121,7 +124,7 @@ uint64_t AddChunksToBuckets(const float* HWY_RESTRICT chunks, const float* HWY_R
         hn::Store(hn::BitCast(du, place), du, steps[now].place + n * lanes);
       }
       hn::Vec<Share8> shares[kAtOnce];
-      SharesOf(d, logits, rule, shares);
+      SharesOf(d, logits, fill.rule, shares);
       for (size_t n = 0; n < kAtOnce; ++n) hn::Store(shares[n], du, steps[now].share + n * lanes);
       if (selects) {
         LoadLogits(d, from, logits);
@@ -249,14 +252,12 @@ uint64_t SumShares(Isa isa, std::span<const float> logits, std::span<const float
   return total;
 }
 
-uint64_t AddToBuckets(Isa isa, BucketPass pass, const ChunkRun& run, const ShareRule& rule, LogitInterval of,
-                      float least, const BucketMap& map, BucketSums* sums) {
-  using Add = uint64_t (*)(const float*, const float*, size_t, const ShareRule&, LogitInterval, float, const BucketMap&,
-                           BucketSums*);
-  const Add add = pass == BucketPass::kAllShares
+uint64_t AddToBuckets(Isa isa, const ChunkRun& run, const BucketFill& fill, BucketSums* sums) {
+  using Add = uint64_t (*)(const ChunkRun&, const BucketFill&, BucketSums*);
+  const Add add = fill.pass == BucketPass::kAllShares
                       ? Add{TIDEMILL_PICK(isa, AddChunksToBuckets<BucketPass::kAllShares>)}
                       : Add{TIDEMILL_PICK(isa, AddChunksToBuckets<BucketPass::kSharesAndCounts>)};
-  return add(run.logits, run.chunk_max, run.num_chunks, rule, of, least, map, sums);
+  return add(run, fill, sums);
 }
 
 void AddMembers(Isa isa, const ChunkRun& run, LogitInterval of, Members* members) {

@@ -86,18 +86,25 @@ struct BucketSums {
   uint32_t counts[kWays * kStride];
 };
 
-// What AddToBuckets adds. kAllShares: shares, of every token; none is above `of` or, but for masked ones, below it.
+// What a pass over the buckets adds. kAllShares: shares, of every token; none is above `of` or, but for masked ones, below it.
 enum class BucketPass { kAllShares, kSharesAndCounts };
+
+struct BucketFill {
+  BucketPass pass;
+  ShareRule rule;
+  LogitInterval of;  // the tokens that are added
+  BucketMap map;
+  float least = kLowestLogit;  // of the tokens whose shares are summed
+};
 
 //   chunk_sum[c] = sum of the shares in the chunk of logits >= least; returns the sum of chunk_sum
 uint64_t SumShares(Isa isa, std::span<const float> logits, std::span<const float> chunk_max, const ShareRule& rule,
                    float least, std::span<uint64_t> chunk_sum, const VocabParts& parts = {});
 
-// Adds each token within `of` to its bucket. Returns the sum of shares of logits >= least: of all of them, if of.low <= least,
+// Adds each token within fill.of to its bucket. Returns the sum of shares of logits >= least: of all of them, if of.low <= least,
 // else at least of those >= of.low.
 // Cost: about 45 f64 operations and one or two additions in memory a token; tokens below `of` cost little in bulk.
-uint64_t AddToBuckets(Isa isa, BucketPass pass, const ChunkRun& run, const ShareRule& rule, LogitInterval of,
-                      float least, const BucketMap& map, BucketSums* sums);
+uint64_t AddToBuckets(Isa isa, const ChunkRun& run, const BucketFill& fill, BucketSums* sums);
 
 // The tokens of an interval: how many, their range, and as long as there is room their keys (token_key.h), by ascending id.
 struct Members {

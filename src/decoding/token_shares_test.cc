@@ -143,7 +143,9 @@ TEST(TokenShares, EveryLevel_FillsTheBuckets) {
         }
         AtEveryLevel([&](Isa isa) {
           const auto sums = std::make_unique<BucketSums>();
-          const uint64_t found = AddToBuckets(isa, pass, chunks.Run(0, 50, 0), rule, of, least, map, sums.get());
+          const uint64_t found =
+              AddToBuckets(isa, chunks.Run(0, 50, 0),
+                           {.pass = pass, .rule = rule, .of = of, .map = map, .least = least}, sums.get());
           if (of.low == kLowestLogit) {
             EXPECT_EQ(found, at_least);
           }
