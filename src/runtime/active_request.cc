@@ -29,24 +29,22 @@ double Milliseconds(ActiveRequest::Clock::duration duration) {
 
 }  // namespace
 
-ActiveRequest::ActiveRequest(RequestId id, Request request, Sampler sampler, const Tokenizer& tokenizer,
-                             std::unique_ptr<SequenceState> state, size_t context, std::unique_ptr<Drafter> drafter,
-                             const DraftCosts& costs)
+ActiveRequest::ActiveRequest(RequestId id, Request request, Parts parts)
     : id_(id),
       options_(std::move(request.generation)),
       keep_state_(request.keep_state),
-      sampler_(std::move(sampler)),
-      tokenizer_(tokenizer),
-      decoder_(tokenizer),
+      sampler_(std::move(parts.sampler)),
+      tokenizer_(parts.tokenizer),
+      decoder_(parts.tokenizer),
       stop_(options_.stop),
-      state_(std::move(state)),
-      context_(context),
+      state_(std::move(parts.state)),
+      context_(parts.context),
       prompt_tokens_(request.prompt.size()),
-      most_guesses_(drafter == nullptr ? 0 : request.draft.most),
-      drafter_(std::move(drafter)),
+      most_guesses_(parts.drafter == nullptr ? 0 : request.draft.most),
+      drafter_(std::move(parts.drafter)),
       steps_(StepDrafter::Of(drafter_.get())),
       width_(std::min(request.draft.least, most_guesses_), most_guesses_,
-             drafter_ == nullptr ? GuessOrder::kOneByOne : drafter_->guess_order(), costs),
+             drafter_ == nullptr ? GuessOrder::kOneByOne : drafter_->guess_order(), parts.costs),
       submitted_(Clock::now()),
       page_faults_before_(ProcessPageFaults()) {
   sampler_.Prime(request.prompt);

@@ -42,10 +42,15 @@ class ActiveRequest {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `drafter`: null for none; it gets the prompt here. `costs`: DraftWidth's.
-  ActiveRequest(RequestId id, Request request, Sampler sampler, const Tokenizer& tokenizer,
-                std::unique_ptr<SequenceState> state, size_t context, std::unique_ptr<Drafter> drafter,
-                const DraftCosts& costs = {});
+  struct Parts {
+    Sampler sampler;
+    const Tokenizer& tokenizer;  // the model's
+    std::unique_ptr<SequenceState> state;
+    size_t context;                    // tokens
+    std::unique_ptr<Drafter> drafter;  // null for none; it gets the prompt here
+    DraftCosts costs;                  // DraftWidth's
+  };
+  ActiveRequest(RequestId id, Request request, Parts parts);
 
   // Before its first step: the state holds a beginning of the prompt. If `is_answer`, its last record.ids - record.prompt_tokens tokens
   // begin the answer, and text that they withheld is still to come.

@@ -230,8 +230,13 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   const size_t end = stated ? std::min(expected, options.context) : options.context;
   const bool may_pay = drafter == nullptr || ReadingMayPay(request, *drafter, end - request.prompt.size());
   const bool chooses = drafter != nullptr && request.draft.most != request.draft.least;
-  auto made = std::make_unique<ActiveRequest>(next_id++, std::move(request), std::move(sampler), tokenizer,
-                                              std::move(state), options.context, std::move(drafter), costs);
+  auto made = std::make_unique<ActiveRequest>(next_id++, std::move(request),
+                                              ActiveRequest::Parts{.sampler = std::move(sampler),
+                                                                   .tokenizer = tokenizer,
+                                                                   .state = std::move(state),
+                                                                   .context = options.context,
+                                                                   .drafter = std::move(drafter),
+                                                                   .costs = costs});
   if (chooses) {
     made->PriceGrowth({.growth = GrowthOf(stated ? expected : 0),
                        .most = options.context,
