@@ -9,31 +9,14 @@
 
 #include "cli/command.h"
 #include "cli/errors.h"
-#include "cli/flag_groups.h"
 #include "cli/flags.h"
 #include "cli/json.h"
-#include "cli/prompt_form.h"
 #include "cli/run_prompts.h"
 #include "cli/saved_state.h"
 #include "cli/session.h"
-#include "cli/text_source.h"
 
 namespace tidemill::cli {
 namespace {
-
-struct RunFlags {
-  std::string model;
-  TextSource text;
-  PromptForm form;
-  PromptsFlags prompts;
-  bool stats = false;
-  bool json = false;
-  StateFlags state;
-  GenerationFlags generation;
-  DraftFlags draft;
-  MachineFlags machine;
-  std::optional<std::string> attention_backend;
-};
 
 void AddFlags(FlagSet& set, RunFlags& flags) {
   set.Positional("MODEL", flags.model, "A .gguf file or a model folder");
@@ -93,8 +76,7 @@ void WarnAboutDroppedBytes(const Tokenizer& tokenizer, const std::string& prompt
 Result<void> RunMany(const RunFlags& flags, CommandContext& context) {
   if (flags.text.positional || flags.text.prompt || flags.text.file)
     return UsageError("--prompts", "expected no other prompt, found one; leave out one of both");
-  return RunPrompts(flags.model, flags.prompts, flags.form, flags.generation, flags.draft, flags.machine, flags.stats,
-                    context);
+  return RunPrompts(flags, context);
 }
 
 }  // namespace

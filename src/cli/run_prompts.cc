@@ -123,15 +123,14 @@ struct Descriptor {
 class Instance {
  public:
   Instance(size_t index, const Session& session, std::unique_ptr<Engine> engine, size_t most, PromptQueue& queue,
-           const PromptForm& form, const GenerationFlags& generation, const DraftFlags& draft)
+           const RunFlags& flags)
       : index_(index),
         session_(session),
         engine_(std::move(engine)),
         most_(most),
         queue_(queue),
-        form_(form),
-        generation_(generation),
-        draft_(draft.options()) {}
+        flags_(flags),
+        draft_(flags.draft.options()) {}
 
   // Until no line is left and every request has ended. What runs when there is no memory fails, with the text that it has; lines behind it
   // are run. Throws std::bad_alloc where there is none to say so, or to read a line.
@@ -206,13 +205,13 @@ class Instance {
     }
     TIDEMILL_TRY(prompt, ParsePromptLine(line.text, &running->id));
     const Model& model = *session_.model;
-    running->options = prompt.ApplyTo(generation_.ApplyTo(model.default_generation()));
+    running->options = prompt.ApplyTo(flags_.generation.ApplyTo(model.default_generation()));
     std::vector<int32_t> ids = std::move(prompt.ids);
     if (!prompt.messages.empty()) {
       TIDEMILL_TRY(encoded, EncodeChat(model, std::move(prompt.messages)));
       ids = std::move(encoded);
     } else if (prompt.prompt) {
-      TIDEMILL_TRY(encoded, form_.Encode(model, *prompt.prompt));
+      TIDEMILL_TRY(encoded, flags_.form.Encode(model, *prompt.prompt));
       ids = std::move(encoded);
     }
     return engine_->Submit({.prompt = std::move(ids), .generation = running->options, .draft = draft_});
@@ -269,8 +268,7 @@ class Instance {
   std::unique_ptr<Engine> engine_;
   size_t most_;  // requests at a time; of them, those that its memory has no room for wait in its engine
   PromptQueue& queue_;
-  const PromptForm& form_;
-  const GenerationFlags& generation_;
+  const RunFlags& flags_;
   DraftOptions draft_;
   std::mutex mutex_;  // guards changes of running_ against CancelAll
   std::map<RequestId, Running> running_;
@@ -293,20 +291,19 @@ void PromptsFlags::AddTo(FlagSet& flags) {
   flags.Needs("--instances", "--prompts");
 }
 
-Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, const PromptForm& form,
-                        const GenerationFlags& generation, const DraftFlags& draft, const MachineFlags& machine,
-                        bool stats, CommandContext& context) {
+Result<void> RunPrompts(const RunFlags& flags, CommandContext& context) {
+  const PromptsFlags& prompts = flags.prompts;
   const bool is_file = *prompts.file != "-";
   const Descriptor input{is_file ? open(prompts.file->c_str(), O_RDONLY | O_CLOEXEC) : STDIN_FILENO, is_file};
   if (input.fd < 0) return SystemError("read the prompts", *prompts.file, errno);
-  TIDEMILL_TRY(session, OpenSession(model, machine, draft, context));
-  TIDEMILL_TRY(options, machine.engine_options());
+  TIDEMILL_TRY(session, OpenSession(flags.model, flags.machine, flags.draft, context));
+  TIDEMILL_TRY(options, flags.machine.engine_options());
   const size_t count = prompts.instances.value_or(1);
   options.draft_model = session.draft_model;
   options.draft_head = session.draft_head;
   options.threads = std::max<size_t>(1, session.engine->threads() / count);
-  if (draft.source) NameProfile(options);
-  options.draft_threads = std::min(draft.threads.value_or(0), options.threads);
+  if (flags.draft.source) NameProfile(options);
+  options.draft_threads = std::min(flags.draft.threads.value_or(0), options.threads);
   options.state_memory = std::max<uint64_t>(1, session.engine->state_memory() / count);
 
   PromptQueue queue(input.fd, is_file ? *prompts.file : "standard input", context.signals, context.out,
@@ -318,8 +315,7 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
       TIDEMILL_TRY(made, Engine::Create(session.model, options));
       engine = std::move(made);
     }
-    instances.push_back(
-        std::make_unique<Instance>(i, session, std::move(engine), options.max_batch, queue, form, generation, draft));
+    instances.push_back(std::make_unique<Instance>(i, session, std::move(engine), options.max_batch, queue, flags));
   }
   const Clock::time_point start = Clock::now();
   const PageFaults before = FaultsNow();
@@ -355,7 +351,7 @@ Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, c
   context.some_failed = all.failed != 0;
   WarnAboutGrowth(all.all, context.messages);
   WarnAboutDrafts(all.all, context.messages);
-  if (stats) {
+  if (flags.stats) {
     const PageFaults now = FaultsNow();
     context.messages.Say(Describe(all, Milliseconds(Clock::now() - start) / 1000,
                                   {.minor = now.minor - before.minor, .major = now.major - before.major}));

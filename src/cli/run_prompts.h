@@ -2,7 +2,7 @@
 #ifndef TIDEMILL_CLI_RUN_PROMPTS_H_
 #define TIDEMILL_CLI_RUN_PROMPTS_H_
 
-#include <cstdint>
+#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -10,6 +10,8 @@
 #include "cli/flag_groups.h"
 #include "cli/flags.h"
 #include "cli/prompt_form.h"
+#include "cli/saved_state.h"
+#include "cli/text_source.h"
 #include "tidemill/result.h"
 
 namespace tidemill::cli {
@@ -22,11 +24,23 @@ struct PromptsFlags {
   void AddTo(FlagSet& flags);
 };
 
-// Lines are read as requests end, so that neither a long file nor its results are in memory as a whole. A line that cannot be run costs
-// only its own result. A signal cancels what runs, and what was generated is written.
-Result<void> RunPrompts(const std::string& model, const PromptsFlags& prompts, const PromptForm& form,
-                        const GenerationFlags& generation, const DraftFlags& draft, const MachineFlags& machine,
-                        bool stats, CommandContext& context);
+struct RunFlags {
+  std::string model;
+  TextSource text;
+  PromptForm form;
+  PromptsFlags prompts;
+  bool stats = false;
+  bool json = false;
+  StateFlags state;
+  GenerationFlags generation;
+  DraftFlags draft;
+  MachineFlags machine;
+  std::optional<std::string> attention_backend;
+};
+
+// flags.prompts.file is there. Lines are read as requests end, so that neither a long file nor its results are in memory as a whole. A
+// line that cannot be run costs only its own result. A signal cancels what runs, and what was generated is written.
+Result<void> RunPrompts(const RunFlags& flags, CommandContext& context);
 
 }  // namespace tidemill::cli
 
