@@ -132,8 +132,13 @@ void QuantizedBuffer::QuantizeRows(ExecutionContext& ctx, ConstMatrix<float> x, 
   const QuantizeRowKernel kernel = PickQuantizeRow(ctx.isa());
   ForEachRow(ctx, x.rows, x.cols, [&](size_t i) {
     const size_t r = first_row + i;
-    kernel(x.row(i), x.cols, q + r * x.cols, pairs == nullptr ? nullptr : pairs + r * x.cols, d + r * blocks,
-           sum + r * blocks, half_sums + r * blocks * 2, biased == nullptr ? nullptr : biased + BiasedIndex(r, blocks));
+    kernel(x.row(i), x.cols,
+           {.q = q + r * x.cols,
+            .pairs = pairs == nullptr ? nullptr : pairs + r * x.cols,
+            .d = d + r * blocks,
+            .sum = sum + r * blocks,
+            .half_sums = half_sums + r * blocks * 2,
+            .biased = biased == nullptr ? nullptr : biased + BiasedIndex(r, blocks)});
   });
 }
 

@@ -15,9 +15,13 @@ namespace tidemill::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, int8_t* HWY_RESTRICT q, int16_t* HWY_RESTRICT pairs,
-                 float* HWY_RESTRICT d, float* HWY_RESTRICT sum, int16_t* HWY_RESTRICT half_sums,
-                 BiasedBlock* HWY_RESTRICT biased) {
+void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, const QuantizedRow& to) {
+  int8_t* HWY_RESTRICT q = to.q;
+  int16_t* HWY_RESTRICT pairs = to.pairs;
+  float* HWY_RESTRICT d = to.d;
+  float* HWY_RESTRICT sum = to.sum;
+  int16_t* HWY_RESTRICT half_sums = to.half_sums;
+  BiasedBlock* HWY_RESTRICT biased = to.biased;
   const hn::CappedTag<float, 16> df;
   const hn::RebindToSigned<decltype(df)> di32;
   const hn::Rebind<int16_t, decltype(df)> di16;

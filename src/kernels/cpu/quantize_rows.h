@@ -10,10 +10,18 @@
 
 namespace tidemill {
 
-// x, q: [cols]; pairs: [cols] or null; d, sum: [cols / 32]; half_sums: [cols / 16]; biased: null, or the first of cols / 32 blocks,
-// kBiasedTileRows apart, which want pairs, too.
-using QuantizeRowKernel = void (*)(const float* x, size_t cols, int8_t* q, int16_t* pairs, float* d, float* sum,
-                                   int16_t* half_sums, BiasedBlock* biased);
+// Where a row of `cols` goes.
+struct QuantizedRow {
+  int8_t* q;            // [cols]
+  int16_t* pairs;       // [cols] or null
+  float* d;             // [cols / 32]
+  float* sum;           // [cols / 32]
+  int16_t* half_sums;   // [cols / 16]
+  BiasedBlock* biased;  // null, or the first of cols / 32 blocks, kBiasedTileRows apart, which want pairs, too
+};
+
+// x: [cols]
+using QuantizeRowKernel = void (*)(const float* x, size_t cols, const QuantizedRow& to);
 
 QuantizeRowKernel PickQuantizeRow(Isa isa);
 
