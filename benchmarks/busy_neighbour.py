@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much slower one decode step gets when another process keeps one of the cores busy.
 
-  benchmarks/busy_neighbour.py build/release/bin/tidemill MODEL [--threads 2] [--pairs 15] [--quiet 0.1] [--seconds 300]
+  benchmarks/busy_neighbour.py build/release/bin/bench_child MODEL [--threads 2] [--pairs 15] [--quiet 0.1] [--seconds 300]
 
 One process of tidemill decodes again and again from the same caches, alternately alone and beside a process of one thread that spins
 on the same cores, which one comes first being drawn. Printed: the median ratio of the two times of a pair with its 95 % interval. A
@@ -32,7 +32,7 @@ class Decoder:
     def __init__(self, arguments: argparse.Namespace):
         self.settings = {"model": arguments.model, "threads": arguments.threads, "depth": [0], "repeats": 1,
                          "gen_tokens": arguments.steps}
-        self.process = subprocess.Popen([arguments.tidemill, "bench", "--child"], stdin=subprocess.PIPE,
+        self.process = subprocess.Popen([arguments.bench_child], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
 
     def sample(self) -> dict:
@@ -46,7 +46,7 @@ class Decoder:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tidemill")
+    parser.add_argument("bench_child")
     parser.add_argument("model")
     parser.add_argument("--threads", type=int, default=2, help="of the decoder, on as many cores")
     parser.add_argument("--pairs", type=int, default=15)

@@ -4,7 +4,7 @@
   benchmarks/many_requests.py build/release/bin/tidemill MODEL [--threads 2] [--pairs 10] [--requests 32] [--mean 512] [--new 64]
 
 Of a pair one is `run --prompts` with --requests requests whose prompts have --mean tokens on average, from an eighth of that to nearly
-twice as much, in random order; the other is `bench --child` with as many equal sequences at the contexts that those have on average, at
+twice as much, in random order; the other is `bench_child` (benchmarks/child), which lies beside tidemill, with as many equal sequences at the contexts that those have on average, at
 most, when all of them decode. Which comes first is drawn. Prompts join one after another while the others decode, and each request asks for as many
 tokens as let it outlast the last one, which asks for --new: while that one decodes, all do, and the rate of the pair is theirs in this
 time. It is an error if one ended earlier. Then one run of three times as many requests of --new tokens each, where prompts join while
@@ -70,10 +70,10 @@ def rate_together(timings: list[dict], new: int) -> float:
 
 
 def equal(arguments: argparse.Namespace, depth: int) -> float:
-    # --child: plain `bench` measures the machine's limits first, and ends where a neighbour does not let it.
+    # Plain `bench` measures the machine's limits first, and ends where a neighbour does not let it.
     settings = {"model": arguments.model, "threads": arguments.threads, "batch": [arguments.requests],
                 "batch_prompt": [depth] * 2, "gen_tokens": arguments.new, "repeats": 1}
-    said, _ = run([arguments.tidemill, "bench", "--child"], json.dumps(settings) + "\n")
+    said, _ = run([str(Path(arguments.tidemill).with_name("bench_child"))], json.dumps(settings) + "\n")
     return json.loads(said.splitlines()[-1])["tests"][0]["samples"][0]["tokens_per_s"]
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How far `tidemill plan` is from what `tidemill bench` measures.
+"""How far `tidemill plan` is from what `bench_child` (benchmarks/child), which lies beside that program, measures.
 
   benchmarks/plan_errors.py build/release/bin/tidemill MODEL.gguf... [--results plan_errors.json] [--threads 2] [--repeats 5] [--again]
 
@@ -16,6 +16,7 @@ import os
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 
 DEPTHS = [0, 2048]     # of one sequence
 BATCH = 8              # sequences
@@ -52,7 +53,7 @@ def predicted_step(arguments: argparse.Namespace, model: str, depth: int, batch:
 def measure(arguments: argparse.Namespace, model: str) -> list[dict]:
     settings = {"model": model, "threads": arguments.threads, "prompt_tokens": [PROMPT], "depth": DEPTHS, "batch": [BATCH],
                 "batch_prompt": [BATCH_DEPTH, BATCH_DEPTH], "gen_tokens": STEPS, "repeats": arguments.repeats}
-    result = subprocess.run([arguments.tidemill, "bench", "--child"], input=json.dumps(settings) + "\n",
+    result = subprocess.run([Path(arguments.tidemill).with_name("bench_child")], input=json.dumps(settings) + "\n",
                             capture_output=True, text=True)
     if result.returncode != 0:
         fail(f"measure {model}: exit code {result.returncode}: {result.stderr.strip()}")

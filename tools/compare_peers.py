@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed of Tidemill beside llama.cpp and ik_llama.cpp on the same GGUF files: paired ratios, as a section of Markdown.
 
-    compare_peers.py --model M.gguf [N.gguf ...] --engine-command "build/release/bin/tidemill bench --child"
+    compare_peers.py --model M.gguf [N.gguf ...] --engine-command "build/release/bin/bench_child"
         --peer llama.cpp=PEER/bin/python --peer ik_llama.cpp=IK/bin/python --plan quick --out speed.md
 
 Rows: prefill, decode after so many cached tokens, for each thread count; batched decode for the largest. One process
@@ -330,7 +330,7 @@ def parse_peer(text: str) -> tuple[str, str]:
 def parse_arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--model", type=Path, nargs="+", required=True)
-    p.add_argument("--engine-command", required=True, metavar="COMMAND", help='such as "build/tidemill bench --child"')
+    p.add_argument("--engine-command", required=True, metavar="COMMAND", help='such as "build/bench_child"')
     p.add_argument("--peer", type=parse_peer, action="append", required=True, metavar="NAME=PYTHON",
                    help=f"{' or '.join(PEER_SETTINGS)}, and the interpreter that has its package; may be repeated")
     p.add_argument("--plan", choices=list(PLANS), default="quick")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """llama.cpp or ik_llama.cpp, whichever this interpreter has the package of: speed, logits and token ids of a GGUF file.
 
-    peer_llama.py bench < settings           measurements, as `tidemill bench --child` speaks
+    peer_llama.py bench < settings           measurements, as `bench_child` speaks
     peer_llama.py logits --model M.gguf --ids ids.json --out logits.safetensors
     peer_llama.py tokenize --model M.gguf --text FILE [--parse-special]
 

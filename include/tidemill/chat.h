@@ -49,7 +49,7 @@ struct ChatTemplateLimits {
   size_t output_bytes = size_t{4} << 20;
   size_t value_bytes = size_t{64} << 20;  // everything made while rendering, also what was thrown away
   size_t input_bytes = size_t{16} << 20;  // of JSON
-  size_t input_values = 100'000;          // in JSON
+  size_t input_values = 200'000;          // in JSON
   int input_depth = 64;                   // of JSON
 };
 

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "cli/bench_child.h"
 #include "cli/command.h"
 #include "cli/cpu_info.h"
 #include "cli/errors.h"
@@ -42,13 +41,9 @@ void AddFlags(FlagSet& set, BenchFlags& flags) {
   set.Number<size_t>("--repeat", flags.repeat, 1, 1000, "Times that each test is run (3)");
   set.Number<uint64_t>("--seed", flags.seed, 0, ~uint64_t{0}, "Of the random tokens (0)");
   set.Switch("--json", flags.json, "One JSON object");
-  set.Switch("--child", flags.child,
-             "Settings as a JSON object on standard input, MODEL among them; one JSON object back");
+  set.Switch("--child", flags.child, "");
+  set.Hide("--child");
   flags.machine.AddTo(set);
-  for (const char* other :
-       {"--prompt-tokens", "--gen-tokens", "--depth", "--batch", "--repeat", "--seed", "--json", "--threads",
-        "--context", "--dtype", "--kv-dtype", "--kv-policy", "--kv-period", "--weights", "--rope-scaling"})
-    set.Excludes("--child", other);  // its settings say them, or none can
 }
 
 std::vector<BenchTest> TestsOf(const BenchFlags& flags) {
@@ -322,9 +317,9 @@ Result<void> BenchCommand(CommandContext& context) {
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
   if (flags.child) {
-    if (flags.model)
-      return UsageError("MODEL", "expected none, since --child reads it from standard input; leave it out");
-    return RunBenchChild(context, flags.machine.isa.value_or(""));
+    return UsageError("--child",
+                      "expected no such flag, since it is a program of its own; build with "
+                      "-DTIDEMILL_BENCHMARKS=ON and run bench_child");
   }
   if (!flags.model) return UsageError("MODEL", "expected a model file, found none");
   TIDEMILL_TRY(options, flags.machine.engine_options());

@@ -17,36 +17,40 @@ std::string MessagesToJson(const std::vector<ChatMessage>& messages) {
   Json list = Json::array();
   for (const ChatMessage& message : messages) {
     Json entry = {{"role", message.role}, {"content", message.content}};
-    if (!message.more_json.empty()) entry.update(Json::parse(message.more_json));  // from MessagesFromJson
+    // From MessagesFromJson, so that it is in order.
+    if (const auto more = ParseJson("", message.more_json); more.ok()) entry.update(Json(*more));
     list.push_back(std::move(entry));
   }
-  return list.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return list.dump(1) + "\n";
 }
 
 Result<std::vector<ChatMessage>> MessagesFromJson(std::string_view object, std::string_view json) {
   TIDEMILL_TRY(list, ParseJson("read the conversation: " + std::string(object), json));
-  return MessagesFrom(object, *list);
+  return MessagesFrom(object, list);
 }
 
-Result<std::vector<ChatMessage>> MessagesFrom(std::string_view object, Json& list) {
-  if (!list.is_array())
-    return Wrong(object, std::string("expected a JSON list of messages, found ") + list.type_name());
+Result<std::vector<ChatMessage>> MessagesFrom(std::string_view object, const JsonValue& list) {
+  if (!list.is_array()) return Wrong(object, "expected a JSON list of messages, found " + list.Describe());
   std::vector<ChatMessage> messages;
-  for (Json& entry : list) {
+  messages.reserve(list.size());
+  for (const JsonValue& entry : list.Elements()) {
     const std::string where = "message " + std::to_string(messages.size()) + ": ";
-    if (!entry.is_object()) return Wrong(object, where + "expected an object, found " + entry.type_name());
+    if (!entry.is_object()) return Wrong(object, where + "expected an object, found " + entry.Describe());
     ChatMessage message;
     for (auto [key, target] :
          {std::pair<const char*, std::string*>{"role", &message.role}, {"content", &message.content}}) {
-      const auto found = entry.find(key);
-      if (found == entry.end() || !found->is_string()) {
-        return Wrong(object, where + "expected a string \"" + key + "\", found " +
-                                 (found == entry.end() ? "none" : found->type_name()));
+      const auto found = entry.Member(key);
+      if (!found || !found->is_string()) {
+        return Wrong(object,
+                     where + "expected a string \"" + key + "\", found " + (found ? found->Describe() : "none"));
       }
-      *target = found->get<std::string>();
-      entry.erase(key);
+      *target = found->text();
     }
-    if (!entry.empty()) message.more_json = entry.dump();
+    Json more;
+    for (const auto& [key, value] : entry.Members()) {
+      if (key != "role" && key != "content") more[key] = Json(value);
+    }
+    if (entry.size() > 2) message.more_json = more.dump();
     messages.push_back(std::move(message));
   }
   return messages;

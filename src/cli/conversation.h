@@ -15,8 +15,7 @@ namespace tidemill::cli {
 std::string MessagesToJson(const std::vector<ChatMessage>& messages);
 // kInvalidArgument names `object` and the message that is wrong. Members other than role and content are kept.
 Result<std::vector<ChatMessage>> MessagesFromJson(std::string_view object, std::string_view json);
-// Of ParseJson; takes roles and contents out of it.
-Result<std::vector<ChatMessage>> MessagesFrom(std::string_view object, Json& list);
+Result<std::vector<ChatMessage>> MessagesFrom(std::string_view object, const JsonValue& list);
 
 }  // namespace tidemill::cli
 

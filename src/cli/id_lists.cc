@@ -15,20 +15,17 @@ Error Wrong(std::string_view object, const std::string& what) {
   return Error(ErrorCode::kInvalidArgument, std::string(kDoing) + ": " + std::string(object) + ": " + what);
 }
 
-Result<std::vector<int32_t>> ParseList(std::string_view object, const Json& list, const std::string& where) {
-  if (list.empty()) return Wrong(object, where + "expected at least one id, found an empty list");
+Result<std::vector<int32_t>> ParseList(std::string_view object, const JsonValue& list, const std::string& where) {
+  if (list.size() == 0) return Wrong(object, where + "expected at least one id, found an empty list");
   std::vector<int32_t> ids;
   ids.reserve(list.size());
-  for (const Json& element : list) {
-    const bool is_id =
-        element.is_number_unsigned() && element.get<uint64_t>() <= uint64_t{std::numeric_limits<int32_t>::max()};
-    if (!is_id) {
-      const std::string found =
-          element.is_structured() ? element.type_name() : element.dump(-1, ' ', true, Json::error_handler_t::replace);
-      return Wrong(object, where + "expected token ids, found " + found.substr(0, 40) + " at index " +
+  for (const JsonValue& element : list.Elements()) {
+    const auto id = element.GetUint("", 0, std::numeric_limits<int32_t>::max());
+    if (!id.ok()) {
+      return Wrong(object, where + "expected token ids, found " + element.Describe() + " at index " +
                                std::to_string(ids.size()));
     }
-    ids.push_back(element.get<int32_t>());
+    ids.push_back(static_cast<int32_t>(*id));
   }
   return ids;
 }
@@ -36,24 +33,25 @@ Result<std::vector<int32_t>> ParseList(std::string_view object, const Json& list
 }  // namespace
 
 Result<IdLists> ParseIdLists(std::string_view object, std::string_view text) {
-  Result<ParsedJson> json = ParseJson(std::string(kDoing) + ": " + std::string(object), text);
+  const auto json = ParseJson(std::string(kDoing) + ": " + std::string(object), text);
   if (!json.ok()) return Error(json.error().code(), json.error().message() + "; write [1, 2, 3]");
-  return IdListsFrom(object, **json);
+  return IdListsFrom(object, *json);
 }
 
-Result<IdLists> IdListsFrom(std::string_view object, const Json& json) {
-  if (!json.is_array()) return Wrong(object, std::string("expected a JSON list, found ") + json.type_name());
+Result<IdLists> IdListsFrom(std::string_view object, const JsonValue& json) {
+  if (!json.is_array()) return Wrong(object, "expected a JSON list, found " + json.Describe());
+  const std::vector<JsonValue> elements = json.Elements();
   IdLists result;
-  result.is_nested = !json.empty() && json[0].is_array();
+  result.is_nested = !elements.empty() && elements[0].is_array();
   if (!result.is_nested) {
     TIDEMILL_TRY(ids, ParseList(object, json, ""));
     result.lists.push_back(std::move(ids));
     return result;
   }
-  for (const Json& list : json) {
+  for (const JsonValue& list : elements) {
     const std::string where = "list " + std::to_string(result.lists.size()) + ": ";
     if (!list.is_array())
-      return Wrong(object, where + "expected a list like those before it, found " + list.type_name());
+      return Wrong(object, where + "expected a list like those before it, found " + list.Describe());
     TIDEMILL_TRY(ids, ParseList(object, list, where));
     result.lists.push_back(std::move(ids));
   }

@@ -19,7 +19,7 @@ struct IdLists {
 
 // kInvalidArgument names `object` and what is wrong at which place.
 Result<IdLists> ParseIdLists(std::string_view object, std::string_view json);
-Result<IdLists> IdListsFrom(std::string_view object, const Json& json);
+Result<IdLists> IdListsFrom(std::string_view object, const JsonValue& json);
 // "-": standard input.
 Result<IdLists> ReadIdLists(const std::string& path);
 

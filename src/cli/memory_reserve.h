@@ -1,5 +1,4 @@
-// Memory for the moment in which there is none: what is being made is taken apart, and the error is said. The JSON library's destructor takes
-// memory, and without it the program ends (std::terminate); so do not hold more JSON than a result has, but for ParsedJson.
+// Memory for the moment in which there is none: what is being made is taken apart, and the error is said.
 #ifndef TIDEMILL_CLI_MEMORY_RESERVE_H_
 #define TIDEMILL_CLI_MEMORY_RESERVE_H_
 

@@ -14,11 +14,8 @@ namespace {
 
 Error Wrong(const std::string& what) { return Error(ErrorCode::kInvalidArgument, "read the line: " + what); }
 
-Error WrongMember(const std::string& name, const std::string& expected, const Json& found) {
-  std::string text =
-      found.is_structured() ? found.type_name() : found.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > 40) text = text.substr(0, 37) + "...";
-  return Wrong(Quoted(name) + ": expected " + expected + ", found " + text);
+Error WrongMember(std::string_view name, const std::string& expected, const JsonValue& found) {
+  return Wrong(Quoted(name) + ": expected " + expected + ", found " + found.Describe());
 }
 
 struct WholeMember {
@@ -44,58 +41,54 @@ constexpr RealMember kReal[] = {{"temperature", &GenerationFlags::temperature},
 
 constexpr const char* kOthers[] = {"id", "prompt", "messages", "ids", "seed", "stop", "ignore_eos", "logit_bias"};
 
-bool IsWhole(const Json& value) {  // of int32_t
-  if (value.is_number_unsigned()) return value.get<uint64_t>() <= uint64_t{std::numeric_limits<int32_t>::max()};
-  return value.is_number_integer() && value.get<int64_t>() >= std::numeric_limits<int32_t>::min();
-}
-
-Result<void> ReadStop(const Json& value, std::vector<std::string>* stop) {
+Result<void> ReadStop(const JsonValue& value, std::vector<std::string>* stop) {
   if (value.is_string()) {
-    stop->push_back(value.get<std::string>());
+    stop->emplace_back(value.text());
     return {};
   }
   if (!value.is_array()) return WrongMember("stop", "a string or a list of strings", value);
-  for (const Json& text : value) {
+  for (const JsonValue& text : value.Elements()) {
     if (!text.is_string()) return WrongMember("stop", "a string or a list of strings", value);
-    stop->push_back(text.get<std::string>());
+    stop->emplace_back(text.text());
   }
   return {};
 }
 
-Result<void> ReadBiases(const Json& value, std::vector<std::pair<int32_t, float>>* biases) {
+Result<void> ReadBiases(const JsonValue& value, std::vector<std::pair<int32_t, float>>* biases) {
   if (!value.is_object()) return WrongMember("logit_bias", "an object of id and bias, as in {\"42\": -100}", value);
-  for (const auto& [name, bias] : value.items()) {
+  for (const auto& [name, bias] : value.Members()) {
     const auto id = ParseNumber<int32_t>(name);
     if (!id || !bias.is_number())
       return WrongMember("logit_bias", "an object of id and bias, as in {\"42\": -100}", value);
-    biases->emplace_back(*id, bias.get<float>());
+    biases->emplace_back(*id, static_cast<float>(bias.GetFloat("").value()));
   }
   return {};
 }
 
 // True where `name` is a number among the flags.
-Result<bool> ReadNumber(const std::string& name, const Json& value, GenerationFlags* flags) {
+Result<bool> ReadNumber(std::string_view name, const JsonValue& value, GenerationFlags* flags) {
   for (const WholeMember& member : kWhole) {
     if (name != member.name) continue;
-    if (!IsWhole(value)) return WrongMember(name, "a whole number", value);
-    flags->*member.target = value.get<int32_t>();
+    const auto whole = value.GetInt("", std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
+    if (!whole.ok()) return WrongMember(name, "a whole number", value);
+    flags->*member.target = static_cast<int32_t>(*whole);
     return true;
   }
   for (const RealMember& member : kReal) {
     if (name != member.name) continue;
     if (!value.is_number()) return WrongMember(name, "a number", value);
-    flags->*member.target = value.get<float>();
+    flags->*member.target = static_cast<float>(value.GetFloat("").value());
     return true;
   }
   return false;
 }
 
-Result<void> ReadMember(const std::string& name, Json& value, PromptLine* line) {
+Result<void> ReadMember(std::string_view name, const JsonValue& value, PromptLine* line) {
   TIDEMILL_TRY(is_number, ReadNumber(name, value, &line->generation));
   if (is_number) return {};
   if (name == "prompt") {
     if (!value.is_string()) return WrongMember(name, "a string", value);
-    line->prompt = value.get<std::string>();
+    line->prompt = std::string(value.text());
   } else if (name == "messages") {
     TIDEMILL_TRY(messages, MessagesFrom("\"messages\"", value));
     if (messages.empty()) return WrongMember(name, "at least one message", value);
@@ -105,13 +98,14 @@ Result<void> ReadMember(const std::string& name, Json& value, PromptLine* line) 
     if (lists.is_nested) return WrongMember(name, "one list of ids", value);
     line->ids = std::move(lists.lists.front());
   } else if (name == "seed") {
-    if (!value.is_number_unsigned()) return WrongMember(name, "a whole number from 0", value);
-    line->generation.seed = value.get<uint64_t>();
+    const auto seed = value.GetUint("", 0, std::numeric_limits<uint64_t>::max());
+    if (!seed.ok()) return WrongMember(name, "a whole number from 0", value);
+    line->generation.seed = *seed;
   } else if (name == "stop") {
     return ReadStop(value, &line->stop.emplace());
   } else if (name == "ignore_eos") {
-    if (!value.is_boolean()) return WrongMember(name, "true or false", value);
-    line->ignore_eos = value.get<bool>();
+    if (!value.is_bool()) return WrongMember(name, "true or false", value);
+    line->ignore_eos = value.GetBool("").value();
   } else if (name == "logit_bias") {
     return ReadBiases(value, &line->logit_bias.emplace());
   } else if (name != "id") {
@@ -138,14 +132,14 @@ GenerationOptions PromptLine::ApplyTo(GenerationOptions options) const {
 Result<PromptLine> ParsePromptLine(std::string_view text, Json* id) {
   *id = nullptr;
   TIDEMILL_TRY(json, ParseJson("read the line", text));
-  if (!json->is_object()) return Wrong(std::string("expected a JSON object, found ") + json->type_name());
-  if (const auto found = json->find("id"); found != json->end()) {
+  if (!json.is_object()) return Wrong("expected a JSON object, found " + json.Describe());
+  if (const auto found = json.Member("id")) {
     if (!found->is_string() && !found->is_number()) return WrongMember("id", "a string or a number", *found);
-    *id = *found;
+    *id = Json(*found);
   }
   PromptLine line;
   line.id = *id;
-  for (auto& [name, value] : json->get_ref<Json::object_t&>()) TIDEMILL_TRY_VOID(ReadMember(name, value, &line));
+  for (const auto& [name, value] : json.Members()) TIDEMILL_TRY_VOID(ReadMember(name, value, &line));
   const int prompts = (line.prompt ? 1 : 0) + (line.messages.empty() ? 0 : 1) + (line.ids.empty() ? 0 : 1);
   if (prompts != 1) {
     return Wrong("expected one of \"prompt\", \"messages\" and \"ids\", found " +

@@ -1,6 +1,6 @@
 #include "formats/file_tensor.h"
 
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 
 namespace tidemill {
 

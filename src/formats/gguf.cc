@@ -7,10 +7,10 @@
 
 #include "base/byte_reader.h"
 #include "base/checked_math.h"
+#include "base/printable_name.h"
 #include "formats/file_signature.h"
 #include "formats/gguf_tensor_type.h"
 #include "formats/name_order.h"
-#include "formats/printable_name.h"
 
 namespace tidemill {
 namespace {

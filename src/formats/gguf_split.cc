@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 
 namespace tidemill {
 namespace {

@@ -6,8 +6,8 @@
 #include <new>
 
 #include "base/byte_reader.h"
+#include "base/printable_name.h"
 #include "formats/gguf.h"
-#include "formats/printable_name.h"
 
 namespace tidemill {
 namespace {

@@ -8,9 +8,9 @@
 #include <system_error>
 #include <utility>
 
+#include "base/printable_name.h"
 #include "formats/file_signature.h"
 #include "formats/gguf_split.h"
-#include "formats/printable_name.h"
 #include "formats/safetensors_index.h"
 
 namespace tidemill {

@@ -17,10 +17,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_document.h"
 #include "base/mapped_file.h"
 #include "formats/file_tensor.h"
 #include "formats/gguf.h"
-#include "formats/json_document.h"
 #include "formats/safetensors.h"
 #include "tidemill/result.h"
 

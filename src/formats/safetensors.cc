@@ -6,10 +6,10 @@
 
 #include "base/byte_reader.h"
 #include "base/checked_math.h"
+#include "base/json_reader.h"
+#include "base/printable_name.h"
 #include "formats/file_signature.h"
-#include "formats/json_reader.h"
 #include "formats/name_order.h"
-#include "formats/printable_name.h"
 #include "formats/safetensors_type.h"
 
 namespace tidemill {
@@ -38,7 +38,7 @@ class SafetensorsParser {
     auto header = FindHeader();
     if (!header.ok()) return std::move(header).error().WithContext(kHeader);
     // The parser's own limits are never met: nesting is fixed by the format, and values are fewer than bytes.
-    const JsonLimits limits{.max_depth = 8, .max_values = kSafetensorsMaxHeaderBytes, .first_byte = sizeof(uint64_t)};
+    const JsonLimits limits{.max_values = kSafetensorsMaxHeaderBytes, .first_byte = sizeof(uint64_t)};
     // An entry is an object: no more room than for those that the bytes can hold, and it need not grow.
     const auto objects = static_cast<size_t>(std::count(header->begin(), header->end(), '{'));
     const size_t most = std::min<size_t>(header->size() / kMinEntryBytes + 1, kSafetensorsMaxTensors);

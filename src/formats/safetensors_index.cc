@@ -6,8 +6,8 @@
 #include <map>
 #include <new>
 
-#include "formats/json_reader.h"
-#include "formats/printable_name.h"
+#include "base/json_reader.h"
+#include "base/printable_name.h"
 
 namespace tidemill {
 namespace {

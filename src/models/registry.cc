@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/float_environment.h"
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 #include "models/families/families.h"
 #include "models/rope_override.h"
 #include "state/sequence_state.h"

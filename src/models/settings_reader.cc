@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 #include "kernels/attention.h"
 
 namespace tidemill {

@@ -6,8 +6,8 @@
 #include "base/aligned_buffer.h"
 #include "base/check.h"
 #include "base/checked_math.h"
+#include "base/printable_name.h"
 #include "formats/f8.h"
-#include "formats/printable_name.h"
 #include "tensor/dequantize.h"
 
 namespace tidemill {

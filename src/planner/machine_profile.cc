@@ -2,21 +2,19 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
-#include "formats/json_document.h"
+#include "base/json.h"
+#include "base/json_document.h"
 
 namespace tidemill {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr JsonDocumentLimits kLimits = {.max_bytes = 64 << 10, .max_values = 1000, .max_depth = 8};
+constexpr JsonDocumentLimits kLimits = {.max_bytes = 64 << 10};
 constexpr size_t kMaxThreadsOfProfile = 4096;
 constexpr size_t kMaxText = 200;
 // A copy: bytes a second. All the others: seconds of one byte, element, position or loop, from what no machine of this decade reaches to
@@ -187,7 +185,7 @@ std::string ProfileText(const MachineProfile& profile) {
                {"attention_rows", kAttentionRows},
                {"one", OperationsJson(profile.one)},
                {"all", OperationsJson(profile.all)}};
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(1) + "\n";
 }
 
 const MachineProfile& NearestProfile(std::span<const MachineProfile> profiles, Isa isa, size_t threads,

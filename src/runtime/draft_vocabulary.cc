@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 
 namespace tidemill {
 namespace {

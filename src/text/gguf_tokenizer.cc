@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 #include "text/word_splitter.h"
 
 namespace tidemill {

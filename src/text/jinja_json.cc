@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <unordered_set>
+#include <cstdint>
+#include <new>
+#include <vector>
 
+#include "base/json_document.h"
 #include "text/jinja_builtins.h"
 #include "text/jinja_interpreter.h"
 
@@ -16,97 +18,42 @@ using std::string_view;
 
 // --- reading ---
 
-// Builds values while nlohmann's parser, which keeps its own stack, walks the text.
-class ValueBuilder final : public nlohmann::json_sax<nlohmann::json> {
- public:
-  ValueBuilder(Heap& heap, const ChatTemplateLimits& limits, size_t& values_left)
-      : heap_(heap), limits_(limits), values_left_(values_left) {}
+[[noreturn]] void FailOnInteger(string_view text) {
+  Fail("the integer " + ForMessage(text, 40) + " does not fit in 64 bits; send it as a string");
+}
 
-  bool null() override { return Add(Value::None()); }
-  bool boolean(bool value) override { return Add(Value::Bool(value)); }
-  bool number_integer(number_integer_t value) override { return Add(Value::Int(value)); }
-  bool number_unsigned(number_unsigned_t value) override {
-    if (value > static_cast<uint64_t>(INT64_MAX)) FailOnInteger(std::to_string(value));
-    return Add(Value::Int(static_cast<int64_t>(value)));
-  }
-  bool number_float(number_float_t value, const string_t& text) override {
-    if (text.find_first_of(".eE") == string_t::npos) FailOnInteger(text);
-    return Add(Value::Float(value));
-  }
-  bool string(string_t& value) override {
-    const bool is_role = !open_.empty() && open_.back().is_object && open_.back().entries.back().key.text() == "role";
-    return Add(Value::Of(NewStr(heap_, value, !(is_role && IsPlainRole(value)))));
-  }
-  bool binary(binary_t&) override { return false; }
-  bool key(string_t& value) override {
-    Level& level = open_.back();
-    const Str* name = NewStr(heap_, value, true);
-    if (!level.keys.insert(name->bytes).second)
-      Fail("the key \"" + ForMessage(value, 60) + "\" stands twice in one object");
-    level.entries.push_back({Value::Of(name).FromCaller(true), Value()});
-    return true;
-  }
-  bool start_object(size_t) override { return Open(true); }
-  bool start_array(size_t) override { return Open(false); }
-  bool end_object() override {
-    const Level level = Close();
-    return Add(NewMapping(heap_, level.entries, true));
-  }
-  bool end_array() override {
-    const Level level = Close();
-    return Add(NewSequence(heap_, Sequence::Form::kList, level.items, true));
-  }
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-    string_view what = error.what();
-    const size_t dash = what.find(": ");  // without "[json.exception.parse_error.101] parse error at ..."
-    what = dash == string_view::npos ? what : what.substr(dash + 2);
-    Fail("not valid JSON at byte " + std::to_string(position) + ": " + ForMessage(what, 160));
-  }
-
-  Value root;
-
- private:
-  struct Level {
-    bool is_object = false;
-    std::vector<Value> items;
-    std::vector<Mapping::Entry> entries;
-    std::unordered_set<string_view> keys;
-  };
-
-  [[noreturn]] static void FailOnInteger(string_view text) {
-    Fail("the integer " + ForMessage(text, 40) + " does not fit in 64 bits; send it as a string");
-  }
-
-  bool Open(bool is_object) {
-    if (open_.size() >= static_cast<size_t>(limits_.input_depth))
-      Fail("nested deeper than " + std::to_string(limits_.input_depth) + " levels");
-    open_.emplace_back().is_object = is_object;
-    return true;
-  }
-  Level Close() {
-    Level level = std::move(open_.back());
-    open_.pop_back();
-    return level;
-  }
-  bool Add(Value value) {
-    if (values_left_ == 0) Fail("more than " + std::to_string(limits_.input_values) + " values");
-    --values_left_;
-    value = value.FromCaller(true);
-    if (open_.empty()) {
-      root = value;
-    } else if (open_.back().is_object) {
-      open_.back().entries.back().value = value;
-    } else {
-      open_.back().items.push_back(value);
+// Everything in it is the caller's, but for the text of a plain role. Recurses as deep as the document is.
+Value ValueOf(Heap& heap, const JsonValue& json, bool is_role = false) {
+  const auto caller = [](Value value) { return value.FromCaller(true); };
+  switch (json.kind()) {
+    case JsonKind::kNull: return caller(Value::None());
+    case JsonKind::kBool: return caller(Value::Bool(json.GetBool("").value()));
+    case JsonKind::kInteger: {
+      const auto integer = json.GetInt("", INT64_MIN, INT64_MAX);
+      if (!integer.ok()) FailOnInteger(json.Describe());
+      return caller(Value::Int(*integer));
     }
-    return true;
+    case JsonKind::kFloat:
+      if (json.text().find_first_of(".eE") == string_view::npos) FailOnInteger(json.text());
+      return caller(Value::Float(json.GetFloat("").value()));
+    case JsonKind::kBeginArray: {
+      std::vector<Value> items;
+      items.reserve(json.size());
+      for (const JsonValue& element : json.Elements()) items.push_back(ValueOf(heap, element));
+      return caller(NewSequence(heap, Sequence::Form::kList, items, true));
+    }
+    case JsonKind::kBeginObject: {
+      std::vector<Mapping::Entry> entries;
+      entries.reserve(json.size());
+      for (const auto& [key, value] : json.Members()) {
+        const Value name = caller(Value::Of(NewStr(heap, key, true)));
+        entries.push_back({name, ValueOf(heap, value, key == "role")});
+      }
+      return caller(NewMapping(heap, entries, true));
+    }
+    default: return caller(Value::Of(NewStr(heap, json.text(), !(is_role && IsPlainRole(json.text())))));
   }
-
-  Heap& heap_;
-  const ChatTemplateLimits& limits_;
-  size_t& values_left_;
-  std::vector<Level> open_;
-};
+}
 
 }  // namespace
 
@@ -117,18 +64,17 @@ bool IsPlainRole(string_view role) {
 }
 
 Value JsonReader::Read(string_view name, string_view text) {
-  const std::string prefix = std::string(name) + ": ";
-  if (text.size() > limits_.input_bytes) {
-    Fail(prefix + "expected at most " + std::to_string(limits_.input_bytes) + " bytes, found " +
-         std::to_string(text.size()));
-  }
-  if (!IsValidUtf8(text)) Fail(prefix + "not valid UTF-8");
+  const auto depth = static_cast<size_t>(std::clamp(limits_.input_depth, 0, static_cast<int>(kMaxJsonDepth)));
+  const auto document = JsonDocument::Parse(
+      std::string(name), text,
+      {.max_bytes = limits_.input_bytes, .max_values = values_left_, .max_depth = depth, .any_root = true});
+  if (!document.ok() && document.error().code() == ErrorCode::kOutOfMemory) throw std::bad_alloc();
+  if (!document.ok()) Fail(document.error().message());
+  values_left_ -= document->num_values();
   try {
-    ValueBuilder builder(heap_, limits_, values_left_);
-    nlohmann::json::sax_parse(text, &builder);
-    return builder.root;
+    return ValueOf(heap_, *document);
   } catch (TemplateError& error) {
-    error.message = prefix + error.message;
+    error.message = document->name() + ": " + error.message;
     throw;
   }
 }

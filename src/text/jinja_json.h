@@ -19,8 +19,7 @@ class JsonReader {
   JsonReader(Heap& heap, const ChatTemplateLimits& limits)
       : heap_(heap), limits_(limits), values_left_(limits.input_values) {}
 
-  // Strict JSON (RFC 8259) in UTF-8. Fails, beginning with `name`, for anything else, for a key that stands twice in one
-  // object, for integers beyond 64 bits, and past the limits on input.
+  // Fails, beginning with `name`, for what JsonDocument refuses, for integers beyond 64 bits, and past the limits on input.
   Value Read(std::string_view name, std::string_view text);
 
  private:

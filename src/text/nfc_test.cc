@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 #include "tests/fixtures_path.h"
 
 namespace tidemill {

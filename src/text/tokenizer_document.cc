@@ -1,169 +1,132 @@
 #include "text/tokenizer_document.h"
 
-#include <optional>
 #include <utility>
 
-#include "formats/printable_name.h"
+#include "base/json_reader.h"
+#include "base/printable_name.h"
 
 namespace tidemill {
 namespace {
 
-using nlohmann::json;
+Error Corrupt(std::string message) { return Error(ErrorCode::kCorruptFile, std::move(message)); }
+Error TooMany(const std::string& what, size_t limit, const std::string& unit) {
+  return Error(ErrorCode::kUnsupported, what + ": expected at most " + std::to_string(limit) + " " + unit);
+}
 
-// Receives the document piece by piece. Every method returns false to stop, with `error_` set.
-class DocumentReader final : public nlohmann::json_sax<json> {
+// Takes the document event by event: the vocabulary and the merges into lists, the rest into a document.
+class DocumentReader {
  public:
-  Result<TokenizerDocument> Finish() {
-    if (error_) return std::move(*error_);
-    if (!document_.rest.is_object()) return Error(ErrorCode::kCorruptFile, "expected an object, found another value");
-    return std::move(document_);
-  }
-
-  bool null() override { return AddScalar(nullptr); }
-  bool boolean(bool value) override { return AddScalar(value); }
-  bool number_integer(number_integer_t value) override { return AddScalar(value); }
-  bool number_float(number_float_t value, const string_t& /*text*/) override { return AddScalar(value); }
-  bool binary(binary_t& /*value*/) override { return Corrupt("expected JSON, found binary data"); }
-
-  bool number_unsigned(number_unsigned_t value) override {
-    if (place_ != Place::kVocabulary) return AddScalar(value);
-    if (document_.vocabulary.size() == kMaxDocumentTokens) return TooMany("model.vocab", kMaxDocumentTokens, "tokens");
-    document_.vocabulary.push_back({std::move(key_), value});
-    return true;
-  }
-
-  bool string(string_t& value) override {
-    if (place_ == Place::kMerges) return AddMerge(std::move(value));
-    if (place_ != Place::kMergePair) return AddScalar(std::move(value));
-    if (value.find(' ') != std::string::npos) {
-      return Fail(ErrorCode::kUnsupported, "model.merges: merge " + std::to_string(document_.merges.size()) +
-                                               ": expected tokens without spaces, found " + QuoteName(value));
+  Result<void> Take(const JsonEvent& event) {
+    switch (place_) {
+      case Place::kVocabulary: return TakeToken(event);
+      case Place::kMerges: return TakeMerge(event);
+      case Place::kMergePair: return TakePart(event);
+      case Place::kElsewhere: break;
     }
-    if (num_parts_ == 2) return BadPair();
-    if (num_parts_++ == 1) pair_ += ' ';
-    pair_ += value;
-    return true;
-  }
-
-  bool start_object(size_t /*size*/) override {
-    if (IsPart("vocab")) {
-      if (document_.has_vocabulary) return Twice("vocab");
-      document_.has_vocabulary = true;
-      return Open(Place::kVocabulary);
+    switch (event.kind) {
+      case JsonKind::kKey:
+        // Of interest are those of the root and of root.model.
+        if (depth_ == 1) is_model_ = event.text == "model";
+        if (depth_ == 2) part_ = event.text;
+        return rest_.Take(event);
+      case JsonKind::kEndObject:
+      case JsonKind::kEndArray: --depth_; return rest_.Take(event);
+      case JsonKind::kBeginObject:
+      case JsonKind::kBeginArray:
+        if (IsPart(JsonKind::kBeginObject, event, "vocab")) return Enter(Place::kVocabulary, &has_vocabulary_);
+        if (IsPart(JsonKind::kBeginArray, event, "merges")) return Enter(Place::kMerges, &has_merges_);
+        ++depth_;
+        break;
+      default: break;
     }
-    return place_ == Place::kElsewhere ? OpenValue(json::object()) : BadPlace();
+    if (num_values_++ == kMaxDocumentValues)
+      return TooMany("document", kMaxDocumentValues, "values besides vocabulary and merges");
+    return rest_.Take(event);
   }
 
-  bool key(string_t& value) override {
-    key_ = std::move(value);
-    if (place_ == Place::kElsewhere) keys_.back() = key_;
-    return true;
-  }
-
-  bool end_object() override { return Close(); }
-
-  bool start_array(size_t /*size*/) override {
-    if (IsPart("merges")) {
-      if (document_.has_merges) return Twice("merges");
-      document_.has_merges = true;
-      return Open(Place::kMerges);
-    }
-    if (place_ == Place::kMerges) {
-      pair_.clear();
-      num_parts_ = 0;
-      return Open(Place::kMergePair);
-    }
-    return place_ == Place::kElsewhere ? OpenValue(json::array()) : BadPlace();
-  }
-
-  bool end_array() override {
-    if (place_ == Place::kMergePair) {
-      if (num_parts_ != 2) return BadPair();
-      if (!AddMerge(std::move(pair_))) return false;
-    }
-    return Close();
-  }
-
-  bool parse_error(size_t position, const std::string& /*token*/, const nlohmann::detail::exception& /*e*/) override {
-    return Corrupt("byte " + std::to_string(position) + ": expected JSON, found something else");
+  TokenizerDocument Finish() && {
+    return {std::move(rest_).Finish(), std::move(vocabulary_), std::move(merges_), has_vocabulary_, has_merges_};
   }
 
  private:
   enum class Place { kElsewhere, kVocabulary, kMerges, kMergePair };
 
-  bool Fail(ErrorCode code, std::string message) {
-    error_.emplace(code, std::move(message));
-    return false;
-  }
-  bool Corrupt(std::string message) { return Fail(ErrorCode::kCorruptFile, std::move(message)); }
-  bool TooMany(const std::string& what, size_t limit, const std::string& unit) {
-    return Fail(ErrorCode::kUnsupported, what + ": expected at most " + std::to_string(limit) + " " + unit);
-  }
-  bool Twice(std::string_view key) { return Corrupt("key " + QuoteName(key) + ": expected it once, found it twice"); }
-  bool BadPair() {
-    return Corrupt("model.merges: merge " + std::to_string(document_.merges.size()) + ": expected two strings");
-  }
-  bool BadPlace() {
-    if (place_ == Place::kVocabulary) {
-      return Corrupt("model.vocab: token " + QuoteName(key_) + ": expected an id, found another value");
-    }
-    return BadPair();
+  // Whether the value that begins is model.<name>.
+  bool IsPart(JsonKind kind, const JsonEvent& event, std::string_view name) const {
+    return event.kind == kind && depth_ == 2 && is_model_ && part_ == name;
   }
 
-  // Whether the next value is model.<name>.
-  bool IsPart(std::string_view name) const {
-    return place_ == Place::kElsewhere && keys_.size() == 2 && keys_[0] == "model" && keys_[1] == name;
-  }
-
-  bool Open(Place place) {
-    if (keys_.size() == kMaxDocumentDepth) return TooMany("nesting", kMaxDocumentDepth, "levels");
+  Result<void> Enter(Place place, bool* has_part) {
+    if (*has_part) return Corrupt("key " + QuoteName(part_) + ": expected it once, found it twice");
+    *has_part = true;
     place_ = place;
-    keys_.emplace_back();
-    return true;
+    return {};
   }
 
-  bool OpenValue(json value) {
-    json* const added = Add(std::move(value));
-    if (added == nullptr) return false;
-    open_.push_back(added);
-    return Open(Place::kElsewhere);
-  }
-
-  bool Close() {
-    keys_.pop_back();
-    if (place_ == Place::kElsewhere) open_.pop_back();
-    place_ = place_ == Place::kMergePair ? Place::kMerges : Place::kElsewhere;
-    return true;
-  }
-
-  bool AddMerge(std::string merge) {
-    if (document_.merges.size() == kMaxDocumentMerges) return TooMany("model.merges", kMaxDocumentMerges, "merges");
-    document_.merges.push_back(std::move(merge));
-    return true;
-  }
-
-  bool AddScalar(json value) { return place_ == Place::kElsewhere ? Add(std::move(value)) != nullptr : BadPlace(); }
-
-  // Where the value now is; null, with an error, when it may not be there.
-  json* Add(json value) {
-    if (num_values_++ == kMaxDocumentValues) {
-      TooMany("document", kMaxDocumentValues, "values besides vocabulary and merges");
-      return nullptr;
+  Result<void> TakeToken(const JsonEvent& event) {
+    if (event.kind == JsonKind::kEndObject) {
+      place_ = Place::kElsewhere;
+    } else if (event.kind == JsonKind::kKey) {
+      token_ = event.text;
+    } else if (event.kind != JsonKind::kInteger || event.negative) {
+      return Corrupt("model.vocab: token " + QuoteName(token_) + ": expected an id, found another value");
+    } else if (vocabulary_.size() == kMaxDocumentTokens) {
+      return TooMany("model.vocab", kMaxDocumentTokens, "tokens");
+    } else {
+      vocabulary_.push_back({std::move(token_), event.integer});
     }
-    if (open_.empty()) return &(document_.rest = std::move(value));
-    json& parent = *open_.back();
-    if (parent.is_array()) return &parent.emplace_back(std::move(value));
-    const auto [place, is_new] = parent.emplace(key_, std::move(value));
-    if (!is_new) Twice(key_);
-    return is_new ? &*place : nullptr;
+    return {};
   }
 
-  TokenizerDocument document_;
-  std::optional<Error> error_;
+  Result<void> TakeMerge(const JsonEvent& event) {
+    if (event.kind == JsonKind::kEndArray) {
+      place_ = Place::kElsewhere;
+    } else if (event.kind == JsonKind::kString) {
+      return AddMerge(std::string(event.text));
+    } else if (event.kind == JsonKind::kBeginArray) {
+      place_ = Place::kMergePair;
+      pair_.clear();
+      num_parts_ = 0;
+    } else {
+      return BadPair();
+    }
+    return {};
+  }
+
+  Result<void> TakePart(const JsonEvent& event) {
+    if (event.kind == JsonKind::kEndArray) {
+      place_ = Place::kMerges;
+      return num_parts_ == 2 ? AddMerge(std::move(pair_)) : BadPair();
+    }
+    if (event.kind != JsonKind::kString || num_parts_ == 2) return BadPair();
+    if (event.text.find(' ') != std::string_view::npos) {
+      return Error(ErrorCode::kUnsupported, "model.merges: merge " + std::to_string(merges_.size()) +
+                                                ": expected tokens without spaces, found " + QuoteName(event.text));
+    }
+    if (num_parts_++ == 1) pair_ += ' ';
+    pair_ += event.text;
+    return {};
+  }
+
+  Result<void> AddMerge(std::string merge) {
+    if (merges_.size() == kMaxDocumentMerges) return TooMany("model.merges", kMaxDocumentMerges, "merges");
+    merges_.push_back(std::move(merge));
+    return {};
+  }
+  Error BadPair() const {
+    return Corrupt("model.merges: merge " + std::to_string(merges_.size()) + ": expected two strings");
+  }
+
+  JsonDocumentBuilder rest_{"tokenizer.json"};
+  std::vector<TokenizerDocument::Token> vocabulary_;
+  std::vector<std::string> merges_;
+  bool has_vocabulary_ = false;
+  bool has_merges_ = false;
   Place place_ = Place::kElsewhere;
-  std::vector<std::string> keys_;  // of each open object or array the latest key, "" in an array
-  std::vector<json*> open_;        // those that are in document_.rest
-  std::string key_;
+  size_t depth_ = 0;  // of what is open in the rest
+  bool is_model_ = false;
+  std::string part_;   // the latest key at depth 2
+  std::string token_;  // of the vocabulary: the latest
   std::string pair_;
   size_t num_parts_ = 0;
   size_t num_values_ = 0;
@@ -171,14 +134,15 @@ class DocumentReader final : public nlohmann::json_sax<json> {
 
 }  // namespace
 
-Result<TokenizerDocument> ParseTokenizerDocument(std::string_view json_text) {
-  if (json_text.size() > kMaxDocumentBytes) {
+Result<TokenizerDocument> ParseTokenizerDocument(std::string_view json) {
+  if (json.size() > kMaxDocumentBytes) {
     return Error(ErrorCode::kUnsupported, "expected at most " + std::to_string(kMaxDocumentBytes) + " bytes, found " +
-                                              std::to_string(json_text.size()));
+                                              std::to_string(json.size()));
   }
   DocumentReader reader;
-  json::sax_parse(json_text, &reader);
-  return reader.Finish();
+  const JsonLimits limits{.max_values = kMaxDocumentBytes};  // the reader counts what it takes
+  TIDEMILL_TRY_VOID(ReadJson(json, limits, [&](const JsonEvent& event) { return reader.Take(event); }));
+  return std::move(reader).Finish();
 }
 
 }  // namespace tidemill

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 #include "tests/fixtures_path.h"
 #include "tests/support/smollm2_vocabulary.h"
 #include "text/word_splitter.h"

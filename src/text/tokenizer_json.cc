@@ -4,13 +4,12 @@
 #include <array>
 #include <cstdint>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 #include "text/byte_alphabet.h"
 #include "text/piece_symbols.h"
 #include "text/tokenizer_document.h"
@@ -18,8 +17,6 @@
 
 namespace tidemill {
 namespace {
-
-using nlohmann::json;
 
 constexpr std::string_view kContext = "read tokenizer.json";
 
@@ -33,7 +30,7 @@ struct AddedEntry {
   bool normalized = false;
 };
 
-Result<AddedEntry> ReadAddedToken(const json& entry, size_t index) {
+Result<AddedEntry> ReadAddedToken(const JsonValue& entry, size_t index) {
   const std::string where = "added_tokens: entry " + std::to_string(index);
   if (!entry.is_object()) return Corrupt(where + ": expected an object, found another value");
   AddedEntry added;
@@ -41,9 +38,9 @@ Result<AddedEntry> ReadAddedToken(const json& entry, size_t index) {
   if (text.empty()) return Corrupt(where + ": expected some content, found none");
   added.text = std::move(text);
   const std::string name = "added token " + QuoteName(added.text);
-  const auto id = entry.find("id");
-  if (id == entry.end() || !id->is_number_unsigned()) return Corrupt(name + ": id: expected a number, found none");
-  added.id = id->get<uint64_t>();
+  const auto id = entry.GetUint("id", 0, UINT64_MAX);
+  if (!id.ok()) return Corrupt(name + ": id: expected a number, found none");
+  added.id = *id;
   for (const char* const flag : {"single_word", "lstrip", "rstrip"}) {
     TIDEMILL_TRY(is_set, GetBool(entry, flag, name, false));
     if (is_set) return Unsupported(name + ": " + flag + ": expected false, found true");
@@ -75,12 +72,12 @@ Result<void> CheckNormalized(const std::vector<AddedEntry>& added, bool has_norm
   return {};
 }
 
-Result<std::vector<AddedEntry>> ReadAddedTokens(const json& root, bool has_normalizer) {
+Result<std::vector<AddedEntry>> ReadAddedTokens(const JsonValue& root, bool has_normalizer) {
   std::vector<AddedEntry> added;
-  const json* const entries = FindPart(root, "added_tokens");
-  if (entries == nullptr) return added;
+  const auto entries = FindPart(root, "added_tokens");
+  if (!entries) return added;
   if (!entries->is_array()) return Corrupt("added_tokens: expected a list, found another value");
-  for (const json& entry : *entries) {
+  for (const JsonValue& entry : entries->Elements()) {
     TIDEMILL_TRY(token, ReadAddedToken(entry, added.size()));
     added.push_back(std::move(token));
   }
@@ -132,9 +129,9 @@ Result<void> PlaceTokens(std::vector<TokenizerDocument::Token> vocabulary, std::
 }
 
 // A vocabulary without some byte would need the unknown token, which a byte-level tokenizer here never makes.
-Result<void> CheckUnknownToken(const json& model, const TokenizerSpec& spec) {
-  const json* const unknown = FindPart(model, "unk_token");
-  if (unknown == nullptr || spec.kind == VocabularyKind::kSentencePiece) return {};
+Result<void> CheckUnknownToken(const JsonValue& model, const TokenizerSpec& spec) {
+  const auto unknown = FindPart(model, "unk_token");
+  if (!unknown || spec.kind == VocabularyKind::kSentencePiece) return {};
   size_t num_bytes = 0;
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     const std::string& name = spec.tokens[id];
@@ -148,17 +145,17 @@ Result<void> CheckUnknownToken(const json& model, const TokenizerSpec& spec) {
                      std::to_string(num_bytes));
 }
 
-Result<void> ReadModel(const json& model, TokenizerSpec& spec) {
-  if (const json* const type = FindPart(model, "type"); type != nullptr && *type != "BPE") {
+Result<void> ReadModel(const JsonValue& model, TokenizerSpec& spec) {
+  if (const auto type = FindPart(model, "type"); type && !IsText(*type, "BPE")) {
     return Unsupported("model: type " + DescribeString(*type) + ": expected BPE");
   }
   for (const char* const key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    const json* const value = FindPart(model, key);
-    if (value != nullptr && *value != "") {
+    const auto value = FindPart(model, key);
+    if (value && !IsText(*value, "")) {
       return Unsupported(std::string("model: ") + key + " " + DescribeString(*value) + ": expected none");
     }
   }
-  if (const json* const dropout = FindPart(model, "dropout"); dropout != nullptr && *dropout != 0) {
+  if (const auto dropout = FindPart(model, "dropout"); dropout && !IsNumber(*dropout, 0)) {
     return Unsupported("model: dropout: expected none: the same text would get other ids each time");
   }
   TIDEMILL_TRY(byte_fallback, GetBool(model, "byte_fallback", "model", false));
@@ -173,9 +170,9 @@ Result<void> ReadModel(const json& model, TokenizerSpec& spec) {
 
 Result<TokenizerSpec> Read(std::string_view text) {
   TIDEMILL_TRY(document, ParseTokenizerDocument(text));
-  const json& root = document.rest;
-  const json* const model = FindPart(root, "model");
-  if (model == nullptr || !model->is_object()) return Corrupt("model: expected an object, found none");
+  const JsonValue& root = document.rest;
+  const auto model = FindPart(root, "model");
+  if (!model || !model->is_object()) return Corrupt("model: expected an object, found none");
   TokenizerSpec spec;
   TIDEMILL_TRY_VOID(ReadModel(*model, spec));
   if (!document.has_vocabulary) return Corrupt("model.vocab: expected an object of tokens and ids, found none");

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 #include "tests/fixtures_path.h"
 #include "text/nfc.h"
 #include "text/tokenizer_json.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 #include "text/byte_alphabet.h"
 #include "text/piece_symbols.h"
 #include "text/tokenizer_impl.h"

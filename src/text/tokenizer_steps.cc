@@ -6,13 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 #include "text/piece_symbols.h"
 
 namespace tidemill {
 namespace {
-
-using nlohmann::json;
 
 // The regular expressions of word_splitter.h, as files spell them.
 struct KnownExpression {
@@ -33,28 +31,29 @@ Error Unsupported(std::string message) { return Error(ErrorCode::kUnsupported, s
 // One step of a part, after Sequences are taken apart.
 struct Step {
   std::string type;
-  const json* settings = nullptr;  // borrowed from the document
+  JsonValue settings;
 };
 
 // Appends the steps of `value` to `steps`. `list` is what a Sequence of this part calls its steps.
-Result<void> Flatten(const json& value, std::string_view where, std::string_view list, std::vector<Step>& steps) {
+Result<void> Flatten(const JsonValue& value, std::string_view where, std::string_view list, std::vector<Step>& steps) {
   if (!value.is_object()) return Corrupt(std::string(where) + ": expected an object, found another value");
   TIDEMILL_TRY(type, GetString(value, "type", where));
   if (type != "Sequence") {
-    steps.push_back({std::move(type), &value});
+    steps.push_back({std::move(type), value});
     return {};
   }
-  const json* const parts = FindPart(value, list);
-  if (parts == nullptr || !parts->is_array()) {
+  const auto parts = FindPart(value, list);
+  if (!parts || !parts->is_array()) {
     return Corrupt(std::string(where) + ": Sequence: " + std::string(list) + ": expected a list, found none");
   }
-  for (const json& part : *parts) TIDEMILL_TRY_VOID(Flatten(part, where, list, steps));  // as deep as a document may be
+  for (const JsonValue& part : parts->Elements())
+    TIDEMILL_TRY_VOID(Flatten(part, where, list, steps));  // as deep as a document may be
   return {};
 }
 
-Result<std::vector<Step>> ReadPart(const json& root, std::string_view where, std::string_view list) {
+Result<std::vector<Step>> ReadPart(const JsonValue& root, std::string_view where, std::string_view list) {
   std::vector<Step> steps;
-  if (const json* const part = FindPart(root, where)) TIDEMILL_TRY_VOID(Flatten(*part, where, list, steps));
+  if (const auto part = FindPart(root, where)) TIDEMILL_TRY_VOID(Flatten(*part, where, list, steps));
   return steps;
 }
 
@@ -66,25 +65,25 @@ std::string NameSteps(std::span<const Step> steps) {
 }
 
 // The string of {"<key>": {"<kind>": "..."}}, such as {"pattern": {"Regex": "..."}}; nothing when it is of another kind.
-std::optional<std::string> FindPattern(const json& settings, std::string_view kind) {
-  const json* const pattern = FindPart(settings, "pattern");
-  if (pattern == nullptr || !pattern->is_object()) return std::nullopt;
-  const json* const text = FindPart(*pattern, kind);
-  if (text == nullptr || !text->is_string()) return std::nullopt;
-  return text->get<std::string>();
+std::optional<std::string> FindPattern(const JsonValue& settings, std::string_view kind) {
+  const auto pattern = FindPart(settings, "pattern");
+  if (!pattern || !pattern->is_object()) return std::nullopt;
+  const auto text = FindPart(*pattern, kind);
+  if (!text || !text->is_string()) return std::nullopt;
+  return std::string(text->text());
 }
 
-bool IsStringEqual(const json& settings, std::string_view key, std::string_view value) {
-  const json* const found = FindPart(settings, key);
-  return found != nullptr && found->is_string() && found->get_ref<const std::string&>() == value;
+bool IsStringEqual(const JsonValue& settings, std::string_view key, std::string_view value) {
+  const auto found = FindPart(settings, key);
+  return found && IsText(*found, value);
 }
 
 bool IsReplace(const Step& step, std::string_view pattern, std::string_view content) {
-  return step.type == "Replace" && FindPattern(*step.settings, "String") == pattern &&
-         IsStringEqual(*step.settings, "content", content);
+  return step.type == "Replace" && FindPattern(step.settings, "String") == pattern &&
+         IsStringEqual(step.settings, "content", content);
 }
 
-Result<void> ReadNormalizer(const json& root, TokenizerSpec& spec) {
+Result<void> ReadNormalizer(const JsonValue& root, TokenizerSpec& spec) {
   TIDEMILL_TRY(steps, ReadPart(root, "normalizer", "normalizers"));
   if (spec.kind == VocabularyKind::kByteLevel) {
     if (steps.empty()) return {};
@@ -93,7 +92,7 @@ Result<void> ReadNormalizer(const json& root, TokenizerSpec& spec) {
     return Unsupported("normalizer: expected none or NFC, found " + NameSteps(steps));
   }
   spec.add_space_prefix =
-      steps.size() == 2 && steps[0].type == "Prepend" && IsStringEqual(*steps[0].settings, "prepend", kPieceSpaceUtf8);
+      steps.size() == 2 && steps[0].type == "Prepend" && IsStringEqual(steps[0].settings, "prepend", kPieceSpaceUtf8);
   if (steps.size() == (spec.add_space_prefix ? 2u : 1u) && IsReplace(steps.back(), " ", kPieceSpaceUtf8)) return {};
   return Unsupported(
       "normalizer: expected Replace of spaces by U+2581 with byte_fallback, after Prepend or not, found " +
@@ -101,7 +100,7 @@ Result<void> ReadNormalizer(const json& root, TokenizerSpec& spec) {
 }
 
 // The name of the rule that a Split's regular expression is.
-Result<std::string> ReadSplit(const json& settings) {
+Result<std::string> ReadSplit(const JsonValue& settings) {
   const std::string where = "pre_tokenizer: Split";
   const std::optional<std::string> expression = FindPattern(settings, "Regex");
   if (!expression) return Unsupported(where + ": pattern: expected a Regex, found another kind");
@@ -126,7 +125,7 @@ Result<void> ReadByteLevelSplit(std::span<const Step> steps, TokenizerSpec& spec
                        NameSteps(steps));
   };
   if (steps.empty() || steps.size() > 2 || steps.back().type != "ByteLevel") return unknown();
-  const json& byte_level = *steps.back().settings;
+  const JsonValue& byte_level = steps.back().settings;
   TIDEMILL_TRY(add_prefix_space, GetBool(byte_level, "add_prefix_space", "pre_tokenizer: ByteLevel", true));
   if (add_prefix_space) {
     return Unsupported("pre_tokenizer: ByteLevel: add_prefix_space: expected false, found true");
@@ -135,7 +134,7 @@ Result<void> ReadByteLevelSplit(std::span<const Step> steps, TokenizerSpec& spec
   const std::string first = steps.size() == 2 ? steps[0].type : "";
   if (first == "Split") {
     if (use_regex) return Unsupported("pre_tokenizer: ByteLevel after Split: use_regex: expected false, found true");
-    TIDEMILL_TRY(name, ReadSplit(*steps[0].settings));
+    TIDEMILL_TRY(name, ReadSplit(steps[0].settings));
     spec.pre_tokenizer = std::move(name);
     return {};
   }
@@ -145,48 +144,48 @@ Result<void> ReadByteLevelSplit(std::span<const Step> steps, TokenizerSpec& spec
     return {};
   }
   if (first != "Digits") return unknown();
-  TIDEMILL_TRY(each, GetBool(*steps[0].settings, "individual_digits", "pre_tokenizer: Digits", false));
+  TIDEMILL_TRY(each, GetBool(steps[0].settings, "individual_digits", "pre_tokenizer: Digits", false));
   if (!each) return Unsupported("pre_tokenizer: Digits: individual_digits: expected true, found false");
   spec.pre_tokenizer = "smollm";
   return {};
 }
 
-Result<void> ReadPreTokenizer(const json& root, TokenizerSpec& spec) {
+Result<void> ReadPreTokenizer(const JsonValue& root, TokenizerSpec& spec) {
   TIDEMILL_TRY(steps, ReadPart(root, "pre_tokenizer", "pretokenizers"));
   if (spec.kind == VocabularyKind::kByteLevel) return ReadByteLevelSplit(steps, spec);
   if (steps.empty()) return {};
   // A Split at spaces, which the normalizer has replaced, finds none.
-  if (steps.size() == 1 && steps[0].type == "Split" && FindPattern(*steps[0].settings, "String") == " ") return {};
+  if (steps.size() == 1 && steps[0].type == "Split" && FindPattern(steps[0].settings, "String") == " ") return {};
   return Unsupported("pre_tokenizer: expected none with byte_fallback, found " + NameSteps(steps));
 }
 
 // The one id that a token of a template stands for.
-Result<int32_t> ReadTemplateToken(const json& settings, const json& item) {
+Result<int32_t> ReadTemplateToken(const JsonValue& settings, const JsonValue& item) {
   constexpr std::string_view kWhere = "post_processor: TemplateProcessing";
   TIDEMILL_TRY(name, GetString(item, "id", kWhere));
-  const json* const tokens = FindPart(settings, "special_tokens");
-  const json* const token = tokens != nullptr && tokens->is_object() ? FindPart(*tokens, name) : nullptr;
-  const json* const ids = token != nullptr && token->is_object() ? FindPart(*token, "ids") : nullptr;
-  if (ids == nullptr || !ids->is_array() || ids->size() != 1 || !(*ids)[0].is_number_unsigned()) {
-    return Unsupported(std::string(kWhere) + ": special token " + QuoteName(name) + ": expected one id");
+  const auto tokens = FindPart(settings, "special_tokens");
+  const auto token = tokens && tokens->is_object() ? FindPart(*tokens, name) : std::nullopt;
+  const auto ids = token && token->is_object() ? FindPart(*token, "ids") : std::nullopt;
+  std::optional<uint64_t> id;
+  for (const JsonValue& element : ids && ids->size() == 1 ? ids->Elements() : std::vector<JsonValue>()) {
+    if (const auto whole = element.GetUint("", 0, UINT64_MAX); whole.ok()) id = *whole;
   }
-  const auto id = (*ids)[0].get<uint64_t>();
-  if (id > INT32_MAX) return Corrupt(std::string(kWhere) + ": special token " + QuoteName(name) + ": id out of range");
-  return static_cast<int32_t>(id);
+  if (!id) return Unsupported(std::string(kWhere) + ": special token " + QuoteName(name) + ": expected one id");
+  if (*id > INT32_MAX) return Corrupt(std::string(kWhere) + ": special token " + QuoteName(name) + ": id out of range");
+  return static_cast<int32_t>(*id);
 }
 
-Result<void> ReadTemplate(const json& settings, TokenizerSpec& spec) {
+Result<void> ReadTemplate(const JsonValue& settings, TokenizerSpec& spec) {
   constexpr std::string_view kWhere = "post_processor: TemplateProcessing";
-  const json* const items = FindPart(settings, "single");
-  if (items == nullptr || !items->is_array())
-    return Corrupt(std::string(kWhere) + ": single: expected a list, found none");
+  const auto items = FindPart(settings, "single");
+  if (!items || !items->is_array()) return Corrupt(std::string(kWhere) + ": single: expected a list, found none");
   const Error unknown = Unsupported(std::string(kWhere) +
                                     ": single: expected the text once, with at most one token before it and one after");
   bool has_text = false;
-  for (const json& item : *items) {
-    const json* const token = item.is_object() ? FindPart(item, "SpecialToken") : nullptr;
-    if (token == nullptr) {
-      if (has_text || !item.is_object() || FindPart(item, "Sequence") == nullptr) return unknown;
+  for (const JsonValue& item : items->Elements()) {
+    const auto token = FindPart(item, "SpecialToken");
+    if (!token) {
+      if (has_text || !item.is_object() || !FindPart(item, "Sequence")) return unknown;
       has_text = true;
       continue;
     }
@@ -200,7 +199,7 @@ Result<void> ReadTemplate(const json& settings, TokenizerSpec& spec) {
   return {};
 }
 
-Result<void> ReadPostProcessor(const json& root, TokenizerSpec& spec) {
+Result<void> ReadPostProcessor(const JsonValue& root, TokenizerSpec& spec) {
   TIDEMILL_TRY(steps, ReadPart(root, "post_processor", "processors"));
   bool has_template = false;
   for (const Step& step : steps) {
@@ -209,21 +208,21 @@ Result<void> ReadPostProcessor(const json& root, TokenizerSpec& spec) {
       return Unsupported("post_processor: expected ByteLevel and one TemplateProcessing, found " + NameSteps(steps));
     }
     has_template = true;
-    TIDEMILL_TRY_VOID(ReadTemplate(*step.settings, spec));
+    TIDEMILL_TRY_VOID(ReadTemplate(step.settings, spec));
   }
   return {};
 }
 
 bool StripsOneSpace(const Step& step) {
   const auto is_count = [&](std::string_view key, int count) {
-    const json* const value = FindPart(*step.settings, key);
-    return value != nullptr && *value == count;
+    const auto value = FindPart(step.settings, key);
+    return value && IsNumber(*value, count);
   };
-  return step.type == "Strip" && IsStringEqual(*step.settings, "content", " ") && is_count("start", 1) &&
+  return step.type == "Strip" && IsStringEqual(step.settings, "content", " ") && is_count("start", 1) &&
          is_count("stop", 0);
 }
 
-Result<void> CheckDecoder(const json& root, const TokenizerSpec& spec) {
+Result<void> CheckDecoder(const JsonValue& root, const TokenizerSpec& spec) {
   TIDEMILL_TRY(steps, ReadPart(root, "decoder", "decoders"));
   if (spec.kind == VocabularyKind::kByteLevel) {
     if (steps.size() == 1 && steps[0].type == "ByteLevel") return {};
@@ -241,30 +240,36 @@ Result<void> CheckDecoder(const json& root, const TokenizerSpec& spec) {
 
 }  // namespace
 
-const json* FindPart(const json& object, std::string_view key) {
-  const auto found = object.find(std::string(key));
-  return found == object.end() || found->is_null() ? nullptr : &*found;
+std::optional<JsonValue> FindPart(const JsonValue& object, std::string_view key) {
+  const auto found = object.Member(key);
+  return found && found->is_null() ? std::nullopt : found;
 }
 
-Result<std::string> GetString(const json& object, std::string_view key, std::string_view where) {
-  const json* const value = FindPart(object, key);
-  if (value != nullptr && value->is_string()) return value->get<std::string>();
+Result<std::string> GetString(const JsonValue& object, std::string_view key, std::string_view where) {
+  const auto value = FindPart(object, key);
+  if (value && value->is_string()) return std::string(value->text());
   return Corrupt(std::string(where) + ": " + std::string(key) + ": expected a string, found " +
-                 (value == nullptr ? "none" : "another value"));
+                 (!value ? "none" : "another value"));
 }
 
-Result<bool> GetBool(const json& object, std::string_view key, std::string_view where, bool fallback) {
-  const json* const value = FindPart(object, key);
-  if (value == nullptr) return fallback;
-  if (value->is_boolean()) return value->get<bool>();
+Result<bool> GetBool(const JsonValue& object, std::string_view key, std::string_view where, bool fallback) {
+  const auto value = FindPart(object, key);
+  if (!value) return fallback;
+  if (value->is_bool()) return value->GetBool("");
   return Corrupt(std::string(where) + ": " + std::string(key) + ": expected true or false, found another value");
 }
 
-std::string DescribeString(const json& value) {
-  return value.is_string() ? QuoteName(value.get_ref<const std::string&>()) : std::string("that is no string");
+std::string DescribeString(const JsonValue& value) {
+  return value.is_string() ? QuoteName(value.text()) : std::string("that is no string");
 }
 
-Result<void> ReadSteps(const json& root, TokenizerSpec& spec) {
+bool IsText(const JsonValue& value, std::string_view text) { return value.is_string() && value.text() == text; }
+
+bool IsNumber(const JsonValue& value, double number) {
+  return value.is_number() && value.GetFloat("").value() == number;
+}
+
+Result<void> ReadSteps(const JsonValue& root, TokenizerSpec& spec) {
   TIDEMILL_TRY_VOID(ReadNormalizer(root, spec));
   TIDEMILL_TRY_VOID(ReadPreTokenizer(root, spec));
   TIDEMILL_TRY_VOID(ReadPostProcessor(root, spec));

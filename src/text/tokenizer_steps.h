@@ -3,27 +3,32 @@
 #ifndef TIDEMILL_TEXT_TOKENIZER_STEPS_H_
 #define TIDEMILL_TEXT_TOKENIZER_STEPS_H_
 
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/json_document.h"
 #include "text/tokenizer_spec.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
 
 // Reads the four parts of `root`, an object, into a spec whose kind is known. Errors: kCorruptFile, kUnsupported by name.
-Result<void> ReadSteps(const nlohmann::json& root, TokenizerSpec& spec);
+Result<void> ReadSteps(const JsonValue& root, TokenizerSpec& spec);
 
-// The part called `key` of `object`; null when it is missing or null.
-const nlohmann::json* FindPart(const nlohmann::json& object, std::string_view key);
+// The part called `key` of `object`; nothing when it is missing or null.
+std::optional<JsonValue> FindPart(const JsonValue& object, std::string_view key);
 
 // kCorruptFile, with `where` in front, when it is missing or no string; when it is there and no bool.
-Result<std::string> GetString(const nlohmann::json& object, std::string_view key, std::string_view where);
-Result<bool> GetBool(const nlohmann::json& object, std::string_view key, std::string_view where, bool fallback);
+Result<std::string> GetString(const JsonValue& object, std::string_view key, std::string_view where);
+Result<bool> GetBool(const JsonValue& object, std::string_view key, std::string_view where, bool fallback);
+
+// Whether it is the string `text`; whether it is a number and this one.
+bool IsText(const JsonValue& value, std::string_view text);
+bool IsNumber(const JsonValue& value, double number);
 
 // For messages: the string in quotes, or what else it is.
-std::string DescribeString(const nlohmann::json& value);
+std::string DescribeString(const JsonValue& value);
 
 }  // namespace tidemill
 

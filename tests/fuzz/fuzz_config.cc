@@ -1,5 +1,5 @@
 // JSON settings over arbitrary bytes: a clean error, or a document whose every value answers every getter, with what a second parser
-// makes of the bytes that the value was read from. A first line that does not begin with '{' is a path to ask for.
+// makes of the bytes that the value was read from, and which is the same when it is written again. A first line that does not begin with '{' is a path to ask for.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -10,7 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/json_document.h"
+#include "base/json.h"
+#include "base/json_document.h"
 #include "tests/support/inspect_safetensors.h"
 
 namespace tidemill {
@@ -104,6 +105,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!tidemill::Answers(document)) return 0;
   tidemill::UsePath(*document, path);
   size_t budget = 2000;
-  tidemill::UseTree(*document, nlohmann::json::parse(text), budget);
+  const auto expected = nlohmann::json::parse(text);
+  tidemill::UseTree(*document, expected, budget);
+  tidemill::Require(nlohmann::json::parse(tidemill::Json(*document).dump()) == expected,
+                    "what is written is what was read");
   return 0;
 }

@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
+#include "base/json_document.h"
 #include "formats/gguf.h"
-#include "formats/json_document.h"
 #include "formats/safetensors.h"
 #include "formats/safetensors_index.h"
 #include "tests/support/allocation_probe.h"

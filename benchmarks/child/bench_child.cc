@@ -1,31 +1,39 @@
-#include "cli/bench_child.h"
+#include "benchmarks/child/bench_child.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <istream>
 #include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <ostream>
 #include <random>
 #include <span>
 
 #include "cli/cpu_info.h"
-#include "cli/errors.h"
 #include "cli/files.h"
 #include "cli/json.h"
-#include "cli/line_source.h"
 #include "cli/version.h"
 #include "tidemill/engine.h"
 #include "tidemill/measure.h"
 #include "tidemill/model.h"
 
-namespace tidemill::cli {
+namespace tidemill::child {
 namespace {
 
 constexpr size_t kMostTokens = size_t{1} << 22;
 
 constexpr char kDoing[] = "read the bench settings";
+
+using cli::CpuInfo;
+using cli::IsaFeatures;
+using cli::JsonLine;
+using cli::kMaxInputBytes;
+using cli::kVersion;
+using cli::ParseJson;
+using cli::ReadCpuInfo;
 
 Error Wrong(const std::string& member, const std::string& what) {
   return Error(ErrorCode::kInvalidArgument, std::string(kDoing) + ": \"" + member + "\": " + what);
@@ -34,63 +42,54 @@ Error Wrong(const std::string& member, const std::string& what) {
 // The members of the settings that are there; the first one that is wrong.
 class SettingsReader {
  public:
-  explicit SettingsReader(const Json& json) : json_(json) {}
+  explicit SettingsReader(const JsonValue& json) : json_(json) {}
 
   template <typename T>
   void Number(const char* name, T& target, uint64_t lowest, uint64_t highest) {
-    const auto member = json_.find(name);
-    if (member == json_.end() || error_) return;
-    if (const auto number = Whole(*member, lowest, highest)) {
+    const auto member = Find(name);
+    if (!member) return;
+    const auto number = member->GetUint("", lowest, highest);
+    if (number.ok()) {
       target = static_cast<T>(*number);
     } else {
-      Fail(name, "expected a whole number from " + std::to_string(lowest) + " to " + std::to_string(highest), *member);
+      Fail(name, "a whole number from " + std::to_string(lowest) + " to " + std::to_string(highest), *member);
     }
   }
   void List(const char* name, std::vector<size_t>& target, uint64_t lowest, uint64_t highest) {
-    const auto member = json_.find(name);
-    if (member == json_.end() || error_) return;
+    const auto member = Find(name);
+    if (!member) return;
     target.clear();
-    for (const Json& element : *member) {
-      const auto number = Whole(element, lowest, highest);
-      if (!number) break;
+    const std::string expected =
+        "a list of whole numbers from " + std::to_string(lowest) + " to " + std::to_string(highest);
+    if (!member->is_array()) Fail(name, expected, *member);
+    for (const JsonValue& element : member->Elements()) {
+      const auto number = element.GetUint("", lowest, highest);
+      if (!number.ok()) return Fail(name, expected, element);
       target.push_back(*number);
-    }
-    if (!member->is_array() || target.size() != member->size()) {
-      Fail(name, "expected a list of whole numbers from " + std::to_string(lowest) + " to " + std::to_string(highest),
-           *member);
     }
   }
   void Text(const char* name, std::string& target) {
-    const auto member = json_.find(name);
-    if (member == json_.end() || error_) return;
-    if (member->is_string())
-      target = member->get<std::string>();
-    else
-      Fail(name, "expected a string", *member);
+    const auto member = Find(name);
+    if (!member) return;
+    if (!member->is_string()) return Fail(name, "a string", *member);
+    target = member->text();
   }
   void Switch(const char* name, bool& target) {
-    const auto member = json_.find(name);
-    if (member == json_.end() || error_) return;
-    if (member->is_boolean())
-      target = member->get<bool>();
-    else
-      Fail(name, "expected true or false", *member);
+    const auto member = Find(name);
+    if (!member) return;
+    const auto flag = member->GetBool("");
+    if (!flag.ok()) return Fail(name, "true or false", *member);
+    target = *flag;
   }
   const std::optional<Error>& error() const { return error_; }
 
  private:
-  static std::optional<uint64_t> Whole(const Json& value, uint64_t lowest, uint64_t highest) {
-    if (!value.is_number_unsigned()) return std::nullopt;
-    const auto number = value.get<uint64_t>();
-    if (number < lowest || number > highest) return std::nullopt;
-    return number;
-  }
-  void Fail(const char* name, const std::string& expected, const Json& found) {
-    error_ =
-        Wrong(name, expected + ", found " + found.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80));
+  std::optional<JsonValue> Find(const char* name) const { return error_ ? std::nullopt : json_.Member(name); }
+  void Fail(const char* name, const std::string& expected, const JsonValue& found) {
+    error_ = Wrong(name, "expected " + expected + ", found " + found.Describe());
   }
 
-  const Json& json_;
+  const JsonValue& json_;
   std::optional<Error> error_;
 };
 
@@ -371,12 +370,11 @@ Result<Json> Child::Measure(ChildSettings settings) {
 
 Result<ChildSettings> ParseChildSettings(std::string_view text) {
   TIDEMILL_TRY(json, ParseJson(kDoing, text));
-  if (!json->is_object()) {
+  if (!json.is_object())
     return Error(ErrorCode::kInvalidArgument,
-                 std::string(kDoing) + ": expected one JSON object, found " + json->type_name());
-  }
+                 std::string(kDoing) + ": expected one JSON object, found " + json.Describe());
   ChildSettings settings;
-  SettingsReader reader(*json);
+  SettingsReader reader(json);
   reader.Text("engine", settings.engine);
   reader.Switch("info", settings.info);
   reader.Text("model", settings.model);
@@ -395,7 +393,7 @@ Result<ChildSettings> ParseChildSettings(std::string_view text) {
   if (reader.error()) return *reader.error();
   if (range.size() != 2 || range[0] > range[1]) return Wrong("batch_prompt", "expected [lowest, highest]");
   settings.batch_prompt = {range[0], range[1]};
-  if (json->contains("text") && !(*json)["text"].is_null()) {
+  if (json.Has("text")) {
     return Error(ErrorCode::kUnsupported,
                  std::string(kDoing) + ": \"text\": the tests draw random tokens; leave it out");
   }
@@ -427,17 +425,16 @@ void JsonBrackets::Add(std::string_view line) {
   }
 }
 
-Result<void> RunBenchChild(CommandContext& context, const std::string& isa) {
-  LineSource lines(kDoing, context.signals, context.messages);
+Result<void> AnswerAll(std::istream& in, std::ostream& out, const std::string& isa) {
   Child child(isa);
   std::string text;
   JsonBrackets brackets;
   bool answered = false;
   while (true) {
-    TIDEMILL_TRY(line, lines.Read(""));
-    const bool end = line.kind != LineSource::Line::Kind::kText;
-    text += line.text;
-    brackets.Add(line.text);
+    std::string line;
+    const bool end = !std::getline(in, line);
+    text += line;
+    brackets.Add(line);
     if (text.size() > kMaxInputBytes)
       return Error(ErrorCode::kInvalidArgument,
                    std::string(kDoing) + ": expected at most 64 MiB in an object, found more");
@@ -461,7 +458,8 @@ Result<void> RunBenchChild(CommandContext& context, const std::string& isa) {
       TIDEMILL_TRY(measured, child.Measure(std::move(settings)));
       result = std::move(measured);
     }
-    TIDEMILL_TRY_VOID(context.out.Write(JsonLine(result)));
+    out << JsonLine(result) << std::flush;
+    if (!out) return Error(ErrorCode::kIoError, "write the answer: standard output: cannot be written");
     if (end) return {};
     answered = true;
     text.clear();
@@ -469,4 +467,4 @@ Result<void> RunBenchChild(CommandContext& context, const std::string& isa) {
   }
 }
 
-}  // namespace tidemill::cli
+}  // namespace tidemill::child

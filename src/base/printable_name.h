@@ -1,6 +1,6 @@
 // Names that come from a file and go into messages: what may stand in one, and how a message shows it.
-#ifndef TIDEMILL_FORMATS_PRINTABLE_NAME_H_
-#define TIDEMILL_FORMATS_PRINTABLE_NAME_H_
+#ifndef TIDEMILL_BASE_PRINTABLE_NAME_H_
+#define TIDEMILL_BASE_PRINTABLE_NAME_H_
 
 #include <cstddef>
 #include <string>
@@ -17,4 +17,4 @@ std::string QuoteName(std::string_view name);
 
 }  // namespace tidemill
 
-#endif  // TIDEMILL_FORMATS_PRINTABLE_NAME_H_
+#endif  // TIDEMILL_BASE_PRINTABLE_NAME_H_

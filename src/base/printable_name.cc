@@ -1,4 +1,4 @@
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 
 #include <cstdint>
 

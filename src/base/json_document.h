@@ -1,10 +1,10 @@
-// config.json and its relatives: a whole JSON file in memory, with getters that check what they hand out.
+// A whole JSON text in memory, with getters that check what they hand out: config.json and its relatives, and what callers send.
 //
 //   auto config = JsonDocument::Parse("config.json", text);
 //   config->GetUint("hidden_size", 1, 1 << 20);                        // or: config.json: "hidden_size": expected an integer of 1
 //   config->GetFloatOr("rope_parameters.full_attention.rope_theta", 10000);                // to 1048576, found "x"
-#ifndef TIDEMILL_FORMATS_JSON_DOCUMENT_H_
-#define TIDEMILL_FORMATS_JSON_DOCUMENT_H_
+#ifndef TIDEMILL_BASE_JSON_DOCUMENT_H_
+#define TIDEMILL_BASE_JSON_DOCUMENT_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -12,24 +12,27 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "formats/json_reader.h"
+#include "base/json_reader.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
 
-// What a file may ask for.
+// What a text may ask for; json_reader.h has the table of who allows what.
 struct JsonDocumentLimits {
-  size_t max_bytes = 16 << 20;
-  size_t max_values = 200'000;
-  size_t max_depth = 64;
+  size_t max_bytes = kMaxJsonBytes;
+  size_t max_values = kMaxJsonValues;
+  size_t max_depth = kMaxJsonDepth;
+  bool any_root = false;  // not only an object
 };
 
 // A value of a document, which it borrows. A path leads from this value through objects: keys with dots between them. Where a key of
 // its own has dots, the key that is all the rest of the path comes first.
 class JsonValue {
  public:
+  JsonKind kind() const;  // kBeginObject and kBeginArray stand for the whole object or array
   bool is_object() const { return kind() == JsonKind::kBeginObject; }
   bool is_array() const { return kind() == JsonKind::kBeginArray; }
   bool is_string() const { return kind() == JsonKind::kString; }
@@ -39,11 +42,16 @@ class JsonValue {
   bool is_null() const { return kind() == JsonKind::kNull; }
 
   std::optional<JsonValue> Find(std::string_view path) const;
-  bool Has(std::string_view path) const;       // there, and not null
-  bool IsNull(std::string_view path) const;    // there, and null
+  std::optional<JsonValue> Member(std::string_view key) const;  // of exactly this key, which may be empty and have dots
+  bool Has(std::string_view path) const;                        // there, and not null
+  bool IsNull(std::string_view path) const;                     // there, and null
+  size_t size() const;                         // members of an object, elements of an array; otherwise 0
   std::vector<std::string_view> Keys() const;  // of an object, in the order of the file; otherwise none
-  std::vector<JsonValue> Elements() const;     // of an array; otherwise none
-  std::string path() const;                    // from the root: "added_tokens[3].content"; empty for the root
+  std::vector<std::pair<std::string_view, JsonValue>> Members() const;  // the same with their values
+  std::vector<JsonValue> Elements() const;                              // of an array; otherwise none
+  std::string path() const;       // from the root: "added_tokens[3].content"; empty for the root
+  std::string Describe() const;   // "null", "true", "4.5", "\"x\"", "an object", "an array": for messages
+  std::string_view text() const;  // of a string, and of a kFloat as it was written; otherwise empty
 
   // Typed access. A missing key is kNotFound, a value of another kind or outside the range kCorruptFile; both name the file, the path
   // and what was found. An empty path means this value itself. Views live as long as the document.
@@ -76,8 +84,6 @@ class JsonValue {
  private:
   friend class JsonDocumentBuilder;
 
-  JsonKind kind() const;
-  std::string Describe() const;
   Result<JsonValue> Require(std::string_view path, std::string_view expected) const;
   template <typename T, typename Convert>
   Result<std::vector<T>> Collect(std::string_view path, std::string_view expected, Convert convert) const;
@@ -86,12 +92,12 @@ class JsonValue {
   uint32_t node_;
 };
 
-// The root, an object, together with what it stands in. Views and values outlive a move of it.
+// The root, an object unless any_root, together with what it stands in. Views and values outlive a move of it.
 class JsonDocument : public JsonValue {
  public:
   // `name` stands in front of every message. kCorruptFile with the byte where the text is not JSON, where a key of an object stands
-  // twice, or for another root than an object; kUnsupported above a limit; kOutOfMemory. Copies the text; memory below 2 x the text
-  // + 70 bytes a value. O(n log n).
+  // twice, or for another root than an object; kUnsupported above a limit; kOutOfMemory. Copies what the text spells; memory below the
+  // text + 60 bytes a value. O(n log n).
   static Result<JsonDocument> Parse(std::string name, std::string_view text, const JsonDocumentLimits& limits = {});
 
   JsonDocument(JsonDocument&&) noexcept;
@@ -99,6 +105,7 @@ class JsonDocument : public JsonValue {
   ~JsonDocument();
 
   const std::string& name() const;
+  size_t num_values() const;
 
  private:
   friend class JsonDocumentBuilder;
@@ -107,6 +114,26 @@ class JsonDocument : public JsonValue {
   std::unique_ptr<Storage> owned_;
 };
 
+// Makes a document of ReadJson's events, for a reader that keeps the large parts of a text to itself. Errors as those of Parse, without
+// the name; it throws bad_alloc.
+class JsonDocumentBuilder {
+ public:
+  explicit JsonDocumentBuilder(std::string name, bool any_root = false);
+  ~JsonDocumentBuilder();
+  void Reserve(size_t values, size_t text_bytes);
+  Result<void> Take(const JsonEvent& event);  // a key whose value is not taken is not there
+  JsonDocument Finish() &&;                   // behind the last event of the root
+
+ private:
+  Result<void> Close();
+
+  std::unique_ptr<JsonValue::Storage> storage_;
+  bool any_root_;
+  std::vector<uint32_t> open_;             // nodes
+  uint32_t key_begin_ = 0, key_size_ = 0;  // of the value to come
+  uint32_t key_at_ = 0;
+};
+
 }  // namespace tidemill
 
-#endif  // TIDEMILL_FORMATS_JSON_DOCUMENT_H_
+#endif  // TIDEMILL_BASE_JSON_DOCUMENT_H_

@@ -3,10 +3,11 @@
 #include <bit>
 #include <limits>
 #include <new>
+#include <utility>
 
-#include "formats/json_document.h"
-#include "formats/json_storage.h"
-#include "formats/printable_name.h"
+#include "base/json_document.h"
+#include "base/json_storage.h"
+#include "base/printable_name.h"
 
 namespace tidemill {
 namespace {
@@ -17,22 +18,30 @@ std::string Range(const std::string& min, const std::string& max) { return "an i
 
 JsonKind JsonValue::kind() const { return storage_->nodes[node_].kind; }
 
+size_t JsonValue::size() const { return is_object() || is_array() ? storage_->ChildrenOf(node_).size() : 0; }
+
+std::string_view JsonValue::text() const {
+  const bool has_text = is_string() || kind() == JsonKind::kFloat;
+  return has_text ? storage_->TextOf(storage_->nodes[node_].text) : std::string_view();
+}
+
+std::optional<JsonValue> JsonValue::Member(std::string_view key) const {
+  if (!is_object()) return std::nullopt;
+  const auto children = storage_->ChildrenOf(node_);
+  const auto found =
+      std::lower_bound(children.begin(), children.end(), key,
+                       [&](uint32_t node, std::string_view wanted) { return storage_->KeyOf(node) < wanted; });
+  if (found == children.end() || storage_->KeyOf(*found) != key) return std::nullopt;
+  return JsonValue(storage_, *found);
+}
+
 std::optional<JsonValue> JsonValue::Find(std::string_view path) const {
   JsonValue value = *this;
   while (!path.empty()) {
-    if (!value.is_object()) return std::nullopt;
-    const auto children = storage_->ChildrenOf(value.node_);
-    const auto child = [&](std::string_view key) -> std::optional<JsonValue> {
-      const auto found =
-          std::lower_bound(children.begin(), children.end(), key,
-                           [&](uint32_t node, std::string_view wanted) { return storage_->KeyOf(node) < wanted; });
-      if (found == children.end() || storage_->KeyOf(*found) != key) return std::nullopt;
-      return JsonValue(storage_, *found);
-    };
-    if (auto whole = child(path)) return whole;
+    if (auto whole = value.Member(path)) return whole;
     const size_t dot = path.find('.');
     if (dot == std::string_view::npos) return std::nullopt;
-    const auto next = child(path.substr(0, dot));
+    const auto next = value.Member(path.substr(0, dot));
     if (!next) return std::nullopt;
     value = *next;
     path.remove_prefix(dot + 1);
@@ -54,17 +63,25 @@ bool JsonValue::IsNull(std::string_view path) const {
 std::vector<std::string_view> JsonValue::Keys() const {
   std::vector<std::string_view> keys;
   if (!is_object()) return keys;
-  keys.reserve(storage_->nodes[node_].num_children);
+  keys.reserve(size());
+  for (const auto& [key, value] : Members()) keys.push_back(key);
+  return keys;
+}
+
+std::vector<std::pair<std::string_view, JsonValue>> JsonValue::Members() const {
+  std::vector<std::pair<std::string_view, JsonValue>> members;
+  if (!is_object()) return members;
+  members.reserve(size());
   const uint32_t end = storage_->nodes[node_].end;
   for (uint32_t child = node_ + 1; child < end; child = storage_->nodes[child].end)
-    keys.push_back(storage_->KeyOf(child));
-  return keys;
+    members.emplace_back(storage_->KeyOf(child), JsonValue(storage_, child));
+  return members;
 }
 
 std::vector<JsonValue> JsonValue::Elements() const {
   std::vector<JsonValue> elements;
   if (!is_array()) return elements;
-  elements.reserve(storage_->nodes[node_].num_children);
+  elements.reserve(size());
   for (const uint32_t child : storage_->ChildrenOf(node_)) elements.push_back(JsonValue(storage_, child));
   return elements;
 }
@@ -88,10 +105,14 @@ std::string JsonValue::path() const {
 
 std::string JsonValue::Describe() const {
   const Storage::Node& node = storage_->nodes[node_];
-  if (node.kind == JsonKind::kString) return QuoteName(storage_->TextOf(node.text));
   JsonEvent event;
   event.kind = node.kind;
-  event.source = std::string_view(storage_->source).substr(node.source_begin, node.source_size);
+  event.text = text();
+  std::string source(text());
+  if (is_null()) source = "null";
+  if (is_bool()) source = node.flag ? "true" : "false";
+  if (is_integer()) source = node.flag ? std::to_string(static_cast<int64_t>(node.bits)) : std::to_string(node.bits);
+  event.source = source;
   return DescribeJson(event);
 }
 

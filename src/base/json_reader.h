@@ -1,8 +1,18 @@
 // Strict JSON as a sequence of events, for bytes that somebody else wrote: UTF-8 without a byte order mark, no comments, no NaN,
 // nothing behind the value; nesting and the number of values are limited, and nothing recurses. What the values mean, and which
-// keys may repeat, is the caller's.
-#ifndef TIDEMILL_FORMATS_JSON_READER_H_
-#define TIDEMILL_FORMATS_JSON_READER_H_
+// keys may repeat, is the caller's. This is the only place of the program that parses JSON; JsonDocument stands on it.
+//
+// Limits, levels of nesting being 64 everywhere (of a chat, ChatTemplateLimits::input_depth may say less):
+//                                            bytes          values
+//   config.json and its relatives            16,777,216     200,000
+//   what a chat template gets                16,777,216     200,000 in all of its texts (ChatTemplateLimits)
+//   machine profile                          65,536         200,000
+//   tokenizer.json                           67,108,864     1,048,576, and 2,097,152 tokens and 4,194,304 merges
+//   safetensors header, index of shards      100,000,000    no limit but the bytes
+//   prompt line, conversation, list of ids   67,108,864     no limit but the bytes
+// A zero byte or a byte order mark anywhere outside of strings is an error, as is a key that stands twice in a JsonDocument.
+#ifndef TIDEMILL_BASE_JSON_READER_H_
+#define TIDEMILL_BASE_JSON_READER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -38,10 +48,14 @@ struct JsonEvent {
   std::string_view text;  // a string or a key without escapes: valid until the handler returns
 };
 
+inline constexpr size_t kMaxJsonBytes = size_t{16} << 20;
+inline constexpr size_t kMaxJsonDepth = 64;
+inline constexpr size_t kMaxJsonValues = 200'000;
+
 struct JsonLimits {
-  size_t max_depth = 64;
-  size_t max_values = 250'000;  // scalars, objects and arrays; keys do not count
-  size_t first_byte = 0;        // where the text stands in its file, for messages
+  size_t max_depth = kMaxJsonDepth;
+  size_t max_values = kMaxJsonValues;  // scalars, objects and arrays; keys do not count
+  size_t first_byte = 0;               // where the text stands in its file, for messages
 };
 
 using JsonHandler = std::function<Result<void>(const JsonEvent&)>;
@@ -55,4 +69,4 @@ std::string DescribeJson(const JsonEvent& event);
 
 }  // namespace tidemill
 
-#endif  // TIDEMILL_FORMATS_JSON_READER_H_
+#endif  // TIDEMILL_BASE_JSON_READER_H_

@@ -1,4 +1,4 @@
-#include "formats/json_reader.h"
+#include "base/json_reader.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "formats/printable_name.h"
+#include "base/printable_name.h"
 
 namespace tidemill {
 namespace {
@@ -136,7 +136,12 @@ class EventSource final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   // Between two events stand only blanks, commas and colons.
-  size_t NextToken() const { return std::min(text_.find_first_not_of(" \t\n\r,:", last_end_), text_.size()); }
+  size_t NextToken() const {
+    const auto between = [](char c) { return c == ' ' || c == '\n' || c == ',' || c == ':' || c == '\t' || c == '\r'; };
+    size_t at = last_end_;
+    while (at < text_.size() && between(text_[at])) ++at;
+    return at;
+  }
 
   JsonEvent Event(JsonKind kind) {
     const size_t begin = NextToken();

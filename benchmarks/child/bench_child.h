@@ -1,23 +1,23 @@
-// tidemill bench --child: measurements for a program that compares engines. It writes settings as JSON objects to standard
-// input, each on a line or more of its own, and reads one line of standard output for each, until it ends the input.
+// Measurements for a program that compares engines (tools/compare_peers.py). It writes settings as JSON objects to standard input, each
+// on a line or more of its own, and reads one line of standard output for each, until it ends the input. README.md has the members.
 //
 // What is loaded and filled stays for the next settings: the model while `model` is the same; the engine while kv_type is, too, and neither
 // threads nor batches exceed what it was made for; the caches of the last test while it is asked for again, with any threads and repeats,
 // or a decode at a greater depth. Nothing runs in between.
-#ifndef TIDEMILL_CLI_BENCH_CHILD_H_
-#define TIDEMILL_CLI_BENCH_CHILD_H_
+#ifndef TIDEMILL_BENCHMARKS_CHILD_BENCH_CHILD_H_
+#define TIDEMILL_BENCHMARKS_CHILD_BENCH_CHILD_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "cli/command.h"
 #include "tidemill/result.h"
 
-namespace tidemill::cli {
+namespace tidemill::child {
 
 struct ChildSettings {
   std::string engine = "tidemill";  // echoed
@@ -53,9 +53,9 @@ Result<ChildSettings> ParseChildSettings(std::string_view json);
 // Prompt lengths of `batch` sequences, spread evenly over the range and shuffled by the seed.
 std::vector<size_t> BatchPrompts(const ChildSettings& settings, size_t batch);
 
-// `isa`: a name of --isa; empty: the default.
-Result<void> RunBenchChild(CommandContext& context, const std::string& isa);
+// Answers each of `in`, flushed. `isa`: a name of tidemill's --isa; empty: the default.
+Result<void> AnswerAll(std::istream& in, std::ostream& out, const std::string& isa);
 
-}  // namespace tidemill::cli
+}  // namespace tidemill::child
 
-#endif  // TIDEMILL_CLI_BENCH_CHILD_H_
+#endif  // TIDEMILL_BENCHMARKS_CHILD_BENCH_CHILD_H_

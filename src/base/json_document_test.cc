@@ -1,4 +1,4 @@
-#include "formats/json_document.h"
+#include "base/json_document.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -103,6 +103,35 @@ TEST(JsonDocument, Elements_KnowWhereTheyStand) {
               "config.json: \"mixed[1]\": expected an integer of 0 to 5, found \"a\"");
   ExpectError(config.GetUint("", 0, 5), ErrorCode::kCorruptFile,
               "config.json: expected an integer of 0 to 5, found an object");
+}
+
+TEST(JsonDocument, AnyRoot_MayBeAnyValue) {
+  const auto parsed = [](std::string_view text) { return JsonDocument::Parse("x", text, {.any_root = true}); };
+  EXPECT_EQ(parsed(" 7 ")->GetUint("", 0, 9).value(), 7U);
+  EXPECT_EQ(parsed("\"a\\u0041\"")->GetString("").value(), "aA");
+  EXPECT_TRUE(parsed("null")->is_null());
+  const auto list = parsed("[1,[2]]");
+  EXPECT_EQ(list->size(), 2U);
+  EXPECT_EQ(list->num_values(), 4U);
+  EXPECT_EQ(list->Elements()[1].Elements()[0].path(), "[1][0]");
+}
+
+TEST(JsonDocument, Values_SayWhatTheyAre) {
+  const JsonDocument config = Parsed(kConfig);
+  const std::pair<const char*, const char*> cases[] = {
+      {"architectures", "an array"},   {"rope_parameters", "an object"},
+      {"use_cache", "true"},           {"tie_word_embeddings", "false"},
+      {"pad_token_id", "null"},        {"negative", "-3"},
+      {"big", "18446744073709551615"}, {"bigger", "18446744073709551616"},
+      {"rms_norm_eps", "1e-05"},       {"", "\"empty\""}};
+  for (const auto& [key, text] : cases) EXPECT_EQ(config.Member(key)->Describe(), text);
+  EXPECT_EQ(config.Member("bigger")->text(), "18446744073709551616");  // a float as it was written
+  EXPECT_EQ(config.Member("big")->text(), "");
+  EXPECT_FALSE(config.Member("rope_parameters.full_attention"));
+  const auto members = config.Find("name")->Members();
+  ASSERT_EQ(members.size(), 2U);
+  EXPECT_EQ(members[1].first, "x");
+  EXPECT_EQ(members[1].second.GetUint("", 0, 9).value(), 9U);
 }
 
 TEST(JsonDocument, Keys_KeepTheOrderOfTheFile) {
