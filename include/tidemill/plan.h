@@ -19,12 +19,12 @@ namespace tidemill {
 
 // Costs are seconds.
 struct Alternative {
-  std::string value;  // "256 rows", "padded", "1"
+  std::string value;  // "256 rows", "bmc", "1"
   double cost = 0;
 };
 
 struct Choice {
-  // "growth period", "kv policy", "attention back end", "prefill chunk" or "threads"; "draft width" or "draft tree" where guesses are planned
+  // "growth period", "kv policy", "prefill chunk" or "threads"; "draft width" or "draft tree" where guesses are planned
   std::string name;
   Alternative chosen;
   std::optional<Alternative> runner_up = {};  // the best of the others; none where there is no other
@@ -73,15 +73,6 @@ struct PredictedDrafts {
   std::vector<Tree> trees = {};    // the same, of trees
 };
 
-// How far ahead a back end would allocate that attends over all rows of a buffer, the spare ones with a bias.
-struct PaddedGrowth {
-  double blocks_wanted = 0;  // T* = sqrt(N s / c), before it is rounded
-  size_t blocks = 1;         // to the nearest power of two, from 1 to the context
-  size_t period = 1;         // rows
-  double sharing_factor =
-      1;  // sqrt(G Q): how much larger the paper has T* for shared heads and smaller elements, as a check
-};
-
 // The numbers that the costs come from.
 struct ProfileInfo {
   std::string cpu, isa;
@@ -101,7 +92,6 @@ struct Plan {
   std::vector<PredictedDecode> decode;  // at some depths, ascending
   double prefill_seconds = 0;           // of a prompt as long as the context
   PredictedDrafts drafts;
-  PaddedGrowth padded;
   std::vector<std::string> warnings;  // one line each: what the numbers lack
 };
 

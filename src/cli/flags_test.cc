@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Flags of each kind, and what came of one command line.
 struct Parsed {
@@ -38,6 +39,7 @@ Parsed Parse(std::vector<std::string> arguments) {
   set.Switch("--chat", parsed.chat, "A switch");
   set.Switch("--raw", parsed.raw, "Another");
   set.Excludes("--chat", "--raw");
+  set.Removed("--old-flag", "give --isa");
   SignalWatch signals;
   Output out(STDOUT_FILENO, signals);
   Messages messages(STDERR_FILENO);
@@ -99,6 +101,16 @@ TEST(FlagSet, UnknownFlag_SuggestsTheNearest) {
   EXPECT_THAT(Parse({"--sotp"}).error, HasSubstr("did you mean --stop?"));
   EXPECT_THAT(Parse({"m.gguf", "--something-else"}).error, HasSubstr("tidemill run --help lists them"));
   EXPECT_THAT(Parse({"m.gguf", "one", "two"}).error, HasSubstr("\"two\": expected no further argument"));
+}
+
+TEST(FlagSet, RemovedFlag_SaysWhatToDoInstead) {
+  for (const std::vector<std::string>& given :
+       {std::vector<std::string>{"--old-flag"}, {"--old-flag", "x"}, {"--old-flag=x"}}) {
+    std::vector<std::string> arguments = {"m.gguf"};
+    arguments.insert(arguments.end(), given.begin(), given.end());
+    EXPECT_THAT(Parse(arguments).error, HasSubstr("--old-flag: expected no such flag, which was removed: give --isa"));
+  }
+  EXPECT_THAT(Parse({"m.gguf", "--old-flax"}).error, Not(HasSubstr("--old-flag"))) << "it is not suggested";
 }
 
 TEST(FlagSet, FlagsThatContradict_AreRefused) {

@@ -87,10 +87,6 @@ Json PlanJson(const Plan& plan, const ModelInfo& model) {
                                   {"seconds", plan.prefill_seconds},
                                   {"tokens_per_s", static_cast<double>(plan.context) / plan.prefill_seconds}};
   json["drafts"] = DraftsJson(plan.drafts);
-  json["padded"] = {{"blocks_wanted", plan.padded.blocks_wanted},
-                    {"blocks", plan.padded.blocks},
-                    {"period", plan.padded.period},
-                    {"sharing_factor", plan.padded.sharing_factor}};
   json["warnings"] = plan.warnings;
   return json;
 }

@@ -31,21 +31,11 @@ void AddFlags(FlagSet& set, RunFlags& flags) {
   flags.generation.AddTo(set);
   flags.draft.AddTo(set);
   flags.machine.AddTo(set);
-  set.Choice("--attention-backend", flags.attention_backend, {"exact", "padded"},
-             "exact: over the rows that are there (exact); padded: for measurements only, refused here");
+  set.Removed("--attention-backend", "attention always reads the rows that are there; leave it out");
   flags.prompts.AddTo(set);
   set.Excludes("--prompts", "--save-state");
   set.Excludes("--prompts", "--load-state");
   flags.machine.AddSharingTo(set);
-}
-
-// The padded back end attends over rows that hold nothing, too, to compare policies of growth.
-Result<void> CheckAttentionBackend(const RunFlags& flags) {
-  if (flags.attention_backend.value_or("exact") == "exact") return {};
-  return Error(ErrorCode::kUnsupported,
-               "choose the attention back end: " + *flags.attention_backend +
-                   ": expected exact, found one for measurements alone; choose exact, or build the benchmark "
-                   "bmc_attention_block, which has it (docs/kv-cache.md)");
 }
 
 // With --load-state there need be none, and standard input is read only where - names it.
@@ -89,7 +79,6 @@ Result<void> RunCommand(CommandContext& context) {
   if (!go_on) return {};
   TIDEMILL_TRY_VOID(flags.generation.CheckRanges());
   TIDEMILL_TRY_VOID(flags.form.Check());
-  TIDEMILL_TRY_VOID(CheckAttentionBackend(flags));
   TIDEMILL_TRY_VOID(flags.draft.Check());
   if (flags.prompts.file) return RunMany(flags, context);
   if (flags.generation.logprobs && !flags.json) return UsageError("--logprobs", "shown with --json only; add it");

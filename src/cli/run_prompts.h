@@ -35,7 +35,6 @@ struct RunFlags {
   GenerationFlags generation;
   DraftFlags draft;
   MachineFlags machine;
-  std::optional<std::string> attention_backend;
 };
 
 // flags.prompts.file is there. Lines are read as requests end, so that neither a long file nor its results are in memory as a whole. A

@@ -1,7 +1,6 @@
 #include "planner/growth_choice.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "state/kv_growth.h"
@@ -11,31 +10,7 @@ namespace {
 
 size_t CeilDivide(size_t a, size_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-// The power of two that is nearest to `x` by ratio, in [1, most].
-size_t NearestPowerOfTwo(double x, size_t most) {
-  if (!(x > 1)) return 1;  // and what is no number
-  const double rounded = std::exp2(std::round(std::log2(x)));
-  return rounded >= static_cast<double>(most) ? most : static_cast<size_t>(rounded);
-}
-
 }  // namespace
-
-PaddedGrowth ChoosePaddedPeriod(size_t positions, const PaddedCosts& costs) {
-  const double n = static_cast<double>(positions);
-  PaddedGrowth growth;
-  growth.sharing_factor = std::sqrt(costs.sharing * costs.shrinking);
-  const double attend = costs.drafted / costs.accepted * costs.attend_seconds;
-  if (!(attend > 0)) {
-    growth.blocks_wanted = 1;
-  } else if (!(costs.grow_seconds > 0)) {
-    growth.blocks_wanted = n;
-  } else {
-    growth.blocks_wanted = std::sqrt(n * (attend / costs.grow_seconds));
-  }
-  growth.blocks = NearestPowerOfTwo(growth.blocks_wanted, positions);
-  growth.period = CeilDivide(positions, growth.blocks);
-  return growth;
-}
 
 size_t ChooseExactPeriod(size_t positions, uint64_t row_bytes, uint64_t share) {
   const uint64_t rows = row_bytes == 0 ? UINT64_MAX : share / kIdlePart / row_bytes;

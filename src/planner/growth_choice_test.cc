@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -15,95 +14,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr KvPolicy kCopying[] = {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc, KvPolicy::kGeometric};
-
-// cost(T) of the header, what does not depend on T left out.
-double PaddedSeconds(double n, double t, const PaddedCosts& costs) {
-  return n * n * costs.attend_seconds / (2 * t) + n * t * costs.grow_seconds / 2;
-}
-
-void ExpectPadded(size_t n, const PaddedCosts& costs, double wanted, size_t blocks, size_t period) {
-  const PaddedGrowth growth = ChoosePaddedPeriod(n, costs);
-  EXPECT_NEAR(growth.blocks_wanted, wanted, 1e-3 * wanted) << "N " << n;
-  EXPECT_EQ(growth.blocks, blocks) << "N " << n;
-  EXPECT_EQ(growth.period, period) << "N " << n;
-}
-
-TEST(PaddedPeriod, SquareRootLaw_RoundedToAPowerOfTwo) {
-  ExpectPadded(1024, {.attend_seconds = 1, .grow_seconds = 16}, 8, 8, 128);
-  // The paper's machine, C' = 0.1, where it reports 8 blocks for 512 rows.
-  ExpectPadded(128, {.attend_seconds = 0.1, .grow_seconds = 1}, 3.578, 4, 32);
-  ExpectPadded(512, {.attend_seconds = 0.1, .grow_seconds = 1}, 7.155, 8, 64);
-  ExpectPadded(2048, {.attend_seconds = 0.1, .grow_seconds = 1}, 14.31, 16, 128);
-  ExpectPadded(1000, {.attend_seconds = 9, .grow_seconds = 1000}, 3, 4, 250);  // sqrt(8) < 3
-  ExpectPadded(1001, {.attend_seconds = 9, .grow_seconds = 1001}, 3, 4, 251);
-}
-
-TEST(PaddedPeriod, Rounding_IsByRatio) {
-  const auto blocks = [](double wanted) {
-    return ChoosePaddedPeriod(1024, {.attend_seconds = wanted * wanted / 1024, .grow_seconds = 1}).blocks;
-  };
-  EXPECT_EQ(blocks(11.30), 8U);  // 8 sqrt(2) = 11.314
-  EXPECT_EQ(blocks(11.33), 16U);
-}
-
-TEST(PaddedPeriod, Drafts_MakeBlocksMore) {
-  // sqrt(1024 * 26 / 4 / 16) = 20.4; below 16 sqrt(2)
-  ExpectPadded(1024, {.attend_seconds = 1, .grow_seconds = 16, .drafted = 26, .accepted = 4}, 20.396, 16, 64);
-}
-
-TEST(PaddedPeriod, WhatCostsNothing_Decides) {
-  ExpectPadded(1000, {.attend_seconds = 1, .grow_seconds = 0}, 1000, 1000, 1);
-  ExpectPadded(1000, {.attend_seconds = 0, .grow_seconds = 1}, 1, 1, 1000);
-  ExpectPadded(1000, {.attend_seconds = 0, .grow_seconds = 0}, 1, 1, 1000);
-  ExpectPadded(1, {.attend_seconds = 1, .grow_seconds = 1}, 1, 1, 1);
-  ExpectPadded(1, {.attend_seconds = 1e9, .grow_seconds = 0}, 1, 1, 1);
-}
-
-TEST(PaddedPeriod, ExtremeNumbers_StayBetween1AndN) {
-  constexpr size_t kHuge = size_t{1} << 40;
-  EXPECT_EQ(ChoosePaddedPeriod(kHuge, {.attend_seconds = 1e300, .grow_seconds = 1e-300}).blocks, kHuge);
-  EXPECT_EQ(ChoosePaddedPeriod(kHuge, {.attend_seconds = 1e-300, .grow_seconds = 1e300}).blocks, 1U);
-  EXPECT_EQ(ChoosePaddedPeriod(kHuge, {.attend_seconds = kInfinity, .grow_seconds = 1}).blocks, kHuge);
-  EXPECT_EQ(ChoosePaddedPeriod(kHuge, {.attend_seconds = kInfinity, .grow_seconds = kInfinity}).blocks, 1U);
-  EXPECT_EQ(ChoosePaddedPeriod(kHuge, {.attend_seconds = NAN, .grow_seconds = 1}).blocks, 1U);
-  EXPECT_EQ(ChoosePaddedPeriod(SIZE_MAX, {.attend_seconds = 1, .grow_seconds = 0}).period, 1U);
-}
-
-TEST(PaddedPeriod, SharingFactor_IsTheRootOfGTimesQ) {
-  EXPECT_DOUBLE_EQ(ChoosePaddedPeriod(8, {.sharing = 4}).sharing_factor, 2);
-  EXPECT_DOUBLE_EQ(ChoosePaddedPeriod(8, {.sharing = 3, .shrinking = 64.0 / 34}).sharing_factor, std::sqrt(96.0 / 17));
-}
-
-// Seeded; the message has the numbers.
-TEST(PaddedPeriod, AnyCosts_AreMonotoneAndNoNeighbourIsCheaper) {
-  std::mt19937_64 random(1);
-  std::uniform_real_distribution<double> exponent(-12, 3);
-  for (int i = 0; i < 5000; ++i) {
-    const size_t n = 1 + random() % (size_t{1} << (random() % 24));
-    PaddedCosts costs{.attend_seconds = std::pow(10, exponent(random)), .grow_seconds = std::pow(10, exponent(random))};
-    const PaddedGrowth growth = ChoosePaddedPeriod(n, costs);
-    SCOPED_TRACE("N " + std::to_string(n) + ", s " + std::to_string(costs.attend_seconds) + ", c " +
-                 std::to_string(costs.grow_seconds));
-    ASSERT_GE(growth.blocks, 1U);
-    ASSERT_LE(growth.blocks, n);
-    ASSERT_EQ(growth.period, (n + growth.blocks - 1) / growth.blocks);
-    const auto dn = static_cast<double>(n), t = static_cast<double>(growth.blocks);
-    const double chosen = PaddedSeconds(dn, t, costs) * (1 - 1e-9);
-    if (2 * growth.blocks <= n) {
-      ASSERT_LE(chosen, PaddedSeconds(dn, 2 * t, costs));
-    }
-    if (growth.blocks > 1 && growth.blocks < n) {
-      ASSERT_LE(chosen, PaddedSeconds(dn, t / 2, costs));
-    }
-    PaddedCosts more = costs;
-    more.attend_seconds *= 3;
-    ASSERT_GE(ChoosePaddedPeriod(n, more).blocks, growth.blocks);
-    more = costs;
-    more.grow_seconds *= 3;
-    ASSERT_LE(ChoosePaddedPeriod(n, more).blocks, growth.blocks);
-    ASSERT_GE(ChoosePaddedPeriod(2 * n, costs).blocks, growth.blocks);
-  }
-}
 
 TEST(ExactPeriod, IsTheLongestWhoseRowsFitAnEighth) {
   constexpr uint64_t kRow = 23040;  // 30 layers, 3 KV heads of 64, F16

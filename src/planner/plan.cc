@@ -26,9 +26,7 @@ std::string GuessesText(size_t guesses) {
 class Planner {
  public:
   explicit Planner(const PlanInput& input)
-      : in_(input),
-        costs_(in_.profile, in_.model, in_.threads == 1 ? ThreadUse::kOne : ThreadUse::kAll),
-        padded_(ChoosePaddedPeriod(in_.context, CostsOfPadding())) {}
+      : in_(input), costs_(in_.profile, in_.model, in_.threads == 1 ? ThreadUse::kOne : ThreadUse::kAll) {}
 
   Plan Make() const {
     Plan plan;
@@ -36,8 +34,7 @@ class Planner {
     plan.batch = in_.batch;
     plan.state_row_bytes = in_.model.state_row_bytes;
     plan.state_memory_bytes = in_.state_memory;
-    plan.padded = padded_;
-    plan.choices = {GrowthPeriod(), Policy(), BackEnd(), PrefillChunk(), Threads()};
+    plan.choices = {GrowthPeriod(), Policy(), PrefillChunk(), Threads()};
     if (in_.drafts.is_planned) plan.choices.push_back(IsTree() ? Tree() : Width());
     plan.drafts = Drafts();
     for (const size_t depth : {size_t{0}, in_.context / 2, in_.context - 1}) {
@@ -49,19 +46,6 @@ class Planner {
   }
 
  private:
-  PaddedCosts CostsOfPadding() const {
-    PaddedCosts costs{.attend_seconds = costs_.AttendOneRow(in_.batch), .grow_seconds = costs_.GrowOneRow(in_.batch)};
-    for (const AttentionLayers& group : in_.model.attention) {
-      const AttentionShape& shape = group.shape;
-      if (shape.window != 0) continue;
-      costs.sharing = static_cast<double>(shape.heads) / static_cast<double>(shape.kv_heads);
-      costs.shrinking =
-          2 * static_cast<double>(shape.head_dim) / static_cast<double>(RowBytes(shape.kv_dtype, shape.head_dim));
-      break;
-    }
-    return costs;
-  }
-
   double Growing(KvPolicy policy, size_t period) const {
     return costs_.Growing(policy, period, in_.context, in_.batch);
   }
@@ -120,17 +104,6 @@ class Planner {
     choice.reason = loses ? "used unless --kv-policy names another: " + choice.runner_up->value +
                                 " is predicted to save " + SecondsText(choice.chosen.cost - choice.runner_up->cost)
                           : "none whose spare rows are within what is allowed is predicted to take less time";
-    return choice;
-  }
-
-  Choice BackEnd() const {
-    const double step = costs_.DecodeStep(in_.context / 2, in_.batch), n = static_cast<double>(in_.context);
-    const double spare = static_cast<double>(padded_.period - 1) / 2 * costs_.AttendOneRow(in_.batch);
-    Choice choice{.name = "attention back end", .chosen = {"exact", step + Growing(in_.policy, in_.period) / n}};
-    choice.runner_up = Alternative{"padded", step + spare + Growing(KvPolicy::kBmc, padded_.period) / n};
-    choice.of = "a decode step at half the context, its share of the growing included";
-    choice.reason = "it attends to the rows that are there; a padded one would read " +
-                    std::to_string((padded_.period - 1) / 2) + " spare rows a step on average";
     return choice;
   }
 
@@ -340,7 +313,6 @@ class Planner {
 
   const PlanInput& in_;
   PredictedCosts costs_;
-  PaddedGrowth padded_;
 };
 
 }  // namespace

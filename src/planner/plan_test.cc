@@ -56,9 +56,6 @@ growth period       8192 rows: 67.1 ms; runner-up 4096 rows: 134 ms
 kv policy           bmc: 67.1 ms; runner-up upfront: 67.1 ms
                     cost of growing to the whole context
                     none whose spare rows are within what is allowed is predicted to take less time
-attention back end  exact: 9.60 ms; runner-up padded: 10.1 ms
-                    cost of a decode step at half the context, its share of the growing included
-                    it attends to the rows that are there; a padded one would read 127 spare rows a step on average
 prefill chunk       512 rows: 67.8 s; runner-up 256 rows: 67.8 s
                     cost of a prompt as long as the context
                     weights are read once a chunk, and a step's buffers grow with its rows; --prefill-chunk names another
@@ -93,7 +90,6 @@ drafts              a guess takes no step of its own, as of prompt lookup
                     70 % right: 0 guesses, 9.59 ms a token
                     80 % right: 0 guesses, 9.59 ms a token
                     90 % right: 1 guess, 9.44 ms a token
-padded growth       T* = sqrt(N s / c) = 31.6: 32 blocks, 256 rows each; the paper's sqrt(G Q) = 2.00
 )text");
 }
 
@@ -142,18 +138,6 @@ TEST(Plan, Policies_WhoseSpareRowsAreTooManyAreNoRunnersUp) {
   EXPECT_EQ(Named(ChoosePlan(input), "kv policy").runner_up->value, "iterative");
 }
 
-TEST(Plan, BackEnd_ExactBeatsPadded) {
-  const Plan plan = ChoosePlan(RoundInput());
-  const Choice& choice = Named(plan, "attention back end");
-  EXPECT_EQ(choice.chosen.value, "exact");
-  EXPECT_LT(choice.chosen.cost, choice.runner_up->cost);
-  // T* = sqrt(8192 * 2 us / 16.384 us) = sqrt(1000)
-  EXPECT_NEAR(plan.padded.blocks_wanted, std::sqrt(1000), 1e-9);
-  EXPECT_EQ(plan.padded.blocks, 32U);
-  EXPECT_EQ(plan.padded.period, 256U);
-  EXPECT_EQ(plan.padded.sharing_factor, 2);
-}
-
 TEST(Plan, OneThread_HasTheCostsOfOne) {
   PlanInput input = RoundInput();
   const double two = ChoosePlan(input).decode[0].seconds;
@@ -172,7 +156,7 @@ DraftPlan RoundDrafts() {
 
 TEST(Plan, DraftWidth_IsTheBestWhereHalfIsRight) {
   PlanInput input = RoundInput();
-  EXPECT_EQ(ChoosePlan(input).choices.size(), 5U) << "nothing is chosen where no drafter is named";
+  EXPECT_EQ(ChoosePlan(input).choices.size(), 4U) << "nothing is chosen where no drafter is named";
   input.drafts = RoundDrafts();
   const auto width = [&input] { return Named(ChoosePlan(input), "draft width"); };
   // Seconds a token: 1, 1.1875 / 1.5, 1.375 / 1.75, 1.5625 / 1.875.
@@ -334,7 +318,7 @@ TEST(Plan, AnyInput_GivesFiniteCostsAndOneLineReasons) {
     input.prefill_chunk = 1 + random() % 8192;
     input.threads = 1 + random() % 4;
     const Plan plan = ChoosePlan(input);
-    ASSERT_EQ(plan.choices.size(), 5U);
+    ASSERT_EQ(plan.choices.size(), 4U);
     for (const Choice& choice : plan.choices) {
       SCOPED_TRACE(choice.name + ", context " + std::to_string(input.context));
       ASSERT_TRUE(std::isfinite(choice.chosen.cost) && choice.chosen.cost >= 0);

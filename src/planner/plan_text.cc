@@ -110,12 +110,7 @@ std::string PlanText(const Plan& plan) {
   }
   text += Line("", "prefill of " + std::to_string(plan.context) + " tokens: " + SecondsText(plan.prefill_seconds) +
                        ", " + Scaled(static_cast<double>(plan.context) / plan.prefill_seconds, 1, "tokens/s"));
-  text += DraftText(plan.drafts);
-  const PaddedGrowth& padded = plan.padded;
-  char line[160];
-  std::snprintf(line, sizeof line, "T* = sqrt(N s / c) = %.3g: %zu blocks, %zu rows each; the paper's sqrt(G Q) = %.2f",
-                padded.blocks_wanted, padded.blocks, padded.period, padded.sharing_factor);
-  return text + Line("padded growth", line);
+  return text + DraftText(plan.drafts);
 }
 
 }  // namespace tidemill

@@ -110,17 +110,8 @@ double PredictedCosts::Growing(KvPolicy policy, size_t period, size_t positions,
   return row_bytes * (copied / profile_.copy + (copied + static_cast<double>(positions)) * profile_.touch);
 }
 
-double PredictedCosts::AttendOneRow(size_t batch) const {
-  double seconds = 0;
-  for (const AttentionLayers& group : model_.attention) {
-    if (group.shape.window == 0) seconds += static_cast<double>(group.layers) * AttentionOf(group.shape, 1, 1);
-  }
-  return seconds * static_cast<double>(batch);
-}
-
-double PredictedCosts::GrowOneRow(size_t batch) const {
-  return static_cast<double>(model_.state_row_bytes) * static_cast<double>(batch) *
-         (1 / profile_.copy + profile_.touch);
+double PredictedCosts::GrowOneRow() const {
+  return static_cast<double>(model_.state_row_bytes) * (1 / profile_.copy + profile_.touch);
 }
 
 }  // namespace tidemill

@@ -67,9 +67,8 @@ class PredictedCosts {
   // `batch` sequences from none to `positions`, row by row.
   double Growing(KvPolicy policy, size_t period, size_t positions, size_t batch) const;
 
-  // s and c of planner/growth_choice.h, of `batch` sequences with one query row each.
-  double AttendOneRow(size_t batch) const;
-  double GrowOneRow(size_t batch) const;
+  // c of planner/growth_choice.h: to allocate, fault and copy one row of a sequence.
+  double GrowOneRow() const;
 
  private:
   const OperationSeconds& operations() const { return threads_ == ThreadUse::kOne ? profile_.one : profile_.all; }

@@ -125,7 +125,6 @@ TEST(PredictedCosts, Window_BoundsWhatIsSeen) {
   EXPECT_NEAR(costs.DecodeStep(999, 1), 1.4e-3 + 2 * 100e-6, 1e-12);
   // 256 * 257 / 2 positions; with the window 100 * 101 / 2 and 100 for each of the other 156.
   EXPECT_NEAR(without.Prefill(256, 32) - costs.Prefill(256, 32), 2 * (32896 - 5050 - 15600) * 1e-6, 1e-12);
-  EXPECT_EQ(costs.AttendOneRow(1), 0);  // such a layer does not grow by the policy
 }
 
 TEST(PredictedCosts, Growing_CopiesAndTouches) {
@@ -135,8 +134,7 @@ TEST(PredictedCosts, Growing_CopiesAndTouches) {
   // 256 + 512 + 768 rows copied, 1024 more touched; 8192 bytes a row and sequence; 1 GB/s for either.
   EXPECT_NEAR(costs.Growing(KvPolicy::kBmc, 256, 1024, 2), 16384 * (1536 + 1536 + 1024) * 1e-9, 1e-12);
   EXPECT_NEAR(costs.Growing(KvPolicy::kReserve, 256, 1024, 1), 8192 * 1024 * 1e-9, 1e-12);
-  EXPECT_NEAR(costs.AttendOneRow(2), 2 * 2e-6, 1e-15);
-  EXPECT_NEAR(costs.GrowOneRow(2), 16384 * 2e-9, 1e-15);
+  EXPECT_NEAR(costs.GrowOneRow(), 8192 * 2e-9, 1e-15);
 }
 
 TEST(PredictedCosts, MoreOfDepthOrBatch_TakesNoLess) {

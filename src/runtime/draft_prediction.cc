@@ -51,7 +51,7 @@ DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, si
 
 double PredictedGrowthOfRow(const Engine::Impl& engine, const MachineProfile& profile) {
   const ModelNumbers model = NumbersOf(engine.language_model(), DTypeOf(*engine.options.kv_type));
-  return PredictedCosts(profile, model, UseOf(engine.threads->num_threads())).GrowOneRow(1);
+  return PredictedCosts(profile, model, UseOf(engine.threads->num_threads())).GrowOneRow();
 }
 
 DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,

@@ -226,13 +226,14 @@ TEST(BadFlag, BlocksWiderThanAHead_AreRefusedWithWhatWorks) {
   }
 }
 
-TEST(BadFlag, PaddedAttention_IsRefusedWithWhatHasIt) {
-  for (const char* input : {"-p", "--prompts"}) {
-    ExpectError(RunTidemill({"run", "no.gguf", input, "a", "--attention-backend", "padded"}), 1,
-                {"padded: expected exact", "bmc_attention_block", "docs/kv-cache.md"});
+TEST(BadFlag, RemovedFlags_SayWhatToDoWithoutThem) {
+  for (const char* value : {"exact", "padded", "fast"}) {
+    ExpectError(RunTidemill({"run", "no.gguf", "-p", "a", "--attention-backend", value}), 2,
+                {"--attention-backend: expected no such flag, which was removed",
+                 "attention always reads the rows that are there; leave it out"});
   }
-  ExpectError(RunTidemill({"run", "no.gguf", "-p", "a", "--attention-backend", "fast"}), 2, {"exact|padded"});
-  ExpectError(RunTidemill({"run", "no.gguf", "-p", "a", "--attention-backend", "exact"}), 1, {"no.gguf"});
+  ExpectError(RunTidemill({"run", "no.gguf", "-p", "a", "--attention-backend"}), 2,
+              {"--attention-backend: expected no"});
 }
 
 TEST(BadIds, NotJsonOrNotIds_AreRefused) {

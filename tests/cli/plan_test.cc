@@ -92,14 +92,13 @@ TEST_F(PlanCommand, Json_HasEveryMember) {
     EXPECT_EQ(choice["unit"], "seconds");
     for (const char* member : {"runner_up", "of", "reason"}) EXPECT_TRUE(choice.contains(member)) << member;
   }
-  EXPECT_THAT(names, ElementsAre("growth period", "kv policy", "attention back end", "prefill chunk", "threads"));
+  EXPECT_THAT(names, ElementsAre("growth period", "kv policy", "prefill chunk", "threads"));
   EXPECT_EQ(Choice(plan, "growth period")["chosen"]["value"], "200 rows");
   EXPECT_EQ(Choice(plan, "kv policy")["chosen"]["value"], "bmc");
   EXPECT_EQ(Choice(plan, "threads")["chosen"]["value"], "2");
   ASSERT_EQ(plan["predicted"]["decode"].size(), 3U);
   EXPECT_GT(plan["predicted"]["decode"][2]["tokens_per_s"], 0.0);
   EXPECT_GT(plan["predicted"]["prefill"]["seconds"], 0.0);
-  EXPECT_GE(plan["padded"]["blocks"], 1);
 }
 
 TEST_F(PlanCommand, Drafts_ArePlanned) {
@@ -153,8 +152,8 @@ TEST_F(PlanCommand, Flags_AreObeyed) {
 TEST_F(PlanCommand, Text_NamesEveryChoice) {
   const ProcessResult result = Run({});
   EXPECT_EQ(result.err, "");
-  for (const char* part : {"machine  ", "growth period  ", "kv policy  ", "attention back end  ", "prefill chunk  ",
-                           "threads  ", "predicted  ", "padded growth  ", "runner-up "})
+  for (const char* part :
+       {"machine  ", "growth period  ", "kv policy  ", "prefill chunk  ", "threads  ", "predicted  ", "runner-up "})
     EXPECT_THAT(result.out, HasSubstr(part));
 }
 
