@@ -1,4 +1,4 @@
-// What a plan says of trees and of draft heads, and that requests begin with it.
+// What a plan says of drafts, and that requests begin with it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,8 +31,9 @@ Plan PlanOf(Engine& engine, const DraftOptions& draft, size_t batch) {
   return std::move(plan).value();
 }
 
+// Requests with any shape of drafts begin with what is predicted at their depth; those with chains with what a plan says.
 TEST(DraftPlan, Requests_BeginWithIt) {
-  size_t trees = 0;
+  size_t chains = 0, trees = 0;
   for (const DraftingModel& source : testing::DraftingModels()) {
     for (const DraftTreeKind kind : kKinds) {
       if (source.at_once && kind != DraftTreeKind::kChain) continue;
@@ -41,9 +42,13 @@ TEST(DraftPlan, Requests_BeginWithIt) {
         EngineDriver driver(source.model, source.Options(batch));
         DraftOptions draft = source.Draft(kind == DraftTreeKind::kChain ? 8 : 25, kind);
         draft.least = 0;
-        const Plan plan = PlanOf(driver.engine(), draft, batch);
         Engine::Impl& impl = driver.engine().impl();
-        const std::vector<int32_t> prompt(impl.options.context / 2, 7);  // as deep as the plan looks
+        const size_t depth = impl.options.context / 2;  // where a plan looks
+        const DraftCosts predicted =
+            PredictDrafts(impl, ProfileOf(impl), draft, SettingOf(impl, draft, depth, batch - 1, batch - 1));
+        std::optional<Plan> plan;
+        if (kind == DraftTreeKind::kChain) plan = PlanOf(driver.engine(), draft, batch);
+        const std::vector<int32_t> prompt(depth, 7);
         const Request request{.prompt = prompt, .generation = {.max_new_tokens = 4}, .draft = draft};
         Request other = request;  // that guesses, whatever it pays
         other.draft.least = 1;
@@ -52,27 +57,38 @@ TEST(DraftPlan, Requests_BeginWithIt) {
         const auto drafter = impl.NewDrafter(draft, 0, state.get());
         const DraftCosts costs = impl.PredictedDraftCosts(request, *drafter);
         ASSERT_TRUE(costs.any()) << where;
-        EXPECT_EQ(costs.guess_seconds, plan.drafts.guess_seconds) << where;
+        EXPECT_EQ(costs.guess_seconds, predicted.guess_seconds) << where;
         EXPECT_EQ(costs.other_tokens, static_cast<double>(batch - 1)) << where;
-        ASSERT_GE(plan.drafts.steps.size(), 9U) << where;
-        for (const PredictedDrafts::Step& step : plan.drafts.steps)
+        EXPECT_EQ(costs.step_seconds, predicted.step_seconds) << where;
+        EXPECT_EQ(costs.promises, predicted.promises) << where;
+        EXPECT_EQ(costs.promises[0] > 0, kind != DraftTreeKind::kChain) << where;
+        driver.RunUntilIdle();
+        ++(plan ? chains : trees);
+        if (!plan) continue;
+        EXPECT_EQ(costs.guess_seconds, plan->drafts.guess_seconds) << where;
+        ASSERT_EQ(plan->drafts.steps.size(), 17U) << where;
+        for (const PredictedDrafts::Step& step : plan->drafts.steps)
           EXPECT_EQ(costs.step_seconds[step.guesses], step.seconds) << where << ", " << step.guesses << " guesses";
         const size_t first = DraftWidth(0, draft.most, drafter->guess_order(), costs).Next();
-        const std::string& chosen = plan.choices.back().chosen.value;
-        EXPECT_EQ(chosen == "none", first == 0) << where;
-        if (first != 0) {
-          EXPECT_NE(chosen.find(std::to_string(first) + (kind == DraftTreeKind::kChain ? " guess" : " node")),
-                    std::string::npos)
-              << where << ": " << chosen << ", found " << first;
-        }
-        EXPECT_EQ(plan.choices.back().name, kind == DraftTreeKind::kChain ? "draft width" : "draft tree");
-        EXPECT_EQ(plan.drafts.trees.size(), kind == DraftTreeKind::kChain ? 0U : 5U) << where;
-        trees += plan.drafts.trees.size();
-        driver.RunUntilIdle();
+        const Choice& choice = plan->choices.back();
+        EXPECT_EQ(choice.name, "draft width");
+        EXPECT_EQ(choice.chosen.value.find(first == 0 ? "none" : std::to_string(first) + " guess"), 0U)
+            << where << ": " << choice.chosen.value << ", found " << first;
       }
     }
   }
-  EXPECT_GT(trees, 100U);
+  EXPECT_GE(chains, 8U);
+  EXPECT_GE(trees, 20U);
+}
+
+TEST(DraftPlan, Trees_AreRefused) {
+  const DraftingModel source = testing::DraftingModels().front();
+  EngineDriver driver(source.model, source.Options(1));
+  PlanOptions options{.draft = source.Draft(25, DraftTreeKind::kFixed)};
+  options.profile_path = testing::WriteTemporary("draft_plan.json", "no profile");
+  const auto plan = MakePlan(driver.engine(), options);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code(), ErrorCode::kInvalidArgument);
 }
 
 // A guess of the model's own layers is a step of those before it, too: of many it is predicted to take longer than of one.

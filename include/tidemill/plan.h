@@ -24,7 +24,7 @@ struct Alternative {
 };
 
 struct Choice {
-  // "growth period", "kv policy", "prefill chunk" or "threads"; "draft width" or "draft tree" where guesses are planned
+  // "growth period", "kv policy", "prefill chunk" or "threads"; "draft width" where guesses are planned
   std::string name;
   Alternative chosen;
   std::optional<Alternative> runner_up = {};  // the best of the others; none where there is no other
@@ -42,35 +42,23 @@ struct PredictedDecode {
 struct PredictedDrafts {
   struct Step {
     size_t guesses = 0;
-    double seconds =
-        0;  // of a step that has a row for each of them and one for the pending token; of a tree, with making it
-    // How often guesses must be right for that to pay; none: it never pays, there is none, or they are a tree.
-    std::optional<double> break_even = {};
-    size_t draft_steps = 0;  // of a tree: one for each level of the draft model
+    double seconds = 0;  // of a step that has a row for each of them and one for the pending token
+    std::optional<double> break_even =
+        {};  // how often guesses must be right for that to pay; none: never, or there is no guess
   };
   struct Width {
     double share = 0;    // how often guesses are right
     size_t guesses = 0;  // as many as make most tokens a second then
     double seconds = 0;  // for a token
   };
-  // The best tree where the likeliest token is right so often, those behind it as AcceptanceCounts assumes.
-  struct Tree {
-    double share = 0;
-    std::vector<size_t> levels = {};  // nodes by depth; none: no tree pays
-    size_t draft_steps = 0;
-    double tokens = 1;   // of a step, on average
-    double seconds = 0;  // for a token
-  };
-
   bool is_planned = false;     // else guesses are taken to cost nothing, as prompt lookup's
   double guess_seconds = 0;    // of making one
   bool all_at_once = false;    // or all of them
   double reading_seconds = 0;  // of half the context by a draft model, before its first guess; 0: nothing is read
   // Tokens of an answer that can make up for that in an easy text: in a shorter one none are made, if none have to be. None: no answer can.
   std::optional<size_t> least_answer = 0;
-  std::vector<Step> steps = {};    // of 0 to 16 guesses, or all nodes of a tree
-  std::vector<Width> widths = {};  // at some shares, ascending; of chains
-  std::vector<Tree> trees = {};    // the same, of trees
+  std::vector<Step> steps = {};    // of 0 to 16 guesses
+  std::vector<Width> widths = {};  // at some shares, ascending
 };
 
 // The numbers that the costs come from.
@@ -106,7 +94,7 @@ struct PlanOptions {
 
 // Measures the machine where `profile_path` names no file, which takes seconds, and writes one. A file that cannot be read or is of
 // another machine, and a machine that cannot be measured, is a warning: then built-in numbers of the nearest machine serve.
-// kFailedPrecondition while requests are in flight; kInvalidArgument for a batch of 0 and for guesses that the engine cannot make.
+// kFailedPrecondition while requests are in flight; kInvalidArgument for a batch of 0 for guesses that the engine cannot make, and for trees, which are not predicted.
 Result<Plan> MakePlan(Engine& engine, const PlanOptions& options);
 
 std::string PlanText(const Plan& plan);

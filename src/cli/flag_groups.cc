@@ -145,22 +145,21 @@ void DraftFlags::AddSourceTo(FlagSet& flags) {
                        "And at least (0): between the two, as many as make most tokens a second");
   flags.Number<size_t>("--draft-threads", threads, 1, kMaxThreads,
                        "Threads of a draft model's steps, at most those of --threads (as many); answers are the same");
-  flags.Choice("--draft-tree", tree, {"chain", "fixed", "dynamic", "optimal"},
-               "Shape of a draft model's guesses (chain): of a tree several stand at the same place. fixed: 25 nodes, "
-               "five deep; "
-               "dynamic: those that the draft model thinks likeliest; optimal: by what was right so far");
-  for (const char* flag : {"--draft-max", "--draft-min", "--draft-threads", "--draft-tree"})
-    flags.Needs(flag, "--draft");
+  for (const char* flag : {"--draft-max", "--draft-min", "--draft-threads"}) flags.Needs(flag, "--draft");
 }
 
 void DraftFlags::AddTo(FlagSet& flags) {
   AddSourceTo(flags);
+  flags.Choice("--draft-tree", tree, {"chain", "fixed", "dynamic", "optimal"},
+               "Shape of a draft model's guesses (chain): of a tree several stand at the same place. fixed: 25 nodes, "
+               "five deep; "
+               "dynamic: those that the draft model thinks likeliest; optimal: by what was right so far");
   flags.Number<float>("--draft-p-min", least_probability, 0, 1,
                       "No guess where the draft model thinks none as likely (0); ngram has no such number");
   flags.Number<size_t>("--ngram-min", ngram_min, 1, 1024, "Tokens that must agree before ngram guesses (3)");
   flags.Number<size_t>("--ngram-max", ngram_max, 1, 1024,
                        "Tokens that are looked up at most, at their latest place (as many as agree)");
-  for (const char* flag : {"--draft-p-min", "--ngram-min", "--ngram-max"}) flags.Needs(flag, "--draft");
+  for (const char* flag : {"--draft-tree", "--draft-p-min", "--ngram-min", "--ngram-max"}) flags.Needs(flag, "--draft");
   flags.Removed("--draft-accept", "answers with --draft are always those of plain decoding; leave it out");
 }
 

@@ -32,31 +32,22 @@ Json AlternativeJson(const Alternative& alternative) {
 }
 
 Json DraftsJson(const PredictedDrafts& drafts) {
-  Json steps = Json::array(), widths = Json::array(), trees = Json::array();
+  Json steps = Json::array(), widths = Json::array();
   for (const PredictedDrafts::Step& step : drafts.steps) {
     steps.push_back({{"guesses", step.guesses},
                      {"rows", step.guesses + 1},
                      {"seconds", step.seconds},
-                     {"break_even", step.break_even ? Json(*step.break_even) : Json(nullptr)},
-                     {"draft_steps", step.draft_steps}});
+                     {"break_even", step.break_even ? Json(*step.break_even) : Json(nullptr)}});
   }
   for (const PredictedDrafts::Width& width : drafts.widths)
     widths.push_back({{"right", width.share}, {"guesses", width.guesses}, {"seconds_per_token", width.seconds}});
-  for (const PredictedDrafts::Tree& tree : drafts.trees) {
-    trees.push_back({{"right", tree.share},
-                     {"nodes_by_depth", tree.levels},
-                     {"draft_steps", tree.draft_steps},
-                     {"tokens_per_step", tree.tokens},
-                     {"seconds_per_token", tree.seconds}});
-  }
   return {{"planned", drafts.is_planned},
           {"guess_seconds", drafts.guess_seconds},
           {"all_at_once", drafts.all_at_once},
           {"reading_seconds", drafts.reading_seconds},
           {"least_answer", drafts.least_answer ? Json(*drafts.least_answer) : Json(nullptr)},
           {"steps", std::move(steps)},
-          {"widths", std::move(widths)},
-          {"trees", std::move(trees)}};
+          {"widths", std::move(widths)}};
 }
 
 Json PlanJson(const Plan& plan, const ModelInfo& model) {
@@ -107,6 +98,7 @@ Result<void> PlanCommand(CommandContext& context) {
   set.Switch("--recalibrate", flags.recalibrate, "Measure the machine again");
   set.Switch("--json", flags.json, "One JSON object");
   flags.draft.AddSourceTo(set);
+  set.Removed("--draft-tree", "trees are an option of run and chat, which plan does not predict; leave it out");
   flags.machine.AddTo(set);
   flags.machine.AddSharingTo(set);
   TIDEMILL_TRY(go_on, set.Parse(context));

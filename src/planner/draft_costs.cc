@@ -75,8 +75,6 @@ DraftShape ShapeOf(DraftTreeKind kind, DraftAcceptance acceptance, size_t most) 
   return shape;
 }
 
-size_t LevelsOf(const DraftShape& shape, size_t nodes) { return Levels(shape, std::min(nodes, shape.size())).size(); }
-
 DraftCosts PredictTreeCosts(const PredictedCosts& model, const PredictedCosts& drafter, const DraftSetting& setting,
                             const DraftShape& shape, DraftAcceptance acceptance) {
   DraftCosts costs;
@@ -101,8 +99,9 @@ DraftCosts PredictTreeCosts(const PredictedCosts& model, const PredictedCosts& d
 }
 
 double DraftRate(const DraftCosts& costs, GuessOrder order, size_t guesses, double share) {
+  TIDEMILL_CHECK(order != GuessOrder::kTree);
   double tokens = 1 + costs.other_tokens, reached = 1;
-  for (size_t i = 0; i < guesses; ++i) tokens += order == GuessOrder::kTree ? costs.promises[i] : reached *= share;
+  for (size_t i = 0; i < guesses; ++i) tokens += reached *= share;
   const size_t made = order == GuessOrder::kAtOnce ? std::min<size_t>(guesses, 1) : guesses;
   return tokens / (costs.step_seconds[guesses] + static_cast<double>(made) * costs.guess_seconds);
 }
@@ -128,7 +127,7 @@ DraftReading PredictReading(const PredictedCosts& model, const PredictedCosts& d
 }
 
 std::optional<double> BreakEvenShare(const DraftCosts& costs, GuessOrder order, size_t guesses) {
-  TIDEMILL_CHECK(guesses != 0 && order != GuessOrder::kTree);
+  TIDEMILL_CHECK(guesses != 0);
   const double plain = DraftRate(costs, order, 0, 0);
   if (DraftRate(costs, order, guesses, 1) < plain) return std::nullopt;
   constexpr int kHalvings = 40;

@@ -41,13 +41,11 @@ DraftCosts PredictDraftCosts(const PredictedCosts& model, const PredictedCosts* 
 // The tree that a request begins with, of at most `most` nodes in order of promise; kDynamic, which follows what the draft model says, as
 // kOptimal. Throws std::bad_alloc, as what follows.
 DraftShape ShapeOf(DraftTreeKind kind, DraftAcceptance acceptance, size_t most);
-// Levels of the first `nodes` nodes that the draft model is asked behind, the pending token's included: steps of it.
-size_t LevelsOf(const DraftShape& shape, size_t nodes);
 // Of drafts that are the first nodes of this shape; promises[i] is how often node i is right by `acceptance`.
 DraftCosts PredictTreeCosts(const PredictedCosts& model, const PredictedCosts& drafter, const DraftSetting& setting,
                             const DraftShape& shape, DraftAcceptance acceptance);
 
-// Tokens a second of a step with so many guesses, each right with probability `share`; of a tree as often as costs.promises says.
+// Tokens a second of a step with so many guesses, each right with probability `share`. No tree.
 double DraftRate(const DraftCosts& costs, GuessOrder order, size_t guesses, double share);
 
 // How often a guess of a draft model or a head is right, as is assumed before any was checked; benchmarks/RESULTS.md, "Speculation", has what

@@ -95,12 +95,7 @@ TEST(PredictTreeCosts, HaveAStepOfTheDrafterForEachLevel) {
     EXPECT_EQ(found.other_tokens, 2);
     const double promises[] = {0.5, 0.25, 0.25, 0.0625, 0.125, 0, 0, 0};  // a third level is not in the list
     for (size_t i = 0; i < std::size(promises); ++i) EXPECT_DOUBLE_EQ(found.promises[i], promises[i]) << i;
-    EXPECT_DOUBLE_EQ(DraftRate(found, GuessOrder::kTree, 2, 0.9), (2 + 1.75) / found.step_seconds[2]);
   }
-  EXPECT_EQ(LevelsOf(shape, 0), 0U);
-  EXPECT_EQ(LevelsOf(shape, 2), 1U);
-  EXPECT_EQ(LevelsOf(shape, 5), 2U);
-  EXPECT_EQ(LevelsOf(shape, 99), 3U);
 }
 
 TEST(ShapeOf, IsWhatATreeBeginsWith) {

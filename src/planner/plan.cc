@@ -1,17 +1,13 @@
 #include "planner/plan.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "decoding/acceptance_counts.h"
-#include "decoding/draft_tree.h"
 #include "decoding/draft_width.h"
 #include "planner/draft_costs.h"
 #include "planner/growth_choice.h"
-#include "tensor/dtype.h"
 
 namespace tidemill {
 namespace {
@@ -35,7 +31,7 @@ class Planner {
     plan.state_row_bytes = in_.model.state_row_bytes;
     plan.state_memory_bytes = in_.state_memory;
     plan.choices = {GrowthPeriod(), Policy(), PrefillChunk(), Threads()};
-    if (in_.drafts.is_planned) plan.choices.push_back(IsTree() ? Tree() : Width());
+    if (in_.drafts.is_planned) plan.choices.push_back(Width());
     plan.drafts = Drafts();
     for (const size_t depth : {size_t{0}, in_.context / 2, in_.context - 1}) {
       if (!plan.decode.empty() && depth <= plan.decode.back().depth) continue;
@@ -174,117 +170,7 @@ class Planner {
     return choice;
   }
 
-  bool IsTree() const { return in_.drafts.order == GuessOrder::kTree; }
-
-  // Nodes of a shape, as many as make most tokens a second where they are right so often.
-  struct BestTree {
-    DraftShape shape;
-    DraftCosts costs;
-    size_t nodes = 0;
-    double tokens() const {
-      return 1 + std::accumulate(costs.promises.begin(), costs.promises.begin() + static_cast<ptrdiff_t>(nodes), 0.0);
-    }
-    double seconds() const { return 1 / DraftRate(costs, GuessOrder::kTree, nodes, 0); }
-  };
-  BestTree BestOf(DraftTreeKind kind, double share) const {
-    const DraftPlan& drafts = in_.drafts;
-    const PredictedCosts drafter(in_.profile, drafts.drafter, drafts.drafter_threads);
-    const auto acceptance = AssumedShares(share);
-    // The order of the fixed one is what is assumed, whatever turns out to be right.
-    const bool is_fixed = kind == DraftTreeKind::kFixed;
-    BestTree best;
-    best.shape = ShapeOf(kind, is_fixed ? AssumedShares(AcceptanceCounts::kAssumedShare) : acceptance, drafts.most);
-    best.costs = PredictTreeCosts(costs_, drafter, drafts.setting, best.shape, acceptance);
-    const size_t most = std::min(drafts.most, best.shape.size());
-    best.nodes = std::min(drafts.least, most);
-    for (size_t nodes = best.nodes; nodes <= most; ++nodes) {
-      const double rate = DraftRate(best.costs, GuessOrder::kTree, nodes, 0);
-      if (rate > DraftRate(best.costs, GuessOrder::kTree, best.nodes, 0)) best.nodes = nodes;
-    }
-    return best;
-  }
-
-  static std::string NodesText(DraftTreeKind kind, size_t nodes) {
-    if (nodes == 0) return "none";
-    const char* name = kind == DraftTreeKind::kFixed     ? "fixed"
-                       : kind == DraftTreeKind::kDynamic ? "dynamic"
-                                                         : "optimal";
-    return std::string(name) + ", " + std::to_string(nodes) + (nodes == 1 ? " node" : " nodes");
-  }
-
-  // The best of what --draft-tree could name instead.
-  Alternative OtherTree(const std::string& chosen) const {
-    constexpr double kShare = AcceptanceCounts::kAssumedShare;
-    const DraftPlan& drafts = in_.drafts;
-    const PredictedCosts drafter(in_.profile, drafts.drafter, drafts.drafter_threads);
-    DraftSetting setting = drafts.setting;
-    setting.order = drafts.chain_order;
-    const DraftCosts chain = PredictDraftCosts(costs_, &drafter, setting);
-    Alternative best;
-    for (size_t guesses = std::max<size_t>(drafts.least, chosen == "none" ? 1 : 0); guesses <= drafts.most; ++guesses) {
-      const double cost = 1 / DraftRate(chain, drafts.chain_order, guesses, kShare);
-      if (best.value.empty() || cost < best.cost)
-        best = {guesses == 0 ? "none" : "chain, " + GuessesText(guesses), cost};
-    }
-    for (const DraftTreeKind kind : {DraftTreeKind::kFixed, DraftTreeKind::kOptimal}) {
-      // A dynamic tree is predicted as the optimal one.
-      if (kind == drafts.tree || (kind == DraftTreeKind::kOptimal && drafts.tree == DraftTreeKind::kDynamic)) continue;
-      const BestTree tree = BestOf(kind, kShare);
-      if (tree.nodes != 0 && tree.seconds() < best.cost) best = {NodesText(kind, tree.nodes), tree.seconds()};
-    }
-    return best;
-  }
-
-  Choice Tree() const {
-    const DraftPlan& drafts = in_.drafts;
-    // What a request asks at its first step.
-    const size_t chosen = DraftWidth(drafts.least, drafts.most, drafts.order, drafts.costs).Next();
-    const DraftShape shape = ShapeOf(drafts.tree, AssumedShares(AcceptanceCounts::kAssumedShare), drafts.most);
-    Choice choice{.name = "draft tree",
-                  .chosen = {NodesText(drafts.tree, std::min(chosen, shape.size())), SecondsOfToken(chosen, 0)}};
-    choice.of =
-        "a token at half the context where the likeliest token is right 6 times in 10, as a request assumes at first";
-    choice.runner_up = OtherTree(choice.chosen.value);
-    if (drafts.least == drafts.most) {
-      choice.reason = "given by --draft-min and --draft-max";
-    } else if (chosen == 0) {
-      choice.reason = "a tree is predicted to cost more than it brings, until right guesses say otherwise";
-    } else if (choice.runner_up->cost < choice.chosen.cost) {
-      choice.reason = "--draft-tree names it: " + choice.runner_up->value + " is predicted to save " +
-                      SecondsText(choice.chosen.cost - choice.runner_up->cost) + " a token";
-    } else {
-      const size_t levels = LevelsOf(shape, chosen);
-      choice.reason = "of its nodes in order of promise as many as make most tokens a second: their levels take " +
-                      std::to_string(levels) + (levels == 1 ? " step" : " steps") + " of the draft model";
-    }
-    return choice;
-  }
-
   static constexpr double kShares[] = {0.3, 0.5, 0.7, 0.8, 0.9};
-
-  void AddTrees(PredictedDrafts& predicted) const {
-    const DraftPlan& drafts = in_.drafts;
-    const DraftShape shape = ShapeOf(drafts.tree, AssumedShares(AcceptanceCounts::kAssumedShare), drafts.most);
-    for (size_t nodes = 0; nodes <= shape.size(); ++nodes) {
-      predicted.steps.push_back(
-          {.guesses = nodes, .seconds = drafts.costs.step_seconds[nodes], .draft_steps = LevelsOf(shape, nodes)});
-    }
-    for (const double share : kShares) {
-      const BestTree best = BestOf(drafts.tree, share);
-      PredictedDrafts::Tree tree{.share = share,
-                                 .draft_steps = LevelsOf(best.shape, best.nodes),
-                                 .tokens = best.tokens(),
-                                 .seconds = best.seconds()};
-      std::vector<size_t> depths(best.nodes);
-      for (size_t i = 0; i < best.nodes; ++i) {
-        const int32_t parent = best.shape.parents[i];
-        depths[i] = parent < 0 ? 0 : depths[static_cast<size_t>(parent)] + 1;
-        tree.levels.resize(std::max(tree.levels.size(), depths[i] + 1));
-        ++tree.levels[depths[i]];
-      }
-      predicted.trees.push_back(std::move(tree));
-    }
-  }
 
   PredictedDrafts Drafts() const {
     constexpr size_t kMostGuesses = 16;
@@ -295,10 +181,6 @@ class Planner {
                               .reading_seconds = drafts.reading.seconds,
                               .least_answer = drafts.reading.least_answer};
     if (!drafts.costs.any()) return predicted;
-    if (IsTree()) {
-      AddTrees(predicted);
-      return predicted;
-    }
     for (size_t guesses = 0; guesses <= kMostGuesses; ++guesses) {
       predicted.steps.push_back({.guesses = guesses, .seconds = drafts.costs.step_seconds[guesses]});
       if (guesses != 0) predicted.steps.back().break_even = BreakEvenShare(drafts.costs, drafts.order, guesses);

@@ -20,13 +20,9 @@ struct DraftPlan {
   DraftCosts costs = {};    // at half the context, beside batch - 1 others that guess, too
   GuessOrder order = GuessOrder::kOneByOne;
   size_t least = 0, most = 1;
-  // Of a tree: what other shapes are weighed with.
-  DraftTreeKind tree = DraftTreeKind::kChain;
-  GuessOrder chain_order = GuessOrder::kOneByOne;  // how the same drafter makes a chain
-  DraftSetting setting = {};
   DraftReading reading = {};  // of half the context
-  ModelNumbers drafter = {};
-  ThreadUse drafter_threads = ThreadUse::kAll;
+};
+ThreadUse drafter_threads = ThreadUse::kAll;
 };
 
 struct PlanInput {

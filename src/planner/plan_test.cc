@@ -7,7 +7,6 @@
 #include <random>
 #include <string>
 
-#include "decoding/acceptance_counts.h"
 #include "planner/draft_costs.h"
 #include "planner/growth_choice.h"
 #include "planner/testing/round_numbers.h"
@@ -206,91 +205,6 @@ TEST(Plan, Drafts_HaveStepsOf17RowsAndTheBestWidths) {
   for (size_t i = 1; i < 5; ++i) EXPECT_GE(drafts.widths[i].guesses, drafts.widths[i - 1].guesses);
   EXPECT_LE(drafts.widths[4].guesses, 8U) << "at most --draft-max";
   EXPECT_THAT(PlanText(ChoosePlan(input)), HasSubstr("a guess takes 62.5 ms"));
-}
-
-// A draft model of a tenth of the weights, with the same attention; rows that cost little.
-DraftPlan RoundTree(const PlanInput& input, DraftTreeKind kind, size_t most) {
-  DraftPlan drafts{.is_planned = true, .order = GuessOrder::kTree, .most = most, .tree = kind};
-  drafts.setting = {.depth = 0, .most = most, .order = GuessOrder::kTree};
-  drafts.drafter = input.model;
-  drafts.drafter.weights = {{.dtype = DType::kQ8_0, .bytes = 1e4}};
-  drafts.drafter.head = drafts.drafter.weights;
-  drafts.drafter.row_works = {};
-  drafts.drafter.loops = 1;
-  const PredictedCosts costs(input.profile, input.model), drafter(input.profile, drafts.drafter);
-  const auto acceptance = AcceptanceCounts().Shares();
-  drafts.costs = PredictTreeCosts(costs, drafter, drafts.setting, ShapeOf(kind, acceptance, most), acceptance);
-  return drafts;
-}
-
-TEST(Plan, DraftTree_IsTheBestOfItsShape) {
-  PlanInput input = RoundInput();
-  for (const DraftTreeKind kind : {DraftTreeKind::kFixed, DraftTreeKind::kDynamic, DraftTreeKind::kOptimal}) {
-    input.drafts = RoundTree(input, kind, 25);
-    const Plan plan = ChoosePlan(input);
-    const Choice& tree = Named(plan, "draft tree");
-    ASSERT_NE(tree.chosen.value, "none");
-    ASSERT_TRUE(tree.runner_up.has_value());
-    // No other number of its nodes makes a token for less.
-    for (size_t nodes = 0; nodes <= 25; ++nodes)
-      EXPECT_LE(tree.chosen.cost, (1 + 1e-12) / DraftRate(input.drafts.costs, GuessOrder::kTree, nodes, 0)) << nodes;
-    EXPECT_EQ(tree.reason.find("predicted to save") != std::string::npos, tree.runner_up->cost < tree.chosen.cost);
-    const PredictedDrafts& drafts = plan.drafts;
-    ASSERT_EQ(drafts.steps.size(), 26U);
-    EXPECT_EQ(drafts.steps[0].draft_steps, 0U);
-    EXPECT_EQ(drafts.steps[1].draft_steps, 1U);
-    EXPECT_GE(drafts.steps[25].draft_steps, 3U);
-    for (size_t nodes = 0; nodes <= 25; ++nodes)
-      EXPECT_EQ(drafts.steps[nodes].seconds, input.drafts.costs.step_seconds[nodes]);
-    ASSERT_EQ(drafts.trees.size(), 5U);
-    EXPECT_TRUE(drafts.widths.empty());
-    for (size_t i = 1; i < 5; ++i) {
-      EXPECT_LE(drafts.trees[i].seconds, drafts.trees[i - 1].seconds);
-      EXPECT_GE(drafts.trees[i].tokens, drafts.trees[i - 1].tokens);
-    }
-    const std::string text = PlanText(plan);
-    EXPECT_THAT(text, HasSubstr("\ndraft tree          " + tree.chosen.value));
-    EXPECT_THAT(text, HasSubstr("making a tree is in its steps: one of the draft model for each level"));
-    EXPECT_THAT(text, HasSubstr("1 draft step\n"));
-    EXPECT_THAT(text, HasSubstr("90 % right: nodes by depth "));
-  }
-  // The optimal one is at least as good as any other tree of as many nodes.
-  input.drafts = RoundTree(input, DraftTreeKind::kOptimal, 25);
-  const double optimal = Named(ChoosePlan(input), "draft tree").chosen.cost;
-  input.drafts = RoundTree(input, DraftTreeKind::kFixed, 25);
-  EXPECT_LE(optimal, Named(ChoosePlan(input), "draft tree").chosen.cost);
-}
-
-TEST(Plan, DraftTree_ThatLosesIsSaid) {
-  PlanInput input = RoundInput();
-  input.drafts = RoundTree(input, DraftTreeKind::kFixed, 25);
-  for (double& seconds : input.drafts.costs.step_seconds) seconds *= 10;
-  input.drafts.costs.step_seconds[0] /= 10;
-  const Plan plan = ChoosePlan(input);
-  EXPECT_EQ(Named(plan, "draft tree").chosen.value, "none");
-  EXPECT_THAT(Named(plan, "draft tree").reason, HasSubstr("predicted to cost more than it brings"));
-  input.drafts.least = input.drafts.most;
-  EXPECT_EQ(Named(ChoosePlan(input), "draft tree").reason, "given by --draft-min and --draft-max");
-}
-
-TEST(Plan, DraftTree_IsWeighedWithChainsAsTheDrafterMakesThem) {
-  PlanInput input = RoundInput();
-  input.drafts = RoundTree(input, DraftTreeKind::kFixed, 8);
-  input.drafts.drafter = input.model;  // a step of it is as dear as one of the model
-  input.drafts.least = 8;              // shorter chains are not allowed either
-  const auto runner_up = [&] { return *Named(ChoosePlan(input), "draft tree").runner_up; };
-  const auto cost_of_chain = [&](GuessOrder order) {
-    DraftSetting setting = input.drafts.setting;
-    setting.order = order;
-    const PredictedCosts costs(input.profile, input.model), drafter(input.profile, input.drafts.drafter);
-    const DraftCosts chain = PredictDraftCosts(costs, &drafter, setting);
-    return 1 / DraftRate(chain, order, 8, AcceptanceCounts::kAssumedShare);
-  };
-  EXPECT_LT(runner_up().cost, cost_of_chain(GuessOrder::kOneByOne));
-  EXPECT_THAT(runner_up().value, HasSubstr("optimal"));
-  input.drafts.chain_order = GuessOrder::kAtOnce;
-  EXPECT_EQ(runner_up().value, "chain, 8 guesses");
-  EXPECT_DOUBLE_EQ(runner_up().cost, cost_of_chain(GuessOrder::kAtOnce));
 }
 
 TEST(Plan, SmallestOfAll_HasNoRunnerUpWhereThereIsNone) {

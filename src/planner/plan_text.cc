@@ -25,10 +25,9 @@ std::string Line(std::string name, const std::string& text) {
 std::string DraftText(const PredictedDrafts& drafts) {
   if (drafts.steps.empty()) return "";
   std::string text =
-      Line("drafts", !drafts.trees.empty() ? "making a tree is in its steps: one of the draft model for each level"
-                     : drafts.guess_seconds == 0 ? "a guess takes no step of its own, as of prompt lookup"
-                     : drafts.all_at_once        ? "all guesses take " + SecondsText(drafts.guess_seconds) + " together"
-                                                 : "a guess takes " + SecondsText(drafts.guess_seconds));
+      Line("drafts", drafts.guess_seconds == 0 ? "a guess takes no step of its own, as of prompt lookup"
+                     : drafts.all_at_once      ? "all guesses take " + SecondsText(drafts.guess_seconds) + " together"
+                                               : "a guess takes " + SecondsText(drafts.guess_seconds));
   if (drafts.reading_seconds > 0) {
     text += Line("", "half the context is read in " + SecondsText(drafts.reading_seconds) + ": " +
                          (drafts.least_answer ? "answers of at least " + std::to_string(*drafts.least_answer) +
@@ -40,11 +39,7 @@ std::string DraftText(const PredictedDrafts& drafts) {
     std::snprintf(line, sizeof line, "%zu %s: %s a step", step.guesses + 1, step.guesses == 0 ? "row" : "rows",
                   SecondsText(step.seconds).c_str());
     std::string row = line;
-    if (step.draft_steps != 0) {
-      row += ", " + std::to_string(step.draft_steps) + (step.draft_steps == 1 ? " draft step" : " draft steps");
-    } else if (!drafts.trees.empty()) {
-      row += ", plain";
-    } else if (step.break_even) {
+    if (step.break_even) {
       std::snprintf(line, sizeof line, ", pays where %.1f %% of the guesses are right", 100 * *step.break_even);
       row += line;
     } else if (step.guesses != 0) {
@@ -56,16 +51,6 @@ std::string DraftText(const PredictedDrafts& drafts) {
     std::snprintf(line, sizeof line, "%.0f %% right: %zu %s, %s a token", 100 * width.share, width.guesses,
                   width.guesses == 1 ? "guess" : "guesses", SecondsText(width.seconds).c_str());
     text += Line("", line);
-  }
-  for (const PredictedDrafts::Tree& tree : drafts.trees) {
-    std::string levels;
-    for (const size_t nodes : tree.levels) levels += (levels.empty() ? "" : " ") + std::to_string(nodes);
-    std::snprintf(line, sizeof line, ", %.2f tokens a step, %s a token", tree.tokens,
-                  SecondsText(tree.seconds).c_str());
-    const std::string shape = levels.empty() ? "no tree" : "nodes by depth " + levels;
-    char share[32];
-    std::snprintf(share, sizeof share, "%.0f %% right: ", 100 * tree.share);
-    text += Line("", share + shape + line);
   }
   return text;
 }

@@ -12,6 +12,23 @@ namespace {
 // Between one thread and all nothing is measured.
 ThreadUse UseOf(size_t threads) { return threads == 1 ? ThreadUse::kOne : ThreadUse::kAll; }
 
+// The drafting model and its threads.
+struct DrafterNumbers {
+  ModelNumbers model;
+  ThreadUse threads = ThreadUse::kAll;
+};
+
+// None: the drafter takes no steps.
+std::optional<DrafterNumbers> NumbersOfDrafter(const Engine::Impl& engine, const DraftOptions& draft) {
+  if (draft.source == DraftSource::kNgram) return std::nullopt;
+  const bool own = draft.source == DraftSource::kLayers;
+  const LanguageModel& model = own                            ? engine.language_model()
+                               : engine.draft_head != nullptr ? engine.draft_head->model()
+                                                              : engine.draft_model->model();
+  return DrafterNumbers{NumbersOf(model, DTypeOf(*engine.options.kv_type), own ? draft.layers : SIZE_MAX),
+                        UseOf(engine.options.draft_threads)};
+}
+
 }  // namespace
 
 MachineProfile ProfileOf(const Engine::Impl& engine) {
@@ -27,16 +44,6 @@ GuessOrder GuessOrderOf(const Engine::Impl& engine, const DraftOptions& draft) {
   if (draft.tree != DraftTreeKind::kChain) return GuessOrder::kTree;
   const bool is_model = draft.source == DraftSource::kModel && engine.draft_model != nullptr;
   return is_model && engine.draft_model->model().settings.pard_token ? GuessOrder::kAtOnce : GuessOrder::kOneByOne;
-}
-
-std::optional<DrafterNumbers> NumbersOfDrafter(const Engine::Impl& engine, const DraftOptions& draft) {
-  if (draft.source == DraftSource::kNgram) return std::nullopt;
-  const bool own = draft.source == DraftSource::kLayers;
-  const LanguageModel& model = own                            ? engine.language_model()
-                               : engine.draft_head != nullptr ? engine.draft_head->model()
-                                                              : engine.draft_model->model();
-  return DrafterNumbers{NumbersOf(model, DTypeOf(*engine.options.kv_type), own ? draft.layers : SIZE_MAX),
-                        UseOf(engine.options.draft_threads)};
 }
 
 DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, size_t depth, size_t others,

@@ -20,14 +20,6 @@ MachineProfile ProfileOf(const Engine::Impl& engine);
 // How a request with these options drafts; the engine has what it needs.
 GuessOrder GuessOrderOf(const Engine::Impl& engine, const DraftOptions& draft);
 
-// The drafting model and its threads.
-struct DrafterNumbers {
-  ModelNumbers model;
-  ThreadUse threads = ThreadUse::kAll;
-};
-// None: the drafter takes no steps.
-std::optional<DrafterNumbers> NumbersOfDrafter(const Engine::Impl& engine, const DraftOptions& draft);
-
 // Of a sequence at `depth` with `others` batch mates, `together` of which draft with the same model.
 DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, size_t depth, size_t others,
                        size_t together);

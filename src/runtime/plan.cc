@@ -125,6 +125,10 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     const EngineOptions& o = impl.options;
     if (options.draft) {
       TIDEMILL_TRY_VOID(impl.CheckDraft(*options.draft).WithContext("plan: draft"));
+      if (options.draft->tree != DraftTreeKind::kChain) {
+        return Error(ErrorCode::kInvalidArgument,
+                     "plan: draft: expected a chain of draft tokens, found a tree, which no plan predicts");
+      }
       if (options.draft->most == 0) {
         return Error(ErrorCode::kInvalidArgument,
                      "plan: draft: expected at least 1 guess in a step, found 0; give --draft-max");
@@ -144,23 +148,17 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     input.prefill_chunk = o.prefill_chunk;
     input.threads = engine.threads();
     const DraftOptions draft = options.draft.value_or(DraftOptions{.most = 1});
-    DraftOptions chain = draft;
-    chain.tree = DraftTreeKind::kChain;
     const size_t others = options.batch - 1;  // which do the same
     input.drafts = {
         .is_planned = options.draft.has_value(),
         .order = GuessOrderOf(impl, draft),
         .least = draft.least,
         .most = draft.most,
-        .tree = draft.tree,
-        .chain_order = GuessOrderOf(impl, chain),
-        .setting = SettingOf(impl, draft, o.context / 2, others, draft.source == DraftSource::kNgram ? 0 : others)};
-    input.drafts.costs = PredictDrafts(impl, input.profile, draft, input.drafts.setting);
-    input.drafts.reading = ReadingOf(impl, input.profile, draft, input.drafts.setting, o.context / 2);
-    if (auto drafter = NumbersOfDrafter(impl, draft)) {
-      input.drafts.drafter = std::move(drafter->model);
-      input.drafts.drafter_threads = drafter->threads;
-    }
+    };
+    const DraftSetting setting =
+        SettingOf(impl, draft, o.context / 2, others, draft.source == DraftSource::kNgram ? 0 : others);
+    input.drafts.costs = PredictDrafts(impl, input.profile, draft, setting);
+    input.drafts.reading = ReadingOf(impl, input.profile, draft, setting, o.context / 2);
     Plan plan = ChoosePlan(input);
     plan.profile = source.info();
     plan.warnings = std::move(source.warnings());
