@@ -206,7 +206,7 @@ Start StartOf(const std::string& profile) {
   options.profile_path = profile;
   auto plan = MakePlan(driver.engine(), options);
   EXPECT_TRUE(plan.ok()) << plan.error().message();
-  EXPECT_EQ(plan->choices.back().name, "draft width");
+  EXPECT_EQ(plan->choices.back().name, "draft tokens");
   std::vector<int32_t> prompt(kContext / 2);  // as deep as the plan looks
   std::iota(prompt.begin(), prompt.end(), 10);
   const Steps steps = RunToEnd(
@@ -222,15 +222,15 @@ TEST(EngineDraftWidth, FirstSteps_AreAsThePlanSays) {
   const Engine::Impl& impl = any.engine().impl();
   // Rows that cost nothing, and rows that cost as much as a step each.
   const Start free = StartOf(ProfileFile(impl, "a CPU", 0)), dear = StartOf(ProfileFile(impl, "a CPU", 100));
-  EXPECT_EQ(free.planned, "8 guesses");
+  EXPECT_EQ(free.planned, "8");
   ASSERT_FALSE(free.widths.empty());
   EXPECT_EQ(free.widths[0], 8U);
-  EXPECT_EQ(dear.planned, "none");
+  EXPECT_EQ(dear.planned, "0");
   EXPECT_EQ(dear.widths, (std::vector<size_t>{0, 0}));
   // Without numbers of this machine the built-in ones serve both.
   const Start none = StartOf(WriteTemporary("draft_width.json", "no profile"));
   ASSERT_FALSE(none.widths.empty());
-  EXPECT_EQ(none.planned, std::to_string(none.widths[0]) + " guesses");
+  EXPECT_EQ(none.planned, std::to_string(none.widths[0]));
   const Start other = StartOf(ProfileFile(impl, "another CPU", 100));
   EXPECT_EQ(other.planned, none.planned);
   ASSERT_FALSE(other.widths.empty());

@@ -54,8 +54,8 @@ TEST(EnginePlan, Period_IsWhatTheEngineGrowsBy) {
       EngineDriver driver(CountingModel(),
                           {.threads = 1, .max_batch = batch, .state_memory = 8 * batch * period * RowBytes()});
       const Plan plan = PlanOf(driver.engine());
-      EXPECT_EQ(plan.choices.front().name, "growth period");
-      EXPECT_EQ(plan.choices.front().chosen.value, std::to_string(period) + " rows");
+      EXPECT_EQ(plan.choices.front().name, "growth increment");
+      EXPECT_EQ(plan.choices.front().chosen.value, std::to_string(period) + " tokens");
       const testing::Outcome outcome = driver.Run({5}, {.ignore_eos = true});  // to the end of the context
       EXPECT_EQ(outcome.stats.growth.growths, kContext / period) << "period " << period << ", batch " << batch;
     }
@@ -71,7 +71,32 @@ TEST(EnginePlan, PeriodThatWasGiven_IsNotChosen) {
 TEST(EnginePlan, OtherPolicies_KeepTheirDefault) {
   const auto model = LoadModel("engine_plan_long", BuildCountingModel({.vocab = 400, .context = 1024}));
   EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kReserve});
-  EXPECT_EQ(PlanOf(driver.engine()).choices.front().chosen.value, "256 rows");
+  EXPECT_EQ(PlanOf(driver.engine()).choices.front().chosen.value, "256 tokens");
+}
+
+// Weights are those of the packed model, however it was loaded for the plan; the KV cache is what a request to the end of the context holds.
+TEST(EnginePlan, Memory_IsWhatARunTakes) {
+  const std::string file = BuildCountingModel({.vocab = 400, .context = kContext});
+  const std::string path = testing::WriteTemporary("engine_plan_memory.gguf", file);
+  LoadOptions as_file;
+  as_file.weights = WeightStorage::kMapped;
+  const auto packed = Model::Load(path, {}), mapped = Model::Load(path, as_file);
+  ASSERT_TRUE(packed.ok() && mapped.ok());
+  ASSERT_GT((*packed)->resident_weight_bytes(), (*mapped)->resident_weight_bytes());
+  EngineDriver driver(*packed, {.threads = 1}), other(*mapped, {.threads = 1});
+  const PlannedMemory memory = PlanOf(driver.engine()).memory;
+  EXPECT_EQ(memory.weights, (*packed)->resident_weight_bytes());
+  EXPECT_EQ(PlanOf(other.engine()).memory.weights, memory.weights);
+  EXPECT_EQ(memory.kv_cache, driver.Run({5}, {.ignore_eos = true}).stats.growth.reserved_bytes);
+  EXPECT_GT(memory.work, 4U << 20);  // what operations share
+  PlanOptions options = WithoutMeasuring();
+  options.weights = WeightStorage::kMapped;
+  options.batch = 3;
+  const auto plan = MakePlan(driver.engine(), options);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->memory.weights, (*packed)->info().file_bytes);
+  EXPECT_EQ(plan->memory.kv_cache, 3 * memory.kv_cache);
+  EXPECT_EQ(plan->memory.work, memory.work);
 }
 
 TEST(EnginePlan, UnreadableProfile_IsAWarningAndBuiltInNumbersServe) {

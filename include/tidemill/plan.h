@@ -1,4 +1,4 @@
-// What the engine chooses for a model on this machine, at what predicted cost, and why.
+// What the engine chooses for a model on this machine, what that is predicted to cost, and why.
 //
 //   auto plan = MakePlan(*engine, {.batch = 8});
 //   std::cout << PlanText(*plan);
@@ -13,52 +13,69 @@
 #include <vector>
 
 #include "tidemill/engine.h"
+#include "tidemill/model.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
 
-// Costs are seconds.
 struct Alternative {
-  std::string value;  // "256 rows", "bmc", "1"
-  double cost = 0;
+  std::string value;  // "4096 tokens", "bmc", "2"
+  double cost = 0;    // seconds
 };
 
 struct Choice {
-  // "growth period", "kv policy", "prefill chunk" or "threads"; "draft width" where guesses are planned
-  std::string name;
+  std::string
+      name;  // "growth increment", "kv policy", "prefill chunk", "threads"; "draft tokens" where drafts are planned
   Alternative chosen;
-  std::optional<Alternative> runner_up = {};  // the best of the others; none where there is no other
-  std::string of = {};                        // what the cost is of: "growing to the whole context"
-  std::string reason = {};                    // one sentence
+  std::optional<Alternative> runner_up = {};  // the cheapest alternative; none: there is no alternative
+  std::string option = {};                    // the flag that chooses it: "--kv-policy reserve"
+  std::string of = {};                        // what both costs are of: "growing to 8192 tokens"
+  std::string reason = {};                    // why the chosen one is used; one line
+
+  // Whether the alternative is predicted to be cheaper, by more than 1 % of the chosen one.
+  bool runner_up_is_cheaper() const { return runner_up && runner_up->cost < 0.99 * chosen.cost; }
+};
+
+// Bytes that `batch` sequences of the whole context take, with a draft model's where one is planned.
+struct PlannedMemory {
+  uint64_t weights = 0;               // packed; of mapped weights, their files
+  uint64_t kv_cache = 0;              // of all layers; those with a window hold the window
+  uint64_t unused_capacity = 0;       // beside tokens that are there: the most at any depth
+  uint64_t work = 0;                  // step buffers, logits and scratch of the threads
+  std::optional<uint64_t> free = {};  // what the system has; none: it does not say
+
+  // kv_cache may be more than can be counted.
+  uint64_t total() const { return kv_cache > UINT64_MAX - weights - work ? UINT64_MAX : weights + kv_cache + work; }
+  std::optional<bool> fits() const { return free ? std::optional(total() <= *free) : std::nullopt; }
 };
 
 struct PredictedDecode {
-  size_t depth = 0;    // positions that each sequence holds
+  size_t depth = 0;    // tokens that each sequence holds
   double seconds = 0;  // of one step, a token for each sequence
 };
 
-// What guesses cost and when they pay, of one sequence at half the context. Its companions have one row each in its steps; where they are
-// planned, a draft model makes the guesses of all in the same steps, and one sequence's cost their share of that.
+// What draft tokens cost and when they pay: one sequence at half the context. Its batch mates have one row each in its steps. Where drafts are
+// planned, one draft step makes the draft tokens of all, and costs each sequence its part.
 struct PredictedDrafts {
   struct Step {
-    size_t guesses = 0;
-    double seconds = 0;  // of a step that has a row for each of them and one for the pending token
+    size_t guesses = 0;  // draft tokens
+    double seconds = 0;  // a step with a row for each of them and for the last sampled token
     std::optional<double> break_even =
-        {};  // how often guesses must be right for that to pay; none: never, or there is no guess
+        {};  // the break-even acceptance rate; none: it never pays, or nothing is drafted
   };
   struct Width {
-    double share = 0;    // how often guesses are right
-    size_t guesses = 0;  // as many as make most tokens a second then
+    double share = 0;    // acceptance rate
+    size_t guesses = 0;  // the number of draft tokens that makes most tokens a second then
     double seconds = 0;  // for a token
   };
-  bool is_planned = false;     // else guesses are taken to cost nothing, as prompt lookup's
-  double guess_seconds = 0;    // of making one
-  bool all_at_once = false;    // or all of them
-  double reading_seconds = 0;  // of half the context by a draft model, before its first guess; 0: nothing is read
-  // Tokens of an answer that can make up for that in an easy text: in a shorter one none are made, if none have to be. None: no answer can.
+  bool is_planned = false;     // else draft tokens are taken to cost nothing, as prompt lookup's
+  double guess_seconds = 0;    // of making a draft token
+  bool all_at_once = false;    // or all of a step's
+  double reading_seconds = 0;  // draft prefill of half the context; 0: no draft model
+  // The shortest answer that can make up for the draft prefill in an easy text, in tokens. None: no answer can.
   std::optional<size_t> least_answer = 0;
-  std::vector<Step> steps = {};    // of 0 to 16 guesses
-  std::vector<Width> widths = {};  // at some shares, ascending
+  std::vector<Step> steps = {};    // of 0 to 16 draft tokens
+  std::vector<Width> widths = {};  // at some acceptance rates, ascending
 };
 
 // The numbers that the costs come from.
@@ -72,10 +89,11 @@ struct ProfileInfo {
 
 struct Plan {
   ProfileInfo profile;
-  size_t context = 0;  // N: positions that a sequence will have
+  size_t context = 0;  // context size, tokens
   size_t batch = 1;
-  uint64_t state_row_bytes = 0;     // keys and values of one position, of layers that keep all positions
+  uint64_t state_row_bytes = 0;     // keys and values of one token, in the layers without a window
   uint64_t state_memory_bytes = 0;  // of the engine
+  PlannedMemory memory;
   std::vector<Choice> choices;
   std::vector<PredictedDecode> decode;  // at some depths, ascending
   double prefill_seconds = 0;           // of a prompt as long as the context
@@ -84,20 +102,22 @@ struct Plan {
 };
 
 struct PlanOptions {
-  size_t batch = 1;                           // at least 1
-  std::optional<DraftOptions> draft = {};     // guesses that requests will ask for
-  std::string cpu = {};                       // "AMD EPYC, family 26 model 2"; a profile of another is not used
-  std::string profile_path = {};              // where this machine's numbers are kept; empty: nowhere
-  bool recalibrate = false;                   // measure, whatever is there
-  std::function<void(double)> progress = {};  // 0..1 while it measures; may be empty
+  size_t batch = 1;                                // at least 1
+  WeightStorage weights = WeightStorage::kPacked;  // as the model will be loaded; a plan itself reads no weights
+  std::optional<DraftOptions> draft = {};          // what requests will ask for; a chain
+  std::string cpu = {};                            // "AMD EPYC, family 26 model 2"; a profile of another is not used
+  std::string profile_path = {};                   // where this machine's numbers are kept; empty: nowhere
+  bool recalibrate = false;                        // measure, whatever is there
+  std::function<void(double)> progress = {};       // 0..1 while it measures; may be empty
 };
 
-// Measures the machine where `profile_path` names no file, which takes seconds, and writes one. A file that cannot be read or is of
-// another machine, and a machine that cannot be measured, is a warning: then built-in numbers of the nearest machine serve.
-// kFailedPrecondition while requests are in flight; kInvalidArgument for a batch of 0 for guesses that the engine cannot make, and for trees, which are not predicted.
+// Measures the machine if there is no file at `profile_path`, which takes seconds, and writes one. A file that cannot be read or is of another
+// machine is a warning, and so is a machine that cannot be measured: the nearest built-in numbers serve.
+// kFailedPrecondition while requests are in flight; kInvalidArgument for a batch of 0, for drafts that the engine cannot make, and for trees.
 Result<Plan> MakePlan(Engine& engine, const PlanOptions& options);
 
-std::string PlanText(const Plan& plan);
+// At most 20 lines: what is chosen, what it and the best alternative cost, and memory. verbose: reasons and the costs of draft tokens, too.
+std::string PlanText(const Plan& plan, bool verbose = false);
 
 }  // namespace tidemill
 

@@ -23,6 +23,7 @@ struct PlanFlags {
   std::optional<size_t> batch;
   bool recalibrate = false;
   bool json = false;
+  bool verbose = false;
   DraftFlags draft;
   MachineFlags machine;
 };
@@ -31,52 +32,72 @@ Json AlternativeJson(const Alternative& alternative) {
   return {{"value", alternative.value}, {"cost", alternative.cost}};
 }
 
+Json ChoiceJson(const Choice& choice) {
+  return {{"name", choice.name},
+          {"chosen", AlternativeJson(choice.chosen)},
+          {"alternative", choice.runner_up ? AlternativeJson(*choice.runner_up) : Json(nullptr)},
+          {"option", choice.option},
+          {"unit", "seconds"},
+          {"of", choice.of},
+          {"reason", choice.reason}};
+}
+
+template <typename T>
+Json OrNull(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json MemoryJson(const PlannedMemory& memory) {
+  return {{"weight_bytes", memory.weights},
+          {"kv_cache_bytes", memory.kv_cache},
+          {"unused_capacity_bytes", memory.unused_capacity},
+          {"work_bytes", memory.work},
+          {"total_bytes", memory.total()},
+          {"free_bytes", OrNull(memory.free)},
+          {"fits", OrNull(memory.fits())}};
+}
+
 Json DraftsJson(const PredictedDrafts& drafts) {
-  Json steps = Json::array(), widths = Json::array();
+  Json steps = Json::array(), best = Json::array();
   for (const PredictedDrafts::Step& step : drafts.steps) {
-    steps.push_back({{"guesses", step.guesses},
+    steps.push_back({{"num_draft_tokens", step.guesses},
                      {"rows", step.guesses + 1},
                      {"seconds", step.seconds},
-                     {"break_even", step.break_even ? Json(*step.break_even) : Json(nullptr)}});
+                     {"break_even_acceptance_rate", OrNull(step.break_even)}});
   }
-  for (const PredictedDrafts::Width& width : drafts.widths)
-    widths.push_back({{"right", width.share}, {"guesses", width.guesses}, {"seconds_per_token", width.seconds}});
+  for (const PredictedDrafts::Width& width : drafts.widths) {
+    best.push_back(
+        {{"acceptance_rate", width.share}, {"num_draft_tokens", width.guesses}, {"seconds_per_token", width.seconds}});
+  }
   return {{"planned", drafts.is_planned},
-          {"guess_seconds", drafts.guess_seconds},
+          {"draft_seconds", drafts.guess_seconds},
           {"all_at_once", drafts.all_at_once},
-          {"reading_seconds", drafts.reading_seconds},
-          {"least_answer", drafts.least_answer ? Json(*drafts.least_answer) : Json(nullptr)},
+          {"draft_prefill_seconds", drafts.reading_seconds},
+          {"min_answer_tokens", OrNull(drafts.least_answer)},
           {"steps", std::move(steps)},
-          {"widths", std::move(widths)}};
+          {"best", std::move(best)}};
 }
 
 Json PlanJson(const Plan& plan, const ModelInfo& model) {
+  const auto batch = static_cast<double>(plan.batch), context = static_cast<double>(plan.context);
   Json json;
   json["machine"] = {{"cpu", plan.profile.cpu},       {"isa", plan.profile.isa},   {"threads", plan.profile.threads},
                      {"source", plan.profile.source}, {"date", plan.profile.date}, {"measured", plan.profile.measured}};
   json["model"] = {{"path", model.path}, {"family", model.family}};
-  json["context"] = plan.context;
+  json["context_size"] = plan.context;
   json["batch"] = plan.batch;
-  json["state_bytes_per_position"] = plan.state_row_bytes;
+  json["kv_bytes_per_token"] = plan.state_row_bytes;
   json["state_memory_bytes"] = plan.state_memory_bytes;
+  json["memory"] = MemoryJson(plan.memory);
   json["choices"] = Json::array();
-  for (const Choice& choice : plan.choices) {
-    json["choices"].push_back({{"name", choice.name},
-                               {"chosen", AlternativeJson(choice.chosen)},
-                               {"runner_up", choice.runner_up ? AlternativeJson(*choice.runner_up) : Json(nullptr)},
-                               {"unit", "seconds"},
-                               {"of", choice.of},
-                               {"reason", choice.reason}});
-  }
+  for (const Choice& choice : plan.choices) json["choices"].push_back(ChoiceJson(choice));
   json["predicted"]["decode"] = Json::array();
   for (const PredictedDecode& step : plan.decode) {
-    json["predicted"]["decode"].push_back({{"depth", step.depth},
-                                           {"seconds", step.seconds},
-                                           {"tokens_per_s", static_cast<double>(plan.batch) / step.seconds}});
+    json["predicted"]["decode"].push_back(
+        {{"depth", step.depth}, {"seconds", step.seconds}, {"tokens_per_s", batch / step.seconds}});
   }
-  json["predicted"]["prefill"] = {{"tokens", plan.context},
-                                  {"seconds", plan.prefill_seconds},
-                                  {"tokens_per_s", static_cast<double>(plan.context) / plan.prefill_seconds}};
+  json["predicted"]["prefill"] = {
+      {"tokens", plan.context}, {"seconds", plan.prefill_seconds}, {"tokens_per_s", context / plan.prefill_seconds}};
   json["drafts"] = DraftsJson(plan.drafts);
   json["warnings"] = plan.warnings;
   return json;
@@ -97,6 +118,7 @@ Result<void> PlanCommand(CommandContext& context) {
   set.Number<size_t>("--batch", flags.batch, 1, 1024, "Sequences that run together (1)");
   set.Switch("--recalibrate", flags.recalibrate, "Measure the machine again");
   set.Switch("--json", flags.json, "One JSON object");
+  set.Switch("--verbose", flags.verbose, "Also why each choice was made, and what draft tokens cost");
   flags.draft.AddSourceTo(set);
   set.Removed("--draft-tree", "trees are an option of run and chat, which plan does not predict; leave it out");
   flags.machine.AddTo(set);
@@ -112,14 +134,14 @@ Result<void> PlanCommand(CommandContext& context) {
   TIDEMILL_TRY(engine_options, flags.machine.engine_options());
   engine_options.max_batch = std::max(engine_options.max_batch, options.batch);
   LoadOptions load = flags.machine.load_options();
-  load.weights = WeightStorage::kMapped;  // a plan needs their shapes only
+  options.weights = std::exchange(load.weights, WeightStorage::kMapped);  // a plan needs their shapes only
   TIDEMILL_TRY(session, OpenSession(flags.model, std::move(load), engine_options, flags.draft, context));
   TIDEMILL_TRY(plan, MakeShowingProgress(*session.engine, options, context.messages));
   for (const std::string& warning : plan.warnings) context.messages.Warning(warning);
   if (flags.json) return context.out.Write(JsonLine(PlanJson(plan, session.model->info())));
   for (std::string* text : {&plan.profile.cpu, &plan.profile.source, &plan.profile.date})
     *text = Printable(*text);  // a file said so
-  return context.out.Write(PlanText(plan));
+  return context.out.Write(PlanText(plan, flags.verbose));
 }
 
 }  // namespace tidemill::cli

@@ -37,9 +37,18 @@ Result<std::unique_ptr<SequentialExecutor>> SequentialExecutor::Create(const Lan
   }
   TIDEMILL_TRY(logits, AlignedBuffer::Create(head_rows * model.settings.vocab_size * sizeof(float)));
   executor->logits_memory_ = std::move(logits);
+  executor->buffer_bytes_ = max_rows * StepBuffers::RowBytes(model.step_shape(), ctx.isa()) +
+                            head_rows * StepBuffers::RowBytes(head_shape, ctx.isa()) + executor->narrow_memory_.size() +
+                            executor->wide_memory_.size() + executor->logits_memory_.size();
   executor->sequence_rows_.reserve(max_rows);
   executor->wanted_.reserve(max_rows);
   return executor;
+}
+
+uint64_t SequentialExecutor::work_bytes() const {
+  uint64_t bytes = buffer_bytes_ + ctx_.shared_scratch().size();
+  for (size_t thread = 0; thread < ctx_.threads().num_all_threads(); ++thread) bytes += ctx_.scratch(thread).size();
+  return bytes;
 }
 
 void SequentialExecutor::Embed(std::span<const StepSequence> sequences) {

@@ -55,6 +55,7 @@ class SequentialExecutor {
                                                             size_t max_rows);
 
   size_t max_rows() const { return buffers_.max_rows(); }
+  uint64_t work_bytes() const;  // what Create took, and the context's scratch
 
   // Called for each wanted row in ascending order: indices of sequence and token, and logits [rows of the head] or hidden [hidden]. The
   // callee may change the values, which are valid during the call.
@@ -81,6 +82,7 @@ class SequentialExecutor {
 
   const LanguageModel& model_;
   ExecutionContext& ctx_;
+  uint64_t buffer_bytes_ = 0;
   StepBuffers buffers_;
   StepBuffers head_buffers_;     // kHeadRows rows: x gathers the wanted rows
   AlignedBuffer logits_memory_;  // [kHeadRows, at least the head's rows]

@@ -48,6 +48,21 @@ uint64_t LanguageModel::resident_bytes() const {
   return bytes;
 }
 
+uint64_t LanguageModel::packed_bytes() const {
+  uint64_t bytes = resident_bytes();
+  const auto add = [&bytes](const WeightMatrix& weight) {
+    if (!weight.packed()) bytes += weight.packed_bytes();
+  };
+  const auto add_linear = [&add](const Linear& linear) { add(linear.weight); };
+  for (const WeightMatrix* weight : {&embedding, &position_embedding}) add(*weight);
+  for (const Linear* linear : {&project_in, &project_out, &head, &features.fuse}) add(linear->weight);
+  for (const DecoderLayer& layer : layers) {
+    layer.ForEachLinear(add_linear);
+    for (const Mlp& expert : layer.mixture.experts) expert.ForEachLinear(add_linear);
+  }
+  return bytes;
+}
+
 size_t LanguageModel::scratch_bytes() const {
   size_t bytes = MatMulScratchBytes(head_or_tied());
   for (const Linear* linear : {&project_in, &project_out, &features.fuse})

@@ -74,8 +74,9 @@ struct LanguageModel {
     return target != nullptr ? target->head_or_tied() : embedding;
   }
   StepShape step_shape() const;
-  uint64_t resident_bytes() const;  // of all weights that are not mapped
-  size_t scratch_bytes() const;     // of a thread
+  uint64_t resident_bytes() const;  // of all weights in memory of their own
+  uint64_t packed_bytes() const;    // the same once all are packed, whether or not they are
+  size_t scratch_bytes() const;     // that a thread needs
 
   std::unique_ptr<SequenceState> MakeState(const StateOptions& options) const;
 };

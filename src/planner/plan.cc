@@ -1,6 +1,7 @@
 #include "planner/plan.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,11 +13,7 @@
 namespace tidemill {
 namespace {
 
-std::string RowsText(size_t rows) { return std::to_string(rows) + (rows == 1 ? " row" : " rows"); }
-
-std::string GuessesText(size_t guesses) {
-  return guesses == 0 ? "none" : std::to_string(guesses) + (guesses == 1 ? " guess" : " guesses");
-}
+std::string TokensText(size_t tokens) { return std::to_string(tokens) + (tokens == 1 ? " token" : " tokens"); }
 
 // A plan in the making.
 class Planner {
@@ -30,6 +27,9 @@ class Planner {
     plan.batch = in_.batch;
     plan.state_row_bytes = in_.model.state_row_bytes;
     plan.state_memory_bytes = in_.state_memory;
+    plan.memory = in_.memory;
+    plan.memory.unused_capacity =
+        static_cast<uint64_t>(IdleBytes(in_.policy, in_.period) * static_cast<double>(in_.batch));
     plan.choices = {GrowthPeriod(), Policy(), PrefillChunk(), Threads()};
     if (in_.drafts.is_planned) plan.choices.push_back(Width());
     plan.drafts = Drafts();
@@ -58,77 +58,92 @@ class Planner {
   double AllowedIdleBytes() const { return static_cast<double>(Share() / kIdlePart); }
   std::string NameOf(KvPolicy policy) const { return std::string(KvPolicyName(policy)); }
 
+  std::string GrowingText() const { return "growing to " + TokensText(in_.context); }
+  std::string DecodeText() const { return "a decode step at depth " + std::to_string(in_.context / 2); }
+
   Choice GrowthPeriod() const {
-    const auto alternative = [&](size_t period) { return Alternative{RowsText(period), Growing(in_.policy, period)}; };
-    Choice choice{.name = "growth period", .chosen = alternative(in_.period), .of = "growing to the whole context"};
+    const auto alternative = [&](size_t period) {
+      return Alternative{TokensText(period), Growing(in_.policy, period)};
+    };
+    Choice choice{.name = "growth increment", .chosen = alternative(in_.period), .of = GrowingText()};
     if (in_.policy != KvPolicy::kBmc) {
-      choice.reason = in_.period_given ? "given by --kv-period" : "the default: only bmc copies less with a longer one";
+      choice.reason = in_.period_given ? "given by --kv-period" : "the default: only bmc copies less with a larger one";
       return choice;
     }
     const size_t by_rule = ChooseExactPeriod(in_.context, in_.model.state_row_bytes, Share());
     const size_t shorter = in_.period / 2 + in_.period % 2, longer = std::min(in_.context, 2 * in_.period);
     const size_t other = in_.period_given && by_rule != in_.period ? by_rule : in_.period > 1 ? shorter : longer;
-    if (other != in_.period) choice.runner_up = alternative(other);
-    const std::string exact = "no spare row is ever read, so that a longer period costs no time";
+    if (other != in_.period) {
+      choice.runner_up = alternative(other);
+      choice.option = "--kv-period " + std::to_string(other);
+    }
+    const std::string allowed = BytesText(AllowedIdleBytes());
     if (in_.period_given) {
       choice.reason = "given by --kv-period";
     } else if (in_.model.state_row_bytes == 0) {
       choice.reason = "every layer has a window and is bounded by it";
     } else if (in_.period == in_.context) {
-      choice.reason = exact + ", and its spare rows take at most " + BytesText(IdleBytes(in_.policy, in_.period)) +
-                      " of the " + BytesText(AllowedIdleBytes()) + " allowed for those of a sequence";
+      choice.reason = "unused capacity costs no time, and its " + BytesText(IdleBytes(in_.policy, in_.period)) +
+                      " at most are within the " + allowed + " that a sequence may leave unused";
     } else {
-      choice.reason = exact + ", and the spare rows of a longer one would take more than the " +
-                      BytesText(AllowedIdleBytes()) + " allowed for those of a sequence";
+      choice.reason = "unused capacity costs no time, and a larger increment may leave more than " + allowed +
+                      " of a sequence unused";
     }
     return choice;
   }
 
   Choice Policy() const {
-    Choice choice{.name = "kv policy",
-                  .chosen = {NameOf(in_.policy), Growing(in_.policy, in_.period)},
-                  .of = "growing to the whole context"};
+    Choice choice{
+        .name = "kv policy", .chosen = {NameOf(in_.policy), Growing(in_.policy, in_.period)}, .of = GrowingText()};
+    std::optional<KvPolicy> other;
     // Not paged: what more spans cost attention is not measured.
     for (const KvPolicy policy :
          {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc, KvPolicy::kGeometric, KvPolicy::kReserve}) {
       if (policy == in_.policy) continue;
       if (IdleBytes(policy, PeriodOf(policy)) > AllowedIdleBytes()) continue;
       const double cost = Growing(policy, PeriodOf(policy));
-      if (!choice.runner_up || cost < choice.runner_up->cost) choice.runner_up = Alternative{NameOf(policy), cost};
+      if (choice.runner_up && cost >= choice.runner_up->cost) continue;
+      choice.runner_up = Alternative{NameOf(policy), cost};
+      choice.option = "--kv-policy " + NameOf(policy);
+      other = policy;
     }
-    const bool loses = choice.runner_up && choice.runner_up->cost < choice.chosen.cost;
-    choice.reason = loses ? "used unless --kv-policy names another: " + choice.runner_up->value +
-                                " is predicted to save " + SecondsText(choice.chosen.cost - choice.runner_up->cost)
-                          : "none whose spare rows are within what is allowed is predicted to take less time";
+    if (in_.policy != KvPolicy::kBmc) {
+      choice.reason = "given by --kv-policy";
+    } else if (!choice.runner_up_is_cheaper()) {
+      choice.reason = "the default; no policy that leaves as little unused grows faster";
+    } else if (other == KvPolicy::kReserve) {  // docs/kv-cache.md, "When each pays"
+      choice.reason = "the default; whole answers took 0.93 to 1.19 times as long with reserve";
+    } else {
+      choice.reason = "the default; " + choice.runner_up->value + " allocates more than a short answer needs";
+    }
     return choice;
   }
 
   Choice PrefillChunk() const {
     constexpr size_t kSmallest = 32, kLargest = 512;
     Choice choice{.name = "prefill chunk",
-                  .chosen = {RowsText(in_.prefill_chunk), costs_.Prefill(in_.context, in_.prefill_chunk)}};
+                  .chosen = {TokensText(in_.prefill_chunk), costs_.Prefill(in_.context, in_.prefill_chunk)}};
     for (size_t rows = kSmallest; rows <= kLargest; rows *= 2) {
       if (rows == in_.prefill_chunk) continue;
       const double cost = costs_.Prefill(in_.context, rows);
-      if (!choice.runner_up || cost <= choice.runner_up->cost) choice.runner_up = Alternative{RowsText(rows), cost};
+      if (choice.runner_up && cost > choice.runner_up->cost) continue;
+      choice.runner_up = Alternative{TokensText(rows), cost};
+      choice.option = "--prefill-chunk " + std::to_string(rows);
     }
-    choice.of = "a prompt as long as the context";
-    choice.reason =
-        "weights are read once a chunk, and a step's buffers grow with its rows; --prefill-chunk names another";
+    choice.of = "a prompt of " + TokensText(in_.context);
+    choice.reason = "given by --prefill-chunk, or the most whose step buffers take 32 MiB";
     return choice;
   }
 
   Choice Threads() const {
     const size_t depth = in_.context / 2;
     Choice choice{.name = "threads", .chosen = {std::to_string(in_.threads), costs_.DecodeStep(depth, in_.batch)}};
-    choice.of = "a decode step at half the context";
-    if (in_.threads == 1) {
-      choice.reason = "one thread was asked for, or there is one core";
-      return choice;
-    }
+    choice.of = DecodeText();
+    choice.reason = "given by --threads, or one for each core that may be used";
+    if (in_.threads == 1) return choice;
     choice.runner_up =
         Alternative{"1", PredictedCosts(in_.profile, in_.model, ThreadUse::kOne).DecodeStep(depth, in_.batch)};
-    choice.reason = "one for each core that may be used, or as many as were asked for";
+    choice.option = "--threads 1";
     return choice;
   }
 
@@ -149,24 +164,24 @@ class Planner {
     const DraftPlan& drafts = in_.drafts;
     const double share = drafts.costs.share;
     const auto alternative = [this, share](size_t guesses) {
-      return Alternative{GuessesText(guesses), SecondsOfToken(guesses, share)};
+      return Alternative{std::to_string(guesses), SecondsOfToken(guesses, share)};
     };
-    // What a request asks at its first step.
+    // What a request begins with.
     const size_t chosen = DraftWidth(drafts.least, drafts.most, drafts.order, drafts.costs).Next();
-    Choice choice{.name = "draft width", .chosen = alternative(chosen)};
-    char of[128];
-    std::snprintf(of, sizeof of,
-                  "a token at half the context where %.0f of 10 guesses are right, as a request assumes at first",
-                  10 * share);
+    Choice choice{.name = "draft tokens", .chosen = alternative(chosen)};
+    char of[64];
+    std::snprintf(of, sizeof of, "a token at acceptance rate %.1f", share);
     choice.of = of;
     if (drafts.least == drafts.most) {
       choice.reason = "given by --draft-min and --draft-max";
       return choice;
     }
-    choice.runner_up = alternative(BestWidth(share, drafts.least, drafts.most, chosen));
+    const size_t other = BestWidth(share, drafts.least, drafts.most, chosen);
+    choice.runner_up = alternative(other);
+    choice.option = "--draft-max " + std::to_string(other);
     choice.reason = chosen == drafts.least
-                        ? "a guess more is predicted to cost more than it brings, until right ones say otherwise"
-                        : "where a request starts: its own steps say how often guesses are right and what they take";
+                        ? "at first: one more is predicted to cost more than it brings; then by measured acceptance"
+                        : "at first; then by the measured acceptance rate and times of each request";
     return choice;
   }
 

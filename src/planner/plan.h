@@ -1,4 +1,4 @@
-// Weighs every choice with the predicted costs: a pure function of numbers, so that a plan can be tested on any machine.
+// Compares every choice with its alternatives by predicted costs: a pure function of numbers, which is tested on any machine.
 #ifndef TIDEMILL_PLANNER_PLAN_H_
 #define TIDEMILL_PLANNER_PLAN_H_
 
@@ -14,15 +14,13 @@
 
 namespace tidemill {
 
-// Guesses that the engine would make.
+// Draft tokens that requests will have.
 struct DraftPlan {
-  bool is_planned = false;  // else: guesses that cost nothing, as far as the step goes
-  DraftCosts costs = {};    // at half the context, beside batch - 1 others that guess, too
-  GuessOrder order = GuessOrder::kOneByOne;
-  size_t least = 0, most = 1;
-  DraftReading reading = {};  // of half the context
-};
-ThreadUse drafter_threads = ThreadUse::kAll;
+  bool is_planned = false;                   // else draft tokens that cost nothing to make
+  DraftCosts costs = {};                     // at half the context, beside batch - 1 batch mates that draft, too
+  GuessOrder order = GuessOrder::kOneByOne;  // no tree
+  size_t least = 0, most = 1;                // draft tokens
+  DraftReading reading = {};                 // of half the context
 };
 
 struct PlanInput {
@@ -31,10 +29,11 @@ struct PlanInput {
   size_t context = 1;         // N, at least 1
   size_t batch = 1;           // at least 1
   uint64_t state_memory = 1;  // bytes, at least 1
-  size_t sequences = 1;       // that may share it; at least 1
+  size_t sequences = 1;       // the most that share it; at least 1
+  PlannedMemory memory = {};  // but unused_capacity, which the plan fills
   // What the engine uses: a plan says what that costs.
   KvPolicy policy = KvPolicy::kBmc;
-  size_t period = 1;  // rows, 1 to the context
+  size_t period = 1;  // growth increment, 1 to the context
   bool period_given = false;
   size_t prefill_chunk = 512;
   size_t threads = 1;

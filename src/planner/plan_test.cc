@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string>
@@ -41,100 +42,115 @@ const Choice& Named(const Plan& plan, const std::string& name) {
   return plan.choices.front();
 }
 
-TEST(Plan, RoundNumbers_GiveTheKeptText) {
-  Plan plan = ChoosePlan(RoundInput());
+Plan RoundPlan(const PlanInput& input) {
+  Plan plan = ChoosePlan(input);
   plan.profile = {.cpu = "a CPU", .isa = "avx2", .threads = 2, .date = "2026-01-02", .source = "round numbers"};
-  // By hand: 8192 rows of 8192 bytes at 1 ns are 67.1 ms; two blocks copy and touch 4096 rows once more.
-  EXPECT_EQ(PlanText(plan), R"text(machine             a CPU, 2 threads, avx2
-numbers             round numbers, 2026-01-02
-asked for           context 8192, batch 1, 1.07 GB of state memory, 8.19 kB of state a position
-
-growth period       8192 rows: 67.1 ms; runner-up 4096 rows: 134 ms
-                    cost of growing to the whole context
-                    no spare row is ever read, so that a longer period costs no time, and its spare rows take at most 67.1 MB of the 134 MB allowed for those of a sequence
-kv policy           bmc: 67.1 ms; runner-up upfront: 67.1 ms
-                    cost of growing to the whole context
-                    none whose spare rows are within what is allowed is predicted to take less time
-prefill chunk       512 rows: 67.8 s; runner-up 256 rows: 67.8 s
-                    cost of a prompt as long as the context
-                    weights are read once a chunk, and a step's buffers grow with its rows; --prefill-chunk names another
-threads             2: 9.59 ms; runner-up 1: 19.1 ms
-                    cost of a decode step at half the context
-                    one for each core that may be used, or as many as were asked for
-
-predicted           decode at depth 0: 1.40 ms a step, 713 tokens/s
-                    decode at depth 4096: 9.59 ms a step, 104 tokens/s
-                    decode at depth 8191: 17.8 ms a step, 56.2 tokens/s
-                    prefill of 8192 tokens: 67.8 s, 121 tokens/s
-drafts              a guess takes no step of its own, as of prompt lookup
-                    1 row: 9.59 ms a step
-                    2 rows: 17.9 ms a step, pays where 86.9 % of the guesses are right
-                    3 rows: 26.3 ms a step, pays where 91.0 % of the guesses are right
-                    4 rows: 34.6 ms a step, pays where 93.2 % of the guesses are right
-                    5 rows: 43.0 ms a step, pays where 94.5 % of the guesses are right
-                    6 rows: 51.3 ms a step, pays where 95.4 % of the guesses are right
-                    7 rows: 59.7 ms a step, pays where 96.0 % of the guesses are right
-                    8 rows: 68.0 ms a step, pays where 96.5 % of the guesses are right
-                    9 rows: 76.4 ms a step, pays where 96.9 % of the guesses are right
-                    10 rows: 84.8 ms a step, pays where 97.2 % of the guesses are right
-                    11 rows: 93.1 ms a step, pays where 97.5 % of the guesses are right
-                    12 rows: 102 ms a step, pays where 97.7 % of the guesses are right
-                    13 rows: 110 ms a step, pays where 97.9 % of the guesses are right
-                    14 rows: 118 ms a step, pays where 98.0 % of the guesses are right
-                    15 rows: 127 ms a step, pays where 98.1 % of the guesses are right
-                    16 rows: 135 ms a step, pays where 98.3 % of the guesses are right
-                    17 rows: 143 ms a step, pays where 98.3 % of the guesses are right
-                    30 % right: 0 guesses, 9.59 ms a token
-                    50 % right: 0 guesses, 9.59 ms a token
-                    70 % right: 0 guesses, 9.59 ms a token
-                    80 % right: 0 guesses, 9.59 ms a token
-                    90 % right: 1 guess, 9.44 ms a token
-)text");
+  return plan;
 }
 
-TEST(Plan, GrowthPeriod_SaysWhy) {
+// By hand: 8192 rows of 8192 bytes at 1 ns are 67.1 ms; two blocks copy and touch 4096 rows once more.
+constexpr const char* kText = R"text(@TEXT@)text";
+
+TEST(Plan, RoundNumbers_GiveTheKeptText) {
+  const std::string text = kText;
+  EXPECT_EQ(PlanText(RoundPlan(RoundInput())), text + "\n--verbose says why, and what draft tokens cost\n");
+  EXPECT_EQ(PlanText(RoundPlan(RoundInput()), true), text + R"text(@VERBOSE@)text");
+}
+
+TEST(Plan, CheaperAlternative_IsNamedWithWhyItIsNotChosen) {
   PlanInput input = RoundInput();
-  const auto reason = [&input] { return Named(ChoosePlan(input), "growth period").reason; };
-  EXPECT_THAT(reason(), HasSubstr("its spare rows take at most 67.1 MB of the 134 MB allowed"));
+  input.state_memory = uint64_t{1} << 26;
+  input.period = 1024;
+  EXPECT_THAT(
+      PlanText(RoundPlan(input)),
+      HasSubstr("\n--kv-policy reserve would save 235 ms; bmc is kept: the default; whole answers took 0.93 to 1.19 "
+                "times as long with reserve\n"));
+  // 1 % is nothing to speak of.
+  Choice choice;
+  choice.chosen = {"a", 100};
+  choice.runner_up = Alternative{"b", 99.5};
+  EXPECT_FALSE(choice.runner_up_is_cheaper());
+  choice.runner_up->cost = 98;
+  EXPECT_TRUE(choice.runner_up_is_cheaper());
+  choice.runner_up.reset();
+  EXPECT_FALSE(choice.runner_up_is_cheaper());
+}
+
+TEST(Plan, Memory_IsWeightsAndKvCacheAndWork) {
+  PlanInput input = RoundInput();
+  const auto line = [&input] {
+    const std::string text = PlanText(ChoosePlan(input));
+    const size_t begin = text.find("memory ");
+    return text.substr(begin, text.find("decode ") - begin);
+  };
+  input.memory = {.weights = 12'000'000, .kv_cache = 67'000'000, .work = 1'000'000};
+  EXPECT_EQ(line(), "memory            weights 12.0 MB + KV cache 67.0 MB + work 1.00 MB = 80.0 MB\n");
+  input.memory.free = 80'000'000;
+  EXPECT_THAT(line(), HasSubstr("= 80.0 MB; fits in 80.0 MB free\n"));
+  input.memory.free = 79'999'999;
+  EXPECT_THAT(line(), HasSubstr("; does not fit in 80.0 MB free\n"));
+  input.batch = 2;
+  EXPECT_EQ(ChoosePlan(input).memory.unused_capacity, 2 * 8191 * 8192U);
+  input.state_memory = 40'000'000;
+  EXPECT_THAT(
+      line(),
+      HasSubstr("\n                  the KV cache is larger than --state-memory, 40.0 MB: some sequences will wait\n"));
+  input.state_memory = 30'000'000;
+  EXPECT_THAT(line(), HasSubstr(": one sequence of this context size is refused\n"));
+  input.memory.kv_cache = UINT64_MAX;
+  EXPECT_EQ(ChoosePlan(input).memory.total(), UINT64_MAX);
+}
+
+TEST(Plan, GrowthIncrement_SaysWhy) {
+  PlanInput input = RoundInput();
+  const auto reason = [&input] { return Named(ChoosePlan(input), "growth increment").reason; };
+  EXPECT_THAT(reason(), HasSubstr("its 67.1 MB at most are within the 134 MB"));
   input.state_memory = uint64_t{1} << 26;  // 1024 rows
   input.period = ChooseExactPeriod(8192, 8192, input.state_memory);
   EXPECT_EQ(input.period, 1024U);
-  EXPECT_THAT(reason(), HasSubstr("a longer one would take more than the 8.39 MB allowed"));
+  EXPECT_THAT(reason(), HasSubstr("a larger increment may leave more than 8.39 MB of a sequence unused"));
   input.period_given = true;
   EXPECT_EQ(reason(), "given by --kv-period");
   input.period = 300;
-  EXPECT_EQ(Named(ChoosePlan(input), "growth period").runner_up->value, "1024 rows");  // what the rule says
+  const Choice choice = Named(ChoosePlan(input), "growth increment");
+  EXPECT_EQ(choice.runner_up->value, "1024 tokens");  // what the rule says
+  EXPECT_EQ(choice.option, "--kv-period 1024");
   input.period_given = false;
   input.model.state_row_bytes = 0;
   EXPECT_THAT(reason(), HasSubstr("every layer has a window"));
   input.policy = KvPolicy::kReserve;
   EXPECT_THAT(reason(), HasSubstr("the default"));
-  EXPECT_FALSE(Named(ChoosePlan(input), "growth period").runner_up.has_value());
+  EXPECT_FALSE(Named(ChoosePlan(input), "growth increment").runner_up.has_value());
 }
 
-TEST(Plan, Policy_ThatLosesIsSaid) {
+TEST(Plan, Policy_SaysWhy) {
   PlanInput input = RoundInput();
+  const auto choice = [&input] { return Named(ChoosePlan(input), "kv policy"); };
+  EXPECT_EQ(choice().reason, "the default; no policy that leaves as little unused grows faster");
+  input.period = 300;
+  input.period_given = true;
+  EXPECT_EQ(choice().runner_up->value, "upfront");
+  EXPECT_EQ(choice().reason, "the default; upfront allocates more than a short answer needs");
   input.policy = KvPolicy::kIterative;
-  const Plan plan = ChoosePlan(input);
-  const Choice& choice = Named(plan, "kv policy");
-  EXPECT_EQ(choice.chosen.value, "iterative");
-  ASSERT_TRUE(choice.runner_up.has_value());
-  EXPECT_EQ(choice.runner_up->value, "upfront");  // with bmc of one period and reserve the same time
-  EXPECT_LT(choice.runner_up->cost, choice.chosen.cost);
-  EXPECT_THAT(choice.reason, HasSubstr("upfront is predicted to save "));
+  EXPECT_EQ(choice().chosen.value, "iterative");
+  EXPECT_EQ(choice().runner_up->value, "upfront");  // with reserve the same time
+  EXPECT_EQ(choice().option, "--kv-policy upfront");
+  EXPECT_LT(choice().runner_up->cost, choice().chosen.cost);
+  EXPECT_EQ(choice().reason, "given by --kv-policy");
 }
 
-TEST(Plan, Policies_WhoseSpareRowsAreTooManyAreNoRunnersUp) {
+TEST(Plan, Policies_WithTooMuchUnusedCapacityAreNoAlternatives) {
   PlanInput input = RoundInput();
+  const auto other = [&input] { return Named(ChoosePlan(input), "kv policy").runner_up->value; };
   input.state_memory = uint64_t{1} << 26;
   input.period = 1024;
-  EXPECT_EQ(Named(ChoosePlan(input), "kv policy").runner_up->value, "reserve");
-  input.state_memory = uint64_t{1} << 23;  // 128 rows may be spare; reserve would have 256
+  EXPECT_EQ(other(), "reserve");
+  input.state_memory = uint64_t{1} << 23;  // 128 rows may be unused; reserve would have 256
   input.period = 128;
-  EXPECT_EQ(Named(ChoosePlan(input), "kv policy").runner_up->value, "iterative");
+  EXPECT_EQ(other(), "iterative");
   input.state_memory = 1;  // not even a row
   input.period = 1;
-  EXPECT_EQ(Named(ChoosePlan(input), "kv policy").runner_up->value, "iterative");
+  EXPECT_EQ(other(), "iterative");
 }
 
 TEST(Plan, OneThread_HasTheCostsOfOne) {
@@ -153,32 +169,32 @@ DraftPlan RoundDrafts() {
   return drafts;
 }
 
-TEST(Plan, DraftWidth_IsTheBestWhereHalfIsRight) {
+TEST(Plan, DraftTokens_AreTheBestNumberAtAnAcceptanceRateOfOneHalf) {
   PlanInput input = RoundInput();
   EXPECT_EQ(ChoosePlan(input).choices.size(), 4U) << "nothing is chosen where no drafter is named";
   input.drafts = RoundDrafts();
-  const auto width = [&input] { return Named(ChoosePlan(input), "draft width"); };
+  const auto width = [&input] { return Named(ChoosePlan(input), "draft tokens"); };
   // Seconds a token: 1, 1.1875 / 1.5, 1.375 / 1.75, 1.5625 / 1.875.
-  EXPECT_EQ(width().chosen.value, "2 guesses");
+  EXPECT_EQ(width().chosen.value, "2");
   EXPECT_DOUBLE_EQ(width().chosen.cost, 1.375 / 1.75);
-  EXPECT_EQ(width().runner_up->value, "1 guess");
+  EXPECT_EQ(width().runner_up->value, "1");
   EXPECT_DOUBLE_EQ(width().runner_up->cost, 1.1875 / 1.5);
-  EXPECT_THAT(width().reason, HasSubstr("where a request starts"));
+  EXPECT_THAT(width().reason, HasSubstr("at first; then by the measured acceptance rate"));
   input.drafts.least = 3;
-  EXPECT_EQ(width().chosen.value, "3 guesses");
-  EXPECT_EQ(width().runner_up->value, "4 guesses");
-  EXPECT_THAT(width().reason, HasSubstr("is predicted to cost more than it brings"));
+  EXPECT_EQ(width().chosen.value, "3");
+  EXPECT_EQ(width().runner_up->value, "4");
+  EXPECT_THAT(width().reason, HasSubstr("one more is predicted to cost more than it brings"));
   input.drafts.most = 3;
   EXPECT_FALSE(width().runner_up.has_value());
   EXPECT_EQ(width().reason, "given by --draft-min and --draft-max");
   input.drafts = RoundDrafts();
   input.drafts.costs.guess_seconds = 1;  // a draft model as dear as the model
-  EXPECT_EQ(width().chosen.value, "none");
-  EXPECT_EQ(width().runner_up->value, "1 guess");
+  EXPECT_EQ(width().chosen.value, "0");
+  EXPECT_EQ(width().runner_up->value, "1");
   input.drafts.order =
       GuessOrder::kAtOnce;  // all of them for that: 1, 2.125 / 1.5, 2.25 / 1.75, 2.375 / 1.875, 2.5 / 1.9375
-  EXPECT_EQ(width().chosen.value, "none");
-  EXPECT_EQ(width().runner_up->value, "3 guesses");
+  EXPECT_EQ(width().chosen.value, "0");
+  EXPECT_EQ(width().runner_up->value, "3");
 }
 
 TEST(Plan, Drafts_HaveStepsOf17RowsAndTheBestWidths) {
@@ -189,10 +205,10 @@ TEST(Plan, Drafts_HaveStepsOf17RowsAndTheBestWidths) {
   EXPECT_TRUE(drafts.is_planned);
   EXPECT_EQ(drafts.reading_seconds, 2);
   EXPECT_EQ(drafts.least_answer, 77U);
-  EXPECT_THAT(PlanText(ChoosePlan(input)),
-              HasSubstr("half the context is read in 2.00 s: answers of at least 77 tokens"));
+  EXPECT_THAT(PlanText(ChoosePlan(input), true),
+              HasSubstr("draft prefill     2.00 s for half the context; pays in answers of at least 77 tokens"));
   input.drafts.reading.least_answer.reset();
-  EXPECT_THAT(PlanText(ChoosePlan(input)), HasSubstr("no answer can make up for that"));
+  EXPECT_THAT(PlanText(ChoosePlan(input), true), HasSubstr("no answer is long enough to make up for it"));
   EXPECT_EQ(drafts.guess_seconds, 1.0 / 16);
   ASSERT_EQ(drafts.steps.size(), 17U);
   EXPECT_FALSE(drafts.steps[0].break_even.has_value());
@@ -204,14 +220,14 @@ TEST(Plan, Drafts_HaveStepsOf17RowsAndTheBestWidths) {
   EXPECT_EQ(drafts.widths[1].guesses, 2U);
   for (size_t i = 1; i < 5; ++i) EXPECT_GE(drafts.widths[i].guesses, drafts.widths[i - 1].guesses);
   EXPECT_LE(drafts.widths[4].guesses, 8U) << "at most --draft-max";
-  EXPECT_THAT(PlanText(ChoosePlan(input)), HasSubstr("a guess takes 62.5 ms"));
+  EXPECT_THAT(PlanText(ChoosePlan(input), true), HasSubstr("draft tokens      one takes 62.5 ms"));
 }
 
-TEST(Plan, SmallestOfAll_HasNoRunnerUpWhereThereIsNone) {
+TEST(Plan, SmallestOfAll_HasNoAlternativeWhereThereIsNone) {
   PlanInput input = RoundInput();
   input.context = input.period = input.prefill_chunk = input.threads = 1;
   const Plan plan = ChoosePlan(input);
-  EXPECT_FALSE(Named(plan, "growth period").runner_up.has_value());
+  EXPECT_FALSE(Named(plan, "growth increment").runner_up.has_value());
   EXPECT_FALSE(Named(plan, "threads").runner_up.has_value());
   ASSERT_EQ(plan.decode.size(), 1U);
   EXPECT_EQ(plan.decode[0].depth, 0U);
@@ -231,8 +247,11 @@ TEST(Plan, AnyInput_GivesFiniteCostsAndOneLineReasons) {
     input.period = 1 + random() % input.context;
     input.prefill_chunk = 1 + random() % 8192;
     input.threads = 1 + random() % 4;
+    input.memory = {.weights = random() % 1'000'000, .kv_cache = random(), .work = 1, .free = random()};
+    const bool drafts = random() % 2 == 0;
+    if (drafts) input.drafts = RoundDrafts();
     const Plan plan = ChoosePlan(input);
-    ASSERT_EQ(plan.choices.size(), 4U);
+    ASSERT_EQ(plan.choices.size(), drafts ? 5U : 4U);
     for (const Choice& choice : plan.choices) {
       SCOPED_TRACE(choice.name + ", context " + std::to_string(input.context));
       ASSERT_TRUE(std::isfinite(choice.chosen.cost) && choice.chosen.cost >= 0);
@@ -243,7 +262,8 @@ TEST(Plan, AnyInput_GivesFiniteCostsAndOneLineReasons) {
       ASSERT_NE(choice.runner_up->value, choice.chosen.value);
     }
     ASSERT_TRUE(std::isfinite(plan.prefill_seconds));
-    ASSERT_FALSE(PlanText(plan).empty());
+    const std::string text = PlanText(plan);
+    ASSERT_LE(std::count(text.begin(), text.end(), '\n'), 20) << text;
   }
 }
 

@@ -7,7 +7,7 @@
 namespace tidemill {
 namespace {
 
-constexpr size_t kIndent = 20;
+constexpr size_t kNameWidth = 18, kValueWidth = 15, kCostWidth = 10;
 
 std::string Scaled(double value, double unit, const char* name) {
   char text[64];
@@ -17,42 +17,107 @@ std::string Scaled(double value, double unit, const char* name) {
   return text;
 }
 
-std::string Line(std::string name, const std::string& text) {
-  name.resize(std::max(name.size() + 1, kIndent), ' ');
-  return name + text + "\n";
+std::string Padded(std::string text, size_t width) {
+  text.resize(std::max(text.size() + 1, width), ' ');
+  return text;
+}
+
+std::string Line(const std::string& name, const std::string& text) { return Padded(name, kNameWidth) + text + "\n"; }
+
+std::string Bytes(uint64_t bytes) { return BytesText(static_cast<double>(bytes)); }
+
+std::string MemoryText(const Plan& plan) {
+  const PlannedMemory& memory = plan.memory;
+  std::string line = "weights " + Bytes(memory.weights) + " + KV cache " + Bytes(memory.kv_cache) + " + work " +
+                     Bytes(memory.work) + " = " + Bytes(memory.total());
+  if (const auto fits = memory.fits())
+    line += (*fits ? "; fits in " : "; does not fit in ") + Bytes(*memory.free) + " free";
+  std::string text = Line("memory", line);
+  if (memory.kv_cache > plan.state_memory_bytes) {
+    text += Line(
+        "", "the KV cache is larger than --state-memory, " + Bytes(plan.state_memory_bytes) + ": " +
+                (memory.kv_cache / plan.batch > plan.state_memory_bytes ? "one sequence of this context size is refused"
+                                                                        : "some sequences will wait"));
+  }
+  return text;
+}
+
+std::string SpeedText(const Plan& plan) {
+  std::string line;
+  for (const PredictedDecode& step : plan.decode) {
+    const bool first = &step == &plan.decode.front();
+    line += (first ? "" : ", ") +
+            Scaled(static_cast<double>(plan.batch) / step.seconds, 1, first ? "tokens/s at depth " : "at ") +
+            std::to_string(step.depth);
+  }
+  return Line("decode", line) +
+         Line("prefill", Scaled(static_cast<double>(plan.context) / plan.prefill_seconds, 1, "tokens/s: ") +
+                             std::to_string(plan.context) + " tokens in " + SecondsText(plan.prefill_seconds));
+}
+
+std::string ChoiceRow(const std::string& name, const std::string& chosen, const std::string& cost,
+                      const std::string& other, const std::string& other_cost, const std::string& of) {
+  return Padded(name, kNameWidth) + Padded(chosen, kValueWidth) + Padded(cost, kCostWidth) +
+         Padded(other, kValueWidth) + Padded(other_cost, kCostWidth) + of + "\n";
+}
+
+std::string ChoicesText(const Plan& plan) {
+  std::string text = ChoiceRow("choice", "chosen", "cost", "alternative", "cost", "cost is the time of"), cheaper;
+  for (const Choice& choice : plan.choices) {
+    text += ChoiceRow(choice.name, choice.chosen.value, SecondsText(choice.chosen.cost),
+                      choice.runner_up ? choice.runner_up->value : "-",
+                      choice.runner_up ? SecondsText(choice.runner_up->cost) : "-", choice.of);
+    if (!choice.runner_up_is_cheaper()) continue;
+    cheaper += choice.option + " would save " + SecondsText(choice.chosen.cost - choice.runner_up->cost) + "; " +
+               choice.chosen.value + " is kept: " + choice.reason + "\n";
+  }
+  return text + cheaper;
 }
 
 std::string DraftText(const PredictedDrafts& drafts) {
   if (drafts.steps.empty()) return "";
   std::string text =
-      Line("drafts", drafts.guess_seconds == 0 ? "a guess takes no step of its own, as of prompt lookup"
-                     : drafts.all_at_once      ? "all guesses take " + SecondsText(drafts.guess_seconds) + " together"
-                                               : "a guess takes " + SecondsText(drafts.guess_seconds));
+      "\n" + Line("draft tokens", drafts.guess_seconds == 0 ? "take no draft step, as of prompt lookup"
+                                  : drafts.all_at_once
+                                      ? "all of a step take " + SecondsText(drafts.guess_seconds) + " together"
+                                      : "one takes " + SecondsText(drafts.guess_seconds));
   if (drafts.reading_seconds > 0) {
-    text += Line("", "half the context is read in " + SecondsText(drafts.reading_seconds) + ": " +
-                         (drafts.least_answer ? "answers of at least " + std::to_string(*drafts.least_answer) +
-                                                    " tokens can make up for that if nearly all guesses are right"
-                                              : "no answer can make up for that"));
+    text += Line("draft prefill", SecondsText(drafts.reading_seconds) + " for half the context; " +
+                                      (drafts.least_answer ? "pays in answers of at least " +
+                                                                 std::to_string(*drafts.least_answer) + " tokens"
+                                                           : "no answer is long enough to make up for it"));
   }
   char line[160];
+  text += Line("", "drafted     one step  break-even acceptance rate");
   for (const PredictedDrafts::Step& step : drafts.steps) {
-    std::snprintf(line, sizeof line, "%zu %s: %s a step", step.guesses + 1, step.guesses == 0 ? "row" : "rows",
-                  SecondsText(step.seconds).c_str());
+    std::snprintf(line, sizeof line, "%7zu  %11s  ", step.guesses, SecondsText(step.seconds).c_str());
     std::string row = line;
     if (step.break_even) {
-      std::snprintf(line, sizeof line, ", pays where %.1f %% of the guesses are right", 100 * *step.break_even);
+      std::snprintf(line, sizeof line, "%.3f", *step.break_even);
       row += line;
-    } else if (step.guesses != 0) {
-      row += ", never pays";
+    } else {
+      row += step.guesses == 0 ? "-" : "never pays";
     }
     text += Line("", row);
   }
+  text += Line("", "acceptance rate  best num_draft_tokens  one token");
   for (const PredictedDrafts::Width& width : drafts.widths) {
-    std::snprintf(line, sizeof line, "%.0f %% right: %zu %s, %s a token", 100 * width.share, width.guesses,
-                  width.guesses == 1 ? "guess" : "guesses", SecondsText(width.seconds).c_str());
+    std::snprintf(line, sizeof line, "%15.1f  %21zu  %9s", width.share, width.guesses,
+                  SecondsText(width.seconds).c_str());
     text += Line("", line);
   }
   return text;
+}
+
+// What is left out without --verbose.
+std::string Details(const Plan& plan) {
+  std::string text = "\n" + Line("numbers", plan.profile.source + ", " + plan.profile.date);
+  text += Line("state memory", Bytes(plan.state_memory_bytes) + " for the KV caches of all requests");
+  text += Line("KV cache", Bytes(plan.state_row_bytes) + " a token; at most " + Bytes(plan.memory.unused_capacity) +
+                               " of unused capacity");
+  text += "\n";
+  for (const Choice& choice : plan.choices) text += Line(choice.name, choice.reason);
+  return text + DraftText(plan.drafts);
 }
 
 }  // namespace
@@ -71,31 +136,13 @@ std::string BytesText(double bytes) {
   return std::to_string(static_cast<long long>(bytes)) + " B";
 }
 
-std::string PlanText(const Plan& plan) {
+std::string PlanText(const Plan& plan, bool verbose) {
   const ProfileInfo& profile = plan.profile;
   std::string text = Line("machine", profile.cpu + ", " + std::to_string(profile.threads) +
                                          (profile.threads == 1 ? " thread, " : " threads, ") + profile.isa);
-  text += Line("numbers", profile.source + ", " + profile.date);
-  text += Line("asked for", "context " + std::to_string(plan.context) + ", batch " + std::to_string(plan.batch) + ", " +
-                                BytesText(static_cast<double>(plan.state_memory_bytes)) + " of state memory, " +
-                                BytesText(static_cast<double>(plan.state_row_bytes)) + " of state a position");
-  text += "\n";
-  for (const Choice& choice : plan.choices) {
-    std::string line = choice.chosen.value + ": " + SecondsText(choice.chosen.cost);
-    if (choice.runner_up) line += "; runner-up " + choice.runner_up->value + ": " + SecondsText(choice.runner_up->cost);
-    text += Line(choice.name, line);
-    text += Line("", "cost of " + choice.of);
-    text += Line("", choice.reason);
-  }
-  text += "\n";
-  for (const PredictedDecode& step : plan.decode) {
-    text += Line(&step == &plan.decode.front() ? "predicted" : "",
-                 "decode at depth " + std::to_string(step.depth) + ": " + SecondsText(step.seconds) + " a step, " +
-                     Scaled(static_cast<double>(plan.batch) / step.seconds, 1, "tokens/s"));
-  }
-  text += Line("", "prefill of " + std::to_string(plan.context) + " tokens: " + SecondsText(plan.prefill_seconds) +
-                       ", " + Scaled(static_cast<double>(plan.context) / plan.prefill_seconds, 1, "tokens/s"));
-  return text + DraftText(plan.drafts);
+  text += Line("request", "context size " + std::to_string(plan.context) + ", batch " + std::to_string(plan.batch));
+  text += "\n" + MemoryText(plan) + SpeedText(plan) + "\n" + ChoicesText(plan);
+  return text + (verbose ? Details(plan) : "\n--verbose says why, and what draft tokens cost\n");
 }
 
 }  // namespace tidemill

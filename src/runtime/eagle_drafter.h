@@ -46,6 +46,7 @@ class EagleHead {
   const StepFeatures& target_features() const { return target_features_; }
 
   SequentialExecutor& executor() { return *executor_; }
+  uint64_t work_bytes() const { return executor_->work_bytes() + memory_.size(); }
   // Where a step of the head leaves its rows' features until the next: [rows, hidden].
   const StepFeatures& own_features() const { return own_features_; }
 

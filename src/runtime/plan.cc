@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/available_memory.h"
+#include "base/checked_math.h"
 #include "base/out_of_memory.h"
 #include "planner/growth_choice.h"
 #include "planner/machine_measurement.h"
@@ -109,6 +110,39 @@ class ProfileSource {
   std::vector<std::string> warnings_;
 };
 
+// Of `batch` sequences that hold as many tokens as they can.
+uint64_t KvCacheBytes(const SequenceState& state, size_t tokens, size_t chunk, size_t batch) {
+  uint64_t bytes = 0;
+  return CheckedMul<uint64_t>(state.GrowthBytes(tokens, chunk), batch, &bytes) ? bytes : UINT64_MAX;
+}
+
+uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
+  uint64_t sum = 0;
+  return CheckedAdd(a, b, &sum) ? sum : UINT64_MAX;
+}
+
+uint64_t WeightBytes(const Model& model, WeightStorage storage) {
+  return storage == WeightStorage::kPacked ? model.impl().language_model->packed_bytes() : model.info().file_bytes;
+}
+
+// All but unused capacity.
+PlannedMemory MemoryOf(Engine::Impl& impl, const PlanOptions& options) {
+  const EngineOptions& o = impl.options;
+  PlannedMemory memory{.weights = WeightBytes(*impl.model, options.weights),
+                       .kv_cache = KvCacheBytes(*impl.NewState(), o.context, o.prefill_chunk, options.batch),
+                       .work = impl.executor->work_bytes(),
+                       .free = AvailableMemory()};
+  if (!options.draft || options.draft->source != DraftSource::kModel) return memory;
+  const bool is_head = impl.draft_head != nullptr;
+  const LanguageModel& drafting = is_head ? impl.draft_head->model() : impl.draft_model->model();
+  const size_t longest = std::min(o.context, drafting.settings.longest_context());
+  memory.weights += is_head ? drafting.packed_bytes() : WeightBytes(*o.draft_model, options.weights);
+  memory.work += is_head ? impl.draft_head->work_bytes() : impl.draft_model->executor().work_bytes();
+  memory.kv_cache = SaturatingAdd(memory.kv_cache, KvCacheBytes(*impl.NewDraftState(drafting, 0, longest), longest,
+                                                                o.prefill_chunk, options.batch));
+  return memory;
+}
+
 }  // namespace
 
 size_t ChosenKvPeriod(const LanguageModel& model, const EngineOptions& options) {
@@ -121,7 +155,7 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     return Error(ErrorCode::kFailedPrecondition, "plan: requests are in flight; finish or cancel them first");
   if (options.batch == 0) return Error(ErrorCode::kInvalidArgument, "plan: --batch 0: expected at least 1");
   try {
-    const Engine::Impl& impl = engine.impl();
+    Engine::Impl& impl = engine.impl();
     const EngineOptions& o = impl.options;
     if (options.draft) {
       TIDEMILL_TRY_VOID(impl.CheckDraft(*options.draft).WithContext("plan: draft"));
@@ -131,12 +165,13 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
       }
       if (options.draft->most == 0) {
         return Error(ErrorCode::kInvalidArgument,
-                     "plan: draft: expected at least 1 guess in a step, found 0; give --draft-max");
+                     "plan: draft: expected at least 1 draft token in a step, found 0; give --draft-max");
       }
     }
     PlanInput input;
     input.state_memory = o.state_memory;
     input.sequences = o.max_batch;
+    input.memory = MemoryOf(impl, options);
     ProfileSource source(engine, options);
     input.profile = source.Get();
     input.model = NumbersOf(impl.language_model(), DTypeOf(*o.kv_type));
@@ -166,8 +201,8 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
       const size_t longest = impl.draft_model->model().settings.longest_context();
       if (longest < o.context) {
         plan.warnings.push_back("draft: the draft model's context has " + std::to_string(longest) +
-                                " positions, the model's " + std::to_string(o.context) +
-                                "; behind the first of them no guesses are made");
+                                " tokens, the model's " + std::to_string(o.context) +
+                                "; behind the first of them nothing is drafted");
       }
     }
     return plan;

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -79,10 +81,10 @@ TEST_F(PlanCommand, SecondCall_MeasuresNothing) {
 
 TEST_F(PlanCommand, Json_HasEveryMember) {
   const json plan = Json({"--json", "--context", "200", "--batch", "3", "--state-memory", "1000000000"});
-  EXPECT_EQ(plan["context"], 200);
+  EXPECT_EQ(plan["context_size"], 200);
   EXPECT_EQ(plan["batch"], 3);
   EXPECT_EQ(plan["state_memory_bytes"], 1000000000);
-  EXPECT_GT(plan["state_bytes_per_position"], 0);
+  EXPECT_GT(plan["kv_bytes_per_token"], 0);
   EXPECT_EQ(plan["model"]["family"], "llama");
   EXPECT_EQ(plan["warnings"], json::array());
   std::vector<std::string> names;
@@ -90,10 +92,18 @@ TEST_F(PlanCommand, Json_HasEveryMember) {
     names.push_back(choice["name"]);
     EXPECT_GE(choice["chosen"]["cost"], 0.0);
     EXPECT_EQ(choice["unit"], "seconds");
-    for (const char* member : {"runner_up", "of", "reason"}) EXPECT_TRUE(choice.contains(member)) << member;
+    for (const char* member : {"alternative", "option", "of", "reason"}) EXPECT_TRUE(choice.contains(member)) << member;
   }
-  EXPECT_THAT(names, ElementsAre("growth period", "kv policy", "prefill chunk", "threads"));
-  EXPECT_EQ(Choice(plan, "growth period")["chosen"]["value"], "200 rows");
+  const json& memory = plan["memory"];
+  EXPECT_GE(memory["kv_cache_bytes"], 3 * 200 * plan["kv_bytes_per_token"].get<uint64_t>());
+  EXPECT_LT(memory["unused_capacity_bytes"], memory["kv_cache_bytes"]);
+  EXPECT_GT(memory["weight_bytes"], 0);
+  EXPECT_EQ(memory["total_bytes"].get<uint64_t>(), memory["weight_bytes"].get<uint64_t>() +
+                                                       memory["kv_cache_bytes"].get<uint64_t>() +
+                                                       memory["work_bytes"].get<uint64_t>());
+  EXPECT_EQ(memory["fits"], memory["total_bytes"] <= memory["free_bytes"]);
+  EXPECT_THAT(names, ElementsAre("growth increment", "kv policy", "prefill chunk", "threads"));
+  EXPECT_EQ(Choice(plan, "growth increment")["chosen"]["value"], "200 tokens");
   EXPECT_EQ(Choice(plan, "kv policy")["chosen"]["value"], "bmc");
   EXPECT_EQ(Choice(plan, "threads")["chosen"]["value"], "2");
   ASSERT_EQ(plan["predicted"]["decode"].size(), 3U);
@@ -105,36 +115,40 @@ TEST_F(PlanCommand, Drafts_ArePlanned) {
   const json plain = Json({"--json"});
   EXPECT_EQ(plain["drafts"]["planned"], false);
   ASSERT_EQ(plain["drafts"]["steps"].size(), 17U);
-  EXPECT_TRUE(plain["drafts"]["steps"][0]["break_even"].is_null());
+  EXPECT_TRUE(plain["drafts"]["steps"][0]["break_even_acceptance_rate"].is_null());
   for (const char* drafter : {"ngram", "layers:1", "model"}) {
     const std::string named = drafter == std::string("model") ? TinyLlamaFile() : drafter;
     const json plan = Json({"--json", "--draft", named, "--draft-max", "4"});
-    const json width = Choice(plan, "draft width");
+    const json width = Choice(plan, "draft tokens");
     EXPECT_EQ(plan["drafts"]["planned"], true);
-    EXPECT_EQ(plan["drafts"]["guess_seconds"].get<double>() == 0, named == "ngram") << drafter;
-    EXPECT_LE(width["chosen"]["cost"], width["runner_up"]["cost"]) << drafter;
-    EXPECT_EQ(plan["drafts"]["widths"].size(), 5U);
-    for (const json& best : plan["drafts"]["widths"]) EXPECT_LE(best["guesses"], 4);
+    EXPECT_EQ(plan["drafts"]["draft_seconds"].get<double>() == 0, named == "ngram") << drafter;
+    EXPECT_LE(width["chosen"]["cost"], width["alternative"]["cost"]) << drafter;
+    EXPECT_EQ(plan["drafts"]["best"].size(), 5U);
+    for (const json& best : plan["drafts"]["best"]) EXPECT_LE(best["num_draft_tokens"], 4);
   }
-  EXPECT_THAT(Run({"--draft", "ngram"}).out, HasSubstr("\ndraft width         "));
+  EXPECT_THAT(Run({"--draft", "ngram"}).out, HasSubstr("\ndraft tokens      "));
 }
 
 TEST_F(PlanCommand, Flags_AreObeyed) {
   const auto period = [](const std::vector<std::string>& flags) {
-    return Choice(Json(flags), "growth period")["chosen"]["value"];
+    return Choice(Json(flags), "growth increment")["chosen"]["value"];
   };
-  EXPECT_EQ(period({"--json"}), "256 rows");  // the model's context
-  EXPECT_EQ(period({"--json", "--kv-period", "64"}), "64 rows");
-  EXPECT_EQ(period({"--json", "--state-memory", "1"}), "1 row");
+  EXPECT_EQ(period({"--json"}), "256 tokens");  // the model's context
+  EXPECT_EQ(period({"--json", "--kv-period", "64"}), "64 tokens");
+  EXPECT_EQ(period({"--json", "--state-memory", "1"}), "1 token");
   EXPECT_EQ(Choice(Json({"--json", "--kv-policy", "reserve"}), "kv policy")["chosen"]["value"], "reserve");
 }
 
-TEST_F(PlanCommand, Text_NamesEveryChoice) {
-  const ProcessResult result = Run({});
-  EXPECT_EQ(result.err, "");
+TEST_F(PlanCommand, Text_HasAtMost20LinesAndVerboseMore) {
+  const ProcessResult brief = Run({"--draft", "ngram"}), verbose = Run({"--draft", "ngram", "--verbose"});
+  EXPECT_EQ(brief.err, "");
+  EXPECT_LE(std::count(brief.out.begin(), brief.out.end(), '\n'), 20) << brief.out;
   for (const char* part :
-       {"machine  ", "growth period  ", "kv policy  ", "prefill chunk  ", "threads  ", "predicted  ", "runner-up "})
-    EXPECT_THAT(result.out, HasSubstr(part));
+       {"machine  ", "request  ", "memory            weights ", "; fits in ", "decode  ", "prefill  ",
+        "growth increment  ", "kv policy  ", "prefill chunk  ", "threads  ", "draft tokens  "})
+    EXPECT_THAT(brief.out, HasSubstr(part));
+  for (const char* part : {"numbers  ", "state memory  ", "KV cache  ", "break-even acceptance rate"})
+    EXPECT_THAT(verbose.out, HasSubstr(part));
 }
 
 TEST_F(PlanCommand, DamagedProfile_IsAWarningAndStays) {
