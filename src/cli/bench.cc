@@ -26,6 +26,7 @@ struct BenchFlags {
   std::optional<size_t> gen_tokens, repeat;
   std::optional<uint64_t> seed;
   bool json = false;
+  bool verbose = false;
   bool child = false;
   MachineFlags machine;
 };
@@ -36,11 +37,12 @@ void AddFlags(FlagSet& set, BenchFlags& flags) {
   set.Numbers("--prompt-tokens", flags.prompt_tokens, 1, kMostTokens, "Prefill of this many tokens (512)");
   set.Number<size_t>("--gen-tokens", flags.gen_tokens, 1, kMostTokens, "Decode steps that are timed (64)");
   set.Numbers("--depth", flags.depth, 0, kMostTokens,
-              "Decode behind this many positions (0); past the model's context it runs and is marked");
-  set.Numbers("--batch", flags.batch, 1, 1024, "Decode of this many sequences together, at each depth (1)");
+              "Decode at these depths (0); past the model's context size it runs and is marked");
+  set.Numbers("--batch", flags.batch, 1, 1024, "Decode of batches of so many sequences, at each depth (1)");
   set.Number<size_t>("--repeat", flags.repeat, 1, 1000, "Times that each test is run (3)");
   set.Number<uint64_t>("--seed", flags.seed, 0, ~uint64_t{0}, "Of the random tokens (0)");
   set.Switch("--json", flags.json, "One JSON object");
+  set.Switch("--verbose", flags.verbose, "Also work and rates of each test, and both loops of each limit");
   set.Switch("--child", flags.child, "");
   set.Hide("--child");
   flags.machine.AddTo(set);
@@ -166,56 +168,68 @@ std::string Percent(double share) {
   return text;
 }
 
-std::string LimitsLine(const LimitSet& limits) {
+// With --verbose also the other loop's best.
+std::string LimitsLine(const LimitSet& limits, bool verbose) {
   std::string line = std::to_string(limits.threads) + (limits.threads == 1 ? " thread: " : " threads:");
   for (const Limit limit : kLimits) {
     const LimitRate& rate = limits.of(limit);
     if (rate.absent) continue;
     char text[96];
-    std::snprintf(text, sizeof text, "%s %s %.1f %s (%.1f)", limit == kLimits.front() ? "" : ",",
-                  std::string(LimitName(limit)).c_str(), rate.best(), std::string(LimitUnit(limit)).c_str(),
-                  std::min(rate.first, rate.second));
+    std::snprintf(text, sizeof text, "%s %s %.1f %s", limit == kLimits.front() ? "" : ",",
+                  std::string(LimitName(limit)).c_str(), rate.best(), std::string(LimitUnit(limit)).c_str());
+    line += text;
+    if (!verbose) continue;
+    std::snprintf(text, sizeof text, " (%.1f)", std::min(rate.first, rate.second));
     line += text;
   }
   return line + "\n";
 }
 
-std::string LimitsText(const MachineLimits& limits) {
-  std::string text = "limits   " + LimitsLine(limits.one);
-  if (limits.all.threads > 1) text += "         " + LimitsLine(limits.all);
+std::string LimitsText(const MachineLimits& limits, bool verbose) {
+  std::string text = "limits   " + LimitsLine(limits.one, verbose);
+  if (limits.all.threads > 1) text += "         " + LimitsLine(limits.all, verbose);
   return text;
 }
 
-std::string Header(const Session& session, const MachineLimits& limits) {
+// A row has at most 100 columns.
+std::string Header(const Session& session) {
   const ModelInfo& info = session.model->info();
-  return "machine  " + Printable(ReadCpuInfo().name) + ", " + std::to_string(session.engine->threads()) +
-         (session.engine->threads() == 1 ? " thread, " : " threads, ") + session.engine->isa() + ", numeric class " +
-         session.engine->numeric_class() + "\n" + LimitsText(limits) + "model    " + Printable(info.path) + ", " +
-         info.family + "\n\n" +
-         "test      prompt   depth  batch    gen   tokens/s       min       max   MB/token    GB/s  Gop/token   Gop/s"
-         "  bandwidth  arithmetic  limit  loop GB/s  of loop  peak MiB\n";
+  const size_t threads = session.engine->threads();
+  return "machine  " + Printable(ReadCpuInfo().name) + ", " + std::to_string(threads) +
+         (threads == 1 ? " thread, " : " threads, ") + session.engine->isa() + "\nmodel    " + Printable(info.path) +
+         "\n         " + info.family + ", numeric class " + session.engine->numeric_class() + "\n";
 }
+
+constexpr const char* kColumns =
+    "test      tokens    depth  batch  tokens/s       min       max    GB/s  % of limit  limit  peak MiB\n";
 
 std::string Row(const Figure& figure) {
   const BenchResult& result = figure.result;
   const Spread& rate = figure.rate;
-  const auto cell = [](size_t value, bool is_there) { return is_there ? std::to_string(value) : std::string("-"); };
-  const double operations = figure.work.operations();
-  const bool has_loop = figure.loop_gb_per_s > 0;
-  char text[320], loop[32];
-  std::snprintf(loop, sizeof loop, "%.1f", figure.loop_gb_per_s);
-  std::snprintf(text, sizeof text,
-                "%-8s %7s %7s %6zu %6s %10.1f %9.1f %9.1f %10.3f %7.1f %10.3f %7.1f %10s %11s %6s %10s %8s %9.0f%s\n",
-                figure.prefill() ? "prefill" : "decode", cell(result.prompt_tokens, figure.prefill()).c_str(),
-                cell(result.depth, !figure.prefill()).c_str(), result.batch,
-                cell(result.gen_tokens, !figure.prefill()).c_str(), rate.median, rate.min, rate.max,
-                figure.work.bytes * 1e-6, figure.work.bytes * rate.median * 1e-9, operations * 1e-9,
-                operations * rate.median * 1e-9, Percent(figure.shares.bandwidth).c_str(),
-                Percent(figure.shares.arithmetic).c_str(), std::string(LimitName(figure.shares.binding)).c_str(),
-                has_loop ? loop : "-", has_loop ? Percent(figure.loop_share).c_str() : "-",
-                static_cast<double>(result.peak_rss_bytes) / (1 << 20),
-                result.beyond_context ? "  past the model's context" : "");
+  const std::string depth = figure.prefill() ? "-" : std::to_string(result.depth) + (result.beyond_context ? "*" : "");
+  char text[256];
+  std::snprintf(text, sizeof text, "%-8s%8zu%9s%7zu%10.1f%10.1f%10.1f%8.1f%12.0f%7s%10.0f\n",
+                figure.prefill() ? "prefill" : "decode", figure.prefill() ? result.prompt_tokens : result.gen_tokens,
+                depth.c_str(), result.batch, rate.median, rate.min, rate.max, figure.work.bytes * rate.median * 1e-9,
+                figure.shares.share() * 100, std::string(LimitName(figure.shares.binding)).c_str(),
+                static_cast<double>(result.peak_rss_bytes) / (1 << 20));
   return text;
+}
+
+// Below a row, with --verbose.
+std::string WorkLine(const Figure& figure) {
+  const double operations = figure.work.operations() * 1e-9;
+  char text[256];
+  std::snprintf(text, sizeof text, "         a token: %.3f MB, %.3f Gop; %.1f Gop/s; bandwidth %s, arithmetic %s",
+                figure.work.bytes * 1e-6, operations, operations * figure.rate.median,
+                Percent(figure.shares.bandwidth).c_str(), Percent(figure.shares.arithmetic).c_str());
+  std::string line = text;
+  if (figure.loop_gb_per_s > 0) {
+    std::snprintf(text, sizeof text, "; loop %.1f GB/s, %s of it", figure.loop_gb_per_s,
+                  Percent(figure.loop_share).c_str());
+    line += text;
+  }
+  return line + "\n";
 }
 
 Json FigureJson(const Figure& figure, size_t threads) {
@@ -328,18 +342,27 @@ Result<void> BenchCommand(CommandContext& context) {
   Engine& engine = *session.engine;
   MachineLimits limits;
   TIDEMILL_TRY_VOID(MeasureLimits(engine, WhichLimits::kAll, limits));
-  if (!flags.json) TIDEMILL_TRY_VOID(context.out.Write(Header(session, limits)));
+  const std::string limits_before = LimitsText(limits, flags.verbose);
+  if (!flags.json) TIDEMILL_TRY_VOID(context.out.Write(Header(session) + limits_before + "\n" + kColumns));
   std::vector<Figure> figures;
   for (const BenchTest& test : TestsOf(flags)) {
     TIDEMILL_TRY(figure, Measure(engine, test));
     TIDEMILL_TRY_VOID(HoldAgainst(limits, engine, figure));
-    if (!flags.json) TIDEMILL_TRY_VOID(context.out.Write(Row(figure)));
+    if (!flags.json) TIDEMILL_TRY_VOID(context.out.Write(Row(figure) + (flags.verbose ? WorkLine(figure) : "")));
     figures.push_back(std::move(figure));
   }
   // What was measured is printed whatever the check says.
   const Result<void> checked = CheckAll(limits, engine, figures);
-  TIDEMILL_TRY_VOID(
-      context.out.Write(flags.json ? JsonLine(SummaryJson(session, limits, figures)) : "\n" + LimitsText(limits)));
+  const auto is_beyond = [](const Figure& figure) { return figure.result.beyond_context; };
+  std::string end;
+  if (flags.json) {
+    end = JsonLine(SummaryJson(session, limits, figures));
+  } else {
+    if (std::any_of(figures.begin(), figures.end(), is_beyond)) end += "* past the model's context size\n";
+    const std::string limits_now = LimitsText(limits, flags.verbose);
+    if (limits_now != limits_before) end += "\n" + limits_now;  // measured again
+  }
+  TIDEMILL_TRY_VOID(context.out.Write(end));
   return checked;
 }
 

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "tests/cli/model_files.h"
@@ -20,6 +22,7 @@ using nlohmann::json;
 using ::testing::AnyOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 struct Safetensors {
@@ -227,12 +230,23 @@ TEST(Bench, ShareOfTheLoop_IsWhatADecodeReadsOfItsRate) {
   }
 }
 
-TEST(Bench, Table_HasWorkAndSharesAndMarksWhatIsPastTheContext) {
-  const ProcessResult result =
-      Bench({"--prompt-tokens", "8", "--gen-tokens", "2", "--depth", "256", "--repeat", "1", "--threads", "2"});
-  for (const char* part : {"machine", "limits   1 thread:  read ", "         2 threads: read ", "prefill", "decode",
-                           "MB/token    GB/s  Gop/token   Gop/s  bandwidth  arithmetic  limit  loop GB/s  of loop",
-                           "past the model's context"})
+TEST(Bench, Table_FitsIn100ColumnsAndMarksWhatIsPastTheContext) {
+  const std::vector<std::string> flags = {"--prompt-tokens", "8",   "--gen-tokens", "2", "--depth",   "0,256",
+                                          "--batch",         "1,8", "--repeat",     "1", "--threads", "2"};
+  const ProcessResult result = Bench(flags);
+  for (const char* part :
+       {"machine  ", "model    ", "limits   1 thread:  read ", "         2 threads: read ", "prefill ", "decode  ",
+        "tokens/s       min       max    GB/s  % of limit  limit  peak MiB\n", " 256* ",
+        "\n* past the model's context size\n"})
+    EXPECT_THAT(result.out, HasSubstr(part));
+  EXPECT_THAT(result.out, Not(HasSubstr("loop")));
+  std::istringstream lines(result.out.substr(result.out.find("limits ")));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
+}
+
+TEST(Bench, Verbose_HasTheWorkOfEachTest) {
+  const ProcessResult result = Bench({"--prompt-tokens", "8", "--gen-tokens", "2", "--repeat", "1", "--verbose"});
+  for (const char* part : {" GB/s (", "a token: ", " Gop/s; bandwidth ", ", arithmetic ", "; loop "})
     EXPECT_THAT(result.out, HasSubstr(part));
 }
 
