@@ -1,17 +1,16 @@
-// What guesses are predicted to cost, and what that says of how many a step should check.
+// What draft tokens are predicted to cost, and how many a step should check.
 //
-//   step(g)      one sequence has 1 + g rows behind `depth` positions, `others` have one each: PredictedCosts::CheckStep
-//   d            of a drafter that makes its guesses one by one: a decode step of the draft model behind as many positions; of one that
-//                makes all at once: a step of it with as many rows as there are guesses at most; of one that runs those before a guess
-//                again: a step with the rows of a guess in the middle, one of which is asked; of none (prompt lookup): 0.
-//                Of `together` others each has as many rows in the same step: then it is a share of that
-//   tree         step(g) has the making of its first g nodes in it, d = 0: a row of the pending token, and for each level that has
-//                children among them its inner nodes and their ancestors; shared in the same way
-//   rate(g, a)   = (others + E(g)) / (step(g) + g d), E(g) = 1 + a + ... + a^g        decoding/draft_width.h
-//                of a tree E(g) = 1 + the sum of the acceptance along the paths of its first g nodes
-//   reading      of a draft model, before its first guess: the prompt's prefill. With the best g a token of the answer saves
-//                (1 + others / E(g)) (1 / rate(0, a) - 1 / rate(g, a)) of it, since all sequences go on meanwhile; a is kHopedShare
-//   break-even   the least a with rate(g, a) >= rate(0, a) = (others + 1) / step(0)
+//   step(g)       a step in which one sequence has 1 + g rows at `depth` and `others` have one each: PredictedCosts::CheckStep
+//   d             the draft step of one draft token, a decode step of the draft model at that depth. All at once (PARD): a step with as many rows
+//                 as there are draft tokens at most. Where earlier draft tokens run again (layers:M): a step with (1 + most) / 2 rows.
+//                 Prompt lookup: 0. With `together` batch mates in the same draft step: one sequence's part of it.
+//   tree          step(g) contains the drafting of the first g nodes, and d = 0: a row of the last sampled token, and for each level with
+//                 children the rows of its inner nodes and their ancestors; the same part of it
+//   rate(g, a)    = (others + E(g)) / (step(g) + g d), E(g) = 1 + a + ... + a^g, a: acceptance rate        decoding/draft_width.h
+//                 tree: E(g) = 1 + the sum over the first g nodes of the product of acceptance rates along their paths
+//   draft prefill the draft model's prefill of the prompt. With the best g a token of the answer saves
+//                 (1 + others / E(g)) (1 / rate(0, a) - 1 / rate(g, a)) of it, since all sequences go on meanwhile; a is kHopedShare
+//   break-even    the least a with rate(g, a) >= rate(0, a) = (others + 1) / step(0)
 #ifndef TIDEMILL_PLANNER_DRAFT_COSTS_H_
 #define TIDEMILL_PLANNER_DRAFT_COSTS_H_
 
@@ -25,44 +24,44 @@
 
 namespace tidemill {
 
-// Where a guess is made, and when.
+// Where and beside whom a draft token is made.
 struct DraftSetting {
-  size_t depth = 0;
-  size_t others = 0;
-  size_t together = 0;  // of them, those whose guesses the same steps of the draft model make
-  size_t most = 1;      // guesses; at least 1
+  size_t depth = 0;     // tokens that each sequence holds
+  size_t others = 0;    // batch mates
+  size_t together = 0;  // of them, those whose draft tokens come from the same draft steps
+  size_t most = 1;      // draft tokens; at least 1
   GuessOrder order = GuessOrder::kOneByOne;
-  bool runs_guesses_again = false;  // a guess is a step of the pending token and all guesses before it
+  bool runs_guesses_again = false;  // a draft step has the last sampled token and all earlier draft tokens
 };
 
-// drafter: null where guesses take no steps. No tree.
+// drafter: null where drafting takes no steps. No tree.
 DraftCosts PredictDraftCosts(const PredictedCosts& model, const PredictedCosts* drafter, const DraftSetting& setting);
 
-// The tree that a request begins with, of at most `most` nodes in order of promise; kDynamic, which follows what the draft model says, as
-// kOptimal. Throws std::bad_alloc, as what follows.
+// The tree that a request begins with: at most `most` nodes, the likeliest first. kDynamic depends on the draft model's probabilities and is
+// predicted as kOptimal. Throws std::bad_alloc, as PredictTreeCosts does.
 DraftShape ShapeOf(DraftTreeKind kind, DraftAcceptance acceptance, size_t most);
-// Of drafts that are the first nodes of this shape; promises[i] is how often node i is right by `acceptance`.
+// Drafts are the first nodes of this shape. promises[i]: probability by `acceptance` that node i is accepted.
 DraftCosts PredictTreeCosts(const PredictedCosts& model, const PredictedCosts& drafter, const DraftSetting& setting,
                             const DraftShape& shape, DraftAcceptance acceptance);
 
-// Tokens a second of a step with so many guesses, each right with probability `share`. No tree.
+// Tokens a second of a step with so many draft tokens at acceptance rate `share`. No tree.
 double DraftRate(const DraftCosts& costs, GuessOrder order, size_t guesses, double share);
 
-// How often a guess of a draft model or a head is right, as is assumed before any was checked; benchmarks/RESULTS.md, "Speculation", has what
-// they were. Of other drafters it is DraftCosts::share's default.
+// The acceptance rate of a draft model or a head that is assumed before any draft token was checked. Other drafters: DraftCosts::share's default.
 inline constexpr double kShareOfModel = 0.8;
-// In a text that a draft model finds easy.
+// The acceptance rate in an easy text.
 inline constexpr double kHopedShare = 0.95;
 
 struct DraftReading {
   double seconds = 0;
-  std::optional<size_t> least_answer = 0;  // tokens that can make up for it; none: no answer can
+  std::optional<size_t> least_answer =
+      0;  // the shortest answer that can make up for it, in tokens; none: no answer can
 };
-// Of `prompt` tokens in chunks. A tree has to pay by its likeliest path.
+// The draft prefill of `prompt` tokens in chunks. A tree has to pay by its likeliest path.
 DraftReading PredictReading(const PredictedCosts& model, const PredictedCosts& drafter, const DraftSetting& setting,
                             size_t prompt, size_t chunk);
 
-// none: not even where all of them are right. guesses: at least 1. No tree.
+// The break-even acceptance rate of so many draft tokens, at least 1; none: not even 1 pays. No tree.
 std::optional<double> BreakEvenShare(const DraftCosts& costs, GuessOrder order, size_t guesses);
 
 }  // namespace tidemill

@@ -1,4 +1,4 @@
-// The best of several short measurements: neighbours only ever take time away.
+// The best of several short measurements: noisy neighbours only add time.
 #ifndef TIDEMILL_PLANNER_LEAST_SECONDS_H_
 #define TIDEMILL_PLANNER_LEAST_SECONDS_H_
 

@@ -1,4 +1,4 @@
-// What one machine needs for the operations that a plan weighs: numbers that were measured once and are kept in a small JSON file.
+// What operations take on one machine: numbers that are measured once and kept in a small JSON file.
 //
 //   {"version": 2, "date": "2026-11-22", "source": "measured by tidemill plan", "cpu": "...", "isa": "avx512-vnni", "threads": 2,
 //    "copy_bytes_per_s", "touch_seconds_per_byte", "element_seconds",
@@ -8,8 +8,7 @@
 //            "attention_seconds_per_kv_row": {"64x1": [4 numbers], ...: every head_dim of kAttentionDims x group of kAttentionGroups}},
 //    "all": {the same}}
 //
-// "one" and "all": with one thread and with `threads` of them. Whatever a file says, its numbers are in the ranges of the reader or the
-// file is refused.
+// "one" and "all": with one thread and with `threads`. A file with a number out of the reader's ranges is refused.
 #ifndef TIDEMILL_PLANNER_MACHINE_PROFILE_H_
 #define TIDEMILL_PLANNER_MACHINE_PROFILE_H_
 
@@ -26,8 +25,7 @@
 
 namespace tidemill {
 
-// What is measured; another list is another version of the file. Rows of a product; query rows, head_dim and query heads of a KV head
-// of attention.
+// What is measured: rows of a product; query rows, head_dim and query heads per KV head of attention. Another list is another file version.
 inline constexpr std::array<size_t, 7> kProductRows = {1, 2, 4, 8, 16, 32, 128};
 inline constexpr std::array<size_t, 4> kAttentionRows = {1, 2, 8, 32};
 inline constexpr std::array<size_t, 3> kAttentionDims = {64, 128, 256};
@@ -35,11 +33,11 @@ inline constexpr std::array<size_t, 2> kAttentionGroups = {1, 8};
 using ProductSeconds = std::array<double, kProductRows.size()>;
 using AttentionSeconds = std::array<double, kAttentionRows.size()>;
 
-// What operations take with some number of threads.
+// With one number of threads.
 struct OperationSeconds {
-  double loop = 0;  // what a product takes longer as a loop of its own than as a part of a long one
+  double loop = 0;  // more for a product as a loop of its own than as a part of a long one
   std::array<ProductSeconds, kNumDTypes> product = {};  // by DType, for a byte of packed weights
-  // For a position and a KV head: [kAttentionDims][kAttentionGroups].
+  // For a token and a KV head: [kAttentionDims][kAttentionGroups].
   std::array<std::array<AttentionSeconds, kAttentionGroups.size()>, kAttentionDims.size()> attention = {};
 
   bool operator==(const OperationSeconds&) const = default;
@@ -51,13 +49,13 @@ struct MachineProfile {
   std::string date = {}, source = {}, cpu = {};
   Isa isa = Isa::kBaseline;
   size_t threads = 1;
-  // Bytes a second from one buffer of keys and values into another that is resident; by one thread, as caches copy.
+  // Bytes a second from one KV buffer into another that is resident; one thread, as caches copy.
   double copy = 0;
   double touch = 0;    // seconds a byte until fresh memory is resident, and to give it back
-  double element = 0;  // seconds of one thread for an element of a row that is normed and quantised
+  double element = 0;  // seconds of one thread to norm and quantise an element of a row
   OperationSeconds one, all;
 
-  // Whether it is of such a machine, and of so many threads.
+  // Whether it was measured on such a machine with so many threads.
   bool IsOf(std::string_view a_cpu, Isa an_isa, size_t num_threads) const {
     return cpu == a_cpu && isa == an_isa && threads == num_threads;
   }
@@ -67,17 +65,16 @@ struct MachineProfile {
 Result<MachineProfile> ParseProfile(const std::string& name, std::string_view text);
 std::string ProfileText(const MachineProfile& profile);  // which ParseProfile reads as the same
 
-// kNotFound where there is no file; kIoError; kUnsupported for more than 64 KiB.
+// kNotFound: no file; kIoError; kUnsupported: more than 64 KiB.
 Result<MachineProfile> LoadProfile(const std::string& path);
-// Makes the folders. The file is complete or as it was. kIoError, kNoSpace.
+// Makes the folders. The file is whole or unchanged. kIoError, kNoSpace.
 Result<void> SaveProfile(const MachineProfile& profile, const std::string& path);
 
 // The built-in profiles, src/planner/hardware/*.json, at least one.
 std::span<const std::string_view> BuiltInProfiles();
 
-// Of some profiles, at least one, the nearest: by level, then a CPU of the same vendor and family, then by threads; of equals the
-// first. `cpu` is a name as profiles have it, "AMD EPYC, family 26 model 2"; where it or a profile's says no vendor or family, that
-// profile is of another family.
+// The nearest of at least one profile: by level, then by vendor and family of the CPU, then by threads; of equals the first.
+//   cpu: a name as profiles have it, "AMD EPYC, family 26 model 2"; a name without vendor or family is of another family
 const MachineProfile& NearestProfile(std::span<const MachineProfile> profiles, Isa isa, size_t threads,
                                      std::string_view cpu);
 // Of the built-in ones.
