@@ -160,7 +160,7 @@ struct RequestStats {
 };
 
 // What happened to one request in one step. Tokens come one event each, in their order; text may lag behind them (half a character, the
-// beginning of a stop text), and what was held back comes with the last event; where that is kLength or kCancelled and brings
+// beginning of a stop text), and what was held back comes with the last event; where that is kLength, kRepetition or kCancelled and brings
 // `saved`, with the events of the request that goes on from it.
 struct Event {
   RequestId request = 0;
@@ -231,9 +231,9 @@ class Engine {
   Result<RequestId> Submit(Request request);
 
   // Goes on from a saved request, of which nothing is needed any more when this returns. Without more_prompt the answer goes on:
-  // kInvalidArgument where it has an end (all its tokens, an end-of-sequence token without ignore_eos, a stop text that is still one of
-  // `stop`). kFailedPrecondition: another model, vocabulary or numeric class; kCorruptFile: saved for something else than it says;
-  // kContextFull, kOutOfMemory; as Submit's, and kOutOfMemory where resumed requests that wait have states of state_memory already.
+  // kInvalidArgument where it has an end (all its tokens, an end-of-sequence token without ignore_eos, a repetition with
+  // stop_at_repetition, a stop text that is still one of `stop`). kFailedPrecondition: another model, vocabulary or numeric class;
+  // kCorruptFile: saved for something else than it says; kContextFull, kOutOfMemory; as Submit's, and kOutOfMemory where resumed requests that wait have states of state_memory already.
   // Takes the memory of the saved state.
   Result<RequestId> Resume(const SavedRequest& saved, ResumeOptions options);
 

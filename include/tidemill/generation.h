@@ -39,9 +39,11 @@ struct GenerationOptions {
   // At most 16 of 1..256 bytes of UTF-8; the text ends before the first that completes.
   std::vector<std::string> stop = {};
   bool ignore_eos = false;  // an end-of-sequence token is generated like any other and does not end the text
-  uint64_t seed = 0;        // any; with it the draws of equal logits are equal, on every machine
-  int32_t logprobs = -1;    // -1: off; 0..20: log-probability of each token, and of that many most probable ones,
-                            // from log-softmax of the model's own logits, before everything above
+  // The answer ends where its last 256 tokens have a period of at most 64. Frontends for people turn it on.
+  bool stop_at_repetition = false;
+  uint64_t seed = 0;      // any; with it the draws of equal logits are equal, on every machine
+  int32_t logprobs = -1;  // -1: off; 0..20: log-probability of each token, and of that many most probable ones,
+                          // from log-softmax of the model's own logits, before everything above
 };
 
 // kInvalidArgument with the field as its flag, its range and the value found: "generation options: --top-p: ...".
@@ -55,19 +57,21 @@ struct TokenLogprob {
 };
 
 enum class FinishReason {
-  kStop,       // a stop string
-  kLength,     // max_new_tokens, or the context is full
-  kEos,        // an end-of-sequence token
-  kCancelled,  // the caller
+  kStop,        // a stop string
+  kLength,      // max_new_tokens, or the context is full
+  kEos,         // an end-of-sequence token
+  kCancelled,   // the caller
+  kRepetition,  // stop_at_repetition
 };
 
-// As reports spell it: "stop", "length", "eos", "cancelled".
+// As reports spell it: "stop", "length", "eos", "cancelled", "repetition".
 constexpr std::string_view FinishReasonName(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop: return "stop";
     case FinishReason::kLength: return "length";
     case FinishReason::kEos: return "eos";
     case FinishReason::kCancelled: return "cancelled";
+    case FinishReason::kRepetition: return "repetition";
   }
   return "unknown";
 }

@@ -65,7 +65,10 @@ void ActiveRequest::Continue(const RequestRecord& record, bool is_answer) {
   const std::span<const int32_t> ids = all;
   earlier_ = ids.size() - static_cast<size_t>(record.prompt_tokens);
   sampler_.Prime(ids.first(ids.size() - earlier_));
-  for (const int32_t id : ids.last(earlier_)) sampler_.Accept(id);
+  for (const int32_t id : ids.last(earlier_)) {
+    sampler_.Accept(id);
+    repetition_.Push(id);
+  }
   decoder_ = StreamDecoder(tokenizer_, false, record.partial_character);
   carried_ = stop_.Push(record.held_text).emit;
 }
@@ -367,7 +370,9 @@ std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, 
   event->text += output.emit;
   if (output.stopped) return FinishReason::kStop;
   const bool all = options_.max_new_tokens && earlier_ + generated_ >= static_cast<size_t>(*options_.max_new_tokens);
+  const bool repeats = repetition_.Push(token.id);
   if (all || length == context_) return FinishReason::kLength;
+  if (repeats && options_.stop_at_repetition) return FinishReason::kRepetition;
   try {
     if (drafter_ != nullptr) drafter_->Append(token.id);
   } catch (const std::exception&) {
@@ -388,8 +393,9 @@ void ActiveRequest::FlushText(Event* event) {
 }
 
 void ActiveRequest::Finish(FinishReason reason, Event* event) {
-  // Withheld text belongs to the request that continues.
-  const bool goes_on = keep_state_ && (reason == FinishReason::kLength || reason == FinishReason::kCancelled);
+  // What is held back belongs to whoever goes on.
+  const bool is_cut = reason != FinishReason::kStop && reason != FinishReason::kEos;
+  const bool goes_on = keep_state_ && is_cut;
   if (reason != FinishReason::kStop && !goes_on) FlushText(event);
   event->finish = reason;
   event->stats = Stats();

@@ -19,6 +19,7 @@
 #include "base/spill_file.h"
 #include "decoding/draft_width.h"
 #include "decoding/drafter.h"
+#include "decoding/repetition_detector.h"
 #include "decoding/sampler.h"
 #include "decoding/stop_matcher.h"
 #include "engine/sequential_executor.h"
@@ -164,8 +165,9 @@ class ActiveRequest {
   const Tokenizer& tokenizer_;  // the model's, which the engine keeps
   StreamDecoder decoder_;
   StopMatcher stop_;
-  std::string carried_;      // text for the next event, which other stop texts would have withheld
-  std::string text_before_;  // the next token: carried and withheld
+  RepetitionDetector repetition_;  // of the answer's tokens that were taken
+  std::string carried_;            // text for the next event, which other stop texts would have held back
+  std::string text_before_;        // a token that is taken: carried and held back
   std::unique_ptr<SequenceState> state_;
   std::optional<SpillFile> spilled_;  // what the state was
   size_t context_;

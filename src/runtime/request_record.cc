@@ -19,7 +19,7 @@ namespace {
 constexpr char kMagic[8] = {'T', 'M', 'I', 'L', 'L', 'R', 'E', 'Q'};
 constexpr size_t kSizeOffset = 16, kChecksumOffset = 24;
 static_assert(kRequestRecordHeaderBytes == kChecksumOffset + sizeof(uint64_t));
-constexpr auto kLastFinish = static_cast<uint32_t>(FinishReason::kCancelled);
+constexpr auto kLastFinish = static_cast<uint32_t>(FinishReason::kRepetition);
 constexpr uint32_t kMostStops = 16;
 
 class Writer {
@@ -47,7 +47,8 @@ class Writer {
 void PutGeneration(const GenerationOptions& options, Writer& writer) {
   // Names every field, so that a new one does not compile until somebody has decided about it.
   const auto& [max_new_tokens, min_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,
-               frequency_penalty, no_repeat_ngram_size, logit_bias, stop, ignore_eos, seed, logprobs] = options;
+               frequency_penalty, no_repeat_ngram_size, logit_bias, stop, ignore_eos, stop_at_repetition, seed,
+               logprobs] = options;
   writer.Put(max_new_tokens.value_or(0));
   writer.Put(min_new_tokens);
   writer.Put(temperature);
@@ -62,6 +63,7 @@ void PutGeneration(const GenerationOptions& options, Writer& writer) {
   writer.Put(static_cast<uint32_t>(stop.size()));
   for (const std::string& text : stop) writer.Text(text);
   writer.Put(static_cast<uint32_t>(ignore_eos));
+  writer.Put(static_cast<uint32_t>(stop_at_repetition));
   writer.Put(seed);
   writer.Put(logprobs);
 }
@@ -135,6 +137,7 @@ GenerationOptions ReadGeneration(FieldReader& fields) {
     options.stop.push_back(fields.Text(RequestRecord::kMostHeldBytes, "stops"));
   }
   options.ignore_eos = fields.ReadUpTo(1, "ignore_eos") == 1;
+  options.stop_at_repetition = fields.ReadUpTo(1, "stop_at_repetition") == 1;
   options.seed = fields.Read<uint64_t>("seed");
   options.logprobs = fields.Read<int32_t>("logprobs");
   return options;

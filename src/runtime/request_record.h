@@ -6,7 +6,8 @@
 //   finish u32, a FinishReason; prompt tokens u64; tokens u64; ids i32[tokens]; held text; partial text;
 //   max_new_tokens i32, 0 for none; min_new_tokens i32; temperature f32; top_k i32; top_p f32; min_p f32; repetition_penalty f32;
 //   presence_penalty f32; frequency_penalty f32; no_repeat_ngram_size i32; biases u32, (id i32, bias f32)[biases];
-//   stops u32, text[stops]; ignore_eos u32, 0 or 1; seed u64; logprobs i32;
+//   stops u32, text[stops]; ignore_eos u32, 0 or 1; stop_at_repetition u32, 0 or 1; seed u64;
+//   logprobs i32;
 //   state u8[rest], a SequenceState::Checkpoint
 // The rest follows: penalties from the ids, random numbers from seed and position, rope settings and weights from the model id.
 #ifndef TIDEMILL_RUNTIME_REQUEST_RECORD_H_
@@ -43,8 +44,8 @@ struct RequestRecord {
   static constexpr size_t kMostHeldBytes = 256;
 };
 
-inline constexpr uint64_t kRequestRecordVersion = 1;
-inline constexpr size_t kRequestRecordHeaderBytes = 32;  // before the bytes of the checksum
+inline constexpr uint64_t kRequestRecordVersion = 2;
+inline constexpr size_t kRequestRecordHeaderBytes = 32;  // before what the checksum is of
 
 // Throws std::bad_alloc. DecodeRequest and EncodeRequest are inverse.
 std::vector<std::byte> EncodeRequest(const RequestRecord& record);

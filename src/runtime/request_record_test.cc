@@ -39,6 +39,7 @@ RequestRecord FullRecord() {
                        .logit_bias = {{4, -100.0f}, {5, 1.5f}},
                        .stop = {"gr\xC3\xBC\xC3\x9F", "\n\n"},
                        .ignore_eos = true,
+                       .stop_at_repetition = true,
                        .seed = std::numeric_limits<uint64_t>::max(),
                        .logprobs = 20};
   record.state = State();
@@ -76,6 +77,7 @@ void ExpectSame(const RequestRecord& found, const RequestRecord& expected) {
   EXPECT_EQ(a.logit_bias, b.logit_bias);
   EXPECT_EQ(a.stop, b.stop);
   EXPECT_EQ(a.ignore_eos, b.ignore_eos);
+  EXPECT_EQ(a.stop_at_repetition, b.stop_at_repetition);
   EXPECT_EQ(a.seed, b.seed);
   EXPECT_EQ(a.logprobs, b.logprobs);
   EXPECT_TRUE(std::equal(found.state.begin(), found.state.end(), expected.state.begin(), expected.state.end()));
@@ -94,11 +96,11 @@ TEST(RequestRecord, Bytes_GiveEveryFieldBack) {
 // Files are kept: a record that is written otherwise needs another version. Another implementation of the layout made the numbers.
 TEST(RequestRecord, Layout_IsThatOfTheVersion) {
   const std::vector<std::byte> bytes = EncodeRequest(FullRecord());
-  EXPECT_EQ(kRequestRecordVersion, 1U);
-  EXPECT_EQ(bytes.size(), 241U);
+  EXPECT_EQ(kRequestRecordVersion, 2U);
+  EXPECT_EQ(bytes.size(), 245U);
   uint64_t checksum = 0;
   std::memcpy(&checksum, bytes.data() + 24, sizeof(checksum));
-  EXPECT_EQ(checksum, 0x5CB89CA5DC3635F2U);
+  EXPECT_EQ(checksum, 0xD08894910FCBDC3AU);
 }
 
 ErrorCode CodeOf(std::span<const std::byte> bytes) {
@@ -143,7 +145,7 @@ TEST(RequestRecord, AnotherVersion_IsNamed) {
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code(), ErrorCode::kFailedPrecondition);
   EXPECT_EQ(found.error().message(),
-            "byte 8: version: expected 1, found 7; go on with the version of tidemill that saved it");
+            "byte 8: version: expected 2, found 7; go on with the version of tidemill that saved it");
 }
 
 // What a writer of ours never writes, under a checksum that fits.
@@ -156,7 +158,7 @@ TEST(RequestRecord, ForgedFields_AreRefusedByName) {
       {"prompt tokens", [](RequestRecord& r) { r.prompt_tokens = 0; }},
       {"prompt tokens", [](RequestRecord& r) { r.prompt_tokens = r.ids.size() + 1; }},
       {"prompt tokens", [](RequestRecord& r) { r.ids.clear(); }},
-      {"finish", [](RequestRecord& r) { r.finish = static_cast<FinishReason>(4); }},
+      {"finish", [](RequestRecord& r) { r.finish = static_cast<FinishReason>(5); }},
       {"held text", [](RequestRecord& r) { r.held_text = "\xC3"; }},
       {"--max-new-tokens", [](RequestRecord& r) { r.generation.max_new_tokens = -1; }},
       {"--min-new-tokens", [](RequestRecord& r) { r.generation.min_new_tokens = 13; }},

@@ -11,6 +11,7 @@
 #include "base/checksum.h"
 #include "base/mapped_file.h"
 #include "base/out_of_memory.h"
+#include "decoding/repetition_detector.h"
 #include "runtime/engine_impl.h"
 #include "runtime/request_record.h"
 #include "tidemill/engine.h"
@@ -98,6 +99,15 @@ Result<void> CheckIds(const RequestRecord& record, const Model& model) {
   return {};
 }
 
+// Whatever it ended by: --max-new-tokens may have cut it there, and repetitions may have been allowed.
+bool EndsInRepetition(const RequestRecord& record) {
+  RepetitionDetector detector;
+  bool repeats = false;
+  for (size_t i = static_cast<size_t>(record.prompt_tokens); i < record.ids.size(); ++i)
+    repeats = detector.Push(record.ids[i]);
+  return repeats;
+}
+
 // That an answer which goes on does not end at once.
 Result<void> CheckGoesOn(const RequestRecord& record, const GenerationOptions& generation) {
   const auto ended = [](const std::string& how) {
@@ -110,6 +120,9 @@ Result<void> CheckGoesOn(const RequestRecord& record, const GenerationOptions& g
   }
   if (record.finish == FinishReason::kEos && !generation.ignore_eos) {
     return ended("by an end-of-sequence token; give --ignore-eos or a prompt");
+  }
+  if (generation.stop_at_repetition && EndsInRepetition(record)) {
+    return ended("by a repetition; give --allow-repetition or a prompt");
   }
   if (record.finish == FinishReason::kStop && generation.stop == record.generation.stop) {
     return ended("by a stop text; give another --stop or a prompt");

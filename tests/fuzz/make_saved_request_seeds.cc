@@ -24,7 +24,7 @@ RequestRecord Full() {
   record.model = 1;
   record.vocabulary = 2;
   record.numeric_class = "fma/kv-f16";
-  record.finish = FinishReason::kLength;
+  record.finish = FinishReason::kRepetition;
   record.prompt_tokens = 2;
   record.ids = {5, 6, 7, 8};
   record.held_text = "gr\xC3\xBC";
@@ -42,6 +42,7 @@ RequestRecord Full() {
                        .logit_bias = {{4, -100.0f}, {5, 1.5f}},
                        .stop = {"gr\xC3\xBC\xC3\x9F", "\n\n"},
                        .ignore_eos = true,
+                       .stop_at_repetition = true,
                        .seed = 9,
                        .logprobs = 2};
   record.state = std::as_bytes(std::span(std::string_view("state")));
@@ -50,7 +51,7 @@ RequestRecord Full() {
 
 Seeds AllSeeds() {
   std::string later = Bytes(Small());
-  later[8] = 2;
+  later[8] = 3;
   const std::string full = Bytes(Full());
   return {{"small", Bytes(Small())},
           {"full", full},
