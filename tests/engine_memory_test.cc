@@ -50,6 +50,24 @@ TEST(EngineMemory, RequestThatCanNeverFit_IsRefusedAtOnce) {
   EXPECT_TRUE(driver.engine().idle());
 }
 
+TEST(EngineMemory, TokensThatAreOnlyALimit_NeedNoRoom) {
+  const auto model = SmallContextModel(DType::kF32);
+  EngineOptions options{.threads = 1, .kv_policy = KvPolicy::kIterative};
+  options.state_memory = StateBytesOf(model, options, 20);
+  EngineDriver driver(model, options);
+  const auto run = [&driver](int32_t tokens) {
+    const RequestId id = driver.Submit({.prompt = {5, 6, 7},
+                                        .generation = {.max_new_tokens = tokens, .ignore_eos = true},
+                                        .needs_room_for_all = false});
+    driver.RunUntilIdle();
+    return driver.outcome(id);
+  };
+  EXPECT_EQ(run(18).finish, FinishReason::kLength);
+  const Outcome too_long = run(1000);
+  EXPECT_EQ(too_long.error, ErrorCode::kOutOfMemory);
+  EXPECT_EQ(too_long.ids.size(), 18U);
+}
+
 // Layers with a window forget a long prompt while it comes in parts: it needs no memory for all of it.
 TEST(EngineMemory, LongPromptBehindWindows_FitsWhereItsStepsDo) {
   const auto model = testing::WindowedModel();

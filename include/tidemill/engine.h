@@ -105,6 +105,8 @@ struct Request {
   GenerationOptions generation = {};
   DraftOptions draft = {};
   bool keep_state = false;  // the last event brings Event::saved; its step takes memory for two more states
+  // Submit refuses max_new_tokens whose state has no room. Off: they are a limit that few answers reach, and it does not look.
+  bool needs_room_for_all = true;
 };
 
 using RequestId = uint64_t;
@@ -210,6 +212,7 @@ struct ResumeOptions {
   std::vector<int32_t> more_prompt = {};
   DraftOptions draft = {};
   bool keep_state = false;
+  bool needs_room_for_all = true;  // as Request's
 };
 
 class Engine {
@@ -225,8 +228,8 @@ class Engine {
   static Result<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model, const EngineOptions& options);
 
   // kInvalidArgument: empty prompt, id out of range, options out of range, no such drafter; kContextFull: the prompt does not fit, with both
-  // numbers; kOutOfMemory: the state of the prompt and of max_new_tokens, where that is given, is more than state_memory. Takes no
-  // memory for state yet.
+  // numbers; kOutOfMemory: the state of the prompt and of max_new_tokens, where that is given and needs room, is more than
+  // state_memory. Takes no memory for state yet.
   // Only tokens of the model's tokenizer are generated, also where the model has more rows than that; a prompt may name any row.
   Result<RequestId> Submit(Request request);
 

@@ -218,8 +218,9 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   const auto most_new = static_cast<size_t>(request.generation.max_new_tokens.value_or(0));
   const size_t expected = request.prompt.size() + most_new - std::min(most_new, answered);
   auto state = NewState(stated ? expected : 0);
+  const size_t with_room = request.needs_room_for_all ? expected : 0;
   const size_t positions =
-      std::min(std::max(expected, request.prompt.size() + 1) - 1, options.context);  // the last has none
+      std::min(std::max(with_room, request.prompt.size() + 1) - 1, options.context);  // the last has none
   auto drafter = request.draft.most == 0 ? nullptr : make_drafter(request, stated ? expected : 0, *state);
   const uint64_t features = drafter == nullptr ? 0 : drafter->feature_bytes();
   uint64_t need = 0;

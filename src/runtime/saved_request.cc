@@ -151,7 +151,8 @@ Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& reco
   Request request{.prompt = record.ids,
                   .generation = options.generation ? std::move(*options.generation) : record.generation,
                   .draft = options.draft,
-                  .keep_state = options.keep_state};
+                  .keep_state = options.keep_state,
+                  .needs_room_for_all = options.needs_room_for_all};
   if (is_answer) TIDEMILL_TRY_VOID(CheckGoesOn(record, request.generation));
   request.prompt.insert(request.prompt.end(), options.more_prompt.begin(), options.more_prompt.end());
   if (request.prompt.size() > engine.options.context) {
