@@ -104,6 +104,7 @@ class Model {
   const ModelInfo& info() const;
   const ModelText& text() const;
   GenerationOptions default_generation() const;  // what the file recommends, else greedy
+  bool has_sampling_defaults() const;            // the file says whether tokens are drawn, and how
   uint64_t resident_weight_bytes() const;        // memory of the packed weights
 
   Impl& impl() const { return *impl_; }  // for engines

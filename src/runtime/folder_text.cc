@@ -61,14 +61,18 @@ Result<std::optional<std::string>> ReadFolderTemplate(const ModelFiles& files) {
   return std::optional(std::string(source));
 }
 
-Result<GenerationOptions> ReadFolderGeneration(const ModelFiles& files) {
-  GenerationOptions options;
+Result<RecommendedGeneration> ReadFolderRecommendation(const ModelFiles& files) {
+  RecommendedGeneration recommended;
+  GenerationOptions& options = recommended.options;
   const JsonDocument* config = files.generation_config();
-  if (config == nullptr) return options;
+  if (config == nullptr) return recommended;
   TIDEMILL_TRY(penalty, ReadNumber(*config, "repetition_penalty", 1, kRepetitionPenalties));
   options.repetition_penalty = penalty;
-  TIDEMILL_TRY(sampled, config->GetBoolOr("do_sample", false));
-  if (!sampled) return options;
+  const auto has = [config](const char* key) { return config->Has(key); };
+  const bool has_sampling = has("temperature") || has("top_k") || has("top_p") || has("min_p");
+  recommended.says_how_to_choose = has_sampling || has("do_sample");
+  TIDEMILL_TRY(is_sampled, config->GetBoolOr("do_sample", has_sampling));
+  if (!is_sampled) return recommended;
   // transformers' defaults where the file samples and says no more.
   TIDEMILL_TRY(temperature, ReadNumber(*config, "temperature", 1, kTemperatures));
   TIDEMILL_TRY(top_k, config->GetUintOr("top_k", 50, 0, 1 << 24));
@@ -78,7 +82,7 @@ Result<GenerationOptions> ReadFolderGeneration(const ModelFiles& files) {
   options.top_k = static_cast<int32_t>(top_k);
   options.top_p = top_p;
   options.min_p = min_p;
-  return options;
+  return recommended;
 }
 
 }  // namespace tidemill

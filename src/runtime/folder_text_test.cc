@@ -9,6 +9,7 @@
 
 #include "runtime/model_impl.h"
 #include "tests/fixtures_path.h"
+#include "tests/support/gguf_writer.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/safetensors_writer.h"
 
@@ -43,12 +44,30 @@ std::string Rendered(const ModelText& text) {
   return prompt.ok() ? prompt->text : "";
 }
 
-GenerationOptions Generation(const std::string& generation_config) {
+RecommendedGeneration Recommended(const Result<RecommendedGeneration>& recommended) {
+  EXPECT_TRUE(recommended.ok()) << recommended.error().message();
+  return recommended.ok() ? *recommended : RecommendedGeneration{};
+}
+
+RecommendedGeneration RecommendedBy(const std::string& generation_config) {
   ModelFolder folder;
   AddBasics(folder).Write("generation_config.json", generation_config);
-  const auto options = ReadDefaultGeneration(folder.Open());
-  EXPECT_TRUE(options.ok()) << options.error().message();
-  return options.ok() ? *options : GenerationOptions{};
+  return Recommended(ReadRecommendation(folder.Open()));
+}
+
+RecommendedGeneration RecommendedBy(testing::GgufWriter& writer) {
+  ModelFolder folder;
+  folder.Write("model.gguf", writer.SetString("general.architecture", "llama").Build());
+  const auto files = ModelFiles::Open(folder.path() + "/model.gguf");
+  EXPECT_TRUE(files.ok()) << files.error().message();
+  return Recommended(ReadRecommendation(*files));
+}
+
+void ExpectGreedy(const RecommendedGeneration& found) {
+  EXPECT_EQ(found.options.temperature, 0.0f);
+  EXPECT_EQ(found.options.top_k, 0);
+  EXPECT_EQ(found.options.top_p, 1.0f);
+  EXPECT_EQ(found.options.min_p, 0.0f);
 }
 
 TEST(FolderText, TokenizerAndSpecialTokens_ComeFromTheFolder) {
@@ -141,34 +160,80 @@ TEST(FolderText, TokenizerThatDoesNotParse_IsNamed) {
   EXPECT_THAT(text.error().message(), StartsWith("load tokenizer of " + folder.path() + ": tokenizer.json: "));
 }
 
-TEST(FolderGeneration, WithoutSampling_IsGreedyWithItsPenalty) {
-  const GenerationOptions nothing = Generation("{}");
-  EXPECT_EQ(nothing.temperature, 0.0f);
-  EXPECT_EQ(nothing.repetition_penalty, 1.0f);
-  const GenerationOptions greedy = Generation(R"({"temperature": 0.7, "top_p": 0.5, "repetition_penalty": 1.1})");
-  EXPECT_EQ(greedy.temperature, 0.0f);
-  EXPECT_EQ(greedy.top_p, 1.0f);
-  EXPECT_EQ(greedy.repetition_penalty, 1.1f);
+TEST(FolderGeneration, WithoutSamplingKeys_RecommendsNothingButItsPenalty) {
+  for (const char* text : {"{}", R"({"eos_token_id": 1, "max_length": 20, "temperature": null})"}) {
+    const RecommendedGeneration nothing = RecommendedBy(text);
+    ExpectGreedy(nothing);
+    EXPECT_EQ(nothing.options.repetition_penalty, 1.0f);
+    EXPECT_FALSE(nothing.says_how_to_choose);
+  }
+  const RecommendedGeneration penalty = RecommendedBy(R"({"repetition_penalty": 1.1})");
+  ExpectGreedy(penalty);
+  EXPECT_EQ(penalty.options.repetition_penalty, 1.1f);
+  EXPECT_FALSE(penalty.says_how_to_choose);
+}
+
+TEST(FolderGeneration, DoSampleFalse_RecommendsGreedyWhateverElseItSays) {
+  const RecommendedGeneration greedy =
+      RecommendedBy(R"({"do_sample": false, "temperature": 0.7, "top_p": 0.5, "repetition_penalty": 1.1})");
+  ExpectGreedy(greedy);
+  EXPECT_EQ(greedy.options.repetition_penalty, 1.1f);
+  EXPECT_TRUE(greedy.says_how_to_choose);
+  EXPECT_TRUE(RecommendedBy(R"({"do_sample": false})").says_how_to_choose);
 }
 
 TEST(FolderGeneration, WithSampling_HasTransformersDefaultsAndTheFilesNumbers) {
-  const GenerationOptions defaults = Generation(R"({"do_sample": true})");
-  EXPECT_EQ(defaults.temperature, 1.0f);
-  EXPECT_EQ(defaults.top_k, 50);
-  EXPECT_EQ(defaults.top_p, 1.0f);
-  EXPECT_EQ(defaults.min_p, 0.0f);
-  const GenerationOptions given =
-      Generation(R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05})");
-  EXPECT_EQ(given.temperature, 0.6f);
-  EXPECT_EQ(given.top_k, 20);
-  EXPECT_EQ(given.top_p, 0.95f);
-  EXPECT_EQ(given.min_p, 0.05f);
+  const RecommendedGeneration defaults = RecommendedBy(R"({"do_sample": true})");
+  EXPECT_TRUE(defaults.says_how_to_choose);
+  EXPECT_EQ(defaults.options.temperature, 1.0f);
+  EXPECT_EQ(defaults.options.top_k, 50);
+  EXPECT_EQ(defaults.options.top_p, 1.0f);
+  EXPECT_EQ(defaults.options.min_p, 0.0f);
+  for (const std::string begin : {"{\"do_sample\": true, ", "{"}) {
+    const RecommendedGeneration given =
+        RecommendedBy(begin + R"("temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05})");
+    EXPECT_TRUE(given.says_how_to_choose);
+    EXPECT_EQ(given.options.temperature, 0.6f);
+    EXPECT_EQ(given.options.top_k, 20);
+    EXPECT_EQ(given.options.top_p, 0.95f);
+    EXPECT_EQ(given.options.min_p, 0.05f);
+  }
+}
+
+TEST(FolderGeneration, OneSamplingKeyWithoutDoSample_MeansToSample) {
+  for (const std::string key : {"temperature", "top_k", "top_p", "min_p"}) {
+    const RecommendedGeneration found = RecommendedBy("{\"" + key + "\": 1}");
+    EXPECT_TRUE(found.says_how_to_choose) << key;
+    EXPECT_EQ(found.options.temperature, 1.0f) << key;
+  }
+}
+
+TEST(GgufGeneration, KeysOfSampling_AreARecommendation) {
+  testing::GgufWriter nothing;
+  const RecommendedGeneration none = RecommendedBy(nothing);
+  ExpectGreedy(none);
+  EXPECT_FALSE(none.says_how_to_choose);
+  testing::GgufWriter writer;
+  writer.Set<float>("general.sampling.temp", 0.6f).Set<int32_t>("general.sampling.top_k", 20);
+  writer.Set<float>("general.sampling.top_p", 0.95f).Set<float>("general.sampling.min_p", 0.05f);
+  const RecommendedGeneration all = RecommendedBy(writer);
+  EXPECT_TRUE(all.says_how_to_choose);
+  EXPECT_EQ(all.options.temperature, 0.6f);
+  EXPECT_EQ(all.options.top_k, 20);
+  EXPECT_EQ(all.options.top_p, 0.95f);
+  EXPECT_EQ(all.options.min_p, 0.05f);
+  testing::GgufWriter one;
+  one.Set<int32_t>("general.sampling.top_k", 20);
+  const RecommendedGeneration top_k = RecommendedBy(one);
+  EXPECT_TRUE(top_k.says_how_to_choose);
+  EXPECT_EQ(top_k.options.temperature, 1.0f);
+  EXPECT_EQ(top_k.options.top_k, 20);
 }
 
 TEST(FolderGeneration, WrongType_IsRefusedByFileAndKey) {
   ModelFolder folder;
   AddBasics(folder).Write("generation_config.json", R"({"do_sample": "yes"})");
-  const auto options = ReadDefaultGeneration(folder.Open());
+  const auto options = ReadRecommendation(folder.Open());
   ASSERT_FALSE(options.ok());
   EXPECT_EQ(options.error().code(), ErrorCode::kCorruptFile);
   EXPECT_THAT(options.error().message(), StartsWith("generation_config.json: \"do_sample\": expected "));

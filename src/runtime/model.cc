@@ -15,7 +15,7 @@ Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const Loa
   TIDEMILL_TRY(files, ModelFiles::Open(path));
   TIDEMILL_TRY(info, DescribeModel(files));
   TIDEMILL_TRY(text, ReadModelText(files));
-  TIDEMILL_TRY(generation, ReadDefaultGeneration(files));
+  TIDEMILL_TRY(recommended, ReadRecommendation(files));
   if (text.tokenizer.vocab_size() > info.vocab_size) {
     const std::string limit =
         files.gguf() != nullptr ? "rows of \"token_embd.weight\"" : "\"vocab_size\" of config.json";
@@ -26,7 +26,7 @@ Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const Loa
   TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
   TIDEMILL_TRY(model, LoadLanguageModel(files, LoadSettingsOf(options, *threads), options.rope_scaling));
   return std::make_unique<Model::Impl>(Model::Impl{std::move(files), std::move(info), std::move(text),
-                                                   std::move(generation), std::move(model), options.f32,
+                                                   std::move(recommended), std::move(model), options.f32,
                                                    options.rope_scaling});
 }
 
@@ -48,7 +48,8 @@ Result<std::shared_ptr<const Model>> Model::Load(const std::string& path, LoadOp
 
 const ModelInfo& Model::info() const { return impl_->info; }
 const ModelText& Model::text() const { return impl_->text; }
-GenerationOptions Model::default_generation() const { return impl_->default_generation; }
+GenerationOptions Model::default_generation() const { return impl_->recommended.options; }
+bool Model::has_sampling_defaults() const { return impl_->recommended.says_how_to_choose; }
 uint64_t Model::resident_weight_bytes() const { return impl_->language_model->resident_bytes(); }
 
 }  // namespace tidemill

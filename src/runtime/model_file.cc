@@ -144,19 +144,28 @@ Result<float> ReadNumber(const GgufFile& gguf, const std::string& key, double fa
 
 }  // namespace
 
-Result<GenerationOptions> ReadDefaultGeneration(const ModelFiles& files) {
-  if (files.gguf() == nullptr) return ReadFolderGeneration(files);
-  GenerationOptions options;
+Result<RecommendedGeneration> ReadRecommendation(const ModelFiles& files) {
+  if (files.gguf() == nullptr) return ReadFolderRecommendation(files);
+  constexpr const char* kTemperature = "general.sampling.temp";
+  constexpr const char* kTopK = "general.sampling.top_k";
+  constexpr const char* kTopP = "general.sampling.top_p";
+  constexpr const char* kMinP = "general.sampling.min_p";
+  RecommendedGeneration recommended;
   const GgufFile& gguf = *files.gguf();
-  TIDEMILL_TRY(temperature, ReadNumber(gguf, "general.sampling.temp", 0, kTemperatures));
-  TIDEMILL_TRY(top_k, gguf.GetUintOr("general.sampling.top_k", 0, 0, 1 << 24));
-  TIDEMILL_TRY(top_p, ReadNumber(gguf, "general.sampling.top_p", 1, kTopPs));
-  TIDEMILL_TRY(min_p, ReadNumber(gguf, "general.sampling.min_p", 0, kMinPs));
+  for (const char* key : {kTemperature, kTopK, kTopP, kMinP})
+    recommended.says_how_to_choose = recommended.says_how_to_choose || gguf.FindValue(key) != nullptr;
+  if (!recommended.says_how_to_choose) return recommended;
+  // The keys come from a generation_config.json, where temperature 1 need not be said.
+  TIDEMILL_TRY(temperature, ReadNumber(gguf, kTemperature, 1, kTemperatures));
+  TIDEMILL_TRY(top_k, gguf.GetUintOr(kTopK, 0, 0, 1 << 24));
+  TIDEMILL_TRY(top_p, ReadNumber(gguf, kTopP, 1, kTopPs));
+  TIDEMILL_TRY(min_p, ReadNumber(gguf, kMinP, 0, kMinPs));
+  GenerationOptions& options = recommended.options;
   options.temperature = temperature;
   options.top_k = static_cast<int32_t>(top_k);
   options.top_p = top_p;
   options.min_p = min_p;
-  return options;
+  return recommended;
 }
 
 Result<ModelInfo> Inspect(const std::string& path) {

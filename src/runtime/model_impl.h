@@ -16,7 +16,13 @@ namespace tidemill {
 
 Result<ModelInfo> DescribeModel(const ModelFiles& files);
 Result<ModelText> ReadModelText(const ModelFiles& files);
-Result<GenerationOptions> ReadDefaultGeneration(const ModelFiles& files);
+
+// What a model's files recommend.
+struct RecommendedGeneration {
+  GenerationOptions options = {};
+  bool says_how_to_choose = false;  // tokens: drawn, or the likeliest
+};
+Result<RecommendedGeneration> ReadRecommendation(const ModelFiles& files);
 
 // Validate's ranges, for numbers that a file recommends: an error of Validate would name a flag that nobody gave.
 struct NumberRange {
@@ -42,13 +48,14 @@ inline LoadSettings LoadSettingsOf(const LoadOptions& options, ThreadPool& threa
 // Of a folder in Hugging Face's layout: folder_text.cc.
 Result<Tokenizer> ReadFolderTokenizer(const ModelFiles& files);
 Result<std::optional<std::string>> ReadFolderTemplate(const ModelFiles& files);  // none: it has none
-Result<GenerationOptions> ReadFolderGeneration(const ModelFiles& files);
+// As transformers' generate does, but that a file which has sampling keys and no do_sample means to sample, as vLLM reads it.
+Result<RecommendedGeneration> ReadFolderRecommendation(const ModelFiles& files);
 
 struct Model::Impl {
   ModelFiles files;
   ModelInfo info;
   ModelText text;
-  GenerationOptions default_generation;
+  RecommendedGeneration recommended;
   std::unique_ptr<LanguageModel> language_model;
   bool f32 = false;
   std::optional<RopeOverride> rope_scaling = {};
