@@ -25,4 +25,4 @@ prompt=${PROMPT:-What is photosynthesis?}
 say "Model:  $model"
 say "Prompt: $prompt"
 say
-exec build/run/bin/tidemill run "$model" -p "$prompt" "${chat[@]}" --max-new-tokens 256
+exec build/run/bin/tidemill run "$model" -p "$prompt" "${chat[@]}"

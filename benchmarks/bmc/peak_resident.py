@@ -5,7 +5,7 @@
       [--policies bmc geometric reserve] [--new 20] [--threads 2] [--llama PYTHON]
 
 Each run is a process of its own, whose peak of resident memory the system counts (ru_maxrss). "stated" asks for --new tokens; "open" asks
-for none, reads as many from the pipe and is interrupted then, so that the engine never knew how few there would be. Printed: a Markdown
+for as many as the context holds, reads --new of them from the pipe and is interrupted then: the engine never knew how few there would be. Printed: a Markdown
 table with the growth from the first context to the last one. The limit is 4 MiB: the exit code is 1 where one of ours takes more. Large
 pages are the system's setting, printed with the table: /sys/kernel/mm/transparent_hugepage/enabled is to be `always` for the worst case.
 --llama: an interpreter that has llama-cpp-python; its scaling is YaRN with the factor of --rope-scaling.
@@ -47,10 +47,10 @@ def finish(process: subprocess.Popen, allowed: set[int]) -> float:
 
 
 def ours(arguments: argparse.Namespace, policy: str, context: int, is_open: bool) -> float:
-    command = [arguments.tidemill, "run", arguments.model, "--raw", "-p", PROMPT, "--ignore-eos", "--quiet", "--context", str(context),
-               "--kv-policy", policy, "--threads", str(arguments.threads)]
+    command = [arguments.tidemill, "run", arguments.model, "--raw", "-p", PROMPT, "--ignore-eos", "--temperature", "0",
+               "--allow-repetition", "--quiet", "--context", str(context), "--kv-policy", policy, "--threads", str(arguments.threads)]
     command += ["--rope-scaling", arguments.rope_scaling] if arguments.rope_scaling else []
-    command += [] if is_open else ["-n", str(arguments.new)]
+    command += ["-n", str(context), "--state-memory", "1T"] if is_open else ["-n", str(arguments.new)]  # a limit: it takes nothing
     process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
     pieces = 0
     while process.stdout.read(64):  # a token's text each

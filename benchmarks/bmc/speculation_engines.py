@@ -31,7 +31,7 @@ class Ours:
     def __init__(self, tidemill: str, model: str, threads: int, tokens: int, raw: bool):
         self.tidemill, self.model = tidemill, model
         self.form = ["--raw"] if raw else ["--chat"]
-        self.flags = ["--json", "--quiet", "--temperature", "0", "--repetition-penalty", "1", "--max-new-tokens", str(tokens),
+        self.flags = ["--json", "--quiet", "--temperature", "0", "--repetition-penalty", "1", "--allow-repetition", "--max-new-tokens", str(tokens),
                       "--threads", str(threads)]
 
     def run(self, prompt: str, setting: Setting) -> dict:

@@ -13,6 +13,7 @@
 #include "cli/files.h"
 #include "cli/flag_groups.h"
 #include "cli/flags.h"
+#include "cli/generation_defaults.h"
 #include "cli/line_source.h"
 #include "cli/session.h"
 #include "cli/text_source.h"
@@ -32,11 +33,12 @@ constexpr char kHelp[] =
 
 class Chat {
  public:
-  Chat(CommandContext& context, Session& session, GenerationOptions options, const DraftOptions& draft,
+  Chat(CommandContext& context, Session& session, GenerationFlags flags, const DraftOptions& draft,
        std::optional<std::string> system)
       : context_(context),
         session_(session),
-        options_(std::move(options)),
+        flags_(std::move(flags)),
+        options_(AnswerOptions(flags_, *session.model)),
         draft_(draft),
         system_(std::move(system)),
         lines_("read a message", context.signals, context.messages) {}
@@ -57,6 +59,7 @@ class Chat {
 
   CommandContext& context_;
   Session& session_;
+  GenerationFlags flags_;
   GenerationOptions options_;
   DraftOptions draft_;
   std::optional<std::string> system_;
@@ -123,8 +126,10 @@ Result<void> Chat::Answer(const std::string& message) {
   TIDEMILL_TRY(rendered, RenderChat(text, std::move(asked)));
   TIDEMILL_TRY(ids, text.tokenizer.Encode(rendered, {.add_special = false, .parse_special = true}));
   const auto show = [&](const std::string& piece) { return context_.out.WriteModelText(piece); };
-  auto generated =
-      Generate(*session_.engine, {.prompt = ids, .generation = options_, .draft = draft_}, context_.signals, show);
+  auto generated = Generate(
+      *session_.engine,
+      {.prompt = ids, .generation = options_, .draft = draft_, .needs_room_for_all = flags_.max_new_tokens.has_value()},
+      context_.signals, show);
   const bool is_given_up = !generated.ok() && generated.error().code() == ErrorCode::kCancelled;  // nobody reads
   // It was for the answer.
   if (context_.signals.received() == SIGINT && !is_given_up) context_.signals.Forget();
@@ -134,10 +139,11 @@ Result<void> Chat::Answer(const std::string& message) {
   warned_about_growth_ = warned_about_growth_ || answer.stats.growth.fell_back;
   if (!warned_about_drafts_) WarnAboutDrafts(answer.stats, context_.messages);
   warned_about_drafts_ = warned_about_drafts_ || !answer.stats.draft_trouble.empty();
-  last_stats_ = DescribeAnswer(answer, session_, options_.seed);
+  last_stats_ = DescribeAnswer(answer, session_, options_);
   messages_.push_back({.role = "user", .content = message, .more_json = ""});
   messages_.push_back({.role = "assistant", .content = answer.text, .more_json = ""});
-  if (answer.finish == FinishReason::kLength && !options_.max_new_tokens) {
+  WarnAboutEnd(answer, flags_, options_, *session_.engine, context_.messages);
+  if (answer.finish == FinishReason::kLength && HasFullContext(answer, *session_.engine)) {
     context_.messages.Warning("the context of " + std::to_string(session_.engine->context()) +
                               " positions is full; /reset begins anew");
   }
@@ -197,6 +203,7 @@ Result<bool> Chat::RunSlash(const std::string& line) {
 }
 
 Result<void> Chat::Run() {
+  WarnAboutIdleFlags(flags_, options_, "", context_.messages);
   if (lines_.is_terminal()) context_.messages.Say("/help lists the commands, Ctrl-D leaves.\n");
   while (true) {
     TIDEMILL_TRY(message, ReadMessage());
@@ -238,8 +245,7 @@ Result<void> ChatCommand(CommandContext& context) {
     return Error(ErrorCode::kUnsupported,
                  "chat: " + path + ": expected a chat template, found none; use tidemill run --raw");
   }
-  const GenerationOptions options = generation.ApplyTo(session.model->default_generation());
-  return Chat(context, session, options, draft.options(), std::move(system)).Run();
+  return Chat(context, session, std::move(generation), draft.options(), std::move(system)).Run();
 }
 
 }  // namespace tidemill::cli

@@ -220,12 +220,14 @@ void GenerationFlags::AddTo(FlagSet& flags) {
     constexpr float kLargest = std::numeric_limits<float>::max();
     flags.Number<float>(names, target, -kLargest, kLargest, help);
   };
-  whole("-n,--max-new-tokens", max_new_tokens, "At most this many tokens (until end of sequence or context)");
+  whole("-n,--max-new-tokens", max_new_tokens, "At most this many tokens (2048)");
   whole("--min-new-tokens", min_new_tokens, "No end of sequence before this many tokens (0)");
-  real("--temperature,--temp", temperature, "0: the most likely token; higher: more varied");
-  whole("--top-k", top_k, "Draw from the N most likely tokens; 0: from all");
-  real("--top-p", top_p, "Draw from the most likely tokens that together hold this probability");
-  real("--min-p", min_p, "Draw from tokens at least this likely compared with the best");
+  real("--temperature,--temp", temperature,
+       "0: the most likely token; higher: more varied (as the model's files say, else 0.8)");
+  whole("--top-k", top_k, "Draw from the N most likely tokens; 0: from all (as the files say, else 40)");
+  real("--top-p", top_p,
+       "Draw from the most likely tokens that together hold this probability (as the files say, else 0.95)");
+  real("--min-p", min_p, "Draw from tokens at least this likely compared with the best (as the files say, else 0.05)");
   real("--repetition-penalty", repetition_penalty, "Above 1: tokens of prompt and answer become less likely");
   real("--presence-penalty", presence_penalty, "Taken from the logit of every token in the answer");
   real("--frequency-penalty", frequency_penalty, "The same, times how often it is there");
@@ -233,8 +235,11 @@ void GenerationFlags::AddTo(FlagSet& flags) {
   flags.RepeatedValue("--logit-bias", "ID=BIAS", "Added to the logit of token ID; may be repeated",
                       [this](const std::string& text) { return ReadLogitBias(text, logit_bias); });
   flags.Texts("--stop", stop, "TEXT", "The answer ends before this text; may be repeated");
-  flags.Number<uint64_t>("--seed", seed, 0, std::numeric_limits<uint64_t>::max(), "Of the draws (0)");
+  flags.Number<uint64_t>("--seed", seed, 0, std::numeric_limits<uint64_t>::max(),
+                         "Of the draws (random; --stats and --json show it)");
   flags.Switch("--ignore-eos", ignore_eos, "An end-of-sequence token does not end the answer");
+  flags.Switch("--allow-repetition", allow_repetition,
+               "An answer goes on where its last 256 tokens have a period of at most 64");
   whole("--logprobs", logprobs, "With --json: log-probability of each token and of the N most likely ones");
 }
 
@@ -254,6 +259,7 @@ GenerationOptions GenerationFlags::ApplyTo(GenerationOptions options) const {
   if (!logit_bias.empty()) options.logit_bias = logit_bias;
   if (!stop.empty()) options.stop = stop;
   options.ignore_eos = options.ignore_eos || ignore_eos;
+  options.stop_at_repetition = options.stop_at_repetition && !allow_repetition;
   return options;
 }
 

@@ -60,7 +60,7 @@ struct GenerationFlags {
   std::optional<uint64_t> seed;
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<std::string> stop;
-  bool ignore_eos = false;
+  bool ignore_eos = false, allow_repetition = false;
 
   void AddTo(FlagSet& flags);
   GenerationOptions ApplyTo(GenerationOptions options) const;

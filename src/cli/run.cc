@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/errors.h"
 #include "cli/flags.h"
+#include "cli/generation_defaults.h"
 #include "cli/json.h"
 #include "cli/run_prompts.h"
 #include "cli/saved_state.h"
@@ -35,6 +36,7 @@ void AddFlags(FlagSet& set, RunFlags& flags) {
   flags.prompts.AddTo(set);
   set.Excludes("--prompts", "--save-state");
   set.Excludes("--prompts", "--load-state");
+  set.Excludes("--prompts", "--allow-repetition");
   flags.machine.AddSharingTo(set);
 }
 
@@ -88,7 +90,9 @@ Result<void> RunCommand(CommandContext& context) {
   TIDEMILL_TRY(session, OpenSession(flags.model, flags.machine, flags.draft, context));
   const Model& model = *session.model;
   WarnAboutDroppedBytes(model.text().tokenizer, prompt, context.messages);
-  const GenerationOptions options = flags.generation.ApplyTo(saved ? saved->generation() : model.default_generation());
+  const GenerationOptions options =
+      saved ? flags.generation.ApplyTo(saved->generation()) : AnswerOptions(flags.generation, model);
+  WarnAboutIdleFlags(flags.generation, options, "", context.messages);
   TIDEMILL_TRY(ids, EncodePrompt(model, flags, prompt));
   const auto show = [&](const std::string& text) -> Result<void> {
     if (flags.json) return {};
@@ -99,10 +103,17 @@ Result<void> RunCommand(CommandContext& context) {
   TIDEMILL_TRY(state, StateOutput::Create(flags.state, context.out));
   const bool keep = state.is_wanted();
   const DraftOptions draft = flags.draft.options();
-  TIDEMILL_TRY(
-      id, saved ? session.engine->Resume(
-                      *saved, {.generation = options, .more_prompt = ids, .draft = draft, .keep_state = keep})
-                : session.engine->Submit({.prompt = ids, .generation = options, .draft = draft, .keep_state = keep}));
+  const bool is_asked_for = flags.generation.max_new_tokens.has_value();
+  TIDEMILL_TRY(id, saved ? session.engine->Resume(*saved, {.generation = options,
+                                                           .more_prompt = ids,
+                                                           .draft = draft,
+                                                           .keep_state = keep,
+                                                           .needs_room_for_all = is_asked_for})
+                         : session.engine->Submit({.prompt = ids,
+                                                   .generation = options,
+                                                   .draft = draft,
+                                                   .keep_state = keep,
+                                                   .needs_room_for_all = is_asked_for}));
   saved.reset();
   std::shared_ptr<const std::vector<std::byte>> kept;
   Result<Answer> generated = Generate(*session.engine, id, context.signals, show, &kept);
@@ -127,7 +138,8 @@ Result<void> RunCommand(CommandContext& context) {
   grace.reset();
   WarnAboutGrowth(answer.stats, context.messages);
   WarnAboutDrafts(answer.stats, context.messages);
-  if (flags.stats) context.messages.Say(DescribeAnswer(answer, session, options.seed));
+  WarnAboutEnd(answer, flags.generation, options, *session.engine, context.messages);
+  if (flags.stats) context.messages.Say(DescribeAnswer(answer, session, options));
   return {};
 }
 

@@ -22,6 +22,7 @@
 #include "cli/answer.h"
 #include "cli/errors.h"
 #include "cli/files.h"
+#include "cli/generation_defaults.h"
 #include "cli/json.h"
 #include "cli/memory_reserve.h"
 #include "cli/profile_path.h"
@@ -205,7 +206,9 @@ class Instance {
     }
     TIDEMILL_TRY(prompt, ParsePromptLine(line.text, &running->id));
     const Model& model = *session_.model;
-    running->options = prompt.ApplyTo(flags_.generation.ApplyTo(model.default_generation()));
+    running->options = prompt.ApplyTo(BatchOptions(flags_.generation, model));
+    const bool is_bounded = running->options.max_new_tokens.has_value();
+    BoundAnswer(&running->options);
     std::vector<int32_t> ids = std::move(prompt.ids);
     if (!prompt.messages.empty()) {
       TIDEMILL_TRY(encoded, EncodeChat(model, std::move(prompt.messages)));
@@ -214,7 +217,8 @@ class Instance {
       TIDEMILL_TRY(encoded, flags_.form.Encode(model, *prompt.prompt));
       ids = std::move(encoded);
     }
-    return engine_->Submit({.prompt = std::move(ids), .generation = running->options, .draft = draft_});
+    return engine_->Submit(
+        {.prompt = std::move(ids), .generation = running->options, .draft = draft_, .needs_room_for_all = is_bounded});
   }
 
   void Take(const Event& event) {
@@ -297,6 +301,8 @@ Result<void> RunPrompts(const RunFlags& flags, CommandContext& context) {
   const Descriptor input{is_file ? open(prompts.file->c_str(), O_RDONLY | O_CLOEXEC) : STDIN_FILENO, is_file};
   if (input.fd < 0) return SystemError("read the prompts", *prompts.file, errno);
   TIDEMILL_TRY(session, OpenSession(flags.model, flags.machine, flags.draft, context));
+  WarnAboutIdleFlags(flags.generation, BatchOptions(flags.generation, *session.model), " but in lines that give another one",
+                     context.messages);
   TIDEMILL_TRY(options, flags.machine.engine_options());
   const size_t count = prompts.instances.value_or(1);
   options.draft_model = session.draft_model;

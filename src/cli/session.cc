@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/errors.h"
+#include "cli/generation_defaults.h"
 #include "cli/messages.h"
 #include "cli/profile_path.h"
 
@@ -163,7 +164,7 @@ void WarnAboutDrafts(const RequestStats& stats, Messages& messages) {
   messages.Warning("drafts: " + std::string(stats.draft_trouble) + "; there were steps without guesses");
 }
 
-std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_t seed) {
+std::string DescribeAnswer(const Answer& answer, const Session& session, const GenerationOptions& options) {
   const RequestStats& stats = answer.stats;
   const double decoded = stats.generated_tokens > 0 ? static_cast<double>(stats.generated_tokens - 1) : 0;
   const size_t prefilled_tokens = stats.prompt_tokens - stats.restored_tokens;
@@ -186,7 +187,7 @@ std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_
       static_cast<unsigned long long>(stats.faults.minor + stats.faults.major),
       static_cast<unsigned long long>(stats.faults.major));
   return std::string(lines) + DescribeDrafts(stats) + "finish       " + std::string(FinishReasonName(answer.finish)) +
-         ", seed " + std::to_string(seed) + ", " + std::to_string(session.engine->threads()) + " threads, " +
+         ", " + DescribeSampling(options) + ", " + std::to_string(session.engine->threads()) + " threads, " +
          session.engine->isa() + ", numeric class " + session.engine->numeric_class() + "\n";
 }
 

@@ -58,7 +58,7 @@ void WarnAboutGrowth(const RequestStats& stats, Messages& messages);
 void WarnAboutDrafts(const RequestStats& stats, Messages& messages);
 
 // The lines of --stats and /stats.
-std::string DescribeAnswer(const Answer& answer, const Session& session, uint64_t seed);
+std::string DescribeAnswer(const Answer& answer, const Session& session, const GenerationOptions& options);
 
 }  // namespace tidemill::cli
 

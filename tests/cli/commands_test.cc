@@ -57,7 +57,8 @@ TEST(Help, EveryCommand_ShowsItsFlags) {
 
 TEST(Run, CountingModel_CountsOn) {
   const int last = Ids("hello").back();
-  const json answer = JsonOutput({"run", CountingModelFile(), "--raw", "-p", "hello", "-n", "5", "--json"});
+  const json answer =
+      JsonOutput({"run", CountingModelFile(), "--raw", "-p", "hello", "-n", "5", "--json", "--temperature", "0"});
   std::vector<int> expected(5);
   std::iota(expected.begin(), expected.end(), last + 1);
   EXPECT_EQ(answer["ids"], expected);
@@ -79,7 +80,7 @@ TEST(Run, CountingModel_CountsOn) {
 }
 
 TEST(Run, EveryWayToGiveThePrompt_IsTheSame) {
-  const std::vector<std::string> common = {"run", CountingModelFile(), "--raw", "-n", "5"};
+  const std::vector<std::string> common = {"run", CountingModelFile(), "--raw", "-n", "5", "--temperature", "0"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), common.begin(), common.end());
     return more;
@@ -96,7 +97,9 @@ TEST(Run, EveryWayToGiveThePrompt_IsTheSame) {
 TEST(Run, RopeScaling_MakesRoomPastTheModelsContext) {
   const std::string model = TinyLlamaFile();  // of 256 positions
   const auto run = [&](std::vector<std::string> more) {
-    std::vector<std::string> arguments = {"run", model, "--raw", "-p", "The tide comes in.", "--ignore-eos", "--json"};
+    std::vector<std::string> arguments = {
+        "run",   model, "--raw", "-p", "The tide comes in.", "--ignore-eos", "--temperature", "0", "--allow-repetition",
+        "--json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return JsonOutput(arguments);
   };
@@ -118,9 +121,9 @@ TEST(Run, RopeScaling_MakesRoomPastTheModelsContext) {
 TEST(Run, KeysAndValuesInBlocks_GiveOneAnswerOfEachNumericClass) {
   const std::string model = WriteFile("heads_of_64.gguf", BuildTinyLlama({.heads = 6, .head_dim = 64, .seed = 5}));
   const auto run = [&](const std::string& kv_type, Isa isa, const char* threads) {
-    const json answer =
-        JsonOutput({"run", model, "--raw", "-p", "The tide comes in twice a day.", "-n", "40", "--json", "--ignore-eos",
-                    "--kv-dtype", kv_type, "--isa", std::string(IsaName(isa)), "--threads", threads});
+    const json answer = JsonOutput({"run", model, "--raw", "-p", "The tide comes in twice a day.", "-n", "40", "--json",
+                                    "--ignore-eos", "--temperature", "0", "--kv-dtype", kv_type, "--isa",
+                                    std::string(IsaName(isa)), "--threads", threads});
     EXPECT_THAT(answer["numeric_class"].get<std::string>(), HasSubstr("/kv-" + kv_type));
     return answer;
   };
@@ -142,7 +145,8 @@ TEST(Run, EveryPolicyOfGrowth_GivesTheSameAnswer) {
   std::vector<json> answers;
   const auto run = [&](std::vector<std::string> flags) {
     std::vector<std::string> arguments = {
-        "run", TinyLlamaFile(), "--raw", "-p", "The tide comes in twice a day.", "-n", "40", "--json", "--ignore-eos"};
+        "run",    TinyLlamaFile(), "--raw",         "-p", "The tide comes in twice a day.", "-n", "40",
+        "--json", "--ignore-eos",  "--temperature", "0"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     answers.push_back(JsonOutput(arguments));
     EXPECT_EQ(answers.back()["ids"], answers.front()["ids"]) << flags.back();
@@ -160,27 +164,29 @@ TEST(Run, EveryPolicyOfGrowth_GivesTheSameAnswer) {
 
 TEST(Run, EndOfSequence_EndsTheAnswerUnlessIgnored) {
   const std::string before_the_end = "<|im_start|>";  // id 1; 2 is the end of sequence
-  const json ended = JsonOutput({"run", CountingModelFile(), "--raw", "-p", before_the_end, "-n", "5", "--json"});
+  const json ended = JsonOutput(
+      {"run", CountingModelFile(), "--raw", "-p", before_the_end, "-n", "5", "--json", "--temperature", "0"});
   EXPECT_EQ(ended["finish_reason"], "eos");
   EXPECT_EQ(ended["text"], "");
-  const json ignored =
-      JsonOutput({"run", CountingModelFile(), "--raw", "-p", before_the_end, "-n", "5", "--json", "--ignore-eos"});
+  const json ignored = JsonOutput({"run", CountingModelFile(), "--raw", "-p", before_the_end, "-n", "5", "--json",
+                                   "--temperature", "0", "--ignore-eos"});
   EXPECT_EQ(ignored["ids"], json({2, 3, 4, 5, 6}));
 }
 
 TEST(Run, StopText_EndsTheAnswerBeforeIt) {
-  const std::string whole = Output({"run", CountingModelFile(), "--raw", "-p", "hello", "-n", "12"});
+  const std::string whole =
+      Output({"run", CountingModelFile(), "--raw", "-p", "hello", "-n", "12", "--temperature", "0"});
   ASSERT_GT(whole.size(), 8U);
   const std::string stop = whole.substr(5, 3);
-  const json answer =
-      JsonOutput({"run", CountingModelFile(), "--raw", "-p", "hello", "--stop", "never", "--stop", stop, "--json"});
+  const json answer = JsonOutput({"run", CountingModelFile(), "--raw", "-p", "hello", "--stop", "never", "--stop", stop,
+                                  "--temperature", "0", "--json"});
   EXPECT_EQ(answer["finish_reason"], "stop");
   EXPECT_EQ(answer["text"], whole.substr(0, whole.find(stop)));
 }
 
 TEST(Run, ChatIsTheDefault_WhereThereIsATemplate) {
   const auto ids = [](std::vector<std::string> more) {
-    more.insert(more.begin(), {"run", CountingModelFile(), "hello", "-n", "3", "--json"});
+    more.insert(more.begin(), {"run", CountingModelFile(), "hello", "-n", "3", "--temperature", "0", "--json"});
     return JsonOutput(more);
   };
   const json chat = ids({"--chat"});
@@ -198,8 +204,8 @@ TEST(Run, SpecialTokensInAMessage_StayText) {
 }
 
 TEST(Run, Logprobs_AreInTheJson) {
-  const json answer =
-      JsonOutput({"run", TinyLlamaFile(), "--raw", "-p", "hello", "-n", "3", "--json", "--logprobs", "2"});
+  const json answer = JsonOutput(
+      {"run", TinyLlamaFile(), "--raw", "-p", "hello", "-n", "3", "--temperature", "0", "--json", "--logprobs", "2"});
   ASSERT_EQ(answer["logprobs"].size(), 3U);
   for (const json& token : answer["logprobs"]) {
     ASSERT_EQ(token["top"].size(), 2U);

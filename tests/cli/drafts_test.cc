@@ -1,6 +1,7 @@
 // --draft: answers are the same with every drafter, and what cannot be a drafter is refused.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -29,7 +30,10 @@ const std::string& DraftFile() {
   return path;
 }
 
+// Greedy, unless the flags give a temperature.
 json Single(std::vector<std::string> flags) {
+  if (std::find(flags.begin(), flags.end(), "--temperature") == flags.end())
+    flags.insert(flags.end(), {"--temperature", "0"});
   flags.insert(flags.begin(), {"run", TinyLlamaFile(), "--raw", "--json", "--quiet"});
   const ProcessResult result = RunTidemill(flags);
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -38,9 +42,17 @@ json Single(std::vector<std::string> flags) {
 
 TEST(DraftModels, ChangeNoAnswer) {
   for (const char* temperature : {"0", "0.7"}) {
-    const std::vector<std::string> flags = {
-        "-p",       "the tide the tide the tide the", "-n", "60", "--ignore-eos", "--logprobs", "2", "--temperature",
-        temperature};
+    const std::vector<std::string> flags = {"-p",
+                                            "the tide the tide the tide the",
+                                            "-n",
+                                            "60",
+                                            "--ignore-eos",
+                                            "--logprobs",
+                                            "2",
+                                            "--temperature",
+                                            temperature,
+                                            "--seed",
+                                            "1"};
     const json plain = Single(flags);
     EXPECT_FALSE(plain.contains("draft"));
     for (const std::string& drafter : {DraftFile(), TinyLlamaFile(), std::string("layers:1")}) {
@@ -85,7 +97,7 @@ TEST(DraftStats, SayWhatBecameOfGuesses) {
   EXPECT_EQ(draft["acceptance"].size(), 3U);
   EXPECT_GT(count("cut"), 2U);
   EXPECT_EQ(count("grown"), 0U) << "a width that is given is cut";
-  std::vector<std::string> all = {"run", TinyLlamaFile(), "--raw", "--stats"};
+  std::vector<std::string> all = {"run", TinyLlamaFile(), "--raw", "--stats", "--temperature", "0"};
   all.insert(all.end(), flags.begin(), flags.end());
   const std::string said = RunTidemill(all).err;
   const auto says = [&said](const std::string& words) {
@@ -138,7 +150,7 @@ void ExpectServes(const std::string& model, const std::vector<std::string>& draf
                                         "{\"prompt\": \"the tide\", \"max_new_tokens\": 20}\n{\"prompt\": \"mill\", "
                                         "\"temperature\": 0.8}\n{\"ids\": [5, 6, 7], \"max_new_tokens\": 9}\n");
   const std::vector<std::string> many = {"run", model, "--raw", "-n", "11", "--prompts", prompts};
-  const std::vector<std::string> chat = {"chat", model, "-n", "12", "--ignore-eos"};
+  const std::vector<std::string> chat = {"chat", model, "-n", "12", "--ignore-eos", "--seed", "1"};
   const auto texts = [](const std::string& lines) {
     std::istringstream in(lines);
     std::string all;
@@ -167,9 +179,24 @@ void ExpectServes(const std::string& model, const std::vector<std::string>& draf
 TEST(DraftModels, ServeManyPromptsAndChats) { ExpectServes(TinyLlamaFile(), {DraftFile(), "layers:1"}); }
 
 TEST(DraftThreads, ChangeNoAnswer_AndMoreThanThereAreAreAllAndANotice) {
-  const std::vector<std::string> flags = {
-      "run",     TinyLlamaFile(), "--raw",       "-p", "the tide the tide", "-n", "40", "--ignore-eos", "-t", "2",
-      "--draft", DraftFile(),     "--draft-min", "3",  "--temperature",     "0.7"};
+  const std::vector<std::string> flags = {"run",
+                                          TinyLlamaFile(),
+                                          "--raw",
+                                          "-p",
+                                          "the tide the tide",
+                                          "-n",
+                                          "40",
+                                          "--ignore-eos",
+                                          "-t",
+                                          "2",
+                                          "--draft",
+                                          DraftFile(),
+                                          "--draft-min",
+                                          "3",
+                                          "--temperature",
+                                          "0.7",
+                                          "--seed",
+                                          "1"};
   const ProcessResult all = RunTidemill(flags);
   EXPECT_EQ(all.exit_code, 0);
   EXPECT_EQ(all.err, "");
@@ -189,8 +216,9 @@ TEST(DraftThreads, ChangeNoAnswer_AndMoreThanThereAreAreAllAndANotice) {
 
 // The draft's 64 positions are full before the answer ends.
 TEST(DraftModels, FullContext_IsAWarning) {
-  const ProcessResult result = RunTidemill({"run", TinyLlamaFile(), "--raw", "-p", "the tide", "-n", "90",
-                                            "--ignore-eos", "--draft", DraftFile(), "--draft-min", "1"});
+  const ProcessResult result =
+      RunTidemill({"run", TinyLlamaFile(), "--raw", "-p", "the tide", "-n", "90", "--ignore-eos", "--temperature", "0",
+                   "--draft", DraftFile(), "--draft-min", "1"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err,
             "tidemill: warning: drafts: the draft model's context is full; there were steps without guesses\n");
@@ -215,9 +243,9 @@ TEST(DraftHeads, ChangeNoAnswer) {
   size_t accepted = 0;
   for (const char* temperature : {"0", "0.8"}) {
     const auto run = [&](const std::vector<std::string>& more) {
-      std::vector<std::string> flags = {"run",     TargetFolder(), "--raw",          "--json",
-                                        "--quiet", "-p",           "tide tide tide", "-n",
-                                        "60",      "--ignore-eos", "--temperature",  temperature};
+      std::vector<std::string> flags = {
+          "run", TargetFolder(), "--raw",        "--json",        "--quiet",   "-p",     "tide tide tide",
+          "-n",  "60",           "--ignore-eos", "--temperature", temperature, "--seed", "1"};
       flags.insert(flags.end(), more.begin(), more.end());
       const ProcessResult result = RunTidemill(flags);
       EXPECT_EQ(result.exit_code, 0) << result.err;

@@ -43,7 +43,8 @@ size_t NoticesIn(const std::string& text) {
 
 TEST(ReserveWithoutAddresses, Run_GrowsGeometricallyAndSaysSoOnce) {
   const auto run = [](const std::string& policy, uint64_t address_bytes) {
-    return RunWith("run", {"--raw", "-p", "The tide", "-n", "20", "--ignore-eos", "--kv-policy", policy},
+    return RunWith("run",
+                   {"--raw", "-p", "The tide", "-n", "20", "--ignore-eos", "--temperature", "0", "--kv-policy", policy},
                    {.address_bytes = address_bytes});
   };
   const ProcessResult expected = run("geometric", kFewAddresses), fallen_back = run("reserve", kFewAddresses),

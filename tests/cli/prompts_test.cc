@@ -28,8 +28,12 @@ std::vector<json> Lines(const std::string& text) {
   return lines;
 }
 
+// As a line has it: greedy, unless the flags give a temperature, and then of all tokens.
 json Single(std::vector<std::string> flags) {
-  flags.insert(flags.begin(), {"run", TinyLlamaFile(), "--raw", "--json", "--quiet"});
+  if (std::find(flags.begin(), flags.end(), "--temperature") == flags.end())
+    flags.insert(flags.end(), {"--temperature", "0"});
+  flags.insert(flags.begin(),
+               {"run", TinyLlamaFile(), "--raw", "--json", "--quiet", "--top-k", "0", "--top-p", "1", "--min-p", "0"});
   const ProcessResult result = RunTidemill(flags);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return json::parse(result.out, nullptr, false);
@@ -174,7 +178,7 @@ TEST(Drafts, ChangeNoAnswer) {
                                     "2"};
   size_t drafted = 0;
   for (const char* temperature : {"0", "0.7"}) {
-    flags.insert(flags.end(), {"--temperature", temperature});
+    flags.insert(flags.end(), {"--temperature", temperature, "--seed", "1"});
     const json plain = Single(flags);
     EXPECT_FALSE(plain.contains("draft"));
     for (const char* most : {"1", "8", "64"}) {
@@ -184,7 +188,7 @@ TEST(Drafts, ChangeNoAnswer) {
       for (const char* name : {"text", "ids", "logprobs", "finish_reason"}) EXPECT_EQ(found[name], plain[name]) << most;
       drafted += found.value("draft", json::object()).value("drafted", size_t{0});
     }
-    flags.resize(flags.size() - 2);
+    flags.resize(flags.size() - 4);
   }
   EXPECT_GT(drafted, 0U);
   EXPECT_EQ(RunTidemill({"run", TinyLlamaFile(), "-p", "x", "--draft-max", "3"}).exit_code, 2);
@@ -267,6 +271,7 @@ TEST(Prompts, WrongUsage) {
       {{"--as-completed", "-p", "y"}, "--prompts"},
       {{"--instances", "2", "-p", "y"}, "--prompts"},
       {{"--prompts", file, "--instances", "0"}, "--instances"},
+      {{"--prompts", file, "--allow-repetition"}, "--prompts excludes --allow-repetition"},
       {{"--prompts", file, "--state-memory", "4X"}, "--state-memory: expected bytes, as in 1000000, 512M or 4G"},
       {{"--prompts", file, "--state-memory", "0"}, "--state-memory"},
       {{"--prompts", file, "--state-memory", "99999999999T"}, "--state-memory"},
@@ -286,7 +291,7 @@ TEST(Prompts, WrongUsage) {
 }
 
 TEST(Prompts, Sigint_WritesWhatWasGenerated) {
-  const std::string line = "{\"prompt\": \"hello\", \"ignore_eos\": true}\n";
+  const std::string line = "{\"prompt\": \"hello\", \"ignore_eos\": true, \"max_new_tokens\": 400000}\n";
   const std::string first = "{\"id\": \"short\", \"prompt\": \"hello\", \"max_new_tokens\": 1}\n";
   for (const size_t max_batch : {4, 2}) {
     Process process({"run", LongCountingModelFile(), "--raw", "--max-batch", std::to_string(max_batch), "--prompts",
@@ -310,7 +315,7 @@ TEST(Prompts, Sigint_WritesWhatWasGenerated) {
 }
 
 TEST(Prompts, ReaderThatWentAway_EndsWhatRuns) {
-  const std::string line = "{\"prompt\": \"hello\", \"ignore_eos\": true}\n";
+  const std::string line = "{\"prompt\": \"hello\", \"ignore_eos\": true, \"max_new_tokens\": 400000}\n";
   const std::string file = WriteFile("nobody.jsonl", "{\"prompt\": \"hello\", \"max_new_tokens\": 1}\n" + line + line);
   const ProcessResult result =
       RunTidemill({"run", LongCountingModelFile(), "--raw", "--prompts", file}, {.closed_reader = true});

@@ -45,7 +45,8 @@ void ExpectRefused(const std::vector<std::string>& arguments, int exit_code, con
 // Four tokens of the counting model.
 std::string SavedCount(const std::string& name) {
   const std::string path = StateFile(name);
-  JsonOutput({"run", CountingModelFile(), "--raw", "-p", "hello", "-n", "4", "--save-state", path});
+  JsonOutput(
+      {"run", CountingModelFile(), "--raw", "-p", "hello", "-n", "4", "--temperature", "0", "--save-state", path});
   return path;
 }
 
@@ -90,7 +91,7 @@ TEST(SavedState, SameFile_IsReadAndReplaced) {
 
 TEST(SavedState, Prompt_GoesBehindTheSavedText) {
   const std::string path = SavedCount("more_prompt");
-  const json world = JsonOutput({"run", CountingModelFile(), "--raw", "-p", " world", "-n", "3"});
+  const json world = JsonOutput({"run", CountingModelFile(), "--raw", "-p", " world", "-n", "3", "--temperature", "0"});
   const json answer = JsonOutput({"run", CountingModelFile(), "--load-state", path, "-p", " world", "-n", "3"});
   EXPECT_EQ(answer["ids"], world["ids"]);
   EXPECT_GT(answer["prompt_tokens"], world["prompt_tokens"]);
@@ -101,7 +102,8 @@ TEST(SavedState, InterruptedAnswer_IsKept) {
   const json hello = JsonOutput({"tokenize", CountingModelFile(), "hello"});
   for (const bool reader_goes : {false, true}) {
     const std::string path = StateFile(reader_goes ? "reader_gone" : "interrupted");
-    Process process({"run", LongCountingModelFile(), "--raw", "-p", "hello", "--ignore-eos", "--save-state", path});
+    Process process({"run", LongCountingModelFile(), "--raw", "-p", "hello", "--ignore-eos", "-n", "400000",
+                     "--temperature", "0", "--save-state", path});
     process.ReadOut(100);
     if (reader_goes) {
       process.CloseReader();
@@ -133,7 +135,7 @@ TEST(SavedState, AnsweredRequests_SayHowToGoOn) {
   ExpectRefused({"run", CountingModelFile(), "--load-state", path}, 2,
                 prefix + "it has 4 of at most 4 tokens; give a larger --max-new-tokens or a prompt");
   const std::string at_end = StateFile("at_end");
-  JsonOutput({"run", CountingModelFile(), "--raw", "-p", "<|im_start|>", "--save-state", at_end});
+  JsonOutput({"run", CountingModelFile(), "--raw", "-p", "<|im_start|>", "--temperature", "0", "--save-state", at_end});
   ExpectRefused({"run", CountingModelFile(), "--load-state", at_end}, 2,
                 "resume request: " + at_end +
                     ": the answer has ended: by an end-of-sequence token; give --ignore-eos or a prompt");

@@ -17,7 +17,7 @@ using ::testing::Not;
 
 // An answer that goes on for minutes.
 std::vector<std::string> EndlessRun() {
-  return {"run", LongCountingModelFile(), "--raw", "-p", "hello", "--ignore-eos"};
+  return {"run", LongCountingModelFile(), "--raw", "-p", "hello", "--ignore-eos", "-n", "400000"};
 }
 
 TEST(Signals, SigintWhileGenerating_PrintsWhatThereIsAndExits130) {
@@ -63,7 +63,8 @@ TEST(Signals, ReaderThatStopsReading_DoesNotKeepTheProgram) {
 }
 
 TEST(Signals, ChatWhoseReaderStopsReading_Ends) {
-  Process process({"chat", LongCountingModelFile(), "--ignore-eos"}, {.input = "hello\n", .small_pipe = true});
+  Process process({"chat", LongCountingModelFile(), "--ignore-eos", "-n", "400000"},
+                  {.input = "hello\n", .small_pipe = true});
   process.WriteInput();
   process.WaitUntilPipeIsFull();
   process.Signal(SIGINT);
@@ -109,7 +110,7 @@ TEST(Signals, SigtermWhileLogitsAreComputed_EndsBeforeTheLastPosition) {
 
 TEST(Signals, MappedFileThatShrinks_IsAnErrorLine) {
   const std::string path = WriteFile("shrinks.gguf", ReadWholeFile(LongCountingModelFile()));
-  Process process({"run", path, "--raw", "-p", "hello", "--ignore-eos", "--weights", "mapped"});
+  Process process({"run", path, "--raw", "-p", "hello", "--ignore-eos", "-n", "400000", "--weights", "mapped"});
   process.ReadOut(100);
   std::filesystem::resize_file(path, 4096);
   const ProcessResult result = process.Wait();
@@ -274,7 +275,7 @@ TEST(Terminal, Chat_EditsAnswersAndLeaves) {
 
 TEST(Terminal, CtrlC_StopsTheAnswerNotTheProgram) {
   if (const std::string why = WhyNoTerminal(); !why.empty()) GTEST_SKIP() << why;
-  Process process({"chat", LongCountingModelFile(), "--ignore-eos"}, {.terminal = true});
+  Process process({"chat", LongCountingModelFile(), "--ignore-eos", "-n", "400000"}, {.terminal = true});
   process.ReadTerminal(">>> ");
   process.Type("hello\r");
   process.ReadOut(100);
