@@ -1,18 +1,14 @@
+// Included by cpu/row_kernels.cc alone.
 #include "kernels/append_kv.h"
 
 #include <cstring>
 
 #include "base/check.h"
+#include "hwy/highway.h"
 #include "kernels/cpu/for_each_row.h"
+#include "kernels/cpu/highway_levels.h"
 #include "tensor/half.h"
 #include "tensor/q8_block.h"
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/append_kv.cc"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
-#include "hwy/highway.h"
-
-#include "kernels/cpu/highway_levels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidemill::HWY_NAMESPACE {

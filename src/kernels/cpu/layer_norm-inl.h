@@ -1,15 +1,11 @@
+// Included by cpu/row_kernels.cc alone.
 #include "kernels/layer_norm.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/for_each_row.h"
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/layer_norm.cc"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-
+#include "kernels/cpu/for_each_row.h"
 #include "kernels/cpu/highway_levels.h"
 #include "kernels/cpu/vector_math-inl.h"
 

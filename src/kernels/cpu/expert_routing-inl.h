@@ -1,3 +1,4 @@
+// Included by cpu/row_kernels.cc alone.
 #include "kernels/expert_routing.h"
 
 #include <algorithm>
@@ -6,14 +7,9 @@
 #include <limits>
 
 #include "base/check.h"
+#include "hwy/highway.h"
 #include "kernels/cpu/for_each_row.h"
 #include "kernels/cpu/for_each_span.h"
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/expert_routing.cc"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
-#include "hwy/highway.h"
-
 #include "kernels/cpu/highway_levels.h"
 #include "kernels/cpu/vector_math-inl.h"
 

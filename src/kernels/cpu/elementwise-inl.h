@@ -1,14 +1,10 @@
+// Included by cpu/row_kernels.cc alone.
 #include "kernels/elementwise.h"
 
 #include <cstring>
 
-#include "kernels/cpu/for_each_span.h"
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cc"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-
+#include "kernels/cpu/for_each_span.h"
 #include "kernels/cpu/highway_levels.h"
 #include "kernels/cpu/vector_math-inl.h"
 

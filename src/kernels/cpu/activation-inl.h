@@ -1,12 +1,8 @@
+// Included by cpu/row_kernels.cc alone.
 #include "kernels/activation.h"
 
-#include "kernels/cpu/for_each_span.h"
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/activation.cc"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-
+#include "kernels/cpu/for_each_span.h"
 #include "kernels/cpu/highway_levels.h"
 #include "kernels/cpu/vector_math-inl.h"
 

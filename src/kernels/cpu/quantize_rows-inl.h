@@ -1,12 +1,9 @@
+// Included by cpu/row_kernels.cc alone.
 #include "kernels/cpu/quantize_rows.h"
 
 #include <limits>
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/quantize_rows.cc"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-
 #include "kernels/activations.h"
 #include "kernels/cpu/highway_levels.h"
 
