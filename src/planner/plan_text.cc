@@ -141,7 +141,7 @@ std::string PlanText(const Plan& plan, bool verbose) {
   std::string text = Line("machine", profile.cpu + ", " + std::to_string(profile.threads) +
                                          (profile.threads == 1 ? " thread, " : " threads, ") + profile.isa);
   text += Line("request", "context size " + std::to_string(plan.context) + ", batch " + std::to_string(plan.batch));
-  text += "\n" + MemoryText(plan) + SpeedText(plan) + "\n" + ChoicesText(plan);
+  text += MemoryText(plan) + SpeedText(plan) + "\n" + ChoicesText(plan);
   return text + (verbose ? Details(plan) : "\n--verbose says why, and what draft tokens cost\n");
 }
 
