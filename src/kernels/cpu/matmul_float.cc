@@ -22,8 +22,10 @@ using Lane = hn::CappedTag<float, 16>;
 using Vec = hn::Vec<Lane>;
 
 constexpr size_t kLanes = HWY_MIN(hn::MaxLanes(Lane()), 16), kParts = 16 / kLanes;  // registers of a column
-constexpr size_t kMaxTile = kLowTiles ? 2 : HWY_MAX_BYTES >= 64 ? 12 : 6;  // two registers of as many sums, of 32 or 16
-constexpr size_t kFew = 2;                                                 // rows that take four registers
+// Two registers of as many sums, of 32 or 16. An odd last strip takes small tiles.
+constexpr size_t kMaxTile = kLowTiles ? 2 : HWY_TARGET == HWY_SSE4 ? 4 : HWY_MAX_BYTES >= 64 ? 12 : 6;
+constexpr size_t kOddTile = kLowTiles ? 2 : 4;
+constexpr size_t kFew = 2;  // rows that take four registers
 // Columns that stand side by side in a strip: 64 bytes of BF16 hold two.
 template <typename W>
 constexpr size_t kColumns = 1;
@@ -61,10 +63,13 @@ HWY_INLINE void AddColumn(const W* const (&w)[kRegisters], size_t k, const float
   }
 }
 
-// Rows [row, row + R) of registers [at, at + kRegisters) of the strips. kFetch: lines ahead of their use are fetched, as in the first
-// tile, also where others follow it.
-template <typename W, size_t kRegisters, size_t R, bool kFetch>
-HWY_INLINE void Tile(const MatMulStrips& args, size_t at, size_t row) {
+// Whether lines ahead of their use are fetched, as in the first tile: known when a tile is compiled, or told as it runs.
+enum class Fetch { kNever, kAlways, kAsTold };
+
+// Rows [row, row + R) of registers [at, at + kRegisters) of the strips. A function of its own: in one with all others GCC 12 takes three times as
+// long.
+template <typename W, size_t kRegisters, size_t R, Fetch kFetch>
+HWY_NOINLINE void Tile(const MatMulStrips& args, size_t at, size_t row, [[maybe_unused]] bool told) {
   const Lane d;
   constexpr size_t kStep = kColumns<W>, kStrips = HWY_MAX(1, kRegisters / kParts);
   const W* w[kRegisters];
@@ -84,7 +89,9 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t at, size_t row) {
   }
   size_t k = 0;
   for (; k + kStep <= args.cols; k += kStep) {
-    if constexpr (kFetch) FetchAhead<kStrips, 4096>(strips, args.strip_bytes, k * 16 * sizeof(W));
+    if constexpr (kFetch == Fetch::kAsTold) __asm__("" : "+r"(told));  // else the loop is compiled twice
+    if (kFetch == Fetch::kAlways || (kFetch == Fetch::kAsTold && told))
+      FetchAhead<kStrips, 4096>(strips, args.strip_bytes, k * 16 * sizeof(W));
     AddColumn<0, W, kRegisters, R>(w, k, x, stride, acc);
     if constexpr (kStep == 2) AddColumn<1, W, kRegisters, R>(w, k, x, stride, acc);
   }
@@ -112,7 +119,9 @@ HWY_INLINE void TileOfRows(const MatMulStrips& args, size_t at, size_t row, size
   if constexpr (R > 1) {
     if (rows < R) return TileOfRows<W, kRegisters, R - 1>(args, at, row, rows, fetch);
   }
-  return fetch ? Tile<W, kRegisters, R, true>(args, at, row) : Tile<W, kRegisters, R, false>(args, at, row);
+  if constexpr (kRegisters <= 2) return Tile<W, kRegisters, R, Fetch::kAsTold>(args, at, row, fetch);
+  return fetch ? Tile<W, kRegisters, R, Fetch::kAlways>(args, at, row, true)
+               : Tile<W, kRegisters, R, Fetch::kNever>(args, at, row, false);
 }
 
 // All rows of some registers, in tiles as equal as they can be, of at most R.
@@ -136,7 +145,7 @@ HWY_INLINE void MatMulOf(const MatMulStrips& args) {
   }
   for (; at + 2 <= registers; at += 2) AllRows<W, 2, kMaxTile>(args, at);
   if constexpr (kParts == 1) {  // an odd last strip; else every strip has an even number of registers
-    for (; at < registers; ++at) AllRows<W, 1, kMaxTile>(args, at);
+    for (; at < registers; ++at) AllRows<W, 1, kOddTile>(args, at);
   }
 }
 
