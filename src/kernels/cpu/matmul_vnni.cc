@@ -26,7 +26,7 @@ constexpr size_t PairTile(StripType type, bool intel) {
   const size_t usual = type == StripType::kQ6_K ? 4 : 6;
   return kLowTiles ? 2 : intel ? usual + 1 : usual;
 }
-constexpr size_t kSingleTile(StripType type) { return kLowTiles ? 2 : type == StripType::kQ6_K ? 8 : 4; }
+constexpr size_t kSingleTile(StripType type) { return !kLowTiles && type == StripType::kQ6_K ? 8 : 2; }
 
 // Above so many rows two strips at a time are unpacked once, where their type is worth it, and not for each tile: 4 bits on an Intel alone.
 constexpr size_t kFewRows = 32;
