@@ -26,10 +26,13 @@ template <int kLocality, size_t kKeysAhead, size_t kValuesAhead>
 class FetchBehind {
  public:
   HWY_INLINE FetchBehind(const std::byte* /*next*/, size_t /*bytes*/, size_t /*products*/) {}
+  HWY_INLINE explicit FetchBehind(const uint8_t* at) : at_(at) {}  // as Ahead says
 
-  HWY_INLINE void BeginKeys(const void* k, size_t bytes) {
-    at_ = static_cast<const uint8_t*>(k) + HWY_MAX(kKeysAhead, bytes);
+  // Of `bytes` bytes of keys that are begun at k.
+  static HWY_INLINE const uint8_t* Ahead(const void* k, size_t bytes) {
+    return static_cast<const uint8_t*>(k) + HWY_MAX(kKeysAhead, bytes);
   }
+  HWY_INLINE void BeginKeys(const void* k, size_t bytes) { at_ = Ahead(k, bytes); }
   HWY_INLINE void Keys(size_t lines, size_t /*products*/) {
     for (; lines != 0; --lines, at_ += 64) __builtin_prefetch(at_, 0, kLocality);
   }

@@ -1,5 +1,5 @@
 // Few query rows: every key and value is used once for each of their heads, so both are taken from the cache as they stand. Transposed key tiles
-// (kernels/key_tiles.h), all but the last few keys, are multiplied as they come. Keys in rows are transposed in registers and kept in L1.
+// (kernels/key_tiles.h), all but the last few keys, are multiplied as they come. Keys in rows are transposed in registers, made f32 and kept in L1.
 // Lanes are positions: a score is one chain over head_dim, and several chains hide each other's latency. The weighted sum has lanes along head_dim.
 //
 // Won: key tiles, decode at depth 8000 up to 1.23 times as fast (SmolLM2, Zen 4). One prefetched stream 4 and 8 KiB ahead; past L2 on a Zen 5, 1.02 to
@@ -29,14 +29,20 @@ HWY_BEFORE_NAMESPACE();
 namespace tidemill::HWY_NAMESPACE {
 namespace {
 
+// The baseline's speed is nobody's, and sanitizers take minutes to compile more: few shapes there.
+constexpr bool kFewShapes = kLowTiles || HWY_TARGET == HWY_SSE4;
+
 // Heads that share one pass over keys or values: their sums stay in registers.
-constexpr size_t kMaxHeads = kLowTiles ? 2 : HWY_MAX_BYTES >= 64 ? 8 : 4;
+constexpr size_t kMaxHeads = kFewShapes ? 2 : HWY_MAX_BYTES >= 64 ? 8 : 4;
 
-// Vectors of keys that are transposed, then multiplied together: their chains hide each other's latency. Sums of so many registers.
-constexpr size_t kKeyVectors = kLowTiles || HWY_MAX_BYTES < 64 ? 2 : 4;
-constexpr size_t kSums = kLowTiles ? 4 : HWY_MAX_BYTES >= 64 ? 24 : 12;
+// Vectors of keys that are multiplied together: their chains hide each other's latency. Sums of so many registers.
+constexpr size_t kKeyVectors = kFewShapes || HWY_MAX_BYTES < 64 ? 2 : 4;
+constexpr size_t kSums = kFewShapes ? 8 : HWY_MAX_BYTES >= 64 ? 24 : 12;
+constexpr size_t kTileVectors = kKeyTileRows / hn::MaxLanes(Lane16());  // of a tile of keys
+// Tiles of keys that are multiplied together.
+constexpr size_t kTiles = HWY_MAX(1, kKeyVectors / kTileVectors);
 
-// Columns that are transposed before they are multiplied, so that they stay in L1.
+// Columns that are made f32 before they are multiplied, so that they stay in L1.
 constexpr size_t kPart = 64;
 static_assert(kKeyVectors * kPart * 16 <= kKeptFloats);
 
@@ -76,152 +82,136 @@ HWY_INLINE void ForAllHeads(size_t heads, const F& f) {
   }
 }
 
-// What transposed keys are kept as: F16 and BF16 as they are stored, the others as f32; and where a column stands among its four.
+// Some columns of keys across: element (column first + i, row r) is at k[r / 16 * stride + i * 16 + r % 16].
 template <typename T>
-using Kept = std::conditional_t<sizeof(T) == 2, T, float>;
-template <typename T>
-inline constexpr size_t PlaceOf(size_t column) {
-  if constexpr (sizeof(T) != 2) return column;
-  for (size_t at = 0; at < 4; ++at) {
-    if (kHalves[at / 2][at % 2] == column) return at;
-  }
-  return 0;
-}
+struct KeyColumns {
+  const T* k;
+  size_t stride;
+  size_t first, count;
+};
 
-// The next kColumnStep columns of a vector of keys.
-template <typename T>
-HWY_INLINE void KeepColumns(const T* k, size_t dim, Kept<T>* kept) {
-  const Lane16 d;
-  if constexpr (sizeof(T) == 2) {
-    const hn::Repartition<uint16_t, Lane16> d16;
-    PackedColumns pairs[kColumnStep<T> / 2];
-    LoadColumns(k, dim, pairs);
-    for (size_t p = 0; p < kColumnStep<T> / 2; ++p) {
-      hn::StoreU(pairs[p], d16, reinterpret_cast<uint16_t*>(kept) + p * hn::Lanes(d16));
-    }
-  } else {
-    ForColumns(k, dim, [&](size_t c, Vec16 keys) { hn::StoreU(keys, d, kept + c * hn::Lanes(d)); });
-  }
-}
-
-// scores[h * stride + j] += q[head + h] . key j over columns [first, first + count), and times scale behind the last, for kVectors
+// scores[h * stride + j] = or, from the second columns on, += q[head + h] . key j over some columns, and times scale behind the last, for kVectors
 // vectors of keys. lines: of memory that their first heads ask for beside every four columns.
 template <size_t kHeads, size_t kVectors, typename T, class Fetch>
-HWY_INLINE void ScoreKept(const AttentionTile& tile, size_t head, const Kept<T>* kept, size_t first, size_t count,
-                          Fetch& fetch, size_t lines, float* scores, size_t stride) {
+HWY_INLINE void ScoreColumns(const AttentionTile& tile, size_t head, const KeyColumns<T>& keys, Fetch& fetch,
+                             size_t lines, float* scores, size_t stride) {
   const Lane16 d;
   const size_t lanes = hn::Lanes(d);
   const float* q[kHeads];
   Vec16 acc[kHeads][kVectors];
   for (size_t h = 0; h < kHeads; ++h) {
-    q[h] = tile.q[head + h] + first;
+    q[h] = tile.q[head + h] + keys.first;
     for (size_t v = 0; v < kVectors; ++v)
-      acc[h][v] = first == 0 ? hn::Zero(d) : hn::LoadU(d, scores + h * stride + v * lanes);
+      acc[h][v] = keys.first == 0 ? hn::Zero(d) : hn::LoadU(d, scores + h * stride + v * lanes);
   }
-  for (size_t i = 0; i < count; i += 4) {
+  for (size_t i = 0; i < keys.count; i += 4) {
     fetch.Keys(lines, 4 * kHeads * kVectors);
     for (size_t c = 0; c < 4; ++c) {
       AddOuterProduct([&](size_t h) HWY_ATTR { return hn::Set(d, q[h][i + c]); },
-                      [&](size_t v) HWY_ATTR { return LoadF32(d, kept + (v * kPart + i + PlaceOf<T>(c)) * lanes); },
+                      [&](size_t v) HWY_ATTR {
+                        const size_t row = v * lanes;
+                        return LoadF32(
+                            d, keys.k + row / kKeyTileRows * keys.stride + (i + c) * kKeyTileRows + row % kKeyTileRows);
+                      },
                       acc);
     }
   }
-  const auto scale = hn::Set(d, first + count == tile.shape->head_dim ? tile.shape->scale : 1);
+  const auto scale = hn::Set(d, keys.first + keys.count == tile.shape->head_dim ? tile.shape->scale : 1);
   for (size_t h = 0; h < kHeads; ++h) {
     for (size_t v = 0; v < kVectors; ++v) hn::StoreU(hn::Mul(acc[h][v], scale), d, scores + h * stride + v * lanes);
   }
 }
 
 template <size_t kVectors, typename T, class Fetch>
-HWY_INLINE void ScoreBlock(const AttentionTile& tile, const T* k, Fetch& fetch, float* scores, size_t stride) {
-  const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim, vector = lanes * dim / kPerStored<T>;
-  auto* kept = reinterpret_cast<Kept<T>*>(tile.kt + 16 * dim);
-  fetch.BeginKeys(k, kVectors * vector * sizeof(T));
-  constexpr size_t kLines = HWY_MAX(hn::MaxLanes(Lane16()) * 4 * kVectors * sizeof(T) / kPerStored<T> / 64, 1);
-  for (size_t first = 0; first < dim; first += kPart) {
-    const size_t count = HWY_MIN(kPart, dim - first);
-    for (size_t v = 0; v < kVectors; ++v) {
-      for (size_t i = 0; i < count; i += kColumnStep<T>)
-        KeepColumns(k + v * vector + (first + i) / kPerStored<T>, dim, kept + (v * kPart + i) * lanes);
-    }
-    size_t lines = kLines;
-    ForAllHeads<HWY_MIN(8, kSums / kVectors)>(
-        tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
-          ScoreKept<decltype(heads)::value, kVectors, T>(tile, head, kept, first, count, fetch, lines,
-                                                         scores + head * stride, stride);
-          lines = 0;
-        });
-  }
-}
-
-template <typename T, class Fetch>
-HWY_INLINE void ScoreRowsOf(const AttentionTile& tile, const T* k, Fetch& fetch, size_t at, size_t rows) {
-  const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim;
-  size_t r = 0;
-  for (; r + kKeyVectors * lanes <= rows; r += kKeyVectors * lanes)
-    ScoreBlock<kKeyVectors>(tile, k + r * dim / kPerStored<T>, fetch, tile.scores + at + r, kAttentionChunk);
-  for (; r + lanes <= rows; r += lanes)
-    ScoreBlock<1>(tile, k + r * dim / kPerStored<T>, fetch, tile.scores + at + r, kAttentionChunk);
-  if (r == rows) return;
-  // The last few, in a block of their own: nothing behind them is read or written.
-  T* block = reinterpret_cast<T*>(tile.kt);
-  std::memcpy(block, k + r * dim / kPerStored<T>, (rows - r) * dim / kPerStored<T> * sizeof(T));
-  float scores[kMaxGroup * 16];
-  ScoreBlock<1>(tile, block, fetch, scores, 16);
-  for (size_t h = 0; h < tile.vectors; ++h)
-    std::memcpy(tile.scores + h * kAttentionChunk + at + r, scores + h * 16, (rows - r) * sizeof(float));
-}
-
-// scores[h * stride + j] = scale * q[head + h] . key j, for kVectors vectors of keys across; lines: as above.
-template <size_t kHeads, size_t kVectors, typename T, class Fetch>
-HWY_INLINE void ScoreTiles(const AttentionTile& tile, size_t head, const T* k, Fetch& fetch, size_t lines,
+HWY_INLINE void ScoreBlock(const AttentionTile& tile, const KeyColumns<T>& keys, Fetch& fetch, size_t lines,
                            float* scores, size_t stride) {
-  const Lane16 d;
-  const size_t lanes = hn::Lanes(d), dim = tile.shape->head_dim;
-  const float* q[kHeads];
-  Vec16 acc[kHeads][kVectors];
-  for (size_t h = 0; h < kHeads; ++h) {
-    q[h] = tile.q[head + h];
-    for (size_t v = 0; v < kVectors; ++v) acc[h][v] = hn::Zero(d);
-  }
-  for (size_t i = 0; i < dim; i += 4) {
-    fetch.Keys(lines, 4 * kHeads * kVectors);
-    for (size_t c = 0; c < 4; ++c) {
-      AddOuterProduct([&](size_t h) HWY_ATTR { return hn::Set(d, q[h][i + c]); },
-                      [&](size_t v) HWY_ATTR {
-                        const size_t row = v * lanes, column = row / kKeyTileRows * dim + i + c;
-                        return LoadF32(d, k + column * kKeyTileRows + row % kKeyTileRows);
-                      },
-                      acc);
-    }
-  }
-  const auto scale = hn::Set(d, tile.shape->scale);
-  for (size_t h = 0; h < kHeads; ++h) {
-    for (size_t v = 0; v < kVectors; ++v) hn::StoreU(hn::Mul(acc[h][v], scale), d, scores + h * stride + v * lanes);
-  }
-}
-
-// kTiles tiles.
-template <size_t kTiles, typename T, class Fetch>
-HWY_INLINE void ScoreTileBlock(const AttentionTile& tile, const T* k, Fetch& fetch, float* scores, size_t stride) {
-  constexpr size_t kVectors = kTiles * kKeyTileRows / hn::MaxLanes(Lane16());
-  fetch.BeginKeys(k, kTiles * kKeyTileRows * tile.shape->head_dim * sizeof(T));
-  size_t lines = kTiles * kKeyTileRows * 4 * sizeof(T) / 64;
-  ForAllHeads<HWY_MAX(1, HWY_MIN(8, kSums / kVectors))>(
+  ForAllHeads<HWY_MAX(1, HWY_MIN(kVectors == 1 || kFewShapes ? 4 : 8, kSums / kVectors))>(
       tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
-        ScoreTiles<decltype(heads)::value, kVectors>(tile, head, k, fetch, lines, scores + head * stride, stride);
+        ScoreColumns<decltype(heads)::value, kVectors>(tile, head, keys, fetch, lines, scores + head * stride, stride);
         lines = 0;
       });
 }
 
-// Of a tile of which not all rows are wanted.
-template <typename T, class Fetch>
-HWY_INLINE void ScorePartOfTile(const AttentionTile& tile, const T* k, Fetch& fetch, size_t skip, size_t at,
-                                size_t rows) {
+// One body for tiles of F32 and for whatever is made f32 first; ahead: what is fetched meanwhile.
+template <size_t kVectors>
+HWY_NOINLINE void ScoreF32Block(const AttentionTile& tile, const KeyColumns<float>& keys, const uint8_t* ahead,
+                                size_t lines, float* scores, size_t stride) {
+  IntoL2 fetch(ahead);
+  ScoreBlock<kVectors>(tile, keys, fetch, lines, scores, stride);
+}
+
+// So many rows as kVectors vectors have lanes, transposed part by part.
+template <size_t kVectors, typename T>
+HWY_INLINE void ScoreRowBlock(const AttentionTile& tile, const T* k, float* scores, size_t stride) {
+  const Lane16 d;
+  const size_t lanes = hn::Lanes(d), dim = tile.shape->head_dim, vector = lanes * dim / kPerStored<T>;
+  float* kept = tile.kt + 16 * dim;
+  constexpr size_t kLines = HWY_MAX(hn::MaxLanes(Lane16()) * 4 * kVectors * sizeof(T) / kPerStored<T> / 64, 1);
+  const uint8_t* ahead = IntoL2::Ahead(k, kVectors * vector * sizeof(T));
+  for (size_t first = 0; first < dim; first += kPart) {
+    const size_t count = HWY_MIN(kPart, dim - first);
+    for (size_t v = 0; v < kVectors; ++v) {
+      float* to = kept + v * lanes / kKeyTileRows * kPart * kKeyTileRows + v * lanes % kKeyTileRows;
+      for (size_t i = 0; i < count; i += kColumnStep<T>) {
+        ForColumns(k + v * vector + (first + i) / kPerStored<T>, dim,
+                   [&](size_t c, Vec16 column) HWY_ATTR { hn::StoreU(column, d, to + (i + c) * kKeyTileRows); });
+      }
+    }
+    ScoreF32Block<kVectors>(tile, {kept, kPart * kKeyTileRows, first, count}, ahead, kLines, scores, stride);
+    ahead += count / 4 * kLines * 64;
+  }
+}
+
+template <typename T>
+HWY_NOINLINE void ScoreRowsOf(const AttentionTile& tile, const T* k, size_t at, size_t rows) {
+  const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim;
+  size_t r = 0;
+  for (; r + kKeyVectors * lanes <= rows; r += kKeyVectors * lanes)
+    ScoreRowBlock<kKeyVectors>(tile, k + r * dim / kPerStored<T>, tile.scores + at + r, kAttentionChunk);
+  while (r < rows) {
+    const T* block = k + r * dim / kPerStored<T>;
+    const size_t count = HWY_MIN(lanes, rows - r);
+    if (count < lanes) {  // the last few, in a block of their own: nothing behind them is read
+      T* copy = reinterpret_cast<T*>(tile.kt);
+      std::memcpy(copy, block, count * dim / kPerStored<T> * sizeof(T));
+      block = copy;
+    }
+    HWY_ALIGN float scores[kMaxGroup * 16];
+    ScoreRowBlock<1>(tile, block, scores, 16);
+    for (size_t h = 0; h < tile.vectors; ++h)
+      std::memcpy(tile.scores + h * kAttentionChunk + at + r, scores + h * 16, count * sizeof(float));
+    r += count;
+  }
+}
+
+// Rows [skip, skip + rows) of a tile, by way of f32.
+template <typename T>
+HWY_NOINLINE void ScorePartOfTile(const AttentionTile& tile, const T* k, size_t skip, size_t at, size_t rows) {
+  const Lane16 d;
+  const size_t dim = tile.shape->head_dim;
+  float* kept = tile.kt + 16 * dim;
   HWY_ALIGN float scores[kMaxGroup * kKeyTileRows];
-  ScoreTileBlock<1>(tile, k, fetch, scores, kKeyTileRows);
+  for (size_t first = 0; first < dim; first += kPart) {
+    const size_t count = HWY_MIN(kPart, dim - first);
+    for (size_t i = 0; i < count * kKeyTileRows; i += hn::Lanes(d))
+      hn::StoreU(LoadF32(d, k + first * kKeyTileRows + i), d, kept + i);
+    ScoreF32Block<kTileVectors>(tile, {kept, 0, first, count}, nullptr, 0, scores, kKeyTileRows);
+  }
   for (size_t h = 0; h < tile.vectors; ++h)
     std::memcpy(tile.scores + h * kAttentionChunk + at, scores + h * kKeyTileRows + skip, rows * sizeof(float));
+}
+
+template <size_t kCount, typename T, class Fetch>
+HWY_INLINE void ScoreTileBlock(const AttentionTile& tile, const T* k, Fetch& fetch, float* scores) {
+  const size_t dim = tile.shape->head_dim, bytes = kCount * kKeyTileRows * dim * sizeof(T);
+  constexpr size_t kLines = kCount * kKeyTileRows * 4 * sizeof(T) / 64;
+  const KeyColumns<T> keys{k, kKeyTileRows * dim, 0, dim};
+  if constexpr (std::is_same_v<T, float>) {
+    ScoreF32Block<kCount * kTileVectors>(tile, keys, Fetch::Ahead(k, bytes), kLines, scores, kAttentionChunk);
+  } else {
+    fetch.BeginKeys(k, bytes);
+    ScoreBlock<kCount * kTileVectors>(tile, keys, fetch, kLines, scores, kAttentionChunk);
+  }
 }
 
 template <typename T, class Fetch>
@@ -229,31 +219,49 @@ HWY_INLINE void ScoreAcross(const AttentionTile& tile, const T* k, Fetch& fetch,
   const size_t tile_elements = kKeyTileRows * tile.shape->head_dim, end = at + rows;
   if (skip != 0) {
     const size_t count = HWY_MIN(kKeyTileRows - skip, rows);
-    ScorePartOfTile(tile, k, fetch, skip, at, count);
+    ScorePartOfTile(tile, k, skip, at, count);
     at += count;
     k += tile_elements;
   }
-  constexpr size_t kTiles = HWY_MAX(1, kKeyVectors * hn::MaxLanes(Lane16()) / kKeyTileRows);
   const auto blocks = [&](auto count) __attribute__((always_inline)) {
     constexpr size_t kCount = decltype(count)::value;
     for (; at + kCount * kKeyTileRows <= end; at += kCount * kKeyTileRows, k += kCount * tile_elements)
-      ScoreTileBlock<kCount>(tile, k, fetch, tile.scores + at, kAttentionChunk);
+      ScoreTileBlock<kCount>(tile, k, fetch, tile.scores + at);
   };
   // Three chains of two vectors each do not hide their latency: twice as many, where their sums still fit into registers.
-  constexpr size_t kMore = 2 * kTiles * kKeyTileRows / hn::MaxLanes(Lane16());  // vectors
-  if (tile.vectors * kMore <= kSums) blocks(std::integral_constant<size_t, 2 * kTiles>());
+  constexpr size_t kMore = 2 * kTiles * kTileVectors;  // vectors
+  if constexpr (kMore <= kSums) {
+    if (tile.vectors * kMore <= kSums) blocks(std::integral_constant<size_t, 2 * kTiles>());
+  }
   blocks(std::integral_constant<size_t, kTiles>());
-  if constexpr (kTiles > 1) blocks(std::integral_constant<size_t, 1>());
-  if (at < end) ScorePartOfTile(tile, k, fetch, 0, at, end - at);
+  for (; at < end; at += kKeyTileRows, k += tile_elements)
+    ScorePartOfTile(tile, k, 0, at, HWY_MIN(kKeyTileRows, end - at));
+}
+
+// Elements [dim, head_dim) of the heads [head, head + heads), fewer than a block of registers holds: one register at a time.
+template <typename T>
+HWY_NOINLINE void WeighRest(const AttentionTile& tile, size_t head, size_t heads, size_t dim, const T* v, size_t begin,
+                            size_t end) {
+  FetchNothing fetch;
+  const size_t head_dim = tile.shape->head_dim, last = head + heads;
+  for (; dim < head_dim; dim += hn::Lanes(Lane16())) {
+    size_t h = head;
+    if constexpr (!kFewShapes) {
+      for (; h + 4 <= last; h += 4) WeighBlock<4, 1>(tile, h, dim, v, head_dim, begin, end, fetch);
+    }
+    for (; h + 2 <= last; h += 2) WeighBlock<2, 1>(tile, h, dim, v, head_dim, begin, end, fetch);
+    if (h < last) WeighBlock<1, 1>(tile, h, dim, v, head_dim, begin, end, fetch);
+  }
 }
 
 // Long rows take several passes, a part of head_dim each: some rows at a time, so that what one pass fetches ahead comes in time.
 template <FetchWay way, typename T>
 HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, const std::byte* next, size_t begin, size_t end) {
+  constexpr size_t kMost = std::is_same_v<T, float> ? HWY_MIN(kMaxHeads, 4) : kMaxHeads;
   const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim, row = dim / kPerStored<T>;
   const size_t rows = HWY_MAX(16, kPassBytes / (row * sizeof(T)));
   auto fetch = FetchFor<way, T>(tile, next, end - begin);
-  ForAllHeads(
+  ForAllHeads<kMost>(
       tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
         constexpr size_t kHeads = decltype(heads)::value;
         constexpr size_t kRegisters = kHeads * 4 <= kSums ? 4 : kHeads == 4 ? 3 : 2;  // 3: below AVX-512
@@ -268,7 +276,7 @@ HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, const std::by
           };
           weigh(std::integral_constant<size_t, kRegisters>());
           if constexpr (kRegisters == 3) weigh(std::integral_constant<size_t, 2>());
-          weigh(std::integral_constant<size_t, 1>());
+          if (i < dim) WeighRest(tile, head, kHeads, i, values, first, last);
         }
       });
 }
@@ -276,31 +284,34 @@ HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, const std::by
 template <FetchWay way, typename T>
 void ScoreStored(const AttentionTile& tile, const StoredKeys& k, const std::byte* next, size_t at, size_t rows) {
   const T* keys = reinterpret_cast<const T*>(k.at);
-  auto fetch = FetchFor<way, T>(tile, next, rows);
   if (!k.across) {
-    ScoreRowsOf(tile, keys, fetch, at, rows);
+    ScoreRowsOf(tile, keys, at, rows);
   } else if constexpr (kPerStored<T> == 1) {
+    auto fetch = FetchFor<way, T>(tile, next, rows);
     ScoreAcross(tile, keys, fetch, k.skip, at, rows);
   }
 }
 
+// F16, which caches have unless asked otherwise, in its own way; others as usual.
 template <FetchWay way>
 void ScoreRows(const AttentionTile& tile, const StoredKeys& k, const std::byte* next, size_t at, size_t rows) {
+  constexpr FetchWay kUsual = FetchWay::kBehind;
   switch (tile.shape->kv_dtype) {
     case DType::kF16: return ScoreStored<way, hwy::float16_t>(tile, k, next, at, rows);
-    case DType::kBF16: return ScoreStored<way, hwy::bfloat16_t>(tile, k, next, at, rows);
-    case DType::kQ8_0: return ScoreStored<way, Q8Block>(tile, k, next, at, rows);
-    default: return ScoreStored<way, float>(tile, k, next, at, rows);
+    case DType::kBF16: return ScoreStored<kUsual, hwy::bfloat16_t>(tile, k, next, at, rows);
+    case DType::kQ8_0: return ScoreStored<kUsual, Q8Block>(tile, k, next, at, rows);
+    default: return ScoreStored<kUsual, float>(tile, k, next, at, rows);
   }
 }
 
 template <FetchWay way>
 void WeighRows(const AttentionTile& tile, const std::byte* v, const std::byte* next, size_t begin, size_t end) {
+  constexpr FetchWay kUsual = FetchWay::kBehind;
   switch (tile.shape->kv_dtype) {
     case DType::kF16: return WeighRowsOf<way>(tile, reinterpret_cast<const hwy::float16_t*>(v), next, begin, end);
-    case DType::kBF16: return WeighRowsOf<way>(tile, reinterpret_cast<const hwy::bfloat16_t*>(v), next, begin, end);
-    case DType::kQ8_0: return WeighRowsOf<way>(tile, reinterpret_cast<const Q8Block*>(v), next, begin, end);
-    default: return WeighRowsOf<way>(tile, reinterpret_cast<const float*>(v), next, begin, end);
+    case DType::kBF16: return WeighRowsOf<kUsual>(tile, reinterpret_cast<const hwy::bfloat16_t*>(v), next, begin, end);
+    case DType::kQ8_0: return WeighRowsOf<kUsual>(tile, reinterpret_cast<const Q8Block*>(v), next, begin, end);
+    default: return WeighRowsOf<kUsual>(tile, reinterpret_cast<const float*>(v), next, begin, end);
   }
 }
 
