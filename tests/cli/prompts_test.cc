@@ -198,8 +198,8 @@ TEST(Drafts, ChangeNoAnswer) {
 
 TEST(Prompts, BadLines_CostOnlyThemselves) {
   const std::vector<std::pair<std::string, std::string>> bad = {
-      {"{\"prompt\": \"x\"", "found a mistake at byte"},
-      {"[1]", "expected a JSON object, found array"},
+      {"{\"prompt\": \"x\"", "expected JSON, found a syntax error"},
+      {"[1]", "expected a JSON object, found an array"},
       {"{}", "expected one of \"prompt\", \"messages\" and \"ids\", found none"},
       {"{\"prompt\": \"x\", \"ids\": [1]}", "found 2"},
       {"{\"prompt\": 5}", "\"prompt\": expected a string, found 5"},
@@ -211,14 +211,14 @@ TEST(Prompts, BadLines_CostOnlyThemselves) {
       {"{\"prompt\": \"x\", \"max_new_tokens\": 2.5}", "expected a whole number, found 2.5"},
       {"{\"prompt\": \"x\", \"max_new_token\": 2}", "did you mean \"max_new_tokens\"?"},
       {"{\"prompt\": \"x\", \"temperature\": \"hot\"}", "expected a number, found \"hot\""},
-      {"{\"prompt\": \"x\", \"prompt\": \"y\"}", "twice"},
+      {"{\"prompt\": \"x\", \"prompt\": \"y\"}", "expected each key of an object once, found \"prompt\""},
       {"{\"prompt\": \"x\", \"stop\": 3}", "a string or a list of strings"},
       {"{\"prompt\": \"x\", \"seed\": -1}", "a whole number from 0"},
       {"{\"prompt\": \"x\", \"logit_bias\": {\"a\": 1}}", "an object of id and bias"},
-      {"{\"prompt\": \"x\", \"temperature\": 1e999}", "too large"},
-      {"{\"prompt\": \"\xff\"}", "found a mistake at byte"},
-      {std::string(100000, '[') + std::string(100000, ']'), "more than 64 levels"},
-      {"{\"messages\": " + std::string(100000, '['), "more than 64 levels"}};
+      {"{\"prompt\": \"x\", \"temperature\": 1e999}", "expected a number within the range of a double"},
+      {"{\"prompt\": \"\xff\"}", "expected JSON, found a syntax error"},
+      {std::string(100000, '[') + std::string(100000, ']'), "expected at most 64 levels of nesting, found more"},
+      {"{\"messages\": " + std::string(100000, '['), "expected at most 64 levels of nesting, found more"}};
   std::string file;
   for (const auto& [line, message] : bad) {
     file += line + "\n{\"id\": \"good\", \"prompt\": \"the tide\", \"max_new_tokens\": 4, \"ignore_eos\": true}\n";
