@@ -301,8 +301,8 @@ Result<void> RunPrompts(const RunFlags& flags, CommandContext& context) {
   const Descriptor input{is_file ? open(prompts.file->c_str(), O_RDONLY | O_CLOEXEC) : STDIN_FILENO, is_file};
   if (input.fd < 0) return SystemError("read the prompts", *prompts.file, errno);
   TIDEMILL_TRY(session, OpenSession(flags.model, flags.machine, flags.draft, context));
-  WarnAboutIdleFlags(flags.generation, BatchOptions(flags.generation, *session.model), " but in lines that give another one",
-                     context.messages);
+  WarnAboutIdleFlags(flags.generation, BatchOptions(flags.generation, *session.model),
+                     " but in lines that give another one", context.messages);
   TIDEMILL_TRY(options, flags.machine.engine_options());
   const size_t count = prompts.instances.value_or(1);
   options.draft_model = session.draft_model;
