@@ -17,7 +17,7 @@
 #include "tests/support/recording_drafter.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill {
+namespace tidemill::batched_draft_test {
 namespace {
 
 using testing::BuildTinyLlama;
@@ -303,4 +303,4 @@ TEST(BatchedDraft, Steps_AllocateOnlyWhereAStateGrows) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::batched_draft_test

@@ -18,7 +18,7 @@
 #include "tests/support/model_runner.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill {
+namespace tidemill::bits_test {
 namespace {
 
 using testing::BitsPlan;
@@ -374,4 +374,4 @@ TEST(TinyModelBits, FloatEnvironmentOfWhoLoads_ChangesNothing) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::bits_test

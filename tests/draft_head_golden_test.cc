@@ -23,7 +23,7 @@
 #include "tests/support/eagle_golden.h"
 #include "tests/support/model_runner.h"
 
-namespace tidemill {
+namespace tidemill::draft_head_golden_test {
 namespace {
 
 using testing::EagleGolden;
@@ -356,4 +356,4 @@ TEST(DraftHead, RowsInCompanyAndInChunks_HaveTheSameBits) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::draft_head_golden_test

@@ -11,7 +11,7 @@
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
 
-namespace tidemill {
+namespace tidemill::draft_memory_test {
 namespace {
 
 using testing::DraftingModel;
@@ -167,4 +167,4 @@ TEST(DraftMemory, Features_AreHeldWhileARequestRuns) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::draft_memory_test

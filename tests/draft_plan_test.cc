@@ -13,7 +13,7 @@
 #include "tests/support/model_runner.h"
 #include "tidemill/plan.h"
 
-namespace tidemill {
+namespace tidemill::draft_plan_test {
 namespace {
 
 using testing::DraftingModel;
@@ -175,4 +175,4 @@ TEST(DraftPlan, ShorterContextOfTheDraftModel_IsWarnedOf) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::draft_plan_test

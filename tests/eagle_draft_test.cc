@@ -22,7 +22,7 @@
 #include "tests/support/resumed_requests.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill {
+namespace tidemill::eagle_draft_test {
 namespace {
 
 using testing::ChangedCheckpoint;
@@ -438,4 +438,4 @@ TEST(EagleDraft, Steps_AllocateOnlyWhereAStateGrows) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::eagle_draft_test

@@ -14,7 +14,7 @@
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
 
-namespace tidemill {
+namespace tidemill::eagle_known_test {
 namespace {
 
 using testing::EngineDriver;
@@ -109,4 +109,4 @@ TEST(EagleDraft, KnowingHead3_IsRightUpToAnIdThatItDoesNotDraft) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::eagle_known_test

@@ -11,7 +11,7 @@
 #include "tests/fixtures_path.h"
 #include "tests/support/model_runner.h"
 
-namespace tidemill {
+namespace tidemill::early_exit_test {
 namespace {
 
 using testing::KeysOf;
@@ -67,4 +67,4 @@ TEST(EarlyExit, IsTheModelWithoutTheOtherLayers) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::early_exit_test

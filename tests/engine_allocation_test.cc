@@ -11,7 +11,7 @@
 #include "tests/support/model_runner.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill {
+namespace tidemill::engine_allocation_test {
 namespace {
 
 using testing::BuildCountingModel;
@@ -82,4 +82,4 @@ TEST(EngineAllocation, StepsOfTheEngine_AllocateOnlyWhereTheStateGrows) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_allocation_test

@@ -27,7 +27,7 @@
 #include "tests/support/scripted_drafters.h"
 #include "tests/support/tiny_vocabulary.h"
 
-namespace tidemill {
+namespace tidemill::engine_any_drafter_test {
 namespace {
 
 using testing::DraftScript;
@@ -348,4 +348,4 @@ TEST(EngineAnyDrafter, EveryAnswer_IsThatOfPlainDecoding) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_any_drafter_test

@@ -14,7 +14,7 @@
 #include "tests/support/random_requests.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill {
+namespace tidemill::engine_batch_test {
 namespace {
 
 using testing::EngineDriver;
@@ -200,4 +200,4 @@ TEST(EngineCancel, FromAnotherThreadDuringSteps_ChangesNoOtherRequest) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_batch_test

@@ -5,7 +5,7 @@
 #include "tests/support/random_requests.h"
 #include "tidemill/measure.h"
 
-namespace tidemill {
+namespace tidemill::engine_bench_test {
 namespace {
 
 TEST(EngineBench, ModelWithWindows_FillsAgainWhatItNoLongerHas) {
@@ -34,4 +34,4 @@ TEST(EngineBench, RateOfManyBytes_IsMeasuredInParts) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_bench_test

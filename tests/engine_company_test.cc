@@ -21,7 +21,7 @@
 #include "tests/support/print_counts.h"
 #include "tests/support/random_requests.h"
 
-namespace tidemill {
+namespace tidemill::engine_company_test {
 namespace {
 
 using testing::EngineDriver;
@@ -232,4 +232,4 @@ TEST(EngineCompany, RequestAmongAnyOthers_GetsWhatItGetsAlone) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_company_test

@@ -24,7 +24,7 @@
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
 
-namespace tidemill {
+namespace tidemill::engine_containment_test {
 namespace {
 
 using testing::EngineDriver;
@@ -286,4 +286,4 @@ TEST(EngineContainment, FaultOfOneRequest_ChangesNoOther) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_containment_test

@@ -21,7 +21,7 @@
 #include "tests/support/scripted_drafters.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill {
+namespace tidemill::engine_draft_test {
 namespace {
 
 using testing::BuildCountingModel;
@@ -388,4 +388,4 @@ TEST(EngineDraft, InterruptedSteps_AreMadeAgain) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_draft_test

@@ -19,7 +19,7 @@
 #include "tests/support/tiny_model.h"
 #include "tidemill/plan.h"
 
-namespace tidemill {
+namespace tidemill::engine_draft_width_test {
 namespace {
 
 using testing::BuildCountingModel;
@@ -256,4 +256,4 @@ TEST(EngineDraftWidth, Plans_OfWhatCannotBe_AreRefused) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_draft_width_test

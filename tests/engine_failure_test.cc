@@ -21,7 +21,7 @@
 #include "tests/support/tiny_vocabulary.h"
 #include "tidemill/model.h"
 
-namespace tidemill {
+namespace tidemill::engine_failure_test {
 namespace {
 
 using testing::BuildCountingModel;
@@ -293,4 +293,4 @@ TEST(EngineFailure, InterruptedRun_CanBeMadeAgain) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_failure_test

@@ -14,7 +14,7 @@
 #include "tests/support/resumed_requests.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill {
+namespace tidemill::engine_memory_test {
 namespace {
 
 using testing::BuildCountingModel;
@@ -235,4 +235,4 @@ TEST(EngineMemory, ResumedRequest_NeedsWhatIsLeft) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_memory_test

@@ -23,7 +23,7 @@
 #include "tests/support/tiny_model.h"
 #include "tests/support/tiny_vocabulary.h"
 
-namespace tidemill {
+namespace tidemill::engine_model_draft_test {
 namespace {
 
 using testing::BuildCountingModel;
@@ -391,4 +391,4 @@ TEST(ModelDraft, Steps_AllocateOnlyWhereAStateGrows) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_model_draft_test

@@ -11,7 +11,7 @@
 #include "tests/support/tiny_model.h"
 #include "tidemill/plan.h"
 
-namespace tidemill {
+namespace tidemill::engine_plan_test {
 namespace {
 
 using testing::BuildCountingModel;
@@ -128,4 +128,4 @@ TEST(EnginePlan, BatchOfNone_IsRefused) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_plan_test

@@ -15,7 +15,7 @@
 #include "tests/support/scripted_drafters.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill {
+namespace tidemill::engine_repetition_test {
 namespace {
 
 using testing::BuildCountingModel;
@@ -202,4 +202,4 @@ TEST(Repetition, SavedAnswerThatIsOne_DoesNotGoOn) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_repetition_test

@@ -15,7 +15,7 @@
 #include "tests/support/tiny_model.h"
 #include "tests/support/tiny_vocabulary.h"
 
-namespace tidemill {
+namespace tidemill::engine_saved_bits_test {
 namespace {
 
 using testing::EngineDriver;
@@ -215,4 +215,4 @@ TEST(SavedRequest, MorePrompt_IsAsIfAllHadBeenSubmitted) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_saved_bits_test

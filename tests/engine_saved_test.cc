@@ -16,7 +16,7 @@
 #include "tests/support/tiny_model.h"
 #include "tests/support/tiny_vocabulary.h"
 
-namespace tidemill {
+namespace tidemill::engine_saved_test {
 namespace {
 
 using testing::BuildCountingModel;
@@ -312,4 +312,4 @@ TEST(SavedRequest, WithoutKeepState_NothingIsSaved) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_saved_test

@@ -15,7 +15,7 @@
 #include "tests/support/tiny_vocabulary.h"
 #include "tidemill/measure.h"
 
-namespace tidemill {
+namespace tidemill::engine_test {
 namespace {
 
 using ::testing::AllOf;
@@ -371,4 +371,4 @@ TEST(Perplexity, ShortestTexts_AreScored) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_test

@@ -16,7 +16,7 @@
 #include "tests/support/tiny_model.h"
 #include "tests/support/tiny_vocabulary.h"
 
-namespace tidemill {
+namespace tidemill::engine_tree_draft_test {
 namespace {
 
 using testing::BuildCountingModel;
@@ -282,4 +282,4 @@ TEST(TreeDraft, Steps_AllocateOnlyWhereAStateGrows) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::engine_tree_draft_test

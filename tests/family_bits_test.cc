@@ -20,7 +20,7 @@
 #include "tests/support/bits_run.h"
 #include "tests/support/model_runner.h"
 
-namespace tidemill {
+namespace tidemill::family_bits_test {
 namespace {
 
 using testing::BitsPlan;
@@ -170,4 +170,4 @@ INSTANTIATE_TEST_SUITE_P(All, FamilyBits, ::testing::ValuesIn(kFamilies),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::family_bits_test

@@ -13,7 +13,7 @@
 #include "tests/support/golden_file.h"
 #include "tests/support/model_runner.h"
 
-namespace tidemill {
+namespace tidemill::family_golden_test {
 namespace {
 
 using testing::GoldenFile;
@@ -143,4 +143,4 @@ TEST(FamilyGguf, EveryCheckpoint_GivesTheBitsOfItsFolder) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::family_golden_test

@@ -16,7 +16,7 @@
 #include "tests/support/model_runner.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill {
+namespace tidemill::kv_blocks_bits_test {
 namespace {
 
 using testing::BitsPlan;
@@ -157,4 +157,4 @@ TEST(KvBlocksBits, Logits_StayNearThoseOfF32) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::kv_blocks_bits_test

@@ -13,7 +13,7 @@
 #include "tests/support/model_runner.h"
 #include "tests/support/random_requests.h"
 
-namespace tidemill {
+namespace tidemill::layers_draft_test {
 namespace {
 
 using testing::EngineDriver;
@@ -230,4 +230,4 @@ TEST(LayersDraft, Guess_TakesOneStepAndNoMemory) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::layers_draft_test

@@ -10,7 +10,7 @@
 #include "tests/fixtures_path.h"
 #include "tests/support/model_runner.h"
 
-namespace tidemill {
+namespace tidemill::llama_golden_test {
 namespace {
 
 using testing::ModelRunner;
@@ -75,4 +75,4 @@ TEST(LlamaGolden, MappedAndInSmallChunks_MatchesTransformers) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::llama_golden_test

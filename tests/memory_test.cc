@@ -12,7 +12,7 @@
 #include "tests/support/model_runner.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill {
+namespace tidemill::memory_test {
 namespace {
 
 constexpr uint64_t kSlackBytes = uint64_t{64} << 20;
@@ -123,4 +123,4 @@ TEST(Memory, ShortRequest_TakesNoMoreInALongContext) {
 #endif
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::memory_test

@@ -29,7 +29,7 @@
 #include "tests/support/random_requests.h"
 #include "tests/support/tiny_tokenizer_json.h"
 
-namespace tidemill {
+namespace tidemill::parallel_draft_test {
 namespace {
 
 using testing::EngineDriver;
@@ -372,4 +372,4 @@ TEST(ParallelDraft, OnlyTheKey_MakesGuessesAtOnce) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::parallel_draft_test

@@ -14,7 +14,7 @@
 #include "tests/fixtures_path.h"
 #include "tests/support/model_runner.h"
 
-namespace tidemill {
+namespace tidemill::rope_override_golden_test {
 namespace {
 
 using testing::ModelRunner;
@@ -97,4 +97,4 @@ TEST(RopeOverrideState, CheckpointOfAnotherScaling_IsRefused) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::rope_override_golden_test

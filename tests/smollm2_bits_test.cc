@@ -13,7 +13,7 @@
 #include "tests/support/bits_run.h"
 #include "tests/support/smollm2_path.h"
 
-namespace tidemill {
+namespace tidemill::smollm2_bits_test {
 namespace {
 
 using testing::BitsPlan;
@@ -100,4 +100,4 @@ TEST(SmolLm2Bits, WholeRunInChunksAndCompany_EqualsPlain) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::smollm2_bits_test

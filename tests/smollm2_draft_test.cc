@@ -18,7 +18,7 @@
 #include "tests/support/random_requests.h"
 #include "tests/support/smollm2_path.h"
 
-namespace tidemill {
+namespace tidemill::smollm2_draft_test {
 namespace {
 
 using testing::EngineDriver;
@@ -109,4 +109,4 @@ TEST(RealModelDrafts, EveryDrafter_LeavesAnswersAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::smollm2_draft_test

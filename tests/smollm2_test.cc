@@ -11,7 +11,7 @@
 #include "tests/support/model_runner.h"
 #include "tests/support/smollm2_path.h"
 
-namespace tidemill {
+namespace tidemill::smollm2_test {
 namespace {
 
 using nlohmann::json;
@@ -103,4 +103,4 @@ TEST(SmolLm2, QuantisedLogits_StayWithinPeersDistanceFromOracle) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::smollm2_test

@@ -18,7 +18,7 @@
 #include "tests/support/sloped_profile.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill {
+namespace tidemill::spare_rows_test {
 namespace {
 
 using testing::BuildCountingModel;
@@ -342,4 +342,4 @@ TEST(SpareRows, Growing_ChangesNoAnswer) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::spare_rows_test

@@ -13,7 +13,7 @@
 #include "tests/support/eagle_golden.h"
 #include "tests/support/model_runner.h"
 
-namespace tidemill {
+namespace tidemill::step_features_test {
 namespace {
 
 using testing::EagleGolden;
@@ -104,4 +104,4 @@ TEST(StepFeatures, AtTheEnds_AreTheEmbeddingAndWhatTheNormMakes) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::step_features_test

@@ -25,7 +25,7 @@
 #include "tests/support/model_runner.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill {
+namespace tidemill::tree_bits_test {
 namespace {
 
 using testing::ModelRunner;
@@ -301,4 +301,4 @@ TEST_P(SmallTreeBits, EveryTreeAtChunkEdges_HasTheLogitsOfPlainDecoding) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::tree_bits_test

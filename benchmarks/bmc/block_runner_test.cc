@@ -11,7 +11,7 @@
 #include "benchmarks/bmc/cell_record.h"
 #include "kernels/testing/seeded_inputs.h"
 
-namespace tidemill::bmc {
+namespace tidemill::bmc::block_runner_test {
 namespace {
 
 std::vector<Backend> Backends() {
@@ -152,4 +152,4 @@ TEST(RunCell, PaddedWithoutTheLibrary_IsRefused) {
 #endif
 
 }  // namespace
-}  // namespace tidemill::bmc
+}  // namespace tidemill::bmc::block_runner_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemill::bmc {
+namespace tidemill::bmc::cell_test {
 namespace {
 
 Cell CellOf(KvPolicy policy, size_t tokens, size_t period) {
@@ -111,4 +111,4 @@ TEST(Cell, Key_NamesWhatTellsCellsApart) {
 }
 
 }  // namespace
-}  // namespace tidemill::bmc
+}  // namespace tidemill::bmc::cell_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemill::bmc {
+namespace tidemill::bmc::estimate_test {
 namespace {
 
 Cell SmallCell(KvPolicy policy, size_t period, Backend backend) {
@@ -51,4 +51,4 @@ TEST(Estimate, OfTheCellThatGaveTheRates_IsWhatItTook) {
 }
 
 }  // namespace
-}  // namespace tidemill::bmc
+}  // namespace tidemill::bmc::estimate_test

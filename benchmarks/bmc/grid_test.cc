@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemill::bmc {
+namespace tidemill::bmc::grid_test {
 namespace {
 
 TEST(Grid, WhatIsClaimed_ComesFirst) {
@@ -111,4 +111,4 @@ TEST(Grid, UnknownNames_AreRefused) {
 }
 
 }  // namespace
-}  // namespace tidemill::bmc
+}  // namespace tidemill::bmc::grid_test

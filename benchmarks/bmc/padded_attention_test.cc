@@ -14,7 +14,7 @@
 #include "kernels/testing/seeded_inputs.h"
 #include "tensor/half.h"
 
-namespace tidemill::bmc {
+namespace tidemill::bmc::padded_attention_test {
 namespace {
 
 constexpr float kPoison = 1e4F;
@@ -286,4 +286,4 @@ TEST(PaddedAttention, TypesThatTheLibraryDoesNotMultiply_AreRefused) {
 }
 
 }  // namespace
-}  // namespace tidemill::bmc
+}  // namespace tidemill::bmc::padded_attention_test

@@ -13,7 +13,7 @@
 #include "tests/cli/model_files.h"
 #include "tests/fixtures_path.h"
 
-namespace tidemill::child {
+namespace tidemill::child::bench_child_test {
 namespace {
 
 using nlohmann::json;
@@ -301,4 +301,4 @@ TEST(BenchChild, MissingModel_IsNamed) {
 }
 
 }  // namespace
-}  // namespace tidemill::child
+}  // namespace tidemill::child::bench_child_test

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::aligned_buffer_test {
 namespace {
 
 bool AllAre(const AlignedBuffer& buffer, std::byte value) {
@@ -55,4 +55,4 @@ TEST(BufferArena, WhatNoSystemHas_IsOutOfMemory) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::aligned_buffer_test

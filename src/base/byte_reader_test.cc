@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-namespace tidemill {
+namespace tidemill::byte_reader_test {
 namespace {
 
 std::span<const std::byte> Bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
@@ -65,4 +65,4 @@ TEST(ByteReader, NoBytes_HaveNothingToRead) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::byte_reader_test

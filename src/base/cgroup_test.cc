@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace tidemill {
+namespace tidemill::cgroup_test {
 namespace {
 
 class Cgroup : public ::testing::Test {
@@ -62,4 +62,4 @@ TEST_F(Cgroup, DamagedQuota_IsNone) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::cgroup_test

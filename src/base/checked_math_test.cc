@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace tidemill {
+namespace tidemill::checked_math_test {
 namespace {
 
 constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
@@ -57,4 +57,4 @@ TEST(CheckedMath, EqualPart_IsTheLargestOfTheFewestParts) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::checked_math_test

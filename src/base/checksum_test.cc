@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::checksum_test {
 namespace {
 
 std::vector<std::byte> Ascending(size_t count) {
@@ -46,4 +46,4 @@ TEST(Checksum, WordsThatChangePlaces_ChangeTheSum) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::checksum_test

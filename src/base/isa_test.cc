@@ -5,7 +5,7 @@
 #include <string>
 #include <tuple>
 
-namespace tidemill {
+namespace tidemill::isa_test {
 namespace {
 
 TEST(Isa, ParseIsa_KnowsEveryNameThisCpuRuns) {
@@ -62,4 +62,4 @@ TEST(Isa, DefaultIsa_LeavesAnIntelsProductsOfBFloat16) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::isa_test

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::json_document_test {
 namespace {
 
 using std::string_literals::operator""s;
@@ -281,4 +281,4 @@ TEST(JsonDocument, ManyKeys_AreFound) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::json_document_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::json_reader_test {
 namespace {
 
 using std::string_literals::operator""s;
@@ -141,4 +141,4 @@ TEST(JsonReader, HandlersError_EndsTheReading) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::json_reader_test

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::json_test {
 namespace {
 
 TEST(Json, Braces_AreObjectsOfPairsAndArraysOfTheRest) {
@@ -90,4 +90,4 @@ TEST(Json, OfADocument_IsWhatWasRead) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::json_test

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace tidemill {
+namespace tidemill::mapped_file_test {
 namespace {
 
 // A folder of its own for each test, removed afterwards.
@@ -112,4 +112,4 @@ TEST_F(MappedFileTest, ReleasedPages_AreReadAgainFromTheFile) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::mapped_file_test

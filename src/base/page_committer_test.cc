@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::page_committer_test {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -171,4 +171,4 @@ TEST(PageCommitterLargePages, OnlyExtentsInUse_GetThemOnceEach) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::page_committer_test

@@ -55,4 +55,10 @@ std::string QuoteName(std::string_view name) {
   return quoted;
 }
 
+Error ErrorAtByte(ErrorCode code, size_t offset, std::string_view field, const std::string& expected,
+                  const std::string& found) {
+  return Error(code, "byte " + std::to_string(offset) + ": " + std::string(field) + ": expected " + expected +
+                         ", found " + found);
+}
+
 }  // namespace tidemill

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "tidemill/result.h"
+
 namespace tidemill {
 
 // The index of the first byte that does not belong to well-formed UTF-8 (no overlong forms, no surrogates, at most
@@ -14,6 +16,10 @@ size_t FindUnprintableByte(std::string_view name);
 
 // `name` between quotes, at most 80 bytes of it (then "..."), with every unprintable byte as \xNN: safe in a log.
 std::string QuoteName(std::string_view name);
+
+// "byte 24: header length: expected ..., found ...": the caller puts the section in front.
+Error ErrorAtByte(ErrorCode code, size_t offset, std::string_view field, const std::string& expected,
+                  const std::string& found);
 
 }  // namespace tidemill
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemill {
+namespace tidemill::printable_name_test {
 namespace {
 
 using std::string_literals::operator""s;
@@ -52,4 +52,4 @@ TEST(PrintableName, Quote_EscapesAndCuts) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::printable_name_test

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::reserved_memory_test {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -78,4 +78,4 @@ TEST(ReservedMemory, OnlyWhatIsCommitted_IsResident) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::reserved_memory_test

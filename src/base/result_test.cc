@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-namespace tidemill {
+namespace tidemill::result_test {
 namespace {
 
 Result<int> Half(int x) {
@@ -56,4 +56,4 @@ TEST(ErrorCode, EveryCode_HasItsOwnName) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::result_test

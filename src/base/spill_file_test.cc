@@ -13,7 +13,7 @@
 
 #include "base/available_memory.h"
 
-namespace tidemill {
+namespace tidemill::spill_file_test {
 namespace {
 
 std::string EmptyFolder() {
@@ -107,4 +107,4 @@ TEST(AvailableMemory, WhatTheSystemSays_IsTheLeastOfIt) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::spill_file_test

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::thread_pool_test {
 namespace {
 
 TEST(ThreadPool, ParallelFor_RunsEveryChunkOnce) {
@@ -137,4 +137,4 @@ TEST(DefaultThreadCount, OnThisMachine_IsInRange) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::thread_pool_test

@@ -7,7 +7,7 @@
 namespace tidemill::cli {
 namespace {
 
-Error Wrong(std::string_view object, const std::string& what) {
+Error WrongMessages(std::string_view object, const std::string& what) {
   return Error(ErrorCode::kInvalidArgument, "read the conversation: " + std::string(object) + ": " + what);
 }
 
@@ -30,19 +30,19 @@ Result<std::vector<ChatMessage>> MessagesFromJson(std::string_view object, std::
 }
 
 Result<std::vector<ChatMessage>> MessagesFrom(std::string_view object, const JsonValue& list) {
-  if (!list.is_array()) return Wrong(object, "expected a JSON list of messages, found " + list.Describe());
+  if (!list.is_array()) return WrongMessages(object, "expected a JSON list of messages, found " + list.Describe());
   std::vector<ChatMessage> messages;
   messages.reserve(list.size());
   for (const JsonValue& entry : list.Elements()) {
     const std::string where = "message " + std::to_string(messages.size()) + ": ";
-    if (!entry.is_object()) return Wrong(object, where + "expected an object, found " + entry.Describe());
+    if (!entry.is_object()) return WrongMessages(object, where + "expected an object, found " + entry.Describe());
     ChatMessage message;
     for (auto [key, target] :
          {std::pair<const char*, std::string*>{"role", &message.role}, {"content", &message.content}}) {
       const auto found = entry.Member(key);
       if (!found || !found->is_string()) {
-        return Wrong(object,
-                     where + "expected a string \"" + key + "\", found " + (found ? found->Describe() : "none"));
+        return WrongMessages(
+            object, where + "expected a string \"" + key + "\", found " + (found ? found->Describe() : "none"));
       }
       *target = found->text();
     }

@@ -13,16 +13,15 @@
 #include "cli/files.h"
 #include "cli/flag_groups.h"
 #include "cli/flags.h"
+#include "cli/id_lists.h"
 #include "tidemill/model.h"
 
 namespace tidemill::cli {
 namespace {
 
-constexpr char kDoing[] = "read the ids";
-
 // The words of standard input; between them are blanks and newlines, as tokenize prints them.
 Result<std::vector<std::string>> WordsOfStandardInput() {
-  TIDEMILL_TRY(text, ReadStandardInput(kDoing));
+  TIDEMILL_TRY(text, ReadStandardInput(kReadIds));
   std::istringstream stream(std::move(text));
   return std::vector<std::string>(std::istream_iterator<std::string>(stream), {});
 }
@@ -53,7 +52,7 @@ Result<void> DetokenizeCommand(CommandContext& context) {
     if (!id || *id < 0) {
       const std::string what = "expected token ids as tokenize prints them, found " + Quoted(word);
       if (!is_input) return UsageError("ID", what);
-      return Error(ErrorCode::kInvalidArgument, std::string(kDoing) + ": standard input: " + what);
+      return Error(ErrorCode::kInvalidArgument, std::string(kReadIds) + ": standard input: " + what);
     }
     ids.push_back(*id);
   }

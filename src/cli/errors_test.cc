@@ -7,7 +7,7 @@
 
 #include "cli/utf8.h"
 
-namespace tidemill::cli {
+namespace tidemill::cli::errors_test {
 namespace {
 
 TEST(ExitCode, EveryErrorCode_IsInTheTable) {
@@ -70,4 +70,4 @@ TEST(Utf8, MalformedSequences_AreFoundAtTheirFirstByte) {
 }
 
 }  // namespace
-}  // namespace tidemill::cli
+}  // namespace tidemill::cli::errors_test

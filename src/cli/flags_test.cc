@@ -6,7 +6,7 @@
 
 #include "cli/flag_groups.h"
 
-namespace tidemill::cli {
+namespace tidemill::cli::flags_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -203,4 +203,4 @@ TEST(MachineFlags, KvType_IsGivenByName) {
 }
 
 }  // namespace
-}  // namespace tidemill::cli
+}  // namespace tidemill::cli::flags_test

@@ -9,21 +9,19 @@
 namespace tidemill::cli {
 namespace {
 
-constexpr char kDoing[] = "read the ids";
-
-Error Wrong(std::string_view object, const std::string& what) {
-  return Error(ErrorCode::kInvalidArgument, std::string(kDoing) + ": " + std::string(object) + ": " + what);
+Error WrongList(std::string_view object, const std::string& what) {
+  return Error(ErrorCode::kInvalidArgument, std::string(kReadIds) + ": " + std::string(object) + ": " + what);
 }
 
 Result<std::vector<int32_t>> ParseList(std::string_view object, const JsonValue& list, const std::string& where) {
-  if (list.size() == 0) return Wrong(object, where + "expected at least one id, found an empty list");
+  if (list.size() == 0) return WrongList(object, where + "expected at least one id, found an empty list");
   std::vector<int32_t> ids;
   ids.reserve(list.size());
   for (const JsonValue& element : list.Elements()) {
     const auto id = element.GetUint("", 0, std::numeric_limits<int32_t>::max());
     if (!id.ok()) {
-      return Wrong(object, where + "expected token ids, found " + element.Describe() + " at index " +
-                               std::to_string(ids.size()));
+      return WrongList(object, where + "expected token ids, found " + element.Describe() + " at index " +
+                                   std::to_string(ids.size()));
     }
     ids.push_back(static_cast<int32_t>(*id));
   }
@@ -33,13 +31,13 @@ Result<std::vector<int32_t>> ParseList(std::string_view object, const JsonValue&
 }  // namespace
 
 Result<IdLists> ParseIdLists(std::string_view object, std::string_view text) {
-  const auto json = ParseJson(std::string(kDoing) + ": " + std::string(object), text);
+  const auto json = ParseJson(std::string(kReadIds) + ": " + std::string(object), text);
   if (!json.ok()) return Error(json.error().code(), json.error().message() + "; write [1, 2, 3]");
   return IdListsFrom(object, *json);
 }
 
 Result<IdLists> IdListsFrom(std::string_view object, const JsonValue& json) {
-  if (!json.is_array()) return Wrong(object, "expected a JSON list, found " + json.Describe());
+  if (!json.is_array()) return WrongList(object, "expected a JSON list, found " + json.Describe());
   const std::vector<JsonValue> elements = json.Elements();
   IdLists result;
   result.is_nested = !elements.empty() && elements[0].is_array();
@@ -51,7 +49,7 @@ Result<IdLists> IdListsFrom(std::string_view object, const JsonValue& json) {
   for (const JsonValue& list : elements) {
     const std::string where = "list " + std::to_string(result.lists.size()) + ": ";
     if (!list.is_array())
-      return Wrong(object, where + "expected a list like those before it, found " + list.Describe());
+      return WrongList(object, where + "expected a list like those before it, found " + list.Describe());
     TIDEMILL_TRY(ids, ParseList(object, list, where));
     result.lists.push_back(std::move(ids));
   }
@@ -59,7 +57,7 @@ Result<IdLists> IdListsFrom(std::string_view object, const JsonValue& json) {
 }
 
 Result<IdLists> ReadIdLists(const std::string& path) {
-  TIDEMILL_TRY(text, path == "-" ? ReadStandardInput(kDoing) : ReadFile(kDoing, path));
+  TIDEMILL_TRY(text, path == "-" ? ReadStandardInput(kReadIds) : ReadFile(kReadIds, path));
   return ParseIdLists(path == "-" ? "standard input" : path, text);
 }
 

@@ -12,6 +12,8 @@
 
 namespace tidemill::cli {
 
+inline constexpr char kReadIds[] = "read the ids";  // what is being done, in an error
+
 struct IdLists {
   bool is_nested = false;
   std::vector<std::vector<int32_t>> lists;  // one, unless nested; none of them is empty

@@ -14,7 +14,7 @@
 #include "cli/json.h"
 #include "tests/support/cpu_seconds.h"
 
-namespace tidemill::cli {
+namespace tidemill::cli::input_formats_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -153,4 +153,4 @@ TEST(CpuInfo, NameAndFlags_AreOfTheFirstCpu) {
 }
 
 }  // namespace
-}  // namespace tidemill::cli
+}  // namespace tidemill::cli::input_formats_test

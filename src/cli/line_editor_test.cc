@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tidemill::cli {
+namespace tidemill::cli::line_editor_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -150,4 +150,4 @@ TEST(CharacterWidth, WideAndCombining_AreKnown) {
 }
 
 }  // namespace
-}  // namespace tidemill::cli
+}  // namespace tidemill::cli::line_editor_test

@@ -23,7 +23,7 @@
 namespace tidemill::cli {
 namespace {
 
-constexpr char kDoing[] = "write the logits";
+constexpr char kWriteLogits[] = "write the logits";
 
 struct LogitsFlags {
   std::string model;
@@ -100,7 +100,7 @@ Result<void> LogitsCommand(CommandContext& context) {
   std::atomic<bool> is_interrupted = false;
   // So that no half file is left behind.
   const SignalWatch::Grace grace(context.signals, [&is_interrupted] { is_interrupted = true; });
-  TIDEMILL_TRY(file, OutputFile::Create(kDoing, flags.out_file, context.out));
+  TIDEMILL_TRY(file, OutputFile::Create(kWriteLogits, flags.out_file, context.out));
   return WriteLogits(session, ids, flags.last_only, is_interrupted, *file);
 }
 

@@ -12,10 +12,10 @@
 namespace tidemill::cli {
 namespace {
 
-Error Wrong(const std::string& what) { return Error(ErrorCode::kInvalidArgument, "read the line: " + what); }
+Error WrongLine(const std::string& what) { return Error(ErrorCode::kInvalidArgument, "read the line: " + what); }
 
 Error WrongMember(std::string_view name, const std::string& expected, const JsonValue& found) {
-  return Wrong(Quoted(name) + ": expected " + expected + ", found " + found.Describe());
+  return WrongLine(Quoted(name) + ": expected " + expected + ", found " + found.Describe());
 }
 
 struct WholeMember {
@@ -113,8 +113,8 @@ Result<void> ReadMember(std::string_view name, const JsonValue& value, PromptLin
     for (const WholeMember& member : kWhole) names.emplace_back(member.name);
     for (const RealMember& member : kReal) names.emplace_back(member.name);
     const auto nearest = Nearest(name, names);
-    return Wrong(Quoted(name) + ": no such member; " +
-                 (nearest ? "did you mean \"" + *nearest + "\"?" : "docs/cli.md lists them"));
+    return WrongLine(Quoted(name) + ": no such member; " +
+                     (nearest ? "did you mean \"" + *nearest + "\"?" : "docs/cli.md lists them"));
   }
   return {};
 }
@@ -132,7 +132,7 @@ GenerationOptions PromptLine::ApplyTo(GenerationOptions options) const {
 Result<PromptLine> ParsePromptLine(std::string_view text, Json* id) {
   *id = nullptr;
   TIDEMILL_TRY(json, ParseJson("read the line", text));
-  if (!json.is_object()) return Wrong("expected a JSON object, found " + json.Describe());
+  if (!json.is_object()) return WrongLine("expected a JSON object, found " + json.Describe());
   if (const auto found = json.Member("id")) {
     if (!found->is_string() && !found->is_number()) return WrongMember("id", "a string or a number", *found);
     *id = Json(*found);
@@ -142,8 +142,8 @@ Result<PromptLine> ParsePromptLine(std::string_view text, Json* id) {
   for (const auto& [name, value] : json.Members()) TIDEMILL_TRY_VOID(ReadMember(name, value, &line));
   const int prompts = (line.prompt ? 1 : 0) + (line.messages.empty() ? 0 : 1) + (line.ids.empty() ? 0 : 1);
   if (prompts != 1) {
-    return Wrong("expected one of \"prompt\", \"messages\" and \"ids\", found " +
-                 (prompts == 0 ? std::string("none") : std::to_string(prompts)));
+    return WrongLine("expected one of \"prompt\", \"messages\" and \"ids\", found " +
+                     (prompts == 0 ? std::string("none") : std::to_string(prompts)));
   }
   return line;
 }

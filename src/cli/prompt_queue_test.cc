@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tidemill::cli {
+namespace tidemill::cli::prompt_queue_test {
 namespace {
 
 // Eight lines and nobody who reads the results.
@@ -74,4 +74,4 @@ TEST(PromptQueue, InstanceThatLeft_LeavesAllLines) {
 }
 
 }  // namespace
-}  // namespace tidemill::cli
+}  // namespace tidemill::cli::prompt_queue_test

@@ -6,7 +6,7 @@
 namespace tidemill::cli {
 namespace {
 
-constexpr char kDoing[] = "save the state";
+constexpr char kSaveState[] = "save the state";
 
 }  // namespace
 
@@ -28,7 +28,7 @@ Result<StateOutput> StateOutput::Create(const StateFlags& flags, Output& out) {
   StateOutput output;
   if (!flags.save_file) return output;
   output.path_ = *flags.save_file;
-  TIDEMILL_TRY(file, OutputFile::Create(kDoing, *flags.save_file, out));
+  TIDEMILL_TRY(file, OutputFile::Create(kSaveState, *flags.save_file, out));
   output.file_ = std::move(file);
   return output;
 }
@@ -37,7 +37,7 @@ Result<void> StateOutput::Write(const std::shared_ptr<const std::vector<std::byt
   if (file_ == nullptr) return {};
   if (saved == nullptr) {
     return Error(ErrorCode::kOutOfMemory,
-                 std::string(kDoing) + ": " + path_ + ": the system has no memory for it; the file is as it was");
+                 std::string(kSaveState) + ": " + path_ + ": the system has no memory for it; the file is as it was");
   }
   TIDEMILL_TRY_VOID(file_->Write({reinterpret_cast<const char*>(saved->data()), saved->size()}));
   return file_->Commit();

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-namespace tidemill {
+namespace tidemill::acceptance_counts_test {
 namespace {
 
 void ExpectShares(const std::vector<std::vector<double>>& shares) {
@@ -63,4 +63,4 @@ TEST(AcceptanceCounts, Fade_FollowsTheText) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::acceptance_counts_test

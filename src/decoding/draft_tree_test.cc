@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::draft_tree_test {
 namespace {
 
 // The ranks along the path of a node: "010".
@@ -287,4 +287,4 @@ TEST(DynamicDraft, LevelsOfWhatIsWanted_GiveTheSameTree) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::draft_tree_test

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::draft_width_test {
 namespace {
 
 // E(g) for acceptance [g] = a_1 to a_g.
@@ -548,4 +548,4 @@ TEST(DraftWidth, TreeWithPromises_BeginsAsWideAsTheyPay) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::draft_width_test

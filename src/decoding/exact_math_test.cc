@@ -8,7 +8,7 @@
 #include <limits>
 #include <random>
 
-namespace tidemill {
+namespace tidemill::exact_math_test {
 namespace {
 
 constexpr uint64_t kSeed = 20240902;
@@ -74,4 +74,4 @@ TEST(ExpLog, Bits_AreThoseOfEveryMachine) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::exact_math_test

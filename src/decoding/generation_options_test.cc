@@ -5,7 +5,7 @@
 
 #include "tidemill/generation.h"
 
-namespace tidemill {
+namespace tidemill::generation_options_test {
 namespace {
 
 constexpr size_t kVocab = 100;
@@ -116,4 +116,4 @@ TEST(FinishReasonName, EachReason_IsSpelledAsReported) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::generation_options_test

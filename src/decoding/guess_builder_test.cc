@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::guess_builder_test {
 namespace {
 
 constexpr size_t kVocab = 8;
@@ -90,4 +90,4 @@ TEST(GuessBuilder, Never_IsNoGuess) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::guess_builder_test

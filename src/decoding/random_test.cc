@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::random_test {
 namespace {
 
 // Known answers of the authors' Random123 library (its kat_vectors, lines "philox4x32 10").
@@ -51,4 +51,4 @@ TEST(UniformAt, ManyPositions_FillTheUnitIntervalEvenly) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::random_test

@@ -13,7 +13,7 @@
 #include "decoding/testing/at_every_level.h"
 #include "decoding/token_key.h"
 
-namespace tidemill {
+namespace tidemill::ranked_sums_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -106,4 +106,4 @@ TEST(RankedSums, EveryShape_FindsWhatASortFinds) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::ranked_sums_test

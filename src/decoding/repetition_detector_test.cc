@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::repetition_detector_test {
 namespace {
 
 constexpr size_t kWindow = RepetitionDetector::kWindow, kMaxPeriod = RepetitionDetector::kMaxPeriod;
@@ -94,4 +94,4 @@ TEST(RepetitionDetector, AnyTokens_AreJudgedAsTheDefinitionSays) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::repetition_detector_test

@@ -38,7 +38,7 @@ void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 
-namespace tidemill {
+namespace tidemill::sampler_allocation_test {
 namespace {
 
 TEST(SamplerAllocation, SteadyState_AllocatesNothing) {
@@ -109,4 +109,4 @@ TEST(SamplerAllocation, Counter_Counts) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::sampler_allocation_test

@@ -10,7 +10,7 @@
 #include "decoding/sampler.h"
 #include "tests/fixtures_path.h"
 
-namespace tidemill {
+namespace tidemill::sampler_golden_test {
 namespace {
 
 GenerationOptions OptionsOf(const nlohmann::json& json) {
@@ -64,4 +64,4 @@ TEST(SamplerGolden, TransformersChain_LeavesTheSameTokensAndProbabilities) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::sampler_golden_test

@@ -14,7 +14,7 @@
 
 #include "base/testing/levels.h"
 
-namespace tidemill {
+namespace tidemill::sampler_test {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -417,4 +417,4 @@ TEST(Sampler, Create_RefusesBadOptionsAndSizes) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::sampler_test

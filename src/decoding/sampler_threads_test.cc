@@ -10,7 +10,7 @@
 #include "base/thread_pool.h"
 #include "decoding/sampler.h"
 
-namespace tidemill {
+namespace tidemill::sampler_threads_test {
 namespace {
 
 constexpr size_t kVocab = 4 * VocabParts::kLeastTokens + 4465;  // and a chunk that is not whole
@@ -67,4 +67,4 @@ TEST(SamplerThreads, SmallVocabularies_HaveOnePart) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::sampler_threads_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::stop_matcher_test {
 namespace {
 
 struct Outcome {
@@ -156,4 +156,4 @@ TEST(StopMatcher, RandomTextsAndCuts_MatchTheSearch) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::stop_matcher_test

@@ -11,7 +11,7 @@
 
 #include "decoding/drafter.h"
 
-namespace tidemill {
+namespace tidemill::suffix_automaton_test {
 namespace {
 
 // The longest end of at most `longest` ids that also ends at an earlier position, and the latest of those, by looking everywhere.
@@ -139,4 +139,4 @@ TEST(NgramDrafter, Period_GoesOn) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::suffix_automaton_test

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::token_history_test {
 namespace {
 
 std::set<int32_t> Banned(const TokenHistory& history, size_t n) {
@@ -131,4 +131,4 @@ TEST(TokenHistory, RandomHistories_BanExactlyTheRepeats) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::token_history_test

@@ -10,7 +10,7 @@
 
 #include "decoding/vocab_scan.h"
 
-namespace tidemill {
+namespace tidemill::token_ranking_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -86,4 +86,4 @@ TEST(TokenRanking, Sort_OfAnySize_IsTheFullSort) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::token_ranking_test

@@ -13,7 +13,7 @@
 #include "decoding/testing/at_every_level.h"
 #include "decoding/token_key.h"
 
-namespace tidemill {
+namespace tidemill::token_shares_test {
 namespace {
 
 using testing::AtEveryLevel;
@@ -194,4 +194,4 @@ TEST(TokenShares, EveryLevel_ListsTheMembersWhileThereIsRoom) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::token_shares_test

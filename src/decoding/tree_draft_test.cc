@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::tree_draft_test {
 namespace {
 
 constexpr DraftTreeKind kKinds[] = {DraftTreeKind::kFixed, DraftTreeKind::kDynamic, DraftTreeKind::kOptimal};
@@ -105,4 +105,4 @@ TEST(TreeDraft, OptimalKind_FollowsWhatCame) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::tree_draft_test

@@ -13,7 +13,7 @@
 #include "base/isa.h"
 #include "decoding/testing/at_every_level.h"
 
-namespace tidemill {
+namespace tidemill::vocab_scan_test {
 namespace {
 
 using testing::AtEveryLevel;
@@ -112,4 +112,4 @@ TEST(VocabScan, EveryLevel_SumsWeightsToTheBitsOfTheFormula) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::vocab_scan_test

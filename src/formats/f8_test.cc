@@ -6,7 +6,7 @@
 
 #include "tensor/half.h"
 
-namespace tidemill {
+namespace tidemill::f8_test {
 namespace {
 
 // The value by its definition: sign, exponent of `bits` bits with `bias`, mantissa of the rest.
@@ -53,4 +53,4 @@ TEST(F8, EveryE5M2_IsTheSameNumberInF16) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::f8_test

@@ -9,7 +9,7 @@
 
 #include "tests/support/gguf_writer.h"
 
-namespace tidemill {
+namespace tidemill::gguf_split_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -134,4 +134,4 @@ TEST(GgufSplit, NamesOfAllParts_FollowFromOne) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::gguf_split_test

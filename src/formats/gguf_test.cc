@@ -11,7 +11,7 @@
 #include "formats/gguf_tensor_type.h"
 #include "tests/support/gguf_writer.h"
 
-namespace tidemill {
+namespace tidemill::gguf_test {
 namespace {
 
 using std::string_literals::operator""s;
@@ -335,4 +335,4 @@ TEST(GgufTensorType, NumbersAndDTypes_AreInverse) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::gguf_test

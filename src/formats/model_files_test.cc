@@ -13,7 +13,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/safetensors_writer.h"
 
-namespace tidemill {
+namespace tidemill::model_files_test {
 namespace {
 
 using testing::GgufWriter;
@@ -319,4 +319,4 @@ TEST_F(ModelFilesTest, Move_KeepsTensorsAndSettings) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::model_files_test

@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-namespace tidemill {
+namespace tidemill::name_order_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -55,4 +55,4 @@ TEST(NameOrder, RandomNames_AreSortedAsBySort) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::name_order_test

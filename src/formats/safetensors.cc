@@ -18,14 +18,6 @@ namespace {
 constexpr std::string_view kHeader = "safetensors header";
 constexpr size_t kMinEntryBytes = std::string_view(R"("a":{"dtype":"U8","shape":[],"data_offsets":[0,1]},)").size();
 
-std::string Count(uint64_t n) { return std::to_string(n); }
-
-// "byte 24: header length: expected ..., found ...": the caller puts the section in front.
-Error At(ErrorCode code, size_t offset, std::string_view field, const std::string& expected, const std::string& found) {
-  return Error(code,
-               "byte " + Count(offset) + ": " + std::string(field) + ": expected " + expected + ", found " + found);
-}
-
 }  // namespace
 
 // Takes the header's JSON event by event. The format fixes what may stand where, so that a place and a position in it are all the
@@ -54,8 +46,8 @@ class SafetensorsParser {
     const auto same_key = [](const auto& a, const auto& b) { return a.first == b.first; };
     const auto twin = std::adjacent_find(file_.metadata_.begin(), file_.metadata_.end(), same_key);
     if (twin != file_.metadata_.end()) {
-      return At(ErrorCode::kCorruptFile, metadata_at_, "__metadata__", "each key once",
-                QuoteName(twin->first) + " twice")
+      return ErrorAtByte(ErrorCode::kCorruptFile, metadata_at_, "__metadata__", "each key once",
+                         QuoteName(twin->first) + " twice")
           .WithContext(kHeader);
     }
     return std::move(file_);
@@ -72,19 +64,20 @@ class SafetensorsParser {
     ByteReader reader(bytes_);
     TIDEMILL_TRY(length, reader.Read<uint64_t>("header length"));
     if (length > reader.remaining()) {
-      return At(ErrorCode::kCorruptFile, 0, "header length", "at most the " + Count(reader.remaining()) + " bytes left",
-                Count(length) + "; the file is truncated or no safetensors file");
+      return ErrorAtByte(ErrorCode::kCorruptFile, 0, "header length",
+                         "at most the " + std::to_string(reader.remaining()) + " bytes left",
+                         std::to_string(length) + "; the file is truncated or no safetensors file");
     }
     if (length > kSafetensorsMaxHeaderBytes) {
-      return At(ErrorCode::kUnsupported, 0, "header length", "at most " + Count(kSafetensorsMaxHeaderBytes),
-                Count(length));
+      return ErrorAtByte(ErrorCode::kUnsupported, 0, "header length",
+                         "at most " + std::to_string(kSafetensorsMaxHeaderBytes), std::to_string(length));
     }
     TIDEMILL_TRY(bytes, reader.Take(length, "header"));
     data_ = bytes_.subspan(reader.position());
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (!text.starts_with('{')) {
-      return At(ErrorCode::kCorruptFile, sizeof(uint64_t), "header", "\"{\"",
-                text.empty() ? "nothing" : QuoteName(text.substr(0, 1)));
+      return ErrorAtByte(ErrorCode::kCorruptFile, sizeof(uint64_t), "header", "\"{\"",
+                         text.empty() ? "nothing" : QuoteName(text.substr(0, 1)));
     }
     return text;
   }
@@ -119,24 +112,26 @@ class SafetensorsParser {
     if (event.kind == JsonKind::kEndObject) return {};  // of the header: nothing comes behind it
     if (event.text == "__metadata__") {
       if (metadata_at_ != 0) {
-        return At(ErrorCode::kCorruptFile, event.at, "__metadata__", "it once",
-                  "it also at byte " + Count(metadata_at_));
+        return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "__metadata__", "it once",
+                           "it also at byte " + std::to_string(metadata_at_));
       }
       metadata_at_ = event.at;
       place_ = Place::kMetadata;
       return {};
     }
     const size_t length = event.text.size();
-    if (length == 0) return At(ErrorCode::kCorruptFile, event.at, "name", "at least one character", "none");
+    if (length == 0) return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "name", "at least one character", "none");
     if (length > kSafetensorsMaxNameBytes) {
-      return At(ErrorCode::kUnsupported, event.at, "name length", "at most " + Count(kSafetensorsMaxNameBytes),
-                Count(length));
+      return ErrorAtByte(ErrorCode::kUnsupported, event.at, "name length",
+                         "at most " + std::to_string(kSafetensorsMaxNameBytes), std::to_string(length));
     }
     if (FindUnprintableByte(event.text) != length) {
-      return At(ErrorCode::kCorruptFile, event.at, "name", "UTF-8 without control characters", QuoteName(event.text));
+      return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "name", "UTF-8 without control characters",
+                         QuoteName(event.text));
     }
     if (file_.tensors_.size() == kSafetensorsMaxTensors) {
-      return At(ErrorCode::kUnsupported, event.at, "tensors", "at most " + Count(kSafetensorsMaxTensors), "more");
+      return ErrorAtByte(ErrorCode::kUnsupported, event.at, "tensors",
+                         "at most " + std::to_string(kSafetensorsMaxTensors), "more");
     }
     tensor_ = FileTensor();
     const bool escaped = event.source.size() != length + 2;
@@ -151,7 +146,7 @@ class SafetensorsParser {
   Result<void> TakeMetadata(const JsonEvent& event) {
     if (!metadata_open_) {
       if (event.kind != JsonKind::kBeginObject) {
-        return At(ErrorCode::kCorruptFile, event.at, "__metadata__", "an object", DescribeJson(event));
+        return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "__metadata__", "an object", DescribeJson(event));
       }
       metadata_open_ = true;
       return {};
@@ -160,15 +155,15 @@ class SafetensorsParser {
       place_ = Place::kNames;
     } else if (event.kind == JsonKind::kKey) {
       if (file_.metadata_.size() == kSafetensorsMaxMetadata) {
-        return At(ErrorCode::kUnsupported, event.at, "__metadata__",
-                  "at most " + Count(kSafetensorsMaxMetadata) + " keys", "more");
+        return ErrorAtByte(ErrorCode::kUnsupported, event.at, "__metadata__",
+                           "at most " + std::to_string(kSafetensorsMaxMetadata) + " keys", "more");
       }
       file_.metadata_.emplace_back(event.text, "");
     } else if (event.kind == JsonKind::kString) {
       file_.metadata_.back().second = event.text;
     } else {
-      return At(ErrorCode::kCorruptFile, event.at, "__metadata__ " + QuoteName(file_.metadata_.back().first),
-                "a string", DescribeJson(event));
+      return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "__metadata__ " + QuoteName(file_.metadata_.back().first),
+                         "a string", DescribeJson(event));
     }
     return {};
   }
@@ -192,18 +187,18 @@ class SafetensorsParser {
   static Result<void> Expect(const JsonEvent& event, JsonKind kind, std::string_view field,
                              const std::string& expected) {
     if (event.kind == kind) return {};
-    return At(ErrorCode::kCorruptFile, event.at, field, expected, DescribeJson(event));
+    return ErrorAtByte(ErrorCode::kCorruptFile, event.at, field, expected, DescribeJson(event));
   }
 
   static Result<uint64_t> Uint(const JsonEvent& event, const std::string& field) {
     if (event.kind == JsonKind::kInteger && !event.negative) return event.integer;
-    return At(ErrorCode::kCorruptFile, event.at, field, "an integer of 0 to 2^64 - 1", DescribeJson(event));
+    return ErrorAtByte(ErrorCode::kCorruptFile, event.at, field, "an integer of 0 to 2^64 - 1", DescribeJson(event));
   }
 
   Result<void> TakeField(const JsonEvent& event) {
     const std::string_view field = event.text;
     if (field == "dtype" ? type_ != nullptr : field == "shape" ? has_shape_ : field == "data_offsets" && has_offsets_) {
-      return At(ErrorCode::kCorruptFile, event.at, field, "it once", "it twice");
+      return ErrorAtByte(ErrorCode::kCorruptFile, event.at, field, "it once", "it twice");
     }
     if (field == "dtype") {
       place_ = Place::kDtype;
@@ -216,8 +211,8 @@ class SafetensorsParser {
       has_offsets_ = true;
       num_offsets_ = 0;
     } else {
-      return At(ErrorCode::kUnsupported, event.at, "entry", "\"dtype\", \"shape\" or \"data_offsets\"",
-                QuoteName(field));
+      return ErrorAtByte(ErrorCode::kUnsupported, event.at, "entry", "\"dtype\", \"shape\" or \"data_offsets\"",
+                         QuoteName(field));
     }
     return {};
   }
@@ -227,8 +222,8 @@ class SafetensorsParser {
     TIDEMILL_TRY_VOID(Expect(event, JsonKind::kString, "dtype", "a string"));
     type_ = FindSafetensorsType(event.text);
     if (type_ != nullptr) return {};
-    return At(ErrorCode::kUnsupported, event.at, "dtype", "a type of safetensors, such as F32, F16 or BF16",
-              QuoteName(event.text));
+    return ErrorAtByte(ErrorCode::kUnsupported, event.at, "dtype", "a type of safetensors, such as F32, F16 or BF16",
+                       QuoteName(event.text));
   }
 
   Result<void> TakeDimension(const JsonEvent& event) {
@@ -238,8 +233,8 @@ class SafetensorsParser {
     }
     TIDEMILL_TRY(dim, Uint(event, "shape"));
     if (dims_.size() == kSafetensorsMaxRank) {
-      return At(ErrorCode::kUnsupported, event.at, "shape", "at most " + Count(kSafetensorsMaxRank) + " dimensions",
-                "more");
+      return ErrorAtByte(ErrorCode::kUnsupported, event.at, "shape",
+                         "at most " + std::to_string(kSafetensorsMaxRank) + " dimensions", "more");
     }
     dims_.push_back(dim);
     return {};
@@ -249,10 +244,11 @@ class SafetensorsParser {
     if (event.kind == JsonKind::kEndArray) {
       place_ = Place::kTensor;
       if (num_offsets_ == 2) return {};
-      return At(ErrorCode::kCorruptFile, event.at, "data_offsets", "two integers", Count(num_offsets_));
+      return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "data_offsets", "two integers",
+                         std::to_string(num_offsets_));
     }
     if (num_offsets_ == 2)
-      return At(ErrorCode::kCorruptFile, event.at, "data_offsets", "two integers", "a third value");
+      return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "data_offsets", "two integers", "a third value");
     TIDEMILL_TRY(offset, Uint(event, "data_offsets"));
     offsets_[num_offsets_++] = offset;
     return {};
@@ -263,8 +259,8 @@ class SafetensorsParser {
     place_ = Place::kNames;
     if (type_ == nullptr || !has_shape_ || !has_offsets_) {
       const std::string missing = type_ == nullptr ? "dtype" : !has_shape_ ? "shape" : "data_offsets";
-      return At(ErrorCode::kCorruptFile, at, "entry", "\"dtype\", \"shape\" and \"data_offsets\"",
-                "no \"" + missing + "\"");
+      return ErrorAtByte(ErrorCode::kCorruptFile, at, "entry", "\"dtype\", \"shape\" and \"data_offsets\"",
+                         "no \"" + missing + "\"");
     }
     uint64_t elements = 1;
     for (size_t i = 0; i < dims_.size(); ++i) {
@@ -284,15 +280,16 @@ class SafetensorsParser {
     if (bits % 8 != 0) return ShapeError(std::string(type_->name) + " data of whole bytes");
     const auto [begin, end] = offsets_;
     const auto offset_error = [&](const std::string& expected, const std::string& hint) {
-      return At(ErrorCode::kCorruptFile, name_at_, "data_offsets", expected,
-                "[" + Count(offsets_[0]) + ", " + Count(offsets_[1]) + "]" + hint);
+      return ErrorAtByte(ErrorCode::kCorruptFile, name_at_, "data_offsets", expected,
+                         "[" + std::to_string(offsets_[0]) + ", " + std::to_string(offsets_[1]) + "]" + hint);
     };
     if (begin > end) return offset_error("a begin that is not behind the end", "");
     if (end - begin != bits / 8) {
-      return offset_error(Count(bits / 8) + " bytes for " + std::string(type_->name) + " " + ShapeText(dims_), "");
+      return offset_error(std::to_string(bits / 8) + " bytes for " + std::string(type_->name) + " " + ShapeText(dims_),
+                          "");
     }
     if (end > data_.size()) {
-      return offset_error("a range of the " + Count(data_.size()) + " bytes of data",
+      return offset_error("a range of the " + std::to_string(data_.size()) + " bytes of data",
                           "; the file is truncated or damaged");
     }
     tensor_.bytes = data_.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
@@ -302,12 +299,12 @@ class SafetensorsParser {
   }
 
   Error ShapeError(const std::string& expected) const {
-    return At(ErrorCode::kCorruptFile, name_at_, "shape", expected, ShapeText(dims_));
+    return ErrorAtByte(ErrorCode::kCorruptFile, name_at_, "shape", expected, ShapeText(dims_));
   }
 
   Error TensorError(uint32_t index, std::string_view field, const std::string& expected,
                     const std::string& found) const {
-    return At(ErrorCode::kCorruptFile, places_[index], field, expected, found)
+    return ErrorAtByte(ErrorCode::kCorruptFile, places_[index], field, expected, found)
         .WithContext("safetensors tensor " + QuoteName(file_.tensors_[index].name));
   }
 
@@ -316,7 +313,7 @@ class SafetensorsParser {
     file_.tensors_by_name_ = std::move(names.order);
     if (!names.twins) return {};
     return TensorError(names.twins->second, "name", "a tensor that is not there yet",
-                       "the name that also stands at byte " + Count(places_[names.twins->first]));
+                       "the name that also stands at byte " + std::to_string(places_[names.twins->first]));
   }
 
   // Tensors follow each other without holes, and nothing is behind the last one.
@@ -337,14 +334,16 @@ class SafetensorsParser {
       if (extents[i].begin != covered) {
         const std::string before =
             i == 0 ? "the data begins" : "tensor " + QuoteName(file_.tensors_[extents[i - 1].index].name) + " ends";
-        return TensorError(extents[i].index, "data_offsets", "data from " + Count(covered) + " on, where " + before,
-                           "data from " + Count(extents[i].begin) + " on");
+        return TensorError(extents[i].index, "data_offsets",
+                           "data from " + std::to_string(covered) + " on, where " + before,
+                           "data from " + std::to_string(extents[i].begin) + " on");
       }
       covered += extents[i].size;
     }
     if (covered == data_.size()) return {};
-    return At(ErrorCode::kCorruptFile, bytes_.size() - data_.size() + covered, "data",
-              "the end of the file, where the last tensor ends", Count(data_.size() - covered) + " bytes more")
+    return ErrorAtByte(ErrorCode::kCorruptFile, bytes_.size() - data_.size() + covered, "data",
+                       "the end of the file, where the last tensor ends",
+                       std::to_string(data_.size() - covered) + " bytes more")
         .WithContext(kHeader);
   }
 

@@ -15,13 +15,6 @@ namespace {
 constexpr std::string_view kIndex = "safetensors index";
 constexpr size_t kMaxFileNameBytes = 255;
 
-std::string Count(uint64_t n) { return std::to_string(n); }
-
-Error At(ErrorCode code, size_t offset, const std::string& field, const std::string& expected,
-         const std::string& found) {
-  return Error(code, "byte " + Count(offset) + ": " + field + ": expected " + expected + ", found " + found);
-}
-
 bool IsPlainShardName(std::string_view name) {
   return name.size() <= kMaxFileNameBytes && name.find_first_of("/\\") == std::string_view::npos &&
          !name.starts_with('.') && name.ends_with(".safetensors") && FindUnprintableByte(name) == name.size();
@@ -34,8 +27,8 @@ class SafetensorsIndexParser {
   Result<SafetensorsIndex> Parse(std::string_view text) {
     if (text.size() > kSafetensorsMaxIndexBytes) {
       return Error(ErrorCode::kUnsupported, std::string(kIndex) + ": expected at most " +
-                                                Count(kSafetensorsMaxIndexBytes) + " bytes, found " +
-                                                Count(text.size()));
+                                                std::to_string(kSafetensorsMaxIndexBytes) + " bytes, found " +
+                                                std::to_string(text.size()));
     }
     const JsonLimits limits{.max_values = kSafetensorsMaxIndexBytes};  // fewer values than bytes: no limit of its own
     const auto take = [this](const JsonEvent& event) { return Take(event); };
@@ -66,7 +59,7 @@ class SafetensorsIndexParser {
     if (ends) return {};
     if (depth == 0) {
       if (event.kind == JsonKind::kBeginObject) return {};
-      return At(ErrorCode::kCorruptFile, event.at, "index", "an object", DescribeJson(event));
+      return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "index", "an object", DescribeJson(event));
     }
     if (depth == 1) return event.kind == JsonKind::kKey ? TakeSection(event) : OpenSection(event);
     if (depth == 2 && section_ == "weight_map") return TakeTensor(event);
@@ -78,7 +71,7 @@ class SafetensorsIndexParser {
     section_ = event.text;
     bool* met = section_ == "weight_map" ? &has_map_ : section_ == "metadata" ? &has_metadata_ : nullptr;
     if (met == nullptr) return {};
-    if (*met) return At(ErrorCode::kCorruptFile, event.at, section_, "it once", "it twice");
+    if (*met) return ErrorAtByte(ErrorCode::kCorruptFile, event.at, section_, "it once", "it twice");
     *met = true;
     return {};
   }
@@ -86,14 +79,14 @@ class SafetensorsIndexParser {
   Result<void> OpenSection(const JsonEvent& event) {
     const bool ours = section_ == "weight_map" || section_ == "metadata";
     if (!ours || event.kind == JsonKind::kBeginObject) return {};
-    return At(ErrorCode::kCorruptFile, event.at, section_, "an object", DescribeJson(event));
+    return ErrorAtByte(ErrorCode::kCorruptFile, event.at, section_, "an object", DescribeJson(event));
   }
 
   Result<void> TakeMetadata(const JsonEvent& event) {
     if (event.kind == JsonKind::kKey) {
       is_total_ = event.text == "total_size";
       if (!is_total_ || !index_.total_size_) return {};
-      return At(ErrorCode::kCorruptFile, event.at, "total_size", "it once", "it twice");
+      return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "total_size", "it once", "it twice");
     }
     if (!is_total_) return {};
     // Some tools have written it as a float.
@@ -103,24 +96,24 @@ class SafetensorsIndexParser {
       index_.total_size_ = whole ? static_cast<uint64_t>(event.number) : event.integer;
       return {};
     }
-    return At(ErrorCode::kCorruptFile, event.at, "total_size", "a number of bytes", DescribeJson(event));
+    return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "total_size", "a number of bytes", DescribeJson(event));
   }
 
   Result<void> TakeTensor(const JsonEvent& event) {
     if (event.kind == JsonKind::kKey) return TakeName(event);
     const auto field = [&] { return "weight_map " + QuoteName(places_.back().entry.name); };
     if (event.kind != JsonKind::kString) {
-      return At(ErrorCode::kCorruptFile, event.at, field(), "a string", DescribeJson(event));
+      return ErrorAtByte(ErrorCode::kCorruptFile, event.at, field(), "a string", DescribeJson(event));
     }
     if (!IsPlainShardName(event.text)) {
-      return At(ErrorCode::kCorruptFile, event.at, field(),
-                "the plain name of a .safetensors file in the index's own folder", QuoteName(event.text));
+      return ErrorAtByte(ErrorCode::kCorruptFile, event.at, field(),
+                         "the plain name of a .safetensors file in the index's own folder", QuoteName(event.text));
     }
     auto found = shard_indices_.find(event.text);
     if (found == shard_indices_.end()) {
       if (index_.shards_.size() == kSafetensorsMaxShards) {
-        return At(ErrorCode::kUnsupported, event.at, field(), "at most " + Count(kSafetensorsMaxShards) + " shards",
-                  "more");
+        return ErrorAtByte(ErrorCode::kUnsupported, event.at, field(),
+                           "at most " + std::to_string(kSafetensorsMaxShards) + " shards", "more");
       }
       found = shard_indices_.emplace(event.text, static_cast<uint32_t>(index_.shards_.size())).first;
       index_.shards_.emplace_back(event.text);
@@ -131,18 +124,19 @@ class SafetensorsIndexParser {
 
   Result<void> TakeName(const JsonEvent& event) {
     if (event.text.empty())
-      return At(ErrorCode::kCorruptFile, event.at, "weight_map", "a tensor's name", "an empty one");
+      return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "weight_map", "a tensor's name", "an empty one");
     if (event.text.size() > kSafetensorsMaxNameBytes) {
-      return At(ErrorCode::kUnsupported, event.at, "weight_map",
-                "names of at most " + Count(kSafetensorsMaxNameBytes) + " bytes", Count(event.text.size()));
+      return ErrorAtByte(ErrorCode::kUnsupported, event.at, "weight_map",
+                         "names of at most " + std::to_string(kSafetensorsMaxNameBytes) + " bytes",
+                         std::to_string(event.text.size()));
     }
     if (FindUnprintableByte(event.text) != event.text.size()) {
-      return At(ErrorCode::kCorruptFile, event.at, "weight_map", "names in UTF-8 without control characters",
-                QuoteName(event.text));
+      return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "weight_map", "names in UTF-8 without control characters",
+                         QuoteName(event.text));
     }
     if (places_.size() == kSafetensorsMaxTensors) {
-      return At(ErrorCode::kUnsupported, event.at, "weight_map",
-                "at most " + Count(kSafetensorsMaxTensors) + " tensors", "more");
+      return ErrorAtByte(ErrorCode::kUnsupported, event.at, "weight_map",
+                         "at most " + std::to_string(kSafetensorsMaxTensors) + " tensors", "more");
     }
     places_.push_back({.entry = {.name = std::string(event.text), .shard = 0}, .at = event.at});
     return {};
@@ -155,8 +149,8 @@ class SafetensorsIndexParser {
     const auto twin = std::adjacent_find(places_.begin(), places_.end(),
                                          [](const Place& a, const Place& b) { return a.entry.name == b.entry.name; });
     if (twin != places_.end()) {
-      return At(ErrorCode::kCorruptFile, twin[1].at, "weight_map", "each tensor once",
-                QuoteName(twin->entry.name) + ", which also stands at byte " + Count(twin->at))
+      return ErrorAtByte(ErrorCode::kCorruptFile, twin[1].at, "weight_map", "each tensor once",
+                         QuoteName(twin->entry.name) + ", which also stands at byte " + std::to_string(twin->at))
           .WithContext(kIndex);
     }
     index_.tensors_.reserve(places_.size());

@@ -8,7 +8,7 @@
 
 #include "tests/support/safetensors_writer.h"
 
-namespace tidemill {
+namespace tidemill::safetensors_index_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -145,4 +145,4 @@ TEST(SafetensorsIndex, TooManyShards_AreUnsupported) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::safetensors_index_test

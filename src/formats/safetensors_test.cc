@@ -10,7 +10,7 @@
 #include "formats/safetensors_type.h"
 #include "tests/support/safetensors_writer.h"
 
-namespace tidemill {
+namespace tidemill::safetensors_test {
 namespace {
 
 using ::testing::Each;
@@ -177,4 +177,4 @@ TEST(SafetensorsType, Names_AreFoundAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::safetensors_test

@@ -10,7 +10,7 @@
 #include "kernels/testing/compare.h"
 #include "kernels/testing/seeded_inputs.h"
 
-namespace tidemill {
+namespace tidemill::activation_test {
 namespace {
 
 using testing::Arithmetic;
@@ -215,4 +215,4 @@ TEST(Activation, EveryLevel_GivesTheKeptHash) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::activation_test

@@ -14,7 +14,7 @@
 #include "kernels/testing/seeded_inputs.h"
 #include "tensor/half.h"
 
-namespace tidemill {
+namespace tidemill::activations_test {
 namespace {
 
 using testing::LevelsHere;
@@ -239,4 +239,4 @@ TEST(RoundToBFloat16, NaN_StaysNaN) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::activations_test

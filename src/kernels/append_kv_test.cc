@@ -11,7 +11,7 @@
 #include "kernels/testing/seeded_inputs.h"
 #include "tensor/dequantize.h"
 
-namespace tidemill {
+namespace tidemill::append_kv_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -109,4 +109,4 @@ TEST(AppendKv, BlockOfWhatCannotBeStored_ReadsAsNaNAndItsNeighboursAreKept) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::append_kv_test

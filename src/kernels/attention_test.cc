@@ -18,7 +18,7 @@
 #include "kernels/testing/seeded_inputs.h"
 #include "tensor/dequantize.h"
 
-namespace tidemill {
+namespace tidemill::attention_test {
 namespace {
 
 using testing::Arithmetic;
@@ -554,4 +554,4 @@ TEST(Attention, EveryLevel_GivesTheKeptHash) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::attention_test

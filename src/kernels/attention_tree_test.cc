@@ -15,7 +15,7 @@
 #include "kernels/testing/seeded_inputs.h"
 #include "tensor/dequantize.h"
 
-namespace tidemill {
+namespace tidemill::attention_tree_test {
 namespace {
 
 using testing::LevelsHere;
@@ -368,4 +368,4 @@ TEST(AttentionTree, CompanyInTheCall_ChangesNothing) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::attention_tree_test

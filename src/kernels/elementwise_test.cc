@@ -10,7 +10,7 @@
 #include "kernels/testing/compare.h"
 #include "kernels/testing/seeded_inputs.h"
 
-namespace tidemill {
+namespace tidemill::elementwise_test {
 namespace {
 
 using testing::Arithmetic;
@@ -158,4 +158,4 @@ TEST(Elementwise, EveryLevel_GivesTheKeptHash) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::elementwise_test

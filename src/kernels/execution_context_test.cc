@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-namespace tidemill {
+namespace tidemill::execution_context_test {
 namespace {
 
 TEST(ExecutionContext, MadeWhileFewerThreadsAreInUse_HasScratchForAll) {
@@ -17,4 +17,4 @@ TEST(ExecutionContext, MadeWhileFewerThreadsAreInUse_HasScratchForAll) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::execution_context_test

@@ -12,7 +12,7 @@
 #include "kernels/testing/compare.h"
 #include "kernels/testing/seeded_inputs.h"
 
-namespace tidemill {
+namespace tidemill::expert_routing_test {
 namespace {
 
 using testing::Arithmetic;
@@ -336,4 +336,4 @@ TEST(ExpertRouting, EveryLevel_GivesTheKeptHash) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::expert_routing_test

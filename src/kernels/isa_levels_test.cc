@@ -7,7 +7,7 @@
 #include "base/isa.h"
 #include "base/testing/levels.h"
 
-namespace tidemill {
+namespace tidemill::isa_levels_test {
 namespace {
 
 TEST(IsaLevels, ThisMachine_RunsAtLeastOne) {
@@ -21,4 +21,4 @@ TEST(IsaLevels, ThisMachine_RunsAtLeastOne) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::isa_levels_test

@@ -7,7 +7,7 @@
 
 #include "kernels/attention.h"
 
-namespace tidemill {
+namespace tidemill::key_tiles_test {
 namespace {
 
 TEST(KeyTiles, Turned_StandAcrossAndComeBack) {
@@ -32,4 +32,4 @@ TEST(KeyTiles, Turned_StandAcrossAndComeBack) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::key_tiles_test

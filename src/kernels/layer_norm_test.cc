@@ -10,7 +10,7 @@
 #include "kernels/testing/compare.h"
 #include "kernels/testing/seeded_inputs.h"
 
-namespace tidemill {
+namespace tidemill::layer_norm_test {
 namespace {
 
 using testing::Arithmetic;
@@ -168,4 +168,4 @@ TEST(LayerNorm, EveryLevel_GivesTheKeptHash) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::layer_norm_test

@@ -12,7 +12,7 @@
 #include "kernels/testing/compare.h"
 #include "kernels/testing/seeded_inputs.h"
 
-namespace tidemill {
+namespace tidemill::matmul_test {
 namespace {
 
 using testing::Arithmetic;
@@ -551,4 +551,4 @@ TEST(MatMul, EveryLevel_GivesTheKeptHash) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::matmul_test

@@ -8,7 +8,7 @@
 #include "kernels/testing/compare.h"
 #include "kernels/testing/seeded_inputs.h"
 
-namespace tidemill {
+namespace tidemill::rms_norm_test {
 namespace {
 
 using testing::Arithmetic;
@@ -133,4 +133,4 @@ TEST(RmsNorm, EveryLevel_GivesTheKeptHash) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::rms_norm_test

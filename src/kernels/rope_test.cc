@@ -8,7 +8,7 @@
 #include "kernels/testing/compare.h"
 #include "kernels/testing/seeded_inputs.h"
 
-namespace tidemill {
+namespace tidemill::rope_test {
 namespace {
 
 using testing::RandomFloats;
@@ -122,4 +122,4 @@ TEST(Rope, Angles_GiveTheKeptHash) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::rope_test

@@ -7,7 +7,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/testing/seeded_inputs.h"
 
-namespace tidemill {
+namespace tidemill::row_blocks_test {
 namespace {
 
 TEST(RowBlocks, EveryRow_PassesOnceThroughAllOperations) {
@@ -37,4 +37,4 @@ TEST(RowBlocks, NoRows_DoNothing) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::row_blocks_test

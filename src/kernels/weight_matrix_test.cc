@@ -11,7 +11,7 @@
 #include "tensor/dequantize.h"
 #include "tensor/six_bit_scales.h"
 
-namespace tidemill {
+namespace tidemill::weight_matrix_test {
 namespace {
 
 using testing::kAllTypes;
@@ -269,4 +269,4 @@ TEST(WeightMatrix, Packing_ReleasesEveryByteOnceInOrder) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::weight_matrix_test

@@ -12,7 +12,7 @@
 #include "tests/support/changed_checkpoint.h"
 #include "tests/support/model_folder.h"
 
-namespace tidemill {
+namespace tidemill::draft_head_test {
 namespace {
 
 using testing::ChangedCheckpoint;
@@ -277,4 +277,4 @@ TEST_F(DraftHeadTest, AsAModel_IsRefused) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::draft_head_test

@@ -8,7 +8,7 @@
 #include "tests/support/model_folder.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill {
+namespace tidemill::registry_test {
 namespace {
 
 using testing::BuildTinyLlama;
@@ -165,4 +165,4 @@ TEST(ModelId, DiffersWithSettingsOfAFamilyAlone) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::registry_test

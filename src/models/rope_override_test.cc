@@ -12,7 +12,7 @@
 #include "models/rope_table.h"
 #include "tests/fixtures_path.h"
 
-namespace tidemill {
+namespace tidemill::rope_override_test {
 namespace {
 
 // A power and a ramp in f32: the ramp of 64 dimensions or less is off by 2^-24, a frequency after it by 64 times that at most.
@@ -123,4 +123,4 @@ TEST(RopeOverride, LearnedPositions_AreUnsupported) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::rope_override_test

@@ -19,7 +19,7 @@
 
 #include "base/thread_pool.h"
 
-namespace tidemill {
+namespace tidemill::rope_table_test {
 namespace {
 
 constexpr size_t kRotaryDim = 16, kHalf = kRotaryDim / 2;
@@ -143,4 +143,4 @@ TEST(RopeTable, TwoDimensions_HaveOneFrequencyWhateverTheScaling) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::rope_table_test

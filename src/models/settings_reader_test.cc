@@ -11,7 +11,7 @@
 #include "tests/support/model_folder.h"
 #include "tests/support/safetensors_writer.h"
 
-namespace tidemill {
+namespace tidemill::settings_reader_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -331,4 +331,4 @@ TEST(MaskToken, OtherKindOfDraftModel_IsRefused) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::settings_reader_test

@@ -9,7 +9,7 @@
 #include "tests/support/model_folder.h"
 #include "tests/support/safetensors_writer.h"
 
-namespace tidemill {
+namespace tidemill::weight_loader_test {
 namespace {
 
 using testing::GgufWriter;
@@ -271,4 +271,4 @@ TEST(WeightLoader, EveryTensorAskedFor_CountsAsRead) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::weight_loader_test

@@ -9,7 +9,7 @@
 #include "decoding/acceptance_counts.h"
 #include "planner/testing/round_numbers.h"
 
-namespace tidemill {
+namespace tidemill::draft_costs_test {
 namespace {
 
 using testing::RoundModel;
@@ -176,4 +176,4 @@ TEST(BreakEvenShare, IsWhereBothRatesAreEqual) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::draft_costs_test

@@ -9,7 +9,7 @@
 
 #include "state/kv_growth.h"
 
-namespace tidemill {
+namespace tidemill::growth_choice_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -105,4 +105,4 @@ TEST(EarlyGrowth, IsTheCopySpreadOverTheRowsThatItGives) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::growth_choice_test

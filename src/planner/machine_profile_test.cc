@@ -15,7 +15,7 @@
 
 #include "planner/machine_measurement.h"
 
-namespace tidemill {
+namespace tidemill::machine_profile_test {
 namespace {
 
 using nlohmann::ordered_json;
@@ -313,4 +313,4 @@ TEST(MeasureMachine, GivesAProfile) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::machine_profile_test

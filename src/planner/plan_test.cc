@@ -12,7 +12,7 @@
 #include "planner/growth_choice.h"
 #include "planner/testing/round_numbers.h"
 
-namespace tidemill {
+namespace tidemill::plan_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -328,4 +328,4 @@ TEST(QuantityText, HasThreeDigits) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::plan_test

@@ -9,7 +9,7 @@
 
 #include "planner/testing/round_numbers.h"
 
-namespace tidemill {
+namespace tidemill::predicted_costs_test {
 namespace {
 
 using testing::RoundModel;
@@ -160,4 +160,4 @@ TEST(PredictedCosts, MoreOfDepthOrBatch_TakesNoLess) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::predicted_costs_test

@@ -13,7 +13,6 @@
 #include "tidemill/measure.h"
 
 namespace tidemill {
-namespace {
 
 // Every sequence of a test: its state and its random tokens.
 class BenchSequences {
@@ -103,8 +102,6 @@ class BenchSequences {
   volatile float sink_ = 0;
 };
 
-}  // namespace
-
 struct BenchCaches::Impl {
   const Engine* engine = nullptr;
   BenchTest test;
@@ -139,7 +136,7 @@ class ScopedThreads {
 };
 
 template <typename Work>
-Result<BenchSample> Sample(size_t tokens, const Work& work) {
+Result<BenchSample> TakeSample(size_t tokens, const Work& work) {
   const double cpu = ProcessCpuSeconds(), busy = MachineBusySeconds();
   const auto start = std::chrono::steady_clock::now();
   TIDEMILL_TRY_VOID(work());
@@ -189,7 +186,7 @@ Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, std:
   for (size_t i = 0; i < test.repeat; ++i) {
     TIDEMILL_TRY_VOID(sequences.RollbackTo(empty));
     TIDEMILL_TRY(sample,
-                 Sample(test.prompt_tokens, [&] { return sequences.Feed(sequences.front(), test.prompt_tokens); }));
+                 TakeSample(test.prompt_tokens, [&] { return sequences.Feed(sequences.front(), test.prompt_tokens); }));
     result.samples.push_back(sample);
   }
   const LanguageModel& model = impl.language_model();
@@ -222,7 +219,8 @@ Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, size_
   TIDEMILL_TRY_VOID(sequences.Decode(std::min<size_t>(result.kept ? 2 : 8, test.gen_tokens)));  // warm-up
   for (size_t i = 0; i < test.repeat; ++i) {
     TIDEMILL_TRY_VOID(sequences.RollbackTo(depths));
-    TIDEMILL_TRY(sample, Sample(test.gen_tokens * depths.size(), [&] { return sequences.Decode(test.gen_tokens); }));
+    TIDEMILL_TRY(sample,
+                 TakeSample(test.gen_tokens * depths.size(), [&] { return sequences.Decode(test.gen_tokens); }));
     result.samples.push_back(sample);
   }
   const LanguageModel& model = impl.language_model();

@@ -13,7 +13,7 @@
 #include "tests/support/model_folder.h"
 #include "tests/support/safetensors_writer.h"
 
-namespace tidemill {
+namespace tidemill::folder_text_test {
 namespace {
 
 using testing::ModelFolder;
@@ -276,4 +276,4 @@ TEST(ModelLoad, TokenizerLargerThanTheModel_IsRefusedWithTheNumberThatTheFilesGi
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::folder_text_test

@@ -3,7 +3,7 @@
 
 #include "tidemill/measure.h"
 
-namespace tidemill {
+namespace tidemill::limit_rules_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -128,4 +128,4 @@ TEST(Limits, ShareOfMoreThanAll_IsAnErrorThatNamesFigureAndLimit) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::limit_rules_test

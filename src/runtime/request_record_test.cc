@@ -8,7 +8,7 @@
 #include <limits>
 #include <string>
 
-namespace tidemill {
+namespace tidemill::request_record_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -211,4 +211,4 @@ TEST(RequestRecord, AbsurdCounts_TakeNoMemory) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::request_record_test

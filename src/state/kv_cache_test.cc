@@ -13,7 +13,7 @@
 #include "tests/support/state_kinds.h"
 #include "tests/support/state_model.h"
 
-namespace tidemill {
+namespace tidemill::kv_cache_test {
 namespace {
 
 using testing::CheckpointOf;
@@ -343,4 +343,4 @@ TEST(KvCacheDeathTest, CallsThatAreBugs_StopTheProgram) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::kv_cache_test

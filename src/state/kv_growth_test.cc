@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidemill {
+namespace tidemill::kv_growth_test {
 namespace {
 
 size_t Capacity(KvPolicy policy, size_t rows, size_t most, size_t period = 16, size_t expected = 0, size_t first = 0) {
@@ -52,4 +52,4 @@ TEST(KvGrowth, Policies_AreThoseOfThePaper) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::kv_growth_test

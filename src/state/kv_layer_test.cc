@@ -18,7 +18,7 @@
 #include "tests/support/state_kinds.h"
 #include "tests/support/state_model.h"
 
-namespace tidemill {
+namespace tidemill::kv_layer_test {
 namespace {
 
 using testing::CheckpointOf;
@@ -521,4 +521,4 @@ TEST(KeysAcross, BlocksAlongARow_StayInRows) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::kv_layer_test

@@ -18,7 +18,7 @@
 #include "state/kv_cache.h"
 #include "tests/support/state_model.h"
 
-namespace tidemill {
+namespace tidemill::kv_reserve_test {
 namespace {
 
 using testing::CheckpointOf;
@@ -223,4 +223,4 @@ TEST(KvResidentMemory, LongRequest_KeepsItsRowsInLargePages) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::kv_reserve_test

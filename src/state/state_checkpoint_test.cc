@@ -11,7 +11,7 @@
 #include "tests/support/state_kinds.h"
 #include "tests/support/state_model.h"
 
-namespace tidemill {
+namespace tidemill::state_checkpoint_test {
 namespace {
 
 using testing::AllStateKindPointers;
@@ -192,4 +192,4 @@ TEST_P(SequenceStateCheckpoint, LongerThanTheContext_IsContextFull) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::state_checkpoint_test

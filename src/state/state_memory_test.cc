@@ -10,7 +10,7 @@
 #include "tests/support/state_kinds.h"
 #include "tests/support/state_model.h"
 
-namespace tidemill {
+namespace tidemill::state_memory_test {
 namespace {
 
 using testing::AllStateKindPointers;
@@ -206,4 +206,4 @@ TEST_P(SequenceStateMemory, StepsBetweenGrowths_AllocateNothing) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::state_memory_test

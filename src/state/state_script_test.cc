@@ -12,7 +12,7 @@
 #include "tests/support/state_kinds.h"
 #include "tests/support/state_model.h"
 
-namespace tidemill {
+namespace tidemill::state_script_test {
 namespace {
 
 using testing::AllStateKindPointers;
@@ -357,4 +357,4 @@ TEST_P(ForgettingStateScript, LongSequences_EqualTheModel) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::state_script_test

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::dequantize_test {
 namespace {
 
 std::vector<float> Dequantize(DType dtype, const std::vector<uint8_t>& bytes, size_t cols) {
@@ -187,4 +187,4 @@ TEST(DequantizeRowDeathTest, WrongSizes_StopTheProcess) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::dequantize_test

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace tidemill {
+namespace tidemill::half_test {
 namespace {
 
 constexpr uint32_t kHalfCount = 1U << 16;
@@ -95,4 +95,4 @@ TEST(BFloat16, Nan_StaysNanEvenWhenThePayloadDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::half_test

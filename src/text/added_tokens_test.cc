@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::added_tokens_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -140,4 +140,4 @@ TEST(AddedTokens, TextThatAlmostSpellsTokens_IsSearchedInTime) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::added_tokens_test

@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace tidemill {
+namespace tidemill::byte_alphabet_test {
 namespace {
 
 TEST(SpellByte, EveryByte_OneCharacterOfItsOwn) {
@@ -34,4 +34,4 @@ TEST(ReadSpelledBytes, CharacterThatSpellsNoByte_Nothing) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::byte_alphabet_test

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::byte_pair_merger_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -92,4 +92,4 @@ TEST(BytePairMerger, RandomRules_AsTheDefinition) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::byte_pair_merger_test

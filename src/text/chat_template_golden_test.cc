@@ -12,7 +12,7 @@
 #include "tests/fixtures_path.h"
 #include "tidemill/chat.h"
 
-namespace tidemill {
+namespace tidemill::chat_template_golden_test {
 namespace {
 
 using json = nlohmann::ordered_json;  // the order of keys is part of what templates print
@@ -110,4 +110,4 @@ TEST(ChatTemplateGolden, EverySnippet_MatchesJinja) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::chat_template_golden_test

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::chat_template_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // The text with [[ ]] around what is the caller's.
 std::string Marked(const PromptText& prompt) {
@@ -296,4 +296,4 @@ TEST(ChatTemplate, HundredLongMessages_StayWithinTheLimits) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::chat_template_test

@@ -14,7 +14,7 @@
 namespace tidemill {
 namespace {
 
-constexpr std::string_view kContext = "read tokenizer";
+constexpr std::string_view kReadTokenizer = "read tokenizer";
 
 Result<std::optional<int32_t>> ReadId(const GgufFile& file, std::string_view key, size_t num_tokens) {
   if (file.FindValue(key) == nullptr) return std::optional<int32_t>();
@@ -101,9 +101,9 @@ Result<TokenizerSpec> Read(const GgufFile& file) {
 
 Result<TokenizerSpec> ReadTokenizerSpec(const GgufFile& file) {
   try {
-    return Read(file).WithContext(kContext);
+    return Read(file).WithContext(kReadTokenizer);
   } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kOutOfMemory, std::string(kContext) + ": vocabulary: not enough memory");
+    return Error(ErrorCode::kOutOfMemory, std::string(kReadTokenizer) + ": vocabulary: not enough memory");
   }
 }
 

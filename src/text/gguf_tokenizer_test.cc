@@ -13,7 +13,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/small_vocabulary.h"
 
-namespace tidemill {
+namespace tidemill::gguf_tokenizer_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -199,4 +199,4 @@ TEST(ReadTokenizerSpec, NoTokens_Corrupt) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::gguf_tokenizer_test

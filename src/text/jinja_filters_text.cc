@@ -20,7 +20,7 @@ Value Trim(Interpreter& in, const CallArguments& arguments) {
 }
 
 template <CaseChange change>
-Value ChangeCase(Interpreter& in, const CallArguments& arguments) {
+Value CaseFilter(Interpreter& in, const CallArguments& arguments) {
   const auto [value] = Bind<1>("a case filter", arguments, {"s"}, 1);
   const Str& text = *ToText(in.heap(), value);
   in.heap().Scan(4 * text.bytes.size());
@@ -171,9 +171,9 @@ Value FormatFilter(Interpreter& in, const CallArguments& arguments) {
 
 constexpr auto kTextFilters = std::to_array<FilterInfo>({
     {"trim", Trim},
-    {"upper", ChangeCase<CaseChange::kUpper>},
-    {"lower", ChangeCase<CaseChange::kLower>},
-    {"capitalize", ChangeCase<CaseChange::kCapitalize>},
+    {"upper", CaseFilter<CaseChange::kUpper>},
+    {"lower", CaseFilter<CaseChange::kLower>},
+    {"capitalize", CaseFilter<CaseChange::kCapitalize>},
     {"title", Title},
     {"replace", Replace},
     {"string", String},

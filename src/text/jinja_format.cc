@@ -6,6 +6,7 @@
 
 #include "text/jinja_builtins.h"
 #include "text/jinja_interpreter.h"
+#include "text/jinja_unicode.h"
 
 namespace tidemill::jinja {
 namespace {
@@ -30,11 +31,9 @@ constexpr int64_t kMaxPrecision = 400;
 
 [[noreturn]] void FailFormat(const std::string& what) { Fail("format: " + what); }
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
 int64_t ReadNumber(string_view text, size_t& at) {
   int64_t number = 0;
-  while (at < text.size() && IsDigit(text[at])) {
+  while (at < text.size() && IsAsciiDigit(text[at])) {
     number = number * 10 + (text[at++] - '0');
     if (number > kMaxWidth) FailFormat("a width or precision above " + std::to_string(kMaxWidth));
   }
@@ -102,7 +101,7 @@ void AppendPadded(TextBuilder& out, Heap& heap, const Str& body, const Spec& spe
       align == '=' && (body.bytes.starts_with('-') || body.bytes.starts_with('+') || body.bytes.starts_with(' ')) ? 1
                                                                                                                   : 0;
   const size_t prefix = align == '=' && spec.alternate && body.bytes.substr(sign).starts_with('0') &&
-                                body.bytes.size() > sign + 1 && !IsDigit(body.bytes[sign + 1])
+                                body.bytes.size() > sign + 1 && !IsAsciiDigit(body.bytes[sign + 1])
                             ? 2
                             : 0;
   out.Append(body, 0, sign + prefix);
@@ -275,7 +274,7 @@ Spec ReadBraceSpec(Heap& heap, const Str& format, size_t begin, size_t end) {
   spec.width = ReadNumber(text, at);
   spec.thousands = skip(',');
   if (skip('.')) {
-    if (at >= end || !IsDigit(text[at])) FailFormat("a precision is missing");
+    if (at >= end || !IsAsciiDigit(text[at])) FailFormat("a precision is missing");
     spec.precision = ReadNumber(text, at);
   }
   if (at < end) spec.type = text[at++];
@@ -362,7 +361,7 @@ Value FormatBraces(Interpreter& in, const Str& format, const CallArguments& argu
     Value value;
     if (path.empty()) {
       value = positional(next++);
-    } else if (std::all_of(path.begin(), path.end(), IsDigit)) {
+    } else if (std::all_of(path.begin(), path.end(), IsAsciiDigit)) {
       size_t digits = 0;
       value = positional(static_cast<size_t>(ReadNumber(path, digits)));
     } else {

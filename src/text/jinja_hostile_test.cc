@@ -11,10 +11,10 @@
 
 #include "tidemill/chat.h"
 
-namespace tidemill {
+namespace tidemill::jinja_hostile_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr size_t kStackBytes = size_t{8} << 20;  // sanitizers make frames several times larger
@@ -297,4 +297,4 @@ TEST(JinjaHostile, EveryInput_EndsWithItsError) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::jinja_hostile_test

@@ -5,13 +5,13 @@
 #include <charconv>
 
 #include "text/jinja_text.h"
+#include "text/jinja_unicode.h"
 
 namespace tidemill::jinja {
 namespace {
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsNameStart(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool IsNameChar(char c) { return IsNameStart(c) || IsDigit(c); }
+bool IsNameChar(char c) { return IsNameStart(c) || IsAsciiDigit(c); }
 
 // Longest first.
 constexpr std::array<std::string_view, 26> kOperators = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
@@ -178,7 +178,7 @@ class Lexer {
       const size_t after_space = SkipSpace(pos_);
       if (after_space > pos_) {
         pos_ = after_space;
-      } else if (IsDigit(c)) {
+      } else if (IsAsciiDigit(c)) {
         LexNumber();
       } else if (IsNameStart(c)) {
         while (pos_ < source_.size() && IsNameChar(source_[pos_])) ++pos_;
@@ -213,7 +213,7 @@ class Lexer {
   // Digits of `base` with single underscores between them, from `pos`. Returns the end, `pos` if there is none.
   size_t DigitsEnd(size_t pos, int base, bool leading_underscore) const {
     const auto is_digit = [base](char c) {
-      if (base == 16) return IsDigit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+      if (base == 16) return IsAsciiDigit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
       return c >= '0' && c < '0' + base;
     };
     size_t end = pos;

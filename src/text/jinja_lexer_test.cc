@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace tidemill::jinja {
+namespace tidemill::jinja::jinja_lexer_test {
 namespace {
 
 // The tokens on one line: data in quotes, delimiters and names as they are.
@@ -80,4 +80,4 @@ TEST(JinjaLexer, Brackets_MustMatch) {
 }
 
 }  // namespace
-}  // namespace tidemill::jinja
+}  // namespace tidemill::jinja::jinja_lexer_test

@@ -19,7 +19,7 @@ Value SliceOf(Interpreter& in, const Str& text, size_t begin, size_t end) {
 }
 
 template <CaseChange change>
-Value ChangeCase(Interpreter& in, const CallArguments& arguments) {
+Value CaseMethod(Interpreter& in, const CallArguments& arguments) {
   Bind<1>("a case method", arguments, {"self"}, 1);
   in.heap().Scan(4 * Self(arguments).bytes.size());
   TextBuilder out(in.heap());
@@ -292,11 +292,11 @@ constexpr auto kMethods = std::to_array<MethodInfo>({
     {"startswith", HasAffix<false>},
     {"endswith", HasAffix<true>},
     {"replace", ReplaceMethod},
-    {"upper", ChangeCase<CaseChange::kUpper>},
-    {"lower", ChangeCase<CaseChange::kLower>},
-    {"title", ChangeCase<CaseChange::kTitle>},
-    {"capitalize", ChangeCase<CaseChange::kCapitalize>},
-    {"swapcase", ChangeCase<CaseChange::kSwap>},
+    {"upper", CaseMethod<CaseChange::kUpper>},
+    {"lower", CaseMethod<CaseChange::kLower>},
+    {"title", CaseMethod<CaseChange::kTitle>},
+    {"capitalize", CaseMethod<CaseChange::kCapitalize>},
+    {"swapcase", CaseMethod<CaseChange::kSwap>},
     {"find", Find<false, false>},
     {"rfind", Find<true, false>},
     {"index", Find<false, true>},

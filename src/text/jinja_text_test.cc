@@ -6,7 +6,7 @@
 
 #include "text/jinja_unicode.h"
 
-namespace tidemill::jinja {
+namespace tidemill::jinja::jinja_text_test {
 namespace {
 
 class JinjaText : public testing::Test {
@@ -102,4 +102,4 @@ TEST(JinjaHeap, Limits_Throw) {
 }
 
 }  // namespace
-}  // namespace tidemill::jinja
+}  // namespace tidemill::jinja::jinja_text_test

@@ -8,6 +8,7 @@
 
 namespace tidemill::jinja {
 
+inline bool IsAsciiDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsPrintable(char32_t c);
 bool IsAlpha(char32_t c);
 bool IsDecimal(char32_t c);

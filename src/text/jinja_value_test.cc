@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemill::jinja {
+namespace tidemill::jinja::jinja_value_test {
 namespace {
 
 class JinjaValue : public testing::Test {
@@ -86,4 +86,4 @@ TEST_F(JinjaValue, Repr_QuotesAndEscapesAsPythonDoes) {
 }
 
 }  // namespace
-}  // namespace tidemill::jinja
+}  // namespace tidemill::jinja::jinja_value_test

@@ -23,7 +23,7 @@ constexpr char32_t kNumSyllables = kNumLeads * kNumVowels * kNumTails;
 // Nothing below decomposes or has a combining class.
 constexpr char32_t kFirstComposite = 0xC0;
 
-struct Char {
+struct NfcChar {
   char32_t code_point = 0;
   uint8_t combining_class = 0;
 };
@@ -37,7 +37,7 @@ uint8_t CombiningClassOf(char32_t c) {
   return c <= range.last ? range.combining_class : uint8_t{0};
 }
 
-void AppendDecomposed(char32_t c, std::vector<Char>& out) {
+void AppendDecomposed(char32_t c, std::vector<NfcChar>& out) {
   if (c >= kSyllables && c < kSyllables + kNumSyllables) {
     const char32_t index = c - kSyllables;
     out.push_back({kLeads + index / (kNumVowels * kNumTails), 0});
@@ -82,25 +82,25 @@ char32_t Compose(char32_t first, char32_t second) {
   return found != order.end() && pair_of(*found) == pair ? parts[*found].code_point : char32_t{0};
 }
 
-void SortMarks(std::vector<Char>& chars) {
+void SortMarks(std::vector<NfcChar>& chars) {
   auto begin = chars.begin();
   while (begin != chars.end()) {
-    const auto end = std::find_if(begin, chars.end(), [](const Char& c) { return c.combining_class == 0; });
-    const auto by_class = [](const Char& a, const Char& b) { return a.combining_class < b.combining_class; };
+    const auto end = std::find_if(begin, chars.end(), [](const NfcChar& c) { return c.combining_class == 0; });
+    const auto by_class = [](const NfcChar& a, const NfcChar& b) { return a.combining_class < b.combining_class; };
     if (!std::is_sorted(begin, end, by_class)) std::stable_sort(begin, end, by_class);
     begin = end == chars.end() ? end : end + 1;
   }
 }
 
 // Appends the composed form of `chars`, which are decomposed, and empties them.
-void Flush(std::vector<Char>& chars, std::string& out) {
+void Flush(std::vector<NfcChar>& chars, std::string& out) {
   SortMarks(chars);
   size_t kept = 0;  // chars[0, kept) is the composed text so far
   bool has_starter = false;
   size_t starter = 0;  // the last character of class 0 among them
   uint8_t last_class = 0;
   for (size_t i = 0; i < chars.size(); ++i) {
-    const Char c = chars[i];
+    const NfcChar c = chars[i];
     // Blocked by an equal or higher class between; two characters of class 0 compose only as neighbours.
     const bool reaches = has_starter && (last_class < c.combining_class || (last_class == 0 && starter + 1 == kept));
     if (const char32_t whole = reaches ? Compose(chars[starter].code_point, c.code_point) : 0; whole != 0) {
@@ -123,7 +123,7 @@ void Flush(std::vector<Char>& chars, std::string& out) {
 std::string ToNfc(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  std::vector<Char> chars;
+  std::vector<NfcChar> chars;
   size_t i = 0;
   while (i < text.size()) {
     const Utf8Char next = DecodeUtf8(text.substr(i));

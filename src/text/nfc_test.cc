@@ -10,7 +10,7 @@
 #include "base/printable_name.h"
 #include "tests/fixtures_path.h"
 
-namespace tidemill {
+namespace tidemill::nfc_test {
 namespace {
 
 TEST(ToNfc, EmptyOrAscii_Unchanged) {
@@ -75,4 +75,4 @@ TEST(ToNfc, MarksAlone_NearlyLinearTime) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::nfc_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::piece_symbols_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -69,4 +69,4 @@ TEST(MakeScoredMerges, LooseCharacter_MergesToo) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::piece_symbols_test

@@ -9,7 +9,7 @@
 #include "text/utf8.h"
 #include "tidemill/tokenizer.h"
 
-namespace tidemill {
+namespace tidemill::stream_decoder_test {
 namespace {
 
 const Tokenizer& Small() {
@@ -99,4 +99,4 @@ TEST(StreamDecoder, RandomTokens_JoinToTheWholeText) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::stream_decoder_test

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::text_table_test {
 namespace {
 
 struct Texts {
@@ -46,4 +46,4 @@ TEST(TextTable, EqualTexts_TheFirstStays) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::text_table_test

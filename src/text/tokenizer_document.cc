@@ -4,11 +4,11 @@
 
 #include "base/json_reader.h"
 #include "base/printable_name.h"
+#include "text/tokenizer_steps.h"
 
 namespace tidemill {
 namespace {
 
-Error Corrupt(std::string message) { return Error(ErrorCode::kCorruptFile, std::move(message)); }
 Error TooMany(const std::string& what, size_t limit, const std::string& unit) {
   return Error(ErrorCode::kUnsupported, what + ": expected at most " + std::to_string(limit) + " " + unit);
 }

@@ -14,7 +14,7 @@
 #include "text/word_splitter.h"
 #include "tidemill/tokenizer.h"
 
-namespace tidemill {
+namespace tidemill::tokenizer_golden_test {
 namespace {
 
 const Tokenizer& SmolLm2() {
@@ -103,4 +103,4 @@ TEST(WordSplitterGolden, EveryRule_SameWordsAsOriginal) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::tokenizer_golden_test

@@ -18,10 +18,7 @@
 namespace tidemill {
 namespace {
 
-constexpr std::string_view kContext = "read tokenizer.json";
-
-Error Corrupt(std::string message) { return Error(ErrorCode::kCorruptFile, std::move(message)); }
-Error Unsupported(std::string message) { return Error(ErrorCode::kUnsupported, std::move(message)); }
+constexpr std::string_view kReadTokenizerJson = "read tokenizer.json";
 
 struct AddedEntry {
   std::string text;
@@ -190,10 +187,10 @@ Result<TokenizerSpec> Read(std::string_view text) {
 
 Result<TokenizerSpec> ReadTokenizerJson(std::string_view json_text) {
   try {
-    return Read(json_text).WithContext(kContext);
+    return Read(json_text).WithContext(kReadTokenizerJson);
   } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kOutOfMemory,
-                 std::string(kContext) + ": " + std::to_string(json_text.size()) + " bytes: not enough memory");
+    return Error(ErrorCode::kOutOfMemory, std::string(kReadTokenizerJson) + ": " + std::to_string(json_text.size()) +
+                                              " bytes: not enough memory");
   }
 }
 

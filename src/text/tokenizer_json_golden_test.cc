@@ -14,7 +14,7 @@
 #include "text/tokenizer_json.h"
 #include "tidemill/tokenizer.h"
 
-namespace tidemill {
+namespace tidemill::tokenizer_json_golden_test {
 namespace {
 
 std::string ReadFile(const std::string& name) {
@@ -131,4 +131,4 @@ TEST(SentencePieceGolden, EveryText_DecodesToItselfWithSpacesForPieceSpaces) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::tokenizer_json_golden_test

@@ -12,7 +12,7 @@
 #include "text/tokenizer_document.h"
 #include "tidemill/tokenizer.h"
 
-namespace tidemill {
+namespace tidemill::tokenizer_json_test {
 namespace {
 
 using nlohmann::json;
@@ -320,4 +320,4 @@ TEST(ReadTokenizerJson, AboveTheLimits_Unsupported) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::tokenizer_json_test

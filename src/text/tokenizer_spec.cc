@@ -18,7 +18,7 @@
 namespace tidemill {
 namespace {
 
-constexpr std::string_view kContext = "load tokenizer: ";
+constexpr std::string_view kLoadTokenizer = "load tokenizer: ";
 
 // Ids are int32_t, and rank + 1 fits a uint32_t.
 constexpr size_t kMaxEntries = std::numeric_limits<int32_t>::max();
@@ -42,10 +42,12 @@ constexpr auto kEndOfGenerationNames = std::to_array<std::string_view>({
     "</s>",
 });
 
-Error Corrupt(const std::string& message) { return Error(ErrorCode::kCorruptFile, std::string(kContext) + message); }
+Error CorruptSpec(const std::string& message) {
+  return Error(ErrorCode::kCorruptFile, std::string(kLoadTokenizer) + message);
+}
 
-Error Unsupported(const std::string& message) {
-  return Error(ErrorCode::kUnsupported, std::string(kContext) + message);
+Error UnsupportedSpec(const std::string& message) {
+  return Error(ErrorCode::kUnsupported, std::string(kLoadTokenizer) + message);
 }
 
 std::string NameToken(size_t id, std::string_view name) {
@@ -54,40 +56,41 @@ std::string NameToken(size_t id, std::string_view name) {
 
 Result<void> CheckId(std::optional<int32_t> id, std::string_view what, size_t num_tokens) {
   if (!id || (*id >= 0 && static_cast<size_t>(*id) < num_tokens)) return {};
-  return Corrupt(std::string(what) + ": expected an id below " + std::to_string(num_tokens) + ", found " +
-                 std::to_string(*id));
+  return CorruptSpec(std::string(what) + ": expected an id below " + std::to_string(num_tokens) + ", found " +
+                     std::to_string(*id));
 }
 
 Result<void> CheckSettings(const TokenizerSpec& spec) {
   const size_t num_tokens = spec.tokens.size();
-  if (num_tokens == 0) return Corrupt("vocabulary: expected tokens, found none");
+  if (num_tokens == 0) return CorruptSpec("vocabulary: expected tokens, found none");
   if (num_tokens > kMaxEntries || spec.merges.size() > kMaxEntries) {
-    return Unsupported("vocabulary: expected fewer than 2^31 tokens and merges, found " + std::to_string(num_tokens) +
-                       " and " + std::to_string(spec.merges.size()));
+    return UnsupportedSpec("vocabulary: expected fewer than 2^31 tokens and merges, found " +
+                           std::to_string(num_tokens) + " and " + std::to_string(spec.merges.size()));
   }
   if (!spec.types.empty() && spec.types.size() != num_tokens) {
-    return Corrupt("token types: expected one for each of the " + std::to_string(num_tokens) + " tokens, found " +
-                   std::to_string(spec.types.size()));
+    return CorruptSpec("token types: expected one for each of the " + std::to_string(num_tokens) + " tokens, found " +
+                       std::to_string(spec.types.size()));
   }
   TIDEMILL_TRY_VOID(CheckId(spec.bos_id, "beginning-of-sequence token", num_tokens));
   TIDEMILL_TRY_VOID(CheckId(spec.eos_id, "end-of-sequence token", num_tokens));
   for (const int32_t id : spec.end_of_generation_ids)
     TIDEMILL_TRY_VOID(CheckId(id, "end-of-generation token", num_tokens));
   if (spec.add_bos && !spec.bos_id)
-    return Corrupt("every text begins with a beginning-of-sequence token, but none is named");
-  if (spec.add_eos && !spec.eos_id) return Corrupt("every text ends with an end-of-sequence token, but none is named");
+    return CorruptSpec("every text begins with a beginning-of-sequence token, but none is named");
+  if (spec.add_eos && !spec.eos_id)
+    return CorruptSpec("every text ends with an end-of-sequence token, but none is named");
   if (spec.kind == VocabularyKind::kByteLevel) {
     if (spec.add_space_prefix) {
-      return Unsupported("add_space_prefix: expected false for a byte-level vocabulary, found true");
+      return UnsupportedSpec("add_space_prefix: expected false for a byte-level vocabulary, found true");
     }
     return {};
   }
   if (spec.merges.empty() && spec.scores.size() != num_tokens) {
-    return Corrupt("scores: expected one for each of the " + std::to_string(num_tokens) + " tokens, found " +
-                   std::to_string(spec.scores.size()));
+    return CorruptSpec("scores: expected one for each of the " + std::to_string(num_tokens) + " tokens, found " +
+                       std::to_string(spec.scores.size()));
   }
   if (!std::all_of(spec.scores.begin(), spec.scores.end(), [](float score) { return std::isfinite(score); })) {
-    return Corrupt("scores: expected finite numbers, found others");
+    return CorruptSpec("scores: expected finite numbers, found others");
   }
   return {};
 }
@@ -143,31 +146,31 @@ Result<void> TakeTokens(TokenizerSpec& spec, Tokenizer::Impl& impl) {
       case TokenType::kUserDefined:
         impl.bytes.Add(special ? std::string(name) : BytesOf(name, impl.TypeOf(id), spec.kind));
         if (name.size() > kMaxAddedTokenBytes) {
-          return Unsupported(NameToken(i, name) + ": expected at most " + std::to_string(kMaxAddedTokenBytes) +
-                             " bytes in a control or user-defined token, found " + std::to_string(name.size()));
+          return UnsupportedSpec(NameToken(i, name) + ": expected at most " + std::to_string(kMaxAddedTokenBytes) +
+                                 " bytes in a control or user-defined token, found " + std::to_string(name.size()));
         }
         if (!name.empty()) added.push_back({.text = name, .id = id, .special = special});
         break;
       case TokenType::kByte: {
         if (spec.kind == VocabularyKind::kByteLevel) {
-          return Unsupported(NameToken(i, name) + ": expected a byte-level vocabulary, found a token of type byte");
+          return UnsupportedSpec(NameToken(i, name) + ": expected a byte-level vocabulary, found a token of type byte");
         }
         const std::optional<uint8_t> byte = ReadByteToken(name);
         if (!byte) {
-          return Corrupt(NameToken(i, name) + ": expected a token of type byte to be spelled like <0x0A>");
+          return CorruptSpec(NameToken(i, name) + ": expected a token of type byte to be spelled like <0x0A>");
         }
         const char as_char = static_cast<char>(*byte);
         impl.bytes.Add({&as_char, 1});
         break;
       }
       default:
-        return Corrupt(NameToken(i, name) + ": expected a type from 1 to 6, found " +
-                       std::to_string(static_cast<int>(impl.TypeOf(id))));
+        return CorruptSpec(NameToken(i, name) + ": expected a type from 1 to 6, found " +
+                           std::to_string(static_cast<int>(impl.TypeOf(id))));
     }
     const int32_t other = impl.id_by_name.Add(id, [&impl](int32_t known) { return impl.NameOf(known); });
     if (other != id) {
-      return Corrupt(NameToken(i, name) + ": expected spellings that differ, found the same in token " +
-                     std::to_string(other));
+      return CorruptSpec(NameToken(i, name) + ": expected spellings that differ, found the same in token " +
+                         std::to_string(other));
     }
   }
   impl.added_tokens = AddedTokens(std::move(added));
@@ -209,21 +212,21 @@ Result<void> TakePieces(TokenizerSpec& spec, Tokenizer::Impl& impl, std::vector<
     // One that is not valid UTF-8 can never come to be, since merging joins characters.
     if (!IsMergeable(impl, id) || name.empty() || !IsValidUtf8(name)) continue;
     if (name.size() > kMaxPieceBytes) {
-      return Unsupported(NameToken(i, name) + ": expected at most " + std::to_string(kMaxPieceBytes) +
-                         " bytes, found " + std::to_string(name.size()));
+      return UnsupportedSpec(NameToken(i, name) + ": expected at most " + std::to_string(kMaxPieceBytes) +
+                             " bytes, found " + std::to_string(name.size()));
     }
     pieces.push_back({name, id, spec.scores.empty() ? 0.0f : spec.scores[i]});
   }
   Free(spec.scores);
   const auto missing = std::find(impl.id_of_byte.begin(), impl.id_of_byte.end(), -1);
   if (missing != impl.id_of_byte.end()) {
-    return Unsupported("vocabulary: expected a token of type byte for every byte, found none for byte " +
-                       std::to_string(missing - impl.id_of_byte.begin()));
+    return UnsupportedSpec("vocabulary: expected a token of type byte for every byte, found none for byte " +
+                           std::to_string(missing - impl.id_of_byte.begin()));
   }
   impl.piece_symbols = PieceSymbols(pieces, impl.num_tokens(), spec.merges.empty());
   const int32_t space = impl.piece_symbols.Find(kPieceSpace);
   if (space < 0 || impl.piece_symbols.IsLoose(space)) {
-    return Unsupported("vocabulary: expected a token for U+2581, which spells a space, found none");
+    return UnsupportedSpec("vocabulary: expected a token for U+2581, which spells a space, found none");
   }
   return {};
 }
@@ -238,7 +241,7 @@ Result<void> TakeMerges(TokenizerSpec& spec, Tokenizer::Impl& impl) {
     const size_t space = merge.find(' ');
     if (space == std::string_view::npos || space == 0 || space + 1 == merge.size() ||
         merge.find(' ', space + 1) != std::string_view::npos) {
-      return Corrupt(name_merge() + ": expected two tokens with one space between them");
+      return CorruptSpec(name_merge() + ": expected two tokens with one space between them");
     }
     merged = merge.substr(0, space);
     merged += merge.substr(space + 1);
@@ -248,8 +251,8 @@ Result<void> TakeMerges(TokenizerSpec& spec, Tokenizer::Impl& impl) {
           std::pair{std::string_view(merged), &rule.merged}}) {
       *id = FindMergeable(impl, name);
       if (*id < 0) {
-        return Corrupt(name_merge() + ": expected " + QuoteName(name) +
-                       " among the tokens that are not control tokens, found none");
+        return CorruptSpec(name_merge() + ": expected " + QuoteName(name) +
+                           " among the tokens that are not control tokens, found none");
       }
     }
     rules.push_back(rule);
@@ -290,8 +293,8 @@ Result<Tokenizer> Create(TokenizerSpec& spec) {
   if (spec.kind == VocabularyKind::kByteLevel) {
     const std::optional<WordRule> rule = FindWordRule(spec.pre_tokenizer);
     if (!rule) {
-      return Unsupported("pre-tokenizer " + QuoteName(spec.pre_tokenizer) + ": expected one of " +
-                         KnownPreTokenizers());
+      return UnsupportedSpec("pre-tokenizer " + QuoteName(spec.pre_tokenizer) + ": expected one of " +
+                             KnownPreTokenizers());
     }
     impl->word_rule = *rule;
     impl->normalize_nfc = spec.normalize_nfc;
@@ -328,7 +331,7 @@ Result<Tokenizer> CreateTokenizer(TokenizerSpec spec) {
   try {
     return Create(spec);
   } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kOutOfMemory, std::string(kContext) + std::to_string(num_tokens) + " tokens and " +
+    return Error(ErrorCode::kOutOfMemory, std::string(kLoadTokenizer) + std::to_string(num_tokens) + " tokens and " +
                                               std::to_string(num_merges) + " merges: not enough memory");
   }
 }

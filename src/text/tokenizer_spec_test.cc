@@ -10,7 +10,7 @@
 
 #include "tests/support/small_vocabulary.h"
 
-namespace tidemill {
+namespace tidemill::tokenizer_spec_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -233,4 +233,4 @@ TEST(CreateTokenizer, EndOfGeneration_EosNamedAndWellKnownControlTokens) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::tokenizer_spec_test

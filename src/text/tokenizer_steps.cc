@@ -25,9 +25,6 @@ constexpr auto kExpressions = std::to_array<KnownExpression>({
      "qwen2"},
 });
 
-Error Corrupt(std::string message) { return Error(ErrorCode::kCorruptFile, std::move(message)); }
-Error Unsupported(std::string message) { return Error(ErrorCode::kUnsupported, std::move(message)); }
-
 // One step of a part, after Sequences are taken apart.
 struct Step {
   std::string type;

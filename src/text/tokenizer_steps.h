@@ -6,12 +6,16 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/json_document.h"
 #include "text/tokenizer_spec.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
+
+inline Error Corrupt(std::string message) { return Error(ErrorCode::kCorruptFile, std::move(message)); }
+inline Error Unsupported(std::string message) { return Error(ErrorCode::kUnsupported, std::move(message)); }
 
 // Reads the four parts of `root`, an object, into a spec whose kind is known. Errors: kCorruptFile, kUnsupported by name.
 Result<void> ReadSteps(const JsonValue& root, TokenizerSpec& spec);

@@ -14,7 +14,7 @@
 #include "tests/support/smollm2_vocabulary.h"
 #include "text/tokenizer_spec.h"
 
-namespace tidemill {
+namespace tidemill::tokenizer_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -212,4 +212,4 @@ TEST(TokenizerEncode, LongRuns_NearlyLinearTime) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::tokenizer_test

@@ -4,7 +4,7 @@
 
 #include <map>
 
-namespace tidemill {
+namespace tidemill::unicode_class_test {
 namespace {
 
 TEST(UnicodeClassRanges, Table_AscendingDisjointAndWithClasses) {
@@ -52,4 +52,4 @@ TEST(ClassesOf, PlacesThatAreEasyToGetWrong_AsTheStandardSays) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::unicode_class_test

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::utf8_test {
 namespace {
 
 TEST(DecodeUtf8, EveryCodePoint_SurvivesEncoding) {
@@ -83,4 +83,4 @@ TEST(AppendWholeUtf8, AnyCutOfRandomBytes_JoinsToTheWhole) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::utf8_test

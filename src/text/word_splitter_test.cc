@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace tidemill {
+namespace tidemill::word_splitter_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -95,4 +95,4 @@ TEST(WordSplitter, LongRuns_LinearTime) {
 }
 
 }  // namespace
-}  // namespace tidemill
+}  // namespace tidemill::word_splitter_test

@@ -12,7 +12,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::bad_input_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -295,4 +295,4 @@ TEST(BadBench, WithoutAModelOrWithChild_SaysWhatToUse) {
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::bad_input_test

@@ -14,7 +14,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::commands_test {
 namespace {
 
 using nlohmann::json;
@@ -347,4 +347,4 @@ TEST(Chat, Commands_SaveAndLoadTheConversation) {
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::commands_test

@@ -17,7 +17,7 @@
 #include "tests/support/model_folder.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::drafts_test {
 namespace {
 
 using nlohmann::json;
@@ -356,4 +356,4 @@ TEST(DraftModels, WhatCannotBeOne_IsRefused) {
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::drafts_test

@@ -12,7 +12,7 @@
 #include "tests/support/eagle_models.h"
 #include "tests/support/model_folder.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::generation_defaults_test {
 namespace {
 
 using nlohmann::json;
@@ -200,4 +200,4 @@ TEST(Repetitions, SavedAnswer_GoesOnWhereTheyAreAllowed) {
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::generation_defaults_test

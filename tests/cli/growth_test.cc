@@ -12,7 +12,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::growth_test {
 namespace {
 
 #if !TIDEMILL_SLOWED_DOWN  // a sanitizer or an emulator needs more addresses than there are
@@ -77,4 +77,4 @@ TEST(ReserveWithoutAddresses, Conversation_IsToldOnce) {
 #endif
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::growth_test

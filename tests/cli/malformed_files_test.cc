@@ -7,7 +7,7 @@
 #include "tests/cli/process.h"
 #include "tests/malformed/malformed_case.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::malformed_files_test {
 namespace {
 
 TEST(MalformedFiles, EachIsRefusedByItsLine) {
@@ -32,4 +32,4 @@ TEST(MalformedFiles, EachIsRefusedByItsLine) {
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::malformed_files_test

@@ -15,7 +15,7 @@
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::measurements_test {
 namespace {
 
 using nlohmann::json;
@@ -251,4 +251,4 @@ TEST(Bench, Verbose_HasTheWorkOfEachTest) {
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::measurements_test

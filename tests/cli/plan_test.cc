@@ -14,7 +14,7 @@
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::plan_test {
 namespace {
 
 using nlohmann::json;
@@ -212,4 +212,4 @@ TEST_F(PlanCommand, BadFlags_AreWrongUsage) {
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::plan_test

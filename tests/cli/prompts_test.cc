@@ -12,7 +12,7 @@
 #include "tests/cli/process.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::prompts_test {
 namespace {
 
 using nlohmann::json;
@@ -342,4 +342,4 @@ TEST(Prompts, SigintWhileWaitingForInput_Ends) {
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::prompts_test

@@ -10,7 +10,7 @@
 #include "tests/cli/process.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::saved_state_test {
 namespace {
 
 using nlohmann::json;
@@ -205,4 +205,4 @@ TEST(SavedState, PlacesThatCannotBeWritten_LoseNoAnswer) {
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::saved_state_test

@@ -9,7 +9,7 @@
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::streams_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -286,4 +286,4 @@ TEST(Terminal, CtrlC_StopsTheAnswerNotTheProgram) {
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::streams_test

@@ -14,7 +14,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/inspect_gguf.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::gguf_damage_test {
 namespace {
 
 // A copy without a spare byte behind it, so that AddressSanitizer sees a read past the end.
@@ -119,4 +119,4 @@ TEST(GgufDamage, EveryTensorTypeNumber_LoadsOrIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::gguf_damage_test

@@ -14,7 +14,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/safetensors_writer.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::header_cost_test {
 namespace {
 
 constexpr size_t kEntries = TIDEMILL_FULL_SPEED ? 131'073 : 16'385;  // one more than a vector that doubles has room for
@@ -171,4 +171,4 @@ TEST(HeaderCostAtTheLimit, OneTensorMore_IsRefused) {
 #endif
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::header_cost_test

@@ -15,7 +15,7 @@
 #include "tests/support/model_folder.h"
 #include "tidemill/model.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::malformed_test {
 namespace {
 
 constexpr double kMaxSeconds = 0.1;
@@ -116,4 +116,4 @@ INSTANTIATE_TEST_SUITE_P(Files, MalformedTest, ::testing::Range(size_t{0}, Malfo
                          });
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::malformed_test

@@ -9,7 +9,7 @@
 #include "tests/support/inspect_safetensors.h"
 #include "tests/support/safetensors_writer.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::safetensors_damage_test {
 namespace {
 
 // Tensors of several types, metadata, an escaped name: what the damage tests cut and flip.
@@ -60,4 +60,4 @@ TEST(SafetensorsDamage, EveryFlippedBitAndReplacedByteOfTheHeader_IsACleanErrorO
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::safetensors_damage_test

@@ -18,7 +18,7 @@
 #include "tests/support/safetensors_writer.h"
 #include "tidemill/model.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::systematic_damage_test {
 namespace {
 
 constexpr size_t kBitStep = TIDEMILL_BIT_STEP;
@@ -211,4 +211,4 @@ INSTANTIATE_TEST_SUITE_P(GoodModels, DamageTest, ::testing::Range(size_t{0}, Goo
                          [](const auto& index) { return std::string(GoodModels()[index.param].name); });
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::systematic_damage_test

@@ -8,7 +8,7 @@
 
 #include "tensor/dequantize.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::encode_weights_test {
 namespace {
 
 std::vector<float> RoundTrip(DType dtype, const std::vector<float>& values) {
@@ -109,4 +109,4 @@ TEST(EncodeWeights, KQuantsOfWhatTheyCanHold_ComeBackExactly) {
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::encode_weights_test

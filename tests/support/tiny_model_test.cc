@@ -13,7 +13,7 @@
 #include "tensor/dequantize.h"
 #include "tests/support/tiny_vocabulary.h"
 
-namespace tidemill::testing {
+namespace tidemill::testing::tiny_model_test {
 namespace {
 
 GgufFile ParseOrDie(const std::string& bytes) {
@@ -162,4 +162,4 @@ TEST(CountingModel, EveryToken_IsFollowedByTheNextWithAMargin) {
 }
 
 }  // namespace
-}  // namespace tidemill::testing
+}  // namespace tidemill::testing::tiny_model_test
