@@ -9,7 +9,7 @@ export TIDEMILL_WERROR=ON  # a warning is an error here, whatever it is to users
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 fuzz_seconds=${FUZZ_SECONDS:-30}
 
-# What .ci/run and .ci/full set: each step with its limit of minutes on the wall, wide enough for busy neighbours, and its bound of
+# What .ci/run and .ci/full set: each step with its limit of minutes on the wall, wide enough for noisy neighbours, and its bound of
 # CPU-minutes or 0; the bounds of a whole run in minutes, on the wall with two cores; how much of AddressSanitizer.
 steps=() cpu_bound=0 warm_cpu_bound=0 wall_bound=0
 asan_levels=best with_fuzzers=OFF
@@ -46,11 +46,8 @@ step_structure() {
 }
 
 step_words() {
-  if [[ -f tools/check_words.py ]]; then
-    python3 tools/check_words.py
-  else
-    say "words: left out, there is no tools/check_words.py"
-  fi
+  python3 tools/check_words.py --self-test
+  python3 tools/check_words.py
 }
 
 # ThreadSanitizer of clang 14 cannot place its shadow where the kernel randomises addresses widely.

@@ -21,7 +21,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from busy_neighbour import FEWEST_PAIRS, interval
+from noisy_neighbour import FEWEST_PAIRS, interval
 
 
 def run(command: list[str], given: str = "") -> tuple[str, str]:
@@ -55,16 +55,16 @@ def many(arguments: argparse.Namespace, lines: str) -> tuple[list[dict], dict[st
     """The results' timings, and milliseconds of --stats: first and next token, median and 99th percentile."""
     results, said = run([arguments.tidemill, "run", arguments.model, "--prompts", "-", "--stats", "--threads", str(arguments.threads),
                          "--max-batch", str(arguments.requests)], lines)
-    found = re.findall(r"(first|next) token +([\d.]+) ms in the middle, ([\d.]+) ms", said)
+    found = re.findall(r"(TTFT|inter-token) +([\d.]+) ms p50, ([\d.]+) ms p99", said)
     return ([json.loads(line)["timings"] for line in results.splitlines()],
             {f"{name} {share}": float(value) for name, *values in found for share, value in zip(("p50", "p99"), values)})
 
 
 def rate_together(timings: list[dict], new: int) -> float:
     """Tokens a second while the last request decodes, and all others with it."""
-    ends = [t["first_token_ms"] + t["decode_ms"] for t in timings]
+    ends = [t["ttft_ms"] + t["decode_ms"] for t in timings]
     last = timings[-1]
-    if last["first_token_ms"] < max(t["first_token_ms"] for t in timings) or ends[-1] > min(ends):
+    if last["ttft_ms"] < max(t["ttft_ms"] for t in timings) or ends[-1] > min(ends):
         sys.exit("measure requests that decode together: expected the last one to begin last and to end first, found another")
     return len(timings) * (new - 1) / last["decode_ms"] * 1000
 
@@ -86,8 +86,8 @@ def table(arguments: argparse.Namespace, pairs: list[dict], joined: dict[str, fl
             (f"decode of {count} unequal requests, the same depth on average", f"{middle(p['unequal'] for p in pairs):.0f} tokens/s"),
             ("unequal / equal", f"{middle(ratios):.2f}x [{low:.2f}, {high:.2f}], {len(ratios)} pairs"),
             (f"{3 * count} requests, {count} at a time, prompts joining: time to the first token, p50 / p99",
-             f"{joined['first p50']:.0f} / {joined['first p99']:.0f} ms"),
-            ("the same: between tokens, p50 / p99", f"{joined['next p50']:.1f} / {joined['next p99']:.1f} ms")]
+             f"{joined['TTFT p50']:.0f} / {joined['TTFT p99']:.0f} ms"),
+            ("the same: between tokens, p50 / p99", f"{joined['inter-token p50']:.1f} / {joined['inter-token p99']:.1f} ms")]
     head = f"{Path(arguments.model).name}, {arguments.threads} threads, {arguments.new} tokens each"
     return "\n".join([f"| {head} | |", "| --- | --- |"] + [f"| {name} | {value} |" for name, value in rows])
 

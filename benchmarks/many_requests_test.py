@@ -10,7 +10,7 @@ import many_requests
 
 
 def timing(first: float, decode: float) -> dict:
-    return {"first_token_ms": first, "decode_ms": decode}
+    return {"ttft_ms": first, "decode_ms": decode}
 
 
 class RateTogether(unittest.TestCase):

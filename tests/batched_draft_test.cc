@@ -1,5 +1,5 @@
-// Guesses for the sequences of a batch are made together: the draft model runs once for each guess, whoever wants it, and each sequence's
-// guesses are those that it gets alone.
+// Draft tokens for the sequences of a batch are made together: the draft model runs once for each draft token, whoever wants it, and each sequence's
+// draft tokens are those that it gets alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,37 +38,37 @@ std::vector<int32_t> Prompt(size_t index) {
 
 size_t NumSteps(EngineDriver& driver) { return driver.engine().impl().scheduler->draft_steps().num_steps(); }
 
-// Whether each sequence of the last step checked as many guesses as it may.
-bool AllGuess(EngineDriver& driver, const std::vector<size_t>& most) {
+// Whether each sequence of the last step checked as many draft tokens as it may.
+bool AllDraftToken(EngineDriver& driver, const std::vector<size_t>& num_draft_tokens) {
   const auto step = driver.engine().impl().scheduler->step();
-  if (step.size() != most.size()) return false;
+  if (step.size() != num_draft_tokens.size()) return false;
   for (size_t i = 0; i < step.size(); ++i) {
-    if (step[i].rows != Wanted::kAll || step[i].tokens.size() != 1 + most[i]) return false;
+    if (step[i].rows != Wanted::kAll || step[i].tokens.size() != 1 + num_draft_tokens[i]) return false;
   }
   return true;
 }
 
-TEST(BatchedDraft, DraftModel_RunsOnceForEachGuess) {
+TEST(BatchedDraft, DraftModel_RunsOnceForEachDraftToken) {
   for (const DraftingModel& source : DraftingModels()) {
-    for (const std::vector<size_t>& most :
+    for (const std::vector<size_t>& num_draft_tokens :
          {std::vector<size_t>{4}, {4, 4}, {4, 4, 4, 4, 4, 4, 4, 4}, {1, 6, 3}, {2, 2, 2, 2, 2, 7}}) {
-      EngineDriver driver(source.model, source.Options(most.size()));
-      for (size_t i = 0; i < most.size(); ++i) {
+      EngineDriver driver(source.model, source.Options(num_draft_tokens.size()));
+      for (size_t i = 0; i < num_draft_tokens.size(); ++i) {
         driver.Submit({.prompt = Prompt(i),
                        .generation = {.max_new_tokens = 60, .ignore_eos = true},
-                       .draft = source.Draft(most[i])});
+                       .draft = source.Draft(num_draft_tokens[i])});
       }
-      const size_t deepest = *std::max_element(most.begin(), most.end());
+      const size_t deepest = *std::max_element(num_draft_tokens.begin(), num_draft_tokens.end());
       size_t counted = 0;
       while (!driver.engine().idle()) {
         const size_t before = NumSteps(driver);
         driver.Step();
-        if (!AllGuess(driver, most)) continue;
+        if (!AllDraftToken(driver, num_draft_tokens)) continue;
         EXPECT_EQ(NumSteps(driver) - before, source.at_once ? 1 : deepest)
-            << source.name << ", " << most.size() << " sequences";
+            << source.name << ", " << num_draft_tokens.size() << " sequences";
         ++counted;
       }
-      EXPECT_GT(counted, 3U) << source.name << ", " << most.size() << " sequences";
+      EXPECT_GT(counted, 3U) << source.name << ", " << num_draft_tokens.size() << " sequences";
     }
   }
 }
@@ -87,7 +87,7 @@ TEST(BatchedDraft, Trees_RunTheDraftModelOnceForEachLevel) {
     while (!driver.engine().idle()) {
       const size_t before = NumSteps(driver);
       driver.Step();
-      if (!AllGuess(driver, {25, 25, 25})) continue;
+      if (!AllDraftToken(driver, {25, 25, 25})) continue;
       EXPECT_EQ(NumSteps(driver) - before, 5U) << source.name;  // five tokens deep
       ++counted;
     }
@@ -107,11 +107,15 @@ TEST(BatchedDraft, EachModel_HasStepsOfItsOwn) {
   EngineOptions options = source.Options(8);
   options.draft_model = source.draft_model;
   EngineDriver driver(model, options), plain(model, {.threads = 1});
-  const auto layers = [](size_t count, size_t most) {
-    return DraftOptions{.most = most, .least = most, .source = DraftSource::kLayers, .layers = count};
+  const auto layers = [](size_t count, size_t num_draft_tokens) {
+    return DraftOptions{.num_draft_tokens = num_draft_tokens,
+                        .min_draft_tokens = num_draft_tokens,
+                        .source = DraftSource::kLayers,
+                        .layers = count};
   };
-  const DraftOptions drafts[] = {source.Draft(3), layers(1, 2), layers(2, 4),    {.most = 4, .least = 4},
-                                 source.Draft(3), layers(1, 2), source.Draft(1), {}};
+  const DraftOptions drafts[] = {
+      source.Draft(3), layers(1, 2), layers(2, 4),    {.num_draft_tokens = 4, .min_draft_tokens = 4},
+      source.Draft(3), layers(1, 2), source.Draft(1), {}};
   const GenerationOptions generation{.max_new_tokens = 50, .ignore_eos = true};
   std::vector<RequestId> ids;
   for (size_t i = 0; i < std::size(drafts); ++i)
@@ -123,7 +127,7 @@ TEST(BatchedDraft, EachModel_HasStepsOfItsOwn) {
     const auto step = driver.engine().impl().scheduler->step();
     bool all = step.size() == std::size(drafts);
     for (size_t i = 0; all && i < step.size(); ++i)
-      all = drafts[i].source == DraftSource::kNgram || step[i].tokens.size() == 1 + drafts[i].most;
+      all = drafts[i].source == DraftSource::kNgram || step[i].tokens.size() == 1 + drafts[i].num_draft_tokens;
     if (!all) continue;
     EXPECT_EQ(NumSteps(driver) - before, 3U + 2U + 4U);
     ++counted;
@@ -154,20 +158,20 @@ void Record(EngineDriver& driver, const size_t* request, Proposals* proposals) {
   };
 }
 
-// Chains and trees of many widths, prompts that the draft model runs in parts beside others' guesses, and requests
-// that come and go: with steps of many rows, where every guess is compared, and of so few that not all sequences have room in one, where
+// Chains and trees of many widths, prompts that the draft model runs in parts beside others' draft tokens, and requests
+// that come and go: with steps of many rows, where every draft token is compared, and of so few that not all sequences have room in one, where
 // those of chains are that came as well.
-TEST(BatchedDraft, Guesses_AreThoseOfOneSequenceAtATime) {
+TEST(BatchedDraft, DraftTokens_AreThoseOfOneSequenceAtATime) {
   constexpr DraftTreeKind kKinds[] = {DraftTreeKind::kChain, DraftTreeKind::kFixed, DraftTreeKind::kDynamic,
                                       DraftTreeKind::kOptimal};
-  constexpr size_t kMost[] = {4, 1, 8, 3, 25, 6};
+  constexpr size_t kMax[] = {4, 1, 8, 3, 25, 6};
   for (const DraftingModel& source : DraftingModels()) {
     const auto work = MakeWork(14, 77, {.vocab = source.vocab});
     const auto request_of = [&](size_t i) {
       const DraftTreeKind kind = source.at_once ? DraftTreeKind::kChain : kKinds[i / 2 % 4];
       Request request{
-          .prompt = work[i].prompt, .generation = work[i].generation, .draft = source.Draft(kMost[i % 6], kind)};
-      if (i % 5 == 0) request.draft.least_probability = 0.02F;
+          .prompt = work[i].prompt, .generation = work[i].generation, .draft = source.Draft(kMax[i % 6], kind)};
+      if (i % 5 == 0) request.draft.min_probability = 0.02F;
       return request;
     };
     size_t request = 0;
@@ -197,7 +201,7 @@ TEST(BatchedDraft, Guesses_AreThoseOfOneSequenceAtATime) {
       EXPECT_GT(nodes, 100U) << source.name;
       for (size_t i = 0; i < work.size(); ++i) {
         const std::string where = source.name + ", request " + std::to_string(i) + ", chunk " + std::to_string(chunk);
-        // A prompt whose last token comes alone, in this company, is guessed behind as well: then other lengths follow. So they do where
+        // A prompt whose last token comes alone, in this batch mates, is drafted behind as well: then other lengths follow. So they do where
         // rows are few.
         const bool begins_alike = !together.contains({i, work[i].prompt.size()}) || work[i].prompt.size() == 1;
         const bool is_compared = begins_alike && chunk == 512;
@@ -227,8 +231,8 @@ TEST(BatchedDraft, Guesses_AreThoseOfOneSequenceAtATime) {
   }
 }
 
-// Memory that one drafter does not get, each allocation of a step in turn: it costs the guesses of one request, and no answer.
-TEST(BatchedDraft, WithoutMemory_OneRequestHasNoGuesses) {
+// Memory that one drafter does not get, each allocation of a step in turn: it costs the draft tokens of one request, and no answer.
+TEST(BatchedDraft, WithoutMemory_OneRequestHasNoDraftTokens) {
   const GenerationOptions generation{.max_new_tokens = 16, .ignore_eos = true};
   for (const DraftingModel& source : DraftingModels()) {
     EngineDriver plain(source.model, {.threads = 1});
@@ -267,7 +271,7 @@ TEST(BatchedDraft, WithoutMemory_OneRequestHasNoGuesses) {
       others += reached != 0 && troubled == 1 && drafting == 2 ? 1 : 0;
     }
     if (source.layers != 0) {
-      EXPECT_EQ(troubles, 0U) << source.name;  // it guesses in the request's own memory
+      EXPECT_EQ(troubles, 0U) << source.name;  // it drafts in the request's own memory
     } else if (source.draft_head == nullptr) {
       EXPECT_GT(troubles, 0U) << source.name;
       EXPECT_EQ(others, troubles) << source.name;

@@ -54,13 +54,13 @@ constexpr std::array kPlaces = {"first", "middle", "last"};
 constexpr std::array<size_t, 4> kChunks = {1, 7, 64, kLargestChunk};
 constexpr std::array<size_t, 2> kThreads = {1, 2};
 constexpr std::array kStorages = {"packed", "mapped"};
-constexpr std::array kGrowths = {KvGrowth{.policy = KvPolicy::kBmc, .period = 256},
+constexpr std::array kGrowths = {KvGrowth{.policy = KvPolicy::kBmc, .increment = 256},
                                  KvGrowth{.policy = KvPolicy::kIterative},
                                  KvGrowth{.policy = KvPolicy::kUpfront},
-                                 KvGrowth{.policy = KvPolicy::kBmc, .period = 3},
+                                 KvGrowth{.policy = KvPolicy::kBmc, .increment = 3},
                                  KvGrowth{.policy = KvPolicy::kGeometric},
-                                 KvGrowth{.policy = KvPolicy::kReserve, .period = 100},
-                                 KvGrowth{.policy = KvPolicy::kPaged, .period = 16}};
+                                 KvGrowth{.policy = KvPolicy::kReserve, .increment = 100},
+                                 KvGrowth{.policy = KvPolicy::kPaged, .increment = 16}};
 constexpr std::array kHistories = {"straight", "rolled back", "forked"};
 
 enum Factor : size_t {
@@ -120,7 +120,7 @@ ModelRunner MakeRunner(const Weights& weights, DType kv, Isa isa, size_t threads
                                           .kv_dtype = kv,
                                           .growth = growth,
                                           .context = kContext,
-                                          .max_rows = kLargestChunk + testing::kCompanyRows});
+                                          .max_rows = kLargestChunk + testing::kBatchMateRows});
 }
 
 struct Way {
@@ -221,12 +221,12 @@ TEST(TinyModelBits, EveryPairOfWaysToRun_GivesEqualBits) {
         BitsReference& reference = references.at(testing::ClassOf(run.isa, kWeights[w].dtype));
         ModelRunner runner = MakeRunner(kWeights[w], kKvTypes[kv], run.isa, run.threads, run.mapped, run.growth);
         auto state = runner.NewState();
-        BitsReport report = testing::RunInCompany(runner, ids, run.plan, state, reference.Comparer());
+        BitsReport report = testing::RunWithBatchMates(runner, ids, run.plan, state, reference.Comparer());
         // By chance two prompts may end in one step; another seed then, once.
         if (run.plan.batch > 1 && kPositions > run.plan.chunk && report.mixed_steps == 0) {
           run.plan.seed += rows.size();
           state = runner.NewState();
-          report = testing::RunInCompany(runner, ids, run.plan, state, reference.Comparer());
+          report = testing::RunWithBatchMates(runner, ids, run.plan, state, reference.Comparer());
         }
         EXPECT_EQ(reference.CompareLogits(0, kPositions), "");
         EXPECT_EQ(reference.CompareState(*state), "");

@@ -164,7 +164,7 @@ void ExpectGolden(const std::string& name, const RunnerOptions& options, size_t 
   const EagleGolden golden(name);
   Pair pair(EagleGolden::Folder(name), options);
   const std::vector<int32_t> parents = golden.Parents();
-  std::vector<int32_t> verified_parents = {-1};  // the pending token, then the nodes
+  std::vector<int32_t> verified_parents = {-1};  // the last sampled token, then the nodes
   for (const int32_t parent : parents) verified_parents.push_back(parent + 1);
   for (size_t p = 0; p < golden.num_prompts(); ++p) {
     SCOPED_TRACE("prompt " + std::to_string(p));
@@ -319,7 +319,7 @@ TEST(DraftHead, NarrowWeights_AreTheNumbersThatTheySay) {
 }
 
 // In one step: rows of a prompt with the target's features, a row with the head's own, and another prompt's.
-TEST(DraftHead, RowsInCompanyAndInChunks_HaveTheSameBits) {
+TEST(DraftHead, RowsWithBatchMatesAndInChunks_HaveTheSameBits) {
   for (const std::string name : kHeads) {
     SCOPED_TRACE(name);
     Pair pair(EagleGolden::Folder(name), {.threads = 2, .context = 64, .max_rows = 64});

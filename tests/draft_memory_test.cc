@@ -65,8 +65,8 @@ TEST(DraftMemory, RequestThatDoesNotFitWithItsFeatures_IsRefused) {
       EXPECT_EQ(refused.error().message(),
                 "submit request: 24 positions: expected at most " + std::to_string(need - 1) +
                     " bytes of state, found " + std::to_string(need) + ", of which " + std::to_string(bytes.features) +
-                    " are a draft head's features; ask for fewer tokens, no guesses or give more --state-memory");
-      ExpectSame(little.Run(kPrompt, kGeneration), expected, head.name + ", without guesses");
+                    " are a draft head's features; ask for fewer tokens, no draft tokens or give more --state-memory");
+      ExpectSame(little.Run(kPrompt, kGeneration), expected, head.name + ", without draft tokens");
       const RequestId id = enough.Submit(request);
       enough.RunUntilIdle();
       ExpectSame(enough.outcome(id), expected, head.name + ", with room for both");
@@ -88,25 +88,25 @@ TEST(DraftMemory, RequestThatDoesNotFitBesideOthersFeatures_Waits) {
       std::vector<RequestId> ids;
       for (int i = 0; i < 2; ++i)
         ids.push_back(driver.Submit({.prompt = kPrompt, .generation = kGeneration, .draft = draft}));
-      size_t most = 0, guessing = 0;
+      size_t num_draft_tokens = 0, drafting = 0;
       while (!driver.engine().idle()) {
         driver.Step();
         const auto step = driver.engine().impl().scheduler->step();
-        most = std::max(most, step.size());
-        guessing += std::any_of(step.begin(), step.end(), [](const auto& s) { return !s.parents.empty(); }) ? 1U : 0U;
+        num_draft_tokens = std::max(num_draft_tokens, step.size());
+        drafting += std::any_of(step.begin(), step.end(), [](const auto& s) { return !s.parents.empty(); }) ? 1U : 0U;
       }
-      EXPECT_EQ(most, drafts ? 1U : 2U) << head.name;
-      EXPECT_EQ(guessing != 0, drafts) << head.name;
+      EXPECT_EQ(num_draft_tokens, drafts ? 1U : 2U) << head.name;
+      EXPECT_EQ(drafting != 0, drafts) << head.name;
       for (const RequestId id : ids) {
         ExpectSame(driver.outcome(id), expected, head.name);
-        EXPECT_EQ(driver.outcome(id).stats.preemptions, 0U) << head.name << ": it waits, it is not put aside";
+        EXPECT_EQ(driver.outcome(id).stats.preemptions, 0U) << head.name << ": it waits, it is not preempted";
       }
     }
   }
 }
 
 // A request that nobody bounded grows until features have no room beside its state: they go, and the answer goes on.
-TEST(DraftMemory, RequestThatOutgrowsItsFeatures_GoesOnWithoutGuesses) {
+TEST(DraftMemory, RequestThatOutgrowsItsFeatures_GoesOnWithoutDraftTokens) {
   const GenerationOptions generation{.ignore_eos = true};
   for (const DraftingModel& head : Heads()) {
     EngineDriver plain(head.model, {.threads = 1});
@@ -145,12 +145,11 @@ TEST(DraftMemory, GivenUpFeatures_MakeRoomForARequestThatWaits) {
   }
 }
 
-// What waits, or was put aside, holds no features.
+// What waits, or was preempted, holds no features.
 TEST(DraftMemory, Features_AreHeldWhileARequestRuns) {
   for (const DraftingModel& head : Heads()) {
     EngineDriver driver(head.model, OptionsOf(head, uint64_t{1} << 30));
-    const auto drafter = driver.engine().impl().NewDrafter(
-        {.prompt = {7}, .generation = {}, .draft = head.Draft(4, DraftTreeKind::kFixed)}, 0, nullptr);
+    const auto drafter = driver.engine().impl().NewDrafter(head.Draft(4, DraftTreeKind::kFixed), 0, nullptr);
     const std::vector<float> feature(head.draft_head->impl().head->features.width, 0.5F);
     drafter->Append(7);
     drafter->Append(8);

@@ -41,7 +41,7 @@ TEST(DraftPlan, Requests_BeginWithIt) {
         const std::string where = source.name + ", tree " + std::to_string(static_cast<int>(kind));
         EngineDriver driver(source.model, source.Options(batch));
         DraftOptions draft = source.Draft(kind == DraftTreeKind::kChain ? 8 : 25, kind);
-        draft.least = 0;
+        draft.min_draft_tokens = 0;
         Engine::Impl& impl = driver.engine().impl();
         const size_t depth = impl.options.context / 2;  // where a plan looks
         const DraftCosts predicted =
@@ -50,14 +50,14 @@ TEST(DraftPlan, Requests_BeginWithIt) {
         if (kind == DraftTreeKind::kChain) plan = PlanOf(driver.engine(), draft, batch);
         const std::vector<int32_t> prompt(depth, 7);
         const Request request{.prompt = prompt, .generation = {.max_new_tokens = 4}, .draft = draft};
-        Request other = request;  // that guesses, whatever it pays
-        other.draft.least = 1;
+        Request other = request;  // that drafts, whatever it pays
+        other.draft.min_draft_tokens = 1;
         for (size_t i = 1; i < batch; ++i) driver.Submit(other);
         const auto state = impl.NewState();
         const auto drafter = impl.NewDrafter(draft, 0, state.get());
         const DraftCosts costs = impl.PredictedDraftCosts(request, *drafter);
         ASSERT_TRUE(costs.any()) << where;
-        EXPECT_EQ(costs.guess_seconds, predicted.guess_seconds) << where;
+        EXPECT_EQ(costs.draft_token_seconds, predicted.draft_token_seconds) << where;
         EXPECT_EQ(costs.other_tokens, static_cast<double>(batch - 1)) << where;
         EXPECT_EQ(costs.step_seconds, predicted.step_seconds) << where;
         EXPECT_EQ(costs.promises, predicted.promises) << where;
@@ -65,11 +65,12 @@ TEST(DraftPlan, Requests_BeginWithIt) {
         driver.RunUntilIdle();
         ++(plan ? chains : trees);
         if (!plan) continue;
-        EXPECT_EQ(costs.guess_seconds, plan->drafts.guess_seconds) << where;
+        EXPECT_EQ(costs.draft_token_seconds, plan->drafts.draft_token_seconds) << where;
         ASSERT_EQ(plan->drafts.steps.size(), 17U) << where;
         for (const PredictedDrafts::Step& step : plan->drafts.steps)
-          EXPECT_EQ(costs.step_seconds[step.guesses], step.seconds) << where << ", " << step.guesses << " guesses";
-        const size_t first = DraftWidth(0, draft.most, drafter->guess_order(), costs).Next();
+          EXPECT_EQ(costs.step_seconds[step.num_draft_tokens], step.seconds)
+              << where << ", " << step.num_draft_tokens << " draft tokens";
+        const size_t first = NumDraftTokens(0, draft.num_draft_tokens, drafter->draft_order(), costs).Next();
         const Choice& choice = plan->choices.back();
         EXPECT_EQ(choice.name, "draft tokens");
         EXPECT_EQ(choice.chosen.value, std::to_string(first)) << where;
@@ -90,34 +91,34 @@ TEST(DraftPlan, Trees_AreRefused) {
   EXPECT_EQ(plan.error().code(), ErrorCode::kInvalidArgument);
 }
 
-// A guess of the model's own layers is a step of those before it, too: of many it is predicted to take longer than of one.
-TEST(DraftPlan, GuessesOfLayers_RunThoseBeforeThem) {
+// A draft token of the model's own layers is a step of those before it, too: of many it is predicted to take longer than of one.
+TEST(DraftPlan, DraftTokensOfLayers_RunThoseBeforeThem) {
   for (const DraftingModel& source : testing::DraftingModels()) {
     if (source.at_once) continue;
     EngineDriver driver(source.model, source.Options(1));
-    const auto seconds = [&](size_t most) {
-      return PlanOf(driver.engine(), source.Draft(most), 1).drafts.guess_seconds;
+    const auto seconds = [&](size_t num_draft_tokens) {
+      return PlanOf(driver.engine(), source.Draft(num_draft_tokens), 1).drafts.draft_token_seconds;
     };
     EXPECT_EQ(seconds(16) > seconds(1), source.layers != 0) << source.name;
   }
 }
 
-// A guess of a batch costs its share of the step that makes those of all: less than a step of its own.
-TEST(DraftPlan, GuessesOfABatch_ShareTheirSteps) {
+// A draft token of a batch costs its share of the step that makes those of all: less than a step of its own.
+TEST(DraftPlan, DraftTokensOfABatch_ShareTheirSteps) {
   for (const DraftingModel& source : testing::DraftingModels()) {
     EngineDriver driver(source.model, source.Options(8));
     std::vector<double> seconds;
     for (const size_t batch : {1, 2, 8})
-      seconds.push_back(PlanOf(driver.engine(), source.Draft(4), batch).drafts.guess_seconds);
+      seconds.push_back(PlanOf(driver.engine(), source.Draft(4), batch).drafts.draft_token_seconds);
     EXPECT_LT(seconds[1], seconds[0]) << source.name;
     EXPECT_LT(seconds[2], seconds[1]) << source.name;
     EXPECT_GT(seconds[2], seconds[0] / 8) << source.name << ": a row takes some time, too";
   }
 }
 
-// A draft model that would read the prompt for longer than an answer can make up for is not used, and a warning says so; where guesses
+// A draft model that would read the prompt for longer than an answer can make up for is not used, and a warning says so; where draft tokens
 // have to be made it is. Loops cost nothing here: in models as small as these they would be all that a step costs.
-TEST(DraftPlan, ReadingThatCannotPay_IsLeftOut) {
+TEST(DraftPlan, DraftPrefillThatCannotPay_IsLeftOut) {
   size_t refused = 0, accepted = 0;
   for (const DraftingModel& source : testing::DraftingModels()) {
     const bool reads = source.draft_model != nullptr;
@@ -128,26 +129,28 @@ TEST(DraftPlan, ReadingThatCannotPay_IsLeftOut) {
     const size_t context = impl.options.context;
     for (const size_t prompt : {size_t{2}, context / 2}) {
       DraftOptions draft = source.Draft(8);
-      draft.least = 0;
-      const DraftReading reading = ReadingOf(impl, *impl.profile, draft, SettingOf(impl, draft, prompt, 0, 0), prompt);
-      EXPECT_EQ(reading.seconds > 0, reads) << source.name;
-      EXPECT_TRUE(reads || reading.least_answer == 0U) << source.name;
-      const auto trouble = [&](size_t most_new, size_t at_least) {
-        draft.least = at_least;
+      draft.min_draft_tokens = 0;
+      const DraftPrefill draft_prefill =
+          DraftPrefillOf(impl, *impl.profile, draft, SettingOf(impl, draft, prompt, 0, 0), prompt);
+      EXPECT_EQ(draft_prefill.seconds > 0, reads) << source.name;
+      EXPECT_TRUE(reads || draft_prefill.min_answer_tokens == 0U) << source.name;
+      const auto trouble = [&](size_t max_new, size_t at_least) {
+        draft.min_draft_tokens = at_least;
         const RequestId id =
             driver.Submit({.prompt = std::vector<int32_t>(prompt, 7),
-                           .generation = {.max_new_tokens = static_cast<int>(most_new), .ignore_eos = true},
+                           .generation = {.max_new_tokens = static_cast<int>(max_new), .ignore_eos = true},
                            .draft = draft});
         driver.RunUntilIdle();
         return std::string(driver.outcome(id).stats.draft_trouble);
       };
       // More than the context holds counts as what it holds.
-      for (const size_t most_new : {size_t{1}, size_t{5}, context / 4, context / 2 - 1, size_t{1} << 20}) {
-        const size_t answer = std::min(most_new, context - prompt);
-        const bool pays = answer <= 1 || (reading.least_answer && answer >= *reading.least_answer);
-        const std::string why = trouble(most_new, 0);
-        EXPECT_EQ(why.find("the draft model would read the prompt for longer") == 0, !pays)
-            << source.name << ", prompt " << prompt << ", " << most_new << " tokens: " << why;
+      for (const size_t max_new : {size_t{1}, size_t{5}, context / 4, context / 2 - 1, size_t{1} << 20}) {
+        const size_t answer = std::min(max_new, context - prompt);
+        const bool pays =
+            answer <= 1 || (draft_prefill.min_answer_tokens && answer >= *draft_prefill.min_answer_tokens);
+        const std::string why = trouble(max_new, 0);
+        EXPECT_EQ(why.find("the draft prefill takes longer") == 0, !pays)
+            << source.name << ", prompt " << prompt << ", " << max_new << " tokens: " << why;
         (pays ? accepted : refused) += reads ? 1U : 0U;
       }
       EXPECT_EQ(trouble(1, 1), "") << source.name;

@@ -1,4 +1,4 @@
-// Guesses by a draft head: they are the original's, and change how many steps an answer takes and nothing else.
+// Draft tokens by a draft head: they are the original's, and change how many steps an answer takes and nothing else.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ using testing::MakeWork;
 using testing::ModelFolder;
 using testing::OptionsOf;
 using testing::Outcome;
-using testing::RunAlone;
+using testing::RunUnbatched;
 using testing::TryHead;
 using testing::Work;
 
@@ -95,7 +95,7 @@ TEST(EagleDraft, FixedTrees_AreTheOriginals) {
                                             .generation = {.max_new_tokens = 80, .ignore_eos = true},
                                             .draft = OptionsOf(DraftTreeKind::kFixed, 25, 25)});
         driver.RunUntilIdle();
-        // A prompt of one id asks for guesses like any pending token; nothing has run yet.
+        // A prompt of one id asks for draft tokens like any last sampled token; nothing has run yet.
         EXPECT_EQ(proposals.front().nodes.empty(), golden.Ids(p, "input_ids").size() == 1);
         std::erase_if(proposals, [](const Proposal& proposal) { return proposal.nodes.empty(); });
         ASSERT_GE(proposals.size(), golden.num_steps(p));
@@ -123,7 +123,7 @@ TEST(EagleDraft, FixedTrees_AreTheOriginals) {
 TEST(EagleDraft, EveryRequest_GetsWhatItGetsWithout) {
   const auto model = LoadTarget(Fixture("target"));
   const auto work = MakeWork(18, 21, {.vocab = kEagleVocab});
-  const auto alone = RunAlone(model, work);
+  const auto alone = RunUnbatched(model, work);
   constexpr KvPolicy kPolicies[] = {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc,
                                     KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged};
   const std::string folders[] = {"", ::testing::TempDir()};
@@ -135,10 +135,10 @@ TEST(EagleDraft, EveryRequest_GetsWhatItGetsWithout) {
       for (uint64_t seed = 0; seed < 6; ++seed, ++at) {
         std::mt19937_64 random(at);
         const auto one_of = [&random](std::vector<size_t> values) { return values[random() % values.size()]; };
-        const size_t most = (std::vector<size_t>{25, 3, 64, 1, 12, 8})[seed];
+        const size_t num_draft_tokens = (std::vector<size_t>{25, 3, 64, 1, 12, 8})[seed];
         EngineOptions options{.threads = one_of({1, 2}),
                               .kv_policy = kPolicies[(at + at / 6) % 6],
-                              .kv_period = one_of({1, 5, 16}),
+                              .kv_increment = one_of({1, 5, 16}),
                               .max_batch = one_of({5, 32}),
                               .prefill_chunk = one_of({1, 7, 64, 512}),
                               .spill_folder = folders[at % 2],
@@ -148,9 +148,10 @@ TEST(EagleDraft, EveryRequest_GetsWhatItGetsWithout) {
         EngineDriver driver(model, options);
         std::vector<RequestId> ids;
         for (const Work& w : work) {
-          ids.push_back(driver.Submit({.prompt = w.prompt,
-                                       .generation = w.generation,
-                                       .draft = OptionsOf(kind, most, seed % 3 == 2 ? 0 : most)}));
+          ids.push_back(
+              driver.Submit({.prompt = w.prompt,
+                             .generation = w.generation,
+                             .draft = OptionsOf(kind, num_draft_tokens, seed % 3 == 2 ? 0 : num_draft_tokens)}));
         }
         driver.RunUntilIdle();
         for (size_t i = 0; i < work.size(); ++i) {
@@ -174,8 +175,8 @@ TEST(EagleDraft, EveryRequest_GetsWhatItGetsWithout) {
   EXPECT_GT(preemptions, 10U);
 }
 
-// Guesses are the target's ids, of a head that drafts few of them; none is one that the tokenizer has no text for.
-TEST(EagleDraft, Guesses_AreIdsThatTheHeadDraftsAndTheTokenizerKnows) {
+// Draft tokens are the target's ids, of a head that drafts few of them; none is one that the tokenizer has no text for.
+TEST(EagleDraft, DraftTokens_AreIdsThatTheHeadDraftsAndTheTokenizerKnows) {
   constexpr size_t kKnown = 60;
   const auto model = LoadTarget(Fixture("target"), false, EagleTokenizer(kKnown));
   for (const char* name : kHeads) {
@@ -211,9 +212,9 @@ TEST(EagleDraft, Guesses_AreIdsThatTheHeadDraftsAndTheTokenizerKnows) {
   }
 }
 
-// States that are computed again bring all features again: then the guesses are those of requests that were never put aside. Those that
+// States that are computed again bring all features again: then the draft tokens are those of requests that were never preempted. Those that
 // come back from a file bring none, and the head begins with what comes.
-TEST(EagleDraft, PutAside_GuessesGoOn) {
+TEST(EagleDraft, Preempted_DraftTokensGoOn) {
   const auto model = LoadTarget(Fixture("target"));
   const auto work = MakeWork(12, 5, {.vocab = kEagleVocab});
   const std::string folders[] = {"", ::testing::TempDir()};
@@ -222,7 +223,7 @@ TEST(EagleDraft, PutAside_GuessesGoOn) {
     std::map<std::pair<size_t, size_t>, std::vector<int32_t>> never;
     for (const std::string& folder : {std::string("roomy"), folders[0], folders[1]}) {
       EngineOptions options{
-          .threads = 1, .kv_period = 16, .spill_folder = folder == "roomy" ? "" : folder, .draft_head = head};
+          .threads = 1, .kv_increment = 16, .spill_folder = folder == "roomy" ? "" : folder, .draft_head = head};
       EngineDriver roomy(model, options);
       if (folder != "roomy") options.state_memory = roomy.engine().impl().NewState(0)->GrowthBytes(128) * 3 / 2;
       EngineDriver driver(model, options);
@@ -284,14 +285,14 @@ TEST(EagleDraft, SavedRequests_GoOnWithAndWithout) {
     for (const DraftOptions& then : {draft, DraftOptions{}}) {
       EngineDriver other(model, {.threads = 1, .draft_head = head});
       const Outcome rest = testing::ResumeSaved(other, driver.outcome(id), {.generation = generation, .draft = then});
-      testing::ExpectJoined(driver.outcome(id), rest, whole, "most " + std::to_string(then.most));
-      EXPECT_EQ(rest.stats.drafted_tokens > 20, then.most != 0) << rest.stats.drafted_tokens;
-      EXPECT_EQ(rest.stats.accepted_tokens > 5, then.most != 0) << rest.stats.accepted_tokens;
+      testing::ExpectJoined(driver.outcome(id), rest, whole, "most " + std::to_string(then.num_draft_tokens));
+      EXPECT_EQ(rest.stats.drafted_tokens > 20, then.num_draft_tokens != 0) << rest.stats.drafted_tokens;
+      EXPECT_EQ(rest.stats.accepted_tokens > 5, then.num_draft_tokens != 0) << rest.stats.accepted_tokens;
     }
   }
 }
 
-// A state of few bytes, or of a head with few positions, forgets and goes on; one without any makes no guesses, and says why.
+// A state of few bytes, or of a head with few positions, forgets and goes on; one without any makes no draft tokens, and says why.
 TEST(EagleDraft, WithLittleRoom_PlainDecodingGoesOn) {
   const auto model = LoadTarget(Fixture("target"));
   const GenerationOptions generation{.max_new_tokens = 100, .ignore_eos = true};
@@ -322,7 +323,7 @@ TEST(EagleDraft, WithLittleRoom_PlainDecodingGoesOn) {
 }
 
 // Features of positions that do not follow, an id that is not known yet, and a step that was never made.
-TEST(EagleDraft, WithoutFeatures_NothingIsGuessed) {
+TEST(EagleDraft, WithoutFeatures_NothingIsDrafted) {
   const auto model = LoadTarget(Fixture("target"));
   EngineDriver driver(model, {.threads = 1, .draft_head = LoadHead(Fixture("eagle1"), model)});
   const auto drafter = driver.engine().impl().NewDrafter(OptionsOf(DraftTreeKind::kChain, 4, 4), 0, nullptr);
@@ -332,7 +333,7 @@ TEST(EagleDraft, WithoutFeatures_NothingIsGuessed) {
   drafter->AddFeature(0, feature);
   EXPECT_TRUE(drafter->Propose(4).ids.empty()) << "two ids stand behind that position";
   drafter->AddFeature(2, feature);
-  EXPECT_EQ(drafter->Propose(4).ids.size(), 4U) << "it begins anew";
+  EXPECT_EQ(drafter->Propose(4).ids.size(), 4U) << "it starts over";
   EXPECT_TRUE(drafter->Propose(4).ids.empty()) << "nothing came";
   drafter->Append(11);
   drafter->AddFeature(3, feature);
@@ -342,8 +343,8 @@ TEST(EagleDraft, WithoutFeatures_NothingIsGuessed) {
   EXPECT_TRUE(drafter->Propose(4).ids.empty());
 }
 
-// Memory that the system does not give ends the guesses, not the answer.
-TEST(EagleDraft, WithoutMemory_NothingIsGuessedAnyMore) {
+// Memory that the system does not give ends the draft tokens, not the answer.
+TEST(EagleDraft, WithoutMemory_NothingIsDraftedAnyMore) {
   const auto model = LoadTarget(Fixture("target"));
   for (const char* name : kHeads) {
     const auto head = LoadHead(Fixture(name), model);
@@ -367,8 +368,8 @@ TEST(EagleDraft, WithoutMemory_NothingIsGuessedAnyMore) {
   }
 }
 
-// A head in a folder drafts for a model in a GGUF file, whose embedding and head it takes; requests without guesses stand in its steps.
-TEST(EagleDraft, QuantisedTarget_AndCompanyWithoutGuesses) {
+// A head in a folder drafts for a model in a GGUF file, whose embedding and head it takes; requests without draft tokens stand in its steps.
+TEST(EagleDraft, QuantisedTarget_AndBatchMatesWithoutDraftTokens) {
   const auto model = testing::LoadModel("eagle_target", testing::BuildTinyLlama({.vocab = 300,
                                                                                  .hidden = 32,
                                                                                  .layers = 2,
@@ -382,10 +383,10 @@ TEST(EagleDraft, QuantisedTarget_AndCompanyWithoutGuesses) {
       Fixture("eagle1").Remove("embed_tokens.weight").Replace("\"vocab_size\": 96", "\"vocab_size\": 300"), model);
   auto work = MakeWork(18, 4);
   for (Work& w : work) w.generation.max_new_tokens = 20;
-  const auto alone = RunAlone(model, work);
+  const auto alone = RunUnbatched(model, work);
   EngineDriver driver(model, {.threads = 2, .max_batch = 6, .prefill_chunk = 16, .draft_head = head});
   const DraftOptions drafts[] = {
-      OptionsOf(DraftTreeKind::kChain, 6, 6), {}, {.most = 4}, OptionsOf(DraftTreeKind::kFixed, 25, 25)};
+      OptionsOf(DraftTreeKind::kChain, 6, 6), {}, {.num_draft_tokens = 4}, OptionsOf(DraftTreeKind::kFixed, 25, 25)};
   std::vector<RequestId> ids;
   for (size_t i = 0; i < work.size(); ++i)
     ids.push_back(driver.Submit({.prompt = work[i].prompt, .generation = work[i].generation, .draft = drafts[i % 4]}));
@@ -423,7 +424,7 @@ TEST(EagleDraft, WhatCannotDraft_IsRefused) {
 TEST(EagleDraft, Steps_AllocateOnlyWhereAStateGrows) {
   const auto model = LoadTarget(Fixture("target"));
   for (const DraftTreeKind kind : kKinds) {
-    EngineDriver driver(model, {.threads = 1, .kv_period = 64, .draft_head = LoadHead(Fixture("eagle1"), model)});
+    EngineDriver driver(model, {.threads = 1, .kv_increment = 64, .draft_head = LoadHead(Fixture("eagle1"), model)});
     driver.Submit({.prompt = {5}, .generation = {.ignore_eos = true}, .draft = OptionsOf(kind, 3, 3)});
     size_t steps = 0, growths = 0;
     for (; !driver.engine().idle(); ++steps) {

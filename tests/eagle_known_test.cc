@@ -27,7 +27,7 @@ using testing::Outcome;
 constexpr DraftTreeKind kKinds[] = {DraftTreeKind::kChain, DraftTreeKind::kFixed, DraftTreeKind::kDynamic,
                                     DraftTreeKind::kOptimal};
 
-// A head that is always right: each step gives all its guesses and one more.
+// A head that is always right: each step gives all its draft tokens and one more.
 TEST(EagleDraft, KnowingHead_IsAlwaysRight) {
   const auto model = LoadTarget(testing::KnownTarget(), true);
   const auto head = LoadHead(testing::KnowingHead(), model, true);
@@ -36,9 +36,9 @@ TEST(EagleDraft, KnowingHead_IsAlwaysRight) {
   const Outcome expected = plain.Run({7, 8, 9}, generation);
   for (const DraftTreeKind kind : kKinds) {
     EngineDriver driver(model, {.threads = 1, .draft_head = head});
-    const size_t most = kind == DraftTreeKind::kChain ? 4 : 25;
-    const RequestId id =
-        driver.Submit({.prompt = {7, 8, 9}, .generation = generation, .draft = OptionsOf(kind, most, most)});
+    const size_t num_draft_tokens = kind == DraftTreeKind::kChain ? 4 : 25;
+    const RequestId id = driver.Submit(
+        {.prompt = {7, 8, 9}, .generation = generation, .draft = OptionsOf(kind, num_draft_tokens, num_draft_tokens)});
     size_t steps = 0;
     for (; !driver.engine().idle(); ++steps) driver.Step();
     const Outcome& found = driver.outcome(id);
@@ -83,11 +83,13 @@ TEST(EagleDraft, KnowingHead3_IsRightUpToAnIdThatItDoesNotDraft) {
     std::sort(ids.begin(), ids.end());
     const auto head = LoadHead(testing::KnowingHead3(ids), model, true);
     for (const DraftTreeKind kind : {DraftTreeKind::kChain, DraftTreeKind::kFixed}) {
-      const size_t deepest = kind == DraftTreeKind::kChain ? 4 : 5, most = kind == DraftTreeKind::kChain ? 4 : 25;
+      const size_t deepest = kind == DraftTreeKind::kChain ? 4 : 5,
+                   num_draft_tokens = kind == DraftTreeKind::kChain ? 4 : 25;
       EngineDriver driver(model, {.threads = 1, .draft_head = head});
-      const RequestId id = driver.Submit(
-          {.prompt = {first, 8, 9 + first}, .generation = generation, .draft = OptionsOf(kind, most, most)});
-      const auto is_guessed = [&](int32_t token) {  // trees have no special ones
+      const RequestId id = driver.Submit({.prompt = {first, 8, 9 + first},
+                                          .generation = generation,
+                                          .draft = OptionsOf(kind, num_draft_tokens, num_draft_tokens)});
+      const auto is_drafted = [&](int32_t token) {  // trees have no special ones
         return std::binary_search(ids.begin(), ids.end(), token) &&
                (kind == DraftTreeKind::kChain || token >= testing::kEagleSpecials);
       };
@@ -96,7 +98,7 @@ TEST(EagleDraft, KnowingHead3_IsRightUpToAnIdThatItDoesNotDraft) {
       ExpectSame(driver.outcome(id), expected, "prompt " + std::to_string(first));
       for (size_t at = 0; at < kTokens;) {
         size_t right = 0;
-        while (at != 0 && right < deepest && at + right + 1 < kTokens && is_guessed(expected.ids[at + right])) ++right;
+        while (at != 0 && right < deepest && at + right + 1 < kTokens && is_drafted(expected.ids[at + right])) ++right;
         wanted.push_back(right + 1);
         at += right + 1;
         if (at < kTokens) ++lengths[right];

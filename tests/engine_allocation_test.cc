@@ -70,7 +70,7 @@ TEST(EngineAllocation, ExecutorAndState_AllocateNothing) {
 TEST(EngineAllocation, StepsOfTheEngine_AllocateOnlyWhereTheStateGrows) {
   EngineDriver driver(
       LoadModel("engine_allocation", BuildCountingModel({.vocab = 1000, .context = 700, .eos_token = 999})),
-      {.threads = 1, .kv_period = 256});
+      {.threads = 1, .kv_increment = 256});
   ASSERT_TRUE(driver.engine().Submit({.prompt = {5}, .generation = {}}).ok());
   std::vector<size_t> growths;
   for (size_t position = 0; position < 600; ++position) {

@@ -1,5 +1,5 @@
-// Guesses change how many steps an answer takes and nothing else, whoever makes them: drafters that know the answer and what would come
-// behind its end, that know nothing, and that mean harm. Chains and trees of 1 to 8 guesses, every growth policy, ragged batches, little
+// Draft tokens change how many steps an answer takes and nothing else, whoever makes them: drafters that know the answer and what would come
+// behind its end, that know nothing, and that mean harm. Chains and trees of 1 to 8 draft tokens, every growth policy, ragged batches, little
 // memory, windows that wrapped, one thread to three. Greedy prompts are run in all of these ways, drawn ones beside them.
 //
 // By hand: TIDEMILL_PROMPTS=1000 for so many greedy prompts, TIDEMILL_SEED for other ones.
@@ -40,7 +40,7 @@ using testing::kWindowedContext;
 using testing::MakeWork;
 using testing::Outcome;
 using testing::ProposedTree;
-using testing::RunAlone;
+using testing::RunUnbatched;
 using testing::ScriptedDrafter;
 using testing::SmallContextModel;
 using testing::WindowedModel;
@@ -83,13 +83,13 @@ World MakeWorld(uint64_t index, size_t greedy) {
     auto& [prompt, generation] = world.work[i];
     generation.temperature = i < kGreedyOfAWorld ? 0 : std::max(generation.temperature, 0.5F);
     if (generation.max_new_tokens) generation.max_new_tokens = 2 + static_cast<int32_t>(random() % 40);
-    // Where a layer with a window moves its rows, guesses are on their way.
+    // Where a layer with a window moves its rows, draft tokens are on their way.
     if (windowed && !generation.max_new_tokens) generation.max_new_tokens = 60;
     if (windowed && prompt.size() == spec.longest_prompt) prompt.resize(600 + random() % 40);
   }
   world.work.erase(world.work.begin() + static_cast<ptrdiff_t>(greedy), world.work.begin() + kGreedyOfAWorld);
   const EngineOptions options{.threads = 1, .kv_type = world.kv_type, .prefill_chunk = 512};
-  world.alone = RunAlone(world.model, world.work, options);
+  world.alone = RunUnbatched(world.model, world.work, options);
   std::vector<Work> endless = world.work;
   for (size_t i = 0; i < endless.size(); ++i) {
     GenerationOptions& generation = endless[i].generation;
@@ -97,7 +97,7 @@ World MakeWorld(uint64_t index, size_t greedy) {
     generation.ignore_eos = true;
     generation.stop.clear();
   }
-  const std::vector<Outcome> goes_on = RunAlone(world.model, endless, options);
+  const std::vector<Outcome> goes_on = RunUnbatched(world.model, endless, options);
   for (size_t i = 0; i < endless.size(); ++i) {
     const std::vector<int32_t>&ids = world.alone[i].ids, &more = goes_on[i].ids;
     EXPECT_TRUE(ids.size() <= more.size() && std::equal(ids.begin(), ids.end(), more.begin())) << world.name << i;
@@ -112,12 +112,12 @@ enum class Kind { kGood, kBad, kTurning, kLying, kInvalid, kNgram, kLayers, kNon
 constexpr std::array kKindNames = {"good", "bad", "turning", "lying", "invalid", "ngram", "layers", "none"};
 const char* NameOf(Kind kind) { return kKindNames[static_cast<size_t>(kind)]; }
 
-// One request and what guesses at its answer.
+// One request and what draft tokens for its answer.
 struct Run {
   size_t work = 0;
   Kind kind = Kind::kNone;
   bool trees = false;
-  size_t most = 0, least = 0;
+  size_t num_draft_tokens = 0, min_draft_tokens = 0;
   uint64_t seed = 0;
   ProposedTree last = {};
 
@@ -145,27 +145,29 @@ std::unique_ptr<Drafter> MakeDrafter(const World& world, Run& run) {
 
 // What was met. Printed, and a run that did not meet it has shown nothing.
 struct Coverage {
-  size_t prompts = 0, requests = 0, guesses = 0, accepted = 0, rejected = 0, later_siblings = 0;
-  size_t cut = 0, grown = 0, wrapped = 0;                           // steps with guesses
-  size_t eos_inside = 0, stop_inside = 0, told = 0, put_aside = 0;  // requests
+  size_t prompts = 0, requests = 0, draft_tokens = 0, accepted = 0, rejected = 0, later_siblings = 0;
+  size_t cut = 0, grown = 0, wrapped = 0;                           // steps with draft tokens
+  size_t eos_inside = 0, stop_inside = 0, told = 0, preempted = 0;  // requests
   std::map<size_t, size_t> accepted_of_steps, widths, threads, batches;
   std::map<std::string, size_t> worlds;
   std::map<std::string, std::map<std::string, size_t>> policies;  // of drafter and shape
-  std::map<std::string, size_t> guesses_of_kinds;                 // that were checked
+  std::map<std::string, size_t> draft_tokens_of_kinds;            // that were checked
 
   void Print() const {
-    std::printf("  %zu greedy prompts, %zu requests; guesses %zu, accepted %zu, rejected %zu, later siblings %zu\n",
-                prompts, requests, guesses, accepted, rejected, later_siblings);
-    std::printf("  steps with guesses: cut to free rows %zu, grown %zu, a window's rows moved %zu\n", cut, grown,
+    std::printf(
+        "  %zu greedy prompts, %zu requests; draft tokens %zu, accepted %zu, rejected %zu, later siblings %zu\n",
+        prompts, requests, draft_tokens, accepted, rejected, later_siblings);
+    std::printf("  steps with draft tokens: cut to free rows %zu, grown %zu, a window's rows moved %zu\n", cut, grown,
                 wrapped);
-    std::printf("  ends among right guesses: end of sequence %zu, stop text %zu; drafters stopped %zu; put aside %zu\n",
-                eos_inside, stop_inside, told, put_aside);
-    testing::PrintCounts("steps by accepted guesses", accepted_of_steps);
-    testing::PrintCounts("greedy requests by guesses", widths);
+    std::printf(
+        "  ends among right draft tokens: end of sequence %zu, stop text %zu; drafters stopped %zu; preempted %zu\n",
+        eos_inside, stop_inside, told, preempted);
+    testing::PrintCounts("steps by accepted draft tokens", accepted_of_steps);
+    testing::PrintCounts("greedy requests by draft tokens", widths);
     testing::PrintCounts("requests by threads", threads);
     testing::PrintCounts("steps by sequences", batches);
     testing::PrintCounts("requests by model", worlds);
-    testing::PrintCounts("guesses by drafter", guesses_of_kinds);
+    testing::PrintCounts("draft tokens by drafter", draft_tokens_of_kinds);
     for (const auto& [drafter, counts] : policies) testing::PrintCounts(drafter.c_str(), counts);
   }
 };
@@ -209,7 +211,7 @@ void Step(EngineDriver& driver, std::map<RequestId, Run*>& runs, Coverage* cover
       ASSERT_EQ(made, right + 1) << "what is right is accepted";
       coverage->grown += sequence.state->growth().growths != was.growths;
       coverage->wrapped += FirstKept(*sequence.state) != was.kept;
-    } else if (right >= made) {  // the last token was guessed, too
+    } else if (right >= made) {  // the last token was drafted, too
       coverage->eos_inside += outcome.finish == FinishReason::kEos;
       coverage->stop_inside += outcome.finish == FinishReason::kStop;
     }
@@ -223,7 +225,7 @@ void RunTogether(const World& world, std::deque<Run> runs, uint64_t seed, Covera
   EngineOptions options{.threads = one_of({1, 2, 3}),
                         .kv_type = world.kv_type,
                         .kv_policy = kPolicies[seed % kPolicies.size()],
-                        .kv_period = one_of({1, 5, 16}),
+                        .kv_increment = one_of({1, 5, 16}),
                         .max_batch = one_of({1, 3, 8, 32}),
                         .prefill_chunk = one_of({1, 7, 64, 512})};
   if (world.context == kWindowedContext && options.prefill_chunk == 1) options.prefill_chunk = 64;
@@ -238,8 +240,8 @@ void RunTogether(const World& world, std::deque<Run> runs, uint64_t seed, Covera
     return next->scripted() ? MakeDrafter(world, *next) : impl.NewDrafter(request.draft, expected, &state);
   };
   std::map<RequestId, Run*> by_id;
-  const std::string where = world.name + ", " + std::string(KvPolicyName(options.kv_policy)) + ", period " +
-                            std::to_string(options.kv_period) + ", seed " + std::to_string(seed) + ", ";
+  const std::string where = world.name + ", " + std::string(KvPolicyName(options.kv_policy)) + ", increment " +
+                            std::to_string(options.kv_increment) + ", seed " + std::to_string(seed) + ", ";
   for (size_t submitted = 0; submitted < runs.size() || !driver.engine().idle();) {
     for (size_t arrivals = random() % 20; arrivals != 0 && submitted < runs.size(); --arrivals) {
       Run& run = runs[submitted++];
@@ -248,8 +250,8 @@ void RunTogether(const World& world, std::deque<Run> runs, uint64_t seed, Covera
       const DraftSource source = run.kind == Kind::kLayers ? DraftSource::kLayers : DraftSource::kNgram;
       by_id[driver.Submit({.prompt = work.prompt,
                            .generation = work.generation,
-                           .draft = {.most = run.most,
-                                     .least = run.least,
+                           .draft = {.num_draft_tokens = run.num_draft_tokens,
+                                     .min_draft_tokens = run.min_draft_tokens,
                                      .source = source,
                                      .ngram_min = 1,
                                      .layers = run.kind == Kind::kLayers ? size_t{1} : 0}})] = &run;
@@ -260,17 +262,18 @@ void RunTogether(const World& world, std::deque<Run> runs, uint64_t seed, Covera
   for (const auto& [id, run] : by_id) {
     const Outcome& found = driver.outcome(id);
     const std::string drafter = std::string(NameOf(run->kind)) + (run->trees ? " trees" : "");
-    ExpectSame(found, world.alone[run->work],
-               where + drafter + " of " + std::to_string(run->most) + ", request " + std::to_string(run->work));
+    ExpectSame(
+        found, world.alone[run->work],
+        where + drafter + " of " + std::to_string(run->num_draft_tokens) + ", request " + std::to_string(run->work));
     const RequestStats& stats = found.stats;
-    coverage->guesses += stats.drafted_tokens;
-    coverage->guesses_of_kinds[NameOf(run->kind)] += stats.drafted_tokens;
+    coverage->draft_tokens += stats.drafted_tokens;
+    coverage->draft_tokens_of_kinds[NameOf(run->kind)] += stats.drafted_tokens;
     coverage->accepted += stats.accepted_tokens;
     coverage->rejected += stats.drafted_tokens - stats.accepted_tokens;
     coverage->later_siblings += stats.drafts.later_siblings;
-    coverage->told += stats.draft_trouble == "an id was guessed that the tokenizer does not have";
-    coverage->put_aside += stats.preemptions != 0;
-    if (run->work < world.greedy) ++coverage->widths[run->most];
+    coverage->told += stats.draft_trouble == "an id was drafted that the tokenizer does not have";
+    coverage->preempted += stats.preemptions != 0;
+    if (run->work < world.greedy) ++coverage->widths[run->num_draft_tokens];
     ++coverage->policies[drafter][std::string(KvPolicyName(options.kv_policy))];
   }
   coverage->requests += runs.size();
@@ -288,7 +291,8 @@ void RunWorld(const World& world, uint64_t seed, Coverage* coverage) {
       for (const bool trees : {false, true}) {
         const Kind adversarial = std::array{Kind::kTurning, Kind::kTurning, Kind::kLying, Kind::kInvalid}[random() % 4];
         for (const Kind kind : {Kind::kGood, Kind::kBad, adversarial})
-          greedy.push_back({.work = work, .kind = kind, .trees = trees, .most = length, .least = length});
+          greedy.push_back(
+              {.work = work, .kind = kind, .trees = trees, .num_draft_tokens = length, .min_draft_tokens = length});
       }
     }
   }
@@ -299,8 +303,8 @@ void RunWorld(const World& world, uint64_t seed, Coverage* coverage) {
     for (size_t work = world.greedy; work < world.work.size(); ++work) {
       Run run{.work = work, .kind = static_cast<Kind>(random() % kKindNames.size())};
       if (run.scripted()) run.trees = random() % 2 == 0;
-      if (run.kind != Kind::kNone) run.most = std::array{1, 2, 3, 8, 16, 64}[random() % 6];
-      run.least = random() % 2 == 0 ? run.most : 0;
+      if (run.kind != Kind::kNone) run.num_draft_tokens = std::array{1, 2, 3, 8, 16, 64}[random() % 6];
+      run.min_draft_tokens = random() % 2 == 0 ? run.num_draft_tokens : 0;
       runs.push_back(run);
     }
     std::shuffle(runs.begin(), runs.end(), random);
@@ -338,12 +342,13 @@ TEST(EngineAnyDrafter, EveryAnswer_IsThatOfPlainDecoding) {
   EXPECT_GT(coverage.later_siblings, 5 * prompts);
   for (const size_t count : {coverage.cut, coverage.grown}) EXPECT_GT(count, 10 * prompts);
   EXPECT_GT(coverage.wrapped, prompts / 5);
-  for (const size_t count : {coverage.eos_inside, coverage.stop_inside, coverage.told, coverage.put_aside})
+  for (const size_t count : {coverage.eos_inside, coverage.stop_inside, coverage.told, coverage.preempted})
     EXPECT_GT(count, prompts / 2);
   for (const size_t threads : {1, 2, 3}) EXPECT_GT(coverage.threads[threads], 0U) << threads;
   EXPECT_GE(coverage.worlds.size(), 9U);
   for (const auto& [drafter, counts] : coverage.policies) EXPECT_EQ(counts.size(), kPolicies.size()) << drafter;
-  for (const auto& [kind, guesses] : coverage.guesses_of_kinds) EXPECT_EQ(guesses != 0, kind != "none") << kind;
+  for (const auto& [kind, draft_tokens] : coverage.draft_tokens_of_kinds)
+    EXPECT_EQ(draft_tokens != 0, kind != "none") << kind;
   EXPECT_EQ(coverage.policies.size(), kKindNames.size() + 5) << "scripted ones make trees, too";
 }
 

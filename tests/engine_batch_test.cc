@@ -21,8 +21,8 @@ using testing::EngineDriver;
 using testing::ExpectSame;
 using testing::MakeWork;
 using testing::Outcome;
-using testing::RunAlone;
 using testing::RunTogether;
+using testing::RunUnbatched;
 using testing::SmallContextModel;
 using testing::Work;
 
@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(DTypes, EngineBatch, ::testing::Values(DType::kF32, DTy
 TEST_P(EngineBatch, EveryRequest_GetsWhatItGetsAlone) {
   const auto model = SmallContextModel(GetParam());
   const auto work = MakeWork(18, 7);
-  const auto alone = RunAlone(model, work);
+  const auto alone = RunUnbatched(model, work);
   size_t finishes[3] = {};
   for (const Outcome& o : alone) {
     ASSERT_TRUE(o.finish.has_value());
@@ -74,7 +74,7 @@ std::vector<size_t> RowsOfSteps(EngineDriver& driver, RequestId id) {
 
 // Draws from a vocabulary large enough for its passes to be shared among the engine's threads.
 TEST(EngineBatch, LargeVocabulary_GivesTheSameTokensWithAnyThreads) {
-  constexpr int kVocab = 2 * static_cast<int>(VocabParts::kLeastTokens) + 300;
+  constexpr int kVocab = 2 * static_cast<int>(VocabParts::kMinTokens) + 300;
   const auto model = testing::LoadModel("large_vocabulary", testing::BuildTinyLlama({.vocab = kVocab, .layers = 1}));
   const std::vector<GenerationOptions> all = {
       {.max_new_tokens = 8, .temperature = 1.0f, .ignore_eos = true, .logprobs = 2},
@@ -137,7 +137,7 @@ void ExpectCancelledOrSame(const Outcome& found, const Outcome& expected, const 
 TEST(EngineCancel, BetweenSteps_ChangesNoOtherRequest) {
   const auto model = SmallContextModel(DType::kQ8_0);
   const auto work = MakeWork(18, 11);
-  const auto alone = RunAlone(model, work);
+  const auto alone = RunUnbatched(model, work);
   size_t cancelled = 0, whole = 0;
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     std::mt19937_64 random(seed);
@@ -168,7 +168,7 @@ TEST(EngineCancel, BetweenSteps_ChangesNoOtherRequest) {
 TEST(EngineCancel, FromAnotherThreadDuringSteps_ChangesNoOtherRequest) {
   const auto model = SmallContextModel(DType::kQ8_0);
   const auto work = MakeWork(18, 13);
-  const auto alone = RunAlone(model, work);
+  const auto alone = RunUnbatched(model, work);
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     EngineDriver driver(model, {.threads = 2, .max_batch = 18, .prefill_chunk = 64});
     std::vector<RequestId> ids;

@@ -50,7 +50,7 @@ struct Batch {
   EngineOptions options;
   std::vector<Work> work;
   std::vector<size_t> arrivals;  // [kRequests] the step before which each comes
-  bool drafts = false;           // every other request has guesses checked
+  bool drafts = false;           // every other request has draft tokens checked
 };
 
 Batch MakeBatch(uint64_t seed) {
@@ -64,7 +64,7 @@ Batch MakeBatch(uint64_t seed) {
   batch.model = windowed ? WindowedModel() : SmallContextModel(seed % 3 == 0 ? DType::kQ8_0 : DType::kF32);
   batch.options = {.threads = 1 + below(2),
                    .kv_policy = kPolicies[seed % 6],
-                   .kv_period = (std::array<size_t, 3>{1, 5, 16})[below(3)],
+                   .kv_increment = (std::array<size_t, 3>{1, 5, 16})[below(3)],
                    .max_batch = kRequests,
                    .prefill_chunk = kChunks[below(4)]};
   batch.work = MakeWork(kRequests, seed, windowed ? testing::kWindowedWork : testing::WorkSpec());
@@ -85,7 +85,7 @@ Batch MakeBatch(uint64_t seed) {
                            : seed % 3 == 0 ? "q8_0"
                                            : "f32") +
                ", " + std::string(KvPolicyName(batch.options.kv_policy)) + " of " +
-               std::to_string(batch.options.kv_period) + ", chunk " + std::to_string(batch.options.prefill_chunk) +
+               std::to_string(batch.options.kv_increment) + ", chunk " + std::to_string(batch.options.prefill_chunk) +
                ", threads " + std::to_string(batch.options.threads) + (batch.drafts ? ", drafts" : "") + ", batch " +
                std::to_string(seed);
   return batch;
@@ -146,8 +146,9 @@ BatchRun RunBatch(const Batch& batch, const std::optional<Point>& point) {
   };
   impl.faults = &faults;
   const auto submit = [&](size_t i) {
-    const DraftOptions draft =
-        batch.drafts && i % 2 == 0 ? DraftOptions{.most = 4, .least = 4, .ngram_min = 1} : DraftOptions();
+    const DraftOptions draft = batch.drafts && i % 2 == 0
+                                   ? DraftOptions{.num_draft_tokens = 4, .min_draft_tokens = 4, .ngram_min = 1}
+                                   : DraftOptions();
     return driver.Submit({.prompt = batch.work[i].prompt, .generation = batch.work[i].generation, .draft = draft});
   };
   size_t submitted = 0;
@@ -185,7 +186,7 @@ std::string TextOf(const Batch& batch, const std::vector<int32_t>& ids) {
 
 struct Coverage {
   std::array<size_t, kKinds> points = {};
-  size_t engines = 0, first_tokens = 0, beside_16 = 0, absorbed = 0, cancelled_too_late = 0, guesses = 0;
+  size_t engines = 0, first_tokens = 0, beside_16 = 0, absorbed = 0, cancelled_too_late = 0, draft_tokens = 0;
 
   void Print(uint64_t first, uint64_t last) const {
     std::printf("  batches %llu to %llu;", static_cast<unsigned long long>(first),
@@ -194,8 +195,8 @@ struct Coverage {
       std::printf(" %s: %zu%s", kNames[kind].data(), points[kind], kind + 1 < kKinds ? "," : "\n");
     std::printf(
         "  at a first token %zu, in a step of 16 sequences or more %zu, allocations that nobody missed %zu; right "
-        "guesses beside it %zu\n",
-        first_tokens, beside_16, absorbed, guesses);
+        "draft tokens beside it %zu\n",
+        first_tokens, beside_16, absorbed, draft_tokens);
   }
 };
 
@@ -213,7 +214,7 @@ void ExpectContained(const Batch& batch, const BatchRun& clean, const Point& poi
                             std::to_string(point.step);
   EXPECT_TRUE(run.happened) << where;
   for (size_t i = 0; i < kRequests; ++i) {
-    coverage->guesses += run.outcomes[i].stats.accepted_tokens;
+    coverage->draft_tokens += run.outcomes[i].stats.accepted_tokens;
     if (i != victim) ExpectSame(run.outcomes[i], clean.outcomes[i], where + ", beside it request " + std::to_string(i));
   }
   ++coverage->points[point.kind];
@@ -240,7 +241,7 @@ void ExpectContained(const Batch& batch, const BatchRun& clean, const Point& poi
   }
   if (point.kind != kNoMemory) {
     // A step that a cancellation interrupts has chosen nothing, and one that is complete anyway has chosen all.
-    const size_t more = point.kind == kCancelled ? 1 + DraftOptions::kMost : 0;
+    const size_t more = point.kind == kCancelled ? 1 + DraftOptions::kMax : 0;
     EXPECT_GE(found.ids.size() + 1 + more, point.nth) << where;
     EXPECT_LE(found.ids.size() + 1, point.nth + more) << where;
     ExpectSame(run.again, clean.outcomes[victim], where + ", once more");
@@ -282,7 +283,7 @@ TEST(EngineContainment, FaultOfOneRequest_ChangesNoOther) {
   EXPECT_GT(coverage.first_tokens, 0U);
   EXPECT_LT(coverage.absorbed, std::max<uint64_t>(coverage.points[kNoMemory], 1));
   EXPECT_LT(coverage.cancelled_too_late, std::max<uint64_t>(coverage.points[kCancelled], 1));
-  EXPECT_GT(coverage.guesses, 0U);
+  EXPECT_GT(coverage.draft_tokens, 0U);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What becomes of guesses in a step: those that free rows leave, those that are right, and steps that are given up.
+// What becomes of draft tokens in a step: those that free rows leave, those that are right, and steps that are given up.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ using testing::LoadModel;
 using testing::MakeWork;
 using testing::Outcome;
 using testing::ProposedTree;
-using testing::RunAlone;
+using testing::RunUnbatched;
 using testing::ScriptedDrafter;
 using testing::SmallContextModel;
 using testing::Work;
@@ -61,9 +61,11 @@ struct Script {
   }
 };
 
-RequestId SubmitWithDraft(EngineDriver& driver, const Work& work, size_t most, size_t least) {
-  auto id = driver.engine().Submit(
-      {.prompt = work.prompt, .generation = work.generation, .draft = {.most = most, .least = least}});
+RequestId SubmitWithDraft(EngineDriver& driver, const Work& work, size_t num_draft_tokens, size_t min_draft_tokens) {
+  auto id =
+      driver.engine().Submit({.prompt = work.prompt,
+                              .generation = work.generation,
+                              .draft = {.num_draft_tokens = num_draft_tokens, .min_draft_tokens = min_draft_tokens}});
   EXPECT_TRUE(id.ok());
   return *id;
 }
@@ -72,22 +74,22 @@ constexpr KvPolicy kPolicies[] = {KvPolicy::kIterative, KvPolicy::kUpfront, KvPo
                                   KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged};
 
 // One request at a time, so that it is known what became of each tree: how much of it had rows, and how many of its nodes were right.
-TEST(EngineDraft, TreesOfGuesses_AreTakenAtAnySiblingAndCutToFreeRows) {
+TEST(EngineDraft, TreesOfDraftTokens_AreTakenAtAnySiblingAndCutToFreeRows) {
   const auto model = SmallContextModel(DType::kF32);
   const auto work = MakeWork(18, 41);
-  const auto alone = RunAlone(model, work);
+  const auto alone = RunUnbatched(model, work);
   Script script(work, alone);
   script.trees = true;
   script.right = 0.9;
-  constexpr size_t kMost = 6;
+  constexpr size_t kMax = 6;
   size_t drafts = 0, beside = 0, cut = 0, whole = 0, none_free = 0;
   std::map<size_t, size_t> lengths;
   for (uint64_t seed = 0; seed < 24; ++seed) {
-    EngineDriver driver(model, {.threads = 1, .kv_policy = kPolicies[seed % 6], .kv_period = seed < 12 ? 16 : 7U});
+    EngineDriver driver(model, {.threads = 1, .kv_policy = kPolicies[seed % 6], .kv_increment = seed < 12 ? 16 : 7U});
     script.Install(driver, seed);
     Engine::Impl& impl = driver.engine().impl();
     for (size_t i = 0; i < work.size(); ++i) {
-      const RequestId id = SubmitWithDraft(driver, work[i], kMost, kMost);
+      const RequestId id = SubmitWithDraft(driver, work[i], kMax, kMax);
       uint64_t growths = 0;
       while (!driver.engine().idle()) {
         script.last = {};
@@ -123,7 +125,7 @@ TEST(EngineDraft, TreesOfGuesses_AreTakenAtAnySiblingAndCutToFreeRows) {
   EXPECT_GT(drafts, 400U);
   EXPECT_GT(beside * 5, drafts) << "a fifth of the steps takes a sibling that is not the first";
   for (const size_t count : {cut, whole, none_free}) EXPECT_GT(count, 50U);
-  for (size_t length = 0; length <= kMost; ++length) EXPECT_GT(lengths[length], 0U) << length;
+  for (size_t length = 0; length <= kMax; ++length) EXPECT_GT(lengths[length], 0U) << length;
 }
 
 // Of a tree whose right path is not the first one, and what is left of it when rows are short.
@@ -133,13 +135,13 @@ TEST(EngineDraft, FreeRows_CutTheLastNodes) {
     int32_t last = 0;
     std::vector<int32_t> ids, parents = {-1, -1, 1, 1, 3, 0};
     void Append(int32_t id) override { last = id; }
-    DraftTree Propose(size_t most) override {
+    DraftTree Propose(size_t num_draft_tokens) override {
       ids = {7, last + 1, 7, last + 2, last + 3, 7};
-      const size_t nodes = std::min(most, ids.size());
+      const size_t nodes = std::min(num_draft_tokens, ids.size());
       return {.ids = std::span(ids).first(nodes), .parents = std::span(parents).first(nodes)};
     }
   };
-  EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = 16});
+  EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_increment = 16});
   driver.engine().impl().make_drafter = [](const Request&, size_t, SequenceState&) {
     return std::make_unique<Fixed>();
   };
@@ -149,7 +151,7 @@ TEST(EngineDraft, FreeRows_CutTheLastNodes) {
     made.push_back(driver.Step());
     rows.push_back(driver.engine().impl().scheduler->step()[0].tokens.size());
   }
-  // Three of six guesses are right: the second, the fourth, the fifth. At row 12 four are left for a token and three guesses, at 14 two,
+  // Three of six draft tokens are right: the second, the fourth, the fifth. At row 12 four are left for a token and three draft tokens, at 14 two,
   // at 15 one, and at 16 the block grows. The last three steps are short of tokens.
   EXPECT_EQ(rows, (std::vector<size_t>{7, 7, 7, 4, 2, 1, 7, 4, 2, 1}));
   EXPECT_EQ(made, (std::vector<size_t>{4, 4, 4, 2, 1, 1, 4, 2, 1, 1}));
@@ -158,17 +160,17 @@ TEST(EngineDraft, FreeRows_CutTheLastNodes) {
   EXPECT_EQ(driver.outcome(id).ids, expected);
 }
 
-// BMC's rule: free rows bound the guesses, and a state grows for them only where it must grow for the token anyway.
-TEST(EngineDraft, FreeRows_BoundTheGuesses) {
+// BMC's rule: free rows bound the draft tokens, and a state grows for them only where it must grow for the token anyway.
+TEST(EngineDraft, FreeRows_BoundTheDraftTokens) {
   const auto model = LoadModel("engine_draft", BuildCountingModel({.vocab = 400, .context = 64, .eos_token = 399}));
-  EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = 16});
+  EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_increment = 16});
   const std::vector<Work> work = {{{20}, {.max_new_tokens = 40}}};
-  const Script script(work, RunAlone(model, work));
+  const Script script(work, RunUnbatched(model, work));
   script.Install(driver, 1);
   const RequestId id = SubmitWithDraft(driver, work[0], 6, 6);
   std::vector<size_t> made;
   while (!driver.engine().idle()) made.push_back(driver.Step());
-  // Rows of a step: a token and six guesses; at row 14 two are left, and at 16 the block grows.
+  // Rows of a step: a token and six draft tokens; at row 14 two are left, and at 16 the block grows.
   EXPECT_EQ(made, (std::vector<size_t>{7, 7, 2, 7, 7, 2, 7, 1}));
   EXPECT_EQ(driver.outcome(id).stats.accepted_tokens, 32U);
   EXPECT_EQ(driver.outcome(id).stats.growth.growths, 3 * driver.engine().impl().language_model().layers.size());
@@ -180,8 +182,9 @@ TEST(EngineDraft, Ngram_FindsWhatThePromptSaid) {
   std::vector<int32_t> prompt(30);
   std::iota(prompt.begin(), prompt.end(), 100);
   for (const int32_t id : {5, 101, 102, 103}) prompt.push_back(id);
-  const auto id = driver.engine().Submit(
-      {.prompt = prompt, .generation = {.max_new_tokens = 20}, .draft = {.most = 8, .least = 8}});
+  const auto id = driver.engine().Submit({.prompt = prompt,
+                                          .generation = {.max_new_tokens = 20},
+                                          .draft = {.num_draft_tokens = 8, .min_draft_tokens = 8}});
   ASSERT_TRUE(id.ok());
   size_t steps = 0;
   for (; !driver.engine().idle(); ++steps) driver.Step();
@@ -192,19 +195,20 @@ TEST(EngineDraft, Ngram_FindsWhatThePromptSaid) {
   EXPECT_EQ(driver.outcome(*id).stats.accepted_tokens, 16U);
 }
 
-// Each allocation of a step with guesses fails in turn, once: where it was one of the state's, the step is made without the guesses.
-TEST(EngineDraft, StateWithoutRoomForGuesses_GoesOnWithoutThem) {
+// Each allocation of a step with draft tokens fails in turn, once: where it was one of the state's, the step is made without the draft tokens.
+TEST(EngineDraft, StateWithoutRoomForDraftTokens_GoesOnWithoutThem) {
   const auto model = LoadModel("engine_draft", BuildCountingModel({.vocab = 400, .context = 128, .eos_token = 399}));
   // 16 ids before the step: the first one behind them makes the lookup's own ids grow.
   const std::vector<int32_t> prompt = {90, 91, 92, 93, 94, 100, 101, 102, 103, 104, 105, 7, 100, 101, 102};
   std::vector<int32_t> expected(8);
   std::iota(expected.begin(), expected.end(), 103);
-  size_t without_guesses = 0, without_drafter = 0;
+  size_t without_drafts = 0, without_drafter = 0;
   for (size_t n = 0, reached = 1; reached != 0; ++n) {
     ASSERT_LT(n, 100U);
     EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kIterative});
-    const RequestId id = driver.Submit(
-        {.prompt = prompt, .generation = {.max_new_tokens = 8}, .draft = {.most = 3, .least = 3, .ngram_min = 1}});
+    const RequestId id = driver.Submit({.prompt = prompt,
+                                        .generation = {.max_new_tokens = 8},
+                                        .draft = {.num_draft_tokens = 3, .min_draft_tokens = 3, .ngram_min = 1}});
     driver.Step();
     testing::FailAllocations failure(n);
     const auto events = driver.engine().Step();
@@ -213,15 +217,15 @@ TEST(EngineDraft, StateWithoutRoomForGuesses_GoesOnWithoutThem) {
     driver.Consume(events);
     driver.RunUntilIdle();
     const Outcome& outcome = driver.outcome(id);
-    without_drafter += outcome.stats.draft_trouble == "there is no memory for guesses";
+    without_drafter += outcome.stats.draft_trouble == "there is no memory for draft tokens";
     ASSERT_FALSE(outcome.error) << "allocation " << n;
     EXPECT_EQ(outcome.ids, expected) << "allocation " << n;
-    if (reached != 0 && made == 1) ++without_guesses;
+    if (reached != 0 && made == 1) ++without_drafts;
     if (reached == 0) {
-      EXPECT_GT(made, 1U) << "guesses are right where nothing fails";
+      EXPECT_GT(made, 1U) << "draft tokens are right where nothing fails";
     }
   }
-  EXPECT_GT(without_guesses, 1U);
+  EXPECT_GT(without_drafts, 1U);
   EXPECT_GT(without_drafter, 1U);
 }
 
@@ -241,7 +245,7 @@ TEST(EngineDraft, DraftThreads_AreThoseOfDraftersAlone) {
   for (const size_t draft_threads : {0, 1, 2, 3, 4}) {
     EngineDriver driver(model, {.threads = 3, .draft_threads = draft_threads});
     Engine::Impl& impl = driver.engine().impl();
-    std::vector<size_t> seen, appended;  // what makes guesses may run steps when it is given rows, too
+    std::vector<size_t> seen, appended;  // what makes draft tokens may run steps when it is given rows, too
     impl.make_drafter = [&](const Request&, size_t, SequenceState&) {
       auto drafter = std::make_unique<Counting>();
       drafter->threads = impl.threads.get();
@@ -266,10 +270,11 @@ TEST(EngineDraft, DraftThreads_AreThoseOfDraftersAlone) {
 TEST(EngineDraft, WrongOptions_AreRefused) {
   EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1});
   const std::pair<DraftOptions, const char*> wrong[] = {
-      {{.most = 65}, "at most 64 guesses in a step, found 65; lower most"},
-      {{.most = 1, .least = 2}, "a least number of guesses up to the most, which is 1, found 2"},
-      {{.most = 1, .ngram_min = 0}, "a shortest n-gram of at least 1 token, found 0; raise ngram_min"},
-      {{.most = 1, .ngram_min = 4, .ngram_max = 3},
+      {{.num_draft_tokens = 65}, "at most 64 draft tokens in a step, found 65; lower num_draft_tokens"},
+      {{.num_draft_tokens = 1, .min_draft_tokens = 2},
+       "min_draft_tokens of at most num_draft_tokens, which is 1, found 2"},
+      {{.num_draft_tokens = 1, .ngram_min = 0}, "a shortest n-gram of at least 1 token, found 0; raise ngram_min"},
+      {{.num_draft_tokens = 1, .ngram_min = 4, .ngram_max = 3},
        "a longest n-gram of at least the shortest, which has 4 tokens, found 3; raise ngram_max or lower ngram_min"}};
   for (const auto& [draft, expected] : wrong) {
     const auto id = driver.engine().Submit({.prompt = {5}, .generation = {}, .draft = draft});
@@ -300,8 +305,8 @@ TEST(EngineDraft, CancellingInEachStep_StopsNobodyElse) {
     drafter->waiting = &waiting;
     return drafter;
   };
-  const RequestId first =
-      driver.Submit({.prompt = {100}, .generation = {.max_new_tokens = 10}, .draft = {.most = 1, .least = 1}});
+  const RequestId first = driver.Submit(
+      {.prompt = {100}, .generation = {.max_new_tokens = 10}, .draft = {.num_draft_tokens = 1, .min_draft_tokens = 1}});
   for (int i = 0; i < 40; ++i)
     waiting.push_back(driver.Submit({.prompt = {5}, .generation = {.max_new_tokens = 1}, .draft = {}}));
   size_t steps = 0;
@@ -317,7 +322,7 @@ TEST(EngineDraft, CancellingInEachStep_StopsNobodyElse) {
 TEST(EngineDraft, AbandonedSteps_HaveChosenNothing) {
   const auto model = SmallContextModel(DType::kF32);
   const auto work = MakeWork(18, 51);
-  const auto alone = RunAlone(model, work);
+  const auto alone = RunUnbatched(model, work);
   Script script(work, alone);
   script.right = 0.8;
   for (const bool trees : {false, true}) {
@@ -350,7 +355,7 @@ TEST(EngineDraft, AbandonedSteps_HaveChosenNothing) {
 TEST(EngineDraft, InterruptedSteps_AreMadeAgain) {
   const auto model = SmallContextModel(DType::kQ8_0);
   const auto work = MakeWork(18, 31);
-  const auto alone = RunAlone(model, work);
+  const auto alone = RunUnbatched(model, work);
   const Script script(work, alone);
   size_t cancelled = 0;
   for (uint64_t seed = 1; seed <= 6; ++seed) {

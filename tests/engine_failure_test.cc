@@ -231,7 +231,7 @@ TEST(EngineFailure, SubmitWithoutMemory_IsOutOfMemory) {
   EXPECT_EQ(driver.outcome(old).ids, Range(21, 10));
 }
 
-// Each allocation of opening a model in turn fails, alone or with all that follow.
+// Each allocation of opening a model in turn fails: only it, or all that follow, too.
 TEST(EngineFailure, OpeningWithoutMemory_IsOutOfMemory) {
   const std::string path =
       testing::WriteTemporary("engine_open.gguf", BuildTinyLlama({.vocab = kVocab, .context = 64}));

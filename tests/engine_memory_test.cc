@@ -1,5 +1,5 @@
 // Requests that have to share too little memory: they wait, give way and come back. That each still gets what it would get alone is
-// tests/engine_company_test.cc's.
+// tests/engine_batch_mates_test.cc's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -151,7 +151,7 @@ TEST(EngineMemory, CancelledWhileWaiting_EndsAndFreesItsPlace) {
 }
 
 // Giving way and coming back while each allocation in turn fails: both go on with the right tokens, or end with an error and the right
-// beginning. What cannot be put aside is computed again.
+// beginning. What cannot be preempted is computed again.
 TEST(EngineMemory, GivingWayWithoutMemory_LosesNothing) {
   const auto model = LoadModel("engine_memory", BuildCountingModel({.vocab = 400, .context = 64, .eos_token = 399}));
   EngineOptions options{.threads = 1, .kv_policy = KvPolicy::kIterative};

@@ -1,4 +1,4 @@
-// Guesses by another model, or by the model's own first layers, change how many steps an answer takes and nothing else.
+// Draft tokens by another model, or by the model's own first layers, change how many steps an answer takes and nothing else.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ using testing::kTinyFirstByteToken;
 using testing::LoadModel;
 using testing::MakeWork;
 using testing::Outcome;
-using testing::RunAlone;
+using testing::RunUnbatched;
 using testing::SmallContextModel;
 using testing::Work;
 
@@ -68,9 +68,9 @@ std::vector<Source> Sources(const std::shared_ptr<const Model>& target) {
           {"the first layer", nullptr}};
 }
 
-DraftOptions OptionsOf(const Source& source, size_t most, size_t least) {
-  return {.most = most,
-          .least = least,
+DraftOptions OptionsOf(const Source& source, size_t num_draft_tokens, size_t min_draft_tokens) {
+  return {.num_draft_tokens = num_draft_tokens,
+          .min_draft_tokens = min_draft_tokens,
           .source = source.model == nullptr ? DraftSource::kLayers : DraftSource::kModel,
           .layers = source.model == nullptr ? size_t{1} : 0};
 }
@@ -80,11 +80,11 @@ class ModelDraft : public ::testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(DTypes, ModelDraft, ::testing::Values(DType::kF32, DType::kQ8_0),
                          [](const auto& test) { return std::string(InfoOf(test.param).name); });
 
-// The same guesses, too, whatever the number of threads.
-TEST_P(ModelDraft, Threads_ChangeNoGuess) {
+// The same draft tokens, too, whatever the number of threads.
+TEST_P(ModelDraft, Threads_ChangeNoDraftToken) {
   const auto model = SmallContextModel(GetParam());
   const auto work = MakeWork(12, 7);
-  const auto alone = RunAlone(model, work);
+  const auto alone = RunUnbatched(model, work);
   for (const Source& source : Sources(model)) {
     std::vector<std::pair<size_t, size_t>> counts;
     for (const size_t draft_threads : {3, 1, 2}) {
@@ -110,10 +110,10 @@ TEST_P(ModelDraft, Threads_ChangeNoGuess) {
 TEST_P(ModelDraft, EveryRequest_GetsWhatItGetsWithout) {
   const auto model = SmallContextModel(GetParam());
   const auto work = MakeWork(18, 21);
-  const auto alone = RunAlone(model, work);
+  const auto alone = RunUnbatched(model, work);
   constexpr KvPolicy kPolicies[] = {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc,
                                     KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged};
-  constexpr size_t kMost[] = {1, 3, 8, 64};
+  constexpr size_t kMax[] = {1, 3, 8, 64};
   size_t drafted = 0, accepted = 0, preemptions = 0, unknown = 0, full = 0;
   for (const Source& source : Sources(model)) {
     size_t accepted_here = 0;
@@ -122,7 +122,7 @@ TEST_P(ModelDraft, EveryRequest_GetsWhatItGetsWithout) {
       const auto one_of = [&random](std::vector<size_t> values) { return values[random() % values.size()]; };
       EngineOptions options{.threads = one_of({1, 2}),
                             .kv_policy = kPolicies[seed],
-                            .kv_period = one_of({1, 5, 16}),
+                            .kv_increment = one_of({1, 5, 16}),
                             .max_batch = one_of({5, 32}),
                             .prefill_chunk = one_of({1, 7, 64, 512}),
                             .draft_model = source.model};
@@ -134,7 +134,7 @@ TEST_P(ModelDraft, EveryRequest_GetsWhatItGetsWithout) {
         ids.push_back(
             driver.Submit({.prompt = w.prompt,
                            .generation = w.generation,
-                           .draft = OptionsOf(source, kMost[seed % 4], seed < 3 ? kMost[seed % 4] : seed % 2)}));
+                           .draft = OptionsOf(source, kMax[seed % 4], seed < 3 ? kMax[seed % 4] : seed % 2)}));
       }
       driver.RunUntilIdle();
       for (size_t i = 0; i < work.size(); ++i) {
@@ -159,15 +159,17 @@ TEST_P(ModelDraft, EveryRequest_GetsWhatItGetsWithout) {
   for (const size_t count : {preemptions, unknown, full}) EXPECT_GT(count, 4U);
 }
 
-// The same model is always right where the answer is greedy, so that each step gives all its guesses and one more.
+// The same model is always right where the answer is greedy, so that each step gives all its draft tokens and one more.
 TEST(ModelDraft, SameModel_IsAlwaysRight) {
   const auto model = SmallContextModel(DType::kQ8_0);
   const GenerationOptions generation{.max_new_tokens = 21, .ignore_eos = true};
   EngineDriver plain(model, {.threads = 1});
   const Outcome expected = plain.Run({7, 8, 9}, generation);
   EngineDriver driver(model, {.threads = 1, .draft_model = model});
-  const RequestId id = driver.Submit(
-      {.prompt = {7, 8, 9}, .generation = generation, .draft = {.most = 4, .least = 4, .source = DraftSource::kModel}});
+  const RequestId id =
+      driver.Submit({.prompt = {7, 8, 9},
+                     .generation = generation,
+                     .draft = {.num_draft_tokens = 4, .min_draft_tokens = 4, .source = DraftSource::kModel}});
   size_t steps = 0;
   for (; !driver.engine().idle(); ++steps) driver.Step();
   ExpectSame(driver.outcome(id), expected, "same model");
@@ -176,23 +178,25 @@ TEST(ModelDraft, SameModel_IsAlwaysRight) {
   EXPECT_EQ(driver.outcome(id).stats.accepted_tokens, 16U);
   EXPECT_EQ(driver.outcome(id).stats.draft_trouble, "");
   const DraftStats& drafts = driver.outcome(id).stats.drafts;
-  EXPECT_EQ(drafts.widths, (std::array<uint32_t, DraftStats::kWidths>{0, 0, 0, 0, 4}));
-  EXPECT_EQ(drafts.guessed, (std::array<uint32_t, DraftStats::kPositions>{4, 4, 4, 4}));
-  EXPECT_EQ(drafts.right, drafts.guessed);
-  EXPECT_EQ(drafts.Share(3), 1.0);
-  EXPECT_EQ(drafts.Share(4), 0.0);
+  EXPECT_EQ(drafts.steps_by_draft_tokens, (std::array<uint32_t, DraftStats::kStepCounts>{0, 0, 0, 0, 4}));
+  EXPECT_EQ(drafts.drafted, (std::array<uint32_t, DraftStats::kPositions>{4, 4, 4, 4}));
+  EXPECT_EQ(drafts.accepted, drafts.drafted);
+  EXPECT_EQ(drafts.AcceptanceRate(3), 1.0);
+  EXPECT_EQ(drafts.AcceptanceRate(4), 0.0);
 }
 
-TEST(ModelDraft, UnlikelyGuesses_AreNotMade) {
+TEST(ModelDraft, UnlikelyDraftTokens_AreNotMade) {
   const auto model = SmallContextModel(DType::kQ8_0);
   const GenerationOptions generation{.max_new_tokens = 30, .ignore_eos = true};
   std::vector<size_t> drafted;
-  for (const float least : {0.0F, 0.5F, 1.0F}) {
+  for (const float probability : {0.0F, 0.5F, 1.0F}) {
     EngineDriver driver(model, {.threads = 1, .draft_model = model});
-    const RequestId id =
-        driver.Submit({.prompt = {7, 8, 9},
-                       .generation = generation,
-                       .draft = {.most = 4, .least = 4, .source = DraftSource::kModel, .least_probability = least}});
+    const RequestId id = driver.Submit({.prompt = {7, 8, 9},
+                                        .generation = generation,
+                                        .draft = {.num_draft_tokens = 4,
+                                                  .min_draft_tokens = 4,
+                                                  .source = DraftSource::kModel,
+                                                  .min_probability = probability}});
     driver.RunUntilIdle();
     EXPECT_EQ(driver.outcome(id).stats.accepted_tokens, driver.outcome(id).stats.drafted_tokens);
     drafted.push_back(driver.outcome(id).stats.drafted_tokens);
@@ -209,10 +213,10 @@ TEST(ModelDraft, NothingLikely_IsAskedForLessAndLess) {
     EngineDriver driver(model, {.threads = 1, .draft_model = Draft(kVocab, kSmallContext, 5)});
     Engine::Impl& impl = driver.engine().impl();
     impl.step_seconds = [](size_t rows) { return 1 + 0.1 * static_cast<double>(rows - 1); };
-    const RequestId id =
-        driver.Submit({.prompt = {7, 8, 9},
-                       .generation = generation,
-                       .draft = {.most = 4, .source = DraftSource::kModel, .least_probability = 1.0F, .tree = kind}});
+    const RequestId id = driver.Submit(
+        {.prompt = {7, 8, 9},
+         .generation = generation,
+         .draft = {.num_draft_tokens = 4, .source = DraftSource::kModel, .min_probability = 1.0F, .tree = kind}});
     driver.RunUntilIdle();
     EXPECT_EQ(driver.outcome(id).stats.drafted_tokens, 0U);
     EXPECT_GE(impl.scheduler->draft_steps().num_steps(), 3U);
@@ -221,24 +225,26 @@ TEST(ModelDraft, NothingLikely_IsAskedForLessAndLess) {
 }
 
 // What is left of the draft model's context bounds what reading can bring, and a drafter that has stopped says why itself.
-TEST(ModelDraft, ReadingForAFewGuesses_IsLeftOut) {
+TEST(ModelDraft, DraftPrefillForAFewDraftTokens_IsLeftOut) {
   const auto model = SmallContextModel(DType::kQ8_0);
-  const auto trouble = [&model](int vocab, int context, std::vector<int32_t> prompt, int most_new, size_t least = 0) {
+  const auto trouble = [&model](int vocab, int context, std::vector<int32_t> prompt, int max_new,
+                                size_t min_draft_tokens = 0) {
     EngineDriver driver(model, {.threads = 1, .draft_model = Draft(vocab, context, 9)});
-    const RequestId id = driver.Submit({.prompt = std::move(prompt),
-                                        .generation = {.max_new_tokens = most_new, .ignore_eos = true},
-                                        .draft = {.most = 4, .least = least, .source = DraftSource::kModel}});
+    const RequestId id = driver.Submit(
+        {.prompt = std::move(prompt),
+         .generation = {.max_new_tokens = max_new, .ignore_eos = true},
+         .draft = {.num_draft_tokens = 4, .min_draft_tokens = min_draft_tokens, .source = DraftSource::kModel}});
     driver.RunUntilIdle();
     return std::string(driver.outcome(id).stats.draft_trouble);
   };
   const std::vector<int32_t> prompt(38, 7), unknown = {7, kVocab - 1, 7, 7, 7, 7, 7, 7, 7, 7};
-  const std::string reading = "the draft model would read the prompt for longer";
+  const std::string reading = "the draft prefill takes longer";
   EXPECT_EQ(trouble(kVocab, kSmallContext, prompt, 50), "");
   EXPECT_EQ(trouble(kVocab, 40, prompt, 50).substr(0, reading.size()), reading);
   EXPECT_EQ(trouble(kVocab, 40, prompt, 50, 1), "the draft model's context is full");
   EXPECT_EQ(trouble(kVocab, 37, prompt, 50), "the draft model's context is full");
   EXPECT_EQ(trouble(kVocab, kSmallContext, prompt, 2).substr(0, reading.size()), reading);
-  EXPECT_EQ(trouble(kVocab, kSmallContext, prompt, 1), "") << "no step could have a guess";
+  EXPECT_EQ(trouble(kVocab, kSmallContext, prompt, 1), "") << "no step could have a draft token";
   EXPECT_EQ(trouble(kVocab - 30, kSmallContext, unknown, 2), "the text has a token that the draft model does not know");
 }
 
@@ -248,9 +254,11 @@ TEST(ModelDraft, WithoutRoom_PlainDecodingGoesOn) {
   EngineDriver plain(model, {.threads = 1});
   const Outcome expected = plain.Run({7, 8, 9}, generation);
   const uint64_t whole = plain.engine().impl().NewState(0)->GrowthBytes(kSmallContext);
-  EngineDriver driver(model, {.threads = 1, .kv_period = 16, .state_memory = whole, .draft_model = model});
-  const RequestId id = driver.Submit(
-      {.prompt = {7, 8, 9}, .generation = generation, .draft = {.most = 4, .least = 4, .source = DraftSource::kModel}});
+  EngineDriver driver(model, {.threads = 1, .kv_increment = 16, .state_memory = whole, .draft_model = model});
+  const RequestId id =
+      driver.Submit({.prompt = {7, 8, 9},
+                     .generation = generation,
+                     .draft = {.num_draft_tokens = 4, .min_draft_tokens = 4, .source = DraftSource::kModel}});
   driver.RunUntilIdle();
   ExpectSame(driver.outcome(id), expected, "without room");
   EXPECT_EQ(driver.outcome(id).stats.draft_trouble, "there is no room for the draft model's state");
@@ -261,10 +269,10 @@ TEST(ModelDraft, WithoutRoom_PlainDecodingGoesOn) {
 TEST(ModelDraft, WrongOptions_AreRefused) {
   const auto model = SmallContextModel(DType::kF32);  // two layers
   EngineDriver driver(model, {.threads = 1});
-  for (const DraftOptions& draft :
-       {DraftOptions{.most = 1, .source = DraftSource::kModel}, DraftOptions{.most = 1, .source = DraftSource::kLayers},
-        DraftOptions{.most = 1, .source = DraftSource::kLayers, .layers = 2},
-        DraftOptions{.most = 1, .least_probability = 1.5F}}) {
+  for (const DraftOptions& draft : {DraftOptions{.num_draft_tokens = 1, .source = DraftSource::kModel},
+                                    DraftOptions{.num_draft_tokens = 1, .source = DraftSource::kLayers},
+                                    DraftOptions{.num_draft_tokens = 1, .source = DraftSource::kLayers, .layers = 2},
+                                    DraftOptions{.num_draft_tokens = 1, .min_probability = 1.5F}}) {
     const auto id = driver.engine().Submit({.prompt = {5}, .generation = {}, .draft = draft});
     ASSERT_FALSE(id.ok());
     EXPECT_EQ(id.error().code(), ErrorCode::kInvalidArgument);
@@ -317,7 +325,7 @@ TEST(ModelDraft, AnotherVocabulary_IsRefusedWithWhatDiffers) {
 TEST(ModelDraft, Cancelled_EndsLikeAnyOther) {
   const auto model = SmallContextModel(DType::kQ8_0);
   const auto work = MakeWork(18, 31);
-  const auto alone = RunAlone(model, work);
+  const auto alone = RunUnbatched(model, work);
   for (const Source& source : Sources(model)) {
     size_t cancelled = 0;
     EngineDriver driver(model, {.threads = 2, .max_batch = 18, .prefill_chunk = 64, .draft_model = source.model});
@@ -358,27 +366,30 @@ TEST(ModelDraft, SavedRequests_GoOnWithAndWithout) {
   const GenerationOptions generation{.max_new_tokens = 40, .temperature = 0.8F, .ignore_eos = true, .logprobs = 2};
   EngineDriver plain(model, {.threads = 1});
   const Outcome whole = plain.Run(testing::ResumedPrompt(), generation);
-  const DraftOptions draft{.most = 5, .least = 1, .source = DraftSource::kModel};
+  const DraftOptions draft{.num_draft_tokens = 5, .min_draft_tokens = 1, .source = DraftSource::kModel};
   GenerationOptions part = generation;
   part.max_new_tokens = 17;
   EngineDriver driver(model, {.threads = 1, .draft_model = model});
   const RequestId id =
       driver.Submit({.prompt = testing::ResumedPrompt(), .generation = part, .draft = draft, .keep_state = true});
   driver.RunUntilIdle();
-  const DraftOptions by_layers{.most = 5, .least = 5, .source = DraftSource::kLayers, .layers = 1};
+  const DraftOptions by_layers{
+      .num_draft_tokens = 5, .min_draft_tokens = 5, .source = DraftSource::kLayers, .layers = 1};
   for (const DraftOptions& then : {draft, by_layers, DraftOptions{}}) {
     EngineDriver other(model, {.threads = 1, .draft_model = model});
     const Outcome rest = testing::ResumeSaved(other, driver.outcome(id), {.generation = generation, .draft = then});
-    testing::ExpectJoined(driver.outcome(id), rest, whole, "most " + std::to_string(then.most));
-    EXPECT_EQ(rest.stats.drafted_tokens != 0, then.most != 0) << static_cast<int>(then.source);
+    testing::ExpectJoined(driver.outcome(id), rest, whole, "most " + std::to_string(then.num_draft_tokens));
+    EXPECT_EQ(rest.stats.drafted_tokens != 0, then.num_draft_tokens != 0) << static_cast<int>(then.source);
   }
 }
 
 TEST(ModelDraft, Steps_AllocateOnlyWhereAStateGrows) {
   const auto model =
       LoadModel("draft_allocation", BuildCountingModel({.vocab = 1000, .context = 700, .eos_token = 999}));
-  EngineDriver driver(model, {.threads = 1, .kv_period = 256, .draft_model = model});
-  driver.Submit({.prompt = {5}, .generation = {}, .draft = {.most = 4, .least = 4, .source = DraftSource::kModel}});
+  EngineDriver driver(model, {.threads = 1, .kv_increment = 256, .draft_model = model});
+  driver.Submit({.prompt = {5},
+                 .generation = {},
+                 .draft = {.num_draft_tokens = 4, .min_draft_tokens = 4, .source = DraftSource::kModel}});
   size_t steps = 0, growths = 0;
   for (; !driver.engine().idle(); ++steps) {
     const size_t before = testing::NumAllocations();

@@ -44,27 +44,27 @@ Plan PlanOf(Engine& engine) {
 
 uint64_t RowBytes() {
   static const uint64_t bytes =
-      PlanOf(EngineDriver(CountingModel(), {.threads = 1, .kv_period = 1}).engine()).state_row_bytes;
+      PlanOf(EngineDriver(CountingModel(), {.threads = 1, .kv_increment = 1}).engine()).state_row_bytes;
   return bytes;
 }
 
 TEST(EnginePlan, Period_IsWhatTheEngineGrowsBy) {
-  for (const size_t period : {64, 32, 16, 8}) {
+  for (const size_t increment : {64, 32, 16, 8}) {
     for (const size_t batch : {1, 3}) {
       EngineDriver driver(CountingModel(),
-                          {.threads = 1, .max_batch = batch, .state_memory = 8 * batch * period * RowBytes()});
+                          {.threads = 1, .max_batch = batch, .state_memory = 8 * batch * increment * RowBytes()});
       const Plan plan = PlanOf(driver.engine());
       EXPECT_EQ(plan.choices.front().name, "growth increment");
-      EXPECT_EQ(plan.choices.front().chosen.value, std::to_string(period) + " tokens");
+      EXPECT_EQ(plan.choices.front().chosen.value, std::to_string(increment) + " tokens");
       const testing::Outcome outcome = driver.Run({5}, {.ignore_eos = true});  // to the end of the context
-      EXPECT_EQ(outcome.stats.growth.growths, kContext / period) << "period " << period << ", batch " << batch;
+      EXPECT_EQ(outcome.stats.growth.growths, kContext / increment) << "increment " << increment << ", batch " << batch;
     }
   }
 }
 
 TEST(EnginePlan, PeriodThatWasGiven_IsNotChosen) {
-  EngineDriver driver(CountingModel(), {.threads = 1, .kv_period = 16, .state_memory = uint64_t{1} << 40});
-  EXPECT_EQ(PlanOf(driver.engine()).choices.front().reason, "given by --kv-period");
+  EngineDriver driver(CountingModel(), {.threads = 1, .kv_increment = 16, .state_memory = uint64_t{1} << 40});
+  EXPECT_EQ(PlanOf(driver.engine()).choices.front().reason, "given by --kv-increment");
   EXPECT_EQ(driver.Run({5}, {.ignore_eos = true}).stats.growth.growths, kContext / 16);
 }
 

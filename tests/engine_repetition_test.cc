@@ -127,8 +127,8 @@ TEST(Repetition, WithDrafts_EndsAtTheSameToken) {
         const DraftScript script{.truth = truth, .right = 0.9, .seed = width, .trees = trees};
         return std::make_unique<ScriptedDrafter>(script, &last);
       };
-      const RequestId id =
-          engine.driver().Submit({.prompt = kPrompt, .generation = Ending(), .draft = {.most = width, .least = width}});
+      const RequestId id = engine.driver().Submit(
+          {.prompt = kPrompt, .generation = Ending(), .draft = {.num_draft_tokens = width, .min_draft_tokens = width}});
       engine.driver().RunUntilIdle();
       const Outcome& found = engine.driver().outcome(id);
       EXPECT_EQ(found.ids, plain.ids) << width;

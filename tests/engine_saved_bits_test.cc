@@ -41,7 +41,7 @@ EngineOptions Way(size_t i, KvType kv_type) {
           .kv_type = kv_type,
           .context = i % 3 == 0 ? testing::kResumedContext : testing::kResumedContext - 10,
           .kv_policy = kPolicies[i % std::size(kPolicies)],
-          .kv_period = 1 + i % 7,
+          .kv_increment = 1 + i % 7,
           .prefill_chunk = 1 + i % 5};
 }
 

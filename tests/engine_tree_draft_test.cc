@@ -1,4 +1,4 @@
-// Trees of guesses by a draft model: no answer changes, and each node is what the model says behind its own path.
+// Trees of draft tokens by a draft model: no answer changes, and each node is what the model says behind its own path.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using testing::kSmallContext;
 using testing::LoadModel;
 using testing::MakeWork;
 using testing::Outcome;
-using testing::RunAlone;
+using testing::RunUnbatched;
 using testing::SmallContextModel;
 using testing::Work;
 
@@ -35,9 +35,10 @@ constexpr DraftTreeKind kKinds[] = {DraftTreeKind::kFixed, DraftTreeKind::kDynam
 
 std::string NameOf(DraftTreeKind kind) { return "tree " + std::to_string(static_cast<int>(kind)); }
 
-DraftOptions OptionsOf(DraftTreeKind kind, const std::shared_ptr<const Model>& drafting, size_t most, size_t least) {
-  return {.most = most,
-          .least = least,
+DraftOptions OptionsOf(DraftTreeKind kind, const std::shared_ptr<const Model>& drafting, size_t num_draft_tokens,
+                       size_t min_draft_tokens) {
+  return {.num_draft_tokens = num_draft_tokens,
+          .min_draft_tokens = min_draft_tokens,
           .source = drafting == nullptr ? DraftSource::kLayers : DraftSource::kModel,
           .layers = drafting == nullptr ? size_t{1} : 0,
           .tree = kind};
@@ -47,7 +48,7 @@ DraftOptions OptionsOf(DraftTreeKind kind, const std::shared_ptr<const Model>& d
 TEST(TreeDraft, EveryRequest_GetsWhatItGetsWithout) {
   const auto model = SmallContextModel(DType::kQ8_0);
   const auto work = MakeWork(18, 23);
-  const auto alone = RunAlone(model, work);
+  const auto alone = RunUnbatched(model, work);
   // Another one, whose context is full early, and which has fewer ids.
   const auto other = LoadModel("tree_draft", BuildTinyLlama({.vocab = 270,
                                                              .hidden = 32,
@@ -66,10 +67,10 @@ TEST(TreeDraft, EveryRequest_GetsWhatItGetsWithout) {
       for (uint64_t seed = 0; seed < 6; ++seed, ++at) {
         std::mt19937_64 random(at);
         const auto one_of = [&random](std::vector<size_t> values) { return values[random() % values.size()]; };
-        const size_t most = (std::vector<size_t>{25, 5, 64, 1, 12, 3})[seed];
+        const size_t num_draft_tokens = (std::vector<size_t>{25, 5, 64, 1, 12, 3})[seed];
         EngineOptions options{.threads = one_of({1, 2}),
                               .kv_policy = kPolicies[random() % std::size(kPolicies)],
-                              .kv_period = one_of({1, 5, 16}),
+                              .kv_increment = one_of({1, 5, 16}),
                               .max_batch = one_of({5, 32}),
                               .prefill_chunk = one_of({1, 7, 64, 512}),
                               .draft_model = drafting};
@@ -78,9 +79,10 @@ TEST(TreeDraft, EveryRequest_GetsWhatItGetsWithout) {
         EngineDriver driver(model, options);
         std::vector<RequestId> ids;
         for (const Work& w : work) {
-          ids.push_back(driver.Submit({.prompt = w.prompt,
-                                       .generation = w.generation,
-                                       .draft = OptionsOf(kind, drafting, most, seed % 3 == 2 ? seed % 2 : most)}));
+          ids.push_back(driver.Submit(
+              {.prompt = w.prompt,
+               .generation = w.generation,
+               .draft = OptionsOf(kind, drafting, num_draft_tokens, seed % 3 == 2 ? seed % 2 : num_draft_tokens)}));
         }
         driver.RunUntilIdle();
         for (size_t i = 0; i < work.size(); ++i) {
@@ -125,7 +127,7 @@ std::vector<TokenProbability> Ranked(Engine& engine, const Model& model, const s
 }
 
 // Siblings are the best tokens behind their own path, in order: so each level's rows saw their ancestors and nothing else. Rounds follow
-// each other with what was guessed, and with something else.
+// each other with what was drafted, and with something else.
 TEST(TreeDraft, Nodes_AreTheBestBehindTheirPath) {
   const auto model = SmallContextModel(DType::kF32);
   for (const DraftTreeKind kind : kKinds) {
@@ -144,7 +146,7 @@ TEST(TreeDraft, Nodes_AreTheBestBehindTheirPath) {
         EXPECT_TRUE(std::equal(tree.parents.begin(), tree.parents.end(), shape.parents.begin())) << where;
       }
       std::vector<double> promises(25);
-      double least = 1;
+      double smallest = 1;
       for (int32_t parent = -1; parent < 25; ++parent) {
         std::vector<int32_t> path;
         for (int32_t at = parent; at >= 0; at = tree.parents[static_cast<size_t>(at)])
@@ -160,8 +162,8 @@ TEST(TreeDraft, Nodes_AreTheBestBehindTheirPath) {
         }
       }
       for (size_t node = 0; node < 25 && kind == DraftTreeKind::kDynamic; ++node) {
-        EXPECT_LE(promises[node], least * (1 + 1e-6)) << where;
-        least = promises[node];
+        EXPECT_LE(promises[node], smallest * (1 + 1e-6)) << where;
+        smallest = promises[node];
       }
       std::vector<int32_t> came = {text.back() + 3};
       if (round % 2 == 0) {  // the first path to the end
@@ -181,7 +183,7 @@ TEST(TreeDraft, Nodes_AreTheBestBehindTheirPath) {
 }
 
 // After 1 comes a special token, after 299 a row of the head without a token.
-TEST(TreeDraft, SpecialAndPaddedIds_AreNeverGuessed) {
+TEST(TreeDraft, SpecialAndPaddedIds_AreNeverDrafted) {
   const auto model = LoadModel("tree_special", BuildCountingModel({.vocab = 300, .rows_without_token = 20}));
   for (const DraftTreeKind kind : kKinds) {
     for (const int32_t last : {0, 1, 298, 299}) {
@@ -216,11 +218,11 @@ TEST(TreeDraft, SameModel_IsRightToTheLeaf) {
     EXPECT_EQ(found.stats.accepted_tokens + steps, 40U) << NameOf(kind);
     const DraftStats& drafts = found.stats.drafts;
     EXPECT_EQ(drafts.later_siblings, 0U) << "greedy answers are what the model thinks likeliest";
-    EXPECT_EQ(drafts.guessed[0], steps - 1 - drafts.widths[0]) << NameOf(kind);
-    EXPECT_EQ(std::accumulate(drafts.right.begin(), drafts.right.end(), size_t{0}), found.stats.accepted_tokens);
+    EXPECT_EQ(drafts.drafted[0], steps - 1 - drafts.steps_by_draft_tokens[0]) << NameOf(kind);
+    EXPECT_EQ(std::accumulate(drafts.accepted.begin(), drafts.accepted.end(), size_t{0}), found.stats.accepted_tokens);
     if (kind == DraftTreeKind::kFixed) {
-      EXPECT_GE(drafts.right[4], 4U);
-      EXPECT_EQ(drafts.guessed[5], 0U);
+      EXPECT_GE(drafts.accepted[4], 4U);
+      EXPECT_EQ(drafts.drafted[5], 0U);
     }
   }
 }
@@ -258,8 +260,8 @@ TEST(TreeDraft, WhatHasNoTrees_IsRefused) {
     EXPECT_EQ(id.error().message(), "submit request: draft: " + what);
   };
   for (const DraftTreeKind kind : kKinds) {
-    refused({.most = 4, .tree = kind},
-            "expected a chain where n-grams guess, which go on one way, found a tree; choose kModel or kLayers");
+    refused({.num_draft_tokens = 4, .tree = kind},
+            "expected a chain where n-grams draft token, which go on one way, found a tree; choose kModel or kLayers");
   }
 }
 
@@ -267,7 +269,7 @@ TEST(TreeDraft, Steps_AllocateOnlyWhereAStateGrows) {
   const auto model =
       LoadModel("tree_allocation", BuildCountingModel({.vocab = 1000, .context = 700, .eos_token = 999}));
   for (const DraftTreeKind kind : kKinds) {
-    EngineDriver driver(model, {.threads = 1, .kv_period = 256, .draft_model = model});
+    EngineDriver driver(model, {.threads = 1, .kv_increment = 256, .draft_model = model});
     driver.Submit({.prompt = {5}, .generation = {}, .draft = OptionsOf(kind, model, 12, 12)});
     size_t steps = 0, growths = 0;
     for (; !driver.engine().idle(); ++steps) {

@@ -53,7 +53,7 @@ constexpr std::array<size_t, 2> kThreads = {1, 2};
 constexpr std::array kStorages = {"packed", "mapped"};
 // Other tokens and the rollback behind them (up to 40) stay within what a window allows, twice KvShape::draft_rows, and no more than
 // draft_rows of them come, so that the bytes of a checkpoint are those of a sequence that never had them.
-constexpr size_t kMostOthers = 60;
+constexpr size_t kMaxOthers = 60;
 
 enum Factor : size_t { kKvFactor, kBatch, kChunk, kThread, kStorage, kLevel, kHistory };
 
@@ -79,7 +79,7 @@ ModelRunner MakeRunner(const Family& family, DType kv, Isa isa, size_t threads =
                       .mapped = mapped,
                       .kv_dtype = kv,
                       .context = family.context,
-                      .max_rows = kPlainChunk + testing::kCompanyRows});
+                      .max_rows = kPlainChunk + testing::kBatchMateRows});
 }
 
 // Every window is crossed three times at least, also behind the widest chunk; and where there is one, rows were forgotten.
@@ -117,7 +117,7 @@ class FamilyBits : public ::testing::TestWithParam<Family> {
                         .index = seed % batch,
                         .chunk = kChunks[row[kChunk]],
                         .history = static_cast<History>(row[kHistory]),
-                        .most_others = kMostOthers,
+                        .max_others = kMaxOthers,
                         .seed = seed};
     const size_t threads = kThreads[row[kThread]];
     SCOPED_TRACE(std::string("level ") + std::string(IsaName(isa)) + ", kv " + KvName(kKvTypes[row[kKvFactor]]) +
@@ -126,7 +126,7 @@ class FamilyBits : public ::testing::TestWithParam<Family> {
                  ", history " + std::to_string(row[kHistory]) + ", seed " + std::to_string(seed));
     ModelRunner runner = MakeRunner(family, kKvTypes[row[kKvFactor]], isa, threads, row[kStorage] == 1);
     auto state = runner.NewState();
-    const BitsReport report = testing::RunInCompany(runner, reference.ids(), plan, state, reference.Comparer());
+    const BitsReport report = testing::RunWithBatchMates(runner, reference.ids(), plan, state, reference.Comparer());
     EXPECT_EQ(reference.CompareLogits(0, family.positions), "");
     EXPECT_EQ(reference.CompareState(*state), "");
     ExpectWindowsCrossed(family, runner, *state);

@@ -81,12 +81,13 @@ TEST(FamilyGolden, EveryGrowthOfTheCache_MatchesTransformers) {
   std::vector<KvGrowth> growths = {{.policy = KvPolicy::kIterative},
                                    {.policy = KvPolicy::kUpfront, .expected = 20},
                                    {.policy = KvPolicy::kGeometric},
-                                   {.policy = KvPolicy::kReserve, .period = 3},
-                                   {.policy = KvPolicy::kPaged, .period = 16}};
-  for (const size_t period : {1, 3, 4, 16, 128}) growths.push_back({.policy = KvPolicy::kBmc, .period = period});
+                                   {.policy = KvPolicy::kReserve, .increment = 3},
+                                   {.policy = KvPolicy::kPaged, .increment = 16}};
+  for (const size_t increment : {1, 3, 4, 16, 128})
+    growths.push_back({.policy = KvPolicy::kBmc, .increment = increment});
   for (const char* family : {"opt", "opt_post_norm", "qwen2", "llama3_rope"}) {
     for (const KvGrowth& growth : growths) {
-      SCOPED_TRACE(std::string(KvPolicyName(growth.policy)) + ", period " + std::to_string(growth.period));
+      SCOPED_TRACE(std::string(KvPolicyName(growth.policy)) + ", increment " + std::to_string(growth.increment));
       for (const size_t chunk : {1, 4, 512})
         ExpectGolden(Fixture(family), Fixture(family), {.growth = growth}, chunk, 1e-5);
     }

@@ -56,7 +56,7 @@ ModelRunner MakeRunner(DType kv, Isa isa, size_t threads = 1, bool f32 = false) 
                                    .f32 = f32,
                                    .kv_dtype = kv,
                                    .context = kContext,
-                                   .max_rows = kPlainChunk + testing::kCompanyRows});
+                                   .max_rows = kPlainChunk + testing::kBatchMateRows});
 }
 
 TEST(KvBlocksBits, EveryPairOfWaysToRun_GivesEqualBits) {
@@ -87,7 +87,7 @@ TEST(KvBlocksBits, EveryPairOfWaysToRun_GivesEqualBits) {
                         .index = r % batch,
                         .chunk = kChunks[rows[r][kChunk]],
                         .history = static_cast<History>(rows[r][kHistory]),
-                        .most_others = 60,
+                        .max_others = 60,
                         .seed = r};
     SCOPED_TRACE("level " + std::string(IsaName(isa)) + ", batch " + std::to_string(batch) + ", place " +
                  std::to_string(plan.index) + ", chunk " + std::to_string(plan.chunk) + ", threads " +
@@ -96,7 +96,7 @@ TEST(KvBlocksBits, EveryPairOfWaysToRun_GivesEqualBits) {
     BitsReference& reference = references.at(testing::ClassOf(isa, kWeights));
     ModelRunner runner = MakeRunner(DType::kQ8_0, isa, threads);
     auto state = runner.NewState();
-    const BitsReport report = testing::RunInCompany(runner, ids, plan, state, reference.Comparer());
+    const BitsReport report = testing::RunWithBatchMates(runner, ids, plan, state, reference.Comparer());
     EXPECT_EQ(reference.CompareLogits(0, kPositions), "");
     EXPECT_EQ(reference.CompareState(*state), "");
     EXPECT_GE(report.full_steps, 1U);

@@ -1,4 +1,4 @@
-// Guesses by the model's own first layers: what an early exit says, made in the spare rows of the request's state, which stays as it was.
+// Draft tokens by the model's own first layers: what an early exit says, made in the unused rows of the request's state, which stays as it was.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,16 +47,14 @@ Ids GreedyOfFirstLayers(Engine::Impl& impl, const Ids& text, size_t count) {
   return found;
 }
 
-// A request's state, which all of its text but the last id is in, and the drafter that guesses in it.
+// A request's state, which all of its text but the last id is in, and the drafter that drafts in it.
 struct Drafting {
   Drafting(EngineDriver& driver, Ids text_before, DraftTreeKind tree = DraftTreeKind::kChain)
       : impl(driver.engine().impl()),
         text(std::move(text_before)),
         state(impl.NewState()),
         drafter(
-            impl.NewDrafter({.prompt = text,
-                             .generation = {},
-                             .draft = {.most = 25, .source = DraftSource::kLayers, .layers = kLayers, .tree = tree}},
+            impl.NewDrafter({.num_draft_tokens = 25, .source = DraftSource::kLayers, .layers = kLayers, .tree = tree},
                             0, state.get())) {
     for (const int32_t id : text) drafter->Append(id);
     Feed(impl, *state, std::span(text).first(text.size() - 1), SIZE_MAX);
@@ -81,9 +79,9 @@ TEST(LayersDraft, Chain_IsWhatAnEarlyExitSays) {
   Drafting drafting(driver, {7, 8, 9, 40, 41});
   for (size_t round = 0; round < 6; ++round) {
     const auto before = drafting.state->Checkpoint();
-    const DraftTree guesses = drafting.drafter->Propose(6);
+    const DraftTree draft_tokens = drafting.drafter->Propose(6);
     const Ids expected = GreedyOfFirstLayers(driver.engine().impl(), drafting.text, 6);
-    EXPECT_EQ(Ids(guesses.ids.begin(), guesses.ids.end()), expected) << "round " << round;
+    EXPECT_EQ(Ids(draft_tokens.ids.begin(), draft_tokens.ids.end()), expected) << "round " << round;
     const auto after = drafting.state->Checkpoint();
     ASSERT_TRUE(before.ok() && after.ok());
     EXPECT_TRUE(*before == *after) << "round " << round;
@@ -121,37 +119,38 @@ TEST(LayersDraft, Tree_GoesOnWithWhatAnEarlyExitSays) {
   }
 }
 
-// Checked they stand behind the pending token: k spare rows are k - 1 guesses. Where there never was a place for one, the drafter says so.
-TEST(LayersDraft, Guesses_StandInSpareRowsOnly) {
+// Checked they stand behind the last sampled token: k unused rows are k - 1 draft tokens. Where there never was a place for one, the drafter says so.
+TEST(LayersDraft, DraftTokens_StandInUnusedRowsOnly) {
   struct Case {
     KvPolicy policy;
-    size_t period, guesses;
+    size_t increment, draft_tokens;
   };
   for (const Case& c :
        {Case{KvPolicy::kBmc, 8, 2}, Case{KvPolicy::kBmc, 7, 1}, Case{KvPolicy::kBmc, 6, 0}, Case{KvPolicy::kBmc, 5, 0},
         Case{KvPolicy::kBmc, 1, 0}, Case{KvPolicy::kIterative, 0, 0}, Case{KvPolicy::kUpfront, 0, 6},
         Case{KvPolicy::kPaged, 8, 2}, Case{KvPolicy::kGeometric, 0, 6}, Case{KvPolicy::kReserve, 8, 2}}) {
-    SCOPED_TRACE(std::string(KvPolicyName(c.policy)) + ", period " + std::to_string(c.period));
-    EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1, .kv_policy = c.policy, .kv_period = c.period});
+    SCOPED_TRACE(std::string(KvPolicyName(c.policy)) + ", increment " + std::to_string(c.increment));
+    EngineDriver driver(SmallContextModel(DType::kF32),
+                        {.threads = 1, .kv_policy = c.policy, .kv_increment = c.increment});
     Drafting drafting(driver, {7, 8, 9, 40, 41, 42});
     const uint64_t held = drafting.state->bytes().reserved;
-    const DraftTree guesses = drafting.drafter->Propose(6);
+    const DraftTree draft_tokens = drafting.drafter->Propose(6);
     if (c.policy == KvPolicy::kReserve) {
-      EXPECT_GE(guesses.ids.size(), c.guesses) << "whole pages of memory have more rows";
+      EXPECT_GE(draft_tokens.ids.size(), c.draft_tokens) << "whole pages of memory have more rows";
     } else {
-      EXPECT_EQ(guesses.ids.size(), c.guesses);
+      EXPECT_EQ(draft_tokens.ids.size(), c.draft_tokens);
     }
-    EXPECT_EQ(drafting.drafter->trouble(), c.guesses == 0 ? "the cache has no spare rows for guesses" : "");
-    if (c.guesses == 0) {
-      EXPECT_EQ(guesses.empty, DraftTree::Empty::kNothing);
+    EXPECT_EQ(drafting.drafter->trouble(), c.draft_tokens == 0 ? "the cache has no unused rows for draft tokens" : "");
+    if (c.draft_tokens == 0) {
+      EXPECT_EQ(draft_tokens.empty, DraftTree::Empty::kNothing);
     }
     EXPECT_EQ(drafting.state->bytes().reserved, held);
     EXPECT_EQ(drafting.state->length(), 5U);
   }
 }
 
-TEST(LayersDraft, CacheThatOnceHadSpareRows_IsNoTrouble) {
-  EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1, .kv_period = 5});
+TEST(LayersDraft, CacheThatOnceHadUnusedRows_IsNoTrouble) {
+  EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1, .kv_increment = 5});
   Drafting drafting(driver, {7, 8, 9, 40, 41, 42});
   EXPECT_TRUE(drafting.drafter->Propose(6).ids.empty());
   EXPECT_NE(drafting.drafter->trouble(), "");
@@ -163,27 +162,27 @@ TEST(LayersDraft, CacheThatOnceHadSpareRows_IsNoTrouble) {
   EXPECT_EQ(drafting.drafter->trouble(), "");
 }
 
-// A full block grows for the pending token, which it must anyway, before guesses are made; none is made that cannot be checked.
-TEST(LayersDraft, FullBlock_GrowsBeforeGuessesAreMade) {
-  for (const size_t period : {2, 3, 8}) {
-    EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1, .kv_period = period});
+// A full block grows for the last sampled token, which it must anyway, before draft tokens are made; none is made that cannot be checked.
+TEST(LayersDraft, FullBlock_GrowsBeforeDraftTokensAreMade) {
+  for (const size_t increment : {2, 3, 8}) {
+    EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1, .kv_increment = increment});
     Engine::Impl& impl = driver.engine().impl();
-    const RequestId id =
-        driver.Submit({.prompt = Ids(4 * period, 7),
-                       .generation = {.max_new_tokens = 60, .ignore_eos = true},
-                       .draft = {.most = 4, .least = 4, .source = DraftSource::kLayers, .layers = kLayers}});
+    const RequestId id = driver.Submit(
+        {.prompt = Ids(4 * increment, 7),
+         .generation = {.max_new_tokens = 60, .ignore_eos = true},
+         .draft = {.num_draft_tokens = 4, .min_draft_tokens = 4, .source = DraftSource::kLayers, .layers = kLayers}});
     size_t full = 0;
     while (!driver.engine().idle()) {
       const SequenceState& state = impl.requests[0]->state();
       const size_t length = state.length();
-      const bool is_full = length != 0 && length % period == 0;
+      const bool is_full = length != 0 && length % increment == 0;
       driver.Step();
-      if (!is_full || length + 5 >= 4 * period + 60) continue;  // at the end fewer are wanted
+      if (!is_full || length + 5 >= 4 * increment + 60) continue;  // at the end fewer are wanted
       ++full;
-      EXPECT_EQ(impl.scheduler->step()[0].tokens.size(), std::min<size_t>(period, 5)) << "at " << length;
+      EXPECT_EQ(impl.scheduler->step()[0].tokens.size(), std::min<size_t>(increment, 5)) << "at " << length;
     }
     const RequestStats& stats = driver.outcome(id).stats;
-    EXPECT_GT(full, 4U) << "period " << period;
+    EXPECT_GT(full, 4U) << "increment " << increment;
     EXPECT_GT(stats.drafted_tokens, 4U);
     EXPECT_EQ(stats.drafts.cut, 0U);
     EXPECT_EQ(impl.scheduler->draft_steps().num_steps(), stats.drafted_tokens);
@@ -196,13 +195,12 @@ TEST(LayersDraft, OnlyDraftModels_ReadText) {
   Engine::Impl& impl = driver.engine().impl();
   const auto state = impl.NewState();
   for (const DraftSource source : {DraftSource::kNgram, DraftSource::kModel, DraftSource::kLayers}) {
-    const auto drafter = impl.NewDrafter(
-        {.prompt = {7}, .generation = {}, .draft = {.most = 1, .source = source, .layers = kLayers}}, 0, state.get());
+    const auto drafter = impl.NewDrafter({.num_draft_tokens = 1, .source = source, .layers = kLayers}, 0, state.get());
     EXPECT_EQ(drafter->reads_text(), source == DraftSource::kModel) << static_cast<int>(source);
   }
 }
 
-TEST(LayersDraft, StateThatLacksMoreThanTheLastId_IsNotGuessedIn) {
+TEST(LayersDraft, StateThatLacksMoreThanTheLastId_IsNotDraftedIn) {
   EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1});
   Drafting drafting(driver, {7, 8, 9, 40, 41});
   drafting.drafter->Append(42);
@@ -211,15 +209,15 @@ TEST(LayersDraft, StateThatLacksMoreThanTheLastId_IsNotGuessedIn) {
   EXPECT_TRUE(drafting.drafter->Propose(6).ids.empty());
 }
 
-// Nothing reads the prompt for the guesses: each takes one step, the first of all, too; and no memory beside the state's.
-TEST(LayersDraft, Guess_TakesOneStepAndNoMemory) {
+// Nothing reads the prompt for the draft tokens: each takes one step, the first of all, too; and no memory beside the state's.
+TEST(LayersDraft, DraftToken_TakesOneStepAndNoMemory) {
   EngineDriver driver(SmallContextModel(DType::kF32), {.threads = 1});
   Engine::Impl& impl = driver.engine().impl();
   const Ids prompt(60, 7);
-  const RequestId id =
-      driver.Submit({.prompt = prompt,
-                     .generation = {.max_new_tokens = 20, .ignore_eos = true},
-                     .draft = {.most = 3, .least = 3, .source = DraftSource::kLayers, .layers = kLayers}});
+  const RequestId id = driver.Submit(
+      {.prompt = prompt,
+       .generation = {.max_new_tokens = 20, .ignore_eos = true},
+       .draft = {.num_draft_tokens = 3, .min_draft_tokens = 3, .source = DraftSource::kLayers, .layers = kLayers}});
   while (!driver.engine().idle()) {
     driver.Step();
     EXPECT_EQ(impl.draft_memory.held, 0U);

@@ -66,8 +66,8 @@ Held Probe(const std::string& model, const char* storage, const char* dtype, con
   return held;
 }
 
-void ExpectBounded(const Held& held, uint64_t least_weight_bytes) {
-  EXPECT_GE(held.weights, least_weight_bytes);
+void ExpectBounded(const Held& held, uint64_t min_weight_bytes) {
+  EXPECT_GE(held.weights, min_weight_bytes);
   EXPECT_GE(held.peak, held.weights) << "the system's count cannot be right";
   EXPECT_LE(held.peak, held.weights + held.state + kSlackBytes);
 }

@@ -1,4 +1,4 @@
-// All guesses at once by a draft model with a mask token (PARD): its forward and its guesses against plain torch
+// All draft tokens for once by a draft model with a mask token (PARD): its forward and its draft tokens against plain torch
 // (tests/fixtures/pard/README.md), whatever the drafter's state went through; in the engine answers stay as they are without.
 #include <gtest/gtest.h>
 
@@ -38,8 +38,8 @@ using testing::MakeWork;
 using testing::ModelFolder;
 using testing::ModelRunner;
 using testing::Outcome;
-using testing::RunAlone;
 using testing::RunnerOptions;
+using testing::RunUnbatched;
 using testing::SmallContextModel;
 using testing::Work;
 
@@ -58,10 +58,10 @@ std::string ReadFile(const std::string& path) {
 
 struct Golden {
   struct Case {
-    std::vector<int32_t> text, guesses;
-    std::vector<float> logits;  // [guesses, vocab]
+    std::vector<int32_t> text, draft_tokens;
+    std::vector<float> logits;  // [draft tokens, vocab]
   };
-  size_t guesses = 0;
+  size_t draft_tokens = 0;
   std::vector<Case> cases;  // each text is the beginning of the next
 };
 
@@ -73,20 +73,20 @@ Golden ReadGolden() {
   EXPECT_TRUE(tensors.ok());
   const FileTensor* logits = tensors->FindTensor("logits");
   EXPECT_NE(logits, nullptr);
-  Golden golden{.guesses = json.at("guesses"), .cases = {}};
+  Golden golden{.draft_tokens = json.at("draft_tokens"), .cases = {}};
   const std::vector<int32_t> text = json.at("text");
-  const size_t floats = golden.guesses * kVocab;
+  const size_t floats = golden.draft_tokens * kVocab;
   for (const auto& entry : json.at("cases")) {
     Golden::Case one;
     one.text.assign(text.begin(), text.begin() + entry.at("length").get<ptrdiff_t>());
-    one.guesses = entry.at("guesses").get<std::vector<int32_t>>();
+    one.draft_tokens = entry.at("draft_tokens").get<std::vector<int32_t>>();
     one.logits.resize(floats);
-    EXPECT_EQ(one.guesses.size(), golden.guesses);
+    EXPECT_EQ(one.draft_tokens.size(), golden.draft_tokens);
     std::memcpy(one.logits.data(), logits->bytes.data() + golden.cases.size() * floats * sizeof(float),
                 floats * sizeof(float));
     golden.cases.push_back(std::move(one));
   }
-  EXPECT_EQ(logits->rows, golden.cases.size() * golden.guesses);
+  EXPECT_EQ(logits->rows, golden.cases.size() * golden.draft_tokens);
   return golden;
 }
 
@@ -103,16 +103,16 @@ struct Drafting {
   std::unique_ptr<ModelDrafter> drafter;
   size_t appended = 0;
 
-  explicit Drafting(RunnerOptions options, const DraftChoice::Options& guesses = {})
+  explicit Drafting(RunnerOptions options, const DraftChoice::Options& draft_tokens = {})
       : runner(Fixture(""), F32(options)) {
-    ModelDrafter::Options made{.guesses = guesses};
+    ModelDrafter::Options made{.draft_tokens = draft_tokens};
     made.model = &runner.model();
     made.executor = &runner.executor();
-    made.guesses.isa = DetectIsa();
-    if (made.guesses.most == 0) made.guesses.most = 6;
-    if (made.guesses.vocab_size == 0) made.guesses.vocab_size = kVocab;
+    made.draft_tokens.isa = DetectIsa();
+    if (made.draft_tokens.num_draft_tokens == 0) made.draft_tokens.num_draft_tokens = 6;
+    if (made.draft_tokens.vocab_size == 0) made.draft_tokens.vocab_size = kVocab;
     made.memory = &memory;
-    made.mask_token = made.guesses.never = runner.model().settings.pard_token;
+    made.mask_token = made.draft_tokens.never = runner.model().settings.pard_token;
     drafter = std::make_unique<ModelDrafter>(made, runner.NewState());
   }
 
@@ -136,7 +136,7 @@ TEST(ParallelDraft, MaskedForward_MatchesTorchOnEveryLevel) {
       ASSERT_EQ(runner.model().settings.pard_token, kMask);
       for (const Golden::Case& one : golden.cases) {
         std::vector<int32_t> ids = one.text;
-        ids.insert(ids.end(), golden.guesses - 1, kMask);
+        ids.insert(ids.end(), golden.draft_tokens - 1, kMask);
         const auto state = runner.NewState();
         const std::vector<float> logits = runner.Feed(*state, ids, chunk);
         EXPECT_TRUE(
@@ -172,12 +172,12 @@ TEST(ParallelDraft, LastRows_AreThoseOfAll) {
   }
 }
 
-// Through texts that took up some of the guesses and went on otherwise, with lengths left out, states given back, and steps of few rows.
-TEST(ParallelDraft, AnyHistory_GivesTheGuessesOfTheTextAlone) {
+// Through texts that took up some of the draft tokens and went on otherwise, with lengths left out, states given back, and steps of few rows.
+TEST(ParallelDraft, AnyHistory_GivesTheDraftTokensOfTheTextAlone) {
   const Golden golden = ReadGolden();
   const KvGrowth growths[] = {{.policy = KvPolicy::kIterative},
-                              {.policy = KvPolicy::kBmc, .period = 16},
-                              {.policy = KvPolicy::kPaged, .period = 16}};
+                              {.policy = KvPolicy::kBmc, .increment = 16},
+                              {.policy = KvPolicy::kPaged, .increment = 16}};
   for (const KvGrowth& growth : growths) {
     for (const size_t rows : {512, 8, 4, 1}) {
       for (uint64_t seed = 0; seed < 4; ++seed) {
@@ -187,9 +187,10 @@ TEST(ParallelDraft, AnyHistory_GivesTheGuessesOfTheTextAlone) {
           if (seed != 0 && random() % 3 == 0) continue;
           drafting.Follow(one.text);
           if (seed != 0 && random() % 4 == 0) drafting.drafter->Release();
-          const size_t most = seed == 0 ? golden.guesses : 1 + random() % golden.guesses;
+          const size_t num_draft_tokens = seed == 0 ? golden.draft_tokens : 1 + random() % golden.draft_tokens;
           for (int time = 0; time < (seed == 2 ? 2 : 1); ++time) {
-            EXPECT_EQ(IdsOf(drafting.drafter->Propose(most)), First(one.guesses, std::min(most, rows)))
+            EXPECT_EQ(IdsOf(drafting.drafter->Propose(num_draft_tokens)),
+                      First(one.draft_tokens, std::min(num_draft_tokens, rows)))
                 << one.text.size() << " ids, rows " << rows << ", seed " << seed;
           }
           EXPECT_EQ(drafting.drafter->trouble(), "");
@@ -208,7 +209,7 @@ TEST(ParallelDraft, EndOfContext_LeavesRoomForFewerMasks) {
   for (size_t room = 0; room < 8; ++room) {
     Drafting drafting({.context = one.text.size() + room});
     drafting.Follow(one.text);
-    EXPECT_EQ(IdsOf(drafting.drafter->Propose(6)), First(one.guesses, room + 1));
+    EXPECT_EQ(IdsOf(drafting.drafter->Propose(6)), First(one.draft_tokens, room + 1));
     for (size_t i = 0; i < room; ++i) drafting.drafter->Append(5);
     EXPECT_EQ(drafting.drafter->Propose(6).ids.size(), 1U);
     drafting.drafter->Append(5);
@@ -218,13 +219,13 @@ TEST(ParallelDraft, EndOfContext_LeavesRoomForFewerMasks) {
 }
 
 // As of a checkpoint whose mask is one of the ids that its tokenizer has no text for.
-TEST(ParallelDraft, MaskBehindTheVocabulary_IsRunAndNoSuchIdIsGuessed) {
+TEST(ParallelDraft, MaskBehindTheVocabulary_IsRunAndNoSuchIdIsDrafted) {
   const Golden golden = ReadGolden();
   constexpr size_t kKnown = 200;
   Drafting drafting({.context = 96}, {.vocab_size = kKnown});
   for (const Golden::Case& one : golden.cases) {
     std::vector<int32_t> best;
-    for (size_t i = 0; i < golden.guesses; ++i) {
+    for (size_t i = 0; i < golden.draft_tokens; ++i) {
       const auto row = std::span(one.logits).subspan(i * kVocab, kKnown);
       best.push_back(static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
     }
@@ -233,28 +234,28 @@ TEST(ParallelDraft, MaskBehindTheVocabulary_IsRunAndNoSuchIdIsGuessed) {
   }
 }
 
-TEST(ParallelDraft, UnlikelyGuesses_EndThem) {
+TEST(ParallelDraft, UnlikelyDraftTokens_EndThem) {
   const Golden golden = ReadGolden();
   size_t cut = 0, whole = 0;
-  for (const float least : {0.1F, 0.3F, 0.6F}) {
-    Drafting drafting({.context = 96}, {.least_probability = least});
+  for (const float probability : {0.1F, 0.3F, 0.6F}) {
+    Drafting drafting({.context = 96}, {.min_probability = probability});
     for (const Golden::Case& one : golden.cases) {
       size_t likely = 0;
       bool close = false;
-      for (; likely < golden.guesses; ++likely) {
+      for (; likely < golden.draft_tokens; ++likely) {
         const float* row = one.logits.data() + likely * kVocab;
         double sum = 0;
         for (int id = 0; id < kVocab; ++id)
-          sum += id == kMask ? 0 : std::exp(static_cast<double>(row[id]) - row[one.guesses[likely]]);
-        close = close || std::abs(1 / sum - least) < 1e-3;
-        if (1 / sum < least) break;
+          sum += id == kMask ? 0 : std::exp(static_cast<double>(row[id]) - row[one.draft_tokens[likely]]);
+        close = close || std::abs(1 / sum - probability) < 1e-3;
+        if (1 / sum < probability) break;
       }
       drafting.Follow(one.text);
       const std::vector<int32_t> found = IdsOf(drafting.drafter->Propose(6));
       if (!close) {
-        EXPECT_EQ(found, First(one.guesses, likely)) << one.text.size() << " ids, least " << least;
+        EXPECT_EQ(found, First(one.draft_tokens, likely)) << one.text.size() << " ids, least " << probability;
       }
-      cut += likely < golden.guesses ? 1 : 0;
+      cut += likely < golden.draft_tokens ? 1 : 0;
       whole += likely;
     }
   }
@@ -262,16 +263,16 @@ TEST(ParallelDraft, UnlikelyGuesses_EndThem) {
   EXPECT_GT(whole, 6U);
 }
 
-TEST(ParallelDraft, Guesses_AllocateOnlyWhereTheStateGrows) {
+TEST(ParallelDraft, DraftTokens_AllocateOnlyWhereTheStateGrows) {
   const Golden golden = ReadGolden();
   Drafting drafting({.growth = {.policy = KvPolicy::kUpfront, .expected = 96}, .context = 96});
   size_t allocating = 0;
   for (const Golden::Case& one : golden.cases) {
     drafting.Follow(one.text);
     const size_t before = testing::NumAllocations();
-    const size_t guesses = drafting.drafter->Propose(6).ids.size();
+    const size_t draft_tokens = drafting.drafter->Propose(6).ids.size();
     if (testing::NumAllocations() != before) ++allocating;
-    EXPECT_EQ(guesses, 6U);
+    EXPECT_EQ(draft_tokens, 6U);
   }
   EXPECT_EQ(allocating, 1U);
 }
@@ -300,17 +301,17 @@ TEST(ParallelDraft, EveryRequest_GetsWhatItGetsWithout) {
   const auto draft = PardModel(true);
   const auto work = MakeWork(18, 21);
   constexpr KvPolicy kPolicies[] = {KvPolicy::kBmc, KvPolicy::kIterative, KvPolicy::kReserve, KvPolicy::kPaged};
-  constexpr size_t kMost[] = {8, 1, 3, 64};
+  constexpr size_t kMax[] = {8, 1, 3, 64};
   // A tree has no masks: the model is asked level by level.
   constexpr DraftTreeKind kTrees[] = {DraftTreeKind::kFixed, DraftTreeKind::kDynamic, DraftTreeKind::kOptimal};
   constexpr uint64_t kChains = 6;
   size_t drafted = 0, accepted = 0, preemptions = 0, siblings = 0;
   for (const auto& model : {SmallContextModel(DType::kF32), draft}) {
-    const auto alone = RunAlone(model, work);
+    const auto alone = RunUnbatched(model, work);
     for (uint64_t seed = 0; seed < kChains + std::size(kTrees); ++seed) {
       EngineOptions options{.threads = 1 + seed % 2,
                             .kv_policy = kPolicies[seed % 4],
-                            .kv_period = 5 + seed,
+                            .kv_increment = 5 + seed,
                             .max_batch = seed % 2 == 0 ? size_t{5} : size_t{32},
                             .prefill_chunk = seed % 3 == 0 ? size_t{7} : size_t{64},
                             .draft_model = draft};
@@ -320,12 +321,12 @@ TEST(ParallelDraft, EveryRequest_GetsWhatItGetsWithout) {
       EngineDriver driver(model, options);
       std::vector<RequestId> ids;
       for (const Work& w : work) {
-        const size_t most = seed < kChains ? kMost[seed % 4] : 25;
+        const size_t num_draft_tokens = seed < kChains ? kMax[seed % 4] : 25;
         ids.push_back(
             driver.Submit({.prompt = w.prompt,
                            .generation = w.generation,
-                           .draft = {.most = most,
-                                     .least = seed < 4 || seed >= kChains ? most : seed % 2,
+                           .draft = {.num_draft_tokens = num_draft_tokens,
+                                     .min_draft_tokens = seed < 4 || seed >= kChains ? num_draft_tokens : seed % 2,
                                      .source = DraftSource::kModel,
                                      .tree = seed < kChains ? DraftTreeKind::kChain : kTrees[seed - kChains]}}));
       }
@@ -349,22 +350,23 @@ TEST(ParallelDraft, EveryRequest_GetsWhatItGetsWithout) {
 }
 
 // The model as its own drafter: its next token is right each time. Behind it come masks, which this model was not trained for, or,
-// without the key, its own guesses, all of them right.
-TEST(ParallelDraft, OnlyTheKey_MakesGuessesAtOnce) {
+// without the key, its own draft tokens, all of them right.
+TEST(ParallelDraft, OnlyTheKey_MakesDraftTokensAtOnce) {
   for (const bool parallel : {true, false}) {
     const auto model = PardModel(parallel);
     EngineDriver driver(model, {.threads = 1, .draft_model = model});
     GenerationOptions generation{.max_new_tokens = 60, .ignore_eos = true};
     if (parallel) generation.logit_bias = {{kMask, -100.0F}};  // nor does the drafter say it then
-    const RequestId id = driver.Submit({.prompt = {7, 8, 9},
-                                        .generation = generation,
-                                        .draft = {.most = 4, .least = 4, .source = DraftSource::kModel}});
+    const RequestId id =
+        driver.Submit({.prompt = {7, 8, 9},
+                       .generation = generation,
+                       .draft = {.num_draft_tokens = 4, .min_draft_tokens = 4, .source = DraftSource::kModel}});
     driver.RunUntilIdle();
     const DraftStats& drafts = driver.outcome(id).stats.drafts;
-    EXPECT_EQ(drafts.right[0], drafts.guessed[0]);
-    EXPECT_GE(drafts.guessed[0], 11U);
+    EXPECT_EQ(drafts.accepted[0], drafts.drafted[0]);
+    EXPECT_GE(drafts.drafted[0], 11U);
     if (parallel) {
-      EXPECT_LT(drafts.right[1], drafts.guessed[1] / 2);
+      EXPECT_LT(drafts.accepted[1], drafts.drafted[1] / 2);
     } else {
       EXPECT_EQ(driver.outcome(id).stats.accepted_tokens, driver.outcome(id).stats.drafted_tokens);
     }

@@ -39,7 +39,7 @@ ModelRunner MakeRunner(Isa isa, size_t threads, bool mapped) {
                                               .mapped = mapped,
                                               .kv_dtype = DType::kF16,
                                               .context = kContext,
-                                              .max_rows = kLargestChunk + testing::kCompanyRows});
+                                              .max_rows = kLargestChunk + testing::kBatchMateRows});
 }
 
 void RunOneWay(BitsReference& reference, const std::vector<size_t>& row, Isa isa, uint64_t seed) {
@@ -47,7 +47,7 @@ void RunOneWay(BitsReference& reference, const std::vector<size_t>& row, Isa isa
                       .index = kBatches[row[kBatch]] / 2,
                       .chunk = kChunks[row[kChunk]],
                       .history = static_cast<History>(row[kHistory]),
-                      .most_others = row[kStorage] == 0 ? 20U : 3U,
+                      .max_others = row[kStorage] == 0 ? 20U : 3U,
                       .seed = seed};
   const size_t threads = kThreads[row[kThread]], first = kPositions - kRunPositions[row[kStorage]][row[kChunk]];
   SCOPED_TRACE("level " + std::string(IsaName(isa)) + ", batch " + std::to_string(plan.batch) + ", chunk " +
@@ -55,7 +55,7 @@ void RunOneWay(BitsReference& reference, const std::vector<size_t>& row, Isa isa
                ", history " + std::to_string(row[kHistory]) + ", seed " + std::to_string(seed));
   ModelRunner runner = MakeRunner(isa, threads, row[kStorage] == 1);
   auto state = reference.StateAt(first);
-  const BitsReport report = testing::RunInCompany(runner, reference.ids(), plan, state, reference.Comparer());
+  const BitsReport report = testing::RunWithBatchMates(runner, reference.ids(), plan, state, reference.Comparer());
   EXPECT_EQ(reference.CompareLogits(first, kPositions), "");
   EXPECT_EQ(reference.CompareState(*state), "");
   EXPECT_GE(report.full_steps, 1U);
@@ -88,13 +88,13 @@ TEST(SmolLm2Bits, EveryPairOfWaysToRun_GivesEqualBits) {
 }
 
 // From the first token to the last in one other way than the plain one's.
-TEST(SmolLm2Bits, WholeRunInChunksAndCompany_EqualsPlain) {
+TEST(SmolLm2Bits, WholeRunInChunksAndBatchMates_EqualsPlain) {
   const Isa isa = DetectIsa();
   std::optional<ModelRunner> plain(MakeRunner(isa, 2, false));
   BitsReference reference(*plain, testing::RandomIds(98, kPositions, plain->model().settings.vocab_size));
   auto state = plain->NewState();
   const BitsPlan plan{.batch = 8, .index = 3, .chunk = 61};
-  testing::RunInCompany(*plain, reference.ids(), plan, state, reference.Comparer());
+  testing::RunWithBatchMates(*plain, reference.ids(), plan, state, reference.Comparer());
   EXPECT_EQ(reference.CompareLogits(0, kPositions), "");
   EXPECT_EQ(reference.CompareState(*state), "");
 }

@@ -55,13 +55,14 @@ std::vector<std::vector<int32_t>> Prompts(const Tokenizer& tokenizer) {
 
 std::map<std::string, DraftOptions> Drafts(size_t layers) {
   const auto tree = [](DraftTreeKind kind) {
-    return DraftOptions{.most = 16, .least = 1, .source = DraftSource::kModel, .tree = kind};
+    return DraftOptions{.num_draft_tokens = 16, .min_draft_tokens = 1, .source = DraftSource::kModel, .tree = kind};
   };
-  return {{"lookup, adapting", {.most = 8}},
-          {"lookup, 5", {.most = 5, .least = 5, .ngram_min = 1}},
-          {"draft model, adapting", {.most = 8, .least = 1, .source = DraftSource::kModel}},
-          {"draft model, 4", {.most = 4, .least = 4, .source = DraftSource::kModel}},
-          {"first layers, 3", {.most = 3, .least = 3, .source = DraftSource::kLayers, .layers = layers}},
+  return {{"lookup, adapting", {.num_draft_tokens = 8}},
+          {"lookup, 5", {.num_draft_tokens = 5, .min_draft_tokens = 5, .ngram_min = 1}},
+          {"draft model, adapting", {.num_draft_tokens = 8, .min_draft_tokens = 1, .source = DraftSource::kModel}},
+          {"draft model, 4", {.num_draft_tokens = 4, .min_draft_tokens = 4, .source = DraftSource::kModel}},
+          {"first layers, 3",
+           {.num_draft_tokens = 3, .min_draft_tokens = 3, .source = DraftSource::kLayers, .layers = layers}},
           {"fixed tree", tree(DraftTreeKind::kFixed)},
           {"dynamic tree", tree(DraftTreeKind::kDynamic)},
           {"optimal tree", tree(DraftTreeKind::kOptimal)}};
@@ -95,16 +96,16 @@ TEST(RealModelDrafts, EveryDrafter_LeavesAnswersAsTheyAre) {
     std::vector<RequestId> ids;
     for (size_t i = 0; i < kPrompts; ++i) ids.push_back(driver.Submit(request(i, draft)));
     driver.RunUntilIdle();
-    size_t guessed = 0, right = 0;
+    size_t drafted = 0, right = 0;
     for (size_t i = 0; i < kPrompts; ++i) {
       const Outcome& outcome = driver.outcome(ids[i]);
       ExpectSame(outcome, plain[i], name + ", prompt " + std::to_string(i));
-      guessed += outcome.stats.drafted_tokens;
+      drafted += outcome.stats.drafted_tokens;
       right += outcome.stats.accepted_tokens;
     }
     EXPECT_GT(right, 0U) << name;
-    EXPECT_GT(guessed, right) << name;
-    std::printf("%s: %zu of %zu guesses were right\n", name.c_str(), right, guessed);
+    EXPECT_GT(drafted, right) << name;
+    std::printf("%s: %zu of %zu draft tokens were right\n", name.c_str(), right, drafted);
   }
 }
 

@@ -24,26 +24,27 @@ struct Taken {
   std::vector<float> features, logits;  // of all ids
 };
 
-// Feeds the ids in chunks; `company` ids of another sequence are rows of each step, too, in front of them.
+// Feeds the ids in chunks; `batch mates` ids of another sequence are rows of each step, too, in front of them.
 Taken Feed(ModelRunner& runner, std::span<const int32_t> ids, size_t chunk, const std::vector<size_t>& taps,
-           size_t company = 0) {
+           size_t batch_mates = 0) {
   const auto state = runner.NewState(), other = runner.NewState();
-  const std::vector<int32_t> others(company, 7);
+  const std::vector<int32_t> others(batch_mates, 7);
   const size_t width = taps.size() * runner.model().settings.hidden_size;
   Taken taken;
   for (size_t first = 0; first < ids.size(); first += chunk) {
     const auto part = ids.subspan(first, std::min(chunk, ids.size() - first));
-    EXPECT_TRUE(state->Reserve(part.size()).ok() && other->Reserve(company).ok());
+    EXPECT_TRUE(state->Reserve(part.size()).ok() && other->Reserve(batch_mates).ok());
     std::vector<StepSequence> step;
-    if (company != 0) step.push_back({.state = other.get(), .tokens = others});
+    if (batch_mates != 0) step.push_back({.state = other.get(), .tokens = others});
     step.push_back({.state = state.get(), .tokens = part, .rows = Wanted::kAll});
-    std::vector<float> out((company + part.size()) * width);
-    const StepFeatures features{.taps = taps, .out = {out.data(), company + part.size(), width}};
+    std::vector<float> out((batch_mates + part.size()) * width);
+    const StepFeatures features{.taps = taps, .out = {out.data(), batch_mates + part.size(), width}};
     EXPECT_TRUE(runner.executor().Run(
         step,
         [&](size_t, size_t, std::span<float> row) { taken.logits.insert(taken.logits.end(), row.begin(), row.end()); },
         nullptr, SIZE_MAX, taps.empty() ? nullptr : &features));
-    taken.features.insert(taken.features.end(), out.begin() + static_cast<std::ptrdiff_t>(company * width), out.end());
+    taken.features.insert(taken.features.end(), out.begin() + static_cast<std::ptrdiff_t>(batch_mates * width),
+                          out.end());
     state->Commit(KeysOf(part));
   }
   return taken;
@@ -72,7 +73,7 @@ TEST(StepFeatures, AtEveryLevel_AreTransformersHiddenStates) {
   }
 }
 
-TEST(StepFeatures, OfChunksAndInCompany_AreTheSameBits_AndChangeNoLogits) {
+TEST(StepFeatures, OfChunksAndWithBatchMates_AreTheSameBits_AndChangeNoLogits) {
   ModelRunner runner(EagleGolden::Folder("target"), {.threads = 2, .context = 64, .max_rows = 16});
   const std::vector<int32_t> ids = EagleGolden("eagle1").Ids(0, "input_ids");
   const std::vector<size_t> taps = {0, 2, 8, 9};

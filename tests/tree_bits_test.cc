@@ -68,7 +68,7 @@ std::string PathOf(const TreeRun& run) {
 struct Tree {
   std::vector<int32_t> ids, parents;
 
-  // Any, or one that forks late, or a chain; row 0 is the pending token.
+  // Any, or one that forks late, or a chain; row 0 is the last sampled token.
   static Tree Make(size_t rows, size_t vocab, std::mt19937_64& random) {
     Tree tree;
     const size_t reach = std::vector<size_t>{1, 2, 4, rows}[random() % 4];
@@ -104,7 +104,7 @@ TEST_P(TreeBits, EveryNode_HasTheLogitsOfItsPathAlone) {
     const auto level = testing::BestLevelOfClass(numeric, WeightsOf(run));
     if (!level.has_value()) continue;
     for (const KvGrowth growth :
-         {KvGrowth{.policy = KvPolicy::kBmc, .period = 16}, KvGrowth{.policy = KvPolicy::kPaged, .period = 5}}) {
+         {KvGrowth{.policy = KvPolicy::kBmc, .increment = 16}, KvGrowth{.policy = KvPolicy::kPaged, .increment = 5}}) {
       ModelRunner runner(PathOf(run), {.isa = *level,
                                        .threads = 2,
                                        .kv_dtype = run.kv_dtype,
@@ -156,15 +156,15 @@ TEST_P(TreeBits, EveryNode_HasTheLogitsOfItsPathAlone) {
   EXPECT_GT(beside, 4U);
 }
 
-// Every tree of 1 to 6 drafts, in every order of its nodes: each draft stands behind the pending token or any draft before it.
+// Every tree of 1 to 6 drafts, in every order of its nodes: each draft stands behind the last sampled token or any draft before it.
 // What a node's path is depends on its places among siblings alone, so few paths are in all of them.
 class SmallTrees {
  public:
-  static constexpr size_t kMostDrafts = 6;
+  static constexpr size_t kMaxDrafts = 6;
 
   explicit SmallTrees(size_t vocab) : vocab_(vocab) {
     std::vector<Tree> last = {{.ids = {Id(0, 0)}, .parents = {-1}}};
-    for (size_t drafts = 1; drafts <= kMostDrafts; ++drafts) {
+    for (size_t drafts = 1; drafts <= kMaxDrafts; ++drafts) {
       std::vector<Tree> larger;
       for (const Tree& tree : last) {
         for (size_t parent = 0; parent < drafts; ++parent) larger.push_back(WithChild(tree, parent));
@@ -242,7 +242,7 @@ TEST_P(SmallTreeBits, EveryTreeAtChunkEdges_HasTheLogitsOfPlainDecoding) {
     if (!level.has_value()) continue;
     ModelRunner runner(PathOf(run), {.isa = *level,
                                      .kv_dtype = run.kv_dtype,
-                                     .growth = {.policy = KvPolicy::kBmc, .period = 16},
+                                     .growth = {.policy = KvPolicy::kBmc, .increment = 16},
                                      .context = run.context});
     const size_t vocab = runner.model().settings.vocab_size;
     const SmallTrees all(vocab);

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-# Lowest first. A room may include the rooms before it; a door sees the public headers, itself, and how all read and write JSON.
+# Lowest first. A room may include the rooms before it; a frontend sees the public headers, itself, and how all read and write JSON.
 ROOMS = ["base", "tensor", "kernels", "formats", "text", "state", "models", "engine", "decoding", "planner", "runtime"]
-DOORS = ["server", "cli", "python"]
-SEEN_BY_DOORS = {"base/json.h", "base/json_document.h"}
+FRONTENDS = ["server", "cli", "python"]
+SEEN_BY_FRONTENDS = {"base/json.h", "base/json_document.h"}
 GENERATED = {"tests/fixtures_path.h"}  # headers that CMake writes
 PARSES_HOSTILE_INPUT = ["formats", "text", "server"]
 
@@ -147,7 +147,7 @@ def code_only(text: str) -> str:
 
 def check_includes(tree: Tree) -> list[Fault]:
     faults = []
-    known = ROOMS + DOORS
+    known = ROOMS + FRONTENDS
     for room in sorted({r for f in tree.files if (r := room_of(f))}):
         if room not in known:
             faults.append(Fault("rooms", f"src/{room}", f"is no known room; the rooms are {', '.join(known)}"))
@@ -184,10 +184,10 @@ def check_includes(tree: Tree) -> list[Fault]:
                 faults.append(Fault("includes", where, f'"{target}" does not exist'))
             if f.startswith("include/"):
                 faults.append(Fault("includes", where, f'a public header includes "{target}", which is not installed'))
-            elif room in DOORS and target_room != room and target not in SEEN_BY_DOORS:
-                faults.append(Fault("includes", where, f'{room} is a door: it sees "tidemill/..." and its own room, '
+            elif room in FRONTENDS and target_room != room and target not in SEEN_BY_FRONTENDS:
+                faults.append(Fault("includes", where, f'{room} is a frontend: it sees "tidemill/..." and its own room, '
                                                        f'not "{target}"'))
-            elif room in ROOMS and target_room in DOORS:
+            elif room in ROOMS and target_room in FRONTENDS:
                 faults.append(Fault("includes", where, f'{room} includes "{target}": upwards'))
             elif room in ROOMS and ROOMS.index(target_room) > ROOMS.index(room):
                 faults.append(Fault("includes", where, f'{room} includes "{target}": upwards'))
@@ -201,7 +201,7 @@ def check_links(tree: Tree) -> list[Fault]:
             continue
         text = re.sub(r"#[^\n]*", "", tree.texts[f])
         for m in re.finditer(r"\btidemill_([a-z]+)\b", text):
-            if m.group(1) in ROOMS + DOORS and (m.group(1) in DOORS or ROOMS.index(m.group(1)) > ROOMS.index(room)):
+            if m.group(1) in ROOMS + FRONTENDS and (m.group(1) in FRONTENDS or ROOMS.index(m.group(1)) > ROOMS.index(room)):
                 faults.append(Fault("links", f"{f}:{line_of(text, m.start())}", f"{room} links {m.group(0)}: upwards"))
     return faults
 

@@ -3,7 +3,7 @@
 
 The heads are transcribed here in plain torch from their papers and their authors' code (arXiv:2401.15077, arXiv:2503.01840,
 github.com/SafeAILab/EAGLE at cb7e084: cnets1.py, cnets.py), row by row over the whole context, without caches. The target is
-transformers' Llama. Weights follow rules of their own beside the noise, so that some guesses are right. Needs torch, transformers
+transformers' Llama. Weights follow rules of their own beside the noise, so that some draft tokens are right. Needs torch, transformers
 and safetensors. Run from the repository's root:
     python tools/make_eagle_goldens.py
 """

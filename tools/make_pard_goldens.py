@@ -4,9 +4,9 @@
     make_pard_goldens.py            writes config.json, model.safetensors, golden.json, golden.safetensors
     make_pard_goldens.py --check    recomputes the goldens from the folder with transformers: exits 1 if they differ
 
-The forward is written out here, in plain torch and without a cache: the text, GUESSES - 1 mask tokens behind it, and the last GUESSES
-rows are the guesses. A text goes on with as many of its guesses as each length in turn keeps, then with an id of its own: so a drafter
-that follows it sees guesses accepted and rejected. Needs torch and safetensors, --check transformers, too. Run from the repository's root.
+The forward is written out here, in plain torch and without a cache: the text, DRAFT_TOKENS - 1 mask tokens behind it, and the last DRAFT_TOKENS
+rows are the draft tokens. A text goes on with as many of its draft tokens as each length in turn keeps, then with an id of its own: so a drafter
+that follows it sees draft tokens accepted and rejected. Needs torch and safetensors, --check transformers, too. Run from the repository's root.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 OUT = Path("tests/fixtures/pard")
 HIDDEN, LAYERS, HEADS, KV_HEADS, FFN, VOCAB, CONTEXT = 48, 2, 4, 2, 96, 300, 96
 HEAD_DIM, THETA, EPS = HIDDEN // HEADS, 1e6, 1e-6
-MASK, GUESSES, PROMPT, CASES = VOCAB - 1, 6, 9, 12
+MASK, DRAFT_TOKENS, PROMPT, CASES = VOCAB - 1, 6, 9, 12
 SEED, SMALLEST_GAP = 20261122, 0.01
 
 CONFIG = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": HIDDEN, "intermediate_size": FFN,
@@ -90,7 +90,7 @@ def forward(w: dict[str, torch.Tensor], ids: list[int]) -> torch.Tensor:
 
 
 def with_masks(text: list[int]) -> list[int]:
-    return text + [MASK] * (GUESSES - 1)
+    return text + [MASK] * (DRAFT_TOKENS - 1)
 
 
 def best(logits: torch.Tensor) -> tuple[list[int], float]:
@@ -111,23 +111,23 @@ def make() -> None:
     text, cases, rows = [], [], []
     for case in range(CASES):
         gap = 0.0
-        while gap <= SMALLEST_GAP:  # another id of its own where rounding might turn a guess
-            longer = text + (draw(PROMPT) if case == 0 else cases[-1]["guesses"][: (case - 1) % (GUESSES + 1)] + draw(1))
-            logits = forward(weights, with_masks(longer))[-GUESSES:]
-            guesses, gap = best(logits)
+        while gap <= SMALLEST_GAP:  # another id of its own where rounding might turn a draft token
+            longer = text + (draw(PROMPT) if case == 0 else cases[-1]["draft_tokens"][: (case - 1) % (DRAFT_TOKENS + 1)] + draw(1))
+            logits = forward(weights, with_masks(longer))[-DRAFT_TOKENS:]
+            draft_tokens, gap = best(logits)
         text = longer
         rows.append(logits)
-        cases.append({"length": len(text), "guesses": guesses, "masks_that_led": int((logits.argmax(-1) == MASK).sum())})
+        cases.append({"length": len(text), "draft_tokens": draft_tokens, "masks_that_led": int((logits.argmax(-1) == MASK).sum())})
     led = sum(case["masks_that_led"] for case in cases)
-    assert 0 < led < CASES * GUESSES, led
+    assert 0 < led < CASES * DRAFT_TOKENS, led
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "config.json").write_text(json.dumps(CONFIG, indent=1) + "\n")
     save_file(weights, OUT / "model.safetensors", metadata={"format": "pt"})
     save_file({"logits": torch.cat(rows).contiguous()}, OUT / "golden.safetensors")
     lines = ",\n".join(json.dumps(case) for case in cases)
-    (OUT / "golden.json").write_text(f'{{"torch": "{torch.__version__}", "guesses": {GUESSES}, "text": {json.dumps(text)},\n'
+    (OUT / "golden.json").write_text(f'{{"torch": "{torch.__version__}", "draft_tokens": {DRAFT_TOKENS}, "text": {json.dumps(text)},\n'
                                      f'"cases": [\n{lines}\n]}}\n')
-    print(f"{CASES} cases, {len(text)} ids; the mask token led in {led} of {CASES * GUESSES} rows")
+    print(f"{CASES} cases, {len(text)} ids; the mask token led in {led} of {CASES * DRAFT_TOKENS} rows")
 
 
 def check() -> int:
@@ -138,10 +138,10 @@ def check() -> int:
     assert model.config.pard_token == MASK
     worst, same = 0.0, True
     for i, case in enumerate(golden["cases"]):
-        logits = model(torch.tensor([with_masks(golden["text"][: case["length"]])])).logits[0, -GUESSES:]
-        worst = max(worst, float((logits - expected[i * GUESSES : (i + 1) * GUESSES]).abs().max()))
-        same = same and best(logits)[0] == case["guesses"]
-    print(f"transformers against the goldens: largest difference {worst:.2e}, the same guesses: {same}")
+        logits = model(torch.tensor([with_masks(golden["text"][: case["length"]])])).logits[0, -DRAFT_TOKENS:]
+        worst = max(worst, float((logits - expected[i * DRAFT_TOKENS : (i + 1) * DRAFT_TOKENS]).abs().max()))
+        same = same and best(logits)[0] == case["draft_tokens"]
+    print(f"transformers against the goldens: largest difference {worst:.2e}, the same draft tokens: {same}")
     return int(worst > 1e-4 or not same)
 
 

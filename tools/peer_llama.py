@@ -220,7 +220,7 @@ class Loaded:
         context = Context(self.model, 512, threads=s["threads"], flash_attn=uses_flash_attn(s, 1), kv_dtype=s["kv_type"])
         run_once(context, [(0, 0, 0, True)])
         context.logits(0)
-        self.first_token_s, self.kv_bytes = time.perf_counter() - start, context.state_bytes(0)
+        self.ttft_s, self.kv_bytes = time.perf_counter() - start, context.state_bytes(0)
         context.close()
 
     def measure(self, s: dict, kind: str, prompts: list[int]) -> dict:
@@ -276,7 +276,7 @@ class Bench:
         loaded = self.load(s, wanted[0][0] if wanted else None)
         tests = [loaded.measure(s, kind, prompts) for kind, prompts in wanted]
         return about | {"threads": s["threads"], "model": loaded.model.describe(), "load_s": [loaded.load_s],
-                        "first_token_s": [loaded.first_token_s], "kv_bytes_per_token": loaded.kv_bytes, "tests": tests}
+                        "ttft_s": [loaded.ttft_s], "kv_bytes_per_token": loaded.kv_bytes, "tests": tests}
 
 
 def write_logits(args: argparse.Namespace) -> None:

@@ -256,10 +256,10 @@ class EngineRunner : public BlockRunner {
     while (caches_.size() < cell_.batch) caches_.push_back(NewCache());
     for (const auto& cache : caches_) {
       const size_t left = step.rows_before - cache->length();
-      // `reserve` is a period ahead: behind rows that are a period fewer it has no more than these.
-      const bool ahead = cell_.policy == KvPolicy::kReserve && left > cell_.period;
-      const size_t at_once = cell_.policy == KvPolicy::kPaged ? cell_.period
-                             : ahead                          ? left - cell_.period
+      // `reserve` is a increment ahead: behind rows that are a increment fewer it has no more than these.
+      const bool ahead = cell_.policy == KvPolicy::kReserve && left > cell_.increment;
+      const size_t at_once = cell_.policy == KvPolicy::kPaged ? cell_.increment
+                             : ahead                          ? left - cell_.increment
                                                               : std::max<size_t>(left, 1);
       for (size_t rows = 0; rows < left; rows += at_once) {
         TIDEMILL_TRY_VOID(AppendZeros(*cache, std::min(at_once, left - rows)));
@@ -310,7 +310,7 @@ class EngineRunner : public BlockRunner {
     KvShape shape;
     shape.layers = {{.kv_heads = cell_.shape.kv_heads, .head_dim = cell_.shape.head_dim}};
     shape.dtype = cell_.dtype;
-    shape.growth = {.policy = cell_.policy, .period = cell_.period, .expected = cell_.tokens};
+    shape.growth = {.policy = cell_.policy, .increment = cell_.increment, .expected = cell_.tokens};
     shape.max_length = cell_.tokens;
     shape.pages = pages_.get();
     return std::make_unique<KvCache>(shape);

@@ -25,16 +25,16 @@ std::vector<Backend> Backends() {
 
 std::vector<Cell> PoliciesFor(Cell cell) {
   std::vector<Cell> cells;
-  const auto add = [&](KvPolicy policy, Memory memory, size_t period) {
+  const auto add = [&](KvPolicy policy, Memory memory, size_t increment) {
     cell.policy = policy;
     cell.memory = memory;
-    cell.period = period;
+    cell.increment = increment;
     cells.push_back(cell);
   };
   add(KvPolicy::kIterative, Memory::kSystem, 1);
   add(KvPolicy::kIterative, Memory::kPool, 1);
   add(KvPolicy::kUpfront, Memory::kSystem, 1);
-  for (const size_t period : {1, 8, 13}) add(KvPolicy::kBmc, Memory::kSystem, period);
+  for (const size_t increment : {1, 8, 13}) add(KvPolicy::kBmc, Memory::kSystem, increment);
   add(KvPolicy::kGeometric, Memory::kSystem, 1);
   add(KvPolicy::kReserve, Memory::kReserved, 8);
   if (!UsesLibrary(cell.backend)) add(KvPolicy::kPaged, Memory::kSystem, 16);

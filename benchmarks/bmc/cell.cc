@@ -53,7 +53,7 @@ std::string Cell::PolicyName() const {
 std::string Cell::Key() const {
   const bool has_period = policy == KvPolicy::kBmc || policy == KvPolicy::kReserve || policy == KvPolicy::kPaged;
   return std::string(shape.name) + "/tokens:" + std::to_string(tokens) + "/batch:" + std::to_string(batch) +
-         "/policy:" + PolicyName() + (has_period ? "/period:" + std::to_string(period) : "") +
+         "/policy:" + PolicyName() + (has_period ? "/increment:" + std::to_string(increment) : "") +
          "/backend:" + std::string(BackendName(backend)) + "/kv:" + std::string(InfoOf(dtype).name) +
          "/threads:" + std::to_string(threads) +
          (draft > 1 ? "/draft:" + std::to_string(draft) + "/accept:" + std::to_string(accept) : "") + "/pages:" + pages;
@@ -68,7 +68,7 @@ double Cell::NeededBytes() const {
 }
 
 std::vector<Step> MakeScript(const Cell& cell) {
-  const KvGrowth growth{.policy = cell.policy, .period = cell.period, .expected = cell.tokens};
+  const KvGrowth growth{.policy = cell.policy, .increment = cell.increment, .expected = cell.tokens};
   testing::Random random(1);
   std::vector<Step> script;
   size_t capacity = 0;
@@ -78,9 +78,9 @@ std::vector<Step> MakeScript(const Cell& cell) {
     if (cell.policy == KvPolicy::kIterative) {
       step.capacity = rows + wanted;
     } else if (rows == capacity && cell.policy == KvPolicy::kReserve) {
-      step.capacity = std::min(cell.tokens, rows + 1 + cell.period);  // pages, a period ahead of the step's row
+      step.capacity = std::min(cell.tokens, rows + 1 + cell.increment);  // pages, a increment ahead of the step's row
     } else if (rows == capacity && cell.policy == KvPolicy::kPaged) {
-      step.capacity = std::min(cell.tokens, rows + cell.period);
+      step.capacity = std::min(cell.tokens, rows + cell.increment);
     } else if (rows == capacity) {
       step.capacity = growth.Capacity(0, rows + 1, cell.tokens);
     }

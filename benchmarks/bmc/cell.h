@@ -30,7 +30,7 @@ enum class Backend {
   kPadded,   // oneDNN over every allocated row, K and V of all sequences in one block: the paper's
   kStrided,  // oneDNN over the valid rows of the same block, whose stride is its capacity: another shape at each step
   kExact,    // the engine's kernel over valid rows, a block for each sequence, all keys in rows
-  kEngine,  // on the engine's own caches (state/kv_cache.h), whose keys stand across; what growth costs is not told apart
+  kEngine,  // on the engine's own caches (state/kv_cache.h), whose keys are transposed; what growth costs is not told apart
 };
 // Whose rows go through oneDNN: K and V of all sequences stand in one block.
 inline bool UsesLibrary(Backend backend) { return backend == Backend::kPadded || backend == Backend::kStrided; }
@@ -50,7 +50,7 @@ struct Cell {
   size_t batch = 1;   // B
   KvPolicy policy = KvPolicy::kBmc;
   Memory memory = Memory::kSystem;
-  size_t period = 1;  // r, of bmc, reserve and paged
+  size_t increment = 1;  // r, of bmc, reserve and paged
   Backend backend = Backend::kExact;
   DType dtype = DType::kF32;
   size_t threads = 1;
@@ -91,9 +91,9 @@ struct PlannedStep {
   double weight = 1;
 };
 
-// samples == 0: all of them. Else up to `samples` growths, each in the middle of as many as it stands for, and about twice as many steps
-// between growths, in runs of up to 8: a page holds several rows of a head, and one write to it in several takes the fault. Weights add
-// up to the number of steps.
+// samples == 0: all of them. Else up to `samples` growths, each in the middle of those that it stands for, and about twice as many steps
+// between growths, in runs of up to 8. Runs, because a page holds several rows of a head, and one write in several takes the page fault.
+// Weights add up to the number of steps.
 std::vector<PlannedStep> PlanSteps(const std::vector<Step>& script, size_t samples);
 
 }  // namespace tidemill::bmc

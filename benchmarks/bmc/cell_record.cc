@@ -67,7 +67,7 @@ Json DescriptionOf(const Cell& cell) {
           {"tokens", cell.tokens},
           {"batch", cell.batch},
           {"policy", cell.PolicyName()},
-          {"period", cell.period},
+          {"increment", cell.increment},
           {"allocations", cell.Allocations()},
           {"backend", BackendName(cell.backend)},
           {"kv_dtype", InfoOf(cell.dtype).name},

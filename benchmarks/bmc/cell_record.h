@@ -1,7 +1,7 @@
 // A cell and its measurement as JSON, the lines of a sweep's journal:
 //
 //   {"machine": {"cpu", "level", "kernel", "large_pages", "onednn"}, "repeats"}      once for each start of the sweep
-//   {"shape", "heads", "kv_heads", "head_dim", "tokens", "batch", "policy", "period", "allocations", "backend", "kv_dtype", "threads",
+//   {"shape", "heads", "kv_heads", "head_dim", "tokens", "batch", "policy", "increment", "allocations", "backend", "kv_dtype", "threads",
 //    "draft", "accept", "pages", "key", "sampled", "samples",
 //    "seconds": {"allocate", "copy", "update", "attention", "create", "total"},     of the whole generation
 //    "creations", "steps", "minor_faults", "major_faults", "tlb_misses",             of the whole generation, too; tlb_misses may be null

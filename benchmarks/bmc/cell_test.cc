@@ -9,12 +9,12 @@
 namespace tidemill::bmc::cell_test {
 namespace {
 
-Cell CellOf(KvPolicy policy, size_t tokens, size_t period) {
+Cell CellOf(KvPolicy policy, size_t tokens, size_t increment) {
   Cell cell;
   cell.shape = kModelShapes[0];
   cell.tokens = tokens;
   cell.policy = policy;
-  cell.period = period;
+  cell.increment = increment;
   if (policy == KvPolicy::kReserve) cell.memory = Memory::kReserved;
   return cell;
 }
@@ -70,8 +70,8 @@ double Model(const Step& step) {
 
 TEST(Plan, Samples_StandForAllStepsAndIntegrateToTheWhole) {
   for (const size_t tokens : {128u, 512u, 1024u, 4096u}) {
-    for (size_t period = 1; period <= tokens; period *= 2) {
-      const std::vector<Step> script = MakeScript(CellOf(KvPolicy::kBmc, tokens, period));
+    for (size_t increment = 1; increment <= tokens; increment *= 2) {
+      const std::vector<Step> script = MakeScript(CellOf(KvPolicy::kBmc, tokens, increment));
       double whole = 0, weights = 0, integral = 0;
       for (const Step& step : script) whole += Model(step);
       const std::vector<PlannedStep> plan = PlanSteps(script, 32);
@@ -84,7 +84,7 @@ TEST(Plan, Samples_StandForAllStepsAndIntegrateToTheWhole) {
         weights += planned.weight;
         integral += planned.weight * Model(script[planned.index]);
       }
-      const std::string where = "N " + std::to_string(tokens) + ", r " + std::to_string(period);
+      const std::string where = "N " + std::to_string(tokens) + ", r " + std::to_string(increment);
       EXPECT_NEAR(weights, static_cast<double>(script.size()), 1e-6) << where;
       EXPECT_NEAR(integral / whole, 1, 0.03) << where;
     }
@@ -103,7 +103,8 @@ TEST(Plan, WithoutSamples_IsEveryStep) {
 
 TEST(Cell, Key_NamesWhatTellsCellsApart) {
   Cell cell = CellOf(KvPolicy::kBmc, 128, 8);
-  EXPECT_EQ(cell.Key(), "opt-2.7b/tokens:128/batch:1/policy:bmc/period:8/backend:exact/kv:F32/threads:1/pages:default");
+  EXPECT_EQ(cell.Key(),
+            "opt-2.7b/tokens:128/batch:1/policy:bmc/increment:8/backend:exact/kv:F32/threads:1/pages:default");
   Cell other = CellOf(KvPolicy::kIterative, 128, 1);
   other.memory = Memory::kPool;
   EXPECT_EQ(other.Key(),

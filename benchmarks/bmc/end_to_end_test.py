@@ -25,9 +25,9 @@ elif command == "plan":
 else:
     for at, line in enumerate(sys.stdin, 1):
         given = json.loads(line)
-        print(json.dumps({{"line": at, "timings": {{"first_token_ms": len(given["ids"]), "decode_ms": given["max_new_tokens"]}},
+        print(json.dumps({{"line": at, "timings": {{"ttft_ms": len(given["ids"]), "decode_ms": given["max_new_tokens"]}},
                           "state": {{"growths": 3, "bytes_copied": 1048576}}}}))
-    print("next token  1.0 ms in the middle, 2.0 ms for 1 of 100", file=sys.stderr)
+    print("inter-token  1.0 ms p50, 2.0 ms p99", file=sys.stderr)
 """
 
 

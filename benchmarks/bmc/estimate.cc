@@ -50,7 +50,7 @@ double EstimatedSeconds(const CellWork& work, const CellRates& rates) {
 Cell ShortCell(Cell like) {
   like.policy = KvPolicy::kIterative;
   like.memory = Memory::kSystem;
-  like.period = 1;
+  like.increment = 1;
   like.tokens = std::max<size_t>(128, 4 * like.draft);
   like.batch = 4;
   return like;

@@ -5,13 +5,13 @@
 namespace tidemill::bmc::estimate_test {
 namespace {
 
-Cell SmallCell(KvPolicy policy, size_t period, Backend backend) {
+Cell SmallCell(KvPolicy policy, size_t increment, Backend backend) {
   Cell cell;
   cell.shape = kModelShapes[0];
   cell.tokens = 128;
   cell.batch = 2;
   cell.policy = policy;
-  cell.period = period;
+  cell.increment = increment;
   cell.backend = backend;
   return cell;
 }

@@ -82,11 +82,11 @@ std::vector<Size> SizesOf(const GridOptions& options) {
 
 Group PoliciesOf(const GridOptions& options, const Cell& base) {
   Group group;
-  const auto add = [&](KvPolicy policy, Memory memory, size_t period) {
+  const auto add = [&](KvPolicy policy, Memory memory, size_t increment) {
     Cell cell = base;
     cell.policy = policy;
     cell.memory = memory;
-    cell.period = period;
+    cell.increment = increment;
     // Large pages are asked for in blocks of the allocator alone.
     if (cell.pages == "large" && (memory == Memory::kReserved || cell.backend == Backend::kEngine)) return;
     const std::vector<std::string>& wanted = options.policies;
@@ -159,11 +159,11 @@ Result<std::vector<Group>> MakeGrid(const GridOptions& options) {
 }
 
 size_t SamplesOf(const Cell& cell) {
-  constexpr size_t kMost = 32, kFewest = 4;
+  constexpr size_t kMax = 32, kFewest = 4;
   constexpr double kReadInFull = 10e9, kPlaced = 12e9;
   const double tokens = static_cast<double>(cell.tokens), bytes = static_cast<double>(cell.PositionBytes()) * tokens;
   if (bytes * tokens / 2 <= kReadInFull) return 0;
-  return std::clamp(static_cast<size_t>(kPlaced / bytes), kFewest, kMost);
+  return std::clamp(static_cast<size_t>(kPlaced / bytes), kFewest, kMax);
 }
 
 }  // namespace tidemill::bmc

@@ -35,7 +35,7 @@ TEST(Grid, Periods_AreOfFourRowsAndMore) {
     ASSERT_TRUE(groups.ok());
     for (const Group& group : *groups) {
       for (const Cell& cell : group) {
-        EXPECT_TRUE(cell.policy != KvPolicy::kBmc || cell.period >= 4) << cell.Key();
+        EXPECT_TRUE(cell.policy != KvPolicy::kBmc || cell.increment >= 4) << cell.Key();
       }
     }
   }

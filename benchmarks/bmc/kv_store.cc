@@ -52,10 +52,10 @@ void BlockPool::DropFree() {
 KvStore::KvStore(const Cell& cell, ThreadPool* threads)
     : cell_(cell),
       threads_(*threads),
-      zero_spare_(UsesLibrary(cell.backend)),
+      zero_unused_(UsesLibrary(cell.backend)),
       row_bytes_(RowBytes(cell.dtype, cell.shape.head_dim)),
-      kv_heads_per_block_(zero_spare_ ? cell.KvHeadsOfBatch() : cell.shape.kv_heads),
-      blocks_(zero_spare_ ? 1 : cell.batch) {}
+      kv_heads_per_block_(zero_unused_ ? cell.KvHeadsOfBatch() : cell.shape.kv_heads),
+      blocks_(zero_unused_ ? 1 : cell.batch) {}
 
 KvStore::~KvStore() { Clear(); }
 
@@ -85,12 +85,12 @@ void KvStore::Commit(Block& block, size_t ready) const {
   block.ready = ready;
 }
 
-// Of a padded block all rows, and spare ones become zeros; else the rows that are about to be copied.
+// Of a padded block all rows, and unused ones become zeros; else the rows that are about to be copied.
 void KvStore::Touch(const Block& block, size_t kept) const {
   threads_.ParallelFor(parts(), [&](size_t part, size_t /*thread*/) {
     std::byte* rows = block.data + part * block.rows * row_bytes_;
-    TouchPages(rows, (zero_spare_ ? block.rows : kept) * row_bytes_);
-    if (zero_spare_) std::memset(rows + kept * row_bytes_, 0, (block.rows - kept) * row_bytes_);
+    TouchPages(rows, (zero_unused_ ? block.rows : kept) * row_bytes_);
+    if (zero_unused_) std::memset(rows + kept * row_bytes_, 0, (block.rows - kept) * row_bytes_);
   });
 }
 
@@ -159,8 +159,8 @@ void KvStore::Place(size_t rows, size_t capacity, size_t next) {
   if (capacity == 0) return;
   for (std::vector<Block>& list : blocks_) {
     if (cell_.policy == KvPolicy::kPaged) {
-      for (size_t first = 0; first < capacity; first += cell_.period) {
-        const size_t size = std::min(cell_.period, capacity - first);
+      for (size_t first = 0; first < capacity; first += cell_.increment) {
+        const size_t size = std::min(cell_.increment, capacity - first);
         list.push_back(MakeBlock(first, size, std::min(size, rows - std::min(rows, first)), size));
       }
     } else {
@@ -170,9 +170,9 @@ void KvStore::Place(size_t rows, size_t capacity, size_t next) {
   ZeroRows(0, rows);  // what a recycled block holds may be no number
   // The pool has the block of the step before last. A new class of sizes is rare: a sample is to miss it.
   if (cell_.memory == Memory::kPool) {
-    std::vector<Block> spare;
-    for (size_t i = 0; i < blocks_.size(); ++i) spare.push_back(MakeBlock(0, next, next, next));
-    for (Block& block : spare) Free(block);
+    std::vector<Block> unused;
+    for (size_t i = 0; i < blocks_.size(); ++i) unused.push_back(MakeBlock(0, next, next, next));
+    for (Block& block : unused) Free(block);
   }
   capacity_ = capacity;
 }
@@ -191,7 +191,7 @@ void KvStore::ZeroRows(size_t first, size_t end) {
 }
 
 KvStore::Span KvStore::SpanOf(const Block& block, size_t b) const {
-  const size_t head = zero_spare_ ? b * cell_.shape.kv_heads : 0;
+  const size_t head = zero_unused_ ? b * cell_.shape.kv_heads : 0;
   std::byte* data = block.data != nullptr ? block.data : const_cast<std::byte*>(block.reserved.data());
   return {.k = data + head * block.rows * row_bytes_,
           .v = data + (kv_heads_per_block_ + head) * block.rows * row_bytes_,
@@ -202,10 +202,10 @@ KvStore::Span KvStore::SpanOf(const Block& block, size_t b) const {
 
 std::vector<KvStore::Span> KvStore::Spans(size_t b) const {
   std::vector<Span> spans;
-  for (const Block& block : blocks_[zero_spare_ ? 0 : b]) spans.push_back(SpanOf(block, b));
+  for (const Block& block : blocks_[zero_unused_ ? 0 : b]) spans.push_back(SpanOf(block, b));
   return spans;
 }
 
-KvStore::Span KvStore::LastSpan(size_t b) const { return SpanOf(blocks_[zero_spare_ ? 0 : b].back(), b); }
+KvStore::Span KvStore::LastSpan(size_t b) const { return SpanOf(blocks_[zero_unused_ ? 0 : b].back(), b); }
 
 }  // namespace tidemill::bmc

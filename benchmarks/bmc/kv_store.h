@@ -45,7 +45,7 @@ struct GrowthSeconds {
 class KvStore {
  public:
   // `cell` and `threads` are borrowed. Padded: one block for all sequences, whose rows are zeros until they are written. Exact: a block for
-  // each sequence, whose spare rows nobody touches.
+  // each sequence, whose unused rows nobody touches.
   KvStore(const Cell& cell, ThreadPool* threads);
   KvStore(const KvStore&) = delete;
   KvStore& operator=(const KvStore&) = delete;
@@ -90,7 +90,7 @@ class KvStore {
 
   const Cell& cell_;
   ThreadPool& threads_;
-  bool zero_spare_;
+  bool zero_unused_;
   size_t row_bytes_;
   size_t kv_heads_per_block_;
   BlockPool pool_;

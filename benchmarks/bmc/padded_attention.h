@@ -1,5 +1,5 @@
-// Attention of one layer over every row that a cache has allocated, valid or not, as BMC proposes it for libraries of matrix products:
-// the shape stays the same until the cache grows, and a mask takes out the rows that hold nothing. Through oneDNN; the engine does not
+// Attention of one layer over every row that a cache has allocated, valid or not, as BMC proposes it for libraries of matrix products.
+// The shape stays the same until the cache grows, and a mask takes out the rows that hold nothing. Through oneDNN; the engine does not
 // use it, the sweep (attention_block.cc) measures it beside the engine's kernel, which reads valid rows only (kernels/attention.h).
 //
 //   S[b, h, i, c]   = scale * sum_d q[b, h, i, d] * k[b, h / group, c, d] + mask[b, i, c]      c over all `columns`

@@ -172,10 +172,11 @@ std::vector<size_t> HeapTree(size_t len) {
 }
 
 TEST(PaddedAttention, RowsAroundEachBoundary_EqualTheExactKernel) {
-  constexpr size_t kPeriod = 16;
+  constexpr size_t kIncrement = 16;
   for (const size_t blocks : {1, 2, 5, 9}) {
-    for (const size_t n : {blocks * kPeriod - 1, blocks * kPeriod, blocks * kPeriod + 1}) {  // rows with the step's
-      const size_t columns = (n + kPeriod - 1) / kPeriod * kPeriod;
+    for (const size_t n :
+         {blocks * kIncrement - 1, blocks * kIncrement, blocks * kIncrement + 1}) {  // rows with the step's
+      const size_t columns = (n + kIncrement - 1) / kIncrement * kIncrement;
       ExpectExact({.rows = {n - 1, n - 1}, .columns = columns, .stride = columns});
     }
   }

@@ -240,7 +240,7 @@ def one_of_each_policy(cells: list[dict]) -> list[dict]:
 def policy_name(cell: dict) -> str:
     if cell["policy"] == "bmc":
         return f"bmc, T {cell['allocations']}"
-    return f"paged, {cell['period']}" if cell["policy"] == "paged" else cell["policy"]
+    return f"paged, {cell['increment']}" if cell["policy"] == "paged" else cell["policy"]
 
 
 def breakdown(key: tuple, shape: str, cells: list[dict], out: Path) -> str:

@@ -16,7 +16,7 @@ import svg
 
 def cell(policy: str, allocations: int, total: float, **more) -> dict:
     seconds = {"allocate": 0.1 * total, "copy": 0.2 * total, "update": 0.0, "attention": 0.7 * total, "create": 0.0, "total": total}
-    record = {"shape": "opt-13b", "tokens": 512, "batch": 8, "policy": policy, "period": 512 // allocations, "allocations": allocations,
+    record = {"shape": "opt-13b", "tokens": 512, "batch": 8, "policy": policy, "increment": 512 // allocations, "allocations": allocations,
               "backend": "padded", "kv_dtype": "F32", "threads": 1, "draft": 1, "accept": 1, "pages": "default", "sampled": False,
               "key": f"{policy}/{allocations}", "seconds": seconds, "creations": allocations, "steps": 512, "minor_faults": 10.0,
               "major_faults": 0.0, "tlb_misses": None,

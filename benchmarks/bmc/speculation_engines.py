@@ -20,11 +20,11 @@ def sample_of(answer: dict) -> dict:
     """What is kept of an object of `run --json`. The first token is the prompt's; decoding made those after it."""
     draft = answer.get("draft", {})
     return {"ids": answer["ids"], "prompt_tokens": answer["prompt_tokens"], "tokens": max(0, answer["generated_tokens"] - 1),
-            "seconds": answer["timings"]["decode_ms"] / 1000, "first_s": answer["timings"]["first_token_ms"] / 1000,
-            "drafted": draft.get("drafted", 0), "accepted": draft.get("accepted", 0), "acceptance_rate": draft.get("acceptance", []),
-            "steps_by_draft_tokens": draft.get("widths", {}), "growths": answer["state"]["growths"], "bytes_copied": answer["state"]["bytes_copied"],
+            "seconds": answer["timings"]["decode_ms"] / 1000, "first_s": answer["timings"]["ttft_ms"] / 1000,
+            "drafted": draft.get("drafted", 0), "accepted": draft.get("accepted", 0), "acceptance_rate": draft.get("acceptance_rate", []),
+            "steps_by_draft_tokens": draft.get("steps_by_draft_tokens", {}), "growths": answer["state"]["growths"], "bytes_copied": answer["state"]["bytes_copied"],
             "cut": draft.get("cut", 0), "grown": draft.get("grown", 0),
-            "draft_prefill_s": draft.get("reading_ms", 0) / 1000}
+            "draft_prefill_s": draft.get("draft_prefill_ms", 0) / 1000}
 
 
 class Ours:

@@ -8,7 +8,7 @@ from pathlib import Path
 TREES = ["fixed", "dynamic", "optimal"]
 # Settings without a policy have all rows of an answer in one block from the start, since its length is stated: BMC with unused capacity that runs out
 # is the first of these, which the others are compared with.
-POLICIES = {"bmc64": ("--kv-policy", "bmc", "--kv-period", "64"), "iterative": ("--kv-policy", "iterative"),
+POLICIES = {"bmc64": ("--kv-policy", "bmc", "--kv-increment", "64"), "iterative": ("--kv-policy", "iterative"),
             "upfront": ("--kv-policy", "upfront")}
 LONG_CHARACTERS = 4200     # of a prompt of the long set: 1000 to 1500 tokens of code and text
 PEER_WIDTHS = [2, 4, 10]  # llama-cpp-python's default is 10

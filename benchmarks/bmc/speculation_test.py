@@ -46,12 +46,12 @@ prompt, draft = sys.stdin.read(), value("--draft", "")
 width = int(value("--draft-min", "2")) if draft else 0
 seconds = (9 if not draft else 9 / (1 + width) * (1 + 0.25 * width)) * (2 if value("--kv-policy", "bmc") == "iterative" else 1)
 answer = {{"ids": list(range(len(prompt), len(prompt) + 10)), "prompt_tokens": 7, "generated_tokens": 10,
-          "timings": {{"decode_ms": 1000 * seconds, "first_token_ms": 5.0}}, "state": {{"growths": 1, "bytes_copied": 1 << 20}}}}
+          "timings": {{"decode_ms": 1000 * seconds, "ttft_ms": 5.0}}, "state": {{"growths": 1, "bytes_copied": 1 << 20}}}}
 if width:
     steps = 9 // (1 + width)
-    answer["draft"] = {{"drafted": steps * width, "accepted": steps * width, "acceptance": [1.0] * width, "widths": {{str(width): steps}}}}
+    answer["draft"] = {{"drafted": steps * width, "accepted": steps * width, "acceptance_rate": [1.0] * width, "steps_by_draft_tokens": {{str(width): steps}}}}
     if draft.endswith(".gguf"):
-        answer["draft"]["reading_ms"] = 2500.0
+        answer["draft"]["draft_prefill_ms"] = 2500.0
 if str(width) == os.environ.get("FAKE_DIFFERS_AT"):
     answer["ids"][4] = -1
 print(json.dumps(answer))
@@ -171,8 +171,8 @@ class Settings(unittest.TestCase):
 
     def test_UnusedCapacity_RunsOut(self):
         found = {s.name: s.flags for s in all_settings({"ngram": "ngram", "small": "small.gguf"}, [2], False)}
-        self.assertEqual(found["plain bmc64"], ("--kv-policy", "bmc", "--kv-period", "64"))
-        self.assertEqual(found["ngram bmc64"], ("--draft", "ngram", "--kv-policy", "bmc", "--kv-period", "64"))
+        self.assertEqual(found["plain bmc64"], ("--kv-policy", "bmc", "--kv-increment", "64"))
+        self.assertEqual(found["ngram bmc64"], ("--draft", "ngram", "--kv-policy", "bmc", "--kv-increment", "64"))
         self.assertEqual(found["small iterative"][2:], ("--draft-min", "1", "--kv-policy", "iterative"))
 
     def test_ForcedWidth_HasOneNumber(self):
@@ -287,7 +287,7 @@ class Program(unittest.TestCase):
             ElementTree.parse(self.folder / "out" / figure)  # well formed
             self.assertIn(figure, text)
 
-    def test_Policies_AreComparedBehindTheReadingToo(self):
+    def test_Policies_AreComparedBehindTheDraftPrefillToo(self):
         done = self.measure("--draft", "small=a/b.gguf", "--only", "^small (bmc64|iterative)$", "--sets", "edit")
         self.assertEqual(done.returncode, 0, done.stderr)
         # 5.625 s and 11.25 s, of which 2.5 s are draft prefill.

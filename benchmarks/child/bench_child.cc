@@ -23,7 +23,7 @@
 namespace tidemill::child {
 namespace {
 
-constexpr size_t kMostTokens = size_t{1} << 22;
+constexpr size_t kMaxTokens = size_t{1} << 22;
 
 constexpr char kDoing[] = "read the bench settings";
 
@@ -178,7 +178,7 @@ Result<void> Child::Load() {
   options_ = options;
   loaded_path_ = settings_.model;
   times_["load_s"] = Json::array();
-  times_["first_token_s"] = Json::array();
+  times_["ttft_s"] = Json::array();
   for (size_t i = 0; i < settings_.repeats; ++i) {
     caches_.Drop();
     engine_.reset();
@@ -192,7 +192,7 @@ Result<void> Child::Load() {
     TIDEMILL_TRY_VOID(MakeEngine());
     const int32_t first[] = {0};
     TIDEMILL_TRY_VOID(engine_->Score(first, true, [](size_t, std::span<const float>) { return Result<void>(); }));
-    times_["first_token_s"].push_back(Seconds(start));
+    times_["ttft_s"].push_back(Seconds(start));
   }
   return {};
 }
@@ -250,7 +250,7 @@ Result<double> Child::BatchDisagreement(const std::vector<size_t>& lengths) {
   if (lengths.size() < 2) return 0.0;
   if (engine_->context() < 3) {
     return Error(ErrorCode::kUnsupported,
-                 "check a batch against each sequence alone: expected a context of 3 positions, found " +
+                 "check a batch against each sequence alone: expected a context of 3 tokens, found " +
                      std::to_string(engine_->context()) + "; measure a model with a longer one");
   }
   std::mt19937_64 random(settings_.seed);
@@ -379,12 +379,12 @@ Result<ChildSettings> ParseChildSettings(std::string_view text) {
   reader.Switch("info", settings.info);
   reader.Text("model", settings.model);
   reader.Number("threads", settings.threads, 1, kMaxThreads);
-  reader.List("prompt_tokens", settings.prompt_tokens, 1, kMostTokens);
-  reader.List("depth", settings.depth, 0, kMostTokens);
+  reader.List("prompt_tokens", settings.prompt_tokens, 1, kMaxTokens);
+  reader.List("depth", settings.depth, 0, kMaxTokens);
   reader.List("batch", settings.batch, 1, 1024);
-  reader.Number("gen_tokens", settings.gen_tokens, 1, kMostTokens);
+  reader.Number("gen_tokens", settings.gen_tokens, 1, kMaxTokens);
   std::vector<size_t> range = {settings.batch_prompt.first, settings.batch_prompt.second};
-  reader.List("batch_prompt", range, 0, kMostTokens);
+  reader.List("batch_prompt", range, 0, kMaxTokens);
   reader.Number("repeats", settings.repeats, 1, 1000);
   reader.Number("seed", settings.seed, 0, std::numeric_limits<uint64_t>::max());
   reader.Switch("flash_attn", settings.flash_attn);

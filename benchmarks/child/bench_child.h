@@ -1,9 +1,9 @@
 // Measurements for a program that compares engines (tools/compare_peers.py). It writes settings as JSON objects to standard input, each
 // on a line or more of its own, and reads one line of standard output for each, until it ends the input. README.md has the members.
 //
-// What is loaded and filled stays for the next settings: the model while `model` is the same; the engine while kv_type is, too, and neither
-// threads nor batches exceed what it was made for; the caches of the last test while it is asked for again, with any threads and repeats,
-// or a decode at a greater depth. Nothing runs in between.
+// What is loaded and filled stays for the next settings. The model stays while `model` is the same. The engine stays while kv_type is the
+// same, too, and neither threads nor batches exceed what it was made for. The caches of the last test stay for the same test, with any
+// threads and repeats, and for a decode at a greater depth. Nothing runs in between.
 #ifndef TIDEMILL_BENCHMARKS_CHILD_BENCH_CHILD_H_
 #define TIDEMILL_BENCHMARKS_CHILD_BENCH_CHILD_H_
 

@@ -69,17 +69,17 @@ TEST(ChildSettings, EveryMember_IsRead) {
 }
 
 TEST(ChildSettings, WrongMembers_AreNamed) {
-  for (const std::string json :
+  for (const std::string text :
        {"", "[]", "{}", R"({"model":1})", R"({"model":"m","threads":0})", R"({"model":"m","depth":[-1]})",
         R"({"model":"m","depth":5})", R"({"model":"m","batch":[0]})", R"({"model":"m","repeats":1.5})",
         R"({"model":"m","batch_prompt":[9,3]})", R"({"model":"m","batch_prompt":[9]})",
         R"({"model":"m","flash_attn":1})"}) {
-    const auto settings = ParseChildSettings(json);
-    ASSERT_FALSE(settings.ok()) << json;
+    const auto settings = ParseChildSettings(text);
+    ASSERT_FALSE(settings.ok()) << text;
     EXPECT_EQ(settings.error().code(), ErrorCode::kInvalidArgument);
   }
   EXPECT_THAT(ParseChildSettings(R"({"model":"m","seed":1,"seed":2})").error().message(),
-              HasSubstr("read the bench settings: byte 20: expected each key of an object once, found \"seed\""));
+              HasSubstr("read the bench settings: byte 22: expected each key of an object once, found \"seed\""));
   EXPECT_THAT(ParseChildSettings("[1]").error().message(), HasSubstr("expected one JSON object, found an array"));
   const std::string deep = R"({"model":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}";
   EXPECT_THAT(ParseChildSettings(deep).error().message(), HasSubstr("expected at most 64 levels of nesting"));
@@ -136,8 +136,8 @@ TEST(BenchChild, EveryMember_IsInTheResult) {
   EXPECT_EQ(report["engine"], "ours");
   EXPECT_EQ(report["threads"], 1);
   EXPECT_EQ(report["load_s"].size(), 2U);
-  EXPECT_EQ(report["first_token_s"].size(), 2U);
-  EXPECT_GT(report["first_token_s"][0], report["load_s"][0]);
+  EXPECT_EQ(report["ttft_s"].size(), 2U);
+  EXPECT_GT(report["ttft_s"][0], report["load_s"][0]);
   for (const char* name : {"description", "parameters", "tensor_bytes", "vocab_size", "trained_context"}) {
     EXPECT_TRUE(report["model"].contains(name)) << name;
   }
@@ -153,7 +153,7 @@ TEST(BenchChild, EveryMember_IsInTheResult) {
     for (const char* name : {"peak_rss_mib", "anon_rss_mib", "beyond_trained_context"})
       EXPECT_TRUE(test.contains(name)) << name;
   }
-  EXPECT_EQ(report["tests"][0]["disagreement"], 0.0);  // bits do not depend on chunks or company
+  EXPECT_EQ(report["tests"][0]["disagreement"], 0.0);  // bits do not depend on chunks or batch mates
   EXPECT_FALSE(report["tests"][1].contains("disagreement"));
   EXPECT_FALSE(report["tests"][1].contains("read_gb_per_s"));
   EXPECT_EQ(report["tests"][3]["disagreement"], 0.0);
@@ -209,7 +209,7 @@ TEST(BenchChild, SeveralSettings_AnsweredInOrderByOneLoadedModel) {
   EXPECT_EQ(answers[3]["tests"][0]["disagreement"], 0.0);
 }
 
-TEST(BenchChild, DepthPastTheKeptContext_BeginsAnew) {
+TEST(BenchChild, DepthPastTheKeptContext_StartsOver) {
   json settings = {{"model", TinyLlamaFile()}, {"threads", 1}, {"depth", {0}}, {"gen_tokens", 4}, {"repeats", 1}};
   std::string input = settings.dump() + "\n";
   settings["depth"] = {300};

@@ -63,7 +63,7 @@ const bool kRegistered = [] {
       {"plain/logprobs:5", {.temperature = 1.0f, .logprobs = 5}}};
   for (const auto& [shape, logits] : shapes) {
     for (const auto& [filter, options] : filters) {
-      const size_t most = std::min(DefaultThreadCount(), VocabParts::kMost);
+      const size_t most = std::min(DefaultThreadCount(), VocabParts::kMax);
       for (size_t threads = 1; threads <= most; threads += std::max<size_t>(1, most - 1)) {
         const std::string name = "Sample/" + shape + "/" + filter + "/threads:" + std::to_string(threads);
         Configure(benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {

@@ -48,7 +48,7 @@ void Run(benchmark::State& state, Heads heads, DType kv_dtype, size_t len, size_
               .head_stride = kv_len * head_dim,
               .first = 0,
               .rows = kv_len,
-              .across = HasKeyTiles(kv_dtype) ? kv_len / kKeyTileRows * kKeyTileRows : 0};
+              .transposed = HasKeyTiles(kv_dtype) ? kv_len / kKeyTileRows * kKeyTileRows : 0};
   const AttentionTask task{.context = {&span, 1},
                            .first_position = kv_len - len,
                            .visibility = Visibility::kCausal,

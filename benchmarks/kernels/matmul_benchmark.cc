@@ -22,7 +22,7 @@ std::string Name(const Shape& s) {
 void Run(benchmark::State& state, const Shape& s) {
   OneThread one;
   const testing::RandomWeight random(s.dtype, s.outputs, s.cols, 1);
-  // Many rows work from the cache once a strip is there; few rows stream the weights.
+  // Many rows work from the cache once a panel is there; few rows stream the weights.
   const bool cold = s.rows <= 16;
   const size_t copies = cold ? std::max<size_t>(2, kColdBytes / random.bytes.size()) : 1;
   BufferArena arena;

@@ -16,7 +16,7 @@ namespace {
 void QuantizeRows(benchmark::State& state, size_t rows, size_t cols) {
   OneThread one;
   const std::vector<float> x = testing::RandomFloats(1, rows * cols);
-  const bool biased = WantsBiased(DType::kQ8_0, Level()) && rows >= kLeastBiasedRows;
+  const bool biased = WantsBiased(DType::kQ8_0, Level()) && rows >= kMinBiasedRows;
   auto buffer = QuantizedBuffer::Create(rows, cols, Level(), biased).value();
   for (auto _ : state) {
     buffer.Quantize(one.context, {x.data(), rows, cols});

@@ -2,8 +2,8 @@
 // them with (Jinja 3.1, trim_blocks and lstrip_blocks on, loop controls, immutable sandbox).
 //
 // A template is a stranger's program and the messages are a stranger's text. So the program can read nothing but what is
-// passed in, its work and memory are bounded, and every byte of the result says where it came from: what the caller
-// supplied (contents, roles, names, tools, and whatever the template made of them) lies in `PromptText::caller`, where a
+// passed in, its work and memory are bounded, and every byte of the result says where it came from. What the caller
+// supplied (contents, roles, names, tools, and whatever the template made of them) lies in `PromptText::caller`. There a
 // tokenizer recognises no special tokens. The template's own text and the special tokens passed in lie outside. So does a
 // role that is one of the plain words system, developer, user, assistant, tool, function, ipython, model: templates build
 // special tokens from those ('<|' + message.role + '|>'), and they cannot smuggle anything in.

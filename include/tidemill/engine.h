@@ -41,62 +41,61 @@ struct EngineOptions {
   std::optional<KvType> kv_type = {};  // none: f16, or f32 for a model loaded with f32; q8_0: head_dim a multiple of 32
   size_t context = 0;  // positions of one sequence; 0: the model's own; more needs LoadOptions::rope_scaling
   KvPolicy kv_policy = KvPolicy::kBmc;
-  size_t kv_period = 0;   // rows; 0: chosen (tidemill/plan.h). At most the context
-  size_t max_batch = 32;  // sequences in one step
+  size_t kv_increment = 0;  // rows; 0: chosen (tidemill/plan.h). At most the context
+  size_t max_batch = 32;    // sequences in one step
   // Rows of prompts in one step, fewer beside requests that decode; 0: chosen from the model's size, at most 512, or max_batch where that
   // is more
   size_t prefill_chunk = 0;
   // Bytes of all requests' states together; 0: half of the memory that is free when the engine is made, or 512 MiB where the system does
-  // not say how much that is (Engine::notice). One more state, no more, is held while one is put aside or grows; states of resumed
+  // not say how much that is (Engine::notice). One more state, no more, is held while one is preempted or grows; states of resumed
   // requests that wait may take as much again.
   uint64_t state_memory = 0;
   // Where the state of a request waits while older ones need its memory, in files without names; empty: it is computed again. What
   // cannot be written there is computed again, too.
   std::string spill_folder = {};
-  // For requests whose guesses it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states may take a
-  // quarter of state_memory beside that, and its context may be shorter: where either is not enough, it makes no guesses.
+  // For requests whose draft tokens it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states may take a
+  // quarter of state_memory beside that, and its context may be shorter: where either is not enough, it makes no draft tokens.
   std::shared_ptr<const Model> draft_model = {};
   // In place of it: a draft head that was loaded for the engine's model. Where its context or its share of memory is full, it forgets and
   // goes on.
   std::shared_ptr<const DraftHead> draft_head = {};
-  // Where the numbers of this machine are kept that MakePlan measured (PlanOptions has the same two): how many guesses a request begins
-  // with is predicted by them, or where they are not there or another machine's, by the nearest built-in ones. Read when the first such
-  // request comes.
+  // Where MakePlan keeps this machine's numbers (PlanOptions has the same two). They predict the initial number of draft tokens; the nearest
+  // built-in numbers do so where there are none, or another machine's. Read when the first such request comes.
   std::string profile_path = {}, cpu = {};
 };
 
-// Where guesses come from.
+// Where draft tokens come from.
 enum class DraftSource : uint8_t {
   kNgram,   // what followed the last tokens before, in prompt or answer
   kModel,   // EngineOptions::draft_model or draft_head: its most likely tokens
-  kLayers,  // the model's own first layers, with its own head, in spare rows of the request's state
+  kLayers,  // the model's own first layers, with its own head, in unused rows of the request's state
 };
 
-// What shape guesses have. In a tree several stand at the same place, of which one may be right.
+// What shape draft tokens have. In a tree several stand at the same place, of which one may be accepted.
 enum class DraftTreeKind : uint8_t {
   kChain,    // one after another
   kFixed,    // 25 nodes, five tokens deep, whatever the draft model says
   kDynamic,  // those that the draft model thinks likeliest, with all before them
-  kOptimal,  // what would have been right most often in the text so far
+  kOptimal,  // what would have been accepted most often in the text so far
 };
 
-// Guesses at the next tokens, which one step checks together: a right one saves a step, a wrong one costs its row. Answers are the same
+// Draft tokens for the next tokens, which one step checks together: an accepted one saves a step, a rejected one costs its row. Answers are the same
 // bits as without, also drawn ones: each token is drawn as if it had come alone.
 struct DraftOptions {
-  static constexpr size_t kMost = 64;
+  static constexpr size_t kMax = 64;
 
-  size_t most = 0;  // guesses in a step, at most kMost; 0: none are made
-  // At most `most`: between the two, as many as make most tokens a second, by what was right so far and what steps took.
-  // Where it is 0, a draft model that would read the prompt for longer than right guesses can make up for in this answer is not used.
-  size_t least = 0;
+  size_t num_draft_tokens = 0;  // draft tokens in a step, at most kMax; 0: none are made
+  // At most `num_draft_tokens`: between the two, as many as make most tokens a second, by what was accepted so far and what steps took.
+  // Where it is 0, a draft model that would read the prompt for longer than accepted draft tokens can make up for in this answer is not used.
+  size_t min_draft_tokens = 0;
   DraftSource source = DraftSource::kNgram;
   size_t ngram_min = 3;  // of kNgram: the last tokens that must have stood there before; at least 1
   // And at most: where more of them stood there, the place is the latest of so many; at least ngram_min. 0: as many as did.
   size_t ngram_max = 0;
   size_t layers = 0;  // of kLayers: how many, at least 1 and fewer than the model has
-  // Of kModel and kLayers: guesses end before one that the drafter thinks less likely. 0 to 1.
-  float least_probability = 0;
-  // Of kModel and kLayers. Guesses are the tree's nodes then; special tokens are none of them.
+  // Of kModel and kLayers: draft tokens end before one that the drafter thinks less likely. 0 to 1.
+  float min_probability = 0;
+  // Of kModel and kLayers. Draft tokens are the tree's nodes then; special tokens are none of them.
   DraftTreeKind tree = DraftTreeKind::kChain;
 };
 
@@ -125,21 +124,26 @@ struct PageFaults {
   uint64_t major = 0;
 };
 
-// How guesses fared in the steps that could have had some.
+// How draft tokens fared in the steps that could have had some.
 struct DraftStats {
-  static constexpr size_t kPositions = 8, kWidths = 10;
+  static constexpr size_t kPositions = 8, kStepCounts = 10;
 
-  std::array<uint32_t, kPositions> guessed = {};  // steps that checked a first, second, ... guess; of a tree: by depth
-  std::array<uint32_t, kPositions> right = {};    // of them, those in which it was right, or one of those at that depth
-  std::array<uint32_t, kWidths> widths = {};      // steps with 0, 1, ... guesses; the last one: with that many or more
-  uint32_t cut = 0;                               // steps whose last guesses had no free rows, and were left out
-  uint32_t grown = 0;                             // steps for whose guesses the state grew before the text needed it
-  uint32_t bonuses = 0;                           // tokens behind right guesses: one of each step that had guesses
-  double reading_ms = 0;        // of a draft model, until guesses were checked: it read the text, and made those
-  uint32_t later_siblings = 0;  // right guesses that were not the first at their place: a chain would not have had them
+  std::array<uint32_t, kPositions> drafted =
+      {};  // steps that checked a first, second, ... draft token; of a tree: by depth
+  std::array<uint32_t, kPositions> accepted =
+      {};  // of them, those in which it was accepted, or one of those at that depth
+  std::array<uint32_t, kStepCounts> steps_by_draft_tokens =
+      {};                       // steps with 0, 1, ... draft tokens; the last one: with that many or more
+  uint32_t cut = 0;             // steps whose last draft tokens had no free rows, and were left out
+  uint32_t grown = 0;           // steps for whose draft tokens the state grew before the text needed it
+  uint32_t bonuses = 0;         // tokens after accepted draft tokens: one of each step that had draft tokens
+  double draft_prefill_ms = 0;  // of a draft model, until draft tokens were checked: it read the text, and made those
+  uint32_t later_siblings =
+      0;  // accepted draft tokens that were not the first at their place: a chain would not have had them
 
-  double Share(size_t position) const {
-    return guessed[position] == 0 ? 0 : static_cast<double>(right[position]) / static_cast<double>(guessed[position]);
+  double AcceptanceRate(size_t position) const {
+    return drafted[position] == 0 ? 0
+                                  : static_cast<double>(accepted[position]) / static_cast<double>(drafted[position]);
   }
 };
 
@@ -148,22 +152,22 @@ struct RequestStats {
   size_t restored_tokens = 0;  // of them: not computed, they came with the saved state
   size_t generated_tokens = 0;
   double prefill_ms = 0;       // from the first step to the first token
-  size_t drafted_tokens = 0;   // guesses that were checked
-  size_t accepted_tokens = 0;  // of them, those that were right
+  size_t drafted_tokens = 0;   // draft tokens that were checked
+  size_t accepted_tokens = 0;  // of them, those that were accepted
   DraftStats drafts;
-  // Why guesses that were asked for were not made, for a while or any more: static text, or nothing.
+  // Why draft tokens that were asked for were not made, for a while or any more: static text, or nothing.
   std::string_view draft_trouble = {};
-  size_t preemptions = 0;     // times it gave its memory to older requests
-  double first_token_ms = 0;  // from Submit
-  double decode_ms = 0;       // from the first token to the last
-  uint64_t state_bytes = 0;   // committed, at the end
+  size_t preemptions = 0;    // times it gave its memory to older requests
+  double ttft_ms = 0;        // from Submit
+  double decode_ms = 0;      // from the first token to the last
+  uint64_t state_bytes = 0;  // committed, at the end
   StateGrowth growth;
   PageFaults faults;  // of the whole process, from Submit to the end
 };
 
-// What happened to one request in one step. Tokens come one event each, in their order; text may lag behind them (half a character, the
-// beginning of a stop text), and what was held back comes with the last event; where that is kLength, kRepetition or kCancelled and brings
-// `saved`, with the events of the request that goes on from it.
+// What happened to one request in one step. Tokens come one event each, in their order. Text may lag behind them (half a character, the
+// beginning of a stop text); what was held back comes with the last event. Where that is kLength, kRepetition or kCancelled and brings
+// `saved`, it comes with the events of the request that goes on from it.
 struct Event {
   RequestId request = 0;
   std::optional<int32_t> token;  // none in an event that only ends the request
@@ -181,7 +185,7 @@ struct Event {
 
 // A request that ended and can go on: its tokens, what it remembers of them, and its options. Any engine of the same model,
 // vocabulary and numeric class goes on from it with the ids, texts and log-probabilities that it would have had: with other threads,
-// another growth policy, another level of the class, in other company.
+// another growth policy, another level of the class, with other batch mates.
 class SavedRequest {
  public:
   struct Impl;
@@ -227,8 +231,8 @@ class Engine {
   // kOutOfMemory.
   static Result<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model, const EngineOptions& options);
 
-  // kInvalidArgument: empty prompt, id out of range, options out of range, no such drafter; kContextFull: the prompt does not fit, with both
-  // numbers; kOutOfMemory: the state of the prompt and of max_new_tokens, where that is given and needs room, is more than
+  // kInvalidArgument: empty prompt, id out of range, options out of range, no such drafter. kContextFull: the prompt does not fit, with both
+  // numbers. kOutOfMemory: the state of the prompt and of max_new_tokens, where that is given and needs room, is more than
   // state_memory. Takes no memory for state yet.
   // Only tokens of the model's tokenizer are generated, also where the model has more rows than that; a prompt may name any row.
   Result<RequestId> Submit(Request request);

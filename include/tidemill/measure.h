@@ -22,8 +22,8 @@ namespace tidemill {
 //
 // Each limit is measured by two loops of different shapes, with one thread and with all of the engine's. What counts is the best of
 // many short measurements of either: neighbours only ever take away. A limit is known when every thread kept its core in a round of
-// them; when its two loops agree within kMostDisagreement; and where the loop is one kind of instruction, when they come at a whole
-// number in a cycle (or one in a whole number of cycles) within the same margin, by a clock that is measured, too. A share of more than
+// them and its two loops agree within kMaxDisagreement. A loop of one kind of instruction must also run a whole number of them in a
+// cycle (or one in a whole number of cycles) within the same margin, by a clock that is measured, too. A share of more than
 // 100 % says that a limit was measured too low. Limits only rise: measuring again adds to what there is.
 
 // One more for each form of activations that has instructions of its own.
@@ -32,7 +32,7 @@ inline constexpr std::array kLimits = {Limit::kRead, Limit::kInt8, Limit::kBFloa
 std::string_view LimitName(Limit limit);  // "read", "int8", "bf16", "f32"
 std::string_view LimitUnit(Limit limit);  // "GB/s", "Gop/s", "Gflop/s"
 
-inline constexpr double kMostDisagreement = 0.10;
+inline constexpr double kMaxDisagreement = 0.10;
 
 struct LimitRate {
   double first = 0, second = 0;  // of the two loops, in the limit's unit
@@ -72,7 +72,7 @@ Result<void> MeasureLimits(Engine& engine, WhichLimits which, MachineLimits& lim
 Result<void> RaiseReadLimit(Engine& engine, double bytes, LimitSet& limits);
 
 // GB/s at which a plain loop of `threads` of the engine's threads reads as many bytes, no more than MeasureLimits does, again and again for a
-// fifth of a second: what memory gives just then, neighbours and all, where a limit is what it gives at its best. Of a step's bytes, which
+// fifth of a second. That is what memory gives just then, with noisy neighbours; a limit is what it gives at its best. Of a step's bytes, which
 // find as much of a cache, it is what reading alone would come to. threads: 0 or more than there are: all. kOutOfMemory.
 Result<double> ReadRateNow(Engine& engine, double bytes, size_t threads);
 
@@ -189,8 +189,8 @@ class BenchCaches {
 };
 
 // Prefill: logits of the last token only. Decode and batch: one token a step, logits of all vocabulary after each, nothing sampled.
-// With `caches`, a test that is the same but for `repeat` and `threads` fills nothing and warms up for 2 steps at most; a decode test at
-// a greater depth fills the rest; another test takes the place of what is there. Null: filled and warmed up each time.
+// With `caches`, a test that is the same but for `repeat` and `threads` fills nothing and warms up for 2 steps at most. A decode test at
+// a greater depth fills the rest. Another test takes the place of what is there. Null: filled and warmed up each time.
 // kFailedPrecondition: requests are in flight. kInvalidArgument: no such test, or a count out of range. kOutOfMemory.
 Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches* caches = nullptr);
 

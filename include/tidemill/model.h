@@ -113,7 +113,7 @@ class Model {
   std::unique_ptr<Impl> impl_;
 };
 
-// A draft head of EAGLE or EAGLE-3: it guesses what one model, its target, says next, from what the target's layers make of the text. The
+// A draft head of EAGLE or EAGLE-3: it drafts what one model, its target, says next, from what the target's layers make of the text. The
 // folder has no tokenizer; embedding and head are the target's where it has none. Immutable once loaded, as Model.
 class DraftHead {
  public:

@@ -58,24 +58,23 @@ struct PredictedDecode {
 // planned, one draft step makes the draft tokens of all, and costs each sequence its part.
 struct PredictedDrafts {
   struct Step {
-    size_t guesses = 0;  // draft tokens
-    double seconds = 0;  // a step with a row for each of them and for the last sampled token
-    std::optional<double> break_even =
-        {};  // the break-even acceptance rate; none: it never pays, or nothing is drafted
+    size_t num_draft_tokens = 0;
+    double seconds = 0;                     // a step with a row for each of them and for the last sampled token
+    std::optional<double> break_even = {};  // acceptance rate; none: it never pays, or nothing is drafted
   };
-  struct Width {
-    double share = 0;    // acceptance rate
-    size_t guesses = 0;  // the number of draft tokens that makes most tokens a second then
-    double seconds = 0;  // for a token
+  struct Best {
+    double acceptance_rate = 0;
+    size_t num_draft_tokens = 0;  // that makes most tokens a second then
+    double seconds = 0;           // for a token
   };
-  bool is_planned = false;     // else draft tokens are taken to cost nothing, as prompt lookup's
-  double guess_seconds = 0;    // of making a draft token
-  bool all_at_once = false;    // or all of a step's
-  double reading_seconds = 0;  // draft prefill of half the context; 0: no draft model
+  bool is_planned = false;           // else draft tokens are taken to cost nothing, as prompt lookup's
+  double draft_token_seconds = 0;    // of making a draft token
+  bool all_at_once = false;          // or all of a step's
+  double draft_prefill_seconds = 0;  // draft prefill of half the context; 0: no draft model
   // The shortest answer that can make up for the draft prefill in an easy text, in tokens. None: no answer can.
-  std::optional<size_t> least_answer = 0;
-  std::vector<Step> steps = {};    // of 0 to 16 draft tokens
-  std::vector<Width> widths = {};  // at some acceptance rates, ascending
+  std::optional<size_t> min_answer_tokens = 0;
+  std::vector<Step> steps = {};  // of 0 to 16 draft tokens
+  std::vector<Best> best = {};   // at some acceptance rates, ascending
 };
 
 // The numbers that the costs come from.

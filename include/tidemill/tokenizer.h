@@ -111,8 +111,8 @@ class StreamDecoder {
   // What was held back, as U+FFFD; then ready for a new text.
   std::string Finish();
 
-  std::string_view pending() const { return pending_; }  // held back: at most kMostPending bytes
-  static constexpr size_t kMostPending = 3;
+  std::string_view pending() const { return pending_; }  // held back: at most kMaxPending bytes
+  static constexpr size_t kMaxPending = 3;
 
  private:
   const Tokenizer* tokenizer_;  // borrowed; outlives us

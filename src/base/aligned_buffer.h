@@ -55,8 +55,9 @@ class AlignedBuffer {
 };
 
 // Buffers that stay as long as each other, one behind the other in mappings of `block_bytes` of address space or more, for which large
-// pages are asked: one thread of a Zen 4 decodes SmolLM2 20 % and Qwen2.5-Coder-1.5B 4 % faster than from the same arena in pages of 4
-// KiB, 29 and 14 % faster than from a mapping for each matrix (means of three on a busy machine). Untouched space costs nothing; a mapping goes back with the last of its buffers.
+// pages are asked. One thread of a Zen 4 decodes SmolLM2 20 % and Qwen2.5-Coder-1.5B 4 % faster than from the same arena in pages of 4
+// KiB, and 29 and 14 % faster than from a mapping for each matrix (means of three on a busy machine). Untouched space costs nothing; a
+// mapping goes back with the last of its buffers.
 // A large page is resident as a whole once a byte of it is written. kSmall is for buffers of which parts are never written: also where the
 // system would give large pages unasked.
 class BufferArena {

@@ -50,7 +50,7 @@ struct Processor {
 Processor ProcessorOf(uint32_t ebx, uint32_t edx, uint32_t ecx, uint32_t signature);
 Tuning TuningOf(const Processor& processor);
 
-// What is taken where no level is asked for: the best, but on an Intel the level below its products of BF16, which an Emerald Rapids makes
+// What is taken where no level is asked for: the best, but on an Intel the level below its products of BF16. An Emerald Rapids makes these
 // at half the rate of f32's MulAdds: a 1B BF16 model's prefill is 1.6 times as fast without (113, 117 tokens/s beside 71, 70), decode 0.95 to 0.99.
 Isa DefaultIsa(Isa best = DetectIsa(), Tuning tuning = DetectTuning());
 

@@ -43,7 +43,7 @@ void PageCommitter::Start(Job& job, const Work& work) {
   job.work_ = work;
   job.stage_ = Job::Stage::kQueued;
   job.part_ = 0;
-  if (!job.counts_ && work.used >= ReservedMemory::kLargePage && large_parts_ + work.parts <= kMostLargeParts) {
+  if (!job.counts_ && work.used >= ReservedMemory::kLargePage && large_parts_ + work.parts <= kMaxLargeParts) {
     large_parts_ += work.parts;
     job.counts_ = true;
   }

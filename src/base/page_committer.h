@@ -20,7 +20,7 @@ class PageCommitter {
  public:
   // Parts of memories that have large pages, all together. Each costs two of the process's mappings at most, of which Linux gives it
   // 65,530; a part has 2 MiB at least, so that this is met beyond 32 GiB only.
-  static constexpr size_t kMostLargeParts = size_t{1} << 14;
+  static constexpr size_t kMaxLargeParts = size_t{1} << 14;
 
   struct Work {
     ReservedMemory* memory = nullptr;
@@ -46,7 +46,7 @@ class PageCommitter {
     bool cancelled_ = false;
     Job* next_ = nullptr;  // in the queue
     size_t large_ = 0;     // bytes at the front of each part for which large pages were asked
-    bool counts_ = false;  // of kMostLargeParts
+    bool counts_ = false;  // of kMaxLargeParts
   };
 
   // Where the system gives no thread, Start does the work itself.

@@ -16,7 +16,7 @@ namespace tidemill {
 namespace {
 
 // Linux moves at most 0x7ffff000 bytes in a call.
-constexpr size_t kMostBytesOfACall = size_t{1} << 30;
+constexpr size_t kMaxBytesOfACall = size_t{1} << 30;
 
 Error Failed(const std::string& what, int error_number) {
   const ErrorCode code = error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG ? ErrorCode::kNoSpace
@@ -39,13 +39,13 @@ int OpenNameless(const std::string& folder) {
 
 Result<SpillFile> SpillFile::Write(const std::string& folder, std::span<const std::byte> bytes) {
   const int fd = OpenNameless(folder);
-  if (fd < 0) return Failed("put state aside: a file in " + folder, errno);
+  if (fd < 0) return Failed("write a preempted state: a file in " + folder, errno);
   SpillFile file(fd, bytes.size());
   for (size_t at = 0; at < bytes.size();) {
     const ssize_t written =
-        pwrite(fd, bytes.data() + at, std::min(bytes.size() - at, kMostBytesOfACall), static_cast<off_t>(at));
+        pwrite(fd, bytes.data() + at, std::min(bytes.size() - at, kMaxBytesOfACall), static_cast<off_t>(at));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Failed("put state aside: a file in " + folder, errno);
+    if (written < 0) return Failed("write a preempted state: a file in " + folder, errno);
     at += static_cast<size_t>(written);
   }
   return file;
@@ -60,18 +60,18 @@ Result<std::vector<std::byte>> SpillFile::Read() const {
     std::vector<std::byte> bytes(size_);
     for (size_t at = 0; at < size_;) {
       const ssize_t read =
-          pread(fd_, bytes.data() + at, std::min(size_ - at, kMostBytesOfACall), static_cast<off_t>(at));
+          pread(fd_, bytes.data() + at, std::min(size_ - at, kMaxBytesOfACall), static_cast<off_t>(at));
       if (read < 0 && errno == EINTR) continue;
-      if (read < 0) return Failed("read state that was put aside", errno);
+      if (read < 0) return Failed("read state that was preempted", errno);
       if (read == 0) {
-        return Error(ErrorCode::kIoError, "read state that was put aside: expected " + std::to_string(size_) +
+        return Error(ErrorCode::kIoError, "read state that was preempted: expected " + std::to_string(size_) +
                                               " bytes, found " + std::to_string(at));
       }
       at += static_cast<size_t>(read);
     }
     return bytes;
   } catch (const std::exception&) {
-    return OutOfMemoryError("read state that was put aside", size_);
+    return OutOfMemoryError("read state that was preempted", size_);
   }
 }
 

@@ -1,7 +1,7 @@
 // A small pool of worker threads for data-parallel loops.
 //
 // A loop is cut into chunks. Every thread takes the next chunk when it has finished one, and the loop ends when all chunks
-// are done, not when all threads have arrived: a worker that the system has taken off its core before it took a chunk is
+// are done, not when all threads have arrived. A worker that the system has taken off its core before it took a chunk is
 // not waited for. Waiting spins for a moment (the next loop usually follows within microseconds), then sleeps.
 #ifndef TIDEMILL_BASE_THREAD_POOL_H_
 #define TIDEMILL_BASE_THREAD_POOL_H_

@@ -8,11 +8,13 @@ namespace tidemill::cli {
 namespace {
 
 // Of the last one, which stands for all that are wider.
-std::string WidthName(size_t width) { return std::to_string(width) + (width + 1 == DraftStats::kWidths ? "+" : ""); }
+std::string StepCountName(size_t width) {
+  return std::to_string(width) + (width + 1 == DraftStats::kStepCounts ? "+" : "");
+}
 
-// Right guesses of a step that had some.
+// Right draft tokens of a step that had some.
 double PerStep(const RequestStats& stats) {
-  return static_cast<double>(stats.accepted_tokens) / static_cast<double>(std::max(1U, stats.drafts.guessed[0]));
+  return static_cast<double>(stats.accepted_tokens) / static_cast<double>(std::max(1U, stats.drafts.drafted[0]));
 }
 
 Json LogprobsJson(const Answer& answer, const Tokenizer& tokenizer) {
@@ -31,20 +33,21 @@ Json LogprobsJson(const Answer& answer, const Tokenizer& tokenizer) {
 Json DraftJson(const RequestStats& stats) {
   const DraftStats& drafts = stats.drafts;
   Json acceptance = Json::array(), widths = Json::object();
-  for (size_t i = 0; i < DraftStats::kPositions && drafts.guessed[i] != 0; ++i) acceptance.push_back(drafts.Share(i));
-  for (size_t i = 0; i < DraftStats::kWidths; ++i) {
-    if (drafts.widths[i] != 0) widths[WidthName(i)] = drafts.widths[i];
+  for (size_t i = 0; i < DraftStats::kPositions && drafts.drafted[i] != 0; ++i)
+    acceptance.push_back(drafts.AcceptanceRate(i));
+  for (size_t i = 0; i < DraftStats::kStepCounts; ++i) {
+    if (drafts.steps_by_draft_tokens[i] != 0) widths[StepCountName(i)] = drafts.steps_by_draft_tokens[i];
   }
   return {{"drafted", stats.drafted_tokens},
           {"accepted", stats.accepted_tokens},
           {"accepted_with_bonus", stats.accepted_tokens + drafts.bonuses},
           {"accepted_later_siblings", drafts.later_siblings},
           {"accepted_per_step", PerStep(stats)},
-          {"acceptance", std::move(acceptance)},
-          {"widths", std::move(widths)},
+          {"acceptance_rate", std::move(acceptance)},
+          {"steps_by_draft_tokens", std::move(widths)},
           {"cut", drafts.cut},
           {"grown", drafts.grown},
-          {"reading_ms", drafts.reading_ms}};
+          {"draft_prefill_ms", drafts.draft_prefill_ms}};
 }
 
 }  // namespace
@@ -53,15 +56,16 @@ void AddDrafts(const RequestStats& stats, RequestStats* sum) {
   sum->drafted_tokens += stats.drafted_tokens;
   sum->accepted_tokens += stats.accepted_tokens;
   for (size_t i = 0; i < DraftStats::kPositions; ++i) {
-    sum->drafts.guessed[i] += stats.drafts.guessed[i];
-    sum->drafts.right[i] += stats.drafts.right[i];
+    sum->drafts.drafted[i] += stats.drafts.drafted[i];
+    sum->drafts.accepted[i] += stats.drafts.accepted[i];
   }
-  for (size_t i = 0; i < DraftStats::kWidths; ++i) sum->drafts.widths[i] += stats.drafts.widths[i];
+  for (size_t i = 0; i < DraftStats::kStepCounts; ++i)
+    sum->drafts.steps_by_draft_tokens[i] += stats.drafts.steps_by_draft_tokens[i];
   sum->drafts.bonuses += stats.drafts.bonuses;
   sum->drafts.cut += stats.drafts.cut;
   sum->drafts.grown += stats.drafts.grown;
   sum->drafts.later_siblings += stats.drafts.later_siblings;
-  sum->drafts.reading_ms += stats.drafts.reading_ms;
+  sum->drafts.draft_prefill_ms += stats.drafts.draft_prefill_ms;
   if (sum->draft_trouble.empty()) sum->draft_trouble = stats.draft_trouble;
 }
 
@@ -70,24 +74,25 @@ std::string DescribeDrafts(const RequestStats& stats) {
   const DraftStats& drafts = stats.drafts;
   char number[32];
   std::snprintf(number, sizeof number, "%.2f", PerStep(stats));
-  std::string text = "drafts       " + std::to_string(stats.drafted_tokens) + " guessed, " +
-                     std::to_string(stats.accepted_tokens) + " right (" +
-                     std::to_string(stats.accepted_tokens + drafts.bonuses) + " with the tokens behind them), ";
+  std::string text = "drafts       " + std::to_string(stats.drafted_tokens) + " drafted, " +
+                     std::to_string(stats.accepted_tokens) + " accepted (" +
+                     std::to_string(stats.accepted_tokens + drafts.bonuses) + " with bonus tokens), ";
   if (drafts.later_siblings != 0) text += std::to_string(drafts.later_siblings) + " of them not the first sibling, ";
-  text += std::string(number) + " a step; right by position";
-  for (size_t i = 0; i < DraftStats::kPositions && drafts.guessed[i] != 0; ++i) {
-    std::snprintf(number, sizeof number, " %.0f %%", 100 * drafts.Share(i));
+  text += std::string(number) + " a step; acceptance rate by position";
+  for (size_t i = 0; i < DraftStats::kPositions && drafts.drafted[i] != 0; ++i) {
+    std::snprintf(number, sizeof number, " %.0f %%", 100 * drafts.AcceptanceRate(i));
     text += number;
   }
-  text += "; steps by guesses";
-  for (size_t i = 0; i < DraftStats::kWidths; ++i) {
-    if (drafts.widths[i] != 0) text += " " + WidthName(i) + ":" + std::to_string(drafts.widths[i]);
+  text += "; steps by number of draft tokens";
+  for (size_t i = 0; i < DraftStats::kStepCounts; ++i) {
+    if (drafts.steps_by_draft_tokens[i] != 0)
+      text += " " + StepCountName(i) + ":" + std::to_string(drafts.steps_by_draft_tokens[i]);
   }
-  if (drafts.cut != 0) text += "; " + std::to_string(drafts.cut) + " cut to free rows";
-  if (drafts.grown != 0) text += "; " + std::to_string(drafts.grown) + " grown for";
-  if (drafts.reading_ms > 0) {
-    std::snprintf(number, sizeof number, "%.1f", drafts.reading_ms);
-    text += std::string("; the text was read for them in ") + number + " ms";
+  if (drafts.cut != 0) text += "; " + std::to_string(drafts.cut) + " cut to unused rows";
+  if (drafts.grown != 0) text += "; grown for " + std::to_string(drafts.grown) + " of them";
+  if (drafts.draft_prefill_ms > 0) {
+    std::snprintf(number, sizeof number, "%.1f", drafts.draft_prefill_ms);
+    text += std::string("; draft prefill ") + number + " ms";
   }
   return text + "\n";
 }
@@ -108,14 +113,14 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
   json["timings"] = {
       {"load_ms", load_ms},
       {"prefill_ms", stats.prefill_ms},
-      {"first_token_ms", stats.first_token_ms},
+      {"ttft_ms", stats.ttft_ms},
       {"decode_ms", stats.decode_ms},
       {"prefill_tokens_per_s",
        TokensPerSecond(static_cast<double>(stats.prompt_tokens - stats.restored_tokens), stats.prefill_ms)},
       {"decode_tokens_per_s", TokensPerSecond(decoded, stats.decode_ms)}};
-  json["state"] = {{"bytes", stats.state_bytes},
+  json["state"] = {{"used_bytes", stats.state_bytes},
                    {"policy", KvPolicyName(engine.kv_policy())},
-                   {"reserved_bytes", stats.growth.reserved_bytes},
+                   {"allocated_bytes", stats.growth.reserved_bytes},
                    {"growths", stats.growth.growths},
                    {"bytes_copied", stats.growth.bytes_copied},
                    {"minor_faults", stats.faults.minor},

@@ -35,7 +35,7 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
 
 // What `stats` says of drafts, added to `sum`.
 void AddDrafts(const RequestStats& stats, RequestStats* sum);
-// The line of --stats about them; empty where no guesses were made.
+// The line of --stats about them; empty where no draft tokens were made.
 std::string DescribeDrafts(const RequestStats& stats);
 
 double TokensPerSecond(double tokens, double ms);  // 0 where no time passed

@@ -32,11 +32,11 @@ struct BenchFlags {
 };
 
 void AddFlags(FlagSet& set, BenchFlags& flags) {
-  constexpr size_t kMostTokens = size_t{1} << 22;
+  constexpr size_t kMaxTokens = size_t{1} << 22;
   set.OptionalPositional("MODEL", flags.model, "A .gguf file or a model folder");
-  set.Numbers("--prompt-tokens", flags.prompt_tokens, 1, kMostTokens, "Prefill of this many tokens (512)");
-  set.Number<size_t>("--gen-tokens", flags.gen_tokens, 1, kMostTokens, "Decode steps that are timed (64)");
-  set.Numbers("--depth", flags.depth, 0, kMostTokens,
+  set.Numbers("--prompt-tokens", flags.prompt_tokens, 1, kMaxTokens, "Prefill of this many tokens (512)");
+  set.Number<size_t>("--gen-tokens", flags.gen_tokens, 1, kMaxTokens, "Decode steps that are timed (64)");
+  set.Numbers("--depth", flags.depth, 0, kMaxTokens,
               "Decode at these depths (0); past the model's context size it runs and is marked");
   set.Numbers("--batch", flags.batch, 1, 1024, "Decode of batches of so many sequences, at each depth (1)");
   set.Number<size_t>("--repeat", flags.repeat, 1, 1000, "Times that each test is run (3)");

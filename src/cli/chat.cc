@@ -89,7 +89,7 @@ Result<std::optional<std::string>> Chat::ReadMessage() {
   bool is_block = false, is_continued = false;
   while (true) {
     TIDEMILL_TRY(line, lines_.Read(is_block || is_continued ? "... " : ">>> "));
-    if (line.kind == LineSource::Line::Kind::kAbandoned) {  // begin anew
+    if (line.kind == LineSource::Line::Kind::kAbandoned) {  // start over
       message.clear();
       is_block = is_continued = false;
       continue;
@@ -145,7 +145,7 @@ Result<void> Chat::Answer(const std::string& message) {
   WarnAboutEnd(answer, flags_, options_, *session_.engine, context_.messages);
   if (answer.finish == FinishReason::kLength && HasFullContext(answer, *session_.engine)) {
     context_.messages.Warning("the context of " + std::to_string(session_.engine->context()) +
-                              " positions is full; /reset begins anew");
+                              " tokens is full; /reset starts over");
   }
   if (context_.signals.received() != 0) return Error(ErrorCode::kCancelled, "chat: ended by a signal");
   return {};

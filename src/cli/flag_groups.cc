@@ -86,8 +86,9 @@ void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
                "Type of the stored keys and values (f16); q8_0: 53 % of the memory of f16");
   flags.Choice("--kv-policy", kv_policy, {"iterative", "upfront", "bmc", "geometric", "reserve", "paged"},
                "How far ahead the state is allocated (bmc); answers are the same");
-  flags.Number<size_t>("--kv-period", kv_period, 1, size_t{1} << 30,
+  flags.Number<size_t>("--kv-increment", kv_increment, 1, size_t{1} << 30,
                        "Rows by which bmc, reserve and paged grow (bmc: as tidemill plan says; 256, or the context)");
+  flags.Removed("--kv-period", "give --kv-increment");
   flags.Choice("--weights", weights, {"packed", "mapped"},
                "packed: rearranged for speed; mapped: read from the file, no memory of their own (packed)");
   flags.Value(
@@ -125,7 +126,7 @@ Result<EngineOptions> MachineFlags::engine_options() const {
     TIDEMILL_TRY(policy, ParseKvPolicy(*kv_policy));
     options.kv_policy = policy;
   }
-  options.kv_period = kv_period.value_or(0);
+  options.kv_increment = kv_increment.value_or(0);
   if (max_batch) options.max_batch = *max_batch;
   options.prefill_chunk = prefill_chunk.value_or(0);
   options.state_memory = state_memory.value_or(0);
@@ -136,12 +137,13 @@ Result<EngineOptions> MachineFlags::engine_options() const {
 void DraftFlags::AddSourceTo(FlagSet& flags) {
   flags.Group("Drafts");
   flags.Value("--draft", "ngram|layers:M|MODEL",
-              "Guess the next tokens and check them in one step; answers are the same. ngram: what followed the last "
+              "Draft the next tokens and check them in one step; answers are the same. ngram: what followed the last "
               "tokens before, in prompt or answer; layers:M: by the model's first M layers; MODEL: by a smaller model "
               "with the same vocabulary, or by a draft head of this one (EAGLE)",
               [this](const std::string& text) { return ReadDraft(text, *this); });
-  flags.Number<size_t>("--draft-max", most, 1, DraftOptions::kMost, "Guesses in a step, at most (8; of a tree 25)");
-  flags.Number<size_t>("--draft-min", least, 0, DraftOptions::kMost,
+  flags.Number<size_t>("--draft-max", num_draft_tokens, 1, DraftOptions::kMax,
+                       "Draft tokens in a step, at most (8; of a tree 25)");
+  flags.Number<size_t>("--draft-min", min_draft_tokens, 0, DraftOptions::kMax,
                        "And at least (0): between the two, as many as make most tokens a second");
   flags.Number<size_t>("--draft-threads", threads, 1, kMaxThreads,
                        "Threads of a draft model's steps, at most those of --threads (as many); answers are the same");
@@ -150,13 +152,14 @@ void DraftFlags::AddSourceTo(FlagSet& flags) {
 
 void DraftFlags::AddTo(FlagSet& flags) {
   AddSourceTo(flags);
-  flags.Choice("--draft-tree", tree, {"chain", "fixed", "dynamic", "optimal"},
-               "Shape of a draft model's guesses (chain): of a tree several stand at the same place. fixed: 25 nodes, "
-               "five deep; "
-               "dynamic: those that the draft model thinks likeliest; optimal: by what was right so far");
-  flags.Number<float>("--draft-p-min", least_probability, 0, 1,
-                      "No guess where the draft model thinks none as likely (0); ngram has no such number");
-  flags.Number<size_t>("--ngram-min", ngram_min, 1, 1024, "Tokens that must agree before ngram guesses (3)");
+  flags.Choice(
+      "--draft-tree", tree, {"chain", "fixed", "dynamic", "optimal"},
+      "Shape of a draft model's draft tokens (chain): of a tree several stand at the same place. fixed: 25 nodes, "
+      "five deep; "
+      "dynamic: those that the draft model thinks likeliest; optimal: by what was right so far");
+  flags.Number<float>("--draft-p-min", min_probability, 0, 1,
+                      "A draft ends where the draft model thinks no token as likely (0); refused with ngram");
+  flags.Number<size_t>("--ngram-min", ngram_min, 1, 1024, "Tokens that must agree before ngram drafts (3)");
   flags.Number<size_t>("--ngram-max", ngram_max, 1, 1024,
                        "Tokens that are looked up at most, at their latest place (as many as agree)");
   for (const char* flag : {"--draft-tree", "--draft-p-min", "--ngram-min", "--ngram-max"}) flags.Needs(flag, "--draft");
@@ -166,17 +169,18 @@ void DraftFlags::AddTo(FlagSet& flags) {
 Result<void> DraftFlags::Check() const {
   const DraftOptions draft = options();
   if (draft.tree != DraftTreeKind::kChain && draft.source == DraftSource::kNgram) {
-    return UsageError("--draft-tree", "expected chain with --draft ngram, which guesses one way to go on, found " +
+    return UsageError("--draft-tree", "expected chain with --draft ngram, which drafts one way to go on, found " +
                                           *tree + "; give --draft layers:M or a model");
   }
   if (threads && draft.source == DraftSource::kNgram) {
     return UsageError("--draft-threads",
                       "expected --draft layers:M or a model, whose steps use threads, found ngram, which makes none");
   }
-  if (least_probability && draft.source == DraftSource::kNgram) {
-    return UsageError("--draft-p-min",
-                      "expected --draft layers:M or a model, which says how likely a guess is, found ngram, which "
-                      "does not");
+  if (min_probability && draft.source == DraftSource::kNgram) {
+    return UsageError(
+        "--draft-p-min",
+        "expected --draft layers:M or a model, which says how likely a draft token is, found ngram, which "
+        "does not");
   }
   if ((ngram_min || ngram_max) && draft.source != DraftSource::kNgram) {
     return UsageError(
@@ -188,9 +192,9 @@ Result<void> DraftFlags::Check() const {
     return UsageError("--ngram-max", "expected at least --ngram-min, which is " + std::to_string(draft.ngram_min) +
                                          ", found " + std::to_string(draft.ngram_max));
   }
-  if (draft.least <= draft.most) return {};
-  return UsageError("--draft-min", "expected at most --draft-max, which is " + std::to_string(draft.most) + ", found " +
-                                       std::to_string(draft.least));
+  if (draft.min_draft_tokens <= draft.num_draft_tokens) return {};
+  return UsageError("--draft-min", "expected at most --draft-max, which is " + std::to_string(draft.num_draft_tokens) +
+                                       ", found " + std::to_string(draft.min_draft_tokens));
 }
 
 DraftOptions DraftFlags::options() const {
@@ -201,11 +205,11 @@ DraftOptions DraftFlags::options() const {
   if (tree == "fixed") options.tree = DraftTreeKind::kFixed;
   if (tree == "dynamic") options.tree = DraftTreeKind::kDynamic;
   if (tree == "optimal") options.tree = DraftTreeKind::kOptimal;
-  options.most = most.value_or(options.tree == DraftTreeKind::kChain ? 8 : 25);
-  options.least = least.value_or(options.least);
+  options.num_draft_tokens = num_draft_tokens.value_or(options.tree == DraftTreeKind::kChain ? 8 : 25);
+  options.min_draft_tokens = min_draft_tokens.value_or(options.min_draft_tokens);
   options.ngram_min = ngram_min.value_or(options.ngram_min);
   options.ngram_max = ngram_max.value_or(options.ngram_max);
-  options.least_probability = least_probability.value_or(options.least_probability);
+  options.min_probability = min_probability.value_or(options.min_probability);
   return options;
 }
 

@@ -22,7 +22,7 @@ namespace tidemill::cli {
 struct MachineFlags {
   std::optional<size_t> threads;
   std::optional<size_t> context;
-  std::optional<size_t> kv_period, max_batch, prefill_chunk;
+  std::optional<size_t> kv_increment, max_batch, prefill_chunk;
   std::optional<uint64_t> state_memory;
   std::optional<std::string> isa, dtype, kv_dtype, kv_policy, weights;
   std::optional<RopeOverride> rope_scaling;
@@ -36,17 +36,17 @@ struct MachineFlags {
   Result<EngineOptions> engine_options() const;
 };
 
-// Guesses at the next tokens.
+// Draft tokens for the next tokens.
 struct DraftFlags {
   std::optional<DraftSource> source;
   std::string model;  // of kModel: its path
   size_t layers = 0;  // of kLayers
-  std::optional<size_t> least, most, ngram_min, ngram_max, threads;
-  std::optional<float> least_probability;
+  std::optional<size_t> min_draft_tokens, num_draft_tokens, ngram_min, ngram_max, threads;
+  std::optional<float> min_probability;
   std::optional<std::string> tree;
 
   void AddTo(FlagSet& flags);
-  // Of them those that say who guesses, how much and with what.
+  // Of them those that say who drafts, how much and with what.
   void AddSourceTo(FlagSet& flags);
   // What can be known before a model is loaded.
   Result<void> Check() const;

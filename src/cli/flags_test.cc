@@ -178,12 +178,12 @@ TEST(MachineFlags, RopeScaling_IsAKindAndAFactor) {
 TEST(MachineFlags, KvPolicy_IsGivenByName) {
   MachineFlags flags;
   EXPECT_EQ(flags.engine_options().value().kv_policy, KvPolicy::kBmc);
-  EXPECT_EQ(flags.engine_options().value().kv_period, 0U);
-  flags.kv_period = 7;
+  EXPECT_EQ(flags.engine_options().value().kv_increment, 0U);
+  flags.kv_increment = 7;
   for (const char* name : {"iterative", "upfront", "bmc", "geometric", "reserve", "paged"}) {
     flags.kv_policy = name;
     EXPECT_EQ(KvPolicyName(flags.engine_options().value().kv_policy), name);
-    EXPECT_EQ(flags.engine_options().value().kv_period, 7U);
+    EXPECT_EQ(flags.engine_options().value().kv_increment, 7U);
   }
   flags.kv_policy = "none";
   EXPECT_EQ(flags.engine_options().error().code(), ErrorCode::kInvalidArgument);

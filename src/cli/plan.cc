@@ -60,20 +60,21 @@ Json MemoryJson(const PlannedMemory& memory) {
 Json DraftsJson(const PredictedDrafts& drafts) {
   Json steps = Json::array(), best = Json::array();
   for (const PredictedDrafts::Step& step : drafts.steps) {
-    steps.push_back({{"num_draft_tokens", step.guesses},
-                     {"rows", step.guesses + 1},
+    steps.push_back({{"num_draft_tokens", step.num_draft_tokens},
+                     {"rows", step.num_draft_tokens + 1},
                      {"seconds", step.seconds},
                      {"break_even_acceptance_rate", OrNull(step.break_even)}});
   }
-  for (const PredictedDrafts::Width& width : drafts.widths) {
-    best.push_back(
-        {{"acceptance_rate", width.share}, {"num_draft_tokens", width.guesses}, {"seconds_per_token", width.seconds}});
+  for (const PredictedDrafts::Best& one : drafts.best) {
+    best.push_back({{"acceptance_rate", one.acceptance_rate},
+                    {"num_draft_tokens", one.num_draft_tokens},
+                    {"seconds_per_token", one.seconds}});
   }
   return {{"planned", drafts.is_planned},
-          {"draft_seconds", drafts.guess_seconds},
+          {"draft_seconds", drafts.draft_token_seconds},
           {"all_at_once", drafts.all_at_once},
-          {"draft_prefill_seconds", drafts.reading_seconds},
-          {"min_answer_tokens", OrNull(drafts.least_answer)},
+          {"draft_prefill_seconds", drafts.draft_prefill_seconds},
+          {"min_answer_tokens", OrNull(drafts.min_answer_tokens)},
           {"steps", std::move(steps)},
           {"best", std::move(best)}};
 }
@@ -86,7 +87,7 @@ Json PlanJson(const Plan& plan, const ModelInfo& model) {
   json["model"] = {{"path", model.path}, {"family", model.family}};
   json["context_size"] = plan.context;
   json["batch"] = plan.batch;
-  json["kv_bytes_per_token"] = plan.state_row_bytes;
+  json["state_bytes_per_token"] = plan.state_row_bytes;
   json["state_memory_bytes"] = plan.state_memory_bytes;
   json["memory"] = MemoryJson(plan.memory);
   json["choices"] = Json::array();

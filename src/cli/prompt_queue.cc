@@ -16,7 +16,7 @@ namespace tidemill::cli {
 std::optional<PromptQueue::Line> PromptQueue::Take(size_t instance, bool wait) {
   std::unique_lock lock(mutex_);
   if (num_running_[instance] > *std::min_element(num_running_.begin(), num_running_.end())) return std::nullopt;
-  while (!ended_ && results_.size() >= kMostWaiting) {
+  while (!ended_ && results_.size() >= kMaxWaiting) {
     if (!wait) return std::nullopt;
     changed_.wait(lock);
   }

@@ -22,7 +22,7 @@ namespace tidemill::cli {
 class PromptQueue {
  public:
   // Lines whose results may wait for an older one's: what bounds the memory for results.
-  static constexpr size_t kMostWaiting = 4096;
+  static constexpr size_t kMaxWaiting = 4096;
 
   struct Line {
     size_t number = 0;  // from 1

@@ -35,14 +35,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostInstances = 64;
+constexpr size_t kMaxInstances = 64;
 
 double Milliseconds(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
 // What --stats says of many requests.
 struct ManyStats {
   size_t requests = 0, failed = 0, prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
-  std::vector<float> first_token_ms, between_tokens_ms;
+  std::vector<float> ttft_ms, between_tokens_ms;
   RequestStats all;  // of all requests, what they say of drafts and of growth
 
   void AddGrowth(const StateGrowth& growth) {
@@ -58,7 +58,7 @@ struct ManyStats {
     preemptions += stats.preemptions;
     AddGrowth(stats.growth);
     AddDrafts(stats, &all);
-    if (stats.generated_tokens != 0) first_token_ms.push_back(static_cast<float>(stats.first_token_ms));
+    if (stats.generated_tokens != 0) ttft_ms.push_back(static_cast<float>(stats.ttft_ms));
   }
   void Add(const ManyStats& other) {
     requests += other.requests;
@@ -68,15 +68,15 @@ struct ManyStats {
     preemptions += other.preemptions;
     AddGrowth(other.all.growth);
     AddDrafts(other.all, &all);
-    first_token_ms.insert(first_token_ms.end(), other.first_token_ms.begin(), other.first_token_ms.end());
+    ttft_ms.insert(ttft_ms.end(), other.ttft_ms.begin(), other.ttft_ms.end());
     between_tokens_ms.insert(between_tokens_ms.end(), other.between_tokens_ms.begin(), other.between_tokens_ms.end());
   }
 };
 
-// The value below which a share of them lies; 0 for none.
-double Percentile(std::vector<float>& values, double share) {
+// The value below which a fraction of them lies; 0 for none.
+double Percentile(std::vector<float>& values, double fraction) {
   if (values.empty()) return 0;
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(fraction * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), at, values.end());
   return *at;
 }
@@ -94,15 +94,14 @@ std::string Describe(ManyStats& stats, double seconds, const PageFaults& faults)
       lines, sizeof lines,
       "requests     %10zu, %zu failed, %zu preemptions\n"
       "tokens       %10zu of prompts, %zu generated in %.1f s, %.1f tokens/s\n"
-      "state        %10llu growths, %.2f MiB copied; %llu page faults, %llu of them read from a file\n"
-      "first token  %10.1f ms in the middle, %.1f ms for 1 of 100\n"
-      "next token   %10.1f ms in the middle, %.1f ms for 1 of 100\n",
+      "KV cache     grown %llu times, %.2f MiB copied; page faults: %llu minor, %llu major\n"
+      "TTFT         %10.1f ms p50, %.1f ms p99\n"
+      "inter-token  %10.1f ms p50, %.1f ms p99\n",
       stats.requests + stats.failed, stats.failed, stats.preemptions, stats.prompt_tokens, stats.generated_tokens,
       seconds, TokensPerSecond(static_cast<double>(stats.generated_tokens), seconds * 1000),
       static_cast<unsigned long long>(stats.all.growth.growths),
-      static_cast<double>(stats.all.growth.bytes_copied) / (1 << 20),
-      static_cast<unsigned long long>(faults.minor + faults.major), static_cast<unsigned long long>(faults.major),
-      Percentile(stats.first_token_ms, 0.5), Percentile(stats.first_token_ms, 0.99),
+      static_cast<double>(stats.all.growth.bytes_copied) / (1 << 20), static_cast<unsigned long long>(faults.minor),
+      static_cast<unsigned long long>(faults.major), Percentile(stats.ttft_ms, 0.5), Percentile(stats.ttft_ms, 0.99),
       Percentile(stats.between_tokens_ms, 0.5), Percentile(stats.between_tokens_ms, 0.99));
   return lines + DescribeDrafts(stats.all);
 }
@@ -128,7 +127,7 @@ class Instance {
       : index_(index),
         session_(session),
         engine_(std::move(engine)),
-        most_(most),
+        max_(most),
         queue_(queue),
         flags_(flags),
         draft_(flags.draft.options()) {}
@@ -166,7 +165,7 @@ class Instance {
   };
 
   bool StartAndStep() {
-    while (running_.size() < most_) {
+    while (running_.size() < max_) {
       std::optional<PromptQueue::Line> line = queue_.Take(index_, running_.empty());
       if (!line) break;
       Start(*line);
@@ -270,7 +269,7 @@ class Instance {
   size_t index_;
   const Session& session_;
   std::unique_ptr<Engine> engine_;
-  size_t most_;  // requests at a time; of them, those that its memory has no room for wait in its engine
+  size_t max_;  // requests at a time; of them, those that its memory has no room for wait in its engine
   PromptQueue& queue_;
   const RunFlags& flags_;
   DraftOptions draft_;
@@ -289,7 +288,7 @@ void PromptsFlags::AddTo(FlagSet& flags) {
       "A request on each line, as {\"id\", \"prompt\", flags...}; a JSON result on each line, in their order; - is "
       "standard input");
   flags.Switch("--as-completed", as_completed, "Results as they come, whatever the order of the lines");
-  flags.Number<size_t>("--instances", instances, 1, kMostInstances,
+  flags.Number<size_t>("--instances", instances, 1, kMaxInstances,
                        "Engines that share the weights and divide the threads and the state's memory (1)");
   flags.Needs("--as-completed", "--prompts");
   flags.Needs("--instances", "--prompts");

@@ -161,7 +161,7 @@ void WarnAboutGrowth(const RequestStats& stats, Messages& messages) {
 
 void WarnAboutDrafts(const RequestStats& stats, Messages& messages) {
   if (stats.draft_trouble.empty()) return;
-  messages.Warning("drafts: " + std::string(stats.draft_trouble) + "; there were steps without guesses");
+  messages.Warning("drafts: " + std::string(stats.draft_trouble) + "; drafting was disabled for some steps");
 }
 
 std::string DescribeAnswer(const Answer& answer, const Session& session, const GenerationOptions& options) {
@@ -173,19 +173,18 @@ std::string DescribeAnswer(const Answer& answer, const Session& session, const G
       lines, sizeof lines,
       "load         %10.1f ms\n"
       "prefill      %10.1f ms  %6zu tokens  %9.1f tokens/s\n"
-      "first token  %10.1f ms\n"
+      "TTFT         %10.1f ms\n"
       "decode       %10.1f ms  %6zu tokens  %9.1f tokens/s\n"
-      "state        %10.2f MiB, %.2f MiB held, %s, %llu growths, %.2f MiB copied\n"
-      "page faults  %10llu, %llu of them read from a file\n",
+      "KV cache     %10.2f MiB used, %.2f MiB allocated, %s, grown %llu times, %.2f MiB copied\n"
+      "page faults  %10llu minor, %llu major\n",
       session.load_ms, stats.prefill_ms, prefilled_tokens,
-      TokensPerSecond(static_cast<double>(prefilled_tokens), stats.prefill_ms), stats.first_token_ms, stats.decode_ms,
+      TokensPerSecond(static_cast<double>(prefilled_tokens), stats.prefill_ms), stats.ttft_ms, stats.decode_ms,
       stats.generated_tokens, TokensPerSecond(decoded, stats.decode_ms),
       static_cast<double>(stats.state_bytes) / (1 << 20), static_cast<double>(stats.growth.reserved_bytes) / (1 << 20),
       stats.growth.fell_back ? "geometric for want of addresses"
                              : std::string(KvPolicyName(session.engine->kv_policy())).c_str(),
       static_cast<unsigned long long>(stats.growth.growths), static_cast<double>(stats.growth.bytes_copied) / (1 << 20),
-      static_cast<unsigned long long>(stats.faults.minor + stats.faults.major),
-      static_cast<unsigned long long>(stats.faults.major));
+      static_cast<unsigned long long>(stats.faults.minor), static_cast<unsigned long long>(stats.faults.major));
   return std::string(lines) + DescribeDrafts(stats) + "finish       " + std::string(FinishReasonName(answer.finish)) +
          ", " + DescribeSampling(options) + ", " + std::to_string(session.engine->threads()) + " threads, " +
          session.engine->isa() + ", numeric class " + session.engine->numeric_class() + "\n";

@@ -54,7 +54,7 @@ Result<Answer> Generate(Engine& engine, RequestId id, SignalWatch& signals,
 
 // Says that `reserve` could not be had, if so.
 void WarnAboutGrowth(const RequestStats& stats, Messages& messages);
-// Says why guesses that were asked for were not made, if so.
+// Says why draft tokens that were asked for were not made, if so.
 void WarnAboutDrafts(const RequestStats& stats, Messages& messages);
 
 // The lines of --stats and /stats.

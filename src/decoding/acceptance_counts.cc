@@ -14,13 +14,13 @@ constexpr double kWeightOfAssumed = 8, kWeightOfOtherDepths = 4;  // as so many 
 void AcceptanceCounts::Count(size_t depth, size_t rank) {
   TIDEMILL_DCHECK(depth < kDepths);
   all_[depth] += 1;
-  if (rank < kRanks) right_[depth][rank] += 1;
+  if (rank < kRanks) accepted_[depth][rank] += 1;
 }
 
 void AcceptanceCounts::Fade() {
   for (size_t depth = 0; depth < kDepths; ++depth) {
     all_[depth] *= kFade;
-    for (double& right : right_[depth]) right *= kFade;
+    for (double& right : accepted_[depth]) right *= kFade;
   }
 }
 
@@ -31,11 +31,11 @@ std::vector<std::vector<double>> AcceptanceCounts::Shares() const {
   for (const double count : all_) all += count;
   for (size_t rank = 0; rank < kRanks; ++rank) {
     double together = assumed[0][rank] * kWeightOfAssumed;
-    for (const auto& right : right_) together += right[rank];
+    for (const auto& right : accepted_) together += right[rank];
     together /= all;
     for (size_t depth = 0; depth < kDepths; ++depth) {
       shares[depth][rank] =
-          (right_[depth][rank] + together * kWeightOfOtherDepths) / (all_[depth] + kWeightOfOtherDepths);
+          (accepted_[depth][rank] + together * kWeightOfOtherDepths) / (all_[depth] + kWeightOfOtherDepths);
     }
   }
   return shares;

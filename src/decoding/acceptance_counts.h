@@ -24,7 +24,7 @@ class AcceptanceCounts {
   std::vector<std::vector<double>> Shares() const;
 
  private:
-  std::array<std::array<double, kRanks>, kDepths> right_ = {};
+  std::array<std::array<double, kRanks>, kDepths> accepted_ = {};
   std::array<double, kDepths> all_ = {};
 };
 

@@ -9,7 +9,7 @@
 namespace tidemill {
 namespace {
 
-// Special tokens that may stand among the best ones without taking a guess away.
+// Special tokens that may stand among the best ones without taking a draft token away.
 constexpr size_t kSpecialsAmongBest = 4;
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
@@ -22,7 +22,7 @@ DraftChoice::DraftChoice(const Options& options)
     if (static_cast<size_t>(options_.target_ids[row]) >= options_.vocab_size) unknown_.push_back(row);
   }
   chunk_max_.resize(NumChunks(num_rows_));
-  if (options_.least_probability > 0 || options_.tokenizer != nullptr) chunk_sum_.resize(chunk_max_.size());
+  if (options_.min_probability > 0 || options_.tokenizer != nullptr) chunk_sum_.resize(chunk_max_.size());
   if (options_.tokenizer != nullptr) {
     ranking_.emplace(num_rows_);
     best_.reserve(TreeDraft::kRanks);
@@ -43,8 +43,8 @@ std::optional<int32_t> DraftChoice::Next(std::span<float> logits) {
   const std::span<float> known = Known(logits);
   const LogitScan scan = ScanLogits(options_.isa, known, chunk_max_);
   if (!scan.all_numbers || !std::isfinite(scan.max)) return std::nullopt;
-  if (options_.least_probability > 0 &&
-      1 / SumWeights(options_.isa, known, scan.max, 1, chunk_sum_) < static_cast<double>(options_.least_probability))
+  if (options_.min_probability > 0 &&
+      1 / SumWeights(options_.isa, known, scan.max, 1, chunk_sum_) < static_cast<double>(options_.min_probability))
     return std::nullopt;
   return IdOf(ArgMax(known, chunk_max_, scan.max));
 }
@@ -61,7 +61,7 @@ std::span<const TokenProbability> DraftChoice::Best(std::span<float> logits) {
     const int32_t id = IdOf(row);
     if (id == options_.never || options_.tokenizer->IsSpecial(id)) continue;
     const double probability = TokenWeight(known[row], scan.max, 1) / sum;
-    if (probability <= 0 || probability < static_cast<double>(options_.least_probability)) break;
+    if (probability <= 0 || probability < static_cast<double>(options_.min_probability)) break;
     best_.push_back({id, probability});
   }
   return best_;

@@ -1,4 +1,4 @@
-// From what a draft model says behind a row to guesses: the likeliest token, or the best few.
+// From what a draft model says behind a row to draft tokens: the likeliest token, or the best few.
 #ifndef TIDEMILL_DECODING_DRAFT_CHOICE_H_
 #define TIDEMILL_DECODING_DRAFT_CHOICE_H_
 
@@ -20,9 +20,9 @@ class DraftChoice {
   // All that is borrowed outlives it.
   struct Options {
     Isa isa = Isa::kBaseline;
-    size_t most = 0;        // guesses in a draft
-    size_t vocab_size = 0;  // only ids below it are guessed
-    float least_probability = 0;
+    size_t num_draft_tokens = 0;  // draft tokens in a draft
+    size_t vocab_size = 0;        // only ids below it are drafted
+    float min_probability = 0;
     std::optional<int32_t> never = std::nullopt;  // a row of the logits
     std::span<const int32_t> target_ids =
         {};  // of the rows of the logits; empty: their own numbers, at least vocab_size rows
@@ -44,7 +44,7 @@ class DraftChoice {
 
   Options options_;
   size_t num_rows_;              // of the logits, that are looked at
-  std::vector<size_t> unknown_;  // of them, those that are never guessed
+  std::vector<size_t> unknown_;  // of them, those that are never drafted
   std::optional<TokenRanking> ranking_;
   std::vector<TokenProbability> best_;
   std::vector<float> chunk_max_;

@@ -120,30 +120,30 @@ bool DynamicDraft::IsBetter(int32_t a, int32_t b) const {
   return of_a != of_b ? of_a > of_b : a < b;
 }
 
-void DynamicDraft::Choose(size_t first, size_t most) {
+void DynamicDraft::Choose(size_t first, size_t num_draft_tokens) {
   chosen_.resize(nodes_.size() - first);
   std::iota(chosen_.begin(), chosen_.end(), static_cast<int32_t>(first));
-  const size_t count = std::min(most, chosen_.size());
+  const size_t count = std::min(num_draft_tokens, chosen_.size());
   std::partial_sort(chosen_.begin(), chosen_.begin() + static_cast<std::ptrdiff_t>(count), chosen_.end(),
                     [this](int32_t a, int32_t b) { return IsBetter(a, b); });
   chosen_.resize(count);
 }
 
-std::span<const int32_t> DynamicDraft::Level(size_t most) {
+std::span<const int32_t> DynamicDraft::Level(size_t num_draft_tokens) {
   Choose(level_, width_);
   level_ = nodes_.size();
   // A child follows its parent in the order.
   while (!chosen_.empty()) {
     size_t before = 0;
     for (size_t i = 0; i < nodes_.size(); ++i) before += IsBetter(static_cast<int32_t>(i), chosen_.back()) ? 1U : 0U;
-    if (before + 1 < most) break;
+    if (before + 1 < num_draft_tokens) break;
     chosen_.pop_back();
   }
   return chosen_;
 }
 
-DraftTree DynamicDraft::Best(size_t most) {
-  Choose(0, most);  // a parent promises at least as much as its child, and was added before it
+DraftTree DynamicDraft::Best(size_t num_draft_tokens) {
+  Choose(0, num_draft_tokens);  // a parent promises at least as much as its child, and was added before it
   places_.resize(nodes_.size());
   ids_.clear();
   parents_.clear();

@@ -9,7 +9,7 @@
 
 namespace tidemill {
 
-// Guesses at the tokens that follow the pending one. Nodes stand in order of promise, each behind its parent: the first n are a draft,
+// Draft tokens for the tokens that follow the pending one. Nodes stand in order of promise, each behind its parent: the first n are a draft,
 // too, and where rows are short the last ones go. A chain is a tree.
 struct DraftTree {
   // What was done where there are no ids.
@@ -17,8 +17,8 @@ struct DraftTree {
 
   std::span<const int32_t> ids;  // [nodes] within the vocabulary
   std::span<const int32_t> parents =
-      {};  // [nodes] parents[i] < i; -1: the pending token. Empty: each node follows the one before it
-  // kReadText: the drafter ran a part of a text that is new to it. kFoundUnlikely: it was asked, and nothing was likely enough to guess.
+      {};  // [nodes] parents[i] < i; -1: the last sampled token. Empty: each node follows the one before it
+  // kReadText: the drafter ran a part of a text that is new to it. kFoundUnlikely: it was asked, and nothing was likely enough to draft.
   Empty empty = Empty::kNothing;
 };
 
@@ -59,13 +59,13 @@ class DynamicDraft {
   void Add(int32_t parent, int32_t id, double probability);
   // Nodes added since the last call that get children, best first, without those whose children could not be in Best(most). Valid until
   // the next call.
-  std::span<const int32_t> Level(size_t most = SIZE_MAX);
+  std::span<const int32_t> Level(size_t num_draft_tokens = SIZE_MAX);
   // Of a node.
   int32_t id(int32_t node) const { return nodes_[static_cast<size_t>(node)].id; }
   int32_t parent(int32_t node) const { return nodes_[static_cast<size_t>(node)].parent; }
 
-  // The best `most` nodes, the earlier of equals. Valid until the next call.
-  DraftTree Best(size_t most);
+  // The best `num_draft_tokens` nodes, the earlier of equals. Valid until the next call.
+  DraftTree Best(size_t num_draft_tokens);
 
  private:
   struct Node {
@@ -74,8 +74,8 @@ class DynamicDraft {
   };
   // a is better than b.
   bool IsBetter(int32_t a, int32_t b) const;
-  // The best `most` of nodes [first, nodes_.size()) in chosen_.
-  void Choose(size_t first, size_t most);
+  // The best `num_draft_tokens` of nodes [first, nodes_.size()) in chosen_.
+  void Choose(size_t first, size_t num_draft_tokens);
 
   size_t width_;
   size_t level_ = 0;  // the first node that Level has not seen

@@ -206,18 +206,18 @@ TEST(DynamicDraft, RandomTrees_AreInOrderOfPromise) {
     }
     const DraftTree best = draft.Best(26);
     ASSERT_EQ(best.ids.size(), std::min<size_t>(26, promise.size()));
-    double least = 1;
+    double smallest = 1;
     std::set<int32_t> kept(best.ids.begin(), best.ids.end());
     for (size_t i = 0; i < best.ids.size(); ++i) {
       ASSERT_LT(best.parents[i], static_cast<int32_t>(i));
       const int32_t parent = draft.parent(best.ids[i]);
       EXPECT_EQ(best.parents[i] < 0 ? -1 : best.ids[static_cast<size_t>(best.parents[i])], parent);
-      EXPECT_LE(promise[static_cast<size_t>(best.ids[i])], least);
-      least = promise[static_cast<size_t>(best.ids[i])];
+      EXPECT_LE(promise[static_cast<size_t>(best.ids[i])], smallest);
+      smallest = promise[static_cast<size_t>(best.ids[i])];
     }
     for (size_t id = 0; id < promise.size(); ++id) {
       if (!kept.contains(static_cast<int32_t>(id))) {
-        EXPECT_LE(promise[id], least);
+        EXPECT_LE(promise[id], smallest);
       }
     }
   }
@@ -253,7 +253,7 @@ TEST(DraftTree, OrderByPromise_KeepsTheTreeAndPutsTheBestFirst) {
 // What is not asked for more could not have changed what is proposed.
 TEST(DynamicDraft, LevelsOfWhatIsWanted_GiveTheSameTree) {
   size_t asked = 0, asked_of_all = 0;
-  for (const size_t most : {1, 2, 5, 16, 40}) {
+  for (const size_t num_draft_tokens : {1, 2, 5, 16, 40}) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
       const auto grown = [&](size_t wanted, size_t* count) {
         DynamicDraft draft(8);
@@ -275,12 +275,12 @@ TEST(DynamicDraft, LevelsOfWhatIsWanted_GiveTheSameTree) {
             ++*count;
           }
         }
-        const DraftTree best = draft.Best(most);
+        const DraftTree best = draft.Best(num_draft_tokens);
         std::vector<std::pair<int32_t, int32_t>> nodes;
         for (size_t i = 0; i < best.ids.size(); ++i) nodes.emplace_back(best.ids[i], best.parents[i]);
         return nodes;
       };
-      EXPECT_EQ(grown(most, &asked), grown(SIZE_MAX, &asked_of_all)) << most << " " << seed;
+      EXPECT_EQ(grown(num_draft_tokens, &asked), grown(SIZE_MAX, &asked_of_all)) << num_draft_tokens << " " << seed;
     }
   }
   EXPECT_LT(asked, asked_of_all);

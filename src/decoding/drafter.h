@@ -1,4 +1,4 @@
-// Guesses at the tokens that come next. A guess costs time when it is wrong; it never changes an answer.
+// Draft tokens for the tokens that come next. A draft token costs time when it is wrong; it never changes an answer.
 #ifndef TIDEMILL_DECODING_DRAFTER_H_
 #define TIDEMILL_DECODING_DRAFTER_H_
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "decoding/draft_tree.h"
-#include "decoding/draft_width.h"
+#include "decoding/num_draft_tokens.h"
 #include "decoding/suffix_automaton.h"
 
 namespace tidemill {
@@ -28,14 +28,14 @@ class Drafter {
   // The target's feature of a committed position, in order; ids up to it were appended. Recomputed positions come again. Positions of a
   // saved state, or of a preempted state read back, do not come.
   virtual void AddFeature(size_t /*position*/, std::span<const float> /*feature*/) {}
-  // At most `most` nodes; valid until the next call. After an unknown id it never drafts again.
-  virtual DraftTree Propose(size_t most) = 0;
+  // At most `num_draft_tokens` nodes; valid until the next call. After an unknown id it never drafts again.
+  virtual DraftTree Propose(size_t num_draft_tokens) = 0;
   // Frees memory that the next Propose takes again, while the request waits.
   virtual void Release() {}
   // Bytes of features that it keeps at most while its request runs; constant.
   virtual uint64_t feature_bytes() const { return 0; }
   // How Propose makes its draft tokens; constant.
-  virtual GuessOrder guess_order() const { return GuessOrder::kOneByOne; }
+  virtual DraftOrder draft_order() const { return DraftOrder::kOneByOne; }
   // Why it could not draft; empty: nothing prevented it. Static text.
   virtual std::string_view trouble() const { return {}; }
 };
@@ -49,7 +49,7 @@ class NgramDrafter : public Drafter {
       : shortest_(shortest), vocab_size_(vocab_size), parts_(longest) {}
 
   void Append(int32_t id) override;
-  DraftTree Propose(size_t most) override;  // a chain
+  DraftTree Propose(size_t num_draft_tokens) override;  // a chain
 
  private:
   size_t shortest_, vocab_size_;

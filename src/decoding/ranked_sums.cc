@@ -66,7 +66,7 @@ BucketMap RankedSums::UsefulMap(float floor) {
 
 uint64_t RankedSums::FillBuckets(const BucketFill& fill, Buckets* buckets) {
   const bool counts = fill.pass == BucketPass::kSharesAndCounts;
-  std::array<uint64_t, VocabParts::kMost> at_least = {};
+  std::array<uint64_t, VocabParts::kMax> at_least = {};
   const auto add = [&](size_t part, const ChunkRun& run) {
     at_least[part] += AddToBuckets(isa_, run, fill, &sums_[part]);
   };

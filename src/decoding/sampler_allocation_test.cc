@@ -87,7 +87,7 @@ TEST(SamplerAllocation, SteadyState_AllocatesNothing) {
 }
 
 TEST(SamplerAllocation, PassesSharedByThreads_AllocateNothing) {
-  constexpr size_t kVocab = 3 * VocabParts::kLeastTokens;
+  constexpr size_t kVocab = 3 * VocabParts::kMinTokens;
   const auto pool = ThreadPool::Create(3).value();
   auto sampler = Sampler::Create({.temperature = 1.0f, .top_p = 0.9f, .logprobs = 5},
                                  {.vocab_size = kVocab, .max_positions = 20, .threads = pool.get()});

@@ -13,7 +13,7 @@
 namespace tidemill::sampler_threads_test {
 namespace {
 
-constexpr size_t kVocab = 4 * VocabParts::kLeastTokens + 4465;  // and a chunk that is not whole
+constexpr size_t kVocab = 4 * VocabParts::kMinTokens + 4465;  // and a chunk that is not whole
 
 std::vector<float> Normal(float sigma) {
   std::mt19937_64 random(20261127);
@@ -36,7 +36,7 @@ TEST(SamplerThreads, AnyNumber_GivesTheSameTokens) {
                                               {.temperature = 9.0f, .top_k = 60000, .top_p = 0.7f}};
   for (const size_t threads : {2, 5}) {
     const auto pool = ThreadPool::Create(threads).value();
-    EXPECT_EQ(VocabParts(pool.get(), kVocab).count(), std::min(threads, VocabParts::kMost));
+    EXPECT_EQ(VocabParts(pool.get(), kVocab).count(), std::min(threads, VocabParts::kMax));
     for (const auto& [shape, logits] : shapes) {
       for (size_t i = 0; i < all.size(); ++i) {
         auto alone = Sampler::Create(all[i], {.vocab_size = kVocab, .max_positions = 8}).value();
@@ -60,10 +60,10 @@ TEST(SamplerThreads, AnyNumber_GivesTheSameTokens) {
 
 TEST(SamplerThreads, SmallVocabularies_HaveOnePart) {
   const auto pool = ThreadPool::Create(4).value();
-  for (const size_t vocab : {size_t{1}, VocabParts::kLeastTokens, 2 * VocabParts::kLeastTokens - 1})
+  for (const size_t vocab : {size_t{1}, VocabParts::kMinTokens, 2 * VocabParts::kMinTokens - 1})
     EXPECT_EQ(VocabParts(pool.get(), vocab).count(), 1U) << vocab;
-  EXPECT_EQ(VocabParts(pool.get(), 2 * VocabParts::kLeastTokens).count(), 2U);
-  EXPECT_EQ(VocabParts(nullptr, 100 * VocabParts::kLeastTokens).count(), 1U);
+  EXPECT_EQ(VocabParts(pool.get(), 2 * VocabParts::kMinTokens).count(), 2U);
+  EXPECT_EQ(VocabParts(nullptr, 100 * VocabParts::kMinTokens).count(), 1U);
 }
 
 }  // namespace

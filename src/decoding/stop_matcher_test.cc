@@ -12,7 +12,7 @@ namespace {
 struct Outcome {
   std::string text;
   std::optional<size_t> stop_index;
-  size_t most_held_back = 0;
+  size_t max_held_back = 0;
 };
 
 Outcome Stream(const std::vector<std::string>& stops, const std::vector<std::string>& pieces) {
@@ -24,7 +24,7 @@ Outcome Stream(const std::vector<std::string>& stops, const std::vector<std::str
     outcome.text += output.emit;
     pushed += piece.size();
     EXPECT_EQ(output.stopped, matcher.stop_index().has_value());
-    if (!output.stopped) outcome.most_held_back = std::max(outcome.most_held_back, pushed - outcome.text.size());
+    if (!output.stopped) outcome.max_held_back = std::max(outcome.max_held_back, pushed - outcome.text.size());
   }
   outcome.text += matcher.Finish();
   EXPECT_EQ(matcher.Finish(), "") << "nothing is given out twice";
@@ -111,7 +111,7 @@ TEST(StopMatcher, LongestStop_HoldsBackUnderItsLength) {
   const std::vector<std::string> pieces(255, "z");
   const Outcome outcome = Stream({stop}, pieces);
   EXPECT_EQ(outcome.text, std::string(255, 'z'));
-  EXPECT_EQ(outcome.most_held_back, 255U);
+  EXPECT_EQ(outcome.max_held_back, 255U);
   std::vector<std::string> one_more = pieces;
   one_more.push_back("z");
   EXPECT_EQ(Stream({stop}, one_more).text, "");
@@ -149,7 +149,7 @@ TEST(StopMatcher, RandomTextsAndCuts_MatchTheSearch) {
     }
     size_t longest = 1;
     for (const std::string& stop : stops) longest = std::max(longest, stop.size());
-    ASSERT_LT(actual.most_held_back, longest);
+    ASSERT_LT(actual.max_held_back, longest);
   }
   EXPECT_GT(stopped, 5000);
   EXPECT_LT(stopped, 15000);

@@ -57,9 +57,9 @@ TEST(TokenHistory, Retract_LeavesNoTrace) {
     history.Prime(ids);
     plain.Prime(ids);
     for (int i = 0; i < 8; ++i) {
-      const size_t guessed = random() % 5, kept = random() % 2;
-      for (size_t j = 0; j < guessed; ++j) history.Accept(id());
-      history.Retract(guessed);
+      const size_t drafted = random() % 5, kept = random() % 2;
+      for (size_t j = 0; j < drafted; ++j) history.Accept(id());
+      history.Retract(drafted);
       for (size_t j = 0; j < kept; ++j) {
         const int32_t token = id();
         history.Accept(token);

@@ -11,23 +11,24 @@ namespace {
 constexpr size_t kLevels = AcceptanceCounts::kDepths;
 constexpr size_t kLevelNodes = 8;     // of a dynamic tree, that get children
 constexpr size_t kTreesOfShape = 16;  // before the best one is recomputed
-static_assert(kLevelNodes * (kLevels - 1) <= TreeDraft::kMostAsked);
+static_assert(kLevelNodes * (kLevels - 1) <= TreeDraft::kMaxAsked);
 
 }  // namespace
 
-TreeDraft::TreeDraft(DraftTreeKind kind, size_t most) : kind_(kind), most_(most), dynamic_(kLevelNodes) {
+TreeDraft::TreeDraft(DraftTreeKind kind, size_t num_draft_tokens)
+    : kind_(kind), max_(num_draft_tokens), dynamic_(kLevelNodes) {
   TIDEMILL_CHECK(kind != DraftTreeKind::kChain);
   if (kind == DraftTreeKind::kFixed) shape_ = OrderByPromise(FixedDraftShape(), counts_.Shares());
 }
 
-void TreeDraft::Begin(size_t most, std::span<const int32_t> came) {
-  wanted_ = std::min(most, most_);
+void TreeDraft::Begin(size_t num_draft_tokens, std::span<const int32_t> came) {
+  wanted_ = std::min(num_draft_tokens, max_);
   level_ = 0;
   dynamic_.Clear();
   if (kind_ == DraftTreeKind::kDynamic) return;
   if (kind_ == DraftTreeKind::kOptimal) {
     CountRanks(came);
-    if (trees_ % kTreesOfShape == 0 || std::has_single_bit(trees_)) shape_ = OptimalDraftShape(counts_.Shares(), most_);
+    if (trees_ % kTreesOfShape == 0 || std::has_single_bit(trees_)) shape_ = OptimalDraftShape(counts_.Shares(), max_);
     ++trees_;
   }
   ids_.assign(shape_.size(), kNoId);
@@ -106,10 +107,10 @@ DraftTree TreeDraft::Tree() {
 }
 
 TreeRows::TreeRows() {
-  for (std::vector<int32_t>* of_rows : {&nodes_, &ids_, &parents_}) of_rows->reserve(TreeDraft::kMostAsked);
+  for (std::vector<int32_t>* of_rows : {&nodes_, &ids_, &parents_}) of_rows->reserve(TreeDraft::kMaxAsked);
 }
 
-bool TreeRows::Plan(const TreeDraft& tree, std::span<const int32_t> nodes, size_t most) {
+bool TreeRows::Plan(const TreeDraft& tree, std::span<const int32_t> nodes, size_t num_draft_tokens) {
   nodes_.clear();
   num_asked_ = 0;
   for (; num_asked_ < nodes.size(); ++num_asked_) {
@@ -117,7 +118,7 @@ bool TreeRows::Plan(const TreeDraft& tree, std::span<const int32_t> nodes, size_
     for (int32_t at = tree.parent(nodes[num_asked_]);
          at >= 0 && std::find(nodes_.begin(), nodes_.end(), at) == nodes_.end(); at = tree.parent(at))
       nodes_.push_back(at);
-    if (nodes_.size() + num_asked_ + 1 > most) {
+    if (nodes_.size() + num_asked_ + 1 > num_draft_tokens) {
       nodes_.resize(before);
       break;
     }

@@ -24,14 +24,14 @@ namespace tidemill {
 class TreeDraft {
  public:
   static constexpr size_t kRanks = AcceptanceCounts::kRanks;
-  static constexpr size_t kMostAsked = DraftOptions::kMost;  // nodes of all depths together
+  static constexpr size_t kMaxAsked = DraftOptions::kMax;  // nodes of all depths together
 
   // kind: not kChain. most: nodes of a tree, at most. Throws std::bad_alloc.
-  TreeDraft(DraftTreeKind kind, size_t most);
+  TreeDraft(DraftTreeKind kind, size_t num_draft_tokens);
 
-  // A new tree of at most `most` nodes. came: the ids since the last Begin. Throws std::bad_alloc: kOptimal allocates when it recomputes
+  // A new tree of at most `num_draft_tokens` nodes. came: the ids since the last Begin. Throws std::bad_alloc: kOptimal allocates when it recomputes
   // its shape.
-  void Begin(size_t most, std::span<const int32_t> came);
+  void Begin(size_t num_draft_tokens, std::span<const int32_t> came);
   // The model's best tokens after `node` (-1: the last sampled token), best first, kRanks at most. Without a call none follows.
   void Add(int32_t node, std::span<const TokenProbability> best);
   // The nodes to add tokens after next, parents before children; none: the tree is complete. Valid until the next call. A node's number is
@@ -53,7 +53,7 @@ class TreeDraft {
   void CountRanks(std::span<const int32_t> came);
 
   DraftTreeKind kind_;
-  size_t most_, wanted_ = 0;
+  size_t max_, wanted_ = 0;
   size_t level_ = 0;  // depths so far
   DynamicDraft dynamic_;
   // Of a shape, whose nodes are the tree's.
@@ -72,8 +72,8 @@ class TreeRows {
  public:
   TreeRows();  // throws std::bad_alloc
 
-  // For as many first `nodes` as fit into `most` rows; false: none fits.
-  bool Plan(const TreeDraft& tree, std::span<const int32_t> nodes, size_t most);
+  // For as many first `nodes` as fit into `num_draft_tokens` rows; false: none fits.
+  bool Plan(const TreeDraft& tree, std::span<const int32_t> nodes, size_t num_draft_tokens);
   // No tree: a step of something else.
   void Clear() { nodes_.clear(); }
 

@@ -25,9 +25,9 @@ struct Grown {
   size_t levels = 0, asked = 0;
 };
 
-Grown Grow(TreeDraft& draft, size_t most, std::span<const int32_t> came, size_t ranks = TreeDraft::kRanks) {
+Grown Grow(TreeDraft& draft, size_t num_draft_tokens, std::span<const int32_t> came, size_t ranks = TreeDraft::kRanks) {
   Grown grown;
-  draft.Begin(most, came);
+  draft.Begin(num_draft_tokens, came);
   draft.Add(-1, Behind(0, ranks));
   for (auto level = draft.Level(); !level.empty(); level = draft.Level()) {
     ++grown.levels;
@@ -55,16 +55,17 @@ void ExpectTree(const DraftTree& tree, const std::string& where) {
 TEST(TreeDraft, EveryKind_GivesTreesOfAtMostSoManyNodes) {
   for (const DraftTreeKind kind : kKinds) {
     TreeDraft draft(kind, 25);
-    for (const size_t most : {25, 1, 2, 7, 64}) {
-      const std::string where = "kind " + std::to_string(static_cast<int>(kind)) + ", most " + std::to_string(most);
-      const Grown grown = Grow(draft, most, {});
+    for (const size_t num_draft_tokens : {25, 1, 2, 7, 64}) {
+      const std::string where =
+          "kind " + std::to_string(static_cast<int>(kind)) + ", most " + std::to_string(num_draft_tokens);
+      const Grown grown = Grow(draft, num_draft_tokens, {});
       ExpectTree(grown.tree, where);
-      EXPECT_EQ(grown.tree.ids.size(), std::min<size_t>(most, 25)) << where;
+      EXPECT_EQ(grown.tree.ids.size(), std::min<size_t>(num_draft_tokens, 25)) << where;
       EXPECT_LE(grown.levels, 7U) << where;
       // Likely nodes may turn out to be too many once the next depth is known.
-      const size_t most_asked = kind == DraftTreeKind::kDynamic ? TreeDraft::kMostAsked : grown.tree.ids.size() - 1;
-      EXPECT_LE(grown.asked, most_asked) << where;
-      if (most == 25) {
+      const size_t max_asked = kind == DraftTreeKind::kDynamic ? TreeDraft::kMaxAsked : grown.tree.ids.size() - 1;
+      EXPECT_LE(grown.asked, max_asked) << where;
+      if (num_draft_tokens == 25) {
         EXPECT_GE(grown.levels, 3U) << where;
       }
     }

@@ -18,9 +18,9 @@ constexpr size_t NumChunks(size_t vocab_size) { return (vocab_size + kChunkToken
 class VocabParts {
  public:
   // Each has its own sums (50 KB, ranked_sums.h). Measured with one and two parts only.
-  static constexpr size_t kMost = 4;
+  static constexpr size_t kMax = 4;
   // Of a part, at least 35 microseconds of a Zen 3: below that, waiting for another thread costs more.
-  static constexpr size_t kLeastTokens = 16384;
+  static constexpr size_t kMinTokens = 16384;
 
   VocabParts() = default;  // one part, in the calling thread
   // `threads`: borrowed; null: as above.
@@ -28,14 +28,14 @@ class VocabParts {
       : threads_(threads),
         count_(threads == nullptr
                    ? 1
-                   : std::clamp<size_t>(vocab_size / kLeastTokens, 1, std::min(kMost, threads->num_threads()))) {}
+                   : std::clamp<size_t>(vocab_size / kMinTokens, 1, std::min(kMax, threads->num_threads()))) {}
 
   size_t count() const { return count_; }
 
   // For a pass that skips chunks whose largest logit is below `least`: one part if little is left.
   VocabParts ForChunksUpTo(float least, std::span<const float> chunk_max) const {
     const auto left = std::count_if(chunk_max.begin(), chunk_max.end(), [&](float max) { return max >= least; });
-    return static_cast<size_t>(left) * kChunkTokens < 2 * kLeastTokens ? VocabParts() : *this;
+    return static_cast<size_t>(left) * kChunkTokens < 2 * kMinTokens ? VocabParts() : *this;
   }
 
   // Calls pass(part, first, end) for each part's chunks of `num_chunks`, in parallel; returns when all are done. `pass` must not throw. A

@@ -60,7 +60,7 @@ struct ModelSettings {
   bool do_layer_norm_before = true;   // OPT
   size_t word_embed_proj_dim = 0;     // OPT: width of the embedding, 0: hidden_size
 
-  // PARD: of a model that was trained to guess several tokens at once, the token that stands where they come. 0 .. vocab_size - 1
+  // PARD: of a model that was trained to draft several tokens at once, the token that stands where they come. 0 .. vocab_size - 1
   std::optional<int32_t> pard_token;
 
   // Positions that a sequence may have: the model's own, or with a caller's scaling as many times that, rounded down.

@@ -4,7 +4,7 @@
 //
 //   int8:
 //   amax = max |x|;  d = amax / 127;  q = round_to_nearest_even(x * (127 / amax)), in [-127, 127]
-//   127 / amax > kMostInverse, or amax == 0: q = d = 0
+//   127 / amax > kMaxInverse, or amax == 0: q = d = 0
 //   sum = d * (q[0] + ... + q[31])     the factor of a block's minimum, rounded once; the integer sum is exact
 // Bits: one IEEE operation each, the same on every instruction set. A block with NaN or infinity: q = 0, d and sum NaN; the row's other
 // blocks are as they are.
@@ -27,8 +27,8 @@
 namespace tidemill {
 
 inline constexpr size_t kQuantBlock = 32;
-// A block whose numbers are all below 127 / kMostInverse, 4.23e-37, counts as zeros: 127 / amax is infinite or near it.
-inline constexpr float kMostInverse = 3.0e38F;
+// A block whose numbers are all below 127 / kMaxInverse, 4.23e-37, counts as zeros: 127 / amax is infinite or near it.
+inline constexpr float kMaxInverse = 3.0e38F;
 
 enum class ActivationForm : uint8_t { kF32, kBFloat16, kInt8 };
 
@@ -42,7 +42,7 @@ constexpr ActivationForm FormFor(DType weight, Isa isa) {
 // GainsFromBiasedBlocks(). Bits are the same.
 bool WantsBiased(DType weight, Isa isa);
 // With fewer rows no product reads them.
-inline constexpr size_t kLeastBiasedRows = 12;
+inline constexpr size_t kMinBiasedRows = 12;
 
 // Borrowed view of quantised rows.
 struct QuantizedRows {
@@ -89,7 +89,7 @@ class QuantizedBuffer {
   // Quantises x [rows, cols], cols a multiple of 32, replacing what was there. Splits rows over the threads. Allocates nothing.
   QuantizedRows Quantize(ExecutionContext& ctx, ConstMatrix<float> x);
   // The same in two steps: rows to be written, then some of them at a time, from any number of threads. `biased`: those are to be written,
-  // too, if there is room and the rows are kLeastBiasedRows or more.
+  // too, if there is room and the rows are kMinBiasedRows or more.
   QuantizedRows Place(size_t rows, size_t cols, bool biased = true);
   void QuantizeRows(ExecutionContext& ctx, ConstMatrix<float> x, size_t first_row);
 

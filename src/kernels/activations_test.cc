@@ -31,7 +31,7 @@ void ExpectFormula(Isa isa, const std::vector<float>& x, size_t rows, size_t col
   ASSERT_EQ(all.rows, rows);
   ASSERT_EQ(all.cols, cols);
   EXPECT_EQ(all.pairs != nullptr, isa < Isa::kAvx512Vnni);
-  EXPECT_EQ(all.biased != nullptr, biased && rows >= kLeastBiasedRows);
+  EXPECT_EQ(all.biased != nullptr, biased && rows >= kMinBiasedRows);
   const size_t blocks = cols / kQuantBlock;
   for (size_t r = 0; r < rows; ++r) {
     const QuantizedRows row = all.Rows(r, 1);

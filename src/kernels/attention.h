@@ -8,8 +8,8 @@
 // A context is an ordered list of spans (where a run of logical positions is stored); one span is the common case. It may begin
 // after position 0; what stands before it is not seen.
 //
-// Bits of one output row depend on its query, on the keys and values it sees and on their logical positions, on nothing else (not
-// on spans, chunking of the prompt, neighbours, threads, nor on the row of a draft in which a key is stored):
+// Bits of one output row depend on its query, on the keys and values it sees and on their logical positions. They do not depend on spans,
+// chunking of the prompt, batch mates, threads, or the row of a draft in which a key is stored:
 //   score: acc = 0; for d ascending: acc = MulAdd(q[d], k[d], acc); then acc * scale, then cap and bias where there are any.
 //   Positions are cut into chunks of 128 at multiples of 128; a chunk in which the row sees nothing is skipped; a row that sees
 //   nothing at all gives zeros. In each chunk
@@ -18,7 +18,7 @@
 //   Chunks join in ascending order:  M' = max(M, m);  a = exp(M - M');  b = exp(m - M');
 //     L' = MulAdd(L, a, l * b);  O'[d] = MulAdd(O[d], a, o[d] * b);     the first chunk is taken as it is
 //   out[d] = O[d] / L.
-// Rows that are not seen may hold any bits, NaN too. Keys across give the same bits.
+// Rows that are not seen may hold any bits, NaN too. Transposed key tiles give the same bits.
 //
 // Error: |out - exact| <= AttentionTolerance(head_dim, positions, score magnitude, soft_cap) * max_j |v[j]|,
 //        score magnitude = max_j (|scale| * sum_d |q[d] * k[j, d]| + |bias|).
@@ -64,7 +64,7 @@ struct KvSpan {
   size_t head_stride = 0;  // elements; of whole blocks
   size_t first = 0;
   size_t rows = 0;
-  size_t across = 0;  // may be more than rows; 0 unless HasKeyTiles(kv_dtype)
+  size_t transposed = 0;  // may be more than rows; 0 unless HasKeyTiles(kv_dtype)
 };
 
 enum class Visibility {

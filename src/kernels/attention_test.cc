@@ -30,7 +30,7 @@ using testing::TestContext;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // One task with its context: logical keys and values, and the same rows stored in spans. Everything that nobody may look at is
-// NaN: positions before the context, spare rows behind each span, whatever stands between two heads.
+// NaN: positions before the context, unused rows behind each span, whatever stands between two heads.
 struct Case {
   size_t heads = 9, kv_heads = 3, head_dim = 64;
   DType kv_dtype = DType::kF16;
@@ -136,15 +136,15 @@ class Inputs {
   }
 
   // Keys of each span's tiles among its first `most` rows. Returns how many tiles.
-  size_t TurnAcross(size_t most) {
+  size_t TransposeKeyTiles(size_t most) {
     size_t tiles = 0;
     for (size_t i = 0; i < spans_.size(); ++i) {
       KvSpan& span = spans_[i];
-      span.across = std::min(most, span.rows) / kKeyTileRows * kKeyTileRows;
+      span.transposed = std::min(most, span.rows) / kKeyTileRows * kKeyTileRows;
       for (size_t h = 0; h < case_.kv_heads; ++h) {
-        for (size_t row = 0; row < span.across; row += kKeyTileRows, ++tiles) {
+        for (size_t row = 0; row < span.transposed; row += kKeyTileRows, ++tiles) {
           const size_t element = h * span.head_stride + row * case_.head_dim;
-          KeysAcross(case_.kv_dtype, case_.head_dim, stored_[2 * i].data() + RowBytes(case_.kv_dtype, element));
+          TransposedKeys(case_.kv_dtype, case_.head_dim, stored_[2 * i].data() + RowBytes(case_.kv_dtype, element));
         }
       }
     }
@@ -302,7 +302,7 @@ TEST(Attention, AnyTuning_GivesTheSameBits) {
   }
 }
 
-TEST(Attention, KeysAcross_GiveTheBitsOfRows) {
+TEST(Attention, TransposedKeys_GiveTheBitsOfRows) {
   size_t turned = 0;
   for (const Case& c : AllCases()) {
     if (!HasKeyTiles(c.kv_dtype)) continue;
@@ -310,18 +310,18 @@ TEST(Attention, KeysAcross_GiveTheBitsOfRows) {
     const std::vector<float> reference = rows.Reference();
     // All whole tiles of each span, and a part of them, so that a chunk has both.
     for (const size_t most : {c.kv_len, c.kv_len / 2}) {
-      Inputs across(c);
-      const size_t tiles = across.TurnAcross(most);
+      Inputs transposed(c);
+      const size_t tiles = transposed.TransposeKeyTiles(most);
       if (tiles == 0) continue;
       turned += tiles;
-      EXPECT_TRUE(SameBits(reference, across.Reference())) << c.Name();
+      EXPECT_TRUE(SameBits(reference, transposed.Reference())) << c.Name();
       for (const Isa isa : LevelsHere()) {
         TestContext context(isa);
         const std::vector<float> expected = rows.Attend(context);
-        EXPECT_TRUE(SameBits(expected, across.Attend(context))) << IsaName(isa) << " " << c.Name();
+        EXPECT_TRUE(SameBits(expected, transposed.Attend(context))) << IsaName(isa) << " " << c.Name();
         for (const Tuning tuning : testing::TuningsOf(isa)) {
           TestContext two(isa, 2, tuning);
-          EXPECT_TRUE(SameBits(expected, across.Attend(two, 1)))
+          EXPECT_TRUE(SameBits(expected, transposed.Attend(two, 1)))
               << IsaName(isa) << " one by one " << c.Name() << " tuned as " << testing::TuningName(tuning);
         }
       }
@@ -422,7 +422,7 @@ TEST(Attention, TasksTogether_GiveTheBitsOfEachAlone) {
   }
 }
 
-// Spare rows are NaN in every case above; here, rows inside the context that the mask hides are too.
+// Unused rows are NaN in every case above; here, rows inside the context that the mask hides are too.
 TEST(Attention, NaNInHiddenRows_ChangesNothing) {
   constexpr size_t kDim = 64, kLen = 300;
   for (const DType kv_dtype : {DType::kF32, DType::kQ8_0}) {

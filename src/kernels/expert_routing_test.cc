@@ -280,7 +280,7 @@ TEST(ScatterAddExperts, EveryLevel_GivesTheBitsOfTheFormulaAndMatchesReference) 
   RecordProperty("worst_share_of_tolerance", std::to_string(worst_share));
 }
 
-TEST(ExpertRouting, AnyCompanyAndThreads_GiveATokenTheSameBits) {
+TEST(ExpertRouting, AnyBatchMatesAndThreads_GiveATokenTheSameBits) {
   const Mixture mixture({33, 60, 4}, 1031);
   for (const Isa isa : LevelsHere()) {
     TestContext one(isa);

@@ -1,4 +1,4 @@
-// Keys across: a tile of 16 rows of keys, transposed where it stands, so that attention reads it as it needs it.
+// Transposed key tiles: a tile of 16 rows of keys, transposed where it stands, so that attention reads it as it needs it.
 //
 //   rows : [16, head_dim]     tile : [head_dim, 16]     in the same memory
 //
@@ -19,14 +19,14 @@ constexpr bool HasKeyTiles(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-// Where element d of a key stands, in elements from the first row of its head, of which the first `across` rows stand across.
-constexpr size_t KeyElement(size_t across, size_t head_dim, size_t row, size_t d) {
-  if (row >= across) return row * head_dim + d;
+// Where element d of a key stands, in elements from the first row of its head, of which the first `across` rows are transposed.
+constexpr size_t KeyElement(size_t transposed, size_t head_dim, size_t row, size_t d) {
+  if (row >= transposed) return row * head_dim + d;
   return row / kKeyTileRows * kKeyTileRows * head_dim + d * kKeyTileRows + row % kKeyTileRows;
 }
 
 // Rows to tile and tile to rows, head_dim at most kMaxHeadDim. Bits stay as they are. Allocate nothing.
-void KeysAcross(DType dtype, size_t head_dim, std::byte* keys);
+void TransposedKeys(DType dtype, size_t head_dim, std::byte* keys);
 void KeysInRows(DType dtype, size_t head_dim, std::byte* keys);
 
 }  // namespace tidemill

@@ -1,7 +1,7 @@
 // What this machine can do at most: the loops by which a benchmark measures the limits that it holds its figures against.
 //
-// Each limit has two loops of different shapes, so that one which the compiler or the CPU serves badly (a sum kept in memory, too few
-// chains for an instruction's latency, an access pattern that a prefetcher misses) is found by the other. All of them run on one thread.
+// Each limit has two loops of different shapes. Each finds out where the compiler or the CPU serves the other badly: a sum kept in memory,
+// too few chains for an instruction's latency, an access pattern that a prefetcher misses. All of them run on one thread.
 #ifndef TIDEMILL_KERNELS_MACHINE_PEAK_H_
 #define TIDEMILL_KERNELS_MACHINE_PEAK_H_
 

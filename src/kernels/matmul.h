@@ -19,7 +19,7 @@
 // Error: |y - exact| <= MatMulTolerance(cols) * sum_k |x| (|w| + 2 |m|), m that of the weight's block where its type has one, since d q
 //        and m are added apart and may cancel; besides the rounding of activations to int8 or BF16.
 // Cost:  MatMulCost.
-// Threads: splits strips of w over ctx. Allocates nothing. Shapes were validated when the layer was bound.
+// Threads: splits panels of w over ctx. Allocates nothing. Shapes were validated when the layer was bound.
 #ifndef TIDEMILL_KERNELS_MATMUL_H_
 #define TIDEMILL_KERNELS_MATMUL_H_
 

@@ -63,7 +63,7 @@ std::vector<float> MultiplyInOneForm(TestContext& context, const WeightMatrix& w
                   .accumulate = accumulate};
   if (form == ActivationForm::kInt8) {
     task.quantized = quantized.Quantize(*context, x);
-    EXPECT_EQ(task.quantized.biased != nullptr, biased && x.rows >= kLeastBiasedRows);
+    EXPECT_EQ(task.quantized.biased != nullptr, biased && x.rows >= kMinBiasedRows);
   } else if (form == ActivationForm::kBFloat16) {
     task.bfloat16 = bfloat16.Round(*context, x);
   } else {
@@ -151,7 +151,7 @@ TEST(MatMul, EveryLevel_GivesTheBitsOfTheFormula) {
                                  {2, 64, 576}, {35, 50, 192}, {85, 20, 320}};
     for (Shape& s : shapes) s.cols = WholeBlocks(dtype, s.cols);
     if (dtype == DType::kQ6_K) shapes.push_back({33, 33, 16640});  // more columns than are unpacked ahead of many rows
-    if (block == 256) shapes.push_back({3, 20, 1280});  // strips whose scales do not end on a whole cache line
+    if (block == 256) shapes.push_back({3, 20, 1280});  // panels whose scales do not end on a whole cache line
     if (block == 1) shapes.insert(shapes.end(), {{1, 16, 1}, {3, 17, 7}, {5, 31, 15}, {2, 16, 17}, {9, 40, 33}});
     for (const Shape s : shapes) {
       const RandomWeight random(dtype, s.outputs, s.cols, ++seed);
@@ -285,11 +285,12 @@ TEST(MatMul, AnyNumberOfThreads_GivesTheSameBits) {
 
 TEST(MatMul, AnyTuning_GivesTheSameBits) {
   for (const DType dtype : kAllTypes) {
-    // Odd numbers of strips; from 33 rows on blocks are unpacked once for all of them.
+    // Odd numbers of panels; from 33 rows on blocks are unpacked once for all of them.
     std::vector<Shape> shapes;
     for (const size_t rows : {1, 2, 3, 9, 14, 33, 35}) shapes.push_back({rows, 133, WholeBlocks(dtype, 96)});
-    shapes.push_back({35, 37, WholeBlocks(dtype, 2112)});         // a block's first sums are made twice
-    if (dtype == DType::kQ8_0) shapes.push_back({140, 133, 96});  // biased blocks of more rows than one panel has
+    shapes.push_back({35, 37, WholeBlocks(dtype, 2112)});  // a block's first sums are made twice
+    if (dtype == DType::kQ8_0)
+      shapes.push_back({140, 133, 96});  // biased blocks of more rows than one unpacked block has
     for (const auto& [rows, outputs, cols] : shapes) {
       const RandomWeight random(dtype, outputs, cols, 55);
       const std::vector<float> x = RandomFloats(56, rows * cols, 4);
@@ -357,8 +358,8 @@ TEST(MatMul, Accumulating_AddsOnceAtTheEnd) {
   }
 }
 
-// Kernels that take several strips of one row together, at the begin of a chunk and behind it, and what is left over.
-TEST(MatMul, OneRow_OfAnyNumberOfStrips_GivesTheBitsOfTheFormula) {
+// Kernels that take several panels of one row together, at the begin of a chunk and behind it, and what is left over.
+TEST(MatMul, OneRow_OfAnyNumberOfPanels_GivesTheBitsOfTheFormula) {
   for (const DType dtype : kAllTypes) {
     const size_t cols = WholeBlocks(dtype, 64);
     for (const size_t outputs : {15, 31, 47, 64, 83, 1611}) {

@@ -132,17 +132,17 @@ TEST(WeightMatrix, RangeOfColumns_IsReadByItsStride) {
 }
 
 // The layout that the header draws, byte by byte: the file's bytes elsewhere.
-TEST(WeightMatrix, StripsOfTheFilesBytes_HaveTheStatedLayout) {
+TEST(WeightMatrix, PanelsOfTheFilesBytes_HaveTheStatedLayout) {
   constexpr size_t kRows = 20, kCols = 64;
   for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kF16, DType::kF32}) {
     const RandomWeight random(dtype, kRows, kCols, 6);
     const WeightMatrix packed = Pack(random.source);
-    const size_t strip_bytes = packed.strip_bytes(), block_bytes = InfoOf(dtype).block_bytes;
-    ASSERT_EQ(packed.num_strips(), 2u);
-    ASSERT_EQ(packed.resident_bytes(), 2 * strip_bytes);
-    const std::byte* strips = packed.Strips(0, 2, {});
+    const size_t panel_bytes = packed.panel_bytes(), block_bytes = InfoOf(dtype).block_bytes;
+    ASSERT_EQ(packed.num_panels(), 2u);
+    ASSERT_EQ(packed.resident_bytes(), 2 * panel_bytes);
+    const std::byte* panels = packed.Panels(0, 2, {});
     const auto expect_byte = [&](size_t at, std::byte expected, size_t row) {
-      ASSERT_EQ(std::to_integer<int>(strips[row / 16 * strip_bytes + at]), std::to_integer<int>(expected))
+      ASSERT_EQ(std::to_integer<int>(panels[row / 16 * panel_bytes + at]), std::to_integer<int>(expected))
           << InfoOf(dtype).name << " row " << row << " byte " << at;
     };
     for (size_t row = 0; row < kRows; ++row) {
@@ -174,7 +174,7 @@ TEST(WeightMatrix, StripsOfTheFilesBytes_HaveTheStatedLayout) {
 }
 
 // The same for types whose bits move, element by element.
-TEST(WeightMatrix, StripsOfMoreBits_HaveTheStatedLayout) {
+TEST(WeightMatrix, PanelsOfMoreBits_HaveTheStatedLayout) {
   constexpr size_t kRows = 20, kCols = 512;
   for (const DType dtype : {DType::kQ5_0, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
     const RandomWeight random(dtype, kRows, kCols, 6);
@@ -187,14 +187,14 @@ TEST(WeightMatrix, StripsOfMoreBits_HaveTheStatedLayout) {
     const size_t byte_scales = info.block_elements == 256 ? 256 : 0;
     const size_t scale_bytes = halves * 32 + byte_scales, blocks = info.block_elements / 32;
     const size_t group_bytes = scale_bytes + blocks * words * 64;
-    ASSERT_EQ(packed.strip_bytes(), kCols / info.block_elements * group_bytes);
-    const std::byte* strips = packed.Strips(0, 2, {});
+    ASSERT_EQ(packed.panel_bytes(), kCols / info.block_elements * group_bytes);
+    const std::byte* panels = packed.Panels(0, 2, {});
     for (size_t row = 0; row < kRows; ++row) {
       const std::byte* file = random.bytes.data() + row * RowBytes(dtype, kCols);
-      const std::byte* strip = strips + row / 16 * packed.strip_bytes();
+      const std::byte* panel = panels + row / 16 * packed.panel_bytes();
       const size_t lane = row % 16;
       for (size_t k = 0; k < kCols; ++k) {
-        const std::byte* group = strip + k / info.block_elements * group_bytes;
+        const std::byte* group = panel + k / info.block_elements * group_bytes;
         const std::byte* block = group + scale_bytes + k / 32 % blocks * words * 64;
         const size_t g = k % 32 / 4, j = k % 4;
         const auto byte = [&](size_t word) { return std::to_integer<int>(block[word * 64 + lane * 4 + j]); };
@@ -206,7 +206,7 @@ TEST(WeightMatrix, StripsOfMoreBits_HaveTheStatedLayout) {
             << info.name << " row " << row << " column " << k;
       }
       for (size_t i = 0; i < kCols / info.block_elements; ++i) {
-        const std::byte* group = strip + i * group_bytes;
+        const std::byte* group = panel + i * group_bytes;
         const std::byte* file_block = file + i * info.block_bytes;
         for (size_t half = 0; half < halves; ++half) {
           ASSERT_EQ(std::memcmp(group + (half * 16 + lane) * 2, file_block + first_half + half * 2, 2), 0) << info.name;
@@ -233,18 +233,18 @@ TEST(WeightMatrix, PackedBytes_AreNearlyTheFiles) {
   }
 }
 
-TEST(WeightMatrix, StripsOfAMappedMatrix_EqualThePackedOnes) {
+TEST(WeightMatrix, PanelsOfAMappedMatrix_EqualThePackedOnes) {
   for (const DType dtype : kAllTypes) {
     for (const bool as_f32 : {false, true}) {
       const size_t cols = WholeBlocks(dtype, 64);
       const RandomWeight random(dtype, 100, cols, 7);
       const WeightMatrix packed = Pack(random.source, as_f32, 3), mapped = WeightMatrix::Map(random.source, as_f32);
-      const size_t bytes = packed.strip_bytes();
+      const size_t bytes = packed.panel_bytes();
       std::vector<std::byte> scratch(3 * bytes + cols * sizeof(float), std::byte{0xFF});
       for (size_t first = 0; first < 7; ++first) {
         const size_t count = std::min<size_t>(3, 7 - first);
-        const std::byte* strips = mapped.Strips(first, count, scratch);
-        EXPECT_EQ(std::memcmp(strips, packed.Strips(first, count, {}), count * bytes), 0) << InfoOf(dtype).name;
+        const std::byte* panels = mapped.Panels(first, count, scratch);
+        EXPECT_EQ(std::memcmp(panels, packed.Panels(first, count, {}), count * bytes), 0) << InfoOf(dtype).name;
       }
     }
   }

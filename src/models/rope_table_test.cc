@@ -118,7 +118,7 @@ TEST(RopeTable, Dynamic_GivesEachPositionTheBaseOfItsOwnLength) {
   for (size_t row = 0; row < positions.size(); ++row) rows.ExpectAngles(row, positions[row], expected[row].second);
 }
 
-TEST(RopeTable, Dynamic_HasTheSameBitsInAnyCompany) {
+TEST(RopeTable, Dynamic_HasTheSameBitsWithAnyBatchMates) {
   const RopeSettings settings{.scaling = RopeScaling::kDynamic, .factor = 2, .original_max_position_embeddings = 64};
   const Rows together(settings, {10, 80, 200}), alone(settings, {80});
   for (size_t i = 0; i < kHalf; ++i) {

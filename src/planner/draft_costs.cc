@@ -10,7 +10,7 @@ namespace tidemill {
 
 namespace {
 
-// Of a step that the guesses of several sequences share: one's part.
+// Of a step that the draft tokens of several sequences share: one's part.
 double ShareOf(const PredictedCosts& drafter, const DraftSetting& setting, size_t rows, size_t asked) {
   const size_t sequences = 1 + setting.together;
   return drafter.BatchStep(setting.depth, rows, asked, sequences) / static_cast<double>(sequences);
@@ -21,7 +21,7 @@ struct Level {
   size_t rows = 0, asked = 0;
 };
 
-// Of the first `nodes` nodes; [0] is the pending token's, and the last one asks something.
+// Of the first `nodes` nodes; [0] is the last sampled token's, and the last one asks something.
 std::vector<Level> Levels(const DraftShape& shape, size_t nodes) {
   std::vector<size_t> depths(nodes);  // from 1
   std::vector<bool> has_child(nodes);
@@ -52,25 +52,27 @@ std::vector<Level> Levels(const DraftShape& shape, size_t nodes) {
 }  // namespace
 
 DraftCosts PredictDraftCosts(const PredictedCosts& model, const PredictedCosts* drafter, const DraftSetting& setting) {
-  TIDEMILL_CHECK(setting.order != GuessOrder::kTree);
+  TIDEMILL_CHECK(setting.order != DraftOrder::kTree);
   DraftCosts costs;
   costs.other_tokens = static_cast<double>(setting.others);
-  for (size_t guesses = 0; guesses < costs.step_seconds.size(); ++guesses)
-    costs.step_seconds[guesses] = model.CheckStep(setting.depth, 1 + guesses, setting.others);
+  for (size_t draft_tokens = 0; draft_tokens < costs.step_seconds.size(); ++draft_tokens)
+    costs.step_seconds[draft_tokens] = model.CheckStep(setting.depth, 1 + draft_tokens, setting.others);
   if (drafter != nullptr) {
-    const bool at_once = setting.order == GuessOrder::kAtOnce;
-    if (!setting.runs_guesses_again) costs.share = kShareOfModel;
-    const size_t rows = at_once ? setting.most : setting.runs_guesses_again ? (1 + setting.most) / 2 : 1;
-    costs.guess_seconds = ShareOf(*drafter, setting, rows, at_once ? rows : 1);
+    const bool at_once = setting.order == DraftOrder::kAtOnce;
+    if (!setting.runs_draft_tokens_again) costs.share = kShareOfModel;
+    const size_t rows = at_once                           ? setting.num_draft_tokens
+                        : setting.runs_draft_tokens_again ? (1 + setting.num_draft_tokens) / 2
+                                                          : 1;
+    costs.draft_token_seconds = ShareOf(*drafter, setting, rows, at_once ? rows : 1);
   }
   return costs;
 }
 
-DraftShape ShapeOf(DraftTreeKind kind, DraftAcceptance acceptance, size_t most) {
+DraftShape ShapeOf(DraftTreeKind kind, DraftAcceptance acceptance, size_t num_draft_tokens) {
   TIDEMILL_CHECK(kind != DraftTreeKind::kChain);
-  if (kind != DraftTreeKind::kFixed) return OptimalDraftShape(acceptance, most);
+  if (kind != DraftTreeKind::kFixed) return OptimalDraftShape(acceptance, num_draft_tokens);
   DraftShape shape = OrderByPromise(FixedDraftShape(), acceptance);
-  shape.parents.resize(std::min(most, shape.size()));
+  shape.parents.resize(std::min(num_draft_tokens, shape.size()));
   shape.ranks.resize(shape.parents.size());
   return shape;
 }
@@ -80,9 +82,9 @@ DraftCosts PredictTreeCosts(const PredictedCosts& model, const PredictedCosts& d
   DraftCosts costs;
   costs.other_tokens = static_cast<double>(setting.others);
   std::vector<size_t> depths(shape.size());  // from 0
-  for (size_t guesses = 0; guesses < costs.step_seconds.size(); ++guesses) {
-    const size_t nodes = std::min(guesses, shape.size());
-    if (nodes == guesses && nodes != 0) {
+  for (size_t draft_tokens = 0; draft_tokens < costs.step_seconds.size(); ++draft_tokens) {
+    const size_t nodes = std::min(draft_tokens, shape.size());
+    if (nodes == draft_tokens && nodes != 0) {
       const size_t i = nodes - 1;
       const int32_t parent = shape.parents[i];
       const auto before = static_cast<size_t>(parent);
@@ -91,50 +93,50 @@ DraftCosts PredictTreeCosts(const PredictedCosts& model, const PredictedCosts& d
       const double right = is_known ? acceptance[depths[i]][shape.ranks[i]] : 0;
       costs.promises[i] = right * (parent < 0 ? 1 : costs.promises[before]);
     }
-    costs.step_seconds[guesses] = model.CheckStep(setting.depth, 1 + nodes, setting.others);
+    costs.step_seconds[draft_tokens] = model.CheckStep(setting.depth, 1 + nodes, setting.others);
     for (const Level& level : Levels(shape, nodes))
-      costs.step_seconds[guesses] += ShareOf(drafter, setting, level.rows, level.asked);
+      costs.step_seconds[draft_tokens] += ShareOf(drafter, setting, level.rows, level.asked);
   }
   return costs;
 }
 
-double DraftRate(const DraftCosts& costs, GuessOrder order, size_t guesses, double share) {
-  TIDEMILL_CHECK(order != GuessOrder::kTree);
+double DraftRate(const DraftCosts& costs, DraftOrder order, size_t draft_tokens, double share) {
+  TIDEMILL_CHECK(order != DraftOrder::kTree);
   double tokens = 1 + costs.other_tokens, reached = 1;
-  for (size_t i = 0; i < guesses; ++i) tokens += reached *= share;
-  const size_t made = order == GuessOrder::kAtOnce ? std::min<size_t>(guesses, 1) : guesses;
-  return tokens / (costs.step_seconds[guesses] + static_cast<double>(made) * costs.guess_seconds);
+  for (size_t i = 0; i < draft_tokens; ++i) tokens += reached *= share;
+  const size_t made = order == DraftOrder::kAtOnce ? std::min<size_t>(draft_tokens, 1) : draft_tokens;
+  return tokens / (costs.step_seconds[draft_tokens] + static_cast<double>(made) * costs.draft_token_seconds);
 }
 
-DraftReading PredictReading(const PredictedCosts& model, const PredictedCosts& drafter, const DraftSetting& setting,
-                            size_t prompt, size_t chunk) {
+DraftPrefill PredictDraftPrefill(const PredictedCosts& model, const PredictedCosts& drafter,
+                                 const DraftSetting& setting, size_t prompt, size_t chunk) {
   DraftSetting chain = setting;
-  if (chain.order == GuessOrder::kTree) chain.order = GuessOrder::kOneByOne;
+  if (chain.order == DraftOrder::kTree) chain.order = DraftOrder::kOneByOne;
   const DraftCosts costs = PredictDraftCosts(model, &drafter, chain);
   const double plain = DraftRate(costs, chain.order, 0, kHopedShare);
   double tokens = 1, reached = 1, best = plain, saved = 0;  // tokens: E(g)
-  for (size_t guesses = 1; guesses <= chain.most; ++guesses) {
+  for (size_t draft_tokens = 1; draft_tokens <= chain.num_draft_tokens; ++draft_tokens) {
     tokens += reached *= kHopedShare;
-    const double rate = DraftRate(costs, chain.order, guesses, kHopedShare);
+    const double rate = DraftRate(costs, chain.order, draft_tokens, kHopedShare);
     if (rate <= best) continue;
     best = rate;
     saved = (1 + costs.other_tokens / tokens) * (1 / plain - 1 / rate);
   }
   const double seconds = drafter.Prefill(prompt, chunk);
   constexpr double kLongest = 1e12;
-  if (seconds > saved * kLongest) return {.seconds = seconds, .least_answer = std::nullopt};
-  return {.seconds = seconds, .least_answer = saved == 0 ? 0 : static_cast<size_t>(std::ceil(seconds / saved))};
+  if (seconds > saved * kLongest) return {.seconds = seconds, .min_answer_tokens = std::nullopt};
+  return {.seconds = seconds, .min_answer_tokens = saved == 0 ? 0 : static_cast<size_t>(std::ceil(seconds / saved))};
 }
 
-std::optional<double> BreakEvenShare(const DraftCosts& costs, GuessOrder order, size_t guesses) {
-  TIDEMILL_CHECK(guesses != 0);
+std::optional<double> BreakEvenAcceptanceRate(const DraftCosts& costs, DraftOrder order, size_t draft_tokens) {
+  TIDEMILL_CHECK(draft_tokens != 0);
   const double plain = DraftRate(costs, order, 0, 0);
-  if (DraftRate(costs, order, guesses, 1) < plain) return std::nullopt;
+  if (DraftRate(costs, order, draft_tokens, 1) < plain) return std::nullopt;
   constexpr int kHalvings = 40;
   double low = 0, high = 1;  // the rate rises with the share
   for (int i = 0; i < kHalvings; ++i) {
     const double share = (low + high) / 2;
-    (DraftRate(costs, order, guesses, share) < plain ? low : high) = share;
+    (DraftRate(costs, order, draft_tokens, share) < plain ? low : high) = share;
   }
   return high;
 }

@@ -12,27 +12,27 @@ size_t CeilDivide(size_t a, size_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 }  // namespace
 
-size_t ChooseExactPeriod(size_t positions, uint64_t row_bytes, uint64_t share) {
+size_t ChooseGrowthIncrement(size_t positions, uint64_t row_bytes, uint64_t share) {
   const uint64_t rows = row_bytes == 0 ? UINT64_MAX : share / kIdlePart / row_bytes;
-  size_t period = positions;
-  for (size_t blocks = 1; period > 1 && period > rows;) {
+  size_t increment = positions;
+  for (size_t blocks = 1; increment > 1 && increment > rows;) {
     blocks = blocks > positions / 2 ? positions : 2 * blocks;
-    period = CeilDivide(positions, blocks);
+    increment = CeilDivide(positions, blocks);
   }
-  return period;
+  return increment;
 }
 
-size_t ChoosePeriod(KvPolicy policy, size_t positions, uint64_t row_bytes, uint64_t share) {
-  if (policy == KvPolicy::kBmc) return ChooseExactPeriod(positions, row_bytes, share);
-  return std::min(KvGrowth().period, positions);
+size_t ChooseIncrement(KvPolicy policy, size_t positions, uint64_t row_bytes, uint64_t share) {
+  if (policy == KvPolicy::kBmc) return ChooseGrowthIncrement(positions, row_bytes, share);
+  return std::min(KvGrowth().increment, positions);
 }
 
-double RowsCopied(KvPolicy policy, size_t period, size_t positions) {
+double RowsCopied(KvPolicy policy, size_t increment, size_t positions) {
   switch (policy) {
     case KvPolicy::kUpfront:
     case KvPolicy::kReserve:
     case KvPolicy::kPaged: return 0;
-    case KvPolicy::kIterative: period = 1; break;
+    case KvPolicy::kIterative: increment = 1; break;
     case KvPolicy::kBmc: break;
     case KvPolicy::kGeometric: {
       const KvGrowth growth{.policy = policy};
@@ -44,8 +44,8 @@ double RowsCopied(KvPolicy policy, size_t period, size_t positions) {
       return copied;
     }
   }
-  const auto blocks = static_cast<double>(CeilDivide(positions, period));
-  return static_cast<double>(period) * blocks * (blocks - 1) / 2;
+  const auto blocks = static_cast<double>(CeilDivide(positions, increment));
+  return static_cast<double>(increment) * blocks * (blocks - 1) / 2;
 }
 
 double EarlyGrowth::Seconds(size_t length, size_t capacity, size_t rows) const {
@@ -61,13 +61,13 @@ double EarlyGrowth::Seconds(size_t length, size_t capacity, size_t rows) const {
   return row_seconds * static_cast<double>(length) * static_cast<double>(rows - capacity) / static_cast<double>(got);
 }
 
-size_t MostIdleRows(KvPolicy policy, size_t period, size_t positions) {
+size_t MaxIdleRows(KvPolicy policy, size_t increment, size_t positions) {
   switch (policy) {
     case KvPolicy::kIterative: return 0;
     case KvPolicy::kUpfront: return positions - 1;
     case KvPolicy::kBmc:
-    case KvPolicy::kPaged: return std::min(period, positions) - 1;
-    case KvPolicy::kReserve: return std::min(period, positions - 1);  // pages ahead of the row that needed some
+    case KvPolicy::kPaged: return std::min(increment, positions) - 1;
+    case KvPolicy::kReserve: return std::min(increment, positions - 1);  // pages ahead of the row that needed some
     case KvPolicy::kGeometric: break;
   }
   const KvGrowth growth{.policy = policy};

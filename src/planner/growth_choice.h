@@ -18,13 +18,13 @@ inline constexpr uint64_t kIdlePart = 8;
 
 // The largest r = ceil(N / T), T a power of two, with r row_bytes <= share / kIdlePart; 1 if there is none.
 //   positions: N, at least 1        share: bytes of state memory for one sequence, the whole divided by the most sequences
-size_t ChooseExactPeriod(size_t positions, uint64_t row_bytes, uint64_t share);
+size_t ChooseGrowthIncrement(size_t positions, uint64_t row_bytes, uint64_t share);
 // The default of a policy. bmc: as above; the others copy nothing or have a rule of their own: KvGrowth's, at most N.
-size_t ChoosePeriod(KvPolicy policy, size_t positions, uint64_t row_bytes, uint64_t share);
+size_t ChooseIncrement(KvPolicy policy, size_t positions, uint64_t row_bytes, uint64_t share);
 
 // Rows that a cache copies while it grows row by row from none to `positions`. A row is written to fresh memory once for each copy, and
 // once when it is made.
-double RowsCopied(KvPolicy policy, size_t period, size_t positions);
+double RowsCopied(KvPolicy policy, size_t increment, size_t positions);
 
 // What it costs a cache to grow for draft tokens before its text needs the rows.
 struct EarlyGrowth {
@@ -39,7 +39,7 @@ struct EarlyGrowth {
 };
 
 // The most unused capacity, in rows, at any length up to `positions`.
-size_t MostIdleRows(KvPolicy policy, size_t period, size_t positions);
+size_t MaxIdleRows(KvPolicy policy, size_t increment, size_t positions);
 
 }  // namespace tidemill
 

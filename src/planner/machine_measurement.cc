@@ -9,7 +9,7 @@
 #include "base/aligned_buffer.h"
 #include "base/check.h"
 #include "kernels/execution_context.h"
-#include "planner/least_seconds.h"
+#include "planner/min_seconds.h"
 #include "planner/operation_measurement.h"
 
 namespace tidemill {
@@ -22,14 +22,14 @@ Result<void> MeasureMemory(std::span<const std::byte> from, MachineProfile& prof
   BufferArena arena(from.size());  // as states are allocated: large pages where the system gives them
   TIDEMILL_TRY(to, arena.Allocate(from.size()));
   std::memset(to.data(), 1, to.size());
-  const double copy = LeastSeconds([&] {
+  const double copy = MinSeconds([&] {
     for (size_t at = 0; at + kCopyPiece <= from.size(); at += kCopyPiece)
       std::memcpy(to.data() + at, from.data() + at, kCopyPiece);
   });
   profile.copy = static_cast<double>(from.size() / kCopyPiece * kCopyPiece) / copy;
 
   std::optional<Error> failed;
-  const double touch = LeastSeconds([&] {
+  const double touch = MinSeconds([&] {
     BufferArena fresh_arena(from.size());
     auto fresh = fresh_arena.Allocate(from.size());
     if (!fresh.ok()) {

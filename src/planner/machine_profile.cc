@@ -19,8 +19,8 @@ constexpr size_t kMaxThreadsOfProfile = 4096;
 constexpr size_t kMaxText = 200;
 // A copy: bytes a second. All the others: seconds of one byte, element, position or loop, from what no machine of this decade reaches to
 // what an emulated one stays below.
-constexpr double kLeastRate = 1e3, kMostRate = 1e18;
-constexpr double kLeastSeconds = 1e-18, kMostSeconds = 1;
+constexpr double kMinRate = 1e3, kMaxRate = 1e18;
+constexpr double kMinSeconds = 1e-18, kMaxSeconds = 1;
 
 Result<double> NumberOf(const JsonValue& value, std::string_view path, double low, double high) {
   TIDEMILL_TRY(number, value.GetFloat(path));
@@ -29,7 +29,7 @@ Result<double> NumberOf(const JsonValue& value, std::string_view path, double lo
 }
 
 Result<void> ReadSeconds(const JsonValue& value, std::string_view path, double& seconds) {
-  TIDEMILL_TRY(number, NumberOf(value, path, kLeastSeconds, kMostSeconds));
+  TIDEMILL_TRY(number, NumberOf(value, path, kMinSeconds, kMaxSeconds));
   seconds = number;
   return {};
 }
@@ -43,14 +43,14 @@ Result<std::string> ShortText(const JsonValue& value, std::string_view path) {
 template <size_t kCount>
 Result<void> ReadNumbers(const JsonValue& value, const std::string& path, std::array<double, kCount>& numbers) {
   TIDEMILL_TRY(read, value.GetFloats(path));
-  const auto possible = [](double s) { return s >= kLeastSeconds && s <= kMostSeconds; };
+  const auto possible = [](double s) { return s >= kMinSeconds && s <= kMaxSeconds; };
   if (read.size() != kCount || !std::all_of(read.begin(), read.end(), possible))
     return value.Unexpected(path, std::to_string(kCount) + " positive numbers of a possible size");
   std::copy(read.begin(), read.end(), numbers.begin());
   return {};
 }
 
-// An object with so many members; that they are the right ones is found when each is read.
+// An object with so many members; that they are the accepted ones is found when each is read.
 Result<void> ExpectMembers(const JsonValue& value, const std::string& path, size_t count) {
   TIDEMILL_TRY(object, value.GetObject(path));
   if (object.Keys().size() != count)
@@ -160,7 +160,7 @@ Result<MachineProfile> ParseProfile(const std::string& name, std::string_view te
   profile.isa = *isa;
   TIDEMILL_TRY(threads, document.GetUint("threads", 1, kMaxThreadsOfProfile));
   profile.threads = threads;
-  TIDEMILL_TRY(copy, NumberOf(document, "copy_bytes_per_s", kLeastRate, kMostRate));
+  TIDEMILL_TRY(copy, NumberOf(document, "copy_bytes_per_s", kMinRate, kMaxRate));
   profile.copy = copy;
   TIDEMILL_TRY_VOID(ReadSeconds(document, "touch_seconds_per_byte", profile.touch));
   TIDEMILL_TRY_VOID(ReadSeconds(document, "element_seconds", profile.element));

@@ -178,6 +178,8 @@ TEST(MachineProfile, TypesAndNumbersThatAreTooMany_AreRefused) {
   json["one"]["product_seconds_per_byte"]["F32"].push_back(1e-10);
   ExpectError(ParseProfile("x", json.dump()), ErrorCode::kCorruptFile, "expected 7 positive numbers");
   json["one"]["product_seconds_per_byte"]["F32"] = std::vector<double>(5000, 0.5);
+  ExpectError(ParseProfile("x", json.dump()), ErrorCode::kCorruptFile, "expected 7 positive numbers");
+  json["one"]["product_seconds_per_byte"]["F32"] = std::vector<double>(250'000, 0.5);
   ExpectError(ParseProfile("x", json.dump()), ErrorCode::kUnsupported, "x");
 }
 

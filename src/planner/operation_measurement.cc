@@ -13,7 +13,7 @@
 #include "kernels/matmul.h"
 #include "kernels/rms_norm.h"
 #include "kernels/weight_matrix.h"
-#include "planner/least_seconds.h"
+#include "planner/min_seconds.h"
 #include "tensor/matrix.h"
 
 namespace tidemill {
@@ -141,19 +141,19 @@ class Chain {
 }  // namespace
 
 Result<void> OperationMeasurement::Products(DType dtype, ProductSeconds& one, ProductSeconds& all) {
-  const size_t most_rows = kProductRows.back();
-  TIDEMILL_TRY(activations, Activations::Create(all_, dtype, most_rows, kCols));
+  const size_t max_rows = kProductRows.back();
+  TIDEMILL_TRY(activations, Activations::Create(all_, dtype, max_rows, kCols));
   std::array<std::optional<WeightMatrix>, kSmaller.size()> weights;  // made when first wanted
   BufferArena arena;                                                 // as weights are allocated
   const auto weight_of = [&](size_t i) -> Result<const WeightMatrix*> {
     if (!weights[i]) {
-      const size_t rows = std::max(kStripRows, sample_.size() / kSmaller[i] / RowBytes(dtype, kCols));
+      const size_t rows = std::max(kPanelRows, sample_.size() / kSmaller[i] / RowBytes(dtype, kCols));
       TIDEMILL_TRY(weight, Packed(sample_, dtype, rows, kCols, all_.threads(), arena));
       weights[i] = std::move(weight);
     }
     return &*weights[i];
   };
-  std::vector<float> y(most_rows * (sample_.size() / RowBytes(dtype, kCols) + kStripRows));
+  std::vector<float> y(max_rows * (sample_.size() / RowBytes(dtype, kCols) + kPanelRows));
   for (auto [ctx, seconds] : {std::pair(&one_, &one), std::pair(&all_, &all)}) {
     const auto pass = [&, c = ctx](const WeightMatrix& weight, size_t rows) {
       const MatMulTask task = activations.Task(*c, weight, rows, Matrix<float>(y.data(), rows, weight.rows()));
@@ -169,7 +169,7 @@ Result<void> OperationMeasurement::Products(DType dtype, ProductSeconds& one, Pr
       while (size + 1 < kSmaller.size() && a_byte * static_cast<double>(sample_.size() / kSmaller[size]) > kLongestPass)
         ++size;
       TIDEMILL_TRY(weight, weight_of(size));
-      (*seconds)[i] = LeastSeconds(pass(*weight, rows)) / static_cast<double>(weight->packed_bytes());
+      (*seconds)[i] = MinSeconds(pass(*weight, rows)) / static_cast<double>(weight->packed_bytes());
     }
     MakeRising(*seconds);
   }
@@ -179,8 +179,8 @@ Result<void> OperationMeasurement::Products(DType dtype, ProductSeconds& one, Pr
 void OperationMeasurement::Attention(size_t dim_index, size_t group_index, AttentionSeconds& one,
                                      AttentionSeconds& all) {
   const AttentionShape shape = ShapeOf(kAttentionDims[dim_index], kAttentionGroups[group_index]);
-  const size_t width = shape.heads * shape.head_dim, most_rows = kAttentionRows.back();
-  const std::vector<float> q = Values(most_rows * width);
+  const size_t width = shape.heads * shape.head_dim, max_rows = kAttentionRows.back();
+  const std::vector<float> q = Values(max_rows * width);
   std::vector<float> out(q.size());
   const size_t half = kKvHeads * kPositions * RowBytes(shape.kv_dtype, shape.head_dim);
   const size_t layers = std::max<size_t>(1, sample_.size() / (2 * half));
@@ -188,14 +188,14 @@ void OperationMeasurement::Attention(size_t dim_index, size_t group_index, Atten
   for (auto [ctx, seconds] : {std::pair(&one_, &one), std::pair(&all_, &all)}) {
     for (size_t i = 0; i < kAttentionRows.size(); ++i) {
       const size_t rows = kAttentionRows[i];
-      const double least = LeastSeconds([&, c = ctx] {
+      const double least = MinSeconds([&, c = ctx] {
         const std::byte* k = sample_.data() + layer * 2 * half;
         const KvSpan span{.k = k,
                           .v = k + half,
                           .head_stride = kPositions * shape.head_dim,
                           .first = 0,
                           .rows = kPositions,
-                          .across = HasKeyTiles(shape.kv_dtype) ? kPositions / kKeyTileRows * kKeyTileRows : 0};
+                          .transposed = HasKeyTiles(shape.kv_dtype) ? kPositions / kKeyTileRows * kKeyTileRows : 0};
         const AttentionTask task{.context = {&span, 1},
                                  .first_position = kPositions - rows,
                                  .visibility = Visibility::kCausal,
@@ -218,8 +218,8 @@ Result<void> OperationMeasurement::Loops(double element, double& one, double& al
     const double a_link = std::max(1e-9, SecondsOf([&, c = ctx] { longer.Run(*c, 1); }));
     const size_t long_links = std::clamp<size_t>(static_cast<size_t>(kLongestPass / a_link), 1, longer.links());
     const size_t short_links = std::min(shorter.links(), long_links * kLonger);
-    const double of_long = LeastSeconds([&, c = ctx] { longer.Run(*c, long_links); });
-    const double of_short = LeastSeconds([&, c = ctx] { shorter.Run(*c, short_links); });
+    const double of_long = MinSeconds([&, c = ctx] { longer.Run(*c, long_links); });
+    const double of_short = MinSeconds([&, c = ctx] { shorter.Run(*c, short_links); });
     const double more_links = static_cast<double>(short_links) - static_cast<double>(long_links);
     const double a_loop = (of_short - of_long) / std::max(1.0, more_links) - element * static_cast<double>(kChainWidth);
     *loop = std::max(1e-9, a_loop);
@@ -233,7 +233,7 @@ Result<double> OperationMeasurement::Element() {
   const std::vector<float> x = Values(kElementWidth), ones(kElementWidth, 1.0F);
   std::vector<float> y(kElementWidth);
   const Matrix<float> normed(y.data(), 1, kElementWidth);
-  const double seconds = LeastSeconds([&] {
+  const double seconds = MinSeconds([&] {
     for (size_t i = 0; i < kTimes; ++i) {
       RmsNorm(one_, ConstMatrix<float>(x.data(), 1, kElementWidth), ones, 1e-5F, normed);
       quantized.Quantize(one_, normed);
@@ -243,7 +243,7 @@ Result<double> OperationMeasurement::Element() {
 }
 
 size_t OperationScratchBytes() {
-  size_t bytes = 2 * kStripRows * kCols;  // of products: two strips, unpacked
+  size_t bytes = 2 * kPanelRows * kCols;  // of products: two panels, unpacked
   for (const size_t dim : kAttentionDims) {
     for (const size_t group : kAttentionGroups) bytes = std::max(bytes, AttentionScratchBytes(ShapeOf(dim, group)));
   }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "decoding/draft_width.h"
+#include "decoding/num_draft_tokens.h"
 #include "planner/draft_costs.h"
 #include "planner/growth_choice.h"
 
@@ -29,9 +29,9 @@ class Planner {
     plan.state_memory_bytes = in_.state_memory;
     plan.memory = in_.memory;
     plan.memory.unused_capacity =
-        static_cast<uint64_t>(IdleBytes(in_.policy, in_.period) * static_cast<double>(in_.batch));
-    plan.choices = {GrowthPeriod(), Policy(), PrefillChunk(), Threads()};
-    if (in_.drafts.is_planned) plan.choices.push_back(Width());
+        static_cast<uint64_t>(IdleBytes(in_.policy, in_.increment) * static_cast<double>(in_.batch));
+    plan.choices = {GrowthIncrement(), Policy(), PrefillChunk(), Threads()};
+    if (in_.drafts.is_planned) plan.choices.push_back(NumDraftTokensChoice());
     plan.drafts = Drafts();
     for (const size_t depth : {size_t{0}, in_.context / 2, in_.context - 1}) {
       if (!plan.decode.empty() && depth <= plan.decode.back().depth) continue;
@@ -42,18 +42,18 @@ class Planner {
   }
 
  private:
-  double Growing(KvPolicy policy, size_t period) const {
-    return costs_.Growing(policy, period, in_.context, in_.batch);
+  double Growing(KvPolicy policy, size_t increment) const {
+    return costs_.Growing(policy, increment, in_.context, in_.batch);
   }
-  double IdleBytes(KvPolicy policy, size_t period) const {
+  double IdleBytes(KvPolicy policy, size_t increment) const {
     return static_cast<double>(in_.model.state_row_bytes) *
-           static_cast<double>(MostIdleRows(policy, period, in_.context));
+           static_cast<double>(MaxIdleRows(policy, increment, in_.context));
   }
   uint64_t Share() const { return in_.state_memory / in_.sequences; }
   // What another policy than the one in use would have.
-  size_t PeriodOf(KvPolicy policy) const {
-    if (policy == in_.policy || in_.period_given) return in_.period;
-    return ChoosePeriod(policy, in_.context, in_.model.state_row_bytes, Share());
+  size_t IncrementOf(KvPolicy policy) const {
+    if (policy == in_.policy || in_.increment_given) return in_.increment;
+    return ChooseIncrement(policy, in_.context, in_.model.state_row_bytes, Share());
   }
   double AllowedIdleBytes() const { return static_cast<double>(Share() / kIdlePart); }
   std::string NameOf(KvPolicy policy) const { return std::string(KvPolicyName(policy)); }
@@ -61,29 +61,32 @@ class Planner {
   std::string GrowingText() const { return "growing to " + TokensText(in_.context); }
   std::string DecodeText() const { return "a decode step at depth " + std::to_string(in_.context / 2); }
 
-  Choice GrowthPeriod() const {
-    const auto alternative = [&](size_t period) {
-      return Alternative{TokensText(period), Growing(in_.policy, period)};
+  Choice GrowthIncrement() const {
+    const auto alternative = [&](size_t increment) {
+      return Alternative{TokensText(increment), Growing(in_.policy, increment)};
     };
-    Choice choice{.name = "growth increment", .chosen = alternative(in_.period), .of = GrowingText()};
+    Choice choice{.name = "growth increment", .chosen = alternative(in_.increment), .of = GrowingText()};
     if (in_.policy != KvPolicy::kBmc) {
-      choice.reason = in_.period_given ? "given by --kv-period" : "the default: only bmc copies less with a larger one";
+      choice.reason =
+          in_.increment_given ? "given by --kv-increment" : "the default: only bmc copies less with a larger one";
       return choice;
     }
-    const size_t by_rule = ChooseExactPeriod(in_.context, in_.model.state_row_bytes, Share());
-    const size_t shorter = in_.period / 2 + in_.period % 2, longer = std::min(in_.context, 2 * in_.period);
-    const size_t other = in_.period_given && by_rule != in_.period ? by_rule : in_.period > 1 ? shorter : longer;
-    if (other != in_.period) {
+    const size_t by_rule = ChooseGrowthIncrement(in_.context, in_.model.state_row_bytes, Share());
+    const size_t shorter = in_.increment / 2 + in_.increment % 2, longer = std::min(in_.context, 2 * in_.increment);
+    const size_t other = in_.increment_given && by_rule != in_.increment ? by_rule
+                         : in_.increment > 1                             ? shorter
+                                                                         : longer;
+    if (other != in_.increment) {
       choice.runner_up = alternative(other);
-      choice.option = "--kv-period " + std::to_string(other);
+      choice.option = "--kv-increment " + std::to_string(other);
     }
     const std::string allowed = BytesText(AllowedIdleBytes());
-    if (in_.period_given) {
-      choice.reason = "given by --kv-period";
+    if (in_.increment_given) {
+      choice.reason = "given by --kv-increment";
     } else if (in_.model.state_row_bytes == 0) {
       choice.reason = "every layer has a window and is bounded by it";
-    } else if (in_.period == in_.context) {
-      choice.reason = "unused capacity costs no time, and its " + BytesText(IdleBytes(in_.policy, in_.period)) +
+    } else if (in_.increment == in_.context) {
+      choice.reason = "unused capacity costs no time, and its " + BytesText(IdleBytes(in_.policy, in_.increment)) +
                       " at most are within the " + allowed + " that a sequence may leave unused";
     } else {
       choice.reason = "unused capacity costs no time, and a larger increment may leave more than " + allowed +
@@ -94,14 +97,14 @@ class Planner {
 
   Choice Policy() const {
     Choice choice{
-        .name = "kv policy", .chosen = {NameOf(in_.policy), Growing(in_.policy, in_.period)}, .of = GrowingText()};
+        .name = "kv policy", .chosen = {NameOf(in_.policy), Growing(in_.policy, in_.increment)}, .of = GrowingText()};
     std::optional<KvPolicy> other;
     // Not paged: what more spans cost attention is not measured.
     for (const KvPolicy policy :
          {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc, KvPolicy::kGeometric, KvPolicy::kReserve}) {
       if (policy == in_.policy) continue;
-      if (IdleBytes(policy, PeriodOf(policy)) > AllowedIdleBytes()) continue;
-      const double cost = Growing(policy, PeriodOf(policy));
+      if (IdleBytes(policy, IncrementOf(policy)) > AllowedIdleBytes()) continue;
+      const double cost = Growing(policy, IncrementOf(policy));
       if (choice.runner_up && cost >= choice.runner_up->cost) continue;
       choice.runner_up = Alternative{NameOf(policy), cost};
       choice.option = "--kv-policy " + NameOf(policy);
@@ -147,63 +150,68 @@ class Planner {
     return choice;
   }
 
-  double SecondsOfToken(size_t guesses, double share) const {
-    return 1 / DraftRate(in_.drafts.costs, in_.drafts.order, guesses, share);
+  double SecondsOfToken(size_t draft_tokens, double rate) const {
+    return 1 / DraftRate(in_.drafts.costs, in_.drafts.order, draft_tokens, rate);
   }
-  // Of those from `least` to `most`, but for one.
-  size_t BestWidth(double share, size_t least, size_t most, std::optional<size_t> but = {}) const {
+  // Of those from `min_draft_tokens` to `num_draft_tokens`, but for one.
+  size_t BestNumDraftTokensAt(double rate, size_t min_draft_tokens, size_t num_draft_tokens,
+                              std::optional<size_t> but = {}) const {
     std::optional<size_t> best;
-    for (size_t guesses = least; guesses <= most; ++guesses) {
-      if (guesses == but) continue;
-      if (!best || SecondsOfToken(guesses, share) < SecondsOfToken(*best, share)) best = guesses;
+    for (size_t draft_tokens = min_draft_tokens; draft_tokens <= num_draft_tokens; ++draft_tokens) {
+      if (draft_tokens == but) continue;
+      if (!best || SecondsOfToken(draft_tokens, rate) < SecondsOfToken(*best, rate)) best = draft_tokens;
     }
-    return best.value_or(least);
+    return best.value_or(min_draft_tokens);
   }
 
-  Choice Width() const {
+  Choice NumDraftTokensChoice() const {
     const DraftPlan& drafts = in_.drafts;
-    const double share = drafts.costs.share;
-    const auto alternative = [this, share](size_t guesses) {
-      return Alternative{std::to_string(guesses), SecondsOfToken(guesses, share)};
+    const double rate = drafts.costs.share;
+    const auto alternative = [this, rate](size_t draft_tokens) {
+      return Alternative{std::to_string(draft_tokens), SecondsOfToken(draft_tokens, rate)};
     };
     // What a request begins with.
-    const size_t chosen = DraftWidth(drafts.least, drafts.most, drafts.order, drafts.costs).Next();
+    const size_t chosen =
+        NumDraftTokens(drafts.min_draft_tokens, drafts.num_draft_tokens, drafts.order, drafts.costs).Next();
     Choice choice{.name = "draft tokens", .chosen = alternative(chosen)};
     char of[64];
-    std::snprintf(of, sizeof of, "a token at acceptance rate %.1f", share);
+    std::snprintf(of, sizeof of, "a token at acceptance rate %.1f", rate);
     choice.of = of;
-    if (drafts.least == drafts.most) {
+    if (drafts.min_draft_tokens == drafts.num_draft_tokens) {
       choice.reason = "given by --draft-min and --draft-max";
       return choice;
     }
-    const size_t other = BestWidth(share, drafts.least, drafts.most, chosen);
+    const size_t other = BestNumDraftTokensAt(rate, drafts.min_draft_tokens, drafts.num_draft_tokens, chosen);
     choice.runner_up = alternative(other);
     choice.option = "--draft-max " + std::to_string(other);
-    choice.reason = chosen == drafts.least
+    choice.reason = chosen == drafts.min_draft_tokens
                         ? "at first: one more is predicted to cost more than it brings; then by measured acceptance"
                         : "at first; then by the measured acceptance rate and times of each request";
     return choice;
   }
 
-  static constexpr double kShares[] = {0.3, 0.5, 0.7, 0.8, 0.9};
+  static constexpr double kAcceptanceRates[] = {0.3, 0.5, 0.7, 0.8, 0.9};
 
   PredictedDrafts Drafts() const {
-    constexpr size_t kMostGuesses = 16;
+    constexpr size_t kMaxDraftTokens = 16;
     const DraftPlan& drafts = in_.drafts;
     PredictedDrafts predicted{.is_planned = drafts.is_planned,
-                              .guess_seconds = drafts.costs.guess_seconds,
-                              .all_at_once = drafts.order == GuessOrder::kAtOnce,
-                              .reading_seconds = drafts.reading.seconds,
-                              .least_answer = drafts.reading.least_answer};
+                              .draft_token_seconds = drafts.costs.draft_token_seconds,
+                              .all_at_once = drafts.order == DraftOrder::kAtOnce,
+                              .draft_prefill_seconds = drafts.prefill.seconds,
+                              .min_answer_tokens = drafts.prefill.min_answer_tokens};
     if (!drafts.costs.any()) return predicted;
-    for (size_t guesses = 0; guesses <= kMostGuesses; ++guesses) {
-      predicted.steps.push_back({.guesses = guesses, .seconds = drafts.costs.step_seconds[guesses]});
-      if (guesses != 0) predicted.steps.back().break_even = BreakEvenShare(drafts.costs, drafts.order, guesses);
+    for (size_t draft_tokens = 0; draft_tokens <= kMaxDraftTokens; ++draft_tokens) {
+      predicted.steps.push_back({.num_draft_tokens = draft_tokens, .seconds = drafts.costs.step_seconds[draft_tokens]});
+      if (draft_tokens != 0)
+        predicted.steps.back().break_even = BreakEvenAcceptanceRate(drafts.costs, drafts.order, draft_tokens);
     }
-    for (const double share : kShares) {
-      const size_t best =
-          drafts.is_planned ? BestWidth(share, drafts.least, drafts.most) : BestWidth(share, 0, kMostGuesses);
-      predicted.widths.push_back({.share = share, .guesses = best, .seconds = SecondsOfToken(best, share)});
+    for (const double rate : kAcceptanceRates) {
+      const size_t best = drafts.is_planned
+                              ? BestNumDraftTokensAt(rate, drafts.min_draft_tokens, drafts.num_draft_tokens)
+                              : BestNumDraftTokensAt(rate, 0, kMaxDraftTokens);
+      predicted.best.push_back(
+          {.acceptance_rate = rate, .num_draft_tokens = best, .seconds = SecondsOfToken(best, rate)});
     }
     return predicted;
   }

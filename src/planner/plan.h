@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "decoding/draft_width.h"
+#include "decoding/num_draft_tokens.h"
 #include "planner/draft_costs.h"
 #include "planner/machine_profile.h"
 #include "planner/predicted_costs.h"
@@ -18,9 +18,9 @@ namespace tidemill {
 struct DraftPlan {
   bool is_planned = false;                   // else draft tokens that cost nothing to make
   DraftCosts costs = {};                     // at half the context, beside batch - 1 batch mates that draft, too
-  GuessOrder order = GuessOrder::kOneByOne;  // no tree
-  size_t least = 0, most = 1;                // draft tokens
-  DraftReading reading = {};                 // of half the context
+  DraftOrder order = DraftOrder::kOneByOne;  // no tree
+  size_t min_draft_tokens = 0, num_draft_tokens = 1;  // draft tokens
+  DraftPrefill prefill = {};                          // of half the context
 };
 
 struct PlanInput {
@@ -33,8 +33,8 @@ struct PlanInput {
   PlannedMemory memory = {};  // but unused_capacity, which the plan fills
   // What the engine uses: a plan says what that costs.
   KvPolicy policy = KvPolicy::kBmc;
-  size_t period = 1;  // growth increment, 1 to the context
-  bool period_given = false;
+  size_t increment = 1;  // growth increment, 1 to the context
+  bool increment_given = false;
   size_t prefill_chunk = 512;
   size_t threads = 1;
   DraftPlan drafts;

@@ -26,7 +26,7 @@ PlanInput RoundInput() {
   input.context = 8192;
   input.batch = 1;
   input.state_memory = uint64_t{1} << 30;
-  input.period = ChooseExactPeriod(input.context, input.model.state_row_bytes, input.state_memory);
+  input.increment = ChooseGrowthIncrement(input.context, input.model.state_row_bytes, input.state_memory);
   input.prefill_chunk = 512;
   input.threads = 2;
   input.memory = {.weights = 12'000'000, .kv_cache = 67'108'864, .work = 2'000'000, .free = 8'000'000'000};
@@ -107,20 +107,19 @@ draft tokens      take no draft step, as of prompt lookup
 TEST(Plan, CheaperAlternative_IsNamedWithWhyItIsNotChosen) {
   PlanInput input = RoundInput();
   input.state_memory = uint64_t{1} << 26;
-  input.period = 1024;
+  input.increment = 1024;
   EXPECT_THAT(
       PlanText(RoundPlan(input)),
       HasSubstr("\n--kv-policy reserve would save 470 ms; bmc is kept: the default; whole answers took 0.93 to 1.19 "
                 "times as long with reserve\n"));
   // 1 % is nothing to speak of.
-  Choice choice;
-  choice.chosen = {"a", 100};
-  choice.runner_up = Alternative{"b", 99.5};
-  EXPECT_FALSE(choice.runner_up_is_cheaper());
-  choice.runner_up->cost = 98;
-  EXPECT_TRUE(choice.runner_up_is_cheaper());
-  choice.runner_up.reset();
-  EXPECT_FALSE(choice.runner_up_is_cheaper());
+  const auto is_cheaper = [](double cost) {
+    return Choice{.name = "", .chosen = {"a", 100}, .runner_up = Alternative{"b", cost}}.runner_up_is_cheaper();
+  };
+  EXPECT_FALSE(is_cheaper(99.5));
+  EXPECT_TRUE(is_cheaper(98));
+  const Choice alone{.name = "", .chosen = {"a", 100}};
+  EXPECT_FALSE(alone.runner_up_is_cheaper());
 }
 
 TEST(Plan, Memory_IsWeightsAndKvCacheAndWork) {
@@ -153,16 +152,16 @@ TEST(Plan, GrowthIncrement_SaysWhy) {
   const auto reason = [&input] { return Named(ChoosePlan(input), "growth increment").reason; };
   EXPECT_THAT(reason(), HasSubstr("its 67.1 MB at most are within the 134 MB"));
   input.state_memory = uint64_t{1} << 26;  // 1024 rows
-  input.period = ChooseExactPeriod(8192, 8192, input.state_memory);
-  EXPECT_EQ(input.period, 1024U);
+  input.increment = ChooseGrowthIncrement(8192, 8192, input.state_memory);
+  EXPECT_EQ(input.increment, 1024U);
   EXPECT_THAT(reason(), HasSubstr("a larger increment may leave more than 8.39 MB of a sequence unused"));
-  input.period_given = true;
-  EXPECT_EQ(reason(), "given by --kv-period");
-  input.period = 300;
+  input.increment_given = true;
+  EXPECT_EQ(reason(), "given by --kv-increment");
+  input.increment = 300;
   const Choice choice = Named(ChoosePlan(input), "growth increment");
   EXPECT_EQ(choice.runner_up->value, "1024 tokens");  // what the rule says
-  EXPECT_EQ(choice.option, "--kv-period 1024");
-  input.period_given = false;
+  EXPECT_EQ(choice.option, "--kv-increment 1024");
+  input.increment_given = false;
   input.model.state_row_bytes = 0;
   EXPECT_THAT(reason(), HasSubstr("every layer has a window"));
   input.policy = KvPolicy::kReserve;
@@ -174,8 +173,8 @@ TEST(Plan, Policy_SaysWhy) {
   PlanInput input = RoundInput();
   const auto choice = [&input] { return Named(ChoosePlan(input), "kv policy"); };
   EXPECT_EQ(choice().reason, "the default; no policy that leaves as little unused grows faster");
-  input.period = 300;
-  input.period_given = true;
+  input.increment = 300;
+  input.increment_given = true;
   EXPECT_EQ(choice().runner_up->value, "upfront");
   EXPECT_EQ(choice().reason, "the default; upfront allocates more than a short answer needs");
   input.policy = KvPolicy::kIterative;
@@ -190,13 +189,13 @@ TEST(Plan, Policies_WithTooMuchUnusedCapacityAreNoAlternatives) {
   PlanInput input = RoundInput();
   const auto other = [&input] { return Named(ChoosePlan(input), "kv policy").runner_up->value; };
   input.state_memory = uint64_t{1} << 26;
-  input.period = 1024;
+  input.increment = 1024;
   EXPECT_EQ(other(), "reserve");
   input.state_memory = uint64_t{1} << 23;  // 128 rows may be unused; reserve would have 256
-  input.period = 128;
+  input.increment = 128;
   EXPECT_EQ(other(), "iterative");
   input.state_memory = 1;  // not even a row
-  input.period = 1;
+  input.increment = 1;
   EXPECT_EQ(other(), "iterative");
 }
 
@@ -207,12 +206,12 @@ TEST(Plan, OneThread_HasTheCostsOfOne) {
   EXPECT_GT(ChoosePlan(input).decode[0].seconds, 1.5 * two);
 }
 
-// Steps of 1 + g / 8 seconds, a guess in a sixteenth.
+// Steps of 1 + g / 8 seconds, a draft token in a sixteenth.
 DraftPlan RoundDrafts() {
-  DraftPlan drafts{.is_planned = true, .most = 8};
+  DraftPlan drafts{.is_planned = true, .num_draft_tokens = 8};
   for (size_t g = 0; g < drafts.costs.step_seconds.size(); ++g)
     drafts.costs.step_seconds[g] = 1 + static_cast<double>(g) / 8;
-  drafts.costs.guess_seconds = 1.0 / 16;
+  drafts.costs.draft_token_seconds = 1.0 / 16;
   return drafts;
 }
 
@@ -227,19 +226,19 @@ TEST(Plan, DraftTokens_AreTheBestNumberAtAnAcceptanceRateOfOneHalf) {
   EXPECT_EQ(width().runner_up->value, "1");
   EXPECT_DOUBLE_EQ(width().runner_up->cost, 1.1875 / 1.5);
   EXPECT_THAT(width().reason, HasSubstr("at first; then by the measured acceptance rate"));
-  input.drafts.least = 3;
+  input.drafts.min_draft_tokens = 3;
   EXPECT_EQ(width().chosen.value, "3");
   EXPECT_EQ(width().runner_up->value, "4");
   EXPECT_THAT(width().reason, HasSubstr("one more is predicted to cost more than it brings"));
-  input.drafts.most = 3;
+  input.drafts.num_draft_tokens = 3;
   EXPECT_FALSE(width().runner_up.has_value());
   EXPECT_EQ(width().reason, "given by --draft-min and --draft-max");
   input.drafts = RoundDrafts();
-  input.drafts.costs.guess_seconds = 1;  // a draft model as dear as the model
+  input.drafts.costs.draft_token_seconds = 1;  // a draft model as dear as the model
   EXPECT_EQ(width().chosen.value, "0");
   EXPECT_EQ(width().runner_up->value, "1");
   input.drafts.order =
-      GuessOrder::kAtOnce;  // all of them for that: 1, 2.125 / 1.5, 2.25 / 1.75, 2.375 / 1.875, 2.5 / 1.9375
+      DraftOrder::kAtOnce;  // all of them for that: 1, 2.125 / 1.5, 2.25 / 1.75, 2.375 / 1.875, 2.5 / 1.9375
   EXPECT_EQ(width().chosen.value, "0");
   EXPECT_EQ(width().runner_up->value, "3");
 }
@@ -247,32 +246,32 @@ TEST(Plan, DraftTokens_AreTheBestNumberAtAnAcceptanceRateOfOneHalf) {
 TEST(Plan, Drafts_HaveStepsOf17RowsAndTheBestWidths) {
   PlanInput input = RoundInput();
   input.drafts = RoundDrafts();
-  input.drafts.reading = {.seconds = 2, .least_answer = 77};
+  input.drafts.prefill = {.seconds = 2, .min_answer_tokens = 77};
   const PredictedDrafts drafts = ChoosePlan(input).drafts;
   EXPECT_TRUE(drafts.is_planned);
-  EXPECT_EQ(drafts.reading_seconds, 2);
-  EXPECT_EQ(drafts.least_answer, 77U);
+  EXPECT_EQ(drafts.draft_prefill_seconds, 2);
+  EXPECT_EQ(drafts.min_answer_tokens, 77U);
   EXPECT_THAT(PlanText(ChoosePlan(input), true),
               HasSubstr("draft prefill     2.00 s for half the context; pays in answers of at least 77 tokens"));
-  input.drafts.reading.least_answer.reset();
+  input.drafts.prefill.min_answer_tokens.reset();
   EXPECT_THAT(PlanText(ChoosePlan(input), true), HasSubstr("no answer is long enough to make up for it"));
-  EXPECT_EQ(drafts.guess_seconds, 1.0 / 16);
+  EXPECT_EQ(drafts.draft_token_seconds, 1.0 / 16);
   ASSERT_EQ(drafts.steps.size(), 17U);
   EXPECT_FALSE(drafts.steps[0].break_even.has_value());
   EXPECT_NEAR(drafts.steps[1].break_even.value_or(-1), 3.0 / 16, 1e-9);  // 1 + a = 1.1875
   EXPECT_EQ(drafts.steps[16].seconds, 3);
   EXPECT_GT(drafts.steps[16].break_even.value_or(-1), 0.7);  // four tokens
-  ASSERT_EQ(drafts.widths.size(), 5U);
-  EXPECT_EQ(drafts.widths[1].share, 0.5);
-  EXPECT_EQ(drafts.widths[1].guesses, 2U);
-  for (size_t i = 1; i < 5; ++i) EXPECT_GE(drafts.widths[i].guesses, drafts.widths[i - 1].guesses);
-  EXPECT_LE(drafts.widths[4].guesses, 8U) << "at most --draft-max";
+  ASSERT_EQ(drafts.best.size(), 5U);
+  EXPECT_EQ(drafts.best[1].acceptance_rate, 0.5);
+  EXPECT_EQ(drafts.best[1].num_draft_tokens, 2U);
+  for (size_t i = 1; i < 5; ++i) EXPECT_GE(drafts.best[i].num_draft_tokens, drafts.best[i - 1].num_draft_tokens);
+  EXPECT_LE(drafts.best[4].num_draft_tokens, 8U) << "at most --draft-max";
   EXPECT_THAT(PlanText(ChoosePlan(input), true), HasSubstr("draft tokens      one takes 62.5 ms"));
 }
 
 TEST(Plan, SmallestOfAll_HasNoAlternativeWhereThereIsNone) {
   PlanInput input = RoundInput();
-  input.context = input.period = input.prefill_chunk = input.threads = 1;
+  input.context = input.increment = input.prefill_chunk = input.threads = 1;
   const Plan plan = ChoosePlan(input);
   EXPECT_FALSE(Named(plan, "growth increment").runner_up.has_value());
   EXPECT_FALSE(Named(plan, "threads").runner_up.has_value());
@@ -290,8 +289,8 @@ TEST(Plan, AnyInput_GivesFiniteCostsAndOneLineReasons) {
     input.state_memory = random() % (uint64_t{1} << (random() % 45));
     input.model.state_row_bytes = random() % 3 == 0 ? 0 : random() % 1'000'000;
     input.policy = static_cast<KvPolicy>(random() % 6);
-    input.period_given = random() % 2 == 0;
-    input.period = 1 + random() % input.context;
+    input.increment_given = random() % 2 == 0;
+    input.increment = 1 + random() % input.context;
     input.prefill_chunk = 1 + random() % 8192;
     input.threads = 1 + random() % 4;
     input.memory = {.weights = random() % 1'000'000, .kv_cache = random(), .work = 1, .free = random()};

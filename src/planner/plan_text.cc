@@ -77,33 +77,34 @@ std::string ChoicesText(const Plan& plan) {
 std::string DraftText(const PredictedDrafts& drafts) {
   if (drafts.steps.empty()) return "";
   std::string text =
-      "\n" + Line("draft tokens", drafts.guess_seconds == 0 ? "take no draft step, as of prompt lookup"
+      "\n" + Line("draft tokens", drafts.draft_token_seconds == 0 ? "take no draft step, as of prompt lookup"
                                   : drafts.all_at_once
-                                      ? "all of a step take " + SecondsText(drafts.guess_seconds) + " together"
-                                      : "one takes " + SecondsText(drafts.guess_seconds));
-  if (drafts.reading_seconds > 0) {
-    text += Line("draft prefill", SecondsText(drafts.reading_seconds) + " for half the context; " +
-                                      (drafts.least_answer ? "pays in answers of at least " +
-                                                                 std::to_string(*drafts.least_answer) + " tokens"
-                                                           : "no answer is long enough to make up for it"));
+                                      ? "all of a step take " + SecondsText(drafts.draft_token_seconds) + " together"
+                                      : "one takes " + SecondsText(drafts.draft_token_seconds));
+  if (drafts.draft_prefill_seconds > 0) {
+    text += Line("draft prefill",
+                 SecondsText(drafts.draft_prefill_seconds) + " for half the context; " +
+                     (drafts.min_answer_tokens
+                          ? "pays in answers of at least " + std::to_string(*drafts.min_answer_tokens) + " tokens"
+                          : "no answer is long enough to make up for it"));
   }
   char line[160];
   text += Line("", "drafted     one step  break-even acceptance rate");
   for (const PredictedDrafts::Step& step : drafts.steps) {
-    std::snprintf(line, sizeof line, "%7zu  %11s  ", step.guesses, SecondsText(step.seconds).c_str());
+    std::snprintf(line, sizeof line, "%7zu  %11s  ", step.num_draft_tokens, SecondsText(step.seconds).c_str());
     std::string row = line;
     if (step.break_even) {
       std::snprintf(line, sizeof line, "%.3f", *step.break_even);
       row += line;
     } else {
-      row += step.guesses == 0 ? "-" : "never pays";
+      row += step.num_draft_tokens == 0 ? "-" : "never pays";
     }
     text += Line("", row);
   }
   text += Line("", "acceptance rate  best num_draft_tokens  one token");
-  for (const PredictedDrafts::Width& width : drafts.widths) {
-    std::snprintf(line, sizeof line, "%15.1f  %21zu  %9s", width.share, width.guesses,
-                  SecondsText(width.seconds).c_str());
+  for (const PredictedDrafts::Best& best : drafts.best) {
+    std::snprintf(line, sizeof line, "%15.1f  %21zu  %9s", best.acceptance_rate, best.num_draft_tokens,
+                  SecondsText(best.seconds).c_str());
     text += Line("", line);
   }
   return text;

@@ -104,9 +104,9 @@ double PredictedCosts::Prefill(size_t tokens, size_t chunk) const {
   return seconds;
 }
 
-double PredictedCosts::Growing(KvPolicy policy, size_t period, size_t positions, size_t batch) const {
+double PredictedCosts::Growing(KvPolicy policy, size_t increment, size_t positions, size_t batch) const {
   const auto row_bytes = static_cast<double>(model_.state_row_bytes) * static_cast<double>(batch);
-  const double copied = RowsCopied(policy, period, positions);
+  const double copied = RowsCopied(policy, increment, positions);
   return row_bytes * (copied / profile_.copy + (copied + static_cast<double>(positions)) * profile_.touch);
 }
 

@@ -65,7 +65,7 @@ class PredictedCosts {
   // A prompt of `tokens` in chunks, with the logits of its last token.
   double Prefill(size_t tokens, size_t chunk) const;
   // The caches of `batch` sequences grow from none to `positions`, row by row.
-  double Growing(KvPolicy policy, size_t period, size_t positions, size_t batch) const;
+  double Growing(KvPolicy policy, size_t increment, size_t positions, size_t batch) const;
 
   // c of planner/growth_choice.h: to allocate, fault and copy one row of a sequence.
   double GrowOneRow() const;

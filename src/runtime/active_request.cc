@@ -14,7 +14,7 @@
 namespace tidemill {
 namespace {
 
-constexpr std::string_view kNoMemoryForGuesses = "there is no memory for guesses";
+constexpr std::string_view kNoMemoryForDrafts = "there is no memory for draft tokens";
 
 bool IsChain(std::span<const int32_t> parents) {
   for (size_t i = 0; i < parents.size(); ++i) {
@@ -40,22 +40,22 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Parts parts)
       state_(std::move(parts.state)),
       context_(parts.context),
       prompt_tokens_(request.prompt.size()),
-      most_guesses_(parts.drafter == nullptr ? 0 : request.draft.most),
+      max_draft_tokens_(parts.drafter == nullptr ? 0 : request.draft.num_draft_tokens),
       drafter_(std::move(parts.drafter)),
       steps_(StepDrafter::Of(drafter_.get())),
-      width_(std::min(request.draft.least, most_guesses_), most_guesses_,
-             drafter_ == nullptr ? GuessOrder::kOneByOne : drafter_->guess_order(), parts.costs),
+      width_(std::min(request.draft.min_draft_tokens, max_draft_tokens_), max_draft_tokens_,
+             drafter_ == nullptr ? DraftOrder::kOneByOne : drafter_->draft_order(), parts.costs),
       submitted_(Clock::now()),
       page_faults_before_(ProcessPageFaults()) {
   sampler_.Prime(request.prompt);
   if (drafter_ != nullptr) {
     for (const int32_t token : request.prompt) drafter_->Append(token);
   }
-  guesses_.reserve(most_events());
-  parents_.reserve(most_events());
-  right_nodes_.reserve(most_events());
-  sampled_.reserve(most_events());
-  path_.reserve(most_events());
+  draft_tokens_.reserve(max_events());
+  parents_.reserve(max_events());
+  accepted_nodes_.reserve(max_events());
+  sampled_.reserve(max_events());
+  path_.reserve(max_events());
 }
 
 void ActiveRequest::Continue(const RequestRecord& record, bool is_answer) {
@@ -133,8 +133,8 @@ void ActiveRequest::Preempt(const std::string& spill_folder) {
   ++preemptions_;
 }
 
-DraftTask ActiveRequest::AskForGuesses(size_t most) {
-  guesses_.clear();
+DraftTask ActiveRequest::AskForDraftTokens(size_t num_draft_tokens) {
+  draft_tokens_.clear();
   parents_.clear();
   offered_ = {};
   drafting_seconds_ = 0;
@@ -144,31 +144,33 @@ DraftTask ActiveRequest::AskForGuesses(size_t most) {
   size_t left = context_ - state_->length() - 1;
   if (options_.max_new_tokens)
     left = std::min(left, static_cast<size_t>(*options_.max_new_tokens) - earlier_ - generated_ - 1);
-  return {.drafter = drafter_.get(), .steps = steps_, .most = std::min({most, width_.Next(), left})};
+  return {.drafter = drafter_.get(),
+          .steps = steps_,
+          .num_draft_tokens = std::min({num_draft_tokens, width_.Next(), left})};
 }
 
-ActiveRequest::GuessRows ActiveRequest::TakeGuesses(const DraftTask& task) {
-  const DraftTree& proposed = task.guesses;
+ActiveRequest::DraftRows ActiveRequest::TakeDraftTokens(const DraftTask& task) {
+  const DraftTree& proposed = task.draft_tokens;
   if (task.failed) {
-    StopDrafting(kNoMemoryForGuesses);
+    StopDrafting(kNoMemoryForDrafts);
     return {};
   }
   if (!std::all_of(proposed.ids.begin(), proposed.ids.end(),
                    [this](int32_t id) { return id >= 0 && static_cast<size_t>(id) < tokenizer_.vocab_size(); })) {
-    StopDrafting("an id was guessed that the tokenizer does not have");
+    StopDrafting("an id was drafted that the tokenizer does not have");
     return {};
   }
   drafting_seconds_ = is_timed_ ? task.seconds : 0;
-  const bool is_reading = drafter_->reads_text() && !drafter_->reads_features() && draft_stats_.guessed[0] == 0;
-  if (is_reading) draft_stats_.reading_ms += 1000 * drafting_seconds_;
+  const bool is_reading = drafter_->reads_text() && !drafter_->reads_features() && draft_stats_.drafted[0] == 0;
+  if (is_reading) draft_stats_.draft_prefill_ms += 1000 * drafting_seconds_;
   if (proposed.ids.empty()) {
     empty_ = proposed.empty;
     if (found_unlikely()) width_.Drafted(1, drafting_seconds_, drafter_->reads_text());
     return {};
   }
   width_.Drafted(proposed.ids.size(), drafting_seconds_, drafter_->reads_text());
-  guesses_.push_back(tokens().back());  // within what was reserved, like the others
-  guesses_.insert(guesses_.end(), proposed.ids.begin(), proposed.ids.end());
+  draft_tokens_.push_back(tokens().back());  // within what was reserved, like the others
+  draft_tokens_.insert(draft_tokens_.end(), proposed.ids.begin(), proposed.ids.end());
   if (!proposed.parents.empty()) {
     parents_.push_back(-1);
     for (const int32_t parent : proposed.parents) parents_.push_back(parent + 1);  // the last sampled token is row 0
@@ -178,12 +180,13 @@ ActiveRequest::GuessRows ActiveRequest::TakeGuesses(const DraftTask& task) {
   return offered_;
 }
 
-bool ActiveRequest::AreWorthGrowing(const GuessRows& guesses) const {
+bool ActiveRequest::AreWorthGrowing(const DraftRows& draft_tokens) const {
   if (!early_growth_) return false;
   EarlyGrowth growth = *early_growth_;
   if (state_->growth().fell_back) growth.growth.policy = KvPolicy::kGeometric;
   const size_t known = state_->length() + 1;
-  return width_.Gain(guesses.free, guesses.all) > growth.Seconds(known - 1, known + guesses.free, known + guesses.all);
+  return width_.Gain(draft_tokens.free, draft_tokens.all) >
+         growth.Seconds(known - 1, known + draft_tokens.free, known + draft_tokens.all);
 }
 
 void ActiveRequest::DropDrafter(std::string_view trouble) {
@@ -193,7 +196,7 @@ void ActiveRequest::DropDrafter(std::string_view trouble) {
 
 void ActiveRequest::StopDrafting(std::string_view trouble) {
   DropDrafter(trouble);
-  guesses_.clear();
+  draft_tokens_.clear();
   parents_.clear();
 }
 
@@ -205,13 +208,13 @@ ActiveRequest::Next ActiveRequest::NextTokens(size_t rows) {
   rows_ = rows;
   if (rows > pending()) {
     next_row_ = 0;
-    guesses_.resize(rows);
+    draft_tokens_.resize(rows);
     if (!parents_.empty()) parents_.resize(rows);
     if (IsChain(parents_)) parents_.clear();  // chains need no parents, and are faster
-    return {guesses_, Wanted::kAll, parents_};
+    return {draft_tokens_, Wanted::kAll, parents_};
   }
   next_row_ = rows == pending() ? rows - 1 : kNoRow;
-  guesses_.clear();
+  draft_tokens_.clear();
   parents_.clear();
   return {tokens().subspan(state_->length(), rows), next_row_ == kNoRow ? Wanted::kNothing : Wanted::kLast};
 }
@@ -232,15 +235,15 @@ void ActiveRequest::Sample(size_t row, std::span<float> logits) {
     sampled_.push_back(*token);
     sampler_.Accept(token->id);
     const bool is_end = !options_.ignore_eos && tokenizer_.IsEndOfGeneration(token->id);
-    if (!is_end) next_row_ = GuessBehind(row, token->id);
+    if (!is_end) next_row_ = DraftTokenBehind(row, token->id);
   } catch (const std::exception&) {
     sample_error_ = OutOfMemoryError("sample token");
   }
 }
 
-size_t ActiveRequest::GuessBehind(size_t row, int32_t id) const {
-  for (size_t guess = row + 1; guess < guesses_.size(); ++guess) {
-    if (ParentOf(guess) == row && guesses_[guess] == id) return guess;
+size_t ActiveRequest::DraftTokenBehind(size_t row, int32_t id) const {
+  for (size_t draft_token = row + 1; draft_token < draft_tokens_.size(); ++draft_token) {
+    if (ParentOf(draft_token) == row && draft_tokens_[draft_token] == id) return draft_token;
   }
   return kNoRow;
 }
@@ -253,11 +256,11 @@ void ActiveRequest::Abandon() {
 }
 
 void ActiveRequest::Advance(std::vector<Event>* events, const ConstMatrix<float>& features) {
-  const size_t guessed = guesses_.empty() ? 0 : guesses_.size() - 1;
-  const size_t first = state_->length() + rows_ - guessed;  // the length after the first sampled token
-  drafted_ += guessed;
+  const size_t drafted = draft_tokens_.empty() ? 0 : draft_tokens_.size() - 1;
+  const size_t first = state_->length() + rows_ - drafted;  // the length after the first sampled token
+  drafted_ += drafted;
   const bool decodes = pending() - sampled_.size() == 1;
-  if (drafter_ != nullptr && decodes) CountGuesses(guessed);
+  if (drafter_ != nullptr && decodes) CountDraftTokens(drafted);
   try {
     keys_.reserve(rows_);  // before a token is reported: Commit allocates nothing more
   } catch (const std::exception&) {
@@ -295,42 +298,42 @@ void ActiveRequest::Advance(std::vector<Event>* events, const ConstMatrix<float>
     ++taken;
   }
   CountTokens(taken);
-  Commit(taken == 0 ? rows_ - guessed : first + taken - 1 - state_->length(), features);
+  Commit(taken == 0 ? rows_ - drafted : first + taken - 1 - state_->length(), features);
   sampled_.clear();
   path_.clear();
   if (sample_error_) Fail(*std::exchange(sample_error_, std::nullopt), events);
 }
 
-void ActiveRequest::CountGuesses(size_t guesses) {
-  static_assert(DraftOptions::kMost <= DraftWidth::kMost);  // what CheckedTree takes
-  right_ = sampled_.empty() ? 0 : sampled_.size() - 1;
-  const size_t checked = guesses + (found_unlikely() ? 1 : 0);  // an unlikely draft token counts as rejected
-  if (width_.order() == GuessOrder::kTree) {
-    right_nodes_.clear();
-    for (size_t i = 1; i <= right_; ++i) right_nodes_.push_back(path_[i] - 1);
-    width_.CheckedTree(checked, right_nodes_);
+void ActiveRequest::CountDraftTokens(size_t draft_tokens) {
+  static_assert(DraftOptions::kMax <= NumDraftTokens::kMax);  // what CheckedTree takes
+  accepted_in_step_ = sampled_.empty() ? 0 : sampled_.size() - 1;
+  const size_t checked = draft_tokens + (found_unlikely() ? 1 : 0);  // an unlikely draft token counts as rejected
+  if (width_.order() == DraftOrder::kTree) {
+    accepted_nodes_.clear();
+    for (size_t i = 1; i <= accepted_in_step_; ++i) accepted_nodes_.push_back(path_[i] - 1);
+    width_.CheckedTree(checked, accepted_nodes_);
   } else {
-    width_.Checked(checked, right_);
+    width_.Checked(checked, accepted_in_step_);
   }
-  ++draft_stats_.widths[std::min(guesses, DraftStats::kWidths - 1)];
-  draft_stats_.cut += guesses < offered_.all ? 1U : 0U;
-  draft_stats_.grown += guesses > offered_.free ? 1U : 0U;
-  std::array<size_t, 1 + DraftOptions::kMost> depths = {};
+  ++draft_stats_.steps_by_draft_tokens[std::min(draft_tokens, DraftStats::kStepCounts - 1)];
+  draft_stats_.cut += draft_tokens < offered_.all ? 1U : 0U;
+  draft_stats_.grown += draft_tokens > offered_.free ? 1U : 0U;
+  std::array<size_t, 1 + DraftOptions::kMax> depths = {};
   size_t deepest = 0;
-  for (size_t guess = 1; guess <= guesses; ++guess)
-    deepest = std::max(deepest, depths[guess] = depths[ParentOf(guess)] + 1);
+  for (size_t draft_token = 1; draft_token <= draft_tokens; ++draft_token)
+    deepest = std::max(deepest, depths[draft_token] = depths[ParentOf(draft_token)] + 1);
   for (size_t i = 0; i < std::min(deepest, DraftStats::kPositions); ++i) {
-    ++draft_stats_.guessed[i];
-    draft_stats_.right[i] += i < right_ ? 1 : 0;
+    ++draft_stats_.drafted[i];
+    draft_stats_.accepted[i] += i < accepted_in_step_ ? 1 : 0;
   }
 }
 
 void ActiveRequest::CountTokens(size_t tokens) {
-  if (tokens == 0 || guesses_.empty()) return;
-  const size_t guesses = tokens - 1;
-  accepted_ += guesses;
+  if (tokens == 0 || draft_tokens_.empty()) return;
+  const size_t draft_tokens = tokens - 1;
+  accepted_ += draft_tokens;
   ++draft_stats_.bonuses;
-  for (size_t i = 1; i <= guesses && !parents_.empty(); ++i) {
+  for (size_t i = 1; i <= draft_tokens && !parents_.empty(); ++i) {
     size_t first = path_[i - 1] + 1;
     while (ParentOf(first) != path_[i - 1]) ++first;
     draft_stats_.later_siblings += first != path_[i] ? 1U : 0U;
@@ -339,10 +342,10 @@ void ActiveRequest::CountTokens(size_t tokens) {
 
 void ActiveRequest::Took(double seconds, size_t tokens) {
   if (drafter_ == nullptr) return;
-  const size_t guesses = guesses_.empty() ? 0 : guesses_.size() - 1;
-  const size_t others = tokens - std::min(tokens, right_ + 1);
-  const bool is_with_tree = width_.order() == GuessOrder::kTree && guesses != 0;
-  width_.Took(guesses, is_with_tree ? seconds : seconds - drafting_seconds_, static_cast<double>(others));
+  const size_t draft_tokens = draft_tokens_.empty() ? 0 : draft_tokens_.size() - 1;
+  const size_t others = tokens - std::min(tokens, accepted_in_step_ + 1);
+  const bool is_with_tree = width_.order() == DraftOrder::kTree && draft_tokens != 0;
+  width_.Took(draft_tokens, is_with_tree ? seconds : seconds - drafting_seconds_, static_cast<double>(others));
 }
 
 void ActiveRequest::Commit(size_t rows, const ConstMatrix<float>& features) {
@@ -376,7 +379,7 @@ std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, 
   try {
     if (drafter_ != nullptr) drafter_->Append(token.id);
   } catch (const std::exception&) {
-    DropDrafter(kNoMemoryForGuesses);  // the step's accepted tokens are still to be committed
+    DropDrafter(kNoMemoryForDrafts);  // the step's accepted tokens are still to be committed
   }
   return std::nullopt;
 }
@@ -441,7 +444,7 @@ RequestStats ActiveRequest::Stats() {
   stats.preemptions = preemptions_;
   if (generated_ != 0) {
     stats.prefill_ms = Milliseconds(first_token_ - first_step_);
-    stats.first_token_ms = Milliseconds(first_token_ - submitted_);
+    stats.ttft_ms = Milliseconds(first_token_ - submitted_);
     stats.decode_ms = Milliseconds(last_token_time_ - first_token_);
   }
   stats.state_bytes = state_->bytes().committed;

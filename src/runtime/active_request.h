@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/spill_file.h"
-#include "decoding/draft_width.h"
 #include "decoding/drafter.h"
+#include "decoding/num_draft_tokens.h"
 #include "decoding/repetition_detector.h"
 #include "decoding/sampler.h"
 #include "decoding/stop_matcher.h"
@@ -49,7 +49,7 @@ class ActiveRequest {
     std::unique_ptr<SequenceState> state;
     size_t context;                    // tokens
     std::unique_ptr<Drafter> drafter;  // null for none; it gets the prompt here
-    DraftCosts costs;                  // DraftWidth's
+    DraftCosts costs;                  // NumDraftTokens's
   };
   ActiveRequest(RequestId id, Request request, Parts parts);
 
@@ -70,18 +70,18 @@ class ActiveRequest {
   // From running to waiting, without memory. `spill_folder`: see EngineOptions.
   void Preempt(const std::string& spill_folder);
 
-  // The draft wanted after the last sampled token, of at most `most` tokens; its `most` is 0 if none is wanted.
-  DraftTask AskForGuesses(size_t most);
+  // The draft wanted after the last sampled token, of at most `num_draft_tokens` tokens; its `num_draft_tokens` is 0 if none is wanted.
+  DraftTask AskForDraftTokens(size_t num_draft_tokens);
   // Its result, if that was not 0: the step's draft rows, and those that fit without growth, or all if the last sampled token needs growth
   // anyway.
-  struct GuessRows {
+  struct DraftRows {
     size_t all = 0, free = 0;
   };
-  GuessRows TakeGuesses(const DraftTask& task);
+  DraftRows TakeDraftTokens(const DraftTask& task);
   // How the state grows and what that costs; without it the state never grows for drafts alone.
   void PriceGrowth(const EarlyGrowth& growth) { early_growth_ = growth; }
   // Whether the draft rows that do not fit are worth growing the state now.
-  bool AreWorthGrowing(const GuessRows& guesses) const;
+  bool AreWorthGrowing(const DraftRows& draft_tokens) const;
 
   // The step's tokens: `rows` known ones, or the last sampled one and the first rows - 1 draft tokens. Logits are wanted after the last, or
   // after each.
@@ -113,12 +113,12 @@ class ActiveRequest {
   // It stops drafting, for this reason (static text) or an earlier one of the drafter.
   void GiveUpDrafter(std::string_view trouble);
   // Whether it drafts with steps of that model.
-  bool GuessesOn(const DraftForward& forward) const {
+  bool DraftTokensOn(const DraftForward& forward) const {
     return drafter_ != nullptr && steps_ != nullptr && steps_->forward().IsSame(forward);
   }
   bool reads_features() const { return drafter_ != nullptr && drafter_->reads_features(); }
-  size_t most_events() const { return 1 + most_guesses_; }  // of a step
-  size_t most_rows() const { return state_->max_length() - state_->length(); }
+  size_t max_events() const { return 1 + max_draft_tokens_; }  // of a step
+  size_t max_rows() const { return state_->max_length() - state_->length(); }
 
   // Time of drafting before this step. Took: of the step, with the drafting of all its requests, for so many tokens in all.
   double drafting_seconds() const { return drafting_seconds_; }
@@ -148,13 +148,16 @@ class ActiveRequest {
   void DropDrafter(std::string_view trouble);   // for good; static text
   void StopDrafting(std::string_view trouble);  // and this step has no draft
   bool found_unlikely() const { return empty_ == DraftTree::Empty::kFoundUnlikely; }
-  void CountGuesses(size_t guesses);
+  void CountDraftTokens(size_t draft_tokens);
   void CountTokens(size_t tokens);  // of the step: accepted draft tokens, and the one sampled after them
   // The row that a draft token of the step follows.
-  size_t ParentOf(size_t guess) const { return parents_.empty() ? guess - 1 : static_cast<size_t>(parents_[guess]); }
+  size_t ParentOf(size_t draft_token) const {
+    return parents_.empty() ? draft_token - 1 : static_cast<size_t>(parents_[draft_token]);
+  }
   void Commit(size_t rows, const ConstMatrix<float>& features);
-  size_t GuessBehind(size_t row,
-                     int32_t id) const;  // the row of the step that follows `row` with draft token `id`; kNoRow: none
+  size_t DraftTokenBehind(
+      size_t row,
+      int32_t id) const;  // the row of the step that follows `row` with draft token `id`; kNoRow: none
   void Finish(FinishReason reason, Event* event);
   RequestStats Stats();
 
@@ -175,21 +178,21 @@ class ActiveRequest {
   size_t restored_ = 0;   // of them, those of a saved state
   size_t earlier_ = 0;    // the last of them: the answer so far
   std::vector<RowKey> keys_;
-  size_t most_guesses_;
+  size_t max_draft_tokens_;
   std::unique_ptr<Drafter> drafter_;
   StepDrafter* steps_;              // of drafter_, while there is one
   std::string_view draft_trouble_;  // why there is no drafter any more
-  DraftWidth width_;
+  NumDraftTokens width_;
   bool is_timed_ = true;
   double drafting_seconds_ = 0;
   DraftTree::Empty empty_ = DraftTree::Empty::kNothing;  // why this step has no draft
-  size_t right_ = 0;                                     // accepted draft tokens of the last step
+  size_t accepted_in_step_ = 0;                          // accepted draft tokens of the last step
   DraftStats draft_stats_;
-  GuessRows offered_;  // the step's draft
+  DraftRows offered_;  // the step's draft
   std::optional<EarlyGrowth> early_growth_;
-  std::vector<int32_t> guesses_;  // the pending token, and what may follow it; empty where nothing is guessed
-  std::vector<int32_t> parents_;  // of guesses_; empty: each follows the one before it
-  std::vector<uint32_t> right_nodes_;
+  std::vector<int32_t> draft_tokens_;  // the last sampled token, and what may follow it; empty where nothing is drafted
+  std::vector<int32_t> parents_;       // of draft_tokens_; empty: each follows the one before it
+  std::vector<uint32_t> accepted_nodes_;
   size_t rows_ = 0;  // of the step
   std::vector<SampledToken> sampled_;
   std::vector<uint32_t> path_;  // the rows that they follow

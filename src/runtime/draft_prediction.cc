@@ -40,10 +40,10 @@ MachineProfile ProfileOf(const Engine::Impl& engine) {
   return NearestBuiltIn(engine.isa, threads, engine.options.cpu);
 }
 
-GuessOrder GuessOrderOf(const Engine::Impl& engine, const DraftOptions& draft) {
-  if (draft.tree != DraftTreeKind::kChain) return GuessOrder::kTree;
+DraftOrder DraftOrderOf(const Engine::Impl& engine, const DraftOptions& draft) {
+  if (draft.tree != DraftTreeKind::kChain) return DraftOrder::kTree;
   const bool is_model = draft.source == DraftSource::kModel && engine.draft_model != nullptr;
-  return is_model && engine.draft_model->model().settings.pard_token ? GuessOrder::kAtOnce : GuessOrder::kOneByOne;
+  return is_model && engine.draft_model->model().settings.pard_token ? DraftOrder::kAtOnce : DraftOrder::kOneByOne;
 }
 
 DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, size_t depth, size_t others,
@@ -51,9 +51,9 @@ DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, si
   return {.depth = depth,
           .others = others,
           .together = together,
-          .most = draft.most,
-          .order = GuessOrderOf(engine, draft),
-          .runs_guesses_again = draft.source == DraftSource::kLayers};
+          .num_draft_tokens = draft.num_draft_tokens,
+          .order = DraftOrderOf(engine, draft),
+          .runs_draft_tokens_again = draft.source == DraftSource::kLayers};
 }
 
 double PredictedGrowthOfRow(const Engine::Impl& engine, const MachineProfile& profile) {
@@ -68,22 +68,23 @@ DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profi
   const std::optional<DrafterNumbers> drafter = NumbersOfDrafter(engine, draft);
   if (!drafter) return PredictDraftCosts(costs, nullptr, setting);
   const PredictedCosts drafter_costs(profile, drafter->model, drafter->threads);
-  if (setting.order != GuessOrder::kTree) return PredictDraftCosts(costs, &drafter_costs, setting);
+  if (setting.order != DraftOrder::kTree) return PredictDraftCosts(costs, &drafter_costs, setting);
   const auto acceptance = AcceptanceCounts().Shares();
-  return PredictTreeCosts(costs, drafter_costs, setting, ShapeOf(draft.tree, acceptance, draft.most), acceptance);
+  return PredictTreeCosts(costs, drafter_costs, setting, ShapeOf(draft.tree, acceptance, draft.num_draft_tokens),
+                          acceptance);
 }
 
-DraftReading ReadingOf(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
-                       const DraftSetting& setting, size_t prompt) {
+DraftPrefill DraftPrefillOf(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
+                            const DraftSetting& setting, size_t prompt) {
   if (draft.source != DraftSource::kModel || engine.draft_model == nullptr) return {};
   const size_t longest = engine.draft_model->model().settings.longest_context();
   if (prompt > longest) return {};  // it stops, and says why
   const ModelNumbers model = NumbersOf(engine.language_model(), DTypeOf(*engine.options.kv_type));
   const DrafterNumbers drafter = *NumbersOfDrafter(engine, draft);
-  DraftReading reading = PredictReading(PredictedCosts(profile, model, UseOf(engine.threads->num_threads())),
-                                        PredictedCosts(profile, drafter.model, drafter.threads), setting, prompt,
-                                        engine.draft_model->executor().max_rows());
-  if (reading.least_answer && *reading.least_answer > longest - prompt) reading.least_answer.reset();
+  DraftPrefill reading = PredictDraftPrefill(PredictedCosts(profile, model, UseOf(engine.threads->num_threads())),
+                                             PredictedCosts(profile, drafter.model, drafter.threads), setting, prompt,
+                                             engine.draft_model->executor().max_rows());
+  if (reading.min_answer_tokens && *reading.min_answer_tokens > longest - prompt) reading.min_answer_tokens.reset();
   return reading;
 }
 

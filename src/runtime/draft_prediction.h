@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "decoding/draft_width.h"
+#include "decoding/num_draft_tokens.h"
 #include "planner/draft_costs.h"
 #include "planner/machine_profile.h"
 #include "planner/predicted_costs.h"
@@ -18,19 +18,19 @@ namespace tidemill {
 MachineProfile ProfileOf(const Engine::Impl& engine);
 
 // How a request with these options drafts; the engine has what it needs.
-GuessOrder GuessOrderOf(const Engine::Impl& engine, const DraftOptions& draft);
+DraftOrder DraftOrderOf(const Engine::Impl& engine, const DraftOptions& draft);
 
 // Of a sequence at `depth` with `others` batch mates, `together` of which draft with the same model.
 DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, size_t depth, size_t others,
                        size_t together);
-// What DraftWidth starts with.
+// What NumDraftTokens starts with.
 DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
                          const DraftSetting& setting);
 
 // The draft prefill of a prompt of so many tokens. A draft model runs all of it if its context holds it, else nothing. No answer makes up
 // for it if that context ends before such an answer would. A head runs what the target ran.
-DraftReading ReadingOf(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
-                       const DraftSetting& setting, size_t prompt);
+DraftPrefill DraftPrefillOf(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
+                            const DraftSetting& setting, size_t prompt);
 
 // c of planner/growth_choice.h, of one sequence.
 double PredictedGrowthOfRow(const Engine::Impl& engine, const MachineProfile& profile);

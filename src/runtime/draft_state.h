@@ -33,7 +33,7 @@ class DraftState {
 
   SequenceState* operator->() const { return state_.get(); }
   SequenceState* get() const { return state_.get(); }
-  size_t spare() const { return state_->max_length() - state_->length(); }
+  size_t unused() const { return state_->max_length() - state_->length(); }
 
   // At most spare() rows.
   DraftRoom Reserve(size_t rows) {

@@ -15,16 +15,16 @@ void Try(DraftTask& task, const Work& work) {
     work();
   } catch (const std::exception&) {
     task.failed = true;
-    task.guesses = {};
+    task.draft_tokens = {};
   }
 }
 
 }  // namespace
 
-DraftTree StepDrafter::Propose(size_t most) {
+DraftTree StepDrafter::Propose(size_t num_draft_tokens) {
   const DraftForward on = forward();
   StepSequence step;
-  Begin(most);
+  Begin(num_draft_tokens);
   while (Next(on.executor->max_rows(), &step) == DraftNext::kStep) {
     const auto choose = [this](size_t, size_t row, std::span<float> logits) { Choose(row, logits); };
     if (!on.executor->Run({&step, 1}, choose, on.interrupt, on.num_layers, on.features)) break;
@@ -33,10 +33,10 @@ DraftTree StepDrafter::Propose(size_t most) {
   return End();
 }
 
-DraftSteps::DraftSteps(size_t most) {
-  active_.reserve(most);
-  step_.reserve(most);
-  stepping_.reserve(most);
+DraftSteps::DraftSteps(size_t num_draft_tokens) {
+  active_.reserve(num_draft_tokens);
+  step_.reserve(num_draft_tokens);
+  stepping_.reserve(num_draft_tokens);
   sink_ = [this](size_t sequence, size_t row, std::span<float> logits) {
     DraftTask& task = *stepping_[sequence];
     Try(task, [&] { task.steps->Choose(row, logits); });
@@ -50,9 +50,9 @@ void DraftSteps::Make(std::span<DraftTask> tasks) {
     task.seconds = SecondsOf([&] {
       Try(task, [&] {
         if (steps == nullptr) {
-          task.guesses = task.drafter->Propose(task.most);
+          task.draft_tokens = task.drafter->Propose(task.num_draft_tokens);
         } else {
-          steps->Begin(task.most);
+          steps->Begin(task.num_draft_tokens);
         }
       });
     });
@@ -67,7 +67,7 @@ void DraftSteps::Make(std::span<DraftTask> tasks) {
       stepping_[i]->seconds += seconds * static_cast<double>(step_[i].tokens.size()) / rows;
   }
   for (DraftTask* task : active_)  // that were interrupted
-    Try(*task, [&] { task->guesses = task->steps->End(); });
+    Try(*task, [&] { task->draft_tokens = task->steps->End(); });
 }
 
 bool DraftSteps::Step() {
@@ -92,7 +92,7 @@ bool DraftSteps::Step() {
     if (next != DraftNext::kDone) {
       active_[kept++] = task;
     } else {
-      Try(*task, [&] { task->guesses = drafter.End(); });
+      Try(*task, [&] { task->draft_tokens = drafter.End(); });
     }
   }
   active_.resize(kept);

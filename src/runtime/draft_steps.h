@@ -50,7 +50,7 @@ class StepDrafter : public Drafter {
 
   virtual DraftForward forward() const = 0;  // constant
 
-  virtual void Begin(size_t most) = 0;
+  virtual void Begin(size_t num_draft_tokens) = 0;
   // A step of at most `rows` rows, which the state has reserved. Never kWait with as many as the executor has.
   virtual DraftNext Next(size_t rows, StepSequence* step) = 0;
   virtual void Choose(size_t row, std::span<float> logits) = 0;
@@ -58,23 +58,23 @@ class StepDrafter : public Drafter {
   virtual void Ran(size_t first_row) = 0;
   virtual DraftTree End() = 0;  // as Propose
 
-  DraftTree Propose(size_t most) final;  // alone
+  DraftTree Propose(size_t num_draft_tokens) final;  // alone
 };
 
 // One sequence's draft: what is wanted, and the result.
 struct DraftTask {
   Drafter* drafter = nullptr;
   StepDrafter* steps = nullptr;  // StepDrafter::Of it
-  size_t most = 0;               // nodes
-  DraftTree guesses = {};        // valid until the drafter's next
+  size_t num_draft_tokens = 0;   // nodes
+  DraftTree draft_tokens = {};   // valid until the drafter's next
   double seconds = 0;            // of making them; of shared steps in proportion to rows
   bool failed = false;           // std::bad_alloc: it never drafts again
 };
 
 class DraftSteps {
  public:
-  // `most`: tasks of one call. Throws std::bad_alloc.
-  explicit DraftSteps(size_t most);
+  // `num_draft_tokens`: tasks of one call. Throws std::bad_alloc.
+  explicit DraftSteps(size_t num_draft_tokens);
   DraftSteps(const DraftSteps&) = delete;
   DraftSteps& operator=(const DraftSteps&) = delete;
 

@@ -12,7 +12,7 @@ namespace tidemill {
 namespace {
 
 // Rows of a sequence in a step: waiting ones at most, or run nodes of a tree.
-constexpr size_t kRowsOfOne = std::max(EagleDrafter::kKept, TreeDraft::kMostAsked);
+constexpr size_t kRowsOfOne = std::max(EagleDrafter::kKept, TreeDraft::kMaxAsked);
 
 constexpr std::string_view kNoMemory = "there is no memory for the draft head's state";
 
@@ -23,10 +23,10 @@ void CopyRow(const float* from, const Matrix<float>& to, size_t row) {
 }  // namespace
 
 Result<std::unique_ptr<EagleHead>> EagleHead::Create(const LanguageModel& model, Isa isa, ThreadPool& threads,
-                                                     size_t target_rows, size_t most_sequences) {
+                                                     size_t target_rows, size_t max_sequences) {
   TIDEMILL_TRY(ctx, ExecutionContext::Create(isa, &threads, model.scratch_bytes()));
   std::unique_ptr<EagleHead> head(new EagleHead(model, std::move(ctx)));
-  const size_t rows = std::max(kRowsOfOne, kDraftRowsOfSequence * most_sequences);
+  const size_t rows = std::max(kRowsOfOne, kDraftRowsOfSequence * max_sequences);
   TIDEMILL_TRY(executor, SequentialExecutor::Create(model, head->ctx_, rows));
   head->executor_ = std::move(executor);
   const size_t hidden = model.settings.hidden_size, width = model.features.width;
@@ -39,12 +39,14 @@ Result<std::unique_ptr<EagleHead>> EagleHead::Create(const LanguageModel& model,
 }
 
 EagleDrafter::EagleDrafter(const Options& options, std::unique_ptr<SequenceState> state)
-    : options_(options), state_(std::move(state), options.memory), guesses_(options.guesses, options.tree, false) {
-  most_kept_ = std::min(kKept, state_->max_length());
-  most_asked_ = options_.tree == DraftTreeKind::kChain ? 0 : TreeDraft::kMostAsked;
+    : options_(options),
+      state_(std::move(state), options.memory),
+      draft_tokens_(options.draft_tokens, options.tree, false) {
+  max_kept_ = std::min(kKept, state_->max_length());
+  max_asked_ = options_.tree == DraftTreeKind::kChain ? 0 : TreeDraft::kMaxAsked;
   ids_.reserve(std::min(options_.context + 1, kReservedDraftIds));
   keys_.reserve(kRowsOfOne);
-  asked_nodes_.reserve(most_asked_);
+  asked_nodes_.reserve(max_asked_);
 }
 
 void EagleDrafter::Append(int32_t id) {
@@ -61,7 +63,7 @@ void EagleDrafter::AddFeature(size_t position, std::span<const float> feature) {
   if (!HasMemory()) return;
   TIDEMILL_DCHECK(feature.size() == kept_.cols && position < ids_.size());
   if (position != next_position()) BeginAt(position);
-  if (StepSequence step; num_kept_ == most_kept_) {
+  if (StepSequence step; num_kept_ == max_kept_) {
     if (NextOfKept(Wanted::kNothing, &step) == DraftNext::kStep) {
       const DraftForward on = forward();
       (void)on.executor->Run({&step, 1}, {}, nullptr, on.num_layers, on.features);  // nothing interrupts it
@@ -75,7 +77,7 @@ void EagleDrafter::AddFeature(size_t position, std::span<const float> feature) {
 
 size_t EagleDrafter::num_floats() const {
   const LanguageModel& model = options_.head->model();
-  return most_kept_ * model.features.width + (1 + 2 * most_asked_) * model.settings.hidden_size;
+  return max_kept_ * model.features.width + (1 + 2 * max_asked_) * model.settings.hidden_size;
 }
 
 bool EagleDrafter::HasMemory() {
@@ -89,9 +91,9 @@ bool EagleDrafter::HasMemory() {
   const LanguageModel& model = options_.head->model();
   const size_t hidden = model.settings.hidden_size, width = model.features.width;
   float* floats = memory_.As<float>().data();
-  kept_ = {floats, most_kept_, width};
-  asked_ = {kept_.row(0) + most_kept_ * width, 1 + most_asked_, hidden};
-  read_ = {asked_.row(0) + (1 + most_asked_) * hidden, most_asked_, hidden};
+  kept_ = {floats, max_kept_, width};
+  asked_ = {kept_.row(0) + max_kept_ * width, 1 + max_asked_, hidden};
+  read_ = {asked_.row(0) + (1 + max_asked_) * hidden, max_asked_, hidden};
   return true;
 }
 
@@ -107,7 +109,7 @@ void EagleDrafter::BeginAt(size_t position) {
 }
 
 bool EagleDrafter::MakeRoomForKept() {
-  DraftRoom room = state_.spare() < num_kept_ ? DraftRoom::kNotNow : state_.Reserve(num_kept_);
+  DraftRoom room = state_.unused() < num_kept_ ? DraftRoom::kNotNow : state_.Reserve(num_kept_);
   if (room == DraftRoom::kNotNow && state_->length() != 0) {
     first_ += state_->length();
     state_.Clear();
@@ -135,13 +137,13 @@ void EagleDrafter::TakeKept(size_t first_row) {
   num_kept_ = 0;
 }
 
-void EagleDrafter::Begin(size_t most) {
-  guesses_.Begin(most);
+void EagleDrafter::Begin(size_t num_draft_tokens) {
+  draft_tokens_.Begin(num_draft_tokens);
   asked_nodes_.clear();
   has_text_ = false;
   stage_ = Stage::kDone;
-  if (stopped_ || most == 0 || num_kept_ == 0 || ids_.size() != next_position() + 1) return;
-  guesses_.BeginText(ids_);
+  if (stopped_ || num_draft_tokens == 0 || num_kept_ == 0 || ids_.size() != next_position() + 1) return;
+  draft_tokens_.BeginText(ids_);
   stage_ = Stage::kKept;
 }
 
@@ -161,9 +163,11 @@ DraftNext EagleDrafter::Done() {
 }
 
 DraftNext EagleDrafter::NextOfChain(StepSequence* step) {
-  if (state_.spare() == 0 || state_.Reserve(1) != DraftRoom::kYes) return Done();
-  *step = {
-      .state = state_.get(), .tokens = guesses_.chain().last(1), .rows = Wanted::kLast, .features = asked_.Rows(0, 1)};
+  if (state_.unused() == 0 || state_.Reserve(1) != DraftRoom::kYes) return Done();
+  *step = {.state = state_.get(),
+           .tokens = draft_tokens_.chain().last(1),
+           .rows = Wanted::kLast,
+           .features = asked_.Rows(0, 1)};
   return DraftNext::kStep;
 }
 
@@ -175,13 +179,14 @@ size_t EagleDrafter::PlaceBehind(int32_t node) const {
 }
 
 DraftNext EagleDrafter::NextOfTree(size_t rows, StepSequence* step) {
-  const size_t most = std::min({options_.head->executor().max_rows(), read_.rows, state_.spare()});
-  if (!guesses_.PlanLevel(most)) return Done();
-  const TreeRows& level = guesses_.rows();
+  const size_t num_draft_tokens = std::min({options_.head->executor().max_rows(), read_.rows, state_.unused()});
+  if (!draft_tokens_.PlanLevel(num_draft_tokens)) return Done();
+  const TreeRows& level = draft_tokens_.rows();
   const size_t wanted = level.nodes().size();
   if (wanted > rows) return DraftNext::kWait;
   if (state_.Reserve(wanted) != DraftRoom::kYes) return Done();
-  for (size_t i = 0; i < wanted; ++i) CopyRow(asked_.row(PlaceBehind(guesses_.parent(level.nodes()[i]))), read_, i);
+  for (size_t i = 0; i < wanted; ++i)
+    CopyRow(asked_.row(PlaceBehind(draft_tokens_.parent(level.nodes()[i]))), read_, i);
   *step = {.state = state_.get(),
            .tokens = level.ids(),
            .rows = Wanted::kLast,
@@ -191,7 +196,7 @@ DraftNext EagleDrafter::NextOfTree(size_t rows, StepSequence* step) {
   return DraftNext::kStep;
 }
 
-void EagleDrafter::Choose(size_t row, std::span<float> logits) { guesses_.Choose(row, logits); }
+void EagleDrafter::Choose(size_t row, std::span<float> logits) { draft_tokens_.Choose(row, logits); }
 
 void EagleDrafter::Ran(size_t first_row) {
   const Matrix<float>& own = options_.head->own_features().out;
@@ -200,26 +205,26 @@ void EagleDrafter::Ran(size_t first_row) {
     has_text_ = true;
     length_ = state_->length();
   } else if (stage_ == Stage::kChain) {
-    const auto key = static_cast<RowKey>(guesses_.chain().back());
+    const auto key = static_cast<RowKey>(draft_tokens_.chain().back());
     state_->Commit({&key, 1});
     CopyRow(own.row(first_row), asked_, 0);
   } else {
-    const TreeRows& level = guesses_.rows();
+    const TreeRows& level = draft_tokens_.rows();
     const size_t rows = level.nodes().size();
     for (size_t i = rows - level.num_asked(); i < rows; ++i) {
       asked_nodes_.push_back(level.nodes()[i]);
       CopyRow(own.row(first_row + i), asked_, asked_nodes_.size());
     }
   }
-  const Stage further = guess_order() == GuessOrder::kTree ? Stage::kTree : Stage::kChain;
-  stage_ = guesses_.Continue() ? further : Stage::kDone;
+  const Stage further = draft_order() == DraftOrder::kTree ? Stage::kTree : Stage::kChain;
+  stage_ = draft_tokens_.Continue() ? further : Stage::kDone;
 }
 
 DraftTree EagleDrafter::End() {
   stage_ = Stage::kDone;
   if (!has_text_) return {};
-  if (guess_order() != GuessOrder::kTree && !state_->Rollback(length_).ok()) BeginAt(first_ + length_);
-  return guesses_.Made();
+  if (draft_order() != DraftOrder::kTree && !state_->Rollback(length_).ok()) BeginAt(first_ + length_);
+  return draft_tokens_.Made();
 }
 
 void EagleDrafter::Stop(std::string_view why) {

@@ -22,7 +22,7 @@
 #include "base/aligned_buffer.h"
 #include "base/isa.h"
 #include "base/thread_pool.h"
-#include "decoding/guess_builder.h"
+#include "decoding/draft_builder.h"
 #include "engine/sequential_executor.h"
 #include "kernels/execution_context.h"
 #include "models/language_model.h"
@@ -39,7 +39,7 @@ class EagleHead {
  public:
   // Borrows both. `target_rows`: of a step of the target, at most. `most_sequences`: that draft together.
   static Result<std::unique_ptr<EagleHead>> Create(const LanguageModel& head, Isa isa, ThreadPool& threads,
-                                                   size_t target_rows, size_t most_sequences);
+                                                   size_t target_rows, size_t max_sequences);
 
   const LanguageModel& model() const { return model_; }
   // Where a step of the target leaves its rows' features.
@@ -69,9 +69,9 @@ class EagleDrafter : public StepDrafter {
     EagleHead* head = nullptr;
     size_t context = 0;  // ids that the sequence may have
     DraftMemory* memory = nullptr;
-    const std::atomic<bool>* interrupt = nullptr;  // ends guessing early; may be null
+    const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
     DraftTreeKind tree = DraftTreeKind::kChain;
-    DraftChoice::Options guesses = {};  // guesses.target_ids: the head's
+    DraftChoice::Options draft_tokens = {};  // draft tokens.target_ids: the head's
   };
 
   // `state`: of the head. Throws std::bad_alloc.
@@ -83,7 +83,7 @@ class EagleDrafter : public StepDrafter {
   void AddFeature(size_t position, std::span<const float> feature) override;
   void Release() override;
   uint64_t feature_bytes() const override { return num_floats() * sizeof(float); }
-  GuessOrder guess_order() const override { return guesses_.order(); }
+  DraftOrder draft_order() const override { return draft_tokens_.order(); }
   std::string_view trouble() const override { return trouble_; }
 
   DraftForward forward() const override {
@@ -92,7 +92,7 @@ class EagleDrafter : public StepDrafter {
             .interrupt = options_.interrupt};
   }
   // Nothing is drafted unless a feature came since the last time: the step was abandoned.
-  void Begin(size_t most) override;
+  void Begin(size_t num_draft_tokens) override;
   DraftNext Next(size_t rows, StepSequence* step) override;
   void Choose(size_t row, std::span<float> logits) override;
   void Ran(size_t first_row) override;
@@ -124,10 +124,10 @@ class EagleDrafter : public StepDrafter {
   Options options_;
   DraftState state_;  // row i: id first_ + i + 1 beside feature first_ + i
   size_t first_ = 0;
-  std::vector<int32_t> ids_;               // the sequence
-  size_t most_kept_ = 0, most_asked_ = 0;  // waiting features, run nodes of a tree
-  AlignedBuffer memory_;                   // none before the first feature, nor while the request waits
-  Matrix<float> kept_;                     // [most_kept_, width of the target's features] of the waiting rows
+  std::vector<int32_t> ids_;             // the sequence
+  size_t max_kept_ = 0, max_asked_ = 0;  // waiting features, run nodes of a tree
+  AlignedBuffer memory_;                 // none before the first feature, nor while the request waits
+  Matrix<float> kept_;                   // [most_kept_, width of the target's features] of the waiting rows
   // [1 + most_asked_, hidden] the head's own, of its last row and of run nodes
   Matrix<float> asked_;
   Matrix<float> read_;  // [most_asked_, hidden] of the rows of a depth
@@ -136,7 +136,7 @@ class EagleDrafter : public StepDrafter {
   bool has_text_ = false;       // the waiting rows ran
   size_t length_ = 0;           // of the state then
   std::vector<RowKey> keys_;
-  GuessBuilder guesses_;
+  DraftBuilder draft_tokens_;
   std::vector<int32_t> asked_nodes_;  // of asked_, after its first row
   bool stopped_ = false;
   std::string_view trouble_;

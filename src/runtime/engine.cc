@@ -75,8 +75,8 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
     return Error(ErrorCode::kInvalidArgument,
                  "start engine: --max-batch " + std::to_string(o.max_batch) + ": expected 1 to 1024");
   }
-  if (o.kv_period > o.context) {
-    return Error(ErrorCode::kInvalidArgument, "start engine: --kv-period " + std::to_string(o.kv_period) +
+  if (o.kv_increment > o.context) {
+    return Error(ErrorCode::kInvalidArgument, "start engine: --kv-increment " + std::to_string(o.kv_increment) +
                                                   ": expected at most the context of " + std::to_string(o.context));
   }
   impl->isa = DefaultIsa();
@@ -86,13 +86,13 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   }
   if (!o.kv_type.has_value()) o.kv_type = impl->model->impl().f32 ? KvType::kF32 : KvType::kF16;
   TIDEMILL_TRY_VOID(CheckHeads(language_model, *o.kv_type));
-  impl->kv_period_given = o.kv_period != 0;
+  impl->kv_increment_given = o.kv_increment != 0;
   if (o.state_memory == 0) {
     DefaultStateMemory chosen = ChooseStateMemory(AvailableMemory());
     o.state_memory = chosen.bytes;
     impl->notice = std::move(chosen.notice);
   }
-  if (o.kv_period == 0) o.kv_period = ChosenKvPeriod(language_model, o);
+  if (o.kv_increment == 0) o.kv_increment = ChosenKvIncrement(language_model, o);
   if (o.threads == 0) o.threads = DefaultThreadCount();
   if (o.prefill_chunk == 0) o.prefill_chunk = DefaultStepRows(language_model, impl->isa, o.max_batch);
   if (o.prefill_chunk > 8192) {
@@ -215,13 +215,13 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
                                          .max_positions = options.context + 1,  // the last token has no position
                                          .threads = threads.get()}));
   const bool stated = request.generation.max_new_tokens.has_value();
-  const auto most_new = static_cast<size_t>(request.generation.max_new_tokens.value_or(0));
-  const size_t expected = request.prompt.size() + most_new - std::min(most_new, answered);
+  const auto max_new = static_cast<size_t>(request.generation.max_new_tokens.value_or(0));
+  const size_t expected = request.prompt.size() + max_new - std::min(max_new, answered);
   auto state = NewState(stated ? expected : 0);
   const size_t with_room = request.needs_room_for_all ? expected : 0;
   const size_t positions =
       std::min(std::max(with_room, request.prompt.size() + 1) - 1, options.context);  // the last has none
-  auto drafter = request.draft.most == 0 ? nullptr : make_drafter(request, stated ? expected : 0, *state);
+  auto drafter = request.draft.num_draft_tokens == 0 ? nullptr : make_drafter(request, stated ? expected : 0, *state);
   const uint64_t features = drafter == nullptr ? 0 : drafter->feature_bytes();
   uint64_t need = 0;
   if (!CheckedAdd(state->GrowthBytes(positions, options.prefill_chunk), features, &need)) need = UINT64_MAX;
@@ -229,8 +229,8 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
     return StateTooLarge("submit request", positions, need, features, options.state_memory);
   const DraftCosts costs = drafter == nullptr ? DraftCosts() : PredictedDraftCosts(request, *drafter);
   const size_t end = stated ? std::min(expected, options.context) : options.context;
-  const bool may_pay = drafter == nullptr || ReadingMayPay(request, *drafter, end - request.prompt.size());
-  const bool chooses = drafter != nullptr && request.draft.most != request.draft.least;
+  const bool may_pay = drafter == nullptr || DraftPrefillMayPay(request, *drafter, end - request.prompt.size());
+  const bool chooses = drafter != nullptr && request.draft.num_draft_tokens != request.draft.min_draft_tokens;
   auto made = std::make_unique<ActiveRequest>(next_id++, std::move(request),
                                               ActiveRequest::Parts{.sampler = std::move(sampler),
                                                                    .tokenizer = tokenizer,
@@ -245,8 +245,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   }
   if (!may_pay)
     made->GiveUpDrafter(
-        "the draft model would read the prompt for longer than right guesses can make up for; --draft-min 1 guesses "
-        "anyway");
+        "the draft prefill takes longer than accepted draft tokens can make up for; --draft-min 1 drafts anyway");
   if (step_seconds) made->LeaveOutDrafting();
   made->Inject(faults);
   return made;
@@ -255,8 +254,8 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
 RequestId Engine::Impl::Admit(std::unique_ptr<ActiveRequest> request) {
   // Not in `events`: the caller may still read those of the last step.
   const size_t room = std::max(events.capacity(), more_events.capacity());
-  size_t most = request->most_events();
-  for (const auto& other : requests) most += other->most_events();
+  size_t most = request->max_events();
+  for (const auto& other : requests) most += other->max_events();
   if (room < most) more_events.reserve(2 * most);
   const std::lock_guard lock(mutex);
   requests.push_back(std::move(request));
@@ -264,7 +263,7 @@ RequestId Engine::Impl::Admit(std::unique_ptr<ActiveRequest> request) {
 }
 
 KvGrowth Engine::Impl::GrowthOf(size_t expected) const {
-  return {.policy = options.kv_policy, .period = options.kv_period, .expected = expected};
+  return {.policy = options.kv_policy, .increment = options.kv_increment, .expected = expected};
 }
 
 std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected) const {

@@ -49,24 +49,25 @@ Result<void> Engine::Impl::PrepareDrafts() {
 }
 
 Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
-  if (draft.most > DraftOptions::kMost) {
-    return Wrong("expected at most " + std::to_string(DraftOptions::kMost) + " guesses in a step, found " +
-                 std::to_string(draft.most) + "; lower most");
+  if (draft.num_draft_tokens > DraftOptions::kMax) {
+    return Wrong("expected at most " + std::to_string(DraftOptions::kMax) + " draft tokens in a step, found " +
+                 std::to_string(draft.num_draft_tokens) + "; lower num_draft_tokens");
   }
   if (draft.ngram_min == 0) return Wrong("expected a shortest n-gram of at least 1 token, found 0; raise ngram_min");
   if (draft.ngram_max != 0 && draft.ngram_max < draft.ngram_min) {
     return Wrong("expected a longest n-gram of at least the shortest, which has " + std::to_string(draft.ngram_min) +
                  " tokens, found " + std::to_string(draft.ngram_max) + "; raise ngram_max or lower ngram_min");
   }
-  if (draft.least > draft.most) {
-    return Wrong("expected a least number of guesses up to the most, which is " + std::to_string(draft.most) +
-                 ", found " + std::to_string(draft.least));
+  if (draft.min_draft_tokens > draft.num_draft_tokens) {
+    return Wrong("expected min_draft_tokens of at most num_draft_tokens, which is " +
+                 std::to_string(draft.num_draft_tokens) + ", found " + std::to_string(draft.min_draft_tokens));
   }
-  if (!(draft.least_probability >= 0 && draft.least_probability <= 1))
-    return Wrong("expected a least probability from 0 to 1, found " + std::to_string(draft.least_probability));
+  if (!(draft.min_probability >= 0 && draft.min_probability <= 1))
+    return Wrong("expected min_probability from 0 to 1, found " + std::to_string(draft.min_probability));
   if (draft.tree != DraftTreeKind::kChain && draft.source == DraftSource::kNgram)
-    return Wrong("expected a chain where n-grams guess, which go on one way, found a tree; choose kModel or kLayers");
-  if (draft.most == 0) return {};
+    return Wrong(
+        "expected a chain where n-grams draft token, which go on one way, found a tree; choose kModel or kLayers");
+  if (draft.num_draft_tokens == 0) return {};
   if (draft.source == DraftSource::kModel && draft_model == nullptr && draft_head == nullptr) {
     return Wrong(
         "expected an engine with a draft model, found one without; give it EngineOptions::draft_model or draft_head");
@@ -90,42 +91,42 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const DraftOptions& draft, siz
     return std::make_unique<NgramDrafter>(draft.ngram_min, draft.ngram_max == 0 ? ~size_t{0} : draft.ngram_max,
                                           model->text().tokenizer.vocab_size());
   }
-  DraftChoice::Options guesses{.isa = isa,
-                               .most = draft.most,
-                               .vocab_size = model->text().tokenizer.vocab_size(),
-                               .least_probability = draft.least_probability,
-                               .tokenizer = &model->text().tokenizer};
+  DraftChoice::Options draft_tokens{.isa = isa,
+                                    .num_draft_tokens = draft.num_draft_tokens,
+                                    .vocab_size = model->text().tokenizer.vocab_size(),
+                                    .min_probability = draft.min_probability,
+                                    .tokenizer = &model->text().tokenizer};
   if (draft.source == DraftSource::kLayers) {
     return std::make_unique<LayersDrafter>(LayersDrafter::Options{.executor = executor.get(),
                                                                   .num_layers = draft.layers,
                                                                   .state = state,
                                                                   .interrupt = &interrupt,
                                                                   .tree = draft.tree,
-                                                                  .guesses = guesses});
+                                                                  .draft_tokens = draft_tokens});
   }
   if (draft_head != nullptr) {
     const LanguageModel& head = draft_head->model();
     auto draft_state = NewDraftState(head, expected, std::min(options.context, head.settings.longest_context()));
-    guesses.target_ids = head.features.target_ids;
+    draft_tokens.target_ids = head.features.target_ids;
     return std::make_unique<EagleDrafter>(EagleDrafter::Options{.head = draft_head.get(),
                                                                 .context = options.context,
                                                                 .memory = &draft_memory,
                                                                 .interrupt = &interrupt,
                                                                 .tree = draft.tree,
-                                                                .guesses = guesses},
+                                                                .draft_tokens = draft_tokens},
                                           std::move(draft_state));
   }
   const LanguageModel& drafting = draft_model->model();
   // The ids that both have a text for.
-  guesses.vocab_size = std::min(guesses.vocab_size, options.draft_model->text().tokenizer.vocab_size());
-  guesses.never = drafting.settings.pard_token;
+  draft_tokens.vocab_size = std::min(draft_tokens.vocab_size, options.draft_model->text().tokenizer.vocab_size());
+  draft_tokens.never = drafting.settings.pard_token;
   const ModelDrafter::Options made{.model = &drafting,
                                    .executor = &draft_model->executor(),
                                    .memory = &draft_memory,
                                    .interrupt = &interrupt,
-                                   .mask_token = guesses.never,
+                                   .mask_token = draft_tokens.never,
                                    .tree = draft.tree,
-                                   .guesses = guesses};
+                                   .draft_tokens = draft_tokens};
   const size_t longest = std::min(options.context, drafting.settings.longest_context());
   return std::make_unique<ModelDrafter>(made, NewDraftState(drafting, expected, longest));
 }
@@ -135,23 +136,23 @@ DraftSetting Engine::Impl::SettingBesideOthers(const Request& request, Drafter& 
   const size_t others = std::min(requests.size(), options.max_batch - 1);
   size_t together = 0;
   if (const StepDrafter* steps = StepDrafter::Of(&drafter)) {
-    for (const auto& other : requests) together += other->GuessesOn(steps->forward()) ? 1U : 0U;
+    for (const auto& other : requests) together += other->DraftTokensOn(steps->forward()) ? 1U : 0U;
   }
   return SettingOf(*this, request.draft, request.prompt.size(), others, std::min(together, others));
 }
 
 DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request, Drafter& drafter) {
-  if (request.draft.most == request.draft.least) return {};  // nothing is chosen
+  if (request.draft.num_draft_tokens == request.draft.min_draft_tokens) return {};  // nothing is chosen
   const DraftSetting setting = SettingBesideOthers(request, drafter);
   return PredictDrafts(*this, *profile, request.draft, setting);
 }
 
-bool Engine::Impl::ReadingMayPay(const Request& request, Drafter& drafter, size_t answer) {
-  if (request.draft.least != 0 || answer <= 1) return true;  // they are forced; or no step could have one
+bool Engine::Impl::DraftPrefillMayPay(const Request& request, Drafter& drafter, size_t answer) {
+  if (request.draft.min_draft_tokens != 0 || answer <= 1) return true;  // they are forced; or no step could have one
   const DraftSetting setting = SettingBesideOthers(request, drafter);
-  const std::optional<size_t> least =
-      ReadingOf(*this, *profile, request.draft, setting, request.prompt.size()).least_answer;
-  return least && answer >= *least;
+  const std::optional<size_t> min_draft_tokens =
+      DraftPrefillOf(*this, *profile, request.draft, setting, request.prompt.size()).min_answer_tokens;
+  return min_draft_tokens && answer >= *min_draft_tokens;
 }
 
 void Engine::Impl::TimeDrafts(double seconds, size_t tokens) {

@@ -30,7 +30,7 @@ namespace tidemill {
 DType DTypeOf(KvType type);
 
 // The growth increment if the options do not say; they have context and kv_type.
-size_t ChosenKvPeriod(const LanguageModel& model, const EngineOptions& options);
+size_t ChosenKvIncrement(const LanguageModel& model, const EngineOptions& options);
 
 // The default of EngineOptions::state_memory: half of the free memory. If that is unknown, half of kUnknownMemory, with a notice.
 inline constexpr uint64_t kUnknownMemory = uint64_t{1} << 30;
@@ -44,7 +44,7 @@ struct Engine::Impl {
   std::shared_ptr<const Model> model;
   EngineOptions options;  // with every default filled in
   Isa isa = Isa::kBaseline;
-  bool kv_period_given = false;  // else the planner chose it
+  bool kv_increment_given = false;  // else the planner chose it
   std::string numeric_class;
   std::optional<uint64_t> vocabulary;  // its hash, from the first saved or resumed request on
   std::string notice;
@@ -86,12 +86,12 @@ struct Engine::Impl {
   // engine_drafts.cc: draft models' buffers, a check of a request's options, and its drafter.
   Result<void> PrepareDrafts();
   Result<void> CheckDraft(const DraftOptions& draft) const;
-  // expected: as NewState. state: the request's, which outlives the drafter; null where only a draft model or a head guesses.
+  // expected: as NewState. state: the request's, which outlives the drafter; null where only a draft model or a head drafts.
   std::unique_ptr<Drafter> NewDrafter(const DraftOptions& draft, size_t expected, SequenceState* state);
-  // What its guesses are predicted to cost, beside the requests that there are.
+  // What its draft tokens are predicted to cost, beside the requests that there are.
   DraftCosts PredictedDraftCosts(const Request& request, Drafter& drafter);
   // Whether an answer of at most so many tokens can make up for the draft prefill.
-  bool ReadingMayPay(const Request& request, Drafter& drafter, size_t answer);
+  bool DraftPrefillMayPay(const Request& request, Drafter& drafter, size_t answer);
   std::unique_ptr<SequenceState> NewDraftState(const LanguageModel& drafting, size_t expected, size_t longest);
   // Tells the committed step's requests its time and tokens, from which they choose their next number of draft tokens.
   void TimeDrafts(double seconds, size_t tokens);

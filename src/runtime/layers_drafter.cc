@@ -5,48 +5,49 @@
 namespace tidemill {
 
 LayersDrafter::LayersDrafter(const Options& options)
-    : options_(options), guesses_(options.guesses, options.tree, /*at_once=*/false) {
+    : options_(options), draft_tokens_(options.draft_tokens, options.tree, /*at_once=*/false) {
   ids_.reserve(std::min(options.state->max_length(), kReservedDraftIds));
-  rows_ids_.reserve(1 + TreeDraft::kMostAsked);
-  rows_parents_.reserve(1 + TreeDraft::kMostAsked);
+  rows_ids_.reserve(1 + TreeDraft::kMaxAsked);
+  rows_parents_.reserve(1 + TreeDraft::kMaxAsked);
 }
 
-void LayersDrafter::Begin(size_t most) {
+void LayersDrafter::Begin(size_t num_draft_tokens) {
   was_asked_ = false;
   goes_on_ = false;
-  if (most == 0 || options_.state->length() + 1 != ids_.size()) return;
-  const size_t spare = SpareRows(1 + most);
-  goes_on_ = spare >= 2;
+  if (num_draft_tokens == 0 || options_.state->length() + 1 != ids_.size()) return;
+  const size_t unused = UnusedRows(1 + num_draft_tokens);
+  goes_on_ = unused >= 2;
   if (!goes_on_) {
-    if (!had_spare_) trouble_ = "the cache has no spare rows for guesses";
+    if (!had_unused_) trouble_ = "the cache has no unused rows for draft tokens";
     return;
   }
-  had_spare_ = true;
+  had_unused_ = true;
   trouble_ = {};
-  guesses_.Begin(std::min(most, spare - 1));  // one row of the verifying step is the last sampled token's
-  guesses_.BeginText(ids_);
+  draft_tokens_.Begin(
+      std::min(num_draft_tokens, unused - 1));  // one row of the verifying step is the last sampled token's
+  draft_tokens_.BeginText(ids_);
 }
 
-size_t LayersDrafter::SpareRows(size_t most) const {
+size_t LayersDrafter::UnusedRows(size_t num_draft_tokens) const {
   const SequenceState& state = *options_.state;
-  size_t rows = std::min({most, options_.executor->max_rows(), state.max_length() - state.length()});
+  size_t rows = std::min({num_draft_tokens, options_.executor->max_rows(), state.max_length() - state.length()});
   while (rows != 0 && state.GrowthBytes(rows) != 0) --rows;
   return rows;
 }
 
 DraftNext LayersDrafter::Next(size_t rows, StepSequence* step) {
-  const bool is_tree = was_asked_ && guess_order() == GuessOrder::kTree;
+  const bool is_tree = was_asked_ && draft_order() == DraftOrder::kTree;
   if (!goes_on_) return DraftNext::kDone;
   goes_on_ = false;
   rows_ids_.assign(1, ids_.back());
   rows_parents_.clear();
   size_t num_asked = 1;
   if (!is_tree) {
-    rows_ids_.insert(rows_ids_.end(), guesses_.chain().begin(), guesses_.chain().end());
+    rows_ids_.insert(rows_ids_.end(), draft_tokens_.chain().begin(), draft_tokens_.chain().end());
   } else {
-    const size_t spare = SpareRows(1 + TreeDraft::kMostAsked);
-    if (spare < 2 || !guesses_.PlanLevel(spare - 1)) return DraftNext::kDone;
-    const TreeRows& level = guesses_.rows();
+    const size_t unused = UnusedRows(1 + TreeDraft::kMaxAsked);
+    if (unused < 2 || !draft_tokens_.PlanLevel(unused - 1)) return DraftNext::kDone;
+    const TreeRows& level = draft_tokens_.rows();
     rows_ids_.insert(rows_ids_.end(), level.ids().begin(), level.ids().end());
     rows_parents_.push_back(-1);
     for (const int32_t parent : level.parents())
@@ -66,18 +67,18 @@ DraftNext LayersDrafter::Next(size_t rows, StepSequence* step) {
 }
 
 void LayersDrafter::Choose(size_t row, std::span<float> logits) {
-  guesses_.Choose(row - (rows_parents_.empty() ? 0 : 1), logits);
+  draft_tokens_.Choose(row - (rows_parents_.empty() ? 0 : 1), logits);
 }
 
 void LayersDrafter::Ran(size_t /*first_row*/) {
   was_asked_ = true;
-  goes_on_ = guesses_.Continue();
+  goes_on_ = draft_tokens_.Continue();
 }
 
 DraftTree LayersDrafter::End() {
   goes_on_ = false;
   if (!was_asked_) return {.ids = {}, .empty = DraftTree::Empty::kNothing};
-  return guesses_.Made();
+  return draft_tokens_.Made();
 }
 
 }  // namespace tidemill

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "decoding/guess_builder.h"
+#include "decoding/draft_builder.h"
 #include "engine/sequential_executor.h"
 #include "runtime/draft_steps.h"
 #include "state/sequence_state.h"
@@ -26,12 +26,12 @@ class LayersDrafter : public StepDrafter {
  public:
   // All that is borrowed outlives it.
   struct Options {
-    SequentialExecutor* executor = nullptr;        // of the model
-    size_t num_layers = 1;                         // that run
-    SequenceState* state = nullptr;                // of the request; guesses are made where it lacks the last id alone
-    const std::atomic<bool>* interrupt = nullptr;  // ends guessing early; may be null
+    SequentialExecutor* executor = nullptr;  // of the model
+    size_t num_layers = 1;                   // that run
+    SequenceState* state = nullptr;          // of the request; draft tokens are made where it lacks the last id alone
+    const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
     DraftTreeKind tree = DraftTreeKind::kChain;
-    DraftChoice::Options guesses = {};
+    DraftChoice::Options draft_tokens = {};
   };
 
   // Throws std::bad_alloc.
@@ -39,11 +39,11 @@ class LayersDrafter : public StepDrafter {
 
   void Append(int32_t id) override { ids_.push_back(id); }
   std::string_view trouble() const override { return trouble_; }
-  GuessOrder guess_order() const override { return guesses_.order(); }
+  DraftOrder draft_order() const override { return draft_tokens_.order(); }
   DraftForward forward() const override {
     return {.executor = options_.executor, .num_layers = options_.num_layers, .interrupt = options_.interrupt};
   }
-  void Begin(size_t most) override;
+  void Begin(size_t num_draft_tokens) override;
   DraftNext Next(size_t rows, StepSequence* step) override;
   void Choose(size_t row, std::span<float> logits) override;
   void Ran(size_t first_row) override;
@@ -51,12 +51,12 @@ class LayersDrafter : public StepDrafter {
 
  private:
   // Rows of the state's unused capacity for drafting.
-  size_t SpareRows(size_t most) const;
+  size_t UnusedRows(size_t num_draft_tokens) const;
 
   Options options_;
   std::vector<int32_t> ids_;  // the sequence
-  GuessBuilder guesses_;
-  bool had_spare_ = false;  // a draft token fitted once
+  DraftBuilder draft_tokens_;
+  bool had_unused_ = false;  // a draft token fitted once
   std::string_view trouble_;
   bool goes_on_ = false;               // there is another step
   bool was_asked_ = false;             // a step computed what follows the last sampled token

@@ -24,7 +24,7 @@ std::string NameOf(Limit limit, size_t threads) {
 // As `rate` in a cycle, or one in as many cycles.
 bool IsWhole(double rate) {
   const double number = rate >= 1 ? rate : 1 / rate;
-  return std::abs(number - std::round(number)) <= kMostDisagreement * std::round(number);
+  return std::abs(number - std::round(number)) <= kMaxDisagreement * std::round(number);
 }
 
 }  // namespace
@@ -51,9 +51,9 @@ std::string_view LimitUnit(Limit limit) {
 
 Result<void> CheckLimit(Limit limit, size_t threads, const LimitRate& rate) {
   if (rate.absent) return {};
-  if (rate.disagreement() > kMostDisagreement) {
+  if (rate.disagreement() > kMaxDisagreement) {
     return Error(ErrorCode::kFailedPrecondition, NameOf(limit, threads) + ": expected two loops to agree within " +
-                                                     Number(kMostDisagreement * 100, "%.0f") + " %, found " +
+                                                     Number(kMaxDisagreement * 100, "%.0f") + " %, found " +
                                                      Number(rate.first) + " and " + Number(rate.second) + " " +
                                                      std::string(LimitUnit(limit)) + "; " + kAdvice);
   }

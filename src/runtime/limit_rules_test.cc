@@ -24,7 +24,7 @@ TEST(Limits, LoopsThatAgree_AreKnown) {
   EXPECT_TRUE(CheckLimits(Limits()).ok());
   for (const Limit limit : kLimits) {
     LimitSet limits = Limits();
-    limits.of(limit).second *= 1 - kMostDisagreement + 0.001;
+    limits.of(limit).second *= 1 - kMaxDisagreement + 0.001;
     EXPECT_TRUE(CheckLimits(limits).ok()) << LimitName(limit);
     limits.of(limit).first *= 1.001;
     EXPECT_TRUE(CheckLimits(limits).ok()) << LimitName(limit);
@@ -36,7 +36,7 @@ TEST(Limits, LoopsThatDisagree_AreNamedWithBothNumbers) {
     for (const bool is_first : {true, false}) {
       LimitSet limits = Limits();
       double& one = is_first ? limits.of(limit).first : limits.of(limit).second;
-      one *= 1 - kMostDisagreement - 0.001;
+      one *= 1 - kMaxDisagreement - 0.001;
       const Result<void> result = CheckLimits(limits);
       ASSERT_FALSE(result.ok()) << LimitName(limit);
       EXPECT_EQ(result.error().code(), ErrorCode::kFailedPrecondition);

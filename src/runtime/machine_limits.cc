@@ -37,11 +37,11 @@ size_t ReadBytes(size_t threads) {
 constexpr double kShortestSeconds = 300e-6;
 // Of one limit. A noisy neighbour that has a core for a tenth of a second disturbs every round in it.
 constexpr double kFewestSeconds = 0.2;
-constexpr double kMostSeconds = 0.8;
+constexpr double kMaxSeconds = 0.8;
 constexpr int kFewestRounds = 12;
 constexpr size_t kFewestQuiet = 5;
-constexpr double kQuiet = 0.95;                           // of the time, each thread was on a core
-constexpr double kGoodAgreement = kMostDisagreement / 2;  // more rounds may still raise the lower of the two
+constexpr double kQuiet = 0.95;                          // of the time, each thread was on a core
+constexpr double kGoodAgreement = kMaxDisagreement / 2;  // more rounds may still raise the lower of the two
 
 // Smallest power of two for which work(count) takes kShortestSeconds, three times: a noisy neighbour makes anything long once.
 template <typename Work>
@@ -68,7 +68,7 @@ template <typename Run, typename After>
 void Raise(LimitRate& rate, const Run& run, const After& after) {
   double seconds = 0;
   size_t quiet_first = 0, quiet_second = 0;
-  for (int round = 1; seconds < kMostSeconds || round <= kFewestRounds; ++round) {
+  for (int round = 1; seconds < kMaxSeconds || round <= kFewestRounds; ++round) {
     seconds += SecondsOf([&] {
       const Sample first = run(PeakShape::kFirst), second = run(PeakShape::kSecond);
       rate.first = std::max(rate.first, first.rate);

@@ -10,25 +10,24 @@ namespace {
 // Rows of one step of a draft model: enough for prompts, with buffers that are small beside the target's; at least what the most
 // sequences need. They do not count as state memory.
 constexpr size_t kBufferBytes = size_t{4} << 20;
-constexpr size_t kLeastRows = 32, kMostRows = 256;
+constexpr size_t kMinRows = 32, kMaxRows = 256;
 
 // Draft prefill tokens that run before the target's next step.
 constexpr size_t kRowsAtOnce = 512;
 
-DraftChoice::Options Within(DraftChoice::Options guesses, size_t vocab_size) {
-  guesses.vocab_size = std::min(guesses.vocab_size, vocab_size);
-  return guesses;
+DraftChoice::Options Within(DraftChoice::Options draft_tokens, size_t vocab_size) {
+  draft_tokens.vocab_size = std::min(draft_tokens.vocab_size, vocab_size);
+  return draft_tokens;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<DraftModel>> DraftModel::Create(const LanguageModel& model, Isa isa, ThreadPool& threads,
-                                                       size_t most_sequences) {
+                                                       size_t max_sequences) {
   TIDEMILL_TRY(ctx, ExecutionContext::Create(isa, &threads, model.scratch_bytes()));
   std::unique_ptr<DraftModel> draft(new DraftModel(model, std::move(ctx)));
-  const size_t fitting =
-      std::clamp(kBufferBytes / StepBuffers::RowBytes(model.step_shape(), isa), kLeastRows, kMostRows);
-  const size_t rows = std::max(fitting, kDraftRowsOfSequence * most_sequences);
+  const size_t fitting = std::clamp(kBufferBytes / StepBuffers::RowBytes(model.step_shape(), isa), kMinRows, kMaxRows);
+  const size_t rows = std::max(fitting, kDraftRowsOfSequence * max_sequences);
   TIDEMILL_TRY(executor, SequentialExecutor::Create(model, draft->ctx_, rows));
   draft->executor_ = std::move(executor);
   return draft;
@@ -37,8 +36,8 @@ Result<std::unique_ptr<DraftModel>> DraftModel::Create(const LanguageModel& mode
 ModelDrafter::ModelDrafter(const Options& options, std::unique_ptr<SequenceState> state)
     : options_(options),
       state_(std::move(state), options.memory),
-      guesses_(Within(options.guesses, options.model->settings.vocab_size), options.tree,
-               options.mask_token.has_value()) {
+      draft_tokens_(Within(options.draft_tokens, options.model->settings.vocab_size), options.tree,
+                    options.mask_token.has_value()) {
   ids_.reserve(std::min(state_->max_length(), kReservedDraftIds));
   ran_.reserve(ids_.capacity());
   keys_.reserve(options_.executor->max_rows());
@@ -57,13 +56,13 @@ void ModelDrafter::Append(int32_t id) {
   }
 }
 
-void ModelDrafter::Begin(size_t most) {
-  most_ = most;
-  guesses_.Begin(most);
+void ModelDrafter::Begin(size_t num_draft_tokens) {
+  max_ = num_draft_tokens;
+  draft_tokens_.Begin(num_draft_tokens);
   num_caught_up_ = 0;
   has_text_ = false;
   stage_ = Stage::kDone;
-  if (stopped_ || most == 0 || ids_.empty()) return;
+  if (stopped_ || num_draft_tokens == 0 || ids_.empty()) return;
   StepBack();
   stage_ = Stage::kText;
 }
@@ -71,7 +70,8 @@ void ModelDrafter::Begin(size_t most) {
 DraftNext ModelDrafter::Next(size_t rows, StepSequence* step) {
   switch (stage_) {
     case Stage::kText: return NextOfText(rows, step);
-    case Stage::kChain: return state_.spare() == 0 ? Done() : NextOf(guesses_.chain().last(1), Wanted::kLast, 0, step);
+    case Stage::kChain:
+      return state_.unused() == 0 ? Done() : NextOf(draft_tokens_.chain().last(1), Wanted::kLast, 0, step);
     case Stage::kTree: return NextOfTree(rows, step);
     case Stage::kDone: break;
   }
@@ -81,15 +81,15 @@ DraftNext ModelDrafter::Next(size_t rows, StepSequence* step) {
 DraftNext ModelDrafter::NextOfText(size_t rows, StepSequence* step) {
   const size_t all_rows = options_.executor->max_rows();
   const std::span<const int32_t> ids = std::span(ids_).subspan(ran_.size());
-  const bool at_once = guess_order() == GuessOrder::kAtOnce;
-  const size_t masks = at_once ? std::min({most_ - 1, all_rows - 1, state_->max_length() - ids_.size()}) : 0;
+  const bool at_once = draft_order() == DraftOrder::kAtOnce;
+  const size_t masks = at_once ? std::min({max_ - 1, all_rows - 1, state_->max_length() - ids_.size()}) : 0;
   is_part_ = ids.size() + masks > all_rows;
   if (is_part_) {
     if (num_caught_up_ >= kRowsAtOnce) return Done();
     return NextOf(ids.first(std::min(rows, ids.size() - 1)), Wanted::kNothing, 0, step);
   }
   if (ids.size() + masks > rows) return DraftNext::kWait;
-  guesses_.BeginText(ids_);
+  draft_tokens_.BeginText(ids_);
   return NextOf(ids, Wanted::kLast, masks, step);
 }
 
@@ -106,8 +106,8 @@ DraftNext ModelDrafter::NextOf(std::span<const int32_t> ids, Wanted wanted, size
 }
 
 DraftNext ModelDrafter::NextOfTree(size_t rows, StepSequence* step) {
-  if (!guesses_.PlanLevel(std::min(options_.executor->max_rows(), state_.spare()))) return Done();
-  const TreeRows& level = guesses_.rows();
+  if (!draft_tokens_.PlanLevel(std::min(options_.executor->max_rows(), state_.unused()))) return Done();
+  const TreeRows& level = draft_tokens_.rows();
   if (level.nodes().size() > rows) return DraftNext::kWait;
   if (!MakeRoom(level.nodes().size())) return Done();
   *step = {.state = state_.get(),
@@ -123,7 +123,7 @@ DraftNext ModelDrafter::Done() {
   return DraftNext::kDone;
 }
 
-void ModelDrafter::Choose(size_t row, std::span<float> logits) { guesses_.Choose(row, logits); }
+void ModelDrafter::Choose(size_t row, std::span<float> logits) { draft_tokens_.Choose(row, logits); }
 
 void ModelDrafter::Ran(size_t /*first_row*/) {
   if (stage_ != Stage::kTree) {
@@ -136,15 +136,15 @@ void ModelDrafter::Ran(size_t /*first_row*/) {
     return;
   }
   has_text_ = true;
-  const Stage further = guess_order() == GuessOrder::kTree ? Stage::kTree : Stage::kChain;
-  stage_ = guesses_.Continue() ? further : Stage::kDone;
+  const Stage further = draft_order() == DraftOrder::kTree ? Stage::kTree : Stage::kChain;
+  stage_ = draft_tokens_.Continue() ? further : Stage::kDone;
 }
 
 DraftTree ModelDrafter::End() {
   stage_ = Stage::kDone;
   if (!has_text_)
     return {.ids = {}, .empty = num_caught_up_ != 0 ? DraftTree::Empty::kReadText : DraftTree::Empty::kNothing};
-  return guesses_.Made();
+  return draft_tokens_.Made();
 }
 
 void ModelDrafter::StepBack() {

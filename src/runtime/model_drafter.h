@@ -20,7 +20,7 @@
 
 #include "base/isa.h"
 #include "base/thread_pool.h"
-#include "decoding/guess_builder.h"
+#include "decoding/draft_builder.h"
 #include "engine/sequential_executor.h"
 #include "kernels/execution_context.h"
 #include "models/language_model.h"
@@ -36,7 +36,7 @@ class DraftModel {
  public:
   // Borrows model and threads. `most_sequences`: that draft together.
   static Result<std::unique_ptr<DraftModel>> Create(const LanguageModel& model, Isa isa, ThreadPool& threads,
-                                                    size_t most_sequences);
+                                                    size_t max_sequences);
 
   const LanguageModel& model() const { return model_; }
   SequentialExecutor& executor() { return *executor_; }
@@ -57,10 +57,10 @@ class ModelDrafter : public StepDrafter {
     SequentialExecutor* executor = nullptr;  // of that model
     DraftMemory* memory = nullptr;
     const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
-    // Drafts a chain at once, in the rows of this token, which is guesses.never.
+    // Drafts a chain at once, in the rows of this token, which is draft tokens.never.
     std::optional<int32_t> mask_token = std::nullopt;
     DraftTreeKind tree = DraftTreeKind::kChain;
-    DraftChoice::Options guesses = {};  // the model may have fewer ids than guesses.vocab_size
+    DraftChoice::Options draft_tokens = {};  // the model may have fewer ids than draft tokens.vocab_size
   };
 
   // Throws std::bad_alloc.
@@ -69,11 +69,11 @@ class ModelDrafter : public StepDrafter {
   void Append(int32_t id) override;
   bool reads_text() const override { return true; }
   void Release() override;
-  GuessOrder guess_order() const override { return guesses_.order(); }
+  DraftOrder draft_order() const override { return draft_tokens_.order(); }
   std::string_view trouble() const override { return trouble_; }
 
   DraftForward forward() const override { return {.executor = options_.executor, .interrupt = options_.interrupt}; }
-  void Begin(size_t most) override;
+  void Begin(size_t num_draft_tokens) override;
   // Runs a part of a long new text in each draft, and drafts nothing until all of it ran.
   DraftNext Next(size_t rows, StepSequence* step) override;
   void Choose(size_t row, std::span<float> logits) override;
@@ -98,8 +98,8 @@ class ModelDrafter : public StepDrafter {
   std::vector<int32_t> ids_;  // the sequence, as far as the state's context goes
   std::vector<int32_t> ran_;  // what the state holds
   size_t agreed_ = 0;         // equal leading ids of both
-  GuessBuilder guesses_;
-  size_t most_ = 0;
+  DraftBuilder draft_tokens_;
+  size_t max_ = 0;
   Stage stage_ = Stage::kDone;        // what the next step is of
   size_t num_caught_up_ = 0;          // ids that ran since Begin without wanted logits
   bool is_part_ = false;              // of the text, without its end

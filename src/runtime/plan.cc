@@ -145,9 +145,9 @@ PlannedMemory MemoryOf(Engine::Impl& impl, const PlanOptions& options) {
 
 }  // namespace
 
-size_t ChosenKvPeriod(const LanguageModel& model, const EngineOptions& options) {
+size_t ChosenKvIncrement(const LanguageModel& model, const EngineOptions& options) {
   const uint64_t share = options.state_memory / options.max_batch;
-  return ChoosePeriod(options.kv_policy, options.context, StateRowBytes(model, DTypeOf(*options.kv_type)), share);
+  return ChooseIncrement(options.kv_policy, options.context, StateRowBytes(model, DTypeOf(*options.kv_type)), share);
 }
 
 Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
@@ -163,7 +163,7 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
         return Error(ErrorCode::kInvalidArgument,
                      "plan: draft: expected a chain of draft tokens, found a tree, which no plan predicts");
       }
-      if (options.draft->most == 0) {
+      if (options.draft->num_draft_tokens == 0) {
         return Error(ErrorCode::kInvalidArgument,
                      "plan: draft: expected at least 1 draft token in a step, found 0; give --draft-max");
       }
@@ -178,22 +178,22 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     input.context = o.context;
     input.batch = options.batch;
     input.policy = o.kv_policy;
-    input.period_given = impl.kv_period_given;
-    input.period = o.kv_period;
+    input.increment_given = impl.kv_increment_given;
+    input.increment = o.kv_increment;
     input.prefill_chunk = o.prefill_chunk;
     input.threads = engine.threads();
-    const DraftOptions draft = options.draft.value_or(DraftOptions{.most = 1});
+    const DraftOptions draft = options.draft.value_or(DraftOptions{.num_draft_tokens = 1});
     const size_t others = options.batch - 1;  // which do the same
     input.drafts = {
         .is_planned = options.draft.has_value(),
-        .order = GuessOrderOf(impl, draft),
-        .least = draft.least,
-        .most = draft.most,
+        .order = DraftOrderOf(impl, draft),
+        .min_draft_tokens = draft.min_draft_tokens,
+        .num_draft_tokens = draft.num_draft_tokens,
     };
     const DraftSetting setting =
         SettingOf(impl, draft, o.context / 2, others, draft.source == DraftSource::kNgram ? 0 : others);
     input.drafts.costs = PredictDrafts(impl, input.profile, draft, setting);
-    input.drafts.reading = ReadingOf(impl, input.profile, draft, setting, o.context / 2);
+    input.drafts.prefill = DraftPrefillOf(impl, input.profile, draft, setting, o.context / 2);
     Plan plan = ChoosePlan(input);
     plan.profile = source.info();
     plan.warnings = std::move(source.warnings());

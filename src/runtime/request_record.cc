@@ -20,7 +20,7 @@ constexpr char kMagic[8] = {'T', 'M', 'I', 'L', 'L', 'R', 'E', 'Q'};
 constexpr size_t kSizeOffset = 16, kChecksumOffset = 24;
 static_assert(kRequestRecordHeaderBytes == kChecksumOffset + sizeof(uint64_t));
 constexpr auto kLastFinish = static_cast<uint32_t>(FinishReason::kRepetition);
-constexpr uint32_t kMostStops = 16;
+constexpr uint32_t kMaxStops = 16;
 
 class Writer {
  public:
@@ -132,9 +132,9 @@ GenerationOptions ReadGeneration(FieldReader& fields) {
     const auto id = fields.Read<int32_t>("biases");
     options.logit_bias.emplace_back(id, fields.Read<float>("biases"));
   }
-  const uint32_t stops = fields.ReadUpTo(kMostStops, "stops");
+  const uint32_t stops = fields.ReadUpTo(kMaxStops, "stops");
   for (uint32_t i = 0; i < stops && fields.ok(); ++i) {
-    options.stop.push_back(fields.Text(RequestRecord::kMostHeldBytes, "stops"));
+    options.stop.push_back(fields.Text(RequestRecord::kMaxHeldBytes, "stops"));
   }
   options.ignore_eos = fields.ReadUpTo(1, "ignore_eos") == 1;
   options.stop_at_repetition = fields.ReadUpTo(1, "stop_at_repetition") == 1;
@@ -185,9 +185,9 @@ void ReadIds(FieldReader& fields, RequestRecord* record) {
 }  // namespace
 
 std::vector<std::byte> EncodeRequest(const RequestRecord& record) {
-  TIDEMILL_CHECK(record.numeric_class.size() <= RequestRecord::kMostClassBytes &&
-                 record.held_text.size() < RequestRecord::kMostHeldBytes &&
-                 record.partial_character.size() <= StreamDecoder::kMostPending);
+  TIDEMILL_CHECK(record.numeric_class.size() <= RequestRecord::kMaxClassBytes &&
+                 record.held_text.size() < RequestRecord::kMaxHeldBytes &&
+                 record.partial_character.size() <= StreamDecoder::kMaxPending);
   constexpr size_t kOptionBytes = 512;  // without biases and stops
   std::vector<std::byte> out;
   out.reserve(kOptionBytes + record.ids.size() * sizeof(int32_t) + record.state.size());
@@ -224,12 +224,12 @@ Result<RequestRecord> DecodeRequest(std::span<const std::byte> bytes) {
   RequestRecord record;
   record.model = fields.Read<uint64_t>("model");
   record.vocabulary = fields.Read<uint64_t>("vocabulary");
-  record.numeric_class = fields.Text(RequestRecord::kMostClassBytes, "numeric class");
+  record.numeric_class = fields.Text(RequestRecord::kMaxClassBytes, "numeric class");
   record.finish = static_cast<FinishReason>(fields.ReadUpTo(kLastFinish, "finish"));
   ReadIds(fields, &record);
-  record.held_text = fields.Text(RequestRecord::kMostHeldBytes - 1, "held text");
+  record.held_text = fields.Text(RequestRecord::kMaxHeldBytes - 1, "held text");
   if (!IsValidUtf8(record.held_text)) fields.Refuse("held text", "expected UTF-8");
-  record.partial_character = fields.Text(StreamDecoder::kMostPending, "partial character");
+  record.partial_character = fields.Text(StreamDecoder::kMaxPending, "partial character");
   record.generation = ReadGeneration(fields);
   if (fields.error()) return *fields.error();
   const Result<void> valid = Validate(record.generation, size_t{1} << 31);

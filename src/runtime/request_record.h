@@ -28,20 +28,20 @@ struct RequestRecord {
   // Whose it is.
   uint64_t model = 0;         // LanguageModel::id: settings, rope among them, and weights
   uint64_t vocabulary = 0;    // hash of the tokens
-  std::string numeric_class;  // Engine::numeric_class, kMostClassBytes at most
+  std::string numeric_class;  // Engine::numeric_class, kMaxClassBytes at most
 
   // Its progress. An answer's last token was sampled and not yet run, so it is not in the state.
   FinishReason finish = FinishReason::kCancelled;
   uint64_t prompt_tokens = 0;  // 1..ids.size(): the first ones; the others are the answer
   std::vector<int32_t> ids;
-  std::string held_text;  // of the answer, withheld: the beginning of a stop text, below kMostHeldBytes of UTF-8
+  std::string held_text;  // of the answer, withheld: the beginning of a stop text, fewer than kMaxHeldBytes, UTF-8
   std::string partial_character;  // StreamDecoder::pending
 
   GenerationOptions generation;      // Validate accepts them for some vocabulary
   std::span<const std::byte> state;  // borrows: an unchecked checkpoint
 
-  static constexpr size_t kMostClassBytes = 64;
-  static constexpr size_t kMostHeldBytes = 256;
+  static constexpr size_t kMaxClassBytes = 64;
+  static constexpr size_t kMaxHeldBytes = 256;
 };
 
 inline constexpr uint64_t kRequestRecordVersion = 2;

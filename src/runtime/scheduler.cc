@@ -21,11 +21,11 @@ Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint
   try {
     const std::string of_features =
         features == 0 ? "" : ", of which " + std::to_string(features) + " are a draft head's features";
-    return Error(ErrorCode::kOutOfMemory,
-                 std::string(what) + ": " + std::to_string(positions) + " positions: expected at most " +
-                     std::to_string(have) + " bytes of state, found " +
-                     (need == UINT64_MAX ? "more than 2^64" : std::to_string(need)) + of_features +
-                     "; ask for fewer tokens" + (features == 0 ? "" : ", no guesses") + " or give more --state-memory");
+    return Error(
+        ErrorCode::kOutOfMemory,
+        std::string(what) + ": " + std::to_string(positions) + " positions: expected at most " + std::to_string(have) +
+            " bytes of state, found " + (need == UINT64_MAX ? "more than 2^64" : std::to_string(need)) + of_features +
+            "; ask for fewer tokens" + (features == 0 ? "" : ", no draft tokens") + " or give more --state-memory");
   } catch (const std::exception&) {  // without memory for the words
     return OutOfMemoryError(what);
   }
@@ -107,28 +107,28 @@ void Scheduler::AssignRows() {
     prompt_rows -= running.rows;
     rows -= running.rows;
   }
-  AddGuesses(rows);
+  AddDraftTokens(rows);
 }
 
-void Scheduler::AddGuesses(size_t rows) {
+void Scheduler::AddDraftTokens(size_t rows) {
   drafts_.clear();
   drafting_.clear();
   for (Running& running : running_) {
     if (running.rows != 1) continue;
-    DraftTask draft = running.request->AskForGuesses(rows);
-    if (draft.most == 0) continue;
+    DraftTask draft = running.request->AskForDraftTokens(rows);
+    if (draft.num_draft_tokens == 0) continue;
     if (draft.steps != nullptr) {
       if (!draft.steps->reads_text()) GrowForText(running);
       drafts_.push_back(draft);
       drafting_.push_back(&running);
-      rows -= draft.most;
+      rows -= draft.num_draft_tokens;
     } else {
       draft_steps_.Make({&draft, 1});
-      rows -= TakeGuesses(running, draft);
+      rows -= TakeDraftTokens(running, draft);
     }
   }
   draft_steps_.Make(drafts_);
-  for (size_t i = 0; i < drafts_.size(); ++i) TakeGuesses(*drafting_[i], drafts_[i]);
+  for (size_t i = 0; i < drafts_.size(); ++i) TakeDraftTokens(*drafting_[i], drafts_[i]);
 }
 
 void Scheduler::GrowForText(Running& running) {
@@ -139,23 +139,24 @@ void Scheduler::GrowForText(Running& running) {
   running.bytes += more;
 }
 
-size_t Scheduler::TakeGuesses(Running& running, const DraftTask& draft) {
-  const ActiveRequest::GuessRows guesses = running.request->TakeGuesses(draft);
-  const size_t taken = guesses.free == guesses.all || GrowsFor(running, guesses) ? guesses.all : guesses.free;
+size_t Scheduler::TakeDraftTokens(Running& running, const DraftTask& draft) {
+  const ActiveRequest::DraftRows draft_tokens = running.request->TakeDraftTokens(draft);
+  const size_t taken =
+      draft_tokens.free == draft_tokens.all || GrowsFor(running, draft_tokens) ? draft_tokens.all : draft_tokens.free;
   running.rows += taken;
   return taken;
 }
 
-bool Scheduler::GrowsFor(const Running& running, const ActiveRequest::GuessRows& guesses) const {
-  if (one_waits_ || !running.request->AreWorthGrowing(guesses)) return false;
+bool Scheduler::GrowsFor(const Running& running, const ActiveRequest::DraftRows& draft_tokens) const {
+  if (one_waits_ || !running.request->AreWorthGrowing(draft_tokens)) return false;
   // Every step takes at least one unused row: after so many steps its state would grow anyway.
-  const size_t steps = 1 + guesses.free;
+  const size_t steps = 1 + draft_tokens.free;
   uint64_t bytes = 0;
   for (const Running& other : running_) {
     const ActiveRequest& request = *other.request;
     const size_t rows = &other == &running
-                            ? 1 + guesses.all
-                            : std::min(request.pending() + steps * request.most_events(), request.most_rows());
+                            ? 1 + draft_tokens.all
+                            : std::min(request.pending() + steps * request.max_events(), request.max_rows());
     bytes = Sum(bytes, std::max(other.bytes, request.BytesWith(rows, rows)));
   }
   return bytes <= limits_.state_memory;
@@ -171,13 +172,13 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
     return Sum(bytes_, more) <= limits_.state_memory;
   };
   // Drafts take no memory from other requests, and none that is missing.
-  const auto drop_guesses = [&] {
+  const auto drop_drafts = [&] {
     const size_t pending = request.pending(), wanted = running.rows;
     const bool has_free_rows = request.state().GrowthBytes(pending) == 0;
     while (running.rows > pending && (!has_free_rows || request.state().GrowthBytes(running.rows) != 0)) --running.rows;
     return running.rows != wanted;
   };
-  if (!fits() && drop_guesses()) (void)fits();
+  if (!fits() && drop_drafts()) (void)fits();
   while (Sum(bytes_, more) > limits_.state_memory && running_.size() > index + 1) PreemptYoungest();
   if (Sum(bytes_, more) > limits_.state_memory && index == 0 && request.GiveUpFeatures()) {
     UncountFeatures(running);
@@ -192,7 +193,7 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
     return false;
   }
   Result<void> reserved = request.state().Reserve(running.rows);
-  if (!reserved.ok() && drop_guesses()) {
+  if (!reserved.ok() && drop_drafts()) {
     (void)fits();
     reserved = request.state().Reserve(running.rows);
   }

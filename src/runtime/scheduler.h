@@ -9,11 +9,11 @@
 //   Memory      where a state cannot grow within the bound, the youngest running request is preempted. The oldest request first gives up
 //               its drafter's features and fails only if its state alone is too large.
 //   Drafts      use the state's unused capacity, or grow with the state if none is left (BMC, section VI-A). If more draft tokens were
-//               made, the least promising are dropped. The state grows for them only if they are worth more seconds (DraftWidth::Gain)
+//               made, the least promising are dropped. The state grows for them only if they are worth more seconds (NumDraftTokens::Gain)
 //               than growing now (EarlyGrowth). That must take no memory that a running or waiting request could need before the text
 //               itself makes the state grow.
 //
-// None of it changes a bit of an answer: rows do not see their company, and a state that was put aside or computed again is the same.
+// None of it changes a bit of an answer: rows do not see their batch mates, and a state that was preempted or computed again is the same.
 #ifndef TIDEMILL_RUNTIME_SCHEDULER_H_
 #define TIDEMILL_RUNTIME_SCHEDULER_H_
 
@@ -66,12 +66,12 @@ class Scheduler {
 
   void Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events);
   void AssignRows();
-  void AddGuesses(size_t rows);  // at most so many
+  void AddDraftTokens(size_t rows);  // at most so many
   // For its last sampled token, before drafting in the unused capacity after it.
   void GrowForText(Running& running);
   // Draft tokens that fit, or all if they are worth growing for; their number.
-  size_t TakeGuesses(Running& running, const DraftTask& draft);
-  bool GrowsFor(const Running& running, const ActiveRequest::GuessRows& guesses) const;
+  size_t TakeDraftTokens(Running& running, const DraftTask& draft);
+  bool GrowsFor(const Running& running, const ActiveRequest::DraftRows& draft_tokens) const;
   // Reserves the rows of running_[index]; false: it no longer runs.
   bool MakeRoom(size_t index, std::vector<Event>* events);
   void PreemptYoungest();

@@ -79,7 +79,7 @@ TEST(KvCache, GrowthBytes_IsWhatReserveTakes) {
   for (const KvPolicy policy : {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc, KvPolicy::kGeometric,
                                 KvPolicy::kReserve, KvPolicy::kPaged}) {
     KvShape shape = kShape;
-    shape.growth = {.policy = policy, .period = 16, .expected = 200};
+    shape.growth = {.policy = policy, .increment = 16, .expected = 200};
     KvCache cache(shape);
     size_t grown = 0;
     for (const size_t step : {1, 14, 1, 1, 40, 143, 1, 300, 499}) {
@@ -120,7 +120,7 @@ TEST(KvCache, GrowthBytes_OfStepsAreAsMuchAsTheyTakeAndNoMoreThanAtOnce) {
           most = std::max(most, cache.bytes().reserved);
         }
         EXPECT_LE(most, promised) << "window " << window << ", step " << step;
-        if (part == 5000 && (window == 1 || window == 100)) {  // the other layer has 5120 rows, whole periods
+        if (part == 5000 && (window == 1 || window == 100)) {  // the other layer has 5120 rows, whole increments
           EXPECT_LE(promised / kPositionBytes, 5120 + window + 2 * shape.draft_rows + step + 2 * KvLayer::kGrowthRows);
         }
       }
@@ -277,7 +277,7 @@ TEST(KvCache, ReserveWithoutAddresses_GrowsGeometrically) {
   const auto cache_of = [](size_t max_length) {
     return KvCache({.layers = {{2, 8}, {1, 16}},
                     .dtype = DType::kF16,
-                    .growth = {.policy = KvPolicy::kReserve, .period = 32},
+                    .growth = {.policy = KvPolicy::kReserve, .increment = 32},
                     .max_length = max_length});
   };
   const std::vector<RowKey> keys(140, 1);

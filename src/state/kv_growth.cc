@@ -25,7 +25,7 @@ size_t KvGrowth::Capacity(size_t first, size_t rows, size_t most) const {
     case KvPolicy::kUpfront:
     case KvPolicy::kPaged: {
       const size_t wanted = std::max<size_t>(rows, 1);
-      return period > SIZE_MAX - wanted ? all : std::min(all, RoundUp(wanted, period));
+      return increment > SIZE_MAX - wanted ? all : std::min(all, RoundUp(wanted, increment));
     }
     case KvPolicy::kReserve: break;
   }

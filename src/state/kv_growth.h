@@ -21,8 +21,8 @@ namespace tidemill {
 
 struct KvGrowth {
   KvPolicy policy = KvPolicy::kBmc;
-  size_t period = 256;  // r; of bmc, reserve and paged. At least 1
-  size_t expected = 0;  // N; 0: the whole context
+  size_t increment = 256;  // r; of bmc, reserve and paged. At least 1
+  size_t expected = 0;     // N; 0: the whole context
 
   // Rows of a block that begins at position `first`, holds `rows` now and `most` at the end: in [rows, most]. Past the expected length
   // `upfront` grows by the increment. Precondition: rows <= most.

@@ -5,8 +5,9 @@
 namespace tidemill::kv_growth_test {
 namespace {
 
-size_t Capacity(KvPolicy policy, size_t rows, size_t most, size_t period = 16, size_t expected = 0, size_t first = 0) {
-  return KvGrowth{.policy = policy, .period = period, .expected = expected}.Capacity(first, rows, most);
+size_t Capacity(KvPolicy policy, size_t rows, size_t most, size_t increment = 16, size_t expected = 0,
+                size_t first = 0) {
+  return KvGrowth{.policy = policy, .increment = increment, .expected = expected}.Capacity(first, rows, most);
 }
 
 TEST(KvGrowth, EveryPolicy_StaysBetweenWhatIsNeededAndWhatCanBe) {
@@ -16,10 +17,10 @@ TEST(KvGrowth, EveryPolicy_StaysBetweenWhatIsNeededAndWhatCanBe) {
       for (const size_t rows :
            {size_t{0}, size_t{1}, size_t{6}, size_t{63}, size_t{64}, size_t{65}, size_t{999}, SIZE_MAX - 3}) {
         if (rows > most) continue;
-        for (const size_t period : {size_t{1}, size_t{3}, size_t{256}, SIZE_MAX}) {
+        for (const size_t increment : {size_t{1}, size_t{3}, size_t{256}, SIZE_MAX}) {
           for (const size_t expected : {size_t{0}, size_t{1}, size_t{100}, SIZE_MAX}) {
             for (const size_t first : {size_t{0}, size_t{50}, size_t{500}}) {
-              const size_t capacity = Capacity(policy, rows, most, period, expected, first);
+              const size_t capacity = Capacity(policy, rows, most, increment, expected, first);
               EXPECT_GE(capacity, rows);
               EXPECT_LE(capacity, most);
             }
@@ -34,11 +35,11 @@ TEST(KvGrowth, Policies_AreThoseOfThePaper) {
   EXPECT_EQ(Capacity(KvPolicy::kIterative, 37, 1000), 37U);
   EXPECT_EQ(Capacity(KvPolicy::kUpfront, 37, 1000), 1000U);
   EXPECT_EQ(Capacity(KvPolicy::kUpfront, 37, 1000, 16, 200), 200U);
-  for (const size_t period : {size_t{1}, size_t{3}, size_t{4}, size_t{16}}) {
+  for (const size_t increment : {size_t{1}, size_t{3}, size_t{4}, size_t{16}}) {
     for (size_t rows = 1; rows <= 100; ++rows) {
-      const size_t capacity = Capacity(KvPolicy::kBmc, rows, 1000, period);
-      EXPECT_EQ(capacity % period, 0U);
-      EXPECT_LT(capacity - rows, period);
+      const size_t capacity = Capacity(KvPolicy::kBmc, rows, 1000, increment);
+      EXPECT_EQ(capacity % increment, 0U);
+      EXPECT_LT(capacity - rows, increment);
     }
   }
   EXPECT_EQ(Capacity(KvPolicy::kBmc, 95, 1000, 16, 100), 96U);

@@ -25,7 +25,7 @@ std::span<const KvSpan> KvLayer::Context(size_t step_rows) {
                        .head_stride = block.capacity * shape_.head_dim,
                        .first = first,
                        .rows = rows,
-                       .across = block.across};
+                       .transposed = block.transposed};
   };
   for (const SharedRows& shared : shared_) add(*shared.block, shared.first, shared.end - shared.first);
   if (tail_ != nullptr) add(*tail_, tail_first_, tail_rows() + step_rows);
@@ -79,7 +79,7 @@ Result<void> KvLayer::MakeReady(Block& block, size_t first, size_t rows) {
 Result<void> KvLayer::StartPage(size_t n, BufferArena* arena) {
   shared_.reserve(shared_.size() + 1);
   spans_.resize(shared_.size() + 2);
-  TurnAcross(0);  // it is read-only from now on
+  TransposeKeyTiles(0);  // it is read-only from now on
   const std::shared_ptr<Block> page = tail_;
   const size_t first = tail_first_;
   TIDEMILL_TRY_VOID(SetTail(length_, n, policy_.Capacity(length_, n, max_length_ - length_), arena));
@@ -112,7 +112,7 @@ Result<void> KvLayer::SetTail(size_t first, size_t rows, size_t capacity, Buffer
   }
   ++counts_.growths;
   counts_.bytes_copied += (length_ - first) * PositionBytes();
-  block->across = KeepTiles(first);
+  block->transposed = KeepTiles(first);
   for (const bool value : {false, true}) {
     for (size_t head = 0; first != length_ && head < shape_.kv_heads; ++head) {
       std::memcpy(RowAt(*block, value, head, 0), RowAt(*tail_, value, head, first - tail_first_),
@@ -128,29 +128,29 @@ size_t KvLayer::KeepTiles(size_t first) {
   if (first == length_ || tail_ == nullptr) return 0;
   const size_t dropped = first - tail_first_;
   if (dropped % kKeyTileRows != 0) TurnBack(0);
-  return tail_->across - std::min(tail_->across, dropped);
+  return tail_->transposed - std::min(tail_->transposed, dropped);
 }
 
-void KvLayer::TurnAcross(size_t apart) {
+void KvLayer::TransposeKeyTiles(size_t apart) {
   if (!HasKeyTiles(dtype_) || tail_ == nullptr) return;
-  for (; tail_->across + kKeyTileRows + apart <= tail_rows(); tail_->across += kKeyTileRows) {
+  for (; tail_->transposed + kKeyTileRows + apart <= tail_rows(); tail_->transposed += kKeyTileRows) {
     for (size_t head = 0; head < shape_.kv_heads; ++head)
-      KeysAcross(dtype_, shape_.head_dim, RowAt(*tail_, false, head, tail_->across));
+      TransposedKeys(dtype_, shape_.head_dim, RowAt(*tail_, false, head, tail_->transposed));
   }
 }
 
 void KvLayer::TurnBack(size_t rows) {
   const size_t stay = rows / kKeyTileRows * kKeyTileRows;
-  while (tail_ != nullptr && tail_->across > stay) {
-    tail_->across -= kKeyTileRows;
-    if (tail_->across >= tail_rows()) continue;  // nothing of it is left
+  while (tail_ != nullptr && tail_->transposed > stay) {
+    tail_->transposed -= kKeyTileRows;
+    if (tail_->transposed >= tail_rows()) continue;  // nothing of it is left
     for (size_t head = 0; head < shape_.kv_heads; ++head)
-      KeysInRows(dtype_, shape_.head_dim, RowAt(*tail_, false, head, tail_->across));
+      KeysInRows(dtype_, shape_.head_dim, RowAt(*tail_, false, head, tail_->transposed));
   }
 }
 
 void KvLayer::MoveTail(size_t first) {
-  tail_->across = KeepTiles(first);
+  tail_->transposed = KeepTiles(first);
   for (const bool value : {false, true}) {
     for (size_t head = 0; head < shape_.kv_heads; ++head) {
       std::memmove(RowAt(*tail_, value, head, 0), RowAt(*tail_, value, head, first - tail_first_),
@@ -250,7 +250,7 @@ Result<void> KvLayer::Reserve(size_t n, size_t needed, BufferArena* arena) {
 void KvLayer::Commit(size_t n) {
   TIDEMILL_CHECK(n == 0 || IsReadyFor(n));
   length_ += n;
-  TurnAcross(kRowsApart);
+  TransposeKeyTiles(kRowsApart);
 }
 
 void KvLayer::MovePath(std::span<const uint32_t> path) {
@@ -307,7 +307,7 @@ void KvLayer::PrepareFork(KvLayer& child) {
 }
 
 void KvLayer::Fork(KvLayer& child) {
-  TurnAcross(0);
+  TransposeKeyTiles(0);
   if (tail_rows() != 0) shared_.push_back({std::exchange(tail_, nullptr), tail_first_, length_});
   child.shared_.assign(shared_.begin(), shared_.end());
   child.length_ = child.tail_first_ = tail_first_ = length_;
@@ -329,7 +329,7 @@ void KvLayer::AppendRows(size_t first, std::vector<std::byte>* out) const {
       const auto append = [&](const Block& block, size_t block_first, size_t end) {
         const size_t from = std::max(first, block_first);
         if (from >= end) return;
-        const size_t turn = value ? from : std::clamp(block_first + block.across, from, end);
+        const size_t turn = value ? from : std::clamp(block_first + block.transposed, from, end);
         for (size_t row = from; row < turn;) {
           const size_t skip = (row - block_first) % kKeyTileRows, last = std::min(turn, row - skip + kKeyTileRows);
           const std::byte* keys = RowAt(block, false, head, row - skip - block_first);

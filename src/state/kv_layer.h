@@ -52,11 +52,11 @@ struct KvLayerShape {
 class KvLayer : public LayerState {
  public:
   static constexpr size_t kGrowthRows = 256;
-  // A large page makes unused capacity resident. So a block gets large pages only with this many rows, and at most kMostSpare times as
+  // A large page makes unused capacity resident. So a block gets large pages only with this many rows, and at most kMaxUnused times as
   // many unused bytes as used; expected rows count as used. A short request then keeps only what it writes resident. With 1024 rows in
   // place of 256, 8 sequences of SmolLM2 at depth 512 took 1.13 times as long.
   static constexpr size_t kFewestLargePageRows = 256;
-  static constexpr uint64_t kMostSpare = 3;
+  static constexpr uint64_t kMaxUnused = 3;
   // So many of the last rows may be rolled back without transposing a key.
   static constexpr size_t kRowsApart = 16;
 
@@ -65,7 +65,7 @@ class KvLayer : public LayerState {
       : shape_(shape),
         dtype_(dtype),
         max_length_(max_length),
-        policy_(shape.window == 0 ? growth : KvGrowth{.period = kGrowthRows}),
+        policy_(shape.window == 0 ? growth : KvGrowth{.increment = kGrowthRows}),
         pages_(pages),
         spans_(1) {
     TIDEMILL_CHECK(shape.head_dim % InfoOf(dtype).block_elements == 0);
@@ -106,7 +106,7 @@ class KvLayer : public LayerState {
     size_t capacity = 0;             // rows
     size_t ready = 0;                // rows that can be written
     size_t held = 0;                 // `ready`, and rows being committed
-    size_t across = 0;               // the first rows, whose keys are transposed
+    size_t transposed = 0;           // the first rows, whose keys are transposed
     PageCommitter* pages = nullptr;  // who does `job`; may be null
     PageCommitter::Job job;          // rows [ready, held), where these differ
 
@@ -143,7 +143,7 @@ class KvLayer : public LayerState {
       rows = std::max(rows, other.rows);
     }
     BufferArena::Pages pages() const {
-      const bool large = rows >= kFewestLargePageRows && (all - used) / kMostSpare <= used;
+      const bool large = rows >= kFewestLargePageRows && (all - used) / kMaxUnused <= used;
       return large ? BufferArena::Pages::kLarge : BufferArena::Pages::kSmall;
     }
   };
@@ -169,9 +169,9 @@ class KvLayer : public LayerState {
   size_t HeldRows(size_t first, size_t held, size_t rows, size_t capacity) const {
     const size_t expected = policy_.expected - std::min(policy_.expected, first);
     const size_t most = policy_.expected != 0 && expected >= rows ? std::min(expected, capacity) : capacity;
-    const size_t lead = pages_ == nullptr ? 0 : (policy_.period - 1) / 4 + 1;
+    const size_t lead = pages_ == nullptr ? 0 : (policy_.increment - 1) / 4 + 1;
     if (rows <= held && (held >= most || held - rows >= lead)) return held;
-    return policy_.period < most - rows ? rows + policy_.period : most;
+    return policy_.increment < most - rows ? rows + policy_.increment : most;
   }
   Result<void> MakeReady(Block& block, size_t first, size_t rows);
   // Keeps the tail as a block of its own; a new one begins after it.
@@ -181,8 +181,8 @@ class KvLayer : public LayerState {
 
   // These cannot fail.
   void DropShared(size_t needed);
-  void MoveTail(size_t first);    // to the front of its block, without the rows before position `first`
-  void TurnAcross(size_t apart);  // transposes the tail's whole tiles that `apart` rows follow
+  void MoveTail(size_t first);           // to the front of its block, without the rows before position `first`
+  void TransposeKeyTiles(size_t apart);  // transposes the tail's whole tiles that `apart` rows follow
   size_t KeepTiles(
       size_t
           first);  // transposed rows once the tail begins at position `first`; transposes back where tiles would be cut

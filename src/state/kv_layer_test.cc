@@ -96,7 +96,8 @@ void ExpectRows(SequenceState& state, size_t from) {
           for (size_t i = 0; i < kHeadDim; ++i) {
             const size_t row = next - span.first, first = head * span.head_stride;
             float k = 0, v = 0;
-            std::memcpy(&k, span.k + (first + KeyElement(span.across, kHeadDim, row, i)) * sizeof(float), sizeof(k));
+            std::memcpy(&k, span.k + (first + KeyElement(span.transposed, kHeadDim, row, i)) * sizeof(float),
+                        sizeof(k));
             std::memcpy(&v, span.v + (first + row * kHeadDim + i) * sizeof(float), sizeof(v));
             ASSERT_EQ(k, Element(next, head, i, false)) << "layer " << l << ", position " << next;
             ASSERT_EQ(v, Element(next, head, i, true)) << "layer " << l << ", position " << next;
@@ -437,7 +438,7 @@ TEST(KvLayer, WindowAndDraftBeyondAnyLength_ForgetNothing) {
 }
 
 // Keys of the layer that keeps everything, of its last block.
-size_t Across(SequenceState& state) { return Layer(state, 0).Context(0).back().across; }
+size_t Transposed(SequenceState& state) { return Layer(state, 0).Context(0).back().transposed; }
 
 KvShape OneLayer(DType dtype = DType::kF32, const KvGrowth& growth = {}) {
   KvShape shape = Shape();
@@ -447,26 +448,26 @@ KvShape OneLayer(DType dtype = DType::kF32, const KvGrowth& growth = {}) {
   return shape;
 }
 
-TEST(KeysAcross, Commit_TurnsTilesThatHaveRowsBehindThem) {
+TEST(TransposedKeys, Commit_TurnsTilesThatHaveRowsBehindThem) {
   for (const size_t step : {size_t{1}, size_t{5}, size_t{64}}) {
     KvCache cache(OneLayer());
     while (cache.length() < 330) {
       Extend(cache, step, step);
       const size_t rows = cache.length() - std::min(cache.length(), KvLayer::kRowsApart);
-      ASSERT_EQ(Across(cache), rows / kKeyTileRows * kKeyTileRows) << cache.length();
+      ASSERT_EQ(Transposed(cache), rows / kKeyTileRows * kKeyTileRows) << cache.length();
       ExpectRows(cache, cache.length());
     }
   }
 }
 
-TEST(KeysAcross, Rollback_TurnsBackWhatIsWrittenAgain) {
+TEST(TransposedKeys, Rollback_TurnsBackWhatIsWrittenAgain) {
   for (size_t to = 0; to <= 200; ++to) {
     KvCache cache(OneLayer());
     Extend(cache, 200, 50);
-    ASSERT_EQ(Across(cache), 176U);
+    ASSERT_EQ(Transposed(cache), 176U);
     ASSERT_TRUE(cache.Rollback(to).ok());
     if (to != 0) {
-      EXPECT_EQ(Across(cache), std::min<size_t>(176, to / kKeyTileRows * kKeyTileRows)) << to;
+      EXPECT_EQ(Transposed(cache), std::min<size_t>(176, to / kKeyTileRows * kKeyTileRows)) << to;
     }
     ExpectRows(cache, to);
     Extend(cache, 60, 7);
@@ -474,12 +475,12 @@ TEST(KeysAcross, Rollback_TurnsBackWhatIsWrittenAgain) {
   }
 }
 
-TEST(KeysAcross, Fork_SharesThemAndEitherSideGoesOn) {
+TEST(TransposedKeys, Fork_SharesThemAndEitherSideGoesOn) {
   for (const size_t to : {size_t{0}, size_t{37}, size_t{48}, size_t{90}, size_t{100}}) {
     KvCache cache(OneLayer());
     Extend(cache, 100, 10);
     auto child = std::move(cache.Fork()).value();
-    EXPECT_EQ(Across(*child), 96U);  // a shared block is not written again
+    EXPECT_EQ(Transposed(*child), 96U);  // a shared block is not written again
     ASSERT_TRUE(child->Rollback(to).ok());
     Extend(*child, 70, 7);
     Extend(cache, 70, 9);
@@ -488,36 +489,36 @@ TEST(KeysAcross, Fork_SharesThemAndEitherSideGoesOn) {
   }
 }
 
-TEST(KeysAcross, Pages_AreTurnedWhenTheyAreFull) {
-  KvCache cache(OneLayer(DType::kF32, {.policy = KvPolicy::kPaged, .period = 32}));
+TEST(TransposedKeys, Pages_AreTransposedWhenTheyAreFull) {
+  KvCache cache(OneLayer(DType::kF32, {.policy = KvPolicy::kPaged, .increment = 32}));
   Extend(cache, 100, 4);
   for (const KvSpan& span : Layer(cache, 0).Context(0))
-    EXPECT_EQ(span.across, span.rows == 32 ? 32U : 0U) << span.first;
+    EXPECT_EQ(span.transposed, span.rows == 32 ? 32U : 0U) << span.first;
   ExpectRows(cache, 0);
 }
 
-TEST(KeysAcross, SavedRows_AreRows) {
+TEST(TransposedKeys, SavedRows_AreRows) {
   KvCache turned(OneLayer()), rows(OneLayer());
   Extend(turned, 100, 10);
   Extend(rows, 100, 100);
   ASSERT_TRUE(rows.Rollback(3).ok());  // no tile is transposed any more
   Extend(rows, 20, 20);
   ASSERT_TRUE(turned.Rollback(23).ok());
-  EXPECT_NE(Across(turned), Across(rows));
+  EXPECT_NE(Transposed(turned), Transposed(rows));
   EXPECT_EQ(CheckpointOf(turned), CheckpointOf(rows));
   ASSERT_TRUE(turned.Restore(CheckpointOf(rows)).ok());
   Extend(turned, 50, 1);
-  EXPECT_EQ(Across(turned), 48U);
+  EXPECT_EQ(Transposed(turned), 48U);
   ExpectRows(turned, 0);
 }
 
-TEST(KeysAcross, BlocksAlongARow_StayInRows) {
+TEST(TransposedKeys, BlocksAlongARow_StayInRows) {
   KvShape shape = OneLayer(DType::kQ8_0);
   shape.layers = {{kHeads, 32}};
   KvCache cache(shape);
   ASSERT_TRUE(cache.Reserve(100).ok());
   cache.Commit(Keys(100, 0));
-  EXPECT_EQ(Across(cache), 0U);
+  EXPECT_EQ(Transposed(cache), 0U);
 }
 
 }  // namespace

@@ -42,10 +42,10 @@ int TestAdvise(void* start, size_t bytes, int advice) {
   return SystemAdvise(start, bytes, advice);
 }
 
-KvShape Shape(KvPolicy policy, size_t period, size_t max_length, PageCommitter* pages, size_t layers = 3) {
+KvShape Shape(KvPolicy policy, size_t increment, size_t max_length, PageCommitter* pages, size_t layers = 3) {
   return {.layers = std::vector<KvLayerShape>(layers, {kHeads, kHeadDim}),
           .dtype = DType::kF16,
-          .growth = {.policy = policy, .period = period},
+          .growth = {.policy = policy, .increment = increment},
           .max_length = max_length,
           .pages = pages};
 }
@@ -87,13 +87,13 @@ TEST_F(KvReserve, DecodeSteps_CommitNothingThemselves) {
   ASSERT_EQ(Extend(cache, 100), kFine);
   const size_t of_the_prompt = own_populates.load();
   EXPECT_GT(of_the_prompt, 0U);
-  uint64_t most_ahead = 0;
+  uint64_t max_ahead = 0;
   for (size_t i = 0; i < 1000; ++i) {
     ASSERT_EQ(Extend(cache, 1), kFine);
-    most_ahead = std::max(most_ahead, cache.bytes().reserved - cache.bytes().committed);
+    max_ahead = std::max(max_ahead, cache.bytes().reserved - cache.bytes().committed);
   }
   EXPECT_EQ(own_populates.load(), of_the_prompt);
-  EXPECT_EQ(most_ahead, 32 * 3 * 2 * kHeads * kHeadDim * 2U);
+  EXPECT_EQ(max_ahead, 32 * 3 * 2 * kHeads * kHeadDim * 2U);
   EXPECT_EQ(cache.growth().bytes_copied, 0U);
   for (size_t i = 0; i < 11; ++i) ASSERT_EQ(Extend(plain, 100), kFine);
   EXPECT_EQ(CheckpointOf(cache), CheckpointOf(plain));
@@ -176,22 +176,22 @@ size_t ResidentPages(KvLayer& layer) {
 TEST(KvResidentMemory, ShortRequest_HoldsNoMoreInALongContext) {
   constexpr size_t kLayers = 8, kRows = 40;
   const auto pages = std::move(PageCommitter::Create()).value();
-  const auto resident_of = [&](KvPolicy policy, size_t period, size_t context) {
-    KvCache cache(Shape(policy, std::min(period, context), context, pages.get(), kLayers));
+  const auto resident_of = [&](KvPolicy policy, size_t increment, size_t context) {
+    KvCache cache(Shape(policy, std::min(increment, context), context, pages.get(), kLayers));
     EXPECT_EQ(Extend(cache, kRows - 5), kFine);
     for (int i = 0; i < 5; ++i) EXPECT_EQ(Extend(cache, 1), kFine);
     size_t resident = 0;
     for (size_t l = 0; l < kLayers; ++l) resident += ResidentPages(static_cast<KvLayer&>(cache.layer(l)));
     return resident * 4096;
   };
-  for (const auto& [policy, period] : std::vector<std::pair<KvPolicy, size_t>>{{KvPolicy::kReserve, 256},
-                                                                               {KvPolicy::kBmc, 256},
-                                                                               {KvPolicy::kBmc, 65536},
-                                                                               {KvPolicy::kGeometric, 1},
-                                                                               {KvPolicy::kPaged, 8192},
-                                                                               {KvPolicy::kUpfront, 1}}) {
-    const size_t in_short = resident_of(policy, period, 512), in_long = resident_of(policy, period, 131072);
-    EXPECT_LE(in_long, in_short + (size_t{1} << 20)) << KvPolicyName(policy) << ", period " << period;
+  for (const auto& [policy, increment] : std::vector<std::pair<KvPolicy, size_t>>{{KvPolicy::kReserve, 256},
+                                                                                  {KvPolicy::kBmc, 256},
+                                                                                  {KvPolicy::kBmc, 65536},
+                                                                                  {KvPolicy::kGeometric, 1},
+                                                                                  {KvPolicy::kPaged, 8192},
+                                                                                  {KvPolicy::kUpfront, 1}}) {
+    const size_t in_short = resident_of(policy, increment, 512), in_long = resident_of(policy, increment, 131072);
+    EXPECT_LE(in_long, in_short + (size_t{1} << 20)) << KvPolicyName(policy) << ", increment " << increment;
   }
 }
 
@@ -203,8 +203,8 @@ TEST(KvResidentMemory, LongRequest_KeepsItsRowsInLargePages) {
                        asked += advice == MADV_HUGEPAGE ? bytes : 0;
                        return madvise(start, bytes, advice);
                      })).value();
-  constexpr size_t kContext = 65536, kPeriod = 256;
-  KvCache cache(Shape(KvPolicy::kReserve, kPeriod, kContext, pages.get(), 1));
+  constexpr size_t kContext = 65536, kIncrement = 256;
+  KvCache cache(Shape(KvPolicy::kReserve, kIncrement, kContext, pages.get(), 1));
   KvCache plain(Shape(KvPolicy::kUpfront, 1, kContext, nullptr, 1));
   while (cache.length() < 40000) {
     ASSERT_EQ(Extend(cache, 100), kFine);
@@ -212,14 +212,14 @@ TEST(KvResidentMemory, LongRequest_KeepsItsRowsInLargePages) {
   }
   EXPECT_EQ(CheckpointOf(cache), CheckpointOf(plain));
   EXPECT_GT(asked.load(), size_t{4} << 20);
-  const size_t parts = 2 * kHeads, used = (40000 + kPeriod) * kHeadDim * 2;
+  const size_t parts = 2 * kHeads, used = (40000 + kIncrement) * kHeadDim * 2;
   EXPECT_LE(ResidentPages(static_cast<KvLayer&>(cache.layer(0))), parts * (used / 4096 + 2));
   ASSERT_TRUE(cache.Rollback(500).ok());
   cache.Compact();
   EXPECT_LE(ResidentPages(static_cast<KvLayer&>(cache.layer(0))), parts * (500 * kHeadDim * 2 / 4096 + 2));
   ASSERT_EQ(Extend(cache, 1), kFine);
   EXPECT_LE(ResidentPages(static_cast<KvLayer&>(cache.layer(0))),
-            parts * ((500 + 2 * kPeriod) * kHeadDim * 2 / 4096 + 2));
+            parts * ((500 + 2 * kIncrement) * kHeadDim * 2 / 4096 + 2));
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ class SequenceStateMemory : public ::testing::TestWithParam<StateKindPointer> {
     return subjects;
   }
 
-  // Makes each allocation of `operation` fail, alone or with all that follow, until it asks for none that fails and succeeds.
+  // Makes each allocation of `operation` fail, only it or all that follow, too, until it asks for none that fails and succeeds.
   void ExpectSurvives(const Subject& subject, size_t count, const std::function<ErrorCode(SequenceState&)>& operation) {
     const auto before = CheckpointOf(*subject.state);
     for (size_t n = 0; n < 1000; ++n) {

@@ -1,6 +1,6 @@
 // Cuts a template into tokens by the rules of Jinja 3.1 with trim_blocks and lstrip_blocks on, as Hugging Face
-// transformers sets them: the newline after a block or comment tag goes away, and so does white space between the start of
-// a line and such a tag; "-" beside a delimiter strips all white space on that side, "+" keeps it.
+// transformers sets them. The newline after a block or comment tag goes away, and so does white space between the start of
+// a line and such a tag. "-" beside a delimiter strips all white space on that side, "+" keeps it.
 #ifndef TIDEMILL_TEXT_JINJA_LEXER_H_
 #define TIDEMILL_TEXT_JINJA_LEXER_H_
 

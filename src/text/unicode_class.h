@@ -1,4 +1,4 @@
-// What a code point is, as far as splitting rules ask: the classes \p{L}, \p{N} and \s of their regular expressions, and
+// What a code point is, as far as splitting rules ask: the classes \p{L}, \p{N} and \s of their regular expressions. And
 // what the "digits" step takes for a number (a newer Unicode version in the original, so a class of its own).
 #ifndef TIDEMILL_TEXT_UNICODE_CLASS_H_
 #define TIDEMILL_TEXT_UNICODE_CLASS_H_

@@ -175,9 +175,9 @@ TEST(BadFlag, RangesOfTheLibrary_ComeBeforeTheModelIsLoaded) {
   ExpectError(RunTidemill({"chat", "/nowhere.gguf", "--logprobs", "3"}), 2, {"run --json"});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--kv-dtype", "q4_0"}), 2, {"--kv-dtype", "q8_0"});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--kv-policy", "none"}), 2, {"--kv-policy", "geometric"});
-  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--kv-period", "0"}), 2, {"--kv-period"});
-  ExpectError(RunTidemill({"run", TinyLlamaFile(), "a", "--kv-period", "1000000"}), 2,
-              {"--kv-period 1000000", "context"});
+  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--kv-increment", "0"}), 2, {"--kv-increment"});
+  ExpectError(RunTidemill({"run", TinyLlamaFile(), "a", "--kv-increment", "1000000"}), 2,
+              {"--kv-increment 1000000", "context"});
   ExpectError(RunTidemill({"run", CountingModelFile(), "a", "-c", "1000"}), 2,
               {"1000", "256 positions; choose at most that"});
 }
@@ -234,6 +234,13 @@ TEST(BadFlag, RemovedFlags_SayWhatToDoWithoutThem) {
   }
   ExpectError(RunTidemill({"run", "no.gguf", "-p", "a", "--attention-backend"}), 2,
               {"--attention-backend: expected no"});
+}
+
+TEST(BadFlag, OldNames_NameTheNewOnes) {
+  for (const char* command : {"run", "chat", "plan", "bench"}) {
+    ExpectError(RunTidemill({command, "no.gguf", "--kv-period", "64"}), 2,
+                {"--kv-period: expected no such flag, which was removed: give --kv-increment"});
+  }
 }
 
 TEST(BadIds, NotJsonOrNotIds_AreRefused) {

@@ -67,14 +67,14 @@ TEST(Run, CountingModel_CountsOn) {
   EXPECT_EQ(answer["finish_reason"], "length");
   EXPECT_EQ(answer["seed"], 0);
   EXPECT_EQ(answer["state"]["policy"], "bmc");
-  EXPECT_GE(answer["state"]["reserved_bytes"], answer["state"]["bytes"]);
+  EXPECT_GE(answer["state"]["allocated_bytes"], answer["state"]["used_bytes"]);
   EXPECT_GT(answer["state"]["growths"], 0);
   EXPECT_GT(answer["state"]["minor_faults"], 0);
   EXPECT_TRUE(answer["state"]["major_faults"].is_number_unsigned());
-  EXPECT_GT(answer["state"]["bytes"], 0);
+  EXPECT_GT(answer["state"]["used_bytes"], 0);
   EXPECT_NE(answer["numeric_class"], "");
   for (const char* name :
-       {"load_ms", "prefill_ms", "first_token_ms", "decode_ms", "prefill_tokens_per_s", "decode_tokens_per_s"}) {
+       {"load_ms", "prefill_ms", "ttft_ms", "decode_ms", "prefill_tokens_per_s", "decode_tokens_per_s"}) {
     EXPECT_TRUE(answer["timings"][name].is_number()) << name;
   }
 }
@@ -137,8 +137,8 @@ TEST(Run, KeysAndValuesInBlocks_GiveOneAnswerOfEachNumericClass) {
     }
   }
   const json f16 = run("f16", DetectIsa(), "1");
-  EXPECT_EQ(answers.at(HasFma(DetectIsa()))["state"]["bytes"].get<size_t>() * 32,
-            f16["state"]["bytes"].get<size_t>() * 17);
+  EXPECT_EQ(answers.at(HasFma(DetectIsa()))["state"]["used_bytes"].get<size_t>() * 32,
+            f16["state"]["used_bytes"].get<size_t>() * 17);
 }
 
 TEST(Run, EveryPolicyOfGrowth_GivesTheSameAnswer) {
@@ -157,9 +157,9 @@ TEST(Run, EveryPolicyOfGrowth_GivesTheSameAnswer) {
   const json iterative = run({"--kv-policy", "iterative"});
   EXPECT_EQ(iterative["policy"], "iterative");
   EXPECT_GT(iterative["growths"], run({"--kv-policy", "geometric"})["growths"]);
-  EXPECT_GT(run({"--kv-policy", "bmc", "--kv-period", "4"})["bytes_copied"], 0);
-  EXPECT_EQ(run({"--kv-policy", "reserve", "--kv-period", "8"})["bytes_copied"], 0);
-  EXPECT_EQ(run({"--kv-policy", "paged", "--kv-period", "16"})["bytes_copied"], 0);
+  EXPECT_GT(run({"--kv-policy", "bmc", "--kv-increment", "4"})["bytes_copied"], 0);
+  EXPECT_EQ(run({"--kv-policy", "reserve", "--kv-increment", "8"})["bytes_copied"], 0);
+  EXPECT_EQ(run({"--kv-policy", "paged", "--kv-increment", "16"})["bytes_copied"], 0);
 }
 
 TEST(Run, EndOfSequence_EndsTheAnswerUnlessIgnored) {
@@ -226,7 +226,7 @@ TEST(Run, SampledAnswer_FollowsTheSeed) {
 TEST(Run, Stats_GoToStderr) {
   const ProcessResult result = RunTidemill({"run", CountingModelFile(), "hello", "-n", "3", "--stats", "--seed", "9"});
   EXPECT_EQ(result.exit_code, 0);
-  for (const char* part : {"prefill", "decode", "first token", "state", "page faults", "seed 9", "numeric class"}) {
+  for (const char* part : {"prefill", "decode", "TTFT", "KV cache", "page faults", "seed 9", "numeric class"}) {
     EXPECT_THAT(result.err, HasSubstr(part));
   }
   EXPECT_THAT(result.out, Not(HasSubstr("prefill")));

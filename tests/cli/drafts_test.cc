@@ -56,45 +56,45 @@ TEST(DraftModels, ChangeNoAnswer) {
     const json plain = Single(flags);
     EXPECT_FALSE(plain.contains("draft"));
     for (const std::string& drafter : {DraftFile(), TinyLlamaFile(), std::string("layers:1")}) {
-      for (const auto& [least, most] : {std::pair{"0", "8"}, {"3", "3"}, {"1", "64"}}) {
+      for (const auto& [min_draft_tokens, num_draft_tokens] : {std::pair{"0", "8"}, {"3", "3"}, {"1", "64"}}) {
         auto with = flags;
-        with.insert(with.end(), {"--draft", drafter, "--draft-min", least, "--draft-max", most});
+        with.insert(with.end(), {"--draft", drafter, "--draft-min", min_draft_tokens, "--draft-max", num_draft_tokens});
         const json found = Single(with);
-        const std::string where = drafter + ", " + least + " to " + most;
+        const std::string where = drafter + ", " + min_draft_tokens + " to " + num_draft_tokens;
         for (const char* name : {"text", "ids", "logprobs", "finish_reason"})
           EXPECT_EQ(found[name], plain[name]) << where;
-        if (std::string_view(least) == "0") continue;
+        if (std::string_view(min_draft_tokens) == "0") continue;
         const json& draft = found["draft"];
         EXPECT_GE(draft.value("drafted", size_t{0}), draft.value("accepted", size_t{1000})) << where;
         size_t steps = 0;
-        for (const json& count : draft["widths"]) steps += count.get<size_t>();
+        for (const json& count : draft["steps_by_draft_tokens"]) steps += count.get<size_t>();
         EXPECT_EQ(steps + draft.value("accepted", size_t{0}), 59U) << where;  // all but the prompt's token
-        EXPECT_LE(draft["acceptance"].size(), 8U);
-        EXPECT_GE(draft["acceptance"].size(), 1U);
+        EXPECT_LE(draft["acceptance_rate"].size(), 8U);
+        EXPECT_GE(draft["acceptance_rate"].size(), 1U);
       }
     }
   }
 }
 
-// Every step has three guesses but where blocks of 16 rows end: what was guessed, what was right, and how many tokens came of it.
-TEST(DraftStats, SayWhatBecameOfGuesses) {
-  const std::vector<std::string> flags = {"-p",          "the tide",    "-n",          "61",          "--ignore-eos",
-                                          "--kv-policy", "bmc",         "--kv-period", "16",          "--draft",
-                                          DraftFile(),   "--draft-min", "3",           "--draft-max", "3"};
+// Every step has three draft tokens but where blocks of 16 rows end: what was drafted, what was right, and how many tokens came of it.
+TEST(DraftStats, SayWhatBecameOfDraftTokens) {
+  const std::vector<std::string> flags = {"-p",  "the tide",       "-n", "61",      "--ignore-eos", "--kv-policy",
+                                          "bmc", "--kv-increment", "16", "--draft", DraftFile(),    "--draft-min",
+                                          "3",   "--draft-max",    "3"};
   const json found = Single(flags), draft = found["draft"];
   const auto count = [&draft](const char* name) { return draft.value(name, size_t{1000}); };
-  size_t steps = 0, guessing = 0, guesses = 0;
-  for (const auto& [width, number] : draft["widths"].items()) {
+  size_t steps = 0, drafting = 0, draft_tokens = 0;
+  for (const auto& [width, number] : draft["steps_by_draft_tokens"].items()) {
     steps += number.get<size_t>();
-    guessing += width == "0" ? 0 : number.get<size_t>();
-    guesses += static_cast<size_t>(width[0] - '0') * number.get<size_t>();
+    drafting += width == "0" ? 0 : number.get<size_t>();
+    draft_tokens += static_cast<size_t>(width[0] - '0') * number.get<size_t>();
   }
-  EXPECT_EQ(count("drafted"), guesses);
+  EXPECT_EQ(count("drafted"), draft_tokens);
   EXPECT_GT(count("accepted"), 0U);
   EXPECT_LT(count("accepted"), count("drafted"));
-  EXPECT_EQ(count("accepted_with_bonus"), count("accepted") + guessing);
-  EXPECT_EQ(count("accepted_with_bonus") + (steps - guessing), 60U) << "all but the prompt's token";
-  EXPECT_EQ(draft["acceptance"].size(), 3U);
+  EXPECT_EQ(count("accepted_with_bonus"), count("accepted") + drafting);
+  EXPECT_EQ(count("accepted_with_bonus") + (steps - drafting), 60U) << "all but the prompt's token";
+  EXPECT_EQ(draft["acceptance_rate"].size(), 3U);
   EXPECT_GT(count("cut"), 2U);
   EXPECT_EQ(count("grown"), 0U) << "a width that is given is cut";
   std::vector<std::string> all = {"run", TinyLlamaFile(), "--raw", "--stats", "--temperature", "0"};
@@ -103,18 +103,18 @@ TEST(DraftStats, SayWhatBecameOfGuesses) {
   const auto says = [&said](const std::string& words) {
     EXPECT_NE(said.find(words), std::string::npos) << words << "\n" << said;
   };
-  says("\ndrafts       " + std::to_string(guesses) + " guessed, " + std::to_string(count("accepted")) + " right (" +
-       std::to_string(count("accepted_with_bonus")) + " with the tokens behind them), ");
-  says("; steps by guesses ");
-  for (const auto& [width, number] : draft["widths"].items()) says(" " + width + ":" + number.dump());
-  says("; " + std::to_string(count("cut")) + " cut to free rows; the text was read for them in ");
-  const double reading = draft.value("reading_ms", 0.0), decoding = found["timings"].value("decode_ms", 0.0);
+  says("\ndrafts       " + std::to_string(draft_tokens) + " drafted, " + std::to_string(count("accepted")) +
+       " accepted (" + std::to_string(count("accepted_with_bonus")) + " with bonus tokens), ");
+  says("; steps by number of draft tokens ");
+  for (const auto& [width, number] : draft["steps_by_draft_tokens"].items()) says(" " + width + ":" + number.dump());
+  says("; " + std::to_string(count("cut")) + " cut to unused rows; draft prefill ");
+  const double reading = draft.value("draft_prefill_ms", 0.0), decoding = found["timings"].value("decode_ms", 0.0);
   EXPECT_GT(reading, 0);
   EXPECT_LT(reading, decoding);
   for (const char* drafter : {"ngram", "layers:1"}) {
     const json other =
         Single({"-p", "the tide the tide the", "-n", "40", "--ignore-eos", "--draft", drafter, "--draft-min", "1"});
-    EXPECT_EQ(other["draft"].value("reading_ms", -1.0), 0) << drafter;
+    EXPECT_EQ(other["draft"].value("draft_prefill_ms", -1.0), 0) << drafter;
   }
 }
 
@@ -221,7 +221,7 @@ TEST(DraftModels, FullContext_IsAWarning) {
                    "--draft", DraftFile(), "--draft-min", "1"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err,
-            "tidemill: warning: drafts: the draft model's context is full; there were steps without guesses\n");
+            "tidemill: warning: drafts: the draft model's context is full; drafting was disabled for some steps\n");
 }
 
 // The target of tests/fixtures/eagle, which can chat.
@@ -275,7 +275,7 @@ TEST(DraftHeads, ArePlanned) {
   const ProcessResult result = RunTidemill({"plan", TargetFolder(), "--json", "--draft", HeadFolder("eagle1")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const json drafts = json::parse(result.out)["drafts"];
-  EXPECT_GT(drafts["guess_seconds"].get<double>(), 0.0) << drafts;
+  EXPECT_GT(drafts["draft_seconds"].get<double>(), 0.0) << drafts;
   EXPECT_EQ(drafts["steps"].size(), 17U);
 }
 
@@ -344,7 +344,7 @@ TEST(DraftModels, WhatCannotBeOne_IsRefused) {
   refused({"--draft", "layers:1", "--draft-tree", "wide"},
           "--draft-tree: expected chain|fixed|dynamic|optimal, found \"wide\"");
   refused({"--draft", "ngram", "--draft-tree", "fixed"},
-          "--draft-tree: expected chain with --draft ngram, which guesses one way to go on, found fixed; give --draft "
+          "--draft-tree: expected chain with --draft ngram, which drafts one way to go on, found fixed; give --draft "
           "layers:M or a model");
   const std::string removed =
       "--draft-accept: expected no such flag, which was removed: answers with --draft are always those of plain "

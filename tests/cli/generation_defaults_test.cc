@@ -154,7 +154,7 @@ TEST(Bound, FullContext_IsNotTakenForIt) {
       RunTidemill({"run", CountingModelFile(), "--raw", "-p", "hello", "--ignore-eos", "--json"});
   EXPECT_EQ(Parsed(result)["finish_reason"], "length");
   const ProcessResult chat = RunTidemill({"chat", CountingModelFile(), "--ignore-eos"}, {.input = "hello\n"});
-  EXPECT_THAT(chat.err, HasSubstr("the context of 256 positions is full"));
+  EXPECT_THAT(chat.err, HasSubstr("the context of 256 tokens is full"));
   EXPECT_THAT(chat.err, Not(HasSubstr("2048")));
 }
 

@@ -84,7 +84,7 @@ TEST_F(PlanCommand, Json_HasEveryMember) {
   EXPECT_EQ(plan["context_size"], 200);
   EXPECT_EQ(plan["batch"], 3);
   EXPECT_EQ(plan["state_memory_bytes"], 1000000000);
-  EXPECT_GT(plan["kv_bytes_per_token"], 0);
+  EXPECT_GT(plan["state_bytes_per_token"], 0);
   EXPECT_EQ(plan["model"]["family"], "llama");
   EXPECT_EQ(plan["warnings"], json::array());
   std::vector<std::string> names;
@@ -95,7 +95,7 @@ TEST_F(PlanCommand, Json_HasEveryMember) {
     for (const char* member : {"alternative", "option", "of", "reason"}) EXPECT_TRUE(choice.contains(member)) << member;
   }
   const json& memory = plan["memory"];
-  EXPECT_GE(memory["kv_cache_bytes"], 3 * 200 * plan["kv_bytes_per_token"].get<uint64_t>());
+  EXPECT_GE(memory["kv_cache_bytes"], 3 * 200 * plan["state_bytes_per_token"].get<uint64_t>());
   EXPECT_LT(memory["unused_capacity_bytes"], memory["kv_cache_bytes"]);
   EXPECT_GT(memory["weight_bytes"], 0);
   EXPECT_EQ(memory["total_bytes"].get<uint64_t>(), memory["weight_bytes"].get<uint64_t>() +
@@ -130,12 +130,12 @@ TEST_F(PlanCommand, Drafts_ArePlanned) {
 }
 
 TEST_F(PlanCommand, Flags_AreObeyed) {
-  const auto period = [](const std::vector<std::string>& flags) {
+  const auto increment = [](const std::vector<std::string>& flags) {
     return Choice(Json(flags), "growth increment")["chosen"]["value"];
   };
-  EXPECT_EQ(period({"--json"}), "256 tokens");  // the model's context
-  EXPECT_EQ(period({"--json", "--kv-period", "64"}), "64 tokens");
-  EXPECT_EQ(period({"--json", "--state-memory", "1"}), "1 token");
+  EXPECT_EQ(increment({"--json"}), "256 tokens");  // the model's context
+  EXPECT_EQ(increment({"--json", "--kv-increment", "64"}), "64 tokens");
+  EXPECT_EQ(increment({"--json", "--state-memory", "1"}), "1 token");
   EXPECT_EQ(Choice(Json({"--json", "--kv-policy", "reserve"}), "kv policy")["chosen"]["value"], "reserve");
 }
 

@@ -62,7 +62,7 @@ TEST(SavedState, AnswerInTwoRuns_IsTheAnswerOfOne) {
   const json first = JsonOutput(With(run, {"-n", "7", "--save-state", path}));
   ASSERT_EQ(first["ids"].size(), 7U);
   const std::vector<std::vector<std::string>> ways = {{},
-                                                      {"--kv-policy", "paged", "--kv-period", "4", "--threads", "1"},
+                                                      {"--kv-policy", "paged", "--kv-increment", "4", "--threads", "1"},
                                                       {"--kv-policy", "iterative", "--threads", "2"}};
   for (const auto& way : ways) {
     const json second = JsonOutput(With({"run", TinyLlamaFile(), "--load-state", path, "-n", "20"}, way));

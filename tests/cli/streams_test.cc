@@ -264,7 +264,7 @@ TEST(Terminal, Chat_EditsAnswersAndLeaves) {
   process.Type("\x1b[A\x1b[A\r");  // hello again
   process.ReadTerminal(">>> ");
   process.Type("/stats\r");
-  process.ReadTerminal("first token");
+  process.ReadTerminal("TTFT");
   process.ReadTerminal(">>> ");
   process.Type("\x04");
   const ProcessResult result = process.Wait();

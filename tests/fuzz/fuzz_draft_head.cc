@@ -1,5 +1,5 @@
-// What may guess for a model, over arbitrary bytes of its folder: a draft head of EAGLE or EAGLE-3, or a draft model, also PARD's. The
-// settings are those up to the first zero byte, what follows are the tensors. A clean error; or an engine that guesses with it, in trees
+// What may draft for a model, over arbitrary bytes of its folder: a draft head of EAGLE or EAGLE-3, or a draft model, also PARD's. The
+// settings are those up to the first zero byte, what follows are the tensors. A clean error; or an engine that drafts with it, in trees
 // and in chains, and gives the ids that it gives without.
 #include <algorithm>
 #include <cstddef>
@@ -48,7 +48,7 @@ std::vector<int32_t> Answer(const std::shared_ptr<const Model>& target, EngineOp
   std::vector<int32_t> ids;
   while (!(*engine)->idle()) {
     for (const Event& event : (*engine)->Step()) {
-      Require(!event.error, "no error where guesses are all that can be wrong");
+      Require(!event.error, "no error where draft tokens are all that can be wrong");
       if (event.token) ids.push_back(*event.token);
     }
   }
@@ -70,10 +70,10 @@ class World {
     Require(!expected_.empty(), "the target answers");
     // So that seeds reach what lies behind the readers.
     for (const testing::TinyCheckpoint& seed : {testing::TinyEagle(), testing::TinyEagle3(), testing::TinyPard()})
-      Require(Use(seed.config, seed.tensors), "a good seed guesses");
+      Require(Use(seed.config, seed.tensors), "a good seed draft tokens");
   }
 
-  // Whether it may guess.
+  // Whether it may draft.
   bool Use(std::string_view config, std::string_view tensors) {
     folder_.Write("config.json", config).Write("model.safetensors", tensors);
     EngineOptions options;
@@ -89,8 +89,10 @@ class World {
       options.draft_model = std::move(loaded).value();
     }
     for (const DraftTreeKind tree : {DraftTreeKind::kChain, DraftTreeKind::kFixed, DraftTreeKind::kDynamic}) {
-      const auto found = Answer(target_, options, {.most = 4, .least = 4, .source = DraftSource::kModel, .tree = tree});
-      Require(found.empty() || found == expected_, "the ids are those without guesses");
+      const auto found =
+          Answer(target_, options,
+                 {.num_draft_tokens = 4, .min_draft_tokens = 4, .source = DraftSource::kModel, .tree = tree});
+      Require(found.empty() || found == expected_, "the ids are those without draft tokens");
       if (found.empty()) return false;
     }
     return true;

@@ -1,4 +1,4 @@
-// A target of 16 tokens that fits into a few KB, and what may guess for it: seeds of fuzz_draft_head, and what it runs them with.
+// A target of 16 tokens that fits into a few KB, and what may draft for it: seeds of fuzz_draft_head, and what it runs them with.
 #ifndef TIDEMILL_TESTS_FUZZ_TINY_DRAFT_HEADS_H_
 #define TIDEMILL_TESTS_FUZZ_TINY_DRAFT_HEADS_H_
 

@@ -169,7 +169,7 @@ std::vector<MalformedRow> SettingRows() {
       {"negative hidden size", ConfigWith("hidden_size", "-8"), kCorrupt,
        "config.json: \"hidden_size\": expected an integer of 1 to 1048576, found -8"},
       {"hidden size of minus zero", ConfigWith("hidden_size", "-0"), kCorrupt,
-       "config.json: \"hidden_size\": expected an integer of 1 to 1048576, found -0"},
+       "config.json: \"hidden_size\": expected an integer of 1 to 1048576, found 0"},
       {"hidden size of 2^32 + 8", ConfigWith("hidden_size", "4294967304"), kCorrupt,
        "config.json: \"hidden_size\": expected an integer of 1 to 1048576, found 4294967304"},
       {"hidden size of 2^64 + 8", ConfigWith("hidden_size", "18446744073709551624"), kCorrupt,

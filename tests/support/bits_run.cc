@@ -37,10 +37,10 @@ struct Companion {
   size_t NextTokens() const { return state->length() < prompt ? std::min(chunk, prompt - state->length()) : 1; }
 };
 
-class CompanyRun {
+class BatchMateRun {
  public:
-  CompanyRun(ModelRunner& runner, std::span<const int32_t> ids, const BitsPlan& plan,
-             std::unique_ptr<SequenceState>& state, const PositionSink& sink)
+  BatchMateRun(ModelRunner& runner, std::span<const int32_t> ids, const BitsPlan& plan,
+               std::unique_ptr<SequenceState>& state, const PositionSink& sink)
       : runner_(runner),
         ids_(ids),
         plan_(plan),
@@ -49,7 +49,7 @@ class CompanyRun {
         random_(plan.seed),
         companions_(plan.batch - 1) {
     TIDEMILL_CHECK(plan.batch >= 1 && plan.index < plan.batch && plan.chunk >= 1);
-    TIDEMILL_CHECK(runner.executor().max_rows() >= plan.chunk + (plan.batch == 1 ? 0 : kCompanyRows));
+    TIDEMILL_CHECK(runner.executor().max_rows() >= plan.chunk + (plan.batch == 1 ? 0 : kBatchMateRows));
     for (Companion& companion : companions_) Join(companion);
   }
 
@@ -92,8 +92,8 @@ class CompanyRun {
     ++report_.leaves;
   }
 
-  // The company is there in bursts and may use about as many rows as our sequence, so that a run of single tokens stays cheap.
-  bool CompanyComes(size_t own_rows) {
+  // The batch mates is there in bursts and may use about as many rows as our sequence, so that a run of single tokens stays cheap.
+  bool BatchMatesCome(size_t own_rows) {
     const auto burst = static_cast<ptrdiff_t>(8 * plan_.batch);
     credit_ = report_.steps == 0 ? burst : std::min(credit_ + static_cast<ptrdiff_t>(own_rows), 2 * burst);
     if (credit_ >= burst) burst_ = true;
@@ -102,10 +102,10 @@ class CompanyRun {
   }
 
   void Step(size_t own) {
-    const bool company = CompanyComes(own);
+    const bool batch_mates = BatchMatesCome(own);
     step_.clear();
     who_.clear();
-    size_t rows_left = kCompanyRows, prompts = own > 1, singles = own == 1;
+    size_t rows_left = kBatchMateRows, prompts = own > 1, singles = own == 1;
     for (size_t i = 0; i < plan_.batch; ++i) {
       if (i == plan_.index) {
         OrStop(state_->Reserve(own), "reserve");
@@ -113,7 +113,7 @@ class CompanyRun {
         who_.push_back(nullptr);
         continue;
       }
-      if (!company) continue;
+      if (!batch_mates) continue;
       Companion& companion = companions_[i < plan_.index ? i : i - 1];
       if (!companion.present()) {
         if (companion.idle_steps != 0) {
@@ -127,7 +127,7 @@ class CompanyRun {
       rows_left -= tokens;
       credit_ -= static_cast<ptrdiff_t>(tokens);
       (tokens > 1 ? prompts : singles) += 1;
-      OrStop(companion.state->Reserve(tokens), "reserve for company");
+      OrStop(companion.state->Reserve(tokens), "reserve for batch mates");
       step_.push_back({.state = companion.state.get(),
                        .tokens = std::span<const int32_t>(companion.ids).subspan(companion.state->length(), tokens),
                        .rows = companion.wanted,
@@ -166,7 +166,7 @@ class CompanyRun {
 
   // For a state with room for one at least.
   size_t OtherCount(const SequenceState& state) {
-    return std::min(1 + random_.Below(plan_.most_others), state.max_length() - state.length());
+    return std::min(1 + random_.Below(plan_.max_others), state.max_length() - state.length());
   }
 
   void RollBack() {
@@ -223,9 +223,9 @@ std::vector<int32_t> RandomIds(uint64_t seed, size_t count, size_t vocab) {
   return ids;
 }
 
-BitsReport RunInCompany(ModelRunner& runner, std::span<const int32_t> ids, const BitsPlan& plan,
-                        std::unique_ptr<SequenceState>& state, const PositionSink& sink) {
-  return CompanyRun(runner, ids, plan, state, sink).Run();
+BitsReport RunWithBatchMates(ModelRunner& runner, std::span<const int32_t> ids, const BitsPlan& plan,
+                             std::unique_ptr<SequenceState>& state, const PositionSink& sink) {
+  return BatchMateRun(runner, ids, plan, state, sink).Run();
 }
 
 BitsReference::BitsReference(ModelRunner& runner, std::span<const int32_t> ids)
@@ -234,7 +234,7 @@ BitsReference::BitsReference(ModelRunner& runner, std::span<const int32_t> ids)
       state_(runner.NewState()),
       seen_(ids.size()) {
   logits_.resize(ids.size() * vocab_);
-  RunInCompany(runner, ids, {}, state_, [&](size_t position, std::span<const float> row) {
+  RunWithBatchMates(runner, ids, {}, state_, [&](size_t position, std::span<const float> row) {
     std::copy(row.begin(), row.end(), logits_.begin() + static_cast<ptrdiff_t>(position * vocab_));
   });
 }

@@ -1,4 +1,4 @@
-// One sequence run in a given way, in company that comes and goes, so that its bits can be compared with another way's.
+// One sequence run in a given way, with batch mates that comes and goes, so that its bits can be compared with another way's.
 #ifndef TIDEMILL_TESTS_SUPPORT_BITS_RUN_H_
 #define TIDEMILL_TESTS_SUPPORT_BITS_RUN_H_
 
@@ -27,11 +27,11 @@ struct BitsPlan {
   size_t index = 0;    // of ours among them
   size_t chunk = 512;  // most tokens of ours in a step
   History history = History::kStraight;
-  size_t most_others = 150;  // other tokens fed where the history takes some
-  uint64_t seed = 1;         // of the company: lengths, ids, chunks
+  size_t max_others = 150;  // other tokens fed where the history takes some
+  uint64_t seed = 1;        // of the batch mates: lengths, ids, chunks
 };
 
-// What really happened, for a test to assert that the company was there.
+// What really happened, for a test to assert that the batch mates was there.
 struct BitsReport {
   size_t steps = 0;
   size_t full_steps = 0;   // with all `batch` sequences
@@ -40,15 +40,15 @@ struct BitsReport {
   size_t rollbacks = 0, forks = 0;
 };
 
-// Rows that `runner` must take in one step to run a chunk with any company.
-inline constexpr size_t kCompanyRows = 192;
+// Rows that `runner` must take in one step to run a chunk with any batch mates.
+inline constexpr size_t kBatchMateRows = 192;
 
 // Logits [vocab] of a position of the sequence. A position that is replayed comes again.
 using PositionSink = std::function<void(size_t position, std::span<const float> logits)>;
 
 // Feeds ids[state->length(), ids.size()) to `state`, which may be replaced by its fork.
-BitsReport RunInCompany(ModelRunner& runner, std::span<const int32_t> ids, const BitsPlan& plan,
-                        std::unique_ptr<SequenceState>& state, const PositionSink& sink);
+BitsReport RunWithBatchMates(ModelRunner& runner, std::span<const int32_t> ids, const BitsPlan& plan,
+                             std::unique_ptr<SequenceState>& state, const PositionSink& sink);
 
 // `count` ids below vocab, the same everywhere.
 std::vector<int32_t> RandomIds(uint64_t seed, size_t count, size_t vocab);

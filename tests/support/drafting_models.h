@@ -1,4 +1,4 @@
-// Models with everything that can guess for them by steps of its own, all small.
+// Models with everything that can draft for them by steps of its own, all small.
 #ifndef TIDEMILL_TESTS_SUPPORT_DRAFTING_MODELS_H_
 #define TIDEMILL_TESTS_SUPPORT_DRAFTING_MODELS_H_
 
@@ -19,7 +19,7 @@
 
 namespace tidemill::testing {
 
-// A model, and what guesses for it.
+// A model, and what draft tokens for it.
 struct DraftingModel {
   std::string name;
   std::shared_ptr<const Model> model;
@@ -36,9 +36,9 @@ struct DraftingModel {
             .draft_model = draft_model,
             .draft_head = draft_head};
   }
-  DraftOptions Draft(size_t most, DraftTreeKind tree = DraftTreeKind::kChain) const {
-    return {.most = most,
-            .least = most,
+  DraftOptions Draft(size_t num_draft_tokens, DraftTreeKind tree = DraftTreeKind::kChain) const {
+    return {.num_draft_tokens = num_draft_tokens,
+            .min_draft_tokens = num_draft_tokens,
             .source = layers == 0 ? DraftSource::kModel : DraftSource::kLayers,
             .layers = layers,
             .tree = tree};

@@ -50,8 +50,11 @@ inline std::shared_ptr<const DraftHead> LoadHead(const ChangedCheckpoint& checkp
   return std::move(head).value();
 }
 
-inline DraftOptions OptionsOf(DraftTreeKind kind, size_t most, size_t least) {
-  return {.most = most, .least = least, .source = DraftSource::kModel, .tree = kind};
+inline DraftOptions OptionsOf(DraftTreeKind kind, size_t num_draft_tokens, size_t min_draft_tokens) {
+  return {.num_draft_tokens = num_draft_tokens,
+          .min_draft_tokens = min_draft_tokens,
+          .source = DraftSource::kModel,
+          .tree = kind};
 }
 
 }  // namespace tidemill::testing

@@ -66,8 +66,8 @@ struct ScaleOfScales {
   float d;
   std::array<int, 16> q{};
   ScaleOfScales(std::span<const float> values, int largest) {
-    const float most = *std::max_element(values.begin(), values.end());
-    d = HalfToFloat(FloatToHalf(most / static_cast<float>(largest)));
+    const float greatest = *std::max_element(values.begin(), values.end());
+    d = HalfToFloat(FloatToHalf(greatest / static_cast<float>(largest)));
     for (size_t i = 0; i < values.size(); ++i) {
       q[i] = std::min(largest, static_cast<int>(std::lround(values[i] * Inverse(d))));
     }

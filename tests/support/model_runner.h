@@ -1,4 +1,4 @@
-// Runs a model file through the executor in any way a test asks for: levels, threads, chunks, packed or mapped, company.
+// Runs a model file through the executor in any way a test asks for: levels, threads, chunks, packed or mapped, batch mates.
 #ifndef TIDEMILL_TESTS_SUPPORT_MODEL_RUNNER_H_
 #define TIDEMILL_TESTS_SUPPORT_MODEL_RUNNER_H_
 

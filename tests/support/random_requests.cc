@@ -71,8 +71,8 @@ std::vector<Work> MakeWork(size_t count, uint64_t seed, const WorkSpec& spec) {
   return work;
 }
 
-std::vector<Outcome> RunAlone(const std::shared_ptr<const Model>& model, const std::vector<Work>& work,
-                              EngineOptions options) {
+std::vector<Outcome> RunUnbatched(const std::shared_ptr<const Model>& model, const std::vector<Work>& work,
+                                  EngineOptions options) {
   options.max_batch = 1;
   EngineDriver driver(model, options);
   std::vector<Outcome> outcomes;

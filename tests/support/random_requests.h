@@ -1,4 +1,4 @@
-// Requests of every sort for one small model, run alone and together.
+// Requests of every sort for one small model, run unbatched and batched.
 #ifndef TIDEMILL_TESTS_SUPPORT_RANDOM_REQUESTS_H_
 #define TIDEMILL_TESTS_SUPPORT_RANDOM_REQUESTS_H_
 
@@ -41,8 +41,8 @@ inline constexpr WorkSpec kWindowedWork = {.vocab = 128, .long_prompt = 250, .lo
 std::vector<Work> MakeWork(size_t count, uint64_t seed, const WorkSpec& spec = {});
 
 // `options`: how, but for max_batch, which is 1.
-std::vector<Outcome> RunAlone(const std::shared_ptr<const Model>& model, const std::vector<Work>& work,
-                              EngineOptions options = {.threads = 1, .prefill_chunk = 512});
+std::vector<Outcome> RunUnbatched(const std::shared_ptr<const Model>& model, const std::vector<Work>& work,
+                                  EngineOptions options = {.threads = 1, .prefill_chunk = 512});
 
 // Submits everything at random moments and runs to the end.
 std::vector<RequestId> RunTogether(EngineDriver& driver, const std::vector<Work>& work, uint64_t seed);

@@ -1,4 +1,4 @@
-// A drafter that tells what another one proposes, alone or with others.
+// A drafter that tells what another one proposes, unbatched or with batch mates.
 #ifndef TIDEMILL_TESTS_SUPPORT_RECORDING_DRAFTER_H_
 #define TIDEMILL_TESTS_SUPPORT_RECORDING_DRAFTER_H_
 
@@ -30,10 +30,10 @@ class RecordingDrafter : public StepDrafter {
   void AddFeature(size_t position, std::span<const float> feature) override { drafter_->AddFeature(position, feature); }
   void Release() override { drafter_->Release(); }
   uint64_t feature_bytes() const override { return drafter_->feature_bytes(); }
-  GuessOrder guess_order() const override { return drafter_->guess_order(); }
+  DraftOrder draft_order() const override { return drafter_->draft_order(); }
   std::string_view trouble() const override { return drafter_->trouble(); }
   DraftForward forward() const override { return steps_->forward(); }
-  void Begin(size_t most) override { steps_->Begin(most); }
+  void Begin(size_t num_draft_tokens) override { steps_->Begin(num_draft_tokens); }
   DraftNext Next(size_t rows, StepSequence* step) override { return steps_->Next(rows, step); }
   void Choose(size_t row, std::span<float> logits) override { steps_->Choose(row, logits); }
   void Ran(size_t first_row) override { steps_->Ran(first_row); }

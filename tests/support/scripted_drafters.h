@@ -16,7 +16,7 @@ namespace tidemill::testing {
 // What a drafter knows, and how it errs.
 struct DraftScript {
   std::vector<int32_t> truth;  // the prompt and what follows it
-  double right = 1;            // how often it guesses that
+  double right = 1;            // how often it drafts that
   uint64_t seed = 0;
   // At each depth of the right path wrong siblings stand before and behind the right one, with nodes of their own.
   bool trees = false;
@@ -25,7 +25,7 @@ struct DraftScript {
   std::vector<int32_t> lies{};  // or, where there are any, every other one of these
 };
 
-// What a draft was: its nodes, and the right ones of them from the first down, each with its place among its siblings.
+// What a draft was: its nodes, and the accepted ones of them from the first down, each with its place among its siblings.
 struct ProposedTree {
   size_t nodes = 0;
   struct Right {
@@ -48,12 +48,12 @@ class ScriptedDrafter : public Drafter {
       : script_(std::move(script)), random_(script_.seed), last_(last) {}
 
   void Append(int32_t) override { ++length_; }
-  DraftTree Propose(size_t most) override {
+  DraftTree Propose(size_t num_draft_tokens) override {
     ids_.clear();
     parents_.clear();
     last_->path.clear();
-    most_ = most;
-    turn_ = script_.turns ? random_() % (most + 1) : most;
+    max_ = num_draft_tokens;
+    turn_ = script_.turns ? random_() % (num_draft_tokens + 1) : num_draft_tokens;
     if (script_.trees) {
       AddTree();
     } else {
@@ -62,11 +62,11 @@ class ScriptedDrafter : public Drafter {
     last_->nodes = ids_.size();
     return {.ids = ids_, .parents = parents_};
   }
-  GuessOrder guess_order() const override { return script_.trees ? GuessOrder::kTree : GuessOrder::kOneByOne; }
+  DraftOrder draft_order() const override { return script_.trees ? DraftOrder::kTree : DraftOrder::kOneByOne; }
 
  private:
   void AddChain() {
-    for (size_t depth = 0; depth < most_; ++depth) {
+    for (size_t depth = 0; depth < max_; ++depth) {
       const bool right = IsRight(depth);
       if (right && last_->path.size() == depth) last_->path.push_back({depth, 0});
       ids_.push_back(right ? script_.truth[length_ + depth] : Wrong(depth));
@@ -77,7 +77,7 @@ class ScriptedDrafter : public Drafter {
     const size_t wrong_ones = random_() % 3;  // before and behind a right one, at most; without any it is a chain
     int32_t at = -1;
     size_t depth = 0;
-    while (ids_.size() < most_) {
+    while (ids_.size() < max_) {
       const size_t before = random_() % (wrong_ones + 1), behind = random_() % (wrong_ones + 1);
       for (size_t i = 0; i < before; ++i) Add(Wrong(depth), at);
       if (!IsRight(depth)) {
@@ -91,7 +91,7 @@ class ScriptedDrafter : public Drafter {
       at = right;
       ++depth;
     }
-    while (ids_.size() < most_ && wrong_ones != 0 && random_() % 4 != 0) {  // below a wrong one
+    while (ids_.size() < max_ && wrong_ones != 0 && random_() % 4 != 0) {  // below a wrong one
       const auto parent = static_cast<int32_t>(random_() % ids_.size());
       const auto is_right = [parent](const ProposedTree::Right& node) {
         return static_cast<int32_t>(node.node) == parent;
@@ -101,7 +101,7 @@ class ScriptedDrafter : public Drafter {
   }
 
   bool Add(int32_t id, int32_t parent) {
-    if (ids_.size() == most_) return false;
+    if (ids_.size() == max_) return false;
     ids_.push_back(id);
     parents_.push_back(parent);
     return true;
@@ -122,7 +122,7 @@ class ScriptedDrafter : public Drafter {
 
   DraftScript script_;
   std::vector<int32_t> ids_, parents_;
-  size_t length_ = 0, most_ = 0, turn_ = 0;
+  size_t length_ = 0, max_ = 0, turn_ = 0;
   std::mt19937_64 random_;
   ProposedTree* last_;
 };

@@ -43,7 +43,7 @@ class KvCacheUnderTest : public StateKindUnderTest {
     if (HasWindow()) name += "Draft" + std::to_string(shape_.draft_rows);
     if (shape_.growth == KvGrowth()) return name;
     return name + (ahead_ ? "Ahead" : "") + "Policy" + std::to_string(static_cast<int>(shape_.growth.policy)) +
-           "Period" + std::to_string(shape_.growth.period) + "Expected" + std::to_string(shape_.growth.expected);
+           "Increment" + std::to_string(shape_.growth.increment) + "Expected" + std::to_string(shape_.growth.expected);
   }
 
   std::unique_ptr<SequenceState> Make(size_t max_length) const override {
@@ -89,9 +89,9 @@ class KvCacheUnderTest : public StateKindUnderTest {
     const KvGrowth& growth = shape_.growth;
     if (growth.policy == KvPolicy::kIterative) return 0;
     const size_t growths = growth.policy == KvPolicy::kGeometric ? 3
-                           : ahead_                              ? 4 * rows / (3 * growth.period) + 2
-                           : growth.policy == KvPolicy::kPaged   ? 2 * rows / growth.period + 2
-                                                                 : rows / growth.period + 2;
+                           : ahead_                              ? 4 * rows / (3 * growth.increment) + 2
+                           : growth.policy == KvPolicy::kPaged   ? 2 * rows / growth.increment + 2
+                                                                 : rows / growth.increment + 2;
     return 20 - std::min<size_t>(20, growths);
   }
 
@@ -117,9 +117,9 @@ class KvCacheUnderTest : public StateKindUnderTest {
       for (size_t r = 0; r < span.rows; ++r) {
         for (size_t part = 0; part < 2 * heads; ++part) {
           const size_t head = (part % heads) * span.head_stride, dim = kv.shape().head_dim;
-          if (part < heads && r < span.across) {
+          if (part < heads && r < span.transposed) {
             for (size_t i = 0; i < dim; ++i) {
-              const std::byte* element = span.k + Bytes(head + KeyElement(span.across, dim, r, i));
+              const std::byte* element = span.k + Bytes(head + KeyElement(span.transposed, dim, r, i));
               out.rows.insert(out.rows.end(), element, element + Bytes(1));
             }
             continue;
@@ -142,7 +142,7 @@ class KvCacheUnderTest : public StateKindUnderTest {
     const KvSpan& tail = context.back();
     if (tail.k + tail.rows * row_bytes != rows.k) return 0;  // nothing is in the block that the step writes
     const size_t count = std::min(tail.rows, needed - tail.first);
-    const size_t in_tiles = std::min(count, tail.across), dim = kv.shape().head_dim;
+    const size_t in_tiles = std::min(count, tail.transposed), dim = kv.shape().head_dim;
     for (size_t head = 0; head < kv.shape().kv_heads; ++head) {
       const auto first = [&](std::byte* step_row) {
         return step_row + Bytes(head * rows.head_stride) - tail.rows * row_bytes;
@@ -151,7 +151,7 @@ class KvCacheUnderTest : public StateKindUnderTest {
       std::memset(first(rows.k) + in_tiles * row_bytes, 0xFF, (count - in_tiles) * row_bytes);
       for (size_t r = 0; r < in_tiles; ++r) {
         for (size_t i = 0; i < dim; ++i)
-          std::memset(first(rows.k) + Bytes(KeyElement(tail.across, dim, r, i)), 0xFF, Bytes(1));
+          std::memset(first(rows.k) + Bytes(KeyElement(tail.transposed, dim, r, i)), 0xFF, Bytes(1));
       }
     }
     return count;
@@ -231,14 +231,15 @@ const std::vector<std::unique_ptr<const StateKindUnderTest>>& AllStateKinds() {
     // Every policy of growth, beside a layer that does not follow it.
     for (const KvGrowth& growth :
          {KvGrowth{.policy = KvPolicy::kIterative}, KvGrowth{.policy = KvPolicy::kUpfront, .expected = 5000},
-          KvGrowth{.policy = KvPolicy::kUpfront, .expected = 10}, KvGrowth{.policy = KvPolicy::kBmc, .period = 3},
-          KvGrowth{.policy = KvPolicy::kBmc, .period = 16, .expected = 40}, KvGrowth{.policy = KvPolicy::kGeometric},
-          KvGrowth{.policy = KvPolicy::kReserve, .period = 64}, KvGrowth{.policy = KvPolicy::kPaged, .period = 16}}) {
+          KvGrowth{.policy = KvPolicy::kUpfront, .expected = 10}, KvGrowth{.policy = KvPolicy::kBmc, .increment = 3},
+          KvGrowth{.policy = KvPolicy::kBmc, .increment = 16, .expected = 40}, KvGrowth{.policy = KvPolicy::kGeometric},
+          KvGrowth{.policy = KvPolicy::kReserve, .increment = 64},
+          KvGrowth{.policy = KvPolicy::kPaged, .increment = 16}}) {
       add(DType::kBF16, Layers{{1, 4}, {2, 3, 3}}, size_t{2}, growth);
     }
-    for (const size_t period : {size_t{16}, size_t{100}}) {
-      add(DType::kBF16, Layers{{1, 4}, {2, 3, 3}}, size_t{2}, KvGrowth{.policy = KvPolicy::kReserve, .period = period},
-          true);
+    for (const size_t increment : {size_t{16}, size_t{100}}) {
+      add(DType::kBF16, Layers{{1, 4}, {2, 3, 3}}, size_t{2},
+          KvGrowth{.policy = KvPolicy::kReserve, .increment = increment}, true);
     }
     return all;
   }();

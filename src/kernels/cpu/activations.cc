@@ -94,7 +94,7 @@ Result<QuantizedBuffer> QuantizedBuffer::Create(size_t max_rows, size_t max_cols
   TIDEMILL_TRY(d, AlignedBuffer::Create(blocks * sizeof(float)));
   TIDEMILL_TRY(sum, AlignedBuffer::Create(blocks * sizeof(float)));
   TIDEMILL_TRY(half_sums, AlignedBuffer::Create(blocks * 2 * sizeof(int16_t)));
-  const size_t biased_rows = biased && max_rows >= kLeastBiasedRows ? RoundUp(max_rows, kBiasedTileRows) : 0;
+  const size_t biased_rows = biased && max_rows >= kMinBiasedRows ? RoundUp(max_rows, kBiasedTileRows) : 0;
   TIDEMILL_TRY(biased_blocks, AlignedBuffer::Create(biased_rows * (RoundUp(max_cols, kQuantBlock) / kQuantBlock) *
                                                     sizeof(BiasedBlock)));
   buffer.biased_ = std::move(biased_blocks);
@@ -109,7 +109,7 @@ Result<QuantizedBuffer> QuantizedBuffer::Create(size_t max_rows, size_t max_cols
 QuantizedRows QuantizedBuffer::Place(size_t rows, size_t cols, bool biased) {
   TIDEMILL_CHECK(cols % kQuantBlock == 0 && rows * cols <= q_.size());
   const size_t whole_tiles = RoundUp(rows, kBiasedTileRows) * (cols / kQuantBlock) * sizeof(BiasedBlock);
-  placed_biased_ = biased && rows >= kLeastBiasedRows && whole_tiles <= biased_.size();
+  placed_biased_ = biased && rows >= kMinBiasedRows && whole_tiles <= biased_.size();
   return {.q = reinterpret_cast<const int8_t*>(q_.data()),
           .pairs = with_pairs_ ? pairs_.As<int16_t>().data() : nullptr,
           .d = d_.As<float>().data(),

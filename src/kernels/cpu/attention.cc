@@ -281,14 +281,14 @@ class TileRun {
     for (const KvSpan& span : task_.context) {
       const size_t begin = std::max(span.first, rows_begin), end = std::min(span.first + span.rows, rows_end);
       if (begin >= end) continue;
-      const size_t turn = std::clamp(span.first + span.across, begin, end);
-      const auto piece = [&](bool across, size_t first, size_t last) {
+      const size_t turn = std::clamp(span.first + span.transposed, begin, end);
+      const auto piece = [&](bool transposed, size_t first, size_t last) {
         if (first >= last) return;
-        const size_t row = first - span.first, skip = across ? row % kKeyTileRows : 0;
+        const size_t row = first - span.first, skip = transposed ? row % kKeyTileRows : 0;
         const auto at = [&](size_t r) {
           return RowBytes(shape_.kv_dtype, kv_head_ * span.head_stride + r * shape_.head_dim);
         };
-        f(StoredKeys{span.k + at(row - skip), across, skip}, span.v + at(row), first - origin, last - origin);
+        f(StoredKeys{span.k + at(row - skip), transposed, skip}, span.v + at(row), first - origin, last - origin);
       };
       piece(true, begin, turn);
       piece(false, turn, end);
@@ -391,7 +391,7 @@ void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<con
   for (const AttentionTask& task : tasks) {
     TIDEMILL_DCHECK(!task.context.empty());
     TIDEMILL_DCHECK(std::all_of(task.context.begin(), task.context.end(), [&shape](const KvSpan& span) {
-      return span.across % kKeyTileRows == 0 && (span.across == 0 || HasKeyTiles(shape.kv_dtype));
+      return span.transposed % kKeyTileRows == 0 && (span.transposed == 0 || HasKeyTiles(shape.kv_dtype));
     }));
     tiles += DivideRoundUp(task.q.rows, tile_rows);
     TIDEMILL_DCHECK(task.parents.empty() ||

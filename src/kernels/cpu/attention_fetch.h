@@ -12,9 +12,10 @@ namespace tidemill {
 
 enum class FetchWay { kBehind, kBehindPastL2, kNext };
 
-// Each class has, as far as it is used: a constructor from what is read behind the keys or values in hand, so many bytes, and the
-// products of registers that are made of those in hand; BeginKeys, as keys are begun, all their rows at once; Keys, before `products` of them,
-// with the lines of memory beside them that nobody has asked for yet; Values, before `products` of `bytes` bytes of a value.
+// Each class has, as far as it is used, a constructor and three calls. The constructor takes what is read behind the keys or values in hand,
+// its bytes, and the products of registers that are made of those in hand. BeginKeys is called as keys are begun, all their rows at once.
+// Keys is called before `products` of them, with the lines of memory beside them that nobody has asked for yet. Values is called before
+// `products` of `bytes` bytes of a value.
 
 // What is there already.
 struct FetchNothing {

@@ -72,17 +72,17 @@ HWY_INLINE void ForHeads(size_t first, size_t count, const F& f) {
   }
   f(first, std::integral_constant<size_t, kCount>());
 }
-template <size_t kMost = kMaxHeads, class F>
+template <size_t kMax = kMaxHeads, class F>
 HWY_INLINE void ForAllHeads(size_t heads, const F& f) {
-  const size_t passes = (heads + kMost - 1) / kMost;
+  const size_t passes = (heads + kMax - 1) / kMax;
   for (size_t pass = 0, first = 0; pass < passes; ++pass) {
     const size_t count = (heads - first + passes - pass - 1) / (passes - pass);
-    ForHeads<kMost>(first, count, f);
+    ForHeads<kMax>(first, count, f);
     first += count;
   }
 }
 
-// Some columns of keys across: element (column first + i, row r) is at k[r / 16 * stride + i * 16 + r % 16].
+// Some columns of transposed key tiles: element (column first + i, row r) is at k[r / 16 * stride + i * 16 + r % 16].
 template <typename T>
 struct KeyColumns {
   const T* k;
@@ -215,7 +215,8 @@ HWY_INLINE void ScoreTileBlock(const AttentionTile& tile, const T* k, Fetch& fet
 }
 
 template <typename T, class Fetch>
-HWY_INLINE void ScoreAcross(const AttentionTile& tile, const T* k, Fetch& fetch, size_t skip, size_t at, size_t rows) {
+HWY_INLINE void ScoreTransposed(const AttentionTile& tile, const T* k, Fetch& fetch, size_t skip, size_t at,
+                                size_t rows) {
   const size_t tile_elements = kKeyTileRows * tile.shape->head_dim, end = at + rows;
   if (skip != 0) {
     const size_t count = HWY_MIN(kKeyTileRows - skip, rows);
@@ -257,11 +258,11 @@ HWY_NOINLINE void WeighRest(const AttentionTile& tile, size_t head, size_t heads
 // Long rows take several passes, a part of head_dim each: some rows at a time, so that what one pass fetches ahead comes in time.
 template <FetchWay way, typename T>
 HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, const std::byte* next, size_t begin, size_t end) {
-  constexpr size_t kMost = std::is_same_v<T, float> ? HWY_MIN(kMaxHeads, 4) : kMaxHeads;
+  constexpr size_t kMax = std::is_same_v<T, float> ? HWY_MIN(kMaxHeads, 4) : kMaxHeads;
   const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim, row = dim / kPerStored<T>;
   const size_t rows = HWY_MAX(16, kPassBytes / (row * sizeof(T)));
   auto fetch = FetchFor<way, T>(tile, next, end - begin);
-  ForAllHeads<kMost>(
+  ForAllHeads<kMax>(
       tile.vectors, [&](size_t head, auto heads) __attribute__((always_inline)) {
         constexpr size_t kHeads = decltype(heads)::value;
         constexpr size_t kRegisters = kHeads * 4 <= kSums ? 4 : kHeads == 4 ? 3 : 2;  // 3: below AVX-512
@@ -284,11 +285,11 @@ HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, const std::by
 template <FetchWay way, typename T>
 void ScoreStored(const AttentionTile& tile, const StoredKeys& k, const std::byte* next, size_t at, size_t rows) {
   const T* keys = reinterpret_cast<const T*>(k.at);
-  if (!k.across) {
+  if (!k.transposed) {
     ScoreRowsOf(tile, keys, at, rows);
   } else if constexpr (kPerStored<T> == 1) {
     auto fetch = FetchFor<way, T>(tile, next, rows);
-    ScoreAcross(tile, keys, fetch, k.skip, at, rows);
+    ScoreTransposed(tile, keys, fetch, k.skip, at, rows);
   }
 }
 

@@ -91,7 +91,7 @@ void LoadValues(const AttentionTile& tile, const T* v, size_t at, size_t rows) {
 
 // Keys of tiles; `skip` rows of the first stand in front.
 template <typename T>
-void LoadKeysAcross(const AttentionTile& tile, const T* k, size_t skip, size_t at, size_t rows) {
+void LoadTransposedKeys(const AttentionTile& tile, const T* k, size_t skip, size_t at, size_t rows) {
   const Lane16 d;
   const size_t lanes = hn::Lanes(d), dim = tile.shape->head_dim;
   for (const size_t end = at + rows; at < end; k += kKeyTileRows * dim, skip = 0) {
@@ -114,10 +114,10 @@ void LoadKeysAcross(const AttentionTile& tile, const T* k, size_t skip, size_t a
 template <typename T>
 void LoadBoth(const AttentionTile& tile, const StoredKeys& k, const std::byte* v, size_t at, size_t rows) {
   const T* keys = reinterpret_cast<const T*>(k.at);
-  if (!k.across) {
+  if (!k.transposed) {
     LoadKeys(tile, keys, at, rows);
   } else if constexpr (kPerStored<T> == 1) {
-    LoadKeysAcross(tile, keys, k.skip, at, rows);
+    LoadTransposedKeys(tile, keys, k.skip, at, rows);
   }
   LoadValues(tile, reinterpret_cast<const T*>(v), at, rows);
 }

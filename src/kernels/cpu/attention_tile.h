@@ -28,12 +28,12 @@ struct AttentionTile {
   size_t chunk_first;      // logical position of key 0
   size_t keys;             // loaded keys: 1..128
   size_t scored;           // of them, the first ones whose scores stand there already
-  float* kt;               // [head_dim, 144]: keys across, 128 and a pad against cache aliasing; or of kKeptFloats
-  float* v;                // [128, padded_dim]
-  float* scores;           // [vectors, 128]
-  float* m;                // [vectors] out: the chunk's maximum; unchanged where nothing is seen
-  float* l;                // [vectors] out
-  float* o;                // [vectors, padded_dim] out
+  float* kt;      // [head_dim, 144]: transposed key tiles, 128 and a pad against cache aliasing; or of kKeptFloats
+  float* v;       // [128, padded_dim]
+  float* scores;  // [vectors, 128]
+  float* m;       // [vectors] out: the chunk's maximum; unchanged where nothing is seen
+  float* l;       // [vectors] out
+  float* o;       // [vectors, padded_dim] out
 
   bool is_one_row() const { return vectors * shape->kv_heads == shape->heads; }
 };
@@ -48,7 +48,7 @@ inline constexpr size_t kKeptFloats = size_t{4} * 64 * 16;
 // Where rows of keys stand: the first of them, or, across, the tile that it is in and how many rows are in front of it there.
 struct StoredKeys {
   const std::byte* at;
-  bool across;
+  bool transposed;
   size_t skip;
 };
 

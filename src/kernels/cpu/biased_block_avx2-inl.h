@@ -1,4 +1,4 @@
-// One block of a Q8_0 strip times the rows of a tile, from biased blocks. Products are summed by f32 additions or, the same bits, by those of
+// One block of a Q8_0 panel times the rows of a tile, from biased blocks. Products are summed by f32 additions or, the same bits, by those of
 // integers: included by matmul_avx2.cc alone.
 //
 // The bits of an integer from 0 to 2^24, read as an f32, are a subnormal number or one of the smallest exponent. Both stand 2^-149 apart,
@@ -33,7 +33,7 @@ struct BiasedRows {
 };
 
 template <size_t R>
-inline BiasedRows<R> BiasedRowsFrom(const MatMulStrips& args, size_t row, size_t b) {
+inline BiasedRows<R> BiasedRowsFrom(const MatMulPanels& args, size_t row, size_t b) {
   const size_t blocks = args.cols / 32;
   const size_t first = args.biased_row + row;
   const auto* tile = args.biased + (first / kBiasedTileRows * blocks + b) * kBiasedTileRows;
@@ -52,7 +52,7 @@ template <size_t R>
 
 // A block's words as they are stored, w + 128; then f32 d_w[16] and 1.5 * 2^23 + 128 * sum (w + 128) [16], exact below 2^24.
 [[gnu::always_inline]] inline void UnpackBiased(const unsigned char* block, BlockScales scales, unsigned char* to) {
-  constexpr StripType type = StripType::kQ8_0;
+  constexpr PanelType type = PanelType::kQ8_0;
   auto* floats = reinterpret_cast<float*>(to + kUnpackedQuants<type>);
 #pragma GCC unroll 2
   for (size_t h = 0; h < 2; ++h) {
@@ -108,10 +108,10 @@ template <bool first, bool float_sums>
   }
 }
 
-// acc [R][16] f32 += one unpacked block of a strip times R rows
+// acc [R][16] f32 += one unpacked block of a panel times R rows
 template <bool float_sums, size_t R>
 [[gnu::always_inline]] inline void AddBiased(const unsigned char* block, const BiasedRows<R>& rows, float* acc) {
-  constexpr StripType type = StripType::kQ8_0;
+  constexpr PanelType type = PanelType::kQ8_0;
   __m256 sum[2][R];
 #pragma GCC unroll 16
   for (size_t j = 0; j < 16; ++j) {

@@ -1,6 +1,6 @@
-// One block of a strip times the rows of a tile, for every strip type: included by matmul_avx2.cc alone.
+// One block of a panel times the rows of a tile, for every panel type: included by matmul_avx2.cc alone.
 //
-// A register is half a strip: eight output rows of four columns each. A tile is one strip x 4 rows of activations: eight integer
+// A register is half a panel: eight output rows of four columns each. A tile is one panel x 4 rows of activations: eight integer
 // sums in registers, the f32 sums in the first-level cache. How a block's exact integer sum is made:
 //   8 bits   bytes widen to 16 bits by a mask and a shift; pairwise 16-bit products are summed in 32 bits
 //   4 bits   products of bytes are summed in 16 bits over the whole block (at most 8 * 15 * 127 * 2 = 30,480), then folded
@@ -16,7 +16,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/matmul_kernel.h"
-#include "kernels/strip_layout.h"
+#include "kernels/panel_layout.h"
 
 namespace tidemill::avx2 {
 namespace {
@@ -57,8 +57,8 @@ struct TileRows {
   size_t cols, blocks;  // from row to row
 };
 
-// Group g of a block of one half of a strip: four stored quants of each of 8 rows. `unpacked`: a byte each.
-template <StripType type, bool unpacked, size_t g>
+// Group g of a block of one half of a panel: four stored quants of each of 8 rows. `unpacked`: a byte each.
+template <PanelType type, bool unpacked, size_t g>
 [[gnu::always_inline]] inline __m256i LoadGroup(const unsigned char* block) {
   if constexpr (unpacked) {
     return Load(block + g * 64);
@@ -72,7 +72,7 @@ template <StripType type, bool unpacked, size_t g>
       if constexpr (g > 4) high = _mm256_srli_epi16(high, g - 4);
       w = _mm256_or_si256(w, _mm256_and_si256(high, _mm256_set1_epi8(16)));
     }
-    if constexpr (type == StripType::kQ6_K) {  // bits `from` and from + 1 to bits 4 and 5
+    if constexpr (type == PanelType::kQ6_K) {  // bits `from` and from + 1 to bits 4 and 5
       constexpr size_t from = 2 * (g % 4);
       __m256i high = Load(block + 256 + g / 4 * 64);
       if constexpr (from < 4) high = _mm256_slli_epi16(high, 4 - from);
@@ -124,7 +124,7 @@ template <bool unpacked, size_t g, size_t R>
 }
 
 // 4 and 5 bits: sum[h][r] = or += group g of half h, in 16 bits.
-template <StripType type, bool unpacked, size_t g, bool first, size_t R>
+template <PanelType type, bool unpacked, size_t g, bool first, size_t R>
 [[gnu::always_inline]] inline void AddBytes(const unsigned char* block, const int8_t* const (&q)[R],
                                             __m256i (&sum)[2][R]) {
   const __m256i w[2] = {LoadGroup<type, unpacked, g>(block), LoadGroup<type, unpacked, g>(block + 32)};
@@ -155,7 +155,7 @@ template <bool first, size_t R>
 }
 
 // 6 bits: dot[r] += factor * (groups g and h of one half): two products are as much as 16 bits hold.
-template <StripType type, bool unpacked, size_t g, size_t h, size_t R>
+template <PanelType type, bool unpacked, size_t g, size_t h, size_t R>
 [[gnu::always_inline]] inline void AddFolded(const unsigned char* block, const int8_t* const (&q)[R], __m256i factor,
                                              __m256i (&dot)[R]) {
   const __m256i w0 = LoadGroup<type, unpacked, g>(block), w1 = LoadGroup<type, unpacked, h>(block);
@@ -180,23 +180,23 @@ struct BlockScales {
   const unsigned char* bytes;   // u8 or i8 sc[16], then m[16] or the second half's sc[16]
 };
 // Of block i of a group.
-template <StripType type>
+template <PanelType type>
 [[gnu::always_inline]] inline BlockScales ScalesOf(const unsigned char* group, size_t i) {
-  return {group, group + (kStripLayout<type>.minimum ? 64 : 32) + i * 32};
+  return {group, group + (kPanelLayout<type>.minimum ? 64 : 32) + i * 32};
 }
-template <StripType type>
+template <PanelType type>
 [[gnu::always_inline]] inline const unsigned char* QuantsOf(const unsigned char* group, size_t i) {
-  return group + kStripLayout<type>.scale_bytes + i * kStripLayout<type>.quant_bytes;
+  return group + kPanelLayout<type>.scale_bytes + i * kPanelLayout<type>.quant_bytes;
 }
 
 // What a half's f32 sums are made with: d_w and m_w (or minus m_w) of its 8 rows.
 struct HalfScales {
   __m256 d, m;
 };
-template <StripType type>
+template <PanelType type>
 [[gnu::always_inline]] inline HalfScales HalfScalesOf(BlockScales scales, size_t h) {
   HalfScales half{LoadHalves(scales.halves + h * 16), _mm256_setzero_ps()};
-  if constexpr (kStripLayout<type>.minimum) half.m = LoadHalves(scales.halves + 32 + h * 16);
+  if constexpr (kPanelLayout<type>.minimum) half.m = LoadHalves(scales.halves + 32 + h * 16);
   if constexpr (kSixBitScales<type>) {
     half.d = _mm256_mul_ps(half.d, LoadUnsigned(scales.bytes + h * 8));
     half.m = _mm256_mul_ps(half.m, LoadUnsigned(scales.bytes + 16 + h * 8));
@@ -215,29 +215,29 @@ struct Factors {
   return {_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(first, first)),
           _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(second, second)),
           _mm256_mullo_epi16(_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(first, second)),
-                             _mm256_set1_epi16(-kStripLayout<StripType::kQ6_K>.offset))};
+                             _mm256_set1_epi16(-kPanelLayout<PanelType::kQ6_K>.offset))};
 }
 
 // A block that is unpacked: a byte for each quant, two of Q8_0; then f32 d[16] and m[16]; then, of Q6_K, the factors of both halves.
-template <StripType type>
-constexpr size_t kUnpackedQuants = type == StripType::kQ8_0 ? 1024 : 512;
-constexpr size_t kUnpackedFactors = kUnpackedQuants<StripType::kQ6_K> + 128;
-template <StripType type>
-constexpr size_t kUnpackedBytes = kUnpackedQuants<type> + 128 + (type == StripType::kQ6_K ? 192 : 0);
+template <PanelType type>
+constexpr size_t kUnpackedQuants = type == PanelType::kQ8_0 ? 1024 : 512;
+constexpr size_t kUnpackedFactors = kUnpackedQuants<PanelType::kQ6_K> + 128;
+template <PanelType type>
+constexpr size_t kUnpackedBytes = kUnpackedQuants<type> + 128 + (type == PanelType::kQ6_K ? 192 : 0);
 
 [[gnu::always_inline]] inline Factors LoadFactors(const unsigned char* at) {
   return {Load(at), Load(at + 32), Load(at + 64)};
 }
 
 // dot[h][r] = the exact integer s of one block (kernels/matmul.h)
-template <StripType type, bool unpacked, size_t R>
+template <PanelType type, bool unpacked, size_t R>
 [[gnu::always_inline]] inline void Dot(const unsigned char* block, BlockScales scales, TileRows rows,
                                        __m256i (&dot)[2][R]) {
-  constexpr int kOffset = kStripLayout<type>.offset;
+  constexpr int kOffset = kPanelLayout<type>.offset;
   const int8_t* q[R];
 #pragma GCC unroll 4
   for (size_t r = 0; r < R; ++r) q[r] = rows.q + r * rows.cols;
-  if constexpr (type == StripType::kQ8_0) {
+  if constexpr (type == PanelType::kQ8_0) {
     const int16_t* pairs[R];
 #pragma GCC unroll 4
     for (size_t r = 0; r < R; ++r) {
@@ -256,7 +256,7 @@ template <StripType type, bool unpacked, size_t R>
     AddWords<unpacked, 5>(block, pairs, dot);
     AddWords<unpacked, 6>(block, pairs, dot);
     AddWords<unpacked, 7>(block, pairs, dot);
-  } else if constexpr (type == StripType::kQ6_K) {
+  } else if constexpr (type == PanelType::kQ6_K) {
 #pragma GCC unroll 2
     for (size_t h = 0; h < 2; ++h) {
       const Factors factors = unpacked ? LoadFactors(block + kUnpackedFactors + h * 96) : FactorsOf(scales, h);
@@ -295,7 +295,7 @@ template <StripType type, bool unpacked, size_t R>
     AddBytes<type, unpacked, 7, false>(block, q, sum);
     Fold<true>(sum, dot);
   }
-  if constexpr (type == StripType::kQ4_0 || type == StripType::kQ5_0) {
+  if constexpr (type == PanelType::kQ4_0 || type == PanelType::kQ5_0) {
     __asm__("" : "+r"(rows.half_sums), "+x"(dot[0][0]));  // not earlier: it would take registers of the sums
 #pragma GCC unroll 4
     for (size_t r = 0; r < R; ++r) {
@@ -306,7 +306,7 @@ template <StripType type, bool unpacked, size_t R>
 }
 
 // acc [R][16] f32 += the exact sums of one block, times its scales
-template <StripType type, bool unpacked, size_t R>
+template <PanelType type, bool unpacked, size_t R>
 [[gnu::always_inline]] inline void AddScaled(const __m256i (&dot)[2][R], const unsigned char* block, BlockScales scales,
                                              const TileRows& rows, float* acc) {
   HalfScales half[2];
@@ -325,7 +325,7 @@ template <StripType type, bool unpacked, size_t R>
       __m256 value = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][r]), _mm256_mul_ps(half[h].d, d), _mm256_load_ps(at));
       if constexpr (kSixBitScales<type>) {
         value = _mm256_fnmadd_ps(half[h].m, _mm256_broadcast_ss(rows.sum + r * rows.blocks), value);
-      } else if constexpr (kStripLayout<type>.minimum) {
+      } else if constexpr (kPanelLayout<type>.minimum) {
         value = _mm256_fmadd_ps(half[h].m, _mm256_broadcast_ss(rows.sum + r * rows.blocks), value);
       }
       _mm256_store_ps(at, value);
@@ -333,8 +333,8 @@ template <StripType type, bool unpacked, size_t R>
   }
 }
 
-// acc [R][16] f32 += one block of a strip times R rows
-template <StripType type, bool unpacked, size_t R>
+// acc [R][16] f32 += one block of a panel times R rows
+template <PanelType type, bool unpacked, size_t R>
 [[gnu::always_inline]] inline void AddBlock(const unsigned char* block, BlockScales scales, const TileRows& rows,
                                             float* acc) {
   __m256i dot[2][R];
@@ -346,18 +346,18 @@ template <size_t g>
 [[gnu::always_inline]] inline void AddWordsOfFour(const unsigned char* const (&blocks)[4],
                                                   const int16_t* const (&pairs)[1], __m256i (&dot)[4][2][1]) {
 #pragma GCC unroll 4
-  for (size_t s = 0; s < 4; ++s) AddWords<false, g>(QuantsOf<StripType::kQ8_0>(blocks[s], 0), pairs, dot[s]);
+  for (size_t s = 0; s < 4; ++s) AddWords<false, g>(QuantsOf<PanelType::kQ8_0>(blocks[s], 0), pairs, dot[s]);
 }
-// acc[s] [16] f32 += one block, with its scales, of each of four strips of Q8_0 times one row, line by line: group g of all four before g + 1 of any.
+// acc[s] [16] f32 += one block, with its scales, of each of four panels of Q8_0 times one row, line by line: group g of all four before g + 1 of any.
 template <size_t... g>
 [[gnu::always_inline]] inline void AddBlocksSideBySide(const unsigned char* const (&blocks)[4], const TileRows& row,
                                                        float (&acc)[4][16]) {
-  constexpr StripType type = StripType::kQ8_0;
+  constexpr PanelType type = PanelType::kQ8_0;
   const int16_t* pairs[1] = {row.pairs};
   __m256i dot[4][2][1];
 #pragma GCC unroll 4
   for (size_t s = 0; s < 4; ++s) {
-    dot[s][0][0] = dot[s][1][0] = Start<-kStripLayout<type>.offset>(row, 0);
+    dot[s][0][0] = dot[s][1][0] = Start<-kPanelLayout<type>.offset>(row, 0);
     Keep(dot[s][0][0]);
     Keep(dot[s][1][0]);
   }
@@ -367,7 +367,7 @@ template <size_t... g>
     AddScaled<type, false>(dot[s], QuantsOf<type>(blocks[s], 0), ScalesOf<type>(blocks[s], 0), row, acc[s]);
 }
 
-inline TileRows RowsFrom(const MatMulStrips& args, size_t row, size_t b) {
+inline TileRows RowsFrom(const MatMulPanels& args, size_t row, size_t b) {
   const size_t blocks = args.cols / 32;
   const size_t at = row * blocks + b;
   return {.q = args.q + at * 32,

@@ -12,13 +12,13 @@
 #include "kernels/cpu/matmul_bf16.h"
 #include "kernels/cpu/matmul_vnni.h"
 #endif
-#include "kernels/strip_packing.h"
+#include "kernels/panel_packing.h"
 
 namespace tidemill {
 namespace {
 
-// A chunk is a multiple of so many strips: with several rows of fewer, which share a small matrix more evenly.
-constexpr size_t ChunkStep(size_t rows) { return rows <= 2 ? kGroupStrips : 2; }
+// A chunk is a multiple of so many panels: with several rows of fewer, which share a small matrix more evenly.
+constexpr size_t ChunkStep(size_t rows) { return rows <= 2 ? kGroupPanels : 2; }
 // Chunks per thread: enough that a thread which lost its core for a moment leaves its share to the others.
 constexpr size_t kChunksPerThread = 8;
 
@@ -27,7 +27,7 @@ MatMulKernel PickKernel(const WeightMatrix& weight, Isa isa) {
   if (FormFor(weight.dtype(), isa) == ActivationForm::kBFloat16) return bf16::MatMul;
 #endif
   if (!weight.quantized()) return PickFloatMatMul(weight.dtype(), isa);
-  const StripType type = StripTypeOf(weight.dtype());
+  const PanelType type = PanelTypeOf(weight.dtype());
 #if defined(__x86_64__)
   if (isa >= Isa::kAvx512Vnni) return vnni::PickMatMul(type);
   if (isa >= Isa::kAvx2) return avx2::PickMatMul(type);
@@ -38,7 +38,7 @@ MatMulKernel PickKernel(const WeightMatrix& weight, Isa isa) {
 // Of one row and one output: the product of scales and its MulAdd; a minimum's MulAdd; Q6_K's two halves times their scales.
 double FlopsOfABlock(DType dtype) {
   if (dtype == DType::kQ6_K) return 3 + 3;
-  return kStripLayouts[static_cast<size_t>(StripTypeOf(dtype))].minimum ? 3 + 2 : 3;
+  return kPanelLayouts[static_cast<size_t>(PanelTypeOf(dtype))].minimum ? 3 + 2 : 3;
 }
 
 // Whether the task has its rows in the form that the kernel reads.
@@ -52,20 +52,20 @@ double FlopsOfABlock(DType dtype) {
   return fits(task.x);
 }
 
-// Of two strips whose quants the VNNI level may unpack to bytes, whatever the processor, since who sizes scratch does not know it; 0: theirs are
-// bytes. A mapped weight's scratch is full of strips.
+// Of two panels whose quants the VNNI level may unpack to bytes, whatever the processor, since who sizes scratch does not know it; 0: theirs are
+// bytes. A mapped weight's scratch is full of panels.
 size_t ExpandedBytes(const WeightMatrix& weight) {
   if (!weight.quantized() || !weight.packed() || weight.cols() > kMaxExpandedCols) return 0;
-  if (kStripLayouts[static_cast<size_t>(StripTypeOf(weight.dtype()))].quant_bytes == kExpandedBlock) return 0;
+  if (kPanelLayouts[static_cast<size_t>(PanelTypeOf(weight.dtype()))].quant_bytes == kExpandedBlock) return 0;
   return 2 * weight.cols() / kQuantBlock * kExpandedBlock;
 }
 
-MatMulStrips Arguments(const ExecutionContext& ctx, const MatMulTask& task) {
+MatMulPanels Arguments(const ExecutionContext& ctx, const MatMulTask& task) {
   const QuantizedRows& q = task.quantized;
   const WeightMatrix& w = *task.weight;
-  return {.strips = nullptr,
-          .strip_bytes = w.strip_bytes(),
-          .num_strips = 0,
+  return {.panels = nullptr,
+          .panel_bytes = w.panel_bytes(),
+          .num_panels = 0,
           .cols = w.cols(),
           .x = task.x.data,
           .x_stride = task.x.stride,
@@ -90,23 +90,23 @@ MatMulStrips Arguments(const ExecutionContext& ctx, const MatMulTask& task) {
           .one_thread = ctx.threads().num_threads() == 1};
 }
 
-// Runs strips [first, first + count) of one task in thread `thread`.
-void RunStrips(ExecutionContext& ctx, MatMulKernel kernel, const MatMulTask& task, size_t first, size_t count,
+// Runs panels [first, first + count) of one task in thread `thread`.
+void RunPanels(ExecutionContext& ctx, MatMulKernel kernel, const MatMulTask& task, size_t first, size_t count,
                size_t thread) {
   const std::span<std::byte> scratch = ctx.scratch(thread);
-  MatMulStrips args = Arguments(ctx, task);
+  MatMulPanels args = Arguments(ctx, task);
   if (args.rows == 0) return;
-  const size_t step = task.weight->packed() ? count : kGroupStrips;
+  const size_t step = task.weight->packed() ? count : kGroupPanels;
   if (const size_t bytes = ExpandedBytes(*task.weight); bytes != 0) {
     TIDEMILL_CHECK(bytes <= scratch.size());
     args.expanded = reinterpret_cast<unsigned char*>(scratch.data());
   }
   for (size_t done = 0; done < count; done += step) {
-    const size_t strips = std::min(step, count - done);
-    const size_t output = (first + done) * kStripRows;
-    MatMulStrips part = args;
-    part.strips = reinterpret_cast<const unsigned char*>(task.weight->Strips(first + done, strips, scratch));
-    part.num_strips = strips;
+    const size_t panels = std::min(step, count - done);
+    const size_t output = (first + done) * kPanelRows;
+    MatMulPanels part = args;
+    part.panels = reinterpret_cast<const unsigned char*>(task.weight->Panels(first + done, panels, scratch));
+    part.num_panels = panels;
     part.y = args.y + output;
     part.outputs = args.outputs - output;
     kernel(part);
@@ -117,30 +117,30 @@ void RunStrips(ExecutionContext& ctx, MatMulKernel kernel, const MatMulTask& tas
 
 void MatMul(ExecutionContext& ctx, std::span<const MatMulTask> tasks) {
   TIDEMILL_CHECK(tasks.size() <= kMaxMatMulTasks);
-  size_t strips = 0;
-  for (const MatMulTask& task : tasks) strips += task.weight->num_strips();
-  const size_t share = std::max<size_t>(1, strips / (ctx.threads().num_threads() * kChunksPerThread));
-  const auto chunk_strips = [share](const MatMulTask& task) { return RoundUp(share, ChunkStep(task.y.rows)); };
+  size_t panels = 0;
+  for (const MatMulTask& task : tasks) panels += task.weight->num_panels();
+  const size_t share = std::max<size_t>(1, panels / (ctx.threads().num_threads() * kChunksPerThread));
+  const auto chunk_panels = [share](const MatMulTask& task) { return RoundUp(share, ChunkStep(task.y.rows)); };
   std::array<uint32_t, kMaxMatMulTasks + 1> first_chunk;  // of each task
   std::array<MatMulKernel, kMaxMatMulTasks> kernels;
   first_chunk[0] = 0;
   for (size_t i = 0; i < tasks.size(); ++i) {
     TIDEMILL_DCHECK(HasRows(tasks[i], ctx.isa()) && tasks[i].y.cols == tasks[i].weight->rows());
-    const size_t chunks = DivideRoundUp(tasks[i].weight->num_strips(), chunk_strips(tasks[i]));
+    const size_t chunks = DivideRoundUp(tasks[i].weight->num_panels(), chunk_panels(tasks[i]));
     first_chunk[i + 1] = first_chunk[i] + static_cast<uint32_t>(chunks);
     kernels[i] = PickKernel(*tasks[i].weight, ctx.isa());
   }
   ctx.threads().ParallelFor(first_chunk[tasks.size()], [&](size_t chunk, size_t thread) {
     const uint32_t* begin = first_chunk.data();
     const auto i = static_cast<size_t>(std::upper_bound(begin, begin + tasks.size() + 1, chunk) - begin - 1);
-    const size_t first = (chunk - first_chunk[i]) * chunk_strips(tasks[i]);
-    const size_t count = std::min(chunk_strips(tasks[i]), tasks[i].weight->num_strips() - first);
-    RunStrips(ctx, kernels[i], tasks[i], first, count, thread);
+    const size_t first = (chunk - first_chunk[i]) * chunk_panels(tasks[i]);
+    const size_t count = std::min(chunk_panels(tasks[i]), tasks[i].weight->num_panels() - first);
+    RunPanels(ctx, kernels[i], tasks[i], first, count, thread);
   });
 }
 
 size_t MatMulScratchBytes(const WeightMatrix& weight) {
-  return weight.packed() ? ExpandedBytes(weight) : kGroupStrips * weight.strip_bytes() + weight.cols() * sizeof(float);
+  return weight.packed() ? ExpandedBytes(weight) : kGroupPanels * weight.panel_bytes() + weight.cols() * sizeof(float);
 }
 
 Cost MatMulCost(const WeightMatrix& weight, size_t rows, Isa isa) {

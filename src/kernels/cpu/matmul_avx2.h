@@ -4,11 +4,11 @@
 
 #include "kernels/cpu/matmul_kernel.h"
 #include "kernels/machine_peak.h"
-#include "kernels/strip_layout.h"
+#include "kernels/panel_layout.h"
 
 namespace tidemill::avx2 {
 
-MatMulKernel PickMatMul(StripType type);
+MatMulKernel PickMatMul(PanelType type);
 
 // Products of bytes on registers, summed as those of a block of 4-bit weights are (kernels/machine_peak.h): the fewest instructions that
 // any type takes for a product. 8-bit weights, widened to 16 bits, take twice as many.

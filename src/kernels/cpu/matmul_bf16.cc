@@ -1,7 +1,7 @@
-// Lanes are output rows, so one register holds a pair of columns of one strip. A tile is V strips x R rows; a weight vector serves R
-// rows, a broadcast pair of activations serves V strips.
+// Lanes are output rows, so one register holds a pair of columns of one panel. A tile is V panels x R rows; a weight vector serves R
+// rows, a broadcast pair of activations serves V panels.
 //
-// Won: tiles of 2 x 12, 97 % of the peak from L2 (Zen 4); one row of one strip, not prefetched, with one thread, decode 1.24 times as fast (Zen 4);
+// Won: tiles of 2 x 12, 97 % of the peak from L2 (Zen 4); one row of one panel, not prefetched, with one thread, decode 1.24 times as fast (Zen 4);
 // prefetched on an Intel 1.17 to 1.45. Lost: the next tile's rows prefetched, 0.95; past L2 on a Zen 5.
 // All numbers: benchmarks/results/kernel_matmul.md.
 #include "kernels/cpu/matmul_bf16.h"
@@ -13,11 +13,11 @@ namespace {
 
 constexpr size_t kMaxTile = kLowTiles ? 2 : 12;  // 2 x 12 sums in 32 registers
 
-// Rows [row, row + R) of strips [strip, strip + V). kFetch: lines ahead of their use are fetched.
+// Rows [row, row + R) of panels [panel, panel + V). kFetch: lines ahead of their use are fetched.
 template <size_t V, size_t R, bool kFetch>
-inline void Tile(const MatMulStrips& args, size_t strip, size_t row) {
+inline void Tile(const MatMulPanels& args, size_t panel, size_t row) {
   const unsigned char* w[V];
-  for (size_t v = 0; v < V; ++v) w[v] = args.strips + (strip + v) * args.strip_bytes;
+  for (size_t v = 0; v < V; ++v) w[v] = args.panels + (panel + v) * args.panel_bytes;
   // Three rows to a pointer, which x86's addresses reach from it: twelve pointers are more than there are registers.
   const size_t stride = args.bfloat16_stride * sizeof(uint16_t);
   const unsigned char* x[(R + 2) / 3];
@@ -30,7 +30,7 @@ inline void Tile(const MatMulStrips& args, size_t strip, size_t row) {
     for (size_t r = 0; r < R; ++r) acc[v][r] = _mm512_setzero_ps();
   }
   for (size_t k = 0; k < args.cols; k += 2) {
-    if constexpr (kFetch) FetchAhead<V, 4096>(w, args.strip_bytes, k * 32);
+    if constexpr (kFetch) FetchAhead<V, 4096>(w, args.panel_bytes, k * 32);
     __m512bh pairs[V];
 #pragma GCC unroll 16
     for (size_t v = 0; v < V; ++v) pairs[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(w[v] + k * 32));
@@ -45,7 +45,7 @@ inline void Tile(const MatMulStrips& args, size_t strip, size_t row) {
   }
 #pragma GCC unroll 16
   for (size_t v = 0; v < V; ++v) {
-    const size_t first = (strip + v) * 16;
+    const size_t first = (panel + v) * 16;
     const size_t valid = args.outputs - first < 16 ? args.outputs - first : 16;
     const __mmask16 mask = static_cast<__mmask16>((1U << valid) - 1);
 #pragma GCC unroll 16
@@ -60,39 +60,39 @@ inline void Tile(const MatMulStrips& args, size_t strip, size_t row) {
 
 // A tile of `rows` rows, in [1, R].
 template <size_t V, size_t R>
-inline void TileOfRows(const MatMulStrips& args, size_t strip, size_t row, size_t rows, bool fetch) {
+inline void TileOfRows(const MatMulPanels& args, size_t panel, size_t row, size_t rows, bool fetch) {
   if constexpr (R > 1) {
-    if (rows < R) return TileOfRows<V, R - 1>(args, strip, row, rows, fetch);
+    if (rows < R) return TileOfRows<V, R - 1>(args, panel, row, rows, fetch);
   }
-  return fetch ? Tile<V, R, true>(args, strip, row) : Tile<V, R, false>(args, strip, row);
+  return fetch ? Tile<V, R, true>(args, panel, row) : Tile<V, R, false>(args, panel, row);
 }
 
-// All rows of V strips, in tiles as equal as they can be, of at most R. Only the first of several reads them from memory: it finds them in
-// the L2 cache, since each tile fetches a share of the V strips behind; but for the first V strips of a call.
+// All rows of V panels, in tiles as equal as they can be, of at most R. Only the first of several reads them from memory: it finds them in
+// the L2 cache, since each tile fetches a share of the V panels behind; but for the first V panels of a call.
 template <size_t V, size_t R>
-inline void AllRows(const MatMulStrips& args, size_t strip) {
+inline void AllRows(const MatMulPanels& args, size_t panel) {
   const size_t tiles = (args.rows + R - 1) / R;
-  const unsigned char* next = args.strips + (strip + V) * args.strip_bytes;
-  const size_t share = tiles == 1 ? 0 : V * args.strip_bytes / tiles;
+  const unsigned char* next = args.panels + (panel + V) * args.panel_bytes;
+  const size_t share = tiles == 1 ? 0 : V * args.panel_bytes / tiles;
   for (size_t tile = 0, row = 0; tile < tiles; ++tile) {
     for (size_t i = 0; i < share; i += 64) __builtin_prefetch(next + tile * share + i, 0, kIntoL2);
     const size_t rows = (args.rows - row) / (tiles - tile);
-    TileOfRows<V, R>(args, strip, row, rows, tiles == 1 && (args.intel || args.rows > (args.zen5 ? 2 : 1)));
+    TileOfRows<V, R>(args, panel, row, rows, tiles == 1 && (args.intel || args.rows > (args.zen5 ? 2 : 1)));
     row += rows;
   }
 }
 
 }  // namespace
 
-void MatMul(const MatMulStrips& args) {
-  size_t strip = 0;
+void MatMul(const MatMulPanels& args) {
+  size_t panel = 0;
   if (args.rows == 1 && args.one_thread && !args.zen5 && !args.intel) {
-    for (; strip < args.num_strips; ++strip) Tile<1, 1, false>(args, strip, 0);
-  } else if (args.rows <= 2) {  // four strips, so that enough sums are in flight
-    for (; strip + 4 <= args.num_strips; strip += 4) AllRows<4, 2>(args, strip);
+    for (; panel < args.num_panels; ++panel) Tile<1, 1, false>(args, panel, 0);
+  } else if (args.rows <= 2) {  // four panels, so that enough sums are in flight
+    for (; panel + 4 <= args.num_panels; panel += 4) AllRows<4, 2>(args, panel);
   }
-  for (; strip + 2 <= args.num_strips; strip += 2) AllRows<2, kMaxTile>(args, strip);
-  for (; strip < args.num_strips; ++strip) AllRows<1, kMaxTile>(args, strip);
+  for (; panel + 2 <= args.num_panels; panel += 2) AllRows<2, kMaxTile>(args, panel);
+  for (; panel < args.num_panels; ++panel) AllRows<1, kMaxTile>(args, panel);
 }
 
 void RoundRow(const float* x, size_t cols, uint16_t* out) {

@@ -7,8 +7,8 @@
 
 namespace tidemill::bf16 {
 
-// MatMulStrips::bfloat16 times BF16 strips.
-void MatMul(const MatMulStrips& args);
+// MatMulPanels::bfloat16 times BF16 panels.
+void MatMul(const MatMulPanels& args);
 
 // kernels/activations.h: x [cols] to BF16, a zero behind an odd last column.
 void RoundRow(const float* x, size_t cols, uint16_t* out);

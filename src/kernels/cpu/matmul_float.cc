@@ -1,4 +1,4 @@
-// F32, F16 and BF16 weights times f32 rows. Lanes are output rows: a register holds a column of a strip, or a part of one where it
+// F32, F16 and BF16 weights times f32 rows. Lanes are output rows: a register holds a column of a panel, or a part of one where it
 // holds fewer than 16 lanes. A tile is kRegisters of them x R rows; a broadcast activation serves them all.
 // Won: prefetches in each first tile, 8 rows at AVX2 100 instead of 63 Gop/s (Zen 5), but none for one row with one thread where the processor does better.
 // Lost: eight registers for one row, 0.66 to 0.95 times as fast (AVX2, Zen 4); two columns of BF16 at a time.
@@ -22,11 +22,11 @@ using Lane = hn::CappedTag<float, 16>;
 using Vec = hn::Vec<Lane>;
 
 constexpr size_t kLanes = HWY_MIN(hn::MaxLanes(Lane()), 16), kParts = 16 / kLanes;  // registers of a column
-// Two registers of as many sums, of 32 or 16. An odd last strip takes small tiles.
+// Two registers of as many sums, of 32 or 16. An odd last panel takes small tiles.
 constexpr size_t kMaxTile = kLowTiles ? 2 : HWY_TARGET == HWY_SSE4 ? 4 : HWY_MAX_BYTES >= 64 ? 12 : 6;
 constexpr size_t kOddTile = kLowTiles ? 2 : 4;
 constexpr size_t kFew = 2;  // rows that take four registers
-// Columns that stand side by side in a strip: 64 bytes of BF16 hold two.
+// Columns that stand side by side in a panel: 64 bytes of BF16 hold two.
 template <typename W>
 constexpr size_t kColumns = 1;
 template <>
@@ -66,19 +66,19 @@ HWY_INLINE void AddColumn(const W* const (&w)[kRegisters], size_t k, const float
 // Whether lines ahead of their use are fetched, as in the first tile: known when a tile is compiled, or told as it runs.
 enum class Fetch { kNever, kAlways, kAsTold };
 
-// Rows [row, row + R) of registers [at, at + kRegisters) of the strips. A function of its own: in one with all others GCC 12 takes three times as
+// Rows [row, row + R) of registers [at, at + kRegisters) of the panels. A function of its own: in one with all others GCC 12 takes three times as
 // long.
 template <typename W, size_t kRegisters, size_t R, Fetch kFetch>
-HWY_NOINLINE void Tile(const MatMulStrips& args, size_t at, size_t row, [[maybe_unused]] bool told) {
+HWY_NOINLINE void Tile(const MatMulPanels& args, size_t at, size_t row, [[maybe_unused]] bool told) {
   const Lane d;
-  constexpr size_t kStep = kColumns<W>, kStrips = HWY_MAX(1, kRegisters / kParts);
+  constexpr size_t kStep = kColumns<W>, kPanels = HWY_MAX(1, kRegisters / kParts);
   const W* w[kRegisters];
   for (size_t p = 0; p < kRegisters; ++p) {
-    w[p] = reinterpret_cast<const W*>(args.strips + (at + p) / kParts * args.strip_bytes) +
+    w[p] = reinterpret_cast<const W*>(args.panels + (at + p) / kParts * args.panel_bytes) +
            (at + p) % kParts * kLanes * kStep;
   }
-  const unsigned char* strips[kStrips];
-  for (size_t v = 0; v < kStrips; ++v) strips[v] = args.strips + (at / kParts + v) * args.strip_bytes;
+  const unsigned char* panels[kPanels];
+  for (size_t v = 0; v < kPanels; ++v) panels[v] = args.panels + (at / kParts + v) * args.panel_bytes;
   // Three rows to a pointer, which x86's addresses reach from it: twelve pointers are more than there are registers.
   const size_t stride = args.x_stride;
   const float* x[(R + 2) / 3];
@@ -91,7 +91,7 @@ HWY_NOINLINE void Tile(const MatMulStrips& args, size_t at, size_t row, [[maybe_
   for (; k + kStep <= args.cols; k += kStep) {
     if constexpr (kFetch == Fetch::kAsTold) __asm__("" : "+r"(told));  // else the loop is compiled twice
     if (kFetch == Fetch::kAlways || (kFetch == Fetch::kAsTold && told))
-      FetchAhead<kStrips, 4096>(strips, args.strip_bytes, k * 16 * sizeof(W));
+      FetchAhead<kPanels, 4096>(panels, args.panel_bytes, k * 16 * sizeof(W));
     AddColumn<0, W, kRegisters, R>(w, k, x, stride, acc);
     if constexpr (kStep == 2) AddColumn<1, W, kRegisters, R>(w, k, x, stride, acc);
   }
@@ -115,7 +115,7 @@ HWY_NOINLINE void Tile(const MatMulStrips& args, size_t at, size_t row, [[maybe_
 
 // A tile of `rows` rows, in [1, R].
 template <typename W, size_t kRegisters, size_t R>
-HWY_INLINE void TileOfRows(const MatMulStrips& args, size_t at, size_t row, size_t rows, bool fetch) {
+HWY_INLINE void TileOfRows(const MatMulPanels& args, size_t at, size_t row, size_t rows, bool fetch) {
   if constexpr (R > 1) {
     if (rows < R) return TileOfRows<W, kRegisters, R - 1>(args, at, row, rows, fetch);
   }
@@ -126,7 +126,7 @@ HWY_INLINE void TileOfRows(const MatMulStrips& args, size_t at, size_t row, size
 
 // All rows of some registers, in tiles as equal as they can be, of at most R.
 template <typename W, size_t kRegisters, size_t R>
-HWY_INLINE void AllRows(const MatMulStrips& args, size_t at) {
+HWY_INLINE void AllRows(const MatMulPanels& args, size_t at) {
   const size_t tiles = (args.rows + R - 1) / R;
   for (size_t tile = 0, row = 0; tile < tiles; ++tile) {
     const size_t rows = (args.rows - row) / (tiles - tile);
@@ -137,21 +137,21 @@ HWY_INLINE void AllRows(const MatMulStrips& args, size_t at) {
 }
 
 template <typename W>
-HWY_INLINE void MatMulOf(const MatMulStrips& args) {
-  const size_t registers = args.num_strips * kParts;
+HWY_INLINE void MatMulOf(const MatMulPanels& args) {
+  const size_t registers = args.num_panels * kParts;
   size_t at = 0;
   if (args.rows <= kFew) {  // so that enough sums are in flight
     for (; at + 4 <= registers; at += 4) AllRows<W, 4, kFew>(args, at);
   }
   for (; at + 2 <= registers; at += 2) AllRows<W, 2, kMaxTile>(args, at);
-  if constexpr (kParts == 1) {  // an odd last strip; else every strip has an even number of registers
+  if constexpr (kParts == 1) {  // an odd last panel; else every panel has an even number of registers
     for (; at < registers; ++at) AllRows<W, 1, kOddTile>(args, at);
   }
 }
 
-void MatMulF32(const MatMulStrips& args) { MatMulOf<float>(args); }
-void MatMulF16(const MatMulStrips& args) { MatMulOf<hwy::float16_t>(args); }
-void MatMulBF16(const MatMulStrips& args) { MatMulOf<hwy::bfloat16_t>(args); }
+void MatMulF32(const MatMulPanels& args) { MatMulOf<float>(args); }
+void MatMulF16(const MatMulPanels& args) { MatMulOf<hwy::float16_t>(args); }
+void MatMulBF16(const MatMulPanels& args) { MatMulOf<hwy::bfloat16_t>(args); }
 
 }  // namespace
 }  // namespace tidemill::HWY_NAMESPACE

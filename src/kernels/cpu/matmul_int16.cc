@@ -40,10 +40,10 @@ HWY_INLINE hn::Vec<U8> ToBit4(hn::Vec<U8> bytes) {
 }
 
 // Group g of a block of one register: four stored quants of each lane.
-template <StripType type, size_t g>
+template <PanelType type, size_t g>
 HWY_INLINE hn::Vec<U8> LoadGroup(const uint8_t* block) {
   const U8 du8;
-  if constexpr (type == StripType::kQ8_0) {
+  if constexpr (type == PanelType::kQ8_0) {
     return hn::LoadU(du8, block + g * 64);
   } else {
     auto w = hn::LoadU(du8, block + g % 4 * 64);
@@ -53,7 +53,7 @@ HWY_INLINE hn::Vec<U8> LoadGroup(const uint8_t* block) {
       const auto high = ToBit4<g>(hn::LoadU(du8, block + 256));
       w = hn::Or(w, hn::And(high, hn::Set(du8, uint8_t{16})));
     }
-    if constexpr (type == StripType::kQ6_K) {
+    if constexpr (type == PanelType::kQ6_K) {
       const auto high = ToBit4<g % 4 * 2>(hn::LoadU(du8, block + 256 + g / 4 * 64));
       w = hn::Or(w, hn::And(high, hn::Set(du8, uint8_t{48})));
     }
@@ -71,7 +71,7 @@ HWY_INLINE hn::Vec<I16> Pair(const int16_t* pairs) {
 
 // sum0[r] (and sum1[r] where the pairwise product leaves its halves apart) += group g of a block . the same columns of row r;
 // `pairs` is at the first row's block.
-template <StripType type, size_t g, size_t R>
+template <PanelType type, size_t g, size_t R>
 HWY_INLINE void AddGroup(const uint8_t* block, const int16_t* pairs, size_t cols, hn::Vec<I32> (&sum0)[R],
                          hn::Vec<I32> (&sum1)[R]) {
   const I32 di32;
@@ -99,15 +99,15 @@ HWY_INLINE hn::Vec<F32> LoadHalves(const uint8_t* at) {
   return LoadF32(F32(), reinterpret_cast<const hwy::float16_t*>(at));
 }
 
-// One register (a strip or a part of one) times R rows.
-template <StripType type, size_t R>
-HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t row) {
-  constexpr StripLayout kLayout = kStripLayout<type>;
+// One register (a panel or a part of one) times R rows.
+template <PanelType type, size_t R>
+HWY_INLINE void Tile(const MatMulPanels& args, size_t panel, size_t part, size_t row) {
+  constexpr PanelLayout kLayout = kPanelLayout<type>;
   const F32 df;
   const I32 di32;
   const size_t lanes = hn::Lanes(df);
   const size_t blocks = args.cols / 32;
-  const uint8_t* group = args.strips + strip * args.strip_bytes;
+  const uint8_t* group = args.panels + panel * args.panel_bytes;
 
   hn::Vec<F32> acc[R];
   for (size_t r = 0; r < R; ++r) acc[r] = hn::Zero(df);
@@ -125,7 +125,7 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
       AddGroup<type, 1>(block, pairs, args.cols, sum0, sum1);
       AddGroup<type, 2>(block, pairs, args.cols, sum0, sum1);
       AddGroup<type, 3>(block, pairs, args.cols, sum0, sum1);
-      if constexpr (type == StripType::kQ6_K) {
+      if constexpr (type == PanelType::kQ6_K) {
         const auto sc = LoadBytes<int8_t>(byte_scales);
         for (size_t r = 0; r < R; ++r) {
           const auto offset = hn::Set(di32, kLayout.offset * half_sums[r * blocks * 2]);
@@ -141,7 +141,7 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
       for (size_t r = 0; r < R; ++r) {
         auto dot = hn::RearrangeToOddPlusEven(sum0[r], sum1[r]);
         const int16_t* half = half_sums + r * blocks * 2;
-        if constexpr (type == StripType::kQ6_K) {
+        if constexpr (type == PanelType::kQ6_K) {
           dot = hn::Sub(dot, hn::Set(di32, kLayout.offset * half[1]));
           s[r] = hn::MulAdd(hn::ConvertTo(df, dot), LoadBytes<int8_t>(byte_scales + 16), s[r]);  // exact: below 2^24
         } else {
@@ -164,7 +164,7 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
       }
     }
   }
-  const size_t first = strip * 16 + part * lanes;
+  const size_t first = panel * 16 + part * lanes;
   if (first >= args.outputs) return;
   const size_t valid = HWY_MIN(lanes, args.outputs - first);
   for (size_t r = 0; r < R; ++r) {
@@ -175,26 +175,26 @@ HWY_INLINE void Tile(const MatMulStrips& args, size_t strip, size_t part, size_t
   }
 }
 
-template <StripType type>
-HWY_INLINE void MatMulOf(const MatMulStrips& args) {
+template <PanelType type>
+HWY_INLINE void MatMulOf(const MatMulPanels& args) {
   const size_t parts = 16 / hn::Lanes(F32());
-  for (size_t strip = 0; strip < args.num_strips; ++strip) {
+  for (size_t panel = 0; panel < args.num_panels; ++panel) {
     for (size_t part = 0; part < parts; ++part) {
       size_t row = 0;
-      for (; row + kTileRows <= args.rows; row += kTileRows) Tile<type, kTileRows>(args, strip, part, row);
-      for (; row < args.rows; ++row) Tile<type, 1>(args, strip, part, row);
+      for (; row + kTileRows <= args.rows; row += kTileRows) Tile<type, kTileRows>(args, panel, part, row);
+      for (; row < args.rows; ++row) Tile<type, 1>(args, panel, part, row);
     }
   }
 }
 
-void MatMulQ8_0(const MatMulStrips& args) { MatMulOf<StripType::kQ8_0>(args); }
-void MatMulQ4_0(const MatMulStrips& args) { MatMulOf<StripType::kQ4_0>(args); }
-void MatMulQ4_1(const MatMulStrips& args) { MatMulOf<StripType::kQ4_1>(args); }
-void MatMulQ5_0(const MatMulStrips& args) { MatMulOf<StripType::kQ5_0>(args); }
-void MatMulQ5_1(const MatMulStrips& args) { MatMulOf<StripType::kQ5_1>(args); }
-void MatMulQ4_K(const MatMulStrips& args) { MatMulOf<StripType::kQ4_K>(args); }
-void MatMulQ5_K(const MatMulStrips& args) { MatMulOf<StripType::kQ5_K>(args); }
-void MatMulQ6_K(const MatMulStrips& args) { MatMulOf<StripType::kQ6_K>(args); }
+void MatMulQ8_0(const MatMulPanels& args) { MatMulOf<PanelType::kQ8_0>(args); }
+void MatMulQ4_0(const MatMulPanels& args) { MatMulOf<PanelType::kQ4_0>(args); }
+void MatMulQ4_1(const MatMulPanels& args) { MatMulOf<PanelType::kQ4_1>(args); }
+void MatMulQ5_0(const MatMulPanels& args) { MatMulOf<PanelType::kQ5_0>(args); }
+void MatMulQ5_1(const MatMulPanels& args) { MatMulOf<PanelType::kQ5_1>(args); }
+void MatMulQ4_K(const MatMulPanels& args) { MatMulOf<PanelType::kQ4_K>(args); }
+void MatMulQ5_K(const MatMulPanels& args) { MatMulOf<PanelType::kQ5_K>(args); }
+void MatMulQ6_K(const MatMulPanels& args) { MatMulOf<PanelType::kQ6_K>(args); }
 
 }  // namespace
 }  // namespace tidemill::HWY_NAMESPACE
@@ -203,18 +203,18 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tidemill {
 
-MatMulKernel PickInt16MatMul(StripType type) {
+MatMulKernel PickInt16MatMul(PanelType type) {
   switch (type) {
-    case StripType::kQ8_0: return &HWY_STATIC_DISPATCH(MatMulQ8_0);
-    case StripType::kQ4_0: return &HWY_STATIC_DISPATCH(MatMulQ4_0);
-    case StripType::kQ4_1: return &HWY_STATIC_DISPATCH(MatMulQ4_1);
-    case StripType::kQ5_0: return &HWY_STATIC_DISPATCH(MatMulQ5_0);
-    case StripType::kQ5_1: return &HWY_STATIC_DISPATCH(MatMulQ5_1);
-    case StripType::kQ4_K: return &HWY_STATIC_DISPATCH(MatMulQ4_K);
-    case StripType::kQ5_K: return &HWY_STATIC_DISPATCH(MatMulQ5_K);
-    case StripType::kQ6_K: return &HWY_STATIC_DISPATCH(MatMulQ6_K);
+    case PanelType::kQ8_0: return &HWY_STATIC_DISPATCH(MatMulQ8_0);
+    case PanelType::kQ4_0: return &HWY_STATIC_DISPATCH(MatMulQ4_0);
+    case PanelType::kQ4_1: return &HWY_STATIC_DISPATCH(MatMulQ4_1);
+    case PanelType::kQ5_0: return &HWY_STATIC_DISPATCH(MatMulQ5_0);
+    case PanelType::kQ5_1: return &HWY_STATIC_DISPATCH(MatMulQ5_1);
+    case PanelType::kQ4_K: return &HWY_STATIC_DISPATCH(MatMulQ4_K);
+    case PanelType::kQ5_K: return &HWY_STATIC_DISPATCH(MatMulQ5_K);
+    case PanelType::kQ6_K: return &HWY_STATIC_DISPATCH(MatMulQ6_K);
   }
-  StopOnFailedCheck("a strip type with a kernel", __FILE__, __LINE__);
+  StopOnFailedCheck("a panel type with a kernel", __FILE__, __LINE__);
 }
 
 }  // namespace tidemill

@@ -12,14 +12,14 @@
 
 namespace tidemill {
 
-// Strips that a kernel takes together at most. Mapped weights are packed into scratch in such groups.
-inline constexpr size_t kGroupStrips = 4;
+// Panels that a kernel takes together at most. Mapped weights are packed into scratch in such groups.
+inline constexpr size_t kGroupPanels = 4;
 
-// Some strips of one weight (kernels/weight_matrix.h) times all rows of its task (kernels/matmul.h).
-struct MatMulStrips {
-  const unsigned char* strips;
-  size_t strip_bytes;
-  size_t num_strips;
+// Some panels of one weight (kernels/weight_matrix.h) times all rows of its task (kernels/matmul.h).
+struct MatMulPanels {
+  const unsigned char* panels;
+  size_t panel_bytes;
+  size_t num_panels;
   size_t cols;
   const float* x;  // f32 weights: [rows, cols], rows x_stride apart
   size_t x_stride;
@@ -35,25 +35,25 @@ struct MatMulStrips {
   size_t rows;
   float* y;  // [rows, outputs], rows y_stride apart
   size_t y_stride;
-  size_t outputs;  // valid columns of y: the last strip may have fewer than 16
+  size_t outputs;  // valid columns of y: the last panel may have fewer than 16
   bool accumulate;
-  unsigned char* expanded;  // room for the bytes of two strips, 64-byte aligned, of types that may be expanded; or null
+  unsigned char* expanded;  // room for the bytes of two panels, 64-byte aligned, of types that may be expanded; or null
   // How kernels bring weights from memory, how large their tiles are and where they add; bits are the same.
   bool zen3, zen5, intel;  // the processor is tuned for as one of these (Tuning)
   bool one_thread;         // no other thread of ours reads memory meanwhile
 };
 
-// For a tile of all rows, which takes V strips side by side, each as a stream of its own. Fetches from memory the line of each that is
-// kBytesAhead behind byte `at`, past a strip's end that of the strip V further on: the processor's own prefetcher stops at the end of
+// For a tile of all rows, which takes V panels side by side, each as a stream of its own. Fetches from memory the line of each that is
+// kBytesAhead behind byte `at`, past a panel's end that of the panel V further on: the processor's own prefetcher stops at the end of
 // each page of 4 KiB.
 template <size_t V, size_t kBytesAhead>
-[[gnu::always_inline]] inline void FetchAhead(const unsigned char* const (&strips)[V], size_t strip_bytes, size_t at) {
+[[gnu::always_inline]] inline void FetchAhead(const unsigned char* const (&panels)[V], size_t panel_bytes, size_t at) {
   at += kBytesAhead;
-  if (at >= strip_bytes) at += (V - 1) * strip_bytes;
-  for (size_t v = 0; v < V; ++v) __builtin_prefetch(strips[v] + at, 0, kIntoL2);
+  if (at >= panel_bytes) at += (V - 1) * panel_bytes;
+  for (size_t v = 0; v < V; ++v) __builtin_prefetch(panels[v] + at, 0, kIntoL2);
 }
 
-using MatMulKernel = void (*)(const MatMulStrips&);
+using MatMulKernel = void (*)(const MatMulPanels&);
 
 }  // namespace tidemill
 

@@ -4,15 +4,15 @@
 
 #include "base/isa.h"
 #include "kernels/cpu/matmul_kernel.h"
-#include "kernels/strip_layout.h"
+#include "kernels/panel_layout.h"
 #include "tensor/dtype.h"
 
 namespace tidemill {
 
 // Never null.
 MatMulKernel PickFloatMatMul(DType dtype, Isa isa);
-// For the baseline and arm64; reads MatMulStrips::pairs instead of q.
-MatMulKernel PickInt16MatMul(StripType type);
+// For the baseline and arm64; reads MatMulPanels::pairs instead of q.
+MatMulKernel PickInt16MatMul(PanelType type);
 
 }  // namespace tidemill
 

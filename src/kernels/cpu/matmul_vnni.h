@@ -4,11 +4,11 @@
 
 #include "kernels/cpu/matmul_kernel.h"
 #include "kernels/machine_peak.h"
-#include "kernels/strip_layout.h"
+#include "kernels/panel_layout.h"
 
 namespace tidemill::vnni {
 
-MatMulKernel PickMatMul(StripType type);
+MatMulKernel PickMatMul(PanelType type);
 
 PeakRun DotPeak(PeakShape shape, size_t iterations);  // byte dot products on registers (kernels/machine_peak.h)
 

@@ -36,7 +36,7 @@ void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, const QuantizedRow& t
     const float amax = hn::GetLane(hn::MaxOfLanes(df, max));
     const bool finite = hn::AllTrue(df, hn::Eq(bad, hn::Zero(df)));
     const float inverse = finite && amax > 0 ? 127.0F / amax : 0.0F;
-    const auto scale = hn::Set(df, inverse <= kMostInverse ? inverse : 0.0F);
+    const auto scale = hn::Set(df, inverse <= kMaxInverse ? inverse : 0.0F);
     const auto limit = hn::Set(df, 127.0F);
     int32_t s = 0;
     for (size_t half = 0; half < 2; ++half) {
@@ -58,7 +58,7 @@ void QuantizeRow(const float* HWY_RESTRICT x, size_t cols, const QuantizedRow& t
       half_sums[b * 2 + half] = static_cast<int16_t>(half_sum);
       s += half_sum;
     }
-    d[b] = finite ? (inverse <= kMostInverse ? amax / 127.0F : 0.0F) : std::numeric_limits<float>::quiet_NaN();
+    d[b] = finite ? (inverse <= kMaxInverse ? amax / 127.0F : 0.0F) : std::numeric_limits<float>::quiet_NaN();
     sum[b] = d[b] * static_cast<float>(s);
     if (biased != nullptr) {
       biased->d = d[b];

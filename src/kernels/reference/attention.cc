@@ -62,8 +62,9 @@ void Attention(const AttentionShape& shape, std::span<const AttentionTask> tasks
             if (shape.window != 0 && j + shape.window <= position && j >= shape.sink) continue;
             double score = 0;
             for (size_t d = 0; d < dim; ++d) {
-              score += static_cast<double>(task.q.row(row)[h * dim + d]) *
-                       Element(shape.kv_dtype, span.k, kv_head * span.head_stride + KeyElement(span.across, dim, r, d));
+              score +=
+                  static_cast<double>(task.q.row(row)[h * dim + d]) *
+                  Element(shape.kv_dtype, span.k, kv_head * span.head_stride + KeyElement(span.transposed, dim, r, d));
             }
             score *= static_cast<double>(shape.scale);
             if (shape.soft_cap != 0) {

@@ -125,7 +125,7 @@ constexpr size_t WholeBlocks(DType dtype, size_t cols) {
 }
 
 // A level with threads to run on. The pools and scratch behind it are made once per (level, threads, tuning) and shared by all tests of a
-// program: scratch is uninitialised by contract, so that it begins as NaN and then holds whatever the test before left there.
+// program. Scratch is uninitialised by contract, so it begins as NaN and then holds whatever the test before left there.
 class TestContext {
  public:
   explicit TestContext(Isa isa, size_t threads = 1, Tuning tuning = DetectTuning())

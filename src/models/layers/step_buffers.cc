@@ -36,7 +36,7 @@ void ForEachMatrix(Buffers& b, const StepShape& s, Place place) {
   place(b.experts.up, slots, s.expert_ffn);
 }
 
-size_t MostColumns(const StepShape& s) {
+size_t MaxColumns(const StepShape& s) {
   return std::max({s.hidden, s.q_dim, s.ffn, s.expert_ffn, s.paired ? 2 * s.hidden : 0, s.feature_width});
 }
 bool HasBFloat16(const StepShape& s, Isa isa) { return s.bfloat16_weights && HasBFloat16Products(isa); }
@@ -51,10 +51,10 @@ size_t StepBuffers::RowBytes(const StepShape& shape, Isa isa) {
   ForEachMatrix(none, shape, [&](Matrix<float>&, size_t rows, size_t width) { floats += rows * Stride(width); });
   const size_t quantized =
       shape.quantized_weights
-          ? InputRowsFor(shape) * QuantizedBuffer::RowBytes(MostColumns(shape), isa, HasBiased(shape, isa))
+          ? InputRowsFor(shape) * QuantizedBuffer::RowBytes(MaxColumns(shape), isa, HasBiased(shape, isa))
           : 0;
   const size_t rounded =
-      HasBFloat16(shape, isa) ? InputRowsFor(shape) * BFloat16Buffer::RowBytes(MostColumns(shape)) : 0;
+      HasBFloat16(shape, isa) ? InputRowsFor(shape) * BFloat16Buffer::RowBytes(MaxColumns(shape)) : 0;
   return floats * sizeof(float) + quantized + rounded + sizeof(uint32_t) + sizeof(AttentionTask) +
          shape.experts_per_token * 4 * sizeof(uint32_t);
 }
@@ -72,19 +72,19 @@ Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows,
     next += rows * max_rows * Stride(width);
   });
   if (shape.quantized_weights) {
-    TIDEMILL_TRY(quantized, QuantizedBuffer::Create(InputRowsFor(shape) * max_rows, MostColumns(shape), isa,
+    TIDEMILL_TRY(quantized, QuantizedBuffer::Create(InputRowsFor(shape) * max_rows, MaxColumns(shape), isa,
                                                     HasBiased(shape, isa)));
     b.quantized_ = std::move(quantized);
   }
   if (HasBFloat16(shape, isa)) {
-    TIDEMILL_TRY(rounded, BFloat16Buffer::Create(InputRowsFor(shape) * max_rows, MostColumns(shape)));
+    TIDEMILL_TRY(rounded, BFloat16Buffer::Create(InputRowsFor(shape) * max_rows, MaxColumns(shape)));
     b.bfloat16_ = std::move(rounded);
   }
   b.positions.resize(max_rows);
   b.attention_tasks.reserve(max_rows);
-  const size_t most_products = std::max(kMaxMatMulTasks, 2 * shape.experts);  // `gate` and `up` of all experts
-  b.products_.reserve(most_products);
-  b.product_rows_.reserve(most_products);
+  const size_t max_products = std::max(kMaxMatMulTasks, 2 * shape.experts);  // `gate` and `up` of all experts
+  b.products_.reserve(max_products);
+  b.product_rows_.reserve(max_products);
   if (shape.experts != 0) {
     const size_t slots = max_rows * shape.experts_per_token;
     b.experts.weights.resize(slots);

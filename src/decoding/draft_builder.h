@@ -3,8 +3,8 @@
 //   Begin(most) -> BeginText(ids) -> a step of the text: Choose(..) for each wanted row -> while Continue(): a step, Choose(..) -> Made()
 //
 // The next step of a chain runs its last draft token; that of a tree runs PlanLevel's rows.
-#ifndef TIDEMILL_DECODING_GUESS_BUILDER_H_
-#define TIDEMILL_DECODING_GUESS_BUILDER_H_
+#ifndef TIDEMILL_DECODING_DRAFT_BUILDER_H_
+#define TIDEMILL_DECODING_DRAFT_BUILDER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -14,29 +14,29 @@
 
 #include "decoding/draft_choice.h"
 #include "decoding/draft_tree.h"
-#include "decoding/draft_width.h"
+#include "decoding/num_draft_tokens.h"
 #include "decoding/tree_draft.h"
 #include "tidemill/engine.h"
 
 namespace tidemill {
 
-class GuessBuilder {
+class DraftBuilder {
  public:
   // A tree needs options.tokenizer; a chain does not read it. at_once: each wanted row gives the next token of a chain. Throws
   // std::bad_alloc.
-  GuessBuilder(const DraftChoice::Options& options, DraftTreeKind tree, bool at_once);
+  DraftBuilder(const DraftChoice::Options& options, DraftTreeKind tree, bool at_once);
 
-  GuessOrder order() const { return order_; }
+  DraftOrder order() const { return order_; }
 
-  void Begin(size_t most);  // nodes
+  void Begin(size_t num_draft_tokens);  // nodes
   // Before the text's step, with all its ids. Throws std::bad_alloc.
   void BeginText(std::span<const int32_t> ids);
   // The logits of a wanted row, in ascending order. Changes the logits.
   void Choose(size_t row, std::span<float> logits);
   // After a step: whether there is another.
   bool Continue();
-  // The next step of a tree in at most `most` rows; false: too few for any node.
-  bool PlanLevel(size_t most) { return rows_.Plan(*tree_, level_, most); }
+  // The next step of a tree in at most `num_draft_tokens` rows; false: too few for any node.
+  bool PlanLevel(size_t num_draft_tokens) { return rows_.Plan(*tree_, level_, num_draft_tokens); }
   const TreeRows& rows() const { return rows_; }
   int32_t parent(int32_t node) const { return tree_->parent(node); }
   std::span<const int32_t> chain() const { return chain_; }
@@ -46,9 +46,9 @@ class GuessBuilder {
 
  private:
   DraftChoice choice_;
-  GuessOrder order_;
+  DraftOrder order_;
   std::optional<TreeDraft> tree_;
-  size_t most_ = 0;
+  size_t max_ = 0;
   std::vector<int32_t> chain_;
   std::optional<int32_t> next_;     // of a chain, from the last logits; none: nothing likely enough
   bool ended_ = false;              // of a draft made at once: a row gave nothing
@@ -59,4 +59,4 @@ class GuessBuilder {
 
 }  // namespace tidemill
 
-#endif  // TIDEMILL_DECODING_GUESS_BUILDER_H_
+#endif  // TIDEMILL_DECODING_DRAFT_BUILDER_H_

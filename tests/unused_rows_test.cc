@@ -1,4 +1,4 @@
-// The spare rows of a block: what trees of guesses take of them, step by step, and when a state grows for guesses instead of cutting them.
+// The unused rows of a block: what trees of draft tokens take of them, step by step, and when a state grows for draft tokens instead of cutting them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 #include "tests/support/sloped_profile.h"
 #include "tests/support/tiny_model.h"
 
-namespace tidemill::spare_rows_test {
+namespace tidemill::unused_rows_test {
 namespace {
 
 using testing::BuildCountingModel;
@@ -32,7 +32,7 @@ using testing::ScriptedDrafter;
 using testing::SlopedProfile;
 using testing::SmallContextModel;
 
-// Trees of the three nodes of BMC's Fig. 6 behind S11, the pending token: S22, S21, and S31 behind S21.
+// Trees of the three nodes of BMC's Fig. 6 behind S11, the last sampled token: S22, S21, and S31 behind S21.
 class FigureDrafter : public Drafter {
  public:
   enum class Right { kNone, kS22, kS21AndS31 };
@@ -42,16 +42,16 @@ class FigureDrafter : public Drafter {
       : answer_(std::move(answer)), script_(std::move(script)) {}
 
   void Append(int32_t) override { ++length_; }
-  DraftTree Propose(size_t most) override {
+  DraftTree Propose(size_t num_draft_tokens) override {
     const Right right = step_ < script_.size() ? script_[step_++] : Right::kNone;
     const int32_t next = answer_[length_], other = next == 3 ? 4 : 3;
     ids_ = {other, other + 2 == next ? other + 3 : other + 2, 5};
     if (right == Right::kS22) ids_[0] = next;
     if (right == Right::kS21AndS31) ids_[1] = next, ids_[2] = answer_[length_ + 1];
-    const size_t nodes = std::min(most, ids_.size());
+    const size_t nodes = std::min(num_draft_tokens, ids_.size());
     return {.ids = std::span(ids_).first(nodes), .parents = std::span(parents_).first(nodes)};
   }
-  GuessOrder guess_order() const override { return GuessOrder::kTree; }
+  DraftOrder draft_order() const override { return DraftOrder::kTree; }
 
  private:
   std::vector<int32_t> answer_;
@@ -63,21 +63,21 @@ class FigureDrafter : public Drafter {
 // One step, in rows.
 struct TraceLine {
   size_t length, capacity;  // when it was planned, and the block it ran in
-  size_t spare;             // behind `length`
+  size_t unused;            // behind `length`
   size_t rows, idle;        // of them: taken by the step, left over
   size_t cut, committed;
   bool grew;
 
   friend bool operator==(const TraceLine&, const TraceLine&) = default;
   friend void PrintTo(const TraceLine& line, std::ostream* out) {
-    *out << "{" << line.length << ", " << line.capacity << ", " << line.spare << ", " << line.rows << ", " << line.idle
+    *out << "{" << line.length << ", " << line.capacity << ", " << line.unused << ", " << line.rows << ", " << line.idle
          << ", " << line.cut << ", " << line.committed << ", " << (line.grew ? "true" : "false") << "}";
   }
 };
 
 // The paper: seven padded rows, a tree of four, three rows wasted; (S11, S22) is accepted, and one is wasted; S11 is accepted, and none is.
 // Then what the text beside it says: fewer free rows than nodes bound the tree, one is plain decoding, and none lets the block grow.
-TEST(SpareRows, Figure6_StepByStep) {
+TEST(UnusedRows, Figure6_StepByStep) {
   using Right = FigureDrafter::Right;
   const auto model = SmallContextModel(DType::kF32);
   const std::vector<int32_t> prompt = {7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -87,7 +87,7 @@ TEST(SpareRows, Figure6_StepByStep) {
   std::vector<int32_t> answer = prompt;
   answer.insert(answer.end(), expected.ids.begin(), expected.ids.end());
   answer.push_back(0);  // behind the last one
-  EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = 8});
+  EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_increment = 8});
   Engine::Impl& impl = driver.engine().impl();
   impl.make_drafter = [&](const Request&, size_t, SequenceState&) {
     return std::make_unique<FigureDrafter>(
@@ -95,7 +95,8 @@ TEST(SpareRows, Figure6_StepByStep) {
                             Right::kS21AndS31});
   };
   const uint64_t row_bytes = impl.NewState()->GrowthBytes(8) / 8;
-  const RequestId id = driver.Submit({.prompt = prompt, .generation = generation, .draft = {.most = 3, .least = 3}});
+  const RequestId id = driver.Submit(
+      {.prompt = prompt, .generation = generation, .draft = {.num_draft_tokens = 3, .min_draft_tokens = 3}});
   driver.Step();  // the prompt
   const RequestId beside = plain.Submit(prompt, generation);
   plain.Step();
@@ -116,7 +117,7 @@ TEST(SpareRows, Figure6_StepByStep) {
     EXPECT_EQ(*found, *wanted) << "all rows are those of plain decoding, in their places; step " << trace.size();
   }
   EXPECT_EQ(trace, (std::vector<TraceLine>{
-                       // length, capacity, spare, rows, idle, cut, committed, grew
+                       // length, capacity, unused, rows, idle, cut, committed, grew
                        {9, 16, 7, 4, 3, 0, 2, false},
                        {11, 16, 5, 4, 1, 0, 1, false},
                        {12, 16, 4, 4, 0, 0, 1, false},
@@ -128,7 +129,7 @@ TEST(SpareRows, Figure6_StepByStep) {
   driver.RunUntilIdle();
   plain.RunUntilIdle();
   ExpectSame(driver.outcome(id), expected, "the answer");
-  ExpectSame(plain.outcome(beside), expected, "without guesses");
+  ExpectSame(plain.outcome(beside), expected, "without draft tokens");
   EXPECT_GE(driver.outcome(id).stats.drafts.cut, 2U);
   EXPECT_EQ(driver.outcome(id).stats.drafts.grown, 0U) << "a width that is given is cut, as in the paper";
 }
@@ -147,14 +148,14 @@ void SetPrice(Engine::Impl& impl, const GrowthPrice& price) {
   impl.step_seconds = [](size_t rows) { return 1e-6 + 1e-7 * static_cast<double>(rows - 1); };
 }
 
-// Guesses that the ids go on counting, which is right of a counting model; in every third draft only the first five do.
+// Draft tokens that the ids go on counting, which is right of a counting model; in every third draft only the first five do.
 class CountingDrafter : public Drafter {
  public:
   void Append(int32_t id) override { last_ = id; }
-  DraftTree Propose(size_t most) override {
-    ids_.resize(most);
+  DraftTree Propose(size_t num_draft_tokens) override {
+    ids_.resize(num_draft_tokens);
     std::iota(ids_.begin(), ids_.end(), last_ + 1);
-    for (size_t i = 5; i < most && num_drafts_ % 3 == 2; ++i) ids_[i] = 7;
+    for (size_t i = 5; i < num_draft_tokens && num_drafts_ % 3 == 2; ++i) ids_[i] = 7;
     ++num_drafts_;
     return {.ids = ids_};
   }
@@ -166,7 +167,8 @@ class CountingDrafter : public Drafter {
 };
 
 Request Counting(int32_t first, int32_t count) {
-  return {.prompt = {first}, .generation = {.max_new_tokens = count, .ignore_eos = true}, .draft = {.most = 8}};
+  return {
+      .prompt = {first}, .generation = {.max_new_tokens = count, .ignore_eos = true}, .draft = {.num_draft_tokens = 8}};
 }
 
 void ExpectCounts(const Outcome& outcome, int32_t first, int32_t count, const std::string& where) {
@@ -176,12 +178,12 @@ void ExpectCounts(const Outcome& outcome, int32_t first, int32_t count, const st
   EXPECT_EQ(outcome.ids, expected) << where;
 }
 
-TEST(SpareRows, GuessesWorthMoreThanACopy_LetTheStateGrow) {
-  const auto model = LoadModel("spare_rows", BuildCountingModel({.vocab = 400, .context = 256, .eos_token = 399}));
+TEST(UnusedRows, DraftTokensWorthMoreThanACopy_LetTheStateGrow) {
+  const auto model = LoadModel("unused_rows", BuildCountingModel({.vocab = 400, .context = 256, .eos_token = 399}));
   for (const KvPolicy policy : {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc, KvPolicy::kGeometric,
                                 KvPolicy::kReserve, KvPolicy::kPaged}) {
     for (const GrowthPrice& price : {kCheap, kDear}) {
-      EngineDriver driver(model, {.threads = 1, .kv_policy = policy, .kv_period = 16});
+      EngineDriver driver(model, {.threads = 1, .kv_policy = policy, .kv_increment = 16});
       SetPrice(driver.engine().impl(), price);
       driver.engine().impl().make_drafter = [](const Request&, size_t, SequenceState&) {
         return std::make_unique<CountingDrafter>();
@@ -202,14 +204,15 @@ TEST(SpareRows, GuessesWorthMoreThanACopy_LetTheStateGrow) {
   }
 }
 
-// Nobody is put aside while a state holds a block that its text does not need yet, whatever the memory for states.
-TEST(SpareRows, GrowingForGuesses_PutsNobodyAside) {
-  constexpr size_t kPeriod = 16;
-  const auto model = LoadModel("spare_rows", BuildCountingModel({.vocab = 400, .context = 128, .eos_token = 399}));
-  const EngineOptions roomy{.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = kPeriod, .max_batch = 4};
-  const uint64_t row_bytes = EngineDriver(model, roomy).engine().impl().NewState()->GrowthBytes(kPeriod) / kPeriod;
+// Nobody is preempted while a state holds a block that its text does not need yet, whatever the memory for states.
+TEST(UnusedRows, GrowingForDraftTokens_PreemptsNobody) {
+  constexpr size_t kIncrement = 16;
+  const auto model = LoadModel("unused_rows", BuildCountingModel({.vocab = 400, .context = 128, .eos_token = 399}));
+  const EngineOptions roomy{.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_increment = kIncrement, .max_batch = 4};
+  const uint64_t row_bytes =
+      EngineDriver(model, roomy).engine().impl().NewState()->GrowthBytes(kIncrement) / kIncrement;
   size_t grown = 0, cut = 0, preemptions = 0, waits = 0;
-  for (size_t rows = 96; rows <= 400; rows += kPeriod) {
+  for (size_t rows = 96; rows <= 400; rows += kIncrement) {
     EngineOptions options = roomy;
     options.state_memory = rows * row_bytes;
     EngineDriver driver(model, options);
@@ -227,7 +230,7 @@ TEST(SpareRows, GrowingForGuesses_PutsNobodyAside) {
       for (const auto& request : impl.requests) {
         if (!request->running()) continue;
         const size_t known = request->state().length() + request->pending();
-        before.push_back({request.get(), (known + kPeriod - 1) / kPeriod * kPeriod,
+        before.push_back({request.get(), (known + kIncrement - 1) / kIncrement * kIncrement,
                           static_cast<size_t>(request->state().bytes().reserved / row_bytes)});
       }
       driver.Step();
@@ -235,19 +238,19 @@ TEST(SpareRows, GrowingForGuesses_PutsNobodyAside) {
         return std::any_of(impl.requests.begin(), impl.requests.end(),
                            [&](const auto& request) { return request.get() == one.request; });
       };
-      const auto put_aside = static_cast<size_t>(std::count_if(
+      const auto preempted = static_cast<size_t>(std::count_if(
           before.begin(), before.end(), [&](const Before& one) { return is_there(one) && !one.request->running(); }));
-      preemptions += put_aside;
+      preemptions += preempted;
       const auto waiting = static_cast<size_t>(std::count_if(impl.requests.begin(), impl.requests.end(),
                                                              [](const auto& request) { return !request->running(); }));
-      waits += waiting > put_aside ? 1U : 0U;
+      waits += waiting > preempted ? 1U : 0U;
       for (const Before& one : before) {
-        if (waiting == put_aside || !is_there(one) || !one.request->running()) continue;
+        if (waiting == preempted || !is_there(one) || !one.request->running()) continue;
         EXPECT_LE(one.request->state().bytes().reserved / row_bytes, std::max(one.held, one.needed))
             << rows << " rows; one waits for memory";
       }
       for (const Before& one : before) {
-        if (put_aside == 0) continue;
+        if (preempted == 0) continue;
         EXPECT_LE(one.held, one.needed) << rows << " rows";
         if (is_there(one) && one.request->running()) {
           EXPECT_LE(one.request->state().bytes().reserved / row_bytes, one.needed) << rows << " rows";
@@ -267,12 +270,12 @@ TEST(SpareRows, GrowingForGuesses_PutsNobodyAside) {
   EXPECT_GT(waits, 50U);
 }
 
-// Each allocation of a step that grows for guesses fails in turn, once: then the step has the guesses that free rows are there for.
-TEST(SpareRows, StateThatCannotGrowForGuesses_KeepsThoseWithFreeRows) {
-  const auto model = LoadModel("spare_rows", BuildCountingModel({.vocab = 400, .context = 128, .eos_token = 399}));
-  // A step's rows when the state first grows for guesses, and with its n-th allocation failing.
+// Each allocation of a step that grows for draft tokens fails in turn, once: then the step has the draft tokens that free rows are there for.
+TEST(UnusedRows, StateThatCannotGrowForDraftTokens_KeepsThoseWithFreeRows) {
+  const auto model = LoadModel("unused_rows", BuildCountingModel({.vocab = 400, .context = 128, .eos_token = 399}));
+  // A step's rows when the state first grows for draft tokens, and with its n-th allocation failing.
   const auto rows_of = [&](size_t fail, bool* failed) {
-    EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_period = 16});
+    EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_increment = 16});
     Engine::Impl& impl = driver.engine().impl();
     SetPrice(impl, kCheap);
     impl.make_drafter = [](const Request&, size_t, SequenceState&) { return std::make_unique<CountingDrafter>(); };
@@ -307,16 +310,16 @@ TEST(SpareRows, StateThatCannotGrowForGuesses_KeepsThoseWithFreeRows) {
   EXPECT_GT(cut, 0U);
 }
 
-// Trees and chains of real steps, growing where it is cheap: answers are those without guesses.
-TEST(SpareRows, Growing_ChangesNoAnswer) {
+// Trees and chains of real steps, growing where it is cheap: answers are those without draft tokens.
+TEST(UnusedRows, Growing_ChangesNoAnswer) {
   const auto model = SmallContextModel(DType::kQ8_0);
   const auto work = testing::MakeWork(18, 61);
-  const auto alone = testing::RunAlone(model, work);
+  const auto alone = testing::RunUnbatched(model, work);
   size_t grown = 0;
   for (const bool trees : {false, true}) {
     for (const KvPolicy policy :
          {KvPolicy::kIterative, KvPolicy::kBmc, KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged}) {
-      EngineDriver driver(model, {.threads = 1, .kv_policy = policy, .kv_period = 6, .max_batch = 5});
+      EngineDriver driver(model, {.threads = 1, .kv_policy = policy, .kv_increment = 6, .max_batch = 5});
       SetPrice(driver.engine().impl(), kCheap);
       std::vector<ProposedTree> last(work.size());
       size_t at = 0;
@@ -329,7 +332,8 @@ TEST(SpareRows, Growing_ChangesNoAnswer) {
       };
       std::vector<RequestId> ids;
       for (const testing::Work& w : work)
-        ids.push_back(driver.Submit({.prompt = w.prompt, .generation = w.generation, .draft = {.most = 9}}));
+        ids.push_back(
+            driver.Submit({.prompt = w.prompt, .generation = w.generation, .draft = {.num_draft_tokens = 9}}));
       driver.RunUntilIdle();
       for (size_t i = 0; i < work.size(); ++i) {
         ExpectSame(driver.outcome(ids[i]), alone[i],
@@ -342,4 +346,4 @@ TEST(SpareRows, Growing_ChangesNoAnswer) {
 }
 
 }  // namespace
-}  // namespace tidemill::spare_rows_test
+}  // namespace tidemill::unused_rows_test

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much slower one decode step gets when another process keeps one of the cores busy.
 
-  benchmarks/busy_neighbour.py build/release/bin/bench_child MODEL [--threads 2] [--pairs 15] [--quiet 0.1] [--seconds 300]
+  benchmarks/noisy_neighbour.py build/release/bin/bench_child MODEL [--threads 2] [--pairs 15] [--quiet 0.1] [--seconds 300]
 
 One process of tidemill decodes again and again from the same caches, alternately alone and beside a process of one thread that spins
 on the same cores, which one comes first being drawn. Printed: the median ratio of the two times of a pair with its 95 % interval. A
@@ -95,4 +95,4 @@ if __name__ == "__main__":
     try:
         main()
     except OSError as error:
-        sys.exit(f"busy_neighbour: {error}")
+        sys.exit(f"noisy_neighbour: {error}")

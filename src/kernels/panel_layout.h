@@ -1,17 +1,17 @@
-// Where the parts of a quantised strip stand (kernels/weight_matrix.h draws the strips). Plain constants without a
+// Where the parts of a quantised panel stand (kernels/weight_matrix.h draws the panels). Plain constants without a
 // standard-library class or a function, so that files compiled for one instruction-set level can include them.
-#ifndef TIDEMILL_KERNELS_STRIP_LAYOUT_H_
-#define TIDEMILL_KERNELS_STRIP_LAYOUT_H_
+#ifndef TIDEMILL_KERNELS_PANEL_LAYOUT_H_
+#define TIDEMILL_KERNELS_PANEL_LAYOUT_H_
 
 #include <stddef.h>
 #include <stdint.h>
 
 namespace tidemill {
 
-enum class StripType : uint8_t { kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
+enum class PanelType : uint8_t { kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
 
-// A strip is one group behind another: the scales of its blocks of 32 columns, then their quants. So a strip is read as one stream.
-struct StripLayout {
+// A panel is one group behind another: the scales of its blocks of 32 columns, then their quants. So a panel is read as one stream.
+struct PanelLayout {
   size_t quant_bytes;    // of one block of 32 columns of 16 rows
   size_t scale_blocks;   // blocks that have their scales in one group: 1, or 8 for K-quants
   size_t scale_bytes;    // of the scales of a group
@@ -19,7 +19,7 @@ struct StripLayout {
   bool minimum = false;  // weights are d_w * q + m_w
 };
 
-inline constexpr StripLayout kStripLayouts[] = {
+inline constexpr PanelLayout kPanelLayouts[] = {
     {.quant_bytes = 512, .scale_blocks = 1, .scale_bytes = 32, .offset = 128},                  // Q8_0
     {.quant_bytes = 256, .scale_blocks = 1, .scale_bytes = 32, .offset = 8},                    // Q4_0
     {.quant_bytes = 256, .scale_blocks = 1, .scale_bytes = 64, .offset = 0, .minimum = true},   // Q4_1
@@ -29,20 +29,20 @@ inline constexpr StripLayout kStripLayouts[] = {
     {.quant_bytes = 320, .scale_blocks = 8, .scale_bytes = 320, .offset = 0, .minimum = true},  // Q5_K
     {.quant_bytes = 384, .scale_blocks = 8, .scale_bytes = 288, .offset = 32},                  // Q6_K
 };
-template <StripType type>
-inline constexpr StripLayout kStripLayout = kStripLayouts[static_cast<size_t>(type)];
-template <StripType type>
+template <PanelType type>
+inline constexpr PanelLayout kPanelLayout = kPanelLayouts[static_cast<size_t>(type)];
+template <PanelType type>
 inline constexpr size_t kGroupBytes =
-    kStripLayout<type>.scale_bytes + kStripLayout<type>.scale_blocks* kStripLayout<type>.quant_bytes;
+    kPanelLayout<type>.scale_bytes + kPanelLayout<type>.scale_blocks* kPanelLayout<type>.quant_bytes;
 // The fifth bits of a block's quants stand behind its nibbles.
-template <StripType type>
-inline constexpr bool kFiveBits = type == StripType::kQ5_0 || type == StripType::kQ5_1 || type == StripType::kQ5_K;
-inline constexpr size_t kExpandedBlock = 32 * 16;  // bytes of a block of a strip, one for each weight
+template <PanelType type>
+inline constexpr bool kFiveBits = type == PanelType::kQ5_0 || type == PanelType::kQ5_1 || type == PanelType::kQ5_K;
+inline constexpr size_t kExpandedBlock = 32 * 16;  // bytes of a block of a panel, one for each weight
 inline constexpr size_t kMaxExpandedCols = 16384;  // more would not stay in the L2 cache
 // d and the minimum have a 6-bit factor for each block.
-template <StripType type>
-inline constexpr bool kSixBitScales = type == StripType::kQ4_K || type == StripType::kQ5_K;
+template <PanelType type>
+inline constexpr bool kSixBitScales = type == PanelType::kQ4_K || type == PanelType::kQ5_K;
 
 }  // namespace tidemill
 
-#endif  // TIDEMILL_KERNELS_STRIP_LAYOUT_H_
+#endif  // TIDEMILL_KERNELS_PANEL_LAYOUT_H_

@@ -10,8 +10,8 @@
 // A tree has E(g) = 1 + p_1 + ... + p_g, p_i being the probability that node i is on the accepted path.
 //
 // Times choose the number and nothing else: no answer depends on them.
-#ifndef TIDEMILL_DECODING_DRAFT_WIDTH_H_
-#define TIDEMILL_DECODING_DRAFT_WIDTH_H_
+#ifndef TIDEMILL_DECODING_NUM_DRAFT_TOKENS_H_
+#define TIDEMILL_DECODING_NUM_DRAFT_TOKENS_H_
 
 #include <array>
 #include <cstddef>
@@ -21,12 +21,12 @@
 namespace tidemill {
 
 // The g of the highest rate(g) among [least, most], the lowest of equals.
-//   gains        : [most] E(i + 1) - E(i)        step_seconds : [most + 1] above 0        least <= most
-size_t BestDraftWidth(size_t least, std::span<const double> gains, std::span<const double> step_seconds,
-                      double guess_seconds, double other_tokens);
+//   gains        : [num_draft_tokens] E(i + 1) - E(i)        step_seconds : [num_draft_tokens + 1] above 0        min_draft_tokens <= num_draft_tokens
+size_t BestNumDraftTokens(size_t min_draft_tokens, std::span<const double> gains, std::span<const double> step_seconds,
+                          double draft_token_seconds, double other_tokens);
 
 // How a drafter makes the tokens of one draft.
-enum class GuessOrder {
+enum class DraftOrder {
   kOneByOne,
   kAtOnce,  // many take as long as one
   kTree,    // depth by depth; reported by CheckedTree, the other two by Checked
@@ -34,13 +34,13 @@ enum class GuessOrder {
 
 // Predicted costs of drafting, for a sequence without times of its own.
 struct DraftCosts {
-  static constexpr size_t kMost = 64;
+  static constexpr size_t kMax = 64;
 
-  std::array<double, kMost + 1> step_seconds = {};  // step(g); all above 0, or all 0: nothing is predicted
-  double guess_seconds = 0;                         // d
-  double other_tokens = 0;                          // `others`, at first
-  double share = 0.5;                               // a_i, before any was verified
-  std::array<double, kMost> promises = {};          // of a tree: p_i, before any was verified
+  std::array<double, kMax + 1> step_seconds = {};  // step(g); all above 0, or all 0: nothing is predicted
+  double draft_token_seconds = 0;                  // d
+  double other_tokens = 0;                         // `others`, at first
+  double share = 0.5;                              // a_i, before any was verified
+  std::array<double, kMax> promises = {};          // of a tree: p_i, before any was verified
 
   bool any() const { return step_seconds[0] > 0; }
 };
@@ -58,39 +58,41 @@ struct DraftCosts {
 //   zero         if no number pays, two draft tokens are tried after 8 plain steps, then 16, 32 and every 64. One is tried, after 8, 32 and
 //                every 64, if it takes more than a quarter of a plain step. A try comes sooner once counts have faded so far that the
 //                assumed rate pays. After an accepted try up to four more follow in the next steps.
-// Allocates nothing. Cost: O(most) in Next.
-class DraftWidth {
+// Allocates nothing. Cost: O(num_draft_tokens) in Next.
+class NumDraftTokens {
  public:
-  static constexpr size_t kMost = DraftCosts::kMost;
+  static constexpr size_t kMax = DraftCosts::kMax;
 
-  // least <= most <= kMost. Equal: nothing is chosen.
-  DraftWidth(size_t least, size_t most, GuessOrder order = GuessOrder::kOneByOne, const DraftCosts& predicted = {})
-      : least_(least),
-        most_(most),
+  // min_draft_tokens <= num_draft_tokens <= kMax. Equal: nothing is chosen.
+  NumDraftTokens(size_t min_draft_tokens, size_t num_draft_tokens, DraftOrder order = DraftOrder::kOneByOne,
+                 const DraftCosts& predicted = {})
+      : min_(min_draft_tokens),
+        max_(num_draft_tokens),
         order_(order),
         predicted_(predicted),
         assumed_share_(predicted.share),
-        predicted_guess_(predicted.any() ? predicted.guess_seconds / predicted.step_seconds[least] : 0),
+        predicted_draft_token_(
+            predicted.any() ? predicted.draft_token_seconds / predicted.step_seconds[min_draft_tokens] : 0),
         promises_(predicted.promises),
-        has_promises_(order == GuessOrder::kTree && predicted.any()),
+        has_promises_(order == DraftOrder::kTree && predicted.any()),
         other_tokens_(predicted.other_tokens) {}
 
-  GuessOrder order() const { return order_; }
+  DraftOrder order() const { return order_; }
   // Draft tokens of the next step.
   size_t Next() const;
   // Seconds that draft tokens [few, many), already made, are worth to a step: their tokens at its rate, less their rows' time. 0 if too
-  // little is known, and below `least`.
+  // little is known, and below `min_draft_tokens`.
   double Gain(size_t few, size_t many) const;
 
   // The drafter's time for so many tokens, at least one: a drafter that found none likely enough counts as one rejected, in Checked too. If
   // it runs the text first, the first time after a pause does not count. A tree's time comes with Took.
-  void Drafted(size_t guesses, double seconds, bool reads_text);
+  void Drafted(size_t draft_tokens, double seconds, bool reads_text);
   // A step verified so many draft tokens and accepted the first `right`.
-  void Checked(size_t guesses, size_t right);
+  void Checked(size_t draft_tokens, size_t right);
   // A step verified a tree of so many nodes and accepted these, counted from 0 in the draft's order.
   void CheckedTree(size_t nodes, std::span<const uint32_t> right);
   // The time of a step of this sequence's rows and other sequences' tokens, with the making of a tree.
-  void Took(size_t guesses, double seconds, double other_tokens);
+  void Took(size_t draft_tokens, double seconds, double other_tokens);
 
  private:
   struct Share {  // accepted of verified
@@ -103,43 +105,44 @@ class DraftWidth {
   };
 
   // Counts a verified draft but for what was accepted; whether it was a try.
-  bool Begin(size_t guesses);
-  void End(bool is_try, bool any_right);
-  bool IsKnown(size_t guesses) const;
+  bool Begin(size_t draft_tokens);
+  void End(bool is_try, bool any_accepted);
+  bool IsKnown(size_t draft_tokens) const;
   size_t Widest() const;                                        // that is known
-  void FillStepSeconds(std::span<double> seconds) const;        // [most + 1] step(g)
+  void FillStepSeconds(std::span<double> seconds) const;        // [num_draft_tokens + 1] step(g)
   void ScalePredicted(std::span<double> seconds) const;         // the same, with known ones filled in
   bool IsOfPredictedShape() const;                              // what is known
   void HopeForStairs(std::span<double> seconds) const;          // filled
   static double ShareWith(const Share& share, double assumed);  // `assumed` counts as a few
-  std::array<double, kMost> Gains() const;                      // tokens that each draft token adds
+  std::array<double, kMax> Gains() const;                       // tokens that each draft token adds
   double PromisePower() const;                                  // t
-  double GuessSeconds(double least_step) const;  // d; least_step: seconds of a step with `least` draft tokens
+  double DraftTokenSeconds(
+      double min_step) const;  // d; min_step: seconds of a step with `min_draft_tokens` draft tokens
   size_t Best() const { return Best(Gains()); }
-  size_t Best(std::span<const double> gains) const;  // [kMost]
+  size_t Best(std::span<const double> gains) const;  // [kMax]
   bool CouldPay() const;                             // any number, were all accepted
-  size_t TryWidth() const;                           // draft tokens of a try, never least_
+  size_t TryWidth() const;                           // draft tokens of a try, never min_
 
-  size_t least_, most_;
-  GuessOrder order_;
+  size_t min_, max_;
+  DraftOrder order_;
   DraftCosts predicted_;
   double assumed_share_;
-  double predicted_guess_;              // d until it is timed, in steps with `least` draft tokens
-  std::array<double, kMost> promises_;  // that count as a few verified trees
+  double predicted_draft_token_;       // d until it is timed, in steps with `min_draft_tokens` draft tokens
+  std::array<double, kMax> promises_;  // that count as a few verified trees
   bool has_promises_;
-  std::array<Share, kMost> shares_ = {};  // by position
+  std::array<Share, kMax> shares_ = {};  // by position
   Share all_;
-  std::array<Seconds, kMost + 1> steps_ = {};  // by draft tokens
+  std::array<Seconds, kMax + 1> steps_ = {};  // by draft tokens
   double other_tokens_;
-  double guess_seconds_ = 0;                 // d
+  double draft_token_seconds_ = 0;           // d
   double try_seconds_ = 0;                   // d of the last draft, which may have run text first
   size_t num_offers_ = 0, num_drafted_ = 0;  // drafts made; of them, those whose time counts
   bool is_catching_up_ = false;              // the last draft was the first after a pause
   size_t num_steps_ = 0;
   size_t num_compared_ = 0;    // steps with draft tokens timed beside a plain one, while costs are predicted
-  bool asks_least_ = false;    // the plain step, timed once, speaks against drafting
-  size_t since_least_ = 0;     // steps since one had `least` draft tokens
-  size_t since_guesses_ = 0;   // steps without draft tokens
+  bool asks_min_ = false;      // the plain step, timed once, speaks against drafting
+  size_t since_min_ = 0;       // steps since one had `min_draft_tokens` draft tokens
+  size_t since_drafts_ = 0;    // steps without draft tokens
   size_t pause_ = 8;           // such steps before the next try
   size_t tries_ = 4;           // that may follow at once on an accepted one
   bool is_promising_ = false;  // the last try was accepted, and one may follow
@@ -147,4 +150,4 @@ class DraftWidth {
 
 }  // namespace tidemill
 
-#endif  // TIDEMILL_DECODING_DRAFT_WIDTH_H_
+#endif  // TIDEMILL_DECODING_NUM_DRAFT_TOKENS_H_

@@ -1,6 +1,6 @@
 // The best of several short measurements: noisy neighbours only add time.
-#ifndef TIDEMILL_PLANNER_LEAST_SECONDS_H_
-#define TIDEMILL_PLANNER_LEAST_SECONDS_H_
+#ifndef TIDEMILL_PLANNER_MIN_SECONDS_H_
+#define TIDEMILL_PLANNER_MIN_SECONDS_H_
 
 #include <algorithm>
 #include <limits>
@@ -11,13 +11,13 @@ namespace tidemill {
 
 // Never 0, whatever the clock says.
 template <typename Work>
-double LeastSeconds(const Work& work) {
+double MinSeconds(const Work& work) {
   constexpr int kRounds = 4;               // at least
   constexpr double kSeconds = 0.012;       // at least
   constexpr double kEnoughSeconds = 0.25;  // whatever the rounds: of a machine that takes as long, fewer will do
-  constexpr int kMostRounds = 100'000;     // where the clock stands still
+  constexpr int kMaxRounds = 100'000;      // where the clock stands still
   double least = std::numeric_limits<double>::infinity(), all = 0;
-  for (int i = 0; (i < kRounds || all < kSeconds) && all < kEnoughSeconds && i < kMostRounds; ++i) {
+  for (int i = 0; (i < kRounds || all < kSeconds) && all < kEnoughSeconds && i < kMaxRounds; ++i) {
     const double seconds = std::max(1e-9, SecondsOf(work));
     least = std::min(least, seconds);
     all += seconds;
@@ -27,4 +27,4 @@ double LeastSeconds(const Work& work) {
 
 }  // namespace tidemill
 
-#endif  // TIDEMILL_PLANNER_LEAST_SECONDS_H_
+#endif  // TIDEMILL_PLANNER_MIN_SECONDS_H_

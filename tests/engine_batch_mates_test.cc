@@ -1,5 +1,5 @@
 // A request gets the same bits alone and among 1 to 64 others: whatever they are, in chunks of any size, on one thread or two, with room
-// for all or for one or two whole contexts, put aside and computed again, with guesses and without, behind windows that forget.
+// for all or for one or two whole contexts, preempted and computed again, with draft tokens and without, behind windows that forget.
 //
 // By hand: TIDEMILL_PAIRS=10000 for so many requests among others, TIDEMILL_SEED for other ones.
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 #include "tests/support/print_counts.h"
 #include "tests/support/random_requests.h"
 
-namespace tidemill::engine_company_test {
+namespace tidemill::engine_batch_mates_test {
 namespace {
 
 using testing::EngineDriver;
@@ -30,12 +30,12 @@ using testing::kSmallContext;
 using testing::kWindowedContext;
 using testing::MakeWork;
 using testing::Outcome;
-using testing::RunAlone;
+using testing::RunUnbatched;
 using testing::SmallContextModel;
 using testing::WindowedModel;
 using testing::Work;
 
-constexpr size_t kMostOthers = 64, kMost = 1 + kMostOthers;
+constexpr size_t kMaxOthers = 64, kMax = 1 + kMaxOthers;
 
 // Requests of one model, and what each gets alone.
 struct World {
@@ -43,7 +43,7 @@ struct World {
   std::shared_ptr<const Model> model;
   size_t context;
   std::optional<KvType> kv_type;
-  // [2 * kMost] of any sort; then short prompts with long answers, so that many are in a step at once and grow out of their memory.
+  // [2 * kMax] of any sort; then short prompts with long answers, so that many are in a step at once and grow out of their memory.
   std::vector<Work> work;
   std::vector<Outcome> alone;
 };
@@ -60,25 +60,25 @@ World MakeWorld(uint64_t index, uint64_t seed) {
                std::string(", kv ") + (world.kv_type ? std::string(KvTypeName(*world.kv_type)) : "of the model") +
                ", work " + std::to_string(seed);
   world.context = windowed ? kWindowedContext : kSmallContext;
-  world.work = MakeWork(2 * kMost, seed, windowed ? testing::kWindowedWork : testing::WorkSpec());
+  world.work = MakeWork(2 * kMax, seed, windowed ? testing::kWindowedWork : testing::WorkSpec());
   for (size_t i = 0; i < world.work.size(); ++i) {
     GenerationOptions& generation = world.work[i].generation;
     if (i % 4 != 0) generation.logprobs = std::max(generation.logprobs, 0);
     if (windowed && !generation.max_new_tokens) generation.max_new_tokens = 60;
-    if (i < kMost) continue;
+    if (i < kMax) continue;
     std::vector<int32_t>& prompt = world.work[i].prompt;
     prompt.resize(std::min(prompt.size(), 1 + i % 9));
     generation.max_new_tokens = static_cast<int32_t>(50 + i % 30);
     generation.ignore_eos = true;
     generation.stop.clear();
   }
-  world.alone = RunAlone(world.model, world.work, {.threads = 1, .kv_type = world.kv_type, .prefill_chunk = 512});
+  world.alone = RunUnbatched(world.model, world.work, {.threads = 1, .kv_type = world.kv_type, .prefill_chunk = 512});
   return world;
 }
 
 // What was met. Printed, and a run that did not meet it has shown nothing.
 struct Coverage {
-  size_t pairs = 0, engines = 0, put_aside = 0, requests_put_aside = 0, drafted = 0, accepted = 0, mixed_steps = 0;
+  size_t pairs = 0, engines = 0, preempted = 0, requests_preempted = 0, drafted = 0, accepted = 0, mixed_steps = 0;
   std::map<size_t, size_t> others;           // engines
   std::map<size_t, size_t> batches;          // steps with so many sequences, by their lowest: 1, 2, 8, 32, 64, 65
   std::map<size_t, size_t> parts;            // parts of prompts with so many rows, likewise
@@ -94,8 +94,8 @@ struct Coverage {
     return lowest;
   }
   void Print() const {
-    std::printf("  %zu requests among others in %zu engines; %zu put aside, %zu times; guesses %zu, right %zu\n", pairs,
-                engines, requests_put_aside, put_aside, drafted, accepted);
+    std::printf("  %zu requests among others in %zu engines; %zu preempted, %zu times; draft tokens %zu, right %zu\n",
+                pairs, engines, requests_preempted, preempted, drafted, accepted);
     testing::PrintCounts("engines by requests beside one", others);
     testing::PrintCounts("steps by sequences, from", batches);
     testing::PrintCounts("parts of prompts by rows, from", parts);
@@ -134,14 +134,14 @@ void RunTogether(const World& world, uint64_t seed, Coverage* coverage) {
   const bool crowd = seed % 4 == 3, squeeze = seed % 4 == 1;
   const bool windowed = world.context == kWindowedContext;             // whose long prompts are of the first sort
   const size_t sort = crowd || squeeze ? 1 : windowed ? 0 : below(3);  // of any sort, those with long answers, or both
-  const std::array few = {size_t{1}, 2 + below(6), 8 + below(24), 32 + below(32), kMostOthers};
+  const std::array few = {size_t{1}, 2 + below(6), 8 + below(24), 32 + below(32), kMaxOthers};
   const size_t others = crowd ? few[4 - seed / 4 % 2] : few[seed % 5];
   const bool little_memory = squeeze || (!crowd && below(3) != 0), all_at_once = crowd || squeeze || below(2) == 0;
   EngineOptions options{.threads = one_of({1, 2}),
                         .kv_type = world.kv_type,
                         .kv_policy = squeeze ? kGrowing[below(4)] : kPolicies[below(6)],
-                        .kv_period = one_of({1, 5, 16}),
-                        .max_batch = crowd || squeeze ? kMost : one_of({2, 8, kMost}),
+                        .kv_increment = one_of({1, 5, 16}),
+                        .max_batch = crowd || squeeze ? kMax : one_of({2, 8, kMax}),
                         .prefill_chunk = (std::array<size_t, 5>{1, 7, 16, 64, 512})[(2 * seed + seed / 5) % 5]};
   if (little_memory) {
     const size_t longest = sort == 1 ? kSmallContext : world.context;
@@ -153,8 +153,8 @@ void RunTogether(const World& world, uint64_t seed, Coverage* coverage) {
   options.spill_folder = folders[below(3)];
   std::vector<size_t> chosen(world.work.size());
   for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = i;
-  if (sort == 0) chosen.resize(kMost);
-  if (sort == 1) chosen.erase(chosen.begin(), chosen.begin() + kMost);
+  if (sort == 0) chosen.resize(kMax);
+  if (sort == 1) chosen.erase(chosen.begin(), chosen.begin() + kMax);
   std::shuffle(chosen.begin(), chosen.end(), random);
   chosen.resize(1 + others);
 
@@ -167,7 +167,7 @@ void RunTogether(const World& world, uint64_t seed, Coverage* coverage) {
       const size_t most = below(4) == 0 ? 4 : 0;
       ids.push_back(driver.Submit({.prompt = work.prompt,
                                    .generation = work.generation,
-                                   .draft = {.most = most, .least = most, .ngram_min = 1}}));
+                                   .draft = {.num_draft_tokens = most, .min_draft_tokens = most, .ngram_min = 1}}));
     }
     driver.Step();
     CountStep(driver, coverage);
@@ -179,12 +179,12 @@ void RunTogether(const World& world, uint64_t seed, Coverage* coverage) {
     const Outcome& found = driver.outcome(ids[i]);
     ExpectSame(found, world.alone[chosen[i]],
                world.name + ", seed " + std::to_string(seed) + ", " + std::string(KvPolicyName(options.kv_policy)) +
-                   ", period " + std::to_string(options.kv_period) + ", chunk " +
+                   ", increment " + std::to_string(options.kv_increment) + ", chunk " +
                    std::to_string(options.prefill_chunk) + ", threads " + std::to_string(options.threads) +
                    ", others " + std::to_string(others) + ", memory " + std::to_string(options.state_memory) +
                    ", folder '" + options.spill_folder + "', request " + std::to_string(chosen[i]));
-    coverage->put_aside += found.stats.preemptions;
-    coverage->requests_put_aside += found.stats.preemptions != 0;
+    coverage->preempted += found.stats.preemptions;
+    coverage->requests_preempted += found.stats.preemptions != 0;
     coverage->drafted += found.stats.drafted_tokens;
     coverage->accepted += found.stats.accepted_tokens;
     if (windowed) {
@@ -201,7 +201,7 @@ void RunTogether(const World& world, uint64_t seed, Coverage* coverage) {
   coverage->worlds[world.name.substr(0, world.name.find(", work"))] += ids.size();
 }
 
-TEST(EngineCompany, RequestAmongAnyOthers_GetsWhatItGetsAlone) {
+TEST(EngineBatchMates, RequestAmongAnyOthers_GetsWhatItGetsAlone) {
   const uint64_t pairs = testing::CountByHand("TIDEMILL_PAIRS", 500), first = testing::FirstSeed();
   constexpr uint64_t kEnginesOfAWorld = 4;
   Coverage coverage;
@@ -223,7 +223,7 @@ TEST(EngineCompany, RequestAmongAnyOthers_GetsWhatItGetsAlone) {
   for (const size_t chunk : {1, 7, 16, 64, 512}) EXPECT_GT(coverage.chunks[chunk], 0U) << chunk;
   for (const size_t threads : {1, 2}) EXPECT_GT(coverage.threads[threads], 0U) << threads;
   EXPECT_GE(coverage.worlds.size(), 3U);
-  EXPECT_GT(coverage.requests_put_aside, pairs / 20);
+  EXPECT_GT(coverage.requests_preempted, pairs / 20);
   EXPECT_GT(coverage.mixed_steps, 100U);
   EXPECT_GT(coverage.accepted, pairs / 20);
   EXPECT_GT(coverage.drafted - coverage.accepted, pairs / 20);
@@ -232,4 +232,4 @@ TEST(EngineCompany, RequestAmongAnyOthers_GetsWhatItGetsAlone) {
 }
 
 }  // namespace
-}  // namespace tidemill::engine_company_test
+}  // namespace tidemill::engine_batch_mates_test

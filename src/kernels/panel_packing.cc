@@ -1,4 +1,4 @@
-#include "kernels/strip_packing.h"
+#include "kernels/panel_packing.h"
 
 #include <bit>
 #include <cstdint>
@@ -43,7 +43,7 @@ void PackSharedNibbles(const std::byte* bytes, bool upper, std::byte* out) {
   }
 }
 
-// Q8_0, Q4_0, Q4_1: four quants at a time; the file's nibbles already stand as the strip wants them.
+// Q8_0, Q4_0, Q4_1: four quants at a time; the file's nibbles already stand as the panel wants them.
 void PackWords(const std::byte* quants, size_t words, uint32_t flip, std::byte* out) {
   for (size_t g = 0; g < words; ++g) StoreWord(out + g * kWordStride, LoadWord(quants + 4 * g) ^ flip);
 }
@@ -76,37 +76,37 @@ void PackUpperPairs(const std::byte* high, size_t quarter, std::byte* out) {
 }
 
 // One block of the file: `quants` and `scales` are where those of its group begin, at this lane.
-void PackFileBlock(StripType type, const std::byte* in, std::byte* quants, std::byte* scales) {
-  const size_t quant_bytes = kStripLayouts[static_cast<size_t>(type)].quant_bytes;
+void PackFileBlock(PanelType type, const std::byte* in, std::byte* quants, std::byte* scales) {
+  const size_t quant_bytes = kPanelLayouts[static_cast<size_t>(type)].quant_bytes;
   const auto copy_half = [&](size_t from, size_t to) { std::memcpy(scales + to * kRows * 2, in + from, 2); };
   switch (type) {
-    case StripType::kQ8_0:
+    case PanelType::kQ8_0:
       PackWords(in + 2, 8, 128 * kBytes, quants);  // int8 to u8 = q + 128
       return copy_half(0, 0);
-    case StripType::kQ4_0: PackWords(in + 2, 4, 0, quants); return copy_half(0, 0);
-    case StripType::kQ4_1:
+    case PanelType::kQ4_0: PackWords(in + 2, 4, 0, quants); return copy_half(0, 0);
+    case PanelType::kQ4_1:
       PackWords(in + 4, 4, 0, quants);
       copy_half(0, 0);
       return copy_half(2, 1);
-    case StripType::kQ5_0:
+    case PanelType::kQ5_0:
       PackWords(in + 6, 4, 0, quants);
       PackFifthBits(LoadWord(in + 2), quants + 4 * kWordStride);
       return copy_half(0, 0);
-    case StripType::kQ5_1:
+    case PanelType::kQ5_1:
       PackWords(in + 8, 4, 0, quants);
       PackFifthBits(LoadWord(in + 4), quants + 4 * kWordStride);
       copy_half(0, 0);
       return copy_half(2, 1);
-    case StripType::kQ4_K:
-    case StripType::kQ5_K:
+    case PanelType::kQ4_K:
+    case PanelType::kQ5_K:
       for (size_t j = 0; j < 8; ++j) {
-        const std::byte* nibbles = in + (type == StripType::kQ4_K ? 16 : 48) + j / 2 * 32;
+        const std::byte* nibbles = in + (type == PanelType::kQ4_K ? 16 : 48) + j / 2 * 32;
         PackSharedNibbles(nibbles, j % 2 != 0, quants + j * quant_bytes);
-        if (type == StripType::kQ5_K) PackFifthBits(in + 16, j, quants + j * quant_bytes + 4 * kWordStride);
+        if (type == PanelType::kQ5_K) PackFifthBits(in + 16, j, quants + j * quant_bytes + 4 * kWordStride);
       }
       copy_half(0, 0);
       return copy_half(2, 1);
-    case StripType::kQ6_K:
+    case PanelType::kQ6_K:
       for (size_t j = 0; j < 8; ++j) {
         const size_t half = j / 4, quarter = j % 4;
         PackSharedNibbles(in + 64 * half + 32 * (quarter % 2), quarter >= 2, quants + j * quant_bytes);
@@ -117,9 +117,9 @@ void PackFileBlock(StripType type, const std::byte* in, std::byte* quants, std::
 }
 
 // The bytes behind the halves of a group of eight blocks: `out` is at this lane.
-void PackByteScales(StripType type, const std::byte* in, std::byte* out) {
+void PackByteScales(PanelType type, const std::byte* in, std::byte* out) {
   for (size_t j = 0; j < 8; ++j) {
-    if (type == StripType::kQ6_K) {
+    if (type == PanelType::kQ6_K) {
       out[2 * j * kRows] = in[192 + 2 * j];
       out[(2 * j + 1) * kRows] = in[192 + 2 * j + 1];
     } else {
@@ -130,42 +130,42 @@ void PackByteScales(StripType type, const std::byte* in, std::byte* out) {
   }
 }
 
-constexpr size_t GroupBytes(const StripLayout& layout) {
+constexpr size_t GroupBytes(const PanelLayout& layout) {
   return layout.scale_bytes + layout.scale_blocks * layout.quant_bytes;
 }
 
 // Bytes of halves in a group of scales.
-constexpr size_t HalfBytes(StripType type) {
-  return kStripLayouts[static_cast<size_t>(type)].minimum ? 4 * kRows : 2 * kRows;
+constexpr size_t HalfBytes(PanelType type) {
+  return kPanelLayouts[static_cast<size_t>(type)].minimum ? 4 * kRows : 2 * kRows;
 }
 
 // Element i of a block as stored; `block` is at its lane.
-int StoredQuant(StripType type, const std::byte* block, size_t i) {
+int StoredQuant(PanelType type, const std::byte* block, size_t i) {
   const size_t g = i / 4, j = i % 4;
   const auto byte = [&](size_t word) { return std::to_integer<int>(block[word * kWordStride + j]); };
-  if (type == StripType::kQ8_0) return byte(g);
+  if (type == PanelType::kQ8_0) return byte(g);
   const int nibble = g < 4 ? byte(g) & 15 : byte(g - 4) >> 4;
   switch (type) {
-    case StripType::kQ5_0:
-    case StripType::kQ5_1:
-    case StripType::kQ5_K: return nibble + ((byte(4) >> g & 1) << 4);
-    case StripType::kQ6_K: return nibble + ((byte(4 + g / 4) >> (2 * (g % 4)) & 3) << 4);
+    case PanelType::kQ5_0:
+    case PanelType::kQ5_1:
+    case PanelType::kQ5_K: return nibble + ((byte(4) >> g & 1) << 4);
+    case PanelType::kQ6_K: return nibble + ((byte(4 + g / 4) >> (2 * (g % 4)) & 3) << 4);
     default: return nibble;
   }
 }
 
 }  // namespace
 
-StripType StripTypeOf(DType dtype) {
+PanelType PanelTypeOf(DType dtype) {
   switch (dtype) {
-    case DType::kQ8_0: return StripType::kQ8_0;
-    case DType::kQ4_0: return StripType::kQ4_0;
-    case DType::kQ4_1: return StripType::kQ4_1;
-    case DType::kQ5_0: return StripType::kQ5_0;
-    case DType::kQ5_1: return StripType::kQ5_1;
-    case DType::kQ4_K: return StripType::kQ4_K;
-    case DType::kQ5_K: return StripType::kQ5_K;
-    case DType::kQ6_K: return StripType::kQ6_K;
+    case DType::kQ8_0: return PanelType::kQ8_0;
+    case DType::kQ4_0: return PanelType::kQ4_0;
+    case DType::kQ4_1: return PanelType::kQ4_1;
+    case DType::kQ5_0: return PanelType::kQ5_0;
+    case DType::kQ5_1: return PanelType::kQ5_1;
+    case DType::kQ4_K: return PanelType::kQ4_K;
+    case DType::kQ5_K: return PanelType::kQ5_K;
+    case DType::kQ6_K: return PanelType::kQ6_K;
     case DType::kF32:
     case DType::kF16:
     case DType::kBF16: break;
@@ -173,38 +173,38 @@ StripType StripTypeOf(DType dtype) {
   StopOnFailedCheck("a quantised type", __FILE__, __LINE__);
 }
 
-size_t QuantizedStripBytes(DType dtype, size_t cols) {
-  const StripLayout& layout = kStripLayouts[static_cast<size_t>(StripTypeOf(dtype))];
+size_t QuantizedPanelBytes(DType dtype, size_t cols) {
+  const PanelLayout& layout = kPanelLayouts[static_cast<size_t>(PanelTypeOf(dtype))];
   const size_t blocks = cols / kBlock;
   return blocks / layout.scale_blocks * GroupBytes(layout);
 }
 
-void PackStripRow(DType dtype, const std::byte* row, size_t cols, size_t lane, std::byte* strip) {
-  const StripType type = StripTypeOf(dtype);
-  const StripLayout& layout = kStripLayouts[static_cast<size_t>(type)];
+void PackPanelRow(DType dtype, const std::byte* row, size_t cols, size_t lane, std::byte* panel) {
+  const PanelType type = PanelTypeOf(dtype);
+  const PanelLayout& layout = kPanelLayouts[static_cast<size_t>(type)];
   const size_t file_block = InfoOf(dtype).block_bytes;
   const size_t groups = cols / kBlock / layout.scale_blocks;  // each is one block of the file
   for (size_t i = 0; i < groups; ++i) {
     const std::byte* in = row + i * file_block;
-    std::byte* group = strip + i * GroupBytes(layout);
+    std::byte* group = panel + i * GroupBytes(layout);
     PackFileBlock(type, in, group + layout.scale_bytes + lane * 4, group + lane * 2);
     if (layout.scale_blocks != 1) PackByteScales(type, in, group + HalfBytes(type) + lane);
   }
 }
 
-void ReadStripRow(DType dtype, const std::byte* strip, size_t lane, std::span<float> out) {
-  const StripType type = StripTypeOf(dtype);
-  const StripLayout& layout = kStripLayouts[static_cast<size_t>(type)];
+void ReadPanelRow(DType dtype, const std::byte* panel, size_t lane, std::span<float> out) {
+  const PanelType type = PanelTypeOf(dtype);
+  const PanelLayout& layout = kPanelLayouts[static_cast<size_t>(type)];
   const size_t blocks = out.size() / kBlock;
   for (size_t b = 0; b < blocks; ++b) {
-    const std::byte* group = strip + b / layout.scale_blocks * GroupBytes(layout);
+    const std::byte* group = panel + b / layout.scale_blocks * GroupBytes(layout);
     const std::byte* quants = group + layout.scale_bytes + b % layout.scale_blocks * layout.quant_bytes + lane * 4;
     float d[2], m = 0;  // d of each half of the block
     d[0] = d[1] = LoadHalf(group + lane * 2);
     if (layout.minimum) m = LoadHalf(group + (kRows + lane) * 2);
     if (layout.scale_blocks != 1) {
       const std::byte* bytes = group + HalfBytes(type) + b % layout.scale_blocks * 2 * kRows + lane;
-      if (type == StripType::kQ6_K) {
+      if (type == PanelType::kQ6_K) {
         d[0] *= static_cast<float>(std::bit_cast<int8_t>(bytes[0]));
         d[1] *= static_cast<float>(std::bit_cast<int8_t>(bytes[kRows]));
       } else {
