@@ -39,7 +39,7 @@ std::vector<int32_t> Prompt(size_t index) {
 size_t NumSteps(EngineDriver& driver) { return driver.engine().impl().scheduler->draft_steps().num_steps(); }
 
 // Whether each sequence of the last step checked as many draft tokens as it may.
-bool AllDraftToken(EngineDriver& driver, const std::vector<size_t>& num_draft_tokens) {
+bool AllDraft(EngineDriver& driver, const std::vector<size_t>& num_draft_tokens) {
   const auto step = driver.engine().impl().scheduler->step();
   if (step.size() != num_draft_tokens.size()) return false;
   for (size_t i = 0; i < step.size(); ++i) {
@@ -63,7 +63,7 @@ TEST(BatchedDraft, DraftModel_RunsOnceForEachDraftToken) {
       while (!driver.engine().idle()) {
         const size_t before = NumSteps(driver);
         driver.Step();
-        if (!AllDraftToken(driver, num_draft_tokens)) continue;
+        if (!AllDraft(driver, num_draft_tokens)) continue;
         EXPECT_EQ(NumSteps(driver) - before, source.at_once ? 1 : deepest)
             << source.name << ", " << num_draft_tokens.size() << " sequences";
         ++counted;
@@ -87,7 +87,7 @@ TEST(BatchedDraft, Trees_RunTheDraftModelOnceForEachLevel) {
     while (!driver.engine().idle()) {
       const size_t before = NumSteps(driver);
       driver.Step();
-      if (!AllDraftToken(driver, {25, 25, 25})) continue;
+      if (!AllDraft(driver, {25, 25, 25})) continue;
       EXPECT_EQ(NumSteps(driver) - before, 5U) << source.name;  // five tokens deep
       ++counted;
     }

@@ -160,7 +160,7 @@ struct Coverage {
     std::printf("  steps with draft tokens: cut to free rows %zu, grown %zu, a window's rows moved %zu\n", cut, grown,
                 wrapped);
     std::printf(
-        "  ends among right draft tokens: end of sequence %zu, stop text %zu; drafters stopped %zu; preempted %zu\n",
+        "  ends among accepted draft tokens: end of sequence %zu, stop text %zu; drafters stopped %zu; preempted %zu\n",
         eos_inside, stop_inside, told, preempted);
     testing::PrintCounts("steps by accepted draft tokens", accepted_of_steps);
     testing::PrintCounts("greedy requests by draft tokens", widths);

@@ -48,7 +48,7 @@ uint64_t RowBytes() {
   return bytes;
 }
 
-TEST(EnginePlan, Period_IsWhatTheEngineGrowsBy) {
+TEST(EnginePlan, GrowthIncrement_IsWhatTheEngineGrowsBy) {
   for (const size_t increment : {64, 32, 16, 8}) {
     for (const size_t batch : {1, 3}) {
       EngineDriver driver(CountingModel(),
@@ -62,7 +62,7 @@ TEST(EnginePlan, Period_IsWhatTheEngineGrowsBy) {
   }
 }
 
-TEST(EnginePlan, PeriodThatWasGiven_IsNotChosen) {
+TEST(EnginePlan, GrowthIncrementThatWasGiven_IsNotChosen) {
   EngineDriver driver(CountingModel(), {.threads = 1, .kv_increment = 16, .state_memory = uint64_t{1} << 40});
   EXPECT_EQ(PlanOf(driver.engine()).choices.front().reason, "given by --kv-increment");
   EXPECT_EQ(driver.Run({5}, {.ignore_eos = true}).stats.growth.growths, kContext / 16);

@@ -261,7 +261,7 @@ TEST(TreeDraft, WhatHasNoTrees_IsRefused) {
   };
   for (const DraftTreeKind kind : kKinds) {
     refused({.num_draft_tokens = 4, .tree = kind},
-            "expected a chain where n-grams draft token, which go on one way, found a tree; choose kModel or kLayers");
+            "expected a chain of DraftSource::kNgram, which drafts one continuation, found a tree; choose kModel or kLayers");
   }
 }
 

@@ -131,7 +131,7 @@ TEST(UnusedRows, Figure6_StepByStep) {
   ExpectSame(driver.outcome(id), expected, "the answer");
   ExpectSame(plain.outcome(beside), expected, "without draft tokens");
   EXPECT_GE(driver.outcome(id).stats.drafts.cut, 2U);
-  EXPECT_EQ(driver.outcome(id).stats.drafts.grown, 0U) << "a width that is given is cut, as in the paper";
+  EXPECT_EQ(driver.outcome(id).stats.drafts.grown, 0U) << "a fixed number is cut, as in the paper";
 }
 
 // Growing costs so many seconds for each row that is copied; a step takes a microsecond, and a tenth of that for each row more.

@@ -256,7 +256,7 @@ class EngineRunner : public BlockRunner {
     while (caches_.size() < cell_.batch) caches_.push_back(NewCache());
     for (const auto& cache : caches_) {
       const size_t left = step.rows_before - cache->length();
-      // `reserve` is a increment ahead: behind rows that are a increment fewer it has no more than these.
+      // `reserve` is an increment ahead: behind rows that are an increment fewer it has no more than these.
       const bool ahead = cell_.policy == KvPolicy::kReserve && left > cell_.increment;
       const size_t at_once = cell_.policy == KvPolicy::kPaged ? cell_.increment
                              : ahead                          ? left - cell_.increment

@@ -51,9 +51,9 @@ std::string Cell::PolicyName() const {
 }
 
 std::string Cell::Key() const {
-  const bool has_period = policy == KvPolicy::kBmc || policy == KvPolicy::kReserve || policy == KvPolicy::kPaged;
+  const bool has_increment = policy == KvPolicy::kBmc || policy == KvPolicy::kReserve || policy == KvPolicy::kPaged;
   return std::string(shape.name) + "/tokens:" + std::to_string(tokens) + "/batch:" + std::to_string(batch) +
-         "/policy:" + PolicyName() + (has_period ? "/increment:" + std::to_string(increment) : "") +
+         "/policy:" + PolicyName() + (has_increment ? "/increment:" + std::to_string(increment) : "") +
          "/backend:" + std::string(BackendName(backend)) + "/kv:" + std::string(InfoOf(dtype).name) +
          "/threads:" + std::to_string(threads) +
          (draft > 1 ? "/draft:" + std::to_string(draft) + "/accept:" + std::to_string(accept) : "") + "/pages:" + pages;
@@ -78,7 +78,7 @@ std::vector<Step> MakeScript(const Cell& cell) {
     if (cell.policy == KvPolicy::kIterative) {
       step.capacity = rows + wanted;
     } else if (rows == capacity && cell.policy == KvPolicy::kReserve) {
-      step.capacity = std::min(cell.tokens, rows + 1 + cell.increment);  // pages, a increment ahead of the step's row
+      step.capacity = std::min(cell.tokens, rows + 1 + cell.increment);  // pages, an increment ahead of the step's row
     } else if (rows == capacity && cell.policy == KvPolicy::kPaged) {
       step.capacity = std::min(cell.tokens, rows + cell.increment);
     } else if (rows == capacity) {

@@ -13,10 +13,10 @@ namespace tidemill {
 enum class KvPolicy : uint8_t {
   kIterative,  // a new buffer and a copy of everything at each step, as frameworks do that append by concatenation
   kUpfront,    // all rows that the request may need, at once
-  kBmc,        // the next multiple of a increment of rows, copied into a larger buffer when it is full
+  kBmc,        // the next multiple of the growth increment, copied into a larger buffer when it is full
   kGeometric,  // the next power of two of rows
-  kReserve,    // addresses for all rows at once, memory a increment ahead; nothing is copied
-  kPaged,      // blocks of a increment of rows that stay where they are
+  kReserve,    // addresses for all rows at once, memory one growth increment ahead; nothing is copied
+  kPaged,      // blocks of one growth increment that stay where they are
 };
 
 // "iterative", "upfront", "bmc", "geometric", "reserve", "paged"; kInvalidArgument lists them.

@@ -111,7 +111,7 @@ Json::Json(std::initializer_list<Part> parts) {
   members.reserve(parts.size());
   for (const Part& part : parts) {
     List& pair = std::get<List>(part.value.value_);
-    members.push_back({std::move(std::get<std::string>(pair[0].value_)), std::move(pair[1])});
+    members.emplace_back(std::move(std::get<std::string>(pair[0].value_)), std::move(pair[1]));
   }
 }
 
@@ -135,7 +135,7 @@ Json::Json(const JsonValue& value) {
     case JsonKind::kBeginObject: {
       Members& members = value_.emplace<Members>();
       members.reserve(value.size());
-      for (const auto& [key, member] : value.Members()) members.push_back({std::string(key), Json(member)});
+      for (const auto& [key, member] : value.Members()) members.emplace_back(std::string(key), Json(member));
       break;
     }
     default: break;
@@ -160,8 +160,8 @@ Json& Json::operator[](std::string_view key) {
   if (std::holds_alternative<std::nullptr_t>(value_)) value_.emplace<Members>();
   Members* members = std::get_if<Members>(&value_);
   TIDEMILL_CHECK(members != nullptr);
-  const auto found = std::find_if(members->begin(), members->end(), [&](const Member& m) { return m.key == key; });
-  return found != members->end() ? found->value : members->emplace_back(Member{std::string(key), {}}).value;
+  const auto found = std::find_if(members->begin(), members->end(), [&](const Member& m) { return m.first == key; });
+  return found != members->end() ? found->second : members->emplace_back(std::string(key), Json()).second;
 }
 
 void Json::push_back(Json element) {
@@ -175,7 +175,7 @@ void Json::update(Json object) {
   if (std::holds_alternative<std::nullptr_t>(object.value_)) return;
   Members* members = std::get_if<Members>(&object.value_);
   TIDEMILL_CHECK(members != nullptr);
-  for (Member& member : *members) (*this)[member.key] = std::move(member.value);
+  for (Member& member : *members) (*this)[member.first] = std::move(member.second);
 }
 
 std::string Json::dump(int indent) const {
@@ -201,9 +201,9 @@ void Json::Write(int indent, int depth, std::string& out) const {
     out += '{';
     for (const Member& member : *members) {
       begin_element(&member == members->data());
-      AppendString(member.key, out);
+      AppendString(member.first, out);
       out += indent < 0 ? ":" : ": ";
-      member.value.Write(indent, depth + 1, out);
+      member.second.Write(indent, depth + 1, out);
     }
     if (!members->empty()) NewLine(indent, depth, out);
     out += '}';

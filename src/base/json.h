@@ -66,18 +66,13 @@ class Json {
   std::string dump(int indent = -1) const;
 
  private:
-  struct Member;
+  using Member = std::pair<std::string, Json>;
   using List = std::vector<Json>;
   using Members = std::vector<Member>;
 
   void Write(int indent, int depth, std::string& out) const;
 
   std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string, List, Members> value_;
-};
-
-struct Json::Member {
-  std::string key;
-  Json value;
 };
 
 struct Json::Part {

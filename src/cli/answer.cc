@@ -12,7 +12,7 @@ std::string StepCountName(size_t width) {
   return std::to_string(width) + (width + 1 == DraftStats::kStepCounts ? "+" : "");
 }
 
-// Right draft tokens of a step that had some.
+// Accepted draft tokens of a step that had some.
 double PerStep(const RequestStats& stats) {
   return static_cast<double>(stats.accepted_tokens) / static_cast<double>(std::max(1U, stats.drafts.drafted[0]));
 }
@@ -78,7 +78,7 @@ std::string DescribeDrafts(const RequestStats& stats) {
                      std::to_string(stats.accepted_tokens) + " accepted (" +
                      std::to_string(stats.accepted_tokens + drafts.bonuses) + " with bonus tokens), ";
   if (drafts.later_siblings != 0) text += std::to_string(drafts.later_siblings) + " of them not the first sibling, ";
-  text += std::string(number) + " a step; acceptance rate by position";
+  text += std::string(number) + " a step; acceptance rate by depth";
   for (size_t i = 0; i < DraftStats::kPositions && drafts.drafted[i] != 0; ++i) {
     std::snprintf(number, sizeof number, " %.0f %%", 100 * drafts.AcceptanceRate(i));
     text += number;
@@ -88,8 +88,8 @@ std::string DescribeDrafts(const RequestStats& stats) {
     if (drafts.steps_by_draft_tokens[i] != 0)
       text += " " + StepCountName(i) + ":" + std::to_string(drafts.steps_by_draft_tokens[i]);
   }
-  if (drafts.cut != 0) text += "; " + std::to_string(drafts.cut) + " cut to unused rows";
-  if (drafts.grown != 0) text += "; grown for " + std::to_string(drafts.grown) + " of them";
+  if (drafts.cut != 0) text += "; " + std::to_string(drafts.cut) + " steps cut to unused rows";
+  if (drafts.grown != 0) text += "; KV cache grown early in " + std::to_string(drafts.grown) + " steps";
   if (drafts.draft_prefill_ms > 0) {
     std::snprintf(number, sizeof number, "%.1f", drafts.draft_prefill_ms);
     text += std::string("; draft prefill ") + number + " ms";

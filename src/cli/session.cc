@@ -161,7 +161,7 @@ void WarnAboutGrowth(const RequestStats& stats, Messages& messages) {
 
 void WarnAboutDrafts(const RequestStats& stats, Messages& messages) {
   if (stats.draft_trouble.empty()) return;
-  messages.Warning("drafts: " + std::string(stats.draft_trouble) + "; drafting was disabled for some steps");
+  messages.Warning("drafting was disabled for some steps: " + std::string(stats.draft_trouble));
 }
 
 std::string DescribeAnswer(const Answer& answer, const Session& session, const GenerationOptions& options) {

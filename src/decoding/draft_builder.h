@@ -35,8 +35,8 @@ class DraftBuilder {
   void Choose(size_t row, std::span<float> logits);
   // After a step: whether there is another.
   bool Continue();
-  // The next step of a tree in at most `num_draft_tokens` rows; false: too few for any node.
-  bool PlanLevel(size_t num_draft_tokens) { return rows_.Plan(*tree_, level_, num_draft_tokens); }
+  // The next step of a tree in at most `max_rows` rows; false: too few for any node.
+  bool PlanLevel(size_t max_rows) { return rows_.Plan(*tree_, level_, max_rows); }
   const TreeRows& rows() const { return rows_; }
   int32_t parent(int32_t node) const { return tree_->parent(node); }
   std::span<const int32_t> chain() const { return chain_; }

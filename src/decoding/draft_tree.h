@@ -9,7 +9,7 @@
 
 namespace tidemill {
 
-// Draft tokens for the tokens that follow the pending one. Nodes stand in order of promise, each behind its parent: the first n are a draft,
+// Draft tokens for draft tokens after the last sampled token. Nodes stand in order of promise, each behind its parent: the first n are a draft,
 // too, and where rows are short the last ones go. A chain is a tree.
 struct DraftTree {
   // What was done where there are no ids.

@@ -195,7 +195,7 @@ double Jump(size_t g) { return g <= 6 ? 1 + 0.05 * static_cast<double>(g) : 3.0 
 
 // Many draft tokens never pay, whatever the acceptance rate: the first 60 drafts have few, though a straight line through measured times would
 // promise more. A slow first step, plain or not, and prose before with a rejected draft token do not change that.
-TEST(NumDraftTokens, RightPredictions_SpareWidthsThatCannotPay) {
+TEST(NumDraftTokens, RightPredictions_LeaveOutNumbersThatCannotPay) {
   const auto steep = [](size_t g) { return g == 0 ? 1 : 0.4 + Jump(g); };
   for (const World& world : {World{.name = "jump", .step_seconds = Jump, .draft_token_seconds = 0.1},
                              World{.name = "steep", .step_seconds = steep, .draft_token_seconds = 0.02}}) {
@@ -320,7 +320,7 @@ TEST(NumDraftTokens, TheFirstDraftTokens_AreFew) {
 }
 
 // With prompts in every step no time is known: it drafts all the same.
-TEST(NumDraftTokens, WithoutTimes_DraftTokensAFew) {
+TEST(NumDraftTokens, WithoutTimes_DraftsAFew) {
   NumDraftTokens width(0, 8);
   for (int i = 0; i < 100; ++i) {
     const size_t draft_tokens = width.Next();

@@ -110,7 +110,7 @@ TreeRows::TreeRows() {
   for (std::vector<int32_t>* of_rows : {&nodes_, &ids_, &parents_}) of_rows->reserve(TreeDraft::kMaxAsked);
 }
 
-bool TreeRows::Plan(const TreeDraft& tree, std::span<const int32_t> nodes, size_t num_draft_tokens) {
+bool TreeRows::Plan(const TreeDraft& tree, std::span<const int32_t> nodes, size_t max_rows) {
   nodes_.clear();
   num_asked_ = 0;
   for (; num_asked_ < nodes.size(); ++num_asked_) {
@@ -118,7 +118,7 @@ bool TreeRows::Plan(const TreeDraft& tree, std::span<const int32_t> nodes, size_
     for (int32_t at = tree.parent(nodes[num_asked_]);
          at >= 0 && std::find(nodes_.begin(), nodes_.end(), at) == nodes_.end(); at = tree.parent(at))
       nodes_.push_back(at);
-    if (nodes_.size() + num_asked_ + 1 > num_draft_tokens) {
+    if (nodes_.size() + num_asked_ + 1 > max_rows) {
       nodes_.resize(before);
       break;
     }

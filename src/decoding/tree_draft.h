@@ -72,8 +72,8 @@ class TreeRows {
  public:
   TreeRows();  // throws std::bad_alloc
 
-  // For as many first `nodes` as fit into `num_draft_tokens` rows; false: none fits.
-  bool Plan(const TreeDraft& tree, std::span<const int32_t> nodes, size_t num_draft_tokens);
+  // For as many first `nodes` as fit into `max_rows` rows; false: none fits.
+  bool Plan(const TreeDraft& tree, std::span<const int32_t> nodes, size_t max_rows);
   // No tree: a step of something else.
   void Clear() { nodes_.clear(); }
 

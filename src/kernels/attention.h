@@ -57,7 +57,7 @@ struct AttentionShape {
 };
 
 // Logical positions [first, first + rows). K and V of KV head h, row r start at element h * head_stride + r * head_dim, which is
-// byte RowBytes(kv_dtype, element); but the first `across` rows of K, a multiple of 16, stand in tiles (kernels/key_tiles.h).
+// byte RowBytes(kv_dtype, element); but the first `transposed` rows of K, a multiple of 16, stand in tiles (kernels/key_tiles.h).
 struct KvSpan {
   const std::byte* k = nullptr;
   const std::byte* v = nullptr;

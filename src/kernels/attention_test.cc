@@ -144,7 +144,7 @@ class Inputs {
       for (size_t h = 0; h < case_.kv_heads; ++h) {
         for (size_t row = 0; row < span.transposed; row += kKeyTileRows, ++tiles) {
           const size_t element = h * span.head_stride + row * case_.head_dim;
-          TransposedKeys(case_.kv_dtype, case_.head_dim, stored_[2 * i].data() + RowBytes(case_.kv_dtype, element));
+          TransposeKeys(case_.kv_dtype, case_.head_dim, stored_[2 * i].data() + RowBytes(case_.kv_dtype, element));
         }
       }
     }

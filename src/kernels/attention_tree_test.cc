@@ -345,7 +345,7 @@ TEST(AttentionTree, NaNBesideThePath_ChangesNothing) {
   }
 }
 
-TEST(AttentionTree, BatchMatesInTheCall_ChangesNothing) {
+TEST(AttentionTree, BatchMatesInTheCall_ChangeNothing) {
   const Case c{.first = 126, .nodes = 9};
   const Inputs inputs(c);
   testing::Random random(9);

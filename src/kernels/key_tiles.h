@@ -19,15 +19,15 @@ constexpr bool HasKeyTiles(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-// Where element d of a key stands, in elements from the first row of its head, of which the first `across` rows are transposed.
+// Where element d of a key stands, in elements from the first row of its head, of which the first `transposed` rows are transposed.
 constexpr size_t KeyElement(size_t transposed, size_t head_dim, size_t row, size_t d) {
   if (row >= transposed) return row * head_dim + d;
   return row / kKeyTileRows * kKeyTileRows * head_dim + d * kKeyTileRows + row % kKeyTileRows;
 }
 
 // Rows to tile and tile to rows, head_dim at most kMaxHeadDim. Bits stay as they are. Allocate nothing.
-void TransposedKeys(DType dtype, size_t head_dim, std::byte* keys);
-void KeysInRows(DType dtype, size_t head_dim, std::byte* keys);
+void TransposeKeys(DType dtype, size_t head_dim, std::byte* keys);
+void TransposeKeysBack(DType dtype, size_t head_dim, std::byte* keys);
 
 }  // namespace tidemill
 

@@ -17,7 +17,7 @@ TEST(KeyTiles, Transposed_AreTransposedAndComeBack) {
       std::vector<std::byte> rows(bytes + 1, std::byte{0xA5});
       for (size_t i = 0; i < bytes; ++i) rows[i] = static_cast<std::byte>(i * 31 + i / 256);
       std::vector<std::byte> tile = rows;
-      TransposedKeys(dtype, head_dim, tile.data());
+      TransposeKeys(dtype, head_dim, tile.data());
       for (size_t r = 0; r < kKeyTileRows; ++r) {
         for (size_t d = 0; d < head_dim; ++d) {
           ASSERT_EQ(0, std::memcmp(tile.data() + (d * kKeyTileRows + r) * element,
@@ -25,7 +25,7 @@ TEST(KeyTiles, Transposed_AreTransposedAndComeBack) {
         }
       }
       EXPECT_EQ(tile.back(), rows.back());
-      KeysInRows(dtype, head_dim, tile.data());
+      TransposeKeysBack(dtype, head_dim, tile.data());
       EXPECT_EQ(tile, rows);
     }
   }

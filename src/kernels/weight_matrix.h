@@ -85,7 +85,7 @@ class WeightMatrix {
   // True when the kernels want int8 activations; else f32 or BF16 (FormFor).
   bool quantized() const { return InfoOf(dtype_).quantized; }
 
-  // The packed form of panels [first, first + count): in place when packed, else written to `scratch`: count * strip_bytes(), and
+  // The packed form of panels [first, first + count): in place when packed, else written to `scratch`: count * panel_bytes(), and
   // cols() floats behind them where rows are dequantised (MatMulScratchBytes).
   const std::byte* Panels(size_t first, size_t count, std::span<std::byte> scratch) const;
 

@@ -95,12 +95,12 @@ draft tokens      take no draft step, as of prompt lookup
                        14       127 ms  0.981
                        15       135 ms  0.983
                        16       143 ms  0.983
-                  acceptance rate  best num_draft_tokens  one token
-                              0.3                      0    9.59 ms
-                              0.5                      0    9.59 ms
-                              0.7                      0    9.59 ms
-                              0.8                      0    9.59 ms
-                              0.9                      1    9.44 ms
+                  acceptance rate  best number of draft tokens  one token
+                              0.3                             0    9.59 ms
+                              0.5                             0    9.59 ms
+                              0.7                             0    9.59 ms
+                              0.8                             0    9.59 ms
+                              0.9                             1    9.44 ms
 )text");
 }
 
@@ -243,7 +243,7 @@ TEST(Plan, DraftTokens_AreTheBestNumberAtAnAcceptanceRateOfOneHalf) {
   EXPECT_EQ(width().runner_up->value, "3");
 }
 
-TEST(Plan, Drafts_HaveStepsOf17RowsAndTheBestWidths) {
+TEST(Plan, Drafts_HaveStepsOf17RowsAndTheBestNumbers) {
   PlanInput input = RoundInput();
   input.drafts = RoundDrafts();
   input.drafts.prefill = {.seconds = 2, .min_answer_tokens = 77};

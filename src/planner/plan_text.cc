@@ -101,9 +101,9 @@ std::string DraftText(const PredictedDrafts& drafts) {
     }
     text += Line("", row);
   }
-  text += Line("", "acceptance rate  best num_draft_tokens  one token");
+  text += Line("", "acceptance rate  best number of draft tokens  one token");
   for (const PredictedDrafts::Best& best : drafts.best) {
-    std::snprintf(line, sizeof line, "%15.1f  %21zu  %9s", best.acceptance_rate, best.num_draft_tokens,
+    std::snprintf(line, sizeof line, "%15.1f  %28zu  %9s", best.acceptance_rate, best.num_draft_tokens,
                   SecondsText(best.seconds).c_str());
     text += Line("", line);
   }

@@ -35,7 +35,7 @@ class DraftState {
   SequenceState* get() const { return state_.get(); }
   size_t unused() const { return state_->max_length() - state_->length(); }
 
-  // At most spare() rows.
+  // At most unused() rows.
   DraftRoom Reserve(size_t rows) {
     const uint64_t room = memory_->limit - std::min(memory_->limit, memory_->held);
     if (state_->GrowthBytes(rows) > room) return DraftRoom::kNotNow;

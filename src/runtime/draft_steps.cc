@@ -33,10 +33,10 @@ DraftTree StepDrafter::Propose(size_t num_draft_tokens) {
   return End();
 }
 
-DraftSteps::DraftSteps(size_t num_draft_tokens) {
-  active_.reserve(num_draft_tokens);
-  step_.reserve(num_draft_tokens);
-  stepping_.reserve(num_draft_tokens);
+DraftSteps::DraftSteps(size_t max_tasks) {
+  active_.reserve(max_tasks);
+  step_.reserve(max_tasks);
+  stepping_.reserve(max_tasks);
   sink_ = [this](size_t sequence, size_t row, std::span<float> logits) {
     DraftTask& task = *stepping_[sequence];
     Try(task, [&] { task.steps->Choose(row, logits); });

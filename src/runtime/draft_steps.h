@@ -74,7 +74,7 @@ struct DraftTask {
 class DraftSteps {
  public:
   // `num_draft_tokens`: tasks of one call. Throws std::bad_alloc.
-  explicit DraftSteps(size_t num_draft_tokens);
+  explicit DraftSteps(size_t max_tasks);
   DraftSteps(const DraftSteps&) = delete;
   DraftSteps& operator=(const DraftSteps&) = delete;
 

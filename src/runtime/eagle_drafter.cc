@@ -41,7 +41,7 @@ Result<std::unique_ptr<EagleHead>> EagleHead::Create(const LanguageModel& model,
 EagleDrafter::EagleDrafter(const Options& options, std::unique_ptr<SequenceState> state)
     : options_(options),
       state_(std::move(state), options.memory),
-      draft_tokens_(options.draft_tokens, options.tree, false) {
+      builder_(options.choice, options.tree, false) {
   max_kept_ = std::min(kKept, state_->max_length());
   max_asked_ = options_.tree == DraftTreeKind::kChain ? 0 : TreeDraft::kMaxAsked;
   ids_.reserve(std::min(options_.context + 1, kReservedDraftIds));
@@ -138,12 +138,12 @@ void EagleDrafter::TakeKept(size_t first_row) {
 }
 
 void EagleDrafter::Begin(size_t num_draft_tokens) {
-  draft_tokens_.Begin(num_draft_tokens);
+  builder_.Begin(num_draft_tokens);
   asked_nodes_.clear();
   has_text_ = false;
   stage_ = Stage::kDone;
   if (stopped_ || num_draft_tokens == 0 || num_kept_ == 0 || ids_.size() != next_position() + 1) return;
-  draft_tokens_.BeginText(ids_);
+  builder_.BeginText(ids_);
   stage_ = Stage::kKept;
 }
 
@@ -165,7 +165,7 @@ DraftNext EagleDrafter::Done() {
 DraftNext EagleDrafter::NextOfChain(StepSequence* step) {
   if (state_.unused() == 0 || state_.Reserve(1) != DraftRoom::kYes) return Done();
   *step = {.state = state_.get(),
-           .tokens = draft_tokens_.chain().last(1),
+           .tokens = builder_.chain().last(1),
            .rows = Wanted::kLast,
            .features = asked_.Rows(0, 1)};
   return DraftNext::kStep;
@@ -179,14 +179,14 @@ size_t EagleDrafter::PlaceBehind(int32_t node) const {
 }
 
 DraftNext EagleDrafter::NextOfTree(size_t rows, StepSequence* step) {
-  const size_t num_draft_tokens = std::min({options_.head->executor().max_rows(), read_.rows, state_.unused()});
-  if (!draft_tokens_.PlanLevel(num_draft_tokens)) return Done();
-  const TreeRows& level = draft_tokens_.rows();
+  const size_t max_rows = std::min({options_.head->executor().max_rows(), read_.rows, state_.unused()});
+  if (!builder_.PlanLevel(max_rows)) return Done();
+  const TreeRows& level = builder_.rows();
   const size_t wanted = level.nodes().size();
   if (wanted > rows) return DraftNext::kWait;
   if (state_.Reserve(wanted) != DraftRoom::kYes) return Done();
   for (size_t i = 0; i < wanted; ++i)
-    CopyRow(asked_.row(PlaceBehind(draft_tokens_.parent(level.nodes()[i]))), read_, i);
+    CopyRow(asked_.row(PlaceBehind(builder_.parent(level.nodes()[i]))), read_, i);
   *step = {.state = state_.get(),
            .tokens = level.ids(),
            .rows = Wanted::kLast,
@@ -196,7 +196,7 @@ DraftNext EagleDrafter::NextOfTree(size_t rows, StepSequence* step) {
   return DraftNext::kStep;
 }
 
-void EagleDrafter::Choose(size_t row, std::span<float> logits) { draft_tokens_.Choose(row, logits); }
+void EagleDrafter::Choose(size_t row, std::span<float> logits) { builder_.Choose(row, logits); }
 
 void EagleDrafter::Ran(size_t first_row) {
   const Matrix<float>& own = options_.head->own_features().out;
@@ -205,11 +205,11 @@ void EagleDrafter::Ran(size_t first_row) {
     has_text_ = true;
     length_ = state_->length();
   } else if (stage_ == Stage::kChain) {
-    const auto key = static_cast<RowKey>(draft_tokens_.chain().back());
+    const auto key = static_cast<RowKey>(builder_.chain().back());
     state_->Commit({&key, 1});
     CopyRow(own.row(first_row), asked_, 0);
   } else {
-    const TreeRows& level = draft_tokens_.rows();
+    const TreeRows& level = builder_.rows();
     const size_t rows = level.nodes().size();
     for (size_t i = rows - level.num_asked(); i < rows; ++i) {
       asked_nodes_.push_back(level.nodes()[i]);
@@ -217,14 +217,14 @@ void EagleDrafter::Ran(size_t first_row) {
     }
   }
   const Stage further = draft_order() == DraftOrder::kTree ? Stage::kTree : Stage::kChain;
-  stage_ = draft_tokens_.Continue() ? further : Stage::kDone;
+  stage_ = builder_.Continue() ? further : Stage::kDone;
 }
 
 DraftTree EagleDrafter::End() {
   stage_ = Stage::kDone;
   if (!has_text_) return {};
   if (draft_order() != DraftOrder::kTree && !state_->Rollback(length_).ok()) BeginAt(first_ + length_);
-  return draft_tokens_.Made();
+  return builder_.Made();
 }
 
 void EagleDrafter::Stop(std::string_view why) {

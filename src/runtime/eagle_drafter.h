@@ -37,7 +37,7 @@ namespace tidemill {
 // A draft head's buffers, shared by all drafters of an engine.
 class EagleHead {
  public:
-  // Borrows both. `target_rows`: of a step of the target, at most. `most_sequences`: that draft together.
+  // Borrows both. `target_rows`: of a step of the target, at most. `max_sequences`: that draft together.
   static Result<std::unique_ptr<EagleHead>> Create(const LanguageModel& head, Isa isa, ThreadPool& threads,
                                                    size_t target_rows, size_t max_sequences);
 
@@ -71,7 +71,7 @@ class EagleDrafter : public StepDrafter {
     DraftMemory* memory = nullptr;
     const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
     DraftTreeKind tree = DraftTreeKind::kChain;
-    DraftChoice::Options draft_tokens = {};  // draft tokens.target_ids: the head's
+    DraftChoice::Options choice = {};  // choice.target_ids: the head's
   };
 
   // `state`: of the head. Throws std::bad_alloc.
@@ -83,7 +83,7 @@ class EagleDrafter : public StepDrafter {
   void AddFeature(size_t position, std::span<const float> feature) override;
   void Release() override;
   uint64_t feature_bytes() const override { return num_floats() * sizeof(float); }
-  DraftOrder draft_order() const override { return draft_tokens_.order(); }
+  DraftOrder draft_order() const override { return builder_.order(); }
   std::string_view trouble() const override { return trouble_; }
 
   DraftForward forward() const override {
@@ -127,16 +127,16 @@ class EagleDrafter : public StepDrafter {
   std::vector<int32_t> ids_;             // the sequence
   size_t max_kept_ = 0, max_asked_ = 0;  // waiting features, run nodes of a tree
   AlignedBuffer memory_;                 // none before the first feature, nor while the request waits
-  Matrix<float> kept_;                   // [most_kept_, width of the target's features] of the waiting rows
-  // [1 + most_asked_, hidden] the head's own, of its last row and of run nodes
+  Matrix<float> kept_;                   // [max_kept_, width of the target's features] of the waiting rows
+  // [1 + max_asked_, hidden] the head's own, of its last row and of run nodes
   Matrix<float> asked_;
-  Matrix<float> read_;  // [most_asked_, hidden] of the rows of a depth
+  Matrix<float> read_;  // [max_asked_, hidden] of the rows of a depth
   size_t num_kept_ = 0;
   Stage stage_ = Stage::kDone;  // what the next step is of
   bool has_text_ = false;       // the waiting rows ran
   size_t length_ = 0;           // of the state then
   std::vector<RowKey> keys_;
-  DraftBuilder draft_tokens_;
+  DraftBuilder builder_;
   std::vector<int32_t> asked_nodes_;  // of asked_, after its first row
   bool stopped_ = false;
   std::string_view trouble_;

@@ -66,7 +66,7 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
     return Wrong("expected min_probability from 0 to 1, found " + std::to_string(draft.min_probability));
   if (draft.tree != DraftTreeKind::kChain && draft.source == DraftSource::kNgram)
     return Wrong(
-        "expected a chain where n-grams draft token, which go on one way, found a tree; choose kModel or kLayers");
+        "expected a chain of DraftSource::kNgram, which drafts one continuation, found a tree; choose kModel or kLayers");
   if (draft.num_draft_tokens == 0) return {};
   if (draft.source == DraftSource::kModel && draft_model == nullptr && draft_head == nullptr) {
     return Wrong(
@@ -91,7 +91,7 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const DraftOptions& draft, siz
     return std::make_unique<NgramDrafter>(draft.ngram_min, draft.ngram_max == 0 ? ~size_t{0} : draft.ngram_max,
                                           model->text().tokenizer.vocab_size());
   }
-  DraftChoice::Options draft_tokens{.isa = isa,
+  DraftChoice::Options choice{.isa = isa,
                                     .num_draft_tokens = draft.num_draft_tokens,
                                     .vocab_size = model->text().tokenizer.vocab_size(),
                                     .min_probability = draft.min_probability,
@@ -102,31 +102,31 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const DraftOptions& draft, siz
                                                                   .state = state,
                                                                   .interrupt = &interrupt,
                                                                   .tree = draft.tree,
-                                                                  .draft_tokens = draft_tokens});
+                                                                  .choice = choice});
   }
   if (draft_head != nullptr) {
     const LanguageModel& head = draft_head->model();
     auto draft_state = NewDraftState(head, expected, std::min(options.context, head.settings.longest_context()));
-    draft_tokens.target_ids = head.features.target_ids;
+    choice.target_ids = head.features.target_ids;
     return std::make_unique<EagleDrafter>(EagleDrafter::Options{.head = draft_head.get(),
                                                                 .context = options.context,
                                                                 .memory = &draft_memory,
                                                                 .interrupt = &interrupt,
                                                                 .tree = draft.tree,
-                                                                .draft_tokens = draft_tokens},
+                                                                .choice = choice},
                                           std::move(draft_state));
   }
   const LanguageModel& drafting = draft_model->model();
   // The ids that both have a text for.
-  draft_tokens.vocab_size = std::min(draft_tokens.vocab_size, options.draft_model->text().tokenizer.vocab_size());
-  draft_tokens.never = drafting.settings.pard_token;
+  choice.vocab_size = std::min(choice.vocab_size, options.draft_model->text().tokenizer.vocab_size());
+  choice.never = drafting.settings.pard_token;
   const ModelDrafter::Options made{.model = &drafting,
                                    .executor = &draft_model->executor(),
                                    .memory = &draft_memory,
                                    .interrupt = &interrupt,
-                                   .mask_token = draft_tokens.never,
+                                   .mask_token = choice.never,
                                    .tree = draft.tree,
-                                   .draft_tokens = draft_tokens};
+                                   .choice = choice};
   const size_t longest = std::min(options.context, drafting.settings.longest_context());
   return std::make_unique<ModelDrafter>(made, NewDraftState(drafting, expected, longest));
 }
@@ -150,9 +150,9 @@ DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request, Drafter& dr
 bool Engine::Impl::DraftPrefillMayPay(const Request& request, Drafter& drafter, size_t answer) {
   if (request.draft.min_draft_tokens != 0 || answer <= 1) return true;  // they are forced; or no step could have one
   const DraftSetting setting = SettingBesideOthers(request, drafter);
-  const std::optional<size_t> min_draft_tokens =
+  const std::optional<size_t> min_answer_tokens =
       DraftPrefillOf(*this, *profile, request.draft, setting, request.prompt.size()).min_answer_tokens;
-  return min_draft_tokens && answer >= *min_draft_tokens;
+  return min_answer_tokens && answer >= *min_answer_tokens;
 }
 
 void Engine::Impl::TimeDrafts(double seconds, size_t tokens) {

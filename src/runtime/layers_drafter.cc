@@ -5,7 +5,7 @@
 namespace tidemill {
 
 LayersDrafter::LayersDrafter(const Options& options)
-    : options_(options), draft_tokens_(options.draft_tokens, options.tree, /*at_once=*/false) {
+    : options_(options), builder_(options.choice, options.tree, /*at_once=*/false) {
   ids_.reserve(std::min(options.state->max_length(), kReservedDraftIds));
   rows_ids_.reserve(1 + TreeDraft::kMaxAsked);
   rows_parents_.reserve(1 + TreeDraft::kMaxAsked);
@@ -23,14 +23,14 @@ void LayersDrafter::Begin(size_t num_draft_tokens) {
   }
   had_unused_ = true;
   trouble_ = {};
-  draft_tokens_.Begin(
+  builder_.Begin(
       std::min(num_draft_tokens, unused - 1));  // one row of the verifying step is the last sampled token's
-  draft_tokens_.BeginText(ids_);
+  builder_.BeginText(ids_);
 }
 
-size_t LayersDrafter::UnusedRows(size_t num_draft_tokens) const {
+size_t LayersDrafter::UnusedRows(size_t max_rows) const {
   const SequenceState& state = *options_.state;
-  size_t rows = std::min({num_draft_tokens, options_.executor->max_rows(), state.max_length() - state.length()});
+  size_t rows = std::min({max_rows, options_.executor->max_rows(), state.max_length() - state.length()});
   while (rows != 0 && state.GrowthBytes(rows) != 0) --rows;
   return rows;
 }
@@ -43,11 +43,11 @@ DraftNext LayersDrafter::Next(size_t rows, StepSequence* step) {
   rows_parents_.clear();
   size_t num_asked = 1;
   if (!is_tree) {
-    rows_ids_.insert(rows_ids_.end(), draft_tokens_.chain().begin(), draft_tokens_.chain().end());
+    rows_ids_.insert(rows_ids_.end(), builder_.chain().begin(), builder_.chain().end());
   } else {
     const size_t unused = UnusedRows(1 + TreeDraft::kMaxAsked);
-    if (unused < 2 || !draft_tokens_.PlanLevel(unused - 1)) return DraftNext::kDone;
-    const TreeRows& level = draft_tokens_.rows();
+    if (unused < 2 || !builder_.PlanLevel(unused - 1)) return DraftNext::kDone;
+    const TreeRows& level = builder_.rows();
     rows_ids_.insert(rows_ids_.end(), level.ids().begin(), level.ids().end());
     rows_parents_.push_back(-1);
     for (const int32_t parent : level.parents())
@@ -67,18 +67,18 @@ DraftNext LayersDrafter::Next(size_t rows, StepSequence* step) {
 }
 
 void LayersDrafter::Choose(size_t row, std::span<float> logits) {
-  draft_tokens_.Choose(row - (rows_parents_.empty() ? 0 : 1), logits);
+  builder_.Choose(row - (rows_parents_.empty() ? 0 : 1), logits);
 }
 
 void LayersDrafter::Ran(size_t /*first_row*/) {
   was_asked_ = true;
-  goes_on_ = draft_tokens_.Continue();
+  goes_on_ = builder_.Continue();
 }
 
 DraftTree LayersDrafter::End() {
   goes_on_ = false;
   if (!was_asked_) return {.ids = {}, .empty = DraftTree::Empty::kNothing};
-  return draft_tokens_.Made();
+  return builder_.Made();
 }
 
 }  // namespace tidemill

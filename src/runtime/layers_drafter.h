@@ -31,7 +31,7 @@ class LayersDrafter : public StepDrafter {
     SequenceState* state = nullptr;          // of the request; draft tokens are made where it lacks the last id alone
     const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
     DraftTreeKind tree = DraftTreeKind::kChain;
-    DraftChoice::Options draft_tokens = {};
+    DraftChoice::Options choice = {};
   };
 
   // Throws std::bad_alloc.
@@ -39,7 +39,7 @@ class LayersDrafter : public StepDrafter {
 
   void Append(int32_t id) override { ids_.push_back(id); }
   std::string_view trouble() const override { return trouble_; }
-  DraftOrder draft_order() const override { return draft_tokens_.order(); }
+  DraftOrder draft_order() const override { return builder_.order(); }
   DraftForward forward() const override {
     return {.executor = options_.executor, .num_layers = options_.num_layers, .interrupt = options_.interrupt};
   }
@@ -51,11 +51,11 @@ class LayersDrafter : public StepDrafter {
 
  private:
   // Rows of the state's unused capacity for drafting.
-  size_t UnusedRows(size_t num_draft_tokens) const;
+  size_t UnusedRows(size_t max_rows) const;
 
   Options options_;
   std::vector<int32_t> ids_;  // the sequence
-  DraftBuilder draft_tokens_;
+  DraftBuilder builder_;
   bool had_unused_ = false;  // a draft token fitted once
   std::string_view trouble_;
   bool goes_on_ = false;               // there is another step

@@ -15,9 +15,9 @@ constexpr size_t kMinRows = 32, kMaxRows = 256;
 // Draft prefill tokens that run before the target's next step.
 constexpr size_t kRowsAtOnce = 512;
 
-DraftChoice::Options Within(DraftChoice::Options draft_tokens, size_t vocab_size) {
-  draft_tokens.vocab_size = std::min(draft_tokens.vocab_size, vocab_size);
-  return draft_tokens;
+DraftChoice::Options Within(DraftChoice::Options choice, size_t vocab_size) {
+  choice.vocab_size = std::min(choice.vocab_size, vocab_size);
+  return choice;
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ Result<std::unique_ptr<DraftModel>> DraftModel::Create(const LanguageModel& mode
 ModelDrafter::ModelDrafter(const Options& options, std::unique_ptr<SequenceState> state)
     : options_(options),
       state_(std::move(state), options.memory),
-      draft_tokens_(Within(options.draft_tokens, options.model->settings.vocab_size), options.tree,
+      builder_(Within(options.choice, options.model->settings.vocab_size), options.tree,
                     options.mask_token.has_value()) {
   ids_.reserve(std::min(state_->max_length(), kReservedDraftIds));
   ran_.reserve(ids_.capacity());
@@ -58,7 +58,7 @@ void ModelDrafter::Append(int32_t id) {
 
 void ModelDrafter::Begin(size_t num_draft_tokens) {
   max_ = num_draft_tokens;
-  draft_tokens_.Begin(num_draft_tokens);
+  builder_.Begin(num_draft_tokens);
   num_caught_up_ = 0;
   has_text_ = false;
   stage_ = Stage::kDone;
@@ -71,7 +71,7 @@ DraftNext ModelDrafter::Next(size_t rows, StepSequence* step) {
   switch (stage_) {
     case Stage::kText: return NextOfText(rows, step);
     case Stage::kChain:
-      return state_.unused() == 0 ? Done() : NextOf(draft_tokens_.chain().last(1), Wanted::kLast, 0, step);
+      return state_.unused() == 0 ? Done() : NextOf(builder_.chain().last(1), Wanted::kLast, 0, step);
     case Stage::kTree: return NextOfTree(rows, step);
     case Stage::kDone: break;
   }
@@ -89,7 +89,7 @@ DraftNext ModelDrafter::NextOfText(size_t rows, StepSequence* step) {
     return NextOf(ids.first(std::min(rows, ids.size() - 1)), Wanted::kNothing, 0, step);
   }
   if (ids.size() + masks > rows) return DraftNext::kWait;
-  draft_tokens_.BeginText(ids_);
+  builder_.BeginText(ids_);
   return NextOf(ids, Wanted::kLast, masks, step);
 }
 
@@ -106,8 +106,8 @@ DraftNext ModelDrafter::NextOf(std::span<const int32_t> ids, Wanted wanted, size
 }
 
 DraftNext ModelDrafter::NextOfTree(size_t rows, StepSequence* step) {
-  if (!draft_tokens_.PlanLevel(std::min(options_.executor->max_rows(), state_.unused()))) return Done();
-  const TreeRows& level = draft_tokens_.rows();
+  if (!builder_.PlanLevel(std::min(options_.executor->max_rows(), state_.unused()))) return Done();
+  const TreeRows& level = builder_.rows();
   if (level.nodes().size() > rows) return DraftNext::kWait;
   if (!MakeRoom(level.nodes().size())) return Done();
   *step = {.state = state_.get(),
@@ -123,7 +123,7 @@ DraftNext ModelDrafter::Done() {
   return DraftNext::kDone;
 }
 
-void ModelDrafter::Choose(size_t row, std::span<float> logits) { draft_tokens_.Choose(row, logits); }
+void ModelDrafter::Choose(size_t row, std::span<float> logits) { builder_.Choose(row, logits); }
 
 void ModelDrafter::Ran(size_t /*first_row*/) {
   if (stage_ != Stage::kTree) {
@@ -137,14 +137,14 @@ void ModelDrafter::Ran(size_t /*first_row*/) {
   }
   has_text_ = true;
   const Stage further = draft_order() == DraftOrder::kTree ? Stage::kTree : Stage::kChain;
-  stage_ = draft_tokens_.Continue() ? further : Stage::kDone;
+  stage_ = builder_.Continue() ? further : Stage::kDone;
 }
 
 DraftTree ModelDrafter::End() {
   stage_ = Stage::kDone;
   if (!has_text_)
     return {.ids = {}, .empty = num_caught_up_ != 0 ? DraftTree::Empty::kReadText : DraftTree::Empty::kNothing};
-  return draft_tokens_.Made();
+  return builder_.Made();
 }
 
 void ModelDrafter::StepBack() {

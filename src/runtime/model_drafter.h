@@ -34,7 +34,7 @@ namespace tidemill {
 // A draft model's buffers, shared by all drafters of an engine.
 class DraftModel {
  public:
-  // Borrows model and threads. `most_sequences`: that draft together.
+  // Borrows model and threads. `max_sequences`: that draft together.
   static Result<std::unique_ptr<DraftModel>> Create(const LanguageModel& model, Isa isa, ThreadPool& threads,
                                                     size_t max_sequences);
 
@@ -57,10 +57,10 @@ class ModelDrafter : public StepDrafter {
     SequentialExecutor* executor = nullptr;  // of that model
     DraftMemory* memory = nullptr;
     const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
-    // Drafts a chain at once, in the rows of this token, which is draft tokens.never.
+    // Drafts a chain at once, in the rows of this token, which is choice.never.
     std::optional<int32_t> mask_token = std::nullopt;
     DraftTreeKind tree = DraftTreeKind::kChain;
-    DraftChoice::Options draft_tokens = {};  // the model may have fewer ids than draft tokens.vocab_size
+    DraftChoice::Options choice = {};  // the model may have fewer ids than choice.vocab_size
   };
 
   // Throws std::bad_alloc.
@@ -69,7 +69,7 @@ class ModelDrafter : public StepDrafter {
   void Append(int32_t id) override;
   bool reads_text() const override { return true; }
   void Release() override;
-  DraftOrder draft_order() const override { return draft_tokens_.order(); }
+  DraftOrder draft_order() const override { return builder_.order(); }
   std::string_view trouble() const override { return trouble_; }
 
   DraftForward forward() const override { return {.executor = options_.executor, .interrupt = options_.interrupt}; }
@@ -98,7 +98,7 @@ class ModelDrafter : public StepDrafter {
   std::vector<int32_t> ids_;  // the sequence, as far as the state's context goes
   std::vector<int32_t> ran_;  // what the state holds
   size_t agreed_ = 0;         // equal leading ids of both
-  DraftBuilder draft_tokens_;
+  DraftBuilder builder_;
   size_t max_ = 0;
   Stage stage_ = Stage::kDone;        // what the next step is of
   size_t num_caught_up_ = 0;          // ids that ran since Begin without wanted logits

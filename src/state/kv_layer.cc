@@ -127,7 +127,7 @@ Result<void> KvLayer::SetTail(size_t first, size_t rows, size_t capacity, Buffer
 size_t KvLayer::KeepTiles(size_t first) {
   if (first == length_ || tail_ == nullptr) return 0;
   const size_t dropped = first - tail_first_;
-  if (dropped % kKeyTileRows != 0) TurnBack(0);
+  if (dropped % kKeyTileRows != 0) TransposeBack(0);
   return tail_->transposed - std::min(tail_->transposed, dropped);
 }
 
@@ -135,17 +135,17 @@ void KvLayer::TransposeKeyTiles(size_t apart) {
   if (!HasKeyTiles(dtype_) || tail_ == nullptr) return;
   for (; tail_->transposed + kKeyTileRows + apart <= tail_rows(); tail_->transposed += kKeyTileRows) {
     for (size_t head = 0; head < shape_.kv_heads; ++head)
-      TransposedKeys(dtype_, shape_.head_dim, RowAt(*tail_, false, head, tail_->transposed));
+      TransposeKeys(dtype_, shape_.head_dim, RowAt(*tail_, false, head, tail_->transposed));
   }
 }
 
-void KvLayer::TurnBack(size_t rows) {
+void KvLayer::TransposeBack(size_t rows) {
   const size_t stay = rows / kKeyTileRows * kKeyTileRows;
   while (tail_ != nullptr && tail_->transposed > stay) {
     tail_->transposed -= kKeyTileRows;
     if (tail_->transposed >= tail_rows()) continue;  // nothing of it is left
     for (size_t head = 0; head < shape_.kv_heads; ++head)
-      KeysInRows(dtype_, shape_.head_dim, RowAt(*tail_, false, head, tail_->transposed));
+      TransposeKeysBack(dtype_, shape_.head_dim, RowAt(*tail_, false, head, tail_->transposed));
   }
 }
 
@@ -270,7 +270,7 @@ void KvLayer::Rollback(size_t to) {
   length_ = to;
   // Into shared blocks: use fewer rows of the last ones. Their rows stay the others'; new ones go to our own tail.
   tail_first_ = std::min(tail_first_, to);
-  TurnBack(tail_rows());
+  TransposeBack(tail_rows());
   while (!shared_.empty() && shared_.back().first >= to) shared_.pop_back();
   if (!shared_.empty()) shared_.back().end = std::min(shared_.back().end, to);
 }
@@ -334,7 +334,7 @@ void KvLayer::AppendRows(size_t first, std::vector<std::byte>* out) const {
           const size_t skip = (row - block_first) % kKeyTileRows, last = std::min(turn, row - skip + kKeyTileRows);
           const std::byte* keys = RowAt(block, false, head, row - skip - block_first);
           std::vector<std::byte> tile(keys, keys + kKeyTileRows * RowBytes());
-          KeysInRows(dtype_, shape_.head_dim, tile.data());
+          TransposeKeysBack(dtype_, shape_.head_dim, tile.data());
           out->insert(out->end(), tile.data() + skip * RowBytes(), tile.data() + (skip + last - row) * RowBytes());
           row = last;
         }

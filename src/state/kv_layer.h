@@ -186,7 +186,7 @@ class KvLayer : public LayerState {
   size_t KeepTiles(
       size_t
           first);  // transposed rows once the tail begins at position `first`; transposes back where tiles would be cut
-  void TurnBack(size_t rows);  // rows from `rows` on, and those of the same tile
+  void TransposeBack(size_t rows);  // rows from `rows` on, and those of the same tile
   void Commit(size_t n);
   void MovePath(std::span<const uint32_t> path);  // row path[i] of the step becomes row i
   void Rollback(size_t to);

@@ -448,7 +448,7 @@ KvShape OneLayer(DType dtype = DType::kF32, const KvGrowth& growth = {}) {
   return shape;
 }
 
-TEST(TransposedKeys, Commit_TurnsTilesThatHaveRowsBehindThem) {
+TEST(TransposedKeys, Commit_TransposesTilesThatHaveRowsBehindThem) {
   for (const size_t step : {size_t{1}, size_t{5}, size_t{64}}) {
     KvCache cache(OneLayer());
     while (cache.length() < 330) {
@@ -460,7 +460,7 @@ TEST(TransposedKeys, Commit_TurnsTilesThatHaveRowsBehindThem) {
   }
 }
 
-TEST(TransposedKeys, Rollback_TurnsBackWhatIsWrittenAgain) {
+TEST(TransposedKeys, Rollback_TransposesBackWhatIsWrittenAgain) {
   for (size_t to = 0; to <= 200; ++to) {
     KvCache cache(OneLayer());
     Extend(cache, 200, 50);

@@ -96,7 +96,7 @@ TEST(DraftStats, SayWhatBecameOfDraftTokens) {
   EXPECT_EQ(count("accepted_with_bonus") + (steps - drafting), 60U) << "all but the prompt's token";
   EXPECT_EQ(draft["acceptance_rate"].size(), 3U);
   EXPECT_GT(count("cut"), 2U);
-  EXPECT_EQ(count("grown"), 0U) << "a width that is given is cut";
+  EXPECT_EQ(count("grown"), 0U) << "a fixed number is cut";
   std::vector<std::string> all = {"run", TinyLlamaFile(), "--raw", "--stats", "--temperature", "0"};
   all.insert(all.end(), flags.begin(), flags.end());
   const std::string said = RunTidemill(all).err;
@@ -107,7 +107,7 @@ TEST(DraftStats, SayWhatBecameOfDraftTokens) {
        " accepted (" + std::to_string(count("accepted_with_bonus")) + " with bonus tokens), ");
   says("; steps by number of draft tokens ");
   for (const auto& [width, number] : draft["steps_by_draft_tokens"].items()) says(" " + width + ":" + number.dump());
-  says("; " + std::to_string(count("cut")) + " cut to unused rows; draft prefill ");
+  says("; " + std::to_string(count("cut")) + " steps cut to unused rows; draft prefill ");
   const double reading = draft.value("draft_prefill_ms", 0.0), decoding = found["timings"].value("decode_ms", 0.0);
   EXPECT_GT(reading, 0);
   EXPECT_LT(reading, decoding);
@@ -221,7 +221,7 @@ TEST(DraftModels, FullContext_IsAWarning) {
                    "--draft", DraftFile(), "--draft-min", "1"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err,
-            "tidemill: warning: drafts: the draft model's context is full; drafting was disabled for some steps\n");
+            "tidemill: warning: drafting was disabled for some steps: the draft model's context is full\n");
 }
 
 // The target of tests/fixtures/eagle, which can chat.

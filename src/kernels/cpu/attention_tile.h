@@ -45,7 +45,7 @@ static_assert(kAttentionChunk % kScoredTogether == 0);
 // Behind the first 16 * head_dim of kt kernels of few rows keep transposed keys: 64 columns of four vectors of 16.
 inline constexpr size_t kKeptFloats = size_t{4} * 64 * 16;
 
-// Where rows of keys stand: the first of them, or, across, the tile that it is in and how many rows are in front of it there.
+// Where rows of keys stand: the first of them, or, if transposed, the tile that it is in and how many rows are in front of it there.
 struct StoredKeys {
   const std::byte* at;
   bool transposed;

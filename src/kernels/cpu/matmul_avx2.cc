@@ -29,7 +29,7 @@ constexpr size_t kUnpackedBlocks = 8;  // blocks unpacked at once: 256 columns
 // How far ahead a panel is fetched where one comes after another.
 constexpr size_t kZen5Ahead = 8192, kStreamAhead = 4096;
 
-// What a unpacked block's sums are made from: q or pairs of QuantizedRows, or its biased blocks, by integer additions or by those of f32.
+// What an unpacked block's sums are made from: q or pairs of QuantizedRows, or its biased blocks, by integer additions or by those of f32.
 enum class Sums { kUsual, kBiased, kBiasedFloat };
 
 // Tiles that share unpacked blocks.
