@@ -257,8 +257,10 @@ HWY_NOINLINE void WeighRest(const AttentionTile& tile, size_t head, size_t heads
 
 // Long rows take several passes, a part of head_dim each: some rows at a time, so that what one pass fetches ahead comes in time.
 template <FetchWay way, typename T>
-HWY_INLINE void WeighRowsOf(const AttentionTile& tile, const T* v, const std::byte* next, size_t begin, size_t end) {
-  constexpr size_t kMax = std::is_same_v<T, float> ? HWY_MIN(kMaxHeads, 4) : kMaxHeads;
+HWY_NOINLINE void WeighRowsOf(const AttentionTile& tile, const T* v, const std::byte* next, size_t begin, size_t end) {
+  // F16 is what caches have unless asked otherwise, and elements of Q8_0 are dear to unpack: of them as many heads as registers allow.
+  constexpr bool kMany = std::is_same_v<T, hwy::float16_t> || std::is_same_v<T, Q8Block>;
+  constexpr size_t kMax = kMany ? kMaxHeads : HWY_MIN(kMaxHeads, 4);
   const size_t lanes = hn::Lanes(Lane16()), dim = tile.shape->head_dim, row = dim / kPerStored<T>;
   const size_t rows = HWY_MAX(16, kPassBytes / (row * sizeof(T)));
   auto fetch = FetchFor<way, T>(tile, next, end - begin);
