@@ -119,7 +119,9 @@ HWY_INLINE void TileOfRows(const MatMulPanels& args, size_t at, size_t row, size
   if constexpr (R > 1) {
     if (rows < R) return TileOfRows<W, kRegisters, R - 1>(args, at, row, rows, fetch);
   }
-  if constexpr (kRegisters <= 2) return Tile<W, kRegisters, R, Fetch::kAsTold>(args, at, row, fetch);
+  // One and two rows of two registers are what four of them leave.
+  if constexpr (kRegisters <= 2 && (kRegisters == 1 || R <= 2 || R > 4))
+    return Tile<W, kRegisters, R, Fetch::kAsTold>(args, at, row, fetch);
   return fetch ? Tile<W, kRegisters, R, Fetch::kAlways>(args, at, row, true)
                : Tile<W, kRegisters, R, Fetch::kNever>(args, at, row, false);
 }
