@@ -36,7 +36,14 @@ constexpr bool Expands(bool intel) {
   return kBytes != kExpandedBlock && (intel || kBytes > kFourBits);
 }
 // The least that a tile then has, of equal shares of at most `most`.
-constexpr size_t MinRows(size_t most) { return (kFewRows + 1) * most / (kFewRows + most); }
+constexpr size_t MinRows(size_t most) {
+  size_t least = most;
+  for (size_t rows = kFewRows + 1; rows <= kFewRows + most * most; ++rows) {
+    const size_t share = rows / ((rows + most - 1) / most);
+    if (share < least) least = share;
+  }
+  return least;
+}
 
 // So few rows go over one panel after another, which then is one stream to the processor, and so far ahead it is fetched, into L2 on an
 // Intel, else past it; 0: not at all.
@@ -398,7 +405,7 @@ void MatMul(const MatMulPanels& args) {
         for (size_t v = 0; v < 2; ++v)
           Expand<type>(args.panels + (panel + v) * args.panel_bytes, blocks,
                        args.expanded + v * blocks * kExpandedBlock);
-        AllRows<type, 2, MinRows(PairTile(type, false)), kMaxPair, true>(args, panel, pair_tile);
+        AllRows<type, 2, MinRows(PairTile(type, !Expands<type>(false))), kMaxPair, true>(args, panel, pair_tile);
       }
     }
   } else if (args.rows <= kPairRows(type)) {
