@@ -29,6 +29,8 @@ void Transpose(DType dtype, size_t rows, size_t cols, std::byte* at) {
 }  // namespace
 
 void TransposeKeys(DType dtype, size_t head_dim, std::byte* keys) { Transpose(dtype, kKeyTileRows, head_dim, keys); }
-void TransposeKeysBack(DType dtype, size_t head_dim, std::byte* keys) { Transpose(dtype, head_dim, kKeyTileRows, keys); }
+void TransposeKeysBack(DType dtype, size_t head_dim, std::byte* keys) {
+  Transpose(dtype, head_dim, kKeyTileRows, keys);
+}
 
 }  // namespace tidemill

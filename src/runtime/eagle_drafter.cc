@@ -39,9 +39,7 @@ Result<std::unique_ptr<EagleHead>> EagleHead::Create(const LanguageModel& model,
 }
 
 EagleDrafter::EagleDrafter(const Options& options, std::unique_ptr<SequenceState> state)
-    : options_(options),
-      state_(std::move(state), options.memory),
-      builder_(options.choice, options.tree, false) {
+    : options_(options), state_(std::move(state), options.memory), builder_(options.choice, options.tree, false) {
   max_kept_ = std::min(kKept, state_->max_length());
   max_asked_ = options_.tree == DraftTreeKind::kChain ? 0 : TreeDraft::kMaxAsked;
   ids_.reserve(std::min(options_.context + 1, kReservedDraftIds));
@@ -164,10 +162,8 @@ DraftNext EagleDrafter::Done() {
 
 DraftNext EagleDrafter::NextOfChain(StepSequence* step) {
   if (state_.unused() == 0 || state_.Reserve(1) != DraftRoom::kYes) return Done();
-  *step = {.state = state_.get(),
-           .tokens = builder_.chain().last(1),
-           .rows = Wanted::kLast,
-           .features = asked_.Rows(0, 1)};
+  *step = {
+      .state = state_.get(), .tokens = builder_.chain().last(1), .rows = Wanted::kLast, .features = asked_.Rows(0, 1)};
   return DraftNext::kStep;
 }
 
@@ -185,8 +181,7 @@ DraftNext EagleDrafter::NextOfTree(size_t rows, StepSequence* step) {
   const size_t wanted = level.nodes().size();
   if (wanted > rows) return DraftNext::kWait;
   if (state_.Reserve(wanted) != DraftRoom::kYes) return Done();
-  for (size_t i = 0; i < wanted; ++i)
-    CopyRow(asked_.row(PlaceBehind(builder_.parent(level.nodes()[i]))), read_, i);
+  for (size_t i = 0; i < wanted; ++i) CopyRow(asked_.row(PlaceBehind(builder_.parent(level.nodes()[i]))), read_, i);
   *step = {.state = state_.get(),
            .tokens = level.ids(),
            .rows = Wanted::kLast,

@@ -66,7 +66,8 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
     return Wrong("expected min_probability from 0 to 1, found " + std::to_string(draft.min_probability));
   if (draft.tree != DraftTreeKind::kChain && draft.source == DraftSource::kNgram)
     return Wrong(
-        "expected a chain of DraftSource::kNgram, which drafts one continuation, found a tree; choose kModel or kLayers");
+        "expected a chain of DraftSource::kNgram, which drafts one continuation, found a tree; choose kModel or "
+        "kLayers");
   if (draft.num_draft_tokens == 0) return {};
   if (draft.source == DraftSource::kModel && draft_model == nullptr && draft_head == nullptr) {
     return Wrong(
@@ -92,10 +93,10 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const DraftOptions& draft, siz
                                           model->text().tokenizer.vocab_size());
   }
   DraftChoice::Options choice{.isa = isa,
-                                    .num_draft_tokens = draft.num_draft_tokens,
-                                    .vocab_size = model->text().tokenizer.vocab_size(),
-                                    .min_probability = draft.min_probability,
-                                    .tokenizer = &model->text().tokenizer};
+                              .num_draft_tokens = draft.num_draft_tokens,
+                              .vocab_size = model->text().tokenizer.vocab_size(),
+                              .min_probability = draft.min_probability,
+                              .tokenizer = &model->text().tokenizer};
   if (draft.source == DraftSource::kLayers) {
     return std::make_unique<LayersDrafter>(LayersDrafter::Options{.executor = executor.get(),
                                                                   .num_layers = draft.layers,

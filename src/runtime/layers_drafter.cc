@@ -23,8 +23,7 @@ void LayersDrafter::Begin(size_t num_draft_tokens) {
   }
   had_unused_ = true;
   trouble_ = {};
-  builder_.Begin(
-      std::min(num_draft_tokens, unused - 1));  // one row of the verifying step is the last sampled token's
+  builder_.Begin(std::min(num_draft_tokens, unused - 1));  // one row of the verifying step is the last sampled token's
   builder_.BeginText(ids_);
 }
 

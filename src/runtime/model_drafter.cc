@@ -37,7 +37,7 @@ ModelDrafter::ModelDrafter(const Options& options, std::unique_ptr<SequenceState
     : options_(options),
       state_(std::move(state), options.memory),
       builder_(Within(options.choice, options.model->settings.vocab_size), options.tree,
-                    options.mask_token.has_value()) {
+               options.mask_token.has_value()) {
   ids_.reserve(std::min(state_->max_length(), kReservedDraftIds));
   ran_.reserve(ids_.capacity());
   keys_.reserve(options_.executor->max_rows());
@@ -70,8 +70,7 @@ void ModelDrafter::Begin(size_t num_draft_tokens) {
 DraftNext ModelDrafter::Next(size_t rows, StepSequence* step) {
   switch (stage_) {
     case Stage::kText: return NextOfText(rows, step);
-    case Stage::kChain:
-      return state_.unused() == 0 ? Done() : NextOf(builder_.chain().last(1), Wanted::kLast, 0, step);
+    case Stage::kChain: return state_.unused() == 0 ? Done() : NextOf(builder_.chain().last(1), Wanted::kLast, 0, step);
     case Stage::kTree: return NextOfTree(rows, step);
     case Stage::kDone: break;
   }

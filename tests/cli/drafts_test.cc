@@ -220,8 +220,7 @@ TEST(DraftModels, FullContext_IsAWarning) {
       RunTidemill({"run", TinyLlamaFile(), "--raw", "-p", "the tide", "-n", "90", "--ignore-eos", "--temperature", "0",
                    "--draft", DraftFile(), "--draft-min", "1"});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_EQ(result.err,
-            "tidemill: warning: drafting was disabled for some steps: the draft model's context is full\n");
+  EXPECT_EQ(result.err, "tidemill: warning: drafting was disabled for some steps: the draft model's context is full\n");
 }
 
 // The target of tests/fixtures/eagle, which can chat.
