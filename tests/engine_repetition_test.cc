@@ -113,6 +113,19 @@ TEST(Repetition, OtherEndsAtTheSameToken_ComeFirst) {
   EXPECT_EQ(RunScript(generation).finish, FinishReason::kStop);
 }
 
+TEST(Repetition, BelowMinNewTokens_EndsNothing) {
+  GenerationOptions generation = Ending();
+  generation.min_new_tokens = static_cast<int32_t>(kEnd) + 30;
+  const Outcome outcome = RunScript(generation);
+  EXPECT_EQ(outcome.finish, FinishReason::kRepetition);
+  EXPECT_EQ(outcome.ids.size(), kEnd + 30);
+  GenerationOptions part = generation;
+  part.stop_at_repetition = false;
+  part.max_new_tokens = static_cast<int32_t>(kEnd) + 10;
+  part.min_new_tokens = 0;
+  EXPECT_EQ(GoOn(RunAndSave(part), generation).finish, FinishReason::kRepetition);
+}
+
 TEST(Repetition, WithDrafts_EndsAtTheSameToken) {
   const Outcome plain = RunScript(Ending());
   std::vector<int32_t> truth = kPrompt;
@@ -165,7 +178,7 @@ TEST(Repetition, AnswersInTwoParts_EndAsInOne) {
   }
 }
 
-// Also where a stop text holds back what comes with the rest.
+// And are whole, also where a stop text might have begun at their end.
 TEST(Repetition, SavedAnswers_GoOnWhereRepetitionsAreAllowed) {
   const std::string loop = RunScript(Ending()).text.substr(kEnd - 8);
   for (const std::string& stop : {std::string("never"), loop.substr(6) + "?"}) {
@@ -174,7 +187,7 @@ TEST(Repetition, SavedAnswers_GoOnWhereRepetitionsAreAllowed) {
     allowing.stop_at_repetition = false;
     const Outcome ended = RunAndSave(generation);
     ASSERT_EQ(ended.finish, FinishReason::kRepetition);
-    EXPECT_EQ(ended.text.size(), stop == "never" ? kEnd : kEnd - 2);
+    EXPECT_EQ(ended.text.size(), kEnd) << stop;
     const SavedRequest saved = ReadSaved(ended);
     EXPECT_TRUE(saved.generation().stop_at_repetition);
     EngineDriver driver(AnyModel(), {.threads = 1});

@@ -22,7 +22,8 @@ namespace tidemill {
 // transformers' order, with the two penalties that it lacks where OpenAI's and vLLM's formula puts them.
 struct GenerationOptions {
   std::optional<int32_t> max_new_tokens = {};  // >= 1; none: until end of sequence or the context is full
-  int32_t min_new_tokens = 0;  // >= 0, <= max_new_tokens; before that many, end-of-sequence tokens get -inf
+  int32_t min_new_tokens =
+      0;  // >= 0, <= max_new_tokens; before that many, end-of-sequence tokens get -inf and no repetition ends it
 
   float temperature = 0.0f;         // 0..100; l / temperature; 0: the largest logit, of equal ones the lowest id
   int32_t top_k = 0;                // >= 0; keep the k largest logits, of equal ones the lowest ids; 0: off

@@ -27,7 +27,6 @@ struct BenchFlags {
   std::optional<uint64_t> seed;
   bool json = false;
   bool verbose = false;
-  bool child = false;
   MachineFlags machine;
 };
 
@@ -43,8 +42,7 @@ void AddFlags(FlagSet& set, BenchFlags& flags) {
   set.Number<uint64_t>("--seed", flags.seed, 0, ~uint64_t{0}, "Of the random tokens (0)");
   set.Switch("--json", flags.json, "One JSON object");
   set.Switch("--verbose", flags.verbose, "Also work and rates of each test, and both loops of each limit");
-  set.Switch("--child", flags.child, "");
-  set.Hide("--child");
+  set.Removed("--child", "build with -DTIDEMILL_BENCHMARKS=ON and run bench_child");
   flags.machine.AddTo(set);
 }
 
@@ -330,11 +328,6 @@ Result<void> BenchCommand(CommandContext& context) {
   AddFlags(set, flags);
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
-  if (flags.child) {
-    return UsageError("--child",
-                      "expected no such flag, since it is a program of its own; build with "
-                      "-DTIDEMILL_BENCHMARKS=ON and run bench_child");
-  }
   if (!flags.model) return UsageError("MODEL", "expected a model file, found none");
   TIDEMILL_TRY(options, flags.machine.engine_options());
   options.max_batch = std::max(options.max_batch, *std::max_element(flags.batch.begin(), flags.batch.end()));

@@ -136,6 +136,7 @@ Result<EngineOptions> MachineFlags::engine_options() const {
 
 void DraftFlags::AddSourceTo(FlagSet& flags) {
   flags.Group("Drafts");
+  flags.Removed("--draft-accept", "answers with --draft are always those of plain decoding; leave it out");
   flags.Value("--draft", "ngram|layers:M|MODEL",
               "Draft the next tokens and check them in one step; answers are the same. ngram: what followed the last "
               "tokens before, in prompt or answer; layers:M: by the model's first M layers; MODEL: by a smaller model "
@@ -163,7 +164,6 @@ void DraftFlags::AddTo(FlagSet& flags) {
   flags.Number<size_t>("--ngram-max", ngram_max, 1, 1024,
                        "Tokens that are looked up at most, at their latest place (as many as agree)");
   for (const char* flag : {"--draft-tree", "--draft-p-min", "--ngram-min", "--ngram-max"}) flags.Needs(flag, "--draft");
-  flags.Removed("--draft-accept", "answers with --draft are always those of plain decoding; leave it out");
 }
 
 Result<void> DraftFlags::Check() const {

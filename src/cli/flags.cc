@@ -205,7 +205,10 @@ void FlagSet::Removed(const std::string& name, const std::string& instead) {
   const auto refuse = [name, instead](const std::string&) {
     throw CLI::ValidationError(name, "expected no such flag, which was removed: " + instead);
   };
-  impl_->app.add_option_function<std::string>(name, refuse)->expected(0, 1)->group("");
+  impl_->app.add_option_function<std::string>(name, refuse)
+      ->expected(0, 1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->group("");
 }
 
 Result<bool> FlagSet::Parse(CommandContext& context) {

@@ -375,7 +375,8 @@ std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, 
   const bool all = options_.max_new_tokens && earlier_ + generated_ >= static_cast<size_t>(*options_.max_new_tokens);
   const bool repeats = repetition_.Push(token.id);
   if (all || length == context_) return FinishReason::kLength;
-  if (repeats && options_.stop_at_repetition) return FinishReason::kRepetition;
+  const bool may_end = earlier_ + generated_ >= static_cast<size_t>(options_.min_new_tokens);
+  if (repeats && may_end && options_.stop_at_repetition) return FinishReason::kRepetition;
   try {
     if (drafter_ != nullptr) drafter_->Append(token.id);
   } catch (const std::exception&) {
@@ -396,8 +397,8 @@ void ActiveRequest::FlushText(Event* event) {
 }
 
 void ActiveRequest::Finish(FinishReason reason, Event* event) {
-  // What is held back belongs to whoever goes on.
-  const bool is_cut = reason != FinishReason::kStop && reason != FinishReason::kEos;
+  // Text that is held back belongs to the request that goes on.
+  const bool is_cut = reason == FinishReason::kLength || reason == FinishReason::kCancelled;
   const bool goes_on = keep_state_ && is_cut;
   if (reason != FinishReason::kStop && !goes_on) FlushText(event);
   event->finish = reason;

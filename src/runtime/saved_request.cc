@@ -121,7 +121,8 @@ Result<void> CheckGoesOn(const RequestRecord& record, const GenerationOptions& g
   if (record.finish == FinishReason::kEos && !generation.ignore_eos) {
     return ended("by an end-of-sequence token; give --ignore-eos or a prompt");
   }
-  if (generation.stop_at_repetition && EndsInRepetition(record)) {
+  const bool may_end = answer >= static_cast<size_t>(generation.min_new_tokens);
+  if (generation.stop_at_repetition && may_end && EndsInRepetition(record)) {
     return ended("by a repetition; give --allow-repetition or a prompt");
   }
   if (record.finish == FinishReason::kStop && generation.stop == record.generation.stop) {

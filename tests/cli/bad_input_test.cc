@@ -238,7 +238,7 @@ TEST(BadFlag, RemovedFlags_SayWhatToDoWithoutThem) {
 
 TEST(BadFlag, OldNames_NameTheNewOnes) {
   for (const char* command : {"run", "chat", "plan", "bench"}) {
-    ExpectError(RunTidemill({command, "no.gguf", "--kv-period", "64"}), 2,
+    ExpectError(RunTidemill({command, "no.gguf", "--kv-period", "64", "--kv-period=32"}), 2,
                 {"--kv-period: expected no such flag, which was removed: give --kv-increment"});
   }
 }
@@ -298,7 +298,12 @@ TEST(BadChat, ScriptWithAMistake_EndsWithIt) {
 
 TEST(BadBench, WithoutAModelOrWithChild_SaysWhatToUse) {
   ExpectError(RunTidemill({"bench"}), 2, {"MODEL"});
-  ExpectError(RunTidemill({"bench", "--child"}), 2, {"--child", "bench_child"});
+  for (const std::vector<std::string>& child :
+       {std::vector<std::string>{"--child"}, {"--child="}, {"--child", "1", "--child", "2"}}) {
+    std::vector<std::string> all = {"bench", "no.gguf"};
+    all.insert(all.end(), child.begin(), child.end());
+    ExpectError(RunTidemill(all), 2, {"--child: expected no such flag, which was removed", "run bench_child"});
+  }
 }
 
 }  // namespace
