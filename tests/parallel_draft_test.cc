@@ -105,14 +105,14 @@ struct Drafting {
 
   explicit Drafting(RunnerOptions options, const DraftChoice::Options& draft_tokens = {})
       : runner(Fixture(""), F32(options)) {
-    ModelDrafter::Options made{.draft_tokens = draft_tokens};
+    ModelDrafter::Options made{.choice = draft_tokens};
     made.model = &runner.model();
     made.executor = &runner.executor();
-    made.draft_tokens.isa = DetectIsa();
-    if (made.draft_tokens.num_draft_tokens == 0) made.draft_tokens.num_draft_tokens = 6;
-    if (made.draft_tokens.vocab_size == 0) made.draft_tokens.vocab_size = kVocab;
+    made.choice.isa = DetectIsa();
+    if (made.choice.num_draft_tokens == 0) made.choice.num_draft_tokens = 6;
+    if (made.choice.vocab_size == 0) made.choice.vocab_size = kVocab;
     made.memory = &memory;
-    made.mask_token = made.draft_tokens.never = runner.model().settings.pard_token;
+    made.mask_token = made.choice.never = runner.model().settings.pard_token;
     drafter = std::make_unique<ModelDrafter>(made, runner.NewState());
   }
 
