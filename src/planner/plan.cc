@@ -115,7 +115,7 @@ class Planner {
     } else if (!choice.runner_up_is_cheaper()) {
       choice.reason = "the default; no policy that leaves as little unused grows faster";
     } else if (other == KvPolicy::kReserve) {  // docs/kv-cache.md, "When each pays"
-      choice.reason = "the default; whole answers took 0.93 to 1.19 times as long with reserve";
+      choice.reason = "the default; a layer's attention took 0.93 to 1.19 times as long with reserve";
     } else {
       choice.reason = "the default; " + choice.runner_up->value + " allocates more than a short answer needs";
     }

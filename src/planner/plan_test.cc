@@ -110,8 +110,9 @@ TEST(Plan, CheaperAlternative_IsNamedWithWhyItIsNotChosen) {
   input.increment = 1024;
   EXPECT_THAT(
       PlanText(RoundPlan(input)),
-      HasSubstr("\n--kv-policy reserve would save 470 ms; bmc is kept: the default; whole answers took 0.93 to 1.19 "
-                "times as long with reserve\n"));
+      HasSubstr(
+          "\n--kv-policy reserve would save 470 ms; bmc is kept: the default; a layer's attention took 0.93 to 1.19 "
+          "times as long with reserve\n"));
   // 1 % is nothing to speak of.
   const auto is_cheaper = [](double cost) {
     return Choice{.name = "", .chosen = {"a", 100}, .runner_up = Alternative{"b", cost}}.runner_up_is_cheaper();
