@@ -87,7 +87,7 @@ TEST(EnginePlan, Memory_IsWhatARunTakes) {
   const PlannedMemory memory = PlanOf(driver.engine()).memory;
   EXPECT_EQ(memory.weights, (*packed)->resident_weight_bytes());
   EXPECT_EQ(PlanOf(other.engine()).memory.weights, memory.weights);
-  EXPECT_EQ(memory.kv_cache, driver.Run({5}, {.ignore_eos = true}).stats.growth.reserved_bytes);
+  EXPECT_EQ(memory.kv_cache, driver.Run({5}, {.ignore_eos = true}).stats.growth.allocated_bytes);
   EXPECT_GT(memory.work, 4U << 20);  // what operations share
   PlanOptions options = WithoutMeasuring();
   options.weights = WeightStorage::kMapped;

@@ -142,7 +142,7 @@ TEST(TreeDraft, Nodes_AreTheBestBehindTheirPath) {
       ASSERT_EQ(tree.ids.size(), 25U) << where;
       ASSERT_EQ(tree.parents.size(), 25U) << where;
       if (kind == DraftTreeKind::kFixed) {
-        const DraftShape shape = OrderByPromise(FixedDraftShape(), AcceptanceCounts().Shares());
+        const DraftShape shape = OrderByPromise(FixedDraftShape(), AcceptanceCounts().Rates());
         EXPECT_TRUE(std::equal(tree.parents.begin(), tree.parents.end(), shape.parents.begin())) << where;
       }
       std::vector<double> promises(25);

@@ -112,10 +112,10 @@ using RequestId = uint64_t;
 
 // What a request's state took and what its growth cost.
 struct StateGrowth {
-  uint64_t reserved_bytes = 0;  // held, at the end
-  uint64_t growths = 0;         // buffers made, or enlarged
-  uint64_t bytes_copied = 0;    // from one buffer to the next
-  bool fell_back = false;       // `reserve` grew geometrically, for want of addresses
+  uint64_t allocated_bytes = 0;  // held, at the end
+  uint64_t growths = 0;          // buffers made, or enlarged
+  uint64_t bytes_copied = 0;     // from one buffer to the next
+  bool fell_back = false;        // `reserve` grew geometrically, for want of addresses
 };
 
 // Pages that the system gave to a process at their first touch; major: that it had to read.

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "cli/errors.h"
+
 namespace tidemill::cli {
 namespace {
 
@@ -120,7 +122,7 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
       {"decode_tokens_per_s", TokensPerSecond(decoded, stats.decode_ms)}};
   json["state"] = {{"used_bytes", stats.state_bytes},
                    {"policy", KvPolicyName(engine.kv_policy())},
-                   {"allocated_bytes", stats.growth.reserved_bytes},
+                   {"allocated_bytes", stats.growth.allocated_bytes},
                    {"growths", stats.growth.growths},
                    {"bytes_copied", stats.growth.bytes_copied},
                    {"minor_faults", stats.faults.minor},
@@ -130,6 +132,12 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
   json["numeric_class"] = engine.numeric_class();
   json["seed"] = options.seed;
   if (options.logprobs >= 0) json["logprobs"] = LogprobsJson(answer, model.text().tokenizer);
+  return json;
+}
+
+Json FailureJson(const Answer& answer, const Error& error) {
+  Json json = {{"error", {{"code", ErrorCodeName(error.code())}, {"message", Printable(error.message())}}}};
+  if (!answer.tokens.empty()) json["text"] = answer.text;
   return json;
 }
 

@@ -10,6 +10,7 @@
 #include "tidemill/engine.h"
 #include "tidemill/generation.h"
 #include "tidemill/model.h"
+#include "tidemill/result.h"
 
 namespace tidemill::cli {
 
@@ -32,6 +33,9 @@ struct Answer {
 // docs/cli.md, `run --json`.
 Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, double load_ms,
                 const GenerationOptions& options);
+
+// Of a request that failed: "error", and "text" where there is some.
+Json FailureJson(const Answer& answer, const Error& error);
 
 // What `stats` says of drafts, added to `sum`.
 void AddDrafts(const RequestStats& stats, RequestStats* sum);

@@ -116,11 +116,15 @@ Result<void> RunCommand(CommandContext& context) {
                                                    .needs_room_for_all = is_asked_for}));
   saved.reset();
   std::shared_ptr<const std::vector<std::byte>> kept;
-  Result<Answer> generated = Generate(*session.engine, id, context.signals, show, &kept);
+  Answer answer;
+  const Result<void> generated = Generate(*session.engine, id, context.signals, show, &answer, &kept);
   const bool can_save = generated.ok() || kept != nullptr;  // also where nobody takes the text any more
   const Result<void> saved_state = can_save ? state.Write(kept) : Result<void>();
-  if (!generated.ok()) return generated.error();
-  const Answer& answer = *generated;
+  if (!generated.ok()) {
+    if (flags.json && !answer.tokens.empty())
+      TIDEMILL_TRY_VOID(context.out.Write(JsonLine(FailureJson(answer, generated.error()))));
+    return generated.error();
+  }
   if (flags.json) {
     std::string line;
     try {

@@ -106,10 +106,6 @@ std::string Describe(ManyStats& stats, double seconds, const PageFaults& faults)
   return lines + DescribeDrafts(stats.all);
 }
 
-Json ErrorJson(const Error& error) {
-  return {{"code", ErrorCodeName(error.code())}, {"message", Printable(error.message())}};
-}
-
 struct Descriptor {
   int fd;
   bool is_ours;
@@ -252,11 +248,10 @@ class Instance {
     }
   }
 
-  // What was generated before it failed is in it.
   void Fail(const Running& running, const Error& error) {
     ++stats_.failed;
-    Json json = {{"id", running.id}, {"line", running.line}, {"error", ErrorJson(error)}};
-    if (!running.answer.tokens.empty()) json["text"] = running.answer.text;
+    Json json = {{"id", running.id}, {"line", running.line}};
+    json.update(FailureJson(running.answer, error));
     queue_.Finish(index_, running.line, JsonLine(json));
   }
 

@@ -116,13 +116,15 @@ Result<PromptText> RenderChat(const ModelText& text, std::vector<ChatMessage> me
 Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
                         const std::function<Result<void>(const std::string&)>& on_text) {
   TIDEMILL_TRY(id, engine.Submit(std::move(request)));
-  return Generate(engine, id, signals, on_text, nullptr);
+  Answer answer;
+  std::shared_ptr<const std::vector<std::byte>> saved;
+  TIDEMILL_TRY_VOID(Generate(engine, id, signals, on_text, &answer, &saved));
+  return answer;
 }
 
-Result<Answer> Generate(Engine& engine, RequestId id, SignalWatch& signals,
-                        const std::function<Result<void>(const std::string&)>& on_text,
-                        std::shared_ptr<const std::vector<std::byte>>* saved) {
-  Answer answer;
+Result<void> Generate(Engine& engine, RequestId id, SignalWatch& signals,
+                      const std::function<Result<void>(const std::string&)>& on_text, Answer* answer,
+                      std::shared_ptr<const std::vector<std::byte>>* saved) {
   std::optional<Error> failure;
   bool is_done = false;
   const SignalWatch::Grace grace(signals, [&engine, id] { engine.Cancel(id); });
@@ -134,12 +136,12 @@ Result<Answer> Generate(Engine& engine, RequestId id, SignalWatch& signals,
     for (const Event& event : engine.Step()) {
       if (event.request != id) continue;
       is_done = event.last();
-      if (saved != nullptr && is_done) *saved = event.saved;
+      if (is_done) *saved = event.saved;
       if (event.error) {
         if (!failure) failure = *event.error;
         continue;
       }
-      answer.Add(event);
+      answer->Add(event);
       if (!failure && !event.text.empty()) {
         auto taken = on_text(event.text);
         if (!taken.ok()) {
@@ -150,7 +152,7 @@ Result<Answer> Generate(Engine& engine, RequestId id, SignalWatch& signals,
     }
   }
   if (failure) return *failure;
-  return answer;
+  return {};
 }
 
 void WarnAboutGrowth(const RequestStats& stats, Messages& messages) {
@@ -180,7 +182,7 @@ std::string DescribeAnswer(const Answer& answer, const Session& session, const G
       session.load_ms, stats.prefill_ms, prefilled_tokens,
       TokensPerSecond(static_cast<double>(prefilled_tokens), stats.prefill_ms), stats.ttft_ms, stats.decode_ms,
       stats.generated_tokens, TokensPerSecond(decoded, stats.decode_ms),
-      static_cast<double>(stats.state_bytes) / (1 << 20), static_cast<double>(stats.growth.reserved_bytes) / (1 << 20),
+      static_cast<double>(stats.state_bytes) / (1 << 20), static_cast<double>(stats.growth.allocated_bytes) / (1 << 20),
       stats.growth.fell_back ? "geometric for want of addresses"
                              : std::string(KvPolicyName(session.engine->kv_policy())).c_str(),
       static_cast<unsigned long long>(stats.growth.growths), static_cast<double>(stats.growth.bytes_copied) / (1 << 20),

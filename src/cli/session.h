@@ -45,12 +45,12 @@ ChatRenderInput RenderInput(const ModelText& text);
 
 // Runs one request to its end; a signal cancels it, also one that a Grace around the call took. `on_text` gets each new
 // text; its error cancels the request and is returned, like the error of the request itself. The second one runs a request
-// that the engine has taken; `saved` gets Event::saved, also where there is an error, and may be null.
+// that the engine has taken; `answer`, empty before, and `saved`, Event::saved, have what there is where it fails, too.
 Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
                         const std::function<Result<void>(const std::string&)>& on_text);
-Result<Answer> Generate(Engine& engine, RequestId id, SignalWatch& signals,
-                        const std::function<Result<void>(const std::string&)>& on_text,
-                        std::shared_ptr<const std::vector<std::byte>>* saved);
+Result<void> Generate(Engine& engine, RequestId id, SignalWatch& signals,
+                      const std::function<Result<void>(const std::string&)>& on_text, Answer* answer,
+                      std::shared_ptr<const std::vector<std::byte>>* saved);
 
 // Says that `reserve` could not be had, if so.
 void WarnAboutGrowth(const RequestStats& stats, Messages& messages);

@@ -20,31 +20,31 @@ void AcceptanceCounts::Count(size_t depth, size_t rank) {
 void AcceptanceCounts::Fade() {
   for (size_t depth = 0; depth < kDepths; ++depth) {
     all_[depth] *= kFade;
-    for (double& right : accepted_[depth]) right *= kFade;
+    for (double& count : accepted_[depth]) count *= kFade;
   }
 }
 
-std::vector<std::vector<double>> AcceptanceCounts::Shares() const {
-  std::vector<std::vector<double>> shares(kDepths, std::vector<double>(kRanks));
-  const std::vector<std::vector<double>> assumed = AssumedShares(kAssumedShare);
+std::vector<std::vector<double>> AcceptanceCounts::Rates() const {
+  std::vector<std::vector<double>> rates(kDepths, std::vector<double>(kRanks));
+  const std::vector<std::vector<double>> assumed = AssumedAcceptance(kAssumedAcceptance);
   double all = kWeightOfAssumed;
   for (const double count : all_) all += count;
   for (size_t rank = 0; rank < kRanks; ++rank) {
     double together = assumed[0][rank] * kWeightOfAssumed;
-    for (const auto& right : accepted_) together += right[rank];
+    for (const auto& counts : accepted_) together += counts[rank];
     together /= all;
     for (size_t depth = 0; depth < kDepths; ++depth) {
-      shares[depth][rank] =
+      rates[depth][rank] =
           (accepted_[depth][rank] + together * kWeightOfOtherDepths) / (all_[depth] + kWeightOfOtherDepths);
     }
   }
-  return shares;
+  return rates;
 }
 
-std::vector<std::vector<double>> AssumedShares(double first) {
-  std::vector<double> shares(AcceptanceCounts::kRanks, first);
-  for (size_t rank = 1; rank < shares.size(); ++rank) shares[rank] = shares[rank - 1] * kRatioToMissed * (1 - first);
-  return std::vector(AcceptanceCounts::kDepths, shares);
+std::vector<std::vector<double>> AssumedAcceptance(double first) {
+  std::vector<double> rates(AcceptanceCounts::kRanks, first);
+  for (size_t rank = 1; rank < rates.size(); ++rank) rates[rank] = rates[rank - 1] * kRatioToMissed * (1 - first);
+  return std::vector(AcceptanceCounts::kDepths, rates);
 }
 
 }  // namespace tidemill

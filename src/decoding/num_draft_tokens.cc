@@ -78,32 +78,32 @@ bool NumDraftTokens::Begin(size_t draft_tokens) {
   asks_min_ = false;
   since_min_ = draft_tokens <= min_ ? 0 : since_min_ + 1;
   const double fade = draft_tokens == 0 ? kFadeOfPlainStep : kFadeOfDraft;
-  for (Share& share : shares_) share.Fade(fade);
+  for (Count& count : by_position_) count.Fade(fade);
   all_.Fade(fade);
   since_drafts_ = draft_tokens == 0 ? since_drafts_ + 1 : 0;
   return is_try;
 }
 
-void NumDraftTokens::Checked(size_t draft_tokens, size_t right) {
+void NumDraftTokens::Checked(size_t draft_tokens, size_t accepted) {
   const bool is_try = Begin(draft_tokens);
   if (draft_tokens == 0) return;
-  for (size_t i = 0; i < std::min(right + 1, draft_tokens); ++i) {
-    for (Share* share : {&shares_[i], &all_}) {
-      share->all += 1;
-      share->right += i < right ? 1 : 0;
+  for (size_t i = 0; i < std::min(accepted + 1, draft_tokens); ++i) {
+    for (Count* count : {&by_position_[i], &all_}) {
+      count->verified += 1;
+      count->accepted += i < accepted ? 1 : 0;
     }
   }
-  End(is_try, right != 0);
+  End(is_try, accepted != 0);
 }
 
-void NumDraftTokens::CheckedTree(size_t nodes, std::span<const uint32_t> right) {
+void NumDraftTokens::CheckedTree(size_t nodes, std::span<const uint32_t> accepted) {
   const bool is_try = Begin(nodes);
   if (nodes == 0) return;
-  for (size_t i = 0; i < nodes; ++i) shares_[i].all += 1;
-  for (const uint32_t node : right) shares_[node].right += 1;
-  all_.all += static_cast<double>(nodes);
-  all_.right += static_cast<double>(right.size());
-  End(is_try, !right.empty());
+  for (size_t i = 0; i < nodes; ++i) by_position_[i].verified += 1;
+  for (const uint32_t node : accepted) by_position_[node].accepted += 1;
+  all_.verified += static_cast<double>(nodes);
+  all_.accepted += static_cast<double>(accepted.size());
+  End(is_try, !accepted.empty());
 }
 
 void NumDraftTokens::End(bool is_try, bool any_accepted) {
@@ -222,13 +222,13 @@ double NumDraftTokens::Gain(size_t few, size_t many) const {
   return tokens(few, many) * whole / (1 + other_tokens_ + tokens(0, many)) - (seconds[many] - seconds[few]);
 }
 
-double NumDraftTokens::ShareWith(const Share& share, double assumed) {
-  return (share.right + assumed * kAssumedWeight) / (share.all + kAssumedWeight);
+double NumDraftTokens::RateWith(const Count& count, double assumed) {
+  return (count.accepted + assumed * kAssumedWeight) / (count.verified + kAssumedWeight);
 }
 
 std::array<double, NumDraftTokens::kMax> NumDraftTokens::Gains() const {
   std::array<double, kMax> gains = {};
-  const double together = ShareWith(all_, assumed_share_);
+  const double together = RateWith(all_, assumed_acceptance_);
   const bool is_tree = order_ == DraftOrder::kTree;
   const double power = PromisePower();
   double reached = 1;
@@ -236,8 +236,8 @@ std::array<double, NumDraftTokens::kMax> NumDraftTokens::Gains() const {
     // Nodes are in order of promise: one with few counts promises no more than the one before it.
     const double promised = has_promises_ ? std::pow(promises_[i], power) : together;
     const double assumed = is_tree ? std::min(promised, reached) : together;
-    const double share = ShareWith(shares_[i], assumed);
-    reached = is_tree ? share : reached * share;
+    const double rate = RateWith(by_position_[i], assumed);
+    reached = is_tree ? rate : reached * rate;
     gains[i] = reached;
   }
   return gains;
@@ -246,7 +246,7 @@ std::array<double, NumDraftTokens::kMax> NumDraftTokens::Gains() const {
 double NumDraftTokens::PromisePower() const {
   const double promised = promises_[0];
   if (!has_promises_ || promised <= 0 || promised >= 1) return 1;
-  return std::log(ShareWith(shares_[0], promised)) / std::log(promised);
+  return std::log(RateWith(by_position_[0], promised)) / std::log(promised);
 }
 
 double NumDraftTokens::DraftTokenSeconds(double min_step) const {

@@ -39,7 +39,7 @@ struct DraftCosts {
   std::array<double, kMax + 1> step_seconds = {};  // step(g); all above 0, or all 0: nothing is predicted
   double draft_token_seconds = 0;                  // d
   double other_tokens = 0;                         // `others`, at first
-  double share = 0.5;                              // a_i, before any was verified
+  double acceptance = 0.5;                         // a_i, before any was verified
   std::array<double, kMax> promises = {};          // of a tree: p_i, before any was verified
 
   bool any() const { return step_seconds[0] > 0; }
@@ -70,7 +70,7 @@ class NumDraftTokens {
         max_(num_draft_tokens),
         order_(order),
         predicted_(predicted),
-        assumed_share_(predicted.share),
+        assumed_acceptance_(predicted.acceptance),
         predicted_draft_token_(
             predicted.any() ? predicted.draft_token_seconds / predicted.step_seconds[min_draft_tokens] : 0),
         promises_(predicted.promises),
@@ -87,17 +87,17 @@ class NumDraftTokens {
   // The drafter's time for so many tokens, at least one: a drafter that found none likely enough counts as one rejected, in Checked too. If
   // it runs the text first, the first time after a pause does not count. A tree's time comes with Took.
   void Drafted(size_t draft_tokens, double seconds, bool reads_text);
-  // A step verified so many draft tokens and accepted the first `right`.
-  void Checked(size_t draft_tokens, size_t right);
+  // A step verified so many draft tokens and accepted the first few.
+  void Checked(size_t draft_tokens, size_t accepted);
   // A step verified a tree of so many nodes and accepted these, counted from 0 in the draft's order.
-  void CheckedTree(size_t nodes, std::span<const uint32_t> right);
+  void CheckedTree(size_t nodes, std::span<const uint32_t> accepted);
   // The time of a step of this sequence's rows and other sequences' tokens, with the making of a tree.
   void Took(size_t draft_tokens, double seconds, double other_tokens);
 
  private:
-  struct Share {  // accepted of verified
-    double right = 0, all = 0;
-    void Fade(double factor) { right *= factor, all *= factor; }
+  struct Count {  // accepted of verified
+    double accepted = 0, verified = 0;
+    void Fade(double factor) { accepted *= factor, verified *= factor; }
   };
   struct Seconds {
     double mean = 0;
@@ -108,14 +108,14 @@ class NumDraftTokens {
   bool Begin(size_t draft_tokens);
   void End(bool is_try, bool any_accepted);
   bool IsKnown(size_t draft_tokens) const;
-  size_t Widest() const;                                        // that is known
-  void FillStepSeconds(std::span<double> seconds) const;        // [num_draft_tokens + 1] step(g)
-  void ScalePredicted(std::span<double> seconds) const;         // the same, with known ones filled in
-  bool IsOfPredictedShape() const;                              // what is known
-  void HopeForStairs(std::span<double> seconds) const;          // filled
-  static double ShareWith(const Share& share, double assumed);  // `assumed` counts as a few
-  std::array<double, kMax> Gains() const;                       // tokens that each draft token adds
-  double PromisePower() const;                                  // t
+  size_t Widest() const;                                       // that is known
+  void FillStepSeconds(std::span<double> seconds) const;       // [num_draft_tokens + 1] step(g)
+  void ScalePredicted(std::span<double> seconds) const;        // the same, with known ones filled in
+  bool IsOfPredictedShape() const;                             // what is known
+  void HopeForStairs(std::span<double> seconds) const;         // filled
+  static double RateWith(const Count& count, double assumed);  // `assumed` counts as a few
+  std::array<double, kMax> Gains() const;                      // tokens that each draft token adds
+  double PromisePower() const;                                 // t
   double DraftTokenSeconds(
       double min_step) const;  // d; min_step: seconds of a step with `min_draft_tokens` draft tokens
   size_t Best() const { return Best(Gains()); }
@@ -126,12 +126,12 @@ class NumDraftTokens {
   size_t min_, max_;
   DraftOrder order_;
   DraftCosts predicted_;
-  double assumed_share_;
+  double assumed_acceptance_;
   double predicted_draft_token_;       // d until it is timed, in steps with `min_draft_tokens` draft tokens
   std::array<double, kMax> promises_;  // that count as a few verified trees
   bool has_promises_;
-  std::array<Share, kMax> shares_ = {};  // by position
-  Share all_;
+  std::array<Count, kMax> by_position_ = {};
+  Count all_;
   std::array<Seconds, kMax + 1> steps_ = {};  // by draft tokens
   double other_tokens_;
   double draft_token_seconds_ = 0;           // d

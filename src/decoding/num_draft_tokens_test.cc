@@ -84,11 +84,11 @@ struct Simulation {
       const auto disturbed = [&](double time) { return time * (1 + noise * (2 * unit(random) - 1)); };
       const double drafting = world.DraftSeconds(draft_tokens);
       if (draft_tokens != 0) width.Drafted(draft_tokens, disturbed(drafting), /*reads_text=*/true);
-      size_t right = 0;
-      while (right < draft_tokens && unit(random) < a) ++right;
+      size_t accepted = 0;
+      while (accepted < draft_tokens && unit(random) < a) ++accepted;
       double step = disturbed(world.step_seconds(draft_tokens)) * (i % 97 == 50 ? 4 : 1);  // a noisy neighbour
       step *= std::exchange(draft_tokens == 0 ? first_plain : first_wide, 1);
-      width.Checked(draft_tokens, right);
+      width.Checked(draft_tokens, accepted);
       width.Took(draft_tokens, step, world.other_tokens);
       tokens += world.other_tokens + ExpectedTokens(std::vector<double>(draft_tokens, a));
       seconds += world.step_seconds(draft_tokens) + drafting;
@@ -156,7 +156,7 @@ TEST(NumDraftTokens, AnyPrediction_EndsNearTheBest) {
       for (const double a : {0.0, 0.6, 0.8, 0.95}) {
         for (const double share : {0.5, 0.8}) {
           DraftCosts predicted = Predicted(world, times, bend, draft_token_times);
-          predicted.share = share;
+          predicted.acceptance = share;
           Simulation run(world, 0, 16, predicted);
           run.Steps(300, a);
           run.Steps(2000, a);
@@ -177,7 +177,7 @@ TEST(NumDraftTokens, RightPredictions_AreWhereItStarts) {
       size_t best = 0;
       for (size_t g = 1; g <= 16; ++g) best = world.Rate(g, share) > world.Rate(best, share) ? g : best;
       DraftCosts costs = Predicted(world, 1);
-      costs.share = share;
+      costs.acceptance = share;
       EXPECT_EQ(NumDraftTokens(0, 16, order, costs).Next(), best) << world.name << ", " << share;
     }
   }
@@ -258,7 +258,7 @@ TEST(NumDraftTokens, NothingIsRight_FallsToZeroAndAsksSeldom) {
   const World world{"linear", [](size_t g) { return 1 + 0.1 * static_cast<double>(g); }, 0.1};
   for (const auto& [share, fewest] : {std::pair{0.0, 950}, {0.5, 950}, {0.8, 900}}) {
     DraftCosts predicted = share == 0 ? DraftCosts() : Predicted(world, 1);
-    if (share != 0) predicted.share = share;
+    if (share != 0) predicted.acceptance = share;
     Simulation run(world, 0, 8, predicted);
     run.Steps(200, 0);
     run.Steps(1000, 0);
@@ -337,20 +337,20 @@ TEST(NumDraftTokens, WithoutTimes_DraftsAFew) {
 
 // The last three of eight draft tokens are worth their tokens' time, less their rows' time: below zero if none is accepted.
 TEST(NumDraftTokens, Gain_IsSecondsOfTokensLessSecondsOfRows) {
-  for (const double right : {0.0, 0.6, 1.0}) {
+  for (const double accepted : {0.0, 0.6, 1.0}) {
     NumDraftTokens width(0, 8);
     EXPECT_EQ(width.Gain(5, 8), 0) << "nothing is known";
     for (size_t step = 0; step < 400; ++step) {
       const size_t draft_tokens = step % 5 == 0 ? 0 : step % 5 == 1 ? 5 : 8;
       if (draft_tokens != 0) width.Drafted(draft_tokens, 0.02 * static_cast<double>(draft_tokens), /*reads_text=*/true);
-      width.Checked(draft_tokens,
-                    right == 0.6 ? (step % 2 == 0 ? draft_tokens : 0) : static_cast<size_t>(right) * draft_tokens);
+      width.Checked(draft_tokens, accepted == 0.6 ? (step % 2 == 0 ? draft_tokens : 0)
+                                                  : static_cast<size_t>(accepted) * draft_tokens);
       width.Took(draft_tokens, 1 + 0.1 * static_cast<double>(draft_tokens), 2);
     }
     const double gain = width.Gain(5, 8);
-    if (right == 0) {
+    if (accepted == 0) {
       EXPECT_NEAR(gain, -0.3, 0.01);
-    } else if (right == 1) {
+    } else if (accepted == 1) {
       EXPECT_NEAR(gain, 3 * (1.8 + 8 * 0.02) / (1 + 2 + 8) - 0.3, 0.02);
     } else {
       EXPECT_GT(gain, -0.3);
@@ -433,7 +433,7 @@ double TreeRateOverBest(const Nodes& nodes, double slope, NumDraftTokens width) 
       return 0;
     }
     if (g != 0) width.Drafted(g, drafting(g), /*reads_text=*/true);
-    std::vector<uint32_t> right;
+    std::vector<uint32_t> accepted;
     for (int at = -1, next = -1;; at = next) {
       double left = std::uniform_real_distribution<double>()(random);
       next = -1;
@@ -443,9 +443,9 @@ double TreeRateOverBest(const Nodes& nodes, double slope, NumDraftTokens width) 
         left -= nodes[i].second;
       }
       if (next < 0) break;
-      right.push_back(static_cast<uint32_t>(next));
+      accepted.push_back(static_cast<uint32_t>(next));
     }
-    width.CheckedTree(g, right);
+    width.CheckedTree(g, accepted);
     width.Took(g, step_seconds(g), 0);
     if (step < 300) continue;
     got += tokens[g];

@@ -18,7 +18,7 @@ static_assert(kLevelNodes * (kLevels - 1) <= TreeDraft::kMaxAsked);
 TreeDraft::TreeDraft(DraftTreeKind kind, size_t num_draft_tokens)
     : kind_(kind), max_(num_draft_tokens), dynamic_(kLevelNodes) {
   TIDEMILL_CHECK(kind != DraftTreeKind::kChain);
-  if (kind == DraftTreeKind::kFixed) shape_ = OrderByPromise(FixedDraftShape(), counts_.Shares());
+  if (kind == DraftTreeKind::kFixed) shape_ = OrderByPromise(FixedDraftShape(), counts_.Rates());
 }
 
 void TreeDraft::Begin(size_t num_draft_tokens, std::span<const int32_t> came) {
@@ -28,7 +28,7 @@ void TreeDraft::Begin(size_t num_draft_tokens, std::span<const int32_t> came) {
   if (kind_ == DraftTreeKind::kDynamic) return;
   if (kind_ == DraftTreeKind::kOptimal) {
     CountRanks(came);
-    if (trees_ % kTreesOfShape == 0 || std::has_single_bit(trees_)) shape_ = OptimalDraftShape(counts_.Shares(), max_);
+    if (trees_ % kTreesOfShape == 0 || std::has_single_bit(trees_)) shape_ = OptimalDraftShape(counts_.Rates(), max_);
     ++trees_;
   }
   ids_.assign(shape_.size(), kNoId);

@@ -11,7 +11,7 @@ namespace tidemill {
 namespace {
 
 // Of a step that the draft tokens of several sequences share: one's part.
-double ShareOf(const PredictedCosts& drafter, const DraftSetting& setting, size_t rows, size_t asked) {
+double PartOf(const PredictedCosts& drafter, const DraftSetting& setting, size_t rows, size_t asked) {
   const size_t sequences = 1 + setting.together;
   return drafter.BatchStep(setting.depth, rows, asked, sequences) / static_cast<double>(sequences);
 }
@@ -59,11 +59,11 @@ DraftCosts PredictDraftCosts(const PredictedCosts& model, const PredictedCosts* 
     costs.step_seconds[draft_tokens] = model.CheckStep(setting.depth, 1 + draft_tokens, setting.others);
   if (drafter != nullptr) {
     const bool at_once = setting.order == DraftOrder::kAtOnce;
-    if (!setting.runs_draft_tokens_again) costs.share = kShareOfModel;
+    if (!setting.runs_draft_tokens_again) costs.acceptance = kModelAcceptance;
     const size_t rows = at_once                           ? setting.num_draft_tokens
                         : setting.runs_draft_tokens_again ? (1 + setting.num_draft_tokens) / 2
                                                           : 1;
-    costs.draft_token_seconds = ShareOf(*drafter, setting, rows, at_once ? rows : 1);
+    costs.draft_token_seconds = PartOf(*drafter, setting, rows, at_once ? rows : 1);
   }
   return costs;
 }
@@ -90,20 +90,20 @@ DraftCosts PredictTreeCosts(const PredictedCosts& model, const PredictedCosts& d
       const auto before = static_cast<size_t>(parent);
       depths[i] = parent < 0 ? 0 : depths[before] + 1;
       const bool is_known = depths[i] < acceptance.size() && shape.ranks[i] < acceptance[depths[i]].size();
-      const double right = is_known ? acceptance[depths[i]][shape.ranks[i]] : 0;
-      costs.promises[i] = right * (parent < 0 ? 1 : costs.promises[before]);
+      const double rate = is_known ? acceptance[depths[i]][shape.ranks[i]] : 0;
+      costs.promises[i] = rate * (parent < 0 ? 1 : costs.promises[before]);
     }
     costs.step_seconds[draft_tokens] = model.CheckStep(setting.depth, 1 + nodes, setting.others);
     for (const Level& level : Levels(shape, nodes))
-      costs.step_seconds[draft_tokens] += ShareOf(drafter, setting, level.rows, level.asked);
+      costs.step_seconds[draft_tokens] += PartOf(drafter, setting, level.rows, level.asked);
   }
   return costs;
 }
 
-double DraftRate(const DraftCosts& costs, DraftOrder order, size_t draft_tokens, double share) {
+double DraftRate(const DraftCosts& costs, DraftOrder order, size_t draft_tokens, double acceptance) {
   TIDEMILL_CHECK(order != DraftOrder::kTree);
   double tokens = 1 + costs.other_tokens, reached = 1;
-  for (size_t i = 0; i < draft_tokens; ++i) tokens += reached *= share;
+  for (size_t i = 0; i < draft_tokens; ++i) tokens += reached *= acceptance;
   const size_t made = order == DraftOrder::kAtOnce ? std::min<size_t>(draft_tokens, 1) : draft_tokens;
   return tokens / (costs.step_seconds[draft_tokens] + static_cast<double>(made) * costs.draft_token_seconds);
 }
@@ -113,11 +113,11 @@ DraftPrefill PredictDraftPrefill(const PredictedCosts& model, const PredictedCos
   DraftSetting chain = setting;
   if (chain.order == DraftOrder::kTree) chain.order = DraftOrder::kOneByOne;
   const DraftCosts costs = PredictDraftCosts(model, &drafter, chain);
-  const double plain = DraftRate(costs, chain.order, 0, kHopedShare);
+  const double plain = DraftRate(costs, chain.order, 0, kHopedAcceptance);
   double tokens = 1, reached = 1, best = plain, saved = 0;  // tokens: E(g)
   for (size_t draft_tokens = 1; draft_tokens <= chain.num_draft_tokens; ++draft_tokens) {
-    tokens += reached *= kHopedShare;
-    const double rate = DraftRate(costs, chain.order, draft_tokens, kHopedShare);
+    tokens += reached *= kHopedAcceptance;
+    const double rate = DraftRate(costs, chain.order, draft_tokens, kHopedAcceptance);
     if (rate <= best) continue;
     best = rate;
     saved = (1 + costs.other_tokens / tokens) * (1 / plain - 1 / rate);
@@ -133,10 +133,10 @@ std::optional<double> BreakEvenAcceptanceRate(const DraftCosts& costs, DraftOrde
   const double plain = DraftRate(costs, order, 0, 0);
   if (DraftRate(costs, order, draft_tokens, 1) < plain) return std::nullopt;
   constexpr int kHalvings = 40;
-  double low = 0, high = 1;  // the rate rises with the share
+  double low = 0, high = 1;  // the rate rises with the acceptance rate
   for (int i = 0; i < kHalvings; ++i) {
-    const double share = (low + high) / 2;
-    (DraftRate(costs, order, draft_tokens, share) < plain ? low : high) = share;
+    const double acceptance = (low + high) / 2;
+    (DraftRate(costs, order, draft_tokens, acceptance) < plain ? low : high) = acceptance;
   }
   return high;
 }

@@ -9,7 +9,7 @@
 //   rate(g, a)    = (others + E(g)) / (step(g) + g d), E(g) = 1 + a + ... + a^g, a: acceptance rate        decoding/num_draft_tokens.h
 //                 tree: E(g) = 1 + the sum over the first g nodes of the product of acceptance rates along their paths
 //   draft prefill the draft model's prefill of the prompt. With the best g a token of the answer saves
-//                 (1 + others / E(g)) (1 / rate(0, a) - 1 / rate(g, a)) of it, since all sequences go on meanwhile; a is kHopedShare
+//                 (1 + others / E(g)) (1 / rate(0, a) - 1 / rate(g, a)) of it, since all sequences go on meanwhile; a is kHopedAcceptance
 //   break-even    the least a with rate(g, a) >= rate(0, a) = (others + 1) / step(0)
 #ifndef TIDEMILL_PLANNER_DRAFT_COSTS_H_
 #define TIDEMILL_PLANNER_DRAFT_COSTS_H_
@@ -44,13 +44,13 @@ DraftShape ShapeOf(DraftTreeKind kind, DraftAcceptance acceptance, size_t num_dr
 DraftCosts PredictTreeCosts(const PredictedCosts& model, const PredictedCosts& drafter, const DraftSetting& setting,
                             const DraftShape& shape, DraftAcceptance acceptance);
 
-// Tokens a second of a step with so many draft tokens at acceptance rate `share`. No tree.
-double DraftRate(const DraftCosts& costs, DraftOrder order, size_t draft_tokens, double share);
+// Tokens a second of a step with so many draft tokens at acceptance rate `acceptance`. No tree.
+double DraftRate(const DraftCosts& costs, DraftOrder order, size_t draft_tokens, double acceptance);
 
-// The acceptance rate of a draft model or a head that is assumed before any draft token was checked. Other drafters: DraftCosts::share's default.
-inline constexpr double kShareOfModel = 0.8;
+// The acceptance rate of a draft model or a head that is assumed before any draft token was checked. Other drafters: DraftCosts::acceptance's default.
+inline constexpr double kModelAcceptance = 0.8;
 // The acceptance rate in an easy text.
-inline constexpr double kHopedShare = 0.95;
+inline constexpr double kHopedAcceptance = 0.95;
 
 struct DraftPrefill {
   double seconds = 0;

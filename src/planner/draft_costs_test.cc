@@ -33,8 +33,8 @@ TEST(PredictDraftCosts, AreStepsOfBothModels) {
   EXPECT_TRUE(ngram.any());
   EXPECT_EQ(ngram.draft_token_seconds, 0);
   EXPECT_EQ(ngram.other_tokens, 3);
-  EXPECT_EQ(ngram.share, 0.5);
-  EXPECT_EQ(PredictDraftCosts(costs, &drafter, setting).share, kShareOfModel);
+  EXPECT_EQ(ngram.acceptance, 0.5);
+  EXPECT_EQ(PredictDraftCosts(costs, &drafter, setting).acceptance, kModelAcceptance);
   for (const size_t draft_tokens : {0, 1, 8, 64})
     EXPECT_EQ(ngram.step_seconds[draft_tokens], costs.CheckStep(999, 1 + draft_tokens, 3)) << draft_tokens;
   // A row of the drafter: 0.3 ms of products, 0.1 ms of loops, 0.1 ms of elements, 2 ms of attention.
@@ -46,7 +46,7 @@ TEST(PredictDraftCosts, AreStepsOfBothModels) {
   // Each draft token runs those before it again: of eight, one to eight rows.
   DraftSetting again = setting;
   again.runs_draft_tokens_again = true;
-  EXPECT_EQ(PredictDraftCosts(costs, &drafter, again).share, 0.5);
+  EXPECT_EQ(PredictDraftCosts(costs, &drafter, again).acceptance, 0.5);
   EXPECT_EQ(PredictDraftCosts(costs, &drafter, again).draft_token_seconds, drafter.BatchStep(999, 4, 1, 1));
   again.num_draft_tokens = 1;
   EXPECT_EQ(PredictDraftCosts(costs, &drafter, again).draft_token_seconds, drafter.DecodeStep(999, 1));
@@ -100,7 +100,7 @@ TEST(PredictTreeCosts, HaveAStepOfTheDrafterForEachLevel) {
 }
 
 TEST(ShapeOf, IsWhatATreeBeginsWith) {
-  const auto acceptance = AcceptanceCounts().Shares();
+  const auto acceptance = AcceptanceCounts().Rates();
   EXPECT_EQ(ShapeOf(DraftTreeKind::kFixed, acceptance, 64).parents,
             OrderByPromise(FixedDraftShape(), acceptance).parents);
   EXPECT_EQ(ShapeOf(DraftTreeKind::kFixed, acceptance, 9).size(), 9U);
@@ -134,7 +134,7 @@ TEST(PredictDraftPrefill, IsPaidBackByLongAnswers) {
       const DraftCosts draft = PredictDraftCosts(costs, &drafter, chain);
       size_t width = 0;
       for (const size_t g : {1, 2, 3, 4}) {
-        if (DraftRate(draft, chain.order, g, kHopedShare) > DraftRate(draft, chain.order, width, kHopedShare))
+        if (DraftRate(draft, chain.order, g, kHopedAcceptance) > DraftRate(draft, chain.order, width, kHopedAcceptance))
           width = g;
       }
       const DraftPrefill draft_prefill = PredictDraftPrefill(costs, drafter, setting, 500, 64);
@@ -142,7 +142,7 @@ TEST(PredictDraftPrefill, IsPaidBackByLongAnswers) {
       ASSERT_EQ(draft_prefill.min_answer_tokens.has_value(), width != 0);
       if (width == 0) continue;
       double of_step = 1;
-      for (size_t g = 1; g <= width; ++g) of_step += std::pow(kHopedShare, g);
+      for (size_t g = 1; g <= width; ++g) of_step += std::pow(kHopedAcceptance, g);
       const double making = static_cast<double>(order == DraftOrder::kAtOnce ? 1 : width) * draft.draft_token_seconds;
       const auto longer = [&](size_t answer) {  // than plain
         const double steps = static_cast<double>(answer) / of_step;

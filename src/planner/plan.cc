@@ -166,7 +166,7 @@ class Planner {
 
   Choice NumDraftTokensChoice() const {
     const DraftPlan& drafts = in_.drafts;
-    const double rate = drafts.costs.share;
+    const double rate = drafts.costs.acceptance;
     const auto alternative = [this, rate](size_t draft_tokens) {
       return Alternative{std::to_string(draft_tokens), SecondsOfToken(draft_tokens, rate)};
     };

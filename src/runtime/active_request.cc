@@ -43,8 +43,8 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Parts parts)
       max_draft_tokens_(parts.drafter == nullptr ? 0 : request.draft.num_draft_tokens),
       drafter_(std::move(parts.drafter)),
       steps_(StepDrafter::Of(drafter_.get())),
-      width_(std::min(request.draft.min_draft_tokens, max_draft_tokens_), max_draft_tokens_,
-             drafter_ == nullptr ? DraftOrder::kOneByOne : drafter_->draft_order(), parts.costs),
+      num_draft_tokens_(std::min(request.draft.min_draft_tokens, max_draft_tokens_), max_draft_tokens_,
+                        drafter_ == nullptr ? DraftOrder::kOneByOne : drafter_->draft_order(), parts.costs),
       submitted_(Clock::now()),
       page_faults_before_(ProcessPageFaults()) {
   sampler_.Prime(request.prompt);
@@ -146,7 +146,7 @@ DraftTask ActiveRequest::AskForDraftTokens(size_t num_draft_tokens) {
     left = std::min(left, static_cast<size_t>(*options_.max_new_tokens) - earlier_ - generated_ - 1);
   return {.drafter = drafter_.get(),
           .steps = steps_,
-          .num_draft_tokens = std::min({num_draft_tokens, width_.Next(), left})};
+          .num_draft_tokens = std::min({num_draft_tokens, num_draft_tokens_.Next(), left})};
 }
 
 ActiveRequest::DraftRows ActiveRequest::TakeDraftTokens(const DraftTask& task) {
@@ -165,10 +165,10 @@ ActiveRequest::DraftRows ActiveRequest::TakeDraftTokens(const DraftTask& task) {
   if (is_reading) draft_stats_.draft_prefill_ms += 1000 * drafting_seconds_;
   if (proposed.ids.empty()) {
     empty_ = proposed.empty;
-    if (found_unlikely()) width_.Drafted(1, drafting_seconds_, drafter_->reads_text());
+    if (found_unlikely()) num_draft_tokens_.Drafted(1, drafting_seconds_, drafter_->reads_text());
     return {};
   }
-  width_.Drafted(proposed.ids.size(), drafting_seconds_, drafter_->reads_text());
+  num_draft_tokens_.Drafted(proposed.ids.size(), drafting_seconds_, drafter_->reads_text());
   draft_tokens_.push_back(tokens().back());  // within what was reserved, like the others
   draft_tokens_.insert(draft_tokens_.end(), proposed.ids.begin(), proposed.ids.end());
   if (!proposed.parents.empty()) {
@@ -185,7 +185,7 @@ bool ActiveRequest::AreWorthGrowing(const DraftRows& draft_tokens) const {
   EarlyGrowth growth = *early_growth_;
   if (state_->growth().fell_back) growth.growth.policy = KvPolicy::kGeometric;
   const size_t known = state_->length() + 1;
-  return width_.Gain(draft_tokens.free, draft_tokens.all) >
+  return num_draft_tokens_.Gain(draft_tokens.free, draft_tokens.all) >
          growth.Seconds(known - 1, known + draft_tokens.free, known + draft_tokens.all);
 }
 
@@ -308,12 +308,12 @@ void ActiveRequest::CountDraftTokens(size_t draft_tokens) {
   static_assert(DraftOptions::kMax <= NumDraftTokens::kMax);  // what CheckedTree takes
   accepted_in_step_ = sampled_.empty() ? 0 : sampled_.size() - 1;
   const size_t checked = draft_tokens + (found_unlikely() ? 1 : 0);  // an unlikely draft token counts as rejected
-  if (width_.order() == DraftOrder::kTree) {
+  if (num_draft_tokens_.order() == DraftOrder::kTree) {
     accepted_nodes_.clear();
     for (size_t i = 1; i <= accepted_in_step_; ++i) accepted_nodes_.push_back(path_[i] - 1);
-    width_.CheckedTree(checked, accepted_nodes_);
+    num_draft_tokens_.CheckedTree(checked, accepted_nodes_);
   } else {
-    width_.Checked(checked, accepted_in_step_);
+    num_draft_tokens_.Checked(checked, accepted_in_step_);
   }
   ++draft_stats_.steps_by_draft_tokens[std::min(draft_tokens, DraftStats::kStepCounts - 1)];
   draft_stats_.cut += draft_tokens < offered_.all ? 1U : 0U;
@@ -344,8 +344,9 @@ void ActiveRequest::Took(double seconds, size_t tokens) {
   if (drafter_ == nullptr) return;
   const size_t draft_tokens = draft_tokens_.empty() ? 0 : draft_tokens_.size() - 1;
   const size_t others = tokens - std::min(tokens, accepted_in_step_ + 1);
-  const bool is_with_tree = width_.order() == DraftOrder::kTree && draft_tokens != 0;
-  width_.Took(draft_tokens, is_with_tree ? seconds : seconds - drafting_seconds_, static_cast<double>(others));
+  const bool is_with_tree = num_draft_tokens_.order() == DraftOrder::kTree && draft_tokens != 0;
+  num_draft_tokens_.Took(draft_tokens, is_with_tree ? seconds : seconds - drafting_seconds_,
+                         static_cast<double>(others));
 }
 
 void ActiveRequest::Commit(size_t rows, const ConstMatrix<float>& features) {
@@ -450,7 +451,7 @@ RequestStats ActiveRequest::Stats() {
   }
   stats.state_bytes = state_->bytes().committed;
   const GrowthCounts growth = state_->growth();
-  stats.growth = {.reserved_bytes = state_->bytes().reserved,
+  stats.growth = {.allocated_bytes = state_->bytes().reserved,
                   .growths = growth.growths,
                   .bytes_copied = growth.bytes_copied,
                   .fell_back = growth.fell_back};

@@ -182,7 +182,7 @@ class ActiveRequest {
   std::unique_ptr<Drafter> drafter_;
   StepDrafter* steps_;              // of drafter_, while there is one
   std::string_view draft_trouble_;  // why there is no drafter any more
-  NumDraftTokens width_;
+  NumDraftTokens num_draft_tokens_;
   bool is_timed_ = true;
   double drafting_seconds_ = 0;
   DraftTree::Empty empty_ = DraftTree::Empty::kNothing;  // why this step has no draft

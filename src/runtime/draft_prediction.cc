@@ -69,7 +69,7 @@ DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profi
   if (!drafter) return PredictDraftCosts(costs, nullptr, setting);
   const PredictedCosts drafter_costs(profile, drafter->model, drafter->threads);
   if (setting.order != DraftOrder::kTree) return PredictDraftCosts(costs, &drafter_costs, setting);
-  const auto acceptance = AcceptanceCounts().Shares();
+  const auto acceptance = AcceptanceCounts().Rates();
   return PredictTreeCosts(costs, drafter_costs, setting, ShapeOf(draft.tree, acceptance, draft.num_draft_tokens),
                           acceptance);
 }

@@ -17,6 +17,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr char kRepeats[] =
@@ -147,6 +148,16 @@ TEST(Bound, MemoryForFewerTokens_RefusesNothing) {
   const ProcessResult refused = Count(With(few, {"-n", "2048"}));
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.err, HasSubstr("submit request: "));
+}
+
+TEST(Bound, MemoryThatEnds_LeavesTheTextInTheJson) {
+  const ProcessResult result = RunTidemill({"run", LongCountingModelFile(), "--raw", "-p", "hello", "--ignore-eos",
+                                            "--json", "--state-memory", "100K", "--kv-policy", "iterative"});
+  EXPECT_EQ(result.exit_code, 1);
+  const json failed = json::parse(result.out);
+  EXPECT_EQ(failed["error"]["code"], "OutOfMemory") << result.out;
+  EXPECT_THAT(failed["text"].get<std::string>(), Not(IsEmpty()));
+  EXPECT_THAT(result.err, HasSubstr(failed["error"]["message"].get<std::string>().substr(0, 20)));
 }
 
 TEST(Bound, FullContext_IsNotTakenForIt) {
