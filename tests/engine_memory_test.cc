@@ -44,7 +44,7 @@ TEST(EngineMemory, RequestThatCanNeverFit_IsRefusedAtOnce) {
   const auto refused = driver.engine().Submit({.prompt = {5, 6, 7}, .generation = {.max_new_tokens = 19}});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfMemory);
-  EXPECT_EQ(refused.error().message(), "submit request: 21 positions: expected at most " + std::to_string(bytes) +
+  EXPECT_EQ(refused.error().message(), "submit request: 21 tokens: expected at most " + std::to_string(bytes) +
                                            " bytes of state, found " + std::to_string(bytes / 20 * 21) +
                                            "; ask for fewer tokens or give more --state-memory");
   EXPECT_TRUE(driver.engine().idle());
@@ -225,7 +225,7 @@ TEST(EngineMemory, ResumedRequest_NeedsWhatIsLeft) {
   const auto refused = resume(18);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfMemory);
-  EXPECT_NE(refused.error().message().find("21 positions: expected at most"), std::string::npos)
+  EXPECT_NE(refused.error().message().find("21 tokens: expected at most"), std::string::npos)
       << refused.error().message();
   const auto id = resume(17);
   ASSERT_TRUE(id.ok()) << id.error().message();

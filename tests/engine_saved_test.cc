@@ -185,7 +185,7 @@ TEST(SavedRequest, Forgeries_AreCorruptFiles) {
   expect_corrupt("token 1: expected an id below 400, found -1", [](RequestRecord& r) { r.ids[1] = -1; });
   expect_corrupt("token 12: expected an id below 400", [](RequestRecord& r) { r.ids[12] = 400; });
   expect_corrupt("other tokens", [](RequestRecord& r) { r.ids[2] = 77; });
-  expect_corrupt("fewer positions than the 12 tokens", [](RequestRecord& r) { r.ids.resize(12); });
+  expect_corrupt("fewer tokens than the 12 tokens", [](RequestRecord& r) { r.ids.resize(12); });
   expect_corrupt("truncated or damaged", [](RequestRecord& r) { r.state = {}; });
   expect_corrupt("truncated or damaged", [](RequestRecord& r) { r.state = r.state.first(r.state.size() - 1); });
 }

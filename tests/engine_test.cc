@@ -157,13 +157,13 @@ TEST(Engine, RopeScaling_AllowsAContextOfSoManyTimesTheModels) {
   EXPECT_EQ(past.error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(past.error().message(),
             "start engine: --context 161: expected at most 160, what --rope-scaling yarn=2.5 makes of the model's 64 "
-            "positions");
+            "tokens");
   const auto plain = Engine::Create(LoadModel("engine_plain", bytes), {.threads = 1, .context = 161});
   ASSERT_FALSE(plain.ok());
   EXPECT_EQ(plain.error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(
       plain.error().message(),
-      "start engine: --context 161: the model was made for 64 positions; choose at most that or leave the flag out, "
+      "start engine: --context 161: the model was made for 64 tokens; choose at most that or leave the flag out, "
       "or stretch its positions with --rope-scaling yarn=3");
 }
 

@@ -257,12 +257,12 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
   constexpr size_t kLongest = size_t{1} << 22;
   if (filled_first > kLongest || decoded > kLongest - filled_first)
     return BenchError("a test of " + std::to_string(filled_first) + " and " + std::to_string(decoded) +
-                      " positions: expected at most " + std::to_string(kLongest));
+                      " tokens: expected at most " + std::to_string(kLongest));
   const size_t longest = filled_first + decoded, context = impl.options.context;
   const LanguageModel& model = impl.language_model();
   if (model.position_embedding.rows() != 0 && longest > model.settings.longest_context())
     return BenchError("a test of " + std::to_string(filled_first) + " and " + std::to_string(decoded) +
-                      " positions: expected at most " + std::to_string(model.settings.longest_context()) +
+                      " tokens: expected at most " + std::to_string(model.settings.longest_context()) +
                       ", since the model has learned no others");
   // A speed past the context of any other model is still a speed: room is made for it, and the result is marked.
   impl.options.context = std::max(context, longest);

@@ -54,9 +54,9 @@ Result<void> CheckContext(const Model::Impl& model, size_t context) {
   std::string what = "start engine: --context " + std::to_string(context) + ": ";
   if (model.rope_scaling) {
     what += "expected at most " + std::to_string(settings.longest_context()) + ", what --rope-scaling " +
-            RopeOverrideName(*model.rope_scaling) + " makes of the model's " + std::to_string(own) + " positions";
+            RopeOverrideName(*model.rope_scaling) + " makes of the model's " + std::to_string(own) + " tokens";
   } else {
-    what += "the model was made for " + std::to_string(own) + " positions; choose at most that or leave the flag out";
+    what += "the model was made for " + std::to_string(own) + " tokens; choose at most that or leave the flag out";
     if (settings.rotary_dim != 0 && static_cast<double>(factor) <= kMaxRopeFactor)
       what += ", or stretch its positions with --rope-scaling yarn=" + std::to_string(factor);
   }

@@ -1,5 +1,6 @@
 // The text side of a model folder: tokenizer.json, the tokens that config.json and generation_config.json name, the chat template, and
 // what generation_config.json recommends.
+#include <algorithm>
 #include <utility>
 
 #include "runtime/model_impl.h"
@@ -75,11 +76,11 @@ Result<RecommendedGeneration> ReadFolderRecommendation(const ModelFiles& files) 
   if (!is_sampled) return recommended;
   // transformers' defaults where the file samples and says no more.
   TIDEMILL_TRY(temperature, ReadNumber(*config, "temperature", 1, kTemperatures));
-  TIDEMILL_TRY(top_k, config->GetUintOr("top_k", 50, 0, 1 << 24));
+  TIDEMILL_TRY(top_k, config->GetIntOr("top_k", kTransformersTopK, -1, 1 << 24));
   TIDEMILL_TRY(top_p, ReadNumber(*config, "top_p", 1, kTopPs));
   TIDEMILL_TRY(min_p, ReadNumber(*config, "min_p", 0, kMinPs));
   options.temperature = temperature;
-  options.top_k = static_cast<int32_t>(top_k);
+  options.top_k = static_cast<int32_t>(std::max<int64_t>(top_k, 0));  // -1, too, is all tokens
   options.top_p = top_p;
   options.min_p = min_p;
   return recommended;

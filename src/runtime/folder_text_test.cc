@@ -200,6 +200,10 @@ TEST(FolderGeneration, WithSampling_HasTransformersDefaultsAndTheFilesNumbers) {
   }
 }
 
+TEST(FolderGeneration, ATopKOfMinusOne_IsAllTokens) {
+  EXPECT_EQ(RecommendedBy(R"({"do_sample": true, "top_k": -1})").options.top_k, 0);
+}
+
 TEST(FolderGeneration, OneSamplingKeyWithoutDoSample_MeansToSample) {
   for (const std::string key : {"temperature", "top_k", "top_p", "min_p"}) {
     const RecommendedGeneration found = RecommendedBy("{\"" + key + "\": 1}");
@@ -228,6 +232,9 @@ TEST(GgufGeneration, KeysOfSampling_AreARecommendation) {
   EXPECT_TRUE(top_k.says_how_to_choose);
   EXPECT_EQ(top_k.options.temperature, 1.0f);
   EXPECT_EQ(top_k.options.top_k, 20);
+  testing::GgufWriter warm;
+  warm.Set<float>("general.sampling.temp", 0.6f);
+  EXPECT_EQ(RecommendedBy(warm).options.top_k, 50) << "as for the folder that it was made from";
 }
 
 TEST(FolderGeneration, WrongType_IsRefusedByFileAndKey) {

@@ -155,9 +155,9 @@ Result<RecommendedGeneration> ReadRecommendation(const ModelFiles& files) {
   for (const char* key : {kTemperature, kTopK, kTopP, kMinP})
     recommended.says_how_to_choose = recommended.says_how_to_choose || gguf.FindValue(key) != nullptr;
   if (!recommended.says_how_to_choose) return recommended;
-  // The keys come from a generation_config.json, where temperature 1 need not be said.
+  // The keys come from a generation_config.json, which need not say transformers' defaults.
   TIDEMILL_TRY(temperature, ReadNumber(gguf, kTemperature, 1, kTemperatures));
-  TIDEMILL_TRY(top_k, gguf.GetUintOr(kTopK, 0, 0, 1 << 24));
+  TIDEMILL_TRY(top_k, gguf.GetUintOr(kTopK, kTransformersTopK, 0, 1 << 24));
   TIDEMILL_TRY(top_p, ReadNumber(gguf, kTopP, 1, kTopPs));
   TIDEMILL_TRY(min_p, ReadNumber(gguf, kMinP, 0, kMinPs));
   GenerationOptions& options = recommended.options;

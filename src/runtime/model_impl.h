@@ -2,6 +2,7 @@
 #ifndef TIDEMILL_RUNTIME_MODEL_IMPL_H_
 #define TIDEMILL_RUNTIME_MODEL_IMPL_H_
 
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -33,6 +34,7 @@ inline constexpr NumberRange kTemperatures{0, 100, "a number from 0 to 100"};
 inline constexpr NumberRange kTopPs{std::numeric_limits<float>::min(), 1,
                                     "a number above 0, at most 1"};  // above 0 as a float
 inline constexpr NumberRange kMinPs{0, 1, "a number from 0 to 1"};
+inline constexpr int32_t kTransformersTopK = 50;  // where a generation_config.json samples and says no top_k
 inline constexpr NumberRange kRepetitionPenalties{0.01, 100, "a number from 0.01 to 100"};
 
 // `threads` is borrowed.

@@ -134,7 +134,7 @@ Result<void> CheckGoesOn(const RequestRecord& record, const GenerationOptions& g
 // The rows are those of the first ids; at least one id is still to run.
 Result<void> CheckState(const RequestRecord& record, const SequenceState& state) {
   if (state.length() >= record.ids.size()) {
-    return Contradiction("expected a state of fewer positions than the " + std::to_string(record.ids.size()) +
+    return Contradiction("expected a state of fewer tokens than the " + std::to_string(record.ids.size()) +
                          " tokens, found " + std::to_string(state.length()));
   }
   uint64_t tokens = 0;

@@ -23,7 +23,7 @@ Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint
         features == 0 ? "" : ", of which " + std::to_string(features) + " are a draft head's features";
     return Error(
         ErrorCode::kOutOfMemory,
-        std::string(what) + ": " + std::to_string(positions) + " positions: expected at most " + std::to_string(have) +
+        std::string(what) + ": " + std::to_string(positions) + " tokens: expected at most " + std::to_string(have) +
             " bytes of state, found " + (need == UINT64_MAX ? "more than 2^64" : std::to_string(need)) + of_features +
             "; ask for fewer tokens" + (features == 0 ? "" : ", no draft tokens") + " or give more --state-memory");
   } catch (const std::exception&) {  // without memory for the words

@@ -88,7 +88,7 @@ class Scheduler {
   std::vector<Running*> drafting_;  // their requests
 };
 
-// kOutOfMemory: "WHAT: N positions: expected at most HAVE bytes of state, found NEED[, of which FEATURES ...]; ...".
+// kOutOfMemory: "WHAT: N tokens: expected at most HAVE bytes of state, found NEED[, of which FEATURES ...]; ...".
 Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint64_t features, uint64_t have) noexcept;
 
 }  // namespace tidemill

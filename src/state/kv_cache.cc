@@ -30,7 +30,7 @@ KvCache::KvCache(const KvShape& shape)
 Result<void> KvCache::Reserve(size_t n) {
   try {
     if (n > shape_.max_length - length()) {
-      return Error(ErrorCode::kContextFull, "reserve state: " + std::to_string(length()) + " positions and " +
+      return Error(ErrorCode::kContextFull, "reserve state: " + std::to_string(length()) + " tokens and " +
                                                 std::to_string(n) + " more: the context holds " +
                                                 std::to_string(shape_.max_length));
     }
@@ -90,11 +90,11 @@ void KvCache::CommitPath(std::span<const uint32_t> path, std::span<const RowKey>
 Result<void> KvCache::Rollback(size_t to) {
   if (to > length()) {
     return Error(ErrorCode::kInvalidArgument, "roll back state: to " + std::to_string(to) +
-                                                  " positions: there are only " + std::to_string(length()));
+                                                  " tokens: there are only " + std::to_string(length()));
   }
   if (to < earliest_rollback()) {
     return Error(ErrorCode::kUnsupported, "roll back state: to " + std::to_string(to) +
-                                              " positions: what their windows see is no longer kept; the least is " +
+                                              " tokens: what their windows see is no longer kept; the least is " +
                                               std::to_string(earliest_rollback()));
   }
   keys_.resize(to);

@@ -84,12 +84,12 @@ Result<void> KvCache::RestoreOrThrow(std::span<const std::byte> checkpoint) {
   if (shape != ShapeHash()) return AnothersCheckpoint("the shape");
   if (rows > shape_.max_length) {
     return Error(ErrorCode::kContextFull,
-                 std::to_string(rows) + " positions: the context holds " + std::to_string(shape_.max_length));
+                 std::to_string(rows) + " tokens: the context holds " + std::to_string(shape_.max_length));
   }
   const size_t usual = rows - std::min<uint64_t>(rows, shape_.draft_rows);
   const bool fewer_rows = earliest > usual && earliest >= smallest_window_ && earliest <= rows;
   if (!fewer_rows && earliest != (usual < smallest_window_ ? 0 : usual)) {
-    return Error(ErrorCode::kCorruptFile, std::to_string(rows) + " positions: rollbacks cannot end at " +
+    return Error(ErrorCode::kCorruptFile, std::to_string(rows) + " tokens: rollbacks cannot end at " +
                                               std::to_string(earliest) + "; the checkpoint is damaged");
   }
   // Products and sums may wrap where the context is absurd.
@@ -101,7 +101,7 @@ Result<void> KvCache::RestoreOrThrow(std::span<const std::byte> checkpoint) {
            CheckedAdd(expected, layer_bytes, &expected);
   }
   if (!fits || reader.remaining() != expected) {
-    return Error(ErrorCode::kCorruptFile, std::to_string(rows) + " positions: expected " +
+    return Error(ErrorCode::kCorruptFile, std::to_string(rows) + " tokens: expected " +
                                               (fits ? std::to_string(expected) : "more than 2^64") + " bytes, found " +
                                               std::to_string(reader.remaining()) +
                                               "; the checkpoint is truncated or damaged");

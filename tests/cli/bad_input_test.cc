@@ -179,7 +179,7 @@ TEST(BadFlag, RangesOfTheLibrary_ComeBeforeTheModelIsLoaded) {
   ExpectError(RunTidemill({"run", TinyLlamaFile(), "a", "--kv-increment", "1000000"}), 2,
               {"--kv-increment 1000000", "context"});
   ExpectError(RunTidemill({"run", CountingModelFile(), "a", "-c", "1000"}), 2,
-              {"1000", "256 positions; choose at most that"});
+              {"1000", "256 tokens; choose at most that"});
 }
 
 TEST(BadFlag, RopeScaling_IsRefusedBeforeTheModelIsLoaded) {
@@ -192,10 +192,9 @@ TEST(BadFlag, RopeScaling_IsRefusedBeforeTheModelIsLoaded) {
 
 TEST(BadFlag, ContextPastTheModels_NamesWhatWouldDo) {
   ExpectError(RunTidemill({"run", CountingModelFile(), "a", "-c", "257"}), 2,
-              {"--context 257", "256 positions; choose at most that", "--rope-scaling yarn=2"});
-  ExpectError(
-      RunTidemill({"run", CountingModelFile(), "a", "-c", "641", "--rope-scaling", "linear=2.5"}), 2,
-      {"--context 641: expected at most 640, what --rope-scaling linear=2.5 makes of the model's 256 positions"});
+              {"--context 257", "256 tokens; choose at most that", "--rope-scaling yarn=2"});
+  ExpectError(RunTidemill({"run", CountingModelFile(), "a", "-c", "641", "--rope-scaling", "linear=2.5"}), 2,
+              {"--context 641: expected at most 640, what --rope-scaling linear=2.5 makes of the model's 256 tokens"});
 }
 
 // A model of 128 learned positions.
@@ -216,7 +215,7 @@ TEST(BadModel, LearnedPositions_HaveNoRopeScaling) {
   EXPECT_EQ(RunTidemill({"run", folder, "--raw", "a", "-n", "1"}).exit_code, 0);
   ExpectError(RunTidemill({"run", folder, "--raw", "a", "-n", "1", "--rope-scaling", "yarn=4"}), 1,
               {"--rope-scaling yarn=4: expected a model with rotary positions, found opt", "its 128 positions"});
-  ExpectError(RunTidemill({"run", folder, "--raw", "a", "-c", "129"}), 2, {"128 positions; choose at most that"});
+  ExpectError(RunTidemill({"run", folder, "--raw", "a", "-c", "129"}), 2, {"128 tokens; choose at most that"});
 }
 
 TEST(BadFlag, BlocksWiderThanAHead_AreRefusedWithWhatWorks) {

@@ -245,7 +245,8 @@ TEST(Bench, Table_FitsIn100ColumnsAndMarksWhatIsPastTheContext) {
 }
 
 TEST(Bench, Verbose_HasTheWorkOfEachTest) {
-  const ProcessResult result = Bench({"--prompt-tokens", "8", "--gen-tokens", "2", "--repeat", "1", "--verbose"});
+  const ProcessResult result =
+      Bench({"--prompt-tokens", "8", "--gen-tokens", "2", "--repeat", "1", "--threads", "1", "--verbose"});
   for (const char* part : {" GB/s (", "a token: ", " Gop/s; bandwidth ", ", arithmetic ", "; loop "})
     EXPECT_THAT(result.out, HasSubstr(part));
 }
