@@ -133,21 +133,33 @@ def at_reading_alone(records: list[dict], peers: list[str]) -> list[str]:
     return ["", "Decode beside a plain loop that reads as many bytes, right after each measurement of ours (`of reading`: our share of its rate):", "", *lines] if lines else []
 
 
+def one_by_one_rates(records: list[dict], peer: str) -> dict[tuple, dict[int, float]]:
+    """(model, threads) -> depth -> tokens/s of the peer's single request."""
+    rates: dict[tuple, dict[int, float]] = {}
+    for r in (r for r in records if r["row"]["kind"] == "decode" and r["wall"][peer]):
+        by_depth = rates.setdefault((r["row"]["model"], r["row"]["threads"]), {})
+        by_depth[r["row"]["depth"]] = statistics.median(pair[peer]["tokens_per_s"] for pair in r["pairs"])
+    return rates
+
+
+def ratio_to_the_faster(record: dict, peer: str, alone: dict[tuple, dict[int, float]]) -> float:
+    """The ratio of a row; of a batch, if the peer serves its requests one by one where that is faster. `alone`: one_by_one_rates."""
+    row, ratio = record["row"], record["wall"][peer]["ratio"]
+    # At a smaller depth than measured a single request is at most as fast as at depth 0.
+    rates = alone.get((row["model"], row["threads"]), {}) if row["kind"] == "batch" else {}
+    single = rates.get(row.get("depth"), rates.get(0, 0.0))
+    batched = statistics.median(pair[peer]["tokens_per_s"] for pair in record["pairs"])
+    return ratio * min(1, batched / single) if single else ratio
+
+
 def one_after_another(records: list[dict], peers: list[str]) -> list[str]:
     """The mean of batched decode if a peer served its requests one by one where that is faster."""
-    def tokens_per_s(record: dict, engine: str) -> float:
-        return statistics.median(pair[engine]["tokens_per_s"] for pair in record["pairs"])
-
     lines = []
     for peer in peers:
-        ratios, faster = [], 0
-        for r in (r for r in records if r["row"]["kind"] == "batch" and r["wall"][peer]):
-            # At a smaller depth than measured a single request is at most as fast as at depth 0.
-            alone = {s["row"]["depth"]: tokens_per_s(s, peer) for s in records if s["row"]["kind"] == "decode" and s["wall"][peer] and
-                     (s["row"]["model"], s["row"]["threads"]) == (r["row"]["model"], r["row"]["threads"])}
-            single = alone.get(r["row"]["depth"], alone.get(0, 0.0))
-            faster += single > tokens_per_s(r, peer)
-            ratios.append(r["wall"][peer]["ratio"] * min(1, tokens_per_s(r, peer) / single if single else 1))
+        alone = one_by_one_rates(records, peer)
+        rows = [r for r in records if r["row"]["kind"] == "batch" and r["wall"][peer]]
+        ratios = [ratio_to_the_faster(r, peer, alone) for r in rows]
+        faster = sum(ratio < r["wall"][peer]["ratio"] for ratio, r in zip(ratios, rows))
         if faster:
             lines.append(f"- {peer}: {geomean(ratios):.2f}x, one by one being faster in {faster} of {len(ratios)} rows")
     return ["", "Batched decode beside the faster of a peer's batch and the same requests one by one:", "", *lines] if lines else []
