@@ -63,8 +63,8 @@ TEST(DraftMemory, RequestThatDoesNotFitWithItsFeatures_IsRefused) {
       ASSERT_FALSE(refused.ok()) << head.name;
       EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfMemory);
       EXPECT_EQ(refused.error().message(),
-                "submit request: 24 tokens: expected at most " + std::to_string(need - 1) +
-                    " bytes of state, found " + std::to_string(need) + ", of which " + std::to_string(bytes.features) +
+                "submit request: 24 tokens: expected at most " + std::to_string(need - 1) + " bytes of state, found " +
+                    std::to_string(need) + ", of which " + std::to_string(bytes.features) +
                     " are a draft head's features; ask for fewer tokens, no draft tokens or give more --state-memory");
       ExpectSame(little.Run(kPrompt, kGeneration), expected, head.name + ", without draft tokens");
       const RequestId id = enough.Submit(request);

@@ -161,10 +161,9 @@ TEST(Engine, RopeScaling_AllowsAContextOfSoManyTimesTheModels) {
   const auto plain = Engine::Create(LoadModel("engine_plain", bytes), {.threads = 1, .context = 161});
   ASSERT_FALSE(plain.ok());
   EXPECT_EQ(plain.error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(
-      plain.error().message(),
-      "start engine: --context 161: the model was made for 64 tokens; choose at most that or leave the flag out, "
-      "or stretch its positions with --rope-scaling yarn=3");
+  EXPECT_EQ(plain.error().message(),
+            "start engine: --context 161: the model was made for 64 tokens; choose at most that or leave the flag out, "
+            "or stretch its positions with --rope-scaling yarn=3");
 }
 
 TEST(Engine, RequestsThatAreWrong_AreRefused) {

@@ -89,8 +89,8 @@ void KvCache::CommitPath(std::span<const uint32_t> path, std::span<const RowKey>
 
 Result<void> KvCache::Rollback(size_t to) {
   if (to > length()) {
-    return Error(ErrorCode::kInvalidArgument, "roll back state: to " + std::to_string(to) +
-                                                  " tokens: there are only " + std::to_string(length()));
+    return Error(ErrorCode::kInvalidArgument,
+                 "roll back state: to " + std::to_string(to) + " tokens: there are only " + std::to_string(length()));
   }
   if (to < earliest_rollback()) {
     return Error(ErrorCode::kUnsupported, "roll back state: to " + std::to_string(to) +
