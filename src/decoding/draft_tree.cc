@@ -15,19 +15,6 @@ double At(DraftAcceptance acceptance, size_t depth, size_t rank) {
   return depth < acceptance.size() && rank < acceptance[depth].size() ? acceptance[depth][rank] : 0;
 }
 
-// Of each node: how often it is accepted.
-std::vector<double> Promises(const DraftShape& shape, DraftAcceptance acceptance) {
-  std::vector<double> promises(shape.size());
-  std::vector<size_t> depth(shape.size());
-  for (size_t i = 0; i < shape.size(); ++i) {
-    const bool has_parent = shape.parents[i] >= 0;
-    const auto parent = static_cast<size_t>(shape.parents[i]);
-    depth[i] = has_parent ? depth[parent] + 1 : 0;
-    promises[i] = (has_parent ? promises[parent] : 1) * At(acceptance, depth[i], shape.ranks[i]);
-  }
-  return promises;
-}
-
 }  // namespace
 
 DraftShape FixedDraftShape() {
@@ -44,9 +31,16 @@ DraftShape FixedDraftShape() {
   return shape;
 }
 
-double ExpectedAccepted(const DraftShape& shape, DraftAcceptance acceptance) {
-  const std::vector<double> promises = Promises(shape, acceptance);
-  return std::accumulate(promises.begin(), promises.end(), 0.0);
+std::vector<double> Promises(const DraftShape& shape, DraftAcceptance acceptance) {
+  std::vector<double> promises(shape.size());
+  std::vector<size_t> depth(shape.size());
+  for (size_t i = 0; i < shape.size(); ++i) {
+    const bool has_parent = shape.parents[i] >= 0;
+    const auto parent = static_cast<size_t>(shape.parents[i]);
+    depth[i] = has_parent ? depth[parent] + 1 : 0;
+    promises[i] = (has_parent ? promises[parent] : 1) * At(acceptance, depth[i], shape.ranks[i]);
+  }
+  return promises;
 }
 
 DraftShape OrderByPromise(const DraftShape& shape, DraftAcceptance acceptance) {

@@ -37,13 +37,13 @@ DraftShape FixedDraftShape();
 // at most 1. Missing entries are 0.
 using DraftAcceptance = std::span<const std::vector<double>>;
 
-// Mean accepted nodes: the sum over nodes of the product of acceptance along their paths.
-double ExpectedAccepted(const DraftShape& shape, DraftAcceptance acceptance);
+// [nodes] how often each is accepted: the product of acceptance along its path. Their sum is the mean of accepted nodes.
+std::vector<double> Promises(const DraftShape& shape, DraftAcceptance acceptance);
 
 // The same nodes, the most often accepted first; no node is accepted more often than its parent, so each follows its parent.
 DraftShape OrderByPromise(const DraftShape& shape, DraftAcceptance acceptance);
 
-// The shape of at most `nodes` nodes with the greatest ExpectedAccepted, which also holds for its first n nodes: since no node promises
+// The shape of at most `nodes` nodes with the greatest sum of promises, which also holds for its first n nodes: since no node promises
 // more than its parent, the n most promising nodes are a tree. Sequoia (arXiv:2402.12374) finds the same sum by dynamic programming.
 DraftShape OptimalDraftShape(DraftAcceptance acceptance, size_t nodes);
 

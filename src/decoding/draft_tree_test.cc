@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -43,6 +44,11 @@ std::vector<std::vector<double>> RandomAcceptance(size_t depths, std::mt19937_64
   return acceptance;
 }
 
+double ExpectedAccepted(const DraftShape& shape, DraftAcceptance acceptance) {
+  const std::vector<double> promises = Promises(shape, acceptance);
+  return std::accumulate(promises.begin(), promises.end(), 0.0);
+}
+
 TEST(DraftTree, FixedShape_IsTheOneOf25Nodes) {
   const DraftShape shape = FixedDraftShape();
   ExpectTree(shape);
@@ -52,7 +58,7 @@ TEST(DraftTree, FixedShape_IsTheOneOf25Nodes) {
   EXPECT_EQ(shape.size(), 25U);
 }
 
-TEST(DraftTree, ExpectedAccepted_IsTheSumOverPaths) {
+TEST(DraftTree, Promises_AreProductsOverPaths) {
   const std::vector<std::vector<double>> acceptance = {{0.5, 0.25}, {0.5}};
   EXPECT_EQ(ExpectedAccepted({}, acceptance), 0);
   EXPECT_EQ(ExpectedAccepted({{-1, 0, -1, 2}, {0, 0, 1, 0}}, acceptance), 0.5 + 0.25 + 0.25 + 0.125);

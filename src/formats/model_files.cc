@@ -244,15 +244,6 @@ const FileTensor* ModelFiles::FindTensor(std::string_view name) const {
   return found != tensors_by_name_.end() && tensors_[*found].name == name ? &tensors_[*found] : nullptr;
 }
 
-Result<const FileTensor*> ModelFiles::GetTensor(std::string_view name) const {
-  const FileTensor* tensor = FindTensor(name);
-  if (tensor == nullptr) {
-    return Error(ErrorCode::kNotFound, "tensor " + QuoteName(name) + ": expected in the model, found none");
-  }
-  TIDEMILL_TRY_VOID(CheckReadable(*tensor));
-  return tensor;
-}
-
 void ModelFiles::Release(std::span<const std::byte> bytes) const {
   const auto behind = std::upper_bound(
       weights_.begin(), weights_.end(), bytes.data(),

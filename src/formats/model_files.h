@@ -44,8 +44,7 @@ class ModelFiles {
   size_t num_weight_files() const { return weights_.size(); }
 
   std::span<const FileTensor> tensors() const { return gguf_ ? gguf_->tensors() : tensors_; }
-  const FileTensor* FindTensor(std::string_view name) const;         // null when there is none; of any type
-  Result<const FileTensor*> GetTensor(std::string_view name) const;  // kNotFound, or CheckReadable's error
+  const FileTensor* FindTensor(std::string_view name) const;  // null when there is none; of any type
 
   // Gives back the physical pages that lie wholly inside `bytes`, a part of a tensor or of a file.
   // Reading them again reloads them. Safe from several threads.

@@ -42,12 +42,11 @@ class SafetensorsParser {
     }
     TIDEMILL_TRY_VOID(IndexNames());
     TIDEMILL_TRY_VOID(CheckCover());
-    std::sort(file_.metadata_.begin(), file_.metadata_.end());
-    const auto same_key = [](const auto& a, const auto& b) { return a.first == b.first; };
-    const auto twin = std::adjacent_find(file_.metadata_.begin(), file_.metadata_.end(), same_key);
-    if (twin != file_.metadata_.end()) {
+    std::sort(metadata_keys_.begin(), metadata_keys_.end());
+    const auto twin = std::adjacent_find(metadata_keys_.begin(), metadata_keys_.end());
+    if (twin != metadata_keys_.end()) {
       return ErrorAtByte(ErrorCode::kCorruptFile, metadata_at_, "__metadata__", "each key once",
-                         QuoteName(twin->first) + " twice")
+                         QuoteName(*twin) + " twice")
           .WithContext(kHeader);
     }
     return std::move(file_);
@@ -154,15 +153,13 @@ class SafetensorsParser {
     if (event.kind == JsonKind::kEndObject) {
       place_ = Place::kNames;
     } else if (event.kind == JsonKind::kKey) {
-      if (file_.metadata_.size() == kSafetensorsMaxMetadata) {
+      if (metadata_keys_.size() == kSafetensorsMaxMetadata) {
         return ErrorAtByte(ErrorCode::kUnsupported, event.at, "__metadata__",
                            "at most " + std::to_string(kSafetensorsMaxMetadata) + " keys", "more");
       }
-      file_.metadata_.emplace_back(event.text, "");
-    } else if (event.kind == JsonKind::kString) {
-      file_.metadata_.back().second = event.text;
-    } else {
-      return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "__metadata__ " + QuoteName(file_.metadata_.back().first),
+      metadata_keys_.emplace_back(event.text);
+    } else if (event.kind != JsonKind::kString) {
+      return ErrorAtByte(ErrorCode::kCorruptFile, event.at, "__metadata__ " + QuoteName(metadata_keys_.back()),
                          "a string", DescribeJson(event));
     }
     return {};
@@ -355,6 +352,7 @@ class SafetensorsParser {
   bool named_ = false;      // the error that ends the reading names its tensor
   size_t metadata_at_ = 0;  // 0: not met yet
   bool metadata_open_ = false;
+  std::vector<std::string> metadata_keys_;
   // The entry that is being read:
   FileTensor tensor_;
   size_t name_at_ = 0;
@@ -377,13 +375,6 @@ const FileTensor* SafetensorsFile::FindTensor(std::string_view name) const {
   const auto less = [&](uint32_t i, std::string_view wanted) { return tensors_[i].name < wanted; };
   const auto found = std::lower_bound(tensors_by_name_.begin(), tensors_by_name_.end(), name, less);
   return found != tensors_by_name_.end() && tensors_[*found].name == name ? &tensors_[*found] : nullptr;
-}
-
-std::optional<std::string_view> SafetensorsFile::FindMetadata(std::string_view key) const {
-  const auto less = [](const auto& pair, std::string_view wanted) { return pair.first < wanted; };
-  const auto found = std::lower_bound(metadata_.begin(), metadata_.end(), key, less);
-  if (found == metadata_.end() || found->first != key) return std::nullopt;
-  return found->second;
 }
 
 }  // namespace tidemill

@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,9 +47,7 @@ class SafetensorsFile {
 
   // In the order of their data. Of every type, also of those that CheckReadable refuses.
   std::span<const FileTensor> tensors() const { return tensors_; }
-  const FileTensor* FindTensor(std::string_view name) const;                 // null when there is none
-  std::optional<std::string_view> FindMetadata(std::string_view key) const;  // "format" -> "pt"
-  std::span<const std::pair<std::string, std::string>> metadata() const { return metadata_; }
+  const FileTensor* FindTensor(std::string_view name) const;  // null when there is none
 
  private:
   SafetensorsFile() = default;
@@ -62,7 +59,6 @@ class SafetensorsFile {
       tensors_by_name_;  // indices into tensors_, sorted: unlike a hash table, no set of names slows it
   std::deque<std::string>
       escaped_names_;  // that the header does not hold as they are; stay in place when the file moves
-  std::vector<std::pair<std::string, std::string>> metadata_;  // sorted by key
 };
 
 }  // namespace tidemill

@@ -40,9 +40,7 @@ class Parsed {
 TEST(Safetensors, SmallestFile_HasNothingInIt) {
   const Parsed file(SafetensorsBytes("{}"));
   EXPECT_TRUE(file->tensors().empty());
-  EXPECT_TRUE(file->metadata().empty());
   EXPECT_EQ(file->FindTensor(""), nullptr);
-  EXPECT_EQ(file->FindMetadata("format"), std::nullopt);
 }
 
 TEST(Safetensors, Tensors_OfTheTypesThatWeightsHave) {
@@ -55,8 +53,6 @@ TEST(Safetensors, Tensors_OfTheTypesThatWeightsHave) {
       .Add("f8", "F8_E4M3", {2, 2}, std::string(4, '8'))
       .Add("f8b", "F8_E5M2", {1}, "5");
   const Parsed file(w);
-  EXPECT_EQ(file->FindMetadata("format"), "pt");
-  EXPECT_EQ(file->FindMetadata("forma"), std::nullopt);
   struct Expected {
     const char* name;
     DType dtype;

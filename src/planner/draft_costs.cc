@@ -81,18 +81,10 @@ DraftCosts PredictTreeCosts(const PredictedCosts& model, const PredictedCosts& d
                             const DraftShape& shape, DraftAcceptance acceptance) {
   DraftCosts costs;
   costs.other_tokens = static_cast<double>(setting.others);
-  std::vector<size_t> depths(shape.size());  // from 0
+  const std::vector<double> promises = Promises(shape, acceptance);
+  std::copy_n(promises.begin(), std::min(promises.size(), costs.promises.size()), costs.promises.begin());
   for (size_t draft_tokens = 0; draft_tokens < costs.step_seconds.size(); ++draft_tokens) {
     const size_t nodes = std::min(draft_tokens, shape.size());
-    if (nodes == draft_tokens && nodes != 0) {
-      const size_t i = nodes - 1;
-      const int32_t parent = shape.parents[i];
-      const auto before = static_cast<size_t>(parent);
-      depths[i] = parent < 0 ? 0 : depths[before] + 1;
-      const bool is_known = depths[i] < acceptance.size() && shape.ranks[i] < acceptance[depths[i]].size();
-      const double rate = is_known ? acceptance[depths[i]][shape.ranks[i]] : 0;
-      costs.promises[i] = rate * (parent < 0 ? 1 : costs.promises[before]);
-    }
     costs.step_seconds[draft_tokens] = model.CheckStep(setting.depth, 1 + nodes, setting.others);
     for (const Level& level : Levels(shape, nodes))
       costs.step_seconds[draft_tokens] += PartOf(drafter, setting, level.rows, level.asked);

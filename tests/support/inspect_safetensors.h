@@ -55,9 +55,6 @@ inline std::string FindProblem(const SafetensorsFile& file, std::span<const std:
     if (ranges.front().first < bytes.data() + 8) return "data within the header";
     if (ranges.back().second != bytes.data() + bytes.size()) return "data that does not end with the file";
   }
-  for (const auto& [key, value] : file.metadata()) {
-    if (file.FindMetadata(key) != value) return "FindMetadata misses a key";
-  }
   volatile unsigned keep = sum;  // so that the reads are not removed
   static_cast<void>(keep);
   return {};
