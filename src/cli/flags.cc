@@ -36,17 +36,71 @@ Error UnknownArgument(const CLI::App& app, const std::string& argument) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty()) continue;  // hidden
     for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
-    for (const std::string& short_name : option->get_snames()) known.push_back("-" + short_name);
   }
   std::string what = "no such flag of " + app.get_name();
-  if (const auto nearest = Nearest(name, known)) {
+  if (const auto nearest = name.starts_with("--") ? Nearest(name, known) : std::nullopt) {
     what += "; did you mean " + *nearest + "?";
   } else {
     what += "; " + app.get_name() + " --help lists them";
   }
   if (app.get_option_no_throw("--prompt") != nullptr && !name.starts_with("--"))
-    what += "; a text that begins with - goes behind -p";
+    what += "; a text that begins with - goes after -p";
   return UsageError(Quoted(name), what);
+}
+
+// What people type who come from llama.cpp, and what to give instead. CLI11 reads -ngl as -n gl.
+struct ForeignName {
+  std::string_view name, instead;
+};
+constexpr std::string_view kNoGpu = "it runs on no GPU; leave it out";
+constexpr std::string_view kModelFirst = "MODEL comes first and without a flag";
+constexpr std::string_view kChat = "tidemill chat MODEL is a conversation, and --raw takes a prompt as it is";
+constexpr ForeignName kForeignNames[] = {
+    {"-ngl", kNoGpu},
+    {"--n-gpu-layers", kNoGpu},
+    {"--gpu-layers", kNoGpu},
+    {"-fa", "attention needs no choice; leave it out"},
+    {"--flash-attn", "attention needs no choice; leave it out"},
+    {"-np", "give --max-batch"},
+    {"--parallel", "give --max-batch"},
+    {"-b", "give --prefill-chunk"},
+    {"-ub", "give --prefill-chunk"},
+    {"--batch-size", "give --prefill-chunk"},
+    {"--ubatch-size", "give --prefill-chunk"},
+    {"-ctk", "give --kv-dtype"},
+    {"-ctv", "give --kv-dtype"},
+    {"--cache-type-k", "give --kv-dtype"},
+    {"--cache-type-v", "give --kv-dtype"},
+    {"-cnv", kChat},
+    {"-no-cnv", kChat},
+    {"-m", kModelFirst},
+    {"--model", kModelFirst},
+    {"-md", "give --draft PATH"},
+    {"--model-draft", "give --draft PATH"},
+    {"-s", "give --seed"},
+    {"-sys", "give --system"},
+    {"-r", "give --stop"},
+    {"--reverse-prompt", "give --stop"},
+    {"--n-predict", "give --max-new-tokens"},
+    {"--predict", "give --max-new-tokens"},
+    {"--max-tokens", "give --max-new-tokens"},
+    {"--ctx-size", "give --context"},
+    {"--repeat-penalty", "give --repetition-penalty"},
+    {"--no-mmap", "--weights packed, the default, copies the weights"},
+    {"--jinja", "chat templates are rendered anyway; leave it out"},
+};
+
+// Where a command line was refused: the first name of another program in it.
+std::optional<Error> FindForeignName(const CLI::App& app, const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    const std::string name = argument.substr(0, argument.find('='));
+    if (name == "--") break;
+    const auto* found =
+        std::find_if(std::begin(kForeignNames), std::end(kForeignNames), [&](const auto& f) { return f.name == name; });
+    if (found != std::end(kForeignNames) && app.get_option_no_throw(name) == nullptr)
+      return UsageError(Quoted(name), "no such flag of " + app.get_name() + "; " + std::string(found->instead));
+  }
+  return std::nullopt;
 }
 
 std::string LongName(const std::string& names) {
@@ -235,6 +289,7 @@ Result<bool> FlagSet::Parse(CommandContext& context) {
     TIDEMILL_TRY_VOID(context.out.Write("tidemill " + std::string(kVersion) + "\n"));
     return false;
   } catch (const CLI::ParseError& error) {
+    if (std::optional<Error> foreign = FindForeignName(app, context.arguments)) return *foreign;
     // A misspelt flag is named first, since its value may be what the parser stumbled over.
     const std::vector<std::string> left = app.remaining();
     const auto is_flag = [](const std::string& argument) { return argument.size() > 1 && argument[0] == '-'; };
@@ -243,8 +298,10 @@ Result<bool> FlagSet::Parse(CommandContext& context) {
     if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) {
       return UnknownArgument(app, left.front());
     }
-    return Error(ErrorCode::kInvalidArgument,
-                 std::string("read the command line: ") + error.what() + "; see " + app.get_name() + " --help");
+    std::string what = error.what();
+    if (const size_t at = what.find("At Most 1 required but received"); at != std::string::npos)
+      what = what.substr(0, at) + "expected it once, found it again";
+    return Error(ErrorCode::kInvalidArgument, "read the command line: " + what + "; see " + app.get_name() + " --help");
   }
   if (level == "error") context.messages.set_level(LogLevel::kError);
   if (level == "info") context.messages.set_level(LogLevel::kInfo);
@@ -255,9 +312,10 @@ Result<bool> FlagSet::Parse(CommandContext& context) {
 std::optional<std::string> Nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::optional<std::string> nearest;
   if (word.size() > 64) return nearest;
-  size_t least = word.size() / 3 + 2;  // one past what still counts as a slip
+  const size_t letters = word.size() - std::min(word.find_first_not_of('-'), word.size());
+  size_t least = letters / 4 + 2;  // one past what still counts as a slip
   for (const std::string& candidate : candidates) {
-    const size_t distance = EditDistance(word, candidate);
+    const size_t distance = letters > 3 && candidate.starts_with(word) ? 1 : EditDistance(word, candidate);
     if (distance < least) {
       least = distance;
       nearest = candidate;

@@ -56,8 +56,9 @@ class FlagSet {
         return "";
       }
       const std::string kind = std::is_floating_point_v<T> ? "a number" : "a whole number";
+      // The library knows the range that means something.
       if (std::is_signed_v<T> && highest == std::numeric_limits<T>::max())
-        return kind;  // the library knows the range that means something
+        return std::is_integral_v<T> && AreDigits(text) ? kind + " of at most " + NumberText(highest) : kind;
       return kind + " from " + NumberText(lowest) + " to " + NumberText(highest);
     };
     Value(names, "N", help, read);
@@ -87,7 +88,7 @@ class FlagSet {
   std::unique_ptr<Impl> impl_;
 };
 
-// The one of `candidates` that `word` is likely a slip of: at most 1 + length / 3 edits away (insert, delete, replace, swap).
+// The one of `candidates` that `word` begins, or is likely a slip of: at most 1 + letters / 4 edits away (insert, delete, replace, swap).
 std::optional<std::string> Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace tidemill::cli

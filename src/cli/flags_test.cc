@@ -97,10 +97,20 @@ TEST(FlagSet, WrongNumbers_NameFlagRangeAndValue) {
 TEST(FlagSet, UnknownFlag_SuggestsTheNearest) {
   EXPECT_THAT(Parse({"m.gguf", "--temprature", "0.5"}).error,
               HasSubstr("\"--temprature\": no such flag of tidemill run; did you mean --temperature?"));
-  EXPECT_THAT(Parse({"--max-tokens=3", "m.gguf"}).error, HasSubstr("did you mean --max-new-tokens?"));
+  EXPECT_THAT(Parse({"--max-new=3", "m.gguf"}).error, HasSubstr("did you mean --max-new-tokens?"));
   EXPECT_THAT(Parse({"--sotp"}).error, HasSubstr("did you mean --stop?"));
   EXPECT_THAT(Parse({"m.gguf", "--something-else"}).error, HasSubstr("tidemill run --help lists them"));
   EXPECT_THAT(Parse({"m.gguf", "one", "two"}).error, HasSubstr("\"two\": expected no further argument"));
+}
+
+TEST(FlagSet, NameOfAnotherProgram_IsAnsweredWithOurs) {
+  EXPECT_THAT(Parse({"m.gguf", "-ngl", "99"}).error,
+              HasSubstr("\"-ngl\": no such flag of tidemill run; it runs on no GPU"));
+  EXPECT_THAT(Parse({"m.gguf", "-np", "4"}).error,
+              HasSubstr("\"-np\": no such flag of tidemill run; give --max-batch"));
+  EXPECT_THAT(Parse({"m.gguf", "--ctx-size=8"}).error, HasSubstr("give --context"));
+  EXPECT_THAT(Parse({"m.gguf", "--max-tokens", "3"}).error, HasSubstr("give --max-new-tokens"));
+  EXPECT_THAT(Parse({"m.gguf", "-z"}).error, HasSubstr("tidemill run --help lists them"));
 }
 
 TEST(FlagSet, RemovedFlag_SaysWhatToDoInstead) {
@@ -115,7 +125,8 @@ TEST(FlagSet, RemovedFlag_SaysWhatToDoInstead) {
 
 TEST(FlagSet, FlagsThatContradict_AreRefused) {
   EXPECT_THAT(Parse({"m.gguf", "--chat", "--raw"}).error, HasSubstr("--chat excludes --raw"));
-  EXPECT_THAT(Parse({"m.gguf", "-n", "1", "-n", "2"}).error, HasSubstr("--max-new-tokens"));
+  EXPECT_THAT(Parse({"m.gguf", "-n", "1", "-n", "2"}).error,
+              HasSubstr("--max-new-tokens: expected it once, found it again; see"));
   EXPECT_THAT(Parse({}).error, HasSubstr("MODEL is required"));
   EXPECT_THAT(Parse({"m.gguf", "--stop"}).error, HasSubstr("--stop"));
 }

@@ -24,6 +24,10 @@ std::optional<T> ParseNumber(std::string_view text) {
   return value;
 }
 
+inline bool AreDigits(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 // The shortest text that ParseNumber reads as `value`.
 template <typename T>
 std::string NumberText(T value) {

@@ -181,7 +181,7 @@ std::string DescribeAnswer(const Answer& answer, const Session& session, const G
       "page faults  %10llu minor, %llu major\n",
       session.load_ms, stats.prefill_ms, prefilled_tokens,
       TokensPerSecond(static_cast<double>(prefilled_tokens), stats.prefill_ms), stats.ttft_ms, stats.decode_ms,
-      stats.generated_tokens, TokensPerSecond(decoded, stats.decode_ms),
+      static_cast<size_t>(decoded), TokensPerSecond(decoded, stats.decode_ms),
       static_cast<double>(stats.state_bytes) / (1 << 20), static_cast<double>(stats.growth.allocated_bytes) / (1 << 20),
       stats.growth.fell_back ? "geometric for want of addresses"
                              : std::string(KvPolicyName(session.engine->kv_policy())).c_str(),

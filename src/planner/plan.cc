@@ -134,7 +134,7 @@ class Planner {
       choice.option = "--prefill-chunk " + std::to_string(rows);
     }
     choice.of = "a prompt of " + TokensText(in_.context);
-    choice.reason = "given by --prefill-chunk, or the most whose step buffers take 32 MiB";
+    choice.reason = "the most whose step buffers take 32 MiB, unless --prefill-chunk says otherwise";
     return choice;
   }
 
@@ -142,7 +142,7 @@ class Planner {
     const size_t depth = in_.context / 2;
     Choice choice{.name = "threads", .chosen = {std::to_string(in_.threads), costs_.DecodeStep(depth, in_.batch)}};
     choice.of = DecodeText();
-    choice.reason = "given by --threads, or one for each core that may be used";
+    choice.reason = "one for each core that may be used, unless --threads says otherwise";
     if (in_.threads == 1) return choice;
     choice.runner_up =
         Alternative{"1", PredictedCosts(in_.profile, in_.model, ThreadUse::kOne).DecodeStep(depth, in_.batch)};

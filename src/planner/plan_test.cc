@@ -73,8 +73,8 @@ KV cache          8.19 kB a token; at most 67.1 MB of unused capacity
 
 growth increment  unused capacity costs no time, and its 67.1 MB at most are within the 134 MB that a sequence may leave unused
 kv policy         the default; no policy that leaves as little unused grows faster
-prefill chunk     given by --prefill-chunk, or the most whose step buffers take 32 MiB
-threads           given by --threads, or one for each core that may be used
+prefill chunk     the most whose step buffers take 32 MiB, unless --prefill-chunk says otherwise
+threads           one for each core that may be used, unless --threads says otherwise
 
 draft tokens      take no draft step, as of prompt lookup
                   drafted     one step  break-even acceptance rate

@@ -141,8 +141,8 @@ TEST(BadPrompt, TextOfOneToken_HasNoPerplexity) {
 
 TEST(BadPrompt, ArgumentsThatLookLikeFlags_AreExplained) {
   const std::string& model = CountingModelFile();
-  ExpectError(RunTidemill({"run", model, "-hello"}), 2, {"\"-hello\": no such flag", "behind -p"});
-  ExpectError(RunTidemill({"run", model, "-xyz"}), 2, {"\"-xyz\"", "behind -p"});
+  ExpectError(RunTidemill({"run", model, "-hello"}), 2, {"\"-hello\": no such flag", "after -p"});
+  ExpectError(RunTidemill({"run", model, "-xyz"}), 2, {"\"-xyz\"", "after -p"});
   for (const std::vector<std::string>& prompt :
        std::vector<std::vector<std::string>>{{"-p", "-hello"}, {"--", "-hello"}})
     EXPECT_EQ(RunTidemill({"run", model, "-n", "1", prompt[0], prompt[1]}).exit_code, 0) << prompt[0];
@@ -170,6 +170,8 @@ TEST(BadFlag, RangesOfTheLibrary_ComeBeforeTheModelIsLoaded) {
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--top-p", "1.5"}), 2, {"--top-p"});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--temp", "-1"}), 2, {"--temperature"});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "-n", "0"}), 2, {"--max-new-tokens"});
+  ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "-n", "8000000000000"}), 2,
+              {"--max-new-tokens: expected a whole number of at most 2147483647, found \"8000000000000\""});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--logit-bias", "5"}), 2, {"--logit-bias: expected ID=BIAS"});
   ExpectError(RunTidemill({"run", "/nowhere.gguf", "a", "--logprobs", "3"}), 2, {"--json"});
   ExpectError(RunTidemill({"chat", "/nowhere.gguf", "--logprobs", "3"}), 2, {"run --json"});

@@ -101,7 +101,9 @@ TEST(Run, RopeScaling_MakesRoomPastTheModelsContext) {
         "run",   model, "--raw", "-p", "The tide comes in.", "--ignore-eos", "--temperature", "0", "--allow-repetition",
         "--json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    return JsonOutput(arguments);
+    const ProcessResult result = RunTidemill(arguments);
+    EXPECT_THAT(result.err, HasSubstr("the answer was ended because the context of "));
+    return json::parse(result.out);
   };
   const auto positions = [](const json& answer) {
     return answer["prompt_tokens"].get<size_t>() + answer["generated_tokens"].get<size_t>() - 1;  // the last has none

@@ -163,7 +163,8 @@ TEST(Bound, MemoryThatEnds_LeavesTheTextInTheJson) {
 TEST(Bound, FullContext_IsNotTakenForIt) {
   const ProcessResult result =
       RunTidemill({"run", CountingModelFile(), "--raw", "-p", "hello", "--ignore-eos", "--json"});
-  EXPECT_EQ(Parsed(result)["finish_reason"], "length");
+  const std::string why = "tidemill: warning: the answer was ended because the context of 256 tokens is full\n";
+  EXPECT_EQ(Parsed(result, why)["finish_reason"], "length");
   const ProcessResult chat = RunTidemill({"chat", CountingModelFile(), "--ignore-eos"}, {.input = "hello\n"});
   EXPECT_THAT(chat.err, HasSubstr("the context of 256 tokens is full"));
   EXPECT_THAT(chat.err, Not(HasSubstr("2048")));
