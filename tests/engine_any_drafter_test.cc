@@ -22,6 +22,7 @@
 #include "state/kv_layer.h"
 #include "tests/support/count_by_hand.h"
 #include "tests/support/engine_driver.h"
+#include "tests/support/kv_cache.h"
 #include "tests/support/print_counts.h"
 #include "tests/support/random_requests.h"
 #include "tests/support/scripted_drafters.h"
@@ -182,7 +183,7 @@ struct Before {
 // The first position that a layer with a window still has.
 size_t FirstKept(SequenceState& state) {
   if (state.length() == 0) return 0;
-  return static_cast<KvLayer&>(state.layer(0)).Context(0).front().first;
+  return testing::KvLayerOf(state, 0).Context(0).front().first;
 }
 
 void Step(EngineDriver& driver, std::map<RequestId, Run*>& runs, Coverage* coverage) {

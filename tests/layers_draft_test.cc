@@ -173,7 +173,7 @@ TEST(LayersDraft, FullBlock_GrowsBeforeDraftTokensAreMade) {
          .draft = {.num_draft_tokens = 4, .min_draft_tokens = 4, .source = DraftSource::kLayers, .layers = kLayers}});
     size_t full = 0;
     while (!driver.engine().idle()) {
-      const SequenceState& state = impl.requests[0]->state();
+      SequenceState& state = impl.requests[0]->state();
       const size_t length = state.length();
       const bool is_full = length != 0 && length % increment == 0;
       driver.Step();

@@ -102,14 +102,14 @@ TEST(UnusedRows, Figure6_StepByStep) {
   plain.Step();
   std::vector<TraceLine> trace;
   while (trace.size() < 7) {
-    const SequenceState& state = impl.requests[0]->state();
+    SequenceState& state = impl.requests[0]->state();
     const size_t length = state.length(), before = state.bytes().reserved / row_bytes;
     driver.Step();
     ASSERT_FALSE(driver.engine().idle());
     const size_t capacity = state.bytes().reserved / row_bytes, rows = impl.scheduler->step()[0].tokens.size();
     trace.push_back({length, capacity, capacity - length, rows, capacity - length - rows, 4 - rows,
                      state.length() - length, capacity != before});
-    const SequenceState& decoded = plain.engine().impl().requests[0]->state();
+    SequenceState& decoded = plain.engine().impl().requests[0]->state();
     while (decoded.length() < state.length()) plain.Step();
     ASSERT_EQ(decoded.length(), state.length());
     const auto found = state.Checkpoint(), wanted = decoded.Checkpoint();
@@ -282,7 +282,7 @@ TEST(UnusedRows, StateThatCannotGrowForDraftTokens_KeepsThoseWithFreeRows) {
     const RequestId id = driver.Submit(Counting(20, 60));
     size_t rows = 0;
     while (!driver.engine().idle()) {
-      const SequenceState& state = impl.requests[0]->state();
+      SequenceState& state = impl.requests[0]->state();
       const size_t free = state.length() == 0 ? 0 : (16 - state.length() % 16) % 16;
       const bool will_grow = state.length() > 4 && free > 1 && free < 9 && rows == 0;
       testing::FailAllocations failure(will_grow ? fail : testing::FailAllocations::kAllFurther - 1);

@@ -13,7 +13,8 @@
 #include "kernels/append_kv.h"
 #include "kernels/attention.h"
 #include "kernels/testing/seeded_inputs.h"
-#include "state/kv_cache.h"
+#include "state/kv_layer.h"
+#include "state/sequence_state.h"
 #ifdef TIDEMILL_ONEDNN
 #include "benchmarks/bmc/padded_attention.h"
 #endif
@@ -304,19 +305,23 @@ class EngineRunner : public BlockRunner {
   std::span<const float> Out() const override { return inputs_.Out(); }
 
  private:
-  static KvLayer& LayerOf(KvCache& cache) { return static_cast<KvLayer&>(cache.layer(0)); }
-
-  std::unique_ptr<KvCache> NewCache() const {
-    KvShape shape;
-    shape.layers = {{.kv_heads = cell_.shape.kv_heads, .head_dim = cell_.shape.head_dim}};
-    shape.dtype = cell_.dtype;
-    shape.growth = {.policy = cell_.policy, .increment = cell_.increment, .expected = cell_.tokens};
-    shape.max_length = cell_.tokens;
-    shape.pages = pages_.get();
-    return std::make_unique<KvCache>(shape);
+  static KvLayer& LayerOf(SequenceState& cache) {
+    cache.layer(0).Settle();
+    return static_cast<KvLayer&>(cache.layer(0));
   }
 
-  Result<void> AppendZeros(KvCache& cache, size_t rows) {
+  std::unique_ptr<SequenceState> NewCache() const {
+    SequenceState::Layers layers;
+    layers.push_back(std::make_unique<KvLayer>(
+        KvLayerShape{.kv_heads = cell_.shape.kv_heads, .head_dim = cell_.shape.head_dim},
+        KvOptions{.dtype = cell_.dtype,
+                  .growth = {.policy = cell_.policy, .increment = cell_.increment, .expected = cell_.tokens},
+                  .max_length = cell_.tokens,
+                  .pages = pages_.get()}));
+    return std::make_unique<SequenceState>(SequenceOptions{.max_length = cell_.tokens}, std::move(layers));
+  }
+
+  Result<void> AppendZeros(SequenceState& cache, size_t rows) {
     TIDEMILL_TRY_VOID(cache.Reserve(rows));
     const KvLayer::StepRows view = LayerOf(cache).View();
     const size_t row_bytes = RowBytes(cell_.dtype, cell_.shape.head_dim);
@@ -333,7 +338,7 @@ class EngineRunner : public BlockRunner {
   ExecutionContext& context_;
   Inputs inputs_;
   std::unique_ptr<PageCommitter> pages_;
-  std::vector<std::unique_ptr<KvCache>> caches_;
+  std::vector<std::unique_ptr<SequenceState>> caches_;
   size_t capacity_ = 0;  // as the script has it
   std::vector<AttentionTask> tasks_;
   std::vector<uint32_t> path_;

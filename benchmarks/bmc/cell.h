@@ -30,7 +30,7 @@ enum class Backend {
   kPadded,   // oneDNN over every allocated row, K and V of all sequences in one block: the paper's
   kStrided,  // oneDNN over the valid rows of the same block, whose stride is its capacity: another shape at each step
   kExact,    // the engine's kernel over valid rows, a block for each sequence, all keys in rows
-  kEngine,  // on the engine's own caches (state/kv_cache.h), whose keys are transposed; what growth costs is not told apart
+  kEngine,  // on the engine's own caches (state/kv_layer.h), whose keys are transposed; what growth costs is not told apart
 };
 // Whose rows go through oneDNN: K and V of all sequences stand in one block.
 inline bool UsesLibrary(Backend backend) { return backend == Backend::kPadded || backend == Backend::kStrided; }

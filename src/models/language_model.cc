@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "kernels/matmul.h"
-#include "state/kv_cache.h"
+#include "state/kv_layer.h"
 
 namespace tidemill {
 
@@ -72,18 +73,17 @@ size_t LanguageModel::scratch_bytes() const {
 }
 
 std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& options) const {
-  KvShape shape;
-  shape.dtype = options.kv_dtype;
-  shape.growth = options.growth;
-  shape.max_length = options.max_length;
-  shape.model = id;
-  shape.numeric_class = options.numeric_class;
-  shape.pages = options.pages;
+  const KvOptions kv{
+      .dtype = options.kv_dtype, .growth = options.growth, .max_length = options.max_length, .pages = options.pages};
+  SequenceState::Layers states;
   for (const DecoderLayer& layer : layers) {
-    shape.layers.push_back(
-        {.kv_heads = layer.attention.kv_heads, .head_dim = layer.attention.head_dim, .window = layer.attention.window});
+    const AttentionLayer& a = layer.attention;
+    states.push_back(std::make_unique<KvLayer>(
+        KvLayerShape{.kv_heads = a.kv_heads, .head_dim = a.head_dim, .window = a.window}, kv));
   }
-  return std::make_unique<KvCache>(shape);
+  return std::make_unique<SequenceState>(
+      SequenceOptions{.max_length = options.max_length, .model = id, .numeric_class = options.numeric_class},
+      std::move(states));
 }
 
 }  // namespace tidemill

@@ -25,7 +25,7 @@ struct StateOptions {
   KvGrowth growth = {};
   size_t max_length = 1;
   uint64_t numeric_class = 0;
-  PageCommitter* pages = nullptr;  // outlives the state; null: see KvLayer
+  PageCommitter* pages = nullptr;  // outlives the state; null: see KvOptions
 };
 
 // A draft head's input beside tokens: a feature for each row, from the target's layers or, for draft rows, from the head's row before. A

@@ -1,6 +1,4 @@
 // What is the KV cache's own: growth, where rows lie, the bytes of its checkpoint, and calls that are bugs.
-#include "state/kv_cache.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/kv_cache.h"
 #include "tests/support/state_kinds.h"
 #include "tests/support/state_model.h"
 
@@ -17,6 +16,9 @@ namespace tidemill::kv_cache_test {
 namespace {
 
 using testing::CheckpointOf;
+using testing::KvCache;
+using testing::KvLayerOf;
+using testing::KvShape;
 
 constexpr size_t kLayers = 2;
 constexpr KvLayerShape kLayer{.kv_heads = 3, .head_dim = 4};
@@ -39,12 +41,11 @@ std::byte RowByte(size_t layer, bool value, size_t head, size_t position, size_t
 }
 
 // Reserves, fills and commits n positions.
-void Extend(KvCache& cache, size_t n) {
+void Extend(SequenceState& cache, size_t n) {
   ASSERT_TRUE(cache.Reserve(n).ok());
-  const KvShape& shape = cache.shape();
-  const size_t element = InfoOf(shape.dtype).block_bytes;
+  const size_t element = InfoOf(kShape.dtype).block_bytes;
   for (size_t l = 0; l < kLayers; ++l) {
-    const KvLayer::StepRows rows = static_cast<KvLayer&>(cache.layer(l)).View();
+    const KvLayer::StepRows rows = KvLayerOf(cache, l).View();
     for (size_t head = 0; head < kLayer.kv_heads; ++head) {
       for (size_t r = 0; r < n; ++r) {
         for (size_t i = 0; i < kRowBytes; ++i) {
@@ -58,7 +59,7 @@ void Extend(KvCache& cache, size_t n) {
   cache.Commit(Keys(n, cache.length() + 1));
 }
 
-uint64_t RowsReserved(const KvCache& cache) { return cache.bytes().reserved / (kLayers * kPositionBytes); }
+uint64_t RowsReserved(const SequenceState& cache) { return cache.bytes().reserved / (kLayers * kPositionBytes); }
 
 TEST(KvCache, Growth_ComesInChunksUpToTheContext) {
   KvCache cache(kShape);
@@ -146,7 +147,7 @@ TEST(KvCache, Blocks_TakeTheirBytes) {
   EXPECT_EQ(cache.bytes().reserved, 256 * kBytes);
   EXPECT_EQ(cache.bytes().committed, 5 * kBytes);
   EXPECT_EQ(cache.bytes().read_per_token, 5 * kBytes);
-  auto& layer = static_cast<KvLayer&>(cache.layer(0));
+  auto& layer = KvLayerOf(cache, 0);
   const KvSpan span = layer.Context(0).front();
   EXPECT_EQ(layer.View().head_stride, 256 * 64U);
   EXPECT_EQ(layer.View().k, span.k + 5 * 2 * 34);
@@ -158,7 +159,7 @@ TEST(KvCache, StepRows_AreAlignedAndContiguous) {
   Extend(cache, 3);
   ASSERT_TRUE(cache.Reserve(2).ok());
   for (size_t l = 0; l < kLayers; ++l) {
-    auto& layer = static_cast<KvLayer&>(cache.layer(l));
+    auto& layer = KvLayerOf(cache, l);
     EXPECT_EQ(layer.dtype(), DType::kF16);
     const auto context = layer.Context(2);
     ASSERT_EQ(context.size(), 1U);
@@ -193,10 +194,9 @@ TEST(KvCache, Fork_SharesRowsAndCopiesNone) {
   KvCache cache(kShape);
   Extend(cache, 10);
   const auto child = std::move(cache.Fork()).value();
-  auto& theirs = static_cast<KvCache&>(*child);
+  SequenceState& theirs = *child;
   for (size_t l = 0; l < kLayers; ++l) {
-    const auto a = static_cast<KvLayer&>(cache.layer(l)).Context(0),
-               b = static_cast<KvLayer&>(theirs.layer(l)).Context(0);
+    const auto a = KvLayerOf(cache, l).Context(0), b = KvLayerOf(theirs, l).Context(0);
     ASSERT_EQ(a.size(), 1U);
     ASSERT_EQ(b.size(), 1U);
     EXPECT_EQ(a[0].k, b[0].k);
@@ -205,17 +205,16 @@ TEST(KvCache, Fork_SharesRowsAndCopiesNone) {
   EXPECT_EQ(RowsReserved(cache), 256U);
   Extend(cache, 1);
   Extend(theirs, 1);
-  EXPECT_EQ(static_cast<KvLayer&>(cache.layer(0)).Context(0).size(), 2U);
-  EXPECT_NE(static_cast<KvLayer&>(cache.layer(0)).Context(0)[1].k,
-            static_cast<KvLayer&>(theirs.layer(0)).Context(0)[1].k);
+  EXPECT_EQ(KvLayerOf(cache, 0).Context(0).size(), 2U);
+  EXPECT_NE(KvLayerOf(cache, 0).Context(0)[1].k, KvLayerOf(theirs, 0).Context(0)[1].k);
   EXPECT_EQ(RowsReserved(cache), 512U);
   // A fork of the fork without a step between adds no span.
   const auto grandchild = std::move(theirs.Fork()).value();
   const auto again = std::move(theirs.Fork()).value();
-  EXPECT_EQ(static_cast<KvLayer&>(again->layer(0)).Context(0).size(), 2U);
+  EXPECT_EQ(KvLayerOf(*again, 0).Context(0).size(), 2U);
 }
 
-// The layout that kv_cache.h describes, written once more.
+// The layout that sequence_state.h describes, written once more.
 TEST(KvCache, Checkpoint_HasTheBytesOfItsLayout) {
   KvCache cache(kShape);
   Extend(cache, 2);
@@ -311,7 +310,7 @@ TEST(KvCache, ForksInThreads_ShareWithoutRaces) {
   std::vector<std::thread> threads;
   for (size_t i = 0; i < children.size(); ++i) {
     threads.emplace_back([&found, i, child = std::move(children[i])] {
-      auto& cache = static_cast<KvCache&>(*child);
+      SequenceState& cache = *child;
       const auto grandchild = std::move(cache.Fork()).value();
       Extend(cache, 10);
       cache.Compact();

@@ -13,13 +13,17 @@
 #include "kernels/append_kv.h"
 #include "kernels/attention.h"
 #include "kernels/key_tiles.h"
-#include "state/kv_cache.h"
 #include "tests/support/allocation_probe.h"
+#include "tests/support/kv_cache.h"
 #include "tests/support/state_kinds.h"
 #include "tests/support/state_model.h"
 
 namespace tidemill::kv_layer_test {
 namespace {
+
+using testing::KvCache;
+using testing::KvLayerOf;
+using testing::KvShape;
 
 using testing::CheckpointOf;
 using testing::NumAllocations;
@@ -37,7 +41,7 @@ KvShape Shape(size_t max_length = 4000) {
           .numeric_class = 6};
 }
 
-KvLayer& Layer(SequenceState& state, size_t index) { return static_cast<KvLayer&>(state.layer(index)); }
+KvLayer& Layer(SequenceState& state, size_t index) { return KvLayerOf(state, index); }
 
 float Element(size_t position, size_t head, size_t i, bool value) {
   return std::sin(static_cast<float>(position * 31 + head * 7 + i * 3 + (value ? 1000 : 0)));

@@ -15,11 +15,15 @@
 
 #include "base/checked_math.h"
 #include "base/page_committer.h"
-#include "state/kv_cache.h"
+#include "tests/support/kv_cache.h"
 #include "tests/support/state_model.h"
 
 namespace tidemill::kv_reserve_test {
 namespace {
+
+using testing::KvCache;
+using testing::KvLayerOf;
+using testing::KvShape;
 
 using testing::CheckpointOf;
 
@@ -55,7 +59,7 @@ ErrorCode Extend(KvCache& cache, size_t n) {
   const Result<void> reserved = cache.Reserve(n);
   if (!reserved.ok()) return reserved.error().code();
   for (size_t l = 0; l < cache.num_layers(); ++l) {
-    const KvLayer::StepRows rows = static_cast<KvLayer&>(cache.layer(l)).View();
+    const KvLayer::StepRows rows = KvLayerOf(cache, l).View();
     for (size_t head = 0; head < kHeads; ++head) {
       for (std::byte* base : {rows.k, rows.v}) {
         for (size_t i = 0; i < n; ++i) {
@@ -120,7 +124,8 @@ TEST_F(KvReserve, ReserveWithoutPages_IsOutOfMemoryAndChangesNothing) {
       EXPECT_EQ(cache.length(), length);
       EXPECT_EQ(CheckpointOf(cache), before);
     }
-    EXPECT_EQ(KvCache(cache.shape()).Reserve(1).error().code(), ErrorCode::kOutOfMemory);
+    EXPECT_EQ(KvCache(Shape(KvPolicy::kReserve, 32, 4000, pages_.get())).Reserve(1).error().code(),
+              ErrorCode::kOutOfMemory);
     populate_error = 0;
     ASSERT_EQ(Extend(cache, rows), kFine);
     ASSERT_TRUE(cache.Rollback(length).ok());
@@ -181,7 +186,7 @@ TEST(KvResidentMemory, ShortRequest_HoldsNoMoreInALongContext) {
     EXPECT_EQ(Extend(cache, kRows - 5), kFine);
     for (int i = 0; i < 5; ++i) EXPECT_EQ(Extend(cache, 1), kFine);
     size_t resident = 0;
-    for (size_t l = 0; l < kLayers; ++l) resident += ResidentPages(static_cast<KvLayer&>(cache.layer(l)));
+    for (size_t l = 0; l < kLayers; ++l) resident += ResidentPages(KvLayerOf(cache, l));
     return resident * 4096;
   };
   for (const auto& [policy, increment] : std::vector<std::pair<KvPolicy, size_t>>{{KvPolicy::kReserve, 256},
@@ -213,13 +218,12 @@ TEST(KvResidentMemory, LongRequest_KeepsItsRowsInLargePages) {
   EXPECT_EQ(CheckpointOf(cache), CheckpointOf(plain));
   EXPECT_GT(asked.load(), size_t{4} << 20);
   const size_t parts = 2 * kHeads, used = (40000 + kIncrement) * kHeadDim * 2;
-  EXPECT_LE(ResidentPages(static_cast<KvLayer&>(cache.layer(0))), parts * (used / 4096 + 2));
+  EXPECT_LE(ResidentPages(KvLayerOf(cache, 0)), parts * (used / 4096 + 2));
   ASSERT_TRUE(cache.Rollback(500).ok());
   cache.Compact();
-  EXPECT_LE(ResidentPages(static_cast<KvLayer&>(cache.layer(0))), parts * (500 * kHeadDim * 2 / 4096 + 2));
+  EXPECT_LE(ResidentPages(KvLayerOf(cache, 0)), parts * (500 * kHeadDim * 2 / 4096 + 2));
   ASSERT_EQ(Extend(cache, 1), kFine);
-  EXPECT_LE(ResidentPages(static_cast<KvLayer&>(cache.layer(0))),
-            parts * ((500 + 2 * kIncrement) * kHeadDim * 2 / 4096 + 2));
+  EXPECT_LE(ResidentPages(KvLayerOf(cache, 0)), parts * ((500 + 2 * kIncrement) * kHeadDim * 2 / 4096 + 2));
 }
 
 }  // namespace

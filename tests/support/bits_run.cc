@@ -292,7 +292,7 @@ std::string BitsReference::CompareLogits(size_t first, size_t length) {
   return found;
 }
 
-std::string BitsReference::CompareState(const SequenceState& state) const {
+std::string BitsReference::CompareState(SequenceState& state) const {
   const std::vector<std::byte> expected = Checkpoint(state.length());
   const std::vector<std::byte> actual = OrStop(state.Checkpoint(), "checkpoint");
   if (actual == expected) return "";

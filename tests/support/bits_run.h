@@ -85,7 +85,7 @@ class BitsReference {
   // Empty when all logits of positions [first, length) came with our bytes, else where they first differ. Forgets what the comparer saw.
   std::string CompareLogits(size_t first, size_t length);
   // Empty when the state has our bytes up to its length, else where it first differs.
-  std::string CompareState(const SequenceState& state) const;
+  std::string CompareState(SequenceState& state) const;
 
  private:
   size_t vocab_;

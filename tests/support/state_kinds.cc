@@ -1,4 +1,6 @@
 #include "tests/support/state_kinds.h"
+#include "tests/support/fold_state.h"
+#include "tests/support/kv_cache.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +10,6 @@
 #include "base/check.h"
 #include "base/page_committer.h"
 #include "kernels/key_tiles.h"
-#include "state/kv_cache.h"
 
 namespace tidemill::testing {
 namespace {
@@ -19,7 +20,35 @@ PageCommitter* Pages() {
   return pages.get();
 }
 
+struct RowsKept {
+  size_t first = 0;             // position
+  std::vector<std::byte> rows;  // [positions from there, row_bytes]
+};
+
+// `needed`: position; rows before it may hold anything, and need not be there.
+std::string DescribeRows(std::span<const std::byte> expected, const RowsKept& found, size_t needed, size_t row_bytes) {
+  const size_t positions = expected.size() / row_bytes;
+  if (found.rows.empty() && needed == positions) return {};
+  if (found.first > needed) {
+    return "rows from " + std::to_string(needed) + " on are needed, found from " + std::to_string(found.first) + " on";
+  }
+  if (found.first * row_bytes + found.rows.size() != expected.size()) {
+    return "expected " + std::to_string(positions) + " rows, found " + std::to_string(found.first) + " + " +
+           std::to_string(found.rows.size() / row_bytes);
+  }
+  const auto from = static_cast<std::ptrdiff_t>(needed * row_bytes);
+  const auto [at, other] =
+      std::mismatch(expected.begin() + from, expected.end(),
+                    found.rows.begin() + from - static_cast<std::ptrdiff_t>(found.first * row_bytes));
+  if (at == expected.end()) return {};
+  const auto byte = static_cast<size_t>(at - expected.begin());
+  return "row " + std::to_string(byte / row_bytes) + " of " + std::to_string(positions) + ", byte " +
+         std::to_string(byte % row_bytes) + ": expected " + std::to_string(std::to_integer<int>(*at)) + ", found " +
+         std::to_string(std::to_integer<int>(*other));
+}
+
 // A row is K of every head, then V of every head. `ahead`: somebody commits pages ahead of their use.
+// Layers without heads are folds of rows of 8 bytes.
 class KvCacheUnderTest : public StateKindUnderTest {
  public:
   KvCacheUnderTest(DType dtype, std::vector<KvLayerShape> layers, size_t draft_rows = 64, KvGrowth growth = {},
@@ -37,6 +66,10 @@ class KvCacheUnderTest : public StateKindUnderTest {
     std::string name = "KvCache" + std::string(InfoOf(shape_.dtype).name);
     std::erase(name, '_');
     for (const KvLayerShape& layer : shape_.layers) {
+      if (IsFold(layer)) {
+        name += "Fold" + std::to_string(layer.head_dim);
+        continue;
+      }
       name += "Heads" + std::to_string(layer.kv_heads) + "Dim" + std::to_string(layer.head_dim);
       if (layer.window != 0) name += "Window" + std::to_string(layer.window);
     }
@@ -50,7 +83,7 @@ class KvCacheUnderTest : public StateKindUnderTest {
     KvShape shape = shape_;
     shape.max_length = max_length;
     if (ahead_) shape.pages = Pages();
-    return std::make_unique<KvCache>(shape);
+    return MakeSequence(shape);
   }
 
   std::vector<StrangerState> Strangers(size_t max_length) const override {
@@ -59,15 +92,23 @@ class KvCacheUnderTest : public StateKindUnderTest {
       KvShape shape = shape_;
       shape.max_length = max_length;
       change(shape);
-      strangers.push_back({what, std::make_unique<KvCache>(shape)});
+      strangers.push_back({what, MakeSequence(shape)});
     };
     add("model", [](KvShape& s) { ++s.model; });
     add("numeric class", [](KvShape& s) { ++s.numeric_class; });
     add("layers", [](KvShape& s) { s.layers.push_back(s.layers.back()); });
+    add("draft_rows", [](KvShape& s) { ++s.draft_rows; });
+    add("a fold", [](KvShape& s) { s.layers.front() = {.kv_heads = 0, .head_dim = 99}; });
+    add("one more fold", [](KvShape& s) { s.layers.push_back({.kv_heads = 0, .head_dim = 1}); });
+    if (HasFold()) {
+      add("no fold", [](KvShape& s) {
+        for (KvLayerShape& layer : s.layers) layer.kv_heads = std::max<size_t>(layer.kv_heads, 1);
+      });
+      return strangers;
+    }
     add("kv_heads", [](KvShape& s) { ++s.layers.back().kv_heads; });
     add("head_dim", [](KvShape& s) { s.layers.front().head_dim += InfoOf(s.dtype).block_elements; });
     add("window", [](KvShape& s) { ++s.layers.back().window; });
-    add("draft_rows", [](KvShape& s) { ++s.draft_rows; });
     add("dtype",
         [](KvShape& s) { s.dtype = s.dtype == DType::kF16 ? DType::kBF16 : DType::kF16; });  // same sizes where it can
     // The same number of bytes in another arrangement, where all layers are equal.
@@ -81,10 +122,17 @@ class KvCacheUnderTest : public StateKindUnderTest {
   }
 
   size_t num_layers() const override { return shape_.layers.size(); }
-  size_t row_bytes(size_t layer) const override { return shape_.layers[layer].PositionBytes(shape_.dtype); }
-  size_t window(size_t layer) const override { return shape_.layers[layer].window; }
+  size_t row_bytes(size_t layer) const override {
+    return IsFold(shape_.layers[layer]) ? 8 : shape_.layers[layer].PositionBytes(shape_.dtype);
+  }
+  // A fold keeps rows that can be rolled back, and no others.
+  size_t window(size_t layer) const override { return IsFold(shape_.layers[layer]) ? 1 : shape_.layers[layer].window; }
+  size_t fixed_bytes(size_t layer) const override { return IsFold(shape_.layers[layer]) ? 8 : 0; }
+  bool keeps_rows() const override { return !std::all_of(shape_.layers.begin(), shape_.layers.end(), IsFold); }
   size_t draft_rows() const override { return shape_.draft_rows; }
-  size_t checkpoint_header_bytes() const override { return KvCache::kCheckpointHeaderBytes; }
+  size_t checkpoint_header_bytes() const override {
+    return SequenceState::kCheckpointHeaderBytes + (HasFold() ? 8 * (2 * shape_.layers.size() + 3) : 0);
+  }
   size_t fewest_quiet_steps(size_t rows) const override {
     const KvGrowth& growth = shape_.growth;
     if (growth.policy == KvPolicy::kIterative) return 0;
@@ -96,6 +144,11 @@ class KvCacheUnderTest : public StateKindUnderTest {
   }
 
   void Write(LayerState& layer, size_t step_row, std::span<const std::byte> row) const override {
+    if (layer.kind() == StateKind::kOfATest) {
+      uint64_t word = 0;
+      std::memcpy(&word, row.data(), sizeof(word));
+      return Fold(layer).Write(step_row, word);
+    }
     KvLayer& kv = Layer(layer);
     const KvLayer::StepRows rows = kv.View();
     const size_t heads = kv.shape().kv_heads, row_bytes = kv.shape().RowBytes(shape_.dtype);
@@ -106,7 +159,22 @@ class KvCacheUnderTest : public StateKindUnderTest {
     }
   }
 
-  RowsKept Read(LayerState& layer, size_t step_rows) const override {
+  std::string Difference(LayerState& layer, size_t step_rows, std::span<const std::byte> rows,
+                         size_t needed) const override {
+    if (layer.kind() != StateKind::kOfATest) {
+      const size_t row_bytes = Layer(layer).shape().PositionBytes(shape_.dtype);
+      return DescribeRows(rows, Read(layer, step_rows), needed, row_bytes);
+    }
+    uint64_t value = layer.Shape().front();
+    for (size_t at = 0; at < rows.size(); at += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, rows.data() + at, sizeof(word));
+      value = testing::Fold(value, word);
+    }
+    return Fold(layer).Value(step_rows) == value ? "" : "the fold is another one";
+  }
+
+  RowsKept Read(LayerState& layer, size_t step_rows) const {
     KvLayer& kv = Layer(layer);
     const size_t heads = kv.shape().kv_heads, row_bytes = kv.shape().RowBytes(shape_.dtype);
     RowsKept out;
@@ -134,6 +202,7 @@ class KvCacheUnderTest : public StateKindUnderTest {
   }
 
   size_t Poison(LayerState& layer, size_t needed) const override {
+    if (layer.kind() == StateKind::kOfATest) return 0;
     KvLayer& kv = Layer(layer);
     const KvLayer::StepRows rows = kv.View();
     const auto context = kv.Context(0);
@@ -158,12 +227,15 @@ class KvCacheUnderTest : public StateKindUnderTest {
   }
 
   void Touch(LayerState& layer, size_t step_rows) const override {
+    layer.Settle();
+    if (layer.kind() == StateKind::kOfATest) return;
     TIDEMILL_CHECK(Layer(layer).View().k != nullptr);
     TIDEMILL_CHECK(!Layer(layer).Context(step_rows).empty());
   }
 
   std::vector<const std::byte*> Addresses(LayerState& layer) const override {
     std::vector<const std::byte*> out;
+    if (layer.kind() == StateKind::kOfATest) return out;
     for (const KvSpan& span : Layer(layer).Context(0)) {
       out.resize(span.first);
       for (size_t r = 0; r < span.rows; ++r) {
@@ -174,13 +246,32 @@ class KvCacheUnderTest : public StateKindUnderTest {
   }
 
  private:
+  static bool IsFold(const KvLayerShape& layer) { return layer.kv_heads == 0; }
+  bool HasFold() const { return std::any_of(shape_.layers.begin(), shape_.layers.end(), IsFold); }
   bool HasWindow() const {
-    return std::any_of(shape_.layers.begin(), shape_.layers.end(), [](const auto& layer) { return layer.window != 0; });
+    return std::any_of(shape_.layers.begin(), shape_.layers.end(),
+                       [](const auto& layer) { return layer.window != 0 || IsFold(layer); });
+  }
+  static std::unique_ptr<SequenceState> MakeSequence(const KvShape& shape) {
+    SequenceState::Layers layers;
+    for (const KvLayerShape& layer : shape.layers) {
+      if (IsFold(layer)) {
+        layers.push_back(std::make_unique<FoldState>(layer.head_dim));
+      } else {
+        layers.push_back(std::make_unique<KvLayer>(layer, KvOptionsOf(shape)));
+      }
+    }
+    return std::make_unique<SequenceState>(SequenceOptionsOf(shape), std::move(layers));
+  }
+  static FoldState& Fold(LayerState& layer) {
+    layer.Settle();
+    return static_cast<FoldState&>(layer);
   }
   size_t Bytes(size_t elements) const { return RowBytes(shape_.dtype, elements); }
 
   KvLayer& Layer(LayerState& layer) const {
-    TIDEMILL_CHECK(layer.kind() == StateKind::kKvCache);
+    TIDEMILL_CHECK(layer.kind() == StateKind::kKv);
+    layer.Settle();
     auto& kv = static_cast<KvLayer&>(layer);
     TIDEMILL_CHECK(kv.dtype() == shape_.dtype);
     return kv;
@@ -237,6 +328,12 @@ const std::vector<std::unique_ptr<const StateKindUnderTest>>& AllStateKinds() {
           KvGrowth{.policy = KvPolicy::kPaged, .increment = 16}}) {
       add(DType::kBF16, Layers{{1, 4}, {2, 3, 3}}, size_t{2}, growth);
     }
+    // Folds alone, and between layers of rows.
+    add(DType::kF16, same(1, {0, 7}), size_t{0});
+    add(DType::kF16, same(2, {0, 7}), size_t{3});
+    add(DType::kF16, Layers{{0, 7}, {2, 3}}, size_t{0});
+    add(DType::kBF16, Layers{{1, 4}, {0, 7}, {2, 3, 3}, {0, 9}}, size_t{2});
+    add(DType::kQ8_0, Layers{{1, 32}, {0, 7}}, size_t{16}, KvGrowth{.policy = KvPolicy::kBmc, .increment = 16});
     for (const size_t increment : {size_t{16}, size_t{100}}) {
       add(DType::kBF16, Layers{{1, 4}, {2, 3, 3}}, size_t{2},
           KvGrowth{.policy = KvPolicy::kReserve, .increment = increment}, true);
@@ -254,7 +351,12 @@ std::vector<StateKindPointer> AllStateKindPointers() {
 
 std::vector<StateKindPointer> StateKindsThatForget() {
   std::vector<StateKindPointer> pointers = AllStateKindPointers();
-  std::erase_if(pointers, [](StateKindPointer kind) { return kind->UnlessAllIsSeen(~size_t{0}) == 0; });
+  std::erase_if(pointers, [](StateKindPointer kind) {
+    bool drops_rows = false;
+    for (size_t i = 0; i < kind->num_layers(); ++i)
+      drops_rows = drops_rows || (kind->window(i) != 0 && kind->fixed_bytes(i) == 0);
+    return !drops_rows;
+  });
   return pointers;
 }
 

@@ -1,4 +1,4 @@
-// Every kind of sequence state as the contract tests see it: a row is a string of bytes, whatever the kind makes of it.
+// Every list of layer states as the contract tests see it: a row is a string of bytes, whatever the kind makes of it.
 // A new kind gets the whole suite from one entry in AllStateKinds (state_kinds.cc).
 #ifndef TIDEMILL_TESTS_SUPPORT_STATE_KINDS_H_
 #define TIDEMILL_TESTS_SUPPORT_STATE_KINDS_H_
@@ -20,11 +20,6 @@ struct StrangerState {
   std::unique_ptr<SequenceState> state;
 };
 
-struct RowsKept {
-  size_t first = 0;             // position
-  std::vector<std::byte> rows;  // [positions from there, row_bytes]
-};
-
 class StateKindUnderTest {
  public:
   static constexpr uint64_t kModel = 0x1122334455667788, kNumericClass = 0x99AABBCCDDEEFF00;
@@ -37,8 +32,10 @@ class StateKindUnderTest {
   virtual std::vector<StrangerState> Strangers(size_t max_length) const = 0;
 
   virtual size_t num_layers() const = 0;
-  virtual size_t row_bytes(size_t layer) const = 0;  // of one position
-  virtual size_t window(size_t layer) const = 0;     // rows that a row sees, itself included; 0: all
+  virtual size_t row_bytes(size_t layer) const = 0;       // of one position
+  virtual size_t window(size_t layer) const = 0;          // rows that a row sees, itself included; 0: all
+  virtual size_t fixed_bytes(size_t) const { return 0; }  // of a checkpoint with tokens, beside rows
+  virtual bool keeps_rows() const { return true; }        // some layer
   virtual size_t draft_rows() const = 0;  // positions that a rollback takes back for certain, if there are windows
   virtual size_t checkpoint_header_bytes() const = 0;
   // Of 20 steps that take `rows` rows together, those for which the kind need not grow.
@@ -51,8 +48,10 @@ class StateKindUnderTest {
 
   // Row `step_row` of the step in progress.
   virtual void Write(LayerState& layer, size_t step_row, std::span<const std::byte> row) const = 0;
-  // Positions [first, length + step_rows).
-  virtual RowsKept Read(LayerState& layer, size_t step_rows) const = 0;
+  // What a layer makes of positions [0, length + step_rows) against what it should make of these rows, of which those from `needed` on have to
+  // be there; empty: the same.
+  virtual std::string Difference(LayerState& layer, size_t step_rows, std::span<const std::byte> rows,
+                                 size_t needed) const = 0;
   // During a step: overwrites with NaN what the layer still holds of positions before `needed` and nobody shares. Returns how many
   // positions that was.
   virtual size_t Poison(LayerState& layer, size_t needed) const = 0;

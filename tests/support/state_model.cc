@@ -15,28 +15,6 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
   return x * 0xD6E8FEB86659FD93ULL + 0x632BE59BD9B4E019ULL;
 }
 
-// `needed`: position; rows before it may hold anything, and need not be there.
-std::string DescribeRows(std::span<const std::byte> expected, const RowsKept& found, size_t needed, size_t row_bytes) {
-  const size_t positions = expected.size() / row_bytes;
-  if (found.rows.empty() && needed == positions) return {};
-  if (found.first > needed) {
-    return "rows from " + std::to_string(needed) + " on are needed, found from " + std::to_string(found.first) + " on";
-  }
-  if (found.first * row_bytes + found.rows.size() != expected.size()) {
-    return "expected " + std::to_string(positions) + " rows, found " + std::to_string(found.first) + " + " +
-           std::to_string(found.rows.size() / row_bytes);
-  }
-  const auto from = static_cast<std::ptrdiff_t>(needed * row_bytes);
-  const auto [at, other] =
-      std::mismatch(expected.begin() + from, expected.end(),
-                    found.rows.begin() + from - static_cast<std::ptrdiff_t>(found.first * row_bytes));
-  if (at == expected.end()) return {};
-  const auto byte = static_cast<size_t>(at - expected.begin());
-  return "row " + std::to_string(byte / row_bytes) + " of " + std::to_string(positions) + ", byte " +
-         std::to_string(byte % row_bytes) + ": expected " + std::to_string(std::to_integer<int>(*at)) + ", found " +
-         std::to_string(std::to_integer<int>(*other));
-}
-
 }  // namespace
 
 std::vector<std::byte> UncommittedRow(size_t row_bytes) { return std::vector<std::byte>(row_bytes, std::byte{0xFF}); }
@@ -115,6 +93,7 @@ std::string Subject::Difference(bool content) const {
   uint64_t committed = 0, read = 0;
   for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
     const size_t seen = kind->window(layer) == 0 ? length : std::min(length, kind->window(layer));
+    if (length != 0) committed += kind->fixed_bytes(layer);
     committed += kind->row_bytes(layer) * (length - kind->FirstSeen(layer, naive.CheckpointEarliest(*kind)));
     read += kind->row_bytes(layer) * seen;
   }
@@ -133,9 +112,8 @@ std::string Subject::Difference(bool content) const {
            " bytes, fewer than are committed: " + std::to_string(bytes.committed);
   }
   for (size_t layer = 0; content && layer < kind->num_layers(); ++layer) {
-    const std::string difference =
-        DescribeRows(naive.rows[layer], kind->Read(state->layer(layer), 0),
-                     kind->FirstSeen(layer, naive.EarliestRollback(*kind)), kind->row_bytes(layer));
+    const std::string difference = kind->Difference(state->layer(layer), 0, naive.rows[layer],
+                                                    kind->FirstSeen(layer, naive.EarliestRollback(*kind)));
     if (!difference.empty()) return "layer " + std::to_string(layer) + ": " + difference;
   }
   return {};
@@ -145,9 +123,8 @@ std::string Subject::StepDifference(std::span<const RowKey> step_keys) const {
   NaiveSequence next = naive;
   for (const RowKey key : step_keys) next.Append(*kind, key);
   for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
-    const std::string difference =
-        DescribeRows(next.rows[layer], kind->Read(state->layer(layer), step_keys.size()),
-                     kind->FirstSeen(layer, naive.EarliestRollback(*kind)), kind->row_bytes(layer));
+    const std::string difference = kind->Difference(state->layer(layer), step_keys.size(), next.rows[layer],
+                                                    kind->FirstSeen(layer, naive.EarliestRollback(*kind)));
     if (!difference.empty())
       return "step of " + std::to_string(step_keys.size()) + ", layer " + std::to_string(layer) + ": " + difference;
   }
@@ -181,7 +158,7 @@ std::vector<std::byte> PlainCheckpoint(const StateKindUnderTest& kind, const Nai
   return CheckpointOf(*plain.state);
 }
 
-std::vector<std::byte> CheckpointOf(const SequenceState& state) {
+std::vector<std::byte> CheckpointOf(SequenceState& state) {
   auto checkpoint = state.Checkpoint();
   TIDEMILL_CHECK(checkpoint.ok());
   return std::move(checkpoint).value();

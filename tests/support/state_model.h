@@ -69,7 +69,7 @@ struct Subject {
 std::vector<std::byte> PlainCheckpoint(const StateKindUnderTest& kind, const NaiveSequence& naive);
 
 // Bytes of a checkpoint that must succeed.
-std::vector<std::byte> CheckpointOf(const SequenceState& state);
+std::vector<std::byte> CheckpointOf(SequenceState& state);
 
 }  // namespace tidemill::testing
 

@@ -6,15 +6,44 @@
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "models/layers/branches.h"
-#include "state/kv_cache.h"
+#include "state/kv_layer.h"
 
 namespace tidemill {
 namespace {
 
 KvLayer& KvOf(const SequenceRows& rows, size_t layer) {
   LayerState& state = rows.state->layer(layer);
-  TIDEMILL_DCHECK(state.kind() == StateKind::kKvCache);
+  TIDEMILL_DCHECK(state.kind() == StateKind::kKv);
   return static_cast<KvLayer&>(state);
+}
+
+// What the last commits left to do in this layer: in the thread pool where that is worth waking it.
+void SettleCell(ExecutionContext& ctx, const Cell& cell) {
+  constexpr uint64_t kFewestBytes = uint64_t{1} << 16;
+  size_t parts = 0;
+  uint64_t bytes = 0;
+  for (const SequenceRows& rows : cell.sequences) {
+    const LayerState& state = rows.state->layer(cell.layer);
+    parts += state.num_settle_parts();
+    bytes += state.settle_bytes();
+  }
+  if (parts == 0) return;
+  const auto settle = [&](size_t part, size_t) {
+    for (const SequenceRows& rows : cell.sequences) {
+      LayerState& state = rows.state->layer(cell.layer);
+      if (part < state.num_settle_parts()) return state.SettlePart(part);
+      part -= state.num_settle_parts();
+    }
+  };
+  if (bytes >= kFewestBytes) {
+    ctx.threads().ParallelFor(parts, settle);
+  } else {
+    for (size_t part = 0; part < parts; ++part) settle(part, 0);
+  }
+  for (const SequenceRows& rows : cell.sequences) {
+    LayerState& state = rows.state->layer(cell.layer);
+    if (state.num_settle_parts() != 0) state.EndSettle();
+  }
 }
 
 // Lets each query row look at its own sequence.
@@ -71,6 +100,7 @@ void RunAttention(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
   const Matrix<float> normed = reads_tokens ? b.paired.Cols(b.x.cols, b.x.cols) : b.normed;
   b.RunProducts(ctx, InputNorm{b, cells, &DecoderLayer::attention_norm, normed});
   for (const DecoderCell& c : cells) {
+    SettleCell(ctx, c.cell);
     const size_t width = b.q.cols + b.k.cols + b.v.cols;
     ForRowBlocks(ctx, c.cell.num_rows, width, [&](ExecutionContext& alone, size_t first, size_t count) {
       PlaceRows(alone, b, c, c.cell.first_row + first, count);

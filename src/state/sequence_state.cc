@@ -1,0 +1,178 @@
+#include "state/sequence_state.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/checked_math.h"
+#include "base/out_of_memory.h"
+
+namespace tidemill {
+
+namespace {
+
+constexpr size_t kGrowthKeys = 256;
+
+}  // namespace
+
+SequenceState::SequenceState(const SequenceOptions& options, Layers layers)
+    : options_(options), layers_(std::move(layers)), hashes_{0} {
+  has_constant_size_ =
+      std::all_of(layers_.begin(), layers_.end(), [](const auto& layer) { return layer->has_constant_size(); });
+}
+
+Result<void> SequenceState::Reserve(size_t n) {
+  try {
+    if (n > max_length() - length()) {
+      return Error(ErrorCode::kContextFull, "reserve state: " + std::to_string(length()) + " tokens and " +
+                                                std::to_string(n) + " more: the context holds " +
+                                                std::to_string(max_length()));
+    }
+    size_t keys = 0;
+    if (!CheckedAlignUp(keys_.size() + n, kGrowthKeys, &keys)) return OutOfMemoryError("reserve state");
+    keys = std::min(keys, max_length() - first_key_);
+    keys_.reserve(keys);
+    hashes_.reserve(keys + 1);
+    if (path_.capacity() < n) {
+      SettleAll();  // who has not settled reads it
+      path_.reserve((n / kGrowthKeys + 1) * kGrowthKeys);
+    }
+    BlockBytes blocks;
+    for (const auto& layer : layers_) blocks.Add(layer->NewBlock(n, floor_));
+    BufferArena arena(kArenaBytes, blocks.pages());
+    for (const auto& layer : layers_)
+      TIDEMILL_TRY_VOID(layer->Reserve(n, floor_, blocks.all >= BufferArena::kLargePage ? &arena : nullptr));
+    return {};
+  } catch (const std::exception&) {  // std::bad_alloc, or std::length_error for more than any memory
+    return OutOfMemoryError("reserve state");
+  }
+}
+
+uint64_t SequenceState::GrowthBytes(size_t n, size_t step) const {
+  uint64_t bytes = 0;
+  for (const auto& layer : layers_) {
+    if (!CheckedAdd(bytes, layer->GrowthBytes(n, step, floor_, 2 * options_.draft_rows), &bytes)) return UINT64_MAX;
+  }
+  return bytes;
+}
+
+bool SequenceState::HasRoom(size_t n) const {
+  return std::all_of(layers_.begin(), layers_.end(), [&](const auto& layer) { return layer->HasRoom(n, floor_); });
+}
+
+void SequenceState::Commit(std::span<const RowKey> keys) {
+  for (const auto& layer : layers_) layer->Commit(keys.size());
+  AppendKeys(keys);
+}
+
+void SequenceState::CommitPath(std::span<const uint32_t> path, std::span<const RowKey> keys) {
+  TIDEMILL_CHECK(path.size() == keys.size() && path.size() <= path_.capacity());
+  for (size_t i = 1; i < path.size(); ++i) TIDEMILL_CHECK(path[i] > path[i - 1]);
+  SettleAll();  // layers that the step did not run
+  path_.assign(path.begin(), path.end());
+  for (const auto& layer : layers_) layer->CommitPath(path_);
+  AppendKeys(keys);
+}
+
+void SequenceState::SettleAll() {
+  for (const auto& layer : layers_) layer->Settle();
+}
+
+void SequenceState::AppendKeys(std::span<const RowKey> keys) {
+  for (const RowKey key : keys) {
+    keys_.push_back(key);
+    hashes_.push_back(ChainTokenHash(hashes_.back(), key));
+  }
+  floor_ = std::max(floor_, length() - std::min(length(), 2 * options_.draft_rows));
+  DropKeys();
+}
+
+// Now and then, so that a key is moved once on average.
+void SequenceState::DropKeys() {
+  if (!has_constant_size_) return;
+  const size_t unused = std::max(earliest_rollback(), first_key_) - first_key_;
+  if (unused < kGrowthKeys || unused < keys_.size() / 2) return;
+  keys_.erase(keys_.begin(), keys_.begin() + static_cast<std::ptrdiff_t>(unused));
+  hashes_.erase(hashes_.begin(), hashes_.begin() + static_cast<std::ptrdiff_t>(unused));
+  first_key_ += unused;
+}
+
+size_t SequenceState::EarliestRollback(size_t floor) const {
+  size_t earliest = 0;
+  for (const auto& layer : layers_) earliest = std::max(earliest, layer->EarliestRollback(floor));
+  return earliest;
+}
+
+size_t SequenceState::CheckpointEarliest() const {
+  return EarliestRollback(std::max(floor_, length() - std::min(length(), options_.draft_rows)));
+}
+
+Result<void> SequenceState::Rollback(size_t to) {
+  if (to > length()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "roll back state: to " + std::to_string(to) + " tokens: there are only " + std::to_string(length()));
+  }
+  if (to < earliest_rollback()) {
+    return Error(ErrorCode::kUnsupported, "roll back state: to " + std::to_string(to) +
+                                              " tokens: what they would see is no longer kept; the least is " +
+                                              std::to_string(earliest_rollback()));
+  }
+  keys_.resize(to - first_key_);
+  hashes_.resize(keys_.size() + 1);
+  for (const auto& layer : layers_) layer->Rollback(to);
+  return {};
+}
+
+Result<std::unique_ptr<SequenceState>> SequenceState::Fork() {
+  try {
+    // Everything that can fail comes first, so that this sequence changes only when the child is complete.
+    Layers layers;
+    for (const auto& layer : layers_) layers.push_back(layer->MakeEmpty());
+    auto child = std::make_unique<SequenceState>(options_, std::move(layers));
+    child->first_key_ = first_key_;
+    child->keys_ = keys_;
+    child->hashes_ = hashes_;
+    child->floor_ = floor_;
+    for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->PrepareFork(*child->layers_[i]);
+    for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->Fork(*child->layers_[i]);
+    return child;
+  } catch (const std::exception&) {
+    return OutOfMemoryError("fork state");
+  }
+}
+
+void SequenceState::Compact() {
+  try {
+    for (const auto& layer : layers_) layer->Compact(floor_);
+    keys_.shrink_to_fit();
+    hashes_.shrink_to_fit();
+  } catch (const std::exception&) {  // as large as before, and still valid
+  }
+}
+
+void SequenceState::Clear() {
+  for (const auto& layer : layers_) layer->Clear();
+  keys_.clear();
+  hashes_.assign(1, 0);
+  floor_ = first_key_ = 0;
+}
+
+GrowthCounts SequenceState::growth() const {
+  GrowthCounts counts;
+  for (const auto& layer : layers_) counts += layer->growth();
+  return counts;
+}
+
+StateBytes SequenceState::bytes() const {
+  StateBytes bytes;
+  bytes.committed = LayerBytes(length(), CheckpointEarliest());
+  for (const auto& layer : layers_) {
+    bytes.reserved += layer->reserved_bytes();
+    bytes.read_per_token += layer->read_bytes_per_token(length());
+  }
+  return bytes;
+}
+
+}  // namespace tidemill
