@@ -59,7 +59,7 @@ struct Outputs {
 };
 
 // A model through an executor, with the features that it reads and those that are taken.
-Outputs Run(SequentialExecutor& executor, const LanguageModel& model, std::span<const size_t> taps,
+Outputs Run(StepExecutor& executor, const LanguageModel& model, std::span<const size_t> taps,
             const StepSequence& sequence) {
   Outputs out;
   const size_t rows = sequence.tokens.size();
@@ -68,9 +68,9 @@ Outputs Run(SequentialExecutor& executor, const LanguageModel& model, std::span<
   out.features.values.resize(rows * out.features.width);
   const StepFeatures features{.taps = taps, .out = {out.features.values.data(), rows, out.features.width}};
   EXPECT_TRUE(sequence.state->Reserve(rows).ok());
+  TappedOrder order(&features);
   EXPECT_TRUE(executor.Run(
-      {&sequence, 1}, [&](size_t, size_t, std::span<float> row) { out.logits.Add(row); }, nullptr, SIZE_MAX,
-      &features));
+      {&sequence, 1}, [&](size_t, size_t, std::span<float> row) { out.logits.Add(row); }, nullptr, order));
   return out;
 }
 
@@ -91,12 +91,12 @@ class Pair {
     head_ = std::move(loaded).value();
     ctx_ = std::make_unique<ExecutionContext>(
         ExecutionContext::Create(options.isa, threads_.get(), head_->scratch_bytes()).value());
-    executor_ = SequentialExecutor::Create(*head_, *ctx_, options.max_rows).value();
+    executor_ = StepExecutor::Create(*head_, *ctx_, options.max_rows).value();
   }
 
   ModelRunner& target() { return target_; }
   const LanguageModel& head() const { return *head_; }
-  SequentialExecutor& executor() { return *executor_; }  // of the head
+  StepExecutor& executor() { return *executor_; }  // of the head
   std::unique_ptr<SequenceState> NewHeadState() const {
     return head_->MakeState({.kv_dtype = DType::kF32, .max_length = 64});
   }
@@ -124,7 +124,7 @@ class Pair {
   std::optional<ModelFiles> files_;
   std::unique_ptr<LanguageModel> head_;
   std::unique_ptr<ExecutionContext> ctx_;
-  std::unique_ptr<SequentialExecutor> executor_;
+  std::unique_ptr<StepExecutor> executor_;
 };
 
 void ExpectNear(const std::vector<float>& expected, const std::vector<float>& found, const std::string& what) {

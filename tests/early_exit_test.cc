@@ -21,15 +21,15 @@ constexpr const char* kFamilies[] = {"gemma3_text", "gpt2", "gpt_neox", "llama3_
                                      "mixtral",     "opt",  "qwen2",    "opt_post_norm", "qwen3",      "qwen3_moe"};
 
 // Logits [ids, vocab], in two steps.
-std::vector<float> Feed(SequentialExecutor& executor, SequenceState& state, std::span<const int32_t> ids,
-                        size_t num_layers) {
+std::vector<float> Feed(StepExecutor& executor, SequenceState& state, std::span<const int32_t> ids, size_t num_layers) {
   std::vector<float> logits;
   for (const auto& part : {ids.first(5), ids.subspan(5)}) {
     EXPECT_TRUE(state.Reserve(part.size()).ok());
     const StepSequence step{.state = &state, .tokens = part, .rows = Wanted::kAll};
+    SequentialOrder order(num_layers);
     EXPECT_TRUE(executor.Run(
         {&step, 1}, [&](size_t, size_t, std::span<float> row) { logits.insert(logits.end(), row.begin(), row.end()); },
-        nullptr, num_layers));
+        nullptr, order));
     state.Commit(KeysOf(part));
   }
   return logits;
@@ -58,7 +58,7 @@ TEST(EarlyExit, IsTheModelWithoutTheOtherLayers) {
       while ((*model)->layers.size() > num_layers) (*model)->layers.pop_back();
       auto ctx = ExecutionContext::Create(DetectIsa(), threads->get(), (*model)->scratch_bytes());
       ASSERT_TRUE(ctx.ok());
-      auto executor = SequentialExecutor::Create(**model, *ctx, 8);
+      auto executor = StepExecutor::Create(**model, *ctx, 8);
       ASSERT_TRUE(executor.ok());
       EXPECT_EQ(found, Feed(**executor, *(*model)->MakeState(options), ids, SIZE_MAX))
           << family << ", " << num_layers << " of " << layers;

@@ -45,7 +45,7 @@ TEST(EngineAllocation, ExecutorAndState_AllocateNothing) {
         }
         const std::vector<RowKey> keys = testing::KeysOf(ids);
         float sum = 0;
-        const SequentialExecutor::RowSink sink = [&sum](size_t, size_t, std::span<float> logits) { sum += logits[0]; };
+        const StepExecutor::RowSink sink = [&sum](size_t, size_t, std::span<float> logits) { sum += logits[0]; };
         const size_t before = NumAllocations();
         for (int i = 0; i < 50; ++i) {
           for (const auto& state : states) ASSERT_TRUE(state->Reserve(rows).ok());

@@ -287,7 +287,7 @@ TEST(EngineFailure, InterruptedRun_CanBeMadeAgain) {
         interrupt = true;
       },
       &interrupt));
-  EXPECT_EQ(rows, SequentialExecutor::kHeadRows);
+  EXPECT_EQ(rows, StepRows::kHeadRows);
   EXPECT_EQ(state->length(), 0U);
   EXPECT_EQ(runner.Feed(*state, ids, 64), expected);
 }

@@ -30,12 +30,13 @@ int32_t Feed(Engine::Impl& impl, SequenceState& state, std::span<const int32_t> 
   EXPECT_TRUE(state.Reserve(ids.size()).ok());
   const StepSequence step{.state = &state, .tokens = ids, .rows = Wanted::kLast};
   int32_t likeliest = -1;
+  SequentialOrder order(num_layers);
   EXPECT_TRUE(impl.executor->Run(
       {&step, 1},
       [&](size_t, size_t, std::span<float> logits) {
         likeliest = static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
       },
-      nullptr, num_layers));
+      nullptr, order));
   state.Commit(KeysOf(ids));
   return likeliest;
 }

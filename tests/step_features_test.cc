@@ -39,10 +39,11 @@ Taken Feed(ModelRunner& runner, std::span<const int32_t> ids, size_t chunk, cons
     step.push_back({.state = state.get(), .tokens = part, .rows = Wanted::kAll});
     std::vector<float> out((batch_mates + part.size()) * width);
     const StepFeatures features{.taps = taps, .out = {out.data(), batch_mates + part.size(), width}};
+    TappedOrder order(taps.empty() ? nullptr : &features);
     EXPECT_TRUE(runner.executor().Run(
         step,
         [&](size_t, size_t, std::span<float> row) { taken.logits.insert(taken.logits.end(), row.begin(), row.end()); },
-        nullptr, SIZE_MAX, taps.empty() ? nullptr : &features));
+        nullptr, order));
     taken.features.insert(taken.features.end(), out.begin() + static_cast<std::ptrdiff_t>(batch_mates * width),
                           out.end());
     state->Commit(KeysOf(part));

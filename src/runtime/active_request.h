@@ -22,7 +22,7 @@
 #include "decoding/repetition_detector.h"
 #include "decoding/sampler.h"
 #include "decoding/stop_matcher.h"
-#include "engine/sequential_executor.h"
+#include "engine/step_executor.h"
 #include "planner/growth_choice.h"
 #include "runtime/draft_steps.h"
 #include "runtime/request_record.h"

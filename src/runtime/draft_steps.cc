@@ -27,7 +27,8 @@ DraftTree StepDrafter::Propose(size_t num_draft_tokens) {
   Begin(num_draft_tokens);
   while (Next(on.executor->max_rows(), &step) == DraftNext::kStep) {
     const auto choose = [this](size_t, size_t row, std::span<float> logits) { Choose(row, logits); };
-    if (!on.executor->Run({&step, 1}, choose, on.interrupt, on.num_layers, on.features)) break;
+    TappedOrder order(on.features, on.num_layers);
+    if (!on.executor->Run({&step, 1}, choose, on.interrupt, order)) break;
     Ran(0);
   }
   return End();
@@ -98,7 +99,8 @@ bool DraftSteps::Step() {
   active_.resize(kept);
   if (step_.empty()) return true;
   ++num_steps_;
-  if (!on.executor->Run(step_, sink_, on.interrupt, on.num_layers, on.features)) return false;
+  TappedOrder order(on.features, on.num_layers);
+  if (!on.executor->Run(step_, sink_, on.interrupt, order)) return false;
   size_t first = 0;
   for (size_t i = 0; i < step_.size(); first += step_[i++].tokens.size())
     Try(*stepping_[i], [&] { stepping_[i]->steps->Ran(first); });

@@ -11,7 +11,7 @@
 
 #include "decoding/draft_tree.h"
 #include "decoding/drafter.h"
-#include "engine/sequential_executor.h"
+#include "engine/step_executor.h"
 
 namespace tidemill {
 
@@ -23,7 +23,7 @@ inline constexpr size_t kReservedDraftIds = size_t{1} << 20;
 
 // What a drafter's steps run on. All that is borrowed outlives it.
 struct DraftForward {
-  SequentialExecutor* executor = nullptr;
+  StepExecutor* executor = nullptr;
   size_t num_layers = SIZE_MAX;
   const StepFeatures* features = nullptr;        // of a draft head: where a step leaves its rows' features
   const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
@@ -90,7 +90,7 @@ class DraftSteps {
   std::vector<DraftTask*> active_;  // not done
   std::vector<StepSequence> step_;
   std::vector<DraftTask*> stepping_;  // of step_
-  SequentialExecutor::RowSink sink_;
+  StepExecutor::RowSink sink_;
   size_t num_steps_ = 0;
 };
 

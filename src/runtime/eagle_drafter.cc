@@ -27,7 +27,7 @@ Result<std::unique_ptr<EagleHead>> EagleHead::Create(const LanguageModel& model,
   TIDEMILL_TRY(ctx, ExecutionContext::Create(isa, &threads, model.scratch_bytes()));
   std::unique_ptr<EagleHead> head(new EagleHead(model, std::move(ctx)));
   const size_t rows = std::max(kRowsOfOne, kDraftRowsOfSequence * max_sequences);
-  TIDEMILL_TRY(executor, SequentialExecutor::Create(model, head->ctx_, rows));
+  TIDEMILL_TRY(executor, StepExecutor::Create(model, head->ctx_, rows));
   head->executor_ = std::move(executor);
   const size_t hidden = model.settings.hidden_size, width = model.features.width;
   TIDEMILL_TRY(memory, AlignedBuffer::Create((rows * hidden + target_rows * width) * sizeof(float)));
@@ -64,7 +64,8 @@ void EagleDrafter::AddFeature(size_t position, std::span<const float> feature) {
   if (StepSequence step; num_kept_ == max_kept_) {
     if (NextOfKept(Wanted::kNothing, &step) == DraftNext::kStep) {
       const DraftForward on = forward();
-      (void)on.executor->Run({&step, 1}, {}, nullptr, on.num_layers, on.features);  // nothing interrupts it
+      TappedOrder order(on.features, on.num_layers);
+      (void)on.executor->Run({&step, 1}, {}, nullptr, order);  // nothing interrupts it
       TakeKept(0);
     } else {
       BeginAt(position);

@@ -23,7 +23,7 @@
 #include "base/isa.h"
 #include "base/thread_pool.h"
 #include "decoding/draft_builder.h"
-#include "engine/sequential_executor.h"
+#include "engine/step_executor.h"
 #include "kernels/execution_context.h"
 #include "models/language_model.h"
 #include "runtime/draft_state.h"
@@ -45,7 +45,7 @@ class EagleHead {
   // Where a step of the target leaves its rows' features.
   const StepFeatures& target_features() const { return target_features_; }
 
-  SequentialExecutor& executor() { return *executor_; }
+  StepExecutor& executor() { return *executor_; }
   uint64_t work_bytes() const { return executor_->work_bytes() + memory_.size(); }
   // Where a step of the head leaves its rows' features until the next: [rows, hidden].
   const StepFeatures& own_features() const { return own_features_; }
@@ -55,7 +55,7 @@ class EagleHead {
 
   const LanguageModel& model_;
   ExecutionContext ctx_;
-  std::unique_ptr<SequentialExecutor> executor_;
+  std::unique_ptr<StepExecutor> executor_;
   AlignedBuffer memory_;
   StepFeatures target_features_, own_features_;
 };

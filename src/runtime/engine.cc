@@ -115,8 +115,7 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   if (o.draft_threads == 0 || o.draft_threads > all_threads) o.draft_threads = all_threads;
   TIDEMILL_TRY(ctx, ExecutionContext::Create(impl->isa, impl->threads.get(), language_model.scratch_bytes()));
   impl->ctx.emplace(std::move(ctx));
-  TIDEMILL_TRY(executor,
-               SequentialExecutor::Create(language_model, *impl->ctx, std::max(o.prefill_chunk, o.max_batch)));
+  TIDEMILL_TRY(executor, StepExecutor::Create(language_model, *impl->ctx, std::max(o.prefill_chunk, o.max_batch)));
   impl->executor = std::move(executor);
   if (o.kv_policy == KvPolicy::kReserve) {
     TIDEMILL_TRY(pages, PageCommitter::Create());
@@ -304,12 +303,13 @@ std::span<const Event> Engine::Step() {
     for (size_t i = 0; i < step.size(); ++i) reads_features = reads_features || scheduler.request(i).reads_features();
     const StepFeatures* features = reads_features ? &impl.draft_head->target_features() : nullptr;
     const double seconds = SecondsOf([&] {
+      TappedOrder order(features);
       complete = impl.executor->Run(
           step,
           [&](size_t sequence, size_t row, std::span<float> logits) {
             scheduler.request(sequence).Sample(row, logits);
           },
-          impl.was_abandoned ? nullptr : &impl.interrupt, SIZE_MAX, features);
+          impl.was_abandoned ? nullptr : &impl.interrupt, order);
     });
     impl.was_abandoned = !complete;
     if (complete) {

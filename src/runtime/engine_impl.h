@@ -13,7 +13,7 @@
 #include "base/page_committer.h"
 #include "base/thread_pool.h"
 #include "decoding/drafter.h"
-#include "engine/sequential_executor.h"
+#include "engine/step_executor.h"
 #include "kernels/execution_context.h"
 #include "planner/draft_costs.h"
 #include "planner/machine_profile.h"
@@ -50,7 +50,7 @@ struct Engine::Impl {
   std::string notice;
   std::unique_ptr<ThreadPool> threads;
   std::optional<ExecutionContext> ctx;
-  std::unique_ptr<SequentialExecutor> executor;
+  std::unique_ptr<StepExecutor> executor;
   std::unique_ptr<DraftModel> draft_model;  // of options.draft_model; may be null
   std::unique_ptr<EagleHead> draft_head;    // of options.draft_head; may be null
   DraftMemory draft_memory;

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "decoding/draft_builder.h"
-#include "engine/sequential_executor.h"
+#include "engine/step_executor.h"
 #include "runtime/draft_steps.h"
 #include "state/sequence_state.h"
 #include "tidemill/engine.h"
@@ -26,9 +26,9 @@ class LayersDrafter : public StepDrafter {
  public:
   // All that is borrowed outlives it.
   struct Options {
-    SequentialExecutor* executor = nullptr;  // of the model
-    size_t num_layers = 1;                   // that run
-    SequenceState* state = nullptr;          // of the request; draft tokens are made where it lacks the last id alone
+    StepExecutor* executor = nullptr;  // of the model
+    size_t num_layers = 1;             // that run
+    SequenceState* state = nullptr;    // of the request; draft tokens are made where it lacks the last id alone
     const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
     DraftTreeKind tree = DraftTreeKind::kChain;
     DraftChoice::Options choice = {};

@@ -28,7 +28,7 @@ Result<std::unique_ptr<DraftModel>> DraftModel::Create(const LanguageModel& mode
   std::unique_ptr<DraftModel> draft(new DraftModel(model, std::move(ctx)));
   const size_t fitting = std::clamp(kBufferBytes / StepBuffers::RowBytes(model.step_shape(), isa), kMinRows, kMaxRows);
   const size_t rows = std::max(fitting, kDraftRowsOfSequence * max_sequences);
-  TIDEMILL_TRY(executor, SequentialExecutor::Create(model, draft->ctx_, rows));
+  TIDEMILL_TRY(executor, StepExecutor::Create(model, draft->ctx_, rows));
   draft->executor_ = std::move(executor);
   return draft;
 }

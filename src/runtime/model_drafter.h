@@ -21,7 +21,7 @@
 #include "base/isa.h"
 #include "base/thread_pool.h"
 #include "decoding/draft_builder.h"
-#include "engine/sequential_executor.h"
+#include "engine/step_executor.h"
 #include "kernels/execution_context.h"
 #include "models/language_model.h"
 #include "runtime/draft_state.h"
@@ -39,14 +39,14 @@ class DraftModel {
                                                     size_t max_sequences);
 
   const LanguageModel& model() const { return model_; }
-  SequentialExecutor& executor() { return *executor_; }
+  StepExecutor& executor() { return *executor_; }
 
  private:
   DraftModel(const LanguageModel& model, ExecutionContext ctx) : model_(model), ctx_(std::move(ctx)) {}
 
   const LanguageModel& model_;
   ExecutionContext ctx_;
-  std::unique_ptr<SequentialExecutor> executor_;
+  std::unique_ptr<StepExecutor> executor_;
 };
 
 class ModelDrafter : public StepDrafter {
@@ -54,7 +54,7 @@ class ModelDrafter : public StepDrafter {
   // All that is borrowed outlives it.
   struct Options {
     const LanguageModel* model = nullptr;
-    SequentialExecutor* executor = nullptr;  // of that model
+    StepExecutor* executor = nullptr;  // of that model
     DraftMemory* memory = nullptr;
     const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
     // Drafts a chain at once, in the rows of this token, which is choice.never.

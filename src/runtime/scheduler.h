@@ -25,7 +25,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/sequential_executor.h"
+#include "engine/step_executor.h"
 #include "runtime/active_request.h"
 #include "runtime/draft_steps.h"
 

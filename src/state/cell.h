@@ -16,12 +16,18 @@ enum class RowWant : uint8_t {
   kHidden,  // the last layer's output, normalised
 };
 
-// One sequence's rows [first_row, first_row + num_rows) of a step's matrices, written as positions [state->length(), + num_rows).
+// One sequence's rows [first_row, first_row + num_rows) of a step's matrices. They carry their place: rows [slot, + num_rows) of what the
+// state has reserved, written as positions [state->length() + slot, + num_rows). A sequence may have several in one step: chunks.
 struct SequenceRows {
   SequenceState* state = nullptr;
   size_t first_row = 0;
   size_t num_rows = 0;
-  std::span<const int32_t> parents = {};  // [num_rows] of a draft tree, as AttentionTask::parents; empty: a chain
+  size_t slot = 0;
+  std::span<const int32_t> parents =
+      {};  // [num_rows] of a draft tree, as AttentionTask::parents, with slot 0; empty: a chain
+
+  size_t first_position() const { return state->length() + slot; }
+  size_t last_slot() const { return slot + num_rows; }  // one past it
 };
 
 // One layer of one stack over consecutive rows of the step.

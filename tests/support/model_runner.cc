@@ -33,9 +33,10 @@ ModelRunner::ModelRunner(const std::string& path, const RunnerOptions& options) 
   settings.mapped = options.mapped;
   settings.threads = threads_.get();
   model_ = OrStop(LoadLanguageModel(*files_, settings, options.rope_scaling), path);
+  if (options.change != nullptr) options.change(*model_);
   ctx_ = std::make_unique<ExecutionContext>(
       OrStop(ExecutionContext::Create(options.isa, threads_.get(), model_->scratch_bytes()), "context"));
-  executor_ = OrStop(SequentialExecutor::Create(*model_, *ctx_, options.max_rows), "executor");
+  executor_ = OrStop(StepExecutor::Create(*model_, *ctx_, options.max_rows), "executor");
 }
 
 std::unique_ptr<SequenceState> ModelRunner::NewState() const {

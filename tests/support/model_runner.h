@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/sequential_executor.h"
+#include "engine/step_executor.h"
 #include "formats/model_files.h"
 #include "models/language_model.h"
 #include "tidemill/policies.h"
@@ -27,6 +27,7 @@ struct RunnerOptions {
   size_t context = 4096;
   size_t max_rows = 512;
   std::optional<RopeOverride> rope_scaling = {};
+  void (*change)(LanguageModel& model) = nullptr;  // before anything is made for it
 };
 
 // Stops the test program with a message when something cannot be loaded: a fixture that is missing is a failure, not a skip.
@@ -35,7 +36,7 @@ class ModelRunner {
   ModelRunner(const std::string& path, const RunnerOptions& options);
 
   const LanguageModel& model() const { return *model_; }
-  SequentialExecutor& executor() { return *executor_; }
+  StepExecutor& executor() { return *executor_; }
   std::unique_ptr<SequenceState> NewState() const;
 
   // Feeds `ids` in chunks and commits; returns logits [ids, vocab], one row after another (only the last row if last_only).
@@ -50,7 +51,7 @@ class ModelRunner {
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<ExecutionContext> ctx_;
-  std::unique_ptr<SequentialExecutor> executor_;
+  std::unique_ptr<StepExecutor> executor_;
 };
 
 std::vector<RowKey> KeysOf(std::span<const int32_t> ids);

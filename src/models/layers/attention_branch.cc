@@ -17,33 +17,34 @@ KvLayer& KvOf(const SequenceRows& rows, size_t layer) {
   return static_cast<KvLayer&>(state);
 }
 
-// What the last commits left to do in this layer: in the thread pool where that is worth waking it.
+// What the last commits left to do in this layer: in the thread pool where that is worth waking it. Of a sequence's chunks the first one
+// does it.
 void SettleCell(ExecutionContext& ctx, const Cell& cell) {
   constexpr uint64_t kFewestBytes = uint64_t{1} << 16;
   size_t parts = 0;
   uint64_t bytes = 0;
-  for (const SequenceRows& rows : cell.sequences) {
-    const LayerState& state = rows.state->layer(cell.layer);
-    parts += state.num_settle_parts();
-    bytes += state.settle_bytes();
-  }
-  if (parts == 0) return;
-  const auto settle = [&](size_t part, size_t) {
+  const auto for_each = [&cell](const auto& f) {
     for (const SequenceRows& rows : cell.sequences) {
-      LayerState& state = rows.state->layer(cell.layer);
-      if (part < state.num_settle_parts()) return state.SettlePart(part);
-      part -= state.num_settle_parts();
+      if (rows.slot == 0) f(rows.state->layer(cell.layer));
     }
   };
-  if (bytes >= kFewestBytes) {
-    ctx.threads().ParallelFor(parts, settle);
-  } else {
-    for (size_t part = 0; part < parts; ++part) settle(part, 0);
-  }
-  for (const SequenceRows& rows : cell.sequences) {
-    LayerState& state = rows.state->layer(cell.layer);
+  for_each([&](LayerState& state) {
+    parts += state.num_settle_parts();
+    bytes += state.settle_bytes();
+  });
+  if (parts == 0) return;
+  if (bytes < kFewestBytes) return for_each([](LayerState& state) { state.Settle(); });
+  ctx.threads().ParallelFor(parts, [&](size_t part, size_t) {
+    size_t first = 0;  // of the state's parts
+    for_each([&](LayerState& state) {
+      const size_t count = state.num_settle_parts();
+      if (part >= first && part < first + count) state.SettlePart(part - first);
+      first += count;
+    });
+  });
+  for_each([](LayerState& state) {
     if (state.num_settle_parts() != 0) state.EndSettle();
-  }
+  });
 }
 
 // Lets each query row look at its own sequence.
@@ -53,8 +54,8 @@ void AttendCell(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
   b.attention_tasks.clear();
   for (const SequenceRows& rows : c.cell.sequences) {
     KvLayer& kv = KvOf(rows, c.cell.layer);
-    b.attention_tasks.push_back({.context = kv.Context(rows.num_rows),
-                                 .first_position = rows.state->length(),
+    b.attention_tasks.push_back({.context = kv.Context(rows.last_slot()),
+                                 .first_position = rows.first_position(),
                                  .visibility = Visibility::kCausal,
                                  .q = b.q.Rows(rows.first_row, rows.num_rows),
                                  .out = b.attended.Rows(rows.first_row, rows.num_rows),
@@ -80,7 +81,7 @@ void PlaceRows(ExecutionContext& alone, StepBuffers& b, const DecoderCell& c, si
     if (begin >= end) continue;
     KvLayer& kv = KvOf(rows, c.cell.layer);
     const KvLayer::StepRows out = kv.View();
-    const size_t at = kv.shape().RowBytes(kv.dtype()) * (begin - rows.first_row);
+    const size_t at = kv.shape().RowBytes(kv.dtype()) * (rows.slot + begin - rows.first_row);
     AppendKv(alone, b.k.Rows(begin, end - begin), layer.head_dim, kv.dtype(), out.head_stride, out.k + at);
     AppendKv(alone, b.v.Rows(begin, end - begin), layer.head_dim, kv.dtype(), out.head_stride, out.v + at);
   }

@@ -114,8 +114,13 @@ std::vector<RowWork> DecoderLayer::RowWorks() const {
   return works;
 }
 
-void RunDecoderCells(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
-  if (cells.empty()) return;
+namespace {
+
+bool AreOfOneForm(const DecoderLayer& a, const DecoderLayer& b) {
+  return a.residual == b.residual && a.reads_tokens == b.reads_tokens && a.mixture.present() == b.mixture.present();
+}
+
+void RunCellsOfOneForm(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
   const Residual residual = cells.front().layer->residual;
   RunAttention(ctx, b, cells);
   if (residual == Residual::kParallel) {  // both branches read x before either writes it
@@ -133,6 +138,15 @@ void RunDecoderCells(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) 
     AddOutput(ctx, b, cells, b.gate, GateRows{b, cells}, &DecoderLayer::mlp_out_norm, DownOf);
   }
   NormOutput(ctx, b, cells, &DecoderLayer::mlp_norm, &DecoderLayer::mlp_out_norm);
+}
+
+}  // namespace
+
+void RunDecoderCells(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
+  for (size_t begin = 0, end = 0; begin < cells.size(); begin = end) {
+    while (end < cells.size() && AreOfOneForm(*cells[begin].layer, *cells[end].layer)) ++end;
+    RunCellsOfOneForm(ctx, b, cells.subspan(begin, end - begin));
+  }
 }
 
 size_t DecoderLayerScratchBytes(const DecoderLayer& layer) {

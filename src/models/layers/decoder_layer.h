@@ -6,7 +6,7 @@
 //   post-norm   x <- An(x + attention(x));           x <- Fn(x + ffn(x))               arXiv:1706.03762, OPT-350M
 //   with tokens x <- x + attention([t ; An(x)]);     x <- x + ffn(Fn(x))               arXiv:2503.01840; t: in StepBuffers::paired
 //
-// Each matrix operation is one group over all cells of a step.
+// Each matrix operation is one group over cells of one form.
 #ifndef TIDEMILL_MODELS_LAYERS_DECODER_LAYER_H_
 #define TIDEMILL_MODELS_LAYERS_DECODER_LAYER_H_
 
@@ -106,9 +106,9 @@ struct DecoderCell {
   Cell cell;
 };
 
-// Runs the cells, whose rows are consecutive in `buffers`: x is read and updated, rope holds the rows' angles. The states have reserved
-// the rows and keep them uncommitted. The cells' layers have the same `residual` and `reads_tokens`. Allocates nothing after the first
-// steps.
+// Runs cells of any layers, none of which needs another's result: x of their rows is read and updated, rope holds the rows' angles. The
+// states have reserved the rows and keep them uncommitted. Cells of one form that stand side by side run as one. Allocates nothing after
+// the first steps.
 void RunDecoderCells(ExecutionContext& ctx, StepBuffers& buffers, std::span<const DecoderCell> cells);
 
 // Scratch of a thread for this layer.

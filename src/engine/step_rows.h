@@ -1,15 +1,12 @@
-// Runs steps of a decoder stack layer by layer, one cell with all sequences' rows for each layer.
+// The rows of a step: from tokens to the residual stream that layers read, and from there to what the rows want.
 //
-//   embed rows -> for each layer: one cell -> final norm and head for wanted rows -> (the caller commits)
-//
-// Prompt chunks, single tokens and draft trees may share a step. A row's bits depend on its own sequence only.
-#ifndef TIDEMILL_ENGINE_SEQUENTIAL_EXECUTOR_H_
-#define TIDEMILL_ENGINE_SEQUENTIAL_EXECUTOR_H_
+//   Prepare: embedding, positions, rope angles  ->  (cells run on buffers())  ->  Finish: final norm and head of wanted rows
+#ifndef TIDEMILL_ENGINE_STEP_ROWS_H_
+#define TIDEMILL_ENGINE_STEP_ROWS_H_
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -23,9 +20,10 @@ namespace tidemill {
 
 enum class Wanted : uint8_t { kNothing, kLast, kAll };
 
-// One sequence's next tokens, and which of them want logits or hidden states.
+// One sequence's next rows, and which of them want logits or hidden states. A sequence may have several in one step, one after the other:
+// chunks of a prompt, whose later rows need the earlier ones' keys.
 struct StepSequence {
-  SequenceState* state = nullptr;   // has reserved the tokens
+  SequenceState* state = nullptr;   // has reserved the rows
   std::span<const int32_t> tokens;  // each < vocab_size
   Wanted rows = Wanted::kNothing;
   RowWant want = RowWant::kLogits;
@@ -36,6 +34,7 @@ struct StepSequence {
   // Inputs of a draft head (LanguageModel::features): the target's [tokens, width], or its own [tokens, hidden]. A row with the token of
   // position i + 1 reads the feature of position i, so the head's state begins with the sequence's second token.
   ConstMatrix<float> features = {};
+  size_t slot = 0;  // of the first row, within what the state has reserved
 };
 
 // Hidden features of a step's rows, for draft heads.
@@ -45,44 +44,52 @@ struct StepFeatures {
   Matrix<float> out;  // [at least the step's rows, taps * hidden], tap after tap
 };
 
-class SequentialExecutor {
+class StepRows {
  public:
   // Rows whose logits are computed together; bounds their memory.
   static constexpr size_t kHeadRows = 32;
 
   // Borrows model and context. max_rows: of one step. Allocates all memory that steps need.
-  static Result<std::unique_ptr<SequentialExecutor>> Create(const LanguageModel& model, ExecutionContext& ctx,
-                                                            size_t max_rows);
+  static Result<StepRows> Create(const LanguageModel& model, ExecutionContext& ctx, size_t max_rows);
 
+  const LanguageModel& model() const { return *model_; }
+  ExecutionContext& ctx() { return *ctx_; }
+  StepBuffers& buffers() { return buffers_; }
   size_t max_rows() const { return buffers_.max_rows(); }
-  uint64_t work_bytes() const;  // what Create took, and the context's scratch
+  uint64_t work_bytes() const { return buffer_bytes_; }
+
+  // Of the step: its rows lie side by side in their order.
+  size_t num_rows() const { return num_rows_; }
+  std::span<const SequenceRows> sequences() const { return sequence_rows_; }
+
+  void Prepare(std::span<const StepSequence> sequences);
+
+  // The residual stream of all rows as it is now, at tap `tap` of the features.
+  void TakeFeatures(const StepFeatures& features, size_t tap);
 
   // Called for each wanted row in ascending order: indices of sequence and token, and logits [rows of the head] or hidden [hidden]. The
   // callee may change the values, which are valid during the call.
   using RowSink = std::function<void(size_t sequence, size_t token, std::span<float> values)>;
-
-  // Runs the step; commits nothing, allocates nothing. False: `interrupt` (may be null) became true, and nothing counts.
-  // num_layers: only the first ones, at least one, then the model's norm and head (early exit); other layers' states stay as they are.
-  // features: null, or filled by a step through all layers; other results keep their bits.
-  bool Run(std::span<const StepSequence> sequences, const RowSink& sink, const std::atomic<bool>* interrupt,
-           size_t num_layers = SIZE_MAX, const StepFeatures* features = nullptr);
+  // False: `interrupt` (may be null) became true.
+  bool Finish(const RowSink& sink, const std::atomic<bool>* interrupt);
 
  private:
-  SequentialExecutor(const LanguageModel& model, ExecutionContext& ctx) : model_(model), ctx_(ctx) {}
+  StepRows(const LanguageModel& model, ExecutionContext& ctx) : model_(&model), ctx_(&ctx) {}
 
-  void Embed(std::span<const StepSequence> sequences);
-  void AddPositions(std::span<const uint32_t> positions);
-  void ReadFeatures(std::span<const StepSequence> sequences, size_t rows);
-  void TakeFeatures(const StepFeatures& features, size_t tap, size_t rows);
+  void PlaceRows(std::span<const StepSequence> sequences);
+  void CopyEmbeddings(std::span<const StepSequence> sequences, Matrix<float> x);
+  void AddPositions();
+  void ReadFeatures(std::span<const StepSequence> sequences);
   struct WantedRow {
     uint32_t row, sequence, token;
     RowWant want;
   };
   void RunHead(std::span<const WantedRow> rows, const RowSink& sink);
 
-  const LanguageModel& model_;
-  ExecutionContext& ctx_;
+  const LanguageModel* model_;
+  ExecutionContext* ctx_;
   uint64_t buffer_bytes_ = 0;
+  size_t num_rows_ = 0;
   StepBuffers buffers_;
   StepBuffers head_buffers_;     // kHeadRows rows: x gathers the wanted rows
   AlignedBuffer logits_memory_;  // [kHeadRows, at least the head's rows]
@@ -96,4 +103,4 @@ class SequentialExecutor {
 
 }  // namespace tidemill
 
-#endif  // TIDEMILL_ENGINE_SEQUENTIAL_EXECUTOR_H_
+#endif  // TIDEMILL_ENGINE_STEP_ROWS_H_

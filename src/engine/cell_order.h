@@ -1,0 +1,67 @@
+// In which order the cells of a step run: data, not code of the executor. A cell is ready when the same rows' cell of the layer below has
+// run and, in the same layer, the cells of the sequence's earlier rows. Any order of ready cells gives the same bits.
+#ifndef TIDEMILL_ENGINE_CELL_ORDER_H_
+#define TIDEMILL_ENGINE_CELL_ORDER_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include "engine/step_rows.h"
+#include "state/cell.h"
+
+namespace tidemill {
+
+class CellOrder {
+ public:
+  virtual ~CellOrder() = default;
+  // Before the first Next of a step.
+  virtual void Begin(StepRows& rows) = 0;
+  // Ready cells to run as one list, valid until the next call; none: the step's layers are done.
+  virtual std::span<const Cell> Next(StepRows& rows) = 0;
+};
+
+// Layer by layer, all rows in one cell. `num_layers`: only the first ones, at least one (early exit); other layers' states stay as they are.
+class SequentialOrder : public CellOrder {
+ public:
+  explicit SequentialOrder(size_t num_layers = SIZE_MAX) : num_layers_(num_layers) {}
+
+  void Begin(StepRows&) override { next_ = 0; }
+  std::span<const Cell> Next(StepRows& rows) override {
+    if (next_ >= std::min(num_layers_, rows.model().layers.size())) return {};
+    cell_ = {.layer = next_++, .first_row = 0, .num_rows = rows.num_rows(), .sequences = rows.sequences()};
+    return {&cell_, 1};
+  }
+
+ private:
+  size_t num_layers_, next_ = 0;
+  Cell cell_;
+};
+
+// The same, with the rows' hidden features taken on the way through all layers; null: none.
+class TappedOrder : public CellOrder {
+ public:
+  explicit TappedOrder(const StepFeatures* features, size_t num_layers = SIZE_MAX)
+      : features_(features), layers_(num_layers) {}
+
+  void Begin(StepRows& rows) override {
+    layers_.Begin(rows);
+    next_ = 0;
+  }
+  std::span<const Cell> Next(StepRows& rows) override {
+    if (features_ == nullptr) return layers_.Next(rows);
+    rows.TakeFeatures(*features_, next_++);
+    const std::span<const Cell> cells = layers_.Next(rows);
+    if (cells.empty()) rows.TakeFeatures(*features_, next_);
+    return cells;
+  }
+
+ private:
+  const StepFeatures* features_;
+  SequentialOrder layers_;
+  size_t next_ = 0;
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_ENGINE_CELL_ORDER_H_

@@ -1,0 +1,212 @@
+#include "engine/step_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/elementwise.h"
+
+namespace tidemill {
+
+Result<StepRows> StepRows::Create(const LanguageModel& model, ExecutionContext& ctx, size_t max_rows) {
+  StepRows r(model, ctx);
+  const StepShape shape = model.step_shape();
+  TIDEMILL_TRY(buffers, StepBuffers::Create(shape, max_rows, ctx.isa()));
+  r.buffers_ = std::move(buffers);
+  // The head needs the residual stream only.
+  const StepShape head_shape{.hidden = shape.hidden,
+                             .bfloat16_weights = shape.bfloat16_weights,
+                             .quantized_weights = shape.quantized_weights,
+                             .q8_0_weights = shape.q8_0_weights};
+  const size_t head_rows = std::min(kHeadRows, max_rows);
+  TIDEMILL_TRY(head_buffers, StepBuffers::Create(head_shape, head_rows, ctx.isa()));
+  r.head_buffers_ = std::move(head_buffers);
+  const size_t width = model.token_embedding().cols();
+  if (model.project_in.present()) {
+    TIDEMILL_TRY(narrow, AlignedBuffer::Create(max_rows * width * sizeof(float)));
+    r.narrow_memory_ = std::move(narrow);
+    r.narrow_ = Matrix<float>(r.narrow_memory_.As<float>().data(), max_rows, width);
+  }
+  if (model.features.present() && !model.features.fuses_tokens) {
+    const size_t features = model.features.width;
+    TIDEMILL_TRY(wide, AlignedBuffer::Create(max_rows * features * sizeof(float)));
+    r.wide_memory_ = std::move(wide);
+    r.wide_ = Matrix<float>(r.wide_memory_.As<float>().data(), max_rows, features);
+  }
+  TIDEMILL_TRY(logits, AlignedBuffer::Create(head_rows * model.settings.vocab_size * sizeof(float)));
+  r.logits_memory_ = std::move(logits);
+  r.buffer_bytes_ = max_rows * StepBuffers::RowBytes(shape, ctx.isa()) +
+                    head_rows * StepBuffers::RowBytes(head_shape, ctx.isa()) + r.narrow_memory_.size() +
+                    r.wide_memory_.size() + r.logits_memory_.size();
+  r.sequence_rows_.reserve(max_rows);
+  r.wanted_.reserve(max_rows);
+  return r;
+}
+
+// Where each row is: in the step, in its sequence's state, and in its text.
+void StepRows::PlaceRows(std::span<const StepSequence> sequences) {
+  sequence_rows_.clear();
+  wanted_.clear();
+  size_t row = 0;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const StepSequence& sequence = sequences[s];
+    const size_t count = sequence.tokens.size();
+    TIDEMILL_DCHECK(sequence.parents.empty() || (sequence.parents.size() == count && sequence.slot == 0));
+    sequence_rows_.push_back({.state = sequence.state,
+                              .first_row = row,
+                              .num_rows = count,
+                              .slot = sequence.slot,
+                              .parents = sequence.parents});
+    const auto first = static_cast<uint32_t>(sequence_rows_.back().first_position());
+    for (size_t t = 0; t < count; ++t) {
+      const bool last = t + sequence.num_last >= count;
+      if (sequence.rows == Wanted::kAll || (sequence.rows == Wanted::kLast && last)) {
+        wanted_.push_back(
+            {static_cast<uint32_t>(row + t), static_cast<uint32_t>(s), static_cast<uint32_t>(t), sequence.want});
+      }
+      uint32_t position = first + static_cast<uint32_t>(t);
+      if (!sequence.parents.empty()) {
+        const int32_t parent = sequence.parents[t];
+        position = parent < 0 ? first : buffers_.positions[row + static_cast<size_t>(parent)] + 1;
+      }
+      buffers_.positions[row + t] = position;
+    }
+    row += count;
+  }
+  num_rows_ = row;
+  TIDEMILL_CHECK(row != 0 && row <= max_rows());
+}
+
+void StepRows::CopyEmbeddings(std::span<const StepSequence> sequences, Matrix<float> x) {
+  constexpr size_t kChunkRows = 8;
+  ctx_->threads().ParallelFor((num_rows_ + kChunkRows - 1) / kChunkRows, [&](size_t chunk, size_t) {
+    for (const SequenceRows& rows : sequence_rows_) {
+      const size_t begin = std::max(rows.first_row, chunk * kChunkRows);
+      const size_t end = std::min(rows.first_row + rows.num_rows, (chunk + 1) * kChunkRows);
+      const auto tokens = sequences[static_cast<size_t>(&rows - sequence_rows_.data())].tokens;
+      for (size_t r = begin; r < end; ++r) {
+        model_->token_embedding().CopyRow(static_cast<size_t>(tokens[r - rows.first_row]), {x.row(r), x.cols});
+      }
+    }
+  });
+}
+
+void StepRows::Prepare(std::span<const StepSequence> sequences) {
+  PlaceRows(sequences);
+  const bool reads_features = model_->features.present();
+  const Matrix<float> x = reads_features                 ? buffers_.paired.Cols(0, buffers_.x.cols)
+                          : model_->project_in.present() ? narrow_
+                                                         : buffers_.x;
+  CopyEmbeddings(sequences, x);
+  if (model_->embedding_scale != 1) ScaleRows(*ctx_, model_->embedding_scale, x.Rows(0, num_rows_));
+  if (reads_features) ReadFeatures(sequences);
+  if (model_->project_in.present()) {
+    buffers_.BeginProducts(x);
+    buffers_.AddProduct(*ctx_, model_->project_in, 0, num_rows_, buffers_.x, false);
+    buffers_.RunProducts(*ctx_);
+  }
+  AddPositions();
+  for (size_t i = 0; i < model_->ropes.size(); ++i) {
+    FillRopeRows(*ctx_, model_->ropes[i], std::span(buffers_.positions).first(num_rows_),
+                 buffers_.rope[i].cos.Rows(0, num_rows_), buffers_.rope[i].sin.Rows(0, num_rows_));
+  }
+}
+
+// From the tokens' embeddings, which are in `paired`, and the rows' features to x, which the first layer reads.
+void StepRows::ReadFeatures(std::span<const StepSequence> sequences) {
+  const FeatureInput& input = model_->features;
+  const Norm plain;  // y = x; allocates nothing
+  const size_t hidden = buffers_.x.cols;
+  const Matrix<float> tokens = buffers_.paired.Cols(0, hidden).Rows(0, num_rows_),
+                      beside = buffers_.paired.Cols(hidden, hidden);
+  RunNorm(*ctx_, input.token_norm, tokens, tokens);
+  size_t first = 0, last = 0;  // rows of sequences side by side with features of the target: one product
+  const auto fuse = [&] {
+    if (first == last) return;
+    buffers_.BeginProducts(wide_.Rows(first, last - first));
+    buffers_.AddProduct(*ctx_, input.fuse, 0, last - first, buffers_.x.Rows(first, last - first), false);
+    buffers_.RunProducts(*ctx_);
+  };
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const ConstMatrix<float> features = sequences[s].features;
+    const size_t begin = sequence_rows_[s].first_row, count = sequence_rows_[s].num_rows;
+    const bool own = features.cols == hidden;
+    TIDEMILL_CHECK(features.rows == count && (own || features.cols == input.width));
+    if (own) {
+      RunNorm(*ctx_, plain, features, (input.fuses_tokens ? beside : buffers_.x).Rows(begin, count));
+    } else {
+      if (begin != last) {
+        fuse();
+        first = begin;
+      }
+      RunNorm(*ctx_, plain, features, wide_.Rows(begin, count));
+      last = begin + count;
+    }
+  }
+  fuse();
+  if (!input.fuses_tokens) return;
+  buffers_.BeginProducts(buffers_.paired);
+  buffers_.AddProduct(*ctx_, input.fuse, 0, num_rows_, buffers_.x, false);
+  buffers_.RunProducts(*ctx_);
+}
+
+// Learned positions, where the model has them: gathered into `normed`, which the first layer overwrites.
+void StepRows::AddPositions() {
+  if (model_->position_embedding.rows() == 0) return;
+  const Matrix<float> rows = buffers_.normed.Rows(0, num_rows_);
+  for (size_t r = 0; r < num_rows_; ++r)
+    model_->position_embedding.CopyRow(buffers_.positions[r] + model_->position_offset, {rows.row(r), rows.cols});
+  AddRows(*ctx_, rows, buffers_.x.Rows(0, num_rows_));
+}
+
+void StepRows::TakeFeatures(const StepFeatures& features, size_t tap) {
+  TIDEMILL_CHECK(features.out.rows >= num_rows_ && features.out.cols == features.taps.size() * buffers_.x.cols);
+  const Norm plain;  // y = x; allocates nothing
+  const Matrix<float> x = buffers_.x.Rows(0, num_rows_);
+  for (size_t i = 0; i < features.taps.size(); ++i) {
+    if (features.taps[i] != tap) continue;
+    RunNorm(*ctx_, tap > model_->layers.size() ? model_->final_norm : plain, x,
+            features.out.Rows(0, num_rows_).Cols(i * x.cols, x.cols));
+  }
+}
+
+bool StepRows::Finish(const RowSink& sink, const std::atomic<bool>* interrupt) {
+  for (size_t first = 0; first < wanted_.size(); first += head_buffers_.max_rows()) {
+    if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
+    RunHead(std::span(wanted_).subspan(first, std::min(head_buffers_.max_rows(), wanted_.size() - first)), sink);
+  }
+  return true;
+}
+
+void StepRows::RunHead(std::span<const WantedRow> rows, const RowSink& sink) {
+  StepBuffers& b = head_buffers_;
+  bool any_logits = false;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::memcpy(b.x.row(i), buffers_.x.row(rows[i].row), b.x.cols * sizeof(float));
+    any_logits = any_logits || rows[i].want == RowWant::kLogits;
+  }
+  RunNorm(*ctx_, model_->final_norm, b.x.Rows(0, rows.size()), b.normed.Rows(0, rows.size()));
+  const WeightMatrix& head = model_->head_or_tied();
+  const Matrix<float> logits(logits_memory_.As<float>().data(), b.max_rows(), head.rows());
+  if (any_logits) {
+    ConstMatrix<float> input = b.normed;
+    if (model_->project_out.present()) {
+      b.BeginProducts(b.normed);
+      b.AddProduct(*ctx_, model_->project_out, 0, rows.size(), narrow_, false);
+      b.RunProducts(*ctx_);
+      input = narrow_;
+    }
+    b.BeginProducts(input);
+    b.AddProduct(head, 0, rows.size(), logits, false);
+    b.RunProducts(*ctx_);
+    if (model_->logit_soft_cap != 0) SoftCap(*ctx_, model_->logit_soft_cap, logits.Rows(0, rows.size()));
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const bool wants_logits = rows[i].want == RowWant::kLogits;
+    sink(
+        rows[i].sequence, rows[i].token,
+        wants_logits ? std::span<float>(logits.row(i), head.rows()) : std::span<float>(b.normed.row(i), b.normed.cols));
+  }
+}
+
+}  // namespace tidemill

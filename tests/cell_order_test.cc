@@ -1,0 +1,150 @@
+// Any legal order of cells gives the bits of layer by layer: chunks of one sequence along the diagonal, several requests, lists that mix layers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/cell_order.h"
+#include "engine/step_executor.h"
+#include "tests/fixtures_path.h"
+#include "tests/support/model_runner.h"
+
+namespace tidemill::cell_order_test {
+namespace {
+
+using testing::KeysOf;
+using testing::ModelRunner;
+
+constexpr const char* kFamilies[] = {"gemma3_text", "gpt2", "gpt_neox", "llama3_rope",   "llama_yarn", "mistral",
+                                     "mixtral",     "opt",  "qwen2",    "opt_post_norm", "qwen3",      "qwen3_moe"};
+
+// The chunks' cells as soon as they are ready: along the diagonal, or a seeded choice of those that are.
+class AnyOrder : public CellOrder {
+ public:
+  // `broken`: a chunk does not wait for the one before it, but comes first.
+  AnyOrder(bool is_diagonal, uint64_t seed, bool broken = false)
+      : is_diagonal_(is_diagonal), broken_(broken), random_(seed) {}
+
+  void Begin(StepRows& rows) override { done_.assign(rows.sequences().size(), 0); }
+  std::span<const Cell> Next(StepRows& rows) override {
+    cells_.clear();
+    const auto chunks = rows.sequences();
+    for (size_t c = 0; c < chunks.size(); ++c) {
+      const size_t layer = done_[c];
+      if (layer == rows.model().layers.size()) continue;
+      const bool follows = c != 0 && chunks[c - 1].state == chunks[c].state;
+      const bool is_ready = !follows || done_[c - 1] > layer || broken_;
+      if (is_ready) cells_.push_back({layer, chunks[c].first_row, chunks[c].num_rows, chunks.subspan(c, 1)});
+    }
+    if (broken_) std::reverse(cells_.begin(), cells_.end());
+    if (!is_diagonal_ && cells_.size() > 1) {
+      std::shuffle(cells_.begin(), cells_.end(), random_);
+      cells_.resize(1 + random_() % cells_.size());
+    }
+    for (const Cell& cell : cells_) ++done_[static_cast<size_t>(cell.sequences.data() - chunks.data())];
+    lists_ += cells_.size() > 1 ? 1 : 0;
+    return cells_;
+  }
+  size_t lists_of_several() const { return lists_; }
+
+ private:
+  bool is_diagonal_, broken_;
+  std::mt19937_64 random_;
+  std::vector<size_t> done_;  // layers, of each chunk
+  std::vector<Cell> cells_;
+  size_t lists_ = 0;
+};
+
+// Two requests with a few committed tokens: one goes on with three chunks, the other with one row. Logits of all rows, and both states.
+struct Outcome {
+  std::vector<float> logits;
+  std::vector<std::byte> states[2];
+
+  bool operator==(const Outcome& other) const {
+    return logits.size() == other.logits.size() &&
+           std::memcmp(logits.data(), other.logits.data(), logits.size() * sizeof(float)) == 0 &&
+           states[0] == other.states[0] && states[1] == other.states[1];
+  }
+};
+
+Outcome RunStep(ModelRunner& runner, CellOrder& order) {
+  const std::vector<int32_t> ids = {5, 9, 2, 11, 7, 3, 8, 4, 6, 1, 10, 12, 9, 2}, others = {3, 7, 5, 2};
+  const auto first = runner.NewState(), second = runner.NewState();
+  (void)runner.Feed(*first, std::span(ids).first(3), 3);
+  (void)runner.Feed(*second, std::span(others).first(3), 2);
+  const std::span<const int32_t> rest = std::span(ids).subspan(3), other = std::span(others).subspan(3);
+  EXPECT_TRUE(first->Reserve(rest.size()).ok() && second->Reserve(1).ok());
+  const auto chunk = [&](size_t begin, size_t count) {
+    return StepSequence{
+        .state = first.get(), .tokens = rest.subspan(begin, count), .rows = Wanted::kAll, .slot = begin};
+  };
+  const std::vector<StepSequence> step = {
+      chunk(0, 4), chunk(4, 1), chunk(5, 6), {.state = second.get(), .tokens = other, .rows = Wanted::kAll}};
+  Outcome outcome;
+  EXPECT_TRUE(runner.executor().Run(
+      step,
+      [&](size_t, size_t, std::span<float> row) {
+        outcome.logits.insert(outcome.logits.end(), row.begin(), row.end());
+      },
+      nullptr, order));
+  first->Commit(KeysOf(rest));
+  second->Commit(KeysOf(other));
+  outcome.states[0] = first->Checkpoint().value();
+  outcome.states[1] = second->Checkpoint().value();
+  return outcome;
+}
+
+// One layer of a model of mixtures becomes a dense one, so that lists hold both.
+void MakeOneLayerDense(LanguageModel& model) {
+  DecoderLayer& layer = model.layers[1];
+  if (!layer.mixture.present()) return;
+  layer.mlp = std::move(layer.mixture.experts.front());
+  layer.mixture = {};
+}
+
+TEST(CellOrder, AnyLegalOrder_GivesTheSequentialBits) {
+  for (const char* family : kFamilies) {
+    for (const DType kv_dtype : {DType::kF32, DType::kF16}) {
+      ModelRunner runner(std::string(TIDEMILL_FIXTURES) + "/families/" + family,
+                         {.threads = 2,
+                          .kv_dtype = kv_dtype,
+                          .context = 64,
+                          .max_rows = 16,
+                          .change = kv_dtype == DType::kF16 ? MakeOneLayerDense : nullptr});
+      SequentialOrder sequential;
+      const Outcome expected = RunStep(runner, sequential);
+      AnyOrder diagonal(true, 0);
+      EXPECT_TRUE(RunStep(runner, diagonal) == expected) << family;
+      EXPECT_GT(diagonal.lists_of_several(), 1U) << family;
+      for (uint64_t seed = 1; seed <= 12; ++seed) {
+        AnyOrder order(false, seed);
+        EXPECT_TRUE(RunStep(runner, order) == expected) << family << ", seed " << seed;
+      }
+      // A chunk that looks at keys that are not there yet.
+      AnyOrder broken(true, 0, true);
+      EXPECT_FALSE(RunStep(runner, broken) == expected) << family << ": the test does not see a broken order";
+    }
+  }
+}
+
+TEST(CellOrder, ChunksOfOneStep_AreTheChunksOfSteps) {
+  for (const char* family : kFamilies) {
+    ModelRunner runner(std::string(TIDEMILL_FIXTURES) + "/families/" + family, {.context = 64, .max_rows = 16});
+    SequentialOrder sequential;
+    const Outcome expected = RunStep(runner, sequential);
+    const std::vector<int32_t> ids = {5, 9, 2, 11, 7, 3, 8, 4, 6, 1, 10, 12, 9, 2};
+    const auto state = runner.NewState();
+    (void)runner.Feed(*state, std::span(ids).first(3), 3);
+    const std::vector<float> logits = runner.Feed(*state, std::span(ids).subspan(3), 2);
+    EXPECT_EQ(state->Checkpoint().value(), expected.states[0]) << family;
+    ASSERT_LT(logits.size(), expected.logits.size());
+    EXPECT_EQ(std::memcmp(logits.data(), expected.logits.data(), logits.size() * sizeof(float)), 0) << family;
+  }
+}
+
+}  // namespace
+}  // namespace tidemill::cell_order_test
