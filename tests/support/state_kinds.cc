@@ -102,7 +102,9 @@ class KvCacheUnderTest : public StateKindUnderTest {
     add("one more fold", [](KvShape& s) { s.layers.push_back({.kv_heads = 0, .head_dim = 1}); });
     if (HasFold()) {
       add("no fold", [](KvShape& s) {
-        for (KvLayerShape& layer : s.layers) layer.kv_heads = std::max<size_t>(layer.kv_heads, 1);
+        for (KvLayerShape& layer : s.layers) {
+          if (IsFold(layer)) layer = {.kv_heads = 1, .head_dim = 32};
+        }
       });
       return strangers;
     }
