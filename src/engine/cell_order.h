@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 
+#include "base/check.h"
 #include "engine/step_rows.h"
 #include "state/cell.h"
 
@@ -42,9 +43,13 @@ class SequentialOrder : public CellOrder {
 class TappedOrder : public CellOrder {
  public:
   explicit TappedOrder(const StepFeatures* features, size_t num_layers = SIZE_MAX)
-      : features_(features), layers_(num_layers) {}
+      : features_(features), num_layers_(num_layers), layers_(num_layers) {}
 
   void Begin(StepRows& rows) override {
+    const size_t layers = rows.model().layers.size();
+    TIDEMILL_CHECK(features_ == nullptr ||
+                   (num_layers_ >= layers && std::all_of(features_->taps.begin(), features_->taps.end(),
+                                                         [layers](size_t tap) { return tap <= layers + 1; })));
     layers_.Begin(rows);
     next_ = 0;
   }
@@ -58,6 +63,7 @@ class TappedOrder : public CellOrder {
 
  private:
   const StepFeatures* features_;
+  size_t num_layers_;
   SequentialOrder layers_;
   size_t next_ = 0;
 };

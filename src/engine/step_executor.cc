@@ -14,7 +14,7 @@ Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(const LanguageModel& 
 }
 
 uint64_t StepExecutor::work_bytes() const {
-  ExecutionContext& ctx = const_cast<StepRows&>(rows_).ctx();
+  ExecutionContext& ctx = rows_.ctx();
   uint64_t bytes = rows_.work_bytes() + ctx.shared_scratch().size();
   for (size_t thread = 0; thread < ctx.threads().num_all_threads(); ++thread) bytes += ctx.scratch(thread).size();
   return bytes;

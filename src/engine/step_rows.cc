@@ -45,6 +45,9 @@ Result<StepRows> StepRows::Create(const LanguageModel& model, ExecutionContext& 
 
 // Where each row is: in the step, in its sequence's state, and in its text.
 void StepRows::PlaceRows(std::span<const StepSequence> sequences) {
+  num_rows_ = 0;
+  for (const StepSequence& sequence : sequences) num_rows_ += sequence.tokens.size();
+  TIDEMILL_CHECK(num_rows_ != 0 && num_rows_ <= max_rows());
   sequence_rows_.clear();
   wanted_.clear();
   size_t row = 0;
@@ -73,8 +76,6 @@ void StepRows::PlaceRows(std::span<const StepSequence> sequences) {
     }
     row += count;
   }
-  num_rows_ = row;
-  TIDEMILL_CHECK(row != 0 && row <= max_rows());
 }
 
 void StepRows::CopyEmbeddings(std::span<const StepSequence> sequences, Matrix<float> x) {

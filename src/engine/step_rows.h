@@ -53,7 +53,7 @@ class StepRows {
   static Result<StepRows> Create(const LanguageModel& model, ExecutionContext& ctx, size_t max_rows);
 
   const LanguageModel& model() const { return *model_; }
-  ExecutionContext& ctx() { return *ctx_; }
+  ExecutionContext& ctx() const { return *ctx_; }
   StepBuffers& buffers() { return buffers_; }
   size_t max_rows() const { return buffers_.max_rows(); }
   uint64_t work_bytes() const { return buffer_bytes_; }

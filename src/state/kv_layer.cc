@@ -170,13 +170,11 @@ void KvLayer::DropShared(size_t needed) {
 }
 
 void KvLayer::Commit(size_t n) {
-  Settle();
   TIDEMILL_CHECK(n == 0 || IsReadyFor(n));
   length_ += n;
 }
 
 void KvLayer::CommitPath(std::span<const uint32_t> path) {
-  Settle();
   if (path.empty()) return;
   TIDEMILL_CHECK(IsReadyFor(size_t{path.back()} + 1));
   length_ += path.size();
@@ -203,7 +201,6 @@ void KvLayer::EndSettle() {
 }
 
 void KvLayer::Rollback(size_t to) {
-  Settle();
   length_ = to;
   // Into shared blocks: use fewer rows of the last ones. Their rows stay the others'; new ones go to our own tail.
   tail_first_ = std::min(tail_first_, to);
@@ -220,7 +217,6 @@ void KvLayer::Clear() {
 }
 
 void KvLayer::Compact(size_t floor) {
-  Settle();
   DropShared(shape_.FirstSeen(floor));
   const size_t first = first_kept(floor), rows = length_ - first;
   if (rows == 0) {
@@ -242,7 +238,6 @@ void KvLayer::PrepareFork(LayerState& child) {
 }
 
 void KvLayer::Fork(LayerState& child) {
-  Settle();
   auto& other = static_cast<KvLayer&>(child);
   if (tail_ != nullptr) tail_->TransposeTiles(tail_rows());
   if (tail_rows() != 0) shared_.push_back({std::exchange(tail_, nullptr), tail_first_, length_});

@@ -100,13 +100,14 @@ class LayerState {
   // `arena`: the source of a new block; null: memory of its own.
   virtual Result<void> Reserve(size_t n, size_t floor, BufferArena* arena) = 0;
 
-  // These cannot fail. Preconditions: the layer is settled; a Reserve of so many rows since the last commit, rollback or fork.
+  // These cannot fail. Precondition: a Reserve of so many rows since the last commit, rollback or fork.
   virtual void Commit(size_t n) = 0;
   // Row path[i] of the step becomes the i-th token; others are dropped. path ascends strictly, and stays where it is until Settle.
   virtual void CommitPath(std::span<const uint32_t> path) = 0;
 
   // What the last commit left to do, in parts that threads may run at the same time, each once; EndSettle after all of them. Bytes: what
-  // all parts read and write together. Nothing but these, GrowthBytes and HasRoom may be called before.
+  // all parts read and write together. Reserve may come before it, and settles where it moves rows; what only counts may, too. Whoever
+  // calls another function settles first: the sequence, or the layer's next cell.
   virtual size_t num_settle_parts() const { return 0; }
   virtual uint64_t settle_bytes() const { return 0; }
   virtual void SettlePart(size_t) {}

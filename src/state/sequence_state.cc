@@ -63,6 +63,7 @@ bool SequenceState::HasRoom(size_t n) const {
 }
 
 void SequenceState::Commit(std::span<const RowKey> keys) {
+  SettleAll();  // layers that the step did not run
   for (const auto& layer : layers_) layer->Commit(keys.size());
   AppendKeys(keys);
 }
@@ -119,6 +120,7 @@ Result<void> SequenceState::Rollback(size_t to) {
                                               " tokens: what they would see is no longer kept; the least is " +
                                               std::to_string(earliest_rollback()));
   }
+  SettleAll();
   keys_.resize(to - first_key_);
   hashes_.resize(keys_.size() + 1);
   for (const auto& layer : layers_) layer->Rollback(to);
@@ -128,6 +130,7 @@ Result<void> SequenceState::Rollback(size_t to) {
 Result<std::unique_ptr<SequenceState>> SequenceState::Fork() {
   try {
     // Everything that can fail comes first, so that this sequence changes only when the child is complete.
+    SettleAll();
     Layers layers;
     for (const auto& layer : layers_) layers.push_back(layer->MakeEmpty());
     auto child = std::make_unique<SequenceState>(options_, std::move(layers));
@@ -145,6 +148,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::Fork() {
 
 void SequenceState::Compact() {
   try {
+    SettleAll();
     for (const auto& layer : layers_) layer->Compact(floor_);
     keys_.shrink_to_fit();
     hashes_.shrink_to_fit();

@@ -1,5 +1,5 @@
-// A layer state for tests that is no list of rows: a running fold of all rows so far, as linear attention and memories keep one. It changes
-// inside a step, with each row; it folds a committed row once no rollback can take it back; it takes the rows of a tree.
+// A layer state for tests that is no list of rows: a running fold of all rows so far, as linear attention keeps one. Rows of a step are
+// staged, those of a tree too; a committed row is folded once no rollback can take it back.
 #ifndef TIDEMILL_TESTS_SUPPORT_FOLD_STATE_H_
 #define TIDEMILL_TESTS_SUPPORT_FOLD_STATE_H_
 
@@ -63,12 +63,10 @@ class FoldState : public LayerState {
     return {};
   }
   void Commit(size_t n) override {
-    Settle();
     pending_.insert(pending_.end(), staged_.begin(), staged_.begin() + static_cast<std::ptrdiff_t>(n));
     length_ += n;
   }
   void CommitPath(std::span<const uint32_t> path) override {
-    Settle();
     for (const uint32_t slot : path) pending_.push_back(staged_[slot]);
     length_ += path.size();
   }
