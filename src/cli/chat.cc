@@ -142,11 +142,7 @@ Result<void> Chat::Answer(const std::string& message) {
   last_stats_ = DescribeAnswer(answer, session_, options_);
   messages_.push_back({.role = "user", .content = message, .more_json = ""});
   messages_.push_back({.role = "assistant", .content = answer.text, .more_json = ""});
-  WarnAboutEnd(answer, flags_, options_, *session_.engine, context_.messages);
-  if (answer.finish == FinishReason::kLength && HasFullContext(answer, *session_.engine)) {
-    context_.messages.Warning("the context of " + std::to_string(session_.engine->context()) +
-                              " tokens is full; /reset starts over");
-  }
+  WarnAboutEnd(answer, flags_, options_, *session_.engine, context_.messages, "; /reset starts over");
   if (context_.signals.received() != 0) return Error(ErrorCode::kCancelled, "chat: ended by a signal");
   return {};
 }

@@ -97,8 +97,15 @@ std::optional<Error> FindForeignName(const CLI::App& app, const std::vector<std:
     if (name == "--") break;
     const auto* found =
         std::find_if(std::begin(kForeignNames), std::end(kForeignNames), [&](const auto& f) { return f.name == name; });
-    if (found != std::end(kForeignNames) && app.get_option_no_throw(name) == nullptr)
-      return UsageError(Quoted(name), "no such flag of " + app.get_name() + "; " + std::string(found->instead));
+    if (found == std::end(kForeignNames) || app.get_option_no_throw(name) != nullptr) continue;
+    // Not every command has the flag that takes its place.
+    constexpr std::string_view kGive = "give ";
+    const bool names_ours = found->instead.starts_with(kGive);
+    const std::string ours(found->instead.substr(names_ours ? kGive.size() : 0));
+    const bool has_ours = !names_ours || app.get_option_no_throw(ours.substr(0, ours.find(' '))) != nullptr;
+    return UsageError(Quoted(name),
+                      "no such flag of " + app.get_name() + "; " +
+                          (has_ours ? std::string(found->instead) : app.get_name() + " --help lists them"));
   }
   return std::nullopt;
 }

@@ -15,6 +15,12 @@ namespace {
 constexpr float kTemperature = 0.8f, kTopP = 0.95f, kMinP = 0.05f;
 constexpr int32_t kTopK = 40;
 
+// The context is full after it, whatever else ended it.
+bool HasFullContext(const Answer& answer, const Engine& engine) {
+  // The last token is in no state.
+  return answer.stats.prompt_tokens + answer.stats.generated_tokens > engine.context();
+}
+
 }  // namespace
 
 void BoundAnswer(GenerationOptions* options) {
@@ -55,18 +61,16 @@ void WarnAboutIdleFlags(const GenerationFlags& flags, const GenerationOptions& o
   messages.Warning(list + (idle.size() == 1 ? " has" : " have") + " no effect at temperature 0" + std::string(but));
 }
 
-bool HasFullContext(const Answer& answer, const Engine& engine) {
-  // The last token is in no state.
-  return answer.stats.prompt_tokens + answer.stats.generated_tokens > engine.context();
-}
-
 void WarnAboutEnd(const Answer& answer, const GenerationFlags& flags, const GenerationOptions& options,
-                  const Engine& engine, Messages& messages) {
+                  const Engine& engine, Messages& messages, std::string_view when_full) {
   if (answer.finish == FinishReason::kRepetition) {
     messages.Warning("the answer was ended because it only repeats itself; --allow-repetition lets it go on");
   }
-  const bool is_ours = !flags.max_new_tokens && options.max_new_tokens && !HasFullContext(answer, engine);
-  if (answer.finish == FinishReason::kLength && is_ours) {
+  if (answer.finish != FinishReason::kLength) return;
+  if (HasFullContext(answer, engine)) {
+    messages.Warning("the answer was ended because the context of " + std::to_string(engine.context()) +
+                     " tokens is full" + std::string(when_full));
+  } else if (!flags.max_new_tokens && options.max_new_tokens) {
     messages.Warning("the answer was ended at " + std::to_string(*options.max_new_tokens) +
                      " tokens; --max-new-tokens N allows more");
   }

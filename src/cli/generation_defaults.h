@@ -30,12 +30,9 @@ void BoundAnswer(GenerationOptions* options);
 // A line if flags were given that do nothing at temperature 0. `but`: where they do, in many prompts.
 void WarnAboutIdleFlags(const GenerationFlags& flags, const GenerationOptions& options, std::string_view but,
                         Messages& messages);
-// A line if the answer ended in a repetition, or at a bound that nobody asked for.
+// A line if the answer ended in a repetition, at a bound that nobody asked for, or with the context. `when_full`: what to do then.
 void WarnAboutEnd(const Answer& answer, const GenerationFlags& flags, const GenerationOptions& options,
-                  const Engine& engine, Messages& messages);
-
-// The context is full behind it, whatever else ended it.
-bool HasFullContext(const Answer& answer, const Engine& engine);
+                  const Engine& engine, Messages& messages, std::string_view when_full = "");
 
 // "seed 1, temperature 0.8, top-k 40, top-p 0.95, min-p 0.05"; "seed 0, greedy".
 std::string DescribeSampling(const GenerationOptions& options);

@@ -143,10 +143,6 @@ Result<void> RunCommand(CommandContext& context) {
   WarnAboutGrowth(answer.stats, context.messages);
   WarnAboutDrafts(answer.stats, context.messages);
   WarnAboutEnd(answer, flags.generation, options, *session.engine, context.messages);
-  if (answer.finish == FinishReason::kLength && HasFullContext(answer, *session.engine)) {
-    context.messages.Warning("the answer was ended because the context of " +
-                             std::to_string(session.engine->context()) + " tokens is full");
-  }
   if (flags.stats) context.messages.Say(DescribeAnswer(answer, session, options));
   return {};
 }

@@ -161,6 +161,10 @@ TEST(BadFlag, Threads_AreOneTo256) {
 TEST(BadFlag, UnknownFlagOrCommand_SuggestsTheNearest) {
   ExpectError(RunTidemill({"run", CountingModelFile(), "a", "--temprature", "1"}), 2,
               {"--temprature", "did you mean --temperature?"});
+  ExpectError(RunTidemill({"run", CountingModelFile(), "a", "-np", "4"}), 2, {"\"-np\"", "give --max-batch"});
+  ExpectError(RunTidemill({"chat", CountingModelFile(), "-np", "4"}), 2,
+              {"\"-np\"", "tidemill chat --help lists them"});
+  ExpectError(RunTidemill({"run", CountingModelFile(), "a", "--ctx-size=8"}), 2, {"\"--ctx-size\"", "give --context"});
   ExpectError(RunTidemill({"inspekt", CountingModelFile()}), 2, {"inspekt", "did you mean inspect?"});
   ExpectError(RunTidemill({"--verbose"}), 2, {"--verbose", "tidemill --help"});
   EXPECT_EQ(RunTidemill({}).exit_code, 2);
