@@ -11,16 +11,15 @@
 #include "engine/cell_order.h"
 #include "engine/step_executor.h"
 #include "tests/fixtures_path.h"
+#include "tests/support/families.h"
 #include "tests/support/model_runner.h"
 
 namespace tidemill::cell_order_test {
 namespace {
 
 using testing::KeysOf;
+using testing::kFamilies;
 using testing::ModelRunner;
-
-constexpr const char* kFamilies[] = {"gemma3_text", "gpt2", "gpt_neox", "llama3_rope",   "llama_yarn", "mistral",
-                                     "mixtral",     "opt",  "qwen2",    "opt_post_norm", "qwen3",      "qwen3_moe"};
 
 // The chunks' cells as soon as they are ready: along the diagonal, or a seeded choice of those that are.
 class AnyOrder : public CellOrder {

@@ -9,16 +9,15 @@
 
 #include "models/registry.h"
 #include "tests/fixtures_path.h"
+#include "tests/support/families.h"
 #include "tests/support/model_runner.h"
 
 namespace tidemill::early_exit_test {
 namespace {
 
 using testing::KeysOf;
+using testing::kFamilies;
 using testing::ModelRunner;
-
-constexpr const char* kFamilies[] = {"gemma3_text", "gpt2", "gpt_neox", "llama3_rope",   "llama_yarn", "mistral",
-                                     "mixtral",     "opt",  "qwen2",    "opt_post_norm", "qwen3",      "qwen3_moe"};
 
 // Logits [ids, vocab], in two steps.
 std::vector<float> Feed(StepExecutor& executor, SequenceState& state, std::span<const int32_t> ids, size_t num_layers) {

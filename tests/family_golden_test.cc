@@ -10,6 +10,7 @@
 #include "base/testing/levels.h"
 #include "kernels/testing/compare.h"
 #include "tests/fixtures_path.h"
+#include "tests/support/families.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/model_runner.h"
 
@@ -17,14 +18,12 @@ namespace tidemill::family_golden_test {
 namespace {
 
 using testing::GoldenFile;
+using testing::kFamilies;
 using testing::ModelRunner;
 using testing::RunnerOptions;
 
 // f32 against f32 in another order of sums: logits are of order 1 to 10, depth and width are small.
 constexpr double kTolerance = 1e-4;
-
-constexpr const char* kFamilies[] = {"gemma3_text", "gpt2", "gpt_neox", "llama3_rope",   "llama_yarn", "mistral",
-                                     "mixtral",     "opt",  "qwen2",    "opt_post_norm", "qwen3",      "qwen3_moe"};
 
 // The golden of `folder`, by the model in `path`: the folder itself, or the same checkpoint in another form.
 void ExpectGolden(const std::string& folder, const std::string& path, RunnerOptions options, size_t chunk,

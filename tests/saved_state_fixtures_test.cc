@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -27,16 +26,10 @@ using testing::Outcome;
 using testing::StateKindUnderTest;
 using testing::Subject;
 
-// With TIDEMILL_WRITE_FIXTURES the file is written instead.
-std::vector<std::byte> Fixture(const std::string& name, const std::vector<std::byte>& found) {
-  const std::string path = std::string(TIDEMILL_FIXTURES) + "/saved/" + name;
-  if (std::getenv("TIDEMILL_WRITE_FIXTURES") != nullptr) {
-    std::ofstream out(path, std::ios::binary);
-    out.write(reinterpret_cast<const char*>(found.data()), static_cast<std::streamsize>(found.size()));
-    return found;
-  }
-  std::ifstream in(path, std::ios::binary);
+std::vector<std::byte> Fixture(const std::string& name) {
+  std::ifstream in(std::string(TIDEMILL_FIXTURES) + "/saved/" + name, std::ios::binary);
   const std::vector<char> bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  EXPECT_FALSE(bytes.empty()) << name;
   std::vector<std::byte> fixture(bytes.size());
   std::transform(bytes.begin(), bytes.end(), fixture.begin(), [](char c) { return static_cast<std::byte>(c); });
   return fixture;
@@ -75,7 +68,7 @@ TEST_P(SavedCheckpoint, IsReadAndWrittenAgain) {
   const auto parent = std::move(subject.state->Fork()).value();
   subject.Extend(Keys(20, 300));
   const std::vector<std::byte> found = testing::CheckpointOf(*subject.state);
-  const std::vector<std::byte> fixture = Fixture(std::string(GetParam()) + ".state", found);
+  const std::vector<std::byte> fixture = Fixture(std::string(GetParam()) + ".state");
   EXPECT_EQ(found, fixture);
   const auto restored = kind.Make(400);
   ASSERT_TRUE(restored->Restore(fixture).ok());
@@ -102,7 +95,7 @@ TEST_P(SavedRequestFixture, IsReadAndGoesOnAndIsWrittenAgain) {
   EngineDriver driver(testing::ResumedModel(), {.threads = 1, .isa = "baseline", .kv_type = c.kv_type});
   GenerationOptions generation = {.max_new_tokens = 12, .temperature = c.temperature, .ignore_eos = true, .seed = 7};
   const Outcome whole = testing::RunAndSave(driver, testing::ResumedPrompt(), generation);
-  const std::vector<std::byte> fixture = Fixture(std::string(c.name) + ".request", *whole.saved);
+  const std::vector<std::byte> fixture = Fixture(std::string(c.name) + ".request");
   EXPECT_EQ(*whole.saved, fixture);
   const auto saved = SavedRequest::Read(fixture);
   ASSERT_TRUE(saved.ok()) << saved.error().message();
