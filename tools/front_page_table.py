@@ -53,7 +53,7 @@ def main() -> None:
     args = parser.parse_args()
     journals = [read(path) for path in args.journals]
     named = read(args.named)
-    print("| | machines | times as fast as llama.cpp | as ik_llama.cpp | Tidemill, tokens/s | llama.cpp | ik_llama.cpp |\n" + "| --- " * 7 + "|")
+    print("| | tables | times as fast as llama.cpp | times as fast as ik_llama.cpp | Tidemill, tokens/s | llama.cpp | ik_llama.cpp |\n" + "| --- " * 7 + "|")
     for name, test in TESTS.items():
         means = {peer: [value for records in journals if (value := mean(records, test, peer))] for peer in PEERS}
         ranges = [f"{min(values):.1f} to {max(values):.1f}x" for values in means.values()]
