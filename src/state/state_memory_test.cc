@@ -205,5 +205,24 @@ TEST_P(SequenceStateMemory, StepsBetweenGrowths_AllocateNothing) {
   }
 }
 
+// However long the sequence is: a checkpoint has neither rows nor keys of what no rollback reaches.
+TEST(ConstantSize, CheckpointsAndMemoryDoNotGrow) {
+  size_t kinds = 0;
+  for (const auto& kind : testing::AllStateKinds()) {
+    if (kind->keeps_rows()) continue;
+    ++kinds;
+    Subject subject(*kind, 9000);
+    std::vector<size_t> bytes, reserved;
+    for (const size_t length : {3000, 6000, 9000}) {
+      while (subject.state->length() < length) subject.Extend(Keys(30, subject.state->length()));
+      bytes.push_back(CheckpointOf(*subject.state).size());
+      reserved.push_back(subject.state->bytes().reserved);
+    }
+    EXPECT_EQ(bytes, std::vector<size_t>(3, bytes.front())) << kind->name();
+    EXPECT_EQ(reserved, std::vector<size_t>(3, reserved.front())) << kind->name();
+  }
+  EXPECT_EQ(kinds, 2U);
+}
+
 }  // namespace
 }  // namespace tidemill::state_memory_test
