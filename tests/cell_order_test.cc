@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
@@ -10,8 +11,11 @@
 
 #include "engine/cell_order.h"
 #include "engine/step_executor.h"
+#include "models/layers/mixture_branch.h"
+#include "models/layers/mlp_branch.h"
 #include "tests/fixtures_path.h"
 #include "tests/support/families.h"
+#include "tests/support/fold_branch.h"
 #include "tests/support/model_runner.h"
 
 namespace tidemill::cell_order_test {
@@ -99,21 +103,22 @@ Outcome RunStep(ModelRunner& runner, CellOrder& order) {
 
 // One layer of a model of mixtures becomes a dense one, so that lists hold both.
 void MakeOneLayerDense(LanguageModel& model) {
-  DecoderLayer& layer = model.layers[1];
-  if (!layer.mixture.present()) return;
-  layer.mlp = std::move(layer.mixture.experts.front());
-  layer.mixture = {};
+  std::unique_ptr<Branch>& branch = model.layers[1].branches[1].branch;
+  auto* mixture = dynamic_cast<MixtureBranch*>(branch.get());
+  if (mixture == nullptr) return;
+  branch = std::make_unique<MlpBranch>(std::move(mixture->mixture().experts.front()));
 }
 
+// Models as they are, with lists that hold dense layers and mixtures, and with layers that remember in folds beside rows.
 TEST(CellOrder, AnyLegalOrder_GivesTheSequentialBits) {
   for (const char* family : kFamilies) {
-    for (const DType kv_dtype : {DType::kF32, DType::kF16}) {
+    for (const auto change : {static_cast<void (*)(LanguageModel&)>(nullptr), MakeOneLayerDense, testing::AddFolds}) {
       ModelRunner runner(std::string(TIDEMILL_FIXTURES) + "/families/" + family,
                          {.threads = 2,
-                          .kv_dtype = kv_dtype,
+                          .kv_dtype = change == MakeOneLayerDense ? DType::kF16 : DType::kF32,
                           .context = 64,
                           .max_rows = 16,
-                          .change = kv_dtype == DType::kF16 ? MakeOneLayerDense : nullptr});
+                          .change = change});
       SequentialOrder sequential;
       const Outcome expected = RunStep(runner, sequential);
       AnyOrder diagonal(true, 0);

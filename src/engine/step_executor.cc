@@ -10,6 +10,9 @@ Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(const LanguageModel& 
   TIDEMILL_TRY(rows, StepRows::Create(model, ctx, max_rows));
   std::unique_ptr<StepExecutor> executor(new StepExecutor(std::move(rows)));
   executor->cells_.reserve(max_rows);
+  executor->first_states_.assign(1, 0);
+  for (const DecoderLayer& layer : model.layers)
+    executor->first_states_.push_back(executor->first_states_.back() + layer.num_states());
   return executor;
 }
 
@@ -23,6 +26,8 @@ uint64_t StepExecutor::work_bytes() const {
 bool StepExecutor::Run(std::span<const StepSequence> sequences, const RowSink& sink, const std::atomic<bool>* interrupt,
                        CellOrder& order) {
   const ScopedDefaultFloatEnvironment float_environment;
+  for (const StepSequence& sequence : sequences)
+    TIDEMILL_CHECK(sequence.state->num_layers() == first_states_.back());  // made by this model
   rows_.Prepare(sequences);
   order.Begin(rows_);
   while (true) {
@@ -30,7 +35,8 @@ bool StepExecutor::Run(std::span<const StepSequence> sequences, const RowSink& s
     if (ready.empty()) break;
     if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
     cells_.clear();
-    for (const Cell& cell : ready) cells_.push_back({&rows_.model().layers[cell.layer], cell});
+    for (const Cell& cell : ready)
+      cells_.push_back({&rows_.model().layers[cell.layer], first_states_[cell.layer], cell});
     RunDecoderCells(rows_.ctx(), rows_.buffers(), cells_);
   }
   return rows_.Finish(sink, interrupt);

@@ -43,6 +43,7 @@ class StepExecutor {
 
   StepRows rows_;
   std::vector<DecoderCell> cells_;
+  std::vector<size_t> first_states_;  // of each layer, in a sequence; then how many a sequence has
 };
 
 }  // namespace tidemill

@@ -17,7 +17,8 @@ Result<StepRows> StepRows::Create(const LanguageModel& model, ExecutionContext& 
   const StepShape head_shape{.hidden = shape.hidden,
                              .bfloat16_weights = shape.bfloat16_weights,
                              .quantized_weights = shape.quantized_weights,
-                             .q8_0_weights = shape.q8_0_weights};
+                             .q8_0_weights = shape.q8_0_weights,
+                             .source_width = std::max(shape.hidden, model.head_or_tied().cols())};
   const size_t head_rows = std::min(kHeadRows, max_rows);
   TIDEMILL_TRY(head_buffers, StepBuffers::Create(head_shape, head_rows, ctx.isa()));
   r.head_buffers_ = std::move(head_buffers);
@@ -46,20 +47,23 @@ Result<StepRows> StepRows::Create(const LanguageModel& model, ExecutionContext& 
 // Where each row is: in the step, in its sequence's state, and in its text.
 void StepRows::PlaceRows(std::span<const StepSequence> sequences) {
   num_rows_ = 0;
-  for (const StepSequence& sequence : sequences) num_rows_ += sequence.tokens.size();
+  for (const StepSequence& sequence : sequences) num_rows_ += sequence.num_rows();
   TIDEMILL_CHECK(num_rows_ != 0 && num_rows_ <= max_rows());
   sequence_rows_.clear();
   wanted_.clear();
   size_t row = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const StepSequence& sequence = sequences[s];
-    const size_t count = sequence.tokens.size();
+    const size_t count = sequence.num_rows();
+    TIDEMILL_CHECK(sequence.embeddings.rows == 0 || (sequence.tokens.empty() && !model_->features.present()));
+    TIDEMILL_DCHECK(sequence.positions.empty() || sequence.positions.size() == count);
     TIDEMILL_DCHECK(sequence.parents.empty() || (sequence.parents.size() == count && sequence.slot == 0));
     sequence_rows_.push_back({.state = sequence.state,
                               .first_row = row,
                               .num_rows = count,
                               .slot = sequence.slot,
-                              .parents = sequence.parents});
+                              .parents = sequence.parents,
+                              .visibility = sequence.visibility});
     const auto first = static_cast<uint32_t>(sequence_rows_.back().first_position());
     for (size_t t = 0; t < count; ++t) {
       const bool last = t + sequence.num_last >= count;
@@ -68,7 +72,9 @@ void StepRows::PlaceRows(std::span<const StepSequence> sequences) {
             {static_cast<uint32_t>(row + t), static_cast<uint32_t>(s), static_cast<uint32_t>(t), sequence.want});
       }
       uint32_t position = first + static_cast<uint32_t>(t);
-      if (!sequence.parents.empty()) {
+      if (!sequence.positions.empty()) {
+        position = sequence.positions[t];
+      } else if (!sequence.parents.empty()) {
         const int32_t parent = sequence.parents[t];
         position = parent < 0 ? first : buffers_.positions[row + static_cast<size_t>(parent)] + 1;
       }
@@ -84,10 +90,18 @@ void StepRows::CopyEmbeddings(std::span<const StepSequence> sequences, Matrix<fl
     for (const SequenceRows& rows : sequence_rows_) {
       const size_t begin = std::max(rows.first_row, chunk * kChunkRows);
       const size_t end = std::min(rows.first_row + rows.num_rows, (chunk + 1) * kChunkRows);
-      const auto tokens = sequences[static_cast<size_t>(&rows - sequence_rows_.data())].tokens;
-      for (size_t r = begin; r < end; ++r) {
-        model_->token_embedding().CopyRow(static_cast<size_t>(tokens[r - rows.first_row]), {x.row(r), x.cols});
+      const StepSequence& sequence = sequences[static_cast<size_t>(&rows - sequence_rows_.data())];
+      if (begin >= end) continue;
+      const Matrix<float> out = x.Rows(begin, end - begin);
+      if (sequence.embeddings.rows != 0) {
+        RunNorm(ctx_->alone(), Norm(), sequence.embeddings.Rows(begin - rows.first_row, end - begin), out);
+        continue;
       }
+      for (size_t r = begin; r < end; ++r) {
+        const int32_t token = sequence.tokens[r - rows.first_row];
+        model_->token_embedding().CopyRow(static_cast<size_t>(token), {x.row(r), x.cols});
+      }
+      if (model_->embedding_scale != 1) ScaleRows(ctx_->alone(), model_->embedding_scale, out);
     }
   });
 }
@@ -99,7 +113,6 @@ void StepRows::Prepare(std::span<const StepSequence> sequences) {
                           : model_->project_in.present() ? narrow_
                                                          : buffers_.x;
   CopyEmbeddings(sequences, x);
-  if (model_->embedding_scale != 1) ScaleRows(*ctx_, model_->embedding_scale, x.Rows(0, num_rows_));
   if (reads_features) ReadFeatures(sequences);
   if (model_->project_in.present()) {
     buffers_.BeginProducts(x);

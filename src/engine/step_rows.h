@@ -20,11 +20,11 @@ namespace tidemill {
 
 enum class Wanted : uint8_t { kNothing, kLast, kAll };
 
-// One sequence's next rows, and which of them want logits or hidden states. A sequence may have several in one step, one after the other:
+// One sequence's next rows, of token ids or embeddings, and which of them want logits or hidden states. A sequence may have several in one step, one after the other:
 // chunks of a prompt, whose later rows need the earlier ones' keys.
 struct StepSequence {
-  SequenceState* state = nullptr;   // has reserved the rows
-  std::span<const int32_t> tokens;  // each < vocab_size
+  SequenceState* state = nullptr;        // has reserved the rows
+  std::span<const int32_t> tokens = {};  // each < vocab_size; or none, with embeddings
   Wanted rows = Wanted::kNothing;
   RowWant want = RowWant::kLogits;
   // [tokens] of a draft tree: token i follows token parents[i] < i of the step; -1: the state. Its logits are those of that path alone,
@@ -35,6 +35,14 @@ struct StepSequence {
   // position i + 1 reads the feature of position i, so the head's state begins with the sequence's second token.
   ConstMatrix<float> features = {};
   size_t slot = 0;  // of the first row, within what the state has reserved
+  // Rows whose input is no token's: [rows, embedding width], as they are, without embedding_scale. The model is no draft head.
+  ConstMatrix<float> embeddings = {};
+  // [rows] in the text, which rope and learned positions read; empty: they follow the state's length. What rows see goes by their place
+  // in the state.
+  std::span<const uint32_t> positions = {};
+  Visibility visibility = Visibility::kCausal;
+
+  size_t num_rows() const { return embeddings.rows != 0 ? embeddings.rows : tokens.size(); }
 };
 
 // Hidden features of a step's rows, for draft heads.

@@ -76,7 +76,7 @@ TEST_F(DraftHeadTest, Eagle_SharesEmbeddingAndHeadOfTheTarget) {
   EXPECT_EQ(model.features.width, kHidden);
   EXPECT_EQ(model.features.target_taps, std::vector<size_t>({9}));
   EXPECT_TRUE(model.features.target_ids.empty());
-  EXPECT_FALSE(model.layers[0].attention_norm.present());
+  EXPECT_FALSE(model.layers[0].branches[0].norm.present());
 }
 
 TEST_F(DraftHeadTest, Eagle3_SharesTheEmbeddingAndDraftsIdsOfItsOwn) {

@@ -1,7 +1,11 @@
 #include "models/gated_decoder.h"
 
 #include <cmath>
+#include <utility>
 
+#include "models/layers/attention_branch.h"
+#include "models/layers/mixture_branch.h"
+#include "models/layers/mlp_branch.h"
 #include "models/settings_reader.h"
 
 namespace tidemill {
@@ -77,29 +81,28 @@ class GatedDecoderLoader {
   }
 
   Result<DecoderLayer> LoadLayer(size_t i) {
-    DecoderLayer layer;
     const bool four = options_.branch_norms;
-    layer.reads_tokens = options_.reads_tokens;
+    Norm attention_norm, attention_out_norm, mlp_out_norm;
     if (!options_.attention_norm.empty()) {
-      TIDEMILL_TRY(attention_norm, Rms(Name(i, options_.attention_norm, "attn_norm")));
-      layer.attention_norm = std::move(attention_norm);
+      TIDEMILL_TRY(norm, Rms(Name(i, options_.attention_norm, "attn_norm")));
+      attention_norm = std::move(norm);
     }
     TIDEMILL_TRY(mlp_norm, Rms(Name(i, four ? "pre_feedforward_layernorm" : "post_attention_layernorm", "ffn_norm")));
-    layer.mlp_norm = std::move(mlp_norm);
     if (four) {
-      TIDEMILL_TRY(attention_out_norm, Rms(Name(i, "post_attention_layernorm", "post_attention_norm")));
-      TIDEMILL_TRY(mlp_out_norm, Rms(Name(i, "post_feedforward_layernorm", "post_ffw_norm")));
-      layer.attention_out_norm = std::move(attention_out_norm);
-      layer.mlp_out_norm = std::move(mlp_out_norm);
+      TIDEMILL_TRY(after_attention, Rms(Name(i, "post_attention_layernorm", "post_attention_norm")));
+      TIDEMILL_TRY(after_mlp, Rms(Name(i, "post_feedforward_layernorm", "post_ffw_norm")));
+      attention_out_norm = std::move(after_attention);
+      mlp_out_norm = std::move(after_mlp);
     }
+    DecoderLayer layer;
     TIDEMILL_TRY(attention, LoadAttention(i));
-    layer.attention = std::move(attention);
+    layer.Add(std::move(attention_norm), std::move(attention_out_norm), AttentionBranch(std::move(attention)));
     if (s_.has_mixture(i)) {
       TIDEMILL_TRY(mixture, LoadMixture(i));
-      layer.mixture = std::move(mixture);
+      layer.Add(std::move(mlp_norm), std::move(mlp_out_norm), MixtureBranch(std::move(mixture)));
     } else {
       TIDEMILL_TRY(mlp, LoadMlp(i));
-      layer.mlp = std::move(mlp);
+      layer.Add(std::move(mlp_norm), std::move(mlp_out_norm), MlpBranch(std::move(mlp)));
     }
     return layer;
   }
@@ -130,6 +133,7 @@ class GatedDecoderLoader {
     a.soft_cap = static_cast<float>(s_.attn_logit_softcapping);
     a.window = s_.window(i);
     a.rope = options_.local_rope && a.window != 0 ? 1 : 0;
+    a.reads_tokens = options_.reads_tokens;
     return a;
   }
 

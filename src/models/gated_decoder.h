@@ -30,7 +30,7 @@ struct GatedDecoderOptions {
   // Of the one layer of LoadGatedLayer.
   std::string layer_prefix = "";                   // of its names in a checkpoint; empty: "model.layers.N."
   std::string attention_norm = "input_layernorm";  // empty: none
-  bool reads_tokens = false;                       // DecoderLayer::reads_tokens
+  bool reads_tokens = false;                       // AttentionLayer::reads_tokens
 };
 
 // Layer i alone; the rest of the model is another family's.

@@ -13,20 +13,9 @@
 #include "models/layers/norm.h"
 #include "models/layers/step_buffers.h"
 #include "models/rope_table.h"
-#include "state/kv_growth.h"
 #include "state/sequence_state.h"
 
 namespace tidemill {
-
-class PageCommitter;
-
-struct StateOptions {
-  DType kv_dtype = DType::kF16;
-  KvGrowth growth = {};
-  size_t max_length = 1;
-  uint64_t numeric_class = 0;
-  PageCommitter* pages = nullptr;  // outlives the state; null: see KvOptions
-};
 
 // A draft head's input beside tokens: a feature for each row, from the target's layers or, for draft rows, from the head's row before. A
 // row with the token of position i + 1 reads the feature of position i, so the head's state begins with the sequence's second token.
@@ -35,7 +24,7 @@ struct StateOptions {
 struct FeatureInput {
   Linear fuse;  // [hidden, 2 * hidden] with fuses_tokens, else [hidden, width]; not present: the model is no draft head
   bool fuses_tokens = false;        // EAGLE
-  Norm token_norm;                  // of embedding[token] if layers read tokens (DecoderLayer::reads_tokens)
+  Norm token_norm;                  // of embedding[token] if layers read tokens (AttentionLayer::reads_tokens)
   size_t width = 0;                 // of the target's features; without fuses_tokens not hidden
   std::vector<size_t> target_taps;  // where they are taken (StepFeatures::taps)
   size_t own_tap = 0;               // of its own features, [hidden]
@@ -73,12 +62,19 @@ struct LanguageModel {
     if (head.present()) return head.weight;
     return target != nullptr ? target->head_or_tied() : embedding;
   }
+  // Calls visit(use) for every linear layer, a head that is tied to the embedding excepted.
+  void ForEachWeight(const Branch::WeightVisitor& visit) const;
   StepShape step_shape() const;
   uint64_t resident_bytes() const;  // of all weights in memory of their own
   uint64_t packed_bytes() const;    // the same once all are packed, whether or not they are
   size_t scratch_bytes() const;     // that a thread needs
 
+  // Layer states in the order of the layers and of their branches.
   std::unique_ptr<SequenceState> MakeState(const StateOptions& options) const;
+  // kUnsupported: rows of this type cannot hold what some branch remembers.
+  Result<void> CheckKvType(DType kv_dtype) const;
+  // Of layers that keep all positions: what a token adds to the state for good.
+  uint64_t state_row_bytes(DType kv_dtype) const;
 };
 
 }  // namespace tidemill

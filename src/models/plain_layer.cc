@@ -1,7 +1,10 @@
 #include "models/plain_layer.h"
 
 #include <cmath>
+#include <utility>
 
+#include "models/layers/attention_branch.h"
+#include "models/layers/mlp_branch.h"
 #include "models/settings_reader.h"
 
 namespace tidemill {
@@ -19,17 +22,18 @@ Result<DecoderLayer> LoadPlainLayer(const ModelSettings& s, const PlainLayerSour
   TIDEMILL_TRY(up, weights.Layer(source.up, ffn, hidden, Bias::kRequired, form));
   TIDEMILL_TRY(down, weights.Layer(source.down, hidden, ffn, Bias::kRequired, form));
   DecoderLayer layer;
-  layer.attention_norm = std::move(attention_norm);
-  layer.mlp_norm = std::move(mlp_norm);
-  layer.attention = {.q = std::move(q),
-                     .k = std::move(k),
-                     .v = std::move(v),
-                     .o = std::move(o),
-                     .heads = s.num_attention_heads,
-                     .kv_heads = s.num_attention_heads,
-                     .head_dim = s.head_dim,
-                     .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim)))};
-  layer.mlp = {.activation = activation, .up = std::move(up), .down = std::move(down)};
+  layer.Add(std::move(attention_norm), {},
+            AttentionBranch({.q = std::move(q),
+                             .k = std::move(k),
+                             .v = std::move(v),
+                             .o = std::move(o),
+                             .heads = s.num_attention_heads,
+                             .kv_heads = s.num_attention_heads,
+                             .head_dim = s.head_dim,
+                             .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim))),
+                             .rope = source.rotary ? 0 : AttentionLayer::kNoRope}));
+  layer.Add(std::move(mlp_norm), {},
+            MlpBranch({.activation = activation, .up = std::move(up), .down = std::move(down)}));
   return layer;
 }
 

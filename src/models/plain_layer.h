@@ -17,9 +17,10 @@ struct PlainLayerSource {
   WeightName o = {}, up = {}, down = {};
   Bias attention_bias = Bias::kRequired;  // the feed-forward layer always has biases
   bool transposed = false;                // o, up and down are held as [in, out]
+  bool rotary = true;                     // by the model's first table
 };
 
-// q, k, v: [heads * head_dim, hidden]; o: [hidden, heads * head_dim]. Rope is the model's first table; the residual is sequential.
+// q, k, v: [heads * head_dim, hidden]; o: [hidden, heads * head_dim]. The residual is sequential.
 Result<DecoderLayer> LoadPlainLayer(const ModelSettings& settings, const PlainLayerSource& source,
                                     WeightLoader& weights);
 

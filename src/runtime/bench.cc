@@ -161,11 +161,13 @@ Cost WeightCost(const LanguageModel& model, size_t rows, size_t head_rows, Isa i
 Cost AttentionCostOf(const LanguageModel& model, DType kv, size_t len, size_t first) {
   Cost all;
   for (const DecoderLayer& layer : model.layers) {
-    // A row sees at most its window; the rows in front of it are read once for all.
-    const size_t window = layer.attention.window == 0 ? first + len : layer.attention.window;
-    size_t seen = 0;
-    for (size_t i = 0; i < len; ++i) seen += std::min(first + i + 1, window);
-    all += AttentionCost(layer.attention.shape(kv), len, seen, std::min(first + len, window + len - 1));
+    for (const AttentionShape& shape : layer.Work(kv).attention) {
+      // A row sees at most its window; the rows in front of it are read once for all.
+      const size_t window = shape.window == 0 ? first + len : shape.window;
+      size_t seen = 0;
+      for (size_t i = 0; i < len; ++i) seen += std::min(first + i + 1, window);
+      all += AttentionCost(shape, len, seen, std::min(first + len, window + len - 1));
+    }
   }
   return all;
 }

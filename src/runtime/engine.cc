@@ -34,17 +34,11 @@ uint64_t HashText(std::string_view text) {
   return hash;
 }
 
-// The elements of a block share a scale, and a row of one head is whole blocks.
-Result<void> CheckHeads(const LanguageModel& model, KvType type) {
-  const size_t block = InfoOf(DTypeOf(type)).block_elements;
-  for (const DecoderLayer& layer : model.layers) {
-    const size_t head_dim = layer.attention.head_dim;
-    if (head_dim % block == 0) continue;
-    return Error(ErrorCode::kUnsupported, "start engine: --kv-dtype " + std::string(KvTypeName(type)) +
-                                              ": expected a head_dim that is a multiple of " + std::to_string(block) +
-                                              ", found " + std::to_string(head_dim) + "; choose f16, bf16 or f32");
-  }
-  return {};
+Result<void> CheckKvType(const LanguageModel& model, KvType type) {
+  const auto fits = model.CheckKvType(DTypeOf(type));
+  if (fits.ok()) return {};
+  return Error(fits.error().code(), "start engine: --kv-dtype " + std::string(KvTypeName(type)) + ": " +
+                                        fits.error().message() + "; choose f16, bf16 or f32");
 }
 
 Result<void> CheckContext(const Model::Impl& model, size_t context) {
@@ -85,7 +79,7 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
     impl->isa = isa;
   }
   if (!o.kv_type.has_value()) o.kv_type = impl->model->impl().f32 ? KvType::kF32 : KvType::kF16;
-  TIDEMILL_TRY_VOID(CheckHeads(language_model, *o.kv_type));
+  TIDEMILL_TRY_VOID(CheckKvType(language_model, *o.kv_type));
   impl->kv_increment_given = o.kv_increment != 0;
   if (o.state_memory == 0) {
     DefaultStateMemory chosen = ChooseStateMemory(AvailableMemory());

@@ -15,13 +15,6 @@ namespace {
 
 constexpr uint64_t kDraftShareOfMemory = 4;  // a quarter of what the states of the model itself may take
 
-// The rows of one head are whole blocks of it.
-bool CanStore(const LanguageModel& model, KvType type) {
-  const size_t block = InfoOf(DTypeOf(type)).block_elements;
-  return std::all_of(model.layers.begin(), model.layers.end(),
-                     [block](const DecoderLayer& layer) { return layer.attention.head_dim % block == 0; });
-}
-
 Error Wrong(const std::string& what) { return Error(ErrorCode::kInvalidArgument, what); }
 
 }  // namespace
@@ -83,7 +76,7 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
 
 std::unique_ptr<SequenceState> Engine::Impl::NewDraftState(const LanguageModel& drafting, size_t expected,
                                                            size_t longest) {
-  const KvType type = CanStore(drafting, *options.kv_type) ? *options.kv_type : KvType::kF16;
+  const KvType type = drafting.CheckKvType(DTypeOf(*options.kv_type)).ok() ? *options.kv_type : KvType::kF16;
   return drafting.MakeState({.kv_dtype = DTypeOf(type), .growth = GrowthOf(expected), .max_length = longest});
 }
 

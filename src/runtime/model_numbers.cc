@@ -4,8 +4,6 @@
 #include <span>
 #include <vector>
 
-#include "state/kv_layer.h"
-
 namespace tidemill {
 namespace {
 
@@ -39,36 +37,25 @@ void AddAttention(std::vector<AttentionLayers>& groups, const AttentionShape& sh
 
 }  // namespace
 
-uint64_t StateRowBytes(const LanguageModel& model, DType kv_dtype) {
-  uint64_t bytes = 0;
-  for (const DecoderLayer& layer : model.layers) {
-    const KvLayerShape shape{.kv_heads = layer.attention.kv_heads, .head_dim = layer.attention.head_dim};
-    if (layer.attention.window == 0) bytes += shape.PositionBytes(kv_dtype);
-  }
-  return bytes;
-}
-
 ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_layers) {
   ModelNumbers numbers;
-  const auto add_to = [](std::vector<WeightGroup>& groups, size_t experts = 1, size_t per_token = 1) {
-    return
-        [&groups, experts, per_token](const Linear& linear) { AddWeight(groups, linear.weight, experts, per_token); };
+  const auto add_to = [](std::vector<WeightGroup>& groups) {
+    return [&groups](const WeightUse& use) { AddWeight(groups, use.linear.weight, use.experts, use.per_token); };
   };
   numbers.row_works.push_back(
       {.cols = model.settings.hidden_size, .elements = model.settings.hidden_size});  // embedding
-  if (model.project_in.present()) add_to(numbers.weights)(model.project_in);
-  if (model.features.present() && model.features.fuses_tokens) add_to(numbers.weights)(model.features.fuse);
+  if (model.project_in.present()) add_to(numbers.weights)({model.project_in});
+  if (model.features.present() && model.features.fuses_tokens) add_to(numbers.weights)({model.features.fuse});
   for (const DecoderLayer& layer : std::span(model.layers).first(std::min(num_layers, model.layers.size()))) {
-    layer.ForEachLinear(add_to(numbers.weights));
-    for (const Mlp& expert : layer.mixture.experts)
-      expert.ForEachLinear(add_to(numbers.weights, layer.mixture.experts.size(), layer.mixture.per_token));
-    AddAttention(numbers.attention, layer.attention.shape(kv_dtype));
-    for (const RowWork& work : layer.RowWorks()) numbers.row_works.push_back(work);
-    numbers.loops += layer.Loops();
+    layer.ForEachWeight(add_to(numbers.weights));
+    const BranchWork work = layer.Work(kv_dtype);
+    for (const AttentionShape& shape : work.attention) AddAttention(numbers.attention, shape);
+    numbers.row_works.insert(numbers.row_works.end(), work.rows.begin(), work.rows.end());
+    numbers.loops += work.loops;
   }
-  if (model.project_out.present()) add_to(numbers.head)(model.project_out);
+  if (model.project_out.present()) add_to(numbers.head)({model.project_out});
   AddWeight(numbers.head, model.head_or_tied(), 1, 1);
-  numbers.state_row_bytes = StateRowBytes(model, kv_dtype);
+  numbers.state_row_bytes = model.state_row_bytes(kv_dtype);
   return numbers;
 }
 

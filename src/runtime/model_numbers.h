@@ -11,9 +11,6 @@
 
 namespace tidemill {
 
-// Of layers that keep all positions.
-uint64_t StateRowBytes(const LanguageModel& model, DType kv_dtype);
-
 // Of the model's first `num_layers` layers, at most all. Of a draft head without what only the target's features go through.
 ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_layers = SIZE_MAX);
 

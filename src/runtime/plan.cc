@@ -147,7 +147,7 @@ PlannedMemory MemoryOf(Engine::Impl& impl, const PlanOptions& options) {
 
 size_t ChosenKvIncrement(const LanguageModel& model, const EngineOptions& options) {
   const uint64_t share = options.state_memory / options.max_batch;
-  return ChooseIncrement(options.kv_policy, options.context, StateRowBytes(model, DTypeOf(*options.kv_type)), share);
+  return ChooseIncrement(options.kv_policy, options.context, model.state_row_bytes(DTypeOf(*options.kv_type)), share);
 }
 
 Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/attention.h"
 #include "state/sequence_state.h"
 
 namespace tidemill {
@@ -25,6 +26,7 @@ struct SequenceRows {
   size_t slot = 0;
   std::span<const int32_t> parents =
       {};  // [num_rows] of a draft tree, as AttentionTask::parents, with slot 0; empty: a chain
+  Visibility visibility = Visibility::kCausal;
 
   size_t first_position() const { return state->length() + slot; }
   size_t last_slot() const { return slot + num_rows; }  // one past it

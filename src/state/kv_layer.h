@@ -43,6 +43,7 @@ struct KvOptions {
 
 class KvLayer : public LayerState {
  public:
+  static constexpr StateKind kKind = StateKind::kKv;
   static constexpr size_t kGrowthRows = 256;
   // So many of the last rows may be rolled back without transposing a key.
   static constexpr size_t kRowsApart = 16;
@@ -71,7 +72,7 @@ class KvLayer : public LayerState {
   // next call only.
   std::span<const KvSpan> Context(size_t step_rows);
 
-  StateKind kind() const override { return StateKind::kKv; }
+  StateKind kind() const override { return kKind; }
   std::vector<uint64_t> Shape() const override {
     return {static_cast<uint64_t>(options_.dtype), shape_.kv_heads, shape_.head_dim, shape_.window};
   }

@@ -23,6 +23,8 @@ constexpr uint64_t Fold(uint64_t value, uint64_t row) {
 
 class FoldState : public LayerState {
  public:
+  static constexpr StateKind kKind = StateKind::kOfATest;
+
   explicit FoldState(uint64_t begin) : begin_(begin), folded_(begin) {}
 
   // Row `slot` of the step in progress.
@@ -35,7 +37,7 @@ class FoldState : public LayerState {
     return value;
   }
 
-  StateKind kind() const override { return StateKind::kOfATest; }
+  StateKind kind() const override { return kKind; }
   std::vector<uint64_t> Shape() const override { return {begin_}; }
   std::unique_ptr<LayerState> MakeEmpty() const override { return std::make_unique<FoldState>(begin_); }
   size_t EarliestRollback(size_t floor) const override { return floor; }

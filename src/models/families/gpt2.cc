@@ -57,9 +57,9 @@ Result<std::unique_ptr<LanguageModel>> LoadGpt2(const ModelSettings& s, WeightLo
                                         .o = name("attn.c_proj", "attn_output"),
                                         .up = name("mlp.c_fc", "ffn_up"),
                                         .down = name("mlp.c_proj", "ffn_down"),
-                                        .transposed = transposed},
+                                        .transposed = transposed,
+                                        .rotary = false},
                                        weights));
-    layer.attention.rope = AttentionLayer::kNoRope;
     model->layers.push_back(std::move(layer));
   }
   return model;

@@ -66,10 +66,10 @@ Result<std::unique_ptr<LanguageModel>> LoadOpt(const ModelSettings& s, WeightLoa
                                         .v = name("self_attn.v_proj"),
                                         .o = name("self_attn.out_proj"),
                                         .up = name("fc1"),
-                                        .down = name("fc2")},
+                                        .down = name("fc2"),
+                                        .rotary = false},
                                        weights));
     layer.residual = s.do_layer_norm_before ? Residual::kSequential : Residual::kPostNorm;
-    layer.attention.rope = AttentionLayer::kNoRope;
     model->layers.push_back(std::move(layer));
   }
   return model;

@@ -1,120 +1,144 @@
-#include <algorithm>
+#include "models/layers/attention_branch.h"
 
-#include "base/check.h"
+#include <algorithm>
+#include <memory>
+#include <string>
+
 #include "kernels/append_kv.h"
-#include "kernels/attention.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
-#include "models/layers/branches.h"
+#include "models/layers/branch_cells.h"
 #include "state/kv_layer.h"
 
 namespace tidemill {
 namespace {
 
-KvLayer& KvOf(const SequenceRows& rows, size_t layer) {
-  LayerState& state = rows.state->layer(layer);
-  TIDEMILL_DCHECK(state.kind() == StateKind::kKv);
-  return static_cast<KvLayer&>(state);
-}
-
-// What the last commits left to do in this layer: in the thread pool where that is worth waking it. Of a sequence's chunks the first one
-// does it.
-void SettleCell(ExecutionContext& ctx, const Cell& cell) {
-  constexpr uint64_t kFewestBytes = uint64_t{1} << 16;
-  size_t parts = 0;
-  uint64_t bytes = 0;
-  const auto for_each = [&cell](const auto& f) {
-    for (const SequenceRows& rows : cell.sequences) {
-      if (rows.slot == 0) f(rows.state->layer(cell.layer));
-    }
-  };
-  for_each([&](LayerState& state) {
-    parts += state.num_settle_parts();
-    bytes += state.settle_bytes();
-  });
-  if (parts == 0) return;
-  if (bytes < kFewestBytes) return for_each([](LayerState& state) { state.Settle(); });
-  ctx.threads().ParallelFor(parts, [&](size_t part, size_t) {
-    size_t first = 0;  // of the state's parts
-    for_each([&](LayerState& state) {
-      const size_t count = state.num_settle_parts();
-      if (part >= first && part < first + count) state.SettlePart(part - first);
-      first += count;
-    });
-  });
-  for_each([](LayerState& state) {
-    if (state.num_settle_parts() != 0) state.EndSettle();
-  });
-}
-
-// Lets each query row look at its own sequence.
-void AttendCell(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
-  const AttentionLayer& layer = c.layer->attention;
-  const AttentionShape shape = layer.shape(KvOf(c.cell.sequences.front(), c.cell.layer).dtype());
-  b.attention_tasks.clear();
-  for (const SequenceRows& rows : c.cell.sequences) {
-    KvLayer& kv = KvOf(rows, c.cell.layer);
-    b.attention_tasks.push_back({.context = kv.Context(rows.last_slot()),
-                                 .first_position = rows.first_position(),
-                                 .visibility = Visibility::kCausal,
-                                 .q = b.q.Rows(rows.first_row, rows.num_rows),
-                                 .out = b.attended.Rows(rows.first_row, rows.num_rows),
-                                 .parents = rows.parents});
-  }
-  Attention(ctx, shape, b.attention_tasks);
-}
-
-// Of rows [first, first + count) of one cell: norms by head and rope on queries and keys, then keys and values into the states.
-void PlaceRows(ExecutionContext& alone, StepBuffers& b, const DecoderCell& c, size_t first, size_t count) {
-  const AttentionLayer& layer = c.layer->attention;
-  const Matrix<float> q = b.q.Rows(first, count), k = b.k.Rows(first, count);
-  if (layer.q_norm.present()) RmsNormHeads(alone, q, layer.head_dim, layer.q_norm.weight, layer.q_norm.eps);
-  if (layer.k_norm.present()) RmsNormHeads(alone, k, layer.head_dim, layer.k_norm.weight, layer.k_norm.eps);
-  if (layer.rope != AttentionLayer::kNoRope) {
-    const StepBuffers::RopeRows& rope = b.rope[layer.rope];
-    const Matrix<float> cos = rope.cos.Rows(first, count), sin = rope.sin.Rows(first, count);
-    ApplyRope(alone, cos, sin, layer.head_dim, q);
-    ApplyRope(alone, cos, sin, layer.head_dim, k);
-  }
-  for (const SequenceRows& rows : c.cell.sequences) {
-    const size_t begin = std::max(first, rows.first_row), end = std::min(first + count, rows.first_row + rows.num_rows);
-    if (begin >= end) continue;
-    KvLayer& kv = KvOf(rows, c.cell.layer);
-    const KvLayer::StepRows out = kv.View();
-    const size_t at = kv.shape().RowBytes(kv.dtype()) * (rows.slot + begin - rows.first_row);
-    AppendKv(alone, b.k.Rows(begin, end - begin), layer.head_dim, kv.dtype(), out.head_stride, out.k + at);
-    AppendKv(alone, b.v.Rows(begin, end - begin), layer.head_dim, kv.dtype(), out.head_stride, out.v + at);
-  }
-}
+KvLayer& KvOf(const SequenceRows& rows, size_t state) { return BranchCells::StateOf<KvLayer>(rows, state); }
 
 }  // namespace
 
-void RunAttention(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
-  const bool reads_tokens = cells.front().layer->reads_tokens;
-  b.BeginProducts(reads_tokens ? b.paired : b.normed);
-  for (const DecoderCell& c : cells) {
-    const AttentionLayer& layer = c.layer->attention;
-    b.AddProduct(ctx, layer.q, c.cell.first_row, c.cell.num_rows, b.q, false);
-    b.AddProduct(ctx, layer.k, c.cell.first_row, c.cell.num_rows, b.k, false);
-    b.AddProduct(ctx, layer.v, c.cell.first_row, c.cell.num_rows, b.v, false);
+void AttentionBranch::AddStates(const StateOptions& options, SequenceState::Layers* layers) const {
+  const KvOptions kv{
+      .dtype = options.kv_dtype, .growth = options.growth, .max_length = options.max_length, .pages = options.pages};
+  layers->push_back(std::make_unique<KvLayer>(
+      KvLayerShape{.kv_heads = layer_.kv_heads, .head_dim = layer_.head_dim, .window = layer_.window}, kv));
+}
+
+// The elements of a block share a scale, and a row of one head is whole blocks.
+Result<void> AttentionBranch::CheckKvType(DType kv_dtype) const {
+  const size_t block = InfoOf(kv_dtype).block_elements;
+  if (layer_.head_dim % block == 0) return {};
+  return Error(ErrorCode::kUnsupported, "expected a head_dim that is a multiple of " + std::to_string(block) +
+                                            ", found " + std::to_string(layer_.head_dim));
+}
+
+std::vector<BufferRegion> AttentionBranch::Regions() const { return {{q_dim()}, {kv_dim()}, {kv_dim()}, {q_dim()}}; }
+
+AttentionBranch::Buffers AttentionBranch::BuffersOf(const StepBuffers& b, const BranchCells& cells) const {
+  const auto region = [&](Region index, size_t width) { return cells.Region<float>(b, index, {width}); };
+  return {region(kQ, q_dim()), region(kK, kv_dim()), region(kV, kv_dim()), region(kAttended, q_dim())};
+}
+
+void AttentionBranch::ForEachWeight(const WeightVisitor& visit) const {
+  for (const Linear* linear : {&layer_.q, &layer_.k, &layer_.v, &layer_.o}) visit({*linear});
+}
+
+void AttentionBranch::AddWork(DType kv_dtype, BranchWork* work) const {
+  work->attention.push_back(shape(kv_dtype));
+  const auto add = [work](size_t cols, size_t times = 1) {
+    work->rows.push_back({.cols = cols, .elements = times * cols});
+  };
+  add(layer_.q.weight.cols());                                   // normed and quantised, for q, k and v
+  add(q_dim() + 2 * kv_dim(), layer_.q_norm.present() ? 2 : 1);  // rotated and stored; normed by head
+  add(q_dim());                                                  // quantised, for o
+  work->loops += 3;
+  const KvLayerShape rows{.kv_heads = layer_.kv_heads, .head_dim = layer_.head_dim};
+  if (layer_.window == 0) work->state_row_bytes += rows.PositionBytes(kv_dtype);
+}
+
+AttentionShape AttentionBranch::shape(DType kv_dtype) const {
+  AttentionShape shape;
+  shape.heads = layer_.heads;
+  shape.kv_heads = layer_.kv_heads;
+  shape.head_dim = layer_.head_dim;
+  shape.scale = layer_.scale;
+  shape.kv_dtype = kv_dtype;
+  shape.soft_cap = layer_.soft_cap;
+  shape.window = layer_.window;
+  return shape;
+}
+
+bool AttentionBranch::RunsWith(const Branch& other) const {
+  const auto* a = dynamic_cast<const AttentionBranch*>(&other);
+  return a != nullptr && a->q_dim() == q_dim() && a->kv_dim() == kv_dim() &&
+         a->layer_.reads_tokens == layer_.reads_tokens;
+}
+
+// Of rows [first, first + count) of one cell: norms by head and rope on queries and keys, then keys and values into the states.
+void AttentionBranch::PlaceRows(ExecutionContext& alone, const StepBuffers& b, const Buffers& own, const Cell& cell,
+                                size_t state, size_t first, size_t count) const {
+  const Matrix<float> q = own.q.Rows(first, count), k = own.k.Rows(first, count);
+  const size_t head_dim = layer_.head_dim;
+  if (layer_.q_norm.present()) RmsNormHeads(alone, q, head_dim, layer_.q_norm.weight, layer_.q_norm.eps);
+  if (layer_.k_norm.present()) RmsNormHeads(alone, k, head_dim, layer_.k_norm.weight, layer_.k_norm.eps);
+  if (layer_.rope != AttentionLayer::kNoRope) {
+    const StepBuffers::RopeRows& rope = b.rope[layer_.rope];
+    const Matrix<float> cos = rope.cos.Rows(first, count), sin = rope.sin.Rows(first, count);
+    ApplyRope(alone, cos, sin, head_dim, q);
+    ApplyRope(alone, cos, sin, head_dim, k);
   }
-  const Matrix<float> normed = reads_tokens ? b.paired.Cols(b.x.cols, b.x.cols) : b.normed;
-  b.RunProducts(ctx, InputNorm{b, cells, &DecoderLayer::attention_norm, normed});
-  for (const DecoderCell& c : cells) {
-    SettleCell(ctx, c.cell);
-    const size_t width = b.q.cols + b.k.cols + b.v.cols;
-    ForRowBlocks(ctx, c.cell.num_rows, width, [&](ExecutionContext& alone, size_t first, size_t count) {
-      PlaceRows(alone, b, c, c.cell.first_row + first, count);
-    });
-    AttendCell(ctx, b, c);
+  for (const SequenceRows& rows : cell.sequences) {
+    const size_t begin = std::max(first, rows.first_row), end = std::min(first + count, rows.first_row + rows.num_rows);
+    if (begin >= end) continue;
+    KvLayer& kv = KvOf(rows, state);
+    const KvLayer::StepRows out = kv.View();
+    const size_t at = kv.shape().RowBytes(kv.dtype()) * (rows.slot + begin - rows.first_row);
+    AppendKv(alone, own.k.Rows(begin, end - begin), head_dim, kv.dtype(), out.head_stride, out.k + at);
+    AppendKv(alone, own.v.Rows(begin, end - begin), head_dim, kv.dtype(), out.head_stride, out.v + at);
   }
 }
 
-size_t AttentionScratchBytes(const AttentionLayer& layer) {
-  size_t bytes = AttentionScratchBytes(layer.shape(DType::kF32));
-  for (const Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.o})
-    bytes = std::max(bytes, MatMulScratchBytes(linear->weight));
-  return bytes;
+// Lets each query row look at its own sequence.
+void AttentionBranch::Attend(ExecutionContext& ctx, StepBuffers& b, const Buffers& own, const Cell& cell,
+                             size_t state) const {
+  b.attention_tasks.clear();
+  for (const SequenceRows& rows : cell.sequences) {
+    b.attention_tasks.push_back({.context = KvOf(rows, state).Context(rows.last_slot()),
+                                 .first_position = rows.first_position(),
+                                 .visibility = rows.visibility,
+                                 .q = own.q.Rows(rows.first_row, rows.num_rows),
+                                 .out = own.attended.Rows(rows.first_row, rows.num_rows),
+                                 .parents = rows.parents});
+  }
+  Attention(ctx, shape(KvOf(cell.sequences.front(), state).dtype()), b.attention_tasks);
+}
+
+void AttentionBranch::Compute(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const {
+  const Buffers own = BuffersOf(b, cells);
+  b.BeginProducts(layer_.reads_tokens ? b.paired : b.normed);
+  for (const DecoderCell& c : cells.cells) {
+    const AttentionLayer& layer = cells.As<AttentionBranch>(c).layer_;
+    b.AddProduct(ctx, layer.q, c.cell.first_row, c.cell.num_rows, own.q, false);
+    b.AddProduct(ctx, layer.k, c.cell.first_row, c.cell.num_rows, own.k, false);
+    b.AddProduct(ctx, layer.v, c.cell.first_row, c.cell.num_rows, own.v, false);
+  }
+  const Matrix<float> normed = layer_.reads_tokens ? b.paired.Cols(b.x.cols, b.x.cols) : b.normed;
+  b.RunProducts(ctx, InputNorm{b, cells, normed});
+  for (const DecoderCell& c : cells.cells) {
+    const auto& branch = cells.As<AttentionBranch>(c);
+    const size_t state = cells.first_state(c);
+    SettleStates(ctx, cells, c);
+    ForRowBlocks(ctx, c.cell.num_rows, q_dim() + 2 * kv_dim(),
+                 [&](ExecutionContext& alone, size_t first, size_t count) {
+                   branch.PlaceRows(alone, b, own, c.cell, state, c.cell.first_row + first, count);
+                 });
+    branch.Attend(ctx, b, own, c.cell, state);
+  }
+}
+
+void AttentionBranch::AddOutput(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const {
+  AddProductOutput(ctx, b, cells, BuffersOf(b, cells).attended, AsItIs,
+                   [&](const DecoderCell& c) -> const Linear& { return cells.As<AttentionBranch>(c).layer_.o; });
 }
 
 }  // namespace tidemill

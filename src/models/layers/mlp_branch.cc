@@ -1,87 +1,54 @@
-#include <algorithm>
+#include "models/layers/mlp_branch.h"
 
-#include "kernels/activation.h"
-#include "kernels/expert_routing.h"
-#include "models/layers/branches.h"
+#include "models/layers/branch_cells.h"
 
 namespace tidemill {
-
-void GateRows::operator()(ExecutionContext& alone, size_t first, size_t count) const {
-  ForCellRows(cells, first, count, [&](const DecoderCell& c, size_t row, size_t rows) {
-    const Mlp& mlp = c.layer->mlp;
-    const Matrix<float> gate = b.gate.Rows(row, rows), up = b.up.Rows(row, rows);
-    if (mlp.gate.present()) {
-      GatedActivate(alone, mlp.activation, gate, up, gate);
-    } else {
-      Activate(alone, mlp.activation, up, gate);
-    }
-  });
+MlpBranch::Buffers MlpBranch::BuffersOf(const StepBuffers& b, const BranchCells& cells) const {
+  return {cells.Region<float>(b, kGate, {ffn()}), cells.Region<float>(b, kUp, {ffn()})};
 }
 
-void RunMlp(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
+void MlpBranch::ForEachWeight(const WeightVisitor& visit) const {
+  mlp_.ForEachLinear([&](const Linear& linear) { visit({linear}); });
+}
+
+void MlpBranch::AddWork(DType, BranchWork* work) const {
+  const size_t hidden = mlp_.up.weight.cols();
+  work->rows.push_back({.cols = hidden, .elements = hidden});  // normed and quantised
+  work->rows.push_back({.cols = ffn(), .elements = ffn()});    // activated and quantised
+  work->loops += 2;
+}
+
+bool MlpBranch::RunsWith(const Branch& other) const {
+  const auto* mlp = dynamic_cast<const MlpBranch*>(&other);
+  return mlp != nullptr && mlp->ffn() == ffn();
+}
+
+void MlpBranch::Compute(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const {
+  const Buffers own = BuffersOf(b, cells);
   b.BeginProducts(b.normed);
-  for (const DecoderCell& c : cells) {
-    const Mlp& mlp = c.layer->mlp;
-    if (mlp.gate.present()) b.AddProduct(ctx, mlp.gate, c.cell.first_row, c.cell.num_rows, b.gate, false);
-    b.AddProduct(ctx, mlp.up, c.cell.first_row, c.cell.num_rows, b.up, false);
+  for (const DecoderCell& c : cells.cells) {
+    const Mlp& mlp = cells.As<MlpBranch>(c).mlp_;
+    if (mlp.gate.present()) b.AddProduct(ctx, mlp.gate, c.cell.first_row, c.cell.num_rows, own.gate, false);
+    b.AddProduct(ctx, mlp.up, c.cell.first_row, c.cell.num_rows, own.up, false);
   }
-  b.RunProducts(ctx, InputNorm{b, cells, &DecoderLayer::mlp_norm});
+  b.RunProducts(ctx, InputNorm{b, cells});
 }
 
-// The rows are copied once for each of their experts, sorted by expert, so that an expert's rows follow each other: one group of
-// products over all experts. What comes back is added to a row in ascending order of expert, whoever else is in the step.
-void RunMixture(ExecutionContext& ctx, StepBuffers& b, const DecoderCell& c) {
-  const MixtureOfExperts& mixture = c.layer->mixture;
-  const size_t first = c.cell.first_row, rows = c.cell.num_rows;
-  const Matrix<float> normed = b.normed.Rows(first, rows);
-  b.BeginProducts(b.normed);
-  b.AddProduct(ctx, mixture.router, first, rows, b.experts.logits, false);
-  b.RunProducts(ctx, InputNorm{b, {&c, 1}, &DecoderLayer::mlp_norm});
-  StepBuffers::ExpertRows& e = b.experts;
-  const size_t slots = rows * mixture.per_token;
-  const Matrix<uint32_t> chosen(e.chosen.data(), rows, mixture.per_token);
-  const Matrix<float> weights(e.weights.data(), rows, mixture.per_token);
-  const ExpertGroups groups{.order = std::span(e.order).first(slots),
-                            .offsets = std::span(e.offsets).first(mixture.experts.size() + 1),
-                            .slots = Matrix<uint32_t>(e.slots.data(), rows, mixture.per_token)};
-  RouteTokens(ctx, e.logits.Rows(first, rows), mixture.normalise, chosen, weights);
-  GroupByExpert(chosen, groups);
-  GatherRows(ctx, normed, groups.order, e.in.Rows(0, slots));
-  const Mlp& shape = mixture.experts.front();
-  b.BeginProducts(e.in);
-  const auto for_each_expert = [&](const auto& make, auto body) {
-    for (size_t i = 0; i < mixture.experts.size(); ++i) {
-      const size_t begin = groups.offsets[i], count = groups.offsets[i + 1] - begin;
-      if (count != 0) body(mixture.experts[i], begin, count);
-    }
-    b.RunProducts(ctx, make);
+void MlpBranch::AddOutput(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const {
+  const Buffers own = BuffersOf(b, cells);
+  const auto activate = [&](ExecutionContext& alone, size_t first, size_t count) {
+    ForCellRows(cells.cells, first, count, [&](const DecoderCell& c, size_t row, size_t rows) {
+      const Mlp& mlp = cells.As<MlpBranch>(c).mlp_;
+      const Matrix<float> gate = own.gate.Rows(row, rows), up = own.up.Rows(row, rows);
+      if (mlp.gate.present()) {
+        GatedActivate(alone, mlp.activation, gate, up, gate);
+      } else {
+        Activate(alone, mlp.activation, up, gate);
+      }
+    });
   };
-  for_each_expert(AsItIs, [&](const Mlp& expert, size_t begin, size_t count) {
-    b.AddProduct(ctx, expert.gate, begin, count, e.gate, false);
-    b.AddProduct(ctx, expert.up, begin, count, e.up, false);
-  });
-  const auto activate = [&](ExecutionContext& alone, size_t row, size_t count) {
-    GatedActivate(alone, shape.activation, e.gate.Rows(row, count), e.up.Rows(row, count), e.gate.Rows(row, count));
-  };
-  b.BeginProducts(e.gate);
-  for_each_expert(activate, [&](const Mlp& expert, size_t begin, size_t count) {
-    b.AddProduct(ctx, expert.down, begin, count, e.out, false);
-  });
-  const bool normalised_after = c.layer->mlp_out_norm.present();
-  Matrix<float> y = normalised_after ? normed : b.x.Rows(first, rows);
-  if (normalised_after) {
-    for (size_t r = 0; r < rows; ++r) std::fill_n(y.row(r), y.cols, 0.0f);
-  }
-  ScatterAddExperts(ctx, e.out.Rows(0, slots), groups.slots, weights, y);
-}
-
-size_t MixtureScratchBytes(const MixtureOfExperts& mixture) {
-  size_t bytes = MatMulScratchBytes(mixture.router.weight);
-  for (const Mlp& expert : mixture.experts) {
-    for (const Linear* linear : {&expert.gate, &expert.up, &expert.down})
-      bytes = std::max(bytes, MatMulScratchBytes(linear->weight));
-  }
-  return bytes;
+  AddProductOutput(ctx, b, cells, own.gate, activate,
+                   [&](const DecoderCell& c) -> const Linear& { return cells.As<MlpBranch>(c).mlp_.down; });
 }
 
 }  // namespace tidemill

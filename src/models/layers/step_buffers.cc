@@ -1,96 +1,94 @@
 #include "models/layers/step_buffers.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
-#include "base/check.h"
-#include "base/checked_math.h"
 #include "kernels/elementwise.h"
 
 namespace tidemill {
 namespace {
 
-// An odd number of cache lines: rows a power of two apart would share the sets of the L1 cache.
-size_t Stride(size_t width) { return RoundUp<size_t>(width, 16) | 16; }
-
-// Calls place(matrix, rows for each row of the step, width) for every matrix.
-template <typename Buffers, typename Place>
-void ForEachMatrix(Buffers& b, const StepShape& s, Place place) {
-  place(b.x, 1, s.hidden);
-  place(b.normed, 1, s.hidden);
-  if (s.paired) place(b.paired, 1, 2 * s.hidden);
-  place(b.q, 1, s.q_dim);
-  place(b.k, 1, s.kv_dim);
-  place(b.v, 1, s.kv_dim);
-  place(b.attended, 1, s.q_dim);
-  place(b.gate, 1, s.ffn);
-  place(b.up, 1, s.ffn);
-  for (size_t i = 0; i < kMaxRopeTables; ++i) {
-    place(b.rope[i].cos, 1, s.rotary_dims[i] / 2);
-    place(b.rope[i].sin, 1, s.rotary_dims[i] / 2);
-  }
-  const size_t slots = s.experts_per_token;
-  place(b.experts.logits, 1, s.experts);
-  place(b.experts.in, slots, slots == 0 ? 0 : s.hidden);
-  place(b.experts.out, slots, slots == 0 ? 0 : s.hidden);
-  place(b.experts.gate, slots, s.expert_ffn);
-  place(b.experts.up, slots, s.expert_ffn);
-}
-
-size_t MaxColumns(const StepShape& s) {
-  return std::max({s.hidden, s.q_dim, s.ffn, s.expert_ffn, s.paired ? 2 * s.hidden : 0, s.feature_width});
-}
 bool HasBFloat16(const StepShape& s, Isa isa) { return s.bfloat16_weights && HasBFloat16Products(isa); }
 bool HasBiased(const StepShape& s, Isa isa) { return s.q8_0_weights && WantsBiased(DType::kQ8_0, isa); }
-size_t InputRowsFor(const StepShape& s) { return std::max<size_t>(1, s.experts_per_token); }
 
 }  // namespace
 
-size_t StepBuffers::RowBytes(const StepShape& shape, Isa isa) {
+void StepShape::AddWeight(const WeightMatrix& weight) {
+  bfloat16_weights = bfloat16_weights || weight.dtype() == DType::kBF16;
+  quantized_weights = quantized_weights || weight.quantized();
+  q8_0_weights = q8_0_weights || weight.dtype() == DType::kQ8_0;
+  source_width = std::max(source_width, weight.cols());
+}
+
+void StepShape::AddRegions(size_t branch, const std::vector<BufferRegion>& wanted) {
+  regions.resize(std::max(regions.size(), branch + 1));
+  std::vector<size_t>& floats = regions[branch];
+  floats.resize(std::max(floats.size(), wanted.size()));
+  for (size_t i = 0; i < wanted.size(); ++i)
+    floats[i] = std::max(floats[i], wanted[i].per_row * StepBuffers::Stride(wanted[i].width));
+}
+
+// Calls place(matrix, width) for every matrix but the regions.
+template <typename Buffers, typename Place>
+void StepBuffers::ForEachMatrix(Buffers& b, const StepShape& s, Place place) {
+  place(b.x, s.hidden);
+  place(b.normed, s.hidden);
+  if (s.paired) place(b.paired, 2 * s.hidden);
+  for (size_t i = 0; i < kMaxRopeTables; ++i) {
+    place(b.rope[i].cos, s.rotary_dims[i] / 2);
+    place(b.rope[i].sin, s.rotary_dims[i] / 2);
+  }
+}
+
+size_t StepBuffers::RowFloats(const StepShape& shape) {
   size_t floats = 0;
   StepBuffers none;
-  ForEachMatrix(none, shape, [&](Matrix<float>&, size_t rows, size_t width) { floats += rows * Stride(width); });
+  ForEachMatrix(none, shape, [&](Matrix<float>&, size_t width) { floats += Stride(width); });
+  for (const std::vector<size_t>& branch : shape.regions)
+    floats += std::accumulate(branch.begin(), branch.end(), size_t{0});
+  return floats;
+}
+
+size_t StepBuffers::RowBytes(const StepShape& shape, Isa isa) {
   const size_t quantized =
       shape.quantized_weights
-          ? InputRowsFor(shape) * QuantizedBuffer::RowBytes(MaxColumns(shape), isa, HasBiased(shape, isa))
+          ? shape.source_rows * QuantizedBuffer::RowBytes(shape.source_width, isa, HasBiased(shape, isa))
           : 0;
-  const size_t rounded =
-      HasBFloat16(shape, isa) ? InputRowsFor(shape) * BFloat16Buffer::RowBytes(MaxColumns(shape)) : 0;
-  return floats * sizeof(float) + quantized + rounded + sizeof(uint32_t) + sizeof(AttentionTask) +
-         shape.experts_per_token * 4 * sizeof(uint32_t);
+  const size_t rounded = HasBFloat16(shape, isa) ? shape.source_rows * BFloat16Buffer::RowBytes(shape.source_width) : 0;
+  return RowFloats(shape) * sizeof(float) + quantized + rounded + sizeof(uint32_t) + sizeof(AttentionTask);
 }
 
 Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows, Isa isa) {
   StepBuffers b;
-  size_t floats = 0;
-  ForEachMatrix(b, shape,
-                [&](Matrix<float>&, size_t rows, size_t width) { floats += rows * max_rows * Stride(width); });
-  TIDEMILL_TRY(memory, AlignedBuffer::Create(floats * sizeof(float)));
+  TIDEMILL_TRY(memory, AlignedBuffer::Create(RowFloats(shape) * max_rows * sizeof(float)));
   b.memory_ = std::move(memory);
   float* next = b.memory_.As<float>().data();
-  ForEachMatrix(b, shape, [&](Matrix<float>& matrix, size_t rows, size_t width) {
-    matrix = Matrix<float>(next, rows * max_rows, width, Stride(width));
-    next += rows * max_rows * Stride(width);
+  ForEachMatrix(b, shape, [&](Matrix<float>& matrix, size_t width) {
+    matrix = Matrix<float>(next, max_rows, width, Stride(width));
+    next += max_rows * Stride(width);
   });
+  for (const std::vector<size_t>& branch : shape.regions) {
+    std::vector<std::span<float>>& regions = b.regions_.emplace_back();
+    for (const size_t floats : branch) {
+      regions.emplace_back(next, floats * max_rows);
+      next += floats * max_rows;
+    }
+  }
   if (shape.quantized_weights) {
-    TIDEMILL_TRY(quantized, QuantizedBuffer::Create(InputRowsFor(shape) * max_rows, MaxColumns(shape), isa,
-                                                    HasBiased(shape, isa)));
+    TIDEMILL_TRY(quantized,
+                 QuantizedBuffer::Create(shape.source_rows * max_rows, shape.source_width, isa, HasBiased(shape, isa)));
     b.quantized_ = std::move(quantized);
   }
   if (HasBFloat16(shape, isa)) {
-    TIDEMILL_TRY(rounded, BFloat16Buffer::Create(InputRowsFor(shape) * max_rows, MaxColumns(shape)));
+    TIDEMILL_TRY(rounded, BFloat16Buffer::Create(shape.source_rows * max_rows, shape.source_width));
     b.bfloat16_ = std::move(rounded);
   }
   b.positions.resize(max_rows);
   b.attention_tasks.reserve(max_rows);
-  const size_t max_products = std::max(kMaxMatMulTasks, 2 * shape.experts);  // `gate` and `up` of all experts
+  const size_t max_products = std::max(kMaxMatMulTasks, shape.products);
   b.products_.reserve(max_products);
   b.product_rows_.reserve(max_products);
-  if (shape.experts != 0) {
-    const size_t slots = max_rows * shape.experts_per_token;
-    b.experts.weights.resize(slots);
-    for (std::vector<uint32_t>* ids : {&b.experts.chosen, &b.experts.slots, &b.experts.order}) ids->resize(slots);
-    b.experts.offsets.resize(shape.experts + 1);
-  }
   return b;
 }
 

@@ -5,9 +5,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/check.h"
+#include "base/checked_math.h"
 #include "kernels/activations.h"
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
@@ -20,18 +23,27 @@ namespace tidemill {
 
 inline constexpr size_t kMaxRopeTables = 2;
 
-// The maximum of each over the stack's layers.
+// Memory that a branch asks for: for each row of a step `per_row` rows of `width` elements of four bytes.
+struct BufferRegion {
+  size_t width = 0;
+  size_t per_row = 1;
+};
+
+// What a stack's steps need, the maximum over its layers.
 struct StepShape {
   size_t hidden = 0;
-  size_t q_dim = 0;   // heads * head_dim
-  size_t kv_dim = 0;  // kv_heads * head_dim
-  size_t ffn = 0;     // of plain feed-forward layers
   std::array<size_t, kMaxRopeTables> rotary_dims = {};
-  size_t experts = 0, experts_per_token = 0, expert_ffn = 0;  // of mixtures
-  bool bfloat16_weights = false, quantized_weights = false;   // some weight is
-  bool q8_0_weights = false;                                  // some weight is
-  bool paired = false;                                        // has StepBuffers::paired
-  size_t feature_width = 0;                                   // of the target's features
+  bool bfloat16_weights = false, quantized_weights = false;  // some weight is
+  bool q8_0_weights = false;                                 // some weight is
+  size_t source_width = 0;                                   // of what products read
+  size_t source_rows = 1;                                    // for each row of a step
+  size_t products = 0;                                       // of one group, beyond kMaxMatMulTasks
+  bool paired = false;                                       // has StepBuffers::paired
+  // [branch of a layer][region] floats for each row. Branches at one place in their layers share them.
+  std::vector<std::vector<size_t>> regions = {};
+
+  void AddWeight(const WeightMatrix& weight);
+  void AddRegions(size_t branch, const std::vector<BufferRegion>& wanted);
 };
 
 // For products whose source is already filled.
@@ -48,10 +60,6 @@ class StepBuffers {
   Matrix<float> x;                  // [rows, hidden] the residual stream
   Matrix<float> normed;             // [rows, hidden] a branch's input, and its output if a norm follows
   Matrix<float> paired;             // [rows, 2 * hidden] a draft head's tokens, and its other input; or no rows
-  Matrix<float> q;                  // [rows, q_dim]
-  Matrix<float> k, v;               // [rows, kv_dim]
-  Matrix<float> attended;           // [rows, q_dim]
-  Matrix<float> gate, up;           // [rows, ffn]
   std::vector<uint32_t> positions;  // [rows]
 
   // Cosines and sines of the rows' positions by the model's rope tables.
@@ -60,17 +68,14 @@ class StepBuffers {
   };
   std::array<RopeRows, kMaxRopeTables> rope;
 
-  // Of one cell's mixture of experts. A slot is one (row, expert) pair.
-  struct ExpertRows {
-    Matrix<float> logits;                 // [rows, experts]
-    Matrix<float> in, out;                // [rows * experts_per_token, hidden]
-    Matrix<float> gate, up;               // [rows * experts_per_token, expert_ffn]
-    std::vector<float> weights;           // [rows * experts_per_token]
-    std::vector<uint32_t> chosen, slots;  // [rows * experts_per_token]
-    std::vector<uint32_t> order;          // [rows * experts_per_token]
-    std::vector<uint32_t> offsets;        // [experts + 1]
-  };
-  ExpertRows experts;
+  // Region `index` of the layers' branch number `branch`, for all rows of the step. Its content lasts while one call's cells run.
+  template <typename T>
+  Matrix<T> Region(size_t branch, size_t index, BufferRegion region) const {
+    static_assert(sizeof(T) == sizeof(float));
+    TIDEMILL_DCHECK(region.per_row * Stride(region.width) * max_rows() <= regions_[branch][index].size());
+    T* data = reinterpret_cast<T*>(regions_[branch][index].data());
+    return Matrix<T>(data, max_rows() * region.per_row, region.width, Stride(region.width));
+  }
 
   // Products of rows of one `source`, run as one group; y is written (or added to) at the same rows. A bias is in y before the product.
   // RunProducts reads the source and converts it to each form that the group's weights need. make(alone, first, count) fills rows
@@ -93,6 +98,13 @@ class StepBuffers {
   std::vector<AttentionTask> attention_tasks;  // scratch of the attention branch
 
  private:
+  // Of a row: an odd number of cache lines, since rows a power of two apart would share the sets of the L1 cache.
+  static size_t Stride(size_t width) { return RoundUp<size_t>(width, 16) | 16; }
+  friend struct StepShape;
+  static size_t RowFloats(const StepShape& shape);
+  template <typename Buffers, typename Place>
+  static void ForEachMatrix(Buffers& b, const StepShape& s, Place place);
+
   struct RowRange {
     size_t first, count;
   };
@@ -108,6 +120,7 @@ class StepBuffers {
   Matrix<uint16_t> bfloat16_rows_;
   QuantizedBuffer quantized_;
   AlignedBuffer memory_;
+  std::vector<std::vector<std::span<float>>> regions_;
 };
 
 }  // namespace tidemill

@@ -1,0 +1,110 @@
+#include "models/layers/mixture_branch.h"
+
+#include <algorithm>
+#include <span>
+
+#include "models/layers/branch_cells.h"
+
+namespace tidemill {
+// A row's ids and weights lie behind each other, so that a cell's order is one list.
+std::vector<BufferRegion> MixtureBranch::Regions() const {
+  const size_t k = mixture_.per_token;
+  return {{num_experts()},    {hidden(), k}, {hidden(), k}, {ffn(), k}, {ffn(), k}, {k}, {k}, {k}, {k},
+          {num_experts() + 1}};
+}
+
+MixtureBranch::Rows MixtureBranch::RowsOf(const StepBuffers& b, const BranchCells& cells, const Cell& cell) const {
+  const size_t k = mixture_.per_token, first = cell.first_row, rows = cell.num_rows;
+  const auto slots = [&](Region index, size_t width) {
+    return cells.Region<float>(b, index, {width, k}).Rows(first * k, rows * k);
+  };
+  const auto ids = [&](Region index) {
+    return Matrix<uint32_t>(cells.Region<uint32_t>(b, index, {k}).row(first), rows, k);
+  };
+  return {
+      .in = slots(kIn, hidden()),
+      .out = slots(kOut, hidden()),
+      .gate = slots(kGate, ffn()),
+      .up = slots(kUp, ffn()),
+      .weights = cells.Region<float>(b, kWeights, {k}).Rows(first, rows),
+      .groups = {.order = {ids(kOrder).data, rows * k},
+                 .offsets = {cells.Region<uint32_t>(b, kOffsets, {num_experts() + 1}).row(first), num_experts() + 1},
+                 .slots = ids(kSlots)}};
+}
+
+void MixtureBranch::ForEachWeight(const WeightVisitor& visit) const {
+  visit({mixture_.router});
+  for (size_t i = 0; i < num_experts(); ++i) {
+    mixture_.experts[i].ForEachLinear([&](const Linear& linear) {
+      visit({.linear = linear, .expert = i, .experts = num_experts(), .per_token = mixture_.per_token});
+    });
+  }
+}
+
+void MixtureBranch::AddWork(DType, BranchWork* work) const {
+  const size_t gathered = mixture_.per_token * hidden(), activated = mixture_.per_token * ffn();
+  work->rows.push_back({.cols = hidden(), .elements = hidden()});      // normed and quantised
+  work->rows.push_back({.cols = gathered, .elements = 2 * gathered});  // gathered and quantised; added up
+  work->rows.push_back({.cols = activated, .elements = activated});    // activated and quantised, for down
+  work->loops += 3;
+}
+
+bool MixtureBranch::RunsWith(const Branch& other) const {
+  const auto* m = dynamic_cast<const MixtureBranch*>(&other);
+  return m != nullptr && m->num_experts() == num_experts() && m->ffn() == ffn() &&
+         m->mixture_.per_token == mixture_.per_token;
+}
+
+// The rows are copied once for each of their experts, sorted by expert, so that an expert's rows follow each other: one group of
+// products over all experts. What comes back is added to a row in ascending order of expert, whoever else is in the step.
+void MixtureBranch::Compute(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const {
+  const Matrix<float> logits = cells.Region<float>(b, kLogits, {num_experts()});
+  b.BeginProducts(b.normed);
+  for (const DecoderCell& c : cells.cells)
+    b.AddProduct(ctx, cells.As<MixtureBranch>(c).mixture_.router, c.cell.first_row, c.cell.num_rows, logits, false);
+  b.RunProducts(ctx, InputNorm{b, cells});
+  for (const DecoderCell& c : cells.cells) {
+    const auto& branch = cells.As<MixtureBranch>(c);
+    const size_t first = c.cell.first_row, rows = c.cell.num_rows;
+    const Rows e = RowsOf(b, cells, c.cell);
+    const Matrix<uint32_t> chosen = cells.Region<uint32_t>(b, kChosen, {mixture_.per_token}).Rows(first, rows);
+    RouteTokens(ctx, logits.Rows(first, rows), branch.mixture_.normalise, chosen, e.weights);
+    GroupByExpert(chosen, e.groups);
+    GatherRows(ctx, b.normed.Rows(first, rows), e.groups.order, e.in);
+    branch.RunExperts(ctx, b, e);
+  }
+}
+
+void MixtureBranch::RunExperts(ExecutionContext& ctx, StepBuffers& b, const Rows& e) const {
+  const auto for_each_expert = [&](ConstMatrix<float> source, const auto& make, auto body) {
+    b.BeginProducts(source);
+    for (size_t i = 0; i < num_experts(); ++i) {
+      const size_t begin = e.groups.offsets[i], count = e.groups.offsets[i + 1] - begin;
+      if (count != 0) body(mixture_.experts[i], begin, count);
+    }
+    b.RunProducts(ctx, make);
+  };
+  for_each_expert(e.in, AsItIs, [&](const Mlp& expert, size_t begin, size_t count) {
+    b.AddProduct(ctx, expert.gate, begin, count, e.gate, false);
+    b.AddProduct(ctx, expert.up, begin, count, e.up, false);
+  });
+  const auto activate = [&](ExecutionContext& alone, size_t row, size_t count) {
+    GatedActivate(alone, mixture_.experts.front().activation, e.gate.Rows(row, count), e.up.Rows(row, count),
+                  e.gate.Rows(row, count));
+  };
+  for_each_expert(e.gate, activate, [&](const Mlp& expert, size_t begin, size_t count) {
+    b.AddProduct(ctx, expert.down, begin, count, e.out, false);
+  });
+}
+
+void MixtureBranch::AddOutput(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const {
+  for (const DecoderCell& c : cells.cells) {
+    const Rows e = RowsOf(b, cells, c.cell);
+    const bool normed = cells.at(c).out_norm.present();
+    const Matrix<float> y = (normed ? b.normed : b.x).Rows(c.cell.first_row, c.cell.num_rows);
+    for (size_t r = 0; normed && r < y.rows; ++r) std::fill_n(y.row(r), y.cols, 0.0f);
+    ScatterAddExperts(ctx, e.out, e.groups.slots, e.weights, y);
+  }
+}
+
+}  // namespace tidemill
