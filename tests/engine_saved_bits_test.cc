@@ -130,7 +130,7 @@ TEST_P(SavedRequestTest, AfterAnyToken_GoesOnElsewhereWithTheSameBits) {
     const Outcome second = Resume(first, Way(static_cast<size_t>(k), c.kv_type), {.generation = c.generation});
     ExpectJoined(first, second, whole, std::to_string(k) + " tokens before");
     EXPECT_EQ(second.stats.prompt_tokens, testing::ResumedPrompt().size() + static_cast<size_t>(k));
-    EXPECT_EQ(second.stats.restored_tokens, second.stats.prompt_tokens - 1);
+    EXPECT_EQ(second.stats.cached_tokens, second.stats.prompt_tokens - 1);
     ASSERT_FALSE(HasFailure());
   }
   const bool holds_back = !c.generation.stop.empty();
@@ -210,7 +210,7 @@ TEST(SavedRequest, MorePrompt_IsAsIfAllHadBeenSubmitted) {
     const Outcome found = Resume(first, Way(steps, KvType::kF16), {.more_prompt = more});
     ExpectJoined({}, found, expected, std::to_string(steps) + " steps");
     EXPECT_EQ(found.stats.prompt_tokens, all.size());
-    EXPECT_LT(found.stats.restored_tokens, all.size());
+    EXPECT_LT(found.stats.cached_tokens, all.size());
   }
 }
 

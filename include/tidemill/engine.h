@@ -53,6 +53,9 @@ struct EngineOptions {
   // Where the state of a request waits while older ones need its memory, in files without names; empty: it is computed again. What
   // cannot be written there is computed again, too.
   std::string spill_folder = {};
+  // Whether prompts begin where earlier ones, and their answers, are kept: the same ids are computed once. Kept states take at most half of
+  // state_memory, and leave before a request lacks memory.
+  bool prefix_cache = true;
   // For requests whose draft tokens it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states may take a
   // quarter of state_memory beside that, and its context may be shorter: where either is not enough, it makes no draft tokens.
   std::shared_ptr<const Model> draft_model = {};
@@ -104,6 +107,9 @@ struct Request {
   GenerationOptions generation = {};
   DraftOptions draft = {};
   bool keep_state = false;  // the last event brings Event::saved; its step takes memory for two more states
+  bool store = true;        // prompt and answer stay in the prefix cache
+  // Only requests of one salt share a prefix. How long a prompt takes tells a caller what others of its salt have asked.
+  std::string cache_salt = {};
   // Submit refuses max_new_tokens whose state has no room. Off: they are a limit that few answers reach, and it does not look.
   bool needs_room_for_all = true;
 };
@@ -148,8 +154,8 @@ struct DraftStats {
 };
 
 struct RequestStats {
-  size_t prompt_tokens = 0;    // of one that was resumed: all tokens before
-  size_t restored_tokens = 0;  // of them: not computed, they came with the saved state
+  size_t prompt_tokens = 0;  // of one that was resumed: all tokens before
+  size_t cached_tokens = 0;  // of them: not computed before the first step; from the prefix cache, or a saved state
   size_t generated_tokens = 0;
   double prefill_ms = 0;       // from the first step to the first token
   size_t drafted_tokens = 0;   // draft tokens that were checked

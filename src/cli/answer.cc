@@ -109,7 +109,7 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
   json["text"] = answer.text;
   json["ids"] = std::move(ids);
   json["prompt_tokens"] = stats.prompt_tokens;
-  json["restored_tokens"] = stats.restored_tokens;
+  json["cached_tokens"] = stats.cached_tokens;
   json["generated_tokens"] = stats.generated_tokens;
   json["finish_reason"] = FinishReasonName(answer.finish);
   json["timings"] = {
@@ -118,7 +118,7 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
       {"ttft_ms", stats.ttft_ms},
       {"decode_ms", stats.decode_ms},
       {"prefill_tokens_per_s",
-       TokensPerSecond(static_cast<double>(stats.prompt_tokens - stats.restored_tokens), stats.prefill_ms)},
+       TokensPerSecond(static_cast<double>(stats.prompt_tokens - stats.cached_tokens), stats.prefill_ms)},
       {"decode_tokens_per_s", TokensPerSecond(decoded, stats.decode_ms)}};
   json["state"] = {{"used_bytes", stats.state_bytes},
                    {"policy", KvPolicyName(engine.kv_policy())},

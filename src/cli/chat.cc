@@ -230,6 +230,7 @@ Result<void> ChatCommand(CommandContext& context) {
   set.Hide("--logprobs");
   draft.AddTo(set);
   machine.AddTo(set);
+  machine.AddPrefixCacheTo(set);
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
   TIDEMILL_TRY_VOID(generation.CheckRanges());

@@ -97,6 +97,11 @@ void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
       [this](const std::string& text) { return ReadRopeScaling(text, rope_scaling); });
 }
 
+void MachineFlags::AddPrefixCacheTo(FlagSet& flags) {
+  flags.Choice("--prefix-cache", prefix_cache, {"on", "off"},
+               "Whether what prompts begin with in common is computed once (on); answers are the same");
+}
+
 void MachineFlags::AddSharingTo(FlagSet& flags) {
   flags.Number<size_t>("--max-batch", max_batch, 1, 1024, "Requests in one step (32)");
   flags.Number<size_t>("--prefill-chunk", prefill_chunk, 1, 8192, "Rows of prompts in one step (by the model's size)");
@@ -131,6 +136,7 @@ Result<EngineOptions> MachineFlags::engine_options() const {
   options.prefill_chunk = prefill_chunk.value_or(0);
   options.state_memory = state_memory.value_or(0);
   options.spill_folder = SpillFolder();
+  options.prefix_cache = prefix_cache != "off";
   return options;
 }
 

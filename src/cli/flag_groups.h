@@ -24,11 +24,13 @@ struct MachineFlags {
   std::optional<size_t> context;
   std::optional<size_t> kv_increment, max_batch, prefill_chunk;
   std::optional<uint64_t> state_memory;
-  std::optional<std::string> isa, dtype, kv_dtype, kv_policy, weights;
+  std::optional<std::string> isa, dtype, kv_dtype, kv_policy, weights, prefix_cache;
   std::optional<RopeOverride> rope_scaling;
 
   // `context_help`: what --context means to this command.
   void AddTo(FlagSet& flags, const std::string& context_help = "Positions of the state (the model's own)");
+  // For commands that answer prompts.
+  void AddPrefixCacheTo(FlagSet& flags);
   // How many requests share them; for commands that run more than one.
   void AddSharingTo(FlagSet& flags);
   LoadOptions load_options() const;

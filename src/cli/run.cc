@@ -32,6 +32,7 @@ void AddFlags(FlagSet& set, RunFlags& flags) {
   flags.generation.AddTo(set);
   flags.draft.AddTo(set);
   flags.machine.AddTo(set);
+  flags.machine.AddPrefixCacheTo(set);
   set.Removed("--attention-backend", "attention always reads the rows that are there; leave it out");
   flags.prompts.AddTo(set);
   set.Excludes("--prompts", "--save-state");

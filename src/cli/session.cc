@@ -169,7 +169,7 @@ void WarnAboutDrafts(const RequestStats& stats, Messages& messages) {
 std::string DescribeAnswer(const Answer& answer, const Session& session, const GenerationOptions& options) {
   const RequestStats& stats = answer.stats;
   const double decoded = stats.generated_tokens > 0 ? static_cast<double>(stats.generated_tokens - 1) : 0;
-  const size_t prefilled_tokens = stats.prompt_tokens - stats.restored_tokens;
+  const size_t prefilled_tokens = stats.prompt_tokens - stats.cached_tokens;
   char lines[768];
   std::snprintf(
       lines, sizeof lines,

@@ -33,6 +33,8 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Parts parts)
     : id_(id),
       options_(std::move(request.generation)),
       keep_state_(request.keep_state),
+      store_(request.store),
+      cache_salt_(std::move(request.cache_salt)),
       sampler_(std::move(parts.sampler)),
       tokenizer_(parts.tokenizer),
       decoder_(parts.tokenizer),
@@ -59,7 +61,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Parts parts)
 }
 
 void ActiveRequest::Continue(const RequestRecord& record, bool is_answer) {
-  restored_ = state_->length();
+  cached_ = state_->length();
   if (!is_answer) return;
   const std::vector<int32_t> all(tokens().begin(), tokens().end());
   const std::span<const int32_t> ids = all;
@@ -109,6 +111,22 @@ void ActiveRequest::GiveUpDrafter(std::string_view trouble) {
   DropDrafter(earlier.empty() ? trouble : earlier);
 }
 
+void ActiveRequest::Continue(SequenceState& from, size_t length) {
+  if (!from.ForkTo(*state_, length).ok()) return;
+  sharing_ = true;
+  if (!started_) cached_ = length;
+}
+
+void ActiveRequest::DropPrefix() {
+  state_->Clear();
+  sharing_ = false;
+  if (!started_) cached_ = 0;
+}
+
+std::unique_ptr<SequenceState> ActiveRequest::TakeState() {
+  return store_ && !failed_ && state_->length() != 0 ? std::move(state_) : nullptr;
+}
+
 void ActiveRequest::Start() {
   running_ = true;
   if (!spilled_) return;
@@ -127,6 +145,7 @@ void ActiveRequest::Preempt(const std::string& spill_folder) {
   } catch (const std::exception&) {  // without memory for the folder's name it is recomputed
   }
   state_->Clear();
+  sharing_ = false;
   if (drafter_ != nullptr) drafter_->Release();
   offered_ = {};
   running_ = false;
@@ -430,14 +449,14 @@ void ActiveRequest::Fail(Error error, std::vector<Event>* events) {
   } catch (const std::exception&) {  // without memory for more words
   }
   event.stats = Stats();
-  done_ = true;
+  done_ = failed_ = true;
   events->push_back(std::move(event));
 }
 
 RequestStats ActiveRequest::Stats() {
   RequestStats stats;
   stats.prompt_tokens = prompt_tokens_;
-  stats.restored_tokens = restored_;
+  stats.cached_tokens = cached_;
   stats.generated_tokens = generated_;
   stats.drafted_tokens = drafted_;
   stats.accepted_tokens = accepted_;

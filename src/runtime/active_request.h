@@ -65,6 +65,22 @@ class ActiveRequest {
   size_t pending() const { return tokens().size() - state_->length(); }
   std::span<const int32_t> tokens() const { return sampler_.history().ids(); }  // the prompt, and what was generated
 
+  // Before Start, while it holds nothing: the first `length` of its tokens come from a state of them. Without memory it changes nothing.
+  void Continue(SequenceState& from, size_t length);
+  void DropPrefix();  // what that took
+  // Whether its state shares blocks of rows with others, which may hold more rows than its own would: since Continue, or since another
+  // request continued from it.
+  bool is_sharing() const { return sharing_; }
+  void Share() { sharing_ = true; }
+  // It shares with nobody from now on. What it shares already goes with the next Preempt.
+  void StopSharing() { shares_ = false; }
+  bool shares() const { return shares_; }
+  bool is_cold() const { return state_->length() == 0 && !spilled_; }
+  bool stores() const { return store_; }
+  const std::string& cache_salt() const { return cache_salt_; }
+  // Once it is done: its state, of the first tokens(), where it may be kept for others; else null.
+  std::unique_ptr<SequenceState> TakeState();
+
   // From waiting to running. A state that cannot be read back is recomputed.
   void Start();
   // From running to waiting, without memory. `spill_folder`: see EngineOptions.
@@ -163,7 +179,8 @@ class ActiveRequest {
 
   RequestId id_;
   GenerationOptions options_;
-  bool keep_state_;
+  bool keep_state_, store_;
+  std::string cache_salt_;
   Sampler sampler_;
   const Tokenizer& tokenizer_;  // the model's, which the engine keeps
   StreamDecoder decoder_;
@@ -175,7 +192,7 @@ class ActiveRequest {
   std::optional<SpillFile> spilled_;  // what the state was
   size_t context_;
   size_t prompt_tokens_;  // submitted
-  size_t restored_ = 0;   // of them, those of a saved state
+  size_t cached_ = 0;     // of them, those that were not computed before the first step
   size_t earlier_ = 0;    // the last of them: the answer so far
   std::vector<RowKey> keys_;
   size_t max_draft_tokens_;
@@ -201,7 +218,8 @@ class ActiveRequest {
   const RequestFaults* injected_ = nullptr;
   size_t next_row_ = kNoRow;  // of the step: the accepted row to sample after
   size_t generated_ = 0, drafted_ = 0, accepted_ = 0, preemptions_ = 0;
-  bool running_ = false, started_ = false, done_ = false;
+  bool running_ = false, started_ = false, done_ = false, failed_ = false;
+  bool sharing_ = false, shares_ = true;
   Clock::time_point submitted_, first_step_, first_token_, last_token_time_;
   PageFaults page_faults_before_;
 };

@@ -119,7 +119,8 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
                                           .max_rows = impl->executor->max_rows(),
                                           .prefill_chunk = o.prefill_chunk,
                                           .state_memory = o.state_memory,
-                                          .spill_folder = o.spill_folder});
+                                          .spill_folder = o.spill_folder,
+                                          .prefix_cache = o.prefix_cache});
   TIDEMILL_TRY_VOID(impl->PrepareDrafts());
   return impl;
 }
@@ -277,6 +278,9 @@ void Engine::Impl::EndCancelled() {
 
 void Engine::Impl::DropFinished() {
   SaveFinished();
+  for (const auto& request : requests) {
+    if (request->done()) scheduler->Keep(*request);
+  }
   const std::lock_guard lock(mutex);
   std::erase_if(requests, [](const auto& request) { return request->done(); });
 }

@@ -31,7 +31,8 @@ Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint
   }
 }
 
-Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits), draft_steps_(limits.max_batch) {
+Scheduler::Scheduler(const SchedulerLimits& limits)
+    : limits_(limits), prefix_cache_(limits.state_memory / 2), draft_steps_(limits.max_batch) {
   running_.reserve(limits.max_batch);
   drafts_.reserve(limits.max_batch);
   drafting_.reserve(limits.max_batch);
@@ -68,8 +69,8 @@ void Scheduler::Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, 
   for (const auto& request : requests.subspan(kept)) {
     if (running_.size() == limits_.max_batch) return;
     const size_t positions = request->next_positions();
-    const size_t rows = positions - request->state().length();  // a resumed one is not empty
-    const auto bytes = [&] { return request->BytesWith(rows, limits_.prefill_chunk); };
+    // A resumed one is not empty, nor is one that has a prefix.
+    const auto bytes = [&] { return request->BytesWith(positions - request->state().length(), limits_.prefill_chunk); };
     uint64_t need = bytes();
     if (Sum(bytes_, need) > limits_.state_memory && !running_.empty()) {
       one_waits_ = true;
@@ -80,9 +81,59 @@ void Scheduler::Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, 
       request->Fail(StateTooLarge("start request", positions, need, 0, limits_.state_memory), events);
       continue;
     }
+    if (!TakePrefix(*request)) return;
+    need = bytes();
+    if (!Fits(need) && request->is_sharing()) {  // blocks that it shares are larger than its own
+      request->DropPrefix();
+      need = bytes();
+      (void)Fits(need);
+    }
     request->Start();
     running_.push_back({request->id(), request.get(), need, request->feature_bytes()});
     bytes_ += need;
+  }
+}
+
+bool Scheduler::TakePrefix(ActiveRequest& request) {
+  if (!limits_.prefix_cache || !request.is_cold() || !request.shares()) return true;
+  const std::span<const int32_t> tokens = request.tokens();
+  PrefixCache::Found found = prefix_cache_.Find(tokens, request.cache_salt());
+  ActiveRequest* source = nullptr;  // of `found`, if it runs
+  size_t coming = 0;
+  for (const Running& running : running_) {
+    ActiveRequest& other = *running.request;
+    if (!other.stores() || !other.shares() || other.cache_salt() != request.cache_salt()) continue;
+    SequenceState& state = other.state();
+    if (const size_t length = SharedPrefix(tokens, other.tokens(), state); length > found.length) {
+      found = {&state, length};
+      source = &other;
+    }
+    const size_t common = std::min(CommonTokens(tokens, other.tokens()), tokens.size() - 1);
+    if (common > state.length() && state.keeps_all()) coming = std::max(coming, common);
+  }
+  if (coming >= found.length + PrefixCache::kFewestTokens) return false;
+  if (found.length == 0) return true;
+  if (source != nullptr) source->Share();
+  request.Continue(*found.state, found.length);
+  return true;
+}
+
+bool Scheduler::Fits(uint64_t more) {
+  const uint64_t all = Sum(bytes_, more);
+  if (all > limits_.state_memory) return false;
+  while (Sum(all, prefix_cache_.bytes()) > limits_.state_memory && prefix_cache_.DropOldest()) {
+  }
+  return true;
+}
+
+void Scheduler::Keep(ActiveRequest& request) noexcept {
+  if (!limits_.prefix_cache) return;
+  try {
+    std::unique_ptr<SequenceState> state = request.TakeState();
+    if (state == nullptr) return;
+    const std::span<const int32_t> ids = request.tokens().first(state->length());
+    prefix_cache_.Keep(ids, request.cache_salt(), std::move(state));
+  } catch (const std::exception&) {  // std::bad_alloc
   }
 }
 
@@ -134,7 +185,7 @@ void Scheduler::AddDraftTokens(size_t rows) {
 void Scheduler::GrowForText(Running& running) {
   ActiveRequest& request = *running.request;
   const uint64_t need = request.BytesWith(1, 1), more = need - std::min(need, running.bytes);
-  if (Sum(bytes_, more) > limits_.state_memory || !request.state().Reserve(1).ok()) return;  // MakeRoom sees to it
+  if (!Fits(more) || !request.state().Reserve(1).ok()) return;  // MakeRoom sees to it
   bytes_ += more;
   running.bytes += more;
 }
@@ -169,7 +220,7 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   const auto fits = [&] {
     need = request.BytesWith(running.rows, running.rows);
     more = need - std::min(need, running.bytes);
-    return Sum(bytes_, more) <= limits_.state_memory;
+    return Fits(more);
   };
   // Drafts take no memory from other requests, and none that is missing.
   const auto drop_drafts = [&] {
@@ -179,14 +230,17 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
     return running.rows != wanted;
   };
   if (!fits() && drop_drafts()) (void)fits();
-  while (Sum(bytes_, more) > limits_.state_memory && running_.size() > index + 1) PreemptYoungest();
-  if (Sum(bytes_, more) > limits_.state_memory && index == 0 && request.GiveUpFeatures()) {
+  while (!Fits(more) && running_.size() > index + 1) PreemptYoungest();
+  if (!Fits(more) && index == 0 && request.GiveUpFeatures()) {
     UncountFeatures(running);
     (void)fits();
   }
-  if (Sum(bytes_, more) > limits_.state_memory) {
+  if (!Fits(more)) {
     if (index != 0) {
       PreemptYoungest();  // itself
+    } else if (request.is_sharing()) {
+      request.StopSharing();
+      PreemptYoungest();  // itself: alone its state may fit
     } else {
       request.Fail(StateTooLarge("grow state", request.tokens().size() + 1, need, 0, limits_.state_memory), events);
     }

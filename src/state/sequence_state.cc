@@ -110,16 +110,21 @@ size_t SequenceState::CheckpointEarliest() const {
   return EarliestRollback(std::max(floor_, length() - std::min(length(), options_.draft_rows)));
 }
 
-Result<void> SequenceState::Rollback(size_t to) {
+Result<void> SequenceState::CheckRollback(size_t to, std::string_view what) const {
   if (to > length()) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "roll back state: to " + std::to_string(to) + " tokens: there are only " + std::to_string(length()));
+    return Error(ErrorCode::kInvalidArgument, std::string(what) + " state: to " + std::to_string(to) +
+                                                  " tokens: there are only " + std::to_string(length()));
   }
   if (to < earliest_rollback()) {
-    return Error(ErrorCode::kUnsupported, "roll back state: to " + std::to_string(to) +
+    return Error(ErrorCode::kUnsupported, std::string(what) + " state: to " + std::to_string(to) +
                                               " tokens: what they would see is no longer kept; the least is " +
                                               std::to_string(earliest_rollback()));
   }
+  return {};
+}
+
+Result<void> SequenceState::Rollback(size_t to) {
+  TIDEMILL_TRY_VOID(CheckRollback(to, "roll back"));
   SettleAll();
   keys_.resize(to - first_key_);
   hashes_.resize(keys_.size() + 1);
@@ -129,19 +134,38 @@ Result<void> SequenceState::Rollback(size_t to) {
 
 Result<std::unique_ptr<SequenceState>> SequenceState::Fork() {
   try {
-    // Everything that can fail comes first, so that this sequence changes only when the child is complete.
-    SettleAll();
     Layers layers;
     for (const auto& layer : layers_) layers.push_back(layer->MakeEmpty());
     auto child = std::make_unique<SequenceState>(options_, std::move(layers));
-    child->first_key_ = first_key_;
-    child->keys_ = keys_;
-    child->hashes_ = hashes_;
-    child->floor_ = floor_;
-    for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->PrepareFork(*child->layers_[i]);
-    for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->Fork(*child->layers_[i]);
+    TIDEMILL_TRY_VOID(ForkTo(*child, length()));
     return child;
   } catch (const std::exception&) {
+    return OutOfMemoryError("fork state");
+  }
+}
+
+Result<void> SequenceState::ForkTo(SequenceState& child, size_t length) {
+  TIDEMILL_CHECK(child.length() == 0 && child.layers_.size() == layers_.size() &&
+                 child.options_.model == options_.model && child.options_.numeric_class == options_.numeric_class);
+  try {
+    TIDEMILL_TRY_VOID(CheckRollback(length, "fork"));
+    if (length > child.max_length()) {
+      return Error(ErrorCode::kContextFull, "fork state: " + std::to_string(length) + " tokens: the context holds " +
+                                                std::to_string(child.max_length()));
+    }
+    // Everything that can fail comes first, so that this sequence changes only when the child is complete.
+    SettleAll();
+    std::vector<RowKey> keys = keys_;
+    std::vector<uint64_t> hashes = hashes_;
+    for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->PrepareFork(*child.layers_[i]);
+    for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->Fork(*child.layers_[i]);
+    child.first_key_ = first_key_;
+    child.keys_ = std::move(keys);
+    child.hashes_ = std::move(hashes);
+    child.floor_ = floor_;
+    return child.Rollback(length);
+  } catch (const std::exception&) {
+    child.Clear();
     return OutOfMemoryError("fork state");
   }
 }

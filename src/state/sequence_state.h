@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/byte_reader.h"
@@ -91,12 +92,17 @@ class SequenceState {
 
   // The lowest length that Rollback can return to: 0 where no layer drops anything; never above length().
   size_t earliest_rollback() const { return EarliestRollback(floor_); }
+  // Whether every length up to max_length() can be gone back to.
+  bool keeps_all() const { return EarliestRollback(max_length()) == 0; }
   // Back to `length` positions. kInvalidArgument above length(), kUnsupported below earliest_rollback(); then nothing has changed.
   Result<void> Rollback(size_t length);
 
   // A second sequence that continues from here. Both share what is committed; nothing that one does changes the other.
   // kOutOfMemory leaves this sequence unchanged.
   Result<std::unique_ptr<SequenceState>> Fork();
+  // The same for its first `length` positions and an empty sequence of the same shape, whose growth may differ. As Rollback's errors, too;
+  // then neither has changed.
+  Result<void> ForkTo(SequenceState& child, size_t length);
 
   // Shrinks to the smallest capacity that holds what is committed. Never fails: at worst nothing happens.
   void Compact();
@@ -115,6 +121,7 @@ class SequenceState {
   GrowthCounts growth() const;
 
  private:
+  Result<void> CheckRollback(size_t to, std::string_view what) const;
   void SettleAll();
   void AppendKeys(std::span<const RowKey> keys);
   void DropKeys();

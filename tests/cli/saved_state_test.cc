@@ -57,7 +57,7 @@ TEST(SavedState, AnswerInTwoRuns_IsTheAnswerOfOne) {
                                         "1.2"};
   const json whole = JsonOutput(With(run, {"-n", "20"}));
   ASSERT_EQ(whole["ids"].size(), 20U);
-  EXPECT_EQ(whole["restored_tokens"], 0);
+  EXPECT_EQ(whole["cached_tokens"], 0);
   const std::string path = StateFile("two_runs");
   const json first = JsonOutput(With(run, {"-n", "7", "--save-state", path}));
   ASSERT_EQ(first["ids"].size(), 7U);
@@ -73,7 +73,7 @@ TEST(SavedState, AnswerInTwoRuns_IsTheAnswerOfOne) {
     EXPECT_EQ(second["seed"], 4);
     EXPECT_EQ(second["generated_tokens"], 13);
     EXPECT_EQ(second["prompt_tokens"], whole["prompt_tokens"].get<int>() + 7);
-    EXPECT_EQ(second["restored_tokens"], whole["prompt_tokens"].get<int>() + 6);
+    EXPECT_EQ(second["cached_tokens"], whole["prompt_tokens"].get<int>() + 6);
   }
 }
 
@@ -95,7 +95,7 @@ TEST(SavedState, Prompt_GoesBehindTheSavedText) {
   const json answer = JsonOutput({"run", CountingModelFile(), "--load-state", path, "-p", " world", "-n", "3"});
   EXPECT_EQ(answer["ids"], world["ids"]);
   EXPECT_GT(answer["prompt_tokens"], world["prompt_tokens"]);
-  EXPECT_GT(answer["restored_tokens"], 0);
+  EXPECT_GT(answer["cached_tokens"], 0);
 }
 
 TEST(SavedState, InterruptedAnswer_IsKept) {
