@@ -53,8 +53,8 @@ def lines_of(draw: random.Random, lengths: list[int], new: list[int], vocabulary
 
 def many(arguments: argparse.Namespace, lines: str) -> tuple[list[dict], dict[str, float]]:
     """The results' timings, and milliseconds of --stats: first and next token, median and 99th percentile."""
-    results, said = run([arguments.tidemill, "run", arguments.model, "--prompts", "-", "--stats", "--threads", str(arguments.threads),
-                         "--max-batch", str(arguments.requests)], lines)
+    results, said = run([arguments.tidemill, "run", arguments.model, "--prompts", "-", "--prefix-cache", "off", "--stats",
+                         "--threads", str(arguments.threads), "--max-batch", str(arguments.requests)], lines)
     found = re.findall(r"(TTFT|inter-token) +([\d.]+) ms p50, ([\d.]+) ms p99", said)
     return ([json.loads(line)["timings"] for line in results.splitlines()],
             {f"{name} {share}": float(value) for name, *values in found for share, value in zip(("p50", "p99"), values)})

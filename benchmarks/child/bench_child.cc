@@ -165,6 +165,7 @@ Result<void> Child::Load() {
   EngineOptions options;
   options.kv_type = kv_type;
   options.isa = isa_;
+  options.prefix_cache = false;  // a repeat is computed again
   for (const size_t batch : settings_.batch) options.max_batch = std::max(options.max_batch, batch);
   if (engine_ && loaded_path_ == settings_.model) {
     // Of as many threads as were asked for the system may have given fewer.
