@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "runtime/engine_impl.h"
 #include "tests/support/engine_driver.h"
+#include "tests/support/kv_cache.h"
 #include "tests/support/random_requests.h"
 
 namespace tidemill::engine_prefix_cache_test {
@@ -115,6 +117,24 @@ TEST_F(EnginePrefixCache, CancelledRequest_LeavesWhatItComputed) {
   driver_.engine().Cancel(id);
   driver_.RunUntilIdle();
   EXPECT_EQ(Cached({.prompt = text}), 39U);
+}
+
+TEST(PrefixCache, StateThatIsTooLarge_LeavesWhatItBeginsWith) {
+  PrefixCache cache(1000);
+  const std::vector<int32_t> text = Prompt(300, 1);
+  const auto keep = [&](size_t tokens) {
+    auto state = std::make_unique<testing::KvCache>(
+        testing::KvShape{.layers = {{.kv_heads = 1, .head_dim = 4}}, .max_length = 300});
+    const std::vector<RowKey> keys(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(tokens));
+    ASSERT_TRUE(state->Reserve(tokens).ok());
+    state->Commit(keys);
+    cache.Keep(std::span(text).first(tokens), "", std::move(state));
+  };
+  keep(20);
+  const uint64_t bytes = cache.bytes();
+  keep(300);
+  EXPECT_EQ(cache.bytes(), bytes);
+  EXPECT_EQ(cache.Find(text, "").length, 20U);
 }
 
 // Prompts that begin with one of three texts, in every mix.

@@ -20,8 +20,8 @@ namespace tidemill {
 
 enum class Wanted : uint8_t { kNothing, kLast, kAll };
 
-// One sequence's next rows, of token ids or embeddings, and which of them want logits or hidden states. A sequence may have several in one step, one after the other:
-// chunks of a prompt, whose later rows need the earlier ones' keys.
+// One sequence's next rows, of token ids or embeddings, and which of them want logits or hidden states. A sequence may have several in one
+// step, one after the other: chunks of a prompt, whose later rows need the earlier ones' keys.
 struct StepSequence {
   SequenceState* state = nullptr;        // has reserved the rows
   std::span<const int32_t> tokens = {};  // each < vocab_size; or none, with embeddings

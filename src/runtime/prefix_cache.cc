@@ -39,16 +39,18 @@ void PrefixCache::Keep(std::span<const int32_t> ids, std::string_view salt, std:
     leaf.used = ++clock_;
     return;
   }
-  std::erase_if(leaves_, [&](const Leaf& leaf) {
-    const bool goes = leaf.salt == salt && begins(ids, leaf.ids) && state->earliest_rollback() <= leaf.ids.size();
-    if (goes) bytes_ -= leaf.bytes;
-    return goes;
-  });
   state->Compact();
   const uint64_t bytes = state->bytes().reserved;
   if (bytes > limit_) return;
+  leaves_.reserve(leaves_.size() + 1);
+  Leaf made{{ids.begin(), ids.end()}, std::string(salt), std::move(state), bytes, ++clock_};  // what can fail is done
+  std::erase_if(leaves_, [&](const Leaf& leaf) {
+    const bool goes = leaf.salt == salt && begins(ids, leaf.ids) && made.state->earliest_rollback() <= leaf.ids.size();
+    if (goes) bytes_ -= leaf.bytes;
+    return goes;
+  });
   while (bytes_ > limit_ - bytes) DropOldest();
-  leaves_.push_back({{ids.begin(), ids.end()}, std::string(salt), std::move(state), bytes, ++clock_});
+  leaves_.push_back(std::move(made));
   bytes_ += bytes;
 }
 

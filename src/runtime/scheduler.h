@@ -8,8 +8,9 @@
 //               2. Parts of prompts, oldest first, at most prefill_chunk rows in all, of equal size, since a few rows read all weights
 //               too. Fewer beside requests that decode (PromptRowsBeside).
 //               3. Draft tokens, oldest first, made for all requests together (DraftSteps). Unused draft rows are not reassigned.
-//   Memory      where a state cannot grow within the bound, the prefix cache gives memory first. Then the youngest running request is preempted. The oldest request first gives up
-//               its drafter's features and fails only if its state alone is too large.
+//   Memory      where a state cannot grow within the bound, the prefix cache gives memory first. Then the youngest running request is
+//               preempted. The oldest request gives up its drafter's features, then blocks that it shares, and fails only if its state
+//               alone is too large.
 //   Drafts      use the state's unused capacity, or grow with the state if none is left (BMC, section VI-A). If more draft tokens were
 //               made, the least promising are dropped. The state grows for them only if they are worth more seconds (NumDraftTokens::Gain)
 //               than growing now (EarlyGrowth). That must take no memory that a running or waiting request could need before the text
