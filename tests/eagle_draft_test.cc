@@ -144,7 +144,7 @@ TEST(EagleDraft, EveryRequest_GetsWhatItGetsWithout) {
                               .spill_folder = folders[at % 2],
                               .draft_head = head};
         EngineDriver roomy(model, options);
-        if (seed % 2 == 0) options.state_memory = roomy.engine().impl().NewState(0)->GrowthBytes(128) * 7 / 4;
+        if (seed % 2 == 0) options.state_memory = roomy.engine().impl().NewState(0)->LedgerGrowth(128, 128) * 3;
         EngineDriver driver(model, options);
         std::vector<RequestId> ids;
         for (const Work& w : work) {
@@ -163,7 +163,8 @@ TEST(EagleDraft, EveryRequest_GetsWhatItGetsWithout) {
           later += found.stats.drafts.later_siblings;
           preemptions += found.stats.preemptions;
         }
-        EXPECT_EQ(driver.engine().impl().draft_memory.held, 0U) << at;
+        driver.engine().ClearPrefixCache();
+        EXPECT_EQ(driver.engine().impl().memory->held(), 0U) << at;
         ASSERT_FALSE(HasFailure());
       }
     }
@@ -224,10 +225,8 @@ TEST(EagleDraft, Preempted_DraftTokensGoOn) {
     for (const std::string& folder : {std::string("roomy"), folders[0], folders[1]}) {
       EngineOptions options{
           .threads = 1, .kv_increment = 16, .spill_folder = folder == "roomy" ? "" : folder, .draft_head = head};
-      EngineDriver roomy(model, options);
-      if (folder != "roomy") options.state_memory = roomy.engine().impl().NewState(0)->GrowthBytes(128) * 3 / 2;
       EngineDriver driver(model, options);
-      driver.engine().impl().draft_memory.limit = uint64_t{1} << 30;
+      Engine::Impl& impl = driver.engine().impl();
       std::vector<Proposal> proposals;
       Record(driver, &proposals);
       std::vector<RequestId> ids;
@@ -239,7 +238,12 @@ TEST(EagleDraft, Preempted_DraftTokensGoOn) {
         ids.push_back(driver.Submit(
             {.prompt = w.prompt, .generation = generation, .draft = OptionsOf(DraftTreeKind::kChain, 5, 5)}));
       }
-      driver.RunUntilIdle();
+      for (size_t step = 0; !driver.engine().idle(); ++step) {
+        driver.Step();
+        const auto& youngest = std::find_if(impl.requests.rbegin(), impl.requests.rend(),
+                                            [](const auto& request) { return request->running(); });
+        if (folder != "roomy" && step % 17 == 5 && youngest != impl.requests.rend()) (*youngest)->Preempt(folder);
+      }
       size_t preemptions = 0, compared = 0;
       for (const RequestId id : ids) {
         EXPECT_EQ(driver.outcome(id).fault, "");
@@ -299,23 +303,30 @@ TEST(EagleDraft, WithLittleRoom_PlainDecodingGoesOn) {
   EngineDriver plain(model, {.threads = 1});
   const Outcome expected = plain.Run({7, 8, 9}, generation);
   const auto head = LoadHead(Fixture("eagle1"), model);
-  const auto run = [&](const std::shared_ptr<const DraftHead>& drafting, uint64_t limit) {
-    EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kIterative, .draft_head = drafting});
-    driver.engine().impl().draft_memory.limit = limit;
-    const RequestId id =
-        driver.Submit({.prompt = {7, 8, 9}, .generation = generation, .draft = OptionsOf(DraftTreeKind::kChain, 4, 4)});
+  const DraftOptions draft = OptionsOf(DraftTreeKind::kChain, 4, 4);
+  // Beside the state that is full and the features, so many bytes.
+  const auto run = [&](const std::shared_ptr<const DraftHead>& drafting, KvPolicy policy, uint64_t bytes) {
+    EngineOptions options{.threads = 1, .kv_policy = policy, .draft_head = drafting};
+    EngineDriver measured(model, options);
+    Engine::Impl& impl = measured.engine().impl();
+    options.state_memory =
+        impl.NewState(103)->LedgerGrowth(102, 102) + impl.NewDrafter(draft, 0, nullptr)->feature_bytes() + bytes;
+    EngineDriver driver(model, options);
+    const RequestId id = driver.Submit({.prompt = {7, 8, 9}, .generation = generation, .draft = draft});
     driver.RunUntilIdle();
-    ExpectSame(driver.outcome(id), expected, "limit " + std::to_string(limit));
+    ExpectSame(driver.outcome(id), expected, std::to_string(bytes) + " bytes");
     return driver.outcome(id).stats;
   };
-  const RequestStats roomy = run(head, uint64_t{1} << 30), none = run(head, 0);
+  const RequestStats roomy = run(head, KvPolicy::kIterative, uint64_t{1} << 30),
+                     none = run(head, KvPolicy::kUpfront, 0);
   EXPECT_EQ(roomy.draft_trouble, "");
   EXPECT_EQ(none.drafted_tokens, 0U);
   EXPECT_EQ(none.draft_trouble, "there is no room for the draft head's state");
   const uint64_t bytes = head->impl().head->MakeState({.max_length = 128})->GrowthBytes(16);
   const auto narrow =
       LoadHead(Fixture("eagle1").Replace("\"max_position_embeddings\": 128", "\"max_position_embeddings\": 16"), model);
-  for (const RequestStats& little : {run(head, bytes), run(narrow, uint64_t{1} << 30)}) {
+  for (const RequestStats& little :
+       {run(head, KvPolicy::kIterative, bytes), run(narrow, KvPolicy::kIterative, uint64_t{1} << 30)}) {
     EXPECT_EQ(little.draft_trouble, "");
     EXPECT_GT(little.drafted_tokens, roomy.drafted_tokens / 2);
     EXPECT_GT(little.accepted_tokens, 4U);
@@ -339,7 +350,7 @@ TEST(EagleDraft, WithoutFeatures_NothingIsDrafted) {
   drafter->AddFeature(3, feature);
   EXPECT_EQ(drafter->Propose(2).ids.size(), 2U);
   drafter->Release();
-  EXPECT_EQ(driver.engine().impl().draft_memory.held, 0U);
+  EXPECT_EQ(driver.engine().impl().memory->held(), 0U);
   EXPECT_TRUE(drafter->Propose(4).ids.empty());
 }
 
@@ -363,7 +374,7 @@ TEST(EagleDraft, WithoutMemory_NothingIsDraftedAnyMore) {
       drafter->Append(9);
       drafter->AddFeature(76, feature);
       EXPECT_TRUE(drafter->Propose(4).ids.empty());
-      EXPECT_EQ(driver.engine().impl().draft_memory.held, 0U);
+      EXPECT_EQ(driver.engine().impl().memory->held(), 0U);
     }
   }
 }

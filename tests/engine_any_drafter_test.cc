@@ -231,7 +231,8 @@ void RunTogether(const World& world, std::deque<Run> runs, uint64_t seed, Covera
                         .prefill_chunk = one_of({1, 7, 64, 512})};
   if (world.context == kWindowedContext && options.prefill_chunk == 1) options.prefill_chunk = 64;
   if (random() % 2 == 0) {
-    options.state_memory = EngineDriver(world.model, options).engine().impl().NewState(0)->GrowthBytes(world.context);
+    options.state_memory =
+        EngineDriver(world.model, options).engine().impl().NewState(0)->LedgerGrowth(world.context, world.context);
     options.state_memory *= 2;  // a page of `paged` may be begun for each part of a prompt
   }
   EngineDriver driver(world.model, options);

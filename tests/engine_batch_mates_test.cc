@@ -145,7 +145,8 @@ void RunTogether(const World& world, uint64_t seed, Coverage* coverage) {
                         .prefill_chunk = (std::array<size_t, 5>{1, 7, 16, 64, 512})[(2 * seed + seed / 5) % 5]};
   if (little_memory) {
     const size_t longest = sort == 1 ? kSmallContext : world.context;
-    options.state_memory = EngineDriver(world.model, options).engine().impl().NewState(0)->GrowthBytes(longest);
+    options.state_memory =
+        EngineDriver(world.model, options).engine().impl().NewState(0)->LedgerGrowth(longest, longest);
     // A page of `paged` may be begun for each part of a prompt.
     options.state_memory = (4 + below(4)) * options.state_memory * 5 / 16;
   }

@@ -29,7 +29,7 @@ using testing::SmallContextModel;
 // Bytes of a state with `positions` under a policy.
 uint64_t StateBytesOf(const std::shared_ptr<const Model>& model, EngineOptions options, size_t positions) {
   options.state_memory = 0;
-  return EngineDriver(model, options).engine().impl().NewState(positions)->GrowthBytes(positions);
+  return EngineDriver(model, options).engine().impl().NewState(positions)->LedgerGrowth(positions, positions);
 }
 
 TEST(EngineMemory, RequestThatCanNeverFit_IsRefusedAtOnce) {
@@ -45,7 +45,8 @@ TEST(EngineMemory, RequestThatCanNeverFit_IsRefusedAtOnce) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfMemory);
   EXPECT_EQ(refused.error().message(), "submit request: 21 tokens: expected at most " + std::to_string(bytes) +
-                                           " bytes of state, found " + std::to_string(bytes / 20 * 21) +
+                                           " bytes of state, found " +
+                                           std::to_string(StateBytesOf(model, options, 21)) +
                                            "; ask for fewer tokens or give more --state-memory");
   EXPECT_TRUE(driver.engine().idle());
 }
@@ -75,8 +76,8 @@ TEST(EngineMemory, LongPromptBehindWindows_FitsWhereItsStepsDo) {
   constexpr size_t kPositions = testing::kWindowedContext - 2;
   {
     const auto state = EngineDriver(model, options).engine().impl().NewState();
-    options.state_memory = state->GrowthBytes(kPositions, options.prefill_chunk);
-    ASSERT_LT(options.state_memory, state->GrowthBytes(kPositions));
+    options.state_memory = state->LedgerGrowth(kPositions, options.prefill_chunk);
+    ASSERT_LT(options.state_memory, state->LedgerGrowth(kPositions, kPositions));
   }
   std::vector<int32_t> prompt(kPositions - 2);
   std::iota(prompt.begin(), prompt.end(), 5);

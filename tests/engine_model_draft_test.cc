@@ -127,7 +127,8 @@ TEST_P(ModelDraft, EveryRequest_GetsWhatItGetsWithout) {
                             .prefill_chunk = one_of({1, 7, 64, 512}),
                             .draft_model = source.model};
       EngineDriver roomy(model, options);
-      if (seed % 2 == 0) options.state_memory = roomy.engine().impl().NewState(0)->GrowthBytes(kSmallContext) * 3 / 2;
+      if (seed % 2 == 0)
+        options.state_memory = roomy.engine().impl().NewState(0)->LedgerGrowth(kSmallContext, kSmallContext) * 3 / 2;
       EngineDriver driver(model, options);
       std::vector<RequestId> ids;
       for (const Work& w : work) {
@@ -147,7 +148,8 @@ TEST_P(ModelDraft, EveryRequest_GetsWhatItGetsWithout) {
         unknown += found.stats.draft_trouble.find("does not know") != std::string_view::npos ? 1 : 0;
         full += found.stats.draft_trouble.find("context is full") != std::string_view::npos ? 1 : 0;
       }
-      EXPECT_EQ(driver.engine().impl().draft_memory.held, 0U) << source.name;
+      driver.engine().ClearPrefixCache();
+      EXPECT_EQ(driver.engine().impl().memory->held(), 0U) << source.name;
       ASSERT_FALSE(HasFailure());
     }
     if (source.model == model) {
@@ -253,8 +255,9 @@ TEST(ModelDraft, WithoutRoom_PlainDecodingGoesOn) {
   const GenerationOptions generation{.max_new_tokens = 40, .ignore_eos = true};
   EngineDriver plain(model, {.threads = 1});
   const Outcome expected = plain.Run({7, 8, 9}, generation);
-  const uint64_t whole = plain.engine().impl().NewState(0)->GrowthBytes(kSmallContext);
-  EngineDriver driver(model, {.threads = 1, .kv_increment = 16, .state_memory = whole, .draft_model = model});
+  EngineDriver measured(model, {.threads = 1, .kv_increment = 16});
+  const uint64_t little = measured.engine().impl().NewState(0)->LedgerGrowth(64, 64);
+  EngineDriver driver(model, {.threads = 1, .kv_increment = 16, .state_memory = little, .draft_model = model});
   const RequestId id =
       driver.Submit({.prompt = {7, 8, 9},
                      .generation = generation,
@@ -262,8 +265,8 @@ TEST(ModelDraft, WithoutRoom_PlainDecodingGoesOn) {
   driver.RunUntilIdle();
   ExpectSame(driver.outcome(id), expected, "without room");
   EXPECT_EQ(driver.outcome(id).stats.draft_trouble, "there is no room for the draft model's state");
-  EXPECT_GT(driver.outcome(id).stats.drafted_tokens, 0U);   // until a quarter of the bytes was full
-  EXPECT_LT(driver.outcome(id).stats.drafted_tokens, 24U);  // of 96 positions
+  EXPECT_GT(driver.outcome(id).stats.drafted_tokens, 0U);  // until both had taken all of it
+  EXPECT_LT(driver.outcome(id).stats.drafted_tokens, 28U);
 }
 
 TEST(ModelDraft, WrongOptions_AreRefused) {

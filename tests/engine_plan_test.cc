@@ -49,10 +49,12 @@ uint64_t RowBytes() {
 }
 
 TEST(EnginePlan, GrowthIncrement_IsWhatTheEngineGrowsBy) {
+  constexpr uint64_t kKeyBytes = 16 * kContext + 8;
   for (const size_t increment : {64, 32, 16, 8}) {
     for (const size_t batch : {1, 3}) {
-      EngineDriver driver(CountingModel(),
-                          {.threads = 1, .max_batch = batch, .state_memory = 8 * batch * increment * RowBytes()});
+      EngineDriver driver(
+          CountingModel(),
+          {.threads = 1, .max_batch = batch, .state_memory = batch * (8 * increment * RowBytes() + kKeyBytes)});
       const Plan plan = PlanOf(driver.engine());
       EXPECT_EQ(plan.choices.front().name, "growth increment");
       EXPECT_EQ(plan.choices.front().chosen.value, std::to_string(increment) + " tokens");

@@ -41,7 +41,7 @@ std::vector<int32_t> Joined(std::vector<int32_t> a, const std::vector<int32_t>& 
 
 const GenerationOptions kSix = {.max_new_tokens = 6, .temperature = 0, .ignore_eos = true};
 
-const PrefixCache& CacheOf(EngineDriver& driver) { return driver.engine().impl().scheduler->prefix_cache(); }
+const PrefixCache& CacheOf(EngineDriver& driver) { return driver.engine().impl().memory->prefix_cache(); }
 
 class EnginePrefixCache : public ::testing::Test {
  protected:
@@ -120,7 +120,7 @@ TEST_F(EnginePrefixCache, CancelledRequest_LeavesWhatItComputed) {
 }
 
 TEST(PrefixCache, StateThatIsTooLarge_LeavesWhatItBeginsWith) {
-  PrefixCache cache(1000);
+  PrefixCache cache(6000);
   const std::vector<int32_t> text = Prompt(300, 1);
   const auto keep = [&](size_t tokens) {
     auto state = std::make_unique<testing::KvCache>(

@@ -221,7 +221,10 @@ TEST(LayersDraft, DraftToken_TakesOneStepAndNoMemory) {
        .draft = {.num_draft_tokens = 3, .min_draft_tokens = 3, .source = DraftSource::kLayers, .layers = kLayers}});
   while (!driver.engine().idle()) {
     driver.Step();
-    EXPECT_EQ(impl.draft_memory.held, 0U);
+    for (const auto& request : impl.requests) {
+      const StateBytes bytes = request->state().bytes();
+      EXPECT_EQ(impl.memory->held(), bytes.reserved + bytes.keys);
+    }
   }
   const Outcome& found = driver.outcome(id);
   EXPECT_GT(found.stats.drafted_tokens, 20U);

@@ -99,7 +99,7 @@ std::vector<int32_t> IdsOf(const DraftTree& draft) { return {draft.ids.begin(), 
 // A drafter of the fixture's model, alone.
 struct Drafting {
   ModelRunner runner;
-  DraftMemory memory{.limit = uint64_t{1} << 30, .held = 0};
+  StateMemory memory{uint64_t{1} << 30};
   std::unique_ptr<ModelDrafter> drafter;
   size_t appended = 0;
 
@@ -194,10 +194,10 @@ TEST(ParallelDraft, AnyHistory_GivesTheDraftTokensOfTheTextAlone) {
                 << one.text.size() << " ids, rows " << rows << ", seed " << seed;
           }
           EXPECT_EQ(drafting.drafter->trouble(), "");
-          EXPECT_GT(drafting.memory.held, 0U);
+          EXPECT_GT(drafting.drafter->state_bytes(), 0U);
         }
-        drafting.drafter.reset();
-        EXPECT_EQ(drafting.memory.held, 0U);
+        drafting.drafter->Release();
+        EXPECT_EQ(drafting.drafter->state_bytes(), 0U);
       }
     }
   }
@@ -317,7 +317,8 @@ TEST(ParallelDraft, EveryRequest_GetsWhatItGetsWithout) {
                             .draft_model = draft};
       EngineDriver roomy(model, options);
       const size_t context = testing::kSmallContext;
-      if (seed % 2 == 0) options.state_memory = roomy.engine().impl().NewState(0)->GrowthBytes(context) * 3 / 2;
+      if (seed % 2 == 0)
+        options.state_memory = roomy.engine().impl().NewState(0)->LedgerGrowth(context, context) * 3 / 2;
       EngineDriver driver(model, options);
       std::vector<RequestId> ids;
       for (const Work& w : work) {
@@ -339,7 +340,8 @@ TEST(ParallelDraft, EveryRequest_GetsWhatItGetsWithout) {
         preemptions += found.stats.preemptions;
         siblings += found.stats.drafts.later_siblings;
       }
-      EXPECT_EQ(driver.engine().impl().draft_memory.held, 0U);
+      driver.engine().ClearPrefixCache();
+      EXPECT_EQ(driver.engine().impl().memory->held(), 0U);
       ASSERT_FALSE(HasFailure());
     }
   }

@@ -209,12 +209,14 @@ TEST(UnusedRows, GrowingForDraftTokens_PreemptsNobody) {
   constexpr size_t kIncrement = 16;
   const auto model = LoadModel("unused_rows", BuildCountingModel({.vocab = 400, .context = 128, .eos_token = 399}));
   const EngineOptions roomy{.threads = 1, .kv_policy = KvPolicy::kBmc, .kv_increment = kIncrement, .max_batch = 4};
-  const uint64_t row_bytes =
-      EngineDriver(model, roomy).engine().impl().NewState()->GrowthBytes(kIncrement) / kIncrement;
+  EngineDriver measured(model, roomy);
+  const auto state = measured.engine().impl().NewState();
+  const uint64_t row_bytes = state->GrowthBytes(kIncrement) / kIncrement;
+  const uint64_t key_bytes = 4 * (state->LedgerGrowth(kIncrement, kIncrement) - kIncrement * row_bytes);
   size_t grown = 0, cut = 0, preemptions = 0, waits = 0;
   for (size_t rows = 96; rows <= 400; rows += kIncrement) {
     EngineOptions options = roomy;
-    options.state_memory = rows * row_bytes;
+    options.state_memory = rows * row_bytes + key_bytes;
     EngineDriver driver(model, options);
     Engine::Impl& impl = driver.engine().impl();
     SetPrice(impl, kCheap);

@@ -46,9 +46,9 @@ struct EngineOptions {
   // Rows of prompts in one step, fewer beside requests that decode; 0: chosen from the model's size, at most 512, or max_batch where that
   // is more
   size_t prefill_chunk = 0;
-  // Bytes of all requests' states together; 0: half of the memory that is free when the engine is made, or 512 MiB where the system does
-  // not say how much that is (Engine::notice). One more state, no more, is held while one is preempted or grows; states of resumed
-  // requests that wait may take as much again.
+  // Bytes of all states together, with cached prefixes, drafters' states and keys (docs/prefix-cache.md); 0: half of the memory that is free
+  // when the engine is made, or 512 MiB where the system does not say how much that is (Engine::notice). One more state, no more, is held
+  // while one is preempted, saved or grows.
   uint64_t state_memory = 0;
   // Where the state of a request waits while older ones need its memory, in files without names; empty: it is computed again. What
   // cannot be written there is computed again, too.
@@ -56,11 +56,10 @@ struct EngineOptions {
   // Whether prompts begin where earlier ones, and their answers, are kept: the same ids are computed once. Kept states take at most half of
   // state_memory, and leave before a request lacks memory.
   bool prefix_cache = true;
-  // For requests whose draft tokens it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states may take a
-  // quarter of state_memory beside that, and its context may be shorter: where either is not enough, it makes no draft tokens.
+  // For requests whose draft tokens it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states are a
+  // part of state_memory that others need first, and its context may be shorter: where either is not enough, it makes no draft tokens.
   std::shared_ptr<const Model> draft_model = {};
-  // In place of it: a draft head that was loaded for the engine's model. Where its context or its share of memory is full, it forgets and
-  // goes on.
+  // In place of it: a draft head that was loaded for the engine's model. Where its context or the memory is full, it forgets and goes on.
   std::shared_ptr<const DraftHead> draft_head = {};
   // Where MakePlan keeps this machine's numbers (PlanOptions has the same two). They predict the initial number of draft tokens; the nearest
   // built-in numbers do so where there are none, or another machine's. Read when the first such request comes.
@@ -225,6 +224,14 @@ struct ResumeOptions {
   bool needs_room_for_all = true;  // as Request's
 };
 
+// Of states that ended requests left (EngineOptions::prefix_cache).
+struct PrefixCacheStats {
+  uint64_t states = 0;
+  uint64_t bytes = 0;      // of state_memory
+  uint64_t hits = 0;       // requests that began with rows of an earlier one
+  uint64_t evictions = 0;  // states that went for lack of room
+};
+
 class Engine {
  public:
   struct Impl;
@@ -246,8 +253,8 @@ class Engine {
   // Goes on from a saved request, of which nothing is needed any more when this returns. Without more_prompt the answer goes on:
   // kInvalidArgument where it has an end (all its tokens, an end-of-sequence token without ignore_eos, a repetition with
   // stop_at_repetition, a stop text that is still one of `stop`). kFailedPrecondition: another model, vocabulary or numeric class;
-  // kCorruptFile: saved for something else than it says; kContextFull, kOutOfMemory; as Submit's, and kOutOfMemory where resumed requests that wait have states of state_memory already.
-  // Takes the memory of the saved state.
+  // kCorruptFile: saved for something else than it says; kContextFull, kOutOfMemory: as Submit's.
+  // Takes the memory of the saved state where there is room; else, or if others need it before the request starts, it is computed again.
   Result<RequestId> Resume(const SavedRequest& saved, ResumeOptions options);
 
   // One step of the model for the oldest requests in flight, at most max_batch and as many as have room in state_memory: a part of a
@@ -268,6 +275,8 @@ class Engine {
   uint64_t state_memory() const;
   // What a program should tell its user, a line; usually empty: a default that was chosen for want of knowledge, threads that are not there.
   const std::string& notice() const;
+  PrefixCacheStats prefix_cache() const;
+  void ClearPrefixCache();
   std::string numeric_class() const;  // choices that change bits: "fma+bf16/kv-f16", "baseline/f32/kv-f32/rope-yarn=4"
 
   // Logits of every position of `ids` (or of the last one), in order, in chunks: sink(position, logits [vocab]). Only when

@@ -34,6 +34,8 @@ class Drafter {
   virtual void Release() {}
   // Bytes of features that it keeps at most while its request runs; constant.
   virtual uint64_t feature_bytes() const { return 0; }
+  virtual uint64_t held_feature_bytes() const { return 0; }  // of them, allocated
+  virtual void HoldFeatures() {}                             // allocates them now, not with the first one
   // How Propose makes its draft tokens; constant.
   virtual DraftOrder draft_order() const { return DraftOrder::kOneByOne; }
   // Why it could not draft; empty: nothing prevented it. Static text.

@@ -61,9 +61,11 @@ std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& opti
   for (const DecoderLayer& layer : layers) {
     for (const LayerBranch& b : layer.branches) b.branch->AddStates(options, &states);
   }
-  return std::make_unique<SequenceState>(
-      SequenceOptions{.max_length = options.max_length, .model = id, .numeric_class = options.numeric_class},
-      std::move(states));
+  return std::make_unique<SequenceState>(SequenceOptions{.max_length = options.max_length,
+                                                         .model = id,
+                                                         .numeric_class = options.numeric_class,
+                                                         .ledger = options.ledger},
+                                         std::move(states));
 }
 
 Result<void> LanguageModel::CheckKvType(DType kv_dtype) const {

@@ -61,7 +61,6 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Parts parts)
 }
 
 void ActiveRequest::Continue(const RequestRecord& record, bool is_answer) {
-  cached_ = state_->length();
   if (!is_answer) return;
   const std::vector<int32_t> all(tokens().begin(), tokens().end());
   const std::span<const int32_t> ids = all;
@@ -93,15 +92,39 @@ size_t ActiveRequest::next_positions() const {
   return std::min(tokens().size() + (one_follows ? 1 : 0), state_->max_length());
 }
 
-uint64_t ActiveRequest::BytesWith(size_t rows, size_t step) const {
+uint64_t ActiveRequest::GrowthBytes(size_t rows, size_t step) const {
+  const uint64_t features = drafter_ == nullptr ? 0 : drafter_->feature_bytes() - drafter_->held_feature_bytes();
   uint64_t bytes = 0;
-  const bool fits = CheckedAdd(state_->bytes().reserved, state_->GrowthBytes(rows, step), &bytes) &&
-                    CheckedAdd(bytes, feature_bytes(), &bytes);
-  return fits ? bytes : UINT64_MAX;
+  return CheckedAdd(state_->LedgerGrowth(rows, step), features, &bytes) ? bytes : UINT64_MAX;
+}
+
+uint64_t ActiveRequest::BytesWith(size_t rows, size_t step) const {
+  const StateBytes now = state_->bytes();
+  const uint64_t held = now.reserved + now.keys + (drafter_ == nullptr ? 0 : drafter_->held_feature_bytes());
+  uint64_t bytes = 0;
+  return CheckedAdd(held, GrowthBytes(rows, step), &bytes) ? bytes : UINT64_MAX;
+}
+
+void ActiveRequest::ForEachBlock(const LayerState::BlockVisitor& visit) const {
+  if (state_ != nullptr) state_->ForEachBlock(visit);
+  if (steps_ != nullptr) steps_->ForEachBlock(visit);
+}
+
+bool ActiveRequest::DropWaitingState() {
+  if (running_ || state_->length() == 0) return false;
+  state_->Clear();
+  sharing_ = false;
+  return true;
+}
+
+bool ActiveRequest::ReleaseDraftState() {
+  if (steps_ == nullptr || steps_->state_bytes() == 0) return false;
+  steps_->ReleaseState();
+  return true;
 }
 
 bool ActiveRequest::GiveUpFeatures() {
-  if (feature_bytes() == 0) return false;
+  if (drafter_ == nullptr || drafter_->feature_bytes() == 0) return false;
   GiveUpDrafter("there is no room for the draft head's features");
   return true;
 }
@@ -111,16 +134,16 @@ void ActiveRequest::GiveUpDrafter(std::string_view trouble) {
   DropDrafter(earlier.empty() ? trouble : earlier);
 }
 
-void ActiveRequest::Continue(SequenceState& from, size_t length) {
+void ActiveRequest::Continue(SequenceState& from, size_t length, SequenceState* draft) {
   if (!from.ForkTo(*state_, length).ok()) return;
   sharing_ = true;
-  if (!started_) cached_ = length;
+  if (draft != nullptr && steps_ != nullptr) steps_->Continue(*draft, length);
 }
 
 void ActiveRequest::DropPrefix() {
   state_->Clear();
   sharing_ = false;
-  if (!started_) cached_ = 0;
+  if (drafter_ != nullptr) drafter_->Release();
 }
 
 std::unique_ptr<SequenceState> ActiveRequest::TakeState() {
@@ -129,10 +152,12 @@ std::unique_ptr<SequenceState> ActiveRequest::TakeState() {
 
 void ActiveRequest::Start() {
   running_ = true;
-  if (!spilled_) return;
-  const Result<std::vector<std::byte>> bytes = spilled_->Read();
-  if (bytes.ok()) (void)state_->Restore(*bytes);  // where it fails the state is empty as before
-  spilled_.reset();
+  if (spilled_) {
+    const Result<std::vector<std::byte>> bytes = spilled_->Read();
+    if (bytes.ok()) (void)state_->Restore(*bytes);  // where it fails the state is empty as before
+    spilled_.reset();
+  }
+  if (!started_) cached_ = state_->length();
 }
 
 void ActiveRequest::Preempt(const std::string& spill_folder) {
@@ -210,6 +235,7 @@ bool ActiveRequest::AreWorthGrowing(const DraftRows& draft_tokens) const {
 
 void ActiveRequest::DropDrafter(std::string_view trouble) {
   draft_trouble_ = trouble;
+  steps_ = nullptr;
   drafter_ = nullptr;
 }
 

@@ -65,8 +65,9 @@ class ActiveRequest {
   size_t pending() const { return tokens().size() - state_->length(); }
   std::span<const int32_t> tokens() const { return sampler_.history().ids(); }  // the prompt, and what was generated
 
-  // Before Start, while it holds nothing: the first `length` of its tokens come from a state of them. Without memory it changes nothing.
-  void Continue(SequenceState& from, size_t length);
+  // Before Start, while it holds nothing: the first `length` of its tokens come from a state of them, and its drafter's from `draft`, which
+  // may be null. Without memory it changes nothing.
+  void Continue(SequenceState& from, size_t length, SequenceState* draft);
   void DropPrefix();  // what that took
   // Whether its state shares blocks of rows with others, which may hold more rows than its own would: since Continue, or since another
   // request continued from it.
@@ -80,6 +81,9 @@ class ActiveRequest {
   const std::string& cache_salt() const { return cache_salt_; }
   // Once it is done: its state, of the first tokens(), where it may be kept for others; else null.
   std::unique_ptr<SequenceState> TakeState();
+  // Its drafter's state of tokens(), from which another request's drafter may continue; null: none.
+  SequenceState* DraftStateForOthers() { return steps_ == nullptr ? nullptr : steps_->KnownState(); }
+  std::unique_ptr<SequenceState> TakeDraftState() { return steps_ == nullptr ? nullptr : steps_->TakeState(); }
 
   // From waiting to running. A state that cannot be read back is recomputed.
   void Start();
@@ -121,16 +125,25 @@ class ActiveRequest {
   void Advance(std::vector<Event>* events, const ConstMatrix<float>& features);
   // Positions of all known tokens and the next one, unless that is the last, which enters no state.
   size_t next_positions() const;
-  // Its part of state_memory once its state has so many more rows, in steps of `step`; and the features' part of that.
+  // State memory that it takes once its state has so many more rows, in steps of `step`: beside what it holds, and all.
+  uint64_t GrowthBytes(size_t rows, size_t step) const;
   uint64_t BytesWith(size_t rows, size_t step) const;
-  uint64_t feature_bytes() const { return drafter_ == nullptr ? 0 : drafter_->feature_bytes(); }
+  // What the ledger counts of it.
+  void ForEachBlock(const LayerState::BlockVisitor& visit) const;
+  // While it waits: drops its state, which is computed again. False: it has none.
+  bool DropWaitingState();
+  // Its drafter's state, which is computed again. False: it has none.
+  bool ReleaseDraftState();
+  void HoldFeatures() {
+    if (drafter_ != nullptr) drafter_->HoldFeatures();
+  }
   // For lack of memory: it stops drafting, nothing else changes. False: it had none.
   bool GiveUpFeatures();
   // It stops drafting, for this reason (static text) or an earlier one of the drafter.
   void GiveUpDrafter(std::string_view trouble);
   // Whether it drafts with steps of that model.
   bool DraftTokensOn(const DraftForward& forward) const {
-    return drafter_ != nullptr && steps_ != nullptr && steps_->forward().IsSame(forward);
+    return steps_ != nullptr && steps_->forward().IsSame(forward);
   }
   bool reads_features() const { return drafter_ != nullptr && drafter_->reads_features(); }
   size_t max_events() const { return 1 + max_draft_tokens_; }  // of a step
@@ -197,7 +210,7 @@ class ActiveRequest {
   std::vector<RowKey> keys_;
   size_t max_draft_tokens_;
   std::unique_ptr<Drafter> drafter_;
-  StepDrafter* steps_;              // of drafter_, while there is one
+  StepDrafter* steps_;              // StepDrafter::Of(drafter_)
   std::string_view draft_trouble_;  // why there is no drafter any more
   NumDraftTokens num_draft_tokens_;
   bool is_timed_ = true;

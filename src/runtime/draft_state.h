@@ -1,21 +1,16 @@
-// A drafter's state of one request, within the byte limit of all drafters of an engine.
+// A drafter's state of one request, within the memory of all states of an engine.
 #ifndef TIDEMILL_RUNTIME_DRAFT_STATE_H_
 #define TIDEMILL_RUNTIME_DRAFT_STATE_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
 
+#include "runtime/state_memory.h"
 #include "state/sequence_state.h"
 
 namespace tidemill {
-
-// Bytes of the states of all drafters of an engine.
-struct DraftMemory {
-  uint64_t limit = 0, held = 0;
-};
 
 enum class DraftRoom : uint8_t {
   kYes,
@@ -25,39 +20,25 @@ enum class DraftRoom : uint8_t {
 
 class DraftState {
  public:
-  // Borrows `memory`.
-  DraftState(std::unique_ptr<SequenceState> state, DraftMemory* memory) : state_(std::move(state)), memory_(memory) {}
-  DraftState(const DraftState&) = delete;
-  DraftState& operator=(const DraftState&) = delete;
-  ~DraftState() { memory_->held -= held_; }
+  // Borrows `memory`, whose ledger counts the state.
+  DraftState(std::unique_ptr<SequenceState> state, StateMemory* memory) : state_(std::move(state)), memory_(memory) {}
 
   SequenceState* operator->() const { return state_.get(); }
   SequenceState* get() const { return state_.get(); }
+  std::unique_ptr<SequenceState> Take() { return std::move(state_); }
   size_t unused() const { return state_->max_length() - state_->length(); }
+  uint64_t bytes() const { return state_ == nullptr ? 0 : state_->bytes().reserved; }
 
-  // At most unused() rows.
-  DraftRoom Reserve(size_t rows) {
-    const uint64_t room = memory_->limit - std::min(memory_->limit, memory_->held);
-    if (state_->GrowthBytes(rows) > room) return DraftRoom::kNotNow;
-    const bool has_room = state_->Reserve(rows).ok();
-    Count();
-    return has_room ? DraftRoom::kYes : DraftRoom::kNoMemory;
+  // At most unused() rows, if there is room for `all`, which follow one after the other.
+  DraftRoom Reserve(size_t rows, size_t all) {
+    if (!memory_->FitsDrafts(state_->LedgerGrowth(all, rows))) return DraftRoom::kNotNow;
+    return state_->Reserve(rows).ok() ? DraftRoom::kYes : DraftRoom::kNoMemory;
   }
-  void Clear() {
-    state_->Clear();
-    Count();
-  }
+  DraftRoom Reserve(size_t rows) { return Reserve(rows, rows); }
 
  private:
-  void Count() {
-    const uint64_t now = state_->bytes().reserved;
-    memory_->held = memory_->held - held_ + now;
-    held_ = now;
-  }
-
   std::unique_ptr<SequenceState> state_;
-  DraftMemory* memory_;
-  uint64_t held_ = 0;
+  StateMemory* memory_;
 };
 
 }  // namespace tidemill

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -57,6 +58,17 @@ class StepDrafter : public Drafter {
   // The step ran; its first row was this one of DraftForward::features.
   virtual void Ran(size_t first_row) = 0;
   virtual DraftTree End() = 0;  // as Propose
+
+  // Its own state's, which ReleaseState gives back. It is made again where there is room.
+  virtual uint64_t state_bytes() const { return 0; }
+  virtual void ReleaseState() {}
+  // Its own state, of the sequence's first ids; null: none that another drafter of its kind could continue.
+  virtual SequenceState* KnownState() { return nullptr; }
+  // That, for good: it never drafts again.
+  virtual std::unique_ptr<SequenceState> TakeState() { return nullptr; }
+  // Before it drafts: its first `length` ids, at most, come from such a state. Without memory it changes nothing.
+  virtual void Continue(SequenceState&, size_t) {}
+  virtual void ForEachBlock(const LayerState::BlockVisitor&) const {}  // what the ledger counts of it
 
   DraftTree Propose(size_t num_draft_tokens) final;  // alone
 };

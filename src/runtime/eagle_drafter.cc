@@ -39,7 +39,10 @@ Result<std::unique_ptr<EagleHead>> EagleHead::Create(const LanguageModel& model,
 }
 
 EagleDrafter::EagleDrafter(const Options& options, std::unique_ptr<SequenceState> state)
-    : options_(options), state_(std::move(state), options.memory), builder_(options.choice, options.tree, false) {
+    : options_(options),
+      state_(std::move(state), options.memory),
+      counted_(&options.memory->ledger()),
+      builder_(options.choice, options.tree, false) {
   max_kept_ = std::min(kKept, state_->max_length());
   max_asked_ = options_.tree == DraftTreeKind::kChain ? 0 : TreeDraft::kMaxAsked;
   ids_.reserve(std::min(options_.context + 1, kReservedDraftIds));
@@ -87,6 +90,7 @@ bool EagleDrafter::HasMemory() {
     return false;
   }
   memory_ = std::move(memory).value();
+  counted_.Set(feature_bytes());
   const LanguageModel& model = options_.head->model();
   const size_t hidden = model.settings.hidden_size, width = model.features.width;
   float* floats = memory_.As<float>().data();
@@ -99,10 +103,11 @@ bool EagleDrafter::HasMemory() {
 void EagleDrafter::Release() {
   BeginAt(0);
   memory_ = AlignedBuffer();
+  counted_.Set(0);
 }
 
 void EagleDrafter::BeginAt(size_t position) {
-  state_.Clear();
+  state_->Clear();
   num_kept_ = 0;
   first_ = position;
 }
@@ -111,7 +116,7 @@ bool EagleDrafter::MakeRoomForKept() {
   DraftRoom room = state_.unused() < num_kept_ ? DraftRoom::kNotNow : state_.Reserve(num_kept_);
   if (room == DraftRoom::kNotNow && state_->length() != 0) {
     first_ += state_->length();
-    state_.Clear();
+    state_->Clear();
     room = state_.Reserve(num_kept_);
   }
   if (room == DraftRoom::kNotNow) trouble_ = "there is no room for the draft head's state";

@@ -68,7 +68,7 @@ class EagleDrafter : public StepDrafter {
   struct Options {
     EagleHead* head = nullptr;
     size_t context = 0;  // ids that the sequence may have
-    DraftMemory* memory = nullptr;
+    StateMemory* memory = nullptr;
     const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
     DraftTreeKind tree = DraftTreeKind::kChain;
     DraftChoice::Options choice = {};  // choice.target_ids: the head's
@@ -82,7 +82,11 @@ class EagleDrafter : public StepDrafter {
   bool reads_features() const override { return true; }
   void AddFeature(size_t position, std::span<const float> feature) override;
   void Release() override;
+  void HoldFeatures() override {
+    if (!stopped_) (void)HasMemory();
+  }
   uint64_t feature_bytes() const override { return num_floats() * sizeof(float); }
+  uint64_t held_feature_bytes() const override { return counted_.bytes(); }
   DraftOrder draft_order() const override { return builder_.order(); }
   std::string_view trouble() const override { return trouble_; }
 
@@ -97,6 +101,13 @@ class EagleDrafter : public StepDrafter {
   void Choose(size_t row, std::span<float> logits) override;
   void Ran(size_t first_row) override;
   DraftTree End() override;
+
+  uint64_t state_bytes() const override { return state_.bytes(); }
+  void ReleaseState() override { BeginAt(0); }
+  void ForEachBlock(const LayerState::BlockVisitor& visit) const override {
+    state_->ForEachBlock(visit);
+    visit(this, counted_.bytes());
+  }
 
  private:
   enum class Stage { kKept, kChain, kTree, kDone };
@@ -127,6 +138,7 @@ class EagleDrafter : public StepDrafter {
   std::vector<int32_t> ids_;             // the sequence
   size_t max_kept_ = 0, max_asked_ = 0;  // waiting features, run nodes of a tree
   AlignedBuffer memory_;                 // none before the first feature, nor while the request waits
+  LedgerEntry counted_;                  // of it
   Matrix<float> kept_;                   // [max_kept_, width of the target's features] of the waiting rows
   // [1 + max_asked_, hidden] the head's own, of its last row and of run nodes
   Matrix<float> asked_;

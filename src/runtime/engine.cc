@@ -115,12 +115,13 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
     TIDEMILL_TRY(pages, PageCommitter::Create());
     impl->pages = std::move(pages);
   }
+  impl->memory.emplace(o.state_memory);
   impl->scheduler.emplace(SchedulerLimits{.max_batch = o.max_batch,
                                           .max_rows = impl->executor->max_rows(),
                                           .prefill_chunk = o.prefill_chunk,
-                                          .state_memory = o.state_memory,
                                           .spill_folder = o.spill_folder,
-                                          .prefix_cache = o.prefix_cache});
+                                          .prefix_cache = o.prefix_cache},
+                          *impl->memory);
   TIDEMILL_TRY_VOID(impl->PrepareDrafts());
   return impl;
 }
@@ -218,7 +219,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   auto drafter = request.draft.num_draft_tokens == 0 ? nullptr : make_drafter(request, stated ? expected : 0, *state);
   const uint64_t features = drafter == nullptr ? 0 : drafter->feature_bytes();
   uint64_t need = 0;
-  if (!CheckedAdd(state->GrowthBytes(positions, options.prefill_chunk), features, &need)) need = UINT64_MAX;
+  if (!CheckedAdd(state->LedgerGrowth(positions, options.prefill_chunk), features, &need)) need = UINT64_MAX;
   if (need > options.state_memory)
     return StateTooLarge("submit request", positions, need, features, options.state_memory);
   const DraftCosts costs = drafter == nullptr ? DraftCosts() : PredictedDraftCosts(request, *drafter);
@@ -260,12 +261,13 @@ KvGrowth Engine::Impl::GrowthOf(size_t expected) const {
   return {.policy = options.kv_policy, .increment = options.kv_increment, .expected = expected};
 }
 
-std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected) const {
+std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected) {
   return language_model().MakeState({.kv_dtype = DTypeOf(*options.kv_type),
                                      .growth = GrowthOf(expected),
                                      .max_length = options.context,
                                      .numeric_class = HashText(numeric_class),
-                                     .pages = pages.get()});
+                                     .pages = pages.get(),
+                                     .ledger = memory ? &memory->ledger() : nullptr});
 }
 
 void Engine::Impl::EndCancelled() {
@@ -320,6 +322,7 @@ std::span<const Event> Engine::Step() {
       }
       impl.threads->Use(all_threads);
       impl.TimeDrafts(seconds, impl.events.size() - before);
+      scheduler.KeepSnapshots();
     } else {
       for (size_t i = 0; i < step.size(); ++i) scheduler.request(i).Abandon();
       impl.EndCancelled();  // nothing was committed: the others repeat this step
@@ -344,6 +347,11 @@ std::string Engine::isa() const { return std::string(IsaName(impl_->isa)); }
 size_t Engine::context() const { return impl_->options.context; }
 KvPolicy Engine::kv_policy() const { return impl_->options.kv_policy; }
 uint64_t Engine::state_memory() const { return impl_->options.state_memory; }
+PrefixCacheStats Engine::prefix_cache() const {
+  const PrefixCache& cache = impl_->memory->prefix_cache();
+  return {.states = cache.size(), .bytes = cache.bytes(), .hits = cache.hits(), .evictions = cache.evictions()};
+}
+void Engine::ClearPrefixCache() { impl_->memory->prefix_cache().Clear(); }
 const std::string& Engine::notice() const { return impl_->notice; }
 std::string Engine::numeric_class() const { return impl_->numeric_class; }
 

@@ -13,14 +13,11 @@
 namespace tidemill {
 namespace {
 
-constexpr uint64_t kDraftShareOfMemory = 4;  // a quarter of what the states of the model itself may take
-
 Error Wrong(const std::string& what) { return Error(ErrorCode::kInvalidArgument, what); }
 
 }  // namespace
 
 Result<void> Engine::Impl::PrepareDrafts() {
-  draft_memory.limit = options.state_memory / kDraftShareOfMemory;
   if (options.draft_head != nullptr) {
     if (options.draft_model != nullptr)
       return Wrong("start engine: expected a draft model or a draft head, found both; choose one");
@@ -77,7 +74,8 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
 std::unique_ptr<SequenceState> Engine::Impl::NewDraftState(const LanguageModel& drafting, size_t expected,
                                                            size_t longest) {
   const KvType type = drafting.CheckKvType(DTypeOf(*options.kv_type)).ok() ? *options.kv_type : KvType::kF16;
-  return drafting.MakeState({.kv_dtype = DTypeOf(type), .growth = GrowthOf(expected), .max_length = longest});
+  return drafting.MakeState(
+      {.kv_dtype = DTypeOf(type), .growth = GrowthOf(expected), .max_length = longest, .ledger = &memory->ledger()});
 }
 
 std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const DraftOptions& draft, size_t expected, SequenceState* state) {
@@ -104,7 +102,7 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const DraftOptions& draft, siz
     choice.target_ids = head.features.target_ids;
     return std::make_unique<EagleDrafter>(EagleDrafter::Options{.head = draft_head.get(),
                                                                 .context = options.context,
-                                                                .memory = &draft_memory,
+                                                                .memory = &*memory,
                                                                 .interrupt = &interrupt,
                                                                 .tree = draft.tree,
                                                                 .choice = choice},
@@ -116,7 +114,7 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const DraftOptions& draft, siz
   choice.never = drafting.settings.pard_token;
   const ModelDrafter::Options made{.model = &drafting,
                                    .executor = &draft_model->executor(),
-                                   .memory = &draft_memory,
+                                   .memory = &*memory,
                                    .interrupt = &interrupt,
                                    .mask_token = choice.never,
                                    .tree = draft.tree,

@@ -22,6 +22,7 @@
 #include "runtime/model_drafter.h"
 #include "runtime/model_impl.h"
 #include "runtime/scheduler.h"
+#include "runtime/state_memory.h"
 #include "tidemill/engine.h"
 
 namespace tidemill {
@@ -53,10 +54,10 @@ struct Engine::Impl {
   std::unique_ptr<StepExecutor> executor;
   std::unique_ptr<DraftModel> draft_model;  // of options.draft_model; may be null
   std::unique_ptr<EagleHead> draft_head;    // of options.draft_head; may be null
-  DraftMemory draft_memory;
-  std::optional<MachineProfile> profile;  // from the first request that drafts on
+  std::optional<MachineProfile> profile;    // from the first request that drafts on
 
   std::unique_ptr<PageCommitter> pages;  // of `reserve`; outlives all states
+  std::optional<StateMemory> memory;     // of options.state_memory; outlives all states but cached ones
   RequestId next_id = 1;
   std::vector<std::unique_ptr<ActiveRequest>> requests;  // oldest first; guarded by mutex against Cancel
   std::mutex mutex;
@@ -76,7 +77,7 @@ struct Engine::Impl {
 
   const LanguageModel& language_model() const { return *model->impl().language_model; }
   // `expected`: tokens it will have; 0: unknown.
-  std::unique_ptr<SequenceState> NewState(size_t expected = 0) const;
+  std::unique_ptr<SequenceState> NewState(size_t expected = 0);
   KvGrowth GrowthOf(size_t expected) const;
 
   // Parts of Submit. These throw std::bad_alloc, and then nothing has changed but perhaps next_id.

@@ -85,15 +85,16 @@ DraftNext ModelDrafter::NextOfText(size_t rows, StepSequence* step) {
   is_part_ = ids.size() + masks > all_rows;
   if (is_part_) {
     if (num_caught_up_ >= kRowsAtOnce) return Done();
-    return NextOf(ids.first(std::min(rows, ids.size() - 1)), Wanted::kNothing, 0, step);
+    return NextOf(ids.first(std::min(rows, ids.size() - 1)), Wanted::kNothing, 0, step, ids.size());
   }
   if (ids.size() + masks > rows) return DraftNext::kWait;
   builder_.BeginText(ids_);
   return NextOf(ids, Wanted::kLast, masks, step);
 }
 
-DraftNext ModelDrafter::NextOf(std::span<const int32_t> ids, Wanted wanted, size_t masks, StepSequence* step) {
-  if (!MakeRoom(ids.size() + masks)) return Done();
+DraftNext ModelDrafter::NextOf(std::span<const int32_t> ids, Wanted wanted, size_t masks, StepSequence* step,
+                               size_t all) {
+  if (!MakeRoom(ids.size() + masks, std::max(ids.size() + masks, all))) return Done();
   running_ = ids;
   if (masks != 0) {
     masked_.assign(ids.begin(), ids.end());
@@ -108,7 +109,7 @@ DraftNext ModelDrafter::NextOfTree(size_t rows, StepSequence* step) {
   if (!builder_.PlanLevel(std::min(options_.executor->max_rows(), state_.unused()))) return Done();
   const TreeRows& level = builder_.rows();
   if (level.nodes().size() > rows) return DraftNext::kWait;
-  if (!MakeRoom(level.nodes().size())) return Done();
+  if (!MakeRoom(level.nodes().size(), level.nodes().size())) return Done();
   *step = {.state = state_.get(),
            .tokens = level.ids(),
            .rows = Wanted::kLast,
@@ -158,8 +159,8 @@ void ModelDrafter::StepBack() {
   }
 }
 
-bool ModelDrafter::MakeRoom(size_t rows) {
-  switch (state_.Reserve(rows)) {
+bool ModelDrafter::MakeRoom(size_t rows, size_t all) {
+  switch (state_.Reserve(rows, all)) {
     case DraftRoom::kYes: return true;
     case DraftRoom::kNotNow: trouble_ = "there is no room for the draft model's state"; return false;
     case DraftRoom::kNoMemory: Stop("there is no memory for the draft model's state"); return false;
@@ -168,9 +169,36 @@ bool ModelDrafter::MakeRoom(size_t rows) {
 }
 
 void ModelDrafter::Release() {
-  state_.Clear();
+  state_->Clear();
   ran_.clear();
   agreed_ = 0;
+}
+
+SequenceState* ModelDrafter::KnownState() {
+  if (stopped_ || ran_.empty() || ids_.empty()) return nullptr;
+  StepBack();
+  return state_->length() == 0 ? nullptr : state_.get();
+}
+
+std::unique_ptr<SequenceState> ModelDrafter::TakeState() {
+  if (KnownState() == nullptr) return nullptr;
+  stopped_ = true;
+  ran_.clear();
+  return state_.Take();
+}
+
+void ModelDrafter::Continue(SequenceState& from, size_t length) {
+  if (stopped_ || ids_.empty() || !ran_.empty()) return;
+  const size_t known = std::min({length, from.length(), ids_.size() - 1, state_->max_length()});
+  if (known == 0) return;
+  try {
+    ran_.reserve(known);
+  } catch (const std::exception&) {  // std::bad_alloc
+    return;
+  }
+  if (!from.ForkTo(*state_.get(), known).ok()) return;
+  ran_.assign(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(known));
+  agreed_ = known;
 }
 
 void ModelDrafter::Stop(std::string_view why) {

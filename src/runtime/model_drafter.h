@@ -55,7 +55,7 @@ class ModelDrafter : public StepDrafter {
   struct Options {
     const LanguageModel* model = nullptr;
     StepExecutor* executor = nullptr;  // of that model
-    DraftMemory* memory = nullptr;
+    StateMemory* memory = nullptr;
     const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
     // Drafts a chain at once, in the rows of this token, which is choice.never.
     std::optional<int32_t> mask_token = std::nullopt;
@@ -80,16 +80,25 @@ class ModelDrafter : public StepDrafter {
   void Ran(size_t first_row) override;
   DraftTree End() override;
 
+  uint64_t state_bytes() const override { return state_.bytes(); }
+  void ReleaseState() override { Release(); }
+  SequenceState* KnownState() override;
+  std::unique_ptr<SequenceState> TakeState() override;
+  void Continue(SequenceState& from, size_t length) override;
+  void ForEachBlock(const LayerState::BlockVisitor& visit) const override {
+    if (state_.get() != nullptr) state_->ForEachBlock(visit);
+  }
+
  private:
   enum class Stage { kText, kChain, kTree, kDone };
 
   void StepBack();
   DraftNext NextOfText(size_t rows, StepSequence* step);
-  // A step of ids after the state, and so many masks that are not committed.
-  DraftNext NextOf(std::span<const int32_t> ids, Wanted wanted, size_t masks, StepSequence* step);
+  // A step of ids after the state, and so many masks that are not committed; of `all` ids, for which there must be room.
+  DraftNext NextOf(std::span<const int32_t> ids, Wanted wanted, size_t masks, StepSequence* step, size_t all = 0);
   // A step that computes what follows a depth's nodes, as many as fit.
   DraftNext NextOfTree(size_t rows, StepSequence* step);
-  bool MakeRoom(size_t rows);
+  bool MakeRoom(size_t rows, size_t all);
   DraftNext Done();
   void Stop(std::string_view why);
 

@@ -1,6 +1,7 @@
 #include "runtime/prefix_cache.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace tidemill {
@@ -22,14 +23,15 @@ PrefixCache::Found PrefixCache::Find(std::span<const int32_t> prompt, std::strin
     if (leaf.salt != salt) continue;
     const size_t length = SharedPrefix(prompt, leaf.ids, *leaf.state);
     if (length <= found.length) continue;
-    found = {leaf.state.get(), length};
+    found = {leaf.state.get(), length, leaf.draft.get()};
     best = &leaf;
   }
   if (best != nullptr) best->used = ++clock_;
   return found;
 }
 
-void PrefixCache::Keep(std::span<const int32_t> ids, std::string_view salt, std::unique_ptr<SequenceState> state) {
+void PrefixCache::Keep(std::span<const int32_t> ids, std::string_view salt, std::unique_ptr<SequenceState> state,
+                       std::unique_ptr<SequenceState> draft) {
   if (ids.size() < kFewestTokens) return;
   const auto begins = [](std::span<const int32_t> longer, std::span<const int32_t> shorter) {
     return CommonTokens(longer, shorter) == shorter.size();
@@ -39,28 +41,71 @@ void PrefixCache::Keep(std::span<const int32_t> ids, std::string_view salt, std:
     leaf.used = ++clock_;
     return;
   }
-  state->Compact();
-  const uint64_t bytes = state->bytes().reserved;
-  if (bytes > limit_) return;
+  if (const StateBytes bytes = state->bytes(); bytes.committed > limit_ || bytes.keys > limit_ - bytes.committed)
+    return;
   leaves_.reserve(leaves_.size() + 1);
-  Leaf made{{ids.begin(), ids.end()}, std::string(salt), std::move(state), bytes, ++clock_};  // what can fail is done
+  Leaf made{{ids.begin(), ids.end()}, std::string(salt), std::move(state), std::move(draft), ++clock_};
+  // First what it replaces goes, so that it alone has its rows: those are compacted.
   std::erase_if(leaves_, [&](const Leaf& leaf) {
     const bool goes = leaf.salt == salt && begins(ids, leaf.ids) && made.state->earliest_rollback() <= leaf.ids.size();
-    if (goes) bytes_ -= leaf.bytes;
+    if (goes) Uncount(leaf);
     return goes;
   });
-  while (bytes_ > limit_ - bytes) DropOldest();
+  made.state->Compact();
+  if (made.draft != nullptr) made.draft->Compact();
+  Count(made);
   leaves_.push_back(std::move(made));
-  bytes_ += bytes;
+  while (bytes_ > limit_ && DropOldest()) {
+  }
+}
+
+void PrefixCache::ForEachBlock(const Leaf& leaf, const LayerState::BlockVisitor& visit) {
+  leaf.state->ForEachBlock(visit);
+  if (leaf.draft != nullptr) leaf.draft->ForEachBlock(visit);
+}
+
+void PrefixCache::Count(const Leaf& leaf) {
+  size_t counted = 0;
+  try {
+    ForEachBlock(leaf, [&](const void* block, uint64_t bytes) {
+      Block& one = blocks_[block];
+      if (one.states++ == 0) bytes_ += one.bytes = bytes;
+      ++counted;
+    });
+  } catch (const std::exception&) {  // std::bad_alloc
+    Uncount(leaf, counted);
+    throw;
+  }
+}
+
+void PrefixCache::Uncount(const Leaf& leaf, size_t first_blocks) {
+  ForEachBlock(leaf, [&](const void* block, uint64_t) {
+    if (first_blocks == 0) return;
+    --first_blocks;
+    const auto one = blocks_.find(block);
+    if (--one->second.states != 0) return;
+    bytes_ -= one->second.bytes;
+    blocks_.erase(one);
+  });
 }
 
 bool PrefixCache::DropOldest() {
   if (leaves_.empty()) return false;
   const auto oldest =
       std::min_element(leaves_.begin(), leaves_.end(), [](const Leaf& a, const Leaf& b) { return a.used < b.used; });
-  bytes_ -= oldest->bytes;
+  Uncount(*oldest);
   leaves_.erase(oldest);
+  ++evictions_;
   return true;
+}
+
+void PrefixCache::Clear() {
+  for (const Leaf& leaf : leaves_) Uncount(leaf);
+  leaves_.clear();
+}
+
+void PrefixCache::ForEachBlock(const LayerState::BlockVisitor& visit) const {
+  for (const Leaf& leaf : leaves_) ForEachBlock(leaf, visit);
 }
 
 }  // namespace tidemill

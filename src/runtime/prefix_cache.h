@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "state/sequence_state.h"
@@ -31,29 +32,46 @@ class PrefixCache {
   struct Found {
     SequenceState* state = nullptr;  // valid until the next call that is not const; null: none
     size_t length = 0;               // SharedPrefix
+    SequenceState* draft = nullptr;  // a drafter's state of some of the same tokens; null: none
   };
   // The state that saves the prompt most; it counts as used now.
   Found Find(std::span<const int32_t> prompt, std::string_view salt);
 
-  // A state of exactly `ids`. Replaces those that it can go back to; dropped where it is too large, or one that is here can go back to it.
+  // A state of exactly `ids`, and perhaps a drafter's of the first ones. Replaces those that it can go back to; dropped where it is too large, or one that is here can go back to it.
   // Throws std::bad_alloc.
-  void Keep(std::span<const int32_t> ids, std::string_view salt, std::unique_ptr<SequenceState> state);
+  void Keep(std::span<const int32_t> ids, std::string_view salt, std::unique_ptr<SequenceState> state,
+            std::unique_ptr<SequenceState> draft = nullptr);
 
-  // Memory of all states; rows that several share count in each.
-  uint64_t bytes() const { return bytes_; }
+  uint64_t bytes() const { return bytes_; }  // of all states; what several share counts once
   size_t size() const { return leaves_.size(); }
   // The one that was used least recently. False: there is none.
   bool DropOldest();
+  void Clear();
+  void ForEachBlock(const LayerState::BlockVisitor& visit) const;
+
+  uint64_t hits() const { return hits_; }            // prompts that found a prefix
+  uint64_t evictions() const { return evictions_; }  // states that went for lack of memory
+  void CountHit() { ++hits_; }
 
  private:
   struct Leaf {
     std::vector<int32_t> ids;
     std::string salt;
-    std::unique_ptr<SequenceState> state;
-    uint64_t bytes = 0, used = 0;
+    std::unique_ptr<SequenceState> state, draft;
+    uint64_t used = 0;
+  };
+  struct Block {
+    size_t states = 0;  // that have it
+    uint64_t bytes = 0;
   };
 
-  uint64_t limit_, bytes_ = 0, clock_ = 0;
+  void Count(const Leaf& leaf);
+  void Uncount(const Leaf& leaf, size_t first_blocks = SIZE_MAX);
+
+  static void ForEachBlock(const Leaf& leaf, const LayerState::BlockVisitor& visit);
+
+  uint64_t limit_, bytes_ = 0, clock_ = 0, hits_ = 0, evictions_ = 0;
+  std::unordered_map<const void*, Block> blocks_;
   std::vector<Leaf> leaves_;
 };
 

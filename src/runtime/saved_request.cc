@@ -58,17 +58,6 @@ Result<std::vector<std::byte>> Save(Engine::Impl& engine, ActiveRequest& request
   return EncodeRequest(record);
 }
 
-// State memory bounds running requests; waiting ones with their own state may take as much again.
-Result<void> CheckWaiting(const Engine::Impl& engine, uint64_t bytes) {
-  uint64_t waiting = 0;
-  for (const auto& other : engine.requests) waiting += other->running() ? 0 : other->state().bytes().reserved;
-  const uint64_t most = engine.options.state_memory;
-  if (waiting <= most && bytes <= most - waiting) return {};
-  return Error(ErrorCode::kOutOfMemory, "a state of " + std::to_string(bytes) + " bytes: expected at most " +
-                                            std::to_string(most) + " of resumed requests that wait, found " +
-                                            std::to_string(waiting) + " already; resume it when others have ended");
-}
-
 Error Another(const std::string& what) { return Error(ErrorCode::kFailedPrecondition, what); }
 
 Result<void> CheckIdentity(const RequestRecord& record, Engine::Impl& engine) {
@@ -162,11 +151,11 @@ Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& reco
   }
   const size_t answered = is_answer ? record.ids.size() - static_cast<size_t>(record.prompt_tokens) : 0;
   TIDEMILL_TRY(active, engine.NewRequest(std::move(request), answered));
-  // The last token is in no state; a policy may hold more rows than were saved.
-  const uint64_t held = active->state().GrowthBytes(record.ids.size() - 1, 1);
-  TIDEMILL_TRY_VOID(CheckWaiting(engine, std::max<uint64_t>(held, record.state.size())));
+  // The last token is in no state. Without room it is checked, and computed again when the request starts.
+  const bool has_room = engine.memory->Fits(active->state().LedgerGrowth(record.ids.size() - 1, 1));
   TIDEMILL_TRY_VOID(active->state().Restore(record.state));
   TIDEMILL_TRY_VOID(CheckState(record, active->state()));
+  if (!has_room) (void)active->DropWaitingState();
   active->Continue(record, is_answer);
   return active;
 }

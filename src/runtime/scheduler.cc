@@ -31,8 +31,8 @@ Error StateTooLarge(std::string_view what, size_t positions, uint64_t need, uint
   }
 }
 
-Scheduler::Scheduler(const SchedulerLimits& limits)
-    : limits_(limits), prefix_cache_(limits.state_memory / 2), draft_steps_(limits.max_batch) {
+Scheduler::Scheduler(const SchedulerLimits& limits, StateMemory& memory)
+    : limits_(limits), memory_(memory), draft_steps_(limits.max_batch) {
   running_.reserve(limits.max_batch);
   drafts_.reserve(limits.max_batch);
   drafting_.reserve(limits.max_batch);
@@ -43,7 +43,9 @@ Scheduler::Scheduler(const SchedulerLimits& limits)
 void Scheduler::Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events) {
   step_.clear();
   stepping_.clear();
-  Admit(requests, events);
+  requests_ = requests;
+  TakeRunning();
+  Admit(events);
   AssignRows();
   for (size_t i = 0; i < running_.size(); ++i) {
     if (running_[i].rows == 0 || !MakeRoom(i, events)) continue;
@@ -54,85 +56,161 @@ void Scheduler::Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, s
   }
 }
 
-void Scheduler::Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events) {
-  // Those that ended are gone from `requests`, and their memory with them.
+uint64_t Scheduler::NeedToStart(const ActiveRequest& request) const {
+  return request.GrowthBytes(request.next_positions() + request.pending() - request.tokens().size(),
+                             limits_.prefill_chunk);
+}
+
+void Scheduler::Promise(Running& running) {
+  memory_.TakeBack(running.promised);
+  running.promised = running.request->GrowthBytes(running.request->pending(), limits_.prefill_chunk);
+  memory_.Promise(running.promised);
+}
+
+void Scheduler::PromiseAll() {
+  for (Running& running : running_) Promise(running);
+}
+
+// Those that ended are gone from requests_, and their memory with them.
+void Scheduler::TakeRunning() {
   size_t kept = 0, at = 0;
-  bytes_ = 0;
-  one_waits_ = false;
-  for (; kept < requests.size() && requests[kept]->running(); ++kept, ++at) {
-    while (running_[at].id != requests[kept]->id()) ++at;
-    running_[kept] = running_[at];
-    bytes_ += running_[kept].bytes;
-    UncountFeatures(running_[kept]);
+  memory_.TakeBack(memory_.promised());
+  for (const auto& request : requests_) {
+    if (!request->running()) continue;
+    while (running_[at].id != request->id()) ++at;
+    running_[kept] = running_[at++];
+    running_[kept].promised = 0;
+    Promise(running_[kept++]);
   }
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(kept), running_.end());
-  for (const auto& request : requests.subspan(kept)) {
-    if (running_.size() == limits_.max_batch) return;
-    const size_t positions = request->next_positions();
-    // A resumed one is not empty, nor is one that has a prefix.
-    const auto bytes = [&] { return request->BytesWith(positions - request->state().length(), limits_.prefill_chunk); };
-    uint64_t need = bytes();
-    if (Sum(bytes_, need) > limits_.state_memory && !running_.empty()) {
-      one_waits_ = true;
-      return;
-    }
-    if (need > limits_.state_memory && request->GiveUpFeatures()) need = bytes();
-    if (need > limits_.state_memory) {
-      request->Fail(StateTooLarge("start request", positions, need, 0, limits_.state_memory), events);
-      continue;
-    }
-    if (!TakePrefix(*request)) return;
-    need = bytes();
-    if (!Fits(need) && request->is_sharing()) {  // blocks that it shares are larger than its own
-      request->DropPrefix();
-      need = bytes();
-      (void)Fits(need);
-    }
-    request->Start();
-    running_.push_back({request->id(), request.get(), need, request->feature_bytes()});
-    bytes_ += need;
+  // What they need may have changed with those that share their blocks.
+  while (!MakeFit(0)) {
+    PromiseAll();
+    if (MakeFit(0) || running_.size() <= 1) break;
+    PreemptYoungest();
   }
+}
+
+void Scheduler::Admit(std::vector<Event>* events) {
+  one_waits_ = false;
+  for (const auto& request : requests_) {
+    if (running_.size() == limits_.max_batch) break;
+    if (!request->running() && !request->done() && !Start(*request, events)) break;
+  }
+  memory_.KeepFromDrafts(one_waits_);
+}
+
+bool Scheduler::Start(ActiveRequest& request, std::vector<Event>* events) {
+  // A resumed one is not empty, nor is one that has a prefix.
+  const auto alone = [&] {
+    return request.BytesWith(request.next_positions() - request.state().length(), limits_.prefill_chunk);
+  };
+  if (alone() > memory_.limit()) (void)request.GiveUpFeatures();
+  if (const uint64_t need = alone(); need > memory_.limit()) {
+    request.Fail(StateTooLarge("start request", request.next_positions(), need, 0, memory_.limit()), events);
+    return true;
+  }
+  if (!TakePrefix(request)) return true;
+  if (!MakeFit(NeedToStart(request), &request) && request.is_sharing()) {  // blocks may be larger than its own
+    request.DropPrefix();
+    PromiseAll();
+  }
+  if (!MakeFit(NeedToStart(request), &request) && !running_.empty()) {
+    one_waits_ = true;
+    return false;
+  }
+  request.Start();
+  const auto behind =
+      std::find_if(running_.begin(), running_.end(), [&](const Running& other) { return other.id > request.id(); });
+  Promise(*running_.insert(behind, {request.id(), &request, 0}));
+  return true;
 }
 
 bool Scheduler::TakePrefix(ActiveRequest& request) {
   if (!limits_.prefix_cache || !request.is_cold() || !request.shares()) return true;
   const std::span<const int32_t> tokens = request.tokens();
-  PrefixCache::Found found = prefix_cache_.Find(tokens, request.cache_salt());
-  ActiveRequest* source = nullptr;  // of `found`, if it runs
+  PrefixCache::Found found = memory_.prefix_cache().Find(tokens, request.cache_salt());
+  Running* source = nullptr;  // of `found`, if it runs
   size_t coming = 0;
-  for (const Running& running : running_) {
+  for (Running& running : running_) {
     ActiveRequest& other = *running.request;
     if (!other.stores() || !other.shares() || other.cache_salt() != request.cache_salt()) continue;
     SequenceState& state = other.state();
     if (const size_t length = SharedPrefix(tokens, other.tokens(), state); length > found.length) {
-      found = {&state, length};
-      source = &other;
+      found = {&state, length, nullptr};
+      source = &running;
     }
     const size_t common = std::min(CommonTokens(tokens, other.tokens()), tokens.size() - 1);
-    if (common > state.length() && state.keeps_all()) coming = std::max(coming, common);
+    if (other.id() < request.id() && common > state.length()) coming = std::max(coming, common);
   }
   if (coming >= found.length + PrefixCache::kFewestTokens) return false;
   if (found.length == 0) return true;
-  if (source != nullptr) source->Share();
-  request.Continue(*found.state, found.length);
+  if (source != nullptr) found.draft = source->request->DraftStateForOthers();
+  request.Continue(*found.state, found.length, found.draft);
+  if (!request.is_sharing()) return true;
+  memory_.prefix_cache().CountHit();
+  if (source == nullptr) return true;
+  source->request->Share();
+  Promise(*source);  // it cannot move rows any more that the other sees
   return true;
 }
 
-bool Scheduler::Fits(uint64_t more) {
-  const uint64_t all = Sum(bytes_, more);
-  if (all > limits_.state_memory) return false;
-  while (Sum(all, prefix_cache_.bytes()) > limits_.state_memory && prefix_cache_.DropOldest()) {
+bool Scheduler::MakeFit(uint64_t more, const ActiveRequest* keeps) {
+  if (memory_.Fits(more)) return true;
+  for (size_t i = running_.size(); i-- > 0;) {
+    if (running_[i].request->ReleaseDraftState() && memory_.Fits(more)) return true;
   }
-  return true;
+  for (size_t i = requests_.size(); i-- > 0;) {
+    if (requests_[i].get() != keeps && requests_[i]->DropWaitingState() && memory_.Fits(more)) return true;
+  }
+  return memory_.Fits(more);
 }
 
 void Scheduler::Keep(ActiveRequest& request) noexcept {
   if (!limits_.prefix_cache) return;
   try {
-    std::unique_ptr<SequenceState> state = request.TakeState();
+    std::unique_ptr<SequenceState> draft = request.TakeDraftState(), state = request.TakeState();
     if (state == nullptr) return;
     const std::span<const int32_t> ids = request.tokens().first(state->length());
-    prefix_cache_.Keep(ids, request.cache_salt(), std::move(state));
+    memory_.prefix_cache().Keep(ids, request.cache_salt(), std::move(state), std::move(draft));
+  } catch (const std::exception&) {  // std::bad_alloc
+  }
+}
+
+size_t Scheduler::NextSnapshot(const ActiveRequest& request) const {
+  const std::span<const int32_t> tokens = request.tokens();
+  const size_t length = tokens.size() - request.pending();
+  size_t next = std::min(tokens.size(), RoundUp(length + 1, kSnapshotTokens));
+  for (const auto& other : requests_) {
+    if (!other->is_cold() || other->running() || other->done() || other->cache_salt() != request.cache_salt()) continue;
+    const size_t common = std::min(CommonTokens(tokens, other->tokens()), other->tokens().size() - 1);
+    if (common > length && common >= PrefixCache::kFewestTokens) next = std::min(next, common);
+  }
+  return next;
+}
+
+void Scheduler::LimitToSnapshot(Running& running) {
+  ActiveRequest& request = *running.request;
+  running.snapshot = 0;
+  if (!limits_.prefix_cache || running.rows == 0 || !request.stores() || request.state().keeps_all()) return;
+  const size_t next = NextSnapshot(request), length = request.state().length();
+  running.rows = std::min(running.rows, next - length);
+  if (length + running.rows == next) running.snapshot = next;
+}
+
+void Scheduler::KeepSnapshots() noexcept {
+  if (!limits_.prefix_cache) return;
+  try {
+    for (const Running& running : running_) {
+      ActiveRequest& request = *running.request;
+      SequenceState& state = request.state();
+      if (running.snapshot == 0 || request.done() || state.length() != running.snapshot) continue;
+      if (!memory_.Fits((state.length() + 1) * 2 * sizeof(RowKey))) continue;  // a fork's keys
+      Result<std::unique_ptr<SequenceState>> fork = state.Fork();
+      if (!fork.ok()) continue;
+      request.Share();
+      memory_.prefix_cache().Keep(request.tokens().first(state.length()), request.cache_salt(), std::move(*fork));
+    }
   } catch (const std::exception&) {  // std::bad_alloc
   }
 }
@@ -155,6 +233,7 @@ void Scheduler::AssignRows() {
   for (Running& running : running_) {
     if (running.rows == 1) continue;
     running.rows = std::min(prompt_rows, running.request->pending());
+    LimitToSnapshot(running);
     prompt_rows -= running.rows;
     rows -= running.rows;
   }
@@ -184,10 +263,9 @@ void Scheduler::AddDraftTokens(size_t rows) {
 
 void Scheduler::GrowForText(Running& running) {
   ActiveRequest& request = *running.request;
-  const uint64_t need = request.BytesWith(1, 1), more = need - std::min(need, running.bytes);
-  if (!Fits(more) || !request.state().Reserve(1).ok()) return;  // MakeRoom sees to it
-  bytes_ += more;
-  running.bytes += more;
+  memory_.TakeBack(std::exchange(running.promised, 0));
+  if (memory_.Fits(request.GrowthBytes(1, 1))) (void)request.state().Reserve(1);  // else MakeRoom sees to it
+  Promise(running);
 }
 
 size_t Scheduler::TakeDraftTokens(Running& running, const DraftTask& draft) {
@@ -208,19 +286,23 @@ bool Scheduler::GrowsFor(const Running& running, const ActiveRequest::DraftRows&
     const size_t rows = &other == &running
                             ? 1 + draft_tokens.all
                             : std::min(request.pending() + steps * request.max_events(), request.max_rows());
-    bytes = Sum(bytes, std::max(other.bytes, request.BytesWith(rows, rows)));
+    bytes = Sum(bytes, std::max(other.promised, request.GrowthBytes(rows, rows)));
   }
-  return bytes <= limits_.state_memory;
+  const uint64_t more = bytes - std::min(bytes, memory_.promised());
+  return memory_.MayFit(more);
 }
 
 bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   Running& running = running_[index];
   ActiveRequest& request = *running.request;
-  uint64_t need = 0, more = 0;
+  // For the step and for what it is promised, which it takes now.
+  uint64_t more = 0;
   const auto fits = [&] {
-    need = request.BytesWith(running.rows, running.rows);
-    more = need - std::min(need, running.bytes);
-    return Fits(more);
+    memory_.TakeBack(running.promised);
+    running.promised = 0;
+    more = std::max(request.GrowthBytes(request.pending(), limits_.prefill_chunk),
+                    request.GrowthBytes(running.rows, running.rows));
+    return memory_.Fits(more);
   };
   // Drafts take no memory from other requests, and none that is missing.
   const auto drop_drafts = [&] {
@@ -230,42 +312,30 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
     return running.rows != wanted;
   };
   if (!fits() && drop_drafts()) (void)fits();
-  while (!Fits(more) && running_.size() > index + 1) PreemptYoungest();
-  if (!Fits(more) && index == 0 && request.GiveUpFeatures()) {
-    UncountFeatures(running);
-    (void)fits();
-  }
-  if (!Fits(more)) {
+  while (!MakeFit(more) && running_.size() > index + 1) PreemptYoungest();
+  if (!MakeFit(more) && index == 0 && request.GiveUpFeatures()) (void)fits();
+  if (!MakeFit(more)) {
     if (index != 0) {
       PreemptYoungest();  // itself
     } else if (request.is_sharing()) {
       request.StopSharing();
       PreemptYoungest();  // itself: alone its state may fit
     } else {
-      request.Fail(StateTooLarge("grow state", request.tokens().size() + 1, need, 0, limits_.state_memory), events);
+      const uint64_t need = request.BytesWith(running.rows, running.rows);
+      request.Fail(StateTooLarge("grow state", request.tokens().size() + 1, need, 0, memory_.limit()), events);
     }
     return false;
   }
   Result<void> reserved = request.state().Reserve(running.rows);
-  if (!reserved.ok() && drop_drafts()) {
-    (void)fits();
-    reserved = request.state().Reserve(running.rows);
-  }
-  bytes_ += more;
-  running.bytes += more;
+  if (!reserved.ok() && drop_drafts()) reserved = request.state().Reserve(running.rows);
+  request.HoldFeatures();
+  Promise(running);
   if (!reserved.ok()) request.Fail(std::move(reserved).error(), events);
   return reserved.ok();
 }
 
-void Scheduler::UncountFeatures(Running& running) {
-  const uint64_t gone = running.features - std::min(running.features, running.request->feature_bytes());
-  running.features -= gone;
-  running.bytes -= gone;
-  bytes_ -= gone;
-}
-
 void Scheduler::PreemptYoungest() {
-  bytes_ -= running_.back().bytes;
+  memory_.TakeBack(running_.back().promised);
   running_.back().request->Preempt(limits_.spill_folder);
   running_.pop_back();
 }

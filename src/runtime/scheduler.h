@@ -1,16 +1,19 @@
 // Which requests run, and which of their tokens the next step has.
 //
 //   Admission   oldest first within max_batch and the memory for states. A request starts when the state of all its known tokens fits.
-//               None overtakes another, so none starves.
+//               None overtakes one that waits for memory, so none starves.
 //   Prefixes    a request begins with the rows that the prefix cache, or an older running request, has of its first tokens. While an older
-//               one is about to compute rows that it would compute too, it waits for them.
+//               one is about to compute rows that it would compute too, it waits for them, and younger ones may start. Where a model
+//               forgets, states are kept at the ends of prompts, at beginnings that a waiting request has, too, and every
+//               kSnapshotTokens.
 //   Rows        1. One for each request with one token to run.
 //               2. Parts of prompts, oldest first, at most prefill_chunk rows in all, of equal size, since a few rows read all weights
 //               too. Fewer beside requests that decode (PromptRowsBeside).
 //               3. Draft tokens, oldest first, made for all requests together (DraftSteps). Unused draft rows are not reassigned.
-//   Memory      where a state cannot grow within the bound, the prefix cache gives memory first. Then the youngest running request is
-//               preempted. The oldest request gives up its drafter's features, then blocks that it shares, and fails only if its state
-//               alone is too large.
+//   Memory      is promised to running requests for the tokens that they know (runtime/state_memory.h). What does not fit takes it from
+//               the prefix cache, then from drafters' states, from saved requests that wait, and from the youngest running
+//               request, which is preempted. The oldest request gives up its drafter's features, then blocks that it shares, and fails
+//               only if its state alone is too large.
 //   Drafts      use the state's unused capacity, or grow with the state if none is left (BMC, section VI-A). If more draft tokens were
 //               made, the least promising are dropped. The state grows for them only if they are worth more seconds (NumDraftTokens::Gain)
 //               than growing now (EarlyGrowth). That must take no memory that a running or waiting request could need before the text
@@ -32,6 +35,7 @@
 #include "runtime/active_request.h"
 #include "runtime/draft_steps.h"
 #include "runtime/prefix_cache.h"
+#include "runtime/state_memory.h"
 
 namespace tidemill {
 
@@ -39,7 +43,6 @@ struct SchedulerLimits {
   size_t max_batch = 1;           // requests that run
   size_t max_rows = 1;            // of a step; at least max_batch
   size_t prefill_chunk = 1;       // rows of prompts in a step
-  uint64_t state_memory = 0;      // bytes of all running requests' states, with their drafters' features
   std::string spill_folder = {};  // see EngineOptions
   bool prefix_cache = false;      // see EngineOptions
 };
@@ -50,7 +53,10 @@ constexpr size_t PromptRowsBeside(size_t decoding) { return decoding > 32 ? deco
 
 class Scheduler {
  public:
-  explicit Scheduler(const SchedulerLimits& limits);
+  static constexpr size_t kSnapshotTokens = 1024;
+
+  // Borrows `memory`.
+  Scheduler(const SchedulerLimits& limits, StateMemory& memory);
 
   // Plans the next step for `requests`, oldest first, and reserves its rows. A request whose state cannot grow fails with an event.
   // Allocates state only.
@@ -58,7 +64,8 @@ class Scheduler {
 
   // A request that is done: its state goes into the prefix cache. Without memory nothing is kept.
   void Keep(ActiveRequest& request) noexcept;
-  const PrefixCache& prefix_cache() const { return prefix_cache_; }
+  // Once the step is committed: keeps states that could not be gone back to later.
+  void KeepSnapshots() noexcept;
 
   std::span<const StepSequence> step() const { return step_; }
   ActiveRequest& request(size_t index) { return *stepping_[index]; }  // of step()[index]
@@ -68,16 +75,26 @@ class Scheduler {
   struct Running {
     RequestId id;
     ActiveRequest* request;
-    uint64_t bytes;     // counted against state_memory: allocated, or promised at its start
-    uint64_t features;  // of them, its drafter's features
+    uint64_t promised;  // bytes
     size_t rows = 0;
+    size_t snapshot = 0;  // the length after the step, where others may want to continue from it
   };
 
-  void Admit(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events);
+  void TakeRunning();  // those of requests_ that run, and what they are promised
+  void Admit(std::vector<Event>* events);
+  // Starts a waiting request if it may start; true: those behind it may, too.
+  bool Start(ActiveRequest& request, std::vector<Event>* events);
+  uint64_t NeedToStart(const ActiveRequest& request) const;  // for the tokens that it knows and the next one
+  void Promise(Running& running);
+  void PromiseAll();
   // Rows of others for its first tokens, where there are any. False: it waits for those that an older one computes.
   bool TakePrefix(ActiveRequest& request);
-  // Whether so many bytes more are within the bound, once the prefix cache has given what is missing.
-  bool Fits(uint64_t more);
+  // Whether so many bytes more fit, once the prefix cache, drafters and saved requests that wait have given what is missing.
+  // Not the state of `keeps`, which may be null.
+  bool MakeFit(uint64_t more, const ActiveRequest* keeps = nullptr);
+  // Where its state forgets: the next length, at most its known tokens, at which others may want to continue from it.
+  size_t NextSnapshot(const ActiveRequest& request) const;
+  void LimitToSnapshot(Running& running);
   void AssignRows();
   void AddDraftTokens(size_t rows);  // at most so many
   // For its last sampled token, before drafting in the unused capacity after it.
@@ -88,13 +105,12 @@ class Scheduler {
   // Reserves the rows of running_[index]; false: it no longer runs.
   bool MakeRoom(size_t index, std::vector<Event>* events);
   void PreemptYoungest();
-  void UncountFeatures(Running& running);  // given up
 
   SchedulerLimits limits_;
-  PrefixCache prefix_cache_;
-  std::vector<Running> running_;  // the oldest of all requests, oldest first
-  uint64_t bytes_ = 0;            // of all of them
-  bool one_waits_ = false;        // for memory
+  StateMemory& memory_;
+  std::span<const std::unique_ptr<ActiveRequest>> requests_;  // during Plan; oldest first
+  std::vector<Running> running_;                              // oldest first
+  bool one_waits_ = false;                                    // for memory
   std::vector<StepSequence> step_;
   std::vector<ActiveRequest*> stepping_;
   DraftSteps draft_steps_;

@@ -14,7 +14,8 @@ Result<void> KvBlock::Allocate(BufferArena* arena) {
   if (!CheckedMul<size_t>(capacity_, PositionBytes(), &bytes)) return OutOfMemoryError("reserve state");
   TIDEMILL_TRY(memory, arena != nullptr ? arena->Allocate(bytes) : AlignedBuffer::Create(bytes));
   memory_ = std::move(memory);
-  ready_ = held_ = capacity_;
+  ready_ = capacity_;
+  Hold(capacity_);
   return {};
 }
 
@@ -41,7 +42,7 @@ Result<void> KvBlock::MakeReady(size_t rows, size_t held, size_t used, PageCommi
     if (pages->Finish(job_)) {
       ready_ = held_;
     } else {
-      held_ = ready_;  // requested again when needed, which is then an error
+      Hold(ready_);  // requested again when needed, which is then an error
     }
   }
   const size_t now = pages == nullptr ? held : rows;
@@ -53,19 +54,21 @@ Result<void> KvBlock::MakeReady(size_t rows, size_t held, size_t used, PageCommi
       for (size_t part = 0; part < work.parts; ++part)
         TIDEMILL_TRY_VOID(reserved_.Commit(part * work.stride + work.begin, work.end - work.begin));
     }
-    ready_ = held_ = now;
+    ready_ = now;
+    Hold(now);
   }
   if (held > held_) {
     pages_ = pages;
     pages->Start(job_, RowsOf(ready_, held, used));
-    held_ = held;
+    Hold(held);
   }
   return {};
 }
 
 void KvBlock::Shrink(size_t rows) {
   if (ready_ != held_) pages_->Cancel(job_);
-  ready_ = held_ = rows;
+  ready_ = rows;
+  Hold(rows);
   for (size_t part = 0; part < 2 * kv_heads_; ++part)
     reserved_.Release((part * capacity_ + rows) * RowBytes(), (capacity_ - rows) * RowBytes());
 }
@@ -107,18 +110,32 @@ void KvBlock::CopyRow(size_t head, size_t from, size_t to) {
   for (const bool value : {false, true}) std::memcpy(row(value, head, to), row(value, head, from), RowBytes());
 }
 
+void KvBlock::CopyRows(const KvBlock& from, size_t first, size_t end, size_t to) {
+  ForEachHead([&](bool value, size_t head) { (void)from.WriteRows(value, head, first, end, row(value, head, to)); });
+}
+
 void KvBlock::AppendRows(bool value, size_t head, size_t first, size_t end, std::vector<std::byte>* out) const {
+  const size_t before = out->size();
+  out->resize(before + (end - first) * RowBytes());
+  (void)WriteRows(value, head, first, end, out->data() + before);
+}
+
+std::byte* KvBlock::WriteRows(bool value, size_t head, size_t first, size_t end, std::byte* out) const {
+  const auto write = [&](const std::byte* rows, size_t count) {
+    std::memcpy(out, rows, count * RowBytes());
+    out += count * RowBytes();
+  };
   const size_t plain = value ? first : std::clamp(transposed_, first, end);  // from here on none is transposed
   for (size_t at = first; at < plain;) {
     const size_t skip = at % kKeyTileRows, last = std::min(plain, at - skip + kKeyTileRows);
     const std::byte* keys = row(false, head, at - skip);
     std::vector<std::byte> tile(keys, keys + kKeyTileRows * RowBytes());
     TransposeKeysBack(dtype_, head_dim_, tile.data());
-    out->insert(out->end(), tile.data() + skip * RowBytes(), tile.data() + (skip + last - at) * RowBytes());
+    write(tile.data() + skip * RowBytes(), last - at);
     at = last;
   }
-  const std::byte* begin = row(value, head, plain);
-  out->insert(out->end(), begin, begin + (end - plain) * RowBytes());
+  if (plain < end) write(row(value, head, plain), end - plain);
+  return out;
 }
 
 }  // namespace tidemill

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -16,6 +17,7 @@
 #include "base/page_committer.h"
 #include "base/reserved_memory.h"
 #include "kernels/attention.h"
+#include "state/state_ledger.h"
 #include "tensor/dtype.h"
 
 namespace tidemill {
@@ -34,8 +36,8 @@ struct KvLayerShape {
 
 class KvBlock {
  public:
-  KvBlock(const KvLayerShape& shape, DType dtype, size_t capacity)
-      : kv_heads_(shape.kv_heads), head_dim_(shape.head_dim), dtype_(dtype), capacity_(capacity) {}
+  KvBlock(const KvLayerShape& shape, DType dtype, size_t capacity, StateLedger* ledger)
+      : kv_heads_(shape.kv_heads), head_dim_(shape.head_dim), dtype_(dtype), capacity_(capacity), counted_(ledger) {}
   KvBlock(const KvBlock&) = delete;
   KvBlock& operator=(const KvBlock&) = delete;
   ~KvBlock() {
@@ -83,11 +85,26 @@ class KvBlock {
   void TransposeBack(size_t rows, size_t used);
   // Rows [first, first + rows) of `from`, a block of the same shape, come to the front; may be this block. `first` cuts no transposed tile.
   void TakeRows(const KvBlock& from, size_t first, size_t rows);
+  // Rows [first, end) of `from`, a block of the same shape, to rows from `to` on, which are not transposed. Throws std::bad_alloc.
+  void CopyRows(const KvBlock& from, size_t first, size_t end, size_t to);
   // Row `from` of a head to row `to`, neither of them transposed.
   void CopyRow(size_t head, size_t from, size_t to);
 
   // Of one head: rows [first, end), keys not transposed.
   void AppendRows(bool value, size_t head, size_t first, size_t end, std::vector<std::byte>* out) const;
+
+  // Its rows as a part of a larger block, for all who share this one: the same but for what follows its first `rows`.
+  struct Merged {
+    std::shared_ptr<KvBlock> block;  // null: they are in none
+    size_t before = 0;               // rows of `block` before the first one
+    size_t rows = 0;
+  };
+  Merged merged() const { return {merged_.lock(), merged_before_, merged_rows_}; }
+  void MergeInto(const std::shared_ptr<KvBlock>& block, size_t before, size_t rows) {
+    merged_ = block;
+    merged_before_ = before;
+    merged_rows_ = rows;
+  }
 
  private:
   uint64_t PositionBytes() const { return 2 * kv_heads_ * RowBytes(); }
@@ -96,6 +113,12 @@ class KvBlock {
   }
   std::byte* data() { return reserved_.size() != 0 ? reserved_.data() : memory_.data(); }
   const std::byte* data() const { return reserved_.size() != 0 ? reserved_.data() : memory_.data(); }
+  void Hold(size_t rows) {
+    held_ = rows;
+    counted_.Set(held_bytes());
+  }
+  // Rows [first, end) of a head, keys not transposed; returns the end of `out`.
+  std::byte* WriteRows(bool value, size_t head, size_t first, size_t end, std::byte* out) const;
   PageCommitter::Work RowsOf(size_t begin, size_t end, size_t used);
   template <typename F>
   void ForEachHead(const F& f) const {  // f(value, head)
@@ -109,6 +132,9 @@ class KvBlock {
   AlignedBuffer memory_;     // K, then V
   ReservedMemory reserved_;  // or in reserved addresses
   size_t capacity_ = 0, ready_ = 0, held_ = 0, transposed_ = 0;
+  LedgerEntry counted_;
+  std::weak_ptr<KvBlock> merged_;
+  size_t merged_before_ = 0, merged_rows_ = 0;
   PageCommitter* pages_ = nullptr;  // who does `job_`; may be null
   PageCommitter::Job job_;          // rows [ready, held), where these differ
 };

@@ -1,6 +1,7 @@
 #include "state/kv_layer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -29,10 +30,27 @@ uint64_t KvLayer::CheckpointBytes(size_t length, size_t earliest) const {
   return CheckedMul<uint64_t>(length - shape_.FirstSeen(earliest), PositionBytes(), &bytes) ? bytes : UINT64_MAX;
 }
 
+void KvLayer::ForEachBlock(const BlockVisitor& visit) const {
+  for (const SharedRows& shared : shared_) visit(shared.block.get(), shared.block->held_bytes());
+  if (tail_ != nullptr) visit(tail_.get(), tail_->held_bytes());
+}
+
 uint64_t KvLayer::reserved_bytes() const {
   uint64_t bytes = tail_ == nullptr ? 0 : tail_->held_bytes();
   for (const SharedRows& shared : shared_) bytes += shared.block->held_bytes();
   return bytes;
+}
+
+size_t KvLayer::Capacity(size_t first, size_t rows, size_t floor) const {
+  const size_t capacity = policy_.Capacity(first, rows, options_.max_length - first);
+  return IsSmall(first, rows, floor) ? std::min(capacity, std::bit_ceil(std::max(rows, kFewestRows))) : capacity;
+}
+
+// The rows of the tail are shared, or a page of `paged`.
+size_t KvLayer::NextCapacity(size_t n) const {
+  const size_t capacity = policy_.Capacity(length_, n, options_.max_length - length_);
+  const bool small = n < kGrowthRows && seen_rows() != 0;
+  return small ? std::min(capacity, std::bit_ceil(std::max(n, kFewestRows))) : capacity;
 }
 
 size_t KvLayer::HeldRows(size_t first, size_t held, size_t rows, size_t capacity) const {
@@ -44,7 +62,7 @@ size_t KvLayer::HeldRows(size_t first, size_t held, size_t rows, size_t capacity
 }
 
 std::optional<size_t> KvLayer::NewCapacity(size_t n, size_t floor) const {
-  if (IsReadyFor(n)) return std::nullopt;
+  if (IsReadyFor(n) || FitsLastBlock(n)) return std::nullopt;
   const size_t first = first_kept(floor);
   const size_t rows = length_ - first + n, most = options_.max_length - first;
   const bool drops = first != tail_first_;
@@ -52,7 +70,7 @@ std::optional<size_t> KvLayer::NewCapacity(size_t n, size_t floor) const {
       tail_->capacity() - rows >= std::min(kGrowthRows / 2, most - rows)) {
     return std::nullopt;  // the rows that stay move to the front
   }
-  const size_t capacity = policy_.Capacity(first, rows, most);
+  const size_t capacity = Capacity(first, rows, floor);
   return drops && most - capacity > kGrowthRows ? capacity + kGrowthRows : drops ? most : capacity;
 }
 
@@ -67,22 +85,30 @@ BlockBytes KvLayer::BytesOf(size_t first, size_t rows, size_t capacity) const {
 
 BlockBytes KvLayer::NewBlock(size_t n, size_t floor) const {
   if (IsReadyFor(n)) return {};
-  if (PagesStay()) return BytesOf(length_, n, PageCapacity(n));
+  if (!FitsTail(n) && BlockStays()) return BytesOf(length_, n, NextCapacity(n));
   const std::optional<size_t> capacity = NewCapacity(n, floor);
   return capacity ? BytesOf(first_kept(floor), length_ - first_kept(floor) + n, *capacity) : BlockBytes();
 }
 
 uint64_t KvLayer::GrowthBytes(size_t n, size_t floor) const {
   if (IsReadyFor(n) && (n == 0 || tail_->held() == tail_->capacity())) return 0;
+  const auto in_place = [&](const KvBlock& block, size_t first) {
+    return HeldRows(first, block.held(), length_ - first + n, block.capacity()) - block.held();
+  };
+  const auto of_new = [&](size_t first, size_t rows, size_t capacity, bool small) {
+    return policy_.policy == KvPolicy::kReserve && !small ? HeldRows(first, 0, rows, capacity) : capacity;
+  };
   size_t more = 0;  // rows
   if (FitsTail(n)) {
-    more = HeldRows(tail_first_, tail_->held(), tail_rows() + n, tail_->capacity()) - tail_->held();
-  } else if (PagesStay()) {
-    more = PageCapacity(n);
+    more = in_place(*tail_, tail_first_);
+  } else if (FitsLastBlock(n)) {
+    more = in_place(*shared_.back().block, shared_.back().first);
+  } else if (BlockStays()) {
+    more = of_new(length_, n, NextCapacity(n), n < kGrowthRows && seen_rows() != 0) + MergeableRun().rows;
   } else if (const std::optional<size_t> capacity = NewCapacity(n, floor)) {
     const size_t first = first_kept(floor), rows = length_ - first + n;
-    const size_t held = policy_.policy == KvPolicy::kReserve ? HeldRows(first, 0, rows, *capacity) : *capacity;
-    more = held - std::min(held, tail_ == nullptr ? 0 : tail_->held());
+    const size_t held = of_new(first, rows, *capacity, IsSmall(first, rows, floor));
+    more = held - std::min(held, tail_ == nullptr ? 0 : tail_->held()) + MergeableRun().rows;
   }
   uint64_t bytes = 0;
   return CheckedMul<uint64_t>(more, PositionBytes(), &bytes) ? bytes : UINT64_MAX;
@@ -99,10 +125,19 @@ uint64_t KvLayer::GrowthBytes(size_t n, size_t step, size_t floor, size_t rollba
   return std::min(at_once, std::max(bytes, GrowthBytes(step, floor)));
 }
 
-bool KvLayer::HasRoom(size_t n, size_t floor) const { return FitsTail(n) || (!PagesStay() && !NewCapacity(n, floor)); }
+bool KvLayer::HasRoom(size_t n, size_t floor) const {
+  return FitsTail(n) || FitsLastBlock(n) || (!BlockStays() && !NewCapacity(n, floor));
+}
 
 Result<void> KvLayer::Reserve(size_t n, size_t floor, BufferArena* arena) {
+  TIDEMILL_TRY_VOID(ReserveTail(n, floor, arena));
+  TakeMerged();
+  return {};
+}
+
+Result<void> KvLayer::ReserveTail(size_t n, size_t floor, BufferArena* arena) {
   DropShared(shape_.FirstSeen(floor));
+  if (FitsLastBlock(n)) TakeLastBlock();
   if (FitsTail(n)) {
     if (n == 0 || !tail_->has_addresses_only()) return {};
     const size_t held = tail_->held();
@@ -112,37 +147,103 @@ Result<void> KvLayer::Reserve(size_t n, size_t floor, BufferArena* arena) {
     return {};
   }
   Settle();
-  if (PagesStay()) return StartPage(n, arena);
+  if (BlockStays()) return StartBlock(n, arena);
   const size_t first = first_kept(floor);
-  if (const std::optional<size_t> capacity = NewCapacity(n, floor))
-    return SetTail(first, length_ - first + n, *capacity, arena);
+  if (const std::optional<size_t> capacity = NewCapacity(n, floor)) {
+    const bool small = IsSmall(first, length_ - first + n, floor);
+    Merge();
+    return SetTail(first, length_ - first + n, *capacity, policy_.policy == KvPolicy::kReserve && !small, arena);
+  }
   AlignTiles(first);
   tail_->TakeRows(*tail_, first - tail_first_, length_ - first);
   tail_first_ = first;
   return {};
 }
 
-Result<void> KvLayer::StartPage(size_t n, BufferArena* arena) {
+Result<void> KvLayer::StartBlock(size_t n, BufferArena* arena) {
+  const size_t capacity = NextCapacity(n);
+  const bool in_addresses = policy_.policy == KvPolicy::kReserve && (n >= kGrowthRows || seen_rows() == 0);
+  Merge();
   shared_.reserve(shared_.size() + 1);
   spans_.resize(shared_.size() + 2);
-  tail_->TransposeTiles(tail_rows());  // it is read-only from now on
-  const std::shared_ptr<KvBlock> page = tail_;
+  tail_->TransposeTiles(tail_rows());
+  const std::shared_ptr<KvBlock> stays = tail_;
   const size_t first = tail_first_;
-  TIDEMILL_TRY_VOID(SetTail(length_, n, PageCapacity(n), arena));
-  shared_.push_back({page, first, length_});
+  TIDEMILL_TRY_VOID(SetTail(length_, n, capacity, in_addresses, arena));
+  shared_.push_back({stays, first, length_});
   return {};
 }
 
-Result<void> KvLayer::SetTail(size_t first, size_t rows, size_t capacity, BufferArena* arena) {
-  auto block = std::make_shared<KvBlock>(shape_, options_.dtype, capacity);
-  if (policy_.policy == KvPolicy::kReserve) {
+void KvLayer::TakeLastBlock() {
+  tail_ = std::move(shared_.back().block);
+  tail_first_ = shared_.back().first;
+  seen_rows_ = 0;
+  shared_.pop_back();
+  tail_->TransposeBack(tail_rows(), tail_rows());
+}
+
+// Older ones, which more sequences share: the newest half of kMaxSpans stays.
+KvLayer::Run KvLayer::MergeableRun() const {
+  if (shared_.size() <= kMaxSpans || policy_.policy == KvPolicy::kPaged) return {};  // pages never move
+  const size_t most = shared_.size() - kMaxSpans / 2;
+  for (Run run; run.begin < most; ++run.begin) {
+    run.rows = 0;
+    for (run.end = run.begin; run.end < most && run.rows + shared_[run.end].rows() <= kGrowthRows; ++run.end)
+      run.rows += shared_[run.end].rows();
+    if (run.end > run.begin + 1) return run;
+  }
+  return {};
+}
+
+void KvLayer::Merge() {
+  const size_t most = MergeableRun().rows;  // as GrowthBytes says
+  TakeMerged();
+  const Run run = MergeableRun();
+  if (run.rows == 0 || run.rows > most) return;
+  auto block = std::make_shared<KvBlock>(shape_, options_.dtype, run.rows, options_.ledger);
+  if (!block->Allocate(nullptr).ok()) return;
+  const size_t first = shared_[run.begin].first, end = shared_[run.end - 1].end;
+  for (size_t i = run.begin; i < run.end; ++i) {
+    const SharedRows& part = shared_[i];
+    block->CopyRows(*part.block, 0, part.rows(), part.first - first);
+  }
+  block->TransposeTiles(run.rows);
+  counts_.bytes_copied += run.rows * PositionBytes();
+  for (size_t i = run.begin; i < run.end; ++i) {
+    const SharedRows& part = shared_[i];
+    if (part.block->merged().block == nullptr) part.block->MergeInto(block, part.first - first, part.rows());
+  }
+  shared_[run.begin] = {std::move(block), first, end};
+  shared_.erase(shared_.begin() + static_cast<std::ptrdiff_t>(run.begin) + 1,
+                shared_.begin() + static_cast<std::ptrdiff_t>(run.end));
+}
+
+void KvLayer::TakeMerged() {
+  size_t kept = 0;
+  for (size_t i = 0; i < shared_.size(); ++i) {
+    SharedRows rows = std::move(shared_[i]);
+    if (KvBlock::Merged merged = rows.block->merged(); merged.block != nullptr && rows.rows() <= merged.rows) {
+      if (kept != 0 && shared_[kept - 1].block == merged.block) {
+        shared_[kept - 1].end = rows.end;
+        continue;
+      }
+      if (merged.before == 0) rows.block = std::move(merged.block);
+    }
+    shared_[kept++] = std::move(rows);
+  }
+  shared_.resize(kept);
+}
+
+Result<void> KvLayer::SetTail(size_t first, size_t rows, size_t capacity, bool in_addresses, BufferArena* arena) {
+  auto block = std::make_shared<KvBlock>(shape_, options_.dtype, capacity, options_.ledger);
+  if (in_addresses) {
     if (!block->ReserveAddresses().ok()) {
       // No more than GrowthBytes promised: by increments.
       policy_.policy = KvPolicy::kBmc;
       const size_t fewer = policy_.Capacity(first, rows, options_.max_length - first);
       policy_.policy = KvPolicy::kGeometric;
       counts_.fell_back = true;
-      return SetTail(first, rows, fewer, arena);
+      return SetTail(first, rows, fewer, false, arena);
     }
     TIDEMILL_TRY_VOID(block->MakeReady(rows, HeldRows(first, 0, rows, capacity), 0, options_.pages));
   } else {
@@ -156,6 +257,7 @@ Result<void> KvLayer::SetTail(size_t first, size_t rows, size_t capacity, Buffer
   }
   tail_ = std::move(block);
   tail_first_ = first;
+  seen_rows_ = 0;
   return {};
 }
 
@@ -202,6 +304,11 @@ void KvLayer::EndSettle() {
 
 void KvLayer::Rollback(size_t to) {
   length_ = to;
+  if (to < tail_first_ + seen_rows()) {                                 // others see what would be written next
+    if (to > tail_first_) shared_.push_back({tail_, tail_first_, to});  // PrepareFork made room
+    tail_ = nullptr;
+    tail_first_ = to;
+  }
   // Into shared blocks: use fewer rows of the last ones. Their rows stay the others'; new ones go to our own tail.
   tail_first_ = std::min(tail_first_, to);
   if (tail_ != nullptr) tail_->TransposeBack(tail_rows(), tail_rows());
@@ -218,31 +325,64 @@ void KvLayer::Clear() {
 
 void KvLayer::Compact(size_t floor) {
   DropShared(shape_.FirstSeen(floor));
-  const size_t first = first_kept(floor), rows = length_ - first;
-  if (rows == 0) {
-    tail_ = nullptr;
-    tail_first_ = length_;
-  } else if (tail_->has_addresses_only() && first == tail_first_) {
-    tail_->Shrink(rows);
-  } else if (tail_->capacity() != rows) {
-    (void)SetTail(first, rows, rows, nullptr);
+  TakeMerged();
+  if (tail_rows() == 0) tail_ = nullptr;
+  // The tail is one more of them.
+  std::vector<SharedRows> parts, made;
+  parts.reserve(shared_.size() + 1);
+  made.reserve(length_ / kGrowthRows + shared_.size() + 2);
+  spans_.resize(std::max(spans_.size(), made.capacity() + 1));
+  const size_t first_seen = shape_.FirstSeen(floor);
+  const size_t num_parts = shared_.size() + (tail_ == nullptr ? 0 : 1);
+  const auto part = [&](size_t i) { return i < shared_.size() ? shared_[i] : SharedRows{tail_, tail_first_, length_}; };
+  const auto is_loose = [&](size_t i) {
+    const KvBlock& block = *part(i).block;
+    const bool is_ours = (i < shared_.size() ? shared_[i].block : tail_).use_count() == 1;
+    return is_ours && (block.capacity() != kGrowthRows || part(i).rows() != kGrowthRows);
+  };
+  for (size_t i = 0; i < num_parts;) {
+    size_t end = i;
+    while (end < num_parts && is_loose(end)) ++end;
+    if (end <= i + 1 && (end == i || part(i).block->capacity() == part(i).rows())) {
+      made.push_back(part(i++));  // as it is
+      continue;
+    }
+    const size_t first = std::max(first_seen, part(i).first), last = part(end - 1).end;
+    for (size_t at = first; at < last; at += kGrowthRows) {
+      const size_t rows = std::min(kGrowthRows, last - at);
+      auto block = std::make_shared<KvBlock>(shape_, options_.dtype, rows, options_.ledger);
+      if (!block->Allocate(nullptr).ok()) return;
+      for (size_t j = i; j < end; ++j) {
+        const SharedRows from = part(j);
+        const size_t begin = std::max(at, from.first), stop = std::min(at + rows, from.end);
+        if (begin < stop) block->CopyRows(*from.block, begin - from.first, stop - from.first, begin - at);
+      }
+      block->TransposeTiles(rows);
+      made.push_back({std::move(block), at, at + rows});
+    }
+    i = end;
   }
+  shared_ = std::move(made);
+  tail_ = nullptr;
+  tail_first_ = length_;
 }
 
 void KvLayer::PrepareFork(LayerState& child) {
   const size_t blocks = shared_.size() + 1;
   for (KvLayer* layer : {this, &static_cast<KvLayer&>(child)}) {
     layer->shared_.reserve(blocks);
-    layer->spans_.resize(blocks + 1);
+    layer->spans_.resize(std::max(layer->spans_.size(), blocks + 1));
   }
 }
 
 void KvLayer::Fork(LayerState& child) {
   auto& other = static_cast<KvLayer&>(child);
-  if (tail_ != nullptr) tail_->TransposeTiles(tail_rows());
-  if (tail_rows() != 0) shared_.push_back({std::exchange(tail_, nullptr), tail_first_, length_});
   other.shared_.assign(shared_.begin(), shared_.end());
-  other.length_ = other.tail_first_ = tail_first_ = length_;
+  if (tail_rows() != 0) {
+    other.shared_.push_back({tail_, tail_first_, length_});
+    seen_rows_ = tail_rows();
+  }
+  other.length_ = other.tail_first_ = length_;
 }
 
 void KvLayer::AppendTo(std::vector<std::byte>* out, size_t earliest) const {
@@ -279,6 +419,7 @@ void KvLayer::Take(LayerState&& from) {
   length_ = other.length_;
   tail_ = std::move(other.tail_);
   tail_first_ = other.tail_first_;
+  seen_rows_ = 0;
   counts_ += other.counts_;
 }
 

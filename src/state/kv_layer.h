@@ -1,12 +1,17 @@
 // One layer's KV cache: rows of keys and of values for each KV head, in blocks.
 //
-// Older rows may be in shared blocks, which nobody writes: a fork freezes the tail into one. Newer rows are in our own tail, which grows by
-// the policy (state/kv_growth.h). Under `reserve` a PageCommitter commits the rows of the next increment while steps use this one. Rows
-// being committed count as allocated; if their memory is missing, only the Reserve that needs them fails. Extents of 2 MiB get a large
-// page once every row is used.
+// Older rows may be in shared blocks, which nobody writes. Newer rows are in our tail, which grows by the policy (state/kv_growth.h). Under
+// `reserve` a PageCommitter commits the rows of the next increment while steps use this one. Rows being committed count as allocated; if
+// their memory is missing, only the Reserve that needs them fails. Extents of 2 MiB get a large page once every row is used.
 //
-// Keys are transposed in tiles once kRowsApart committed rows follow a tile or its block is shared, and back before their rows are
-// rewritten or moved by part of a tile.
+// A fork copies no row. The child shares the rows of our tail, and we append behind them: rows that others see stay where they are, so
+// that a rollback below them, or a tail that is full, begins another block. What is left alone with a block appends to it. A tail behind
+// shared rows begins small and doubles, up to kGrowthRows; under `paged` only its first page is small. Past kMaxSpans blocks, older ones
+// become one of at most kGrowthRows rows, and all who share them take that one instead at their next Reserve. So after any number of
+// forks there are at most kMaxSpans + 2 * rows / kGrowthRows + 2 blocks; under `paged` nothing moves, and each fork may leave one.
+//
+// Keys are transposed in tiles once kRowsApart committed rows follow a tile, and back before their rows are rewritten or moved by part
+// of a tile.
 //
 // A layer with a window grows by kGrowthRows rows whatever the policy, and needs the rows that one at `floor` sees. Shared blocks go when
 // none of their rows is needed. When the tail is full, needed rows move to the front of the block if at least kGrowthRows / 2 rows become
@@ -28,6 +33,7 @@
 #include "state/kv_block.h"
 #include "state/kv_growth.h"
 #include "state/layer_state.h"
+#include "state/state_ledger.h"
 #include "tensor/dtype.h"
 
 namespace tidemill {
@@ -39,6 +45,7 @@ struct KvOptions {
   size_t max_length = 1;
   // Who commits pages ahead of their use under `reserve`; null: the calls that need them. Outlives all blocks.
   PageCommitter* pages = nullptr;
+  StateLedger* ledger = nullptr;  // who counts blocks; null: nobody. Outlives all of them
 };
 
 class KvLayer : public LayerState {
@@ -47,6 +54,7 @@ class KvLayer : public LayerState {
   static constexpr size_t kGrowthRows = 256;
   // So many of the last rows may be rolled back without transposing a key.
   static constexpr size_t kRowsApart = 16;
+  static constexpr size_t kMaxSpans = 16;
 
   KvLayer(const KvLayerShape& shape, const KvOptions& options)
       : shape_(shape),
@@ -72,6 +80,9 @@ class KvLayer : public LayerState {
   // next call only.
   std::span<const KvSpan> Context(size_t step_rows);
 
+  // The first rows of the newest block, which others see.
+  size_t seen_rows() const { return tail_.use_count() > 1 ? seen_rows_ : 0; }
+
   StateKind kind() const override { return kKind; }
   std::vector<uint64_t> Shape() const override {
     return {static_cast<uint64_t>(options_.dtype), shape_.kv_heads, shape_.head_dim, shape_.window};
@@ -96,6 +107,7 @@ class KvLayer : public LayerState {
     const size_t first = shape_.FirstSeen(earliest), rows = length - first;
     return BytesOf(first, rows, policy_.Capacity(first, rows, options_.max_length - first));
   }
+  void ForEachBlock(const BlockVisitor& visit) const override;
   Result<void> Reserve(size_t n, size_t floor, BufferArena* arena) override;
   void Commit(size_t n) override;
   void CommitPath(std::span<const uint32_t> path) override;
@@ -105,7 +117,8 @@ class KvLayer : public LayerState {
   void EndSettle() override;
   void Rollback(size_t to) override;
   void Clear() override;
-  void Compact(size_t floor) override;  // keeps the larger block if there is no memory for a smaller one
+  // What nobody shares, into blocks of at most kGrowthRows rows without unused capacity.
+  void Compact(size_t floor) override;
   void PrepareFork(LayerState& child) override;
   void Fork(LayerState& child) override;
   void AppendTo(std::vector<std::byte>* out,
@@ -115,9 +128,12 @@ class KvLayer : public LayerState {
 
  private:
   struct SharedRows {
-    std::shared_ptr<const KvBlock> block;
+    std::shared_ptr<KvBlock> block;
     size_t first = 0, end = 0;  // its first rows are positions [first, end)
+
+    size_t rows() const { return end - first; }
   };
+  static constexpr size_t kFewestRows = 4;  // of a tail behind shared rows
 
   uint64_t PositionBytes() const { return shape_.PositionBytes(options_.dtype); }
   size_t tail_rows() const { return length_ - tail_first_; }
@@ -126,23 +142,46 @@ class KvLayer : public LayerState {
   }  // rows after the committed ones
   bool IsReadyFor(size_t n) const { return tail_ != nullptr && n <= tail_ready(); }
   bool FitsTail(size_t n) const { return tail_ != nullptr && n <= tail_->capacity() - tail_rows(); }
+  // Whether n rows fit behind the last shared rows, in a block that nobody else has.
+  bool FitsLastBlock(size_t n) const {
+    return tail_ == nullptr && !shared_.empty() && shared_.back().block.use_count() == 1 &&
+           n <= shared_.back().block->capacity() - shared_.back().rows();
+  }
+  // Whether a tail from `first` on begins small.
+  bool IsSmall(size_t first, size_t rows, size_t floor) const {
+    return rows < kGrowthRows && first > shape_.FirstSeen(floor) && !shared_.empty() &&
+           (policy_.policy != KvPolicy::kPaged || shared_.back().block.use_count() > 1);
+  }
   size_t first_kept(size_t floor) const {
     return std::max(tail_first_, shape_.FirstSeen(floor));
   }  // in a tail made for a step
 
   // Rows of the block that Reserve would make; none: it makes none.
   std::optional<size_t> NewCapacity(size_t n, size_t floor) const;
-  bool PagesStay() const { return policy_.policy == KvPolicy::kPaged && tail_rows() != 0; }  // of `paged`
-  size_t PageCapacity(size_t n) const { return policy_.Capacity(length_, n, options_.max_length - length_); }
+  // Whether rows that do not fit begin another block: of `paged`, or behind a tail that others see.
+  bool BlockStays() const { return tail_rows() != 0 && (policy_.policy == KvPolicy::kPaged || seen_rows() != 0); }
+  // Of a tail from position `first` on.
+  size_t Capacity(size_t first, size_t rows, size_t floor) const;
+  size_t NextCapacity(size_t n) const;  // of one behind the tail
   BlockBytes BytesOf(size_t first, size_t rows, size_t capacity) const;
 
-  // A block with room for `capacity` rows from position `first` on, `rows` of them at once.
-  Result<void> SetTail(size_t first, size_t rows, size_t capacity, BufferArena* arena);
+  Result<void> ReserveTail(size_t n, size_t floor, BufferArena* arena);
+  // A block with room for `capacity` rows from position `first` on, `rows` of them at once; in memory of its own, or in addresses.
+  Result<void> SetTail(size_t first, size_t rows, size_t capacity, bool in_addresses, BufferArena* arena);
   // Rows allocated in a block from position `first` on once `rows` of it are wanted: one increment ahead of use, only expected rows.
   // A PageCommitter is asked while a quarter of the increment is left, more than it needs.
   size_t HeldRows(size_t first, size_t held, size_t rows, size_t capacity) const;
-  // Keeps the tail as a block of its own; a new one begins after it.
-  Result<void> StartPage(size_t n, BufferArena* arena);
+  // Keeps the tail as a shared block; a new one begins after it.
+  Result<void> StartBlock(size_t n, BufferArena* arena);
+  // Makes the last shared block the tail.
+  void TakeLastBlock();
+  // shared_[begin, end) that may become one block, of `rows` rows.
+  struct Run {
+    size_t begin = 0, end = 0, rows = 0;
+  };
+  Run MergeableRun() const;
+  void Merge();       // those, where there is memory for it
+  void TakeMerged();  // the blocks that others made of shared ones
 
   size_t tiles_due() const;        // whole tiles that a settle transposes
   void DropShared(size_t needed);  // blocks without a row from `needed` on
@@ -154,8 +193,9 @@ class KvLayer : public LayerState {
   GrowthCounts counts_;
   size_t length_ = 0;               // committed positions
   std::vector<SharedRows> shared_;  // oldest first, without gaps, up to the tail
-  std::shared_ptr<KvBlock> tail_;   // ours alone
+  std::shared_ptr<KvBlock> tail_;   // only we append to it
   size_t tail_first_ = 0;           // the position of its row 0
+  size_t seen_rows_ = 0;            // of the tail, at the last fork
   std::span<const uint32_t> path_;  // of the last commit, while its rows have not moved
   std::vector<KvSpan> spans_;       // room for all of them, so that Context allocates nothing
 };

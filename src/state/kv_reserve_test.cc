@@ -134,7 +134,7 @@ TEST_F(KvReserve, ReserveWithoutPages_IsOutOfMemoryAndChangesNothing) {
   populate_error = ENOMEM;
   cache.Compact();
   EXPECT_EQ(cache.bytes().reserved, cache.bytes().committed);
-  EXPECT_EQ(cache.Reserve(200).error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(cache.Reserve(300).error().code(), ErrorCode::kOutOfMemory);
 }
 
 // Before Linux 5.14: pages come with the first write.

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -42,6 +43,7 @@ struct StateBytes {
   uint64_t reserved = 0;        // allocated, shared prefixes included
   uint64_t committed = 0;       // what a checkpoint has
   uint64_t read_per_token = 0;  // what decoding the next token reads
+  uint64_t keys = 0;            // allocated for keys and hashes, beside `reserved`
 };
 
 // Memory that a Reserve will take from an arena, so that the layers of a sequence share mappings.
@@ -85,6 +87,9 @@ class LayerState {
   virtual uint64_t reserved_bytes() const = 0;
   virtual uint64_t read_bytes_per_token(size_t length) const = 0;
   virtual GrowthCounts growth() const = 0;
+  // Each block of memory and its bytes; one that is shared is the same for all who share it.
+  using BlockVisitor = std::function<void(const void* block, uint64_t bytes)>;
+  virtual void ForEachBlock(const BlockVisitor& visit) const { visit(this, reserved_bytes()); }
 
   // An upper bound of what Reserve(n) adds to reserved_bytes(); UINT64_MAX: overflow.
   virtual uint64_t GrowthBytes(size_t n, size_t floor) const = 0;

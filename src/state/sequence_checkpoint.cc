@@ -164,6 +164,7 @@ Result<void> SequenceState::RestoreOrThrow(std::span<const std::byte> checkpoint
   first_key_ = fresh.first_key_;
   keys_ = std::move(fresh.keys_);
   hashes_ = std::move(fresh.hashes_);
+  CountKeys();
   return {};
 }
 

@@ -18,7 +18,7 @@ constexpr size_t kGrowthKeys = 256;
 }  // namespace
 
 SequenceState::SequenceState(const SequenceOptions& options, Layers layers)
-    : options_(options), layers_(std::move(layers)), hashes_{0} {
+    : options_(options), layers_(std::move(layers)), hashes_{0}, counted_keys_(options.ledger) {
   has_constant_size_ =
       std::all_of(layers_.begin(), layers_.end(), [](const auto& layer) { return layer->has_constant_size(); });
 }
@@ -30,11 +30,11 @@ Result<void> SequenceState::Reserve(size_t n) {
                                                 std::to_string(n) + " more: the context holds " +
                                                 std::to_string(max_length()));
     }
-    size_t keys = 0;
-    if (!CheckedAlignUp(keys_.size() + n, kGrowthKeys, &keys)) return OutOfMemoryError("reserve state");
-    keys = std::min(keys, max_length() - first_key_);
-    keys_.reserve(keys);
-    hashes_.reserve(keys + 1);
+    const std::optional<size_t> keys = KeysWith(n);
+    if (!keys) return OutOfMemoryError("reserve state");
+    keys_.reserve(*keys);
+    hashes_.reserve(*keys + 1);
+    CountKeys();
     if (path_.capacity() < n) {
       SettleAll();  // who has not settled reads it
       path_.reserve((n / kGrowthKeys + 1) * kGrowthKeys);
@@ -56,6 +56,21 @@ uint64_t SequenceState::GrowthBytes(size_t n, size_t step) const {
     if (!CheckedAdd(bytes, layer->GrowthBytes(n, step, floor_, 2 * options_.draft_rows), &bytes)) return UINT64_MAX;
   }
   return bytes;
+}
+
+std::optional<size_t> SequenceState::KeysWith(size_t n) const {
+  size_t keys = 0;
+  if (!CheckedAlignUp(keys_.size() + n, kGrowthKeys, &keys)) return std::nullopt;
+  return std::min(keys, max_length() - first_key_);
+}
+
+uint64_t SequenceState::LedgerGrowth(size_t n, size_t step) const {
+  const std::optional<size_t> keys = KeysWith(n);
+  uint64_t bytes = 0;
+  if (!keys || !CheckedMul<uint64_t>(*keys, sizeof(RowKey) + sizeof(uint64_t), &bytes)) return UINT64_MAX;
+  bytes += sizeof(uint64_t);
+  bytes -= std::min(bytes, counted_keys_.bytes());
+  return CheckedAdd(bytes, GrowthBytes(n, step), &bytes) ? bytes : UINT64_MAX;
 }
 
 bool SequenceState::HasRoom(size_t n) const {
@@ -163,6 +178,7 @@ Result<void> SequenceState::ForkTo(SequenceState& child, size_t length) {
     child.keys_ = std::move(keys);
     child.hashes_ = std::move(hashes);
     child.floor_ = floor_;
+    child.CountKeys();
     return child.Rollback(length);
   } catch (const std::exception&) {
     child.Clear();
@@ -176,15 +192,18 @@ void SequenceState::Compact() {
     for (const auto& layer : layers_) layer->Compact(floor_);
     keys_.shrink_to_fit();
     hashes_.shrink_to_fit();
+    CountKeys();
   } catch (const std::exception&) {  // as large as before, and still valid
   }
 }
 
 void SequenceState::Clear() {
   for (const auto& layer : layers_) layer->Clear();
-  keys_.clear();
+  keys_ = {};
   hashes_.assign(1, 0);
+  hashes_.shrink_to_fit();
   floor_ = first_key_ = 0;
+  counted_keys_.Set(0);
 }
 
 GrowthCounts SequenceState::growth() const {
@@ -193,9 +212,15 @@ GrowthCounts SequenceState::growth() const {
   return counts;
 }
 
+void SequenceState::ForEachBlock(const LayerState::BlockVisitor& visit) const {
+  for (const auto& layer : layers_) layer->ForEachBlock(visit);
+  visit(this, counted_keys_.bytes());
+}
+
 StateBytes SequenceState::bytes() const {
   StateBytes bytes;
   bytes.committed = LayerBytes(length(), CheckpointEarliest());
+  bytes.keys = counted_keys_.bytes();
   for (const auto& layer : layers_) {
     bytes.reserved += layer->reserved_bytes();
     bytes.read_per_token += layer->read_bytes_per_token(length());

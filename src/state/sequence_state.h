@@ -11,7 +11,7 @@
 // They differ so that a checkpoint's bytes follow from the sequence alone, even after a draft was rejected. After a deeper rollback, or
 // a rollback of a sequence just restored, a checkpoint may have fewer rows, and `earliest` says so.
 //
-// A fork freezes what is committed; both sides share it.
+// A fork shares what is committed, and copies keys only. Sequences that share are used by one thread at a time.
 //
 // Checkpoint (little-endian):
 //   magic u8[8]; model u64; numeric_class u64; tokens u64; shape u64, a hash of the layers' shapes and draft_rows;
@@ -25,12 +25,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/byte_reader.h"
 #include "state/layer_state.h"
+#include "state/state_ledger.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
@@ -51,6 +53,8 @@ struct SequenceOptions {
       64;  // of the longest draft that may be committed and rolled back; matters where layers drop something
   uint64_t model = 0;  // for identity()
   uint64_t numeric_class = 0;
+  StateLedger* ledger =
+      nullptr;  // who counts the keys, as its layers' options say for rows; null: nobody. Outlives the state
 };
 
 class SequenceState {
@@ -78,6 +82,9 @@ class SequenceState {
   uint64_t GrowthBytes(size_t n) const { return GrowthBytes(n, n); }
   // The same for n positions in steps of `step`, each committed before the next: less for a kind that drops rows.
   uint64_t GrowthBytes(size_t n, size_t step) const;
+
+  // The same of what the ledger counts: with the keys.
+  uint64_t LedgerGrowth(size_t n, size_t step) const;
 
   // Whether Reserve(n) fits into the existing blocks, so that nothing is copied. Their pages may still be missing.
   bool HasRoom(size_t n) const;
@@ -119,11 +126,15 @@ class SequenceState {
   StateIdentity identity() const { return {options_.model, options_.numeric_class, hashes_.back()}; }
   StateBytes bytes() const;
   GrowthCounts growth() const;
+  // What the ledger counts: each layer's blocks, and the keys.
+  void ForEachBlock(const LayerState::BlockVisitor& visit) const;
 
  private:
   Result<void> CheckRollback(size_t to, std::string_view what) const;
   void SettleAll();
   void AppendKeys(std::span<const RowKey> keys);
+  void CountKeys() { counted_keys_.Set(keys_.capacity() * sizeof(RowKey) + hashes_.capacity() * sizeof(uint64_t)); }
+  std::optional<size_t> KeysWith(size_t n) const;  // room for them after Reserve(n); none: overflow
   void DropKeys();
   size_t EarliestRollback(size_t floor) const;
   size_t CheckpointEarliest() const;  // the header's `earliest`
@@ -142,6 +153,7 @@ class SequenceState {
   std::vector<RowKey> keys_;        // of committed positions from first_key_ on
   std::vector<uint64_t> hashes_;    // hashes_[i]: the chain over the keys of positions [0, first_key_ + i)
   std::vector<uint32_t> path_;      // of the last commit, while layers have not settled
+  LedgerEntry counted_keys_;
 };
 
 // One link of identity().tokens.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "state/kv_layer.h"
 #include "tests/support/state_kinds.h"
 #include "tests/support/state_model.h"
 
@@ -36,7 +37,7 @@ class Script {
  public:
   Script(const StateKindUnderTest& kind, const ScriptOptions& options)
       : kind_(kind), options_(options), random_(options.seed) {
-    live_.push_back({Subject(kind, options.max_length), {}, 0});
+    live_.push_back({Subject(kind, options.max_length), {}});
   }
 
   // Empty, or what went wrong and the operations that led there.
@@ -60,8 +61,7 @@ class Script {
   struct Member {
     Subject subject;
     std::vector<std::vector<const std::byte*>> addresses;  // after its last operation
-    size_t shared = 0;   // positions that it had at its last fork and has had ever since
-    size_t dropped = 0;  // positions, at least in one layer
+    size_t dropped = 0;                                    // positions, at least in one layer
   };
 
   static size_t PositionsDropped(const std::vector<std::vector<const std::byte*>>& addresses) {
@@ -71,6 +71,21 @@ class Script {
       most = std::max(most, static_cast<size_t>(first - layer.begin()));
     }
     return most;
+  }
+
+  // Whether another one has that row where member `index` had it.
+  bool IsSharedWith(size_t index, size_t layer, size_t position) const {
+    const std::byte* const row = live_[index].addresses[layer][position];
+    return std::any_of(live_.begin(), live_.end(), [&](const Member& other) {
+      return &other != &live_[index] && !other.addresses.empty() && position < other.addresses[layer].size() &&
+             other.addresses[layer][position] == row;
+    });
+  }
+  // At least so many blocks hold these rows.
+  static size_t NumSpans(const std::vector<const std::byte*>& rows) {
+    size_t spans = 1;
+    for (size_t i = 2; i < rows.size(); ++i) spans += rows[i] - rows[i - 1] != rows[i - 1] - rows[i - 2] ? 1U : 0U;
+    return spans;
   }
 
   size_t Below(size_t n) { return static_cast<size_t>(random_() % n); }
@@ -188,7 +203,6 @@ class Script {
     const auto result = state.Rollback(to);
     if (!result.ok()) return result.error().message();
     member.subject.naive.Truncate(kind_, to);
-    member.shared = std::min(member.shared, to);
     return {};
   }
 
@@ -197,11 +211,10 @@ class Script {
     Log(operated_, "fork");
     auto child = member.subject.state->Fork();
     if (!child.ok()) return child.error().message();
-    member.shared = member.subject.naive.keys.size();
     Subject subject(kind_, std::move(child).value(), member.subject.naive);
     auto addresses = subject.Addresses();
     if (addresses != member.addresses && member.addresses != decltype(addresses){}) return "the fork shares no rows";
-    live_.push_back({std::move(subject), std::move(addresses), member.shared});
+    live_.push_back({std::move(subject), std::move(addresses)});
     return {};
   }
 
@@ -225,7 +238,6 @@ class Script {
     Log(operated_, "clear");
     member.subject.state->Clear();
     member.subject.naive = NaiveSequence(kind_);
-    member.shared = 0;
     return member.subject.state->bytes().reserved == 0 ? "" : "clear left memory";
   }
 
@@ -242,13 +254,13 @@ class Script {
       const auto result = fresh.state->Restore(bytes);
       if (!result.ok()) return result.error().message();
       fresh.naive = naive.Restored(kind_);
-      live_.push_back({std::move(fresh), {}, 0});
+      live_.push_back({std::move(fresh), {}});
     } else {
       Log(index, "restore");
       const auto result = live_[index].subject.state->Restore(bytes);
       if (!result.ok()) return result.error().message();
       live_[index].subject.naive = naive.Restored(kind_);
-      live_[index].shared = 0;
+      live_[index].addresses.clear();  // other rows
     }
     operated_ = index;
     return {};
@@ -279,10 +291,11 @@ class Script {
       if (i != operated_ && !member.addresses.empty() && addresses != member.addresses)
         fault = "rows moved by another sequence";
       for (size_t layer = 0; i == operated_ && layer < addresses.size() && !member.addresses.empty(); ++layer) {
-        const size_t kept = std::min(member.shared, std::min(addresses[layer].size(), member.addresses[layer].size()));
+        const auto &now = addresses[layer], &before = member.addresses[layer];
+        const size_t kept = std::min(now.size(), before.size());
         for (size_t position = 0; position < kept; ++position) {
-          const std::byte* const now = addresses[layer][position];
-          if (now != nullptr && now != member.addresses[layer][position]) fault = "shared rows moved";
+          if (now[position] == nullptr || now[position] == before[position]) continue;
+          if (IsSharedWith(i, layer, position) && NumSpans(before) <= KvLayer::kMaxSpans) fault = "shared rows moved";
         }
       }
       const size_t dropped = PositionsDropped(addresses);

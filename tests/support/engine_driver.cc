@@ -1,5 +1,7 @@
 #include "tests/support/engine_driver.h"
 
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
@@ -47,6 +49,7 @@ RequestId EngineDriver::Submit(Request request) { return OrStop(engine_->Submit(
 size_t EngineDriver::Step() {
   const std::span<const Event> events = engine_->Step();
   Consume(events);
+  if (const std::string fault = MemoryFault(); !fault.empty()) ADD_FAILURE() << fault;
   return events.size();
 }
 
@@ -82,6 +85,20 @@ uint64_t EngineDriver::held_bytes() const {
   uint64_t bytes = 0;
   for (const auto& request : engine_->impl().requests) bytes += request->state().bytes().reserved;
   return bytes;
+}
+
+std::string EngineDriver::MemoryFault() const {
+  const Engine::Impl& impl = engine_->impl();
+  std::map<const void*, uint64_t> blocks;
+  const auto visit = [&](const void* block, uint64_t bytes) { blocks[block] = bytes; };
+  for (const auto& request : impl.requests) request->ForEachBlock(visit);
+  impl.memory->prefix_cache().ForEachBlock(visit);
+  uint64_t sum = 0;
+  for (const auto& [block, bytes] : blocks) sum += bytes;
+  const uint64_t held = impl.memory->held(), promised = impl.memory->promised(), limit = impl.memory->limit();
+  if (sum != held) return "expected the " + std::to_string(sum) + " bytes of all blocks, held " + std::to_string(held);
+  if (promised <= limit && held <= limit - promised) return {};
+  return "held " + std::to_string(held) + ", promised " + std::to_string(promised) + " of " + std::to_string(limit);
 }
 
 void EngineDriver::RunUntilIdle() {

@@ -48,6 +48,8 @@ class EngineDriver {
   void RunUntilIdle();
   const Outcome& outcome(RequestId id) { return outcomes_[id]; }
   uint64_t held_bytes() const;  // by the states of all requests
+  // What is wrong with the memory that the engine counts; empty: nothing. Step checks it.
+  std::string MemoryFault() const;
   // Alone, from its submission to its end.
   Outcome Run(std::vector<int32_t> prompt, const GenerationOptions& generation);
 

@@ -20,17 +20,23 @@ struct KvShape {
   uint64_t model = 0;
   uint64_t numeric_class = 0;
   PageCommitter* pages = nullptr;
+  StateLedger* ledger = nullptr;
 };
 
 inline SequenceOptions SequenceOptionsOf(const KvShape& shape) {
   return {.max_length = shape.max_length,
           .draft_rows = shape.draft_rows,
           .model = shape.model,
-          .numeric_class = shape.numeric_class};
+          .numeric_class = shape.numeric_class,
+          .ledger = shape.ledger};
 }
 
 inline KvOptions KvOptionsOf(const KvShape& shape) {
-  return {.dtype = shape.dtype, .growth = shape.growth, .max_length = shape.max_length, .pages = shape.pages};
+  return {.dtype = shape.dtype,
+          .growth = shape.growth,
+          .max_length = shape.max_length,
+          .pages = shape.pages,
+          .ledger = shape.ledger};
 }
 
 class KvCache : public SequenceState {

@@ -30,6 +30,14 @@ class RecordingDrafter : public StepDrafter {
   void AddFeature(size_t position, std::span<const float> feature) override { drafter_->AddFeature(position, feature); }
   void Release() override { drafter_->Release(); }
   uint64_t feature_bytes() const override { return drafter_->feature_bytes(); }
+  uint64_t held_feature_bytes() const override { return drafter_->held_feature_bytes(); }
+  void HoldFeatures() override { drafter_->HoldFeatures(); }
+  uint64_t state_bytes() const override { return steps_->state_bytes(); }
+  void ReleaseState() override { steps_->ReleaseState(); }
+  SequenceState* KnownState() override { return steps_->KnownState(); }
+  std::unique_ptr<SequenceState> TakeState() override { return steps_->TakeState(); }
+  void Continue(SequenceState& from, size_t length) override { steps_->Continue(from, length); }
+  void ForEachBlock(const LayerState::BlockVisitor& visit) const override { steps_->ForEachBlock(visit); }
   DraftOrder draft_order() const override { return drafter_->draft_order(); }
   std::string_view trouble() const override { return drafter_->trouble(); }
   DraftForward forward() const override { return steps_->forward(); }

@@ -18,8 +18,11 @@ KvLayer& KvOf(const SequenceRows& rows, size_t state) { return BranchCells::Stat
 }  // namespace
 
 void AttentionBranch::AddStates(const StateOptions& options, SequenceState::Layers* layers) const {
-  const KvOptions kv{
-      .dtype = options.kv_dtype, .growth = options.growth, .max_length = options.max_length, .pages = options.pages};
+  const KvOptions kv{.dtype = options.kv_dtype,
+                     .growth = options.growth,
+                     .max_length = options.max_length,
+                     .pages = options.pages,
+                     .ledger = options.ledger};
   layers->push_back(std::make_unique<KvLayer>(
       KvLayerShape{.kv_heads = layer_.kv_heads, .head_dim = layer_.head_dim, .window = layer_.window}, kv));
 }

@@ -29,6 +29,7 @@ struct StateOptions {
   size_t max_length = 1;
   uint64_t numeric_class = 0;
   PageCommitter* pages = nullptr;  // outlives the state; null: see KvOptions
+  StateLedger* ledger = nullptr;   // who counts the state's bytes; outlives it; null: nobody
 };
 
 // A linear layer as steps use it: number `expert` of a mixture's `experts`, of which a row goes through `per_token`.
