@@ -10,10 +10,11 @@ size_t CommonTokens(std::span<const int32_t> a, std::span<const int32_t> b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + most, b.begin()).first - a.begin());
 }
 
-size_t SharedPrefix(std::span<const int32_t> prompt, std::span<const int32_t> ids, const SequenceState& state) {
+size_t SharedPrefix(std::span<const int32_t> prompt, std::span<const int32_t> ids, const SequenceState& state,
+                    size_t fewest) {
   const size_t known = std::min(state.length(), ids.size());
   const size_t common = std::min(CommonTokens(prompt, ids.first(known)), prompt.size() - 1);
-  return common < PrefixCache::kFewestTokens || common < state.earliest_rollback() ? 0 : common;
+  return common < fewest || common < state.earliest_rollback() ? 0 : common;
 }
 
 PrefixCache::Found PrefixCache::Find(std::span<const int32_t> prompt, std::string_view salt) {
@@ -21,7 +22,7 @@ PrefixCache::Found PrefixCache::Find(std::span<const int32_t> prompt, std::strin
   Leaf* best = nullptr;
   for (Leaf& leaf : leaves_) {
     if (leaf.salt != salt) continue;
-    const size_t length = SharedPrefix(prompt, leaf.ids, *leaf.state);
+    const size_t length = SharedPrefix(prompt, leaf.ids, *leaf.state, fewest_tokens_);
     if (length <= found.length) continue;
     found = {leaf.state.get(), length, leaf.draft.get()};
     best = &leaf;
@@ -32,7 +33,7 @@ PrefixCache::Found PrefixCache::Find(std::span<const int32_t> prompt, std::strin
 
 void PrefixCache::Keep(std::span<const int32_t> ids, std::string_view salt, std::unique_ptr<SequenceState> state,
                        std::unique_ptr<SequenceState> draft) {
-  if (ids.size() < kFewestTokens) return;
+  if (ids.size() < fewest_tokens_) return;
   const auto begins = [](std::span<const int32_t> longer, std::span<const int32_t> shorter) {
     return CommonTokens(longer, shorter) == shorter.size();
   };

@@ -19,8 +19,9 @@ namespace tidemill {
 size_t CommonTokens(std::span<const int32_t> a, std::span<const int32_t> b);
 
 // Of a prompt that begins as `ids` do: the tokens that a fork of their state saves it. Its last token is computed in any case, and a state
-// that forgets what is old goes back only so far. 0: none, or too few to be worth a fork.
-size_t SharedPrefix(std::span<const int32_t> prompt, std::span<const int32_t> ids, const SequenceState& state);
+// that forgets what is old goes back only so far. 0: none, or fewer than `fewest`.
+size_t SharedPrefix(std::span<const int32_t> prompt, std::span<const int32_t> ids, const SequenceState& state,
+                    size_t fewest);
 
 class PrefixCache {
  public:
@@ -28,6 +29,8 @@ class PrefixCache {
   static constexpr size_t kFewestTokens = 16;
 
   explicit PrefixCache(uint64_t limit) : limit_(limit) {}  // bytes
+  size_t fewest_tokens() const { return fewest_tokens_; }
+  void set_fewest_tokens(size_t tokens) { fewest_tokens_ = tokens; }  // in place of kFewestTokens
 
   struct Found {
     SequenceState* state = nullptr;  // valid until the next call that is not const; null: none
@@ -70,6 +73,7 @@ class PrefixCache {
 
   static void ForEachBlock(const Leaf& leaf, const LayerState::BlockVisitor& visit);
 
+  size_t fewest_tokens_ = kFewestTokens;
   uint64_t limit_, bytes_ = 0, clock_ = 0, hits_ = 0, evictions_ = 0;
   std::unordered_map<const void*, Block> blocks_;
   std::vector<Leaf> leaves_;

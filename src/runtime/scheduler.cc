@@ -63,8 +63,7 @@ uint64_t Scheduler::NeedToStart(const ActiveRequest& request) const {
 
 void Scheduler::Promise(Running& running) {
   memory_.TakeBack(running.promised);
-  running.promised = running.request->GrowthBytes(running.request->pending(), limits_.prefill_chunk);
-  memory_.Promise(running.promised);
+  running.promised = memory_.Promise(running.request->GrowthBytes(running.request->pending(), limits_.prefill_chunk));
 }
 
 void Scheduler::PromiseAll() {
@@ -83,12 +82,6 @@ void Scheduler::TakeRunning() {
     Promise(running_[kept++]);
   }
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(kept), running_.end());
-  // What they need may have changed with those that share their blocks.
-  while (!MakeFit(0)) {
-    PromiseAll();
-    if (MakeFit(0) || running_.size() <= 1) break;
-    PreemptYoungest();
-  }
 }
 
 void Scheduler::Admit(std::vector<Event>* events) {
@@ -129,6 +122,7 @@ bool Scheduler::Start(ActiveRequest& request, std::vector<Event>* events) {
 bool Scheduler::TakePrefix(ActiveRequest& request) {
   if (!limits_.prefix_cache || !request.is_cold() || !request.shares()) return true;
   const std::span<const int32_t> tokens = request.tokens();
+  const size_t fewest = memory_.prefix_cache().fewest_tokens();
   PrefixCache::Found found = memory_.prefix_cache().Find(tokens, request.cache_salt());
   Running* source = nullptr;  // of `found`, if it runs
   size_t coming = 0;
@@ -136,14 +130,14 @@ bool Scheduler::TakePrefix(ActiveRequest& request) {
     ActiveRequest& other = *running.request;
     if (!other.stores() || !other.shares() || other.cache_salt() != request.cache_salt()) continue;
     SequenceState& state = other.state();
-    if (const size_t length = SharedPrefix(tokens, other.tokens(), state); length > found.length) {
+    if (const size_t length = SharedPrefix(tokens, other.tokens(), state, fewest); length > found.length) {
       found = {&state, length, nullptr};
       source = &running;
     }
     const size_t common = std::min(CommonTokens(tokens, other.tokens()), tokens.size() - 1);
     if (other.id() < request.id() && common > state.length()) coming = std::max(coming, common);
   }
-  if (coming >= found.length + PrefixCache::kFewestTokens) return false;
+  if (coming >= found.length + fewest) return false;
   if (found.length == 0) return true;
   if (source != nullptr) found.draft = source->request->DraftStateForOthers();
   request.Continue(*found.state, found.length, found.draft);
@@ -184,7 +178,7 @@ size_t Scheduler::NextSnapshot(const ActiveRequest& request) const {
   for (const auto& other : requests_) {
     if (!other->is_cold() || other->running() || other->done() || other->cache_salt() != request.cache_salt()) continue;
     const size_t common = std::min(CommonTokens(tokens, other->tokens()), other->tokens().size() - 1);
-    if (common > length && common >= PrefixCache::kFewestTokens) next = std::min(next, common);
+    if (common > length && common >= memory_.prefix_cache().fewest_tokens()) next = std::min(next, common);
   }
   return next;
 }

@@ -2,7 +2,7 @@
 // features.
 //
 //   held      allocated; what several share counts once (state/state_ledger.h)
-//   promised  what running requests still need for the tokens that they know
+//   promised  what running requests still need for the tokens that they know, as far as there is room
 //
 // held + promised <= limit. For what does not fit, cached prefixes go first, then drafters' states, then states of saved requests that wait,
 // then the youngest running request (runtime/scheduler.h).
@@ -27,8 +27,13 @@ class StateMemory {
   const PrefixCache& prefix_cache() const { return prefix_cache_; }
   uint64_t held() const { return ledger_.held(); }
   uint64_t promised() const { return promised_; }
-  void Promise(uint64_t bytes) { promised_ = bytes > ~promised_ ? UINT64_MAX : promised_ + bytes; }
-  void TakeBack(uint64_t bytes) { promised_ -= std::min(promised_, bytes); }
+  // As much of `bytes` as fits; the prefix cache gives what is missing.
+  uint64_t Promise(uint64_t bytes) {
+    const uint64_t given = Fits(bytes) ? bytes : limit_ - std::min(limit_, held() + promised_);
+    promised_ += given;
+    return given;
+  }
+  void TakeBack(uint64_t bytes) { promised_ -= bytes; }
 
   // Whether so many bytes more would fit beside what is held and promised if the prefix cache gave all that it has.
   bool MayFit(uint64_t more) const {
