@@ -172,7 +172,7 @@ TEST(KvForks, Reorders_KeepEachSequencesRows) {
       }
       live = std::move(next);
       for (size_t i = 0; i < live.size(); ++i) {
-        live[i].Extend(Keys(1 + step % 2, 100 * step + i));
+        live[i].Extend(Keys(1 + (step + i) % 2, 100 * step + i));
         merged += live[i].state->growth().bytes_copied != 0 ? 1U : 0U;
       }
       if (step % 7 != 0) continue;
@@ -180,6 +180,38 @@ TEST(KvForks, Reorders_KeepEachSequencesRows) {
     }
   }
   EXPECT_GT(merged, 100U);  // blocks became one
+}
+
+// One sequence makes a block of many; the other's window has already passed the first of those.
+TEST(KvForks, MergedBlock_BeginsBeforeWhatAWindowLeft) {
+  size_t tried = 0;
+  for (const StateKindPointer kind : AllStateKindPointers()) {
+    if (kind->name().find("Window48") == std::string::npos) continue;
+    ++tried;
+    std::vector<Subject> chain;
+    chain.emplace_back(*kind, 400);
+    for (size_t i = 0; i <= KvLayer::kMaxSpans; ++i) {  // each has one row of its own
+      Subject child(*kind, 400);
+      chain.back().Extend(Keys(1, i));
+      ASSERT_TRUE(chain.back().state->ForkTo(*child.state, i + 1).ok());
+      child.naive = chain.back().naive;
+      chain.push_back(std::move(child));
+    }
+    Subject other(*kind, 400);
+    const Subject& few = chain[KvLayer::kMaxSpans - 2];  // too few blocks to merge them
+    ASSERT_TRUE(few.state->ForkTo(*other.state, few.state->length()).ok());
+    other.naive = few.naive;
+    for (size_t i = 0; i < 17; ++i) other.Extend(Keys(4, 100 + 4 * i));
+    const size_t first = kind->FirstSeen(0, other.state->earliest_rollback());
+    ASSERT_TRUE(first > 2 && first < 8) << first;
+    Subject& merging = chain.back();
+    merging.Extend(Keys(1, 50));
+    ASSERT_GT(merging.state->growth().bytes_copied, 0U);
+    other.Extend(Keys(1, 60));
+    EXPECT_EQ(other.Difference(true), "") << kind->name();
+    EXPECT_EQ(merging.Difference(true), "") << kind->name();
+  }
+  EXPECT_GT(tried, 0U);
 }
 
 // Every way in which rows that others see could be written or moved.
