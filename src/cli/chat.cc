@@ -1,5 +1,6 @@
-// tidemill chat: a conversation. Every turn renders all messages through the model's template and computes them again; keeping
-// what is the same as in the turn before is not there yet.
+// tidemill chat: a conversation. Every turn renders all messages through the model's template; the engine's prefix cache has what is the
+// same as in the turns before.
+#include <algorithm>
 #include <csignal>
 #include <optional>
 #include <string>
@@ -31,16 +32,21 @@ constexpr char kHelp[] =
     "  /quit          leave, as Ctrl-D does                 //...        a message that begins with /\n"
     "Ctrl-C stops an answer. Arrows edit and go back to earlier lines; Alt-Enter begins a line within a message.\n";
 
+// An answer has room if its --max-new-tokens fit, or a quarter of the context if that is less.
+constexpr size_t kAnswerShare = 4;
+constexpr size_t kFillToWarn = 80;  // percent
+
 class Chat {
  public:
   Chat(CommandContext& context, Session& session, GenerationFlags flags, const DraftOptions& draft,
-       std::optional<std::string> system)
+       std::optional<std::string> system, bool drops_turns)
       : context_(context),
         session_(session),
         flags_(std::move(flags)),
         options_(AnswerOptions(flags_, *session.model)),
         draft_(draft),
         system_(std::move(system)),
+        drops_turns_(drops_turns),
         lines_("read a message", context.signals, context.messages) {}
 
   Result<void> Run();
@@ -49,13 +55,20 @@ class Chat {
   // None: the end.
   Result<std::optional<std::string>> ReadMessage();
   Result<void> Answer(const std::string& message);
+  // The system message, messages_ from *left on and `message`, rendered and encoded. Where an answer would not fit, *left grows by the
+  // oldest turns.
+  Result<std::vector<int32_t>> Encode(const ChatMessage& message, size_t* left) const;
+  // After an answer, of so many tokens with its prompt.
+  void WarnAboutFill(size_t tokens);
+  std::string DescribeFill(size_t tokens) const;
   // False: leave.
   Result<bool> RunSlash(const std::string& line);
+  void StartOver();  // with other messages
   Result<void> Save(const std::string& path);
   Result<void> Load(const std::string& path);
   // On a terminal an error is said and the conversation goes on; a script ends with it.
   Result<void> SayOrFail(Result<void> result);
-  std::vector<ChatMessage> AllMessages() const;
+  std::vector<ChatMessage> MessagesFrom(size_t first) const;  // the system message before them
 
   CommandContext& context_;
   Session& session_;
@@ -64,16 +77,55 @@ class Chat {
   DraftOptions draft_;
   std::optional<std::string> system_;
   std::vector<ChatMessage> messages_;  // without the system message
+  size_t left_ = 0;                    // of them, the first that are not rendered any more
+  bool drops_turns_;                   // where the context is full
   LineSource lines_;
   std::string last_stats_;
-  bool warned_about_drafts_ = false, warned_about_growth_ = false;
+  bool warned_about_drafts_ = false, warned_about_growth_ = false, warned_about_fill_ = false;
 };
 
-std::vector<ChatMessage> Chat::AllMessages() const {
+std::vector<ChatMessage> Chat::MessagesFrom(size_t first) const {
   std::vector<ChatMessage> all;
   if (system_) all.push_back({.role = "system", .content = *system_, .more_json = ""});
-  all.insert(all.end(), messages_.begin(), messages_.end());
+  all.insert(all.end(), messages_.begin() + static_cast<std::ptrdiff_t>(first), messages_.end());
   return all;
+}
+
+Result<std::vector<int32_t>> Chat::Encode(const ChatMessage& message, size_t* left) const {
+  const ModelText& text = session_.model->text();
+  const size_t context = session_.engine->context();
+  const auto answer = static_cast<size_t>(flags_.max_new_tokens.value_or(options_.max_new_tokens.value_or(0)));
+  const size_t room = std::min(answer, context / kAnswerShare);
+  for (bool drops = false;; drops = true) {
+    std::vector<ChatMessage> asked = MessagesFrom(*left);
+    asked.push_back(message);
+    TIDEMILL_TRY(rendered, RenderChat(text, std::move(asked)));
+    TIDEMILL_TRY(ids, text.tokenizer.Encode(rendered, {.add_special = false, .parse_special = true}));
+    if (ids.size() <= (drops ? context / 2 : context - room)) return ids;
+    if (!drops_turns_ && ids.size() > context) {
+      return Error(ErrorCode::kContextFull,
+                   "answer: the conversation has " + std::to_string(ids.size()) + " tokens: the context holds " +
+                       std::to_string(context) +
+                       "; /reset starts over, --context-full drop lets the oldest turns leave");
+    }
+    if (!drops_turns_ || *left == messages_.size()) return ids;
+    *left = EndOfTurn(messages_, *left);
+  }
+}
+
+std::string Chat::DescribeFill(size_t tokens) const {
+  const size_t context = session_.engine->context();
+  return std::to_string(100 * tokens / context) + " % of the context of " + std::to_string(context) + " tokens";
+}
+
+void Chat::WarnAboutFill(size_t tokens) {
+  const bool is_nearly_full = tokens >= session_.engine->context() / 100 * kFillToWarn;
+  if (is_nearly_full && !warned_about_fill_) {
+    context_.messages.Warning("the conversation takes " + DescribeFill(tokens) +
+                              (drops_turns_ ? "; when it is full the oldest turns leave it"
+                                            : "; when it is full answers end, and /reset starts over"));
+  }
+  warned_about_fill_ = warned_about_fill_ || is_nearly_full;
 }
 
 Result<void> Chat::SayOrFail(Result<void> result) {
@@ -120,11 +172,9 @@ Result<std::optional<std::string>> Chat::ReadMessage() {
 
 Result<void> Chat::Answer(const std::string& message) {
   TIDEMILL_TRY_VOID(CheckUtf8("read a message", "standard input", message));
-  std::vector<ChatMessage> asked = AllMessages();
-  asked.push_back({.role = "user", .content = message, .more_json = ""});
-  const ModelText& text = session_.model->text();
-  TIDEMILL_TRY(rendered, RenderChat(text, std::move(asked)));
-  TIDEMILL_TRY(ids, text.tokenizer.Encode(rendered, {.add_special = false, .parse_special = true}));
+  const ChatMessage asked{.role = "user", .content = message, .more_json = ""};
+  size_t left = left_;
+  TIDEMILL_TRY(ids, Encode(asked, &left));
   const auto show = [&](const std::string& piece) { return context_.out.WriteModelText(piece); };
   auto generated = Generate(
       *session_.engine,
@@ -139,17 +189,33 @@ Result<void> Chat::Answer(const std::string& message) {
   warned_about_growth_ = warned_about_growth_ || answer.stats.growth.fell_back;
   if (!warned_about_drafts_) WarnAboutDrafts(answer.stats, context_.messages);
   warned_about_drafts_ = warned_about_drafts_ || !answer.stats.draft_trouble.empty();
-  last_stats_ = DescribeAnswer(answer, session_, options_);
-  messages_.push_back({.role = "user", .content = message, .more_json = ""});
+  const size_t tokens = answer.stats.prompt_tokens + answer.stats.generated_tokens;
+  last_stats_ = DescribeAnswer(answer, session_, options_) + "context      " + std::to_string(tokens) + " of " +
+                std::to_string(session_.engine->context()) + " tokens\n" +
+                DescribePrefixCache(session_.engine->prefix_cache());
+  if (left != left_) {
+    context_.messages.Warning("the oldest turns, " + std::to_string(left - left_) + " messages, left the context of " +
+                              std::to_string(session_.engine->context()) + " tokens; /save still writes them");
+    left_ = left;
+  }
+  WarnAboutFill(tokens);
+  messages_.push_back(asked);
   messages_.push_back({.role = "assistant", .content = answer.text, .more_json = ""});
-  WarnAboutEnd(answer, flags_, options_, *session_.engine, context_.messages, "; /reset starts over");
+  WarnAboutEnd(answer, flags_, options_, *session_.engine, context_.messages,
+               drops_turns_ ? "; with the next message the oldest turns leave it" : "; /reset starts over");
   if (context_.signals.received() != 0) return Error(ErrorCode::kCancelled, "chat: ended by a signal");
   return {};
 }
 
+void Chat::StartOver() {
+  left_ = 0;
+  warned_about_fill_ = false;
+  session_.engine->ClearPrefixCache();
+}
+
 Result<void> Chat::Save(const std::string& path) {
   TIDEMILL_TRY(file, OutputFile::Create("save the conversation", path, context_.out));
-  TIDEMILL_TRY_VOID(file->Write(MessagesToJson(AllMessages())));
+  TIDEMILL_TRY_VOID(file->Write(MessagesToJson(MessagesFrom(0))));
   return file->Commit();
 }
 
@@ -162,6 +228,7 @@ Result<void> Chat::Load(const std::string& path) {
     messages.erase(messages.begin());
   }
   messages_ = std::move(messages);
+  StartOver();
   return {};
 }
 
@@ -177,6 +244,7 @@ Result<bool> Chat::RunSlash(const std::string& line) {
     say.Say(last_stats_.empty() ? "no answer yet\n" : last_stats_);
   } else if (name == "/reset") {
     messages_.clear();
+    StartOver();
   } else if (name == "/system") {
     if (argument.empty()) {
       say.Say(system_ ? Printable(*system_) + "\n" : "no system message\n");
@@ -219,13 +287,15 @@ Result<void> Chat::Run() {
 
 Result<void> ChatCommand(CommandContext& context) {
   std::string path;
-  std::optional<std::string> system;
+  std::optional<std::string> system, context_full;
   GenerationFlags generation;
   DraftFlags draft;
   MachineFlags machine;
   FlagSet set("chat", "A conversation in the terminal; lines of standard input elsewhere");
   set.Positional("MODEL", path, "A .gguf file or a model folder");
   set.Text("--system", system, "TEXT", "The system message");
+  set.Choice("--context-full", context_full, {"drop", "stop"},
+             "What happens then: the oldest turns leave the context, or answers end (drop)");
   generation.AddTo(set);
   set.Hide("--logprobs");
   draft.AddTo(set);
@@ -242,7 +312,9 @@ Result<void> ChatCommand(CommandContext& context) {
     return Error(ErrorCode::kUnsupported,
                  "chat: " + path + ": expected a chat template, found none; use tidemill run --raw");
   }
-  return Chat(context, session, std::move(generation), draft.options(), std::move(system)).Run();
+  return Chat(context, session, std::move(generation), draft.options(), std::move(system),
+              context_full.value_or("drop") == "drop")
+      .Run();
 }
 
 }  // namespace tidemill::cli

@@ -56,4 +56,11 @@ Result<std::vector<ChatMessage>> MessagesFrom(std::string_view object, const Jso
   return messages;
 }
 
+size_t EndOfTurn(const std::vector<ChatMessage>& messages, size_t from) {
+  if (from == messages.size()) return from;
+  do ++from;
+  while (from != messages.size() && messages[from].role != "user");
+  return from;
+}
+
 }  // namespace tidemill::cli

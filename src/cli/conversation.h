@@ -17,6 +17,9 @@ std::string MessagesToJson(const std::vector<ChatMessage>& messages);
 Result<std::vector<ChatMessage>> MessagesFromJson(std::string_view object, std::string_view json);
 Result<std::vector<ChatMessage>> MessagesFrom(std::string_view object, const JsonValue& list);
 
+// Where the turn that begins at messages[from] ends: at the next message of a user, or at the end.
+size_t EndOfTurn(const std::vector<ChatMessage>& messages, size_t from);
+
 }  // namespace tidemill::cli
 
 #endif  // TIDEMILL_CLI_CONVERSATION_H_

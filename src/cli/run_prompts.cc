@@ -28,6 +28,7 @@
 #include "cli/profile_path.h"
 #include "cli/prompt_line.h"
 #include "cli/prompt_queue.h"
+#include "cli/prompts_progress.h"
 #include "cli/session.h"
 
 namespace tidemill::cli {
@@ -41,7 +42,7 @@ double Milliseconds(Clock::duration duration) { return std::chrono::duration<dou
 
 // What --stats says of many requests.
 struct ManyStats {
-  size_t requests = 0, failed = 0, prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
+  size_t requests = 0, failed = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, preemptions = 0;
   std::vector<float> ttft_ms, between_tokens_ms;
   RequestStats all;  // of all requests, what they say of drafts and of growth
 
@@ -54,6 +55,7 @@ struct ManyStats {
   void Add(const RequestStats& stats) {
     ++requests;
     prompt_tokens += stats.prompt_tokens;
+    cached_tokens += stats.cached_tokens;
     generated_tokens += stats.generated_tokens;
     preemptions += stats.preemptions;
     AddGrowth(stats.growth);
@@ -64,6 +66,7 @@ struct ManyStats {
     requests += other.requests;
     failed += other.failed;
     prompt_tokens += other.prompt_tokens;
+    cached_tokens += other.cached_tokens;
     generated_tokens += other.generated_tokens;
     preemptions += other.preemptions;
     AddGrowth(other.all.growth);
@@ -93,12 +96,12 @@ std::string Describe(ManyStats& stats, double seconds, const PageFaults& faults)
   std::snprintf(
       lines, sizeof lines,
       "requests     %10zu, %zu failed, %zu preemptions\n"
-      "tokens       %10zu of prompts, %zu generated in %.1f s, %.1f tokens/s\n"
+      "tokens       %10zu of prompts (%zu cached), %zu generated in %.1f s, %.1f tokens/s\n"
       "KV cache     grown %llu times, %.2f MiB copied; page faults: %llu minor, %llu major\n"
       "TTFT         %10.1f ms p50, %.1f ms p99\n"
       "inter-token  %10.1f ms p50, %.1f ms p99\n",
-      stats.requests + stats.failed, stats.failed, stats.preemptions, stats.prompt_tokens, stats.generated_tokens,
-      seconds, TokensPerSecond(static_cast<double>(stats.generated_tokens), seconds * 1000),
+      stats.requests + stats.failed, stats.failed, stats.preemptions, stats.prompt_tokens, stats.cached_tokens,
+      stats.generated_tokens, seconds, TokensPerSecond(static_cast<double>(stats.generated_tokens), seconds * 1000),
       static_cast<unsigned long long>(stats.all.growth.growths),
       static_cast<double>(stats.all.growth.bytes_copied) / (1 << 20), static_cast<unsigned long long>(faults.minor),
       static_cast<unsigned long long>(faults.major), Percentile(stats.ttft_ms, 0.5), Percentile(stats.ttft_ms, 0.99),
@@ -119,12 +122,13 @@ struct Descriptor {
 class Instance {
  public:
   Instance(size_t index, const Session& session, std::unique_ptr<Engine> engine, size_t most, PromptQueue& queue,
-           const RunFlags& flags)
+           PromptsProgress& progress, const RunFlags& flags)
       : index_(index),
         session_(session),
         engine_(std::move(engine)),
         max_(most),
         queue_(queue),
+        progress_(progress),
         flags_(flags),
         draft_(flags.draft.options()) {}
 
@@ -226,6 +230,7 @@ class Instance {
       if (running.last_token)
         stats_.between_tokens_ms.push_back(static_cast<float>(Milliseconds(now - *running.last_token)));
       running.last_token = now;
+      progress_.CountTokens(1);
     }
     if (!event.last()) return;
     if (event.error) {
@@ -233,6 +238,7 @@ class Instance {
     } else {
       stats_.Add(event.stats);
       queue_.Finish(index_, running.line, JsonLine(ResultJson(running)));
+      progress_.CountEnd(running.answer.finish == FinishReason::kCancelled);
     }
     const std::lock_guard lock(mutex_);
     running_.erase(found);
@@ -253,6 +259,7 @@ class Instance {
     Json json = {{"id", running.id}, {"line", running.line}};
     json.update(FailureJson(running.answer, error));
     queue_.Finish(index_, running.line, JsonLine(json));
+    progress_.CountEnd(false);
   }
 
   Json ResultJson(const Running& running) const {
@@ -266,6 +273,7 @@ class Instance {
   std::unique_ptr<Engine> engine_;
   size_t max_;  // requests at a time; of them, those that its memory has no room for wait in its engine
   PromptQueue& queue_;
+  PromptsProgress& progress_;
   const RunFlags& flags_;
   DraftOptions draft_;
   std::mutex mutex_;  // guards changes of running_ against CancelAll
@@ -308,6 +316,8 @@ Result<void> RunPrompts(const RunFlags& flags, CommandContext& context) {
 
   PromptQueue queue(input.fd, is_file ? *prompts.file : "standard input", context.signals, context.out,
                     prompts.as_completed, count);
+  const bool shows = context.messages.shows_progress() && !context.out.is_terminal();
+  PromptsProgress progress(context.messages, shows, is_file && shows ? CountPromptLines(*prompts.file) : std::nullopt);
   std::vector<std::unique_ptr<Instance>> instances;
   for (size_t i = 0; i < count; ++i) {
     std::unique_ptr<Engine> engine = std::move(session.engine);  // the first one is there
@@ -315,7 +325,8 @@ Result<void> RunPrompts(const RunFlags& flags, CommandContext& context) {
       TIDEMILL_TRY(made, Engine::Create(session.model, options));
       engine = std::move(made);
     }
-    instances.push_back(std::make_unique<Instance>(i, session, std::move(engine), options.max_batch, queue, flags));
+    instances.push_back(
+        std::make_unique<Instance>(i, session, std::move(engine), options.max_batch, queue, progress, flags));
   }
   const Clock::time_point start = Clock::now();
   const PageFaults before = FaultsNow();
@@ -349,12 +360,22 @@ Result<void> RunPrompts(const RunFlags& flags, CommandContext& context) {
   ManyStats all;
   for (const auto& instance : instances) all.Add(instance->stats());
   context.some_failed = all.failed != 0;
+  if (context.signals.received() != 0) context.messages.Warning("stopped by a signal: " + progress.Summary());
   WarnAboutGrowth(all.all, context.messages);
   WarnAboutDrafts(all.all, context.messages);
   if (flags.stats) {
     const PageFaults now = FaultsNow();
+    PrefixCacheStats prefixes;
+    for (const auto& instance : instances) {
+      const PrefixCacheStats of_one = instance->engine().prefix_cache();
+      prefixes.states += of_one.states;
+      prefixes.bytes += of_one.bytes;
+      prefixes.hits += of_one.hits;
+      prefixes.evictions += of_one.evictions;
+    }
     context.messages.Say(Describe(all, Milliseconds(Clock::now() - start) / 1000,
-                                  {.minor = now.minor - before.minor, .major = now.major - before.major}));
+                                  {.minor = now.minor - before.minor, .major = now.major - before.major}) +
+                         DescribePrefixCache(prefixes));
   }
   return {};
 }

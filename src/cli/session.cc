@@ -192,4 +192,12 @@ std::string DescribeAnswer(const Answer& answer, const Session& session, const G
          session.engine->isa() + ", numeric class " + session.engine->numeric_class() + "\n";
 }
 
+std::string DescribePrefixCache(const PrefixCacheStats& stats) {
+  char line[160];
+  std::snprintf(line, sizeof line, "prefix cache %10.2f MiB; states %llu, hits %llu, evictions %llu\n",
+                static_cast<double>(stats.bytes) / (1 << 20), static_cast<unsigned long long>(stats.states),
+                static_cast<unsigned long long>(stats.hits), static_cast<unsigned long long>(stats.evictions));
+  return line;
+}
+
 }  // namespace tidemill::cli

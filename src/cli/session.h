@@ -59,6 +59,7 @@ void WarnAboutDrafts(const RequestStats& stats, Messages& messages);
 
 // The lines of --stats and /stats.
 std::string DescribeAnswer(const Answer& answer, const Session& session, const GenerationOptions& options);
+std::string DescribePrefixCache(const PrefixCacheStats& stats);
 
 }  // namespace tidemill::cli
 

@@ -290,6 +290,22 @@ TEST(Prompts, WrongUsage) {
   }
 }
 
+TEST(Prompts, Terminal_ShowsHowFarTheyAre) {
+  if (const std::string why = WhyNoTerminal(); !why.empty()) GTEST_SKIP() << why;
+  const std::string line = "{\"prompt\": \"hello\", \"ignore_eos\": true, \"max_new_tokens\": 400000}\n";
+  const std::string first = "{\"prompt\": \"hello\", \"max_new_tokens\": 1}\n\n";
+  Process process(
+      {"run", LongCountingModelFile(), "--raw", "--prompts", WriteFile("progress.jsonl", first + line + line)},
+      {.terminal = true});
+  process.ReadTerminal("1 of 3 requests, ");
+  process.ReadTerminal(" tokens/s, ");
+  process.ReadTerminal(" s left");
+  process.Signal(SIGINT);
+  const ProcessResult result = process.Wait();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(result.err, HasSubstr("stopped by a signal: 1 of 3 requests finished, 2 cut short"));
+}
+
 TEST(Prompts, Sigint_WritesWhatWasGenerated) {
   const std::string line = "{\"prompt\": \"hello\", \"ignore_eos\": true, \"max_new_tokens\": 400000}\n";
   const std::string first = "{\"id\": \"short\", \"prompt\": \"hello\", \"max_new_tokens\": 1}\n";
@@ -300,7 +316,7 @@ TEST(Prompts, Sigint_WritesWhatWasGenerated) {
     process.Signal(SIGINT);
     const ProcessResult result = process.Wait();
     EXPECT_EQ(result.exit_code, 130);
-    EXPECT_EQ(result.err, "");
+    EXPECT_THAT(result.err, HasSubstr("warning: stopped by a signal: 1 request finished, "));
     const auto lines = Lines(result.out);
     if (max_batch == 4) {
       ASSERT_EQ(lines.size(), 4U);
