@@ -250,6 +250,30 @@ TEST(ModelDraft, DraftPrefillForAFewDraftTokens_IsLeftOut) {
   EXPECT_EQ(trouble(kVocab - 30, kSmallContext, unknown, 2), "the text has a token that the draft model does not know");
 }
 
+// Its state stays beside the cached prefix: nothing of it is read again, and only the rest is priced.
+TEST(ModelDraft, DraftPrefillOfACachedPrefix_CostsNothing) {
+  const auto model = SmallContextModel(DType::kQ8_0);
+  EngineDriver driver(model, {.threads = 1, .draft_model = Draft(kVocab, kSmallContext, 9)});
+  const DraftSteps& steps = driver.engine().impl().scheduler->draft_steps();
+  const std::vector<int32_t> prompt(38, 7);
+  const auto run = [&](int max_new, size_t min_draft_tokens) {
+    const size_t before = steps.num_steps();
+    const RequestId id = driver.Submit(
+        {.prompt = prompt,
+         .generation = {.max_new_tokens = max_new, .ignore_eos = true},
+         .draft = {.num_draft_tokens = 2, .min_draft_tokens = min_draft_tokens, .source = DraftSource::kModel}});
+    driver.RunUntilIdle();
+    return std::pair(std::string(driver.outcome(id).stats.draft_trouble), steps.num_steps() - before);
+  };
+  EXPECT_NE(run(3, 0).first, "");
+  EXPECT_EQ(run(3, 2).first, "");  // reads all of it
+  const auto [trouble, taken] = run(3, 0);
+  EXPECT_EQ(trouble, "");
+  EXPECT_GT(taken, 0U);
+  driver.engine().ClearPrefixCache();
+  EXPECT_NE(run(3, 0).first, "");
+}
+
 TEST(ModelDraft, WithoutRoom_PlainDecodingGoesOn) {
   const auto model = SmallContextModel(DType::kF32);
   const GenerationOptions generation{.max_new_tokens = 40, .ignore_eos = true};

@@ -137,6 +137,40 @@ TEST(PrefixCache, StateThatIsTooLarge_LeavesWhatItBeginsWith) {
   EXPECT_EQ(cache.Find(text, "").length, 20U);
 }
 
+// A model that forgets: what a later prompt has in common is kept at three kinds of places.
+TEST(EnginePrefixCacheSnapshots, ArePromptsEnds_BeginningsOfWaitingPrompts_AndEvery1024Tokens) {
+  const auto model = WindowedModel(1600);
+  const auto expect = [&](EngineDriver& driver, RequestId id, const std::vector<int32_t>& prompt, size_t cached) {
+    EngineDriver cold(model, {.threads = 1, .prefill_chunk = 100, .prefix_cache = false});
+    const Outcome expected = cold.Run(prompt, kSix);
+    EXPECT_EQ(driver.outcome(id).ids, expected.ids) << cached;
+    EXPECT_EQ(driver.outcome(id).logprob_bits, expected.logprob_bits) << cached;
+    EXPECT_EQ(driver.outcome(id).stats.cached_tokens, cached);
+  };
+  const std::vector<int32_t> text = Prompt(1400, 1);
+  const auto begins = [&](size_t common, uint64_t seed) {
+    return Joined({text.begin(), text.begin() + static_cast<std::ptrdiff_t>(common)}, Prompt(20, seed));
+  };
+  EngineDriver driver(model, {.threads = 1, .prefill_chunk = 100});
+  const auto run = [&](const std::vector<int32_t>& prompt, size_t cached) {
+    const RequestId id = driver.Submit(prompt, kSix);
+    driver.RunUntilIdle();
+    expect(driver, id, prompt, cached);
+  };
+  run(text, 0);
+  run(begins(1200, 2), 1024);
+  run(begins(880, 3), 0);  // the state of 1024 goes back 128
+  run(Joined(text, {1, 2, 3}), 1400);
+  run(text, 1399);
+  driver.engine().ClearPrefixCache();
+  std::vector<std::vector<int32_t>> prompts = {text, begins(500, 4), begins(500, 5), begins(777, 6)};
+  std::vector<RequestId> ids;
+  for (const auto& prompt : prompts) ids.push_back(driver.Submit(prompt, kSix));
+  driver.RunUntilIdle();
+  const size_t cached[] = {0, 500, 500, 777};
+  for (size_t i = 0; i < ids.size(); ++i) expect(driver, ids[i], prompts[i], cached[i]);
+}
+
 // Prompts that begin with one of three texts, in every mix.
 std::vector<Work> SharingWork(uint64_t seed, bool windowed) {
   const testing::WorkSpec spec = windowed ? testing::kWindowedWork : testing::WorkSpec();

@@ -75,15 +75,15 @@ DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profi
 }
 
 DraftPrefill DraftPrefillOf(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
-                            const DraftSetting& setting, size_t prompt) {
+                            const DraftSetting& setting, size_t prompt, size_t known) {
   if (draft.source != DraftSource::kModel || engine.draft_model == nullptr) return {};
   const size_t longest = engine.draft_model->model().settings.longest_context();
   if (prompt > longest) return {};  // it stops, and says why
   const ModelNumbers model = NumbersOf(engine.language_model(), DTypeOf(*engine.options.kv_type));
   const DrafterNumbers drafter = *NumbersOfDrafter(engine, draft);
   DraftPrefill reading = PredictDraftPrefill(PredictedCosts(profile, model, UseOf(engine.threads->num_threads())),
-                                             PredictedCosts(profile, drafter.model, drafter.threads), setting, prompt,
-                                             engine.draft_model->executor().max_rows());
+                                             PredictedCosts(profile, drafter.model, drafter.threads), setting,
+                                             prompt - known, engine.draft_model->executor().max_rows());
   if (reading.min_answer_tokens && *reading.min_answer_tokens > longest - prompt) reading.min_answer_tokens.reset();
   return reading;
 }

@@ -5,6 +5,14 @@
 #include <utility>
 
 namespace tidemill {
+namespace {
+
+bool IsLonger(const SequenceState* a, const SequenceState* b) {
+  return a != nullptr && (b == nullptr || a->length() > b->length());
+}
+
+}  // namespace
+
 size_t CommonTokens(std::span<const int32_t> a, std::span<const int32_t> b) {
   const auto most = static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
   return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + most, b.begin()).first - a.begin());
@@ -40,6 +48,7 @@ void PrefixCache::Keep(std::span<const int32_t> ids, std::string_view salt, std:
   for (Leaf& leaf : leaves_) {
     if (leaf.salt != salt || !begins(leaf.ids, ids) || ids.size() < leaf.state->earliest_rollback()) continue;
     leaf.used = ++clock_;
+    TakeDraft(leaf, std::move(draft));
     return;
   }
   if (const StateBytes bytes = state->bytes(); bytes.committed > limit_ || bytes.keys > limit_ - bytes.committed)
@@ -47,9 +56,10 @@ void PrefixCache::Keep(std::span<const int32_t> ids, std::string_view salt, std:
   leaves_.reserve(leaves_.size() + 1);
   Leaf made{{ids.begin(), ids.end()}, std::string(salt), std::move(state), std::move(draft), ++clock_};
   // First what it replaces goes, so that it alone has its rows: those are compacted.
-  std::erase_if(leaves_, [&](const Leaf& leaf) {
+  std::erase_if(leaves_, [&](Leaf& leaf) {
     const bool goes = leaf.salt == salt && begins(ids, leaf.ids) && made.state->earliest_rollback() <= leaf.ids.size();
     if (goes) Uncount(leaf);
+    if (goes && IsLonger(leaf.draft.get(), made.draft.get())) made.draft = std::move(leaf.draft);
     return goes;
   });
   made.state->Compact();
@@ -57,6 +67,19 @@ void PrefixCache::Keep(std::span<const int32_t> ids, std::string_view salt, std:
   Count(made);
   leaves_.push_back(std::move(made));
   while (bytes_ > limit_ && DropOldest()) {
+  }
+}
+
+void PrefixCache::TakeDraft(Leaf& leaf, std::unique_ptr<SequenceState> draft) {
+  if (!IsLonger(draft.get(), leaf.draft.get())) return;
+  draft->Compact();
+  Uncount(leaf);
+  std::swap(leaf.draft, draft);
+  try {
+    Count(leaf);
+  } catch (const std::exception&) {  // std::bad_alloc
+    leaf.draft = nullptr;
+    leaves_.erase(leaves_.begin() + (&leaf - leaves_.data()));
   }
 }
 

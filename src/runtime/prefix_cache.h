@@ -68,6 +68,7 @@ class PrefixCache {
     uint64_t bytes = 0;
   };
 
+  void TakeDraft(Leaf& leaf, std::unique_ptr<SequenceState> draft);  // may erase the leaf
   void Count(const Leaf& leaf);
   void Uncount(const Leaf& leaf, size_t first_blocks = SIZE_MAX);
 

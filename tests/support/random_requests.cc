@@ -24,7 +24,7 @@ std::shared_ptr<const Model> SmallContextModel(DType dtype) {
       BuildTinyLlama({.vocab = WorkSpec().vocab, .context = kSmallContext, .dtype = dtype, .tied = false, .seed = 5}));
 }
 
-std::shared_ptr<const Model> WindowedModel() {
+std::shared_ptr<const Model> WindowedModel(size_t context) {
   const std::string fixture = std::string(TIDEMILL_FIXTURES) + "/families/gemma3_text/";
   const auto read = [&](const char* name) {
     std::ifstream in(fixture + name, std::ios::binary);
@@ -32,7 +32,7 @@ std::shared_ptr<const Model> WindowedModel() {
     return std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   };
   auto config = nlohmann::json::parse(read("config.json"));
-  config["max_position_embeddings"] = kWindowedContext;
+  config["max_position_embeddings"] = context;
   ModelFolder folder;
   folder.Write("config.json", config.dump())
       .Write("model.safetensors", read("model.safetensors"))

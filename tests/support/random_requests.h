@@ -22,7 +22,7 @@ inline constexpr size_t kWindowedContext = 704;  // of WindowedModel
 
 // Three layers that see the last 8 positions, and one that sees all. Its longest sequences are past the point where the others forget rows
 // inside their block.
-std::shared_ptr<const Model> WindowedModel();
+std::shared_ptr<const Model> WindowedModel(size_t context = kWindowedContext);
 
 struct Work {
   std::vector<int32_t> prompt;
