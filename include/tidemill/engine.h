@@ -48,7 +48,7 @@ struct EngineOptions {
   size_t prefill_chunk = 0;
   // Bytes of all states together, with cached prefixes, drafters' states and keys (docs/prefix-cache.md); 0: half of the memory that is free
   // when the engine is made, or 512 MiB where the system does not say how much that is (Engine::notice). One more state, no more, is held
-  // while one is preempted, saved or grows.
+  // while one is preempted, saved, resumed or grows.
   uint64_t state_memory = 0;
   // Where the state of a request waits while older ones need its memory, in files without names; empty: it is computed again. What
   // cannot be written there is computed again, too.
@@ -56,8 +56,8 @@ struct EngineOptions {
   // Whether prompts begin where earlier ones, and their answers, are kept: the same ids are computed once. Kept states take at most half of
   // state_memory, and leave before a request lacks memory.
   bool prefix_cache = true;
-  // For requests whose draft tokens it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states are a
-  // part of state_memory that others need first, and its context may be shorter: where either is not enough, it makes no draft tokens.
+  // For requests whose draft tokens it makes (DraftOptions::source): a smaller model with the same vocabulary. Its states
+  // count in state_memory and give way to requests' states; its context may be shorter. Where either is not enough, it makes no draft tokens.
   std::shared_ptr<const Model> draft_model = {};
   // In place of it: a draft head that was loaded for the engine's model. Where its context or the memory is full, it forgets and goes on.
   std::shared_ptr<const DraftHead> draft_head = {};
@@ -224,7 +224,7 @@ struct ResumeOptions {
   bool needs_room_for_all = true;  // as Request's
 };
 
-// Of states that ended requests left (EngineOptions::prefix_cache).
+// Of states that requests left (EngineOptions::prefix_cache).
 struct PrefixCacheStats {
   uint64_t states = 0;
   uint64_t bytes = 0;      // of state_memory

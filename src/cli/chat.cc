@@ -68,7 +68,7 @@ class Chat {
   Result<void> Load(const std::string& path);
   // On a terminal an error is said and the conversation goes on; a script ends with it.
   Result<void> SayOrFail(Result<void> result);
-  std::vector<ChatMessage> MessagesFrom(size_t first) const;  // the system message before them
+  std::vector<ChatMessage> WithSystem(size_t first) const;  // the system message before them
 
   CommandContext& context_;
   Session& session_;
@@ -84,7 +84,7 @@ class Chat {
   bool warned_about_drafts_ = false, warned_about_growth_ = false, warned_about_fill_ = false;
 };
 
-std::vector<ChatMessage> Chat::MessagesFrom(size_t first) const {
+std::vector<ChatMessage> Chat::WithSystem(size_t first) const {
   std::vector<ChatMessage> all;
   if (system_) all.push_back({.role = "system", .content = *system_, .more_json = ""});
   all.insert(all.end(), messages_.begin() + static_cast<std::ptrdiff_t>(first), messages_.end());
@@ -97,7 +97,7 @@ Result<std::vector<int32_t>> Chat::Encode(const ChatMessage& message, size_t* le
   const auto answer = static_cast<size_t>(flags_.max_new_tokens.value_or(options_.max_new_tokens.value_or(0)));
   const size_t room = std::min(answer, context / kAnswerShare);
   for (bool drops = false;; drops = true) {
-    std::vector<ChatMessage> asked = MessagesFrom(*left);
+    std::vector<ChatMessage> asked = WithSystem(*left);
     asked.push_back(message);
     TIDEMILL_TRY(rendered, RenderChat(text, std::move(asked)));
     TIDEMILL_TRY(ids, text.tokenizer.Encode(rendered, {.add_special = false, .parse_special = true}));
@@ -119,7 +119,7 @@ std::string Chat::DescribeFill(size_t tokens) const {
 }
 
 void Chat::WarnAboutFill(size_t tokens) {
-  const bool is_nearly_full = tokens >= session_.engine->context() / 100 * kFillToWarn;
+  const bool is_nearly_full = 100 * tokens >= kFillToWarn * session_.engine->context();
   if (is_nearly_full && !warned_about_fill_) {
     context_.messages.Warning("the conversation takes " + DescribeFill(tokens) +
                               (drops_turns_ ? "; when it is full the oldest turns leave it"
@@ -215,7 +215,7 @@ void Chat::StartOver() {
 
 Result<void> Chat::Save(const std::string& path) {
   TIDEMILL_TRY(file, OutputFile::Create("save the conversation", path, context_.out));
-  TIDEMILL_TRY_VOID(file->Write(MessagesToJson(MessagesFrom(0))));
+  TIDEMILL_TRY_VOID(file->Write(MessagesToJson(WithSystem(0))));
   return file->Commit();
 }
 

@@ -37,10 +37,14 @@ std::optional<size_t> CountPromptLines(const std::string& path) {
 }
 
 PromptsProgress::PromptsProgress(Messages& messages, bool shows, std::optional<size_t> total)
-    : messages_(messages), shows_(shows && messages.shows_progress()), total_(total) {}
+    : messages_(messages), shows_(shows), total_(total) {}
 
-PromptsProgress::~PromptsProgress() {
+PromptsProgress::~PromptsProgress() { Stop(); }
+
+void PromptsProgress::Stop() {
+  const std::lock_guard lock(mutex_);
   if (is_shown_) messages_.Say("\r\x1b[K");
+  is_shown_ = shows_ = false;
 }
 
 void PromptsProgress::CountTokens(size_t tokens) {
@@ -49,15 +53,16 @@ void PromptsProgress::CountTokens(size_t tokens) {
   Show();
 }
 
-void PromptsProgress::CountEnd(bool is_cut) {
+void PromptsProgress::CountEnd(End end) {
   const std::lock_guard lock(mutex_);
-  ++(is_cut ? cut_ : finished_);
+  ++(end == End::kDone ? finished_ : end == End::kFailed ? failed_ : cut_);
   Show();
 }
 
 std::string PromptsProgress::Summary() const {
   const std::lock_guard lock(mutex_);
   const std::string of_all = total_ ? " of " + std::to_string(*total_) : "";
+  const std::string failed = failed_ == 0 ? "" : ", " + std::to_string(failed_) + " failed";
   const std::string cut = cut_ == 0 ? "" : ", " + std::to_string(cut_) + " cut short";
   return std::to_string(finished_) + of_all + (finished_ == 1 && !total_ ? " request" : " requests") + " finished" +
          cut;
@@ -70,15 +75,15 @@ void PromptsProgress::Show() {
   is_shown_ = true;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   char line[128];
-  int size = std::snprintf(line, sizeof line, "\r\x1b[K%zu", finished_);
+  int size = std::snprintf(line, sizeof line, "\r\x1b[K%zu", finished_ + failed_);
   const auto add = [&](const char* format, auto... values) {
     size += std::snprintf(line + size, sizeof line - static_cast<size_t>(size), format, values...);
   };
   if (total_) add(" of %zu", *total_);
   add(" requests, %.1f tokens/s", static_cast<double>(tokens_) / seconds);
-  if (total_ && finished_ != 0) {
-    const size_t left = *total_ - std::min(*total_, finished_);
-    add(", %.0f s left", seconds / static_cast<double>(finished_) * static_cast<double>(left));
+  if (const size_t ended = finished_ + failed_; total_ && ended != 0) {
+    const size_t left = *total_ - std::min(*total_, ended);
+    add(", %.0f s left", seconds / static_cast<double>(ended) * static_cast<double>(left));
   }
   messages_.Say(line);
 }

@@ -24,9 +24,12 @@ class PromptsProgress {
   PromptsProgress(const PromptsProgress&) = delete;
   PromptsProgress& operator=(const PromptsProgress&) = delete;
 
-  void CountTokens(size_t tokens);  // generated
-  void CountEnd(bool is_cut);       // of a request; by a signal
-  // "12 of 48 requests finished, 3 cut short".
+  void CountTokens(size_t tokens);          // generated
+  enum class End { kDone, kFailed, kCut };  // cut: by a signal
+  void CountEnd(End end);
+  // The line goes.
+  void Stop();
+  // "12 of 48 requests finished, 1 failed, 3 cut short".
   std::string Summary() const;
 
  private:
@@ -38,7 +41,7 @@ class PromptsProgress {
   bool shows_;
   std::optional<size_t> total_;
   mutable std::mutex mutex_;
-  size_t finished_ = 0, cut_ = 0, tokens_ = 0;
+  size_t finished_ = 0, failed_ = 0, cut_ = 0, tokens_ = 0;
   Clock::time_point start_ = Clock::now(), shown_ = start_;
   bool is_shown_ = false;
 };

@@ -238,7 +238,8 @@ class Instance {
     } else {
       stats_.Add(event.stats);
       queue_.Finish(index_, running.line, JsonLine(ResultJson(running)));
-      progress_.CountEnd(running.answer.finish == FinishReason::kCancelled);
+      progress_.CountEnd(running.answer.finish == FinishReason::kCancelled ? PromptsProgress::End::kCut
+                                                                           : PromptsProgress::End::kDone);
     }
     const std::lock_guard lock(mutex_);
     running_.erase(found);
@@ -259,7 +260,7 @@ class Instance {
     Json json = {{"id", running.id}, {"line", running.line}};
     json.update(FailureJson(running.answer, error));
     queue_.Finish(index_, running.line, JsonLine(json));
-    progress_.CountEnd(false);
+    progress_.CountEnd(PromptsProgress::End::kFailed);
   }
 
   Json ResultJson(const Running& running) const {
@@ -360,6 +361,7 @@ Result<void> RunPrompts(const RunFlags& flags, CommandContext& context) {
   ManyStats all;
   for (const auto& instance : instances) all.Add(instance->stats());
   context.some_failed = all.failed != 0;
+  progress.Stop();
   if (context.signals.received() != 0) context.messages.Warning("stopped by a signal: " + progress.Summary());
   WarnAboutGrowth(all.all, context.messages);
   WarnAboutDrafts(all.all, context.messages);

@@ -32,7 +32,7 @@ class Drafter {
   virtual DraftTree Propose(size_t num_draft_tokens) = 0;
   // Frees memory that the next Propose takes again, while the request waits.
   virtual void Release() {}
-  // Bytes of features that it keeps at most while its request runs; constant.
+  // Bytes of features that it keeps at most while its request runs; 0 once it never drafts again.
   virtual uint64_t feature_bytes() const { return 0; }
   virtual uint64_t held_feature_bytes() const { return 0; }  // of them, allocated
   virtual void HoldFeatures() {}                             // allocates them now, not with the first one

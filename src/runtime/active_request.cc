@@ -117,6 +117,12 @@ bool ActiveRequest::DropWaitingState() {
   return true;
 }
 
+uint64_t ActiveRequest::waiting_bytes() const {
+  if (running_ || state_->length() == 0) return 0;
+  const StateBytes bytes = state_->bytes();
+  return bytes.reserved + bytes.keys;
+}
+
 bool ActiveRequest::ReleaseDraftState() {
   if (steps_ == nullptr || steps_->state_bytes() == 0) return false;
   steps_->ReleaseState();

@@ -63,6 +63,7 @@ class ActiveRequest {
 
   // Known tokens that are not in the state: of the prompt, or the last sampled token; more after a preemption.
   size_t pending() const { return tokens().size() - state_->length(); }
+  bool reads_prompt() const { return state_->length() < sampler_.history().num_prompt_tokens(); }
   std::span<const int32_t> tokens() const { return sampler_.history().ids(); }  // the prompt, and what was generated
 
   // Before Start, while it holds nothing: the first `length` of its tokens come from a state of them, and its drafter's from `draft`, which
@@ -130,10 +131,12 @@ class ActiveRequest {
   uint64_t BytesWith(size_t rows, size_t step) const;
   // What the ledger counts of it.
   void ForEachBlock(const LayerState::BlockVisitor& visit) const;
-  // While it waits: drops its state, which is computed again. False: it has none.
+  // While it waits: drops its state, which is computed again. False: it has none. Bytes: what that gives at most.
   bool DropWaitingState();
+  uint64_t waiting_bytes() const;
   // Its drafter's state, which is computed again. False: it has none.
   bool ReleaseDraftState();
+  uint64_t draft_state_bytes() const { return steps_ == nullptr ? 0 : steps_->state_bytes(); }
   void HoldFeatures() {
     if (drafter_ != nullptr) drafter_->HoldFeatures();
   }

@@ -27,8 +27,9 @@ DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, si
 DraftCosts PredictDrafts(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
                          const DraftSetting& setting);
 
-// The draft prefill of a prompt of so many tokens, of which a draft model's state has the first `known`. A draft model runs all of it if its context holds it, else nothing. No answer makes up
-// for it if that context ends before such an answer would. A head runs what the target ran.
+// The draft prefill of a prompt of so many tokens, of which a draft model's state has the first `known`. A draft model runs the rest if its
+// context holds all of it, else nothing. No answer makes up for it if that context ends before such an answer would. A head runs what the
+// target ran.
 DraftPrefill DraftPrefillOf(const Engine::Impl& engine, const MachineProfile& profile, const DraftOptions& draft,
                             const DraftSetting& setting, size_t prompt, size_t known = 0);
 

@@ -85,7 +85,7 @@ class EagleDrafter : public StepDrafter {
   void HoldFeatures() override {
     if (!stopped_) (void)HasMemory();
   }
-  uint64_t feature_bytes() const override { return num_floats() * sizeof(float); }
+  uint64_t feature_bytes() const override { return stopped_ ? 0 : num_floats() * sizeof(float); }
   uint64_t held_feature_bytes() const override { return counted_.bytes(); }
   DraftOrder draft_order() const override { return builder_.order(); }
   std::string_view trouble() const override { return trouble_; }

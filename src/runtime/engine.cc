@@ -267,7 +267,7 @@ std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected) {
                                      .max_length = options.context,
                                      .numeric_class = HashText(numeric_class),
                                      .pages = pages.get(),
-                                     .ledger = memory ? &memory->ledger() : nullptr});
+                                     .ledger = &memory->ledger()});
 }
 
 void Engine::Impl::EndCancelled() {

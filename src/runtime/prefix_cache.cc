@@ -49,6 +49,8 @@ void PrefixCache::Keep(std::span<const int32_t> ids, std::string_view salt, std:
     if (leaf.salt != salt || !begins(leaf.ids, ids) || ids.size() < leaf.state->earliest_rollback()) continue;
     leaf.used = ++clock_;
     TakeDraft(leaf, std::move(draft));
+    while (bytes_ > limit_ && DropOldest()) {
+    }
     return;
   }
   if (const StateBytes bytes = state->bytes(); bytes.committed > limit_ || bytes.keys > limit_ - bytes.committed)
@@ -124,8 +126,9 @@ bool PrefixCache::DropOldest() {
 }
 
 void PrefixCache::Clear() {
-  for (const Leaf& leaf : leaves_) Uncount(leaf);
   leaves_.clear();
+  blocks_.clear();
+  bytes_ = 0;
 }
 
 void PrefixCache::ForEachBlock(const LayerState::BlockVisitor& visit) const {

@@ -1,4 +1,4 @@
-// States of requests that ended, for prompts that begin with the same ids. A prompt continues from a fork, which copies no row; rows are
+// States of requests that ended, and snapshots of some that run, for prompts that begin with the same ids. A prompt continues from a fork, which copies no row; rows are
 // those that it would compute itself, bit for bit.
 #ifndef TIDEMILL_RUNTIME_PREFIX_CACHE_H_
 #define TIDEMILL_RUNTIME_PREFIX_CACHE_H_

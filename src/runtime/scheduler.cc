@@ -86,9 +86,12 @@ void Scheduler::TakeRunning() {
 
 void Scheduler::Admit(std::vector<Event>* events) {
   one_waits_ = false;
+  size_t looked_at = 0;
   for (const auto& request : requests_) {
-    if (running_.size() == limits_.max_batch) break;
-    if (!request->running() && !request->done() && !Start(*request, events)) break;
+    if (running_.size() == limits_.max_batch || looked_at == 2 * limits_.max_batch) break;
+    if (request->running() || request->done()) continue;
+    ++looked_at;
+    if (!Start(*request, events)) break;
   }
   memory_.KeepFromDrafts(one_waits_);
 }
@@ -103,15 +106,19 @@ bool Scheduler::Start(ActiveRequest& request, std::vector<Event>* events) {
     request.Fail(StateTooLarge("start request", request.next_positions(), need, 0, memory_.limit()), events);
     return true;
   }
-  if (!TakePrefix(request)) return true;
+  Running* source = nullptr;
+  if (!TakePrefix(request, &source)) return true;
   if (!MakeFit(NeedToStart(request), &request) && request.is_sharing()) {  // blocks may be larger than its own
     request.DropPrefix();
+    source = nullptr;
     PromiseAll();
   }
   if (!MakeFit(NeedToStart(request), &request) && !running_.empty()) {
     one_waits_ = true;
     return false;
   }
+  if (source != nullptr) source->request->Share();
+  if (request.is_sharing()) memory_.prefix_cache().CountHit();
   request.Start();
   const auto behind =
       std::find_if(running_.begin(), running_.end(), [&](const Running& other) { return other.id > request.id(); });
@@ -119,7 +126,7 @@ bool Scheduler::Start(ActiveRequest& request, std::vector<Event>* events) {
   return true;
 }
 
-bool Scheduler::TakePrefix(ActiveRequest& request) {
+bool Scheduler::TakePrefix(ActiveRequest& request, Running** from) {
   if (!limits_.prefix_cache || !request.is_cold() || !request.shares()) return true;
   const std::span<const int32_t> tokens = request.tokens();
   const size_t fewest = memory_.prefix_cache().fewest_tokens();
@@ -141,16 +148,18 @@ bool Scheduler::TakePrefix(ActiveRequest& request) {
   if (found.length == 0) return true;
   if (source != nullptr) found.draft = source->request->DraftStateForOthers();
   request.Continue(*found.state, found.length, found.draft);
-  if (!request.is_sharing()) return true;
-  memory_.prefix_cache().CountHit();
-  if (source == nullptr) return true;
-  source->request->Share();
+  if (!request.is_sharing() || source == nullptr) return true;
   Promise(*source);  // it cannot move rows any more that the other sees
+  *from = source;
   return true;
 }
 
 bool Scheduler::MakeFit(uint64_t more, const ActiveRequest* keeps) {
   if (memory_.Fits(more)) return true;
+  uint64_t given = 0;
+  for (const Running& running : running_) given += running.request->draft_state_bytes();
+  for (const auto& request : requests_) given += request.get() == keeps ? 0 : request->waiting_bytes();
+  if (!memory_.MayFit(more, given)) return false;
   for (size_t i = running_.size(); i-- > 0;) {
     if (running_[i].request->ReleaseDraftState() && memory_.Fits(more)) return true;
   }
@@ -161,6 +170,9 @@ bool Scheduler::MakeFit(uint64_t more, const ActiveRequest* keeps) {
 }
 
 void Scheduler::Keep(ActiveRequest& request) noexcept {
+  for (Running& running : running_) {
+    if (running.id == request.id()) memory_.TakeBack(std::exchange(running.promised, 0));
+  }
   if (!limits_.prefix_cache) return;
   try {
     std::unique_ptr<SequenceState> draft = request.TakeDraftState(), state = request.TakeState();
@@ -175,7 +187,10 @@ size_t Scheduler::NextSnapshot(const ActiveRequest& request) const {
   const std::span<const int32_t> tokens = request.tokens();
   const size_t length = tokens.size() - request.pending();
   size_t next = std::min(tokens.size(), RoundUp(length + 1, kSnapshotTokens));
+  size_t looked_at = 0;
   for (const auto& other : requests_) {
+    if (looked_at == limits_.max_batch) break;
+    looked_at += other->running() || other->done() ? 0U : 1U;
     if (!other->is_cold() || other->running() || other->done() || other->cache_salt() != request.cache_salt()) continue;
     const size_t common = std::min(CommonTokens(tokens, other->tokens()), other->tokens().size() - 1);
     if (common > length && common >= memory_.prefix_cache().fewest_tokens()) next = std::min(next, common);
@@ -185,8 +200,10 @@ size_t Scheduler::NextSnapshot(const ActiveRequest& request) const {
 
 void Scheduler::LimitToSnapshot(Running& running) {
   ActiveRequest& request = *running.request;
-  running.snapshot = 0;
-  if (!limits_.prefix_cache || running.rows == 0 || !request.stores() || request.state().keeps_all()) return;
+  if (!limits_.prefix_cache || running.rows == 0 || !request.stores() || !request.shares() ||
+      request.state().keeps_all()) {
+    return;
+  }
   const size_t next = NextSnapshot(request), length = request.state().length();
   running.rows = std::min(running.rows, next - length);
   if (length + running.rows == next) running.snapshot = next;
@@ -225,7 +242,11 @@ void Scheduler::AssignRows() {
     prompt_rows = EqualPart(pending, prompt_rows);
   }
   for (Running& running : running_) {
-    if (running.rows == 1) continue;
+    running.snapshot = 0;
+    if (running.rows == 1) {
+      if (running.request->reads_prompt()) LimitToSnapshot(running);
+      continue;
+    }
     running.rows = std::min(prompt_rows, running.request->pending());
     LimitToSnapshot(running);
     prompt_rows -= running.rows;
@@ -289,14 +310,19 @@ bool Scheduler::GrowsFor(const Running& running, const ActiveRequest::DraftRows&
 bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   Running& running = running_[index];
   ActiveRequest& request = *running.request;
-  // For the step and for what it is promised, which it takes now.
+  // For the step and for what it is promised, which it takes now. What others give may change what it needs: blocks are its own again.
   uint64_t more = 0;
-  const auto fits = [&] {
-    memory_.TakeBack(running.promised);
-    running.promised = 0;
-    more = std::max(request.GrowthBytes(request.pending(), limits_.prefill_chunk),
+  const auto growth = [&] {
+    return std::max(request.GrowthBytes(request.pending(), limits_.prefill_chunk),
                     request.GrowthBytes(running.rows, running.rows));
-    return memory_.Fits(more);
+  };
+  const auto fits = [&](bool others_give) {
+    memory_.TakeBack(std::exchange(running.promised, 0));
+    do {
+      more = growth();
+      if (!(others_give ? MakeFit(more) : memory_.Fits(more))) return false;
+    } while (growth() > more);
+    return true;
   };
   // Drafts take no memory from other requests, and none that is missing.
   const auto drop_drafts = [&] {
@@ -305,10 +331,13 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
     while (running.rows > pending && (!has_free_rows || request.state().GrowthBytes(running.rows) != 0)) --running.rows;
     return running.rows != wanted;
   };
-  if (!fits() && drop_drafts()) (void)fits();
-  while (!MakeFit(more) && running_.size() > index + 1) PreemptYoungest();
-  if (!MakeFit(more) && index == 0 && request.GiveUpFeatures()) (void)fits();
-  if (!MakeFit(more)) {
+  if (!fits(false) && drop_drafts()) (void)fits(false);
+  while (!fits(true) && running_.size() > index + 1) PreemptYoungest();
+  if (!fits(true) && index == 0) {
+    memory_.prefix_cache().Clear();
+    if (!fits(true) && request.GiveUpFeatures()) (void)fits(true);
+  }
+  if (!fits(true)) {
     if (index != 0) {
       PreemptYoungest();  // itself
     } else if (request.is_sharing()) {

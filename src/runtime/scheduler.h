@@ -2,7 +2,7 @@
 //
 //   Admission   oldest first within max_batch and the memory for states. A request starts when the state of all its known tokens fits.
 //               None overtakes one that waits for memory, so none starves.
-//   Prefixes    a request begins with the rows that the prefix cache, or an older running request, has of its first tokens. While an older
+//   Prefixes    a request begins with the rows that the prefix cache, or a running request, has of its first tokens. While an older
 //               one is about to compute rows that it would compute too, it waits for them, and younger ones may start. Where a model
 //               forgets, states are kept at the ends of prompts, at beginnings that a waiting request has, too, and every
 //               kSnapshotTokens.
@@ -62,7 +62,7 @@ class Scheduler {
   // Allocates state only.
   void Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events);
 
-  // A request that is done: its state goes into the prefix cache. Without memory nothing is kept.
+  // A request that is done needs nothing more: its state goes into the prefix cache. Without memory nothing is kept.
   void Keep(ActiveRequest& request) noexcept;
   // Once the step is committed: keeps states that could not be gone back to later.
   void KeepSnapshots() noexcept;
@@ -87,8 +87,9 @@ class Scheduler {
   uint64_t NeedToStart(const ActiveRequest& request) const;  // for the tokens that it knows and the next one
   void Promise(Running& running);
   void PromiseAll();
-  // Rows of others for its first tokens, where there are any. False: it waits for those that an older one computes.
-  bool TakePrefix(ActiveRequest& request);
+  // Rows of others for its first tokens, where there are any; *from: who has them, if it runs. False: it waits for those that an older one
+  // computes.
+  bool TakePrefix(ActiveRequest& request, Running** from);
   // Whether so many bytes more fit, once the prefix cache, drafters and saved requests that wait have given what is missing.
   // Not the state of `keeps`, which may be null.
   bool MakeFit(uint64_t more, const ActiveRequest* keeps = nullptr);

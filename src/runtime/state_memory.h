@@ -35,10 +35,10 @@ class StateMemory {
   }
   void TakeBack(uint64_t bytes) { promised_ -= bytes; }
 
-  // Whether so many bytes more would fit beside what is held and promised if the prefix cache gave all that it has.
-  bool MayFit(uint64_t more) const {
-    const uint64_t room = limit_ - std::min(limit_, promised_);
-    return more <= room && held() - std::min(held(), prefix_cache_.bytes()) <= room - more;
+  // Whether so many bytes more would fit beside what is held and promised if the prefix cache gave all that it has, and others so much.
+  bool MayFit(uint64_t more, uint64_t given = 0) const {
+    const uint64_t room = limit_ - std::min(limit_, promised_), all_given = prefix_cache_.bytes() + given;
+    return more <= room && held() - std::min(held(), all_given) <= room - more;
   }
   // Whether they fit, once the prefix cache has given what is missing.
   bool Fits(uint64_t more) {

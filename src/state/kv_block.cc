@@ -65,14 +65,6 @@ Result<void> KvBlock::MakeReady(size_t rows, size_t held, size_t used, PageCommi
   return {};
 }
 
-void KvBlock::Shrink(size_t rows) {
-  if (ready_ != held_) pages_->Cancel(job_);
-  ready_ = rows;
-  Hold(rows);
-  for (size_t part = 0; part < 2 * kv_heads_; ++part)
-    reserved_.Release((part * capacity_ + rows) * RowBytes(), (capacity_ - rows) * RowBytes());
-}
-
 size_t KvBlock::TilesLeft(size_t rows) const {
   return HasKeyTiles(dtype_) && rows > transposed_ ? (rows - transposed_) / kKeyTileRows : 0;
 }
@@ -126,10 +118,11 @@ std::byte* KvBlock::WriteRows(bool value, size_t head, size_t first, size_t end,
     out += count * RowBytes();
   };
   const size_t plain = value ? first : std::clamp(transposed_, first, end);  // from here on none is transposed
+  std::vector<std::byte> tile;
   for (size_t at = first; at < plain;) {
     const size_t skip = at % kKeyTileRows, last = std::min(plain, at - skip + kKeyTileRows);
     const std::byte* keys = row(false, head, at - skip);
-    std::vector<std::byte> tile(keys, keys + kKeyTileRows * RowBytes());
+    tile.assign(keys, keys + kKeyTileRows * RowBytes());
     TransposeKeysBack(dtype_, head_dim_, tile.data());
     write(tile.data() + skip * RowBytes(), last - at);
     at = last;

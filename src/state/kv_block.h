@@ -59,8 +59,6 @@ class KvBlock {
   // Of reserved addresses: memory for the first `rows` now and for `held` rows, at least as many, while steps use those. `used`: the
   // first rows that hold something. `pages` commits ahead; null: everything now.
   Result<void> MakeReady(size_t rows, size_t held, size_t used, PageCommitter* pages);
-  // Of reserved addresses: gives memory back but for the first `rows`.
-  void Shrink(size_t rows);
 
   std::byte* row(bool value, size_t head, size_t row) { return data() + Offset(value, head, row); }
   const std::byte* row(bool value, size_t head, size_t row) const { return data() + Offset(value, head, row); }
@@ -104,7 +102,12 @@ class KvBlock {
     merged_ = block;
     merged_before_ = before;
     merged_rows_ = rows;
+    block->is_merged_ = true;
   }
+  // Its rows are about to change: they are in no other block any more.
+  void ForgetMerged() { merged_.reset(); }
+  // Holders of other blocks may come to share it, so it is never written again.
+  bool is_merged() const { return is_merged_; }
 
  private:
   uint64_t PositionBytes() const { return 2 * kv_heads_ * RowBytes(); }
@@ -135,6 +138,7 @@ class KvBlock {
   LedgerEntry counted_;
   std::weak_ptr<KvBlock> merged_;
   size_t merged_before_ = 0, merged_rows_ = 0;
+  bool is_merged_ = false;
   PageCommitter* pages_ = nullptr;  // who does `job_`; may be null
   PageCommitter::Job job_;          // rows [ready, held), where these differ
 };

@@ -104,11 +104,11 @@ uint64_t KvLayer::GrowthBytes(size_t n, size_t floor) const {
   } else if (FitsLastBlock(n)) {
     more = in_place(*shared_.back().block, shared_.back().first);
   } else if (BlockStays()) {
-    more = of_new(length_, n, NextCapacity(n), n < kGrowthRows && seen_rows() != 0) + MergeableRun().rows;
+    more = of_new(length_, n, NextCapacity(n), n < kGrowthRows && seen_rows() != 0) + MergeableRun(floor).rows;
   } else if (const std::optional<size_t> capacity = NewCapacity(n, floor)) {
     const size_t first = first_kept(floor), rows = length_ - first + n;
     const size_t held = of_new(first, rows, *capacity, IsSmall(first, rows, floor));
-    more = held - std::min(held, tail_ == nullptr ? 0 : tail_->held()) + MergeableRun().rows;
+    more = held - std::min(held, tail_ == nullptr ? 0 : tail_->held()) + MergeableRun(floor).rows;
   }
   uint64_t bytes = 0;
   return CheckedMul<uint64_t>(more, PositionBytes(), &bytes) ? bytes : UINT64_MAX;
@@ -119,7 +119,7 @@ uint64_t KvLayer::GrowthBytes(size_t n, size_t step, size_t floor, size_t rollba
   if (n <= step || shape_.window == 0 || shape_.window >= options_.max_length) return at_once;
   // The most that a tail has.
   const size_t rows = shape_.window - 1 + rollback + step + 2 * kGrowthRows;
-  const size_t more = rows - std::min(rows, tail_ == nullptr ? 0 : tail_->held());
+  const size_t more = rows - std::min(rows, tail_ == nullptr || BlockStays() ? 0 : tail_->held());
   uint64_t bytes = 0;
   if (!CheckedMul<uint64_t>(more, PositionBytes(), &bytes)) return at_once;
   return std::min(at_once, std::max(bytes, GrowthBytes(step, floor)));
@@ -147,23 +147,24 @@ Result<void> KvLayer::ReserveTail(size_t n, size_t floor, BufferArena* arena) {
     return {};
   }
   Settle();
-  if (BlockStays()) return StartBlock(n, arena);
+  if (BlockStays()) return StartBlock(n, floor, arena);
   const size_t first = first_kept(floor);
   if (const std::optional<size_t> capacity = NewCapacity(n, floor)) {
     const bool small = IsSmall(first, length_ - first + n, floor);
-    Merge();
+    Merge(floor);
     return SetTail(first, length_ - first + n, *capacity, policy_.policy == KvPolicy::kReserve && !small, arena);
   }
   AlignTiles(first);
+  tail_->ForgetMerged();
   tail_->TakeRows(*tail_, first - tail_first_, length_ - first);
   tail_first_ = first;
   return {};
 }
 
-Result<void> KvLayer::StartBlock(size_t n, BufferArena* arena) {
+Result<void> KvLayer::StartBlock(size_t n, size_t floor, BufferArena* arena) {
   const size_t capacity = NextCapacity(n);
   const bool in_addresses = policy_.policy == KvPolicy::kReserve && (n >= kGrowthRows || seen_rows() == 0);
-  Merge();
+  Merge(floor);
   shared_.reserve(shared_.size() + 1);
   spans_.resize(shared_.size() + 2);
   tail_->TransposeTiles(tail_rows());
@@ -179,14 +180,19 @@ void KvLayer::TakeLastBlock() {
   tail_first_ = shared_.back().first;
   seen_rows_ = 0;
   shared_.pop_back();
+  tail_->ForgetMerged();
   tail_->TransposeBack(tail_rows(), tail_rows());
 }
 
 // Older ones, which more sequences share: the newest half of kMaxSpans stays.
-KvLayer::Run KvLayer::MergeableRun() const {
-  if (shared_.size() <= kMaxSpans || policy_.policy == KvPolicy::kPaged) return {};  // pages never move
+KvLayer::Run KvLayer::MergeableRun(size_t floor) const {
+  const size_t needed = shape_.FirstSeen(floor);
+  const size_t first = static_cast<size_t>(
+      std::find_if(shared_.begin(), shared_.end(), [needed](const SharedRows& rows) { return rows.end > needed; }) -
+      shared_.begin());
+  if (shared_.size() - first <= kMaxSpans || policy_.policy == KvPolicy::kPaged) return {};  // pages never move
   const size_t most = shared_.size() - kMaxSpans / 2;
-  for (Run run; run.begin < most; ++run.begin) {
+  for (Run run{.begin = first}; run.begin < most; ++run.begin) {
     run.rows = 0;
     for (run.end = run.begin; run.end < most && run.rows + shared_[run.end].rows() <= kGrowthRows; ++run.end)
       run.rows += shared_[run.end].rows();
@@ -195,10 +201,10 @@ KvLayer::Run KvLayer::MergeableRun() const {
   return {};
 }
 
-void KvLayer::Merge() {
-  const size_t most = MergeableRun().rows;  // as GrowthBytes says
+void KvLayer::Merge(size_t floor) {
+  const size_t most = MergeableRun(floor).rows;  // as GrowthBytes says
   TakeMerged();
-  const Run run = MergeableRun();
+  const Run run = MergeableRun(floor);
   if (run.rows == 0 || run.rows > most) return;
   auto block = std::make_shared<KvBlock>(shape_, options_.dtype, run.rows, options_.ledger);
   if (!block->Allocate(nullptr).ok()) return;
@@ -309,9 +315,12 @@ void KvLayer::Rollback(size_t to) {
     tail_ = nullptr;
     tail_first_ = to;
   }
-  // Into shared blocks: use fewer rows of the last ones. Their rows stay the others'; new ones go to our own tail.
+  // Into shared blocks: use fewer rows of the last ones.
   tail_first_ = std::min(tail_first_, to);
-  if (tail_ != nullptr) tail_->TransposeBack(tail_rows(), tail_rows());
+  if (tail_ != nullptr) {
+    if (seen_rows() == 0) tail_->ForgetMerged();
+    tail_->TransposeBack(tail_rows(), tail_rows());
+  }
   while (!shared_.empty() && shared_.back().first >= to) shared_.pop_back();
   if (!shared_.empty()) shared_.back().end = std::min(shared_.back().end, to);
 }
@@ -328,8 +337,7 @@ void KvLayer::Compact(size_t floor) {
   TakeMerged();
   if (tail_rows() == 0) tail_ = nullptr;
   // The tail is one more of them.
-  std::vector<SharedRows> parts, made;
-  parts.reserve(shared_.size() + 1);
+  std::vector<SharedRows> made;
   made.reserve(length_ / kGrowthRows + shared_.size() + 2);
   spans_.resize(std::max(spans_.size(), made.capacity() + 1));
   const size_t first_seen = shape_.FirstSeen(floor);

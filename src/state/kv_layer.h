@@ -1,6 +1,6 @@
 // One layer's KV cache: rows of keys and of values for each KV head, in blocks.
 //
-// Older rows may be in shared blocks, which nobody writes. Newer rows are in our tail, which grows by the policy (state/kv_growth.h). Under
+// Older rows may be in shared blocks, which others append to and we only read. Newer rows are in our tail, which grows by the policy (state/kv_growth.h). Under
 // `reserve` a PageCommitter commits the rows of the next increment while steps use this one. Rows being committed count as allocated; if
 // their memory is missing, only the Reserve that needs them fails. Extents of 2 MiB get a large page once every row is used.
 //
@@ -9,6 +9,7 @@
 // shared rows begins small and doubles, up to kGrowthRows; under `paged` only its first page is small. Past kMaxSpans blocks, older ones
 // become one of at most kGrowthRows rows, and all who share them take that one instead at their next Reserve. So after any number of
 // forks there are at most kMaxSpans + 2 * rows / kGrowthRows + 2 blocks; under `paged` nothing moves, and each fork may leave one.
+// What came of such a merge is never written again: holders of the small blocks may still come to share it.
 //
 // Keys are transposed in tiles once kRowsApart committed rows follow a tile, and back before their rows are rewritten or moved by part
 // of a tile.
@@ -16,7 +17,7 @@
 // A layer with a window grows by kGrowthRows rows whatever the policy, and needs the rows that one at `floor` sees. Shared blocks go when
 // none of their rows is needed. When the tail is full, needed rows move to the front of the block if at least kGrowthRows / 2 rows become
 // free beyond the step; else a larger block replaces it. So a tail has at most
-// needed + step + 2 * kGrowthRows  rows, and at least kGrowthRows / 2 positions lie between two moves.
+// needed + step + 2 * kGrowthRows  rows, and at least kGrowthRows / 2 positions lie between two moves, but of small tails.
 #ifndef TIDEMILL_STATE_KV_LAYER_H_
 #define TIDEMILL_STATE_KV_LAYER_H_
 
@@ -68,7 +69,8 @@ class KvLayer : public LayerState {
   const KvLayerShape& shape() const { return shape_; }
 
   // Where the step's rows go: row i of head h is h * head_stride + i * head_dim elements from k and v, whole blocks of them.
-  // Valid until the sequence's next Reserve, Commit, Rollback, Fork, Compact or Restore; so are the spans of Context.
+  // Valid until the next Reserve, Commit, Rollback, Fork, Compact or Restore of the sequence, or of one that it shares rows with; so are
+  // the spans of Context.
   struct StepRows {
     std::byte* k = nullptr;
     std::byte* v = nullptr;
@@ -76,8 +78,7 @@ class KvLayer : public LayerState {
   };
   StepRows View();
 
-  // Positions [first, length + step_rows): kept rows and the first rows of the step; first is 0 without a window. Also valid until the
-  // next call only.
+  // Positions [first, length + step_rows): kept rows and the first rows of the step; first is 0 without a window.
   std::span<const KvSpan> Context(size_t step_rows);
 
   // The first rows of the newest block, which others see.
@@ -145,7 +146,7 @@ class KvLayer : public LayerState {
   // Whether n rows fit behind the last shared rows, in a block that nobody else has.
   bool FitsLastBlock(size_t n) const {
     return tail_ == nullptr && !shared_.empty() && shared_.back().block.use_count() == 1 &&
-           n <= shared_.back().block->capacity() - shared_.back().rows();
+           !shared_.back().block->is_merged() && n <= shared_.back().block->capacity() - shared_.back().rows();
   }
   // Whether a tail from `first` on begins small.
   bool IsSmall(size_t first, size_t rows, size_t floor) const {
@@ -172,16 +173,16 @@ class KvLayer : public LayerState {
   // A PageCommitter is asked while a quarter of the increment is left, more than it needs.
   size_t HeldRows(size_t first, size_t held, size_t rows, size_t capacity) const;
   // Keeps the tail as a shared block; a new one begins after it.
-  Result<void> StartBlock(size_t n, BufferArena* arena);
+  Result<void> StartBlock(size_t n, size_t floor, BufferArena* arena);
   // Makes the last shared block the tail.
   void TakeLastBlock();
   // shared_[begin, end) that may become one block, of `rows` rows.
   struct Run {
     size_t begin = 0, end = 0, rows = 0;
   };
-  Run MergeableRun() const;
-  void Merge();       // those, where there is memory for it
-  void TakeMerged();  // the blocks that others made of shared ones
+  Run MergeableRun(size_t floor) const;
+  void Merge(size_t floor);  // those, where there is memory for it
+  void TakeMerged();         // the blocks that others made of shared ones
 
   size_t tiles_due() const;        // whole tiles that a settle transposes
   void DropShared(size_t needed);  // blocks without a row from `needed` on

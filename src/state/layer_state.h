@@ -87,7 +87,8 @@ class LayerState {
   virtual uint64_t reserved_bytes() const = 0;
   virtual uint64_t read_bytes_per_token(size_t length) const = 0;
   virtual GrowthCounts growth() const = 0;
-  // Each block of memory and its bytes; one that is shared is the same for all who share it.
+  // Each block of memory and its bytes; one that is shared is the same for all who share it. A kind counts the same bytes in the ledger
+  // that it was made with (state/state_ledger.h).
   using BlockVisitor = std::function<void(const void* block, uint64_t bytes)>;
   virtual void ForEachBlock(const BlockVisitor& visit) const { visit(this, reserved_bytes()); }
 

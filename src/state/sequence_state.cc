@@ -46,6 +46,7 @@ Result<void> SequenceState::Reserve(size_t n) {
       TIDEMILL_TRY_VOID(layer->Reserve(n, floor_, blocks.all >= BufferArena::kLargePage ? &arena : nullptr));
     return {};
   } catch (const std::exception&) {  // std::bad_alloc, or std::length_error for more than any memory
+    CountKeys();
     return OutOfMemoryError("reserve state");
   }
 }
@@ -170,8 +171,9 @@ Result<void> SequenceState::ForkTo(SequenceState& child, size_t length) {
     }
     // Everything that can fail comes first, so that this sequence changes only when the child is complete.
     SettleAll();
-    std::vector<RowKey> keys = keys_;
-    std::vector<uint64_t> hashes = hashes_;
+    const auto kept = static_cast<std::ptrdiff_t>(length - first_key_);
+    std::vector<RowKey> keys(keys_.begin(), keys_.begin() + kept);
+    std::vector<uint64_t> hashes(hashes_.begin(), hashes_.begin() + kept + 1);
     for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->PrepareFork(*child.layers_[i]);
     for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->Fork(*child.layers_[i]);
     child.first_key_ = first_key_;
