@@ -76,7 +76,7 @@ TEST(TreeDraft, EveryRequest_GetsWhatItGetsWithout) {
                               .draft_model = drafting};
         EngineDriver roomy(model, options);
         if (seed % 2 == 1)
-          options.state_memory = roomy.engine().impl().NewState(0)->LedgerGrowth(kSmallContext, kSmallContext) * 3 / 2;
+          options.state_memory = roomy.engine().impl().NewState(0)->LedgerGrowth(kSmallContext, kSmallContext) * 9 / 8;
         EngineDriver driver(model, options);
         std::vector<RequestId> ids;
         for (const Work& w : work) {

@@ -346,6 +346,7 @@ Result<Json> Child::Measure(ChildSettings settings) {
   test.repeat = settings_.repeats;
   test.threads = settings_.threads;
   test.seed = settings_.seed;
+  test.shares = settings_.shared;
   const auto run = [&](const char* name) -> Result<void> {
     test.test = name;
     TIDEMILL_TRY(json, RunTest(test));
@@ -388,6 +389,7 @@ Result<ChildSettings> ParseChildSettings(std::string_view text) {
   reader.List("batch_prompt", range, 0, kMaxTokens);
   reader.Number("repeats", settings.repeats, 1, 1000);
   reader.Number("seed", settings.seed, 0, std::numeric_limits<uint64_t>::max());
+  reader.Switch("shared", settings.shared);
   reader.Switch("flash_attn", settings.flash_attn);
   reader.Text("kv_type", settings.kv_type);
   reader.Switch("read_rate", settings.read_rate);

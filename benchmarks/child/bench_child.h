@@ -29,6 +29,7 @@ struct ChildSettings {
   std::pair<size_t, size_t> batch_prompt = {64, 64};  // lowest and highest prompt length of batched sequences
   size_t repeats = 3;
   uint64_t seed = 0;
+  bool shared = false;      // batch: sequences of one length share their rows
   bool flash_attn = false;  // echoed: other engines can switch it
   std::string kv_type = "f16";
   bool read_rate = false;  // of a decode test also what a plain loop reads right behind it, and the bytes of a step

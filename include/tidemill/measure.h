@@ -166,6 +166,7 @@ struct BenchTest {
   size_t depth = 0;             // decode: positions filled before the clock starts
   size_t gen_tokens = 64;       // decode and batch: steps timed
   std::vector<size_t> prompts;  // batch: positions filled for each sequence; equal numbers are copies of one
+  bool shares = false;          // batch: they share its rows instead
   size_t repeat = 3;
   size_t threads = 0;  // what is timed runs with so many of the engine's, caches are filled with all; 0: all
   uint64_t seed = 0;   // of the random token ids

@@ -28,7 +28,7 @@ constexpr char kHelp[] =
     "  /system TEXT   replace the system message; without TEXT show it\n"
     "  /reset         forget the conversation but the system message\n"
     "  /save FILE     write the conversation as JSON        /load FILE   read one back\n"
-    "  /stats         times of the last answer              /help        this text\n"
+    "  /stats         times of the last answer, context     /help        this text\n"
     "  /quit          leave, as Ctrl-D does                 //...        a message that begins with /\n"
     "Ctrl-C stops an answer. Arrows edit and go back to earlier lines; Alt-Enter begins a line within a message.\n";
 
@@ -58,6 +58,7 @@ class Chat {
   // The system message, messages_ from *left on and `message`, rendered and encoded. Where an answer would not fit, *left grows by the
   // oldest turns.
   Result<std::vector<int32_t>> Encode(const ChatMessage& message, size_t* left) const;
+  Result<std::vector<int32_t>> EncodeFrom(size_t left, const ChatMessage& message) const;
   // After an answer, of so many tokens with its prompt.
   void WarnAboutFill(size_t tokens);
   std::string DescribeFill(size_t tokens) const;
@@ -76,41 +77,57 @@ class Chat {
   GenerationOptions options_;
   DraftOptions draft_;
   std::optional<std::string> system_;
-  std::vector<ChatMessage> messages_;  // without the system message
-  size_t left_ = 0;                    // of them, the first that are not rendered any more
-  bool drops_turns_;                   // where the context is full
+  std::vector<ChatMessage> loaded_system_;  // of a file, those with other members, too; empty where there is system_
+  std::vector<ChatMessage> messages_;       // without the system message
+  size_t left_ = 0;                         // of them, the first that are not rendered any more
+  bool drops_turns_;                        // where the context is full
   LineSource lines_;
   std::string last_stats_;
   bool warned_about_drafts_ = false, warned_about_growth_ = false, warned_about_fill_ = false;
 };
 
 std::vector<ChatMessage> Chat::WithSystem(size_t first) const {
-  std::vector<ChatMessage> all;
+  std::vector<ChatMessage> all(loaded_system_);
   if (system_) all.push_back({.role = "system", .content = *system_, .more_json = ""});
   all.insert(all.end(), messages_.begin() + static_cast<std::ptrdiff_t>(first), messages_.end());
   return all;
 }
 
-Result<std::vector<int32_t>> Chat::Encode(const ChatMessage& message, size_t* left) const {
+Result<std::vector<int32_t>> Chat::EncodeFrom(size_t left, const ChatMessage& message) const {
   const ModelText& text = session_.model->text();
+  std::vector<ChatMessage> asked = WithSystem(left);
+  asked.push_back(message);
+  TIDEMILL_TRY(rendered, RenderChat(text, std::move(asked)));
+  return text.tokenizer.Encode(rendered, {.add_special = false, .parse_special = true});
+}
+
+Result<std::vector<int32_t>> Chat::Encode(const ChatMessage& message, size_t* left) const {
   const size_t context = session_.engine->context();
   const auto answer = static_cast<size_t>(flags_.max_new_tokens.value_or(options_.max_new_tokens.value_or(0)));
-  const size_t room = std::min(answer, context / kAnswerShare);
-  for (bool drops = false;; drops = true) {
-    std::vector<ChatMessage> asked = WithSystem(*left);
-    asked.push_back(message);
-    TIDEMILL_TRY(rendered, RenderChat(text, std::move(asked)));
-    TIDEMILL_TRY(ids, text.tokenizer.Encode(rendered, {.add_special = false, .parse_special = true}));
-    if (ids.size() <= (drops ? context / 2 : context - room)) return ids;
-    if (!drops_turns_ && ids.size() > context) {
-      return Error(ErrorCode::kContextFull,
-                   "answer: the conversation has " + std::to_string(ids.size()) + " tokens: the context holds " +
-                       std::to_string(context) +
-                       "; /reset starts over, --context-full drop lets the oldest turns leave");
-    }
-    if (!drops_turns_ || *left == messages_.size()) return ids;
-    *left = EndOfTurn(messages_, *left);
+  TIDEMILL_TRY(ids, EncodeFrom(*left, message));
+  if (ids.size() <= context - std::min(answer, context / kAnswerShare)) return ids;
+  std::vector<size_t> turns;  // where those begin that may stay
+  for (size_t turn = *left; turn != messages_.size(); turns.push_back(turn)) turn = EndOfTurn(messages_, turn);
+  if (turns.empty()) return ids;
+  if (!drops_turns_) {
+    if (ids.size() <= context) return ids;
+    return Error(ErrorCode::kContextFull, "answer: the conversation has " + std::to_string(ids.size()) +
+                                              " tokens: the context holds " + std::to_string(context) +
+                                              "; /reset starts over, --context-full drop lets the oldest turns leave");
   }
+  // The fewest that leave, by halves: a long conversation is not rendered for each of its turns.
+  size_t first = 0, last = turns.size() - 1;
+  while (first < last) {
+    const size_t middle = (first + last) / 2;
+    TIDEMILL_TRY(rest, EncodeFrom(turns[middle], message));
+    if (rest.size() <= context / 2) {
+      last = middle;
+    } else {
+      first = middle + 1;
+    }
+  }
+  *left = turns[first];
+  return EncodeFrom(*left, message);
 }
 
 std::string Chat::DescribeFill(size_t tokens) const {
@@ -176,14 +193,22 @@ Result<void> Chat::Answer(const std::string& message) {
   size_t left = left_;
   TIDEMILL_TRY(ids, Encode(asked, &left));
   const auto show = [&](const std::string& piece) { return context_.out.WriteModelText(piece); };
-  auto generated = Generate(
-      *session_.engine,
-      {.prompt = ids, .generation = options_, .draft = draft_, .needs_room_for_all = flags_.max_new_tokens.has_value()},
-      context_.signals, show);
+  TIDEMILL_TRY(id, session_.engine->Submit({.prompt = ids,
+                                            .generation = options_,
+                                            .draft = draft_,
+                                            .needs_room_for_all = flags_.max_new_tokens.has_value()}));
+  cli::Answer answer;
+  std::shared_ptr<const std::vector<std::byte>> saved;
+  Result<void> generated = Generate(*session_.engine, id, context_.signals, show, &answer, &saved);
   const bool is_given_up = !generated.ok() && generated.error().code() == ErrorCode::kCancelled;  // nobody reads
   // It was for the answer.
   if (context_.signals.received() == SIGINT && !is_given_up) context_.signals.Forget();
-  TIDEMILL_TRY(answer, std::move(generated));
+  // What was said stays, also where it was stopped or failed; what said nothing was not asked.
+  if (!answer.text.empty() || (generated.ok() && answer.finish != FinishReason::kCancelled)) {
+    messages_.push_back(asked);
+    messages_.push_back({.role = "assistant", .content = answer.text, .more_json = ""});
+  }
+  TIDEMILL_TRY_VOID(std::move(generated));
   TIDEMILL_TRY_VOID(context_.out.Write("\n"));
   if (!warned_about_growth_) WarnAboutGrowth(answer.stats, context_.messages);
   warned_about_growth_ = warned_about_growth_ || answer.stats.growth.fell_back;
@@ -199,8 +224,6 @@ Result<void> Chat::Answer(const std::string& message) {
     left_ = left;
   }
   WarnAboutFill(tokens);
-  messages_.push_back(asked);
-  messages_.push_back({.role = "assistant", .content = answer.text, .more_json = ""});
   WarnAboutEnd(answer, flags_, options_, *session_.engine, context_.messages,
                drops_turns_ ? "; with the next message the oldest turns leave it" : "; /reset starts over");
   if (context_.signals.received() != 0) return Error(ErrorCode::kCancelled, "chat: ended by a signal");
@@ -210,6 +233,7 @@ Result<void> Chat::Answer(const std::string& message) {
 void Chat::StartOver() {
   left_ = 0;
   warned_about_fill_ = false;
+  last_stats_.clear();
   session_.engine->ClearPrefixCache();
 }
 
@@ -223,11 +247,14 @@ Result<void> Chat::Load(const std::string& path) {
   TIDEMILL_TRY(json, ReadFile("read the conversation", path));
   TIDEMILL_TRY(messages, MessagesFromJson(path, json));
   system_.reset();
-  if (!messages.empty() && messages.front().role == "system" && messages.front().more_json.empty()) {
-    system_ = messages.front().content;
-    messages.erase(messages.begin());
+  const auto first = std::find_if(messages.begin(), messages.end(),
+                                  [](const ChatMessage& message) { return message.role != "system"; });
+  loaded_system_.assign(messages.begin(), first);
+  if (loaded_system_.size() == 1 && loaded_system_[0].more_json.empty()) {
+    system_ = loaded_system_[0].content;
+    loaded_system_.clear();
   }
-  messages_ = std::move(messages);
+  messages_.assign(first, messages.end());
   StartOver();
   return {};
 }
@@ -235,7 +262,8 @@ Result<void> Chat::Load(const std::string& path) {
 Result<bool> Chat::RunSlash(const std::string& line) {
   const size_t blank = line.find(' ');
   const std::string name = line.substr(0, blank);
-  const std::string argument = blank == std::string::npos ? "" : line.substr(blank + 1);
+  const size_t word = line.find_first_not_of(' ', blank);
+  const std::string argument = word == std::string::npos ? "" : line.substr(word);
   Messages& say = context_.messages;
   if (name == "/quit") return false;
   if (name == "/help") {
@@ -247,10 +275,15 @@ Result<bool> Chat::RunSlash(const std::string& line) {
     StartOver();
   } else if (name == "/system") {
     if (argument.empty()) {
-      say.Say(system_ ? Printable(*system_) + "\n" : "no system message\n");
+      if (!system_ && loaded_system_.empty()) say.Say("no system message\n");
+      if (system_) say.Say(Printable(*system_) + "\n");
+      for (const ChatMessage& message : loaded_system_) say.Say(Printable(message.content) + "\n");
     } else {
       auto valid = CheckUtf8("read the system message", "/system", argument);
-      if (valid.ok()) system_ = argument;
+      if (valid.ok()) {
+        system_ = argument;
+        loaded_system_.clear();
+      }
       TIDEMILL_TRY_VOID(SayOrFail(std::move(valid)));
     }
   } else if (name == "/save" || name == "/load") {
@@ -295,7 +328,7 @@ Result<void> ChatCommand(CommandContext& context) {
   set.Positional("MODEL", path, "A .gguf file or a model folder");
   set.Text("--system", system, "TEXT", "The system message");
   set.Choice("--context-full", context_full, {"drop", "stop"},
-             "What happens then: the oldest turns leave the context, or answers end (drop)");
+             "When the context is full the oldest turns leave it, or answers end (drop)");
   generation.AddTo(set);
   set.Hide("--logprobs");
   draft.AddTo(set);

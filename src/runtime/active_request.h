@@ -77,6 +77,7 @@ class ActiveRequest {
   // It shares with nobody from now on. What it shares already goes with the next Preempt.
   void StopSharing() { shares_ = false; }
   bool shares() const { return shares_; }
+  bool has_started() const { return started_; }
   bool is_cold() const { return state_->length() == 0 && !spilled_; }
   bool stores() const { return store_; }
   const std::string& cache_salt() const { return cache_salt_; }

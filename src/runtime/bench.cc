@@ -19,13 +19,14 @@ class BenchSequences {
  public:
   BenchSequences(Engine::Impl& impl, uint64_t seed) : impl_(impl), random_(seed) {}
 
-  // One more of `fill` positions: a copy of one that was filled with so many, where there is one, which takes no time to speak of.
-  Result<void> Add(size_t fill) {
+  // One more of `fill` positions: a copy of one that was filled with so many, or a fork that shares its rows, where there is one.
+  Result<void> Add(size_t fill, bool shares = false) {
     const auto same = std::find_if(states_.begin(), states_.end(), [&](const auto& s) { return s->length() == fill; });
     const size_t from = static_cast<size_t>(same - states_.begin());
     const bool is_there = same != states_.end();
     states_.push_back(impl_.NewState());
     if (!is_there) return Feed(*states_.back(), fill);
+    if (shares) return states_[from]->ForkTo(*states_.back(), fill);
     TIDEMILL_TRY(filled, states_[from]->Checkpoint());
     return states_.back()->Restore(filled);
   }
@@ -117,7 +118,7 @@ namespace {
 // Whether `test` can go on from what `filled` left.
 bool GoesOn(const BenchTest& filled, const BenchTest& test) {
   return filled.test == test.test && filled.prompt_tokens == test.prompt_tokens && filled.depth <= test.depth &&
-         filled.prompts == test.prompts && filled.seed == test.seed;
+         filled.prompts == test.prompts && filled.shares == test.shares && filled.seed == test.seed;
 }
 
 // Fewer threads of a pool while it lives.
@@ -210,7 +211,7 @@ Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, size_
   result.kept = kept.has_value();
   BenchSequences& sequences = kept ? *kept : kept.emplace(impl, test.seed);
   if (!result.kept) {
-    for (const size_t depth : depths) TIDEMILL_TRY_VOID(sequences.Add(depth));
+    for (const size_t depth : depths) TIDEMILL_TRY_VOID(sequences.Add(depth, test.shares));
   } else if (test.test == "batch") {
     TIDEMILL_TRY_VOID(sequences.RollbackTo(depths));
   } else {

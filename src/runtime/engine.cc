@@ -197,7 +197,8 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   }
   if (request.prompt.size() > options.context) {
     return Error(ErrorCode::kContextFull, "submit request: the prompt has " + std::to_string(request.prompt.size()) +
-                                              " tokens: the context holds " + std::to_string(options.context));
+                                              " tokens: the context holds " + std::to_string(options.context) +
+                                              "; shorten it or choose a larger --context");
   }
   TIDEMILL_TRY_VOID(CheckDraft(request.draft).WithContext("submit request: draft"));
   // Padded rows of the head (Qwen's) have no text: they are never sampled.

@@ -118,7 +118,7 @@ bool Scheduler::Start(ActiveRequest& request, std::vector<Event>* events) {
     return false;
   }
   if (source != nullptr) source->request->Share();
-  if (request.is_sharing()) memory_.prefix_cache().CountHit();
+  if (request.is_sharing() && !request.has_started()) memory_.prefix_cache().CountHit();
   request.Start();
   const auto behind =
       std::find_if(running_.begin(), running_.end(), [&](const Running& other) { return other.id > request.id(); });
@@ -310,12 +310,9 @@ bool Scheduler::GrowsFor(const Running& running, const ActiveRequest::DraftRows&
 bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   Running& running = running_[index];
   ActiveRequest& request = *running.request;
-  // For the step and for what it is promised, which it takes now. What others give may change what it needs: blocks are its own again.
+  // What others give may change what the step needs: blocks are its own again.
   uint64_t more = 0;
-  const auto growth = [&] {
-    return std::max(request.GrowthBytes(request.pending(), limits_.prefill_chunk),
-                    request.GrowthBytes(running.rows, running.rows));
-  };
+  const auto growth = [&] { return request.GrowthBytes(running.rows, running.rows); };
   const auto fits = [&](bool others_give) {
     memory_.TakeBack(std::exchange(running.promised, 0));
     do {
@@ -351,6 +348,10 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   }
   Result<void> reserved = request.state().Reserve(running.rows);
   if (!reserved.ok() && drop_drafts()) reserved = request.state().Reserve(running.rows);
+  if (!reserved.ok() && memory_.prefix_cache().size() != 0) {  // the system has less memory than the bound
+    memory_.prefix_cache().Clear();
+    reserved = request.state().Reserve(running.rows);
+  }
   request.HoldFeatures();
   Promise(running);
   if (!reserved.ok()) request.Fail(std::move(reserved).error(), events);

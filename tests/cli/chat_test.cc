@@ -48,6 +48,27 @@ TEST(Chat, FullContextThatStops_IsAnErrorThatSaysWhatToDo) {
   EXPECT_THAT(result.err, Not(HasSubstr("left the context")));
 }
 
+TEST(Chat, LoadedSystemMessages_Stay) {
+  nlohmann::json messages = {{{"role", "system"}, {"content", "a parrot"}, {"name", "x"}},
+                             {{"role", "system"}, {"content", "that sings"}}};
+  for (int i = 0; i < 300; ++i) {
+    messages.push_back({{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", std::string(300, 'y')}});
+  }
+  const std::string loaded = WriteFile("long.json", messages.dump()), saved = WriteFile("after.json", "");
+  const ProcessResult result = ChatOf("/load " + loaded + "\n/system\nhi\n/save  " + saved + "\n");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("a parrot\nthat sings\n"));
+  EXPECT_THAT(result.err, HasSubstr("300 messages, left the context"));
+  const auto after = nlohmann::json::parse(ReadWholeFile(saved), nullptr, false);
+  ASSERT_EQ(after.size(), 304U);
+  EXPECT_EQ(after[0], messages[0]);
+}
+
+TEST(Chat, StatsAfterReset_AreNone) {
+  const ProcessResult result = ChatOf("a\n/reset\n/stats\n");
+  EXPECT_THAT(result.err, HasSubstr("no answer yet"));
+}
+
 TEST(Chat, MessageThatNeverFits_IsAnErrorAndNothingLeaves) {
   const ProcessResult result = ChatOf("a\n" + std::string(2000, 'x') + "\n");
   EXPECT_EQ(result.exit_code, 1);
