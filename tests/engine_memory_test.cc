@@ -90,13 +90,12 @@ TEST(EngineMemory, LongPromptBehindWindows_FitsWhereItsStepsDo) {
 // Pages that chunks begin are not promised together: a step needs its own rows.
 TEST(EngineMemory, PagesOfChunks_NeedNoRoomForAllOfThePrompt) {
   const auto model = SmallContextModel(DType::kF32);
-  const std::vector<int32_t> prompt(60, 7);
+  const std::vector<int32_t> prompt(42, 7);
   const GenerationOptions three{.max_new_tokens = 3, .ignore_eos = true};
   for (const size_t chunk : {size_t{1}, size_t{7}, size_t{13}}) {
     EngineOptions options{
-        .threads = 1, .kv_policy = KvPolicy::kPaged, .kv_increment = 20, .max_batch = 1, .prefill_chunk = chunk};
-    options.state_memory =
-        2 * StateBytesOf(model, options, 60) - 1;  // not for pages of all chunks and all of the prompt
+        .threads = 1, .kv_policy = KvPolicy::kPaged, .kv_increment = 33, .max_batch = 1, .prefill_chunk = chunk};
+    options.state_memory = StateBytesOf(model, options, 66);
     EngineDriver driver(model, options);
     ExpectSame(driver.Run(prompt, three), EngineDriver(model, {.threads = 1}).Run(prompt, three),
                std::to_string(chunk));
