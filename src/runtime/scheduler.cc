@@ -126,34 +126,6 @@ bool Scheduler::Start(ActiveRequest& request, std::vector<Event>* events) {
   return true;
 }
 
-bool Scheduler::TakePrefix(ActiveRequest& request, Running** from) {
-  if (!limits_.prefix_cache || !request.is_cold() || !request.shares()) return true;
-  const std::span<const int32_t> tokens = request.tokens();
-  const size_t fewest = memory_.prefix_cache().fewest_tokens();
-  PrefixCache::Found found = memory_.prefix_cache().Find(tokens, request.cache_salt());
-  Running* source = nullptr;  // of `found`, if it runs
-  size_t coming = 0;
-  for (Running& running : running_) {
-    ActiveRequest& other = *running.request;
-    if (!other.stores() || !other.shares() || other.cache_salt() != request.cache_salt()) continue;
-    SequenceState& state = other.state();
-    if (const size_t length = SharedPrefix(tokens, other.tokens(), state, fewest); length > found.length) {
-      found = {&state, length, nullptr};
-      source = &running;
-    }
-    const size_t common = std::min(CommonTokens(tokens, other.tokens()), tokens.size() - 1);
-    if (other.id() < request.id() && common > state.length()) coming = std::max(coming, common);
-  }
-  if (coming >= found.length + fewest) return false;
-  if (found.length == 0) return true;
-  if (source != nullptr) found.draft = source->request->DraftStateForOthers();
-  request.Continue(*found.state, found.length, found.draft);
-  if (!request.is_sharing() || source == nullptr) return true;
-  Promise(*source);  // it cannot move rows any more that the other sees
-  *from = source;
-  return true;
-}
-
 bool Scheduler::MakeFit(uint64_t more, const ActiveRequest* keeps) {
   if (memory_.Fits(more)) return true;
   uint64_t given = 0;
@@ -167,63 +139,6 @@ bool Scheduler::MakeFit(uint64_t more, const ActiveRequest* keeps) {
     if (requests_[i].get() != keeps && requests_[i]->DropWaitingState() && memory_.Fits(more)) return true;
   }
   return memory_.Fits(more);
-}
-
-void Scheduler::Keep(ActiveRequest& request) noexcept {
-  for (Running& running : running_) {
-    if (running.id == request.id()) memory_.TakeBack(std::exchange(running.promised, 0));
-  }
-  if (!limits_.prefix_cache) return;
-  try {
-    std::unique_ptr<SequenceState> draft = request.TakeDraftState(), state = request.TakeState();
-    if (state == nullptr) return;
-    const std::span<const int32_t> ids = request.tokens().first(state->length());
-    memory_.prefix_cache().Keep(ids, request.cache_salt(), std::move(state), std::move(draft));
-  } catch (const std::exception&) {  // std::bad_alloc
-  }
-}
-
-size_t Scheduler::NextSnapshot(const ActiveRequest& request) const {
-  const std::span<const int32_t> tokens = request.tokens();
-  const size_t length = tokens.size() - request.pending();
-  size_t next = std::min(tokens.size(), RoundUp(length + 1, kSnapshotTokens));
-  size_t looked_at = 0;
-  for (const auto& other : requests_) {
-    if (looked_at == limits_.max_batch) break;
-    looked_at += other->running() || other->done() ? 0U : 1U;
-    if (!other->is_cold() || other->running() || other->done() || other->cache_salt() != request.cache_salt()) continue;
-    const size_t common = std::min(CommonTokens(tokens, other->tokens()), other->tokens().size() - 1);
-    if (common > length && common >= memory_.prefix_cache().fewest_tokens()) next = std::min(next, common);
-  }
-  return next;
-}
-
-void Scheduler::LimitToSnapshot(Running& running) {
-  ActiveRequest& request = *running.request;
-  if (!limits_.prefix_cache || running.rows == 0 || !request.stores() || !request.shares() ||
-      request.state().keeps_all()) {
-    return;
-  }
-  const size_t next = NextSnapshot(request), length = request.state().length();
-  running.rows = std::min(running.rows, next - length);
-  if (length + running.rows == next) running.snapshot = next;
-}
-
-void Scheduler::KeepSnapshots() noexcept {
-  if (!limits_.prefix_cache) return;
-  try {
-    for (const Running& running : running_) {
-      ActiveRequest& request = *running.request;
-      SequenceState& state = request.state();
-      if (running.snapshot == 0 || request.done() || state.length() != running.snapshot) continue;
-      if (!memory_.Fits((state.length() + 1) * 2 * sizeof(RowKey))) continue;  // a fork's keys
-      Result<std::unique_ptr<SequenceState>> fork = state.Fork();
-      if (!fork.ok()) continue;
-      request.Share();
-      memory_.prefix_cache().Keep(request.tokens().first(state.length()), request.cache_salt(), std::move(*fork));
-    }
-  } catch (const std::exception&) {  // std::bad_alloc
-  }
 }
 
 void Scheduler::AssignRows() {
