@@ -75,7 +75,8 @@ TEST(EngineMemory, LongPromptBehindWindows_FitsWhereItsStepsDo) {
   EngineOptions options{.threads = 1, .kv_policy = KvPolicy::kIterative, .prefill_chunk = 8};
   constexpr size_t kPositions = testing::kWindowedContext - 2;
   {
-    const auto state = EngineDriver(model, options).engine().impl().NewState();
+    EngineDriver measured(model, options);
+    const auto state = measured.engine().impl().NewState();
     options.state_memory = state->LedgerGrowth(kPositions, options.prefill_chunk);
     ASSERT_LT(options.state_memory, state->LedgerGrowth(kPositions, kPositions));
   }
