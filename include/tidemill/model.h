@@ -67,10 +67,12 @@ struct ModelText {
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat_template;
   std::string bos_token, eos_token;  // spellings, for the template; empty when there is none
+  std::vector<std::pair<std::string, std::string>> special_tokens = {};  // further ones: {"pad_token", "<pad>"}
+  std::string chat_template_trouble = {};  // why the file's template cannot be used; empty: it can, or there is none
 };
 
-// Tokenizer and chat template of a model file, without its weights. Errors as Inspect's; a template that cannot be parsed is
-// kCorruptFile, a missing tokenizer kNotFound.
+// Tokenizer and chat template of a model file, without its weights. Errors as Inspect's; a missing tokenizer is kNotFound. A
+// template that cannot be used is none, and chat_template_trouble says why.
 Result<ModelText> LoadText(const std::string& path);
 
 // ---- a model ready to run ----

@@ -341,10 +341,7 @@ Result<void> ChatCommand(CommandContext& context) {
   if (generation.logprobs) return UsageError("--logprobs", "shown by tidemill run --json only; leave it out");
   if (system) TIDEMILL_TRY_VOID(CheckUtf8("read the system message", "--system", *system));
   TIDEMILL_TRY(session, OpenSession(path, machine, draft, context));
-  if (!session.model->text().chat_template) {
-    return Error(ErrorCode::kUnsupported,
-                 "chat: " + path + ": expected a chat template, found none; use tidemill run --raw");
-  }
+  TIDEMILL_TRY_VOID(CheckTemplate(session.model->text(), path, "use tidemill run --raw"));
   return Chat(context, session, std::move(generation), draft.options(), std::move(system),
               context_full.value_or("drop") == "drop")
       .Run();

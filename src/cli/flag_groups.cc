@@ -1,5 +1,6 @@
 #include "cli/flag_groups.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -256,6 +257,8 @@ void GenerationFlags::AddTo(FlagSet& flags) {
 GenerationOptions GenerationFlags::ApplyTo(GenerationOptions options) const {
   if (max_new_tokens) options.max_new_tokens = *max_new_tokens;
   options.min_new_tokens = min_new_tokens.value_or(options.min_new_tokens);
+  // A limit that is given comes before a least number that was not.
+  if (max_new_tokens && !min_new_tokens) options.min_new_tokens = std::min(options.min_new_tokens, *max_new_tokens);
   options.temperature = temperature.value_or(options.temperature);
   options.top_k = top_k.value_or(options.top_k);
   options.top_p = top_p.value_or(options.top_p);

@@ -21,7 +21,7 @@ Result<void> PromptForm::Check() const {
 
 Result<std::vector<int32_t>> PromptForm::Encode(const Model& model, const std::string& prompt) const {
   const ModelText& text = model.text();
-  const bool is_chat = chat || (!raw && text.chat_template.has_value());
+  const bool is_chat = chat || (!raw && (text.chat_template || !text.chat_template_trouble.empty()));
   if (!is_chat) {
     if (system) return UsageError("--system", "expected a chat, found a prompt without one; leave out one of both");
     return text.tokenizer.Encode(prompt);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/answer.h"
@@ -38,6 +39,8 @@ Result<Session> OpenSession(const std::string& path, LoadOptions load, const Eng
 Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,
                             const DraftFlags& draft, CommandContext& context);
 
+// That the model has a template that can be used; else what is wrong with it, and what to do otherwise. kUnsupported, kCorruptFile.
+Result<void> CheckTemplate(const ModelText& text, std::string_view model, std::string_view otherwise);
 // A conversation through the model's template, ready for Tokenizer::Encode with add_special off. kUnsupported without a template.
 Result<PromptText> RenderChat(const ModelText& text, std::vector<ChatMessage> messages);
 // What every rendering is given beside the messages: the special tokens and this moment.

@@ -76,10 +76,7 @@ Result<void> TokenizeLines(const ModelText& model, std::string_view text, Encode
 }
 
 Result<void> TokenizeChat(const ModelText& model, const TokenizeFlags& flags, Output& out) {
-  if (!model.chat_template) {
-    return Error(ErrorCode::kUnsupported,
-                 "render the chat: " + flags.model + ": expected a chat template, found none; tokenize a text instead");
-  }
+  TIDEMILL_TRY_VOID(CheckTemplate(model, flags.model, "tokenize a text instead"));
   TextSource source;
   source.file = flags.chat_file;
   TIDEMILL_TRY(json, source.Read("read the chat", ""));

@@ -68,6 +68,7 @@ Result<void> ValidateLogitBias(const GenerationOptions& options, size_t vocab_si
     if (id < 0 || static_cast<size_t>(id) >= vocab_size) {
       return Refuse("--logit-bias", "a token id below the number of tokens " + Spell(vocab_size), Spell(id));
     }
+    if (bias == -std::numeric_limits<float>::infinity()) continue;  // never
     TIDEMILL_TRY_VOID(InRange("--logit-bias", bias, -100.0f, 100.0f, "the bias of token " + Spell(id)));
   }
   return {};

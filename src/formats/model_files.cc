@@ -85,10 +85,10 @@ class ModelOpener {
   Result<void> OpenFolder(const std::string& folder) {
     folder_ = folder;
     TIDEMILL_TRY(listing, ListFolder(folder));
-    const int kinds = int{listing.has_single} + int{listing.has_index} + int{!listing.ggufs.empty()};
-    if (kinds > 1) {
-      const std::string first = listing.has_single ? kSingleFile : kIndexFile;
-      const std::string second = listing.has_single && listing.has_index ? kIndexFile : listing.ggufs[0];
+    // An index beside the single file is not read, as transformers does not.
+    const bool has_folder = listing.has_single || listing.has_index;
+    if (has_folder && !listing.ggufs.empty()) {
+      const std::string first = listing.has_single ? kSingleFile : kIndexFile, second = listing.ggufs[0];
       return Error(ErrorCode::kUnsupported, "open " + folder + ": expected one model, found " + QuoteName(first) +
                                                 " and " + QuoteName(second) + "; name the file, or move one away");
     }

@@ -228,8 +228,15 @@ TEST_F(ModelFilesTest, FoldersWithoutOneModel_AreRefused) {
   Write("model.safetensors", "{}");
   ExpectError(folder_, ErrorCode::kUnsupported,
               "open " + folder_ +
-                  ": expected one model, found \"model.safetensors\" and \"model.safetensors.index.json\"; name "
-                  "the file, or move one away");
+                  ": expected one model, found \"model.safetensors\" and \"a.gguf\"; name the file, or move one away");
+}
+
+// As transformers does: the single file is the model.
+TEST_F(ModelFilesTest, IndexBesideTheSingleFile_IsNotRead) {
+  Write("config.json", "{}");
+  Write("model.safetensors", Safetensors());
+  Write("model.safetensors.index.json", R"({"weight_map":{"t":"gone.safetensors"}})");
+  EXPECT_NE(Opened(folder_).FindTensor("t"), nullptr);
 }
 
 TEST_F(ModelFilesTest, SetsOfParts_MustBeOne) {

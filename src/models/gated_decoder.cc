@@ -14,7 +14,10 @@ namespace {
 class GatedDecoderLoader {
  public:
   GatedDecoderLoader(const ModelSettings& settings, const GatedDecoderOptions& options, WeightLoader& weights)
-      : s_(settings), options_(options), weights_(weights) {}
+      : s_(settings), options_(options), weights_(weights) {
+    // Checkpoints of the bare decoder lack the prefix.
+    if (weights.Has({"embed_tokens", ""}) && !weights.Has({"model.embed_tokens", "token_embd"})) root_ = "";
+  }
 
   Result<DecoderLayer> LoadOne(size_t i) {
     TIDEMILL_TRY_VOID(FindActivation());
@@ -25,7 +28,7 @@ class GatedDecoderLoader {
     TIDEMILL_TRY_VOID(FindActivation());
     auto model = std::make_unique<LanguageModel>();
     model->settings = s_;
-    const WeightName embedding_name{"model.embed_tokens", "token_embd"};
+    const WeightName embedding_name{root_ + "embed_tokens", "token_embd"};
     TIDEMILL_TRY(embedding, weights_.Matrix(embedding_name, s_.vocab_size, s_.hidden_size));
     model->embedding = std::move(embedding);
     if (options_.scaled_embedding)
@@ -33,7 +36,7 @@ class GatedDecoderLoader {
     TIDEMILL_TRY(head, weights_.Head({"lm_head", "output"}, embedding_name, s_.tie_word_embeddings, s_.vocab_size,
                                      s_.hidden_size));
     model->head = std::move(head);
-    TIDEMILL_TRY(final_norm, Rms({"model.norm", "output_norm"}));
+    TIDEMILL_TRY(final_norm, Rms({root_ + "norm", "output_norm"}));
     model->final_norm = std::move(final_norm);
     model->logit_soft_cap = static_cast<float>(s_.final_logit_softcapping);
     TIDEMILL_TRY_VOID(LoadRopes(*model));
@@ -76,7 +79,7 @@ class GatedDecoderLoader {
 
   WeightName Name(size_t layer, const std::string& checkpoint, const std::string& gguf) const {
     const std::string prefix =
-        options_.layer_prefix.empty() ? "model.layers." + std::to_string(layer) + "." : options_.layer_prefix;
+        options_.layer_prefix.empty() ? root_ + "layers." + std::to_string(layer) + "." : options_.layer_prefix;
     return {prefix + checkpoint, "blk." + std::to_string(layer) + "." + gguf};
   }
 
@@ -178,6 +181,7 @@ class GatedDecoderLoader {
   const ModelSettings& s_;
   const GatedDecoderOptions& options_;
   WeightLoader& weights_;
+  std::string root_ = "model.";  // of names in a checkpoint
   Activation activation_ = Activation::kSilu;
 };
 

@@ -97,6 +97,15 @@ TEST(UnreadWeights, BuffersThatFollowFromSettings_MayBeThere) {
                        .Add("gpt_neox.layers.0.attention.rotary_emb.inv_freq", "F32", {2}, std::string(8, '\0'))));
 }
 
+// As a checkpoint of the bare decoder has them.
+TEST(Names, MayLackThePrefixOfTheWholeModel) {
+  for (const char* family :
+       {"llama3_rope", "llama_yarn", "gemma3_text", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"}) {
+    Checkpoint bare(family);
+    ExpectLoads(Load(bare.DropPrefix("model.")));
+  }
+}
+
 TEST(TiedHead, MayStandInTheFileWhenItIsTheEmbedding) {
   const struct {
     const char *family, *embedding, *head;

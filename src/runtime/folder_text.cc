@@ -1,6 +1,7 @@
 // The text side of a model folder: tokenizer.json, the tokens that config.json and generation_config.json name, the chat template, and
 // what generation_config.json recommends.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "runtime/model_impl.h"
@@ -56,10 +57,58 @@ Result<Tokenizer> ReadFolderTokenizer(const ModelFiles& files) {
 
 Result<std::optional<std::string>> ReadFolderTemplate(const ModelFiles& files) {
   if (files.chat_template().has_value()) return std::optional(std::string(*files.chat_template()));
-  if (files.tokenizer_config() == nullptr || !files.tokenizer_config()->Has("chat_template"))
-    return std::optional<std::string>();
-  TIDEMILL_TRY(source, files.tokenizer_config()->GetString("chat_template"));
-  return std::optional(std::string(source));
+  constexpr const char* kKey = "chat_template";
+  const JsonDocument* config = files.tokenizer_config();
+  if (config == nullptr || !config->Has(kKey)) return std::optional<std::string>();
+  if (!config->Find(kKey)->is_array()) {
+    TIDEMILL_TRY(source, config->GetString(kKey));
+    return std::optional(std::string(source));
+  }
+  std::string names;
+  TIDEMILL_TRY(list, config->GetArray(kKey));
+  for (const JsonValue& named : list.Elements()) {
+    TIDEMILL_TRY(name, named.GetString("name"));
+    TIDEMILL_TRY(source, named.GetString("template"));
+    if (name == "default") return std::optional(std::string(source));
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  return Error(ErrorCode::kUnsupported,
+               "tokenizer_config.json: \"chat_template\": expected one that is named default, found " +
+                   (names.empty() ? "none" : names));
+}
+
+Result<void> ReadFolderSpecialTokens(const ModelFiles& files, ModelText* text) {
+  const JsonDocument* config = files.tokenizer_config();
+  if (config == nullptr) return {};
+  // A string, or an object as an added token is written; null: there is none.
+  const auto read = [&](std::string_view key) -> Result<std::string> {
+    if (config->IsNull(key)) return std::string();
+    const std::string path = std::string(key) + (config->Find(key)->is_object() ? ".content" : "");
+    TIDEMILL_TRY(token, config->GetString(path));
+    return std::string(token);
+  };
+  for (const auto& [key, token] : {std::pair{"bos_token", &text->bos_token}, {"eos_token", &text->eos_token}}) {
+    if (!config->Find(key)) continue;
+    TIDEMILL_TRY(spelling, read(key));
+    *token = std::move(spelling);
+  }
+  for (const char* key : {"unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    if (!config->Find(key)) continue;
+    TIDEMILL_TRY(spelling, read(key));
+    if (!spelling.empty()) text->special_tokens.emplace_back(key, std::move(spelling));
+  }
+  // Named ones of a model's own: {"image_token": "<image>"}.
+  if (config->Has("extra_special_tokens") && config->Find("extra_special_tokens")->is_object()) {
+    TIDEMILL_TRY(extra, config->GetObject("extra_special_tokens"));
+    for (const auto& [name, value] : extra.Members()) {
+      const auto content = value.is_object() ? value.Member("content") : std::optional(value);
+      if (!content || !content->is_string()) {
+        return config->Unexpected("extra_special_tokens." + std::string(name), "a token");
+      }
+      text->special_tokens.emplace_back(std::string(name), std::string(content->text()));
+    }
+  }
+  return {};
 }
 
 Result<RecommendedGeneration> ReadFolderRecommendation(const ModelFiles& files) {
@@ -69,6 +118,18 @@ Result<RecommendedGeneration> ReadFolderRecommendation(const ModelFiles& files) 
   if (config == nullptr) return recommended;
   TIDEMILL_TRY(penalty, ReadNumber(*config, "repetition_penalty", 1, kRepetitionPenalties));
   options.repetition_penalty = penalty;
+  TIDEMILL_TRY(no_repeat, config->GetIntOr("no_repeat_ngram_size", 0, 0, std::numeric_limits<int32_t>::max()));
+  options.no_repeat_ngram_size = static_cast<int32_t>(no_repeat);
+  TIDEMILL_TRY(min_new, config->GetIntOr("min_new_tokens", 0, 0, std::numeric_limits<int32_t>::max()));
+  options.min_new_tokens = static_cast<int32_t>(min_new);
+  if (config->Has("suppress_tokens")) {
+    TIDEMILL_TRY(ids, config->GetInts("suppress_tokens"));
+    for (const int64_t id : ids) {
+      if (id < 0 || id > std::numeric_limits<int32_t>::max())
+        return config->Unexpected("suppress_tokens", "ids of tokens");
+      options.logit_bias.emplace_back(static_cast<int32_t>(id), -std::numeric_limits<float>::infinity());
+    }
+  }
   const auto has = [config](const char* key) { return config->Has(key); };
   const bool has_sampling = has("temperature") || has("top_k") || has("top_p") || has("min_p");
   recommended.says_how_to_choose = has_sampling || has("do_sample");

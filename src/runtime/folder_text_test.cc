@@ -146,9 +146,43 @@ TEST(FolderText, TemplateThatDoesNotParse_IsTheFilesFault) {
   ModelFolder folder;
   AddBasics(folder).Write("tokenizer.json", TokenizerJson()).Write("chat_template.jinja", "{% if %}");
   const auto text = LoadText(folder.path());
-  ASSERT_FALSE(text.ok());
-  EXPECT_EQ(text.error().code(), ErrorCode::kCorruptFile);
-  EXPECT_THAT(text.error().message(), StartsWith("load tokenizer of " + folder.path() + ": chat template: "));
+  ASSERT_TRUE(text.ok()) << "plain text needs none: " << text.error().message();
+  EXPECT_FALSE(text->chat_template.has_value());
+  EXPECT_THAT(text->chat_template_trouble, StartsWith("chat template: parse chat template: line 1, "));
+}
+
+TEST(FolderText, NamedTemplates_TheDefaultIsTheOne) {
+  const auto of = [](const std::string& templates) {
+    ModelFolder folder;
+    AddBasics(folder)
+        .Write("tokenizer.json", TokenizerJson())
+        .Write("tokenizer_config.json", R"({"chat_template": )" + templates + "}");
+    auto text = LoadText(folder.path());
+    EXPECT_TRUE(text.ok()) << text.error().message();
+    return std::move(text).value();
+  };
+  EXPECT_EQ(Rendered(of(R"([{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}])")), "D");
+  EXPECT_EQ(of(R"([{"name": "a", "template": "T"}, {"name": "b", "template": "U"}])").chat_template_trouble,
+            "tokenizer_config.json: \"chat_template\": expected one that is named default, found a, b");
+  EXPECT_THAT(of("[1]").chat_template_trouble, StartsWith("tokenizer_config.json: "));
+  EXPECT_THAT(of("7").chat_template_trouble, StartsWith("tokenizer_config.json: \"chat_template\": expected a string"));
+}
+
+TEST(FolderText, SpecialTokensOfTheTemplate_ComeFromTokenizerConfig) {
+  ModelFolder folder;
+  AddBasics(folder, R"({"bos_token_id": 0, "eos_token_id": 1})")
+      .Write("tokenizer.json", TokenizerJson())
+      .Write("tokenizer_config.json",
+             R"({"bos_token": null, "eos_token": {"content": "<e>", "lstrip": false}, "pad_token": "<p>",
+        "unk_token": null, "extra_special_tokens": {"image_token": "<i>", "audio_token": {"content": "<a>"}},
+        "chat_template": "{{ bos_token }}|{{ eos_token }}|{{ pad_token }}|{{ unk_token }}|{{ image_token }}{{ audio_token }}"})");
+  const auto text = LoadText(folder.path());
+  ASSERT_TRUE(text.ok()) << text.error().message();
+  EXPECT_EQ(text->bos_token, "");
+  EXPECT_EQ(text->eos_token, "<e>");
+  EXPECT_TRUE(text->tokenizer.IsEndOfGeneration(1)) << "ids end a text, not spellings";
+  using Tokens = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(text->special_tokens, (Tokens{{"pad_token", "<p>"}, {"image_token", "<i>"}, {"audio_token", "<a>"}}));
 }
 
 TEST(FolderText, TokenizerThatDoesNotParse_IsNamed) {
@@ -158,6 +192,21 @@ TEST(FolderText, TokenizerThatDoesNotParse_IsNamed) {
   ASSERT_FALSE(text.ok());
   EXPECT_EQ(text.error().code(), ErrorCode::kCorruptFile);
   EXPECT_THAT(text.error().message(), StartsWith("load tokenizer of " + folder.path() + ": tokenizer.json: "));
+}
+
+TEST(FolderGeneration, KeysThatChangeTheAnswer_AreObeyed) {
+  const GenerationOptions options =
+      RecommendedBy(R"({"no_repeat_ngram_size": 3, "min_new_tokens": 4, "suppress_tokens": [7, 9]})").options;
+  EXPECT_EQ(options.no_repeat_ngram_size, 3);
+  EXPECT_EQ(options.min_new_tokens, 4);
+  ASSERT_EQ(options.logit_bias.size(), 2U);
+  EXPECT_EQ(options.logit_bias[1], (std::pair{9, -std::numeric_limits<float>::infinity()}));
+  for (const char* wrong : {R"({"no_repeat_ngram_size": -1})", R"({"min_new_tokens": "x"})",
+                            R"({"suppress_tokens": 3})", R"({"suppress_tokens": [-4]})"}) {
+    ModelFolder folder;
+    AddBasics(folder).Write("generation_config.json", wrong);
+    EXPECT_FALSE(ReadRecommendation(folder.Open()).ok()) << wrong;
+  }
 }
 
 TEST(FolderGeneration, WithoutSamplingKeys_RecommendsNothingButItsPenalty) {

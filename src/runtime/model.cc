@@ -23,6 +23,9 @@ Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const Loa
                                               " tokens, the " + limit + ", found " +
                                               std::to_string(text.tokenizer.vocab_size()));
   }
+  // Of rows that have no text nothing is drawn.
+  std::erase_if(recommended.options.logit_bias,
+                [&text](const auto& bias) { return static_cast<size_t>(bias.first) >= text.tokenizer.vocab_size(); });
   TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
   TIDEMILL_TRY(model, LoadLanguageModel(files, LoadSettingsOf(options, *threads), options.rope_scaling));
   return std::make_unique<Model::Impl>(Model::Impl{std::move(files), std::move(info), std::move(text),

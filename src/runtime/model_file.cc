@@ -46,8 +46,9 @@ Result<void> DescribeFolderText(const ModelFiles& files, ModelInfo& info) {
       return files.config()->Unexpected(key, "an id from 0 to " + std::to_string(last_id));
     *id = static_cast<int32_t>(ids.front());
   }
-  TIDEMILL_TRY(chat_template, ReadFolderTemplate(files));
-  info.chat_template = std::move(chat_template);
+  // What cannot be used is none.
+  if (auto chat_template = ReadFolderTemplate(files); chat_template.ok())
+    info.chat_template = *std::move(chat_template);
   return {};
 }
 
@@ -110,24 +111,30 @@ Result<std::optional<std::string>> ReadTemplate(const ModelFiles& files) {
 
 Result<ModelText> ReadModelText(const ModelFiles& files) {
   TIDEMILL_TRY(tokenizer, ReadTokenizer(files));
-  ModelText text{std::move(tokenizer), std::nullopt, "", ""};
+  ModelText text{.tokenizer = std::move(tokenizer), .chat_template = std::nullopt, .bos_token = "", .eos_token = ""};
   const auto spelling = [&](std::optional<int32_t> id) {
     return id.has_value() ? std::string(text.tokenizer.TokenName(*id)) : std::string();
   };
   text.bos_token = spelling(text.tokenizer.bos_id());
   text.eos_token = spelling(text.tokenizer.eos_id());
-  TIDEMILL_TRY(source, ReadTemplate(files));
-  if (source.has_value()) {
+  if (files.gguf() == nullptr) TIDEMILL_TRY_VOID(ReadFolderSpecialTokens(files, &text));
+  const auto read = [&]() -> Result<void> {
+    TIDEMILL_TRY(source, ReadTemplate(files));
+    if (!source.has_value()) return {};
     auto chat_template = ChatTemplate::Parse(*source);
     if (!chat_template.ok()) {
-      if (chat_template.error().code() == ErrorCode::kOutOfMemory) return std::move(chat_template).error();
       // The caller passed no template: it is the file that is wrong.
-      return Error(
-          ErrorCode::kCorruptFile,
-          std::string(files.gguf() != nullptr ? "metadata: \"tokenizer.chat_template\": " : "chat template: ") +
-              chat_template.error().message());
+      return std::move(chat_template)
+          .error()
+          .WithContext(files.gguf() != nullptr ? "metadata: \"tokenizer.chat_template\"" : "chat template");
     }
     text.chat_template = std::move(chat_template).value();
+    return {};
+  };
+  // Plain text needs no template.
+  if (const Result<void> done = read(); !done.ok()) {
+    if (done.error().code() == ErrorCode::kOutOfMemory) return done.error();
+    text.chat_template_trouble = done.error().message();
   }
   return text;
 }

@@ -294,6 +294,22 @@ TEST(BadChat, TemplateThatFails_IsTheFilesFault) {
   ExpectError(run("{{ raise_exception('no roles') }}"), 2, {"no roles"});
 }
 
+TEST(BadChat, TemplateThatCannotBeUsed_IsAnErrorWhereAChatIsAskedFor) {
+  const std::string trouble = "metadata: \"tokenizer.chat_template\": parse chat template: line 1, column ";
+  const std::pair<std::string, std::string> templates[] = {
+      {"{% for message in messages %}", "30: a block is not closed: expected \"{% endfor %}\""},
+      {"{{ ''.__class__.__mro__ ", "1: an expression is not closed: expected \"}}\""},
+      {"{{ " + std::string(1000, '(') + "1" + std::string(1000, ')') + " }}", "67: nested deeper than 64 levels"}};
+  for (const auto& [source, what] : templates) {
+    const std::string path = WriteFile("no_use.gguf", BuildTinyLlama({.chat_template = source}));
+    ExpectError(RunTidemill({"chat", path}), 1, {path + ": " + trouble + what, "run --raw"});
+    ExpectError(RunTidemill({"run", path, "a"}), 1, {trouble + what, "run --raw"});
+    ExpectError(RunTidemill({"tokenize", path, "--chat", WriteFile("m.json", "[]")}), 1, {trouble + what});
+    EXPECT_EQ(RunTidemill({"run", path, "--raw", "-p", "a", "-n", "3"}).exit_code, 0);
+    EXPECT_EQ(RunTidemill({"tokenize", path, "a"}).exit_code, 0);
+  }
+}
+
 TEST(BadChat, ScriptWithAMistake_EndsWithIt) {
   ExpectError(RunTidemill({"chat", CountingModelFile()}, {.input = "/system a\xFF\n"}), 2, {"/system: expected UTF-8"});
   ExpectError(RunTidemill({"chat", CountingModelFile()}, {.input = "/nonsense\n"}), 2, {"/nonsense"});

@@ -170,12 +170,6 @@ std::vector<MalformedCase> FolderCases() {
        "",
        kNotFound,
        "open {path}: expected config.json beside the weights, found none"},
-      {"weights and an index",
-       {{"config.json", kConfig}, {"model.safetensors", weights}, {kIndexName, Map("{}")}},
-       "",
-       kUnsupported,
-       "open {path}: expected one model, found \"model.safetensors\" and \"model.safetensors.index.json\"; name the "
-       "file, or move one away"},
       {"weights in two formats",
        {{"config.json", kConfig}, {"model.safetensors", weights}, {"model.gguf", "GGUF"}},
        "",

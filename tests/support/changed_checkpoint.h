@@ -53,6 +53,13 @@ class ChangedCheckpoint {
     TIDEMILL_CHECK(std::erase_if(kept_, [&](const Kept& tensor) { return tensor.name == name; }) == 1);
     return *this;
   }
+  // Of every name that begins with it.
+  ChangedCheckpoint& DropPrefix(std::string_view prefix) {
+    for (Kept& tensor : kept_) {
+      if (tensor.name.starts_with(prefix)) tensor.name.erase(0, prefix.size());
+    }
+    return *this;
+  }
   // Every F32 matrix, in the type and the bytes that convert(its bytes) gives.
   ChangedCheckpoint& Convert(std::string_view type, const std::function<std::string(const std::string&)>& convert) {
     for (Kept& tensor : kept_) {
