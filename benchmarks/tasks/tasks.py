@@ -53,10 +53,10 @@ def tasks() -> dict[str, dict]:
 
 
 def measure_ours(tidemill: str, model: str, task: dict, threads: int) -> dict:
-    common = ["--threads", str(threads), "--temperature", "0", "-n", str(task["tokens"]), "--allow-repetition"]
+    common = ["--threads", str(threads), "--temperature", "0", "-n", str(task["tokens"])]
     start = time.perf_counter()
     if "turns" in task:
-        command = [tidemill, "chat", model, *common]
+        command = [tidemill, "chat", model, *common, "--allow-repetition"]
         done = subprocess.run(command, input="\n".join(task["turns"]) + "\n/stats\n", text=True, capture_output=True)
         seconds = time.perf_counter() - start
         load = re.search(r"^load +([\d.]+) ms", done.stderr, re.MULTILINE)
