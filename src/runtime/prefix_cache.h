@@ -1,5 +1,5 @@
-// States of requests that ended, and snapshots of some that run, for prompts that begin with the same ids. A prompt continues from a fork, which copies no row; rows are
-// those that it would compute itself, bit for bit.
+// States of requests that ended, and snapshots of some that run, for prompts that begin with the same ids. A prompt continues from a fork,
+// which copies no row; its rows are those that it would compute itself, bit for bit.
 #ifndef TIDEMILL_RUNTIME_PREFIX_CACHE_H_
 #define TIDEMILL_RUNTIME_PREFIX_CACHE_H_
 
@@ -40,8 +40,8 @@ class PrefixCache {
   // The state that saves the prompt most; it counts as used now.
   Found Find(std::span<const int32_t> prompt, std::string_view salt);
 
-  // A state of exactly `ids`, and perhaps a drafter's of the first ones. Replaces those that it can go back to; dropped where it is too large, or one that is here can go back to it.
-  // Throws std::bad_alloc.
+  // A state of exactly `ids`, and perhaps a drafter's of the first ones. Replaces those that it can go back to; dropped where it is too
+  // large, or one that is here can go back to it. Throws std::bad_alloc.
   void Keep(std::span<const int32_t> ids, std::string_view salt, std::unique_ptr<SequenceState> state,
             std::unique_ptr<SequenceState> draft = nullptr);
 
