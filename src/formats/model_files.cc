@@ -71,8 +71,9 @@ Result<std::string> ChooseGguf(const std::string& folder, const std::vector<std:
 
 class ModelOpener {
  public:
-  static Result<ModelFiles> Open(const std::string& path) {
+  static Result<ModelFiles> Open(const std::string& path, bool needs_weights) {
     ModelOpener opener;
+    opener.needs_weights_ = needs_weights;
     opener.files_.path_ = path;
     std::error_code error;
     const bool is_folder =
@@ -80,6 +81,9 @@ class ModelOpener {
     TIDEMILL_TRY_VOID(is_folder ? opener.OpenFolder(path) : opener.OpenFile(path));
     return std::move(opener.files_);
   }
+
+  // kOutOfMemory in place of std::bad_alloc.
+  static Result<ModelFiles> OpenOrFail(const std::string& path, bool needs_weights);
 
  private:
   Result<void> OpenFolder(const std::string& folder) {
@@ -98,6 +102,8 @@ class ModelOpener {
       TIDEMILL_TRY(name, ChooseGguf(folder, listing.ggufs));
       return OpenFile(folder + "/" + name);
     }
+    std::error_code error;
+    if (!needs_weights_ && fs::is_regular_file(folder + "/tokenizer.json", error)) return OpenAllSettings();
     const std::string expected = std::string(kSingleFile) + ", " + kIndexFile + " or a .gguf file";
     if (listing.foreign.empty()) {
       return Error(ErrorCode::kNotFound, "open " + folder + ": expected " + expected + ", found none");
@@ -184,15 +190,19 @@ class ModelOpener {
     order.resize(tensors.size());
     std::iota(order.begin(), order.end(), 0U);
     std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
-    TIDEMILL_TRY_VOID(OpenSettings("config.json", &files_.config_));
+    TIDEMILL_TRY_VOID(OpenAllSettings());
     if (!files_.config_) {
       return Error(ErrorCode::kNotFound, "open " + folder_ + ": expected config.json beside the weights, found none");
     }
+    return Finish();
+  }
+
+  Result<void> OpenAllSettings() {
+    TIDEMILL_TRY_VOID(OpenSettings("config.json", &files_.config_));
     TIDEMILL_TRY_VOID(OpenSettings("generation_config.json", &files_.generation_config_));
     TIDEMILL_TRY_VOID(OpenSettings("tokenizer_config.json", &files_.tokenizer_config_));
     TIDEMILL_TRY_VOID(OpenText("tokenizer.json", kMaxTokenizerJsonBytes, &files_.tokenizer_json_));
-    TIDEMILL_TRY_VOID(OpenText("chat_template.jinja", kMaxSettingsBytes, &files_.chat_template_));
-    return Finish();
+    return OpenText("chat_template.jinja", kMaxSettingsBytes, &files_.chat_template_);
   }
 
   Result<void> OpenSettings(const std::string& name, std::optional<JsonDocument>* document) {
@@ -227,11 +237,15 @@ class ModelOpener {
 
   ModelFiles files_;
   std::string folder_;
+  bool needs_weights_ = true;
 };
 
-Result<ModelFiles> ModelFiles::Open(const std::string& path) {
+Result<ModelFiles> ModelFiles::Open(const std::string& path) { return ModelOpener::OpenOrFail(path, true); }
+Result<ModelFiles> ModelFiles::OpenText(const std::string& path) { return ModelOpener::OpenOrFail(path, false); }
+
+Result<ModelFiles> ModelOpener::OpenOrFail(const std::string& path, bool needs_weights) {
   try {
-    return ModelOpener::Open(path);
+    return Open(path, needs_weights);
   } catch (const std::exception&) {  // std::bad_alloc, and what std::filesystem makes of it
     return Error(ErrorCode::kOutOfMemory, "open " + path + ": no memory for the list of its tensors");
   }

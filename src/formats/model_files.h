@@ -37,6 +37,8 @@ class ModelFiles {
   // kNotFound: no such path, or a part of the model that is not there. kCorruptFile, kUnsupported, kOutOfMemory as the readers have
   // them; kUnsupported also for weights in another format. Messages name the file inside the model, the caller adds `path`.
   static Result<ModelFiles> Open(const std::string& path);
+  // The same for whoever reads no weights: also a folder that has a tokenizer.json and no weights. Without a config.json config() is null.
+  static Result<ModelFiles> OpenText(const std::string& path);
 
   Kind kind() const { return gguf_ ? Kind::kGguf : Kind::kSafetensors; }
   const std::string& path() const { return path_; }    // as given to Open
@@ -55,7 +57,7 @@ class ModelFiles {
     return gguf_ ? &*gguf_ : nullptr;
   }  // of a set: the first part's metadata, all parts' tensors
 
-  // Of safetensors; null where there is none. config() always is one then.
+  // Of safetensors; null where there is none. With weights config() always is one then.
   const JsonDocument* config() const { return Get(config_); }
   const JsonDocument* generation_config() const { return Get(generation_config_); }
   const JsonDocument* tokenizer_config() const { return Get(tokenizer_config_); }

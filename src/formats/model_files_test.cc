@@ -231,6 +231,17 @@ TEST_F(ModelFilesTest, FoldersWithoutOneModel_AreRefused) {
                   ": expected one model, found \"model.safetensors\" and \"a.gguf\"; name the file, or move one away");
 }
 
+TEST_F(ModelFilesTest, FolderWithATokenizerAlone_HasText) {
+  Write("tokenizer.json", "{}");
+  EXPECT_FALSE(ModelFiles::Open(folder_).ok());
+  const auto files = ModelFiles::OpenText(folder_);
+  ASSERT_TRUE(files.ok()) << files.error().message();
+  EXPECT_EQ(files->tokenizer_json(), "{}");
+  EXPECT_EQ(files->config(), nullptr);
+  EXPECT_TRUE(files->tensors().empty());
+  EXPECT_EQ(ModelFiles::OpenText(folder_ + "/none").error().code(), ErrorCode::kNotFound);
+}
+
 // As transformers does: the single file is the model.
 TEST_F(ModelFilesTest, IndexBesideTheSingleFile_IsNotRead) {
   Write("config.json", "{}");

@@ -14,7 +14,7 @@ namespace {
 // The document that has `key`: generation_config.json before config.json, as transformers' generate reads them. Null: neither.
 const JsonDocument* DocumentWith(const ModelFiles& files, const char* key) {
   if (files.generation_config() != nullptr && files.generation_config()->Has(key)) return files.generation_config();
-  return files.config()->Has(key) ? files.config() : nullptr;
+  return files.config() != nullptr && files.config()->Has(key) ? files.config() : nullptr;
 }
 
 Result<std::vector<int32_t>> ReadIds(const ModelFiles& files, const char* key, size_t vocab_size) {

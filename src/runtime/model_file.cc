@@ -189,7 +189,7 @@ Result<ModelInfo> Inspect(const std::string& path) {
 Result<ModelText> LoadText(const std::string& path) {
   try {
     const std::string context = "load tokenizer of " + path;
-    auto files = ModelFiles::Open(path);
+    auto files = ModelFiles::OpenText(path);
     if (!files.ok()) return std::move(files).error().WithContext(context);
     return ReadModelText(*files).WithContext(context);
   } catch (const std::exception&) {  // std::bad_alloc
