@@ -37,4 +37,11 @@ Result<std::vector<int32_t>> EncodeChat(const Model& model, std::vector<ChatMess
   return model.text().tokenizer.Encode(rendered, {.add_special = false, .parse_special = true});
 }
 
+Result<std::vector<int32_t>> EncodeChatJson(const Model& model, std::string_view json) {
+  const ModelText& text = model.text();
+  TIDEMILL_TRY_VOID(CheckTemplate(text, "the model", "use tidemill run --raw"));
+  TIDEMILL_TRY(rendered, text.chat_template->RenderJson(json, RenderInput(text)));
+  return text.tokenizer.Encode(rendered, {.add_special = false, .parse_special = true});
+}
+
 }  // namespace tidemill::cli

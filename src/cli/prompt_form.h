@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/flags.h"
@@ -28,6 +29,8 @@ struct PromptForm {
 
 // A rendered chat gets no second beginning-of-sequence token.
 Result<std::vector<int32_t>> EncodeChat(const Model& model, std::vector<ChatMessage> messages);
+// The same of JSON, as ChatTemplate::RenderJson reads it.
+Result<std::vector<int32_t>> EncodeChatJson(const Model& model, std::string_view json);
 
 }  // namespace tidemill::cli
 

@@ -3,7 +3,6 @@
 #include <limits>
 #include <utility>
 
-#include "cli/conversation.h"
 #include "cli/errors.h"
 #include "cli/flags.h"
 #include "cli/id_lists.h"
@@ -39,7 +38,8 @@ constexpr RealMember kReal[] = {{"temperature", &GenerationFlags::temperature},
                                 {"presence_penalty", &GenerationFlags::presence_penalty},
                                 {"frequency_penalty", &GenerationFlags::frequency_penalty}};
 
-constexpr const char* kOthers[] = {"id", "prompt", "messages", "ids", "seed", "stop", "ignore_eos", "logit_bias"};
+constexpr const char* kOthers[] = {"id",  "prompt", "messages", "tools",      "chat_template_kwargs",
+                                   "ids", "seed",   "stop",     "ignore_eos", "logit_bias"};
 
 Result<void> ReadStop(const JsonValue& value, std::vector<std::string>* stop) {
   if (value.is_string()) {
@@ -83,6 +83,23 @@ Result<bool> ReadNumber(std::string_view name, const JsonValue& value, Generatio
   return false;
 }
 
+// As OpenAI's: the content is a text, a list of parts, or null or missing beside calls of tools.
+Result<void> CheckMessages(const JsonValue& list) {
+  if (!list.is_array()) return WrongMember("messages", "a list of messages", list);
+  if (list.size() == 0) return WrongLine("\"messages\": expected at least one message, found an empty list");
+  size_t number = 0;
+  for (const JsonValue& message : list.Elements()) {
+    const std::string where = "messages\" " + std::to_string(number++) + ": \"";
+    if (!message.is_object()) return WrongMember("messages", "objects in the list", message);
+    const auto role = message.Member("role"), content = message.Member("content");
+    if (!role || !role->is_string()) return WrongMember(where + "role", "a string", role.value_or(message));
+    const bool has_content = content && !content->is_null();
+    if (has_content && !content->is_string() && !content->is_array())
+      return WrongMember(where + "content", "a string, a list of parts or null", *content);
+  }
+  return {};
+}
+
 Result<void> ReadMember(std::string_view name, const JsonValue& value, PromptLine* line) {
   TIDEMILL_TRY(is_number, ReadNumber(name, value, &line->generation));
   if (is_number) return {};
@@ -90,9 +107,14 @@ Result<void> ReadMember(std::string_view name, const JsonValue& value, PromptLin
     if (!value.is_string()) return WrongMember(name, "a string", value);
     line->prompt = std::string(value.text());
   } else if (name == "messages") {
-    TIDEMILL_TRY(messages, MessagesFrom("\"messages\"", value));
-    if (messages.empty()) return WrongMember(name, "at least one message", value);
-    line->messages = std::move(messages);
+    TIDEMILL_TRY_VOID(CheckMessages(value));
+    line->messages = Json(value);
+  } else if (name == "tools") {
+    if (!value.is_array()) return WrongMember(name, "a list of tools", value);
+    line->tools = Json(value);
+  } else if (name == "chat_template_kwargs") {
+    if (!value.is_object()) return WrongMember(name, "an object of variables", value);
+    line->chat_template_kwargs = Json(value);
   } else if (name == "ids") {
     TIDEMILL_TRY(lists, IdListsFrom("\"ids\"", value));
     if (lists.is_nested) return WrongMember(name, "one list of ids", value);
@@ -129,6 +151,14 @@ GenerationOptions PromptLine::ApplyTo(GenerationOptions options) const {
   return options;
 }
 
+std::string PromptLine::ChatJson() const {
+  Json chat;
+  chat["messages"] = *messages;
+  if (tools) chat["tools"] = *tools;
+  if (chat_template_kwargs) chat["chat_template_kwargs"] = *chat_template_kwargs;
+  return chat.dump();
+}
+
 Result<PromptLine> ParsePromptLine(std::string_view text, Json* id) {
   *id = nullptr;
   TIDEMILL_TRY(json, ParseJson("read the line", text));
@@ -140,7 +170,10 @@ Result<PromptLine> ParsePromptLine(std::string_view text, Json* id) {
   PromptLine line;
   line.id = *id;
   for (const auto& [name, value] : json.Members()) TIDEMILL_TRY_VOID(ReadMember(name, value, &line));
-  const int prompts = (line.prompt ? 1 : 0) + (line.messages.empty() ? 0 : 1) + (line.ids.empty() ? 0 : 1);
+  const int prompts = (line.prompt ? 1 : 0) + (line.messages ? 1 : 0) + (line.ids.empty() ? 0 : 1);
+  if (!line.messages && (line.tools || line.chat_template_kwargs)) {
+    return WrongLine("\"tools\" and \"chat_template_kwargs\": expected \"messages\" beside them, found none");
+  }
   if (prompts != 1) {
     return WrongLine("expected one of \"prompt\", \"messages\" and \"ids\", found " +
                      (prompts == 0 ? std::string("none") : std::to_string(prompts)));

@@ -12,16 +12,15 @@
 
 #include "cli/flag_groups.h"
 #include "cli/json.h"
-#include "tidemill/chat.h"
 #include "tidemill/result.h"
 
 namespace tidemill::cli {
 
 // Exactly one of prompt, messages and ids is there.
 struct PromptLine {
-  Json id;                            // a string or a number as it was given, else null
-  std::optional<std::string> prompt;  // to be encoded like the prompt of a single run
-  std::vector<ChatMessage> messages;
+  Json id;                                                    // a string or a number as it was given, else null
+  std::optional<std::string> prompt;                          // to be encoded like the prompt of a single run
+  std::optional<Json> messages, tools, chat_template_kwargs;  // of a chat, as ChatTemplate::RenderJson has them
   std::vector<int32_t> ids;
   GenerationFlags generation;  // of it, what the line asks for, but for what can be asked for as none:
   std::optional<std::vector<std::string>> stop;
@@ -29,6 +28,7 @@ struct PromptLine {
   std::optional<bool> ignore_eos;
 
   GenerationOptions ApplyTo(GenerationOptions options) const;
+  std::string ChatJson() const;  // messages and what goes with them
 };
 
 // kInvalidArgument names the member, what was expected and what was found. `id`, where it could be read, is set in any case.

@@ -209,8 +209,8 @@ class Instance {
     const bool is_bounded = running->options.max_new_tokens.has_value();
     BoundAnswer(&running->options);
     std::vector<int32_t> ids = std::move(prompt.ids);
-    if (!prompt.messages.empty()) {
-      TIDEMILL_TRY(encoded, EncodeChat(model, std::move(prompt.messages)));
+    if (prompt.messages) {
+      TIDEMILL_TRY(encoded, EncodeChatJson(model, prompt.ChatJson()));
       ids = std::move(encoded);
     } else if (prompt.prompt) {
       TIDEMILL_TRY(encoded, flags_.form.Encode(model, *prompt.prompt));
