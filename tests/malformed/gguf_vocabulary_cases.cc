@@ -63,7 +63,8 @@ std::vector<MalformedRow> Rows() {
           "(SentencePiece BPE)"),
       Row("unknown words", Changed([](V& v) { v.pre = "pre-of-tomorrow"; }), kUnsupported,
           "load tokenizer: pre-tokenizer \"pre-of-tomorrow\": expected one of gpt-2, llama-bpe, llama-v3, llama3, "
-          "qwen2, smollm, starcoder"),
+          "jais, mpt, olmo, deepseek-r1-qwen, qwen2, stablelm2, codeshell, command-r, exaone, refact, smollm, "
+          "starcoder"),
       Row("fewer types than tokens", Changed([](V& v) { v.entries.token_types.pop_back(); }), kCorrupt,
           "read tokenizer: tokenizer.ggml.token_type: expected one value for each of the 264 tokens, found 263"),
       Row("more types than tokens", Changed([](V& v) { v.entries.token_types.push_back(1); }), kCorrupt,
