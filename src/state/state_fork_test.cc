@@ -33,6 +33,20 @@ std::vector<RowKey> Keys(size_t n, RowKey first) {
   return keys;
 }
 
+// kMaxSpans + 2 sequences, each but the first a fork of the one before it with one row of its own; empty: a fork failed.
+std::vector<Subject> ChainOfRows(const StateKindUnderTest& kind) {
+  std::vector<Subject> chain;
+  chain.emplace_back(kind, 400);
+  for (size_t i = 0; i <= KvLayer::kMaxSpans; ++i) {
+    Subject child(kind, 400);
+    chain.back().Extend(Keys(1, i));
+    if (!chain.back().state->ForkTo(*child.state, i + 1).ok()) return {};
+    child.naive = chain.back().naive;
+    chain.push_back(std::move(child));
+  }
+  return chain;
+}
+
 class SequenceStateForks : public ::testing::TestWithParam<StateKindPointer> {};
 
 INSTANTIATE_TEST_SUITE_P(Kinds, SequenceStateForks, ::testing::ValuesIn(AllStateKindPointers()),
@@ -188,15 +202,8 @@ TEST(KvForks, MergedBlock_BeginsBeforeWhatAWindowLeft) {
   for (const StateKindPointer kind : AllStateKindPointers()) {
     if (kind->name().find("Window48") == std::string::npos) continue;
     ++tried;
-    std::vector<Subject> chain;
-    chain.emplace_back(*kind, 400);
-    for (size_t i = 0; i <= KvLayer::kMaxSpans; ++i) {  // each has one row of its own
-      Subject child(*kind, 400);
-      chain.back().Extend(Keys(1, i));
-      ASSERT_TRUE(chain.back().state->ForkTo(*child.state, i + 1).ok());
-      child.naive = chain.back().naive;
-      chain.push_back(std::move(child));
-    }
+    std::vector<Subject> chain = ChainOfRows(*kind);
+    ASSERT_EQ(chain.size(), KvLayer::kMaxSpans + 2);
     Subject other(*kind, 400);
     const Subject& few = chain[KvLayer::kMaxSpans - 2];  // too few blocks to merge them
     ASSERT_TRUE(few.state->ForkTo(*other.state, few.state->length()).ok());
@@ -218,15 +225,8 @@ TEST(KvForks, MergedBlock_BeginsBeforeWhatAWindowLeft) {
 TEST(KvForks, MergedBlock_IsNotWrittenAgain) {
   size_t merged = 0;
   for (const StateKindPointer kind : AllStateKindPointers()) {
-    std::vector<Subject> chain;
-    chain.emplace_back(*kind, 400);
-    for (size_t i = 0; i <= KvLayer::kMaxSpans; ++i) {  // each has one row of its own
-      Subject child(*kind, 400);
-      chain.back().Extend(Keys(1, i));
-      ASSERT_TRUE(chain.back().state->ForkTo(*child.state, i + 1).ok());
-      child.naive = chain.back().naive;
-      chain.push_back(std::move(child));
-    }
+    std::vector<Subject> chain = ChainOfRows(*kind);
+    ASSERT_EQ(chain.size(), KvLayer::kMaxSpans + 2);
     Subject &merging = chain.back(), &other = chain[KvLayer::kMaxSpans - 1];
     merging.Extend(Keys(1, 50));
     merged += merging.state->growth().bytes_copied != 0 ? 1U : 0U;
