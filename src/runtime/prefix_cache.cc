@@ -18,10 +18,14 @@ size_t CommonTokens(std::span<const int32_t> a, std::span<const int32_t> b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + most, b.begin()).first - a.begin());
 }
 
+size_t ReusableTokens(std::span<const int32_t> prompt, std::span<const int32_t> ids) {
+  return std::min(CommonTokens(prompt, ids), prompt.size() - 1);
+}
+
 size_t SharedPrefix(std::span<const int32_t> prompt, std::span<const int32_t> ids, const SequenceState& state,
                     size_t fewest) {
   const size_t known = std::min(state.length(), ids.size());
-  const size_t common = std::min(CommonTokens(prompt, ids.first(known)), prompt.size() - 1);
+  const size_t common = ReusableTokens(prompt, ids.first(known));
   return common < fewest || common < state.earliest_rollback() ? 0 : common;
 }
 

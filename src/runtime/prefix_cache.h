@@ -18,8 +18,11 @@ namespace tidemill {
 
 size_t CommonTokens(std::span<const int32_t> a, std::span<const int32_t> b);
 
-// Of a prompt that begins as `ids` do: the tokens that a fork of their state saves it. Its last token is computed in any case, and a state
-// that forgets what is old goes back only so far. 0: none, or fewer than `fewest`.
+// Those of `ids` that a prompt, not empty, begins with and need not compute: its last token is computed in any case.
+size_t ReusableTokens(std::span<const int32_t> prompt, std::span<const int32_t> ids);
+
+// ReusableTokens as far as a fork of the state of `ids` has them: a state that forgets what is old goes back only so far. 0: none, or fewer
+// than `fewest`.
 size_t SharedPrefix(std::span<const int32_t> prompt, std::span<const int32_t> ids, const SequenceState& state,
                     size_t fewest);
 

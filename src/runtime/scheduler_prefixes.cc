@@ -23,7 +23,7 @@ bool Scheduler::TakePrefix(ActiveRequest& request, Running** from) {
       found = {&state, length, nullptr};
       source = &running;
     }
-    const size_t common = std::min(CommonTokens(tokens, other.tokens()), tokens.size() - 1);
+    const size_t common = ReusableTokens(tokens, other.tokens());
     if (other.id() < request.id() && common > state.length()) coming = std::max(coming, common);
   }
   if (coming >= found.length + fewest) return false;
@@ -59,7 +59,7 @@ size_t Scheduler::NextSnapshot(const ActiveRequest& request) const {
     if (looked_at == limits_.max_batch) break;
     looked_at += other->running() || other->done() ? 0U : 1U;
     if (!other->is_cold() || other->running() || other->done() || other->cache_salt() != request.cache_salt()) continue;
-    const size_t common = std::min(CommonTokens(tokens, other->tokens()), other->tokens().size() - 1);
+    const size_t common = ReusableTokens(other->tokens(), tokens);
     if (common > length && common >= memory_.prefix_cache().fewest_tokens()) next = std::min(next, common);
   }
   return next;
