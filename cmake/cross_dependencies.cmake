@@ -1,6 +1,6 @@
 # Dependencies of a cross-build. Highway (as we use it), nlohmann-json and CLI11 are headers, the same on every
 # architecture: the host's are used, through links, since /usr/include itself holds the host's libc headers as well.
-# GoogleTest is built from the source that Debian's package googletest installs.
+# PCRE2 is Debian's package for the target. GoogleTest is built from the source that Debian's package googletest installs.
 set(cross_include ${PROJECT_BINARY_DIR}/host_headers)
 file(MAKE_DIRECTORY ${cross_include})
 foreach(package IN ITEMS hwy nlohmann CLI)
@@ -14,6 +14,13 @@ foreach(library IN ITEMS nlohmann_json::nlohmann_json CLI11::CLI11)
   add_library(${library} INTERFACE IMPORTED)
   set_target_properties(${library} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${cross_include})
 endforeach()
+
+set(PCRE2_INCLUDE_DIR ${cross_include})
+set(PCRE2_LIBRARY /usr/lib/${CMAKE_SYSTEM_PROCESSOR}-linux-gnu/libpcre2-8.a)
+if(NOT EXISTS ${PCRE2_LIBRARY})
+  message(FATAL_ERROR "${PCRE2_LIBRARY} is missing: dpkg --add-architecture arm64, apt-get update, apt-get install libpcre2-dev:arm64")
+endif()
+file(CREATE_LINK /usr/include/pcre2.h ${cross_include}/pcre2.h SYMBOLIC)
 
 if(TIDEMILL_TESTS)
   if(NOT EXISTS /usr/src/googletest/CMakeLists.txt)

@@ -6,9 +6,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/messages.sh
 
-run_packages=(ca-certificates cmake g++ libcli11-dev libhwy-dev ninja-build nlohmann-json3-dev python3 python3-venv)
+run_packages=(ca-certificates cmake g++ libcli11-dev libhwy-dev libpcre2-dev ninja-build nlohmann-json3-dev python3 python3-venv)
 test_packages=(googletest libgmock-dev libgtest-dev python3-numpy)
-ci_packages=(clang clang-format g++-aarch64-linux-gnu git libbenchmark-dev libclang-rt-dev libdnnl-dev llvm qemu-user shellcheck)
+ci_packages=(clang clang-format g++-aarch64-linux-gnu git libbenchmark-dev libclang-rt-dev libdnnl-dev libpcre2-dev:arm64 llvm qemu-user shellcheck)
 
 case "${1:-}" in
   run) packages=("${run_packages[@]}") ;;
@@ -62,6 +62,8 @@ run_apt() {
 
 say "Installing ${#missing[@]} packages: ${missing[*]}"
 SECONDS=0
+# For what the cross-build links.
+if [[ " ${missing[*]} " == *:arm64\ * ]]; then "${become_root[@]}" dpkg --add-architecture arm64; fi
 # An update that reaches no server still ends with 0 and leaves the old lists; the install then says what is missing.
 run_apt "update package lists" update
 if ! grep -qE '^(Get|Hit):' "$log"; then

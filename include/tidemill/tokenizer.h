@@ -73,6 +73,9 @@ class Tokenizer {
   // `keep_special`. kInvalidArgument names the first id that is out of range.
   Result<std::string> Decode(std::span<const int32_t> ids, bool keep_special) const;
 
+  // The text whose ids these are, from its start: what Decode gives, less the space that Encode has put in front of it (SentencePiece).
+  Result<std::string> DecodeText(std::span<const int32_t> ids, bool keep_special) const;
+
   // What a token stands for: the bytes that Decode writes. Empty for an id out of range. Lives as long as the tokenizer.
   std::string_view TokenBytes(int32_t id) const;
   // The token as the vocabulary spells it ("Ġthe"). Empty for an id out of range. Lives as long as the tokenizer.

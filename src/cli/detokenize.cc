@@ -57,7 +57,7 @@ Result<void> DetokenizeCommand(CommandContext& context) {
     ids.push_back(*id);
   }
   TIDEMILL_TRY(model, LoadText(path));
-  TIDEMILL_TRY(text, model.tokenizer.Decode(ids, keep_special));
+  TIDEMILL_TRY(text, model.tokenizer.DecodeText(ids, keep_special));
   TIDEMILL_TRY_VOID(context.out.WriteModelText(text));
   return context.out.EndLineOnTerminal(text);
 }

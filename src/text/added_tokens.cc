@@ -5,8 +5,60 @@
 #include <utility>
 
 #include "base/check.h"
+#include "text/nfc.h"
+#include "text/unicode_class.h"
+#include "text/utf8.h"
 
 namespace tidemill {
+namespace {
+
+bool IsWordCharacter(const Utf8Char& c) {
+  if (c.status != Utf8Status::kValid) return false;
+  if (c.code_point == '_' || c.code_point == 0x200C || c.code_point == 0x200D ||
+      (ClassesOf(c.code_point) & (kLetter | kNumber)) != 0)
+    return true;
+  const auto marks = CombiningRanges();
+  const auto after = std::upper_bound(marks.begin(), marks.end(), c.code_point,
+                                      [](char32_t value, const CombiningRange& range) { return value < range.first; });
+  return after != marks.begin() && c.code_point <= after[-1].last;
+}
+
+bool IsWhiteSpace(const Utf8Char& c) {
+  return c.status == Utf8Status::kValid && (ClassesOf(c.code_point) & kSpace) != 0;
+}
+
+// The last character of a text that is not empty.
+Utf8Char LastCharacter(std::string_view text) {
+  size_t begin = text.size() - 1;
+  while (begin > 0 && text.size() - begin < 4 && (text[begin] & 0xC0) == 0x80) --begin;
+  const Utf8Char last = DecodeUtf8(text.substr(begin));
+  return last.length == text.size() - begin ? last : Utf8Char{.length = 1};
+}
+
+bool BeginsWithWord(std::string_view text) { return !text.empty() && IsWordCharacter(DecodeUtf8(text)); }
+bool EndsWithWord(std::string_view text) { return !text.empty() && IsWordCharacter(LastCharacter(text)); }
+
+// Where the white space at the end of `text` begins.
+size_t WhiteSpaceBegin(std::string_view text) {
+  while (!text.empty()) {
+    const Utf8Char last = LastCharacter(text);
+    if (!IsWhiteSpace(last)) break;
+    text.remove_suffix(last.length);
+  }
+  return text.size();
+}
+
+// Where the white space at `at` ends.
+size_t WhiteSpaceEnd(std::string_view text, size_t at) {
+  while (at < text.size()) {
+    const Utf8Char next = DecodeUtf8(text.substr(at));
+    if (!IsWhiteSpace(next)) break;
+    at += next.length;
+  }
+  return at;
+}
+
+}  // namespace
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)), shorter_(tokens_.size()) {
   TIDEMILL_CHECK(tokens_.size() < kNone);
@@ -23,7 +75,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tok
   std::partial_sum(first_.begin(), first_.end(), first_.begin());
 }
 
-std::optional<AddedTokens::Match> AddedTokens::FindFirst(const Search& search, size_t from) const {
+std::optional<AddedTokens::Match> AddedTokens::FindFirst(const Search& search, size_t from, size_t done) const {
   if (tokens_.empty()) return std::nullopt;
   // The first range that ends after the place in question.
   auto range = std::partition_point(search.caller.begin(), search.caller.end(),
@@ -35,9 +87,17 @@ std::optional<AddedTokens::Match> AddedTokens::FindFirst(const Search& search, s
     const size_t special_end = !search.special                ? at
                                : range == search.caller.end() ? search.text.size()
                                                               : std::max(at, range->begin);
-    if (const AddedToken* const token = LongestAt(search.text, at, special_end)) {
-      return Match{.begin = at, .end = at + token->text.size(), .id = token->id};
+    const AddedToken* const token = LongestAt(search.text, at, special_end);
+    if (token == nullptr) continue;
+    const size_t end = at + token->text.size();
+    if (token->single_word && (EndsWithWord(search.text.substr(0, at)) || BeginsWithWord(search.text.substr(end)))) {
+      at = end - 1;
+      continue;
     }
+    Match match = {.begin = at, .end = end, .next = end, .id = token->id};
+    if (token->lstrip) match.begin = std::max(WhiteSpaceBegin(search.text.substr(0, at)), std::min(done, at));
+    if (token->rstrip) match.end = WhiteSpaceEnd(search.text, end);
+    return match;
   }
   return std::nullopt;
 }

@@ -18,6 +18,10 @@ struct AddedToken {
   std::string_view text;  // not empty, at most kMaxAddedTokenBytes
   int32_t id = 0;
   bool special = false;  // recognised only where the text may contain special tokens
+  bool single_word =
+      false;            // recognised only between characters that are no part of a word: letters, numbers, marks, _
+  bool lstrip = false;  // takes the white space before it along
+  bool rstrip = false;  // and behind it
 };
 
 // Bounds the cost of a search in text that almost spells a token, again and again: two such texts share at most so many bytes.
@@ -29,8 +33,9 @@ class AddedTokens {
   explicit AddedTokens(std::vector<AddedToken> tokens);  // borrows the texts, which differ from each other
 
   struct Match {
-    size_t begin = 0;
+    size_t begin = 0;  // with the white space that it takes along
     size_t end = 0;
+    size_t next = 0;  // where the search goes on: behind the token itself
     int32_t id = 0;
   };
   struct Search {
@@ -39,10 +44,14 @@ class AddedTokens {
     // Where they may not: sorted, disjoint, none empty; a match that touches one is void.
     std::span<const ByteRange> caller = {};
   };
-  // The first match at or after `from`: leftmost, then longest of those that may be recognised there.
+  // The first match at or after `from`: leftmost, then longest of those that may be recognised there. The matches before it
+  // have taken the text up to `done`.
   // Cost: a step per byte; at a byte that some token begins with, a binary search among those tokens and a step for each length of
   // token that the text begins with there, at most kMaxAddedTokenBytes.
-  std::optional<Match> FindFirst(const Search& search, size_t from) const;
+  std::optional<Match> FindFirst(const Search& search, size_t from, size_t done) const;
+  std::optional<Match> FindFirst(const Search& search, size_t from) const { return FindFirst(search, from, from); }
+
+  bool empty() const { return tokens_.empty(); }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;

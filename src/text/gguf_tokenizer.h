@@ -1,16 +1,20 @@
 // The tokenizer that a GGUF file carries. The keys are those of ggml-org/ggml docs/gguf.md:
 //
-//   tokenizer.ggml.model             string    "gpt2": byte-level BPE; "llama": SentencePiece's; others are refused by name
-//   tokenizer.ggml.pre               string    gpt2: the splitting rule. "default" is refused as others are: who wrote it did
-//                                              not know the model's rule
+//   tokenizer.ggml.model             string    "gpt2": byte-level BPE; "llama": SentencePiece's; "gemma4": over characters, by merges;
+//                                              "t5": Unigram; "bert": WordPiece; others are refused by name
+//   tokenizer.ggml.pre               string    gpt2: the splitting rule, see FindPreTokenizer; missing: "default", as in llama.cpp
 //   tokenizer.ggml.tokens            string[]
 //   tokenizer.ggml.token_type        int[]     one per token; missing: all are normal
-//   tokenizer.ggml.merges            string[]  gpt2
-//   tokenizer.ggml.scores            f32[]     llama: one per token
-//   tokenizer.ggml.{bos,eos}_token_id          optional
+//   tokenizer.ggml.merges            string[]  gpt2, gemma4
+//   tokenizer.ggml.scores            f32[]     llama, t5: one per token
+//   tokenizer.ggml.{bos,eos,unknown}_token_id  optional; bert: also cls and seperator
 //   tokenizer.ggml.{eot,eom}_token_id          optional; end generation, as eos does
-//   tokenizer.ggml.add_{bos,eos}_token   bool  missing: no, but a beginning-of-sequence token for llama and the llama-bpe rule
-//   tokenizer.ggml.add_space_prefix      bool  missing: yes for llama, no for gpt2
+//   tokenizer.ggml.add_{bos,eos}_token   bool  missing: a beginning-of-sequence token for llama, gemma4 and some splitting rules, an
+//                                              end for t5, both for bert
+//   tokenizer.ggml.add_space_prefix      bool  missing: yes for llama and t5, else no
+//   tokenizer.ggml.precompiled_charsmap  u8[]  t5: chars_map.h
+//   tokenizer.ggml.remove_extra_whitespaces    t5; missing: no
+//   tokenizer.ggml.normalizer.{lowercase,strip_accents}    bert; missing: yes
 #ifndef TIDEMILL_TEXT_GGUF_TOKENIZER_H_
 #define TIDEMILL_TEXT_GGUF_TOKENIZER_H_
 

@@ -77,10 +77,11 @@ TEST(ReadTokenizerSpec, SmallestFile_DefaultsElsewhere) {
   EXPECT_EQ(spec.tokens, testing::SmallSpec("smollm").tokens);
   EXPECT_EQ(spec.merges, testing::SmallSpec("smollm").merges);
   EXPECT_TRUE(spec.types.empty());
-  EXPECT_EQ(spec.pre_tokenizer, "smollm");
+  EXPECT_EQ(spec.pre_tokenizer, FindPreTokenizer("smollm")->steps);
   EXPECT_EQ(spec.bos_id, std::nullopt);
   EXPECT_EQ(spec.eos_id, std::nullopt);
-  EXPECT_FALSE(spec.add_bos || spec.add_eos || spec.add_space_prefix);
+  EXPECT_FALSE(spec.add_bos || spec.add_eos);
+  EXPECT_TRUE(spec.normalizer.empty());
 }
 
 TEST(ReadTokenizerSpec, EveryKey_IsRead) {
@@ -97,7 +98,8 @@ TEST(ReadTokenizerSpec, EveryKey_IsRead) {
   EXPECT_EQ(spec.bos_id, 1);
   EXPECT_EQ(spec.eos_id, 2);
   EXPECT_THAT(spec.end_of_generation_ids, ElementsAre(3, 4));
-  EXPECT_TRUE(spec.add_bos && spec.add_eos && spec.add_space_prefix);
+  EXPECT_TRUE(spec.add_bos && spec.add_eos);
+  EXPECT_EQ(spec.pre_tokenizer.front().kind, PreTokenizerKind::kPrefixSpace);
 }
 
 Keys SentencePieceKeys() {
@@ -113,7 +115,8 @@ TEST(ReadTokenizerSpec, SentencePiece_ScoresAndItsDefaults) {
   EXPECT_EQ(spec.kind, VocabularyKind::kSentencePiece);
   EXPECT_THAT(spec.scores, ElementsAre(0, 0, -1, -2.5));
   EXPECT_TRUE(spec.merges.empty());
-  EXPECT_TRUE(spec.add_space_prefix);
+  EXPECT_EQ(spec.normalizer, PieceSpaces(true));
+  EXPECT_EQ(spec.leading_space, LeadingSpace::kOneDropped);
   EXPECT_FALSE(spec.add_bos);
   keys["tokenizer.ggml.pre"] = OfString("default");
   keys["tokenizer.ggml.bos_token_id"] = OfUint(1);
@@ -121,7 +124,7 @@ TEST(ReadTokenizerSpec, SentencePiece_ScoresAndItsDefaults) {
   keys["tokenizer.ggml.add_bos_token"] = OfBool(false);
   keys["tokenizer.ggml.add_space_prefix"] = OfBool(false);
   EXPECT_FALSE(Read(keys).value().add_bos);
-  EXPECT_FALSE(Read(keys).value().add_space_prefix);
+  EXPECT_EQ(Read(keys).value().normalizer, PieceSpaces(false));
   keys.erase("tokenizer.ggml.scores");
   ExpectError(keys, ErrorCode::kNotFound, "tokenizer.ggml.scores");
 }
@@ -144,16 +147,51 @@ TEST(ReadTokenizerSpec, Llama3Rule_BeginsTextsUnlessTheFileSaysNo) {
 }
 
 TEST(ReadTokenizerSpec, MissingKeys_NotFound) {
-  for (const char* const key :
-       {"tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"}) {
+  for (const char* const key : {"tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"}) {
     Keys keys = SmallKeys();
     keys.erase(key);
     ExpectError(keys, ErrorCode::kNotFound, key);
   }
 }
 
+TEST(ReadTokenizerSpec, NoSplittingRule_TheDefaultOne) {
+  Keys keys = SmallKeys();
+  keys.erase("tokenizer.ggml.pre");
+  EXPECT_EQ(Read(keys).value().pre_tokenizer, FindPreTokenizer("default")->steps);
+  keys["tokenizer.ggml.pre"] = OfString("no-such-rule");
+  ExpectError(keys, ErrorCode::kUnsupported, "tokenizer.ggml.pre \"no-such-rule\": expected a name of docs/models.md");
+}
+
+TEST(ReadTokenizerSpec, Unigram_EndsTextsAndKnowsTheUnknown) {
+  Keys keys = SentencePieceKeys();
+  keys["tokenizer.ggml.model"] = OfString("t5");
+  keys["tokenizer.ggml.eos_token_id"] = OfUint(1);
+  keys["tokenizer.ggml.unknown_token_id"] = OfUint(0);
+  keys["tokenizer.ggml.remove_extra_whitespaces"] = OfBool(true);
+  const Tokenizer tokenizer = CreateTokenizer(Read(keys).value()).value();
+  EXPECT_THAT(tokenizer.Encode("  a  a ").value(), ElementsAre(3, 2, 3, 2, 1));
+  EXPECT_THAT(tokenizer.Encode("abba").value(), ElementsAre(3, 2, 0, 2, 1));
+  EXPECT_EQ(tokenizer.DecodeText(std::vector<int32_t>{3, 2, 3, 2, 1}, false).value(), "a a");
+}
+
+TEST(ReadTokenizerSpec, WordPiece_WordsBeginWithThePieceSpace) {
+  const Keys keys = {
+      {"tokenizer.ggml.model", OfString("bert")},
+      {"tokenizer.ggml.tokens", OfStrings({"[CLS]", "[SEP]", "[UNK]", "\xE2\x96\x81tide", "s", "\xE2\x96\x81."})},
+      {"tokenizer.ggml.token_type", OfInts({3, 3, 3, 1, 1, 1})},
+      {"tokenizer.ggml.cls_token_id", OfUint(0)},
+      {"tokenizer.ggml.seperator_token_id", OfUint(1)},
+      {"tokenizer.ggml.unknown_token_id", OfUint(2)}};
+  const Tokenizer tokenizer = CreateTokenizer(Read(keys).value()).value();
+  EXPECT_THAT(tokenizer
+                  .Encode("Tides. T\xC3\xAD"
+                          "de xs")
+                  .value(),
+              ElementsAre(0, 3, 4, 5, 3, 2, 1));
+}
+
 TEST(ReadTokenizerSpec, OtherTokenizerModels_UnsupportedByName) {
-  for (const char* const model : {"bert", "t5", "rwkv", ""}) {
+  for (const char* const model : {"rwkv", "plamo2", ""}) {
     Keys keys = SmallKeys();
     keys["tokenizer.ggml.model"] = OfString(model);
     ExpectError(keys, ErrorCode::kUnsupported, "tokenizer.ggml.model \"" + std::string(model) + "\"");

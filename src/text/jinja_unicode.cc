@@ -89,6 +89,8 @@ bool IsFinalSigma(std::string_view text, size_t pos) {
 
 }  // namespace
 
+void AppendLower(char32_t c, std::string& out) { AppendMapped(out, kLowerTable, c); }
+
 bool IsPrintable(char32_t c) { return c < 0x80 ? c >= 0x20 && c < 0x7F : !InClass(kUnprintable, c); }
 bool IsAlpha(char32_t c) { return (ClassesOf(c) & kLetter) != 0; }
 bool IsDecimal(char32_t c) { return InClass(kDecimal, c); }

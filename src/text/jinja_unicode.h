@@ -3,6 +3,7 @@
 #define TIDEMILL_TEXT_JINJA_UNICODE_H_
 
 #include <cstdint>
+#include <string>
 
 #include "text/jinja_text.h"
 
@@ -18,6 +19,9 @@ bool IsUpper(char32_t c);
 bool IsLower(char32_t c);
 bool IsCased(char32_t c);  // upper, lower or title case
 inline bool IsAlnum(char32_t c) { return IsAlpha(c) || IsDecimal(c) || IsDigitChar(c) || IsNumeric(c); }
+
+// Appends the lower case of one character, whatever stands around it.
+void AppendLower(char32_t c, std::string& out);
 
 // kCapitalize: first character in title case, the rest in lower case. kTitle: so for each run of cased characters.
 enum class CaseChange : uint8_t { kUpper, kLower, kCapitalize, kTitle, kSwap };

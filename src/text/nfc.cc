@@ -92,9 +92,14 @@ void SortMarks(std::vector<NfcChar>& chars) {
   }
 }
 
-// Appends the composed form of `chars`, which are decomposed, and empties them.
-void Flush(std::vector<NfcChar>& chars, std::string& out) {
+// Appends `chars`, which are decomposed, in order, composed or not, and empties them.
+void Flush(std::vector<NfcChar>& chars, bool composes, std::string& out) {
   SortMarks(chars);
+  if (!composes) {
+    for (const NfcChar& c : chars) AppendUtf8(c.code_point, out);
+    chars.clear();
+    return;
+  }
   size_t kept = 0;  // chars[0, kept) is the composed text so far
   bool has_starter = false;
   size_t starter = 0;  // the last character of class 0 among them
@@ -118,9 +123,7 @@ void Flush(std::vector<NfcChar>& chars, std::string& out) {
   chars.clear();
 }
 
-}  // namespace
-
-std::string ToNfc(std::string_view text) {
+std::string Normalize(std::string_view text, bool composes) {
   std::string out;
   out.reserve(text.size());
   std::vector<NfcChar> chars;
@@ -128,17 +131,22 @@ std::string ToNfc(std::string_view text) {
   while (i < text.size()) {
     const Utf8Char next = DecodeUtf8(text.substr(i));
     if (next.status != Utf8Status::kValid) {
-      Flush(chars, out);
+      Flush(chars, composes, out);
       out += text[i++];
       continue;
     }
     // ASCII is of class 0 and never the second part of anything: nothing before it changes any more.
-    if (next.code_point < 0x80) Flush(chars, out);
+    if (next.code_point < 0x80) Flush(chars, composes, out);
     AppendDecomposed(next.code_point, chars);
     i += next.length;
   }
-  Flush(chars, out);
+  Flush(chars, composes, out);
   return out;
 }
+
+}  // namespace
+
+std::string ToNfc(std::string_view text) { return Normalize(text, true); }
+std::string ToNfd(std::string_view text) { return Normalize(text, false); }
 
 }  // namespace tidemill

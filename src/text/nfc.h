@@ -15,6 +15,9 @@ namespace tidemill {
 // Idempotent. Cost: O(n log n) in a text of marks alone, else linear; the result has at most 3 times the bytes.
 std::string ToNfc(std::string_view text);
 
+// `text` in NFD, where what can be several code points is: the same, without composing.
+std::string ToNfd(std::string_view text);
+
 // The tables, from nfc_table.cc, which is generated. Hangul syllables are not in them: they follow a formula.
 
 // What a code point is made of, in one step; `second` is 0 where it only stands for another.

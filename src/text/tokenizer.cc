@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "text/nfc.h"
+#include "text/encoder.h"
 #include "text/tokenizer_impl.h"
-#include "text/utf8.h"
 
 namespace tidemill {
 namespace {
@@ -36,109 +35,6 @@ Result<std::vector<ByteRange>> CheckRanges(std::span<const ByteRange> caller, si
   return ranges;
 }
 
-// Appends the tokens of text to `ids_`. One per call of Encode.
-class Encoder {
- public:
-  Encoder(const Tokenizer::Impl& impl, std::vector<int32_t>& ids) : impl_(impl), ids_(ids) {}
-
-  void EncodeAll(const AddedTokens::Search& search) {
-    size_t done = 0;
-    while (const auto match = impl_.added_tokens.FindFirst(search, done)) {
-      EncodeStretch(search.text.substr(done, match->begin - done));
-      ids_.push_back(match->id);
-      done = match->end;
-    }
-    EncodeStretch(search.text.substr(done));
-  }
-
- private:
-  void EncodeStretch(std::string_view text) {
-    if (text.empty()) return;
-    if (impl_.kind == VocabularyKind::kSentencePiece) return EncodePieces(text);
-    std::string normalized;
-    if (impl_.normalize_nfc) {
-      normalized = ToNfc(text);
-      text = normalized;
-    }
-    WordSplitter splitter(impl_.word_rule, text);
-    for (std::string_view word = splitter.Next(); !word.empty(); word = splitter.Next()) EncodeWord(word);
-  }
-
-  void EncodeWord(std::string_view word) {
-    if (impl_.whole_words_first) {
-      if (const int32_t found = impl_.FindWholeWord(word); found >= 0) {
-        ids_.push_back(found);
-        return;
-      }
-    }
-    symbols_.clear();
-    for (const char c : word) {
-      const int32_t id = impl_.id_of_byte[static_cast<uint8_t>(c)];
-      if (id >= 0) symbols_.push_back(id);
-    }
-    impl_.merger.AppendMerged(symbols_, scratch_, ids_);
-  }
-
-  void EncodePieces(std::string_view text) {
-    const PieceSymbols& known = impl_.piece_symbols;
-    symbols_.clear();
-    bool after_space = false;
-    const auto add = [&](char32_t c, std::string_view bytes) {
-      const bool is_space = c == kPieceSpace;
-      if (is_space && !after_space && known.space_begins_pieces()) MergePieces();
-      after_space = is_space;
-      if (const int32_t symbol = known.Find(c); symbol >= 0) {
-        symbols_.push_back(symbol);
-      } else {
-        for (const char byte : bytes) symbols_.push_back(impl_.id_of_byte[static_cast<uint8_t>(byte)]);
-      }
-    };
-    if (impl_.add_space_prefix) add(kPieceSpace, kPieceSpaceUtf8);
-    while (!text.empty()) {
-      const Utf8Char next = DecodeUtf8(text);
-      if (next.status != Utf8Status::kValid) {
-        after_space = false;
-        symbols_.push_back(impl_.id_of_byte[static_cast<uint8_t>(text[0])]);
-        text.remove_prefix(1);
-        continue;
-      }
-      if (next.code_point == ' ') {
-        add(kPieceSpace, kPieceSpaceUtf8);
-      } else {
-        add(next.code_point, text.substr(0, next.length));
-      }
-      text.remove_prefix(next.length);
-    }
-    MergePieces();
-  }
-
-  // Symbols that no merge has taken up fall back to bytes.
-  void MergePieces() {
-    size_t kept = ids_.size();
-    impl_.merger.AppendMerged(symbols_, scratch_, ids_);
-    symbols_.clear();
-    while (kept < ids_.size() && !impl_.piece_symbols.IsLoose(ids_[kept])) ++kept;
-    if (kept == ids_.size()) return;
-    const std::vector<int32_t> merged(ids_.begin() + static_cast<std::ptrdiff_t>(kept), ids_.end());
-    ids_.resize(kept);
-    for (const int32_t symbol : merged) {
-      if (!impl_.piece_symbols.IsLoose(symbol)) {
-        ids_.push_back(symbol);
-        continue;
-      }
-      character_.clear();
-      AppendUtf8(impl_.piece_symbols.LooseCharacter(symbol), character_);
-      for (const char byte : character_) ids_.push_back(impl_.id_of_byte[static_cast<uint8_t>(byte)]);
-    }
-  }
-
-  const Tokenizer::Impl& impl_;
-  std::vector<int32_t>& ids_;
-  std::string character_;
-  std::vector<int32_t> symbols_;
-  BytePairMerger::Scratch scratch_;
-};
-
 Result<std::vector<int32_t>> EncodeText(const Tokenizer::Impl& impl, std::string_view text,
                                         std::span<const ByteRange> caller, EncodeOptions options) {
   if (text.size() > kMaxTextBytes) {
@@ -148,9 +44,10 @@ Result<std::vector<int32_t>> EncodeText(const Tokenizer::Impl& impl, std::string
   try {
     TIDEMILL_TRY(ranges, CheckRanges(caller, text.size()));
     std::vector<int32_t> ids;
-    if (options.add_special && impl.add_bos) ids.push_back(*impl.bos_id);
-    Encoder(impl, ids).EncodeAll({.text = text, .special = options.parse_special, .caller = ranges});
-    if (options.add_special && impl.add_eos) ids.push_back(*impl.eos_id);
+    if (options.add_special) ids = impl.begin_ids;
+    Encoder encoder(impl, text.size(), ids);
+    TIDEMILL_TRY_VOID(encoder.EncodeAll({.text = text, .special = options.parse_special, .caller = ranges}));
+    if (options.add_special) ids.insert(ids.end(), impl.end_ids.begin(), impl.end_ids.end());
     return ids;
   } catch (const std::bad_alloc&) {
     return Error(ErrorCode::kOutOfMemory, "tokenize a text of " + std::to_string(text.size()) +
@@ -187,6 +84,20 @@ Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool keep_sp
   } catch (const std::bad_alloc&) {
     return Error(ErrorCode::kOutOfMemory, "detokenize " + std::to_string(ids.size()) + " tokens: not enough memory");
   }
+}
+
+Result<std::string> Tokenizer::DecodeText(std::span<const int32_t> ids, bool keep_special) const {
+  TIDEMILL_TRY(text, Decode(ids, keep_special));
+  size_t spaces = 0;
+  if (impl_->leading_space == LeadingSpace::kOneDropped) {
+    spaces = text.starts_with(' ') ? 1 : 0;
+  } else if (impl_->leading_space == LeadingSpace::kAllDroppedOfFirstToken) {
+    const auto first =
+        std::find_if(ids.begin(), ids.end(), [&](int32_t id) { return keep_special || !impl_->IsSpecial(id); });
+    if (first != ids.end()) spaces = std::min(TokenBytes(*first).find_first_not_of(' '), TokenBytes(*first).size());
+  }
+  text.erase(0, spaces);
+  return text;
 }
 
 std::string_view Tokenizer::TokenBytes(int32_t id) const {

@@ -19,6 +19,7 @@ class DocumentReader {
   Result<void> Take(const JsonEvent& event) {
     switch (place_) {
       case Place::kVocabulary: return TakeToken(event);
+      case Place::kScored: return TakeScored(event);
       case Place::kMerges: return TakeMerge(event);
       case Place::kMergePair: return TakePart(event);
       case Place::kElsewhere: break;
@@ -34,6 +35,11 @@ class DocumentReader {
       case JsonKind::kBeginObject:
       case JsonKind::kBeginArray:
         if (IsPart(JsonKind::kBeginObject, event, "vocab")) return Enter(Place::kVocabulary, &has_vocabulary_);
+        if (IsPart(JsonKind::kBeginArray, event, "vocab")) {
+          has_scores_ = true;
+          num_parts_ = 0;
+          return Enter(Place::kScored, &has_vocabulary_);
+        }
         if (IsPart(JsonKind::kBeginArray, event, "merges")) return Enter(Place::kMerges, &has_merges_);
         ++depth_;
         break;
@@ -45,11 +51,16 @@ class DocumentReader {
   }
 
   TokenizerDocument Finish() && {
-    return {std::move(rest_).Finish(), std::move(vocabulary_), std::move(merges_), has_vocabulary_, has_merges_};
+    return {std::move(rest_).Finish(),
+            std::move(vocabulary_),
+            std::move(merges_),
+            has_vocabulary_,
+            has_scores_,
+            has_merges_};
   }
 
  private:
-  enum class Place { kElsewhere, kVocabulary, kMerges, kMergePair };
+  enum class Place { kElsewhere, kVocabulary, kScored, kMerges, kMergePair };
 
   // Whether the value that begins is model.<name>.
   bool IsPart(JsonKind kind, const JsonEvent& event, std::string_view name) const {
@@ -76,6 +87,40 @@ class DocumentReader {
       vocabulary_.push_back({std::move(token_), event.integer});
     }
     return {};
+  }
+
+  // A list of [name, score].
+  Result<void> TakeScored(const JsonEvent& event) {
+    const auto bad = [this] {
+      return Corrupt("model.vocab: entry " + std::to_string(vocabulary_.size()) + ": expected a token and its score");
+    };
+    switch (event.kind) {
+      case JsonKind::kBeginArray:
+        if (num_parts_ != 0 || in_entry_) return bad();
+        in_entry_ = true;
+        return {};
+      case JsonKind::kString:
+        if (!in_entry_ || num_parts_++ != 0) return bad();
+        token_ = event.text;
+        return {};
+      case JsonKind::kInteger:
+      case JsonKind::kFloat:
+        if (!in_entry_ || num_parts_++ != 1) return bad();
+        score_ = event.number;
+        return {};
+      case JsonKind::kEndArray:
+        if (!in_entry_) {
+          place_ = Place::kElsewhere;
+          return {};
+        }
+        if (num_parts_ != 2) return bad();
+        if (vocabulary_.size() == kMaxDocumentTokens) return TooMany("model.vocab", kMaxDocumentTokens, "tokens");
+        vocabulary_.push_back({std::move(token_), vocabulary_.size(), score_});
+        num_parts_ = 0;
+        in_entry_ = false;
+        return {};
+      default: return bad();
+    }
   }
 
   Result<void> TakeMerge(const JsonEvent& event) {
@@ -121,12 +166,15 @@ class DocumentReader {
   std::vector<TokenizerDocument::Token> vocabulary_;
   std::vector<std::string> merges_;
   bool has_vocabulary_ = false;
+  bool has_scores_ = false;
   bool has_merges_ = false;
   Place place_ = Place::kElsewhere;
   size_t depth_ = 0;  // of what is open in the rest
   bool is_model_ = false;
   std::string part_;   // the latest key at depth 2
   std::string token_;  // of the vocabulary: the latest
+  double score_ = 0;
+  bool in_entry_ = false;  // of a list of tokens and scores
   std::string pair_;
   size_t num_parts_ = 0;
   size_t num_values_ = 0;

@@ -23,11 +23,13 @@ struct TokenizerDocument {
   struct Token {
     std::string name;
     uint64_t id = 0;
+    double score = 0;  // where the vocabulary is a list of [name, score], in the order of the ids
   };
   JsonDocument rest;                // without model.vocab and model.merges
   std::vector<Token> vocabulary;    // model.vocab, in the order of the file
   std::vector<std::string> merges;  // model.merges as "LEFT RIGHT", from strings and from pairs
   bool has_vocabulary = false;
+  bool has_scores = false;
   bool has_merges = false;
 };
 

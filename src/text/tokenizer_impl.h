@@ -10,11 +10,14 @@
 
 #include "text/added_tokens.h"
 #include "text/byte_pair_merger.h"
+#include "text/normalizer.h"
 #include "text/piece_symbols.h"
+#include "text/pre_tokenizer.h"
 #include "text/text_list.h"
 #include "text/text_table.h"
 #include "text/tokenizer_spec.h"
-#include "text/word_splitter.h"
+#include "text/unigram.h"
+#include "text/word_pieces.h"
 #include "tidemill/tokenizer.h"
 
 namespace tidemill {
@@ -27,6 +30,11 @@ struct Tokenizer::Impl {
   std::string_view BytesOf(int32_t id) const { return bytes[static_cast<size_t>(id)]; }
   TokenType TypeOf(int32_t id) const { return types[static_cast<size_t>(id)]; }
   bool IsSpecial(int32_t id) const { return TypeOf(id) == TokenType::kControl || TypeOf(id) == TokenType::kUnknown; }
+
+  // Whether ordinary text may become it.
+  bool IsOrdinary(int32_t id) const {
+    return TypeOf(id) == TokenType::kNormal || TypeOf(id) == TokenType::kUserDefined;
+  }
 
   // -1: none.
   int32_t FindName(std::string_view name) const {
@@ -42,15 +50,24 @@ struct Tokenizer::Impl {
   std::vector<TokenType> types;           // by id
   TextTable id_by_name;                   // all tokens
   TextTable id_by_bytes;                  // normal tokens; only if whole words skip merging
-  std::array<int32_t, 256> id_of_byte{};  // -1: no token is this byte; SentencePiece: all are there
+  std::array<int32_t, 256> id_of_byte{};  // -1: no token is this byte
   std::vector<uint8_t> dropped_bytes;
-  WordRule word_rule = WordRule::kGpt2;
-  bool whole_words_first = false;  // byte level: a word that is a token becomes it without merging
-  bool normalize_nfc = false;      // byte level
-  PieceSymbols piece_symbols;      // SentencePiece
-  bool add_space_prefix = false;   // SentencePiece
-  BytePairMerger merger;
-  AddedTokens added_tokens;  // borrows names
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  bool whole_words_first = false;  // a word that is a token becomes it without merging
+  bool keeps_line_feeds = false;   // so does a word of line feeds alone. SentencePiece
+  int32_t unk_id = -1;             // -1: what no token stands for is left out
+  bool fuse_unk = true;
+  PieceSymbols piece_symbols;  // SentencePiece
+  BytePairMerger merger;       // byte level and SentencePiece
+  Unigram unigram;
+  WordPieces word_pieces;
+  AddedTokens added_tokens;                   // borrows names
+  std::vector<std::string> normalized_names;  // of those below
+  AddedTokens normalized_tokens;              // recognised in what is left, once it is normalised
+  LeadingSpace leading_space = LeadingSpace::kKept;
+  std::vector<int32_t> begin_ids;  // before each text
+  std::vector<int32_t> end_ids;    // behind it
   std::optional<int32_t> bos_id;
   std::optional<int32_t> eos_id;
   std::vector<int32_t> end_of_generation_ids;  // ascending

@@ -1,16 +1,15 @@
 #include "text/tokenizer_json.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <new>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/printable_name.h"
-#include "text/byte_alphabet.h"
 #include "text/piece_symbols.h"
 #include "text/tokenizer_document.h"
 #include "text/tokenizer_steps.h"
@@ -20,11 +19,14 @@ namespace {
 
 constexpr std::string_view kReadTokenizerJson = "read tokenizer.json";
 
+// So many ids may be without a token.
+constexpr uint64_t kMaxGaps = 65536;
+
 struct AddedEntry {
   std::string text;
   uint64_t id = 0;
   bool special = false;
-  bool normalized = false;
+  AddedTokenFlags flags;
 };
 
 Result<AddedEntry> ReadAddedToken(const JsonValue& entry, size_t index) {
@@ -38,38 +40,19 @@ Result<AddedEntry> ReadAddedToken(const JsonValue& entry, size_t index) {
   const auto id = entry.GetUint("id", 0, UINT64_MAX);
   if (!id.ok()) return Corrupt(name + ": id: expected a number, found none");
   added.id = *id;
-  for (const char* const flag : {"single_word", "lstrip", "rstrip"}) {
-    TIDEMILL_TRY(is_set, GetBool(entry, flag, name, false));
-    if (is_set) return Unsupported(name + ": " + flag + ": expected false, found true");
-  }
   TIDEMILL_TRY(special, GetBool(entry, "special", name, false));
   added.special = special;
-  TIDEMILL_TRY(normalized, GetBool(entry, "normalized", name, !special));
-  added.normalized = normalized;
+  for (const auto& [key, flag, fallback] : {std::tuple{"single_word", &added.flags.single_word, false},
+                                            {"lstrip", &added.flags.lstrip, false},
+                                            {"rstrip", &added.flags.rstrip, false},
+                                            {"normalized", &added.flags.normalized, !special}}) {
+    TIDEMILL_TRY(is_set, GetBool(entry, key, name, fallback));
+    *flag = is_set;
+  }
   return added;
 }
 
-// The original cuts out tokens that are not normalised first, from all of the text, and then the others from what is left.
-// That is one search for both where no token of one sort can overlap one of the other.
-Result<void> CheckNormalized(const std::vector<AddedEntry>& added, bool has_normalizer) {
-  std::array<std::array<bool, 256>, 2> holds{};
-  for (const AddedEntry& entry : added) {
-    if (entry.normalized && has_normalizer) {
-      return Unsupported("added token " + QuoteName(entry.text) +
-                         ": normalized: expected false where there is a normalizer, found true");
-    }
-    for (const char c : entry.text) holds[entry.normalized ? 1 : 0][static_cast<uint8_t>(c)] = true;
-  }
-  for (size_t byte = 0; byte < 256; ++byte) {
-    if (holds[0][byte] && holds[1][byte]) {
-      return Unsupported("added_tokens: expected all of them normalized or none, found both, which share byte " +
-                         std::to_string(byte));
-    }
-  }
-  return {};
-}
-
-Result<std::vector<AddedEntry>> ReadAddedTokens(const JsonValue& root, bool has_normalizer) {
+Result<std::vector<AddedEntry>> ReadAddedTokens(const JsonValue& root) {
   std::vector<AddedEntry> added;
   const auto entries = FindPart(root, "added_tokens");
   if (!entries) return added;
@@ -78,22 +61,21 @@ Result<std::vector<AddedEntry>> ReadAddedTokens(const JsonValue& root, bool has_
     TIDEMILL_TRY(token, ReadAddedToken(entry, added.size()));
     added.push_back(std::move(token));
   }
-  TIDEMILL_TRY_VOID(CheckNormalized(added, has_normalizer));
   return added;
 }
 
 // The tokens by id: those of the model, then those added to it.
 Result<void> PlaceTokens(std::vector<TokenizerDocument::Token> vocabulary, std::vector<AddedEntry> added,
-                         TokenizerSpec& spec) {
-  const size_t most = vocabulary.size() + added.size();
+                         bool has_byte_tokens, TokenizerSpec& spec) {
+  const size_t most = vocabulary.size() + added.size() + kMaxGaps;
   spec.tokens.resize(most);
-  spec.types.resize(most, TokenType::kNormal);
+  spec.types.resize(most, TokenType::kUnused);
   std::vector<bool> is_there(most, false);
-  size_t num_tokens = 0;
+  size_t num_tokens = 0;  // up to the last that is there
   const auto check_id = [&](uint64_t id, const std::string& name) -> Result<void> {
     if (id < most) return {};
-    return Unsupported("token " + QuoteName(name) + ": expected ids without gaps below " + std::to_string(most) +
-                       ", found " + std::to_string(id));
+    return Unsupported("token " + QuoteName(name) + ": expected an id below " + std::to_string(most) + ", as many as " +
+                       "there are tokens and " + std::to_string(kMaxGaps) + " gaps, found " + std::to_string(id));
   };
   const auto twice = [&](uint64_t id, const std::string& name) {
     return Corrupt("token " + QuoteName(name) + ": id " + std::to_string(id) + ": expected one token, found also " +
@@ -103,49 +85,45 @@ Result<void> PlaceTokens(std::vector<TokenizerDocument::Token> vocabulary, std::
     TIDEMILL_TRY_VOID(check_id(token.id, token.name));
     if (is_there[token.id]) return twice(token.id, token.name);
     is_there[token.id] = true;
-    ++num_tokens;
-    if (spec.kind == VocabularyKind::kSentencePiece && ReadByteToken(token.name))
-      spec.types[token.id] = TokenType::kByte;
+    num_tokens = std::max<size_t>(num_tokens, token.id + 1);
+    spec.types[token.id] = has_byte_tokens && ReadByteToken(token.name) ? TokenType::kByte : TokenType::kNormal;
     spec.tokens[token.id] = std::move(token.name);
   }
   for (AddedEntry& entry : added) {
     TIDEMILL_TRY_VOID(check_id(entry.id, entry.text));
     if (is_there[entry.id] && spec.tokens[entry.id] != entry.text) return twice(entry.id, entry.text);
-    if (!is_there[entry.id]) ++num_tokens;
+    num_tokens = std::max<size_t>(num_tokens, entry.id + 1);
     is_there[entry.id] = true;
     spec.tokens[entry.id] = std::move(entry.text);
     spec.types[entry.id] = entry.special ? TokenType::kControl : TokenType::kUserDefined;
-  }
-  if (const size_t gap = static_cast<size_t>(std::find(is_there.begin(), is_there.end(), false) - is_there.begin());
-      gap < num_tokens) {
-    return Unsupported("vocabulary: expected ids without gaps, found none for id " + std::to_string(gap));
+    entry.flags.id = static_cast<int32_t>(entry.id);
+    if (entry.flags.single_word || entry.flags.lstrip || entry.flags.rstrip || entry.flags.normalized)
+      spec.added_flags.push_back(entry.flags);
   }
   spec.tokens.resize(num_tokens);
   spec.types.resize(num_tokens);
   return {};
 }
 
-// A vocabulary without some byte would need the unknown token, which a byte-level tokenizer here never makes.
-Result<void> CheckUnknownToken(const JsonValue& model, const TokenizerSpec& spec) {
-  const auto unknown = FindPart(model, "unk_token");
-  if (!unknown || spec.kind == VocabularyKind::kSentencePiece) return {};
-  size_t num_bytes = 0;
-  for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    const std::string& name = spec.tokens[id];
-    if (spec.types[id] != TokenType::kControl && name.size() <= 2) {
-      const auto bytes = ReadSpelledBytes(name);
-      if (bytes && bytes->size() == 1) ++num_bytes;
-    }
-  }
-  if (num_bytes == 256) return {};
-  return Unsupported("model: unk_token: expected none, or a vocabulary with all 256 bytes, found " +
-                     std::to_string(num_bytes));
+// The id of model.unk_token, or of `fallback`.
+void FindUnknownToken(const JsonValue& model, std::string_view fallback, TokenizerSpec& spec) {
+  const auto named = FindPart(model, "unk_token");
+  const std::string_view name = named && named->is_string() ? named->text() : fallback;
+  const auto found = name.empty() ? spec.tokens.end() : std::find(spec.tokens.begin(), spec.tokens.end(), name);
+  if (found != spec.tokens.end()) spec.unk_id = static_cast<int32_t>(found - spec.tokens.begin());
 }
 
-Result<void> ReadModel(const JsonValue& model, TokenizerSpec& spec) {
-  if (const auto type = FindPart(model, "type"); type && !IsText(*type, "BPE")) {
-    return Unsupported("model: type " + DescribeString(*type) + ": expected BPE");
-  }
+// Whether a step of the pre-tokenizer, or the decoder, is ByteLevel: the text is then bytes to the model.
+Result<bool> HasByteLevel(const JsonValue& root) {
+  TIDEMILL_TRY(steps, ReadStepList(root, "pre_tokenizer", "pretokenizers"));
+  TIDEMILL_TRY(decoders, ReadStepList(root, "decoder", "decoders"));
+  steps.insert(steps.end(), decoders.begin(), decoders.end());
+  return std::any_of(steps.begin(), steps.end(), [](const TokenizerStep& step) { return step.type == "ByteLevel"; });
+}
+
+Result<void> ReadBpe(const JsonValue& root, const JsonValue& model, bool byte_fallback, TokenizerSpec& spec) {
+  TIDEMILL_TRY(is_byte_level, HasByteLevel(root));
+  spec.kind = is_byte_level && !byte_fallback ? VocabularyKind::kByteLevel : VocabularyKind::kSentencePiece;
   for (const char* const key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const auto value = FindPart(model, key);
     if (value && !IsText(*value, "")) {
@@ -155,14 +133,30 @@ Result<void> ReadModel(const JsonValue& model, TokenizerSpec& spec) {
   if (const auto dropout = FindPart(model, "dropout"); dropout && !IsNumber(*dropout, 0)) {
     return Unsupported("model: dropout: expected none: the same text would get other ids each time");
   }
-  TIDEMILL_TRY(byte_fallback, GetBool(model, "byte_fallback", "model", false));
-  spec.kind = byte_fallback ? VocabularyKind::kSentencePiece : VocabularyKind::kByteLevel;
   TIDEMILL_TRY(ignore_merges, GetBool(model, "ignore_merges", "model", false));
-  if (ignore_merges && byte_fallback) {
-    return Unsupported("model: ignore_merges: expected false with byte_fallback, found true");
-  }
   spec.ignore_merges = ignore_merges;
+  TIDEMILL_TRY(fuse_unk, GetBool(model, "fuse_unk", "model", false));
+  spec.fuse_unk = fuse_unk;
   return {};
+}
+
+Result<void> ReadWordPiece(const JsonValue& model, TokenizerSpec& spec) {
+  spec.kind = VocabularyKind::kWordPiece;
+  const auto prefix = FindPart(model, "continuing_subword_prefix");
+  spec.prefixes.rest = prefix && prefix->is_string() ? std::string(prefix->text()) : "##";
+  TIDEMILL_TRY(most, model.GetUintOr("max_input_chars_per_word", 100, 0, kMaxDocumentBytes));
+  spec.max_word_characters = most;
+  return {};
+}
+
+// The model's type: what model.type says, or what only this type has.
+Result<std::string> ReadModelType(const JsonValue& model, const TokenizerDocument& document) {
+  const auto type = FindPart(model, "type");
+  if (!type) return std::string(document.has_scores ? "Unigram" : "BPE");
+  for (const std::string_view known : {"BPE", "Unigram", "WordPiece", "WordLevel"}) {
+    if (IsText(*type, known)) return std::string(known);
+  }
+  return Unsupported("model: type " + DescribeString(*type) + ": expected BPE, Unigram, WordPiece or WordLevel");
 }
 
 Result<TokenizerSpec> Read(std::string_view text) {
@@ -170,16 +164,40 @@ Result<TokenizerSpec> Read(std::string_view text) {
   const JsonValue& root = document.rest;
   const auto model = FindPart(root, "model");
   if (!model || !model->is_object()) return Corrupt("model: expected an object, found none");
+  TIDEMILL_TRY(type, ReadModelType(*model, document));
+  const bool is_unigram = type == "Unigram";
+  const bool is_bpe = type == "BPE";
   TokenizerSpec spec;
-  TIDEMILL_TRY_VOID(ReadModel(*model, spec));
-  if (!document.has_vocabulary) return Corrupt("model.vocab: expected an object of tokens and ids, found none");
-  if (!document.has_merges) return Corrupt("model.merges: expected a list, found none");
-  spec.merges = std::move(document.merges);
-  TIDEMILL_TRY_VOID(ReadSteps(root, spec));
-  const bool has_normalizer = spec.kind == VocabularyKind::kSentencePiece || spec.normalize_nfc;
-  TIDEMILL_TRY(added, ReadAddedTokens(root, has_normalizer));
-  TIDEMILL_TRY_VOID(PlaceTokens(std::move(document.vocabulary), std::move(added), spec));
-  TIDEMILL_TRY_VOID(CheckUnknownToken(*model, spec));
+  TIDEMILL_TRY(byte_fallback, GetBool(*model, "byte_fallback", "model", false));
+  if (is_bpe) TIDEMILL_TRY_VOID(ReadBpe(root, *model, byte_fallback, spec));
+  if (type == "WordPiece") TIDEMILL_TRY_VOID(ReadWordPiece(*model, spec));
+  if (type == "WordLevel") spec.kind = VocabularyKind::kWordLevel;
+  if (is_unigram) spec.kind = VocabularyKind::kUnigram;
+  if (!document.has_vocabulary || document.has_scores != is_unigram) {
+    return Corrupt(std::string("model.vocab: expected ") +
+                   (is_unigram ? "a list of tokens and scores" : "an object of tokens and ids") + ", found none");
+  }
+  if (is_bpe && !document.has_merges) return Corrupt("model.merges: expected a list, found none");
+  if (is_bpe) spec.merges = std::move(document.merges);
+  TIDEMILL_TRY_VOID(ReadNormalizer(root, spec));
+  TIDEMILL_TRY_VOID(ReadPreTokenizer(root, spec));
+  TIDEMILL_TRY_VOID(ReadPostProcessor(root, spec));
+  TIDEMILL_TRY_VOID(ReadDecoder(root, spec));
+  TIDEMILL_TRY(added, ReadAddedTokens(root));
+  std::vector<double> scores;
+  for (const TokenizerDocument::Token& token : document.vocabulary) scores.push_back(token.score);
+  const bool has_byte_tokens = byte_fallback && (is_bpe || is_unigram);
+  TIDEMILL_TRY_VOID(PlaceTokens(std::move(document.vocabulary), std::move(added), has_byte_tokens, spec));
+  if (is_unigram) {
+    scores.resize(spec.tokens.size());
+    spec.scores = std::move(scores);
+    if (const auto unknown = FindPart(*model, "unk_id")) {
+      TIDEMILL_TRY(id, model->GetUint("unk_id", 0, INT32_MAX));
+      spec.unk_id = static_cast<int32_t>(id);
+    }
+  } else {
+    FindUnknownToken(*model, type == "WordPiece" ? "[UNK]" : type == "WordLevel" ? "<unk>" : "", spec);
+  }
   return spec;
 }
 

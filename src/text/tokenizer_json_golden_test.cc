@@ -100,6 +100,8 @@ TEST(TokenizerJsonGoldenText, Shakespeare_SameIdsAndTextsAsOriginal) {
 TokenizerSpec ReadPieces(const std::string& name) {
   TokenizerSpec spec;
   spec.kind = VocabularyKind::kSentencePiece;
+  spec.spelling = TokenSpelling::kPieceSpaces;
+  spec.normalizer = PieceSpaces(false);
   for (const nlohmann::json& row : ReadLines(name + ".jsonl")) {
     spec.tokens.push_back(row[0].get<std::string>());
     spec.scores.push_back(row[1].get<float>());
@@ -110,7 +112,7 @@ TokenizerSpec ReadPieces(const std::string& name) {
 
 TEST(SentencePieceGolden, SpaceBeforeTheText_SameIdsAsOriginal) {
   TokenizerSpec spec = ReadPieces("prefix_pieces");
-  spec.add_space_prefix = true;
+  spec.normalizer = PieceSpaces(true);
   ExpectSameIds(CreateTokenizer(std::move(spec)).value(), "prefix_pieces.ids.jsonl", {.parse_special = false});
 }
 

@@ -101,8 +101,9 @@ TEST(ReadTokenizerJson, SmallVocabulary_AsTheSpec) {
   EXPECT_EQ(spec.tokens, expected.tokens);
   EXPECT_EQ(spec.types, expected.types);
   EXPECT_EQ(spec.merges, expected.merges);
-  EXPECT_EQ(spec.pre_tokenizer, "gpt-2");
-  EXPECT_FALSE(spec.ignore_merges || spec.normalize_nfc || spec.add_bos || spec.add_eos || spec.add_space_prefix);
+  EXPECT_EQ(spec.pre_tokenizer, FindPreTokenizer("gpt-2")->steps);
+  EXPECT_TRUE(spec.normalizer.empty());
+  EXPECT_FALSE(spec.ignore_merges || spec.add_bos || spec.add_eos);
   EXPECT_EQ(spec.bos_id, std::nullopt);
   EXPECT_TRUE(CreateTokenizer(spec).ok());
 }
@@ -142,41 +143,43 @@ TEST(ReadTokenizerJson, Template_SaysWhatIsAdded) {
   EXPECT_EQ(spec.eos_id, 271);
   ExpectErrors(
       document,
-      {{"/post_processor/single/1", R"({"SpecialToken":{"id":"<s>"}})", ErrorCode::kUnsupported,
-        "at most one token before"},
+      {{"/post_processor/single/1", R"({"SpecialToken":{"id":"<s>"}})", ErrorCode::kUnsupported, "the text once"},
        {"/post_processor/single/0", R"({"Sequence":{"id":"A"}})", ErrorCode::kUnsupported, "the text once"},
        {"/post_processor/single/0", "7", ErrorCode::kUnsupported, "the text once"},
        {"/post_processor/single", "7", ErrorCode::kCorruptFile, "single: expected a list"},
-       {"/post_processor/special_tokens/<s>/ids", "[1, 2]", ErrorCode::kUnsupported, "\"<s>\": expected one id"},
-       {"/post_processor/special_tokens/<s>/ids", "[4294967296]", ErrorCode::kCorruptFile, "out of range"},
-       {"/post_processor/special_tokens", "{}", ErrorCode::kUnsupported, "\"<s>\": expected one id"}});
+       {"/post_processor/special_tokens/<s>/ids", "[]", ErrorCode::kCorruptFile, "\"<s>\": ids: expected a list"},
+       {"/post_processor/special_tokens/<s>/ids", "[4294967296]", ErrorCode::kCorruptFile, "numbers below 2^31"},
+       {"/post_processor/special_tokens", "{}", ErrorCode::kCorruptFile, "\"<s>\": ids: expected a list"}});
+  document["post_processor"]["special_tokens"]["<s>"]["ids"] = {270, 272};
+  const Tokenizer tokenizer = CreateTokenizer(ReadTokenizerJson(document.dump()).value()).value();
+  EXPECT_THAT(tokenizer.Encode("h").value(), ::testing::ElementsAre(270, 272, 'h', 271));
+}
+
+TEST(ReadTokenizerJson, RobertaProcessing_OneTokenBeforeAndOneBehind) {
+  json document = SmallJson();
+  document["post_processor"] = json::parse(R"({"type":"RobertaProcessing","sep":["</s>",271],"cls":["<s>",270]})");
+  const Tokenizer tokenizer = CreateTokenizer(ReadTokenizerJson(document.dump()).value()).value();
+  EXPECT_THAT(tokenizer.Encode("h").value(), ::testing::ElementsAre(270, 'h', 271));
+  ExpectErrors(document, {{"/post_processor/cls", "7", ErrorCode::kCorruptFile, "cls: expected a token and its id"}});
 }
 
 TEST(ReadTokenizerJson, WhatIsNotSupported_RefusedByName) {
   constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
   ExpectErrors(
       SmallJson(),
-      {{"/model/type", "\"Unigram\"", kUnsupported, "model: type \"Unigram\": expected BPE"},
+      {{"/model/type", "\"Phonemes\"", kUnsupported, "model: type \"Phonemes\": expected BPE, Unigram, WordPiece"},
        {"/model/dropout", "0.1", kUnsupported, "dropout"},
        {"/model/continuing_subword_prefix", "\"##\"", kUnsupported, "continuing_subword_prefix \"##\""},
        {"/model/end_of_word_suffix", "\"</w>\"", kUnsupported, "end_of_word_suffix \"</w>\""},
-       {"/normalizer", R"({"type":"Lowercase"})", kUnsupported,
-        "normalizer: expected none or NFC, found \"Lowercase\""},
-       {"/normalizer", R"({"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Strip"}]})", kUnsupported,
-        "\"NFC\", \"Strip\""},
-       {"/pre_tokenizer", "null", kUnsupported,
-        "pre_tokenizer: expected ByteLevel, after Digits or Split or nothing, found none"},
-       {"/pre_tokenizer", R"({"type":"Metaspace"})", kUnsupported, "found \"Metaspace\""},
-       {"/pre_tokenizer/add_prefix_space", "true", kUnsupported, "add_prefix_space: expected false"},
-       {"/pre_tokenizer/use_regex", "false", kUnsupported, "use_regex: expected true"},
-       {"/post_processor", R"({"type":"RobertaProcessing"})", kUnsupported, "found \"RobertaProcessing\""},
+       {"/normalizer", R"({"type":"NFKC"})", kUnsupported, "normalizer: expected NFC, NFD, "},
+       {"/normalizer", R"({"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Nmt"}]})", kUnsupported,
+        "found \"Nmt\""},
+       {"/pre_tokenizer", R"({"type":"UnicodeScripts"})", kUnsupported, "found \"UnicodeScripts\""},
+       {"/pre_tokenizer", "null", kUnsupported, "pre_tokenizer: expected ByteLevel once, found none"},
+       {"/post_processor", R"({"type":"Sequence","processors":[{"type":"Other"}]})", kUnsupported, "found \"Other\""},
        {"/decoder", "null", kUnsupported, "decoder: expected ByteLevel, found none"},
        {"/decoder/type", "\"WordPiece\"", kUnsupported, "found \"WordPiece\""},
-       {"/added_tokens/0/lstrip", "true", kUnsupported, "added token \"<s>\": lstrip: expected false"},
-       {"/added_tokens/0/rstrip", "true", kUnsupported, "added token \"<s>\": rstrip: expected false"},
-       {"/added_tokens/0/single_word", "true", kUnsupported, "added token \"<s>\": single_word: expected false"},
-       {"/added_tokens/0/normalized", "true", kUnsupported, "expected all of them normalized or none"},
-       {"/model/vocab/h", "9999", kUnsupported, "token \"h\": expected ids without gaps"},
+       {"/model/vocab/h", "99999", kUnsupported, "token \"h\": expected an id below "},
        {"/model/merges/0", R"(["a b", "c"])", kUnsupported, "merge 0: expected tokens without spaces, found \"a b\""}});
 }
 
@@ -188,30 +191,30 @@ TEST(ReadTokenizerJson, PreTokenizers_KnownOnesAndOthers) {
   };
   const std::string bytes = R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})";
   const std::string words = R"({"type":"ByteLevel","add_prefix_space":false})";
-  const auto split = [](const std::string& expression, const std::string& how) {
+  const auto split = [](std::string_view expression, const std::string& how) {
     return json({{"type", "Split"},
                  {"pattern", {{"Regex", expression}}},
                  {"behavior", how},
                  {"invert", how == "Removed"}})
         .dump();
   };
-  const std::string qwen2 =
-      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-  const auto rule_of = [](const std::string& document) { return ReadTokenizerJson(document).value().pre_tokenizer; };
-  EXPECT_EQ(rule_of(with(R"([{"type":"Digits","individual_digits":true},)" + words + "]")), "smollm");
-  EXPECT_EQ(rule_of(with("[" + split(qwen2, "Isolated") + "," + bytes + "]")), "qwen2");
-  EXPECT_EQ(rule_of(with("[" + split(qwen2, "Removed") + "," + bytes + "]")), "qwen2");
-  const auto refuse = [&](const std::string& steps, const std::string& part) {
-    ExpectError(with(steps), ErrorCode::kUnsupported, part);
+  const std::string_view qwen2 = ExpressionOf(WordRule::kQwen2);
+  const auto rule_of = [](const std::string& document) {
+    return PreTokenizer::Create(ReadTokenizerJson(document).value().pre_tokenizer).value().rule();
   };
-  refuse("[" + split(qwen2 + "|x", "Isolated") + "," + bytes + "]", "regular expression \"(?i:");
-  refuse("[" + split(qwen2, "MergedWithNext") + "," + bytes + "]",
-         "expected behavior Isolated, found \"MergedWithNext\"");
-  refuse("[" + split(qwen2, "Isolated") + "," + words + "]", "use_regex: expected false, found true");
-  refuse(R"([{"type":"Split","pattern":{"String":" "},"behavior":"Isolated"},)" + bytes + "]", "expected a Regex");
-  refuse(R"([{"type":"Digits"},)" + words + "]", "individual_digits: expected true");
-  refuse(R"([{"type":"Whitespace"},)" + words + "]", "found \"Whitespace\", \"ByteLevel\"");
+  EXPECT_EQ(rule_of(with(R"([{"type":"Digits","individual_digits":true},)" + words + "]")), WordRule::kDigitsThenGpt2);
+  EXPECT_EQ(rule_of(with("[" + split(qwen2, "Isolated") + "," + bytes + "]")), WordRule::kQwen2);
+  EXPECT_EQ(rule_of(with("[" + split(qwen2, "Removed") + "," + bytes + "]")), WordRule::kQwen2);
+  for (const std::string& steps :
+       {"[" + split(qwen2, "MergedWithNext") + "," + bytes + "]", "[" + split(qwen2, "Isolated") + "," + words + "]",
+        R"([{"type":"Split","pattern":{"String":" "},"behavior":"Isolated"},)" + bytes + "]",
+        R"([{"type":"Digits"},)" + words + "]", R"([{"type":"Whitespace"},)" + words + "]"}) {
+    EXPECT_EQ(rule_of(with(steps)), std::nullopt) << steps;
+  }
   ExpectError(with("[7]"), ErrorCode::kCorruptFile, "pre_tokenizer: expected an object");
+  ExpectError(with("[" + words + "," + words + "]"), ErrorCode::kUnsupported, "expected ByteLevel once");
+  ExpectError(with("[" + split("x", "Shuffled") + "," + words + "]"), ErrorCode::kCorruptFile,
+              "behavior: expected Removed, Isolated, ");
 }
 
 TEST(ReadTokenizerJson, PartsThatContradict_Corrupt) {
@@ -236,14 +239,28 @@ TEST(ReadTokenizerJson, PartsThatContradict_Corrupt) {
                              {"/decoder", "{}", kCorrupt, "decoder: type: expected a string"}});
 }
 
-TEST(ReadTokenizerJson, UnknownTokenWithoutAllBytes_Unsupported) {
+TEST(ReadTokenizerJson, ByteWithoutToken_TheUnknownOneOrNone) {
   json document = SmallJson();
-  document["model"]["unk_token"] = "<s>";
-  EXPECT_TRUE(ReadTokenizerJson(document.dump()).ok());
   document["model"]["vocab"].erase("z");
   document["model"]["vocab"]["zz"] = static_cast<int>('z');
-  ExpectError(document.dump(), ErrorCode::kUnsupported,
-              "unk_token: expected none, or a vocabulary with all 256 bytes, found 255");
+  const Tokenizer without = CreateTokenizer(ReadTokenizerJson(document.dump()).value()).value();
+  EXPECT_THAT(without.Encode("azzb").value(), ::testing::ElementsAre('a', 'b'));
+  EXPECT_THAT(without.dropped_bytes(), ::testing::ElementsAre('z'));
+  document["model"]["unk_token"] = "<s>";
+  const Tokenizer with = CreateTokenizer(ReadTokenizerJson(document.dump()).value()).value();
+  EXPECT_THAT(with.Encode("azzb").value(), ::testing::ElementsAre('a', 270, 270, 'b'));
+  document["model"]["fuse_unk"] = true;
+  const Tokenizer fused = CreateTokenizer(ReadTokenizerJson(document.dump()).value()).value();
+  EXPECT_THAT(fused.Encode("azzb").value(), ::testing::ElementsAre('a', 270, 'b'));
+}
+
+TEST(ReadTokenizerJson, IdsWithGaps_TokensThatNothingBecomes) {
+  json document = SmallJson();
+  document["added_tokens"].push_back(Added(300, "<late>", true));
+  const Tokenizer tokenizer = CreateTokenizer(ReadTokenizerJson(document.dump()).value()).value();
+  EXPECT_EQ(tokenizer.vocab_size(), 301u);
+  EXPECT_THAT(tokenizer.Encode("<late>").value(), ::testing::ElementsAre(300));
+  EXPECT_EQ(tokenizer.TokenBytes(290), "");
 }
 
 TEST(ReadTokenizerJson, Nfc_TextIsNormalisedBetweenAddedTokens) {
@@ -252,8 +269,10 @@ TEST(ReadTokenizerJson, Nfc_TextIsNormalisedBetweenAddedTokens) {
   const Tokenizer tokenizer = CreateTokenizer(ReadTokenizerJson(document.dump()).value()).value();
   EXPECT_EQ(tokenizer.Encode("e\xCC\x81").value(), tokenizer.Encode("\xC3\xA9").value());
   EXPECT_EQ(tokenizer.Decode(tokenizer.Encode("<tool>\xCC\xB8").value(), true).value(), "<tool>\xCC\xB8");
-  for (json& added : document["added_tokens"]) added["normalized"] = true;
-  ExpectError(document.dump(), ErrorCode::kUnsupported, "normalized: expected false where there is a normalizer");
+  document["added_tokens"].push_back(Added(275, "\xC3\xA9!", false));
+  document["added_tokens"].back()["normalized"] = true;
+  const Tokenizer normalized = CreateTokenizer(ReadTokenizerJson(document.dump()).value()).value();
+  EXPECT_THAT(normalized.Encode("e\xCC\x81!").value(), ::testing::ElementsAre(275));
 }
 
 TEST(ReadTokenizerJson, Characters_FallBackToBytes) {
@@ -269,7 +288,7 @@ TEST(ReadTokenizerJson, CharactersWithPrefix_SpaceBeforeTheText) {
   document["normalizer"] = {
       {"type", "Sequence"},
       {"normalizers", json::array({{{"type", "Prepend"}, {"prepend", "\xE2\x96\x81"}}, document["normalizer"]})}};
-  EXPECT_TRUE(ReadTokenizerJson(document.dump()).value().add_space_prefix);
+  EXPECT_EQ(ReadTokenizerJson(document.dump()).value().normalizer, PieceSpaces(true));
   document["decoder"]["decoders"].push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   const Tokenizer tokenizer = CreateTokenizer(ReadTokenizerJson(document.dump()).value()).value();
   EXPECT_THAT(tokenizer.Encode("a").value(), ::testing::ElementsAre(260));
@@ -279,23 +298,16 @@ TEST(ReadTokenizerJson, CharactersWithPrefix_SpaceBeforeTheText) {
 
 TEST(ReadTokenizerJson, CharactersWithOtherSteps_RefusedByName) {
   constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
-  ExpectErrors(
-      CharacterJson(),
-      {{"/normalizer", "null", kUnsupported, "normalizer: expected Replace of spaces by U+2581 with byte_fallback"},
-       {"/normalizer/content", "\"_\"", kUnsupported, "found \"Replace\""},
-       {"/pre_tokenizer", R"({"type":"Metaspace"})", kUnsupported,
-        "pre_tokenizer: expected none with byte_fallback, found \"Metaspace\""},
-       {"/decoder/decoders/3", R"({"type":"Strip","content":" ","start":1,"stop":0})", kUnsupported,
-        "ByteFallback and Fuse"},
-       {"/decoder", R"({"type":"ByteLevel"})", kUnsupported, "found \"ByteLevel\""},
-       {"/model/ignore_merges", "true", kUnsupported, "ignore_merges: expected false with byte_fallback"}});
+  ExpectErrors(CharacterJson(),
+               {{"/decoder/decoders/3", R"({"type":"Strip","content":" ","start":2,"stop":0})", kUnsupported,
+                 "\"Fuse\", \"Strip\""},
+                {"/decoder", R"({"type":"CTC"})", kUnsupported, "found \"CTC\""},
+                {"/decoder", R"({"type":"ByteLevel"})", kUnsupported, "expected ByteLevel in pre_tokenizer, too"}});
   json document = CharacterJson();
   document["model"]["vocab"].erase("<0x0A>");
   document["model"]["vocab"]["other"] = 11;
-  const auto tokenizer = CreateTokenizer(ReadTokenizerJson(document.dump()).value());
-  ASSERT_FALSE(tokenizer.ok());
-  EXPECT_THAT(tokenizer.error().message(),
-              HasSubstr("expected a token of type byte for every byte, found none for byte 10"));
+  const Tokenizer tokenizer = CreateTokenizer(ReadTokenizerJson(document.dump()).value()).value();
+  EXPECT_THAT(tokenizer.dropped_bytes(), ::testing::ElementsAre('\n'));
 }
 
 TEST(ReadTokenizerJson, NotJson_Corrupt) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "base/printable_name.h"
@@ -79,17 +80,19 @@ Result<void> CheckSettings(const TokenizerSpec& spec) {
     return CorruptSpec("every text begins with a beginning-of-sequence token, but none is named");
   if (spec.add_eos && !spec.eos_id)
     return CorruptSpec("every text ends with an end-of-sequence token, but none is named");
-  if (spec.kind == VocabularyKind::kByteLevel) {
-    if (spec.add_space_prefix) {
-      return UnsupportedSpec("add_space_prefix: expected false for a byte-level vocabulary, found true");
-    }
-    return {};
+  TIDEMILL_TRY_VOID(CheckId(spec.unk_id, "unknown token", num_tokens));
+  for (const auto* ids : {&spec.begin_ids, &spec.end_ids}) {
+    for (const int32_t id : *ids) TIDEMILL_TRY_VOID(CheckId(id, "token before or behind each text", num_tokens));
   }
-  if (spec.merges.empty() && spec.scores.size() != num_tokens) {
+  for (const AddedTokenFlags& flags : spec.added_flags) TIDEMILL_TRY_VOID(CheckId(flags.id, "added token", num_tokens));
+  const bool has_scores =
+      spec.kind == VocabularyKind::kUnigram || (spec.kind == VocabularyKind::kSentencePiece && spec.merges.empty());
+  if (!has_scores) return {};
+  if (spec.scores.size() != num_tokens) {
     return CorruptSpec("scores: expected one for each of the " + std::to_string(num_tokens) + " tokens, found " +
                        std::to_string(spec.scores.size()));
   }
-  if (!std::all_of(spec.scores.begin(), spec.scores.end(), [](float score) { return std::isfinite(score); })) {
+  if (!std::all_of(spec.scores.begin(), spec.scores.end(), [](double score) { return std::isfinite(score); })) {
     return CorruptSpec("scores: expected finite numbers, found others");
   }
   return {};
@@ -107,10 +110,45 @@ std::string SpacesForPieceSpaces(std::string_view piece) {
   return text;
 }
 
-// What a token stands for that is not special.
-std::string BytesOf(std::string_view name, TokenType type, VocabularyKind kind) {
-  if (kind == VocabularyKind::kSentencePiece) return SpacesForPieceSpaces(name);
-  return type == TokenType::kUserDefined ? std::string(name) : ReadSpelledBytes(name).value_or(std::string(name));
+// What WordPiece's decoder makes of a token with the space before it.
+std::string CleanUp(std::string text) {
+  constexpr auto kPairs = std::to_array<std::pair<std::string_view, std::string_view>>({
+      {" .", "."},
+      {" ?", "?"},
+      {" !", "!"},
+      {" ,", ","},
+      {" ' ", "'"},
+      {" n't", "n't"},
+      {" 'm", "'m"},
+      {" do not", " don't"},
+      {" 's", "'s"},
+      {" 've", "'ve"},
+      {" 're", "'re"},
+  });
+  for (const auto& [dirty, clean] : kPairs) {
+    for (size_t at = text.find(dirty); at != std::string::npos; at = text.find(dirty, at + clean.size()))
+      text.replace(at, dirty.size(), clean);
+  }
+  return text;
+}
+
+// What a token stands for.
+std::string BytesOf(std::string_view name, TokenType type, const TokenizerSpec& spec) {
+  const bool special = type == TokenType::kUnknown || type == TokenType::kControl;
+  switch (spec.spelling) {
+    case TokenSpelling::kByteAlphabet:
+      if (special || type == TokenType::kUserDefined) return std::string(name);
+      return ReadSpelledBytes(name).value_or(std::string(name));
+    case TokenSpelling::kPieceSpaces: return SpacesForPieceSpaces(name);
+    case TokenSpelling::kWordPieces: {
+      const std::string& rest = spec.prefixes.rest;
+      const bool goes_on = !special && !rest.empty() && name.starts_with(rest);
+      std::string text = goes_on ? std::string(name.substr(rest.size())) : " " + std::string(name);
+      return spec.cleans_up ? CleanUp(std::move(text)) : text;
+    }
+    case TokenSpelling::kWords: return " " + std::string(name);
+  }
+  return {};
 }
 
 // The memory of a part that is no longer needed, back to the system before the next one needs its own.
@@ -129,51 +167,92 @@ void TakeNames(TokenizerSpec& spec, Tokenizer::Impl& impl) {
   Free(spec.tokens);
 }
 
-Result<void> TakeTokens(TokenizerSpec& spec, Tokenizer::Impl& impl) {
-  TakeNames(spec, impl);
-  impl.bytes.Reserve(impl.num_tokens(), impl.names.num_bytes());  // none stands for more bytes than it is spelled with
-  impl.id_by_name = TextTable(impl.num_tokens());
-  std::vector<AddedToken> added;
+// Added tokens that are recognised in normalised text, as they are then, by id.
+using NormalizedTexts = std::unordered_map<int32_t, std::string>;
+
+Result<NormalizedTexts> NormalizeAddedTokens(const TokenizerSpec& spec, const Normalizer& normalizer) {
+  NormalizedTexts texts;
+  Regex::Scratch scratch;
+  for (const AddedTokenFlags& flags : spec.added_flags) {
+    if (!flags.normalized) continue;
+    const std::string& name = spec.tokens[static_cast<size_t>(flags.id)];
+    RegexBudget budget(name.size());
+    TIDEMILL_TRY(text, normalizer.Normalize(name, kMaxAddedTokenBytes, scratch, budget));
+    texts.emplace(flags.id, std::move(text));
+  }
+  return texts;
+}
+
+Result<void> TakeAddedTokens(const TokenizerSpec& spec, const NormalizedTexts& texts, Tokenizer::Impl& impl) {
+  std::vector<AddedToken> raw, normalized;
+  std::vector<const AddedTokenFlags*> flags_of(impl.num_tokens());
+  for (const AddedTokenFlags& flags : spec.added_flags) flags_of[static_cast<size_t>(flags.id)] = &flags;
   for (size_t i = 0; i < impl.num_tokens(); ++i) {
     const auto id = static_cast<int32_t>(i);
     const std::string_view name = impl.NameOf(id);
-    const bool special = impl.IsSpecial(id);
-    switch (impl.TypeOf(id)) {
-      case TokenType::kNormal:
-      case TokenType::kUnused: impl.bytes.Add(BytesOf(name, impl.TypeOf(id), spec.kind)); break;
-      case TokenType::kUnknown:
-      case TokenType::kControl:
-      case TokenType::kUserDefined:
-        impl.bytes.Add(special ? std::string(name) : BytesOf(name, impl.TypeOf(id), spec.kind));
-        if (name.size() > kMaxAddedTokenBytes) {
-          return UnsupportedSpec(NameToken(i, name) + ": expected at most " + std::to_string(kMaxAddedTokenBytes) +
-                                 " bytes in a control or user-defined token, found " + std::to_string(name.size()));
-        }
-        if (!name.empty()) added.push_back({.text = name, .id = id, .special = special});
-        break;
-      case TokenType::kByte: {
-        if (spec.kind == VocabularyKind::kByteLevel) {
-          return UnsupportedSpec(NameToken(i, name) + ": expected a byte-level vocabulary, found a token of type byte");
-        }
-        const std::optional<uint8_t> byte = ReadByteToken(name);
-        if (!byte) {
-          return CorruptSpec(NameToken(i, name) + ": expected a token of type byte to be spelled like <0x0A>");
-        }
-        const char as_char = static_cast<char>(*byte);
-        impl.bytes.Add({&as_char, 1});
-        break;
+    if ((!impl.IsSpecial(id) && impl.TypeOf(id) != TokenType::kUserDefined) || name.empty()) continue;
+    if (name.size() > kMaxAddedTokenBytes) {
+      return UnsupportedSpec(NameToken(i, name) + ": expected at most " + std::to_string(kMaxAddedTokenBytes) +
+                             " bytes in a control or user-defined token, found " + std::to_string(name.size()));
+    }
+    AddedToken added = {.text = name, .id = id, .special = impl.IsSpecial(id)};
+    if (const AddedTokenFlags* const flags = flags_of[i]; flags != nullptr) {
+      added.single_word = flags->single_word;
+      added.lstrip = flags->lstrip;
+      added.rstrip = flags->rstrip;
+    }
+    const auto text = texts.find(id);
+    if (text == texts.end()) {
+      raw.push_back(added);
+    } else if (!text->second.empty()) {  // else nothing is left that could be recognised
+      normalized.push_back(added);
+      impl.normalized_names.push_back(text->second);
+    }
+  }
+  for (size_t i = 0; i < normalized.size(); ++i) normalized[i].text = impl.normalized_names[i];
+  // Of two that have become the same the first is recognised.
+  std::stable_sort(normalized.begin(), normalized.end(),
+                   [](const AddedToken& a, const AddedToken& b) { return a.text < b.text; });
+  normalized.erase(std::unique(normalized.begin(), normalized.end(),
+                               [](const AddedToken& a, const AddedToken& b) { return a.text == b.text; }),
+                   normalized.end());
+  impl.added_tokens = AddedTokens(std::move(raw));
+  impl.normalized_tokens = AddedTokens(std::move(normalized));
+  return {};
+}
+
+Result<void> TakeTokens(TokenizerSpec& spec, const NormalizedTexts& texts, Tokenizer::Impl& impl) {
+  TakeNames(spec, impl);
+  impl.bytes.Reserve(impl.num_tokens(), impl.names.num_bytes() + impl.num_tokens());
+  impl.id_by_name = TextTable(impl.num_tokens());
+  for (size_t i = 0; i < impl.num_tokens(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    const std::string_view name = impl.NameOf(id);
+    const TokenType type = impl.TypeOf(id);
+    if (type < TokenType::kNormal || type > TokenType::kByte) {
+      return CorruptSpec(NameToken(i, name) + ": expected a type from 1 to 6, found " +
+                         std::to_string(static_cast<int>(type)));
+    }
+    if (type == TokenType::kByte) {
+      if (spec.kind == VocabularyKind::kByteLevel) {
+        return UnsupportedSpec(NameToken(i, name) + ": expected a byte-level vocabulary, found a token of type byte");
       }
-      default:
-        return CorruptSpec(NameToken(i, name) + ": expected a type from 1 to 6, found " +
-                           std::to_string(static_cast<int>(impl.TypeOf(id))));
+      const std::optional<uint8_t> byte = ReadByteToken(name);
+      if (!byte) {
+        return CorruptSpec(NameToken(i, name) + ": expected a token of type byte to be spelled like <0x0A>");
+      }
+      const char as_char = static_cast<char>(*byte);
+      impl.bytes.Add({&as_char, 1});
+    } else {
+      const auto text = texts.find(id);
+      impl.bytes.Add(BytesOf(text == texts.end() ? name : std::string_view(text->second), type, spec));
     }
     const int32_t other = impl.id_by_name.Add(id, [&impl](int32_t known) { return impl.NameOf(known); });
-    if (other != id) {
+    if (other != id && type != TokenType::kUnused) {
       return CorruptSpec(NameToken(i, name) + ": expected spellings that differ, found the same in token " +
                          std::to_string(other));
     }
   }
-  impl.added_tokens = AddedTokens(std::move(added));
   return {};
 }
 
@@ -181,7 +260,7 @@ Result<void> TakeTokens(TokenizerSpec& spec, Tokenizer::Impl& impl) {
 bool IsMergeable(const Tokenizer::Impl& impl, int32_t id) {
   if (impl.TypeOf(id) == TokenType::kNormal) return true;
   return impl.TypeOf(id) == TokenType::kUserDefined &&
-         (impl.kind == VocabularyKind::kSentencePiece || ReadSpelledBytes(impl.NameOf(id)) == impl.BytesOf(id));
+         (impl.kind != VocabularyKind::kByteLevel || ReadSpelledBytes(impl.NameOf(id)) == impl.BytesOf(id));
 }
 
 // The token spelled `name`, if merging may make it; -1: none.
@@ -194,41 +273,46 @@ void FindByteTokens(Tokenizer::Impl& impl) {
   for (size_t byte = 0; byte < impl.id_of_byte.size(); ++byte) {
     const char as_char = static_cast<char>(static_cast<uint8_t>(byte));
     impl.id_of_byte[byte] = FindMergeable(impl, SpellBytes({&as_char, 1}));
-    if (impl.id_of_byte[byte] < 0) impl.dropped_bytes.push_back(static_cast<uint8_t>(byte));
   }
 }
 
-// The tokens of a SentencePiece-style vocabulary that stand for bytes, and what its characters merge from.
+// The first token of type byte for each: "<0x0a>" beside "<0x0A>".
+void FindByteFallbacks(Tokenizer::Impl& impl) {
+  for (size_t i = 0; i < impl.num_tokens(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    if (impl.TypeOf(id) != TokenType::kByte) continue;
+    int32_t& of_byte = impl.id_of_byte[static_cast<uint8_t>(impl.BytesOf(id)[0])];
+    if (of_byte < 0) of_byte = id;
+  }
+}
+
+// What the characters of a SentencePiece-style vocabulary merge from.
 Result<void> TakePieces(TokenizerSpec& spec, Tokenizer::Impl& impl, std::vector<Piece>& pieces) {
-  impl.id_of_byte.fill(-1);
   pieces.reserve(impl.num_tokens());
   for (size_t i = 0; i < impl.num_tokens(); ++i) {
     const auto id = static_cast<int32_t>(i);
     const std::string_view name = impl.NameOf(id);
-    if (impl.TypeOf(id) == TokenType::kByte) {
-      int32_t& of_byte = impl.id_of_byte[static_cast<uint8_t>(impl.BytesOf(id)[0])];
-      if (of_byte < 0) of_byte = id;  // "<0x0a>" beside "<0x0A>": the first
-    }
     // One that is not valid UTF-8 can never come to be, since merging joins characters.
     if (!IsMergeable(impl, id) || name.empty() || !IsValidUtf8(name)) continue;
     if (name.size() > kMaxPieceBytes) {
       return UnsupportedSpec(NameToken(i, name) + ": expected at most " + std::to_string(kMaxPieceBytes) +
                              " bytes, found " + std::to_string(name.size()));
     }
-    pieces.push_back({name, id, spec.scores.empty() ? 0.0f : spec.scores[i]});
+    pieces.push_back({name, id, spec.scores.empty() ? 0.0f : static_cast<float>(spec.scores[i])});
   }
   Free(spec.scores);
-  const auto missing = std::find(impl.id_of_byte.begin(), impl.id_of_byte.end(), -1);
-  if (missing != impl.id_of_byte.end()) {
-    return UnsupportedSpec("vocabulary: expected a token of type byte for every byte, found none for byte " +
-                           std::to_string(missing - impl.id_of_byte.begin()));
-  }
   impl.piece_symbols = PieceSymbols(pieces, impl.num_tokens(), spec.merges.empty());
-  const int32_t space = impl.piece_symbols.Find(kPieceSpace);
-  if (space < 0 || impl.piece_symbols.IsLoose(space)) {
-    return UnsupportedSpec("vocabulary: expected a token for U+2581, which spells a space, found none");
-  }
   return {};
+}
+
+// What Unigram and WordPiece look up: the tokens that text may become.
+std::vector<PieceTrie::Piece> TriePieces(const Tokenizer::Impl& impl) {
+  std::vector<PieceTrie::Piece> pieces;
+  for (size_t i = 0; i < impl.num_tokens(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    if (impl.TypeOf(id) == TokenType::kNormal && !impl.NameOf(id).empty()) pieces.push_back({impl.NameOf(id), id});
+  }
+  return pieces;
 }
 
 Result<void> TakeMerges(TokenizerSpec& spec, Tokenizer::Impl& impl) {
@@ -262,9 +346,18 @@ Result<void> TakeMerges(TokenizerSpec& spec, Tokenizer::Impl& impl) {
   return {};
 }
 
+// Bytes that Encode would leave out.
+void FindDroppedBytes(Tokenizer::Impl& impl) {
+  if (impl.unk_id >= 0) return;
+  for (size_t byte = 0; byte < impl.id_of_byte.size(); ++byte) {
+    if (impl.id_of_byte[byte] < 0) impl.dropped_bytes.push_back(static_cast<uint8_t>(byte));
+  }
+}
+
 void TakeWholeWords(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
   impl.whole_words_first = spec.ignore_merges;
-  if (!spec.ignore_merges) return;
+  impl.keeps_line_feeds = spec.keeps_line_feeds;
+  if (!spec.ignore_merges || impl.kind != VocabularyKind::kByteLevel) return;
   const auto num_normal = std::count(impl.types.begin(), impl.types.end(), TokenType::kNormal);
   impl.id_by_bytes = TextTable(static_cast<size_t>(num_normal));
   for (size_t i = 0; i < impl.num_tokens(); ++i) {
@@ -286,45 +379,77 @@ void FindEndOfGeneration(const TokenizerSpec& spec, Tokenizer::Impl& impl) {
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
 }
 
+Result<void> TakeModel(TokenizerSpec& spec, Tokenizer::Impl& impl) {
+  impl.id_of_byte.fill(-1);
+  switch (spec.kind) {
+    case VocabularyKind::kByteLevel:
+      FindByteTokens(impl);
+      FindDroppedBytes(impl);
+      TIDEMILL_TRY_VOID(TakeMerges(spec, impl));
+      break;
+    case VocabularyKind::kSentencePiece: {
+      FindByteFallbacks(impl);
+      FindDroppedBytes(impl);
+      std::vector<Piece> pieces;
+      TIDEMILL_TRY_VOID(TakePieces(spec, impl, pieces));
+      if (!spec.merges.empty()) {
+        TIDEMILL_TRY_VOID(TakeMerges(spec, impl));
+        break;
+      }
+      const ScoredMerges merges = MakeScoredMerges(pieces, impl.piece_symbols);
+      Free(pieces);
+      impl.merger = BytePairMerger(merges.rules, impl.piece_symbols.num_symbols(), merges.ranks);
+      break;
+    }
+    case VocabularyKind::kUnigram:
+      FindByteFallbacks(impl);
+      impl.unigram = Unigram(TriePieces(impl), std::move(spec.scores));
+      break;
+    case VocabularyKind::kWordPiece:
+      impl.word_pieces = WordPieces(TriePieces(impl), spec.prefixes, spec.max_word_characters);
+      break;
+    case VocabularyKind::kWordLevel: break;
+  }
+  TakeWholeWords(spec, impl);
+  return {};
+}
+
 Result<Tokenizer> Create(TokenizerSpec& spec) {
   TIDEMILL_TRY_VOID(CheckSettings(spec));
   auto impl = std::make_unique<Tokenizer::Impl>();
   impl->kind = spec.kind;
-  if (spec.kind == VocabularyKind::kByteLevel) {
-    const std::optional<WordRule> rule = FindWordRule(spec.pre_tokenizer);
-    if (!rule) {
-      return UnsupportedSpec("pre-tokenizer " + QuoteName(spec.pre_tokenizer) + ": expected one of " +
-                             KnownPreTokenizers());
-    }
-    impl->word_rule = *rule;
-    impl->normalize_nfc = spec.normalize_nfc;
-  }
-  TIDEMILL_TRY_VOID(TakeTokens(spec, *impl));
-  if (spec.kind == VocabularyKind::kByteLevel) {
-    FindByteTokens(*impl);
-    TIDEMILL_TRY_VOID(TakeMerges(spec, *impl));
-    TakeWholeWords(spec, *impl);
-  } else {
-    std::vector<Piece> pieces;
-    TIDEMILL_TRY_VOID(TakePieces(spec, *impl, pieces));
-    if (!spec.merges.empty()) {
-      TIDEMILL_TRY_VOID(TakeMerges(spec, *impl));
-    } else {
-      const ScoredMerges merges = MakeScoredMerges(pieces, impl->piece_symbols);
-      Free(pieces);
-      impl->merger = BytePairMerger(merges.rules, impl->piece_symbols.num_symbols(), merges.ranks);
-    }
-    impl->add_space_prefix = spec.add_space_prefix;
-  }
+  impl->unk_id = spec.unk_id.value_or(-1);
+  impl->fuse_unk = spec.fuse_unk;
+  impl->leading_space = spec.leading_space;
+  TIDEMILL_TRY(normalizer, Normalizer::Create(std::move(spec.normalizer)).WithContext("load tokenizer"));
+  impl->normalizer = std::move(normalizer);
+  TIDEMILL_TRY(pre_tokenizer, PreTokenizer::Create(std::move(spec.pre_tokenizer)).WithContext("load tokenizer"));
+  impl->pre_tokenizer = std::move(pre_tokenizer);
+  TIDEMILL_TRY(texts, NormalizeAddedTokens(spec, impl->normalizer));
+  TIDEMILL_TRY_VOID(TakeTokens(spec, texts, *impl));
+  TIDEMILL_TRY_VOID(TakeAddedTokens(spec, texts, *impl));
+  TIDEMILL_TRY_VOID(TakeModel(spec, *impl));
   FindEndOfGeneration(spec, *impl);
   impl->bos_id = spec.bos_id;
   impl->eos_id = spec.eos_id;
   impl->add_bos = spec.add_bos;
   impl->add_eos = spec.add_eos;
+  impl->begin_ids = std::move(spec.begin_ids);
+  if (spec.add_bos) impl->begin_ids.push_back(*spec.bos_id);
+  impl->end_ids = std::move(spec.end_ids);
+  if (spec.add_eos) impl->end_ids.push_back(*spec.eos_id);
   return Tokenizer(std::unique_ptr<const Tokenizer::Impl>(std::move(impl)));
 }
 
 }  // namespace
+
+std::vector<NormalizerStep> PieceSpaces(bool space_prefix) {
+  std::vector<NormalizerStep> steps;
+  if (space_prefix) steps.push_back({.kind = NormalizerKind::kPrepend, .content = std::string(kPieceSpaceUtf8)});
+  steps.push_back(
+      {.kind = NormalizerKind::kReplace, .pattern = " ", .is_literal = true, .content = std::string(kPieceSpaceUtf8)});
+  return steps;
+}
 
 Result<Tokenizer> CreateTokenizer(TokenizerSpec spec) {
   const size_t num_tokens = spec.tokens.size(), num_merges = spec.merges.size();

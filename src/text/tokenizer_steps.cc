@@ -12,27 +12,9 @@
 namespace tidemill {
 namespace {
 
-// The regular expressions of word_splitter.h, as files spell them.
-struct KnownExpression {
-  std::string_view expression;
-  std::string_view pre_tokenizer;
-};
-constexpr auto kExpressions = std::to_array<KnownExpression>({
-    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", "gpt-2"},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     "llama-bpe"},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     "qwen2"},
-});
-
-// One step of a part, after Sequences are taken apart.
-struct Step {
-  std::string type;
-  JsonValue settings;
-};
-
 // Appends the steps of `value` to `steps`. `list` is what a Sequence of this part calls its steps.
-Result<void> Flatten(const JsonValue& value, std::string_view where, std::string_view list, std::vector<Step>& steps) {
+Result<void> Flatten(const JsonValue& value, std::string_view where, std::string_view list,
+                     std::vector<TokenizerStep>& steps) {
   if (!value.is_object()) return Corrupt(std::string(where) + ": expected an object, found another value");
   TIDEMILL_TRY(type, GetString(value, "type", where));
   if (type != "Sequence") {
@@ -48,136 +30,39 @@ Result<void> Flatten(const JsonValue& value, std::string_view where, std::string
   return {};
 }
 
-Result<std::vector<Step>> ReadPart(const JsonValue& root, std::string_view where, std::string_view list) {
-  std::vector<Step> steps;
-  if (const auto part = FindPart(root, where)) TIDEMILL_TRY_VOID(Flatten(*part, where, list, steps));
-  return steps;
-}
-
-// "Digits, ByteLevel"
-std::string NameSteps(std::span<const Step> steps) {
-  std::string names;
-  for (const Step& step : steps) names += (names.empty() ? "" : ", ") + QuoteName(step.type);
-  return names.empty() ? "none" : names;
-}
-
-// The string of {"<key>": {"<kind>": "..."}}, such as {"pattern": {"Regex": "..."}}; nothing when it is of another kind.
-std::optional<std::string> FindPattern(const JsonValue& settings, std::string_view kind) {
-  const auto pattern = FindPart(settings, "pattern");
-  if (!pattern || !pattern->is_object()) return std::nullopt;
-  const auto text = FindPart(*pattern, kind);
-  if (!text || !text->is_string()) return std::nullopt;
-  return std::string(text->text());
-}
-
 bool IsStringEqual(const JsonValue& settings, std::string_view key, std::string_view value) {
   const auto found = FindPart(settings, key);
   return found && IsText(*found, value);
 }
 
-bool IsReplace(const Step& step, std::string_view pattern, std::string_view content) {
+bool IsReplace(const TokenizerStep& step, std::string_view pattern, std::string_view content) {
   return step.type == "Replace" && FindPattern(step.settings, "String") == pattern &&
          IsStringEqual(step.settings, "content", content);
 }
 
-Result<void> ReadNormalizer(const JsonValue& root, TokenizerSpec& spec) {
-  TIDEMILL_TRY(steps, ReadPart(root, "normalizer", "normalizers"));
-  if (spec.kind == VocabularyKind::kByteLevel) {
-    if (steps.empty()) return {};
-    spec.normalize_nfc = steps.size() == 1 && steps[0].type == "NFC";
-    if (spec.normalize_nfc) return {};
-    return Unsupported("normalizer: expected none or NFC, found " + NameSteps(steps));
-  }
-  spec.add_space_prefix =
-      steps.size() == 2 && steps[0].type == "Prepend" && IsStringEqual(steps[0].settings, "prepend", kPieceSpaceUtf8);
-  if (steps.size() == (spec.add_space_prefix ? 2u : 1u) && IsReplace(steps.back(), " ", kPieceSpaceUtf8)) return {};
-  return Unsupported(
-      "normalizer: expected Replace of spaces by U+2581 with byte_fallback, after Prepend or not, found " +
-      NameSteps(steps));
-}
-
-// The name of the rule that a Split's regular expression is.
-Result<std::string> ReadSplit(const JsonValue& settings) {
-  const std::string where = "pre_tokenizer: Split";
-  const std::optional<std::string> expression = FindPattern(settings, "Regex");
-  if (!expression) return Unsupported(where + ": pattern: expected a Regex, found another kind");
-  TIDEMILL_TRY(behavior, GetString(settings, "behavior", where));
-  TIDEMILL_TRY(invert, GetBool(settings, "invert", where, false));
-  // The expressions match everything, so to keep the matches alone is to keep all.
-  const bool keeps_all = (behavior == "Isolated" && !invert) || (behavior == "Removed" && invert);
-  if (!keeps_all) {
-    return Unsupported(where + ": expected behavior Isolated, found " + QuoteName(behavior) +
-                       (invert ? ", inverted" : ""));
-  }
-  for (const auto& [known, name] : kExpressions) {
-    if (*expression == known) return std::string(name);
-  }
-  return Unsupported(where + ": regular expression " + QuoteName(*expression) +
-                     ": expected one of gpt-2, llama3 or qwen2");
-}
-
-Result<void> ReadByteLevelSplit(std::span<const Step> steps, TokenizerSpec& spec) {
-  const auto unknown = [&] {
-    return Unsupported("pre_tokenizer: expected ByteLevel, after Digits or Split or nothing, found " +
-                       NameSteps(steps));
-  };
-  if (steps.empty() || steps.size() > 2 || steps.back().type != "ByteLevel") return unknown();
-  const JsonValue& byte_level = steps.back().settings;
-  TIDEMILL_TRY(add_prefix_space, GetBool(byte_level, "add_prefix_space", "pre_tokenizer: ByteLevel", true));
-  if (add_prefix_space) {
-    return Unsupported("pre_tokenizer: ByteLevel: add_prefix_space: expected false, found true");
-  }
-  TIDEMILL_TRY(use_regex, GetBool(byte_level, "use_regex", "pre_tokenizer: ByteLevel", true));
-  const std::string first = steps.size() == 2 ? steps[0].type : "";
-  if (first == "Split") {
-    if (use_regex) return Unsupported("pre_tokenizer: ByteLevel after Split: use_regex: expected false, found true");
-    TIDEMILL_TRY(name, ReadSplit(steps[0].settings));
-    spec.pre_tokenizer = std::move(name);
-    return {};
-  }
-  if (!use_regex) return Unsupported("pre_tokenizer: ByteLevel: use_regex: expected true, found false");
-  if (first.empty()) {
-    spec.pre_tokenizer = "gpt-2";
-    return {};
-  }
-  if (first != "Digits") return unknown();
-  TIDEMILL_TRY(each, GetBool(steps[0].settings, "individual_digits", "pre_tokenizer: Digits", false));
-  if (!each) return Unsupported("pre_tokenizer: Digits: individual_digits: expected true, found false");
-  spec.pre_tokenizer = "smollm";
-  return {};
-}
-
-Result<void> ReadPreTokenizer(const JsonValue& root, TokenizerSpec& spec) {
-  TIDEMILL_TRY(steps, ReadPart(root, "pre_tokenizer", "pretokenizers"));
-  if (spec.kind == VocabularyKind::kByteLevel) return ReadByteLevelSplit(steps, spec);
-  if (steps.empty()) return {};
-  // A Split at spaces, which the normalizer has replaced, finds none.
-  if (steps.size() == 1 && steps[0].type == "Split" && FindPattern(steps[0].settings, "String") == " ") return {};
-  return Unsupported("pre_tokenizer: expected none with byte_fallback, found " + NameSteps(steps));
-}
-
-// The one id that a token of a template stands for.
-Result<int32_t> ReadTemplateToken(const JsonValue& settings, const JsonValue& item) {
+// The ids that a token of a template stands for.
+Result<std::vector<int32_t>> ReadTemplateToken(const JsonValue& settings, const JsonValue& item) {
   constexpr std::string_view kWhere = "post_processor: TemplateProcessing";
   TIDEMILL_TRY(name, GetString(item, "id", kWhere));
   const auto tokens = FindPart(settings, "special_tokens");
   const auto token = tokens && tokens->is_object() ? FindPart(*tokens, name) : std::nullopt;
   const auto ids = token && token->is_object() ? FindPart(*token, "ids") : std::nullopt;
-  std::optional<uint64_t> id;
-  for (const JsonValue& element : ids && ids->size() == 1 ? ids->Elements() : std::vector<JsonValue>()) {
-    if (const auto whole = element.GetUint("", 0, UINT64_MAX); whole.ok()) id = *whole;
+  const std::string where = std::string(kWhere) + ": special token " + QuoteName(name);
+  if (!ids || !ids->is_array() || ids->size() == 0) return Corrupt(where + ": ids: expected a list, found none");
+  std::vector<int32_t> read;
+  for (const JsonValue& element : ids->Elements()) {
+    const auto id = element.GetUint("", 0, INT32_MAX);
+    if (!id.ok()) return Corrupt(where + ": ids: expected whole numbers below 2^31, found " + element.Describe());
+    read.push_back(static_cast<int32_t>(*id));
   }
-  if (!id) return Unsupported(std::string(kWhere) + ": special token " + QuoteName(name) + ": expected one id");
-  if (*id > INT32_MAX) return Corrupt(std::string(kWhere) + ": special token " + QuoteName(name) + ": id out of range");
-  return static_cast<int32_t>(*id);
+  return read;
 }
 
 Result<void> ReadTemplate(const JsonValue& settings, TokenizerSpec& spec) {
   constexpr std::string_view kWhere = "post_processor: TemplateProcessing";
   const auto items = FindPart(settings, "single");
   if (!items || !items->is_array()) return Corrupt(std::string(kWhere) + ": single: expected a list, found none");
-  const Error unknown = Unsupported(std::string(kWhere) +
-                                    ": single: expected the text once, with at most one token before it and one after");
+  const Error unknown = Unsupported(std::string(kWhere) + ": single: expected the text once, and tokens around it");
   bool has_text = false;
   for (const JsonValue& item : items->Elements()) {
     const auto token = FindPart(item, "SpecialToken");
@@ -187,30 +72,30 @@ Result<void> ReadTemplate(const JsonValue& settings, TokenizerSpec& spec) {
       continue;
     }
     if (!token->is_object()) return unknown;
-    TIDEMILL_TRY(id, ReadTemplateToken(settings, *token));
-    if (has_text ? spec.add_eos : spec.add_bos) return unknown;
-    (has_text ? spec.eos_id : spec.bos_id) = id;
-    (has_text ? spec.add_eos : spec.add_bos) = true;
+    TIDEMILL_TRY(ids, ReadTemplateToken(settings, *token));
+    std::vector<int32_t>& side = has_text ? spec.end_ids : spec.begin_ids;
+    side.insert(side.end(), ids.begin(), ids.end());
   }
   if (!has_text) return unknown;
   return {};
 }
 
-Result<void> ReadPostProcessor(const JsonValue& root, TokenizerSpec& spec) {
-  TIDEMILL_TRY(steps, ReadPart(root, "post_processor", "processors"));
-  bool has_template = false;
-  for (const Step& step : steps) {
-    if (step.type == "ByteLevel") continue;  // it only moves offsets, which we do not report
-    if (step.type != "TemplateProcessing" || has_template) {
-      return Unsupported("post_processor: expected ByteLevel and one TemplateProcessing, found " + NameSteps(steps));
+// {"cls": ["<s>", 0], "sep": ["</s>", 2]}: the first goes before the text, the second behind it.
+Result<void> ReadPair(const JsonValue& settings, std::string_view where, TokenizerSpec& spec) {
+  for (const auto& [key, side] : {std::pair{"cls", &spec.begin_ids}, std::pair{"sep", &spec.end_ids}}) {
+    const auto token = FindPart(settings, key);
+    const auto parts = token && token->is_array() ? token->Elements() : std::vector<JsonValue>();
+    const auto id = parts.size() == 2 ? parts[1].GetUint("", 0, INT32_MAX) : Result<uint64_t>(Corrupt(""));
+    if (!id.ok()) {
+      return Corrupt(std::string(where) + ": " + key + ": expected a token and its id, found " +
+                     (token ? token->Describe() : "none"));
     }
-    has_template = true;
-    TIDEMILL_TRY_VOID(ReadTemplate(step.settings, spec));
+    side->push_back(static_cast<int32_t>(*id));
   }
   return {};
 }
 
-bool StripsOneSpace(const Step& step) {
+bool StripsOneSpace(const TokenizerStep& step) {
   const auto is_count = [&](std::string_view key, int count) {
     const auto value = FindPart(step.settings, key);
     return value && IsNumber(*value, count);
@@ -219,23 +104,109 @@ bool StripsOneSpace(const Step& step) {
          is_count("stop", 0);
 }
 
-Result<void> CheckDecoder(const JsonValue& root, const TokenizerSpec& spec) {
-  TIDEMILL_TRY(steps, ReadPart(root, "decoder", "decoders"));
-  if (spec.kind == VocabularyKind::kByteLevel) {
-    if (steps.size() == 1 && steps[0].type == "ByteLevel") return {};
-    return Unsupported("decoder: expected ByteLevel, found " + NameSteps(steps));
-  }
-  const size_t num_known = spec.add_space_prefix && !steps.empty() && StripsOneSpace(steps.back()) ? 4 : 3;
-  if (steps.size() == num_known && IsReplace(steps[0], kPieceSpaceUtf8, " ") && steps[1].type == "ByteFallback" &&
-      steps[2].type == "Fuse") {
-    return {};
-  }
-  return Unsupported(
-      "decoder: expected Replace of U+2581 by a space, ByteFallback and Fuse with byte_fallback, found " +
-      NameSteps(steps));
+// Replace of U+2581 by a space, then perhaps ByteFallback, Fuse and Strip of one space.
+bool IsPieceDecoder(std::span<const TokenizerStep> steps, bool& strips) {
+  if (steps.empty() || !IsReplace(steps[0], kPieceSpaceUtf8, " ")) return false;
+  size_t i = 1;
+  if (i < steps.size() && steps[i].type == "ByteFallback") ++i;
+  if (i < steps.size() && steps[i].type == "Fuse") ++i;
+  strips = i < steps.size() && StripsOneSpace(steps[i]);
+  return i + (strips ? 1 : 0) == steps.size();
 }
 
 }  // namespace
+
+Result<std::vector<TokenizerStep>> ReadStepList(const JsonValue& root, std::string_view where, std::string_view list) {
+  std::vector<TokenizerStep> steps;
+  if (const auto part = FindPart(root, where)) TIDEMILL_TRY_VOID(Flatten(*part, where, list, steps));
+  return steps;
+}
+
+std::string NameSteps(std::span<const TokenizerStep> steps) {
+  std::string names;
+  for (const TokenizerStep& step : steps) names += (names.empty() ? "" : ", ") + QuoteName(step.type);
+  return names.empty() ? "none" : names;
+}
+
+std::optional<std::string> FindPattern(const JsonValue& settings, std::string_view kind) {
+  const auto pattern = FindPart(settings, "pattern");
+  if (!pattern || !pattern->is_object()) return std::nullopt;
+  const auto text = FindPart(*pattern, kind);
+  if (!text || !text->is_string()) return std::nullopt;
+  return std::string(text->text());
+}
+
+Result<void> ReadPostProcessor(const JsonValue& root, TokenizerSpec& spec) {
+  TIDEMILL_TRY(steps, ReadStepList(root, "post_processor", "processors"));
+  bool has_template = false;
+  for (const TokenizerStep& step : steps) {
+    if (step.type == "ByteLevel") continue;  // it only moves offsets, which we do not report
+    const bool is_pair = step.type == "RobertaProcessing" || step.type == "BertProcessing";
+    if ((step.type != "TemplateProcessing" && !is_pair) || has_template) {
+      return Unsupported(
+          "post_processor: expected ByteLevel and one of TemplateProcessing, RobertaProcessing and BertProcessing, "
+          "found " +
+          NameSteps(steps));
+    }
+    has_template = true;
+    TIDEMILL_TRY_VOID(is_pair ? ReadPair(step.settings, "post_processor: " + step.type, spec)
+                              : ReadTemplate(step.settings, spec));
+  }
+  // One token on a side has a name.
+  if (spec.begin_ids.size() == 1) {
+    spec.bos_id = spec.begin_ids[0];
+    spec.add_bos = true;
+    spec.begin_ids.clear();
+  }
+  if (spec.end_ids.size() == 1) {
+    spec.eos_id = spec.end_ids[0];
+    spec.add_eos = true;
+    spec.end_ids.clear();
+  }
+  return {};
+}
+
+Result<void> ReadDecoder(const JsonValue& root, TokenizerSpec& spec) {
+  TIDEMILL_TRY(steps, ReadStepList(root, "decoder", "decoders"));
+  const bool is_byte_level = steps.size() == 1 && steps[0].type == "ByteLevel";
+  if (is_byte_level != (spec.kind == VocabularyKind::kByteLevel)) {
+    return Unsupported(std::string("decoder: expected ") +
+                       (is_byte_level ? "ByteLevel in pre_tokenizer, too" : "ByteLevel") + ", found " +
+                       (is_byte_level ? "none" : NameSteps(steps)));
+  }
+  if (is_byte_level) return {};
+  bool strips = false;
+  if (steps.empty()) {
+    spec.spelling = TokenSpelling::kWords;
+    spec.leading_space = LeadingSpace::kOneDropped;
+  } else if (steps.size() == 1 && steps[0].type == "WordPiece") {
+    const auto prefix = FindPart(steps[0].settings, "prefix");
+    if (prefix && !IsText(*prefix, spec.prefixes.rest)) {
+      return Unsupported("decoder: WordPiece: prefix: expected the model's " + QuoteName(spec.prefixes.rest) +
+                         ", found " + DescribeString(*prefix));
+    }
+    TIDEMILL_TRY(cleans_up, GetBool(steps[0].settings, "cleanup", "decoder: WordPiece", true));
+    spec.spelling = TokenSpelling::kWordPieces;
+    spec.cleans_up = cleans_up;
+    spec.leading_space = LeadingSpace::kOneDropped;
+  } else if (steps.size() == 1 && steps[0].type == "Metaspace") {
+    if (!IsStringEqual(steps[0].settings, "replacement", kPieceSpaceUtf8)) {
+      return Unsupported("decoder: Metaspace: replacement: expected U+2581, found another one");
+    }
+    TIDEMILL_TRY(scheme, ReadPrependScheme(steps[0].settings, "decoder: Metaspace"));
+    spec.spelling = TokenSpelling::kPieceSpaces;
+    spec.leading_space = scheme == PrependScheme::kNever ? LeadingSpace::kKept : LeadingSpace::kAllDroppedOfFirstToken;
+  } else if (IsPieceDecoder(steps, strips)) {
+    spec.spelling = TokenSpelling::kPieceSpaces;
+    spec.leading_space = strips ? LeadingSpace::kOneDropped : LeadingSpace::kKept;
+  } else {
+    return Unsupported(
+        "decoder: expected ByteLevel, WordPiece, Metaspace, none, or Replace of U+2581 by a space with ByteFallback, "
+        "Fuse and Strip, found " +
+        NameSteps(steps));
+  }
+  return {};
+}
 
 std::optional<JsonValue> FindPart(const JsonValue& object, std::string_view key) {
   const auto found = object.Member(key);
@@ -264,13 +235,6 @@ bool IsText(const JsonValue& value, std::string_view text) { return value.is_str
 
 bool IsNumber(const JsonValue& value, double number) {
   return value.is_number() && value.GetFloat("").value() == number;
-}
-
-Result<void> ReadSteps(const JsonValue& root, TokenizerSpec& spec) {
-  TIDEMILL_TRY_VOID(ReadNormalizer(root, spec));
-  TIDEMILL_TRY_VOID(ReadPreTokenizer(root, spec));
-  TIDEMILL_TRY_VOID(ReadPostProcessor(root, spec));
-  return CheckDecoder(root, spec);
 }
 
 }  // namespace tidemill

@@ -4,9 +4,11 @@
 #define TIDEMILL_TEXT_TOKENIZER_STEPS_H_
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/json_document.h"
 #include "text/tokenizer_spec.h"
@@ -17,11 +19,32 @@ namespace tidemill {
 inline Error Corrupt(std::string message) { return Error(ErrorCode::kCorruptFile, std::move(message)); }
 inline Error Unsupported(std::string message) { return Error(ErrorCode::kUnsupported, std::move(message)); }
 
-// Reads the four parts of `root`, an object, into a spec whose kind is known. Errors: kCorruptFile, kUnsupported by name.
-Result<void> ReadSteps(const JsonValue& root, TokenizerSpec& spec);
+// One step of a part, after Sequences are taken apart.
+struct TokenizerStep {
+  std::string type;
+  JsonValue settings;
+};
+
+// The steps of the part `where` of `root`, whose Sequences call their steps `list`. kCorruptFile when it has another shape.
+Result<std::vector<TokenizerStep>> ReadStepList(const JsonValue& root, std::string_view where, std::string_view list);
+
+// "Digits, ByteLevel"; "none".
+std::string NameSteps(std::span<const TokenizerStep> steps);
+
+// Each reads one part of `root` into the spec. Errors: kCorruptFile, kUnsupported by name.
+Result<void> ReadNormalizer(const JsonValue& root, TokenizerSpec& spec);
+Result<void> ReadPreTokenizer(const JsonValue& root, TokenizerSpec& spec);
+Result<void> ReadPostProcessor(const JsonValue& root, TokenizerSpec& spec);
+Result<void> ReadDecoder(const JsonValue& root, TokenizerSpec& spec);
+
+// The prepend_scheme of a Metaspace.
+Result<PrependScheme> ReadPrependScheme(const JsonValue& settings, std::string_view where);
 
 // The part called `key` of `object`; nothing when it is missing or null.
 std::optional<JsonValue> FindPart(const JsonValue& object, std::string_view key);
+
+// The string of {"pattern": {"<kind>": "..."}}; nothing when it is of another kind.
+std::optional<std::string> FindPattern(const JsonValue& settings, std::string_view kind);
 
 // kCorruptFile, with `where` in front, when it is missing or no string; when it is there and no bool.
 Result<std::string> GetString(const JsonValue& object, std::string_view key, std::string_view where);

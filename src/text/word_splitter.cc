@@ -10,23 +10,12 @@
 namespace tidemill {
 namespace {
 
-constexpr auto kRuleNames = std::to_array<std::pair<std::string_view, WordRule>>({
-    {"gpt-2", WordRule::kGpt2},
-    {"llama-bpe", WordRule::kLlama3},
-    {"llama-v3", WordRule::kLlama3},
-    {"llama3", WordRule::kLlama3},
-    {"jais", WordRule::kGpt2},
-    {"mpt", WordRule::kGpt2},
-    {"olmo", WordRule::kGpt2},
-    {"deepseek-r1-qwen", WordRule::kQwen2},
-    {"qwen2", WordRule::kQwen2},
-    {"stablelm2", WordRule::kQwen2},
-    {"codeshell", WordRule::kDigitsThenGpt2},
-    {"command-r", WordRule::kDigitsThenGpt2},
-    {"exaone", WordRule::kDigitsThenGpt2},
-    {"refact", WordRule::kDigitsThenGpt2},
-    {"smollm", WordRule::kDigitsThenGpt2},
-    {"starcoder", WordRule::kDigitsThenGpt2},
+constexpr auto kExpressions = std::to_array<std::pair<std::string_view, WordRule>>({
+    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", WordRule::kGpt2},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     WordRule::kLlama3},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     WordRule::kQwen2},
 });
 
 // What distinguishes characters in [^\s\p{L}\p{N}] and its neighbours: kLetter, kNumber, kSpace or 0 for the rest.
@@ -131,20 +120,18 @@ size_t Llama3WordEnd(std::string_view text, size_t i, int max_digits) {
 
 }  // namespace
 
-std::optional<WordRule> FindWordRule(std::string_view pre_tokenizer) {
-  for (const auto& [name, rule] : kRuleNames) {
-    if (name == pre_tokenizer) return rule;
+std::optional<WordRule> FindWordRule(std::string_view expression) {
+  for (const auto& [known, rule] : kExpressions) {
+    if (known == expression) return rule;
   }
   return std::nullopt;
 }
 
-std::string KnownPreTokenizers() {
-  std::string names;
-  for (const auto& [name, rule] : kRuleNames) {
-    if (!names.empty()) names += ", ";
-    names += name;
+std::string_view ExpressionOf(WordRule rule) {
+  for (const auto& [expression, known] : kExpressions) {
+    if (known == rule) return expression;
   }
-  return names;
+  return {};
 }
 
 std::string_view WordSplitter::Next() {

@@ -16,18 +16,17 @@
 
 #include <cstddef>
 #include <optional>
-#include <string>
 #include <string_view>
 
 namespace tidemill {
 
 enum class WordRule { kGpt2, kDigitsThenGpt2, kLlama3, kQwen2 };
 
-// The rule that a GGUF file means by the name in tokenizer.ggml.pre. Nothing for a name we do not know.
-std::optional<WordRule> FindWordRule(std::string_view pre_tokenizer);
+// The rule that gives the matches of `expression`, written as files write it. Nothing for another one.
+std::optional<WordRule> FindWordRule(std::string_view expression);
 
-// The names that FindWordRule knows, for messages: "gpt-2, llama-bpe, ...".
-std::string KnownPreTokenizers();
+// The expression of a rule but kDigitsThenGpt2, which are two.
+std::string_view ExpressionOf(WordRule rule);
 
 class WordSplitter {
  public:

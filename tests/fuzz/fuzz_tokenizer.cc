@@ -97,7 +97,7 @@ std::string SpellByteToken(int byte) {
 
 void FuzzSpec(std::string_view rest) {
   TokenizerSpec spec;
-  spec.pre_tokenizer = "gpt-2";
+  spec.pre_tokenizer = FindPreTokenizer("gpt-2")->steps;
   for (std::string_view line = TakeLine(rest); !line.empty(); line = TakeLine(rest)) {
     const std::string_view value = line.substr(1);
     switch (line[0]) {
@@ -108,14 +108,16 @@ void FuzzSpec(std::string_view rest) {
         break;
       case 'M': spec.merges.emplace_back(value); break;
       case 'P':
-        spec.pre_tokenizer = value;
+        if (auto named = FindPreTokenizer(value)) spec.pre_tokenizer = std::move(named->steps);
         spec.ignore_merges = value == "llama-bpe";
         break;
       case 'S':
         spec.kind = VocabularyKind::kSentencePiece;
-        spec.add_space_prefix = value == "+";
+        spec.spelling = TokenSpelling::kPieceSpaces;
+        spec.pre_tokenizer.clear();
+        spec.normalizer = PieceSpaces(value == "+");
         break;
-      case 'N': spec.normalize_nfc = true; break;
+      case 'N': spec.normalizer = {{.kind = NormalizerKind::kNfc}}; break;
       case 'B':
         spec.bos_id = ReadInt(value);
         spec.add_bos = true;

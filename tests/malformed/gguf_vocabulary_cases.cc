@@ -59,12 +59,11 @@ std::vector<MalformedRow> Rows() {
           },
           kNotFound, "read tokenizer: GGUF metadata key \"tokenizer.ggml.model\": expected in the file, found none"),
       Row("unknown tokenizer", Changed([](V& v) { v.model = "rwkv"; }), kUnsupported,
-          "read tokenizer: tokenizer.ggml.model \"rwkv\": expected \"gpt2\" (byte-level BPE) or \"llama\" "
-          "(SentencePiece BPE)"),
+          "read tokenizer: tokenizer.ggml.model \"rwkv\": expected \"gpt2\" (byte-level BPE), \"llama\" "
+          "(SentencePiece BPE), \"gemma4\", \"t5\" (Unigram) or \"bert\" (WordPiece)"),
       Row("unknown words", Changed([](V& v) { v.pre = "pre-of-tomorrow"; }), kUnsupported,
-          "load tokenizer: pre-tokenizer \"pre-of-tomorrow\": expected one of gpt-2, llama-bpe, llama-v3, llama3, "
-          "jais, mpt, olmo, deepseek-r1-qwen, qwen2, stablelm2, codeshell, command-r, exaone, refact, smollm, "
-          "starcoder"),
+          "read tokenizer: tokenizer.ggml.pre \"pre-of-tomorrow\": expected a name of docs/models.md, such as gpt-2, "
+          "llama-bpe or qwen2"),
       Row("fewer types than tokens", Changed([](V& v) { v.entries.token_types.pop_back(); }), kCorrupt,
           "read tokenizer: tokenizer.ggml.token_type: expected one value for each of the 264 tokens, found 263"),
       Row("more types than tokens", Changed([](V& v) { v.entries.token_types.push_back(1); }), kCorrupt,

@@ -51,7 +51,7 @@ inline TokenizerSpec SmallSpec(std::string_view pre_tokenizer) {
   for (const std::string_view name : {"<s>", "</s>", "<|im_start|>", "<|im_end|>"})
     add(std::string(name), TokenType::kControl);
   add("<tool>", TokenType::kUserDefined);
-  spec.pre_tokenizer = pre_tokenizer;
+  spec.pre_tokenizer = FindPreTokenizer(pre_tokenizer).value().steps;
   spec.ignore_merges = pre_tokenizer == "llama-bpe";
   return spec;
 }

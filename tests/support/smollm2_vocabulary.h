@@ -33,7 +33,7 @@ inline TokenizerSpec ReadSmolLm2Spec(const std::string& fixtures) {
     spec.tokens.push_back(std::move(token));
   }
   if (spec.tokens.size() != 49152) throw std::runtime_error(path + ": missing or damaged");
-  spec.pre_tokenizer = "smollm";
+  spec.pre_tokenizer = FindPreTokenizer("smollm").value().steps;
   spec.bos_id = 1;
   spec.eos_id = 2;
   return spec;
