@@ -121,12 +121,7 @@ Result<void> ReadUnigramSteps(const GgufFile& file, bool space_prefix, Tokenizer
         {.kind = NormalizerKind::kCharsMap, .content = std::move(bytes), .search = CharsMapSearch::kLongest});
   }
   TIDEMILL_TRY(removes_spaces, file.GetBoolOr("tokenizer.ggml.remove_extra_whitespaces", false));
-  if (removes_spaces) {
-    spec.normalizer.push_back({.kind = NormalizerKind::kStripLeft});
-    spec.normalizer.push_back({.kind = NormalizerKind::kStripRight});
-    spec.normalizer.push_back({.kind = NormalizerKind::kReplace, .pattern = " {2,}", .content = " "});
-  }
-  for (NormalizerStep& step : PieceSpaces(space_prefix)) spec.normalizer.push_back(std::move(step));
+  for (NormalizerStep& step : PieceSpaces(space_prefix, removes_spaces)) spec.normalizer.push_back(std::move(step));
   return {};
 }
 

@@ -443,8 +443,12 @@ Result<Tokenizer> Create(TokenizerSpec& spec) {
 
 }  // namespace
 
-std::vector<NormalizerStep> PieceSpaces(bool space_prefix) {
+std::vector<NormalizerStep> PieceSpaces(bool space_prefix, bool removes_spaces) {
   std::vector<NormalizerStep> steps;
+  if (removes_spaces) {
+    steps.push_back({.kind = NormalizerKind::kReplace, .pattern = R"(\A +| +\z)"});
+    steps.push_back({.kind = NormalizerKind::kReplace, .pattern = " {2,}", .content = " "});
+  }
   if (space_prefix) steps.push_back({.kind = NormalizerKind::kPrepend, .content = std::string(kPieceSpaceUtf8)});
   steps.push_back(
       {.kind = NormalizerKind::kReplace, .pattern = " ", .is_literal = true, .content = std::string(kPieceSpaceUtf8)});

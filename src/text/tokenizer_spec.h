@@ -86,8 +86,9 @@ struct TokenizerSpec {
   std::vector<int32_t> begin_ids, end_ids;     // else than these two: the tokens before each text, and behind it
 };
 
-// What a SentencePiece model does with a text: spaces spelled U+2581, one in front of each stretch if `space_prefix`.
-std::vector<NormalizerStep> PieceSpaces(bool space_prefix);
+// What a SentencePiece model does with a text: spaces spelled U+2581, one in front of each stretch if `space_prefix`; with
+// `removes_spaces` before that none is left at both ends, nor two together.
+std::vector<NormalizerStep> PieceSpaces(bool space_prefix, bool removes_spaces = false);
 
 // Errors: kCorruptFile when the parts contradict each other, kUnsupported for a setting we do not have, those of Normalizer::Create and
 // PreTokenizer::Create, kOutOfMemory. Messages name the token or merge. Cost: O(size of the spec), times the length of the longest token
