@@ -88,6 +88,9 @@ struct LoadOptions {
   size_t threads = 0;                             // for loading; 0: physical cores
   std::function<void(double)> progress;           // called with 0..1 from the loading thread; may be empty
   std::optional<RopeOverride> rope_scaling = {};  // for a context past the model's own; changes answers of any length
+  // false: neither tokenizer nor template is read, and the files need not have them. Scores, speeds and plans need none (Engine::Score,
+  // Engine::Bench, MakePlan); requests are refused, and the text's tokenizer has no tokens.
+  bool text = true;
 };
 
 // Immutable once loaded: any number of engines, in any threads, may share it.

@@ -331,7 +331,9 @@ Result<void> BenchCommand(CommandContext& context) {
   if (!flags.model) return UsageError("MODEL", "expected a model file, found none");
   TIDEMILL_TRY(options, flags.machine.engine_options());
   options.max_batch = std::max(options.max_batch, *std::max_element(flags.batch.begin(), flags.batch.end()));
-  TIDEMILL_TRY(session, OpenSession(*flags.model, flags.machine.load_options(), options, context));
+  LoadOptions load = flags.machine.load_options();
+  load.text = false;
+  TIDEMILL_TRY(session, OpenSession(*flags.model, std::move(load), options, context));
   Engine& engine = *session.engine;
   MachineLimits limits;
   TIDEMILL_TRY_VOID(MeasureLimits(engine, WhichLimits::kAll, limits));

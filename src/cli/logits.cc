@@ -96,7 +96,10 @@ Result<void> LogitsCommand(CommandContext& context) {
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
   TIDEMILL_TRY(ids, ReadIdLists(flags.ids_file));
-  TIDEMILL_TRY(session, OpenSession(flags.model, flags.machine, context));
+  TIDEMILL_TRY(options, flags.machine.engine_options());
+  LoadOptions load = flags.machine.load_options();
+  load.text = false;
+  TIDEMILL_TRY(session, OpenSession(flags.model, std::move(load), options, context));
   std::atomic<bool> is_interrupted = false;
   // So that no half file is left behind.
   const SignalWatch::Grace grace(context.signals, [&is_interrupted] { is_interrupted = true; });

@@ -188,6 +188,10 @@ Result<RequestId> Engine::Submit(Request request) {
 Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request, size_t answered) {
   const Model::Impl& shared = model->impl();
   const size_t vocab = shared.info.vocab_size;
+  if (shared.text.tokenizer.vocab_size() == 0) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "submit request: the model was loaded without its tokenizer; load it with LoadOptions::text");
+  }
   if (request.prompt.empty()) return Error(ErrorCode::kInvalidArgument, "submit request: the prompt is empty");
   for (size_t i = 0; i < request.prompt.size(); ++i) {
     if (request.prompt[i] >= 0 && static_cast<size_t>(request.prompt[i]) < vocab) continue;

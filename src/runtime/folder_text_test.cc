@@ -12,6 +12,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/safetensors_writer.h"
+#include "tidemill/engine.h"
 
 namespace tidemill::folder_text_test {
 namespace {
@@ -316,6 +317,23 @@ TEST(NumberRanges, EndsAndJustBeyond_AreAsValidateSays) {
         << c.range.expected;
     EXPECT_FALSE(accepts(std::nextafter(high, 1e9f))) << c.range.expected;
   }
+}
+
+TEST(ModelLoad, WithoutText_NeedsNoTokenizerAndTakesNoRequests) {
+  const std::string folder = std::string(TIDEMILL_FIXTURES) + "/families/qwen3";
+  const auto model = Model::Load(folder, {.threads = 1, .progress = {}, .text = false});
+  ASSERT_TRUE(model.ok()) << model.error().message();
+  const Tokenizer& tokenizer = (*model)->text().tokenizer;
+  EXPECT_EQ(tokenizer.vocab_size(), 0U);
+  EXPECT_EQ(tokenizer.Encode("Hello <s> 1")->size(), 0U);
+  EXPECT_EQ(tokenizer.TokenBytes(0), "");
+  const auto engine = Engine::Create(*model, {.threads = 1});
+  ASSERT_TRUE(engine.ok()) << engine.error().message();
+  const auto refused = (*engine)->Submit({.prompt = {1}, .generation = {}});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(refused.error().message(),
+            "submit request: the model was loaded without its tokenizer; load it with LoadOptions::text");
 }
 
 TEST(ModelLoad, TokenizerLargerThanTheModel_IsRefusedWithTheNumberThatTheFilesGive) {

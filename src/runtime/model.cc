@@ -7,14 +7,22 @@
 #include "base/thread_pool.h"
 #include "models/registry.h"
 #include "runtime/model_impl.h"
+#include "text/tokenizer_impl.h"
 
 namespace tidemill {
 namespace {
 
+// A tokenizer without tokens leaves out all bytes of a text.
+Result<ModelText> NoText() {
+  auto none = std::make_unique<Tokenizer::Impl>();
+  none->id_of_byte.fill(-1);
+  return ModelText{.tokenizer = Tokenizer(std::move(none)), .chat_template = {}, .bos_token = "", .eos_token = ""};
+}
+
 Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const LoadOptions& options) {
   TIDEMILL_TRY(files, ModelFiles::Open(path));
   TIDEMILL_TRY(info, DescribeModel(files));
-  TIDEMILL_TRY(text, ReadModelText(files));
+  TIDEMILL_TRY(text, options.text ? ReadModelText(files) : NoText());
   TIDEMILL_TRY(recommended, ReadRecommendation(files));
   if (text.tokenizer.vocab_size() > info.vocab_size) {
     const std::string limit =
