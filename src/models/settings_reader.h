@@ -50,6 +50,9 @@ class SettingsReader {
   std::string architecture_;
 };
 
+// "0.25": for messages.
+std::string SettingText(double value);
+
 // config.json's names of what all decoders have, and a family's defaults.
 struct DecoderKeys {
   std::string hidden_size = "hidden_size";
@@ -69,14 +72,6 @@ struct DecoderKeys {
 
 // Sizes, rope and windows that concern all layers ("sliding_window"). Experts, layer types and the rest are the family's.
 Result<ModelSettings> ReadDecoderSettings(const SettingsReader& reader, const DecoderKeys& keys);
-
-// Bounds of a base, both excluded. At 1 yarn would divide by the base's logarithm, 0; below 1 angles would exceed the kernels' sines.
-inline constexpr double kMinRopeTheta = 1, kMaxRopeTheta = 1e12;
-
-// The settings under `config_path` ("rope_parameters", "rope_parameters.full_attention"). Empty: rope_parameters, or rope_theta and
-// rope_scaling. kUnsupported names an unknown scaling.
-Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, std::string_view config_path, double default_theta,
-                                      size_t max_position_embeddings);
 
 // `sliding_window`, if any, in every layer.
 Result<void> ReadSlidingWindow(const SettingsReader& reader, ModelSettings& settings);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/registry.h"
+#include "models/rope_settings.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/safetensors_writer.h"

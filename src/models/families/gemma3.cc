@@ -4,6 +4,7 @@
 
 #include "models/families/families.h"
 #include "models/gated_decoder.h"
+#include "models/rope_settings.h"
 
 namespace tidemill {
 namespace {
