@@ -42,6 +42,7 @@ class JsonValue {
   bool is_null() const { return kind() == JsonKind::kNull; }
 
   std::optional<JsonValue> Find(std::string_view path) const;
+  std::optional<JsonValue> Peek(std::string_view path) const;   // the same, but Unread does not notice
   std::optional<JsonValue> Member(std::string_view key) const;  // of exactly this key, which may be empty and have dots
   bool Has(std::string_view path) const;                        // there, and not null
   bool IsNull(std::string_view path) const;                     // there, and null
@@ -49,6 +50,9 @@ class JsonValue {
   std::vector<std::string_view> Keys() const;  // of an object, in the order of the file; otherwise none
   std::vector<std::pair<std::string_view, JsonValue>> Members() const;  // the same with their values
   std::vector<JsonValue> Elements() const;                              // of an array; otherwise none
+  // Members below this object that nobody has asked for, in the order of the file; not nulls. To learn that a key is there (Has, IsNull,
+  // Peek) is not to ask for it. Of an object that was asked for: what is unread in it.
+  std::vector<JsonValue> Unread() const;
   std::string path() const;       // from the root: "added_tokens[3].content"; empty for the root
   std::string Describe() const;   // "null", "true", "4.5", "\"x\"", "an object", "an array": for messages
   std::string_view text() const;  // of a string, and of a kFloat as it was written; otherwise empty
@@ -84,6 +88,10 @@ class JsonValue {
  private:
   friend class JsonDocumentBuilder;
 
+  std::optional<JsonValue> Child(std::string_view key) const;
+  template <typename Visit>
+  std::optional<JsonValue> Walk(std::string_view path, Visit visit) const;
+  void AddUnread(std::vector<JsonValue>* unread) const;
   Result<JsonValue> Require(std::string_view path, std::string_view expected) const;
   template <typename T, typename Convert>
   Result<std::vector<T>> Collect(std::string_view path, std::string_view expected, Convert convert) const;

@@ -139,6 +139,29 @@ TEST(JsonDocument, Keys_KeepTheOrderOfTheFile) {
   EXPECT_TRUE(Parsed("{}").Keys().empty());
 }
 
+TEST(JsonDocument, WhatNobodyAskedFor_IsUnread) {
+  const auto document = JsonDocument::Parse(
+      "f",
+      R"({"z": 1, "a": {"x": 1, "y": {"deep": 1}, "n": null}, "list": [1], "l2": {"q": 1}, "m": {"r": 1}, "h": 1})");
+  ASSERT_TRUE(document.ok());
+  const auto unread = [&] {
+    std::vector<std::string> paths;
+    for (const JsonValue& value : document->Unread()) paths.push_back(value.path());
+    return paths;
+  };
+  EXPECT_EQ(unread(), (std::vector<std::string>{"z", "a", "list", "l2", "m", "h"}));
+  EXPECT_TRUE(document->Has("h"));
+  EXPECT_TRUE(document->Peek("h").has_value());
+  EXPECT_FALSE(document->Find("l2.missing").has_value());
+  EXPECT_TRUE(document->GetUint("a.x", 0, 1).ok());
+  EXPECT_TRUE(document->GetInts("list").ok());
+  EXPECT_EQ(document->Find("m")->Members().size(), 1U);
+  EXPECT_EQ(unread(), (std::vector<std::string>{"z", "a.y", "l2.q", "h"}));
+  EXPECT_TRUE(document->Member("z").has_value());
+  EXPECT_TRUE(document->GetUintOr("h", 0, 0, 1).ok());
+  EXPECT_EQ(unread(), (std::vector<std::string>{"a.y", "l2.q"}));
+}
+
 TEST(JsonDocument, MissingOrNull_IsTheFallback) {
   const JsonDocument config = Parsed(R"({"n":3,"f":0.5,"b":true,"s":"x","null":null,"o":{"null":null}})");
   for (const char* path : {"gone", "null", "o.null", "o.gone", "gone.gone"}) {

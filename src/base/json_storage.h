@@ -13,13 +13,20 @@
 namespace tidemill {
 
 struct JsonValue::Storage {
+  // What readers have asked for, for JsonValue::Unread. Any thread may write it, through an atomic_ref.
+  enum class Taken : uint8_t {
+    kNo,
+    kValue,  // itself; of an object not yet what is in it
+    kAll,    // with all that is in it
+  };
   struct Text {  // in `texts`: an offset, since that may move
     uint32_t begin = 0;
     uint32_t size = 0;
   };
   struct Node {
     JsonKind kind = JsonKind::kNull;
-    bool flag = false;    // a bool's value; an integer's sign
+    bool flag = false;  // a bool's value; an integer's sign
+    mutable Taken taken = Taken::kNo;
     uint32_t parent = 0;  // the root is its own
     uint32_t end = 0;     // the node behind this one's last descendant
     uint32_t key_at = 0;  // byte where the key stands

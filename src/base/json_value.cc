@@ -1,5 +1,6 @@
 // Finding values in a JsonDocument, and typed access to them.
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <limits>
 #include <new>
@@ -11,6 +12,12 @@
 
 namespace tidemill {
 namespace {
+
+template <typename Taken>
+void Take(Taken& now, Taken more) {
+  const std::atomic_ref<Taken> shared(now);
+  if (shared.load(std::memory_order_relaxed) < more) shared.store(more, std::memory_order_relaxed);
+}
 
 std::string Range(const std::string& min, const std::string& max) { return "an integer of " + min + " to " + max; }
 
@@ -25,7 +32,7 @@ std::string_view JsonValue::text() const {
   return has_text ? storage_->TextOf(storage_->nodes[node_].text) : std::string_view();
 }
 
-std::optional<JsonValue> JsonValue::Member(std::string_view key) const {
+std::optional<JsonValue> JsonValue::Child(std::string_view key) const {
   if (!is_object()) return std::nullopt;
   const auto children = storage_->ChildrenOf(node_);
   const auto found =
@@ -35,29 +42,70 @@ std::optional<JsonValue> JsonValue::Member(std::string_view key) const {
   return JsonValue(storage_, *found);
 }
 
-std::optional<JsonValue> JsonValue::Find(std::string_view path) const {
+std::optional<JsonValue> JsonValue::Member(std::string_view key) const {
+  const auto found = Child(key);
+  if (found) Take(storage_->nodes[found->node_].taken, Storage::Taken::kValue);
+  return found;
+}
+
+// visit(node) for each value on the way but this one, which was asked for when it was handed out, if at all.
+template <typename Visit>
+std::optional<JsonValue> JsonValue::Walk(std::string_view path, Visit visit) const {
   JsonValue value = *this;
   while (!path.empty()) {
-    if (auto whole = value.Member(path)) return whole;
+    if (const auto whole = value.Child(path)) {
+      visit(whole->node_);
+      return whole;
+    }
     const size_t dot = path.find('.');
     if (dot == std::string_view::npos) return std::nullopt;
-    const auto next = value.Member(path.substr(0, dot));
+    const auto next = value.Child(path.substr(0, dot));
     if (!next) return std::nullopt;
     value = *next;
+    visit(value.node_);
     path.remove_prefix(dot + 1);
     if (path.empty()) return std::nullopt;  // a dot at the end
   }
   return value;
 }
 
+std::optional<JsonValue> JsonValue::Find(std::string_view path) const {
+  return Walk(path, [this](uint32_t node) { Take(storage_->nodes[node].taken, Storage::Taken::kValue); });
+}
+
+std::optional<JsonValue> JsonValue::Peek(std::string_view path) const {
+  return Walk(path, [](uint32_t) {});
+}
+
 bool JsonValue::Has(std::string_view path) const {
-  const auto value = Find(path);
+  const auto value = Peek(path);
   return value && !value->is_null();
 }
 
 bool JsonValue::IsNull(std::string_view path) const {
-  const auto value = Find(path);
+  const auto value = Peek(path);
   return value && value->is_null();
+}
+
+std::vector<JsonValue> JsonValue::Unread() const {
+  std::vector<JsonValue> unread;
+  AddUnread(&unread);
+  return unread;
+}
+
+// As deep as the document.
+void JsonValue::AddUnread(std::vector<JsonValue>* unread) const {
+  if (!is_object() || storage_->nodes[node_].taken == Storage::Taken::kAll) return;
+  const uint32_t end = storage_->nodes[node_].end;
+  for (uint32_t child = node_ + 1; child < end; child = storage_->nodes[child].end) {
+    const JsonValue member(storage_, child);
+    if (member.is_null()) continue;
+    if (storage_->nodes[child].taken == Storage::Taken::kNo) {
+      unread->push_back(member);
+    } else {
+      member.AddUnread(unread);
+    }
+  }
 }
 
 std::vector<std::string_view> JsonValue::Keys() const {
@@ -72,6 +120,7 @@ std::vector<std::pair<std::string_view, JsonValue>> JsonValue::Members() const {
   std::vector<std::pair<std::string_view, JsonValue>> members;
   if (!is_object()) return members;
   members.reserve(size());
+  Take(storage_->nodes[node_].taken, Storage::Taken::kAll);
   const uint32_t end = storage_->nodes[node_].end;
   for (uint32_t child = node_ + 1; child < end; child = storage_->nodes[child].end)
     members.emplace_back(storage_->KeyOf(child), JsonValue(storage_, child));

@@ -66,6 +66,7 @@ struct GgufValue {
   GgufValueType element_type = GgufValueType::kUint8;  // of an array
   uint64_t count = 1;                                  // elements of an array
   std::span<const std::byte> bytes;                    // the value, or all elements of the array with their lengths
+  mutable uint8_t taken = 0;  // 1: somebody asked for it. Any thread may write it, through an atomic_ref
 };
 
 // Borrows the bytes it was parsed from: the mapping must outlive it and every view it returns.
@@ -82,6 +83,7 @@ class GgufFile {
   const FileTensor* FindTensor(std::string_view name) const;  // null when there is none
   std::vector<std::string_view> keys() const;                 // in the order of the file
   const GgufValue* FindValue(std::string_view key) const;     // null when there is none
+  std::vector<std::string_view> UnreadKeys() const;           // that nobody has asked for, in the order of the file
 
   // Typed access. A missing key is kNotFound, a value of another kind or outside the range kCorruptFile; both name the
   // key. Integers of every width and sign answer to GetUint when they are not negative; f32 and f64 to GetFloat.

@@ -1,5 +1,6 @@
 // Typed access to GGUF metadata.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -106,7 +107,18 @@ const FileTensor* GgufFile::FindTensor(std::string_view name) const {
 const GgufValue* GgufFile::FindValue(std::string_view key) const {
   const auto less = [&](uint32_t i, std::string_view wanted) { return values_[i].first < wanted; };
   const auto found = std::lower_bound(values_by_key_.begin(), values_by_key_.end(), key, less);
-  return found != values_by_key_.end() && values_[*found].first == key ? &values_[*found].second : nullptr;
+  if (found == values_by_key_.end() || values_[*found].first != key) return nullptr;
+  const GgufValue& value = values_[*found].second;
+  std::atomic_ref<uint8_t>(value.taken).store(1, std::memory_order_relaxed);
+  return &value;
+}
+
+std::vector<std::string_view> GgufFile::UnreadKeys() const {
+  std::vector<std::string_view> keys;
+  for (const auto& [key, value] : values_) {
+    if (value.taken == 0) keys.push_back(key);
+  }
+  return keys;
 }
 
 std::vector<std::string_view> GgufFile::keys() const {
