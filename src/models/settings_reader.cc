@@ -58,6 +58,12 @@ Result<std::string> SettingsReader::StringOr(const SettingKey& key, std::string_
   return std::string(*text);
 }
 
+void SettingsReader::TakeIfEqual(const SettingKey& key, double value) const {
+  if (gguf() || !Has(key)) return;
+  const JsonValue found = *files_.config()->Peek(key.config);
+  if (found.is_number() && found.GetFloat("").value() == value) static_cast<void>(files_.config()->Find(key.config));
+}
+
 Error SettingsReader::Wrong(const SettingKey& key, const std::string& expected, const std::string& found,
                             ErrorCode code) const {
   const std::string where = gguf() ? "metadata: " + QuoteName(GgufKey(key)) : "config.json: " + QuoteName(key.config);
@@ -65,6 +71,26 @@ Error SettingsReader::Wrong(const SettingKey& key, const std::string& expected, 
 }
 
 namespace {
+
+// The part of each head that turns.
+Result<void> ReadRotaryDim(const SettingsReader& reader, const DecoderKeys& keys, ModelSettings& s) {
+  TIDEMILL_TRY(place, FindRope(reader, keys.rope_theta, keys.default_rope_theta));
+  const bool has_parts = !keys.partial_rotary_factor.empty();
+  const SettingKey inside{place.at + ".partial_rotary_factor", ""};
+  const SettingKey beside{has_parts ? keys.partial_rotary_factor : "partial_rotary_factor", ""};
+  const SettingKey key = reader.Has(inside) ? inside : beside;
+  TIDEMILL_TRY(factor, reader.FloatOr(key, keys.default_partial_rotary_factor));
+  reader.TakeIfEqual(beside, factor);
+  if (!has_parts && factor != 1)
+    return reader.Wrong(key, "1, since this family turns whole heads", SettingText(factor), ErrorCode::kUnsupported);
+  const double rotary_dim = factor * static_cast<double>(s.head_dim);
+  if (!(factor > 0 && factor <= 1) || rotary_dim < 2 || static_cast<size_t>(rotary_dim) % 2 != 0)
+    return reader.Wrong(key,
+                        "a factor up to 1 that leaves an even number of " + std::to_string(s.head_dim) + " dimensions",
+                        SettingText(factor));
+  s.rotary_dim = static_cast<size_t>(rotary_dim);
+  return {};
+}
 
 Result<void> ReadHeads(const SettingsReader& reader, const DecoderKeys& keys, ModelSettings& s) {
   const SettingKey heads_key{keys.num_attention_heads, "attention.head_count"};
@@ -100,21 +126,9 @@ Result<void> ReadHeads(const SettingsReader& reader, const DecoderKeys& keys, Mo
     s.rotary_dim = rotary_dim;
     return {};
   }
-  // Three names have been in use for the same factor.
-  double factor = keys.default_partial_rotary_factor;
-  SettingKey factor_key{"partial_rotary_factor", ""};
-  for (const char* name : {"rotary_pct", "partial_rotary_factor", "rope_parameters.partial_rotary_factor"}) {
-    if (reader.Has({name, ""})) factor_key.config = name;
-    TIDEMILL_TRY(value, reader.FloatOr({name, ""}, factor));
-    factor = value;
-  }
-  const double rotary_dim = factor * static_cast<double>(head_dim);
-  if (!(factor > 0 && factor <= 1) || rotary_dim < 2 || static_cast<size_t>(rotary_dim) % 2 != 0)
-    return reader.Wrong(factor_key,
-                        "a factor up to 1 that leaves an even number of " + std::to_string(head_dim) + " dimensions",
-                        SettingText(factor));
-  s.rotary_dim = static_cast<size_t>(rotary_dim);
-  return {};
+  s.rotary_dim = head_dim;
+  if (keys.rope_by_layer_type) return {};
+  return ReadRotaryDim(reader, keys, s);
 }
 
 // Draft models of PARD (arXiv:2504.18583). Other kinds, such as "pard2", take more than tokens. GGUF files have no such keys.
@@ -165,8 +179,9 @@ Result<ModelSettings> ReadDecoderSettings(const SettingsReader& reader, const De
   s.norm_eps = eps;
   s.hidden_act = act;
   TIDEMILL_TRY_VOID(ReadHeads(reader, keys, s));
-  if (keys.rotary) {
-    TIDEMILL_TRY(rope, ReadRopeSettings(reader, "", keys.default_rope_theta, context));
+  if (keys.rotary && (reader.gguf() || !keys.rope_by_layer_type)) {
+    TIDEMILL_TRY(place, FindRope(reader, keys.rope_theta, keys.default_rope_theta));
+    TIDEMILL_TRY(rope, ReadRopeSettings(reader, place, context));
     s.rope = rope;
   }
   TIDEMILL_TRY_VOID(ReadMaskToken(reader, s));
@@ -179,21 +194,27 @@ constexpr uint64_t kMaxWindow = uint64_t{1} << 30;
 
 SettingKey WindowKey() { return {"sliding_window", "attention.sliding_window"}; }
 
+// 0: none, which is what null says.
+Result<uint64_t> ReadWindow(const SettingsReader& reader, uint64_t missing) {
+  const bool is_missing = !reader.gguf() && !reader.files().config()->Peek("sliding_window");
+  return reader.UintOr(WindowKey(), is_missing ? missing : 0, 1, kMaxWindow);
+}
+
 }  // namespace
 
-Result<void> ReadSlidingWindow(const SettingsReader& reader, ModelSettings& s) {
-  TIDEMILL_TRY(window, reader.UintOr(WindowKey(), 0, 1, kMaxWindow));
+Result<void> ReadSlidingWindow(const SettingsReader& reader, ModelSettings& s, uint64_t missing) {
+  TIDEMILL_TRY(window, ReadWindow(reader, missing));
   if (window != 0) s.windows.assign(s.num_hidden_layers, window);
   return {};
 }
 
 Result<void> ReadLayerWindows(const SettingsReader& reader, ModelSettings& s) {
-  if (!reader.Has(WindowKey())) return {};
-  TIDEMILL_TRY(window, reader.Uint(WindowKey(), 1, kMaxWindow));
+  TIDEMILL_TRY(window, ReadWindow(reader, 4096));
+  if (window == 0) return {};
   s.windows.assign(s.num_hidden_layers, 0);
   const SettingKey types_key{"layer_types", ""};
   if (!reader.Has(types_key)) {
-    TIDEMILL_TRY(first, reader.UintOr({"max_window_layers", ""}, 0, 0, 1 << 20));
+    TIDEMILL_TRY(first, reader.UintOr({"max_window_layers", ""}, 28, 0, 1 << 20));
     for (size_t i = first; i < s.num_hidden_layers; ++i) s.windows[i] = window;
     return {};
   }
@@ -223,6 +244,18 @@ Result<void> ReadExpertSettings(const SettingsReader& reader, ModelSettings& s) 
   s.num_experts = experts;
   s.num_experts_per_tok = per_token;
   s.moe_intermediate_size = ffn;
+  return {};
+}
+
+Result<void> CheckBias(const SettingsReader& reader, const std::string& key, bool fallback, std::string_view suffix) {
+  if (reader.gguf()) return {};
+  TIDEMILL_TRY(stated, reader.BoolOr({key, ""}, fallback));
+  if (stated) return {};
+  for (const FileTensor& tensor : reader.files().tensors()) {
+    if (!tensor.name.ends_with(suffix)) continue;
+    return reader.Wrong({key, ""}, "true, since the file has " + QuoteName(tensor.name), "false",
+                        ErrorCode::kUnsupported);
+  }
   return {};
 }
 

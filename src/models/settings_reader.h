@@ -39,6 +39,9 @@ class SettingsReader {
   Result<bool> BoolOr(const SettingKey& key, bool fallback) const;
   Result<std::string> StringOr(const SettingKey& key, std::string_view fallback) const;
 
+  // Counts a number of config.json that only says `value` again as read (JsonValue::Unread).
+  void TakeIfEqual(const SettingKey& key, double value) const;
+
   // "config.json: "hidden_size": expected ..., found ..."
   Error Wrong(const SettingKey& key, const std::string& expected, const std::string& found,
               ErrorCode code = ErrorCode::kCorruptFile) const;
@@ -62,25 +65,34 @@ struct DecoderKeys {
   std::string max_position_embeddings = "max_position_embeddings";
   SettingKey norm_eps = {"rms_norm_eps", "attention.layer_norm_rms_epsilon"};
   double default_norm_eps = 1e-6;
+  std::string rope_theta = "rope_theta";
   double default_rope_theta = 10000;
   std::string hidden_act = "hidden_act";
   std::string default_hidden_act = "silu";
+  // Beside rope_parameters; of those too, in them. Empty: the family turns whole heads.
+  std::string partial_rotary_factor = "";
   double default_partial_rotary_factor = 1;
   bool rotary = true;
+  bool rope_by_layer_type = false;  // in config.json: the family reads its ropes
   bool tied_by_default = false;
 };
 
 // Sizes, rope and windows that concern all layers ("sliding_window"). Experts, layer types and the rest are the family's.
 Result<ModelSettings> ReadDecoderSettings(const SettingsReader& reader, const DecoderKeys& keys);
 
-// `sliding_window`, if any, in every layer.
-Result<void> ReadSlidingWindow(const SettingsReader& reader, ModelSettings& settings);
+// `sliding_window`, if any, in every layer. `missing`: the window of a config.json that does not have the key; 0: none.
+Result<void> ReadSlidingWindow(const SettingsReader& reader, ModelSettings& settings, uint64_t missing = 0);
 
 // `sliding_window` in the layers that layer_types calls "sliding_attention", or without layer_types in those from max_window_layers on.
+// What a config.json does not have is as transformers' Qwen has it.
 Result<void> ReadLayerWindows(const SettingsReader& reader, ModelSettings& settings);
 
 // num_experts and so on; `settings` stays unchanged if the file has no experts.
 Result<void> ReadExpertSettings(const SettingsReader& reader, ModelSettings& settings);
+
+// kUnsupported where the file has biases, tensors whose names end with `suffix`, and config.json does not say so: transformers would leave
+// them out. `fallback`: what it says without the key.
+Result<void> CheckBias(const SettingsReader& reader, const std::string& key, bool fallback, std::string_view suffix);
 
 // hidden_act as transformers spells it. kUnsupported names the known ones.
 Result<Activation> ActivationOf(const std::string& name);

@@ -36,6 +36,11 @@ std::string ConfigAnd(const std::string& more) {
   text.back() = ',';
   return text + more + "}";
 }
+std::string MistralAnd(const std::string& more) {
+  return R"({"model_type":"mistral","vocab_size":16,"hidden_size":8,"num_hidden_layers":1,"num_attention_heads":2,)"
+         R"("max_position_embeddings":64,)" +
+         more + "}";
+}
 std::string WithRope(const std::string& scaling) { return ConfigWith("rope_scaling", scaling); }
 std::string Nested(const std::string& open, const std::string& close, int depth) {
   std::string text = "{\"a\":";
@@ -229,13 +234,21 @@ std::vector<MalformedRow> SettingRows() {
        "found 0"},
       {"yarn scaling, cut by a string", WithRope(R"({"rope_type":"yarn","factor":4,"truncate":"no"})"), kCorrupt,
        "config.json: \"rope_scaling.truncate\": expected true or false, found \"no\""},
-      {"sliding window of 0", ConfigAnd("\"sliding_window\":0"), kCorrupt,
+      {"sliding window of 0", MistralAnd("\"sliding_window\":0"), kCorrupt,
        "config.json: \"sliding_window\": expected an integer of 1 to 1073741824, found 0"},
-      {"sliding window of 2^31", ConfigAnd("\"sliding_window\":2147483648"), kCorrupt,
+      {"sliding window of 2^31", MistralAnd("\"sliding_window\":2147483648"), kCorrupt,
        "config.json: \"sliding_window\": expected an integer of 1 to 1073741824, found 2147483648"},
-      {"rotary part of zero", ConfigAnd("\"partial_rotary_factor\":0"), kCorrupt,
-       "config.json: \"partial_rotary_factor\": expected a factor up to 1 that leaves an even number of 4 dimensions, "
-       "found 0"},
+      {"rotary part of zero",
+       R"({"model_type":"gpt_neox","vocab_size":16,"hidden_size":8,"num_hidden_layers":1,"num_attention_heads":2,"max_position_embeddings":64,"rotary_pct":0})",
+       kCorrupt,
+       "config.json: \"rotary_pct\": expected a factor up to 1 that leaves an even number of 4 dimensions, found 0"},
+      {"rotary part where heads turn whole", ConfigAnd("\"partial_rotary_factor\":0.5"), kUnsupported,
+       "config.json: \"partial_rotary_factor\": expected 1, since this family turns whole heads, found 0.5"},
+      {"rope by layer type where there is one",
+       ConfigAnd(R"("rope_parameters":{"full_attention":{"rope_theta":10000}})"), kUnsupported,
+       "config.json: \"rope_parameters.full_attention\": expected one rope for all layers, found one for layers of "
+       "this "
+       "type"},
       {"first token beyond the vocabulary", ConfigAnd("\"bos_token_id\":16"), kCorrupt,
        "config.json: \"bos_token_id\": expected an id from 0 to 15, found 16"},
       {"last tokens, one of them negative", ConfigAnd("\"eos_token_id\":[-1,2]"), kCorrupt,

@@ -25,6 +25,41 @@ Result<void> ReadWindows(const SettingsReader& reader, ModelSettings& s) {
   return {};
 }
 
+// One rope for layers without a window, one for those with. A rope_scaling concerns the first and joins what rope_parameters says of it.
+Result<void> ReadRopes(const SettingsReader& reader, ModelSettings& s) {
+  const SettingKey local_key{"rope_local_base_freq", "rope.freq_base_swa"};
+  if (reader.gguf()) {
+    TIDEMILL_TRY(theta, reader.FloatWithin(local_key, 10000, kMinRopeTheta, kMaxRopeTheta));
+    s.local_rope.theta = theta;
+    return {};
+  }
+  const JsonDocument& config = *reader.files().config();
+  const std::string full = "rope_parameters.full_attention", sliding = "rope_parameters.sliding_attention";
+  if (config.Has("rope_parameters")) {
+    TIDEMILL_TRY(both, config.GetObject("rope_parameters"));
+    if (both.size() != 0 && !config.Has(full) && !config.Has(sliding)) {
+      return reader.Wrong({"rope_parameters", ""}, "full_attention and sliding_attention in it", "neither",
+                          ErrorCode::kUnsupported);
+    }
+  }
+  if (config.Has("rope_scaling")) TIDEMILL_TRY_VOID(config.GetObject("rope_scaling"));
+  // transformers looks at rope_type alone here, and would not scale.
+  if (config.Has("rope_scaling.type") && !config.Has("rope_scaling.rope_type"))
+    return reader.Wrong({"rope_scaling.type", ""}, "rope_type in its place", "type", ErrorCode::kUnsupported);
+  const RopePlace place{.at = full,
+                        .before = "rope_scaling",
+                        .theta = {"rope_theta", ""},
+                        .default_theta = 1e6,
+                        .is_for_all_layers = false};
+  const RopePlace local_place{
+      .at = sliding, .before = "", .theta = local_key, .default_theta = 10000, .is_for_all_layers = false};
+  TIDEMILL_TRY(rope, ReadRopeSettings(reader, place, s.max_position_embeddings));
+  TIDEMILL_TRY(local, ReadRopeSettings(reader, local_place, s.max_position_embeddings));
+  s.rope = rope;
+  s.local_rope = local;
+  return {};
+}
+
 // 0: none.
 Result<double> ReadCap(const SettingsReader& reader, const SettingKey& key) {
   TIDEMILL_TRY(cap, reader.FloatOr(key, 0));
@@ -38,18 +73,10 @@ Result<ModelSettings> ReadGemma3Settings(const SettingsReader& reader) {
   TIDEMILL_TRY(s, ReadDecoderSettings(reader, {.default_rope_theta = 1e6,
                                                .hidden_act = "hidden_activation",
                                                .default_hidden_act = "gelu_pytorch_tanh",
+                                               .rope_by_layer_type = true,
                                                .tied_by_default = true}));
-  if (!reader.gguf() && reader.Has({"rope_parameters.full_attention", ""})) {
-    TIDEMILL_TRY(rope, ReadRopeSettings(reader, "rope_parameters.full_attention", 1e6, s.max_position_embeddings));
-    TIDEMILL_TRY(local,
-                 ReadRopeSettings(reader, "rope_parameters.sliding_attention", 10000, s.max_position_embeddings));
-    s.rope = rope;
-    s.local_rope = local;
-  } else {
-    TIDEMILL_TRY(
-        theta, reader.FloatWithin({"rope_local_base_freq", "rope.freq_base_swa"}, 10000, kMinRopeTheta, kMaxRopeTheta));
-    s.local_rope.theta = theta;
-  }
+  TIDEMILL_TRY_VOID(CheckBias(reader, "attention_bias", false, ".self_attn.q_proj.bias"));
+  TIDEMILL_TRY_VOID(ReadRopes(reader, s));
   TIDEMILL_TRY_VOID(ReadWindows(reader, s));
   // llama.cpp computes the scale from the size of the model: 27B is the only one whose query_pre_attn_scalar is not head_dim.
   const double usual = reader.gguf() && s.num_hidden_layers == 62

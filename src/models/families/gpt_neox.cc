@@ -8,10 +8,13 @@ namespace tidemill {
 Result<ModelSettings> ReadGptNeoxSettings(const SettingsReader& reader) {
   TIDEMILL_TRY(settings, ReadDecoderSettings(reader, {.norm_eps = {"layer_norm_eps", "attention.layer_norm_epsilon"},
                                                       .default_norm_eps = 1e-5,
+                                                      .rope_theta = "rotary_emb_base",
                                                       .default_hidden_act = "gelu",
+                                                      .partial_rotary_factor = "rotary_pct",
                                                       .default_partial_rotary_factor = 0.25}));
   TIDEMILL_TRY(parallel, reader.BoolOr({"use_parallel_residual", "use_parallel_residual"}, true));
   settings.use_parallel_residual = parallel;
+  TIDEMILL_TRY_VOID(CheckBias(reader, "attention_bias", true, ".attention.dense.bias"));
   return settings;
 }
 

@@ -7,8 +7,11 @@ namespace tidemill {
 
 Result<ModelSettings> ReadLlamaSettings(const SettingsReader& reader) {
   TIDEMILL_TRY(settings, ReadDecoderSettings(reader, {}));
+  TIDEMILL_TRY_VOID(CheckBias(reader, "attention_bias", false, ".self_attn.q_proj.bias"));
+  TIDEMILL_TRY_VOID(CheckBias(reader, "mlp_bias", false, ".mlp.up_proj.bias"));
+  if (!reader.gguf()) return settings;
   TIDEMILL_TRY_VOID(ReadSlidingWindow(reader, settings));
-  if (reader.gguf()) TIDEMILL_TRY_VOID(ReadExpertSettings(reader, settings));
+  TIDEMILL_TRY_VOID(ReadExpertSettings(reader, settings));
   return settings;
 }
 

@@ -7,7 +7,7 @@ namespace tidemill {
 
 Result<ModelSettings> ReadMistralSettings(const SettingsReader& reader) {
   TIDEMILL_TRY(settings, ReadDecoderSettings(reader, {}));
-  TIDEMILL_TRY_VOID(ReadSlidingWindow(reader, settings));
+  TIDEMILL_TRY_VOID(ReadSlidingWindow(reader, settings, 4096));
   return settings;
 }
 

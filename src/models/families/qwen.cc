@@ -8,13 +8,19 @@ namespace tidemill {
 // use_sliding_window puts a window into the layers from max_window_layers on, unless layer_types names them.
 Result<ModelSettings> ReadQwenSettings(const SettingsReader& reader) {
   TIDEMILL_TRY(settings, ReadDecoderSettings(reader, {}));
+  if (reader.architecture() == "qwen3")
+    TIDEMILL_TRY_VOID(CheckBias(reader, "attention_bias", false, ".self_attn.q_proj.bias"));
   TIDEMILL_TRY(used, reader.BoolOr({"use_sliding_window", ""}, false));
   if (used) TIDEMILL_TRY_VOID(ReadLayerWindows(reader, settings));
   return settings;
 }
 
+// Here it puts a window into every layer.
 Result<ModelSettings> ReadQwenMoeSettings(const SettingsReader& reader) {
-  TIDEMILL_TRY(settings, ReadQwenSettings(reader));
+  TIDEMILL_TRY(settings, ReadDecoderSettings(reader, {}));
+  TIDEMILL_TRY_VOID(CheckBias(reader, "attention_bias", false, ".self_attn.q_proj.bias"));
+  TIDEMILL_TRY(used, reader.BoolOr({"use_sliding_window", ""}, false));
+  if (used) TIDEMILL_TRY_VOID(ReadSlidingWindow(reader, settings, 4096));
   TIDEMILL_TRY_VOID(ReadExpertSettings(reader, settings));
   TIDEMILL_TRY(normalised, reader.BoolOr({"norm_topk_prob", ""}, reader.gguf()));
   settings.norm_topk_prob = normalised;
