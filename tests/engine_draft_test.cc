@@ -128,6 +128,42 @@ TEST(EngineDraft, TreesOfDraftTokens_AreTakenAtAnySiblingAndCutToFreeRows) {
   for (size_t length = 0; length <= kMax; ++length) EXPECT_GT(lengths[length], 0U) << length;
 }
 
+// Draft tokens are verified by what the options say at their place.
+TEST(EngineDraft, BannedAndForcedTokens_AreThoseOfPlainDecoding) {
+  const auto model = SmallContextModel(DType::kF32);
+  auto work = MakeWork(18, 43);
+  const auto plain = RunUnbatched(model, work);
+  size_t changed = 0, accepted = 0;
+  for (size_t i = 0; i < work.size(); ++i) {
+    GenerationOptions& g = work[i].generation;
+    const std::vector<int32_t>& ids = plain[i].ids;
+    g.suppress_tokens = {ids.front()};
+    g.begin_suppress_tokens = {ids[ids.size() / 2], 9};
+    for (size_t at = 0; at + 2 < ids.size(); at += 2) g.bad_words_ids.push_back({ids[at], ids[at + 1]});
+    g.bad_words_ids.push_back({ids.back()});
+    g.forced_eos_token_id = {4, 5, 6, 8};  // of which some are left
+    if (i % 2 == 0) g.forced_bos_token_id = 7;
+  }
+  const auto alone = RunUnbatched(model, work);
+  Script script(work, alone);
+  script.right = 0.9;
+  for (const bool trees : {false, true}) {
+    script.trees = trees;
+    EngineDriver driver(model, {.threads = 1});
+    script.Install(driver, 5);
+    std::vector<RequestId> ids;
+    for (const Work& w : work) ids.push_back(SubmitWithDraft(driver, w, 6, 6));
+    driver.RunUntilIdle();
+    for (size_t i = 0; i < work.size(); ++i) {
+      ExpectSame(driver.outcome(ids[i]), alone[i], "request " + std::to_string(i) + (trees ? ", trees" : ""));
+      changed += alone[i].ids != plain[i].ids ? 1 : 0;
+      accepted += driver.outcome(ids[i]).stats.accepted_tokens;
+    }
+  }
+  EXPECT_GT(changed, 24U) << "of 36";
+  EXPECT_GT(accepted, 100U);
+}
+
 // Of a tree whose right path is not the first one, and what is left of it when rows are short.
 TEST(EngineDraft, FreeRows_CutTheLastNodes) {
   const auto model = LoadModel("engine_draft", BuildCountingModel({.vocab = 400, .context = 64, .eos_token = 399}));

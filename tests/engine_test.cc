@@ -97,6 +97,51 @@ TEST(Engine, StopString_EndsBeforeItsText) {
   EXPECT_EQ(outcome.ids, Range(ByteToken('b'), 5));
 }
 
+// Its own text is empty: it ends the answer all the same.
+TEST(Engine, StopStringOfASpecialToken_EndsThere) {
+  EngineDriver driver(CountingModel(), kOneThread);
+  const Outcome outcome = driver.Run({0}, {.max_new_tokens = 9, .stop = {"<|im_end|>"}, .ignore_eos = true});
+  EXPECT_EQ(outcome.finish, FinishReason::kStop);
+  EXPECT_EQ(outcome.ids, (std::vector<int32_t>{1, testing::kTinyEosToken}));
+  // What is held back for another stop text comes out.
+  const Outcome held = driver.Run({ByteToken('a')}, {.max_new_tokens = 3,
+                                                     .forced_eos_token_id = {testing::kTinyEosToken},
+                                                     .stop = {"bcX", "<|im_end|>"},
+                                                     .ignore_eos = true});
+  EXPECT_EQ(held.finish, FinishReason::kStop);
+  EXPECT_EQ(held.text, "bc");
+  EXPECT_EQ(driver.Run({0}, {.max_new_tokens = 9, .stop = {"<|im_end|"}, .ignore_eos = true}).ids.size(), 9U);
+}
+
+TEST(Engine, MaxLength_CountsPromptAndAnswerBehindMaxNewTokens) {
+  EngineDriver driver(CountingModel(), kOneThread);
+  EXPECT_EQ(driver.Run(Range(20, 4), {.max_length = 9}).ids.size(), 5U);
+  EXPECT_EQ(driver.Run(Range(20, 4), {.max_length = 9}).finish, FinishReason::kLength);
+  EXPECT_EQ(driver.Run(Range(20, 4), {.max_new_tokens = 7, .max_length = 9}).ids.size(), 7U);
+  EXPECT_EQ(driver.Run(Range(20, 10), {.max_new_tokens = 2, .max_length = 9}).ids.size(), 2U);
+  EXPECT_EQ(driver.Run(Range(20, 4), {.max_length = 9, .min_new_tokens = 50}).ids.size(), 5U);
+  for (const size_t prompt : {size_t{9}, size_t{10}}) {
+    const auto refused = driver.engine().Submit({.prompt = Range(20, prompt), .generation = {.max_length = 9}});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code(), ErrorCode::kContextFull);
+    EXPECT_EQ(refused.error().message(), "submit request: the prompt has " + std::to_string(prompt) +
+                                             " tokens: max_length, of prompt and answer, is 9; shorten it or give "
+                                             "--max-new-tokens");
+  }
+}
+
+TEST(Engine, ForcedAndBannedTokens_AreThoseOfTheOptions) {
+  EngineDriver driver(CountingModel(), kOneThread);
+  EXPECT_EQ(driver.Run({20}, {.max_new_tokens = 3, .forced_bos_token_id = 50}).ids, Range(50, 3));
+  EXPECT_EQ(driver.Run({20, 21}, {.max_new_tokens = 3, .forced_bos_token_id = 50}).ids, Range(22, 3));
+  EXPECT_EQ(driver.Run({20}, {.max_new_tokens = 3, .forced_eos_token_id = {kEos}}).ids,
+            (std::vector<int32_t>{21, 22, kEos}));
+  EXPECT_NE(driver.Run({20}, {.max_new_tokens = 3, .bad_words_ids = {{20, 21}}}).ids[0], 21);
+  EXPECT_EQ(driver.Run({20}, {.max_new_tokens = 3, .bad_words_ids = {{19, 21}}}).ids, Range(21, 3));
+  EXPECT_NE(driver.Run({20}, {.max_new_tokens = 3, .begin_suppress_tokens = {21}}).ids[0], 21);
+  EXPECT_EQ(driver.Run({20}, {.max_new_tokens = 3, .begin_suppress_tokens = {22}}).ids, Range(21, 3));
+}
+
 TEST(Engine, BeginningOfAStopString_ComesWithTheEnd) {
   EngineDriver driver(CountingModel(), kOneThread);
   const Outcome outcome = driver.Run({ByteToken('a')}, {.max_new_tokens = 3, .stop = {"cdX"}});

@@ -17,11 +17,13 @@ namespace tidemill {
 
 // The defaults are greedy decoding until end of sequence or context. In the comments: the closed range Validate accepts,
 // and how the logits l[id] of one step change, in the order in which the fields are applied:
-//   logit_bias, repetition_penalty, presence_penalty and frequency_penalty, no_repeat_ngram_size, min_new_tokens,
-//   temperature, top_k, top_p, min_p, then the draw.
+//   logit_bias, repetition_penalty, presence_penalty and frequency_penalty, no_repeat_ngram_size, bad_words_ids, min_new_tokens,
+//   forced_bos_token_id, forced_eos_token_id, suppress_tokens, begin_suppress_tokens, temperature, top_k, top_p, min_p, then the draw.
 // transformers' order, with the two penalties that it lacks where OpenAI's and vLLM's formula puts them.
 struct GenerationOptions {
   std::optional<int32_t> max_new_tokens = {};  // >= 1; none: until end of sequence or the context is full
+  // >= 1; tokens of prompt and answer. max_new_tokens comes before it; else a prompt as long is refused.
+  std::optional<int32_t> max_length = {};
   int32_t min_new_tokens =
       0;  // >= 0, <= max_new_tokens; before that many, end-of-sequence tokens get -inf and no repetition ends it
 
@@ -36,6 +38,15 @@ struct GenerationOptions {
   int32_t no_repeat_ngram_size = 0;
   // At most 1024 (id, -100..100): l + bias; entries of one id add up.
   std::vector<std::pair<int32_t, float>> logit_bias = {};
+  // What generation_config.json files say. Ids are below the number of tokens, of bad_words_ids the last of each.
+  std::vector<std::vector<int32_t>> bad_words_ids =
+      {};  // at most 4096 of 1..256 ids; -inf for the last where the others came before it
+  std::optional<int32_t> forced_bos_token_id = {};  // behind a prompt of one token: 0 for it, -inf for all others
+  std::vector<int32_t> forced_eos_token_id =
+      {};                                     // of the last token of max_new_tokens: 0 for them, -inf for all others
+  std::vector<int32_t> suppress_tokens = {};  // at most 65536: -inf
+  // At most 65536: -inf for the first token of an answer, or behind a prompt of one token and a forced_bos_token_id for the second.
+  std::vector<int32_t> begin_suppress_tokens = {};
 
   // At most 16 of 1..256 bytes of UTF-8; the text ends before the first that completes.
   std::vector<std::string> stop = {};

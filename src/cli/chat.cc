@@ -2,6 +2,7 @@
 // same as in the turns before.
 #include <algorithm>
 #include <csignal>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -102,8 +103,10 @@ Result<std::vector<int32_t>> Chat::EncodeFrom(size_t left, const ChatMessage& me
 }
 
 Result<std::vector<int32_t>> Chat::Encode(const ChatMessage& message, size_t* left) const {
-  const size_t context = session_.engine->context();
-  const auto answer = static_cast<size_t>(flags_.max_new_tokens.value_or(options_.max_new_tokens.value_or(0)));
+  const bool is_bounded_whole = !options_.max_new_tokens && options_.max_length;
+  const auto bound = static_cast<size_t>(is_bounded_whole ? *options_.max_length : std::numeric_limits<int32_t>::max());
+  const size_t context = std::min(session_.engine->context(), bound);
+  const auto answer = static_cast<size_t>(options_.max_new_tokens.value_or(kDefaultMaxNewTokens));
   TIDEMILL_TRY(ids, EncodeFrom(*left, message));
   if (ids.size() <= context - std::min(answer, context / kAnswerShare)) return ids;
   std::vector<size_t> turns;  // where those begin that may stay

@@ -24,7 +24,8 @@ bool HasFullContext(const Answer& answer, const Engine& engine) {
 }  // namespace
 
 void BoundAnswer(GenerationOptions* options) {
-  if (!options->max_new_tokens) options->max_new_tokens = std::max(kDefaultMaxNewTokens, options->min_new_tokens);
+  if (!options->max_new_tokens && !options->max_length)
+    options->max_new_tokens = std::max(kDefaultMaxNewTokens, options->min_new_tokens);
 }
 
 GenerationOptions AnswerOptions(const GenerationFlags& flags, const Model& model) {
@@ -70,7 +71,11 @@ void WarnAboutEnd(const Answer& answer, const GenerationFlags& flags, const Gene
   if (HasFullContext(answer, engine)) {
     messages.Warning("the answer was ended because the context of " + std::to_string(engine.context()) +
                      " tokens is full" + std::string(when_full));
-  } else if (!flags.max_new_tokens && options.max_new_tokens) {
+  } else if (!options.max_new_tokens) {
+    messages.Warning("the answer was ended at the model's max_length of " +
+                     std::to_string(options.max_length.value_or(0)) +
+                     " tokens with the prompt; --max-new-tokens N allows more");
+  } else if (!flags.max_new_tokens) {
     messages.Warning("the answer was ended at " + std::to_string(*options.max_new_tokens) +
                      " tokens; --max-new-tokens N allows more");
   }

@@ -24,7 +24,7 @@ GenerationOptions AnswerOptions(const GenerationFlags& flags, const Model& model
 
 // Of `run --prompts`, before a line's own: the flags, then what the files recommend, else greedy; seed 0.
 GenerationOptions BatchOptions(const GenerationFlags& flags, const Model& model);
-// To kDefaultMaxNewTokens where there is no bound, or to min_new_tokens where those are more.
+// To kDefaultMaxNewTokens where there is no bound, max_length among them, or to min_new_tokens where those are more.
 void BoundAnswer(GenerationOptions* options);
 
 // A line if flags were given that do nothing at temperature 0. `but`: where they do, in many prompts.

@@ -206,7 +206,7 @@ class Instance {
     TIDEMILL_TRY(prompt, ParsePromptLine(line.text, &running->id));
     const Model& model = *session_.model;
     running->options = prompt.ApplyTo(BatchOptions(flags_.generation, model));
-    const bool is_bounded = running->options.max_new_tokens.has_value();
+    const bool is_bounded = flags_.generation.max_new_tokens || prompt.generation.max_new_tokens;
     BoundAnswer(&running->options);
     std::vector<int32_t> ids = std::move(prompt.ids);
     if (prompt.messages) {

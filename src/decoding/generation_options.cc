@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -14,6 +15,7 @@ namespace {
 
 constexpr size_t kMaxLogitBiases = 1024;
 constexpr size_t kMaxStops = 16;
+constexpr size_t kMaxIds = 65536, kMaxBadWords = 4096, kMaxBadWordIds = 256;
 constexpr size_t kMaxStopBytes = 256;
 constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
 
@@ -74,6 +76,32 @@ Result<void> ValidateLogitBias(const GenerationOptions& options, size_t vocab_si
   return {};
 }
 
+Result<void> ValidateIds(std::string_view name, std::span<const int32_t> ids, size_t vocab_size) {
+  if (ids.size() > kMaxIds) return Refuse(name, "at most " + Spell(kMaxIds) + " ids", Spell(ids.size()));
+  for (const int32_t id : ids) {
+    if (id >= 0 && static_cast<size_t>(id) < vocab_size) continue;
+    return Refuse(name, "a token id below the number of tokens " + Spell(vocab_size), Spell(id));
+  }
+  return {};
+}
+
+Result<void> ValidateFileOptions(const GenerationOptions& options, size_t vocab_size) {
+  if (options.max_length) TIDEMILL_TRY_VOID(InRange("max_length", *options.max_length, 1, kMaxInt));
+  if (options.bad_words_ids.size() > kMaxBadWords) {
+    return Refuse("bad_words_ids", "at most " + Spell(kMaxBadWords) + " lists", Spell(options.bad_words_ids.size()));
+  }
+  for (const std::vector<int32_t>& word : options.bad_words_ids) {
+    if (word.empty() || word.size() > kMaxBadWordIds)
+      return Refuse("bad_words_ids", "lists of 1.." + Spell(kMaxBadWordIds) + " ids", Spell(word.size()) + " ids");
+    TIDEMILL_TRY_VOID(ValidateIds("bad_words_ids", std::span(word).last(1), vocab_size));
+  }
+  const std::optional<int32_t>& bos = options.forced_bos_token_id;
+  if (bos) TIDEMILL_TRY_VOID(ValidateIds("forced_bos_token_id", std::span(&*bos, 1), vocab_size));
+  TIDEMILL_TRY_VOID(ValidateIds("forced_eos_token_id", options.forced_eos_token_id, vocab_size));
+  TIDEMILL_TRY_VOID(ValidateIds("suppress_tokens", options.suppress_tokens, vocab_size));
+  return ValidateIds("begin_suppress_tokens", options.begin_suppress_tokens, vocab_size);
+}
+
 // Valid UTF-8, so that a text cut where a stop string begins ends on a whole character.
 Result<void> ValidateStop(const GenerationOptions& options) {
   if (options.stop.size() > kMaxStops) {
@@ -111,6 +139,7 @@ Result<void> Validate(const GenerationOptions& options, size_t vocab_size) {
   TIDEMILL_TRY_VOID(InRange("--frequency-penalty", options.frequency_penalty, -2.0f, 2.0f));
   TIDEMILL_TRY_VOID(InRange("--no-repeat-ngram-size", options.no_repeat_ngram_size, 0, 1024, "0 is off"));
   TIDEMILL_TRY_VOID(ValidateLogitBias(options, vocab_size));
+  TIDEMILL_TRY_VOID(ValidateFileOptions(options, vocab_size));
   TIDEMILL_TRY_VOID(ValidateStop(options));
   return InRange("--logprobs", options.logprobs, -1, 20, "-1 is off");
 }

@@ -97,6 +97,25 @@ TEST(Validate, LogitBias_RefusesIdsValuesAndTooMany) {
                  Bias{{0, kNan}}, Bias{{0, kInf}}, Bias{{0, 100.1f}}, Bias{{0, -100.1f}}, Bias(1025, {1, 0.0f})});
 }
 
+TEST(Validate, OptionsOfFiles_RefuseIdsAndTooMany) {
+  using Options = GenerationOptions;
+  using Ids = std::vector<int32_t>;
+  using Words = std::vector<Ids>;
+  ExpectAccepted(&Options::max_length, {std::optional(1), std::optional(std::numeric_limits<int32_t>::max())});
+  ExpectRefused(&Options::max_length, "max_length", {std::optional(0), std::optional(-1)});
+  for (auto [field, name] : {std::pair{&Options::suppress_tokens, "suppress_tokens"},
+                             {&Options::begin_suppress_tokens, "begin_suppress_tokens"},
+                             {&Options::forced_eos_token_id, "forced_eos_token_id"}}) {
+    ExpectAccepted(field, {Ids{}, Ids{0, 99}, Ids(65536, 1)});
+    ExpectRefused(field, name, {Ids{-1}, Ids{1, 100}, Ids(65537, 1)});
+  }
+  ExpectAccepted(&Options::forced_bos_token_id, {std::optional(0), std::optional(99)});
+  ExpectRefused(&Options::forced_bos_token_id, "forced_bos_token_id", {std::optional(-1), std::optional(100)});
+  ExpectAccepted(&Options::bad_words_ids, {Words{{1}, {-7, 5000, 99}}, Words(4096, Ids{1}), Words{Ids(256, 1)}});
+  ExpectRefused(&Options::bad_words_ids, "bad_words_ids",
+                {Words{{}}, Words{{1}, {1, 100}}, Words{{-1}}, Words(4097, Ids{1}), Words{Ids(257, 1)}});
+}
+
 TEST(Validate, Stop_RefusesTooManyEmptyLongAndNotUtf8) {
   using Stop = decltype(GenerationOptions::stop);
   ExpectAccepted(&GenerationOptions::stop,

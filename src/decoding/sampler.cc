@@ -46,7 +46,9 @@ Sampler::Sampler(const GenerationOptions& options, const SamplerSetting& setting
       penalizes_(options.repetition_penalty != 1.0f || options.presence_penalty != 0.0f ||
                  options.frequency_penalty != 0.0f),
       transforms_(penalizes_ || !options.logit_bias.empty() || options.no_repeat_ngram_size > 0 ||
-                  options.min_new_tokens > 0),
+                  options.min_new_tokens > 0 || !options.bad_words_ids.empty() || options.forced_bos_token_id ||
+                  !options.forced_eos_token_id.empty() || !options.suppress_tokens.empty() ||
+                  !options.begin_suppress_tokens.empty()),
       inverse_temperature_(options.temperature > 0.0f ? 1.0 / static_cast<double>(options.temperature) : 0.0),
       stream_{options.seed, setting.sequence},
       history_(setting.vocab_size, setting.max_positions, penalizes_),
@@ -79,6 +81,43 @@ bool Sampler::Mask(std::span<float> logits, int32_t id) {
   return true;
 }
 
+void Sampler::MaskAll(std::span<float> logits, std::span<const int32_t> ids) {
+  for (const int32_t id : ids) Mask(logits, id);
+}
+
+// 0 for `ids`, no other token.
+void Sampler::Force(std::span<float> logits, std::span<const int32_t> ids) {
+  const auto is_number = [](float logit) { return logit < std::numeric_limits<float>::infinity(); };
+  for (float& logit : logits) logit = is_number(logit) ? kMasked : logit;
+  for (const int32_t id : ids) {
+    float& logit = logits[static_cast<size_t>(id)];
+    if (is_number(logit)) logit = 0.0f;
+  }
+}
+
+void Sampler::MaskBadWords(std::span<float> logits) {
+  const std::span<const int32_t> ids = history_.ids();
+  for (const std::vector<int32_t>& word : options_.bad_words_ids) {
+    const std::span<const int32_t> before = std::span(word).first(word.size() - 1);
+    if (before.size() > ids.size()) continue;
+    const auto recent = ids.last(before.size());
+    if (std::equal(before.begin(), before.end(), recent.begin())) Mask(logits, word.back());
+  }
+}
+
+void Sampler::ForceAndSuppress(std::span<float> logits) {
+  const size_t generated = history_.num_generated();
+  const std::optional<int32_t>& bos = options_.forced_bos_token_id;
+  if (bos && history_.ids().size() == 1) Force(logits, std::span(&*bos, 1));
+  if (!options_.forced_eos_token_id.empty() && options_.max_new_tokens &&
+      generated + 1 == static_cast<size_t>(*options_.max_new_tokens)) {
+    Force(logits, options_.forced_eos_token_id);
+  }
+  MaskAll(logits, options_.suppress_tokens);
+  const size_t begin = bos && history_.num_prompt_tokens() <= 1 ? 1 : 0;
+  if (generated == begin) MaskAll(logits, options_.begin_suppress_tokens);
+}
+
 // 1 to 5, then one scan of the result: NaN and infinities of the model survive 1 to 3, and Mask looks before it writes.
 Result<void> Sampler::Transform(std::span<float> logits) {
   if (transforms_) {
@@ -91,9 +130,9 @@ Result<void> Sampler::Transform(std::span<float> logits) {
       history_.ForEachRepeatOfNgram(static_cast<size_t>(options_.no_repeat_ngram_size),
                                     [&](int32_t id) { Mask(logits, id); });
     }
-    if (history_.num_generated() < static_cast<size_t>(options_.min_new_tokens)) {
-      for (const int32_t id : eos_ids_) Mask(logits, id);
-    }
+    MaskBadWords(logits);
+    if (history_.num_generated() < static_cast<size_t>(options_.min_new_tokens)) MaskAll(logits, eos_ids_);
+    ForceAndSuppress(logits);
   }
   const LogitScan scan = ScanLogits(isa_, logits, chunk_max_);
   if (!scan.all_numbers) {
@@ -105,7 +144,7 @@ Result<void> Sampler::Transform(std::span<float> logits) {
     return Error(ErrorCode::kNumericalError,
                  "sample token " + std::to_string(history_.ids().size()) +
                      ": no token is left, all logits are -infinity; check the weights, or allow more with "
-                     "--no-repeat-ngram-size and --min-new-tokens");
+                     "--no-repeat-ngram-size, --min-new-tokens and the model's generation_config.json");
   }
   max_ = scan.max;
   return {};

@@ -2,7 +2,8 @@
 //
 // The logits change in transformers' order, all in f32 but where said (GenerationOptions has the formula of each):
 //   1 logit_bias   2 repetition_penalty (prompt and answer)   3 presence_penalty, frequency_penalty (answer)
-//   4 no_repeat_ngram_size   5 min_new_tokens masks end-of-sequence tokens
+//   4 no_repeat_ngram_size, bad_words_ids   5 min_new_tokens masks end-of-sequence tokens; forced_bos_token_id,
+//   forced_eos_token_id, suppress_tokens, begin_suppress_tokens
 // Temperature 0 then takes the largest logit, of equal ones the lowest id. Otherwise:
 //   6 weight[id] = exp((l[id] - max) / temperature) in f64, and share[id], the weight as an integer (token_shares.h)
 //   7 top_k keeps the k best
@@ -98,6 +99,10 @@ class Sampler {
 
   Result<void> Transform(std::span<float> logits);
   bool Mask(std::span<float> logits, int32_t id);
+  void MaskAll(std::span<float> logits, std::span<const int32_t> ids);
+  void Force(std::span<float> logits, std::span<const int32_t> ids);
+  void MaskBadWords(std::span<float> logits);
+  void ForceAndSuppress(std::span<float> logits);
   Error NotANumber(std::span<const float> logits, size_t id) const;
   Survivors SelectRanked(std::span<const float> logits);
   size_t DrawById(std::span<const float> logits, double uniform);

@@ -61,7 +61,13 @@ TEST(SamplerAllocation, SteadyState_AllocatesNothing) {
                                                .frequency_penalty = 0.5f,
                                                .no_repeat_ngram_size = 3,
                                                .logit_bias = {{7, 1.0f}},
-                                               .logprobs = 20}};
+                                               .logprobs = 20},
+                                              {.max_new_tokens = 90,
+                                               .bad_words_ids = {{9}, {4, 8}, {1, 2, 3, 4, 10}, {7, 7}},
+                                               .forced_bos_token_id = 5,
+                                               .forced_eos_token_id = {3, 4},
+                                               .suppress_tokens = {11, 12, 13},
+                                               .begin_suppress_tokens = {14, 15}}};
   std::mt19937_64 rng(20240910);
   std::normal_distribution<float> normal(0.0f, 3.0f);
   std::vector<float> base(kVocab);

@@ -27,6 +27,15 @@ double Milliseconds(ActiveRequest::Clock::duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
+std::vector<int32_t> SpecialStops(const std::vector<std::string>& stops, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  for (const std::string& stop : stops) {
+    const std::optional<int32_t> id = tokenizer.FindToken(stop);
+    if (id && tokenizer.IsSpecial(*id)) ids.push_back(*id);
+  }
+  return ids;
+}
+
 }  // namespace
 
 ActiveRequest::ActiveRequest(RequestId id, Request request, Parts parts)
@@ -38,6 +47,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Parts parts)
       sampler_(std::move(parts.sampler)),
       tokenizer_(parts.tokenizer),
       decoder_(parts.tokenizer),
+      stop_ids_(SpecialStops(options_.stop, tokenizer_)),
       stop_(options_.stop),
       state_(std::move(parts.state)),
       context_(parts.context),
@@ -420,6 +430,10 @@ std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, 
   event->logprob = token.logprob.value_or(0.0F);
   event->top_logprobs.assign(token.top().begin(), token.top().end());
   if (!options_.ignore_eos && tokenizer_.IsEndOfGeneration(token.id)) return FinishReason::kEos;
+  if (std::find(stop_ids_.begin(), stop_ids_.end(), token.id) != stop_ids_.end()) {
+    FlushText(event);
+    return FinishReason::kStop;
+  }
   const StopMatcher::Output output = stop_.Push(decoder_.Push(token.id));
   event->text = std::exchange(carried_, {});
   event->text += output.emit;

@@ -201,6 +201,7 @@ class ActiveRequest {
   Sampler sampler_;
   const Tokenizer& tokenizer_;  // the model's, which the engine keeps
   StreamDecoder decoder_;
+  std::vector<int32_t> stop_ids_;  // special tokens, which have no text, that a stop text spells
   StopMatcher stop_;
   RepetitionDetector repetition_;  // of the answer's tokens that were taken
   std::string carried_;            // text for the next event, which other stop texts would have held back

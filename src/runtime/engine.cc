@@ -185,6 +185,24 @@ Result<RequestId> Engine::Submit(Request request) {
   }
 }
 
+namespace {
+
+// max_length as max_new_tokens. `prompt_tokens`: without what is answered already.
+Result<void> ResolveMaxLength(size_t prompt_tokens, GenerationOptions& options) {
+  if (options.max_new_tokens || !options.max_length || *options.max_length < 1) return {};
+  const auto length = static_cast<size_t>(*options.max_length);
+  if (prompt_tokens >= length) {
+    return Error(ErrorCode::kContextFull, "submit request: the prompt has " + std::to_string(prompt_tokens) +
+                                              " tokens: max_length, of prompt and answer, is " +
+                                              std::to_string(length) + "; shorten it or give --max-new-tokens");
+  }
+  options.max_new_tokens = static_cast<int32_t>(length - prompt_tokens);
+  options.min_new_tokens = std::min(options.min_new_tokens, *options.max_new_tokens);
+  return {};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request, size_t answered) {
   const Model::Impl& shared = model->impl();
   const size_t vocab = shared.info.vocab_size;
@@ -204,6 +222,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
                                               " tokens: the context holds " + std::to_string(options.context) +
                                               "; shorten it or choose a larger --context");
   }
+  TIDEMILL_TRY_VOID(ResolveMaxLength(request.prompt.size() - answered, request.generation));
   TIDEMILL_TRY_VOID(CheckDraft(request.draft).WithContext("submit request: draft"));
   // Padded rows of the head (Qwen's) have no text: they are never sampled.
   const Tokenizer& tokenizer = shared.text.tokenizer;

@@ -1,7 +1,4 @@
-// The text side of a model folder: tokenizer.json, the tokens that config.json and generation_config.json name, the chat template, and
-// what generation_config.json recommends.
-#include <algorithm>
-#include <limits>
+// The text side of a model folder: tokenizer.json, the tokens that config.json and generation_config.json name, the chat template.
 #include <utility>
 
 #include "runtime/model_impl.h"
@@ -28,12 +25,6 @@ Result<std::vector<int32_t>> ReadIds(const ModelFiles& files, const char* key, s
     ids.push_back(static_cast<int32_t>(value));
   }
   return ids;
-}
-
-Result<float> ReadNumber(const JsonDocument& config, const char* key, double fallback, const NumberRange& range) {
-  TIDEMILL_TRY(number, config.GetFloatOr(key, fallback));
-  if (!(number >= range.low && number <= range.high)) return config.Unexpected(key, range.expected);
-  return static_cast<float>(number);
 }
 
 }  // namespace
@@ -109,42 +100,6 @@ Result<void> ReadFolderSpecialTokens(const ModelFiles& files, ModelText* text) {
     }
   }
   return {};
-}
-
-Result<RecommendedGeneration> ReadFolderRecommendation(const ModelFiles& files) {
-  RecommendedGeneration recommended;
-  GenerationOptions& options = recommended.options;
-  const JsonDocument* config = files.generation_config();
-  if (config == nullptr) return recommended;
-  TIDEMILL_TRY(penalty, ReadNumber(*config, "repetition_penalty", 1, kRepetitionPenalties));
-  options.repetition_penalty = penalty;
-  TIDEMILL_TRY(no_repeat, config->GetIntOr("no_repeat_ngram_size", 0, 0, std::numeric_limits<int32_t>::max()));
-  options.no_repeat_ngram_size = static_cast<int32_t>(no_repeat);
-  TIDEMILL_TRY(min_new, config->GetIntOr("min_new_tokens", 0, 0, std::numeric_limits<int32_t>::max()));
-  options.min_new_tokens = static_cast<int32_t>(min_new);
-  if (config->Has("suppress_tokens")) {
-    TIDEMILL_TRY(ids, config->GetInts("suppress_tokens"));
-    for (const int64_t id : ids) {
-      if (id < 0 || id > std::numeric_limits<int32_t>::max())
-        return config->Unexpected("suppress_tokens", "ids of tokens");
-      options.logit_bias.emplace_back(static_cast<int32_t>(id), -std::numeric_limits<float>::infinity());
-    }
-  }
-  const auto has = [config](const char* key) { return config->Has(key); };
-  const bool has_sampling = has("temperature") || has("top_k") || has("top_p") || has("min_p");
-  recommended.says_how_to_choose = has_sampling || has("do_sample");
-  TIDEMILL_TRY(is_sampled, config->GetBoolOr("do_sample", has_sampling));
-  if (!is_sampled) return recommended;
-  // transformers' defaults where the file samples and says no more.
-  TIDEMILL_TRY(temperature, ReadNumber(*config, "temperature", 1, kTemperatures));
-  TIDEMILL_TRY(top_k, config->GetIntOr("top_k", kTransformersTopK, -1, 1 << 24));
-  TIDEMILL_TRY(top_p, ReadNumber(*config, "top_p", 1, kTopPs));
-  TIDEMILL_TRY(min_p, ReadNumber(*config, "min_p", 0, kMinPs));
-  options.temperature = temperature;
-  options.top_k = static_cast<int32_t>(std::max<int64_t>(top_k, 0));  // -1, too, is all tokens
-  options.top_p = top_p;
-  options.min_p = min_p;
-  return recommended;
 }
 
 }  // namespace tidemill

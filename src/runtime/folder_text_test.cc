@@ -200,14 +200,48 @@ TEST(FolderGeneration, KeysThatChangeTheAnswer_AreObeyed) {
       RecommendedBy(R"({"no_repeat_ngram_size": 3, "min_new_tokens": 4, "suppress_tokens": [7, 9]})").options;
   EXPECT_EQ(options.no_repeat_ngram_size, 3);
   EXPECT_EQ(options.min_new_tokens, 4);
-  ASSERT_EQ(options.logit_bias.size(), 2U);
-  EXPECT_EQ(options.logit_bias[1], (std::pair{9, -std::numeric_limits<float>::infinity()}));
-  for (const char* wrong : {R"({"no_repeat_ngram_size": -1})", R"({"min_new_tokens": "x"})",
-                            R"({"suppress_tokens": 3})", R"({"suppress_tokens": [-4]})"}) {
+  EXPECT_EQ(options.suppress_tokens, (std::vector<int32_t>{7, 9}));
+  for (const char* wrong :
+       {R"({"no_repeat_ngram_size": -1})", R"({"min_new_tokens": "x"})", R"({"suppress_tokens": 3})",
+        R"({"suppress_tokens": [-4]})", R"({"max_new_tokens": 0})", R"({"max_length": -1})",
+        R"({"max_new_tokens": 3, "min_new_tokens": 4})", R"({"bad_words_ids": [3]})", R"({"bad_words_ids": [[]]})",
+        R"({"bad_words_ids": [[1, "x"]]})", R"({"forced_bos_token_id": [1]})", R"({"forced_eos_token_id": -1})",
+        R"({"stop_strings": 3})", R"({"stop_strings": [3]})", R"({"begin_suppress_tokens": 7})"}) {
     ModelFolder folder;
     AddBasics(folder).Write("generation_config.json", wrong);
     EXPECT_FALSE(ReadRecommendation(folder.Open()).ok()) << wrong;
   }
+}
+
+TEST(FolderGeneration, Lengths_AreKeptApart) {
+  const GenerationOptions both = RecommendedBy(R"({"max_new_tokens": 30, "max_length": 20})").options;
+  EXPECT_EQ(both.max_new_tokens, 30);
+  EXPECT_EQ(both.max_length, 20);
+  const GenerationOptions none = RecommendedBy(R"({"max_new_tokens": null})").options;
+  EXPECT_FALSE(none.max_new_tokens || none.max_length);
+}
+
+TEST(FolderGeneration, ForcedAndSuppressedTokens_AreRead) {
+  const GenerationOptions options =
+      RecommendedBy(R"({"forced_bos_token_id": 4, "forced_eos_token_id": 5, "begin_suppress_tokens": [6, 7],
+                        "stop_strings": "end"})")
+          .options;
+  EXPECT_EQ(options.forced_bos_token_id, 4);
+  EXPECT_EQ(options.forced_eos_token_id, std::vector<int32_t>{5});
+  EXPECT_EQ(options.begin_suppress_tokens, (std::vector<int32_t>{6, 7}));
+  EXPECT_EQ(options.stop, std::vector<std::string>{"end"});
+  const GenerationOptions lists =
+      RecommendedBy(R"({"forced_eos_token_id": [5, 6], "stop_strings": ["a", "b"]})").options;
+  EXPECT_EQ(lists.forced_eos_token_id, (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(lists.stop, (std::vector<std::string>{"a", "b"}));
+}
+
+// As transformers has it, which leaves a list of an end-of-sequence token alone out.
+TEST(FolderGeneration, BadWords_AreReadWithoutEndTokens) {
+  using Words = std::vector<std::vector<int32_t>>;
+  EXPECT_EQ(RecommendedBy(R"({"bad_words_ids": [[1], [2, 1], [9]], "eos_token_id": [1, 9]})").options.bad_words_ids,
+            (Words{{2, 1}}));
+  EXPECT_EQ(RecommendedBy(R"({"bad_words_ids": [[1], [2, 1]]})").options.bad_words_ids, (Words{{1}, {2, 1}}));
 }
 
 TEST(FolderGeneration, WithoutSamplingKeys_RecommendsNothingButItsPenalty) {

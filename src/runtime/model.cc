@@ -19,6 +19,17 @@ Result<ModelText> NoText() {
   return ModelText{.tokenizer = Tokenizer(std::move(none)), .chat_template = {}, .bos_token = "", .eos_token = ""};
 }
 
+// Of rows that have no text nothing is drawn. What then is wrong with the options is wrong with the file.
+Result<void> KeepWhatHasText(size_t vocab_size, GenerationOptions& options) {
+  const auto has_none = [&](int32_t id) { return static_cast<size_t>(id) >= vocab_size; };
+  std::erase_if(options.suppress_tokens, has_none);
+  std::erase_if(options.begin_suppress_tokens, has_none);
+  std::erase_if(options.bad_words_ids, [&](const auto& word) { return has_none(word.back()); });
+  const Result<void> valid = Validate(options, vocab_size);
+  if (valid.ok()) return {};
+  return Error(ErrorCode::kCorruptFile, "generation_config.json: " + valid.error().message());
+}
+
 Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const LoadOptions& options) {
   TIDEMILL_TRY(files, ModelFiles::Open(path));
   TIDEMILL_TRY(info, DescribeModel(files));
@@ -31,9 +42,7 @@ Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const Loa
                                               " tokens, the " + limit + ", found " +
                                               std::to_string(text.tokenizer.vocab_size()));
   }
-  // Of rows that have no text nothing is drawn.
-  std::erase_if(recommended.options.logit_bias,
-                [&text](const auto& bias) { return static_cast<size_t>(bias.first) >= text.tokenizer.vocab_size(); });
+  if (options.text) TIDEMILL_TRY_VOID(KeepWhatHasText(text.tokenizer.vocab_size(), recommended.options));
   TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
   TIDEMILL_TRY(model, LoadLanguageModel(files, LoadSettingsOf(options, *threads), options.rope_scaling));
   return std::make_unique<Model::Impl>(Model::Impl{std::move(files), std::move(info), std::move(text),

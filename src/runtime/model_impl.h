@@ -52,7 +52,7 @@ Result<Tokenizer> ReadFolderTokenizer(const ModelFiles& files);
 Result<std::optional<std::string>> ReadFolderTemplate(const ModelFiles& files);  // none: it has none
 // What tokenizer_config.json says of the template's special tokens, in place of what the ids say.
 Result<void> ReadFolderSpecialTokens(const ModelFiles& files, ModelText* text);
-// As transformers' generate does, but that a file which has sampling keys and no do_sample means to sample, as vLLM reads it.
+// folder_generation.cc. As transformers' generate does, but that a file which has sampling keys and no do_sample means to sample, as vLLM reads it.
 Result<RecommendedGeneration> ReadFolderRecommendation(const ModelFiles& files);
 
 struct Model::Impl {

@@ -44,11 +44,33 @@ class Writer {
   std::vector<std::byte>* out_;
 };
 
+void PutIds(std::span<const int32_t> ids, Writer& writer) {
+  writer.Put(static_cast<uint32_t>(ids.size()));
+  writer.Bytes(std::as_bytes(ids));
+}
+
+bool HasFileOptions(const GenerationOptions& options) {
+  return options.max_length || !options.bad_words_ids.empty() || options.forced_bos_token_id ||
+         !options.forced_eos_token_id.empty() || !options.suppress_tokens.empty() ||
+         !options.begin_suppress_tokens.empty();
+}
+
+void PutFileOptions(const GenerationOptions& options, Writer& writer) {
+  writer.Put(options.max_length.value_or(0));
+  writer.Put(static_cast<uint32_t>(options.bad_words_ids.size()));
+  for (const std::vector<int32_t>& word : options.bad_words_ids) PutIds(word, writer);
+  writer.Put(options.forced_bos_token_id.value_or(-1));
+  for (const std::vector<int32_t>* ids :
+       {&options.forced_eos_token_id, &options.suppress_tokens, &options.begin_suppress_tokens})
+    PutIds(*ids, writer);
+}
+
 void PutGeneration(const GenerationOptions& options, Writer& writer) {
   // Names every field, so that a new one does not compile until somebody has decided about it.
-  const auto& [max_new_tokens, min_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,
-               frequency_penalty, no_repeat_ngram_size, logit_bias, stop, ignore_eos, stop_at_repetition, seed,
-               logprobs] = options;
+  const auto& [max_new_tokens, max_length, min_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty,
+               presence_penalty, frequency_penalty, no_repeat_ngram_size, logit_bias, bad_words_ids,
+               forced_bos_token_id, forced_eos_token_id, suppress_tokens, begin_suppress_tokens, stop, ignore_eos,
+               stop_at_repetition, seed, logprobs] = options;
   writer.Put(max_new_tokens.value_or(0));
   writer.Put(min_new_tokens);
   writer.Put(temperature);
@@ -66,6 +88,9 @@ void PutGeneration(const GenerationOptions& options, Writer& writer) {
   writer.Put(static_cast<uint32_t>(stop_at_repetition));
   writer.Put(seed);
   writer.Put(logprobs);
+  static_cast<void>(max_length), static_cast<void>(bad_words_ids), static_cast<void>(forced_bos_token_id);
+  static_cast<void>(forced_eos_token_id), static_cast<void>(suppress_tokens), static_cast<void>(begin_suppress_tokens);
+  if (HasFileOptions(options)) PutFileOptions(options, writer);
 }
 
 Error Corrupt(const ByteReader& reader, std::string_view what, const std::string& found) {
@@ -114,7 +139,28 @@ class FieldReader {
   std::optional<Error> error_;
 };
 
-GenerationOptions ReadGeneration(FieldReader& fields) {
+std::vector<int32_t> ReadIds(FieldReader& fields, std::string_view what) {
+  const auto count = fields.Read<uint32_t>(what);
+  const std::span<const std::byte> bytes = fields.Take(uint64_t{count} * sizeof(int32_t), what);
+  std::vector<int32_t> ids(bytes.size() / sizeof(int32_t));
+  if (!ids.empty()) std::memcpy(ids.data(), bytes.data(), bytes.size());
+  return ids;
+}
+
+void ReadFileOptions(FieldReader& fields, GenerationOptions& options) {
+  const auto max_length = fields.Read<int32_t>("max_length");
+  if (max_length != 0) options.max_length = max_length;
+  const auto words = fields.Read<uint32_t>("bad_words_ids");
+  for (uint32_t i = 0; i < words && fields.ok(); ++i) options.bad_words_ids.push_back(ReadIds(fields, "bad_words_ids"));
+  const auto bos = fields.Read<int32_t>("forced_bos_token_id");
+  if (bos != -1) options.forced_bos_token_id = bos;
+  options.forced_eos_token_id = ReadIds(fields, "forced_eos_token_id");
+  options.suppress_tokens = ReadIds(fields, "suppress_tokens");
+  options.begin_suppress_tokens = ReadIds(fields, "begin_suppress_tokens");
+  if (!HasFileOptions(options)) fields.Refuse("options", "expected some that version 2 lacks, found none");
+}
+
+GenerationOptions ReadGeneration(FieldReader& fields, uint64_t version) {
   GenerationOptions options;
   const auto max_new_tokens = fields.Read<int32_t>("max_new_tokens");
   if (max_new_tokens != 0) options.max_new_tokens = max_new_tokens;
@@ -140,20 +186,22 @@ GenerationOptions ReadGeneration(FieldReader& fields) {
   options.stop_at_repetition = fields.ReadUpTo(1, "stop_at_repetition") == 1;
   options.seed = fields.Read<uint64_t>("seed");
   options.logprobs = fields.Read<int32_t>("logprobs");
+  if (version == kRequestRecordVersion) ReadFileOptions(fields, options);
   return options;
 }
 
-// Magic to checksum.
-Result<void> ReadHeader(std::span<const std::byte> bytes, ByteReader& reader) {
+// Magic to checksum; the version.
+Result<uint64_t> ReadHeader(std::span<const std::byte> bytes, ByteReader& reader) {
   TIDEMILL_TRY(magic, reader.Take(sizeof(kMagic), "magic"));
   if (std::memcmp(magic.data(), kMagic, sizeof(kMagic)) != 0) {
     return Error(ErrorCode::kCorruptFile, "byte 0: magic: expected TMILLREQ; this is no saved request");
   }
   TIDEMILL_TRY(version, reader.Read<uint64_t>("version"));
-  if (version != kRequestRecordVersion) {
-    return Error(ErrorCode::kFailedPrecondition, "byte 8: version: expected " + std::to_string(kRequestRecordVersion) +
-                                                     ", found " + std::to_string(version) +
-                                                     "; go on with the version of tidemill that saved it");
+  if (version != kRequestRecordVersion && version != kPlainRequestRecordVersion) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "byte 8: version: expected " + std::to_string(kPlainRequestRecordVersion) + " or " +
+                     std::to_string(kRequestRecordVersion) + ", found " + std::to_string(version) +
+                     "; go on with the version of tidemill that saved it");
   }
   TIDEMILL_TRY(size, reader.Read<uint64_t>("size"));
   if (size != bytes.size()) {
@@ -164,7 +212,7 @@ Result<void> ReadHeader(std::span<const std::byte> bytes, ByteReader& reader) {
   if (Checksum(bytes.subspan(reader.position())) != checksum) {
     return Error(ErrorCode::kCorruptFile, "byte 24: the checksum does not match the bytes; the file is damaged");
   }
-  return {};
+  return version;
 }
 
 void ReadIds(FieldReader& fields, RequestRecord* record) {
@@ -193,7 +241,7 @@ std::vector<std::byte> EncodeRequest(const RequestRecord& record) {
   out.reserve(kOptionBytes + record.ids.size() * sizeof(int32_t) + record.state.size());
   Writer writer(&out);
   writer.Bytes(std::as_bytes(std::span(kMagic)));
-  writer.Put(kRequestRecordVersion);
+  writer.Put(HasFileOptions(record.generation) ? kRequestRecordVersion : kPlainRequestRecordVersion);
   for (int field = 0; field < 2; ++field) writer.Put(uint64_t{0});  // size and checksum: filled in below
   writer.Put(record.model);
   writer.Put(record.vocabulary);
@@ -219,7 +267,7 @@ void SealRequest(std::span<std::byte> bytes) {
 
 Result<RequestRecord> DecodeRequest(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
-  TIDEMILL_TRY_VOID(ReadHeader(bytes, reader));
+  TIDEMILL_TRY(version, ReadHeader(bytes, reader));
   FieldReader fields(&reader);
   RequestRecord record;
   record.model = fields.Read<uint64_t>("model");
@@ -230,7 +278,7 @@ Result<RequestRecord> DecodeRequest(std::span<const std::byte> bytes) {
   record.held_text = fields.Text(RequestRecord::kMaxHeldBytes - 1, "held text");
   if (!IsValidUtf8(record.held_text)) fields.Refuse("held text", "expected UTF-8");
   record.partial_character = fields.Text(StreamDecoder::kMaxPending, "partial character");
-  record.generation = ReadGeneration(fields);
+  record.generation = ReadGeneration(fields, version);
   if (fields.error()) return *fields.error();
   const Result<void> valid = Validate(record.generation, size_t{1} << 31);
   if (!valid.ok()) return Corrupt(reader, "options", valid.error().message());

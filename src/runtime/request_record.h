@@ -8,6 +8,8 @@
 //   presence_penalty f32; frequency_penalty f32; no_repeat_ngram_size i32; biases u32, (id i32, bias f32)[biases];
 //   stops u32, text[stops]; ignore_eos u32, 0 or 1; stop_at_repetition u32, 0 or 1; seed u64;
 //   logprobs i32;
+//   version 3 alone, where one of these is set: max_length i32, 0 for none; words u32, (ids)[words]; forced_bos_token_id i32, -1 for none;
+//   forced_eos_token_id ids; suppress_tokens ids; begin_suppress_tokens ids            ids = u32 count, i32[count]
 //   state u8[rest], a SequenceState::Checkpoint
 // The rest follows: penalties from the ids, random numbers from seed and position, rope settings and weights from the model id.
 #ifndef TIDEMILL_RUNTIME_REQUEST_RECORD_H_
@@ -44,7 +46,7 @@ struct RequestRecord {
   static constexpr size_t kMaxHeldBytes = 256;
 };
 
-inline constexpr uint64_t kRequestRecordVersion = 2;
+inline constexpr uint64_t kRequestRecordVersion = 3, kPlainRequestRecordVersion = 2;
 inline constexpr size_t kRequestRecordHeaderBytes = 32;  // before what the checksum is of
 
 // Throws std::bad_alloc. DecodeRequest and EncodeRequest are inverse.

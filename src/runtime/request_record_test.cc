@@ -46,6 +46,17 @@ RequestRecord FullRecord() {
   return record;
 }
 
+RequestRecord RecordWithFileOptions() {
+  RequestRecord record = FullRecord();
+  record.generation.max_length = 4096;
+  record.generation.bad_words_ids = {{1}, {2, 3, 4}};
+  record.generation.forced_bos_token_id = 0;
+  record.generation.forced_eos_token_id = {8, 9};
+  record.generation.suppress_tokens = {5};
+  record.generation.begin_suppress_tokens = {6, 7, 8};
+  return record;
+}
+
 // As few bytes as there can be.
 RequestRecord SmallRecord() {
   RequestRecord record;
@@ -75,6 +86,12 @@ void ExpectSame(const RequestRecord& found, const RequestRecord& expected) {
   EXPECT_EQ(a.frequency_penalty, b.frequency_penalty);
   EXPECT_EQ(a.no_repeat_ngram_size, b.no_repeat_ngram_size);
   EXPECT_EQ(a.logit_bias, b.logit_bias);
+  EXPECT_EQ(a.max_length, b.max_length);
+  EXPECT_EQ(a.bad_words_ids, b.bad_words_ids);
+  EXPECT_EQ(a.forced_bos_token_id, b.forced_bos_token_id);
+  EXPECT_EQ(a.forced_eos_token_id, b.forced_eos_token_id);
+  EXPECT_EQ(a.suppress_tokens, b.suppress_tokens);
+  EXPECT_EQ(a.begin_suppress_tokens, b.begin_suppress_tokens);
   EXPECT_EQ(a.stop, b.stop);
   EXPECT_EQ(a.ignore_eos, b.ignore_eos);
   EXPECT_EQ(a.stop_at_repetition, b.stop_at_repetition);
@@ -84,7 +101,7 @@ void ExpectSame(const RequestRecord& found, const RequestRecord& expected) {
 }
 
 TEST(RequestRecord, Bytes_GiveEveryFieldBack) {
-  for (const RequestRecord& record : {FullRecord(), SmallRecord()}) {
+  for (const RequestRecord& record : {FullRecord(), SmallRecord(), RecordWithFileOptions()}) {
     const std::vector<std::byte> bytes = EncodeRequest(record);
     const Result<RequestRecord> found = DecodeRequest(bytes);
     ASSERT_TRUE(found.ok()) << found.error().message();
@@ -93,21 +110,40 @@ TEST(RequestRecord, Bytes_GiveEveryFieldBack) {
   }
 }
 
-// Files are kept: a record that is written otherwise needs another version. Another implementation of the layout made the numbers.
-TEST(RequestRecord, Layout_IsThatOfTheVersion) {
-  const std::vector<std::byte> bytes = EncodeRequest(FullRecord());
-  EXPECT_EQ(kRequestRecordVersion, 2U);
-  EXPECT_EQ(bytes.size(), 245U);
-  uint64_t checksum = 0;
-  std::memcpy(&checksum, bytes.data() + 24, sizeof(checksum));
-  EXPECT_EQ(checksum, 0xD08894910FCBDC3AU);
-}
-
 ErrorCode CodeOf(std::span<const std::byte> bytes) {
   const Result<RequestRecord> found = DecodeRequest(bytes);
   if (found.ok()) return ErrorCode::kInternal;
   EXPECT_EQ(found.error().message().find('\n'), std::string::npos);
   return found.error().code();
+}
+
+// Files are kept: a record that is written otherwise needs another version. Another implementation of the layout made the numbers.
+TEST(RequestRecord, Layout_IsThatOfTheVersion) {
+  const std::vector<std::byte> bytes = EncodeRequest(FullRecord());
+  EXPECT_EQ(kPlainRequestRecordVersion, 2U);
+  EXPECT_EQ(std::to_integer<int>(bytes[8]), 2);
+  EXPECT_EQ(bytes.size(), 245U);
+  uint64_t checksum = 0;
+  std::memcpy(&checksum, bytes.data() + 24, sizeof(checksum));
+  EXPECT_EQ(checksum, 0xD08894910FCBDC3AU);
+  // Version 3 has more before the state.
+  EXPECT_EQ(kRequestRecordVersion, 3U);
+  const std::vector<std::byte> more = EncodeRequest(RecordWithFileOptions());
+  EXPECT_EQ(std::to_integer<int>(more[8]), 3);
+  EXPECT_EQ(more.size(), bytes.size() + 4 + (4 + 8 + 16) + 4 + 12 + 8 + 16);
+}
+
+// It would be another spelling of version 2.
+TEST(RequestRecord, Version3WithoutItsOptions_IsRefused) {
+  std::vector<std::byte> bytes = EncodeRequest(SmallRecord());
+  bytes[8] = std::byte{3};
+  const int32_t none = -1;
+  std::vector<std::byte> empty(4 + 4 + 4 + 4 + 4 + 4);
+  std::memcpy(empty.data() + 8, &none, sizeof none);
+  bytes.insert(bytes.end(), empty.begin(), empty.end());
+  SealRequest(bytes);
+  EXPECT_EQ(CodeOf(bytes), ErrorCode::kCorruptFile);
+  EXPECT_THAT(DecodeRequest(bytes).error().message(), HasSubstr("expected some that version 2 lacks"));
 }
 
 TEST(RequestRecord, EveryTruncation_IsRefused) {
@@ -131,7 +167,7 @@ TEST(RequestRecord, EveryFlippedBit_IsRefused) {
   std::vector<std::byte> bytes = EncodeRequest(FullRecord());
   for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
     bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
-    const bool is_version = bit / 8 >= 8 && bit / 8 < 16;
+    const bool is_version = bit / 8 >= 8 && bit / 8 < 16 && bit != 64;  // which makes 3 of 2
     EXPECT_EQ(CodeOf(bytes), is_version ? ErrorCode::kFailedPrecondition : ErrorCode::kCorruptFile) << "bit " << bit;
     bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
   }
@@ -145,7 +181,7 @@ TEST(RequestRecord, AnotherVersion_IsNamed) {
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().code(), ErrorCode::kFailedPrecondition);
   EXPECT_EQ(found.error().message(),
-            "byte 8: version: expected 2, found 7; go on with the version of tidemill that saved it");
+            "byte 8: version: expected 2 or 3, found 7; go on with the version of tidemill that saved it");
 }
 
 // What a writer of ours never writes, under a checksum that fits.
@@ -174,6 +210,9 @@ TEST(RequestRecord, ForgedFields_AreRefusedByName) {
       {"stops", [](RequestRecord& r) { r.generation.stop = {std::string(257, 'a')}; }},
       {"stops", [](RequestRecord& r) { r.generation.stop.assign(17, "a"); }},
       {"--logprobs", [](RequestRecord& r) { r.generation.logprobs = 21; }},
+      {"max_length", [](RequestRecord& r) { r.generation.max_length = -1; }},
+      {"bad_words_ids", [](RequestRecord& r) { r.generation.bad_words_ids = {{}}; }},
+      {"suppress_tokens", [](RequestRecord& r) { r.generation.suppress_tokens = {-1}; }},
   };
   for (const Forgery& forgery : forgeries) {
     RequestRecord record = FullRecord();
@@ -187,7 +226,8 @@ TEST(RequestRecord, ForgedFields_AreRefusedByName) {
 
 // Counts that promise more than there is: refused before anything of that size is asked for.
 TEST(RequestRecord, AbsurdCounts_TakeNoMemory) {
-  const RequestRecord record = SmallRecord();
+  RequestRecord record = SmallRecord();
+  record.generation.suppress_tokens = {5};
   const std::vector<std::byte> bytes = EncodeRequest(record);
   const size_t behind_header = kRequestRecordHeaderBytes;
   const size_t tokens = behind_header + 8 + 8 + 4 + 4 + 8;  // model, vocabulary, numeric class, finish, prompt tokens

@@ -7,12 +7,17 @@
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
 #include "tests/fixtures_path.h"
+#include "tests/support/changed_checkpoint.h"
+#include "tests/support/eagle_models.h"
+#include "tests/support/model_folder.h"
 
 namespace tidemill::testing::settings_test {
 namespace {
 
 using nlohmann::json;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kWithoutTokenizer = std::string(TIDEMILL_FIXTURES) + "/families/qwen3";
 const std::string kGgufWithoutTokenizer = std::string(TIDEMILL_FIXTURES) + "/families/gguf/qwen3.gguf";
@@ -48,6 +53,69 @@ TEST(NoTokenizer, TextCommands_SayWhatIsMissing) {
   const ProcessResult result = RunTidemill({"run", kGgufWithoutTokenizer, "-p", "x"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("tokenizer.ggml.model"));
+}
+
+// ---- generation_config.json ----
+
+// Answers of a small model whose generation_config.json is `config`.
+class Recommending {
+ public:
+  explicit Recommending(const std::string& config) {
+    ChangedCheckpoint("eagle/target").WriteTo(folder_);
+    folder_.Write("tokenizer.json", EagleTokenizer()).Write("generation_config.json", config);
+  }
+  ProcessResult Run(const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = {"run",          folder_.path(),  "--raw", "-p",    "abcabc",
+                                          "--ignore-eos", "--temperature", "0",     "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunTidemill(arguments);
+  }
+  json Answer(const std::vector<std::string>& more = {}) const {
+    const ProcessResult result = Run(more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out, nullptr, false);
+  }
+
+ private:
+  ModelFolder folder_;
+};
+
+TEST(GenerationConfig, Lengths_GiveWayToTheFlagInTheirOrder) {
+  const Recommending tokens(R"({"max_new_tokens": 5, "max_length": 12})"), length(R"({"max_length": 12})");
+  EXPECT_EQ(tokens.Answer()["generated_tokens"], 5);
+  EXPECT_EQ(tokens.Answer({"-n", "7"})["generated_tokens"], 7);
+  const json to_length = length.Answer();
+  EXPECT_EQ(to_length["generated_tokens"], 12 - to_length["prompt_tokens"].get<int>());
+  EXPECT_EQ(to_length["finish_reason"], "length");
+  EXPECT_THAT(length.Run({}).err, HasSubstr("ended at the model's max_length of 12 tokens with the prompt; "
+                                            "--max-new-tokens N allows more"));
+  EXPECT_EQ(length.Answer({"-n", "30"})["generated_tokens"], 30);
+  const Recommending short_length(R"({"max_length": 2})");
+  const ProcessResult refused = short_length.Run({});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("max_length, of prompt and answer, is 2; shorten it or give --max-new-tokens"));
+  EXPECT_EQ(short_length.Answer({"-n", "3"})["generated_tokens"], 3);
+}
+
+TEST(GenerationConfig, BannedForcedAndStopTexts_AreObeyed) {
+  const auto plain = Recommending("{}").Answer({"-n", "6"})["ids"].get<std::vector<int>>();
+  const std::string first = std::to_string(plain[0]), second = std::to_string(plain[1]);
+  const auto ids = [](const std::string& config) {
+    return Recommending(config).Answer({"-n", "6"})["ids"].get<std::vector<int>>();
+  };
+  EXPECT_THAT(ids("{\"suppress_tokens\": [" + first + "]}"), Not(Contains(plain[0])));
+  EXPECT_NE(ids("{\"begin_suppress_tokens\": [" + first + "]}")[0], plain[0]);
+  EXPECT_EQ(ids("{\"bad_words_ids\": [[" + first + ", " + second + "]]}")[0], plain[0]);
+  EXPECT_NE(ids("{\"bad_words_ids\": [[" + first + ", " + second + "]]}")[1], plain[1]);
+  EXPECT_EQ(ids(R"({"forced_eos_token_id": 7})").back(), 7);
+  const std::string text = Recommending("{}").Answer({"-n", "6"})["text"];
+  const Recommending stopping("{\"stop_strings\": [" + json(text.substr(text.size() - 1)).dump() + "]}");
+  EXPECT_EQ(stopping.Answer({"-n", "6"})["finish_reason"], "stop");
+  EXPECT_EQ(stopping.Answer({"-n", "6", "--stop", "no such text"})["finish_reason"], "length");
+  const ProcessResult wrong = Recommending(R"({"forced_bos_token_id": 100000})").Run({});
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.err,
+              HasSubstr("generation_config.json: generation options: forced_bos_token_id: expected a token"));
 }
 
 }  // namespace

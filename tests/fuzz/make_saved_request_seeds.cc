@@ -51,10 +51,18 @@ RequestRecord Full() {
 
 Seeds AllSeeds() {
   std::string later = Bytes(Small());
-  later[8] = 3;
+  later[8] = 4;
   const std::string full = Bytes(Full());
+  RequestRecord of_files = Small();
+  of_files.generation.max_length = 64;
+  of_files.generation.bad_words_ids = {{1}, {2, 3}};
+  of_files.generation.forced_bos_token_id = 4;
+  of_files.generation.forced_eos_token_id = {5};
+  of_files.generation.suppress_tokens = {6};
+  of_files.generation.begin_suppress_tokens = {7};
   return {{"small", Bytes(Small())},
           {"full", full},
+          {"file_options", Bytes(of_files)},
           {"later_version", later},
           {"truncated", full.substr(0, full.size() / 2)}};
 }
