@@ -61,6 +61,15 @@ struct ModelInfo {
 // Errors name `path`: kNotFound, kIoError, kCorruptFile, kUnsupported, kOutOfMemory. Cost: the file's header only.
 Result<ModelInfo> Inspect(const std::string& path);
 
+// Keys of one settings file that are obeyed by nobody and not known to leave the text alone.
+struct UnreadSettings {
+  std::string file;               // "config.json"; "metadata" of a GGUF file
+  std::vector<std::string> keys;  // "rope_scaling.beta_fast", as the file spells them
+};
+
+// Those of a model file, without its weights; files that have none are left out. Errors as those of Inspect and LoadText. Cost: that of both.
+Result<std::vector<UnreadSettings>> FindUnreadSettings(const std::string& path);
+
 // ---- text only ----
 
 struct ModelText {
@@ -110,7 +119,9 @@ class Model {
   const ModelText& text() const;
   GenerationOptions default_generation() const;  // what the file recommends, else greedy
   bool has_sampling_defaults() const;            // the file says whether tokens are drawn, and how
-  uint64_t resident_weight_bytes() const;        // memory of the packed weights
+  const std::vector<UnreadSettings>& unread_settings()
+      const;  // as FindUnreadSettings; without text, of config.json or the model's metadata
+  uint64_t resident_weight_bytes() const;  // memory of the packed weights
 
   Impl& impl() const { return *impl_; }  // for engines
 

@@ -132,21 +132,45 @@ Json InfoJson(const ModelInfo& info, bool with_tensors) {
   return json;
 }
 
+std::string UnreadTable(const std::vector<UnreadSettings>& files) {
+  std::string table;
+  for (const UnreadSettings& file : files) {
+    for (const std::string& key : file.keys) AppendRow(table, "no effect", file.file + ": " + key);
+  }
+  if (files.empty()) AppendRow(table, "no effect", "no key");
+  return table;
+}
+
+Json UnreadJson(const std::vector<UnreadSettings>& files) {
+  Json json = Json::object();
+  for (const UnreadSettings& file : files) json[file.file] = file.keys;
+  return json;
+}
+
 }  // namespace
 
 Result<void> InspectCommand(CommandContext& context) {
   std::string path;
-  bool tensors = false, json = false;
+  bool tensors = false, json = false, unread = false;
   MachineFlags machine;  // every command takes them
   FlagSet set("inspect", "Show what is in a model file, without reading the weights");
   set.Positional("MODEL", path, "A .gguf file or a model folder");
   set.Switch("--tensors", tensors, "List the tensors");
+  set.Switch("--unread", unread, "List the keys of settings files that have no effect here");
   set.Switch("--json", json, "One JSON object");
   machine.AddTo(set);
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
   TIDEMILL_TRY(info, Inspect(path));
-  return context.out.Write(json ? JsonLine(InfoJson(info, tensors)) : Table(info, tensors));
+  std::vector<UnreadSettings> files;
+  if (unread) {
+    TIDEMILL_TRY(found, FindUnreadSettings(path));
+    files = std::move(found);
+  }
+  if (!json) return context.out.Write(Table(info, tensors) + (unread ? UnreadTable(files) : ""));
+  Json object = InfoJson(info, tensors);
+  if (unread) object["unread"] = UnreadJson(files);
+  return context.out.Write(JsonLine(object));
 }
 
 }  // namespace tidemill::cli

@@ -1,5 +1,6 @@
 #include "cli/session.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -21,6 +22,12 @@ Result<std::shared_ptr<const Model>> LoadModel(const std::string& path, LoadOpti
   return Model::Load(path, std::move(load));
 }
 
+// One line for each file.
+void WarnAboutUnread(const Model& model, std::string_view whose, Messages& messages) {
+  for (const UnreadSettings& unread : model.unread_settings())
+    messages.Warning(std::string(whose) + DescribeUnread(unread));
+}
+
 Result<void> CheckLayers(const DraftFlags& draft, const Model& model) {
   const size_t layers = model.info().num_hidden_layers;
   if (draft.source != DraftSource::kLayers || draft.layers < layers) return {};
@@ -34,6 +41,7 @@ Result<Session> Open(const std::string& path, const LoadOptions& load, EngineOpt
   Session session;
   TIDEMILL_TRY(model, LoadModel(path, load, "loading", context));
   session.model = std::move(model);
+  WarnAboutUnread(*session.model, "", context.messages);
   TIDEMILL_TRY_VOID(CheckLayers(draft, *session.model));
   if (draft.source == DraftSource::kModel) {
     LoadOptions load_draft = load;
@@ -47,6 +55,7 @@ Result<Session> Open(const std::string& path, const LoadOptions& load, EngineOpt
     } else {
       TIDEMILL_TRY(draft_model, LoadModel(draft.model, load_draft, "loading the draft model", context));
       session.draft_model = std::move(draft_model);
+      WarnAboutUnread(*session.draft_model, "draft model: ", context.messages);
     }
     options.draft_model = session.draft_model;
     options.draft_head = session.draft_head;
@@ -65,6 +74,19 @@ Result<Session> Open(const std::string& path, const LoadOptions& load, EngineOpt
 }
 
 }  // namespace
+
+std::string DescribeUnread(const UnreadSettings& unread) {
+  constexpr size_t kMaxNames = 20, kMaxBytes = 80;
+  std::string line = unread.file + ": " + std::to_string(unread.keys.size()) +
+                     (unread.keys.size() == 1 ? " key is" : " keys are") + " not known here and " +
+                     (unread.keys.size() == 1 ? "has" : "have") + " no effect: ";
+  for (size_t i = 0; i < std::min(unread.keys.size(), kMaxNames); ++i) {
+    const std::string& key = unread.keys[i];
+    line += (i == 0 ? "" : ", ") + Printable(std::string_view(key).substr(0, kMaxBytes)) +
+            (key.size() > kMaxBytes ? "..." : "");
+  }
+  return line + (unread.keys.size() > kMaxNames ? ", ..." : "");
+}
 
 Result<Session> OpenSession(const std::string& path, const MachineFlags& flags, CommandContext& context) {
   TIDEMILL_TRY(options, flags.engine_options());

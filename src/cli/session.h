@@ -39,6 +39,9 @@ Result<Session> OpenSession(const std::string& path, LoadOptions load, const Eng
 Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,
                             const DraftFlags& draft, CommandContext& context);
 
+// "config.json: 2 keys are not known here and have no effect: a, b.c"; of many the first ones.
+std::string DescribeUnread(const UnreadSettings& unread);
+
 // That the model has a template that can be used; else what is wrong with it, and what to do otherwise. kUnsupported, kCorruptFile.
 Result<void> CheckTemplate(const ModelText& text, std::string_view model, std::string_view otherwise);
 // A conversation through the model's template, ready for Tokenizer::Encode with add_special off. kUnsupported without a template.

@@ -124,6 +124,7 @@ Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, const RopePl
   const bool gguf_factor = reader.gguf() && reader.Has(factor_key);
   TIDEMILL_TRY(type, reader.StringOr(type_key, gguf_factor ? "linear" : "default"));
   TIDEMILL_TRY(scaling, ScalingOf(reader, type_key, type));
+  reader.TakeIfEqual(keys("type"), type);  // older checkpoints have both
   if (scaling == RopeScaling::kNone || (scaling == RopeScaling::kLinear && reader.gguf() && !gguf_factor)) return rope;
   rope.scaling = scaling;
   if (!reader.Has(factor_key)) return reader.Wrong(factor_key, "the factor of " + type + " scaling", "nothing");
@@ -131,9 +132,10 @@ Result<RopeSettings> ReadRopeSettings(const SettingsReader& reader, const RopePl
   if (!(factor >= 1 && factor < 1e6)) return reader.Wrong(factor_key, "a number from 1 to 1e6", SettingText(factor));
   rope.factor = factor;
   if (scaling == RopeScaling::kLinear) return rope;
+  rope.original_max_position_embeddings = static_cast<double>(max_position_embeddings);
+  if (scaling == RopeScaling::kDynamic) return rope;
   TIDEMILL_TRY(original, ReadOriginalLength(reader, place, max_position_embeddings));
-  rope.original_max_position_embeddings =
-      scaling == RopeScaling::kDynamic ? static_cast<double>(max_position_embeddings) : original;
+  rope.original_max_position_embeddings = original;
   if (scaling == RopeScaling::kLlama3) {
     TIDEMILL_TRY(low, reader.FloatWithin(keys("low_freq_factor"), 1, 0, 1e6));
     const SettingKey high_key = keys("high_freq_factor");

@@ -61,7 +61,17 @@ Result<std::string> SettingsReader::StringOr(const SettingKey& key, std::string_
 void SettingsReader::TakeIfEqual(const SettingKey& key, double value) const {
   if (gguf() || !Has(key)) return;
   const JsonValue found = *files_.config()->Peek(key.config);
-  if (found.is_number() && found.GetFloat("").value() == value) static_cast<void>(files_.config()->Find(key.config));
+  if (found.is_number() && found.GetFloat("").value() == value) Take(key.config);
+}
+
+void SettingsReader::TakeIfEqual(const SettingKey& key, std::string_view value) const {
+  if (gguf() || !Has(key)) return;
+  if (const JsonValue found = *files_.config()->Peek(key.config); found.is_string() && found.text() == value)
+    Take(key.config);
+}
+
+void SettingsReader::Take(const std::string& key) const {
+  if (!gguf()) static_cast<void>(files_.config()->Find(key));
 }
 
 Error SettingsReader::Wrong(const SettingKey& key, const std::string& expected, const std::string& found,

@@ -39,8 +39,10 @@ class SettingsReader {
   Result<bool> BoolOr(const SettingKey& key, bool fallback) const;
   Result<std::string> StringOr(const SettingKey& key, std::string_view fallback) const;
 
-  // Counts a number of config.json that only says `value` again as read (JsonValue::Unread).
+  // Counts a key of config.json as read (JsonValue::Unread): always, or where it only says `value` again.
+  void Take(const std::string& key) const;
   void TakeIfEqual(const SettingKey& key, double value) const;
+  void TakeIfEqual(const SettingKey& key, std::string_view value) const;
 
   // "config.json: "hidden_size": expected ..., found ..."
   Error Wrong(const SettingKey& key, const std::string& expected, const std::string& found,

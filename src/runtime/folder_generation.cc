@@ -100,7 +100,10 @@ Result<void> ReadChoice(const JsonDocument& config, RecommendedGeneration& recom
   const bool has_sampling = has("temperature") || has("top_k") || has("top_p") || has("min_p");
   recommended.says_how_to_choose = has_sampling || has("do_sample");
   TIDEMILL_TRY(is_sampled, config.GetBoolOr("do_sample", has_sampling));
-  if (!is_sampled) return {};
+  if (!is_sampled) {  // do_sample says so, whatever these say
+    for (const char* key : {"temperature", "top_k", "top_p", "min_p"}) static_cast<void>(config.Find(key));
+    return {};
+  }
   // transformers' defaults where the file samples and says no more.
   TIDEMILL_TRY(temperature, ReadNumber(config, "temperature", 1, kTemperatures));
   TIDEMILL_TRY(top_k, config.GetIntOr("top_k", kTransformersTopK, -1, 1 << 24));

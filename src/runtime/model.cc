@@ -7,6 +7,7 @@
 #include "base/thread_pool.h"
 #include "models/registry.h"
 #include "runtime/model_impl.h"
+#include "runtime/unread_settings.h"
 #include "text/tokenizer_impl.h"
 
 namespace tidemill {
@@ -45,9 +46,10 @@ Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const Loa
   if (options.text) TIDEMILL_TRY_VOID(KeepWhatHasText(text.tokenizer.vocab_size(), recommended.options));
   TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
   TIDEMILL_TRY(model, LoadLanguageModel(files, LoadSettingsOf(options, *threads), options.rope_scaling));
+  std::vector<UnreadSettings> unread = ListUnread(files, options.text);
   return std::make_unique<Model::Impl>(Model::Impl{std::move(files), std::move(info), std::move(text),
                                                    std::move(recommended), std::move(model), options.f32,
-                                                   options.rope_scaling});
+                                                   options.rope_scaling, std::move(unread)});
 }
 
 }  // namespace
@@ -70,6 +72,7 @@ const ModelInfo& Model::info() const { return impl_->info; }
 const ModelText& Model::text() const { return impl_->text; }
 GenerationOptions Model::default_generation() const { return impl_->recommended.options; }
 bool Model::has_sampling_defaults() const { return impl_->recommended.says_how_to_choose; }
+const std::vector<UnreadSettings>& Model::unread_settings() const { return impl_->unread; }
 uint64_t Model::resident_weight_bytes() const { return impl_->language_model->resident_bytes(); }
 
 }  // namespace tidemill

@@ -9,6 +9,7 @@
 #include "formats/model_settings.h"
 #include "models/registry.h"
 #include "runtime/model_impl.h"
+#include "runtime/unread_settings.h"
 #include "text/gguf_tokenizer.h"
 #include "text/tokenizer_spec.h"
 
@@ -111,6 +112,7 @@ Result<std::optional<std::string>> ReadTemplate(const ModelFiles& files) {
 
 Result<ModelText> ReadModelText(const ModelFiles& files) {
   TIDEMILL_TRY(tokenizer, ReadTokenizer(files));
+  TakeWhatTokenizerDoes(files, tokenizer);
   ModelText text{.tokenizer = std::move(tokenizer), .chat_template = std::nullopt, .bos_token = "", .eos_token = ""};
   const auto spelling = [&](std::optional<int32_t> id) {
     return id.has_value() ? std::string(text.tokenizer.TokenName(*id)) : std::string();
@@ -194,6 +196,21 @@ Result<ModelText> LoadText(const std::string& path) {
     return ReadModelText(*files).WithContext(context);
   } catch (const std::exception&) {  // std::bad_alloc
     return OutOfMemoryError("load tokenizer");
+  }
+}
+
+Result<std::vector<UnreadSettings>> FindUnreadSettings(const std::string& path) {
+  try {
+    const std::string context = "inspect " + path;
+    auto files = ModelFiles::Open(path);
+    if (!files.ok()) return std::move(files).error().WithContext(context);
+    TIDEMILL_TRY_VOID(DescribeModel(*files).WithContext(context));
+    const auto text = ReadModelText(*files);
+    if (!text.ok() && text.error().code() != ErrorCode::kNotFound) return Error(text.error()).WithContext(context);
+    if (text.ok()) TIDEMILL_TRY_VOID(ReadRecommendation(*files).WithContext(context));
+    return ListUnread(*files, text.ok());
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("inspect model");
   }
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "formats/model_files.h"
 #include "models/language_model.h"
@@ -63,6 +64,7 @@ struct Model::Impl {
   std::unique_ptr<LanguageModel> language_model;
   bool f32 = false;
   std::optional<RopeOverride> rope_scaling = {};
+  std::vector<UnreadSettings> unread = {};
 };
 
 struct DraftHead::Impl {

@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
@@ -15,9 +18,11 @@ namespace tidemill::testing::settings_test {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 const std::string kWithoutTokenizer = std::string(TIDEMILL_FIXTURES) + "/families/qwen3";
 const std::string kGgufWithoutTokenizer = std::string(TIDEMILL_FIXTURES) + "/families/gguf/qwen3.gguf";
@@ -116,6 +121,35 @@ TEST(GenerationConfig, BannedForcedAndStopTexts_AreObeyed) {
   EXPECT_EQ(wrong.exit_code, 1);
   EXPECT_THAT(wrong.err,
               HasSubstr("generation_config.json: generation options: forced_bos_token_id: expected a token"));
+}
+
+// ---- keys without effect ----
+
+TEST(UnreadSettings, AreNamedOnceForEachFile) {
+  const Recommending model(R"({"num_beams": 4, "penalty_alpha": 0.6, "use_cache": true})");
+  const ProcessResult said = model.Run({"-n", "1"});
+  EXPECT_EQ(said.exit_code, 0);
+  EXPECT_THAT(said.err,
+              StartsWith("tidemill: warning: generation_config.json: 2 keys are not known here and have no effect: "
+                         "num_beams, penalty_alpha\n"));
+  EXPECT_EQ(model.Run({"-n", "1", "--quiet"}).err, "");
+  const Recommending one(R"({"num_beams": 4})");
+  EXPECT_THAT(one.Run({"-n", "1"}).err,
+              HasSubstr("generation_config.json: 1 key is not known here and has no effect: num_beams\n"));
+}
+
+TEST(UnreadSettings, InspectListsThem) {
+  ModelFolder folder;
+  ChangedCheckpoint("eagle/target").Replace("{", "{\"what_is_this\": 1, ").WriteTo(folder);
+  folder.Write("tokenizer.json", EagleTokenizer()).Write("generation_config.json", R"({"num_beams": 4})");
+  EXPECT_THAT(Done({"inspect", folder.path(), "--unread"}).out,
+              AllOf(HasSubstr("no effect       config.json: what_is_this\n"),
+                    HasSubstr("no effect       generation_config.json: num_beams\n")));
+  const json info = json::parse(Done({"inspect", folder.path(), "--unread", "--json"}).out, nullptr, false);
+  EXPECT_EQ(info["unread"],
+            json::parse(R"({"config.json": ["what_is_this"], "generation_config.json": ["num_beams"]})"));
+  EXPECT_THAT(Done({"inspect", CountingModelFile(), "--unread"}).out, HasSubstr("no effect       no key\n"));
+  EXPECT_THAT(Done({"inspect", kWithoutTokenizer, "--unread"}).out, HasSubstr("no effect       no key\n"));
 }
 
 }  // namespace
