@@ -19,15 +19,22 @@ double PerStep(const RequestStats& stats) {
   return static_cast<double>(stats.accepted_tokens) / static_cast<double>(std::max(1U, stats.drafts.drafted[0]));
 }
 
+// As OpenAI's API has it, and the id: the text of a token, U+FFFD for what is no UTF-8 alone, and its bytes.
+Json TokenJson(int32_t id, float logprob, const Tokenizer& tokenizer) {
+  const std::string_view text = tokenizer.TokenBytes(id);
+  Json bytes = Json::array();
+  for (const char byte : text) bytes.push_back(static_cast<unsigned>(static_cast<unsigned char>(byte)));
+  return {{"id", id}, {"token", text}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+}
+
 Json LogprobsJson(const Answer& answer, const Tokenizer& tokenizer) {
   Json list = Json::array();
   for (const AnswerToken& token : answer.tokens) {
     Json top = Json::array();
-    for (const TokenLogprob& other : token.top_logprobs) {
-      top.push_back({{"id", other.id}, {"token", tokenizer.TokenName(other.id)}, {"logprob", other.logprob}});
-    }
-    list.push_back(
-        {{"id", token.id}, {"token", tokenizer.TokenName(token.id)}, {"logprob", token.logprob}, {"top", top}});
+    for (const TokenLogprob& other : token.top_logprobs) top.push_back(TokenJson(other.id, other.logprob, tokenizer));
+    Json json = TokenJson(token.id, token.logprob, tokenizer);
+    json["top_logprobs"] = std::move(top);
+    list.push_back(std::move(json));
   }
   return list;
 }

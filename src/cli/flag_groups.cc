@@ -14,13 +14,14 @@
 namespace tidemill::cli {
 namespace {
 
-// "42=-100"
+// "42=-100"; "42=-inf": never.
 std::string ReadLogitBias(const std::string& text, std::vector<std::pair<int32_t, float>>& target) {
   const size_t equals = text.find('=');
   const std::string_view view = text;
   const auto id = ParseNumber<int32_t>(view.substr(0, equals));
-  const auto bias = equals == std::string::npos ? std::nullopt : ParseNumber<float>(view.substr(equals + 1));
-  if (!id || !bias) return "ID=BIAS, as in 42=-100";
+  auto bias = equals == std::string::npos ? std::nullopt : ParseNumber<float>(view.substr(equals + 1));
+  if (equals != std::string::npos && view.substr(equals + 1) == "-inf") bias = -std::numeric_limits<float>::infinity();
+  if (!id || !bias) return "ID=BIAS, as in 42=-100 or 42=-inf";
   target.emplace_back(*id, *bias);
   return "";
 }
@@ -243,7 +244,7 @@ void GenerationFlags::AddTo(FlagSet& flags) {
   real("--presence-penalty", presence_penalty, "Taken from the logit of every token in the answer");
   real("--frequency-penalty", frequency_penalty, "The same, times how often it is there");
   whole("--no-repeat-ngram-size", no_repeat_ngram_size, "No N tokens in a row twice; 0: off");
-  flags.RepeatedValue("--logit-bias", "ID=BIAS", "Added to the logit of token ID; may be repeated",
+  flags.RepeatedValue("--logit-bias", "ID=BIAS", "Added to the logit of token ID; -inf bans it; may be repeated",
                       [this](const std::string& text) { return ReadLogitBias(text, logit_bias); });
   flags.Texts("--stop", stop, "TEXT", "The answer ends before this text; may be repeated");
   flags.Number<uint64_t>("--seed", seed, 0, std::numeric_limits<uint64_t>::max(),

@@ -58,9 +58,11 @@ Result<void> ReadBiases(const JsonValue& value, std::vector<std::pair<int32_t, f
   if (!value.is_object()) return WrongMember("logit_bias", "an object of id and bias, as in {\"42\": -100}", value);
   for (const auto& [name, bias] : value.Members()) {
     const auto id = ParseNumber<int32_t>(name);
-    if (!id || !bias.is_number())
+    const bool is_ban = bias.is_string() && bias.text() == "-inf";
+    if (!id || (!bias.is_number() && !is_ban))
       return WrongMember("logit_bias", "an object of id and bias, as in {\"42\": -100}", value);
-    biases->emplace_back(*id, static_cast<float>(bias.GetFloat("").value()));
+    const double number = is_ban ? -std::numeric_limits<double>::infinity() : bias.GetFloat("").value();
+    biases->emplace_back(*id, static_cast<float>(number));
   }
   return {};
 }

@@ -210,10 +210,10 @@ TEST(Run, Logprobs_AreInTheJson) {
       {"run", TinyLlamaFile(), "--raw", "-p", "hello", "-n", "3", "--temperature", "0", "--json", "--logprobs", "2"});
   ASSERT_EQ(answer["logprobs"].size(), 3U);
   for (const json& token : answer["logprobs"]) {
-    ASSERT_EQ(token["top"].size(), 2U);
-    EXPECT_EQ(token["top"][0]["id"], token["id"]);  // greedy
+    ASSERT_EQ(token["top_logprobs"].size(), 2U);
+    EXPECT_EQ(token["top_logprobs"][0]["id"], token["id"]);  // greedy
     EXPECT_LE(token["logprob"], 0.0);
-    EXPECT_GE(token["top"][0]["logprob"], token["top"][1]["logprob"]);
+    EXPECT_GE(token["top_logprobs"][0]["logprob"], token["top_logprobs"][1]["logprob"]);
   }
 }
 

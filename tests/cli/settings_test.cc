@@ -152,5 +152,52 @@ TEST(UnreadSettings, InspectListsThem) {
   EXPECT_THAT(Done({"inspect", kWithoutTokenizer, "--unread"}).out, HasSubstr("no effect       no key\n"));
 }
 
+// ---- log-probabilities, bans and stop texts ----
+
+TEST(Logprobs, HaveTheTextAndBytesOfTokens) {
+  const ProcessResult result = RunTidemill({"run", TinyLlamaFile(), "--raw", "-p", "hello", "-n", "12", "--temperature",
+                                            "0", "--ignore-eos", "--json", "--logprobs", "3"});
+  const json answer = json::parse(result.out, nullptr, false);
+  ASSERT_EQ(answer["logprobs"].size(), 12U);
+  for (const json& token : answer["logprobs"]) {
+    ASSERT_EQ(token["top_logprobs"].size(), 3U);
+    EXPECT_EQ(token.size(), 5U);
+    std::vector<json> all = token["top_logprobs"];
+    all.push_back(token);
+    for (const json& one : all) {
+      std::string bytes;
+      for (const int byte : one["bytes"]) bytes += static_cast<char>(byte);
+      const bool is_ascii = std::all_of(bytes.begin(), bytes.end(), [](char c) { return c >= 0; });
+      EXPECT_EQ(one["token"].get<std::string>(), is_ascii ? bytes : "\uFFFD") << one;
+      const ProcessResult text = RunTidemill({"detokenize", TinyLlamaFile(), "--keep-special", one["id"].dump()});
+      EXPECT_EQ(text.out.substr(0, bytes.size()), bytes) << one;
+    }
+  }
+}
+
+TEST(LogitBias, MinusInfinity_Bans) {
+  const std::vector<std::string> count = {"run", CountingModelFile(), "--raw", "-p", "a", "-n", "3", "--json"};
+  const auto ids = [&count](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = count;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return json::parse(Done(arguments).out, nullptr, false)["ids"].get<std::vector<int>>();
+  };
+  const int next = ids({})[0];
+  EXPECT_NE(ids({"--logit-bias", std::to_string(next) + "=-inf"})[0], next);
+  const std::string line =
+      "{\"prompt\": \"a\", \"max_new_tokens\": 1, \"logit_bias\": {\"" + std::to_string(next) + "\": \"-inf\"}}\n";
+  const ProcessResult many = RunTidemill({"run", CountingModelFile(), "--raw", "--prompts", "-"}, {.input = line});
+  EXPECT_EQ(many.exit_code, 0) << many.out;
+  EXPECT_NE(json::parse(many.out, nullptr, false)["ids"][0], next);
+}
+
+TEST(Stop, TextOfASpecialToken_EndsThere) {
+  const std::vector<std::string> count = {"run", CountingModelFile(), "--raw",  "-p",     "<|endoftext|>", "-n",
+                                          "9",   "--ignore-eos",      "--json", "--stop", "<|im_end|>"};
+  const json answer = json::parse(Done(count).out, nullptr, false);
+  EXPECT_EQ(answer["finish_reason"], "stop");
+  EXPECT_EQ(answer["ids"].size(), 2U);  // <|im_start|>, <|im_end|>
+}
+
 }  // namespace
 }  // namespace tidemill::testing::settings_test
