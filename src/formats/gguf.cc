@@ -59,10 +59,10 @@ class GgufParser {
     TIDEMILL_TRY(magic, reader_.Take(4, "magic"));
     const std::string_view text(reinterpret_cast<const char*>(magic.data()), magic.size());
     if (text != "GGUF") {
-      const std::string_view other = DescribeSignature(RecognizeFile(bytes_));
+      const FileSignature signature = RecognizeFile(bytes_);
+      const std::string other = DescribeSignature(signature, "GGUF");
       if (other.empty()) return At(ErrorCode::kCorruptFile, 0, "magic", "\"GGUF\"", QuoteName(text));
-      return At(ErrorCode::kUnsupported, 0, "magic", "\"GGUF\"",
-                QuoteName(text) + ", " + std::string(other) + "; convert the model to GGUF");
+      return At(CodeOfSignature(signature), 0, "magic", "\"GGUF\"", QuoteName(text) + ", " + other);
     }
     TIDEMILL_TRY(version, reader_.Read<uint32_t>("version"));
     if (version == 0x02000000 || version == 0x03000000) {

@@ -19,6 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kLora =
+    "expected a model, found a LoRA adapter; merge it into its base model and give the result";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 std::string_view TextOf(std::span<const std::byte> bytes) {
@@ -29,6 +31,7 @@ std::string_view TextOf(std::span<const std::byte> bytes) {
 struct FolderListing {
   bool has_single = false, has_index = false;
   std::vector<std::string> ggufs;  // sorted
+  std::string adapter;             // a file of a LoRA adapter's weights
   std::string foreign;             // a file of weights in a format that is not read
 };
 
@@ -42,8 +45,9 @@ Result<FolderListing> ListFolder(const std::string& folder) {
     if (name == kSingleFile) listing.has_single = true;
     if (name == kIndexFile) listing.has_index = true;
     if (ends(".gguf")) listing.ggufs.push_back(name);
+    if (name.starts_with("adapter_model.")) listing.adapter = name;
     const bool foreign = ends(".bin") || ends(".bin.index.json") || ends(".pt") || ends(".pth") || ends(".h5") ||
-                         ends(".msgpack") || ends(".onnx");
+                         ends(".ckpt") || ends(".msgpack") || ends(".onnx");
     if (foreign && (listing.foreign.empty() || name < listing.foreign)) listing.foreign = name;
   }
   if (error) return Error(ErrorCode::kIoError, "open " + folder + ": " + error.message());
@@ -104,6 +108,9 @@ class ModelOpener {
     }
     std::error_code error;
     if (!needs_weights_ && fs::is_regular_file(folder + "/tokenizer.json", error)) return OpenAllSettings();
+    if (!listing.adapter.empty()) {
+      return Error(ErrorCode::kUnsupported, "open " + folder + ": " + QuoteName(listing.adapter) + ": " + kLora);
+    }
     const std::string expected = std::string(kSingleFile) + ", " + kIndexFile + " or a .gguf file";
     if (listing.foreign.empty()) {
       return Error(ErrorCode::kNotFound, "open " + folder + ": expected " + expected + ", found none");
@@ -166,6 +173,7 @@ class ModelOpener {
 
   Result<void> OpenShards() {
     TIDEMILL_TRY(index_file, MappedFile::Open(folder_ + "/" + kIndexFile));
+    TIDEMILL_TRY_VOID(CheckIsDownloaded(kIndexFile, index_file.bytes()));
     TIDEMILL_TRY(index, SafetensorsIndex::Parse(TextOf(index_file.bytes())));
     for (const std::string& shard : index.shards()) {
       auto opened = MappedFile::Open(folder_ + "/" + shard);
@@ -190,6 +198,10 @@ class ModelOpener {
     order.resize(tensors.size());
     std::iota(order.begin(), order.end(), 0U);
     std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
+    for (const FileTensor& tensor : tensors) {
+      if (!tensor.name.ends_with(".lora_A.weight")) continue;
+      return Error(ErrorCode::kUnsupported, "tensor " + QuoteName(tensor.name) + ": " + kLora);
+    }
     TIDEMILL_TRY_VOID(OpenAllSettings());
     if (!files_.config_) {
       return Error(ErrorCode::kNotFound, "open " + folder_ + ": expected config.json beside the weights, found none");
@@ -223,6 +235,7 @@ class ModelOpener {
       return Error(ErrorCode::kUnsupported,
                    name + ": expected at most " + std::to_string(max_bytes) + " bytes, found " + std::to_string(bytes));
     }
+    TIDEMILL_TRY_VOID(CheckIsDownloaded(name, opened->bytes()));
     *file = std::move(opened).value();
     return {};
   }

@@ -57,8 +57,8 @@ class SafetensorsParser {
   Result<std::string_view> FindHeader() {
     if (const auto signature = RecognizeFile(bytes_);
         signature != FileSignature::kUnknown && signature != FileSignature::kSafetensors) {
-      return Error(ErrorCode::kUnsupported,
-                   "byte 0: expected a safetensors file, found " + std::string(DescribeSignature(signature)));
+      return Error(CodeOfSignature(signature),
+                   "byte 0: expected a safetensors file, found " + DescribeSignature(signature, "safetensors"));
     }
     ByteReader reader(bytes_);
     TIDEMILL_TRY(length, reader.Read<uint64_t>("header length"));

@@ -67,6 +67,23 @@ Result<void> CheckNotQuantised(const ModelFiles& files) {
                "a GGUF file");
 }
 
+// GGUF files that say what they are besides models. Older ones of the second kind only have its architecture.
+Result<void> CheckIsModel(const ModelFiles& files, const std::string& architecture) {
+  if (files.gguf() == nullptr) return {};
+  TIDEMILL_TRY(type, files.gguf()->GetStringOr("general.type", "model"));
+  const auto refuse = [is_typed = type != "model"](const std::string& found) {
+    return Error(ErrorCode::kUnsupported, std::string("metadata: \"general.") + (is_typed ? "type" : "architecture") +
+                                              "\": expected a model, found " + found);
+  };
+  if (type == "adapter") return refuse("a LoRA adapter; merge it into its base model and give the result");
+  if (type == "mmproj" || architecture == "clip")
+    return refuse("the part of a model that reads images; give the file of its language model");
+  if (type == "imatrix" || architecture == "imatrix")
+    return refuse("an importance matrix, which serves to make quantised models");
+  if (type == "vocab") return refuse("a vocabulary without weights, which tokenize and detokenize take");
+  return {};
+}
+
 struct KnownModel {
   const Family* family = nullptr;
   ModelSettings settings;
@@ -78,6 +95,7 @@ Result<KnownModel> Recognise(const ModelFiles& files) {
                  "the model that it drafts for, and this as its --draft");
   }
   TIDEMILL_TRY(name, ArchitectureOf(files));
+  TIDEMILL_TRY_VOID(CheckIsModel(files, name));
   TIDEMILL_TRY(family, FindFamily(files, name));
   TIDEMILL_TRY_VOID(CheckNotQuantised(files));
   TIDEMILL_TRY(settings, family->read_settings(SettingsReader(files, name)));

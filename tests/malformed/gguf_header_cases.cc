@@ -74,11 +74,28 @@ const MalformedRow kHeaderCases[] = {
      "GGUF header: byte 16: key count: expected at most 0 in the 0 bytes left, found 1"},
     {"zero bytes", std::string(4096, '\0'), kCorrupt,
      "GGUF header: byte 0: magic: expected \"GGUF\", found \"\\x00\\x00\\x00\\x00\""},
-    {"web page", "<!DOCTYPE html><html><body>404 Not Found</body></html>", kCorrupt,
-     "GGUF header: byte 0: magic: expected \"GGUF\", found \"<!DO\""},
+    {"web page", "\n <!doctype HTML><html><body>404 Not Found</body></html>", kCorrupt,
+     "GGUF header: byte 0: magic: expected \"GGUF\", found \"\\x0a <!\", a web page, as a failed download leaves it; "
+     "download the file again"},
     {"pointer of Git LFS", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n", kCorrupt,
-     "GGUF header: byte 0: magic: expected \"GGUF\", found \"vers\""},
-    {"JSON", "{\"model_type\": \"llama\"}", kCorrupt, "GGUF header: byte 0: magic: expected \"GGUF\", found \"{\"mo\""},
+     "GGUF header: byte 0: magic: expected \"GGUF\", found \"vers\", a pointer of Git LFS in place of the file; fetch "
+     "it "
+     "with git lfs pull"},
+    {"JSON", "{\"model_type\": \"llama\"}", kUnsupported,
+     "GGUF header: byte 0: magic: expected \"GGUF\", found \"{\"mo\", a JSON file; name the folder of the model"},
+    {"ONNX file", "\x08\x07\x12\x07pytorch\x1a\x05" + std::string(60, 'z'), kUnsupported,
+     "GGUF header: byte 0: magic: expected \"GGUF\", found \"\\x08\\x07\\x12\\x07\", an ONNX file; convert the model "
+     "to "
+     "GGUF"},
+    {"gzip archive", "\x1F\x8B\x08"s + std::string(60, 'z'), kUnsupported,
+     "GGUF header: byte 0: magic: expected \"GGUF\", found \"\\x1f\\x8b\\x08z\", an archive; unpack it"},
+    {"tar archive", "model/" + std::string(251, '\0') + "ustar" + std::string(60, 'z'), kUnsupported,
+     "GGUF header: byte 0: magic: expected \"GGUF\", found \"mode\", an archive; unpack it"},
+    {"7z archive", "7z\xBC\xAF\x27\x1C"s + std::string(60, 'z'), kUnsupported,
+     "GGUF header: byte 0: magic: expected \"GGUF\", found \"7z\\xbc\\xaf\", an archive; unpack it"},
+    {"pickle of protocol 5", "\x80\x05\x95"s + std::string(60, 'z'), kUnsupported,
+     "GGUF header: byte 0: magic: expected \"GGUF\", found \"\\x80\\x05\\x95z\", a Python pickle; convert the model to "
+     "GGUF"},
     {"pickle of protocol 4", "\x80\x04\x95"s + std::string(60, 'z'), kUnsupported,
      "GGUF header: byte 0: magic: expected \"GGUF\", found \"\\x80\\x04\\x95z\", a Python pickle; convert the model to "
      "GGUF"},

@@ -57,6 +57,24 @@ std::vector<MalformedRow> Rows() {
       {"unknown architecture", WithText("general.architecture", "mamba"), kUnsupported,
        "metadata: \"general.architecture\": expected a family of this build, llama, qwen2, qwen3, qwen3moe, gemma3, "
        "gpt2, gptneox, found \"mamba\""},
+      {"adapter", WithText("general.type", "adapter"), kUnsupported,
+       "metadata: \"general.type\": expected a model, found a LoRA adapter; merge it into its base model and give the "
+       "result"},
+      {"part that reads images", WithText("general.type", "mmproj"), kUnsupported,
+       "metadata: \"general.type\": expected a model, found the part of a model that reads images; give the file of "
+       "its "
+       "language model"},
+      {"part that reads images, old", WithText("general.architecture", "clip"), kUnsupported,
+       "metadata: \"general.architecture\": expected a model, found the part of a model that reads images; give the "
+       "file "
+       "of its language model"},
+      {"importance matrix", WithText("general.type", "imatrix"), kUnsupported,
+       "metadata: \"general.type\": expected a model, found an importance matrix, which serves to make quantised "
+       "models"},
+      {"vocabulary alone", WithText("general.type", "vocab"), kUnsupported,
+       "metadata: \"general.type\": expected a model, found a vocabulary without weights, which tokenize and "
+       "detokenize "
+       "take"},
       {"architecture with control characters", WithText("general.architecture", "lla\nma\x1B[2J"), kUnsupported,
        "metadata: \"general.architecture\": expected a family of this build, llama, qwen2, qwen3, qwen3moe, gemma3, "
        "gpt2, gptneox, found \"lla\\x0ama\\x1b[2J\""},

@@ -128,7 +128,9 @@ std::vector<MalformedRow> Rows() {
        "shard \"cut.safetensors\": safetensors tensor \"again\": byte 61: data_offsets: expected a range of the 1 "
        "bytes of data, found [1, 2]; the file is truncated or damaged"},
       {"shard that is a GGUF file", WithShard("\"gguf.safetensors\""), kUnsupported,
-       "shard \"gguf.safetensors\": safetensors header: byte 0: expected a safetensors file, found a GGUF file"},
+       "shard \"gguf.safetensors\": safetensors header: byte 0: expected a safetensors file, found a GGUF file; name "
+       "it "
+       "alone"},
   };
 }
 
@@ -165,6 +167,31 @@ std::vector<MalformedCase> FolderCases() {
        kUnsupported,
        "GGUF header: byte 0: magic: expected \"GGUF\", found \"\\x80\\x02}q\", a Python pickle; convert the model to "
        "GGUF"},
+      {"adapter",
+       {{"adapter_config.json", "{}"}, {"adapter_model.safetensors", weights}},
+       "",
+       kUnsupported,
+       "open {path}: \"adapter_model.safetensors\": expected a model, found a LoRA adapter; merge it into its base "
+       "model "
+       "and give the result"},
+      {"pointer of Git LFS as settings",
+       {{"config.json", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n"},
+        {"model.safetensors", weights}},
+       "",
+       kCorrupt,
+       "config.json: expected JSON, found a pointer of Git LFS in place of the file; fetch it with git lfs pull"},
+      {"pointer of Git LFS as an index",
+       {{"config.json", kConfig}, {kIndexName, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n"}},
+       "",
+       kCorrupt,
+       "model.safetensors.index.json: expected JSON, found a pointer of Git LFS in place of the file; fetch it with "
+       "git "
+       "lfs pull"},
+      {"web page as a tokenizer",
+       {{"config.json", kConfig}, {"model.safetensors", weights}, {"tokenizer.json", "<html>Sign in</html>"}},
+       "",
+       kCorrupt,
+       "tokenizer.json: expected JSON, found a web page, as a failed download leaves it; download the file again"},
       {"weights without settings",
        {{"model.safetensors", weights}},
        "",

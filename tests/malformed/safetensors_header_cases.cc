@@ -25,11 +25,13 @@ std::vector<MalformedRow> HeaderRows() {
       {"length above the limit", Recipe(WithLength(100'000'001, "{")).Stretched(100'000'009), kUnsupported,
        Header("byte 0: header length: expected at most 100000000, found 100000001")},
       {"zip archive", "PK\x03\x04"s + std::string(60, 'z'), kUnsupported,
-       Header("byte 0: expected a safetensors file, found a zip archive, such as a PyTorch checkpoint")},
+       Header("byte 0: expected a safetensors file, found a zip archive, such as a PyTorch checkpoint; convert "
+              "the model to safetensors")},
       {"pickle", "\x80\x02}q\0"s + std::string(60, 'z'), kUnsupported,
-       Header("byte 0: expected a safetensors file, found a Python pickle")},
+       Header("byte 0: expected a safetensors file, found a Python pickle; convert the model to safetensors")},
       {"old GGML", "tjgg\3\0\0\0"s + std::string(60, 'z'), kUnsupported,
-       Header("byte 0: expected a safetensors file, found a GGML file from before GGUF")},
+       Header("byte 0: expected a safetensors file, found a GGML file from before GGUF; convert the model to "
+              "safetensors")},
       {"array", SafetensorsBytes("[]"), kCorrupt, Header("byte 8: header: expected \"{\", found \"[\"")},
       {"blank in front", SafetensorsBytes(" {}"), kCorrupt, Header("byte 8: header: expected \"{\", found \" \"")},
       {"byte order mark", SafetensorsBytes("\xEF\xBB\xBF{}"), kCorrupt,
@@ -93,11 +95,24 @@ std::vector<MalformedRow> HeaderRows() {
        "safetensors header: byte 28: expected JSON, found a syntax error while parsing object key - invalid string: "
        "missing closing quote"},
       {"web page", "<!DOCTYPE html><html><body>404 Not Found</body></html>", kCorrupt,
-       "safetensors header: byte 0: header length: expected at most the 46 bytes left, found 5789751444030890300; the "
-       "file is truncated or no safetensors file"},
+       Header(
+           "byte 0: expected a safetensors file, found a web page, as a failed download leaves it; download the file "
+           "again")},
       {"pointer of Git LFS", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n", kCorrupt,
-       "safetensors header: byte 0: header length: expected at most the 56 bytes left, found 2336927755350992246; the "
-       "file is truncated or no safetensors file"},
+       Header("byte 0: expected a safetensors file, found a pointer of Git LFS in place of the file; fetch it with git "
+              "lfs pull")},
+      {"ONNX file", "\x08\x07\x12\x07pytorch\x1a\x05" + std::string(60, 'z'), kUnsupported,
+       Header("byte 0: expected a safetensors file, found an ONNX file; convert the model to safetensors")},
+      {"gzip archive", "\x1F\x8B\x08"s + std::string(60, 'z'), kUnsupported,
+       Header("byte 0: expected a safetensors file, found an archive; unpack it")},
+      {"Keras checkpoint", "\x89HDF\r\n\x1a\n"s + std::string(60, 'z'), kUnsupported,
+       Header(
+           "byte 0: expected a safetensors file, found an HDF5 file, such as a Keras checkpoint; convert the model to "
+           "safetensors")},
+      {"adapter's weights", SafetensorsWriter().Add("base_model.model.a.lora_A.weight", "U8", {1}, "x").Build(),
+       kUnsupported,
+       "tensor \"base_model.model.a.lora_A.weight\": expected a model, found a LoRA adapter; merge it into its base "
+       "model and give the result"},
       {"arrays nested a thousand deep", WithMetadata(std::string(1000, '[') + std::string(1000, ']')), kCorrupt,
        "safetensors header: byte 24: __metadata__: expected an object, found an array"},
       {"comment", SafetensorsBytes("{/* none */}"), kCorrupt,
