@@ -14,7 +14,7 @@
 #include "cli/flag_groups.h"
 #include "cli/flags.h"
 #include "cli/id_lists.h"
-#include "tidemill/model.h"
+#include "cli/session.h"
 
 namespace tidemill::cli {
 namespace {
@@ -56,7 +56,7 @@ Result<void> DetokenizeCommand(CommandContext& context) {
     }
     ids.push_back(*id);
   }
-  TIDEMILL_TRY(model, LoadText(path));
+  TIDEMILL_TRY(model, LoadTextOnly(path, context.messages));
   TIDEMILL_TRY(text, model.tokenizer.DecodeText(ids, keep_special));
   TIDEMILL_TRY_VOID(context.out.WriteModelText(text));
   return context.out.EndLineOnTerminal(text);

@@ -22,8 +22,10 @@ Result<std::shared_ptr<const Model>> LoadModel(const std::string& path, LoadOpti
   return Model::Load(path, std::move(load));
 }
 
-// One line for each file.
-void WarnAboutUnread(const Model& model, std::string_view whose, Messages& messages) {
+// What does not become what the files' maker meant: a line for each file, and one for the tokenizer.
+void WarnAboutFiles(const Model& model, std::string_view whose, Messages& messages) {
+  if (const std::string& doubt = model.text().tokenizer_doubt; !doubt.empty())
+    messages.Warning(std::string(whose) + doubt);
   for (const UnreadSettings& unread : model.unread_settings())
     messages.Warning(std::string(whose) + DescribeUnread(unread));
 }
@@ -41,7 +43,7 @@ Result<Session> Open(const std::string& path, const LoadOptions& load, EngineOpt
   Session session;
   TIDEMILL_TRY(model, LoadModel(path, load, "loading", context));
   session.model = std::move(model);
-  WarnAboutUnread(*session.model, "", context.messages);
+  WarnAboutFiles(*session.model, "", context.messages);
   TIDEMILL_TRY_VOID(CheckLayers(draft, *session.model));
   if (draft.source == DraftSource::kModel) {
     LoadOptions load_draft = load;
@@ -55,7 +57,7 @@ Result<Session> Open(const std::string& path, const LoadOptions& load, EngineOpt
     } else {
       TIDEMILL_TRY(draft_model, LoadModel(draft.model, load_draft, "loading the draft model", context));
       session.draft_model = std::move(draft_model);
-      WarnAboutUnread(*session.draft_model, "draft model: ", context.messages);
+      WarnAboutFiles(*session.draft_model, "draft model: ", context.messages);
     }
     options.draft_model = session.draft_model;
     options.draft_head = session.draft_head;
@@ -86,6 +88,12 @@ std::string DescribeUnread(const UnreadSettings& unread) {
             (key.size() > kMaxBytes ? "..." : "");
   }
   return line + (unread.keys.size() > kMaxNames ? ", ..." : "");
+}
+
+Result<ModelText> LoadTextOnly(const std::string& path, Messages& messages) {
+  TIDEMILL_TRY(text, LoadText(path));
+  if (!text.tokenizer_doubt.empty()) messages.Warning(text.tokenizer_doubt);
+  return text;
 }
 
 Result<Session> OpenSession(const std::string& path, const MachineFlags& flags, CommandContext& context) {

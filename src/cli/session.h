@@ -39,6 +39,9 @@ Result<Session> OpenSession(const std::string& path, LoadOptions load, const Eng
 Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,
                             const DraftFlags& draft, CommandContext& context);
 
+// Tokenizer and template alone, with a warning where its ids are in doubt.
+Result<ModelText> LoadTextOnly(const std::string& path, Messages& messages);
+
 // "config.json: 2 keys are not known here and have no effect: a, b.c"; of many the first ones.
 std::string DescribeUnread(const UnreadSettings& unread);
 

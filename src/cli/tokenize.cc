@@ -95,11 +95,11 @@ Result<void> TokenizeCommand(CommandContext& context) {
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
   if (flags.chat_file) {
-    TIDEMILL_TRY(model, LoadText(flags.model));
+    TIDEMILL_TRY(model, LoadTextOnly(flags.model, context.messages));
     return TokenizeChat(model, flags, context.out);
   }
   TIDEMILL_TRY(text, flags.text.Read("read the text", "give one as an argument or with -f FILE"));
-  TIDEMILL_TRY(model, LoadText(flags.model));
+  TIDEMILL_TRY(model, LoadTextOnly(flags.model, context.messages));
   const EncodeOptions options = {.add_special = !flags.no_add_special, .parse_special = !flags.no_parse_special};
   if (flags.lines) return TokenizeLines(model, text, options, context.out);
   TIDEMILL_TRY(ids, model.tokenizer.Encode(text, options));

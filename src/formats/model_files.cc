@@ -107,7 +107,10 @@ class ModelOpener {
       return OpenFile(folder + "/" + name);
     }
     std::error_code error;
-    if (!needs_weights_ && fs::is_regular_file(folder + "/tokenizer.json", error)) return OpenAllSettings();
+    const auto has = [&](const char* name) { return fs::is_regular_file(folder + "/" + name, error); };
+    if (!needs_weights_ && (has("tokenizer.json") || has("tokenizer.model") || has("spiece.model") ||
+                            (has("vocab.json") && has("merges.txt"))))
+      return OpenAllSettings();
     if (!listing.adapter.empty()) {
       return Error(ErrorCode::kUnsupported, "open " + folder + ": " + QuoteName(listing.adapter) + ": " + kLora);
     }
@@ -214,7 +217,17 @@ class ModelOpener {
     TIDEMILL_TRY_VOID(OpenSettings("generation_config.json", &files_.generation_config_));
     TIDEMILL_TRY_VOID(OpenSettings("tokenizer_config.json", &files_.tokenizer_config_));
     TIDEMILL_TRY_VOID(OpenText("tokenizer.json", kMaxTokenizerJsonBytes, &files_.tokenizer_json_));
+    if (!files_.tokenizer_json_) TIDEMILL_TRY_VOID(OpenSlowTokenizer());
     return OpenText("chat_template.jinja", kMaxSettingsBytes, &files_.chat_template_);
+  }
+
+  Result<void> OpenSlowTokenizer() {
+    for (const char* const name : {"tokenizer.model", "spiece.model"}) {
+      if (!files_.sentencepiece_) TIDEMILL_TRY_VOID(OpenText(name, kMaxTokenizerJsonBytes, &files_.sentencepiece_));
+    }
+    TIDEMILL_TRY_VOID(OpenText("vocab.json", kMaxTokenizerJsonBytes, &files_.vocab_json_));
+    TIDEMILL_TRY_VOID(OpenText("merges.txt", kMaxTokenizerJsonBytes, &files_.merges_txt_));
+    return OpenSettings("added_tokens.json", &files_.added_tokens_);
   }
 
   Result<void> OpenSettings(const std::string& name, std::optional<JsonDocument>* document) {

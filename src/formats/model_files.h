@@ -37,7 +37,7 @@ class ModelFiles {
   // kNotFound: no such path, or a part of the model that is not there. kCorruptFile, kUnsupported, kOutOfMemory as the readers have
   // them; kUnsupported also for weights in another format. Messages name the file inside the model, the caller adds `path`.
   static Result<ModelFiles> Open(const std::string& path);
-  // The same for whoever reads no weights: also a folder that has a tokenizer.json and no weights. Without a config.json config() is null.
+  // The same for whoever reads no weights: also a folder that has a tokenizer and no weights. Without a config.json config() is null.
   static Result<ModelFiles> OpenText(const std::string& path);
 
   Kind kind() const { return gguf_ ? Kind::kGguf : Kind::kSafetensors; }
@@ -62,6 +62,14 @@ class ModelFiles {
   const JsonDocument* generation_config() const { return Get(generation_config_); }
   const JsonDocument* tokenizer_config() const { return Get(tokenizer_config_); }
   std::optional<std::string_view> tokenizer_json() const { return Text(tokenizer_json_); }
+  // What a tokenizer may be saved as instead of tokenizer.json.
+  std::optional<std::string_view> sentencepiece() const {
+    return Text(sentencepiece_);
+  }  // tokenizer.model, spiece.model
+  std::optional<std::string_view> vocab_json() const { return Text(vocab_json_); }
+  std::optional<std::string_view> merges_txt() const { return Text(merges_txt_); }
+  const JsonDocument* added_tokens() const { return Get(added_tokens_); }  // added_tokens.json
+  bool has_tokenizer() const { return tokenizer_json_ || sentencepiece_ || vocab_json_ || merges_txt_; }
   std::optional<std::string_view> chat_template() const { return Text(chat_template_); }  // chat_template.jinja
 
  private:
@@ -80,8 +88,8 @@ class ModelFiles {
   std::vector<SafetensorsFile> safetensors_;  // hold the names that their headers spell with escapes
   std::vector<FileTensor> tensors_;           // of safetensors: those that the model has, file by file
   std::vector<uint32_t> tensors_by_name_;
-  std::optional<JsonDocument> config_, generation_config_, tokenizer_config_;
-  std::optional<MappedFile> tokenizer_json_, chat_template_;
+  std::optional<JsonDocument> config_, generation_config_, tokenizer_config_, added_tokens_;
+  std::optional<MappedFile> tokenizer_json_, sentencepiece_, vocab_json_, merges_txt_, chat_template_;
 };
 
 }  // namespace tidemill

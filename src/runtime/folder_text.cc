@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "runtime/model_impl.h"
+#include "text/slow_tokenizer.h"
 #include "text/tokenizer_json.h"
 #include "text/tokenizer_spec.h"
 
@@ -30,20 +31,28 @@ Result<std::vector<int32_t>> ReadIds(const ModelFiles& files, const char* key, s
 }  // namespace
 
 Result<Tokenizer> ReadFolderTokenizer(const ModelFiles& files) {
-  if (!files.tokenizer_json().has_value()) {
+  if (!files.has_tokenizer()) {
     return Error(ErrorCode::kNotFound,
                  "tokenizer.json: not in the folder; text needs it (transformers' save_pretrained of a fast tokenizer "
-                 "writes it)");
+                 "writes it), or tokenizer.model, or vocab.json and merges.txt");
   }
-  auto read = ReadTokenizerJson(*files.tokenizer_json());
-  if (!read.ok()) return std::move(read).error().WithContext("tokenizer.json");
+  const char* const name = files.tokenizer_json()  ? "tokenizer.json"
+                           : files.sentencepiece() ? "tokenizer.model"
+                                                   : "vocab.json and merges.txt";
+  auto read = files.tokenizer_json() ? ReadTokenizerJson(*files.tokenizer_json())
+                                     : ReadSlowTokenizer({.sentencepiece = files.sentencepiece(),
+                                                          .vocab_json = files.vocab_json(),
+                                                          .merges_txt = files.merges_txt(),
+                                                          .tokenizer_config = files.tokenizer_config(),
+                                                          .added_tokens = files.added_tokens()});
+  if (!read.ok()) return std::move(read).error().WithContext(name);
   TokenizerSpec spec = std::move(read).value();
   TIDEMILL_TRY(bos, ReadIds(files, "bos_token_id", spec.tokens.size()));
   TIDEMILL_TRY(eos, ReadIds(files, "eos_token_id", spec.tokens.size()));
   if (!spec.bos_id.has_value() && !bos.empty()) spec.bos_id = bos.front();
   if (!spec.eos_id.has_value() && !eos.empty()) spec.eos_id = eos.front();
   spec.end_of_generation_ids.insert(spec.end_of_generation_ids.end(), eos.begin(), eos.end());
-  return CreateTokenizer(std::move(spec)).WithContext("tokenizer.json");
+  return CreateTokenizer(std::move(spec)).WithContext(name);
 }
 
 Result<std::optional<std::string>> ReadFolderTemplate(const ModelFiles& files) {

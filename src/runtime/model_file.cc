@@ -37,7 +37,10 @@ Result<void> DescribeGgufText(const GgufFile& gguf, ModelInfo& info) {
 }
 
 Result<void> DescribeFolderText(const ModelFiles& files, ModelInfo& info) {
-  info.tokenizer = files.tokenizer_json().has_value() ? "tokenizer.json" : "none";
+  info.tokenizer = files.tokenizer_json().has_value()  ? "tokenizer.json"
+                   : files.sentencepiece().has_value() ? "SentencePiece model"
+                   : files.has_tokenizer()             ? "vocab.json and merges.txt"
+                                                       : "none";
   const auto last_id = static_cast<int64_t>(info.vocab_size) - 1;
   for (const auto& [key, id] : {std::pair{"bos_token_id", &info.bos_token_id}, {"eos_token_id", &info.eos_token_id}}) {
     if (!files.config()->Has(key)) continue;
@@ -108,6 +111,18 @@ Result<std::optional<std::string>> ReadTemplate(const ModelFiles& files) {
   return std::optional(std::string(source));
 }
 
+// A byte-level GGUF file that does not name its splitting rule.
+std::string DoubtTokenizer(const ModelFiles& files) {
+  if (files.gguf() == nullptr) return {};
+  const auto model = files.gguf()->GetStringOr("tokenizer.ggml.model", "");
+  if (!model.ok() || *model != "gpt2") return {};
+  const auto rule = files.gguf()->GetStringOr("tokenizer.ggml.pre", "default");
+  if (!rule.ok() || *rule != "default") return {};
+  return "tokenizer.ggml.pre names no splitting rule: text is split by llama.cpp's default one, and answers may be "
+         "worse; convert the "
+         "model again";
+}
+
 }  // namespace
 
 Result<ModelText> ReadModelText(const ModelFiles& files) {
@@ -117,6 +132,7 @@ Result<ModelText> ReadModelText(const ModelFiles& files) {
   const auto spelling = [&](std::optional<int32_t> id) {
     return id.has_value() ? std::string(text.tokenizer.TokenName(*id)) : std::string();
   };
+  text.tokenizer_doubt = DoubtTokenizer(files);
   text.bos_token = spelling(text.tokenizer.bos_id());
   text.eos_token = spelling(text.tokenizer.eos_id());
   if (files.gguf() == nullptr) TIDEMILL_TRY_VOID(ReadFolderSpecialTokens(files, &text));

@@ -139,5 +139,33 @@ TEST(AddedTokens, TextThatAlmostSpellsTokens_IsSearchedInTime) {
   EXPECT_THAT(FindAll(AddedTokens(list), {.text = text, .caller = caller}), IsEmpty());
 }
 
+// "begin-end>next" of every match.
+std::vector<std::string> FindFlagged(const AddedTokens& tokens, std::string_view text) {
+  std::vector<std::string> found;
+  size_t from = 0, done = 0;
+  while (const auto match = tokens.FindFirst({.text = text}, from, done)) {
+    found.push_back(std::to_string(match->begin) + "-" + std::to_string(match->end) + ">" +
+                    std::to_string(match->next));
+    done = match->end;
+    from = match->next;
+  }
+  return found;
+}
+
+TEST(AddedTokens, StripFlags_TakeWhiteSpaceThatIsLeft) {
+  AddedTokens tokens({{.text = "<l>", .id = 0, .lstrip = true}, {.text = "<r>", .id = 1, .rstrip = true}});
+  EXPECT_THAT(FindFlagged(tokens, "a  <l> b"), ElementsAre("1-6>6"));
+  EXPECT_THAT(FindFlagged(tokens, "a <r>\xE3\x80\x80\nb"), ElementsAre("2-9>5"));
+  EXPECT_THAT(FindFlagged(tokens, "<r>  <l>"), ElementsAre("0-5>3", "5-8>8"));  // the first has taken the spaces
+  EXPECT_THAT(FindFlagged(tokens, " <l>"), ElementsAre("0-4>4"));
+}
+
+TEST(AddedTokens, SingleWord_OnlyBetweenOtherCharacters) {
+  const AddedTokens tokens({{.text = "<w>", .id = 0, .single_word = true}, {.text = "<w><w>", .id = 1}});
+  EXPECT_THAT(FindFlagged(tokens, "<w> a<w> <w>b <w>_ .<w>,"), ElementsAre("0-3>3", "20-23>23"));
+  EXPECT_THAT(FindFlagged(tokens, "\xC3\xA9<w> <w>\xCC\x81 \xE2\x80\x8D<w>"), IsEmpty());
+  EXPECT_THAT(FindFlagged(tokens, "a<w><w>"), ElementsAre("1-7>7"));
+}
+
 }  // namespace
 }  // namespace tidemill::added_tokens_test

@@ -59,7 +59,9 @@ class Fields {
         field.real = value;
         return field;
       }
-      default: return Corrupt("byte " + std::to_string(at()) + ": expected a field, found wire type " + std::to_string(tag & 7));
+      default:
+        return Corrupt("byte " + std::to_string(at()) + ": expected a field, found wire type " +
+                       std::to_string(tag & 7));
     }
   }
 

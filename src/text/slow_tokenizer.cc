@@ -92,8 +92,8 @@ void MarkSpecial(const SlowTokenizerFiles& files, TokenizerSpec& spec) {
     if (const auto id = FindToken(spec, name)) spec.types[static_cast<size_t>(*id)] = TokenType::kControl;
   };
   for (const char* key : kSpecialKeys) mark(SpecialToken(files, key, ""));
-  const auto more = files.tokenizer_config == nullptr ? std::nullopt
-                                                      : files.tokenizer_config->Member("additional_special_tokens");
+  const auto more =
+      files.tokenizer_config == nullptr ? std::nullopt : files.tokenizer_config->Member("additional_special_tokens");
   for (const JsonValue& token : more ? more->Elements() : std::vector<JsonValue>()) {
     const auto content = token.is_object() ? token.Member("content") : std::optional(token);
     if (content && content->is_string()) mark(content->text());
@@ -123,7 +123,8 @@ Result<TokenizerSpec> ReadPieces(const SlowTokenizerFiles& files) {
   TIDEMILL_TRY(added, ReadAdded(files));
   TIDEMILL_TRY_VOID(AddTokens(std::move(added), spec));
   MarkSpecial(files, spec);
-  TIDEMILL_TRY(add_bos, Flag(files, "add_bos_token", !is_t5));
+  // transformers puts none where tokenizer_config.json does not say so; a model file alone is as its maker used it.
+  TIDEMILL_TRY(add_bos, Flag(files, "add_bos_token", !is_t5 && files.tokenizer_config == nullptr));
   TIDEMILL_TRY(add_eos, Flag(files, "add_eos_token", is_t5));
   spec.add_bos = add_bos && spec.bos_id.has_value();
   spec.add_eos = add_eos && spec.eos_id.has_value();

@@ -17,8 +17,8 @@
 namespace tidemill {
 
 struct SlowTokenizerFiles {
-  std::optional<std::string_view> sentencepiece;
-  std::optional<std::string_view> vocab_json, merges_txt;
+  std::optional<std::string_view> sentencepiece = {};
+  std::optional<std::string_view> vocab_json = {}, merges_txt = {};
   const JsonDocument* tokenizer_config = nullptr;  // null: none
   const JsonDocument* added_tokens = nullptr;      // null: none
 };

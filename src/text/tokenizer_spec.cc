@@ -446,12 +446,14 @@ Result<Tokenizer> Create(TokenizerSpec& spec) {
 std::vector<NormalizerStep> PieceSpaces(bool space_prefix, bool removes_spaces) {
   std::vector<NormalizerStep> steps;
   if (removes_spaces) {
-    steps.push_back({.kind = NormalizerKind::kReplace, .pattern = R"(\A +| +\z)"});
+    steps.push_back({.kind = NormalizerKind::kReplace, .pattern = R"(\A +)"});
     steps.push_back({.kind = NormalizerKind::kReplace, .pattern = " {2,}", .content = " "});
   }
   if (space_prefix) steps.push_back({.kind = NormalizerKind::kPrepend, .content = std::string(kPieceSpaceUtf8)});
   steps.push_back(
       {.kind = NormalizerKind::kReplace, .pattern = " ", .is_literal = true, .content = std::string(kPieceSpaceUtf8)});
+  if (removes_spaces)
+    steps.push_back({.kind = NormalizerKind::kReplace, .pattern = std::string(kPieceSpaceUtf8) + R"(+\z)"});
   return steps;
 }
 

@@ -3,6 +3,9 @@
 //   "{"      a tokenizer.json, which is read, made into a tokenizer and used
 //   "SPEC"   lines: "T<type 1-6><token>", "M<merge>", "P<pre-tokenizer>", "B<id>", "E<id>" (begin, end), "S" (SentencePiece,
 //            before it counts; "S+" with a space before the text), "N" (NFC), "+" (all 256 bytes); after an empty line a text
+//   "REGEX"  a line with an expression, then a text that it splits, and in which its matches are replaced
+//   "PIECES" a SentencePiece model, which is read, made into a tokenizer and used
+//   "MERGES" a vocab.json up to the first zero byte, then a merges.txt: the same
 //   others   one byte of options, two of caller ranges, then a text for a small vocabulary that has all bytes: it must come
 //            back, and no special token may touch a caller's byte
 #include <algorithm>
@@ -19,6 +22,7 @@
 #include "formats/gguf.h"
 #include "tests/support/small_vocabulary.h"
 #include "text/gguf_tokenizer.h"
+#include "text/slow_tokenizer.h"
 #include "text/tokenizer_json.h"
 #include "text/tokenizer_spec.h"
 #include "text/utf8.h"
@@ -50,30 +54,39 @@ void RequireSameStream(const Tokenizer& tokenizer, const std::vector<int32_t>& i
 
 void UseAnyTokenizer(const Tokenizer& tokenizer, std::string_view text) {
   for (const bool parse_special : {false, true}) {
-    const std::vector<int32_t> ids = tokenizer.Encode(text, {.parse_special = parse_special}).value();
-    // NFC may give three bytes for one, SentencePiece a space for each added token.
-    Require(ids.size() <= 3 * text.size() + 3);
+    const auto encoded = tokenizer.Encode(text, {.parse_special = parse_special});
+    if (!encoded.ok())
+      return RequireCleanError(encoded.error());  // an expression that takes too long, a text that grows
+    const std::vector<int32_t>& ids = *encoded;
+    // A normaliser may make 32 bytes of one; a file may put as many tokens around a text as it has room for.
+    Require(ids.size() <= 33 * text.size() + 8192);
     for (const int32_t id : ids) Require(id >= 0 && static_cast<size_t>(id) < tokenizer.vocab_size());
     RequireSameStream(tokenizer, ids, parse_special);
+    Require(tokenizer.Decode(ids, true).value().ends_with(tokenizer.DecodeText(ids, true).value()));
   }
+}
+
+void UseAnySpec(Result<TokenizerSpec> spec, std::string_view text) {
+  if (!spec.ok()) return RequireCleanError(spec.error());
+  const auto tokenizer = CreateTokenizer(std::move(*spec));
+  if (!tokenizer.ok()) return RequireCleanError(tokenizer.error());
+  UseAnyTokenizer(*tokenizer, text);
 }
 
 void FuzzGguf(std::string_view bytes) {
   const auto file = GgufFile::Parse(std::as_bytes(std::span(bytes)));
   if (!file.ok()) return;
-  auto spec = ReadTokenizerSpec(*file);
-  if (!spec.ok()) return RequireCleanError(spec.error());
-  const auto tokenizer = CreateTokenizer(std::move(*spec));
-  if (!tokenizer.ok()) return RequireCleanError(tokenizer.error());
-  UseAnyTokenizer(*tokenizer, bytes);
+  UseAnySpec(ReadTokenizerSpec(*file), bytes);
 }
 
-void FuzzJson(std::string_view bytes) {
-  auto spec = ReadTokenizerJson(bytes);
-  if (!spec.ok()) return RequireCleanError(spec.error());
-  const auto tokenizer = CreateTokenizer(std::move(*spec));
-  if (!tokenizer.ok()) return RequireCleanError(tokenizer.error());
-  UseAnyTokenizer(*tokenizer, bytes);
+void FuzzJson(std::string_view bytes) { UseAnySpec(ReadTokenizerJson(bytes), bytes); }
+
+void FuzzPieces(std::string_view bytes) { UseAnySpec(ReadSlowTokenizer({.sentencepiece = bytes}), bytes); }
+
+void FuzzMerges(std::string_view bytes) {
+  const size_t end = std::min(bytes.find('\0'), bytes.size());
+  const std::string_view merges = bytes.substr(std::min(end + 1, bytes.size()));
+  UseAnySpec(ReadSlowTokenizer({.vocab_json = bytes.substr(0, end), .merges_txt = merges}), bytes);
 }
 
 std::string_view TakeLine(std::string_view& rest) {
@@ -81,6 +94,29 @@ std::string_view TakeLine(std::string_view& rest) {
   const std::string_view line = rest.substr(0, end);
   rest.remove_prefix(std::min(end + 1, rest.size()));
   return line;
+}
+
+// The words, joined, are the text.
+void FuzzRegex(std::string_view rest) {
+  const std::string expression(TakeLine(rest));
+  auto pre_tokenizer = PreTokenizer::Create({PreTokenizerStep::Split(expression)});
+  if (!pre_tokenizer.ok()) return RequireCleanError(pre_tokenizer.error());
+  Words words;
+  RegexBudget budget(0);
+  if (const auto done = pre_tokenizer->Split(rest, true, budget, words); done.ok()) {
+    size_t end = 0;
+    for (const ByteRange& word : words.list) {
+      Require(word.begin == end && word.begin < word.end);
+      end = word.end;
+    }
+    Require(end == rest.size());
+  } else {
+    RequireCleanError(done.error());
+  }
+  auto normalizer = Normalizer::Create({{.kind = NormalizerKind::kReplace, .pattern = expression, .content = "xy"}});
+  if (!normalizer.ok()) return RequireCleanError(normalizer.error());
+  const auto text = normalizer->Normalize(rest, 4 * rest.size() + 16, words.regex, budget);
+  if (!text.ok()) RequireCleanError(text.error());
 }
 
 int32_t ReadInt(std::string_view digits) {
@@ -184,6 +220,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     tidemill::FuzzGguf(bytes);
   } else if (bytes.starts_with("{")) {
     tidemill::FuzzJson(bytes);
+  } else if (bytes.starts_with("REGEX")) {
+    tidemill::FuzzRegex(bytes.substr(5));
+  } else if (bytes.starts_with("PIECES")) {
+    tidemill::FuzzPieces(bytes.substr(6));
+  } else if (bytes.starts_with("MERGES")) {
+    tidemill::FuzzMerges(bytes.substr(6));
   } else if (bytes.starts_with("SPEC")) {
     tidemill::FuzzSpec(bytes.substr(4));
   } else {

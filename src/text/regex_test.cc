@@ -1,0 +1,118 @@
+#include "text/regex.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace tidemill::regex_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// All matches, left to right; "!" and the message where a search fails.
+std::vector<std::string> Matches(std::string_view expression, std::string_view text) {
+  const Regex regex = Regex::Compile(expression).value();
+  Regex::Scratch scratch;
+  RegexBudget budget(text.size());
+  std::vector<std::string> found;
+  for (size_t from = 0; from <= text.size();) {
+    const auto match = regex.Find(text, from, scratch, budget);
+    if (!match.ok()) return {"!" + match.error().message()};
+    if (!*match) break;
+    found.emplace_back(text.substr((*match)->begin, (*match)->end - (*match)->begin));
+    from = std::max((*match)->end, from + 1);
+  }
+  return found;
+}
+
+void ExpectError(std::string_view expression, ErrorCode code, const std::string& part) {
+  const auto regex = Regex::Compile(expression);
+  ASSERT_FALSE(regex.ok()) << expression;
+  EXPECT_EQ(regex.error().code(), code) << regex.error().message();
+  EXPECT_THAT(regex.error().message(), HasSubstr(part));
+}
+
+TEST(Regex, ClassesOfOniguruma_OverUnicode) {
+  EXPECT_THAT(Matches(R"(\s)", "a\u00a0\u180e\u0085\u3000b"), ElementsAre("\u00a0", "\u0085", "\u3000"));
+  EXPECT_THAT(Matches(R"(\w+)", "a_\u0301\u3007\u00b2 -"), ElementsAre("a_\u0301\u3007\u00b2"));
+  EXPECT_THAT(Matches(R"([^\s\w]+)", "ab.- \u2014"), ElementsAre(".-", "\u2014"));
+  EXPECT_THAT(Matches(R"([\S]+)", "ab \u180e"), ElementsAre("ab", "\u180e"));
+  EXPECT_THAT(Matches(R"(\h+)", "xyz1aFg"), ElementsAre("1aF"));
+  EXPECT_THAT(Matches(R"(\p{Han}+)", "\u4e2d\u3002\u3007"), ElementsAre("\u4e2d", "\u3007"));
+  EXPECT_THAT(Matches(R"(\p{^L}+)", "a12b"), ElementsAre("12"));
+  EXPECT_THAT(Matches(R"([[:punct:]]+)", "a$.b"), ElementsAre("$."));
+}
+
+TEST(Regex, Quantifiers_AsOniguruma) {
+  EXPECT_THAT(Matches(R"(\d{1,3}+)", "12345"), ElementsAre("12345"));  // repeats; in PCRE2 it would be possessive
+  EXPECT_THAT(Matches(R"((ab){1,2}+c)", "abababc"), ElementsAre("abababc"));
+  EXPECT_THAT(Matches(R"(\d{,2}x)", "123x"), ElementsAre("23x"));
+  EXPECT_THAT(Matches(R"(\d++x)", "12x"), ElementsAre("12x"));
+  EXPECT_THAT(Matches(R"(a{x})", "a{x}"), ElementsAre("a{x}"));
+  EXPECT_THAT(Matches(R"(a{2,3}?)", "aaaa"), ElementsAre("aa", "aa"));
+}
+
+TEST(Regex, AnchorsBoundariesAndOptions) {
+  EXPECT_THAT(Matches(R"(\s+$)", "a \nb "), ElementsAre(" ", " "));
+  EXPECT_THAT(Matches(R"(\d{1,3}(?=(?:\d{3})*\b))", "1234567"), ElementsAre("1", "234", "567"));
+  EXPECT_THAT(Matches(R"((?i:'S))", "'s '\u017f"), ElementsAre("'s", "'\u017f"));
+  EXPECT_THAT(Matches("(?m:a.b)", "a\nb"), ElementsAre("a\nb"));
+  EXPECT_THAT(Matches("(?i)ab|cd", "CD AB"), ElementsAre("CD", "AB"));
+  EXPECT_THAT(Matches("(?<name>a)b", "ab"), ElementsAre("ab"));
+  EXPECT_THAT(Matches("a(?#comment)b", "ab"), ElementsAre("ab"));
+  EXPECT_THAT(Matches("\\u0041\\x{42}", "AB"), ElementsAre("AB"));
+}
+
+TEST(Regex, ClassWithoutAnother) {
+  EXPECT_THAT(Matches(R"([\p{L}&&[^\p{Han}]]+)", "ab\u4e2dc"), ElementsAre("ab", "c"));
+  EXPECT_THAT(Matches(R"(x[a-z&&[^m]]*n)", "xabn xamn"), ElementsAre("xabn"));
+}
+
+TEST(Regex, WhatIsNotRead_RefusedByName) {
+  constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
+  ExpectError("[a&&b]", kUnsupported, "&& before anything but [^");
+  ExpectError("[a[bc]]", kUnsupported, "[ in a class");
+  ExpectError(R"(a{2}?)", kUnsupported, "{n}?");
+  ExpectError(R"(a\Kb)", kUnsupported, "\\K");
+  ExpectError(R"(\Gb)", kUnsupported, "\\G");
+  ExpectError("(*LIMIT_MATCH=1)a", kUnsupported, "(*");
+  ExpectError("(?~a)", kUnsupported, "this kind of group");
+  ExpectError("a(?i)b", kUnsupported, "an option for the rest of a group");
+  ExpectError(R"([\W])", kUnsupported, "\\W in a class");
+  ExpectError(std::string(kMaxExpressionBytes + 1, 'a'), kUnsupported, "expected at most 16384 bytes, found 16385");
+  ExpectError(std::string(101, '(') + std::string(101, ')'), kUnsupported, "groups nested deeper than 100");
+}
+
+TEST(Regex, WhatIsNoExpression_Corrupt) {
+  constexpr ErrorCode kCorrupt = ErrorCode::kCorruptFile;
+  ExpectError("(", kCorrupt, "'(' without ')'");
+  ExpectError(")", kCorrupt, "')' without '('");
+  ExpectError("[a", kCorrupt, "'[' without ']'");
+  ExpectError("*a", kCorrupt, "a quantifier without anything to repeat");
+  ExpectError("a\\", kCorrupt, "'\\' at the end");
+  ExpectError("[b-a]", kCorrupt, "range out of order");
+  ExpectError("\\p{NoSuchThing}", kCorrupt, "unknown property");
+  ExpectError("\\u12", kCorrupt, "\\u without four digits");
+  ExpectError("(?<name", kCorrupt, "a name without '>'");
+  ExpectError("a\xFF", kCorrupt, "UTF-8");
+}
+
+// Work that grows faster than its text ends with an error, in about a second.
+TEST(Regex, HostileExpressions_BoundedWork) {
+  const auto start = std::chrono::steady_clock::now();
+  for (const std::string_view expression : {"(a+)+$", "(a|a)*b", "(a|aa)+$", "(.*)*x", "((a*)*)*b", "(a+)+\\1b"}) {
+    const auto found = Matches(expression, std::string(5000, 'a') + "c");
+    EXPECT_THAT(found, ::testing::Each(::testing::AnyOf(::testing::StartsWith("!"), ::testing::StartsWith("a"),
+                                                        ::testing::IsEmpty())))
+        << expression;
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+  EXPECT_THAT(Matches("(a+)+$", std::string(50, 'a') + "c").front(), HasSubstr("more work than its text may take"));
+}
+
+}  // namespace
+}  // namespace tidemill::regex_test
