@@ -129,6 +129,15 @@ std::string Normalize(std::string_view text, bool composes) {
   std::vector<NfcChar> chars;
   size_t i = 0;
   while (i < text.size()) {
+    // Of a run of ASCII only the last character can go together with what follows.
+    size_t run = i;
+    while (run < text.size() && (text[run] & 0x80) == 0) ++run;
+    if (const size_t plain = run == text.size() ? run : std::max(run, i + 1) - 1; plain > i) {
+      Flush(chars, composes, out);
+      out += text.substr(i, plain - i);
+      i = plain;
+      continue;
+    }
     const Utf8Char next = DecodeUtf8(text.substr(i));
     if (next.status != Utf8Status::kValid) {
       Flush(chars, composes, out);

@@ -1,0 +1,36 @@
+// encode_speed MODEL FILE BYTES...: prints, for each number of bytes, the seconds of the fastest of five encodings of so much text, which is the
+// file's, again and again. One thread.
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tidemill/model.h"
+
+int main(int argc, char** argv) {
+  if (argc < 4) return std::fprintf(stderr, "encode_speed MODEL FILE BYTES...\n"), 2;
+  const auto model = tidemill::LoadText(argv[1]);
+  if (!model.ok()) return std::fprintf(stderr, "%s\n", model.error().message().c_str()), 1;
+  std::ifstream file(argv[2], std::ios::binary);
+  const std::string once{std::istreambuf_iterator<char>(file), {}};
+  if (once.empty()) return std::fprintf(stderr, "%s: empty or missing\n", argv[2]), 1;
+  for (int i = 3; i < argc; ++i) {
+    const size_t bytes = std::stoul(argv[i]);
+    std::string text;
+    while (text.size() < bytes) text += once;
+    text.resize(bytes);
+    double best = 1e9;
+    size_t tokens = 0;
+    for (int run = 0; run < 5; ++run) {
+      const auto start = std::chrono::steady_clock::now();
+      const auto ids = model->tokenizer.Encode(text);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      if (!ids.ok()) return std::fprintf(stderr, "%s\n", ids.error().message().c_str()), 1;
+      tokens = ids->size();
+      if (took.count() < best) best = took.count();
+    }
+    std::printf("%zu %zu %.6f\n", bytes, tokens, best);
+  }
+  return 0;
+}
