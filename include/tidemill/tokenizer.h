@@ -1,18 +1,18 @@
 // Text to token ids and back: byte-pair encoding, over bytes as GPT-2 made it and its relatives use it, or over characters as
-// SentencePiece does (Llama 2, Gemma).
+// SentencePiece does (Llama 2, Gemma); SentencePiece's Unigram (T5), WordPiece (BERT), whole words.
 //
-// Encoding has three steps. (1) Added tokens ("<|im_start|>") are cut out: at each position from left to right the longest
-// one that may be recognised there. (2) Byte level: each stretch between them is split into words by the vocabulary's
-// splitting rule. SentencePiece: each stretch is one word, its spaces spelled U+2581. (3) The bytes (characters) of each word
-// are merged pair by pair: always the pair of lowest rank, the leftmost of equals. A character that is then no token becomes
-// a token for each of its bytes.
+// Encoding has four steps. (1) Added tokens ("<|im_start|>") are cut out: at each position from left to right the longest
+// one that may be recognised there. (2) Each stretch between them is normalised, if the vocabulary asks for it; added tokens that are normalised
+// themselves are cut out now. (3) What is left is split into words by the vocabulary's splitting rule. (4) Each word becomes tokens. BPE: its bytes
+// (characters) are merged pair by pair: always the pair of lowest rank, the leftmost of equals. A character that is then no token becomes a token
+// for each of its bytes, or the unknown token.
 //
 // Any bytes are text. Bytes that are not valid UTF-8 are never dropped or replaced: for the splitting rule each one is a
-// character that is neither letter, number nor space; so Decode(Encode(s)) == s for every s, with these exceptions, which are
+// character that is neither letter, number nor space. In a byte-level vocabulary Decode(Encode(s)) == s for every s, with these exceptions, which are
 // the vocabulary's own. One that lacks some byte (SmolLM2's lacks 21 that hardly occur) has no way to say it: Encode leaves
-// that byte out, as the original implementation does, and `dropped_bytes()` names it. One that wants its text in Unicode's NFC
-// (Qwen's tokenizer.json, not GGUF files) gives back each stretch in NFC. SentencePiece gives back U+2581 as a space, and
-// where it puts a space before each stretch (Llama 2) gives back that space, too: Decode cannot know whether ids begin a text.
+// that byte out, as the original implementation does, and `dropped_bytes()` names it. One that normalises (Qwen's tokenizer.json wants NFC) gives
+// back each stretch as it is then; one whose splitting rule removes text does not give it back. SentencePiece gives back U+2581 as a space, and
+// where it puts a space before each stretch (Llama 2) gives back that space, too: Decode cannot know whether ids begin a text; DecodeText does.
 //
 // Special tokens are those a user must not be able to write: control tokens of the vocabulary. Added tokens that are not
 // special ("<tool_call>" in some vocabularies) are ordinary text and are recognised everywhere.
@@ -62,7 +62,8 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Errors: kInvalidArgument for more than 64 MiB of text; kOutOfMemory. Cost: O(n log n), memory O(n).
+  // Errors: kInvalidArgument for more than 64 MiB of text, and where a splitting rule's expression takes more work than its text may (regex.h);
+  // kOutOfMemory. Cost: O(n log n), memory O(n).
   Result<std::vector<int32_t>> Encode(std::string_view text, EncodeOptions options = {}) const;
   // The same, but a special token is recognised only where none of its bytes lies in a range of `prompt.caller`. Where no
   // special token is recognised the text is split as one text, whatever the ranges are. Also kInvalidArgument when the

@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "base/printable_name.h"
+#include "tests/fixtures_path.h"
 #include "text/utf8.h"
 
 namespace tidemill::pre_tokenizer_test {
@@ -88,6 +91,8 @@ TEST(PreTokenizer, KnownSteps_AreOneRule) {
 TEST(FindPreTokenizer, EveryName_MakesSteps) {
   std::string names = KnownPreTokenizers();
   EXPECT_THAT(names, ::testing::StartsWith("default, gpt-2, "));
+  std::ifstream file(std::string(TIDEMILL_FIXTURES) + "/../../docs/models.md");
+  const std::string documented{std::istreambuf_iterator<char>(file), {}};
   size_t count = 0;
   for (size_t at = 0; at < names.size();) {
     const size_t end = std::min(names.find(", ", at), names.size());
@@ -95,6 +100,9 @@ TEST(FindPreTokenizer, EveryName_MakesSteps) {
     const auto found = FindPreTokenizer(name);
     ASSERT_TRUE(found) << name;
     EXPECT_TRUE(PreTokenizer::Create(found->steps).ok()) << name;
+    EXPECT_TRUE(documented.find(" " + name + ",") != std::string::npos ||
+                documented.find(" " + name + ".\n") != std::string::npos)
+        << name;
     ++count;
     at = end + 2;
   }

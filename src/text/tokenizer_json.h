@@ -1,13 +1,12 @@
 // The tokenizer of a Hugging Face checkpoint: its tokenizer.json, as the library `tokenizers` writes it. What is read:
 //
-//   model            BPE, over bytes or, with byte_fallback, over characters (SentencePiece's); vocab, merges, ignore_merges
-//   added_tokens     special ones are control tokens, the others user-defined; not lstrip, rstrip or single_word
-//   normalizer       none or NFC. Over characters: Replace " " by U+2581, and Prepend U+2581
-//   pre_tokenizer    over bytes: ByteLevel, Digits then ByteLevel, or Split then ByteLevel, where the regular expression is
-//                    one of those that WordRule names, letter by letter. Over characters: none, or a Split that does nothing
-//   post_processor   ByteLevel (nothing), TemplateProcessing with at most one token before the text and one after
-//   decoder          ByteLevel. Over characters: Replace, ByteFallback, Fuse, Strip. The space that Prepend adds is not taken
-//                    away again: Decode gives all bytes that the tokens stand for
+//   model            BPE over bytes or, without ByteLevel, over characters; Unigram, WordPiece, WordLevel
+//   added_tokens     special ones are control tokens, the others user-defined; with all of their flags
+//   normalizer       NFC, NFD, Lowercase, StripAccents, Strip, Replace, Prepend, BertNormalizer, Precompiled
+//   pre_tokenizer    Split, Digits, Punctuation, Whitespace, WhitespaceSplit, BertPreTokenizer, CharDelimiterSplit, ByteLevel, Metaspace
+//   post_processor   ByteLevel (nothing), TemplateProcessing, RobertaProcessing, BertProcessing
+//   decoder          ByteLevel, WordPiece, Metaspace, none; over characters Replace of U+2581, ByteFallback, Fuse, Strip of one space. The space
+//                    that they take from the start of a text is Tokenizer::DecodeText's; Decode gives all bytes that the tokens stand for
 //
 // `truncation` and `padding` are settings of a training run and are ignored. Everything else is refused by its name. The file
 // does not say which token ends a text: that is in config.json and generation_config.json.
