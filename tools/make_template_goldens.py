@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Renders chat templates with jinja2 as Hugging Face transformers sets it up: the goldens of src/text/chat_template_test.cc.
 
-    pip install jinja2==3.1.6 transformers==5.23.0
+    pip install jinja2==3.1.6 transformers==5.24.0
     python3 tools/make_template_goldens.py            # writes tests/fixtures/chat_templates/goldens.json
     python3 tools/make_template_goldens.py FILE ...   # other templates instead, to stdout: for checkpoints at hand
 
@@ -17,7 +17,7 @@ from datetime import datetime
 
 import jinja2
 import transformers
-from transformers.utils.chat_template_utils import _compile_jinja_template
+from transformers.utils.chat_template_utils import _alias_reasoning_fields, _compile_jinja_template, _normalize_chat_messages
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "chat_templates"
 NOW = datetime(2024, 2, 9, 5, 7, 3)
@@ -69,6 +69,7 @@ CONVERSATIONS = {
     "empty_content": {"messages": [{"role": "user", "content": ""}]},
     "null_content": {"messages": [HELLO, {"role": "assistant", "content": None}]},
     "no_messages": {"messages": []},
+    "reasoning": {"messages": [HELLO, {"role": "assistant", "content": "A program.", "reasoning": "Who?", "thinking": None}, {"role": "user", "content": "Which?", "name": None}]},
     "content_parts": {"messages": [{"role": "system", "content": [{"type": "text", "text": "Be kind."}]}, {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": " What is this? "}]}]},
     "newlines": {"messages": [{"role": "user", "content": "a\r\nb\rc\n\nd\n"}]},
     "wrong_order": {"messages": [{"role": "assistant", "content": "I begin."}, {"role": "assistant", "content": "And go on."}]},
@@ -272,6 +273,36 @@ text {{ "}}" }} {{ '%}' }} {{ {"a": {"b": 1}} }} {{ {"a": {"b": 1}}.a.b }}
 {{ u | upper }}{{ u | lower }}{{ u | title }}{{ u | capitalize }}{{ "ß" | capitalize }}{{ "éa-éb (éc" | title }}
 {{ [1, 2] | string | length }}{{ {"a": "it's"} }}{{ {"a": 'say "x"'} }}{{ [none, true] | join(",") }}{{ [1.0, 1e100, 1e-5, 0.0001, 123456789.123] }}
 {{ xs | first | string + "x" }}{{ (xs | first) + 1 }}{{ s | first | upper }}{{ "a,b" .split(",") | last }}
+{{ "<b>" | safe + "<" + s }}{{ "<" + ("<b>" | safe) }}{{ "<" + s + ("<b>" | safe) + "<" }}{{ ("<" | safe) * 2 + "<" }}{{ ("<" | safe) ~ "<" }}{{ 2 * ("&" | e) + "&" }}
+{{ ("<%s>" | safe) % "<" }}{{ ("<%s%d%r>" | safe) % ("<", 3, "<") }}{{ ("<%(a)s>" | safe) % {"a": "&"} }}{{ "%s" % ("<" | safe) }}{{ ("%s" | safe) % ("<" | safe) }}{{ "%s<" % ("<" | safe) + "<" }}{{ ("<%s>" | safe) | format("<") }}
+{{ ("<{}{:>3}{x}>" | safe).format("<", "&", x="<" | safe) }}{{ "{}".format("<" | safe) + "<" }}{{ ("{}" | safe).format(none) }}{{ ("{}" | safe).format(["<"]) }}
+{{ ("," | safe).join(["<", 1, "<" | safe]) }}{{ ",".join(["<" | safe]) + "<" }}{{ ["<" | safe, "<"] | join("<") + "<" }}{{ ["<"] | join("<" | safe) + "<" }}
+{{ "<" | e + "<" }}{{ "<" | escape | escape }}{{ "<" | e | forceescape }}{{ "<" | forceescape + "<" }}{{ 5 | e + "<" }}{{ none | e + "<" }}{{ html | e | length }}{{ missing | e + "<" }}{{ ["<"] | e }}
+{{ "<" | safe is escaped }}{{ "<" is escaped }}{{ "<" | e is string }}{{ ("a" | safe) == "a" }}{{ {"a": 1}["a" | safe] }}{{ "a" | safe in "abc" }}{{ ["a" | safe] }}{{ ["<" | safe] | tojson }}{{ {"k": "a" | e} }}{{ "<" | safe | tojson }}
+{{ ("a<b" | safe).upper() + "<" }}{{ ("a<b" | safe)[1] + "<" }}{{ ("a<b" | safe)[:2] + "<" }}{{ ("a<b" | safe).split("<") | first + "<" }}{{ ("a<b" | safe).partition("<")[1] + "<" }}{{ (" a " | safe).strip() + "<" }}{{ ("a" | safe).replace("a", "<") }}{{ ("a" | safe).replace("z", "<") + "<" }}{{ ("a" | safe).center(3) + "<" }}{{ ("a" | safe).ljust(3, ".") + "<" }}{{ ("5" | safe).zfill(3) + "<" }}{{ ("a" | safe).removeprefix("z") + "<" }}{{ ("a\nb" | safe).splitlines() | last + "<" }}{{ ("a" | safe).title() + "<" }}
+{{ ("a" | safe).center(3, "<") }}
+{{ ("a" | safe) | upper + "<" }}{{ ("a" | safe) | title + "<" }}{{ ("a" | safe) | trim + "<" }}{{ ("a" | safe) | replace("a", "<") + "<" }}{{ ("a" | safe) | string + "<" }}{{ ("a" | safe) | first + "<" }}{{ ("a" | safe) | last + "<" }}{{ ("a" | safe) | list | first + "<" }}{{ ("a" | safe) | reverse + "<" }}{{ ("a\nb" | safe) | indent(2, true) + "<" }}{{ ("aaaaaaaaa" | safe) | truncate(4, true, "<", 0) + "<" }}{{ ("a" | safe) | capitalize + "<" }}{{ ("a" | safe) | default("x") + "<" }}{{ ("a" | safe) | center(3) + "<" }}{{ "a" | center(4) }}|{{ 5 | center(4) }}|
+{{ xs | map("e") | join("<") }}{{ ["<"] | map("safe") | first + "<" }}{{ ["<" | safe] | select("escaped") | list }}
+{{ 1024 | filesizeformat }}{{ 1 | filesizeformat }}{{ 999 | filesizeformat }}{{ 1500000 | filesizeformat }}{{ 1500000 | filesizeformat(true) }}{{ "1000" | filesizeformat }}{{ 1e30 | filesizeformat }}{{ 0.5 | filesizeformat }}
+{{ [1, 2, 3, 4, 5, 6, 7] | slice(3) | list }}{{ [1, 2, 3, 4, 5, 6, 7] | slice(3, "x") | list }}{{ [] | slice(2) | list }}{{ "abcd" | slice(3) | map("join") | list }}
+{{ [1] | slice(0) | list }}
+{{ "a b/c?d=é&日" | urlencode }}{{ {"a": 1, "b c": "x y"} | urlencode }}{{ [("k", "ü")] | urlencode }}{{ 5 | urlencode }}{{ "~-_.!*'()" | urlencode }}
+{{ {"a": 1, "b": none, "c": "<"} | xmlattr }}{{ {} | xmlattr }}{{ {"a": missing, "b": 2} | xmlattr(false) }}
+{{ {"a b": 1} | xmlattr }}
+{{ s.isprintable() }}{{ "a\n".isprintable() }}{{ s.istitle() }}{{ "hello".istitle() }}{{ "Hello world".istitle() }}{{ "".istitle() }}{{ "a\tb".expandtabs() }}{{ "a\tb\n\tc".expandtabs(4) }}{{ "{a}".format_map({"a": 1}) }}
+{{ d | tojson | safe + "<" }}{{ d | string | e }}
+{{ "a,b"["split"](",") }}{{ d["keys"]() | list }}{{ xs["index"](1) }}
+{{ xs | last + 1 }}{{ (xs | reverse | list)[0] }}{{ xs | list | length }}{{ d.values() | list | length }}{{ d.keys() | join }}{{ d.items() | first | first }}
+{{ cycler is callable }}{{ joiner is callable }}
+{{ messages is sequence }}{{ none is sequence }}{{ true is number }}{{ 1 is true }}{{ "" is none }}{{ [] == () }}{{ [1] is iterable }}{{ 1.0 is integer }}{{ "x" is in "xyz" }}{{ "x" is in ["x"] }}
+{{ s | length is divisibleby 11 }}{{ [3, 4] | map("abs") | sum }}{{ [[1, 2], [3, 4]] | sum(start=[]) | length }}{{ words | map("first") | join }}{{ words | select("in", ["Apple"]) | list }}{{ people | map(attribute="age") | unique | list }}
+{{ ("abc" | attr("upper"))() }}{{ d | attr("get") is callable }}{{ d | attr("keys") is defined }}
+{{ xs[5] | default("none") }}{{ xs["x"] | default("none") }}{{ nested["x"]["q"] | default("none") }}
+{{ missing.a is defined }}
+{{ "%c" % "x" }}{{ "%5s|%-5s|%.1f" % ("a", "b", 2.25) }}{{ "%i" % 3.7 }}{{ "%s %s" % (none, true) }}{{ "%s" % missing }}|{{ "%s" % [1] }}{{ "%05.1f" % 3.14159 }}{{ "%+.2e" % 12345.6789 }}{{ "%o" % 64 }}
+{{ "{0[a]}".format({"a": 1}) }}{{ "{:>{w}}".format("a", w=3) }}{{ "{!s:>4}".format(1) }}{{ "{:d}".format(5) }}{{ "{:g}".format(0.1) }}{{ "{:.3}".format("abcdef") }}{{ "{:_}".format(1234567) }}{{ "{:c}".format(65) }}{{ "{:n}".format(5) }}{{ "{:,.2f}".format(1234.5) }}{{ "{:#x}".format(255) }}{{ "{:b}".format(5) }}{{ "{!a}".format("é") }}
+{{ [3, 1, 2] | sort | first }}{{ [] | first | default("none") }}{{ [1, 2, 3][-2:] }}{{ "abc"[-2:] }}{{ (1, 2, 3)[::-1] }}{{ range(10)[2:4] | list }}
+{{ 1_0 }}{{ 1.0e-3 }}{{ 5 // 2.0 }}{{ -5 // 2.0 }}{{ 5 % -3.0 }}{{ 0.1 + 0.7 }}{{ 1e-7 }}{{ 1e22 }}{{ 1.0 * 3 }}{{ 7 / 7 }}{{ 2 ** 0.5 }}{{ 10 ** -2 }}{{ true + 1 }}{{ -true }}{{ 1 / 3 }}
 '''
 
 STATEMENTS = [
@@ -302,6 +333,20 @@ STATEMENTS = [
     "{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{{ a is defined }}{% with %}{% set q = 1 %}{% endwith %}{{ q is defined }}{% set a = 1 %}{% with a = 2, b = a %}{{ b }}{% endwith %}",
     "{% for x in xs %}{% with y = x %}{% if y == 1 %}{% break %}{% endif %}{{ y }}{% endwith %}{% endfor %}",
     "{% generation %}a{% set q = 1 %}{% endgeneration %}{{ q is defined }}", "{% for x in xs %}{% generation %}{% break %}{% endgeneration %}{% endfor %}", "{% for x in xs %}{% generation %}{{ loop.index }}{% endgeneration %}{% endfor %}",
+    "{% for x in [1, [2, [3, 4]], 5] recursive %}{% if x is iterable %}({{ loop(x) }}){% else %}{{ x }}{{ loop.depth }}{{ loop.depth0 }}{% endif %}{% endfor %}",
+    "{% for x in nested.items() recursive %}{{ loop.index }}{{ x[0] }}{% if x[1] is mapping %}<{{ loop(x[1].items()) }}>{% endif %}{{ 'L' if loop.last }}{% endfor %}",
+    "{% for x in [1, [2], 3] if x != 1 recursive %}{{ loop.length }}{{ loop(x) if x is iterable else x }}{% else %}none{% endfor %}", "{% for x in xs recursive %}{{ x }}{% break %}{% endfor %}",
+    "{% for x in [] recursive %}x{% else %}none{% endfor %}", "{% for x in xs %}{{ loop(xs) }}{% endfor %}", "{% for x in xs recursive %}{{ loop() }}{% endfor %}", "{% for x in xs recursive %}{{ loop(1, 2) }}{% endfor %}",
+    "{% for x in [1, [2]] recursive %}{% for y in [1] %}{{ loop.depth }}{{ loop.index }}{% endfor %}{{ loop(x) | upper if x is iterable else x }}{% endfor %}", "{% set z = 0 %}{% for x in [1, [2]] recursive %}{% set z = x %}{{ z }}{{ loop(x) if x is iterable }}{{ z }}{% endfor %}{{ z }}",
+    "{% for x in xs recursive %}{% set f = loop %}{{ f.index }}{% endfor %}", "{% for x in [[1]] recursive %}{% macro m(l) %}{{ l }}{% endmacro %}{{ m(loop(x)) if x is iterable else x }}{% endfor %}", "{% for x in [1] %}{% for y in [1] recursive %}a{% else %}{% break %}{% endfor %}{% endfor %}",
+    "{% for x in xs recursive if x %}{{ x }}{% endfor %}", "{% for x in xs if x recursive %}{{ x }}{{ loop.revindex }}{% endfor %}", "{% for recursive in xs %}{{ recursive }}{% endfor %}",
+    "{% set j = joiner(', ') %}{% for x in xs %}{{ j() }}{{ x }}{% endfor %}{% set k = joiner() %}{{ k() }}{{ k() }}", "{% set c = cycler('a', 'b', 'c') %}{{ c.next() }}{{ c.next() }}{{ c.current }}{{ c.next() }}{{ c.next() }}{{ c.reset() }}{{ c.current }}", "{% set c = cycler() %}",
+    "{% block a %}x{{ n }}{% endblock %}", "{% block a %}x{% endblock a %}y", "{% block a %}{% endblock %}{% block a %}{% endblock %}", "{% for x in xs %}{% block b scoped %}{{ x }}{% endblock %}{% endfor %}", "{% for x in xs %}{% block b %}{{ x }}{% endblock %}{% endfor %}", "{% set q = 1 %}{% block b %}{{ q }}{% set r = 2 %}{% endblock %}{{ r is defined }}", "{% block a required %}{% endblock %}",
+    "{% macro f() %}<{% endmacro %}{{ f() + ('<' | safe) }}{% set x %}<{% endset %}{{ ('a' | safe) + x }}", "{% set x | e %}<{{ s }}{% endset %}{{ x }}{{ x + '<' }}", "{% filter e %}<{% endfilter %}{% filter safe %}<{% endfilter %}",
+    "{% set ns = namespace(t='a') %}{% for x in ['<', '>'] %}{% set ns.t = ns.t + x | e %}{% endfor %}{{ ns.t }}", "{% call(x) (1) %}{% endcall %}", "{% call xs.count(3) %}{% endcall %}", "{% macro f() %}{{ caller(1, b=2) }}{% endmacro %}{% call(a, b=3, c=4) f() %}{{ a }}{{ b }}{{ c }}{% endcall %}",
+    "{% macro f(a, *args) %}{% endmacro %}", "{% set x = namespace(a=1) %}{{ x.a }}{{ x['a'] }}{{ x.b is defined }}{{ x is mapping }}",
+    "{% set l = [1, 2] %}{% set _ = l.append(3) %}{{ l }}", "{% set dd = {'a': 1} %}{% set _ = dd.update({'b': 2}) %}{{ dd }}", "{% set dd = {'a': 1} %}{{ dd.pop('a') }}", "{% set dd = {'a': 1} %}{{ dd.setdefault('b', 2) }}", "{% set l = [2, 1] %}{{ l.sort() }}", "{% set l = [2, 1] %}{{ l.reverse() }}", "{% set l = [1] %}{{ l.extend([2]) }}",
+    "{%- for a in xs -%}\n  {%- if loop.first %}F{% elif loop.last %}L{% endif -%}\n{%- endfor %}", "{%- set x = {'a': {'b': [1, {'c': 2}]}} -%}{{ x.a.b[1].c }}{{ x['a']['b'][0] }}{{ x.a['b'] | length }}",
     "{% print 1, 2 %}", "{% print(1) %}", "{% do 1 %}", "{% include 'x' %}", "{% set loop = 1 %}{{ loop }}",
     "{% for x in xs %}{% set loop = 1 %}{% endfor %}", "{% raw %}{{ a }}{% endraw %}{% raw -%}  x  {%- endraw %}|", "a\n{% raw %}\n  b\n{% endraw %}\nc", "{%- raw -%} x {%- endraw -%} y",
     "a\n  {% if t %}\n  b\n  {% endif %}\nc\n", "a\n  {%- if t %}\n  b\n  {%- endif %}\nc\n\n", "a \n {{ s }} \n b", "a \n {{- s -}} \n b", "  {# c #}\nx", "x {# c #} y", "x {#- c -#} y", "x\n {#- c -#}\n y", "x\n  {#+ c +#}\n y",
@@ -334,7 +379,8 @@ def render(source, variables):
 
 
 def conversation_variables(conversation):
-    variables = {"messages": conversation["messages"], "tools": conversation.get("tools"), "documents": conversation.get("documents"),
+    messages = _alias_reasoning_fields(_normalize_chat_messages(conversation["messages"]))
+    variables = {"messages": messages, "tools": conversation.get("tools"), "documents": conversation.get("documents"),
                  "add_generation_prompt": conversation.get("add_generation_prompt", True)}
     return {**TOKENS, **variables, **conversation.get("variables", {})}
 

@@ -1,6 +1,9 @@
 // Conversations to prompts: the templates that models bring along, in the language that Hugging Face transformers renders
 // them with (Jinja 3.1, trim_blocks and lstrip_blocks on, loop controls, immutable sandbox).
 //
+// Messages reach a template as transformers' apply_chat_template hands them over: a member that is null is none, and what
+// the model thought (reasoning_content, thinking, reasoning) stands under both names that templates look for.
+//
 // A template is a stranger's program and the messages are a stranger's text. So the program can read nothing but what is
 // passed in, its work and memory are bounded, and every byte of the result says where it came from. What the caller
 // supplied (contents, roles, names, tools, and whatever the template made of them) lies in `PromptText::caller`. There a
@@ -83,7 +86,8 @@ class ChatTemplate {
   // Cost: about 1 ms for 100 messages.
   Result<PromptText> Render(const ChatRenderInput& input) const;
   // The same with messages from JSON: a list of messages, or an object with `messages` and, each optional, `tools`,
-  // `documents` and `chat_template_kwargs`. `options.messages` is empty, and so is every other field that the JSON brings.
+  // `documents`, `chat_template_kwargs` and `add_generation_prompt`. `options.messages` is empty, and so is every other field
+  // that the JSON brings; its add_generation_prompt goes before that of the options.
   Result<PromptText> RenderJson(std::string_view json, const ChatRenderInput& options) const;
 
  private:

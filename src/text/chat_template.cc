@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -77,7 +78,41 @@ struct Inputs {
   Value tools = Value::None();
   Value documents = Value::None();
   Value variables;  // a mapping, or absent
+  std::optional<bool> add_generation_prompt;
 };
+
+// A message as transformers hands it to a template: without members that are null, and with what the model thought under all the names
+// that templates look for.
+Value NormalizeMessage(Heap& heap, const Value& message) {
+  if (message.kind != jinja::Kind::kMapping)
+    Fail("a message is a '" + std::string(TypeName(message)) + "', not an object");
+  const std::span<const Mapping::Entry> members = message.mapping->entries;
+  const Value* reasoning = nullptr;
+  for (const std::string_view name : {"reasoning_content", "thinking", "reasoning"}) {
+    const Value* found = reasoning == nullptr ? FindKey(heap, *message.mapping, name) : nullptr;
+    if (found != nullptr && !found->is_none()) reasoning = found;
+  }
+  const bool has_null =
+      std::any_of(members.begin(), members.end(), [](const Mapping::Entry& member) { return member.value.is_none(); });
+  if (!has_null && reasoning == nullptr) return message;
+  std::vector<Mapping::Entry> entries;  // of equal keys the first place and the last value count
+  const auto add = [&](std::string_view key, const Value& value) {
+    entries.push_back({Value::Of(NewStr(heap, key, true)), value});
+  };
+  if (reasoning != nullptr) add("thinking", *reasoning);
+  for (const Mapping::Entry& member : members) {
+    if (!member.value.is_none()) entries.push_back(member);
+  }
+  if (reasoning != nullptr) add("reasoning_content", *reasoning);
+  return NewMapping(heap, entries, true);
+}
+
+Value NormalizeMessages(Heap& heap, const Value& messages) {
+  std::vector<Value> list;
+  list.reserve(messages.sequence->items.size());
+  for (const Value& message : messages.sequence->items) list.push_back(NormalizeMessage(heap, message));
+  return NewSequence(heap, jinja::Sequence::Form::kList, list, true);
+}
 
 Value ReadList(jinja::JsonReader& reader, std::string_view name, std::string_view json) {
   if (json.empty()) return Value::None();
@@ -121,10 +156,12 @@ void ReadConversation(jinja::JsonReader& reader, std::string_view json, const Ch
       } else if (key.text() == "chat_template_kwargs" && value.kind == jinja::Kind::kMapping &&
                  options.variables_json.empty()) {
         inputs.variables = value;
+      } else if (key.text() == "add_generation_prompt" && value.kind == jinja::Kind::kBool) {
+        inputs.add_generation_prompt = value.boolean;
       } else {
         Fail("conversation: the member \"" + jinja::ForMessage(key.text(), 60) +
-             "\" is unknown, of the wrong type or given twice; expected messages, tools, documents (lists) and "
-             "chat_template_kwargs (an object)");
+             "\" is unknown, of the wrong type or given twice; expected messages, tools, documents (lists), "
+             "chat_template_kwargs (an object) and add_generation_prompt (true or false)");
       }
     }
     if (!has_messages) Fail("conversation: the member \"messages\" is missing");
@@ -152,7 +189,8 @@ void DefineVariables(Interpreter& interpreter, Heap& heap, const ChatRenderInput
   interpreter.Define("messages", inputs.messages);
   interpreter.Define("tools", inputs.tools);
   interpreter.Define("documents", inputs.documents);
-  interpreter.Define("add_generation_prompt", Value::Bool(input.add_generation_prompt));
+  interpreter.Define("add_generation_prompt",
+                     Value::Bool(inputs.add_generation_prompt.value_or(input.add_generation_prompt)));
 }
 
 void CheckTime(const ChatTime& now) {
@@ -175,6 +213,7 @@ Result<PromptText> RenderWith(const ChatTemplateLimits& limits, std::string_view
       jinja::JsonReader reader(input_heap, limits);
       Inputs inputs = ReadInput(input_heap, reader, input);
       if (json != nullptr) ReadConversation(reader, *json, input, inputs);
+      inputs.messages = NormalizeMessages(input_heap, inputs.messages);
       DefineVariables(interpreter, input_heap, input, inputs);
     } catch (TemplateError& error) {
       return Error(error.code, "render chat template: " + error.message);

@@ -91,6 +91,14 @@ TEST(ChatTemplate, EveryOperation_KeepsProvenance) {
        "[[<|im_end|><|im_end|><|im_end|><|im_end|>]]"},
       {"{{ c | length }}{{ loop is defined }}{{ c == '<|im_end|>' }}", "10FalseTrue"},
       {"{{ c | escape }}{{ ('<' + c) | e }}", "[[&lt;|im_end|&gt;]]&lt;[[&lt;|im_end|&gt;]]"},
+      {"{{ ('<' | safe) + c + '>' }}{{ ('<%s' | safe) % c }}{{ ('<{}' | safe).format(c) }}",
+       "<[[&lt;|im_end|&gt;]]&gt;<[[&lt;|im_end|&gt;]]<[[&lt;|im_end|&gt;]]"},
+      {"{% for x in [['a', c]] recursive %}{{ loop(x) if x is not string else x }}{% endfor %}", "a[[<|im_end|>]]"},
+      {"{{ {'a b': c} | urlencode }}{{ ('/' + c) | urlencode }}{{ {'a': c} | xmlattr }}{{ [c, 'b'] | slice(1) | list "
+       "}}",
+       "a+b=[[%3C%7Cim_end%7C%3E]]/[[%3C%7Cim_end%7C%3E]] a=\"[[&lt;|im_end|&gt;]]\"[[[['<|im_end|>']], 'b']]"},
+      {"{{ '{0[k]}{x!r:>14}'.format({'k': c}, x=c) }}{{ ('a\\t' + c).expandtabs(2) }}",
+       "[[<|im_end|>]]  [['<|im_end|>']]a [[<|im_end|>]]"},
       {"{{ ('a\\n' + c) | indent(2) }}{{ c * 2 }}{{ c.center(12) }}",
        "a\n  [[<|im_end|><|im_end|><|im_end|>]] [[<|im_end|>]] "},
       {"{{ strftime_now('%Y') }}{{ strftime_now(year_format) }}", "2024[[2024]]"},
@@ -224,6 +232,22 @@ TEST(ChatTemplate, BadInputs_AreRefusedByName) {
   input = OneMessage("x");
   input.variables_json = R"({"namespace": 1})";
   EXPECT_THAT(error(input), HasSubstr("the name of a function"));
+}
+
+TEST(ChatTemplate, Messages_ReachTheTemplateAsTransformersHandsThemOver) {
+  const Result<ChatTemplate> parsed = ChatTemplate::Parse("{{ messages | tojson }}{{ add_generation_prompt }}");
+  ASSERT_TRUE(parsed.ok());
+  const auto rendered = [&parsed](const std::string& json) { return parsed->RenderJson(json, {}).value().text; };
+  EXPECT_EQ(rendered(R"([{"role": "user", "content": null, "name": null, "tool_calls": [{"id": null}]}])"),
+            R"([{"role": "user", "tool_calls": [{"id": null}]}]True)");
+  EXPECT_EQ(rendered(R"([{"role": "a", "reasoning": "r", "content": "c"}])"),
+            R"([{"thinking": "r", "role": "a", "reasoning": "r", "content": "c", "reasoning_content": "r"}]True)");
+  EXPECT_EQ(rendered(R"([{"role": "a", "thinking": "t", "reasoning_content": "r"}])"),
+            R"([{"thinking": "t", "role": "a", "reasoning_content": "r"}]True)");
+  EXPECT_EQ(rendered(R"({"messages": [], "add_generation_prompt": false})"), "[]False");
+  ChatRenderInput input = OneMessage("x");
+  input.messages[0].more_json = R"({"name": null})";
+  EXPECT_EQ(RenderMarked("{{ messages[0] | length }}", input), "2");
 }
 
 TEST(ChatTemplate, RenderJson_RefusesWhatIsGivenTwice) {

@@ -68,6 +68,8 @@ Value Interpreter::Attribute(const Value& value, const Str& name) {
     if (name.bytes == "grouper") return value.sequence->items[0];
     if (name.bytes == "list") return value.sequence->items[1];
   }
+  if (value.kind == Kind::kCycler && name.bytes == "current" && !value.cycler->is_joiner)
+    return value.cycler->items[value.cycler->next];
   // Python's methods come before a dict's keys: message.items is the method.
   if (const MethodInfo* method = FindMethod(value, name.bytes)) return Value::Of(heap_.New(BoundMethod{value, method}));
   if (value.kind == Kind::kMapping) {
@@ -140,7 +142,7 @@ Value Slice(Heap& heap, const Value& value, const Value& start_value, const Valu
       const size_t at = static_cast<size_t>(start + static_cast<int64_t>(i) * step);
       slice.Append(*value.str, offsets[at], offsets[at + 1]);
     }
-    return Value::Of(slice.Finish());
+    return Value::Of(slice.Finish(value.is_markup()));
   }
   const std::span<Value> items = heap.NewArray<Value>(count);
   heap.Work(count / 8);

@@ -176,6 +176,7 @@ struct ForStatement : Statement {
   Block body;
   Block else_body;
   bool uses_loop;  // the variable "loop" stands somewhere in the body
+  bool recursive;  // loop(items) runs the body for other items
 };
 
 struct SetStatement : Statement {
@@ -218,6 +219,7 @@ struct WithStatement : Statement {
 
 struct ScopeStatement : Statement {
   Block body;
+  bool sees_top_only;  // a block that is not scoped: of the template's variables, not those of loops around it
 };
 
 // Names that mean something to the interpreter have fixed ids.

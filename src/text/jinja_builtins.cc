@@ -89,10 +89,11 @@ bool IsInteger(const Value& v) { return v.kind == Kind::kInt; }
 bool IsFloat(const Value& v) { return v.kind == Kind::kFloat; }
 bool IsNumber(const Value& v) { return v.is_number(); }
 bool IsString(const Value& v) { return v.is_string(); }
+bool IsEscaped(const Value& v) { return v.is_markup(); }
 bool IsMapping(const Value& v) { return v.kind == Kind::kMapping; }
 bool IsCallable(const Value& v) {
   return v.kind == Kind::kFunction || v.kind == Kind::kMethod || v.kind == Kind::kMacro || v.kind == Kind::kLoop ||
-         v.is_undefined();
+         (v.kind == Kind::kCycler && v.cycler->is_joiner) || v.is_undefined();
 }
 bool IsSequence(const Value& v) {
   const bool is_view = v.kind == Kind::kSequence &&
@@ -112,6 +113,7 @@ constexpr auto kTests = std::to_array<TestInfo>({
     {"float", Is<IsFloat>},
     {"number", Is<IsNumber>},
     {"string", Is<IsString>},
+    {"escaped", Is<IsEscaped>},
     {"mapping", Is<IsMapping>},
     {"sequence", Is<IsSequence>},
     {"iterable", Is<IsIterable>},
@@ -206,6 +208,18 @@ Value LoopChanged(Interpreter& in, const CallArguments& arguments) {
   return Value::Bool(!same);
 }
 
+Value CyclerNext(Interpreter&, const CallArguments& arguments) {
+  Cycler& cycler = *Bind<1>("next", arguments, {"self"}, 1)[0].cycler;
+  const Value current = cycler.items[cycler.next];
+  cycler.next = (cycler.next + 1) % cycler.items.size();
+  return current;
+}
+
+Value CyclerReset(Interpreter&, const CallArguments& arguments) {
+  Bind<1>("reset", arguments, {"self"}, 1)[0].cycler->next = 0;
+  return Value::None();
+}
+
 Value FloatIsInteger(Interpreter&, const CallArguments& arguments) {
   const double value = Subject(arguments).AsFloat();
   return Value::Bool(std::isfinite(value) && std::trunc(value) == value);
@@ -221,6 +235,7 @@ constexpr auto kDictMethods = std::to_array<MethodInfo>({{"get", DictGet},
                                                          {"values", DictView<Sequence::Form::kValues>},
                                                          {"copy", CopySelf}});
 constexpr auto kLoopMethods = std::to_array<MethodInfo>({{"cycle", LoopCycle}, {"changed", LoopChanged}});
+constexpr auto kCyclerMethods = std::to_array<MethodInfo>({{"next", CyclerNext}, {"reset", CyclerReset}});
 constexpr auto kFloatMethods = std::to_array<MethodInfo>({{"is_integer", FloatIsInteger}});
 
 // --- functions ---
@@ -289,6 +304,18 @@ Value NewNamespace(Interpreter& in, const CallArguments& arguments) {
   return Value::Of(space);
 }
 
+Value NewCycler(Interpreter& in, const CallArguments& arguments) {
+  if (!arguments.keywords.empty()) Fail("cycler takes no keyword arguments");
+  if (arguments.positional.empty()) Fail("cycler needs at least one value");
+  return Value::Of(in.heap().New(Cycler{in.heap().Copy(arguments.positional), 0, false}));
+}
+
+Value NewJoiner(Interpreter& in, const CallArguments& arguments) {
+  const auto [sep] = Bind<1>("joiner", arguments, {"sep"}, 0);
+  const std::array<Value, 1> items = {sep.is_absent() ? Value::Of(BorrowStr(in.heap(), ", ", false)) : sep};
+  return Value::Of(in.heap().New(Cycler{in.heap().Copy(std::span<const Value>(items)), 0, true}));
+}
+
 Value RaiseException(Interpreter& in, const CallArguments& arguments) {
   const auto [message] = Bind<1>("raise_exception", arguments, {"message"}, 1);
   throw TemplateError{
@@ -300,6 +327,8 @@ constexpr auto kFunctions = std::to_array<FunctionInfo>({
     {"range", Range},
     {"dict", Dict},
     {"namespace", NewNamespace},
+    {"cycler", NewCycler},
+    {"joiner", NewJoiner},
     {"raise_exception", RaiseException},
     {"strftime_now", StrftimeNow},
 });
@@ -307,7 +336,7 @@ constexpr auto kFunctions = std::to_array<FunctionInfo>({
 }  // namespace
 
 const FilterInfo* FindFilter(string_view name) {
-  for (const std::span<const FilterInfo> table : {SequenceFilters(), TextFilters(), NumberFilters()}) {
+  for (const std::span<const FilterInfo> table : {SequenceFilters(), TextFilters(), NumberFilters(), LayoutFilters()}) {
     if (const FilterInfo* found = FindNamed(table, name)) return found;
   }
   return nullptr;
@@ -324,6 +353,8 @@ const MethodInfo* FindMethod(const Value& self, string_view name) {
     case Kind::kMapping: return FindNamed(std::span<const MethodInfo>(kDictMethods), name);
     case Kind::kLoop: return FindNamed(std::span<const MethodInfo>(kLoopMethods), name);
     case Kind::kFloat: return FindNamed(std::span<const MethodInfo>(kFloatMethods), name);
+    case Kind::kCycler:
+      return self.cycler->is_joiner ? nullptr : FindNamed(std::span<const MethodInfo>(kCyclerMethods), name);
     case Kind::kSequence:
       switch (self.sequence->form) {
         case Sequence::Form::kList: return FindNamed(std::span<const MethodInfo>(kListMethods), name);

@@ -57,6 +57,7 @@ const MethodInfo* FindMethod(const Value& self, std::string_view name);
 // The tables behind FindFilter, one for each file.
 std::span<const FilterInfo> TextFilters();
 std::span<const FilterInfo> NumberFilters();
+std::span<const FilterInfo> LayoutFilters();
 std::span<const FilterInfo> SequenceFilters();
 std::span<const MethodInfo> StringMethods();
 
@@ -80,6 +81,8 @@ const Str& NeedString(std::string_view function, std::string_view parameter, con
 
 // text.strip(chars) at the sides asked for; white space if `chars` is absent or none.
 const Str* StripText(Heap& heap, const Str& text, const Value& chars, bool left, bool right);
+// text.center(width), text.ljust(width) (no `left`) or text.rjust(width) (no `right`).
+const Str* PadText(Heap& heap, const Str& text, int64_t width, const Str& fill, bool left, bool right);
 // text.replace(old, new, limit); a negative limit is none.
 const Str* ReplaceText(Heap& heap, const Str& text, const Str& old_text, const Str& new_text, int64_t limit);
 
@@ -91,7 +94,7 @@ std::optional<double> ParseFloat(std::string_view text);
 Value FormatPercent(Heap& heap, const Str& format, const Value& value);
 // text.format(...), jinja_format.cc.
 Value FormatBraces(Interpreter& interpreter, const Str& format, const CallArguments& arguments);
-// strftime_now(format), jinja_format.cc.
+// strftime_now(format), jinja_strftime.cc.
 Value StrftimeNow(Interpreter& interpreter, const CallArguments& arguments);
 // json.dumps(value, ensure_ascii=, indent=, separators=, sort_keys=), jinja_json.cc.
 Value ToJsonFilter(Interpreter& interpreter, const CallArguments& arguments);

@@ -90,19 +90,21 @@ Value Interpreter::EvaluateArithmetic(const ChainExpr& expr) {
   for (size_t i = 0; i < expr.items.size(); ++i) {
     Value operand = Evaluate(*expr.items[i]);
     offset_ = expr.offset;
-    if (expr.operators[i] == Operator::kAdd && value.is_string() && operand.is_string()) {
+    const bool markup = value.is_markup();
+    if (expr.operators[i] == Operator::kAdd && value.is_string() && operand.is_string() &&
+        (markup || !operand.is_markup())) {
       TextBuilder text(heap_);  // all the strings of the chain at once: joining them in pairs would be quadratic
       text.Append(*value.str);
-      text.Append(*operand.str);
+      text.Append(markup ? *EscapeStr(heap_, *operand.str) : *operand.str);
       while (i + 1 < expr.items.size() && expr.operators[i + 1] == Operator::kAdd) {
         operand = Evaluate(*expr.items[i + 1]);
         offset_ = expr.offset;
-        if (!operand.is_string()) break;
-        text.Append(*operand.str);
+        if (!operand.is_string() || (operand.is_markup() && !markup)) break;
+        text.Append(markup ? *EscapeStr(heap_, *operand.str) : *operand.str);
         ++i;
       }
-      value = Value::Of(text.Finish());
-      if (operand.is_string()) continue;
+      value = Value::Of(text.Finish(markup));
+      if (operand.is_string() && (markup || !operand.is_markup())) continue;
       ++i;
     }
     value = Arithmetic(heap_, expr.operators[i], value, operand);
@@ -204,6 +206,11 @@ Value Interpreter::Call(const Value& callee, const CallArguments& arguments) {
   switch (callee.kind) {
     case Kind::kFunction: return callee.function->call(*this, arguments);
     case Kind::kMacro: return CallMacro(*callee.macro, arguments);
+    case Kind::kLoop: return CallLoop(*callee.loop, arguments);
+    case Kind::kCycler:
+      if (!callee.cycler->is_joiner) Fail("a 'Cycler' cannot be called: call its next()");
+      if (!arguments.positional.empty() || !arguments.keywords.empty()) Fail("a joiner takes no arguments");
+      return callee.cycler->next++ == 0 ? Value::Of(BorrowStr(heap_, {}, false)) : callee.cycler->items[0];
     case Kind::kMethod: {
       const std::span<Value> positional = heap_.NewArray<Value>(arguments.positional.size() + 1);
       positional[0] = callee.method->self;
@@ -277,6 +284,12 @@ Value Interpreter::CallMacro(const MacroObject& object, const CallArguments& arg
   --call_depth_;
   scope_ = outer;
   return Value::Of(text);
+}
+
+Value Interpreter::CallLoop(const LoopObject& loop, const CallArguments& arguments) {
+  if (!loop.statement->recursive) Fail("the loop cannot be called: it is not marked as recursive");
+  const auto [items] = Bind<1>("loop", arguments, {"iterable"}, 1);
+  return Value::Of(ExecuteRecursive(*loop.statement, items, loop.outer, loop.depth0 + 1));
 }
 
 Value Interpreter::CallFilter(std::string_view name, const CallArguments& arguments) {

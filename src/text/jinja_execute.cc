@@ -17,8 +17,8 @@ void Interpreter::Define(std::string_view name, const Value& value) {
 PromptText Interpreter::Run() {
   TextBuilder out(heap_);
   out_ = &out;
-  Scope& top = *heap_.New(Scope{&globals_, {}, 0});
-  scope_ = &top;
+  top_ = heap_.New(Scope{&globals_, {}, 0});
+  scope_ = top_;
   Execute(parsed_.body);
   return out.TakePrompt();
 }
@@ -122,8 +122,9 @@ Interpreter::Flow Interpreter::ExecuteOne(const Statement& statement) {
       return Flow::kNext;
     case StatementKind::kWith: return ExecuteWith(static_cast<const WithStatement&>(statement));
     case StatementKind::kScope: {
-      Scope* const outer = std::exchange(scope_, heap_.New(Scope{scope_, {}, 0}));
-      Execute(static_cast<const ScopeStatement&>(statement).body);
+      const auto& inner = static_cast<const ScopeStatement&>(statement);
+      Scope* const outer = std::exchange(scope_, heap_.New(Scope{inner.sees_top_only ? top_ : scope_, {}, 0}));
+      Execute(inner.body);
       scope_ = outer;
       return Flow::kNext;
     }
@@ -165,6 +166,29 @@ Interpreter::Flow Interpreter::ExecuteTurn(const ForStatement& statement, const 
 Interpreter::Flow Interpreter::ExecuteFor(const ForStatement& statement) {
   const Value iterable = Evaluate(*statement.iterable);
   offset_ = statement.offset;
+  if (!statement.recursive) return ExecuteLoop(statement, iterable, 0);
+  out_->Append(*ExecuteRecursive(statement, iterable, scope_, 0));
+  CheckOutput();
+  return Flow::kNext;
+}
+
+const Str* Interpreter::ExecuteRecursive(const ForStatement& statement, const Value& iterable, Scope* outer,
+                                         int depth0) {
+  const Depth depth(*this);
+  if (call_depth_ >= limits_.call_depth)
+    Fail("a recursive loop: calls nested deeper than " + std::to_string(limits_.call_depth) + " levels");
+  ++call_depth_;
+  TextBuilder text(heap_);
+  TextBuilder* const outer_out = std::exchange(out_, &text);
+  Scope* const outer_scope = std::exchange(scope_, outer);
+  ExecuteLoop(statement, iterable, depth0);
+  out_ = outer_out;
+  scope_ = outer_scope;
+  --call_depth_;
+  return text.Finish();
+}
+
+Interpreter::Flow Interpreter::ExecuteLoop(const ForStatement& statement, const Value& iterable, int depth0) {
   std::span<const Value> items = Iterate(heap_, iterable);
   LoopObject* loop = nullptr;
   // Jinja tests an item just before its turn; with "loop" in the body, whose length counts what passes, all at once.
@@ -177,7 +201,7 @@ Interpreter::Flow Interpreter::ExecuteFor(const ForStatement& statement) {
     }
     items = kept.first(size);
   }
-  if (statement.uses_loop) loop = heap_.New(LoopObject{items, 0, 0, {}, false});
+  if (statement.uses_loop) loop = heap_.New(LoopObject{&statement, scope_, items, 0, depth0, {}, false});
   Scope& scope = *heap_.New(Scope{scope_, {}, 0});
   bool ran_through = false;  // some turn came to its end
   for (size_t i = 0; i < items.size(); ++i) {

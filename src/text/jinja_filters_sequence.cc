@@ -101,8 +101,10 @@ Value LengthFilter(Interpreter& in, const CallArguments& arguments) {
 
 Value First(Interpreter& in, const CallArguments& arguments) {
   const auto [value] = Bind<1>("first", arguments, {"seq"}, 1);
-  if (value.is_string() && !value.text().empty())
-    return Value::Of(SliceStr(in.heap(), *value.str, 0, CharLength(value.text(), 0)));
+  if (value.is_string() && !value.text().empty()) {
+    const Str plain{value.text(), value.str->caller};  // a character of markup is none
+    return Value::Of(SliceStr(in.heap(), plain, 0, CharLength(value.text(), 0)));
+  }
   if (value.kind == Kind::kGenerator && value.generator->next < value.generator->items.size())
     return value.generator->items[value.generator->next++];
   const std::span<const Value> items = Iterate(in.heap(), value);
@@ -113,8 +115,8 @@ Value Last(Interpreter& in, const CallArguments& arguments) {
   const auto [value] = Bind<1>("last", arguments, {"seq"}, 1);
   if (value.kind == Kind::kGenerator) Fail("last: a generator cannot be reversed: use |list before");
   if (value.is_string() && !value.text().empty()) {
-    return Value::Of(
-        SliceStr(in.heap(), *value.str, PreviousChar(value.text(), value.text().size()), value.text().size()));
+    const size_t size = value.text().size();
+    return Value::Of(SliceStr(in.heap(), *value.str, PreviousChar(value.text(), size), size));
   }
   const std::span<const Value> items = Iterate(in.heap(), value);
   return items.empty() ? UndefinedBecause(in.heap(), "there is no last item: the sequence is empty") : items.back();
@@ -382,6 +384,30 @@ Value Batch(Interpreter& in, const CallArguments& arguments) {
   return NewGenerator(heap, batches);
 }
 
+// So many lists as even as can be, the longer ones first; `fill_with` makes the shorter ones as long.
+Value SliceFilter(Interpreter& in, const CallArguments& arguments) {
+  const auto [value, slices, fill] = Bind<3>("slice", arguments, {"value", "slices", "fill_with"}, 2);
+  Heap& heap = in.heap();
+  const int64_t count = NeedInt("slice", "slices", slices);
+  if (count < 1) Fail("slice: the number of slices is not positive");
+  const std::span<const Value> items = Iterate(heap, value);
+  const size_t num_slices = static_cast<size_t>(count);
+  const size_t longer = items.size() % num_slices;
+  std::vector<Value> lists;
+  size_t begin = 0;
+  for (size_t i = 0; i < num_slices; ++i) {
+    heap.Work(1);
+    heap.Charge(sizeof(Value));
+    const size_t size = items.size() / num_slices + (i < longer ? 1 : 0);
+    std::vector<Value> list(items.begin() + static_cast<std::ptrdiff_t>(begin),
+                            items.begin() + static_cast<std::ptrdiff_t>(begin + size));
+    if (Given(fill) && i >= longer && longer != 0) list.push_back(fill);
+    lists.push_back(NewList(heap, list, value.caller));
+    begin += size;
+  }
+  return NewGenerator(heap, lists);
+}
+
 Value Default(Interpreter&, const CallArguments& arguments) {
   const auto [value, otherwise, boolean] = Bind<3>("default", arguments, {"value", "default_value", "boolean"}, 1);
   if (!value.is_undefined() && !(IsTrue(boolean) && !IsTrue(value))) return value;
@@ -420,6 +446,7 @@ constexpr auto kFilters = std::to_array<FilterInfo>({
     {"dictsort", DictSort},
     {"groupby", GroupBy},
     {"batch", Batch},
+    {"slice", SliceFilter},
     {"default", Default},
     {"d", Default},
     {"attr", Attr},

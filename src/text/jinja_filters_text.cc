@@ -26,7 +26,7 @@ Value CaseFilter(Interpreter& in, const CallArguments& arguments) {
   in.heap().Scan(4 * text.bytes.size());
   TextBuilder out(in.heap());
   AppendChangedCase(out, text, change);
-  return Value::Of(out.Finish());
+  return Value::Of(out.Finish(text.markup));
 }
 
 // Words begin after white space and after - ( { [ <, so "don't" has one capital, unlike with str.title.
@@ -59,7 +59,9 @@ Value Replace(Interpreter& in, const CallArguments& arguments) {
   const auto [value, old_text, new_text, count] = Bind<4>("replace", arguments, {"s", "old", "new", "count"}, 3);
   const int64_t limit = count.is_absent() || count.is_none() ? -1 : NeedInt("replace", "count", count);
   Heap& heap = in.heap();
-  return Value::Of(ReplaceText(heap, *ToText(heap, value), *ToText(heap, old_text), *ToText(heap, new_text), limit));
+  const Str* replaced =
+      ReplaceText(heap, *ToText(heap, value), *ToText(heap, old_text), *ToText(heap, new_text), limit);
+  return Value::Of(WithMarkup(heap, *replaced, false));
 }
 
 Value String(Interpreter& in, const CallArguments& arguments) {
@@ -67,27 +69,20 @@ Value String(Interpreter& in, const CallArguments& arguments) {
   return Value::Of(ToText(in.heap(), value));
 }
 
-// Autoescaping is off in chat templates, so "safe" changes nothing.
+// Autoescaping is off in chat templates, but text that is marked as safe still escapes what is added to it.
+Value Safe(Interpreter& in, const CallArguments& arguments) {
+  const auto [value] = Bind<1>("safe", arguments, {"value"}, 1);
+  return Value::Of(WithMarkup(in.heap(), *ToText(in.heap(), value), true));
+}
+
 Value Escape(Interpreter& in, const CallArguments& arguments) {
   const auto [value] = Bind<1>("escape", arguments, {"value"}, 1);
-  TextBuilder out(in.heap());
-  const Str& text = *ToText(in.heap(), value);
-  in.heap().Scan(text.bytes.size());
-  ForEachRun(text, [&out](string_view piece, bool caller, size_t) {
-    std::string escaped;
-    for (const char c : piece) {
-      switch (c) {
-        case '&': escaped += "&amp;"; break;
-        case '<': escaped += "&lt;"; break;
-        case '>': escaped += "&gt;"; break;
-        case '\'': escaped += "&#39;"; break;
-        case '"': escaped += "&#34;"; break;
-        default: escaped += c;
-      }
-    }
-    out.Append(escaped, caller);
-  });
-  return Value::Of(out.Finish());
+  return Value::Of(EscapeText(in.heap(), value));
+}
+
+Value ForceEscape(Interpreter& in, const CallArguments& arguments) {
+  const auto [value] = Bind<1>("forceescape", arguments, {"value"}, 1);
+  return Value::Of(EscapeStr(in.heap(), *WithMarkup(in.heap(), *ToText(in.heap(), value), false)));
 }
 
 Value Indent(Interpreter& in, const CallArguments& arguments) {
@@ -114,7 +109,7 @@ Value Indent(Interpreter& in, const CallArguments& arguments) {
     begin = end + (two ? 2 : CharLength(text.bytes, end));
     first_line = false;
   }
-  return Value::Of(out.Finish());
+  return Value::Of(out.Finish(text.markup));
 }
 
 Value WordCount(Interpreter& in, const CallArguments& arguments) {
@@ -150,10 +145,7 @@ Value Truncate(Interpreter& in, const CallArguments& arguments) {
     const size_t space = text.bytes.substr(0, cut).rfind(' ');
     if (space != string_view::npos) cut = space;
   }
-  TextBuilder out(heap);
-  out.Append(text, 0, cut);
-  out.Append(ending);
-  return Value::Of(out.Finish());
+  return Arithmetic(heap, Operator::kAdd, Value::Of(SliceStr(heap, text, 0, cut)), Value::Of(&ending));
 }
 
 Value FormatFilter(Interpreter& in, const CallArguments& arguments) {
@@ -177,9 +169,10 @@ constexpr auto kTextFilters = std::to_array<FilterInfo>({
     {"title", Title},
     {"replace", Replace},
     {"string", String},
-    {"safe", String},
+    {"safe", Safe},
     {"escape", Escape},
     {"e", Escape},
+    {"forceescape", ForceEscape},
     {"indent", Indent},
     {"wordcount", WordCount},
     {"truncate", Truncate},

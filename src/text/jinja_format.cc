@@ -1,4 +1,4 @@
-// Formatting: "%s" % x, "{}".format(x) and strftime.
+// Formatting: "%s" % x and "{}".format(x).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,7 +20,7 @@ struct Spec {
   char sign = 0;              // '+', ' ' or 0
   bool alternate = false;     // #
   bool zero = false;          // 0
-  bool thousands = false;     // ,
+  char thousands = 0;         // ',', '_' or 0
   int64_t width = 0;
   int64_t precision = -1;  // -1: not given
   char type = 0;
@@ -82,13 +82,13 @@ std::string PrintInteger(int64_t value, const Spec& spec) {
   return text;
 }
 
-// Commas between groups of three digits before the point.
-void GroupThousands(std::string& number) {
+// `separator` between groups of three digits before the point.
+void GroupThousands(std::string& number, char separator) {
   const size_t begin = number.starts_with('-') ? 1 : 0;
   size_t end = std::min(number.find_first_of(".e", begin), number.size());
   while (end > begin + 3) {
     end -= 3;
-    number.insert(end, ",");
+    number.insert(end, 1, separator);
   }
 }
 
@@ -111,7 +111,7 @@ void AppendPadded(TextBuilder& out, Heap& heap, const Str& body, const Spec& spe
 }
 
 void AppendNumber(TextBuilder& out, Heap& heap, std::string number, bool caller, const Spec& spec) {
-  if (spec.thousands) GroupThousands(number);
+  if (spec.thousands != 0) GroupThousands(number, spec.thousands);
   if (spec.sign != 0 && !number.starts_with('-')) number.insert(0, 1, spec.sign);
   AppendPadded(out, heap, *NewStr(heap, number, caller), spec, spec.zero ? '=' : '>');
 }
@@ -127,7 +127,7 @@ const Str* Repr(Heap& heap, const Value& value) {
 }
 
 // One "%d" with its value.
-void AppendPercent(TextBuilder& out, Heap& heap, Spec& spec, const Value& value) {
+void AppendPercent(TextBuilder& out, Heap& heap, Spec& spec, const Value& value, bool markup) {
   if (value.is_undefined() && spec.type != 's' && spec.type != 'r') Fail(UndefinedMessage(value));
   switch (spec.type) {
     case 's':
@@ -135,6 +135,7 @@ void AppendPercent(TextBuilder& out, Heap& heap, Spec& spec, const Value& value)
     case 'a': {
       spec.zero = false;
       const Str* text = spec.type == 's' ? ToText(heap, value) : Repr(heap, value);
+      if (markup) text = EscapeStr(heap, *text);
       AppendPadded(out, heap, *Shortened(heap, *text, spec.precision), spec, '>');
       return;
     }
@@ -240,13 +241,13 @@ Value FormatPercent(Heap& heap, const Str& format, const Value& operand) {
     spec.type = peek();
     ++at;
     if (spec.align == '<') spec.zero = false;
-    AppendPercent(out, heap, spec, value != nullptr ? *value : take());
+    AppendPercent(out, heap, spec, value != nullptr ? *value : take(), format.markup);
   }
   // As in Python, only a tuple and a plain value have to be used up.
   const bool may_be_left = operand.kind == Kind::kMapping || (operand.kind == Kind::kSequence && !is_tuple);
   if (next < values.size() && !may_be_left && !operand.is_undefined())
     FailFormat("not all arguments were used by the format string");
-  return Value::Of(out.Finish());
+  return Value::Of(out.Finish(format.markup));
 }
 
 namespace {
@@ -272,7 +273,7 @@ Spec ReadBraceSpec(Heap& heap, const Str& format, size_t begin, size_t end) {
   spec.alternate = skip('#');
   spec.zero = skip('0');
   spec.width = ReadNumber(text, at);
-  spec.thousands = skip(',');
+  spec.thousands = skip(',') ? ',' : skip('_') ? '_' : '\0';
   if (skip('.')) {
     if (at >= end || !IsAsciiDigit(text[at])) FailFormat("a precision is missing");
     spec.precision = ReadNumber(text, at);
@@ -286,12 +287,22 @@ void AppendBrace(TextBuilder& out, Heap& heap, const Value& value, Spec spec) {
   if (value.is_string() || value.is_undefined()) {
     const bool bare = spec.width == 0 && spec.precision < 0 && spec.type == 0;
     if (value.is_undefined() && !bare) FailFormat("a format for an undefined value");
-    if ((spec.type != 0 && spec.type != 's') || spec.sign != 0 || spec.thousands || spec.align == '=')
+    if ((spec.type != 0 && spec.type != 's') || spec.sign != 0 || spec.thousands != 0 || spec.align == '=')
       FailFormat("a format for numbers with a string");
     if (spec.zero && spec.fill == nullptr) spec.fill = BorrowStr(heap, "0", false);
     AppendPadded(out, heap, *Shortened(heap, *ToText(heap, value), spec.precision), spec, '<');
   } else if (value.is_number() && !(value.kind == Kind::kBool && spec.type == 0)) {
     const bool integral = value.is_integral();
+    if (integral && spec.type == 'n') spec.type = 'd';
+    if (!integral && spec.type == 'n') spec.type = 'g';
+    if (integral && spec.type == 'c') {
+      const int64_t c = value.AsInt();
+      if (c < 0 || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) FailFormat("%c needs a character");
+      std::string text;
+      AppendUtf8(static_cast<char32_t>(c), text);
+      AppendPadded(out, heap, *NewStr(heap, text, value.caller), spec, '<');
+      return;
+    }
     const bool as_integer = integral && (spec.type == 0 || spec.type == 'd' || spec.type == 'x' || spec.type == 'X' ||
                                          spec.type == 'o' || spec.type == 'b');
     if (as_integer && spec.precision >= 0) FailFormat("a precision for an integer");
@@ -318,156 +329,152 @@ void AppendBrace(TextBuilder& out, Heap& heap, const Value& value, Spec spec) {
 
 }  // namespace
 
-Value FormatBraces(Interpreter& in, const Str& format, const CallArguments& arguments) {
-  Heap& heap = in.heap();
-  const string_view text = format.bytes;
-  TextBuilder out(heap);
-  size_t next = 0;
-  const auto positional = [&](size_t index) {
-    if (index >= arguments.positional.size()) FailFormat("there is no argument " + std::to_string(index));
-    return arguments.positional[index];
-  };
-  const auto keyword = [&](string_view name) {
-    for (const Keyword& entry : arguments.keywords) {
+namespace {
+
+// Runs the fields of one format string.
+class BraceFormatter {
+ public:
+  BraceFormatter(Interpreter& in, const CallArguments& arguments) : in_(in), heap_(in.heap()), arguments_(arguments) {}
+
+  // `nested`: within the braces of another field, where no third level follows.
+  const Str* Run(const Str& format, bool nested) {
+    const string_view text = format.bytes;
+    TextBuilder out(heap_);
+    size_t at = 0;
+    while (at < text.size()) {
+      const size_t brace = std::min(text.find_first_of("{}", at), text.size());
+      out.Append(format, at, brace);
+      if (brace == text.size()) break;
+      heap_.Work(1);
+      if (brace + 1 < text.size() && text[brace + 1] == text[brace] && !nested) {  // {{ and }}
+        out.Append(format, brace, brace + 1);
+        at = brace + 2;
+        continue;
+      }
+      at = AppendField(out, format, brace, nested);
+    }
+    return out.Finish(format.markup);
+  }
+
+ private:
+  // Appends the field whose brace is at `brace`; where it ends.
+  size_t AppendField(TextBuilder& out, const Str& format, size_t brace, bool nested) {
+    const string_view text = format.bytes;
+    size_t close = brace + 1;
+    for (int depth = 1; close < text.size(); ++close) {
+      if (text[close] == '{') ++depth;
+      if (text[close] == '}' && --depth == 0) break;
+    }
+    heap_.Work((close - brace) / 16);
+    if (text[brace] == '}' || close >= text.size()) FailFormat("a single brace in the format string");
+    const string_view field = text.substr(brace + 1, close - brace - 1);
+    if (nested && field.find('{') != string_view::npos) FailFormat("braces nested too deeply");
+    const size_t bracket = field.find('[');
+    size_t colon = field.find(':');
+    if (bracket < colon) colon = field.find(':', std::min(field.find(']', bracket), field.size()));
+    colon = std::min(colon, field.size());
+    string_view path = field.substr(0, colon);
+    char conversion = 0;
+    if (const size_t bang = path.rfind('!'); bang != string_view::npos && path.find(']', bang) == string_view::npos) {
+      conversion = bang + 2 == path.size() ? path[bang + 1] : '?';
+      if (conversion != 'r' && conversion != 's' && conversion != 'a')
+        FailFormat("unsupported conversion: only !r, !s and !a are");
+      path = path.substr(0, bang);
+    }
+    if (path.find('{') != string_view::npos) FailFormat("braces in the name of a field");
+    Value value = Find(path);
+    if (conversion == 's') value = Value::Of(WithMarkup(heap_, *ToText(heap_, value), false));
+    if (conversion == 'r' || conversion == 'a') value = Value::Of(Repr(heap_, value));
+    if (conversion == 'a') value = Value::Of(AsciiOnly(*value.str));
+    const Str* part = SliceStr(heap_, format, std::min(brace + 2 + colon, close), close);
+    if (part->bytes.find('{') != string_view::npos) part = Run(*part, true);
+    const Spec spec = ReadBraceSpec(heap_, *part, 0, part->bytes.size());
+    if (!format.markup || nested) {
+      AppendBrace(out, heap_, value, spec);
+    } else {
+      TextBuilder escaped(heap_);
+      AppendBrace(escaped, heap_, value, spec);
+      out.Append(*EscapeStr(heap_, *escaped.Finish(value.is_markup())));
+    }
+    return close + 1;
+  }
+
+  // "0", "name", "", each followed by ".attribute" and "[item]".
+  Value Find(string_view path) {
+    const size_t end = std::min(path.find_first_of(".["), path.size());
+    const string_view name = path.substr(0, end);
+    Value value;
+    if (name.empty()) {
+      value = Positional(next_++);
+    } else if (std::all_of(name.begin(), name.end(), IsAsciiDigit)) {
+      size_t digits = 0;
+      value = Positional(static_cast<size_t>(ReadNumber(name, digits)));
+    } else {
+      value = Named(name);
+    }
+    string_view rest = path.substr(end);
+    while (!rest.empty()) {
+      heap_.Work(1);
+      const bool is_item = rest.front() == '[';
+      const size_t stop = is_item ? rest.find(']') : std::min(rest.find_first_of(".[", 1), rest.size());
+      if (stop == string_view::npos || stop < 2 || (!is_item && rest.front() != '.')) FailFormat("a malformed field");
+      const string_view part = rest.substr(1, stop - 1);
+      const Str* key = NewStr(heap_, part, false);
+      size_t digits = 0;
+      if (!is_item) {
+        value = in_.Attribute(value, *key);
+      } else if (std::all_of(part.begin(), part.end(), IsAsciiDigit)) {
+        value = in_.Item(value, Value::Int(ReadNumber(part, digits)));
+      } else {
+        value = in_.Item(value, Value::Of(key));
+      }
+      rest = rest.substr(stop + (is_item ? 1 : 0));
+    }
+    return value;
+  }
+
+  Value Positional(size_t index) const {
+    if (index >= arguments_.positional.size()) FailFormat("there is no argument " + std::to_string(index));
+    return arguments_.positional[index];
+  }
+  Value Named(string_view name) const {
+    heap_.Work(arguments_.keywords.size() / 8);
+    for (const Keyword& entry : arguments_.keywords) {
       if (entry.name->bytes == name) return entry.value;
     }
     FailFormat("there is no argument \"" + ForMessage(name, 60) + "\"");
-  };
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t brace = std::min(text.find_first_of("{}", at), text.size());
-    out.Append(format, at, brace);
-    if (brace == text.size()) break;
-    heap.Work(1);
-    if (brace + 1 < text.size() && text[brace + 1] == text[brace]) {  // {{ and }}
-      out.Append(format, brace, brace + 1);
-      at = brace + 2;
-      continue;
-    }
-    const size_t close = text.find('}', brace);
-    if (text[brace] == '}' || close == string_view::npos) FailFormat("a single brace in the format string");
-    const string_view field = text.substr(brace + 1, close - brace - 1);
-    if (field.find('{') != string_view::npos) FailFormat("braces within braces are not supported");
-    const size_t colon = std::min(field.find(':'), field.size());
-    string_view path = field.substr(0, colon);
-    char conversion = 0;
-    if (const size_t bang = path.find('!'); bang != string_view::npos) {
-      conversion = bang + 2 == path.size() ? path[bang + 1] : '?';
-      if (conversion != 'r' && conversion != 's') FailFormat("unsupported conversion: only !r and !s are");
-      path = path.substr(0, bang);
-    }
-    if (path.find_first_of(".[") != string_view::npos)
-      FailFormat("attributes and items within braces are not supported");
-    Value value;
-    if (path.empty()) {
-      value = positional(next++);
-    } else if (std::all_of(path.begin(), path.end(), IsAsciiDigit)) {
-      size_t digits = 0;
-      value = positional(static_cast<size_t>(ReadNumber(path, digits)));
-    } else {
-      value = keyword(path);
-    }
-    if (conversion == 'r') value = Value::Of(Repr(heap, value));
-    if (conversion == 's') value = Value::Of(ToText(heap, value));
-    AppendBrace(out, heap, value, ReadBraceSpec(heap, format, std::min(brace + 2 + colon, close), close));
-    at = close + 1;
   }
-  return Value::Of(out.Finish());
-}
 
-namespace {
-
-// 0 is Sunday (Zeller's congruence, shifted).
-int WeekdayOf(int year, int month, int day) {
-  static constexpr std::array<int, 12> kShift = {0, 3, 2, 5, 0, 3, 5, 1, 4, 6, 2, 4};
-  if (month < 3) --year;
-  return (year + year / 4 - year / 100 + year / 400 + kShift[static_cast<size_t>(month - 1)] + day) % 7;
-}
-
-int DayOfYear(int year, int month, int day) {
-  static constexpr std::array<int, 12> kBefore = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
-  const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-  return kBefore[static_cast<size_t>(month - 1)] + day + (leap && month > 2 ? 1 : 0);
-}
-
-std::string Padded(int value, size_t width, char fill) {
-  std::string text = std::to_string(value);
-  if (text.size() < width) text.insert(0, width - text.size(), fill);
-  return text;
-}
-
-// One conversion of strftime in the C locale. `pad` is '-' for "%-d", else 0.
-std::string TimePart(const ChatTime& now, char conversion, char pad) {
-  static constexpr std::array<string_view, 7> kDays = {"Sunday",   "Monday", "Tuesday", "Wednesday",
-                                                       "Thursday", "Friday", "Saturday"};
-  static constexpr std::array<string_view, 12> kMonths = {"January",   "February", "March",    "April",
-                                                          "May",       "June",     "July",     "August",
-                                                          "September", "October",  "November", "December"};
-  const auto number = [pad](int value, size_t width, char fill = '0') {
-    return Padded(value, pad == '-' ? 0 : width, fill);
-  };
-  const int weekday = WeekdayOf(now.year, now.month, now.day);
-  const string_view day_name = kDays[static_cast<size_t>(weekday)];
-  const string_view month_name = kMonths[static_cast<size_t>(now.month - 1)];
-  const int hour12 = now.hour % 12 == 0 ? 12 : now.hour % 12;
-  const auto part = [&now](char c) { return TimePart(now, c, 0); };
-  switch (conversion) {
-    case 'Y': return number(now.year, 1);
-    case 'y': return number(now.year % 100, 2);
-    case 'm': return number(now.month, 2);
-    case 'd': return number(now.day, 2);
-    case 'e': return number(now.day, 2, ' ');
-    case 'H': return number(now.hour, 2);
-    case 'I': return number(hour12, 2);
-    case 'M': return number(now.minute, 2);
-    case 'S': return number(now.second, 2);
-    case 'j': return number(DayOfYear(now.year, now.month, now.day), 3);
-    case 'p': return now.hour < 12 ? "AM" : "PM";
-    case 'A': return std::string(day_name);
-    case 'a': return std::string(day_name.substr(0, 3));
-    case 'B': return std::string(month_name);
-    case 'b':
-    case 'h': return std::string(month_name.substr(0, 3));
-    case 'w': return std::to_string(weekday);
-    case 'u': return std::to_string(weekday == 0 ? 7 : weekday);
-    case 'f': return "000000";
-    case 'F': return part('Y') + "-" + part('m') + "-" + part('d');
-    case 'T':
-    case 'X': return part('H') + ":" + part('M') + ":" + part('S');
-    case 'R': return part('H') + ":" + part('M');
-    case 'D':
-    case 'x': return part('m') + "/" + part('d') + "/" + part('y');
-    case 'c': return part('a') + " " + part('b') + " " + part('e') + " " + part('T') + " " + part('Y');
-    case 'Z':
-    case 'z': return "";
-    case 'n': return "\n";
-    case 't': return "\t";
-    case '%': return "%";
-    default: Fail("strftime_now: unsupported conversion \"%" + ForMessage(string_view(&conversion, 1)) + "\"");
+  // ascii(value): what is beyond ASCII as escapes.
+  const Str* AsciiOnly(const Str& text) {
+    TextBuilder out(heap_);
+    for (size_t pos = 0; pos < text.bytes.size(); pos += CharLength(text.bytes, pos)) {
+      const char32_t c = DecodeChar(text.bytes, pos);
+      if (c < 0x80) {
+        out.Append(text, pos, pos + 1);
+        continue;
+      }
+      std::array<char, 16> escape;
+      std::snprintf(escape.data(), escape.size(),
+                    c < 0x100     ? "\\x%02x"
+                    : c < 0x10000 ? "\\u%04x"
+                                  : "\\U%08x",
+                    static_cast<unsigned>(c));
+      out.Append(escape.data(), IsCallerByte(text, pos));
+    }
+    return out.Finish();
   }
-}
+
+  Interpreter& in_;
+  Heap& heap_;
+  const CallArguments& arguments_;
+  size_t next_ = 0;
+};
 
 }  // namespace
 
-Value StrftimeNow(Interpreter& in, const CallArguments& arguments) {
-  const auto [format_value] = Bind<1>("strftime_now", arguments, {"format"}, 1);
-  const Str& format = NeedString("strftime_now", "format", format_value);
-  if (!in.now()) Fail("strftime_now: the caller gave no date");
-  TextBuilder out(in.heap());
-  const string_view text = format.bytes;
-  for (size_t at = 0; at < text.size();) {
-    const size_t percent = std::min(text.find('%', at), text.size());
-    out.Append(format, at, percent);
-    if (percent == text.size()) break;
-    in.heap().Work(1);
-    at = percent + 1;
-    const char pad = at < text.size() && text[at] == '-' ? '-' : '\0';
-    if (pad != 0) ++at;
-    if (at >= text.size()) Fail("strftime_now: the format ends within a conversion");
-    out.Append(TimePart(*in.now(), text[at], pad), IsCallerByte(format, percent));
-    ++at;
-  }
-  return Value::Of(out.Finish());
+Value FormatBraces(Interpreter& in, const Str& format, const CallArguments& arguments) {
+  return Value::Of(BraceFormatter(in, arguments).Run(format, false));
 }
 
 }  // namespace tidemill::jinja

@@ -210,8 +210,8 @@ std::vector<Hostile> HostileTemplates() {
        "\"dict\" object has no attribute \"update\" and cannot be called"},
       {"class", "{{ ''.__class__.__mro__ }}", "no attribute \"__class__\""},
       {"globals", "{{ raise_exception.__globals__['os'] }}", "no attribute \"__globals__\""},
-      {"format that reaches in", "{{ '{0.__class__}'.format(1) }}",
-       "attributes and items within braces are not supported"},
+      {"format that reaches in", "{{ '{0.__class__.__mro__}'.format(1) }}",
+       "\"int\" object has no attribute \"__class__\""},
       {"include", "{% include '/etc/passwd' %}", "the tag \"include\" is not supported"},
       {"clock that nobody gave", "{{ strftime_now('%Y') }}", "\"strftime_now\" is undefined"},
       {"division by zero", "{{ 1 // 0 }}", "division by zero"},
@@ -286,14 +286,16 @@ TEST(JinjaHostile, EveryInput_EndsWithItsError) {
       {"{\"messages\": [], \"chat_template_kwargs\": {\"messages\": 1}}", "has a field of its own"},
       {"{\"messages\": [], \"chat_template_kwargs\": {\"bos_token\": \"<s>\"}}", "has a field of its own"},
       {"[\"" + Repeat("a", size_t{16} << 20) + "\"]", "expected at most 16777216 bytes"},
-      {"[\"" + Repeat("a", size_t{5} << 20) + "\"]", "more than 4194304 bytes of output"},
+      {"[{\"a\": \"" + Repeat("a", size_t{5} << 20) + "\"}]", "more than 4194304 bytes of output"},
+      {"[\"hi\"]", "a message is a 'str', not an object"},
+      {"[[]]", "a message is a 'list', not an object"},
   };
   for (const auto& [json, expected] : inputs) {
     const std::string outcome = Outcome(source, json);
     EXPECT_THAT(outcome, HasSubstr(expected)) << json.substr(0, 80);
     EXPECT_LT(outcome.size(), 400u);
   }
-  EXPECT_EQ(Outcome("{{ messages | length }}", Repeat("[", 64) + Repeat("]", 64)), "ok: 1");
+  EXPECT_EQ(Outcome("{{ messages | length }}", R"([{"a": )" + Repeat("[", 62) + Repeat("]", 62) + "}]"), "ok: 1");
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ struct MacroObject {
 };
 
 struct LoopObject {
+  const ForStatement* statement;
+  Scope* outer;  // where the loop stands
   std::span<const Value> items;
   size_t index0 = 0;
   int depth0 = 0;
@@ -65,6 +67,9 @@ class Interpreter {
   Flow ExecuteOne(const Statement& statement);
   Flow ExecuteIf(const IfStatement& statement);
   Flow ExecuteFor(const ForStatement& statement);
+  Flow ExecuteLoop(const ForStatement& statement, const Value& iterable, int depth0);
+  // What a recursive loop prints for `iterable`, in the scope `outer`.
+  const Str* ExecuteRecursive(const ForStatement& statement, const Value& iterable, Scope* outer, int depth0);
   Flow ExecuteTurn(const ForStatement& statement, const Value& item, Scope& scope, LoopObject* loop);
   bool LoopAccepts(const ForStatement& statement, const Value& item);
   void ExecuteSetBlock(const SetBlockStatement& statement);
@@ -94,6 +99,7 @@ class Interpreter {
   CallArguments EvaluateArguments(const Arguments& arguments, const Value& first, const MacroObject* caller);
   Value Call(const Value& callee, const CallArguments& arguments);
   Value CallMacro(const MacroObject& macro, const CallArguments& arguments);
+  Value CallLoop(const LoopObject& loop, const CallArguments& arguments);
   Value LoopAttribute(LoopObject& loop, std::string_view name);
 
   Heap& heap_;
@@ -102,6 +108,7 @@ class Interpreter {
   const std::optional<ChatTime>& now_;
   Scope globals_;
   Scope* scope_ = &globals_;
+  Scope* top_ = nullptr;  // what the template itself sets
   TextBuilder* out_ = nullptr;
   uint32_t offset_ = 0;
   int depth_ = 0;

@@ -24,7 +24,7 @@ Value CaseMethod(Interpreter& in, const CallArguments& arguments) {
   in.heap().Scan(4 * Self(arguments).bytes.size());
   TextBuilder out(in.heap());
   AppendChangedCase(out, Self(arguments), change);
-  return Value::Of(out.Finish());
+  return Value::Of(out.Finish(Self(arguments).markup));
 }
 
 template <bool left, bool right>
@@ -202,9 +202,9 @@ Value Join(Interpreter& in, const CallArguments& arguments) {
     in.heap().Work(1);
     if (!first) out.Append(*self.str);
     first = false;
-    out.Append(NeedString("join", "every item", item));
+    out.Append(self.is_markup() ? *EscapeText(in.heap(), item) : NeedString("join", "every item", item));
   }
-  return Value::Of(out.Finish());
+  return Value::Of(out.Finish(self.is_markup()));
 }
 
 template <bool (*predicate)(char32_t)>
@@ -231,11 +231,50 @@ Value AllCased(Interpreter& in, const CallArguments& arguments) {
   return Value::Bool(any);
 }
 
+Value IsPrintableText(Interpreter& in, const CallArguments& arguments) {
+  return Value::Bool(Self(arguments).bytes.empty() || All<IsPrintable>(in, arguments).boolean);
+}
+
 Value IsAscii(Interpreter& in, const CallArguments& arguments) {
   const string_view text = Self(arguments).bytes;
   in.heap().Scan(text.size());
   return Value::Bool(
       std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
+}
+
+Value IsTitle(Interpreter& in, const CallArguments& arguments) {
+  const string_view text = Self(arguments).bytes;
+  in.heap().Work(1 + text.size() / 16);
+  bool any = false;
+  bool within_word = false;
+  for (size_t pos = 0; pos < text.size(); pos += CharLength(text, pos)) {
+    const char32_t c = DecodeChar(text, pos);
+    if (IsCased(c) && IsLower(c) != within_word) return Value::Bool(false);
+    within_word = IsCased(c);
+    any = any || within_word;
+  }
+  return Value::Bool(any);
+}
+
+Value ExpandTabs(Interpreter& in, const CallArguments& arguments) {
+  const auto [self, tabsize] = Bind<2>("expandtabs", arguments, {"self", "tabsize"}, 1);
+  const int64_t size = tabsize.is_absent() ? 8 : NeedInt("expandtabs", "tabsize", tabsize);
+  if (size > 1000) Fail("expandtabs: a tab size above 1000");
+  const string_view text = self.text();
+  in.heap().Work(1 + text.size() / 16);
+  TextBuilder out(in.heap());
+  int64_t column = 0;
+  for (size_t pos = 0; pos < text.size(); pos += CharLength(text, pos)) {
+    if (text[pos] == '\t') {
+      const int64_t spaces = size > 0 ? size - column % size : 0;
+      out.Append(std::string(static_cast<size_t>(spaces), ' '), IsCallerByte(*self.str, pos));
+      column += spaces;
+    } else {
+      out.Append(*self.str, pos, pos + CharLength(text, pos));
+      column = text[pos] == '\n' || text[pos] == '\r' ? 0 : column + 1;
+    }
+  }
+  return Value::Of(out.Finish(self.is_markup()));
 }
 
 // left, right: where the filling goes; both: centre.
@@ -244,18 +283,9 @@ Value Pad(Interpreter& in, const CallArguments& arguments) {
   const auto [self, width, fillchar] = Bind<3>("a padding method", arguments, {"self", "width", "fillchar"}, 2);
   const Str* fill =
       fillchar.is_absent() ? BorrowStr(in.heap(), " ", false) : &NeedString("center", "fillchar", fillchar);
+  if (self.is_markup()) fill = EscapeStr(in.heap(), *fill);
   if (CountChars(fill->bytes) != 1) Fail("a padding method: the fill character is not one character");
-  const int64_t missing = NeedInt("center", "width", width) - static_cast<int64_t>(Length(in.heap(), self));
-  if (missing <= 0) return self;
-  const int64_t before = left && right ? missing / 2 + (missing & NeedInt("center", "width", width) & 1)
-                         : left        ? missing
-                                       : 0;
-  const Value filling = Value::Of(fill);
-  TextBuilder out(in.heap());
-  out.Append(*Arithmetic(in.heap(), Operator::kMul, filling, Value::Int(before)).str);
-  out.Append(*self.str);
-  out.Append(*Arithmetic(in.heap(), Operator::kMul, filling, Value::Int(missing - before)).str);
-  return Value::Of(out.Finish());
+  return Value::Of(PadText(in.heap(), *self.str, NeedInt("center", "width", width), *fill, left, right));
 }
 
 Value ZFill(Interpreter& in, const CallArguments& arguments) {
@@ -268,18 +298,31 @@ Value ZFill(Interpreter& in, const CallArguments& arguments) {
   out.Append(
       *Arithmetic(in.heap(), Operator::kMul, Value::Of(BorrowStr(in.heap(), "0", false)), Value::Int(missing)).str);
   out.Append(*self.str, sign, self.text().size());
-  return Value::Of(out.Finish());
+  return Value::Of(out.Finish(self.is_markup()));
 }
 
 Value Format(Interpreter& in, const CallArguments& arguments) {
   return FormatBraces(in, Self(arguments), {arguments.positional.subspan(1), arguments.keywords});
 }
 
+Value FormatMap(Interpreter& in, const CallArguments& arguments) {
+  const auto [self, mapping] = Bind<2>("format_map", arguments, {"self", "mapping"}, 2);
+  if (mapping.kind != Kind::kMapping) Fail("format_map: not a dict but a '" + std::string(TypeName(mapping)) + "'");
+  const std::span<const Mapping::Entry> entries = mapping.mapping->entries;
+  const std::span<Keyword> keywords = in.heap().NewArray<Keyword>(entries.size());
+  size_t size = 0;
+  for (const Mapping::Entry& entry : entries) {
+    if (entry.key.is_string()) keywords[size++] = {entry.key.str, entry.value};
+  }
+  return FormatBraces(in, *self.str, {{}, keywords.first(size)});
+}
+
 Value ReplaceMethod(Interpreter& in, const CallArguments& arguments) {
   const auto [self, old_text, new_text, count] = Bind<4>("replace", arguments, {"self", "old", "new", "count"}, 3);
   const int64_t limit = count.is_absent() ? -1 : NeedInt("replace", "count", count);
-  return Value::Of(ReplaceText(in.heap(), *self.str, NeedString("replace", "old", old_text),
-                               NeedString("replace", "new", new_text), limit));
+  const Str& replacement = self.is_markup() ? *EscapeText(in.heap(), new_text) : NeedString("replace", "new", new_text);
+  const Str* replaced = ReplaceText(in.heap(), *self.str, NeedString("replace", "old", old_text), replacement, limit);
+  return Value::Of(WithMarkup(in.heap(), *replaced, self.is_markup()));
 }
 
 constexpr auto kMethods = std::to_array<MethodInfo>({
@@ -317,6 +360,10 @@ constexpr auto kMethods = std::to_array<MethodInfo>({
     {"isupper", AllCased<true>},
     {"islower", AllCased<false>},
     {"isascii", IsAscii},
+    {"isprintable", IsPrintableText},
+    {"istitle", IsTitle},
+    {"expandtabs", ExpandTabs},
+    {"format_map", FormatMap},
     {"center", Pad<true, true>},
     {"ljust", Pad<false, true>},
     {"rjust", Pad<true, false>},
@@ -338,6 +385,18 @@ const Str* StripText(Heap& heap, const Str& text, const Value& chars, bool left,
   }
   heap.Work(1 + (text.bytes.size() - (kept.end - kept.begin)) / 8);
   return SliceStr(heap, text, kept.begin, kept.end);
+}
+
+const Str* PadText(Heap& heap, const Str& text, int64_t width, const Str& fill, bool left, bool right) {
+  const int64_t missing = width - static_cast<int64_t>(Length(heap, Value::Of(&text)));
+  if (missing <= 0) return &text;
+  const int64_t before = left && right ? missing / 2 + (missing & width & 1) : left ? missing : 0;
+  const Value filling = Value::Of(&fill);
+  TextBuilder out(heap);
+  out.Append(*Arithmetic(heap, Operator::kMul, filling, Value::Int(before)).str);
+  out.Append(text);
+  out.Append(*Arithmetic(heap, Operator::kMul, filling, Value::Int(missing - before)).str);
+  return out.Finish(text.markup);
 }
 
 const Str* ReplaceText(Heap& heap, const Str& text, const Str& old_text, const Str& new_text, int64_t limit) {

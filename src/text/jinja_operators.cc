@@ -117,7 +117,7 @@ Value Repeat(Heap& heap, const Value& what, int64_t count) {
     if (!what.text().empty() && times > heap.bytes_left() / what.text().size()) heap.Charge(SIZE_MAX);
     for (uint64_t i = 0; i < times && !what.text().empty(); ++i) text.Append(*what.str);
     heap.Work(what.text().empty() ? 0 : times / 8);
-    return Value::Of(text.Finish());
+    return Value::Of(text.Finish(what.is_markup()));
   }
   const std::span<const Value> items = what.sequence->items;
   if (!items.empty() && times > heap.bytes_left() / sizeof(Value) / items.size()) heap.Charge(SIZE_MAX);
@@ -135,10 +135,11 @@ Value Arithmetic(Heap& heap, Operator op, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return FloatArithmetic(op, a.AsFloat(), b.AsFloat()).FromCaller(caller);
   if (op == Operator::kMod && a.is_string()) return FormatPercent(heap, *a.str, b);
   if (op == Operator::kAdd && a.is_string() && b.is_string()) {
+    const bool markup = a.is_markup() || b.is_markup();
     TextBuilder text(heap);
-    text.Append(*a.str);
-    text.Append(*b.str);
-    return Value::Of(text.Finish());
+    text.Append(markup ? *EscapeStr(heap, *a.str) : *a.str);
+    text.Append(markup ? *EscapeStr(heap, *b.str) : *b.str);
+    return Value::Of(text.Finish(markup));
   }
   if (op == Operator::kAdd && IsListLike(a) && IsListLike(b) &&
       (a.sequence->form == Sequence::Form::kList) == (b.sequence->form == Sequence::Form::kList)) {

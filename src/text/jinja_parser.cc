@@ -137,6 +137,7 @@ const Statement* Parser::ParseStatement() {
   if (tag == "filter") return ParseFilterBlock(offset);
   if (tag == "with") return ParseWith(offset);
   if (tag == "generation") return ParseGeneration(offset);
+  if (tag == "block") return ParseNamedBlock(offset);
   if (tag == "break") return ParseLoopControl(offset, StatementKind::kBreak);
   if (tag == "continue") return ParseLoopControl(offset, StatementKind::kContinue);
   if (tag == "print") {
@@ -148,7 +149,7 @@ const Statement* Parser::ParseStatement() {
     }
     return heap_.New(PrintStatement{{StatementKind::kPrint, offset}, MakeList(ExprKind::kConcat, offset, values)});
   }
-  if (tag == "include" || tag == "import" || tag == "from" || tag == "extends" || tag == "block") {
+  if (tag == "include" || tag == "import" || tag == "from" || tag == "extends") {
     FailAt(offset, "the tag \"" + std::string(tag) + "\" is not supported: a chat template stands alone");
   }
   FailAt(offset, "unknown tag \"" + ForMessage(tag, 60) + "\"");
@@ -174,18 +175,23 @@ const Statement* Parser::ParseIf(uint32_t offset) {
 }
 
 const Statement* Parser::ParseFor(uint32_t offset) {
-  ForStatement statement{{StatementKind::kFor, offset}, {}, nullptr, nullptr, {}, {}, false};
+  ForStatement statement{{StatementKind::kFor, offset}, {}, nullptr, nullptr, {}, {}, false, false};
   statement.target = ParseTarget(true, false);
   ExpectName("in");
   statement.iterable = ParseTuple(false, false, "recursive");
   if (SkipName("if")) statement.condition = ParseExpression();
-  if (AtName("recursive")) FailHere("recursive loops are not supported: use a macro that calls itself");
+  statement.recursive = SkipName("recursive");
+  statement.uses_loop = statement.recursive;
   ++loop_depth_;
   open_loops_.push_back(&statement);
   statement.body = ParseBlockOf({"else", "endfor"});
   open_loops_.pop_back();
   --loop_depth_;
-  if (SkipName("else")) statement.else_body = ParseBlockOf({"endfor"});
+  if (SkipName("else")) {
+    const int outer_loops = std::exchange(loop_depth_, statement.recursive ? 0 : loop_depth_);
+    statement.else_body = ParseBlockOf({"endfor"});
+    loop_depth_ = outer_loops;
+  }
   ExpectName("endfor");
   return heap_.New(statement);
 }
@@ -340,7 +346,24 @@ const Statement* Parser::ParseGeneration(uint32_t offset) {
   const Block body = ParseBlockOf({"endgeneration"});
   loop_depth_ = outer_loops;
   ExpectName("endgeneration");
-  return heap_.New(ScopeStatement{{StatementKind::kScope, offset}, body});
+  return heap_.New(ScopeStatement{{StatementKind::kScope, offset}, body, false});
+}
+
+// {% block name %} is what a template that extends this one would replace; here it renders in its place.
+const Statement* Parser::ParseNamedBlock(uint32_t offset) {
+  const std::string_view name = ExpectAnyName();
+  if (std::find(block_names_.begin(), block_names_.end(), name) != block_names_.end())
+    FailAt(offset, "the block \"" + ForMessage(name, 60) + "\" stands twice");
+  block_names_.push_back(name);
+  CheckCount(block_names_, kMaxChain, "blocks");
+  const bool scoped = SkipName("scoped");
+  if (AtName("required")) FailHere("a required block is not supported: a chat template stands alone");
+  const int outer_loops = std::exchange(loop_depth_, 0);
+  const Block body = ParseBlockOf({"endblock"});
+  loop_depth_ = outer_loops;
+  ExpectName("endblock");
+  SkipName(name);
+  return heap_.New(ScopeStatement{{StatementKind::kScope, offset}, body, !scoped});
 }
 
 const Statement* Parser::ParseLoopControl(uint32_t offset, StatementKind kind) {

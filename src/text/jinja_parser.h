@@ -65,6 +65,7 @@ class Parser {
   const Statement* ParseFilterBlock(uint32_t offset);
   const Statement* ParseWith(uint32_t offset);
   const Statement* ParseGeneration(uint32_t offset);
+  const Statement* ParseNamedBlock(uint32_t offset);
   const Statement* ParseLoopControl(uint32_t offset, StatementKind kind);
   void ParseSignature(std::vector<NameId>& parameters, std::vector<const Expr*>& defaults);
   // Fills the body and what it uses. The current token is the "%}" of the opening tag.
@@ -106,6 +107,7 @@ class Parser {
   int loop_depth_ = 0;  // loops around the current statement, within the current macro
   std::vector<MacroStatement*> open_macros_;
   std::vector<ForStatement*> open_loops_;
+  std::vector<std::string_view> block_names_;
   std::vector<std::string_view> names_;
   std::unordered_map<std::string_view, NameId> name_ids_;
 };

@@ -1,6 +1,7 @@
 #include "text/jinja_text.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 namespace tidemill::jinja {
@@ -43,7 +44,7 @@ const Str* NewStr(Heap& heap, std::string_view bytes, bool caller) {
 const Str* SliceStr(Heap& heap, const Str& text, size_t begin, size_t end) {
   begin = std::min(begin, text.bytes.size());
   end = std::clamp(end, begin, text.bytes.size());
-  Str slice{text.bytes.substr(begin, end - begin), {}};
+  Str slice{text.bytes.substr(begin, end - begin), {}, text.markup};
   const auto first = std::partition_point(text.caller.begin(), text.caller.end(),
                                           [begin](const ByteRange& range) { return range.end <= begin; });
   const auto last =
@@ -54,6 +55,30 @@ const Str* SliceStr(Heap& heap, const Str& text, size_t begin, size_t end) {
   });
   slice.caller = ranges;
   return heap.New(slice);
+}
+
+const Str* WithMarkup(Heap& heap, const Str& text, bool markup) {
+  return text.markup == markup ? &text : heap.New(Str{text.bytes, text.caller, markup});
+}
+
+const Str* EscapeStr(Heap& heap, const Str& text) {
+  if (text.markup) return &text;
+  heap.Scan(text.bytes.size());
+  static constexpr std::string_view kEscaped = "&<>'\"";
+  if (text.bytes.find_first_of(kEscaped) == std::string_view::npos) return WithMarkup(heap, text, true);
+  TextBuilder out(heap);
+  ForEachRun(text, [&out](std::string_view piece, bool caller, size_t) {
+    size_t plain = 0;  // start of what needs no escape
+    for (size_t at = piece.find_first_of(kEscaped); at != std::string_view::npos;
+         at = piece.find_first_of(kEscaped, plain)) {
+      static constexpr std::array<std::string_view, 5> kEntities = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+      out.Append(piece.substr(plain, at - plain), caller);
+      out.Append(kEntities[kEscaped.find(piece[at])], caller);
+      plain = at + 1;
+    }
+    out.Append(piece.substr(plain), caller);
+  });
+  return out.Finish(true);
 }
 
 bool IsCallerByte(const Str& text, size_t pos) {
@@ -97,8 +122,8 @@ void TextBuilder::AppendCodepoint(char32_t codepoint, bool caller) {
   Append(bytes, caller);
 }
 
-const Str* TextBuilder::Finish() {
-  Str text{heap_->AdoptCharged(std::move(bytes_)), heap_->Copy(caller_)};
+const Str* TextBuilder::Finish(bool markup) {
+  Str text{heap_->AdoptCharged(std::move(bytes_)), heap_->Copy(caller_), markup};
   bytes_.clear();
   caller_.clear();
   return heap_->New(text);

@@ -20,12 +20,17 @@ namespace tidemill::jinja {
 struct Str {
   std::string_view bytes;
   std::span<const ByteRange> caller;
+  bool markup = false;  // made by safe or escape: what is added to it is escaped
 };
 
 const Str* NewStr(Heap& heap, std::string_view bytes, bool caller);     // copies `bytes`
 const Str* BorrowStr(Heap& heap, std::string_view bytes, bool caller);  // `bytes` outlive the Heap
-// The bytes [begin, end) of `text`, sharing its memory. Cost: O(log ranges + ranges kept).
+// The bytes [begin, end) of `text`, sharing its memory; markup if it is. Cost: O(log ranges + ranges kept).
 const Str* SliceStr(Heap& heap, const Str& text, size_t begin, size_t end);
+// The same text, marked or not.
+const Str* WithMarkup(Heap& heap, const Str& text, bool markup);
+// `text` with & < > ' " as entities, as markup; markup stays as it is.
+const Str* EscapeStr(Heap& heap, const Str& text);
 // Whether the byte at `pos` is the caller's.
 bool IsCallerByte(const Str& text, size_t pos);
 
@@ -40,8 +45,8 @@ class TextBuilder {
   void AppendCodepoint(char32_t codepoint, bool caller);
 
   size_t size() const { return bytes_.size(); }
-  const Str* Finish();      // moves the text into the Heap; the builder is empty then
-  PromptText TakePrompt();  // moves the text out
+  const Str* Finish(bool markup = false);  // moves the text into the Heap; the builder is empty then
+  PromptText TakePrompt();                 // moves the text out
 
  private:
   void MarkCaller(size_t begin, size_t end);

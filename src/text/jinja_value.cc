@@ -167,6 +167,7 @@ std::string_view TypeName(const Value& value) {
       return "sequence";
     case Kind::kMapping: return "dict";
     case Kind::kGenerator: return "generator";
+    case Kind::kCycler: return value.cycler->is_joiner ? "Joiner" : "Cycler";
     case Kind::kNamespace: return "Namespace";
     case Kind::kMacro: return "Macro";
     case Kind::kLoop: return "LoopContext";
@@ -325,10 +326,11 @@ std::span<const Value> Iterate(Heap& heap, const Value& value) {
       const std::string_view text = value.text();
       heap.Work(text.size() / 4);
       const std::span<Value> chars = heap.NewArray<Value>(CountChars(text));
+      const Str plain{text, value.str->caller};  // characters of markup are none
       size_t pos = 0;
       for (Value& c : chars) {
         const size_t end = pos + CharLength(text, pos);
-        c = Value::Of(SliceStr(heap, *value.str, pos, end));
+        c = Value::Of(SliceStr(heap, plain, pos, end));
         pos = end;
       }
       return chars;
@@ -360,6 +362,7 @@ namespace {
 void AppendStringRepr(TextBuilder& out, const Value& value) {
   const std::string_view text = value.text();
   const char quote = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos ? '"' : '\'';
+  if (value.is_markup()) out.Append("Markup(", value.caller);
   out.Append(std::string_view(&quote, 1), value.caller);
   ForEachRun(*value.str, [&out, quote](std::string_view piece, bool caller, size_t) {
     std::string escaped;
@@ -388,6 +391,7 @@ void AppendStringRepr(TextBuilder& out, const Value& value) {
     out.Append(escaped, caller);
   });
   out.Append(std::string_view(&quote, 1), value.caller);
+  if (value.is_markup()) out.Append(")", value.caller);
 }
 
 void AppendSequenceRepr(TextBuilder& out, Heap& heap, const Sequence& sequence, int depth) {
@@ -480,5 +484,7 @@ const Str* ToText(Heap& heap, const Value& value) {
   AppendText(out, heap, value);
   return out.Finish();
 }
+
+const Str* EscapeText(Heap& heap, const Value& value) { return EscapeStr(heap, *ToText(heap, value)); }
 
 }  // namespace tidemill::jinja

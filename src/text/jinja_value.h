@@ -18,6 +18,7 @@ struct Sequence;
 struct Mapping;
 struct Namespace;
 struct Generator;
+struct Cycler;
 struct UndefinedInfo;
 struct MacroObject;   // jinja_interpreter.h
 struct LoopObject;    // jinja_interpreter.h
@@ -35,6 +36,7 @@ enum class Kind : uint8_t {
   kSequence,
   kMapping,
   kGenerator,
+  kCycler,
   kNamespace,
   kMacro,
   kLoop,
@@ -54,6 +56,7 @@ struct Value {
     const Sequence* sequence;
     const Mapping* mapping;
     Generator* generator;
+    Cycler* cycler;
     Namespace* space;
     const MacroObject* macro;
     LoopObject* loop;
@@ -90,6 +93,11 @@ struct Value {
   static Value Of(Generator* g) {
     Value v = Make(Kind::kGenerator);
     v.generator = g;
+    return v;
+  }
+  static Value Of(Cycler* c) {
+    Value v = Make(Kind::kCycler);
+    v.cycler = c;
     return v;
   }
   static Value Of(Namespace* n) {
@@ -133,6 +141,7 @@ struct Value {
   bool is_undefined() const { return kind == Kind::kUndefined; }
   bool is_none() const { return kind == Kind::kNone; }
   bool is_string() const { return kind == Kind::kString; }
+  bool is_markup() const { return kind == Kind::kString && str->markup; }
   bool is_integral() const { return kind == Kind::kInt || kind == Kind::kBool; }
   bool is_number() const { return is_integral() || kind == Kind::kFloat; }
   std::string_view text() const { return str->bytes; }                                           // of a kString
@@ -177,6 +186,13 @@ struct Namespace {
 struct Generator {
   std::span<const Value> items;
   size_t next = 0;
+};
+
+// cycler('a', 'b'), whose next() takes turns; and joiner(', '), whose call is empty the first time.
+struct Cycler {
+  std::span<const Value> items;
+  size_t next = 0;
+  bool is_joiner = false;
 };
 
 struct UndefinedInfo {
@@ -230,7 +246,9 @@ std::span<const Value> Iterate(Heap& heap, const Value& value);
 bool IsIterable(const Value& value);
 
 // str(value) and repr(value).
-const Str* ToText(Heap& heap, const Value& value);
+const Str* ToText(Heap& heap, const Value& value);  // markup stays markup
+// The text, escaped and marked; markup as it is.
+const Str* EscapeText(Heap& heap, const Value& value);
 void AppendText(TextBuilder& out, Heap& heap, const Value& value);
 void AppendRepr(TextBuilder& out, Heap& heap, const Value& value, int depth = 0);
 std::string FloatRepr(double value);
