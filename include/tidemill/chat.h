@@ -43,17 +43,18 @@ struct ChatTime {
   int second = 0;
 };
 
-// All are counted; going past one is an error of the template, never an exhausted machine.
+// All are counted; going past one is an error of the template, never an exhausted machine. A published template meets none of
+// them within a context of 256k tokens, also where it looks through all messages for each of them (6000 of 43 tokens).
 struct ChatTemplateLimits {
   size_t source_bytes = size_t{1} << 20;
-  int nesting = 64;     // brackets and blocks within one another
-  int call_depth = 64;  // macros within macros
-  uint64_t steps = 1'000'000;
-  size_t output_bytes = size_t{4} << 20;
-  size_t value_bytes = size_t{64} << 20;  // everything made while rendering, also what was thrown away
-  size_t input_bytes = size_t{16} << 20;  // of JSON
-  size_t input_values = 200'000;          // in JSON
-  int input_depth = 64;                   // of JSON
+  int nesting = 64;              // brackets and blocks within one another
+  int call_depth = 64;           // macros within macros
+  uint64_t steps = 150'000'000;  // a second or two
+  size_t output_bytes = size_t{16} << 20;
+  size_t value_bytes = size_t{256} << 20;  // everything made while rendering, also what was thrown away
+  size_t input_bytes = size_t{16} << 20;   // of JSON
+  size_t input_values = 1'000'000;         // in JSON
+  int input_depth = 64;                    // of JSON
 };
 
 struct ChatRenderInput {
@@ -83,7 +84,7 @@ class ChatTemplate {
   // filter, test or function that does not exist. kInvalidArgument, with line and column, when it refuses the conversation
   // (raise_exception). Also for input that is not UTF-8 or not JSON, and for a variable that has the name of a function or
   // of another input.
-  // Cost: about 1 ms for 100 messages.
+  // Cost: about 15 ms for an agent's 2600 messages, 1 MB (Zen 4).
   Result<PromptText> Render(const ChatRenderInput& input) const;
   // The same with messages from JSON: a list of messages, or an object with `messages` and, each optional, `tools`,
   // `documents`, `chat_template_kwargs` and `add_generation_prompt`. `options.messages` is empty, and so is every other field

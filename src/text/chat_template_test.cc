@@ -300,6 +300,44 @@ TEST(ChatTemplate, Limits_AreTheCallers) {
   EXPECT_EQ(error("{% macro f(n) %}{{ f(n - 1) if n }}{% endmacro %}{{ f(1) }}", {.call_depth = 2}), "");
 }
 
+TEST(ChatTemplate, LookingAtAllMessagesForEach_StaysWithinTheLimits) {
+  ChatRenderInput input;
+  for (int i = 0; i < 1200; ++i) {
+    input.messages.push_back({.role = i % 2 == 0 ? "user" : "assistant", .content = "x", .more_json = ""});
+  }
+  EXPECT_EQ(
+      RenderMarked("{% for m in messages %}{% set ns = namespace(last=true) %}{% for n in messages[loop.index:] %}"
+                   "{% if n.role == 'user' %}{% set ns.last = false %}{% endif %}{% endfor %}"
+                   "{{ m.role if ns.last }}{% endfor %}",
+                   input),
+      "userassistant");
+}
+
+TEST(ChatTemplate, TextThatGrowsByParts_StaysWithinTheLimits) {
+  ChatRenderInput input;
+  for (int i = 0; i < 1000; ++i)
+    input.messages.push_back({.role = "user", .content = std::string(4000, 'x'), .more_json = ""});
+  const std::string begin = "{% set ns = namespace(t='', l=[]) %}{% for m in messages %}";
+  EXPECT_EQ(RenderMarked(begin + "{% set ns.t = ns.t ~ m.content ~ '|' %}{% set ns.l = ns.l + [m] %}{% endfor %}"
+                                 "{{ ns.t | length }} {{ ns.l | length }}",
+                         input),
+            "4001000 1000");
+  EXPECT_EQ(RenderMarked(begin + "{% set ns.t = ns.t + '|' + m.content %}{% endfor %}{{ ns.t | length }}", input),
+            "4001000");
+}
+
+// A text that has grown leaves those that it began with as they were.
+TEST(ChatTemplate, TextThatGrows_KeepsItsBeginnings) {
+  const std::string source =
+      "{% set a = 'x' * 3000 ~ messages[0].content %}{% set b = a ~ messages[0].content %}{% set c = b ~ '1' %}"
+      "{% set d = b ~ messages[0].content %}{% set e = b + '2' %}"
+      "{% for t in [a, b, c, d, e] %}{{ t[2999:] }} {% endfor %}"
+      "{% set k = [1, 2] + [3] %}{% set l = k + [4] %}{% set m = k + [5] %}{{ k }}{{ l }}{{ m }}{{ (l + [6])[1:] + [7] "
+      "}}";
+  EXPECT_EQ(RenderMarked(source, OneMessage("o")),
+            "x[[o]] x[[oo]] x[[oo]]1 x[[ooo]] x[[oo]]2 [1, 2, 3][1, 2, 3, 4][1, 2, 3, 5][2, 3, 4, 6, 7]");
+}
+
 TEST(ChatTemplate, HundredLongMessages_StayWithinTheLimits) {
   ChatRenderInput input;
   for (int i = 0; i < 100; ++i) {

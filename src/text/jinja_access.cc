@@ -76,12 +76,37 @@ Value Interpreter::Attribute(const Value& value, const Str& name) {
     heap_.Work(value.mapping->index.empty() ? 1 : 0);
     if (const Value* found = FindKey(heap_, *value.mapping, name.bytes)) return *found;
   }
-  return NewUndefined(heap_, name.bytes, TypeName(value));
+  return Undefined(name.bytes, TypeName(value));
+}
+
+Value Interpreter::Undefined(std::string_view name, std::string_view owner_type) {
+  const UndefinedInfo*& known =
+      undefined_[(reinterpret_cast<uintptr_t>(name.data()) / 8 + name.size()) % undefined_.size()];
+  if (known == nullptr || known->name.data() != name.data() || known->name.size() != name.size() ||
+      known->owner_type != owner_type)
+    known = heap_.New(UndefinedInfo{name, owner_type, {}});
+  return Value::Of(known);
+}
+
+std::span<const Value> Interpreter::Numbers(int64_t start, size_t count, bool descending) {
+  if (count == 0) return {};
+  const size_t largest = static_cast<size_t>(descending ? start : start + static_cast<int64_t>(count) - 1);
+  std::span<Value>& known = descending ? descending_ : ascending_;
+  if (largest >= known.size()) {
+    known = heap_.NewArray<Value>(std::max<size_t>({64, 2 * known.size(), largest + 1}));
+    heap_.Work(known.size() / 8);
+    for (size_t i = 0; i < known.size(); ++i)
+      known[i] = Value::Int(static_cast<int64_t>(descending ? known.size() - 1 - i : i));
+  }
+  const size_t first = static_cast<size_t>(start);
+  return known.subspan(descending ? known.size() - 1 - first : first, count);
 }
 
 Value Interpreter::Item(const Value& value, const Value& key) {
   if (value.is_undefined()) Fail(UndefinedMessage(value));
-  if (value.kind == Kind::kMapping && IsHashable(heap_, key)) {
+  if (value.kind == Kind::kMapping && key.is_string()) {
+    if (const Value* found = FindKey(heap_, *value.mapping, key.text())) return *found;
+  } else if (value.kind == Kind::kMapping && IsHashable(heap_, key)) {
     if (const Value* found = FindKey(heap_, *value.mapping, key)) return *found;
   } else if ((value.kind == Kind::kSequence || value.is_string()) && key.is_integral()) {
     if (const std::optional<Value> element = ElementAt(heap_, value, key.AsInt())) return *element;
@@ -93,7 +118,7 @@ Value Interpreter::Item(const Value& value, const Value& key) {
   if (value.kind == Kind::kMapping) {  // keys first here, then methods
     if (const MethodInfo* method = FindMethod(value, key.text()))
       return Value::Of(heap_.New(BoundMethod{value, method}));
-    return NewUndefined(heap_, key.text(), "dict");
+    return Undefined(key.text(), "dict");
   }
   return Attribute(value, *key.str);
 }
@@ -143,6 +168,13 @@ Value Slice(Heap& heap, const Value& value, const Value& start_value, const Valu
       slice.Append(*value.str, offsets[at], offsets[at + 1]);
     }
     return Value::Of(slice.Finish(value.is_markup()));
+  }
+  if (step == 1 && count != 0) {  // shares the items
+    Sequence slice = *value.sequence;
+    slice.items = slice.items.subspan(static_cast<size_t>(start), count);
+    if (slice.form == Sequence::Form::kRange) slice.form = Sequence::Form::kList;
+    if (slice.form == Sequence::Form::kGroup) slice.form = Sequence::Form::kTuple;
+    return Value::Of(heap.New(slice));
   }
   const std::span<Value> items = heap.NewArray<Value>(count);
   heap.Work(count / 8);

@@ -100,6 +100,10 @@ struct Arguments {
   Exprs keyword_values;
   const Expr* star;       // *expr, or null
   const Expr* star_star;  // **expr, or null
+
+  bool IsEmpty() const {
+    return positional.empty() && keyword_names.empty() && star == nullptr && star_star == nullptr;
+  }
 };
 
 enum class SuffixKind : uint8_t { kAttribute, kItem, kSlice, kCall, kFilter, kTest };
@@ -177,6 +181,7 @@ struct ForStatement : Statement {
   Block else_body;
   bool uses_loop;  // the variable "loop" stands somewhere in the body
   bool recursive;  // loop(items) runs the body for other items
+  bool has_macro;  // a macro or a call block stands in the body, and keeps the variables of a turn
 };
 
 struct SetStatement : Statement {

@@ -61,7 +61,7 @@ template <bool upper>
 bool IsTextCase(Interpreter& in, const CallArguments& arguments) {
   const auto [value] = Bind<1>("upper or lower", arguments, {"value"}, 1);
   const string_view text = ToText(in.heap(), value)->bytes;
-  in.heap().Work(1 + text.size() / 16);
+  in.heap().Read(text.size());
   bool any = false;
   for (size_t pos = 0; pos < text.size(); pos += CharLength(text, pos)) {
     const char32_t c = DecodeChar(text, pos);
@@ -203,7 +203,7 @@ Value LoopChanged(Interpreter& in, const CallArguments& arguments) {
   const bool same = loop.has_changed && now.size() == loop.last_changed.size() &&
                     std::equal(now.begin(), now.end(), loop.last_changed.begin(),
                                [&in](const Value& a, const Value& b) { return Equals(in.heap(), a, b); });
-  loop.last_changed = now;
+  loop.last_changed = in.heap().Copy(now);
   loop.has_changed = true;
   return Value::Bool(!same);
 }
@@ -241,7 +241,6 @@ constexpr auto kFloatMethods = std::to_array<MethodInfo>({{"is_integer", FloatIs
 // --- functions ---
 
 Value Range(Interpreter& in, const CallArguments& arguments) {
-  constexpr int64_t kMaxRange = 100'000;  // Jinja's sandbox has the same bound
   if (!arguments.keywords.empty()) Fail("range takes no keyword arguments");
   const auto [first, second, third] = Bind<3>("range", arguments, {"start", "stop", "step"}, 1);
   const int64_t start = second.is_absent() ? 0 : NeedInt("range", "start", first);
@@ -254,10 +253,16 @@ Value Range(Interpreter& in, const CallArguments& arguments) {
   if (step < 0 && stop < start) count = (unsigned_of(start) - unsigned_of(stop) - 1) / (0 - unsigned_of(step)) + 1;
   if (count > static_cast<uint64_t>(kMaxRange)) Fail("range: more than " + std::to_string(kMaxRange) + " numbers");
   Heap& heap = in.heap();
-  const std::span<Value> numbers = heap.NewArray<Value>(count);
-  heap.Work(count / 8);
-  for (size_t i = 0; i < count; ++i)
-    numbers[i] = Value::Int(static_cast<int64_t>(unsigned_of(start) + i * unsigned_of(step)));
+  std::span<const Value> numbers;
+  if ((step == 1 && start >= 0 && stop <= kMaxRange) || (step == -1 && stop >= -1 && start < kMaxRange)) {
+    numbers = in.Numbers(start, count, step < 0);
+  } else {
+    const std::span<Value> own = heap.NewArray<Value>(count);
+    heap.Work(count / 8);
+    for (size_t i = 0; i < count; ++i)
+      own[i] = Value::Int(static_cast<int64_t>(unsigned_of(start) + i * unsigned_of(step)));
+    numbers = own;
+  }
   std::string label = "range(" + std::to_string(start) + ", " + std::to_string(stop);
   if (step != 1) label += ", " + std::to_string(step);
   return Value::Of(heap.New(Sequence{numbers, Sequence::Form::kRange, false, 1, NewStr(heap, label + ")", false)}));

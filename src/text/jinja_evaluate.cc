@@ -39,7 +39,7 @@ Value Interpreter::EvaluateName(const NameExpr& expr) {
   if (const Value* value = FindVariable(expr.name)) return *value;
   if (expr.function != nullptr && (expr.function->name != "strftime_now" || now_.has_value()))
     return Value::Of(expr.function);
-  return NewUndefined(heap_, parsed_.names[expr.name]);
+  return Undefined(parsed_.names[expr.name], {});
 }
 
 Value Interpreter::EvaluateList(const ListExpr& expr) {
@@ -69,8 +69,16 @@ Value Interpreter::EvaluateLogic(const ListExpr& expr) {
 
 Value Interpreter::EvaluateConcat(const ListExpr& expr) {
   TextBuilder text(heap_);
-  for (const Expr* item : expr.items) AppendText(text, heap_, Evaluate(*item));
-  return Value::Of(text.Finish());
+  const Str* left = nullptr;  // a long text at the beginning, which may grow in its place
+  for (const Expr* item : expr.items) {
+    const Value value = Evaluate(*item);
+    if (item == expr.items.front() && value.is_string() && value.text().size() >= kLongText) {
+      left = value.str;
+    } else {
+      AppendText(text, heap_, value);
+    }
+  }
+  return Value::Of(left != nullptr ? JoinStr(heap_, *left, *text.Finish(), false) : text.Finish());
 }
 
 Value Interpreter::EvaluateUnary(const UnaryExpr& expr) {
@@ -94,7 +102,8 @@ Value Interpreter::EvaluateArithmetic(const ChainExpr& expr) {
     if (expr.operators[i] == Operator::kAdd && value.is_string() && operand.is_string() &&
         (markup || !operand.is_markup())) {
       TextBuilder text(heap_);  // all the strings of the chain at once: joining them in pairs would be quadratic
-      text.Append(*value.str);
+      const Str* left = value.text().size() >= kLongText ? value.str : nullptr;
+      if (left == nullptr) text.Append(*value.str);
       text.Append(markup ? *EscapeStr(heap_, *operand.str) : *operand.str);
       while (i + 1 < expr.items.size() && expr.operators[i + 1] == Operator::kAdd) {
         operand = Evaluate(*expr.items[i + 1]);
@@ -103,7 +112,7 @@ Value Interpreter::EvaluateArithmetic(const ChainExpr& expr) {
         text.Append(markup ? *EscapeStr(heap_, *operand.str) : *operand.str);
         ++i;
       }
-      value = Value::Of(text.Finish(markup));
+      value = Value::Of(left != nullptr ? JoinStr(heap_, *left, *text.Finish(), markup) : text.Finish(markup));
       if (operand.is_string() && (markup || !operand.is_markup())) continue;
       ++i;
     }
@@ -125,8 +134,33 @@ Value Interpreter::EvaluateCompare(const ChainExpr& expr) {
 
 Value Interpreter::EvaluatePostfix(const PostfixExpr& expr) {
   Value value = Evaluate(*expr.base);
-  for (const Suffix& suffix : expr.suffixes) value = ApplySuffix(value, suffix);
+  for (size_t i = 0; i < expr.suffixes.size(); ++i) {
+    const Suffix& suffix = expr.suffixes[i];
+    if (suffix.kind == SuffixKind::kAttribute && i + 1 < expr.suffixes.size() &&
+        CallMethod(value, suffix, expr.suffixes[i + 1])) {
+      ++i;
+    } else {
+      value = ApplySuffix(value, suffix);
+    }
+  }
   return value;
+}
+
+// value.name(few arguments) without a bound method in between; false if it is something else.
+bool Interpreter::CallMethod(Value& value, const Suffix& name, const Suffix& call) {
+  constexpr size_t kMaxArguments = 3;
+  if (call.kind != SuffixKind::kCall || !call.arguments->keyword_names.empty() || call.arguments->star != nullptr ||
+      call.arguments->star_star != nullptr || call.arguments->positional.size() > kMaxArguments)
+    return false;
+  const MethodInfo* method = FindMethod(value, name.name->bytes);
+  if (method == nullptr) return false;
+  heap_.Work(2);
+  std::array<Value, kMaxArguments + 1> arguments = {value};
+  size_t size = 1;
+  for (const Expr* argument : call.arguments->positional) arguments[size++] = Evaluate(*argument);
+  offset_ = call.offset;
+  value = method->call(*this, {std::span<const Value>(arguments).first(size), {}});
+  return true;
 }
 
 Value Interpreter::ApplySuffix(const Value& value, const Suffix& suffix) {
@@ -147,12 +181,15 @@ Value Interpreter::ApplySuffix(const Value& value, const Suffix& suffix) {
     }
     case SuffixKind::kFilter: {
       if (suffix.filter == nullptr) Fail("unknown filter \"" + ForMessage(suffix.name->bytes, 60) + "\"");
+      if (suffix.arguments->IsEmpty()) return suffix.filter->call(*this, {{&value, 1}, {}});
       const CallArguments arguments = EvaluateArguments(*suffix.arguments, value, nullptr);
       offset_ = suffix.offset;
       return suffix.filter->call(*this, arguments);
     }
     case SuffixKind::kTest: {
       if (suffix.test == nullptr) Fail("unknown test \"" + ForMessage(suffix.name->bytes, 60) + "\"");
+      if (suffix.arguments->IsEmpty())
+        return Value::Bool(suffix.test->call(*this, {{&value, 1}, {}}) != suffix.negated);
       const CallArguments arguments = EvaluateArguments(*suffix.arguments, value, nullptr);
       offset_ = suffix.offset;
       return Value::Bool(suffix.test->call(*this, arguments) != suffix.negated);

@@ -141,13 +141,23 @@ Interpreter::Flow Interpreter::ExecuteIf(const IfStatement& statement) {
   return statement.else_body.empty() ? Flow::kNext : Execute(statement.else_body);
 }
 
+Scope& Interpreter::TakeScope() {
+  if (free_scopes_.empty()) return *heap_.New(Scope{scope_, {}, 0});
+  Scope& scope = *free_scopes_.back();
+  free_scopes_.pop_back();
+  scope.parent = scope_;
+  scope.size = 0;
+  return scope;
+}
+
 // Does the loop's condition hold? It sees the item, but nothing of the body.
 bool Interpreter::LoopAccepts(const ForStatement& statement, const Value& item) {
-  Scope& scope = *heap_.New(Scope{scope_, {}, 0});
+  Scope& scope = TakeScope();
   Assign(scope, statement.target, item);
   Scope* const outer = std::exchange(scope_, &scope);
   const bool accepts = IsTrue(Evaluate(*statement.condition));
   scope_ = outer;
+  ReturnScope(scope);
   return accepts;
 }
 
@@ -202,7 +212,7 @@ Interpreter::Flow Interpreter::ExecuteLoop(const ForStatement& statement, const 
     items = kept.first(size);
   }
   if (statement.uses_loop) loop = heap_.New(LoopObject{&statement, scope_, items, 0, depth0, {}, false});
-  Scope& scope = *heap_.New(Scope{scope_, {}, 0});
+  Scope& scope = TakeScope();
   bool ran_through = false;  // some turn came to its end
   for (size_t i = 0; i < items.size(); ++i) {
     if (statement.condition != nullptr && !test_first && !LoopAccepts(statement, items[i])) continue;
@@ -211,6 +221,7 @@ Interpreter::Flow Interpreter::ExecuteLoop(const ForStatement& statement, const 
     if (flow == Flow::kBreak) break;
     ran_through = ran_through || flow == Flow::kNext;
   }
+  if (!statement.has_macro && !statement.recursive) ReturnScope(scope);
   if (ran_through || statement.else_body.empty()) return Flow::kNext;
   Scope* const outer = std::exchange(scope_, heap_.New(Scope{scope_, {}, 0}));
   const Flow flow = Execute(statement.else_body);  // a break in there leaves the loop around this one

@@ -23,7 +23,7 @@ template <CaseChange change>
 Value CaseFilter(Interpreter& in, const CallArguments& arguments) {
   const auto [value] = Bind<1>("a case filter", arguments, {"s"}, 1);
   const Str& text = *ToText(in.heap(), value);
-  in.heap().Scan(4 * text.bytes.size());
+  in.heap().Read(text.bytes.size());
   TextBuilder out(in.heap());
   AppendChangedCase(out, text, change);
   return Value::Of(out.Finish(text.markup));
@@ -33,7 +33,7 @@ Value CaseFilter(Interpreter& in, const CallArguments& arguments) {
 Value Title(Interpreter& in, const CallArguments& arguments) {
   const auto [value] = Bind<1>("title", arguments, {"s"}, 1);
   const Str& text = *ToText(in.heap(), value);
-  in.heap().Scan(8 * text.bytes.size());
+  in.heap().Read(text.bytes.size());
   TextBuilder out(in.heap());
   const auto is_break = [&text](size_t pos) {
     const char32_t c = DecodeChar(text.bytes, pos);
@@ -115,7 +115,7 @@ Value Indent(Interpreter& in, const CallArguments& arguments) {
 Value WordCount(Interpreter& in, const CallArguments& arguments) {
   const auto [value] = Bind<1>("wordcount", arguments, {"s"}, 1);
   const string_view text = ToText(in.heap(), value)->bytes;
-  in.heap().Work(text.size() / 16);
+  in.heap().Read(text.size());
   int64_t words = 0;
   bool within = false;
   for (size_t pos = 0; pos < text.size(); pos += CharLength(text, pos)) {

@@ -36,6 +36,26 @@ void* Heap::AllocateSlowly(size_t rounded) {
   return blocks_.back().get();
 }
 
+const std::byte* Heap::ExtendBytes(std::span<const std::byte> left, std::span<const std::byte> right) {
+  Scan(right.size());
+  for (Tail& tail : tails_) {
+    if (left.empty() || tail.end != left.data() + left.size() || tail.room < right.size()) continue;
+    if (!right.empty()) std::memcpy(tail.end, right.data(), right.size());
+    tail.end += right.size();
+    tail.room -= right.size();
+    return left.data();
+  }
+  Scan(left.size());
+  const size_t size = left.size() + right.size();
+  if (size > bytes_left_ / 2) FailOnBytes();
+  std::byte* joined = static_cast<std::byte*>(Allocate(2 * size));
+  if (!left.empty()) std::memcpy(joined, left.data(), left.size());
+  if (!right.empty()) std::memcpy(joined + left.size(), right.data(), right.size());
+  tails_[next_tail_] = {joined + size, size};
+  next_tail_ = (next_tail_ + 1) % tails_.size();
+  return joined;
+}
+
 void Heap::FailOnBytes() const {
   Fail("more than " + std::to_string(max_bytes_) + " bytes of intermediate values: the template makes too much text");
 }

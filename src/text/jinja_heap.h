@@ -7,6 +7,7 @@
 #ifndef TIDEMILL_TEXT_JINJA_HEAP_H_
 #define TIDEMILL_TEXT_JINJA_HEAP_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -51,6 +52,8 @@ class Heap {
   }
   // Counts looking at `bytes` of text, which is much cheaper than a step for each.
   void Scan(size_t bytes) { Work(1 + bytes / 64); }
+  // Counts looking at each character of `bytes` of text.
+  void Read(size_t bytes) { Work(1 + bytes); }
   // Counts `bytes` of text that are about to be made outside the Heap and adopted later.
   void Charge(size_t bytes) {
     if (bytes > bytes_left_) FailOnBytes();
@@ -84,6 +87,14 @@ class Heap {
   std::span<const T> Copy(const std::vector<T>& source) {
     return Copy(std::span<const T>(source));
   }
+  // `left` and then `right`. Takes room behind `left` where an earlier Extend left some, so that a value which grows by small parts
+  // costs what it has in the end. Views of `left` stay valid.
+  template <typename T>
+  std::span<const T> Extend(std::span<const T> left, std::span<const T> right) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const std::byte* joined = ExtendBytes(std::as_bytes(left), std::as_bytes(right));
+    return {reinterpret_cast<const T*>(joined), left.size() + right.size()};
+  }
   std::string_view CopyText(std::string_view text);
   // Keeps a text whose bytes were charged already.
   std::string_view AdoptCharged(std::string&& text);
@@ -106,6 +117,7 @@ class Heap {
     return result;
   }
   void* AllocateSlowly(size_t rounded);
+  const std::byte* ExtendBytes(std::span<const std::byte> left, std::span<const std::byte> right);
   [[noreturn]] void FailOnBytes() const;
   [[noreturn]] void FailOnSteps() const;
 
@@ -118,6 +130,12 @@ class Heap {
   size_t block_size_ = kFirstBlock;
   std::vector<std::unique_ptr<std::byte[]>> blocks_;
   std::deque<std::string> adopted_;
+  struct Tail {
+    std::byte* end = nullptr;  // of what is used
+    size_t room = 0;           // bytes behind it
+  };
+  std::array<Tail, 8> tails_ = {};  // what Extend made last
+  size_t next_tail_ = 0;
 };
 
 }  // namespace tidemill::jinja

@@ -2,8 +2,10 @@
 #ifndef TIDEMILL_TEXT_JINJA_INTERPRETER_H_
 #define TIDEMILL_TEXT_JINJA_INTERPRETER_H_
 
+#include <array>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "text/jinja_ast.h"
 #include "text/jinja_builtins.h"
@@ -26,6 +28,8 @@ struct MacroObject {
   const MacroStatement* macro;
   Scope* scope;  // where it was defined
 };
+
+inline constexpr int64_t kMaxRange = 100'000;  // Jinja's sandbox has the same bound
 
 struct LoopObject {
   const ForStatement* statement;
@@ -53,8 +57,9 @@ class Interpreter {
   // For natives.
   Heap& heap() { return heap_; }
   const std::optional<ChatTime>& now() const { return now_; }
-  Value Attribute(const Value& value, const Str& name);  // value.name
-  Value Item(const Value& value, const Value& key);      // value[key]
+  Value Attribute(const Value& value, const Str& name);                          // value.name
+  Value Item(const Value& value, const Value& key);                              // value[key]
+  std::span<const Value> Numbers(int64_t start, size_t count, bool descending);  // whole numbers, within 0 to kMaxRange
   Value CallFilter(std::string_view name, const CallArguments& arguments);
   bool CallTest(std::string_view name, const CallArguments& arguments);
 
@@ -67,6 +72,9 @@ class Interpreter {
   Flow ExecuteOne(const Statement& statement);
   Flow ExecuteIf(const IfStatement& statement);
   Flow ExecuteFor(const ForStatement& statement);
+  // A scope for what nothing keeps, and back.
+  Scope& TakeScope();
+  void ReturnScope(Scope& scope) { free_scopes_.push_back(&scope); }
   Flow ExecuteLoop(const ForStatement& statement, const Value& iterable, int depth0);
   // What a recursive loop prints for `iterable`, in the scope `outer`.
   const Str* ExecuteRecursive(const ForStatement& statement, const Value& iterable, Scope* outer, int depth0);
@@ -93,7 +101,10 @@ class Interpreter {
   Value EvaluateArithmetic(const ChainExpr& expr);
   Value EvaluateCompare(const ChainExpr& expr);
   Value EvaluatePostfix(const PostfixExpr& expr);
+  bool CallMethod(Value& value, const Suffix& name, const Suffix& call);
   Value ApplySuffix(const Value& value, const Suffix& suffix);
+  // A variable, or an attribute of the type, that is not there. `name` outlives the heap.
+  Value Undefined(std::string_view name, std::string_view owner_type);
   Value ApplySlice(const Value& value, const Suffix& suffix);
   // Evaluates arguments; `first`, if not absent, stands before them, and `caller`, if not null, after the keywords.
   CallArguments EvaluateArguments(const Arguments& arguments, const Value& first, const MacroObject* caller);
@@ -109,7 +120,10 @@ class Interpreter {
   Scope globals_;
   Scope* scope_ = &globals_;
   Scope* top_ = nullptr;  // what the template itself sets
+  std::vector<Scope*> free_scopes_;
   TextBuilder* out_ = nullptr;
+  std::array<const UndefinedInfo*, 64> undefined_ = {};  // made before, by the place of the name
+  std::span<Value> ascending_, descending_;              // 0, 1, ... and the last of it, ... 1, 0
   uint32_t offset_ = 0;
   int depth_ = 0;
   int call_depth_ = 0;

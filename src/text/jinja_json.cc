@@ -7,7 +7,6 @@
 #include <new>
 #include <vector>
 
-#include "base/json_document.h"
 #include "text/jinja_builtins.h"
 #include "text/jinja_interpreter.h"
 
@@ -22,8 +21,23 @@ using std::string_view;
   Fail("the integer " + ForMessage(text, 40) + " does not fit in 64 bits; send it as a string");
 }
 
-// Everything in it is the caller's, but for the text of a plain role. Recurses as deep as the document is.
-Value ValueOf(Heap& heap, const JsonValue& json, bool is_role = false) {
+}  // namespace
+
+bool IsPlainRole(string_view role) {
+  constexpr std::array<string_view, 8> kRoles = {"system", "developer", "user",    "assistant",
+                                                 "tool",   "function",  "ipython", "model"};
+  return std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end();
+}
+
+const Str* JsonReader::Shared(string_view text, bool caller) {
+  auto& known = caller ? keys_ : roles_;
+  if (const auto found = known.find(text); found != known.end()) return found->second;
+  const Str* shared = NewStr(heap_, text, caller);
+  known.emplace(shared->bytes, shared);
+  return shared;
+}
+
+Value JsonReader::ValueOf(const JsonValue& json, bool is_role) {
   const auto caller = [](Value value) { return value.FromCaller(true); };
   switch (json.kind()) {
     case JsonKind::kNull: return caller(Value::None());
@@ -39,28 +53,22 @@ Value ValueOf(Heap& heap, const JsonValue& json, bool is_role = false) {
     case JsonKind::kBeginArray: {
       std::vector<Value> items;
       items.reserve(json.size());
-      for (const JsonValue& element : json.Elements()) items.push_back(ValueOf(heap, element));
-      return caller(NewSequence(heap, Sequence::Form::kList, items, true));
+      for (const JsonValue& element : json.Elements()) items.push_back(ValueOf(element));
+      return caller(NewSequence(heap_, Sequence::Form::kList, items, true));
     }
     case JsonKind::kBeginObject: {
       std::vector<Mapping::Entry> entries;
       entries.reserve(json.size());
       for (const auto& [key, value] : json.Members()) {
-        const Value name = caller(Value::Of(NewStr(heap, key, true)));
-        entries.push_back({name, ValueOf(heap, value, key == "role")});
+        const Value name = caller(Value::Of(Shared(key, true)));
+        entries.push_back({name, ValueOf(value, key == "role")});
       }
-      return caller(NewMapping(heap, entries, true));
+      return caller(NewMapping(heap_, entries, true));
     }
-    default: return caller(Value::Of(NewStr(heap, json.text(), !(is_role && IsPlainRole(json.text())))));
+    default:
+      if (is_role && IsPlainRole(json.text())) return caller(Value::Of(Shared(json.text(), false)));
+      return caller(Value::Of(NewStr(heap_, json.text(), true)));
   }
-}
-
-}  // namespace
-
-bool IsPlainRole(string_view role) {
-  constexpr std::array<string_view, 8> kRoles = {"system", "developer", "user",    "assistant",
-                                                 "tool",   "function",  "ipython", "model"};
-  return std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end();
 }
 
 Value JsonReader::Read(string_view name, string_view text) {
@@ -72,7 +80,7 @@ Value JsonReader::Read(string_view name, string_view text) {
   if (!document.ok()) Fail(document.error().message());
   values_left_ -= document->num_values();
   try {
-    return ValueOf(heap_, *document);
+    return ValueOf(*document);
   } catch (TemplateError& error) {
     error.message = document->name() + ": " + error.message;
     throw;

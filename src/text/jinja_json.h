@@ -3,7 +3,9 @@
 #define TIDEMILL_TEXT_JINJA_JSON_H_
 
 #include <string_view>
+#include <unordered_map>
 
+#include "base/json_document.h"
 #include "text/jinja_value.h"
 #include "tidemill/chat.h"
 
@@ -23,9 +25,15 @@ class JsonReader {
   Value Read(std::string_view name, std::string_view text);
 
  private:
+  // Everything in it is the caller's, but for the text of a plain role. Recurses as deep as the document is.
+  Value ValueOf(const JsonValue& json, bool is_role = false);
+  // One text for all that are equal: the keys of a thousand messages then lie together in the processor's cache.
+  const Str* Shared(std::string_view text, bool caller);
+
   Heap& heap_;
   const ChatTemplateLimits& limits_;
   size_t values_left_;
+  std::unordered_map<std::string_view, const Str*> keys_, roles_;
 };
 
 }  // namespace tidemill::jinja

@@ -21,7 +21,7 @@ Value SliceOf(Interpreter& in, const Str& text, size_t begin, size_t end) {
 template <CaseChange change>
 Value CaseMethod(Interpreter& in, const CallArguments& arguments) {
   Bind<1>("a case method", arguments, {"self"}, 1);
-  in.heap().Scan(4 * Self(arguments).bytes.size());
+  in.heap().Read(Self(arguments).bytes.size());
   TextBuilder out(in.heap());
   AppendChangedCase(out, Self(arguments), change);
   return Value::Of(out.Finish(Self(arguments).markup));
@@ -210,7 +210,7 @@ Value Join(Interpreter& in, const CallArguments& arguments) {
 template <bool (*predicate)(char32_t)>
 Value All(Interpreter& in, const CallArguments& arguments) {
   const string_view text = Self(arguments).bytes;
-  in.heap().Work(1 + text.size() / 16);
+  in.heap().Read(text.size());
   for (size_t pos = 0; pos < text.size(); pos += CharLength(text, pos)) {
     if (!predicate(DecodeChar(text, pos))) return Value::Bool(false);
   }
@@ -220,7 +220,7 @@ Value All(Interpreter& in, const CallArguments& arguments) {
 template <bool upper>
 Value AllCased(Interpreter& in, const CallArguments& arguments) {
   const string_view text = Self(arguments).bytes;
-  in.heap().Work(1 + text.size() / 16);
+  in.heap().Read(text.size());
   bool any = false;
   for (size_t pos = 0; pos < text.size(); pos += CharLength(text, pos)) {
     const char32_t c = DecodeChar(text, pos);
@@ -244,7 +244,7 @@ Value IsAscii(Interpreter& in, const CallArguments& arguments) {
 
 Value IsTitle(Interpreter& in, const CallArguments& arguments) {
   const string_view text = Self(arguments).bytes;
-  in.heap().Work(1 + text.size() / 16);
+  in.heap().Read(text.size());
   bool any = false;
   bool within_word = false;
   for (size_t pos = 0; pos < text.size(); pos += CharLength(text, pos)) {
@@ -261,7 +261,7 @@ Value ExpandTabs(Interpreter& in, const CallArguments& arguments) {
   const int64_t size = tabsize.is_absent() ? 8 : NeedInt("expandtabs", "tabsize", tabsize);
   if (size > 1000) Fail("expandtabs: a tab size above 1000");
   const string_view text = self.text();
-  in.heap().Work(1 + text.size() / 16);
+  in.heap().Read(text.size());
   TextBuilder out(in.heap());
   int64_t column = 0;
   for (size_t pos = 0; pos < text.size(); pos += CharLength(text, pos)) {
@@ -383,7 +383,7 @@ const Str* StripText(Heap& heap, const Str& text, const Value& chars, bool left,
     if (set.size() > 64) heap.Work(text.bytes.size() / 64 * (set.size() / 16));  // every character is looked up in it
     kept = StripRange(text.bytes, set, left, right);
   }
-  heap.Work(1 + (text.bytes.size() - (kept.end - kept.begin)) / 8);
+  heap.Read(text.bytes.size() - (kept.end - kept.begin));
   return SliceStr(heap, text, kept.begin, kept.end);
 }
 

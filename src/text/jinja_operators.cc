@@ -136,6 +136,8 @@ Value Arithmetic(Heap& heap, Operator op, const Value& a, const Value& b) {
   if (op == Operator::kMod && a.is_string()) return FormatPercent(heap, *a.str, b);
   if (op == Operator::kAdd && a.is_string() && b.is_string()) {
     const bool markup = a.is_markup() || b.is_markup();
+    if (a.text().size() >= kLongText && (a.is_markup() || !markup))
+      return Value::Of(JoinStr(heap, *a.str, markup ? *EscapeStr(heap, *b.str) : *b.str, markup));
     TextBuilder text(heap);
     text.Append(markup ? *EscapeStr(heap, *a.str) : *a.str);
     text.Append(markup ? *EscapeStr(heap, *b.str) : *b.str);
@@ -143,13 +145,12 @@ Value Arithmetic(Heap& heap, Operator op, const Value& a, const Value& b) {
   }
   if (op == Operator::kAdd && IsListLike(a) && IsListLike(b) &&
       (a.sequence->form == Sequence::Form::kList) == (b.sequence->form == Sequence::Form::kList)) {
-    const std::span<const Value> left = a.sequence->items;
-    const std::span<Value> joined = heap.NewArray<Value>(left.size() + b.sequence->items.size());
-    heap.Work(joined.size() / 8);
-    std::copy(left.begin(), left.end(), joined.begin());
-    std::copy(b.sequence->items.begin(), b.sequence->items.end(),
-              joined.begin() + static_cast<std::ptrdiff_t>(left.size()));
-    return NewSequence(heap, a.sequence->form, joined, caller);
+    Sequence joined = *a.sequence;
+    joined.items = heap.Extend(a.sequence->items, b.sequence->items);
+    if (joined.form == Sequence::Form::kGroup) joined.form = Sequence::Form::kTuple;
+    joined.caller = caller;
+    joined.depth = std::max(a.sequence->depth, b.sequence->depth);
+    return Value::Of(heap.New(joined));
   }
   if (op == Operator::kMul && b.is_integral() && (a.is_string() || IsListLike(a))) return Repeat(heap, a, b.AsInt());
   if (op == Operator::kMul && a.is_integral() && (b.is_string() || IsListLike(b))) return Repeat(heap, b, a.AsInt());

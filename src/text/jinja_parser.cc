@@ -175,7 +175,7 @@ const Statement* Parser::ParseIf(uint32_t offset) {
 }
 
 const Statement* Parser::ParseFor(uint32_t offset) {
-  ForStatement statement{{StatementKind::kFor, offset}, {}, nullptr, nullptr, {}, {}, false, false};
+  ForStatement statement{{StatementKind::kFor, offset}, {}, nullptr, nullptr, {}, {}, false, false, false};
   statement.target = ParseTarget(true, false);
   ExpectName("in");
   statement.iterable = ParseTuple(false, false, "recursive");
@@ -275,6 +275,7 @@ void Parser::ParseSignature(std::vector<NameId>& parameters, std::vector<const E
 void Parser::ParseMacroBody(MacroStatement& macro, std::string_view end) {
   const int outer_loops = std::exchange(loop_depth_, 0);
   open_macros_.push_back(&macro);
+  for (ForStatement* loop : open_loops_) loop->has_macro = true;
   macro.body = ParseBlockOf({end});
   open_macros_.pop_back();
   loop_depth_ = outer_loops;

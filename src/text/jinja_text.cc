@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <iterator>
 
 namespace tidemill::jinja {
@@ -27,7 +28,7 @@ size_t FindLinear(Iterator text, size_t text_size, Iterator needle, size_t needl
   return text_size;
 }
 
-constexpr size_t kShortNeedle = 16;  // below it the library's search is fast and its worst case is small
+constexpr size_t kShortNeedle = 64;  // up to it comparing at each place is fast and its worst case is small
 
 }  // namespace
 
@@ -55,6 +56,19 @@ const Str* SliceStr(Heap& heap, const Str& text, size_t begin, size_t end) {
   });
   slice.caller = ranges;
   return heap.New(slice);
+}
+
+const Str* JoinStr(Heap& heap, const Str& left, const Str& right, bool markup) {
+  const std::span<const char> bytes =
+      heap.Extend(std::span<const char>(left.bytes), std::span<const char>(right.bytes));
+  std::vector<ByteRange> moved(right.caller.begin(), right.caller.end());
+  for (ByteRange& range : moved) {
+    range.begin += left.bytes.size();
+    range.end += left.bytes.size();
+  }
+  const std::span<const ByteRange> caller =
+      moved.empty() ? left.caller : heap.Extend(left.caller, std::span<const ByteRange>(moved));
+  return heap.New(Str{{bytes.data(), bytes.size()}, caller, markup});
 }
 
 const Str* WithMarkup(Heap& heap, const Str& text, bool markup) {
@@ -154,12 +168,35 @@ char32_t DecodeChar(std::string_view text, size_t pos) {
   }
 }
 
+namespace {
+
+// How many of the eight bytes at `text` begin a character.
+size_t CharsOfWord(const char* text) {
+  uint64_t word = 0;
+  std::memcpy(&word, text, sizeof word);
+  const uint64_t continuation = (word >> 7) & (~word >> 6) & 0x0101010101010101U;
+  return 8 - static_cast<size_t>((continuation * 0x0101010101010101U) >> 56);
+}
+
+}  // namespace
+
 size_t CountChars(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char byte) { return !IsContinuation(byte); }));
+  size_t chars = 0;
+  size_t pos = 0;
+  for (; pos + 8 <= text.size(); pos += 8) chars += CharsOfWord(text.data() + pos);
+  for (; pos < text.size(); ++pos) chars += IsContinuation(text[pos]) ? size_t{0} : size_t{1};
+  return chars;
 }
 
 size_t ByteOffset(std::string_view text, size_t index) {
   size_t pos = 0;
+  while (pos + 8 <= text.size()) {
+    const size_t chars = CharsOfWord(text.data() + pos);
+    if (chars > index) break;
+    index -= chars;
+    pos += 8;
+  }
+  while (pos < text.size() && IsContinuation(text[pos])) ++pos;  // of a character that began before
   while (index > 0 && pos < text.size()) {
     pos += CharLength(text, pos);
     --index;
@@ -204,14 +241,21 @@ ByteRange StripRange(std::string_view text, std::string_view chars, bool left, b
 
 size_t FindText(Heap& heap, std::string_view text, std::string_view needle, size_t from) {
   if (from > text.size() || needle.size() > text.size() - from) return std::string_view::npos;
-  size_t found = 0;
-  if (needle.size() <= kShortNeedle) {
-    found = std::min(text.find(needle, from), text.size());
-  } else {
-    found = from + FindLinear(text.data() + from, text.size() - from, needle.data(), needle.size());
+  if (needle.empty()) return from;
+  if (needle.size() > kShortNeedle) {
+    const size_t found = from + FindLinear(text.data() + from, text.size() - from, needle.data(), needle.size());
+    heap.Work(1 + (found - from + needle.size()) / 4);
+    return found == text.size() ? std::string_view::npos : found;
   }
-  heap.Scan(2 * (found - from + needle.size()));  // at worst slower than other scans
-  return found == text.size() && !needle.empty() ? std::string_view::npos : found;
+  const size_t last = text.size() - needle.size();
+  for (size_t at = from;; ++at) {  // a step for each place where the first character stands
+    const size_t found = text.substr(0, last + 1).find(needle.front(), at);
+    heap.Scan(std::min(found, last) - at);
+    if (found == std::string_view::npos) return found;
+    if (std::memcmp(text.data() + found, needle.data(), needle.size()) == 0) return found;
+    at = found;
+    if (at == last) return std::string_view::npos;
+  }
 }
 
 size_t FindTextBackwards(Heap& heap, std::string_view text, std::string_view needle, size_t to) {
@@ -224,7 +268,7 @@ size_t FindTextBackwards(Heap& heap, std::string_view text, std::string_view nee
     const size_t skipped = FindLinear(text.rbegin(), text.size(), needle.rbegin(), needle.size());
     if (skipped != text.size()) found = text.size() - skipped - needle.size();
   }
-  heap.Scan(2 * (text.size() - (found == std::string_view::npos ? 0 : found)));
+  heap.Work(1 + (text.size() - (found == std::string_view::npos ? 0 : found)) / 4);
   return found;
 }
 

@@ -16,7 +16,7 @@
 
 namespace tidemill::jinja {
 
-// Borrows from the Heap that made it. `caller` is sorted and disjoint, no two ranges touch, none is empty.
+// Borrows from the Heap that made it. `caller` is sorted and disjoint, none is empty; two touch at most where JoinStr joined.
 struct Str {
   std::string_view bytes;
   std::span<const ByteRange> caller;
@@ -27,6 +27,10 @@ const Str* NewStr(Heap& heap, std::string_view bytes, bool caller);     // copie
 const Str* BorrowStr(Heap& heap, std::string_view bytes, bool caller);  // `bytes` outlive the Heap
 // The bytes [begin, end) of `text`, sharing its memory; markup if it is. Cost: O(log ranges + ranges kept).
 const Str* SliceStr(Heap& heap, const Str& text, size_t begin, size_t end);
+// `left` and then `right`. Cost: of `right`, where `left` was made so (Heap::Extend).
+const Str* JoinStr(Heap& heap, const Str& left, const Str& right, bool markup);
+// Below it copying is as good as JoinStr.
+inline constexpr size_t kLongText = 2048;
 // The same text, marked or not.
 const Str* WithMarkup(Heap& heap, const Str& text, bool markup);
 // `text` with & < > ' " as entities, as markup; markup stays as it is.

@@ -60,15 +60,30 @@ TEST_F(JinjaText, IsCallerByte_AgreesWithTheRanges) {
 }
 
 TEST_F(JinjaText, Find_AgreesWithTheLibraryForShortAndLongNeedles) {
-  const std::string text = "abcabcabcabcabcabcabcabdabcabcabcabcabcabcabcabd";
+  const std::string unit = "abcabcabcabcabcabcabcabdabcabcabcabcabcabcabcabd";
+  const std::string text = unit + unit + unit;
   for (const std::string needle :
-       {"", "a", "abd", "bca", "abcabcabcabcabcabcabd", "abcabcabcabcabcabcabe", "zzzzzzzzzzzzzzzzzzzz"}) {
+       {std::string(), std::string("a"), std::string("abd"), std::string("bca"), unit.substr(0, 24), "x" + unit,
+        unit + unit.substr(0, 24), unit + unit, unit + unit + "x", std::string(70, 'z')}) {
     for (size_t from = 0; from <= text.size(); ++from) {
       EXPECT_EQ(FindText(heap_, text, needle, from), text.find(needle, from)) << needle << " from " << from;
     }
     for (size_t to = 0; to <= text.size(); ++to) {
       EXPECT_EQ(FindTextBackwards(heap_, text, needle, to), text.substr(0, to).rfind(needle)) << needle << " to " << to;
     }
+  }
+}
+
+TEST_F(JinjaText, CharactersAndOffsets_AgreeAtEveryLength) {
+  std::string text;
+  std::vector<size_t> offsets = {0};
+  for (const std::string c : {"a", "é", "日", "🦙", "b", "c", "d",  "e",  "f",    "g", "h",
+                              "i", "é", "é",  "é",    "é", "é", "日", "日", "🦙", "z"}) {
+    text += c;
+    offsets.push_back(text.size());
+    EXPECT_EQ(CountChars(text), offsets.size() - 1);
+    for (size_t i = 0; i < offsets.size(); ++i) EXPECT_EQ(ByteOffset(text, i), offsets[i]) << text << " " << i;
+    EXPECT_EQ(ByteOffset(text, 100), text.size());
   }
 }
 

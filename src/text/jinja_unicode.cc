@@ -48,9 +48,14 @@ constexpr CaseTable kLowerTable = {kToLower, kToLowerExpansions};
 constexpr CaseTable kTitleTable = {kToTitle, kToTitleExpansions};
 
 void AppendMapped(std::string& out, const CaseTable& table, char32_t c) {
+  if (c < 0x80) {
+    const bool is_letter = &table == &kLowerTable ? c >= 'A' && c <= 'Z' : c >= 'a' && c <= 'z';
+    out += static_cast<char>(is_letter ? c ^ 0x20 : c);
+    return;
+  }
   const auto expansion = std::lower_bound(table.expansions.begin(), table.expansions.end(), c,
                                           [](const CaseExpansion& entry, char32_t x) { return entry.from < x; });
-  if (c >= 0x80 && expansion != table.expansions.end() && expansion->from == c) {
+  if (expansion != table.expansions.end() && expansion->from == c) {
     out += expansion->to;
   } else if (const CaseRange* range = FindRow(table.ranges, c)) {
     AppendUtf8(static_cast<char32_t>(static_cast<int64_t>(c) + range->delta), out);
@@ -96,9 +101,9 @@ bool IsAlpha(char32_t c) { return (ClassesOf(c) & kLetter) != 0; }
 bool IsDecimal(char32_t c) { return InClass(kDecimal, c); }
 bool IsDigitChar(char32_t c) { return InClass(kDigit, c); }
 bool IsNumeric(char32_t c) { return InClass(kNumeric, c); }
-bool IsUpper(char32_t c) { return InClass(kUpper, c); }
-bool IsLower(char32_t c) { return InClass(kLower, c); }
-bool IsCased(char32_t c) { return IsUpper(c) || IsLower(c) || InClass(kTitle, c); }
+bool IsUpper(char32_t c) { return c < 0x80 ? c >= 'A' && c <= 'Z' : InClass(kUpper, c); }
+bool IsLower(char32_t c) { return c < 0x80 ? c >= 'a' && c <= 'z' : InClass(kLower, c); }
+bool IsCased(char32_t c) { return IsUpper(c) || IsLower(c) || (c >= 0x80 && InClass(kTitle, c)); }
 
 void AppendChangedCase(TextBuilder& out, const Str& text, CaseChange change) {
   bool within_word = false;  // kTitle: the character before is cased

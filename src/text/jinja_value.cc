@@ -120,6 +120,13 @@ const Value* FindKey(Heap& heap, const Mapping& mapping, const Value& key) {
 }
 
 const Value* FindKey(Heap& heap, const Mapping& mapping, std::string_view key) {
+  if (mapping.index.empty()) {
+    heap.Work(key.size() / 64);
+    for (const Mapping::Entry& entry : mapping.entries) {
+      if (entry.key.is_string() && entry.key.text() == key) return &entry.value;
+    }
+    return nullptr;
+  }
   const Str text{key, {}};
   return FindKey(heap, mapping, Value::Of(&text));
 }
