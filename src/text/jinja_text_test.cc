@@ -62,7 +62,7 @@ TEST_F(JinjaText, IsCallerByte_AgreesWithTheRanges) {
 TEST_F(JinjaText, Find_AgreesWithTheLibraryForShortAndLongNeedles) {
   const std::string unit = "abcabcabcabcabcabcabcabdabcabcabcabcabcabcabcabd";
   const std::string text = unit + unit + unit;
-  for (const std::string needle :
+  for (const std::string& needle :
        {std::string(), std::string("a"), std::string("abd"), std::string("bca"), unit.substr(0, 24), "x" + unit,
         unit + unit.substr(0, 24), unit + unit, unit + unit + "x", std::string(70, 'z')}) {
     for (size_t from = 0; from <= text.size(); ++from) {
@@ -77,8 +77,8 @@ TEST_F(JinjaText, Find_AgreesWithTheLibraryForShortAndLongNeedles) {
 TEST_F(JinjaText, CharactersAndOffsets_AgreeAtEveryLength) {
   std::string text;
   std::vector<size_t> offsets = {0};
-  for (const std::string c : {"a", "é", "日", "🦙", "b", "c", "d",  "e",  "f",    "g", "h",
-                              "i", "é", "é",  "é",    "é", "é", "日", "日", "🦙", "z"}) {
+  for (const char* c : {"a", "é", "日", "🦙", "b", "c", "d",  "e",  "f",    "g", "h",
+                        "i", "é", "é",  "é",    "é", "é", "日", "日", "🦙", "z"}) {
     text += c;
     offsets.push_back(text.size());
     EXPECT_EQ(CountChars(text), offsets.size() - 1);
