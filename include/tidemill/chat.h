@@ -88,7 +88,7 @@ class ChatTemplate {
   Result<PromptText> Render(const ChatRenderInput& input) const;
   // The same with messages from JSON: a list of messages, or an object with `messages` and, each optional, `tools`,
   // `documents`, `chat_template_kwargs` and `add_generation_prompt`. `options.messages` is empty, and so is every other field
-  // that the JSON brings; its add_generation_prompt goes before that of the options.
+  // that the JSON brings; its add_generation_prompt and its variables go before those of the options.
   Result<PromptText> RenderJson(std::string_view json, const ChatRenderInput& options) const;
 
  private:

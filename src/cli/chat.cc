@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/chat_renderer.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
 #include "cli/errors.h"
@@ -39,10 +40,11 @@ constexpr size_t kFillToWarn = 80;  // percent
 
 class Chat {
  public:
-  Chat(CommandContext& context, Session& session, GenerationFlags flags, const DraftOptions& draft,
-       std::optional<std::string> system, bool drops_turns)
+  Chat(CommandContext& context, Session& session, ChatRenderer renderer, GenerationFlags flags,
+       const DraftOptions& draft, std::optional<std::string> system, bool drops_turns)
       : context_(context),
         session_(session),
+        renderer_(std::move(renderer)),
         flags_(std::move(flags)),
         options_(AnswerOptions(flags_, *session.model)),
         draft_(draft),
@@ -74,6 +76,7 @@ class Chat {
 
   CommandContext& context_;
   Session& session_;
+  ChatRenderer renderer_;
   GenerationFlags flags_;
   GenerationOptions options_;
   DraftOptions draft_;
@@ -98,7 +101,7 @@ Result<std::vector<int32_t>> Chat::EncodeFrom(size_t left, const ChatMessage& me
   const ModelText& text = session_.model->text();
   std::vector<ChatMessage> asked = WithSystem(left);
   asked.push_back(message);
-  TIDEMILL_TRY(rendered, RenderChat(text, std::move(asked)));
+  TIDEMILL_TRY(rendered, renderer_.Render(std::move(asked)));
   return text.tokenizer.Encode(rendered, {.add_special = false, .parse_special = true});
 }
 
@@ -324,12 +327,14 @@ Result<void> Chat::Run() {
 Result<void> ChatCommand(CommandContext& context) {
   std::string path;
   std::optional<std::string> system, context_full;
+  ChatTemplateFlags chat_template;
   GenerationFlags generation;
   DraftFlags draft;
   MachineFlags machine;
   FlagSet set("chat", "A conversation in the terminal; lines of standard input elsewhere");
   set.Positional("MODEL", path, "A .gguf file or a model folder");
   set.Text("--system", system, "TEXT", "The system message");
+  chat_template.AddTo(set);
   set.Choice("--context-full", context_full, {"drop", "stop"},
              "When the context is full the oldest turns leave it, or answers end (drop)");
   generation.AddTo(set);
@@ -343,9 +348,10 @@ Result<void> ChatCommand(CommandContext& context) {
   TIDEMILL_TRY_VOID(draft.Check());
   if (generation.logprobs) return UsageError("--logprobs", "shown by tidemill run --json only; leave it out");
   if (system) TIDEMILL_TRY_VOID(CheckUtf8("read the system message", "--system", *system));
+  TIDEMILL_TRY_VOID(chat_template.Check());
   TIDEMILL_TRY(session, OpenSession(path, machine, draft, context));
-  TIDEMILL_TRY_VOID(CheckTemplate(session.model->text(), path, "use tidemill run --raw"));
-  return Chat(context, session, std::move(generation), draft.options(), std::move(system),
+  TIDEMILL_TRY(renderer, ChatRenderer::Create(session.model->text(), chat_template, path, "use tidemill run --raw"));
+  return Chat(context, session, std::move(renderer), std::move(generation), draft.options(), std::move(system),
               context_full.value_or("drop") == "drop")
       .Run();
 }

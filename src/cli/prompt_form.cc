@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "cli/errors.h"
-#include "cli/session.h"
 #include "cli/text_source.h"
 
 namespace tidemill::cli {
@@ -13,35 +12,40 @@ void PromptForm::AddTo(FlagSet& flags) {
   flags.Switch("--raw", raw, "As it is: text that spells a special token becomes that token");
   flags.Excludes("--chat", "--raw");
   flags.Text("--system", system, "TEXT", "A system message before the prompt");
+  chat_template.AddTo(flags);
+  flags.Excludes("--chat-template", "--raw");
 }
 
 Result<void> PromptForm::Check() const {
-  return system ? CheckUtf8("read the prompt", "--system", *system) : Result<void>{};
+  if (system) TIDEMILL_TRY_VOID(CheckUtf8("read the prompt", "--system", *system));
+  return chat_template.Check();
 }
 
-Result<std::vector<int32_t>> PromptForm::Encode(const Model& model, const std::string& prompt) const {
-  const ModelText& text = model.text();
-  const bool is_chat = chat || (!raw && (text.chat_template || !text.chat_template_trouble.empty()));
-  if (!is_chat) {
-    if (system) return UsageError("--system", "expected a chat, found a prompt without one; leave out one of both");
-    return text.tokenizer.Encode(prompt);
+Result<PromptEncoder> PromptEncoder::Create(const Model& model, const PromptForm& form) {
+  auto renderer = ChatRenderer::Create(model.text(), form.chat_template, "the model", "use tidemill run --raw");
+  if (!renderer.ok() && form.chat_template.name) return std::move(renderer).error();
+  return PromptEncoder(model, form, std::move(renderer));
+}
+
+Result<std::vector<int32_t>> PromptEncoder::Encode(const std::string& prompt) const {
+  const bool has_template = renderer_.ok() || text_->chat_template || !text_->chat_template_trouble.empty();
+  if (!form_->chat && (form_->raw || !has_template)) {
+    const char* idle = form_->system ? "--system" : form_->chat_template.kwargs ? "--chat-template-kwargs" : nullptr;
+    if (idle != nullptr) return UsageError(idle, "expected a chat, found a prompt without one; leave out one of both");
+    return text_->tokenizer.Encode(prompt);
   }
+  if (!renderer_.ok()) return renderer_.error();
   std::vector<ChatMessage> messages;
-  if (system) messages.push_back({.role = "system", .content = *system, .more_json = ""});
+  if (form_->system) messages.push_back({.role = "system", .content = *form_->system, .more_json = ""});
   messages.push_back({.role = "user", .content = prompt, .more_json = ""});
-  return EncodeChat(model, std::move(messages));
+  TIDEMILL_TRY(rendered, renderer_->Render(std::move(messages)));
+  return text_->tokenizer.Encode(rendered, {.add_special = false, .parse_special = true});
 }
 
-Result<std::vector<int32_t>> EncodeChat(const Model& model, std::vector<ChatMessage> messages) {
-  TIDEMILL_TRY(rendered, RenderChat(model.text(), std::move(messages)));
-  return model.text().tokenizer.Encode(rendered, {.add_special = false, .parse_special = true});
-}
-
-Result<std::vector<int32_t>> EncodeChatJson(const Model& model, std::string_view json) {
-  const ModelText& text = model.text();
-  TIDEMILL_TRY_VOID(CheckTemplate(text, "the model", "use tidemill run --raw"));
-  TIDEMILL_TRY(rendered, text.chat_template->RenderJson(json, RenderInput(text)));
-  return text.tokenizer.Encode(rendered, {.add_special = false, .parse_special = true});
+Result<std::vector<int32_t>> PromptEncoder::EncodeJson(std::string_view json) const {
+  if (!renderer_.ok()) return renderer_.error();
+  TIDEMILL_TRY(rendered, renderer_->RenderJson(json));
+  return text_->tokenizer.Encode(rendered, {.add_special = false, .parse_special = true});
 }
 
 }  // namespace tidemill::cli

@@ -6,10 +6,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "cli/chat_renderer.h"
 #include "cli/flags.h"
-#include "tidemill/chat.h"
 #include "tidemill/model.h"
 #include "tidemill/result.h"
 
@@ -19,18 +20,32 @@ struct PromptForm {
   bool chat = false;
   bool raw = false;
   std::optional<std::string> system;
+  ChatTemplateFlags chat_template;
 
   void AddTo(FlagSet& flags);
-  Result<void> Check() const;  // --system is UTF-8
-
-  // By default a chat if the model has a template. kInvalidArgument for a system message without a chat.
-  Result<std::vector<int32_t>> Encode(const Model& model, const std::string& prompt) const;
+  Result<void> Check() const;  // --system is UTF-8, the variables are JSON
 };
 
-// A rendered chat gets no second beginning-of-sequence token.
-Result<std::vector<int32_t>> EncodeChat(const Model& model, std::vector<ChatMessage> messages);
-// The same of JSON, as ChatTemplate::RenderJson reads it.
-Result<std::vector<int32_t>> EncodeChatJson(const Model& model, std::string_view json);
+// Encodes the prompts of one command. By default they are a chat if the model has a template or one was chosen.
+class PromptEncoder {
+ public:
+  // Both are borrowed. Fails at once only for a --chat-template that cannot be used; what else is wrong with the model's template is told
+  // where a chat is encoded.
+  static Result<PromptEncoder> Create(const Model& model, const PromptForm& form);
+
+  // kInvalidArgument for a system message, or variables of a template, without a chat.
+  Result<std::vector<int32_t>> Encode(const std::string& prompt) const;
+  // A chat as JSON, as ChatTemplate::RenderJson reads it. It gets no second beginning-of-sequence token.
+  Result<std::vector<int32_t>> EncodeJson(std::string_view json) const;
+
+ private:
+  PromptEncoder(const Model& model, const PromptForm& form, Result<ChatRenderer> renderer)
+      : text_(&model.text()), form_(&form), renderer_(std::move(renderer)) {}
+
+  const ModelText* text_;
+  const PromptForm* form_;
+  Result<ChatRenderer> renderer_;
+};
 
 }  // namespace tidemill::cli
 

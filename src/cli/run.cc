@@ -29,6 +29,8 @@ void AddFlags(FlagSet& set, RunFlags& flags) {
   flags.state.AddTo(set);
   set.Excludes("--load-state", "--chat");
   set.Excludes("--load-state", "--system");
+  set.Excludes("--load-state", "--chat-template");
+  set.Excludes("--load-state", "--chat-template-kwargs");
   flags.generation.AddTo(set);
   flags.draft.AddTo(set);
   flags.machine.AddTo(set);
@@ -50,7 +52,10 @@ Result<std::string> ReadPrompt(const RunFlags& flags) {
 
 // Behind a saved text a prompt is raw and its middle.
 Result<std::vector<int32_t>> EncodePrompt(const Model& model, const RunFlags& flags, const std::string& prompt) {
-  if (!flags.state.load_file) return flags.form.Encode(model, prompt);
+  if (!flags.state.load_file) {
+    TIDEMILL_TRY(encoder, PromptEncoder::Create(model, flags.form));
+    return encoder.Encode(prompt);
+  }
   return model.text().tokenizer.Encode(prompt, {.add_special = false, .parse_special = true});
 }
 

@@ -121,10 +121,11 @@ struct Descriptor {
 // One engine and the requests that it runs. Only Cancel may be called from another thread.
 class Instance {
  public:
-  Instance(size_t index, const Session& session, std::unique_ptr<Engine> engine, size_t most, PromptQueue& queue,
-           PromptsProgress& progress, const RunFlags& flags)
+  Instance(size_t index, const Session& session, const PromptEncoder& encoder, std::unique_ptr<Engine> engine,
+           size_t most, PromptQueue& queue, PromptsProgress& progress, const RunFlags& flags)
       : index_(index),
         session_(session),
+        encoder_(encoder),
         engine_(std::move(engine)),
         max_(most),
         queue_(queue),
@@ -210,10 +211,10 @@ class Instance {
     BoundAnswer(&running->options);
     std::vector<int32_t> ids = std::move(prompt.ids);
     if (prompt.messages) {
-      TIDEMILL_TRY(encoded, EncodeChatJson(model, prompt.ChatJson()));
+      TIDEMILL_TRY(encoded, encoder_.EncodeJson(prompt.ChatJson()));
       ids = std::move(encoded);
     } else if (prompt.prompt) {
-      TIDEMILL_TRY(encoded, flags_.form.Encode(model, *prompt.prompt));
+      TIDEMILL_TRY(encoded, encoder_.Encode(*prompt.prompt));
       ids = std::move(encoded);
     }
     return engine_->Submit(
@@ -271,6 +272,7 @@ class Instance {
 
   size_t index_;
   const Session& session_;
+  const PromptEncoder& encoder_;
   std::unique_ptr<Engine> engine_;
   size_t max_;  // requests at a time; of them, those that its memory has no room for wait in its engine
   PromptQueue& queue_;
@@ -304,6 +306,7 @@ Result<void> RunPrompts(const RunFlags& flags, CommandContext& context) {
   const Descriptor input{is_file ? open(prompts.file->c_str(), O_RDONLY | O_CLOEXEC) : STDIN_FILENO, is_file};
   if (input.fd < 0) return SystemError("read the prompts", *prompts.file, errno);
   TIDEMILL_TRY(session, OpenSession(flags.model, flags.machine, flags.draft, context));
+  TIDEMILL_TRY(encoder, PromptEncoder::Create(*session.model, flags.form));
   WarnAboutIdleFlags(flags.generation, BatchOptions(flags.generation, *session.model),
                      " but in lines that give another one", context.messages);
   TIDEMILL_TRY(options, flags.machine.engine_options());
@@ -327,7 +330,7 @@ Result<void> RunPrompts(const RunFlags& flags, CommandContext& context) {
       engine = std::move(made);
     }
     instances.push_back(
-        std::make_unique<Instance>(i, session, std::move(engine), options.max_batch, queue, progress, flags));
+        std::make_unique<Instance>(i, session, encoder, std::move(engine), options.max_batch, queue, progress, flags));
   }
   const Clock::time_point start = Clock::now();
   const PageFaults before = FaultsNow();

@@ -116,40 +116,6 @@ Result<Session> OpenSession(const std::string& path, LoadOptions load, const Eng
                             const DraftFlags& draft, CommandContext& context) {
   return Open(path, load, options, draft, context);
 }
-ChatRenderInput RenderInput(const ModelText& text) {
-  ChatRenderInput input;
-  if (!text.bos_token.empty()) input.bos_token = text.bos_token;
-  if (!text.eos_token.empty()) input.eos_token = text.eos_token;
-  input.special_tokens = text.special_tokens;
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  if (localtime_r(&now, &local) != nullptr) {
-    input.now = ChatTime{.year = local.tm_year + 1900,
-                         .month = local.tm_mon + 1,
-                         .day = local.tm_mday,
-                         .hour = local.tm_hour,
-                         .minute = local.tm_min,
-                         .second = local.tm_sec > 59 ? 59 : local.tm_sec};
-  }
-  return input;
-}
-
-Result<void> CheckTemplate(const ModelText& text, std::string_view model, std::string_view otherwise) {
-  if (text.chat_template) return {};
-  if (!text.chat_template_trouble.empty()) {
-    return Error(ErrorCode::kCorruptFile, "render the chat: " + std::string(model) + ": " + text.chat_template_trouble +
-                                              "; " + std::string(otherwise));
-  }
-  return Error(ErrorCode::kUnsupported, "render the chat: " + std::string(model) +
-                                            ": expected a chat template, found none; " + std::string(otherwise));
-}
-
-Result<PromptText> RenderChat(const ModelText& text, std::vector<ChatMessage> messages) {
-  TIDEMILL_TRY_VOID(CheckTemplate(text, "the model", "use tidemill run --raw"));
-  ChatRenderInput input = RenderInput(text);
-  input.messages = std::move(messages);
-  return text.chat_template->Render(input);
-}
 
 Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
                         const std::function<Result<void>(const std::string&)>& on_text) {

@@ -7,13 +7,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/flag_groups.h"
-#include "tidemill/chat.h"
 #include "tidemill/engine.h"
 #include "tidemill/model.h"
 #include "tidemill/result.h"
@@ -44,13 +42,6 @@ Result<ModelText> LoadTextOnly(const std::string& path, Messages& messages);
 
 // "config.json: 2 keys are not known here and have no effect: a, b.c"; of many the first ones.
 std::string DescribeUnread(const UnreadSettings& unread);
-
-// That the model has a template that can be used; else what is wrong with it, and what to do otherwise. kUnsupported, kCorruptFile.
-Result<void> CheckTemplate(const ModelText& text, std::string_view model, std::string_view otherwise);
-// A conversation through the model's template, ready for Tokenizer::Encode with add_special off. kUnsupported without a template.
-Result<PromptText> RenderChat(const ModelText& text, std::vector<ChatMessage> messages);
-// What every rendering is given beside the messages: the special tokens and this moment.
-ChatRenderInput RenderInput(const ModelText& text);
 
 // Runs one request to its end; a signal cancels it, also one that a Grace around the call took. `on_text` gets each new
 // text; its error cancels the request and is returned, like the error of the request itself. The second one runs a request

@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "cli/chat_renderer.h"
 #include "cli/command.h"
 #include "cli/errors.h"
 #include "cli/flag_groups.h"
 #include "cli/flags.h"
 #include "cli/json.h"
-#include "cli/session.h"
 #include "cli/text_source.h"
 #include "tidemill/model.h"
 
@@ -21,6 +21,7 @@ struct TokenizeFlags {
   std::string model;
   TextSource text;
   std::optional<std::string> chat_file;
+  ChatTemplateFlags chat_template;
   bool json = false;
   bool lines = false;
   bool render = false;
@@ -38,6 +39,9 @@ void AddFlags(FlagSet& set, TokenizeFlags& flags) {
       "--chat", flags.chat_file, "FILE",
       "JSON list of messages, or an object with messages and tools, rendered by the template; - is standard input");
   for (const char* other : {"TEXT", "--file", "--lines"}) set.Excludes("--chat", other);
+  flags.chat_template.AddTo(set);
+  set.Needs("--chat-template", "--chat");
+  set.Needs("--chat-template-kwargs", "--chat");
   set.Switch("--json", flags.json, "{\"ids\": [...], \"tokens\": [...]}");
   set.Switch("--render", flags.render, "With --chat: print the rendered prompt only");
   set.Needs("--render", "--chat");
@@ -76,11 +80,11 @@ Result<void> TokenizeLines(const ModelText& model, std::string_view text, Encode
 }
 
 Result<void> TokenizeChat(const ModelText& model, const TokenizeFlags& flags, Output& out) {
-  TIDEMILL_TRY_VOID(CheckTemplate(model, flags.model, "tokenize a text instead"));
   TextSource source;
   source.file = flags.chat_file;
   TIDEMILL_TRY(json, source.Read("read the chat", ""));
-  TIDEMILL_TRY(rendered, model.chat_template->RenderJson(json, RenderInput(model)));
+  TIDEMILL_TRY(renderer, ChatRenderer::Create(model, flags.chat_template, flags.model, "tokenize a text instead"));
+  TIDEMILL_TRY(rendered, renderer.RenderJson(json));
   if (flags.render) return out.Write(rendered.text);
   TIDEMILL_TRY(ids, model.tokenizer.Encode(rendered, {.add_special = false, .parse_special = !flags.no_parse_special}));
   return PrintIds(model, ids, flags.json, out);
@@ -94,6 +98,7 @@ Result<void> TokenizeCommand(CommandContext& context) {
   AddFlags(set, flags);
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
+  TIDEMILL_TRY_VOID(flags.chat_template.Check());
   if (flags.chat_file) {
     TIDEMILL_TRY(model, LoadTextOnly(flags.model, context.messages));
     return TokenizeChat(model, flags, context.out);

@@ -218,7 +218,31 @@ class ModelOpener {
     TIDEMILL_TRY_VOID(OpenSettings("tokenizer_config.json", &files_.tokenizer_config_));
     TIDEMILL_TRY_VOID(OpenText("tokenizer.json", kMaxTokenizerJsonBytes, &files_.tokenizer_json_));
     if (!files_.tokenizer_json_) TIDEMILL_TRY_VOID(OpenSlowTokenizer());
-    return OpenText("chat_template.jinja", kMaxSettingsBytes, &files_.chat_template_);
+    TIDEMILL_TRY_VOID(OpenText("chat_template.jinja", kMaxSettingsBytes, &files_.chat_template_));
+    return OpenNamedTemplates();
+  }
+
+  Result<void> OpenNamedTemplates() {
+    constexpr std::string_view kFolder = "chat_templates", kEnd = ".jinja";
+    constexpr size_t kMaxTemplates = 100;
+    std::vector<std::string> names;
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(std::filesystem::path(folder_) / kFolder, error), end;
+         !error && entry != end; entry.increment(error)) {
+      const std::string name = entry->path().filename().string();
+      if (name.size() <= kEnd.size() || !name.ends_with(kEnd)) continue;
+      names.push_back(name.substr(0, name.size() - kEnd.size()));
+      if (names.size() > kMaxTemplates)
+        return Error(ErrorCode::kUnsupported, std::string(kFolder) + ": expected at most " +
+                                                  std::to_string(kMaxTemplates) + " templates, found more");
+    }
+    std::sort(names.begin(), names.end());
+    for (std::string& name : names) {
+      std::optional<MappedFile> file;
+      TIDEMILL_TRY_VOID(OpenText(std::string(kFolder) + "/" + name + std::string(kEnd), kMaxSettingsBytes, &file));
+      if (file) files_.named_chat_templates_.emplace_back(std::move(name), std::move(*file));
+    }
+    return {};
   }
 
   Result<void> OpenSlowTokenizer() {
@@ -296,6 +320,12 @@ void ModelFiles::Release(std::span<const std::byte> bytes) const {
 
 void ModelFiles::ReleaseAll() const {
   for (const MappedFile& file : weights_) file.Release(file.bytes());
+}
+
+std::vector<std::pair<std::string_view, std::string_view>> ModelFiles::named_chat_templates() const {
+  std::vector<std::pair<std::string_view, std::string_view>> templates;
+  for (const auto& [name, file] : named_chat_templates_) templates.emplace_back(name, TextOf(file.bytes()));
+  return templates;
 }
 
 std::optional<std::string_view> ModelFiles::Text(const std::optional<MappedFile>& file) {

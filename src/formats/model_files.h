@@ -71,6 +71,8 @@ class ModelFiles {
   const JsonDocument* added_tokens() const { return Get(added_tokens_); }  // added_tokens.json
   bool has_tokenizer() const { return tokenizer_json_ || sentencepiece_ || vocab_json_ || merges_txt_; }
   std::optional<std::string_view> chat_template() const { return Text(chat_template_); }  // chat_template.jinja
+  // chat_templates/NAME.jinja: NAME and text, in the order of the names.
+  std::vector<std::pair<std::string_view, std::string_view>> named_chat_templates() const;
 
  private:
   friend class ModelOpener;
@@ -90,6 +92,7 @@ class ModelFiles {
   std::vector<uint32_t> tensors_by_name_;
   std::optional<JsonDocument> config_, generation_config_, tokenizer_config_, added_tokens_;
   std::optional<MappedFile> tokenizer_json_, sentencepiece_, vocab_json_, merges_txt_, chat_template_;
+  std::vector<std::pair<std::string, MappedFile>> named_chat_templates_;
 };
 
 }  // namespace tidemill

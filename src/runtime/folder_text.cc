@@ -1,4 +1,5 @@
-// The text side of a model folder: tokenizer.json, the tokens that config.json and generation_config.json name, the chat template.
+// The text side of a model folder: tokenizer.json and what stands for it, the tokens that config.json and generation_config.json name. The
+// chat templates: model_templates.cc.
 #include <utility>
 
 #include "runtime/model_impl.h"
@@ -53,28 +54,6 @@ Result<Tokenizer> ReadFolderTokenizer(const ModelFiles& files) {
   if (!spec.eos_id.has_value() && !eos.empty()) spec.eos_id = eos.front();
   spec.end_of_generation_ids.insert(spec.end_of_generation_ids.end(), eos.begin(), eos.end());
   return CreateTokenizer(std::move(spec)).WithContext(name);
-}
-
-Result<std::optional<std::string>> ReadFolderTemplate(const ModelFiles& files) {
-  if (files.chat_template().has_value()) return std::optional(std::string(*files.chat_template()));
-  constexpr const char* kKey = "chat_template";
-  const JsonDocument* config = files.tokenizer_config();
-  if (config == nullptr || !config->Has(kKey)) return std::optional<std::string>();
-  if (!config->Find(kKey)->is_array()) {
-    TIDEMILL_TRY(source, config->GetString(kKey));
-    return std::optional(std::string(source));
-  }
-  std::string names;
-  TIDEMILL_TRY(list, config->GetArray(kKey));
-  for (const JsonValue& named : list.Elements()) {
-    TIDEMILL_TRY(name, named.GetString("name"));
-    TIDEMILL_TRY(source, named.GetString("template"));
-    if (name == "default") return std::optional(std::string(source));
-    names += (names.empty() ? "" : ", ") + std::string(name);
-  }
-  return Error(ErrorCode::kUnsupported,
-               "tokenizer_config.json: \"chat_template\": expected one that is named default, found " +
-                   (names.empty() ? "none" : names));
 }
 
 Result<void> ReadFolderSpecialTokens(const ModelFiles& files, ModelText* text) {

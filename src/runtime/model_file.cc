@@ -29,10 +29,6 @@ Result<void> DescribeGgufText(const GgufFile& gguf, ModelInfo& info) {
     TIDEMILL_TRY(id, gguf.GetUint("tokenizer.ggml.eos_token_id", 0, info.vocab_size - 1));
     info.eos_token_id = static_cast<int32_t>(id);
   }
-  if (gguf.FindValue("tokenizer.chat_template") != nullptr) {
-    TIDEMILL_TRY(source, gguf.GetString("tokenizer.chat_template"));
-    info.chat_template = std::string(source);
-  }
   return {};
 }
 
@@ -50,9 +46,6 @@ Result<void> DescribeFolderText(const ModelFiles& files, ModelInfo& info) {
       return files.config()->Unexpected(key, "an id from 0 to " + std::to_string(last_id));
     *id = static_cast<int32_t>(ids.front());
   }
-  // What cannot be used is none.
-  if (auto chat_template = ReadFolderTemplate(files); chat_template.ok())
-    info.chat_template = *std::move(chat_template);
   return {};
 }
 
@@ -91,6 +84,12 @@ Result<ModelInfo> DescribeModel(const ModelFiles& files) {
   } else {
     TIDEMILL_TRY_VOID(DescribeFolderText(files, info));
   }
+  // What cannot be used is none.
+  if (const auto templates = ReadTemplates(files); templates.ok()) {
+    if (auto source = DefaultTemplate(*templates); source.ok()) info.chat_template = *std::move(source);
+  } else if (files.gguf() != nullptr) {
+    return templates.error();
+  }
   info.state_bytes_per_token = 2 * settings.num_hidden_layers * settings.num_key_value_heads * settings.head_dim *
                                InfoOf(DType::kF16).block_bytes;
   return info;
@@ -102,13 +101,6 @@ Result<Tokenizer> ReadTokenizer(const ModelFiles& files) {
   if (files.gguf() == nullptr) return ReadFolderTokenizer(files);
   TIDEMILL_TRY(spec, ReadTokenizerSpec(*files.gguf()));
   return CreateTokenizer(std::move(spec));
-}
-
-Result<std::optional<std::string>> ReadTemplate(const ModelFiles& files) {
-  if (files.gguf() == nullptr) return ReadFolderTemplate(files);
-  if (files.gguf()->FindValue("tokenizer.chat_template") == nullptr) return std::optional<std::string>();
-  TIDEMILL_TRY(source, files.gguf()->GetString("tokenizer.chat_template"));
-  return std::optional(std::string(source));
 }
 
 // A byte-level GGUF file that does not name its splitting rule.
@@ -137,7 +129,9 @@ Result<ModelText> ReadModelText(const ModelFiles& files) {
   text.eos_token = spelling(text.tokenizer.eos_id());
   if (files.gguf() == nullptr) TIDEMILL_TRY_VOID(ReadFolderSpecialTokens(files, &text));
   const auto read = [&]() -> Result<void> {
-    TIDEMILL_TRY(source, ReadTemplate(files));
+    TIDEMILL_TRY(templates, ReadTemplates(files));
+    text.chat_templates = std::move(templates);
+    TIDEMILL_TRY(source, DefaultTemplate(text.chat_templates));
     if (!source.has_value()) return {};
     auto chat_template = ChatTemplate::Parse(*source);
     if (!chat_template.ok()) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/model_files.h"
@@ -18,6 +19,12 @@ namespace tidemill {
 
 Result<ModelInfo> DescribeModel(const ModelFiles& files);
 Result<ModelText> ReadModelText(const ModelFiles& files);
+
+// Name and source.
+using NamedTemplates = std::vector<std::pair<std::string, std::string>>;
+Result<NamedTemplates> ReadTemplates(const ModelFiles& files);
+// The one named default; none where there are none. kUnsupported where there are others only.
+Result<std::optional<std::string>> DefaultTemplate(const NamedTemplates& templates);
 
 // What a model's files recommend.
 struct RecommendedGeneration {
@@ -50,7 +57,6 @@ inline LoadSettings LoadSettingsOf(const LoadOptions& options, ThreadPool& threa
 
 // Of a folder in Hugging Face's layout: folder_text.cc.
 Result<Tokenizer> ReadFolderTokenizer(const ModelFiles& files);
-Result<std::optional<std::string>> ReadFolderTemplate(const ModelFiles& files);  // none: it has none
 // What tokenizer_config.json says of the template's special tokens, in place of what the ids say.
 Result<void> ReadFolderSpecialTokens(const ModelFiles& files, ModelText* text);
 // folder_generation.cc. As transformers' generate does, but that a file which has sampling keys and no do_sample means to sample, as vLLM reads it.

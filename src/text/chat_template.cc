@@ -134,8 +134,16 @@ Inputs ReadInput(Heap& heap, jinja::JsonReader& reader, const ChatRenderInput& i
   return inputs;
 }
 
+// The members of both; those of `over` go before.
+Value Merged(Heap& heap, const Value& under, const Value& over) {
+  if (under.kind != jinja::Kind::kMapping) return over;
+  std::vector<Mapping::Entry> entries(under.mapping->entries.begin(), under.mapping->entries.end());
+  entries.insert(entries.end(), over.mapping->entries.begin(), over.mapping->entries.end());
+  return NewMapping(heap, entries, true);
+}
+
 // Overlays what the JSON document brings; a field that both bring is refused.
-void ReadConversation(jinja::JsonReader& reader, std::string_view json, const ChatRenderInput& options,
+void ReadConversation(Heap& heap, jinja::JsonReader& reader, std::string_view json, const ChatRenderInput& options,
                       Inputs& inputs) {
   const Value document = reader.Read("conversation", json);
   if (!options.messages.empty()) Fail("conversation: messages are given twice, in the JSON and beside it");
@@ -153,9 +161,8 @@ void ReadConversation(jinja::JsonReader& reader, std::string_view json, const Ch
         inputs.tools = value;
       } else if (key.text() == "documents" && (is_list || is_null) && options.documents_json.empty()) {
         inputs.documents = value;
-      } else if (key.text() == "chat_template_kwargs" && value.kind == jinja::Kind::kMapping &&
-                 options.variables_json.empty()) {
-        inputs.variables = value;
+      } else if (key.text() == "chat_template_kwargs" && value.kind == jinja::Kind::kMapping) {
+        inputs.variables = Merged(heap, inputs.variables, value);
       } else if (key.text() == "add_generation_prompt" && value.kind == jinja::Kind::kBool) {
         inputs.add_generation_prompt = value.boolean;
       } else {
@@ -212,7 +219,7 @@ Result<PromptText> RenderWith(const ChatTemplateLimits& limits, std::string_view
       if (input.now) CheckTime(*input.now);
       jinja::JsonReader reader(input_heap, limits);
       Inputs inputs = ReadInput(input_heap, reader, input);
-      if (json != nullptr) ReadConversation(reader, *json, input, inputs);
+      if (json != nullptr) ReadConversation(input_heap, reader, *json, input, inputs);
       inputs.messages = NormalizeMessages(input_heap, inputs.messages);
       DefineVariables(interpreter, input_heap, input, inputs);
     } catch (TemplateError& error) {

@@ -137,6 +137,7 @@ std::string BuildTinyLlama(const TinyLlamaSpec& spec) {
                            .rms_norm_eps = spec.rms_norm_eps};
   GgufWriter writer;
   SetMetadata(writer, shape, spec.name, kTinyEosToken, spec.chat_template);
+  for (const auto& [name, source] : spec.more_templates) writer.SetString("tokenizer.chat_template." + name, source);
 
   const auto random_matrix = [&](const std::string& name, DType dtype, int rows, int cols, float gain) {
     const TensorRandom random(spec.seed, name);

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tensor/dtype.h"
 
@@ -30,6 +32,7 @@ struct TinyLlamaSpec {
   float rms_norm_eps = 1e-5f;
   std::string chat_template = kTinyChatTemplate;  // empty: no such key
   std::string name = "tiny llama";
+  std::vector<std::pair<std::string, std::string>> more_templates = {};  // tokenizer.chat_template.NAME
 };
 
 // Architecture `llama` with the keys and tensor names of real files, and the vocabulary of tiny_vocabulary.h. Weights
