@@ -85,6 +85,12 @@ step_dev() { build dev tidemill; }
 # What `make run` builds.
 step_run() { build run tidemill -DTIDEMILL_WERROR=ON; }
 
+# Published chat templates as transformers renders them; uses what `run` has built.
+step_templates() {
+  build run tidemill -DTIDEMILL_WERROR=ON
+  bash tools/check_templates.sh build/run/bin/tidemill
+}
+
 # With the benchmarks, whose measuring code has tests, too.
 step_test() { TIDEMILL_BENCHMARKS=ON make --no-print-directory test; }
 

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Renders the chat templates of llama.cpp's source package with transformers and with a tidemill: check_templates.sh TIDEMILL
+# Fetches both through pip into build/templates, by version and hash, and keeps them there. See check_templates.py.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source tools/messages.sh
+
+(($# == 1)) || die "check templates: expected the program, found $# arguments; run: tools/check_templates.sh build/release/bin/tidemill"
+tidemill=$1 folder=build/templates
+python=$folder/venv/bin/python templates=$folder/llama_cpp_python-0.3.36/vendor/llama.cpp/models/templates
+[[ -x $tidemill ]] || die "check templates: $tidemill: expected the program, found none; build it first"
+
+if [[ ! -f $folder/ready ]]; then
+  mkdir -p "$folder"
+  need_disk "$folder" 1000 "check templates"
+  rm -rf "$folder"/{venv,files}
+  python3 -m venv "$folder/venv" || die "check templates: $folder/venv: no virtual environment; install the package python3-venv"
+  log=$folder/pip.log
+  fetch() {
+    "$python" -m pip "$@" >"$log" 2>&1 || die "check templates: pip: $(grep -m 1 '^ERROR' "$log" || tail -1 "$log"); see $log"
+  }
+  fetch download --no-deps --dest "$folder/files" jinja2==3.1.6 transformers==5.24.0
+  fetch download --no-deps --no-binary llama-cpp-python --dest "$folder/files" llama-cpp-python==0.3.36
+  (cd "$folder/files" && sha256sum --quiet --check -) <<'HASHES' || die "check templates: a package has another hash, see above"
+85ece4451f492d0c13c5dd7c13a64681a86afae63a5f347908daf103ce6d2f67  jinja2-3.1.6-py3-none-any.whl
+ff5ebedf9359f94bb63772b6380eba6e7104d010cbbb2cb82c788817ea7486f6  transformers-5.24.0-py3-none-any.whl
+832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e  llama_cpp_python-0.3.36.tar.gz
+HASHES
+  fetch install "$folder"/files/*.whl
+  tar -xzf "$folder/files/llama_cpp_python-0.3.36.tar.gz" -C "$folder" "${templates#"$folder/"}"
+  touch "$folder/ready"
+fi
+"$python" tools/check_templates.py --templates "$templates" --tidemill "$tidemill" --min-templates 70
