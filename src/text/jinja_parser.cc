@@ -152,6 +152,10 @@ const Statement* Parser::ParseStatement() {
   if (tag == "include" || tag == "import" || tag == "from" || tag == "extends") {
     FailAt(offset, "the tag \"" + std::string(tag) + "\" is not supported: a chat template stands alone");
   }
+  if (tag == "autoescape")
+    FailAt(offset, "the tag \"autoescape\" is not supported: use the filter escape where text is escaped");
+  if (tag.starts_with("end"))
+    FailAt(offset, "\"" + ForMessage(tag, 60) + "\" closes nothing here: another block is open, or none");
   FailAt(offset, "unknown tag \"" + ForMessage(tag, 60) + "\"");
 }
 

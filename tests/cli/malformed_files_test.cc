@@ -10,6 +10,17 @@
 namespace tidemill::testing::malformed_files_test {
 namespace {
 
+ProcessResult Ask(const MalformedCase& c, const std::string& path) {
+  switch (c.question) {
+    case Question::kInspect: return RunTidemill({"inspect", path});
+    case Question::kLoad: return RunTidemill({"run", path, "-p", "a", "-t", "1"});
+    case Question::kRender:
+      return RunTidemill({"tokenize", CountingModelFile(), "--chat", "-", "--render", "--chat-template", path},
+                         {.input = kOneMessage});
+  }
+  return {};
+}
+
 TEST(MalformedFiles, EachIsRefusedByItsLine) {
   constexpr size_t kStep = TIDEMILL_SLOWED_DOWN ? 10 : 1;
   size_t index = 0;
@@ -19,13 +30,14 @@ TEST(MalformedFiles, EachIsRefusedByItsLine) {
       const std::string folder = TestFolder() + "/" + std::to_string(index);
       std::filesystem::create_directory(folder);
       const std::string path = WriteFiles(c, folder);
-      const bool inspect = c.question == Question::kInspect;
-      const ProcessResult result =
-          inspect ? RunTidemill({"inspect", path}) : RunTidemill({"run", path, "-p", "a", "-t", "1"});
-      EXPECT_EQ(result.exit_code, 1) << c.name;
+      const ProcessResult result = Ask(c, path);
+      EXPECT_EQ(result.exit_code, c.code == kInvalid ? 2 : 1) << c.name;
       EXPECT_FALSE(result.was_killed_by_signal) << c.name;
       EXPECT_EQ(result.out, "") << c.name;
-      EXPECT_EQ(result.err, "tidemill: " + ExpectedLine(c, path) + "\n") << c.name;
+      const std::string line = ExpectedLine(c, path);
+      const bool names_flag = c.question == Question::kRender && line.starts_with("parse ");
+      const std::string flag = names_flag ? "render the chat: --chat-template \"" + path + "\": " : "";
+      EXPECT_EQ(result.err, "tidemill: " + flag + line + "\n") << c.name;
       std::filesystem::remove_all(folder);
     }
   }

@@ -1,6 +1,6 @@
 // make_malformed_files FOLDER: writes every malformed file of the tables to FOLDER/GROUP/CASE/, and FOLDER/expected.tsv with a line for
-// each: what to ask (inspect or load), what to open, and the error line. `tidemill inspect PATH` prints it behind "tidemill: "; what is to
-// be loaded, `tidemill run PATH -p a`.
+// each: what to ask (inspect, load or render), what to open, and the error line. `tidemill inspect PATH` prints it behind "tidemill: "; what
+// is to be loaded, `tidemill run PATH -p a`; what is to be rendered, `tidemill tokenize MODEL --chat MESSAGES --chat-template PATH`.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -22,8 +22,10 @@ int main(int argc, char** argv) {
       const std::string own = folder + "/" + group.name + "/" + FolderName(c.name);
       std::filesystem::create_directories(own);
       const std::string path = WriteFiles(c, own);
-      list << (c.question == Question::kInspect ? "inspect" : "load") << '\t' << path << '\t' << ExpectedLine(c, path)
-           << '\n';
+      list << (c.question == Question::kInspect ? "inspect"
+               : c.question == Question::kLoad  ? "load"
+                                                : "render")
+           << '\t' << path << '\t' << ExpectedLine(c, path) << '\n';
       ++count;
     }
   }

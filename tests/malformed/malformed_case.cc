@@ -22,6 +22,7 @@ std::span<const MalformedGroup> MalformedGroups() {
       {"generation-config", GenerationConfigCases},
       {"index", IndexCases},
       {"folder", FolderCases},
+      {"template", TemplateCases},
   };
   return kGroups;
 }
@@ -67,6 +68,7 @@ std::string WriteFiles(const MalformedCase& c, const std::string& folder) {
 }
 
 std::string ExpectedLine(const MalformedCase& c, const std::string& path) {
+  if (c.question == Question::kRender) return c.message;
   std::string line = (c.question == Question::kInspect ? "inspect {path}: " : "load {path}: ") + c.message;
   const std::string folder = path.substr(0, path.size() - (c.opened.empty() ? 0 : c.opened.size() + 1));
   for (const auto& [mark, text] :

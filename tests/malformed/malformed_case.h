@@ -17,6 +17,7 @@
 
 namespace tidemill::testing {
 
+inline constexpr ErrorCode kInvalid = ErrorCode::kInvalidArgument;
 inline constexpr ErrorCode kCorrupt = ErrorCode::kCorruptFile;
 inline constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
 inline constexpr ErrorCode kNotFound = ErrorCode::kNotFound;
@@ -48,15 +49,18 @@ struct MalformedFile {
   Recipe recipe;
 };
 
-// What is asked about the file: what is in it (`tidemill inspect`), or to load it, tokenizer and all (`tidemill run`).
-enum class Question { kInspect, kLoad };
+// What is asked about the file: what is in it (`tidemill inspect`); to load it, tokenizer and all (`tidemill run`); or to render
+// kOneMessage with it (`tidemill tokenize --chat --chat-template`).
+enum class Question { kInspect, kLoad, kRender };
+inline constexpr const char* kOneMessage = R"([{"role": "user", "content": "hi"}])";
 
 struct MalformedCase {
   std::string name;  // in its group; the folder that holds the files is called like it
   std::vector<MalformedFile> files;
   std::string opened;  // the file's name; empty: the folder
   ErrorCode code = ErrorCode::kInternal;
-  std::string message;  // without "inspect {path}: ", where {path} is what was opened; {folder}: where the files are
+  std::string
+      message;  // without "inspect {path}: " (a template's: whole), where {path} is what was opened; {folder}: where the files are
   Question question = Question::kInspect;
 };
 
@@ -74,7 +78,7 @@ struct MalformedGroup {
   std::vector<MalformedCase> (*make)();
 };
 
-// Of GGUF files, safetensors files, JSON files beside them, and sets of several files.
+// Of GGUF files, safetensors files, JSON files beside them, sets of several files, and chat templates.
 std::span<const MalformedGroup> MalformedGroups();
 
 // Rows as cases of `file_name` among `others`; `opened` as in MalformedCase.

@@ -19,7 +19,8 @@ std::vector<MalformedCase> SafetensorsTensorCases();
 std::vector<MalformedCase> ConfigCases();
 std::vector<MalformedCase> GenerationConfigCases();
 std::vector<MalformedCase> IndexCases();
-std::vector<MalformedCase> FolderCases();  // what stands beside each other
+std::vector<MalformedCase> FolderCases();    // what stands beside each other
+std::vector<MalformedCase> TemplateCases();  // chat templates, also those that mean harm
 
 }  // namespace tidemill::testing
 
