@@ -404,9 +404,12 @@ class BraceFormatter {
     const size_t end = std::min(path.find_first_of(".["), path.size());
     const string_view name = path.substr(0, end);
     Value value;
+    const bool is_number = !name.empty() && std::all_of(name.begin(), name.end(), IsAsciiDigit);
+    if ((name.empty() && has_numbers_) || (is_number && next_ != 0)) FailFormat("fields with and without numbers");
+    has_numbers_ = has_numbers_ || is_number;
     if (name.empty()) {
       value = Positional(next_++);
-    } else if (std::all_of(name.begin(), name.end(), IsAsciiDigit)) {
+    } else if (is_number) {
       size_t digits = 0;
       value = Positional(static_cast<size_t>(ReadNumber(name, digits)));
     } else {
@@ -468,7 +471,8 @@ class BraceFormatter {
   Interpreter& in_;
   Heap& heap_;
   const CallArguments& arguments_;
-  size_t next_ = 0;
+  size_t next_ = 0;  // of the fields without a number
+  bool has_numbers_ = false;
 };
 
 }  // namespace
