@@ -250,6 +250,24 @@ TEST(ChatTemplate, Messages_ReachTheTemplateAsTransformersHandsThemOver) {
   EXPECT_EQ(RenderMarked("{{ messages[0] | length }}", input), "2");
 }
 
+TEST(ChatTemplate, IntegersBeyond64Bits_ArePrintedAsTheyAre) {
+  const std::string json =
+      R"({"messages": [], "tools": [{"maximum": 18446744073709551615, "minimum": -9223372036854775809, "most": 1000000000000000000000}]})";
+  const auto rendered = [&json](const std::string& source) {
+    const Result<PromptText> prompt = ChatTemplate::Parse(source).value().RenderJson(json, {});
+    return prompt.ok() ? Marked(*prompt) : prompt.error().message();
+  };
+  EXPECT_EQ(
+      rendered("{{ tools | tojson }}"),
+      R"([[[{"maximum": 18446744073709551615, "minimum": -9223372036854775809, "most": 1000000000000000000000}]]])");
+  EXPECT_EQ(
+      rendered(
+          "{% set t = tools[0] %}{{ t.maximum }} {{ [t.minimum] }}{{ t.most == t.most }}{{ t.most == 1 }}"
+          "{{ t.most is integer }}{{ t.most is number }}{{ t.most is string }}{{ 'x' if t.most }}{{ t.most | int }}"),
+      "[[18446744073709551615]] [[[-9223372036854775809]]]TrueFalseTrueTrueFalsex[[1000000000000000000000]]");
+  EXPECT_THAT(rendered("{{ tools[0].most + 1 }}"), HasSubstr("unsupported operand types for +: 'int' and 'int'"));
+}
+
 TEST(ChatTemplate, RenderJson_RefusesWhatIsGivenTwice) {
   const Result<ChatTemplate> parsed = ChatTemplate::Parse("{{ messages | length }}{{ tools }}");
   ASSERT_TRUE(parsed.ok());

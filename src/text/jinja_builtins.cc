@@ -85,9 +85,9 @@ bool IsNone(const Value& v) { return v.is_none(); }
 bool IsBoolean(const Value& v) { return v.kind == Kind::kBool; }
 bool IsTrueBool(const Value& v) { return v.kind == Kind::kBool && v.boolean; }
 bool IsFalseBool(const Value& v) { return v.kind == Kind::kBool && !v.boolean; }
-bool IsInteger(const Value& v) { return v.kind == Kind::kInt; }
+bool IsInteger(const Value& v) { return v.kind == Kind::kInt || v.kind == Kind::kBigInt; }
 bool IsFloat(const Value& v) { return v.kind == Kind::kFloat; }
-bool IsNumber(const Value& v) { return v.is_number(); }
+bool IsNumber(const Value& v) { return v.is_number() || v.kind == Kind::kBigInt; }
 bool IsString(const Value& v) { return v.is_string(); }
 bool IsEscaped(const Value& v) { return v.is_markup(); }
 bool IsMapping(const Value& v) { return v.kind == Kind::kMapping; }

@@ -78,12 +78,12 @@ Value UrlEncode(Interpreter& in, const CallArguments& arguments) {
     return Value::Of(out.Finish());
   }
   bool first = true;
-  const auto append = [&](const Value& key, const Value& member) {
+  const auto append = [&heap, &out, &first, caller = value.caller](const Value& key, const Value& member) {
     heap.Work(1);
-    if (!first) out.Append("&", value.caller);
+    if (!first) out.Append("&", caller);
     first = false;
     AppendQuoted(out, heap, key, true);
-    out.Append("=", value.caller);
+    out.Append("=", caller);
     AppendQuoted(out, heap, member, true);
   };
   if (value.kind == Kind::kMapping) {

@@ -184,6 +184,7 @@ constexpr auto kTextFilters = std::to_array<FilterInfo>({
 Value IntFilter(Interpreter&, const CallArguments& arguments) {
   const auto [value, otherwise, base] = Bind<3>("int", arguments, {"value", "default", "base"}, 1);
   const Value fallback = otherwise.is_absent() ? Value::Int(0) : otherwise;
+  if (value.kind == Kind::kBigInt) return value;
   if (value.is_undefined()) Fail(UndefinedMessage(value));
   std::optional<double> real;
   if (value.is_string()) {
@@ -203,6 +204,7 @@ Value IntFilter(Interpreter&, const CallArguments& arguments) {
 
 Value FloatFilter(Interpreter&, const CallArguments& arguments) {
   const auto [value, otherwise] = Bind<2>("float", arguments, {"value", "default"}, 1);
+  if (value.kind == Kind::kBigInt) return Value::Float(ParseFloat(value.str->bytes).value_or(0)).FromCaller(true);
   if (value.is_undefined()) Fail(UndefinedMessage(value));
   std::optional<double> real;
   if (value.is_string()) real = ParseFloat(value.text());

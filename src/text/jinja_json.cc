@@ -17,10 +17,6 @@ using std::string_view;
 
 // --- reading ---
 
-[[noreturn]] void FailOnInteger(string_view text) {
-  Fail("the integer " + ForMessage(text, 40) + " does not fit in 64 bits; send it as a string");
-}
-
 }  // namespace
 
 bool IsPlainRole(string_view role) {
@@ -37,6 +33,9 @@ const Str* JsonReader::Shared(string_view text, bool caller) {
   return shared;
 }
 
+// At most 309 digits: JsonDocument refuses what is no double.
+Value JsonReader::BigInteger(string_view digits) { return Value::BigInt(NewStr(heap_, digits, true)); }
+
 Value JsonReader::ValueOf(const JsonValue& json, bool is_role) {
   const auto caller = [](Value value) { return value.FromCaller(true); };
   switch (json.kind()) {
@@ -44,11 +43,10 @@ Value JsonReader::ValueOf(const JsonValue& json, bool is_role) {
     case JsonKind::kBool: return caller(Value::Bool(json.GetBool("").value()));
     case JsonKind::kInteger: {
       const auto integer = json.GetInt("", INT64_MIN, INT64_MAX);
-      if (!integer.ok()) FailOnInteger(json.Describe());
-      return caller(Value::Int(*integer));
+      return integer.ok() ? caller(Value::Int(*integer)) : BigInteger(json.Describe());
     }
     case JsonKind::kFloat:
-      if (json.text().find_first_of(".eE") == string_view::npos) FailOnInteger(json.text());
+      if (json.text().find_first_of(".eE") == string_view::npos) return BigInteger(json.text());
       return caller(Value::Float(json.GetFloat("").value()));
     case JsonKind::kBeginArray: {
       std::vector<Value> items;
@@ -112,6 +110,7 @@ class JsonWriter {
       case Kind::kNone: out_.Append("null", value.caller); return;
       case Kind::kBool: out_.Append(value.boolean ? "true" : "false", value.caller); return;
       case Kind::kInt: out_.Append(std::to_string(value.integer), value.caller); return;
+      case Kind::kBigInt: out_.Append(*value.str); return;
       case Kind::kFloat: out_.Append(FloatText(value.real), value.caller); return;
       case Kind::kString: WriteString(value); return;
       case Kind::kMapping: WriteMapping(*value.mapping, depth); return;

@@ -27,6 +27,7 @@ class JsonReader {
  private:
   // Everything in it is the caller's, but for the text of a plain role. Recurses as deep as the document is.
   Value ValueOf(const JsonValue& json, bool is_role = false);
+  Value BigInteger(std::string_view digits);
   // One text for all that are equal: the keys of a thousand messages then lie together in the processor's cache.
   const Str* Shared(std::string_view text, bool caller);
 

@@ -31,6 +31,7 @@ int DepthAround(int inner) {
 size_t Hash(Heap& heap, const Value& value) {
   switch (value.kind) {
     case Kind::kString: heap.Scan(value.text().size()); return std::hash<std::string_view>{}(value.text());
+    case Kind::kBigInt: return std::hash<std::string_view>{}(value.str->bytes);
     case Kind::kBool:
     case Kind::kInt: return std::hash<double>{}(static_cast<double>(value.AsInt()));
     case Kind::kFloat: return std::hash<double>{}(value.real);
@@ -158,7 +159,8 @@ std::string_view TypeName(const Value& value) {
     case Kind::kUndefined: return "Undefined";
     case Kind::kNone: return "NoneType";
     case Kind::kBool: return "bool";
-    case Kind::kInt: return "int";
+    case Kind::kInt:
+    case Kind::kBigInt: return "int";
     case Kind::kFloat: return "float";
     case Kind::kString: return "str";
     case Kind::kSequence:
@@ -261,6 +263,7 @@ bool Equals(Heap& heap, const Value& a, const Value& b, int depth) {
       }
       return true;
     }
+    case Kind::kBigInt: return a.str->bytes == b.str->bytes;
     case Kind::kMethod: return a.method == b.method;
     default: return a.integer == b.integer;  // the same object
   }
@@ -459,6 +462,7 @@ void AppendRepr(TextBuilder& out, Heap& heap, const Value& value, int depth) {
     case Kind::kNone: out.Append("None", value.caller); return;
     case Kind::kBool: out.Append(value.boolean ? "True" : "False", value.caller); return;
     case Kind::kInt: out.Append(std::to_string(value.integer), value.caller); return;
+    case Kind::kBigInt: out.Append(*value.str); return;
     case Kind::kFloat: out.Append(FloatRepr(value.real), value.caller); return;
     case Kind::kString: AppendStringRepr(out, value); return;
     case Kind::kSequence: AppendSequenceRepr(out, heap, *value.sequence, depth); return;

@@ -31,6 +31,7 @@ enum class Kind : uint8_t {
   kNone,
   kBool,
   kInt,
+  kBigInt,  // of JSON, beyond 64 bits: its digits, which print and compare for equality
   kFloat,
   kString,
   kSequence,
@@ -86,6 +87,12 @@ struct Value {
     Value v = Make(Kind::kString);
     v.str = s;
     v.caller = !s->caller.empty();
+    return v;
+  }
+  static Value BigInt(const Str* digits) {
+    Value v = Make(Kind::kBigInt);
+    v.str = digits;
+    v.caller = true;
     return v;
   }
   static Value Of(const Sequence* s);
