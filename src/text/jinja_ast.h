@@ -119,6 +119,7 @@ struct Suffix {
   const Arguments* arguments;  // kCall, kFilter, kTest
   const FilterInfo* filter;    // null: no such filter
   const TestInfo* test;        // null: no such test
+  bool may_be_method = true;   // kAttribute: some type has a method of that name
 };
 
 struct PostfixExpr : Expr {

@@ -372,6 +372,16 @@ const MethodInfo* FindMethod(const Value& self, string_view name) {
   }
 }
 
+bool IsMethodName(string_view name) {
+  for (const std::span<const MethodInfo> table :
+       {StringMethods(), std::span<const MethodInfo>(kDictMethods), std::span<const MethodInfo>(kLoopMethods),
+        std::span<const MethodInfo>(kFloatMethods), std::span<const MethodInfo>(kCyclerMethods),
+        std::span<const MethodInfo>(kListMethods), std::span<const MethodInfo>(kTupleMethods)}) {
+    if (FindNamed(table, name) != nullptr) return true;
+  }
+  return false;
+}
+
 void BindInto(string_view function, const CallArguments& arguments, std::span<const string_view> names, size_t required,
               std::span<Value> out) {
   const std::string name(function);

@@ -53,6 +53,7 @@ const FilterInfo* FindFilter(std::string_view name);
 const TestInfo* FindTest(std::string_view name);
 const FunctionInfo* FindFunction(std::string_view name);
 const MethodInfo* FindMethod(const Value& self, std::string_view name);
+bool IsMethodName(std::string_view name);  // of any type
 
 // The tables behind FindFilter, one for each file.
 std::span<const FilterInfo> TextFilters();

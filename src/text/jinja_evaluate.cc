@@ -136,7 +136,7 @@ Value Interpreter::EvaluatePostfix(const PostfixExpr& expr) {
   Value value = Evaluate(*expr.base);
   for (size_t i = 0; i < expr.suffixes.size(); ++i) {
     const Suffix& suffix = expr.suffixes[i];
-    if (suffix.kind == SuffixKind::kAttribute && i + 1 < expr.suffixes.size() &&
+    if (suffix.kind == SuffixKind::kAttribute && suffix.may_be_method && i + 1 < expr.suffixes.size() &&
         CallMethod(value, suffix, expr.suffixes[i + 1])) {
       ++i;
     } else {
@@ -167,7 +167,12 @@ Value Interpreter::ApplySuffix(const Value& value, const Suffix& suffix) {
   heap_.Work(1);
   offset_ = suffix.offset;
   switch (suffix.kind) {
-    case SuffixKind::kAttribute: return Attribute(value, *suffix.name);
+    case SuffixKind::kAttribute:
+      if (value.kind == Kind::kMapping && !suffix.may_be_method) {  // most of all: message.role
+        const Value* found = FindKey(heap_, *value.mapping, suffix.name->bytes);
+        return found != nullptr ? *found : Undefined(suffix.name->bytes, TypeName(value));
+      }
+      return Attribute(value, *suffix.name);
     case SuffixKind::kItem: {
       const Value key = Evaluate(*suffix.item);
       offset_ = suffix.offset;

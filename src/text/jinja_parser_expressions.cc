@@ -285,6 +285,7 @@ Suffix Parser::ParseSubscript() {
     const Token& name = current();
     if (name.type == TokenType::kName) {
       suffix.name = BorrowStr(heap_, name.text, false);
+      suffix.may_be_method = IsMethodName(name.text);
     } else if (name.type == TokenType::kInteger) {
       suffix.kind = SuffixKind::kItem;
       suffix.item = heap_.New(ConstExpr{{ExprKind::kConst, name.offset}, Value::Int(name.integer)});
