@@ -71,6 +71,13 @@ TEST(ChatTemplateFlags, FilesOfTheFolder_GoBeforeTokenizerConfig) {
   EXPECT_EQ(Rendered(model, kWithTools), "T");
 }
 
+TEST(ChatTemplateFlags, TooManyFiles_AreRefused) {
+  const std::string model = TextFolder("many", {});
+  for (int i = 0; i < 101; ++i) WriteFile("many/chat_templates/" + std::to_string(i) + ".jinja", "x");
+  ExpectError(RunTidemill({"tokenize", model, "x"}), 1,
+              "load tokenizer of " + model + ": chat_templates: expected at most 100 templates, found more");
+}
+
 TEST(ChatTemplateFlags, KeysOfGguf_ChooseATemplate) {
   const std::string model =
       WriteFile("named.gguf", BuildTinyLlama({.chat_template = "D", .more_templates = {{"rag", "R"}, {"bad", "{{"}}}));
