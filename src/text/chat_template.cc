@@ -84,8 +84,6 @@ struct Inputs {
 // A message as transformers hands it to a template: without members that are null, and with what the model thought under all the names
 // that templates look for.
 Value NormalizeMessage(Heap& heap, const Value& message) {
-  if (message.kind != jinja::Kind::kMapping)
-    Fail("a message is a '" + std::string(TypeName(message)) + "', not an object");
   const std::span<const Mapping::Entry> members = message.mapping->entries;
   const Value* reasoning = nullptr;
   for (const std::string_view name : {"reasoning_content", "thinking", "reasoning"}) {
@@ -105,6 +103,15 @@ Value NormalizeMessage(Heap& heap, const Value& message) {
   }
   if (reasoning != nullptr) add("reasoning_content", *reasoning);
   return NewMapping(heap, entries, true);
+}
+
+// That every element of a list is an object; `what` is one of them.
+void CheckObjects(std::string_view what, const Value& list) {
+  if (list.kind != jinja::Kind::kSequence) return;  // none
+  for (const Value& element : list.sequence->items) {
+    if (element.kind != jinja::Kind::kMapping)
+      Fail("a " + std::string(what) + " is a '" + std::string(TypeName(element)) + "', not an object");
+  }
 }
 
 Value NormalizeMessages(Heap& heap, const Value& messages) {
@@ -220,6 +227,9 @@ Result<PromptText> RenderWith(const ChatTemplateLimits& limits, std::string_view
       jinja::JsonReader reader(input_heap, limits);
       Inputs inputs = ReadInput(input_heap, reader, input);
       if (json != nullptr) ReadConversation(input_heap, reader, *json, input, inputs);
+      CheckObjects("message", inputs.messages);
+      CheckObjects("tool", inputs.tools);
+      CheckObjects("document", inputs.documents);
       inputs.messages = NormalizeMessages(input_heap, inputs.messages);
       DefineVariables(interpreter, input_heap, input, inputs);
     } catch (TemplateError& error) {

@@ -291,6 +291,8 @@ TEST(JinjaHostile, EveryInput_EndsWithItsError) {
       {"[{\"a\": \"" + Repeat("a", size_t{5} << 20) + "\"}]", "more than 4194304 bytes of output"},
       {"[\"hi\"]", "a message is a 'str', not an object"},
       {"[[]]", "a message is a 'list', not an object"},
+      {R"({"messages": [], "tools": ["f"]})", "a tool is a 'str', not an object"},
+      {R"({"messages": [], "documents": [null]})", "a document is a 'NoneType', not an object"},
   };
   for (const auto& [json, expected] : inputs) {
     const std::string outcome = Outcome(source, json);
