@@ -44,7 +44,7 @@ struct ChatTime {
 };
 
 // All are counted; going past one is an error of the template, never an exhausted machine. A published template meets none of
-// them within a context of 256k tokens, also where it looks through all messages for each of them (6000 of 43 tokens).
+// them within a context of 256k tokens, also where it looks through all messages for each of them (5000 of 52 tokens).
 struct ChatTemplateLimits {
   size_t source_bytes = size_t{1} << 20;
   int nesting = 64;              // brackets and blocks within one another
