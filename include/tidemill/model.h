@@ -81,6 +81,7 @@ struct ModelText {
   // All that the file has, by name and source; chat_template is the one named default.
   std::vector<std::pair<std::string, std::string>> chat_templates = {};
   std::string chat_template_trouble = {};  // why the file's template cannot be used; empty: it can, or there is none
+  std::vector<UnreadSettings> unread_settings = {};  // of LoadText; those of a Model are its own
 };
 
 // Tokenizer and chat template of a model file, without its weights. Errors as Inspect's; a missing tokenizer is kNotFound. A

@@ -1,6 +1,5 @@
 #include "cli/session.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -11,6 +10,7 @@
 #include "cli/generation_defaults.h"
 #include "cli/messages.h"
 #include "cli/profile_path.h"
+#include "cli/unread_warning.h"
 
 namespace tidemill::cli {
 namespace {
@@ -26,8 +26,7 @@ Result<std::shared_ptr<const Model>> LoadModel(const std::string& path, LoadOpti
 void WarnAboutFiles(const Model& model, std::string_view whose, Messages& messages) {
   if (const std::string& doubt = model.text().tokenizer_doubt; !doubt.empty())
     messages.Warning(std::string(whose) + doubt);
-  for (const UnreadSettings& unread : model.unread_settings())
-    messages.Warning(std::string(whose) + DescribeUnread(unread));
+  WarnAboutUnread(model.unread_settings(), whose, messages);
 }
 
 Result<void> CheckLayers(const DraftFlags& draft, const Model& model) {
@@ -77,22 +76,10 @@ Result<Session> Open(const std::string& path, const LoadOptions& load, EngineOpt
 
 }  // namespace
 
-std::string DescribeUnread(const UnreadSettings& unread) {
-  constexpr size_t kMaxNames = 20, kMaxBytes = 80;
-  std::string line = unread.file + ": " + std::to_string(unread.keys.size()) +
-                     (unread.keys.size() == 1 ? " key is" : " keys are") + " not known here and " +
-                     (unread.keys.size() == 1 ? "has" : "have") + " no effect: ";
-  for (size_t i = 0; i < std::min(unread.keys.size(), kMaxNames); ++i) {
-    const std::string& key = unread.keys[i];
-    line += (i == 0 ? "" : ", ") + Printable(std::string_view(key).substr(0, kMaxBytes)) +
-            (key.size() > kMaxBytes ? "..." : "");
-  }
-  return line + (unread.keys.size() > kMaxNames ? ", ..." : "");
-}
-
 Result<ModelText> LoadTextOnly(const std::string& path, Messages& messages) {
   TIDEMILL_TRY(text, LoadText(path));
   if (!text.tokenizer_doubt.empty()) messages.Warning(text.tokenizer_doubt);
+  WarnAboutUnread(text.unread_settings, "", messages);
   return text;
 }
 

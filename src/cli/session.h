@@ -37,11 +37,8 @@ Result<Session> OpenSession(const std::string& path, LoadOptions load, const Eng
 Result<Session> OpenSession(const std::string& path, LoadOptions load, const EngineOptions& options,
                             const DraftFlags& draft, CommandContext& context);
 
-// Tokenizer and template alone, with a warning where its ids are in doubt.
+// Tokenizer and template alone, with a warning where its ids are in doubt, and one where keys have no effect.
 Result<ModelText> LoadTextOnly(const std::string& path, Messages& messages);
-
-// "config.json: 2 keys are not known here and have no effect: a, b.c"; of many the first ones.
-std::string DescribeUnread(const UnreadSettings& unread);
 
 // Runs one request to its end; a signal cancels it, also one that a Grace around the call took. `on_text` gets each new
 // text; its error cancels the request and is returned, like the error of the request itself. The second one runs a request

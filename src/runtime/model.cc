@@ -46,7 +46,7 @@ Result<std::unique_ptr<Model::Impl>> LoadImpl(const std::string& path, const Loa
   if (options.text) TIDEMILL_TRY_VOID(KeepWhatHasText(text.tokenizer.vocab_size(), recommended.options));
   TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
   TIDEMILL_TRY(model, LoadLanguageModel(files, LoadSettingsOf(options, *threads), options.rope_scaling));
-  std::vector<UnreadSettings> unread = ListUnread(files, options.text);
+  std::vector<UnreadSettings> unread = ListUnread(files, options.text ? ReadPart::kAll : ReadPart::kModel);
   return std::make_unique<Model::Impl>(Model::Impl{std::move(files), std::move(info), std::move(text),
                                                    std::move(recommended), std::move(model), options.f32,
                                                    options.rope_scaling, std::move(unread)});

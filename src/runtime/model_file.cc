@@ -203,7 +203,10 @@ Result<ModelText> LoadText(const std::string& path) {
     const std::string context = "load tokenizer of " + path;
     auto files = ModelFiles::OpenText(path);
     if (!files.ok()) return std::move(files).error().WithContext(context);
-    return ReadModelText(*files).WithContext(context);
+    auto text = ReadModelText(*files);
+    if (!text.ok()) return std::move(text).error().WithContext(context);
+    text->unread_settings = ListUnread(*files, ReadPart::kText);
+    return text;
   } catch (const std::exception&) {  // std::bad_alloc
     return OutOfMemoryError("load tokenizer");
   }
@@ -218,7 +221,7 @@ Result<std::vector<UnreadSettings>> FindUnreadSettings(const std::string& path) 
     const auto text = ReadModelText(*files);
     if (!text.ok() && text.error().code() != ErrorCode::kNotFound) return Error(text.error()).WithContext(context);
     if (text.ok()) TIDEMILL_TRY_VOID(ReadRecommendation(*files).WithContext(context));
-    return ListUnread(*files, text.ok());
+    return ListUnread(*files, text.ok() ? ReadPart::kAll : ReadPart::kModel);
   } catch (const std::exception&) {  // std::bad_alloc
     return OutOfMemoryError("inspect model");
   }

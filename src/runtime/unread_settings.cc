@@ -238,10 +238,12 @@ void Add(const JsonDocument* document, std::span<const Quiet> quiet, bool names_
   if (!found.keys.empty()) unread->push_back(std::move(found));
 }
 
-bool IsQuietGguf(std::string_view key, std::string_view architecture, bool text) {
+bool IsQuietGguf(std::string_view key, std::string_view architecture, ReadPart part) {
   const auto begins = [key](std::string_view prefix) { return key.starts_with(prefix); };
-  if (key.starts_with("general.sampling.")) return !text;
-  if (key.starts_with("tokenizer.") && !text) return true;
+  const bool is_text = key.starts_with("tokenizer."), is_sampling = key.starts_with("general.sampling.");
+  if (part == ReadPart::kModel && (is_text || is_sampling)) return true;
+  if (part == ReadPart::kText && !is_text) return true;
+  if (is_sampling) return false;
   if (std::any_of(std::begin(kGgufPrefixes), std::end(kGgufPrefixes), begins)) return true;
   if (std::find(std::begin(kGgufKeys), std::end(kGgufKeys), key) != std::end(kGgufKeys)) return true;
   if (!key.starts_with(architecture) || key.size() <= architecture.size()) return false;
@@ -252,21 +254,20 @@ bool IsQuietGguf(std::string_view key, std::string_view architecture, bool text)
 
 }  // namespace
 
-std::vector<UnreadSettings> ListUnread(const ModelFiles& files, bool text) {
+std::vector<UnreadSettings> ListUnread(const ModelFiles& files, ReadPart part) {
   std::vector<UnreadSettings> unread;
   if (const GgufFile* gguf = files.gguf()) {
     const auto architecture = gguf->GetStringOr("general.architecture", "");
     UnreadSettings found{.file = "metadata", .keys = {}};
     for (const std::string_view key : gguf->UnreadKeys()) {
-      if (!IsQuietGguf(key, architecture.ok() ? *architecture : "", text)) found.keys.emplace_back(key);
+      if (!IsQuietGguf(key, architecture.ok() ? *architecture : "", part)) found.keys.emplace_back(key);
     }
     if (!found.keys.empty()) unread.push_back(std::move(found));
     return unread;
   }
-  Add(files.config(), kConfig, false, &unread);
-  if (!text) return unread;
-  Add(files.generation_config(), kGeneration, false, &unread);
-  Add(files.tokenizer_config(), kTokenizer, true, &unread);
+  if (part != ReadPart::kText) Add(files.config(), kConfig, false, &unread);
+  if (part == ReadPart::kAll) Add(files.generation_config(), kGeneration, false, &unread);
+  if (part != ReadPart::kModel) Add(files.tokenizer_config(), kTokenizer, true, &unread);
   return unread;
 }
 

@@ -9,10 +9,13 @@
 
 namespace tidemill {
 
-// After everything was read: what nobody asked for, but for nulls, values that say what is so anyway, and keys that are known to have no
-// effect on text. Files without such keys are left out. `text`: whether tokenizer and recommendation were read, too; else those files are
-// left out. Throws std::bad_alloc.
-std::vector<UnreadSettings> ListUnread(const ModelFiles& files, bool text);
+// Which part of a model's files was read: config.json and a GGUF file's settings, or tokenizer_config.json and a GGUF file's tokenizer, or
+// all, generation_config.json and general.sampling.* too.
+enum class ReadPart { kModel, kText, kAll };
+
+// After that part was read: what nobody asked for in it, but for nulls, values that say what is so anyway, and keys that are known to have
+// no effect on text. Files without such keys are left out. Throws std::bad_alloc.
+std::vector<UnreadSettings> ListUnread(const ModelFiles& files, ReadPart part);
 
 // add_bos_token and add_eos_token of tokenizer_config.json count as read where the tokenizer does as they say.
 void TakeWhatTokenizerDoes(const ModelFiles& files, const Tokenizer& tokenizer);

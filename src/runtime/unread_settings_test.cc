@@ -96,9 +96,10 @@ TEST(UnreadSettings, UnknownKeysOfEveryFile_AreNamed) {
     folder.Write("model.gguf", writer.Build());
     const ModelFiles files = std::move(ModelFiles::Open(folder.path())).value();
     ASSERT_TRUE(DescribeModel(files).ok());
-    EXPECT_EQ(Text(ListUnread(files, true)),
+    EXPECT_EQ(Text(ListUnread(files, ReadPart::kAll)),
               "metadata: llama." + a + " tokenizer.ggml." + b + " general.sampling." + c);
-    EXPECT_EQ(Text(ListUnread(files, false)), "metadata: llama." + a);
+    EXPECT_EQ(Text(ListUnread(files, ReadPart::kModel)), "metadata: llama." + a);
+    EXPECT_EQ(Text(ListUnread(files, ReadPart::kText)), "metadata: tokenizer.ggml." + b);
   }
 }
 
@@ -222,6 +223,14 @@ TEST(UnreadSettings, OrdinaryTokenizerConfigs_HaveNone) {
         R"({"add_prefix_space": false, "errors": "replace", "split_special_tokens": false, "legacy": true,
             "model_input_names": ["input_ids"], "chat_template": "{{ 1 }}"})"})
     EXPECT_EQ(UnreadOf({.tokenizer = tokenizer}), "") << tokenizer;
+}
+
+TEST(UnreadSettings, OfTextAlone_AreThoseOfTokenizerConfig) {
+  ModelFolder folder;
+  folder.Write("tokenizer.json", TokenizerJson()).Write("tokenizer_config.json", R"({"what_is_this": 1})");
+  const auto text = LoadText(folder.path());
+  ASSERT_TRUE(text.ok()) << text.error().message();
+  EXPECT_EQ(Text(text->unread_settings), "tokenizer_config.json: what_is_this");
 }
 
 TEST(UnreadSettings, TinyModel_HasNone) {

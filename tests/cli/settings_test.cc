@@ -152,6 +152,15 @@ TEST(UnreadSettings, InspectListsThem) {
   EXPECT_THAT(Done({"inspect", kWithoutTokenizer, "--unread"}).out, HasSubstr("no effect       no key\n"));
 }
 
+TEST(UnreadSettings, OfATokenizer_AreNamedByTokenize) {
+  ModelFolder folder;
+  folder.Write("tokenizer.json", EagleTokenizer()).Write("tokenizer_config.json", R"({"what_is_this": 1})");
+  const char* expected =
+      "tidemill: warning: tokenizer_config.json: 1 key is not known here and has no effect: what_is_this\n";
+  EXPECT_EQ(Done({"tokenize", folder.path(), "abc"}).err, expected);
+  EXPECT_EQ(Done({"detokenize", folder.path(), "5"}).err, expected);
+}
+
 // ---- log-probabilities, bans and stop texts ----
 
 TEST(Logprobs, HaveTheTextAndBytesOfTokens) {
