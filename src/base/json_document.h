@@ -51,7 +51,7 @@ class JsonValue {
   std::vector<std::pair<std::string_view, JsonValue>> Members() const;  // the same with their values
   std::vector<JsonValue> Elements() const;                              // of an array; otherwise none
   // Members below this object that nobody has asked for, in the order of the file; not nulls. To learn that a key is there (Has, IsNull,
-  // Peek) is not to ask for it. Of an object that was asked for: what is unread in it.
+  // Peek, Keys) is not to ask for it. Of an object that was asked for: what is unread in it.
   std::vector<JsonValue> Unread() const;
   std::string path() const;       // from the root: "added_tokens[3].content"; empty for the root
   std::string Describe() const;   // "null", "true", "4.5", "\"x\"", "an object", "an array": for messages

@@ -112,7 +112,9 @@ std::vector<std::string_view> JsonValue::Keys() const {
   std::vector<std::string_view> keys;
   if (!is_object()) return keys;
   keys.reserve(size());
-  for (const auto& [key, value] : Members()) keys.push_back(key);
+  const uint32_t end = storage_->nodes[node_].end;
+  for (uint32_t child = node_ + 1; child < end; child = storage_->nodes[child].end)
+    keys.push_back(storage_->KeyOf(child));
   return keys;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -184,8 +185,6 @@ constexpr Quiet kTokenizer[] = {{"tokenizer_class"},
                                 {"truncation_strategy"},
                                 {"model_input_names"},
                                 {"return_token_type_ids"},
-                                {"added_tokens_decoder"},
-                                {"additional_special_tokens"},
                                 {"extra_special_tokens"},
                                 {"model_specific_special_tokens"},
                                 {"add_prefix_space"},
@@ -238,6 +237,32 @@ void Add(const JsonDocument* document, std::span<const Quiet> quiet, bool names_
   if (!found.keys.empty()) unread->push_back(std::move(found));
 }
 
+// The text of a token that is a string, or an object as tokenizer.json has them; empty: it is neither.
+std::string_view ContentOf(const JsonValue& token) {
+  const auto content = token.is_object() ? token.Peek("content") : std::optional(token);
+  return content ? content->text() : std::string_view();
+}
+
+// {"7": {"content": "<s>"}}
+bool HasTokensById(const std::optional<JsonValue>& tokens, const Tokenizer& tokenizer) {
+  if (!tokens || !tokens->is_object()) return false;
+  const auto keys = tokens->Keys();
+  return std::all_of(keys.begin(), keys.end(), [&](std::string_view key) {
+    const auto token = tokens->Peek(key);
+    const std::optional<int32_t> id = token ? tokenizer.FindToken(ContentOf(*token)) : std::nullopt;
+    return id && std::to_string(*id) == key;
+  });
+}
+
+bool HasSpecialTokens(const std::optional<JsonValue>& tokens, const Tokenizer& tokenizer) {
+  if (!tokens || !tokens->is_array()) return false;
+  const auto elements = tokens->Elements();
+  return std::all_of(elements.begin(), elements.end(), [&](const JsonValue& token) {
+    const std::optional<int32_t> id = tokenizer.FindToken(ContentOf(token));
+    return id && tokenizer.IsSpecial(*id);
+  });
+}
+
 bool IsQuietGguf(std::string_view key, std::string_view architecture, ReadPart part) {
   const auto begins = [key](std::string_view prefix) { return key.starts_with(prefix); };
   const bool is_text = key.starts_with("tokenizer."), is_sampling = key.starts_with("general.sampling.");
@@ -279,6 +304,10 @@ void TakeWhatTokenizerDoes(const ModelFiles& files, const Tokenizer& tokenizer) 
     const auto stated = config->Peek(key);
     if (stated && stated->is_bool() && stated->GetBool("").value() == does) static_cast<void>(config->Find(key));
   }
+  if (HasTokensById(config->Peek("added_tokens_decoder"), tokenizer))
+    static_cast<void>(config->Find("added_tokens_decoder")->Members());
+  if (HasSpecialTokens(config->Peek("additional_special_tokens"), tokenizer))
+    static_cast<void>(config->Find("additional_special_tokens"));
 }
 
 }  // namespace tidemill

@@ -17,7 +17,8 @@ enum class ReadPart { kModel, kText, kAll };
 // no effect on text. Files without such keys are left out. Throws std::bad_alloc.
 std::vector<UnreadSettings> ListUnread(const ModelFiles& files, ReadPart part);
 
-// add_bos_token and add_eos_token of tokenizer_config.json count as read where the tokenizer does as they say.
+// Keys of tokenizer_config.json about what tokenizer.json says, too, count as read where both say the same: add_bos_token, add_eos_token,
+// added_tokens_decoder, additional_special_tokens.
 void TakeWhatTokenizerDoes(const ModelFiles& files, const Tokenizer& tokenizer);
 
 }  // namespace tidemill

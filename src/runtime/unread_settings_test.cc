@@ -139,6 +139,20 @@ TEST(UnreadSettings, BosThatTheTokenizerAddsAnyway_IsNotNamed) {
             "tokenizer_config.json: add_bos_token add_eos_token");
 }
 
+TEST(UnreadSettings, TokensThatTheTokenizerHas_AreNotNamed) {
+  const auto unread = [](const std::string& member) { return UnreadOf({.tokenizer = "{" + member + "}"}); };
+  EXPECT_EQ(unread(R"("added_tokens_decoder": {"1": {"content": "<|endoftext|>", "special": true}})"), "");
+  EXPECT_EQ(unread(R"("additional_special_tokens": ["<|im_start|>", {"content": "<|im_end|>"}])"), "");
+  EXPECT_EQ(unread(R"("added_tokens_decoder": {"2": {"content": "<|endoftext|>"}})"),
+            "tokenizer_config.json: added_tokens_decoder");
+  EXPECT_EQ(unread(R"("added_tokens_decoder": {"1": {"content": "<new>"}})"),
+            "tokenizer_config.json: added_tokens_decoder");
+  for (const char* tokens : {R"(["<new>"])", R"(["a"])", R"([7])", R"({"x": 1})", "3"})
+    EXPECT_EQ(unread(R"("additional_special_tokens": )" + std::string(tokens)),
+              "tokenizer_config.json: additional_special_tokens")
+        << tokens;
+}
+
 // Keys and values as published models have them; sizes are ours.
 TEST(UnreadSettings, OrdinaryConfigs_HaveNone) {
   const std::string sizes = R"("vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -212,15 +226,16 @@ TEST(UnreadSettings, OrdinaryConfigs_HaveNone) {
 }
 
 TEST(UnreadSettings, OrdinaryTokenizerConfigs_HaveNone) {
-  for (const char* tokenizer :
-       {R"({"add_bos_token": true, "add_eos_token": false, "added_tokens_decoder": {"0": {"content": "<pad>"}},
+  for (
+      const char* tokenizer :
+      {R"({"add_bos_token": true, "add_eos_token": false, "added_tokens_decoder": {"0": {"content": "<|begin_of_text|>"}},
             "additional_special_tokens": [], "boi_token": "<start_of_image>", "bos_token": "<bos>",
             "clean_up_tokenization_spaces": false, "eoi_token": "<end_of_image>", "eos_token": "<eos>",
             "extra_special_tokens": {"image_token": "<image>"}, "image_token": "<image>",
             "model_max_length": 1000000000000000019884624838656, "pad_token": "<pad>", "padding_side": "left",
             "processor_class": "P", "sp_model_kwargs": null, "spaces_between_special_tokens": false,
             "tokenizer_class": "GemmaTokenizer", "unk_token": "<unk>", "use_default_system_prompt": false})",
-        R"({"add_prefix_space": false, "errors": "replace", "split_special_tokens": false, "legacy": true,
+       R"({"add_prefix_space": false, "errors": "replace", "split_special_tokens": false, "legacy": true,
             "model_input_names": ["input_ids"], "chat_template": "{{ 1 }}"})"})
     EXPECT_EQ(UnreadOf({.tokenizer = tokenizer}), "") << tokenizer;
 }
