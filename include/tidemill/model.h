@@ -67,7 +67,8 @@ struct UnreadSettings {
   std::vector<std::string> keys;  // "rope_scaling.beta_fast", as the file spells them
 };
 
-// Those of a model file, without its weights; files that have none are left out. Errors as those of Inspect and LoadText. Cost: that of both.
+// Those of a model file, without its weights; files that have none are left out. Without a tokenizer that can be read: of config.json or
+// the model's metadata. Errors as those of Inspect. Cost: that of Inspect and LoadText.
 Result<std::vector<UnreadSettings>> FindUnreadSettings(const std::string& path);
 
 // ---- text only ----

@@ -219,7 +219,7 @@ Result<std::vector<UnreadSettings>> FindUnreadSettings(const std::string& path) 
     if (!files.ok()) return std::move(files).error().WithContext(context);
     TIDEMILL_TRY_VOID(DescribeModel(*files).WithContext(context));
     const auto text = ReadModelText(*files);
-    if (!text.ok() && text.error().code() != ErrorCode::kNotFound) return Error(text.error()).WithContext(context);
+    if (!text.ok() && text.error().code() == ErrorCode::kOutOfMemory) return text.error();
     if (text.ok()) TIDEMILL_TRY_VOID(ReadRecommendation(*files).WithContext(context));
     return ListUnread(*files, text.ok() ? ReadPart::kAll : ReadPart::kModel);
   } catch (const std::exception&) {  // std::bad_alloc

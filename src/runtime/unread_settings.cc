@@ -198,13 +198,26 @@ constexpr Quiet kTokenizer[] = {{"tokenizer_class"},
 
 // Of a GGUF file, behind the architecture too.
 constexpr std::string_view kGgufPrefixes[] = {"general.", "quantize.", "split.", "tokenizer.chat_template"};
-constexpr std::string_view kGgufKeys[] = {
-    "tokenizer.ggml.padding_token_id",   "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.seperator_token_id",
-    "tokenizer.ggml.separator_token_id", "tokenizer.ggml.cls_token_id",     "tokenizer.ggml.mask_token_id",
-    "tokenizer.ggml.prefix_token_id",    "tokenizer.ggml.suffix_token_id",  "tokenizer.ggml.middle_token_id",
-    "tokenizer.ggml.fim_pre_token_id",   "tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.fim_mid_token_id",
-    "tokenizer.ggml.fim_pad_token_id",   "tokenizer.ggml.fim_rep_token_id", "tokenizer.ggml.fim_sep_token_id",
-    "tokenizer.ggml.token_type_count",   "tokenizer.huggingface.json"};
+constexpr std::string_view kGgufKeys[] = {"tokenizer.ggml.padding_token_id",
+                                          "tokenizer.ggml.unknown_token_id",
+                                          "tokenizer.ggml.seperator_token_id",
+                                          "tokenizer.ggml.separator_token_id",
+                                          "tokenizer.ggml.cls_token_id",
+                                          "tokenizer.ggml.mask_token_id",
+                                          "tokenizer.ggml.prefix_token_id",
+                                          "tokenizer.ggml.suffix_token_id",
+                                          "tokenizer.ggml.middle_token_id",
+                                          "tokenizer.ggml.fim_pre_token_id",
+                                          "tokenizer.ggml.fim_suf_token_id",
+                                          "tokenizer.ggml.fim_mid_token_id",
+                                          "tokenizer.ggml.fim_pad_token_id",
+                                          "tokenizer.ggml.fim_rep_token_id",
+                                          "tokenizer.ggml.fim_sep_token_id",
+                                          "tokenizer.ggml.token_type_count",
+                                          "tokenizer.ggml.scores",
+                                          "tokenizer.ggml.merges",
+                                          "tokenizer.ggml.pre",
+                                          "tokenizer.huggingface.json"};
 constexpr std::string_view kGgufArchitectureKeys[] = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned"};
 
 bool IsValue(const JsonValue& found, const char* value) {

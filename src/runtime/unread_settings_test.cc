@@ -240,6 +240,41 @@ TEST(UnreadSettings, OrdinaryTokenizerConfigs_HaveNone) {
     EXPECT_EQ(UnreadOf({.tokenizer = tokenizer}), "") << tokenizer;
 }
 
+// Keys of published files of SentencePiece vocabularies, which word splitting and merges do not concern.
+TEST(UnreadSettings, OrdinaryGguf_HasNone) {
+  GgufWriter writer;
+  writer.SetString("general.architecture", "gemma3")
+      .SetString("general.type", "model")
+      .SetString("general.name", "Gemma 3")
+      .SetString("general.license", "gemma")
+      .Set<uint32_t>("general.file_type", 15)
+      .Set<uint32_t>("general.quantization_version", 2)
+      .SetString("quantize.imatrix.file", "x.dat")
+      .Set<uint32_t>("gemma3.embedding_length", 8)
+      .Set<uint32_t>("gemma3.block_count", 1)
+      .Set<uint32_t>("gemma3.context_length", 64)
+      .Set<uint32_t>("gemma3.feed_forward_length", 8)
+      .Set<uint32_t>("gemma3.attention.head_count", 2)
+      .Set<uint32_t>("gemma3.attention.head_count_kv", 1)
+      .Set<uint32_t>("gemma3.attention.key_length", 4)
+      .Set<uint32_t>("gemma3.attention.value_length", 4)
+      .Set<uint32_t>("gemma3.attention.sliding_window", 16)
+      .Set<float>("gemma3.attention.layer_norm_rms_epsilon", 1e-6f)
+      .Set<float>("gemma3.rope.freq_base", 1e6f)
+      .SetString("gemma3.rope.scaling.type", "linear")
+      .Set<float>("gemma3.rope.scaling.factor", 8)
+      .Set<uint32_t>("gemma3.vocab_size", 3)
+      .SetString("tokenizer.ggml.pre", "default")
+      .Set<uint32_t>("tokenizer.ggml.padding_token_id", 0)
+      .Set<uint32_t>("tokenizer.ggml.unknown_token_id", 0)
+      .AddTensor("token_embd.weight", DType::kF32, {8, 3}, std::string(8 * 3 * 4, '\0'));
+  ModelFolder folder;
+  folder.Write("model.gguf", writer.Build());
+  const ModelFiles files = std::move(ModelFiles::Open(folder.path())).value();
+  ASSERT_TRUE(DescribeModel(files).ok());
+  EXPECT_EQ(Text(ListUnread(files, ReadPart::kAll)), "");
+}
+
 TEST(UnreadSettings, OfTextAlone_AreThoseOfTokenizerConfig) {
   ModelFolder folder;
   folder.Write("tokenizer.json", TokenizerJson()).Write("tokenizer_config.json", R"({"what_is_this": 1})");

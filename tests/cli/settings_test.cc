@@ -149,7 +149,8 @@ TEST(UnreadSettings, InspectListsThem) {
   EXPECT_EQ(info["unread"],
             json::parse(R"({"config.json": ["what_is_this"], "generation_config.json": ["num_beams"]})"));
   EXPECT_THAT(Done({"inspect", CountingModelFile(), "--unread"}).out, HasSubstr("no effect       no key\n"));
-  EXPECT_THAT(Done({"inspect", kWithoutTokenizer, "--unread"}).out, HasSubstr("no effect       no key\n"));
+  for (const std::string& model : {kWithoutTokenizer, kGgufWithoutTokenizer})
+    EXPECT_THAT(Done({"inspect", model, "--unread"}).out, HasSubstr("no effect       no key\n"));
 }
 
 TEST(UnreadSettings, OfATokenizer_AreNamedByTokenize) {
