@@ -23,9 +23,9 @@ bool HasFullContext(const Answer& answer, const Engine& engine) {
 
 }  // namespace
 
-void BoundAnswer(GenerationOptions* options) {
-  if (!options->max_new_tokens && !options->max_length)
-    options->max_new_tokens = std::max(kDefaultMaxNewTokens, options->min_new_tokens);
+void BoundAnswer(bool is_given, GenerationOptions* options) {
+  if (is_given || (!options->max_new_tokens && options->max_length)) return;
+  options->max_new_tokens = std::max(options->max_new_tokens.value_or(kDefaultMaxNewTokens), options->min_new_tokens);
 }
 
 GenerationOptions AnswerOptions(const GenerationFlags& flags, const Model& model) {
@@ -38,7 +38,7 @@ GenerationOptions AnswerOptions(const GenerationFlags& flags, const Model& model
   }
   options.stop_at_repetition = true;
   options = flags.ApplyTo(std::move(options));
-  BoundAnswer(&options);
+  BoundAnswer(flags.max_new_tokens.has_value(), &options);
   // 32 bits: short enough to type, and exact in every reader of JSON.
   if (options.temperature != 0 && !flags.seed) options.seed = std::random_device()();
   return options;

@@ -24,8 +24,9 @@ GenerationOptions AnswerOptions(const GenerationFlags& flags, const Model& model
 
 // Of `run --prompts`, before a line's own: the flags, then what the files recommend, else greedy; seed 0.
 GenerationOptions BatchOptions(const GenerationFlags& flags, const Model& model);
-// To kDefaultMaxNewTokens where there is no bound, max_length among them, or to min_new_tokens where those are more.
-void BoundAnswer(GenerationOptions* options);
+// Where no --max-new-tokens is given: to what the files recommend, else to kDefaultMaxNewTokens unless they have a max_length, or to
+// min_new_tokens where those are more.
+void BoundAnswer(bool is_given, GenerationOptions* options);
 
 // A line if flags were given that do nothing at temperature 0. `but`: where they do, in many prompts.
 void WarnAboutIdleFlags(const GenerationFlags& flags, const GenerationOptions& options, std::string_view but,

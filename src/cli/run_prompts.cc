@@ -208,7 +208,7 @@ class Instance {
     const Model& model = *session_.model;
     running->options = prompt.ApplyTo(BatchOptions(flags_.generation, model));
     const bool is_bounded = flags_.generation.max_new_tokens || prompt.generation.max_new_tokens;
-    BoundAnswer(&running->options);
+    BoundAnswer(is_bounded, &running->options);
     std::vector<int32_t> ids = std::move(prompt.ids);
     if (prompt.messages) {
       TIDEMILL_TRY(encoded, encoder_.EncodeJson(prompt.ChatJson()));

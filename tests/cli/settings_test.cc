@@ -89,6 +89,7 @@ TEST(GenerationConfig, Lengths_GiveWayToTheFlagInTheirOrder) {
   const Recommending tokens(R"({"max_new_tokens": 5, "max_length": 12})"), length(R"({"max_length": 12})");
   EXPECT_EQ(tokens.Answer()["generated_tokens"], 5);
   EXPECT_EQ(tokens.Answer({"-n", "7"})["generated_tokens"], 7);
+  EXPECT_EQ(tokens.Answer({"--min-new-tokens", "8"})["generated_tokens"], 8);
   const json to_length = length.Answer();
   EXPECT_EQ(to_length["generated_tokens"], 12 - to_length["prompt_tokens"].get<int>());
   EXPECT_EQ(to_length["finish_reason"], "length");
