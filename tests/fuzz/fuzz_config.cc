@@ -1,5 +1,6 @@
 // JSON settings over arbitrary bytes: a clean error, or a document whose every value answers every getter, with what a second parser
 // makes of the bytes that the value was read from, and which is the same when it is written again. A first line that does not begin with '{' is a path to ask for.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -103,9 +104,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto document = tidemill::JsonDocument::Parse("config.json", text);
   if (!tidemill::Answers(document)) return 0;
-  tidemill::UsePath(*document, path);
-  size_t budget = 2000;
   const auto expected = nlohmann::json::parse(text);
+  const auto members =
+      std::count_if(expected.begin(), expected.end(), [](const auto& value) { return !value.is_null(); });
+  tidemill::Require(document->Unread().size() == static_cast<size_t>(members), "all members but nulls are unread");
+  tidemill::UsePath(*document, path);
+  tidemill::Require(document->Unread().size() <= document->num_values(), "what is unread is in the document");
+  size_t budget = 2000;
   tidemill::UseTree(*document, expected, budget);
   tidemill::Require(nlohmann::json::parse(tidemill::Json(*document).dump()) == expected,
                     "what is written is what was read");
