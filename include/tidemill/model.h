@@ -152,7 +152,8 @@ class DraftHead {
                                                        LoadOptions options);
 
   const Model& target() const;
-  uint64_t resident_weight_bytes() const;  // memory of the packed weights, but for the target's
+  const std::vector<UnreadSettings>& unread_settings() const;  // of its config.json
+  uint64_t resident_weight_bytes() const;                      // memory of the packed weights, but for the target's
 
   Impl& impl() const { return *impl_; }  // for engines
 

@@ -53,6 +53,7 @@ Result<Session> Open(const std::string& path, const LoadOptions& load, EngineOpt
       load_draft.progress = [&progress](double fraction) { progress.Show(fraction); };
       TIDEMILL_TRY(draft_head, DraftHead::Load(draft.model, session.model, load_draft));
       session.draft_head = std::move(draft_head);
+      WarnAboutUnread(session.draft_head->unread_settings(), "draft head: ", context.messages);
     } else {
       TIDEMILL_TRY(draft_model, LoadModel(draft.model, load_draft, "loading the draft model", context));
       session.draft_model = std::move(draft_model);

@@ -218,6 +218,7 @@ Result<std::unique_ptr<LanguageModel>> LoadDraftHead(const ModelFiles& files, co
   TIDEMILL_TRY_VOID(CheckNotQuantised(files));
   TIDEMILL_TRY(settings, ReadDecoderSettings(reader, {}));
   TIDEMILL_TRY_VOID(CheckTarget(reader, settings, target));
+  for (const char* key : {"attention_bias", "mlp_bias"}) reader.Take(key);  // a head's tensors say so
   const uint64_t id = ChainTokenHash(IdentifyModel(files, settings), target.id);
   files.ReleaseAll();
   WeightLoader weights(files, load);

@@ -1,10 +1,12 @@
 #include <exception>
 #include <utility>
+#include <vector>
 
 #include "base/out_of_memory.h"
 #include "base/thread_pool.h"
 #include "models/registry.h"
 #include "runtime/model_impl.h"
+#include "runtime/unread_settings.h"
 #include "tidemill/model.h"
 
 namespace tidemill {
@@ -20,7 +22,9 @@ Result<std::unique_ptr<DraftHead::Impl>> LoadImpl(const std::string& path, std::
   }
   TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
   TIDEMILL_TRY(head, LoadDraftHead(files, *target->impl().language_model, LoadSettingsOf(options, *threads)));
-  return std::make_unique<DraftHead::Impl>(DraftHead::Impl{std::move(files), std::move(target), std::move(head)});
+  std::vector<UnreadSettings> unread = ListUnread(files, ReadPart::kModel);
+  return std::make_unique<DraftHead::Impl>(
+      DraftHead::Impl{std::move(files), std::move(target), std::move(head), std::move(unread)});
 }
 
 }  // namespace
@@ -50,6 +54,7 @@ Result<std::shared_ptr<const DraftHead>> DraftHead::Load(const std::string& path
 }
 
 const Model& DraftHead::target() const { return *impl_->target; }
+const std::vector<UnreadSettings>& DraftHead::unread_settings() const { return impl_->unread; }
 uint64_t DraftHead::resident_weight_bytes() const { return impl_->head->resident_bytes(); }
 
 }  // namespace tidemill

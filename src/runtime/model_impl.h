@@ -77,6 +77,7 @@ struct DraftHead::Impl {
   ModelFiles files;
   std::shared_ptr<const Model> target;
   std::unique_ptr<LanguageModel> head;  // has weights of both
+  std::vector<UnreadSettings> unread = {};
 };
 
 }  // namespace tidemill

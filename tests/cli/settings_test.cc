@@ -154,6 +154,19 @@ TEST(UnreadSettings, InspectListsThem) {
     EXPECT_THAT(Done({"inspect", model, "--unread"}).out, HasSubstr("no effect       no key\n"));
 }
 
+TEST(UnreadSettings, OfDrafters_AreNamedAsTheirs) {
+  const Recommending model("{}");
+  ModelFolder head, other;
+  ChangedCheckpoint("eagle/eagle3").Replace("{", "{\"what_is_this\": 1, \"attention_bias\": false, ").WriteTo(head);
+  EXPECT_THAT(model.Run({"-n", "2", "--draft", head.path()}).err,
+              StartsWith("tidemill: warning: draft head: config.json: 1 key is not known here and has no effect: "
+                         "what_is_this\n"));
+  ChangedCheckpoint("eagle/target").WriteTo(other);
+  other.Write("tokenizer.json", EagleTokenizer()).Write("generation_config.json", R"({"num_beams": 4})");
+  EXPECT_THAT(model.Run({"-n", "2", "--draft", other.path()}).err,
+              HasSubstr("draft model: generation_config.json: 1 key is not known here and has no effect: num_beams\n"));
+}
+
 TEST(UnreadSettings, OfATokenizer_AreNamedByTokenize) {
   ModelFolder folder;
   folder.Write("tokenizer.json", EagleTokenizer()).Write("tokenizer_config.json", R"({"what_is_this": 1})");
