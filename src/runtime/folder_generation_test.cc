@@ -13,8 +13,8 @@
 namespace tidemill::folder_generation_test {
 namespace {
 
-using ::testing::StartsWith;
 using testing::ModelFolder;
+using ::testing::StartsWith;
 
 ModelFolder& AddBasics(ModelFolder& folder) {
   return folder.Write("config.json", "{}").Write("model.safetensors", testing::SafetensorsWriter().Build());
