@@ -194,7 +194,8 @@ constexpr Quiet kTokenizer[] = {{"tokenizer_class"},
                                 {"clean_up_tokenization_spaces"},
                                 {"spaces_between_special_tokens"},
                                 {"split_special_tokens", "false"},
-                                {"use_default_system_prompt"}};
+                                {"use_default_system_prompt"},
+                                {"chat_template"}};  // where a file of its own comes before it
 
 // Of a GGUF file, behind the architecture too.
 constexpr std::string_view kGgufPrefixes[] = {"general.", "quantize.", "split.", "tokenizer.chat_template"};

@@ -275,6 +275,16 @@ TEST(UnreadSettings, OrdinaryGguf_HasNone) {
   EXPECT_EQ(Text(ListUnread(files, ReadPart::kAll)), "");
 }
 
+TEST(UnreadSettings, TemplateBehindAFileOfItsOwn_IsNotNamed) {
+  ModelFolder folder;
+  folder.Write("tokenizer.json", TokenizerJson())
+      .Write("chat_template.jinja", "{{ 1 }}")
+      .Write("tokenizer_config.json", R"({"chat_template": "{{ 2 }}"})");
+  const auto text = LoadText(folder.path());
+  ASSERT_TRUE(text.ok()) << text.error().message();
+  EXPECT_EQ(Text(text->unread_settings), "");
+}
+
 TEST(UnreadSettings, OfTextAlone_AreThoseOfTokenizerConfig) {
   ModelFolder folder;
   folder.Write("tokenizer.json", TokenizerJson()).Write("tokenizer_config.json", R"({"what_is_this": 1})");
