@@ -98,7 +98,8 @@ TEST(FolderText, NoTokenizer_IsNotFound) {
   EXPECT_EQ(text.error().code(), ErrorCode::kNotFound);
   EXPECT_EQ(text.error().message(), "load tokenizer of " + folder.path() +
                                         ": tokenizer.json: not in the folder; text needs it (transformers' "
-                                        "save_pretrained of a fast tokenizer writes it)");
+                                        "save_pretrained of a fast tokenizer writes it), or tokenizer.model, or "
+                                        "vocab.json and merges.txt");
 }
 
 TEST(FolderText, IdsPastTheVocabulary_AreRefusedByFileAndKey) {

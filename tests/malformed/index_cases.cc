@@ -228,7 +228,9 @@ std::vector<MalformedCase> FolderCases() {
        {{"config.json", kConfig}, {"model.safetensors", weights}},
        "",
        kNotFound,
-       "tokenizer.json: not in the folder; text needs it (transformers' save_pretrained of a fast tokenizer writes it)",
+       "tokenizer.json: not in the folder; text needs it (transformers' save_pretrained of a fast tokenizer writes "
+       "it), or "
+       "tokenizer.model, or vocab.json and merges.txt",
        Question::kLoad},
   };
 }
