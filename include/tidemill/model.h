@@ -78,7 +78,7 @@ struct ModelText {
   std::optional<ChatTemplate> chat_template;
   std::string bos_token, eos_token;  // spellings, for the template; empty when there is none
   std::vector<std::pair<std::string, std::string>> special_tokens = {};  // further ones: {"pad_token", "<pad>"}
-  std::string tokenizer_doubt = {};        // why its ids may not be what the model was made for; empty: no doubt
+  std::string tokenizer_doubt = {};  // why its ids may not be what the model was made for; empty: no doubt
   // All that the file has, by name and source; chat_template is the one named default.
   std::vector<std::pair<std::string, std::string>> chat_templates = {};
   std::string chat_template_trouble = {};  // why the file's template cannot be used; empty: it can, or there is none
