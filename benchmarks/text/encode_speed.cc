@@ -1,10 +1,12 @@
 // encode_speed MODEL FILE BYTES...: prints, for each number of bytes, the seconds of the fastest of five encodings of so much text, which is the
 // file's, again and again. One thread.
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 
 #include "tidemill/model.h"
 
@@ -16,7 +18,10 @@ int main(int argc, char** argv) {
   const std::string once{std::istreambuf_iterator<char>(file), {}};
   if (once.empty()) return std::fprintf(stderr, "%s: empty or missing\n", argv[2]), 1;
   for (int i = 3; i < argc; ++i) {
-    const size_t bytes = std::stoul(argv[i]);
+    const std::string_view digits = argv[i];
+    size_t bytes = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), bytes);
+    if (bytes == 0) return std::fprintf(stderr, "%s: expected a number of bytes\n", argv[i]), 2;
     std::string text;
     while (text.size() < bytes) text += once;
     text.resize(bytes);

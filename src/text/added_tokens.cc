@@ -38,9 +38,9 @@ Utf8Char LastCharacter(std::string_view text) {
 bool BeginsWithWord(std::string_view text) { return !text.empty() && IsWordCharacter(DecodeUtf8(text)); }
 bool EndsWithWord(std::string_view text) { return !text.empty() && IsWordCharacter(LastCharacter(text)); }
 
-// Where the white space at the end of `text` begins.
-size_t WhiteSpaceBegin(std::string_view text) {
-  while (!text.empty()) {
+// Where the white space at the end of `text` begins, not before `least`.
+size_t WhiteSpaceBegin(std::string_view text, size_t least) {
+  while (text.size() > least) {
     const Utf8Char last = LastCharacter(text);
     if (!IsWhiteSpace(last)) break;
     text.remove_suffix(last.length);
@@ -60,7 +60,8 @@ size_t WhiteSpaceEnd(std::string_view text, size_t at) {
 
 }  // namespace
 
-AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)), shorter_(tokens_.size()) {
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens)
+    : tokens_(std::move(tokens)), shorter_(tokens_.size()), ordinary_(tokens_.size()) {
   TIDEMILL_CHECK(tokens_.size() < kNone);
   std::sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) { return a.text < b.text; });
   for (uint32_t i = 0; i < tokens_.size(); ++i) {
@@ -71,6 +72,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tok
     uint32_t shorter = i == 0 ? kNone : i - 1;
     while (shorter != kNone && !text.starts_with(tokens_[shorter].text)) shorter = shorter_[shorter];
     shorter_[i] = shorter;
+    ordinary_[i] = shorter == kNone || !tokens_[shorter].special ? shorter : ordinary_[shorter];
   }
   std::partial_sum(first_.begin(), first_.end(), first_.begin());
 }
@@ -95,8 +97,19 @@ std::optional<AddedTokens::Match> AddedTokens::FindFirst(const Search& search, s
       continue;
     }
     Match match = {.begin = at, .end = end, .next = end, .id = token->id};
-    if (token->lstrip) match.begin = std::max(WhiteSpaceBegin(search.text.substr(0, at)), std::min(done, at));
-    if (token->rstrip) match.end = WhiteSpaceEnd(search.text, end);
+    if (token->rstrip) {
+      // One run of white space is looked through once, whatever tokens it is made of.
+      if (end < search.white.begin || end > search.white.end) search.white = {end, WhiteSpaceEnd(search.text, end)};
+      match.end = search.white.end;
+    }
+    if (token->lstrip) {
+      match.begin = std::max(WhiteSpaceBegin(search.text.substr(0, at), std::min(done, at)), done);
+      if (match.begin >= match.end) {  // the token before has taken all of it
+        done = std::max(done, match.end);
+        at = end - 1;
+        continue;
+      }
+    }
     return match;
   }
   return std::nullopt;
@@ -112,7 +125,8 @@ const AddedToken* AddedTokens::LongestAt(std::string_view text, size_t at, size_
   if (behind == begin) return nullptr;
   const auto mismatch = std::mismatch(rest.begin(), rest.end(), behind[-1].text.begin(), behind[-1].text.end());
   const auto common = static_cast<size_t>(mismatch.first - rest.begin());
-  for (auto i = static_cast<uint32_t>(behind - tokens_.begin() - 1); i != kNone; i = shorter_[i]) {
+  const std::vector<uint32_t>& next = special_end > at ? shorter_ : ordinary_;
+  for (auto i = static_cast<uint32_t>(behind - tokens_.begin() - 1); i != kNone; i = next[i]) {
     const AddedToken& token = tokens_[i];
     if (token.text.size() <= common && (!token.special || at + token.text.size() <= special_end)) return &token;
   }

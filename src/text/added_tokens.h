@@ -43,6 +43,7 @@ class AddedTokens {
     bool special = true;  // whether special tokens may be recognised at all
     // Where they may not: sorted, disjoint, none empty; a match that touches one is void.
     std::span<const ByteRange> caller = {};
+    mutable ByteRange white = {};  // where the white space was that a token has taken last
   };
   // The first match at or after `from`: leftmost, then longest of those that may be recognised there. The matches before it
   // have taken the text up to `done`.
@@ -61,6 +62,7 @@ class AddedTokens {
 
   std::vector<AddedToken> tokens_;     // ascending by text
   std::vector<uint32_t> shorter_;      // [tokens]: the longest other token that this one begins with, or kNone
+  std::vector<uint32_t> ordinary_;     // [tokens]: the same among those that are not special
   std::array<uint32_t, 257> first_{};  // tokens_[first_[byte], first_[byte + 1]) begin with `byte`
 };
 

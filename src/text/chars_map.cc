@@ -1,5 +1,6 @@
 #include "text/chars_map.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "text/utf8.h"
@@ -8,6 +9,9 @@ namespace tidemill {
 namespace {
 
 constexpr size_t kMaxMappedGrapheme = 5;  // bytes
+// No published map has longer entries; a trie with a circle, or texts without an end, would else cost a long search at each byte.
+constexpr size_t kMaxEntryBytes = 64;
+constexpr size_t kMaxReplacementBytes = 512;
 
 // One unit of the trie.
 bool HasLeaf(uint32_t unit) { return ((unit >> 8) & 1) != 0; }
@@ -38,7 +42,7 @@ CharsMap::Found CharsMap::Find(std::string_view text, bool longest) const {
   Found found;
   if (trie_.empty()) return found;
   size_t node = OffsetOf(trie_[0]);
-  for (size_t i = 0; i < text.size(); ++i) {
+  for (size_t i = 0; i < std::min(text.size(), kMaxEntryBytes); ++i) {
     const auto byte = static_cast<uint8_t>(text[i]);
     if (byte == 0) break;
     node ^= byte;
@@ -48,8 +52,10 @@ CharsMap::Found CharsMap::Find(std::string_view text, bool longest) const {
     if (!HasLeaf(unit)) continue;
     if (node >= trie_.size() || ValueOf(trie_[node]) >= texts_.size()) break;
     const size_t begin = ValueOf(trie_[node]);
-    const size_t end = std::min(texts_.find('\0', begin), texts_.size());
-    found = {.length = i + 1, .replacement = std::string_view(texts_).substr(begin, end - begin)};
+    const std::string_view rest = std::string_view(texts_).substr(begin, kMaxReplacementBytes);
+    const size_t end = rest.find('\0');
+    if (end == std::string_view::npos) break;
+    found = {.length = i + 1, .replacement = rest.substr(0, end)};
     if (!longest) break;
   }
   return found;

@@ -22,6 +22,27 @@ std::vector<ByteRange> Clip(std::span<const ByteRange> ranges, size_t begin, siz
   return clipped;
 }
 
+// Marks on the bytes of the ranges, and the ranges of the marks.
+std::vector<bool> MarksOf(std::span<const ByteRange> ranges, size_t size) {
+  std::vector<bool> marks(size);
+  for (const ByteRange& range : ranges) {
+    for (size_t i = range.begin; i < range.end; ++i) marks[i] = true;
+  }
+  return marks;
+}
+std::vector<ByteRange> RangesOf(const std::vector<bool>& marks) {
+  std::vector<ByteRange> ranges;
+  for (size_t i = 0; i < marks.size(); ++i) {
+    if (!marks[i]) continue;
+    if (!ranges.empty() && ranges.back().end == i) {
+      ++ranges.back().end;
+    } else {
+      ranges.push_back({i, i + 1});
+    }
+  }
+  return ranges;
+}
+
 }  // namespace
 
 Result<void> Encoder::EncodeAll(const AddedTokens::Search& search) {
@@ -38,33 +59,19 @@ Result<void> Encoder::EncodeAll(const AddedTokens::Search& search) {
 Result<void> Encoder::EncodeBetween(const AddedTokens::Search& search, size_t begin, size_t end) {
   std::string_view text = search.text.substr(begin, end - begin);
   const bool begins_input = begin == 0;
-  std::string normalized;
+  MarkedText normalized;
   std::vector<ByteRange> caller;
-  bool special = search.special;
   if (!impl_.normalized_tokens.empty()) caller = Clip(search.caller, begin, end);
   if (!impl_.normalizer.empty()) {
-    const auto normalize = [&](std::string_view part) {
-      return impl_.normalizer.Normalize(part, kMaxGrowth * part.size() + 4096, words_.regex, budget_);
-    };
-    TIDEMILL_TRY(whole, normalize(text));
-    if (!caller.empty()) {
-      // Where the caller's bytes are now: part after part. If the parts do not make up the whole, nothing in it may be special.
-      size_t size = 0, at = 0;
-      for (ByteRange& range : caller) {
-        TIDEMILL_TRY(before, normalize(text.substr(at, range.begin - at)));
-        TIDEMILL_TRY(inside, normalize(text.substr(range.begin, range.end - range.begin)));
-        at = range.end;
-        range = {size + before.size(), size + before.size() + inside.size()};
-        size = range.end;
-      }
-      TIDEMILL_TRY(behind, normalize(text.substr(at)));
-      if (size + behind.size() != whole.size()) special = false;
-      std::erase_if(caller, [](const ByteRange& range) { return range.begin == range.end; });
-    }
-    normalized = std::move(whole);
-    text = normalized;
+    normalized.text = text;
+    if (!caller.empty()) normalized.marks = MarksOf(caller, text.size());
+    TIDEMILL_TRY(made, impl_.normalizer.Normalize(std::move(normalized), kMaxGrowth * text.size() + 4096, words_.regex,
+                                                  budget_));
+    normalized = std::move(made);
+    text = normalized.text;
+    if (!caller.empty()) caller = RangesOf(normalized.marks);
   }
-  const AddedTokens::Search inner = {.text = text, .special = special, .caller = caller};
+  const AddedTokens::Search inner = {.text = text, .special = search.special, .caller = caller};
   size_t done = 0, from = 0;
   while (const auto match = impl_.normalized_tokens.FindFirst(inner, from, done)) {
     if (done < match->begin)
@@ -146,13 +153,15 @@ void Encoder::EncodePieces(std::string_view word) {
   }
   const PieceSymbols& known = impl_.piece_symbols;
   symbols_.clear();
+  // Not where the space itself is unknown, and fuses with what is unknown before it.
+  const bool splits_at_spaces = known.space_begins_pieces() && known.Find(kPieceSpace) >= 0;
   bool after_space = false;
   while (!word.empty()) {
     const Utf8Char next = DecodeUtf8(word);
     const bool is_valid = next.status == Utf8Status::kValid;
     const std::string_view bytes = word.substr(0, is_valid ? next.length : 1);
     const bool is_space = is_valid && next.code_point == kPieceSpace;
-    if (is_space && !after_space && known.space_begins_pieces()) MergePieces();
+    if (is_space && !after_space && splits_at_spaces) MergePieces();
     after_space = is_space;
     if (const int32_t symbol = is_valid ? known.Find(next.code_point) : -1; symbol >= 0) {
       symbols_.push_back(symbol);

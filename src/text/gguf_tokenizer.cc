@@ -65,7 +65,7 @@ Result<ModelDefaults> ReadModel(const GgufFile& file) {
     return ModelDefaults{.kind = VocabularyKind::kSentencePiece, .adds_bos = true, .space_prefix = true};
   if (model == "gemma4")
     return ModelDefaults{.kind = VocabularyKind::kSentencePiece, .adds_bos = true, .merges_by_rank = true};
-  if (model == "t5") return ModelDefaults{.kind = VocabularyKind::kUnigram, .adds_eos = true, .space_prefix = true};
+  if (model == "t5") return ModelDefaults{.kind = VocabularyKind::kUnigram, .adds_eos = true};
   if (model == "bert") return ModelDefaults{.kind = VocabularyKind::kWordPiece, .adds_bos = true, .adds_eos = true};
   return Error(
       ErrorCode::kUnsupported,
@@ -147,6 +147,7 @@ Result<void> ReadWords(const GgufFile& file, ModelDefaults& defaults, TokenizerS
     spec.normalizer = PieceSpaces(space_prefix);
     return {};
   }
+  spec.max_word_characters = std::numeric_limits<size_t>::max();
   spec.prefixes = {.first = std::string(kPieceSpaceUtf8), .rest = ""};
   spec.leading_space = LeadingSpace::kOneDropped;
   TIDEMILL_TRY(lowercase, file.GetBoolOr("tokenizer.ggml.normalizer.lowercase", true));
@@ -182,6 +183,18 @@ Result<TokenizerSpec> Read(const GgufFile& file) {
   if (is_word_piece || spec.kind == VocabularyKind::kUnigram) {
     TIDEMILL_TRY(unk_id, ReadId(file, "tokenizer.ggml.unknown_token_id", num_tokens));
     spec.unk_id = unk_id;
+  }
+  // The ids of the first models of these kinds, where a file does not say.
+  const auto fall_back = [&](std::optional<int32_t>& id, int32_t other) {
+    if (!id && static_cast<size_t>(other) < num_tokens) id = other;
+  };
+  if (is_word_piece) {
+    fall_back(spec.bos_id, 101);
+    fall_back(spec.eos_id, 102);
+    fall_back(spec.unk_id, 100);
+  } else if (spec.kind == VocabularyKind::kUnigram) {
+    fall_back(spec.eos_id, 1);
+    fall_back(spec.unk_id, 2);
   }
   for (const std::string_view key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
     TIDEMILL_TRY(id, ReadId(file, key, num_tokens));

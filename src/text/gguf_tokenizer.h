@@ -11,7 +11,7 @@
 //   tokenizer.ggml.{eot,eom}_token_id          optional; end generation, as eos does
 //   tokenizer.ggml.add_{bos,eos}_token   bool  missing: a beginning-of-sequence token for llama, gemma4 and some splitting rules, an
 //                                              end for t5, both for bert
-//   tokenizer.ggml.add_space_prefix      bool  missing: yes for llama and t5, else no
+//   tokenizer.ggml.add_space_prefix      bool  missing: yes for llama, else no
 //   tokenizer.ggml.precompiled_charsmap  u8[]  t5: chars_map.h
 //   tokenizer.ggml.remove_extra_whitespaces    t5; missing: no
 //   tokenizer.ggml.normalizer.{lowercase,strip_accents}    bert; missing: yes

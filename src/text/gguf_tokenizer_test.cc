@@ -168,6 +168,7 @@ TEST(ReadTokenizerSpec, Unigram_EndsTextsAndKnowsTheUnknown) {
   keys["tokenizer.ggml.eos_token_id"] = OfUint(1);
   keys["tokenizer.ggml.unknown_token_id"] = OfUint(0);
   keys["tokenizer.ggml.remove_extra_whitespaces"] = OfBool(true);
+  keys["tokenizer.ggml.add_space_prefix"] = OfBool(true);
   const Tokenizer tokenizer = CreateTokenizer(Read(keys).value()).value();
   EXPECT_THAT(tokenizer.Encode("  a  a ").value(), ElementsAre(3, 2, 3, 2, 1));
   EXPECT_THAT(tokenizer.Encode("abba").value(), ElementsAre(3, 2, 0, 2, 1));

@@ -19,22 +19,75 @@ bool IsHan(char32_t c) {
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-// `text` with append(character, its bytes, out) for each character; bytes that are none stay.
-template <typename Append>
-std::string MapCharacters(std::string_view text, const Append& append) {
-  std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    const Utf8Char next = DecodeUtf8(text);
-    const size_t length = next.status == Utf8Status::kValid ? next.length : 1;
-    if (next.status == Utf8Status::kValid) {
-      append(next, text.substr(0, length), out);
-    } else {
-      out += text.substr(0, length);
-    }
-    text.remove_prefix(length);
+// What a step makes: parts of its input, and what stands for such parts.
+class Output {
+ public:
+  explicit Output(const MarkedText& in) : in_(in) { out_.text.reserve(in.text.size()); }
+
+  size_t size() const { return out_.text.size(); }
+  // Bytes [begin, end) of the input as they are.
+  void Copy(size_t begin, size_t end) {
+    out_.text.append(in_.text, begin, end - begin);
+    if (!in_.marks.empty()) out_.marks.insert(out_.marks.end(), MarkAt(begin), MarkAt(end));
   }
-  return out;
+  // `content` for bytes [begin, end). For nothing it is marked where a byte beside it is.
+  void Put(std::string_view content, size_t begin, size_t end) {
+    out_.text += content;
+    if (in_.marks.empty()) return;
+    if (begin == end) {
+      if (begin > 0) --begin;
+      if (end < in_.text.size()) ++end;
+    }
+    out_.marks.resize(out_.text.size(), std::find(MarkAt(begin), MarkAt(end), true) != MarkAt(end));
+  }
+  MarkedText Take() { return std::move(out_); }
+
+ private:
+  std::vector<bool>::const_iterator MarkAt(size_t i) const {
+    return in_.marks.begin() + static_cast<std::ptrdiff_t>(i);
+  }
+
+  const MarkedText& in_;
+  MarkedText out_;
+};
+
+// append(character, its bytes, content) says what stands for each character; bytes that are none stay.
+template <typename Append>
+MarkedText MapCharacters(const MarkedText& in, const Append& append) {
+  Output out(in);
+  const std::string_view text = in.text;
+  std::string content;
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char next = DecodeUtf8(text.substr(at));
+    const bool is_valid = next.status == Utf8Status::kValid;
+    const size_t end = at + (is_valid ? next.length : 1);
+    content.clear();
+    if (is_valid) append(next, text.substr(at, end - at), content);
+    out.Put(is_valid ? std::string_view(content) : text.substr(at, 1), at, end);
+    at = end;
+  }
+  return out.Take();
+}
+
+// By parts that nothing composes or moves across: ASCII but for the last character of a run, and what follows it.
+MarkedText NormalizeForm(const MarkedText& in, std::string (*form)(std::string_view)) {
+  if (in.marks.empty()) return {form(in.text), {}};
+  Output out(in);
+  const std::string_view text = in.text;
+  const auto is_ascii = [&](size_t i) { return (text[i] & 0x80) == 0; };
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at + 1;
+    while (end < text.size() && !is_ascii(end)) ++end;
+    out.Put(form(text.substr(at, end - at)), at, end);
+    at = end;
+  }
+  return out.Take();
+}
+
+MarkedText Slice(const MarkedText& in, size_t begin, size_t end) {
+  Output out(in);
+  out.Copy(begin, end);
+  return out.Take();
 }
 
 size_t WhiteAtStart(std::string_view text) {
@@ -60,19 +113,18 @@ size_t WhiteAtEnd(std::string_view text) {
   return begin;
 }
 
-// All of this stops where `out` has more than `max_bytes`, which the caller refuses.
-std::string ReplaceText(std::string_view text, const NormalizerStep& spec, size_t max_bytes) {
-  const std::string_view pattern = spec.pattern, content = spec.content;
-  std::string out;
-  out.reserve(text.size());
-  for (size_t at = 0;;) {
-    const size_t found = text.find(pattern, at);
-    out += text.substr(at, found - at);
-    if (found == std::string_view::npos) return out;
-    out += content;
-    if (out.size() > max_bytes) return out;
-    at = found + pattern.size();
+// All of this stops where the output has more than `max_bytes`, which the caller refuses.
+MarkedText ReplaceText(const MarkedText& in, const NormalizerStep& spec, size_t max_bytes) {
+  Output out(in);
+  size_t done = 0;
+  for (size_t found = in.text.find(spec.pattern); found != std::string::npos && out.size() <= max_bytes;
+       found = in.text.find(spec.pattern, done)) {
+    out.Copy(done, found);
+    done = found + spec.pattern.size();
+    out.Put(spec.content, found, done);
   }
+  out.Copy(done, in.text.size());
+  return out.Take();
 }
 
 struct Search {
@@ -81,61 +133,68 @@ struct Search {
   RegexBudget& budget;
 };
 
-Result<void> ReplaceMatches(std::string_view text, const Search& search, std::string_view content, size_t max_bytes,
-                            std::string& out) {
+// In bytes [begin, end) of `text`, which are valid.
+Result<void> ReplaceMatches(std::string_view text, size_t begin, size_t end, const Search& search,
+                            std::string_view content, size_t max_bytes, Output& out) {
+  const std::string_view part = text.substr(begin, end - begin);
   size_t done = 0;
-  for (size_t from = 0; from <= text.size() && out.size() <= max_bytes;) {
-    TIDEMILL_TRY(match, search.regex.Find(text, from, search.scratch, search.budget));
+  for (size_t from = 0; from <= part.size() && out.size() <= max_bytes;) {
+    TIDEMILL_TRY(match, search.regex.Find(part, from, search.scratch, search.budget));
     if (!match) break;
-    out += text.substr(done, match->begin - done);
+    out.Copy(begin + done, begin + match->begin);
     done = match->end;
-    if (match->begin < match->end) {
-      out += content;
-      from = done;
-      continue;
-    }
-    out += content;  // for nothing; then on with the next character
-    if (done == text.size()) break;
-    from = done + DecodeUtf8(text.substr(done)).length;
+    out.Put(content, begin + match->begin, begin + match->end);
+    from = done;
+    if (match->begin < match->end) continue;
+    if (done == part.size()) break;  // an empty one: on with the next character
+    from += DecodeUtf8(part.substr(done)).length;
   }
-  out += text.substr(done);
+  out.Copy(begin + done, end);
   return {};
 }
 
-Result<std::string> Replace(std::string_view text, const Search& search, std::string_view content, size_t max_bytes) {
-  std::string out;
-  out.reserve(text.size());
-  while (!text.empty() && out.size() <= max_bytes) {
-    size_t valid = 0;
+Result<MarkedText> Replace(const MarkedText& in, const Search& search, std::string_view content, size_t max_bytes) {
+  Output out(in);
+  const std::string_view text = in.text;
+  for (size_t at = 0; at < text.size() && out.size() <= max_bytes;) {
+    size_t valid = at;
     Utf8Char next;
     while (valid < text.size() && (next = DecodeUtf8(text.substr(valid))).status == Utf8Status::kValid)
       valid += next.length;
-    if (valid > 0) TIDEMILL_TRY_VOID(ReplaceMatches(text.substr(0, valid), search, content, max_bytes, out));
-    text.remove_prefix(valid);
-    if (text.empty()) break;
-    out += text[0];
-    text.remove_prefix(1);
+    if (valid > at) TIDEMILL_TRY_VOID(ReplaceMatches(text, at, valid, search, content, max_bytes, out));
+    at = valid;
+    if (at < text.size()) out.Copy(at, at + 1);
+    ++at;
   }
-  return out;
+  return out.Take();
 }
 
-std::string Lowercase(std::string_view text) {
+MarkedText Lowercase(const MarkedText& in) {
   return MapCharacters(
-      text, [](const Utf8Char& c, std::string_view, std::string& out) { jinja::AppendLower(c.code_point, out); });
+      in, [](const Utf8Char& c, std::string_view, std::string& out) { jinja::AppendLower(c.code_point, out); });
 }
 
-std::string SpacesForWhite(std::string_view text) {
+MarkedText SpacesForWhite(const MarkedText& in) {
   return MapCharacters(
-      text, [](const Utf8Char& c, std::string_view bytes, std::string& out) { out += IsWhite(c) ? " " : bytes; });
+      in, [](const Utf8Char& c, std::string_view bytes, std::string& out) { out += IsWhite(c) ? " " : bytes; });
 }
 
-std::string IsolateHan(std::string_view text) {
-  return MapCharacters(text, [](const Utf8Char& c, std::string_view bytes, std::string& out) {
+MarkedText IsolateHan(const MarkedText& in) {
+  return MapCharacters(in, [](const Utf8Char& c, std::string_view bytes, std::string& out) {
     const bool is_han = IsHan(c.code_point);
     if (is_han) out += ' ';
     out += bytes;
     if (is_han) out += ' ';
   });
+}
+
+// The map says nothing of what became what: with one mark all is marked.
+Result<MarkedText> MapAll(const MarkedText& in, const CharsMap& map, size_t max_bytes, Regex::Scratch& scratch,
+                          RegexBudget& budget) {
+  TIDEMILL_TRY(mapped, map.Map(in.text, max_bytes, scratch, budget));
+  Output out(in);
+  if (!mapped.empty()) out.Put(mapped, 0, in.text.size());
+  return out.Take();
 }
 
 }  // namespace
@@ -165,42 +224,50 @@ Result<Normalizer> Normalizer::Create(std::vector<NormalizerStep> steps) {
 
 Result<std::string> Normalizer::Normalize(std::string_view text, size_t max_bytes, Regex::Scratch& scratch,
                                           RegexBudget& budget) const {
-  std::string normal(text);
+  TIDEMILL_TRY(normal, Normalize(MarkedText{std::string(text), {}}, max_bytes, scratch, budget));
+  return std::move(normal.text);
+}
+
+Result<MarkedText> Normalizer::Normalize(MarkedText text, size_t max_bytes, Regex::Scratch& scratch,
+                                         RegexBudget& budget) const {
+  const size_t given = text.text.size();
   for (const Step& step : steps_) {
     const NormalizerStep& spec = step.spec;
     switch (spec.kind) {
-      case NormalizerKind::kNfc: normal = ToNfc(normal); break;
-      case NormalizerKind::kNfd: normal = ToNfd(normal); break;
-      case NormalizerKind::kLowercase: normal = Lowercase(normal); break;
-      case NormalizerKind::kSpacesForWhite: normal = SpacesForWhite(normal); break;
-      case NormalizerKind::kIsolateHan: normal = IsolateHan(normal); break;
+      case NormalizerKind::kNfc: text = NormalizeForm(text, ToNfc); break;
+      case NormalizerKind::kNfd: text = NormalizeForm(text, ToNfd); break;
+      case NormalizerKind::kLowercase: text = Lowercase(text); break;
+      case NormalizerKind::kSpacesForWhite: text = SpacesForWhite(text); break;
+      case NormalizerKind::kIsolateHan: text = IsolateHan(text); break;
       case NormalizerKind::kPrepend:
-        if (!normal.empty()) normal.insert(0, spec.content);
+        if (text.text.empty()) break;
+        text.text.insert(0, spec.content);
+        if (!text.marks.empty()) text.marks.insert(text.marks.begin(), spec.content.size(), false);
         break;
-      case NormalizerKind::kStripLeft: normal.erase(0, WhiteAtStart(normal)); break;
-      case NormalizerKind::kStripRight: normal.resize(WhiteAtEnd(normal)); break;
+      case NormalizerKind::kStripLeft: text = Slice(text, WhiteAtStart(text.text), text.text.size()); break;
+      case NormalizerKind::kStripRight: text = Slice(text, 0, WhiteAtEnd(text.text)); break;
       case NormalizerKind::kReplace: {
         if (!step.regex) {
-          normal = ReplaceText(normal, spec, max_bytes);
+          text = ReplaceText(text, spec, max_bytes);
           break;
         }
-        TIDEMILL_TRY(replaced, Replace(normal, {*step.regex, scratch, budget}, spec.content, max_bytes));
-        normal = std::move(replaced);
+        TIDEMILL_TRY(replaced, Replace(text, {*step.regex, scratch, budget}, spec.content, max_bytes));
+        text = std::move(replaced);
         break;
       }
       case NormalizerKind::kCharsMap: {
-        TIDEMILL_TRY(mapped, step.map.Map(normal, max_bytes, scratch, budget));
-        normal = std::move(mapped);
+        TIDEMILL_TRY(mapped, MapAll(text, step.map, max_bytes, scratch, budget));
+        text = std::move(mapped);
         break;
       }
     }
-    if (normal.size() > max_bytes) {
-      return Error(ErrorCode::kInvalidArgument, "normalize a text of " + std::to_string(text.size()) +
+    if (text.text.size() > max_bytes) {
+      return Error(ErrorCode::kInvalidArgument, "normalize a text of " + std::to_string(given) +
                                                     " bytes: expected at most " + std::to_string(max_bytes) +
-                                                    " then, found " + std::to_string(normal.size()));
+                                                    " then, found " + std::to_string(text.text.size()));
     }
   }
-  return normal;
+  return text;
 }
 
 }  // namespace tidemill

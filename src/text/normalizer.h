@@ -41,6 +41,12 @@ struct NormalizerStep {
 // What BERT's clean_text removes: control and format characters and those of private use.
 inline constexpr std::string_view kBertRemoves = R"((?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}]|\x{FFFD})";
 
+// A text and, for each of its bytes, whether it is marked; no marks at all: nobody asks.
+struct MarkedText {
+  std::string text;
+  std::vector<bool> marks;
+};
+
 class Normalizer {
  public:
   Normalizer() = default;  // leaves the text
@@ -52,6 +58,8 @@ class Normalizer {
   // Errors: those of Regex::Find, and kInvalidArgument when the text grows to more than `max_bytes`. Cost: linear in the text for each step.
   Result<std::string> Normalize(std::string_view text, size_t max_bytes, Regex::Scratch& scratch,
                                 RegexBudget& budget) const;
+  // The same, with a mark for each byte: what a step makes of marked bytes is marked; what it makes of both, too.
+  Result<MarkedText> Normalize(MarkedText text, size_t max_bytes, Regex::Scratch& scratch, RegexBudget& budget) const;
 
  private:
   struct Step {

@@ -104,9 +104,9 @@ void AppendReplaced(std::string_view text, std::string_view replacement, std::st
   }
 }
 
-// Rewrites each word by append(word, is_first, out) into new text.
-template <typename Append>
-void Rewrite(Words& words, const Append& append) {
+// Rewrites each word into new text: append(word, plan, out), where plan(word, is_first) is of the word as it is, not as it is masked.
+template <typename Plan, typename Append>
+void Rewrite(Words& words, const Plan& plan, const Append& append) {
   std::string text, masked;
   std::vector<ByteRange> list;
   list.reserve(words.list.size());
@@ -117,8 +117,9 @@ void Rewrite(Words& words, const Append& append) {
     const auto part = [&](const std::string& whole) {
       return std::string_view(whole).substr(word.begin, word.end - word.begin);
     };
-    append(part(words.text), is_first, text);
-    if (!words.masked.empty()) append(part(words.masked), is_first, masked);
+    const bool planned = plan(part(words.text), is_first);
+    append(part(words.text), planned, text);
+    if (!words.masked.empty()) append(part(words.masked), planned, masked);
     list.push_back({begin, text.size()});
   }
   words.text = std::move(text);
@@ -145,6 +146,9 @@ Result<PreTokenizer> PreTokenizer::Create(std::vector<PreTokenizerStep> steps) {
   }
   for (PreTokenizerStep& step : steps) {
     Step compiled;
+    if (step.kind == PreTokenizerKind::kSplit && step.is_literal && step.expression.empty()) {
+      return Error(ErrorCode::kUnsupported, "pre_tokenizer: Split: expected some text to split at, found none");
+    }
     if (step.kind == PreTokenizerKind::kSplit && !step.is_literal) {
       // The known expressions match everything, so to keep the matches alone is to keep all.
       const bool keeps_all = (step.behavior == SplitBehavior::kIsolated && !step.invert) ||
@@ -172,23 +176,31 @@ Result<void> PreTokenizer::Split(std::string_view text, bool begins_input, Regex
   for (const Step& step : steps_) {
     switch (step.spec.kind) {
       case PreTokenizerKind::kPrefixSpace:
-        Rewrite(words, [](std::string_view word, bool, std::string& out) {
-          if (!word.starts_with(' ')) out += ' ';
-          out += word;
-        });
+        Rewrite(
+            words, [](std::string_view word, bool) { return !word.starts_with(' '); },
+            [](std::string_view word, bool wants, std::string& out) {
+              if (wants) out += ' ';
+              out += word;
+            });
         continue;
       case PreTokenizerKind::kSpellBytes:
-        Rewrite(words, [](std::string_view word, bool, std::string& out) { out += SpellBytes(word); });
         words.masked.clear();
+        Rewrite(
+            words, [](std::string_view, bool) { return true; },
+            [](std::string_view word, bool, std::string& out) { out += SpellBytes(word); });
         continue;
       case PreTokenizerKind::kMetaspace:
-        Rewrite(words, [&](std::string_view word, bool is_first, std::string& out) {
-          const std::string& replacement = step.spec.replacement;
-          const bool wants = step.spec.scheme == PrependScheme::kAlways ||
-                             (step.spec.scheme == PrependScheme::kFirst && begins_input && is_first);
-          if (wants && !word.starts_with(' ') && !word.starts_with(replacement)) out += replacement;
-          AppendReplaced(word, replacement, out);
-        });
+        Rewrite(
+            words,
+            [&](std::string_view word, bool is_first) {
+              const bool is_meant = step.spec.scheme == PrependScheme::kAlways ||
+                                    (step.spec.scheme == PrependScheme::kFirst && begins_input && is_first);
+              return is_meant && !word.starts_with(' ') && !word.starts_with(step.spec.replacement);
+            },
+            [&](std::string_view word, bool wants, std::string& out) {
+              if (wants) out += step.spec.replacement;
+              AppendReplaced(word, step.spec.replacement, out);
+            });
         if (!step.spec.split) continue;
         break;
       case PreTokenizerKind::kSplit: break;
@@ -227,6 +239,8 @@ Result<void> PreTokenizer::Split(std::string_view text, bool begins_input, Regex
       taken.Finish();
     }
     words.list.swap(pieces);
+    // What stood at the start may be gone.
+    begins_input = begins_input && !words.list.empty() && words.list.front().begin == 0;
   }
   return {};
 }

@@ -77,6 +77,14 @@ TEST(PreTokenizer, BytesThatAreNoText_StayAndHaveNoClass) {
   EXPECT_THAT(Split({{.kind = PreTokenizerKind::kSpellBytes}}, " \xFF"), ElementsAre("\u0120\u00ff"));
 }
 
+// The mask is a control character, too, and may be what a file puts in front.
+TEST(PreTokenizer, ReplacementLikeTheMask_SameWordsOfBoth) {
+  PreTokenizerStep metaspace = Metaspace(PrependScheme::kAlways, true);
+  metaspace.replacement = "\x01";
+  EXPECT_THAT(Split({PreTokenizerStep::Split("x"), metaspace, PreTokenizerStep::Split("y")}, "\xFF\xFFxy\xFF"),
+              ElementsAre("\x01", "\xFF", "\xFF", "\x01x", "\x01", "y", "\xFF"));
+}
+
 TEST(PreTokenizer, KnownSteps_AreOneRule) {
   const auto rule = [](std::string_view name) {
     return PreTokenizer::Create(FindPreTokenizer(name).value().steps).value().rule();

@@ -2,7 +2,6 @@
 
 #include <pcre2.h>
 
-#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -15,9 +14,13 @@ namespace {
 // A search starts with this bound on its steps. If it does not suffice, the bound grows, and what was allowed is paid for.
 constexpr uint32_t kFirstSteps = 128;
 constexpr uint32_t kMoreSteps = 8;
-constexpr uint32_t kMaxHeapKib = 64 << 10;
+// A match is looked for at so many places, then the time is looked at: PCRE2 does not count the loops over one character that each place may cost.
+constexpr size_t kWindowBytes = 1024;
+constexpr uint32_t kMaxHeapKib = 256 << 10;
 constexpr size_t kFirstStackBytes = size_t{32} << 10;
-constexpr size_t kMaxStackBytes = size_t{4} << 20;
+constexpr size_t kMaxStackBytes = size_t{64} << 20;
+
+constexpr std::string_view kTooMuch = "more work than its text may take";
 
 PCRE2_SPTR AsUnits(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
 
@@ -75,9 +78,9 @@ Result<Regex> Regex::Compile(std::string_view expression) {
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  code->code =
-      pcre2_compile(AsUnits(translated), translated.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context);
+  code->code = pcre2_compile(AsUnits(translated), translated.size(),
+                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
+                             &error, &offset, context);
   pcre2_compile_context_free(context);
   if (code->code == nullptr) {
     if (error == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
@@ -94,7 +97,16 @@ Result<std::optional<ByteRange>> Regex::Find(std::string_view text, size_t from,
                                              RegexBudget& budget) const {
   if (scratch.impl_ == nullptr) scratch.impl_ = std::make_unique<Scratch::Impl>();
   Scratch::Impl& impl = *scratch.impl_;
+  const auto too_long = [&] { return std::chrono::steady_clock::now() > budget.until; };
+  const auto fail = [&](const std::string& why) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "split a text into words: regular expression " + QuoteName(expression_) + ": " + why +
+                     "; shorten the text, or see whether the expression is one that a tokenizer needs");
+  };
+  if (budget.searches++ % 16 == 15 && too_long()) return fail(std::string(kTooMuch));
   uint32_t options = PCRE2_NO_UTF_CHECK;
+  size_t limit = from + kWindowBytes;  // where a match may begin
+  pcre2_set_offset_limit(impl.context, limit);
   for (uint32_t steps = kFirstSteps;;) {
     pcre2_set_match_limit(impl.context, steps);
     const int found = pcre2_match(code_->code, AsUnits(text), text.size(), from, options, impl.data, impl.context);
@@ -104,18 +116,22 @@ Result<std::optional<ByteRange>> Regex::Find(std::string_view text, size_t from,
       TIDEMILL_CHECK(from <= ends[0] && ends[0] <= ends[1] && ends[1] <= text.size());
       return std::optional(ByteRange{ends[0], ends[1]});
     }
-    if (found == PCRE2_ERROR_NOMATCH) return std::optional<ByteRange>();
+    if (found == PCRE2_ERROR_NOMATCH) {
+      if (limit >= text.size()) return std::optional<ByteRange>();
+      from = limit + 1;
+      while (from < text.size() && (text[from] & 0xC0) == 0x80) ++from;
+      if (too_long()) return fail(std::string(kTooMuch));
+      limit = from + kWindowBytes;
+      pcre2_set_offset_limit(impl.context, limit);
+      continue;
+    }
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) {
       options |= PCRE2_NO_JIT;
       continue;
     }
     if (found == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
-    if (found != PCRE2_ERROR_MATCHLIMIT || budget.steps < steps) {
-      return Error(ErrorCode::kInvalidArgument,
-                   "split a text into words: regular expression " + QuoteName(expression_) + ": " +
-                       (found == PCRE2_ERROR_MATCHLIMIT ? "more work than its text may take" : Explain(found)) +
-                       "; shorten the text, or see whether the expression is one that a tokenizer needs");
-    }
+    if (found != PCRE2_ERROR_MATCHLIMIT) return fail(Explain(found));
+    if (budget.steps < steps || too_long()) return fail(std::string(kTooMuch));
     budget.steps -= steps;
     steps = steps > UINT32_MAX / kMoreSteps ? UINT32_MAX : steps * kMoreSteps;
   }

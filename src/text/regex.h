@@ -2,10 +2,11 @@
 //
 // What the two read differently is rewritten: \s \w \d \h \b as Oniguruma defines them over Unicode, (?m), {,n}, {n,m}+, \uHHHH, and a class
 // that excludes another, [A&&[^B]]. What cannot be rewritten is refused by name, never read as something else: other class operations,
-// {n}?, \K, \g, \G, \R in a class, (* and (?~. Properties (\p{L}) are those of PCRE2's Unicode version.
+// {n}?, \K, \g, \G, \R in a class, (* and (?~. Case is folded character by character: (?i:ss) is not the one letter. Properties (\p{L}) are those of PCRE2's Unicode version.
 #ifndef TIDEMILL_TEXT_REGEX_H_
 #define TIDEMILL_TEXT_REGEX_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,10 +21,16 @@ namespace tidemill {
 
 inline constexpr size_t kMaxExpressionBytes = size_t{16} << 10;
 
-// What one call of Encode may spend on matching, in PCRE2's steps; only searches of more than a hundred are counted.
+// What one call of Encode may spend on matching. Steps are PCRE2's, of which only searches of more than a hundred are counted. Loops over one
+// character are a single step to it, so there is a bound on the time, too: a hundred times what published rules take. The clock is read in every
+// 16th search.
 struct RegexBudget {
-  explicit RegexBudget(size_t text_bytes) : steps(uint64_t{200} * text_bytes + 10'000'000) {}
+  explicit RegexBudget(size_t text_bytes)
+      : steps(uint64_t{200} * text_bytes + 10'000'000),
+        until(std::chrono::steady_clock::now() + std::chrono::seconds(2) + std::chrono::microseconds(5) * text_bytes) {}
   uint64_t steps;
+  std::chrono::steady_clock::time_point until;
+  uint32_t searches = 0;
 };
 
 // Immutable once made: any number of threads may search with it, each with a RegexScratch of its own.

@@ -102,9 +102,18 @@ TEST(Regex, WhatIsNoExpression_Corrupt) {
 }
 
 // Work that grows faster than its text ends with an error, in about a second.
+TEST(Regex, MatchesFarAway_AreFound) {
+  for (const size_t far : {size_t{1022}, size_t{1023}, size_t{1024}, size_t{1025}, size_t{1026}, size_t{5000}}) {
+    EXPECT_THAT(Matches("x|$", std::string(far, 'a') + "x"), ElementsAre("x", ""));
+    EXPECT_THAT(Matches("(?<=\u00e9)x", std::string(far, 'a') + "\u00e9x"), ElementsAre("x"));
+    EXPECT_THAT(Matches("\u00e9+", std::string(far, 'a') + "\u00e9\u00e9"), ElementsAre("\u00e9\u00e9"));
+  }
+}
+
 TEST(Regex, HostileExpressions_BoundedWork) {
   const auto start = std::chrono::steady_clock::now();
-  for (const std::string_view expression : {"(a+)+$", "(a|a)*b", "(a|aa)+$", "(.*)*x", "((a*)*)*b", "(a+)+\\1b"}) {
+  for (const std::string_view expression :
+       {"(a+)+$", "(a|a)*b", "(a|aa)+$", "(.*)*x", "((a*)*)*b", "(a+)+\\1b", "a(?=a*b)", "(a+)b\\1"}) {
     const auto found = Matches(expression, std::string(5000, 'a') + "c");
     EXPECT_THAT(found, ::testing::Each(::testing::AnyOf(::testing::StartsWith("!"), ::testing::StartsWith("a"),
                                                         ::testing::IsEmpty())))

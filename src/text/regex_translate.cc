@@ -19,7 +19,8 @@ constexpr std::string_view kSpaces =
     R"(\t-\r\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 constexpr std::string_view kNoSpaces =
     R"(\x00-\x08\x0E-\x1F\x21-\x{84}\x{86}-\x{9F}\x{A1}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027}\x{202A}-\x{202E}\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{D7FF}\x{E000}-\x{10FFFF})";
-constexpr std::string_view kWordChars = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\xB2\xB3\xB9\xBC-\xBE)";
+constexpr std::string_view kWordChars = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";  // of \w in a class
+constexpr std::string_view kMoreWordChars = R"(\xB2\xB3\xB9\xBC-\xBE)";        // and of \w alone
 
 constexpr size_t kMaxDepth = 100;  // of groups
 
@@ -64,6 +65,12 @@ class Translator {
         case '\\': TIDEMILL_TRY_VOID(Escape()); break;
         case '[': TIDEMILL_TRY_VOID(Class()); break;
         case '(':
+          if (Next("(?#")) {  // a comment: what stands before it may still be repeated
+            const size_t end = in_.find(')', at_);
+            if (end == std::string_view::npos) return Corrupt("'(' without ')'");
+            at_ = end + 1;
+            continue;
+          }
           if (open.size() == kMaxDepth) return Refuse("groups nested deeper than " + std::to_string(kMaxDepth));
           open.push_back(begin);
           TIDEMILL_TRY_VOID(Group());
@@ -165,13 +172,6 @@ class Translator {
       at_ += known.size();
       return {};
     }
-    if (Next("(?#")) {
-      const size_t end = in_.find(')', at_);
-      if (end == std::string_view::npos) return Corrupt("'(' without ')'");
-      out_ += "(?:";  // its ')' follows
-      at_ = end;
-      return {};
-    }
     if (Next("(?<")) {  // a name
       const size_t end = in_.find('>', at_);
       if (end == std::string_view::npos) return Corrupt("a name without '>'");
@@ -209,7 +209,16 @@ class Translator {
       at_ += 6;
       return {};
     }
-    const size_t end = Next("\\x{") ? in_.find('}', at_) : at_ + 1;
+    if (!Next("\\x{")) {
+      const std::string_view digits = in_.substr(at_ + 2, 2);
+      if (digits.size() < 2 || digits[0] < '0' || digits[0] > '7' ||
+          std::isxdigit(static_cast<unsigned char>(digits[1])) == 0)
+        return Refuse("\\x of anything but a character of ASCII with two digits");
+      out_ += in_.substr(at_, 4);
+      at_ += 4;
+      return {};
+    }
+    const size_t end = in_.find('}', at_);
     if (end == std::string_view::npos) return Corrupt("\\x{ without '}'");
     out_ += in_.substr(at_, end + 1 - at_);
     at_ = end + 1;
@@ -239,12 +248,13 @@ class Translator {
       at_ += 2;
       return {};
     };
-    const std::string word = "[" + std::string(kWordChars) + "]";
+    const std::string words = std::string(kWordChars) + std::string(kMoreWordChars);
+    const std::string word = "[" + words + "]";
     switch (const char c = in_[at_ + 1]) {
       case 's': return put("[" + std::string(kSpaces) + "]");
       case 'S': return put("[^" + std::string(kSpaces) + "]");
       case 'w': return put(word);
-      case 'W': return put("[^" + std::string(kWordChars) + "]");
+      case 'W': return put("[^" + words + "]");
       case 'h': return put("[0-9A-Fa-f]");
       case 'H': return put("[^0-9A-Fa-f]");
       case 'b': return put("(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))");
@@ -313,6 +323,7 @@ class Translator {
       out_ += ']';
       return {};
     }
+    if (out_[begin + 1] == '^') return Refuse("&& in a class that begins with ^");
     at_ += 2;
     if (!Next("[^")) return Refuse("&& before anything but [^");
     std::string first = out_.substr(begin) + "]";
@@ -357,6 +368,8 @@ class Translator {
       } else if (Next("\\")) {
         TIDEMILL_TRY_VOID(ClassEscape());
       } else {
+        // PCRE2 would take "[." and its like for the names of classes.
+        if (is_first && (Next(".") || Next(":") || Next("="))) out_ += '\\';
         out_ += in_[at_++];
       }
       is_first = false;

@@ -109,6 +109,7 @@ Result<TokenizerSpec> Read(std::string_view text) {
   }
   if (is_bpe && !document.has_merges) return Corrupt("model.merges: expected a list, found none");
   if (is_bpe) spec.merges = std::move(document.merges);
+  spec.merges_by_rank = is_bpe;
   TIDEMILL_TRY_VOID(ReadNormalizer(root, spec));
   TIDEMILL_TRY_VOID(ReadPreTokenizer(root, spec));
   TIDEMILL_TRY_VOID(ReadPostProcessor(root, spec));

@@ -127,9 +127,10 @@ Result<void> ReadPreTokenizer(const JsonValue& root, TokenizerSpec& spec) {
     if (steps[i].type == "ByteLevel") ++num_byte_level;
     TIDEMILL_TRY_VOID(ReadPreTokenizerStep(steps[i], i + 1 == steps.size(), spec.pre_tokenizer));
   }
-  if (spec.kind != VocabularyKind::kByteLevel) return {};
-  if (num_byte_level == 1) return {};
-  return Unsupported("pre_tokenizer: expected ByteLevel once, found " + NameSteps(steps));
+  if (num_byte_level == (spec.kind == VocabularyKind::kByteLevel ? 1 : 0)) return {};
+  return Unsupported(std::string("pre_tokenizer: expected ByteLevel ") +
+                     (spec.kind == VocabularyKind::kByteLevel ? "once" : "with BPE over bytes only") + ", found " +
+                     NameSteps(steps));
 }
 
 }  // namespace tidemill

@@ -61,6 +61,8 @@ Result<void> CheckId(std::optional<int32_t> id, std::string_view what, size_t nu
                      std::to_string(*id));
 }
 
+bool MergesByScore(const TokenizerSpec& spec) { return spec.merges.empty() && !spec.merges_by_rank; }
+
 Result<void> CheckSettings(const TokenizerSpec& spec) {
   const size_t num_tokens = spec.tokens.size();
   if (num_tokens == 0) return CorruptSpec("vocabulary: expected tokens, found none");
@@ -286,6 +288,13 @@ void FindByteFallbacks(Tokenizer::Impl& impl) {
   }
 }
 
+// Bounds the work of looking for tokens at each place of a text.
+Result<void> CheckPieceSize(size_t id, std::string_view name) {
+  if (name.size() <= kMaxPieceBytes) return {};
+  return UnsupportedSpec(NameToken(id, name) + ": expected at most " + std::to_string(kMaxPieceBytes) +
+                         " bytes, found " + std::to_string(name.size()));
+}
+
 // What the characters of a SentencePiece-style vocabulary merge from.
 Result<void> TakePieces(TokenizerSpec& spec, Tokenizer::Impl& impl, std::vector<Piece>& pieces) {
   pieces.reserve(impl.num_tokens());
@@ -294,23 +303,23 @@ Result<void> TakePieces(TokenizerSpec& spec, Tokenizer::Impl& impl, std::vector<
     const std::string_view name = impl.NameOf(id);
     // One that is not valid UTF-8 can never come to be, since merging joins characters.
     if (!IsMergeable(impl, id) || name.empty() || !IsValidUtf8(name)) continue;
-    if (name.size() > kMaxPieceBytes) {
-      return UnsupportedSpec(NameToken(i, name) + ": expected at most " + std::to_string(kMaxPieceBytes) +
-                             " bytes, found " + std::to_string(name.size()));
-    }
+    TIDEMILL_TRY_VOID(CheckPieceSize(i, name));
     pieces.push_back({name, id, spec.scores.empty() ? 0.0f : static_cast<float>(spec.scores[i])});
   }
   Free(spec.scores);
-  impl.piece_symbols = PieceSymbols(pieces, impl.num_tokens(), spec.merges.empty());
+  impl.piece_symbols = PieceSymbols(pieces, impl.num_tokens(), MergesByScore(spec));
   return {};
 }
 
 // What Unigram and WordPiece look up: the tokens that text may become.
-std::vector<PieceTrie::Piece> TriePieces(const Tokenizer::Impl& impl) {
+Result<std::vector<PieceTrie::Piece>> TriePieces(const Tokenizer::Impl& impl) {
   std::vector<PieceTrie::Piece> pieces;
   for (size_t i = 0; i < impl.num_tokens(); ++i) {
     const auto id = static_cast<int32_t>(i);
-    if (impl.TypeOf(id) == TokenType::kNormal && !impl.NameOf(id).empty()) pieces.push_back({impl.NameOf(id), id});
+    const std::string_view name = impl.NameOf(id);
+    if (impl.TypeOf(id) != TokenType::kNormal || name.empty()) continue;
+    TIDEMILL_TRY_VOID(CheckPieceSize(i, name));
+    pieces.push_back({name, id});
   }
   return pieces;
 }
@@ -341,6 +350,7 @@ Result<void> TakeMerges(TokenizerSpec& spec, Tokenizer::Impl& impl) {
     }
     rules.push_back(rule);
   }
+  spec.merges_by_rank = true;
   Free(spec.merges);
   impl.merger = BytePairMerger(rules, impl.num_tokens());
   return {};
@@ -392,7 +402,7 @@ Result<void> TakeModel(TokenizerSpec& spec, Tokenizer::Impl& impl) {
       FindDroppedBytes(impl);
       std::vector<Piece> pieces;
       TIDEMILL_TRY_VOID(TakePieces(spec, impl, pieces));
-      if (!spec.merges.empty()) {
+      if (!MergesByScore(spec)) {
         TIDEMILL_TRY_VOID(TakeMerges(spec, impl));
         break;
       }
@@ -401,13 +411,16 @@ Result<void> TakeModel(TokenizerSpec& spec, Tokenizer::Impl& impl) {
       impl.merger = BytePairMerger(merges.rules, impl.piece_symbols.num_symbols(), merges.ranks);
       break;
     }
-    case VocabularyKind::kUnigram:
-      FindByteFallbacks(impl);
-      impl.unigram = Unigram(TriePieces(impl), std::move(spec.scores));
+    case VocabularyKind::kUnigram: FindByteFallbacks(impl); [[fallthrough]];
+    case VocabularyKind::kWordPiece: {
+      TIDEMILL_TRY(pieces, TriePieces(impl));
+      if (spec.kind == VocabularyKind::kUnigram) {
+        impl.unigram = Unigram(std::move(pieces), std::move(spec.scores));
+      } else {
+        impl.word_pieces = WordPieces(std::move(pieces), spec.prefixes, spec.max_word_characters);
+      }
       break;
-    case VocabularyKind::kWordPiece:
-      impl.word_pieces = WordPieces(TriePieces(impl), spec.prefixes, spec.max_word_characters);
-      break;
+    }
     case VocabularyKind::kWordLevel: break;
   }
   TakeWholeWords(spec, impl);

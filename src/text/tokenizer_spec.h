@@ -67,6 +67,7 @@ struct TokenizerSpec {
       scores;  // by id, all finite; Unigram; SentencePiece without merges: what merges, the highest first
   std::vector<std::string> merges;  // "LEFT RIGHT" by rank; LEFT, RIGHT and LEFTRIGHT are tokens. A pair may stand
                                     // there twice; then the later rank counts, as in the original implementation
+  bool merges_by_rank = false;      // also where there are no merges
   std::vector<NormalizerStep> normalizer;
   std::vector<PreTokenizerStep> pre_tokenizer;
   bool ignore_merges = false;        // a word that is a token becomes it without merging

@@ -109,8 +109,9 @@ bool IsPieceDecoder(std::span<const TokenizerStep> steps, bool& strips) {
   if (steps.empty() || !IsReplace(steps[0], kPieceSpaceUtf8, " ")) return false;
   size_t i = 1;
   if (i < steps.size() && steps[i].type == "ByteFallback") ++i;
-  if (i < steps.size() && steps[i].type == "Fuse") ++i;
-  strips = i < steps.size() && StripsOneSpace(steps[i]);
+  const bool fuses = i < steps.size() && steps[i].type == "Fuse";
+  if (fuses) ++i;
+  strips = fuses && i < steps.size() && StripsOneSpace(steps[i]);  // else each token would be stripped
   return i + (strips ? 1 : 0) == steps.size();
 }
 

@@ -211,5 +211,89 @@ TEST(TokenizerEncode, LongRuns_NearlyLinearTime) {
   EXPECT_THAT(SmolLm2().Encode(alternating).value(), ::testing::Not(::testing::Contains(2)));
 }
 
+// A vocabulary whose special token <s> is recognised in text that `steps` have normalised.
+Tokenizer Normalizing(std::vector<NormalizerStep> steps) {
+  TokenizerSpec spec = testing::SmallSpec("gpt-2");
+  spec.normalizer = std::move(steps);
+  spec.added_flags = {{.id = 270, .normalized = true}};
+  return CreateTokenizer(std::move(spec)).value();
+}
+
+NormalizerStep Replace(std::string pattern, std::string content) {
+  return {.kind = NormalizerKind::kReplace, .pattern = std::move(pattern), .content = std::move(content)};
+}
+
+// Steps that make the spelling out of other text, take text away before it, or put some there.
+const std::vector<std::vector<NormalizerStep>>& HostileSteps() {
+  static const std::vector<std::vector<NormalizerStep>> steps = {
+      {{.kind = NormalizerKind::kLowercase}},
+      {Replace("_", "")},
+      {Replace("^ +", ""), Replace("=", "-----")},
+      {{.kind = NormalizerKind::kStripLeft}, {.kind = NormalizerKind::kPrepend, .content = "____"}},
+      {{.kind = NormalizerKind::kNfc}, {.kind = NormalizerKind::kStripLeft}},
+      {{.kind = NormalizerKind::kNfd}, Replace("\\p{M}", "")},
+      {{.kind = NormalizerKind::kSpacesForWhite}, Replace(" {2,}", " ")}};
+  return steps;
+}
+
+TEST(Tokenizer, NormalizedSpecialTokens_NeverFromACallersBytes) {
+  std::mt19937 random(5);
+  const std::vector<std::string> parts = {"<s>", "<S>", "<_s>", "<",        "s>", " ",  "   ",
+                                          "=",   "x",   "e",    "\xCC\x81", "\t", "ab", "_"};
+  for (const auto& steps : HostileSteps()) {
+    const Tokenizer tokenizer = Normalizing(steps);
+    for (int round = 0; round < 400; ++round) {
+      PromptText prompt;
+      // Only the caller writes parts of the token; one of its own is put in by the template in every second round.
+      for (size_t n = 1 + random() % 6; n > 0; --n) {
+        prompt.text += "[]e";
+        const size_t begin = prompt.text.size();
+        for (size_t m = random() % 5; m > 0; --m) prompt.text += parts[random() % parts.size()];
+        prompt.caller.push_back({begin, prompt.text.size()});
+      }
+      const auto ids = tokenizer.Encode(prompt).value();
+      EXPECT_EQ(std::count(ids.begin(), ids.end(), 270), 0) << prompt.text;
+      if (steps.back().kind == NormalizerKind::kPrepend)
+        continue;  // the token itself is looked for with what is put before it
+      prompt.text += "<s>";
+      const auto with = tokenizer.Encode(prompt).value();
+      EXPECT_GE(std::count(with.begin(), with.end(), 270), 1) << prompt.text;
+    }
+  }
+}
+
+TEST(Tokenizer, NormalizedTextAndItsMarks_SameTokensAsWithout) {
+  std::mt19937 random(6);
+  const std::vector<std::string> parts = {"e", "\xCC\x81", "\xC3\xA9",     " ", "=", "x", "_",
+                                          "A", "\xFF",     "\xE4\xB8\xAD", "\t"};
+  for (const auto& steps : HostileSteps()) {
+    const Tokenizer tokenizer = Normalizing(steps);
+    for (int round = 0; round < 200; ++round) {
+      PromptText prompt;
+      for (size_t n = random() % 12; n > 0; --n) prompt.text += parts[random() % parts.size()];
+      const auto plain = tokenizer.Encode(prompt.text, {.parse_special = false}).value();
+      const size_t middle = random() % (prompt.text.size() + 1);
+      prompt.caller = {{0, middle}, {middle, prompt.text.size()}};
+      EXPECT_EQ(tokenizer.Encode(prompt).value(), plain) << prompt.text;
+    }
+  }
+}
+
+// 1 MiB of white space that each token would take along.
+TEST(Tokenizer, WhiteSpaceTokensThatStrip_LinearTime) {
+  TokenizerSpec spec = testing::SmallSpec("gpt-2");
+  spec.tokens.emplace_back(" \t");
+  spec.types.push_back(TokenType::kUserDefined);
+  const auto id = static_cast<int32_t>(spec.tokens.size() - 1);
+  for (const bool left : {true, false}) {
+    TokenizerSpec flagged = spec;
+    flagged.added_flags = {{.id = id, .lstrip = left, .rstrip = !left}};
+    const Tokenizer tokenizer = CreateTokenizer(std::move(flagged)).value();
+    std::string text;
+    while (text.size() < (size_t{1} << 20)) text += " \t";
+    EXPECT_FALSE(tokenizer.Encode(text).value().empty());
+  }
+}
+
 }  // namespace
 }  // namespace tidemill::tokenizer_test
