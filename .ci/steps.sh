@@ -85,10 +85,10 @@ step_dev() { build dev tidemill; }
 # What `make run` builds.
 step_run() { build run tidemill -DTIDEMILL_WERROR=ON; }
 
-# Published chat templates as transformers renders them; uses what `run` has built.
-step_templates() {
+# Published chat templates as transformers renders them, vocabularies as llama.cpp splits them; uses what `run` has built.
+step_published() {
   build run tidemill -DTIDEMILL_WERROR=ON
-  bash tools/check_templates.sh build/run/bin/tidemill
+  bash tools/check_published.sh build/run/bin/tidemill
 }
 
 # With the benchmarks, whose measuring code has tests, too.

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares ids with those that another engine's vocabulary suite expects.
 
-    check_vocabularies.py TIDEMILL FOLDER
+    check_vocabularies.py TIDEMILL FOLDER [--min-vocabularies N]
 
 FOLDER: vendor/llama.cpp/models of the PyPI source package llama-cpp-python 0.3.36: files ggml-vocab-NAME.gguf, each with texts (.gguf.inp) and,
 line for line, their ids (.gguf.out). None of it is part of this project. Prints one line a vocabulary; exit code 1 when one differs.
 """
 
+import argparse
 import pathlib
 import subprocess
 import sys
@@ -34,12 +35,15 @@ def check(tidemill, model):
 
 
 def main():
-    if len(sys.argv) != 3:
-        raise SystemExit(__doc__)
-    tidemill, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tidemill")
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--min-vocabularies", type=int, default=1)
+    arguments = parser.parse_args()
+    tidemill, folder = arguments.tidemill, arguments.folder
     models = [path for path in sorted(folder.glob("ggml-vocab-*.gguf")) if pathlib.Path(f"{path}.inp").exists()]
-    if not models:
-        raise SystemExit(f"{folder}: expected ggml-vocab-NAME.gguf with .inp and .out, found none")
+    if len(models) < arguments.min_vocabularies:
+        raise SystemExit(f"{folder}: expected {arguments.min_vocabularies} files ggml-vocab-NAME.gguf with .inp and .out, found {len(models)}")
     failed = 0
     for model in models:
         count, wrong = check(tidemill, model)

@@ -14,6 +14,7 @@ ProcessResult Ask(const MalformedCase& c, const std::string& path) {
   switch (c.question) {
     case Question::kInspect: return RunTidemill({"inspect", path});
     case Question::kLoad: return RunTidemill({"run", path, "-p", "a", "-t", "1"});
+    case Question::kText: return RunTidemill({"tokenize", path, "a"});
     case Question::kRender:
       return RunTidemill({"tokenize", CountingModelFile(), "--chat", "-", "--render", "--chat-template", path},
                          {.input = kOneMessage});

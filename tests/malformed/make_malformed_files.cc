@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
       const std::string path = WriteFiles(c, own);
       list << (c.question == Question::kInspect ? "inspect"
                : c.question == Question::kLoad  ? "load"
+               : c.question == Question::kText  ? "text"
                                                 : "render")
            << '\t' << path << '\t' << ExpectedLine(c, path) << '\n';
       ++count;

@@ -23,6 +23,7 @@ std::span<const MalformedGroup> MalformedGroups() {
       {"index", IndexCases},
       {"folder", FolderCases},
       {"template", TemplateCases},
+      {"tokenizer", TokenizerCases},
   };
   return kGroups;
 }
@@ -69,7 +70,10 @@ std::string WriteFiles(const MalformedCase& c, const std::string& folder) {
 
 std::string ExpectedLine(const MalformedCase& c, const std::string& path) {
   if (c.question == Question::kRender) return c.message;
-  std::string line = (c.question == Question::kInspect ? "inspect {path}: " : "load {path}: ") + c.message;
+  std::string line = (c.question == Question::kInspect ? "inspect {path}: "
+                      : c.question == Question::kText  ? "load tokenizer of {path}: "
+                                                       : "load {path}: ") +
+                     c.message;
   const std::string folder = path.substr(0, path.size() - (c.opened.empty() ? 0 : c.opened.size() + 1));
   for (const auto& [mark, text] :
        {std::pair<std::string_view, const std::string&>{"{path}", path}, {"{folder}", folder}}) {

@@ -49,9 +49,9 @@ struct MalformedFile {
   Recipe recipe;
 };
 
-// What is asked about the file: what is in it (`tidemill inspect`); to load it, tokenizer and all (`tidemill run`); or to render
-// kOneMessage with it (`tidemill tokenize --chat --chat-template`).
-enum class Question { kInspect, kLoad, kRender };
+// What is asked about the file: what is in it (`tidemill inspect`); to load it, tokenizer and all (`tidemill run`); to load its text
+// side alone (`tidemill tokenize`); or to render kOneMessage with it (`tidemill tokenize --chat --chat-template`).
+enum class Question { kInspect, kLoad, kText, kRender };
 inline constexpr const char* kOneMessage = R"([{"role": "user", "content": "hi"}])";
 
 struct MalformedCase {
@@ -78,7 +78,7 @@ struct MalformedGroup {
   std::vector<MalformedCase> (*make)();
 };
 
-// Of GGUF files, safetensors files, JSON files beside them, sets of several files, and chat templates.
+// Of GGUF files, safetensors files, JSON files beside them, sets of several files, chat templates, and tokenizers.
 std::span<const MalformedGroup> MalformedGroups();
 
 // Rows as cases of `file_name` among `others`; `opened` as in MalformedCase.

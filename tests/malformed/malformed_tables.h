@@ -19,8 +19,9 @@ std::vector<MalformedCase> SafetensorsTensorCases();
 std::vector<MalformedCase> ConfigCases();
 std::vector<MalformedCase> GenerationConfigCases();
 std::vector<MalformedCase> IndexCases();
-std::vector<MalformedCase> FolderCases();    // what stands beside each other
-std::vector<MalformedCase> TemplateCases();  // chat templates, also those that mean harm
+std::vector<MalformedCase> FolderCases();     // what stands beside each other
+std::vector<MalformedCase> TemplateCases();   // chat templates, also those that mean harm
+std::vector<MalformedCase> TokenizerCases();  // tokenizer.json, the same
 
 }  // namespace tidemill::testing
 

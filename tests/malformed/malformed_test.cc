@@ -31,6 +31,7 @@ std::string Ask(Question question, const std::string& path, ErrorCode* code) {
     return result.error().message();
   };
   if (question == Question::kInspect) return line(Inspect(path));
+  if (question == Question::kText) return line(LoadText(path));
   if (question == Question::kRender) {
     std::ostringstream source;
     source << std::ifstream(path, std::ios::binary).rdbuf();
