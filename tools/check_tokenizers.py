@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares ids and decoded texts with those of the library that a tokenizer was made for, on 20,000 texts.
+"""Compares ids and decoded texts with those of the library that a tokenizer was made for, on 21,000 texts.
 
     python tools/check_tokenizers.py TIDEMILL MODEL... [--texts N]
 

@@ -81,8 +81,12 @@ Result<ChatRenderer> ChatRenderer::Create(const ModelText& text, const ChatTempl
   }
   // As transformers chooses: of several templates the one named tool_use where there are tools.
   if (const std::string* source = FindTemplate(text, "tool_use")) {
-    TIDEMILL_TRY(tool_use, ParseTemplate(*source, "render the chat: " + std::string(model) + ": tool_use", true));
-    renderer.tool_use_ = std::move(tool_use);
+    auto tool_use = ParseTemplate(*source, "render the chat: " + std::string(model) + ": tool_use", true);
+    if (tool_use.ok()) {
+      renderer.tool_use_ = std::move(tool_use).value();
+    } else {
+      renderer.tool_use_trouble_ = std::move(tool_use).error();
+    }
   }
   if (text.chat_template) return renderer;
   if (!text.chat_template_trouble.empty()) {
@@ -122,7 +126,8 @@ Result<PromptText> ChatRenderer::Render(std::vector<ChatMessage> messages) const
 }
 
 Result<PromptText> ChatRenderer::RenderJson(std::string_view json) const {
-  const bool uses_tools = tool_use_ != nullptr && HasTools(json);
+  const bool uses_tools = (tool_use_ != nullptr || tool_use_trouble_) && HasTools(json);
+  if (uses_tools && tool_use_trouble_) return *tool_use_trouble_;
   const ChatTemplate& chosen = uses_tools ? *tool_use_ : chosen_ != nullptr ? *chosen_ : *text_->chat_template;
   return chosen.RenderJson(json, Input());
 }

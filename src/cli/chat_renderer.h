@@ -45,6 +45,7 @@ class ChatRenderer {
   const ModelText* text_;
   std::shared_ptr<const ChatTemplate> chosen_;    // null: the model's own
   std::shared_ptr<const ChatTemplate> tool_use_;  // of conversations with tools; null: as of others
+  std::optional<Error> tool_use_trouble_;         // or why it cannot be used
   std::string variables_;
 };
 

@@ -136,7 +136,7 @@ TEST(FolderText, NamedTemplates_TheDefaultIsTheOne) {
   };
   EXPECT_EQ(Rendered(of(R"([{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}])")), "D");
   EXPECT_EQ(of(R"([{"name": "a", "template": "T"}, {"name": "b", "template": "U"}])").chat_template_trouble,
-            "chat templates: expected one that is named default, found a, b");
+            "chat templates: expected one that is named default, found \"a\", \"b\"");
   EXPECT_THAT(of("[1]").chat_template_trouble, StartsWith("tokenizer_config.json: "));
   EXPECT_THAT(of("7").chat_template_trouble, StartsWith("tokenizer_config.json: \"chat_template\": expected a string"));
 }

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/printable_name.h"
 #include "runtime/model_impl.h"
 
 namespace tidemill {
@@ -54,11 +55,14 @@ Result<NamedTemplates> ReadTemplates(const ModelFiles& files) {
 }
 
 Result<std::optional<std::string>> DefaultTemplate(const NamedTemplates& templates) {
+  constexpr size_t kMaxNames = 10;
   std::string names;
+  size_t count = 0;
   for (const auto& [name, source] : templates) {
     if (name == kDefault) return std::optional(source);
-    names += (names.empty() ? "" : ", ") + name;
+    if (count++ < kMaxNames) names += (names.empty() ? "" : ", ") + QuoteName(name);
   }
+  if (count > kMaxNames) names += ", ...";
   if (names.empty()) return std::optional<std::string>();
   return Error(ErrorCode::kUnsupported, "chat templates: expected one that is named default, found " + names);
 }

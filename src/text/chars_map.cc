@@ -33,7 +33,7 @@ Result<CharsMap> CharsMap::Create(std::string_view bytes, CharsMapSearch search)
                      std::to_string(bytes.size()) + ", found " + std::to_string(trie_bytes));
   }
   map.trie_.resize(trie_bytes / 4);
-  std::memcpy(map.trie_.data(), bytes.data() + sizeof(trie_bytes), trie_bytes);
+  if (trie_bytes > 0) std::memcpy(map.trie_.data(), bytes.data() + sizeof(trie_bytes), trie_bytes);
   map.texts_ = bytes.substr(sizeof(trie_bytes) + trie_bytes);
   return map;
 }

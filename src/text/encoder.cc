@@ -9,16 +9,13 @@
 namespace tidemill {
 namespace {
 
-// A normaliser may make a text so much longer, and no more: no published one comes near.
-constexpr size_t kMaxGrowth = 32;
-
 // The parts of `ranges` in [begin, end), counted from `begin`.
 std::vector<ByteRange> Clip(std::span<const ByteRange> ranges, size_t begin, size_t end) {
   std::vector<ByteRange> clipped;
-  for (const ByteRange& range : ranges) {
-    const size_t from = std::max(range.begin, begin), to = std::min(range.end, end);
-    if (from < to) clipped.push_back({from - begin, to - begin});
-  }
+  auto range =
+      std::partition_point(ranges.begin(), ranges.end(), [begin](const ByteRange& r) { return r.end <= begin; });
+  for (; range != ranges.end() && range->begin < end; ++range)
+    clipped.push_back({std::max(range->begin, begin) - begin, std::min(range->end, end) - begin});
   return clipped;
 }
 
@@ -65,9 +62,9 @@ Result<void> Encoder::EncodeBetween(const AddedTokens::Search& search, size_t be
   if (!impl_.normalizer.empty()) {
     normalized.text = text;
     if (!caller.empty()) normalized.marks = MarksOf(caller, text.size());
-    TIDEMILL_TRY(made, impl_.normalizer.Normalize(std::move(normalized), kMaxGrowth * text.size() + 4096, words_.regex,
-                                                  budget_));
+    TIDEMILL_TRY(made, impl_.normalizer.Normalize(std::move(normalized), normalized_left_, words_.regex, budget_));
     normalized = std::move(made);
+    normalized_left_ -= normalized.text.size();
     text = normalized.text;
     if (!caller.empty()) caller = RangesOf(normalized.marks);
   }

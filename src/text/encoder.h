@@ -16,7 +16,7 @@ namespace tidemill {
 class Encoder {
  public:
   Encoder(const Tokenizer::Impl& impl, size_t text_bytes, std::vector<int32_t>& ids)
-      : impl_(impl), budget_(text_bytes), ids_(ids) {}
+      : impl_(impl), budget_(text_bytes), normalized_left_(kMaxGrowth * text_bytes + 4096), ids_(ids) {}
 
   // Errors: those of Normalizer::Normalize and PreTokenizer::Split.
   Result<void> EncodeAll(const AddedTokens::Search& search);
@@ -33,8 +33,12 @@ class Encoder {
   void AppendUnknown(std::string_view bytes, bool fuses, std::vector<int32_t>& out) const;
   void MergePieces();
 
+  // A normaliser may make a text so much longer, and no more: no published one comes near.
+  static constexpr size_t kMaxGrowth = 32;
+
   const Tokenizer::Impl& impl_;
   RegexBudget budget_;
+  size_t normalized_left_;  // bytes that normalised text may still have
   std::vector<int32_t>& ids_;
   Words words_;
   std::string character_;

@@ -201,6 +201,10 @@ Result<MarkedText> MapAll(const MarkedText& in, const CharsMap& map, size_t max_
 
 Result<Normalizer> Normalizer::Create(std::vector<NormalizerStep> steps) {
   Normalizer made;
+  if (steps.size() > kMaxTextSteps) {
+    return Error(ErrorCode::kUnsupported, "normalizer: expected at most " + std::to_string(kMaxTextSteps) +
+                                              " steps, found " + std::to_string(steps.size()));
+  }
   for (NormalizerStep& spec : steps) {
     Step step;
     if (spec.kind == NormalizerKind::kReplace) {

@@ -47,10 +47,13 @@ struct MarkedText {
   std::vector<bool> marks;
 };
 
+// Of Normalizer and PreTokenizer: each is a pass over each text.
+inline constexpr size_t kMaxTextSteps = 64;
+
 class Normalizer {
  public:
   Normalizer() = default;  // leaves the text
-  // Errors: those of Regex::Compile and CharsMap::Create; kUnsupported for an empty pattern.
+  // Errors: those of Regex::Compile and CharsMap::Create; kUnsupported for an empty pattern and for more than kMaxTextSteps.
   static Result<Normalizer> Create(std::vector<NormalizerStep> steps);
 
   bool empty() const { return steps_.empty(); }

@@ -70,10 +70,10 @@ TEST(Normalizer, EmptyPattern_Refused) {
   EXPECT_EQ(Normalizer::Create({Replace("", "x", true)}).error().code(), ErrorCode::kUnsupported);
 }
 
-// A map from "fi" (U+FB01) to "fi" alone: its trie has a node for each of the three bytes, then the leaf.
 TEST(CharsMap, SizesThatContradict_Corrupt) {
   const auto create = [](std::string_view bytes) { return CharsMap::Create(bytes, CharsMapSearch::kLongest); };
   EXPECT_TRUE(create("").ok());
+  EXPECT_TRUE(create(std::string_view("\0\0\0\0", 4)).ok());
   for (const std::string& bytes : {std::string("\x01"), std::string("\x08\0\0\0abcd", 8),
                                    std::string("\x03\0\0\0abc", 7), std::string("\xFC\xFF\xFF\xFF", 4)}) {
     const auto map = create(bytes);

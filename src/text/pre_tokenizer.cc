@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "text/byte_alphabet.h"
+#include "text/normalizer.h"
 #include "text/utf8.h"
 
 namespace tidemill {
@@ -138,6 +139,10 @@ PreTokenizerStep PreTokenizerStep::Split(std::string expression, SplitBehavior b
 
 Result<PreTokenizer> PreTokenizer::Create(std::vector<PreTokenizerStep> steps) {
   PreTokenizer made;
+  if (steps.size() > kMaxTextSteps) {
+    return Error(ErrorCode::kUnsupported, "pre_tokenizer: expected at most " + std::to_string(kMaxTextSteps) +
+                                              " steps, found " + std::to_string(steps.size()));
+  }
   // Digits, then GPT-2's expression: one rule.
   if (steps.size() == 2 && steps[0].kind == PreTokenizerKind::kSplit && steps[0].expression == R"(\p{N})" &&
       steps[0].behavior == SplitBehavior::kIsolated && !steps[0].invert && !steps[0].is_literal &&

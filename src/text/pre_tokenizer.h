@@ -57,7 +57,7 @@ struct Words {
 class PreTokenizer {
  public:
   PreTokenizer() = default;  // the text as one word
-  // Errors: those of Regex::Compile, with the step's number in front.
+  // Errors: those of Regex::Compile; kUnsupported for an empty text to split at and for more than kMaxTextSteps (normalizer.h).
   static Result<PreTokenizer> Create(std::vector<PreTokenizerStep> steps);
 
   // The rule that is all of the steps, if so.

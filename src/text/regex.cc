@@ -2,6 +2,7 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -14,8 +15,10 @@ namespace {
 // A search starts with this bound on its steps. If it does not suffice, the bound grows, and what was allowed is paid for.
 constexpr uint32_t kFirstSteps = 128;
 constexpr uint32_t kMoreSteps = 8;
-// A match is looked for at so many places, then the time is looked at: PCRE2 does not count the loops over one character that each place may cost.
-constexpr size_t kWindowBytes = 1024;
+// A match is looked for at so many places, then the clock is read: PCRE2 does not count the loops over one character that each place may cost.
+constexpr size_t kFirstWindow = 16;
+constexpr size_t kLastWindow = 1024;
+constexpr std::chrono::milliseconds kLongWindow{1};
 constexpr uint32_t kMaxHeapKib = 256 << 10;
 constexpr size_t kFirstStackBytes = size_t{32} << 10;
 constexpr size_t kMaxStackBytes = size_t{64} << 20;
@@ -97,15 +100,17 @@ Result<std::optional<ByteRange>> Regex::Find(std::string_view text, size_t from,
                                              RegexBudget& budget) const {
   if (scratch.impl_ == nullptr) scratch.impl_ = std::make_unique<Scratch::Impl>();
   Scratch::Impl& impl = *scratch.impl_;
-  const auto too_long = [&] { return std::chrono::steady_clock::now() > budget.until; };
+  const auto now = [] { return std::chrono::steady_clock::now(); };
   const auto fail = [&](const std::string& why) {
     return Error(ErrorCode::kInvalidArgument,
-                 "split a text into words: regular expression " + QuoteName(expression_) + ": " + why +
+                 "tokenize a text: regular expression " + QuoteName(expression_) + ": " + why +
                      "; shorten the text, or see whether the expression is one that a tokenizer needs");
   };
-  if (budget.searches++ % 16 == 15 && too_long()) return fail(std::string(kTooMuch));
+  if (budget.searches++ % 16 == 15 && now() > budget.until) return fail(std::string(kTooMuch));
   uint32_t options = PCRE2_NO_UTF_CHECK;
-  size_t limit = from + kWindowBytes;  // where a match may begin
+  size_t window = kFirstWindow;
+  auto window_began = std::chrono::steady_clock::time_point::max();  // the first one is not timed
+  size_t limit = from + window;                                      // where a match may begin
   pcre2_set_offset_limit(impl.context, limit);
   for (uint32_t steps = kFirstSteps;;) {
     pcre2_set_match_limit(impl.context, steps);
@@ -120,8 +125,12 @@ Result<std::optional<ByteRange>> Regex::Find(std::string_view text, size_t from,
       if (limit >= text.size()) return std::optional<ByteRange>();
       from = limit + 1;
       while (from < text.size() && (text[from] & 0xC0) == 0x80) ++from;
-      if (too_long()) return fail(std::string(kTooMuch));
-      limit = from + kWindowBytes;
+      const auto time = now();
+      if (time > budget.until) return fail(std::string(kTooMuch));
+      const bool was_long = time > window_began && time - window_began > kLongWindow;
+      window = was_long ? 1 : std::min(2 * window, kLastWindow);
+      window_began = time;
+      limit = from + window;
       pcre2_set_offset_limit(impl.context, limit);
       continue;
     }
@@ -131,7 +140,7 @@ Result<std::optional<ByteRange>> Regex::Find(std::string_view text, size_t from,
     }
     if (found == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
     if (found != PCRE2_ERROR_MATCHLIMIT) return fail(Explain(found));
-    if (budget.steps < steps || too_long()) return fail(std::string(kTooMuch));
+    if (budget.steps < steps || now() > budget.until) return fail(std::string(kTooMuch));
     budget.steps -= steps;
     steps = steps > UINT32_MAX / kMoreSteps ? UINT32_MAX : steps * kMoreSteps;
   }

@@ -33,10 +33,11 @@ struct RegexBudget {
   uint32_t searches = 0;
 };
 
-// Immutable once made: any number of threads may search with it, each with a RegexScratch of its own.
+// Immutable once made: any number of threads may search with it, each with a Regex::Scratch of its own.
 class Regex {
  public:
-  // Errors: kUnsupported for what is not read, kCorruptFile for what is no expression, kOutOfMemory; all name the place.
+  // Errors: kUnsupported for what is not read, with the byte; kCorruptFile for what is no expression. Compile and Find throw std::bad_alloc,
+  // which CreateTokenizer and Encode catch.
   static Result<Regex> Compile(std::string_view expression);
 
   // Memory of searches: one per thread.

@@ -350,9 +350,14 @@ class Translator {
   // Up to the ']' or '&&' that ends it.
   Result<void> ClassRest() {
     if (Next("^")) out_ += in_[at_++];
-    bool is_first = true;
+    bool is_first = true, after_class = false;
     while (at_ < in_.size()) {
-      if (Next("[:")) {
+      const bool was_class = std::exchange(after_class, false);
+      if (was_class && Next("-")) {  // no range begins at a class
+        out_ += "\\-";
+        ++at_;
+      } else if (Next("[:")) {
+        after_class = true;
         const size_t end = std::min(in_.find(":]", at_), in_.size());
         const std::string_view known = PosixClass(in_.substr(at_ + 2, end - at_ - 2));
         if (known.empty()) return Refuse("[ in a class");
@@ -366,6 +371,8 @@ class Translator {
         out_ += "\\]";
         ++at_;
       } else if (Next("\\")) {
+        constexpr std::string_view kClasses = "sSwhdDpP";
+        after_class = at_ + 1 < in_.size() && kClasses.find(in_[at_ + 1]) != std::string_view::npos;
         TIDEMILL_TRY_VOID(ClassEscape());
       } else {
         // PCRE2 would take "[." and its like for the names of classes.

@@ -187,6 +187,9 @@ Result<TokenizerSpec> ReadModelProto(std::string_view file) {
   if (!settings.escapes_spaces) return Unsupported("escape_whitespaces: expected true, found false");
   spec.kind = settings.model_type == kBpeModel ? VocabularyKind::kSentencePiece : VocabularyKind::kUnigram;
   spec.spelling = TokenSpelling::kPieceSpaces;
+  for (TokenType& type : spec.types) {
+    if (type == TokenType::kByte && !settings.byte_fallback) type = TokenType::kUnused;
+  }
   if (!settings.chars_map.empty()) {
     spec.normalizer.push_back({.kind = NormalizerKind::kCharsMap,
                                .content = std::move(settings.chars_map),

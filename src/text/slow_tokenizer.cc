@@ -6,6 +6,7 @@
 #include <limits>
 #include <new>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -74,6 +75,7 @@ Result<std::vector<AddedEntry>> ReadAdded(const SlowTokenizerFiles& files) {
   for (const auto& [name, value] : files.added_tokens->Members()) {
     AddedEntry entry;
     entry.text = name;
+    entry.special = true;  // the file does not say which are: so a caller's text may make none of them
     TIDEMILL_TRY(id, value.GetUint("", 0, std::numeric_limits<int32_t>::max()));
     entry.id = id;
     added.push_back(std::move(entry));
@@ -88,8 +90,11 @@ std::optional<int32_t> FindToken(const TokenizerSpec& spec, std::string_view nam
 
 // The tokens that tokenizer_config.json names are special.
 void MarkSpecial(const SlowTokenizerFiles& files, TokenizerSpec& spec) {
-  const auto mark = [&spec](std::string_view name) {
-    if (const auto id = FindToken(spec, name)) spec.types[static_cast<size_t>(*id)] = TokenType::kControl;
+  std::unordered_map<std::string_view, size_t> ids;
+  for (size_t id = 0; id < spec.tokens.size(); ++id) ids.emplace(spec.tokens[id], id);
+  const auto mark = [&](std::string_view name) {
+    const auto found = ids.find(name);
+    if (found != ids.end() && !name.empty()) spec.types[found->second] = TokenType::kControl;
   };
   for (const char* key : kSpecialKeys) mark(SpecialToken(files, key, ""));
   const auto more =
@@ -107,8 +112,10 @@ Result<void> AddTokens(std::vector<AddedEntry> added, TokenizerSpec& spec) {
   for (size_t id = 0; id < spec.tokens.size(); ++id) vocabulary.push_back({std::move(spec.tokens[id]), id, 0});
   const std::vector<TokenType> types = std::move(spec.types);
   TIDEMILL_TRY_VOID(PlaceTokens(std::move(vocabulary), std::move(added), false, spec));
+  // A model's own types stand, but that it knows less than its folder of which are special.
   for (size_t id = 0; id < types.size(); ++id) {
-    if (types[id] != TokenType::kNormal) spec.types[id] = types[id];
+    const bool was_special = types[id] == TokenType::kControl || types[id] == TokenType::kUnknown;
+    if (was_special || spec.types[id] == TokenType::kNormal) spec.types[id] = types[id];
   }
   if (!spec.scores.empty()) spec.scores.resize(spec.tokens.size());
   return {};
@@ -119,7 +126,7 @@ Result<TokenizerSpec> ReadPieces(const SlowTokenizerFiles& files) {
   TIDEMILL_TRY(name, ReadClass(files));
   const bool is_t5 = name == "T5Tokenizer" || (name.empty() && spec.kind == VocabularyKind::kUnigram);
   if (!name.empty() && !is_t5 && name != "LlamaTokenizer" && name != "GemmaTokenizer" && name != "CodeLlamaTokenizer")
-    return OtherClass(name, "LlamaTokenizer, GemmaTokenizer or T5Tokenizer");
+    return OtherClass(name, "LlamaTokenizer, CodeLlamaTokenizer, GemmaTokenizer or T5Tokenizer");
   TIDEMILL_TRY(added, ReadAdded(files));
   TIDEMILL_TRY_VOID(AddTokens(std::move(added), spec));
   MarkSpecial(files, spec);

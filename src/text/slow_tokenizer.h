@@ -1,9 +1,10 @@
 // The tokenizer of a checkpoint that was saved without a tokenizer.json, as transformers' "slow" tokenizers are:
 //
-//   tokenizer.model or spiece.model   a SentencePiece model (sentencepiece_model.h), of LlamaTokenizer, GemmaTokenizer or T5Tokenizer
+//   tokenizer.model or spiece.model   a SentencePiece model (sentencepiece_model.h), of LlamaTokenizer, CodeLlamaTokenizer, GemmaTokenizer
+//                                     or T5Tokenizer
 //   vocab.json and merges.txt         byte-level BPE, of GPT2Tokenizer, Qwen2Tokenizer, RobertaTokenizer or BartTokenizer
 //   tokenizer_config.json             tokenizer_class, the special tokens, add_bos_token, add_eos_token, add_prefix_space, added_tokens_decoder
-//   added_tokens.json                 names and ids, where added_tokens_decoder is missing
+//   added_tokens.json                 names and ids, where added_tokens_decoder is missing; all are special, since it does not say which are
 #ifndef TIDEMILL_TEXT_SLOW_TOKENIZER_H_
 #define TIDEMILL_TEXT_SLOW_TOKENIZER_H_
 

@@ -95,7 +95,8 @@ TEST(ReadSlowTokenizer, SentencePieceModel_TokensThatItsClassAdds) {
               ElementsAre(1, 3, 6));
   const JsonDocument other = Config(R"({"tokenizer_class":"XLMRobertaTokenizer"})");
   ExpectError(ReadSlowTokenizer({.sentencepiece = bpe, .tokenizer_config = &other}), ErrorCode::kUnsupported,
-              "\"tokenizer_class\": expected LlamaTokenizer, GemmaTokenizer or T5Tokenizer for a folder without "
+              "\"tokenizer_class\": expected LlamaTokenizer, CodeLlamaTokenizer, GemmaTokenizer or T5Tokenizer for a "
+              "folder without "
               "tokenizer.json, found \"XLMRobertaTokenizer\"; save it once with transformers' AutoTokenizer");
 }
 
@@ -111,6 +112,17 @@ TEST(ReadSlowTokenizer, AddedTokens_FromEitherFile) {
   const Tokenizer second =
       CreateTokenizer(ReadSlowTokenizer({.sentencepiece = model, .added_tokens = &list}).value()).value();
   EXPECT_EQ(second.FindToken("<y>"), 7);
+  EXPECT_TRUE(second.IsSpecial(7));
+}
+
+// A model may call a token user-defined that its folder calls special.
+TEST(ReadSlowTokenizer, UserDefinedPieceThatIsSpecial_NotForCallers) {
+  const std::string model = Model(2) + Piece("<end>", 0, 4);
+  const JsonDocument config = Config(R"({"added_tokens_decoder":{"7":{"content":"<end>","special":true}}})");
+  const Tokenizer tokenizer =
+      CreateTokenizer(ReadSlowTokenizer({.sentencepiece = model, .tokenizer_config = &config}).value()).value();
+  EXPECT_TRUE(tokenizer.IsSpecial(7));
+  EXPECT_THAT(tokenizer.Encode(PromptText{"<end>", {{0, 5}}}).value(), ::testing::Not(::testing::Contains(7)));
 }
 
 TEST(ReadSlowTokenizer, VocabularyAndMerges_BothOrNone) {

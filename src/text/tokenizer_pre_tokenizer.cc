@@ -6,6 +6,7 @@
 
 #include "base/printable_name.h"
 #include "text/tokenizer_steps.h"
+#include "text/utf8.h"
 
 namespace tidemill {
 namespace {
@@ -47,7 +48,9 @@ Result<PreTokenizerStep> ReadMetaspace(const JsonValue& settings) {
   PreTokenizerStep step;
   step.kind = PreTokenizerKind::kMetaspace;
   TIDEMILL_TRY(replacement, GetString(settings, "replacement", where));
-  if (replacement.empty()) return Corrupt(where + ": replacement: expected a character, found none");
+  const Utf8Char character = replacement.empty() ? Utf8Char() : DecodeUtf8(replacement);
+  if (character.status != Utf8Status::kValid || character.length != replacement.size())
+    return Corrupt(where + ": replacement: expected one character, found " + QuoteName(replacement));
   step.replacement = std::move(replacement);
   TIDEMILL_TRY(scheme, ReadPrependScheme(settings, where));
   step.scheme = scheme;

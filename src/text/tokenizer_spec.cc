@@ -175,12 +175,14 @@ using NormalizedTexts = std::unordered_map<int32_t, std::string>;
 Result<NormalizedTexts> NormalizeAddedTokens(const TokenizerSpec& spec, const Normalizer& normalizer) {
   NormalizedTexts texts;
   Regex::Scratch scratch;
+  RegexBudget budget(0);
   for (const AddedTokenFlags& flags : spec.added_flags) {
     if (!flags.normalized) continue;
     const std::string& name = spec.tokens[static_cast<size_t>(flags.id)];
-    RegexBudget budget(name.size());
-    TIDEMILL_TRY(text, normalizer.Normalize(name, kMaxAddedTokenBytes, scratch, budget));
-    texts.emplace(flags.id, std::move(text));
+    auto text = normalizer.Normalize(name, kMaxAddedTokenBytes, scratch, budget);
+    if (!text.ok())
+      return UnsupportedSpec(NameToken(static_cast<size_t>(flags.id), name) + ": " + text.error().message());
+    texts.emplace(flags.id, std::move(text).value());
   }
   return texts;
 }
@@ -223,6 +225,13 @@ Result<void> TakeAddedTokens(const TokenizerSpec& spec, const NormalizedTexts& t
   return {};
 }
 
+// Bounds the work of looking for tokens at each place of a text.
+Result<void> CheckPieceSize(size_t id, std::string_view name) {
+  if (name.size() <= kMaxPieceBytes) return {};
+  return UnsupportedSpec(NameToken(id, name) + ": expected at most " + std::to_string(kMaxPieceBytes) +
+                         " bytes, found " + std::to_string(name.size()));
+}
+
 Result<void> TakeTokens(TokenizerSpec& spec, const NormalizedTexts& texts, Tokenizer::Impl& impl) {
   TakeNames(spec, impl);
   impl.bytes.Reserve(impl.num_tokens(), impl.names.num_bytes() + impl.num_tokens());
@@ -235,6 +244,7 @@ Result<void> TakeTokens(TokenizerSpec& spec, const NormalizedTexts& texts, Token
       return CorruptSpec(NameToken(i, name) + ": expected a type from 1 to 6, found " +
                          std::to_string(static_cast<int>(type)));
     }
+    if (spec.cleans_up) TIDEMILL_TRY_VOID(CheckPieceSize(i, name));
     if (type == TokenType::kByte) {
       if (spec.kind == VocabularyKind::kByteLevel) {
         return UnsupportedSpec(NameToken(i, name) + ": expected a byte-level vocabulary, found a token of type byte");
@@ -286,13 +296,6 @@ void FindByteFallbacks(Tokenizer::Impl& impl) {
     int32_t& of_byte = impl.id_of_byte[static_cast<uint8_t>(impl.BytesOf(id)[0])];
     if (of_byte < 0) of_byte = id;
   }
-}
-
-// Bounds the work of looking for tokens at each place of a text.
-Result<void> CheckPieceSize(size_t id, std::string_view name) {
-  if (name.size() <= kMaxPieceBytes) return {};
-  return UnsupportedSpec(NameToken(id, name) + ": expected at most " + std::to_string(kMaxPieceBytes) +
-                         " bytes, found " + std::to_string(name.size()));
 }
 
 // What the characters of a SentencePiece-style vocabulary merge from.

@@ -40,6 +40,8 @@ bool IsReplace(const TokenizerStep& step, std::string_view pattern, std::string_
          IsStringEqual(step.settings, "content", content);
 }
 
+constexpr size_t kMaxSideTokens = 64;  // before a text, and behind it
+
 // The ids that a token of a template stands for.
 Result<std::vector<int32_t>> ReadTemplateToken(const JsonValue& settings, const JsonValue& item) {
   constexpr std::string_view kWhere = "post_processor: TemplateProcessing";
@@ -74,6 +76,10 @@ Result<void> ReadTemplate(const JsonValue& settings, TokenizerSpec& spec) {
     if (!token->is_object()) return unknown;
     TIDEMILL_TRY(ids, ReadTemplateToken(settings, *token));
     std::vector<int32_t>& side = has_text ? spec.end_ids : spec.begin_ids;
+    if (side.size() + ids.size() > kMaxSideTokens) {
+      return Unsupported(std::string(kWhere) + ": single: expected at most " + std::to_string(kMaxSideTokens) +
+                         " tokens on a side of the text");
+    }
     side.insert(side.end(), ids.begin(), ids.end());
   }
   if (!has_text) return unknown;

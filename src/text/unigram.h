@@ -19,7 +19,7 @@ class Unigram {
     std::string_view text;
     int32_t id = -1;
   };
-  // Memory that calls reuse: one per thread, 24 bytes for each of the longest word.
+  // Memory that calls reuse: one per thread, 16 bytes for each byte of the longest word.
   class Scratch {
     friend class Unigram;
     struct Best {

@@ -61,7 +61,7 @@ TEST(ChatTemplateFlags, FilesOfTheFolder_GoBeforeTokenizerConfig) {
                                                  {"chat_templates/rag.jinja", "R"},
                                                  {"chat_templates/tool_use.jinja", "T"},
                                                  {"chat_templates/notes.txt", "{{"}});
-  const std::string trouble = "chat templates: expected one that is named default, found rag, tool_use";
+  const std::string trouble = "chat templates: expected one that is named default, found \"rag\", \"tool_use\"";
   ExpectError(
       RunTidemill({"tokenize", model, "--chat", "-", "--render"}, {.input = kMessages}), 1,
       "render the chat: " + model + ": " + trouble + "; choose one with --chat-template, or tokenize a text instead");

@@ -31,7 +31,7 @@ std::vector<MalformedCase> TokenizerCases() {
     return MalformedRow{name, std::move(recipe), code, message, Question::kText};
   };
   const std::vector<MalformedRow> rows = {
-      row("no JSON", R"(<!DOCTYPE html><html>)", kUnsupported,
+      row("no JSON", R"(<!DOCTYPE html><html>)", kCorrupt,
           "tokenizer.json: expected JSON, found a web page, as a failed download leaves it; download the file again"),
       row("cut", R"({"model":{"vocab":{"a":0)", kCorrupt,
           "tokenizer.json: read tokenizer.json: byte 24: expected JSON, found a syntax error while parsing object - "
