@@ -8,6 +8,7 @@
 #include "text/nfc.h"
 #include "text/unicode_class.h"
 #include "text/utf8.h"
+#include "text/white_space.h"
 
 namespace tidemill {
 namespace {
@@ -23,40 +24,8 @@ bool IsWordCharacter(const Utf8Char& c) {
   return after != marks.begin() && c.code_point <= after[-1].last;
 }
 
-bool IsWhiteSpace(const Utf8Char& c) {
-  return c.status == Utf8Status::kValid && (ClassesOf(c.code_point) & kSpace) != 0;
-}
-
-// The last character of a text that is not empty.
-Utf8Char LastCharacter(std::string_view text) {
-  size_t begin = text.size() - 1;
-  while (begin > 0 && text.size() - begin < 4 && (text[begin] & 0xC0) == 0x80) --begin;
-  const Utf8Char last = DecodeUtf8(text.substr(begin));
-  return last.length == text.size() - begin ? last : Utf8Char{.length = 1};
-}
-
 bool BeginsWithWord(std::string_view text) { return !text.empty() && IsWordCharacter(DecodeUtf8(text)); }
-bool EndsWithWord(std::string_view text) { return !text.empty() && IsWordCharacter(LastCharacter(text)); }
-
-// Where the white space at the end of `text` begins, not before `least`.
-size_t WhiteSpaceBegin(std::string_view text, size_t least) {
-  while (text.size() > least) {
-    const Utf8Char last = LastCharacter(text);
-    if (!IsWhiteSpace(last)) break;
-    text.remove_suffix(last.length);
-  }
-  return text.size();
-}
-
-// Where the white space at `at` ends.
-size_t WhiteSpaceEnd(std::string_view text, size_t at) {
-  while (at < text.size()) {
-    const Utf8Char next = DecodeUtf8(text.substr(at));
-    if (!IsWhiteSpace(next)) break;
-    at += next.length;
-  }
-  return at;
-}
+bool EndsWithWord(std::string_view text) { return !text.empty() && IsWordCharacter(DecodeLastUtf8(text)); }
 
 }  // namespace
 

@@ -93,19 +93,6 @@ Result<void> ReadSplit(const GgufFile& file, ModelDefaults& defaults, TokenizerS
   return {};
 }
 
-// What BERT's tokenizers do to a text before they look up words.
-void SetBertSteps(bool lowercase, bool strip_accents, TokenizerSpec& spec) {
-  spec.normalizer.push_back({.kind = NormalizerKind::kReplace, .pattern = std::string(kBertRemoves)});
-  spec.normalizer.push_back({.kind = NormalizerKind::kIsolateHan});
-  if (strip_accents) {
-    spec.normalizer.push_back({.kind = NormalizerKind::kNfd});
-    spec.normalizer.push_back({.kind = NormalizerKind::kReplace, .pattern = R"(\p{Mn})"});
-  }
-  if (lowercase) spec.normalizer.push_back({.kind = NormalizerKind::kLowercase});
-  spec.pre_tokenizer.push_back(PreTokenizerStep::Split(R"(\s)", SplitBehavior::kRemoved));
-  spec.pre_tokenizer.push_back(PreTokenizerStep::Split(R"([\p{P}$+<=>^`|~])"));
-}
-
 // The character map, then white space as SentencePiece leaves it.
 Result<void> ReadUnigramSteps(const GgufFile& file, bool space_prefix, TokenizerSpec& spec) {
   constexpr std::string_view kMap = "tokenizer.ggml.precompiled_charsmap";
@@ -152,7 +139,8 @@ Result<void> ReadWords(const GgufFile& file, ModelDefaults& defaults, TokenizerS
   spec.leading_space = LeadingSpace::kOneDropped;
   TIDEMILL_TRY(lowercase, file.GetBoolOr("tokenizer.ggml.normalizer.lowercase", true));
   TIDEMILL_TRY(strip_accents, file.GetBoolOr("tokenizer.ggml.normalizer.strip_accents", lowercase));
-  SetBertSteps(lowercase, strip_accents, spec);
+  spec.normalizer = BertSteps({.strip_accents = strip_accents, .lowercase = lowercase});
+  spec.pre_tokenizer = BertWords();
   return {};
 }
 

@@ -5,13 +5,11 @@
 
 #include "text/jinja_unicode.h"
 #include "text/nfc.h"
-#include "text/unicode_class.h"
 #include "text/utf8.h"
+#include "text/white_space.h"
 
 namespace tidemill {
 namespace {
-
-bool IsWhite(const Utf8Char& c) { return c.status == Utf8Status::kValid && (ClassesOf(c.code_point) & kSpace) != 0; }
 
 bool IsHan(char32_t c) {
   return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
@@ -90,29 +88,6 @@ MarkedText Slice(const MarkedText& in, size_t begin, size_t end) {
   return out.Take();
 }
 
-size_t WhiteAtStart(std::string_view text) {
-  size_t end = 0;
-  while (end < text.size()) {
-    const Utf8Char next = DecodeUtf8(text.substr(end));
-    if (!IsWhite(next)) break;
-    end += next.length;
-  }
-  return end;
-}
-
-// Where the white space at the end begins.
-size_t WhiteAtEnd(std::string_view text) {
-  size_t begin = text.size();
-  while (begin > 0) {
-    size_t before = begin - 1;
-    while (before > 0 && begin - before < 4 && (text[before] & 0xC0) == 0x80) --before;
-    const Utf8Char last = DecodeUtf8(text.substr(before, begin - before));
-    if (!IsWhite(last) || last.length != begin - before) break;
-    begin = before;
-  }
-  return begin;
-}
-
 // All of this stops where the output has more than `max_bytes`, which the caller refuses.
 MarkedText ReplaceText(const MarkedText& in, const NormalizerStep& spec, size_t max_bytes) {
   Output out(in);
@@ -176,7 +151,7 @@ MarkedText Lowercase(const MarkedText& in) {
 
 MarkedText SpacesForWhite(const MarkedText& in) {
   return MapCharacters(
-      in, [](const Utf8Char& c, std::string_view bytes, std::string& out) { out += IsWhite(c) ? " " : bytes; });
+      in, [](const Utf8Char& c, std::string_view bytes, std::string& out) { out += IsWhiteSpace(c) ? " " : bytes; });
 }
 
 MarkedText IsolateHan(const MarkedText& in) {
@@ -198,6 +173,24 @@ Result<MarkedText> MapAll(const MarkedText& in, const CharsMap& map, size_t max_
 }
 
 }  // namespace
+
+std::vector<NormalizerStep> BertSteps(const BertNormalizing& settings) {
+  std::vector<NormalizerStep> steps;
+  const auto remove = [&steps](std::string_view expression) {
+    steps.push_back({.kind = NormalizerKind::kReplace, .pattern = std::string(expression)});
+  };
+  if (settings.clean_text) {
+    remove(kBertRemoves);
+    steps.push_back({.kind = NormalizerKind::kSpacesForWhite});
+  }
+  if (settings.isolate_han) steps.push_back({.kind = NormalizerKind::kIsolateHan});
+  if (settings.strip_accents) {
+    steps.push_back({.kind = NormalizerKind::kNfd});
+    remove(R"(\p{Mn})");
+  }
+  if (settings.lowercase) steps.push_back({.kind = NormalizerKind::kLowercase});
+  return steps;
+}
 
 Result<Normalizer> Normalizer::Create(std::vector<NormalizerStep> steps) {
   Normalizer made;
@@ -248,8 +241,8 @@ Result<MarkedText> Normalizer::Normalize(MarkedText text, size_t max_bytes, Rege
         text.text.insert(0, spec.content);
         if (!text.marks.empty()) text.marks.insert(text.marks.begin(), spec.content.size(), false);
         break;
-      case NormalizerKind::kStripLeft: text = Slice(text, WhiteAtStart(text.text), text.text.size()); break;
-      case NormalizerKind::kStripRight: text = Slice(text, 0, WhiteAtEnd(text.text)); break;
+      case NormalizerKind::kStripLeft: text = Slice(text, WhiteSpaceEnd(text.text, 0), text.text.size()); break;
+      case NormalizerKind::kStripRight: text = Slice(text, 0, WhiteSpaceBegin(text.text, 0)); break;
       case NormalizerKind::kReplace: {
         if (!step.regex) {
           text = ReplaceText(text, spec, max_bytes);

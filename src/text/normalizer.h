@@ -41,6 +41,15 @@ struct NormalizerStep {
 // What BERT's clean_text removes: control and format characters and those of private use.
 inline constexpr std::string_view kBertRemoves = R"((?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}]|\x{FFFD})";
 
+// What BERT's tokenizers do to a text before they split it.
+struct BertNormalizing {
+  bool clean_text = true;
+  bool isolate_han = true;
+  bool strip_accents = true;
+  bool lowercase = true;
+};
+std::vector<NormalizerStep> BertSteps(const BertNormalizing& settings);
+
 // A text and, for each of its bytes, whether it is marked; no marks at all: nobody asks.
 struct MarkedText {
   std::string text;

@@ -137,6 +137,11 @@ PreTokenizerStep PreTokenizerStep::Split(std::string expression, SplitBehavior b
   return step;
 }
 
+std::vector<PreTokenizerStep> BertWords() {
+  return {PreTokenizerStep::Split(R"(\s)", SplitBehavior::kRemoved),
+          PreTokenizerStep::Split(std::string(kPunctuationClass))};
+}
+
 Result<PreTokenizer> PreTokenizer::Create(std::vector<PreTokenizerStep> steps) {
   PreTokenizer made;
   if (steps.size() > kMaxTextSteps) {

@@ -44,6 +44,12 @@ struct PreTokenizerStep {
   friend bool operator==(const PreTokenizerStep&, const PreTokenizerStep&) = default;
 };
 
+// Punctuation as the library `tokenizers` has it: Unicode's, and what else ASCII has.
+inline constexpr std::string_view kPunctuationClass = R"([\p{P}$+<=>^`|~])";
+
+// What BERT's tokenizers split at: white space, which goes, and punctuation.
+std::vector<PreTokenizerStep> BertWords();
+
 // Words of one text. Their memory is reused.
 struct Words {
   std::string text;             // what the words lie in

@@ -64,16 +64,11 @@ Result<void> ReadBert(const JsonValue& settings, std::vector<NormalizerStep>& ou
   TIDEMILL_TRY(isolate_han, GetBool(settings, "handle_chinese_chars", where, true));
   TIDEMILL_TRY(lowercase, GetBool(settings, "lowercase", where, true));
   TIDEMILL_TRY(strip_accents, GetBool(settings, "strip_accents", where, lowercase));
-  if (clean_text) {
-    out.push_back(ReplaceAll(std::string(kBertRemoves), ""));
-    out.push_back({.kind = NormalizerKind::kSpacesForWhite});
-  }
-  if (isolate_han) out.push_back({.kind = NormalizerKind::kIsolateHan});
-  if (strip_accents) {
-    out.push_back({.kind = NormalizerKind::kNfd});
-    out.push_back(ReplaceAll(R"(\p{Mn})", ""));
-  }
-  if (lowercase) out.push_back({.kind = NormalizerKind::kLowercase});
+  for (NormalizerStep& step : BertSteps({.clean_text = clean_text,
+                              .isolate_han = isolate_han,
+                              .strip_accents = strip_accents,
+                              .lowercase = lowercase}))
+    out.push_back(std::move(step));
   return {};
 }
 

@@ -13,7 +13,6 @@ namespace {
 
 // Characters that Rust's standard library and the crate `regex` put into these classes.
 constexpr std::string_view kRustNumeric = R"(\p{N})";
-constexpr std::string_view kRustPunctuation = R"([\p{P}$+<=>^`|~])";
 constexpr std::string_view kWordsOrPunctuation =
     R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}\s]+)";
 
@@ -88,15 +87,14 @@ Result<void> ReadPreTokenizerStep(const TokenizerStep& step, bool is_last, std::
   } else if (step.type == "Punctuation") {
     const auto named = FindPart(step.settings, "behavior");
     TIDEMILL_TRY(behavior, ReadBehavior(named && named->is_string() ? named->text() : "Isolated", where));
-    split(kRustPunctuation, behavior);
+    split(kPunctuationClass, behavior);
   } else if (step.type == "Whitespace") {
     split(kWordsOrPunctuation, SplitBehavior::kRemoved);
     out.back().invert = true;
   } else if (step.type == "WhitespaceSplit") {
     split(R"(\s)", SplitBehavior::kRemoved);
   } else if (step.type == "BertPreTokenizer") {
-    split(R"(\s)", SplitBehavior::kRemoved);
-    split(kRustPunctuation, SplitBehavior::kIsolated);
+    for (PreTokenizerStep& words : BertWords()) out.push_back(std::move(words));
   } else if (step.type == "CharDelimiterSplit") {
     TIDEMILL_TRY(delimiter, GetString(step.settings, "delimiter", where));
     split(delimiter, SplitBehavior::kRemoved);

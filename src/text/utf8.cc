@@ -46,6 +46,13 @@ Utf8Char DecodeUtf8(std::string_view bytes) {
   return {.code_point = code_point, .length = expected.length, .status = Utf8Status::kValid};
 }
 
+Utf8Char DecodeLastUtf8(std::string_view bytes) {
+  size_t begin = bytes.size() - 1;
+  while (begin > 0 && bytes.size() - begin < 4 && (bytes[begin] & 0xC0) == 0x80) --begin;
+  const Utf8Char last = DecodeUtf8(bytes.substr(begin));
+  return last.status == Utf8Status::kValid && last.length == bytes.size() - begin ? last : Utf8Char{.length = 1};
+}
+
 void AppendUtf8(char32_t code_point, std::string& out) {
   TIDEMILL_DCHECK(code_point <= 0x10FFFF && (code_point < 0xD800 || code_point > 0xDFFF));
   const auto put = [&out](char32_t byte) { out.push_back(static_cast<char>(static_cast<uint8_t>(byte))); };

@@ -29,6 +29,9 @@ struct Utf8Char {
 // The first code point of `bytes`, which are not empty. Never reads past their end.
 Utf8Char DecodeUtf8(std::string_view bytes);
 
+// The last code point of `bytes`, which are not empty; kInvalid, and one byte, where they do not end with a valid one.
+Utf8Char DecodeLastUtf8(std::string_view bytes);
+
 // Appends a code point that is not a surrogate and not above U+10FFFF.
 void AppendUtf8(char32_t code_point, std::string& out);
 

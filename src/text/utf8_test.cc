@@ -82,5 +82,15 @@ TEST(AppendWholeUtf8, AnyCutOfRandomBytes_JoinsToTheWhole) {
   }
 }
 
+TEST(DecodeLastUtf8, ValidOrNot_TheLastCharacterOrOneByte) {
+  EXPECT_EQ(DecodeLastUtf8("a").code_point, U'a');
+  EXPECT_EQ(DecodeLastUtf8("a\xE3\x80\x80").code_point, U'\u3000');
+  EXPECT_EQ(DecodeLastUtf8("a\xF0\x9F\x98\x80").length, 4);
+  for (const char* const text : {"a\xE3\x80", "\x80", "\xC3\xA9\x80", "\x80\x80\x80\x80\x80"}) {
+    EXPECT_EQ(DecodeLastUtf8(text).status, Utf8Status::kInvalid) << text;
+    EXPECT_EQ(DecodeLastUtf8(text).length, 1) << text;
+  }
+}
+
 }  // namespace
 }  // namespace tidemill::utf8_test
