@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "text/utf8.h"
 
@@ -23,7 +24,10 @@ size_t OffsetOf(uint32_t unit) { return size_t{unit >> 10} << ((unit & 0x200) >>
 
 Result<CharsMap> CharsMap::Create(std::string_view bytes, CharsMapSearch search) {
   CharsMap map;
-  map.search_ = search;
+  if (search == CharsMapSearch::kGraphemes) {
+    TIDEMILL_TRY(grapheme, Regex::Compile(R"(\X)"));
+    map.grapheme_ = std::move(grapheme);
+  }
   if (bytes.empty()) return map;
   uint32_t trie_bytes = 0;
   if (bytes.size() >= sizeof(trie_bytes)) std::memcpy(&trie_bytes, bytes.data(), sizeof(trie_bytes));
@@ -80,7 +84,7 @@ Result<std::string> CharsMap::Map(std::string_view text, size_t max_bytes, Regex
                                   RegexBudget& budget) const {
   std::string out;
   out.reserve(text.size());
-  if (search_ == CharsMapSearch::kLongest) {
+  if (!grapheme_) {
     while (!text.empty() && out.size() <= max_bytes) {
       const Found found = Find(text, true);
       const size_t length = found.length > 0 ? found.length : DecodeUtf8(text).length;
@@ -89,7 +93,6 @@ Result<std::string> CharsMap::Map(std::string_view text, size_t max_bytes, Regex
     }
     return out;
   }
-  static const Regex grapheme = Regex::Compile(R"(\X)").value();
   while (!text.empty() && out.size() <= max_bytes) {
     // A stretch of valid characters, then a byte that is none.
     size_t valid = 0;
@@ -102,7 +105,7 @@ Result<std::string> CharsMap::Map(std::string_view text, size_t max_bytes, Regex
       size_t end = at + 1;
       // Two characters of ASCII are two graphemes, but for a line's end.
       if ((text[at] & 0x80) != 0 || text[at] == '\r' || (end < valid && (text[end] & 0x80) != 0)) {
-        TIDEMILL_TRY(match, grapheme.Find(text.substr(0, valid), at, scratch, budget));
+        TIDEMILL_TRY(match, grapheme_->Find(text.substr(0, valid), at, scratch, budget));
         end = match ? match->end : valid;
       }
       AppendMapped(text.substr(at, end - at), out);

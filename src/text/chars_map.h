@@ -6,6 +6,7 @@
 #define TIDEMILL_TEXT_CHARS_MAP_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +25,7 @@ enum class CharsMapSearch : uint8_t {
 class CharsMap {
  public:
   CharsMap() = default;  // maps nothing
-  // Errors: kCorruptFile when the sizes contradict each other.
+  // Errors: kCorruptFile when the sizes contradict each other; those of Regex::Compile.
   static Result<CharsMap> Create(std::string_view bytes, CharsMapSearch search);
 
   // `text`, mapped. Bytes that are not valid UTF-8 stay. Stops where more than `max_bytes` have come. Errors: those of Regex::Find.
@@ -42,7 +43,7 @@ class CharsMap {
 
   std::vector<uint32_t> trie_;
   std::string texts_;
-  CharsMapSearch search_ = CharsMapSearch::kLongest;
+  std::optional<Regex> grapheme_;  // none: the longest entry is looked up
 };
 
 }  // namespace tidemill
