@@ -24,8 +24,8 @@ void DeltaGates(ExecutionContext& ctx, ConstMatrix<float> b, ConstMatrix<float> 
 
 namespace reference {
 void L2NormHeads(Matrix<float> x, size_t head_dim, float scale);
-void DeltaGates(ConstMatrix<float> b, ConstMatrix<float> a, std::span<const float> decay, std::span<const float> dt_bias,
-                Matrix<float> beta, Matrix<float> g);
+void DeltaGates(ConstMatrix<float> b, ConstMatrix<float> a, std::span<const float> decay,
+                std::span<const float> dt_bias, Matrix<float> beta, Matrix<float> g);
 }  // namespace reference
 
 }  // namespace tidemill

@@ -18,7 +18,8 @@
 
 namespace tidemill {
 
-void ShortConvolution(ExecutionContext& ctx, std::span<const float* const> inputs, ConstMatrix<float> w, Matrix<float> y);
+void ShortConvolution(ExecutionContext& ctx, std::span<const float* const> inputs, ConstMatrix<float> w,
+                      Matrix<float> y);
 
 constexpr Cost ShortConvolutionCost(size_t rows, size_t width, size_t channels) {
   const double elements = static_cast<double>(rows) * static_cast<double>(channels);

@@ -134,7 +134,7 @@ class TestContext {
   ThreadPool& threads() { return *shared_.threads; }
 
  private:
-  static constexpr size_t kScratchBytes = size_t{1} << 20;
+  static constexpr size_t kScratchBytes = size_t{4} << 20;
 
   struct Shared {
     std::unique_ptr<ThreadPool> threads;

@@ -14,14 +14,14 @@
 namespace tidemill {
 
 struct DeltaLayer {
-  Linear qkv = {};                   // [channels(), hidden]: all of q, then k, then v
-  Linear z = {};                     // [value_heads * value_dim, hidden]
-  Linear b = {}, a = {};             // [value_heads, hidden]
-  std::vector<float> conv = {};      // [conv_width, channels()]: the newest input's weights last
-  std::vector<float> decay = {};     // [value_heads] below 0: -exp(A_log)
-  std::vector<float> dt_bias = {};   // [value_heads]
-  Norm norm = {};                    // [value_dim], of each value head
-  Linear out = {};                   // [hidden, value_heads * value_dim]
+  Linear qkv = {};                  // [channels(), hidden]: all of q, then k, then v
+  Linear z = {};                    // [value_heads * value_dim, hidden]
+  Linear b = {}, a = {};            // [value_heads, hidden]
+  std::vector<float> conv = {};     // [conv_width, channels()]: the newest input's weights last
+  std::vector<float> decay = {};    // [value_heads] below 0: -exp(A_log)
+  std::vector<float> dt_bias = {};  // [value_heads]
+  Norm norm = {};                   // [value_dim], of each value head
+  Linear out = {};                  // [hidden, value_heads * value_dim]
   size_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;  // value_heads is a multiple of key_heads
   size_t conv_width = 0;
   bool tiled = false;  // value head h reads key head h % key_heads; else h / (value_heads / key_heads)
