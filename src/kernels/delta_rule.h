@@ -85,10 +85,11 @@ struct DeltaTask {
   size_t base = 0, fold_to = 0;
   DeltaEntries entries;    // number i < num_entries: of position base + i
   size_t num_entries = 0;  // at most kMaxDeltaEntries
+  size_t place = 0;        // num_entries, or less where entries from there on need not stay
   // The rows, at positions base + num_entries and on. All but q become entries:
   //   fold_to <= base + num_entries   row r: number num_entries + r, and all stay
-  //   else                            a chain whose last row's boundary is fold_to: position p >= fold_to: number num_entries + p - fold_to; of
-  //                                   earlier rows none stays
+  //   else                            a chain whose last row's boundary is fold_to: position p >= fold_to: number place + p - fold_to; of earlier
+  //                                   rows none stays
   ConstMatrix<float> q = {}, k = {};      // [rows, key_heads * key_dim], k normalised, q scaled
   ConstMatrix<float> v = {};              // [rows, value_heads * value_dim]
   ConstMatrix<float> beta = {}, g = {};   // [rows, value_heads]; kLeastDecay <= g <= 0

@@ -117,6 +117,7 @@ class Sequence {
                    .fold_to = s.form.Boundary(whole ? length() + count - 1 : length()),
                    .entries = {u_.data(), k_.data(), g_.data(), capacity_, first_},
                    .num_entries = num_entries_,
+                   .place = num_entries_,
                    .q = rows(x.q, s.key_heads * s.key_dim),
                    .k = rows(x.k, s.key_heads * s.key_dim),
                    .v = rows(x.v, s.value_heads * s.value_dim),

@@ -200,7 +200,8 @@ class KeyHeadRun {
   size_t PlaceOf(size_t i) const {
     if (stays_) return task_.num_entries + batch_row_ + i;
     const size_t len = task_.base + task_.num_entries;
-    return task_.num_entries + b_position_[i] - std::max(len, b_.groups[b_.rows[i].group].start);
+    const size_t start = b_.groups[b_.rows[i].group].start;
+    return start > len ? task_.place + b_position_[i] - start : task_.num_entries + b_position_[i] - len;
   }
 
   // The entries whose fold gives a group's state.
@@ -359,7 +360,7 @@ class KeyHeadRun {
     const size_t last = batch_rows_ - 1, len = task_.base + task_.num_entries, end = b_position_[last] + 1;
     const size_t start = b_.groups[b_.rows[last].group].start;
     if (start > base_) state_ = task_.folded;
-    first_ = task_.entries.first + (start > len ? task_.num_entries : start - task_.base);
+    first_ = task_.entries.first + (start > len ? task_.place : start - task_.base);
     base_ = start;
     num_entries_ = end - start;
   }
