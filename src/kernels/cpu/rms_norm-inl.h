@@ -6,33 +6,12 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/for_each_row.h"
 #include "kernels/cpu/highway_levels.h"
+#include "kernels/cpu/sum_squares-inl.h"
 #include "kernels/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidemill::HWY_NAMESPACE {
 namespace {
-
-float SumSquares(const float* HWY_RESTRICT x, size_t n) {
-  const Lane16 d;
-  const size_t lanes = hn::Lanes(d);
-  HWY_ALIGN float sums[16];
-  for (size_t part = 0; part < 16; part += lanes) {
-    auto acc = hn::Zero(d);
-    size_t i = part;
-    for (; i + lanes <= n; i += 16) {
-      const auto v = hn::LoadU(d, x + i);
-      acc = hn::MulAdd(v, v, acc);
-    }
-    if (i < n) {  // a padded copy: a masked load may read past the end below AVX2
-      HWY_ALIGN float tail[16] = {};
-      for (size_t j = 0; i + j < n; ++j) tail[j] = x[i + j];
-      const auto v = hn::Load(d, tail);
-      acc = hn::MulAdd(v, v, acc);
-    }
-    hn::Store(acc, d, sums + part);
-  }
-  return TreeSum16(sums);
-}
 
 void NormRow(const float* x, const float* w, size_t n, float r, float* y) {
   const Lane16 d;
