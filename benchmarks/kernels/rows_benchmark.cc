@@ -28,7 +28,8 @@ void QuantizeRows(benchmark::State& state, size_t rows, size_t cols) {
 constexpr std::pair<Activation, const char*> kKinds[] = {{Activation::kSilu, "silu"},
                                                          {Activation::kGeluTanh, "gelu_tanh"},
                                                          {Activation::kGeluErf, "gelu_erf"},
-                                                         {Activation::kRelu, "relu"}};
+                                                         {Activation::kRelu, "relu"},
+                                                         {Activation::kSigmoid, "sigmoid"}};
 
 void Norm(benchmark::State& state, size_t rows, size_t cols) {
   OneThread one;

@@ -20,8 +20,9 @@ using testing::SameBits;
 using testing::TestContext;
 
 constexpr size_t kWidths[] = {1, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 64, 1536, 4099};
-constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu};
-constexpr const char* kNames[] = {"silu", "gelu tanh", "gelu erf", "relu"};
+constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu,
+                                 Activation::kSigmoid};
+constexpr const char* kNames[] = {"silu", "gelu tanh", "gelu erf", "relu", "sigmoid"};
 const char* Name(Activation kind) { return kNames[static_cast<size_t>(kind)]; }
 
 std::vector<float> Apply(TestContext& context, Activation kind, const std::vector<float>& x, size_t rows) {
@@ -173,6 +174,7 @@ TEST(Activation, ExtremeArguments_GiveTheirLimits) {
   const std::vector<float> x = {inf, 1e30F, 100, -100, -1e30F, 0, nan, -0.0F};
   const std::vector<float> up(x.size(), 2.0F);
   for (const Activation kind : kKinds) {
+    if (kind == Activation::kSigmoid) continue;  // its own test, below
     const float below = kind == Activation::kRelu ? 0.0F : -0.0F;
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa);
@@ -183,6 +185,21 @@ TEST(Activation, ExtremeArguments_GiveTheirLimits) {
           SameBits(std::vector<float>{inf, 2e30F, 200, below, below, 0, nan, -0.0F}, Gate(context, kind, x, up, 1)))
           << Name(kind) << " " << IsaName(isa);
     }
+  }
+}
+
+TEST(Activation, ExtremeArgumentsOfSigmoid_GiveItsLimits) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> x = {inf, 1e30F, 100, -100, -1e30F, -inf, 0, nan, -0.0F};
+  const std::vector<float> up(x.size(), -2.0F);
+  for (const Isa isa : LevelsHere()) {
+    TestContext context(isa);
+    EXPECT_TRUE(
+        SameBits(std::vector<float>{1, 1, 1, 0, 0, 0, 0.5F, nan, 0.5F}, Apply(context, Activation::kSigmoid, x, 1)))
+        << IsaName(isa);
+    EXPECT_TRUE(SameBits(std::vector<float>{-2, -2, -2, -0.0F, -0.0F, -0.0F, -1, nan, -1},
+                         Gate(context, Activation::kSigmoid, x, up, 1)))
+        << IsaName(isa);
   }
 }
 
@@ -198,12 +215,15 @@ TEST(GatedActivation, Cost_IsOfTheFunction) {
   EXPECT_EQ(GatedActivationCost(Activation::kGeluTanh, 3, 5).flops, 3 * 5 * 26);
   EXPECT_EQ(GatedActivationCost(Activation::kGeluErf, 3, 5).flops, 3 * 5 * 50);
   EXPECT_EQ(GatedActivationCost(Activation::kRelu, 3, 5).flops, 3 * 5);
+  EXPECT_EQ(GatedActivationCost(Activation::kSigmoid, 3, 5).flops, 3 * 5 * 21);
 }
 
 TEST(Activation, EveryLevel_GivesTheKeptHash) {
   const std::vector<float> gate = RandomFloats(100, 3 * 1536, 20), up = RandomFloats(101, 3 * 1536);
-  constexpr uint64_t kFused[] = {0x35DDC58AC1E94151, 0x53D4FC0578F641C5, 0xC8A9660CFF993C13, 0x09D04EED28524DC5},
-                     kBaseline[] = {0xC8A861D9B9660DA0, 0xF76A02E69774D053, 0xE8D7CED4BA7B779C, 0x09D04EED28524DC5};
+  constexpr uint64_t kFused[] = {0x35DDC58AC1E94151, 0x53D4FC0578F641C5, 0xC8A9660CFF993C13, 0x09D04EED28524DC5,
+                                 0xB0518CC00F53D194},
+                     kBaseline[] = {0xC8A861D9B9660DA0, 0xF76A02E69774D053, 0xE8D7CED4BA7B779C, 0x09D04EED28524DC5,
+                                    0x495C696DF3AE0E2C};
   for (const Activation kind : kKinds) {
     for (const Isa isa : LevelsHere()) {
       TestContext context(isa);

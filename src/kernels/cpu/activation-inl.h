@@ -21,6 +21,8 @@ HWY_INLINE Vec16 Of(Lane16 d, Vec16 x) {
   } else if constexpr (kKind == Activation::kGeluErf) {
     const auto erf = Erf(d, hn::Mul(x, hn::Set(d, 0x1.6a09e6p-1F)));  // sqrt(1 / 2)
     return hn::Mul(hn::Mul(x, hn::Set(d, 0.5F)), hn::Add(hn::Set(d, 1.0F), erf));
+  } else if constexpr (kKind == Activation::kSigmoid) {
+    return Sigmoid(d, x);
   } else {
     const auto zero = hn::Zero(d);
     return hn::IfThenElse(hn::Lt(x, zero), zero, x);  // keeps NaN, which Max does not
@@ -86,6 +88,7 @@ ActivateKernel PickActivate(Isa isa, Activation kind) {
     case Activation::kSilu: return PickActivate<Activation::kSilu>(isa);
     case Activation::kGeluTanh: return PickActivate<Activation::kGeluTanh>(isa);
     case Activation::kGeluErf: return PickActivate<Activation::kGeluErf>(isa);
+    case Activation::kSigmoid: return PickActivate<Activation::kSigmoid>(isa);
     case Activation::kRelu: break;
   }
   return PickActivate<Activation::kRelu>(isa);
@@ -95,6 +98,7 @@ GatedKernel PickGated(Isa isa, Activation kind) {
     case Activation::kSilu: return PickGated<Activation::kSilu>(isa);
     case Activation::kGeluTanh: return PickGated<Activation::kGeluTanh>(isa);
     case Activation::kGeluErf: return PickGated<Activation::kGeluErf>(isa);
+    case Activation::kSigmoid: return PickGated<Activation::kSigmoid>(isa);
     case Activation::kRelu: break;
   }
   return PickGated<Activation::kRelu>(isa);

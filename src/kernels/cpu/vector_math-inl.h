@@ -200,6 +200,12 @@ HWY_INLINE Vec16 Erf(Lane16 d, Vec16 x) {
 // silu(x) = x / (1 + exp(-x)).
 HWY_INLINE Vec16 Silu(Lane16 d, Vec16 x) { return hn::Div(x, hn::Add(hn::Set(d, 1.0F), Exp(d, hn::Neg(x)))); }
 
+// 1 / (1 + exp(-x)).
+HWY_INLINE Vec16 Sigmoid(Lane16 d, Vec16 x) {
+  const auto one = hn::Set(d, 1.0F);
+  return hn::Div(one, hn::Add(one, Exp(d, hn::Neg(x))));
+}
+
 }  // namespace
 }  // namespace tidemill::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -11,6 +11,7 @@ double ActivationOf(Activation kind, double x) {
     case Activation::kGeluTanh: return x / (1 + std::exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)));
     case Activation::kGeluErf: return 0.5 * x * std::erfc(-x * 0.70710678118654752);
     case Activation::kRelu: return x < 0 ? 0 : x;
+    case Activation::kSigmoid: return 1 / (1 + std::exp(-x));
   }
   return 0;
 }

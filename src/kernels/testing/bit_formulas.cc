@@ -54,9 +54,11 @@ float Arithmetic::Erf(float x) const {
 }
 
 float Arithmetic::Silu(float x) const { return x / (1.0F + Exp(-x)); }
+float Arithmetic::Sigmoid(float x) const { return 1.0F / (1.0F + Exp(-x)); }
 
 float Arithmetic::Activate(Activation kind, float x) const {
   if (kind == Activation::kSilu) return Silu(x);
+  if (kind == Activation::kSigmoid) return Sigmoid(x);
   if (kind == Activation::kGeluTanh) {
     const float s = MulAdd(x * x * 0.044715F, x, x) * 0x1.988454p+0F;
     return x / (1.0F + Exp(-s));

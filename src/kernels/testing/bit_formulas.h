@@ -31,6 +31,7 @@ struct Arithmetic {
   float Tanh(float x) const;
   float Erf(float x) const;
   float Silu(float x) const;
+  float Sigmoid(float x) const;
   float Activate(Activation kind, float x) const;
 };
 
