@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/activation-inl.h"
 #include "kernels/cpu/append_kv-inl.h"
+#include "kernels/cpu/delta_inputs-inl.h"
 #include "kernels/cpu/elementwise-inl.h"
 #include "kernels/cpu/expert_routing-inl.h"
 #include "kernels/cpu/layer_norm-inl.h"

@@ -41,6 +41,10 @@ void ErfOf(const float* x, float* y, size_t n) {
   const Lane16 d;
   for (size_t i = 0; i < n; i += hn::Lanes(d)) hn::StoreU(Erf(d, hn::LoadU(d, x + i)), d, y + i);
 }
+void Log1pOf(const float* x, float* y, size_t n) {
+  const Lane16 d;
+  for (size_t i = 0; i < n; i += hn::Lanes(d)) hn::StoreU(Log1p(d, hn::LoadU(d, x + i)), d, y + i);
+}
 void TreeSumOf(const float* x, float* y, size_t n) {
   for (size_t i = 0; i < n; i += 16) y[i / 16] = TreeSum16(x + i);
 }
@@ -201,6 +205,41 @@ TEST(VectorTanhAndErf, SpecialArguments_GiveTheirLimits) {
       EXPECT_TRUE(SameBits(std::vector<float>{0, -0.0F, 1, -1, nan, 1, -1, 1, -1, 1, -1}, y))
           << routine.name << " " << IsaName(isa);
     }
+  }
+}
+
+// 0 to 1: evenly, and every exponent with random mantissas.
+std::vector<float> Log1pArguments() {
+  std::vector<float> y = {0, 1, 0x1.FFFFFEp-1F};
+  testing::Random random(4);
+  for (int i = 1; i < 100000; ++i) y.push_back(static_cast<float>(i) / 100000);
+  for (int e = -149; e < 0; ++e) {
+    for (int i = 0; i < 200; ++i) y.push_back(std::ldexp(1 + (i == 0 ? 0 : std::fabs(random.Uniform(1))), e));
+  }
+  std::erase_if(y, [](float v) { return v > 1; });
+  return y;
+}
+
+TEST(VectorLog1p, EveryLevel_StaysBelowItsErrorAndGivesTheFormula) {
+  const std::vector<float> x = Log1pArguments();
+  for (const Isa isa : LevelsHere()) {
+    const std::vector<float> y = Apply(TIDEMILL_PICK(isa, Log1pOf), x);
+    float at = 0;
+    const double worst = WorstUlp(
+        x, y, [](double v) { return std::log1p(v); }, &at);
+    EXPECT_LT(worst, 1.25) << IsaName(isa) << " at y = " << std::hexfloat << at;
+    RecordProperty(std::string("worst_ulp_log1p_") + std::string(IsaName(isa)), std::to_string(worst));
+    std::vector<float> expected;
+    for (const float v : x) expected.push_back(Arithmetic::Of(isa).Log1p(v));
+    EXPECT_TRUE(SameBits(expected, y)) << IsaName(isa);
+  }
+}
+
+TEST(VectorLog1p, SpecialArguments_GiveTheirLimits) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Isa isa : LevelsHere()) {
+    const std::vector<float> y = Apply(TIDEMILL_PICK(isa, Log1pOf), {0.0F, 0x1p-149F, 0x1p-126F, 0x1p-30F, 1, nan});
+    EXPECT_TRUE(SameBits(std::vector<float>{0, 0x1p-149F, 0x1p-126F, 0x1p-30F, 0x1.62e43p-1F, nan}, y)) << IsaName(isa);
   }
 }
 

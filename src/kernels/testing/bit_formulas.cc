@@ -9,6 +9,7 @@
 
 #include "base/checked_math.h"
 #include "kernels/activations.h"
+#include "kernels/delta_inputs.h"
 #include "tensor/dequantize.h"
 #include "tensor/half.h"
 #include "tensor/six_bit_scales.h"
@@ -51,6 +52,13 @@ float Arithmetic::Erf(float x) const {
   for (const float c : {-0x1.a136ecp-9F, 0x1.755376p-6F, -0x1.ae79b8p-4F, -0x1.458dacp-1F, -0x1.20e3c6p+0F})
     q = MulAdd(q, t, c);
   return std::copysign(1.0F - Exp(t * q), x);
+}
+
+float Arithmetic::Log1p(float y) const {
+  const float s = y / (2.0F + y), z = s * s;
+  float p = 0x1.1ecb1ap-2F;
+  for (const float c : {0x1.1ec012p-2F, 0x1.99d1cep-2F, 0x1.555502p-1F}) p = MulAdd(p, z, c);
+  return MulAdd(-s, MulAdd(-z, p, y), y);
 }
 
 float Arithmetic::Silu(float x) const { return x / (1.0F + Exp(-x)); }
@@ -250,6 +258,22 @@ std::vector<float> RmsNorm(Arithmetic math, std::span<const float> x, std::span<
   std::vector<float> y(x.size());
   for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] * r * w[i];
   return y;
+}
+
+std::vector<float> L2Norm(Arithmetic math, std::span<const float> x, float scale) {
+  std::array<float, 16> sums{};
+  for (size_t i = 0; i < x.size(); ++i) sums[i % 16] = math.MulAdd(x[i], x[i], sums[i % 16]);
+  const float r = scale / std::sqrt(TreeSum16(sums) + 1e-6F);
+  std::vector<float> y;
+  for (const float v : x) y.push_back(v * r);
+  return y;
+}
+
+float DecayGate(Arithmetic math, float a, float dt_bias, float decay) {
+  const float x = a + dt_bias;
+  const float softplus = (x < 0 ? 0.0F : x) + math.Log1p(math.Exp(-std::fabs(x)));
+  const float g = decay * softplus;
+  return g < kLeastDecay ? kLeastDecay : g;
 }
 
 std::vector<float> LayerNorm(Arithmetic math, std::span<const float> x, std::span<const float> w,

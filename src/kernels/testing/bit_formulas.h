@@ -30,6 +30,7 @@ struct Arithmetic {
   float Exp(float x) const;
   float Tanh(float x) const;
   float Erf(float x) const;
+  float Log1p(float y) const;
   float Silu(float x) const;
   float Sigmoid(float x) const;
   float Activate(Activation kind, float x) const;
@@ -61,6 +62,10 @@ std::vector<float> MatMul(Arithmetic math, const WeightSource& weight, ConstMatr
 
 // kernels/rms_norm.h, one row.
 std::vector<float> RmsNorm(Arithmetic math, std::span<const float> x, std::span<const float> w, float eps);
+
+// kernels/delta_inputs.h: one head, one g.
+std::vector<float> L2Norm(Arithmetic math, std::span<const float> x, float scale);
+float DecayGate(Arithmetic math, float a, float dt_bias, float decay);
 
 // kernels/layer_norm.h, one row.
 std::vector<float> LayerNorm(Arithmetic math, std::span<const float> x, std::span<const float> w,
