@@ -7,6 +7,7 @@
 #include "kernels/activation.h"
 #include "kernels/activations.h"
 #include "kernels/rms_norm.h"
+#include "kernels/short_convolution.h"
 #include "kernels/testing/seeded_inputs.h"
 
 namespace tidemill::benchmarks {
@@ -53,6 +54,23 @@ void Gate(benchmark::State& state, Activation kind, size_t rows, size_t cols) {
   Report(state, GatedActivationCost(kind, rows, cols), false);
 }
 
+// Of one sequence, whose first row has `width` - 1 predecessors already.
+void Convolve(benchmark::State& state, size_t rows, size_t width, size_t channels) {
+  OneThread one;
+  const std::vector<float> x = testing::RandomFloats(1, (rows + width - 1) * channels, 5),
+                           w = testing::RandomFloats(2, width * channels);
+  std::vector<const float*> inputs;
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t i = 0; i < width; ++i) inputs.push_back(x.data() + (r + i) * channels);
+  }
+  std::vector<float> y(rows * channels);
+  for (auto _ : state) {
+    ShortConvolution(one.context, inputs, {w.data(), width, channels}, {y.data(), rows, channels});
+    benchmark::ClobberMemory();
+  }
+  Report(state, ShortConvolutionCost(rows, width, channels), false);
+}
+
 // Embedding rows, in no order.
 void CopyRows(benchmark::State& state, DType dtype, bool packed) {
   constexpr size_t kRows = 4096, kCols = 576;
@@ -80,6 +98,8 @@ const bool kRegistered = [] {
     const std::string tokens = "/tokens:" + std::to_string(rows);
     add("Quantize" + tokens + "/cols:576", [=](benchmark::State& state) { QuantizeRows(state, rows, 576); });
     add("RmsNorm" + tokens + "/hidden:576", [=](benchmark::State& state) { Norm(state, rows, 576); });
+    add("ShortConvolution" + tokens + "/width:4/channels:8192",
+        [=](benchmark::State& state) { Convolve(state, rows, 4, 8192); });
     for (const auto& [kind, name] : kKinds) {
       add("GatedActivate/" + std::string(name) + tokens + "/ffn:1536",
           [=, kind = kind](benchmark::State& state) { Gate(state, kind, rows, 1536); });

@@ -5,6 +5,7 @@
 // Bits:  acc = 0; for i ascending, null ones skipped: acc = MulAdd(w[i, c], x[c], acc); then silu as in kernels/activation.h. The same on
 //        every level with fused multiply-add.
 // Error: |y - exact| <= ShortConvolutionTolerance(width, sum_i |w x|).
+// Cost:  ShortConvolutionCost(rows, width, channels).
 // Threads: splits rows and channels over ctx. Allocates nothing.
 #ifndef TIDEMILL_KERNELS_SHORT_CONVOLUTION_H_
 #define TIDEMILL_KERNELS_SHORT_CONVOLUTION_H_
@@ -21,9 +22,19 @@ namespace tidemill {
 void ShortConvolution(ExecutionContext& ctx, std::span<const float* const> inputs, ConstMatrix<float> w,
                       Matrix<float> y);
 
+// Each product and each of `width` sums rounds by u = 2^-24 of the terms so far at most, and silu's slope is 1.1 at most; silu itself takes 8 u of
+// |y|, which is at most that sum, and 2^-121 (kernels/activation.h). What is left is for the second order, and for products below 2^-126.
+constexpr double ShortConvolutionTolerance(size_t width, double sum) {
+  return (1.1 * (static_cast<double>(width) + 1) + 8.5) * 0x1p-24 * sum + 0x1p-120;
+}
+
+// Each input once, though `width` rows read it; a silu as in kernels/activation.h, without the gate's product.
 constexpr Cost ShortConvolutionCost(size_t rows, size_t width, size_t channels) {
   const double elements = static_cast<double>(rows) * static_cast<double>(channels);
-  return {.bytes = 8 * elements, .flops = (2 * static_cast<double>(width) + 21) * elements, .int8_ops = 0};
+  const double taps = static_cast<double>(width);
+  return {.bytes = 8 * elements + 4 * taps * static_cast<double>(channels),
+          .flops = (2 * taps + 20) * elements,
+          .int8_ops = 0};
 }
 
 namespace reference {

@@ -12,3 +12,4 @@
 #include "kernels/cpu/layer_norm-inl.h"
 #include "kernels/cpu/quantize_rows-inl.h"
 #include "kernels/cpu/rms_norm-inl.h"
+#include "kernels/cpu/short_convolution-inl.h"

@@ -276,6 +276,18 @@ float DecayGate(Arithmetic math, float a, float dt_bias, float decay) {
   return g < kLeastDecay ? kLeastDecay : g;
 }
 
+std::vector<float> ShortConvolution(Arithmetic math, std::span<const float* const> inputs, ConstMatrix<float> w) {
+  std::vector<float> y(w.cols);
+  for (size_t c = 0; c < w.cols; ++c) {
+    float acc = 0;
+    for (size_t i = 0; i < w.rows; ++i) {
+      if (inputs[i] != nullptr) acc = math.MulAdd(w.row(i)[c], inputs[i][c], acc);
+    }
+    y[c] = math.Silu(acc);
+  }
+  return y;
+}
+
 std::vector<float> LayerNorm(Arithmetic math, std::span<const float> x, std::span<const float> w,
                              std::span<const float> b, float eps) {
   const auto n = static_cast<float>(x.size());

@@ -67,6 +67,9 @@ std::vector<float> RmsNorm(Arithmetic math, std::span<const float> x, std::span<
 std::vector<float> L2Norm(Arithmetic math, std::span<const float> x, float scale);
 float DecayGate(Arithmetic math, float a, float dt_bias, float decay);
 
+// kernels/short_convolution.h, one row: of the inputs those of the row.
+std::vector<float> ShortConvolution(Arithmetic math, std::span<const float* const> inputs, ConstMatrix<float> w);
+
 // kernels/layer_norm.h, one row.
 std::vector<float> LayerNorm(Arithmetic math, std::span<const float> x, std::span<const float> w,
                              std::span<const float> b, float eps);
