@@ -23,7 +23,11 @@ StepShape LanguageModel::step_shape() const {
     shape.products = std::max(shape.products, 2 * use.experts);  // gate and up of all experts
   });
   for (const DecoderLayer& layer : layers) {
-    for (size_t i = 0; i < layer.branches.size(); ++i) shape.AddRegions(i, layer.branches[i].branch->Regions());
+    for (size_t i = 0; i < layer.branches.size(); ++i) {
+      const Branch& branch = *layer.branches[i].branch;
+      shape.AddRegions(i, branch.Regions());
+      shape.inputs = std::max(shape.inputs, branch.num_inputs());
+    }
   }
   for (size_t i = 0; i < ropes.size(); ++i) shape.rotary_dims[i] = ropes[i].rotary_dim();
   return shape;
@@ -57,15 +61,26 @@ size_t LanguageModel::scratch_bytes() const {
 }
 
 std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& options) const {
+  // A linear state that may be rolled back keeps entries of so many rows; where drafts are verified as rows of a step, nothing is.
+  StateOptions own = options;
+  own.draft_rows = has_linear_layers() ? 0 : SequenceOptions().draft_rows;
   SequenceState::Layers states;
   for (const DecoderLayer& layer : layers) {
-    for (const LayerBranch& b : layer.branches) b.branch->AddStates(options, &states);
+    for (const LayerBranch& b : layer.branches) b.branch->AddStates(own, &states);
   }
   return std::make_unique<SequenceState>(SequenceOptions{.max_length = options.max_length,
+                                                         .draft_rows = own.draft_rows,
                                                          .model = id,
                                                          .numeric_class = options.numeric_class,
                                                          .ledger = options.ledger},
                                          std::move(states));
+}
+
+bool LanguageModel::has_linear_layers() const {
+  return std::any_of(layers.begin(), layers.end(), [](const DecoderLayer& layer) {
+    return std::any_of(layer.branches.begin(), layer.branches.end(),
+                       [](const LayerBranch& b) { return b.branch->num_inputs() != 0; });
+  });
 }
 
 Result<void> LanguageModel::CheckKvType(DType kv_dtype) const {

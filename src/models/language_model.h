@@ -71,6 +71,7 @@ struct LanguageModel {
 
   // Layer states in the order of the layers and of their branches.
   std::unique_ptr<SequenceState> MakeState(const StateOptions& options) const;
+  bool has_linear_layers() const;
   // kUnsupported: rows of this type cannot hold what some branch remembers.
   Result<void> CheckKvType(DType kv_dtype) const;
   // Of layers that keep all positions: what a token adds to the state for good.

@@ -8,7 +8,9 @@
 #include <functional>
 #include <vector>
 
+#include "base/isa.h"
 #include "kernels/attention.h"
+#include "kernels/delta_rule.h"
 #include "kernels/execution_context.h"
 #include "kernels/row_blocks.h"
 #include "models/layers/linear.h"
@@ -28,6 +30,9 @@ struct StateOptions {
   KvGrowth growth = {};
   size_t max_length = 1;
   uint64_t numeric_class = 0;
+  DeltaClass linear = {};          // of linear attention
+  Isa isa = Isa::kBaseline;        // of what states compute outside cells
+  size_t draft_rows = 0;           // see SequenceOptions: MakeState sets it
   PageCommitter* pages = nullptr;  // outlives the state; null: see KvOptions
   StateLedger* ledger = nullptr;   // who counts the state's bytes; outlives it; null: nobody
 };
@@ -58,6 +63,8 @@ class Branch {
   // kUnsupported: rows of this type cannot hold what it remembers.
   virtual Result<void> CheckKvType(DType) const { return {}; }
 
+  // Pointers of StepBuffers::inputs that a row needs.
+  virtual size_t num_inputs() const { return 0; }
   // StepBuffers::Region finds them by their index.
   virtual std::vector<BufferRegion> Regions() const = 0;
   virtual void ForEachWeight(const WeightVisitor& visit) const = 0;

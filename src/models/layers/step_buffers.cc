@@ -56,7 +56,8 @@ size_t StepBuffers::RowBytes(const StepShape& shape, Isa isa) {
           ? shape.source_rows * QuantizedBuffer::RowBytes(shape.source_width, isa, HasBiased(shape, isa))
           : 0;
   const size_t rounded = HasBFloat16(shape, isa) ? shape.source_rows * BFloat16Buffer::RowBytes(shape.source_width) : 0;
-  return RowFloats(shape) * sizeof(float) + quantized + rounded + sizeof(uint32_t) + sizeof(AttentionTask);
+  return RowFloats(shape) * sizeof(float) + quantized + rounded + sizeof(uint32_t) + sizeof(AttentionTask) +
+         (shape.inputs == 0 ? 0 : shape.inputs * sizeof(float*) + sizeof(DeltaTask));
 }
 
 Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows, Isa isa) {
@@ -86,6 +87,8 @@ Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows,
   }
   b.positions.resize(max_rows);
   b.attention_tasks.reserve(max_rows);
+  b.inputs.resize(shape.inputs * max_rows);
+  b.delta_tasks.reserve(shape.inputs == 0 ? 0 : max_rows);
   const size_t max_products = std::max(kMaxMatMulTasks, shape.products);
   b.products_.reserve(max_products);
   b.product_rows_.reserve(max_products);

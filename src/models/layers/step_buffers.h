@@ -13,6 +13,7 @@
 #include "base/checked_math.h"
 #include "kernels/activations.h"
 #include "kernels/attention.h"
+#include "kernels/delta_rule.h"
 #include "kernels/matmul.h"
 #include "kernels/row_blocks.h"
 #include "models/layers/linear.h"
@@ -39,6 +40,7 @@ struct StepShape {
   size_t source_rows = 1;                                    // for each row of a step
   size_t products = 0;                                       // of one group, beyond kMaxMatMulTasks
   bool paired = false;                                       // has StepBuffers::paired
+  size_t inputs = 0;                                         // StepBuffers::inputs of a row
   // [branch of a layer][region] floats for each row. Branches at one place in their layers share them.
   std::vector<std::vector<size_t>> regions = {};
 
@@ -96,6 +98,8 @@ class StepBuffers {
   }
 
   std::vector<AttentionTask> attention_tasks;  // scratch of the attention branch
+  std::vector<DeltaTask> delta_tasks;          // scratch of the delta branch
+  std::vector<const float*> inputs;            // [rows * inputs of a row] of a convolution: scratch of the delta branch
 
  private:
   // Of a row: an odd number of cache lines, since rows a power of two apart would share the sets of the L1 cache.
