@@ -41,8 +41,9 @@ struct EngineOptions {
   std::optional<KvType> kv_type = {};  // none: f16, or f32 for a model loaded with f32; q8_0: head_dim a multiple of 32
   size_t context = 0;  // positions of one sequence; 0: the model's own; more needs LoadOptions::rope_scaling
   KvPolicy kv_policy = KvPolicy::kBmc;
-  size_t kv_increment = 0;  // rows; 0: chosen (tidemill/plan.h). At most the context
-  size_t max_batch = 32;    // sequences in one step
+  size_t kv_increment = 0;   // rows; 0: chosen (tidemill/plan.h). At most the context
+  LinearPolicy linear = {};  // of models with linear attention; of others only the default
+  size_t max_batch = 32;     // sequences in one step
   // Rows of prompts in one step, fewer beside requests that decode; 0: chosen from the model's size, at most 512, or max_batch where that
   // is more
   size_t prefill_chunk = 0;

@@ -1,7 +1,9 @@
-// Choices of the caller that are obeyed far below the engine: how a cache grows, and how positions are stretched.
+// Choices of the caller that are obeyed far below the engine: how a cache grows, how positions are stretched, when linear attention
+// writes its state.
 #ifndef TIDEMILL_POLICIES_H_
 #define TIDEMILL_POLICIES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -35,6 +37,29 @@ inline constexpr double kMaxRopeFactor = 1024;
 struct RopeOverride {
   RopeKind kind = RopeKind::kYarn;
   double factor = 2;  // above 1, at most kMaxRopeFactor: the longest context is as many times the model's own
+};
+
+// When linear attention writes its state (docs/linear-attention.md). Unlike a growth policy this changes bits, and is part of a request's
+// numeric class.
+enum class LinearForm : uint8_t {
+  kAuto,       // by a table of model shapes
+  kRecurrent,  // after each token
+  kBuffered,   // after `buffer` tokens, whose keys and values are kept until then
+  kKv,         // the same, but the first `start` tokens are kept without a state
+};
+
+// "auto", "recurrent", "buffered", "kv"; kInvalidArgument lists them.
+Result<LinearForm> ParseLinearForm(std::string_view name);
+std::string_view LinearFormName(LinearForm form);
+
+struct LinearPolicy {
+  static constexpr size_t kMaxTokens = 512;
+
+  LinearForm form = LinearForm::kAuto;
+  size_t buffer = 0;      // 1 to kMaxTokens; 0: by the table
+  size_t start = 0;       // the same, at least `buffer`
+  bool bfloat16 = false;  // what is kept until then
+  friend bool operator==(const LinearPolicy&, const LinearPolicy&) = default;
 };
 
 }  // namespace tidemill

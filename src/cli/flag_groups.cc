@@ -91,6 +91,15 @@ void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
   flags.Number<size_t>("--kv-increment", kv_increment, 1, size_t{1} << 30,
                        "Rows by which bmc, reserve and paged grow (bmc: as tidemill plan says; 256, or the context)");
   flags.Removed("--kv-period", "give --kv-increment");
+  flags.Choice("--linear-form", linear_form, {"auto", "recurrent", "buffered", "kv"},
+               "When linear attention writes its state: after each token; after --linear-buffer tokens; so, but not "
+               "before --linear-start tokens (by the model's shape)");
+  flags.Number<size_t>(
+      "--linear-buffer", linear_buffer, 1, LinearPolicy::kMaxTokens,
+      "Tokens that linear attention keeps before it writes them into its state (by the model's shape)");
+  flags.Number<size_t>("--linear-start", linear_start, 1, LinearPolicy::kMaxTokens,
+                       "Tokens that it keeps before it makes a state, at least --linear-buffer (as many)");
+  flags.Choice("--linear-buffer-dtype", linear_dtype, {"f32", "bf16"}, "Type of what it keeps (f32)");
   flags.Choice("--weights", weights, {"packed", "mapped"},
                "packed: rearranged for speed; mapped: read from the file, no memory of their own (packed)");
   flags.Value(
@@ -134,6 +143,11 @@ Result<EngineOptions> MachineFlags::engine_options() const {
     options.kv_policy = policy;
   }
   options.kv_increment = kv_increment.value_or(0);
+  TIDEMILL_TRY(form, ParseLinearForm(linear_form.value_or("auto")));
+  options.linear = {.form = form,
+                    .buffer = linear_buffer.value_or(0),
+                    .start = linear_start.value_or(0),
+                    .bfloat16 = linear_dtype == "bf16"};
   if (max_batch) options.max_batch = *max_batch;
   options.prefill_chunk = prefill_chunk.value_or(0);
   options.state_memory = state_memory.value_or(0);

@@ -22,9 +22,9 @@ namespace tidemill::cli {
 struct MachineFlags {
   std::optional<size_t> threads;
   std::optional<size_t> context;
-  std::optional<size_t> kv_increment, max_batch, prefill_chunk;
+  std::optional<size_t> kv_increment, max_batch, prefill_chunk, linear_buffer, linear_start;
   std::optional<uint64_t> state_memory;
-  std::optional<std::string> isa, dtype, kv_dtype, kv_policy, weights, prefix_cache;
+  std::optional<std::string> isa, dtype, kv_dtype, kv_policy, weights, prefix_cache, linear_form, linear_dtype;
   std::optional<RopeOverride> rope_scaling;
 
   // `context_help`: what --context means to this command.

@@ -63,7 +63,7 @@ size_t LanguageModel::scratch_bytes() const {
 std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& options) const {
   // A linear state that may be rolled back keeps entries of so many rows; where drafts are verified as rows of a step, nothing is.
   StateOptions own = options;
-  own.draft_rows = has_linear_layers() ? 0 : SequenceOptions().draft_rows;
+  own.draft_rows = delta_shape() ? 0 : SequenceOptions().draft_rows;
   SequenceState::Layers states;
   for (const DecoderLayer& layer : layers) {
     for (const LayerBranch& b : layer.branches) b.branch->AddStates(own, &states);
@@ -76,11 +76,13 @@ std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& opti
                                          std::move(states));
 }
 
-bool LanguageModel::has_linear_layers() const {
-  return std::any_of(layers.begin(), layers.end(), [](const DecoderLayer& layer) {
-    return std::any_of(layer.branches.begin(), layer.branches.end(),
-                       [](const LayerBranch& b) { return b.branch->num_inputs() != 0; });
-  });
+std::optional<DeltaShape> LanguageModel::delta_shape() const {
+  for (const DecoderLayer& layer : layers) {
+    for (const LayerBranch& b : layer.branches) {
+      if (const std::optional<DeltaShape> shape = b.branch->delta_shape()) return shape;
+    }
+  }
+  return std::nullopt;
 }
 
 Result<void> LanguageModel::CheckKvType(DType kv_dtype) const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "formats/model_settings.h"
@@ -71,7 +72,8 @@ struct LanguageModel {
 
   // Layer states in the order of the layers and of their branches.
   std::unique_ptr<SequenceState> MakeState(const StateOptions& options) const;
-  bool has_linear_layers() const;
+  // Of linear attention, which is the same in all layers that have it; none: no layer does.
+  std::optional<DeltaShape> delta_shape() const;
   // kUnsupported: rows of this type cannot hold what some branch remembers.
   Result<void> CheckKvType(DType kv_dtype) const;
   // Of layers that keep all positions: what a token adds to the state for good.

@@ -13,6 +13,7 @@
 #include "models/rope_override.h"
 #include "runtime/draft_prediction.h"
 #include "runtime/engine_impl.h"
+#include "runtime/linear_class.h"
 
 namespace tidemill {
 namespace {
@@ -97,6 +98,9 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   impl->numeric_class = std::string(HasFma(impl->isa) ? "fma" : "baseline") + (bfloat16_products ? "+bf16" : "") +
                         (impl->model->impl().f32 ? "/f32" : "") + "/kv-" + std::string(KvTypeName(*o.kv_type));
   if (const auto& rope = impl->model->impl().rope_scaling) impl->numeric_class += "/rope-" + RopeOverrideName(*rope);
+  TIDEMILL_TRY(linear_class, ResolveLinearPolicy(o.linear, language_model, o.context));
+  impl->linear_class = linear_class;
+  if (language_model.delta_shape()) impl->numeric_class += "/" + DeltaClassName(linear_class);
   TIDEMILL_TRY(threads, ThreadPool::Create(o.threads));
   impl->threads = std::move(threads);
   const size_t all_threads = impl->threads->num_threads();
@@ -290,6 +294,8 @@ std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected) {
                                      .growth = GrowthOf(expected),
                                      .max_length = options.context,
                                      .numeric_class = HashText(numeric_class),
+                                     .linear = linear_class,
+                                     .isa = isa,
                                      .pages = pages.get(),
                                      .ledger = &memory->ledger()});
 }

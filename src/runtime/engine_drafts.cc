@@ -9,6 +9,7 @@
 #include "runtime/draft_vocabulary.h"
 #include "runtime/engine_impl.h"
 #include "runtime/layers_drafter.h"
+#include "runtime/linear_class.h"
 
 namespace tidemill {
 namespace {
@@ -74,8 +75,13 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
 std::unique_ptr<SequenceState> Engine::Impl::NewDraftState(const LanguageModel& drafting, size_t expected,
                                                            size_t longest) {
   const KvType type = drafting.CheckKvType(DTypeOf(*options.kv_type)).ok() ? *options.kv_type : KvType::kF16;
-  return drafting.MakeState(
-      {.kv_dtype = DTypeOf(type), .growth = GrowthOf(expected), .max_length = longest, .ledger = &memory->ledger()});
+  const std::optional<DeltaShape> shape = drafting.delta_shape();
+  return drafting.MakeState({.kv_dtype = DTypeOf(type),
+                             .growth = GrowthOf(expected),
+                             .max_length = longest,
+                             .linear = shape ? ChosenDeltaClass(*shape, false) : DeltaClass(),
+                             .isa = isa,
+                             .ledger = &memory->ledger()});
 }
 
 std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const DraftOptions& draft, size_t expected, SequenceState* state) {

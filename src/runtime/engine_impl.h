@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "decoding/drafter.h"
 #include "engine/step_executor.h"
+#include "kernels/delta_rule.h"
 #include "kernels/execution_context.h"
 #include "planner/draft_costs.h"
 #include "planner/machine_profile.h"
@@ -46,6 +47,7 @@ struct Engine::Impl {
   EngineOptions options;  // with every default filled in
   Isa isa = Isa::kBaseline;
   bool kv_increment_given = false;  // else the planner chose it
+  DeltaClass linear_class;
   std::string numeric_class;
   std::optional<uint64_t> vocabulary;  // its hash, from the first saved or resumed request on
   std::string notice;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/isa.h"
@@ -65,6 +66,8 @@ class Branch {
 
   // Pointers of StepBuffers::inputs that a row needs.
   virtual size_t num_inputs() const { return 0; }
+  // Of linear attention; its class is StateOptions::linear.
+  virtual std::optional<DeltaShape> delta_shape() const { return std::nullopt; }
   // StepBuffers::Region finds them by their index.
   virtual std::vector<BufferRegion> Regions() const = 0;
   virtual void ForEachWeight(const WeightVisitor& visit) const = 0;

@@ -6,6 +6,8 @@
 #define TIDEMILL_MODELS_LAYERS_DELTA_BRANCH_H_
 
 #include <cstddef>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,7 @@ class DeltaBranch : public Branch {
   void AddStates(const StateOptions& options, SequenceState::Layers* layers) const override;
   std::vector<BufferRegion> Regions() const override;
   size_t num_inputs() const override { return layer_.conv_width; }
+  std::optional<DeltaShape> delta_shape() const override { return shape({}).delta; }
   void ForEachWeight(const WeightVisitor& visit) const override;
   uint64_t other_bytes() const override;
   size_t ScratchBytes() const override { return DeltaScratchBytes(); }

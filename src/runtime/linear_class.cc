@@ -1,0 +1,92 @@
+#include "runtime/linear_class.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace tidemill {
+namespace {
+
+static_assert(LinearPolicy::kMaxTokens == kMaxDeltaPeriod);
+
+// Tokens without a state under `kv`, where the caller does not say: about where a state costs what their entries cost.
+size_t KvStart(const DeltaShape& shape, bool bfloat16) {
+  const double entry =
+      static_cast<double>(shape.value_heads * shape.value_dim + shape.key_heads * shape.key_dim) * (bfloat16 ? 2 : 4);
+  const auto tokens = static_cast<size_t>(4 * static_cast<double>(shape.state_floats()) / entry);
+  return std::clamp<size_t>(tokens / 16 * 16, 16, LinearPolicy::kMaxTokens);
+}
+
+Error Wrong(const std::string& flag, size_t found, const std::string& expected) {
+  return Error(ErrorCode::kInvalidArgument,
+               "start engine: " + flag + " " + std::to_string(found) + ": expected " + expected);
+}
+
+}  // namespace
+
+Result<LinearForm> ParseLinearForm(std::string_view name) {
+  for (const LinearForm form : {LinearForm::kAuto, LinearForm::kRecurrent, LinearForm::kBuffered, LinearForm::kKv}) {
+    if (LinearFormName(form) == name) return form;
+  }
+  return Error(ErrorCode::kInvalidArgument, "choose form of linear attention: '" + std::string(name) +
+                                                "': expected auto, recurrent, buffered or kv");
+}
+
+std::string_view LinearFormName(LinearForm form) {
+  switch (form) {
+    case LinearForm::kAuto: return "auto";
+    case LinearForm::kRecurrent: return "recurrent";
+    case LinearForm::kBuffered: return "buffered";
+    case LinearForm::kKv: return "kv";
+  }
+  return "unknown";
+}
+
+DeltaClass ChosenDeltaClass(const DeltaShape&, bool bfloat16) {
+  return {.start = 16, .period = 16, .dtype = bfloat16 ? DType::kBF16 : DType::kF32};
+}
+
+Result<DeltaClass> ResolveLinearPolicy(const LinearPolicy& policy, const LanguageModel& model, size_t context) {
+  const std::optional<DeltaShape> shape = model.delta_shape();
+  if (!shape) {
+    if (policy == LinearPolicy()) return DeltaClass();
+    return Error(
+        ErrorCode::kInvalidArgument,
+        "start engine: --linear-form and its like: expected a model with linear attention, found one of family " +
+            model.settings.architecture + "; leave them out");
+  }
+  const size_t most = std::min(context, LinearPolicy::kMaxTokens);
+  if (policy.buffer > most) return Wrong("--linear-buffer", policy.buffer, "1 to " + std::to_string(most));
+  if (policy.start > most) return Wrong("--linear-start", policy.start, "1 to " + std::to_string(most));
+  LinearForm form = policy.form;
+  if (form == LinearForm::kAuto && policy.start != 0) form = LinearForm::kKv;
+  if (form == LinearForm::kAuto && policy.buffer != 0) form = LinearForm::kBuffered;
+  DeltaClass result = ChosenDeltaClass(*shape, policy.bfloat16);
+  if (policy.buffer != 0) result.start = result.period = policy.buffer;
+  switch (form) {
+    case LinearForm::kAuto: break;
+    case LinearForm::kRecurrent:
+      if (policy.buffer > 1) return Wrong("--linear-form recurrent with --linear-buffer", policy.buffer, "1 or none");
+      result.period = result.start = 1;
+      [[fallthrough]];
+    case LinearForm::kBuffered:
+      if (policy.start != 0) {
+        return Wrong("--linear-form " + std::string(LinearFormName(form)) + " with --linear-start", policy.start,
+                     "none, since that is the form kv");
+      }
+      break;
+    case LinearForm::kKv: result.start = policy.start != 0 ? policy.start : KvStart(*shape, policy.bfloat16);
+  }
+  result.period = std::min(result.period, most);
+  result.start = std::min(result.start, most);
+  if (result.start < result.period) {
+    return Wrong("--linear-start", result.start, "at least the buffer's " + std::to_string(result.period));
+  }
+  return result;
+}
+
+std::string DeltaClassName(const DeltaClass& form) {
+  return "linear-" + (form.start == form.period ? "" : std::to_string(form.start) + "-") + std::to_string(form.period) +
+         (form.dtype == DType::kBF16 ? "-bf16" : "");
+}
+
+}  // namespace tidemill
