@@ -1,0 +1,291 @@
+// The state of one layer of linear attention: what a step takes in every class, beside what its memory traffic allows.
+//
+//   kvbuffer_layer decode              a token a step, m = 1 .. 64, batch 1 .. 128, beside the traffic model
+//   kvbuffer_layer verify              1 .. 16 drafts, beside a recurrent kernel that writes a state for each
+//   kvbuffer_layer start               recurrent, buffered and without a state, over the first 8 .. 512 tokens
+//
+//   --shape 80b|0.8b   --threads N   --hot (one layer's states again and again; else as many as a model has)
+// Times are of the delta rule and of what the layer does around it, without projections and convolution: the median of --repeats runs.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/isa.h"
+#include "kernels/testing/seeded_inputs.h"
+#include "state/linear_layer.h"
+
+namespace tidemill::kvbuffer {
+namespace {
+
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+struct Options {
+  std::string shape = "80b";
+  size_t threads = 1, repeats = 5, most_batch = 128;
+  bool hot = false;
+};
+
+// Qwen3-Next-80B, and a Qwen3.5 of 0.8B.
+LinearShape ShapeOf(const Options& options, const DeltaClass& form) {
+  const bool large = options.shape == "80b";
+  DeltaShape delta{
+      .key_heads = 16, .value_heads = large ? size_t{32} : 16, .key_dim = 128, .value_dim = 128, .form = form};
+  return {.delta = delta, .channels = 1, .conv_width = 1};
+}
+size_t LayersOf(const Options& options) { return options.shape == "80b" ? 36 : 18; }
+
+// Rows that all sequences and layers read: their content costs no time.
+struct Rows {
+  std::vector<float> q, k, v, beta, g, y, x;
+  size_t count;
+
+  Rows(const LinearShape& s, size_t rows)
+      : q(testing::RandomFloats(1, rows * s.delta.key_heads * s.delta.key_dim, 0.1F)),
+        k(testing::RandomFloats(2, q.size(), 0.1F)),
+        v(testing::RandomFloats(3, rows * s.delta.value_heads * s.delta.value_dim)),
+        beta(testing::RandomFloats(4, rows * s.delta.value_heads)),
+        g(testing::RandomFloats(5, beta.size(), 0.1F)),
+        y(v.size()),
+        x(rows),
+        count(rows) {
+    for (float& b : beta) b = std::fabs(b);
+    for (float& d : g) d = -std::fabs(d);
+  }
+  void Fill(const LinearShape& s, size_t first, size_t num, DeltaTask* task) {
+    const auto rows = [&](std::vector<float>& data, size_t width) {
+      return Matrix<float>(data.data() + first * width, num, width);
+    };
+    task->q = rows(q, s.delta.key_heads * s.delta.key_dim);
+    task->k = rows(k, s.delta.key_heads * s.delta.key_dim);
+    task->v = rows(v, s.delta.value_heads * s.delta.value_dim);
+    task->beta = rows(beta, s.delta.value_heads);
+    task->g = rows(g, s.delta.value_heads);
+    task->y = rows(y, s.delta.value_heads * s.delta.value_dim);
+  }
+};
+
+class Bench {
+ public:
+  Bench(const Options& options, const DeltaClass& form, size_t batch, size_t rows_of_a_step)
+      : options_(options),
+        shape_(ShapeOf(options, form)),
+        threads_(ThreadPool::Create(options.threads).value()),
+        ctx_(ExecutionContext::Create(DetectIsa(), threads_.get(), DeltaScratchBytes()).value()),
+        rows_(shape_, batch * std::max(rows_of_a_step, size_t{1})),
+        batch_(batch) {
+    const size_t layers = options.hot ? 1 : LayersOf(options);
+    for (size_t i = 0; i < layers * batch; ++i)
+      sequences_.push_back(std::make_unique<LinearLayer>(shape_, LinearOptions{.isa = DetectIsa()}));
+    tasks_.resize(batch);
+  }
+
+  size_t num_layers() const { return sequences_.size() / batch_; }
+
+  // One layer's step of num rows a sequence, of which `kept` stay.
+  void Step(size_t layer, size_t num, size_t kept) {
+    for (size_t s = 0; s < batch_; ++s) {
+      LinearLayer& state = *sequences_[layer * batch_ + s];
+      if (!state.Reserve(num, state.base() + SIZE_MAX / 2, nullptr).ok()) std::abort();
+      inputs_.resize(num);
+      state.ConvInputs(0, Matrix<float>(rows_.x.data(), num, 1), {}, inputs_);
+      tasks_[s] = state.Task(0, num);
+      rows_.Fill(shape_, s * num, num, &tasks_[s]);
+    }
+    DeltaRule(ctx_, shape_.delta, tasks_);
+    for (size_t s = 0; s < batch_; ++s) {
+      LinearLayer& state = *sequences_[layer * batch_ + s];
+      state.EndRows(0, Matrix<float>(rows_.x.data(), num, 1));
+      state.Commit(kept);
+    }
+  }
+
+  // Seconds of a layer's step: the median over rounds of `steps` steps of all layers.
+  double Seconds(size_t steps, size_t num, size_t kept) {
+    std::vector<double> times;
+    for (size_t repeat = 0; repeat <= options_.repeats; ++repeat) {
+      const double begin = Now();
+      for (size_t step = 0; step < steps; ++step) {
+        for (size_t layer = 0; layer < num_layers(); ++layer) Step(layer, num, kept);
+      }
+      if (repeat != 0) times.push_back((Now() - begin) / static_cast<double>(steps * num_layers()));
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  }
+  ExecutionContext& ctx() { return ctx_; }
+  const LinearShape& shape() const { return shape_; }
+  Rows& rows() { return rows_; }
+
+ private:
+  Options options_;
+  LinearShape shape_;
+  std::unique_ptr<ThreadPool> threads_;
+  ExecutionContext ctx_;
+  Rows rows_;
+  size_t batch_;
+  std::vector<std::unique_ptr<LinearLayer>> sequences_;
+  std::vector<DeltaTask> tasks_;
+  std::vector<const float*> inputs_;
+};
+
+// Seconds to read `bytes` of as many places as a model has states, and to update them in place; by all threads.
+struct Traffic {
+  double read = 0, update = 0;
+};
+Traffic MeasureTraffic(const Options& options, uint64_t bytes, size_t places) {
+  auto threads = ThreadPool::Create(options.threads).value();
+  std::vector<std::vector<float>> data(places, std::vector<float>(bytes / 4, 1.0F));
+  std::vector<float> sums(256);
+  const auto run = [&](bool update) {
+    std::vector<double> times;
+    for (size_t repeat = 0; repeat <= options.repeats; ++repeat) {
+      const double begin = Now();
+      for (std::vector<float>& place : data) {
+        constexpr size_t kParts = 32;
+        threads->ParallelFor(kParts, [&](size_t part, size_t) {
+          float* const at = place.data() + part * (place.size() / kParts);
+          const size_t n = place.size() / kParts;
+          float sum[64] = {};
+          for (size_t i = 0; i + 64 <= n; i += 64) {
+            for (size_t j = 0; j < 64; ++j) {
+              if (update) at[i + j] = at[i + j] * 0.999F + 1e-3F;
+              sum[j] += at[i + j];
+            }
+          }
+          for (const float s : sum) sums[part] += s;
+        });
+      }
+      if (repeat != 0) times.push_back((Now() - begin) / static_cast<double>(places));
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  };
+  return {.read = run(false), .update = run(true)};
+}
+
+void Decode(const Options& options) {
+  const LinearShape shape = ShapeOf(options, {});
+  const uint64_t bytes = shape.delta.state_floats() * sizeof(float);
+  std::printf("one token a step, %s, %s, %zu thread(s); us a layer and sequence\n", options.shape.c_str(),
+              options.hot ? "hot" : "cold", options.threads);
+  for (size_t batch = 1; batch <= options.most_batch; batch *= 4) {
+    const Traffic traffic = MeasureTraffic(options, bytes, (options.hot ? 1 : LayersOf(options)) * batch);
+    std::printf("batch %3zu   state read %6.1f updated %6.1f (%.2f)\n", batch, traffic.read * 1e6, traffic.update * 1e6,
+                traffic.update / traffic.read);
+    double recurrent = 0;
+    for (const size_t m : {1, 2, 4, 8, 12, 16, 24, 32, 64}) {
+      Bench bench(options, {.start = m, .period = m}, batch, 1);
+      for (size_t layer = 0; layer < bench.num_layers(); ++layer) bench.Step(layer, m + 1, m + 1);
+      const size_t cycles = std::max<size_t>(1, 64 / m);
+      const double seconds = bench.Seconds(cycles * m, 1, 1) / static_cast<double>(batch);
+      if (m == 1) recurrent = seconds;
+      const double entry = static_cast<double>(shape.delta.value_heads * shape.delta.value_dim +
+                                               shape.delta.key_heads * shape.delta.key_dim) *
+                           4;
+      const double model = traffic.read + (traffic.update - traffic.read) / static_cast<double>(m) +
+                           traffic.read * entry * static_cast<double>(m + 1) / 2 / static_cast<double>(bytes);
+      std::printf("  m %2zu  %7.1f us  %.3f of recurrent   model %7.1f us, share %.2f\n", m, seconds * 1e6,
+                  seconds / recurrent, model * 1e6, model / seconds);
+    }
+  }
+}
+
+// A recurrent kernel that writes a state for each draft, in one pass over the state for each: the step of the class m = 1 from one place into
+// another.
+double StatesPerDraft(Bench& bench, const Options& options, size_t drafts) {
+  const DeltaShape& shape = bench.shape().delta;
+  const size_t layers = options.hot ? 1 : LayersOf(options);
+  std::vector<AlignedBuffer> states, rings;
+  for (size_t i = 0; i < layers * (drafts + 1); ++i)
+    states.push_back(std::move(AlignedBuffer::Create(shape.state_floats() * 4)).value());
+  const size_t capacity = drafts + 2;
+  const size_t u = shape.value_heads * capacity * shape.padded_value_dim() * 4,
+               k = shape.key_heads * capacity * shape.key_dim * 4;
+  for (size_t i = 0; i < layers; ++i)
+    rings.push_back(std::move(AlignedBuffer::Create(u + k + shape.value_heads * capacity * 4)).value());
+  std::vector<double> times;
+  for (size_t repeat = 0; repeat <= options.repeats; ++repeat) {
+    const double begin = Now();
+    for (size_t layer = 0; layer < layers; ++layer) {
+      for (size_t d = 0; d < drafts; ++d) {
+        DeltaTask task{.state = states[layer * (drafts + 1) + d].As<float>().data(),
+                       .folded = states[layer * (drafts + 1) + d + 1].As<float>().data(),
+                       .base = 100 + d,
+                       .fold_to = 101 + d,
+                       .entries = {rings[layer].data(), rings[layer].data() + u,
+                                   reinterpret_cast<float*>(rings[layer].data() + u + k), capacity, d},
+                       .num_entries = 1,
+                       .place = 1};
+        bench.rows().Fill(bench.shape(), d, 1, &task);
+        DeltaRule(bench.ctx(), shape, {&task, 1});
+      }
+    }
+    if (repeat != 0) times.push_back((Now() - begin) / static_cast<double>(layers));
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+void Verify(const Options& options) {
+  std::printf("verification at batch 1, %s, %s, %zu thread(s); us a layer\n", options.shape.c_str(),
+              options.hot ? "hot" : "cold", options.threads);
+  for (const size_t drafts : {1, 2, 4, 8, 12, 16}) {
+    Bench recurrent(options, {.start = 1, .period = 1}, 1, drafts);
+    const double states = StatesPerDraft(recurrent, options, drafts);
+    std::printf("drafts %2zu  a state each %7.1f", drafts, states * 1e6);
+    for (const size_t m : {1, 8, 16, 32}) {
+      Bench bench(options, {.start = m, .period = m}, 1, drafts);
+      for (size_t layer = 0; layer < bench.num_layers(); ++layer) bench.Step(layer, m, m);
+      // Two of three drafts are accepted: entries come and go.
+      const double seconds = bench.Seconds(16, drafts, std::max<size_t>(1, drafts * 2 / 3));
+      std::printf("   m %2zu %7.1f (%.2fx)", m, seconds * 1e6, states / seconds);
+    }
+    std::printf("\n");
+  }
+}
+
+void Start(const Options& options) {
+  std::printf("the first tokens, %s, %s, %zu thread(s); us a layer and token at length L\n", options.shape.c_str(),
+              options.hot ? "hot" : "cold", options.threads);
+  for (const size_t length : {8, 16, 32, 64, 96, 128, 192, 256, 384, 511}) {
+    std::printf("L %3zu", length);
+    for (const auto& [name, form] : {std::pair{"recurrent", DeltaClass{1, 1}},
+                                     {"buffered", DeltaClass{16, 16}},
+                                     {"no state", DeltaClass{512, 16}}}) {
+      Bench bench(options, form, 1, length);
+      for (size_t layer = 0; layer < bench.num_layers(); ++layer) bench.Step(layer, length, length);
+      const double seconds = bench.Seconds(form.start == 512 ? 1 : 16, 1, form.start == 512 ? 0 : 1);
+      std::printf("   %s %7.1f", name, seconds * 1e6);
+    }
+    std::printf("\n");
+  }
+}
+
+}  // namespace
+}  // namespace tidemill::kvbuffer
+
+int main(int argc, char** argv) {
+  using namespace tidemill::kvbuffer;
+  CLI::App app("What the state of linear attention costs");
+  Options options;
+  app.add_option("--shape", options.shape)->check(CLI::IsMember({"80b", "0.8b"}));
+  app.add_option("--threads", options.threads);
+  app.add_option("--repeats", options.repeats);
+  app.add_option("--most-batch", options.most_batch);
+  app.add_flag("--hot", options.hot);
+  const std::vector<std::pair<const char*, void (*)(const Options&)>> figures = {
+      {"decode", Decode}, {"verify", Verify}, {"start", Start}};
+  for (const auto& [name, run] : figures) {
+    app.add_subcommand(name)->fallthrough()->final_callback([&options, run = run] { run(options); });
+  }
+  app.require_subcommand(1);
+  CLI11_PARSE(app, argc, argv);
+  return 0;
+}
