@@ -152,7 +152,7 @@ TEST(DeltaGates, EveryLevel_StaysWithinTheToleranceOfTheReference) {
             return allowed;
           }))
           << IsaName(isa) << " decay " << each;
-      for (const float g : y.g) ASSERT_TRUE(g >= kLeastDecay && g <= 0) << IsaName(isa) << " " << g;
+      for (const float g : y.g) ASSERT_TRUE(g >= kMinDecay && g <= 0) << IsaName(isa) << " " << g;
       RecordProperty("worst_share_of_tolerance_" + std::to_string(each) + "_" + std::string(IsaName(isa)),
                      std::to_string(worst_share));
     }
@@ -207,13 +207,12 @@ TEST(DeltaGates, ExtremeArguments_GiveTheirLimits) {
   struct Case {
     float a, dt_bias, decay, g;
   };
-  const Case cases[] = {
-      {0, 0, -1, -0x1.62e43p-1F},  // -log 2
-      {150, 50, -0.5F, -100},        {103.75F, 0, -1, -103.75F}, {104, 0, -1, kLeastDecay},
-      {104.25F, 0, -1, kLeastDecay}, {200, 0, -1, kLeastDecay},  {1, 0, -1e4F, kLeastDecay},
-      {-200, 0, -1e4F, -0.0F},       {-200, 0, -1, -0.0F},       {-lowest, -lowest, -1e-30F, kLeastDecay},
-      {kInf, 0, -1, kLeastDecay},    {-kInf, 0, -1, -0.0F},      {1, 1, lowest, kLeastDecay},
-      {kNan, 0, -1, kNan},           {0, kNan, -1, kNan},        {0, 0, kNan, kNan}};
+  const Case cases[] = {{0, 0, -1, -0x1.62e43p-1F},  // -log 2
+                        {150, 50, -0.5F, -100},      {103.75F, 0, -1, -103.75F}, {104, 0, -1, kMinDecay},
+                        {104.25F, 0, -1, kMinDecay}, {200, 0, -1, kMinDecay},    {1, 0, -1e4F, kMinDecay},
+                        {-200, 0, -1e4F, -0.0F},     {-200, 0, -1, -0.0F},       {-lowest, -lowest, -1e-30F, kMinDecay},
+                        {kInf, 0, -1, kMinDecay},    {-kInf, 0, -1, -0.0F},      {1, 1, lowest, kMinDecay},
+                        {kNan, 0, -1, kNan},         {0, kNan, -1, kNan},        {0, 0, kNan, kNan}};
   std::vector<float> a, dt_bias, decay, g;
   for (const Case& c : cases) {
     a.push_back(c.a), dt_bias.push_back(c.dt_bias), decay.push_back(c.decay), g.push_back(c.g);
@@ -227,10 +226,10 @@ TEST(DeltaGates, ExtremeArguments_GiveTheirLimits) {
   }
 }
 
-TEST(DeltaGates, LeastDecay_IsWhereExpGives0) {
-  EXPECT_EQ(std::exp(kLeastDecay), 0.0F);
-  EXPECT_EQ(Arithmetic{true}.Exp(kLeastDecay), 0.0F);
-  EXPECT_GT(std::exp(kLeastDecay + 1), 0.0F);
+TEST(DeltaGates, MinDecay_IsWhereExpGives0) {
+  EXPECT_EQ(std::exp(kMinDecay), 0.0F);
+  EXPECT_EQ(Arithmetic{true}.Exp(kMinDecay), 0.0F);
+  EXPECT_GT(std::exp(kMinDecay + 1), 0.0F);
 }
 
 TEST(DeltaGates, EveryLevel_GivesTheKeptHash) {

@@ -27,7 +27,7 @@ void L2NormHeadsRow(float* x, size_t n, size_t head_dim, float scale) {
 
 HWY_INLINE Vec16 DecayGate(Lane16 d, Vec16 a, Vec16 dt_bias, Vec16 decay) {
   const auto zero = hn::Zero(d);
-  const auto least = hn::Set(d, kLeastDecay);
+  const auto least = hn::Set(d, kMinDecay);
   const auto x = hn::Add(a, dt_bias);
   const auto above = hn::IfThenElse(hn::Lt(x, zero), zero, x);  // keeps NaN, which Max does not
   const auto softplus = hn::Add(above, Log1p(d, ExpUpTo0(d, hn::Neg(hn::Abs(x)))));

@@ -25,7 +25,7 @@ void DeltaGates(ConstMatrix<float> b, ConstMatrix<float> a, std::span<const floa
       const double x = static_cast<double>(a.row(t)[h]) + static_cast<double>(dt_bias[h]);
       const double softplus = (x < 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x)));
       const double exact = static_cast<double>(decay[h]) * softplus;
-      g.row(t)[h] = exact < static_cast<double>(kLeastDecay) ? kLeastDecay : static_cast<float>(exact);
+      g.row(t)[h] = exact < static_cast<double>(kMinDecay) ? kMinDecay : static_cast<float>(exact);
     }
   }
 }

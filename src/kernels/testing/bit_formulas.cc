@@ -273,7 +273,7 @@ float DecayGate(Arithmetic math, float a, float dt_bias, float decay) {
   const float x = a + dt_bias;
   const float softplus = (x < 0 ? 0.0F : x) + math.Log1p(math.Exp(-std::fabs(x)));
   const float g = decay * softplus;
-  return g < kLeastDecay ? kLeastDecay : g;
+  return g < kMinDecay ? kMinDecay : g;
 }
 
 std::vector<float> ShortConvolution(Arithmetic math, std::span<const float* const> inputs, ConstMatrix<float> w) {
