@@ -92,7 +92,7 @@ struct DeltaTask {
   //                                   rows none stays
   ConstMatrix<float> q = {}, k = {};      // [rows, key_heads * key_dim], k normalised, q scaled
   ConstMatrix<float> v = {};              // [rows, value_heads * value_dim]
-  ConstMatrix<float> beta = {}, g = {};   // [rows, value_heads]; kLeastDecay <= g <= 0
+  ConstMatrix<float> beta = {}, g = {};   // [rows, value_heads]; kMinDecay <= g <= 0
   Matrix<float> y = {};                   // [rows, value_heads * value_dim]
   std::span<const int32_t> parents = {};  // [rows <= kMaxDeltaTree] as AttentionTask::parents; empty: a chain
 };

@@ -57,7 +57,7 @@ struct Inputs {
     for (float& x : g) {
       const size_t kind = random.Below(10);
       const float strong = random.Below(2) == 0 ? -1e4F : -320.0F;
-      x = kind == 0 ? 0.0F : kind == 1 ? std::max(strong, kLeastDecay) : -std::fabs(random.Uniform(0.3F));
+      x = kind == 0 ? 0.0F : kind == 1 ? std::max(strong, kMinDecay) : -std::fabs(random.Uniform(0.3F));
     }
   }
 

@@ -61,8 +61,8 @@ namespace tidemill {
 void ShortConvolution(ExecutionContext& ctx, std::span<const float* const> inputs, ConstMatrix<float> w,
                       Matrix<float> y) {
   const auto kernel = TIDEMILL_PICK(ctx.isa(), ConvolveSpan);
-  constexpr size_t kChunkElements = kRowBlockElements / 4;  // a few microseconds of work: a sum and an exp for each
-  ForEachSpan(ctx, y.rows, y.cols, kChunkElements, [&](size_t r, size_t first, size_t n) {
+  constexpr size_t kSpanElements = kRowBlockElements / 4;  // a few microseconds of work: a sum and an exp for each
+  ForEachSpan(ctx, y.rows, y.cols, kSpanElements, [&](size_t r, size_t first, size_t n) {
     kernel(inputs.data() + r * w.rows, w, first, first + n, y.row(r));
   });
 }
