@@ -61,6 +61,22 @@ void PackPanel(const WeightSource& source, DType dtype, size_t panel_index, std:
   }
 }
 
+// Calls release(bytes) for rows [begin, end), those that follow each other in the file at once.
+void ReleaseRows(const WeightSource& source, size_t begin, size_t end,
+                 const std::function<void(std::span<const std::byte>)>& release) {
+  const size_t row_bytes = RowBytes(source.dtype, source.cols);
+  while (begin < end) {
+    const size_t first = source.order.list.empty() ? begin : source.order.list[begin];
+    size_t count = source.order.list.empty() ? end - begin : 1;
+    while (begin + count < end && source.order.FileRow(begin + count) == first + count) ++count;
+    const size_t at = first * source.row_stride;
+    const bool is_last = at + count * source.row_stride > source.bytes.size();
+    release(
+        source.bytes.subspan(at, is_last ? (count - 1) * source.row_stride + row_bytes : count * source.row_stride));
+    begin += count;
+  }
+}
+
 DType PackedType(const WeightSource& source, bool as_f32) { return as_f32 ? DType::kF32 : source.dtype; }
 
 }  // namespace
@@ -90,9 +106,7 @@ Result<WeightMatrix> WeightMatrix::Pack(const WeightSource& given, bool as_f32, 
     });
     // Interleaved rows stay within their head: where a head straddles a piece, some pages are simply read again.
     const size_t begin_row = first * kPanelRows, end_row = std::min((first + count) * kPanelRows, source.rows);
-    const size_t begin = begin_row * source.row_stride;
-    if (release)
-      release(source.bytes.subspan(begin, std::min(end_row * source.row_stride, source.bytes.size()) - begin));
+    if (release) ReleaseRows(source, begin_row, end_row, release);
   }
   matrix.source_.bytes = {};
   return matrix;
@@ -104,8 +118,14 @@ WeightMatrix WeightMatrix::Map(const WeightSource& source, bool as_f32) {
   if (source.row_stride == 0) matrix.source_.row_stride = RowBytes(source.dtype, source.cols);
   matrix.dtype_ = PackedType(source, as_f32);
   TIDEMILL_CHECK(source.cols % InfoOf(source.dtype).block_elements == 0);
-  TIDEMILL_CHECK(source.rows == 0 || source.bytes.size() == (source.rows - 1) * matrix.source_.row_stride +
-                                                                RowBytes(source.dtype, source.cols));
+  const size_t row_bytes = RowBytes(source.dtype, source.cols), stride = matrix.source_.row_stride;
+  const std::vector<uint32_t>& list = source.order.list;
+  if (list.empty()) {
+    TIDEMILL_CHECK(source.rows == 0 || source.bytes.size() == (source.rows - 1) * stride + row_bytes);
+  } else {
+    TIDEMILL_CHECK(list.size() == source.rows);
+    TIDEMILL_CHECK(*std::max_element(list.begin(), list.end()) * stride + row_bytes <= source.bytes.size());
+  }
   return matrix;
 }
 

@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
@@ -40,8 +41,11 @@ inline constexpr size_t kPanelRows = 16;
 // RoPE: file row (head, i, half) holds row (head, half, i), half in {0, 1}, i < head_dim / 2 (0: rows are in their usual order).
 struct RowOrder {
   size_t interleaved_head_dim = 0;
+  std::vector<uint32_t> list =
+      {};  // the file row of each row, some of the file's in any order; empty: as the above says
 
   size_t FileRow(size_t row) const {
+    if (!list.empty()) return list[row];
     if (interleaved_head_dim == 0) return row;
     const size_t half_dim = interleaved_head_dim / 2;
     const size_t head = row / interleaved_head_dim, within = row % interleaved_head_dim;
@@ -53,8 +57,9 @@ struct RowOrder {
 struct WeightSource {
   DType dtype = DType::kF32;
   size_t rows = 0;
-  size_t cols = 0;                   // a multiple of the dtype's block
-  std::span<const std::byte> bytes;  // from the first byte of row 0 to the last of the last row
+  size_t cols = 0;  // a multiple of the dtype's block
+  std::span<const std::byte>
+      bytes;  // from the first byte of row 0 to the last of the last row; with a list all rows that it names
   size_t row_stride = 0;  // bytes between rows: more than RowBytes(dtype, cols) for a range of columns; 0: rows touch
   RowOrder order;
 };
@@ -63,8 +68,8 @@ class WeightMatrix {
  public:
   WeightMatrix() = default;
 
-  // Packs with all threads in pieces of at most 4 MiB of the file, or of one panel; `release(piece)`, unless it is empty, is called behind
-  // each, so that its pages can be given back. as_f32: dequantise to F32 first (--dtype f32). arena: where the packed form goes; null:
+  // Packs with all threads in pieces of at most 4 MiB of the file, or of one panel; `release(bytes)`, unless it is empty, is called behind
+  // each for its rows, so that their pages can be given back. as_f32: dequantise to F32 first (--dtype f32). arena: where the packed form goes; null:
   // memory of its own. Error: kOutOfMemory.
   static Result<WeightMatrix> Pack(const WeightSource& source, bool as_f32, ThreadPool& threads,
                                    const std::function<void(std::span<const std::byte>)>& release,

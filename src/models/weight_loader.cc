@@ -19,8 +19,15 @@ std::string ShapeName(uint64_t rows, uint64_t cols) {
 
 // The file's row of our row, where the file's rows belong to several matrices.
 size_t FileRow(const WeightForm& form, size_t rows, size_t row) {
+  if (!form.rows.empty()) return form.rows[row];
   if (form.part_rows == 0) return form.part * rows + row;
   return (row / form.part_rows * form.parts + form.part) * form.part_rows + row % form.part_rows;
+}
+
+size_t FileRows(const WeightForm& form, size_t rows) {
+  size_t file_rows = form.file_rows;
+  if (form.rows.empty()) TIDEMILL_CHECK(CheckedMul(rows, form.parts, &file_rows));  // settings are bounded
+  return file_rows;
 }
 
 // Buffers that frameworks save beside the weights, and that follow from the settings: inverse frequencies of rotary positions (Llama,
@@ -33,7 +40,9 @@ bool FollowsFromSettings(std::string_view name) {
 
 }  // namespace
 
-bool WeightLoader::Has(const WeightName& name) const { return files_.FindTensor(Spelled(name)) != nullptr; }
+bool WeightLoader::Has(const WeightName& name, std::string_view suffix) const {
+  return files_.FindTensor(Spelled(name, suffix)) != nullptr;
+}
 
 Result<const FileTensor*> WeightLoader::Find(const std::string& name, size_t rows, size_t cols, bool any_type) {
   const FileTensor* tensor = files_.FindTensor(name);
@@ -51,13 +60,18 @@ Result<const FileTensor*> WeightLoader::Find(const std::string& name, size_t row
 }
 
 Result<WeightMatrix> WeightLoader::Matrix(const WeightName& name, size_t rows, size_t cols, const WeightForm& form) {
-  const std::string spelled = Spelled(name);
-  size_t file_rows = 0;
-  TIDEMILL_CHECK(CheckedMul(rows, form.parts, &file_rows));  // settings are bounded
+  const std::string spelled = Spelled(name, form.suffix);
+  const size_t file_rows = FileRows(form, rows);
   TIDEMILL_TRY(tensor, form.transposed ? Find(spelled, cols, file_rows) : Find(spelled, file_rows, cols));
-  const bool in_turns = form.parts > 1 && form.part_rows != 0;
-  if (form.transposed || in_turns || tensor->encoding != TensorEncoding::kDType)
+  if (form.transposed || !form.cols.empty() || tensor->encoding != TensorEncoding::kDType)
     return BringRearranged(spelled, *tensor, rows, cols, form);
+  if (!form.rows.empty() || (form.parts > 1 && form.part_rows != 0)) {
+    WeightSource source{
+        .dtype = tensor->dtype, .rows = rows, .cols = cols, .bytes = tensor->bytes, .row_stride = 0, .order = {}};
+    for (size_t r = 0; r < rows; ++r)
+      source.order.list.push_back(static_cast<uint32_t>(FileRow(form, rows, form.order.FileRow(r))));
+    return Bring(spelled, source, true);
+  }
   const size_t first = form.part * rows;
   return Slice(spelled, *tensor, form.order, {first, first + rows, 0, cols});
 }
@@ -66,7 +80,8 @@ Result<WeightMatrix> WeightLoader::Matrix(const WeightName& name, size_t rows, s
                                           const WeightRange& range) {
   const std::string spelled = Spelled(name);
   TIDEMILL_TRY(tensor, Find(spelled, rows, cols));
-  TIDEMILL_CHECK(!form.transposed && form.parts == 1 && tensor->encoding == TensorEncoding::kDType);
+  TIDEMILL_CHECK(!form.transposed && form.parts == 1 && form.rows.empty() && form.cols.empty() &&
+                 tensor->encoding == TensorEncoding::kDType);
   return Slice(spelled, *tensor, form.order, range);
 }
 
@@ -107,10 +122,12 @@ Result<WeightMatrix> WeightLoader::Bring(const std::string& name, const WeightSo
 Result<WeightMatrix> WeightLoader::BringRearranged(const std::string& name, const FileTensor& tensor, size_t rows,
                                                    size_t cols, const WeightForm& form) {
   const bool f8 = tensor.encoding != TensorEncoding::kDType;
-  if (form.transposed && InfoOf(tensor.dtype).quantized) {
-    return Error(ErrorCode::kUnsupported, "tensor \"" + name +
-                                              "\": expected F32, F16 or BF16 for a matrix stored as [in, out], found " +
-                                              std::string(tensor.type_name));
+  TIDEMILL_CHECK(!form.transposed || form.cols.empty());
+  if (InfoOf(tensor.dtype).quantized) {
+    return Error(ErrorCode::kUnsupported,
+                 "tensor \"" + name + "\": expected F32, F16 or BF16 for a matrix " +
+                     (form.transposed ? "stored as [in, out]" : "with columns in another order") + ", found " +
+                     std::string(tensor.type_name));
   }
   const size_t row_bytes = RowBytes(tensor.dtype, cols),
                file_row_bytes = f8 ? tensor.cols : RowBytes(tensor.dtype, tensor.cols);
@@ -129,13 +146,14 @@ Result<WeightMatrix> WeightLoader::BringRearranged(const std::string& name, cons
   for (size_t r = 0; r < rows; ++r) {
     std::byte* to = copy.data() + r * row_bytes;
     const size_t file_row = FileRow(form, rows, r);
-    if (!form.transposed && !f8) {
+    if (!form.transposed && !f8 && form.cols.empty()) {
       std::memcpy(to, tensor.bytes.data() + file_row * file_row_bytes, row_bytes);
       continue;
     }
     for (size_t c = 0; c < cols; ++c) {
+      const size_t file_col = form.cols.empty() ? c : form.cols[c];
       const std::byte* from = form.transposed ? tensor.bytes.data() + c * file_row_bytes + file_row * element
-                                              : tensor.bytes.data() + file_row * file_row_bytes + c * element;
+                                              : tensor.bytes.data() + file_row * file_row_bytes + file_col * element;
       copy_element(from, to + c * out_element);
     }
   }
@@ -160,7 +178,7 @@ Result<Linear> WeightLoader::Layer(const WeightName& name, size_t rows, size_t c
   if (bias == Bias::kNone && there)
     return Error(ErrorCode::kUnsupported, "tensor \"" + Spelled(name, ".bias") + "\": this family has no such bias");
   if (bias == Bias::kNone || (bias == Bias::kOptional && !there)) return linear;
-  TIDEMILL_TRY(all, Vector(name, rows * form.parts, ".bias"));
+  TIDEMILL_TRY(all, Vector(name, FileRows(form, rows), ".bias"));
   linear.bias.resize(rows);
   for (size_t r = 0; r < rows; ++r) linear.bias[r] = all[FileRow(form, rows, form.order.FileRow(r))];
   return linear;
@@ -189,12 +207,20 @@ Result<Linear> WeightLoader::Head(const WeightName& name, const WeightName& embe
 }
 
 Result<std::vector<float>> WeightLoader::Vector(const WeightName& name, size_t size, std::string_view suffix) {
-  TIDEMILL_TRY(tensor, Find(Spelled(name, suffix), 1, size));
+  return Floats(Spelled(name, suffix), 1, size);
+}
+
+Result<std::vector<float>> WeightLoader::Table(const WeightName& name, size_t rows, size_t cols) {
+  return Floats(Spelled(name), rows, cols);
+}
+
+Result<std::vector<float>> WeightLoader::Floats(const std::string& name, size_t rows, size_t cols) {
+  TIDEMILL_TRY(tensor, Find(name, rows, cols));
   if (tensor->encoding != TensorEncoding::kDType) {
-    return Error(ErrorCode::kUnsupported, "tensor \"" + Spelled(name, suffix) + "\": " +
-                                              std::string(tensor->type_name) + " is not supported for a vector");
+    return Error(ErrorCode::kUnsupported, "tensor \"" + name + "\": " + std::string(tensor->type_name) +
+                                              " is not supported for a " + (rows == 1 ? "vector" : "table"));
   }
-  std::vector<float> values(size);
+  std::vector<float> values(rows * cols);  // a row of whole blocks
   DequantizeRow(tensor->dtype, tensor->bytes, values);
   return values;
 }
@@ -253,6 +279,10 @@ Result<Norm> WeightLoader::LayerNorm(const WeightName& name, size_t size, double
   norm.weight = std::move(weight);
   norm.bias = std::move(bias);
   return norm;
+}
+
+void WeightLoader::Skip(std::string_view prefix) {
+  for (size_t i = 0; i < read_.size(); ++i) read_[i] = read_[i] || files_.tensors()[i].name.starts_with(prefix);
 }
 
 Result<void> WeightLoader::CheckAllRead() const {

@@ -46,6 +46,11 @@ struct WeightForm {
   size_t parts = 1;         // the file holds this many matrices of our shape ...
   size_t part = 0;          // ... of which this is wanted,
   size_t part_rows = 0;     // interleaved every part_rows rows; 0: one after the other
+  // Any rows of the file, `order` and parts aside.
+  std::vector<uint32_t> rows = {};      // the file's row of each of ours
+  size_t file_rows = 0;                 // of the whole matrix in the file; with `rows`
+  std::vector<uint32_t> cols = {};      // the file's column of each of ours, all of them; F32, F16, BF16 and F8 only
+  std::string_view suffix = ".weight";  // of the name
 };
 
 enum class Bias { kNone, kOptional, kRequired };
@@ -57,7 +62,7 @@ class WeightLoader {
       : files_(files), settings_(settings), read_(files.tensors().size()) {}
 
   bool gguf() const { return files_.gguf() != nullptr; }
-  bool Has(const WeightName& name) const;
+  bool Has(const WeightName& name, std::string_view suffix = ".weight") const;
   bool HasTensor(const std::string& name) const { return files_.FindTensor(name) != nullptr; }  // as the file has it
 
   // A matrix of exactly [rows, cols]. kCorruptFile: not there, or of another shape (with both shapes).
@@ -71,6 +76,8 @@ class WeightLoader {
   Result<Linear> Head(const WeightName& name, const WeightName& embedding, bool tied, size_t rows, size_t cols);
   // A vector of exactly `size` elements, as f32; `suffix` as the file has it.
   Result<std::vector<float>> Vector(const WeightName& name, size_t size, std::string_view suffix = ".weight");
+  // [rows, cols] as f32, row by row: small tables that kernels do not multiply by.
+  Result<std::vector<float>> Table(const WeightName& name, size_t rows, size_t cols);
   // A vector of exactly `size` whole numbers, of type I64, I32, U8 or BOOL; `name` as the file has it, without a suffix.
   Result<std::vector<int64_t>> Integers(const std::string& name, size_t size);
   // A matrix, or no rows if it equals `other`, in the same type or another.
@@ -78,6 +85,8 @@ class WeightLoader {
   // w, or 1 + w if a checkpoint stores w (GGUF files include the 1).
   Result<Norm> Rms(const WeightName& name, size_t size, double eps, bool one_plus = false);
   Result<Norm> LayerNorm(const WeightName& name, size_t size, double eps);
+  // Counts tensors whose names begin so as read, since nothing here needs them.
+  void Skip(std::string_view prefix);
 
   // After loading: kUnsupported if the file has unread weights, but for what frameworks save beside weights (docs/models.md).
   Result<void> CheckAllRead() const;
@@ -88,6 +97,7 @@ class WeightLoader {
   }
   // Marks it as read. any_type: also one that no weight has.
   Result<const FileTensor*> Find(const std::string& name, size_t rows, size_t cols, bool any_type = false);
+  Result<std::vector<float>> Floats(const std::string& name, size_t rows, size_t cols);
   Result<WeightMatrix> Slice(const std::string& name, const FileTensor& tensor, const RowOrder& order,
                              const WeightRange& range);
   Result<WeightMatrix> Bring(const std::string& name, const WeightSource& source, bool may_map);

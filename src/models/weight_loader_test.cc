@@ -187,6 +187,68 @@ TEST(WeightLoader, InterleavedRows_OrderTheBiasToo) {
   EXPECT_EQ(layer->bias, (std::vector<float>{10, 12, 11, 13}));
 }
 
+TEST(WeightLoader, ListedRows_AreThoseOfTheFileInAnyOrder) {
+  for (const bool mapped : {false, true}) {
+    Fixture files(SixRows().Add("w.bias", "F32", {6}, F32(Counting(6, 100))), mapped);
+    const auto layer = files->Layer(kW, 4, 2, Bias::kRequired, {.rows = {5, 0, 1, 3}, .file_rows = 6});
+    ASSERT_TRUE(layer.ok()) << layer.error().message();
+    for (const auto& [row, first] : {std::pair<size_t, float>{0, 10}, {1, 0}, {2, 2}, {3, 6}})
+      EXPECT_EQ(Row(layer->weight, row), (std::vector<float>{first, first + 1})) << "row " << row;
+    EXPECT_EQ(layer->bias, (std::vector<float>{105, 100, 101, 103}));
+    EXPECT_EQ(layer->weight.packed(), !mapped);
+    EXPECT_TRUE(files->CheckAllRead().ok());
+    ExpectError(files->Matrix(kW, 4, 2, {.rows = {5, 0, 1, 3}, .file_rows = 8}), ErrorCode::kCorruptFile,
+                "tensor \"w.weight\": expected shape [8, 2] from the metadata, found [6, 2]");
+  }
+}
+
+// Two panels and a part of one, rows backwards: each byte of a block moves with its row.
+TEST(WeightLoader, ListedQuantisedRows_KeepTheirNumbers) {
+  constexpr size_t kRows = 40, kCols = 256;
+  std::vector<float> values(kRows * kCols);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>((i * 37 + i / kCols * 11) % 61) - 30;
+  std::vector<uint32_t> backwards(kRows);
+  for (size_t r = 0; r < kRows; ++r) backwards[r] = static_cast<uint32_t>(kRows - 1 - r);
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K, DType::kF16, DType::kBF16}) {
+    for (const bool mapped : {false, true}) {
+      SCOPED_TRACE(std::string(InfoOf(dtype).name) + (mapped ? " mapped" : " packed"));
+      Fixture files(GgufWriter().AddTensor("w.weight", dtype, {kCols, kRows}, testing::EncodeWeights(dtype, values)),
+                    mapped);
+      const auto whole = files->Matrix(kW, kRows, kCols),
+                 listed = files->Matrix(kW, kRows, kCols, {.rows = backwards, .file_rows = kRows});
+      ASSERT_TRUE(whole.ok() && listed.ok());
+      for (size_t r = 0; r < kRows; ++r) EXPECT_EQ(Row(*listed, r), Row(*whole, kRows - 1 - r)) << "row " << r;
+    }
+  }
+}
+
+TEST(WeightLoader, ListedColumns_AreMovedUnlessBlocksHoldThem) {
+  const std::string f8 = {'\x38', '\x40', '\x30', '\xB8', '\x7E', '\x01'};  // 1, 2, 0.5, -1, 448, 2^-9
+  for (const bool mapped : {false, true}) {
+    Fixture files(SafetensorsWriter()
+                      .Add("a.weight", "F32", {2, 3}, F32(Counting(6)))
+                      .Add("b.weight", "BF16", {2, 3}, testing::EncodeWeights(DType::kBF16, Counting(6)))
+                      .Add("c.weight", "F8_E4M3", {2, 3}, f8),
+                  mapped);
+    ExpectRows(files->Matrix({"a", ""}, 2, 3, {.cols = {2, 0, 1}}), {{2, 0, 1}, {5, 3, 4}});
+    ExpectRows(files->Matrix({"b", ""}, 2, 3, {.cols = {2, 0, 1}}), {{2, 0, 1}, {5, 3, 4}});
+    ExpectRows(files->Matrix({"b", ""}, 1, 3, {.rows = {1}, .file_rows = 2, .cols = {1, 0, 2}}), {{4, 3, 5}});
+    ExpectRows(files->Matrix({"c", ""}, 2, 3, {.cols = {2, 0, 1}}), {{0.5f, 1, 2}, {0x1p-9f, -1, 448}});
+  }
+  std::vector<uint32_t> turned(32);
+  for (size_t i = 0; i < turned.size(); ++i) turned[i] = static_cast<uint32_t>((i + 1) % turned.size());
+  Fixture gguf(GgufWriter().AddTensor("w.weight", DType::kQ8_0, {32, 1}, std::string(34, '\0')));
+  ExpectError(gguf->Matrix(kW, 1, 32, {.cols = turned}), ErrorCode::kUnsupported,
+              "tensor \"w.weight\": expected F32, F16 or BF16 for a matrix with columns in another order, found Q8_0");
+}
+
+TEST(WeightLoader, NamesWithoutTheUsualEnd_AreFoundByTheirSuffix) {
+  Fixture files(SafetensorsWriter().Add("w", "F32", {6, 2}, F32(Counting(12))));
+  ExpectRows(files->Matrix(kW, 2, 2, {.parts = 3, .part = 2, .suffix = ""}), {{8, 9}, {10, 11}});
+  EXPECT_TRUE(files->Has(kW, ""));
+  EXPECT_FALSE(files->Has(kW));
+}
+
 TEST(WeightLoader, OptionalBias_MayBeMissing) {
   Fixture files(SixRows());
   const auto layer = files->Layer(kW, 6, 2, Bias::kOptional);
@@ -258,6 +320,15 @@ TEST(WeightLoader, BiasThatTheFamilyLacks_IsRefusedByName) {
   Fixture files(SixRows().Add("w.bias", "F32", {6}, F32(Counting(6))));
   ExpectError(files->Layer(kW, 6, 2, Bias::kNone), ErrorCode::kUnsupported,
               "tensor \"w.bias\": this family has no such bias");
+}
+
+TEST(WeightLoader, SkippedTensors_CountAsRead) {
+  Fixture files(SixRows().Add("v.a.weight", "F32", {1}, F32({0})).Add("vb", "F32", {1}, F32({0})));
+  files->Skip("v.");
+  ASSERT_TRUE(files->Matrix(kW, 6, 2).ok());
+  ExpectError(files->CheckAllRead(), ErrorCode::kUnsupported,
+              "tensors: 1 weight that nothing reads, \"vb\": the model is of another family or variant than the "
+              "settings say, or deeper");
 }
 
 TEST(WeightLoader, EveryTensorAskedFor_CountsAsRead) {
