@@ -94,6 +94,7 @@ class GgufFile {
   Result<std::vector<std::string_view>> GetStrings(std::string_view key) const;
   Result<std::vector<int32_t>> GetInts(std::string_view key) const;  // of any integer width, if the values fit
   Result<std::vector<float>> GetFloats(std::string_view key) const;  // of f32, all finite
+  Result<std::vector<bool>> GetBools(std::string_view key) const;
 
   // `fallback` when the key is missing; an error only when it is there and wrong.
   Result<uint64_t> GetUintOr(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max) const;

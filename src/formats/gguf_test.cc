@@ -144,7 +144,7 @@ TEST(Gguf, IntegerArrays_OfEveryWidthAnswerToGetIntsIfTheyFit) {
 }
 
 // Which getters answer to which type: u = GetUint, f = GetFloat, b = GetBool, s = GetString, S = GetStrings, I =
-// GetInts, F = GetFloats.
+// GetInts, F = GetFloats, B = GetBools.
 TEST(Gguf, EveryTypeWithEveryGetter_AnswersOrNamesBothTypes) {
   GgufWriter w;
   w.Set<uint8_t>("u8", 1).Set<int8_t>("i8", 1).Set<uint16_t>("u16", 1).Set<int16_t>("i16", 1).Set<uint32_t>("u32", 1);
@@ -156,9 +156,9 @@ TEST(Gguf, EveryTypeWithEveryGetter_AnswersOrNamesBothTypes) {
       .SetArray<int64_t>("i64s", {1});
   const Parsed file(w);
   const std::vector<std::pair<std::string, std::string>> expected = {
-      {"u8", "u"},      {"i8", "u"},   {"u16", "u"}, {"i16", "u"},  {"u32", "u"},  {"i32", "u"},
-      {"u64", "u"},     {"i64", "u"},  {"f32", "f"}, {"f64", "f"},  {"bool", "b"}, {"string", "s"},
-      {"strings", "S"}, {"f32s", "F"}, {"f64s", ""}, {"bools", ""}, {"u8s", "I"},  {"i64s", "I"}};
+      {"u8", "u"},      {"i8", "u"},   {"u16", "u"}, {"i16", "u"},   {"u32", "u"},  {"i32", "u"},
+      {"u64", "u"},     {"i64", "u"},  {"f32", "f"}, {"f64", "f"},   {"bool", "b"}, {"string", "s"},
+      {"strings", "S"}, {"f32s", "F"}, {"f64s", ""}, {"bools", "B"}, {"u8s", "I"},  {"i64s", "I"}};
   ASSERT_EQ(expected.size(), file->keys().size());
   for (const auto& [key, getters] : expected) {
     std::string answered;
@@ -179,6 +179,7 @@ TEST(Gguf, EveryTypeWithEveryGetter_AnswersOrNamesBothTypes) {
     note('S', file->GetStrings(key));
     note('I', file->GetInts(key));
     note('F', file->GetFloats(key));
+    note('B', file->GetBools(key));
     EXPECT_EQ(answered, getters) << key;
   }
 }
@@ -195,6 +196,7 @@ TEST(Gguf, MissingKey_IsNotFoundOrTheFallback) {
   EXPECT_EQ(file->GetStrings("gone").error().code(), ErrorCode::kNotFound);
   EXPECT_EQ(file->GetInts("gone").error().code(), ErrorCode::kNotFound);
   EXPECT_EQ(file->GetFloats("gone").error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(file->GetBools("gone").error().code(), ErrorCode::kNotFound);
   EXPECT_EQ(file->GetUintOr("gone", 7, 0, 1).value(), 7U);
   EXPECT_EQ(file->GetFloatOr("gone", 0.5).value(), 0.5);
   EXPECT_TRUE(file->GetBoolOr("gone", true).value());

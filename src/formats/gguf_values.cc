@@ -275,4 +275,14 @@ Result<std::vector<float>> GgufFile::GetFloats(std::string_view key) const try {
   return OutOfMemory(key);
 }
 
+Result<std::vector<bool>> GgufFile::GetBools(std::string_view key) const try {
+  TIDEMILL_TRY(value, RequireValue(key));
+  if (!IsArrayOf(*value, GgufValueType::kBool)) return ValueError(key, *value, "an array of bools", Describe(*value));
+  std::vector<bool> bools(static_cast<size_t>(value->count));
+  for (size_t i = 0; i < bools.size(); ++i) bools[i] = value->bytes[i] != std::byte{0};
+  return bools;
+} catch (const std::bad_alloc&) {
+  return OutOfMemory(key);
+}
+
 }  // namespace tidemill
