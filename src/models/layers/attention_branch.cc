@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/activation.h"
 #include "kernels/append_kv.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
@@ -35,15 +36,23 @@ Result<void> AttentionBranch::CheckKvType(DType kv_dtype) const {
                                             ", found " + std::to_string(layer_.head_dim));
 }
 
-std::vector<BufferRegion> AttentionBranch::Regions() const { return {{q_dim()}, {kv_dim()}, {kv_dim()}, {q_dim()}}; }
+std::vector<BufferRegion> AttentionBranch::Regions() const {
+  std::vector<BufferRegion> regions = {{q_dim()}, {kv_dim()}, {kv_dim()}, {q_dim()}};
+  if (layer_.gate.present()) regions.push_back({gate_dim()});
+  return regions;
+}
 
 AttentionBranch::Buffers AttentionBranch::BuffersOf(const StepBuffers& b, const BranchCells& cells) const {
   const auto region = [&](Region index, size_t width) { return cells.Region<float>(b, index, {width}); };
-  return {region(kQ, q_dim()), region(kK, kv_dim()), region(kV, kv_dim()), region(kAttended, q_dim())};
+  Buffers own{region(kQ, q_dim()), region(kK, kv_dim()), region(kV, kv_dim()), region(kAttended, q_dim()), {}};
+  if (layer_.gate.present()) own.gate = region(kGate, gate_dim());
+  return own;
 }
 
 void AttentionBranch::ForEachWeight(const WeightVisitor& visit) const {
-  for (const Linear* linear : {&layer_.q, &layer_.k, &layer_.v, &layer_.o}) visit({*linear});
+  for (const Linear* linear : {&layer_.q, &layer_.k, &layer_.v, &layer_.gate, &layer_.o}) {
+    if (linear->present()) visit({*linear});
+  }
 }
 
 void AttentionBranch::AddWork(DType kv_dtype, BranchWork* work) const {
@@ -53,7 +62,7 @@ void AttentionBranch::AddWork(DType kv_dtype, BranchWork* work) const {
   };
   add(layer_.q.weight.cols());                                   // normed and quantised, for q, k and v
   add(q_dim() + 2 * kv_dim(), layer_.q_norm.present() ? 2 : 1);  // rotated and stored; normed by head
-  add(q_dim());                                                  // quantised, for o
+  add(q_dim(), layer_.gate.present() ? 2 : 1);                   // quantised, for o; gated
   work->loops += 3;
   const KvLayerShape rows{.kv_heads = layer_.kv_heads, .head_dim = layer_.head_dim};
   if (layer_.window == 0) work->state_row_bytes += rows.PositionBytes(kv_dtype);
@@ -73,7 +82,7 @@ AttentionShape AttentionBranch::shape(DType kv_dtype) const {
 
 bool AttentionBranch::RunsWith(const Branch& other) const {
   const auto* a = dynamic_cast<const AttentionBranch*>(&other);
-  return a != nullptr && a->q_dim() == q_dim() && a->kv_dim() == kv_dim() &&
+  return a != nullptr && a->q_dim() == q_dim() && a->kv_dim() == kv_dim() && a->gate_dim() == gate_dim() &&
          a->layer_.reads_tokens == layer_.reads_tokens;
 }
 
@@ -124,6 +133,7 @@ void AttentionBranch::Compute(ExecutionContext& ctx, StepBuffers& b, const Branc
     b.AddProduct(ctx, layer.q, c.cell.first_row, c.cell.num_rows, own.q, false);
     b.AddProduct(ctx, layer.k, c.cell.first_row, c.cell.num_rows, own.k, false);
     b.AddProduct(ctx, layer.v, c.cell.first_row, c.cell.num_rows, own.v, false);
+    if (layer.gate.present()) b.AddProduct(ctx, layer.gate, c.cell.first_row, c.cell.num_rows, own.gate, false);
   }
   const Matrix<float> normed = layer_.reads_tokens ? b.paired.Cols(b.x.cols, b.x.cols) : b.normed;
   b.RunProducts(ctx, InputNorm{b, cells, normed});
@@ -140,7 +150,13 @@ void AttentionBranch::Compute(ExecutionContext& ctx, StepBuffers& b, const Branc
 }
 
 void AttentionBranch::AddOutput(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const {
-  AddProductOutput(ctx, b, cells, BuffersOf(b, cells).attended, AsItIs,
+  const Buffers own = BuffersOf(b, cells);
+  const auto gate = [&](ExecutionContext& alone, size_t first, size_t count) {
+    if (!layer_.gate.present()) return;
+    const Matrix<float> attended = own.attended.Rows(first, count);
+    GatedActivate(alone, Activation::kSigmoid, own.gate.Rows(first, count), attended, attended);
+  };
+  AddProductOutput(ctx, b, cells, own.attended, gate,
                    [&](const DecoderCell& c) -> const Linear& { return cells.As<AttentionBranch>(c).layer_.o; });
 }
 

@@ -1,4 +1,5 @@
 // Self-attention over a KV cache.                                                                             arXiv:1706.03762
+//   result = o(attended), or with a gate o(attended * sigmoid(gate x)), of each element                         arXiv:2505.06708
 #ifndef TIDEMILL_MODELS_LAYERS_ATTENTION_BRANCH_H_
 #define TIDEMILL_MODELS_LAYERS_ATTENTION_BRANCH_H_
 
@@ -18,6 +19,7 @@ struct AttentionLayer {
 
   Linear q = {};                  // [heads * head_dim, hidden], or 2 * hidden if the branch reads tokens
   Linear k = {}, v = {};          // [kv_heads * head_dim, as q]
+  Linear gate = {};               // as q, or not present
   Linear o = {};                  // [hidden, heads * head_dim]
   Norm q_norm = {}, k_norm = {};  // of each head, [head_dim]; RMS or none
   size_t heads = 0, kv_heads = 0, head_dim = 0;
@@ -45,12 +47,14 @@ class AttentionBranch : public Branch {
   void AddOutput(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const override;
 
  private:
-  enum Region : size_t { kQ, kK, kV, kAttended };
+  enum Region : size_t { kQ, kK, kV, kAttended, kGate };
   size_t q_dim() const { return layer_.heads * layer_.head_dim; }
+  size_t gate_dim() const { return layer_.gate.present() ? q_dim() : 0; }
   size_t kv_dim() const { return layer_.kv_heads * layer_.head_dim; }
   AttentionShape shape(DType kv_dtype) const;
   struct Buffers {
     Matrix<float> q, k, v, attended;  // [rows, q_dim or kv_dim]
+    Matrix<float> gate;               // [rows, gate_dim]
   };
   Buffers BuffersOf(const StepBuffers& b, const BranchCells& cells) const;
   void PlaceRows(ExecutionContext& alone, const StepBuffers& b, const Buffers& own, const Cell& cell, size_t state,

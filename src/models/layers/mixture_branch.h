@@ -1,5 +1,6 @@
 // A mixture of experts: each row goes through the `per_token` experts of the highest router probability, weighted by it.
 //                                                                                                            arXiv:2101.03961
+//   result = the sum of weight * expert(x), with a shared expert + shared(x) * sigmoid(shared_gate x)        arXiv:2401.06066
 #ifndef TIDEMILL_MODELS_LAYERS_MIXTURE_BRANCH_H_
 #define TIDEMILL_MODELS_LAYERS_MIXTURE_BRANCH_H_
 
@@ -19,6 +20,8 @@ struct MixtureOfExperts {
   std::vector<Mlp> experts = {};  // at least one; all of one shape, with gates, without biases
   size_t per_token = 0;
   Normalise normalise = Normalise::kOverChosen;
+  Mlp shared = {};          // with a gate, without biases; or not present
+  Linear shared_gate = {};  // [1, hidden], with `shared`
 };
 
 class MixtureBranch : public Branch {
@@ -35,10 +38,25 @@ class MixtureBranch : public Branch {
   void AddOutput(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const override;
 
  private:
-  enum Region : size_t { kLogits, kIn, kOut, kGate, kUp, kWeights, kChosen, kSlots, kOrder, kOffsets };
+  enum Region : size_t {
+    kLogits,
+    kIn,
+    kOut,
+    kGate,
+    kUp,
+    kWeights,
+    kChosen,
+    kSlots,
+    kOrder,
+    kOffsets,
+    kSharedGate,
+    kSharedUp,
+    kSharedWeight
+  };
   size_t num_experts() const { return mixture_.experts.size(); }
   size_t ffn() const { return mixture_.experts.front().up.weight.rows(); }
   size_t hidden() const { return mixture_.router.weight.cols(); }
+  size_t shared_ffn() const { return mixture_.shared.up.weight.rows(); }
   // Of one cell. A slot is one (row, expert) pair.
   struct Rows {
     Matrix<float> in, out;   // [rows * per_token, hidden]
@@ -48,6 +66,12 @@ class MixtureBranch : public Branch {
   };
   Rows RowsOf(const StepBuffers& b, const BranchCells& cells, const Cell& cell) const;
   void RunExperts(ExecutionContext& ctx, StepBuffers& b, const Rows& e) const;
+  struct SharedRows {
+    Matrix<float> gate, up;  // [rows, shared_ffn]
+    Matrix<float> weight;    // [rows, 1]
+  };
+  SharedRows SharedRowsOf(const StepBuffers& b, const BranchCells& cells) const;
+  void AddShared(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const;
 
   MixtureOfExperts mixture_;
 };
