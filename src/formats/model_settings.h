@@ -49,8 +49,17 @@ struct ModelSettings {
   size_t num_experts = 0;          // 0: no mixture
   size_t num_experts_per_tok = 0;  // 1 .. num_experts
   size_t moe_intermediate_size = 0;
+  size_t shared_expert_intermediate_size = 0;  // of an expert that every token goes through; 0: there is none
   bool norm_topk_prob = true;
   std::vector<bool> dense_layers;  // [num_hidden_layers] layers without a mixture; empty: none
+
+  // Linear attention: gated delta nets in place of attention.
+  std::vector<bool> linear_layers;                            // [num_hidden_layers] layers that have it; empty: none
+  size_t linear_num_key_heads = 0;                            // 1 .. 4096
+  size_t linear_num_value_heads = 0;                          // a multiple of linear_num_key_heads
+  size_t linear_key_head_dim = 0, linear_value_head_dim = 0;  // 1 .. 256
+  size_t linear_conv_kernel_dim = 0;                          // 1 .. 16
+  size_t num_mtp_layers = 0;  // of the model's own draft head, if the file has it; nothing reads it today
 
   double attention_scale = 0;          // > 0: of the scores, instead of 1 / sqrt(head_dim)
   double attn_logit_softcapping = 0;   // 0: none
@@ -69,6 +78,7 @@ struct ModelSettings {
     return static_cast<size_t>(std::min(static_cast<double>(max_position_embeddings) * rope_override_factor, 0x1p30));
   }
   size_t window(size_t layer) const { return windows.empty() ? 0 : windows[layer]; }
+  bool is_linear(size_t layer) const { return !linear_layers.empty() && linear_layers[layer]; }
   bool has_mixture(size_t layer) const { return num_experts != 0 && (dense_layers.empty() || !dense_layers[layer]); }
 };
 

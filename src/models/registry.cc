@@ -134,16 +134,21 @@ class ModelHash {
     AddAll(theta, static_cast<int>(scaling), factor, original, low, high, fast, slow, attention_factor, truncate);
   }
   void Add(const ModelSettings& settings) {
-    // Not `name`: how a file calls itself changes no result; nor does `pard_token`, which only drafters use.
+    // Not `name`: how a file calls itself changes no result; nor do `pard_token` and `num_mtp`, which only drafters use.
     const auto& [architecture, name, vocab, hidden, ffn, layers, heads, kv_heads, head_dim, rotary_dim, positions, rope,
                  local_rope, rope_override_factor, norm_eps, act, tied, windows, experts, per_token, expert_ffn,
-                 normalised, dense_layers, attention_scale, attention_cap, final_cap, parallel, norm_before,
-                 embedding_width, pard_token] = settings;
+                 shared_ffn, normalised, dense_layers, linear_layers, key_heads, value_heads, key_dim, value_dim,
+                 conv_width, num_mtp, attention_scale, attention_cap, final_cap, parallel, norm_before, embedding_width,
+                 pard_token] = settings;
     static_cast<void>(pard_token);
+    static_cast<void>(num_mtp);
     AddAll(std::string_view(architecture), vocab, hidden, ffn, layers, heads, kv_heads, head_dim, rotary_dim, positions,
            rope, local_rope, rope_override_factor, norm_eps, std::string_view(act), tied, windows, experts, per_token,
            expert_ffn, normalised, dense_layers, attention_scale, attention_cap, final_cap, parallel, norm_before,
            embedding_width);
+    // Ids of models without them are older than these.
+    if (!linear_layers.empty())
+      AddAll(shared_ffn, linear_layers, key_heads, value_heads, key_dim, value_dim, conv_width);
   }
 
  private:

@@ -96,7 +96,7 @@ Result<RopePlace> FindRope(const SettingsReader& reader, std::string theta_key, 
   RopePlace place{.at = "rope_parameters", .before = "", .theta = {std::move(theta_key), "rope.freq_base"}};
   place.default_theta = default_theta;
   if (reader.gguf()) return place;
-  const JsonDocument& config = *reader.files().config();
+  const JsonValue& config = reader.config();
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
     if (!config.Has(name)) continue;
     TIDEMILL_TRY(object, config.GetObject(name));

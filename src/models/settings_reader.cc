@@ -21,12 +21,12 @@ std::string SettingText(double value) {
 
 bool SettingsReader::Has(const SettingKey& key) const {
   if (gguf()) return !key.gguf.empty() && files_.gguf()->FindValue(GgufKey(key)) != nullptr;
-  return !key.config.empty() && files_.config()->Has(key.config);
+  return !key.config.empty() && config_->Has(key.config);
 }
 
 Result<uint64_t> SettingsReader::Uint(const SettingKey& key, uint64_t min, uint64_t max) const {
   if (gguf()) return files_.gguf()->GetUint(GgufKey(key), min, max);
-  return files_.config()->GetUint(key.config, min, max);
+  return config_->GetUint(key.config, min, max);
 }
 
 Result<uint64_t> SettingsReader::UintOr(const SettingKey& key, uint64_t fallback, uint64_t min, uint64_t max) const {
@@ -36,7 +36,7 @@ Result<uint64_t> SettingsReader::UintOr(const SettingKey& key, uint64_t fallback
 
 Result<double> SettingsReader::FloatOr(const SettingKey& key, double fallback) const {
   if (!Has(key)) return fallback;
-  return gguf() ? files_.gguf()->GetFloat(GgufKey(key)) : files_.config()->GetFloat(key.config);
+  return gguf() ? files_.gguf()->GetFloat(GgufKey(key)) : config_->GetFloat(key.config);
 }
 
 Result<double> SettingsReader::FloatWithin(const SettingKey& key, double fallback, double above, double below) const {
@@ -48,35 +48,35 @@ Result<double> SettingsReader::FloatWithin(const SettingKey& key, double fallbac
 
 Result<bool> SettingsReader::BoolOr(const SettingKey& key, bool fallback) const {
   if (!Has(key)) return fallback;
-  return gguf() ? files_.gguf()->GetBool(GgufKey(key)) : files_.config()->GetBool(key.config);
+  return gguf() ? files_.gguf()->GetBool(GgufKey(key)) : config_->GetBool(key.config);
 }
 
 Result<std::string> SettingsReader::StringOr(const SettingKey& key, std::string_view fallback) const {
   if (!Has(key)) return std::string(fallback);
-  const auto text = gguf() ? files_.gguf()->GetString(GgufKey(key)) : files_.config()->GetString(key.config);
+  const auto text = gguf() ? files_.gguf()->GetString(GgufKey(key)) : config_->GetString(key.config);
   if (!text.ok()) return text.error();
   return std::string(*text);
 }
 
 void SettingsReader::TakeIfEqual(const SettingKey& key, double value) const {
   if (gguf() || !Has(key)) return;
-  const JsonValue found = *files_.config()->Peek(key.config);
+  const JsonValue found = *config_->Peek(key.config);
   if (found.is_number() && found.GetFloat("").value() == value) Take(key.config);
 }
 
 void SettingsReader::TakeIfEqual(const SettingKey& key, std::string_view value) const {
   if (gguf() || !Has(key)) return;
-  if (const JsonValue found = *files_.config()->Peek(key.config); found.is_string() && found.text() == value)
-    Take(key.config);
+  if (const JsonValue found = *config_->Peek(key.config); found.is_string() && found.text() == value) Take(key.config);
 }
 
 void SettingsReader::Take(const std::string& key) const {
-  if (!gguf()) static_cast<void>(files_.config()->Find(key));
+  if (!gguf()) static_cast<void>(config_->Find(key));
 }
 
 Error SettingsReader::Wrong(const SettingKey& key, const std::string& expected, const std::string& found,
                             ErrorCode code) const {
-  const std::string where = gguf() ? "metadata: " + QuoteName(GgufKey(key)) : "config.json: " + QuoteName(key.config);
+  const std::string path = under_.empty() ? key.config : under_ + "." + key.config;
+  const std::string where = gguf() ? "metadata: " + QuoteName(GgufKey(key)) : "config.json: " + QuoteName(path);
   return Error(code, where + ": expected " + expected + ", found " + found);
 }
 
@@ -206,7 +206,7 @@ SettingKey WindowKey() { return {"sliding_window", "attention.sliding_window"}; 
 
 // 0: none, which is what null says.
 Result<uint64_t> ReadWindow(const SettingsReader& reader, uint64_t missing) {
-  const bool is_missing = !reader.gguf() && !reader.files().config()->Peek("sliding_window");
+  const bool is_missing = !reader.gguf() && !reader.config().Peek("sliding_window");
   return reader.UintOr(WindowKey(), is_missing ? missing : 0, 1, kMaxWindow);
 }
 
@@ -228,11 +228,7 @@ Result<void> ReadLayerWindows(const SettingsReader& reader, ModelSettings& s) {
     for (size_t i = first; i < s.num_hidden_layers; ++i) s.windows[i] = window;
     return {};
   }
-  TIDEMILL_TRY(types, reader.files().config()->GetStrings(types_key.config));
-  if (types.size() != s.num_hidden_layers) {
-    return reader.Wrong(types_key, std::to_string(s.num_hidden_layers) + " types, one for each layer",
-                        std::to_string(types.size()));
-  }
+  TIDEMILL_TRY(types, ReadLayerTypes(reader, s));
   for (size_t i = 0; i < types.size(); ++i) {
     if (types[i] == "sliding_attention") {
       s.windows[i] = window;
@@ -242,6 +238,14 @@ Result<void> ReadLayerWindows(const SettingsReader& reader, ModelSettings& s) {
     }
   }
   return {};
+}
+
+Result<std::vector<std::string_view>> ReadLayerTypes(const SettingsReader& reader, const ModelSettings& s) {
+  const SettingKey key{"layer_types", ""};
+  TIDEMILL_TRY(types, reader.config().GetStrings(key.config));
+  if (types.size() == s.num_hidden_layers) return types;
+  return reader.Wrong(key, std::to_string(s.num_hidden_layers) + " types, one for each layer",
+                      std::to_string(types.size()));
 }
 
 Result<void> ReadExpertSettings(const SettingsReader& reader, ModelSettings& s) {
@@ -254,6 +258,22 @@ Result<void> ReadExpertSettings(const SettingsReader& reader, ModelSettings& s) 
   s.num_experts = experts;
   s.num_experts_per_tok = per_token;
   s.moe_intermediate_size = ffn;
+  return {};
+}
+
+Result<void> ReadDenseLayers(const SettingsReader& reader, ModelSettings& s) {
+  if (reader.gguf()) return {};
+  TIDEMILL_TRY(step, reader.UintOr({"decoder_sparse_step", ""}, 1, 1, 4096));
+  s.dense_layers.resize(s.num_hidden_layers);
+  for (size_t i = 0; i < s.num_hidden_layers; ++i) s.dense_layers[i] = (i + 1) % step != 0;
+  const SettingKey key{"mlp_only_layers", ""};
+  if (!reader.Has(key)) return {};
+  TIDEMILL_TRY(dense, reader.config().GetInts(key.config));
+  for (const int64_t layer : dense) {
+    if (layer < 0 || static_cast<size_t>(layer) >= s.num_hidden_layers)
+      return reader.Wrong(key, "layers below " + std::to_string(s.num_hidden_layers), std::to_string(layer));
+    s.dense_layers[static_cast<size_t>(layer)] = true;
+  }
   return {};
 }
 

@@ -3,8 +3,11 @@
 #define TIDEMILL_MODELS_SETTINGS_READER_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "formats/model_files.h"
 #include "formats/model_settings.h"
@@ -21,11 +24,17 @@ struct SettingKey {
 
 class SettingsReader {
  public:
-  // Borrows `files`. `architecture`: the family's name in this kind of file.
-  SettingsReader(const ModelFiles& files, std::string architecture)
-      : files_(files), architecture_(std::move(architecture)) {}
+  // Borrows `files`. `architecture`: the family's name in this kind of file. `under`: the key of config.json whose object holds the
+  // settings; empty: they stand in config.json itself.
+  SettingsReader(const ModelFiles& files, std::string architecture, std::string under = "")
+      : files_(files), architecture_(std::move(architecture)), under_(std::move(under)) {
+    if (gguf()) return;
+    config_ = *files.config();
+    if (!under_.empty()) config_ = config_->Find(under_);
+  }
 
   bool gguf() const { return files_.gguf() != nullptr; }
+  const JsonValue& config() const { return *config_; }  // where the settings of a checkpoint stand
   const ModelFiles& files() const { return files_; }
   const std::string& architecture() const { return architecture_; }
 
@@ -53,6 +62,8 @@ class SettingsReader {
 
   const ModelFiles& files_;
   std::string architecture_;
+  std::string under_;
+  std::optional<JsonValue> config_;  // null: a GGUF file
 };
 
 // "0.25": for messages.
@@ -89,8 +100,15 @@ Result<void> ReadSlidingWindow(const SettingsReader& reader, ModelSettings& sett
 // What a config.json does not have is as transformers' Qwen has it.
 Result<void> ReadLayerWindows(const SettingsReader& reader, ModelSettings& settings);
 
+// layer_types, one for each layer. kCorruptFile for another number of them. Only where config.json has the key.
+Result<std::vector<std::string_view>> ReadLayerTypes(const SettingsReader& reader, const ModelSettings& settings);
+
 // num_experts and so on; `settings` stays unchanged if the file has no experts.
 Result<void> ReadExpertSettings(const SettingsReader& reader, ModelSettings& settings);
+
+// The layers without a mixture of a config.json, as Qwen has them: those in mlp_only_layers, and those that decoder_sparse_step leaves
+// out. In a GGUF file there are none.
+Result<void> ReadDenseLayers(const SettingsReader& reader, ModelSettings& settings);
 
 // kUnsupported where the file has biases, tensors whose names end with `suffix`, and config.json does not say so: transformers would leave
 // them out. `fallback`: what it says without the key.

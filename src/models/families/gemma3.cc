@@ -33,7 +33,7 @@ Result<void> ReadRopes(const SettingsReader& reader, ModelSettings& s) {
     s.local_rope.theta = theta;
     return {};
   }
-  const JsonDocument& config = *reader.files().config();
+  const JsonValue& config = reader.config();
   const std::string full = "rope_parameters.full_attention", sliding = "rope_parameters.sliding_attention";
   if (config.Has("rope_parameters")) {
     TIDEMILL_TRY(both, config.GetObject("rope_parameters"));

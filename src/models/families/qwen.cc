@@ -16,7 +16,7 @@ Result<bool> ReadUseOfWindows(const SettingsReader& reader) {
   for (const char* key : {"sliding_window", "max_window_layers"}) reader.Take(key);
   const SettingKey types_key{"layer_types", ""};
   if (used || !reader.Has(types_key)) return used;
-  TIDEMILL_TRY(types, reader.files().config()->GetStrings(types_key.config));
+  TIDEMILL_TRY(types, reader.config().GetStrings(types_key.config));
   if (std::find(types.begin(), types.end(), "sliding_attention") != types.end()) {
     return reader.Wrong(types_key, "full_attention alone, since use_sliding_window is false", "sliding_attention",
                         ErrorCode::kUnsupported);
@@ -45,20 +45,7 @@ Result<ModelSettings> ReadQwenMoeSettings(const SettingsReader& reader) {
   TIDEMILL_TRY_VOID(ReadExpertSettings(reader, settings));
   TIDEMILL_TRY(normalised, reader.BoolOr({"norm_topk_prob", ""}, reader.gguf()));
   settings.norm_topk_prob = normalised;
-  if (reader.gguf()) return settings;
-  // Layers without a mixture: those named, and those that decoder_sparse_step leaves out.
-  TIDEMILL_TRY(step, reader.UintOr({"decoder_sparse_step", ""}, 1, 1, 4096));
-  settings.dense_layers.resize(settings.num_hidden_layers);
-  for (size_t i = 0; i < settings.num_hidden_layers; ++i) settings.dense_layers[i] = (i + 1) % step != 0;
-  if (!reader.Has({"mlp_only_layers", ""})) return settings;
-  TIDEMILL_TRY(dense, reader.files().config()->GetInts("mlp_only_layers"));
-  for (const int64_t layer : dense) {
-    if (layer < 0 || static_cast<size_t>(layer) >= settings.num_hidden_layers) {
-      return reader.Wrong({"mlp_only_layers", ""}, "layers below " + std::to_string(settings.num_hidden_layers),
-                          std::to_string(layer));
-    }
-    settings.dense_layers[static_cast<size_t>(layer)] = true;
-  }
+  TIDEMILL_TRY_VOID(ReadDenseLayers(reader, settings));
   return settings;
 }
 
