@@ -308,6 +308,13 @@ const FileTensor* ModelFiles::FindTensor(std::string_view name) const {
   return found != tensors_by_name_.end() && tensors_[*found].name == name ? &tensors_[*found] : nullptr;
 }
 
+std::optional<JsonValue> ModelFiles::ConfigWith(std::string_view key) const {
+  if (!config_) return std::nullopt;
+  if (config_->Has(key)) return *config_;
+  const std::optional<JsonValue> inner = config_->Find("text_config");
+  return inner && inner->Has(key) ? inner : std::nullopt;
+}
+
 void ModelFiles::Release(std::span<const std::byte> bytes) const {
   const auto behind = std::upper_bound(
       weights_.begin(), weights_.end(), bytes.data(),

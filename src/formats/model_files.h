@@ -59,6 +59,8 @@ class ModelFiles {
 
   // Of safetensors; null where there is none. With weights config() always is one then.
   const JsonDocument* config() const { return Get(config_); }
+  // The part of config.json that has `key`: the whole, or text_config, where a model that also reads images has its language model's.
+  std::optional<JsonValue> ConfigWith(std::string_view key) const;
   const JsonDocument* generation_config() const { return Get(generation_config_); }
   const JsonDocument* tokenizer_config() const { return Get(tokenizer_config_); }
   std::optional<std::string_view> tokenizer_json() const { return Text(tokenizer_json_); }

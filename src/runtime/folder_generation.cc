@@ -47,8 +47,9 @@ Result<void> ReadBadWords(const ModelFiles& files, GenerationOptions& options) {
   const JsonDocument& config = *files.generation_config();
   if (!config.Has("bad_words_ids")) return {};
   std::vector<int32_t> eos;
-  const JsonDocument* named = config.Has("eos_token_id") ? &config : files.config();
-  if (named != nullptr && named->Has("eos_token_id")) {
+  std::optional<JsonValue> named = files.ConfigWith("eos_token_id");
+  if (config.Has("eos_token_id")) named = config;
+  if (named) {
     TIDEMILL_TRY(ids, ReadIds(*named, "eos_token_id"));
     eos = std::move(ids);
   }

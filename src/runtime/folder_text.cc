@@ -1,5 +1,6 @@
 // The text side of a model folder: tokenizer.json and what stands for it, the tokens that config.json and generation_config.json name. The
 // chat templates: model_templates.cc.
+#include <optional>
 #include <utility>
 
 #include "runtime/model_impl.h"
@@ -10,20 +11,20 @@
 namespace tidemill {
 namespace {
 
-// The document that has `key`: generation_config.json before config.json, as transformers' generate reads them. Null: neither.
-const JsonDocument* DocumentWith(const ModelFiles& files, const char* key) {
-  if (files.generation_config() != nullptr && files.generation_config()->Has(key)) return files.generation_config();
-  return files.config() != nullptr && files.config()->Has(key) ? files.config() : nullptr;
+// What has `key`: generation_config.json before config.json, as transformers' generate reads them. Null: neither.
+std::optional<JsonValue> SettingsWith(const ModelFiles& files, const char* key) {
+  if (files.generation_config() != nullptr && files.generation_config()->Has(key)) return *files.generation_config();
+  return files.ConfigWith(key);
 }
 
 Result<std::vector<int32_t>> ReadIds(const ModelFiles& files, const char* key, size_t vocab_size) {
   std::vector<int32_t> ids;
-  const JsonDocument* document = DocumentWith(files, key);
-  if (document == nullptr) return ids;
-  TIDEMILL_TRY(values, document->GetOneOrMoreInts(key));
+  const std::optional<JsonValue> settings = SettingsWith(files, key);
+  if (!settings) return ids;
+  TIDEMILL_TRY(values, settings->GetOneOrMoreInts(key));
   for (const int64_t value : values) {
     if (value < 0 || static_cast<uint64_t>(value) >= vocab_size)
-      return document->Unexpected(key, "ids below the tokenizer's " + std::to_string(vocab_size));
+      return settings->Unexpected(key, "ids below the tokenizer's " + std::to_string(vocab_size));
     ids.push_back(static_cast<int32_t>(value));
   }
   return ids;

@@ -102,6 +102,25 @@ TEST(FolderText, NoTokenizer_IsNotFound) {
                                         "vocab.json and merges.txt");
 }
 
+// As a model has them that also reads images.
+TEST(FolderText, TokensOfTheLanguageModel_AreFoundInTextConfig) {
+  ModelFolder folder;
+  AddBasics(folder, R"({"eos_token_id": null, "text_config": {"eos_token_id": [1, 3]}})")
+      .Write("tokenizer.json", TokenizerJson());
+  const auto text = LoadText(folder.path());
+  ASSERT_TRUE(text.ok()) << text.error().message();
+  EXPECT_EQ(text->eos_token, "<|endoftext|>");
+  EXPECT_TRUE(text->tokenizer.IsEndOfGeneration(3));
+
+  ModelFolder wrong;
+  AddBasics(wrong, R"({"text_config": {"eos_token_id": 803}})").Write("tokenizer.json", TokenizerJson());
+  const auto refused = LoadText(wrong.path());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message(),
+            "load tokenizer of " + wrong.path() +
+                ": config.json: \"text_config.eos_token_id\": expected ids below the tokenizer's 803, found 803");
+}
+
 TEST(FolderText, IdsPastTheVocabulary_AreRefusedByFileAndKey) {
   ModelFolder folder;
   AddBasics(folder)

@@ -39,11 +39,12 @@ Result<void> DescribeFolderText(const ModelFiles& files, ModelInfo& info) {
                                                        : "none";
   const auto last_id = static_cast<int64_t>(info.vocab_size) - 1;
   for (const auto& [key, id] : {std::pair{"bos_token_id", &info.bos_token_id}, {"eos_token_id", &info.eos_token_id}}) {
-    if (!files.config()->Has(key)) continue;
-    TIDEMILL_TRY(ids, files.config()->GetOneOrMoreInts(key));
+    const std::optional<JsonValue> config = files.ConfigWith(key);
+    if (!config) continue;
+    TIDEMILL_TRY(ids, config->GetOneOrMoreInts(key));
     if (ids.empty()) continue;
     if (ids.front() < 0 || ids.front() > last_id)
-      return files.config()->Unexpected(key, "an id from 0 to " + std::to_string(last_id));
+      return config->Unexpected(key, "an id from 0 to " + std::to_string(last_id));
     *id = static_cast<int32_t>(ids.front());
   }
   return {};
