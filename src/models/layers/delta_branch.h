@@ -14,6 +14,7 @@
 #include "kernels/delta_rule.h"
 #include "models/layers/branch.h"
 #include "models/layers/norm.h"
+#include "state/cell.h"
 #include "state/linear_layer.h"
 
 namespace tidemill {
