@@ -3,7 +3,9 @@
 #include <cmath>
 #include <utility>
 
+#include "models/delta_loader.h"
 #include "models/layers/attention_branch.h"
+#include "models/layers/delta_branch.h"
 #include "models/layers/mixture_branch.h"
 #include "models/layers/mlp_branch.h"
 #include "models/settings_reader.h"
@@ -15,8 +17,9 @@ class GatedDecoderLoader {
  public:
   GatedDecoderLoader(const ModelSettings& settings, const GatedDecoderOptions& options, WeightLoader& weights)
       : s_(settings), options_(options), weights_(weights) {
-    // Checkpoints of the bare decoder lack the prefix.
-    if (weights.Has({"embed_tokens", ""}) && !weights.Has({"model.embed_tokens", "token_embd"})) root_ = "";
+    // Checkpoints of the bare decoder lack the prefix, those of a model that also reads images have a longer one.
+    if (weights.HasTensor("model.language_model.embed_tokens.weight")) root_ = "model.language_model.";
+    if (weights.Has({"embed_tokens", ""}) && !weights.Has({root_ + "embed_tokens", "token_embd"})) root_ = "";
   }
 
   Result<DecoderLayer> LoadOne(size_t i) {
@@ -90,7 +93,8 @@ class GatedDecoderLoader {
       TIDEMILL_TRY(norm, Rms(Name(i, options_.attention_norm, "attn_norm")));
       attention_norm = std::move(norm);
     }
-    TIDEMILL_TRY(mlp_norm, Rms(Name(i, four ? "pre_feedforward_layernorm" : "post_attention_layernorm", "ffn_norm")));
+    TIDEMILL_TRY(mlp_norm,
+                 Rms(Name(i, four ? "pre_feedforward_layernorm" : "post_attention_layernorm", options_.mlp_norm_gguf)));
     if (four) {
       TIDEMILL_TRY(after_attention, Rms(Name(i, "post_attention_layernorm", "post_attention_norm")));
       TIDEMILL_TRY(after_mlp, Rms(Name(i, "post_feedforward_layernorm", "post_ffw_norm")));
@@ -98,13 +102,21 @@ class GatedDecoderLoader {
       mlp_out_norm = std::move(after_mlp);
     }
     DecoderLayer layer;
-    TIDEMILL_TRY(attention, LoadAttention(i));
-    layer.Add(std::move(attention_norm), std::move(attention_out_norm), AttentionBranch(std::move(attention)));
+    if (s_.is_linear(i)) {
+      const auto name = [&](const std::string& checkpoint, const std::string& gguf) {
+        return Name(i, checkpoint, gguf);
+      };
+      TIDEMILL_TRY(delta, LoadDeltaLayer(s_, options_.tiled_value_heads, name, weights_));
+      layer.Add(std::move(attention_norm), std::move(attention_out_norm), DeltaBranch(std::move(delta)));
+    } else {
+      TIDEMILL_TRY(attention, LoadAttention(i));
+      layer.Add(std::move(attention_norm), std::move(attention_out_norm), AttentionBranch(std::move(attention)));
+    }
     if (s_.has_mixture(i)) {
       TIDEMILL_TRY(mixture, LoadMixture(i));
       layer.Add(std::move(mlp_norm), std::move(mlp_out_norm), MixtureBranch(std::move(mixture)));
     } else {
-      TIDEMILL_TRY(mlp, LoadMlp(i));
+      TIDEMILL_TRY(mlp, LoadMlp(i, s_.intermediate_size, "mlp", "", options_.mlp_bias));
       layer.Add(std::move(mlp_norm), std::move(mlp_out_norm), MlpBranch(std::move(mlp)));
     }
     return layer;
@@ -116,7 +128,15 @@ class GatedDecoderLoader {
     WeightForm rotated;
     if (options_.interleaved_heads && weights_.gguf()) rotated.order.interleaved_head_dim = head_dim;
     AttentionLayer a{.heads = s_.num_attention_heads, .kv_heads = s_.num_key_value_heads, .head_dim = head_dim};
-    TIDEMILL_TRY(q, weights_.Layer(Name(i, "self_attn.q_proj", "attn_q"), q_dim, read, options_.qkv_bias, rotated));
+    const WeightName q_name = Name(i, "self_attn.q_proj", "attn_q");
+    WeightForm q_form = rotated;
+    if (options_.output_gate) {
+      q_form = {.parts = 2, .part = 1, .part_rows = head_dim};
+      TIDEMILL_TRY(gate, weights_.Layer(q_name, q_dim, read, options_.qkv_bias, q_form));
+      a.gate = std::move(gate);
+      q_form.part = 0;
+    }
+    TIDEMILL_TRY(q, weights_.Layer(q_name, q_dim, read, options_.qkv_bias, q_form));
     TIDEMILL_TRY(k, weights_.Layer(Name(i, "self_attn.k_proj", "attn_k"), kv_dim, read, options_.qkv_bias, rotated));
     TIDEMILL_TRY(v, weights_.Layer(Name(i, "self_attn.v_proj", "attn_v"), kv_dim, read, options_.qkv_bias));
     TIDEMILL_TRY(o, weights_.Layer(Name(i, "self_attn.o_proj", "attn_output"), hidden, q_dim, options_.o_bias));
@@ -140,40 +160,68 @@ class GatedDecoderLoader {
     return a;
   }
 
-  Result<Mlp> LoadMlp(size_t i) {
-    const size_t ffn = s_.intermediate_size, hidden = s_.hidden_size;
+  // `gguf` stands behind its three names in a GGUF file.
+  Result<Mlp> LoadMlp(size_t i, size_t ffn, const std::string& checkpoint, const std::string& gguf, Bias bias) {
+    const size_t hidden = s_.hidden_size;
     Mlp mlp{.activation = activation_};
-    TIDEMILL_TRY(gate, weights_.Layer(Name(i, "mlp.gate_proj", "ffn_gate"), ffn, hidden, options_.mlp_bias));
-    TIDEMILL_TRY(up, weights_.Layer(Name(i, "mlp.up_proj", "ffn_up"), ffn, hidden, options_.mlp_bias));
-    TIDEMILL_TRY(down, weights_.Layer(Name(i, "mlp.down_proj", "ffn_down"), hidden, ffn, options_.mlp_bias));
+    TIDEMILL_TRY(gate, weights_.Layer(Name(i, checkpoint + ".gate_proj", "ffn_gate" + gguf), ffn, hidden, bias));
+    TIDEMILL_TRY(up, weights_.Layer(Name(i, checkpoint + ".up_proj", "ffn_up" + gguf), ffn, hidden, bias));
+    TIDEMILL_TRY(down, weights_.Layer(Name(i, checkpoint + ".down_proj", "ffn_down" + gguf), hidden, ffn, bias));
     mlp.gate = std::move(gate);
     mlp.up = std::move(up);
     mlp.down = std::move(down);
     return mlp;
   }
 
-  // Checkpoints have a matrix for each expert, GGUF files one for all, expert behind expert.
-  Result<Linear> LoadExpertMatrix(size_t i, size_t expert, const std::string& checkpoint, const std::string& gguf,
-                                  size_t rows, size_t cols) {
-    WeightForm form;
-    if (weights_.gguf()) form = {.parts = s_.num_experts, .part = expert};
-    const std::string name = options_.mixture + ".experts." + std::to_string(expert) + "." + checkpoint;
-    return weights_.Layer(Name(i, name, gguf), rows, cols, Bias::kNone, form);
+  // A checkpoint has a matrix for each expert, or as GGUF files do one for all, expert behind expert. Then gate and up may stand in one, too:
+  // each expert's gate before its up.
+  Result<Mlp> LoadExpert(size_t i, size_t expert) {
+    const size_t ffn = s_.moe_intermediate_size, hidden = s_.hidden_size, experts = s_.num_experts;
+    const std::string all = options_.mixture + ".experts.", one = all + std::to_string(expert) + ".";
+    const std::string_view suffix = weights_.gguf() ? ".weight" : "";
+    const WeightName both = Name(i, all + "gate_up_proj", "ffn_gate_up_exps");
+    const bool fused = weights_.Has(both, suffix);
+    WeightName gate_name = both, up_name = both, down_name = Name(i, all + "down_proj", "ffn_down_exps");
+    WeightForm gate_form, up_form, down_form;
+    if (fused) {
+      gate_form = {.parts = 2 * experts, .part = 2 * expert, .suffix = suffix};
+      up_form = {.parts = 2 * experts, .part = 2 * expert + 1, .suffix = suffix};
+    } else {
+      gate_name = Name(i, one + options_.expert_gate, "ffn_gate_exps");
+      up_name = Name(i, one + options_.expert_up, "ffn_up_exps");
+      if (weights_.gguf()) gate_form = up_form = {.parts = experts, .part = expert};
+    }
+    if (fused || weights_.gguf()) {
+      down_form = {.parts = experts, .part = expert, .suffix = suffix};
+    } else {
+      down_name = Name(i, one + options_.expert_down, "");
+    }
+    Mlp mlp{.activation = activation_};
+    TIDEMILL_TRY(gate, weights_.Layer(gate_name, ffn, hidden, Bias::kNone, gate_form));
+    TIDEMILL_TRY(up, weights_.Layer(up_name, ffn, hidden, Bias::kNone, up_form));
+    TIDEMILL_TRY(down, weights_.Layer(down_name, hidden, ffn, Bias::kNone, down_form));
+    mlp.gate = std::move(gate);
+    mlp.up = std::move(up);
+    mlp.down = std::move(down);
+    return mlp;
   }
 
   Result<MixtureOfExperts> LoadMixture(size_t i) {
-    const size_t ffn = s_.moe_intermediate_size, hidden = s_.hidden_size;
     MixtureOfExperts mixture{.per_token = s_.num_experts_per_tok,
                              .normalise = s_.norm_topk_prob ? Normalise::kOverChosen : Normalise::kOverAll};
-    TIDEMILL_TRY(router, weights_.Layer(Name(i, options_.mixture + ".gate", "ffn_gate_inp"), s_.num_experts, hidden,
-                                        Bias::kNone));
+    TIDEMILL_TRY(router, weights_.Layer(Name(i, options_.mixture + ".gate", "ffn_gate_inp"), s_.num_experts,
+                                        s_.hidden_size, Bias::kNone));
     mixture.router = std::move(router);
     for (size_t e = 0; e < s_.num_experts; ++e) {
-      TIDEMILL_TRY(gate, LoadExpertMatrix(i, e, options_.expert_gate, "ffn_gate_exps", ffn, hidden));
-      TIDEMILL_TRY(up, LoadExpertMatrix(i, e, options_.expert_up, "ffn_up_exps", ffn, hidden));
-      TIDEMILL_TRY(down, LoadExpertMatrix(i, e, options_.expert_down, "ffn_down_exps", hidden, ffn));
-      mixture.experts.push_back(
-          {.activation = activation_, .gate = std::move(gate), .up = std::move(up), .down = std::move(down)});
+      TIDEMILL_TRY(expert, LoadExpert(i, e));
+      mixture.experts.push_back(std::move(expert));
+    }
+    if (s_.shared_expert_intermediate_size != 0) {
+      const std::string name = options_.mixture + ".shared_expert";
+      TIDEMILL_TRY(shared, LoadMlp(i, s_.shared_expert_intermediate_size, name, "_shexp", Bias::kNone));
+      TIDEMILL_TRY(gate, weights_.Layer(Name(i, name + "_gate", "ffn_gate_inp_shexp"), 1, s_.hidden_size, Bias::kNone));
+      mixture.shared = std::move(shared);
+      mixture.shared_gate = std::move(gate);
     }
     return mixture;
   }

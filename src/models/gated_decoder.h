@@ -22,6 +22,9 @@ struct GatedDecoderOptions {
   bool interleaved_heads = false;  // GGUF files hold each head's q and k rows interleaved
   bool scaled_embedding = false;   // by sqrt(hidden_size)
   bool local_rope = false;         // layers with a window use settings.local_rope
+  bool output_gate = false;        // the q matrix holds a gate behind each head's rows
+  bool tiled_value_heads = false;  // DeltaLayer::tiled
+  std::string mlp_norm_gguf = "ffn_norm";
 
   // Of a mixture in a checkpoint: the router after "model.layers.N.", and the experts' matrices after "experts.E.".
   std::string mixture = "mlp";

@@ -21,6 +21,8 @@ struct Family {
   std::string_view architecture;  // general.architecture of a GGUF file; empty: no GGUF file has it
   SettingsOf* read_settings;
   ModelOf* load;
+  std::string_view language_model =
+      {};  // a model that also reads images, with the settings of this model type in text_config
 };
 
 constexpr Family kFamilies[] = {
@@ -30,6 +32,11 @@ constexpr Family kFamilies[] = {
     {"qwen2", "qwen2", ReadQwenSettings, LoadQwen2},
     {"qwen3", "qwen3", ReadQwenSettings, LoadQwen3},
     {"qwen3_moe", "qwen3moe", ReadQwenMoeSettings, LoadQwen3},
+    {"qwen3_next", "qwen3next", ReadQwen3NextSettings, LoadQwen3Next},
+    {"qwen3_5_text", "qwen35", ReadQwen35Settings, LoadQwen35},
+    {"qwen3_5", "", ReadQwen35Settings, LoadQwen35, "qwen3_5_text"},
+    {"qwen3_5_moe_text", "qwen35moe", ReadQwen35MoeSettings, LoadQwen35},
+    {"qwen3_5_moe", "", ReadQwen35MoeSettings, LoadQwen35, "qwen3_5_moe_text"},
     {"gemma3_text", "gemma3", ReadGemma3Settings, LoadGemma3},
     {"gpt2", "gpt2", ReadGpt2Settings, LoadGpt2},
     {"gpt_neox", "gptneox", ReadGptNeoxSettings, LoadGptNeox},
@@ -98,7 +105,14 @@ Result<KnownModel> Recognise(const ModelFiles& files) {
   TIDEMILL_TRY_VOID(CheckIsModel(files, name));
   TIDEMILL_TRY(family, FindFamily(files, name));
   TIDEMILL_TRY_VOID(CheckNotQuantised(files));
-  TIDEMILL_TRY(settings, family->read_settings(SettingsReader(files, name)));
+  std::string under;
+  if (!family->language_model.empty()) {
+    under = "text_config";
+    TIDEMILL_TRY(inner, files.config()->GetObject(under));
+    TIDEMILL_TRY(type, inner.GetStringOr("model_type", family->language_model));
+    if (type != family->language_model) return inner.Unexpected("model_type", std::string(family->language_model));
+  }
+  TIDEMILL_TRY(settings, family->read_settings(SettingsReader(files, name, under)));
   return KnownModel{family, std::move(settings)};
 }
 

@@ -84,6 +84,12 @@ constexpr Quiet kConfig[] = {{"architectures"},
                              {"use_bfloat16"},
                              {"chunk_size_feed_forward"},
                              {"pruned_heads"},
+                             {"image_token_id"},
+                             {"video_token_id"},
+                             {"vision_start_token_id"},
+                             {"vision_end_token_id"},
+                             {"vision_config"},
+                             {"use_sliding_window", "false"},
                              {"_remove_final_layer_norm", "false"},
                              {"is_encoder_decoder", "false"},
                              {"is_decoder"},
@@ -219,7 +225,8 @@ constexpr std::string_view kGgufKeys[] = {"tokenizer.ggml.padding_token_id",
                                           "tokenizer.ggml.merges",
                                           "tokenizer.ggml.pre",
                                           "tokenizer.huggingface.json"};
-constexpr std::string_view kGgufArchitectureKeys[] = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned"};
+constexpr std::string_view kGgufArchitectureKeys[] = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned",
+                                                      "rope.dimension_sections"};
 
 bool IsValue(const JsonValue& found, const char* value) {
   if (found.is_string()) return found.text() == value;
@@ -231,8 +238,11 @@ bool IsValue(const JsonValue& found, const char* value) {
   return found.is_bool() && found.Describe() == value;
 }
 
+constexpr std::string_view kLanguageModel = "text_config.";  // in front of keys of a model that also reads images
+
 bool IsQuiet(const JsonValue& member, std::span<const Quiet> quiet) {
-  const std::string path = member.path();
+  std::string path = member.path();
+  if (path.starts_with(kLanguageModel)) path.erase(0, kLanguageModel.size());
   return std::any_of(quiet.begin(), quiet.end(), [&](const Quiet& known) {
     return known.key == path && (known.value == nullptr || IsValue(member, known.value));
   });

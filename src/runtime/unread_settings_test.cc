@@ -185,6 +185,16 @@ TEST(UnreadSettings, OrdinaryConfigs_HaveNone) {
         "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001, "sliding_window": null,
         "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": true,
         "use_sliding_window": false)"},
+      {"Qwen3-Next", R"("architectures": ["Qwen3NextForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+        "bos_token_id": 0, "decoder_sparse_step": 1, "eos_token_id": 1, "full_attention_interval": 4, "head_dim": 16,
+        "hidden_act": "silu", "initializer_range": 0.02, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 4,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_value_head_dim": 4, "mlp_only_layers": [],
+        "model_type": "qwen3_next", "moe_intermediate_size": 8, "norm_topk_prob": true, "num_experts": 4,
+        "num_experts_per_tok": 2, "num_key_value_heads": 1, "output_router_logits": false,
+        "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 10000000,
+        "router_aux_loss_coef": 0.001, "shared_expert_intermediate_size": 8, "tie_word_embeddings": false,
+        "torch_dtype": "bfloat16", "transformers_version": "4.57.0.dev0", "use_cache": true,
+        "use_sliding_window": false)"},
       {"Gemma 3", R"("architectures": ["Gemma3ForCausalLM"], "_sliding_window_pattern": 6, "attention_bias": false,
         "attention_dropout": 0.0, "attn_logit_softcapping": null, "bos_token_id": 2, "cache_implementation": "hybrid",
         "eos_token_id": 1, "final_logit_softcapping": null, "head_dim": 4,
@@ -206,6 +216,24 @@ TEST(UnreadSettings, OrdinaryConfigs_HaveNone) {
         "transformers_version": "4.24.0", "use_cache": true, "use_parallel_residual": true)"},
   };
   for (const auto& c : cases) EXPECT_EQ(UnreadOf({.config = "{" + sizes + c.keys + "}"}), "") << c.name;
+  const std::string qwen3_5 = "{" + sizes + R"("attention_bias": false, "attention_dropout": 0.0,
+      "attn_output_gate": true, "dtype": "bfloat16", "eos_token_id": 1, "full_attention_interval": 4, "head_dim": 16,
+      "hidden_act": "silu", "initializer_range": 0.02, "layer_types": ["linear_attention", "linear_attention"],
+      "linear_conv_kernel_dim": 4, "linear_key_head_dim": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+      "linear_value_head_dim": 4, "mamba_ssm_dtype": "float32", "mlp_only_layers": [],
+      "model_type": "qwen3_5_moe_text", "moe_intermediate_size": 8, "mtp_num_hidden_layers": 1,
+      "mtp_use_dedicated_embeddings": false, "num_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 1,
+      "output_router_logits": false, "rms_norm_eps": 1e-06, "router_aux_loss_coef": 0.001,
+      "rope_parameters": {"mrope_interleaved": true, "mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25,
+      "rope_theta": 10000000, "rope_type": "default"}, "shared_expert_intermediate_size": 8,
+      "tie_word_embeddings": false, "use_cache": true)";
+  const std::string wrapper = R"({"architectures": ["Qwen3_5MoeForConditionalGeneration"], "image_token_id": 5,
+      "model_type": "qwen3_5_moe", "tie_word_embeddings": false, "transformers_version": "4.57.0.dev0",
+      "video_token_id": 6, "vision_config": {"depth": 1, "model_type": "qwen3_5_moe"}, "vision_end_token_id": 4,
+      "vision_start_token_id": 3, "text_config": )";
+  EXPECT_EQ(UnreadOf({.config = wrapper + qwen3_5 + "}}"}), "");
+  EXPECT_EQ(UnreadOf({.config = wrapper + qwen3_5 + R"(, "what_is_this": 1}})"}),
+            "config.json: text_config.what_is_this");
   EXPECT_EQ(UnreadOf({.config = R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
       "attn_pdrop": 0.1, "bos_token_id": 7, "embd_pdrop": 0.1, "eos_token_id": 7, "initializer_range": 0.02,
       "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 64, "n_embd": 8, "n_head": 2, "n_inner": null,

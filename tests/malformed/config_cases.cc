@@ -41,6 +41,12 @@ std::string MistralAnd(const std::string& more) {
          R"("max_position_embeddings":64,)" +
          more + "}";
 }
+// Of four layers, three of them linear.
+std::string HybridAnd(const std::string& more) {
+  return R"({"model_type":"qwen3_5_text","vocab_size":16,"hidden_size":8,"num_hidden_layers":4,"num_attention_heads":2,)"
+         R"("max_position_embeddings":64,"head_dim":8,)" +
+         more + "}";
+}
 std::string WithRope(const std::string& scaling) { return ConfigWith("rope_scaling", scaling); }
 std::string Nested(const std::string& open, const std::string& close, int depth) {
   std::string text = "{\"a\":";
@@ -131,6 +137,64 @@ std::vector<MalformedRow> SyntaxRows() {
   };
 }
 
+// Families with linear layers, and settings under text_config.
+std::vector<MalformedRow> HybridRows() {
+  const auto wrapped = [](const std::string& text_config) {
+    return R"({"model_type":"qwen3_5","text_config":)" + text_config + "}";
+  };
+  return {
+      {"linear layer types of another count", HybridAnd(R"("layer_types":["linear_attention","full_attention"])"),
+       kCorrupt, "config.json: \"layer_types\": expected 4 types, one for each layer, found 2"},
+      {"unknown layer type among linear ones",
+       HybridAnd(R"("layer_types":["mamba","attention","linear_attention","sliding_attention"])"), kUnsupported,
+       "config.json: \"layer_types\": expected linear_attention or full_attention, found \"sliding_attention\""},
+      {"layer types as a string", HybridAnd(R"("layer_types":"linear_attention")"), kCorrupt,
+       "config.json: \"layer_types\": expected an array of strings, found \"linear_attention\""},
+      {"full attention in every 0th layer", HybridAnd("\"full_attention_interval\":0"), kCorrupt,
+       "config.json: \"full_attention_interval\": expected an integer of 1 to 4096, found 0"},
+      {"value heads that the key heads do not divide",
+       HybridAnd("\"linear_num_key_heads\":2,\"linear_num_value_heads\":3"), kCorrupt,
+       "config.json: \"linear_num_value_heads\": expected a multiple of the 2 key heads, found 3"},
+      {"fewer value heads than key heads", HybridAnd("\"linear_num_key_heads\":4,\"linear_num_value_heads\":2"),
+       kCorrupt, "config.json: \"linear_num_value_heads\": expected a multiple of the 4 key heads, found 2"},
+      {"no key heads", HybridAnd("\"linear_num_key_heads\":0"), kCorrupt,
+       "config.json: \"linear_num_key_heads\": expected an integer of 1 to 4096, found 0"},
+      {"linear key heads of 257", HybridAnd("\"linear_key_head_dim\":257"), kCorrupt,
+       "config.json: \"linear_key_head_dim\": expected an integer of 1 to 256, found 257"},
+      {"linear value heads of 2^40", HybridAnd("\"linear_value_head_dim\":1099511627776"), kCorrupt,
+       "config.json: \"linear_value_head_dim\": expected an integer of 1 to 256, found 1099511627776"},
+      {"convolution of 17", HybridAnd("\"linear_conv_kernel_dim\":17"), kCorrupt,
+       "config.json: \"linear_conv_kernel_dim\": expected an integer of 1 to 16, found 17"},
+      {"attention without its gate", HybridAnd("\"attn_output_gate\":false"), kUnsupported,
+       "config.json: \"attn_output_gate\": expected true, found false"},
+      {"another gate", HybridAnd("\"output_gate_type\":\"sigmoid\""), kUnsupported,
+       "config.json: \"output_gate_type\": expected swish, found \"sigmoid\""},
+      {"states of another type", HybridAnd("\"mamba_ssm_dtype\":\"bfloat16\""), kUnsupported,
+       "config.json: \"mamba_ssm_dtype\": expected float32, found \"bfloat16\""},
+      {"two draft layers", HybridAnd("\"mtp_num_hidden_layers\":2"), kCorrupt,
+       "config.json: \"mtp_num_hidden_layers\": expected an integer of 0 to 1, found 2"},
+      {"embeddings of the draft layer", HybridAnd("\"mtp_use_dedicated_embeddings\":true"), kUnsupported,
+       "config.json: \"mtp_use_dedicated_embeddings\": expected false, found true"},
+      {"rotary part of an odd number", HybridAnd(R"("rope_parameters":{"partial_rotary_factor":0.4})"), kCorrupt,
+       "config.json: \"rope_parameters.partial_rotary_factor\": expected a factor up to 1 that leaves an even number "
+       "of "
+       "8 dimensions, found 0.4"},
+      {"no settings of the language model", R"({"model_type":"qwen3_5"})", kNotFound,
+       "config.json: \"text_config\": expected an object, found no such key"},
+      {"settings of the language model as a list", wrapped("[]"), kCorrupt,
+       "config.json: \"text_config\": expected an object, found an array"},
+      {"settings of another language model", wrapped(R"({"model_type":"qwen3_5_moe_text"})"), kCorrupt,
+       "config.json: \"text_config.model_type\": expected qwen3_5_text, found \"qwen3_5_moe_text\""},
+      {"no vocabulary of the language model", wrapped("{}"), kNotFound,
+       "config.json: \"text_config.vocab_size\": expected an integer of 1 to 16777216, found no such key"},
+      {"value heads of the language model",
+       wrapped(HybridAnd("\"linear_num_key_heads\":2,\"linear_num_value_heads\":3")), kCorrupt,
+       "config.json: \"text_config.linear_num_value_heads\": expected a multiple of the 2 key heads, found 3"},
+      {"layer types of the language model", wrapped(HybridAnd(R"("layer_types":["attention"])")), kCorrupt,
+       "config.json: \"text_config.layer_types\": expected 4 types, one for each layer, found 1"},
+  };
+}
+
 std::vector<MalformedRow> SettingRows() {
   return {
       {"no settings", "{}", kNotFound, "config.json: \"model_type\": expected a string, found no such key"},
@@ -140,13 +204,16 @@ std::vector<MalformedRow> SettingRows() {
        "config.json: \"model_type\": expected a string, found an array"},
       {"unknown model type", ConfigWith("model_type", "\"mamba\""), kUnsupported,
        "config.json: \"model_type\": expected a family of this build, llama, mistral, mixtral, qwen2, qwen3, "
-       "qwen3_moe, gemma3_text, gpt2, gpt_neox, opt, found \"mamba\""},
+       "qwen3_moe, qwen3_next, qwen3_5_text, qwen3_5, qwen3_5_moe_text, qwen3_5_moe, gemma3_text, gpt2, gpt_neox, opt, "
+       "found \"mamba\""},
       {"model type with control characters", ConfigWith("model_type", R"("a\n\u001b[2J")"), kUnsupported,
        "config.json: \"model_type\": expected a family of this build, llama, mistral, mixtral, qwen2, qwen3, "
-       "qwen3_moe, gemma3_text, gpt2, gpt_neox, opt, found \"a\\x0a\\x1b[2J\""},
+       "qwen3_moe, qwen3_next, qwen3_5_text, qwen3_5, qwen3_5_moe_text, qwen3_5_moe, gemma3_text, gpt2, gpt_neox, opt, "
+       "found \"a\\x0a\\x1b[2J\""},
       {"model type of a megabyte", ConfigWith("model_type", "\"" + std::string(1 << 20, 'a') + "\""), kUnsupported,
        "config.json: \"model_type\": expected a family of this build, llama, mistral, mixtral, qwen2, qwen3, "
-       "qwen3_moe, gemma3_text, gpt2, gpt_neox, opt, found \"" +
+       "qwen3_moe, qwen3_next, qwen3_5_text, qwen3_5, qwen3_5_moe_text, qwen3_5_moe, gemma3_text, gpt2, gpt_neox, opt, "
+       "found \"" +
            std::string(80, 'a') + "...\""},
       {"quantised checkpoint", ConfigAnd(R"("quantization_config":{"quant_method":"gptq"})"), kUnsupported,
        "config.json: \"quantization_config\": quantised checkpoints are not supported; use the original one or a GGUF "
@@ -344,6 +411,7 @@ std::vector<MalformedRow> GenerationRows() {
 std::vector<MalformedCase> ConfigCases() {
   std::vector<MalformedRow> rows = SyntaxRows();
   for (MalformedRow& row : SettingRows()) rows.push_back(std::move(row));
+  for (MalformedRow& row : HybridRows()) rows.push_back(std::move(row));
   return CasesOf(rows, "config.json", {{"model.safetensors", Weights()}}, "");
 }
 

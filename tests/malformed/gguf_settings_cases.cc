@@ -45,6 +45,52 @@ Recipe WithText(const std::string& key, const std::string& value) {
   return [=] { return ModelWith(key, [&](GgufWriter& w) { w.SetString(key, value); }); };
 }
 
+// A qwen35 of four layers, without weights, whose settings are right but for `key`.
+Recipe HybridWith(const std::string& key, const std::function<void(GgufWriter&)>& replace) {
+  return [=] {
+    GgufWriter w;
+    w.SetString("general.architecture", "qwen35");
+    bool met = false;
+    for (const auto& [name, value] :
+         std::initializer_list<std::pair<const char*, uint32_t>>{{"qwen35.embedding_length", 8},
+                                                                 {"qwen35.block_count", 4},
+                                                                 {"qwen35.context_length", 64},
+                                                                 {"qwen35.attention.head_count", 2},
+                                                                 {"qwen35.ssm.conv_kernel", 4},
+                                                                 {"qwen35.ssm.state_size", 4},
+                                                                 {"qwen35.ssm.group_count", 2},
+                                                                 {"qwen35.ssm.time_step_rank", 4},
+                                                                 {"qwen35.ssm.inner_size", 16}}) {
+      if (name == key) {
+        met = true;
+        replace(w);
+      } else {
+        w.Set<uint32_t>(name, value);
+      }
+    }
+    if (!met) replace(w);
+    return w.AddTensor("token_embd.weight", DType::kF32, {8, 16}, std::string(512, '\0')).Build();
+  };
+}
+Recipe HybridWith(const std::string& key, uint32_t value) {
+  return HybridWith(key, [=](GgufWriter& w) { w.Set<uint32_t>(key, value); });
+}
+
+std::vector<MalformedRow> HybridRows() {
+  const std::string flags = "qwen35.attention.recurrent_layers";
+  return {
+      {"value heads that the key heads do not divide", HybridWith("qwen35.ssm.time_step_rank", 3), kCorrupt,
+       "metadata: \"qwen35.ssm.time_step_rank\": expected a multiple of the 2 key heads, found 3"},
+      {"no key heads in the file", HybridWith("qwen35.ssm.group_count", [](GgufWriter&) {}), kNotFound,
+       "GGUF metadata key \"qwen35.ssm.group_count\": expected in the file, found none"},
+      {"values that the heads do not divide", HybridWith("qwen35.ssm.inner_size", 18), kCorrupt,
+       "metadata: \"qwen35.ssm.inner_size\": expected a multiple of the 4 value heads, found 18"},
+      {"flags of another count",
+       HybridWith(flags, [=](GgufWriter& w) { w.SetRawArray(flags, 7, 3, std::string("\1\1\0", 3)); }), kCorrupt,
+       "metadata: \"qwen35.attention.recurrent_layers\": expected 4 bools, one for each layer, found 3"},
+  };
+}
+
 std::vector<MalformedRow> Rows() {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::string layers = "llama.block_count", heads = "llama.attention.head_count";
@@ -55,8 +101,8 @@ std::vector<MalformedRow> Rows() {
       {"architecture is a number", With<uint32_t>("general.architecture", 1), kCorrupt,
        "GGUF metadata key \"general.architecture\": byte 56: value: expected a string, found u32"},
       {"unknown architecture", WithText("general.architecture", "mamba"), kUnsupported,
-       "metadata: \"general.architecture\": expected a family of this build, llama, qwen2, qwen3, qwen3moe, gemma3, "
-       "gpt2, gptneox, found \"mamba\""},
+       "metadata: \"general.architecture\": expected a family of this build, llama, qwen2, qwen3, qwen3moe, "
+       "qwen3next, qwen35, qwen35moe, gemma3, gpt2, gptneox, found \"mamba\""},
       {"adapter", WithText("general.type", "adapter"), kUnsupported,
        "metadata: \"general.type\": expected a model, found a LoRA adapter; merge it into its base model and give the "
        "result"},
@@ -76,11 +122,11 @@ std::vector<MalformedRow> Rows() {
        "detokenize "
        "take"},
       {"architecture with control characters", WithText("general.architecture", "lla\nma\x1B[2J"), kUnsupported,
-       "metadata: \"general.architecture\": expected a family of this build, llama, qwen2, qwen3, qwen3moe, gemma3, "
-       "gpt2, gptneox, found \"lla\\x0ama\\x1b[2J\""},
+       "metadata: \"general.architecture\": expected a family of this build, llama, qwen2, qwen3, qwen3moe, "
+       "qwen3next, qwen35, qwen35moe, gemma3, gpt2, gptneox, found \"lla\\x0ama\\x1b[2J\""},
       {"architecture of a megabyte", WithText("general.architecture", std::string(1 << 20, 'a')), kUnsupported,
-       "metadata: \"general.architecture\": expected a family of this build, llama, qwen2, qwen3, qwen3moe, gemma3, "
-       "gpt2, gptneox, found \"" +
+       "metadata: \"general.architecture\": expected a family of this build, llama, qwen2, qwen3, qwen3moe, "
+       "qwen3next, qwen35, qwen35moe, gemma3, gpt2, gptneox, found \"" +
            std::string(80, 'a') + "...\""},
       {"no layer count", Without(layers), kNotFound,
        "GGUF metadata key \"llama.block_count\": expected in the file, found none"},
@@ -189,6 +235,10 @@ std::vector<MalformedRow> Rows() {
 
 }  // namespace
 
-std::vector<MalformedCase> GgufSettingsCases() { return CasesOf(Rows(), "model.gguf", {}, "model.gguf"); }
+std::vector<MalformedCase> GgufSettingsCases() {
+  std::vector<MalformedRow> rows = Rows();
+  for (MalformedRow& row : HybridRows()) rows.push_back(std::move(row));
+  return CasesOf(rows, "model.gguf", {}, "model.gguf");
+}
 
 }  // namespace tidemill::testing

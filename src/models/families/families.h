@@ -15,8 +15,10 @@ using SettingsOf = Result<ModelSettings>(const SettingsReader& reader);
 using ModelOf = Result<std::unique_ptr<LanguageModel>>(const ModelSettings& settings, WeightLoader& weights);
 
 SettingsOf ReadLlamaSettings, ReadMistralSettings, ReadMixtralSettings, ReadQwenSettings, ReadQwenMoeSettings,
-    ReadGemma3Settings, ReadGpt2Settings, ReadGptNeoxSettings, ReadOptSettings;
-ModelOf LoadLlama, LoadMistral, LoadMixtral, LoadQwen2, LoadQwen3, LoadGemma3, LoadGpt2, LoadGptNeox, LoadOpt;
+    ReadQwen3NextSettings, ReadQwen35Settings, ReadQwen35MoeSettings, ReadGemma3Settings, ReadGpt2Settings,
+    ReadGptNeoxSettings, ReadOptSettings;
+ModelOf LoadLlama, LoadMistral, LoadMixtral, LoadQwen2, LoadQwen3, LoadQwen3Next, LoadQwen35, LoadGemma3, LoadGpt2,
+    LoadGptNeox, LoadOpt;
 
 // A draft head for a target of its vocabulary, which may provide the embedding and the head.
 using DraftHeadOf = Result<std::unique_ptr<LanguageModel>>(const ModelSettings& settings, const SettingsReader& reader,
