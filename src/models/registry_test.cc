@@ -99,11 +99,48 @@ TEST(UnreadWeights, BuffersThatFollowFromSettings_MayBeThere) {
 
 // As a checkpoint of the bare decoder has them.
 TEST(Names, MayLackThePrefixOfTheWholeModel) {
-  for (const char* family :
-       {"llama3_rope", "llama_yarn", "gemma3_text", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"}) {
+  for (const char* family : {"llama3_rope", "llama_yarn", "gemma3_text", "mistral", "mixtral", "qwen2", "qwen3",
+                             "qwen3_moe", "qwen3_next_interval", "qwen3_5_text"}) {
     Checkpoint bare(family);
     ExpectLoads(Load(bare.DropPrefix("model.")));
   }
+}
+
+// As the language model of one that also reads images, saved by itself.
+TEST(Names, MayLackThePrefixOfAModelThatAlsoReadsImages) {
+  Checkpoint bare("qwen3_5");
+  ExpectLoads(Load(bare.DropPrefix("model.language_model.")));
+}
+
+TEST(LinearLayers, WeightsThatContradictTheSettings_AreNamed) {
+  ExpectError(
+      Load(Checkpoint("qwen3_5_text").Replace("\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": 3")),
+      ErrorCode::kCorruptFile,
+      "tensor \"model.layers.0.linear_attn.conv1d.weight\": expected shape [80, 3] from the metadata, found [80, "
+      "4]");
+  ExpectError(
+      Load(Checkpoint("qwen3_5_text").Replace("\"linear_num_value_heads\": 4", "\"linear_num_value_heads\": 6")),
+      ErrorCode::kCorruptFile,
+      "tensor \"model.layers.0.linear_attn.in_proj_qkv.weight\": expected shape [104, 48] from the metadata, "
+      "found [80, 48]");
+  ExpectError(Load(Checkpoint("qwen3_5_text").Replace("\"full_attention\"", "\"linear_attention\"")),
+              ErrorCode::kCorruptFile,
+              "tensor \"model.layers.3.linear_attn.in_proj_qkv.weight\": expected shape [80, 48], but the file has no "
+              "such tensor");
+  Checkpoint infinite("qwen3_5_text");
+  const std::string name = "model.layers.1.linear_attn.A_log";
+  infinite.Remove(name).Add(name, "F32", {4}, std::string("\0\0\x80\x7F", 4) + std::string(12, '\0'));
+  ExpectError(Load(infinite), ErrorCode::kCorruptFile,
+              "tensor \"model.layers.1.linear_attn.A_log\": expected numbers from -87 to 88, found inf");
+}
+
+// Weights of images and of a draft head are left aside; others are not.
+TEST(UnreadWeights, BesideALanguageModel_AreThoseOfImagesAndOfTheDraftHead) {
+  ExpectLoads(Load(Checkpoint("qwen3_5")));
+  ExpectError(Load(Checkpoint("qwen3_5").Add("model.audio.weight", "F32", {1}, std::string(4, '\0'))),
+              ErrorCode::kUnsupported,
+              "tensors: 1 weight that nothing reads, \"model.audio.weight\": the model is of another family or variant "
+              "than the settings say, or deeper");
 }
 
 TEST(TiedHead, MayStandInTheFileWhenItIsTheEmbedding) {

@@ -32,7 +32,9 @@ class ChangedCheckpoint {
     const MappedFile file = std::move(MappedFile::Open(folder + "/model.safetensors")).value();
     const SafetensorsFile tensors = std::move(SafetensorsFile::Parse(file.bytes())).value();
     for (const FileTensor& tensor : tensors.tensors()) {
-      Add(tensor.name, tensor.type_name, {tensor.shape.begin(), tensor.shape.begin() + tensor.rank},
+      std::vector<uint64_t> shape = {tensor.rows, tensor.cols};  // of more dimensions than a FileTensor tells
+      if (tensor.rank <= kMaxTensorRank) shape.assign(tensor.shape.begin(), tensor.shape.begin() + tensor.rank);
+      Add(tensor.name, tensor.type_name, shape,
           {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()});
     }
   }
