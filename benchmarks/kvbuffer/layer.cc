@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/isa.h"
 #include "kernels/testing/seeded_inputs.h"
 #include "state/linear_layer.h"
@@ -90,6 +91,7 @@ class Bench {
 
   // One layer's step of num rows a sequence, of which `kept` stay.
   void Step(size_t layer, size_t num, size_t kept) {
+    TIDEMILL_CHECK(batch_ * num <= rows_.count);
     for (size_t s = 0; s < batch_; ++s) {
       LinearLayer& state = *sequences_[layer * batch_ + s];
       if (!state.Reserve(num, state.base() + SIZE_MAX / 2, nullptr).ok()) std::abort();
@@ -181,7 +183,7 @@ void Decode(const Options& options) {
                 traffic.update / traffic.read);
     double recurrent = 0;
     for (const size_t m : {1, 2, 4, 8, 12, 16, 24, 32, 64}) {
-      Bench bench(options, {.start = m, .period = m}, batch, 1);
+      Bench bench(options, {.start = m, .period = m}, batch, m + 1);
       for (size_t layer = 0; layer < bench.num_layers(); ++layer) bench.Step(layer, m + 1, m + 1);
       const size_t cycles = std::max<size_t>(1, 64 / m);
       const double seconds = bench.Seconds(cycles * m, 1, 1) / static_cast<double>(batch);
@@ -241,7 +243,7 @@ void Verify(const Options& options) {
     const double states = StatesPerDraft(recurrent, options, drafts);
     std::printf("drafts %2zu  a state each %7.1f", drafts, states * 1e6);
     for (const size_t m : {1, 8, 16, 32}) {
-      Bench bench(options, {.start = m, .period = m}, 1, drafts);
+      Bench bench(options, {.start = m, .period = m}, 1, std::max(drafts, m));
       for (size_t layer = 0; layer < bench.num_layers(); ++layer) bench.Step(layer, m, m);
       // Two of three drafts are accepted: entries come and go.
       const double seconds = bench.Seconds(16, drafts, std::max<size_t>(1, drafts * 2 / 3));
@@ -273,6 +275,7 @@ void Start(const Options& options) {
 
 int main(int argc, char** argv) {
   using namespace tidemill::kvbuffer;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   CLI::App app("What the state of linear attention costs");
   Options options;
   app.add_option("--shape", options.shape)->check(CLI::IsMember({"80b", "0.8b"}));
