@@ -31,6 +31,7 @@ except ModuleNotFoundError as error:
     sys.exit(f"make_synthetic_model: needs the Python packages gguf and numpy, found no {error.name}; run: "
              "python3 -m venv oracle && oracle/bin/pip install gguf==0.19.0 safetensors numpy, then oracle/bin/python " + sys.argv[0])
 
+import synthetic_hybrid
 from synthetic_folder import FOLDER_SHAPES, FOLDER_TYPES, write_folder
 from synthetic_vocabulary import LETTERS, byte_characters, grown
 
@@ -53,10 +54,15 @@ class Shape:
     tokenizer: str  # name of the split rule of a byte-level BPE, or "spm"
     specials: list[str]  # at the end of a BPE vocabulary; the first begins a text, the second ends it
     llama3_rope: bool = False
+    linear: synthetic_hybrid.Linear | None = None
 
     @property
     def head_dim(self) -> int:
         return self.hidden // self.heads
+
+    @property
+    def architecture(self) -> str:
+        return "qwen35" if self.linear else "llama"
 
 
 SHAPES = {
@@ -64,6 +70,9 @@ SHAPES = {
                   ["<|im_start|>", "<|im_end|>"] + [f"<|reserved_{i}|>" for i in range(15)]),
     "llama-3.2-1b": Shape("Llama-3.2-1B's shape", 2048, 8192, 16, 32, 8, 128256, 131072, 5e5, True, "llama-bpe",
                           ["<|begin_of_text|>", "<|end_of_text|>"] + [f"<|reserved_{i}|>" for i in range(254)], True),
+    "qwen3.5-0.65b": Shape("Qwen3.5-0.8B's shape with a smaller vocabulary", 1024, 3584, 24, 8, 2, 151936, 262144, 1e7, True,
+                           "qwen35", ["<|im_start|>", "<|im_end|>"] + [f"<|reserved_{i}|>" for i in range(24)],
+                           linear=synthetic_hybrid.Linear()),
     "llama-2-7b": Shape("Llama-2-7B's shape", 4096, 11008, 32, 32, 32, 32000, 4096, 1e4, False, "spm", []),
 }
 FILE_TYPES = {
@@ -171,8 +180,13 @@ def tensors_of(s: Shape, file_type: str) -> Iterator[tuple[str, Type, int, int]]
     if s.llama3_rope:
         yield "rope_freqs.weight", Type.F32, 1, s.head_dim // 2
     yield matrix("token_embd", s.vocab, s.hidden)
+    for layer in range(s.layers if s.linear else 0):
+        for name, rows, columns in synthetic_hybrid.layer_of(s, layer):
+            plain = rows == 1 or columns < 32
+            kind = Type.F32 if plain else type_of(name.removesuffix(".weight"), layer, columns, s, file_type)
+            yield f"blk.{layer}.{name}", kind, rows, columns
     kv = s.kv_heads * s.head_dim
-    for layer in range(s.layers):
+    for layer in range(0 if s.linear else s.layers):
         at = f"blk.{layer}."
         yield f"{at}attn_norm.weight", Type.F32, 1, s.hidden
         for name, rows, columns in (("attn_q", s.hidden, s.hidden), ("attn_k", kv, s.hidden), ("attn_v", kv, s.hidden),
@@ -240,13 +254,15 @@ def write_settings(writer: gguf.GGUFWriter, s: Shape, file_type: str) -> None:
     writer.add_feed_forward_length(s.ffn)
     writer.add_head_count(s.heads)
     writer.add_head_count_kv(s.kv_heads)
-    writer.add_rope_dimension_count(s.head_dim)
     writer.add_rope_freq_base(s.rope_base)
-    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_layer_norm_rms_eps(1e-6 if s.linear else 1e-5)
+    if s.linear:
+        return synthetic_hybrid.write_settings(writer, s)
+    writer.add_rope_dimension_count(s.head_dim)
 
 
 def write_model(s: Shape, file_type: str, seed: int, path: Path) -> None:
-    writer, weights = gguf.GGUFWriter(path, "llama"), Weights(seed)
+    writer, weights = gguf.GGUFWriter(path, s.architecture), Weights(seed)
     write_settings(writer, s, file_type)
     write_vocabulary(writer, s)
     stored = {Type.F32: np.float32, Type.F16: np.float16, Type.BF16: np.uint16}
@@ -263,7 +279,9 @@ def write_model(s: Shape, file_type: str, seed: int, path: Path) -> None:
         if name == "rope_freqs.weight":
             data = llama3_factors(s)
         elif rows == 1:
-            data = weights.random.uniform(0.9, 1.1, columns).astype(np.float32)
+            data = synthetic_hybrid.vector(weights.random, name, columns)
+            if data is None:
+                data = weights.random.uniform(0.9, 1.1, columns).astype(np.float32)
         else:
             data = weights.draw(kind, rows, columns)
         writer.write_tensor_data(data)
