@@ -54,8 +54,9 @@ struct ModelInfo {
   std::string tokenizer;  // "gpt2 (smollm)"
   std::optional<int32_t> bos_token_id, eos_token_id;
   std::optional<std::string> chat_template;  // its source
-  // State of one sequence at KV dtype f16.
-  uint64_t state_bytes_per_token = 0;
+  // State of one sequence at KV dtype f16: what each token adds, and what layers of linear attention hold whatever the length.
+  uint64_t state_bytes_per_token = 0, linear_state_bytes = 0;
+  size_t num_linear_layers = 0;
 };
 
 // Errors name `path`: kNotFound, kIoError, kCorruptFile, kUnsupported, kOutOfMemory. Cost: the file's header only.

@@ -63,6 +63,11 @@ std::string Table(const ModelInfo& info, bool with_tensors) {
   AppendRow(table, "attention",
             std::to_string(info.num_attention_heads) + " heads, " + std::to_string(info.num_key_value_heads) +
                 " for keys and values, of " + std::to_string(info.head_dim));
+  if (info.num_linear_layers != 0) {
+    AppendRow(table, "linear attention",
+              std::to_string(info.num_linear_layers) + " of the layers, with states of " +
+                  Size(static_cast<double>(info.linear_state_bytes), "B") + " together");
+  }
   AppendRow(table, "rope theta", Plain(info.rope_theta) + ", norm epsilon " + Plain(info.rms_norm_eps));
   AppendRow(table, "vocabulary",
             std::to_string(info.vocab_size) + (info.tie_word_embeddings ? ", output tied to the embedding" : ""));
@@ -76,7 +81,7 @@ std::string Table(const ModelInfo& info, bool with_tensors) {
       Size(static_cast<double>(info.state_bytes_per_token), "B") + " per token, " +
           Size(static_cast<double>(info.state_bytes_per_token) * static_cast<double>(info.max_position_embeddings),
                "B") +
-          " at full context, with f16");
+          " at full context, with f16" + (info.num_linear_layers != 0 ? ", and those of linear attention" : ""));
   std::string dtypes;
   for (const auto& [dtype, count] : info.dtypes)
     dtypes += (dtypes.empty() ? "" : ", ") + dtype + " x " + std::to_string(count);
@@ -122,6 +127,8 @@ Json InfoJson(const ModelInfo& info, bool with_tensors) {
   json["eos_token_id"] = optional_id(info.eos_token_id);
   json["chat_template"] = info.chat_template ? Json(*info.chat_template) : Json(nullptr);
   json["state_bytes_per_token"] = info.state_bytes_per_token;
+  json["num_linear_layers"] = info.num_linear_layers;
+  json["linear_state_bytes"] = info.linear_state_bytes;
   if (!with_tensors) return json;
   json["tensors"] = Json::array();
   for (const TensorInfo& tensor : info.tensors) {

@@ -31,6 +31,7 @@ class Planner {
     plan.memory.unused_capacity =
         static_cast<uint64_t>(IdleBytes(in_.policy, in_.increment) * static_cast<double>(in_.batch));
     plan.choices = {GrowthIncrement(), Policy(), PrefillChunk(), Threads()};
+    if (in_.model.linear.layers != 0) plan.choices.push_back(LinearForm());
     if (in_.drafts.is_planned) plan.choices.push_back(NumDraftTokensChoice());
     plan.drafts = Drafts();
     for (const size_t depth : {size_t{0}, in_.context / 2, in_.context - 1}) {
@@ -147,6 +148,34 @@ class Planner {
     choice.runner_up =
         Alternative{"1", PredictedCosts(in_.profile, in_.model, ThreadUse::kOne).DecodeStep(depth, in_.batch)};
     choice.option = "--threads 1";
+    return choice;
+  }
+
+  static std::string NameOf(const DeltaClass& form) {
+    if (form.start > form.period) return "kv " + std::to_string(form.start);
+    return form.period == 1 ? "recurrent" : "buffered " + std::to_string(form.period);
+  }
+
+  // The form is fixed by the model's shape; beside it stands the recurrent one, or for that the best buffered one.
+  Choice LinearForm() const {
+    const DeltaClass& form = in_.model.linear.shape.form;
+    const auto cost = [&](size_t period) {
+      return costs_.Linear({.start = period, .period = period, .dtype = form.dtype}, 1);
+    };
+    size_t other = 1;
+    if (form.period == 1) {
+      other = 2;
+      for (size_t period = 3; period <= kMaxDeltaPeriod; ++period) other = cost(period) < cost(other) ? period : other;
+    }
+    Choice choice{.name = "linear form", .chosen = {NameOf(form), cost(form.period)}};
+    choice.runner_up = Alternative{NameOf(DeltaClass{.start = other, .period = other}), cost(other)};
+    choice.option = other == 1 ? "--linear-form recurrent" : "--linear-buffer " + std::to_string(other);
+    choice.of = "the states of a decode step";
+    char text[160];
+    std::snprintf(text, sizeof text, "%s; a write costs %.2f of a read; without a state up to %.0f tokens cost less",
+                  in_.linear_given ? "given" : "by the model's shape", costs_.WriteFactor(),
+                  costs_.Linear({.start = 1, .period = 1, .dtype = form.dtype}, 1) / costs_.LinearStart(form.dtype, 1));
+    choice.reason = text;
     return choice;
   }
 

@@ -37,6 +37,7 @@ struct PlanInput {
   bool increment_given = false;
   size_t prefill_chunk = 512;
   size_t threads = 1;
+  bool linear_given = false;  // its form, by a flag
   DraftPlan drafts;
 };
 

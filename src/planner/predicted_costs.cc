@@ -68,16 +68,37 @@ double PredictedCosts::AttentionOf(const AttentionShape& shape, double rows, dou
          StraightAt(kAttentionDims, by_dim, static_cast<double>(shape.head_dim));
 }
 
+double PredictedCosts::WriteFactor() const {
+  const double read = profile_.one.product[static_cast<size_t>(DType::kF32)].front();
+  return std::clamp(1 / (profile_.copy * read) - 2, 0.05, 1.0);
+}
+
+double PredictedCosts::Linear(const DeltaClass& form, size_t rows) const {
+  const LinearLayers& linear = model_.linear;
+  if (linear.layers == 0) return 0;
+  const ProductSeconds& t = operations().product[static_cast<size_t>(DType::kF32)];
+  const auto k = static_cast<double>(rows), m = static_cast<double>(form.period);
+  const double state = linear.state_bytes(), entries = linear.entry_bytes(form.dtype) * (m + 1) / 2;
+  return static_cast<double>(linear.layers) *
+         (state * StraightAt(kProductRows, t, 2 * k) + k * t.front() * (WriteFactor() * state / m + entries));
+}
+
+double PredictedCosts::LinearStart(DType dtype, double entries) const {
+  const double read = operations().product[static_cast<size_t>(DType::kF32)].front();
+  return static_cast<double>(model_.linear.layers) * model_.linear.entry_bytes(dtype) * entries * read;
+}
+
 double PredictedCosts::DecodeStep(size_t depth, size_t batch) const { return BatchStep(depth, 1, 1, batch); }
 
 double PredictedCosts::CheckStep(size_t depth, size_t rows, size_t others) const {
-  return RowsOfStep(rows + others, rows + others) + AttentionOfStep(depth, rows) +
-         static_cast<double>(others) * AttentionOfStep(depth, 1);
+  const DeltaClass& form = model_.linear.shape.form;
+  return RowsOfStep(rows + others, rows + others) + AttentionOfStep(depth, rows) + Linear(form, rows) +
+         static_cast<double>(others) * (AttentionOfStep(depth, 1) + Linear(form, 1));
 }
 
 double PredictedCosts::BatchStep(size_t depth, size_t rows, size_t asked, size_t sequences) const {
   return RowsOfStep(rows * sequences, asked * sequences) +
-         static_cast<double>(sequences) * AttentionOfStep(depth, rows);
+         static_cast<double>(sequences) * (AttentionOfStep(depth, rows) + Linear(model_.linear.shape.form, rows));
 }
 
 double PredictedCosts::AttentionOfStep(size_t depth, size_t rows) const {
@@ -94,8 +115,9 @@ double PredictedCosts::AttentionOfStep(size_t depth, size_t rows) const {
 double PredictedCosts::Prefill(size_t tokens, size_t chunk) const {
   if (tokens == 0) return 0;
   const size_t rows = EqualPart(tokens, chunk), last = (tokens - 1) % rows + 1, others = (tokens - last) / rows;
-  double seconds = RowsOfStep(last, 1);
-  if (others != 0) seconds += static_cast<double>(others) * RowsOfStep(rows, 0);
+  const DeltaClass& form = model_.linear.shape.form;
+  double seconds = RowsOfStep(last, 1) + Linear(form, last);
+  if (others != 0) seconds += static_cast<double>(others) * (RowsOfStep(rows, 0) + Linear(form, rows));
   for (const AttentionLayers& group : model_.attention) {
     const double seen = SeenPositions(static_cast<double>(tokens), static_cast<double>(group.shape.window));
     const auto width = static_cast<double>(rows);

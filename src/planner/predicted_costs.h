@@ -4,6 +4,9 @@
 //                     of a mixture of experts: min(experts, slots) busy ones with slots / busy rows each, slots = rows * per_token
 //   attention(k, n) = KV heads * n * a(head_dim, group, k)
 //   row work(rows)  = rows * elements * element; where ForRowBlocks makes several blocks, times the part of the busiest thread
+//   linear(k)       = of a layer of linear attention, a sequence with k rows, after docs/linear-attention.md:
+//                     S t(F32, 2 k) + k (w S t(F32, 1) / m + e t(F32, 1) (m + 1) / 2)
+//                     S: bytes of a state, e: of an entry, m: entries to a state, w = copy's time of a byte beside two reads, 0.05 to 1
 //   loops           = loops over threads * loop
 //   growing         = bytes copied / copy + bytes freshly written * touch
 //
@@ -18,6 +21,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/delta_rule.h"
 #include "kernels/row_blocks.h"
 #include "planner/machine_profile.h"
 #include "tensor/dtype.h"
@@ -38,10 +42,23 @@ struct WeightGroup {
   double experts = 1, per_token = 1;  // 1 and 1: every row goes through them
 };
 
+// Layers of linear attention, all of one shape.
+struct LinearLayers {
+  size_t layers = 0;
+  DeltaShape shape;
+
+  double state_bytes() const { return 4 * static_cast<double>(shape.state_floats()); }
+  double entry_bytes(DType dtype) const {
+    const size_t elements = shape.value_heads * shape.value_dim + shape.key_heads * shape.key_dim;
+    return static_cast<double>(elements * (dtype == DType::kF32 ? 4 : 2) + 4 * shape.value_heads);
+  }
+};
+
 struct ModelNumbers {
   std::vector<WeightGroup> weights;  // of the layers
   std::vector<WeightGroup> head;     // that give the logits of a row
   std::vector<AttentionLayers> attention;
+  LinearLayers linear;
   std::vector<RowWork> row_works;  // of all layers
   size_t loops = 0;                // over threads, of all layers' products and attention
   uint64_t state_row_bytes = 0;    // keys and values of one token in the layers without a window
@@ -66,6 +83,13 @@ class PredictedCosts {
   double Prefill(size_t tokens, size_t chunk) const;
   // The caches of `batch` sequences grow from none to `positions`, row by row.
   double Growing(KvPolicy policy, size_t increment, size_t positions, size_t batch) const;
+
+  // A step of all layers of linear attention, were they of that class: one sequence with `rows` rows, in the long run.
+  double Linear(const DeltaClass& form, size_t rows) const;
+  // The same of one row while there is no state and `entries` entries.
+  double LinearStart(DType dtype, double entries) const;
+  // w above.
+  double WriteFactor() const;
 
   // c of planner/growth_choice.h: to allocate, fault and copy one row of a sequence.
   double GrowOneRow() const;

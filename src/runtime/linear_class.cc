@@ -1,6 +1,7 @@
 #include "runtime/linear_class.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 namespace tidemill {
@@ -8,11 +9,14 @@ namespace {
 
 static_assert(LinearPolicy::kMaxTokens == kMaxDeltaPeriod);
 
+double EntryBytes(const DeltaShape& shape, bool bfloat16) {
+  return static_cast<double>(shape.value_heads * shape.value_dim + shape.key_heads * shape.key_dim) *
+         (bfloat16 ? 2 : 4);
+}
+
 // Tokens without a state under `kv`, where the caller does not say: about where a state costs what their entries cost.
 size_t KvStart(const DeltaShape& shape, bool bfloat16) {
-  const double entry =
-      static_cast<double>(shape.value_heads * shape.value_dim + shape.key_heads * shape.key_dim) * (bfloat16 ? 2 : 4);
-  const auto tokens = static_cast<size_t>(4 * static_cast<double>(shape.state_floats()) / entry);
+  const auto tokens = static_cast<size_t>(4 * static_cast<double>(shape.state_floats()) / EntryBytes(shape, bfloat16));
   return std::clamp<size_t>(tokens / 16 * 16, 16, LinearPolicy::kMaxTokens);
 }
 
@@ -41,8 +45,13 @@ std::string_view LinearFormName(LinearForm form) {
   return "unknown";
 }
 
-DeltaClass ChosenDeltaClass(const DeltaShape&, bool bfloat16) {
-  return {.start = 16, .period = 16, .dtype = bfloat16 ? DType::kBF16 : DType::kF32};
+// sqrt(2 w S / e) entries cost least (docs/linear-attention.md), S the bytes of a state, e of an entry; w = 1/3 lies between a state in
+// memory (0.1) and one in the cache (0.6).
+DeltaClass ChosenDeltaClass(const DeltaShape& shape, bool bfloat16) {
+  const double state = 4 * static_cast<double>(shape.state_floats());
+  const double best = std::sqrt(2.0 / 3 * state / EntryBytes(shape, bfloat16));
+  const size_t period = std::clamp<size_t>(static_cast<size_t>(best / 4 + 0.5) * 4, 4, 32);
+  return {.start = period, .period = period, .dtype = bfloat16 ? DType::kBF16 : DType::kF32};
 }
 
 Result<DeltaClass> ResolveLinearPolicy(const LinearPolicy& policy, const LanguageModel& model, size_t context) {

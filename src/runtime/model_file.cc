@@ -91,8 +91,11 @@ Result<ModelInfo> DescribeModel(const ModelFiles& files) {
   } else if (files.gguf() != nullptr) {
     return templates.error();
   }
-  info.state_bytes_per_token = 2 * settings.num_hidden_layers * settings.num_key_value_heads * settings.head_dim *
-                               InfoOf(DType::kF16).block_bytes;
+  for (size_t i = 0; i < settings.num_hidden_layers; ++i) info.num_linear_layers += settings.is_linear(i) ? 1U : 0U;
+  info.linear_state_bytes = info.num_linear_layers * settings.linear_num_value_heads * settings.linear_key_head_dim *
+                            settings.linear_value_head_dim * sizeof(float);
+  info.state_bytes_per_token = 2 * (settings.num_hidden_layers - info.num_linear_layers) *
+                               settings.num_key_value_heads * settings.head_dim * InfoOf(DType::kF16).block_bytes;
   return info;
 }
 

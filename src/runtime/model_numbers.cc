@@ -1,6 +1,7 @@
 #include "runtime/model_numbers.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -50,6 +51,12 @@ ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_la
     layer.ForEachWeight(add_to(numbers.weights));
     const BranchWork work = layer.Work(kv_dtype);
     for (const AttentionShape& shape : work.attention) AddAttention(numbers.attention, shape);
+    for (const LayerBranch& branch : layer.branches) {
+      if (const std::optional<DeltaShape> shape = branch.branch->delta_shape()) {
+        ++numbers.linear.layers;
+        numbers.linear.shape = *shape;
+      }
+    }
     numbers.row_works.insert(numbers.row_works.end(), work.rows.begin(), work.rows.end());
     numbers.loops += work.loops;
   }

@@ -175,6 +175,8 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     ProfileSource source(engine, options);
     input.profile = source.Get();
     input.model = NumbersOf(impl.language_model(), DTypeOf(*o.kv_type));
+    input.model.linear.shape.form = impl.linear_class;
+    input.linear_given = o.linear != LinearPolicy();
     input.context = o.context;
     input.batch = options.batch;
     input.policy = o.kv_policy;
