@@ -209,7 +209,7 @@ TEST(KvForks, MergedBlock_BeginsBeforeWhatAWindowLeft) {
     ASSERT_TRUE(few.state->ForkTo(*other.state, few.state->length()).ok());
     other.naive = few.naive;
     for (size_t i = 0; i < 17; ++i) other.Extend(Keys(4, 100 + 4 * i));
-    const size_t first = kind->FirstSeen(0, other.state->earliest_rollback());
+    const size_t first = kind->layer(0).FirstSeen(other.state->earliest_rollback());
     ASSERT_TRUE(first > 2 && first < 8) << first;
     Subject& merging = chain.back();
     merging.Extend(Keys(1, 50));

@@ -191,7 +191,7 @@ TEST_P(SequenceStateMemory, StepsBetweenGrowths_AllocateNothing) {
       const uint64_t reserved = state.bytes().reserved;
       ASSERT_TRUE(state.Reserve(6).ok());
       for (size_t layer = 0; layer < GetParam()->num_layers(); ++layer) {
-        GetParam()->Touch(state.layer(layer), 4);
+        GetParam()->layer(layer).Touch(state.layer(layer), 4);
       }
       state.Commit(keys);
       ASSERT_TRUE(state.Reserve(5).ok());

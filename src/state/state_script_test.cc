@@ -141,14 +141,15 @@ class Script {
       *fault = "reserve " + std::to_string(n) + ": " + (reserved.ok() ? "ok" : reserved.error().message());
     }
     if (fits && reserved.ok()) {
-      member.subject.WriteUncommitted(0, n);
+      member.subject.WriteUncommitted(n);
       counts_["rows forgotten"] += member.subject.PoisonForgotten();
     }
     return fits && fault->empty();
   }
 
   std::string Step(Member& member, size_t n) {
-    const size_t m = Below(4) == 0 ? Below(n + 1) : n;  // of which some are committed
+    size_t m = Below(4) == 0 ? Below(n + 1) : n;  // of which some are committed
+    if (m != n && n > kind_.longest_step_in_part()) m = 0;
     Log(operated_, "step", std::to_string(m) + " of " + std::to_string(n));
     std::string fault;
     if (!Reserve(member, n, &fault)) return fault;
@@ -163,6 +164,7 @@ class Script {
   }
 
   std::string Draft(Member& member, size_t n) {
+    n = std::min(n, kind_.longest_draft());
     std::string fault;
     std::vector<uint32_t> path;
     std::string numbers;

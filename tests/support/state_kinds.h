@@ -1,5 +1,5 @@
-// Every list of layer states as the contract tests see it: a row is a string of bytes, whatever the kind makes of it.
-// A new kind gets the whole suite from one entry in AllStateKinds (state_kinds.cc).
+// Every list of layer states as the contract tests see it. A new kind gets the whole suite from one LayerUnderTest and its lists in AllStateKinds
+// (state_kinds.cc).
 #ifndef TIDEMILL_TESTS_SUPPORT_STATE_KINDS_H_
 #define TIDEMILL_TESTS_SUPPORT_STATE_KINDS_H_
 
@@ -7,11 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <ostream>
-#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "state/sequence_state.h"
+#include "tests/support/layer_under_test.h"
 
 namespace tidemill::testing {
 
@@ -22,43 +23,43 @@ struct StrangerState {
 
 class StateKindUnderTest {
  public:
+  using Layers = std::vector<LayerUnderTest::Pointer>;
   static constexpr uint64_t kModel = 0x1122334455667788, kNumericClass = 0x99AABBCCDDEEFF00;
 
-  virtual ~StateKindUnderTest() = default;
+  // `name`: letters and digits.
+  StateKindUnderTest(std::string name, Layers layers, size_t draft_rows)
+      : name_(std::move(name)), layers_(std::move(layers)), draft_rows_(draft_rows) {}
 
-  virtual std::string name() const = 0;  // letters and digits
-  virtual std::unique_ptr<SequenceState> Make(size_t max_length) const = 0;
+  const std::string& name() const { return name_; }
+  std::unique_ptr<SequenceState> Make(size_t max_length) const { return Make(OptionsOf(max_length), layers_); }
   // Empty states that differ from Make's in one thing each, so that neither may restore the other's checkpoint.
-  virtual std::vector<StrangerState> Strangers(size_t max_length) const = 0;
+  std::vector<StrangerState> Strangers(size_t max_length) const;
 
-  virtual size_t num_layers() const = 0;
-  virtual size_t row_bytes(size_t layer) const = 0;       // of one position
-  virtual size_t window(size_t layer) const = 0;          // rows that a row sees, itself included; 0: all
-  virtual size_t fixed_bytes(size_t) const { return 0; }  // of a checkpoint with tokens, beside rows
-  virtual bool keeps_rows() const { return true; }        // some layer
-  virtual size_t draft_rows() const = 0;  // positions that a rollback takes back for certain, if there are windows
-  virtual size_t checkpoint_header_bytes() const = 0;
+  size_t num_layers() const { return layers_.size(); }
+  const LayerUnderTest& layer(size_t index) const { return *layers_[index]; }
+  // Positions that a rollback takes back for certain, where a layer drops something.
+  size_t draft_rows() const { return draft_rows_; }
+  bool keeps_rows() const;  // some layer
+  bool drops_rows() const;  // some layer that keeps them as they are
+  size_t checkpoint_header_bytes() const;
   // Of 20 steps that take `rows` rows together, those for which the kind need not grow.
-  virtual size_t fewest_quiet_steps(size_t rows) const = 0;
+  size_t fewest_quiet_steps(size_t rows) const;
 
-  // The first position that a row at `position` sees.
-  size_t FirstSeen(size_t layer, size_t position) const;
+  // The shortest of its layers: LayerUnderTest.
+  size_t longest_step() const;
+  size_t longest_step_in_part() const;
+  size_t longest_draft() const;
+
   // `position`, or 0 when no window is so small that a row there does not see everything.
   size_t UnlessAllIsSeen(size_t position) const;
 
-  // Row `step_row` of the step in progress.
-  virtual void Write(LayerState& layer, size_t step_row, std::span<const std::byte> row) const = 0;
-  // What a layer makes of positions [0, length + step_rows) against what it should make of these rows, of which those from `needed` on have to
-  // be there; empty: the same.
-  virtual std::string Difference(LayerState& layer, size_t step_rows, std::span<const std::byte> rows,
-                                 size_t needed) const = 0;
-  // During a step: overwrites with NaN what the layer still holds of positions before `needed` and nobody shares. Returns how many
-  // positions that was.
-  virtual size_t Poison(LayerState& layer, size_t needed) const = 0;
-  // Takes what a layer takes in a step of so many rows, and nothing more.
-  virtual void Touch(LayerState& layer, size_t step_rows) const = 0;
-  // Where the rows of the committed positions lie, null for those that are no longer kept; empty for a kind that keeps no rows.
-  virtual std::vector<const std::byte*> Addresses(LayerState& layer) const = 0;
+ private:
+  SequenceOptions OptionsOf(size_t max_length) const;
+  static std::unique_ptr<SequenceState> Make(const SequenceOptions& options, const Layers& layers);
+
+  std::string name_;
+  Layers layers_;
+  size_t draft_rows_;
 };
 
 const std::vector<std::unique_ptr<const StateKindUnderTest>>& AllStateKinds();

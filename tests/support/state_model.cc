@@ -17,14 +17,12 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
 
 }  // namespace
 
-std::vector<std::byte> UncommittedRow(size_t row_bytes) { return std::vector<std::byte>(row_bytes, std::byte{0xFF}); }
-
 void NaiveSequence::Append(const StateKindUnderTest& kind, RowKey key) {
   keys.push_back(key);
   hashes.push_back(Mix(hashes.empty() ? 0 : hashes.back(), key));
   for (size_t layer = 0; layer < rows.size(); ++layer) {
     uint64_t hash = Mix(hashes.back(), layer);
-    for (size_t i = 0; i < kind.row_bytes(layer); ++i) {
+    for (size_t i = 0; i < kind.layer(layer).row_bytes(); ++i) {
       hash = Mix(hash, 1);
       rows[layer].push_back(static_cast<std::byte>((hash >> 33) % 255));
     }
@@ -35,7 +33,7 @@ void NaiveSequence::Append(const StateKindUnderTest& kind, RowKey key) {
 void NaiveSequence::Truncate(const StateKindUnderTest& kind, size_t length) {
   keys.resize(length);
   hashes.resize(length);
-  for (size_t layer = 0; layer < rows.size(); ++layer) rows[layer].resize(length * kind.row_bytes(layer));
+  for (size_t layer = 0; layer < rows.size(); ++layer) rows[layer].resize(length * kind.layer(layer).row_bytes());
 }
 
 size_t NaiveSequence::CheckpointEarliest(const StateKindUnderTest& kind) const {
@@ -52,22 +50,17 @@ NaiveSequence NaiveSequence::Restored(const StateKindUnderTest& kind) const {
   return restored;
 }
 
-void Subject::WriteUncommitted(size_t first, size_t count) const {
-  for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
-    const auto row = UncommittedRow(kind->row_bytes(layer));
-    for (size_t i = 0; i < count; ++i) kind->Write(state->layer(layer), first + i, row);
-  }
+void Subject::WriteUncommitted(size_t count) const {
+  for (size_t layer = 0; layer < kind->num_layers(); ++layer)
+    kind->layer(layer).WriteUncommitted(state->layer(layer), count);
 }
 
 void Subject::WriteRows(std::span<const uint32_t> slots, std::span<const RowKey> keys) const {
   NaiveSequence next = naive;
   for (const RowKey key : keys) next.Append(*kind, key);
   for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
-    const size_t bytes = kind->row_bytes(layer);
-    for (size_t i = 0; i < slots.size(); ++i) {
-      kind->Write(state->layer(layer), slots[i],
-                  std::span(next.rows[layer]).subspan((naive.keys.size() + i) * bytes, bytes));
-    }
+    const auto rows = std::span(next.rows[layer]).subspan(naive.keys.size() * kind->layer(layer).row_bytes());
+    kind->layer(layer).WritePath(state->layer(layer), slots, rows);
   }
 }
 
@@ -90,12 +83,13 @@ std::string Subject::Difference(bool content) const {
   const StateIdentity expected{StateKindUnderTest::kModel, StateKindUnderTest::kNumericClass, hash};
   if (state->identity() != expected) return "identity of " + std::to_string(length) + " positions";
   const StateBytes bytes = state->bytes();
-  uint64_t committed = 0, read = 0;
+  uint64_t committed = 0, made = 0, read = 0;
   for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
-    const size_t seen = kind->window(layer) == 0 ? length : std::min(length, kind->window(layer));
-    if (length != 0) committed += kind->fixed_bytes(layer);
-    committed += kind->row_bytes(layer) * (length - kind->FirstSeen(layer, naive.CheckpointEarliest(*kind)));
-    read += kind->row_bytes(layer) * seen;
+    if (length == 0) break;
+    const size_t earliest = naive.CheckpointEarliest(*kind);
+    committed += kind->layer(layer).CommittedBytes(length, earliest);
+    made += kind->layer(layer).MadeBytes(earliest);
+    read += kind->layer(layer).ReadBytes(length, kind->draft_rows());
   }
   if (bytes.committed != committed) {
     return "committed: expected " + std::to_string(committed) + " bytes, found " + std::to_string(bytes.committed);
@@ -107,13 +101,13 @@ std::string Subject::Difference(bool content) const {
     return "earliest rollback: expected " + std::to_string(naive.EarliestRollback(*kind)) + ", found " +
            std::to_string(state->earliest_rollback());
   }
-  if (bytes.reserved < bytes.committed) {
+  if (bytes.reserved < committed - made) {
     return "reserved: " + std::to_string(bytes.reserved) +
-           " bytes, fewer than are committed: " + std::to_string(bytes.committed);
+           " bytes, fewer than are committed: " + std::to_string(committed - made);
   }
   for (size_t layer = 0; content && layer < kind->num_layers(); ++layer) {
-    const std::string difference = kind->Difference(state->layer(layer), 0, naive.rows[layer],
-                                                    kind->FirstSeen(layer, naive.EarliestRollback(*kind)));
+    const std::string difference = kind->layer(layer).Difference(
+        state->layer(layer), 0, naive.rows[layer], kind->layer(layer).FirstSeen(naive.EarliestRollback(*kind)));
     if (!difference.empty()) return "layer " + std::to_string(layer) + ": " + difference;
   }
   return {};
@@ -123,8 +117,9 @@ std::string Subject::StepDifference(std::span<const RowKey> step_keys) const {
   NaiveSequence next = naive;
   for (const RowKey key : step_keys) next.Append(*kind, key);
   for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
-    const std::string difference = kind->Difference(state->layer(layer), step_keys.size(), next.rows[layer],
-                                                    kind->FirstSeen(layer, naive.EarliestRollback(*kind)));
+    const std::string difference =
+        kind->layer(layer).Difference(state->layer(layer), step_keys.size(), next.rows[layer],
+                                      kind->layer(layer).FirstSeen(naive.EarliestRollback(*kind)));
     if (!difference.empty())
       return "step of " + std::to_string(step_keys.size()) + ", layer " + std::to_string(layer) + ": " + difference;
   }
@@ -133,14 +128,16 @@ std::string Subject::StepDifference(std::span<const RowKey> step_keys) const {
 
 std::vector<std::vector<const std::byte*>> Subject::Addresses() const {
   std::vector<std::vector<const std::byte*>> addresses;
-  for (size_t layer = 0; layer < kind->num_layers(); ++layer) addresses.push_back(kind->Addresses(state->layer(layer)));
+  for (size_t layer = 0; layer < kind->num_layers(); ++layer)
+    addresses.push_back(kind->layer(layer).Addresses(state->layer(layer)));
   return addresses;
 }
 
 size_t Subject::PoisonForgotten() const {
   size_t count = 0;
   for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
-    count += kind->Poison(state->layer(layer), kind->FirstSeen(layer, naive.EarliestRollback(*kind)));
+    const LayerUnderTest& one = kind->layer(layer);
+    count += one.Poison(state->layer(layer), one.FirstSeen(naive.EarliestRollback(*kind)));
   }
   return count;
 }
@@ -150,7 +147,8 @@ std::vector<std::byte> PlainCheckpoint(const StateKindUnderTest& kind, const Nai
   const bool fewer = kind.UnlessAllIsSeen(naive.floor) != 0 && naive.floor + kind.draft_rows() > length;
   const size_t longest = fewer ? naive.floor + 2 * kind.draft_rows() : length;
   Subject plain(kind, longest + 1);
-  plain.Extend(naive.keys);
+  for (size_t at = 0; at < length; at += std::min(length - at, kind.longest_step()))
+    plain.Extend(std::span(naive.keys).subspan(at, std::min(length - at, kind.longest_step())));
   if (longest != length) {
     plain.Extend(std::vector<RowKey>(longest - length, 5));
     TIDEMILL_CHECK(plain.state->Rollback(length).ok());

@@ -14,9 +14,6 @@
 
 namespace tidemill::testing {
 
-// Fills what was never committed: a NaN in every dtype.
-std::vector<std::byte> UncommittedRow(size_t row_bytes);
-
 // Rows follow from the keys up to their position, as in a model, so that equal keys mean equal content. None has a byte of
 // UncommittedRow.
 struct NaiveSequence {
@@ -46,8 +43,8 @@ struct Subject {
   Subject(const StateKindUnderTest& state_kind, std::unique_ptr<SequenceState> from, NaiveSequence content)
       : kind(&state_kind), state(std::move(from)), naive(std::move(content)) {}
 
-  // Every row of a reserved step: what nobody committed.
-  void WriteUncommitted(size_t first, size_t count) const;
+  // Every row of a reserved step of so many: what nobody committed.
+  void WriteUncommitted(size_t count) const;
   // Slots slots[i] of a reserved step get the rows of naive + keys[0, i], layer after layer.
   void WriteRows(std::span<const uint32_t> slots, std::span<const RowKey> keys) const;
   // Reserve, write, commit; the reservation must succeed.
@@ -64,7 +61,7 @@ struct Subject {
   std::vector<std::vector<const std::byte*>> Addresses() const;  // [layers, length]
 };
 
-// Checkpoint of a state that was filled in one step and never did anything else; but for a rollback, where one has left fewer rows
+// Checkpoint of a state that was filled in one step, or in as few as there can be, and never did anything else; but for a rollback, where one has left fewer rows
 // than such a checkpoint has.
 std::vector<std::byte> PlainCheckpoint(const StateKindUnderTest& kind, const NaiveSequence& naive);
 
