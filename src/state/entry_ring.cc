@@ -21,13 +21,13 @@ uint64_t RowRing::BytesOf(size_t capacity) const {
   return capacity == 0 ? 0 : bytes;
 }
 
-std::byte* RowRing::Part0(size_t part, size_t index) {
-  std::byte* at = memory_.data();
+size_t RowRing::Offset(size_t part, size_t index, size_t capacity) const {
+  size_t at = 0;
   for (size_t i = 0; i < part; ++i) {
-    const size_t bytes = capacity_ * parts_[i].count * parts_[i].row_bytes;
+    const size_t bytes = capacity * parts_[i].count * parts_[i].row_bytes;
     at += (bytes + kAlignment) / kAlignment * kAlignment;
   }
-  return at + index * capacity_ * parts_[part].row_bytes;
+  return at + index * capacity * parts_[part].row_bytes;
 }
 
 void RowRing::Move(size_t part, size_t index, size_t from, size_t to) {
@@ -40,31 +40,29 @@ void RowRing::Move(size_t from, size_t to) {
   }
 }
 
-Result<void> RowRing::Resize(size_t capacity, size_t rows) {
-  RowRing other(parts_);
-  TIDEMILL_TRY_VOID(other.Copy(*this, rows, capacity));
-  *this = std::move(other);
-  return {};
-}
-
-Result<void> RowRing::Copy(const RowRing& other, size_t rows, size_t capacity) {
+Result<AlignedBuffer> RowRing::Copied(size_t rows, size_t capacity) const {
   TIDEMILL_CHECK(rows <= capacity);
   const uint64_t bytes = BytesOf(capacity);
   if (bytes == UINT64_MAX) return Error(ErrorCode::kOutOfMemory, "more rows than any memory holds");
-  if (capacity == 0) {
-    Clear();
-    return {};
-  }
+  if (bytes == 0) return AlignedBuffer();
   TIDEMILL_TRY(memory, AlignedBuffer::Create(bytes));
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    const size_t row_bytes = parts_[part].row_bytes;
+    for (size_t index = 0; index < parts_[part].count; ++index) {
+      std::byte* const to = memory.data() + Offset(part, index, capacity);
+      for (size_t i = 0; i < rows; ++i) std::memcpy(to + i * row_bytes, Row(part, index, i), row_bytes);
+    }
+  }
+  return memory;
+}
+
+Result<void> RowRing::Resize(size_t capacity, size_t rows) { return Copy(*this, rows, capacity); }
+
+Result<void> RowRing::Copy(const RowRing& other, size_t rows, size_t capacity) {
+  TIDEMILL_TRY(memory, other.Copied(rows, capacity));
   memory_ = std::move(memory);
   capacity_ = capacity;
   first_ = 0;
-  for (size_t part = 0; part < parts_.size(); ++part) {
-    for (size_t index = 0; index < parts_[part].count; ++index) {
-      for (size_t i = 0; i < rows; ++i)
-        std::memcpy(Row(part, index, i), other.Row(part, index, i), parts_[part].row_bytes);
-    }
-  }
   return {};
 }
 

@@ -41,7 +41,9 @@ class RowRing {
   const std::byte* Row(size_t part, size_t index, size_t i) const {
     return const_cast<RowRing*>(this)->Row(part, index, i);
   }
-  std::byte* Part0(size_t part, size_t index);  // its rows, from place 0 on
+  std::byte* Part0(size_t part, size_t index) {  // its rows, from place 0 on
+    return memory_.data() + Offset(part, index, capacity_);
+  }
   size_t Place(size_t i) const { return (first_ + i) % capacity_; }
 
   void Drop(size_t rows) { first_ = capacity_ == 0 ? 0 : (first_ + rows) % capacity_; }
@@ -63,6 +65,10 @@ class RowRing {
   Result<void> ReadFrom(ByteReader& reader, size_t rows);  // into rows [0, rows)
 
  private:
+  size_t Offset(size_t part, size_t index, size_t capacity) const;  // of a member's place 0
+  // Memory of `capacity` places, of which the first have the first `rows` rows.
+  Result<AlignedBuffer> Copied(size_t rows, size_t capacity) const;
+
   std::vector<Part> parts_;
   AlignedBuffer memory_;
   size_t capacity_ = 0, first_ = 0;

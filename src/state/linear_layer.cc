@@ -12,7 +12,8 @@
 namespace tidemill {
 namespace {
 
-constexpr size_t kFewRows = 32;  // of a ring that is made
+constexpr size_t kFewRows = 32;                 // of a ring that is made
+constexpr size_t kTooManyRows = SIZE_MAX / 16;  // for any memory; a few times as many can be counted
 
 size_t ElementBytes(const LinearShape& shape) { return shape.delta.form.dtype == DType::kF32 ? 4 : 2; }
 
@@ -64,80 +65,93 @@ LinearLayer::Needs LinearLayer::NeedsOf(size_t n, size_t floor) const {
   const size_t block = std::max(form().period, base_ == 0 ? form().start : 0);
   Needs needs;
   if (IsWhole(n)) {
-    needs.entries = num_entries_ + std::min(n, 2 * block);
-    needs.inputs = num_inputs_ + shape_.conv_width - 1;
+    needs.entries = needs.usual_entries = num_entries_ + std::min(n, 2 * block);
+    needs.inputs = needs.usual_inputs = inputs_before() == 0 ? 0 : num_inputs_ + inputs_before();
     needs.state = form().Boundary(length() + n - 1) > base_;
     return needs;
   }
   needs.entries = num_entries_ + n;
-  needs.inputs = num_inputs_ + n;
-  needs.state = FoldLimit(floor) > base_ && (state_ == nullptr || state_.use_count() > 1);
+  needs.usual_entries = block + options_.rollback_rows + 2 * n;
+  needs.inputs = inputs_before() == 0 ? 0 : num_inputs_ + n;
+  needs.usual_inputs = inputs_before() == 0 ? 0 : kept_inputs() + n;
+  needs.state = FoldLimit(floor) > base_ && (state_ == nullptr || is_shared());
   return needs;
+}
+
+// A ring grows to what steps like this one need from block to block, and shrinks where it is far from that.
+size_t LinearLayer::CapacityOf(const RowRing& ring, size_t needed, size_t usual) {
+  const size_t most = std::max(needed, usual);
+  if (ring.capacity() > 2 * most + kFewRows) return most;
+  if (needed <= ring.capacity()) return ring.capacity();
+  return std::max(needed, std::min(usual, std::max(2 * ring.capacity(), kFewRows)));
 }
 
 uint64_t LinearLayer::GrowthBytes(size_t n, size_t floor) const {
   return GrowthBytes(n, n, floor, options_.rollback_rows);
 }
 
-// A ring grows to hold what steps like this one need from block to block.
 uint64_t LinearLayer::GrowthBytes(size_t n, size_t step, size_t floor, size_t) const {
   if (n == 0) return 0;
-  const size_t rows = std::min(n, step);
-  const bool whole = IsWhole(rows);
-  const Needs needs = NeedsOf(rows, floor);
-  const size_t block = std::max(form().period, form().start);
-  const size_t staged = std::min(n, whole ? 2 * block + kMaxStagedRows : 2 * rows);
+  step = std::min(n, step);
+  if (n > kTooManyRows) return UINT64_MAX;
+  const bool whole = IsWhole(step);
+  const Needs needs = NeedsOf(step, floor);
+  size_t entries = CapacityOf(entries_, needs.entries, needs.usual_entries);
+  size_t inputs = CapacityOf(inputs_, needs.inputs, needs.usual_inputs);
+  size_t states = needs.state && spare_ == nullptr ? 1 : 0;
+  if (n != step) {  // the most that any of the steps has; of whole ones, the last may be a shorter one
+    const size_t block = std::max(form().period, form().start) + options_.rollback_rows;
+    const size_t most = whole ? std::max(2 * block, 2 * kMaxStagedRows) : 2 * step;
+    entries = std::max(entries, std::max(num_entries_, block) + most);
+    if (inputs_before() != 0)
+      inputs = std::max(inputs, kept_inputs() + (whole ? std::max(inputs_before(), kMaxStagedRows) : step));
+    if (form().Boundary(length() + n - 1) > base_) {
+      const size_t held = (state_ != nullptr ? 1U : 0U) + (spare_ != nullptr ? 1U : 0U);
+      const size_t at_most = whole || is_shared() ? 2 : 1;
+      states = std::max(states, at_most - std::min(at_most, held));
+    }
+  }
   const auto missing = [](const RowRing& ring, size_t capacity) -> uint64_t {
     if (capacity <= ring.capacity()) return 0;
     const uint64_t bytes = ring.BytesOf(capacity);
     return bytes == UINT64_MAX ? bytes : bytes - ring.bytes();
   };
-  uint64_t bytes =
-      missing(entries_, std::max(needs.entries, std::max(num_entries_, block + options_.rollback_rows) + staged));
-  uint64_t more = missing(inputs_, std::max(needs.inputs, kept_inputs() + (whole ? kMaxStagedRows : rows)));
-  if (!CheckedAdd(bytes, more, &bytes)) return UINT64_MAX;
-  size_t states = 0;
-  if (needs.state || form().Boundary(length() + n - 1) > base_) {
-    const bool shared = state_ != nullptr && state_.use_count() > 1;
-    states = (state_ == nullptr ? 1U : 0U) + (whole || shared ? 1U : 0U);
-    states -= std::min<size_t>(states, spare_ == nullptr ? 0 : 1);
+  uint64_t bytes = 0;
+  const bool fits = CheckedAdd(missing(entries_, entries), missing(inputs_, inputs), &bytes) &&
+                    CheckedAdd(bytes, states * state_bytes(), &bytes);
+  return fits ? bytes : UINT64_MAX;
+}
+
+Result<void> LinearLayer::Fit(RowRing& ring, size_t needed, size_t usual, size_t rows) {
+  const size_t capacity = CapacityOf(ring, needed, usual);
+  if (capacity == ring.capacity()) return {};
+  Settle();
+  if (!ring.Resize(capacity, rows).ok()) {
+    if (needed <= ring.capacity()) return {};  // it stays larger than it need be
+    return OutOfMemoryError("reserve state", ring.BytesOf(capacity));
   }
-  more = states * state_bytes();
-  return CheckedAdd(bytes, more, &bytes) ? bytes : UINT64_MAX;
+  growth_.growths += 1;
+  growth_.bytes_copied += rows * ring.row_bytes();
+  CountBytes();
+  return {};
 }
 
 Result<void> LinearLayer::Reserve(size_t n, size_t floor, BufferArena*) {
+  if (n > kTooManyRows) return OutOfMemoryError("reserve state");
   const Needs needs = NeedsOf(n, floor);
-  const bool whole = IsWhole(n);
-  const size_t block = std::max(form().period, base_ == 0 ? form().start : 0);
-  const size_t usual_entries = whole ? needs.entries : block + options_.rollback_rows + 2 * n;
-  const size_t usual_inputs = kept_inputs() + (whole ? shape_.conv_width - 1 : n);
-  const auto fit = [&](RowRing& ring, size_t needed, size_t usual, size_t rows) -> Result<void> {
-    const bool shrinks = ring.capacity() > 2 * std::max(needed, usual) + kFewRows;
-    if (needed <= ring.capacity() && !shrinks) return {};
-    if (!path_.empty()) Settle();
-    size_t capacity = std::max(needed, std::min(usual, std::max(2 * ring.capacity(), kFewRows)));
-    if (shrinks) capacity = std::max(needed, usual);
-    const Result<void> resized = ring.Resize(capacity, rows);
-    if (!resized.ok() && !shrinks) return OutOfMemoryError("reserve state", ring.BytesOf(capacity));
-    growth_.growths += 1;
-    growth_.bytes_copied += rows * ring.row_bytes();
-    CountBytes();
-    return {};
-  };
   if (n != 0) {
-    TIDEMILL_TRY_VOID(fit(entries_, needs.entries, usual_entries, num_entries_));
-    TIDEMILL_TRY_VOID(fit(inputs_, needs.inputs, usual_inputs, num_inputs_));
+    TIDEMILL_TRY_VOID(Fit(entries_, needs.entries, needs.usual_entries, num_entries_));
+    TIDEMILL_TRY_VOID(Fit(inputs_, needs.inputs, needs.usual_inputs, num_inputs_));
+    if (needs.state && spare_ == nullptr) {
+      TIDEMILL_TRY(state, NewState());
+      spare_ = std::move(state);
+      growth_.growths += 1;
+    }
   }
-  if (needs.state && n != 0 && spare_ == nullptr) {
-    TIDEMILL_TRY(state, NewState());
-    spare_ = std::move(state);
-    growth_.growths += 1;
-  }
-  if (!needs.state && !whole) spare_ = nullptr;
+  is_whole_ = IsWhole(n);
+  if (!needs.state && !is_whole_) spare_ = nullptr;
   step_rows_ = n;
   floor_ = floor;
-  is_whole_ = whole;
   staged_rows_ = 0;
   return {};
 }
@@ -196,9 +210,10 @@ DeltaTask LinearLayer::Task(size_t slot, size_t num) {
   DeltaTask task;
   if (!is_whole_) {
     folding_to_ = slot == 0 ? FoldLimit(floor_) : base_;
-    const bool own = state_ != nullptr && state_.use_count() == 1;
+    // Others that fold in the same cell may leave the state to us before our EndRows.
+    in_spare_ = folding_to_ != base_ && (state_ == nullptr || is_shared());
     task = {.state = DataOf(state_),
-            .folded = const_cast<float*>(DataOf(own ? state_ : spare_)),
+            .folded = const_cast<float*>(DataOf(in_spare_ ? spare_ : state_)),
             .base = base_,
             .fold_to = folding_to_,
             .entries = EntriesFrom(0),
@@ -228,7 +243,7 @@ void LinearLayer::EndRows(size_t slot, ConstMatrix<float> x) {
     if (folding_to_ > base_) {
       for (size_t b = base_; b != folding_to_; b = form().Next(b)) ++counts_.boundaries;
       ++counts_.writes;
-      if (state_ == nullptr || state_.use_count() > 1) state_ = std::move(spare_);
+      if (in_spare_) state_ = std::move(spare_);
       entries_.Drop(folding_to_ - base_);
       num_entries_ -= folding_to_ - base_;
       base_ = folding_to_;
@@ -265,19 +280,9 @@ void LinearLayer::DropInputs() {
 }
 
 void LinearLayer::Commit(size_t n) {
-  if (n == 0) return;
-  if (!is_whole_) {
-    num_entries_ += n;
-    num_inputs_ += n;
-    DropInputs();
-  } else if (staged_rows_ == 0) {  // no cell ran: what the layer remembers of these rows is undefined
-    const size_t end = length() + n;
-    state_ = nullptr;
-    base_ = form().Boundary(end - 1);
-    num_entries_ = end - base_;
-    inputs_.Drop(num_inputs_);
-    num_inputs_ = shape_.conv_width - 1;
-  } else {
+  if (n != 0 && staged_rows_ == 0) {
+    CommitUnwritten(n);
+  } else if (n != 0 && is_whole_) {
     TIDEMILL_CHECK(n == staged_rows_);
     if (in_spare_) {
       std::swap(state_, spare_);
@@ -288,13 +293,29 @@ void LinearLayer::Commit(size_t n) {
     num_entries_ = staged_entries_;
     inputs_.Drop(num_inputs_);
     num_inputs_ = staged_inputs_;
+  } else {
+    num_entries_ += n;
+    num_inputs_ += n;
+    DropInputs();
   }
   is_whole_ = false;
   step_rows_ = staged_rows_ = 0;
 }
 
+// No cell ran: what the layer remembers of these rows is undefined. Nor did one fold; what it would have folded goes.
+void LinearLayer::CommitUnwritten(size_t n) {
+  const size_t end = length() + n;
+  const size_t base = std::max(base_, form().Boundary(end - std::min(end, options_.rollback_rows)));
+  entries_.Drop(std::min(base - base_, num_entries_));
+  base_ = base;
+  num_entries_ = end - base;
+  num_inputs_ += is_whole_ ? std::min(n, inputs_before()) : n;
+  DropInputs();
+}
+
 void LinearLayer::CommitPath(std::span<const uint32_t> path) {
-  if (path.empty() || path.back() + 1 == path.size()) return Commit(path.size());  // a prefix
+  const bool is_prefix = path.empty() || path.back() + 1 == path.size();
+  if (is_prefix || staged_rows_ == 0) return Commit(path.size());
   TIDEMILL_CHECK(!is_whole_);
   path_ = path;
   path_entries_ = num_entries_;
@@ -338,14 +359,18 @@ void LinearLayer::Clear() {
   path_ = {};
   step_rows_ = staged_rows_ = 0;
   is_whole_ = false;
+  counts_ = {};
   CountBytes();
 }
 
 void LinearLayer::Compact(size_t) {
   spare_ = nullptr;
-  if (entries_.capacity() != num_entries_) OrThrow(entries_.Resize(num_entries_, num_entries_));
-  if (inputs_.capacity() != num_inputs_) OrThrow(inputs_.Resize(num_inputs_, num_inputs_));
-  CountBytes();
+  const auto compact = [this](RowRing& ring, size_t rows) {
+    if (ring.capacity() != rows) OrThrow(ring.Resize(rows, rows));
+    CountBytes();
+  };
+  compact(entries_, num_entries_);
+  compact(inputs_, num_inputs_);
 }
 
 void LinearLayer::PrepareFork(LayerState& child) {
@@ -371,9 +396,9 @@ uint64_t LinearLayer::reserved_bytes() const {
 }
 
 uint64_t LinearLayer::read_bytes_per_token(size_t length) const {
-  const size_t boundary = form().Boundary(length);
+  const size_t boundary = form().Boundary(length - std::min(length, options_.rollback_rows));
   return (boundary == 0 ? 0 : state_bytes()) + (length - boundary) * entries_.row_bytes() +
-         std::min(length, shape_.conv_width - 1) * inputs_.row_bytes();
+         std::min(length, inputs_before()) * inputs_.row_bytes();
 }
 
 void LinearLayer::ForEachBlock(const BlockVisitor& visit) const {
@@ -385,7 +410,7 @@ void LinearLayer::ForEachBlock(const BlockVisitor& visit) const {
 
 uint64_t LinearLayer::CheckpointBytes(size_t length, size_t earliest) const {
   if (length == 0) return 0;
-  const size_t boundary = form().Boundary(earliest), first = earliest - std::min(earliest, shape_.conv_width - 1);
+  const size_t boundary = form().Boundary(earliest), first = FirstInput(length, earliest);
   uint64_t bytes = 0, inputs = 0;
   if (!CheckedMul<uint64_t>(length - boundary, entries_.row_bytes(), &bytes) ||
       !CheckedMul<uint64_t>(length - first, inputs_.row_bytes(), &inputs) || !CheckedAdd(bytes, inputs, &bytes) ||
@@ -400,9 +425,8 @@ void LinearLayer::AppendState(std::vector<std::byte>* out, size_t boundary) cons
   if (boundary == base_) {
     if (state_ != nullptr) std::memcpy(state.data(), DataOf(state_), state_bytes());
   } else {
-    const Result<AlignedBuffer> scratch = AlignedBuffer::Create(DeltaScratchBytes());
+    Result<AlignedBuffer> scratch = AlignedBuffer::Create(DeltaScratchBytes());
     if (!scratch.ok()) throw std::bad_alloc();
-    AlignedBuffer memory = std::move(const_cast<Result<AlignedBuffer>&>(scratch)).value();
     const DeltaTask task{.state = DataOf(state_),
                          .folded = state.data(),
                          .base = base_,
@@ -410,7 +434,7 @@ void LinearLayer::AppendState(std::vector<std::byte>* out, size_t boundary) cons
                          .entries = EntriesFrom(0),
                          .num_entries = num_entries_};
     for (size_t head = 0; head < shape_.delta.value_heads; ++head)
-      FoldDelta(options_.isa, shape_.delta, task, head, {memory.data(), memory.size()});
+      FoldDelta(options_.isa, shape_.delta, task, head, {scratch.value().data(), scratch.value().size()});
   }
   const auto bytes = std::as_bytes(std::span(state));
   out->insert(out->end(), bytes.begin(), bytes.end());
@@ -419,7 +443,7 @@ void LinearLayer::AppendState(std::vector<std::byte>* out, size_t boundary) cons
 void LinearLayer::AppendTo(std::vector<std::byte>* out, size_t earliest) const {
   if (length() == 0) return;
   const size_t boundary = std::max(base_, form().Boundary(earliest));
-  const size_t first = earliest - std::min(earliest, shape_.conv_width - 1);
+  const size_t first = FirstInput(length(), earliest);
   if (boundary != 0) AppendState(out, boundary);
   entries_.AppendTo(out, boundary - base_, num_entries_);
   inputs_.AppendTo(out, num_inputs_ - (length() - first), num_inputs_);
@@ -427,7 +451,7 @@ void LinearLayer::AppendTo(std::vector<std::byte>* out, size_t earliest) const {
 
 Result<void> LinearLayer::ReadFrom(ByteReader& reader, size_t length, size_t earliest, BufferArena*) {
   if (length == 0) return {};
-  const size_t boundary = form().Boundary(earliest), first = earliest - std::min(earliest, shape_.conv_width - 1);
+  const size_t boundary = form().Boundary(earliest), first = FirstInput(length, earliest);
   if (boundary != 0) {
     TIDEMILL_TRY(state, NewState());
     TIDEMILL_TRY(bytes, reader.Take(state_bytes(), "state of a linear layer"));

@@ -8,8 +8,8 @@
 // Forks share the state; who folds first takes a place of its own, which Reserve provides. Entries are copied.
 // No state is allocated before a token has passed the first boundary.
 //
-// Checkpoint:  the state at the last boundary that is not after `earliest`, if there is one; entries from there on: for each u, k, g of all
-// heads; inputs of the convolution from position earliest - inputs on.
+// Checkpoint:  the state at the last boundary that is not after `earliest`, if there is one; entries from there on: of each u, then g,
+// then k of all heads; inputs of the convolution from position earliest - (conv_width - 1) on, if it reads any before a row's own.
 #ifndef TIDEMILL_STATE_LINEAR_LAYER_H_
 #define TIDEMILL_STATE_LINEAR_LAYER_H_
 
@@ -119,17 +119,27 @@ class LinearLayer : public LayerState {
   // The boundary to which the next cell folds committed entries.
   size_t FoldLimit(size_t floor) const { return std::max(base_, form().Boundary(std::min(floor, length()))); }
   struct Needs {
-    size_t entries = 0, inputs = 0;  // rows of the rings
-    bool state = false;              // a second place
+    size_t entries = 0, inputs = 0;              // rows of the rings
+    size_t usual_entries = 0, usual_inputs = 0;  // the most that such steps need once they follow each other
+    bool state = false;                          // a second place
   };
   Needs NeedsOf(size_t n, size_t floor) const;
-  size_t kept_inputs() const { return shape_.conv_width - 1 + options_.rollback_rows; }
-  static bool IsTooLarge(const RowRing& ring, size_t rows) { return ring.capacity() > std::max<size_t>(24, 4 * rows); }
+  static size_t CapacityOf(const RowRing& ring, size_t needed, size_t usual);
+  Result<void> Fit(RowRing& ring, size_t needed, size_t usual, size_t rows);
+  bool is_shared() const { return state_ != nullptr && state_.use_count() > 1; }
+
+  size_t inputs_before() const { return shape_.conv_width - 1; }  // that a row reads
+  // None where no row reads one.
+  size_t kept_inputs() const { return inputs_before() == 0 ? 0 : inputs_before() + options_.rollback_rows; }
+  // The first one in a checkpoint.
+  size_t FirstInput(size_t length, size_t earliest) const {
+    return inputs_before() == 0 ? length : earliest - std::min(earliest, inputs_before());
+  }
   void CountBytes() { counted_.Set(entries_.bytes() + inputs_.bytes()); }
   // Entries and state of the rows so far, committed or staged.
   DeltaEntries EntriesFrom(size_t first) const;
-  // Path rows of the last commit move to their places.
-  void DropInputs();
+  void CommitUnwritten(size_t n);
+  void DropInputs();  // those that no rollback makes a row read again
   void AppendState(std::vector<std::byte>* out, size_t boundary) const;
 
   LinearShape shape_;
@@ -150,7 +160,7 @@ class LinearLayer : public LayerState {
   size_t step_rows_ = 0, floor_ = 0;
   bool is_whole_ = false;
   size_t staged_rows_ = 0;  // run so far
-  bool in_spare_ = false;   // the state of the rows so far
+  bool in_spare_ = false;   // the state of the rows so far; of a step that is not whole: the fold in progress
   size_t folding_to_ = 0;   // by the cell in progress
   // Of a whole step, after the rows so far.
   size_t staged_base_ = 0, staged_first_ = 0, staged_entries_ = 0, staged_inputs_ = 0;

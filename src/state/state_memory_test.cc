@@ -65,7 +65,10 @@ class SequenceStateMemory : public ::testing::TestWithParam<StateKindPointer> {
   }
 
   // Makes each allocation of `operation` fail, only it or all that follow, too, until it asks for none that fails and succeeds.
-  void ExpectSurvives(const Subject& subject, size_t count, const std::function<ErrorCode(SequenceState&)>& operation) {
+  // `done_without`: whether it is done all the same, as where a layer stays larger than it need be.
+  void ExpectSurvives(
+      const Subject& subject, size_t count, const std::function<ErrorCode(SequenceState&)>& operation,
+      const std::function<bool(SequenceState&)>& done_without = [](SequenceState&) { return false; }) {
     const auto before = CheckpointOf(*subject.state);
     for (size_t n = 0; n < 1000; ++n) {
       FailAllocations failure(n, count);
@@ -74,7 +77,8 @@ class SequenceStateMemory : public ::testing::TestWithParam<StateKindPointer> {
         EXPECT_EQ(code, kNoError);
         return;
       }
-      ASSERT_EQ(code, ErrorCode::kOutOfMemory) << "allocation " << n;
+      ASSERT_TRUE(code == ErrorCode::kOutOfMemory || (code == kNoError && done_without(*subject.state)))
+          << "allocation " << n;
       ASSERT_EQ(subject.Difference(true), "") << "allocation " << n;
       ASSERT_EQ(CheckpointOf(*subject.state), before) << "allocation " << n;
       ++refusals_;
@@ -98,7 +102,9 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SequenceStateMemory, ::testing::ValuesIn(AllStat
 TEST_P(SequenceStateMemory, ReserveWithoutMemory_ChangesNothing) {
   for (Subject& subject : Subjects()) {
     for (const size_t count : {size_t{1}, FailAllocations::kAllFurther}) {
-      ExpectSurvives(subject, count, [](SequenceState& state) { return CodeOf(state.Reserve(300)); });
+      ExpectSurvives(
+          subject, count, [](SequenceState& state) { return CodeOf(state.Reserve(300)); },
+          [](SequenceState& state) { return state.HasRoom(300); });
       subject.state->Compact();
     }
     subject.Extend(Keys(300, 5));
@@ -184,20 +190,23 @@ TEST_P(SequenceStateMemory, StepsBetweenGrowths_AllocateNothing) {
     SequenceState& state = *subject.state;
     subject.Extend(Keys(1, 1));
     const auto keys = Keys(4, 70);
+    const auto touch = [&](size_t step_rows) {
+      for (size_t layer = 0; layer < GetParam()->num_layers(); ++layer)
+        GetParam()->layer(layer).Touch(state.layer(layer), step_rows);
+    };
     const std::vector<uint32_t> path = {0, 2, 3};
     size_t quiet_steps = 0;
     for (int step = 0; step < 20; ++step) {
       const size_t before = NumAllocations();
-      const uint64_t reserved = state.bytes().reserved;
+      const uint64_t reserved = state.bytes().reserved, growths = state.growth().growths;
       ASSERT_TRUE(state.Reserve(6).ok());
-      for (size_t layer = 0; layer < GetParam()->num_layers(); ++layer) {
-        GetParam()->layer(layer).Touch(state.layer(layer), 4);
-      }
+      touch(4);
       state.Commit(keys);
       ASSERT_TRUE(state.Reserve(5).ok());
+      touch(5);
       state.CommitPath(path, std::span(keys).first(3));
       ASSERT_TRUE(state.Rollback(std::max(state.length() - 1, state.earliest_rollback())).ok());
-      if (state.bytes().reserved != reserved) continue;
+      if (state.bytes().reserved != reserved || state.growth().growths != growths) continue;
       EXPECT_EQ(NumAllocations() - before, 0U);
       ++quiet_steps;
     }
@@ -213,7 +222,7 @@ TEST(ConstantSize, CheckpointsAndMemoryDoNotGrow) {
     ++kinds;
     Subject subject(*kind, 9000);
     std::vector<size_t> bytes, reserved;
-    for (const size_t length : {3000, 6000, 9000}) {
+    for (const size_t length : {2400, 4800, 7200}) {  // as far behind a boundary of each kind
       while (subject.state->length() < length) subject.Extend(Keys(30, subject.state->length()));
       bytes.push_back(CheckpointOf(*subject.state).size());
       reserved.push_back(subject.state->bytes().reserved);
@@ -221,7 +230,7 @@ TEST(ConstantSize, CheckpointsAndMemoryDoNotGrow) {
     EXPECT_EQ(bytes, std::vector<size_t>(3, bytes.front())) << kind->name();
     EXPECT_EQ(reserved, std::vector<size_t>(3, reserved.front())) << kind->name();
   }
-  EXPECT_EQ(kinds, 2U);
+  EXPECT_GT(kinds, 15U);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "tests/support/kv_under_test.h"
+#include "tests/support/linear_under_test.h"
 
 namespace tidemill::testing {
 namespace {
@@ -12,7 +13,7 @@ using Kv = KvLayerShape;
 struct Fold {
   uint64_t begin = 0;
 };
-using Layer = std::variant<Kv, Fold>;
+using Layer = std::variant<Kv, Fold, LinearShape>;
 
 // What all KV layers of a list have in common.
 struct KvOfAll {
@@ -24,20 +25,22 @@ struct KvOfAll {
 LayerUnderTest::Pointer MakeLayer(const Layer& layer, const KvOfAll& kv) {
   if (const Kv* shape = std::get_if<Kv>(&layer))
     return std::make_shared<KvUnderTest>(*shape, kv.dtype, kv.growth, kv.ahead);
-  return std::make_shared<FoldUnderTest>(std::get<Fold>(layer).begin);
+  if (const Fold* fold = std::get_if<Fold>(&layer)) return std::make_shared<FoldUnderTest>(fold->begin);
+  return std::make_shared<LinearUnderTest>(std::get<LinearShape>(layer));
 }
 
 std::unique_ptr<const StateKindUnderTest> MakeKind(const KvOfAll& kv, const std::vector<Layer>& layers,
                                                    size_t draft_rows) {
   StateKindUnderTest::Layers list;
   std::string names;
-  bool drops = false;
+  bool drops = false, only_linear = true;
   for (const Layer& layer : layers) {
     list.push_back(MakeLayer(layer, kv));
     names += list.back()->name();
     drops = drops || list.back()->window() != 0;
+    only_linear = only_linear && std::holds_alternative<LinearShape>(layer);
   }
-  std::string name = "KvCache" + std::string(InfoOf(kv.dtype).name);
+  std::string name = only_linear ? "" : "KvCache" + std::string(InfoOf(kv.dtype).name);
   std::erase(name, '_');
   name += names;
   if (drops) name += "Draft" + std::to_string(draft_rows);
@@ -201,6 +204,35 @@ const std::vector<std::unique_ptr<const StateKindUnderTest>>& AllStateKinds() {
       add(DType::kBF16, Layers{Kv{1, 4}, Kv{2, 3, 3}}, 2,
           KvGrowth{.policy = KvPolicy::kReserve, .increment = increment}, true);
     }
+    // Linear attention: each class alone, then beside itself and others.
+    const auto linear = [](size_t key_heads, size_t value_heads, size_t key_dim, size_t value_dim, size_t conv_width,
+                           const DeltaClass& form) {
+      return LinearShape{.delta = {.key_heads = key_heads,
+                                   .value_heads = value_heads,
+                                   .key_dim = key_dim,
+                                   .value_dim = value_dim,
+                                   .tiled = value_dim % 2 == 1,
+                                   .form = form},
+                         .channels = 1 + key_dim / 2,
+                         .conv_width = conv_width};
+    };
+    const auto alone = [&](const Layers& layers, size_t draft_rows) { add(DType::kF16, layers, draft_rows); };
+    constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16;
+    const LinearShape recurrent = linear(1, 2, 3, 2, 4, {1, 1, kF32}), by_three = linear(2, 2, 2, 5, 3, {3, 3, kF32}),
+                      by_eight = linear(1, 2, 4, 3, 2, {8, 8, kBF16}), late = linear(2, 4, 2, 3, 4, {24, 8, kF32}),
+                      latest = linear(1, 1, 5, 4, 1, {64, 16, kBF16});
+    for (const size_t draft_rows : std::vector<size_t>{0, 1, 3, 16}) alone({recurrent}, draft_rows);
+    for (const size_t draft_rows : std::vector<size_t>{0, 1}) alone({by_three}, draft_rows);
+    for (const size_t draft_rows : std::vector<size_t>{0, 3}) alone({by_eight}, draft_rows);
+    for (const size_t draft_rows : std::vector<size_t>{0, 16}) alone({late}, draft_rows);
+    for (const size_t draft_rows : std::vector<size_t>{0, 1, 16}) alone({latest}, draft_rows);
+    alone({linear(1, 1, 2, 2, 1, {1, 1, kBF16})}, 0);
+    alone({by_three, late}, 0);
+    alone({late, recurrent}, 3);
+    add(DType::kF16, {Kv{2, 3}, late}, 0);
+    add(DType::kBF16, {by_eight, Kv{1, 4, 6}}, 0);
+    add(DType::kF16, {by_three, Fold{7}, Kv{1, 2, 40}, Kv{1, 2}}, 16);
+    add(DType::kQ8_0, {Fold{7}, latest, Kv{1, 32, 5}}, 2, {.policy = KvPolicy::kBmc, .increment = 16});
     return all;
   }();
   return kinds;
