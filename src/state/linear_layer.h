@@ -8,8 +8,10 @@
 // Forks share the state; who folds first takes a place of its own, which Reserve provides. Entries are copied.
 // No state is allocated before a token has passed the first boundary.
 //
-// Checkpoint:  the state at the last boundary that is not after `earliest`, if there is one; entries from there on: of each u, then g,
-// then k of all heads; inputs of the convolution from position earliest - (conv_width - 1) on, if it reads any before a row's own.
+// Where rollbacks are kept every step keeps its entries, and a task has at most kMaxDeltaEntries: long steps are cut.
+//
+// Checkpoint:  the state at the last boundary that is not after `earliest`, if there is one; entries from there on, of each u, then g, then
+// k of all heads; inputs of the convolution from position earliest - (conv_width - 1) on. Without earlier inputs to read, none.
 #ifndef TIDEMILL_STATE_LINEAR_LAYER_H_
 #define TIDEMILL_STATE_LINEAR_LAYER_H_
 
@@ -57,8 +59,9 @@ class LinearLayer : public LayerState {
   const LinearShape& shape() const { return shape_; }
   const LinearCounts& counts() const { return counts_; }
   size_t base() const { return base_; }  // the position of the state in memory
+  size_t length() const { return base_ + num_entries_; }
 
-  // A cell: rows [slot, slot + num) of the step, in ascending order of slots; with slot 0 the step begins anew.
+  // A cell: rows [slot, slot + num) of the step, in ascending order of slots; with slot 0 the step starts over.
   //   ConvInputs -> the convolution -> Task, with entries and state -> the delta rule -> EndRows
   // inputs[i * conv_width ...]: of row i, as kernels/short_convolution.h; x: [num, channels] the rows' own inputs.
   void ConvInputs(size_t slot, ConstMatrix<float> x, std::span<const int32_t> parents, std::span<const float*> inputs);
@@ -107,7 +110,6 @@ class LinearLayer : public LayerState {
   using StatePointer = std::shared_ptr<State>;
 
   const DeltaClass& form() const { return shape_.delta.form; }
-  size_t length() const { return base_ + num_entries_; }
   uint64_t state_bytes() const { return shape_.delta.state_floats() * sizeof(float); }
   static const float* DataOf(const StatePointer& state) {
     return state == nullptr ? nullptr : state->memory.As<float>().data();

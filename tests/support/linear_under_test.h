@@ -1,5 +1,5 @@
-// Layers of linear attention, as the contract tests see them, and tests of their own: rows of 8 bytes, from which all that such a layer is
-// given follows; cells that write them; and what a layer must make of them, from the kernel alone.
+// Layers of linear attention, as the contract tests see them. Rows of 8 bytes, from which all that such a layer is given follows; cells
+// that write them; and from the kernel alone, what a layer must make of them.
 #ifndef TIDEMILL_TESTS_SUPPORT_LINEAR_UNDER_TEST_H_
 #define TIDEMILL_TESTS_SUPPORT_LINEAR_UNDER_TEST_H_
 
