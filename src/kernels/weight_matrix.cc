@@ -109,6 +109,7 @@ Result<WeightMatrix> WeightMatrix::Pack(const WeightSource& given, bool as_f32, 
     if (release) ReleaseRows(source, begin_row, end_row, release);
   }
   matrix.source_.bytes = {};
+  matrix.source_.order = {};
   return matrix;
 }
 

@@ -86,7 +86,7 @@ class WeightMatrix {
   size_t packed_bytes() const { return num_panels() * panel_bytes(); }
   bool packed() const { return packed_.data() != nullptr; }
   // Bytes this matrix holds in memory of its own.
-  size_t resident_bytes() const { return packed_.size(); }
+  size_t resident_bytes() const { return packed_.size() + source_.order.list.size() * sizeof(uint32_t); }
   // True when the kernels want int8 activations; else f32 or BF16 (FormFor).
   bool quantized() const { return InfoOf(dtype_).quantized; }
 
@@ -100,7 +100,7 @@ class WeightMatrix {
   static size_t PanelBytes(DType dtype, size_t cols);
 
  private:
-  WeightSource source_;  // bytes empty once packed
+  WeightSource source_;  // bytes and order empty once packed
   DType dtype_ = DType::kF32;
   AlignedBuffer packed_;
 };
