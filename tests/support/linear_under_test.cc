@@ -114,7 +114,7 @@ class CellMemory {
     for (size_t head = 0; head < d.value_heads; ++head) {
       add(beta, (1 + uniform()) / 2);
       const float decay = uniform();
-      add(g, decay < -0.9F ? kLeastDecay : decay < -0.8F ? 0 : -std::fabs(decay) / 4);
+      add(g, decay < -0.9F ? kMinDecay : decay < -0.8F ? 0 : -std::fabs(decay) / 4);
     }
     for (size_t i = 0; i < shape.channels; ++i) add(x, uniform());
   }
