@@ -140,16 +140,16 @@ HWY_INLINE void ProductsOf(const float* const* x, const float* s, size_t key_dim
 
 // As many rows at a time as registers hold.
 void Products(const float* const* x, size_t rows, const float* s, size_t key_dim, const float* next, float* out) {
-  constexpr size_t kMost = HWY_MAX_BYTES >= 64 ? 8 : 2;
+  constexpr size_t kMaxAtOnce = HWY_MAX_BYTES >= 64 ? 8 : 2;
   for (size_t row = 0; row < rows;) {
     const size_t left = rows - row;
     size_t taken = 1;
-    if (kMost == 8 && left >= 8) {
-      ProductsOf<kMost>(x + row, s, key_dim, next, out + row * kDeltaTile);
-      taken = kMost;
-    } else if (kMost == 8 && left >= 4) {
-      ProductsOf<kMost / 2>(x + row, s, key_dim, next, out + row * kDeltaTile);
-      taken = kMost / 2;
+    if (kMaxAtOnce == 8 && left >= 8) {
+      ProductsOf<kMaxAtOnce>(x + row, s, key_dim, next, out + row * kDeltaTile);
+      taken = kMaxAtOnce;
+    } else if (kMaxAtOnce == 8 && left >= 4) {
+      ProductsOf<kMaxAtOnce / 2>(x + row, s, key_dim, next, out + row * kDeltaTile);
+      taken = kMaxAtOnce / 2;
     } else if (left >= 2) {
       ProductsOf<2>(x + row, s, key_dim, next, out + row * kDeltaTile);
       taken = 2;
@@ -206,7 +206,7 @@ HWY_INLINE void FoldRows(const DeltaFold& fold, const DeltaTileEntries& entries,
 
 template <bool kBFloat16>
 void FoldTile(const DeltaFold& fold, const DeltaTileEntries& entries, float* scratch) {
-  constexpr size_t kMost = HWY_MAX_BYTES >= 64 ? 4 : 2;
+  constexpr size_t kMaxAtOnce = HWY_MAX_BYTES >= 64 ? 4 : 2;
   for (size_t first = 0; first < fold.num; first += kDeltaFoldEntries) {
     const size_t n = HWY_MIN(kDeltaFoldEntries, fold.num - first);
     for (size_t e = 0; e < n; ++e) {
@@ -214,7 +214,7 @@ void FoldTile(const DeltaFold& fold, const DeltaTileEntries& entries, float* scr
                    scratch + e * kDeltaTile);
     }
     size_t r = 0;
-    for (; r + kMost <= fold.key_dim; r += kMost) FoldRows<kMost>(fold, entries, r, first, n, scratch);
+    for (; r + kMaxAtOnce <= fold.key_dim; r += kMaxAtOnce) FoldRows<kMaxAtOnce>(fold, entries, r, first, n, scratch);
     for (; r < fold.key_dim; ++r) FoldRows<1>(fold, entries, r, first, n, scratch);
   }
 }
