@@ -3,6 +3,7 @@
 //   kvbuffer_layer decode              a token a step, m = 1 .. 64, batch 1 .. 128, beside the traffic model
 //   kvbuffer_layer verify              1 .. 16 drafts, beside a recurrent kernel that writes a state for each
 //   kvbuffer_layer start               recurrent, buffered and without a state, over the first 8 .. 512 tokens
+//   kvbuffer_layer memory              bytes of a sequence in a layer that verifies 4 drafts a step, beside a state for each
 //
 //   --shape 80b|0.8b   --threads N   --hot (one layer's states again and again; else as many as a model has)
 // Times are of the delta rule and of what the layer does around it, without projections and convolution: the median of --repeats runs.
@@ -270,6 +271,44 @@ void Start(const Options& options) {
   }
 }
 
+// Once steps of five rows, of which one to five stay, have been made for a while.
+void Memory(const Options& options) {
+  constexpr size_t kDrafts = 4, kRows = kDrafts + 1;
+  std::printf("bytes of a sequence in a layer, %s, %zu drafts a step\n", options.shape.c_str(), kDrafts);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const size_t m : {1, 4, 8, 12, 16}) {
+      LinearShape shape = ShapeOf(options, {.start = m, .period = m, .dtype = dtype});
+      const DeltaShape& d = shape.delta;
+      shape.conv_width = 4;
+      shape.channels = 2 * d.key_heads * d.key_dim + d.value_heads * d.value_dim;
+      LinearLayer layer(shape, {.isa = DetectIsa()});
+      auto threads = ThreadPool::Create(1).value();
+      auto ctx = ExecutionContext::Create(DetectIsa(), threads.get(), DeltaScratchBytes()).value();
+      Rows rows(shape, kRows);
+      const std::vector<float> x(kRows * shape.channels);
+      std::vector<const float*> inputs(kRows * shape.conv_width);
+      uint64_t most = 0;
+      for (size_t step = 0; step < 200; ++step) {
+        if (!layer.Reserve(kRows, SIZE_MAX / 2, nullptr).ok()) std::abort();
+        const ConstMatrix<float> own(x.data(), kRows, shape.channels);
+        layer.ConvInputs(0, own, {}, inputs);
+        DeltaTask task = layer.Task(0, kRows);
+        rows.Fill(shape, 0, kRows, &task);
+        DeltaRule(ctx, d, {&task, 1});
+        layer.EndRows(0, own);
+        layer.Commit(1 + step % kRows);
+        if (step >= 20) most = std::max(most, layer.reserved_bytes());
+      }
+      const auto state = static_cast<double>(d.state_floats() * sizeof(float));
+      const double window = static_cast<double>(shape.channels * sizeof(float)) * 3;
+      const double each = (kDrafts + 1) * (state + window);
+      std::printf("%s m %2zu  %8.0f KiB   a state and window for each row %8.0f KiB   %.2f times as many requests\n",
+                  dtype == DType::kF32 ? "f32 " : "bf16", m, static_cast<double>(most) / 1024, each / 1024,
+                  each / static_cast<double>(most));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tidemill::kvbuffer
 
@@ -284,7 +323,7 @@ int main(int argc, char** argv) {
   app.add_option("--most-batch", options.most_batch);
   app.add_flag("--hot", options.hot);
   const std::vector<std::pair<const char*, void (*)(const Options&)>> figures = {
-      {"decode", Decode}, {"verify", Verify}, {"start", Start}};
+      {"decode", Decode}, {"verify", Verify}, {"start", Start}, {"memory", Memory}};
   for (const auto& [name, run] : figures) {
     app.add_subcommand(name)->fallthrough()->final_callback([&options, run = run] { run(options); });
   }
