@@ -200,6 +200,31 @@ TEST(Plan, Policies_WithTooMuchUnusedCapacityAreNoAlternatives) {
   EXPECT_EQ(other(), "iterative");
 }
 
+TEST(Plan, LinearForm_StandsBesideTheRecurrentOneAndThatBesideTheBest) {
+  PlanInput input = RoundInput();
+  for (const Choice& choice : ChoosePlan(input).choices) EXPECT_NE(choice.name, "linear form");
+  input.model.linear = {
+      .layers = 3,
+      .shape = {
+          .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .form = {.start = 8, .period = 8}}};
+  const Plan plan = ChoosePlan(input);
+  EXPECT_EQ(Named(plan, "linear form").chosen.value, "buffered 8");
+  EXPECT_EQ(Named(plan, "linear form").runner_up->value, "recurrent");
+  EXPECT_EQ(Named(plan, "linear form").option, "--linear-form recurrent");
+  EXPECT_FALSE(Named(plan, "linear form").runner_up_is_cheaper());
+  EXPECT_THAT(Named(plan, "linear form").reason, HasSubstr("by the model's shape; a write costs 1.00 of a read"));
+  input.model.linear.shape.form = {.start = 128, .period = 16};
+  input.linear_given = true;
+  EXPECT_EQ(Named(ChoosePlan(input), "linear form").chosen.value, "kv 128");
+  EXPECT_THAT(Named(ChoosePlan(input), "linear form").reason, HasSubstr("given"));
+  input.model.linear.shape.form = {};
+  const Plan recurrent = ChoosePlan(input);
+  EXPECT_EQ(Named(recurrent, "linear form").chosen.value, "recurrent");
+  EXPECT_EQ(Named(recurrent, "linear form").runner_up->value, "buffered 13");  // sqrt(2 S / e), w = 1
+  EXPECT_EQ(Named(recurrent, "linear form").option, "--linear-buffer 13");
+  EXPECT_TRUE(Named(recurrent, "linear form").runner_up_is_cheaper());
+}
+
 TEST(Plan, OneThread_HasTheCostsOfOne) {
   PlanInput input = RoundInput();
   const double two = ChoosePlan(input).decode[0].seconds;

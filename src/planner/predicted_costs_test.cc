@@ -127,6 +127,35 @@ TEST(PredictedCosts, Window_BoundsWhatIsSeen) {
   EXPECT_NEAR(without.Prefill(256, 32) - costs.Prefill(256, 32), 2 * (32896 - 5050 - 15600) * 1e-6, 1e-12);
 }
 
+// A state of 8192 bytes and entries of 392, at 0.1 ns a byte for one row and 1/31 more for each other. Copying takes five times as long as
+// one thread reads: more than a write can cost beside the read.
+TEST(PredictedCosts, Linear_ReadsStatesAndEntriesAndWritesNowAndThen) {
+  MachineProfile profile = RoundProfile();
+  ModelNumbers model = RoundModel();
+  const PredictedCosts costs(profile, model);
+  EXPECT_EQ(costs.Linear({}, 1), 0);
+  const double before = costs.DecodeStep(999, 3), prefill = costs.Prefill(1024, 512);
+  model.linear = {
+      .layers = 3,
+      .shape = {.key_heads = 1, .value_heads = 2, .key_dim = 32, .value_dim = 32, .form = {.start = 4, .period = 4}}};
+  EXPECT_EQ(costs.WriteFactor(), 1);
+  const double two = 1e-10 * 32 / 31, recurrent = 3 * (8192 * two + 1e-10 * (8192 + 392)),
+               buffered = 3 * (8192 * two + 1e-10 * (8192.0 / 4 + 392 * 2.5));
+  EXPECT_NEAR(costs.Linear({}, 1), recurrent, 1e-15);
+  EXPECT_NEAR(costs.Linear({.start = 4, .period = 4}, 1), buffered, 1e-15);
+  EXPECT_NEAR(costs.Linear({.start = 4, .period = 4, .dtype = DType::kBF16}, 1), buffered - 3e-10 * 2.5 * (392 - 200),
+              1e-15);
+  EXPECT_NEAR(costs.Linear({.start = 4, .period = 4}, 9),
+              3 * (8192 * 1e-10 * 48 / 31 + 9e-10 * (8192.0 / 4 + 392 * 2.5)), 1e-15);
+  EXPECT_NEAR(costs.LinearStart(DType::kF32, 10), 3 * 392e-9, 1e-15);
+  EXPECT_NEAR(costs.DecodeStep(999, 3), before + 3 * buffered, 1e-12);
+  EXPECT_NEAR(costs.Prefill(1024, 512), prefill + 2 * costs.Linear(model.linear.shape.form, 512), 1e-12);
+  profile.copy = 2e9;  // half a nanosecond: two reads and half of one
+  EXPECT_NEAR(costs.WriteFactor(), 0.5, 1e-12);
+  profile.copy = 1e10;
+  EXPECT_EQ(costs.WriteFactor(), 0.05);
+}
+
 TEST(PredictedCosts, Growing_CopiesAndTouches) {
   const MachineProfile profile = RoundProfile();
   const ModelNumbers model = RoundModel();
