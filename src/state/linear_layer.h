@@ -8,7 +8,8 @@
 // Forks share the state; who folds first takes a place of its own, which Reserve provides. Entries are copied.
 // No state is allocated before a token has passed the first boundary.
 //
-// Where rollbacks are kept every step keeps its entries, and a task has at most kMaxDeltaEntries: long steps are cut.
+// With rollback_rows, a step of any length keeps all of its entries. They and those before them are at most kMaxDeltaEntries: who reserves cuts
+// a longer prompt into steps.
 //
 // Checkpoint:  the state at the last boundary that is not after `earliest`, if there is one; entries from there on, of each u, then g, then
 // k of all heads; inputs of the convolution from position earliest - (conv_width - 1) on. Without earlier inputs to read, none.
