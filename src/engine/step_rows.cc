@@ -147,7 +147,11 @@ void StepRows::ReadFeatures(std::span<const StepSequence> sequences) {
     const bool own = features.cols == hidden;
     TIDEMILL_CHECK(features.rows == count && (own || features.cols == input.width));
     if (own) {
-      RunNorm(*ctx_, plain, features, (input.fuses_tokens ? beside : buffers_.x).Rows(begin, count));
+      if (input.fuses_tokens) {
+        RunNorm(*ctx_, input.feature_norm, features, beside.Rows(begin, count));
+      } else {
+        RunNorm(*ctx_, plain, features, buffers_.x.Rows(begin, count));
+      }
     } else {
       if (begin != last) {
         fuse();

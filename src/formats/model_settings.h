@@ -59,7 +59,8 @@ struct ModelSettings {
   size_t linear_num_value_heads = 0;                          // a multiple of linear_num_key_heads
   size_t linear_key_head_dim = 0, linear_value_head_dim = 0;  // 1 .. 256
   size_t linear_conv_kernel_dim = 0;                          // 1 .. 16
-  size_t num_mtp_layers = 0;  // of the model's own draft head, if the file has it; nothing reads it today
+  size_t num_mtp_layers =
+      0;  // of the model's own draft head (MTP), if the file has it: layers behind the others in a GGUF file
 
   double attention_scale = 0;          // > 0: of the scores, instead of 1 / sqrt(head_dim)
   double attn_logit_softcapping = 0;   // 0: none

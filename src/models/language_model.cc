@@ -35,7 +35,7 @@ StepShape LanguageModel::step_shape() const {
 
 uint64_t LanguageModel::resident_bytes() const {
   uint64_t bytes = embedding.resident_bytes() + position_embedding.resident_bytes() + final_norm.bytes() +
-                   features.token_norm.bytes();
+                   features.token_norm.bytes() + features.feature_norm.bytes();
   for (const Linear* linear : {&project_in, &project_out, &head, &features.fuse}) bytes += linear->bytes();
   for (const DecoderLayer& layer : layers) bytes += layer.bytes();
   return bytes;

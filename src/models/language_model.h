@@ -22,10 +22,12 @@ namespace tidemill {
 // row with the token of position i + 1 reads the feature of position i, so the head's state begins with the sequence's second token.
 //   EAGLE    x = fuse([embedding[token] ; feature])                                                            arXiv:2401.15077
 //   EAGLE-3  x = fuse(feature of the target), or a feature of its own as it is                                 arXiv:2503.01840
+//   MTP      x = fuse([token_norm(embedding[token]) ; feature_norm(feature)])
 struct FeatureInput {
   Linear fuse;  // [hidden, 2 * hidden] with fuses_tokens, else [hidden, width]; not present: the model is no draft head
-  bool fuses_tokens = false;        // EAGLE
-  Norm token_norm;                  // of embedding[token] if layers read tokens (AttentionLayer::reads_tokens)
+  bool fuses_tokens = false;  // EAGLE, MTP
+  Norm token_norm;  // of embedding[token]: of MTP, and of EAGLE-3, whose layers read it (AttentionLayer::reads_tokens)
+  Norm feature_norm;                // of a feature that is fused with a token
   size_t width = 0;                 // of the target's features; without fuses_tokens not hidden
   std::vector<size_t> target_taps;  // where they are taken (StepFeatures::taps)
   size_t own_tap = 0;               // of its own features, [hidden]

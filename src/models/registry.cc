@@ -21,6 +21,7 @@ struct Family {
   std::string_view architecture;  // general.architecture of a GGUF file; empty: no GGUF file has it
   SettingsOf* read_settings;
   ModelOf* load;
+  OwnHeadOf* load_own_head = nullptr;
   std::string_view language_model =
       {};  // a model that also reads images, with the settings of this model type in text_config
 };
@@ -32,11 +33,11 @@ constexpr Family kFamilies[] = {
     {"qwen2", "qwen2", ReadQwenSettings, LoadQwen2},
     {"qwen3", "qwen3", ReadQwenSettings, LoadQwen3},
     {"qwen3_moe", "qwen3moe", ReadQwenMoeSettings, LoadQwen3},
-    {"qwen3_next", "qwen3next", ReadQwen3NextSettings, LoadQwen3Next},
-    {"qwen3_5_text", "qwen35", ReadQwen35Settings, LoadQwen35},
-    {"qwen3_5", "", ReadQwen35Settings, LoadQwen35, "qwen3_5_text"},
-    {"qwen3_5_moe_text", "qwen35moe", ReadQwen35MoeSettings, LoadQwen35},
-    {"qwen3_5_moe", "", ReadQwen35MoeSettings, LoadQwen35, "qwen3_5_moe_text"},
+    {"qwen3_next", "qwen3next", ReadQwen3NextSettings, LoadQwen3Next, LoadQwenMtp},
+    {"qwen3_5_text", "qwen35", ReadQwen35Settings, LoadQwen35, LoadQwenMtp},
+    {"qwen3_5", "", ReadQwen35Settings, LoadQwen35, LoadQwenMtp, "qwen3_5_text"},
+    {"qwen3_5_moe_text", "qwen35moe", ReadQwen35MoeSettings, LoadQwen35, LoadQwenMtp},
+    {"qwen3_5_moe", "", ReadQwen35MoeSettings, LoadQwen35, LoadQwenMtp, "qwen3_5_moe_text"},
     {"gemma3_text", "gemma3", ReadGemma3Settings, LoadGemma3},
     {"gpt2", "gpt2", ReadGpt2Settings, LoadGpt2},
     {"gpt_neox", "gptneox", ReadGptNeoxSettings, LoadGptNeox},
@@ -245,6 +246,27 @@ Result<std::unique_ptr<LanguageModel>> LoadDraftHead(const ModelFiles& files, co
   TIDEMILL_TRY(head, (third ? LoadEagle3 : LoadEagle)(settings, reader, target, weights));
   TIDEMILL_TRY_VOID(weights.CheckAllRead());
   head->id = id;
+  head->target = &target;
+  return head;
+}
+
+Result<std::unique_ptr<LanguageModel>> LoadOwnDraftHead(const ModelFiles& files, const LanguageModel& target,
+                                                        const LoadSettings& load) {
+  const ScopedDefaultFloatEnvironment float_environment;
+  TIDEMILL_TRY(family, FindFamily(files, target.settings.architecture));
+  if (family->load_own_head == nullptr) {
+    std::string known;
+    for (const Family& other : kFamilies) {
+      const std::string_view name = NameOf(other, files.gguf() != nullptr);
+      if (other.load_own_head != nullptr && !name.empty()) known += (known.empty() ? "" : ", ") + std::string(name);
+    }
+    return Error(ErrorCode::kUnsupported, "draft head: expected a model of a family with one of its own, " + known +
+                                              ", found " + QuoteName(target.settings.architecture) +
+                                              "; draft with ngram, layers:M, a smaller model or a head for it");
+  }
+  WeightLoader weights(files, load);
+  TIDEMILL_TRY(head, family->load_own_head(target, weights));
+  head->id = ChainTokenHash(target.id, target.layers.size());
   head->target = &target;
   return head;
 }

@@ -31,6 +31,12 @@ bool IsDraftHead(const ModelFiles& files);
 Result<std::unique_ptr<LanguageModel>> LoadDraftHead(const ModelFiles& files, const LanguageModel& target,
                                                      const LoadSettings& settings);
 
+// Loads the draft head that stands in the files of `target`, its model, which outlives it; positions are the target's, a caller's scaling
+// included. Mapped weights borrow `files`. kUnsupported: the family has none; kNotFound: the files have none; kCorruptFile: a part of it,
+// by what is missing.
+Result<std::unique_ptr<LanguageModel>> LoadOwnDraftHead(const ModelFiles& files, const LanguageModel& target,
+                                                        const LoadSettings& settings);
+
 }  // namespace tidemill
 
 #endif  // TIDEMILL_MODELS_REGISTRY_H_

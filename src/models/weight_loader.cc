@@ -44,6 +44,11 @@ bool WeightLoader::Has(const WeightName& name, std::string_view suffix) const {
   return files_.FindTensor(Spelled(name, suffix)) != nullptr;
 }
 
+bool WeightLoader::HasAny(std::string_view prefix) const {
+  return std::any_of(files_.tensors().begin(), files_.tensors().end(),
+                     [prefix](const FileTensor& tensor) { return tensor.name.starts_with(prefix); });
+}
+
 Result<const FileTensor*> WeightLoader::Find(const std::string& name, size_t rows, size_t cols, bool any_type) {
   const FileTensor* tensor = files_.FindTensor(name);
   if (tensor == nullptr) {
@@ -285,12 +290,12 @@ void WeightLoader::Skip(std::string_view prefix) {
   for (size_t i = 0; i < read_.size(); ++i) read_[i] = read_[i] || files_.tensors()[i].name.starts_with(prefix);
 }
 
-Result<void> WeightLoader::CheckAllRead() const {
+Result<void> WeightLoader::CheckAllRead(std::string_view prefix) const {
   size_t unread = 0;
   std::string_view first;
   for (size_t i = 0; i < read_.size(); ++i) {
     const std::string_view name = files_.tensors()[i].name;
-    if (read_[i] || FollowsFromSettings(name)) continue;
+    if (read_[i] || !name.starts_with(prefix) || FollowsFromSettings(name)) continue;
     if (unread++ == 0) first = name;
   }
   if (unread == 0) return {};

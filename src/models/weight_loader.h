@@ -64,6 +64,7 @@ class WeightLoader {
   bool gguf() const { return files_.gguf() != nullptr; }
   bool Has(const WeightName& name, std::string_view suffix = ".weight") const;
   bool HasTensor(const std::string& name) const { return files_.FindTensor(name) != nullptr; }  // as the file has it
+  bool HasAny(std::string_view prefix) const;                                                   // whose name begins so
 
   // A matrix of exactly [rows, cols]. kCorruptFile: not there, or of another shape (with both shapes).
   Result<WeightMatrix> Matrix(const WeightName& name, size_t rows, size_t cols, const WeightForm& form = {});
@@ -88,8 +89,9 @@ class WeightLoader {
   // Counts tensors whose names begin so as read, since nothing here needs them.
   void Skip(std::string_view prefix);
 
-  // After loading: kUnsupported if the file has unread weights, but for what frameworks save beside weights (docs/models.md).
-  Result<void> CheckAllRead() const;
+  // After loading: kUnsupported if the file has unread weights, but for what frameworks save beside weights (docs/models.md). `prefix`: of
+  // those that count.
+  Result<void> CheckAllRead(std::string_view prefix = {}) const;
 
  private:
   std::string Spelled(const WeightName& name, std::string_view suffix = ".weight") const {

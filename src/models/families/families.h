@@ -26,6 +26,11 @@ using DraftHeadOf = Result<std::unique_ptr<LanguageModel>>(const ModelSettings& 
 
 DraftHeadOf LoadEagle, LoadEagle3;
 
+// The draft head that stands in the files of its target. kNotFound: there is none.
+using OwnHeadOf = Result<std::unique_ptr<LanguageModel>>(const LanguageModel& target, WeightLoader& weights);
+
+OwnHeadOf LoadQwenMtp;
+
 }  // namespace tidemill
 
 #endif  // TIDEMILL_MODELS_FAMILIES_FAMILIES_H_

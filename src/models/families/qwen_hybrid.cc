@@ -1,5 +1,6 @@
 // Qwen3-Next and Qwen3.5: linear attention (layers/delta_branch.h) in three of four layers; in the others attention whose result passes
 // a gate, with norms of each head and rotary positions on a quarter of it. Norms store w of 1 + w. Mixtures have an expert for every token.
+// Their draft head (MTP) is another such layer, with attention.
 #include "base/printable_name.h"
 #include "kernels/delta_rule.h"
 #include "models/families/families.h"
@@ -125,19 +126,58 @@ Result<void> ReadMixture(const SettingsReader& reader, ModelSettings& s) {
   return {};
 }
 
+GatedDecoderOptions HybridOptions() {
+  return {.qkv_bias = Bias::kOptional,
+          .o_bias = Bias::kOptional,
+          .qk_norm = true,
+          .norm_one_plus = true,
+          .output_gate = true,
+          .mlp_norm_gguf = "post_attention_norm"};
+}
+
+constexpr std::string_view kMtp = "mtp.";  // of the draft head's names in a checkpoint
+
+// In a GGUF file of the draft head's i-th layer, which has all of its names.
+std::string MtpBlock(const ModelSettings& s, size_t i) {
+  return "blk." + std::to_string(s.num_hidden_layers + i) + ".";
+}
+
 Result<std::unique_ptr<LanguageModel>> LoadHybrid(const ModelSettings& s, WeightLoader& weights, bool tiled) {
   weights.Skip("model.visual.");
-  weights.Skip("mtp.");
-  for (size_t i = 0; i < s.num_mtp_layers; ++i) weights.Skip("blk." + std::to_string(s.num_hidden_layers + i) + ".");
-  return LoadGatedDecoder(s,
-                          {.qkv_bias = Bias::kOptional,
-                           .o_bias = Bias::kOptional,
-                           .qk_norm = true,
-                           .norm_one_plus = true,
-                           .output_gate = true,
-                           .tiled_value_heads = tiled,
-                           .mlp_norm_gguf = "post_attention_norm"},
-                          weights);
+  weights.Skip(kMtp);
+  for (size_t i = 0; i < s.num_mtp_layers; ++i) weights.Skip(MtpBlock(s, i));
+  GatedDecoderOptions options = HybridOptions();
+  options.tiled_value_heads = tiled;
+  return LoadGatedDecoder(s, options, weights);
+}
+
+// Of the target's settings: one layer with attention, with experts where the others have them.
+ModelSettings MtpSettings(ModelSettings s) {
+  s.num_hidden_layers = 1;
+  s.linear_layers.clear();
+  s.dense_layers.clear();
+  s.num_mtp_layers = 0;
+  return s;
+}
+
+Result<void> CheckHasMtp(const ModelSettings& s, const WeightLoader& weights) {
+  const std::string advice = "; take files that have it, or draft with ngram, layers:M or a smaller model";
+  if (weights.gguf() && s.num_mtp_layers > 1) {
+    return Error(ErrorCode::kUnsupported, "metadata: \"" + s.architecture +
+                                              ".nextn_predict_layers\": expected a draft head of 1 layer, found " +
+                                              std::to_string(s.num_mtp_layers) + advice);
+  }
+  if (weights.gguf() && s.num_mtp_layers == 0) {
+    return Error(ErrorCode::kNotFound, "draft head: expected tensors \"" + MtpBlock(s, 0) +
+                                           "nextn.*\" and \"nextn_predict_layers\" 1, found a file of " +
+                                           std::to_string(s.num_hidden_layers) + " layers without a draft head" +
+                                           advice);
+  }
+  if (!weights.gguf() && !weights.HasAny(kMtp)) {
+    return Error(ErrorCode::kNotFound,
+                 "draft head: expected tensors \"mtp.*\", as \"mtp.fc.weight\", found none" + advice);
+  }
+  return {};
 }
 
 }  // namespace
@@ -170,6 +210,52 @@ Result<std::unique_ptr<LanguageModel>> LoadQwen3Next(const ModelSettings& settin
 
 Result<std::unique_ptr<LanguageModel>> LoadQwen35(const ModelSettings& settings, WeightLoader& weights) {
   return LoadHybrid(settings, weights, true);
+}
+
+// Multi-token prediction: a token beside the hidden in front of it, behind the final norm and normed again, through one product; a layer;
+// a norm, behind which is the next hidden.
+Result<std::unique_ptr<LanguageModel>> LoadQwenMtp(const LanguageModel& target, WeightLoader& weights) {
+  const ModelSettings& s = target.settings;
+  TIDEMILL_TRY_VOID(CheckHasMtp(s, weights));
+  const size_t hidden = s.hidden_size, layer_index = s.num_hidden_layers;
+  const std::string checkpoint(kMtp), block = MtpBlock(s, 0);
+  const auto rms = [&](const WeightName& name) { return weights.Rms(name, hidden, s.norm_eps, true); };
+
+  auto head = std::make_unique<LanguageModel>();
+  head->settings = MtpSettings(s);
+  FeatureInput& input = head->features;
+  TIDEMILL_TRY(fuse, weights.Layer({checkpoint + "fc", block + "nextn.eh_proj"}, hidden, 2 * hidden, Bias::kNone));
+  TIDEMILL_TRY(token_norm, rms({checkpoint + "pre_fc_norm_embedding", block + "nextn.enorm"}));
+  TIDEMILL_TRY(feature_norm, rms({checkpoint + "pre_fc_norm_hidden", block + "nextn.hnorm"}));
+  input.fuse = std::move(fuse);
+  input.fuses_tokens = true;
+  input.token_norm = std::move(token_norm);
+  input.feature_norm = std::move(feature_norm);
+  input.width = hidden;
+  input.target_taps = {target.layers.size() + 1};
+  input.own_tap = 2;
+
+  GatedDecoderOptions options = HybridOptions();
+  options.layer_prefix = checkpoint + "layers.0.";
+  TIDEMILL_TRY(layer, LoadGatedLayer(head->settings, options, layer_index, weights));
+  head->layers.push_back(std::move(layer));
+  head->ropes = target.ropes;
+
+  WeightName norm_name{checkpoint + "norm", block + "nextn.shared_head_norm"};
+  if (weights.gguf() && !weights.Has(norm_name)) norm_name.gguf = "output_norm";
+  TIDEMILL_TRY(final_norm, rms(norm_name));
+  head->final_norm = std::move(final_norm);
+  // Files of llama.cpp's format may have these; a checkpoint's are the target's.
+  if (const WeightName name{"", block + "nextn.embed_tokens"}; weights.gguf() && weights.Has(name)) {
+    TIDEMILL_TRY(embedding, weights.MatrixUnless(target.embedding, name, s.vocab_size, hidden));
+    head->embedding = std::move(embedding);
+  }
+  if (const WeightName name{"", block + "nextn.shared_head_head"}; weights.gguf() && weights.Has(name)) {
+    TIDEMILL_TRY(own, weights.MatrixUnless(target.head_or_tied(), name, s.vocab_size, hidden));
+    if (own.rows() != 0) head->head.weight = std::move(own);
+  }
+  TIDEMILL_TRY_VOID(weights.CheckAllRead(weights.gguf() ? std::string_view(block) : kMtp));
+  return head;
 }
 
 }  // namespace tidemill
