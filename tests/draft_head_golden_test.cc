@@ -6,9 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <memory>
 #include <numeric>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,18 +15,20 @@
 #include "base/testing/levels.h"
 #include "formats/f8.h"
 #include "kernels/testing/compare.h"
-#include "models/registry.h"
 #include "tensor/half.h"
 #include "tests/support/changed_checkpoint.h"
+#include "tests/support/draft_pair.h"
 #include "tests/support/eagle_golden.h"
 #include "tests/support/model_runner.h"
 
 namespace tidemill::draft_head_golden_test {
 namespace {
 
+using testing::DraftPair;
 using testing::EagleGolden;
 using testing::KeysOf;
-using testing::ModelRunner;
+using testing::Outputs;
+using testing::Rows;
 using testing::RunnerOptions;
 
 size_t ArgMax(std::span<const float> row) {
@@ -43,90 +43,6 @@ std::vector<size_t> Ranked(std::span<const float> row) {
   return ids;
 }
 
-// Rows of floats, one behind the other.
-struct Rows {
-  size_t width = 0;
-  std::vector<float> values = {};
-
-  size_t count() const { return values.size() / width; }
-  std::span<const float> row(size_t i) const { return std::span(values).subspan(i * width, width); }
-  void Add(std::span<const float> row) { values.insert(values.end(), row.begin(), row.end()); }
-  ConstMatrix<float> view() const { return {values.data(), count(), width}; }
-};
-
-struct Outputs {
-  Rows logits = {}, features = {};
-};
-
-// A model through an executor, with the features that it reads and those that are taken.
-Outputs Run(StepExecutor& executor, const LanguageModel& model, std::span<const size_t> taps,
-            const StepSequence& sequence) {
-  Outputs out;
-  const size_t rows = sequence.tokens.size();
-  out.logits.width = model.head_or_tied().rows();
-  out.features.width = taps.size() * model.settings.hidden_size;
-  out.features.values.resize(rows * out.features.width);
-  const StepFeatures features{.taps = taps, .out = {out.features.values.data(), rows, out.features.width}};
-  EXPECT_TRUE(sequence.state->Reserve(rows).ok());
-  TappedOrder order(&features);
-  EXPECT_TRUE(executor.Run(
-      {&sequence, 1}, [&](size_t, size_t, std::span<float> row) { out.logits.Add(row); }, nullptr, order));
-  return out;
-}
-
-// A target and a head for it.
-class Pair {
- public:
-  // `folder`: of the head.
-  Pair(const std::string& folder, const RunnerOptions& options)
-      : target_(EagleGolden::Folder("target"), options), threads_(ThreadPool::Create(options.threads).value()) {
-    files_ = ModelFiles::Open(folder).value();
-    LoadSettings settings;
-    settings.f32 = options.f32;
-    settings.mapped = options.mapped;
-    settings.threads = threads_.get();
-    EXPECT_TRUE(IsDraftHead(*files_));
-    auto loaded = LoadDraftHead(*files_, target_.model(), settings);
-    EXPECT_TRUE(loaded.ok()) << loaded.error().message();
-    head_ = std::move(loaded).value();
-    ctx_ = std::make_unique<ExecutionContext>(
-        ExecutionContext::Create(options.isa, threads_.get(), head_->scratch_bytes()).value());
-    executor_ = StepExecutor::Create(*head_, *ctx_, options.max_rows).value();
-  }
-
-  ModelRunner& target() { return target_; }
-  const LanguageModel& head() const { return *head_; }
-  StepExecutor& executor() { return *executor_; }  // of the head
-  std::unique_ptr<SequenceState> NewHeadState() const {
-    return head_->MakeState({.kv_dtype = DType::kF32, .max_length = 64});
-  }
-
-  // The target over tokens; a tree where there are parents. The caller commits.
-  Outputs RunTarget(SequenceState& state, std::span<const int32_t> tokens, std::span<const int32_t> parents = {}) {
-    return Run(target_.executor(), target_.model(), head_->features.target_taps,
-               {.state = &state, .tokens = tokens, .rows = Wanted::kAll, .parents = parents});
-  }
-  Outputs RunHead(SequenceState& state, std::span<const int32_t> tokens, const ConstMatrix<float>& features,
-                  std::span<const int32_t> parents = {}) {
-    const size_t taps[] = {head_->features.own_tap};
-    return Run(*executor_, *head_, taps,
-               {.state = &state, .tokens = tokens, .rows = Wanted::kAll, .parents = parents, .features = features});
-  }
-
-  int32_t TargetId(size_t draft_id) const {
-    const std::vector<int32_t>& ids = head_->features.target_ids;
-    return ids.empty() ? static_cast<int32_t>(draft_id) : ids[draft_id];
-  }
-
- private:
-  ModelRunner target_;
-  std::unique_ptr<ThreadPool> threads_;
-  std::optional<ModelFiles> files_;
-  std::unique_ptr<LanguageModel> head_;
-  std::unique_ptr<ExecutionContext> ctx_;
-  std::unique_ptr<StepExecutor> executor_;
-};
-
 void ExpectNear(const std::vector<float>& expected, const std::vector<float>& found, const std::string& what) {
   EXPECT_TRUE(testing::Within(expected, found, [](size_t) { return EagleGolden::kTolerance; })) << what;
 }
@@ -137,7 +53,7 @@ struct Drafted {
 };
 
 // The tree behind `last`, the head's last row: level by level, each a step of all nodes so far, whose rows are written again.
-Drafted DraftTree(Pair& pair, SequenceState& state, std::span<const int32_t> parents, const Outputs& last) {
+Drafted DraftTree(DraftPair& pair, SequenceState& state, std::span<const int32_t> parents, const Outputs& last) {
   Drafted drafted;
   std::vector<size_t> children(parents.size() + 1);
   Rows read{.width = pair.head().settings.hidden_size};
@@ -162,7 +78,7 @@ void ExpectGolden(const std::string& name, const RunnerOptions& options, size_t 
   SCOPED_TRACE(name + " level " + std::string(IsaName(options.isa)) + " chunk " + std::to_string(chunk) +
                (options.mapped ? " mapped" : " packed"));
   const EagleGolden golden(name);
-  Pair pair(EagleGolden::Folder(name), options);
+  DraftPair pair(EagleGolden::Folder("target"), EagleGolden::Folder(name), options);
   const std::vector<int32_t> parents = golden.Parents();
   std::vector<int32_t> verified_parents = {-1};  // the last sampled token, then the nodes
   for (const int32_t parent : parents) verified_parents.push_back(parent + 1);
@@ -303,7 +219,8 @@ TEST(DraftHead, NarrowWeights_AreTheNumbersThatTheySay) {
           .Convert("F32", [&](const std::string& floats) { return Numbers(codes(floats), narrow); })
           .WriteTo(wide_folder);
       const auto logits = [&](const std::string& folder, bool f32, bool mapped) {
-        Pair pair(folder, {.threads = 2, .f32 = f32, .mapped = mapped, .context = 64, .max_rows = 64});
+        DraftPair pair(EagleGolden::Folder("target"), folder,
+                       {.threads = 2, .f32 = f32, .mapped = mapped, .context = 64, .max_rows = 64});
         const auto target_state = pair.target().NewState(), state = pair.NewHeadState();
         const Outputs seen = pair.RunTarget(*target_state, prompt);
         Outputs out = pair.RunHead(*state, prompt, seen.features.view());
@@ -322,7 +239,8 @@ TEST(DraftHead, NarrowWeights_AreTheNumbersThatTheySay) {
 TEST(DraftHead, RowsWithBatchMatesAndInChunks_HaveTheSameBits) {
   for (const std::string name : kHeads) {
     SCOPED_TRACE(name);
-    Pair pair(EagleGolden::Folder(name), {.threads = 2, .context = 64, .max_rows = 64});
+    DraftPair pair(EagleGolden::Folder("target"), EagleGolden::Folder(name),
+                   {.threads = 2, .context = 64, .max_rows = 64});
     const std::vector<int32_t> ids = {7, 1, 44, 90, 3, 8}, next = {12};
     const auto target_state = pair.target().NewState();
     const Outputs seen = pair.RunTarget(*target_state, ids);
