@@ -135,12 +135,13 @@ class Model {
   std::unique_ptr<Impl> impl_;
 };
 
-// A draft head of EAGLE or EAGLE-3: it drafts what one model, its target, says next, from what the target's layers make of the text. The
-// folder has no tokenizer; embedding and head are the target's where it has none. Immutable once loaded, as Model.
+// A draft head of EAGLE or EAGLE-3, or the one that a model's own files have (multi-token prediction, MTP): it drafts what one model, its
+// target, says next, from what the target's layers make of the text. A folder has no tokenizer; embedding and head are the target's where
+// it has none. Immutable once loaded, as Model.
 class DraftHead {
  public:
   struct Impl;
-  explicit DraftHead(std::unique_ptr<Impl> impl);  // Load makes it
+  explicit DraftHead(std::unique_ptr<Impl> impl);  // Load or LoadOwn makes it
   ~DraftHead();
   DraftHead(const DraftHead&) = delete;
   DraftHead& operator=(const DraftHead&) = delete;
@@ -151,9 +152,12 @@ class DraftHead {
   // target of a family that has no such heads. Positions are scaled as the head's own file says, whatever rope_scaling.
   static Result<std::shared_ptr<const DraftHead>> Load(const std::string& path, std::shared_ptr<const Model> target,
                                                        LoadOptions options);
+  // The head in the files of `target`, which it keeps; positions are scaled as the target's. kUnsupported: the family has none; kNotFound:
+  // the files have none; kCorruptFile: they have a part of it, by what is missing; others as Model::Load's of weights.
+  static Result<std::shared_ptr<const DraftHead>> LoadOwn(std::shared_ptr<const Model> target, LoadOptions options);
 
   const Model& target() const;
-  const std::vector<UnreadSettings>& unread_settings() const;  // of its config.json
+  const std::vector<UnreadSettings>& unread_settings() const;  // of its config.json; none of LoadOwn's
   uint64_t resident_weight_bytes() const;                      // memory of the packed weights, but for the target's
 
   Impl& impl() const { return *impl_; }  // for engines

@@ -44,11 +44,14 @@ std::string SpillFolder() {
   return folder != nullptr && *folder != '\0' ? folder : "/var/tmp";
 }
 
-// "ngram", "layers:4", or what there is a file or folder of.
+// "ngram", "mtp", "layers:4", or what there is a file or folder of.
 std::string ReadDraft(const std::string& text, DraftFlags& target) {
   constexpr std::string_view kLayers = "layers:";
   if (text == "ngram") {
     target.source = DraftSource::kNgram;
+  } else if (text == "mtp") {
+    target.source = DraftSource::kModel;
+    target.model.clear();
   } else if (text.starts_with(kLayers)) {
     const auto layers = ParseNumber<size_t>(std::string_view(text).substr(kLayers.size()));
     if (!layers || *layers == 0) return "layers:M with a whole number of at least 1";
@@ -56,7 +59,7 @@ std::string ReadDraft(const std::string& text, DraftFlags& target) {
     target.layers = *layers;
   } else {
     std::error_code ignored;
-    if (!std::filesystem::exists(text, ignored)) return "ngram, layers:M or the path of a model that exists";
+    if (!std::filesystem::exists(text, ignored)) return "ngram, mtp, layers:M or the path of a model that exists";
     target.source = DraftSource::kModel;
     target.model = text;
   }
@@ -159,11 +162,13 @@ Result<EngineOptions> MachineFlags::engine_options() const {
 void DraftFlags::AddSourceTo(FlagSet& flags) {
   flags.Group("Drafts");
   flags.Removed("--draft-accept", "answers with --draft are always those of plain decoding; leave it out");
-  flags.Value("--draft", "ngram|layers:M|MODEL",
-              "Draft the next tokens and check them in one step; answers are the same. ngram: what followed the last "
-              "tokens before, in prompt or answer; layers:M: by the model's first M layers; MODEL: by a smaller model "
-              "with the same vocabulary, or by a draft head of this one (EAGLE)",
-              [this](const std::string& text) { return ReadDraft(text, *this); });
+  flags.Value(
+      "--draft", "ngram|mtp|layers:M|MODEL",
+      "Draft the next tokens and check them in one step; answers are the same. ngram: what followed the last "
+      "tokens before, in prompt or answer; mtp: by the draft head in the model's own files (Qwen3-Next, "
+      "Qwen3.5); layers:M: by the model's first M layers; MODEL: by a smaller model with the same vocabulary, or "
+      "by a draft head of this one (EAGLE)",
+      [this](const std::string& text) { return ReadDraft(text, *this); });
   flags.Number<size_t>("--draft-max", num_draft_tokens, 1, DraftOptions::kMax,
                        "Draft tokens in a step, at most (8; of a tree 25)");
   flags.Number<size_t>("--draft-min", min_draft_tokens, 0, DraftOptions::kMax,
@@ -205,10 +210,11 @@ Result<void> DraftFlags::Check() const {
         "does not");
   }
   if ((ngram_min || ngram_max) && draft.source != DraftSource::kNgram) {
-    return UsageError(
-        ngram_min ? "--ngram-min" : "--ngram-max",
-        "expected --draft ngram, which looks tokens up, found " +
-            (draft.source == DraftSource::kModel ? "the model " + model : "layers:" + std::to_string(layers)));
+    return UsageError(ngram_min ? "--ngram-min" : "--ngram-max",
+                      "expected --draft ngram, which looks tokens up, found " +
+                          (draft.source != DraftSource::kModel ? "layers:" + std::to_string(layers)
+                           : model.empty()                     ? "mtp"
+                                                               : "the model " + model));
   }
   if (draft.ngram_max != 0 && draft.ngram_max < draft.ngram_min) {
     return UsageError("--ngram-max", "expected at least --ngram-min, which is " + std::to_string(draft.ngram_min) +

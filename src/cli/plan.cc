@@ -135,8 +135,9 @@ Result<void> PlanCommand(CommandContext& context) {
   TIDEMILL_TRY(engine_options, flags.machine.engine_options());
   engine_options.max_batch = std::max(engine_options.max_batch, options.batch);
   LoadOptions load = flags.machine.load_options();
-  load.text = flags.draft.source == DraftSource::kModel;                  // whose vocabularies are compared
-  options.weights = std::exchange(load.weights, WeightStorage::kMapped);  // a plan needs their shapes only
+  load.text =
+      flags.draft.source == DraftSource::kModel && !flags.draft.model.empty();  // whose vocabularies are compared
+  options.weights = std::exchange(load.weights, WeightStorage::kMapped);        // a plan needs their shapes only
   TIDEMILL_TRY(session, OpenSession(flags.model, std::move(load), engine_options, flags.draft, context));
   TIDEMILL_TRY(plan, MakeShowingProgress(*session.engine, options, context.messages));
   for (const std::string& warning : plan.warnings) context.messages.Warning(warning);

@@ -47,11 +47,17 @@ Result<Session> Open(const std::string& path, const LoadOptions& load, EngineOpt
   if (draft.source == DraftSource::kModel) {
     LoadOptions load_draft = load;
     load_draft.rope_scaling.reset();  // it is the other one's context that has to be longer
-    TIDEMILL_TRY(is_head, DraftHead::IsAt(draft.model));
+    const bool is_own = draft.model.empty();
+    bool is_head = is_own;
+    if (!is_own) {
+      TIDEMILL_TRY(found, DraftHead::IsAt(draft.model));
+      is_head = found;
+    }
     if (is_head) {
       ProgressBar progress(context.messages, "loading the draft head");
       load_draft.progress = [&progress](double fraction) { progress.Show(fraction); };
-      TIDEMILL_TRY(draft_head, DraftHead::Load(draft.model, session.model, load_draft));
+      TIDEMILL_TRY(draft_head, is_own ? DraftHead::LoadOwn(session.model, load_draft)
+                                      : DraftHead::Load(draft.model, session.model, load_draft));
       session.draft_head = std::move(draft_head);
       WarnAboutUnread(session.draft_head->unread_settings(), "draft head: ", context.messages);
     } else {

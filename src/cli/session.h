@@ -21,7 +21,7 @@ namespace tidemill::cli {
 struct Session {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Model> draft_model;     // of --draft MODEL; may be null
-  std::shared_ptr<const DraftHead> draft_head;  // of --draft HEAD; may be null
+  std::shared_ptr<const DraftHead> draft_head;  // of --draft HEAD or mtp; may be null
   std::unique_ptr<Engine> engine;               // uses them
   double load_ms = 0;                           // of all
 };

@@ -1,4 +1,5 @@
 #include <exception>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,25 @@ Result<std::unique_ptr<DraftHead::Impl>> LoadImpl(const std::string& path, std::
       DraftHead::Impl{std::move(files), std::move(target), std::move(head), std::move(unread)});
 }
 
+Result<std::unique_ptr<DraftHead::Impl>> LoadOwnImpl(std::shared_ptr<const Model> target, const LoadOptions& options) {
+  const Model::Impl& model = target->impl();
+  TIDEMILL_TRY(threads, ThreadPool::Create(options.threads == 0 ? DefaultThreadCount() : options.threads));
+  TIDEMILL_TRY(head, LoadOwnDraftHead(model.files, *model.language_model, LoadSettingsOf(options, *threads)));
+  return std::make_unique<DraftHead::Impl>(DraftHead::Impl{std::nullopt, std::move(target), std::move(head)});
+}
+
+// Of what `load` loads from `path`.
+template <typename Load>
+Result<std::shared_ptr<const DraftHead>> LoadFrom(const std::string& path, const Load& load) {
+  try {
+    auto impl = load();
+    if (!impl.ok()) return std::move(impl).error().WithContext("load " + path);
+    return std::shared_ptr<const DraftHead>(std::make_shared<DraftHead>(std::move(impl).value()));
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("load draft head");
+  }
+}
+
 }  // namespace
 
 DraftHead::DraftHead(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -44,13 +64,12 @@ Result<bool> DraftHead::IsAt(const std::string& path) {
 
 Result<std::shared_ptr<const DraftHead>> DraftHead::Load(const std::string& path, std::shared_ptr<const Model> target,
                                                          LoadOptions options) {
-  try {
-    auto impl = LoadImpl(path, std::move(target), options);
-    if (!impl.ok()) return std::move(impl).error().WithContext("load " + path);
-    return std::shared_ptr<const DraftHead>(std::make_shared<DraftHead>(std::move(impl).value()));
-  } catch (const std::exception&) {  // std::bad_alloc
-    return OutOfMemoryError("load draft head");
-  }
+  return LoadFrom(path, [&] { return LoadImpl(path, std::move(target), options); });
+}
+
+Result<std::shared_ptr<const DraftHead>> DraftHead::LoadOwn(std::shared_ptr<const Model> target, LoadOptions options) {
+  const Model& model = *target;
+  return LoadFrom(model.info().path, [&] { return LoadOwnImpl(std::move(target), options); });
 }
 
 const Model& DraftHead::target() const { return *impl_->target; }

@@ -74,7 +74,7 @@ struct Model::Impl {
 };
 
 struct DraftHead::Impl {
-  ModelFiles files;
+  std::optional<ModelFiles> files;  // none: the target's
   std::shared_ptr<const Model> target;
   std::unique_ptr<LanguageModel> head;  // has weights of both
   std::vector<UnreadSettings> unread = {};
