@@ -122,7 +122,9 @@ Result<void> ReadMixture(const SettingsReader& reader, ModelSettings& s) {
   TIDEMILL_TRY_VOID(ReadExpertSettings(reader, s));
   const SettingKey key{"shared_expert_intermediate_size", "expert_shared_feed_forward_length"};
   TIDEMILL_TRY(shared, reader.UintOr(key, reader.gguf() ? s.intermediate_size : 512, 1, uint64_t{1} << 20));
-  if (s.num_experts != 0) s.shared_expert_intermediate_size = shared;
+  if (s.num_experts == 0) return {};
+  s.shared_expert_intermediate_size = shared;
+  if (!reader.Has({"intermediate_size", "feed_forward_length"})) s.intermediate_size = s.moe_intermediate_size;
   return {};
 }
 

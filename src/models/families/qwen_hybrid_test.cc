@@ -84,6 +84,7 @@ TEST(Mixtures, OfEachFamily_AreThoseOfTransformers) {
   EXPECT_EQ(moe.shared_expert_intermediate_size, 512U);
   EXPECT_TRUE(moe.norm_topk_prob);
   EXPECT_TRUE(moe.dense_layers.empty());
+  EXPECT_EQ(moe.intermediate_size, 6U);  // of its experts, since no layer is dense
 
   EXPECT_EQ(Settings("qwen3_5_text", kExperts).num_experts, 0U);
 }
