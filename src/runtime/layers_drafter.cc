@@ -2,7 +2,12 @@
 
 #include <algorithm>
 
+#include "state/linear_layer.h"
+
 namespace tidemill {
+
+// Linear layers keep the entries of all these rows.
+static_assert(1 + std::max(TreeDraft::kMaxAsked, DraftOptions::kMax) <= LinearLayer::kMaxStagedRows);
 
 LayersDrafter::LayersDrafter(const Options& options)
     : options_(options), builder_(options.choice, options.tree, /*at_once=*/false) {

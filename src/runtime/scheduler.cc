@@ -6,6 +6,7 @@
 
 #include "base/checked_math.h"
 #include "base/out_of_memory.h"
+#include "decoding/tree_draft.h"
 
 namespace tidemill {
 namespace {
@@ -178,7 +179,7 @@ void Scheduler::AddDraftTokens(size_t rows) {
     DraftTask draft = running.request->AskForDraftTokens(rows);
     if (draft.num_draft_tokens == 0) continue;
     if (draft.steps != nullptr) {
-      if (!draft.steps->reads_text()) GrowForText(running);
+      if (!draft.steps->reads_text()) GrowForText(running, draft);
       drafts_.push_back(draft);
       drafting_.push_back(&running);
       rows -= draft.num_draft_tokens;
@@ -191,10 +192,15 @@ void Scheduler::AddDraftTokens(size_t rows) {
   for (size_t i = 0; i < drafts_.size(); ++i) TakeDraftTokens(*drafting_[i], drafts_[i]);
 }
 
-void Scheduler::GrowForText(Running& running) {
+void Scheduler::GrowForText(Running& running, const DraftTask& draft) {
   ActiveRequest& request = *running.request;
+  SequenceState& state = request.state();
   memory_.TakeBack(std::exchange(running.promised, 0));
-  if (memory_.Fits(request.GrowthBytes(1, 1))) (void)request.state().Reserve(1);  // else MakeRoom sees to it
+  if (memory_.Fits(request.GrowthBytes(1, 1))) (void)state.Reserve(1);  // else MakeRoom sees to it
+  const bool is_tree = draft.steps->draft_order() == DraftOrder::kTree;
+  const size_t rows = state.UnusedRows(1 + (is_tree ? TreeDraft::kMaxAsked : draft.num_draft_tokens));
+  if (rows > 1 && state.GrowthBytes(rows) != 0 && memory_.Fits(request.GrowthBytes(rows, rows)))
+    (void)state.Reserve(rows);
   Promise(running);
 }
 

@@ -98,8 +98,8 @@ class Scheduler {
   void LimitToSnapshot(Running& running);
   void AssignRows();
   void AddDraftTokens(size_t rows);  // at most so many
-  // For its last sampled token, before drafting in the unused capacity after it.
-  void GrowForText(Running& running);
+  // For its last sampled token, before drafting in the unused capacity after it; layers of constant size make such.
+  void GrowForText(Running& running, const DraftTask& draft);
   // Draft tokens that fit, or all if they are worth growing for; their number.
   size_t TakeDraftTokens(Running& running, const DraftTask& draft);
   bool GrowsFor(const Running& running, const ActiveRequest::DraftRows& draft_tokens) const;

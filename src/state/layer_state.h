@@ -96,7 +96,7 @@ class LayerState {
   virtual uint64_t GrowthBytes(size_t n, size_t floor) const = 0;
   // The same for n tokens in steps of `step`, each committed before the next, of which up to `rollback` may be rolled back.
   virtual uint64_t GrowthBytes(size_t n, size_t step, size_t floor, size_t rollback) const = 0;
-  // Whether Reserve(n) fits into what there is, so that nothing is copied.
+  // Whether Reserve(n) fits into what there is, so that nothing is copied; or copies no more for a long sequence than for a short one.
   virtual bool HasRoom(size_t n, size_t floor) const = 0;
   // What Reserve(n), or ReadFrom, takes from an arena.
   virtual BlockBytes NewBlock(size_t, size_t) const { return {}; }

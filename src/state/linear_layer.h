@@ -83,7 +83,8 @@ class LinearLayer : public LayerState {
   void ForEachBlock(const BlockVisitor& visit) const override;
   uint64_t GrowthBytes(size_t n, size_t floor) const override;
   uint64_t GrowthBytes(size_t n, size_t step, size_t floor, size_t rollback) const override;
-  bool HasRoom(size_t n, size_t floor) const override { return GrowthBytes(n, floor) == 0; }
+  // A ring that grows for draft rows copies a block at most, and keeps its size.
+  bool HasRoom(size_t n, size_t floor) const override { return n <= kMaxStagedRows || GrowthBytes(n, floor) == 0; }
   Result<void> Reserve(size_t n, size_t floor, BufferArena* arena) override;
   void Commit(size_t n) override;
   void CommitPath(std::span<const uint32_t> path) override;

@@ -78,6 +78,14 @@ bool SequenceState::HasRoom(size_t n) const {
   return std::all_of(layers_.begin(), layers_.end(), [&](const auto& layer) { return layer->HasRoom(n, floor_); });
 }
 
+size_t SequenceState::UnusedRows(size_t n) const {
+  n = std::min(n, max_length() - length());
+  for (const auto& layer : layers_) {
+    while (n != 0 && !layer->has_constant_size() && layer->GrowthBytes(n, floor_) != 0) --n;
+  }
+  return n;
+}
+
 void SequenceState::Commit(std::span<const RowKey> keys) {
   SettleAll();  // layers that the step did not run
   for (const auto& layer : layers_) layer->Commit(keys.size());

@@ -86,8 +86,11 @@ class SequenceState {
   // The same of what the ledger counts: with the keys.
   uint64_t LedgerGrowth(size_t n, size_t step) const;
 
-  // Whether Reserve(n) fits into the existing blocks, so that nothing is copied. Their pages may still be missing.
+  // Whether Reserve(n) fits into the existing blocks, so that nothing is copied. Their pages may still be missing, and room in layers of
+  // constant size.
   bool HasRoom(size_t n) const;
+  // How many more positions, up to n and the context, Reserve gives without a byte for layers that grow with the sequence.
+  size_t UnusedRows(size_t n) const;
 
   // Positions [length, length + keys.size()), written in every layer, count from now on.
   // Precondition: Reserve(n >= keys.size()) since the last commit, rollback or fork.
