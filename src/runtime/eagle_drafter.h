@@ -1,4 +1,4 @@
-// Drafting by a draft head (EAGLE, arXiv:2401.15077; EAGLE-3, arXiv:2503.01840), which reads features of the target.
+// Drafting by a draft head (EAGLE, arXiv:2401.15077; EAGLE-3, arXiv:2503.01840; MTP), which reads features of the target.
 //
 // The engine hands it the features of all committed rows (AddFeature). The head's row of position p reads id p + 1 beside feature p, so
 // the last feature waits for the next id. Up to kKept rows wait until a draft is wanted or one more comes, then run once. Draft rows
