@@ -134,7 +134,7 @@ TEST(PrefixCache, StateThatIsTooLarge_LeavesWhatItBeginsWith) {
   const uint64_t bytes = cache.bytes();
   keep(300);
   EXPECT_EQ(cache.bytes(), bytes);
-  EXPECT_EQ(cache.Find(text, "").length, 20U);
+  EXPECT_EQ(cache.Find(text, {}).length, 20U);
 }
 
 // A model that forgets: what a later prompt has in common is kept at three kinds of places.

@@ -112,6 +112,8 @@ struct Request {
   std::string cache_salt = {};
   // Submit refuses max_new_tokens whose state has no room. Off: they are a limit that few answers reach, and it does not look.
   bool needs_room_for_all = true;
+  // In place of EngineOptions::linear. Only requests of one class share a prefix.
+  std::optional<LinearPolicy> linear = {};
 };
 
 using RequestId = uint64_t;
@@ -122,6 +124,16 @@ struct StateGrowth {
   uint64_t growths = 0;          // buffers made, or enlarged
   uint64_t bytes_copied = 0;     // from one buffer to the next
   bool fell_back = false;        // `reserve` grew geometrically, for want of addresses
+};
+
+// What became of a request's linear attention (docs/linear-attention.md): of all layers together.
+struct LinearStats {
+  LinearForm form = LinearForm::kRecurrent;  // any but kAuto
+  size_t start = 1, buffer = 1;              // tokens
+  bool bfloat16 = false;                     // what is kept until then
+  uint64_t boundaries = 0;                   // that later tokens have passed
+  uint64_t state_writes = 0;                 // at most one for each layer and step
+  uint64_t state_bytes = 0;                  // of states, at the end; none before `start` tokens
 };
 
 // Pages that the system gave to a process at their first touch; major: that it had to read.
@@ -168,6 +180,9 @@ struct RequestStats {
   double decode_ms = 0;      // from the first token to the last
   uint64_t state_bytes = 0;  // committed, at the end
   StateGrowth growth;
+  std::optional<LinearStats> linear;  // none: the model has no linear attention
+  std::string_view numeric_class =
+      {};             // as Engine::numeric_class, which it is without Request::linear; lives as long as the engine
   PageFaults faults;  // of the whole process, from Submit to the end
 };
 
@@ -222,7 +237,8 @@ struct ResumeOptions {
   std::vector<int32_t> more_prompt = {};
   DraftOptions draft = {};
   bool keep_state = false;
-  bool needs_room_for_all = true;  // as Request's
+  bool needs_room_for_all = true;           // as Request's
+  std::optional<LinearPolicy> linear = {};  // the same; what it was saved with
 };
 
 // Of states that requests left (EngineOptions::prefix_cache).
@@ -278,7 +294,8 @@ class Engine {
   const std::string& notice() const;
   PrefixCacheStats prefix_cache() const;
   void ClearPrefixCache();
-  std::string numeric_class() const;  // choices that change bits: "fma+bf16/kv-f16", "baseline/f32/kv-f32/rope-yarn=4"
+  std::string numeric_class()
+      const;  // of requests without Request::linear; choices that change bits: "fma+bf16/kv-f16", "baseline/f32/kv-f32/rope-yarn=4"
 
   // Logits of every position of `ids` (or of the last one), in order, in chunks: sink(position, logits [vocab]). Only when
   // idle (else kFailedPrecondition). An error of the sink ends it. kNumericalError is left to the caller to look for.

@@ -59,6 +59,16 @@ Json DraftJson(const RequestStats& stats) {
           {"draft_prefill_ms", drafts.draft_prefill_ms}};
 }
 
+Json LinearJson(const LinearStats& linear) {
+  return {{"form", LinearFormName(linear.form)},
+          {"start", linear.start},
+          {"buffer", linear.buffer},
+          {"dtype", linear.bfloat16 ? "bf16" : "f32"},
+          {"boundaries", linear.boundaries},
+          {"state_writes", linear.state_writes},
+          {"state_bytes", linear.state_bytes}};
+}
+
 }  // namespace
 
 void AddDrafts(const RequestStats& stats, RequestStats* sum) {
@@ -136,7 +146,8 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
                    {"major_faults", stats.faults.major},
                    {"preemptions", stats.preemptions}};
   if (stats.drafted_tokens != 0) json["draft"] = DraftJson(stats);
-  json["numeric_class"] = engine.numeric_class();
+  if (stats.linear) json["linear"] = LinearJson(*stats.linear);
+  json["numeric_class"] = stats.numeric_class;
   json["seed"] = options.seed;
   if (options.logprobs >= 0) json["logprobs"] = LogprobsJson(answer, model.text().tokenizer);
   return json;

@@ -9,6 +9,7 @@
 #include "base/checked_math.h"
 #include "base/out_of_memory.h"
 #include "base/seconds_of.h"
+#include "runtime/linear_class.h"
 #include "runtime/process_usage.h"
 
 namespace tidemill {
@@ -50,6 +51,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Parts parts)
       stop_ids_(SpecialStops(options_.stop, tokenizer_)),
       stop_(options_.stop),
       state_(std::move(parts.state)),
+      numeric_class_(parts.numeric_class),
       context_(parts.context),
       prompt_tokens_(request.prompt.size()),
       max_draft_tokens_(parts.drafter == nullptr ? 0 : request.draft.num_draft_tokens),
@@ -122,7 +124,7 @@ void ActiveRequest::ForEachBlock(const LayerState::BlockVisitor& visit) const {
 
 bool ActiveRequest::DropWaitingState() {
   if (running_ || state_->length() == 0) return false;
-  state_->Clear();
+  ClearState();
   sharing_ = false;
   return true;
 }
@@ -157,7 +159,7 @@ void ActiveRequest::Continue(SequenceState& from, size_t length, SequenceState* 
 }
 
 void ActiveRequest::DropPrefix() {
-  state_->Clear();
+  ClearState();
   sharing_ = false;
   if (drafter_ != nullptr) drafter_->Release();
 }
@@ -185,7 +187,7 @@ void ActiveRequest::Preempt(const std::string& spill_folder) {
     }
   } catch (const std::exception&) {  // without memory for the folder's name it is recomputed
   }
-  state_->Clear();
+  ClearState();
   sharing_ = false;
   if (drafter_ != nullptr) drafter_->Release();
   offered_ = {};
@@ -499,6 +501,16 @@ void ActiveRequest::Fail(Error error, std::vector<Event>* events) {
   events->push_back(std::move(event));
 }
 
+void ActiveRequest::ClearState() {
+  std::optional<LinearStats> before = LinearStatsOf(*state_);
+  state_->Clear();
+  if (!before) return;
+  const std::optional<LinearStats> after = LinearStatsOf(*state_);
+  if (!linear_before_) linear_before_.emplace();
+  linear_before_->boundaries += before->boundaries - after->boundaries;
+  linear_before_->state_writes += before->state_writes - after->state_writes;
+}
+
 RequestStats ActiveRequest::Stats() {
   RequestStats stats;
   stats.prompt_tokens = prompt_tokens_;
@@ -520,6 +532,12 @@ RequestStats ActiveRequest::Stats() {
                   .growths = growth.growths,
                   .bytes_copied = growth.bytes_copied,
                   .fell_back = growth.fell_back};
+  stats.numeric_class = numeric_class_;
+  stats.linear = LinearStatsOf(*state_);
+  if (stats.linear && linear_before_) {
+    stats.linear->boundaries += linear_before_->boundaries;
+    stats.linear->state_writes += linear_before_->state_writes;
+  }
   const PageFaults now = ProcessPageFaults();
   stats.faults = {.minor = now.minor - page_faults_before_.minor, .major = now.major - page_faults_before_.major};
   return stats;

@@ -25,6 +25,7 @@
 #include "engine/step_executor.h"
 #include "planner/growth_choice.h"
 #include "runtime/draft_steps.h"
+#include "runtime/prefix_cache.h"
 #include "runtime/request_record.h"
 #include "state/sequence_state.h"
 #include "tensor/matrix.h"
@@ -50,6 +51,7 @@ class ActiveRequest {
     size_t context;                    // tokens
     std::unique_ptr<Drafter> drafter;  // null for none; it gets the prompt here
     DraftCosts costs;                  // NumDraftTokens's
+    std::string_view numeric_class;    // outlives the request
   };
   ActiveRequest(RequestId id, Request request, Parts parts);
 
@@ -81,6 +83,8 @@ class ActiveRequest {
   bool is_cold() const { return state_->length() == 0 && !spilled_; }
   bool stores() const { return store_; }
   const std::string& cache_salt() const { return cache_salt_; }
+  SharingGroup sharing_group() const { return {cache_salt_, state_->identity().numeric_class}; }
+  std::string_view numeric_class() const { return numeric_class_; }
   // Once it is done: its state, of the first tokens(), where it may be kept for others; else null.
   std::unique_ptr<SequenceState> TakeState();
   // Its drafter's state of tokens(), from which another request's drafter may continue; null: none.
@@ -192,6 +196,7 @@ class ActiveRequest {
       size_t row,
       int32_t id) const;  // the row of the step that follows `row` with draft token `id`; kNoRow: none
   void Finish(FinishReason reason, Event* event);
+  void ClearState();
   RequestStats Stats();
 
   RequestId id_;
@@ -208,6 +213,8 @@ class ActiveRequest {
   std::string text_before_;        // a token that is taken: carried and held back
   std::unique_ptr<SequenceState> state_;
   std::optional<SpillFile> spilled_;  // what the state was
+  std::string_view numeric_class_;
+  std::optional<LinearStats> linear_before_;  // what states did that were cleared; none: there are no linear layers
   size_t context_;
   size_t prompt_tokens_;  // submitted
   size_t cached_ = 0;     // of them, those that were not computed before the first step

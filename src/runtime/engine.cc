@@ -95,12 +95,11 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
                  "start engine: --prefill-chunk " + std::to_string(o.prefill_chunk) + ": expected 1 to 8192");
   }
   const bool bfloat16_products = language_model.step_shape().bfloat16_weights && HasBFloat16Products(impl->isa);
-  impl->numeric_class = std::string(HasFma(impl->isa) ? "fma" : "baseline") + (bfloat16_products ? "+bf16" : "") +
-                        (impl->model->impl().f32 ? "/f32" : "") + "/kv-" + std::string(KvTypeName(*o.kv_type));
-  if (const auto& rope = impl->model->impl().rope_scaling) impl->numeric_class += "/rope-" + RopeOverrideName(*rope);
-  TIDEMILL_TRY(linear_class, ResolveLinearPolicy(o.linear, language_model, o.context));
-  impl->linear_class = linear_class;
-  if (language_model.delta_shape()) impl->numeric_class += "/" + DeltaClassName(linear_class);
+  impl->common_class = std::string(HasFma(impl->isa) ? "fma" : "baseline") + (bfloat16_products ? "+bf16" : "") +
+                       (impl->model->impl().f32 ? "/f32" : "") + "/kv-" + std::string(KvTypeName(*o.kv_type));
+  if (const auto& rope = impl->model->impl().rope_scaling) impl->common_class += "/rope-" + RopeOverrideName(*rope);
+  TIDEMILL_TRY(own_class, impl->ClassOf(o.linear).WithContext("start engine"));
+  impl->own_class = own_class;
   TIDEMILL_TRY(threads, ThreadPool::Create(o.threads));
   impl->threads = std::move(threads);
   const size_t all_threads = impl->threads->num_threads();
@@ -240,7 +239,8 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   const bool stated = request.generation.max_new_tokens.has_value();
   const auto max_new = static_cast<size_t>(request.generation.max_new_tokens.value_or(0));
   const size_t expected = request.prompt.size() + max_new - std::min(max_new, answered);
-  auto state = NewState(stated ? expected : 0);
+  TIDEMILL_TRY(request_class, ClassOf(request.linear).WithContext("submit request: linear"));
+  auto state = NewState(stated ? expected : 0, request_class);
   const size_t with_room = request.needs_room_for_all ? expected : 0;
   const size_t positions =
       std::min(std::max(with_room, request.prompt.size() + 1) - 1, options.context);  // the last has none
@@ -252,7 +252,8 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
     return StateTooLarge("submit request", positions, need, features, options.state_memory);
   const DraftCosts costs = drafter == nullptr ? DraftCosts() : PredictedDraftCosts(request, *drafter);
   const size_t end = stated ? std::min(expected, options.context) : options.context;
-  const bool may_pay = drafter == nullptr || DraftPrefillMayPay(request, *drafter, end - request.prompt.size());
+  const bool may_pay = drafter == nullptr || DraftPrefillMayPay(request, state->identity().numeric_class, *drafter,
+                                                                end - request.prompt.size());
   const bool chooses = drafter != nullptr && request.draft.num_draft_tokens != request.draft.min_draft_tokens;
   auto made = std::make_unique<ActiveRequest>(next_id++, std::move(request),
                                               ActiveRequest::Parts{.sampler = std::move(sampler),
@@ -260,7 +261,8 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
                                                                    .state = std::move(state),
                                                                    .context = options.context,
                                                                    .drafter = std::move(drafter),
-                                                                   .costs = costs});
+                                                                   .costs = costs,
+                                                                   .numeric_class = request_class.name});
   if (chooses) {
     made->PriceGrowth({.growth = GrowthOf(stated ? expected : 0),
                        .most = options.context,
@@ -289,12 +291,19 @@ KvGrowth Engine::Impl::GrowthOf(size_t expected) const {
   return {.policy = options.kv_policy, .increment = options.kv_increment, .expected = expected};
 }
 
-std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected) {
+Result<Engine::Impl::RequestClass> Engine::Impl::ClassOf(const std::optional<LinearPolicy>& linear) {
+  if (!linear && !own_class.name.empty()) return own_class;
+  TIDEMILL_TRY(form, ResolveLinearPolicy(linear.value_or(LinearPolicy()), language_model(), options.context));
+  const std::string name = common_class + (language_model().delta_shape() ? "/" + DeltaClassName(form) : "");
+  return RequestClass{.linear = form, .name = *class_names.insert(name).first};
+}
+
+std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected, const RequestClass& request_class) {
   return language_model().MakeState({.kv_dtype = DTypeOf(*options.kv_type),
                                      .growth = GrowthOf(expected),
                                      .max_length = options.context,
-                                     .numeric_class = HashText(numeric_class),
-                                     .linear = linear_class,
+                                     .numeric_class = HashText(request_class.name),
+                                     .linear = request_class.linear,
                                      .isa = isa,
                                      .pages = pages.get(),
                                      .ledger = &memory->ledger()});
@@ -383,7 +392,7 @@ PrefixCacheStats Engine::prefix_cache() const {
 }
 void Engine::ClearPrefixCache() { impl_->memory->prefix_cache().Clear(); }
 const std::string& Engine::notice() const { return impl_->notice; }
-std::string Engine::numeric_class() const { return impl_->numeric_class; }
+std::string Engine::numeric_class() const { return std::string(impl_->own_class.name); }
 
 Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const LogitSink& sink,
                            const std::atomic<bool>* interrupt) {

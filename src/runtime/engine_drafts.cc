@@ -145,10 +145,10 @@ DraftCosts Engine::Impl::PredictedDraftCosts(const Request& request, Drafter& dr
   return PredictDrafts(*this, *profile, request.draft, setting);
 }
 
-bool Engine::Impl::DraftPrefillMayPay(const Request& request, Drafter& drafter, size_t answer) {
+bool Engine::Impl::DraftPrefillMayPay(const Request& request, uint64_t numeric_class, Drafter& drafter, size_t answer) {
   if (request.draft.min_draft_tokens != 0 || answer <= 1) return true;  // they are forced; or no step could have one
   const DraftSetting setting = SettingBesideOthers(request, drafter);
-  const PrefixCache::Found found = memory->prefix_cache().Find(request.prompt, request.cache_salt);
+  const PrefixCache::Found found = memory->prefix_cache().Find(request.prompt, {request.cache_salt, numeric_class});
   const size_t known = found.draft == nullptr ? 0 : std::min(found.length, found.draft->length());
   const std::optional<size_t> min_answer_tokens =
       DraftPrefillOf(*this, *profile, request.draft, setting, request.prompt.size(), known).min_answer_tokens;

@@ -7,7 +7,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/page_committer.h"
@@ -47,8 +49,14 @@ struct Engine::Impl {
   EngineOptions options;  // with every default filled in
   Isa isa = Isa::kBaseline;
   bool kv_increment_given = false;  // else the planner chose it
-  DeltaClass linear_class;
-  std::string numeric_class;
+  // What changes bits of a request.
+  struct RequestClass {
+    DeltaClass linear = {};
+    std::string_view name = {};  // of class_names
+  };
+  std::string common_class;  // of all requests' classes, whose names begin with it
+  RequestClass own_class;    // of requests that name none
+  std::set<std::string> class_names;
   std::optional<uint64_t> vocabulary;  // its hash, from the first saved or resumed request on
   std::string notice;
   std::unique_ptr<ThreadPool> threads;
@@ -79,7 +87,10 @@ struct Engine::Impl {
 
   const LanguageModel& language_model() const { return *model->impl().language_model; }
   // `expected`: tokens it will have; 0: unknown.
-  std::unique_ptr<SequenceState> NewState(size_t expected = 0);
+  std::unique_ptr<SequenceState> NewState(size_t expected = 0) { return NewState(expected, own_class); }
+  std::unique_ptr<SequenceState> NewState(size_t expected, const RequestClass& request_class);
+  // Of a policy that stands in place of the engine's; none: own_class. As ResolveLinearPolicy.
+  Result<RequestClass> ClassOf(const std::optional<LinearPolicy>& linear);
   KvGrowth GrowthOf(size_t expected) const;
 
   // Parts of Submit. These throw std::bad_alloc, and then nothing has changed but perhaps next_id.
@@ -94,7 +105,7 @@ struct Engine::Impl {
   // What its draft tokens are predicted to cost, beside the requests that there are.
   DraftCosts PredictedDraftCosts(const Request& request, Drafter& drafter);
   // Whether an answer of at most so many tokens can make up for the draft prefill.
-  bool DraftPrefillMayPay(const Request& request, Drafter& drafter, size_t answer);
+  bool DraftPrefillMayPay(const Request& request, uint64_t numeric_class, Drafter& drafter, size_t answer);
   std::unique_ptr<SequenceState> NewDraftState(const LanguageModel& drafting, size_t expected, size_t longest);
   // Tells the committed step's requests its time and tokens, from which they choose their next number of draft tokens.
   void TimeDrafts(double seconds, size_t tokens);

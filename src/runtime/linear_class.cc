@@ -4,6 +4,8 @@
 #include <cmath>
 #include <optional>
 
+#include "state/linear_layer.h"
+
 namespace tidemill {
 namespace {
 
@@ -21,8 +23,7 @@ size_t KvStart(const DeltaShape& shape, bool bfloat16) {
 }
 
 Error Wrong(const std::string& flag, size_t found, const std::string& expected) {
-  return Error(ErrorCode::kInvalidArgument,
-               "start engine: " + flag + " " + std::to_string(found) + ": expected " + expected);
+  return Error(ErrorCode::kInvalidArgument, flag + " " + std::to_string(found) + ": expected " + expected);
 }
 
 }  // namespace
@@ -58,10 +59,9 @@ Result<DeltaClass> ResolveLinearPolicy(const LinearPolicy& policy, const Languag
   const std::optional<DeltaShape> shape = model.delta_shape();
   if (!shape) {
     if (policy == LinearPolicy()) return DeltaClass();
-    return Error(
-        ErrorCode::kInvalidArgument,
-        "start engine: --linear-form and its like: expected a model with linear attention, found one of family " +
-            model.settings.architecture + "; leave them out");
+    return Error(ErrorCode::kInvalidArgument,
+                 "--linear-form and its like: expected a model with linear attention, found one of family " +
+                     model.settings.architecture + "; leave them out");
   }
   const size_t most = std::min(context, LinearPolicy::kMaxTokens);
   if (policy.buffer > most) return Wrong("--linear-buffer", policy.buffer, "1 to " + std::to_string(most));
@@ -96,6 +96,28 @@ Result<DeltaClass> ResolveLinearPolicy(const LinearPolicy& policy, const Languag
 std::string DeltaClassName(const DeltaClass& form) {
   return "linear-" + (form.start == form.period ? "" : std::to_string(form.start) + "-") + std::to_string(form.period) +
          (form.dtype == DType::kBF16 ? "-bf16" : "");
+}
+
+std::optional<LinearStats> LinearStatsOf(SequenceState& state) {
+  std::optional<LinearStats> stats;
+  for (size_t i = 0; i < state.num_layers(); ++i) {
+    if (state.layer(i).kind() != StateKind::kLinear) continue;
+    const auto& layer = static_cast<const LinearLayer&>(state.layer(i));
+    const DeltaClass& form = layer.shape().delta.form;
+    if (!stats) {
+      stats = {.form = form.start > form.period ? LinearForm::kKv
+                       : form.period > 1        ? LinearForm::kBuffered
+                                                : LinearForm::kRecurrent,
+               .start = form.start,
+               .buffer = form.period,
+               .bfloat16 = form.dtype == DType::kBF16};
+    }
+    stats->boundaries += layer.counts().boundaries;
+    stats->state_writes += layer.counts().writes;
+    // All blocks but its rings'.
+    layer.ForEachBlock([&](const void* block, uint64_t bytes) { stats->state_bytes += block == &layer ? 0 : bytes; });
+  }
+  return stats;
 }
 
 }  // namespace tidemill

@@ -29,11 +29,11 @@ size_t SharedPrefix(std::span<const int32_t> prompt, std::span<const int32_t> id
   return common < fewest || common < state.earliest_rollback() ? 0 : common;
 }
 
-PrefixCache::Found PrefixCache::Find(std::span<const int32_t> prompt, std::string_view salt) {
+PrefixCache::Found PrefixCache::Find(std::span<const int32_t> prompt, const SharingGroup& group) {
   Found found;
   Leaf* best = nullptr;
   for (Leaf& leaf : leaves_) {
-    if (leaf.salt != salt) continue;
+    if (leaf.group() != group) continue;
     const size_t length = SharedPrefix(prompt, leaf.ids, *leaf.state, fewest_tokens_);
     if (length <= found.length) continue;
     found = {leaf.state.get(), length, leaf.draft.get()};
@@ -46,11 +46,12 @@ PrefixCache::Found PrefixCache::Find(std::span<const int32_t> prompt, std::strin
 void PrefixCache::Keep(std::span<const int32_t> ids, std::string_view salt, std::unique_ptr<SequenceState> state,
                        std::unique_ptr<SequenceState> draft) {
   if (ids.size() < fewest_tokens_) return;
+  const SharingGroup group{salt, state->identity().numeric_class};
   const auto begins = [](std::span<const int32_t> longer, std::span<const int32_t> shorter) {
     return CommonTokens(longer, shorter) == shorter.size();
   };
   for (Leaf& leaf : leaves_) {
-    if (leaf.salt != salt || !begins(leaf.ids, ids) || ids.size() < leaf.state->earliest_rollback()) continue;
+    if (leaf.group() != group || !begins(leaf.ids, ids) || ids.size() < leaf.state->earliest_rollback()) continue;
     leaf.used = ++clock_;
     TakeDraft(leaf, std::move(draft));
     while (bytes_ > limit_ && DropOldest()) {
@@ -63,7 +64,8 @@ void PrefixCache::Keep(std::span<const int32_t> ids, std::string_view salt, std:
   Leaf made{{ids.begin(), ids.end()}, std::string(salt), std::move(state), std::move(draft), ++clock_};
   // First what it replaces goes, so that it alone has its rows: those are compacted.
   std::erase_if(leaves_, [&](Leaf& leaf) {
-    const bool goes = leaf.salt == salt && begins(ids, leaf.ids) && made.state->earliest_rollback() <= leaf.ids.size();
+    const bool goes =
+        leaf.group() == group && begins(ids, leaf.ids) && made.state->earliest_rollback() <= leaf.ids.size();
     if (goes) Uncount(leaf);
     if (goes && IsLonger(leaf.draft.get(), made.draft.get())) made.draft = std::move(leaf.draft);
     return goes;

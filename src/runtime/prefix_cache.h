@@ -26,6 +26,13 @@ size_t ReusableTokens(std::span<const int32_t> prompt, std::span<const int32_t> 
 size_t SharedPrefix(std::span<const int32_t> prompt, std::span<const int32_t> ids, const SequenceState& state,
                     size_t fewest);
 
+// Who may share: requests of one salt, whose states are of one numeric class (StateIdentity).
+struct SharingGroup {
+  std::string_view salt = {};
+  uint64_t numeric_class = 0;
+  friend bool operator==(const SharingGroup&, const SharingGroup&) = default;
+};
+
 class PrefixCache {
  public:
   // Fewer tokens in common are computed again: a fork keeps whole blocks of rows in memory.
@@ -41,7 +48,7 @@ class PrefixCache {
     SequenceState* draft = nullptr;  // a drafter's state of some of the same tokens; null: none
   };
   // The state that saves the prompt most; it counts as used now.
-  Found Find(std::span<const int32_t> prompt, std::string_view salt);
+  Found Find(std::span<const int32_t> prompt, const SharingGroup& group);
 
   // A state of exactly `ids`, and perhaps a drafter's of the first ones. Replaces those that it can go back to; dropped where it is too
   // large, or one that is here can go back to it. Throws std::bad_alloc.
@@ -65,6 +72,8 @@ class PrefixCache {
     std::string salt;
     std::unique_ptr<SequenceState> state, draft;
     uint64_t used = 0;
+
+    SharingGroup group() const { return {salt, state->identity().numeric_class}; }
   };
   struct Block {
     size_t states = 0;  // that have it

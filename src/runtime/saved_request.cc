@@ -53,18 +53,22 @@ Result<std::vector<std::byte>> Save(Engine::Impl& engine, ActiveRequest& request
   RequestRecord record = request.Record(finish);
   record.model = engine.language_model().id;
   record.vocabulary = VocabularyOf(engine);
-  record.numeric_class = engine.numeric_class;
+  record.numeric_class = std::string(request.numeric_class());
   record.state = state;
   return EncodeRequest(record);
 }
 
 Error Another(const std::string& what) { return Error(ErrorCode::kFailedPrecondition, what); }
 
-Result<void> CheckIdentity(const RequestRecord& record, Engine::Impl& engine) {
+Result<void> CheckIdentity(const RequestRecord& record, std::string_view numeric_class, Engine::Impl& engine) {
   const ModelInfo& info = engine.model->info();
-  if (record.numeric_class != engine.numeric_class) {  // first, since --rope-scaling makes another model, too
-    return Another("expected numeric class " + record.numeric_class + ", found " + engine.numeric_class +
-                   "; choose --kv-dtype, --dtype, --isa and --rope-scaling as when it was saved");
+  if (record.numeric_class != numeric_class) {  // first, since --rope-scaling makes another model, too
+    const std::string flags = engine.language_model().delta_shape()
+                                  ? "--kv-dtype, --dtype, --isa, --rope-scaling, --linear-form, --linear-buffer, "
+                                    "--linear-start and --linear-buffer-dtype"
+                                  : "--kv-dtype, --dtype, --isa and --rope-scaling";
+    return Another("expected numeric class " + record.numeric_class + ", found " + std::string(numeric_class) +
+                   "; choose " + flags + " as when it was saved");
   }
   if (record.model != engine.language_model().id) {
     return Another("it was saved with another model than " + info.path + "; load that one");
@@ -135,14 +139,16 @@ Result<void> CheckState(const RequestRecord& record, const SequenceState& state)
 // Throws std::bad_alloc.
 Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& record, ResumeOptions options,
                                                        Engine::Impl& engine) {
-  TIDEMILL_TRY_VOID(CheckIdentity(record, engine));
+  TIDEMILL_TRY(request_class, engine.ClassOf(options.linear).WithContext("linear"));
+  TIDEMILL_TRY_VOID(CheckIdentity(record, request_class.name, engine));
   TIDEMILL_TRY_VOID(CheckIds(record, *engine.model));
   const bool is_answer = options.more_prompt.empty();
   Request request{.prompt = record.ids,
                   .generation = options.generation ? std::move(*options.generation) : record.generation,
                   .draft = options.draft,
                   .keep_state = options.keep_state,
-                  .needs_room_for_all = options.needs_room_for_all};
+                  .needs_room_for_all = options.needs_room_for_all,
+                  .linear = options.linear};
   if (is_answer) TIDEMILL_TRY_VOID(CheckGoesOn(record, request.generation));
   request.prompt.insert(request.prompt.end(), options.more_prompt.begin(), options.more_prompt.end());
   if (request.prompt.size() > engine.options.context) {

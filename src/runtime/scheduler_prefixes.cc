@@ -12,12 +12,12 @@ bool Scheduler::TakePrefix(ActiveRequest& request, Running** from) {
   if (!limits_.prefix_cache || !request.is_cold() || !request.shares()) return true;
   const std::span<const int32_t> tokens = request.tokens();
   const size_t fewest = memory_.prefix_cache().fewest_tokens();
-  PrefixCache::Found found = memory_.prefix_cache().Find(tokens, request.cache_salt());
+  PrefixCache::Found found = memory_.prefix_cache().Find(tokens, request.sharing_group());
   Running* source = nullptr;  // of `found`, if it runs
   size_t coming = 0;
   for (Running& running : running_) {
     ActiveRequest& other = *running.request;
-    if (!other.stores() || !other.shares() || other.cache_salt() != request.cache_salt()) continue;
+    if (!other.stores() || !other.shares() || other.sharing_group() != request.sharing_group()) continue;
     SequenceState& state = other.state();
     if (const size_t length = SharedPrefix(tokens, other.tokens(), state, fewest); length > found.length) {
       found = {&state, length, nullptr};
@@ -58,7 +58,8 @@ size_t Scheduler::NextSnapshot(const ActiveRequest& request) const {
   for (const auto& other : requests_) {
     if (looked_at == limits_.max_batch) break;
     looked_at += other->running() || other->done() ? 0U : 1U;
-    if (!other->is_cold() || other->running() || other->done() || other->cache_salt() != request.cache_salt()) continue;
+    if (!other->is_cold() || other->running() || other->done() || other->sharing_group() != request.sharing_group())
+      continue;
     const size_t common = ReusableTokens(other->tokens(), tokens);
     if (common > length && common >= memory_.prefix_cache().fewest_tokens()) next = std::min(next, common);
   }
