@@ -84,7 +84,7 @@ void Scheduler::KeepSnapshots() noexcept {
       ActiveRequest& request = *running.request;
       SequenceState& state = request.state();
       if (running.snapshot == 0 || request.done() || state.length() != running.snapshot) continue;
-      if (!memory_.Fits((state.length() + 1) * 2 * sizeof(RowKey))) continue;  // a fork's keys
+      if (!memory_.Fits(state.ForkBytes())) continue;
       Result<std::unique_ptr<SequenceState>> fork = state.Fork();
       if (!fork.ok()) continue;
       request.Share();

@@ -133,6 +133,8 @@ class LayerState {
   // throws std::bad_alloc.
   virtual void PrepareFork(LayerState& child) = 0;
   virtual void Fork(LayerState& child) = 0;
+  // An upper bound of what a child has of its own: rows are shared, what a kind of constant size keeps may be copied.
+  virtual uint64_t ForkBytes() const { return has_constant_size() ? reserved_bytes() : 0; }
 
   virtual void AppendTo(std::vector<std::byte>* out, size_t earliest) const = 0;
   // Into an empty layer. Throws std::bad_alloc.

@@ -168,6 +168,12 @@ Result<std::unique_ptr<SequenceState>> SequenceState::Fork() {
   }
 }
 
+uint64_t SequenceState::ForkBytes() const {
+  uint64_t bytes = keys_.size() * sizeof(RowKey) + hashes_.size() * sizeof(uint64_t);
+  for (const auto& layer : layers_) bytes += layer->ForkBytes();
+  return bytes;
+}
+
 Result<void> SequenceState::ForkTo(SequenceState& child, size_t length) {
   TIDEMILL_CHECK(child.length() == 0 && child.layers_.size() == layers_.size() &&
                  child.options_.model == options_.model && child.options_.numeric_class == options_.numeric_class);

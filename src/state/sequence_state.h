@@ -114,6 +114,9 @@ class SequenceState {
   // then neither has changed.
   Result<void> ForkTo(SequenceState& child, size_t length);
 
+  // An upper bound of what a fork adds to what the ledger counts.
+  uint64_t ForkBytes() const;
+
   // Shrinks to the smallest capacity that holds what is committed. Never fails: at worst nothing happens.
   void Compact();
 
