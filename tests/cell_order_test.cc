@@ -1,10 +1,8 @@
 // Any legal order of cells gives the bits of layer by layer: chunks of one sequence along the diagonal, several requests, lists that mix layers.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "models/layers/mixture_branch.h"
 #include "models/layers/mlp_branch.h"
 #include "tests/fixtures_path.h"
+#include "tests/support/any_order.h"
 #include "tests/support/families.h"
 #include "tests/support/fold_branch.h"
 #include "tests/support/model_runner.h"
@@ -21,46 +20,10 @@
 namespace tidemill::cell_order_test {
 namespace {
 
+using testing::AnyOrder;
 using testing::KeysOf;
 using testing::kFamilies;
 using testing::ModelRunner;
-
-// The chunks' cells as soon as they are ready: along the diagonal, or a seeded choice of those that are.
-class AnyOrder : public CellOrder {
- public:
-  // `broken`: a chunk does not wait for the one before it, but comes first.
-  AnyOrder(bool is_diagonal, uint64_t seed, bool broken = false)
-      : is_diagonal_(is_diagonal), broken_(broken), random_(seed) {}
-
-  void Begin(StepRows& rows) override { done_.assign(rows.sequences().size(), 0); }
-  std::span<const Cell> Next(StepRows& rows) override {
-    cells_.clear();
-    const auto chunks = rows.sequences();
-    for (size_t c = 0; c < chunks.size(); ++c) {
-      const size_t layer = done_[c];
-      if (layer == rows.model().layers.size()) continue;
-      const bool follows = c != 0 && chunks[c - 1].state == chunks[c].state;
-      const bool is_ready = !follows || done_[c - 1] > layer || broken_;
-      if (is_ready) cells_.push_back({layer, chunks[c].first_row, chunks[c].num_rows, chunks.subspan(c, 1)});
-    }
-    if (broken_) std::reverse(cells_.begin(), cells_.end());
-    if (!is_diagonal_ && cells_.size() > 1) {
-      std::shuffle(cells_.begin(), cells_.end(), random_);
-      cells_.resize(1 + random_() % cells_.size());
-    }
-    for (const Cell& cell : cells_) ++done_[static_cast<size_t>(cell.sequences.data() - chunks.data())];
-    lists_ += cells_.size() > 1 ? 1 : 0;
-    return cells_;
-  }
-  size_t lists_of_several() const { return lists_; }
-
- private:
-  bool is_diagonal_, broken_;
-  std::mt19937_64 random_;
-  std::vector<size_t> done_;  // layers, of each chunk
-  std::vector<Cell> cells_;
-  size_t lists_ = 0;
-};
 
 // Two requests with a few committed tokens: one goes on with three chunks, the other with one row. Logits of all rows, and both states.
 struct Outcome {

@@ -39,9 +39,13 @@ ModelRunner::ModelRunner(const std::string& path, const RunnerOptions& options) 
   executor_ = OrStop(StepExecutor::Create(*model_, *ctx_, options.max_rows), "executor");
 }
 
-std::unique_ptr<SequenceState> ModelRunner::NewState() const {
-  return model_->MakeState(
-      {.kv_dtype = options_.kv_dtype, .growth = options_.growth, .max_length = options_.context, .numeric_class = 0});
+std::unique_ptr<SequenceState> ModelRunner::NewState(const DeltaClass& linear) const {
+  return model_->MakeState({.kv_dtype = options_.kv_dtype,
+                            .growth = options_.growth,
+                            .max_length = options_.context,
+                            .numeric_class = 0,
+                            .linear = linear,
+                            .isa = options_.isa});
 }
 
 std::vector<RowKey> KeysOf(std::span<const int32_t> ids) { return {ids.begin(), ids.end()}; }

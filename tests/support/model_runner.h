@@ -12,6 +12,7 @@
 
 #include "engine/step_executor.h"
 #include "formats/model_files.h"
+#include "kernels/delta_rule.h"
 #include "models/language_model.h"
 #include "tidemill/policies.h"
 
@@ -37,7 +38,8 @@ class ModelRunner {
 
   const LanguageModel& model() const { return *model_; }
   StepExecutor& executor() { return *executor_; }
-  std::unique_ptr<SequenceState> NewState() const;
+  std::unique_ptr<SequenceState> NewState() const { return NewState(DeltaClass()); }
+  std::unique_ptr<SequenceState> NewState(const DeltaClass& linear) const;
 
   // Feeds `ids` in chunks and commits; returns logits [ids, vocab], one row after another (only the last row if last_only).
   std::vector<float> Feed(SequenceState& state, std::span<const int32_t> ids, size_t chunk, bool last_only = false);
