@@ -175,7 +175,7 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     ProfileSource source(engine, options);
     input.profile = source.Get();
     input.model = NumbersOf(impl.language_model(), DTypeOf(*o.kv_type));
-    input.model.linear.shape.form = impl.linear_class;
+    input.model.linear.shape.form = impl.own_class.linear;
     input.linear_given = o.linear != LinearPolicy();
     input.context = o.context;
     input.batch = options.batch;
