@@ -100,8 +100,9 @@ void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
   flags.Number<size_t>(
       "--linear-buffer", linear_buffer, 1, LinearPolicy::kMaxTokens,
       "Tokens that linear attention keeps before it writes them into its state (by the model's shape)");
-  flags.Number<size_t>("--linear-start", linear_start, 1, LinearPolicy::kMaxTokens,
-                       "Tokens that it keeps before it makes a state, at least --linear-buffer (as many)");
+  flags.Number<size_t>(
+      "--linear-start", linear_start, 1, LinearPolicy::kMaxTokens,
+      "Tokens that it keeps before it makes a state, at least --linear-buffer (as many; of kv by the model's shape)");
   flags.Choice("--linear-buffer-dtype", linear_dtype, {"f32", "bf16"}, "Type of what it keeps (f32)");
   flags.Choice("--weights", weights, {"packed", "mapped"},
                "packed: rearranged for speed; mapped: read from the file, no memory of their own (packed)");

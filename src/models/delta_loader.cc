@@ -34,8 +34,7 @@ class DeltaLoader {
     TIDEMILL_TRY_VOID(LoadGates(d));
     TIDEMILL_TRY_VOID(LoadConvolution(d));
     TIDEMILL_TRY_VOID(LoadDecay(d));
-    TIDEMILL_TRY(bias, weights_.Vector(name_("linear_attn.dt_bias", "ssm_dt.bias"), value_heads(), ""));
-    for (size_t h = 0; h < value_heads(); ++h) d.dt_bias.push_back(bias[FileHead(h)]);
+    TIDEMILL_TRY_VOID(LoadBias(d));
     TIDEMILL_TRY(norm, weights_.Rms(name_("linear_attn.norm", "ssm_norm"), value_dim(), s_.norm_eps));
     d.norm = std::move(norm);
     WeightForm form;
@@ -142,6 +141,20 @@ class DeltaLoader {
     d.conv.resize(width * channels());
     for (size_t c = 0; c < channels(); ++c) {
       for (size_t i = 0; i < width; ++i) d.conv[i * channels() + c] = file[rows[c] * width + i];
+    }
+    return {};
+  }
+
+  Result<void> LoadBias(DeltaLayer& d) {
+    const WeightName name = name_("linear_attn.dt_bias", "ssm_dt.bias");
+    TIDEMILL_TRY(file, weights_.Vector(name, value_heads(), ""));
+    for (size_t h = 0; h < value_heads(); ++h) {
+      const float value = file[FileHead(h)];
+      if (!std::isfinite(value)) {
+        return Error(ErrorCode::kCorruptFile, "tensor \"" + (weights_.gguf() ? name.gguf : name.checkpoint) +
+                                                  "\": expected finite numbers, found " + std::to_string(value));
+      }
+      d.dt_bias.push_back(value);
     }
     return {};
   }

@@ -69,7 +69,9 @@ Result<const Family*> FindFamily(const ModelFiles& files, const std::string& nam
 
 // A checkpoint of quantised weights holds numbers that are not the weights.
 Result<void> CheckNotQuantised(const ModelFiles& files) {
-  if (files.gguf() != nullptr || !files.config()->Has("quantization_config")) return {};
+  if (files.gguf() != nullptr ||
+      (!files.config()->Has("quantization_config") && !files.config()->Has("text_config.quantization_config")))
+    return {};
   return Error(ErrorCode::kUnsupported,
                "config.json: \"quantization_config\": quantised checkpoints are not supported; use the original one or "
                "a GGUF file");

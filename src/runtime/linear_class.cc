@@ -85,8 +85,6 @@ Result<DeltaClass> ResolveLinearPolicy(const LinearPolicy& policy, const Languag
       break;
     case LinearForm::kKv: result.start = policy.start != 0 ? policy.start : KvStart(*shape, policy.bfloat16);
   }
-  result.period = std::min(result.period, most);
-  result.start = std::min(result.start, most);
   if (result.start < result.period) {
     return Wrong("--linear-start", result.start, "at least the buffer's " + std::to_string(result.period));
   }

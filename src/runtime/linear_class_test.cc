@@ -40,7 +40,7 @@ TEST(ResolveLinearPolicy, Forms_GiveTheirClasses) {
     return form.ok() ? DeltaClassName(*form) : form.error().message();
   };
   EXPECT_EQ(name({}), "linear-8");
-  EXPECT_EQ(name({}, 5), "linear-5");  // a context that holds no more
+  EXPECT_EQ(name({}, 5), "linear-8");  // of any context, since a state goes on in another
   EXPECT_EQ(name({.bfloat16 = true}), "linear-12-bf16");
   EXPECT_EQ(name({.form = LinearForm::kRecurrent}), "linear-1");
   EXPECT_EQ(name({.form = LinearForm::kRecurrent, .buffer = 1}), "linear-1");

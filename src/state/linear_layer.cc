@@ -99,17 +99,16 @@ uint64_t LinearLayer::GrowthBytes(size_t n, size_t step, size_t floor, size_t) c
   size_t entries = CapacityOf(entries_, needs.entries, needs.usual_entries);
   size_t inputs = CapacityOf(inputs_, needs.inputs, needs.usual_inputs);
   size_t states = needs.state && spare_ == nullptr ? 1 : 0;
-  if (n != step) {  // the most that any of the steps has; of whole ones, the last may be a shorter one
-    const size_t block = std::max(form().period, form().start) + options_.rollback_rows;
-    const size_t most = whole ? std::max(2 * block, 2 * kMaxStagedRows) : 2 * step;
-    entries = std::max(entries, std::max(num_entries_, block) + most);
-    if (inputs_before() != 0)
-      inputs = std::max(inputs, kept_inputs() + (whole ? std::max(inputs_before(), kMaxStagedRows) : step));
-    if (form().Boundary(length() + n - 1) > base_) {
-      const size_t held = (state_ != nullptr ? 1U : 0U) + (spare_ != nullptr ? 1U : 0U);
-      const size_t at_most = whole || is_shared() ? 2 : 1;
-      states = std::max(states, at_most - std::min(at_most, held));
-    }
+  // The most that any of several steps has, of up to `step` rows each. A ring is at most twice as large as what it needs, or has few rows.
+  const size_t block = std::max(form().period, form().start) + options_.rollback_rows;
+  const size_t most = whole ? std::max(2 * block, 2 * kMaxStagedRows) : 2 * step;
+  entries = std::max(entries, std::min(std::max(num_entries_, block) + most, 2 * (num_entries_ + n) + kFewRows));
+  if (inputs_before() != 0)
+    inputs = std::max(inputs, kept_inputs() + (whole ? std::max(inputs_before(), kMaxStagedRows) : step));
+  if (form().Boundary(length() + n - 1) > base_) {
+    const size_t held = (state_ != nullptr ? 1U : 0U) + (spare_ != nullptr ? 1U : 0U);
+    const size_t at_most = whole || is_shared() ? 2 : 1;
+    states = std::max(states, at_most - std::min(at_most, held));
   }
   const auto missing = [](const RowRing& ring, size_t capacity) -> uint64_t {
     if (capacity <= ring.capacity()) return 0;

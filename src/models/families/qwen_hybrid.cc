@@ -15,6 +15,13 @@ constexpr uint64_t kMaxHeads = 4096, kMaxConvWidth = 16;
 Result<void> ReadDraftLayers(const SettingsReader& reader, ModelSettings& s) {
   if (reader.gguf()) {
     TIDEMILL_TRY(layers, reader.UintOr({"", "nextn_predict_layers"}, 0, 0, s.num_hidden_layers - 1));
+    for (size_t i = s.num_hidden_layers - layers; i < s.num_hidden_layers; ++i) {
+      const std::string name = "blk." + std::to_string(i) + ".nextn.eh_proj.weight";
+      if (reader.files().FindTensor(name) != nullptr) continue;
+      return reader.Wrong({"", "nextn_predict_layers"},
+                          "the number of layers of a draft head at the end, which have " + name,
+                          std::to_string(layers));
+    }
     s.num_hidden_layers -= layers;
     s.num_mtp_layers = layers;
     return {};
@@ -100,6 +107,12 @@ Result<void> CheckFixedKeys(const SettingsReader& reader) {
   return {};
 }
 
+// The activation of the convolution, too.
+Result<void> CheckActivation(const SettingsReader& reader, const ModelSettings& s) {
+  if (s.hidden_act == "silu") return {};
+  return reader.Wrong({"hidden_act", ""}, "silu", QuoteName(s.hidden_act), ErrorCode::kUnsupported);
+}
+
 Result<ModelSettings> ReadHybridSettings(const SettingsReader& reader) {
   TIDEMILL_TRY(s, ReadDecoderSettings(reader, {.partial_rotary_factor = "partial_rotary_factor",
                                                .default_partial_rotary_factor = 0.25}));
@@ -115,6 +128,7 @@ Result<ModelSettings> ReadHybridSettings(const SettingsReader& reader) {
   TIDEMILL_TRY_VOID(ReadLinearLayers(reader, s));
   TIDEMILL_TRY_VOID(ReadLinearSizes(reader, s));
   TIDEMILL_TRY_VOID(CheckFixedKeys(reader));
+  TIDEMILL_TRY_VOID(CheckActivation(reader, s));
   return s;
 }
 
