@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "base/check.h"
 #include "kernels/cpu/delta_tile.h"
@@ -25,11 +27,12 @@ struct Group {
   size_t parent = kNone;               // whose state and entries give ours
   size_t parent_row = kNone;           // the last of those; kNone: entry `end` - 1 of the parent's
   size_t begin = 0, end = 0;           // entries from before the batch
-  size_t first_row = 0, num_rows = 0;  // in Batch::by_group
+  size_t first_row = 0, num_rows = 0;  // in Batch::by_group and Batch::x
   size_t weights = 0;  // of the fold that gives our state, in Batch::fold_weights; with the state's decay behind them
 };
 
 struct Row {
+  size_t position = 0;
   size_t group = 0;
   size_t num_visible = 0;
 };
@@ -43,7 +46,7 @@ struct Batch {
   uint16_t ids[kMaxIds];                    // 0, 1, 2, ...
   uint32_t u_rows[kMaxIds];                 // of the ring
   const float* keys[kMaxIds];
-  const float* x[2 * kMaxRows];
+  const float* x[2 * kMaxRows];  // k and q of each row of by_group
   alignas(64) float kk[kMaxRows][kMaxVisible];
   float qk[kMaxRows][kMaxVisible];
   float k_weights[kMaxRows][kMaxVisible], q_weights[kMaxRows][kMaxVisible];
@@ -52,7 +55,7 @@ struct Batch {
   float products[kMaxRows][2][kDeltaTile];
   float tile[kMaxDeltaDim * kDeltaTile];
   float fold_scratch[kDeltaFoldScratch];
-  float v[kDeltaTile], y[kDeltaTile];
+  float v[kDeltaTile], y[kDeltaTile];      // of a tile whose columns are not all there
   float wide_keys[kMaxIds][kMaxDeltaDim];  // of entries that are not F32
 };
 
@@ -85,13 +88,15 @@ class KeyHeadRun {
  private:
   const DeltaClass& form() const { return shape_.form; }
   size_t element_bytes() const { return is_f32_ ? 4 : 2; }
-  size_t RingRow(size_t entry) const { return (first_ + entry) % task_.entries.capacity; }
-  size_t position(size_t row) const { return b_position_[row]; }
+  std::byte* KeyAt(size_t ring_row) const {
+    return task_.entries.k + (key_head_ * task_.entries.capacity + ring_row) * shape_.key_dim * element_bytes();
+  }
 
   void RunBatch(size_t row, size_t count) {
     Plan(row, count);
-    for (size_t i = 0; i < count; ++i) {
-      kernels_.dots(b_.x[2 * i], b_.x[2 * i + 1], b_.visible[i], b_.rows[i].num_visible, b_.keys, shape_.key_dim,
+    for (size_t at = 0; at < count; ++at) {
+      const size_t i = b_.by_group[at];
+      kernels_.dots(b_.x[2 * at], b_.x[2 * at + 1], b_.visible[i], b_.rows[i].num_visible, b_.keys, shape_.key_dim,
                     b_.kk[i], b_.qk[i]);
     }
     for (size_t i = 0; i < shape_.heads_per_key(); ++i) {
@@ -125,10 +130,9 @@ class KeyHeadRun {
     SortRows();
     for (size_t i = 0; i < num_entries_ + count; ++i) b_.ids[i] = static_cast<uint16_t>(i);
     for (size_t i = 0; i < num_entries_; ++i) {
-      const size_t ring_row = RingRow(i);
+      const size_t ring_row = (first_ + i) % task_.entries.capacity;
       b_.u_rows[i] = static_cast<uint32_t>(ring_row);
-      const std::byte* key =
-          task_.entries.k + (key_head_ * task_.entries.capacity + ring_row) * shape_.key_dim * element_bytes();
+      const std::byte* key = KeyAt(ring_row);
       b_.keys[i] = reinterpret_cast<const float*>(key);
       if (is_f32_) continue;
       kernels_.widen(key, shape_.key_dim, b_.wide_keys[i]);
@@ -144,8 +148,12 @@ class KeyHeadRun {
         kernels_.widen(rounded, shape_.key_dim, b_.wide_keys[id]);
         key = b_.wide_keys[id];
       }
-      b_.keys[id] = b_.x[2 * i] = key;
-      b_.x[2 * i + 1] = task_.q.row(row + i) + key_head_ * shape_.key_dim;
+      b_.keys[id] = key;
+    }
+    for (size_t at = 0; at < count; ++at) {
+      const size_t i = b_.by_group[at];
+      b_.x[2 * at] = b_.keys[num_entries_ + i];
+      b_.x[2 * at + 1] = task_.q.row(row + i) + key_head_ * shape_.key_dim;
     }
   }
 
@@ -157,8 +165,7 @@ class KeyHeadRun {
 
   void PlaceRow(size_t i) {
     const size_t parent = ParentOf(i), end = base_ + num_entries_;
-    const size_t at = parent == kNone ? end : b_position_[parent] + 1;
-    b_position_[i] = at;
+    const size_t at = parent == kNone ? end : b_.rows[parent].position + 1;
     const size_t before = parent == kNone ? committed_group_ : b_.rows[parent].group;
     size_t group = before;
     if (at == form().Next(b_.groups[before].start)) {  // a block begins: its group may be there, of a sibling
@@ -173,7 +180,7 @@ class KeyHeadRun {
       }
     }
     Row& row = b_.rows[i];
-    row = {.group = group};
+    row = {.position = at, .group = group};
     uint16_t* visible = b_.visible[i];
     if (parent != kNone && b_.rows[parent].group == group) {
       row.num_visible = b_.rows[parent].num_visible;
@@ -186,13 +193,15 @@ class KeyHeadRun {
   }
 
   void SortRows() {
+    for (size_t i = 0; i < batch_rows_; ++i) ++b_.groups[b_.rows[i].group].num_rows;
     size_t at = 0;
     for (size_t g = 0; g < num_groups_; ++g) {
       b_.groups[g].first_row = at;
-      for (size_t i = 0; i < batch_rows_; ++i) {
-        if (b_.rows[i].group == g) b_.by_group[at++] = static_cast<uint16_t>(i);
-      }
-      b_.groups[g].num_rows = at - b_.groups[g].first_row;
+      at += std::exchange(b_.groups[g].num_rows, 0);
+    }
+    for (size_t i = 0; i < batch_rows_; ++i) {
+      Group& group = b_.groups[b_.rows[i].group];
+      b_.by_group[group.first_row + group.num_rows++] = static_cast<uint16_t>(i);
     }
   }
 
@@ -200,8 +209,8 @@ class KeyHeadRun {
   size_t PlaceOf(size_t i) const {
     if (stays_) return task_.num_entries + batch_row_ + i;
     const size_t len = task_.base + task_.num_entries;
-    const size_t start = b_.groups[b_.rows[i].group].start;
-    return start > len ? task_.place + b_position_[i] - start : task_.num_entries + b_position_[i] - len;
+    const size_t position = b_.rows[i].position, start = b_.groups[b_.rows[i].group].start;
+    return start > len ? task_.place + position - start : task_.num_entries + position - len;
   }
 
   // The entries whose fold gives a group's state.
@@ -215,7 +224,7 @@ class KeyHeadRun {
   void Weigh(size_t value_head) {
     const float* ring = task_.entries.g + value_head * task_.entries.capacity;
     const auto g_of = [&](size_t id) {
-      return id < num_entries_ ? ring[RingRow(id)] : task_.g.row(batch_row_ + id - num_entries_)[value_head];
+      return id < num_entries_ ? ring[b_.u_rows[id]] : task_.g.row(batch_row_ + id - num_entries_)[value_head];
     };
     // d[i] for entries [0, n), the last one's 0, and d[n] for the state before them.
     const auto decays = [&](std::span<const uint16_t> entries, float* d) {
@@ -301,30 +310,29 @@ class KeyHeadRun {
   void RunRows(const Group& group, const float* state, size_t value_head, size_t tile) {
     const size_t column = value_head * shape_.value_dim + tile * kDeltaTile;
     const size_t columns = std::min(kDeltaTile, shape_.value_dim - tile * kDeltaTile);
+    const bool is_whole = columns == kDeltaTile;
     const std::span<const uint16_t> rows{b_.by_group + group.first_row, group.num_rows};
-    if (state != nullptr) {
-      const float* x[2 * kMaxRows];
-      for (size_t i = 0; i < rows.size(); ++i) {
-        x[2 * i] = b_.x[2 * rows[i]];
-        x[2 * i + 1] = b_.x[2 * rows[i] + 1];
-      }
-      kernels_.products(x, 2 * rows.size(), state, shape_.key_dim, next_, b_.products[0][0]);
-    }
+    if (state != nullptr)
+      kernels_.products(b_.x + 2 * group.first_row, 2 * rows.size(), state, shape_.key_dim, next_, b_.products[0][0]);
     for (size_t i = 0; i < rows.size(); ++i) {
       const size_t row = rows[i];
-      std::fill(b_.v + columns, b_.v + kDeltaTile, 0.0F);
-      std::memcpy(b_.v, task_.v.row(batch_row_ + row) + column, columns * sizeof(float));
+      const float* v = task_.v.row(batch_row_ + row) + column;
+      float* const y = task_.y.row(batch_row_ + row) + column;
+      if (!is_whole) {
+        std::fill(std::copy(v, v + columns, b_.v), std::end(b_.v), 0.0F);
+        v = b_.v;
+      }
       const DeltaRow r{.visible = b_.visible[row],
                        .num = b_.rows[row].num_visible,
                        .k_weights = b_.k_weights[row],
                        .q_weights = b_.q_weights[row],
                        .products = state == nullptr ? nullptr : b_.products[i][0],
                        .state_decay = b_.state_decay[row],
-                       .v = b_.v,
+                       .v = v,
                        .beta = task_.beta.row(batch_row_ + row)[value_head],
-                       .y = b_.y};
+                       .y = is_whole ? y : b_.y};
       kernels_.solve(r, entries_);
-      std::memcpy(task_.y.row(batch_row_ + row) + column, b_.y, columns * sizeof(float));
+      if (!is_whole) std::copy(b_.y, b_.y + columns, y);
     }
   }
 
@@ -333,9 +341,7 @@ class KeyHeadRun {
     for (size_t i = 0; i < batch_rows_; ++i) {
       if (!stays_ && b_.groups[b_.rows[i].group].start != b_.groups[b_.rows[batch_rows_ - 1].group].start) continue;
       const size_t ring_row = b_.u_rows[num_entries_ + i];
-      std::byte* key =
-          task_.entries.k + (key_head_ * task_.entries.capacity + ring_row) * shape_.key_dim * element_bytes();
-      kernels_.store(b_.x[2 * i], shape_.key_dim, key);
+      kernels_.store(b_.keys[num_entries_ + i], shape_.key_dim, KeyAt(ring_row));
       for (size_t h = 0; h < shape_.heads_per_key(); ++h) {
         const size_t value_head = shape_.value_head(key_head_, h);
         task_.entries.g[value_head * task_.entries.capacity + ring_row] = task_.g.row(batch_row_ + i)[value_head];
@@ -357,7 +363,7 @@ class KeyHeadRun {
       num_entries_ += batch_rows_;
       return;
     }
-    const size_t last = batch_rows_ - 1, len = task_.base + task_.num_entries, end = b_position_[last] + 1;
+    const size_t last = batch_rows_ - 1, len = task_.base + task_.num_entries, end = b_.rows[last].position + 1;
     const size_t start = b_.groups[b_.rows[last].group].start;
     if (start > base_) state_ = task_.folded;
     first_ = task_.entries.first + (start > len ? task_.place : start - task_.base);
@@ -375,7 +381,6 @@ class KeyHeadRun {
   const float* state_ = nullptr;
   size_t base_ = 0, first_ = 0, num_entries_ = 0;
   size_t batch_row_ = 0, batch_rows_ = 0, num_groups_ = 0, committed_group_ = 0;
-  size_t b_position_[kMaxRows] = {};
   // Of one tile: whose state is in memory and in Batch::tile.
   size_t kept_ = 0, held_ = kNone;
   const float *from_ = nullptr, *kept_at_ = nullptr, *next_ = nullptr;
