@@ -87,9 +87,8 @@ class KeyHeadRun {
 
  private:
   const DeltaClass& form() const { return shape_.form; }
-  size_t element_bytes() const { return is_f32_ ? 4 : 2; }
   std::byte* KeyAt(size_t ring_row) const {
-    return task_.entries.k + (key_head_ * task_.entries.capacity + ring_row) * shape_.key_dim * element_bytes();
+    return task_.entries.k + (key_head_ * task_.entries.capacity + ring_row) * shape_.key_dim * form().element_bytes();
   }
 
   void RunBatch(size_t row, size_t count) {
@@ -265,10 +264,11 @@ class KeyHeadRun {
       to_ = task_.folded == nullptr ? nullptr : task_.folded + at;
       next_ = from_ != nullptr && tile + 1 < tiles ? from_ + tile_floats : nullptr;
       entries_ = {
-          .u = task_.entries.u +
-               (value_head * task_.entries.capacity * shape_.padded_value_dim() + tile * kDeltaTile) * element_bytes(),
+          .u = task_.entries.u + (value_head * task_.entries.capacity * shape_.padded_value_dim() + tile * kDeltaTile) *
+                                     form().element_bytes(),
           .stride = shape_.padded_value_dim(),
-          .table = {.u_rows = b_.u_rows, .keys = b_.keys}};
+          .u_rows = b_.u_rows,
+          .keys = b_.keys};
       kept_ = 0;
       kept_at_ = from_;
       held_ = kNone;
@@ -408,19 +408,6 @@ void FoldDelta(Isa isa, const DeltaShape& shape, const DeltaTask& task, size_t v
                std::span<std::byte> scratch) {
   const DeltaKernels kernels = PickDelta(isa, shape.form.dtype);
   KeyHeadRun(kernels, shape, task, shape.key_head(value_head), BatchIn(scratch)).Fold(value_head);
-}
-
-Cost DeltaCost(const DeltaShape& shape, size_t rows, size_t num_entries, size_t folds, size_t writes) {
-  const double state = static_cast<double>(shape.state_floats()), element = shape.form.dtype == DType::kF32 ? 4 : 2;
-  const double entry =
-      static_cast<double>(shape.value_heads * shape.value_dim + shape.key_heads * shape.key_dim) * element +
-      4 * static_cast<double>(shape.value_heads);
-  const double n = static_cast<double>(rows), seen = static_cast<double>(num_entries) + n / 2;
-  const double values = static_cast<double>(shape.value_heads * shape.value_dim);
-  return {.bytes = 4 * state * static_cast<double>(1 + writes) + entry * (static_cast<double>(num_entries) + n),
-          .flops = 4 * state * n + 4 * values * seen * n +
-                   2 * state * static_cast<double>(folds) * static_cast<double>(shape.form.period),
-          .int8_ops = 0};
 }
 
 }  // namespace tidemill

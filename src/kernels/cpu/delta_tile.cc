@@ -67,20 +67,15 @@ void Store(const float* from, size_t n, std::byte* to) {
 }
 
 template <bool kBFloat16>
-HWY_INLINE const Stored<kBFloat16>* RowOf(const DeltaTileEntries& entries, size_t entry) {
-  return reinterpret_cast<const Stored<kBFloat16>*>(entries.u) + entries.table.u_rows[entry] * entries.stride;
+HWY_INLINE Stored<kBFloat16>* RowOf(const DeltaTileEntries& entries, size_t entry) {
+  return reinterpret_cast<Stored<kBFloat16>*>(entries.u) + entries.u_rows[entry] * entries.stride;
 }
 
-template <bool kBFloat16>
-void Widen(const std::byte* from, size_t n, float* to) {
+void WidenBFloat16(const std::byte* from, size_t n, float* to) {
   for (size_t i = 0; i < n; ++i) {
-    if constexpr (!kBFloat16) {
-      std::memcpy(to + i, from + i * sizeof(float), sizeof(float));
-    } else {
-      uint16_t bits;
-      std::memcpy(&bits, from + i * sizeof(bits), sizeof(bits));
-      to[i] = BFloat16ToFloat(bits);
-    }
+    uint16_t bits;
+    std::memcpy(&bits, from + i * sizeof(bits), sizeof(bits));
+    to[i] = BFloat16ToFloat(bits);
   }
 }
 
@@ -178,7 +173,7 @@ void Solve(const DeltaRow& row, const DeltaTileEntries& entries) {
   for (size_t v = 0; v < kVectors; ++v) u.at[v] = hn::Mul(hn::Set(Lane16(), row.beta), hn::Sub(u.at[v], k_sum.at[v]));
   HWY_ALIGN float rounded[kDeltaTile];
   StoreColumns(u, rounded);
-  auto* const to = const_cast<Stored<kBFloat16>*>(RowOf<kBFloat16>(entries, row.visible[before]));
+  auto* const to = RowOf<kBFloat16>(entries, row.visible[before]);
   Store<kBFloat16>(rounded, kDeltaTile, reinterpret_cast<std::byte*>(to));
   AddProduct(row.q_weights[before], LoadColumns(to), q_sum);
   StoreColumns(q_sum, row.y);
@@ -197,7 +192,7 @@ HWY_INLINE void FoldRows(const DeltaFold& fold, const DeltaTileEntries& entries,
     }
   }
   for (size_t e = 0; e < n; ++e) {
-    const float* key = entries.table.keys[fold.entries[first + e]] + r;
+    const float* key = entries.keys[fold.entries[first + e]] + r;
     const Columns u = LoadColumns(weighted + e * kDeltaTile);
     for (size_t i = 0; i < kRows; ++i) AddProduct(key[i], u, s[i]);
   }
@@ -229,11 +224,11 @@ namespace tidemill {
 DeltaKernels PickDelta(Isa isa, DType dtype) {
   if (dtype == DType::kBF16) {
     return {TIDEMILL_PICK(isa, Dots),        TIDEMILL_PICK(isa, Decay),          TIDEMILL_PICK(isa, Products),
-            TIDEMILL_PICK(isa, Solve<true>), TIDEMILL_PICK(isa, FoldTile<true>), TIDEMILL_PICK(isa, Widen<true>),
+            TIDEMILL_PICK(isa, Solve<true>), TIDEMILL_PICK(isa, FoldTile<true>), TIDEMILL_PICK(isa, WidenBFloat16),
             TIDEMILL_PICK(isa, Store<true>)};
   }
   return {TIDEMILL_PICK(isa, Dots),         TIDEMILL_PICK(isa, Decay),           TIDEMILL_PICK(isa, Products),
-          TIDEMILL_PICK(isa, Solve<false>), TIDEMILL_PICK(isa, FoldTile<false>), TIDEMILL_PICK(isa, Widen<false>),
+          TIDEMILL_PICK(isa, Solve<false>), TIDEMILL_PICK(isa, FoldTile<false>), TIDEMILL_PICK(isa, WidenBFloat16),
           TIDEMILL_PICK(isa, Store<false>)};
 }
 

@@ -6,21 +6,17 @@
 #include <cstdint>
 
 #include "base/isa.h"
+#include "kernels/delta_rule.h"
 #include "tensor/dtype.h"
 
 namespace tidemill {
 
-// Entries of one head by number: where u stands, and k.
-struct DeltaEntryTable {
-  const uint32_t* u_rows = nullptr;
-  const float* const* keys = nullptr;
-};
-
-// u of one head and tile: row i is `stride` elements of the class's type after row 0.
+// Entries of one head and tile by number i: u stands in row u_rows[i], `stride` elements of the class's type after the one before it.
 struct DeltaTileEntries {
-  std::byte* u = nullptr;
+  std::byte* u = nullptr;  // row 0
   size_t stride = 0;
-  DeltaEntryTable table;
+  const uint32_t* u_rows = nullptr;
+  const float* const* keys = nullptr;  // [key_dim] each
 };
 
 struct DeltaRow {
@@ -55,11 +51,11 @@ struct DeltaKernels {
   void (*products)(const float* const* x, size_t rows, const float* s, size_t key_dim, const float* next, float* out);
   void (*solve)(const DeltaRow& row, const DeltaTileEntries& entries);
   void (*fold)(const DeltaFold& fold, const DeltaTileEntries& entries, float* scratch);  // kDeltaFoldScratch floats
-  void (*widen)(const std::byte* from, size_t n, float* to);                             // elements of the class's type
-  void (*store)(const float* from, size_t n, std::byte* to);                             // rounded to nearest even
+  void (*widen)(const std::byte* from, size_t n, float* to);  // elements of BF16, whatever the class's type
+  void (*store)(const float* from, size_t n, std::byte* to);  // elements of the class's type, rounded to nearest even
 };
 inline constexpr size_t kDeltaFoldEntries = 64;  // at a time
-inline constexpr size_t kDeltaFoldScratch = kDeltaFoldEntries * 32;
+inline constexpr size_t kDeltaFoldScratch = kDeltaFoldEntries * kDeltaTile;
 
 DeltaKernels PickDelta(Isa isa, DType dtype);
 
