@@ -156,7 +156,7 @@ class Planner {
     return form.period == 1 ? "recurrent" : "buffered " + std::to_string(form.period);
   }
 
-  // The form is fixed by the model's shape; beside it stands the recurrent one, or for that the best buffered one.
+  // The form is the caller's, or follows from the model's shape; beside it stands the recurrent one, or for that the best buffered one.
   Choice LinearForm() const {
     const DeltaClass& form = in_.model.linear.shape.form;
     const auto cost = [&](size_t period) {

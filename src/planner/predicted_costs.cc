@@ -78,14 +78,16 @@ double PredictedCosts::Linear(const DeltaClass& form, size_t rows) const {
   if (linear.layers == 0) return 0;
   const ProductSeconds& t = operations().product[static_cast<size_t>(DType::kF32)];
   const auto k = static_cast<double>(rows), m = static_cast<double>(form.period);
-  const double state = linear.state_bytes(), entries = linear.entry_bytes(form.dtype) * (m + 1) / 2;
+  const auto state = static_cast<double>(linear.shape.state_bytes());
+  const double entries = static_cast<double>(linear.shape.entry_bytes(form.dtype)) * (m + 1) / 2;
   return static_cast<double>(linear.layers) *
          (state * StraightAt(kProductRows, t, 2 * k) + k * t.front() * (WriteFactor() * state / m + entries));
 }
 
 double PredictedCosts::LinearStart(DType dtype, double entries) const {
   const double read = operations().product[static_cast<size_t>(DType::kF32)].front();
-  return static_cast<double>(model_.linear.layers) * model_.linear.entry_bytes(dtype) * entries * read;
+  const double bytes = static_cast<double>(model_.linear.shape.entry_bytes(dtype)) * entries;
+  return static_cast<double>(model_.linear.layers) * bytes * read;
 }
 
 double PredictedCosts::DecodeStep(size_t depth, size_t batch) const { return BatchStep(depth, 1, 1, batch); }

@@ -6,7 +6,8 @@
 //   row work(rows)  = rows * elements * element; where ForRowBlocks makes several blocks, times the part of the busiest thread
 //   linear(k)       = of a layer of linear attention, a sequence with k rows, after docs/linear-attention.md:
 //                     S t(F32, 2 k) + k (w S t(F32, 1) / m + e t(F32, 1) (m + 1) / 2)
-//                     S: bytes of a state, e: of an entry, m: entries to a state, w = copy's time of a byte beside two reads, 0.05 to 1
+//                     S: bytes of a state, e: of an entry, m: entries to a state, w = seconds to copy a byte / t(F32, 1) of one thread - 2,
+//                     since a copy reads both places; 0.05 to 1
 //   loops           = loops over threads * loop
 //   growing         = bytes copied / copy + bytes freshly written * touch
 //
@@ -46,12 +47,6 @@ struct WeightGroup {
 struct LinearLayers {
   size_t layers = 0;
   DeltaShape shape;
-
-  double state_bytes() const { return 4 * static_cast<double>(shape.state_floats()); }
-  double entry_bytes(DType dtype) const {
-    const size_t elements = shape.value_heads * shape.value_dim + shape.key_heads * shape.key_dim;
-    return static_cast<double>(elements * (dtype == DType::kF32 ? 4 : 2) + 4 * shape.value_heads);
-  }
 };
 
 struct ModelNumbers {

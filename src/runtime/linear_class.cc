@@ -11,14 +11,11 @@ namespace {
 
 static_assert(LinearPolicy::kMaxTokens == kMaxDeltaPeriod);
 
-double EntryBytes(const DeltaShape& shape, bool bfloat16) {
-  return static_cast<double>(shape.value_heads * shape.value_dim + shape.key_heads * shape.key_dim) *
-         (bfloat16 ? 2 : 4);
-}
+DType EntryType(bool bfloat16) { return bfloat16 ? DType::kBF16 : DType::kF32; }
 
-// Tokens without a state under `kv`, where the caller does not say: about where a state costs what their entries cost.
+// Tokens without a state under `kv`, where the caller does not say: about as many as have the bytes of a state.
 size_t KvStart(const DeltaShape& shape, bool bfloat16) {
-  const auto tokens = static_cast<size_t>(4 * static_cast<double>(shape.state_floats()) / EntryBytes(shape, bfloat16));
+  const size_t tokens = shape.state_bytes() / shape.entry_bytes(EntryType(bfloat16));
   return std::clamp<size_t>(tokens / 16 * 16, 16, LinearPolicy::kMaxTokens);
 }
 
@@ -49,10 +46,11 @@ std::string_view LinearFormName(LinearForm form) {
 // sqrt(2 w S / e) entries cost least (docs/linear-attention.md), S the bytes of a state, e of an entry; w = 1/3 lies between a state in
 // memory (0.1) and one in the cache (0.6).
 DeltaClass ChosenDeltaClass(const DeltaShape& shape, bool bfloat16) {
-  const double state = 4 * static_cast<double>(shape.state_floats());
-  const double best = std::sqrt(2.0 / 3 * state / EntryBytes(shape, bfloat16));
+  const DType dtype = EntryType(bfloat16);
+  const double entries = static_cast<double>(shape.state_bytes()) / static_cast<double>(shape.entry_bytes(dtype));
+  const double best = std::sqrt(2.0 / 3 * entries);
   const size_t period = std::clamp<size_t>(static_cast<size_t>(best / 4 + 0.5) * 4, 4, 32);
-  return {.start = period, .period = period, .dtype = bfloat16 ? DType::kBF16 : DType::kF32};
+  return {.start = period, .period = period, .dtype = dtype};
 }
 
 Result<DeltaClass> ResolveLinearPolicy(const LinearPolicy& policy, const LanguageModel& model, size_t context) {
