@@ -5,11 +5,14 @@
 #include <optional>
 
 #include "state/linear_layer.h"
+#include "tidemill/engine.h"
 
 namespace tidemill {
 namespace {
 
 static_assert(LinearPolicy::kMaxTokens == kMaxDeltaPeriod);
+static_assert(DraftOptions::kMax + 1 <=
+              std::min(LinearLayer::kMaxStagedRows, kMaxDeltaTree));  // any path can be committed
 
 DType EntryType(bool bfloat16) { return bfloat16 ? DType::kBF16 : DType::kF32; }
 
@@ -81,7 +84,8 @@ Result<DeltaClass> ResolveLinearPolicy(const LinearPolicy& policy, const Languag
                      "none, since that is the form kv");
       }
       break;
-    case LinearForm::kKv: result.start = policy.start != 0 ? policy.start : KvStart(*shape, policy.bfloat16);
+    case LinearForm::kKv:
+      result.start = policy.start != 0 ? policy.start : std::max(result.period, KvStart(*shape, policy.bfloat16));
   }
   if (result.start < result.period) {
     return Wrong("--linear-start", result.start, "at least the buffer's " + std::to_string(result.period));

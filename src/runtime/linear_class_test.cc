@@ -49,6 +49,7 @@ TEST(ResolveLinearPolicy, Forms_GiveTheirClasses) {
   EXPECT_EQ(name({.start = 100}), "linear-100-8");
   EXPECT_EQ(name({.form = LinearForm::kKv}), "linear-80-8");
   EXPECT_EQ(name({.form = LinearForm::kKv, .buffer = 16, .start = 64}), "linear-64-16");
+  EXPECT_EQ(name({.form = LinearForm::kKv, .buffer = 96}), "linear-96");  // a start is never below the buffer
   EXPECT_THAT(name({.buffer = 513}), HasSubstr("--linear-buffer 513: expected 1 to 512"));
   EXPECT_THAT(name({.buffer = 65}, 64), HasSubstr("--linear-buffer 65: expected 1 to 64"));
   EXPECT_THAT(name({.start = 513}), HasSubstr("--linear-start 513: expected 1 to 512"));
