@@ -1,5 +1,7 @@
 #include "state/entry_ring.h"
 
+#include <cstring>
+
 #include "base/check.h"
 #include "base/checked_math.h"
 
@@ -31,7 +33,7 @@ size_t RowRing::Offset(size_t part, size_t index, size_t capacity) const {
 }
 
 void RowRing::Move(size_t part, size_t index, size_t from, size_t to) {
-  std::memcpy(Row(part, index, to), Row(part, index, from), parts_[part].row_bytes);
+  std::memmove(Row(part, index, to), Row(part, index, from), parts_[part].row_bytes);  // may be one row
 }
 
 void RowRing::Move(size_t from, size_t to) {

@@ -4,13 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/aligned_buffer.h"
 #include "base/byte_reader.h"
-#include "kernels/delta_rule.h"
 #include "tidemill/result.h"
 
 namespace tidemill {
@@ -41,7 +39,7 @@ class RowRing {
   const std::byte* Row(size_t part, size_t index, size_t i) const {
     return const_cast<RowRing*>(this)->Row(part, index, i);
   }
-  std::byte* Part0(size_t part, size_t index) {  // its rows, from place 0 on
+  std::byte* Part0(size_t part, size_t index) {  // the row in place 0
     return memory_.data() + Offset(part, index, capacity_);
   }
   size_t Place(size_t i) const { return (first_ + i) % capacity_; }

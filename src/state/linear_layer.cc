@@ -15,13 +15,12 @@ namespace {
 constexpr size_t kFewRows = 32;                 // of a ring that is made
 constexpr size_t kTooManyRows = SIZE_MAX / 16;  // for any memory; a few times as many can be counted
 
-size_t ElementBytes(const LinearShape& shape) { return shape.delta.form.dtype == DType::kF32 ? 4 : 2; }
-
 std::vector<RowRing::Part> EntryParts(const LinearShape& shape) {
   const DeltaShape& d = shape.delta;
-  return {{d.value_heads, d.padded_value_dim() * ElementBytes(shape)},
+  const size_t element_bytes = d.form.element_bytes();
+  return {{d.value_heads, d.padded_value_dim() * element_bytes},
           {d.value_heads, sizeof(float)},
-          {d.key_heads, d.key_dim * ElementBytes(shape)}};
+          {d.key_heads, d.key_dim * element_bytes}};
 }
 
 void OrThrow(const Result<void>& result) {
@@ -475,8 +474,8 @@ void LinearLayer::Take(LayerState&& other) {
   base_ = from.base_;
   num_entries_ = from.num_entries_;
   num_inputs_ = from.num_inputs_;
-  entries_ = std::move(from.entries_);
-  inputs_ = std::move(from.inputs_);
+  std::swap(entries_, from.entries_);  // an empty ring knows its parts, too
+  std::swap(inputs_, from.inputs_);
   path_ = {};
   step_rows_ = staged_rows_ = 0;
   is_whole_ = false;

@@ -16,18 +16,22 @@
 #ifndef TIDEMILL_STATE_LINEAR_LAYER_H_
 #define TIDEMILL_STATE_LINEAR_LAYER_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "base/aligned_buffer.h"
+#include "base/byte_reader.h"
 #include "base/isa.h"
 #include "kernels/delta_rule.h"
 #include "state/entry_ring.h"
 #include "state/layer_state.h"
 #include "state/state_ledger.h"
 #include "tensor/matrix.h"
+#include "tidemill/result.h"
 
 namespace tidemill {
 
@@ -53,7 +57,7 @@ struct LinearCounts {
 class LinearLayer : public LayerState {
  public:
   static constexpr StateKind kKind = StateKind::kLinear;
-  static constexpr size_t kMaxStagedRows = 65;
+  static constexpr size_t kMaxStagedRows = 65;  // the longest draft and the token before it
 
   LinearLayer(const LinearShape& shape, const LinearOptions& options);
 
@@ -112,7 +116,7 @@ class LinearLayer : public LayerState {
   using StatePointer = std::shared_ptr<State>;
 
   const DeltaClass& form() const { return shape_.delta.form; }
-  uint64_t state_bytes() const { return shape_.delta.state_floats() * sizeof(float); }
+  uint64_t state_bytes() const { return shape_.delta.state_bytes(); }
   static const float* DataOf(const StatePointer& state) {
     return state == nullptr ? nullptr : state->memory.As<float>().data();
   }
