@@ -1,25 +1,30 @@
 // The state of one layer of linear attention: what a step takes in every class, beside what its memory traffic allows.
 //
-//   kvbuffer_layer decode              a token a step, m = 1 .. 64, batch 1 .. 128, beside the traffic model
+//   kvbuffer_layer decode              a token a step, m = 1 .. 64, batch 1, 4, 16 and 64, beside the traffic model
 //   kvbuffer_layer verify              1 .. 16 drafts, beside a recurrent kernel that writes a state for each
-//   kvbuffer_layer start               recurrent, buffered and without a state, over the first 8 .. 512 tokens
+//   kvbuffer_layer start               recurrent, buffered and without a state, over the first 8 .. 511 tokens
 //   kvbuffer_layer memory              bytes of a sequence in a layer that verifies 4 drafts a step, beside a state for each
 //
-//   --shape 80b|0.8b   --threads N   --hot (one layer's states again and again; else as many as a model has)
+//   --shape 80b|0.8b   --threads N   --most-batch N   --hot (one layer's states again and again; else as many as a model has)
 // Times are of the delta rule and of what the layer does around it, without projections and convolution: the median of --repeats runs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
-#include <cstring>
-#include <functional>
+#include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/check.h"
 #include "base/isa.h"
+#include "base/thread_pool.h"
+#include "kernels/delta_rule.h"
+#include "kernels/execution_context.h"
 #include "kernels/testing/seeded_inputs.h"
 #include "state/linear_layer.h"
 
@@ -28,9 +33,23 @@ namespace {
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+// Seconds of a run: the median of `repeats`, after one that is not counted.
+template <typename Run>
+double MedianSeconds(size_t repeats, const Run& run) {
+  run();
+  std::vector<double> seconds(repeats);
+  for (double& s : seconds) {
+    const double begin = Now();
+    run();
+    s = Now() - begin;
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[repeats / 2];
+}
+
 struct Options {
   std::string shape = "80b";
-  size_t threads = 1, repeats = 5, most_batch = 128;
+  size_t threads = 1, repeats = 5, most_batch = 64;
   bool hot = false;
 };
 
@@ -95,7 +114,7 @@ class Bench {
     TIDEMILL_CHECK(batch_ * num <= rows_.count);
     for (size_t s = 0; s < batch_; ++s) {
       LinearLayer& state = *sequences_[layer * batch_ + s];
-      if (!state.Reserve(num, state.base() + SIZE_MAX / 2, nullptr).ok()) std::abort();
+      if (!state.Reserve(num, SIZE_MAX, nullptr).ok()) std::abort();
       inputs_.resize(num);
       state.ConvInputs(0, Matrix<float>(rows_.x.data(), num, 1), {}, inputs_);
       tasks_[s] = state.Task(0, num);
@@ -109,18 +128,14 @@ class Bench {
     }
   }
 
-  // Seconds of a layer's step: the median over rounds of `steps` steps of all layers.
+  // Seconds of a layer's step, over rounds of `steps` steps of all layers.
   double Seconds(size_t steps, size_t num, size_t kept) {
-    std::vector<double> times;
-    for (size_t repeat = 0; repeat <= options_.repeats; ++repeat) {
-      const double begin = Now();
+    const double seconds = MedianSeconds(options_.repeats, [&] {
       for (size_t step = 0; step < steps; ++step) {
         for (size_t layer = 0; layer < num_layers(); ++layer) Step(layer, num, kept);
       }
-      if (repeat != 0) times.push_back((Now() - begin) / static_cast<double>(steps * num_layers()));
-    }
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
+    });
+    return seconds / static_cast<double>(steps * num_layers());
   }
   ExecutionContext& ctx() { return ctx_; }
   const LinearShape& shape() const { return shape_; }
@@ -147,9 +162,7 @@ Traffic MeasureTraffic(const Options& options, uint64_t bytes, size_t places) {
   std::vector<std::vector<float>> data(places, std::vector<float>(bytes / 4, 1.0F));
   std::vector<float> sums(256);
   const auto run = [&](bool update) {
-    std::vector<double> times;
-    for (size_t repeat = 0; repeat <= options.repeats; ++repeat) {
-      const double begin = Now();
+    const double seconds = MedianSeconds(options.repeats, [&] {
       for (std::vector<float>& place : data) {
         constexpr size_t kParts = 32;
         threads->ParallelFor(kParts, [&](size_t part, size_t) {
@@ -165,17 +178,15 @@ Traffic MeasureTraffic(const Options& options, uint64_t bytes, size_t places) {
           for (const float s : sum) sums[part] += s;
         });
       }
-      if (repeat != 0) times.push_back((Now() - begin) / static_cast<double>(places));
-    }
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
+    });
+    return seconds / static_cast<double>(places);
   };
   return {.read = run(false), .update = run(true)};
 }
 
 void Decode(const Options& options) {
   const LinearShape shape = ShapeOf(options, {});
-  const uint64_t bytes = shape.delta.state_floats() * sizeof(float);
+  const uint64_t bytes = shape.delta.state_bytes();
   std::printf("one token a step, %s, %s, %zu thread(s); us a layer and sequence\n", options.shape.c_str(),
               options.hot ? "hot" : "cold", options.threads);
   for (size_t batch = 1; batch <= options.most_batch; batch *= 4) {
@@ -189,9 +200,7 @@ void Decode(const Options& options) {
       const size_t cycles = std::max<size_t>(1, 64 / m);
       const double seconds = bench.Seconds(cycles * m, 1, 1) / static_cast<double>(batch);
       if (m == 1) recurrent = seconds;
-      const double entry = static_cast<double>(shape.delta.value_heads * shape.delta.value_dim +
-                                               shape.delta.key_heads * shape.delta.key_dim) *
-                           4;
+      const auto entry = static_cast<double>(shape.delta.entry_bytes(DType::kF32));
       const double model = traffic.read + (traffic.update - traffic.read) / static_cast<double>(m) +
                            traffic.read * entry * static_cast<double>(m + 1) / 2 / static_cast<double>(bytes);
       std::printf("  m %2zu  %7.1f us  %.3f of recurrent   model %7.1f us, share %.2f\n", m, seconds * 1e6,
@@ -207,15 +216,13 @@ double StatesPerDraft(Bench& bench, const Options& options, size_t drafts) {
   const size_t layers = options.hot ? 1 : LayersOf(options);
   std::vector<AlignedBuffer> states, rings;
   for (size_t i = 0; i < layers * (drafts + 1); ++i)
-    states.push_back(std::move(AlignedBuffer::Create(shape.state_floats() * 4)).value());
+    states.push_back(std::move(AlignedBuffer::Create(shape.state_bytes())).value());
   const size_t capacity = drafts + 2;
   const size_t u = shape.value_heads * capacity * shape.padded_value_dim() * 4,
                k = shape.key_heads * capacity * shape.key_dim * 4;
   for (size_t i = 0; i < layers; ++i)
     rings.push_back(std::move(AlignedBuffer::Create(u + k + shape.value_heads * capacity * 4)).value());
-  std::vector<double> times;
-  for (size_t repeat = 0; repeat <= options.repeats; ++repeat) {
-    const double begin = Now();
+  const double seconds = MedianSeconds(options.repeats, [&] {
     for (size_t layer = 0; layer < layers; ++layer) {
       for (size_t d = 0; d < drafts; ++d) {
         DeltaTask task{.state = states[layer * (drafts + 1) + d].As<float>().data(),
@@ -230,10 +237,8 @@ double StatesPerDraft(Bench& bench, const Options& options, size_t drafts) {
         DeltaRule(bench.ctx(), shape, {&task, 1});
       }
     }
-    if (repeat != 0) times.push_back((Now() - begin) / static_cast<double>(layers));
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  });
+  return seconds / static_cast<double>(layers);
 }
 
 void Verify(const Options& options) {
@@ -289,7 +294,7 @@ void Memory(const Options& options) {
       std::vector<const float*> inputs(kRows * shape.conv_width);
       uint64_t most = 0;
       for (size_t step = 0; step < 200; ++step) {
-        if (!layer.Reserve(kRows, SIZE_MAX / 2, nullptr).ok()) std::abort();
+        if (!layer.Reserve(kRows, SIZE_MAX, nullptr).ok()) std::abort();
         const ConstMatrix<float> own(x.data(), kRows, shape.channels);
         layer.ConvInputs(0, own, {}, inputs);
         DeltaTask task = layer.Task(0, kRows);
@@ -299,7 +304,7 @@ void Memory(const Options& options) {
         layer.Commit(1 + step % kRows);
         if (step >= 20) most = std::max(most, layer.reserved_bytes());
       }
-      const auto state = static_cast<double>(d.state_floats() * sizeof(float));
+      const auto state = static_cast<double>(d.state_bytes());
       const double window = static_cast<double>(shape.channels * sizeof(float)) * 3;
       const double each = (kDrafts + 1) * (state + window);
       std::printf("%s m %2zu  %8.0f KiB   a state and window for each row %8.0f KiB   %.2f times as many requests\n",
@@ -318,9 +323,9 @@ int main(int argc, char** argv) {
   CLI::App app("What the state of linear attention costs");
   Options options;
   app.add_option("--shape", options.shape)->check(CLI::IsMember({"80b", "0.8b"}));
-  app.add_option("--threads", options.threads);
-  app.add_option("--repeats", options.repeats);
-  app.add_option("--most-batch", options.most_batch);
+  app.add_option("--threads", options.threads)->check(CLI::PositiveNumber);
+  app.add_option("--repeats", options.repeats)->check(CLI::PositiveNumber);
+  app.add_option("--most-batch", options.most_batch)->check(CLI::PositiveNumber);
   app.add_flag("--hot", options.hot);
   const std::vector<std::pair<const char*, void (*)(const Options&)>> figures = {
       {"decode", Decode}, {"verify", Verify}, {"start", Start}, {"memory", Memory}};
