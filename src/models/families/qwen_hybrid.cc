@@ -9,7 +9,7 @@
 namespace tidemill {
 namespace {
 
-constexpr uint64_t kMaxHeads = 4096, kMaxConvWidth = 16;
+constexpr uint64_t kMaxHeads = 4096, kMaxInterval = 4096, kMaxConvWidth = 16;
 
 // GGUF files count the layers of the draft head among the others, behind them.
 Result<void> ReadDraftLayers(const SettingsReader& reader, ModelSettings& s) {
@@ -33,7 +33,7 @@ Result<void> ReadDraftLayers(const SettingsReader& reader, ModelSettings& s) {
 
 // layer_types decides; without it every layer is linear but those that full_attention_interval counts.
 Result<void> ReadLinearLayers(const SettingsReader& reader, ModelSettings& s) {
-  TIDEMILL_TRY(interval, reader.UintOr({"full_attention_interval", "full_attention_interval"}, 4, 1, kMaxHeads));
+  TIDEMILL_TRY(interval, reader.UintOr({"full_attention_interval", "full_attention_interval"}, 4, 1, kMaxInterval));
   s.linear_layers.resize(s.num_hidden_layers);
   for (size_t i = 0; i < s.linear_layers.size(); ++i) s.linear_layers[i] = (i + 1) % interval != 0;
   const SettingKey types_key{"layer_types", ""}, flags_key{"", "attention.recurrent_layers"};
