@@ -323,6 +323,51 @@ TEST(DeltaRule, EveryTreeOfUpToSixNodes_GivesTheBitsOfItsPaths) {
   }
 }
 
+// Blocks, heads, entries and trees as large as they may be.
+TEST(DeltaRule, LongestBlocksOfTheWidestHeads_GiveTheBitsOfSingleRows) {
+  const DeltaShape s{.key_dim = kMaxDeltaDim,
+                     .value_dim = kMaxDeltaDim,
+                     .form = {.start = kMaxDeltaPeriod, .period = kMaxDeltaPeriod}};
+  const Inputs x(s, 2 * kMaxDeltaPeriod + 8, 11);
+  TestContext context(testing::LevelsHere().back(), 1);
+  Sequence by_one(s, 2 * kMaxDeltaPeriod), by_chunks(s, 2 * kMaxDeltaPeriod);
+  std::vector<float> alone, together;
+  for (size_t t = 0; t < x.rows; ++t) {
+    const std::vector<float> y = by_one.Step(*context, x, t, 1, false);
+    alone.insert(alone.end(), y.begin(), y.end());
+  }
+  constexpr size_t kChunk = kMaxDeltaPeriod - 1;
+  for (size_t t = 0; t < x.rows; t += kChunk) {
+    const std::vector<float> y = by_chunks.Step(*context, x, t, std::min(kChunk, x.rows - t), true);
+    together.insert(together.end(), y.begin(), y.end());
+  }
+  EXPECT_TRUE(SameBits(alone, together));
+}
+
+TEST(DeltaRule, MostEntriesBesideTheLargestTree_GiveTheBitsOfSingleRows) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const DeltaShape s{.key_dim = kMaxDeltaDim, .value_dim = 20, .form = {.dtype = dtype}};
+    const Inputs x(s, kMaxDeltaEntries + kMaxDeltaTree, 12);
+    TestContext context(testing::LevelsHere().back(), 1);
+    Sequence by_one(s), unfolded(s, x.rows);
+    std::vector<float> alone;
+    for (size_t t = 0; t < x.rows; ++t) alone = by_one.Step(*context, x, t, 1, false);
+    std::vector<float> y;
+    const auto step = [&](size_t first, size_t count, std::span<const int32_t> parents) {
+      DeltaTask task = unfolded.TaskOf(x, first, count, &y, false);
+      task.fold_to = 0;
+      task.parents = parents;
+      DeltaRule(*context, s, {&task, 1});
+      unfolded.Commit(task, count);
+    };
+    for (size_t t = 0; t < kMaxDeltaEntries; t += 64) step(t, 64, {});
+    std::vector<int32_t> parents(kMaxDeltaTree);
+    for (size_t i = 0; i < parents.size(); ++i) parents[i] = static_cast<int32_t>(i) - 1;
+    step(kMaxDeltaEntries, kMaxDeltaTree, parents);
+    EXPECT_TRUE(SameBits(alone, std::vector<float>(y.end() - static_cast<std::ptrdiff_t>(s.value_dim), y.end())));
+  }
+}
+
 TEST(DeltaRule, SequencesOfDifferentFillsInOneCall_AreThoseAlone) {
   const DeltaShape s{
       .key_heads = 2, .value_heads = 4, .key_dim = 16, .value_dim = 20, .form = {.start = 24, .period = 8}};
