@@ -16,6 +16,7 @@
 #include "tests/fixtures_path.h"
 #include "tests/support/changed_checkpoint.h"
 #include "tests/support/eagle_models.h"
+#include "tests/support/hybrid_models.h"
 #include "tests/support/model_folder.h"
 #include "tests/support/tiny_model.h"
 
@@ -275,11 +276,14 @@ TEST(DraftHeads, ArePlanned) {
   std::filesystem::create_directories(TestFolder() + "/damaged_cache/tidemill");
   WriteFile("damaged_cache/tidemill/machine.json", "{}");
   setenv("XDG_CACHE_HOME", (TestFolder() + "/damaged_cache").c_str(), 1);
-  const ProcessResult result = RunTidemill({"plan", TargetFolder(), "--json", "--draft", HeadFolder("eagle1")});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  const json drafts = json::parse(result.out)["drafts"];
-  EXPECT_GT(drafts["draft_seconds"].get<double>(), 0.0) << drafts;
-  EXPECT_EQ(drafts["steps"].size(), 17U);
+  const std::string with_own_head = std::string(TIDEMILL_FIXTURES) + "/families/gguf/qwen3_5.gguf";
+  for (const auto& [model, head] : {std::pair(TargetFolder(), HeadFolder("eagle1")), {with_own_head, "mtp"}}) {
+    const ProcessResult result = RunTidemill({"plan", model, "--json", "--draft", head});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const json drafts = json::parse(result.out)["drafts"];
+    EXPECT_GT(drafts["draft_seconds"].get<double>(), 0.0) << drafts;
+    EXPECT_EQ(drafts["steps"].size(), 17U);
+  }
   UseOwnCache();
 }
 
@@ -307,6 +311,75 @@ TEST(DraftHeads, OfAnotherModel_AreRefused) {
       << alone.err;
 }
 
+// A model with a draft head of its own, and a tokenizer.
+const std::string& HybridTarget() {
+  static const struct Target {
+    Target() {
+      ChangedCheckpoint("families/qwen3_5_moe").WriteTo(folder);
+      folder.Write("tokenizer.json", HybridTokenizer());
+    }
+    ModelFolder folder;
+  } target;
+  return target.folder.path();
+}
+
+TEST(DraftHeads, OfTheModelItself_ChangeNoAnswer) {
+  for (const char* temperature : {"0", "0.7"}) {
+    for (const std::vector<std::string>& form : {std::vector<std::string>{},
+                                                 {"--linear-form", "recurrent"},
+                                                 {"--linear-form", "kv", "--linear-start", "64"}}) {
+      std::vector<std::string> flags = {
+          "run", HybridTarget(), "--raw",      "--json", "--quiet",       "-p",        "abcabd", "-n",
+          "50",  "--ignore-eos", "--logprobs", "2",      "--temperature", temperature, "--seed", "1"};
+      flags.insert(flags.end(), form.begin(), form.end());
+      const auto run = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> all = flags;
+        all.insert(all.end(), more.begin(), more.end());
+        const ProcessResult result = RunTidemill(all);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        return json::parse(result.out, nullptr, false);
+      };
+      const json plain = run({});
+      for (const char* drafter : {"mtp", "layers:3", "ngram"}) {
+        for (const char* tree : {"chain", "dynamic"}) {
+          if (std::string(drafter) == "ngram" && std::string(tree) != "chain") continue;
+          const json drafted = run({"--draft", drafter, "--draft-min", "6", "--draft-max", "6", "--draft-tree", tree});
+          for (const char* key : {"text", "ids", "logprobs"}) EXPECT_EQ(drafted[key], plain[key]) << drafter << key;
+          if (std::string(drafter) != "ngram") {
+            EXPECT_GT(drafted["draft"]["drafted"].get<size_t>(), 20U) << drafter;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(DraftHeads, OfTheModelItself_AreMissedByName) {
+  const auto refused = [](const std::string& model, const std::string& what) {
+    const ProcessResult result = RunTidemill({"plan", model, "--draft", "mtp"});
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err, "tidemill: load " + model + ": " + what + "\n");
+  };
+  const std::string advice = "; take files that have it, or draft with ngram, layers:M or a smaller model";
+  const std::string families = std::string(TIDEMILL_FIXTURES) + "/families/";
+  refused(families + "qwen3_next", "draft head: expected tensors \"mtp.*\", as \"mtp.fc.weight\", found none" + advice);
+  refused(
+      families + "gguf/qwen3_next_interval.gguf",
+      "draft head: expected tensors \"blk.8.nextn.*\" and \"nextn_predict_layers\" 1, found a file of 8 layers without "
+      "a draft head" +
+          advice);
+  ModelFolder part;
+  ChangedCheckpoint("families/qwen3_5").Remove("mtp.fc.weight").WriteTo(part);
+  refused(part.path(), "tensor \"mtp.fc.weight\": expected shape [48, 96], but the file has no such tensor");
+  const ProcessResult result = RunTidemill({"plan", TinyLlamaFile(), "--draft", "mtp"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find(
+                "expected a model of a family with one of its own, qwen3next, qwen35, qwen35moe, found \"llama\""),
+            std::string::npos)
+      << result.err;
+}
+
 TEST(DraftModels, WhatCannotBeOne_IsRefused) {
   // The spellings of two tokens change places.
   std::string gguf = BuildTinyLlama({.layers = 1});
@@ -324,7 +397,7 @@ TEST(DraftModels, WhatCannotBeOne_IsRefused) {
     EXPECT_NE(result.err.find(what), std::string::npos) << result.err;
   };
   refused({"--draft", "magic"},
-          "--draft: expected ngram, layers:M or the path of a model that exists, found \"magic\"");
+          "--draft: expected ngram, mtp, layers:M or the path of a model that exists, found \"magic\"");
   refused({"--draft", "layers:0"}, "--draft: expected layers:M with a whole number of at least 1");
   refused({"--draft", "layers:2"}, "--draft: expected layers:M with fewer than the model's 2 layers, found 2");
   refused({"--draft", "ngram", "--draft-min", "9"}, "--draft-min: expected at most --draft-max, which is 8, found 9");
