@@ -156,7 +156,6 @@ TEST(HybridDraft, EveryRequest_GetsWhatItGetsWithout) {
                               .max_batch = one_of({5, 32}),
                               .prefill_chunk = one_of({1, 7, 64, 512}),
                               .spill_folder = folders[at / 2 % 2],
-                              .prefix_cache = !is_tight,
                               .draft_head = head};
         EngineDriver roomy(model, options);
         if (is_tight) options.state_memory = roomy.engine().impl().NewState(0)->LedgerGrowth(128, 16) * 4;
