@@ -168,6 +168,40 @@ TEST(OwnDraftHead, WhereThereIsNone_WhatIsExpectedIsNamed) {
                   "head for it");
 }
 
+// Of a head in a checkpoint, "mtp." in front.
+std::vector<std::string> Spelled(std::vector<std::string> names) {
+  for (const char* name : {"fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", "layers.0.self_attn.q_proj",
+                           "layers.0.self_attn.k_proj", "layers.0.self_attn.v_proj", "layers.0.self_attn.o_proj",
+                           "layers.0.self_attn.q_norm", "layers.0.self_attn.k_norm", "layers.0.input_layernorm",
+                           "layers.0.post_attention_layernorm"})
+    names.push_back(name);
+  for (std::string& name : names) name = "mtp." + name + ".weight";
+  return names;
+}
+
+std::vector<std::string> TensorsOfDense() {
+  return Spelled({"layers.0.mlp.gate_proj", "layers.0.mlp.up_proj", "layers.0.mlp.down_proj"});
+}
+
+// One expert of several.
+std::vector<std::string> TensorsOfMixture() {
+  std::vector<std::string> names = {"layers.0.mlp.gate", "layers.0.mlp.shared_expert_gate"};
+  for (const char* name : {"gate_proj", "up_proj", "down_proj"}) {
+    names.push_back("layers.0.mlp.shared_expert." + std::string(name));
+    names.push_back("layers.0.mlp.experts.3." + std::string(name));
+  }
+  return Spelled(names);
+}
+
+TEST(OwnDraftHead, OfFilesWithAndWithout_TheTargetTakesTheSameMemory) {
+  ChangedCheckpoint without = Checkpoint("qwen3_5");
+  for (const std::string& name : TensorsOfDense()) without.Remove(name);
+  const Pair some = Load(Checkpoint("qwen3_5")), none = Load(without);
+  EXPECT_EQ(none.error.code(), ErrorCode::kNotFound);
+  EXPECT_EQ(some.target->resident_bytes(), none.target->resident_bytes());
+  EXPECT_GT(some.head->resident_bytes(), 0U);
+}
+
 TEST(OwnDraftHead, EveryMissingTensor_IsNamed) {
   const auto expect = [](const Pair& pair, const std::string& name) {
     ASSERT_EQ(pair.head, nullptr) << name;
@@ -176,23 +210,8 @@ TEST(OwnDraftHead, EveryMissingTensor_IsNamed) {
                 pair.error.message().ends_with(", but the file has no such tensor"))
         << pair.error.message();
   };
-  std::vector<std::string> names = {"fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"};
-  for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-                           "self_attn.q_norm", "self_attn.k_norm", "input_layernorm", "post_attention_layernorm"})
-    names.push_back("layers.0." + std::string(name));
-  std::vector<std::string> dense = names, mixture = names;
-  for (const char* name : {"gate_proj", "up_proj", "down_proj"}) {
-    dense.push_back("layers.0.mlp." + std::string(name));
-    mixture.push_back("layers.0.mlp.shared_expert." + std::string(name));
-    mixture.push_back("layers.0.mlp.experts.3." + std::string(name));
-  }
-  for (const char* name : {"gate", "shared_expert_gate"}) mixture.push_back("layers.0.mlp." + std::string(name));
-  for (const auto& [family, all] : {std::pair{"qwen3_5", dense}, {"qwen3_next_mtp", mixture}}) {
-    for (const std::string& name : all) {
-      const std::string spelled = "mtp." + name + ".weight";
-      expect(Load(Checkpoint(family).Remove(spelled)), spelled);
-    }
-  }
+  for (const std::string& name : TensorsOfDense()) expect(Load(Checkpoint("qwen3_5").Remove(name)), name);
+  for (const std::string& name : TensorsOfMixture()) expect(Load(Checkpoint("qwen3_next_mtp").Remove(name)), name);
   expect(Load(Checkpoint("qwen3_5_moe").Remove("mtp.layers.0.mlp.experts.down_proj")),
          "mtp.layers.0.mlp.experts.down_proj");
   for (const char* name : {"nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "attn_q", "attn_norm", "ffn_up"}) {
