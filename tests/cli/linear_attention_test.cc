@@ -44,7 +44,7 @@ json RunJson(const std::vector<std::string>& more) {
 
 TEST(LinearAttention, RunJson_SaysItsClassAndItsCounts) {
   const std::string text = "The tide comes in.";  // no merges: a token for each byte
-  const json plain = RunJson({"-p", text, "-n", "9"});
+  const json plain = RunJson({"-p", text, "-n", "9", "--linear-buffer", "16"});
   const size_t length = plain["prompt_tokens"].get<size_t>() + 8;  // the last token is in no state
   ASSERT_EQ(length, text.size() + 8);
   // 3 layers, 4 heads of [8, 12], whose columns stand in tiles of 32.
@@ -96,7 +96,7 @@ TEST(LinearAttention, SavedState_GoesOnInItsClassAlone) {
                               "; choose --kv-dtype, --dtype, --isa, --rope-scaling, --linear-form, --linear-buffer, "
                               "--linear-start and --linear-buffer-dtype as when it was saved\n");
   };
-  expect_refused({}, "/linear-16");
+  expect_refused({"--linear-buffer", "16"}, "/linear-16");
   expect_refused({"--linear-buffer", "4"}, "/linear-4");
   expect_refused({"--linear-buffer", "8", "--linear-buffer-dtype", "bf16"}, "/linear-8-bf16");
   expect_refused({"--linear-buffer", "8", "--linear-start", "9"}, "/linear-9-8");
