@@ -24,6 +24,7 @@
 #include "tests/support/linear_classes.h"
 #include "tests/support/random_requests.h"
 #include "tests/support/resumed_requests.h"
+#include "tests/support/scripted_drafters.h"
 #include "tests/support/tiny_tokenizer_json.h"
 
 namespace tidemill::linear_engine_test {
@@ -74,7 +75,11 @@ std::vector<int32_t> Joined(std::vector<int32_t> a, const std::vector<int32_t>& 
   return a;
 }
 
-GenerationOptions Greedy(int32_t tokens) { return {.max_new_tokens = tokens, .temperature = 0, .ignore_eos = true}; }
+GenerationOptions Greedy(int32_t tokens) {
+  GenerationOptions generation{.max_new_tokens = tokens, .temperature = 0, .ignore_eos = true};
+  generation.logprobs = 1;
+  return generation;
+}
 
 // Of three ids only, so that what comes next has often stood before.
 GenerationOptions FewIds(int32_t tokens) {
@@ -101,7 +106,6 @@ std::vector<Work> MixedWork() {
     GenerationOptions generation = length % 3 == 0 ? Greedy(tokens) : FewIds(tokens);
     generation.temperature = length % 2 == 0 ? 0.0F : 0.8F;
     generation.seed = length;
-    generation.logprobs = 1;
     work.push_back({.prompt = std::move(prompt), .generation = generation});
   }
   return work;
@@ -263,54 +267,53 @@ TEST(LinearEngine, DraftTokens_ChangeNoAnswer) {
   }
 }
 
-// Says what an n-gram drafter says, and first does something else.
-class InterruptingDrafter : public Drafter {
- public:
-  using Interrupt = std::function<void(size_t proposal)>;
-  explicit InterruptingDrafter(Interrupt interrupt) : ngrams_(1), interrupt_(std::move(interrupt)) {}
-
-  void Append(int32_t id) override { ngrams_.Append(id); }
-  DraftTree Propose(size_t num_draft_tokens) override {
-    const DraftTree tree = ngrams_.Propose(num_draft_tokens);
-    if (!tree.ids.empty()) interrupt_(++proposals_);
-    return tree;
-  }
-
- private:
-  NgramDrafter ngrams_;
-  Interrupt interrupt_;
-  size_t proposals_ = 0;
-};
-
-// A request is cancelled once its step of draft tokens is made: the step stops early and commits nothing. Its batch mate, whose step that
-// was too, repeats it; and the next request, which goes on from what is left, gets what it gets alone.
+// A request is cancelled while the engine looks at the first logits of a step that verifies draft tokens, all of whose cells have run: nothing
+// of it is committed. Its batch mate repeats its own verification. What comes next goes on from what is left.
 TEST(LinearEngine, CancellationInAVerification_LeavesNothingBehind) {
   std::vector<int32_t> text = Prompt(12, 3);
   while (text.size() < 90) text = Joined(text, text);
   const std::vector<int32_t> other = Joined(Prompt(5, 4), text);
+  size_t verifications = 0;
   for (const LinearPolicy& policy : kPolicies) {
-    const Outcome expected = Alone(policy, text, FewIds(60)), expected_other = Alone(policy, other, FewIds(60));
-    for (size_t proposal = 1; proposal <= 4; ++proposal) {
-      const std::string where = NameOf(policy) + ", proposal " + std::to_string(proposal);
+    const Outcome expected = Alone(policy, text, FewIds(60)), expected_mate = Alone(policy, other, FewIds(60));
+    for (size_t verified = 1; verified <= 3; ++verified) {
+      const std::string where = NameOf(policy) + ", verification " + std::to_string(verified);
       EngineDriver driver(Hybrid(), {.threads = 1, .linear = policy});
-      RequestId victim = 0;
-      driver.engine().impl().make_drafter = [&](const Request& request, size_t, SequenceState&) {
-        const bool is_victim = request.prompt == text;
-        return std::make_unique<InterruptingDrafter>([&driver, &victim, proposal, is_victim](size_t made) {
-          if (is_victim && made == proposal) driver.engine().Cancel(victim);
-        });
+      Engine::Impl& impl = driver.engine().impl();
+      RequestId victim = 0, mate = 0;
+      size_t seen = 0;
+      testing::ProposedTree last;
+      // Logits come in blocks of StepRows::kHeadRows, between which a step may stop; the older request's come first.
+      const RequestFaults cancels{.sampling = [&](RequestId id, std::span<float>) {
+        if (id != mate) return;
+        const std::span<const StepSequence> step = impl.scheduler->step();
+        size_t rows = 0;
+        for (const StepSequence& sequence : step) rows += sequence.tokens.size();
+        const bool verifies = step.size() == 2 && step[0].rows == Wanted::kAll && step[1].rows == Wanted::kAll;
+        if (!verifies || rows <= StepRows::kHeadRows || ++seen != verified) return;
+        ++verifications;
+        driver.engine().Cancel(victim);
+      }};
+      impl.faults = &cancels;
+      impl.make_drafter = [&](const Request& request, size_t, SequenceState&) {
+        const bool is_mate = request.prompt == other;
+        return std::make_unique<testing::ScriptedDrafter>(
+            testing::DraftScript{.truth = Joined(is_mate ? other : text, (is_mate ? expected_mate : expected).ids),
+                                 .right = 0.8,
+                                 .seed = verified,
+                                 .vocab = 128},
+            &last);
       };
-      victim = driver.Submit({.prompt = text, .generation = FewIds(60), .draft = NgramDraft(9)});
-      const RequestId mate = driver.Submit({.prompt = other, .generation = FewIds(60), .draft = NgramDraft(5)});
+      mate = driver.Submit({.prompt = other, .generation = FewIds(60), .draft = NgramDraft(9)});
+      victim = driver.Submit({.prompt = text, .generation = FewIds(60), .draft = NgramDraft(40)});
       driver.RunUntilIdle();
+      impl.faults = nullptr;
+      impl.make_drafter = [](const Request&, size_t, SequenceState&) { return std::make_unique<NgramDrafter>(1); };
       const Outcome& cut = driver.outcome(victim);
       EXPECT_EQ(cut.finish, FinishReason::kCancelled) << where;
       EXPECT_TRUE(std::equal(cut.ids.begin(), cut.ids.end(), expected.ids.begin())) << where;
-      ExpectSame(driver.outcome(mate), expected_other, where + ", its batch mate");
-      driver.engine().impl().make_drafter = [](const Request&, size_t, SequenceState&) {
-        return std::make_unique<NgramDrafter>(1);
-      };
-      // It goes on from what the cancelled one has computed, of which the last token is in no state.
+      ExpectSame(driver.outcome(mate), expected_mate, where + ", its batch mate");
+      // The last token of the cancelled one is in no state.
       const std::vector<int32_t> longer = Joined(Joined(text, cut.ids), {30});
       const RequestId next = driver.Submit({.prompt = longer, .generation = FewIds(30), .draft = NgramDraft(9)});
       driver.RunUntilIdle();
@@ -319,6 +322,7 @@ TEST(LinearEngine, CancellationInAVerification_LeavesNothingBehind) {
     }
     if (HasFailure()) return;
   }
+  EXPECT_EQ(verifications, 3 * std::size(kPolicies));
 }
 
 // --- Saved states ---
