@@ -340,6 +340,8 @@ TEST(DeltaLoader, DecayThatIsNoNumberBelow0_IsRefused) {
     ExpectError(Gguf(2, true, Inputs::kSplit).Set("g.ssm_a", 1, 4, {-1, -1, value, -1}).OpenGguf(), 2, true,
                 std::string("tensor \"g.ssm_a\": expected finite numbers below 0, found ") + found);
   }
+  ExpectError(Checkpoint(2, false).Set("l.linear_attn.dt_bias", 1, 4, {0, kInfinity, 0, 0}).OpenCheckpoint(), 2, true,
+              "tensor \"l.linear_attn.dt_bias\": expected finite numbers, found inf");
 }
 
 }  // namespace

@@ -143,6 +143,12 @@ std::vector<MalformedRow> HybridRows() {
     return R"({"model_type":"qwen3_5","text_config":)" + text_config + "}";
   };
   return {
+      {"activation of a convolution", HybridAnd(R"("hidden_act":"gelu")"), kUnsupported,
+       "config.json: \"hidden_act\": expected silu, found \"gelu\""},
+      {"quantised language model of a wrapper", HybridAnd(R"("text_config":{"quantization_config":{"bits":4}})"),
+       kUnsupported,
+       "config.json: \"quantization_config\": quantised checkpoints are not supported; use the original one or a GGUF "
+       "file"},
       {"linear layer types of another count", HybridAnd(R"("layer_types":["linear_attention","full_attention"])"),
        kCorrupt, "config.json: \"layer_types\": expected 4 types, one for each layer, found 2"},
       {"unknown layer type among linear ones",

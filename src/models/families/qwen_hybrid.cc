@@ -1,6 +1,9 @@
 // Qwen3-Next and Qwen3.5: linear attention (layers/delta_branch.h) in three of four layers; in the others attention whose result passes
 // a gate, with norms of each head and rotary positions on a quarter of it. Norms store w of 1 + w. Mixtures have an expert for every token.
 // Their draft head (MTP) is another such layer, with attention.
+#include <algorithm>
+#include <string>
+
 #include "base/printable_name.h"
 #include "kernels/delta_rule.h"
 #include "models/families/families.h"
@@ -16,11 +19,11 @@ Result<void> ReadDraftLayers(const SettingsReader& reader, ModelSettings& s) {
   if (reader.gguf()) {
     TIDEMILL_TRY(layers, reader.UintOr({"", "nextn_predict_layers"}, 0, 0, s.num_hidden_layers - 1));
     for (size_t i = s.num_hidden_layers - layers; i < s.num_hidden_layers; ++i) {
-      const std::string name = "blk." + std::to_string(i) + ".nextn.eh_proj.weight";
-      if (reader.files().FindTensor(name) != nullptr) continue;
+      const std::string prefix = "blk." + std::to_string(i) + ".nextn.";
+      const auto is_of_head = [&](const FileTensor& tensor) { return tensor.name.starts_with(prefix); };
+      if (std::ranges::any_of(reader.files().tensors(), is_of_head)) continue;
       return reader.Wrong({"", "nextn_predict_layers"},
-                          "the number of layers of a draft head at the end, which have " + name,
-                          std::to_string(layers));
+                          "as many layers of a draft head as have tensors " + prefix + "*", std::to_string(layers));
     }
     s.num_hidden_layers -= layers;
     s.num_mtp_layers = layers;

@@ -169,7 +169,11 @@ TEST(Gguf, Sizes_AreReadByLlamaCppsKeys) {
 }
 
 TEST(Gguf, LayersOfTheDraftHead_AreCountedBehindTheOthers) {
-  const auto with_head = [] { return Gguf("qwen35").Set<uint32_t>("qwen35.nextn_predict_layers", 1); };
+  const auto with_head = [](uint32_t layers = 1) {
+    return Gguf("qwen35")
+        .Set<uint32_t>("qwen35.nextn_predict_layers", layers)
+        .AddTensor("blk.4.nextn.enorm.weight", DType::kF32, {1}, std::string(4, '\0'));
+  };
   const ModelSettings s = Settings(with_head().Set<uint32_t>("qwen35.full_attention_interval", 2));
   EXPECT_EQ(s.num_hidden_layers, 4U);
   EXPECT_EQ(s.num_mtp_layers, 1U);
@@ -177,6 +181,10 @@ TEST(Gguf, LayersOfTheDraftHead_AreCountedBehindTheOthers) {
   const std::string flags("\0\1\1\0\0", 5);
   EXPECT_THAT(Settings(with_head().SetRawArray("qwen35.attention.recurrent_layers", 7, 5, flags)).linear_layers,
               ElementsAre(false, true, true, false));
+  ModelFolder folder;
+  EXPECT_EQ(ReadModelSettings(folder.Write("model.gguf", with_head(2).Build()).Open()).error().message(),
+            "metadata: \"qwen35.nextn_predict_layers\": expected as many layers of a draft head as have tensors "
+            "blk.3.nextn.*, found 2");
 }
 
 }  // namespace
