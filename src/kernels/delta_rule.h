@@ -16,9 +16,9 @@
 // With entries in BF16, u and k are rounded to nearest even before anything reads them.
 // Rows that are on no path may hold any bits, NaN too.
 //
-// Error: in F32 within 1e-5 of the largest |y| of a head's row (delta_rule_test.cc).
-// Cost:  of 64 rows of a chain: the state is read once, and written once if they pass a boundary or fold_to is above base; every entry is read
-//        or written once, entry_bytes() each. A row takes 4 state_floats() flops, an entry that it sees 4 (key_heads key_dim + value_heads
+// Error: with entries in F32 within 1e-5 of the largest |y| of a head's row; in BF16 within 1e-2 of the largest of all rows (delta_rule_test.cc).
+// Cost:  of 64 rows of a chain: the state is read once, and written once if one of them passes a boundary up to fold_to; every entry is read or
+//        written once, entry_bytes() each. A row takes 4 state_floats() flops, an entry that it sees 4 (key_heads key_dim + value_heads
 //        value_dim), an entry that is folded 2 state_floats(). A tree may fold the same entries for several rows.
 // Threads: splits (task, key head) over ctx. Allocates nothing. Shapes were validated when the layer was bound.
 #ifndef TIDEMILL_KERNELS_DELTA_RULE_H_
