@@ -142,8 +142,8 @@ TEST(HybridDraft, EveryRequest_GetsWhatItGetsWithout) {
     const auto work = MakeWork(18, 21, kWork);
     for (const Form& form : kForms) {
       const auto alone = RunUnbatched(model, work, {.threads = 1, .linear = form.policy, .prefill_chunk = 512});
-      for (const DraftTreeKind kind : kKinds) {
-        ++at;
+      for (const size_t end = at + 2; at < end;) {  // the other two kinds with another family
+        const DraftTreeKind kind = kKinds[at++ % 4];
         std::mt19937_64 random(at);
         const auto one_of = [&random](std::vector<size_t> values) { return values[random() % values.size()]; };
         const size_t num_draft_tokens = one_of({25, 3, 64, 1, 12, 8});
@@ -191,11 +191,11 @@ TEST(HybridDraft, EveryRequest_GetsWhatItGetsWithout) {
         kNames[key.first], key.second ? "trees" : "chains", of.accepted, of.drafted, of.steps, of.cut, of.later,
         of.preemptions);
     EXPECT_GT(of.accepted, 20U) << kNames[key.first];
-    EXPECT_GT(of.drafted - of.accepted, 100U) << kNames[key.first];
+    EXPECT_GT(of.drafted - of.accepted, 50U) << kNames[key.first];
     preemptions += of.preemptions;
   }
   EXPECT_GT(counts[std::pair(kMtp, true)].later, 5U);
-  EXPECT_GT(preemptions, 10U);
+  EXPECT_GT(preemptions, 5U);
 }
 
 std::vector<const LinearLayer*> LinearLayersOf(SequenceState& state) {
