@@ -17,11 +17,14 @@
 
 #include "runtime/engine_impl.h"
 #include "runtime/linear_class.h"
+#include "tests/fixtures_path.h"
+#include "tests/support/allocation_probe.h"
 #include "tests/support/changed_checkpoint.h"
 #include "tests/support/count_by_hand.h"
 #include "tests/support/drafting_models.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/linear_classes.h"
+#include "tests/support/model_runner.h"
 #include "tests/support/random_requests.h"
 #include "tests/support/resumed_requests.h"
 #include "tests/support/scripted_drafters.h"
@@ -487,6 +490,43 @@ TEST(LinearEngine, States_AreWrittenWhereTokensPassBoundaries) {
       EXPECT_LE(drafted.linear->boundaries, passed(40 + length - 1)) << where;
       if (HasFailure()) return;
     }
+  }
+}
+
+// Once rings have their size, no step allocates, wherever states are folded: a token each, or trees of which a path is taken up.
+TEST(LinearEngine, Steps_AllocateNothing) {
+  for (const bool tree : {false, true}) {
+    testing::ModelRunner runner(std::string(TIDEMILL_FIXTURES) + "/families/qwen3_next",
+                                {.threads = 2, .context = 512, .max_rows = 64});
+    const std::vector<int32_t> ids = tree ? std::vector<int32_t>{7, 8, 9, 10, 11} : std::vector<int32_t>{7};
+    const std::vector<int32_t> parents = {-1, 0, 0, 1, 2};
+    const std::vector<uint32_t> kept = {0, 2, 4};
+    const std::vector<RowKey> keys = testing::KeysOf(ids);
+    std::vector<std::unique_ptr<SequenceState>> states;
+    std::vector<StepSequence> step;
+    for (const DeltaClass& form : testing::LinearClasses()) {
+      states.push_back(runner.NewState(form));
+      step.push_back({.state = states.back().get(), .tokens = ids, .rows = Wanted::kAll});
+      if (tree) step.back().parents = parents;
+    }
+    float sum = 0;
+    const StepExecutor::RowSink sink = [&sum](size_t, size_t, std::span<float> logits) { sum += logits[0]; };
+    size_t before = 0;
+    const size_t warm = tree ? 35 : 100, steps = tree ? 45 : 140;  // within the first block of keys and values
+    for (size_t i = 0; i < warm + steps; ++i) {
+      if (i == warm) before = testing::NumAllocations();
+      for (const auto& state : states) ASSERT_TRUE(state->Reserve(ids.size()).ok());
+      ASSERT_TRUE(runner.executor().Run(step, sink, nullptr));
+      for (const auto& state : states) {
+        if (tree) {
+          state->CommitPath(kept, std::span(keys).first(kept.size()));
+        } else {
+          state->Commit(keys);
+        }
+      }
+    }
+    EXPECT_EQ(testing::NumAllocations() - before, 0U) << (tree ? "trees" : "tokens");
+    EXPECT_NE(sum, 0.0F);
   }
 }
 
