@@ -85,8 +85,24 @@ size_t LinearLayer::CapacityOf(const RowRing& ring, size_t needed, size_t usual)
   return std::max(needed, std::min(usual, std::max(2 * ring.capacity(), kFewRows)));
 }
 
+uint64_t LinearLayer::MissingBytes(size_t entries, size_t inputs, size_t states) const {
+  const auto missing = [](const RowRing& ring, size_t capacity) -> uint64_t {
+    if (capacity <= ring.capacity()) return 0;
+    const uint64_t bytes = ring.BytesOf(capacity);
+    return bytes == UINT64_MAX ? bytes : bytes - ring.bytes();
+  };
+  uint64_t bytes = 0;
+  const bool fits = CheckedAdd(missing(entries_, entries), missing(inputs_, inputs), &bytes) &&
+                    CheckedAdd(bytes, states * state_bytes(), &bytes);
+  return fits ? bytes : UINT64_MAX;
+}
+
 uint64_t LinearLayer::GrowthBytes(size_t n, size_t floor) const {
-  return GrowthBytes(n, n, floor, options_.rollback_rows);
+  if (n == 0) return 0;
+  if (n > kTooManyRows) return UINT64_MAX;
+  const Needs needs = NeedsOf(n, floor);
+  return MissingBytes(CapacityOf(entries_, needs.entries, needs.usual_entries),
+                      CapacityOf(inputs_, needs.inputs, needs.usual_inputs), needs.state && spare_ == nullptr ? 1 : 0);
 }
 
 uint64_t LinearLayer::GrowthBytes(size_t n, size_t step, size_t floor, size_t) const {
@@ -109,15 +125,7 @@ uint64_t LinearLayer::GrowthBytes(size_t n, size_t step, size_t floor, size_t) c
     const size_t at_most = whole || is_shared() ? 2 : 1;
     states = std::max(states, at_most - std::min(at_most, held));
   }
-  const auto missing = [](const RowRing& ring, size_t capacity) -> uint64_t {
-    if (capacity <= ring.capacity()) return 0;
-    const uint64_t bytes = ring.BytesOf(capacity);
-    return bytes == UINT64_MAX ? bytes : bytes - ring.bytes();
-  };
-  uint64_t bytes = 0;
-  const bool fits = CheckedAdd(missing(entries_, entries), missing(inputs_, inputs), &bytes) &&
-                    CheckedAdd(bytes, states * state_bytes(), &bytes);
-  return fits ? bytes : UINT64_MAX;
+  return MissingBytes(entries, inputs, states);
 }
 
 Result<void> LinearLayer::Fit(RowRing& ring, size_t needed, size_t usual, size_t rows) {

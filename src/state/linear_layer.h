@@ -133,6 +133,8 @@ class LinearLayer : public LayerState {
   };
   Needs NeedsOf(size_t n, size_t floor) const;
   static size_t CapacityOf(const RowRing& ring, size_t needed, size_t usual);
+  // Of rings of so many rows and so many more states.
+  uint64_t MissingBytes(size_t entries, size_t inputs, size_t states) const;
   Result<void> Fit(RowRing& ring, size_t needed, size_t usual, size_t rows);
   bool is_shared() const { return state_ != nullptr && state_.use_count() > 1; }
 

@@ -51,6 +51,14 @@ Result<void> SequenceState::Reserve(size_t n) {
   }
 }
 
+uint64_t SequenceState::GrowthBytes(size_t n) const {
+  uint64_t bytes = 0;
+  for (const auto& layer : layers_) {
+    if (!CheckedAdd(bytes, layer->GrowthBytes(n, floor_), &bytes)) return UINT64_MAX;
+  }
+  return bytes;
+}
+
 uint64_t SequenceState::GrowthBytes(size_t n, size_t step) const {
   uint64_t bytes = 0;
   for (const auto& layer : layers_) {

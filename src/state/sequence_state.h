@@ -79,8 +79,9 @@ class SequenceState {
 
   // An upper bound of what Reserve(n) adds to bytes().reserved; UINT64_MAX: overflow. The old buffer, still allocated during a copy, is
   // not in it.
-  uint64_t GrowthBytes(size_t n) const { return GrowthBytes(n, n); }
-  // The same for n positions in steps of `step`, each committed before the next: less for a kind that drops rows.
+  uint64_t GrowthBytes(size_t n) const;
+  // The same for n positions in steps of `step`, each committed before the next: less for a kind that drops rows, more for one that makes
+  // states on the way.
   uint64_t GrowthBytes(size_t n, size_t step) const;
 
   // The same of what the ledger counts: with the keys.
