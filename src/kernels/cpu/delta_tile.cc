@@ -24,6 +24,7 @@ constexpr size_t kVectors = kDeltaTile / kLanes;  // of a tile's row
 
 // Of a row of 32 columns, in registers.
 struct Columns {
+  HWY_INLINE Columns() {}  // an implicit one would be compiled for the baseline, which NEON's vectors refuse
   Vec16 at[kVectors];
 };
 template <typename T>
