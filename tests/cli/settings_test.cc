@@ -191,7 +191,7 @@ TEST(Logprobs, HaveTheTextAndBytesOfTokens) {
     for (const json& one : all) {
       std::string bytes;
       for (const int byte : one["bytes"]) bytes += static_cast<char>(byte);
-      const bool is_ascii = std::all_of(bytes.begin(), bytes.end(), [](char c) { return c >= 0; });
+      const bool is_ascii = std::all_of(bytes.begin(), bytes.end(), [](char c) { return (c & 0x80) == 0; });
       EXPECT_EQ(one["token"].get<std::string>(), is_ascii ? bytes : "\uFFFD") << one;
       const ProcessResult text = RunTidemill({"detokenize", TinyLlamaFile(), "--keep-special", one["id"].dump()});
       EXPECT_EQ(text.out.substr(0, bytes.size()), bytes) << one;
