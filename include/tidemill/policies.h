@@ -1,11 +1,13 @@
 // Choices of the caller that are obeyed far below the engine: how a cache grows, how positions are stretched, when linear attention
-// writes its state.
+// writes its state, how much of a cache attention reads.
 #ifndef TIDEMILL_POLICIES_H_
 #define TIDEMILL_POLICIES_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 #include "tidemill/result.h"
 
@@ -60,6 +62,48 @@ struct LinearPolicy {
   size_t start = 0;       // the same, at least `buffer`
   bool bfloat16 = false;  // what is kept until then
   friend bool operator==(const LinearPolicy&, const LinearPolicy&) = default;
+};
+
+// What the attention of a generated token reads (docs/sparse-attention.md). All but kDense give up something and change bits: the policy is part of
+// a request's numeric class. Prompts are read densely.
+enum class AttentionKind : uint8_t {
+  kDense,   // every position
+  kSparq,   // the positions that a few components of the query score highest: arXiv:2312.04985
+  kTopk,    // the positions of highest exact scores, for which every key is read
+  kH2o,     // the last positions, and those that most was attended to so far; others are evicted: arXiv:2306.14048
+  kWindow,  // the first 16 positions and the last ones: arXiv:2309.17453
+  kAuto,    // kSparq where it reads much less at the request's length, else kDense; by a table
+};
+
+// "dense", "sparq", "topk", "h2o", "window", "auto"; kInvalidArgument lists them.
+Result<AttentionKind> ParseAttentionKind(std::string_view name);
+std::string_view AttentionKindName(AttentionKind kind);
+
+// How the scores of a group of query heads make one: kPaper sums their softmaxes, kEval their logits, as the authors' tables do.
+enum class SparqRule : uint8_t { kPaper, kEval };
+
+// How kSparq reads components of keys.
+enum class KeyColumns : uint8_t {
+  kAuto,   // kCache, or kNone for q8_0
+  kNone,   // from rows: no memory, and every key is read
+  kCache,  // from a second copy in the cache's type: half as much memory again
+};
+
+struct AttentionPolicy {
+  AttentionKind kind = AttentionKind::kDense;
+  std::optional<size_t> r;      // of kSparq: components of a query, at most head_dim; none: an eighth of it
+  std::optional<size_t> k;      // positions that are read, 1 or more; none: 128
+  std::optional<size_t> local;  // of them, the last ones; none: k / 4
+  SparqRule rule = SparqRule::kPaper;
+  bool reallocate = true;  // of kSparq: the mean of all values stands for what is not read
+  KeyColumns columns = KeyColumns::kAuto;
+  std::optional<size_t> from;        // rows of tokens from this position on are sparse; none: those of generated tokens
+  std::vector<size_t> dense_layers;  // those, and layers with a window of at most 1024, stay dense
+  size_t audit = 0;                  // of every so many positions, one is compared with dense attention; 0: none
+  // Of kSparq: a KV head is dense in a step unless the estimate of the mass that is kept is above this for all its query heads. One for all
+  // layers, or one for each; 0 to 1; empty: none is.
+  std::vector<float> floors;
+  friend bool operator==(const AttentionPolicy&, const AttentionPolicy&) = default;
 };
 
 }  // namespace tidemill

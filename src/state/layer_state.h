@@ -23,7 +23,7 @@
 namespace tidemill {
 
 // Numbers of checkpoints: they stay what they are.
-enum class StateKind : uint32_t { kKv = 1, kLinear = 2, kOfATest = 1000 };
+enum class StateKind : uint32_t { kKv = 1, kLinear = 2, kSparseKv = 3, kOfATest = 1000 };
 
 // What growth has cost so far.
 struct GrowthCounts {
