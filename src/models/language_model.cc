@@ -65,8 +65,9 @@ std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& opti
   StateOptions own = options;
   own.draft_rows = delta_shape() ? 0 : SequenceOptions().draft_rows;
   SequenceState::Layers states;
-  for (const DecoderLayer& layer : layers) {
-    for (const LayerBranch& b : layer.branches) b.branch->AddStates(own, &states);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    own.own_sparse = options.sparse.empty() ? std::nullopt : options.sparse[i];
+    for (const LayerBranch& b : layers[i].branches) b.branch->AddStates(own, &states);
   }
   return std::make_unique<SequenceState>(SequenceOptions{.max_length = options.max_length,
                                                          .draft_rows = own.draft_rows,

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/isa.h"
@@ -14,6 +15,7 @@
 #include "kernels/delta_rule.h"
 #include "kernels/execution_context.h"
 #include "kernels/row_blocks.h"
+#include "kernels/sparse_attention.h"
 #include "models/layers/linear.h"
 #include "models/layers/step_buffers.h"
 #include "state/kv_growth.h"
@@ -26,12 +28,20 @@ namespace tidemill {
 class PageCommitter;
 struct BranchCells;  // models/layers/branch_cells.h
 
+// A layer whose cache sparse attention reads.
+struct SparseLayer {
+  SparseForm form = {};
+  bool columns = true;  // keys stand in columns, too
+};
+
 struct StateOptions {
   DType kv_dtype = DType::kF16;
   KvGrowth growth = {};
   size_t max_length = 1;
   uint64_t numeric_class = 0;
   DeltaClass linear = {};          // of linear attention
+  std::span<const std::optional<SparseLayer>> sparse = {};  // [layers]; none: a plain cache; empty: all are plain
+  std::optional<SparseLayer> own_sparse = {};               // of the layer at hand: MakeState sets it
   Isa isa = Isa::kBaseline;        // of what states compute outside cells
   size_t draft_rows = 0;           // see SequenceOptions: MakeState sets it
   PageCommitter* pages = nullptr;  // outlives the state; null: see KvOptions
