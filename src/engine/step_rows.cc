@@ -63,7 +63,8 @@ void StepRows::PlaceRows(std::span<const StepSequence> sequences) {
                               .num_rows = count,
                               .slot = sequence.slot,
                               .parents = sequence.parents,
-                              .visibility = sequence.visibility});
+                              .visibility = sequence.visibility,
+                              .sparse_from = sequence.sparse_from});
     const auto first = static_cast<uint32_t>(sequence_rows_.back().first_position());
     for (size_t t = 0; t < count; ++t) {
       const bool last = t + sequence.num_last >= count;

@@ -38,7 +38,7 @@ namespace tidemill {
 enum class SparseKind : uint8_t { kDense, kSparq, kTopk, kH2o, kWindow };
 enum class SparseRule : uint8_t {
   kPaper,  // softmax, then the sum over the group
-  kEval,   // logits, summed over the group: what the authors' tables were made with, which then keep k + 1 and local + 1
+  kEval,  // logits, summed over the group: what the authors' tables were made with, which then keep k + 1 and local + 1
 };
 
 struct SparseForm {
@@ -49,6 +49,8 @@ struct SparseForm {
   size_t k = 0;            // positions, at least 1
   size_t local = 0;        // of them, the last ones: 1 to k
   float floor = 0;         // a group is dense unless alpha is above it for all its heads; 0: never, 1: always
+  size_t audit =
+      0;  // positions that are a multiple of it are compared with dense attention, by whoever makes tasks; 0: none
   friend bool operator==(const SparseForm&, const SparseForm&) = default;
 };
 
@@ -69,10 +71,10 @@ struct SparseResult {
 
 // One query row.
 struct SparseTask {
-  const SparseForm* form = nullptr;  // kSparq or kTopk
-  std::span<const KvSpan> context;   // as AttentionTask's; keys in rows are quicker than in tiles
-  ContextColumns columns = {};       // of positions before first_position
-  size_t first_position = 0;         // of the step's rows
+  const SparseForm* form = nullptr;       // kSparq or kTopk
+  std::span<const KvSpan> context;        // as AttentionTask's; keys in rows are quicker than in tiles
+  ContextColumns columns = {};            // of positions before first_position
+  size_t first_position = 0;              // of the step's rows
   std::span<const int32_t> parents = {};  // as AttentionTask's, of the step's rows
   size_t row = 0;                         // which of the step's rows: its position follows
   const float* q = nullptr;               // [heads * head_dim]

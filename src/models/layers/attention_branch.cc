@@ -9,7 +9,9 @@
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "models/layers/branch_cells.h"
+#include "models/layers/sparse_rows.h"
 #include "state/kv_layer.h"
+#include "state/sparse_kv_layer.h"
 
 namespace tidemill {
 namespace {
@@ -24,8 +26,13 @@ void AttentionBranch::AddStates(const StateOptions& options, SequenceState::Laye
                      .max_length = options.max_length,
                      .pages = options.pages,
                      .ledger = options.ledger};
-  layers->push_back(std::make_unique<KvLayer>(
-      KvLayerShape{.kv_heads = layer_.kv_heads, .head_dim = layer_.head_dim, .window = layer_.window}, kv));
+  const KvLayerShape rows{.kv_heads = layer_.kv_heads, .head_dim = layer_.head_dim, .window = layer_.window};
+  if (options.own_sparse) {
+    const SparseLayer& sparse = *options.own_sparse;
+    layers->push_back(std::make_unique<SparseKvLayer>(rows, kv, sparse.form, sparse.columns));
+  } else {
+    layers->push_back(std::make_unique<KvLayer>(rows, kv));
+  }
 }
 
 // The elements of a block share a scale, and a row of one head is whole blocks.
@@ -113,16 +120,23 @@ void AttentionBranch::PlaceRows(ExecutionContext& alone, const StepBuffers& b, c
 // Lets each query row look at its own sequence.
 void AttentionBranch::Attend(ExecutionContext& ctx, StepBuffers& b, const Buffers& own, const Cell& cell,
                              size_t state) const {
+  const AttentionShape own_shape = shape(KvOf(cell.sequences.front(), state).dtype());
   b.attention_tasks.clear();
+  bool any_sparse = false;
   for (const SequenceRows& rows : cell.sequences) {
-    b.attention_tasks.push_back({.context = KvOf(rows, state).Context(rows.last_slot()),
+    KvLayer& kv = KvOf(rows, state);
+    const size_t dense = NumDenseRows(kv, rows);
+    any_sparse = any_sparse || HasSparseRows(kv, rows);
+    if (dense == 0) continue;
+    b.attention_tasks.push_back({.context = kv.Context(rows.slot + dense),
                                  .first_position = rows.first_position(),
                                  .visibility = rows.visibility,
-                                 .q = own.q.Rows(rows.first_row, rows.num_rows),
-                                 .out = own.attended.Rows(rows.first_row, rows.num_rows),
-                                 .parents = rows.parents});
+                                 .q = own.q.Rows(rows.first_row, dense),
+                                 .out = own.attended.Rows(rows.first_row, dense),
+                                 .parents = rows.parents.empty() ? rows.parents : rows.parents.first(dense)});
   }
-  Attention(ctx, shape(KvOf(cell.sequences.front(), state).dtype()), b.attention_tasks);
+  Attention(ctx, own_shape, b.attention_tasks);
+  if (any_sparse) AttendSparseRows(ctx, own_shape, cell, state, own.q, own.attended, b.sparse);
 }
 
 void AttentionBranch::Compute(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const {

@@ -3,6 +3,7 @@
 #ifndef TIDEMILL_MODELS_LAYERS_ATTENTION_BRANCH_H_
 #define TIDEMILL_MODELS_LAYERS_ATTENTION_BRANCH_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -40,7 +41,9 @@ class AttentionBranch : public Branch {
   std::vector<BufferRegion> Regions() const override;
   void ForEachWeight(const WeightVisitor& visit) const override;
   uint64_t other_bytes() const override { return layer_.q_norm.bytes() + layer_.k_norm.bytes(); }
-  size_t ScratchBytes() const override { return AttentionScratchBytes(shape(DType::kF32)); }
+  size_t ScratchBytes() const override {
+    return std::max(AttentionScratchBytes(shape(DType::kF32)), SparseScratchBytes(shape(DType::kF32)));
+  }
   void AddWork(DType kv_dtype, BranchWork* work) const override;
   bool RunsWith(const Branch& other) const override;
   void Compute(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const override;

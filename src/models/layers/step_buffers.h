@@ -16,6 +16,7 @@
 #include "kernels/delta_rule.h"
 #include "kernels/matmul.h"
 #include "kernels/row_blocks.h"
+#include "kernels/sparse_attention.h"
 #include "models/layers/linear.h"
 #include "tensor/matrix.h"
 #include "tidemill/result.h"
@@ -46,6 +47,14 @@ struct StepShape {
 
   void AddWeight(const WeightMatrix& weight);
   void AddRegions(size_t branch, const std::vector<BufferRegion>& wanted);
+};
+
+// Of sparse rows of a cell (models/layers/sparse_rows.h).
+struct SparseScratch {
+  std::vector<SparseTask> tasks;
+  std::vector<float> alpha;         // [rows, heads]
+  std::vector<uint8_t> was_dense;   // [rows, kv_heads]
+  std::vector<SparseAudit> audits;  // [rows]
 };
 
 // For products whose source is already filled.
@@ -98,6 +107,7 @@ class StepBuffers {
   }
 
   std::vector<AttentionTask> attention_tasks;  // scratch of the attention branch
+  SparseScratch sparse;                        // the same; grows with the first steps that need it
   std::vector<DeltaTask> delta_tasks;          // scratch of the delta branch
   std::vector<const float*> inputs;            // [rows * inputs of a row] of a convolution: scratch of the delta branch
 
