@@ -14,6 +14,9 @@ LayersDrafter::LayersDrafter(const Options& options)
   ids_.reserve(std::min(options.state->max_length(), kReservedDraftIds));
   rows_ids_.reserve(1 + TreeDraft::kMaxAsked);
   rows_parents_.reserve(1 + TreeDraft::kMaxAsked);
+  keeps_rows_ = true;
+  for (size_t i = 0; i < options.state->num_layers(); ++i)
+    keeps_rows_ = keeps_rows_ && options.state->layer(i).kind() != StateKind::kLinear;
 }
 
 void LayersDrafter::Begin(size_t num_draft_tokens) {
@@ -28,7 +31,8 @@ void LayersDrafter::Begin(size_t num_draft_tokens) {
   }
   had_unused_ = true;
   trouble_ = {};
-  builder_.Begin(std::min(num_draft_tokens, unused - 1));  // one row of the verifying step is the last sampled token's
+  num_rows_ = std::min(num_draft_tokens, unused - 1);  // one row of the verifying step is the last sampled token's
+  builder_.Begin(num_rows_);
   builder_.BeginText(ids_);
 }
 
@@ -45,9 +49,13 @@ DraftNext LayersDrafter::Next(size_t rows, StepSequence* step) {
   goes_on_ = false;
   rows_ids_.assign(1, ids_.back());
   rows_parents_.clear();
-  size_t num_asked = 1;
+  size_t num_asked = 1, slot = 0;
   if (!is_tree) {
     rows_ids_.insert(rows_ids_.end(), builder_.chain().begin(), builder_.chain().end());
+    if (keeps_rows_) {
+      slot = rows_ids_.size() - 1;
+      rows_ids_.assign(1, rows_ids_.back());
+    }
   } else {
     const size_t unused = UnusedRows(1 + TreeDraft::kMaxAsked);
     if (unused < 2 || !builder_.PlanLevel(unused - 1)) return DraftNext::kDone;
@@ -60,13 +68,16 @@ DraftNext LayersDrafter::Next(size_t rows, StepSequence* step) {
   }
   goes_on_ = true;
   if (rows_ids_.size() > rows) return DraftNext::kWait;
-  goes_on_ = options_.state->Reserve(rows_ids_.size()).ok();
+  // Rows of a chain are reserved once: a Reserve may move what is committed, and nothing else.
+  if (slot == 0) goes_on_ = options_.state->Reserve(std::max(rows_ids_.size(), is_tree ? 0 : num_rows_)).ok();
   if (!goes_on_) return DraftNext::kDone;
   *step = {.state = options_.state,
            .tokens = rows_ids_,
            .rows = Wanted::kLast,
            .parents = rows_parents_,
-           .num_last = num_asked};
+           .num_last = num_asked,
+           .slot = slot,
+           .sparse_from = options_.is_sparse ? 0 : SIZE_MAX};
   return DraftNext::kStep;
 }
 

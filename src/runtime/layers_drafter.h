@@ -28,6 +28,7 @@ class LayersDrafter : public StepDrafter {
   struct Options {
     StepExecutor* executor = nullptr;  // of the model
     size_t num_layers = 1;             // that run
+    bool is_sparse = false;            // their attention, in layers whose form says so
     SequenceState* state = nullptr;    // of the request; draft tokens are made where it lacks the last id alone
     const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
     DraftTreeKind tree = DraftTreeKind::kChain;
@@ -58,6 +59,8 @@ class LayersDrafter : public StepDrafter {
   DraftBuilder builder_;
   bool had_unused_ = false;  // a draft token fitted once
   std::string_view trouble_;
+  bool keeps_rows_ = false;            // what a step of a chain wrote stays for the next one
+  size_t num_rows_ = 0;                // of a chain: reserved
   bool goes_on_ = false;               // there is another step
   bool was_asked_ = false;             // a step computed what follows the last sampled token
   std::vector<int32_t> rows_ids_;      // of a step
