@@ -31,6 +31,7 @@ class Planner {
     plan.memory.unused_capacity =
         static_cast<uint64_t>(IdleBytes(in_.policy, in_.increment) * static_cast<double>(in_.batch));
     plan.choices = {GrowthIncrement(), Policy(), PrefillChunk(), Threads()};
+    if (costs_.CanBeSparse() && in_.other_sparse.kind != SparseKind::kDense) plan.choices.push_back(Attention());
     if (in_.model.linear.layers != 0) plan.choices.push_back(LinearForm());
     if (in_.drafts.is_planned) plan.choices.push_back(NumDraftTokensChoice());
     plan.drafts = Drafts();
@@ -148,6 +149,34 @@ class Planner {
     choice.runner_up =
         Alternative{"1", PredictedCosts(in_.profile, in_.model, ThreadUse::kOne).DecodeStep(depth, in_.batch)};
     choice.option = "--threads 1";
+    return choice;
+  }
+
+  static std::string NameOf(const SparseForm& form) {
+    const std::string positions = " k " + std::to_string(form.k);
+    switch (form.kind) {
+      case SparseKind::kSparq: return "sparq r " + std::to_string(form.r) + positions;
+      case SparseKind::kTopk: return "topk" + positions;
+      case SparseKind::kH2o: return "h2o" + positions;
+      case SparseKind::kWindow: return "window" + positions;
+      case SparseKind::kDense: break;
+    }
+    return "dense";
+  }
+
+  // What a request has is its caller's choice: all but dense give something up.
+  Choice Attention() const {
+    const size_t depth = in_.context / 2;
+    const auto alternative = [&](const SparseForm& form) {
+      return Alternative{NameOf(form), static_cast<double>(in_.batch) * costs_.Attention(form, depth, 1)};
+    };
+    const bool is_dense = in_.model.sparse.kind == SparseKind::kDense;
+    Choice choice{.name = "attention", .chosen = alternative(in_.model.sparse)};
+    choice.runner_up = alternative(is_dense ? in_.other_sparse : SparseForm());
+    choice.option = is_dense ? "--attention sparq" : "--attention dense";
+    choice.of = "attention of " + DecodeText();
+    choice.reason = is_dense ? "the default: it is exact"
+                             : "given by --attention; it is approximate, --attention-audit says by how much";
     return choice;
   }
 

@@ -225,6 +225,27 @@ TEST(Plan, LinearForm_StandsBesideTheRecurrentOneAndThatBesideTheBest) {
   EXPECT_TRUE(Named(recurrent, "linear form").runner_up_is_cheaper());
 }
 
+TEST(Plan, Attention_StandsBesideWhatIsSparseAndThatBesideDense) {
+  PlanInput input = RoundInput();
+  for (const Choice& choice : ChoosePlan(input).choices) EXPECT_NE(choice.name, "attention");
+  input.other_sparse = {.kind = SparseKind::kSparq, .r = 16, .k = 128, .local = 32};
+  const Plan dense = ChoosePlan(input);
+  EXPECT_EQ(Named(dense, "attention").chosen.value, "dense");
+  EXPECT_EQ(Named(dense, "attention").runner_up->value, "sparq r 16 k 128");
+  EXPECT_EQ(Named(dense, "attention").option, "--attention sparq");
+  EXPECT_TRUE(Named(dense, "attention").runner_up_is_cheaper());
+  EXPECT_THAT(Named(dense, "attention").reason, HasSubstr("exact"));
+  input.model.sparse = input.other_sparse;
+  const Plan sparse = ChoosePlan(input);
+  EXPECT_EQ(Named(sparse, "attention").chosen.value, "sparq r 16 k 128");
+  EXPECT_EQ(Named(sparse, "attention").runner_up->value, "dense");
+  EXPECT_EQ(Named(sparse, "attention").option, "--attention dense");
+  EXPECT_EQ(Named(sparse, "attention").chosen.cost, Named(dense, "attention").runner_up->cost);
+  EXPECT_LT(sparse.decode.back().seconds, dense.decode.back().seconds);
+  for (AttentionLayers& group : input.model.attention) group.shape.window = 512;
+  for (const Choice& choice : ChoosePlan(input).choices) EXPECT_NE(choice.name, "attention");
+}
+
 TEST(Plan, OneThread_HasTheCostsOfOne) {
   PlanInput input = RoundInput();
   const double two = ChoosePlan(input).decode[0].seconds;

@@ -15,6 +15,11 @@ double SeenPositions(double tokens, double window) {
   return window * (window + 1) / 2 + (tokens - window) * window;
 }
 
+// As requests' policies have it, but for --sparq-dense-layers.
+bool IsSparse(const AttentionShape& shape) {
+  return shape.window == 0 || shape.window > AttentionPolicy::kMaxDenseWindow;
+}
+
 }  // namespace
 
 double StraightAt(std::span<const size_t> at, std::span<const double> numbers, double x) {
@@ -103,15 +108,28 @@ double PredictedCosts::BatchStep(size_t depth, size_t rows, size_t asked, size_t
          static_cast<double>(sequences) * (AttentionOfStep(depth, rows) + Linear(model_.linear.shape.form, rows));
 }
 
-double PredictedCosts::AttentionOfStep(size_t depth, size_t rows) const {
+double PredictedCosts::Attention(const SparseForm& form, size_t depth, size_t rows) const {
   double seconds = 0;
   for (const AttentionLayers& group : model_.attention) {
-    const size_t window = group.shape.window, all = depth + rows;
-    const size_t seen = window == 0 ? all : std::min(all, window + rows - 1);  // by any of them
-    seconds += static_cast<double>(group.layers) *
-               AttentionOf(group.shape, static_cast<double>(rows), static_cast<double>(seen));
+    const AttentionShape& shape = group.shape;
+    const size_t all = depth + rows;
+    const auto layers = static_cast<double>(group.layers), width = static_cast<double>(rows);
+    if (form.kind != SparseKind::kDense && IsSparse(shape)) {
+      const size_t seen = shape.window == 0 ? all : std::min(all, shape.window);
+      const double bytes = SparseCost(shape, form, seen, seen / kSumRows * kSumRows, model_.sparse_columns).bytes;
+      const double part = seen <= form.k ? 1 : bytes / AttentionCost(shape, 1, seen, seen).bytes;
+      seconds += layers * width * part * AttentionOf(shape, 1, static_cast<double>(seen));
+    } else {
+      const size_t seen = shape.window == 0 ? all : std::min(all, shape.window + rows - 1);  // by any of them
+      seconds += layers * AttentionOf(shape, width, static_cast<double>(seen));
+    }
   }
   return seconds;
+}
+
+bool PredictedCosts::CanBeSparse() const {
+  return std::any_of(model_.attention.begin(), model_.attention.end(),
+                     [](const AttentionLayers& group) { return IsSparse(group.shape); });
 }
 
 double PredictedCosts::Prefill(size_t tokens, size_t chunk) const {

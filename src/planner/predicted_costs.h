@@ -3,6 +3,7 @@
 //   products(rows)  = sum over weights of packed bytes * t(type, rows)
 //                     of a mixture of experts: min(experts, slots) busy ones with slots / busy rows each, slots = rows * per_token
 //   attention(k, n) = KV heads * n * a(head_dim, group, k)
+//                     a row of sparse attention: attention(1, n) * SparseCost's bytes / AttentionCost's
 //   row work(rows)  = rows * elements * element; where ForRowBlocks makes several blocks, times the part of the busiest thread
 //   linear(k)       = of a layer of linear attention, a sequence with k rows, after docs/linear-attention.md:
 //                     S t(F32, 2 k) + k (w S t(F32, 1) / m + e t(F32, 1) (m + 1) / 2)
@@ -24,6 +25,7 @@
 #include "kernels/attention.h"
 #include "kernels/delta_rule.h"
 #include "kernels/row_blocks.h"
+#include "kernels/sparse_attention.h"
 #include "planner/machine_profile.h"
 #include "tensor/dtype.h"
 #include "tidemill/policies.h"
@@ -53,6 +55,8 @@ struct ModelNumbers {
   std::vector<WeightGroup> weights;  // of the layers
   std::vector<WeightGroup> head;     // that give the logits of a row
   std::vector<AttentionLayers> attention;
+  SparseForm sparse;           // of generated tokens, in layers that can be sparse
+  bool sparse_columns = true;  // which have columns
   LinearLayers linear;
   std::vector<RowWork> row_works;  // of all layers
   size_t loops = 0;                // over threads, of all layers' products and attention
@@ -79,6 +83,10 @@ class PredictedCosts {
   // The caches of `batch` sequences grow from none to `positions`, row by row.
   double Growing(KvPolicy policy, size_t increment, size_t positions, size_t batch) const;
 
+  // Attention of all layers, were it of that form: one sequence with `rows` rows at `depth`.
+  double Attention(const SparseForm& form, size_t depth, size_t rows) const;
+  // Whether some layer can be sparse.
+  bool CanBeSparse() const;
   // A step of all layers of linear attention, were they of that class: one sequence with `rows` rows, in the long run.
   double Linear(const DeltaClass& form, size_t rows) const;
   // The same of one row while there is no state and `entries` entries.
@@ -95,8 +103,7 @@ class PredictedCosts {
   double RowsOfStep(size_t rows, size_t head_rows) const;
   double Products(const std::vector<WeightGroup>& groups, double rows) const;
   double RowWorks(size_t rows) const;
-  // All layers, one sequence with `rows` rows at `depth`.
-  double AttentionOfStep(size_t depth, size_t rows) const;
+  double AttentionOfStep(size_t depth, size_t rows) const { return Attention(model_.sparse, depth, rows); }
   // `rows` query rows over `kv_rows` tokens, which are read once for all rows.
   double AttentionOf(const AttentionShape& shape, double rows, double kv_rows) const;
 

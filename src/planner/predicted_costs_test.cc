@@ -156,6 +156,34 @@ TEST(PredictedCosts, Linear_ReadsStatesAndEntriesAndWritesNowAndThen) {
   EXPECT_EQ(costs.WriteFactor(), 0.05);
 }
 
+// 2 ms a step at 1000 positions; a row reads as large a part of them as the formulas of both kernels say, and each reads its own.
+TEST(PredictedCosts, SparseAttention_TakesThePartThatItReads) {
+  const MachineProfile profile = RoundProfile();
+  ModelNumbers model = RoundModel();
+  const PredictedCosts costs(profile, model);
+  const SparseForm form{.kind = SparseKind::kSparq, .r = 16, .k = 128, .local = 32};
+  const AttentionShape shape = RoundAttention();
+  const auto part = [&](bool columns) {
+    return SparseCost(shape, form, 1000, 960, columns).bytes / AttentionCost(shape, 1, 1000, 1000).bytes;
+  };
+  EXPECT_LT(part(true), 0.4);
+  EXPECT_GT(part(false), 0.5);
+  EXPECT_NEAR(costs.Attention({}, 999, 1), 2e-3, 1e-12);
+  EXPECT_NEAR(costs.Attention(form, 999, 1), 2e-3 * part(true), 1e-12);
+  EXPECT_NEAR(costs.Attention(form, 996, 4), 4 * 2e-3 * part(true), 1e-12);
+  EXPECT_NEAR(costs.Attention(form, 127, 1), costs.Attention({}, 127, 1), 1e-12);  // no more than k positions
+  const double dense = costs.DecodeStep(999, 3), prefill = costs.Prefill(1024, 512);
+  model.sparse = form;
+  EXPECT_NEAR(costs.DecodeStep(999, 3), dense - 3 * 2e-3 * (1 - part(true)), 1e-12);
+  EXPECT_EQ(costs.Prefill(1024, 512), prefill);
+  model.sparse_columns = false;
+  EXPECT_NEAR(costs.Attention(form, 999, 1), 2e-3 * part(false), 1e-12);
+  EXPECT_TRUE(costs.CanBeSparse());
+  model.attention.front().shape.window = 1024;
+  EXPECT_NEAR(costs.Attention(form, 999, 1), 2e-3, 1e-12);
+  EXPECT_FALSE(costs.CanBeSparse());
+}
+
 TEST(PredictedCosts, Growing_CopiesAndTouches) {
   const MachineProfile profile = RoundProfile();
   const ModelNumbers model = RoundModel();
