@@ -47,6 +47,13 @@ class ExecutionContext {
     TIDEMILL_DCHECK(thread < scratch_.size());
     return {scratch_[thread].data(), scratch_[thread].size()};
   }
+  // At least `bytes` of shared scratch from now on, never fewer than before. Not to be called during an operation, whose memory it replaces.
+  Result<void> ReserveShared(size_t bytes) {
+    if (bytes <= shared_.size()) return {};
+    TIDEMILL_TRY(larger, AlignedBuffer::Create(bytes));
+    shared_ = std::move(larger);
+    return {};
+  }
   // Uninitialised memory of the operation as a whole, 64-byte aligned; valid until the next operation.
   std::span<std::byte> shared_scratch() { return {shared_.data(), shared_.size()}; }
 

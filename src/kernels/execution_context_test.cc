@@ -16,5 +16,28 @@ TEST(ExecutionContext, MadeWhileFewerThreadsAreInUse_HasScratchForAll) {
   for (size_t thread = 0; thread < pool->num_threads(); ++thread) EXPECT_GE(context.scratch(thread).size(), kBytes);
 }
 
+TEST(ExecutionContext, ReserveShared_GrowsAndNeverShrinks) {
+  const auto pool = ThreadPool::Create(1).value();
+  auto context = ExecutionContext::Create(DetectIsa(), pool.get(), 100).value();
+  const size_t before = context.shared_scratch().size();
+  ASSERT_TRUE(context.ReserveShared(before / 2).ok());
+  EXPECT_EQ(context.shared_scratch().size(), before);
+  ASSERT_TRUE(context.ReserveShared(before + 1000).ok());
+  EXPECT_GE(context.shared_scratch().size(), before + 1000);
+  context.shared_scratch().back() = std::byte{1};
+  ASSERT_TRUE(context.ReserveShared(1).ok());
+  EXPECT_EQ(context.shared_scratch().back(), std::byte{1}) << "what is large enough stays as it is";
+}
+
+TEST(ExecutionContext, ReserveSharedOfTooMuch_SaysSoAndKeepsWhatThereIs) {
+  const auto pool = ThreadPool::Create(1).value();
+  auto context = ExecutionContext::Create(DetectIsa(), pool.get(), 100).value();
+  const size_t before = context.shared_scratch().size();
+  const Result<void> result = context.ReserveShared(size_t{1} << 60);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code(), ErrorCode::kOutOfMemory);
+  EXPECT_EQ(context.shared_scratch().size(), before);
+}
+
 }  // namespace
 }  // namespace tidemill::execution_context_test
