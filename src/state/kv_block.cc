@@ -66,7 +66,7 @@ Result<void> KvBlock::MakeReady(size_t rows, size_t held, size_t used, PageCommi
 }
 
 size_t KvBlock::TilesLeft(size_t rows) const {
-  return HasKeyTiles(dtype_) && rows > transposed_ ? (rows - transposed_) / kKeyTileRows : 0;
+  return key_tiles_ && HasKeyTiles(dtype_) && rows > transposed_ ? (rows - transposed_) / kKeyTileRows : 0;
 }
 
 void KvBlock::TransposeTiles(size_t rows) {

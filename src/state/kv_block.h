@@ -36,8 +36,14 @@ struct KvLayerShape {
 
 class KvBlock {
  public:
-  KvBlock(const KvLayerShape& shape, DType dtype, size_t capacity, StateLedger* ledger)
-      : kv_heads_(shape.kv_heads), head_dim_(shape.head_dim), dtype_(dtype), capacity_(capacity), counted_(ledger) {}
+  // `key_tiles` false: keys stay rows.
+  KvBlock(const KvLayerShape& shape, DType dtype, size_t capacity, StateLedger* ledger, bool key_tiles = true)
+      : kv_heads_(shape.kv_heads),
+        head_dim_(shape.head_dim),
+        dtype_(dtype),
+        key_tiles_(key_tiles),
+        capacity_(capacity),
+        counted_(ledger) {}
   KvBlock(const KvBlock&) = delete;
   KvBlock& operator=(const KvBlock&) = delete;
   ~KvBlock() {
@@ -77,7 +83,7 @@ class KvBlock {
   void TransposeTiles(size_t rows);
   void TransposeTilesOf(size_t head, size_t rows);
   void EndTranspose(size_t rows);
-  // Whole tiles of the first `rows` that are not transposed; 0 for a type without tiles.
+  // Whole tiles of the first `rows` that are not transposed; 0 where there are no tiles.
   size_t TilesLeft(size_t rows) const;
   // So that rows from `rows` on, and those of the same tile, are not transposed. The block holds `used` rows.
   void TransposeBack(size_t rows, size_t used);
@@ -132,6 +138,7 @@ class KvBlock {
 
   size_t kv_heads_, head_dim_;
   DType dtype_;
+  bool key_tiles_;
   AlignedBuffer memory_;     // K, then V
   ReservedMemory reserved_;  // or in reserved addresses
   size_t capacity_ = 0, ready_ = 0, held_ = 0, transposed_ = 0;

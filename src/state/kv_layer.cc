@@ -27,7 +27,7 @@ std::span<const KvSpan> KvLayer::Context(size_t step_rows) {
 
 uint64_t KvLayer::CheckpointBytes(size_t length, size_t earliest) const {
   uint64_t bytes = 0;
-  return CheckedMul<uint64_t>(length - shape_.FirstSeen(earliest), PositionBytes(), &bytes) ? bytes : UINT64_MAX;
+  return CheckedMul<uint64_t>(length - FirstNeeded(earliest), PositionBytes(), &bytes) ? bytes : UINT64_MAX;
 }
 
 void KvLayer::ForEachBlock(const BlockVisitor& visit) const {
@@ -118,7 +118,7 @@ uint64_t KvLayer::GrowthBytes(size_t n, size_t step, size_t floor, size_t rollba
   const uint64_t at_once = GrowthBytes(n, floor);
   if (n <= step || shape_.window == 0 || shape_.window >= options_.max_length) return at_once;
   // The most that a tail has.
-  const size_t rows = shape_.window - 1 + rollback + step + 2 * kGrowthRows;
+  const size_t rows = shape_.window - 1 + options_.drop_rows - 1 + rollback + step + 2 * kGrowthRows;
   const size_t more = rows - std::min(rows, tail_ == nullptr || BlockStays() ? 0 : tail_->held());
   uint64_t bytes = 0;
   if (!CheckedMul<uint64_t>(more, PositionBytes(), &bytes)) return at_once;
@@ -136,7 +136,7 @@ Result<void> KvLayer::Reserve(size_t n, size_t floor, BufferArena* arena) {
 }
 
 Result<void> KvLayer::ReserveTail(size_t n, size_t floor, BufferArena* arena) {
-  DropShared(shape_.FirstSeen(floor));
+  DropShared(FirstNeeded(floor));
   if (FitsLastBlock(n)) TakeLastBlock();
   if (FitsTail(n)) {
     if (n == 0 || !tail_->has_addresses_only()) return {};
@@ -176,7 +176,7 @@ Result<void> KvLayer::StartBlock(size_t n, size_t floor, BufferArena* arena) {
 }
 
 Result<void> KvLayer::SetTail(size_t first, size_t rows, size_t capacity, bool in_addresses, BufferArena* arena) {
-  auto block = std::make_shared<KvBlock>(shape_, options_.dtype, capacity, options_.ledger);
+  auto block = MakeBlock(capacity);
   if (in_addresses) {
     if (!block->ReserveAddresses().ok()) {
       // No more than GrowthBytes promised: by increments.
@@ -268,7 +268,7 @@ void KvLayer::Clear() {
 }
 
 void KvLayer::AppendTo(std::vector<std::byte>* out, size_t earliest) const {
-  const size_t first = shape_.FirstSeen(earliest);
+  const size_t first = FirstNeeded(earliest);
   for (const bool value : {false, true}) {
     for (size_t head = 0; head < shape_.kv_heads; ++head) {
       const auto append = [&](const KvBlock& block, size_t block_first, size_t end) {
@@ -282,7 +282,7 @@ void KvLayer::AppendTo(std::vector<std::byte>* out, size_t earliest) const {
 }
 
 Result<void> KvLayer::ReadFrom(ByteReader& reader, size_t length, size_t earliest, BufferArena* arena) {
-  const size_t first = shape_.FirstSeen(earliest), row_bytes = shape_.RowBytes(options_.dtype);
+  const size_t first = FirstNeeded(earliest), row_bytes = shape_.RowBytes(options_.dtype);
   length_ = tail_first_ = first;
   TIDEMILL_TRY_VOID(Reserve(length - first, earliest, arena));
   for (const bool value : {false, true}) {

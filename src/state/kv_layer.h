@@ -11,10 +11,11 @@
 // forks there are at most kMaxSpans + 2 * rows / kGrowthRows + 2 blocks; under `paged` nothing moves, and each fork may leave one.
 // What came of such a merge is never written again: holders of the small blocks may still come to share it.
 //
-// Keys are transposed in tiles once kRowsApart committed rows follow a tile, and back before their rows are rewritten or moved by part
+// Keys are transposed in tiles, where `key_tiles` says so, once kRowsApart committed rows follow a tile, and back before their rows are rewritten or moved by part
 // of a tile.
 //
-// A layer with a window grows by kGrowthRows rows whatever the policy, and needs the rows that one at `floor` sees. Shared blocks go when
+// A layer with a window grows by kGrowthRows rows whatever the policy, and needs the rows that one at `floor` sees, from a multiple of
+// `drop_rows` on. Shared blocks go when
 // none of their rows is needed. When the tail is full, needed rows move to the front of the block if at least kGrowthRows / 2 rows become
 // free beyond the step; else a larger block replaces it. So a tail has at most
 // needed + step + 2 * kGrowthRows  rows, and at least kGrowthRows / 2 positions lie between two moves, but of small tails.
@@ -26,6 +27,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -47,6 +49,8 @@ struct KvOptions {
   // Who commits pages ahead of their use under `reserve`; null: the calls that need them. Outlives all blocks.
   PageCommitter* pages = nullptr;
   StateLedger* ledger = nullptr;  // who counts blocks; null: nobody. Outlives all of them
+  bool key_tiles = true;          // false: keys stay rows
+  size_t drop_rows = 1;           // what is before a window goes in multiples of so many positions
 };
 
 class KvLayer : public LayerState {
@@ -84,6 +88,9 @@ class KvLayer : public LayerState {
   // The first rows of the newest block, which others see.
   size_t seen_rows() const { return tail_.use_count() > 1 ? seen_rows_ : 0; }
 
+  // Whether a state of that kind is a KvLayer.
+  static constexpr bool Holds(StateKind kind) { return kind == kKind || kind == StateKind::kSparseKv; }
+
   StateKind kind() const override { return kKind; }
   std::vector<uint64_t> Shape() const override {
     return {static_cast<uint64_t>(options_.dtype), shape_.kv_heads, shape_.head_dim, shape_.window};
@@ -105,7 +112,7 @@ class KvLayer : public LayerState {
   bool HasRoom(size_t n, size_t floor) const override;
   BlockBytes NewBlock(size_t n, size_t floor) const override;
   BlockBytes RestoredBlock(size_t length, size_t earliest) const override {
-    const size_t first = shape_.FirstSeen(earliest), rows = length - first;
+    const size_t first = FirstNeeded(earliest), rows = length - first;
     return BytesOf(first, rows, policy_.Capacity(first, rows, options_.max_length - first));
   }
   void ForEachBlock(const BlockVisitor& visit) const override;
@@ -127,6 +134,22 @@ class KvLayer : public LayerState {
   Result<void> ReadFrom(ByteReader& reader, size_t length, size_t earliest, BufferArena* arena) override;
   void Take(LayerState&& other) override;
 
+ protected:
+  size_t length() const { return length_; }
+  const KvOptions& options() const { return options_; }
+  uint64_t PositionBytes() const { return shape_.PositionBytes(options_.dtype); }
+  // The first position that is kept while one at `position` may be needed.
+  size_t FirstNeeded(size_t position) const {
+    const size_t first = shape_.FirstSeen(position);
+    return first - first % options_.drop_rows;
+  }
+  // Calls f(span) for the committed rows, oldest first.
+  template <typename F>
+  void ForEachSpan(const F& f) const {
+    for (const SharedRows& shared : shared_) f(shared.block->Span(shared.first, shared.rows()));
+    if (tail_rows() != 0) f(std::as_const(*tail_).Span(tail_first_, tail_rows()));
+  }
+
  private:
   struct SharedRows {
     std::shared_ptr<KvBlock> block;
@@ -136,7 +159,9 @@ class KvLayer : public LayerState {
   };
   static constexpr size_t kFewestRows = 4;  // of a tail behind shared rows
 
-  uint64_t PositionBytes() const { return shape_.PositionBytes(options_.dtype); }
+  std::shared_ptr<KvBlock> MakeBlock(size_t capacity) const {
+    return std::make_shared<KvBlock>(shape_, options_.dtype, capacity, options_.ledger, options_.key_tiles);
+  }
   size_t tail_rows() const { return length_ - tail_first_; }
   size_t tail_ready() const {
     return tail_ == nullptr ? 0 : tail_->ready() - tail_rows();
@@ -150,11 +175,11 @@ class KvLayer : public LayerState {
   }
   // Whether a tail from `first` on begins small.
   bool IsSmall(size_t first, size_t rows, size_t floor) const {
-    return rows < kGrowthRows && first > shape_.FirstSeen(floor) && !shared_.empty() &&
+    return rows < kGrowthRows && first > FirstNeeded(floor) && !shared_.empty() &&
            (policy_.policy != KvPolicy::kPaged || shared_.back().block.use_count() > 1);
   }
   size_t first_kept(size_t floor) const {
-    return std::max(tail_first_, shape_.FirstSeen(floor));
+    return std::max(tail_first_, FirstNeeded(floor));
   }  // in a tail made for a step
 
   // Rows of the block that Reserve would make; none: it makes none.

@@ -17,7 +17,7 @@ void KvLayer::TakeLastBlock() {
 
 // Older ones, which more sequences share: the newest half of kMaxSpans stays.
 KvLayer::Run KvLayer::MergeableRun(size_t floor) const {
-  const size_t needed = shape_.FirstSeen(floor);
+  const size_t needed = FirstNeeded(floor);
   const size_t first = static_cast<size_t>(
       std::find_if(shared_.begin(), shared_.end(), [needed](const SharedRows& rows) { return rows.end > needed; }) -
       shared_.begin());
@@ -37,7 +37,7 @@ void KvLayer::Merge(size_t floor) {
   TakeMerged();
   const Run run = MergeableRun(floor);
   if (run.rows == 0 || run.rows > most) return;
-  auto block = std::make_shared<KvBlock>(shape_, options_.dtype, run.rows, options_.ledger);
+  auto block = MakeBlock(run.rows);
   if (!block->Allocate(nullptr).ok()) return;
   const size_t first = shared_[run.begin].first, end = shared_[run.end - 1].end;
   for (size_t i = run.begin; i < run.end; ++i) {
@@ -72,14 +72,14 @@ void KvLayer::TakeMerged() {
 }
 
 void KvLayer::Compact(size_t floor) {
-  DropShared(shape_.FirstSeen(floor));
+  DropShared(FirstNeeded(floor));
   TakeMerged();
   if (tail_rows() == 0) tail_ = nullptr;
   // The tail is one more of them.
   std::vector<SharedRows> made;
   made.reserve(length_ / kGrowthRows + shared_.size() + 2);
   spans_.resize(std::max(spans_.size(), made.capacity() + 1));
-  const size_t first_seen = shape_.FirstSeen(floor);
+  const size_t first_seen = FirstNeeded(floor);
   const size_t num_parts = shared_.size() + (tail_ == nullptr ? 0 : 1);
   const auto part = [&](size_t i) { return i < shared_.size() ? shared_[i] : SharedRows{tail_, tail_first_, length_}; };
   const auto is_loose = [&](size_t i) {
@@ -97,7 +97,7 @@ void KvLayer::Compact(size_t floor) {
     const size_t first = std::max(first_seen, part(i).first), last = part(end - 1).end;
     for (size_t at = first; at < last; at += kGrowthRows) {
       const size_t rows = std::min(kGrowthRows, last - at);
-      auto block = std::make_shared<KvBlock>(shape_, options_.dtype, rows, options_.ledger);
+      auto block = MakeBlock(rows);
       if (!block->Allocate(nullptr).ok()) return;
       for (size_t j = i; j < end; ++j) {
         const SharedRows from = part(j);

@@ -80,6 +80,8 @@ class LayerState {
 
   // The lowest length that Rollback can return to; 0 for a kind that drops nothing.
   virtual size_t EarliestRollback(size_t floor) const = 0;
+  // Whether that may come to be the length itself, for good, whatever the floor: an empty one that ReadFrom fills does not know.
+  virtual bool may_evict() const { return false; }
   // Whether it keeps as many bytes for any number of tokens. A sequence of such kinds keeps no keys below its earliest rollback.
   virtual bool has_constant_size() const { return false; }
   // Of a checkpoint of `length` tokens that can be rolled back to `earliest`: what AppendTo writes. UINT64_MAX: overflow.

@@ -57,6 +57,7 @@ struct LinearCounts {
 class LinearLayer : public LayerState {
  public:
   static constexpr StateKind kKind = StateKind::kLinear;
+  static constexpr bool Holds(StateKind kind) { return kind == kKind; }
   static constexpr size_t kMaxStagedRows = 65;  // the longest draft and the token before it
 
   LinearLayer(const LinearShape& shape, const LinearOptions& options);

@@ -134,9 +134,13 @@ Result<void> SequenceState::RestoreOrThrow(std::span<const std::byte> checkpoint
     return Error(ErrorCode::kContextFull,
                  std::to_string(rows) + " tokens: the context holds " + std::to_string(max_length()));
   }
+  Layers layers;
+  for (const auto& layer : layers_) layers.push_back(layer->MakeEmpty());
+  SequenceState fresh(options_, std::move(layers));
   const size_t usual = rows - std::min<size_t>(rows, options_.draft_rows);
-  const bool fewer_rows = earliest > usual && earliest <= rows && EarliestRollback(earliest) == earliest;
-  if (!fewer_rows && earliest != EarliestRollback(usual))
+  const bool fewer_rows = earliest > usual && earliest <= rows && fresh.EarliestRollback(earliest) == earliest;
+  const bool evicted = earliest == rows && may_evict();
+  if (!fewer_rows && !evicted && earliest != fresh.EarliestRollback(usual))
     return Damaged(std::to_string(rows) + " tokens: rollbacks cannot end at " + std::to_string(earliest));
   // Products and sums may wrap where the context is absurd.
   const std::vector<uint64_t> list = LayerList(rows, earliest);
@@ -153,9 +157,6 @@ Result<void> SequenceState::RestoreOrThrow(std::span<const std::byte> checkpoint
   }
   if (Checksum(checkpoint.subspan(reader.position())) != checksum)
     return Damaged("the checksum does not match the rows");
-  Layers layers;
-  for (const auto& layer : layers_) layers.push_back(layer->MakeEmpty());
-  SequenceState fresh(options_, std::move(layers));
   if (rows != 0) TIDEMILL_TRY_VOID(fresh.ReadContent(reader, rows, earliest));
   if (fresh.hashes_.back() != tokens) return Damaged("the hash of the tokens does not match them");
   // From here on nothing fails. The layers stay where they are: others may hold references to them.

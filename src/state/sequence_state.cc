@@ -138,6 +138,10 @@ size_t SequenceState::EarliestRollback(size_t floor) const {
   return earliest;
 }
 
+bool SequenceState::may_evict() const {
+  return std::any_of(layers_.begin(), layers_.end(), [](const auto& layer) { return layer->may_evict(); });
+}
+
 size_t SequenceState::CheckpointEarliest() const {
   return EarliestRollback(std::max(floor_, length() - std::min(length(), options_.draft_rows)));
 }

@@ -104,7 +104,7 @@ class SequenceState {
   // The lowest length that Rollback can return to: 0 where no layer drops anything; never above length().
   size_t earliest_rollback() const { return EarliestRollback(floor_); }
   // Whether every length up to max_length() can be gone back to.
-  bool keeps_all() const { return EarliestRollback(max_length()) == 0; }
+  bool keeps_all() const { return EarliestRollback(max_length()) == 0 && !may_evict(); }
   // Back to `length` positions. kInvalidArgument above length(), kUnsupported below earliest_rollback(); then nothing has changed.
   Result<void> Rollback(size_t length);
 
@@ -144,6 +144,7 @@ class SequenceState {
   std::optional<size_t> KeysWith(size_t n) const;  // room for them after Reserve(n); none: overflow
   void DropKeys();
   size_t EarliestRollback(size_t floor) const;
+  bool may_evict() const;  // some layer
   size_t CheckpointEarliest() const;  // the header's `earliest`
   bool has_only_kv() const;           // of one type: the older form of checkpoints
   uint64_t ShapeHash() const;

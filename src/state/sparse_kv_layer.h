@@ -1,22 +1,34 @@
-// A KV cache that sparse attention reads: rows of keys stay rows, and stand in columns, too (state/column_store.h).
+// A KV cache that sparse attention reads: rows of keys stay rows, and stand in columns, too (state/column_store.h), with sums of values. Both are
+// settled at the layer's next cell. Dense rows over it have the bits that they have over a KvLayer.
 //
-// A form that evicts (kH2o, kWindow) cannot go back: EarliestRollback is the length once a row was sparse.
+// A layer with a window keeps rows and sums from the granule on in which its window begins; a checkpoint has the sums before that one.
+//
+// A form that evicts (kH2o, kWindow) cannot go back: EarliestRollback is the length once a row was sparse. kH2o keeps sums of weights
+// (state/weight_sums.h). Nothing is dropped for it.
+//
+// Checkpoint, before the rows:  of a form that evicts: evicting u64; of kH2o: weight sums f32[kv_heads, length];
+//                               of a window that does not begin in the first granule: sums f64[kv_heads, head_dim]
 #ifndef TIDEMILL_STATE_SPARSE_KV_LAYER_H_
 #define TIDEMILL_STATE_SPARSE_KV_LAYER_H_
+
+#include <memory>
+#include <span>
+#include <vector>
 
 #include "kernels/sparse_attention.h"
 #include "state/column_store.h"
 #include "state/kv_layer.h"
+#include "state/weight_sums.h"
 
 namespace tidemill {
 
 // What became of a layer's sparse rows; sums.
 struct SparseCounts {
-  uint64_t rows = 0;         // query rows that were sparse
-  uint64_t dense_rows = 0;   // of them, those that saw no more than k positions
-  uint64_t groups = 0;       // of the others: KV heads
-  uint64_t dense_groups = 0; // of them, those whose floor was not met
-  double alpha = 0;          // over heads of those rows; `heads` many
+  uint64_t rows = 0;          // query rows that were sparse
+  uint64_t dense_rows = 0;    // of them, those that saw no more than k positions
+  uint64_t groups = 0;        // of the others: KV heads
+  uint64_t dense_groups = 0;  // of them, those whose floor was not met
+  double alpha = 0;           // over heads of those rows; `heads` many
   uint64_t heads = 0;
   uint64_t bytes = 0, dense_bytes = 0;  // read, and what dense attention would have read
   uint64_t audits = 0;                  // rows
@@ -26,12 +38,71 @@ struct SparseCounts {
 class SparseKvLayer : public KvLayer {
  public:
   static constexpr StateKind kKind = StateKind::kSparseKv;
+  static constexpr bool Holds(StateKind kind) { return kind == kKind; }
 
+  // `columns` false: sums only, as for Q8_0.
   SparseKvLayer(const KvLayerShape& shape, const KvOptions& options, const SparseForm& form, bool columns);
 
-  const SparseForm& form() const;
-  ContextColumns Columns() const;
-  SparseCounts& counts();
+  const SparseForm& form() const { return form_; }
+  // Of committed positions, settled. Valid as long as the spans of Context.
+  ContextColumns Columns() const { return columns_.View(); }
+  const ColumnStore& column_store() const { return columns_; }
+  SparseCounts& counts() { return counts_; }
+
+  // Of a form that evicts.
+  bool evicts() const { return form_.kind == SparseKind::kH2o || form_.kind == SparseKind::kWindow; }
+  // The step in progress has a sparse row: no rollback once it is committed. A step with weight sums needs no such call.
+  void MarkEvicting() { step_evicts_ = true; }
+  bool is_evicting() const { return evicting_; }
+  // Of kH2o: WeightSums::OfStep and Committed.
+  std::span<float> StepSums(size_t head, size_t slot, size_t rows) { return weights_.OfStep(head, slot, rows); }
+  const WeightSums& weight_sums() const { return weights_; }
+
+  StateKind kind() const override { return kKind; }
+  std::vector<uint64_t> Shape() const override;
+  std::unique_ptr<LayerState> MakeEmpty() const override;
+  size_t EarliestRollback(size_t floor) const override {
+    return evicting_ ? length() : KvLayer::EarliestRollback(floor);
+  }
+  bool may_evict() const override { return evicts(); }
+  uint64_t CheckpointBytes(size_t length, size_t earliest) const override;
+  uint64_t reserved_bytes() const override;
+  uint64_t read_bytes_per_token(size_t length) const override;
+  GrowthCounts growth() const override;
+  uint64_t GrowthBytes(size_t n, size_t floor) const override;
+  uint64_t GrowthBytes(size_t n, size_t step, size_t floor, size_t rollback) const override;
+  bool HasRoom(size_t n, size_t floor) const override;
+  BlockBytes NewBlock(size_t n, size_t floor) const override;
+  BlockBytes RestoredBlock(size_t length, size_t earliest) const override;
+  void ForEachBlock(const BlockVisitor& visit) const override;
+  Result<void> Reserve(size_t n, size_t floor, BufferArena* arena) override;
+  void Commit(size_t n) override;
+  void CommitPath(std::span<const uint32_t> path) override;
+  size_t num_settle_parts() const override;
+  uint64_t settle_bytes() const override;
+  void SettlePart(size_t head) override;
+  void EndSettle() override;
+  void Rollback(size_t to) override;
+  void Clear() override;
+  void Compact(size_t floor) override;
+  void PrepareFork(LayerState& child) override;
+  void Fork(LayerState& child) override;
+  uint64_t ForkBytes() const override { return columns_.open_bytes() + weights_.bytes(); }
+  void AppendTo(std::vector<std::byte>* out, size_t earliest) const override;
+  Result<void> ReadFrom(ByteReader& reader, size_t length, size_t earliest, BufferArena* arena) override;
+  void Take(LayerState&& other) override;
+
+ private:
+  bool has_weights() const { return form_.kind == SparseKind::kH2o; }
+  void CommitWeights(size_t n);
+
+  SparseForm form_;
+  bool wants_columns_;
+  ColumnStore columns_;
+  WeightSums weights_;
+  SparseCounts counts_;
+  bool evicting_ = false;     // a committed row was sparse
+  bool step_evicts_ = false;  // a row of the step is
 };
 
 }  // namespace tidemill

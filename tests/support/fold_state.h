@@ -24,6 +24,7 @@ constexpr uint64_t Fold(uint64_t value, uint64_t row) {
 class FoldState : public LayerState {
  public:
   static constexpr StateKind kKind = StateKind::kOfATest;
+  static constexpr bool Holds(StateKind kind) { return kind == kKind; }
 
   explicit FoldState(uint64_t begin) : begin_(begin), folded_(begin) {}
 

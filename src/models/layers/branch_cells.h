@@ -26,11 +26,11 @@ struct BranchCells {
     for (size_t i = 0; i < position; ++i) index += c.layer->branches[i].branch->num_states();
     return index;
   }
-  // State `index` of a sequence, of kind T::kKind.
+  // State `index` of a sequence, of a kind that is a T: T::Holds.
   template <typename T>
   static T& StateOf(const SequenceRows& rows, size_t index) {
     LayerState& state = rows.state->layer(index);
-    TIDEMILL_CHECK(state.kind() == T::kKind);  // the sequence was made for this model
+    TIDEMILL_CHECK(T::Holds(state.kind()));  // the sequence was made for this model
     return static_cast<T&>(state);
   }
   template <typename T>
