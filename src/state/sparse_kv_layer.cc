@@ -204,7 +204,7 @@ BlockBytes SparseKvLayer::RestoredBlock(size_t length, size_t earliest) const {
 uint64_t SparseKvLayer::CheckpointBytes(size_t length, size_t earliest) const {
   if (length == 0) return 0;
   uint64_t bytes = KvLayer::CheckpointBytes(length, earliest);
-  if (evicts()) bytes = SumOf(bytes, sizeof(uint64_t));
+  if (has_word()) bytes = SumOf(bytes, sizeof(uint64_t));
   if (has_weights()) bytes = SumOf(bytes, WeightSums::CheckpointBytes(shape().kv_heads, length));
   if (FirstNeeded(earliest) != 0) bytes = SumOf(bytes, shape().kv_heads * shape().head_dim * sizeof(double));
   return bytes;
@@ -212,9 +212,9 @@ uint64_t SparseKvLayer::CheckpointBytes(size_t length, size_t earliest) const {
 
 void SparseKvLayer::AppendTo(std::vector<std::byte>* out, size_t earliest) const {
   if (length() == 0) return;
-  if (evicts()) {
-    const uint64_t evicting = evicting_ ? 1 : 0;
-    const auto bytes = std::as_bytes(std::span(&evicting, 1));
+  if (has_word()) {
+    const uint64_t word = 2 * earliest + (evicting_ ? 1 : 0);
+    const auto bytes = std::as_bytes(std::span(&word, 1));
     out->insert(out->end(), bytes.begin(), bytes.end());
   }
   weights_.AppendTo(out);
@@ -228,10 +228,11 @@ void SparseKvLayer::AppendTo(std::vector<std::byte>* out, size_t earliest) const
 Result<void> SparseKvLayer::ReadFrom(ByteReader& reader, size_t length, size_t earliest, BufferArena* arena) {
   if (length == 0) return {};
   bool evicting = false;
-  if (evicts()) {
-    TIDEMILL_TRY(value, reader.Read<uint64_t>("whether rows were evicted"));
-    if (value > 1) return Error(ErrorCode::kCorruptFile, "whether rows were evicted: expected 0 or 1");
-    evicting = value == 1;
+  if (has_word()) {
+    TIDEMILL_TRY(word, reader.Read<uint64_t>("the earliest rollback of a sparse layer"));
+    evicting = word == 2 * length + 1 && evicts();
+    if (word / 2 != earliest || (word % 2 != 0) != evicting)
+      return Error(ErrorCode::kCorruptFile, "a sparse layer's earliest rollback is another; the checkpoint is damaged");
   }
   WeightSums weights(weights_.kv_heads(), nullptr);
   if (has_weights()) TIDEMILL_TRY_VOID(weights.ReadFrom(reader, length));

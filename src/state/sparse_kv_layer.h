@@ -6,8 +6,10 @@
 // A form that evicts (kH2o, kWindow) cannot go back: EarliestRollback is the length once a row was sparse. kH2o keeps sums of weights
 // (state/weight_sums.h). Nothing is dropped for it.
 //
-// Checkpoint, before the rows:  of a form that evicts: evicting u64; of kH2o: weight sums f32[kv_heads, length];
-//                               of a window that does not begin in the first granule: sums f64[kv_heads, head_dim]
+// Checkpoint, before the rows:
+//   2 * earliest + evicting u64      of a window, or a form that evicts
+//   weights f32[kv_heads, length]    of kH2o
+//   sums f64[kv_heads, head_dim]     of a window that does not begin in the first granule
 #ifndef TIDEMILL_STATE_SPARSE_KV_LAYER_H_
 #define TIDEMILL_STATE_SPARSE_KV_LAYER_H_
 
@@ -94,6 +96,7 @@ class SparseKvLayer : public KvLayer {
 
  private:
   bool has_weights() const { return form_.kind == SparseKind::kH2o; }
+  bool has_word() const { return evicts() || shape().window != 0; }  // before all else in a checkpoint
   void CommitWeights(size_t n);
 
   SparseForm form_;

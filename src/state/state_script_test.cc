@@ -289,6 +289,7 @@ class Script {
       Member& member = live_[i];
       const bool content = i == operated_ || operation % options_.all_content_every == 0;
       std::string fault = member.subject.Difference(content);
+      if (member.subject.GaveUp()) fault = "something was given up, though there is memory";
       auto addresses = member.subject.Addresses();
       if (i != operated_ && !member.addresses.empty() && addresses != member.addresses)
         fault = "rows moved by another sequence";

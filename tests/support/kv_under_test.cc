@@ -32,12 +32,16 @@ std::string KvUnderTest::name() const {
   return name;
 }
 
+KvOptions KvUnderTest::OptionsOf(const SequenceOptions& options) const {
+  return {.dtype = dtype_,
+          .growth = growth_,
+          .max_length = options.max_length,
+          .pages = ahead_ ? Pages() : nullptr,
+          .ledger = options.ledger};
+}
+
 std::unique_ptr<LayerState> KvUnderTest::Make(const SequenceOptions& options) const {
-  return std::make_unique<KvLayer>(shape_, KvOptions{.dtype = dtype_,
-                                                     .growth = growth_,
-                                                     .max_length = options.max_length,
-                                                     .pages = ahead_ ? Pages() : nullptr,
-                                                     .ledger = options.ledger});
+  return std::make_unique<KvLayer>(shape_, OptionsOf(options));
 }
 
 std::vector<std::pair<std::string, LayerUnderTest::Pointer>> KvUnderTest::Strangers() const {
@@ -167,7 +171,7 @@ std::vector<const std::byte*> KvUnderTest::Addresses(LayerState& layer) const {
 }
 
 KvLayer& KvUnderTest::Layer(LayerState& layer) const {
-  TIDEMILL_CHECK(layer.kind() == StateKind::kKv);
+  TIDEMILL_CHECK(KvLayer::Holds(layer.kind()));
   layer.Settle();
   auto& kv = static_cast<KvLayer&>(layer);
   TIDEMILL_CHECK(kv.dtype() == dtype_);

@@ -20,7 +20,8 @@ class KvUnderTest : public LayerUnderTest {
       : shape_(shape), dtype_(dtype), growth_(growth), ahead_(ahead) {}
 
   const KvLayerShape& shape() const { return shape_; }
-  Pointer Of(const KvLayerShape& shape, DType dtype) const {  // another one
+  virtual bool is_plain() const { return true; }                      // StateKind::kKv
+  virtual Pointer Of(const KvLayerShape& shape, DType dtype) const {  // another one
     return std::make_shared<KvUnderTest>(shape, dtype, growth_, ahead_);
   }
   DType dtype() const { return dtype_; }
@@ -37,6 +38,11 @@ class KvUnderTest : public LayerUnderTest {
   size_t Poison(LayerState& layer, size_t needed) const override;
   void Touch(LayerState& layer, size_t step_rows) const override;
   std::vector<const std::byte*> Addresses(LayerState& layer) const override;
+
+ protected:
+  KvOptions OptionsOf(const SequenceOptions& options) const;
+  const KvGrowth& growth() const { return growth_; }
+  bool ahead() const { return ahead_; }
 
  private:
   struct RowsKept {

@@ -32,6 +32,8 @@ class LayerUnderTest {
   virtual std::vector<std::pair<std::string, Pointer>> Strangers() const { return {}; }
 
   virtual size_t row_bytes() const = 0;             // of one position
+  // Makes of random bytes, none of them 0xFF, a row that the layer may be given.
+  virtual void Admit(std::span<std::byte> /*row*/) const {}
   virtual size_t window() const = 0;                // rows that a row sees, itself included; 0: all
   virtual bool keeps_rows() const { return true; }  // as they are written
   // Of 20 steps that take `rows` rows together, those for which the layer may grow.
@@ -52,9 +54,12 @@ class LayerUnderTest {
   // of these, what is made for the checkpoint, so that the layer itself may lack it:
   virtual uint64_t MadeBytes(size_t /*earliest*/) const { return 0; }
   // of `length` tokens:
-  virtual uint64_t ReadBytes(size_t length, size_t /*draft_rows*/) const {
+  virtual uint64_t ReadBytes(const LayerState&, size_t length, size_t /*draft_rows*/) const {
     return row_bytes() * (window() == 0 ? length : std::min(length, window()));
   }
+
+  // Whether a layer does without memory that was missing, for the same bits.
+  virtual bool GaveUp(const LayerState&) const { return false; }
 
   // Row `step_row` of the step in progress.
   virtual void Write(LayerState& layer, size_t step_row, std::span<const std::byte> row) const = 0;

@@ -335,7 +335,7 @@ uint64_t LinearUnderTest::CommittedBytes(size_t length, size_t earliest) const {
 }
 
 // The state as of the last rollback, what stands behind it, and the row's own inputs.
-uint64_t LinearUnderTest::ReadBytes(size_t length, size_t draft_rows) const {
+uint64_t LinearUnderTest::ReadBytes(const LayerState&, size_t length, size_t draft_rows) const {
   const size_t floor = length - std::min(length, 2 * draft_rows);
   return MadeBytes(floor) + EntryBytes(shape_.delta) * (length - shape_.delta.form.Boundary(floor)) +
          InputBytes(shape_) * std::min(length, shape_.conv_width - 1);

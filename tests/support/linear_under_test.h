@@ -76,7 +76,7 @@ class LinearUnderTest : public LayerUnderTest {
   }
   uint64_t CommittedBytes(size_t length, size_t earliest) const override;
   uint64_t MadeBytes(size_t earliest) const override;
-  uint64_t ReadBytes(size_t length, size_t draft_rows) const override;
+  uint64_t ReadBytes(const LayerState& layer, size_t length, size_t draft_rows) const override;
   void Write(LayerState& layer, size_t step_row, std::span<const std::byte> row) const override;
   void WritePath(LayerState& layer, std::span<const uint32_t> slots, std::span<const std::byte> rows) const override;
   void WriteUncommitted(LayerState& layer, size_t count) const override { Touch(layer, count); }

@@ -5,6 +5,7 @@
 
 #include "tests/support/kv_under_test.h"
 #include "tests/support/linear_under_test.h"
+#include "tests/support/sparse_under_test.h"
 
 namespace tidemill::testing {
 namespace {
@@ -13,7 +14,12 @@ using Kv = KvLayerShape;
 struct Fold {
   uint64_t begin = 0;
 };
-using Layer = std::variant<Kv, Fold, LinearShape>;
+struct Sparse {
+  Kv shape;
+  SparseForm form = {};
+  bool columns = true;
+};
+using Layer = std::variant<Kv, Fold, LinearShape, Sparse>;
 
 // What all KV layers of a list have in common.
 struct KvOfAll {
@@ -26,6 +32,10 @@ LayerUnderTest::Pointer MakeLayer(const Layer& layer, const KvOfAll& kv) {
   if (const Kv* shape = std::get_if<Kv>(&layer))
     return std::make_shared<KvUnderTest>(*shape, kv.dtype, kv.growth, kv.ahead);
   if (const Fold* fold = std::get_if<Fold>(&layer)) return std::make_shared<FoldUnderTest>(fold->begin);
+  if (const Sparse* sparse = std::get_if<Sparse>(&layer)) {
+    return std::make_shared<SparseUnderTest>(sparse->shape, kv.dtype, kv.growth, kv.ahead, sparse->form,
+                                             sparse->columns);
+  }
   return std::make_shared<LinearUnderTest>(std::get<LinearShape>(layer));
 }
 
@@ -51,12 +61,12 @@ std::unique_ptr<const StateKindUnderTest> MakeKind(const KvOfAll& kv, const std:
   return std::make_unique<StateKindUnderTest>(std::move(name), std::move(list), draft_rows);
 }
 
-// All layers of a list, if they are KV layers.
+// All layers of a list, if they are plain KV layers.
 std::vector<const KvUnderTest*> OnlyKv(const StateKindUnderTest::Layers& layers) {
   std::vector<const KvUnderTest*> out;
   for (const auto& layer : layers) {
     out.push_back(dynamic_cast<const KvUnderTest*>(layer.get()));
-    if (out.back() == nullptr) return {};
+    if (out.back() == nullptr || !out.back()->is_plain()) return {};
   }
   return out;
 }
@@ -233,6 +243,28 @@ const std::vector<std::unique_ptr<const StateKindUnderTest>>& AllStateKinds() {
     add(DType::kBF16, {by_eight, Kv{1, 4, 6}}, 0);
     add(DType::kF16, {by_three, Fold{7}, Kv{1, 2, 40}, Kv{1, 2}}, 16);
     add(DType::kQ8_0, {Fold{7}, latest, Kv{1, 32, 5}}, 2, {.policy = KvPolicy::kBmc, .increment = 16});
+    // Keys in rows and in columns: of each type, then beside others.
+    const SparseForm sparq{.kind = SparseKind::kSparq, .r = 1, .k = 7, .local = 2},
+        topk{.kind = SparseKind::kTopk, .r = 2, .k = 100, .local = 1},
+        h2o{.kind = SparseKind::kH2o, .k = 9, .local = 3}, last{.kind = SparseKind::kWindow, .k = 20, .local = 4};
+    add(DType::kF16, same(2, Sparse{{2, 3}}));
+    add(DType::kBF16, {Sparse{{2, 4}, sparq}});
+    add(DType::kF32, {Sparse{{1, 2}, topk}});
+    add(DType::kF16, {Sparse{{1, 4}, sparq, false}});
+    add(DType::kQ8_0, {Sparse{{2, 32}, sparq}});
+    add(DType::kF16, {Sparse{{1, 2, 1}}}, 0);
+    add(DType::kBF16, {Sparse{{1, 3, 2}, sparq}, Sparse{{2, 2, 70}, sparq}}, 3);
+    add(DType::kF32, {Sparse{{1, 2, 100}, sparq}, Kv{1, 2, 47}, Kv{1, 2}}, 16);
+    add(DType::kQ8_0, {Sparse{{1, 32, 5}}, Kv{1, 32}}, 2);
+    add(DType::kF16, {Kv{1, 3}, late, Sparse{{2, 3, 33}, sparq}, Fold{7}, Sparse{{1, 2}, topk}}, 0);
+    add(DType::kBF16, {Sparse{{2, 3}, h2o}, Sparse{{1, 2}, last}, Sparse{{1, 2, 30}, h2o}}, 1);
+    for (const KvGrowth& growth :
+         {KvGrowth{.policy = KvPolicy::kIterative}, KvGrowth{.policy = KvPolicy::kBmc, .increment = 3},
+          KvGrowth{.policy = KvPolicy::kGeometric}, KvGrowth{.policy = KvPolicy::kReserve, .increment = 64},
+          KvGrowth{.policy = KvPolicy::kPaged, .increment = 16}}) {
+      add(DType::kBF16, {Sparse{{1, 4}, sparq}, Sparse{{2, 3, 3}, sparq}}, 2, growth);
+    }
+    add(DType::kBF16, {Sparse{{1, 4}, sparq}}, 2, KvGrowth{.policy = KvPolicy::kReserve, .increment = 16}, true);
     return all;
   }();
   return kinds;

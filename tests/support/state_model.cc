@@ -26,6 +26,7 @@ void NaiveSequence::Append(const StateKindUnderTest& kind, RowKey key) {
       hash = Mix(hash, 1);
       rows[layer].push_back(static_cast<std::byte>((hash >> 33) % 255));
     }
+    kind.layer(layer).Admit(std::span(rows[layer]).last(kind.layer(layer).row_bytes()));
   }
   if (keys.size() > 2 * kind.draft_rows()) floor = std::max(floor, keys.size() - 2 * kind.draft_rows());
 }
@@ -89,7 +90,7 @@ std::string Subject::Difference(bool content) const {
     const size_t earliest = naive.CheckpointEarliest(*kind);
     committed += kind->layer(layer).CommittedBytes(length, earliest);
     made += kind->layer(layer).MadeBytes(earliest);
-    read += kind->layer(layer).ReadBytes(length, kind->draft_rows());
+    read += kind->layer(layer).ReadBytes(state->layer(layer), length, kind->draft_rows());
   }
   if (bytes.committed != committed) {
     return "committed: expected " + std::to_string(committed) + " bytes, found " + std::to_string(bytes.committed);
@@ -124,6 +125,13 @@ std::string Subject::StepDifference(std::span<const RowKey> step_keys) const {
       return "step of " + std::to_string(step_keys.size()) + ", layer " + std::to_string(layer) + ": " + difference;
   }
   return {};
+}
+
+bool Subject::GaveUp() const {
+  for (size_t layer = 0; layer < kind->num_layers(); ++layer) {
+    if (kind->layer(layer).GaveUp(state->layer(layer))) return true;
+  }
+  return false;
 }
 
 std::vector<std::vector<const std::byte*>> Subject::Addresses() const {

@@ -58,6 +58,8 @@ struct Subject {
   // Rows of the sequence and of the step in progress, after WriteRows at slots 0, 1, ...
   std::string StepDifference(std::span<const RowKey> step_keys) const;
 
+  bool GaveUp() const;  // some layer: LayerUnderTest
+
   std::vector<std::vector<const std::byte*>> Addresses() const;  // [layers, length]
 };
 
