@@ -14,6 +14,9 @@
 namespace tidemill {
 namespace {
 
+// Blocks of positions before `end`, also of any size_t.
+constexpr size_t BlocksOf(size_t end) { return end / kColumnRows + (end % kColumnRows == 0 ? 0 : 1); }
+
 // Rows of keys into columns: out[i * kColumnRows + r] = k[r * dim + i].
 template <typename T>
 void TurnKeys(const std::byte* k, size_t rows, size_t dim, std::byte* out) {
@@ -57,9 +60,7 @@ ColumnStore::ColumnStore(const KvLayerShape& shape, DType dtype, bool columns, S
 
 ContextColumns ColumnStore::View() const {
   if (filled_ == 0) return {};
-  return {.blocks = std::span(views_).first(DivideRoundUp(filled_, kColumnRows) - first_),
-          .first = first_,
-          .filled = filled_};
+  return {.blocks = std::span(views_).first(BlocksOf(filled_) - first_), .first = first_, .filled = filled_};
 }
 
 double* ColumnStore::SumsOf(size_t granule, size_t head) const {
@@ -137,7 +138,7 @@ void ColumnStore::GiveUpColumns() {
 Result<void> ColumnStore::Reserve(size_t rows, BufferArena* arena) {
   const size_t end = rows - rows % kSumRows, begin_block = filled_ / kColumnRows;
   if (end <= filled_) return {};
-  const size_t last = DivideRoundUp(end, kColumnRows);
+  const size_t last = BlocksOf(end);
   if (blocks_.empty()) first_ = begin_block;
   if (last > end_block()) {
     blocks_.reserve(last - first_);
@@ -161,7 +162,7 @@ void ColumnStore::CountMissing(size_t rows, uint64_t* sums, uint64_t* columns) c
   *sums = *columns = 0;
   const size_t end = rows - rows % kSumRows;
   if (end <= filled_) return;
-  const size_t begin = filled_ / kColumnRows, last = DivideRoundUp(end, kColumnRows);
+  const size_t begin = filled_ / kColumnRows, last = BlocksOf(end);
   const size_t known = blocks_.empty() ? begin : std::min(last, end_block());
   for (size_t i = begin; i < known; ++i) {
     *sums += !IsOwn(blocks_[i - first_].sums);
@@ -248,7 +249,7 @@ void ColumnStore::FillRows(size_t head, const KvSpan& span, size_t committed) {
 void ColumnStore::Rollback(size_t rows) {
   filled_ = std::min(filled_, rows - rows % kSumRows);
   // Others' blocks of which nothing is ours any more.
-  const size_t open = DivideRoundUp(filled_, kColumnRows);
+  const size_t open = BlocksOf(filled_);
   while (!blocks_.empty() && end_block() > open && !IsOwn(blocks_.back().sums)) blocks_.pop_back();
   Show();
 }
@@ -264,7 +265,7 @@ void ColumnStore::DropBefore(size_t position) {
 }
 
 void ColumnStore::Trim() {
-  const size_t open = DivideRoundUp(filled_, kColumnRows);
+  const size_t open = BlocksOf(filled_);
   if (open < end_block()) blocks_.resize(open - first_);
   Show();
 }
