@@ -93,18 +93,18 @@ struct AttentionPolicy {
   static constexpr size_t kMaxDenseWindow = 1024;  // layers that see no more positions than this stay dense
 
   AttentionKind kind = AttentionKind::kDense;
-  std::optional<size_t> r;      // of kSparq: components of a query, at most head_dim; none: an eighth of it
-  std::optional<size_t> k;      // positions that are read, 1 or more; none: 128
-  std::optional<size_t> local;  // of them, the last ones; none: k / 4
+  std::optional<size_t> r = {};      // of kSparq: components of a query, at most head_dim; none: an eighth of it
+  std::optional<size_t> k = {};      // positions that are read, 1 or more; none: 128
+  std::optional<size_t> local = {};  // of them, the last ones; none: k / 4
   SparqRule rule = SparqRule::kPaper;
   bool reallocate = true;  // of kSparq: the mean of all values stands for what is not read
   KeyColumns columns = KeyColumns::kAuto;
-  std::optional<size_t> from;        // rows of tokens from this position on are sparse; none: those of generated tokens
-  std::vector<size_t> dense_layers;  // those stay dense, too
-  size_t audit = 0;                  // of every so many positions, one is compared with dense attention; 0: none
+  std::optional<size_t> from = {};  // rows of tokens from this position on are sparse; none: those of generated tokens
+  std::vector<size_t> dense_layers = {};  // those stay dense, too
+  size_t audit = 0;                       // of every so many positions, one is compared with dense attention; 0: none
   // Of kSparq: a KV head is dense in a step unless the estimate of the mass that is kept is above this for all its query heads. One for all
   // layers, or one for each; 0 to 1; empty: none is.
-  std::vector<float> floors;
+  std::vector<float> floors = {};
   friend bool operator==(const AttentionPolicy&, const AttentionPolicy&) = default;
 };
 

@@ -86,6 +86,15 @@ std::optional<DeltaShape> LanguageModel::delta_shape() const {
   return std::nullopt;
 }
 
+std::vector<std::optional<AttentionShape>> LanguageModel::attention_shapes(DType kv_dtype) const {
+  std::vector<std::optional<AttentionShape>> shapes;
+  for (const DecoderLayer& layer : layers) {
+    const std::vector<AttentionShape> all = layer.Work(kv_dtype).attention;
+    shapes.push_back(all.empty() ? std::nullopt : std::optional(all.front()));
+  }
+  return shapes;
+}
+
 Result<void> LanguageModel::CheckKvType(DType kv_dtype) const {
   for (const DecoderLayer& layer : layers) {
     for (const LayerBranch& b : layer.branches) TIDEMILL_TRY_VOID(b.branch->CheckKvType(kv_dtype));

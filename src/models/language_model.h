@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/model_settings.h"
+#include "kernels/attention.h"
 #include "kernels/weight_matrix.h"
 #include "models/layers/decoder_layer.h"
 #include "models/layers/linear.h"
@@ -76,6 +77,8 @@ struct LanguageModel {
   std::unique_ptr<SequenceState> MakeState(const StateOptions& options) const;
   // Of linear attention, which is the same in all layers that have it; none: no layer does.
   std::optional<DeltaShape> delta_shape() const;
+  // [layers] of attention over rows of this type; none: the layer has no attention.
+  std::vector<std::optional<AttentionShape>> attention_shapes(DType kv_dtype) const;
   // kUnsupported: rows of this type cannot hold what some branch remembers.
   Result<void> CheckKvType(DType kv_dtype) const;
   // Of layers that keep all positions: what a token adds to the state for good.

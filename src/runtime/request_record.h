@@ -42,7 +42,7 @@ struct RequestRecord {
   GenerationOptions generation;      // Validate accepts them for some vocabulary
   std::span<const std::byte> state;  // borrows: an unchecked checkpoint
 
-  static constexpr size_t kMaxClassBytes = 64;
+  static constexpr size_t kMaxClassBytes = 256;
   static constexpr size_t kMaxHeldBytes = 256;
 };
 

@@ -1,0 +1,283 @@
+#include "runtime/sparse_class.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <span>
+#include <string_view>
+
+#include "base/checksum.h"
+#include "kernels/sparse_attention.h"
+
+namespace tidemill {
+namespace {
+
+using Shapes = std::vector<std::optional<AttentionShape>>;
+using Layers = std::vector<std::optional<SparseLayer>>;
+
+constexpr AttentionKind kKinds[] = {AttentionKind::kDense, AttentionKind::kSparq,  AttentionKind::kTopk,
+                                    AttentionKind::kH2o,   AttentionKind::kWindow, AttentionKind::kAuto};
+constexpr size_t kMaxListBytes = 40;  // of a list in a name; a longer one is hashed
+
+Error Wrong(const std::string& what) { return Error(ErrorCode::kInvalidArgument, what); }
+
+Error Wrong(const std::string& flag, size_t found, const std::string& expected) {
+  return Wrong(flag + " " + std::to_string(found) + ": expected " + expected);
+}
+
+// The shortest that is read as the same number.
+std::string Text(float number) {
+  char text[32];
+  return {text, std::to_chars(std::begin(text), std::end(text), number).ptr};
+}
+
+std::string Hash(std::span<const std::byte> bytes) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(Checksum(bytes)));
+  return text;
+}
+
+std::string List(std::span<const size_t> numbers) {
+  std::string text;
+  for (const size_t number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
+SparseKind FormKind(AttentionKind kind) {
+  switch (kind) {
+    case AttentionKind::kSparq:
+    case AttentionKind::kAuto: return SparseKind::kSparq;
+    case AttentionKind::kTopk: return SparseKind::kTopk;
+    case AttentionKind::kH2o: return SparseKind::kH2o;
+    case AttentionKind::kWindow: return SparseKind::kWindow;
+    case AttentionKind::kDense: break;
+  }
+  return SparseKind::kDense;
+}
+
+// That the kind reads what was given.
+Result<void> CheckIsRead(const AttentionPolicy& policy) {
+  const AttentionKind kind = policy.kind;
+  const std::string found = ", found " + std::string(AttentionKindName(kind)) + "; leave it out";
+  if (kind == AttentionKind::kDense) {
+    if (policy == AttentionPolicy()) return {};
+    return Wrong("--sparq-k and its like: expected --attention sparq, topk, h2o, window or auto" + found);
+  }
+  const bool is_sparq = FormKind(kind) == SparseKind::kSparq, is_topk = kind == AttentionKind::kTopk;
+  const struct {
+    const char* flag;
+    bool is_given, is_read;
+    const char* by;
+  } options[] = {
+      {"--sparq-r", policy.r.has_value(), is_sparq, "sparq or auto"},
+      {"--sparq-local", policy.local.has_value(), kind != AttentionKind::kWindow, "sparq, topk, h2o or auto"},
+      {"--sparq-rule", policy.rule != SparqRule::kPaper, is_sparq || is_topk, "sparq, topk or auto"},
+      {"--sparq-mean", !policy.reallocate, is_sparq, "sparq or auto"},
+      {"--sparq-columns", policy.columns != KeyColumns::kAuto, is_sparq, "sparq or auto"},
+      {"--attention-audit", policy.audit != 0, is_sparq || is_topk, "sparq, topk or auto"},
+      {"--attention-floor", !policy.floors.empty(), is_sparq, "sparq or auto"}};
+  for (const auto& option : options) {
+    if (option.is_given && !option.is_read)
+      return Wrong(std::string(option.flag) + ": expected --attention " + option.by + found);
+  }
+  return {};
+}
+
+Result<void> CheckLayerLists(const AttentionPolicy& policy, size_t num_layers) {
+  std::vector<bool> named(num_layers, false);
+  for (const size_t layer : policy.dense_layers) {
+    if (layer >= num_layers)
+      return Wrong("--sparq-dense-layers", layer, "a layer from 0 to " + std::to_string(num_layers - 1));
+    if (named[layer]) return Wrong("--sparq-dense-layers", layer, "each layer once, found it twice");
+    named[layer] = true;
+  }
+  const size_t floors = policy.floors.size();
+  if (floors > 1 && floors != num_layers) {
+    return Wrong("--attention-floor: expected 1 number or one for each of the model's " + std::to_string(num_layers) +
+                 " layers, found " + std::to_string(floors));
+  }
+  for (const float floor : policy.floors) {
+    if (!(floor >= 0 && floor <= 1)) return Wrong("--attention-floor " + Text(floor) + ": expected 0 to 1");
+  }
+  return {};
+}
+
+bool CanBeSparse(const std::optional<AttentionShape>& shape) {
+  return shape && (shape->window == 0 || shape->window > kShortestWindow);
+}
+
+// The form of one layer with attention.
+Result<SparseLayer> LayerOf(const AttentionPolicy& policy, const AttentionShape& shape) {
+  SparseForm form{.kind = FormKind(policy.kind)};
+  const size_t head_dim = shape.head_dim;
+  const std::string of_head = std::to_string(head_dim);
+  if (form.kind == SparseKind::kSparq) {
+    form.r = policy.r.value_or(std::max<size_t>(1, head_dim / 8));
+    if (form.r == 0) return Wrong("--sparq-r", 0, "1 to " + of_head);
+    if (form.r > head_dim) return Wrong("--sparq-r", form.r, "at most the model's head_dim, which is " + of_head);
+    form.reallocate = policy.reallocate;
+  } else {
+    form.reallocate = false;
+    if (form.kind == SparseKind::kTopk) form.r = head_dim;
+  }
+  form.k = policy.k.value_or(kDefaultSparseTokens);
+  if (form.k == 0) return Wrong("--sparq-k", 0, "at least 1");
+  if (form.kind == SparseKind::kWindow) {
+    if (form.k <= kWindowSinks) {
+      return Wrong("--sparq-k", form.k,
+                   "more than " + std::to_string(kWindowSinks) +
+                       " with --attention window, which keeps so many first positions");
+    }
+    form.local = form.k - kWindowSinks;
+  } else {
+    form.local = policy.local.value_or(std::max<size_t>(1, form.k / 4));
+    if (form.local == 0) return Wrong("--sparq-local", 0, "1 to " + std::to_string(form.k));
+    if (form.local > form.k)
+      return Wrong("--sparq-local", form.local, "at most --sparq-k, which is " + std::to_string(form.k));
+  }
+  form.rule = policy.rule == SparqRule::kEval ? SparseRule::kEval : SparseRule::kPaper;
+  SparseLayer layer{.form = form, .columns = false};
+  if (form.kind == SparseKind::kSparq) {
+    const bool is_q8_0 = shape.kv_dtype == DType::kQ8_0;
+    if (policy.columns == KeyColumns::kCache && is_q8_0) {
+      return Wrong(
+          "--sparq-columns cache: expected --kv-dtype f16, bf16 or f32, found q8_0, whose columns are not kept; choose "
+          "auto or none");
+    }
+    layer.columns = policy.columns != KeyColumns::kNone && !is_q8_0;
+  }
+  return layer;
+}
+
+// Of sparse layers; the others have no floor.
+std::string FloorName(std::span<const std::optional<SparseLayer>> layers) {
+  std::vector<float> floors;
+  for (const auto& layer : layers) {
+    if (layer) floors.push_back(layer->form.floor);
+  }
+  const bool is_one = std::all_of(floors.begin(), floors.end(), [&](float floor) { return floor == floors.front(); });
+  if (!is_one) return "-floors" + Hash(std::as_bytes(std::span(floors)));
+  return floors.front() == 0 ? "" : "-floor" + Text(floors.front());
+}
+
+// `stay_dense`: layers that were named, and would be sparse.
+std::string NameOf(const AttentionClass& attention, std::span<const size_t> stay_dense) {
+  std::vector<size_t> components;  // of layers with different heads, those that differ
+  const SparseForm* form = nullptr;
+  for (const auto& layer : attention.layers) {
+    if (!layer) continue;
+    if (form == nullptr) form = &layer->form;
+    if (std::find(components.begin(), components.end(), layer->form.r) == components.end())
+      components.push_back(layer->form.r);
+  }
+  const std::string k = "-k" + std::to_string(form->k), local = "-l" + std::to_string(form->local);
+  std::string name;
+  switch (form->kind) {
+    case SparseKind::kDense: break;
+    case SparseKind::kSparq: name = "sparq-r" + List(components) + k + local; break;
+    case SparseKind::kTopk: name = "topk" + k + local; break;
+    case SparseKind::kH2o: name = "h2o" + k + local; break;
+    case SparseKind::kWindow: name = "window" + k; break;
+  }
+  if (form->rule == SparseRule::kEval) name += "-eval";
+  if (form->kind == SparseKind::kSparq && !form->reallocate) name += "-nomean";
+  if (attention.from) name += "-from" + std::to_string(*attention.from);
+  if (!stay_dense.empty()) {
+    const std::string list = List(stay_dense);
+    name += "-dense" + (list.size() <= kMaxListBytes ? list : Hash(std::as_bytes(std::span(list))));
+  }
+  return name + FloorName(attention.layers);
+}
+
+// Elements of keys and values that attention reads for a token at `length` positions. A key is read whole where it does not stand in columns.
+double ElementsRead(const AttentionShape& shape, const std::optional<SparseLayer>& sparse, size_t length) {
+  const size_t seen = shape.window == 0 ? length : std::min(length, shape.window), head_dim = shape.head_dim;
+  const double dense = 2.0 * static_cast<double>(seen) * static_cast<double>(head_dim);
+  double read = dense;
+  if (sparse && seen > sparse->form.k) {
+    const size_t components = sparse->columns ? sparse->form.r : head_dim;
+    read = static_cast<double>(components) * static_cast<double>(seen) +
+           2.0 * static_cast<double>(sparse->form.k) * static_cast<double>(head_dim);
+  }
+  return static_cast<double>(shape.kv_heads) * read;
+}
+
+// The table of kAuto.
+bool IsWorthIt(const AttentionClass& sparq, const Shapes& shapes, size_t length) {
+  double read = 0, dense = 0;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (!shapes[i]) continue;
+    read += ElementsRead(*shapes[i], sparq.layers[i], length);
+    dense += ElementsRead(*shapes[i], std::nullopt, length);
+  }
+  return length >= kShortestAuto && read <= kLargestAutoShare * dense;
+}
+
+}  // namespace
+
+Result<AttentionKind> ParseAttentionKind(std::string_view name) {
+  for (const AttentionKind kind : kKinds) {
+    if (AttentionKindName(kind) == name) return kind;
+  }
+  return Wrong("choose attention: '" + std::string(name) + "': expected dense, sparq, topk, h2o, window or auto");
+}
+
+std::string_view AttentionKindName(AttentionKind kind) {
+  switch (kind) {
+    case AttentionKind::kDense: return "dense";
+    case AttentionKind::kSparq: return "sparq";
+    case AttentionKind::kTopk: return "topk";
+    case AttentionKind::kH2o: return "h2o";
+    case AttentionKind::kWindow: return "window";
+    case AttentionKind::kAuto: return "auto";
+  }
+  return "unknown";
+}
+
+bool AttentionClass::evicts() const {
+  return std::any_of(layers.begin(), layers.end(), [](const std::optional<SparseLayer>& layer) {
+    return layer && (layer->form.kind == SparseKind::kH2o || layer->form.kind == SparseKind::kWindow);
+  });
+}
+
+size_t AttentionClass::SparseFrom(size_t prompt_tokens) const {
+  return is_sparse() ? from.value_or(prompt_tokens) : SIZE_MAX;
+}
+
+// What was evicted for one request is missing in another.
+size_t AttentionClass::SharedPositions(size_t prompt_tokens) const { return evicts() ? 0 : SparseFrom(prompt_tokens); }
+
+Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, const LanguageModel& model, size_t length,
+                                              DType kv_dtype) {
+  TIDEMILL_TRY_VOID(CheckIsRead(policy));
+  if (policy.kind == AttentionKind::kDense) return AttentionClass();
+  const Shapes shapes = model.attention_shapes(kv_dtype);
+  TIDEMILL_TRY_VOID(CheckLayerLists(policy, shapes.size()));
+  AttentionClass made{.layers = Layers(shapes.size()), .from = policy.from};
+  std::vector<size_t> stay_dense;
+  bool is_any = false;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (!CanBeSparse(shapes[i])) continue;
+    TIDEMILL_TRY(layer, LayerOf(policy, *shapes[i]));
+    const auto& named = policy.dense_layers;
+    if (std::find(named.begin(), named.end(), i) != named.end()) {
+      stay_dense.push_back(i);
+      continue;
+    }
+    if (!policy.floors.empty()) layer.form.floor = policy.floors[policy.floors.size() == 1 ? 0 : i];
+    made.layers[i] = layer;
+    is_any = true;
+  }
+  const bool is_auto = policy.kind == AttentionKind::kAuto;
+  if (is_auto && (!is_any || !IsWorthIt(made, shapes, length))) return AttentionClass();
+  if (!is_any) {
+    return Wrong("--attention " + std::string(AttentionKindName(policy.kind)) +
+                 ": expected a layer whose attention sees more than " + std::to_string(kShortestWindow) + " positions" +
+                 (stay_dense.empty() ? "" : " and that --sparq-dense-layers does not name") +
+                 ", found none in a model of family " + model.settings.architecture + "; choose dense");
+  }
+  made.name = NameOf(made, stay_dense);
+  return made;
+}
+
+}  // namespace tidemill
