@@ -43,7 +43,9 @@ struct EngineOptions {
   KvPolicy kv_policy = KvPolicy::kBmc;
   size_t kv_increment = 0;   // rows; 0: chosen (tidemill/plan.h). At most the context
   LinearPolicy linear = {};  // of models with linear attention; of others only the default
-  size_t max_batch = 32;     // sequences in one step
+  // Score reads prompts: only with AttentionPolicy::from it obeys this.
+  AttentionPolicy attention = {};
+  size_t max_batch = 32;  // sequences in one step
   // Rows of prompts in one step, fewer beside requests that decode; 0: chosen from the model's size, at most 512, or max_batch where that
   // is more
   size_t prefill_chunk = 0;
@@ -114,6 +116,9 @@ struct Request {
   bool needs_room_for_all = true;
   // In place of EngineOptions::linear. Only requests of one class share a prefix.
   std::optional<LinearPolicy> linear = {};
+  // In place of EngineOptions::attention. AttentionKind::kAuto chooses by prompt and max_new_tokens. Rows of such requests are shared up to where
+  // they are sparse, of kH2o and kWindow none, which take no draft tokens either.
+  std::optional<AttentionPolicy> attention = {};
 };
 
 using RequestId = uint64_t;
@@ -182,7 +187,7 @@ struct RequestStats {
   StateGrowth growth;
   std::optional<LinearStats> linear;  // none: the model has no linear attention
   std::string_view numeric_class =
-      {};             // as Engine::numeric_class, which it is without Request::linear; lives as long as the engine
+      {};  // as Engine::numeric_class, which it is without Request::linear and attention; lives as long as the engine
   PageFaults faults;  // of the whole process, from Submit to the end
 };
 
@@ -239,6 +244,8 @@ struct ResumeOptions {
   bool keep_state = false;
   bool needs_room_for_all = true;           // as Request's
   std::optional<LinearPolicy> linear = {};  // the same; what it was saved with
+  // The same. kAuto is what it was saved with, dense or not. With more_prompt what was sparse is computed again.
+  std::optional<AttentionPolicy> attention = {};
 };
 
 // Of states that requests left (EngineOptions::prefix_cache).
@@ -295,7 +302,7 @@ class Engine {
   PrefixCacheStats prefix_cache() const;
   void ClearPrefixCache();
   std::string numeric_class()
-      const;  // of requests without Request::linear; choices that change bits: "fma+bf16/kv-f16", "baseline/f32/kv-f32/rope-yarn=4"
+      const;  // of requests without Request::linear and attention, as long as the context; choices that change bits: "fma+bf16/kv-f16", "baseline/f32/kv-f32/rope-yarn=4"
 
   // Logits of every position of `ids` (or of the last one), in order, in chunks: sink(position, logits [vocab]). Only when
   // idle (else kFailedPrecondition). An error of the sink ends it. kNumericalError is left to the caller to look for.

@@ -5,6 +5,7 @@
 #ifndef TIDEMILL_RUNTIME_ACTIVE_REQUEST_H_
 #define TIDEMILL_RUNTIME_ACTIVE_REQUEST_H_
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -51,6 +52,8 @@ class ActiveRequest {
     size_t context;                    // tokens
     std::unique_ptr<Drafter> drafter;  // null for none; it gets the prompt here
     DraftCosts costs;                  // NumDraftTokens's
+    size_t sparse_from = SIZE_MAX;     // as StepSequence::sparse_from
+    size_t max_shared = SIZE_MAX;      // AttentionClass::SharedPositions
     std::string_view numeric_class;    // outlives the request
   };
   ActiveRequest(RequestId id, Request request, Parts parts);
@@ -67,6 +70,9 @@ class ActiveRequest {
   size_t pending() const { return tokens().size() - state_->length(); }
   bool reads_prompt() const { return state_->length() < sampler_.history().num_prompt_tokens(); }
   std::span<const int32_t> tokens() const { return sampler_.history().ids(); }  // the prompt, and what was generated
+  // Of them the first ones, whose rows others may have or take.
+  std::span<const int32_t> shared_tokens() const { return tokens().first(std::min(tokens().size(), max_shared_)); }
+  size_t sparse_from() const { return sparse_from_; }  // StepSequence's
 
   // Before Start, while it holds nothing: the first `length` of its tokens come from a state of them, and its drafter's from `draft`, which
   // may be null. Without memory it changes nothing.
@@ -215,7 +221,7 @@ class ActiveRequest {
   std::optional<SpillFile> spilled_;  // what the state was
   std::string_view numeric_class_;
   std::optional<LinearStats> linear_before_;  // what states did that were cleared; none: there are no linear layers
-  size_t context_;
+  size_t context_, sparse_from_, max_shared_;
   size_t prompt_tokens_;  // submitted
   size_t cached_ = 0;     // of them, those that were not computed before the first step
   size_t earlier_ = 0;    // the last of them: the answer so far
@@ -244,7 +250,7 @@ class ActiveRequest {
   size_t next_row_ = kNoRow;  // of the step: the accepted row to sample after
   size_t generated_ = 0, drafted_ = 0, accepted_ = 0, preemptions_ = 0;
   bool running_ = false, started_ = false, done_ = false, failed_ = false;
-  bool sharing_ = false, shares_ = true;
+  bool sharing_ = false, shares_;
   Clock::time_point submitted_, first_step_, first_token_, last_token_time_;
   PageFaults page_faults_before_;
 };

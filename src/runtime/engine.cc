@@ -98,7 +98,7 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   impl->common_class = std::string(HasFma(impl->isa) ? "fma" : "baseline") + (bfloat16_products ? "+bf16" : "") +
                        (impl->model->impl().f32 ? "/f32" : "") + "/kv-" + std::string(KvTypeName(*o.kv_type));
   if (const auto& rope = impl->model->impl().rope_scaling) impl->common_class += "/rope-" + RopeOverrideName(*rope);
-  TIDEMILL_TRY(own_class, impl->ClassOf(o.linear).WithContext("start engine"));
+  TIDEMILL_TRY(own_class, impl->ClassOf({}).WithContext("start engine"));
   impl->own_class = own_class;
   TIDEMILL_TRY(threads, ThreadPool::Create(o.threads));
   impl->threads = std::move(threads);
@@ -239,7 +239,12 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   const bool stated = request.generation.max_new_tokens.has_value();
   const auto max_new = static_cast<size_t>(request.generation.max_new_tokens.value_or(0));
   const size_t expected = request.prompt.size() + max_new - std::min(max_new, answered);
-  TIDEMILL_TRY(request_class, ClassOf(request.linear).WithContext("submit request: linear"));
+  const size_t end = stated ? std::min(expected, options.context) : options.context;
+  TIDEMILL_TRY(request_class, ClassOf(request.linear, request.attention, end).WithContext("submit request"));
+  const AttentionClass& attention = request_class.attention;
+  const size_t prompt_tokens = request.prompt.size() - answered;
+  TIDEMILL_TRY_VOID(CheckDraft(request.draft, attention).WithContext("submit request: draft"));
+  // Shared scratch for sparse rows: ctx->ReserveShared(SparseSharedBytes(shape, end)) of every shape that is sparse belongs here.
   auto state = NewState(stated ? expected : 0, request_class);
   const size_t with_room = request.needs_room_for_all ? expected : 0;
   const size_t positions =
@@ -251,18 +256,20 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   if (need > options.state_memory)
     return StateTooLarge("submit request", positions, need, features, options.state_memory);
   const DraftCosts costs = drafter == nullptr ? DraftCosts() : PredictedDraftCosts(request, *drafter);
-  const size_t end = stated ? std::min(expected, options.context) : options.context;
   const bool may_pay = drafter == nullptr || DraftPrefillMayPay(request, state->identity().numeric_class, *drafter,
                                                                 end - request.prompt.size());
   const bool chooses = drafter != nullptr && request.draft.num_draft_tokens != request.draft.min_draft_tokens;
-  auto made = std::make_unique<ActiveRequest>(next_id++, std::move(request),
-                                              ActiveRequest::Parts{.sampler = std::move(sampler),
-                                                                   .tokenizer = tokenizer,
-                                                                   .state = std::move(state),
-                                                                   .context = options.context,
-                                                                   .drafter = std::move(drafter),
-                                                                   .costs = costs,
-                                                                   .numeric_class = request_class.name});
+  auto made =
+      std::make_unique<ActiveRequest>(next_id++, std::move(request),
+                                      ActiveRequest::Parts{.sampler = std::move(sampler),
+                                                           .tokenizer = tokenizer,
+                                                           .state = std::move(state),
+                                                           .context = options.context,
+                                                           .drafter = std::move(drafter),
+                                                           .costs = costs,
+                                                           .sparse_from = attention.SparseFrom(prompt_tokens),
+                                                           .max_shared = attention.SharedPositions(prompt_tokens),
+                                                           .numeric_class = request_class.name});
   if (chooses) {
     made->PriceGrowth({.growth = GrowthOf(stated ? expected : 0),
                        .most = options.context,
@@ -291,11 +298,27 @@ KvGrowth Engine::Impl::GrowthOf(size_t expected) const {
   return {.policy = options.kv_policy, .increment = options.kv_increment, .expected = expected};
 }
 
-Result<Engine::Impl::RequestClass> Engine::Impl::ClassOf(const std::optional<LinearPolicy>& linear) {
-  if (!linear && !own_class.name.empty()) return own_class;
-  TIDEMILL_TRY(form, ResolveLinearPolicy(linear.value_or(LinearPolicy()), language_model(), options.context));
-  const std::string name = common_class + (language_model().delta_shape() ? "/" + DeltaClassName(form) : "");
-  return RequestClass{.linear = form, .name = *class_names.insert(name).first};
+Result<Engine::Impl::RequestClass> Engine::Impl::ClassOf(const std::optional<LinearPolicy>& linear,
+                                                         const std::optional<AttentionPolicy>& attention,
+                                                         size_t length) {
+  const bool is_own = !linear && !attention && options.attention.kind != AttentionKind::kAuto;
+  if (is_own && !own_class.name.empty()) return own_class;
+  Result<DeltaClass> resolved = ResolveLinearPolicy(linear.value_or(options.linear), language_model(), options.context);
+  if (!resolved.ok() && linear) return Error(resolved.error()).WithContext("linear");
+  TIDEMILL_TRY(form, std::move(resolved));
+  Result<AttentionClass> chosen =
+      ResolveAttentionPolicy(attention.value_or(options.attention), language_model(),
+                             length == 0 ? options.context : length, DTypeOf(*options.kv_type));
+  if (!chosen.ok() && attention) return Error(chosen.error()).WithContext("attention");
+  TIDEMILL_TRY(sparse, std::move(chosen));
+  const std::string name = common_class + (language_model().delta_shape() ? "/" + DeltaClassName(form) : "") +
+                           (sparse.is_sparse() ? "/" + sparse.name : "");
+  return RequestClass{.linear = form, .attention = std::move(sparse), .name = *class_names.insert(name).first};
+}
+
+Result<Engine::Impl::RequestClass> Engine::Impl::ClassOfPrompts() {
+  if (options.attention.from) return own_class;
+  return ClassOf({}, AttentionPolicy());
 }
 
 std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected, const RequestClass& request_class) {
@@ -304,6 +327,7 @@ std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected, const Req
                                      .max_length = options.context,
                                      .numeric_class = HashText(request_class.name),
                                      .linear = request_class.linear,
+                                     .sparse = request_class.attention.layers,
                                      .isa = isa,
                                      .pages = pages.get(),
                                      .ledger = &memory->ledger()});
@@ -412,7 +436,8 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
                                               " tokens: the context holds " + std::to_string(impl.options.context));
   }
   try {
-    const auto state = impl.NewState(ids.size());
+    TIDEMILL_TRY(prompts, impl.ClassOfPrompts().WithContext("score tokens"));
+    const auto state = impl.NewState(ids.size(), prompts);
     Result<void> result;
     std::vector<RowKey> keys;
     const size_t rows = EqualPart(ids.size(), impl.options.prefill_chunk);
@@ -424,7 +449,8 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
                               .tokens = part,
                               .rows = !last_only ? Wanted::kAll
                                       : last     ? Wanted::kLast
-                                                 : Wanted::kNothing};
+                                                 : Wanted::kNothing,
+                              .sparse_from = prompts.attention.SparseFrom(ids.size())};
       const bool complete = impl.executor->Run(
           {&step, 1},
           [&](size_t, size_t token, std::span<float> logits) {

@@ -72,6 +72,12 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
   return {};
 }
 
+Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft, const AttentionClass& attention) {
+  if (draft.num_draft_tokens == 0 || !attention.evicts()) return {};
+  return Wrong("expected attention that keeps all positions, found " + attention.name +
+               ", whose draft tokens cannot be taken back; draft nothing, or choose --attention sparq or topk");
+}
+
 std::unique_ptr<SequenceState> Engine::Impl::NewDraftState(const LanguageModel& drafting, size_t expected,
                                                            size_t longest) {
   const KvType type = drafting.CheckKvType(DTypeOf(*options.kv_type)).ok() ? *options.kv_type : KvType::kF16;

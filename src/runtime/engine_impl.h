@@ -25,6 +25,7 @@
 #include "runtime/model_drafter.h"
 #include "runtime/model_impl.h"
 #include "runtime/scheduler.h"
+#include "runtime/sparse_class.h"
 #include "runtime/state_memory.h"
 #include "tidemill/engine.h"
 
@@ -52,6 +53,7 @@ struct Engine::Impl {
   // What changes bits of a request.
   struct RequestClass {
     DeltaClass linear = {};
+    AttentionClass attention = {};
     std::string_view name = {};  // of class_names
   };
   std::string common_class;  // of all requests' classes, whose names begin with it
@@ -89,8 +91,12 @@ struct Engine::Impl {
   // `expected`: tokens it will have; 0: unknown.
   std::unique_ptr<SequenceState> NewState(size_t expected = 0) { return NewState(expected, own_class); }
   std::unique_ptr<SequenceState> NewState(size_t expected, const RequestClass& request_class);
-  // Of a policy that stands in place of the engine's; none: own_class. As ResolveLinearPolicy.
-  Result<RequestClass> ClassOf(const std::optional<LinearPolicy>& linear);
+  // Of policies that stand in place of the engine's, where there are some. As ResolveLinearPolicy and ResolveAttentionPolicy. `length`: positions
+  // of the request; 0: the context.
+  Result<RequestClass> ClassOf(const std::optional<LinearPolicy>& linear,
+                               const std::optional<AttentionPolicy>& attention = {}, size_t length = 0);
+  // Of tokens that are no request's.
+  Result<RequestClass> ClassOfPrompts();
   KvGrowth GrowthOf(size_t expected) const;
 
   // Parts of Submit. These throw std::bad_alloc, and then nothing has changed but perhaps next_id.
@@ -100,6 +106,7 @@ struct Engine::Impl {
   // engine_drafts.cc: draft models' buffers, a check of a request's options, and its drafter.
   Result<void> PrepareDrafts();
   Result<void> CheckDraft(const DraftOptions& draft) const;
+  static Result<void> CheckDraft(const DraftOptions& draft, const AttentionClass& attention);
   // expected: as NewState. state: the request's, which outlives the drafter; null where only a draft model or a head drafts.
   std::unique_ptr<Drafter> NewDrafter(const DraftOptions& draft, size_t expected, SequenceState* state);
   // What its draft tokens are predicted to cost, beside the requests that there are.

@@ -60,10 +60,21 @@ Result<std::vector<std::byte>> Save(Engine::Impl& engine, ActiveRequest& request
 
 Error Another(const std::string& what) { return Error(ErrorCode::kFailedPrecondition, what); }
 
+// The part of a class that AttentionClass::name is; empty: dense.
+std::string_view AttentionPart(std::string_view numeric_class) {
+  const size_t slash = numeric_class.rfind('/');
+  const std::string_view last =
+      numeric_class.substr(slash == std::string_view::npos ? numeric_class.size() : slash + 1);
+  const auto kind = ParseAttentionKind(last.substr(0, last.find('-')));
+  return kind.ok() ? last : std::string_view();
+}
+
 Result<void> CheckIdentity(const RequestRecord& record, std::string_view numeric_class, Engine::Impl& engine) {
   const ModelInfo& info = engine.model->info();
   if (record.numeric_class != numeric_class) {  // first, since --rope-scaling makes another model, too
-    const std::string flags = engine.language_model().delta_shape()
+    const std::string flags = AttentionPart(record.numeric_class) != AttentionPart(numeric_class)
+                                  ? "--attention, its --sparq flags and --attention-floor"
+                              : engine.language_model().delta_shape()
                                   ? "--kv-dtype, --dtype, --isa, --rope-scaling, --linear-form, --linear-buffer, "
                                     "--linear-start and --linear-buffer-dtype"
                                   : "--kv-dtype, --dtype, --isa and --rope-scaling";
@@ -136,10 +147,31 @@ Result<void> CheckState(const RequestRecord& record, const SequenceState& state)
   return {};
 }
 
+// What a request goes on with: of kAuto what it was saved with, dense or not.
+AttentionPolicy AttentionOf(const RequestRecord& record, const ResumeOptions& options, Engine::Impl& engine) {
+  const AttentionPolicy policy = options.attention.value_or(engine.options.attention);
+  if (policy.kind != AttentionKind::kAuto) return policy;
+  AttentionPolicy sparq = policy;
+  sparq.kind = AttentionKind::kSparq;
+  for (const AttentionPolicy& one : {AttentionPolicy(), sparq}) {
+    const auto its_class = engine.ClassOf(options.linear, one);
+    if (its_class.ok() && its_class->name == record.numeric_class) return one;
+  }
+  return policy;
+}
+
+// Rows of an answer that is prompt now would be dense. What cannot be rolled back to them is computed again from the start.
+void DropAnswerRows(const AttentionClass& attention, size_t prompt_tokens, ActiveRequest& request) {
+  SequenceState& state = request.state();
+  if (!attention.is_sparse() || attention.from || state.length() <= prompt_tokens) return;
+  if (attention.evicts() || !state.Rollback(prompt_tokens).ok()) (void)request.DropWaitingState();
+}
+
 // Throws std::bad_alloc.
 Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& record, ResumeOptions options,
                                                        Engine::Impl& engine) {
-  TIDEMILL_TRY(request_class, engine.ClassOf(options.linear).WithContext("linear"));
+  const AttentionPolicy attention = AttentionOf(record, options, engine);
+  TIDEMILL_TRY(request_class, engine.ClassOf(options.linear, attention));
   TIDEMILL_TRY_VOID(CheckIdentity(record, request_class.name, engine));
   TIDEMILL_TRY_VOID(CheckIds(record, *engine.model));
   const bool is_answer = options.more_prompt.empty();
@@ -148,7 +180,8 @@ Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& reco
                   .draft = options.draft,
                   .keep_state = options.keep_state,
                   .needs_room_for_all = options.needs_room_for_all,
-                  .linear = options.linear};
+                  .linear = options.linear,
+                  .attention = attention};
   if (is_answer) TIDEMILL_TRY_VOID(CheckGoesOn(record, request.generation));
   request.prompt.insert(request.prompt.end(), options.more_prompt.begin(), options.more_prompt.end());
   if (request.prompt.size() > engine.options.context) {
@@ -161,6 +194,7 @@ Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& reco
   const bool has_room = engine.memory->Fits(active->state().LedgerGrowth(record.ids.size() - 1, 1));
   TIDEMILL_TRY_VOID(active->state().Restore(record.state));
   TIDEMILL_TRY_VOID(CheckState(record, active->state()));
+  if (!is_answer) DropAnswerRows(request_class.attention, static_cast<size_t>(record.prompt_tokens), *active);
   if (!has_room) (void)active->DropWaitingState();
   active->Continue(record, is_answer);
   return active;

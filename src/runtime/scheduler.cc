@@ -52,7 +52,11 @@ void Scheduler::Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, s
     if (running_[i].rows == 0 || !MakeRoom(i, events)) continue;
     ActiveRequest& request = *running_[i].request;
     const ActiveRequest::Next next = request.NextTokens(running_[i].rows);
-    step_.push_back({.state = &request.state(), .tokens = next.tokens, .rows = next.wanted, .parents = next.parents});
+    step_.push_back({.state = &request.state(),
+                     .tokens = next.tokens,
+                     .rows = next.wanted,
+                     .parents = next.parents,
+                     .sparse_from = request.sparse_from()});
     stepping_.push_back(&request);
   }
 }

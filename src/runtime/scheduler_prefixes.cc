@@ -10,7 +10,7 @@ namespace tidemill {
 
 bool Scheduler::TakePrefix(ActiveRequest& request, Running** from) {
   if (!limits_.prefix_cache || !request.is_cold() || !request.shares()) return true;
-  const std::span<const int32_t> tokens = request.tokens();
+  const std::span<const int32_t> tokens = request.shared_tokens();
   const size_t fewest = memory_.prefix_cache().fewest_tokens();
   PrefixCache::Found found = memory_.prefix_cache().Find(tokens, request.sharing_group());
   Running* source = nullptr;  // of `found`, if it runs
@@ -19,11 +19,11 @@ bool Scheduler::TakePrefix(ActiveRequest& request, Running** from) {
     ActiveRequest& other = *running.request;
     if (!other.stores() || !other.shares() || other.sharing_group() != request.sharing_group()) continue;
     SequenceState& state = other.state();
-    if (const size_t length = SharedPrefix(tokens, other.tokens(), state, fewest); length > found.length) {
+    if (const size_t length = SharedPrefix(tokens, other.shared_tokens(), state, fewest); length > found.length) {
       found = {&state, length, nullptr};
       source = &running;
     }
-    const size_t common = ReusableTokens(tokens, other.tokens());
+    const size_t common = ReusableTokens(tokens, other.shared_tokens());
     if (other.id() < request.id() && common > state.length()) coming = std::max(coming, common);
   }
   if (coming >= found.length + fewest) return false;
@@ -44,15 +44,17 @@ void Scheduler::Keep(ActiveRequest& request) noexcept {
   try {
     std::unique_ptr<SequenceState> draft = request.TakeDraftState(), state = request.TakeState();
     if (state == nullptr) return;
-    const std::span<const int32_t> ids = request.tokens().first(state->length());
+    const std::span<const int32_t> shared = request.shared_tokens();
+    const std::span<const int32_t> ids = shared.first(std::min(shared.size(), state->length()));
+    if (ids.size() != state->length() && !state->Rollback(ids.size()).ok()) return;
     memory_.prefix_cache().Keep(ids, request.cache_salt(), std::move(state), std::move(draft));
   } catch (const std::exception&) {  // std::bad_alloc
   }
 }
 
 size_t Scheduler::NextSnapshot(const ActiveRequest& request) const {
-  const std::span<const int32_t> tokens = request.tokens();
-  const size_t length = tokens.size() - request.pending();
+  const std::span<const int32_t> tokens = request.shared_tokens();
+  const size_t length = request.tokens().size() - request.pending();
   size_t next = std::min(tokens.size(), RoundUp(length + 1, kSnapshotTokens));
   size_t looked_at = 0;
   for (const auto& other : requests_) {
@@ -60,7 +62,7 @@ size_t Scheduler::NextSnapshot(const ActiveRequest& request) const {
     looked_at += other->running() || other->done() ? 0U : 1U;
     if (!other->is_cold() || other->running() || other->done() || other->sharing_group() != request.sharing_group())
       continue;
-    const size_t common = ReusableTokens(other->tokens(), tokens);
+    const size_t common = ReusableTokens(other->shared_tokens(), tokens);
     if (common > length && common >= memory_.prefix_cache().fewest_tokens()) next = std::min(next, common);
   }
   return next;
@@ -69,7 +71,7 @@ size_t Scheduler::NextSnapshot(const ActiveRequest& request) const {
 void Scheduler::LimitToSnapshot(Running& running) {
   ActiveRequest& request = *running.request;
   if (!limits_.prefix_cache || running.rows == 0 || !request.stores() || !request.shares() ||
-      request.state().keeps_all()) {
+      request.state().keeps_all() || request.state().length() >= request.shared_tokens().size()) {
     return;
   }
   const size_t next = NextSnapshot(request), length = request.state().length();
