@@ -141,6 +141,36 @@ struct LinearStats {
   uint64_t state_bytes = 0;                  // of states, at the end; none before `start` tokens
 };
 
+// What became of a request's sparse attention (docs/sparse-attention.md).
+struct SparseStats {
+  // Rows are those of generated tokens, or from AttentionPolicy::from on; those of draft tokens and what was computed again count, too.
+  struct Counts {
+    uint64_t rows = 0;
+    uint64_t short_rows = 0;  // of them, those that saw no more than k positions, and read all
+    double alpha_estimate =
+        0;                   // of the other rows, mean over heads: estimate of the attention that fell on what was read
+    double dense_share = 0;  // of their KV heads: those that read all, since the estimate was not above the floor
+    uint64_t bytes = 0;      // of keys and values that all rows read
+    uint64_t dense_bytes = 0;  // that dense attention would have read
+    uint64_t audits = 0;       // rows that were compared with dense attention, of which the next three are means
+    double kept_mass = 0;      // attention on what was read
+    double error = 0;          // |sparse - dense| / |dense|
+    double agreement = 0;      // share of what was read that exact scores would have chosen
+  };
+  struct Layer {
+    size_t layer = 0;  // of the model
+    Counts counts = {};
+  };
+
+  AttentionKind kind = AttentionKind::kSparq;  // any but kDense and kAuto
+  size_t r = 0, k = 0, local = 0;              // as the first such layer has them; r of kSparq
+  SparqRule rule = SparqRule::kPaper;
+  bool reallocate = true;
+  bool columns = false;            // keys stood in columns
+  Counts all = {};                 // of all layers
+  std::vector<Layer> layers = {};  // that are sparse; empty for want of memory
+};
+
 // Pages that the system gave to a process at their first touch; major: that it had to read.
 struct PageFaults {
   uint64_t minor = 0;
@@ -185,7 +215,8 @@ struct RequestStats {
   double decode_ms = 0;      // from the first token to the last
   uint64_t state_bytes = 0;  // committed, at the end
   StateGrowth growth;
-  std::optional<LinearStats> linear;  // none: the model has no linear attention
+  std::optional<LinearStats> linear;     // none: the model has no linear attention
+  std::optional<SparseStats> attention;  // none: it was dense
   std::string_view numeric_class =
       {};  // as Engine::numeric_class, which it is without Request::linear and attention; lives as long as the engine
   PageFaults faults;  // of the whole process, from Submit to the end

@@ -69,6 +69,41 @@ Json LinearJson(const LinearStats& linear) {
           {"state_bytes", linear.state_bytes}};
 }
 
+Json CountsJson(const SparseStats::Counts& counts) {
+  Json json = {{"rows", counts.rows},
+               {"short_rows", counts.short_rows},
+               {"alpha_estimate", counts.alpha_estimate},
+               {"dense_share", counts.dense_share},
+               {"bytes", counts.bytes},
+               {"dense_bytes", counts.dense_bytes},
+               {"audits", counts.audits}};
+  if (counts.audits == 0) return json;
+  json["kept_mass"] = counts.kept_mass;
+  json["error"] = counts.error;
+  json["agreement"] = counts.agreement;
+  return json;
+}
+
+Json AttentionJson(const SparseStats& attention) {
+  Json json = {{"kind", AttentionKindName(attention.kind)}, {"k", attention.k}, {"local", attention.local}};
+  if (attention.kind == AttentionKind::kSparq) {
+    json["r"] = attention.r;
+    json["mean"] = attention.reallocate;
+    json["columns"] = attention.columns;
+  }
+  if (attention.kind == AttentionKind::kSparq || attention.kind == AttentionKind::kTopk)
+    json["rule"] = attention.rule == SparqRule::kEval ? "eval" : "paper";
+  json.update(CountsJson(attention.all));
+  Json layers = Json::array();
+  for (const SparseStats::Layer& layer : attention.layers) {
+    Json one = {{"layer", layer.layer}};
+    one.update(CountsJson(layer.counts));
+    layers.push_back(std::move(one));
+  }
+  json["layers"] = std::move(layers);
+  return json;
+}
+
 }  // namespace
 
 void AddDrafts(const RequestStats& stats, RequestStats* sum) {
@@ -116,6 +151,28 @@ std::string DescribeDrafts(const RequestStats& stats) {
   return text + "\n";
 }
 
+std::string DescribeAttention(const RequestStats& stats) {
+  if (!stats.attention) return "";
+  const SparseStats& attention = *stats.attention;
+  const SparseStats::Counts& all = attention.all;
+  const double share = all.dense_bytes == 0 ? 1 : static_cast<double>(all.bytes) / static_cast<double>(all.dense_bytes);
+  const bool is_sparq = attention.kind == AttentionKind::kSparq;
+  const std::string r = is_sparq ? "r " + std::to_string(attention.r) + ", " : "";
+  char numbers[160];
+  std::snprintf(numbers, sizeof numbers,
+                "; rows %llu, short %llu; alpha_estimate %.4f, dense heads %.1f %%, bytes %.1f %%",
+                static_cast<unsigned long long>(all.rows), static_cast<unsigned long long>(all.short_rows),
+                all.alpha_estimate, 100 * all.dense_share, 100 * share);
+  std::string text = "attention    " + std::string(AttentionKindName(attention.kind)) + " " + r + "k " +
+                     std::to_string(attention.k) + ", local " + std::to_string(attention.local) + numbers;
+  if (all.audits != 0) {
+    std::snprintf(numbers, sizeof numbers, "; audits %llu: kept mass %.4f, error %.4f, agreement %.4f",
+                  static_cast<unsigned long long>(all.audits), all.kept_mass, all.error, all.agreement);
+    text += numbers;
+  }
+  return text + "\n";
+}
+
 Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, double load_ms,
                 const GenerationOptions& options) {
   const RequestStats& stats = answer.stats;
@@ -147,6 +204,7 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
                    {"preemptions", stats.preemptions}};
   if (stats.drafted_tokens != 0) json["draft"] = DraftJson(stats);
   if (stats.linear) json["linear"] = LinearJson(*stats.linear);
+  if (stats.attention) json["attention"] = AttentionJson(*stats.attention);
   json["numeric_class"] = stats.numeric_class;
   json["seed"] = options.seed;
   if (options.logprobs >= 0) json["logprobs"] = LogprobsJson(answer, model.text().tokenizer);

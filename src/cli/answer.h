@@ -41,6 +41,8 @@ Json FailureJson(const Answer& answer, const Error& error);
 void AddDrafts(const RequestStats& stats, RequestStats* sum);
 // The line of --stats about them; empty where no draft tokens were made.
 std::string DescribeDrafts(const RequestStats& stats);
+// The line about sparse attention; empty where there was none.
+std::string DescribeAttention(const RequestStats& stats);
 
 double TokensPerSecond(double tokens, double ms);  // 0 where no time passed
 

@@ -20,6 +20,10 @@ void Messages::Warning(std::string_view message) {
   if (level_ >= LogLevel::kWarning) Say(ErrorLine("warning: " + std::string(message)) + "\n");
 }
 
+void Messages::Note(std::string_view message) {
+  if (level_ >= LogLevel::kWarning) Say(ErrorLine("note: " + std::string(message)) + "\n");
+}
+
 void Messages::Info(std::string_view message) {
   if (level_ >= LogLevel::kInfo) Say(ErrorLine(message) + "\n");
 }

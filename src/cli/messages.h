@@ -22,6 +22,7 @@ class Messages {
   // The one line a failing program says, whatever the level.
   void Error(std::string_view message);
   void Warning(std::string_view message);
+  void Note(std::string_view message);  // what is no fault, at the level of warnings
   void Info(std::string_view message);
   // What the user asked for: as it is, whatever the level.
   void Say(std::string_view text);

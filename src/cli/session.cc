@@ -164,6 +164,12 @@ void WarnAboutDrafts(const RequestStats& stats, Messages& messages) {
   messages.Warning("drafting was disabled for some steps: " + std::string(stats.draft_trouble));
 }
 
+void NoteApproximation(const RequestStats& stats, Messages& messages) {
+  if (!stats.attention || stats.attention->all.rows == stats.attention->all.short_rows) return;
+  messages.Note(std::string(AttentionKindName(stats.attention->kind)) +
+                " attention is approximate: the answer may be another than with --attention dense, which reads all");
+}
+
 std::string DescribeAnswer(const Answer& answer, const Session& session, const GenerationOptions& options) {
   const RequestStats& stats = answer.stats;
   const double decoded = stats.generated_tokens > 0 ? static_cast<double>(stats.generated_tokens - 1) : 0;
@@ -185,9 +191,10 @@ std::string DescribeAnswer(const Answer& answer, const Session& session, const G
                              : std::string(KvPolicyName(session.engine->kv_policy())).c_str(),
       static_cast<unsigned long long>(stats.growth.growths), static_cast<double>(stats.growth.bytes_copied) / (1 << 20),
       static_cast<unsigned long long>(stats.faults.minor), static_cast<unsigned long long>(stats.faults.major));
-  return std::string(lines) + DescribeDrafts(stats) + "finish       " + std::string(FinishReasonName(answer.finish)) +
-         ", " + DescribeSampling(options) + ", " + std::to_string(session.engine->threads()) + " threads, " +
-         session.engine->isa() + ", numeric class " + session.engine->numeric_class() + "\n";
+  return std::string(lines) + DescribeDrafts(stats) + DescribeAttention(stats) + "finish       " +
+         std::string(FinishReasonName(answer.finish)) + ", " + DescribeSampling(options) + ", " +
+         std::to_string(session.engine->threads()) + " threads, " + session.engine->isa() + ", numeric class " +
+         std::string(stats.numeric_class) + "\n";
 }
 
 std::string DescribePrefixCache(const PrefixCacheStats& stats) {

@@ -54,6 +54,9 @@ void WarnAboutGrowth(const RequestStats& stats, Messages& messages);
 // Says why draft tokens that were asked for were not made, if so.
 void WarnAboutDrafts(const RequestStats& stats, Messages& messages);
 
+// Says that the answer may be another than with dense attention, if so.
+void NoteApproximation(const RequestStats& stats, Messages& messages);
+
 // The lines of --stats and /stats.
 std::string DescribeAnswer(const Answer& answer, const Session& session, const GenerationOptions& options);
 std::string DescribePrefixCache(const PrefixCacheStats& stats);
