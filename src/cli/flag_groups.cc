@@ -6,6 +6,7 @@
 #include <limits>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "cli/errors.h"
 #include "cli/flags.h"
@@ -110,6 +111,8 @@ void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
       "--rope-scaling", "linear|yarn=FACTOR",
       "Stretch the model's rotary positions, so that --context may be up to FACTOR times its own (as the file has it)",
       [this](const std::string& text) { return ReadRopeScaling(text, rope_scaling); });
+  attention.AddTo(flags);
+  flags.Group("Machine");
 }
 
 void MachineFlags::AddPrefixCacheTo(FlagSet& flags) {
@@ -152,6 +155,8 @@ Result<EngineOptions> MachineFlags::engine_options() const {
                     .buffer = linear_buffer.value_or(0),
                     .start = linear_start.value_or(0),
                     .bfloat16 = linear_dtype == "bf16"};
+  TIDEMILL_TRY(attends, attention.policy());
+  options.attention = std::move(attends);
   if (max_batch) options.max_batch = *max_batch;
   options.prefill_chunk = prefill_chunk.value_or(0);
   options.state_memory = state_memory.value_or(0);

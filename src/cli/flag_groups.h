@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/attention_flags.h"
 #include "cli/flags.h"
 #include "tidemill/engine.h"
 #include "tidemill/generation.h"
@@ -26,6 +27,7 @@ struct MachineFlags {
   std::optional<uint64_t> state_memory;
   std::optional<std::string> isa, dtype, kv_dtype, kv_policy, weights, prefix_cache, linear_form, linear_dtype;
   std::optional<RopeOverride> rope_scaling;
+  AttentionFlags attention;
 
   // `context_help`: what --context means to this command.
   void AddTo(FlagSet& flags, const std::string& context_help = "Positions of the state (the model's own)");
@@ -34,7 +36,7 @@ struct MachineFlags {
   // How many requests share them; for commands that run more than one.
   void AddSharingTo(FlagSet& flags);
   LoadOptions load_options() const;
-  // kInvalidArgument for a KV type or policy that there is not.
+  // kInvalidArgument for a KV type or policy that there is not. As AttentionFlags::policy.
   Result<EngineOptions> engine_options() const;
 };
 

@@ -95,6 +95,7 @@ Result<void> LogitsCommand(CommandContext& context) {
   flags.machine.AddTo(set);
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
+  TIDEMILL_TRY_VOID(CheckReadsPrompts(flags.machine.attention));
   TIDEMILL_TRY(ids, ReadIdLists(flags.ids_file));
   TIDEMILL_TRY(options, flags.machine.engine_options());
   LoadOptions load = flags.machine.load_options();

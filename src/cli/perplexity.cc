@@ -31,6 +31,7 @@ Result<void> PerplexityCommand(CommandContext& context) {
   machine.AddTo(set, "Tokens of a window (512, or the context of the model if that is less)");
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
+  TIDEMILL_TRY_VOID(CheckReadsPrompts(machine.attention));
   TIDEMILL_TRY(text, source.Read("read the text", "give one with -f FILE"));
   TIDEMILL_TRY(session, OpenSession(path, machine, context));
   const size_t window = machine.context.value_or(std::min(kDefaultWindow, session.engine->context()));

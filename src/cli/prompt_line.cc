@@ -105,6 +105,10 @@ Result<void> CheckMessages(const JsonValue& list) {
 Result<void> ReadMember(std::string_view name, const JsonValue& value, PromptLine* line) {
   TIDEMILL_TRY(is_number, ReadNumber(name, value, &line->generation));
   if (is_number) return {};
+  if (const auto expected = ReadAttentionMember(name, value, &line->attention)) {
+    if (!expected->empty()) return WrongMember(name, *expected, value);
+    return {};
+  }
   if (name == "prompt") {
     if (!value.is_string()) return WrongMember(name, "a string", value);
     line->prompt = std::string(value.text());
@@ -136,6 +140,7 @@ Result<void> ReadMember(std::string_view name, const JsonValue& value, PromptLin
     std::vector<std::string> names(std::begin(kOthers), std::end(kOthers));
     for (const WholeMember& member : kWhole) names.emplace_back(member.name);
     for (const RealMember& member : kReal) names.emplace_back(member.name);
+    names.insert(names.end(), kAttentionMembers.begin(), kAttentionMembers.end());
     const auto nearest = Nearest(name, names);
     return WrongLine(Quoted(name) + ": no such member; " +
                      (nearest ? "did you mean \"" + *nearest + "\"?" : "docs/cli.md lists them"));

@@ -12,6 +12,7 @@
 
 #include "cli/flag_groups.h"
 #include "cli/json.h"
+#include "cli/prompt_attention.h"
 #include "tidemill/result.h"
 
 namespace tidemill::cli {
@@ -26,6 +27,7 @@ struct PromptLine {
   std::optional<std::vector<std::string>> stop;
   std::optional<std::vector<std::pair<int32_t, float>>> logit_bias;
   std::optional<bool> ignore_eos;
+  PromptAttention attention;
 
   GenerationOptions ApplyTo(GenerationOptions options) const;
   std::string ChatJson() const;  // messages and what goes with them

@@ -122,7 +122,7 @@ struct Descriptor {
 class Instance {
  public:
   Instance(size_t index, const Session& session, const PromptEncoder& encoder, std::unique_ptr<Engine> engine,
-           size_t most, PromptQueue& queue, PromptsProgress& progress, const RunFlags& flags)
+           size_t most, PromptQueue& queue, PromptsProgress& progress, const RunFlags& flags, AttentionPolicy attention)
       : index_(index),
         session_(session),
         encoder_(encoder),
@@ -131,7 +131,8 @@ class Instance {
         queue_(queue),
         progress_(progress),
         flags_(flags),
-        draft_(flags.draft.options()) {}
+        draft_(flags.draft.options()),
+        attention_(std::move(attention)) {}
 
   // Until no line is left and every request has ended. What runs when there is no memory fails, with the text that it has; lines behind it
   // are run. Throws std::bad_alloc where there is none to say so, or to read a line.
@@ -217,8 +218,11 @@ class Instance {
       TIDEMILL_TRY(encoded, encoder_.Encode(*prompt.prompt));
       ids = std::move(encoded);
     }
-    return engine_->Submit(
-        {.prompt = std::move(ids), .generation = running->options, .draft = draft_, .needs_room_for_all = is_bounded});
+    return engine_->Submit({.prompt = std::move(ids),
+                            .generation = running->options,
+                            .draft = draft_,
+                            .needs_room_for_all = is_bounded,
+                            .attention = prompt.attention.Over(attention_)});
   }
 
   void Take(const Event& event) {
@@ -279,7 +283,8 @@ class Instance {
   PromptsProgress& progress_;
   const RunFlags& flags_;
   DraftOptions draft_;
-  std::mutex mutex_;  // guards changes of running_ against CancelAll
+  AttentionPolicy attention_;  // of lines that say nothing of it
+  std::mutex mutex_;           // guards changes of running_ against CancelAll
   std::map<RequestId, Running> running_;
   bool is_cancelled_ = false;
   ManyStats stats_;
@@ -329,8 +334,8 @@ Result<void> RunPrompts(const RunFlags& flags, CommandContext& context) {
       TIDEMILL_TRY(made, Engine::Create(session.model, options));
       engine = std::move(made);
     }
-    instances.push_back(
-        std::make_unique<Instance>(i, session, encoder, std::move(engine), options.max_batch, queue, progress, flags));
+    instances.push_back(std::make_unique<Instance>(i, session, encoder, std::move(engine), options.max_batch, queue,
+                                                   progress, flags, options.attention));
   }
   const Clock::time_point start = Clock::now();
   const PageFaults before = FaultsNow();

@@ -11,6 +11,7 @@
 #include "cli/flag_groups.h"
 #include "cli/flags.h"
 #include "cli/json.h"
+#include "cli/session.h"
 #include "cli/text_source.h"
 #include "tidemill/model.h"
 

@@ -1,0 +1,174 @@
+#include "cli/attention_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/flags.h"
+
+namespace tidemill::cli::attention_flags_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// What a command line makes of them, or why it is refused.
+Result<AttentionPolicy> Parse(std::vector<std::string> arguments) {
+  AttentionFlags flags;
+  FlagSet set("run", "A test");
+  flags.AddTo(set);
+  SignalWatch signals;
+  Output out(STDOUT_FILENO, signals);
+  Messages messages(STDERR_FILENO);
+  CommandContext context{out, messages, signals, std::move(arguments)};
+  TIDEMILL_TRY_VOID(set.Parse(context));
+  return flags.policy();
+}
+
+std::string ErrorOf(std::vector<std::string> arguments, ErrorCode code = ErrorCode::kInvalidArgument) {
+  const auto policy = Parse(std::move(arguments));
+  if (policy.ok()) return "";
+  EXPECT_EQ(policy.error().code(), code) << policy.error().message();
+  return policy.error().message();
+}
+
+TEST(AttentionFlags, None_IsDense) {
+  EXPECT_EQ(Parse({}).value(), AttentionPolicy());
+  EXPECT_EQ(Parse({"--attention", "dense"}).value(), AttentionPolicy());
+}
+
+TEST(AttentionFlags, EachFlag_IsRead) {
+  using enum AttentionKind;
+  for (const AttentionKind kind : {kSparq, kTopk, kH2o, kWindow, kAuto})
+    EXPECT_EQ(Parse({"--attention", std::string(AttentionKindName(kind))}).value(), AttentionPolicy{.kind = kind});
+  EXPECT_EQ(Parse({"--attention",
+                   "sparq",
+                   "--sparq-r",
+                   "8",
+                   "--sparq-k",
+                   "100",
+                   "--sparq-local",
+                   "9",
+                   "--sparq-rule",
+                   "eval",
+                   "--sparq-mean",
+                   "off",
+                   "--sparq-columns",
+                   "none",
+                   "--sparq-dense-layers",
+                   "0,5-7",
+                   "--sparq-from",
+                   "0",
+                   "--attention-audit",
+                   "16",
+                   "--attention-floor",
+                   "0.75"})
+                .value(),
+            (AttentionPolicy{.kind = kSparq,
+                             .r = 8,
+                             .k = 100,
+                             .local = 9,
+                             .rule = SparqRule::kEval,
+                             .reallocate = false,
+                             .columns = KeyColumns::kNone,
+                             .from = 0,
+                             .dense_layers = {0, 5, 6, 7},
+                             .audit = 16,
+                             .floors = {0.75F}}));
+  EXPECT_EQ(Parse({"--attention", "sparq", "--sparq-rule", "paper", "--sparq-mean", "on", "--sparq-columns", "cache"})
+                .value(),
+            (AttentionPolicy{.kind = kSparq, .columns = KeyColumns::kCache}));
+}
+
+TEST(AttentionFlags, WithoutAKind_TheyAreRefused) {
+  const std::pair<const char*, const char*> given[] = {
+      {"--sparq-r", "8"},         {"--sparq-k", "8"},          {"--sparq-local", "8"},        {"--sparq-rule", "paper"},
+      {"--sparq-mean", "on"},     {"--sparq-columns", "auto"}, {"--sparq-dense-layers", "0"}, {"--sparq-from", "8"},
+      {"--attention-audit", "8"}, {"--attention-floor", "0.5"}};
+  for (const auto& [flag, value] : given) {
+    const std::string name = flag;
+    EXPECT_THAT(ErrorOf({flag, value}), HasSubstr(name + " requires --attention"));
+    EXPECT_EQ(ErrorOf({"--attention", "dense", flag, value}),
+              "read the command line: " + name +
+                  ": expected --attention sparq, topk, h2o, window or auto beside it, found dense");
+    EXPECT_EQ(ErrorOf({"--attention", "sparq", flag, value}), "") << flag;
+  }
+}
+
+TEST(AttentionFlags, WrongValues_AreRefused) {
+  const auto error = [](const std::string& flag, const std::string& value) {
+    return ErrorOf({"--attention", "sparq", flag, value});
+  };
+  EXPECT_THAT(ErrorOf({"--attention", "sparse"}), HasSubstr("--attention: expected"));
+  EXPECT_THAT(ErrorOf({"--attention", "sparse"}), HasSubstr("\"sparse\""));
+  for (const char* flag : {"--sparq-r", "--sparq-k", "--sparq-local", "--attention-audit"}) {
+    EXPECT_THAT(error(flag, "0"), HasSubstr(std::string(flag) + ": expected a whole number from 1 to"));
+    EXPECT_THAT(error(flag, "x"), HasSubstr("a whole number from 1"));
+  }
+  EXPECT_THAT(error("--sparq-from", "-1"), HasSubstr("--sparq-from: expected a whole number from 0"));
+  EXPECT_THAT(error("--sparq-rule", "code"), HasSubstr("--sparq-rule: expected"));
+  EXPECT_THAT(error("--sparq-mean", "yes"), HasSubstr("--sparq-mean: expected"));
+  EXPECT_THAT(error("--sparq-columns", "rows"), HasSubstr("--sparq-columns: expected"));
+  for (const char* list : {"", "a", "1,", ",1", "3-1", "1-", "-1", "1--2", "0-99999999"}) {
+    EXPECT_THAT(ErrorOf({"--attention", "sparq", std::string("--sparq-dense-layers=") + list}),
+                HasSubstr("--sparq-dense-layers: expected"))
+        << list;
+  }
+  for (const char* floor : {"1.5", "-0.1", "nan"})
+    EXPECT_NE(ErrorOf({"--attention", "sparq", std::string("--attention-floor=") + floor},
+                      *floor == 'n' ? ErrorCode::kNotFound : ErrorCode::kInvalidArgument),
+              "")
+        << floor;
+}
+
+TEST(AttentionFlags, Layers_AreNumbersAndRanges) {
+  EXPECT_THAT(ParseLayerList("0,1,30-31").value(), ElementsAre(0, 1, 30, 31));
+  EXPECT_THAT(ParseLayerList("7-7").value(), ElementsAre(7));
+  EXPECT_THAT(ParseLayerList("5,3,5").value(), ElementsAre(5, 3, 5)) << "the model says what is wrong with it";
+  EXPECT_EQ(ParseLayerList("1.5"), std::nullopt);
+}
+
+TEST(AttentionFlags, FloorFile_HasOneForEachLayer) {
+  const std::string path = ::testing::TempDir() + "floors_" + std::to_string(getpid()) + ".json";
+  const auto error = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return ErrorOf({"--attention", "sparq", "--attention-floor", path}, ErrorCode::kCorruptFile);
+  };
+  std::ofstream(path) << R"({"model": "m.gguf", "attention": {"kind": "sparq", "r": 16}, "floors": [0, 0.5, 1]})";
+  EXPECT_THAT(Parse({"--attention", "sparq", "--attention-floor", path}).value().floors, ElementsAre(0, 0.5F, 1));
+  const std::string begin = "read the floors of attention: " + path + ": ";
+  EXPECT_THAT(error("{"), HasSubstr(begin));
+  EXPECT_THAT(error("[]"), HasSubstr(begin));
+  EXPECT_EQ(error(R"({"floors": []})"),
+            begin + "\"floors\": expected a number from 0 to 1 for each layer, found an array");
+  EXPECT_EQ(error(R"({"floors": [0.5, 1.5]})"), begin + "\"floors\": expected numbers from 0 to 1, found an array");
+  EXPECT_THAT(error(R"({"floors": "high"})"), HasSubstr(begin + "\"floors\": expected"));
+  EXPECT_THAT(error(R"({"floors": [0.5, "x"]})"), HasSubstr(begin + "\"floors"));
+  EXPECT_THAT(ErrorOf({"--attention", "sparq", "--attention-floor", path + ".not"}, ErrorCode::kNotFound),
+              HasSubstr(path + ".not"));
+  std::ofstream(path) << R"({"model": "m.gguf"})";
+  EXPECT_THAT(ErrorOf({"--attention", "sparq", "--attention-floor", path}, ErrorCode::kNotFound), HasSubstr(begin));
+  unlink(path.c_str());
+}
+
+TEST(AttentionFlags, CommandsThatReadPrompts_NeedTheFirstSparsePosition) {
+  AttentionFlags flags;
+  EXPECT_TRUE(CheckReadsPrompts(flags).ok());
+  flags.kind = "dense";
+  EXPECT_TRUE(CheckReadsPrompts(flags).ok());
+  flags.kind = "topk";
+  EXPECT_EQ(
+      CheckReadsPrompts(flags).error().message(),
+      "read the command line: --attention topk: expected --sparq-from beside it, since this command reads prompts, "
+      "which are dense; add it");
+  flags.from = 0;
+  EXPECT_TRUE(CheckReadsPrompts(flags).ok());
+}
+
+}  // namespace
+}  // namespace tidemill::cli::attention_flags_test
