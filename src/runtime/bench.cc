@@ -4,6 +4,7 @@
 #include <optional>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/checked_math.h"
@@ -17,21 +18,24 @@ namespace tidemill {
 // Every sequence of a test: its state and its random tokens.
 class BenchSequences {
  public:
-  BenchSequences(Engine::Impl& impl, uint64_t seed) : impl_(impl), random_(seed) {}
+  BenchSequences(Engine::Impl& impl, Engine::Impl::RequestClass request_class, uint64_t seed)
+      : impl_(impl), class_(std::move(request_class)), random_(seed) {}
+
+  const Engine::Impl::RequestClass& request_class() const { return class_; }
 
   // One more of `fill` positions: a copy of one that was filled with so many, or a fork that shares its rows, where there is one.
   Result<void> Add(size_t fill, bool shares = false) {
     const auto same = std::find_if(states_.begin(), states_.end(), [&](const auto& s) { return s->length() == fill; });
     const size_t from = static_cast<size_t>(same - states_.begin());
     const bool is_there = same != states_.end();
-    states_.push_back(impl_.NewState());
+    states_.push_back(impl_.NewState(0, class_));
     if (!is_there) return Feed(*states_.back(), fill);
     if (shares) return states_[from]->ForkTo(*states_.back(), fill);
     TIDEMILL_TRY(filled, states_[from]->Checkpoint());
     return states_.back()->Restore(filled);
   }
 
-  // Runs `count` random tokens of one sequence in chunks; logits of the last one only.
+  // Runs `count` random tokens of one sequence in chunks, as a prompt; logits of the last one only.
   Result<void> Feed(SequenceState& state, size_t count) {
     std::vector<int32_t> ids(count);
     Draw(ids);
@@ -40,7 +44,10 @@ class BenchSequences {
       const auto part = std::span(ids).subspan(first, std::min(rows, count - first));
       TIDEMILL_TRY_VOID(state.Reserve(part.size()));
       const bool last = first + part.size() == count;
-      const StepSequence step{.state = &state, .tokens = part, .rows = last ? Wanted::kLast : Wanted::kNothing};
+      const StepSequence step{.state = &state,
+                              .tokens = part,
+                              .rows = last ? Wanted::kLast : Wanted::kNothing,
+                              .sparse_from = class_.attention.SparseFrom(SIZE_MAX)};
       Run({&step, 1});
       keys_.assign(part.begin(), part.end());
       state.Commit(keys_);
@@ -48,7 +55,7 @@ class BenchSequences {
     return {};
   }
 
-  // `steps` steps of one token for every sequence, with logits for all.
+  // `steps` steps of one token for every sequence, as generated ones, with logits for all.
   Result<void> Decode(size_t steps) {
     std::vector<int32_t> ids(states_.size());
     std::vector<StepSequence> step(states_.size());
@@ -56,7 +63,10 @@ class BenchSequences {
       Draw(ids);
       for (size_t i = 0; i < states_.size(); ++i) {
         TIDEMILL_TRY_VOID(states_[i]->Reserve(1));
-        step[i] = {.state = states_[i].get(), .tokens = std::span(ids).subspan(i, 1), .rows = Wanted::kLast};
+        step[i] = {.state = states_[i].get(),
+                   .tokens = std::span(ids).subspan(i, 1),
+                   .rows = Wanted::kLast,
+                   .sparse_from = class_.attention.SparseFrom(0)};
       }
       Run(step);
       for (size_t i = 0; i < states_.size(); ++i) {
@@ -97,6 +107,7 @@ class BenchSequences {
   }
 
   Engine::Impl& impl_;
+  Engine::Impl::RequestClass class_;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<SequenceState>> states_;
   std::vector<RowKey> keys_;
@@ -178,11 +189,12 @@ StepWork WorkOf(const Cost& cost) {
 }
 
 // `kept`: where the filled sequences are, if they are, and where they are left. Of a decode test they hold `filled` positions.
-Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, std::optional<BenchSequences>& kept) {
+Result<BenchResult> BenchPrefill(Engine::Impl& impl, const Engine::Impl::RequestClass& request_class,
+                                 const BenchTest& test, std::optional<BenchSequences>& kept) {
   BenchResult result;
   result.prompt_tokens = test.prompt_tokens;
   result.kept = kept.has_value();
-  BenchSequences& sequences = kept ? *kept : kept.emplace(impl, test.seed);
+  BenchSequences& sequences = kept ? *kept : kept.emplace(impl, request_class, test.seed);
   if (!result.kept) TIDEMILL_TRY_VOID(sequences.Add(test.prompt_tokens));  // warm-up
   const ScopedThreads threads(*impl.threads, test.threads);
   const size_t empty[] = {0};
@@ -201,15 +213,15 @@ Result<BenchResult> BenchPrefill(Engine::Impl& impl, const BenchTest& test, std:
   return result;
 }
 
-Result<BenchResult> BenchDecode(Engine::Impl& impl, const BenchTest& test, size_t filled,
-                                std::optional<BenchSequences>& kept) {
+Result<BenchResult> BenchDecode(Engine::Impl& impl, const Engine::Impl::RequestClass& request_class,
+                                const BenchTest& test, size_t filled, std::optional<BenchSequences>& kept) {
   BenchResult result;
   const std::vector<size_t> depths = test.test == "batch" ? test.prompts : std::vector<size_t>{test.depth};
   result.batch = depths.size();
   result.depth = *std::max_element(depths.begin(), depths.end());
   result.gen_tokens = test.gen_tokens;
   result.kept = kept.has_value();
-  BenchSequences& sequences = kept ? *kept : kept.emplace(impl, test.seed);
+  BenchSequences& sequences = kept ? *kept : kept.emplace(impl, request_class, test.seed);
   if (!result.kept) {
     for (const size_t depth : depths) TIDEMILL_TRY_VOID(sequences.Add(depth, test.shares));
   } else if (test.test == "batch") {
@@ -267,11 +279,13 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
     return BenchError("a test of " + std::to_string(filled_first) + " and " + std::to_string(decoded) +
                       " tokens: expected at most " + std::to_string(model.settings.longest_context()) +
                       ", since the model has learned no others");
+  TIDEMILL_TRY(request_class, impl.ClassOf({}, {}, longest).WithContext("bench"));
   // A speed past the context of any other model is still a speed: room is made for it, and the result is marked.
   impl.options.context = std::max(context, longest);
   BenchCaches own;
   BenchCaches::Impl& kept = (caches != nullptr ? *caches : own).impl();
-  const bool goes_on = kept.engine == &engine && kept.sequences && GoesOn(kept.test, test);
+  bool goes_on = kept.engine == &engine && kept.sequences && GoesOn(kept.test, test);
+  goes_on = goes_on && kept.sequences->request_class().name == request_class.name;
   if (!goes_on || kept.sequences->front().max_length() < longest) kept.sequences.reset();
   const size_t filled = kept.test.depth;
   kept.engine = &engine;
@@ -279,7 +293,8 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
   ResetPeakResident();
   Result<BenchResult> result = Error(ErrorCode::kOutOfMemory, "bench: the system has no more memory");
   try {
-    result = prefill ? BenchPrefill(impl, test, kept.sequences) : BenchDecode(impl, test, filled, kept.sequences);
+    result = prefill ? BenchPrefill(impl, request_class, test, kept.sequences)
+                     : BenchDecode(impl, request_class, test, filled, kept.sequences);
   } catch (const std::bad_alloc&) {  // as initialised
   }
   impl.options.context = context;
