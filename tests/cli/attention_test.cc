@@ -1,0 +1,124 @@
+// --attention and what belongs to it: what is refused, where nothing changes, and what a run says of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli/model_files.h"
+#include "tests/cli/process.h"
+
+namespace tidemill::testing::attention_test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+std::vector<std::string> With(std::vector<std::string> arguments, const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+std::vector<std::string> RunOf(const std::vector<std::string>& more) {
+  return With({"run", TinyLlamaFile(), "--raw", "--ignore-eos", "--temperature", "0"}, more);
+}
+
+json RunJson(const std::vector<std::string>& more) {
+  const ProcessResult result = RunTidemill(With(RunOf({"--json"}), more));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return json::parse(result.out, nullptr, false);
+}
+
+void ExpectRefused(const std::vector<std::string>& arguments, int exit_code, const std::string& message) {
+  const ProcessResult result = RunTidemill(arguments);
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err, "tidemill: " + message + "\n");
+}
+
+TEST(Attention, DenseAndShortAuto_AreThePlainAnswer) {
+  const json plain = RunJson({"-p", "The tide", "-n", "9"});
+  EXPECT_FALSE(plain.contains("attention"));
+  for (const char* kind : {"dense", "auto"}) {
+    const json same = RunJson({"-p", "The tide", "-n", "9", "--attention", kind});
+    EXPECT_EQ(same["ids"], plain["ids"]) << kind;
+    EXPECT_EQ(same["numeric_class"], plain["numeric_class"]) << kind;
+    EXPECT_FALSE(same.contains("attention")) << kind;
+  }
+  const ProcessResult text = RunTidemill(RunOf({"-p", "The tide", "-n", "9", "--attention", "auto"}));
+  EXPECT_EQ(text.err, "") << "nothing is approximate";
+}
+
+TEST(Attention, WrongFlags_AreRefused) {
+  const auto refused = [](const std::vector<std::string>& more, int exit_code, const std::string& message) {
+    ExpectRefused(With(RunOf({"-p", "a", "-n", "3"}), more), exit_code, message);
+  };
+  const std::string line = "read the command line: ";
+  refused({"--sparq-k", "8"}, 2, line + "--sparq-k requires --attention; see tidemill run --help");
+  refused({"--attention", "dense", "--sparq-k", "8"}, 2,
+          line + "--sparq-k: expected --attention sparq, topk, h2o, window or auto beside it, found dense");
+  refused({"--attention", "sparq", "--sparq-r", "41"}, 2,
+          "start engine: --sparq-r 41: expected at most the model's head_dim, which is 16");
+  refused({"--attention", "sparq", "--sparq-local", "129"}, 2,
+          "start engine: --sparq-local 129: expected at most --sparq-k, which is 128");
+  refused(
+      {"--attention", "window", "--sparq-k", "16"}, 2,
+      "start engine: --sparq-k 16: expected more than 16 with --attention window, which keeps so many first positions");
+  refused({"--attention", "topk", "--sparq-r", "4"}, 2,
+          "start engine: --sparq-r: expected --attention sparq or auto, found topk; leave it out");
+  for (const char* kind : {"h2o", "window"}) {
+    const std::string name = std::string(kind) + (*kind == 'h' ? "-k128-l32" : "-k128");
+    refused({"--attention", kind, "--draft", "ngram"}, 2,
+            "submit request: draft: expected attention that keeps all positions, found " + name +
+                ", whose draft tokens cannot be taken back; draft nothing, or choose --attention sparq or topk");
+  }
+  for (const char* command : {"logits", "perplexity"}) {
+    std::vector<std::string> arguments = {command, TinyLlamaFile(), "--attention", "topk"};
+    if (std::string(command) == "logits") arguments = With(arguments, {"--ids", "ids.json", "-o", "out.safetensors"});
+    ExpectRefused(arguments, 2,
+                  line +
+                      "--attention topk: expected --sparq-from beside it, since this command reads prompts, which are "
+                      "dense; add it");
+  }
+}
+
+TEST(Attention, FloorFiles_AreReadBeforeTheModel) {
+  const std::string path = WriteFile("floors.json", R"({"model": "m", "attention": {}, "floors": [0.5, 0.5, 0.5]})");
+  const auto refused = [&](const std::string& file, int exit_code, const std::string& message) {
+    ExpectRefused(RunOf({"-p", "a", "-n", "3", "--attention", "sparq", "--attention-floor", file}), exit_code, message);
+  };
+  refused(path, 2,
+          "start engine: --attention-floor: expected 1 number or one for each of the model's 2 layers, found 3");
+  const std::string wrong = WriteFile("no_floors.json", R"({"floors": [0.5, 2]})");
+  refused(wrong, 1,
+          "read the floors of attention: " + wrong + ": \"floors\": expected numbers from 0 to 1, found an array");
+  refused(TestFolder() + "/none.json", 1,
+          "read the floors of attention: " + TestFolder() + "/none.json: No such file or directory; check the path");
+}
+
+TEST(Attention, WrongLines_CostTheirOwnResult) {
+  const std::string path = WriteFile("attention.jsonl",
+                                     R"({"prompt": "a", "attention": "sparse"}
+{"prompt": "a", "attention": "sparq", "sparq_r": 99}
+{"prompt": "a", "sparq_k": 9}
+{"prompt": "a", "attention": "dense"}
+)");
+  const ProcessResult result =
+      RunTidemill({"run", TinyLlamaFile(), "--raw", "-n", "3", "--ignore-eos", "--prompts", path});
+  EXPECT_EQ(result.exit_code, 5) << result.err;
+  std::vector<json> lines;
+  for (size_t begin = 0; begin < result.out.size(); begin = result.out.find('\n', begin) + 1)
+    lines.push_back(json::parse(result.out.substr(begin, result.out.find('\n', begin) - begin), nullptr, false));
+  ASSERT_EQ(lines.size(), 4U);
+  const auto message = [&](size_t line) { return lines[line]["error"]["message"].get<std::string>(); };
+  EXPECT_THAT(message(0), HasSubstr("read the line: \"attention\": expected one of \"dense\", \"sparq\""));
+  EXPECT_EQ(message(1), "submit request: attention: --sparq-r 99: expected at most the model's head_dim, which is 16");
+  EXPECT_EQ(message(2),
+            "submit request: attention: --sparq-k and its like: expected --attention sparq, topk, h2o, "
+            "window or auto, found dense; leave it out");
+  EXPECT_EQ(lines[3]["generated_tokens"], 3);
+}
+
+}  // namespace
+}  // namespace tidemill::testing::attention_test
