@@ -14,6 +14,7 @@
 
 #include "base/mapped_file.h"
 #include "formats/safetensors.h"
+#include "tensor/half.h"
 
 namespace tidemill::testing {
 
@@ -34,17 +35,35 @@ class GoldenFile {
   const nlohmann::json& json() const { return json_; }
   size_t num_prompts() const { return json_.at("prompts").size(); }
   std::vector<int32_t> Ids(size_t prompt, const char* what) const { return json_.at("prompts")[prompt].at(what); }
-  // "logits" of the prompt, for instance.
+  // "logits" of the prompt, for instance: F32, or BF16 as f32.
   std::vector<float> Tensor(size_t prompt, const std::string& name) const {
-    const FileTensor* tensor = tensors_->FindTensor("prompt" + std::to_string(prompt) + "." + name);
-    EXPECT_NE(tensor, nullptr) << name;
+    const FileTensor* tensor = Find(prompt, name);
     if (tensor == nullptr) return {};
     std::vector<float> values(tensor->rows * tensor->cols);
-    std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
+    if (tensor->dtype != DType::kBF16) {
+      std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
+      return values;
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      uint16_t bits = 0;
+      std::memcpy(&bits, tensor->bytes.data() + i * sizeof(bits), sizeof(bits));
+      values[i] = BFloat16ToFloat(bits);
+    }
     return values;
+  }
+  // The tensor as it is stored; 0 columns where it is missing.
+  FileTensor Stored(size_t prompt, const std::string& name) const {
+    const FileTensor* tensor = Find(prompt, name);
+    return tensor == nullptr ? FileTensor() : *tensor;
   }
 
  private:
+  const FileTensor* Find(size_t prompt, const std::string& name) const {
+    const FileTensor* tensor = tensors_->FindTensor("prompt" + std::to_string(prompt) + "." + name);
+    EXPECT_NE(tensor, nullptr) << name;
+    return tensor;
+  }
+
   nlohmann::json json_;
   std::optional<MappedFile> file_;
   std::optional<SafetensorsFile> tensors_;
