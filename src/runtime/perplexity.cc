@@ -3,24 +3,11 @@
 #include <new>
 #include <vector>
 
+#include "runtime/eval_metrics.h"
 #include "runtime/model_impl.h"
 #include "tidemill/measure.h"
 
 namespace tidemill {
-namespace {
-
-// -log softmax(logits)[target] in f64; NaN when a logit is not finite.
-double NegativeLogLikelihood(std::span<const float> logits, int32_t target) {
-  double max = -INFINITY, sum = 0;
-  for (const float logit : logits) {
-    if (!std::isfinite(logit)) return NAN;
-    max = std::max(max, static_cast<double>(logit));
-  }
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - max);
-  return max + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(target)]);
-}
-
-}  // namespace
 
 Result<PerplexityResult> Perplexity(Engine& engine, const Model& model, std::span<const int32_t> ids,
                                     const PerplexityOptions& options,
