@@ -1,0 +1,133 @@
+// What sparse attention costs in quality: tasks with known answers, each answered under several policies from one prefilled context.
+//
+//   auto policies = ParseEvalPolicies("dense,sparq,h2o", {2, 8});
+//   Evaluate(*engine, *model, {.tasks = {EvalTask::kCodes}, .policies = *policies}, {}, sink, progress);
+//   for (const EvalRow& row : SummarizeEval(records)) ...
+//
+// The reference answer is fed one token a step, so that all policies see the same text. Prompts are read densely, and so the row that predicts an
+// answer's first token is the same for all: means are over the tokens behind it.
+#ifndef TIDEMILL_EVAL_H_
+#define TIDEMILL_EVAL_H_
+
+#include <array>
+#include <atomic>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tidemill/engine.h"
+#include "tidemill/policies.h"
+#include "tidemill/result.h"
+
+namespace tidemill {
+
+enum class EvalTask : uint8_t {
+  kRepetition,  // a stretch of the text begins again, and goes on as it did there: arXiv:2312.04985
+  kPasskey,     // one key in prose
+  kCodes,       // eight named codes in prose, of which one is asked for
+  kChoice,      // which of two answers holds for one of 8 to 64 invented people
+  kNotes,       // lines with a tag, out of prose
+  kFunctions,   // the body of one of up to 100 functions in Python; for models of code
+  kBpc,         // the text goes on: bits per character
+};
+inline constexpr std::array kEvalTasks = {EvalTask::kRepetition, EvalTask::kPasskey, EvalTask::kCodes,
+                                          EvalTask::kChoice,     EvalTask::kNotes,   EvalTask::kFunctions,
+                                          EvalTask::kBpc};
+
+// "repetition", "passkey", "codes", "choice", "notes", "functions", "bpc"; kInvalidArgument lists them.
+Result<EvalTask> ParseEvalTask(std::string_view name);
+std::string_view EvalTaskName(EvalTask task);
+
+// What attention reads of a context of n positions, in elements for each KV head of head_dim d:
+//   dense 2nd      sparq rn + 2kd      topk nd + 2kd      h2o, window 2kd
+// `compression` c: a share of 1/c of dense. sparq: k = 128 if that leaves r of at least d/8; else k is the largest power of two whose
+// 2kd are at most half of the share, and r takes the rest; both at least 1, r at most d. topk reads more than half of dense, and has
+// sparq's k. h2o and window: k = n/c. local = k/4, the default of AttentionPolicy.
+struct EvalPolicy {
+  AttentionKind kind = AttentionKind::kDense;  // any but kAuto
+  size_t compression = 1;                      // where k is 0
+  size_t r = 0, k = 0;                         // given instead: r of kSparq only
+
+  // "dense", "sparq:1/8", "sparq:r=32:k=128", "window:k=256".
+  std::string name() const;
+  friend bool operator==(const EvalPolicy&, const EvalPolicy&) = default;
+};
+
+// Names with commas between them; a name of a kind alone stands for all `compressions`, each 2 to 1024. The result begins with dense, which the others
+// are compared with. kInvalidArgument: no such policy, one that is there twice, or more than kMaxEvalPolicies.
+Result<std::vector<EvalPolicy>> ParseEvalPolicies(std::string_view names, std::span<const size_t> compressions);
+inline constexpr size_t kMaxEvalPolicies = 32;
+
+struct EvalOptions {
+  std::vector<EvalTask> tasks = {};
+  std::vector<size_t> context_tokens = {1024};  // the generators fill a context up to so many
+  size_t contexts = 8;                          // of each task and number of tokens
+  size_t questions = 4;                         // of a context, at most; tasks that have but one ask one
+  size_t answer_tokens = 64;                    // an answer is cut after so many, at least 8
+  std::vector<EvalPolicy> policies = {};        // begins with dense
+  std::string_view text = {};  // of repetition and bpc; empty: repetition has generated prose, bpc is refused
+  uint64_t seed = 0;
+  bool generate = true;          // also lets the model answer, for ROUGE-L, where that says more than the fed tokens
+  bool sparse_question = false;  // rows are sparse from the question on, else from the answer on
+};
+
+// Which record.
+struct EvalKey {
+  EvalTask task = EvalTask::kRepetition;
+  size_t context_tokens = 0, context = 0, question = 0;
+  std::string policy = {};
+  friend auto operator<=>(const EvalKey&, const EvalKey&) = default;
+};
+
+struct EvalRecord {
+  EvalKey key;
+  size_t r = 0, k = 0;            // as chosen for the length; 0: none
+  double bytes = 1;               // that attention reads, by the formulas above, as a share of dense
+  size_t prompt_tokens = 0;       // context and question
+  size_t scored_tokens = 0;       // of the answer
+  double nll = 0;                 // nats for each of them
+  double kl = 0;                  // KL(dense || policy), nats for each
+  double agreement = 0;           // share of them for which both have the same likeliest token
+  bool exact = false;             // greedy decoding gives the answer
+  size_t matched_characters = 0;  // of the answer, before greedy decoding leaves it
+  std::optional<double> rouge_l = {};
+  std::optional<double> bits_per_character = {};  // of kBpc, over scored tokens
+};
+
+struct EvalCallbacks {
+  std::function<bool(const EvalKey&)> is_done = {};                // such a record is there already; may be empty
+  std::function<Result<void>(const EvalRecord&)> sink = {};        // an error of it ends the evaluation
+  std::function<void(size_t contexts, size_t all)> progress = {};  // contexts that are done; may be empty
+};
+
+// Calls the sink for each context, question and policy in that order. Contexts, questions and answers follow from the seed alone, so that what is done
+// need not be done again. kInvalidArgument: options out of range, or a text that is too short; kContextFull; kUnsupported: no layer can be sparse;
+// kFailedPrecondition: requests are in flight; kNumericalError; kOutOfMemory; kCancelled soon after `interrupt`, which may be null.
+// Cost: a prefill for each context and for each question, and a step of one row for each policy and token of an answer.
+Result<void> Evaluate(Engine& engine, const Model& model, const EvalOptions& options, const EvalCallbacks& callbacks,
+                      const std::atomic<bool>* interrupt = nullptr);
+
+// Means of one task, length and policy over questions.
+struct EvalRow {
+  EvalTask task = EvalTask::kRepetition;
+  size_t context_tokens = 0;
+  std::string policy = {};
+  size_t contexts = 0, questions = 0;
+  double bytes = 1, nll = 0, kl = 0, agreement = 0, exact = 0, matched_characters = 0;
+  std::optional<double> rouge_l = {}, bits_per_character = {};
+  // Perplexity of answers over that of dense, and a 95 % interval: a bootstrap over contexts, each of which has both.
+  double ratio = 1, ratio_low = 1, ratio_high = 1;
+};
+
+// In the order in which records name tasks, lengths and policies first. Questions without a dense record are left out.
+std::vector<EvalRow> SummarizeEval(std::span<const EvalRecord> records, uint64_t seed);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_EVAL_H_

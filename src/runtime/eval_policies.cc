@@ -1,0 +1,171 @@
+#include "runtime/eval_policies.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tidemill {
+namespace {
+
+constexpr size_t kMostRows = 128;      // k of sparq, as the paper has it
+constexpr size_t kDenseWindow = 1024;  // a layer with a window of at most this stays dense
+constexpr size_t kMaxCompression = 1024, kMaxRows = size_t{1} << 22, kMaxComponents = 1024;
+
+constexpr std::pair<AttentionKind, std::string_view> kKinds[] = {{AttentionKind::kDense, "dense"},
+                                                                 {AttentionKind::kSparq, "sparq"},
+                                                                 {AttentionKind::kTopk, "topk"},
+                                                                 {AttentionKind::kH2o, "h2o"},
+                                                                 {AttentionKind::kWindow, "window"}};
+
+std::string_view KindName(AttentionKind kind) {
+  for (const auto& [own, name] : kKinds) {
+    if (own == kind) return name;
+  }
+  return "auto";
+}
+
+SparseKind SparseKindOf(AttentionKind kind) {
+  switch (kind) {
+    case AttentionKind::kSparq: return SparseKind::kSparq;
+    case AttentionKind::kTopk: return SparseKind::kTopk;
+    case AttentionKind::kH2o: return SparseKind::kH2o;
+    case AttentionKind::kWindow: return SparseKind::kWindow;
+    case AttentionKind::kDense:
+    case AttentionKind::kAuto: break;
+  }
+  return SparseKind::kDense;
+}
+
+std::optional<size_t> NumberOf(std::string_view text, size_t lowest, size_t highest) {
+  size_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest)
+    return std::nullopt;
+  return value;
+}
+
+Error BadPolicy(std::string_view text) {
+  return Error(ErrorCode::kInvalidArgument,
+               "read the policies: '" + std::string(text) +
+                   "': expected dense, or one of sparq topk h2o window, alone or with :1/N or :k=N, "
+                   "sparq with :r=N:k=N");
+}
+
+// "dense", "sparq", "sparq:1/8", "sparq:r=32:k=128", "h2o:k=64"; compression 0: not said.
+Result<EvalPolicy> ParsePolicy(std::string_view text) {
+  const size_t colon = std::min(text.find(':'), text.size());
+  const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                 [&](const auto& k) { return k.second == text.substr(0, colon); });
+  if (kind == std::end(kKinds)) return BadPolicy(text);
+  EvalPolicy policy = {.kind = kind->first, .compression = 0};
+  for (std::string_view rest = text.substr(colon); !rest.empty();) {
+    rest.remove_prefix(1);
+    const std::string_view part = rest.substr(0, rest.find(':'));
+    rest.remove_prefix(part.size());
+    const auto number = NumberOf(part.substr(std::min<size_t>(2, part.size())), 1, kMaxRows);
+    size_t& target = part.starts_with("1/") ? policy.compression : part.starts_with("r=") ? policy.r : policy.k;
+    const bool is_known = part.starts_with("1/") || part.starts_with("r=") || part.starts_with("k=");
+    if (!is_known || !number || target != 0) return BadPolicy(text);
+    target = *number;
+  }
+  const bool is_dense = policy.kind == AttentionKind::kDense, is_sparq = policy.kind == AttentionKind::kSparq;
+  const bool is_given = policy.k != 0 || policy.r != 0;
+  if (is_given && (policy.k == 0 || (policy.r != 0) != is_sparq || policy.compression != 0)) return BadPolicy(text);
+  if (policy.r > kMaxComponents || policy.compression == 1 || policy.compression > kMaxCompression)
+    return BadPolicy(text);
+  if (is_dense && (is_given || policy.compression != 0)) return BadPolicy(text);
+  if (is_dense) policy.compression = 1;
+  return policy;
+}
+
+}  // namespace
+
+std::string EvalPolicy::name() const {
+  std::string text(KindName(kind));
+  if (kind == AttentionKind::kDense) return text;
+  if (k == 0) return text + ":1/" + std::to_string(compression);
+  return text + (r == 0 ? "" : ":r=" + std::to_string(r)) + ":k=" + std::to_string(k);
+}
+
+Result<std::vector<EvalPolicy>> ParseEvalPolicies(std::string_view names, std::span<const size_t> compressions) {
+  std::vector<EvalPolicy> policies = {EvalPolicy()};
+  bool dense_is_named = false;
+  for (size_t begin = 0; begin <= names.size();) {
+    const std::string_view text = names.substr(begin, names.find(',', begin) - begin);
+    begin += text.size() + 1;
+    TIDEMILL_TRY(policy, ParsePolicy(text));
+    std::vector<EvalPolicy> meant = {policy};
+    if (policy.compression == 0 && policy.k == 0) {
+      meant.clear();
+      for (const size_t compression : compressions) {
+        policy.compression = compression;
+        meant.push_back(policy);
+      }
+    }
+    for (EvalPolicy& one : meant) {
+      if (one.k != 0) one.compression = 1;
+      if (one == policies.front() && !std::exchange(dense_is_named, true)) continue;
+      if (std::find(policies.begin(), policies.end(), one) != policies.end())
+        return Error(ErrorCode::kInvalidArgument,
+                     "read the policies: '" + one.name() + "' is there twice; name it once");
+      policies.push_back(one);
+    }
+  }
+  if (policies.size() > kMaxEvalPolicies)
+    return Error(ErrorCode::kInvalidArgument,
+                 "read the policies: expected at most " + std::to_string(kMaxEvalPolicies) + ", found " +
+                     std::to_string(policies.size()) + "; name fewer, or fewer of --compression");
+  return policies;
+}
+
+SparseForm EvalFormOf(const EvalPolicy& policy, size_t head_dim, size_t positions) {
+  SparseForm form = {.kind = SparseKindOf(policy.kind)};
+  if (form.kind == SparseKind::kDense) return form;
+  const bool by_components = form.kind == SparseKind::kSparq || form.kind == SparseKind::kTopk;
+  if (policy.k != 0) {
+    form.k = policy.k;
+    form.r = std::min(policy.r, head_dim);
+  } else if (by_components) {
+    // In elements: a share, what k rows of keys and values take of it, and what is left for r components of all keys.
+    const size_t share = 2 * positions * head_dim / policy.compression;
+    const auto components = [&](size_t k) {
+      return share <= 2 * k * head_dim ? 0 : (share - 2 * k * head_dim) / positions;
+    };
+    form.k = kMostRows;
+    if (components(form.k) < std::max<size_t>(1, head_dim / 8))
+      form.k = std::min(kMostRows, std::bit_floor(std::max<size_t>(1, share / (4 * head_dim))));
+    form.r = std::clamp<size_t>(components(form.k), 1, head_dim);
+  } else {
+    form.k = std::max<size_t>(1, positions / policy.compression);
+  }
+  if (form.kind == SparseKind::kTopk) form.r = head_dim;
+  form.local = std::max<size_t>(1, form.k / 4);
+  return form;
+}
+
+double EvalShareOfDense(const SparseForm& form, size_t head_dim, size_t positions) {
+  if (form.kind == SparseKind::kDense || form.k >= positions) return 1;
+  const auto n = static_cast<double>(positions), d = static_cast<double>(head_dim), k = static_cast<double>(form.k);
+  const bool by_components = form.kind == SparseKind::kSparq || form.kind == SparseKind::kTopk;
+  return ((by_components ? static_cast<double>(form.r) * n : 0) + 2 * k * d) / (2 * n * d);
+}
+
+std::vector<std::optional<SparseLayer>> EvalLayersOf(const EvalPolicy& policy, const LanguageModel& model,
+                                                     DType kv_dtype, size_t positions, bool columns) {
+  std::vector<std::optional<SparseLayer>> layers;
+  for (const DecoderLayer& layer : model.layers) {
+    std::optional<SparseLayer> own;
+    for (const AttentionShape& shape : layer.Work(kv_dtype).attention) {
+      if (shape.bias.empty() && (shape.window == 0 || shape.window > kDenseWindow))
+        own = SparseLayer{.form = EvalFormOf(policy, shape.head_dim, positions), .columns = columns};
+    }
+    layers.push_back(own);
+  }
+  return layers;
+}
+
+}  // namespace tidemill
