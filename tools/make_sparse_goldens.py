@@ -229,7 +229,8 @@ def compute(model, folder: str) -> tuple[dict, dict[str, torch.Tensor]]:
     """golden.json and golden.safetensors of a model."""
     seed, config, length, r, k, forms = CHECKPOINTS[folder]
     layer = config["num_hidden_layers"] - 1
-    forms = [Form(f.kind, f.rule, f.reallocate, r if f.kind == "sparq" else 0, k, k // 4) for f in forms]
+    components = {"sparq": r, "topk": config.get("head_dim")}
+    forms = [Form(f.kind, f.rule, f.reallocate, components.get(f.kind, 0), k, k // 4) for f in forms]
     double, random, tries = build(config, seed).double(), torch.Generator().manual_seed(100 + seed), 0
     tensors: dict[str, torch.Tensor] | None = None
     while tensors is None:

@@ -36,6 +36,8 @@
 namespace tidemill {
 
 enum class SparseKind : uint8_t { kDense, kSparq, kTopk, kH2o, kWindow };
+inline constexpr size_t kSparseSinks = 16;  // first positions that kWindow reads
+
 enum class SparseRule : uint8_t {
   kPaper,  // softmax, then the sum over the group
   kEval,  // logits, summed over the group: what the authors' tables were made with, which then keep k + 1 and local + 1

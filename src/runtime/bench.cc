@@ -28,6 +28,7 @@ class BenchSequences {
     const auto same = std::find_if(states_.begin(), states_.end(), [&](const auto& s) { return s->length() == fill; });
     const size_t from = static_cast<size_t>(same - states_.begin());
     const bool is_there = same != states_.end();
+    TIDEMILL_TRY_VOID(impl_.ReserveSparse(class_.attention, impl_.options.context));
     states_.push_back(impl_.NewState(0, class_));
     if (!is_there) return Feed(*states_.back(), fill);
     if (shares) return states_[from]->ForkTo(*states_.back(), fill);

@@ -10,6 +10,7 @@
 #include "base/checked_math.h"
 #include "base/out_of_memory.h"
 #include "base/seconds_of.h"
+#include "kernels/heavy_hitters.h"
 #include "models/rope_override.h"
 #include "runtime/draft_prediction.h"
 #include "runtime/engine_impl.h"
@@ -244,7 +245,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   const AttentionClass& attention = request_class.attention;
   const size_t prompt_tokens = request.prompt.size() - answered;
   TIDEMILL_TRY_VOID(CheckDraft(request.draft, attention).WithContext("submit request: draft"));
-  // Shared scratch for sparse rows: ctx->ReserveShared(SparseSharedBytes(shape, end)) of every shape that is sparse belongs here.
+  TIDEMILL_TRY_VOID(ReserveSparse(attention, end).WithContext("submit request"));
   auto state = NewState(stated ? expected : 0, request_class);
   const size_t with_room = request.needs_room_for_all ? expected : 0;
   const size_t positions =
@@ -314,6 +315,21 @@ Result<Engine::Impl::RequestClass> Engine::Impl::ClassOf(const std::optional<Lin
   const std::string name = common_class + (language_model().delta_shape() ? "/" + DeltaClassName(form) : "") +
                            (sparse.is_sparse() ? "/" + sparse.name : "");
   return RequestClass{.linear = form, .attention = std::move(sparse), .name = *class_names.insert(name).first};
+}
+
+Result<void> Engine::Impl::ReserveSparse(const AttentionClass& attention, size_t positions) {
+  if (!attention.is_sparse()) return {};
+  const auto shapes = language_model().attention_shapes(DTypeOf(*options.kv_type));
+  size_t bytes = 0;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (!attention.layers[i]) continue;
+    const AttentionShape& shape = *shapes[i];
+    const size_t heads = std::min(shape.kv_heads, threads->num_threads());  // side by side
+    bytes = std::max(bytes, attention.layers[i]->form.kind == SparseKind::kH2o
+                                ? heads * HeavyHitterSharedBytes(shape, positions)
+                                : SparseSharedBytes(shape, positions));
+  }
+  return ctx->ReserveShared(bytes);
 }
 
 Result<Engine::Impl::RequestClass> Engine::Impl::ClassOfPrompts() {
@@ -437,6 +453,7 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
   }
   try {
     TIDEMILL_TRY(prompts, impl.ClassOfPrompts().WithContext("score tokens"));
+    TIDEMILL_TRY_VOID(impl.ReserveSparse(prompts.attention, ids.size()).WithContext("score tokens"));
     const auto state = impl.NewState(ids.size(), prompts);
     Result<void> result;
     std::vector<RowKey> keys;

@@ -97,6 +97,8 @@ struct Engine::Impl {
                                const std::optional<AttentionPolicy>& attention = {}, size_t length = 0);
   // Of tokens that are no request's.
   Result<RequestClass> ClassOfPrompts();
+  // Scratch for sparse rows of a sequence of so many positions. kOutOfMemory.
+  Result<void> ReserveSparse(const AttentionClass& attention, size_t positions);
   KvGrowth GrowthOf(size_t expected) const;
 
   // Parts of Submit. These throw std::bad_alloc, and then nothing has changed but perhaps next_id.

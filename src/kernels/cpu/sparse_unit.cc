@@ -81,11 +81,21 @@ size_t SparseScratch::Bytes(const AttentionShape& shape) {
   return bytes;
 }
 
+void CopyKey(const AttentionShape& shape, const StoredRow& row, std::byte* to) {
+  if (!row.transposed) {
+    std::memcpy(to, row.k, RowBytes(shape.kv_dtype, shape.head_dim));
+    return;
+  }
+  const size_t element = ElementBytes(shape.kv_dtype);
+  for (size_t d = 0; d < shape.head_dim; ++d)
+    std::memcpy(to + d * element, row.k + d * kKeyTileRows * element, element);
+}
+
 void AttendPositions(const AttentionShape& shape, const SparseTools& tools, const RowContext& context, size_t kv_head,
                      std::span<const uint32_t> positions, const float* q, float* out, SparseScratch& scratch) {
   AttentionShape plain = shape;  // of the gathered rows
   plain.window = plain.sink = 0;
-  const size_t bytes = RowBytes(shape.kv_dtype, shape.head_dim), element = ElementBytes(shape.kv_dtype);
+  const size_t bytes = RowBytes(shape.kv_dtype, shape.head_dim);
   const size_t cols = shape.heads * shape.head_dim;
   KvSpan span{.k = scratch.k, .v = scratch.v, .head_stride = 0, .first = 0, .rows = 0};
   const AttentionTask task{.context = {&span, 1},
@@ -104,13 +114,7 @@ void AttendPositions(const AttentionShape& shape, const SparseTools& tools, cons
         PrefetchRow(ahead.v, bytes);
       }
       const StoredRow row = context.At(shape, kv_head, positions[first + i]);
-      std::byte* k = scratch.k + i * bytes;
-      if (!row.transposed) {
-        std::memcpy(k, row.k, bytes);
-      } else {
-        for (size_t d = 0; d < shape.head_dim; ++d)
-          std::memcpy(k + d * element, row.k + d * kKeyTileRows * element, element);
-      }
+      CopyKey(shape, row, scratch.k + i * bytes);
       std::memcpy(scratch.v + i * bytes, row.v, bytes);
     }
     if (run.Attend(first)) run.JoinChunk();
@@ -316,6 +320,17 @@ float SparseUnit::MassOf(std::span<const uint32_t> positions, size_t head) const
         memory_.p[(chunk * group_ + head) * kAttentionChunk + j % kAttentionChunk] * memory_.m[chunk * stride() + head];
   }
   return mass;
+}
+
+void SparseUnit::Weights(float* weights) {
+  tools_.sparse.weights(num_chunks_, stride(), memory_.m, memory_.l);
+  for (size_t j = context_.begin; j < context_.end; ++j) {
+    const size_t chunk = j / kAttentionChunk - first_chunk_;
+    const float* p = memory_.p + chunk * group_ * kAttentionChunk + j % kAttentionChunk;
+    float sum = 0;
+    for (size_t h = 0; h < group_; ++h) sum += p[h * kAttentionChunk] * memory_.m[chunk * stride() + h];
+    weights[j - context_.begin] = sum;
+  }
 }
 
 void SparseUnit::Finish(SparseScratch& scratch) {

@@ -63,6 +63,9 @@ struct SparseScratch {
 void AttendPositions(const AttentionShape& shape, const SparseTools& tools, const RowContext& context, size_t kv_head,
                      std::span<const uint32_t> positions, const float* q, float* out, SparseScratch& scratch);
 
+// The key of a row, for one that is stored as rows are.
+void CopyKey(const AttentionShape& shape, const StoredRow& row, std::byte* to);
+
 class SparseUnit {
  public:
   // `memory`: Bytes of the row's positions, for this unit alone, from Prepare to the end.
@@ -78,6 +81,9 @@ class SparseUnit {
   void Prepare();
   void Score(size_t first_chunk, size_t end_chunk, SparseScratch& scratch);
   void Finish(SparseScratch& scratch);
+
+  // In place of Finish: sums over the group of what each position weighs.
+  void Weights(float* weights);
 
   // After Finish. Scores of all components take the place of the others, then the three numbers of SparseAudit over this group.
   void PrepareExact();

@@ -126,7 +126,7 @@ void AttentionBranch::Attend(ExecutionContext& ctx, StepBuffers& b, const Buffer
   for (const SequenceRows& rows : cell.sequences) {
     KvLayer& kv = KvOf(rows, state);
     const size_t dense = NumDenseRows(kv, rows);
-    any_sparse = any_sparse || HasSparseRows(kv, rows);
+    any_sparse = any_sparse || NeedsSparse(kv, rows);
     if (dense == 0) continue;
     b.attention_tasks.push_back({.context = kv.Context(rows.slot + dense),
                                  .first_position = rows.first_position(),

@@ -50,11 +50,14 @@ struct StepShape {
 };
 
 // Of sparse rows of a cell (models/layers/sparse_rows.h).
-struct SparseScratch {
+struct SparseRowMemory {
   std::vector<SparseTask> tasks;
   std::vector<float> alpha;         // [rows, heads]
   std::vector<uint8_t> was_dense;   // [rows, kv_heads]
   std::vector<SparseAudit> audits;  // [rows]
+  std::vector<SelectedTask> selected;
+  std::vector<uint32_t> positions;     // of `selected`, one after another
+  std::vector<std::span<float>> sums;  // [kv_heads]
 };
 
 // For products whose source is already filled.
@@ -107,7 +110,7 @@ class StepBuffers {
   }
 
   std::vector<AttentionTask> attention_tasks;  // scratch of the attention branch
-  SparseScratch sparse;                        // the same; grows with the first steps that need it
+  SparseRowMemory sparse;                        // the same; grows with the first steps that need it
   std::vector<DeltaTask> delta_tasks;          // scratch of the delta branch
   std::vector<const float*> inputs;            // [rows * inputs of a row] of a convolution: scratch of the delta branch
 
