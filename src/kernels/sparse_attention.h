@@ -12,8 +12,9 @@
 //   alpha  = sum_{j in i2} s[h, j], j ascending
 //   y      = Attention over the rows i2 as if they stood at positions 0, 1, ..., k - 1
 //   out    = MulAdd(alpha, y, (1 - alpha) * mean)                or y, without `reallocate`
-//   mean   = f32(f64 sum of the values of all n positions / n)   in granules (kernels/context_columns.h), the last one as far as the row sees
-//            it; of a window: (sums of granules before the row's end - of those before its first whole granule) + sum of the rows before that one
+//   mean   = f32(f64 sum of the values of all n positions / n)   in granules (kernels/context_columns.h), the last one as far as the row sees it.
+//            Of rows that begin after 0: (sums before the row's end - those before the first granule of which all is seen) + sum of what is in front of
+//            that one. Without sums, those before the context count as none.
 // n <= k: dense, as it is for a group whose `floor` is not met: the bits of Attention.  kTopk: r = head_dim, so that a is exact.
 //
 // Bits of a row depend on what Attention's depend on, and on the form. They do not depend on whether keys are read from columns or rows.
@@ -65,8 +66,8 @@ struct SparseAudit {
 
 // What became of a row; spans that are empty are not wanted.
 struct SparseResult {
-  std::span<float> alpha = {};        // [heads]; 1 where n <= k
-  std::span<uint32_t> kept = {};      // [kv_heads, k] i2, ascending; where n < k, the first n
+  std::span<float> alpha = {};        // [heads]; 1 where n <= k or the floor is 1
+  std::span<uint32_t> kept = {};      // [kv_heads, k] i2, ascending; the first k seen ones where alpha is 1 by definition, fewer where n < k
   std::span<uint8_t> was_dense = {};  // [kv_heads] 1: the floor was not met
   SparseAudit* audit = nullptr;       // costs more than dense attention
 };

@@ -10,6 +10,11 @@
 #include "base/check.h"
 #include "tensor/dequantize.h"
 
+// Beside each read of keys, values, sums and queries, and the write of the result: a test counts them (sparse_cost_test.cc).
+#ifndef TIDEMILL_TOUCHED
+#define TIDEMILL_TOUCHED(bytes) static_cast<void>(0)
+#endif
+
 namespace tidemill {
 namespace {
 
@@ -116,6 +121,7 @@ void AttendPositions(const AttentionShape& shape, const SparseTools& tools, cons
       const StoredRow row = context.At(shape, kv_head, positions[first + i]);
       CopyKey(shape, row, scratch.k + i * bytes);
       std::memcpy(scratch.v + i * bytes, row.v, bytes);
+      TIDEMILL_TOUCHED(2 * bytes);
     }
     if (run.Attend(first)) run.JoinChunk();
   }
@@ -250,6 +256,7 @@ void SparseUnit::ScoreStored(AttentionTile& tile, size_t from, size_t to) {
   const auto score = [&](size_t begin, size_t end, size_t origin) {
     ForPieces(shape_, context_.spans, kv_head_, begin, end, origin,
               [&](const StoredKeys& k, const std::byte*, size_t first, size_t last) {
+                TIDEMILL_TOUCHED((last - first) * RowBytes(shape_.kv_dtype, shape_.head_dim));
                 tools_.attention.row.score(tile, k, k.at, first, last - first);
               });
   };
@@ -270,6 +277,7 @@ void SparseUnit::ScoreColumns(size_t base, size_t from, size_t to, float* scores
   const size_t begin = from / kSumRows * kSumRows, ahead = begin + kColumnRows;
   const std::byte* here = at(begin);
   const std::byte* next = ahead < task_.columns.filled ? at(ahead) : here;
+  TIDEMILL_TOUCHED((RoundUp(to, kSumRows) - begin) * r_ * element);
   tools_.sparse.score({.at = here,
                        .next = next,
                        .dtype = shape_.kv_dtype,
@@ -288,6 +296,8 @@ void SparseUnit::ScoreRows(size_t base, size_t from, size_t to, float* scores, S
       rows.row[l] = row.k;
       rows.step[l] = row.transposed ? kKeyTileRows : 1;
     }
+    TIDEMILL_TOUCHED((std::min(first + 16, to) - std::max(first, from)) * r_ *
+                     RowBytes(shape_.kv_dtype, shape_.head_dim) / shape_.head_dim);
     tools_.sparse.gather(shape_.kv_dtype, rows, memory_.index, r_, scratch.gathered);
     const auto* at = reinterpret_cast<const std::byte*>(scratch.gathered);
     tools_.sparse.score(
@@ -354,6 +364,7 @@ void SparseUnit::Finish(SparseScratch& scratch) {
     for (size_t i = 0; i < std::min(form.k, seen_); ++i)
       kept[i] = dense_ ? static_cast<uint32_t>(context_.begin + i) : chosen[i];
   }
+  TIDEMILL_TOUCHED(2 * group_ * shape_.head_dim * sizeof(float));  // the query, too
   if (dense) return Dense(task_.out, scratch);
   AttendPositions(shape_, tools_, context_, kv_head_, chosen, task_.q, task_.out, scratch);
   if (form.kind != SparseKind::kSparq || !form.reallocate) return;
@@ -371,6 +382,7 @@ void SparseUnit::Dense(float* out, SparseScratch& scratch) const {
                            .q = ConstMatrix<float>(task_.q, 1, cols),
                            .out = Matrix<float>(out, 1, cols),
                            .parents = task_.parents};
+  TIDEMILL_TOUCHED(2 * seen_ * RowBytes(shape_.kv_dtype, shape_.head_dim));
   TileRun run(shape_, tools_.attention, task, kv_head_, task_.row, 1, scratch.tile, task_.row);
   const ChunkRange range = ChunksOf(shape_, task, task_.row, 1);
   for (size_t chunk = range.begin; chunk < range.end; ++chunk) {
@@ -402,6 +414,7 @@ void SparseUnit::SumRows(size_t begin, size_t end, double* sum, SparseScratch& s
   const size_t dim = shape_.head_dim;
   for (size_t j = begin; j < end; ++j) {
     const std::byte* v = context_.At(shape_, kv_head_, j).v;
+    TIDEMILL_TOUCHED(RowBytes(shape_.kv_dtype, dim));
     if (dim % 16 == 0) {
       tools_.sparse.add_row(shape_.kv_dtype, v, dim, sum);
       continue;
@@ -419,6 +432,7 @@ void SparseUnit::SumBefore(size_t end, double* sum, SparseScratch& scratch) cons
   if (kept) {
     const ColumnBlock& block = columns.blocks[(at - 1) / kColumnRows - columns.first];
     const size_t entry = (at - 1) % kColumnRows / kSumRows;
+    TIDEMILL_TOUCHED(dim * sizeof(double));
     std::copy_n(block.sums + (entry * shape_.kv_heads + kv_head_) * dim, dim, sum);
   } else {
     std::fill(sum, sum + dim, 0.0);

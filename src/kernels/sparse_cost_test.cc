@@ -1,0 +1,90 @@
+// SparseCost against the bytes that the kernel asks for: its file is compiled once more, with a count beside each read.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/sparse_attention.h"
+#include "kernels/testing/sparse_context.h"
+
+namespace tidemill {
+namespace {
+size_t touched = 0;
+}  // namespace
+}  // namespace tidemill
+
+#define TIDEMILL_TOUCHED(bytes) (touched += (bytes))
+#define AttendPositions CountedAttendPositions
+#define RowContext CountedRowContext
+#define SparseScratch CountedSparseScratch
+#define SparseUnit CountedSparseUnit
+#include "kernels/cpu/sparse_unit.cc"  // NOLINT
+#undef SparseUnit
+#undef SparseScratch
+#undef RowContext
+#undef AttendPositions
+#undef TIDEMILL_TOUCHED
+
+namespace tidemill::sparse_cost_test {
+namespace {
+
+using testing::SparseCase;
+using testing::SparseContext;
+using testing::TestContext;
+
+size_t TouchedBy(TestContext& context, const SparseContext& inputs) {
+  const AttentionShape& shape = inputs.shape();
+  std::vector<float> out(shape.heads * shape.head_dim);
+  const SparseTask task = inputs.Task(out.data());
+  const SparseTools tools(*context);
+  touched = 0;
+  for (size_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
+    CountedSparseUnit unit(shape, tools, task, kv_head, (*context).shared_scratch().data());
+    CountedSparseScratch scratch(shape, (*context).scratch(0));
+    unit.Prepare();
+    unit.Score(0, unit.chunks(), scratch);
+    unit.Finish(scratch);
+  }
+  return touched;
+}
+
+TEST(SparseCost, Bytes_AreThoseThatAreRead) {
+  TestContext context(DetectIsa());
+  for (const DType dtype : {DType::kF16, DType::kF32, DType::kQ8_0}) {
+    for (const size_t group : {1, 4}) {
+      for (const size_t positions : {100, 1000, 4090}) {
+        for (const size_t r : {8, 16, 128}) {
+          for (const bool columns : {true, false}) {
+            for (const float floor : {0.0F, 1.0F}) {
+              SparseCase c{.group = group, .head_dim = 128, .kv_dtype = dtype, .positions = positions};
+              c.form = {.kind = r == 128 ? SparseKind::kTopk : SparseKind::kSparq, .r = r, .k = 128, .local = 32};
+              c.form.floor = floor;
+              c.columns = columns && dtype != DType::kQ8_0;
+              c.filled = (positions - 1) / kSumRows * kSumRows;
+              const SparseContext inputs(c);
+              const double bytes = SparseCost(inputs.shape(), c.form, positions, c.filled, c.columns).bytes;
+              EXPECT_NEAR(static_cast<double>(TouchedBy(context, inputs)) / bytes, 1, 0.05) << c.Name();
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SparseCost, OfDenseRows_IsThatOfAttention) {
+  const AttentionShape shape{.heads = 8, .kv_heads = 2, .head_dim = 64, .kv_dtype = DType::kF16, .bias = {}};
+  const SparseForm form{.kind = SparseKind::kSparq, .r = 8, .k = 128, .local = 32};
+  const Cost dense = AttentionCost(shape, 1, 128, 128), sparse = SparseCost(shape, form, 128, 64, true);
+  EXPECT_EQ(dense.bytes, sparse.bytes);
+  EXPECT_EQ(dense.flops, sparse.flops);
+  EXPECT_LT(SparseCost(shape, form, 4096, 4032, true).flops, AttentionCost(shape, 1, 4096, 4096).flops / 2);
+}
+
+}  // namespace
+}  // namespace tidemill::sparse_cost_test
