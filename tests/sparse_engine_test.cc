@@ -59,12 +59,22 @@ TEST(SparseEngine, Policies_ChangeAnswers) {
       const std::string where = SparsePolicies()[p].name + ", request " + std::to_string(i);
       ASSERT_EQ(found.message, "") << where;
       ASSERT_TRUE(found.stats.attention.has_value()) << where;
-      if (tokens > 130) EXPECT_NE(found.logprob_bits, dense.logprob_bits) << where;
+      if (tokens > 130) {
+        EXPECT_NE(found.logprob_bits, dense.logprob_bits) << where;
+        const SparseStats& stats = *found.stats.attention;
+        EXPECT_LT(stats.all.bytes, stats.all.dense_bytes) << where;
+        if (!SparsePolicies()[p].policy.floors.empty()) {
+          EXPECT_GT(stats.all.dense_share, 0) << where;
+          EXPECT_LT(stats.all.dense_share, 1) << where;
+          EXPECT_GT(stats.all.audits, 0U) << where;
+        }
+      }
       for (size_t other = 0; other < p && tokens > 130; ++other) {
         const bool same = SparsePolicies()[p].name == "sparq, from rows" && other == 0;
         const bool may = SparsePolicies()[p].name == "sparq, from 50" || SparsePolicies()[p].name == "sparq, a floor";
-        if (!may)
+        if (!may) {
           EXPECT_EQ(found.logprob_bits == SparseAnswers()[other][i].logprob_bits, same) << where << ", " << other;
+        }
       }
     }
   }
@@ -129,8 +139,12 @@ TEST(SparseEngine, SecondTurn_TakesUpNoMoreThanThePrompt) {
       const std::string where = policy.name + ", turn " + std::to_string(turn);
       ExpectSame(found, expected, where);
       EXPECT_LE(found.stats.cached_tokens, most) << where;
-      if (!policy.evicts() && !policy.policy.from && turn != 0) EXPECT_GT(found.stats.cached_tokens, 0U) << where;
-      if (policy.evicts()) EXPECT_EQ(found.stats.cached_tokens, 0U) << where;
+      if (!policy.evicts() && !policy.policy.from && turn != 0) {
+        EXPECT_GT(found.stats.cached_tokens, 0U) << where;
+      }
+      if (policy.evicts()) {
+        EXPECT_EQ(found.stats.cached_tokens, 0U) << where;
+      }
       most = policy.policy.from ? std::min(*policy.policy.from, text.size()) : text.size();
       text = Joined(Joined(text, expected.ids), SparsePrompt(9, 50 + static_cast<uint64_t>(turn)));
     }

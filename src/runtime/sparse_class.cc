@@ -102,13 +102,15 @@ Result<void> CheckLayerLists(const AttentionPolicy& policy, size_t num_layers) {
   return {};
 }
 
-bool CanBeSparse(const std::optional<AttentionShape>& shape) {
-  return shape && (shape->window == 0 || shape->window > kShortestWindow);
+// What a window drops cannot be kept by a form that chooses once.
+bool CanBeSparse(const std::optional<AttentionShape>& shape, AttentionKind kind) {
+  const bool evicts = kind == AttentionKind::kH2o || kind == AttentionKind::kWindow;
+  return shape && (shape->window == 0 || (!evicts && shape->window > AttentionPolicy::kMaxDenseWindow));
 }
 
 // The form of one layer with attention.
 Result<SparseLayer> LayerOf(const AttentionPolicy& policy, const AttentionShape& shape) {
-  SparseForm form{.kind = FormKind(policy.kind)};
+  SparseForm form{.kind = FormKind(policy.kind), .audit = policy.audit};
   const size_t head_dim = shape.head_dim;
   const std::string of_head = std::to_string(head_dim);
   if (form.kind == SparseKind::kSparq) {
@@ -257,7 +259,7 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
   std::vector<size_t> stay_dense;
   bool is_any = false;
   for (size_t i = 0; i < shapes.size(); ++i) {
-    if (!CanBeSparse(shapes[i])) continue;
+    if (!CanBeSparse(shapes[i], policy.kind)) continue;
     TIDEMILL_TRY(layer, LayerOf(policy, *shapes[i]));
     const auto& named = policy.dense_layers;
     if (std::find(named.begin(), named.end(), i) != named.end()) {
@@ -272,7 +274,8 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
   if (is_auto && (!is_any || !IsWorthIt(made, shapes, length))) return AttentionClass();
   if (!is_any) {
     return Wrong("--attention " + std::string(AttentionKindName(policy.kind)) +
-                 ": expected a layer whose attention sees more than " + std::to_string(kShortestWindow) + " positions" +
+                 ": expected a layer whose attention sees more than " +
+                 std::to_string(AttentionPolicy::kMaxDenseWindow) + " positions" +
                  (stay_dense.empty() ? "" : " and that --sparq-dense-layers does not name") +
                  ", found none in a model of family " + model.settings.architecture + "; choose dense");
   }

@@ -35,6 +35,22 @@ struct SparseCounts {
   uint64_t bytes = 0, dense_bytes = 0;  // read, and what dense attention would have read
   uint64_t audits = 0;                  // rows
   double kept_mass = 0, error = 0, agreement = 0;
+
+  SparseCounts& operator+=(const SparseCounts& other) {
+    rows += other.rows;
+    dense_rows += other.dense_rows;
+    groups += other.groups;
+    dense_groups += other.dense_groups;
+    alpha += other.alpha;
+    heads += other.heads;
+    bytes += other.bytes;
+    dense_bytes += other.dense_bytes;
+    audits += other.audits;
+    kept_mass += other.kept_mass;
+    error += other.error;
+    agreement += other.agreement;
+    return *this;
+  }
 };
 
 class SparseKvLayer : public KvLayer {

@@ -1,0 +1,17 @@
+// What became of a request's sparse attention.
+#ifndef TIDEMILL_RUNTIME_SPARSE_STATS_H_
+#define TIDEMILL_RUNTIME_SPARSE_STATS_H_
+
+#include <optional>
+
+#include "state/sequence_state.h"
+#include "tidemill/engine.h"
+
+namespace tidemill {
+
+// Of a state's sparse layers so far; none: all are dense. A layer's number is its state's.
+std::optional<SparseStats> SparseStatsOf(SequenceState& state);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_RUNTIME_SPARSE_STATS_H_
