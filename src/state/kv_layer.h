@@ -11,13 +11,12 @@
 // forks there are at most kMaxSpans + 2 * rows / kGrowthRows + 2 blocks; under `paged` nothing moves, and each fork may leave one.
 // What came of such a merge is never written again: holders of the small blocks may still come to share it.
 //
-// Keys are transposed in tiles, where `key_tiles` says so, once kRowsApart committed rows follow a tile, and back before their rows are rewritten or moved by part
-// of a tile.
+// Keys are transposed in tiles, unless `key_tiles` is false, once kRowsApart committed rows follow a tile, and back before their rows are
+// rewritten or moved by part of a tile.
 //
 // A layer with a window grows by kGrowthRows rows whatever the policy, and needs the rows that one at `floor` sees, from a multiple of
-// `drop_rows` on. Shared blocks go when
-// none of their rows is needed. When the tail is full, needed rows move to the front of the block if at least kGrowthRows / 2 rows become
-// free beyond the step; else a larger block replaces it. So a tail has at most
+// `drop_rows` on. Shared blocks go when none of their rows is needed. When the tail is full, needed rows move to the front of the block if
+// at least kGrowthRows / 2 rows become free beyond the step; else a larger block replaces it. So a tail has at most
 // needed + step + 2 * kGrowthRows  rows, and at least kGrowthRows / 2 positions lie between two moves, but of small tails.
 #ifndef TIDEMILL_STATE_KV_LAYER_H_
 #define TIDEMILL_STATE_KV_LAYER_H_

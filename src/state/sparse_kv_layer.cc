@@ -46,9 +46,9 @@ std::unique_ptr<LayerState> SparseKvLayer::MakeEmpty() const {
 Result<void> SparseKvLayer::Reserve(size_t n, size_t floor, BufferArena* arena) {
   if (shape().window != 0 && columns_.RowsDue(length()) != 0) Settle();  // before rows go that it reads
   TIDEMILL_TRY_VOID(KvLayer::Reserve(n, floor, arena));
+  columns_.DropBefore(FirstNeeded(floor));
   if (has_weights()) TIDEMILL_TRY_VOID(weights_.Reserve(n));
   TIDEMILL_TRY_VOID(columns_.Reserve(length() + n, arena));
-  columns_.DropBefore(FirstNeeded(floor));
   step_evicts_ = false;
   return {};
 }
