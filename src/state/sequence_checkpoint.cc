@@ -158,8 +158,6 @@ Result<void> SequenceState::RestoreOrThrow(std::span<const std::byte> checkpoint
   if (Checksum(checkpoint.subspan(reader.position())) != checksum)
     return Damaged("the checksum does not match the rows");
   if (rows != 0) TIDEMILL_TRY_VOID(fresh.ReadContent(reader, rows, earliest));
-  if (may_evict() && fresh.EarliestRollback(earliest) != earliest)
-    return Damaged(std::to_string(rows) + " tokens: rollbacks cannot end at " + std::to_string(earliest));
   if (fresh.hashes_.back() != tokens) return Damaged("the hash of the tokens does not match them");
   // From here on nothing fails. The layers stay where they are: others may hold references to them.
   for (size_t i = 0; i < layers_.size(); ++i) layers_[i]->Take(std::move(*fresh.layers_[i]));

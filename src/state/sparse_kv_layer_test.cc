@@ -209,6 +209,19 @@ TEST(SparseKvLayer, ReserveThatDropsRows_FillsTheirGranulesFirst) {
   EXPECT_EQ(child.Difference(true), "");
 }
 
+// The child's next granules are in a block that the parent sees, and has filled further.
+TEST(SparseKvLayer, ForkOfFewerRows_WritesBlocksOfItsOwn) {
+  const StateKindUnderTest kind = Kind({.kv_heads = 2, .head_dim = 4}, DType::kF16);
+  Subject parent(kind, 2000), child(kind, 2000);
+  parent.Extend(Keys(250, 1));
+  ASSERT_TRUE(parent.state->ForkTo(*child.state, 100).ok());
+  child.naive = parent.naive;
+  child.naive.Truncate(kind, 100);
+  child.Extend(Keys(60, 500));
+  EXPECT_EQ(child.Difference(true), "");
+  EXPECT_EQ(parent.Difference(true), "");
+}
+
 TEST(SparseKvLayer, HugeContext_CostsWhatIsUsed) {
   const StateKindUnderTest kind = Kind({.kv_heads = 2, .head_dim = 4}, DType::kBF16);
   Subject small(kind, 1000), huge(kind, size_t{1} << 40);
