@@ -209,17 +209,18 @@ TEST(SparseKvLayer, ReserveThatDropsRows_FillsTheirGranulesFirst) {
   EXPECT_EQ(child.Difference(true), "");
 }
 
-// The child's next granules are in a block that the parent sees, and has filled further.
-TEST(SparseKvLayer, ForkOfFewerRows_WritesBlocksOfItsOwn) {
+// The next granules are in a block that the child sees, filled.
+TEST(SparseKvLayer, RollbackBelowAFork_WritesBlocksOfItsOwn) {
   const StateKindUnderTest kind = Kind({.kv_heads = 2, .head_dim = 4}, DType::kF16);
-  Subject parent(kind, 2000), child(kind, 2000);
+  Subject parent(kind, 2000);
   parent.Extend(Keys(250, 1));
-  ASSERT_TRUE(parent.state->ForkTo(*child.state, 100).ok());
-  child.naive = parent.naive;
-  child.naive.Truncate(kind, 100);
-  child.Extend(Keys(60, 500));
-  EXPECT_EQ(child.Difference(true), "");
+  Subject child(kind, std::move(parent.state->Fork()).value(), parent.naive);
+  ASSERT_TRUE(parent.state->Rollback(100).ok());
+  EXPECT_EQ(LayerOf(parent).Columns().filled, 64U);
+  parent.naive.Truncate(kind, 100);
+  parent.Extend(Keys(60, 500));
   EXPECT_EQ(parent.Difference(true), "");
+  EXPECT_EQ(child.Difference(true), "");
 }
 
 TEST(SparseKvLayer, HugeContext_CostsWhatIsUsed) {
