@@ -1,0 +1,418 @@
+#include "tidemill/eval.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/out_of_memory.h"
+#include "runtime/engine_impl.h"
+#include "runtime/eval_metrics.h"
+#include "runtime/eval_policies.h"
+#include "runtime/eval_tasks.h"
+
+namespace tidemill {
+namespace {
+
+// Whether an answer that is not exact can still be a good one.
+bool HasWords(EvalTask task) {
+  return task == EvalTask::kChoice || task == EvalTask::kNotes || task == EvalTask::kFunctions;
+}
+
+Error Cancelled() { return Error(ErrorCode::kCancelled, "evaluate: interrupted by the caller"); }
+
+size_t CharactersIn(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+// A question as ids behind those of its context.
+struct EncodedQuestion {
+  std::vector<int32_t> question, answer;  // neither is empty
+};
+
+// One policy's way through one answer.
+struct PolicyRun {
+  const EvalPolicy* policy = nullptr;
+  std::vector<std::optional<SparseLayer>> layers;  // empty: a plain cache
+  std::unique_ptr<SequenceState> state;
+  bool is_wanted = false;  // its record is not there yet
+  double nll = 0, kl = 0;  // sums
+  size_t agreed = 0, matched = 0;
+  bool still_matches = true;
+  std::vector<int32_t> generated;
+};
+
+class EvalRunner {
+ public:
+  EvalRunner(Engine::Impl& impl, const EvalOptions& options, const EvalCallbacks& callbacks,
+             const std::atomic<bool>* interrupt)
+      : impl_(impl),
+        options_(options),
+        callbacks_(callbacks),
+        interrupt_(interrupt),
+        tokenizer_(impl.model->impl().text.tokenizer),
+        vocab_(impl.language_model().head_or_tied().rows()),
+        rows_(options.policies.size() * vocab_) {
+    for (const EvalPolicy& policy : options.policies) {
+      is_dense_only_ = is_dense_only_ && policy.kind == AttentionKind::kDense;
+      has_columns_ = has_columns_ || (policy.kind == AttentionKind::kSparq && *impl.options.kv_type != KvType::kQ8_0);
+    }
+  }
+
+  Result<void> Run() {
+    size_t done = 0;
+    const size_t all = options_.tasks.size() * options_.context_tokens.size() * options_.contexts;
+    for (const EvalTask task : options_.tasks) {
+      for (const size_t tokens : options_.context_tokens) {
+        for (size_t index = 0; index < options_.contexts; ++index) {
+          TIDEMILL_TRY_VOID(RunContext({.task = task, .context_tokens = tokens, .context = index}));
+          if (callbacks_.progress) callbacks_.progress(++done, all);
+        }
+      }
+    }
+    return {};
+  }
+
+ private:
+  // Where the forms of layers are made: those of `policy`, or of the first one that has any, where all is read densely.
+  std::vector<std::optional<SparseLayer>> LayersFor(const EvalPolicy& policy, size_t positions) const {
+    if (is_dense_only_) return {};
+    const EvalPolicy* own = &policy;
+    if (policy.kind == AttentionKind::kDense) {
+      own = &*std::find_if(options_.policies.begin(), options_.policies.end(),
+                           [](const EvalPolicy& p) { return p.kind != AttentionKind::kDense; });
+    }
+    return EvalLayersOf(*own, impl_.language_model(), DTypeOf(*impl_.options.kv_type), positions, has_columns_);
+  }
+
+  std::unique_ptr<SequenceState> NewState(std::span<const std::optional<SparseLayer>> layers, size_t expected) const {
+    return impl_.language_model().MakeState({.kv_dtype = DTypeOf(*impl_.options.kv_type),
+                                             .growth = impl_.GrowthOf(expected),
+                                             .max_length = impl_.options.context,
+                                             .linear = impl_.own_class.linear,
+                                             .sparse = layers,
+                                             .isa = impl_.isa,
+                                             .pages = impl_.pages.get(),
+                                             .ledger = &impl_.memory->ledger()});
+  }
+
+  Result<void> CheckSparse(SequenceState& state) const {
+    for (size_t i = 0; i < state.num_layers(); ++i) {
+      if (state.layer(i).kind() == StateKind::kSparseKv) return {};
+    }
+    return Error(ErrorCode::kUnsupported,
+                 "evaluate: no layer of the model can be sparse; name no policy but dense, or another model");
+  }
+
+  Result<size_t> Count(std::string_view text) const {
+    TIDEMILL_TRY(ids, tokenizer_.Encode(text, {.add_special = false, .parse_special = false}));
+    return ids.size();
+  }
+
+  // The question's ids are those that it has with the answer behind it, up to the first one that differs without.
+  Result<EncodedQuestion> Encode(const EvalQuestion& question) const {
+    constexpr EncodeOptions kPlain = {.add_special = false, .parse_special = false};
+    TIDEMILL_TRY(alone, tokenizer_.Encode(question.text, kPlain));
+    TIDEMILL_TRY(both, tokenizer_.Encode(question.text + question.answer, kPlain));
+    const auto split = std::mismatch(both.begin(), both.end(), alone.begin(), alone.end()).first;
+    EncodedQuestion made = {.question = {both.begin(), split}, .answer = {split, both.end()}};
+    made.answer.resize(std::min(made.answer.size(), options_.answer_tokens));
+    if (made.question.empty() || made.answer.size() < 2)
+      return Error(ErrorCode::kUnsupported,
+                   "evaluate: the tokenizer joins a question with its answer; choose another model");
+    return made;
+  }
+
+  // Runs and commits `tokens` densely; row: logits of the last one, or empty.
+  Result<void> Prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> row) {
+    for (size_t first = 0; first < tokens.size(); first += impl_.options.prefill_chunk) {
+      const auto part = tokens.subspan(first, std::min(impl_.options.prefill_chunk, tokens.size() - first));
+      const bool is_last = first + part.size() == tokens.size() && !row.empty();
+      TIDEMILL_TRY_VOID(state.Reserve(part.size()).WithContext("evaluate"));
+      const StepSequence step{.state = &state, .tokens = part, .rows = is_last ? Wanted::kLast : Wanted::kNothing};
+      const auto sink = [&](size_t, size_t, std::span<float> logits) {
+        std::copy(logits.begin(), logits.end(), row.begin());
+      };
+      if (!impl_.executor->Run({&step, 1}, sink, interrupt_)) return Cancelled();
+      keys_.assign(part.begin(), part.end());
+      state.Commit(keys_);
+    }
+    return {};
+  }
+
+  // One step of one token for each of the runs, whose logits go to their rows.
+  Result<void> Step(std::span<PolicyRun*> runs, std::span<const int32_t> tokens, size_t sparse_from) {
+    steps_.clear();
+    for (size_t i = 0; i < runs.size(); ++i) {
+      TIDEMILL_TRY_VOID(runs[i]->state->Reserve(1).WithContext("evaluate"));
+      const bool is_dense = runs[i]->policy->kind == AttentionKind::kDense;
+      steps_.push_back({.state = runs[i]->state.get(),
+                        .tokens = tokens.subspan(i, 1),
+                        .rows = Wanted::kLast,
+                        .sparse_from = is_dense ? SIZE_MAX : sparse_from});
+    }
+    const auto sink = [&](size_t sequence, size_t, std::span<float> logits) {
+      std::copy(logits.begin(), logits.end(), RowOf(*runs[sequence]).begin());
+    };
+    if (!impl_.executor->Run(steps_, sink, interrupt_)) return Cancelled();
+    for (size_t i = 0; i < runs.size(); ++i) {
+      keys_.assign(1, static_cast<RowKey>(tokens[i]));
+      runs[i]->state->Commit(keys_);
+    }
+    return {};
+  }
+
+  std::span<float> RowOf(const PolicyRun& run) {
+    return std::span(rows_).subspan(static_cast<size_t>(&run - runs_.data()) * vocab_, vocab_);
+  }
+  int32_t Likeliest(std::span<const float> row) const {
+    return static_cast<int32_t>(ArgMax(row.first(std::min(vocab_, tokenizer_.vocab_size()))));
+  }
+
+  Result<void> RunContext(EvalKey key) {
+    const auto count = [this](std::string_view text) { return Count(text); };
+    const EvalItemSpec spec = {.task = key.task,
+                               .seed = options_.seed,
+                               .index = key.context,
+                               .context_tokens = key.context_tokens,
+                               .num_questions = options_.questions,
+                               .answer_tokens = options_.answer_tokens,
+                               .text = options_.text};
+    TIDEMILL_TRY(item, MakeEvalItem(spec, count));
+    TIDEMILL_TRY(ids, tokenizer_.Encode(item.context, {.add_special = false, .parse_special = false}));
+    if (tokenizer_.adds_bos() && tokenizer_.bos_id()) ids.insert(ids.begin(), *tokenizer_.bos_id());
+    std::unique_ptr<SequenceState> context;  // made for the first question that is not done
+    for (key.question = 0; key.question < item.questions.size(); ++key.question) {
+      if (!FindWanted(key)) continue;
+      TIDEMILL_TRY(question, Encode(item.questions[key.question]));
+      const size_t positions = ids.size() + question.question.size() + question.answer.size();
+      if (positions > impl_.options.context) {
+        return Error(ErrorCode::kContextFull, "evaluate: a context of " + std::to_string(ids.size()) +
+                                                  " tokens, its question and answer have " + std::to_string(positions) +
+                                                  ": the engine holds " + std::to_string(impl_.options.context) +
+                                                  "; choose a smaller --context-tokens");
+      }
+      if (context == nullptr) {
+        context = NewState(LayersFor(options_.policies.front(), ids.size()), positions);
+        if (!is_dense_only_) TIDEMILL_TRY_VOID(CheckSparse(*context));
+        TIDEMILL_TRY_VOID(Prefill(*context, ids, {}));
+      }
+      TIDEMILL_TRY_VOID(RunQuestion(key, *context, question));
+    }
+    return {};
+  }
+
+  // Whose record of the question is not there yet; the first run is dense's, which the others are compared with. False: none.
+  bool FindWanted(EvalKey key) {
+    bool any = false;
+    runs_.clear();
+    for (const EvalPolicy& policy : options_.policies) {
+      key.policy = policy.name();
+      const bool is_wanted = !callbacks_.is_done || !callbacks_.is_done(key);
+      any = any || is_wanted;
+      if (is_wanted || runs_.empty()) {
+        runs_.emplace_back();
+        runs_.back().policy = &policy;
+        runs_.back().is_wanted = is_wanted;
+      }
+    }
+    return any;
+  }
+
+  // Each run's state behind the question, or before it where the question is sparse.
+  Result<void> ForkRuns(std::span<PolicyRun*> runs, SequenceState& parent, size_t positions) {
+    for (PolicyRun* run : runs) {
+      run->layers = LayersFor(*run->policy, positions);
+      run->state = NewState(run->layers, positions);
+      TIDEMILL_TRY_VOID(parent.ForkTo(*run->state, parent.length()).WithContext("evaluate"));
+    }
+    return {};
+  }
+
+  Result<void> RunQuestion(EvalKey key, SequenceState& context, const EncodedQuestion& ids) {
+    const size_t prompt = context.length() + ids.question.size(), positions = prompt + ids.answer.size();
+    const auto behind = NewState(LayersFor(options_.policies.front(), positions), positions);
+    TIDEMILL_TRY_VOID(context.ForkTo(*behind, context.length()).WithContext("evaluate"));
+    std::vector<float> first_row(vocab_);
+    if (!options_.sparse_question) TIDEMILL_TRY_VOID(Prefill(*behind, ids.question, first_row));
+    std::vector<PolicyRun*> all;
+    for (PolicyRun& run : runs_) all.push_back(&run);
+    TIDEMILL_TRY_VOID(ForkRuns(all, *behind, positions));
+    TIDEMILL_TRY_VOID(ReachAnswer(all, ids, first_row));
+    std::vector<int32_t> tokens;
+    for (size_t i = 0; i < ids.answer.size(); ++i) {
+      TIDEMILL_TRY_VOID(ScoreRows(ids.answer[i], options_.sparse_question || i > 0));
+      if (i + 1 == ids.answer.size()) break;
+      tokens.assign(all.size(), ids.answer[i]);
+      TIDEMILL_TRY_VOID(Step(all, tokens, SparseFrom(prompt, ids)));
+    }
+    if (options_.generate && HasWords(key.task)) TIDEMILL_TRY_VOID(Generate(*behind, ids, positions, first_row));
+    for (const PolicyRun& run : runs_) {
+      key.policy = run.policy->name();
+      if (!run.is_wanted) continue;
+      TIDEMILL_TRY(record, RecordOf(key, run, ids, prompt));
+      TIDEMILL_TRY_VOID(callbacks_.sink(record));
+    }
+    return {};
+  }
+
+  size_t SparseFrom(size_t prompt, const EncodedQuestion& ids) const {
+    return options_.sparse_question ? prompt - ids.question.size() : prompt;
+  }
+
+  // Until the rows of all runs predict the answer's first token.
+  Result<void> ReachAnswer(std::span<PolicyRun*> runs, const EncodedQuestion& ids, std::span<const float> first_row) {
+    if (!options_.sparse_question) {
+      for (const PolicyRun* run : runs) std::copy(first_row.begin(), first_row.end(), RowOf(*run).begin());
+      return {};
+    }
+    const size_t from = runs.front()->state->length();
+    for (const int32_t id : ids.question) TIDEMILL_TRY_VOID(Step(runs, std::vector<int32_t>(runs.size(), id), from));
+    return {};
+  }
+
+  Result<void> ScoreRows(int32_t target, bool counts) {
+    const auto dense = RowOf(runs_.front());
+    const int32_t dense_choice = Likeliest(dense);
+    for (PolicyRun& run : runs_) {
+      const auto row = RowOf(run);
+      const double nll = NegativeLogLikelihood(row, target);
+      const int32_t choice = Likeliest(row);
+      if (!std::isfinite(nll)) {
+        return Error(ErrorCode::kNumericalError, "evaluate: " + run.policy->name() +
+                                                     ": a logit is not a finite number; the weights may be damaged");
+      }
+      run.still_matches = run.still_matches && choice == target;
+      if (run.still_matches) ++run.matched;
+      if (!counts) continue;
+      run.nll += nll;
+      run.kl += KlDivergence(dense, row);
+      if (choice == dense_choice) ++run.agreed;
+    }
+    return {};
+  }
+
+  // Answers greedily with the policies that left the reference, for as many tokens as that has.
+  Result<void> Generate(SequenceState& behind, const EncodedQuestion& ids, size_t positions,
+                        std::span<const float> first_row) {
+    std::vector<PolicyRun*> going;
+    for (PolicyRun& run : runs_) {
+      if (run.is_wanted && !run.still_matches) going.push_back(&run);
+    }
+    if (going.empty()) return {};
+    const size_t from = SparseFrom(positions - ids.answer.size(), ids);
+    TIDEMILL_TRY_VOID(ForkRuns(going, behind, positions));
+    TIDEMILL_TRY_VOID(ReachAnswer(going, ids, first_row));
+    std::vector<int32_t> tokens;
+    for (size_t i = 0; i < ids.answer.size(); ++i) {
+      tokens.clear();
+      std::erase_if(going, [&](PolicyRun* run) {
+        const int32_t id = Likeliest(RowOf(*run));
+        if (tokenizer_.IsEndOfGeneration(id)) return true;
+        run->generated.push_back(id);
+        tokens.push_back(id);
+        return false;
+      });
+      if (going.empty() || i + 1 == ids.answer.size()) break;
+      TIDEMILL_TRY_VOID(Step(going, tokens, from));
+    }
+    return {};
+  }
+
+  Result<EvalRecord> RecordOf(const EvalKey& key, const PolicyRun& run, const EncodedQuestion& ids,
+                              size_t prompt) const {
+    EvalRecord record = {.key = key, .prompt_tokens = prompt};
+    record.scored_tokens = ids.answer.size() - (options_.sparse_question ? 0 : 1);
+    const auto n = static_cast<double>(record.scored_tokens);
+    record.nll = run.nll / n;
+    record.kl = run.kl / n;
+    record.agreement = static_cast<double>(run.agreed) / n;
+    record.exact = run.still_matches;
+    const auto answer = std::span(ids.answer);
+    TIDEMILL_TRY(matched, tokenizer_.Decode(answer.first(run.matched), false));
+    record.matched_characters = CharactersIn(matched);
+    if (options_.generate && HasWords(key.task)) {
+      TIDEMILL_TRY(generated,
+                   tokenizer_.Decode(run.still_matches ? answer : std::span<const int32_t>(run.generated), false));
+      TIDEMILL_TRY(reference, tokenizer_.Decode(answer, false));
+      record.rouge_l = RougeL(reference, generated);
+    }
+    if (key.task == EvalTask::kBpc) {
+      TIDEMILL_TRY(scored, tokenizer_.Decode(answer.last(record.scored_tokens), false));
+      const size_t characters = std::max<size_t>(1, CharactersIn(scored));
+      record.bits_per_character = run.nll / std::log(2.0) / static_cast<double>(characters);
+    }
+    FillForm(run, prompt + ids.answer.size(), &record);
+    return record;
+  }
+
+  // Of the layers that are sparse, which share one form but where heads differ in size; the first one stands for all.
+  void FillForm(const PolicyRun& run, size_t positions, EvalRecord* record) const {
+    if (run.policy->kind == AttentionKind::kDense) return;
+    for (size_t i = 0; i < run.layers.size(); ++i) {
+      if (!run.layers[i]) continue;
+      const size_t head_dim =
+          impl_.language_model().layers[i].Work(DTypeOf(*impl_.options.kv_type)).attention.front().head_dim;
+      record->r = run.layers[i]->form.r;
+      record->k = run.layers[i]->form.k;
+      record->bytes = EvalShareOfDense(run.layers[i]->form, head_dim, positions);
+      return;
+    }
+  }
+
+  Engine::Impl& impl_;
+  const EvalOptions& options_;
+  const EvalCallbacks& callbacks_;
+  const std::atomic<bool>* interrupt_;
+  const Tokenizer& tokenizer_;
+  const size_t vocab_;       // rows of the head
+  std::vector<float> rows_;  // [policies, vocab]
+  bool is_dense_only_ = true, has_columns_ = false;
+  std::vector<PolicyRun> runs_;  // of the question at hand
+  std::vector<StepSequence> steps_;
+  std::vector<RowKey> keys_;
+};
+
+Error OutOfRange(std::string_view what, size_t found, size_t low, size_t high) {
+  return Error(ErrorCode::kInvalidArgument, "evaluate: " + std::string(what) + ": expected " + std::to_string(low) +
+                                                " to " + std::to_string(high) + ", found " + std::to_string(found));
+}
+
+Result<void> CheckOptions(const EvalOptions& options) {
+  constexpr size_t kMaxContexts = 100000, kMaxAnswerTokens = 4096;
+  if (options.tasks.empty()) return OutOfRange("tasks", 0, 1, kEvalTasks.size());
+  if (options.contexts == 0 || options.contexts > kMaxContexts)
+    return OutOfRange("contexts", options.contexts, 1, kMaxContexts);
+  if (options.questions == 0 || options.questions > kMaxContexts)
+    return OutOfRange("questions", options.questions, 1, kMaxContexts);
+  if (options.answer_tokens < kMinAnswerTokens || options.answer_tokens > kMaxAnswerTokens)
+    return OutOfRange("answer_tokens", options.answer_tokens, kMinAnswerTokens, kMaxAnswerTokens);
+  if (options.policies.empty() || options.policies.size() > kMaxEvalPolicies)
+    return OutOfRange("policies", options.policies.size(), 1, kMaxEvalPolicies);
+  if (options.policies.front().kind != AttentionKind::kDense)
+    return Error(ErrorCode::kInvalidArgument,
+                 "evaluate: the policies: expected dense as the first, found " + options.policies.front().name());
+  return {};
+}
+
+}  // namespace
+
+Result<void> Evaluate(Engine& engine, const Model& model, const EvalOptions& options, const EvalCallbacks& callbacks,
+                      const std::atomic<bool>* interrupt) {
+  TIDEMILL_TRY_VOID(CheckOptions(options));
+  if (!engine.idle())
+    return Error(ErrorCode::kFailedPrecondition, "evaluate: requests are in flight; finish or cancel them first");
+  if (model.text().tokenizer.vocab_size() == 0)
+    return Error(ErrorCode::kFailedPrecondition,
+                 "evaluate: the model was loaded without its tokenizer; load it with LoadOptions::text");
+  try {
+    return EvalRunner(engine.impl(), options, callbacks, interrupt).Run();
+  } catch (const std::exception&) {  // std::bad_alloc
+    return OutOfMemoryError("evaluate");
+  }
+}
+
+}  // namespace tidemill
