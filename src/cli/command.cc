@@ -29,6 +29,7 @@ constexpr Command kCommands[] = {
     {"detokenize", "token ids to text", DetokenizeCommand},
     {"logits", "the logits of every position, as safetensors", LogitsCommand},
     {"perplexity", "how well a model predicts a text", PerplexityCommand},
+    {"eval", "what sparse attention costs in quality", EvalCommand},
     {"bench", "speed of prefill and decode", BenchCommand},
     {"plan", "what the engine chooses on this machine, and why", PlanCommand},
 };

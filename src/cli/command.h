@@ -28,6 +28,7 @@ Result<void> TokenizeCommand(CommandContext& context);
 Result<void> DetokenizeCommand(CommandContext& context);
 Result<void> LogitsCommand(CommandContext& context);
 Result<void> PerplexityCommand(CommandContext& context);
+Result<void> EvalCommand(CommandContext& context);
 Result<void> BenchCommand(CommandContext& context);
 Result<void> PlanCommand(CommandContext& context);
 

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr const char* kCommands[] = {"run",    "chat",       "inspect", "tokenize", "detokenize",
-                                     "logits", "perplexity", "bench",   "plan"};
+                                     "logits", "perplexity", "eval",    "bench",    "plan"};
 
 // Standard output of a command that must end well and say nothing else.
 std::string Output(const std::vector<std::string>& arguments, const ProcessOptions& options = {}) {
