@@ -109,7 +109,8 @@ struct EvalCallbacks {
 // Calls the sink for each context, question and policy in that order. Contexts, questions and answers follow from the seed alone, so that what is done
 // need not be done again. kInvalidArgument: options out of range, or a text that is too short; kContextFull; kUnsupported: no layer can be sparse;
 // kFailedPrecondition: requests are in flight; kNumericalError; kOutOfMemory; kCancelled soon after `interrupt`, which may be null.
-// Cost: a prefill for each context and for each question, and a step of one row for each policy and token of an answer.
+// Cost: a prefill for each context and for each question, two where kH2o is among others, whose weights come of the prompt; and a step of one row
+// for each policy and token of an answer.
 Result<void> Evaluate(Engine& engine, const Model& model, const EvalOptions& options, const EvalCallbacks& callbacks,
                       const std::atomic<bool>* interrupt = nullptr);
 

@@ -93,7 +93,7 @@ void AddFlags(FlagSet& set, EvalFlags& flags) {
   set.Text("--out", flags.out, "FILE",
            "Append records as JSON lines; what is in the file already is not computed again");
   set.Switch("--quick", flags.quick,
-             "2 contexts of each task and 2 questions of a context, where nothing else is said");
+             "4 contexts of each task and 2 questions of a context, where nothing else is said");
   set.Switch("--json", flags.json, "One JSON object");
   flags.machine.AddTo(set);
 }
@@ -107,7 +107,7 @@ Result<EvalOptions> OptionsOf(const EvalFlags& flags, std::string_view text) {
     }
   }
   options.context_tokens = flags.context_tokens;
-  options.contexts = flags.contexts.value_or(flags.quick ? 2 : 8);
+  options.contexts = flags.contexts.value_or(flags.quick ? 4 : 8);
   options.questions = flags.questions.value_or(flags.quick ? 2 : 4);
   options.answer_tokens = flags.answer_tokens.value_or(options.answer_tokens);
   TIDEMILL_TRY(policies, ParseEvalPolicies(flags.policies.value_or("dense,sparq,topk,h2o,window"), flags.compressions));

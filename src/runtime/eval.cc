@@ -1,6 +1,7 @@
 #include "tidemill/eval.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
 #include <memory>
@@ -45,6 +46,12 @@ struct PolicyRun {
   std::vector<int32_t> generated;
 };
 
+// What policies begin an answer from.
+struct Prefill {
+  std::unique_ptr<SequenceState> context;  // made for the first question that is not done
+  std::unique_ptr<SequenceState> behind;   // the question
+};
+
 class EvalRunner {
  public:
   EvalRunner(Engine::Impl& impl, const EvalOptions& options, const EvalCallbacks& callbacks,
@@ -57,8 +64,10 @@ class EvalRunner {
         vocab_(impl.language_model().head_or_tied().rows()),
         rows_(options.policies.size() * vocab_) {
     for (const EvalPolicy& policy : options.policies) {
-      is_dense_only_ = is_dense_only_ && policy.kind == AttentionKind::kDense;
-      has_columns_ = has_columns_ || (policy.kind == AttentionKind::kSparq && *impl.options.kv_type != KvType::kQ8_0);
+      if (policy.kind == AttentionKind::kDense || KeepsWeights(policy)) continue;
+      const bool is_sparq = policy.kind == AttentionKind::kSparq;
+      if (shared_form_ == nullptr || (is_sparq && shared_form_->kind != AttentionKind::kSparq)) shared_form_ = &policy;
+      has_columns_ = has_columns_ || (is_sparq && *impl.options.kv_type != KvType::kQ8_0);
     }
   }
 
@@ -77,14 +86,14 @@ class EvalRunner {
   }
 
  private:
-  // Where the forms of layers are made: those of `policy`, or of the first one that has any, where all is read densely.
+  // Sums of the weights of dense rows, too: only a state of the same kind makes them, and so it shares no prefill with the others.
+  static bool KeepsWeights(const EvalPolicy& policy) { return policy.kind == AttentionKind::kH2o; }
+  Prefill& PrefillOf(const EvalPolicy& policy) { return prefills_[KeepsWeights(policy) ? 1 : 0]; }
+
+  // Where the forms of layers are made. Dense rows may stand in layers of any form that keeps no weights.
   std::vector<std::optional<SparseLayer>> LayersFor(const EvalPolicy& policy, size_t positions) const {
-    if (is_dense_only_) return {};
-    const EvalPolicy* own = &policy;
-    if (policy.kind == AttentionKind::kDense) {
-      own = &*std::find_if(options_.policies.begin(), options_.policies.end(),
-                           [](const EvalPolicy& p) { return p.kind != AttentionKind::kDense; });
-    }
+    const EvalPolicy* own = policy.kind == AttentionKind::kDense ? shared_form_ : &policy;
+    if (own == nullptr) return {};
     return EvalLayersOf(*own, impl_.language_model(), DTypeOf(*impl_.options.kv_type), positions, has_columns_);
   }
 
@@ -127,7 +136,7 @@ class EvalRunner {
   }
 
   // Runs and commits `tokens` densely; row: logits of the last one, or empty.
-  Result<void> Prefill(SequenceState& state, std::span<const int32_t> tokens, std::span<float> row) {
+  Result<void> FeedPrompt(SequenceState& state, std::span<const int32_t> tokens, std::span<float> row) {
     for (size_t first = 0; first < tokens.size(); first += impl_.options.prefill_chunk) {
       const auto part = tokens.subspan(first, std::min(impl_.options.prefill_chunk, tokens.size() - first));
       const bool is_last = first + part.size() == tokens.size() && !row.empty();
@@ -184,7 +193,7 @@ class EvalRunner {
     TIDEMILL_TRY(item, MakeEvalItem(spec, count));
     TIDEMILL_TRY(ids, tokenizer_.Encode(item.context, {.add_special = false, .parse_special = false}));
     if (tokenizer_.adds_bos() && tokenizer_.bos_id()) ids.insert(ids.begin(), *tokenizer_.bos_id());
-    std::unique_ptr<SequenceState> context;  // made for the first question that is not done
+    prefills_ = {};
     for (key.question = 0; key.question < item.questions.size(); ++key.question) {
       if (!FindWanted(key)) continue;
       TIDEMILL_TRY(question, Encode(item.questions[key.question]));
@@ -195,12 +204,15 @@ class EvalRunner {
                                                   ": the engine holds " + std::to_string(impl_.options.context) +
                                                   "; choose a smaller --context-tokens");
       }
-      if (context == nullptr) {
-        context = NewState(LayersFor(options_.policies.front(), ids.size()), positions);
-        if (!is_dense_only_) TIDEMILL_TRY_VOID(CheckSparse(*context));
-        TIDEMILL_TRY_VOID(Prefill(*context, ids, {}));
+      for (const PolicyRun& run : runs_) {
+        std::unique_ptr<SequenceState>& context = PrefillOf(*run.policy).context;
+        if (context != nullptr) continue;
+        const auto layers = LayersFor(*run.policy, positions);
+        context = NewState(layers, positions);
+        if (!layers.empty()) TIDEMILL_TRY_VOID(CheckSparse(*context));
+        TIDEMILL_TRY_VOID(FeedPrompt(*context, ids, {}));
       }
-      TIDEMILL_TRY_VOID(RunQuestion(key, *context, question));
+      TIDEMILL_TRY_VOID(RunQuestion(key, ids.size(), question));
     }
     return {};
   }
@@ -223,8 +235,9 @@ class EvalRunner {
   }
 
   // Each run's state behind the question, or before it where the question is sparse.
-  Result<void> ForkRuns(std::span<PolicyRun*> runs, SequenceState& parent, size_t positions) {
+  Result<void> ForkRuns(std::span<PolicyRun*> runs, size_t positions) {
     for (PolicyRun* run : runs) {
+      SequenceState& parent = *PrefillOf(*run->policy).behind;
       run->layers = LayersFor(*run->policy, positions);
       run->state = NewState(run->layers, positions);
       TIDEMILL_TRY_VOID(parent.ForkTo(*run->state, parent.length()).WithContext("evaluate"));
@@ -232,15 +245,20 @@ class EvalRunner {
     return {};
   }
 
-  Result<void> RunQuestion(EvalKey key, SequenceState& context, const EncodedQuestion& ids) {
-    const size_t prompt = context.length() + ids.question.size(), positions = prompt + ids.answer.size();
-    const auto behind = NewState(LayersFor(options_.policies.front(), positions), positions);
-    TIDEMILL_TRY_VOID(context.ForkTo(*behind, context.length()).WithContext("evaluate"));
-    std::vector<float> first_row(vocab_);
-    if (!options_.sparse_question) TIDEMILL_TRY_VOID(Prefill(*behind, ids.question, first_row));
+  Result<void> RunQuestion(EvalKey key, size_t context_tokens, const EncodedQuestion& ids) {
+    const size_t prompt = context_tokens + ids.question.size(), positions = prompt + ids.answer.size();
+    std::vector<float> first_row(vocab_);  // the same bits in all states, since their prompts are dense
+    for (Prefill& prefill : prefills_) prefill.behind.reset();
+    for (const PolicyRun& run : runs_) {
+      Prefill& prefill = PrefillOf(*run.policy);
+      if (prefill.behind != nullptr) continue;
+      prefill.behind = NewState(LayersFor(*run.policy, positions), positions);
+      TIDEMILL_TRY_VOID(prefill.context->ForkTo(*prefill.behind, context_tokens).WithContext("evaluate"));
+      if (!options_.sparse_question) TIDEMILL_TRY_VOID(FeedPrompt(*prefill.behind, ids.question, first_row));
+    }
     std::vector<PolicyRun*> all;
     for (PolicyRun& run : runs_) all.push_back(&run);
-    TIDEMILL_TRY_VOID(ForkRuns(all, *behind, positions));
+    TIDEMILL_TRY_VOID(ForkRuns(all, positions));
     TIDEMILL_TRY_VOID(ReachAnswer(all, ids, first_row));
     std::vector<int32_t> tokens;
     for (size_t i = 0; i < ids.answer.size(); ++i) {
@@ -249,7 +267,7 @@ class EvalRunner {
       tokens.assign(all.size(), ids.answer[i]);
       TIDEMILL_TRY_VOID(Step(all, tokens, SparseFrom(prompt, ids)));
     }
-    if (options_.generate && HasWords(key.task)) TIDEMILL_TRY_VOID(Generate(*behind, ids, positions, first_row));
+    if (options_.generate && HasWords(key.task)) TIDEMILL_TRY_VOID(Generate(ids, positions, first_row));
     for (const PolicyRun& run : runs_) {
       key.policy = run.policy->name();
       if (!run.is_wanted) continue;
@@ -296,15 +314,14 @@ class EvalRunner {
   }
 
   // Answers greedily with the policies that left the reference, for as many tokens as that has.
-  Result<void> Generate(SequenceState& behind, const EncodedQuestion& ids, size_t positions,
-                        std::span<const float> first_row) {
+  Result<void> Generate(const EncodedQuestion& ids, size_t positions, std::span<const float> first_row) {
     std::vector<PolicyRun*> going;
     for (PolicyRun& run : runs_) {
       if (run.is_wanted && !run.still_matches) going.push_back(&run);
     }
     if (going.empty()) return {};
     const size_t from = SparseFrom(positions - ids.answer.size(), ids);
-    TIDEMILL_TRY_VOID(ForkRuns(going, behind, positions));
+    TIDEMILL_TRY_VOID(ForkRuns(going, positions));
     TIDEMILL_TRY_VOID(ReachAnswer(going, ids, first_row));
     std::vector<int32_t> tokens;
     for (size_t i = 0; i < ids.answer.size(); ++i) {
@@ -368,10 +385,12 @@ class EvalRunner {
   const EvalCallbacks& callbacks_;
   const std::atomic<bool>* interrupt_;
   const Tokenizer& tokenizer_;
-  const size_t vocab_;       // rows of the head
-  std::vector<float> rows_;  // [policies, vocab]
-  bool is_dense_only_ = true, has_columns_ = false;
-  std::vector<PolicyRun> runs_;  // of the question at hand
+  const size_t vocab_;                       // rows of the head
+  std::vector<float> rows_;                  // [policies, vocab]
+  const EvalPolicy* shared_form_ = nullptr;  // of states without weights; null: they are plain
+  bool has_columns_ = false;
+  std::array<Prefill, 2> prefills_;  // of the context at hand: without weights, and with them
+  std::vector<PolicyRun> runs_;      // of the question at hand
   std::vector<StepSequence> steps_;
   std::vector<RowKey> keys_;
 };
