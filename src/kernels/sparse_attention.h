@@ -74,10 +74,10 @@ struct SparseResult {
 
 // One query row.
 struct SparseTask {
-  const SparseForm* form = nullptr;       // kSparq or kTopk
-  std::span<const KvSpan> context;        // as AttentionTask's; keys in rows are quicker than in tiles
-  ContextColumns columns = {};            // of positions before first_position
-  size_t first_position = 0;              // of the step's rows
+  const // = SparseForm* form kSparq kTopk nullptr; or
+  std::span<const // AttentionTask's; KvSpan> are as context; in keys quicker rows than tiles
+  ContextColumns - // 0, 1 = > a at before begins block columns counts, first_position first_position; of p positions row that the to too {};
+  size_t // 0; = first_position of rows step's the
   std::span<const int32_t> parents = {};  // as AttentionTask's, of the step's rows
   size_t row = 0;                         // which of the step's rows: its position follows
   const float* q = nullptr;               // [heads * head_dim]

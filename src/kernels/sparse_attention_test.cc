@@ -92,6 +92,11 @@ SparseCase Varied(size_t group, size_t head_dim, DType dtype, size_t positions, 
   if (random.Below(4) == 0) c.transposed = random.Below(positions + 1);
   if (random.Below(5) == 0) c.window = 1 + random.Below(positions);
   if (random.Below(5) == 0) c.soft_cap = 3;
+  if (dtype == DType::kF16 && random.Below(4) == 0) {  // whose sums are exact, wherever they begin
+    const size_t end = c.first_position() + 1, unseen = c.window != 0 && end > c.window ? end - c.window : 0;
+    c.context_begin = random.Below(std::max(unseen, c.first_position()) + 1);
+    if (c.context_begin > unseen) c.filled = 0;
+  }
   if (random.Below(8) == 0) c.equal_keys = 1 + random.Below(7);
   return c;
 }

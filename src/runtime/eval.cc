@@ -110,7 +110,7 @@ class EvalRunner {
 
   Result<void> CheckSparse(SequenceState& state) const {
     for (size_t i = 0; i < state.num_layers(); ++i) {
-      if (state.layer(i).kind() == StateKind::kSparseKv) return {};
+      if (SparseOf(state.layer(i)) != nullptr) return {};
     }
     return Error(ErrorCode::kUnsupported,
                  "evaluate: no layer of the model can be sparse; name no policy but dense, or another model");

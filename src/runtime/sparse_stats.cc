@@ -39,8 +39,9 @@ std::optional<SparseStats> SparseStatsOf(SequenceState& state) {
   std::optional<SparseStats> stats;
   SparseCounts all;
   for (size_t i = 0; i < state.num_layers(); ++i) {
-    if (state.layer(i).kind() != StateKind::kSparseKv) continue;
-    auto& layer = static_cast<SparseKvLayer&>(state.layer(i));
+    SparseKvLayer* sparse = SparseOf(state.layer(i));
+    if (sparse == nullptr) continue;
+    SparseKvLayer& layer = *sparse;
     const SparseForm& form = layer.form();
     if (form.kind == SparseKind::kDense) continue;
     if (!stats) {

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/checked_math.h"
 #include "base/out_of_memory.h"
+#include "kernels/key_tiles.h"
 #include "tensor/half.h"
 #include "tensor/q8_block.h"
 
@@ -219,6 +220,13 @@ void ColumnStore::ForEachBlock(const std::function<void(const void*, uint64_t)>&
 
 // --- Content ---
 
+// Key r of a span, `k` of the head, in a tile or behind all tiles, into a column each of its elements.
+void ColumnStore::TurnKey(const KvSpan& span, const std::byte* k, size_t r, std::byte* out) const {
+  const size_t element = element_bytes();
+  for (size_t i = 0; i < head_dim_; ++i)
+    std::memcpy(out + i * kColumnRows * element, k + KeyElement(span.transposed, head_dim_, r, i) * element, element);
+}
+
 void ColumnStore::FillRows(size_t head, const KvSpan& span, size_t committed) {
   const size_t end = std::min(span.first + span.rows, committed - committed % kSumRows);
   const size_t row_bytes = RowBytes(dtype_, head_dim_), element = element_bytes();
@@ -238,6 +246,10 @@ void ColumnStore::FillRows(size_t head, const KvSpan& span, size_t committed) {
     std::byte* const out = blocks_[at / kColumnRows - first_].columns->memory.data() +
                            (head * head_dim_ * kColumnRows + at % kColumnRows) * element;
     const std::byte* const keys = k + (at - span.first) * row_bytes;
+    if (at - span.first < span.transposed) {  // rows of a KvLayer whose state we continue
+      for (size_t r = at; r < stop; ++r) TurnKey(span, k, r - span.first, out + (r - at) * element);
+      continue;
+    }
     if (element == sizeof(uint16_t)) {
       TurnKeys<uint16_t>(keys, stop - at, head_dim_, out);
     } else {

@@ -51,7 +51,7 @@ class ColumnStore {
   // Rows of granules of `committed` rows that are not filled.
   size_t RowsDue(size_t committed) const { return committed - committed % kSumRows - filled_; }
   // Fills what one KV head has of them in a span; spans ascend, and heads may run at the same time. EndFill after all heads.
-  // Precondition: a Reserve of `committed` rows or more since the last fork or rollback; keys of the span are rows.
+  // Precondition: a Reserve of `committed` rows or more since the last fork or rollback.
   void FillRows(size_t head, const KvSpan& span, size_t committed);
   void EndFill(size_t committed) { filled_ = committed - committed % kSumRows; }
 
@@ -92,6 +92,7 @@ class ColumnStore {
   // A piece of our own with what is filled of block `index`; false: no memory.
   bool OwnSums(size_t index);
   bool OwnColumns(size_t index, BufferArena* arena);
+  void TurnKey(const KvSpan& span, const std::byte* k, size_t r, std::byte* out) const;
   void GiveUpColumns();
   void Show();  // blocks_ in views_
   // Calls f(missing sums, missing columns) for what Reserve(rows) lacks: numbers of pieces.

@@ -52,6 +52,8 @@ struct KvOptions {
   size_t drop_rows = 1;           // what is before a window goes in multiples of so many positions
 };
 
+class SparseKvLayer;
+
 class KvLayer : public LayerState {
  public:
   static constexpr StateKind kKind = StateKind::kKv;
@@ -89,6 +91,8 @@ class KvLayer : public LayerState {
 
   // Whether a state of that kind is a KvLayer.
   static constexpr bool Holds(StateKind kind) { return kind == kKind || kind == StateKind::kSparseKv; }
+
+  virtual SparseKvLayer* AsSparse() { return nullptr; }  // the same, if it is one
 
   StateKind kind() const override { return kKind; }
   std::vector<uint64_t> Shape() const override {

@@ -33,6 +33,7 @@ SparseKvLayer::SparseKvLayer(const KvLayerShape& shape, const KvOptions& options
 
 std::vector<uint64_t> SparseKvLayer::Shape() const {
   std::vector<uint64_t> shape = KvLayer::Shape();
+  if (!has_word()) return shape;
   shape.push_back(evicts() ? static_cast<uint64_t>(form_.kind) : 0);
   return shape;
 }
@@ -111,18 +112,21 @@ void SparseKvLayer::Compact(size_t floor) {
   KvLayer::Compact(floor);
 }
 
+// A child that is a plain KvLayer shares the rows alone.
 void SparseKvLayer::PrepareFork(LayerState& child) {
-  auto& other = static_cast<SparseKvLayer&>(child);
   KvLayer::PrepareFork(child);
-  columns_.PrepareFork(other.columns_);
-  if (!other.weights_.Copy(weights_).ok()) throw std::bad_alloc();
+  SparseKvLayer* other = static_cast<KvLayer&>(child).AsSparse();
+  if (other == nullptr) return;
+  columns_.PrepareFork(other->columns_);
+  if (!other->weights_.Copy(weights_).ok()) throw std::bad_alloc();
 }
 
 void SparseKvLayer::Fork(LayerState& child) {
-  auto& other = static_cast<SparseKvLayer&>(child);
   KvLayer::Fork(child);
-  columns_.Fork(other.columns_);
-  other.evicting_ = evicting_;
+  SparseKvLayer* other = static_cast<KvLayer&>(child).AsSparse();
+  if (other == nullptr) return;
+  columns_.Fork(other->columns_);
+  other->evicting_ = evicting_;
 }
 
 void SparseKvLayer::Take(LayerState&& from) {

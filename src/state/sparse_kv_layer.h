@@ -76,7 +76,10 @@ class SparseKvLayer : public KvLayer {
   std::span<float> StepSums(size_t head, size_t slot, size_t rows) { return weights_.OfStep(head, slot, rows); }
   const WeightSums& weight_sums() const { return weights_; }
 
-  StateKind kind() const override { return kKind; }
+  SparseKvLayer* AsSparse() override { return this; }
+
+  // What it keeps for good is what a KvLayer keeps, but of a window or a form that evicts: each restores and continues the other's states.
+  StateKind kind() const override { return has_word() ? kKind : StateKind::kKv; }
   std::vector<uint64_t> Shape() const override;
   std::unique_ptr<LayerState> MakeEmpty() const override;
   size_t EarliestRollback(size_t floor) const override {
@@ -123,6 +126,11 @@ class SparseKvLayer : public KvLayer {
   bool evicting_ = false;     // a committed row was sparse
   bool step_evicts_ = false;  // a row of the step is
 };
+
+// A layer's state, if it is one; null: it is another.
+inline SparseKvLayer* SparseOf(LayerState& state) {
+  return KvLayer::Holds(state.kind()) ? static_cast<KvLayer&>(state).AsSparse() : nullptr;
+}
 
 }  // namespace tidemill
 

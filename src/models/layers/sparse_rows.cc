@@ -13,10 +13,9 @@ namespace tidemill {
 namespace {
 
 // Null: rows of this layer are dense.
-SparseKvLayer* SparseOf(KvLayer& kv) {
-  if (kv.kind() != StateKind::kSparseKv) return nullptr;
-  auto& sparse = static_cast<SparseKvLayer&>(kv);
-  return sparse.form().kind == SparseKind::kDense ? nullptr : &sparse;
+SparseKvLayer* ActiveSparse(KvLayer& kv) {
+  SparseKvLayer* sparse = kv.AsSparse();
+  return sparse == nullptr || sparse->form().kind == SparseKind::kDense ? nullptr : sparse;
 }
 
 size_t PositionOf(const SequenceRows& rows, size_t row) {
@@ -32,7 +31,7 @@ bool IsSparse(const SequenceRows& rows, size_t row) { return PositionOf(rows, ro
 template <typename F>
 void ForEachSparseRow(const Cell& cell, size_t state, SparseKind a, SparseKind b, const F& f) {
   for (const SequenceRows& rows : cell.sequences) {
-    SparseKvLayer* layer = SparseOf(BranchCells::StateOf<KvLayer>(rows, state));
+    SparseKvLayer* layer = ActiveSparse(BranchCells::StateOf<KvLayer>(rows, state));
     if (layer == nullptr || (layer->form().kind != a && layer->form().kind != b)) continue;
     for (size_t row = 0; row < rows.num_rows; ++row) {
       if (IsSparse(rows, row)) f(*layer, rows, row);
@@ -171,7 +170,7 @@ void AttendHeavy(ExecutionContext& ctx, const AttentionShape& shape, SparseKvLay
 }  // namespace
 
 bool NeedsSparse(KvLayer& kv, const SequenceRows& rows) {
-  const SparseKvLayer* layer = SparseOf(kv);
+  const SparseKvLayer* layer = ActiveSparse(kv);
   if (layer == nullptr) return false;
   if (layer->form().kind == SparseKind::kH2o) return true;
   for (size_t row = rows.num_rows; row-- > 0;) {
@@ -181,7 +180,7 @@ bool NeedsSparse(KvLayer& kv, const SequenceRows& rows) {
 }
 
 size_t NumDenseRows(KvLayer& kv, const SequenceRows& rows) {
-  if (SparseOf(kv) == nullptr) return rows.num_rows;
+  if (ActiveSparse(kv) == nullptr) return rows.num_rows;
   size_t count = rows.num_rows;
   while (count != 0 && IsSparse(rows, count - 1)) --count;
   return count;
@@ -192,7 +191,7 @@ void AttendSparseRows(ExecutionContext& ctx, const AttentionShape& shape, const 
   AttendScored(ctx, shape, cell, state, q, out, scratch);
   AttendWindows(ctx, shape, cell, state, q, out, scratch);
   for (const SequenceRows& rows : cell.sequences) {
-    SparseKvLayer* layer = SparseOf(BranchCells::StateOf<KvLayer>(rows, state));
+    SparseKvLayer* layer = ActiveSparse(BranchCells::StateOf<KvLayer>(rows, state));
     if (layer != nullptr && layer->form().kind == SparseKind::kH2o)
       AttendHeavy(ctx, shape, *layer, rows, q, out, scratch);
   }
