@@ -66,8 +66,9 @@ struct SparseAudit {
 
 // What became of a row; spans that are empty are not wanted.
 struct SparseResult {
-  std::span<float> alpha = {};        // [heads]; 1 where n <= k or the floor is 1
-  std::span<uint32_t> kept = {};      // [kv_heads, k] i2, ascending; the first k seen ones where alpha is 1 by definition, fewer where n < k
+  std::span<float> alpha = {};  // [heads]; 1 where n <= k or the floor is 1
+  std::span<uint32_t> kept =
+      {};  // [kv_heads, k] i2, ascending; the first k seen ones where alpha is 1 by definition, fewer where n < k
   std::span<uint8_t> was_dense = {};  // [kv_heads] 1: the floor was not met
   SparseAudit* audit = nullptr;       // costs more than dense attention
 };
@@ -78,6 +79,11 @@ struct SparseTask {
   std::span<const // AttentionTask's; KvSpan> are as context; in keys quicker rows than tiles
   ContextColumns - // 0, 1 = > a at before begins block columns counts, first_position first_position; of p positions row that the to too {};
   size_t // 0; = first_position of rows step's the
+  const SparseForm* form = nullptr;  // kSparq or kTopk
+  std::span<const KvSpan> context;   // as AttentionTask's; keys in rows are quicker than in tiles
+  ContextColumns columns =
+      {};  // of positions before first_position; to a row that begins at p > 0, the block of p - 1 counts, too
+  size_t first_position = 0;              // of the step's rows
   std::span<const int32_t> parents = {};  // as AttentionTask's, of the step's rows
   size_t row = 0;                         // which of the step's rows: its position follows
   const float* q = nullptr;               // [heads * head_dim]

@@ -302,7 +302,7 @@ void Blend(size_t dim, float alpha, const float* mean, float* out) {
   const Lane16 d;
   const float rest = 1 - alpha;
   size_t i = 0;
-  for (; i + 16 <= dim; i += kLanes) {
+  for (; i + kLanes <= dim; i += kLanes) {
     const auto part = hn::Mul(hn::Set(d, rest), hn::LoadU(d, mean + i));
     hn::StoreU(hn::MulAdd(hn::Set(d, alpha), hn::LoadU(d, out + i), part), d, out + i);
   }
