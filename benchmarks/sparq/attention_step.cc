@@ -2,7 +2,7 @@
 //
 //   sparq_attention_step [--threads N] [--repeats N] [--r N] [--k N] [--most-mib N] [--rows] [--small-pages] [--groups 1 4 8] [--positions ...] [--batches ...]
 //
-// Dense attention reads key tiles, sparse attention rows and columns (--rows: rows alone), of the same memory. Caches are flushed before
+// Dense attention reads key tiles, sparse attention rows and columns (--rows: rows and sums alone), of the same memory. Caches are flushed before
 // each run, and each has queries of its own. Times are medians; bandwidth is that of reading one large buffer with as many threads.
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -126,7 +126,10 @@ void Measure(const Options& options, ThreadPool& threads, double bandwidth, size
   const size_t cols = kHeads * kHeadDim, queries = options.repeats + 1;
   std::vector<float> q = testing::RandomFloats(1, queries * batch * cols, 2), out(batch * cols);
   const SparseForm form{.kind = SparseKind::kSparq, .r = options.r, .k = options.k, .local = options.k / 4};
-  const size_t filled = options.rows ? 0 : (positions - 1) / kSumRows * kSumRows;
+  const size_t filled = (positions - 1) / kSumRows * kSumRows;
+  for (const auto& context : contexts) {
+    for (ColumnBlock& block : context->blocks) block.columns = options.rows ? nullptr : block.columns;
+  }
   std::vector<SparseTask> sparse(batch);
   std::vector<AttentionTask> dense(batch);
   const auto both = [&](size_t turn, bool is_sparse) {
