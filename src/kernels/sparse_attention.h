@@ -52,8 +52,8 @@ struct SparseForm {
   size_t k = 0;            // positions, at least 1
   size_t local = 0;        // of them, the last ones: 1 to k
   float floor = 0;         // a group is dense unless alpha is above it for all its heads; 0: never, 1: always
-  size_t audit =
-      0;  // positions that are a multiple of it are compared with dense attention, by whoever makes tasks; 0: none
+  // Who makes tasks compares positions that are a multiple of it with dense attention; 0: none.
+  size_t audit = 0;
   friend bool operator==(const SparseForm&, const SparseForm&) = default;
 };
 
@@ -75,10 +75,6 @@ struct SparseResult {
 
 // One query row.
 struct SparseTask {
-  const // = SparseForm* form kSparq kTopk nullptr; or
-  std::span<const // AttentionTask's; KvSpan> are as context; in keys quicker rows than tiles
-  ContextColumns - // 0, 1 = > a at before begins block columns counts, first_position first_position; of p positions row that the to too {};
-  size_t // 0; = first_position of rows step's the
   const SparseForm* form = nullptr;  // kSparq or kTopk
   std::span<const KvSpan> context;   // as AttentionTask's; keys in rows are quicker than in tiles
   ContextColumns columns =

@@ -20,6 +20,7 @@ namespace {
 
 using testing::CheckpointOf;
 using testing::FailAllocations;
+using testing::KvUnderTest;
 using testing::SparseUnderTest;
 using testing::StateKindUnderTest;
 using testing::Subject;
@@ -156,6 +157,55 @@ TEST(SparseKvLayer, AnyHistory_HasTheColumnsAndSumsOfItsRows) {
     }
     RunHistory({.kv_heads = 1, .head_dim = 32, .window = window}, DType::kQ8_0, ++seed);
     if (HasFatalFailure()) return;
+  }
+}
+
+// Forks and checkpoints go from layers with columns to plain ones, whose keys stand in tiles, and back.
+TEST(SparseKvLayer, PlainLayers_ContinueItAndItContinuesThem) {
+  for (const DType dtype : {DType::kF16, DType::kF32}) {
+    const KvLayerShape shape{.kv_heads = 2, .head_dim = 3};
+    const StateKindUnderTest sparse = Kind(shape, dtype),
+                             plain = Kind({std::make_shared<KvUnderTest>(shape, dtype, KvGrowth(), false)});
+    std::mt19937_64 random(5);
+    std::vector<Subject> live;
+    live.emplace_back(sparse, 2000);
+    live.emplace_back(plain, 2000);
+    RowKey next = 1;
+    size_t forks = 0, restores = 0, tiles = 0;
+    for (size_t operation = 0; operation < 300; ++operation) {
+      Subject& subject = live[random() % live.size()];
+      const StateKindUnderTest& other = subject.kind == &sparse ? plain : sparse;
+      const size_t what = random() % 8, length = subject.state->length();
+      if (what < 4 && length < 1500) {
+        subject.Extend(Keys(1 + random() % (what == 0 ? 200 : 3), next += 1000));
+      } else if (what < 5) {
+        const size_t to = length - std::min<size_t>(length, random() % 100);
+        ASSERT_TRUE(subject.state->Rollback(to).ok());
+        subject.naive.Truncate(*subject.kind, to);
+      } else {
+        Subject child(other, 2000);
+        child.naive = subject.naive;
+        if (what == 5) {
+          ASSERT_TRUE(child.state->Restore(CheckpointOf(*subject.state)).ok());
+          ++restores;
+        } else {
+          const size_t at = random() % (length + 1);
+          ASSERT_TRUE(subject.state->ForkTo(*child.state, at).ok());
+          child.naive.Truncate(other, at);
+          ++forks;
+        }
+        if (live.size() == 6) live.erase(live.begin() + static_cast<std::ptrdiff_t>(random() % 6));
+        live.push_back(std::move(child));
+      }
+      for (Subject& each : live) {
+        ASSERT_EQ(each.Difference(true), "") << "operation " << operation;
+        if (each.kind != &sparse) continue;
+        for (const KvSpan& span : LayerOf(each).Context(0)) tiles += span.transposed;
+      }
+    }
+    EXPECT_GT(forks, 0U);
+    EXPECT_GT(restores, 0U);
+    EXPECT_GT(tiles, 0U);
   }
 }
 
