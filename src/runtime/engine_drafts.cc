@@ -16,6 +16,13 @@ namespace {
 
 Error Wrong(const std::string& what) { return Error(ErrorCode::kInvalidArgument, what); }
 
+bool HasSparseLayers(SequenceState& state) {
+  for (size_t i = 0; i < state.num_layers(); ++i) {
+    if (state.layer(i).kind() == StateKind::kSparseKv) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Result<void> Engine::Impl::PrepareDrafts() {
@@ -103,6 +110,7 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const DraftOptions& draft, siz
   if (draft.source == DraftSource::kLayers) {
     return std::make_unique<LayersDrafter>(LayersDrafter::Options{.executor = executor.get(),
                                                                   .num_layers = draft.layers,
+                                                                  .is_sparse = HasSparseLayers(*state),
                                                                   .state = state,
                                                                   .interrupt = &interrupt,
                                                                   .tree = draft.tree,
