@@ -143,6 +143,14 @@ PlannedMemory MemoryOf(Engine::Impl& impl, const PlanOptions& options) {
   return memory;
 }
 
+// Null: all layers are dense.
+const SparseLayer* FirstSparse(const AttentionClass& attention) {
+  for (const std::optional<SparseLayer>& layer : attention.layers) {
+    if (layer) return &*layer;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 size_t ChosenKvIncrement(const LanguageModel& model, const EngineOptions& options) {
@@ -159,6 +167,7 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     const EngineOptions& o = impl.options;
     if (options.draft) {
       TIDEMILL_TRY_VOID(impl.CheckDraft(*options.draft).WithContext("plan: draft"));
+      TIDEMILL_TRY_VOID(impl.CheckDraft(*options.draft, impl.own_class.attention).WithContext("plan: draft"));
       if (options.draft->tree != DraftTreeKind::kChain) {
         return Error(ErrorCode::kInvalidArgument,
                      "plan: draft: expected a chain of draft tokens, found a tree, which no plan predicts");
@@ -177,6 +186,12 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     input.model = NumbersOf(impl.language_model(), DTypeOf(*o.kv_type));
     input.model.linear.shape.form = impl.own_class.linear;
     input.linear_given = o.linear != LinearPolicy();
+    if (const SparseLayer* sparse = FirstSparse(impl.own_class.attention)) {
+      input.model.sparse = sparse->form;
+      input.model.sparse_columns = sparse->columns;
+    }
+    const auto sparq = impl.ClassOf({}, AttentionPolicy{.kind = AttentionKind::kSparq});
+    if (sparq.ok()) input.other_sparse = FirstSparse(sparq->attention)->form;
     input.context = o.context;
     input.batch = options.batch;
     input.policy = o.kv_policy;

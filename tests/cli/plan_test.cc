@@ -102,10 +102,12 @@ TEST_F(PlanCommand, Json_HasEveryMember) {
                                                        memory["kv_cache_bytes"].get<uint64_t>() +
                                                        memory["work_bytes"].get<uint64_t>());
   EXPECT_EQ(memory["fits"], memory["total_bytes"] <= memory["free_bytes"]);
-  EXPECT_THAT(names, ElementsAre("growth increment", "kv policy", "prefill chunk", "threads"));
+  EXPECT_THAT(names, ElementsAre("growth increment", "kv policy", "prefill chunk", "threads", "attention"));
   EXPECT_EQ(Choice(plan, "growth increment")["chosen"]["value"], "200 tokens");
   EXPECT_EQ(Choice(plan, "kv policy")["chosen"]["value"], "bmc");
   EXPECT_EQ(Choice(plan, "threads")["chosen"]["value"], "2");
+  EXPECT_EQ(Choice(plan, "attention")["chosen"]["value"], "dense");
+  EXPECT_EQ(Choice(plan, "attention")["alternative"]["value"], "sparq r 2 k 128");
   ASSERT_EQ(plan["predicted"]["decode"].size(), 3U);
   EXPECT_GT(plan["predicted"]["decode"][2]["tokens_per_s"], 0.0);
   EXPECT_GT(plan["predicted"]["prefill"]["seconds"], 0.0);
