@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -13,7 +14,9 @@ namespace tidemill::testing::attention_test {
 namespace {
 
 using nlohmann::json;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<std::string> With(std::vector<std::string> arguments, const std::vector<std::string>& more) {
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -48,6 +51,75 @@ TEST(Attention, DenseAndShortAuto_AreThePlainAnswer) {
   }
   const ProcessResult text = RunTidemill(RunOf({"-p", "The tide", "-n", "9", "--attention", "auto"}));
   EXPECT_EQ(text.err, "") << "nothing is approximate";
+}
+
+TEST(Attention, SparseRun_SaysItsClassItsCountsAndThatItIsApproximate) {
+  const std::vector<std::string> sparq = {
+      "-p", "The tide comes in.", "-n", "40", "--attention", "sparq", "--sparq-r", "3", "--sparq-k",
+      "8",  "--attention-audit",  "5"};
+  const ProcessResult result = RunTidemill(With(RunOf({"--json"}), sparq));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(
+      result.err,
+      "tidemill: note: sparq attention is approximate: the answer may be another than with --attention dense, which "
+      "reads all\n");
+  const json answer = json::parse(result.out), found = answer["attention"];
+  EXPECT_THAT(answer["numeric_class"].get<std::string>(), EndsWith("/sparq-r3-k8-l2"));
+  EXPECT_EQ(found["kind"], "sparq");
+  EXPECT_EQ(found["r"], 3);
+  EXPECT_EQ(found["k"], 8);
+  EXPECT_EQ(found["local"], 2);
+  EXPECT_EQ(found["rule"], "paper");
+  EXPECT_EQ(found["mean"], true);
+  EXPECT_EQ(found["columns"], true);
+  ASSERT_EQ(found["layers"].size(), 2U);
+  const uint64_t rows = 39;  // the last token is in no state
+  EXPECT_EQ(found["rows"], 2 * rows);
+  EXPECT_EQ(found["short_rows"], 0);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(found["layers"][i]["layer"], i);
+    EXPECT_EQ(found["layers"][i]["rows"], rows);
+    EXPECT_GT(found["layers"][i]["audits"], 0);
+    EXPECT_GT(found["layers"][i]["kept_mass"], 0);
+  }
+  EXPECT_GT(found["alpha_estimate"], 0);
+  EXPECT_EQ(found["dense_share"], 0);
+  EXPECT_GT(found["dense_bytes"], 0);
+  const ProcessResult text = RunTidemill(With(RunOf({"--stats", "--quiet"}), sparq));
+  EXPECT_THAT(text.err, HasSubstr("attention    sparq r 3, k 8, local 2; rows 78, short 0; alpha_estimate "));
+  EXPECT_THAT(text.err, HasSubstr("; audits "));
+  EXPECT_THAT(text.err, HasSubstr("/sparq-r3-k8-l2\n"));
+  EXPECT_THAT(text.err, Not(HasSubstr("note")));
+}
+
+TEST(Attention, SavedState_GoesOnUnderItsFlagsAlone) {
+  const std::string path = TestFolder() + "/sparse.state";
+  const std::vector<std::string> topk = {"--attention", "topk", "--sparq-k", "9"};
+  const json whole = RunJson(With({"-p", "The tide", "-n", "60"}, topk));
+  const json first = RunJson(With({"-p", "The tide", "-n", "21", "--save-state", path}, topk));
+  const std::vector<std::string> resume = {"run", TinyLlamaFile(), "--load-state", path, "-n", "60", "--json"};
+  const ProcessResult more = RunTidemill(With(resume, topk));
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  const json rest = json::parse(more.out);
+  json ids = first["ids"];
+  for (const json& id : rest["ids"]) ids.push_back(id);
+  EXPECT_EQ(ids, whole["ids"]);
+  const std::string own = whole["numeric_class"], dense = own.substr(0, own.rfind('/'));
+  ExpectRefused(resume, 1,
+                "resume request: " + path + ": expected numeric class " + own + ", found " + dense +
+                    "; choose --attention, its --sparq flags and --attention-floor as when it was saved");
+}
+
+TEST(Attention, Plan_SaysWhatWasChosen) {
+  const ProcessResult result =
+      RunTidemill({"plan", TinyLlamaFile(), "--json", "--attention", "topk", "--sparq-k", "9"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json plan = json::parse(result.out);
+  const auto choice = std::find_if(plan["choices"].begin(), plan["choices"].end(),
+                                   [](const json& one) { return one["name"] == "attention"; });
+  ASSERT_NE(choice, plan["choices"].end());
+  EXPECT_EQ((*choice)["chosen"]["value"], "topk k 9");
+  EXPECT_EQ((*choice)["alternative"]["value"], "dense");
 }
 
 TEST(Attention, WrongFlags_AreRefused) {
