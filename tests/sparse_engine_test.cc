@@ -233,6 +233,65 @@ TEST(SparseEngine, DraftTokens_ChangeNoAnswer) {
   }
 }
 
+// Sparse steps of the model itself draft for dense ones: answers and states are those of plain decoding, byte for byte.
+TEST(SparseEngine, SparseDraftTokens_LeaveDenseAnswersAndStates) {
+#ifdef TIDEMILL_FEW_POSITIONS
+  constexpr uint64_t kPrompts = 12;
+#else
+  constexpr uint64_t kPrompts = 200;
+#endif
+  EngineDriver plain(SparseModel(), {.threads = 1, .prefill_chunk = 512}),
+      drafting(SparseModel(), {.threads = 2, .max_batch = 3, .prefill_chunk = 40});
+  drafting.engine().impl().memory->prefix_cache().set_fewest_tokens(1);
+  plain.engine().impl().memory->prefix_cache().set_fewest_tokens(1);
+  size_t drafted = 0, accepted = 0, cached = 0;
+  for (uint64_t first = 0; first < kPrompts; first += 4) {
+    std::vector<RequestId> ids, dense;
+    for (uint64_t i = first; i < first + 4; ++i) {
+      std::vector<int32_t> prompt = SparsePrompt(1 + 37 * i % 190, 1 + i / 3);  // some go on from others
+      GenerationOptions generation = i % 3 == 0 ? SparseGreedy(40) : SparseFewIds(30);
+      generation.temperature = i % 2 == 0 ? 0.0F : 0.7F;
+      generation.seed = i;
+      const DraftOptions draft{.num_draft_tokens = 1 + i % 9,
+                               .min_draft_tokens = 1 + i % 9,
+                               .source = DraftSource::kSparq,
+                               .sparq = {.kind = AttentionKind::kSparq, .r = 3, .k = 12 + i % 30},
+                               .tree = i % 5 == 4 ? DraftTreeKind::kFixed : DraftTreeKind::kChain};
+      Request request{.prompt = prompt, .generation = generation, .keep_state = true};
+      // Half of them are plain here, too: their states and those of the others go on from each other.
+      if (i % 4 != 3) request.draft = draft;
+      ids.push_back(drafting.Submit(request));
+      request.draft = {};
+      dense.push_back(plain.Submit(request));
+    }
+    plain.RunUntilIdle();
+    drafting.RunUntilIdle();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const Outcome &found = drafting.outcome(ids[i]), &expected = plain.outcome(dense[i]);
+      const std::string where = "prompt " + std::to_string(first + i);
+      ExpectSame(found, expected, where);
+      ASSERT_TRUE(found.saved != nullptr && expected.saved != nullptr) << where;
+      EXPECT_TRUE(*found.saved == *expected.saved) << where;
+      EXPECT_FALSE(found.stats.attention.has_value()) << where;
+      EXPECT_EQ(found.stats.numeric_class, expected.stats.numeric_class);
+      drafted += found.stats.drafted_tokens;
+      accepted += found.stats.accepted_tokens;
+      cached += found.stats.cached_tokens;
+    }
+    if (HasFailure()) return;
+  }
+  std::printf("  %zu drafted, %zu accepted, %zu cached\n", drafted, accepted, cached);
+  EXPECT_GT(accepted, 0U);
+  EXPECT_LT(accepted, drafted);
+  EXPECT_GT(cached, 0U);
+  const auto refused = drafting.engine().Submit({.prompt = {5, 6},
+                                                 .generation = SparseGreedy(2),
+                                                 .draft = {.num_draft_tokens = 2, .source = DraftSource::kSparq},
+                                                 .attention = SparsePolicies()[0].policy});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message(), ::testing::HasSubstr("expected dense attention"));
+}
+
 TEST(SparseEngine, SavedRequest_GoesOnWithTheSameBits_AndUnderNoOtherPolicy) {
   const std::vector<int32_t> prompt = SparsePrompt(75, 6);
   GenerationOptions generation = SparseGreedy(90);

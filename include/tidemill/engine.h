@@ -74,6 +74,7 @@ enum class DraftSource : uint8_t {
   kNgram,   // what followed the last tokens before, in prompt or answer
   kModel,   // EngineOptions::draft_model or draft_head: its most likely tokens
   kLayers,  // the model's own first layers, with its own head, in unused rows of the request's state
+  kSparq,   // the model itself with sparse attention, in the same rows; the request's own attention is dense
 };
 
 // What shape draft tokens have. In a tree several stand at the same place, of which one may be accepted.
@@ -98,9 +99,11 @@ struct DraftOptions {
   // And at most: where more of them stood there, the place is the latest of so many; at least ngram_min. 0: as many as did.
   size_t ngram_max = 0;
   size_t layers = 0;  // of kLayers: how many, at least 1 and fewer than the model has
-  // Of kModel and kLayers: draft tokens end before one that the drafter thinks less likely. 0 to 1.
+  AttentionPolicy sparq = {
+      .kind = AttentionKind::kSparq};  // of kSparq: r, k, local, rule, reallocate, columns, dense_layers
+  // Of all but kNgram: draft tokens end before one that the drafter thinks less likely. 0 to 1.
   float min_probability = 0;
-  // Of kModel and kLayers. Draft tokens are the tree's nodes then; special tokens are none of them.
+  // Of all but kNgram. Draft tokens are the tree's nodes then; special tokens are none of them.
   DraftTreeKind tree = DraftTreeKind::kChain;
 };
 

@@ -45,14 +45,39 @@ std::string SpillFolder() {
   return folder != nullptr && *folder != '\0' ? folder : "/var/tmp";
 }
 
-// "ngram", "mtp", "layers:4", or what there is a file or folder of.
+// "r=16,k=128": what is given, of both or one.
+bool ReadSparqDraft(std::string_view text, AttentionPolicy& target) {
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find(','));
+    const auto number = part.size() < 3 ? std::nullopt : ParseNumber<size_t>(part.substr(2));
+    if (!number || *number == 0) return false;
+    if (part.starts_with("r=")) {
+      target.r = *number;
+    } else if (part.starts_with("k=")) {
+      target.k = *number;
+    } else {
+      return false;
+    }
+    text.remove_prefix(part.size());
+    if (text.empty()) return true;
+    text.remove_prefix(1);
+  }
+  return false;
+}
+
+// "ngram", "mtp", "layers:4", "sparq", or what there is a file or folder of.
 std::string ReadDraft(const std::string& text, DraftFlags& target) {
-  constexpr std::string_view kLayers = "layers:";
+  constexpr std::string_view kLayers = "layers:", kSparq = "sparq:";
   if (text == "ngram") {
     target.source = DraftSource::kNgram;
   } else if (text == "mtp") {
     target.source = DraftSource::kModel;
     target.model.clear();
+  } else if (text == "sparq" || text.starts_with(kSparq)) {
+    target.source = DraftSource::kSparq;
+    target.sparq = {.kind = AttentionKind::kSparq};
+    if (text != "sparq" && !ReadSparqDraft(std::string_view(text).substr(kSparq.size()), target.sparq))
+      return "sparq or sparq:r=N,k=N with whole numbers of at least 1";
   } else if (text.starts_with(kLayers)) {
     const auto layers = ParseNumber<size_t>(std::string_view(text).substr(kLayers.size()));
     if (!layers || *layers == 0) return "layers:M with a whole number of at least 1";
@@ -60,7 +85,8 @@ std::string ReadDraft(const std::string& text, DraftFlags& target) {
     target.layers = *layers;
   } else {
     std::error_code ignored;
-    if (!std::filesystem::exists(text, ignored)) return "ngram, mtp, layers:M or the path of a model that exists";
+    if (!std::filesystem::exists(text, ignored))
+      return "ngram, mtp, layers:M, sparq or the path of a model that exists";
     target.source = DraftSource::kModel;
     target.model = text;
   }
@@ -168,13 +194,13 @@ Result<EngineOptions> MachineFlags::engine_options() const {
 void DraftFlags::AddSourceTo(FlagSet& flags) {
   flags.Group("Drafts");
   flags.Removed("--draft-accept", "answers with --draft are always those of plain decoding; leave it out");
-  flags.Value(
-      "--draft", "ngram|mtp|layers:M|MODEL",
-      "Draft the next tokens and check them in one step; answers are the same. ngram: what followed the last "
-      "tokens before, in prompt or answer; mtp: by the draft head in the model's own files (Qwen3-Next, "
-      "Qwen3.5); layers:M: by the model's first M layers; MODEL: by a smaller model with the same vocabulary, or "
-      "by a draft head of this one (EAGLE)",
-      [this](const std::string& text) { return ReadDraft(text, *this); });
+  flags.Value("--draft", "ngram|mtp|layers:M|sparq|MODEL",
+              "Draft the next tokens and check them in one step; answers are the same. ngram: what followed the last "
+              "tokens before, in prompt or answer; mtp: by the draft head in the model's own files (Qwen3-Next, "
+              "Qwen3.5); layers:M: by the model's first M layers; sparq, sparq:r=N,k=N: by the model itself with "
+              "sparse attention; MODEL: by a smaller model with the same vocabulary, or "
+              "by a draft head of this one (EAGLE)",
+              [this](const std::string& text) { return ReadDraft(text, *this); });
   flags.Number<size_t>("--draft-max", num_draft_tokens, 1, DraftOptions::kMax,
                        "Draft tokens in a step, at most (8; of a tree 25)");
   flags.Number<size_t>("--draft-min", min_draft_tokens, 0, DraftOptions::kMax,
@@ -218,9 +244,10 @@ Result<void> DraftFlags::Check() const {
   if ((ngram_min || ngram_max) && draft.source != DraftSource::kNgram) {
     return UsageError(ngram_min ? "--ngram-min" : "--ngram-max",
                       "expected --draft ngram, which looks tokens up, found " +
-                          (draft.source != DraftSource::kModel ? "layers:" + std::to_string(layers)
-                           : model.empty()                     ? "mtp"
-                                                               : "the model " + model));
+                          (draft.source == DraftSource::kSparq   ? "sparq"
+                           : draft.source != DraftSource::kModel ? "layers:" + std::to_string(layers)
+                           : model.empty()                       ? "mtp"
+                                                                 : "the model " + model));
   }
   if (draft.ngram_max != 0 && draft.ngram_max < draft.ngram_min) {
     return UsageError("--ngram-max", "expected at least --ngram-min, which is " + std::to_string(draft.ngram_min) +
@@ -236,6 +263,7 @@ DraftOptions DraftFlags::options() const {
   if (!source) return options;
   options.source = *source;
   options.layers = layers;
+  if (*source == DraftSource::kSparq) options.sparq = sparq;
   if (tree == "fixed") options.tree = DraftTreeKind::kFixed;
   if (tree == "dynamic") options.tree = DraftTreeKind::kDynamic;
   if (tree == "optimal") options.tree = DraftTreeKind::kOptimal;

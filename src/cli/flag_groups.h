@@ -43,8 +43,9 @@ struct MachineFlags {
 // Draft tokens for the next tokens.
 struct DraftFlags {
   std::optional<DraftSource> source;
-  std::string model;  // of kModel: its path; empty: the model's own draft head
-  size_t layers = 0;  // of kLayers
+  std::string model;           // of kModel: its path; empty: the model's own draft head
+  size_t layers = 0;           // of kLayers
+  AttentionPolicy sparq = {};  // of kSparq
   std::optional<size_t> min_draft_tokens, num_draft_tokens, ngram_min, ngram_max, threads;
   std::optional<float> min_probability;
   std::optional<std::string> tree;

@@ -20,6 +20,7 @@ size_t touched = 0;
 
 #define TIDEMILL_TOUCHED(bytes) (touched += (bytes))
 #define AttendPositions CountedAttendPositions
+#define CopyKey CountedCopyKey
 #define RowContext CountedRowContext
 #define SparseScratch CountedSparseScratch
 #define SparseUnit CountedSparseUnit
@@ -27,6 +28,7 @@ size_t touched = 0;
 #undef SparseUnit
 #undef SparseScratch
 #undef RowContext
+#undef CopyKey
 #undef AttendPositions
 #undef TIDEMILL_TOUCHED
 

@@ -10,8 +10,8 @@
 #include "base/out_of_memory.h"
 #include "base/seconds_of.h"
 #include "runtime/linear_class.h"
-#include "runtime/sparse_stats.h"
 #include "runtime/process_usage.h"
+#include "runtime/sparse_stats.h"
 
 namespace tidemill {
 namespace {
@@ -542,7 +542,7 @@ RequestStats ActiveRequest::Stats() {
     stats.linear->boundaries += linear_before_->boundaries;
     stats.linear->state_writes += linear_before_->state_writes;
   }
-  stats.attention = SparseStatsOf(*state_);
+  if (sparse_from_ != SIZE_MAX) stats.attention = SparseStatsOf(*state_);
   const PageFaults now = ProcessPageFaults();
   stats.faults = {.minor = now.minor - page_faults_before_.minor, .major = now.major - page_faults_before_.major};
   return stats;

@@ -21,12 +21,23 @@ struct DrafterNumbers {
 // None: the drafter takes no steps.
 std::optional<DrafterNumbers> NumbersOfDrafter(const Engine::Impl& engine, const DraftOptions& draft) {
   if (draft.source == DraftSource::kNgram) return std::nullopt;
-  const bool own = draft.source == DraftSource::kLayers;
+  const bool own = draft.source == DraftSource::kLayers || draft.source == DraftSource::kSparq;
   const LanguageModel& model = own                            ? engine.language_model()
                                : engine.draft_head != nullptr ? engine.draft_head->model()
                                                               : engine.draft_model->model();
-  return DrafterNumbers{NumbersOf(model, DTypeOf(*engine.options.kv_type), own ? draft.layers : SIZE_MAX),
-                        UseOf(engine.options.draft_threads)};
+  const size_t layers = draft.source == DraftSource::kLayers ? draft.layers : SIZE_MAX;
+  DrafterNumbers numbers{NumbersOf(model, DTypeOf(*engine.options.kv_type), layers),
+                         UseOf(engine.options.draft_threads)};
+  if (draft.source != DraftSource::kSparq) return numbers;
+  const auto attention = engine.AttentionOfState(draft, {}, engine.options.context);
+  if (!attention.ok()) return numbers;
+  for (const std::optional<SparseLayer>& layer : attention->layers) {
+    if (!layer) continue;
+    numbers.model.sparse = layer->form;
+    numbers.model.sparse_columns = layer->columns;
+    break;
+  }
+  return numbers;
 }
 
 }  // namespace

@@ -245,8 +245,11 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   const AttentionClass& attention = request_class.attention;
   const size_t prompt_tokens = request.prompt.size() - answered;
   TIDEMILL_TRY_VOID(CheckDraft(request.draft, attention).WithContext("submit request: draft"));
-  TIDEMILL_TRY_VOID(ReserveSparse(attention, end).WithContext("submit request"));
-  auto state = NewState(stated ? expected : 0, request_class);
+  RequestClass of_state = request_class;
+  TIDEMILL_TRY(drafts_too, AttentionOfState(request.draft, attention, end).WithContext("submit request: draft"));
+  of_state.attention = std::move(drafts_too);
+  TIDEMILL_TRY_VOID(ReserveSparse(of_state.attention, end).WithContext("submit request"));
+  auto state = NewState(stated ? expected : 0, of_state);
   const size_t with_room = request.needs_room_for_all ? expected : 0;
   const size_t positions =
       std::min(std::max(with_room, request.prompt.size() + 1) - 1, options.context);  // the last has none
@@ -321,6 +324,7 @@ Result<void> Engine::Impl::ReserveSparse(const AttentionClass& attention, size_t
   if (!attention.is_sparse()) return {};
   const auto shapes = language_model().attention_shapes(DTypeOf(*options.kv_type));
   size_t bytes = 0;
+  positions += DraftOptions::kMax;  // of draft tokens that are checked
   for (size_t i = 0; i < shapes.size(); ++i) {
     if (!attention.layers[i]) continue;
     const AttentionShape& shape = *shapes[i];

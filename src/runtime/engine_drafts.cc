@@ -10,6 +10,7 @@
 #include "runtime/engine_impl.h"
 #include "runtime/layers_drafter.h"
 #include "runtime/linear_class.h"
+#include "state/sparse_kv_layer.h"
 
 namespace tidemill {
 namespace {
@@ -18,7 +19,8 @@ Error Wrong(const std::string& what) { return Error(ErrorCode::kInvalidArgument,
 
 bool HasSparseLayers(SequenceState& state) {
   for (size_t i = 0; i < state.num_layers(); ++i) {
-    if (state.layer(i).kind() == StateKind::kSparseKv) return true;
+    const SparseKvLayer* layer = SparseOf(state.layer(i));
+    if (layer != nullptr && layer->form().kind != SparseKind::kDense) return true;
   }
   return false;
 }
@@ -80,9 +82,32 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
 }
 
 Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft, const AttentionClass& attention) {
-  if (draft.num_draft_tokens == 0 || !attention.evicts()) return {};
+  if (draft.num_draft_tokens == 0) return {};
+  if (draft.source == DraftSource::kSparq && attention.is_sparse()) {
+    return Wrong("expected dense attention, whose draft tokens a sparse one makes, found " + attention.name +
+                 "; leave --attention out, or choose another --draft");
+  }
+  if (!attention.evicts()) return {};
   return Wrong("expected attention that keeps all positions, found " + attention.name +
                ", whose draft tokens cannot be taken back; draft nothing, or choose --attention sparq or topk");
+}
+
+// A layer with a window has sums that a plain one lacks: it drafts densely, so that states of both kinds go on from each other.
+Result<AttentionClass> Engine::Impl::AttentionOfState(const DraftOptions& draft, const AttentionClass& own,
+                                                      size_t length) const {
+  if (draft.num_draft_tokens == 0 || draft.source != DraftSource::kSparq) return own;
+  if (draft.sparq.kind != AttentionKind::kSparq || draft.sparq.from || !draft.sparq.floors.empty()) {
+    return Wrong(
+        "expected DraftOptions::sparq of AttentionKind::kSparq without from and floors, found others; draft tokens are "
+        "all sparse");
+  }
+  const DType kv_dtype = DTypeOf(*options.kv_type);
+  TIDEMILL_TRY(drafting, ResolveAttentionPolicy(draft.sparq, language_model(), length, kv_dtype));
+  const auto shapes = language_model().attention_shapes(kv_dtype);
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (shapes[i] && shapes[i]->window != 0) drafting.layers[i].reset();
+  }
+  return drafting;
 }
 
 std::unique_ptr<SequenceState> Engine::Impl::NewDraftState(const LanguageModel& drafting, size_t expected,
@@ -107,9 +132,10 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const DraftOptions& draft, siz
                               .vocab_size = model->text().tokenizer.vocab_size(),
                               .min_probability = draft.min_probability,
                               .tokenizer = &model->text().tokenizer};
-  if (draft.source == DraftSource::kLayers) {
+  if (draft.source == DraftSource::kLayers || draft.source == DraftSource::kSparq) {
+    const bool is_whole = draft.source == DraftSource::kSparq;
     return std::make_unique<LayersDrafter>(LayersDrafter::Options{.executor = executor.get(),
-                                                                  .num_layers = draft.layers,
+                                                                  .num_layers = is_whole ? SIZE_MAX : draft.layers,
                                                                   .is_sparse = HasSparseLayers(*state),
                                                                   .state = state,
                                                                   .interrupt = &interrupt,

@@ -109,6 +109,9 @@ struct Engine::Impl {
   Result<void> PrepareDrafts();
   Result<void> CheckDraft(const DraftOptions& draft) const;
   static Result<void> CheckDraft(const DraftOptions& draft, const AttentionClass& attention);
+  // What the layers of a request's state are read with: its own attention, or that of its draft tokens beside dense attention. As
+  // ResolveAttentionPolicy.
+  Result<AttentionClass> AttentionOfState(const DraftOptions& draft, const AttentionClass& own, size_t length) const;
   // expected: as NewState. state: the request's, which outlives the drafter; null where only a draft model or a head drafts.
   std::unique_ptr<Drafter> NewDrafter(const DraftOptions& draft, size_t expected, SequenceState* state);
   // What its draft tokens are predicted to cost, beside the requests that there are.

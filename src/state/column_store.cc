@@ -138,6 +138,7 @@ void ColumnStore::GiveUpColumns() {
 
 Result<void> ColumnStore::Reserve(size_t rows, BufferArena* arena) {
   const size_t end = rows - rows % kSumRows, begin_block = filled_ / kColumnRows;
+  reserved_ = filled_;
   if (end <= filled_) return {};
   const size_t last = BlocksOf(end);
   if (blocks_.empty()) first_ = begin_block;
@@ -155,6 +156,7 @@ Result<void> ColumnStore::Reserve(size_t rows, BufferArena* arena) {
   }
   for (size_t i = begin_block; i < last && has_columns && columns_; ++i) has_columns = OwnColumns(i, arena);
   if (!has_columns) GiveUpColumns();
+  reserved_ = end;
   Show();
   return {};
 }
@@ -188,7 +190,7 @@ BlockBytes ColumnStore::NewBlock(size_t rows) const {
   BlockBytes bytes{.rows = rows};
   if (!CheckedMul<uint64_t>(columns, column_bytes(), &bytes.all)) bytes.all = UINT64_MAX;
   uint64_t used = 0;
-  if (!CheckedMul<uint64_t>(RowsDue(rows), dims() * element_bytes(), &used)) used = UINT64_MAX;
+  if (!CheckedMul<uint64_t>(rows - rows % kSumRows - filled_, dims() * element_bytes(), &used)) used = UINT64_MAX;
   bytes.used = std::min(bytes.all, used);
   return bytes;
 }
@@ -228,7 +230,7 @@ void ColumnStore::TurnKey(const KvSpan& span, const std::byte* k, size_t r, std:
 }
 
 void ColumnStore::FillRows(size_t head, const KvSpan& span, size_t committed) {
-  const size_t end = std::min(span.first + span.rows, committed - committed % kSumRows);
+  const size_t end = std::min(span.first + span.rows, filled_ + RowsDue(committed));
   const size_t row_bytes = RowBytes(dtype_, head_dim_), element = element_bytes();
   const std::byte* const k = span.k + RowBytes(dtype_, head * span.head_stride);
   const std::byte* const v = span.v + RowBytes(dtype_, head * span.head_stride);
@@ -259,7 +261,7 @@ void ColumnStore::FillRows(size_t head, const KvSpan& span, size_t committed) {
 }
 
 void ColumnStore::Rollback(size_t rows) {
-  filled_ = std::min(filled_, rows - rows % kSumRows);
+  filled_ = reserved_ = std::min(filled_, rows - rows % kSumRows);
   // Others' blocks of which nothing is ours any more.
   const size_t open = BlocksOf(filled_);
   while (!blocks_.empty() && end_block() > open && !IsOwn(blocks_.back().sums)) blocks_.pop_back();
@@ -285,7 +287,7 @@ void ColumnStore::Trim() {
 void ColumnStore::Clear() {
   blocks_ = {};
   views_ = {};
-  first_ = filled_ = 0;
+  first_ = filled_ = reserved_ = 0;
   columns_ = wanted_;
   gave_up_ = false;
 }
@@ -297,7 +299,7 @@ void ColumnStore::PrepareFork(ColumnStore& child) const {
 
 void ColumnStore::Fork(ColumnStore& child) const {
   child.first_ = first_;
-  child.filled_ = filled_;
+  child.filled_ = child.reserved_ = filled_;
   child.blocks_.assign(blocks_.begin(), blocks_.begin() + static_cast<std::ptrdiff_t>(View().blocks.size()));
   if (!columns_) child.gave_up_ = child.wanted_;
   if (!columns_ || !child.wanted_) {
@@ -323,7 +325,7 @@ Result<void> ColumnStore::Begin(size_t rows, std::span<const double> sums_before
   if (sums == nullptr) return OutOfMemoryError("reserve state", sums_bytes());
   PiecePointer columns = columns_ ? NewPiece(column_bytes(), nullptr) : nullptr;
   first_ = (rows - 1) / kColumnRows;
-  filled_ = rows;
+  filled_ = reserved_ = rows;
   blocks_.push_back({std::move(columns), std::move(sums)});
   if (columns_ && blocks_.back().columns == nullptr) GiveUpColumns();
   std::copy(sums_before.begin(), sums_before.end(), SumsOf(rows / kSumRows - 1, 0));

@@ -6,6 +6,7 @@
 #ifndef TIDEMILL_STATE_COLUMN_STORE_H_
 #define TIDEMILL_STATE_COLUMN_STORE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -48,12 +49,15 @@ class ColumnStore {
   size_t own_blocks() const;                                                              // those that nobody else sees
   void ForEachBlock(const std::function<void(const void*, uint64_t)>& visit) const;
 
-  // Rows of granules of `committed` rows that are not filled.
-  size_t RowsDue(size_t committed) const { return committed - committed % kSumRows - filled_; }
+  // Rows of granules of `committed` rows that are not filled, as far as there are blocks for them.
+  size_t RowsDue(size_t committed) const {
+    const size_t end = std::min(committed - committed % kSumRows, reserved_);
+    return end - std::min(end, filled_);
+  }
   // Fills what one KV head has of them in a span; spans ascend, and heads may run at the same time. EndFill after all heads.
   // Precondition: a Reserve of `committed` rows or more since the last fork or rollback.
   void FillRows(size_t head, const KvSpan& span, size_t committed);
-  void EndFill(size_t committed) { filled_ = committed - committed % kSumRows; }
+  void EndFill(size_t committed) { filled_ += RowsDue(committed); }
 
   void Rollback(size_t rows);  // granules past it are no longer filled
   // Blocks that nobody needs who sees positions from there on. The granule before them stays, since sums include those before it.
@@ -103,8 +107,9 @@ class ColumnStore {
   bool wanted_, columns_;
   StateLedger* ledger_;
   bool gave_up_ = false;
-  size_t first_ = 0;   // number of the first block
-  size_t filled_ = 0;  // positions, a multiple of kSumRows
+  size_t first_ = 0;     // number of the first block
+  size_t filled_ = 0;    // positions, a multiple of kSumRows
+  size_t reserved_ = 0;  // up to there blocks may be filled; may be less
   std::vector<Block> blocks_;
   std::vector<ColumnBlock> views_;  // of blocks_; has room for as many
   GrowthCounts growth_;

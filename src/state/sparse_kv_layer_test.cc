@@ -160,12 +160,18 @@ TEST(SparseKvLayer, AnyHistory_HasTheColumnsAndSumsOfItsRows) {
   }
 }
 
+// A plain layer whose rows have sums.
+struct FinitePlain : KvUnderTest {
+  using KvUnderTest::KvUnderTest;
+  void Admit(std::span<std::byte> row) const override { testing::MakeFinite(dtype(), row); }
+};
+
 // Forks and checkpoints go from layers with columns to plain ones, whose keys stand in tiles, and back.
 TEST(SparseKvLayer, PlainLayers_ContinueItAndItContinuesThem) {
   for (const DType dtype : {DType::kF16, DType::kF32}) {
     const KvLayerShape shape{.kv_heads = 2, .head_dim = 3};
     const StateKindUnderTest sparse = Kind(shape, dtype),
-                             plain = Kind({std::make_shared<KvUnderTest>(shape, dtype, KvGrowth(), false)});
+                             plain = Kind({std::make_shared<FinitePlain>(shape, dtype, KvGrowth(), false)});
     std::mt19937_64 random(5);
     std::vector<Subject> live;
     live.emplace_back(sparse, 2000);
@@ -198,6 +204,7 @@ TEST(SparseKvLayer, PlainLayers_ContinueItAndItContinuesThem) {
         live.push_back(std::move(child));
       }
       for (Subject& each : live) {
+        ASSERT_TRUE(each.state->Reserve(1).ok());  // blocks for what came without columns
         ASSERT_EQ(each.Difference(true), "") << "operation " << operation;
         if (each.kind != &sparse) continue;
         for (const KvSpan& span : LayerOf(each).Context(0)) tiles += span.transposed;

@@ -25,7 +25,7 @@ class SparseUnderTest : public KvUnderTest {
                   bool columns)
       : KvUnderTest(shape, dtype, growth, ahead), form_(form), columns_(columns) {}
 
-  bool is_plain() const override { return false; }
+  bool is_plain() const override { return !has_word(); }  // as its checkpoints are
   Pointer Of(const KvLayerShape& shape, DType dtype) const override {
     return std::make_shared<SparseUnderTest>(shape, dtype, growth(), ahead(), form_, columns_);
   }
