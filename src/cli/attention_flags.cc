@@ -58,7 +58,8 @@ void AttentionFlags::AddTo(FlagSet& flags) {
       "What generated tokens attend to (dense: all before them). The others read less and change answers. sparq: "
       "what some components of the query score highest; topk: what scores highest; h2o: the last ones and those "
       "attended to most; window: the first 16 and the last ones; auto: sparq where it pays, else dense");
-  flags.Number<size_t>("--sparq-r", r, 1, kMaxSparseTokens, "Components of a query that sparq reads (an eighth of them)");
+  flags.Number<size_t>("--sparq-r", r, 1, kMaxSparseTokens,
+                       "Components of a query that sparq reads (an eighth of them)");
   flags.Number<size_t>("--sparq-k", k, 1, kMaxSparseTokens, "Positions that are read (128)");
   flags.Number<size_t>("--sparq-local", local, 1, kMaxSparseTokens, "Of them, the last ones (a quarter)");
   flags.Choice("--sparq-rule", rule, {"paper", "eval"},

@@ -13,10 +13,10 @@ struct TokensMember {
   std::optional<size_t> PromptAttention::*target;
 };
 constexpr TokensMember kTokens[] = {{"sparq_r", 1, &PromptAttention::r},
-                                  {"sparq_k", 1, &PromptAttention::k},
-                                  {"sparq_local", 1, &PromptAttention::local},
-                                  {"sparq_from", 0, &PromptAttention::from},
-                                  {"attention_audit", 0, &PromptAttention::audit}};
+                                    {"sparq_k", 1, &PromptAttention::k},
+                                    {"sparq_local", 1, &PromptAttention::local},
+                                    {"sparq_from", 0, &PromptAttention::from},
+                                    {"attention_audit", 0, &PromptAttention::audit}};
 
 // The one that the text names.
 template <typename T, size_t n>

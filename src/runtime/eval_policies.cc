@@ -11,7 +11,7 @@
 namespace tidemill {
 namespace {
 
-constexpr size_t kMostRows = 128;      // k of sparq, as the paper has it
+constexpr size_t kMaxRows = 128;      // k of sparq, as the paper has it
 constexpr size_t kDenseWindow = 1024;  // a layer with a window of at most this stays dense
 constexpr size_t kMaxCompression = 1024, kMaxRows = size_t{1} << 22, kMaxComponents = 1024;
 
@@ -51,7 +51,7 @@ std::optional<size_t> NumberOf(std::string_view text, size_t lowest, size_t high
 Error BadPolicy(std::string_view text) {
   return Error(ErrorCode::kInvalidArgument,
                "read the policies: '" + std::string(text) +
-                   "': expected dense, or one of sparq topk h2o window, alone or with :1/N or :k=N, "
+                   "': expected dense, or one of sparq topk h2o window, unbatched or with :1/N or :k=N, "
                    "sparq with :r=N:k=N");
 }
 
@@ -135,9 +135,9 @@ SparseForm EvalFormOf(const EvalPolicy& policy, size_t head_dim, size_t position
     const auto components = [&](size_t k) {
       return share <= 2 * k * head_dim ? 0 : (share - 2 * k * head_dim) / positions;
     };
-    form.k = kMostRows;
+    form.k = kMaxRows;
     if (components(form.k) < std::max<size_t>(1, head_dim / 8))
-      form.k = std::min(kMostRows, std::bit_floor(std::max<size_t>(1, share / (4 * head_dim))));
+      form.k = std::min(kMaxRows, std::bit_floor(std::max<size_t>(1, share / (4 * head_dim))));
     form.r = std::clamp<size_t>(components(form.k), 1, head_dim);
   } else {
     form.k = std::max<size_t>(1, positions / policy.compression);

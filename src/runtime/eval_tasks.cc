@@ -14,7 +14,7 @@ constexpr std::string_view kTaskNames[] = {"repetition", "passkey", "codes", "ch
 static_assert(std::size(kTaskNames) == kEvalTasks.size());
 
 constexpr size_t kNumCodes = 8, kNumNotes = 4;
-constexpr size_t kFewestPeople = 8, kMostPeople = 64;  // 7 to 63 confusing passages
+constexpr size_t kFewestPeople = 8, kMaxPeople = 64;  // 7 to 63 confusing passages
 constexpr size_t kFewestFunctions = 4;
 
 Error TooSmall(const EvalItemSpec& spec, size_t needed) {
@@ -90,7 +90,7 @@ Result<EvalItem> MakeCodes(const EvalItemSpec& spec, const TokenCounter& count, 
 }
 
 Result<EvalItem> MakeChoice(const EvalItemSpec& spec, const TokenCounter& count, EvalRandom& random) {
-  const std::vector<std::string> names = PeopleNames(random, kMostPeople);
+  const std::vector<std::string> names = PeopleNames(random, kMaxPeople);
   const auto kinds = FactKinds();
   std::vector<std::vector<std::string_view>> values(names.size());
   for (auto& own : values) {

@@ -144,7 +144,7 @@ class SequenceState {
   std::optional<size_t> KeysWith(size_t n) const;  // room for them after Reserve(n); none: overflow
   void DropKeys();
   size_t EarliestRollback(size_t floor) const;
-  bool may_evict() const;  // some layer
+  bool may_evict() const;             // some layer
   size_t CheckpointEarliest() const;  // the header's `earliest`
   bool has_only_kv() const;           // of one type: the older form of checkpoints
   uint64_t ShapeHash() const;

@@ -31,7 +31,7 @@ class LayerUnderTest {
   // Layers that differ from this one in one thing each, and its name.
   virtual std::vector<std::pair<std::string, Pointer>> Strangers() const { return {}; }
 
-  virtual size_t row_bytes() const = 0;             // of one position
+  virtual size_t row_bytes() const = 0;  // of one position
   // Makes of random bytes, none of them 0xFF, a row that the layer may be given.
   virtual void Admit(std::span<std::byte> /*row*/) const {}
   virtual size_t window() const = 0;                // rows that a row sees, itself included; 0: all
