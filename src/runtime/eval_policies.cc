@@ -51,7 +51,7 @@ std::optional<size_t> NumberOf(std::string_view text, size_t lowest, size_t high
 Error BadPolicy(std::string_view text) {
   return Error(ErrorCode::kInvalidArgument,
                "read the policies: '" + std::string(text) +
-                   "': expected dense, or one of sparq topk h2o window, unbatched or with :1/N or :k=N, "
+                   "': expected dense, or one of sparq topk h2o window, perhaps with :1/N or :k=N, "
                    "sparq with :r=N:k=N");
 }
 
