@@ -6,12 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "base/check.h"
-
 namespace tidemill {
 namespace {
 
-constexpr size_t kMaxRows = 128;      // k of sparq, as the paper has it
+constexpr size_t kPaperRows = 128;     // k of sparq, as the paper has it
 constexpr size_t kDenseWindow = 1024;  // a layer with a window of at most this stays dense
 constexpr size_t kMaxCompression = 1024, kMaxRows = size_t{1} << 22, kMaxComponents = 1024;
 
@@ -51,8 +49,8 @@ std::optional<size_t> NumberOf(std::string_view text, size_t lowest, size_t high
 Error BadPolicy(std::string_view text) {
   return Error(ErrorCode::kInvalidArgument,
                "read the policies: '" + std::string(text) +
-                   "': expected dense, or one of sparq topk h2o window, perhaps with :1/N or :k=N, "
-                   "sparq with :r=N:k=N");
+                   "': expected dense, or one of sparq topk h2o window, perhaps with :1/N or :k=N; "
+                   "sparq with :1/N or :r=N:k=N");
 }
 
 // "dense", "sparq", "sparq:1/8", "sparq:r=32:k=128", "h2o:k=64"; compression 0: not said.
@@ -135,9 +133,9 @@ SparseForm EvalFormOf(const EvalPolicy& policy, size_t head_dim, size_t position
     const auto components = [&](size_t k) {
       return share <= 2 * k * head_dim ? 0 : (share - 2 * k * head_dim) / positions;
     };
-    form.k = kMaxRows;
+    form.k = kPaperRows;
     if (components(form.k) < std::max<size_t>(1, head_dim / 8))
-      form.k = std::min(kMaxRows, std::bit_floor(std::max<size_t>(1, share / (4 * head_dim))));
+      form.k = std::min(kPaperRows, std::bit_floor(std::max<size_t>(1, share / (4 * head_dim))));
     form.r = std::clamp<size_t>(components(form.k), 1, head_dim);
   } else {
     form.k = std::max<size_t>(1, positions / policy.compression);

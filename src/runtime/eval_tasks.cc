@@ -14,8 +14,8 @@ constexpr std::string_view kTaskNames[] = {"repetition", "passkey", "codes", "ch
 static_assert(std::size(kTaskNames) == kEvalTasks.size());
 
 constexpr size_t kNumCodes = 8, kNumNotes = 4;
-constexpr size_t kFewestPeople = 8, kMaxPeople = 64;  // 7 to 63 confusing passages
-constexpr size_t kFewestFunctions = 4;
+constexpr size_t kMinPeople = 8, kMaxPeople = 64;  // 7 to 63 confusing passages
+constexpr size_t kMinFunctions = 4;
 
 Error TooSmall(const EvalItemSpec& spec, size_t needed) {
   return Error(ErrorCode::kInvalidArgument, "make a context of " + std::string(EvalTaskName(spec.task)) +
@@ -103,9 +103,9 @@ Result<EvalItem> MakeChoice(const EvalItemSpec& spec, const TokenCounter& count,
     return text;
   };
   TIDEMILL_TRY(made, Assemble(spec, count, random, "", {}, passage));
-  if (made.fillers < kFewestPeople) {
+  if (made.fillers < kMinPeople) {
     size_t needed = 0;
-    for (size_t i = 0; i < kFewestPeople; ++i) {
+    for (size_t i = 0; i < kMinPeople; ++i) {
       TIDEMILL_TRY(tokens, count(passage(i)));
       needed += tokens;
     }
@@ -150,9 +150,9 @@ Result<EvalItem> MakeFunctions(const EvalItemSpec& spec, const TokenCounter& cou
     return i < functions.size() ? "def " + functions[i].name + "(" + functions[i].rest + "\n\n" : std::string();
   };
   TIDEMILL_TRY(made, Assemble(spec, count, random, "", {}, text));
-  if (made.fillers < kFewestFunctions) {
+  if (made.fillers < kMinFunctions) {
     size_t needed = 0;
-    for (size_t i = 0; i < kFewestFunctions; ++i) {
+    for (size_t i = 0; i < kMinFunctions; ++i) {
       TIDEMILL_TRY(tokens, count(text(i)));
       needed += tokens;
     }
