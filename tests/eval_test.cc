@@ -157,6 +157,57 @@ TEST(Eval, PoliciesOfOneQuestion_ShareStepsAndBits) {
   }
 }
 
+// Policies that read all there is give dense attention's bits; others do not, and that shows.
+TEST(Eval, Policies_LoseNothingOrSomething) {
+  EngineDriver driver(TinyModel(), {.threads = 1});
+  EvalOptions options = OptionsOf({EvalTask::kCodes});
+  options.contexts = 1;
+  const std::vector<size_t> compressions = {8};
+  options.policies = ParseEvalPolicies("topk:k=2000,sparq:r=4:k=2000,h2o:k=2000,window:k=2000", compressions).value();
+  for (const EvalRecord& record : Records(driver, options)) {
+    EXPECT_EQ(record.kl, 0.0) << record.key.policy;
+    EXPECT_EQ(record.agreement, 1.0) << record.key.policy;
+    EXPECT_EQ(record.bytes, 1.0) << record.key.policy;
+  }
+  options.policies = ParseEvalPolicies("sparq,topk,h2o,window", compressions).value();
+  std::vector<EvalRecord> records = Records(driver, options);
+  ASSERT_EQ(records.size(), 10U);
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (i % 5 == 0) continue;
+    EXPECT_GT(records[i].kl, 0.0) << records[i].key.policy;
+    EXPECT_GT(records[i].k, 0U);
+    EXPECT_LT(records[i].bytes, 0.7) << records[i].key.policy;
+  }
+  // No policy's bits depend on its company.
+  for (size_t i = 1; i < 5; ++i) {
+    EvalOptions alone = options;
+    alone.policies = {EvalPolicy(), options.policies[i]};
+    const std::vector<EvalRecord> own = Records(driver, alone);
+    ASSERT_EQ(own.size(), 4U);
+    EXPECT_EQ(own[0].nll, records[0].nll);
+    EXPECT_EQ(own[1].nll, records[i].nll) << own[1].key.policy;
+    EXPECT_EQ(own[1].kl, records[i].kl) << own[1].key.policy;
+  }
+  // A question that is read sparsely has lost something before its answer begins.
+  options.sparse_question = true;
+  const std::vector<EvalRecord> sparse_questions = Records(driver, options);
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_EQ(sparse_questions[i].scored_tokens, records[i].scored_tokens + 1);
+    EXPECT_NE(sparse_questions[i].kl, records[i].kl) << records[i].key.policy;
+  }
+}
+
+TEST(Eval, PolicyThatTheModelCannotHave_IsNamed) {
+  EngineDriver driver(TinyModel(), {.threads = 1});
+  EvalOptions options = OptionsOf({EvalTask::kCodes});
+  options.policies = {EvalPolicy(), {.kind = AttentionKind::kSparq, .r = 17, .k = 8}};
+  const auto result =
+      Evaluate(driver.engine(), *TinyModel(), options, {.sink = [](const EvalRecord&) -> Result<void> { return {}; }});
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(result.error().message(), HasSubstr("at most the model's head_dim, which is 16"));
+}
+
 TEST(Eval, WhatIsDone_IsNotDoneAgain) {
   EngineDriver driver(TinyModel(), {.threads = 1});
   const EvalOptions options = OptionsOf({EvalTask::kCodes, EvalTask::kPasskey});

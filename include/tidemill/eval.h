@@ -48,7 +48,7 @@ std::string_view EvalTaskName(EvalTask task);
 //   dense 2nd      sparq rn + 2kd      topk nd + 2kd      h2o, window 2kd
 // `compression` c: a share of 1/c of dense. sparq: k = 128 if that leaves r of at least d/8; else k is the largest power of two whose
 // 2kd are at most half of the share, and r takes the rest; both at least 1, r at most d. topk reads more than half of dense, and has
-// sparq's k. h2o and window: k = n/c. local = k/4, the default of AttentionPolicy.
+// sparq's k. h2o and window: k = n/c, of a window 17 at least. All else is as AttentionPolicy's defaults.
 struct EvalPolicy {
   AttentionKind kind = AttentionKind::kDense;  // any but kAuto
   size_t compression = 1;                      // where k is 0
@@ -107,7 +107,7 @@ struct EvalCallbacks {
 };
 
 // Calls the sink for each context, question and policy in that order. Contexts, questions and answers follow from the seed alone, so that what is done
-// need not be done again. kInvalidArgument: options out of range, or a text that is too short; kContextFull; kUnsupported: no layer can be sparse;
+// need not be done again. kInvalidArgument: options out of range, a text that is too short, or a policy that the model cannot have; kContextFull;
 // kFailedPrecondition: requests are in flight; kNumericalError; kOutOfMemory; kCancelled soon after `interrupt`, which may be null.
 // Cost: a prefill for each context and for each question, two where kH2o is among others, whose weights come of the prompt; and a step of one row
 // for each policy and token of an answer.

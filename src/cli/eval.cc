@@ -200,6 +200,8 @@ Result<void> EvalCommand(CommandContext& context) {
   AddFlags(set, flags);
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
+  if (flags.machine.attention.kind)
+    return UsageError("--attention", "eval compares kinds of attention; name them with --policies");
   std::string text;
   if (flags.text.file) {
     TIDEMILL_TRY(bytes, flags.text.Read("read the text", "give one with -f FILE"));

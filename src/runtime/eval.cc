@@ -37,7 +37,6 @@ struct EncodedQuestion {
 // One policy's way through one answer.
 struct PolicyRun {
   const EvalPolicy* policy = nullptr;
-  std::vector<std::optional<SparseLayer>> layers;  // empty: a plain cache
   std::unique_ptr<SequenceState> state;
   bool is_wanted = false;  // its record is not there yet
   double nll = 0, kl = 0;  // sums
@@ -61,13 +60,15 @@ class EvalRunner {
         callbacks_(callbacks),
         interrupt_(interrupt),
         tokenizer_(impl.model->impl().text.tokenizer),
+        kv_dtype_(DTypeOf(*impl.options.kv_type)),
         vocab_(impl.language_model().head_or_tied().rows()),
         rows_(options.policies.size() * vocab_) {
     for (const EvalPolicy& policy : options.policies) {
       if (policy.kind == AttentionKind::kDense || KeepsWeights(policy)) continue;
-      const bool is_sparq = policy.kind == AttentionKind::kSparq;
-      if (shared_form_ == nullptr || (is_sparq && shared_form_->kind != AttentionKind::kSparq)) shared_form_ = &policy;
-      has_columns_ = has_columns_ || (is_sparq && *impl.options.kv_type != KvType::kQ8_0);
+      // Columns are made in states whose own form reads them.
+      const bool has_columns = policy.kind == AttentionKind::kSparq;
+      if (shared_form_ == nullptr || (has_columns && shared_form_->kind != AttentionKind::kSparq))
+        shared_form_ = &policy;
     }
   }
 
@@ -90,30 +91,27 @@ class EvalRunner {
   static bool KeepsWeights(const EvalPolicy& policy) { return policy.kind == AttentionKind::kH2o; }
   Prefill& PrefillOf(const EvalPolicy& policy) { return prefills_[KeepsWeights(policy) ? 1 : 0]; }
 
-  // Where the forms of layers are made. Dense rows may stand in layers of any form that keeps no weights.
-  std::vector<std::optional<SparseLayer>> LayersFor(const EvalPolicy& policy, size_t positions) const {
-    const EvalPolicy* own = policy.kind == AttentionKind::kDense ? shared_form_ : &policy;
-    if (own == nullptr) return {};
-    return EvalLayersOf(*own, impl_.language_model(), DTypeOf(*impl_.options.kv_type), positions, has_columns_);
+  AttentionPolicy AttentionAt(const EvalPolicy& policy, size_t positions) const {
+    // A model without such a layer refuses any numbers.
+    const size_t head_dim = std::max<size_t>(1, SparseHeadDim(impl_.language_model(), kv_dtype_));
+    return EvalAttentionOf(policy, head_dim, positions);
   }
 
-  std::unique_ptr<SequenceState> NewState(std::span<const std::optional<SparseLayer>> layers, size_t expected) const {
-    return impl_.language_model().MakeState({.kv_dtype = DTypeOf(*impl_.options.kv_type),
-                                             .growth = impl_.GrowthOf(expected),
+  // An empty state for `positions`. Dense rows may stand in layers of any form that keeps no weights.
+  Result<std::unique_ptr<SequenceState>> NewState(const EvalPolicy& policy, size_t positions) {
+    const EvalPolicy* own = policy.kind == AttentionKind::kDense ? shared_form_ : &policy;
+    const AttentionPolicy attention = own == nullptr ? AttentionPolicy() : AttentionAt(*own, positions);
+    TIDEMILL_TRY(made, ResolveAttentionPolicy(attention, impl_.language_model(), positions, kv_dtype_)
+                           .WithContext("evaluate: " + policy.name()));
+    TIDEMILL_TRY_VOID(impl_.ReserveSparse(made, positions).WithContext("evaluate"));
+    return impl_.language_model().MakeState({.kv_dtype = kv_dtype_,
+                                             .growth = impl_.GrowthOf(positions),
                                              .max_length = impl_.options.context,
                                              .linear = impl_.own_class.linear,
-                                             .sparse = layers,
+                                             .sparse = made.layers,
                                              .isa = impl_.isa,
                                              .pages = impl_.pages.get(),
                                              .ledger = &impl_.memory->ledger()});
-  }
-
-  Result<void> CheckSparse(SequenceState& state) const {
-    for (size_t i = 0; i < state.num_layers(); ++i) {
-      if (SparseOf(state.layer(i)) != nullptr) return {};
-    }
-    return Error(ErrorCode::kUnsupported,
-                 "evaluate: no layer of the model can be sparse; name no policy but dense, or another model");
   }
 
   Result<size_t> Count(std::string_view text) const {
@@ -207,9 +205,8 @@ class EvalRunner {
       for (const PolicyRun& run : runs_) {
         std::unique_ptr<SequenceState>& context = PrefillOf(*run.policy).context;
         if (context != nullptr) continue;
-        const auto layers = LayersFor(*run.policy, positions);
-        context = NewState(layers, positions);
-        if (!layers.empty()) TIDEMILL_TRY_VOID(CheckSparse(*context));
+        TIDEMILL_TRY(made, NewState(*run.policy, positions));
+        context = std::move(made);
         TIDEMILL_TRY_VOID(FeedPrompt(*context, ids, {}));
       }
       TIDEMILL_TRY_VOID(RunQuestion(key, ids.size(), question));
@@ -238,8 +235,8 @@ class EvalRunner {
   Result<void> ForkRuns(std::span<PolicyRun*> runs, size_t positions) {
     for (PolicyRun* run : runs) {
       SequenceState& parent = *PrefillOf(*run->policy).behind;
-      run->layers = LayersFor(*run->policy, positions);
-      run->state = NewState(run->layers, positions);
+      TIDEMILL_TRY(made, NewState(*run->policy, positions));
+      run->state = std::move(made);
       TIDEMILL_TRY_VOID(parent.ForkTo(*run->state, parent.length()).WithContext("evaluate"));
     }
     return {};
@@ -252,7 +249,8 @@ class EvalRunner {
     for (const PolicyRun& run : runs_) {
       Prefill& prefill = PrefillOf(*run.policy);
       if (prefill.behind != nullptr) continue;
-      prefill.behind = NewState(LayersFor(*run.policy, positions), positions);
+      TIDEMILL_TRY(made, NewState(*run.policy, positions));
+      prefill.behind = std::move(made);
       TIDEMILL_TRY_VOID(prefill.context->ForkTo(*prefill.behind, context_tokens).WithContext("evaluate"));
       if (!options_.sparse_question) TIDEMILL_TRY_VOID(FeedPrompt(*prefill.behind, ids.question, first_row));
     }
@@ -362,22 +360,12 @@ class EvalRunner {
       const size_t characters = std::max<size_t>(1, CharactersIn(scored));
       record.bits_per_character = run.nll / std::log(2.0) / static_cast<double>(characters);
     }
-    FillForm(run, prompt + ids.answer.size(), &record);
+    const size_t positions = prompt + ids.answer.size();
+    const AttentionPolicy attention = AttentionAt(*run.policy, positions);
+    record.r = attention.r.value_or(0);
+    record.k = attention.k.value_or(0);
+    record.bytes = EvalShareOfDense(attention, SparseHeadDim(impl_.language_model(), kv_dtype_), positions);
     return record;
-  }
-
-  // Of the layers that are sparse, which share one form but where heads differ in size; the first one stands for all.
-  void FillForm(const PolicyRun& run, size_t positions, EvalRecord* record) const {
-    if (run.policy->kind == AttentionKind::kDense) return;
-    for (size_t i = 0; i < run.layers.size(); ++i) {
-      if (!run.layers[i]) continue;
-      const size_t head_dim =
-          impl_.language_model().layers[i].Work(DTypeOf(*impl_.options.kv_type)).attention.front().head_dim;
-      record->r = run.layers[i]->form.r;
-      record->k = run.layers[i]->form.k;
-      record->bytes = EvalShareOfDense(run.layers[i]->form, head_dim, positions);
-      return;
-    }
   }
 
   Engine::Impl& impl_;
@@ -385,12 +373,12 @@ class EvalRunner {
   const EvalCallbacks& callbacks_;
   const std::atomic<bool>* interrupt_;
   const Tokenizer& tokenizer_;
+  const DType kv_dtype_;
   const size_t vocab_;                       // rows of the head
   std::vector<float> rows_;                  // [policies, vocab]
   const EvalPolicy* shared_form_ = nullptr;  // of states without weights; null: they are plain
-  bool has_columns_ = false;
-  std::array<Prefill, 2> prefills_;  // of the context at hand: without weights, and with them
-  std::vector<PolicyRun> runs_;      // of the question at hand
+  std::array<Prefill, 2> prefills_;          // of the context at hand: without weights, and with them
+  std::vector<PolicyRun> runs_;              // of the question at hand
   std::vector<StepSequence> steps_;
   std::vector<RowKey> keys_;
 };

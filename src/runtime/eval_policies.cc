@@ -9,34 +9,10 @@
 namespace tidemill {
 namespace {
 
-constexpr size_t kPaperRows = 128;     // k of sparq, as the paper has it
-constexpr size_t kDenseWindow = 1024;  // a layer with a window of at most this stays dense
+constexpr size_t kPaperRows = 128;  // k of sparq, as the paper has it
 constexpr size_t kMaxCompression = 1024, kMaxRows = size_t{1} << 22, kMaxComponents = 1024;
 
-constexpr std::pair<AttentionKind, std::string_view> kKinds[] = {{AttentionKind::kDense, "dense"},
-                                                                 {AttentionKind::kSparq, "sparq"},
-                                                                 {AttentionKind::kTopk, "topk"},
-                                                                 {AttentionKind::kH2o, "h2o"},
-                                                                 {AttentionKind::kWindow, "window"}};
-
-std::string_view KindName(AttentionKind kind) {
-  for (const auto& [own, name] : kKinds) {
-    if (own == kind) return name;
-  }
-  return "auto";
-}
-
-SparseKind SparseKindOf(AttentionKind kind) {
-  switch (kind) {
-    case AttentionKind::kSparq: return SparseKind::kSparq;
-    case AttentionKind::kTopk: return SparseKind::kTopk;
-    case AttentionKind::kH2o: return SparseKind::kH2o;
-    case AttentionKind::kWindow: return SparseKind::kWindow;
-    case AttentionKind::kDense:
-    case AttentionKind::kAuto: break;
-  }
-  return SparseKind::kDense;
-}
+bool ReadsComponents(AttentionKind kind) { return kind == AttentionKind::kSparq || kind == AttentionKind::kTopk; }
 
 std::optional<size_t> NumberOf(std::string_view text, size_t lowest, size_t highest) {
   size_t value = 0;
@@ -56,10 +32,9 @@ Error BadPolicy(std::string_view text) {
 // "dense", "sparq", "sparq:1/8", "sparq:r=32:k=128", "h2o:k=64"; compression 0: not said.
 Result<EvalPolicy> ParsePolicy(std::string_view text) {
   const size_t colon = std::min(text.find(':'), text.size());
-  const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),
-                                 [&](const auto& k) { return k.second == text.substr(0, colon); });
-  if (kind == std::end(kKinds)) return BadPolicy(text);
-  EvalPolicy policy = {.kind = kind->first, .compression = 0};
+  const auto kind = ParseAttentionKind(text.substr(0, colon));
+  if (!kind.ok() || *kind == AttentionKind::kAuto) return BadPolicy(text);
+  EvalPolicy policy = {.kind = *kind, .compression = 0};
   for (std::string_view rest = text.substr(colon); !rest.empty();) {
     rest.remove_prefix(1);
     const std::string_view part = rest.substr(0, rest.find(':'));
@@ -83,7 +58,7 @@ Result<EvalPolicy> ParsePolicy(std::string_view text) {
 }  // namespace
 
 std::string EvalPolicy::name() const {
-  std::string text(KindName(kind));
+  std::string text(AttentionKindName(kind));
   if (kind == AttentionKind::kDense) return text;
   if (k == 0) return text + ":1/" + std::to_string(compression);
   return text + (r == 0 ? "" : ":r=" + std::to_string(r)) + ":k=" + std::to_string(k);
@@ -120,50 +95,46 @@ Result<std::vector<EvalPolicy>> ParseEvalPolicies(std::string_view names, std::s
   return policies;
 }
 
-SparseForm EvalFormOf(const EvalPolicy& policy, size_t head_dim, size_t positions) {
-  SparseForm form = {.kind = SparseKindOf(policy.kind)};
-  if (form.kind == SparseKind::kDense) return form;
-  const bool by_components = form.kind == SparseKind::kSparq || form.kind == SparseKind::kTopk;
+AttentionPolicy EvalAttentionOf(const EvalPolicy& policy, size_t head_dim, size_t positions) {
+  AttentionPolicy attention = {.kind = policy.kind};
+  if (policy.kind == AttentionKind::kDense) return attention;
+  const bool is_sparq = policy.kind == AttentionKind::kSparq;
   if (policy.k != 0) {
-    form.k = policy.k;
-    form.r = std::min(policy.r, head_dim);
-  } else if (by_components) {
-    // In elements: a share, what k rows of keys and values take of it, and what is left for r components of all keys.
-    const size_t share = 2 * positions * head_dim / policy.compression;
-    const auto components = [&](size_t k) {
-      return share <= 2 * k * head_dim ? 0 : (share - 2 * k * head_dim) / positions;
-    };
-    form.k = kPaperRows;
-    if (components(form.k) < std::max<size_t>(1, head_dim / 8))
-      form.k = std::min(kPaperRows, std::bit_floor(std::max<size_t>(1, share / (4 * head_dim))));
-    form.r = std::clamp<size_t>(components(form.k), 1, head_dim);
-  } else {
-    form.k = std::max<size_t>(1, positions / policy.compression);
+    attention.k = policy.k;
+    if (is_sparq) attention.r = policy.r;
+    return attention;
   }
-  if (form.kind == SparseKind::kTopk) form.r = head_dim;
-  form.local = std::max<size_t>(1, form.k / 4);
-  return form;
+  if (!ReadsComponents(policy.kind)) {
+    // More than the first positions that a window keeps.
+    const size_t fewest = policy.kind == AttentionKind::kWindow ? kWindowSinks + 1 : 1;
+    attention.k = std::max(fewest, positions / policy.compression);
+    return attention;
+  }
+  // In elements: a share, what k rows of keys and values take of it, and what is left for r components of all keys.
+  const size_t share = 2 * positions * head_dim / policy.compression;
+  const auto components = [&](size_t k) {
+    return share <= 2 * k * head_dim ? 0 : (share - 2 * k * head_dim) / positions;
+  };
+  size_t k = kPaperRows;
+  if (components(k) < std::max<size_t>(1, head_dim / 8))
+    k = std::min(kPaperRows, std::bit_floor(std::max<size_t>(1, share / (4 * head_dim))));
+  attention.k = k;
+  if (is_sparq) attention.r = std::clamp<size_t>(components(k), 1, head_dim);
+  return attention;
 }
 
-double EvalShareOfDense(const SparseForm& form, size_t head_dim, size_t positions) {
-  if (form.kind == SparseKind::kDense || form.k >= positions) return 1;
-  const auto n = static_cast<double>(positions), d = static_cast<double>(head_dim), k = static_cast<double>(form.k);
-  const bool by_components = form.kind == SparseKind::kSparq || form.kind == SparseKind::kTopk;
-  return ((by_components ? static_cast<double>(form.r) * n : 0) + 2 * k * d) / (2 * n * d);
+double EvalShareOfDense(const AttentionPolicy& attention, size_t head_dim, size_t positions) {
+  if (attention.kind == AttentionKind::kDense || *attention.k >= positions) return 1;
+  const auto n = static_cast<double>(positions), d = static_cast<double>(head_dim);
+  const double components = ReadsComponents(attention.kind) ? static_cast<double>(attention.r.value_or(head_dim)) : 0;
+  return (components * n + 2 * static_cast<double>(*attention.k) * d) / (2 * n * d);
 }
 
-std::vector<std::optional<SparseLayer>> EvalLayersOf(const EvalPolicy& policy, const LanguageModel& model,
-                                                     DType kv_dtype, size_t positions, bool columns) {
-  std::vector<std::optional<SparseLayer>> layers;
-  for (const DecoderLayer& layer : model.layers) {
-    std::optional<SparseLayer> own;
-    for (const AttentionShape& shape : layer.Work(kv_dtype).attention) {
-      if (shape.bias.empty() && (shape.window == 0 || shape.window > kDenseWindow))
-        own = SparseLayer{.form = EvalFormOf(policy, shape.head_dim, positions), .columns = columns};
-    }
-    layers.push_back(own);
+size_t SparseHeadDim(const LanguageModel& model, DType kv_dtype) {
+  for (const auto& shape : model.attention_shapes(kv_dtype)) {
+    if (shape && (shape->window == 0 || shape->window > AttentionPolicy::kMaxDenseWindow)) return shape->head_dim;
   }
-  return layers;
+  return 0;
 }
 
 }  // namespace tidemill

@@ -59,6 +59,20 @@ TEST(Eval, Table_HasARowForEachTaskAndPolicy) {
   EXPECT_EQ(Output({}), table);
 }
 
+TEST(Eval, Policies_AreComparedWithDense) {
+  const ProcessResult result = RunTidemill({"eval", ModelFile(), "--tasks", "passkey", "--context-tokens", "400",
+                                            "--contexts", "2", "--compression", "1/4", "--json", "--quick"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json rows = json::parse(result.out, nullptr, false)["rows"];
+  ASSERT_EQ(rows.size(), 5U);
+  const char* names[] = {"dense", "sparq:1/4", "topk:1/4", "h2o:1/4", "window:1/4"};
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(rows[i]["policy"], names[i]);
+    EXPECT_EQ(rows[i]["kl"].get<double>() > 0, i > 0) << rows[i];
+    EXPECT_LE(rows[i]["ratio_interval"][0], rows[i]["ratio"]);
+  }
+}
+
 TEST(Eval, Json_HasTheSameNumbersAsTheRecords) {
   const std::string file = TestFolder() + "/records.jsonl";
   const json summary = json::parse(Output({"--json", "--out", file, "--seed", "4"}), nullptr, false);
@@ -152,6 +166,7 @@ TEST(Eval, WrongFlags_AreNamed) {
   ExpectError(RunTidemill({"eval", ModelFile(), "--tasks", "codes,codes"}), 2, "each once");
   ExpectError(RunTidemill({"eval", ModelFile(), "--policies", "flash"}), 2,
               "'flash': expected dense, or one of sparq topk h2o window");
+  ExpectError(RunTidemill({"eval", ModelFile(), "--attention", "sparq"}), 2, "name them with --policies");
   ExpectError(RunTidemill({"eval", ModelFile(), "--compression", "1/8,8"}), 2, "shares from 1/2 to 1/1024");
   ExpectError(RunTidemill({"eval", ModelFile(), "--tasks", "bpc", "--policies", "dense"}), 2,
               "expected a text, found none");
