@@ -66,15 +66,20 @@ class BufferArena {
   static constexpr size_t kBlockBytes = size_t{256} << 20;
   static constexpr size_t kLargePage = size_t{2} << 20;
 
-  explicit BufferArena(size_t block_bytes = kBlockBytes, Pages pages = Pages::kLarge)
-      : block_bytes_(block_bytes), pages_(pages) {}
+  // `longer`: where buffers come from that stay longer than the others of the same caller; outlives this. Null: from here.
+  explicit BufferArena(size_t block_bytes = kBlockBytes, Pages pages = Pages::kLarge, BufferArena* longer = nullptr)
+      : block_bytes_(block_bytes), pages_(pages), longer_(longer) {}
 
   // As AlignedBuffer::Create.
   Result<AlignedBuffer> Allocate(size_t bytes);
+  Result<AlignedBuffer> AllocateLonger(size_t bytes) {
+    return longer_ == nullptr ? Allocate(bytes) : longer_->Allocate(bytes);
+  }
 
  private:
   size_t block_bytes_;
   Pages pages_;
+  BufferArena* longer_;
   std::shared_ptr<const void> mapping_;
   std::byte* next_ = nullptr;
   size_t left_ = 0;

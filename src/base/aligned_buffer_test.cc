@@ -44,6 +44,18 @@ TEST(BufferArena, BuffersOfAnySize_DoNotOverlapAndOutliveIt) {
   EXPECT_TRUE(AllAre(moved, std::byte{1}));
 }
 
+// So that a mapping goes back once the shorter-lived buffers do.
+TEST(BufferArena, BuffersThatStayLonger_StandInAnother) {
+  BufferArena longer(BufferArena::kLargePage), arena(BufferArena::kLargePage, BufferArena::Pages::kSmall, &longer);
+  const AlignedBuffer first = arena.Allocate(4096).value(), stays = arena.AllocateLonger(4096).value(),
+                      second = arena.Allocate(4096).value();
+  EXPECT_EQ(second.data() - first.data(), 4096);
+  EXPECT_EQ(longer.Allocate(64).value().data() - stays.data(), 4096);
+  BufferArena alone;
+  const AlignedBuffer a = alone.Allocate(64).value(), b = alone.AllocateLonger(64).value();
+  EXPECT_EQ(b.data() - a.data(), 64);
+}
+
 TEST(BufferArena, WhatNoSystemHas_IsOutOfMemory) {
   BufferArena arena;
   for (const size_t bytes : {SIZE_MAX, SIZE_MAX - 100, SIZE_MAX / 2}) {

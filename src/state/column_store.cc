@@ -89,7 +89,7 @@ void ColumnStore::Show() {
 ColumnStore::PiecePointer ColumnStore::NewPiece(size_t bytes, BufferArena* arena) const {
   try {
     auto piece = std::make_shared<Piece>(ledger_);
-    Result<AlignedBuffer> memory = arena != nullptr ? arena->Allocate(bytes) : AlignedBuffer::Create(bytes);
+    Result<AlignedBuffer> memory = arena != nullptr ? arena->AllocateLonger(bytes) : AlignedBuffer::Create(bytes);
     if (!memory.ok()) return nullptr;
     piece->memory = std::move(memory).value();
     piece->counted.Set(bytes);

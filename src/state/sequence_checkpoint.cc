@@ -189,7 +189,7 @@ Result<void> SequenceState::ReadContent(ByteReader& reader, size_t length, size_
   }
   BlockBytes blocks;
   for (const auto& layer : layers_) blocks.Add(layer->RestoredBlock(length, earliest));
-  BufferArena arena(kArenaBytes, blocks.pages());
+  BufferArena longer(kArenaBytes, blocks.pages()), arena(kArenaBytes, blocks.pages(), &longer);
   for (const auto& layer : layers_) {
     TIDEMILL_TRY_VOID(
         layer->ReadFrom(reader, length, earliest, blocks.all >= BufferArena::kLargePage ? &arena : nullptr));

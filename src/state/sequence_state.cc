@@ -41,7 +41,7 @@ Result<void> SequenceState::Reserve(size_t n) {
     }
     BlockBytes blocks;
     for (const auto& layer : layers_) blocks.Add(layer->NewBlock(n, floor_));
-    BufferArena arena(kArenaBytes, blocks.pages());
+    BufferArena longer(kArenaBytes, blocks.pages()), arena(kArenaBytes, blocks.pages(), &longer);
     for (const auto& layer : layers_)
       TIDEMILL_TRY_VOID(layer->Reserve(n, floor_, blocks.all >= BufferArena::kLargePage ? &arena : nullptr));
     return {};
