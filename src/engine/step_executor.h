@@ -29,6 +29,11 @@ class StepExecutor {
   size_t max_rows() const { return rows_.max_rows(); }
   uint64_t work_bytes() const;  // what Create took, and the context's scratch
 
+  // Room for sparse rows of a layer of this shape (SparseRowMemory::Reserve). Throws std::bad_alloc.
+  void ReserveSparse(const AttentionShape& shape, size_t positions) {
+    rows_.buffers().sparse.Reserve(max_rows(), shape, positions);
+  }
+
   // Runs the step; commits nothing, allocates nothing. False: `interrupt` (may be null) became true, and nothing counts.
   bool Run(std::span<const StepSequence> sequences, const RowSink& sink, const std::atomic<bool>* interrupt,
            CellOrder& order);

@@ -329,9 +329,10 @@ Result<void> Engine::Impl::ReserveSparse(const AttentionClass& attention, size_t
     if (!attention.layers[i]) continue;
     const AttentionShape& shape = *shapes[i];
     const size_t heads = std::min(shape.kv_heads, threads->num_threads());  // side by side
-    bytes = std::max(bytes, attention.layers[i]->form.kind == SparseKind::kH2o
-                                ? heads * HeavyHitterSharedBytes(shape, positions)
-                                : SparseSharedBytes(shape, positions));
+    const SparseForm& form = attention.layers[i]->form;
+    executor->ReserveSparse(shape, form.kind == SparseKind::kWindow ? std::min(form.k, positions) : 0);
+    bytes = std::max(bytes, form.kind == SparseKind::kH2o ? heads * HeavyHitterSharedBytes(shape, positions)
+                                                          : SparseSharedBytes(shape, positions));
   }
   return ctx->ReserveShared(bytes);
 }

@@ -97,7 +97,7 @@ struct Engine::Impl {
                                const std::optional<AttentionPolicy>& attention = {}, size_t length = 0);
   // Of tokens that are no request's.
   Result<RequestClass> ClassOfPrompts();
-  // Scratch for sparse rows of a sequence of so many positions. kOutOfMemory.
+  // Scratch for sparse rows of a sequence of so many positions. kOutOfMemory, or std::bad_alloc.
   Result<void> ReserveSparse(const AttentionClass& attention, size_t positions);
   KvGrowth GrowthOf(size_t expected) const;
 

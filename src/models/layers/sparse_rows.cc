@@ -113,22 +113,19 @@ void AttendWindows(ExecutionContext& ctx, const AttentionShape& shape, const Cel
   const auto for_each = [&](const auto& f) {
     ForEachSparseRow(cell, state, SparseKind::kWindow, SparseKind::kWindow, f);
   };
-  const auto read = [&](const SparseKvLayer& layer, const SequenceRows& rows, size_t row) {
-    return std::min(layer.form().k, PositionOf(rows, row) + 1);
+  size_t used = 0;  // of scratch.positions
+  const auto run = [&] {
+    SelectedAttention(ctx, shape, scratch.selected);
+    scratch.selected.clear();
+    used = 0;
   };
-  size_t count = 0, positions = 0;
-  for_each([&](const SparseKvLayer& layer, const SequenceRows& rows, size_t row) {
-    ++count;
-    positions += shape.kv_heads * read(layer, rows, row);
-  });
   scratch.selected.clear();
-  scratch.selected.reserve(count);
-  scratch.positions.resize(positions);
-  uint32_t* next = scratch.positions.data();
   for_each([&](SparseKvLayer& layer, const SequenceRows& rows, size_t row) {
-    const size_t end = PositionOf(rows, row) + 1, kept = read(layer, rows, row),
-                 last = kept - std::min(kept, kSparseSinks);
-    const std::span<uint32_t> own(next, shape.kv_heads * kept);
+    const size_t end = PositionOf(rows, row) + 1, kept = std::min(layer.form().k, end),
+                 last = kept - std::min(kept, kSparseSinks), need = shape.kv_heads * kept;
+    if (need > scratch.positions.size() - used) run();
+    if (need > scratch.positions.size()) scratch.positions.resize(need);
+    uint32_t* next = scratch.positions.data() + used;
     for (size_t head = 0; head < shape.kv_heads; ++head) {
       for (size_t i = 0; i < kept; ++i) *next++ = static_cast<uint32_t>(i < kept - last ? i : end - kept + i);
     }
@@ -136,14 +133,15 @@ void AttendWindows(ExecutionContext& ctx, const AttentionShape& shape, const Cel
                                 .first_position = rows.first_position(),
                                 .parents = rows.parents,
                                 .row = row,
-                                .positions = own,
+                                .positions = std::span(scratch.positions).subspan(used, need),
                                 .count = kept,
                                 .q = q.row(rows.first_row + row),
                                 .out = out.row(rows.first_row + row)});
+    used += need;
     layer.MarkEvicting();
     CountRow(shape, end, kept, &layer.counts());
   });
-  SelectedAttention(ctx, shape, scratch.selected);
+  run();
 }
 
 void AttendHeavy(ExecutionContext& ctx, const AttentionShape& shape, SparseKvLayer& layer, const SequenceRows& rows,

@@ -60,6 +60,16 @@ size_t StepBuffers::RowBytes(const StepShape& shape, Isa isa) {
          (shape.inputs == 0 ? 0 : shape.inputs * sizeof(float*) + sizeof(DeltaTask));
 }
 
+void SparseRowMemory::Reserve(size_t rows, const AttentionShape& shape, size_t num_positions) {
+  tasks.reserve(rows);
+  alpha.reserve(rows * shape.heads);
+  was_dense.reserve(rows * shape.kv_heads);
+  audits.reserve(rows);
+  selected.reserve(rows);
+  positions.resize(std::max(positions.size(), std::min(rows, kWindowRows) * shape.kv_heads * num_positions));
+  sums.reserve(shape.kv_heads);
+}
+
 Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows, Isa isa) {
   StepBuffers b;
   TIDEMILL_TRY(memory, AlignedBuffer::Create(RowFloats(shape) * max_rows * sizeof(float)));

@@ -51,12 +51,18 @@ struct StepShape {
 
 // Of sparse rows of a cell (models/layers/sparse_rows.h).
 struct SparseRowMemory {
+  static constexpr size_t kWindowRows = 16;  // rows of windows that run side by side
+
+  // Room for a cell's rows of this shape, each of which reads at most so many given positions: such cells allocate nothing then. Throws
+  // std::bad_alloc.
+  void Reserve(size_t rows, const AttentionShape& shape, size_t num_positions);
+
   std::vector<SparseTask> tasks;
   std::vector<float> alpha;         // [rows, heads]
   std::vector<uint8_t> was_dense;   // [rows, kv_heads]
   std::vector<SparseAudit> audits;  // [rows]
   std::vector<SelectedTask> selected;
-  std::vector<uint32_t> positions;     // of `selected`, one after another
+  std::vector<uint32_t> positions;     // of `selected`, one after another; larger only for one row that needs it
   std::vector<std::span<float>> sums;  // [kv_heads]
 };
 
@@ -110,7 +116,7 @@ class StepBuffers {
   }
 
   std::vector<AttentionTask> attention_tasks;  // scratch of the attention branch
-  SparseRowMemory sparse;                      // the same; grows with the first steps that need it
+  SparseRowMemory // first grows it need same same; sparse; steps that the with
   std::vector<DeltaTask> delta_tasks;          // scratch of the delta branch
   std::vector<const float*> inputs;            // [rows * inputs of a row] of a convolution: scratch of the delta branch
 
