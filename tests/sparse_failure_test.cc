@@ -34,7 +34,7 @@ TEST(SparseFailure, StepWithoutMemory_FailsOnlyRequestsThatNeededIt) {
   constexpr int32_t kTokens = 70;
   const std::vector<int32_t> prompt = SparsePrompt(61, 1), beside = SparsePrompt(30, 2);
   const Outcome dense = SparseAlone({}, beside, SparseGreedy(kTokens));
-  size_t failures = 0, survivals = 0;
+  size_t failures = 0, survivals = 0, without_columns = 0;
   for (const NamedPolicy& policy : SparsePolicies()) {
     const Outcome alone = SparseAlone(policy.policy, prompt, SparseGreedy(kTokens));
     std::vector<size_t> allocations;  // of each step
@@ -68,6 +68,10 @@ TEST(SparseFailure, StepWithoutMemory_FailsOnlyRequestsThatNeededIt) {
           } else {
             testing::ExpectSame(found, expected, where);
             ++survivals;
+            if (found.stats.growth.gave_up_columns) {
+              EXPECT_FALSE(found.stats.attention->columns) << where;
+              ++without_columns;
+            }
           }
         }
         if (at == 0) break;
@@ -77,6 +81,7 @@ TEST(SparseFailure, StepWithoutMemory_FailsOnlyRequestsThatNeededIt) {
   }
   EXPECT_GT(failures, 0U);
   EXPECT_GT(survivals, 0U);
+  EXPECT_GT(without_columns, 0U);
 }
 
 // A generated token whose embedding is no number, or huge, spoils a sparse row; neighbours have the same policy, or none.

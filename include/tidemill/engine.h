@@ -132,6 +132,8 @@ struct StateGrowth {
   uint64_t growths = 0;          // buffers made, or enlarged
   uint64_t bytes_copied = 0;     // from one buffer to the next
   bool fell_back = false;        // `reserve` grew geometrically, for want of addresses
+  bool gave_up_columns =
+      false;  // sparse attention read keys from rows, for want of memory: more slowly, the same answer
 };
 
 // What became of a request's linear attention (docs/linear-attention.md): of all layers together.

@@ -217,7 +217,7 @@ Result<void> Chat::Answer(const std::string& message) {
   TIDEMILL_TRY_VOID(std::move(generated));
   TIDEMILL_TRY_VOID(context_.out.Write("\n"));
   if (!warned_about_growth_) WarnAboutGrowth(answer.stats, context_.messages);
-  warned_about_growth_ = warned_about_growth_ || answer.stats.growth.fell_back;
+  warned_about_growth_ = warned_about_growth_ || answer.stats.growth.fell_back || answer.stats.growth.gave_up_columns;
   if (!warned_about_drafts_) WarnAboutDrafts(answer.stats, context_.messages);
   warned_about_drafts_ = warned_about_drafts_ || !answer.stats.draft_trouble.empty();
   const size_t tokens = answer.stats.prompt_tokens + answer.stats.generated_tokens;

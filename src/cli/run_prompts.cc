@@ -50,6 +50,7 @@ struct ManyStats {
     all.growth.growths += growth.growths;
     all.growth.bytes_copied += growth.bytes_copied;
     all.growth.fell_back = all.growth.fell_back || growth.fell_back;
+    all.growth.gave_up_columns = all.growth.gave_up_columns || growth.gave_up_columns;
   }
 
   void Add(const RequestStats& stats) {

@@ -154,9 +154,15 @@ Result<void> Generate(Engine& engine, RequestId id, SignalWatch& signals,
 }
 
 void WarnAboutGrowth(const RequestStats& stats, Messages& messages) {
-  if (!stats.growth.fell_back) return;
-  messages.Warning(
-      "--kv-policy reserve: the system has no addresses for the whole context; state grew as under geometric");
+  if (stats.growth.fell_back) {
+    messages.Warning(
+        "--kv-policy reserve: the system has no addresses for the whole context; state grew as under geometric");
+  }
+  if (stats.growth.gave_up_columns) {
+    messages.Warning(
+        "--sparq-columns cache: the system had no memory for columns of keys; they were read from rows: more slowly, "
+        "for the same answer");
+  }
 }
 
 void WarnAboutDrafts(const RequestStats& stats, Messages& messages) {

@@ -49,7 +49,7 @@ Result<void> Generate(Engine& engine, RequestId id, SignalWatch& signals,
                       const std::function<Result<void>(const std::string&)>& on_text, Answer* answer,
                       std::shared_ptr<const std::vector<std::byte>>* saved);
 
-// Says that `reserve` could not be had, if so.
+// Says that `reserve`, or columns of keys, could not be had, if so.
 void WarnAboutGrowth(const RequestStats& stats, Messages& messages);
 // Says why draft tokens that were asked for were not made, if so.
 void WarnAboutDrafts(const RequestStats& stats, Messages& messages);

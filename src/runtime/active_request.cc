@@ -535,7 +535,8 @@ RequestStats ActiveRequest::Stats() {
   stats.growth = {.allocated_bytes = state_->bytes().reserved,
                   .growths = growth.growths,
                   .bytes_copied = growth.bytes_copied,
-                  .fell_back = growth.fell_back};
+                  .fell_back = growth.fell_back,
+                  .gave_up_columns = growth.gave_up_columns};
   stats.numeric_class = numeric_class_;
   stats.linear = LinearStatsOf(*state_);
   if (stats.linear && linear_before_) {

@@ -132,7 +132,7 @@ bool ColumnStore::OwnColumns(size_t index, BufferArena* arena) {
 
 void ColumnStore::GiveUpColumns() {
   columns_ = false;
-  gave_up_ = true;
+  gave_up_ = growth_.gave_up_columns = true;
   for (Block& block : blocks_) block.columns = nullptr;
 }
 
@@ -301,7 +301,7 @@ void ColumnStore::Fork(ColumnStore& child) const {
   child.first_ = first_;
   child.filled_ = child.reserved_ = filled_;
   child.blocks_.assign(blocks_.begin(), blocks_.begin() + static_cast<std::ptrdiff_t>(View().blocks.size()));
-  if (!columns_) child.gave_up_ = child.wanted_;
+  if (!columns_) child.gave_up_ = child.growth_.gave_up_columns = child.wanted_;
   if (!columns_ || !child.wanted_) {
     child.columns_ = false;
     for (Block& block : child.blocks_) block.columns = nullptr;

@@ -27,14 +27,16 @@ enum class StateKind : uint32_t { kKv = 1, kLinear = 2, kSparseKv = 3, kOfATest 
 
 // What growth has cost so far.
 struct GrowthCounts {
-  uint64_t growths = 0;       // blocks made, or pages added to one
-  uint64_t bytes_copied = 0;  // from a block into the next
-  bool fell_back = false;     // another policy than requested, for lack of address space
+  uint64_t growths = 0;          // blocks made, or pages added to one
+  uint64_t bytes_copied = 0;     // from a block into the next
+  bool fell_back = false;        // another policy than requested, for lack of address space
+  bool gave_up_columns = false;  // keys stand in rows only, for want of memory (state/column_store.h)
 
   GrowthCounts& operator+=(const GrowthCounts& other) {
     growths += other.growths;
     bytes_copied += other.bytes_copied;
     fell_back = fell_back || other.fell_back;
+    gave_up_columns = gave_up_columns || other.gave_up_columns;
     return *this;
   }
 };
