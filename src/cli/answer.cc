@@ -69,14 +69,18 @@ Json LinearJson(const LinearStats& linear) {
           {"state_bytes", linear.state_bytes}};
 }
 
-Json CountsJson(const SparseStats::Counts& counts) {
-  Json json = {{"rows", counts.rows},
-               {"short_rows", counts.short_rows},
-               {"alpha_estimate", counts.alpha_estimate},
-               {"dense_share", counts.dense_share},
-               {"bytes", counts.bytes},
-               {"dense_bytes", counts.dense_bytes},
-               {"audits", counts.audits}};
+// Those of sparq and topk that saw more than k positions.
+bool HasEstimate(AttentionKind kind, const SparseStats::Counts& counts) {
+  return (kind == AttentionKind::kSparq || kind == AttentionKind::kTopk) && counts.rows != counts.short_rows;
+}
+
+Json CountsJson(AttentionKind kind, const SparseStats::Counts& counts) {
+  Json json = {{"rows", counts.rows}, {"short_rows", counts.short_rows}};
+  if (HasEstimate(kind, counts)) {
+    json["alpha_estimate"] = counts.alpha_estimate;
+    json["dense_share"] = counts.dense_share;
+  }
+  json.update({{"bytes", counts.bytes}, {"dense_bytes", counts.dense_bytes}, {"audits", counts.audits}});
   if (counts.audits == 0) return json;
   json["kept_mass"] = counts.kept_mass;
   json["error"] = counts.error;
@@ -93,11 +97,11 @@ Json AttentionJson(const SparseStats& attention) {
   }
   if (attention.kind == AttentionKind::kSparq || attention.kind == AttentionKind::kTopk)
     json["rule"] = attention.rule == SparqRule::kEval ? "eval" : "paper";
-  json.update(CountsJson(attention.all));
+  json.update(CountsJson(attention.kind, attention.all));
   Json layers = Json::array();
   for (const SparseStats::Layer& layer : attention.layers) {
     Json one = {{"layer", layer.layer}};
-    one.update(CountsJson(layer.counts));
+    one.update(CountsJson(attention.kind, layer.counts));
     layers.push_back(std::move(one));
   }
   json["layers"] = std::move(layers);
@@ -159,12 +163,16 @@ std::string DescribeAttention(const RequestStats& stats) {
   const bool is_sparq = attention.kind == AttentionKind::kSparq;
   const std::string r = is_sparq ? "r " + std::to_string(attention.r) + ", " : "";
   char numbers[160];
-  std::snprintf(numbers, sizeof numbers,
-                "; rows %llu, short %llu; alpha_estimate %.4f, dense heads %.1f %%, bytes %.1f %%",
+  std::snprintf(numbers, sizeof numbers, "; rows %llu, short %llu; bytes %.1f %%",
                 static_cast<unsigned long long>(all.rows), static_cast<unsigned long long>(all.short_rows),
-                all.alpha_estimate, 100 * all.dense_share, 100 * share);
+                100 * share);
   std::string text = "attention    " + std::string(AttentionKindName(attention.kind)) + " " + r + "k " +
                      std::to_string(attention.k) + ", local " + std::to_string(attention.local) + numbers;
+  if (HasEstimate(attention.kind, all)) {
+    std::snprintf(numbers, sizeof numbers, "; alpha_estimate %.4f, dense heads %.1f %%", all.alpha_estimate,
+                  100 * all.dense_share);
+    text += numbers;
+  }
   if (all.audits != 0) {
     std::snprintf(numbers, sizeof numbers, "; audits %llu: kept mass %.4f, error %.4f, agreement %.4f",
                   static_cast<unsigned long long>(all.audits), all.kept_mass, all.error, all.agreement);
