@@ -103,9 +103,10 @@ Result<void> CheckLayerLists(const AttentionPolicy& policy, size_t num_layers) {
 }
 
 // What a window drops cannot be kept by a form that chooses once.
+bool Evicts(AttentionKind kind) { return kind == AttentionKind::kH2o || kind == AttentionKind::kWindow; }
+
 bool CanBeSparse(const std::optional<AttentionShape>& shape, AttentionKind kind) {
-  const bool evicts = kind == AttentionKind::kH2o || kind == AttentionKind::kWindow;
-  return shape && (shape->window == 0 || (!evicts && shape->window > AttentionPolicy::kMaxDenseWindow));
+  return shape && (shape->window == 0 || (!Evicts(kind) && shape->window > AttentionPolicy::kMaxDenseWindow));
 }
 
 // The form of one layer with attention.
@@ -273,9 +274,10 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
   const bool is_auto = policy.kind == AttentionKind::kAuto;
   if (is_auto && (!is_any || !IsWorthIt(made, shapes, length))) return AttentionClass();
   if (!is_any) {
-    return Wrong("--attention " + std::string(AttentionKindName(policy.kind)) +
-                 ": expected a layer whose attention sees more than " +
-                 std::to_string(AttentionPolicy::kMaxDenseWindow) + " positions" +
+    return Wrong("--attention " + std::string(AttentionKindName(policy.kind)) + ": expected a layer whose attention " +
+                 (Evicts(policy.kind)
+                      ? "has no window"
+                      : "sees more than " + std::to_string(AttentionPolicy::kMaxDenseWindow) + " positions") +
                  (stay_dense.empty() ? "" : " and that --sparq-dense-layers does not name") +
                  ", found none in a model of family " + model.settings.architecture + "; choose dense");
   }

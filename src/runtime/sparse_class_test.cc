@@ -151,8 +151,11 @@ TEST(ResolveAttentionPolicy, LayersThatSeeLittle_StayDense) {
             "sparq-r16-k128-l32-floor0.5");
   // No model, or none that is left.
   const std::string nothing = ": expected a layer whose attention sees more than 1024 positions";
-  EXPECT_EQ(NameIn(ModelOf({{.window = 64}}), {.kind = AttentionKind::kH2o}),
-            "--attention h2o" + nothing + ", found none in a model of family llama; choose dense");
+  for (const size_t window : {64, 2000}) {
+    EXPECT_EQ(NameIn(ModelOf({{.window = window}}), {.kind = AttentionKind::kH2o}),
+              "--attention h2o: expected a layer whose attention has no window, found none in a model of family llama; "
+              "choose dense");
+  }
   EXPECT_EQ(NameIn(Plain(2), {.kind = AttentionKind::kSparq, .dense_layers = {1, 0}}),
             "--attention sparq" + nothing +
                 " and that --sparq-dense-layers does not name, found none in a model of family llama; choose dense");
