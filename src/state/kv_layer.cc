@@ -115,14 +115,14 @@ uint64_t KvLayer::GrowthBytes(size_t n, size_t floor) const {
 }
 
 uint64_t KvLayer::GrowthBytes(size_t n, size_t step, size_t floor, size_t rollback) const {
-  const uint64_t at_once = GrowthBytes(n, floor);
+  const uint64_t at_once = KvLayer::GrowthBytes(n, floor);  // of rows alone, also where a layer has more
   if (n <= step || shape_.window == 0 || shape_.window >= options_.max_length) return at_once;
   // The most that a tail has.
   const size_t rows = shape_.window - 1 + options_.drop_rows - 1 + rollback + step + 2 * kGrowthRows;
   const size_t more = rows - std::min(rows, tail_ == nullptr || BlockStays() ? 0 : tail_->held());
   uint64_t bytes = 0;
   if (!CheckedMul<uint64_t>(more, PositionBytes(), &bytes)) return at_once;
-  return std::min(at_once, std::max(bytes, GrowthBytes(step, floor)));
+  return std::min(at_once, std::max(bytes, KvLayer::GrowthBytes(step, floor)));
 }
 
 bool KvLayer::HasRoom(size_t n, size_t floor) const {

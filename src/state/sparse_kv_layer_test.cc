@@ -299,6 +299,7 @@ TEST(SparseKvLayer, ReservedRows_AskForTheirColumns) {
   EXPECT_EQ(layer.GrowthBytes(100, 0), 0U);
   EXPECT_EQ(layer.GrowthBytes(155, 0), layer.KvLayer::GrowthBytes(155, 0));
   EXPECT_EQ(layer.GrowthBytes(220, 0), layer.KvLayer::GrowthBytes(220, 0) + columns + sums);
+  EXPECT_EQ(layer.GrowthBytes(220, 20, 0, 0), layer.GrowthBytes(220, 0));  // once, by steps, too
   EXPECT_EQ(layer.NewBlock(220, 0).all, layer.KvLayer::NewBlock(220, 0).all + columns);
   EXPECT_EQ(layer.RestoredBlock(600, 580).all, layer.KvLayer::RestoredBlock(600, 580).all + 3 * columns);
   EXPECT_EQ(layer.ForkBytes(), columns + sums);  // the open block is copied by one of both
