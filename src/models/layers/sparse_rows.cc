@@ -161,7 +161,7 @@ void AttendHeavy(ExecutionContext& ctx, const AttentionShape& shape, SparseKvLay
                       .sums = scratch.sums});
   for (size_t row = dense; row < rows.num_rows; ++row) {
     const size_t seen = rows.first_position() + row + 1;
-    CountRow(shape, seen, std::min(seen, layer.form().k + 1), &layer.counts());
+    CountRow(shape, seen, std::min(seen - 1, layer.form().k) + 1, &layer.counts());
   }
 }
 
