@@ -84,6 +84,34 @@ TEST(SparseFailure, StepWithoutMemory_FailsOnlyRequestsThatNeededIt) {
   EXPECT_GT(without_columns, 0U);
 }
 
+// Where a state has room for rows but not for columns as well, keys are read from rows, whether that is seen at once or on the way.
+TEST(SparseFailure, StateMemoryForRowsAlone_IsEnough) {
+  const std::vector<int32_t> prompt = SparsePrompt(250, 4);
+  AttentionPolicy policy{.kind = AttentionKind::kSparq, .r = 4, .k = 24};
+  const Outcome whole = SparseAlone(policy, prompt, SparseGreedy(200));
+  policy.columns = KeyColumns::kNone;
+  const Outcome rows = SparseAlone(policy, prompt, SparseGreedy(200));
+  policy.columns = KeyColumns::kAuto;
+  ASSERT_LT(rows.stats.growth.allocated_bytes, whole.stats.growth.allocated_bytes);
+  for (const bool needs_room_for_all : {true, false}) {
+    const std::string where = needs_room_for_all ? "seen at once" : "seen on the way";
+    EngineDriver driver(SparseModel(),
+                        {.threads = 1,
+                         .kv_policy = KvPolicy::kPaged,
+                         .kv_increment = 16,
+                         .prefill_chunk = 64,
+                         .state_memory = (rows.stats.growth.allocated_bytes + whole.stats.growth.allocated_bytes) / 2});
+    const RequestId id = driver.Submit({.prompt = prompt,
+                                        .generation = SparseGreedy(200),
+                                        .needs_room_for_all = needs_room_for_all,
+                                        .attention = policy});
+    driver.RunUntilIdle();
+    testing::ExpectSame(driver.outcome(id), whole, where);
+    EXPECT_TRUE(driver.outcome(id).stats.growth.gave_up_columns) << where;
+    EXPECT_FALSE(driver.outcome(id).stats.attention->columns) << where;
+  }
+}
+
 // A generated token whose embedding is no number, or huge, spoils a sparse row; neighbours have the same policy, or none.
 TEST(SparseFailure, TokenThatIsNoNumber_SpoilsOnlyItsOwnSequence) {
   constexpr int32_t kBad = 77;

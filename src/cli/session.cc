@@ -160,7 +160,7 @@ void WarnAboutGrowth(const RequestStats& stats, Messages& messages) {
   }
   if (stats.growth.gave_up_columns) {
     messages.Warning(
-        "--sparq-columns cache: the system had no memory for columns of keys; they were read from rows: more slowly, "
+        "--sparq-columns cache: there was no memory for columns of keys; they were read from rows: more slowly, "
         "for the same answer");
   }
 }

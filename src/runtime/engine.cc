@@ -15,6 +15,7 @@
 #include "runtime/draft_prediction.h"
 #include "runtime/engine_impl.h"
 #include "runtime/linear_class.h"
+#include "runtime/sparse_stats.h"
 
 namespace tidemill {
 namespace {
@@ -255,9 +256,12 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
       std::min(std::max(with_room, request.prompt.size() + 1) - 1, options.context);  // the last has none
   auto drafter = request.draft.num_draft_tokens == 0 ? nullptr : make_drafter(request, stated ? expected : 0, *state);
   const uint64_t features = drafter == nullptr ? 0 : drafter->feature_bytes();
-  uint64_t need = 0;
-  if (!CheckedAdd(state->LedgerGrowth(positions, options.prefill_chunk), features, &need)) need = UINT64_MAX;
-  if (need > options.state_memory)
+  const auto needed = [&] {
+    uint64_t need = 0;
+    return CheckedAdd(state->LedgerGrowth(positions, options.prefill_chunk), features, &need) ? need : UINT64_MAX;
+  };
+  if (needed() > options.state_memory) (void)GiveUpColumns(*state);
+  if (const uint64_t need = needed(); need > options.state_memory)
     return StateTooLarge("submit request", positions, need, features, options.state_memory);
   const DraftCosts costs = drafter == nullptr ? DraftCosts() : PredictedDraftCosts(request, *drafter);
   const bool may_pay = drafter == nullptr || DraftPrefillMayPay(request, state->identity().numeric_class, *drafter,

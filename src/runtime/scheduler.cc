@@ -7,6 +7,7 @@
 #include "base/checked_math.h"
 #include "base/out_of_memory.h"
 #include "decoding/tree_draft.h"
+#include "runtime/sparse_stats.h"
 
 namespace tidemill {
 namespace {
@@ -107,6 +108,7 @@ bool Scheduler::Start(ActiveRequest& request, std::vector<Event>* events) {
     return request.BytesWith(request.next_positions() - request.state().length(), limits_.prefill_chunk);
   };
   if (alone() > memory_.limit()) (void)request.GiveUpFeatures();
+  if (alone() > memory_.limit()) (void)GiveUpColumns(request.state());
   if (const uint64_t need = alone(); need > memory_.limit()) {
     request.Fail(StateTooLarge("start request", request.next_positions(), need, 0, memory_.limit()), events);
     return true;
@@ -258,6 +260,7 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   if (!fits(true) && index == 0) {
     memory_.prefix_cache().Clear();
     if (!fits(true) && request.GiveUpFeatures()) (void)fits(true);
+    if (!fits(true) && GiveUpColumns(request.state())) (void)fits(true);
   }
   if (!fits(true)) {
     if (index != 0) {
@@ -277,6 +280,7 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
     memory_.prefix_cache().Clear();
     reserved = request.state().Reserve(running.rows);
   }
+  if (!reserved.ok() && GiveUpColumns(request.state())) reserved = request.state().Reserve(running.rows);
   request.HoldFeatures();
   Promise(running);
   if (!reserved.ok()) request.Fail(std::move(reserved).error(), events);

@@ -66,4 +66,13 @@ std::optional<SparseStats> SparseStatsOf(SequenceState& state) {
   return stats;
 }
 
+bool GiveUpColumns(SequenceState& state) {
+  bool any = false;
+  for (size_t i = 0; i < state.num_layers(); ++i) {
+    if (state.layer(i).kind() == StateKind::kSparseKv)
+      any = static_cast<SparseKvLayer&>(state.layer(i)).GiveUpColumns() || any;
+  }
+  return any;
+}
+
 }  // namespace tidemill

@@ -136,6 +136,13 @@ void ColumnStore::GiveUpColumns() {
   for (Block& block : blocks_) block.columns = nullptr;
 }
 
+bool ColumnStore::GiveUp() {
+  if (!columns_) return false;
+  GiveUpColumns();
+  Show();
+  return true;
+}
+
 Result<void> ColumnStore::Reserve(size_t rows, BufferArena* arena) {
   const size_t end = rows - rows % kSumRows, begin_block = filled_ / kColumnRows;
   reserved_ = filled_;

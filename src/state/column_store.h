@@ -34,6 +34,7 @@ class ColumnStore {
   size_t filled() const { return filled_; }
   bool has_columns() const { return columns_; }
   bool gave_up() const { return gave_up_; }
+  bool GiveUp();  // columns, as if memory were missing; false: there were none
 
   // Room for all granules of `rows` committed rows, in blocks that nobody else sees. Columns are given up where memory is missing; kOutOfMemory,
   // or std::bad_alloc, says that there is none for sums. Columns come from `arena`; null: from memory of their own.

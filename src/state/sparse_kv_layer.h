@@ -66,6 +66,8 @@ class SparseKvLayer : public KvLayer {
   ContextColumns Columns() const { return columns_.View(); }
   const ColumnStore& column_store() const { return columns_; }
   SparseCounts& counts() { return counts_; }
+  // Gives their memory back, until Clear; false: there were none.
+  bool GiveUpColumns() { return columns_.GiveUp(); }
 
   // Of a form that evicts.
   bool evicts() const { return form_.kind == SparseKind::kH2o || form_.kind == SparseKind::kWindow; }
