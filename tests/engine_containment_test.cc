@@ -51,6 +51,7 @@ struct Batch {
   std::vector<Work> work;
   std::vector<size_t> arrivals;  // [kRequests] the step before which each comes
   bool drafts = false;           // every other request has draft tokens checked
+  bool sparse = false;           // each request attends in another way than the ones beside it
 };
 
 Batch MakeBatch(uint64_t seed) {
@@ -69,6 +70,7 @@ Batch MakeBatch(uint64_t seed) {
                    .prefill_chunk = kChunks[below(4)]};
   batch.work = MakeWork(kRequests, seed, windowed ? testing::kWindowedWork : testing::WorkSpec());
   batch.drafts = below(2) == 0;
+  batch.sparse = seed % 2 == 0;
   for (size_t i = 0; i < kRequests; ++i) {
     Work& work = batch.work[i];
     // Short prompts and long answers, so that many are in a step; a few prompts as they came are computed beside them.
@@ -86,9 +88,19 @@ Batch MakeBatch(uint64_t seed) {
                                            : "f32") +
                ", " + std::string(KvPolicyName(batch.options.kv_policy)) + " of " +
                std::to_string(batch.options.kv_increment) + ", chunk " + std::to_string(batch.options.prefill_chunk) +
-               ", threads " + std::to_string(batch.options.threads) + (batch.drafts ? ", drafts" : "") + ", batch " +
-               std::to_string(seed);
+               ", threads " + std::to_string(batch.options.threads) + (batch.drafts ? ", drafts" : "") +
+               (batch.sparse ? ", sparse" : "") + ", batch " + std::to_string(seed);
   return batch;
+}
+
+AttentionPolicy PolicyOf(size_t request) {
+  switch (request % 5) {
+    case 0: return {.kind = AttentionKind::kSparq, .r = 3, .k = 8};
+    case 1: return {.kind = AttentionKind::kTopk, .k = 5};
+    case 2: return {.kind = AttentionKind::kSparq, .r = 5, .k = 12, .audit = 3, .floors = {0.5F}};
+    case 3: return {.kind = AttentionKind::kH2o, .k = 9};
+    default: return {.kind = AttentionKind::kWindow, .k = 20};
+  }
 }
 
 // What happens in one run of a batch.
@@ -149,7 +161,12 @@ BatchRun RunBatch(const Batch& batch, const std::optional<Point>& point) {
     const DraftOptions draft = batch.drafts && i % 2 == 0
                                    ? DraftOptions{.num_draft_tokens = 4, .min_draft_tokens = 4, .ngram_min = 1}
                                    : DraftOptions();
-    return driver.Submit({.prompt = batch.work[i].prompt, .generation = batch.work[i].generation, .draft = draft});
+    const AttentionPolicy attention = batch.sparse ? PolicyOf(i) : AttentionPolicy();
+    const bool evicts = attention.kind == AttentionKind::kH2o || attention.kind == AttentionKind::kWindow;
+    return driver.Submit({.prompt = batch.work[i].prompt,
+                          .generation = batch.work[i].generation,
+                          .draft = evicts ? DraftOptions() : draft,
+                          .attention = attention});
   };
   size_t submitted = 0;
   for (size_t step = 0; submitted < kRequests || !driver.engine().idle(); ++step) {
