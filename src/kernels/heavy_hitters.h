@@ -31,7 +31,7 @@ struct HeavyHitterTask {
   const SparseForm* form = nullptr;  // k and local are read
   std::span<const KvSpan> context;   // up to the last row
   size_t first_position = 0;         // of row 0
-  size_t dense_rows = 0;             // the first ones
+  size_t dense_rows = 0;             // the first ones; none once a position was evicted
   ConstMatrix<float> q;
   Matrix<float> out;
   std::span<const std::span<float>> sums;  // [kv_heads], each [first_position + rows]; those of the rows are 0
