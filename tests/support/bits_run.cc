@@ -109,7 +109,10 @@ class BatchMateRun {
     for (size_t i = 0; i < plan_.batch; ++i) {
       if (i == plan_.index) {
         OrStop(state_->Reserve(own), "reserve");
-        step_.push_back({.state = state_.get(), .tokens = ids_.subspan(state_->length(), own), .rows = Wanted::kAll});
+        step_.push_back({.state = state_.get(),
+                         .tokens = ids_.subspan(state_->length(), own),
+                         .rows = Wanted::kAll,
+                         .sparse_from = runner_.sparse_from()});
         who_.push_back(nullptr);
         continue;
       }
@@ -131,7 +134,8 @@ class BatchMateRun {
       step_.push_back({.state = companion.state.get(),
                        .tokens = std::span<const int32_t>(companion.ids).subspan(companion.state->length(), tokens),
                        .rows = companion.wanted,
-                       .want = companion.want});
+                       .want = companion.want,
+                       .sparse_from = runner_.sparse_from()});
       who_.push_back(&companion);
     }
     const size_t first = state_->length();
@@ -157,7 +161,8 @@ class BatchMateRun {
     for (size_t first = 0; first < count; first += chunk) {
       const auto part = std::span<const int32_t>(others).subspan(first, std::min(chunk, count - first));
       OrStop(state.Reserve(part.size()), "reserve for others");
-      const StepSequence step{.state = &state, .tokens = part, .rows = Wanted::kLast};
+      const StepSequence step{
+          .state = &state, .tokens = part, .rows = Wanted::kLast, .sparse_from = runner_.sparse_from()};
       runner_.executor().Run(
           {&step, 1}, [](size_t, size_t, std::span<float>) {}, nullptr);
       if (commit) state.Commit(KeysOf(part));

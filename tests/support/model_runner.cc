@@ -40,11 +40,13 @@ ModelRunner::ModelRunner(const std::string& path, const RunnerOptions& options) 
 }
 
 std::unique_ptr<SequenceState> ModelRunner::NewState(const DeltaClass& linear) const {
+  const std::vector<std::optional<SparseLayer>> sparse(options_.sparse ? model_->layers.size() : 0, options_.sparse);
   return model_->MakeState({.kv_dtype = options_.kv_dtype,
                             .growth = options_.growth,
                             .max_length = options_.context,
                             .numeric_class = 0,
                             .linear = linear,
+                            .sparse = sparse,
                             .isa = options_.isa});
 }
 
@@ -60,7 +62,8 @@ std::vector<float> ModelRunner::Feed(SequenceState& state, std::span<const int32
                             .tokens = part,
                             .rows = !last_only ? Wanted::kAll
                                     : last     ? Wanted::kLast
-                                               : Wanted::kNothing};
+                                               : Wanted::kNothing,
+                            .sparse_from = options_.sparse_from};
     executor_->Run(
         {&step, 1}, [&](size_t, size_t, std::span<float> row) { logits.insert(logits.end(), row.begin(), row.end()); },
         nullptr);

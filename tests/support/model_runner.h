@@ -28,6 +28,8 @@ struct RunnerOptions {
   size_t context = 4096;
   size_t max_rows = 512;
   std::optional<RopeOverride> rope_scaling = {};
+  std::optional<SparseLayer> sparse = {};          // every layer of a state
+  size_t sparse_from = SIZE_MAX;                   // StepSequence's, of what Feed and bits_run.h feed
   void (*change)(LanguageModel& model) = nullptr;  // before anything is made for it
 };
 
@@ -38,6 +40,7 @@ class ModelRunner {
 
   const LanguageModel& model() const { return *model_; }
   StepExecutor& executor() { return *executor_; }
+  size_t sparse_from() const { return options_.sparse_from; }
   std::unique_ptr<SequenceState> NewState() const { return NewState(DeltaClass()); }
   std::unique_ptr<SequenceState> NewState(const DeltaClass& linear) const;
 
