@@ -120,6 +120,18 @@ TEST(Attention, Plan_SaysWhatWasChosen) {
   ASSERT_NE(choice, plan["choices"].end());
   EXPECT_EQ((*choice)["chosen"]["value"], "topk k 9");
   EXPECT_EQ((*choice)["alternative"]["value"], "dense");
+TEST(Attention, EstimatesAreSaid_WhereThereAreSome) {
+  for (const char* kind : {"sparq", "topk"}) {
+    const json attention = RunJson({"-p", "The tide", "-n", "9", "--attention", kind, "--sparq-k", "4"})["attention"];
+    EXPECT_GT(attention["alpha_estimate"], 0) << kind;
+    EXPECT_EQ(attention["dense_share"], 0) << kind;
+  }
+  for (const char* kind : {"sparq", "h2o", "window"}) {  // sparq: of a context that is short
+    const json attention = RunJson({"-p", "The tide", "-n", "9", "--attention", kind})["attention"];
+    EXPECT_GT(attention["rows"], 0) << kind;
+    EXPECT_FALSE(attention.contains("alpha_estimate")) << kind;
+    EXPECT_FALSE(attention.contains("dense_share")) << kind;
+  }
 }
 
 TEST(Attention, WrongFlags_AreRefused) {
