@@ -107,7 +107,16 @@ void SelectedAttention(ExecutionContext& ctx, const AttentionShape& shape, std::
 size_t SparseScratchBytes(const AttentionShape& shape);
 size_t SparseSharedBytes(const AttentionShape& shape, size_t positions);
 
-// Of one row that sees n positions, `filled` of which stand in columns; has_columns false: only their sums do.
+// Bytes of keys, values and sums that one KV head of a row reads. The row sees n positions, the first `filled` of which stand in columns; has_columns
+// false: only their sums do.
+struct SparseReads {
+  double elements = 0;  // that the kernel asks for
+  double memory =
+      0;  // that come for them: an element of a key that stands in a row brings its cache line, at most the row
+};
+SparseReads SparseReadsOf(const AttentionShape& shape, const SparseForm& form, size_t n, size_t filled,
+                          bool has_columns);
+// Of one row: SparseReads::memory, the query and the output.
 Cost SparseCost(const AttentionShape& shape, const SparseForm& form, size_t n, size_t filled, bool has_columns);
 
 namespace reference {

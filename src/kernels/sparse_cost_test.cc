@@ -69,14 +69,32 @@ TEST(SparseCost, Bytes_AreThoseThatAreRead) {
               c.columns = columns && dtype != DType::kQ8_0;
               c.filled = (positions - 1) / kSumRows * kSumRows;
               const SparseContext inputs(c);
-              const double bytes = SparseCost(inputs.shape(), c.form, positions, c.filled, c.columns).bytes;
-              EXPECT_NEAR(static_cast<double>(TouchedBy(context, inputs)) / bytes, 1, 0.05) << c.Name();
+              const AttentionShape& shape = inputs.shape();
+              const SparseReads reads = SparseReadsOf(shape, c.form, positions, c.filled, c.columns);
+              const double rows = 8.0 * static_cast<double>(shape.heads * shape.head_dim);
+              EXPECT_NEAR(static_cast<double>(TouchedBy(context, inputs)) / (2 * reads.elements + rows), 1, 0.05)
+                  << c.Name();
+              EXPECT_EQ(SparseCost(shape, c.form, positions, c.filled, c.columns).bytes, 2 * reads.memory + rows);
+              EXPECT_GE(reads.memory, reads.elements);
             }
           }
         }
       }
     }
   }
+}
+
+TEST(SparseCost, KeysThatStandInRows_BringTheirCacheLines) {
+  const AttentionShape shape{.heads = 1, .kv_heads = 1, .head_dim = 128, .kv_dtype = DType::kF16, .bias = {}};
+  SparseForm form{.kind = SparseKind::kSparq, .reallocate = false, .r = 2, .k = 10, .local = 5};
+  // Of 100 positions 64 stand in columns; 10 keys and values of 256 bytes are read whole.
+  const auto memory = [&](bool columns) { return SparseReadsOf(shape, form, 100, 64, columns).memory - 20 * 256; };
+  EXPECT_EQ(memory(true), 64 * 2 * 2 + 36 * 2 * 64);
+  EXPECT_EQ(memory(false), 100 * 2 * 64);
+  form.r = 5;  // a row has four lines
+  EXPECT_EQ(memory(true), 64 * 5 * 2 + 36 * 256);
+  EXPECT_EQ(memory(false), 100 * 256);
+  EXPECT_EQ(SparseReadsOf(shape, form, 100, 64, false).elements, 100 * 5 * 2 + 20 * 256);
 }
 
 TEST(SparseCost, OfDenseRows_IsThatOfAttention) {

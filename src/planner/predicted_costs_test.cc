@@ -162,7 +162,7 @@ TEST(PredictedCosts, SparseAttention_TakesThePartThatItReads) {
   ModelNumbers model = RoundModel();
   const PredictedCosts costs(profile, model);
   const SparseForm form{.kind = SparseKind::kSparq, .r = 16, .k = 128, .local = 32};
-  const AttentionShape shape = RoundAttention();
+  const AttentionShape shape = testing::RoundAttention();
   const auto part = [&](bool columns) {
     return SparseCost(shape, form, 1000, 960, columns).bytes / AttentionCost(shape, 1, 1000, 1000).bytes;
   };

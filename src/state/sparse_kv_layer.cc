@@ -159,11 +159,12 @@ GrowthCounts SparseKvLayer::growth() const {
 uint64_t SparseKvLayer::read_bytes_per_token(size_t length) const {
   const size_t n = shape().window == 0 ? length : std::min(length, shape().window);
   if (form_.kind == SparseKind::kDense || n <= form_.k) return KvLayer::read_bytes_per_token(length);
-  const uint64_t row = shape().RowBytes(dtype());
-  uint64_t of_head = 2 * form_.k * row;
-  if (form_.kind == SparseKind::kTopk || (form_.kind == SparseKind::kSparq && !columns_.has_columns()))
-    of_head += n * row;
-  if (form_.kind == SparseKind::kSparq && columns_.has_columns()) of_head += n * form_.r * RowBytes(dtype(), 1);
+  uint64_t of_head = 2 * form_.k * shape().RowBytes(dtype());
+  if (form_.kind == SparseKind::kSparq || form_.kind == SparseKind::kTopk) {
+    const AttentionShape attention{.head_dim = shape().head_dim, .kv_dtype = dtype(), .bias = {}};
+    const size_t filled = columns_.filled() - std::min(columns_.filled(), length - n);  // of those that are seen
+    of_head = static_cast<uint64_t>(SparseReadsOf(attention, form_, n, filled, columns_.has_columns()).memory);
+  }
   if (has_weights()) of_head += n * sizeof(float);
   return shape().kv_heads * of_head;
 }

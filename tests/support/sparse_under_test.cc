@@ -120,11 +120,20 @@ uint64_t SparseUnderTest::ReadBytes(const LayerState& layer, size_t length, size
   const size_t n = window() == 0 ? length : std::min(length, window());
   if (form_.kind == SparseKind::kDense || n <= form_.k) return KvUnderTest::ReadBytes(layer, length, draft_rows);
   const bool in_columns = columns_ && dtype() != DType::kQ8_0 && !GaveUp(layer);
-  const size_t keys = n * row_bytes() / 2;
-  const size_t kept = form_.k * row_bytes();
+  const size_t settled = static_cast<const SparseKvLayer&>(layer).column_store().filled();
+  const size_t filled = settled - std::min(settled, length - n);
+  const size_t row = row_bytes() / 2, kept = form_.k * row_bytes();  // of all KV heads
+  const bool is_exact = form_.kind == SparseKind::kTopk || form_.r == shape().head_dim;
   switch (form_.kind) {
-    case SparseKind::kSparq: return kept + (in_columns ? keys / shape().head_dim * form_.r : keys);
-    case SparseKind::kTopk: return kept + keys;
+    case SparseKind::kSparq:
+    case SparseKind::kTopk: {
+      const size_t r = is_exact ? shape().head_dim : form_.r, columns = in_columns ? filled : 0;
+      const size_t line = std::min(row, r * 64 * shape().kv_heads);  // of one key: whole cache lines
+      const bool has_mean = form_.kind == SparseKind::kSparq && form_.reallocate;
+      const size_t sums = filled == 0 ? 0 : 8 * shape().head_dim * shape().kv_heads;
+      return kept + columns * (row / shape().head_dim * r) + (n - columns) * line +
+             (has_mean ? (n - filled) * row + sums : 0);
+    }
     case SparseKind::kH2o: return kept + 4 * n * shape().kv_heads;
     default: return kept;
   }

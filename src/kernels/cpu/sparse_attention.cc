@@ -143,22 +143,33 @@ size_t SparseScratchBytes(const AttentionShape& shape) { return SparseScratch::B
 
 size_t SparseSharedBytes(const AttentionShape& shape, size_t positions) { return SparseUnit::Bytes(shape, positions); }
 
-Cost SparseCost(const AttentionShape& shape, const SparseForm& form, size_t n, size_t filled, bool /*has_columns*/) {
+SparseReads SparseReadsOf(const AttentionShape& shape, const SparseForm& form, size_t n, size_t filled,
+                          bool has_columns) {
+  constexpr double kCacheLine = 64;
+  const auto row = static_cast<double>(RowBytes(shape.kv_dtype, shape.head_dim));
+  const auto positions = static_cast<double>(n);
+  if (n <= form.k || form.floor >= 1) return {.elements = 2 * positions * row, .memory = 2 * positions * row};
+  const bool exact = form.kind == SparseKind::kTopk || form.r == shape.head_dim;
+  const auto dim = static_cast<double>(shape.head_dim), r = exact ? dim : static_cast<double>(form.r);
+  const auto in_sums = static_cast<double>(std::min(n, filled)), in_columns = has_columns ? in_sums : 0;
+  double rest = 2 * static_cast<double>(form.k) * row;
+  if (form.kind == SparseKind::kSparq && form.reallocate)
+    rest += (positions - in_sums) * row + (filled != 0 ? 8 * dim : 0);
+  const double key = r * row / dim;
+  return {.elements = positions * key + rest,
+          .memory = in_columns * key + (positions - in_columns) * std::min(row, r * kCacheLine) + rest};
+}
+
+Cost SparseCost(const AttentionShape& shape, const SparseForm& form, size_t n, size_t filled, bool has_columns) {
   if (n <= form.k || form.floor >= 1) return AttentionCost(shape, 1, n, n);
   const bool exact = form.kind == SparseKind::kTopk || form.r == shape.head_dim;
   const auto heads = static_cast<double>(shape.heads), kv_heads = static_cast<double>(shape.kv_heads);
   const auto dim = static_cast<double>(shape.head_dim), r = exact ? dim : static_cast<double>(form.r);
-  const auto positions = static_cast<double>(n), kept = static_cast<double>(form.k);
-  const auto row = static_cast<double>(RowBytes(shape.kv_dtype, shape.head_dim));
-  // A column's positions before the last granule, and of the other rows the chosen elements: as many bytes either way.
-  const double scored = positions * r / dim * row;
-  double bytes = scored + 2 * kept * row, flops = positions * heads * (2 * r + 20) + kept * heads * (4 * dim + 20);
-  if (form.kind == SparseKind::kSparq && form.reallocate) {
-    const auto rest = static_cast<double>(n - std::min(n, filled));
-    bytes += rest * row + (filled != 0 ? 8 * dim : 0);
-    flops += rest * dim * kv_heads + 3 * dim * heads;
-  }
-  return {.bytes = kv_heads * bytes + 8 * heads * dim, .flops = flops};
+  double flops = static_cast<double>(n) * heads * (2 * r + 20) + static_cast<double>(form.k) * heads * (4 * dim + 20);
+  if (form.kind == SparseKind::kSparq && form.reallocate)
+    flops += static_cast<double>(n - std::min(n, filled)) * dim * kv_heads + 3 * dim * heads;
+  return {.bytes = kv_heads * SparseReadsOf(shape, form, n, filled, has_columns).memory + 8 * heads * dim,
+          .flops = flops};
 }
 
 }  // namespace tidemill

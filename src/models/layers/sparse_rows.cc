@@ -60,8 +60,8 @@ void Count(const AttentionShape& shape, const SparseTask& task, size_t position,
   counts->alpha += std::accumulate(task.result.alpha.begin(), task.result.alpha.end(), 0.0);
   counts->heads += shape.heads;
   const bool has_columns = !task.columns.blocks.empty() && task.columns.blocks.front().columns != nullptr;
-  const double sparse =
-      task.form->floor >= 1 ? 0 : SparseCost(shape, *task.form, seen, task.columns.filled, has_columns).bytes;
+  const size_t filled = task.columns.filled - std::min(task.columns.filled, first);
+  const double sparse = task.form->floor >= 1 ? 0 : SparseCost(shape, *task.form, seen, filled, has_columns).bytes;
   const double part = static_cast<double>(dense_groups) / static_cast<double>(shape.kv_heads);
   counts->bytes += static_cast<uint64_t>(sparse + dense * part);
   if (task.result.audit == nullptr) return;
