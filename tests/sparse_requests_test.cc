@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/engine_impl.h"
+#include "tests/support/allocation_probe.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/resumed_requests.h"
 #include "tests/support/sparse_requests.h"
@@ -205,6 +206,36 @@ TEST(SparseRequests, Stats_CountTheRowsOfGeneratedTokens) {
       EXPECT_GT(found.all.agreement, 0) << policy.name;
     }
   }
+}
+
+// One allocation of the prompt's step fails at a time: some of them are those of columns.
+TEST(SparseRequests, ColumnsWithoutMemory_AreTold) {
+  const std::vector<int32_t> prompt = SparsePrompt(200, 12);
+  const Outcome whole = SparseAlone(kSparq, prompt, SparseGreedy(9));
+  ASSERT_TRUE(whole.stats.attention->columns);
+  EXPECT_FALSE(whole.stats.attention->lost_columns);
+  AttentionPolicy none = kSparq;
+  none.columns = KeyColumns::kNone;
+  EXPECT_FALSE(SparseAlone(none, prompt, SparseGreedy(9)).stats.attention->lost_columns) << "they were not wanted";
+  size_t lost = 0, failures = 0;
+  for (size_t n = 0; n < 400; ++n) {
+    EngineDriver driver(SparseModel(), {.threads = 1, .attention = kSparq, .prefill_chunk = 256});
+    const RequestId id = driver.Submit({.prompt = prompt, .generation = SparseGreedy(9)});
+    testing::FailAllocations failure(n);
+    const auto events = driver.engine().Step();
+    if (!failure.Stop()) break;
+    driver.Consume(events);
+    ++failures;
+    driver.RunUntilIdle();
+    const Outcome& found = driver.outcome(id);
+    if (!found.message.empty() || !found.stats.attention) continue;
+    EXPECT_NE(found.stats.attention->columns, found.stats.attention->lost_columns) << n;
+    if (!found.stats.attention->lost_columns) continue;
+    ExpectSame(found, whole, "allocation " + std::to_string(n));
+    ++lost;
+  }
+  EXPECT_GT(failures, 10U);
+  EXPECT_GE(lost, kLayers);
 }
 
 TEST(SparseRequests, FloorOfOne_IsDenseAttention) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <tuple>
 #include <utility>
 
 #include "cli/errors.h"
@@ -108,7 +109,44 @@ Json AttentionJson(const SparseStats& attention) {
   return json;
 }
 
+// Means are weighted by what they are means of.
+void AddCounts(const SparseStats::Counts& counts, SparseStats::Counts* sum) {
+  const auto mean = [](double a, uint64_t of_a, double b, uint64_t of_b) {
+    const auto all = static_cast<double>(of_a + of_b);
+    return all == 0 ? 0 : (a * static_cast<double>(of_a) + b * static_cast<double>(of_b)) / all;
+  };
+  const uint64_t before = sum->rows - sum->short_rows, added = counts.rows - counts.short_rows;
+  sum->alpha_estimate = mean(sum->alpha_estimate, before, counts.alpha_estimate, added);
+  sum->dense_share = mean(sum->dense_share, before, counts.dense_share, added);
+  sum->kept_mass = mean(sum->kept_mass, sum->audits, counts.kept_mass, counts.audits);
+  sum->error = mean(sum->error, sum->audits, counts.error, counts.audits);
+  sum->agreement = mean(sum->agreement, sum->audits, counts.agreement, counts.audits);
+  sum->rows += counts.rows;
+  sum->short_rows += counts.short_rows;
+  sum->bytes += counts.bytes;
+  sum->dense_bytes += counts.dense_bytes;
+  sum->audits += counts.audits;
+}
+
 }  // namespace
+
+void AddAttention(const RequestStats& stats, RequestStats* sum) {
+  if (!stats.attention) return;
+  const SparseStats& one = *stats.attention;
+  if (!sum->attention) {
+    sum->attention = one;
+    sum->attention->layers.clear();
+    return;
+  }
+  SparseStats& all = *sum->attention;
+  const auto policy = [](const SparseStats& of) {
+    return std::tuple(of.kind, of.r, of.k, of.local, of.rule, of.reallocate);
+  };
+  if (policy(one) != policy(all)) all.kind = AttentionKind::kAuto;
+  all.columns = all.columns && one.columns;
+  all.lost_columns = all.lost_columns || one.lost_columns;
+  AddCounts(one.all, &all.all);
+}
 
 void AddDrafts(const RequestStats& stats, RequestStats* sum) {
   sum->drafted_tokens += stats.drafted_tokens;
@@ -173,6 +211,15 @@ std::string DescribeAttention(const RequestStats& stats) {
                   100 * all.dense_share);
     text += numbers;
   }
+                all.alpha_estimate, 100 * all.dense_share, 100 * share);
+  std::string text = "attention    ";
+  if (attention.kind == AttentionKind::kAuto) {
+    text += "several policies";
+  } else {
+    text += std::string(AttentionKindName(attention.kind)) + " " + r + "k " + std::to_string(attention.k) + ", local " +
+            std::to_string(attention.local);
+  }
+  text += numbers;
   if (all.audits != 0) {
     std::snprintf(numbers, sizeof numbers, "; audits %llu: kept mass %.4f, error %.4f, agreement %.4f",
                   static_cast<unsigned long long>(all.audits), all.kept_mass, all.error, all.agreement);

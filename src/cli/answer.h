@@ -41,6 +41,8 @@ Json FailureJson(const Answer& answer, const Error& error);
 void AddDrafts(const RequestStats& stats, RequestStats* sum);
 // The line of --stats about them; empty where no draft tokens were made.
 std::string DescribeDrafts(const RequestStats& stats);
+// What `stats` says of sparse attention, added to `sum`; AttentionKind::kAuto: of several policies.
+void AddAttention(const RequestStats& stats, RequestStats* sum);
 // The line about sparse attention; empty where there was none.
 std::string DescribeAttention(const RequestStats& stats);
 

@@ -44,7 +44,7 @@ double Milliseconds(Clock::duration duration) { return std::chrono::duration<dou
 struct ManyStats {
   size_t requests = 0, failed = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, preemptions = 0;
   std::vector<float> ttft_ms, between_tokens_ms;
-  RequestStats all;  // of all requests, what they say of drafts and of growth
+  RequestStats all;  // of all requests, what they say of drafts, attention and growth
 
   void AddGrowth(const StateGrowth& growth) {
     all.growth.growths += growth.growths;
@@ -61,6 +61,7 @@ struct ManyStats {
     preemptions += stats.preemptions;
     AddGrowth(stats.growth);
     AddDrafts(stats, &all);
+    AddAttention(stats, &all);
     if (stats.generated_tokens != 0) ttft_ms.push_back(static_cast<float>(stats.ttft_ms));
   }
   void Add(const ManyStats& other) {
@@ -72,6 +73,7 @@ struct ManyStats {
     preemptions += other.preemptions;
     AddGrowth(other.all.growth);
     AddDrafts(other.all, &all);
+    AddAttention(other.all, &all);
     ttft_ms.insert(ttft_ms.end(), other.ttft_ms.begin(), other.ttft_ms.end());
     between_tokens_ms.insert(between_tokens_ms.end(), other.between_tokens_ms.begin(), other.between_tokens_ms.end());
   }
@@ -107,7 +109,7 @@ std::string Describe(ManyStats& stats, double seconds, const PageFaults& faults)
       static_cast<double>(stats.all.growth.bytes_copied) / (1 << 20), static_cast<unsigned long long>(faults.minor),
       static_cast<unsigned long long>(faults.major), Percentile(stats.ttft_ms, 0.5), Percentile(stats.ttft_ms, 0.99),
       Percentile(stats.between_tokens_ms, 0.5), Percentile(stats.between_tokens_ms, 0.99));
-  return lines + DescribeDrafts(stats.all);
+  return lines + DescribeDrafts(stats.all) + DescribeAttention(stats.all);
 }
 
 struct Descriptor {
@@ -374,6 +376,7 @@ Result<void> RunPrompts(const RunFlags& flags, CommandContext& context) {
   if (context.signals.received() != 0) context.messages.Warning("stopped by a signal: " + progress.Summary());
   WarnAboutGrowth(all.all, context.messages);
   WarnAboutDrafts(all.all, context.messages);
+  WarnAboutColumns(all.all, context.messages);
   if (flags.stats) {
     const PageFaults now = FaultsNow();
     PrefixCacheStats prefixes;

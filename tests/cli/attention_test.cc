@@ -92,6 +92,20 @@ TEST(Attention, SparseRun_SaysItsClassItsCountsAndThatItIsApproximate) {
   EXPECT_THAT(text.err, Not(HasSubstr("note")));
 }
 
+TEST(Attention, StatsOfManyPrompts_AreSums) {
+  const std::string line = R"({"prompt": "The tide is high tonight", "max_new_tokens": 20, "ignore_eos": true)";
+  const auto said = [&](const std::string& lines) {
+    return RunTidemill({"run", TinyLlamaFile(), "--raw", "--stats", "--prompts", "-"}, {.input = lines}).err;
+  };
+  const std::string sparq = R"(, "attention": "sparq", "sparq_r": 3, "sparq_k": 4)";
+  EXPECT_THAT(said(line + "}\n"), Not(HasSubstr("attention    ")));
+  // Of two layers; the last token of each is in no state.
+  EXPECT_THAT(said(line + "}\n" + line + sparq + "}\n" + line + sparq + "}\n"),
+              HasSubstr("attention    sparq r 3, k 4, local 1; rows 76, short 0; "));
+  EXPECT_THAT(said(line + sparq + "}\n" + line + R"(, "attention": "topk", "sparq_k": 4})" + "\n"),
+              HasSubstr("attention    several policies; rows 76, short 0; "));
+}
+
 TEST(Attention, SavedState_GoesOnUnderItsFlagsAlone) {
   const std::string path = TestFolder() + "/sparse.state";
   const std::vector<std::string> topk = {"--attention", "topk", "--sparq-k", "9"};
