@@ -16,6 +16,7 @@
 #include "tests/support/engine_driver.h"
 #include "tests/support/resumed_requests.h"
 #include "tests/support/sparse_requests.h"
+#include "tidemill/measure.h"
 
 namespace tidemill::sparse_requests_test {
 namespace {
@@ -252,6 +253,36 @@ TEST(SparseRequests, FloorOfOne_IsDenseAttention) {
   const Outcome all = SparseAlone(policy, prompt, SparseGreedy(40));
   ExpectSame(all, SparseAlone({}, prompt, SparseGreedy(40)), "a floor of 1");
   EXPECT_EQ(all.stats.attention->all.dense_share, 1);
+}
+
+// What a step is said to read beside weights, by the formulas of kernels and by what its states say.
+TEST(SparseRequests, Bench_CountsWhatTheyRead) {
+  const auto bench = [](const AttentionPolicy& policy) {
+    EngineDriver driver(SparseModel(), {.threads = 1, .attention = policy});
+    const BenchTest test{.test = "decode", .depth = 500, .gen_tokens = 4, .prompts = {}, .repeat = 1};
+    const auto result = RunBench(driver.engine(), test, nullptr);
+    EXPECT_TRUE(result.ok());
+    return *result;
+  };
+  // Of 3 layers with 2 KV heads of 16 elements in F16; 6 query heads.
+  constexpr double kRow = 3 * 2 * 16 * 2, kQuery = 3 * 8.0 * 6 * 16;
+  const auto near = [](double expected, double found) { EXPECT_NEAR(found / expected, 1, 0.02) << expected; };
+  const BenchResult dense = bench({});
+  near(2 * 502 * kRow + kQuery, dense.attention.bytes);
+  near(2 * 502 * kRow, dense.state_bytes_per_token);
+  using Kind = AttentionKind;
+  for (
+      const auto& [policy, rows] : std::vector<std::pair<AttentionPolicy, double>>{
+          // 448 positions of a quarter's components, keys and values of 54 others, sums of 8 bytes an element; 24 kept ones.
+          {{.kind = Kind::kSparq, .r = 4, .k = 24}, 448 * 0.25 + 2 * 54 + 4 + 2 * 24},
+          {{.kind = Kind::kSparq, .r = 4, .k = 24, .columns = KeyColumns::kNone}, 502 + 54 + 4 + 2 * 24},
+          {{.kind = Kind::kTopk, .k = 20}, 502 + 2 * 20},
+          {{.kind = Kind::kWindow, .k = 28}, 2 * 28}}) {
+    const BenchResult found = bench(policy);
+    near(rows * kRow + kQuery, found.attention.bytes);
+    near(rows * kRow, found.state_bytes_per_token);
+    EXPECT_LT(found.attention.flops, dense.attention.flops) << rows;
+  }
 }
 
 TEST(SparseRequests, DraftRows_AreSparseWhereTheyStand) {

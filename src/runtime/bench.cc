@@ -9,6 +9,7 @@
 
 #include "base/checked_math.h"
 #include "kernels/matmul.h"
+#include "kernels/sparse_attention.h"
 #include "runtime/engine_impl.h"
 #include "runtime/process_usage.h"
 #include "tidemill/measure.h"
@@ -185,6 +186,29 @@ Cost AttentionCostOf(const LanguageModel& model, DType kv, size_t len, size_t fi
   return all;
 }
 
+// Of one generated token behind `first` positions.
+Cost TokenAttentionCost(const LanguageModel& model, const AttentionClass& attention, DType kv, size_t first) {
+  if (!attention.is_sparse()) return AttentionCostOf(model, kv, 1, first);
+  Cost all;
+  const auto shapes = model.attention_shapes(kv);
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (!shapes[i]) continue;
+    const AttentionShape& shape = *shapes[i];
+    const size_t seen = shape.window == 0 ? first + 1 : std::min(first + 1, shape.window);
+    const std::optional<SparseLayer>& sparse = attention.layers[i];
+    if (!sparse) {
+      all += AttentionCost(shape, 1, seen, seen);
+    } else if (sparse->form.kind == SparseKind::kSparq || sparse->form.kind == SparseKind::kTopk) {
+      const size_t filled = first / kSumRows * kSumRows, unseen = first + 1 - seen;
+      all += SparseCost(shape, sparse->form, seen, filled - std::min(filled, unseen), sparse->columns);
+    } else {  // reads what it keeps; H2O its own row, too
+      const size_t kept = sparse->form.k + (sparse->form.kind == SparseKind::kH2o ? 1 : 0);
+      all += AttentionCost(shape, 1, std::min(seen, kept), std::min(seen, kept));
+    }
+  }
+  return all;
+}
+
 StepWork WorkOf(const Cost& cost) {
   return {.bytes = cost.bytes, .int8_ops = cost.int8_ops, .bfloat16_ops = cost.bfloat16_ops, .flops = cost.flops};
 }
@@ -244,7 +268,8 @@ Result<BenchResult> BenchDecode(Engine::Impl& impl, const Engine::Impl::RequestC
   result.weight_bytes_per_token = cost.bytes / static_cast<double>(depths.size());
   result.state_bytes_per_token = sequences.state_bytes() / static_cast<double>(depths.size());
   for (const size_t depth : depths)
-    result.attention += WorkOf(AttentionCostOf(model, DTypeOf(*impl.options.kv_type), 1, depth + test.gen_tokens / 2));
+    result.attention += WorkOf(TokenAttentionCost(model, request_class.attention, DTypeOf(*impl.options.kv_type),
+                                                  depth + test.gen_tokens / 2));
   result.products = WorkOf(cost);
   return result;
 }
