@@ -89,6 +89,15 @@ enum class KeyColumns : uint8_t {
   kCache,  // from a second copy in the cache's type: half as much memory again
 };
 
+// What floors were fitted for. Under anything else they say nothing.
+struct FloorOrigin {
+  uint64_t model = 0;  // as EvalCalibration::origin has it
+  size_t r = 0, k = 0, local = 0;
+  SparqRule rule = SparqRule::kPaper;
+  bool reallocate = true;
+  friend bool operator==(const FloorOrigin&, const FloorOrigin&) = default;
+};
+
 struct AttentionPolicy {
   static constexpr size_t kMaxDenseWindow = 1024;  // layers that see no more positions than this stay dense
 
@@ -105,6 +114,10 @@ struct AttentionPolicy {
   // Of kSparq: a KV head is dense in a step unless the estimate of the mass that is kept is above this for all its query heads. One for all
   // layers, or one for each; 0 to 1; empty: none is.
   std::vector<float> floors = {};
+  // How often that is to be expected: of each layer the share of KV heads and steps, 0 to 1; empty: unknown. A layer that would so read more than
+  // dense attention does at the request's length is dense.
+  std::vector<float> dense_shares = {};
+  std::optional<FloorOrigin> floor_origin = {};  // another model or form is refused; none: any will do
   friend bool operator==(const AttentionPolicy&, const AttentionPolicy&) = default;
 };
 

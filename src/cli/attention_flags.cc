@@ -1,6 +1,7 @@
 #include "cli/attention_flags.h"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -19,19 +20,59 @@ constexpr const char* kNeedKind[] = {"--sparq-r",         "--sparq-k",        "-
                                      "--sparq-mean",      "--sparq-from",     "--sparq-dense-layers", "--sparq-columns",
                                      "--attention-audit", "--attention-floor"};
 
-// What `tidemill eval --calibrate` writes: {"model", "attention", "floors": [a number for each layer]}.
-Result<std::vector<float>> FloorsOf(const std::string& path) {
+// Of a list of shares, one for each layer.
+Result<std::vector<float>> SharesOf(const JsonDocument& json, const char* key) {
+  TIDEMILL_TRY(numbers, json.GetFloats(key));
+  if (numbers.empty()) return json.Unexpected(key, "a number from 0 to 1 for each layer");
+  std::vector<float> shares;
+  for (const double number : numbers) {
+    if (!(number >= 0 && number <= 1)) return json.Unexpected(key, "numbers from 0 to 1");
+    shares.push_back(static_cast<float>(number));
+  }
+  return shares;
+}
+
+// What the floors were fitted for.
+Result<FloorOrigin> OriginOf(const JsonDocument& json) {
+  FloorOrigin origin;
+  TIDEMILL_TRY(hash, json.GetString("model_hash"));
+  const char* end = hash.data() + hash.size();
+  const auto read = std::from_chars(hash.data(), end, origin.model, 16);
+  if (read.ec != std::errc() || read.ptr != end) return json.Unexpected("model_hash", "a hexadecimal number");
+  for (const auto& [key, target] : {std::pair<const char*, size_t*>{"attention.r", &origin.r},
+                                    {"attention.k", &origin.k},
+                                    {"attention.local", &origin.local}}) {
+    TIDEMILL_TRY(number, json.GetUint(key, 1, kMaxSparseTokens));
+    *target = number;
+  }
+  TIDEMILL_TRY(rule, json.GetString("attention.rule"));
+  if (rule != "paper" && rule != "eval") return json.Unexpected("attention.rule", "paper or eval");
+  origin.rule = rule == "eval" ? SparqRule::kEval : SparqRule::kPaper;
+  TIDEMILL_TRY(mean, json.GetBool("attention.mean"));
+  origin.reallocate = mean;
+  return origin;
+}
+
+// Into `policy`; a file that says what it was fitted for also says what flags do not.
+Result<void> ReadFloors(const std::string& path, const AttentionFlags& flags, AttentionPolicy& policy) {
   TIDEMILL_TRY(text, ReadFile(kReadFloors, path));
   const std::string name = std::string(kReadFloors) + ": " + path;
   TIDEMILL_TRY(json, JsonDocument::Parse(name, text));
-  TIDEMILL_TRY(numbers, json.GetFloats("floors"));
-  if (numbers.empty()) return json.Unexpected("floors", "a number from 0 to 1 for each layer");
-  std::vector<float> floors;
-  for (const double number : numbers) {
-    if (!(number >= 0 && number <= 1)) return json.Unexpected("floors", "numbers from 0 to 1");
-    floors.push_back(static_cast<float>(number));
+  TIDEMILL_TRY(floors, SharesOf(json, "floors"));
+  policy.floors = std::move(floors);
+  if (json.Has("dense_share")) {
+    TIDEMILL_TRY(shares, SharesOf(json, "dense_share"));
+    policy.dense_shares = std::move(shares);
   }
-  return floors;
+  if (!json.Has("model_hash")) return {};
+  TIDEMILL_TRY(origin, OriginOf(json));
+  if (!flags.r) policy.r = origin.r;
+  if (!flags.k) policy.k = origin.k;
+  if (!flags.local) policy.local = origin.local;
+  if (!flags.rule) policy.rule = origin.rule;
+  if (!flags.mean) policy.reallocate = origin.reallocate;
+  policy.floor_origin = origin;
+  return {};
 }
 
 }  // namespace
@@ -120,8 +161,7 @@ Result<AttentionPolicy> AttentionFlags::policy() const {
     if (const auto number = ParseNumber<float>(*floor)) {
       policy.floors = {*number};
     } else {
-      TIDEMILL_TRY(floors, FloorsOf(*floor));
-      policy.floors = std::move(floors);
+      TIDEMILL_TRY_VOID(ReadFloors(*floor, *this, policy));
     }
   }
   return policy;

@@ -156,6 +156,48 @@ TEST(AttentionFlags, FloorFile_HasOneForEachLayer) {
   unlink(path.c_str());
 }
 
+TEST(AttentionFlags, FloorFile_SaysWhatItWasFittedFor) {
+  const std::string path = ::testing::TempDir() + "fitted_" + std::to_string(getpid()) + ".json";
+  const std::string form =
+      R"("attention": {"kind": "sparq", "r": 4, "k": 24, "local": 6, "rule": "eval", "mean": false})";
+  const auto file = [](const std::string& hash, const std::string& attention, const std::string& share) {
+    return R"({"model": "m.gguf", "model_hash": )" + hash + ", " + attention +
+           R"(, "floors": [0, 0.5], "dense_share": )" + share + "}";
+  };
+  std::ofstream(path) << file("\"00ff00ff00ff00ff\"", form, "[0.25, 1]");
+  const FloorOrigin origin{
+      .model = 0x00FF00FF00FF00FF, .r = 4, .k = 24, .local = 6, .rule = SparqRule::kEval, .reallocate = false};
+  AttentionPolicy expected{.kind = AttentionKind::kAuto,
+                           .r = 4,
+                           .k = 24,
+                           .local = 6,
+                           .rule = SparqRule::kEval,
+                           .reallocate = false,
+                           .floors = {0, 0.5F},
+                           .dense_shares = {0.25F, 1},
+                           .floor_origin = origin};
+  EXPECT_EQ(Parse({"--attention", "auto", "--attention-floor", path}).value(), expected);
+  // Flags stay what they are; with the model they are refused.
+  expected.k = 7;
+  expected.rule = SparqRule::kPaper;
+  EXPECT_EQ(
+      Parse({"--attention", "auto", "--attention-floor", path, "--sparq-k", "7", "--sparq-rule", "paper"}).value(),
+      expected);
+  const auto error = [&](const std::string& text, ErrorCode code = ErrorCode::kCorruptFile) {
+    std::ofstream(path) << text;
+    return ErrorOf({"--attention", "sparq", "--attention-floor", path}, code);
+  };
+  for (const char* hash : {"\"\"", "\"xy\"", "\"12 \"", "\"-1\"", "\"11112222333344445\"", "7"})
+    EXPECT_THAT(error(file(hash, form, "[0, 0]")), HasSubstr("\"model_hash\": expected")) << hash;
+  EXPECT_THAT(error(file("\"1\"", form, "[0, 2]")), HasSubstr("\"dense_share\": expected numbers from 0 to 1"));
+  EXPECT_THAT(error(file("\"1\"", R"("attention": {"r": 0})", "[0, 0]")), HasSubstr("attention.r"));
+  EXPECT_THAT(error(file("\"1\"", R"("attention": {"r": 1, "k": 1, "local": 1, "rule": "x"})", "[0, 0]")),
+              HasSubstr("\"attention.rule\": expected paper or eval"));
+  EXPECT_THAT(error(file("\"1\"", R"("attention": {"r": 1})", "[0, 0]"), ErrorCode::kNotFound),
+              HasSubstr("attention.k"));
+  unlink(path.c_str());
+}
+
 TEST(AttentionFlags, CommandsThatReadPrompts_NeedTheFirstSparsePosition) {
   AttentionFlags flags;
   EXPECT_TRUE(CheckReadsPrompts(flags).ok());

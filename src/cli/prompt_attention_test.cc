@@ -60,6 +60,16 @@ TEST(PromptAttention, OtherMembers_ReplaceOneFlagEach) {
   EXPECT_EQ(Over(flags, R"(, "attention_floor": 0.25)")->floors, std::vector<float>{0.25F});
 }
 
+TEST(PromptAttention, FloorsOfALine_AreOfNoFile) {
+  const AttentionPolicy flags{.kind = AttentionKind::kSparq,
+                              .floors = {0.5F, 0.25F},
+                              .dense_shares = {0, 1},
+                              .floor_origin = FloorOrigin{.model = 3}};
+  EXPECT_EQ(Over(flags, R"(, "attention_floor": 0.75)"),
+            (AttentionPolicy{.kind = AttentionKind::kSparq, .floors = {0.75F}}));
+  EXPECT_EQ(Over(flags, R"(, "sparq_mean": true)"), flags);
+}
+
 TEST(PromptAttention, WrongMembers_AreNamed) {
   EXPECT_EQ(ErrorOf(R"("attention": "sparse")"),
             "read the line: \"attention\": expected one of \"dense\", \"sparq\", \"topk\", \"h2o\", \"window\", "

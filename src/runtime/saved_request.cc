@@ -147,13 +147,12 @@ Result<void> CheckState(const RequestRecord& record, const SequenceState& state)
   return {};
 }
 
-// What a request goes on with: of kAuto what it was saved with, dense or not.
+// What a request goes on with: where that depends on its length, what it was saved with.
 AttentionPolicy AttentionOf(const RequestRecord& record, const ResumeOptions& options, Engine::Impl& engine) {
   const AttentionPolicy policy = options.attention.value_or(engine.options.attention);
-  if (policy.kind != AttentionKind::kAuto) return policy;
-  AttentionPolicy sparq = policy;
-  sparq.kind = AttentionKind::kSparq;
-  for (const AttentionPolicy& one : {AttentionPolicy(), sparq}) {
+  const std::vector<AttentionPolicy> choices = ChoicesByLength(policy);
+  if (choices.size() == 1) return policy;
+  for (const AttentionPolicy& one : choices) {
     const auto its_class = engine.ClassOf(options.linear, one);
     if (its_class.ok() && its_class->name == record.numeric_class) return one;
   }

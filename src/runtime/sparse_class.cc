@@ -75,7 +75,8 @@ Result<void> CheckIsRead(const AttentionPolicy& policy) {
       {"--sparq-mean", !policy.reallocate, is_sparq, "sparq or auto"},
       {"--sparq-columns", policy.columns != KeyColumns::kAuto, is_sparq, "sparq or auto"},
       {"--attention-audit", policy.audit != 0, is_sparq || is_topk, "sparq, topk or auto"},
-      {"--attention-floor", !policy.floors.empty(), is_sparq, "sparq or auto"}};
+      {"--attention-floor", !policy.floors.empty() || !policy.dense_shares.empty() || policy.floor_origin, is_sparq,
+       "sparq or auto"}};
   for (const auto& option : options) {
     if (option.is_given && !option.is_read)
       return Wrong(std::string(option.flag) + ": expected --attention " + option.by + found);
@@ -98,6 +99,15 @@ Result<void> CheckLayerLists(const AttentionPolicy& policy, size_t num_layers) {
   }
   for (const float floor : policy.floors) {
     if (!(floor >= 0 && floor <= 1)) return Wrong("--attention-floor " + Text(floor) + ": expected 0 to 1");
+  }
+  const size_t shares = policy.dense_shares.size();
+  if (shares != 0 && shares != num_layers) {
+    return Wrong("--attention-floor: expected a dense share for each of the model's " + std::to_string(num_layers) +
+                 " layers, found " + std::to_string(shares));
+  }
+  for (const float share : policy.dense_shares) {
+    if (!(share >= 0 && share <= 1))
+      return Wrong("--attention-floor: expected dense shares from 0 to 1, found " + Text(share));
   }
   return {};
 }
@@ -152,6 +162,26 @@ Result<SparseLayer> LayerOf(const AttentionPolicy& policy, const AttentionShape&
   return layer;
 }
 
+std::string FormText(size_t r, size_t k, size_t local, bool is_paper, bool reallocates) {
+  return "r " + std::to_string(r) + ", k " + std::to_string(k) + ", local " + std::to_string(local) + ", rule " +
+         (is_paper ? "paper" : "eval") + ", mean " + (reallocates ? "on" : "off");
+}
+
+// That floors were fitted for what they are used with.
+Result<void> CheckOrigin(const FloorOrigin& origin, const SparseForm& form, const LanguageModel& model) {
+  if (origin.model != model.id) {
+    return Wrong(
+        "--attention-floor: expected floors of this model, found those of one with other weights; choose another file, "
+        "or make one with tidemill eval --calibrate");
+  }
+  const std::string fitted =
+      FormText(origin.r, origin.k, origin.local, origin.rule == SparqRule::kPaper, origin.reallocate);
+  const std::string found = FormText(form.r, form.k, form.local, form.rule == SparseRule::kPaper, form.reallocate);
+  if (fitted == found) return {};
+  return Wrong("--attention-floor: expected " + fitted + ", for which the floors were fitted, found " + found +
+               "; choose those, or another file");
+}
+
 // Of sparse layers; the others have no floor.
 std::string FloorName(std::span<const std::optional<SparseLayer>> layers) {
   std::vector<float> floors;
@@ -163,7 +193,7 @@ std::string FloorName(std::span<const std::optional<SparseLayer>> layers) {
   return floors.front() == 0 ? "" : "-floor" + Text(floors.front());
 }
 
-// `stay_dense`: layers that were named, and would be sparse.
+// `stay_dense`: layers that would be sparse, but were named, or would read more so.
 std::string NameOf(const AttentionClass& attention, std::span<const size_t> stay_dense) {
   std::vector<size_t> components;  // of layers with different heads, those that differ
   const SparseForm* form = nullptr;
@@ -205,12 +235,20 @@ double ElementsRead(const AttentionShape& shape, const std::optional<SparseLayer
   return static_cast<double>(shape.kv_heads) * read;
 }
 
+// The same of layer `i`, where steps that turn out dense have read components by then.
+double ExpectedElementsRead(const AttentionPolicy& policy, size_t i, const AttentionShape& shape,
+                            const std::optional<SparseLayer>& sparse, size_t length) {
+  const double dense = ElementsRead(shape, std::nullopt, length), read = ElementsRead(shape, sparse, length);
+  const bool falls_back = read < dense && !policy.dense_shares.empty();  // not where all is read anyway
+  return falls_back ? read + static_cast<double>(policy.dense_shares[i]) * dense : read;
+}
+
 // The table of kAuto.
-bool IsWorthIt(const AttentionClass& sparq, const Shapes& shapes, size_t length) {
+bool IsWorthIt(const AttentionPolicy& policy, const AttentionClass& sparq, const Shapes& shapes, size_t length) {
   double read = 0, dense = 0;
   for (size_t i = 0; i < shapes.size(); ++i) {
     if (!shapes[i]) continue;
-    read += ElementsRead(*shapes[i], sparq.layers[i], length);
+    read += ExpectedElementsRead(policy, i, *shapes[i], sparq.layers[i], length);
     dense += ElementsRead(*shapes[i], std::nullopt, length);
   }
   return length >= kShortestAuto && read <= kLargestAutoShare * dense;
@@ -258,7 +296,7 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
   TIDEMILL_TRY_VOID(CheckLayerLists(policy, shapes.size()));
   AttentionClass made{.layers = Layers(shapes.size()), .from = policy.from};
   std::vector<size_t> stay_dense;
-  bool is_any = false;
+  bool is_any = false, reads_more = false;
   for (size_t i = 0; i < shapes.size(); ++i) {
     if (!CanBeSparse(shapes[i], policy.kind)) continue;
     TIDEMILL_TRY(layer, LayerOf(policy, *shapes[i]));
@@ -267,12 +305,20 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
       stay_dense.push_back(i);
       continue;
     }
+    if (policy.floor_origin) TIDEMILL_TRY_VOID(CheckOrigin(*policy.floor_origin, layer.form, model));
+    if (!policy.dense_shares.empty() &&
+        ExpectedElementsRead(policy, i, *shapes[i], layer, length) > ElementsRead(*shapes[i], std::nullopt, length)) {
+      stay_dense.push_back(i);
+      reads_more = true;
+      continue;
+    }
     if (!policy.floors.empty()) layer.form.floor = policy.floors[policy.floors.size() == 1 ? 0 : i];
     made.layers[i] = layer;
     is_any = true;
   }
   const bool is_auto = policy.kind == AttentionKind::kAuto;
-  if (is_auto && (!is_any || !IsWorthIt(made, shapes, length))) return AttentionClass();
+  if (is_auto && (!is_any || !IsWorthIt(policy, made, shapes, length))) return AttentionClass();
+  if (!is_any && reads_more) return AttentionClass();
   if (!is_any) {
     return Wrong("--attention " + std::string(AttentionKindName(policy.kind)) + ": expected a layer whose attention " +
                  (Evicts(policy.kind)
@@ -283,6 +329,27 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
   }
   made.name = NameOf(made, stay_dense);
   return made;
+}
+
+// Of two layers of one shape the one of the larger share goes dense first.
+std::vector<AttentionPolicy> ChoicesByLength(const AttentionPolicy& policy) {
+  if (policy.kind != AttentionKind::kAuto && policy.dense_shares.empty()) return {policy};
+  AttentionPolicy sparq = policy;
+  sparq.kind = AttentionKind::kSparq;
+  sparq.dense_shares.clear();
+  std::vector<AttentionPolicy> choices = {AttentionPolicy(), sparq};
+  std::vector<float> shares = policy.dense_shares;
+  std::sort(shares.begin(), shares.end());
+  shares.erase(std::unique(shares.begin(), shares.end()), shares.end());
+  for (const float least : shares) {
+    AttentionPolicy& choice = choices.emplace_back(sparq);
+    const auto& named = policy.dense_layers;
+    for (size_t i = 0; i < policy.dense_shares.size(); ++i) {
+      if (policy.dense_shares[i] >= least && std::find(named.begin(), named.end(), i) == named.end())
+        choice.dense_layers.push_back(i);
+    }
+  }
+  return choices;
 }
 
 }  // namespace tidemill

@@ -35,10 +35,13 @@ struct AttentionClass {
   size_t SharedPositions(size_t prompt_tokens) const;
 };
 
-// `length`: positions of the request, by which kAuto chooses. kInvalidArgument for what the model or the rows' type does not allow, and for
+// `length`: positions of the request, by which kAuto and dense_shares choose. kInvalidArgument for what the model or the rows' type does not allow, and for
 // what the kind does not read. Errors begin with the flag.
 Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, const LanguageModel& model, size_t length,
                                               DType kv_dtype);
+
+// What a policy that chooses by length can come to, none of which chooses; the policy alone where it does not.
+std::vector<AttentionPolicy> ChoicesByLength(const AttentionPolicy& policy);
 
 }  // namespace tidemill
 

@@ -162,6 +162,80 @@ TEST(ResolveAttentionPolicy, LayersThatSeeLittle_StayDense) {
   EXPECT_EQ(NameIn(ModelOf({{.window = 64}}), {.kind = AttentionKind::kAuto}), "");
 }
 
+// Of heads of 128 elements sparq reads 16n + 2 * 128 * 128 of dense attention's 256n, and without columns 128n instead of 16n.
+TEST(ResolveAttentionPolicy, LayersThatWouldReadMoreThanDense_AreDense) {
+  const LanguageModel model = Plain(4);
+  const auto name = [&](size_t length, std::vector<float> shares, AttentionPolicy policy = {}) {
+    policy.kind = policy.kind == AttentionKind::kDense ? AttentionKind::kSparq : policy.kind;
+    policy.dense_shares = std::move(shares);
+    return NameIn(model, policy, length);
+  };
+  const std::string form = "sparq-r16-k128-l32";
+  EXPECT_EQ(name(kContext, {0.5F, 0.7F, 0.95F, 0}), form + "-dense2");
+  EXPECT_EQ(name(512, {0.5F, 0.7F, 0.95F, 0}), form + "-dense1,2");
+  EXPECT_EQ(name(512, {0.6875F, 0.6876F, 0, 0}), form + "-dense1") << "as much is not more";
+  EXPECT_EQ(name(128, {0.5F, 0.7F, 0.95F, 1}), form) << "all rows see what k reads";
+  EXPECT_EQ(name(512, {1, 1, 1, 1}), "");
+  EXPECT_EQ(name(512, {1, 0, 0, 1}, {.dense_layers = {3, 1}}), form + "-dense0,1,3");
+  EXPECT_EQ(name(kContext, {0.5F, 0.4F, 0, 0}, {.columns = KeyColumns::kNone}), form + "-dense0");
+  EXPECT_EQ(name(kContext, {0.95F, 0, 0, 0}, {.floors = {0.5F, 0.25F, 0.25F, 0.25F}}), form + "-dense0-floor0.25");
+  EXPECT_EQ(name(kContext, {1, 1, 1, 1}, {.kind = AttentionKind::kAuto}), "");
+  EXPECT_EQ(name(4096, {1, 0, 0, 0}, {.kind = AttentionKind::kAuto}), form + "-dense0");
+  EXPECT_EQ(name(4096, {1, 0.75F, 0.75F, 0}, {.kind = AttentionKind::kAuto}), "") << "all layers read more than half";
+  const AttentionClass all = ResolveAttentionPolicy({.kind = AttentionKind::kSparq, .dense_shares = {1, 1, 1, 0}},
+                                                    model, kContext, DType::kF16)
+                                 .value();
+  EXPECT_THAT(SparseLayersOf(all), ElementsAre(3));
+  EXPECT_EQ(name(512, {0, 0}), "--attention-floor: expected a dense share for each of the model's 4 layers, found 2");
+  EXPECT_EQ(name(512, {0, 0, 2, 0}), "--attention-floor: expected dense shares from 0 to 1, found 2");
+  EXPECT_THAT(name(512, {0, 0, 0, 0}, {.kind = AttentionKind::kTopk}),
+              HasSubstr("--attention-floor: expected --attention sparq or auto"));
+}
+
+TEST(ResolveAttentionPolicy, FloorsOfAnotherModelOrForm_AreRefused) {
+  LanguageModel model = Plain(2);
+  model.id = 7;
+  const FloorOrigin origin{.model = 7, .r = 16, .k = 64, .local = 16};
+  const auto found = [&](const FloorOrigin& of, AttentionPolicy policy = {}) {
+    policy.kind = AttentionKind::kSparq;
+    policy.k = 64;
+    policy.floor_origin = of;
+    return NameIn(model, policy);
+  };
+  EXPECT_EQ(found(origin), "sparq-r16-k64-l16");
+  FloorOrigin other = origin;
+  other.model = 8;
+  EXPECT_EQ(found(other),
+            "--attention-floor: expected floors of this model, found those of one with other weights; choose another "
+            "file, or make one with tidemill eval --calibrate");
+  EXPECT_EQ(found(origin, {.r = 8}),
+            "--attention-floor: expected r 16, k 64, local 16, rule paper, mean on, for which the floors were fitted, "
+            "found r 8, k 64, local 16, rule paper, mean on; choose those, or another file");
+  EXPECT_THAT(found(origin, {.local = 1}), HasSubstr("found r 16, k 64, local 1,"));
+  EXPECT_THAT(found(origin, {.rule = SparqRule::kEval}), HasSubstr("rule eval, mean on; choose"));
+  EXPECT_THAT(found(origin, {.reallocate = false}), HasSubstr("rule paper, mean off; choose"));
+  other = origin;
+  other.k = 128;
+  EXPECT_THAT(found(other), HasSubstr("expected r 16, k 128"));
+}
+
+TEST(ChoicesByLength, EachOf_ThemIsSomeLengths) {
+  const AttentionPolicy plain{.kind = AttentionKind::kTopk, .k = 5};
+  EXPECT_THAT(ChoicesByLength(plain), ElementsAre(plain));
+  const AttentionPolicy sparq{.kind = AttentionKind::kSparq, .k = 5};
+  AttentionPolicy any = sparq;
+  any.kind = AttentionKind::kAuto;
+  EXPECT_THAT(ChoicesByLength(any), ElementsAre(AttentionPolicy(), sparq));
+  AttentionPolicy shares = sparq;
+  shares.dense_layers = {3};
+  const AttentionPolicy none = shares;
+  shares.dense_shares = {0.5F, 0.75F, 0.5F, 1};
+  AttentionPolicy three = none, one = none, named = none;
+  three.dense_layers = {3, 0, 1, 2};
+  one.dense_layers = {3, 1};
+  EXPECT_THAT(ChoicesByLength(shares), ElementsAre(AttentionPolicy(), none, three, one, named));
+}
+
 TEST(ResolveAttentionPolicy, WrongValues_AreNamed) {
   const LanguageModel model = Plain();
   const auto error = [&](const AttentionPolicy& policy, DType kv = DType::kF16) {
