@@ -240,6 +240,81 @@ TEST(Eval, AnswersInWords_AreThoseOfARequest) {
   EXPECT_FALSE(Records(driver, options)[0].rouge_l);
 }
 
+// What a layer keeps of a row that it audits, and the estimate of it, are those of the records.
+TEST(Eval, Audits_AreOfEachRowAndLayer) {
+  EngineDriver driver(TinyModel(), {.threads = 1});
+  EvalOptions options = OptionsOf({EvalTask::kCodes});
+  options.contexts = 1;
+  options.questions = 1;
+  options.policies = {EvalPolicy(), EvalPolicy{.kind = AttentionKind::kSparq, .r = 4, .k = 64},
+                      EvalPolicy{.kind = AttentionKind::kTopk, .k = 64},
+                      EvalPolicy{.kind = AttentionKind::kWindow, .k = 64}};
+  const std::vector<EvalRecord> plain = Records(driver, options);
+  options.audit = 1;
+  std::vector<EvalRecord> records;
+  std::vector<EvalLayerRow> told;
+  EvalCallbacks callbacks = {.sink = [&](const EvalRecord& record) -> Result<void> {
+                               records.push_back(record);
+                               return {};
+                             },
+                             .layer_row = [&](const EvalLayerRow& row) { told.push_back(row); }};
+  ASSERT_TRUE(Evaluate(driver.engine(), *TinyModel(), options, callbacks).ok());
+  ASSERT_EQ(records.size(), 4U);
+  const size_t layers = TinyModel()->info().num_hidden_layers, rows = records[0].scored_tokens;
+  ASSERT_EQ(told.size(), 2 * layers * rows);
+  EvalAttention sums[2] = {{.alpha_estimate = 0}, {.alpha_estimate = 0}};
+  for (size_t i = 0; i < told.size(); ++i) {
+    EXPECT_EQ(told[i].layer, i % layers);
+    EXPECT_TRUE(told[i].is_audited);
+    EXPECT_EQ(told[i].dense_share, 0.0);
+    EvalAttention& sum = sums[i / layers % 2];  // sparq, then topk, in each step
+    *sum.alpha_estimate += told[i].alpha_estimate;
+    sum.kept_mass += told[i].kept_mass;
+    sum.error += told[i].error;
+    ++sum.audits;
+  }
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(records[i].nll, plain[i].nll) << "audits change nothing";
+    EXPECT_EQ(plain[i].attention.audits, 0U);
+    EXPECT_EQ(plain[i].attention.alpha_estimate, records[i].attention.alpha_estimate);
+    EXPECT_EQ(records[i].attention.alpha_estimate.has_value(), i == 1 || i == 2);
+    if (i != 1 && i != 2) continue;
+    const EvalAttention &sum = sums[i - 1], &found = records[i].attention;
+    const auto n = static_cast<double>(sum.audits);
+    EXPECT_EQ(found.audits, sum.audits);
+    EXPECT_NEAR(*found.alpha_estimate, *sum.alpha_estimate / n, 1e-9);
+    EXPECT_NEAR(found.kept_mass, sum.kept_mass / n, 1e-9);
+    EXPECT_NEAR(found.error, sum.error / n, 1e-9);
+    EXPECT_GT(found.error, 0.0);
+  }
+  EXPECT_NEAR(records[2].attention.kept_mass, *records[2].attention.alpha_estimate, 1e-5) << "topk's scores are exact";
+  EXPECT_EQ(records[2].attention.overlap, 1.0);
+  EXPECT_LT(records[1].attention.overlap, 1.0);
+  options.audit = 1000000;  // no position is a multiple
+  EXPECT_EQ(Records(driver, options)[1].attention.audits, 0U);
+}
+
+// Positions that are read through columns and blocks, in shared scratch for the longest context.
+TEST(Eval, LongContexts_FitTheScratchOfTheirLength) {
+  const auto model = testing::LoadModel("eval_long", testing::BuildTinyLlama({.vocab = 600, .context = 9000}));
+  EngineDriver driver(model, {.threads = 1});
+  EvalOptions options = OptionsOf({EvalTask::kPasskey});
+  options.contexts = 1;
+  options.context_tokens = {500, 8192};
+  options.policies = {EvalPolicy(), EvalPolicy{.kind = AttentionKind::kSparq, .r = 4, .k = 64},
+                      EvalPolicy{.kind = AttentionKind::kH2o, .k = 64}};
+  std::vector<EvalRecord> records;
+  const auto result =
+      Evaluate(driver.engine(), *model, options, {.sink = [&](const EvalRecord& record) -> Result<void> {
+                 records.push_back(record);
+                 return {};
+               }});
+  ASSERT_TRUE(result.ok()) << result.error().message();
+  ASSERT_EQ(records.size(), 6U);
+  EXPECT_GT(records[5].prompt_tokens, 8000U);
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(records[i].kl > 0, i % 3 != 0) << i;
+}
+
 TEST(Eval, WhatCannotBeDone_IsNamed) {
   EngineDriver driver(TinyModel(), {.threads = 1, .context = 720});
   const auto sink = [](const EvalRecord&) -> Result<void> { return {}; };

@@ -75,6 +75,8 @@ struct EvalOptions {
   uint64_t seed = 0;
   bool generate = true;          // also lets the model answer, for ROUGE-L, where that says more than the fed tokens
   bool sparse_question = false;  // rows are sparse from the question on, else from the answer on
+  size_t audit = 0;  // of kSparq and kTopk: of every so many positions, one is compared with dense attention; 0: none
+  std::vector<float> floors = {};  // of kSparq, as AttentionPolicy has them
 };
 
 // Which record.
@@ -83,6 +85,15 @@ struct EvalKey {
   size_t context_tokens = 0, context = 0, question = 0;
   std::string policy = {};
   friend auto operator<=>(const EvalKey&, const EvalKey&) = default;
+};
+
+// What attention kept, of kSparq and kTopk where rows see more than k positions: means over sparse rows of all layers.
+struct EvalAttention {
+  std::optional<double> alpha_estimate = {};  // of the share of attention that falls on what is read
+  size_t audits = 0;                          // rows that were compared with dense attention; the rest is over them
+  double kept_mass = 0;                       // what alpha_estimate estimates
+  double error = 0;                           // |output - dense| / |dense|
+  double overlap = 0;                         // share of the positions read that exact scores would have chosen
 };
 
 struct EvalRecord {
@@ -98,12 +109,23 @@ struct EvalRecord {
   size_t matched_characters = 0;  // of the answer, before greedy decoding leaves it
   std::optional<double> rouge_l = {};
   std::optional<double> bits_per_character = {};  // of kBpc, over scored tokens
+  EvalAttention attention = {};
+};
+
+// What became of one sparse row in one layer, of kSparq and kTopk.
+struct EvalLayerRow {
+  size_t layer = 0;
+  double alpha_estimate = 0;  // mean over query heads
+  double dense_share = 0;     // of KV heads, those whose floor was not met
+  bool is_audited = false;    // the rest is there
+  double kept_mass = 0, error = 0;
 };
 
 struct EvalCallbacks {
   std::function<bool(const EvalKey&)> is_done = {};                // such a record is there already; may be empty
   std::function<Result<void>(const EvalRecord&)> sink = {};        // an error of it ends the evaluation
   std::function<void(size_t contexts, size_t all)> progress = {};  // contexts that are done; may be empty
+  std::function<void(const EvalLayerRow&)> layer_row = {};         // of fed tokens; may be empty
 };
 
 // Calls the sink for each context, question and policy in that order. Contexts, questions and answers follow from the seed alone, so that what is done
@@ -122,12 +144,34 @@ struct EvalRow {
   size_t contexts = 0, questions = 0;
   double bytes = 1, nll = 0, kl = 0, agreement = 0, exact = 0, matched_characters = 0;
   std::optional<double> rouge_l = {}, bits_per_character = {};
+  EvalAttention attention = {};  // means over audits, too
   // Perplexity of answers over that of dense, and a 95 % interval: a bootstrap over contexts, each of which has both.
   double ratio = 1, ratio_low = 1, ratio_high = 1;
 };
 
 // In the order in which records name tasks, lengths and policies first. Questions without a dense record are left out.
 std::vector<EvalRow> SummarizeEval(std::span<const EvalRecord> records, uint64_t seed);
+
+// Floors for kSparq, one for each layer, and what they do on other contexts of the same tasks.
+struct EvalCalibration {
+  FloorOrigin origin = {};
+  std::vector<float> floors = {};         // 0 where a layer cannot be sparse
+  std::vector<float> dense_shares = {};   // of KV heads and rows, those that read all with these floors
+  std::vector<double> errors = {};        // mean relative error with these floors
+  std::vector<double> correlations = {};  // of alpha_estimate with the share of attention that was kept, without floors
+  std::vector<size_t> rows = {};          // that each floor was fitted to
+};
+
+// A layer's floor is the smallest number of thousandths for which rows with a greater alpha_estimate, the mean over their query heads, have a relative
+// error of at most `max_error` in the mean; 1 where there is none. The engine asks for it of each query head: it reads all more often.
+// `options` names dense and at most one policy of kSparq, by default r = head_dim / 8, k = 128; a share is that of the longest context. Floors are fitted
+// with its seed, and what they do is measured with the next one.
+// Errors as Evaluate's; kInvalidArgument: other policies, max_error not from 0 to 1, or contexts that have no more than k positions.
+// Cost: two evaluations, in which each sparse row is audited.
+Result<EvalCalibration> CalibrateFloors(Engine& engine, const Model& model, const EvalOptions& options,
+                                        double max_error,
+                                        const std::function<void(size_t contexts, size_t all)>& progress = {},
+                                        const std::atomic<bool>* interrupt = nullptr);
 
 }  // namespace tidemill
 

@@ -11,6 +11,7 @@
 
 #include "cli/command.h"
 #include "cli/errors.h"
+#include "cli/eval_calibration.h"
 #include "cli/eval_file.h"
 #include "cli/files.h"
 #include "cli/flag_groups.h"
@@ -31,7 +32,9 @@ struct EvalFlags {
   std::vector<size_t> compressions = {2, 8};
   std::optional<std::string> policies, sparse_from, out;
   TextSource text;
-  std::optional<size_t> contexts, questions, answer_tokens;
+  std::optional<size_t> contexts, questions, answer_tokens, audit;
+  std::optional<std::string> calibrate;
+  std::optional<double> max_error;
   std::optional<uint64_t> seed;
   bool quick = false, json = false;
   MachineFlags machine;
@@ -94,8 +97,17 @@ void AddFlags(FlagSet& set, EvalFlags& flags) {
            "Append records as JSON lines; what is in the file already is not computed again");
   set.Switch("--quick", flags.quick,
              "4 contexts of each task and 2 questions of a context, where nothing else is said");
+  set.Number<size_t>("--audit", flags.audit, 1, kMaxTokens,
+                     "Of sparq and topk: compare each Nth position with dense attention (none)");
+  set.Text("--calibrate", flags.calibrate, "FILE",
+           "Fit floors for one sparq policy (r an eighth of a head, k 128), for --attention-floor FILE");
+  set.Number<double>("--max-error", flags.max_error, 0, 1,
+                     "Relative error of a layer's attention that --calibrate allows in the mean (0.1)");
   set.Switch("--json", flags.json, "One JSON object");
-  flags.machine.AddTo(set);
+  set.Excludes("--calibrate", "--out");
+  set.Excludes("--calibrate", "--audit");
+  set.Needs("--max-error", "--calibrate");
+  flags.machine.AddWithoutAttentionTo(set);
 }
 
 Result<EvalOptions> OptionsOf(const EvalFlags& flags, std::string_view text) {
@@ -110,11 +122,13 @@ Result<EvalOptions> OptionsOf(const EvalFlags& flags, std::string_view text) {
   options.contexts = flags.contexts.value_or(flags.quick ? 4 : 8);
   options.questions = flags.questions.value_or(flags.quick ? 2 : 4);
   options.answer_tokens = flags.answer_tokens.value_or(options.answer_tokens);
-  TIDEMILL_TRY(policies, ParseEvalPolicies(flags.policies.value_or("dense,sparq,topk,h2o,window"), flags.compressions));
+  const std::string all = flags.calibrate ? "dense" : "dense,sparq,topk,h2o,window";
+  TIDEMILL_TRY(policies, ParseEvalPolicies(flags.policies.value_or(all), flags.compressions));
   options.policies = std::move(policies);
   options.text = text;
   options.seed = flags.seed.value_or(0);
   options.sparse_question = flags.sparse_from == "question";
+  options.audit = flags.audit.value_or(0);
   return options;
 }
 
@@ -136,7 +150,8 @@ Json EvalHeader(const Session& session, const EvalOptions& options) {
           {"text", HashOf(options.text)},
           {"seed", options.seed},
           {"answer_tokens", options.answer_tokens},
-          {"sparse_from", options.sparse_question ? "question" : "answer"}};
+          {"sparse_from", options.sparse_question ? "question" : "answer"},
+          {"audit", options.audit}};
 }
 
 // Of the records that were asked for; a file may have more.
@@ -156,18 +171,43 @@ std::vector<EvalRow> RowsOf(const EvalFile& file, const EvalOptions& options) {
   return SummarizeEval(records, options.seed);
 }
 
+std::string Fixed(double value, int decimals) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return text;
+}
+
 // A row has at most 100 columns. `other`: characters before greedy decoding leaves the answer, ROUGE-L, or bits per character.
 std::string Table(const std::vector<EvalRow>& rows) {
-  std::string text = "task      tokens policy           bytes   n    nll      kl top-1 exact   other ratio to dense\n";
+  std::string text = "task      tokens policy          bytes   n   nll     kl top-1 exact other alpha ratio to dense\n";
   for (const EvalRow& row : rows) {
-    char other[32] = "-", line[256];
-    if (row.task == EvalTask::kRepetition) std::snprintf(other, sizeof other, "%.1f", row.matched_characters);
-    if (row.rouge_l) std::snprintf(other, sizeof other, "%.3f", *row.rouge_l);
-    if (row.bits_per_character) std::snprintf(other, sizeof other, "%.3f", *row.bits_per_character);
-    std::snprintf(line, sizeof line, "%-10s%6zu %-16s%6.3f%4zu%7.3f%8.4f%6.3f%6.3f%8s %.3f [%.3f, %.3f]\n",
+    char line[256];
+    std::string other = "-", alpha = "-";
+    if (row.task == EvalTask::kRepetition) other = Fixed(row.matched_characters, 1);
+    if (row.rouge_l) other = Fixed(*row.rouge_l, 3);
+    if (row.bits_per_character) other = Fixed(*row.bits_per_character, 3);
+    if (row.attention.alpha_estimate) alpha = Fixed(*row.attention.alpha_estimate, 3);
+    std::snprintf(line, sizeof line, "%-10s%6zu %-16s%5.2f%4zu %5s %6s%6.3f%6.2f%6s%6s %.3f [%.3f, %.3f]\n",
                   std::string(EvalTaskName(row.task)).c_str(), row.context_tokens, row.policy.c_str(), row.bytes,
-                  row.questions, row.nll, row.kl, row.agreement, row.exact, other, row.ratio, row.ratio_low,
-                  row.ratio_high);
+                  row.questions, Fixed(row.nll, row.nll < 10 ? 3 : 2).c_str(),
+                  Fixed(row.kl, row.kl < 10 ? 4 : 3).c_str(), row.agreement, row.exact, other.c_str(), alpha.c_str(),
+                  row.ratio, row.ratio_low, row.ratio_high);
+    text += line;
+  }
+  return text;
+}
+
+// Of rows that were compared with dense attention; empty: none was.
+std::string AuditTable(const std::vector<EvalRow>& rows) {
+  std::string text;
+  for (const EvalRow& row : rows) {
+    const EvalAttention& attention = row.attention;
+    if (attention.audits == 0) continue;
+    if (text.empty()) text = "\ntask      tokens policy             audits  alpha   kept  error overlap\n";
+    char line[256];
+    std::snprintf(line, sizeof line, "%-10s%6zu %-16s%9zu%7.3f%7.3f%7.3f%8.3f\n",
+                  std::string(EvalTaskName(row.task)).c_str(), row.context_tokens, row.policy.c_str(), attention.audits,
+                  attention.alpha_estimate.value_or(0), attention.kept_mass, attention.error, attention.overlap);
     text += line;
   }
   return text;
@@ -189,6 +229,7 @@ Json RowJson(const EvalRow& row) {
                {"ratio_interval", {row.ratio_low, row.ratio_high}}};
   if (row.rouge_l) json["rouge_l"] = *row.rouge_l;
   if (row.bits_per_character) json["bits_per_character"] = *row.bits_per_character;
+  AddAttention(row.attention, &json);
   return json;
 }
 
@@ -200,8 +241,6 @@ Result<void> EvalCommand(CommandContext& context) {
   AddFlags(set, flags);
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
-  if (flags.machine.attention.kind)
-    return UsageError("--attention", "eval compares kinds of attention; name them with --policies");
   std::string text;
   if (flags.text.file) {
     TIDEMILL_TRY(bytes, flags.text.Read("read the text", "give one with -f FILE"));
@@ -209,10 +248,15 @@ Result<void> EvalCommand(CommandContext& context) {
   }
   TIDEMILL_TRY(options, OptionsOf(flags, text));
   TIDEMILL_TRY(session, OpenSession(flags.model, flags.machine, context));
-  const Json header = EvalHeader(session, options);
-  TIDEMILL_TRY(file, flags.out ? EvalFile::Open(*flags.out, header) : Result<EvalFile>(EvalFile()));
   std::atomic<bool> is_interrupted = false;
   const SignalWatch::Grace grace(context.signals, [&is_interrupted] { is_interrupted = true; });
+  if (flags.calibrate) {
+    const CalibrationRun run = {
+        .path = *flags.calibrate, .max_error = flags.max_error.value_or(0.1), .json = flags.json};
+    return Calibrate(run, session, options, is_interrupted, context);
+  }
+  const Json header = EvalHeader(session, options);
+  TIDEMILL_TRY(file, flags.out ? EvalFile::Open(*flags.out, header) : Result<EvalFile>(EvalFile()));
   {
     ProgressBar progress(context.messages, "evaluating");
     const EvalCallbacks callbacks = {
@@ -223,7 +267,7 @@ Result<void> EvalCommand(CommandContext& context) {
     TIDEMILL_TRY_VOID(Evaluate(*session.engine, *session.model, options, callbacks, &is_interrupted));
   }
   const std::vector<EvalRow> rows = RowsOf(file, options);
-  if (!flags.json) return context.out.Write(Table(rows));
+  if (!flags.json) return context.out.Write(Table(rows) + AuditTable(rows));
   Json object = header;
   object["rows"] = Json::array();
   for (const EvalRow& row : rows) object["rows"].push_back(RowJson(row));

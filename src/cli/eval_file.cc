@@ -44,8 +44,18 @@ Result<EvalRecord> RecordOf(const JsonDocument& line) {
   TIDEMILL_TRY(exact, line.GetBool("exact"));
   record.exact = exact;
   for (const auto& [key, target] : {std::pair<const char*, std::optional<double>*>{"rouge_l", &record.rouge_l},
-                                    {"bits_per_character", &record.bits_per_character}}) {
+                                    {"bits_per_character", &record.bits_per_character},
+                                    {"alpha_estimate", &record.attention.alpha_estimate}}) {
     if (!line.Has(key)) continue;
+    TIDEMILL_TRY(value, line.GetFloat(key));
+    *target = value;
+  }
+  if (!line.Has("audits")) return record;
+  TIDEMILL_TRY(audits, line.GetUint("audits", 1, kMaxValue));
+  record.attention.audits = audits;
+  for (const auto& [key, target] : {std::pair<const char*, double*>{"kept_mass", &record.attention.kept_mass},
+                                    {"error", &record.attention.error},
+                                    {"overlap", &record.attention.overlap}}) {
     TIDEMILL_TRY(value, line.GetFloat(key));
     *target = value;
   }
@@ -72,7 +82,17 @@ Json EvalRecordJson(const EvalRecord& record) {
                {"matched_characters", record.matched_characters}};
   if (record.rouge_l) json["rouge_l"] = *record.rouge_l;
   if (record.bits_per_character) json["bits_per_character"] = *record.bits_per_character;
+  AddAttention(record.attention, &json);
   return json;
+}
+
+void AddAttention(const EvalAttention& attention, Json* json) {
+  if (attention.alpha_estimate) (*json)["alpha_estimate"] = *attention.alpha_estimate;
+  if (attention.audits == 0) return;
+  (*json)["audits"] = attention.audits;
+  (*json)["kept_mass"] = attention.kept_mass;
+  (*json)["error"] = attention.error;
+  (*json)["overlap"] = attention.overlap;
 }
 
 Result<EvalFile> EvalFile::Open(const std::string& path, const Json& header) {

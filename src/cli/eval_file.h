@@ -16,6 +16,8 @@
 namespace tidemill::cli {
 
 Json EvalRecordJson(const EvalRecord& record);
+// Adds "alpha_estimate", "audits", "kept_mass", "error", "overlap", as far as they are there.
+void AddAttention(const EvalAttention& attention, Json* json);
 
 class EvalFile {
  public:

@@ -107,6 +107,12 @@ std::string ReadRopeScaling(const std::string& text, std::optional<RopeOverride>
 }  // namespace
 
 void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
+  AddWithoutAttentionTo(flags, context_help);
+  attention.AddTo(flags);
+  flags.Group("Machine");
+}
+
+void MachineFlags::AddWithoutAttentionTo(FlagSet& flags, const std::string& context_help) {
   flags.Group("Machine");
   flags.Number<size_t>("-t,--threads", threads, 1, kMaxThreads, "Threads (physical cores that we may use)");
   flags.Number<size_t>("-c,--context", context, 1, size_t{1} << 30, context_help);
@@ -137,8 +143,6 @@ void MachineFlags::AddTo(FlagSet& flags, const std::string& context_help) {
       "--rope-scaling", "linear|yarn=FACTOR",
       "Stretch the model's rotary positions, so that --context may be up to FACTOR times its own (as the file has it)",
       [this](const std::string& text) { return ReadRopeScaling(text, rope_scaling); });
-  attention.AddTo(flags);
-  flags.Group("Machine");
 }
 
 void MachineFlags::AddPrefixCacheTo(FlagSet& flags) {

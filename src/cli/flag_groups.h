@@ -31,6 +31,9 @@ struct MachineFlags {
 
   // `context_help`: what --context means to this command.
   void AddTo(FlagSet& flags, const std::string& context_help = "Positions of the state (the model's own)");
+  // All but `attention`; for commands that choose it themselves.
+  void AddWithoutAttentionTo(FlagSet& flags,
+                             const std::string& context_help = "Positions of the state (the model's own)");
   // For commands that answer prompts.
   void AddPrefixCacheTo(FlagSet& flags);
   // How many requests share them; for commands that run more than one.

@@ -13,6 +13,7 @@
 #include "runtime/eval_metrics.h"
 #include "runtime/eval_policies.h"
 #include "runtime/eval_tasks.h"
+#include "state/sparse_kv_layer.h"
 
 namespace tidemill {
 namespace {
@@ -41,6 +42,8 @@ struct PolicyRun {
   bool is_wanted = false;  // its record is not there yet
   double nll = 0, kl = 0;  // sums
   size_t agreed = 0, matched = 0;
+  EvalAttention attention;
+  std::vector<SparseCounts> told;  // of each layer, what EvalCallbacks::layer_row has had
   bool still_matches = true;
   std::vector<int32_t> generated;
 };
@@ -94,7 +97,10 @@ class EvalRunner {
   AttentionPolicy AttentionAt(const EvalPolicy& policy, size_t positions) const {
     // A model without such a layer refuses any numbers.
     const size_t head_dim = std::max<size_t>(1, SparseHeadDim(impl_.language_model(), kv_dtype_));
-    return EvalAttentionOf(policy, head_dim, positions);
+    AttentionPolicy attention = EvalAttentionOf(policy, head_dim, positions);
+    if (ReadsComponents(policy.kind)) attention.audit = options_.audit;
+    if (policy.kind == AttentionKind::kSparq) attention.floors = options_.floors;
+    return attention;
   }
 
   // An empty state for `positions`. Dense rows may stand in layers of any form that keeps no weights.
@@ -165,11 +171,36 @@ class EvalRunner {
       std::copy(logits.begin(), logits.end(), RowOf(*runs[sequence]).begin());
     };
     if (!impl_.executor->Run(steps_, sink, interrupt_)) return Cancelled();
+    if (is_feeding_ && callbacks_.layer_row) TellRows(runs);
     for (size_t i = 0; i < runs.size(); ++i) {
       keys_.assign(1, static_cast<RowKey>(tokens[i]));
       runs[i]->state->Commit(keys_);
     }
     return {};
+  }
+
+  // What the step added to the counts of each layer: one row.
+  void TellRows(std::span<PolicyRun*> runs) {
+    for (PolicyRun* run : runs) {
+      run->told.resize(run->state->num_layers());
+      for (size_t i = 0; i < run->told.size(); ++i) {
+        SparseKvLayer* layer = SparseOf(run->state->layer(i));
+        if (layer == nullptr) continue;
+        const SparseCounts& now = layer->counts();
+        const SparseCounts before = std::exchange(run->told[i], now);
+        if (now.heads == before.heads) continue;
+        const auto share = [](uint64_t part, uint64_t all) {
+          return static_cast<double>(part) / static_cast<double>(all);
+        };
+        callbacks_.layer_row(
+            {.layer = i,
+             .alpha_estimate = (now.alpha - before.alpha) / static_cast<double>(now.heads - before.heads),
+             .dense_share = share(now.dense_groups - before.dense_groups, now.groups - before.groups),
+             .is_audited = now.audits != before.audits,
+             .kept_mass = now.kept_mass - before.kept_mass,
+             .error = now.error - before.error});
+      }
+    }
   }
 
   std::span<float> RowOf(const PolicyRun& run) {
@@ -257,6 +288,7 @@ class EvalRunner {
     std::vector<PolicyRun*> all;
     for (PolicyRun& run : runs_) all.push_back(&run);
     TIDEMILL_TRY_VOID(ForkRuns(all, positions));
+    is_feeding_ = true;
     TIDEMILL_TRY_VOID(ReachAnswer(all, ids, first_row));
     std::vector<int32_t> tokens;
     for (size_t i = 0; i < ids.answer.size(); ++i) {
@@ -265,6 +297,8 @@ class EvalRunner {
       tokens.assign(all.size(), ids.answer[i]);
       TIDEMILL_TRY_VOID(Step(all, tokens, SparseFrom(prompt, ids)));
     }
+    is_feeding_ = false;
+    for (PolicyRun& run : runs_) run.attention = AttentionOf(*run.state);
     if (options_.generate && HasWords(key.task)) TIDEMILL_TRY_VOID(Generate(ids, positions, first_row));
     for (const PolicyRun& run : runs_) {
       key.policy = run.policy->name();
@@ -273,6 +307,22 @@ class EvalRunner {
       TIDEMILL_TRY_VOID(callbacks_.sink(record));
     }
     return {};
+  }
+
+  // Of the steps that a state has made.
+  static EvalAttention AttentionOf(SequenceState& state) {
+    SparseCounts all;
+    for (size_t i = 0; i < state.num_layers(); ++i) {
+      if (SparseKvLayer* layer = SparseOf(state.layer(i)); layer != nullptr) all += layer->counts();
+    }
+    EvalAttention attention = {.audits = all.audits};
+    if (all.heads != 0) attention.alpha_estimate = all.alpha / static_cast<double>(all.heads);
+    if (all.audits == 0) return attention;
+    const auto audits = static_cast<double>(all.audits);
+    attention.kept_mass = all.kept_mass / audits;
+    attention.error = all.error / audits;
+    attention.overlap = all.agreement / audits;
+    return attention;
   }
 
   size_t SparseFrom(size_t prompt, const EncodedQuestion& ids) const {
@@ -339,7 +389,7 @@ class EvalRunner {
 
   Result<EvalRecord> RecordOf(const EvalKey& key, const PolicyRun& run, const EncodedQuestion& ids,
                               size_t prompt) const {
-    EvalRecord record = {.key = key, .prompt_tokens = prompt};
+    EvalRecord record = {.key = key, .prompt_tokens = prompt, .attention = run.attention};
     record.scored_tokens = ids.answer.size() - (options_.sparse_question ? 0 : 1);
     const auto n = static_cast<double>(record.scored_tokens);
     record.nll = run.nll / n;
@@ -379,6 +429,7 @@ class EvalRunner {
   const EvalPolicy* shared_form_ = nullptr;  // of states without weights; null: they are plain
   std::array<Prefill, 2> prefills_;          // of the context at hand: without weights, and with them
   std::vector<PolicyRun> runs_;              // of the question at hand
+  bool is_feeding_ = false;                  // a reference answer, or its question
   std::vector<StepSequence> steps_;
   std::vector<RowKey> keys_;
 };

@@ -12,8 +12,6 @@ namespace {
 constexpr size_t kPaperRows = 128;  // k of sparq, as the paper has it
 constexpr size_t kMaxCompression = 1024, kMaxRows = size_t{1} << 22, kMaxComponents = 1024;
 
-bool ReadsComponents(AttentionKind kind) { return kind == AttentionKind::kSparq || kind == AttentionKind::kTopk; }
-
 std::optional<size_t> NumberOf(std::string_view text, size_t lowest, size_t highest) {
   size_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -94,6 +92,8 @@ Result<std::vector<EvalPolicy>> ParseEvalPolicies(std::string_view names, std::s
                      std::to_string(policies.size()) + "; name fewer, or fewer of --compression");
   return policies;
 }
+
+bool ReadsComponents(AttentionKind kind) { return kind == AttentionKind::kSparq || kind == AttentionKind::kTopk; }
 
 AttentionPolicy EvalAttentionOf(const EvalPolicy& policy, size_t head_dim, size_t positions) {
   AttentionPolicy attention = {.kind = policy.kind};

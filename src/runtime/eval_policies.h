@@ -14,6 +14,9 @@ namespace tidemill {
 // With k, and r of kSparq, chosen as EvalPolicy says where rows see about `positions`.
 AttentionPolicy EvalAttentionOf(const EvalPolicy& policy, size_t head_dim, size_t positions);
 
+// Of kinds that choose positions by components of keys, which an audit compares with dense attention.
+bool ReadsComponents(AttentionKind kind);
+
 // What attention reads with it, as a share of dense.
 double EvalShareOfDense(const AttentionPolicy& attention, size_t head_dim, size_t positions);
 

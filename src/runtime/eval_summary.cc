@@ -33,6 +33,28 @@ void AddMean(double value, double share, std::optional<double>* mean) {
   mean->emplace(mean->value_or(0) + value * share);
 }
 
+// Records without an estimate are left out; audits count alike.
+EvalAttention MeanAttention(const std::vector<const EvalRecord*>& records) {
+  EvalAttention mean;
+  double alpha = 0;
+  size_t estimates = 0;
+  for (const EvalRecord* record : records) {
+    const EvalAttention& own = record->attention;
+    const auto audits = static_cast<double>(own.audits);
+    mean.audits += own.audits;
+    mean.kept_mass += own.kept_mass * audits;
+    mean.error += own.error * audits;
+    mean.overlap += own.overlap * audits;
+    if (!own.alpha_estimate) continue;
+    alpha += *own.alpha_estimate;
+    ++estimates;
+  }
+  if (estimates != 0) mean.alpha_estimate = alpha / static_cast<double>(estimates);
+  for (double* sum : {&mean.kept_mass, &mean.error, &mean.overlap})
+    *sum /= static_cast<double>(std::max<size_t>(1, mean.audits));
+  return mean;
+}
+
 EvalRow Finish(RowRecords own, uint64_t seed) {
   EvalRow& row = own.row;
   const double share = 1 / static_cast<double>(own.records.size());
@@ -48,6 +70,7 @@ EvalRow Finish(RowRecords own, uint64_t seed) {
     if (record->rouge_l) AddMean(*record->rouge_l, share, &row.rouge_l);
     if (record->bits_per_character) AddMean(*record->bits_per_character, share, &row.bits_per_character);
   }
+  row.attention = MeanAttention(own.records);
   const std::vector<double> differences = ContextDifferences(own);
   row.contexts = differences.size();
   const BootstrapMean mean = BootstrapMeanOf(differences, seed);

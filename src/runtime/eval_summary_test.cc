@@ -49,6 +49,27 @@ TEST(EvalSummary, Means_AreOverQuestionsAndTheRatioOverContexts) {
   EXPECT_DOUBLE_EQ(row.ratio_high, std::exp(2.0));
 }
 
+TEST(EvalSummary, Audits_CountAlike) {
+  std::vector<EvalRecord> records;
+  for (size_t question = 0; question < 3; ++question) {
+    records.push_back(Record(0, question, "dense", 1));
+    records.push_back(Record(0, question, "sparq:1/8", 1));
+  }
+  records[1].attention = {.alpha_estimate = 0.5, .audits = 1, .kept_mass = 0.4, .error = 0.1, .overlap = 1};
+  records[3].attention = {.alpha_estimate = 0.75, .audits = 3, .kept_mass = 0.8, .error = 0.3, .overlap = 0.5};
+  const std::vector<EvalRow> rows = SummarizeEval(records, 1);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_FALSE(rows[0].attention.alpha_estimate);
+  EXPECT_EQ(rows[0].attention.audits, 0U);
+  EXPECT_EQ(rows[0].attention.kept_mass, 0.0);
+  const EvalAttention& attention = rows[1].attention;
+  EXPECT_DOUBLE_EQ(attention.alpha_estimate.value(), 0.625) << "of those that have one";
+  EXPECT_EQ(attention.audits, 4U);
+  EXPECT_DOUBLE_EQ(attention.kept_mass, 0.7);
+  EXPECT_DOUBLE_EQ(attention.error, 0.25);
+  EXPECT_DOUBLE_EQ(attention.overlap, 0.625);
+}
+
 TEST(EvalSummary, QuestionWithoutDenseRecord_IsLeftOut) {
   const std::vector<EvalRow> rows =
       SummarizeEval(std::vector{Record(0, 0, "h2o:1/4", 2), Record(0, 1, "h2o:1/4", 5), Record(0, 1, "dense", 4)}, 1);

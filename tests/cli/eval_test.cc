@@ -26,9 +26,11 @@ const std::string& ModelFile() {
 }
 
 std::vector<std::string> Arguments(const std::vector<std::string>& more, size_t contexts = 2) {
-  std::vector<std::string> arguments = {"eval",  ModelFile(),        "--tasks", "passkey,notes", "--policies",
-                                        "dense", "--context-tokens", "400",     "--threads",     "1"};
+  std::vector<std::string> arguments = {"eval", ModelFile(), "--tasks", "passkey,notes", "--context-tokens",
+                                        "400",  "--threads", "1"};
   arguments.insert(arguments.end(), {"--contexts", std::to_string(contexts)});
+  if (std::find(more.begin(), more.end(), "--policies") == more.end())
+    arguments.insert(arguments.end(), {"--policies", "dense"});
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }
@@ -51,8 +53,8 @@ TEST(Eval, Table_HasARowForEachTaskAndPolicy) {
   const std::string table = Output({});
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);
   EXPECT_THAT(table, StartsWith("task      tokens policy"));
-  EXPECT_THAT(table, HasSubstr("\npasskey      400 dense            1.000   2"));
-  EXPECT_THAT(table, HasSubstr("\nnotes        400 dense            1.000   2"));
+  EXPECT_THAT(table, HasSubstr("\npasskey      400 dense            1.00   2"));
+  EXPECT_THAT(table, HasSubstr("\nnotes        400 dense            1.00   2"));
   EXPECT_THAT(table, HasSubstr(" 1.000 [1.000, 1.000]\n"));
   for (size_t begin = 0; begin < table.size(); begin = table.find('\n', begin) + 1)
     EXPECT_LE(table.find('\n', begin) - begin, 100U);
@@ -71,6 +73,68 @@ TEST(Eval, Policies_AreComparedWithDense) {
     EXPECT_EQ(rows[i]["kl"].get<double>() > 0, i > 0) << rows[i];
     EXPECT_LE(rows[i]["ratio_interval"][0], rows[i]["ratio"]);
   }
+}
+
+TEST(Eval, Audits_AreInRecordsAndTables) {
+  const std::string file = TestFolder() + "/audits.jsonl";
+  const std::vector<std::string> more = {"--policies", "sparq:r=4:k=32,window:k=32", "--audit", "4", "--out", file};
+  const std::string table = Output(more);
+  EXPECT_THAT(table, HasSubstr("\ntask      tokens policy             audits  alpha   kept  error overlap\n"));
+  EXPECT_THAT(table, HasSubstr("\npasskey      400 sparq:r=4:k=32 "));
+  for (size_t begin = 0; begin < table.size(); begin = table.find('\n', begin) + 1)
+    EXPECT_LE(table.find('\n', begin) - begin, 100U);
+  std::vector<std::string> as_json = more;
+  as_json.push_back("--json");
+  const json summary = json::parse(Output(as_json), nullptr, false);  // from the file alone
+  EXPECT_EQ(summary["audit"], 4);
+  ASSERT_EQ(summary["rows"].size(), 6U);
+  for (size_t i = 0; i < 6; ++i) {
+    const bool is_sparq = i % 3 == 1;
+    EXPECT_EQ(summary["rows"][i].contains("alpha_estimate"), is_sparq) << i;
+    EXPECT_EQ(summary["rows"][i].contains("audits"), is_sparq) << i;
+    if (!is_sparq) continue;
+    EXPECT_GT(summary["rows"][i]["audits"], 0);
+    for (const char* key : {"alpha_estimate", "kept_mass", "error", "overlap"}) {
+      EXPECT_GT(summary["rows"][i][key].get<double>(), 0.0) << key;
+      EXPECT_LT(summary["rows"][i][key].get<double>(), 2.0) << key;
+    }
+  }
+  EXPECT_THAT(ReadWholeFile(file), HasSubstr("\"overlap\":"));
+  ExpectError(RunTidemill(Arguments({"--policies", "sparq:r=4:k=32", "--out", file})), 1, "choose another --out");
+}
+
+TEST(Eval, Calibration_IsAFileThatRunReadsForThisModelAndForm) {
+  const std::string file = TestFolder() + "/floors.json",
+                    bytes =
+                        Output({"--calibrate", file, "--policies", "sparq:r=4:k=32", "--max-error", "0.5", "--json"});
+  EXPECT_EQ(ReadWholeFile(file), bytes);
+  const json made = json::parse(bytes, nullptr, false);
+  EXPECT_EQ(made["model"], "eval.gguf");
+  EXPECT_EQ(made["attention"],
+            json({{"kind", "sparq"}, {"r", 4}, {"k", 32}, {"local", 8}, {"rule", "paper"}, {"mean", true}}));
+  for (const char* key : {"floors", "dense_share", "error", "rows", "correlation"})
+    EXPECT_EQ(made[key].size(), 2U) << key;
+  EXPECT_THAT(Output({"--calibrate", file, "--policies", "sparq:r=4:k=32", "--max-error", "0.5"}),
+              StartsWith("layer    rows  floor  dense  error  correlation\n    0"));
+  EXPECT_EQ(ReadWholeFile(file), bytes) << "the same contexts, the same floors";
+
+  const auto run = [&](const std::string& model, const std::string& floors, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"run",  model,    "a b c", "-n",          "8",     "--threads",
+                                          "1",    "--temp", "0",     "--attention", "sparq", "--attention-floor",
+                                          floors, "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunTidemill(arguments);
+  };
+  const ProcessResult answer = run(ModelFile(), file);
+  ASSERT_EQ(answer.exit_code, 0) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr("/sparq-r4-k32-l8"));
+  ExpectError(run(ModelFile(), file, {"--sparq-k", "40"}), 2,
+              "expected r 4, k 32, local 8, rule paper, mean on, for which the floors were fitted, found r 4, k 40");
+  const std::string other = WriteFile("other.gguf", BuildTinyLlama({.vocab = 600, .context = 2048, .seed = 77}));
+  ExpectError(run(other, file), 2, "expected floors of this model");
+  const std::string deeper = WriteFile("deeper.gguf", BuildTinyLlama({.vocab = 600, .layers = 3, .context = 2048}));
+  ExpectError(run(deeper, file), 2, "one for each of the model's 3 layers, found 2");
+  ExpectError(RunTidemill(Arguments({"--calibrate", "/nowhere/floors.json"})), 1, "/nowhere/floors.json");
 }
 
 TEST(Eval, Json_HasTheSameNumbersAsTheRecords) {
@@ -166,7 +230,11 @@ TEST(Eval, WrongFlags_AreNamed) {
   ExpectError(RunTidemill({"eval", ModelFile(), "--tasks", "codes,codes"}), 2, "each once");
   ExpectError(RunTidemill({"eval", ModelFile(), "--policies", "flash"}), 2,
               "'flash': expected dense, or one of sparq topk h2o window");
-  ExpectError(RunTidemill({"eval", ModelFile(), "--attention", "sparq"}), 2, "name them with --policies");
+  ExpectError(RunTidemill({"eval", ModelFile(), "--attention", "sparq"}), 2, "--attention");
+  ExpectError(RunTidemill({"eval", ModelFile(), "--audit", "0"}), 2, "--audit: expected a whole number from 1");
+  ExpectError(RunTidemill({"eval", ModelFile(), "--max-error", "0.5"}), 2, "--max-error requires --calibrate");
+  for (const char* flag : {"--out", "--audit"})
+    ExpectError(RunTidemill({"eval", ModelFile(), "--calibrate", "floors.json", flag, "7"}), 2, flag);
   ExpectError(RunTidemill({"eval", ModelFile(), "--compression", "1/8,8"}), 2, "shares from 1/2 to 1/1024");
   ExpectError(RunTidemill({"eval", ModelFile(), "--tasks", "bpc", "--policies", "dense"}), 2,
               "expected a text, found none");
