@@ -91,6 +91,14 @@ step_published() {
   bash tools/check_published.sh build/run/bin/tidemill
 }
 
+# What sparse attention costs in quality on a model with something to lose; uses what `run` has built.
+step_quality() {
+  local model
+  build run tidemill -DTIDEMILL_WERROR=ON
+  model=$(python3 tools/get_model.py smollm2)
+  python3 tools/quality/check_eval.py build/run/bin/tidemill "$model"
+}
+
 # With the benchmarks, whose measuring code has tests, too.
 step_test() { TIDEMILL_BENCHMARKS=ON make --no-print-directory test; }
 
