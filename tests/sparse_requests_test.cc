@@ -214,10 +214,10 @@ TEST(SparseRequests, ColumnsWithoutMemory_AreTold) {
   const std::vector<int32_t> prompt = SparsePrompt(200, 12);
   const Outcome whole = SparseAlone(kSparq, prompt, SparseGreedy(9));
   ASSERT_TRUE(whole.stats.attention->columns);
-  EXPECT_FALSE(whole.stats.attention->lost_columns);
+  EXPECT_FALSE(whole.stats.growth.gave_up_columns);
   AttentionPolicy none = kSparq;
   none.columns = KeyColumns::kNone;
-  EXPECT_FALSE(SparseAlone(none, prompt, SparseGreedy(9)).stats.attention->lost_columns) << "they were not wanted";
+  EXPECT_FALSE(SparseAlone(none, prompt, SparseGreedy(9)).stats.growth.gave_up_columns) << "they were not wanted";
   size_t lost = 0, failures = 0;
   for (size_t n = 0; n < 400; ++n) {
     EngineDriver driver(SparseModel(), {.threads = 1, .attention = kSparq, .prefill_chunk = 256});
@@ -230,8 +230,8 @@ TEST(SparseRequests, ColumnsWithoutMemory_AreTold) {
     driver.RunUntilIdle();
     const Outcome& found = driver.outcome(id);
     if (!found.message.empty() || !found.stats.attention) continue;
-    EXPECT_NE(found.stats.attention->columns, found.stats.attention->lost_columns) << n;
-    if (!found.stats.attention->lost_columns) continue;
+    EXPECT_NE(found.stats.attention->columns, found.stats.growth.gave_up_columns) << n;
+    if (!found.stats.growth.gave_up_columns) continue;
     ExpectSame(found, whole, "allocation " + std::to_string(n));
     ++lost;
   }

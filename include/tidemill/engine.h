@@ -172,7 +172,6 @@ struct SparseStats {
   SparqRule rule = SparqRule::kPaper;
   bool reallocate = true;
   bool columns = false;            // keys stood in columns
-  bool lost_columns = false;       // some were to: there was no memory for it
   Counts all = {};                 // of all layers
   std::vector<Layer> layers = {};  // that are sparse; empty for want of memory
 };

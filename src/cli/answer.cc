@@ -144,7 +144,6 @@ void AddAttention(const RequestStats& stats, RequestStats* sum) {
   };
   if (policy(one) != policy(all)) all.kind = AttentionKind::kAuto;
   all.columns = all.columns && one.columns;
-  all.lost_columns = all.lost_columns || one.lost_columns;
   AddCounts(one.all, &all.all);
 }
 
@@ -204,14 +203,6 @@ std::string DescribeAttention(const RequestStats& stats) {
   std::snprintf(numbers, sizeof numbers, "; rows %llu, short %llu; bytes %.1f %%",
                 static_cast<unsigned long long>(all.rows), static_cast<unsigned long long>(all.short_rows),
                 100 * share);
-  std::string text = "attention    " + std::string(AttentionKindName(attention.kind)) + " " + r + "k " +
-                     std::to_string(attention.k) + ", local " + std::to_string(attention.local) + numbers;
-  if (HasEstimate(attention.kind, all)) {
-    std::snprintf(numbers, sizeof numbers, "; alpha_estimate %.4f, dense heads %.1f %%", all.alpha_estimate,
-                  100 * all.dense_share);
-    text += numbers;
-  }
-                all.alpha_estimate, 100 * all.dense_share, 100 * share);
   std::string text = "attention    ";
   if (attention.kind == AttentionKind::kAuto) {
     text += "several policies";
@@ -220,6 +211,11 @@ std::string DescribeAttention(const RequestStats& stats) {
             std::to_string(attention.local);
   }
   text += numbers;
+  if (HasEstimate(attention.kind, all)) {
+    std::snprintf(numbers, sizeof numbers, "; alpha_estimate %.4f, dense heads %.1f %%", all.alpha_estimate,
+                  100 * all.dense_share);
+    text += numbers;
+  }
   if (all.audits != 0) {
     std::snprintf(numbers, sizeof numbers, "; audits %llu: kept mass %.4f, error %.4f, agreement %.4f",
                   static_cast<unsigned long long>(all.audits), all.kept_mass, all.error, all.agreement);

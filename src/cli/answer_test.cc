@@ -60,24 +60,17 @@ TEST(Answer, LostColumns_AreWarnedAboutOnce) {
   ASSERT_EQ(pipe(ends), 0);
   Messages messages(ends[1]);
   RequestStats sum;
-  WarnAboutColumns(sum, messages);
-  AddAttention(SparseStatsOf(AttentionKind::kSparq, 8, {}), &sum);
-  WarnAboutColumns(sum, messages);
-  RequestStats lost = SparseStatsOf(AttentionKind::kSparq, 8, {});
-  lost.attention->columns = false;
-  lost.attention->lost_columns = true;
-  AddAttention(lost, &sum);
-  AddAttention(SparseStatsOf(AttentionKind::kSparq, 8, {}), &sum);
-  WarnAboutColumns(sum, messages);
+  WarnAboutGrowth(sum, messages);
+  sum.growth.gave_up_columns = true;
+  WarnAboutGrowth(sum, messages);
   close(ends[1]);
   std::string said(1000, '\0');
   said.resize(static_cast<size_t>(read(ends[0], said.data(), said.size())));
   close(ends[0]);
   EXPECT_EQ(
       said,
-      "tidemill: warning: --sparq-columns: there was no memory for columns of keys; whole keys were read, for the "
-      "same answer\n");
-  EXPECT_FALSE(sum.attention->columns);
+      "tidemill: warning: --sparq-columns cache: there was no memory for columns of keys; they were read from rows: "
+      "more slowly, for the same answer\n");
 }
 
 }  // namespace

@@ -87,8 +87,7 @@ class Chat {
   bool drops_turns_;                        // where the context is full
   LineSource lines_;
   std::string last_stats_;
-  bool warned_about_drafts_ = false, warned_about_growth_ = false, warned_about_fill_ = false,
-       warned_about_columns_ = false;
+  bool warned_about_drafts_ = false, warned_about_growth_ = false, warned_about_fill_ = false;
 };
 
 std::vector<ChatMessage> Chat::WithSystem(size_t first) const {
@@ -221,8 +220,6 @@ Result<void> Chat::Answer(const std::string& message) {
   warned_about_growth_ = warned_about_growth_ || answer.stats.growth.fell_back || answer.stats.growth.gave_up_columns;
   if (!warned_about_drafts_) WarnAboutDrafts(answer.stats, context_.messages);
   warned_about_drafts_ = warned_about_drafts_ || !answer.stats.draft_trouble.empty();
-  if (!warned_about_columns_) WarnAboutColumns(answer.stats, context_.messages);
-  warned_about_columns_ = warned_about_columns_ || (answer.stats.attention && answer.stats.attention->lost_columns);
   const size_t tokens = answer.stats.prompt_tokens + answer.stats.generated_tokens;
   last_stats_ = DescribeAnswer(answer, session_, options_) + "context      " + std::to_string(tokens) + " of " +
                 std::to_string(session_.engine->context()) + " tokens\n" +

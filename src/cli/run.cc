@@ -148,7 +148,6 @@ Result<void> RunCommand(CommandContext& context) {
   grace.reset();
   WarnAboutGrowth(answer.stats, context.messages);
   WarnAboutDrafts(answer.stats, context.messages);
-  WarnAboutColumns(answer.stats, context.messages);
   NoteApproximation(answer.stats, context.messages);
   WarnAboutEnd(answer, flags.generation, options, *session.engine, context.messages);
   if (flags.stats) context.messages.Say(DescribeAnswer(answer, session, options));

@@ -376,7 +376,6 @@ Result<void> RunPrompts(const RunFlags& flags, CommandContext& context) {
   if (context.signals.received() != 0) context.messages.Warning("stopped by a signal: " + progress.Summary());
   WarnAboutGrowth(all.all, context.messages);
   WarnAboutDrafts(all.all, context.messages);
-  WarnAboutColumns(all.all, context.messages);
   if (flags.stats) {
     const PageFaults now = FaultsNow();
     PrefixCacheStats prefixes;

@@ -170,12 +170,6 @@ void WarnAboutDrafts(const RequestStats& stats, Messages& messages) {
   messages.Warning("drafting was disabled for some steps: " + std::string(stats.draft_trouble));
 }
 
-void WarnAboutColumns(const RequestStats& stats, Messages& messages) {
-  if (!stats.attention || !stats.attention->lost_columns) return;
-  messages.Warning(
-      "--sparq-columns: there was no memory for columns of keys; whole keys were read, for the same answer");
-}
-
 void NoteApproximation(const RequestStats& stats, Messages& messages) {
   if (!stats.attention || stats.attention->all.rows == stats.attention->all.short_rows) return;
   messages.Note(std::string(AttentionKindName(stats.attention->kind)) +

@@ -53,8 +53,6 @@ Result<void> Generate(Engine& engine, RequestId id, SignalWatch& signals,
 void WarnAboutGrowth(const RequestStats& stats, Messages& messages);
 // Says why draft tokens that were asked for were not made, if so.
 void WarnAboutDrafts(const RequestStats& stats, Messages& messages);
-// Says that keys were to stand in columns and there was no memory for it, if so.
-void WarnAboutColumns(const RequestStats& stats, Messages& messages);
 
 // Says that the answer may be another than with dense attention, if so.
 void NoteApproximation(const RequestStats& stats, Messages& messages);

@@ -54,7 +54,6 @@ std::optional<SparseStats> SparseStatsOf(SequenceState& state) {
                .columns = layer.column_store().has_columns()};
     }
     stats->columns = stats->columns && layer.column_store().has_columns();
-    stats->lost_columns = stats->lost_columns || layer.column_store().gave_up();
     const SparseCounts& counts = layer.counts();
     all += counts;
     try {

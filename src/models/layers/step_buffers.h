@@ -116,7 +116,7 @@ class StepBuffers {
   }
 
   std::vector<AttentionTask> attention_tasks;  // scratch of the attention branch
-  SparseRowMemory // first grows it need same same; sparse; steps that the with
+  SparseRowMemory sparse;                      // the same; grows with the first steps that need it
   std::vector<DeltaTask> delta_tasks;          // scratch of the delta branch
   std::vector<const float*> inputs;            // [rows * inputs of a row] of a convolution: scratch of the delta branch
 
