@@ -134,6 +134,8 @@ TEST(Attention, Plan_SaysWhatWasChosen) {
   ASSERT_NE(choice, plan["choices"].end());
   EXPECT_EQ((*choice)["chosen"]["value"], "topk k 9");
   EXPECT_EQ((*choice)["alternative"]["value"], "dense");
+}
+
 TEST(Attention, EstimatesAreSaid_WhereThereAreSome) {
   for (const char* kind : {"sparq", "topk"}) {
     const json attention = RunJson({"-p", "The tide", "-n", "9", "--attention", kind, "--sparq-k", "4"})["attention"];
