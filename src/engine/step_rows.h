@@ -41,7 +41,7 @@ struct StepSequence {
   // in the state.
   std::span<const uint32_t> positions = {};
   Visibility visibility = Visibility::kCausal;
-  size_t sparse_from = SIZE_MAX;  // the first position whose row is sparse, in layers that are (state/sparse_kv_layer.h)
+  size_t sparse_from = SIZE_MAX;  // the first position whose row is sparse, in layers that can be
 
   size_t num_rows() const { return embeddings.rows != 0 ? embeddings.rows : tokens.size(); }
 };

@@ -39,13 +39,13 @@ struct StateOptions {
   KvGrowth growth = {};
   size_t max_length = 1;
   uint64_t numeric_class = 0;
-  DeltaClass linear = {};          // of linear attention
+  DeltaClass linear = {};                                   // of linear attention
   std::span<const std::optional<SparseLayer>> sparse = {};  // [layers]; none: a plain cache; empty: all are plain
   std::optional<SparseLayer> own_sparse = {};               // of the layer at hand: MakeState sets it
-  Isa isa = Isa::kBaseline;        // of what states compute outside cells
-  size_t draft_rows = 0;           // see SequenceOptions: MakeState sets it
-  PageCommitter* pages = nullptr;  // outlives the state; null: see KvOptions
-  StateLedger* ledger = nullptr;   // who counts the state's bytes; outlives it; null: nobody
+  Isa isa = Isa::kBaseline;                                 // of what states compute outside cells
+  size_t draft_rows = 0;                                    // see SequenceOptions: MakeState sets it
+  PageCommitter* pages = nullptr;                           // outlives the state; null: see KvOptions
+  StateLedger* ledger = nullptr;                            // who counts the state's bytes; outlives it; null: nobody
 };
 
 // A linear layer as steps use it: number `expert` of a mixture's `experts`, of which a row goes through `per_token`.
