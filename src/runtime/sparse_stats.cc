@@ -69,8 +69,8 @@ std::optional<SparseStats> SparseStatsOf(SequenceState& state) {
 bool GiveUpColumns(SequenceState& state) {
   bool any = false;
   for (size_t i = 0; i < state.num_layers(); ++i) {
-    if (state.layer(i).kind() == StateKind::kSparseKv)
-      any = static_cast<SparseKvLayer&>(state.layer(i)).GiveUpColumns() || any;
+    SparseKvLayer* layer = SparseOf(state.layer(i));
+    any = (layer != nullptr && layer->GiveUpColumns()) || any;
   }
   return any;
 }
