@@ -355,7 +355,7 @@ void RunWeights(Subject& subject, size_t rows, RowKey first) {
   for (size_t head = 0; head < layer.shape().kv_heads; ++head) {
     const std::span<float> sums = layer.StepSums(head, 0, rows);
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<float>(first + head + i);
-    sums[sums.size() / 2] = WeightSums::kEvicted;
+    sums[sums.size() / 2] = kEvicted;
   }
   subject.state->Commit(keys);
   for (const RowKey key : keys) subject.naive.Append(*subject.kind, key);
@@ -408,7 +408,7 @@ TEST(Eviction, Weights_GoWithForksAndCheckpoints) {
   RunWeights(subject, 1, 9);
   const std::vector<float> weights = WeightsOf(subject);
   EXPECT_EQ(weights.size(), 2 * 171U);
-  EXPECT_EQ(std::count(weights.begin(), weights.end(), WeightSums::kEvicted), 2);
+  EXPECT_EQ(std::count(weights.begin(), weights.end(), kEvicted), 2);
   const auto saved = CheckpointOf(*subject.state);
   EXPECT_EQ(saved.size(), kind.checkpoint_header_bytes() + 171 * 8 + subject.state->bytes().committed);
   restored.Extend(Keys(200, 3));

@@ -1,6 +1,6 @@
 // How much each position of a context was attended to so far, of one layer: what eviction by weight keeps and drops by.    arXiv:2306.14048
 //
-//   sums : [kv_heads, positions] f32      kEvicted: the position was evicted
+//   sums : [kv_heads, positions] f32      kEvicted of kernels/heavy_hitters.h: the position was evicted
 //
 // They depend on queries, so they are saved and copied, and cannot go back. A step works on a copy, so that it may be repeated or abandoned.
 #ifndef TIDEMILL_STATE_WEIGHT_SUMS_H_
@@ -13,6 +13,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/byte_reader.h"
+#include "kernels/heavy_hitters.h"
 #include "state/state_ledger.h"
 #include "tidemill/result.h"
 
@@ -20,7 +21,6 @@ namespace tidemill {
 
 class WeightSums {
  public:
-  static constexpr float kEvicted = -1;
   static constexpr size_t kGrowthRows = 256;
 
   WeightSums(size_t kv_heads, StateLedger* ledger) : staged_(kv_heads), counted_(ledger) {}

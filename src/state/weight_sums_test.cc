@@ -19,8 +19,8 @@ void RunStep(WeightSums& sums, size_t rows, size_t evicted) {
   ASSERT_TRUE(sums.Reserve(rows).ok());
   for (size_t head = 0; head < sums.kv_heads(); ++head) {
     const std::span<float> step = sums.OfStep(head, 0, rows);
-    for (float& sum : step) sum += sum == WeightSums::kEvicted ? 0 : static_cast<float>(head + 1);
-    if (evicted < step.size()) step[evicted] = WeightSums::kEvicted;
+    for (float& sum : step) sum += sum == kEvicted ? 0 : static_cast<float>(head + 1);
+    if (evicted < step.size()) step[evicted] = kEvicted;
   }
   EXPECT_TRUE(sums.Commit(rows));
 }
