@@ -56,7 +56,6 @@ struct SparseCounts {
 class SparseKvLayer : public KvLayer {
  public:
   static constexpr StateKind kKind = StateKind::kSparseKv;
-  static constexpr bool Holds(StateKind kind) { return kind == kKind; }
 
   // `columns` false: sums only, as for Q8_0.
   SparseKvLayer(const KvLayerShape& shape, const KvOptions& options, const SparseForm& form, bool columns);
@@ -73,7 +72,6 @@ class SparseKvLayer : public KvLayer {
   bool evicts() const { return form_.kind == SparseKind::kH2o || form_.kind == SparseKind::kWindow; }
   // The step in progress has a sparse row: no rollback once it is committed. A step with weight sums needs no such call.
   void MarkEvicting() { step_evicts_ = true; }
-  bool is_evicting() const { return evicting_; }
   // Of kH2o: WeightSums::OfStep and Committed.
   std::span<float> StepSums(size_t head, size_t slot, size_t rows) { return weights_.OfStep(head, slot, rows); }
   const WeightSums& weight_sums() const { return weights_; }
