@@ -22,7 +22,7 @@ double Share(double part, uint64_t of) { return of == 0 ? 0 : part / static_cast
 
 SparseStats::Counts CountsOf(const SparseCounts& counts) {
   return {.rows = counts.rows,
-          .short_rows = counts.dense_rows,
+          .short_rows = counts.short_rows,
           .alpha_estimate = Share(counts.alpha, counts.heads),
           .dense_share = Share(static_cast<double>(counts.dense_groups), counts.groups),
           .bytes = counts.bytes,
@@ -39,10 +39,9 @@ std::optional<SparseStats> SparseStatsOf(SequenceState& state) {
   std::optional<SparseStats> stats;
   SparseCounts all;
   for (size_t i = 0; i < state.num_layers(); ++i) {
-    SparseKvLayer* sparse = SparseOf(state.layer(i));
-    if (sparse == nullptr) continue;
-    SparseKvLayer& layer = *sparse;
-    const SparseForm& form = layer.form();
+    SparseKvLayer* layer = SparseOf(state.layer(i));
+    if (layer == nullptr) continue;
+    const SparseForm& form = layer->form();
     if (form.kind == SparseKind::kDense) continue;
     if (!stats) {
       stats = {.kind = KindOf(form.kind),
@@ -51,10 +50,10 @@ std::optional<SparseStats> SparseStatsOf(SequenceState& state) {
                .local = form.local,
                .rule = form.rule == SparseRule::kEval ? SparqRule::kEval : SparqRule::kPaper,
                .reallocate = form.reallocate,
-               .columns = layer.column_store().has_columns()};
+               .columns = layer->column_store().has_columns()};
     }
-    stats->columns = stats->columns && layer.column_store().has_columns();
-    const SparseCounts& counts = layer.counts();
+    stats->columns = stats->columns && layer->column_store().has_columns();
+    const SparseCounts& counts = layer->counts();
     all += counts;
     try {
       stats->layers.push_back({.layer = i, .counts = CountsOf(counts)});

@@ -27,7 +27,7 @@ namespace tidemill {
 // What became of a layer's sparse rows; sums.
 struct SparseCounts {
   uint64_t rows = 0;          // query rows that were sparse
-  uint64_t dense_rows = 0;    // of them, those that saw no more than k positions
+  uint64_t short_rows = 0;    // of them, those that saw no more than k positions
   uint64_t groups = 0;        // of the others: KV heads
   uint64_t dense_groups = 0;  // of them, those whose floor was not met
   double alpha = 0;           // over heads of those rows; `heads` many
@@ -38,7 +38,7 @@ struct SparseCounts {
 
   SparseCounts& operator+=(const SparseCounts& other) {
     rows += other.rows;
-    dense_rows += other.dense_rows;
+    short_rows += other.short_rows;
     groups += other.groups;
     dense_groups += other.dense_groups;
     alpha += other.alpha;

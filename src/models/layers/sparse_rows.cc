@@ -42,7 +42,7 @@ void ForEachSparseRow(const Cell& cell, size_t state, SparseKind a, SparseKind b
 // Of a row that reads `read` of the positions that it sees.
 void CountRow(const AttentionShape& shape, size_t seen, size_t read, SparseCounts* counts) {
   ++counts->rows;
-  counts->dense_rows += read == seen ? 1U : 0U;
+  counts->short_rows += read == seen ? 1U : 0U;
   counts->dense_bytes += static_cast<uint64_t>(AttentionCost(shape, 1, seen, seen).bytes);
   counts->bytes += static_cast<uint64_t>(AttentionCost(shape, 1, read, read).bytes);
 }
