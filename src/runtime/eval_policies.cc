@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "kernels/sparse_attention.h"
+
 namespace tidemill {
 namespace {
 
@@ -106,7 +108,7 @@ AttentionPolicy EvalAttentionOf(const EvalPolicy& policy, size_t head_dim, size_
   }
   if (!ReadsComponents(policy.kind)) {
     // More than the first positions that a window keeps.
-    const size_t fewest = policy.kind == AttentionKind::kWindow ? kWindowSinks + 1 : 1;
+    const size_t fewest = policy.kind == AttentionKind::kWindow ? kSparseSinks + 1 : 1;
     attention.k = std::max(fewest, positions / policy.compression);
     return attention;
   }

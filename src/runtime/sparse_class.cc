@@ -136,12 +136,12 @@ Result<SparseLayer> LayerOf(const AttentionPolicy& policy, const AttentionShape&
   form.k = policy.k.value_or(kDefaultSparseTokens);
   if (form.k == 0) return Wrong("--sparq-k", 0, "at least 1");
   if (form.kind == SparseKind::kWindow) {
-    if (form.k <= kWindowSinks) {
+    if (form.k <= kSparseSinks) {
       return Wrong("--sparq-k", form.k,
-                   "more than " + std::to_string(kWindowSinks) +
+                   "more than " + std::to_string(kSparseSinks) +
                        " with --attention window, which keeps so many first positions");
     }
-    form.local = form.k - kWindowSinks;
+    form.local = form.k - kSparseSinks;
   } else {
     form.local = policy.local.value_or(std::max<size_t>(1, form.k / 4));
     if (form.local == 0) return Wrong("--sparq-local", 0, "1 to " + std::to_string(form.k));

@@ -16,10 +16,9 @@
 
 namespace tidemill {
 
-inline constexpr size_t kWindowSinks = kSparseSinks;  // first positions that AttentionKind::kWindow keeps
-inline constexpr size_t kShortestAuto = 4096;         // positions, below which AttentionKind::kAuto is dense
-inline constexpr double kLargestAutoShare = 0.5;      // of dense attention's bytes, above which it is dense, too
-inline constexpr size_t kDefaultSparseTokens = 128;   // AttentionPolicy::k
+inline constexpr size_t kShortestAuto = 4096;        // positions, below which AttentionKind::kAuto is dense
+inline constexpr double kLargestAutoShare = 0.5;     // of dense attention's bytes, above which it is dense, too
+inline constexpr size_t kDefaultSparseTokens = 128;  // AttentionPolicy::k
 
 // What changes bits of a request's attention.
 struct AttentionClass {
