@@ -24,7 +24,7 @@ Result<EvalPolicy> CalibratedPolicy(const EvalOptions& options, size_t head_dim)
   const EvalPolicy given =
       is_one ? policies[1]
              : EvalPolicy{
-                   .kind = AttentionKind::kSparq, .r = std::max<size_t>(1, head_dim / 8), .k = kDefaultSparseTokens};
+                   .kind = AttentionKind::kSparq, .r = DefaultSparseComponents(head_dim), .k = kDefaultSparseTokens};
   const size_t longest = *std::max_element(options.context_tokens.begin(), options.context_tokens.end());
   const AttentionPolicy at = EvalAttentionOf(given, head_dim, longest);
   return EvalPolicy{.kind = AttentionKind::kSparq, .r = at.r.value_or(0), .k = at.k.value_or(0)};
@@ -65,7 +65,7 @@ Result<EvalCalibration> CalibrateFloors(Engine& engine, const Model& model, cons
   TIDEMILL_TRY_VOID(Evaluate(engine, model, audited, callbacks, interrupt));
   ++passes;
   EvalCalibration made = {
-      .origin = {.model = language_model.id, .r = policy.r, .k = policy.k, .local = std::max<size_t>(1, policy.k / 4)}};
+      .origin = {.model = language_model.id, .r = policy.r, .k = policy.k, .local = DefaultSparseLocal(policy.k)}};
   for (std::vector<AuditedRow>& own : rows) {
     made.rows.push_back(own.size());
     made.correlations.push_back(AlphaCorrelation(own));

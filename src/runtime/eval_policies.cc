@@ -11,7 +11,6 @@
 namespace tidemill {
 namespace {
 
-constexpr size_t kPaperRows = 128;  // k of sparq, as the paper has it
 constexpr size_t kMaxCompression = 1024, kMaxRows = size_t{1} << 22, kMaxComponents = 1024;
 
 std::optional<size_t> NumberOf(std::string_view text, size_t lowest, size_t highest) {
@@ -117,9 +116,9 @@ AttentionPolicy EvalAttentionOf(const EvalPolicy& policy, size_t head_dim, size_
   const auto components = [&](size_t k) {
     return share <= 2 * k * head_dim ? 0 : (share - 2 * k * head_dim) / positions;
   };
-  size_t k = kPaperRows;
-  if (components(k) < std::max<size_t>(1, head_dim / 8))
-    k = std::min(kPaperRows, std::bit_floor(std::max<size_t>(1, share / (4 * head_dim))));
+  size_t k = kDefaultSparseTokens;
+  if (components(k) < DefaultSparseComponents(head_dim))
+    k = std::min(kDefaultSparseTokens, std::bit_floor(std::max<size_t>(1, share / (4 * head_dim))));
   attention.k = k;
   if (is_sparq) attention.r = std::clamp<size_t>(components(k), 1, head_dim);
   return attention;

@@ -125,7 +125,7 @@ Result<SparseLayer> LayerOf(const AttentionPolicy& policy, const AttentionShape&
   const size_t head_dim = shape.head_dim;
   const std::string of_head = std::to_string(head_dim);
   if (form.kind == SparseKind::kSparq) {
-    form.r = policy.r.value_or(std::max<size_t>(1, head_dim / 8));
+    form.r = policy.r.value_or(DefaultSparseComponents(head_dim));
     if (form.r == 0) return Wrong("--sparq-r", 0, "1 to " + of_head);
     if (form.r > head_dim) return Wrong("--sparq-r", form.r, "at most the model's head_dim, which is " + of_head);
     form.reallocate = policy.reallocate;
@@ -143,7 +143,7 @@ Result<SparseLayer> LayerOf(const AttentionPolicy& policy, const AttentionShape&
     }
     form.local = form.k - kSparseSinks;
   } else {
-    form.local = policy.local.value_or(std::max<size_t>(1, form.k / 4));
+    form.local = policy.local.value_or(DefaultSparseLocal(form.k));
     if (form.local == 0) return Wrong("--sparq-local", 0, "1 to " + std::to_string(form.k));
     if (form.local > form.k)
       return Wrong("--sparq-local", form.local, "at most --sparq-k, which is " + std::to_string(form.k));

@@ -2,6 +2,7 @@
 #ifndef TIDEMILL_RUNTIME_SPARSE_CLASS_H_
 #define TIDEMILL_RUNTIME_SPARSE_CLASS_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,9 +17,13 @@
 
 namespace tidemill {
 
-inline constexpr size_t kShortestAuto = 4096;        // positions, below which AttentionKind::kAuto is dense
-inline constexpr double kLargestAutoShare = 0.5;     // of dense attention's bytes, above which it is dense, too
-inline constexpr size_t kDefaultSparseTokens = 128;  // AttentionPolicy::k
+inline constexpr size_t kShortestAuto = 4096;     // positions, below which AttentionKind::kAuto is dense
+inline constexpr double kLargestAutoShare = 0.5;  // of dense attention's bytes, above which it is dense, too
+
+// AttentionPolicy's k, r and local, where they are not given.
+inline constexpr size_t kDefaultSparseTokens = 128;
+constexpr size_t DefaultSparseComponents(size_t head_dim) { return std::max<size_t>(1, head_dim / 8); }
+constexpr size_t DefaultSparseLocal(size_t k) { return std::max<size_t>(1, k / 4); }
 
 // What changes bits of a request's attention.
 struct AttentionClass {
