@@ -37,6 +37,8 @@
 namespace tidemill {
 
 enum class SparseKind : uint8_t { kDense, kSparq, kTopk, kH2o, kWindow };
+// Whether rows of the kind give up positions for good.
+constexpr bool Evicts(SparseKind kind) { return kind == SparseKind::kH2o || kind == SparseKind::kWindow; }
 inline constexpr size_t kSparseSinks = 16;  // first positions that kWindow reads
 
 enum class SparseRule : uint8_t {

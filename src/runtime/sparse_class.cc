@@ -113,10 +113,8 @@ Result<void> CheckLayerLists(const AttentionPolicy& policy, size_t num_layers) {
 }
 
 // What a window drops cannot be kept by a form that chooses once.
-bool Evicts(AttentionKind kind) { return kind == AttentionKind::kH2o || kind == AttentionKind::kWindow; }
-
 bool CanBeSparse(const std::optional<AttentionShape>& shape, AttentionKind kind) {
-  return shape && (shape->window == 0 || (!Evicts(kind) && shape->window > AttentionPolicy::kMaxDenseWindow));
+  return shape && (shape->window == 0 || (!Evicts(FormKind(kind)) && shape->window > AttentionPolicy::kMaxDenseWindow));
 }
 
 // The form of one layer with attention.
@@ -276,9 +274,8 @@ std::string_view AttentionKindName(AttentionKind kind) {
 }
 
 bool AttentionClass::evicts() const {
-  return std::any_of(layers.begin(), layers.end(), [](const std::optional<SparseLayer>& layer) {
-    return layer && (layer->form.kind == SparseKind::kH2o || layer->form.kind == SparseKind::kWindow);
-  });
+  return std::any_of(layers.begin(), layers.end(),
+                     [](const std::optional<SparseLayer>& layer) { return layer && Evicts(layer->form.kind); });
 }
 
 size_t AttentionClass::SparseFrom(size_t prompt_tokens) const {
@@ -321,7 +318,7 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
   if (!is_any && reads_more) return AttentionClass();
   if (!is_any) {
     return Wrong("--attention " + std::string(AttentionKindName(policy.kind)) + ": expected a layer whose attention " +
-                 (Evicts(policy.kind)
+                 (Evicts(FormKind(policy.kind))
                       ? "has no window"
                       : "sees more than " + std::to_string(AttentionPolicy::kMaxDenseWindow) + " positions") +
                  (stay_dense.empty() ? "" : " and that --sparq-dense-layers does not name") +

@@ -69,7 +69,7 @@ class SparseKvLayer : public KvLayer {
   bool GiveUpColumns() { return columns_.GiveUp(); }
 
   // Of a form that evicts.
-  bool evicts() const { return form_.kind == SparseKind::kH2o || form_.kind == SparseKind::kWindow; }
+  bool evicts() const { return Evicts(form_.kind); }
   // The step in progress has a sparse row: no rollback once it is committed. A step with weight sums needs no such call.
   void MarkEvicting() { step_evicts_ = true; }
   // Of kH2o: WeightSums::OfStep and Committed.

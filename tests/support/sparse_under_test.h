@@ -43,7 +43,7 @@ class SparseUnderTest : public KvUnderTest {
   size_t Poison(LayerState& layer, size_t needed) const override;
 
  private:
-  bool evicts() const { return form_.kind == SparseKind::kH2o || form_.kind == SparseKind::kWindow; }
+  bool evicts() const { return Evicts(form_.kind); }
   bool has_word() const { return evicts() || window() != 0; }
   size_t FirstKept(size_t earliest) const { return FirstSeen(earliest) / kSumRows * kSumRows; }
 
