@@ -99,8 +99,8 @@ struct DraftOptions {
   // And at most: where more of them stood there, the place is the latest of so many; at least ngram_min. 0: as many as did.
   size_t ngram_max = 0;
   size_t layers = 0;  // of kLayers: how many, at least 1 and fewer than the model has
-  AttentionPolicy sparq = {
-      .kind = AttentionKind::kSparq};  // of kSparq: r, k, local, rule, reallocate, columns, dense_layers
+  // Of kSparq: r, k, local, rule, reallocate, columns, dense_layers.
+  AttentionPolicy sparq = {.kind = AttentionKind::kSparq};
   // Of all but kNgram: draft tokens end before one that the drafter thinks less likely. 0 to 1.
   float min_probability = 0;
   // Of all but kNgram. Draft tokens are the tree's nodes then; special tokens are none of them.
@@ -132,8 +132,8 @@ struct StateGrowth {
   uint64_t growths = 0;          // buffers made, or enlarged
   uint64_t bytes_copied = 0;     // from one buffer to the next
   bool fell_back = false;        // `reserve` grew geometrically, for want of addresses
-  bool gave_up_columns =
-      false;  // sparse attention read keys from rows, for want of memory: more slowly, the same answer
+  // Sparse attention read keys from rows, for want of memory: more slowly, the same answer.
+  bool gave_up_columns = false;
 };
 
 // What became of a request's linear attention (docs/linear-attention.md): of all layers together.
@@ -152,10 +152,10 @@ struct SparseStats {
   struct Counts {
     uint64_t rows = 0;
     uint64_t short_rows = 0;  // of them, those that saw no more than k positions, and read all
-    double alpha_estimate =
-        0;                   // of the other rows, mean over heads: estimate of the attention that fell on what was read
-    double dense_share = 0;  // of their KV heads: those that read all, since the estimate was not above the floor
-    uint64_t bytes = 0;      // of keys and values that all rows read
+    // Of the other rows, mean over heads: estimate of the attention that fell on what was read.
+    double alpha_estimate = 0;
+    double dense_share = 0;    // of their KV heads: those that read all, since the estimate was not above the floor
+    uint64_t bytes = 0;        // of keys and values that all rows read, in whole cache lines
     uint64_t dense_bytes = 0;  // that dense attention would have read
     uint64_t audits = 0;       // rows that were compared with dense attention, of which the next three are means
     double kept_mass = 0;      // attention on what was read

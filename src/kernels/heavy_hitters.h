@@ -24,7 +24,7 @@
 
 namespace tidemill {
 
-inline constexpr float kEvicted = -1;
+inline constexpr float kEvicted = -1;  // below every sum
 
 // Rows of one sequence, each behind the one before it.
 struct HeavyHitterTask {
@@ -40,8 +40,8 @@ struct HeavyHitterTask {
 // Precondition: ctx.shared_scratch() has HeavyHitterSharedBytes. No window, no bias.
 void AttendHeavyHitters(ExecutionContext& ctx, const AttentionShape& shape, const HeavyHitterTask& task);
 
-size_t HeavyHitterSharedBytes(const AttentionShape& shape,
-                              size_t positions);  // of one KV head; a thread needs SparseScratchBytes
+// Shared scratch of one KV head; a thread needs SparseScratchBytes.
+size_t HeavyHitterSharedBytes(const AttentionShape& shape, size_t positions);
 
 }  // namespace tidemill
 

@@ -69,8 +69,8 @@ struct SparseAudit {
 // What became of a row; spans that are empty are not wanted.
 struct SparseResult {
   std::span<float> alpha = {};  // [heads]; 1 where n <= k or the floor is 1
-  std::span<uint32_t> kept =
-      {};  // [kv_heads, k] i2, ascending; the first k seen ones where alpha is 1 by definition, fewer where n < k
+  // [kv_heads, k] i2, ascending; the first k seen ones where alpha is 1 by definition, fewer where n < k
+  std::span<uint32_t> kept = {};
   std::span<uint8_t> was_dense = {};  // [kv_heads] 1: the floor was not met
   SparseAudit* audit = nullptr;       // costs more than dense attention
 };
@@ -79,8 +79,8 @@ struct SparseResult {
 struct SparseTask {
   const SparseForm* form = nullptr;  // kSparq or kTopk
   std::span<const KvSpan> context;   // as AttentionTask's; keys in rows are quicker than in tiles
-  ContextColumns columns =
-      {};  // of positions before first_position; to a row that begins at p > 0, the block of p - 1 counts, too
+  // Of positions before first_position; to a row that begins at p > 0, the block of p - 1 counts, too.
+  ContextColumns columns = {};
   size_t first_position = 0;              // of the step's rows
   std::span<const int32_t> parents = {};  // as AttentionTask's, of the step's rows
   size_t row = 0;                         // which of the step's rows: its position follows
@@ -105,7 +105,7 @@ struct SelectedTask {
 };
 void SelectedAttention(ExecutionContext& ctx, const AttentionShape& shape, std::span<const SelectedTask> tasks);
 
-// Scratch a thread needs, and shared scratch for any one row of `positions`.
+// Bytes of scratch that a thread needs, and of shared scratch for any one row of `positions`.
 size_t SparseScratchBytes(const AttentionShape& shape);
 size_t SparseSharedBytes(const AttentionShape& shape, size_t positions);
 
@@ -113,8 +113,8 @@ size_t SparseSharedBytes(const AttentionShape& shape, size_t positions);
 // false: only their sums do.
 struct SparseReads {
   double elements = 0;  // that the kernel asks for
-  double memory =
-      0;  // that come for them: an element of a key that stands in a row brings its cache line, at most the row
+  // That come for them: an element of a key that stands in a row brings its cache line, at most the row.
+  double memory = 0;
 };
 SparseReads SparseReadsOf(const AttentionShape& shape, const SparseForm& form, size_t n, size_t filled,
                           bool has_columns);

@@ -38,8 +38,8 @@ struct PlanInput {
   size_t prefill_chunk = 512;
   size_t threads = 1;
   bool linear_given = false;  // its form, by a flag
-  SparseForm other_sparse =
-      {};  // beside which dense attention stands: what --attention sparq would be; of kDense: nothing can be sparse
+  // Beside which dense attention stands: what --attention sparq would be; of kDense: nothing can be sparse.
+  SparseForm other_sparse = {};
   DraftPlan drafts;
 };
 

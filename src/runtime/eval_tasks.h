@@ -31,8 +31,8 @@ struct EvalItemSpec {
 
 struct EvalQuestion {
   std::string text;  // stands right behind the context
-  std::string
-      answer;  // stands right behind the question; 8 tokens or more with any tokenizer of less than a word for each number
+  // Stands right behind the question; kMinAnswerTokens or more with any tokenizer of less than a word for each number.
+  std::string answer;
 };
 
 struct EvalItem {
