@@ -2,7 +2,7 @@
 //
 //   step(g)       a step in which one sequence has 1 + g rows at `depth` and `others` have one each: PredictedCosts::CheckStep
 //   d             the draft step of one draft token, a decode step of the draft model at that depth. All at once (PARD): a step with as many rows
-//                 as there are draft tokens at most. Where earlier draft tokens run again (layers:M): a step with (1 + most) / 2 rows.
+//                 as there are draft tokens at most. Where earlier draft tokens run again (assumed of layers:M): a step with (1 + most) / 2 rows.
 //                 Prompt lookup: 0. With `together` batch mates in the same draft step: one sequence's part of it.
 //   tree          step(g) contains the drafting of the first g nodes, and d = 0: a row of the last sampled token, and for each level with
 //                 children the rows of its inner nodes and their ancestors; the same part of it

@@ -1,9 +1,9 @@
-// Drafting by the first layers of the model itself: an early exit through its own norm and head.
+// Drafting by layers of the model itself: the first ones, an early exit through its own norm and head, or all of them with sparse attention.
 //
-// They run in the request's own state: a draft step's rows are the last sampled token and the draft tokens so far, in unused capacity. None is
-// committed; the verifying step writes the same rows again in all layers. So there is no draft prefill and no own memory, but g draft
-// tokens take steps of 1, 2, ... g rows. With 29 of the 30 layers of SmolLM2-135M a step with 8 draft tokens takes 130 ms and one with 16
-// takes 360. The whole model as a draft model with its own state takes 102 to 105 and 204.
+// They run in the request's own state, in unused capacity: rows of the last sampled token and of the draft tokens. None is committed; the
+// verifying step writes the same rows again in all layers. So there is no draft prefill and no own memory. A chain runs each draft token once:
+// what its steps wrote stays for the next ones. In a tree, and with linear attention, a step has the last sampled token and all earlier draft
+// tokens again, 1, 2, ... g rows for g draft tokens of a chain.
 #ifndef TIDEMILL_RUNTIME_LAYERS_DRAFTER_H_
 #define TIDEMILL_RUNTIME_LAYERS_DRAFTER_H_
 
