@@ -1,4 +1,4 @@
-// Columns of keys and sums of values of one layer's KV cache (kernels/context_columns.h): derived from its rows, never saved.
+// Columns of keys and sums of values of one layer's KV cache (kernels/context_columns.h): derived from its rows, not saved.
 //
 // Blocks of kColumnRows positions stay where they are; growth adds blocks. They are filled by granules of kSumRows committed rows. Forks share
 // blocks; Reserve copies those that a fill will write while others see them. A rollback forgets granules. Where memory for columns is missing,
