@@ -13,7 +13,6 @@
 namespace tidemill::cli {
 namespace {
 
-constexpr size_t kMaxSparseTokens = size_t{1} << 30;
 constexpr size_t kMaxListedLayer = 4095;
 constexpr char kReadFloors[] = "read the floors of attention";
 constexpr const char* kNeedKind[] = {"--sparq-r",         "--sparq-k",        "--sparq-local",        "--sparq-rule",

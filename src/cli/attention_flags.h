@@ -15,6 +15,8 @@
 
 namespace tidemill::cli {
 
+inline constexpr size_t kMaxSparseTokens = size_t{1} << 30;  // of r, k, local, from and audit
+
 struct AttentionFlags {
   std::optional<std::string> kind, rule, mean, columns, floor;
   std::optional<size_t> r, k, local, from, audit;

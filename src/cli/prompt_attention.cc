@@ -2,10 +2,10 @@
 
 #include <utility>
 
+#include "cli/attention_flags.h"
+
 namespace tidemill::cli {
 namespace {
-
-constexpr size_t kMaxLineTokens = size_t{1} << 30;
 
 struct TokensMember {
   const char* name;
@@ -50,9 +50,9 @@ const std::vector<std::string> kAttentionMembers = {
 std::optional<std::string> ReadAttentionMember(std::string_view name, const JsonValue& value, PromptAttention* line) {
   for (const TokensMember& member : kTokens) {
     if (name != member.name) continue;
-    const auto whole = value.GetUint("", member.lowest, kMaxLineTokens);
+    const auto whole = value.GetUint("", member.lowest, kMaxSparseTokens);
     if (!whole.ok()) {
-      return "a whole number from " + std::to_string(member.lowest) + " to " + std::to_string(kMaxLineTokens);
+      return "a whole number from " + std::to_string(member.lowest) + " to " + std::to_string(kMaxSparseTokens);
     }
     line->*member.target = static_cast<size_t>(*whole);
     return "";
