@@ -222,8 +222,8 @@ struct RequestStats {
   StateGrowth growth;
   std::optional<LinearStats> linear;     // none: the model has no linear attention
   std::optional<SparseStats> attention;  // none: it was dense
-  std::string_view numeric_class =
-      {};  // as Engine::numeric_class, which it is without Request::linear and attention; lives as long as the engine
+  // As Engine::numeric_class, which it is without Request::linear and attention; lives as long as the engine.
+  std::string_view numeric_class = {};
   PageFaults faults;  // of the whole process, from Submit to the end
 };
 
@@ -337,8 +337,9 @@ class Engine {
   const std::string& notice() const;
   PrefixCacheStats prefix_cache() const;
   void ClearPrefixCache();
-  std::string numeric_class()
-      const;  // of requests without Request::linear and attention, as long as the context; choices that change bits: "fma+bf16/kv-f16", "baseline/f32/kv-f32/rope-yarn=4"
+  // Of requests without Request::linear and attention, as long as the context; choices that change bits: "fma+bf16/kv-f16",
+  // "baseline/f32/kv-f32/rope-yarn=4/sparq-r16-k128-l32".
+  std::string numeric_class() const;
 
   // Logits of every position of `ids` (or of the last one), in order, in chunks: sink(position, logits [vocab]). Only when
   // idle (else kFailedPrecondition). An error of the sink ends it. kNumericalError is left to the caller to look for.
