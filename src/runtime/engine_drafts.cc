@@ -96,10 +96,12 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft, const Attention
 Result<AttentionClass> Engine::Impl::AttentionOfState(const DraftOptions& draft, const AttentionClass& own,
                                                       size_t length) const {
   if (draft.num_draft_tokens == 0 || draft.source != DraftSource::kSparq) return own;
-  if (draft.sparq.kind != AttentionKind::kSparq || draft.sparq.from || !draft.sparq.floors.empty()) {
+  const AttentionPolicy& sparq = draft.sparq;
+  const bool is_plain = !sparq.from && sparq.floors.empty() && sparq.dense_shares.empty() && sparq.audit == 0;
+  if (sparq.kind != AttentionKind::kSparq || !is_plain) {
     return Wrong(
-        "expected DraftOptions::sparq of AttentionKind::kSparq without from and floors, found others; draft tokens are "
-        "all sparse");
+        "expected DraftOptions::sparq of AttentionKind::kSparq without from, floors, shares and audits, found others; "
+        "draft tokens are all sparse");
   }
   const DType kv_dtype = DTypeOf(*options.kv_type);
   TIDEMILL_TRY(drafting, ResolveAttentionPolicy(draft.sparq, language_model(), length, kv_dtype));

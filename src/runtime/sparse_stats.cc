@@ -38,6 +38,7 @@ SparseStats::Counts CountsOf(const SparseCounts& counts) {
 std::optional<SparseStats> SparseStatsOf(SequenceState& state) {
   std::optional<SparseStats> stats;
   SparseCounts all;
+  bool has_layers = true;
   for (size_t i = 0; i < state.num_layers(); ++i) {
     SparseKvLayer* layer = SparseOf(state.layer(i));
     if (layer == nullptr) continue;
@@ -55,10 +56,12 @@ std::optional<SparseStats> SparseStatsOf(SequenceState& state) {
     stats->columns = stats->columns && layer->column_store().has_columns();
     const SparseCounts& counts = layer->counts();
     all += counts;
+    if (!has_layers) continue;
     try {
       stats->layers.push_back({.layer = i, .counts = CountsOf(counts)});
     } catch (const std::exception&) {  // the sums stay
       stats->layers.clear();
+      has_layers = false;
     }
   }
   if (stats) stats->all = CountsOf(all);
