@@ -46,12 +46,11 @@ TEST(Answer, SumOfAttention_WeighsMeansByTheirRows) {
                               .agreement = 0.5}),
                &sum);
   EXPECT_EQ(DescribeAttention(sum),
-            "attention    sparq r 3, k 8, local 2; rows 42, short 2; alpha_estimate 0.8000, dense heads 40.0 %, bytes "
-            "50.0 %; audits 4: kept mass 0.9000, error 0.1000, agreement 0.6250\n");
+            "attention    sparq r 3, k 8, local 2; rows 42, short 2; bytes 50.0 %; alpha_estimate 0.8000, dense heads "
+            "40.0 %; audits 4: kept mass 0.9000, error 0.1000, agreement 0.6250\n");
   AddAttention(SparseStatsOf(AttentionKind::kSparq, 9, {.rows = 1, .short_rows = 1, .bytes = 6, .dense_bytes = 6}),
                &sum);
-  EXPECT_TRUE(
-      DescribeAttention(sum).starts_with("attention    several policies; rows 43, short 3; alpha_estimate 0.8000"))
+  EXPECT_TRUE(DescribeAttention(sum).starts_with("attention    several policies; rows 43, short 3; bytes 50.5 %"))
       << DescribeAttention(sum);
 }
 

@@ -101,7 +101,8 @@ TEST(EvalTasks, Answers_StandInTheContext) {
   const std::string text = LongText();
   for (const EvalTask task : {EvalTask::kRepetition, EvalTask::kPasskey, EvalTask::kCodes, EvalTask::kFunctions}) {
     for (size_t index = 0; index < 8; ++index) {
-      EvalItemSpec spec = SpecOf(task, task == EvalTask::kRepetition && index % 2 == 0 ? "" : text);
+      const bool has_prose = task == EvalTask::kRepetition && index % 2 == 0;
+      EvalItemSpec spec = SpecOf(task, has_prose ? std::string_view() : std::string_view(text));
       spec.index = index;
       const EvalItem item = Make(spec);
       EXPECT_EQ(item.questions.size(), task == EvalTask::kPasskey ? 1U : 3U) << EvalTaskName(task);

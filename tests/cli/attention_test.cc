@@ -86,7 +86,8 @@ TEST(Attention, SparseRun_SaysItsClassItsCountsAndThatItIsApproximate) {
   EXPECT_EQ(found["dense_share"], 0);
   EXPECT_GT(found["dense_bytes"], 0);
   const ProcessResult text = RunTidemill(With(RunOf({"--stats", "--quiet"}), sparq));
-  EXPECT_THAT(text.err, HasSubstr("attention    sparq r 3, k 8, local 2; rows 78, short 0; alpha_estimate "));
+  EXPECT_THAT(text.err, HasSubstr("attention    sparq r 3, k 8, local 2; rows 78, short 0; bytes "));
+  EXPECT_THAT(text.err, HasSubstr("; alpha_estimate "));
   EXPECT_THAT(text.err, HasSubstr("; audits "));
   EXPECT_THAT(text.err, HasSubstr("/sparq-r3-k8-l2\n"));
   EXPECT_THAT(text.err, Not(HasSubstr("note")));

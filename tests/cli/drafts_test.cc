@@ -397,7 +397,7 @@ TEST(DraftModels, WhatCannotBeOne_IsRefused) {
     EXPECT_NE(result.err.find(what), std::string::npos) << result.err;
   };
   refused({"--draft", "magic"},
-          "--draft: expected ngram, mtp, layers:M or the path of a model that exists, found \"magic\"");
+          "--draft: expected ngram, mtp, layers:M, sparq or the path of a model that exists, found \"magic\"");
   refused({"--draft", "layers:0"}, "--draft: expected layers:M with a whole number of at least 1");
   refused({"--draft", "layers:2"}, "--draft: expected layers:M with fewer than the model's 2 layers, found 2");
   refused({"--draft", "ngram", "--draft-min", "9"}, "--draft-min: expected at most --draft-max, which is 8, found 9");
