@@ -165,7 +165,7 @@ TEST(EvalTasks, Bpc_GoesOnWithTheText) {
 TEST(EvalTasks, TooLittleRoomOrText_IsNamed) {
   const std::string text = LongText();
   for (const EvalTask task : kEvalTasks) {
-    EvalItemSpec spec = SpecOf(task, task == EvalTask::kRepetition ? "" : text);
+    EvalItemSpec spec = SpecOf(task, task == EvalTask::kRepetition ? std::string_view() : std::string_view(text));
     spec.context_tokens = 12;
     if (task == EvalTask::kBpc) spec.context_tokens = 100000;
     const auto item = MakeEvalItem(spec, CountTokens);
