@@ -53,8 +53,9 @@ struct Fed {
   size_t rows = 1;  // forced tokens of a step
 };
 
-// Logits of the forced tokens behind the prompt, which is dense.
-std::vector<float> Follow(ModelRunner& runner, const GoldenFile& golden, const Fed& fed) {
+// Logits of the forced tokens behind the prompt, which is dense. Sets `counts` of each sparse layer.
+std::vector<float> Follow(ModelRunner& runner, const GoldenFile& golden, const Fed& fed,
+                          std::vector<SparseCounts>* counts = nullptr) {
   const std::vector<int32_t> prompt = golden.Ids(0, "input_ids"), forced = golden.Ids(0, "forced_ids");
   std::vector<std::optional<SparseLayer>> sparse;
   if (fed.form != nullptr) {
@@ -75,6 +76,8 @@ std::vector<float> Follow(ModelRunner& runner, const GoldenFile& golden, const F
         nullptr));
     state->Commit(testing::KeysOf(rows));
   }
+  for (const size_t layer : counts == nullptr ? std::vector<size_t>() : fed.layers)
+    counts->push_back(SparseOf(state->layer(layer))->counts());
   return logits;
 }
 
@@ -134,6 +137,38 @@ void ExpectForms(bool of_kernel, std::span<const size_t> rows) {
 TEST(SparseGolden, SparqAndTopK_MatchTransformersWithTheOracle) { ExpectForms(true, std::vector<size_t>{1, 5}); }
 
 TEST(SparseGolden, HeavyHittersAndWindow_MatchTransformersWithTheOracle) { ExpectForms(false, std::vector<size_t>{1}); }
+
+// Of every step and layer: what the oracle finds who computes dense attention beside the sparse one, on the same keys and values.
+TEST(SparseGolden, Audits_AreADenseRunsOnTheSameState) {
+  size_t audits = 0;
+  for (const std::string folder : kFolders) {
+    const GoldenFile golden(Fixture(folder));
+    const size_t steps = golden.Ids(0, "forced_ids").size();
+    ModelRunner runner(Fixture(folder), Options(DetectIsa()));
+    for (const auto& about : golden.json().at("forms")) {
+      SparseForm form = FormOf(about);
+      if (!OfKernel(form)) continue;
+      form.audit = 1;
+      const std::string name = about.at("name");
+      const std::vector<float> expected = golden.Tensor(0, name + ".audits");
+      for (const size_t rows : {1, 5}) {
+        SCOPED_TRACE(folder + " " + name + " by " + std::to_string(rows));
+        std::vector<SparseCounts> counts;
+        Follow(runner, golden, {.form = &form, .layers = about.at("layers"), .rows = rows}, &counts);
+        ASSERT_EQ(expected.size(), 3 * counts.size());
+        std::vector<float> found;
+        for (const SparseCounts& layer : counts) {
+          EXPECT_EQ(layer.audits, steps);
+          for (const double sum : {layer.kept_mass, layer.error, layer.agreement})
+            found.push_back(static_cast<float>(sum / static_cast<double>(steps)));
+          ++audits;
+        }
+        EXPECT_TRUE(testing::Within(expected, found, [](size_t) { return kKernelTolerance; }));
+      }
+    }
+  }
+  EXPECT_GE(audits, 4 * std::size(kFolders));
+}
 
 // Keys and values of one layer [kv_heads, positions, head_dim] with the columns of their first positions.
 struct Layer {

@@ -76,6 +76,7 @@ class Run:
     def __init__(self, form: Form, prompt: int, kernel_layer: int):
         self.form, self.prompt, self.kernel_layer = form, prompt, kernel_layer
         self.rows: dict[int, list] = {}  # layer -> sparq_oracle.Row of each step
+        self.audits: dict[int, list] = {}  # the same of sparq_oracle.audit
         self.hitters: dict[int, HeavyHitters] = {}
         self.q: list[np.ndarray] = []  # of the kernel's layer
         self.keys = self.values = None
@@ -94,6 +95,8 @@ def attention(module, query, key, value, attention_mask, scaling, dropout=0.0, s
             row = RUN.hitters[layer].attention(q, keys, values, scaling)
         else:
             row = sparq_oracle.attention(RUN.form, q, keys, values, scaling)
+            if RUN.form.kind != "window":
+                RUN.audits.setdefault(layer, []).append(sparq_oracle.audit(RUN.form, row, q, keys, values, scaling))
         RUN.rows.setdefault(layer, []).append(row)
         if layer == RUN.kernel_layer:
             RUN.q.append(q)
@@ -173,6 +176,11 @@ def as_f32(x) -> torch.Tensor:
     return torch.tensor(np.asarray(x), dtype=torch.float32).contiguous()
 
 
+def audits_of(run: Run) -> torch.Tensor:
+    """[layers, 3] means over the steps."""
+    return as_f32([np.mean(run.audits[layer], axis=0) for layer in sorted(run.audits)])
+
+
 def short(x) -> float:
     return float(f"{float(x):.3g}")
 
@@ -206,6 +214,8 @@ def variant(model, double, form: Form, prompt: list[int], forced: list[int], lay
                f"{name}.alpha": as_f32([r.alpha for i in layers for r in run.rows[i]]),
                f"{name}.margin": as_f32([[min(r.margin, 1e30) for r in run.rows[i]] for i in layers]),
                f"{name}.attention": as_f32([run.rows[layer][s].out.reshape(-1) for s in KERNEL_STEPS])}
+    if run.audits:
+        tensors[f"{name}.audits"] = audits_of(run)
     return {k: v for k, v in about.items() if v != np.inf}, tensors, run
 
 
@@ -284,6 +294,8 @@ def check(folder: str) -> bool:
         worst = max(worst, float((logits - tensors[f"prompt0.{f['name']}.logits"]).abs().max()))
         kept = tensors[f"prompt0.{f['name']}.kept"].numpy().reshape(kept_of(run).shape)
         worst = max(worst, float(np.abs(kept_of(run) - kept).max()))
+        if run.audits:
+            worst = max(worst, float((audits_of(run) - tensors[f"prompt0.{f['name']}.audits"]).abs().max()))
     dense = own(torch.tensor([ids + forced])).logits[0, -NEW_TOKENS:]
     all_read = tensors["prompt0.dense.logits"]
     away = float((tensors[f"prompt0.{golden['forms'][0]['name']}.logits"] - dense).abs().max())

@@ -16,14 +16,6 @@ namespace tidemill {
 namespace {
 // From here on a buffer is its own mapping: its pages go back to the system at once, and large pages may back it.
 constexpr size_t kMapFrom = size_t{1} << 20;
-// AddressSanitizer sees an access behind a buffer where nothing of ours follows it.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kSeparateBuffers = true;
-#elif defined(__has_feature)
-constexpr bool kSeparateBuffers = __has_feature(address_sanitizer);
-#else
-constexpr bool kSeparateBuffers = false;
-#endif
 }  // namespace
 
 Result<AlignedBuffer> AlignedBuffer::Create(size_t bytes) {

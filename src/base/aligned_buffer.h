@@ -65,6 +65,14 @@ class BufferArena {
   enum class Pages { kLarge, kSmall };
   static constexpr size_t kBlockBytes = size_t{256} << 20;
   static constexpr size_t kLargePage = size_t{2} << 20;
+  // Under AddressSanitizer each buffer is an allocation of its own: it sees an access behind a buffer where nothing of ours follows.
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr bool kSeparateBuffers = true;
+#elif defined(__has_feature)
+  static constexpr bool kSeparateBuffers = __has_feature(address_sanitizer);
+#else
+  static constexpr bool kSeparateBuffers = false;
+#endif
 
   // `longer`: where buffers come from that stay longer than the others of the same caller; outlives this. Null: from here.
   explicit BufferArena(size_t block_bytes = kBlockBytes, Pages pages = Pages::kLarge, BufferArena* longer = nullptr)

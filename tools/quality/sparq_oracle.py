@@ -133,6 +133,18 @@ def attention(form: Form, q: np.ndarray, keys: np.ndarray, values: np.ndarray, s
     return row
 
 
+def audit(form: Form, row: Row, q: np.ndarray, keys: np.ndarray, values: np.ndarray, scale: float, cap: float = 0.0) -> tuple[float, float, float]:
+    """Of a row of kind sparq or topk against dense attention on the same keys and values: weight of what is kept, mean over heads; relative error
+    of the output; share of the positions that exact scores choose, mean over KV heads."""
+    group, exact = len(q) // len(keys), dense(q, keys, values, scale, cap)
+    shares = []
+    for h, kept in enumerate(row.kept):
+        a = approximate(q[h * group:(h + 1) * group], keys[h], np.arange(keys.shape[2]), scale, cap)
+        best = select(group_scores(a, form.rule), form.k, form.local)[0]
+        shares.append(len(np.intersect1d(kept, best)) / len(kept))
+    return float(row.mass.mean()), float(np.linalg.norm(row.out - exact) / np.linalg.norm(exact)), float(np.mean(shares))
+
+
 class HeavyHitters:
     """Kind h2o. Before a row at position n, each KV head keeps of what it has kept so far the last `local` positions before n and the k - local
     others with the greatest sums of attention weights, over all queries up to then and the heads of its group. The row attends to these and to
