@@ -11,6 +11,7 @@
 #include "base/testing/levels.h"
 #include "kernels/sparse_attention.h"
 #include "kernels/testing/compare.h"
+#include "state/sparse_kv_layer.h"
 #include "tests/fixtures_path.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/model_runner.h"
