@@ -126,6 +126,7 @@ TEST(Attention, SavedState_GoesOnUnderItsFlagsAlone) {
 }
 
 TEST(Attention, Plan_SaysWhatWasChosen) {
+  if (!testing::WhyNoMeasurement().empty()) GTEST_SKIP() << testing::WhyNoMeasurement();
   const ProcessResult result =
       RunTidemill({"plan", TinyLlamaFile(), "--json", "--attention", "topk", "--sparq-k", "9"});
   ASSERT_EQ(result.exit_code, 0) << result.err;

@@ -32,13 +32,13 @@ class PlanCommand : public ::testing::Test {
   }
   static void TearDownTestSuite() { UseOwnCache(); }
   void SetUp() override {
-    if (IsEmulated()) GTEST_SKIP() << "an emulator takes more than a minute to measure a machine";
+    if (IsEmulated()) GTEST_SKIP() << testing::WhyNoMeasurement();
   }
   void TearDown() override {
     if (!IsEmulated()) WriteFile("cache/tidemill/machine.json", measured_);
   }
 
-  static bool IsEmulated() { return !std::string_view(TIDEMILL_EMULATOR).empty(); }
+  static bool IsEmulated() { return !testing::WhyNoMeasurement().empty(); }
 
   static std::string Cache() { return TestFolder() + "/cache"; }
   static std::string Profile() { return Cache() + "/tidemill/machine.json"; }

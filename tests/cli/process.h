@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tidemill::testing {
@@ -76,6 +77,11 @@ class Process {
 
 // Empty, or why this machine gives no terminal to a test that needs one: a root without /dev/pts.
 std::string WhyNoTerminal();
+
+// Empty, or why a test that measures this machine cannot run here.
+inline std::string WhyNoMeasurement() {
+  return std::string_view(TIDEMILL_EMULATOR).empty() ? "" : "an emulator takes more than a minute to measure a machine";
+}
 
 ProcessResult RunTidemill(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
 

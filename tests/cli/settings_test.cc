@@ -42,6 +42,10 @@ TEST(NoTokenizer, WhatNeedsNoText_Works) {
     const auto info = json::parse(Done({"inspect", model, "--json"}).out, nullptr, false);
     EXPECT_THAT(info["tokenizer"].get<std::string>(), HasSubstr("none"));
   }
+}
+
+TEST(NoTokenizer, Plan_NeedsNoText) {
+  if (!testing::WhyNoMeasurement().empty()) GTEST_SKIP() << testing::WhyNoMeasurement();
   const auto plan = json::parse(Done({"plan", kWithoutTokenizer, "--json"}).out, nullptr, false);
   EXPECT_EQ(plan["model"]["family"], "qwen3");
 }
