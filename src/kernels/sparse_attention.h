@@ -109,10 +109,16 @@ void SelectedAttention(ExecutionContext& ctx, const AttentionShape& shape, std::
 size_t SparseScratchBytes(const AttentionShape& shape);
 size_t SparseSharedBytes(const AttentionShape& shape, size_t positions);
 
-// Bytes of keys, values and sums that one KV head of a row reads. The row sees n positions, the first `filled` of which stand in columns; has_columns
-// false: only their sums do.
+// Of the n positions that a row sees, how many it attends to: all of no more than k, and with a floor of 1; of kH2o k and its own.
+constexpr size_t AttendedPositions(const SparseForm& form, size_t n) {
+  if (form.kind == SparseKind::kDense || form.floor >= 1 || n <= form.k) return n;
+  return form.k + (form.kind == SparseKind::kH2o ? 1 : 0);
+}
+
+// Bytes of keys, values and their sums that one KV head of a row of any kind reads. The row sees n positions, the first `filled` of which stand in
+// columns; has_columns false: only their sums do.
 struct SparseReads {
-  double elements = 0;  // that the kernel asks for
+  double asked = 0;  // that the kernel asks for
   // That come for them: an element of a key that stands in a row brings its cache line, at most the row.
   double memory = 0;
 };

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/sparse_attention.h"
@@ -72,10 +73,10 @@ TEST(SparseCost, Bytes_AreThoseThatAreRead) {
               const AttentionShape& shape = inputs.shape();
               const SparseReads reads = SparseReadsOf(shape, c.form, positions, c.filled, c.columns);
               const double rows = 8.0 * static_cast<double>(shape.heads * shape.head_dim);
-              EXPECT_NEAR(static_cast<double>(TouchedBy(context, inputs)) / (2 * reads.elements + rows), 1, 0.05)
+              EXPECT_NEAR(static_cast<double>(TouchedBy(context, inputs)) / (2 * reads.asked + rows), 1, 0.05)
                   << c.Name();
               EXPECT_EQ(SparseCost(shape, c.form, positions, c.filled, c.columns).bytes, 2 * reads.memory + rows);
-              EXPECT_GE(reads.memory, reads.elements);
+              EXPECT_GE(reads.memory, reads.asked);
             }
           }
         }
@@ -94,7 +95,7 @@ TEST(SparseCost, KeysThatStandInRows_BringTheirCacheLines) {
   form.r = 5;  // a row has four lines
   EXPECT_EQ(memory(true), 64 * 5 * 2 + 36 * 256);
   EXPECT_EQ(memory(false), 100 * 256);
-  EXPECT_EQ(SparseReadsOf(shape, form, 100, 64, false).elements, 100 * 5 * 2 + 20 * 256);
+  EXPECT_EQ(SparseReadsOf(shape, form, 100, 64, false).asked, 100 * 5 * 2 + 20 * 256);
 }
 
 TEST(SparseCost, OfDenseRows_IsThatOfAttention) {
@@ -104,6 +105,29 @@ TEST(SparseCost, OfDenseRows_IsThatOfAttention) {
   EXPECT_EQ(dense.bytes, sparse.bytes);
   EXPECT_EQ(dense.flops, sparse.flops);
   EXPECT_LT(SparseCost(shape, form, 4096, 4032, true).flops, AttentionCost(shape, 1, 4096, 4096).flops / 2);
+}
+
+// H2O reads its own row beside the k that it kept.
+TEST(SparseCost, OfFormsThatEvict_IsThatOfWhatTheyKeep) {
+  const AttentionShape shape{.heads = 8, .kv_heads = 2, .head_dim = 64, .kv_dtype = DType::kF16, .bias = {}};
+  for (const auto& [kind, n, attended] : {std::tuple<SparseKind, size_t, size_t>{SparseKind::kWindow, 27, 27},
+                                          {SparseKind::kWindow, 28, 28},
+                                          {SparseKind::kWindow, 29, 28},
+                                          {SparseKind::kWindow, 500, 28},
+                                          {SparseKind::kH2o, 28, 28},
+                                          {SparseKind::kH2o, 29, 29},
+                                          {SparseKind::kH2o, 30, 29},
+                                          {SparseKind::kH2o, 500, 29},
+                                          {SparseKind::kDense, 500, 500}}) {
+    const SparseForm form{.kind = kind, .k = kind == SparseKind::kDense ? 0U : 28U};
+    EXPECT_EQ(AttendedPositions(form, n), attended);
+    const SparseReads reads = SparseReadsOf(shape, form, n, 0, false);
+    EXPECT_EQ(reads.asked, static_cast<double>(attended) * 2 * 128) << n;
+    EXPECT_EQ(reads.memory, reads.asked) << n;
+    const Cost cost = SparseCost(shape, form, n, 0, false), dense = AttentionCost(shape, 1, attended, attended);
+    EXPECT_EQ(cost.bytes, dense.bytes) << n;
+    EXPECT_EQ(cost.flops, dense.flops) << n;
+  }
 }
 
 }  // namespace

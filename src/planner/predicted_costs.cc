@@ -117,7 +117,7 @@ double PredictedCosts::Attention(const SparseForm& form, size_t depth, size_t ro
     if (form.kind != SparseKind::kDense && IsSparse(shape)) {
       const size_t seen = shape.window == 0 ? all : std::min(all, shape.window);
       const double bytes = SparseCost(shape, form, seen, seen / kSumRows * kSumRows, model_.sparse_columns).bytes;
-      const double part = seen <= form.k ? 1 : bytes / AttentionCost(shape, 1, seen, seen).bytes;
+      const double part = bytes / AttentionCost(shape, 1, seen, seen).bytes;
       seconds += layers * width * part * AttentionOf(shape, 1, static_cast<double>(seen));
     } else {
       const size_t seen = shape.window == 0 ? all : std::min(all, shape.window + rows - 1);  // by any of them

@@ -196,15 +196,9 @@ Cost TokenAttentionCost(const LanguageModel& model, const AttentionClass& attent
     const AttentionShape& shape = *shapes[i];
     const size_t seen = shape.window == 0 ? first + 1 : std::min(first + 1, shape.window);
     const std::optional<SparseLayer>& sparse = attention.layers[i];
-    if (!sparse) {
-      all += AttentionCost(shape, 1, seen, seen);
-    } else if (sparse->form.kind == SparseKind::kSparq || sparse->form.kind == SparseKind::kTopk) {
-      const size_t filled = first / kSumRows * kSumRows, unseen = first + 1 - seen;
-      all += SparseCost(shape, sparse->form, seen, filled - std::min(filled, unseen), sparse->columns);
-    } else {  // reads what it keeps; H2O its own row, too
-      const size_t kept = sparse->form.k + (sparse->form.kind == SparseKind::kH2o ? 1 : 0);
-      all += AttentionCost(shape, 1, std::min(seen, kept), std::min(seen, kept));
-    }
+    const size_t filled = first / kSumRows * kSumRows, unseen = first + 1 - seen;
+    all += sparse ? SparseCost(shape, sparse->form, seen, filled - std::min(filled, unseen), sparse->columns)
+                  : AttentionCost(shape, 1, seen, seen);
   }
   return all;
 }

@@ -125,10 +125,14 @@ AttentionPolicy EvalAttentionOf(const EvalPolicy& policy, size_t head_dim, size_
 }
 
 double EvalShareOfDense(const AttentionPolicy& attention, size_t head_dim, size_t positions) {
-  if (attention.kind == AttentionKind::kDense || *attention.k >= positions) return 1;
-  const auto n = static_cast<double>(positions), d = static_cast<double>(head_dim);
-  const double components = ReadsComponents(attention.kind) ? static_cast<double>(attention.r.value_or(head_dim)) : 0;
-  return (components * n + 2 * static_cast<double>(*attention.k) * d) / (2 * n * d);
+  if (attention.kind == AttentionKind::kDense) return 1;
+  // H2O's own row counts as one of the k, as a window's does.
+  const SparseForm form{.kind = ReadsComponents(attention.kind) ? SparseKind::kSparq : SparseKind::kWindow,
+                        .reallocate = false,
+                        .r = attention.r.value_or(head_dim),
+                        .k = *attention.k};
+  const AttentionShape shape{.head_dim = head_dim, .kv_dtype = DType::kF32, .bias = {}};
+  return SparseReadsOf(shape, form, positions, 0, false).asked / SparseReadsOf(shape, {}, positions, 0, false).asked;
 }
 
 size_t SparseHeadDim(const LanguageModel& model, DType kv_dtype) {

@@ -17,7 +17,7 @@ AttentionPolicy EvalAttentionOf(const EvalPolicy& policy, size_t head_dim, size_
 // Of kinds that choose positions by components of keys, which an audit compares with dense attention.
 bool ReadsComponents(AttentionKind kind);
 
-// What attention reads with it, as a share of dense.
+// What attention reads with it by EvalPolicy's formulas, as a share of dense.
 double EvalShareOfDense(const AttentionPolicy& attention, size_t head_dim, size_t positions);
 
 // Of the first layer that can be sparse, which stands for all; 0: none can.

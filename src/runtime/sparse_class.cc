@@ -220,23 +220,24 @@ std::string NameOf(const AttentionClass& attention, std::span<const size_t> stay
   return name + FloorName(attention.layers);
 }
 
-// Elements of keys and values that attention reads for a token at `length` positions. A key is read whole where it does not stand in columns.
-double ElementsRead(const AttentionShape& shape, const std::optional<SparseLayer>& sparse, size_t length) {
-  const size_t seen = shape.window == 0 ? length : std::min(length, shape.window), head_dim = shape.head_dim;
-  const double dense = 2.0 * static_cast<double>(seen) * static_cast<double>(head_dim);
-  double read = dense;
-  if (sparse && seen > sparse->form.k) {
-    const size_t components = sparse->columns ? sparse->form.r : head_dim;
-    read = static_cast<double>(components) * static_cast<double>(seen) +
-           2.0 * static_cast<double>(sparse->form.k) * static_cast<double>(head_dim);
+// Bytes of keys and values that attention reads for a token at `length` positions, without what the mean value takes. A key is read whole where it
+// does not stand in columns.
+double BytesRead(const AttentionShape& shape, const std::optional<SparseLayer>& sparse, size_t length) {
+  const size_t seen = shape.window == 0 ? length : std::min(length, shape.window);
+  SparseForm form;  // dense
+  if (sparse) {
+    form = {.kind = sparse->form.kind,
+            .reallocate = false,
+            .r = sparse->columns ? sparse->form.r : shape.head_dim,
+            .k = sparse->form.k};
   }
-  return static_cast<double>(shape.kv_heads) * read;
+  return static_cast<double>(shape.kv_heads) * SparseReadsOf(shape, form, seen, 0, false).asked;
 }
 
 // The same of layer `i`, where steps that turn out dense have read components by then.
-double ExpectedElementsRead(const AttentionPolicy& policy, size_t i, const AttentionShape& shape,
-                            const std::optional<SparseLayer>& sparse, size_t length) {
-  const double dense = ElementsRead(shape, std::nullopt, length), read = ElementsRead(shape, sparse, length);
+double ExpectedBytesRead(const AttentionPolicy& policy, size_t i, const AttentionShape& shape,
+                         const std::optional<SparseLayer>& sparse, size_t length) {
+  const double dense = BytesRead(shape, std::nullopt, length), read = BytesRead(shape, sparse, length);
   const bool falls_back = read < dense && !policy.dense_shares.empty();  // not where all is read anyway
   return falls_back ? read + static_cast<double>(policy.dense_shares[i]) * dense : read;
 }
@@ -246,8 +247,8 @@ bool IsWorthIt(const AttentionPolicy& policy, const AttentionClass& sparq, const
   double read = 0, dense = 0;
   for (size_t i = 0; i < shapes.size(); ++i) {
     if (!shapes[i]) continue;
-    read += ExpectedElementsRead(policy, i, *shapes[i], sparq.layers[i], length);
-    dense += ElementsRead(*shapes[i], std::nullopt, length);
+    read += ExpectedBytesRead(policy, i, *shapes[i], sparq.layers[i], length);
+    dense += BytesRead(*shapes[i], std::nullopt, length);
   }
   return length >= kShortestAuto && read <= kLargestAutoShare * dense;
 }
@@ -304,7 +305,7 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
     }
     if (policy.floor_origin) TIDEMILL_TRY_VOID(CheckOrigin(*policy.floor_origin, layer.form, model));
     if (!policy.dense_shares.empty() &&
-        ExpectedElementsRead(policy, i, *shapes[i], layer, length) > ElementsRead(*shapes[i], std::nullopt, length)) {
+        ExpectedBytesRead(policy, i, *shapes[i], layer, length) > BytesRead(*shapes[i], std::nullopt, length)) {
       stay_dense.push_back(i);
       reads_more = true;
       continue;

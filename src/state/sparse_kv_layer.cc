@@ -155,17 +155,13 @@ GrowthCounts SparseKvLayer::growth() const {
   return counts;
 }
 
-// Scores read components of all keys, and attention reads k rows. Of no more than k positions it is dense.
+// Of more than k positions H2O reads the sums of weights, too. Its own row is none of them.
 uint64_t SparseKvLayer::read_bytes_per_token(size_t length) const {
   const size_t n = shape().window == 0 ? length : std::min(length, shape().window);
-  if (form_.kind == SparseKind::kDense || n <= form_.k) return KvLayer::read_bytes_per_token(length);
-  uint64_t of_head = 2 * form_.k * shape().RowBytes(dtype());
-  if (form_.kind == SparseKind::kSparq || form_.kind == SparseKind::kTopk) {
-    const AttentionShape attention{.head_dim = shape().head_dim, .kv_dtype = dtype(), .bias = {}};
-    const size_t filled = columns_.filled() - std::min(columns_.filled(), length - n);  // of those that are seen
-    of_head = static_cast<uint64_t>(SparseReadsOf(attention, form_, n, filled, columns_.has_columns()).memory);
-  }
-  if (has_weights()) of_head += n * sizeof(float);
+  const AttentionShape attention{.head_dim = shape().head_dim, .kv_dtype = dtype(), .bias = {}};
+  const size_t filled = columns_.filled() - std::min(columns_.filled(), length - n);  // of those that are seen
+  auto of_head = static_cast<uint64_t>(SparseReadsOf(attention, form_, n, filled, columns_.has_columns()).memory);
+  if (has_weights() && n > form_.k) of_head = of_head - 2 * shape().RowBytes(dtype()) + n * sizeof(float);
   return shape().kv_heads * of_head;
 }
 

@@ -148,20 +148,22 @@ SparseReads SparseReadsOf(const AttentionShape& shape, const SparseForm& form, s
   constexpr double kCacheLine = 64;
   const auto row = static_cast<double>(RowBytes(shape.kv_dtype, shape.head_dim));
   const auto positions = static_cast<double>(n);
-  if (n <= form.k || form.floor >= 1) return {.elements = 2 * positions * row, .memory = 2 * positions * row};
+  const size_t attended = AttendedPositions(form, n);
+  double rest = 2 * static_cast<double>(attended) * row;
+  if (attended == n || Evicts(form.kind)) return {.asked = rest, .memory = rest};
   const bool exact = form.kind == SparseKind::kTopk || form.r == shape.head_dim;
   const auto dim = static_cast<double>(shape.head_dim), r = exact ? dim : static_cast<double>(form.r);
   const auto in_sums = static_cast<double>(std::min(n, filled)), in_columns = has_columns ? in_sums : 0;
-  double rest = 2 * static_cast<double>(form.k) * row;
   if (form.kind == SparseKind::kSparq && form.reallocate)
     rest += (positions - in_sums) * row + (filled != 0 ? 8 * dim : 0);
   const double key = r * row / dim;
-  return {.elements = positions * key + rest,
+  return {.asked = positions * key + rest,
           .memory = in_columns * key + (positions - in_columns) * std::min(row, r * kCacheLine) + rest};
 }
 
 Cost SparseCost(const AttentionShape& shape, const SparseForm& form, size_t n, size_t filled, bool has_columns) {
-  if (n <= form.k || form.floor >= 1) return AttentionCost(shape, 1, n, n);
+  const size_t attended = AttendedPositions(form, n);
+  if (attended == n || Evicts(form.kind)) return AttentionCost(shape, 1, attended, attended);
   const bool exact = form.kind == SparseKind::kTopk || form.r == shape.head_dim;
   const auto heads = static_cast<double>(shape.heads), kv_heads = static_cast<double>(shape.kv_heads);
   const auto dim = static_cast<double>(shape.head_dim), r = exact ? dim : static_cast<double>(form.r);

@@ -39,18 +39,18 @@ void ForEachSparseRow(const Cell& cell, size_t state, SparseKind a, SparseKind b
   }
 }
 
-// Of a row that reads `read` of the positions that it sees.
-void CountRow(const AttentionShape& shape, size_t seen, size_t read, SparseCounts* counts) {
+// Of a form that evicts, or of a row that sees no more than k positions.
+void CountRow(const AttentionShape& shape, const SparseForm& form, size_t seen, SparseCounts* counts) {
   ++counts->rows;
-  counts->short_rows += read == seen ? 1U : 0U;
+  counts->short_rows += AttendedPositions(form, seen) == seen ? 1U : 0U;
   counts->dense_bytes += static_cast<uint64_t>(AttentionCost(shape, 1, seen, seen).bytes);
-  counts->bytes += static_cast<uint64_t>(AttentionCost(shape, 1, read, read).bytes);
+  counts->bytes += static_cast<uint64_t>(SparseCost(shape, form, seen, 0, false).bytes);
 }
 
 void Count(const AttentionShape& shape, const SparseTask& task, size_t position, SparseCounts* counts) {
   const size_t first = shape.window == 0 || position + 1 < shape.window ? 0 : position + 1 - shape.window;
   const size_t seen = position + 1 - first;
-  if (seen <= task.form->k) return CountRow(shape, seen, seen, counts);
+  if (seen <= task.form->k) return CountRow(shape, *task.form, seen, counts);
   const double dense = AttentionCost(shape, 1, seen, seen).bytes;
   ++counts->rows;
   counts->dense_bytes += static_cast<uint64_t>(dense);
@@ -139,7 +139,7 @@ void AttendWindows(ExecutionContext& ctx, const AttentionShape& shape, const Cel
                                 .out = out.row(rows.first_row + row)});
     used += need;
     layer.MarkEvicting();
-    CountRow(shape, end, kept, &layer.counts());
+    CountRow(shape, layer.form(), end, &layer.counts());
   });
   run();
 }
@@ -159,10 +159,8 @@ void AttendHeavy(ExecutionContext& ctx, const AttentionShape& shape, SparseKvLay
                       .q = q.Rows(rows.first_row, rows.num_rows),
                       .out = out.Rows(rows.first_row, rows.num_rows),
                       .sums = scratch.sums});
-  for (size_t row = dense; row < rows.num_rows; ++row) {
-    const size_t seen = rows.first_position() + row + 1;
-    CountRow(shape, seen, std::min(seen - 1, layer.form().k) + 1, &layer.counts());
-  }
+  for (size_t row = dense; row < rows.num_rows; ++row)
+    CountRow(shape, layer.form(), rows.first_position() + row + 1, &layer.counts());
 }
 
 }  // namespace
