@@ -206,7 +206,7 @@ TEST(HybridDraft, EveryRequest_GetsWhatItGetsWithout) {
 std::vector<const LinearLayer*> LinearLayersOf(SequenceState& state) {
   std::vector<const LinearLayer*> layers;
   for (size_t i = 0; i < state.num_layers(); ++i) {
-    if (state.layer(i).kind() == StateKind::kLinear) layers.push_back(static_cast<const LinearLayer*>(&state.layer(i)));
+    if (const LinearLayer* layer = LinearOf(state.layer(i))) layers.push_back(layer);
   }
   return layers;
 }

@@ -64,9 +64,9 @@ INSTANTIATE_TEST_SUITE_P(Families, MixedState, ::testing::ValuesIn(kFamilies),
 TEST_P(MixedState, ListOfKinds_IsTheBranches) {
   const auto state = runner_.NewState();
   ASSERT_EQ(state->num_layers(), runner_.model().layers.size() + 1);
-  EXPECT_EQ(state->layer(0).kind(), StateKind::kKv);
-  EXPECT_EQ(state->layer(1).kind(), StateKind::kOfATest);
-  EXPECT_EQ(state->layer(state->num_layers() - 1).kind(), StateKind::kOfATest);
+  EXPECT_EQ(state->layer(0).checkpoint_kind(), StateKind::kKv);
+  EXPECT_EQ(state->layer(1).checkpoint_kind(), StateKind::kOfATest);
+  EXPECT_EQ(state->layer(state->num_layers() - 1).checkpoint_kind(), StateKind::kOfATest);
 }
 
 TEST_P(MixedState, Chunks_GiveTheSameBits) {

@@ -16,7 +16,7 @@ LayersDrafter::LayersDrafter(const Options& options)
   rows_parents_.reserve(1 + TreeDraft::kMaxAsked);
   keeps_rows_ = true;
   for (size_t i = 0; i < options.state->num_layers(); ++i)
-    keeps_rows_ = keeps_rows_ && options.state->layer(i).kind() != StateKind::kLinear;
+    keeps_rows_ = keeps_rows_ && LinearOf(options.state->layer(i)) == nullptr;
 }
 
 void LayersDrafter::Begin(size_t num_draft_tokens) {

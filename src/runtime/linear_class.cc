@@ -101,8 +101,9 @@ std::string DeltaClassName(const DeltaClass& form) {
 std::optional<LinearStats> LinearStatsOf(SequenceState& state) {
   std::optional<LinearStats> stats;
   for (size_t i = 0; i < state.num_layers(); ++i) {
-    if (state.layer(i).kind() != StateKind::kLinear) continue;
-    const auto& layer = static_cast<const LinearLayer&>(state.layer(i));
+    const LinearLayer* linear = LinearOf(state.layer(i));
+    if (linear == nullptr) continue;
+    const LinearLayer& layer = *linear;
     const DeltaClass& form = layer.shape().delta.form;
     if (!stats) {
       stats = {.form = form.start > form.period ? LinearForm::kKv

@@ -89,12 +89,12 @@ class KvLayer : public LayerState {
   // The first rows of the newest block, which others see.
   size_t seen_rows() const { return tail_.use_count() > 1 ? seen_rows_ : 0; }
 
-  // Whether a state of that kind is a KvLayer.
+  // Whether a state whose checkpoints are of that kind is a KvLayer.
   static constexpr bool Holds(StateKind kind) { return kind == kKind || kind == StateKind::kSparseKv; }
 
   virtual SparseKvLayer* AsSparse() { return nullptr; }  // the same, if it is one
 
-  StateKind kind() const override { return kKind; }
+  StateKind checkpoint_kind() const override { return kKind; }
   std::vector<uint64_t> Shape() const override {
     return {static_cast<uint64_t>(options_.dtype), shape_.kv_heads, shape_.head_dim, shape_.window};
   }

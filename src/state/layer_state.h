@@ -22,7 +22,7 @@
 
 namespace tidemill {
 
-// Numbers of checkpoints: they stay what they are.
+// Forms of checkpoints, by numbers that stay what they are.
 enum class StateKind : uint32_t { kKv = 1, kLinear = 2, kSparseKv = 3, kOfATest = 1000 };
 
 // What growth has cost so far.
@@ -74,7 +74,8 @@ class LayerState {
  public:
   virtual ~LayerState() = default;
 
-  virtual StateKind kind() const = 0;
+  // Of its checkpoints; classes may share one. What it is: LinearOf, SparseOf.
+  virtual StateKind checkpoint_kind() const = 0;
   // Numbers that tell its shape from others of the kind, for checkpoints.
   virtual std::vector<uint64_t> Shape() const = 0;
   // An empty one of the same shape. Throws std::bad_alloc.

@@ -76,7 +76,7 @@ class LinearLayer : public LayerState {
   // After both: what the rows leave. x as above.
   void EndRows(size_t slot, ConstMatrix<float> x);
 
-  StateKind kind() const override { return kKind; }
+  StateKind checkpoint_kind() const override { return kKind; }
   std::vector<uint64_t> Shape() const override;
   std::unique_ptr<LayerState> MakeEmpty() const override { return std::make_unique<LinearLayer>(shape_, options_); }
   size_t EarliestRollback(size_t floor) const override { return floor; }
@@ -176,6 +176,11 @@ class LinearLayer : public LayerState {
   // Of a whole step, after the rows so far.
   size_t staged_base_ = 0, staged_first_ = 0, staged_entries_ = 0, staged_inputs_ = 0;
 };
+
+// A layer's state, if it is one; null: it is another.
+inline LinearLayer* LinearOf(LayerState& state) {
+  return LinearLayer::Holds(state.checkpoint_kind()) ? static_cast<LinearLayer*>(&state) : nullptr;
+}
 
 }  // namespace tidemill
 

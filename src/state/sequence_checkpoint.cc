@@ -34,7 +34,7 @@ void Append(std::vector<std::byte>* out, const void* data, size_t bytes) {
 
 bool SequenceState::has_only_kv() const {
   return !layers_.empty() && std::all_of(layers_.begin(), layers_.end(), [this](const auto& layer) {
-    return layer->kind() == StateKind::kKv && layer->Shape().front() == layers_.front()->Shape().front();
+    return layer->checkpoint_kind() == StateKind::kKv && layer->Shape().front() == layers_.front()->Shape().front();
   });
 }
 
@@ -44,7 +44,8 @@ uint64_t SequenceState::ShapeHash() const {
   uint64_t hash = ChainTokenHash(only_kv ? layers_.front()->Shape().front() : layers_.size(), options_.draft_rows);
   for (const auto& layer : layers_) {
     const std::vector<uint64_t> shape = layer->Shape();
-    if (!only_kv) hash = ChainTokenHash(ChainTokenHash(hash, static_cast<uint64_t>(layer->kind())), shape.size());
+    if (!only_kv)
+      hash = ChainTokenHash(ChainTokenHash(hash, static_cast<uint64_t>(layer->checkpoint_kind())), shape.size());
     for (size_t i = only_kv ? 1 : 0; i < shape.size(); ++i) hash = ChainTokenHash(hash, shape[i]);
   }
   return hash;
@@ -64,7 +65,7 @@ std::vector<uint64_t> SequenceState::LayerList(size_t length, size_t earliest) c
   if (has_only_kv()) return list;
   list.push_back(layers_.size());
   for (const auto& layer : layers_) {
-    list.push_back(static_cast<uint64_t>(layer->kind()));
+    list.push_back(static_cast<uint64_t>(layer->checkpoint_kind()));
     list.push_back(layer->CheckpointBytes(length, earliest));
   }
   return list;

@@ -55,8 +55,6 @@ struct SparseCounts {
 
 class SparseKvLayer : public KvLayer {
  public:
-  static constexpr StateKind kKind = StateKind::kSparseKv;
-
   // `columns` false: sums only, as for Q8_0.
   SparseKvLayer(const KvLayerShape& shape, const KvOptions& options, const SparseForm& form, bool columns);
 
@@ -79,7 +77,7 @@ class SparseKvLayer : public KvLayer {
   SparseKvLayer* AsSparse() override { return this; }
 
   // What it keeps for good is what a KvLayer keeps, but of a window or a form that evicts: each restores and continues the other's states.
-  StateKind kind() const override { return has_word() ? kKind : StateKind::kKv; }
+  StateKind checkpoint_kind() const override { return has_word() ? StateKind::kSparseKv : StateKind::kKv; }
   std::vector<uint64_t> Shape() const override;
   std::unique_ptr<LayerState> MakeEmpty() const override;
   size_t EarliestRollback(size_t floor) const override {
@@ -129,7 +127,7 @@ class SparseKvLayer : public KvLayer {
 
 // A layer's state, if it is one; null: it is another.
 inline SparseKvLayer* SparseOf(LayerState& state) {
-  return KvLayer::Holds(state.kind()) ? static_cast<KvLayer&>(state).AsSparse() : nullptr;
+  return KvLayer::Holds(state.checkpoint_kind()) ? static_cast<KvLayer&>(state).AsSparse() : nullptr;
 }
 
 }  // namespace tidemill

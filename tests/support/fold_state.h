@@ -38,7 +38,7 @@ class FoldState : public LayerState {
     return value;
   }
 
-  StateKind kind() const override { return kKind; }
+  StateKind checkpoint_kind() const override { return kKind; }
   std::vector<uint64_t> Shape() const override { return {begin_}; }
   std::unique_ptr<LayerState> MakeEmpty() const override { return std::make_unique<FoldState>(begin_); }
   size_t EarliestRollback(size_t floor) const override { return floor; }

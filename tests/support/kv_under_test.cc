@@ -19,7 +19,7 @@ PageCommitter* Pages() {
 }
 
 FoldState& FoldOf(LayerState& layer) {
-  TIDEMILL_CHECK(layer.kind() == StateKind::kOfATest);
+  TIDEMILL_CHECK(layer.checkpoint_kind() == StateKind::kOfATest);
   layer.Settle();
   return static_cast<FoldState&>(layer);
 }
@@ -171,7 +171,7 @@ std::vector<const std::byte*> KvUnderTest::Addresses(LayerState& layer) const {
 }
 
 KvLayer& KvUnderTest::Layer(LayerState& layer) const {
-  TIDEMILL_CHECK(KvLayer::Holds(layer.kind()));
+  TIDEMILL_CHECK(KvLayer::Holds(layer.checkpoint_kind()));
   layer.Settle();
   auto& kv = static_cast<KvLayer&>(layer);
   TIDEMILL_CHECK(kv.dtype() == dtype_);

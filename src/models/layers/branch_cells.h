@@ -30,7 +30,7 @@ struct BranchCells {
   template <typename T>
   static T& StateOf(const SequenceRows& rows, size_t index) {
     LayerState& state = rows.state->layer(index);
-    TIDEMILL_CHECK(T::Holds(state.kind()));  // the sequence was made for this model
+    TIDEMILL_CHECK(T::Holds(state.checkpoint_kind()));  // the sequence was made for this model
     return static_cast<T&>(state);
   }
   template <typename T>
