@@ -33,6 +33,7 @@
 #include "kernels/context_columns.h"
 #include "kernels/cost.h"
 #include "kernels/execution_context.h"
+#include "tidemill/policies.h"
 
 namespace tidemill {
 
@@ -40,6 +41,13 @@ enum class SparseKind : uint8_t { kDense, kSparq, kTopk, kH2o, kWindow };
 // Whether rows of the kind give up positions for good.
 constexpr bool Evicts(SparseKind kind) { return kind == SparseKind::kH2o || kind == SparseKind::kWindow; }
 inline constexpr size_t kSparseSinks = 16;  // first positions that kWindow reads
+
+// Whether rows of a layer can be of that kind. A narrow window is dense: it has little to leave out. What a window drops cannot be kept by a kind that
+// chooses once.
+constexpr bool CanBeSparse(const AttentionShape& shape, SparseKind kind) {
+  if (kind == SparseKind::kDense) return false;
+  return shape.window == 0 || (!Evicts(kind) && shape.window > AttentionPolicy::kMaxDenseWindow);
+}
 
 enum class SparseRule : uint8_t {
   kPaper,  // softmax, then the sum over the group

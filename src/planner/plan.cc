@@ -31,7 +31,7 @@ class Planner {
     plan.memory.unused_capacity =
         static_cast<uint64_t>(IdleBytes(in_.policy, in_.increment) * static_cast<double>(in_.batch));
     plan.choices = {GrowthIncrement(), Policy(), PrefillChunk(), Threads()};
-    if (costs_.CanBeSparse() && in_.other_sparse.kind != SparseKind::kDense) plan.choices.push_back(Attention());
+    if (costs_.AnyCanBeSparse(in_.other_sparse.kind)) plan.choices.push_back(Attention());
     if (in_.model.linear.layers != 0) plan.choices.push_back(LinearForm());
     if (in_.drafts.is_planned) plan.choices.push_back(NumDraftTokensChoice());
     plan.drafts = Drafts();

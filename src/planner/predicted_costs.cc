@@ -15,11 +15,6 @@ double SeenPositions(double tokens, double window) {
   return window * (window + 1) / 2 + (tokens - window) * window;
 }
 
-// As requests' policies have it, but for --sparq-dense-layers.
-bool IsSparse(const AttentionShape& shape) {
-  return shape.window == 0 || shape.window > AttentionPolicy::kMaxDenseWindow;
-}
-
 }  // namespace
 
 double StraightAt(std::span<const size_t> at, std::span<const double> numbers, double x) {
@@ -114,7 +109,7 @@ double PredictedCosts::Attention(const SparseForm& form, size_t depth, size_t ro
     const AttentionShape& shape = group.shape;
     const size_t all = depth + rows;
     const auto layers = static_cast<double>(group.layers), width = static_cast<double>(rows);
-    if (form.kind != SparseKind::kDense && IsSparse(shape)) {
+    if (CanBeSparse(shape, form.kind)) {
       const size_t seen = shape.window == 0 ? all : std::min(all, shape.window);
       const double bytes = SparseCost(shape, form, seen, seen / kSumRows * kSumRows, model_.sparse_columns).bytes;
       const double part = bytes / AttentionCost(shape, 1, seen, seen).bytes;
@@ -127,9 +122,9 @@ double PredictedCosts::Attention(const SparseForm& form, size_t depth, size_t ro
   return seconds;
 }
 
-bool PredictedCosts::CanBeSparse() const {
+bool PredictedCosts::AnyCanBeSparse(SparseKind kind) const {
   return std::any_of(model_.attention.begin(), model_.attention.end(),
-                     [](const AttentionLayers& group) { return IsSparse(group.shape); });
+                     [kind](const AttentionLayers& group) { return CanBeSparse(group.shape, kind); });
 }
 
 double PredictedCosts::Prefill(size_t tokens, size_t chunk) const {

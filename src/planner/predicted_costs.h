@@ -83,10 +83,10 @@ class PredictedCosts {
   // The caches of `batch` sequences grow from none to `positions`, row by row.
   double Growing(KvPolicy policy, size_t increment, size_t positions, size_t batch) const;
 
-  // Attention of all layers, were it of that form: one sequence with `rows` rows at `depth`.
+  // Attention of all layers, were it of that form where it can be: one sequence with `rows` rows at `depth`. --sparq-dense-layers is left out.
   double Attention(const SparseForm& form, size_t depth, size_t rows) const;
-  // Whether some layer can be sparse.
-  bool CanBeSparse() const;
+  // Whether some layer can be of that kind.
+  bool AnyCanBeSparse(SparseKind kind) const;
   // A step of all layers of linear attention, were they of that class: one sequence with `rows` rows, in the long run.
   double Linear(const DeltaClass& form, size_t rows) const;
   // The same of one row while there is no state and `entries` entries.

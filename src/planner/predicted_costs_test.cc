@@ -178,10 +178,15 @@ TEST(PredictedCosts, SparseAttention_TakesThePartThatItReads) {
   EXPECT_EQ(costs.Prefill(1024, 512), prefill);
   model.sparse_columns = false;
   EXPECT_NEAR(costs.Attention(form, 999, 1), 2e-3 * part(false), 1e-12);
-  EXPECT_TRUE(costs.CanBeSparse());
+  EXPECT_TRUE(costs.AnyCanBeSparse(form.kind));
   model.attention.front().shape.window = 1024;
   EXPECT_NEAR(costs.Attention(form, 999, 1), 2e-3, 1e-12);
-  EXPECT_FALSE(costs.CanBeSparse());
+  EXPECT_FALSE(costs.AnyCanBeSparse(form.kind));
+  model.attention.front().shape.window = 1025;
+  EXPECT_TRUE(costs.AnyCanBeSparse(form.kind));
+  EXPECT_FALSE(costs.AnyCanBeSparse(SparseKind::kH2o)) << "what the window drops cannot be kept";
+  EXPECT_NEAR(costs.Attention({.kind = SparseKind::kH2o, .k = 128}, 999, 1), 2e-3, 1e-12);
+  EXPECT_FALSE(costs.AnyCanBeSparse(SparseKind::kDense));
 }
 
 TEST(PredictedCosts, Growing_CopiesAndTouches) {

@@ -137,7 +137,7 @@ double EvalShareOfDense(const AttentionPolicy& attention, size_t head_dim, size_
 
 size_t SparseHeadDim(const LanguageModel& model, DType kv_dtype) {
   for (const auto& shape : model.attention_shapes(kv_dtype)) {
-    if (shape && (shape->window == 0 || shape->window > AttentionPolicy::kMaxDenseWindow)) return shape->head_dim;
+    if (shape && CanBeSparse(*shape, SparseKind::kSparq)) return shape->head_dim;
   }
   return 0;
 }

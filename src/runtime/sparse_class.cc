@@ -112,11 +112,6 @@ Result<void> CheckLayerLists(const AttentionPolicy& policy, size_t num_layers) {
   return {};
 }
 
-// What a window drops cannot be kept by a form that chooses once.
-bool CanBeSparse(const std::optional<AttentionShape>& shape, AttentionKind kind) {
-  return shape && (shape->window == 0 || (!Evicts(FormKind(kind)) && shape->window > AttentionPolicy::kMaxDenseWindow));
-}
-
 // The form of one layer with attention.
 Result<SparseLayer> LayerOf(const AttentionPolicy& policy, const AttentionShape& shape) {
   SparseForm form{.kind = FormKind(policy.kind), .audit = policy.audit};
@@ -296,7 +291,7 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
   std::vector<size_t> stay_dense;
   bool is_any = false, reads_more = false;
   for (size_t i = 0; i < shapes.size(); ++i) {
-    if (!CanBeSparse(shapes[i], policy.kind)) continue;
+    if (!shapes[i] || !CanBeSparse(*shapes[i], FormKind(policy.kind))) continue;
     TIDEMILL_TRY(layer, LayerOf(policy, *shapes[i]));
     const auto& named = policy.dense_layers;
     if (std::find(named.begin(), named.end(), i) != named.end()) {
