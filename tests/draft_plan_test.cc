@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "runtime/engine_impl.h"
 #include "tests/support/drafting_models.h"
 #include "tests/support/engine_driver.h"
+#include "tests/support/hybrid_models.h"
 #include "tests/support/model_runner.h"
 #include "tidemill/plan.h"
 
@@ -91,16 +93,63 @@ TEST(DraftPlan, Trees_AreRefused) {
   EXPECT_EQ(plan.error().code(), ErrorCode::kInvalidArgument);
 }
 
-// A draft token of the model's own layers is a step of those before it, too: of many it is predicted to take longer than of one.
-TEST(DraftPlan, DraftTokensOfLayers_RunThoseBeforeThem) {
+// Without linear attention a draft token takes a step of one row, of many as of one.
+TEST(DraftPlan, DraftTokensOneByOne_RunOnce) {
   for (const DraftingModel& source : testing::DraftingModels()) {
     if (source.at_once) continue;
     EngineDriver driver(source.model, source.Options(1));
     const auto seconds = [&](size_t num_draft_tokens) {
       return PlanOf(driver.engine(), source.Draft(num_draft_tokens), 1).drafts.draft_token_seconds;
     };
-    EXPECT_EQ(seconds(16) > seconds(1), source.layers != 0) << source.name;
+    EXPECT_EQ(seconds(16), seconds(1)) << source.name;
   }
+}
+
+// What is predicted of steps of the model's own layers is what they do: with linear attention each has all earlier draft tokens again, and of many
+// one takes longer than of one.
+TEST(DraftPlan, DraftTokensThatRunAgain_AreThoseOfLinearAttention) {
+  size_t agains = 0;
+  for (const auto& model : {testing::SmallContextModel(DType::kF32), testing::LoadHybrid("qwen3_next")}) {
+    EngineDriver driver(model, {.threads = 1, .kv_policy = KvPolicy::kUpfront});
+    Engine::Impl& impl = driver.engine().impl();
+    for (const DraftSource source : {DraftSource::kLayers, DraftSource::kSparq}) {
+      const DraftOptions draft{.num_draft_tokens = 4, .source = source, .layers = 1};
+      const auto state = impl.NewState();
+      const auto drafter = impl.NewDrafter(draft, 0, state.get());
+      StepDrafter& steps = *StepDrafter::Of(drafter.get());
+      const DraftForward on = steps.forward();
+      const std::vector<int32_t> text = {7, 8};
+      for (const int32_t id : text) steps.Append(id);
+      const auto known = std::span(text).first(1);
+      ASSERT_TRUE(state->Reserve(8).ok());
+      const StepSequence first{.state = state.get(), .tokens = known, .rows = Wanted::kNothing};
+      ASSERT_TRUE(impl.executor->Run(
+          {&first, 1}, [](size_t, size_t, std::span<float>) {}, nullptr));
+      state->Commit(testing::KeysOf(known));
+      ASSERT_TRUE(state->Reserve(8).ok());
+      steps.Begin(4);
+      std::vector<size_t> rows;
+      StepSequence step;
+      while (steps.Next(on.executor->max_rows(), &step) == DraftNext::kStep) {
+        rows.push_back(step.tokens.size());
+        SequentialOrder order(on.num_layers);
+        ASSERT_TRUE(on.executor->Run(
+            {&step, 1}, [&](size_t, size_t row, std::span<float> logits) { steps.Choose(row, logits); }, nullptr,
+            order));
+        steps.Ran(0);
+      }
+      const bool again = SettingOf(impl, draft, 1, 0, 0).runs_draft_tokens_again;
+      EXPECT_EQ(rows, again ? std::vector<size_t>({1, 2, 3, 4}) : std::vector<size_t>({1, 1, 1, 1}));
+      agains += again ? 1U : 0U;
+      const auto seconds = [&](size_t num_draft_tokens) {
+        DraftOptions other = draft;
+        other.num_draft_tokens = num_draft_tokens;
+        return PlanOf(driver.engine(), other, 1).drafts.draft_token_seconds;
+      };
+      EXPECT_EQ(seconds(16) > seconds(1), again);
+    }
+  }
+  EXPECT_EQ(agains, 2U);
 }
 
 // A draft token of a batch costs its share of the step that makes those of all: less than a step of its own.

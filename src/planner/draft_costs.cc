@@ -59,7 +59,7 @@ DraftCosts PredictDraftCosts(const PredictedCosts& model, const PredictedCosts* 
     costs.step_seconds[draft_tokens] = model.CheckStep(setting.depth, 1 + draft_tokens, setting.others);
   if (drafter != nullptr) {
     const bool at_once = setting.order == DraftOrder::kAtOnce;
-    if (!setting.runs_draft_tokens_again) costs.acceptance = kModelAcceptance;
+    costs.acceptance = setting.acceptance;
     const size_t rows = at_once                           ? setting.num_draft_tokens
                         : setting.runs_draft_tokens_again ? (1 + setting.num_draft_tokens) / 2
                                                           : 1;

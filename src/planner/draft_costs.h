@@ -2,8 +2,9 @@
 //
 //   step(g)       a step in which one sequence has 1 + g rows at `depth` and `others` have one each: PredictedCosts::CheckStep
 //   d             the draft step of one draft token, a decode step of the draft model at that depth. All at once (PARD): a step with as many rows
-//                 as there are draft tokens at most. Where earlier draft tokens run again (assumed of layers:M): a step with (1 + most) / 2 rows.
-//                 Prompt lookup: 0. With `together` batch mates in the same draft step: one sequence's part of it.
+//                 as there are draft tokens at most. Where earlier draft tokens run again (the model's own layers, if some have linear
+//                 attention): a step with (1 + most) / 2 rows. Prompt lookup: 0.
+//                 With `together` batch mates in the same draft step: one sequence's part of it.
 //   tree          step(g) contains the drafting of the first g nodes, and d = 0: a row of the last sampled token, and for each level with
 //                 children the rows of its inner nodes and their ancestors; the same part of it
 //   rate(g, a)    = (others + E(g)) / (step(g) + g d), E(g) = 1 + a + ... + a^g, a: acceptance rate        decoding/num_draft_tokens.h
@@ -24,6 +25,12 @@
 
 namespace tidemill {
 
+// The acceptance rate of a draft model, a head or sparq that is assumed before any draft token was checked. Other drafters: DraftCosts::acceptance's
+// default.
+inline constexpr double kModelAcceptance = 0.8;
+// The acceptance rate in an easy text.
+inline constexpr double kHopedAcceptance = 0.95;
+
 // Where and beside whom a draft token is made.
 struct DraftSetting {
   size_t depth = 0;             // tokens that each sequence holds
@@ -32,6 +39,7 @@ struct DraftSetting {
   size_t num_draft_tokens = 1;  // draft tokens; at least 1
   DraftOrder order = DraftOrder::kOneByOne;
   bool runs_draft_tokens_again = false;  // a draft step has the last sampled token and all earlier draft tokens
+  double acceptance = kModelAcceptance;  // that is assumed at first where drafting takes steps
 };
 
 // drafter: null where drafting takes no steps. No tree.
@@ -46,11 +54,6 @@ DraftCosts PredictTreeCosts(const PredictedCosts& model, const PredictedCosts& d
 
 // Tokens a second of a step with so many draft tokens at acceptance rate `acceptance`. No tree.
 double DraftRate(const DraftCosts& costs, DraftOrder order, size_t draft_tokens, double acceptance);
-
-// The acceptance rate of a draft model or a head that is assumed before any draft token was checked. Other drafters: DraftCosts::acceptance's default.
-inline constexpr double kModelAcceptance = 0.8;
-// The acceptance rate in an easy text.
-inline constexpr double kHopedAcceptance = 0.95;
 
 struct DraftPrefill {
   double seconds = 0;

@@ -46,6 +46,7 @@ TEST(PredictDraftCosts, AreStepsOfBothModels) {
   // Each draft token runs those before it again: of eight, one to eight rows.
   DraftSetting again = setting;
   again.runs_draft_tokens_again = true;
+  again.acceptance = 0.5;
   EXPECT_EQ(PredictDraftCosts(costs, &drafter, again).acceptance, 0.5);
   EXPECT_EQ(PredictDraftCosts(costs, &drafter, again).draft_token_seconds, drafter.BatchStep(999, 4, 1, 1));
   again.num_draft_tokens = 1;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "decoding/acceptance_counts.h"
+#include "runtime/layers_drafter.h"
 #include "runtime/model_numbers.h"
 
 namespace tidemill {
@@ -18,11 +19,15 @@ struct DrafterNumbers {
   ThreadUse threads = ThreadUse::kAll;
 };
 
+// Whether layers of the model itself draft.
+bool IsOwn(const DraftOptions& draft) {
+  return draft.source == DraftSource::kLayers || draft.source == DraftSource::kSparq;
+}
+
 // None: the drafter takes no steps.
 std::optional<DrafterNumbers> NumbersOfDrafter(const Engine::Impl& engine, const DraftOptions& draft) {
   if (draft.source == DraftSource::kNgram) return std::nullopt;
-  const bool own = draft.source == DraftSource::kLayers || draft.source == DraftSource::kSparq;
-  const LanguageModel& model = own                            ? engine.language_model()
+  const LanguageModel& model = IsOwn(draft)                   ? engine.language_model()
                                : engine.draft_head != nullptr ? engine.draft_head->model()
                                                               : engine.draft_model->model();
   const size_t layers = draft.source == DraftSource::kLayers ? draft.layers : SIZE_MAX;
@@ -64,7 +69,8 @@ DraftSetting SettingOf(const Engine::Impl& engine, const DraftOptions& draft, si
           .together = together,
           .num_draft_tokens = draft.num_draft_tokens,
           .order = DraftOrderOf(engine, draft),
-          .runs_draft_tokens_again = draft.source == DraftSource::kLayers};
+          .runs_draft_tokens_again = IsOwn(draft) && !LayersDrafter::KeepsRows(engine.language_model()),
+          .acceptance = draft.source == DraftSource::kLayers ? DraftCosts().acceptance : kModelAcceptance};
 }
 
 double PredictedGrowthOfRow(const Engine::Impl& engine, const MachineProfile& profile) {

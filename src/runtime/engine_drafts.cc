@@ -136,13 +136,15 @@ std::unique_ptr<Drafter> Engine::Impl::NewDrafter(const DraftOptions& draft, siz
                               .tokenizer = &model->text().tokenizer};
   if (draft.source == DraftSource::kLayers || draft.source == DraftSource::kSparq) {
     const bool is_whole = draft.source == DraftSource::kSparq;
-    return std::make_unique<LayersDrafter>(LayersDrafter::Options{.executor = executor.get(),
-                                                                  .num_layers = is_whole ? SIZE_MAX : draft.layers,
-                                                                  .is_sparse = HasSparseLayers(*state),
-                                                                  .state = state,
-                                                                  .interrupt = &interrupt,
-                                                                  .tree = draft.tree,
-                                                                  .choice = choice});
+    return std::make_unique<LayersDrafter>(
+        LayersDrafter::Options{.executor = executor.get(),
+                               .num_layers = is_whole ? SIZE_MAX : draft.layers,
+                               .is_sparse = HasSparseLayers(*state),
+                               .keeps_rows = LayersDrafter::KeepsRows(language_model()),
+                               .state = state,
+                               .interrupt = &interrupt,
+                               .tree = draft.tree,
+                               .choice = choice});
   }
   if (draft_head != nullptr) {
     const LanguageModel& head = draft_head->model();

@@ -14,9 +14,6 @@ LayersDrafter::LayersDrafter(const Options& options)
   ids_.reserve(std::min(options.state->max_length(), kReservedDraftIds));
   rows_ids_.reserve(1 + TreeDraft::kMaxAsked);
   rows_parents_.reserve(1 + TreeDraft::kMaxAsked);
-  keeps_rows_ = true;
-  for (size_t i = 0; i < options.state->num_layers(); ++i)
-    keeps_rows_ = keeps_rows_ && LinearOf(options.state->layer(i)) == nullptr;
 }
 
 void LayersDrafter::Begin(size_t num_draft_tokens) {
@@ -52,7 +49,7 @@ DraftNext LayersDrafter::Next(size_t rows, StepSequence* step) {
   size_t num_asked = 1, slot = 0;
   if (!is_tree) {
     rows_ids_.insert(rows_ids_.end(), builder_.chain().begin(), builder_.chain().end());
-    if (keeps_rows_) {
+    if (options_.keeps_rows) {
       slot = rows_ids_.size() - 1;
       rows_ids_.assign(1, rows_ids_.back());
     }

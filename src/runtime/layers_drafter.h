@@ -16,6 +16,7 @@
 
 #include "decoding/draft_builder.h"
 #include "engine/step_executor.h"
+#include "models/language_model.h"
 #include "runtime/draft_steps.h"
 #include "state/sequence_state.h"
 #include "tidemill/engine.h"
@@ -29,11 +30,15 @@ class LayersDrafter : public StepDrafter {
     StepExecutor* executor = nullptr;  // of the model
     size_t num_layers = 1;             // that run
     bool is_sparse = false;            // their attention, in layers whose form says so
+    bool keeps_rows = false;           // KeepsRows of the model
     SequenceState* state = nullptr;    // of the request; draft tokens are made where it lacks the last id alone
     const std::atomic<bool>* interrupt = nullptr;  // ends drafting early; may be null
     DraftTreeKind tree = DraftTreeKind::kChain;
     DraftChoice::Options choice = {};
   };
+
+  // Whether what a step of a chain wrote stays for the next one.
+  static bool KeepsRows(const LanguageModel& model) { return !model.delta_shape(); }
 
   // Throws std::bad_alloc.
   explicit LayersDrafter(const Options& options);
@@ -59,7 +64,6 @@ class LayersDrafter : public StepDrafter {
   DraftBuilder builder_;
   bool had_unused_ = false;  // a draft token fitted once
   std::string_view trouble_;
-  bool keeps_rows_ = false;            // what a step of a chain wrote stays for the next one
   size_t num_rows_ = 0;                // of a chain: reserved
   bool goes_on_ = false;               // there is another step
   bool was_asked_ = false;             // a step computed what follows the last sampled token
