@@ -29,8 +29,7 @@ AttentionPolicy Policy(std::vector<float> shares, std::vector<size_t> dense_laye
           .r = 4,
           .k = 24,
           .dense_layers = std::move(dense_layers),
-          .floors = {0.12F},
-          .dense_shares = std::move(shares)};
+          .floors = {.alphas = {0.12F}, .dense_shares = std::move(shares)}};
 }
 
 struct Answered : Outcome {
@@ -79,7 +78,7 @@ TEST(DenseShares, AllLayersThatWouldReadMore_AreDenseAttention) {
   EXPECT_FALSE(found.stats.attention.has_value());
   // A floor of 1 alone has dense attention's bits, in layers that are sparse by name.
   AttentionPolicy always = Policy({});
-  always.floors = {1};
+  always.floors.alphas = {1};
   const Answered by_floor = Answer(always, 75, 60);
   EXPECT_EQ(by_floor.logprob_bits, dense.logprob_bits);
   EXPECT_EQ(by_floor.stats.attention->all.dense_share, 1.0);
@@ -115,32 +114,27 @@ TEST(CalibrateFloors, Floors_FollowTheErrorThatIsAllowed) {
   for (const double allowed : {0.0, 0.2, 1.0}) {
     const auto made = CalibrateFloors(driver.engine(), *SparseModel(), CalibrationOptions(), allowed);
     ASSERT_TRUE(made.ok()) << made.error().message();
-    EXPECT_EQ(made->origin.r, 4U);
-    EXPECT_EQ(made->origin.k, 24U);
-    EXPECT_EQ(made->origin.local, 6U);
-    ASSERT_EQ(made->floors.size(), 3U);
+    EXPECT_EQ(made->floors.origin->r, 4U);
+    EXPECT_EQ(made->floors.origin->k, 24U);
+    EXPECT_EQ(made->floors.origin->local, 6U);
+    ASSERT_EQ(made->floors.alphas.size(), 3U);
     double share = 0;
     for (size_t i = 0; i < 3; ++i) {
       EXPECT_EQ(made->rows[i], 2 * 23U) << "an answer of 24 tokens has so many sparse rows";
       if (allowed == 0.0) {
-        EXPECT_EQ(made->floors[i], 1.0F);
-        EXPECT_EQ(made->dense_shares[i], 1.0F);
+        EXPECT_EQ(made->floors.alphas[i], 1.0F);
+        EXPECT_EQ(made->floors.dense_shares[i], 1.0F);
         EXPECT_EQ(made->errors[i], 0.0);
       } else if (allowed == 1.0) {
-        EXPECT_LT(made->floors[i], 1.0F);
+        EXPECT_LT(made->floors.alphas[i], 1.0F);
         EXPECT_GT(made->errors[i], 0.0);
       }
-      share += static_cast<double>(made->dense_shares[i]) / 3;
+      share += static_cast<double>(made->floors.dense_shares[i]) / 3;
     }
     EXPECT_LE(share, last_share);
     last_share = share;
     // The engine takes what was made.
-    const AttentionPolicy policy{.kind = AttentionKind::kSparq,
-                                 .r = 4,
-                                 .k = 24,
-                                 .floors = made->floors,
-                                 .dense_shares = made->dense_shares,
-                                 .floor_origin = made->origin};
+    const AttentionPolicy policy{.kind = AttentionKind::kSparq, .r = 4, .k = 24, .floors = made->floors};
     EXPECT_EQ(Answer(policy, 75, 10).ids.size(), 10U);
     EngineDriver own(SparseModel(), {.threads = 1});
     AttentionPolicy wider = policy;

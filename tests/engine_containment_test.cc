@@ -97,7 +97,7 @@ AttentionPolicy PolicyOf(size_t request) {
   switch (request % 5) {
     case 0: return {.kind = AttentionKind::kSparq, .r = 3, .k = 8};
     case 1: return {.kind = AttentionKind::kTopk, .k = 5};
-    case 2: return {.kind = AttentionKind::kSparq, .r = 5, .k = 12, .audit = 3, .floors = {0.5F}};
+    case 2: return {.kind = AttentionKind::kSparq, .r = 5, .k = 12, .audit = 3, .floors = {.alphas = {0.5F}}};
     case 3: return {.kind = AttentionKind::kH2o, .k = 9};
     default: return {.kind = AttentionKind::kWindow, .k = 20};
   }

@@ -63,7 +63,7 @@ TEST(SparseEngine, Policies_ChangeAnswers) {
         EXPECT_NE(found.logprob_bits, dense.logprob_bits) << where;
         const SparseStats& stats = *found.stats.attention;
         EXPECT_LT(stats.all.bytes, stats.all.dense_bytes) << where;
-        if (!SparsePolicies()[p].policy.floors.empty()) {
+        if (!SparsePolicies()[p].policy.floors.alphas.empty()) {
           EXPECT_GT(stats.all.dense_share, 0) << where;
           EXPECT_LT(stats.all.dense_share, 1) << where;
           EXPECT_GT(stats.all.audits, 0U) << where;

@@ -198,7 +198,7 @@ TEST(SparseRequests, Stats_CountTheRowsOfGeneratedTokens) {
       EXPECT_GT(found.all.alpha_estimate, 0) << policy.name;
       EXPECT_LE(found.all.alpha_estimate, 1.001) << policy.name;
     }
-    if (given.floors.empty()) {
+    if (given.floors.alphas.empty()) {
       EXPECT_EQ(found.all.dense_share, 0) << policy.name;
     }
     if (found.all.audits != 0) {
@@ -242,14 +242,14 @@ TEST(SparseRequests, ColumnsWithoutMemory_AreTold) {
 TEST(SparseRequests, FloorOfOne_IsDenseAttention) {
   const std::vector<int32_t> prompt = SparsePrompt(60, 11);
   AttentionPolicy policy = kSparq;
-  policy.floors = {0, 1, 1};
+  policy.floors.alphas = {0, 1, 1};
   const Outcome some = SparseAlone(policy, prompt, SparseGreedy(40)),
                 sparse = SparseAlone(kSparq, prompt, SparseGreedy(40));
   EXPECT_EQ(some.stats.attention->layers[0].counts.dense_share, 0);
   EXPECT_EQ(some.stats.attention->layers[2].counts.dense_share, 1);
   EXPECT_NEAR(some.stats.attention->all.dense_share, 2.0 / 3, 1e-9);
   EXPECT_NE(some.logprob_bits, sparse.logprob_bits);
-  policy.floors = {1};
+  policy.floors.alphas = {1};
   const Outcome all = SparseAlone(policy, prompt, SparseGreedy(40));
   ExpectSame(all, SparseAlone({}, prompt, SparseGreedy(40)), "a floor of 1");
   EXPECT_EQ(all.stats.attention->all.dense_share, 1);

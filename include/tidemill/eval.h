@@ -76,7 +76,7 @@ struct EvalOptions {
   bool generate = true;          // also lets the model answer, for ROUGE-L, where that says more than the fed tokens
   bool sparse_question = false;  // rows are sparse from the question on, else from the answer on
   size_t audit = 0;  // of kSparq and kTopk: of every so many positions, one is compared with dense attention; 0: none
-  std::vector<float> floors = {};  // of kSparq, as AttentionPolicy has them
+  std::vector<float> floors = {};  // of kSparq: AttentionFloors::alphas
 };
 
 // Which record.
@@ -154,9 +154,7 @@ std::vector<EvalRow> SummarizeEval(std::span<const EvalRecord> records, uint64_t
 
 // Floors for kSparq, one for each layer, and what they do on other contexts of the same tasks.
 struct EvalCalibration {
-  FloorOrigin origin = {};
-  std::vector<float> floors = {};         // 0 where a layer cannot be sparse
-  std::vector<float> dense_shares = {};   // of KV heads and rows, those that read all with these floors
+  AttentionFloors floors = {};            // all of it; alphas are 0 where a layer cannot be sparse
   std::vector<double> errors = {};        // mean relative error with these floors
   std::vector<double> correlations = {};  // of alpha_estimate with the share of attention that was kept, without floors
   std::vector<size_t> rows = {};          // that each floor was fitted to

@@ -98,6 +98,18 @@ struct FloorOrigin {
   friend bool operator==(const FloorOrigin&, const FloorOrigin&) = default;
 };
 
+// Where kSparq turns dense for a step; CalibrateFloors (tidemill/eval.h) fits them.
+struct AttentionFloors {
+  // A KV head is dense in a step unless the estimate of the mass that is kept is above this for all its query heads. One for all layers, or one for
+  // each; 0 to 1; empty: none is.
+  std::vector<float> alphas = {};
+  // How often that is to be expected: of each layer the share of KV heads and steps, 0 to 1; empty: unknown. A layer that would so read more than
+  // dense attention does at the request's length is dense.
+  std::vector<float> dense_shares = {};
+  std::optional<FloorOrigin> origin = {};  // another model or form is refused; none: any will do
+  friend bool operator==(const AttentionFloors&, const AttentionFloors&) = default;
+};
+
 struct AttentionPolicy {
   static constexpr size_t kMaxDenseWindow = 1024;  // layers that see no more positions than this stay dense
 
@@ -111,13 +123,7 @@ struct AttentionPolicy {
   std::optional<size_t> from = {};  // rows of tokens from this position on are sparse; none: those of generated tokens
   std::vector<size_t> dense_layers = {};  // those stay dense, too
   size_t audit = 0;                       // of every so many positions, one is compared with dense attention; 0: none
-  // Of kSparq: a KV head is dense in a step unless the estimate of the mass that is kept is above this for all its query heads. One for all
-  // layers, or one for each; 0 to 1; empty: none is.
-  std::vector<float> floors = {};
-  // How often that is to be expected: of each layer the share of KV heads and steps, 0 to 1; empty: unknown. A layer that would so read more than
-  // dense attention does at the request's length is dense.
-  std::vector<float> dense_shares = {};
-  std::optional<FloorOrigin> floor_origin = {};  // another model or form is refused; none: any will do
+  AttentionFloors floors = {};            // of kSparq
   friend bool operator==(const AttentionPolicy&, const AttentionPolicy&) = default;
 };
 

@@ -58,10 +58,10 @@ Result<void> ReadFloors(const std::string& path, const AttentionFlags& flags, At
   const std::string name = std::string(kReadFloors) + ": " + path;
   TIDEMILL_TRY(json, JsonDocument::Parse(name, text));
   TIDEMILL_TRY(floors, SharesOf(json, "floors"));
-  policy.floors = std::move(floors);
+  policy.floors.alphas = std::move(floors);
   if (json.Has("dense_share")) {
     TIDEMILL_TRY(shares, SharesOf(json, "dense_share"));
-    policy.dense_shares = std::move(shares);
+    policy.floors.dense_shares = std::move(shares);
   }
   if (!json.Has("model_hash")) return {};
   TIDEMILL_TRY(origin, OriginOf(json));
@@ -70,7 +70,7 @@ Result<void> ReadFloors(const std::string& path, const AttentionFlags& flags, At
   if (!flags.local) policy.local = origin.local;
   if (!flags.rule) policy.rule = origin.rule;
   if (!flags.mean) policy.reallocate = origin.reallocate;
-  policy.floor_origin = origin;
+  policy.floors.origin = origin;
   return {};
 }
 
@@ -158,7 +158,7 @@ Result<AttentionPolicy> AttentionFlags::policy() const {
   policy.audit = audit.value_or(0);
   if (floor) {
     if (const auto number = ParseNumber<float>(*floor)) {
-      policy.floors = {*number};
+      policy.floors.alphas = {*number};
     } else {
       TIDEMILL_TRY_VOID(ReadFloors(*floor, *this, policy));
     }

@@ -79,7 +79,7 @@ TEST(AttentionFlags, EachFlag_IsRead) {
                              .from = 0,
                              .dense_layers = {0, 5, 6, 7},
                              .audit = 16,
-                             .floors = {0.75F}}));
+                             .floors = {.alphas = {0.75F}}}));
   EXPECT_EQ(Parse({"--attention", "sparq", "--sparq-rule", "paper", "--sparq-mean", "on", "--sparq-columns", "cache"})
                 .value(),
             (AttentionPolicy{.kind = kSparq, .columns = KeyColumns::kCache}));
@@ -140,7 +140,8 @@ TEST(AttentionFlags, FloorFile_HasOneForEachLayer) {
     return ErrorOf({"--attention", "sparq", "--attention-floor", path}, ErrorCode::kCorruptFile);
   };
   std::ofstream(path) << R"({"model": "m.gguf", "attention": {"kind": "sparq", "r": 16}, "floors": [0, 0.5, 1]})";
-  EXPECT_THAT(Parse({"--attention", "sparq", "--attention-floor", path}).value().floors, ElementsAre(0, 0.5F, 1));
+  EXPECT_THAT(Parse({"--attention", "sparq", "--attention-floor", path}).value().floors.alphas,
+              ElementsAre(0, 0.5F, 1));
   const std::string begin = "read the floors of attention: " + path + ": ";
   EXPECT_THAT(error("{"), HasSubstr(begin));
   EXPECT_THAT(error("[]"), HasSubstr(begin));
@@ -173,9 +174,7 @@ TEST(AttentionFlags, FloorFile_SaysWhatItWasFittedFor) {
                            .local = 6,
                            .rule = SparqRule::kEval,
                            .reallocate = false,
-                           .floors = {0, 0.5F},
-                           .dense_shares = {0.25F, 1},
-                           .floor_origin = origin};
+                           .floors = {.alphas = {0, 0.5F}, .dense_shares = {0.25F, 1}, .origin = origin}};
   EXPECT_EQ(Parse({"--attention", "auto", "--attention-floor", path}).value(), expected);
   // Flags stay what they are; with the model they are refused.
   expected.k = 7;

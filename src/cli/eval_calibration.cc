@@ -37,7 +37,7 @@ std::string Hexadecimal(uint64_t number) {
 
 Json FileJson(const EvalCalibration& made, const CalibrationRun& run, const Session& session,
               const EvalOptions& options) {
-  const FloorOrigin& origin = made.origin;
+  const FloorOrigin& origin = *made.floors.origin;
   return {{"model", std::filesystem::path(session.model->info().path).filename().string()},
           {"model_hash", Hexadecimal(origin.model)},
           {"attention",
@@ -52,18 +52,18 @@ Json FileJson(const EvalCalibration& made, const CalibrationRun& run, const Sess
           {"seed", options.seed},
           {"rows", List(made.rows)},
           {"correlation", List(made.correlations)},
-          {"floors", Shares(made.floors)},
-          {"dense_share", Shares(made.dense_shares)},
+          {"floors", Shares(made.floors.alphas)},
+          {"dense_share", Shares(made.floors.dense_shares)},
           {"error", List(made.errors)}};
 }
 
 std::string Table(const EvalCalibration& made) {
   std::string text = "layer    rows  floor  dense  error  correlation\n";
-  for (size_t i = 0; i < made.floors.size(); ++i) {
+  for (size_t i = 0; i < made.floors.alphas.size(); ++i) {
     char line[96];
     std::snprintf(line, sizeof line, "%5zu%8zu%7.3f%7.3f%7.3f%13.3f\n", i, made.rows[i],
-                  static_cast<double>(made.floors[i]), static_cast<double>(made.dense_shares[i]), made.errors[i],
-                  made.correlations[i]);
+                  static_cast<double>(made.floors.alphas[i]), static_cast<double>(made.floors.dense_shares[i]),
+                  made.errors[i], made.correlations[i]);
     text += line;
   }
   return text;

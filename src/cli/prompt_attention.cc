@@ -99,11 +99,7 @@ std::optional<AttentionPolicy> PromptAttention::Over(const AttentionPolicy& flag
   policy.reallocate = mean.value_or(policy.reallocate);
   policy.columns = columns.value_or(policy.columns);
   if (dense_layers) policy.dense_layers = *dense_layers;
-  if (floors) {
-    policy.floors = *floors;
-    policy.dense_shares.clear();
-    policy.floor_origin.reset();
-  }
+  if (floors) policy.floors = {.alphas = *floors};
   return policy;
 }
 

@@ -33,7 +33,7 @@ TEST(PromptAttention, LineWithoutIt_LeavesTheCommandLines) {
 }
 
 TEST(PromptAttention, KindOfALine_ReplacesAllOfTheCommandLines) {
-  const AttentionPolicy flags{.kind = AttentionKind::kSparq, .r = 8, .k = 64, .audit = 3, .floors = {0.5F}};
+  const AttentionPolicy flags{.kind = AttentionKind::kSparq, .r = 8, .k = 64, .audit = 3, .floors = {.alphas = {0.5F}}};
   EXPECT_EQ(Over(flags, R"(, "attention": "dense")"), AttentionPolicy());
   EXPECT_EQ(Over(flags, R"(, "sparq_k": 9, "attention": "topk")"),
             (AttentionPolicy{.kind = AttentionKind::kTopk, .k = 9}));
@@ -56,17 +56,16 @@ TEST(PromptAttention, OtherMembers_ReplaceOneFlagEach) {
                              .columns = KeyColumns::kCache,
                              .from = 0,
                              .audit = 7,
-                             .floors = {0.5F, 1}}));
-  EXPECT_EQ(Over(flags, R"(, "attention_floor": 0.25)")->floors, std::vector<float>{0.25F});
+                             .floors = {.alphas = {0.5F, 1}}}));
+  EXPECT_EQ(Over(flags, R"(, "attention_floor": 0.25)")->floors.alphas, std::vector<float>{0.25F});
 }
 
 TEST(PromptAttention, FloorsOfALine_AreOfNoFile) {
-  const AttentionPolicy flags{.kind = AttentionKind::kSparq,
-                              .floors = {0.5F, 0.25F},
-                              .dense_shares = {0, 1},
-                              .floor_origin = FloorOrigin{.model = 3}};
+  const AttentionPolicy flags{
+      .kind = AttentionKind::kSparq,
+      .floors = {.alphas = {0.5F, 0.25F}, .dense_shares = {0, 1}, .origin = FloorOrigin{.model = 3}}};
   EXPECT_EQ(Over(flags, R"(, "attention_floor": 0.75)"),
-            (AttentionPolicy{.kind = AttentionKind::kSparq, .floors = {0.75F}}));
+            (AttentionPolicy{.kind = AttentionKind::kSparq, .floors = {.alphas = {0.75F}}}));
   EXPECT_EQ(Over(flags, R"(, "sparq_mean": true)"), flags);
 }
 

@@ -309,8 +309,8 @@ KvGrowth Engine::Impl::GrowthOf(size_t expected) const {
 Result<Engine::Impl::RequestClass> Engine::Impl::ClassOf(const std::optional<LinearPolicy>& linear,
                                                          const std::optional<AttentionPolicy>& attention,
                                                          size_t length) {
-  const bool is_own =
-      !linear && !attention && options.attention.kind != AttentionKind::kAuto && options.attention.dense_shares.empty();
+  const bool is_own = !linear && !attention && options.attention.kind != AttentionKind::kAuto &&
+                      options.attention.floors.dense_shares.empty();
   if (is_own && !own_class.name.empty()) return own_class;
   Result<DeltaClass> resolved = ResolveLinearPolicy(linear.value_or(options.linear), language_model(), options.context);
   if (!resolved.ok() && linear) return Error(resolved.error()).WithContext("linear");

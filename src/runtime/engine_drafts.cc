@@ -97,7 +97,7 @@ Result<AttentionClass> Engine::Impl::AttentionOfState(const DraftOptions& draft,
                                                       size_t length) const {
   if (draft.num_draft_tokens == 0 || draft.source != DraftSource::kSparq) return own;
   const AttentionPolicy& sparq = draft.sparq;
-  const bool is_plain = !sparq.from && sparq.floors.empty() && sparq.dense_shares.empty() && sparq.audit == 0;
+  const bool is_plain = !sparq.from && sparq.floors == AttentionFloors() && sparq.audit == 0;
   if (sparq.kind != AttentionKind::kSparq || !is_plain) {
     return Wrong(
         "expected DraftOptions::sparq of AttentionKind::kSparq without from, floors, shares and audits, found others; "

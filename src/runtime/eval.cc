@@ -99,7 +99,7 @@ class EvalRunner {
     const size_t head_dim = std::max<size_t>(1, SparseHeadDim(impl_.language_model(), kv_dtype_));
     AttentionPolicy attention = EvalAttentionOf(policy, head_dim, positions);
     if (ReadsComponents(policy.kind)) attention.audit = options_.audit;
-    if (policy.kind == AttentionKind::kSparq) attention.floors = options_.floors;
+    if (policy.kind == AttentionKind::kSparq) attention.floors.alphas = options_.floors;
     return attention;
   }
 

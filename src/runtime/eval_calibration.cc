@@ -64,12 +64,14 @@ Result<EvalCalibration> CalibrateFloors(Engine& engine, const Model& model, cons
   };
   TIDEMILL_TRY_VOID(Evaluate(engine, model, audited, callbacks, interrupt));
   ++passes;
-  EvalCalibration made = {
-      .origin = {.model = language_model.id, .r = policy.r, .k = policy.k, .local = DefaultSparseLocal(policy.k)}};
+  EvalCalibration made;
+  AttentionFloors& floors = made.floors;
+  floors.origin =
+      FloorOrigin{.model = language_model.id, .r = policy.r, .k = policy.k, .local = DefaultSparseLocal(policy.k)};
   for (std::vector<AuditedRow>& own : rows) {
     made.rows.push_back(own.size());
     made.correlations.push_back(AlphaCorrelation(own));
-    made.floors.push_back(own.empty() ? 0 : FitFloor(std::move(own), max_error));
+    floors.alphas.push_back(own.empty() ? 0 : FitFloor(std::move(own), max_error));
   }
   if (std::all_of(made.rows.begin(), made.rows.end(), [](size_t count) { return count == 0; })) {
     return BadCalibration("expected contexts of more than " + std::to_string(policy.k) +
@@ -84,12 +86,12 @@ Result<EvalCalibration> CalibrateFloors(Engine& engine, const Model& model, cons
     shares[row.layer] += row.dense_share;
     made.errors[row.layer] += row.error;
   };
-  audited.floors = made.floors;
+  audited.floors = floors.alphas;
   ++audited.seed;
   TIDEMILL_TRY_VOID(Evaluate(engine, model, audited, callbacks, interrupt));
   for (size_t i = 0; i < layers; ++i) {
     made.errors[i] = MeanOver(made.errors[i], counts[i]);
-    made.dense_shares.push_back(static_cast<float>(std::round(MeanOver(shares[i], counts[i]) * 1000) / 1000));
+    floors.dense_shares.push_back(static_cast<float>(std::round(MeanOver(shares[i], counts[i]) * 1000) / 1000));
   }
   return made;
 }

@@ -75,8 +75,7 @@ Result<void> CheckIsRead(const AttentionPolicy& policy) {
       {"--sparq-mean", !policy.reallocate, is_sparq, "sparq or auto"},
       {"--sparq-columns", policy.columns != KeyColumns::kAuto, is_sparq, "sparq or auto"},
       {"--attention-audit", policy.audit != 0, is_sparq || is_topk, "sparq, topk or auto"},
-      {"--attention-floor", !policy.floors.empty() || !policy.dense_shares.empty() || policy.floor_origin, is_sparq,
-       "sparq or auto"}};
+      {"--attention-floor", policy.floors != AttentionFloors(), is_sparq, "sparq or auto"}};
   for (const auto& option : options) {
     if (option.is_given && !option.is_read)
       return Wrong(std::string(option.flag) + ": expected --attention " + option.by + found);
@@ -92,20 +91,20 @@ Result<void> CheckLayerLists(const AttentionPolicy& policy, size_t num_layers) {
     if (named[layer]) return Wrong("--sparq-dense-layers", layer, "each layer once, found it twice");
     named[layer] = true;
   }
-  const size_t floors = policy.floors.size();
+  const size_t floors = policy.floors.alphas.size();
   if (floors > 1 && floors != num_layers) {
     return Wrong("--attention-floor: expected 1 number or one for each of the model's " + std::to_string(num_layers) +
                  " layers, found " + std::to_string(floors));
   }
-  for (const float floor : policy.floors) {
+  for (const float floor : policy.floors.alphas) {
     if (!(floor >= 0 && floor <= 1)) return Wrong("--attention-floor " + Text(floor) + ": expected 0 to 1");
   }
-  const size_t shares = policy.dense_shares.size();
+  const size_t shares = policy.floors.dense_shares.size();
   if (shares != 0 && shares != num_layers) {
     return Wrong("--attention-floor: expected a dense share for each of the model's " + std::to_string(num_layers) +
                  " layers, found " + std::to_string(shares));
   }
-  for (const float share : policy.dense_shares) {
+  for (const float share : policy.floors.dense_shares) {
     if (!(share >= 0 && share <= 1))
       return Wrong("--attention-floor: expected dense shares from 0 to 1, found " + Text(share));
   }
@@ -233,8 +232,8 @@ double BytesRead(const AttentionShape& shape, const std::optional<SparseLayer>& 
 double ExpectedBytesRead(const AttentionPolicy& policy, size_t i, const AttentionShape& shape,
                          const std::optional<SparseLayer>& sparse, size_t length) {
   const double dense = BytesRead(shape, std::nullopt, length), read = BytesRead(shape, sparse, length);
-  const bool falls_back = read < dense && !policy.dense_shares.empty();  // not where all is read anyway
-  return falls_back ? read + static_cast<double>(policy.dense_shares[i]) * dense : read;
+  const bool falls_back = read < dense && !policy.floors.dense_shares.empty();  // not where all is read anyway
+  return falls_back ? read + static_cast<double>(policy.floors.dense_shares[i]) * dense : read;
 }
 
 // The table of kAuto.
@@ -298,14 +297,15 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
       stay_dense.push_back(i);
       continue;
     }
-    if (policy.floor_origin) TIDEMILL_TRY_VOID(CheckOrigin(*policy.floor_origin, layer.form, model));
-    if (!policy.dense_shares.empty() &&
+    if (policy.floors.origin) TIDEMILL_TRY_VOID(CheckOrigin(*policy.floors.origin, layer.form, model));
+    if (!policy.floors.dense_shares.empty() &&
         ExpectedBytesRead(policy, i, *shapes[i], layer, length) > BytesRead(*shapes[i], std::nullopt, length)) {
       stay_dense.push_back(i);
       reads_more = true;
       continue;
     }
-    if (!policy.floors.empty()) layer.form.floor = policy.floors[policy.floors.size() == 1 ? 0 : i];
+    if (!policy.floors.alphas.empty())
+      layer.form.floor = policy.floors.alphas[policy.floors.alphas.size() == 1 ? 0 : i];
     made.layers[i] = layer;
     is_any = true;
   }
@@ -326,19 +326,19 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
 
 // Of two layers of one shape the one of the larger share goes dense first.
 std::vector<AttentionPolicy> ChoicesByLength(const AttentionPolicy& policy) {
-  if (policy.kind != AttentionKind::kAuto && policy.dense_shares.empty()) return {policy};
+  if (policy.kind != AttentionKind::kAuto && policy.floors.dense_shares.empty()) return {policy};
   AttentionPolicy sparq = policy;
   sparq.kind = AttentionKind::kSparq;
-  sparq.dense_shares.clear();
+  sparq.floors.dense_shares.clear();
   std::vector<AttentionPolicy> choices = {AttentionPolicy(), sparq};
-  std::vector<float> shares = policy.dense_shares;
+  std::vector<float> shares = policy.floors.dense_shares;
   std::sort(shares.begin(), shares.end());
   shares.erase(std::unique(shares.begin(), shares.end()), shares.end());
   for (const float least : shares) {
     AttentionPolicy& choice = choices.emplace_back(sparq);
     const auto& named = policy.dense_layers;
-    for (size_t i = 0; i < policy.dense_shares.size(); ++i) {
-      if (policy.dense_shares[i] >= least && std::find(named.begin(), named.end(), i) == named.end())
+    for (size_t i = 0; i < policy.floors.dense_shares.size(); ++i) {
+      if (policy.floors.dense_shares[i] >= least && std::find(named.begin(), named.end(), i) == named.end())
         choice.dense_layers.push_back(i);
     }
   }

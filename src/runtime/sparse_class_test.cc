@@ -72,13 +72,13 @@ TEST(ResolveAttentionPolicy, Kinds_GiveTheirClasses) {
   EXPECT_EQ(name({.kind = kSparq, .reallocate = false}), "sparq-r16-k128-l32-nomean");
   EXPECT_EQ(name({.kind = kSparq, .from = 4096}), "sparq-r16-k128-l32-from4096");
   EXPECT_EQ(name({.kind = kSparq, .dense_layers = {3, 0}}), "sparq-r16-k128-l32-dense0,3");
-  EXPECT_EQ(name({.kind = kSparq, .floors = {0.9F}}), "sparq-r16-k128-l32-floor0.9");
+  EXPECT_EQ(name({.kind = kSparq, .floors = {.alphas = {0.9F}}}), "sparq-r16-k128-l32-floor0.9");
   EXPECT_EQ(name({.kind = kSparq,
                   .rule = SparqRule::kEval,
                   .reallocate = false,
                   .from = 0,
                   .dense_layers = {1},
-                  .floors = {0.25F, 1, 0.25F, 0.25F}}),
+                  .floors = {.alphas = {0.25F, 1, 0.25F, 0.25F}}}),
             "sparq-r16-k128-l32-eval-nomean-from0-dense1-floor0.25");
   EXPECT_EQ(name({.kind = kTopk}), "topk-k128-l32");
   EXPECT_EQ(name({.kind = kTopk, .k = 9, .local = 2, .rule = SparqRule::kEval}), "topk-k9-l2-eval");
@@ -90,11 +90,12 @@ TEST(ResolveAttentionPolicy, Kinds_GiveTheirClasses) {
             "sparq-r32,64-k128-l32");
   // The same bits, the same class.
   EXPECT_EQ(name({.kind = kSparq, .columns = KeyColumns::kNone, .audit = 7}), "sparq-r16-k128-l32");
-  EXPECT_EQ(name({.kind = kSparq, .r = 16, .k = 128, .local = 32, .floors = {0, 0, 0, 0}}), "sparq-r16-k128-l32");
+  EXPECT_EQ(name({.kind = kSparq, .r = 16, .k = 128, .local = 32, .floors = {.alphas = {0, 0, 0, 0}}}),
+            "sparq-r16-k128-l32");
   // Different floors, different classes.
-  const std::string floors = name({.kind = kSparq, .floors = {0.5F, 0.5F, 0.5F, 0.25F}});
+  const std::string floors = name({.kind = kSparq, .floors = {.alphas = {0.5F, 0.5F, 0.5F, 0.25F}}});
   EXPECT_TRUE(floors.starts_with("sparq-r16-k128-l32-floors")) << floors;
-  EXPECT_NE(name({.kind = kSparq, .floors = {0.5F, 0.5F, 0.25F, 0.5F}}), floors);
+  EXPECT_NE(name({.kind = kSparq, .floors = {.alphas = {0.5F, 0.5F, 0.25F, 0.5F}}}), floors);
 }
 
 TEST(ResolveAttentionPolicy, Forms_AreTheirs) {
@@ -103,7 +104,7 @@ TEST(ResolveAttentionPolicy, Forms_AreTheirs) {
     return ResolveAttentionPolicy(policy, model, kContext, DType::kF16)->layers[1]->form;
   };
   using enum AttentionKind;
-  EXPECT_EQ(form({.kind = kSparq, .floors = {0.5F, 0.75F}}),
+  EXPECT_EQ(form({.kind = kSparq, .floors = {.alphas = {0.5F, 0.75F}}}),
             (SparseForm{.kind = SparseKind::kSparq, .r = 16, .k = 128, .local = 32, .floor = 0.75F}));
   EXPECT_EQ(
       form({.kind = kSparq, .rule = SparqRule::kEval, .reallocate = false}),
@@ -147,7 +148,7 @@ TEST(ResolveAttentionPolicy, LayersThatSeeLittle_StayDense) {
   EXPECT_THAT(SparseLayersOf(some), ElementsAre(1, 4));
   EXPECT_EQ(some.name, "sparq-r16-k128-l32-dense3");
   EXPECT_EQ(resolve({.kind = AttentionKind::kSparq, .dense_layers = {0, 5}}).name, all.name);
-  EXPECT_EQ(resolve({.kind = AttentionKind::kSparq, .floors = {0.1F, 0.5F, 0.2F, 0.5F, 0.5F, 0.3F}}).name,
+  EXPECT_EQ(resolve({.kind = AttentionKind::kSparq, .floors = {.alphas = {0.1F, 0.5F, 0.2F, 0.5F, 0.5F, 0.3F}}}).name,
             "sparq-r16-k128-l32-floor0.5");
   // No model, or none that is left.
   const std::string nothing = ": expected a layer whose attention sees more than 1024 positions";
@@ -167,7 +168,7 @@ TEST(ResolveAttentionPolicy, LayersThatWouldReadMoreThanDense_AreDense) {
   const LanguageModel model = Plain(4);
   const auto name = [&](size_t length, std::vector<float> shares, AttentionPolicy policy = {}) {
     policy.kind = policy.kind == AttentionKind::kDense ? AttentionKind::kSparq : policy.kind;
-    policy.dense_shares = std::move(shares);
+    policy.floors.dense_shares = std::move(shares);
     return NameIn(model, policy, length);
   };
   const std::string form = "sparq-r16-k128-l32";
@@ -178,13 +179,15 @@ TEST(ResolveAttentionPolicy, LayersThatWouldReadMoreThanDense_AreDense) {
   EXPECT_EQ(name(512, {1, 1, 1, 1}), "");
   EXPECT_EQ(name(512, {1, 0, 0, 1}, {.dense_layers = {3, 1}}), form + "-dense0,1,3");
   EXPECT_EQ(name(kContext, {0.5F, 0.4F, 0, 0}, {.columns = KeyColumns::kNone}), form + "-dense0");
-  EXPECT_EQ(name(kContext, {0.95F, 0, 0, 0}, {.floors = {0.5F, 0.25F, 0.25F, 0.25F}}), form + "-dense0-floor0.25");
+  EXPECT_EQ(name(kContext, {0.95F, 0, 0, 0}, {.floors = {.alphas = {0.5F, 0.25F, 0.25F, 0.25F}}}),
+            form + "-dense0-floor0.25");
   EXPECT_EQ(name(kContext, {1, 1, 1, 1}, {.kind = AttentionKind::kAuto}), "");
   EXPECT_EQ(name(4096, {1, 0, 0, 0}, {.kind = AttentionKind::kAuto}), form + "-dense0");
   EXPECT_EQ(name(4096, {1, 0.75F, 0.75F, 0}, {.kind = AttentionKind::kAuto}), "") << "all layers read more than half";
-  const AttentionClass all = ResolveAttentionPolicy({.kind = AttentionKind::kSparq, .dense_shares = {1, 1, 1, 0}},
-                                                    model, kContext, DType::kF16)
-                                 .value();
+  const AttentionClass all =
+      ResolveAttentionPolicy({.kind = AttentionKind::kSparq, .floors = {.dense_shares = {1, 1, 1, 0}}}, model, kContext,
+                             DType::kF16)
+          .value();
   EXPECT_THAT(SparseLayersOf(all), ElementsAre(3));
   EXPECT_EQ(name(512, {0, 0}), "--attention-floor: expected a dense share for each of the model's 4 layers, found 2");
   EXPECT_EQ(name(512, {0, 0, 2, 0}), "--attention-floor: expected dense shares from 0 to 1, found 2");
@@ -199,7 +202,7 @@ TEST(ResolveAttentionPolicy, FloorsOfAnotherModelOrForm_AreRefused) {
   const auto found = [&](const FloorOrigin& of, AttentionPolicy policy = {}) {
     policy.kind = AttentionKind::kSparq;
     policy.k = 64;
-    policy.floor_origin = of;
+    policy.floors.origin = of;
     return NameIn(model, policy);
   };
   EXPECT_EQ(found(origin), "sparq-r16-k64-l16");
@@ -229,7 +232,7 @@ TEST(ChoicesByLength, EachOf_ThemIsSomeLengths) {
   AttentionPolicy shares = sparq;
   shares.dense_layers = {3};
   const AttentionPolicy none = shares;
-  shares.dense_shares = {0.5F, 0.75F, 0.5F, 1};
+  shares.floors.dense_shares = {0.5F, 0.75F, 0.5F, 1};
   AttentionPolicy three = none, one = none, named = none;
   three.dense_layers = {3, 0, 1, 2};
   one.dense_layers = {3, 1};
@@ -258,9 +261,10 @@ TEST(ResolveAttentionPolicy, WrongValues_AreNamed) {
   EXPECT_EQ(error({.kind = kSparq, .dense_layers = {2, 1, 2}}),
             "--sparq-dense-layers 2: expected each layer once, found it twice");
   for (const float floor : {-0.5F, 1.5F, std::numeric_limits<float>::quiet_NaN()})
-    EXPECT_THAT(error({.kind = kSparq, .floors = {0.5F, floor, 0, 0}}), HasSubstr(": expected 0 to 1")) << floor;
-  EXPECT_EQ(error({.kind = kSparq, .floors = {1.5F}}), "--attention-floor 1.5: expected 0 to 1");
-  EXPECT_EQ(error({.kind = kSparq, .floors = {0.5F, 0.5F}}),
+    EXPECT_THAT(error({.kind = kSparq, .floors = {.alphas = {0.5F, floor, 0, 0}}}), HasSubstr(": expected 0 to 1"))
+        << floor;
+  EXPECT_EQ(error({.kind = kSparq, .floors = {.alphas = {1.5F}}}), "--attention-floor 1.5: expected 0 to 1");
+  EXPECT_EQ(error({.kind = kSparq, .floors = {.alphas = {0.5F, 0.5F}}}),
             "--attention-floor: expected 1 number or one for each of the model's 4 layers, found 2");
   EXPECT_EQ(error({.kind = kSparq, .columns = KeyColumns::kCache}, DType::kQ8_0),
             "--sparq-columns cache: expected --kv-dtype f16, bf16 or f32, found q8_0, whose columns are not kept; "
@@ -279,7 +283,7 @@ TEST(ResolveAttentionPolicy, WhatAKindDoesNotRead_IsRefused) {
     EXPECT_EQ(error({.kind = kind, .r = 5}), "--sparq-r" + found);
     EXPECT_EQ(error({.kind = kind, .reallocate = false}), "--sparq-mean" + found);
     EXPECT_EQ(error({.kind = kind, .columns = KeyColumns::kNone}), "--sparq-columns" + found);
-    EXPECT_EQ(error({.kind = kind, .floors = {0.5F}}), "--attention-floor" + found);
+    EXPECT_EQ(error({.kind = kind, .floors = {.alphas = {0.5F}}}), "--attention-floor" + found);
   }
   for (const AttentionKind kind : {kH2o, kWindow}) {
     const std::string found =
@@ -345,9 +349,9 @@ TEST(AttentionClass, LongestName_IsSaved) {
                          .rule = SparqRule::kEval,
                          .reallocate = false,
                          .from = most,
-                         .floors = std::vector<float>(layers, 0.1F)};
+                         .floors = {.alphas = std::vector<float>(layers, 0.1F)}};
   for (size_t i = 0; i < layers; i += 2) policy.dense_layers.push_back(i);
-  policy.floors[1] = 0.2F;
+  policy.floors.alphas[1] = 0.2F;
   const std::string name = NameIn(Plain(layers), policy), begin = "baseline+bf16/kv-q8_0/rope-linear=1023.123456/";
   EXPECT_THAT(name, HasSubstr("-dense"));
   EXPECT_LE(begin.size() + std::string("linear-512-512-bf16/").size() + name.size(), RequestRecord::kMaxClassBytes);

@@ -48,7 +48,7 @@ inline const std::vector<NamedPolicy>& SparsePolicies() {
       {"sparq, as evaluated", {.kind = Kind::kSparq, .r = 5, .k = 17, .local = 3, .rule = SparqRule::kEval}},
       {"sparq, from rows", {.kind = Kind::kSparq, .r = 4, .k = 24, .columns = KeyColumns::kNone}},
       {"sparq, no mean", {.kind = Kind::kSparq, .r = 3, .k = 40, .reallocate = false, .dense_layers = {1}}},
-      {"sparq, a floor", {.kind = Kind::kSparq, .r = 4, .k = 24, .audit = 3, .floors = {0.12F}}},
+      {"sparq, a floor", {.kind = Kind::kSparq, .r = 4, .k = 24, .audit = 3, .floors = {.alphas = {0.12F}}}},
       {"sparq, from 50", {.kind = Kind::kSparq, .r = 4, .k = 24, .from = 50}},
       {"top-k", {.kind = Kind::kTopk, .k = 20}},
       {"h2o", {.kind = Kind::kH2o, .k = 24}},
