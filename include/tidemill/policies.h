@@ -3,6 +3,7 @@
 #ifndef TIDEMILL_POLICIES_H_
 #define TIDEMILL_POLICIES_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -74,6 +75,8 @@ enum class AttentionKind : uint8_t {
   kWindow,  // the first 16 positions and the last ones: arXiv:2309.17453
   kAuto,    // kSparq where it reads much less at the request's length, else kDense; by a table
 };
+inline constexpr std::array kAttentionKinds = {AttentionKind::kDense, AttentionKind::kSparq,  AttentionKind::kTopk,
+                                               AttentionKind::kH2o,   AttentionKind::kWindow, AttentionKind::kAuto};
 
 // "dense", "sparq", "topk", "h2o", "window", "auto"; kInvalidArgument lists them.
 Result<AttentionKind> ParseAttentionKind(std::string_view name);

@@ -19,6 +19,12 @@ constexpr const char* kNeedKind[] = {"--sparq-r",         "--sparq-k",        "-
                                      "--sparq-mean",      "--sparq-from",     "--sparq-dense-layers", "--sparq-columns",
                                      "--attention-audit", "--attention-floor"};
 
+std::vector<std::string> KindNames() {
+  std::vector<std::string> names;
+  for (const AttentionKind own : kAttentionKinds) names.emplace_back(AttentionKindName(own));
+  return names;
+}
+
 // Of a list of shares, one for each layer.
 Result<std::vector<float>> SharesOf(const JsonDocument& json, const char* key) {
   TIDEMILL_TRY(numbers, json.GetFloats(key));
@@ -94,7 +100,7 @@ std::optional<std::vector<size_t>> ParseLayerList(std::string_view text) {
 void AttentionFlags::AddTo(FlagSet& flags) {
   flags.Group("Attention");
   flags.Choice(
-      "--attention", kind, {"dense", "sparq", "topk", "h2o", "window", "auto"},
+      "--attention", kind, KindNames(),
       "What generated tokens attend to (dense: all before them). The others read less and change answers. sparq: "
       "what some components of the query score highest; topk: what scores highest; h2o: the last ones and those "
       "attended to most; window: the first 16 and the last ones; auto: sparq where it pays, else dense");

@@ -1,6 +1,8 @@
 #include "cli/prompt_attention.h"
 
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "cli/attention_flags.h"
 
@@ -19,8 +21,8 @@ constexpr TokensMember kTokens[] = {{"sparq_r", 1, &PromptAttention::r},
                                     {"attention_audit", 0, &PromptAttention::audit}};
 
 // The one that the text names.
-template <typename T, size_t n>
-std::string ReadChoice(const JsonValue& value, const std::pair<const char*, T> (&choices)[n],
+template <typename T>
+std::string ReadChoice(const JsonValue& value, std::span<const std::pair<std::string_view, T>> choices,
                        std::optional<T>* target) {
   std::string expected;
   for (const auto& [name, choice] : choices) {
@@ -33,11 +35,15 @@ std::string ReadChoice(const JsonValue& value, const std::pair<const char*, T> (
   return "one of " + expected;
 }
 
-constexpr std::pair<const char*, AttentionKind> kKindNames[] = {
-    {"dense", AttentionKind::kDense}, {"sparq", AttentionKind::kSparq},   {"topk", AttentionKind::kTopk},
-    {"h2o", AttentionKind::kH2o},     {"window", AttentionKind::kWindow}, {"auto", AttentionKind::kAuto}};
-constexpr std::pair<const char*, SparqRule> kRuleNames[] = {{"paper", SparqRule::kPaper}, {"eval", SparqRule::kEval}};
-constexpr std::pair<const char*, KeyColumns> kColumnNames[] = {
+std::string ReadKind(const JsonValue& value, std::optional<AttentionKind>* target) {
+  std::vector<std::pair<std::string_view, AttentionKind>> choices;
+  for (const AttentionKind kind : kAttentionKinds) choices.emplace_back(AttentionKindName(kind), kind);
+  return ReadChoice<AttentionKind>(value, choices, target);
+}
+
+constexpr std::pair<std::string_view, SparqRule> kRuleNames[] = {{"paper", SparqRule::kPaper},
+                                                                 {"eval", SparqRule::kEval}};
+constexpr std::pair<std::string_view, KeyColumns> kColumnNames[] = {
     {"auto", KeyColumns::kAuto}, {"none", KeyColumns::kNone}, {"cache", KeyColumns::kCache}};
 
 }  // namespace
@@ -57,9 +63,9 @@ std::optional<std::string> ReadAttentionMember(std::string_view name, const Json
     line->*member.target = static_cast<size_t>(*whole);
     return "";
   }
-  if (name == "attention") return ReadChoice(value, kKindNames, &line->kind);
-  if (name == "sparq_rule") return ReadChoice(value, kRuleNames, &line->rule);
-  if (name == "sparq_columns") return ReadChoice(value, kColumnNames, &line->columns);
+  if (name == "attention") return ReadKind(value, &line->kind);
+  if (name == "sparq_rule") return ReadChoice<SparqRule>(value, kRuleNames, &line->rule);
+  if (name == "sparq_columns") return ReadChoice<KeyColumns>(value, kColumnNames, &line->columns);
   if (name == "sparq_mean") {
     if (!value.is_bool()) return "true or false";
     line->mean = value.GetBool("").value();

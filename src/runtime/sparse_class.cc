@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <iterator>
 #include <span>
 #include <string_view>
 
@@ -15,8 +16,8 @@ namespace {
 using Shapes = std::vector<std::optional<AttentionShape>>;
 using Layers = std::vector<std::optional<SparseLayer>>;
 
-constexpr AttentionKind kKinds[] = {AttentionKind::kDense, AttentionKind::kSparq,  AttentionKind::kTopk,
-                                    AttentionKind::kH2o,   AttentionKind::kWindow, AttentionKind::kAuto};
+constexpr std::string_view kKindNames[] = {"dense", "sparq", "topk", "h2o", "window", "auto"};
+static_assert(std::size(kKindNames) == kAttentionKinds.size());
 constexpr size_t kMaxListBytes = 40;  // of a list in a name; a longer one is hashed
 
 Error Wrong(const std::string& what) { return Error(ErrorCode::kInvalidArgument, what); }
@@ -250,23 +251,15 @@ bool IsWorthIt(const AttentionPolicy& policy, const AttentionClass& sparq, const
 }  // namespace
 
 Result<AttentionKind> ParseAttentionKind(std::string_view name) {
-  for (const AttentionKind kind : kKinds) {
+  std::string all;
+  for (const AttentionKind kind : kAttentionKinds) {
     if (AttentionKindName(kind) == name) return kind;
+    all += (all.empty() ? "" : kind == kAttentionKinds.back() ? " or " : ", ") + std::string(AttentionKindName(kind));
   }
-  return Wrong("choose attention: '" + std::string(name) + "': expected dense, sparq, topk, h2o, window or auto");
+  return Wrong("choose attention: '" + std::string(name) + "': expected " + all);
 }
 
-std::string_view AttentionKindName(AttentionKind kind) {
-  switch (kind) {
-    case AttentionKind::kDense: return "dense";
-    case AttentionKind::kSparq: return "sparq";
-    case AttentionKind::kTopk: return "topk";
-    case AttentionKind::kH2o: return "h2o";
-    case AttentionKind::kWindow: return "window";
-    case AttentionKind::kAuto: return "auto";
-  }
-  return "unknown";
-}
+std::string_view AttentionKindName(AttentionKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
 
 bool AttentionClass::evicts() const {
   return std::any_of(layers.begin(), layers.end(),

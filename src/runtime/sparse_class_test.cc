@@ -360,9 +360,8 @@ TEST(AttentionClass, LongestName_IsSaved) {
 }
 
 TEST(AttentionKind, Names_AreRead) {
-  using enum AttentionKind;
-  for (const AttentionKind kind : {kDense, kSparq, kTopk, kH2o, kWindow, kAuto})
-    EXPECT_EQ(ParseAttentionKind(AttentionKindName(kind)).value(), kind);
+  for (const AttentionKind kind : kAttentionKinds) EXPECT_EQ(ParseAttentionKind(AttentionKindName(kind)).value(), kind);
+  EXPECT_EQ(AttentionKindName(AttentionKind::kWindow), "window");
   EXPECT_EQ(ParseAttentionKind("Dense").error().message(),
             "choose attention: 'Dense': expected dense, sparq, topk, h2o, window or auto");
 }
