@@ -263,8 +263,8 @@ TEST(TreeDraft, WhatHasNoTrees_IsRefused) {
   };
   for (const DraftTreeKind kind : kKinds) {
     refused({.num_draft_tokens = 4, .tree = kind},
-            "expected a chain of DraftSource::kNgram, which drafts one continuation, found a tree; choose kModel or "
-            "kLayers");
+            "expected a chain of DraftSource::kNgram, which drafts one continuation, found a tree; choose kModel, "
+            "kLayers or kSparq");
   }
 }
 

@@ -233,16 +233,17 @@ Result<void> DraftFlags::Check() const {
   const DraftOptions draft = options();
   if (draft.tree != DraftTreeKind::kChain && draft.source == DraftSource::kNgram) {
     return UsageError("--draft-tree", "expected chain with --draft ngram, which drafts one way to go on, found " +
-                                          *tree + "; give --draft layers:M or a model");
+                                          *tree + "; give --draft layers:M, sparq or a model");
   }
   if (threads && draft.source == DraftSource::kNgram) {
-    return UsageError("--draft-threads",
-                      "expected --draft layers:M or a model, whose steps use threads, found ngram, which makes none");
+    return UsageError(
+        "--draft-threads",
+        "expected --draft layers:M, sparq or a model, whose steps use threads, found ngram, which makes none");
   }
   if (min_probability && draft.source == DraftSource::kNgram) {
     return UsageError(
         "--draft-p-min",
-        "expected --draft layers:M or a model, which says how likely a draft token is, found ngram, which "
+        "expected --draft layers:M, sparq or a model, which says how likely a draft token is, found ngram, which "
         "does not");
   }
   if ((ngram_min || ngram_max) && draft.source != DraftSource::kNgram) {

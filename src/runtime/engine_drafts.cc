@@ -66,8 +66,8 @@ Result<void> Engine::Impl::CheckDraft(const DraftOptions& draft) const {
     return Wrong("expected min_probability from 0 to 1, found " + std::to_string(draft.min_probability));
   if (draft.tree != DraftTreeKind::kChain && draft.source == DraftSource::kNgram)
     return Wrong(
-        "expected a chain of DraftSource::kNgram, which drafts one continuation, found a tree; choose kModel or "
-        "kLayers");
+        "expected a chain of DraftSource::kNgram, which drafts one continuation, found a tree; choose kModel, "
+        "kLayers or kSparq");
   if (draft.num_draft_tokens == 0) return {};
   if (draft.source == DraftSource::kModel && draft_model == nullptr && draft_head == nullptr) {
     return Wrong(

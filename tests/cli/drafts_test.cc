@@ -402,12 +402,12 @@ TEST(DraftModels, WhatCannotBeOne_IsRefused) {
   refused({"--draft", "layers:2"}, "--draft: expected layers:M with fewer than the model's 2 layers, found 2");
   refused({"--draft", "ngram", "--draft-min", "9"}, "--draft-min: expected at most --draft-max, which is 8, found 9");
   refused({"--draft", "layers:1", "--draft-p-min", "1.5"}, "--draft-p-min: expected a number from 0 to 1");
-  refused({"--draft", "ngram", "--draft-p-min", "0.5"}, "--draft-p-min: expected --draft layers:M or a model");
+  refused({"--draft", "ngram", "--draft-p-min", "0.5"}, "--draft-p-min: expected --draft layers:M, sparq or a model");
   refused({"--draft-min", "1"}, "--draft");
   refused({"--draft-threads", "1"}, "--draft");
   refused({"--draft", "layers:1", "--draft-threads", "0"}, "--draft-threads: expected a whole number from 1 to 256");
   refused({"--draft", "ngram", "--draft-threads", "1"},
-          "--draft-threads: expected --draft layers:M or a model, whose steps use threads, found ngram");
+          "--draft-threads: expected --draft layers:M, sparq or a model, whose steps use threads, found ngram");
   refused({"--ngram-max", "5"}, "--draft");
   refused({"--draft", "ngram", "--ngram-max", "2"}, "--ngram-max: expected at least --ngram-min, which is 3, found 2");
   refused({"--draft", "ngram", "--ngram-min", "7", "--ngram-max", "6"},
@@ -422,7 +422,7 @@ TEST(DraftModels, WhatCannotBeOne_IsRefused) {
           "--draft-tree: expected chain|fixed|dynamic|optimal, found \"wide\"");
   refused({"--draft", "ngram", "--draft-tree", "fixed"},
           "--draft-tree: expected chain with --draft ngram, which drafts one way to go on, found fixed; give --draft "
-          "layers:M or a model");
+          "layers:M, sparq or a model");
   const std::string removed =
       "--draft-accept: expected no such flag, which was removed: answers with --draft are always those of plain "
       "decoding";
