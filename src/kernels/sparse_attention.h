@@ -129,6 +129,7 @@ struct SparseReads {
   double asked = 0;  // that the kernel asks for
   // That come for them: an element of a key that stands in a row brings its cache line, at most the row.
   double memory = 0;
+  double gathered = 0;  // of them, those of keys whose components are taken one by one from rows
 };
 SparseReads SparseReadsOf(const AttentionShape& shape, const SparseForm& form, size_t n, size_t filled,
                           bool has_columns);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/sparse_attention.h"
@@ -92,10 +93,17 @@ TEST(SparseCost, KeysThatStandInRows_BringTheirCacheLines) {
   const auto memory = [&](bool columns) { return SparseReadsOf(shape, form, 100, 64, columns).memory - 20 * 256; };
   EXPECT_EQ(memory(true), 64 * 2 * 2 + 36 * 2 * 64);
   EXPECT_EQ(memory(false), 100 * 2 * 64);
+  EXPECT_EQ(SparseReadsOf(shape, form, 100, 64, true).gathered, 36 * 2 * 64);
+  EXPECT_EQ(SparseReadsOf(shape, form, 100, 64, false).gathered, 100 * 2 * 64);
   form.r = 5;  // a row has four lines
   EXPECT_EQ(memory(true), 64 * 5 * 2 + 36 * 256);
   EXPECT_EQ(memory(false), 100 * 256);
   EXPECT_EQ(SparseReadsOf(shape, form, 100, 64, false).asked, 100 * 5 * 2 + 20 * 256);
+  for (const auto& [kind, r] : {std::pair{SparseKind::kSparq, 128U}, {SparseKind::kTopk, 5U}}) {
+    form.kind = kind;
+    form.r = r;
+    EXPECT_EQ(SparseReadsOf(shape, form, 100, 0, false).gathered, 0) << "whole keys are read as attention does";
+  }
 }
 
 TEST(SparseCost, OfDenseRows_IsThatOfAttention) {

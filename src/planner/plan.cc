@@ -31,7 +31,7 @@ class Planner {
     plan.memory.unused_capacity =
         static_cast<uint64_t>(IdleBytes(in_.policy, in_.increment) * static_cast<double>(in_.batch));
     plan.choices = {GrowthIncrement(), Policy(), PrefillChunk(), Threads()};
-    if (costs_.AnyCanBeSparse(in_.other_sparse.kind)) plan.choices.push_back(Attention());
+    if (FirstSparse(in_.model.attention) || FirstSparse(in_.other_attention)) plan.choices.push_back(Attention());
     if (in_.model.linear.layers != 0) plan.choices.push_back(LinearForm());
     if (in_.drafts.is_planned) plan.choices.push_back(NumDraftTokensChoice());
     plan.drafts = Drafts();
@@ -152,7 +152,17 @@ class Planner {
     return choice;
   }
 
-  static std::string NameOf(const SparseForm& form) {
+  // Null: all are dense.
+  static const AttentionLayers* FirstSparse(const std::vector<AttentionLayers>& layers) {
+    for (const AttentionLayers& group : layers) {
+      if (group.sparse.kind != SparseKind::kDense) return &group;
+    }
+    return nullptr;
+  }
+  static std::string NameOf(const std::vector<AttentionLayers>& layers) {
+    const AttentionLayers* sparse = FirstSparse(layers);
+    if (sparse == nullptr) return "dense";
+    const SparseForm& form = sparse->sparse;
     const std::string positions = " k " + std::to_string(form.k);
     switch (form.kind) {
       case SparseKind::kSparq: return "sparq r " + std::to_string(form.r) + positions;
@@ -167,16 +177,20 @@ class Planner {
   // What a request has is its caller's choice: all but dense give something up.
   Choice Attention() const {
     const size_t depth = in_.context / 2;
-    const auto alternative = [&](const SparseForm& form) {
-      return Alternative{NameOf(form), static_cast<double>(in_.batch) * costs_.Attention(form, depth, 1)};
+    std::vector<AttentionLayers> own = in_.model.attention, dense = own;
+    for (AttentionLayers& group : dense) group.sparse = {};
+    const bool is_sparse = FirstSparse(own) != nullptr, all_before = depth < in_.model.sparse_from.value_or(0);
+    const auto alternative = [&](const std::vector<AttentionLayers>& named, const std::vector<AttentionLayers>& read) {
+      return Alternative{NameOf(named), static_cast<double>(in_.batch) * costs_.Attention(read, depth, 1)};
     };
-    const bool is_dense = in_.model.sparse.kind == SparseKind::kDense;
-    Choice choice{.name = "attention", .chosen = alternative(in_.model.sparse)};
-    choice.runner_up = alternative(is_dense ? in_.other_sparse : SparseForm());
-    choice.option = is_dense ? "--attention sparq" : "--attention dense";
+    Choice choice{.name = "attention", .chosen = alternative(own, all_before ? dense : own)};
+    choice.runner_up = is_sparse ? alternative(dense, dense) : alternative(in_.other_attention, in_.other_attention);
+    choice.option = is_sparse ? "--attention dense" : "--attention sparq";
     choice.of = "attention of " + DecodeText();
-    choice.reason = is_dense ? "the default: it is exact"
-                             : "given by --attention; it is approximate, --attention-audit says by how much";
+    choice.reason = is_sparse ? "given by --attention; it is approximate, --attention-audit says by how much"
+                              : "the default: it is exact";
+    if (is_sparse && all_before)
+      choice.reason += "; rows before position " + std::to_string(*in_.model.sparse_from) + " are dense";
     return choice;
   }
 

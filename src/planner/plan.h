@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "decoding/num_draft_tokens.h"
 #include "planner/draft_costs.h"
@@ -38,8 +40,8 @@ struct PlanInput {
   size_t prefill_chunk = 512;
   size_t threads = 1;
   bool linear_given = false;  // its form, by a flag
-  // Beside which dense attention stands: what --attention sparq would be; of kDense: nothing can be sparse.
-  SparseForm other_sparse = {};
+  // Beside which dense attention stands: what --attention sparq would be; empty: no layer can be sparse.
+  std::vector<AttentionLayers> other_attention = {};
   DraftPlan drafts;
 };
 

@@ -228,22 +228,57 @@ TEST(Plan, LinearForm_StandsBesideTheRecurrentOneAndThatBesideTheBest) {
 TEST(Plan, Attention_StandsBesideWhatIsSparseAndThatBesideDense) {
   PlanInput input = RoundInput();
   for (const Choice& choice : ChoosePlan(input).choices) EXPECT_NE(choice.name, "attention");
-  input.other_sparse = {.kind = SparseKind::kSparq, .r = 16, .k = 128, .local = 32};
+  input.other_attention = input.model.attention;
+  input.other_attention.front().sparse = {.kind = SparseKind::kSparq, .r = 16, .k = 128, .local = 32};
   const Plan dense = ChoosePlan(input);
   EXPECT_EQ(Named(dense, "attention").chosen.value, "dense");
   EXPECT_EQ(Named(dense, "attention").runner_up->value, "sparq r 16 k 128");
   EXPECT_EQ(Named(dense, "attention").option, "--attention sparq");
   EXPECT_TRUE(Named(dense, "attention").runner_up_is_cheaper());
   EXPECT_THAT(Named(dense, "attention").reason, HasSubstr("exact"));
-  input.model.sparse = input.other_sparse;
+  input.model.attention = input.other_attention;
   const Plan sparse = ChoosePlan(input);
   EXPECT_EQ(Named(sparse, "attention").chosen.value, "sparq r 16 k 128");
   EXPECT_EQ(Named(sparse, "attention").runner_up->value, "dense");
   EXPECT_EQ(Named(sparse, "attention").option, "--attention dense");
   EXPECT_EQ(Named(sparse, "attention").chosen.cost, Named(dense, "attention").runner_up->cost);
+  EXPECT_EQ(Named(sparse, "attention").runner_up->cost, Named(dense, "attention").chosen.cost);
   EXPECT_LT(sparse.decode.back().seconds, dense.decode.back().seconds);
-  for (AttentionLayers& group : input.model.attention) group.shape.window = 512;
-  for (const Choice& choice : ChoosePlan(input).choices) EXPECT_NE(choice.name, "attention");
+}
+
+TEST(Plan, Attention_CountsEachLayerAsItReads) {
+  PlanInput input = RoundInput();
+  input.model.attention.front().sparse = {.kind = SparseKind::kSparq, .r = 16, .k = 128, .local = 32};
+  const Plan all = ChoosePlan(input);
+  AttentionLayers& group = input.model.attention.front();
+  group.layers = 1;
+  const AttentionLayers dense{.layers = 1, .shape = group.shape};
+  input.model.attention.push_back(dense);
+  const Plan half = ChoosePlan(input);
+  EXPECT_EQ(Named(half, "attention").chosen.value, "sparq r 16 k 128");
+  EXPECT_NEAR(Named(half, "attention").chosen.cost,
+              (Named(all, "attention").chosen.cost + Named(all, "attention").runner_up->cost) / 2, 1e-12);
+  EXPECT_EQ(Named(half, "attention").runner_up->cost, Named(all, "attention").runner_up->cost);
+  EXPECT_GT(half.decode.back().seconds, all.decode.back().seconds);
+}
+
+TEST(Plan, Attention_IsDenseInFrontOfItsFirstSparsePosition) {
+  PlanInput input = RoundInput();
+  const Plan dense = ChoosePlan(input);
+  input.model.attention.front().sparse = {.kind = SparseKind::kSparq, .r = 16, .k = 128, .local = 32};
+  const Plan sparse = ChoosePlan(input);
+  input.model.sparse_from = 5000;
+  const Plan plan = ChoosePlan(input);
+  const Choice& choice = Named(plan, "attention");
+  EXPECT_EQ(choice.chosen.value, "sparq r 16 k 128");
+  EXPECT_EQ(choice.chosen.cost, choice.runner_up->cost);
+  EXPECT_THAT(choice.reason, HasSubstr("; rows before position 5000 are dense"));
+  EXPECT_EQ(plan.decode[1].seconds, dense.decode[1].seconds);  // at 4096
+  EXPECT_EQ(plan.decode[2].seconds, sparse.decode[2].seconds);
+  EXPECT_LT(plan.prefill_seconds, sparse.prefill_seconds);
+  input.model.sparse_from = 9000;
+  EXPECT_EQ(ChoosePlan(input).decode[2].seconds, dense.decode[2].seconds);
+  EXPECT_EQ(ChoosePlan(input).prefill_seconds, dense.prefill_seconds);
 }
 
 TEST(Plan, OneThread_HasTheCostsOfOne) {

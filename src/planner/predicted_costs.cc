@@ -103,28 +103,39 @@ double PredictedCosts::BatchStep(size_t depth, size_t rows, size_t asked, size_t
          static_cast<double>(sequences) * (AttentionOfStep(depth, rows) + Linear(model_.linear.shape.form, rows));
 }
 
-double PredictedCosts::Attention(const SparseForm& form, size_t depth, size_t rows) const {
+double PredictedCosts::DenseRows(const AttentionShape& shape, size_t depth, size_t rows) const {
+  const size_t all = depth + rows;
+  const size_t seen = shape.window == 0 ? all : std::min(all, shape.window + rows - 1);  // by any of them
+  return AttentionOf(shape, static_cast<double>(rows), static_cast<double>(seen));
+}
+
+double PredictedCosts::SparseRow(const AttentionLayers& group, size_t all) const {
+  const AttentionShape& shape = group.shape;
+  const size_t seen = shape.window == 0 ? all : std::min(all, shape.window), filled = seen / kSumRows * kSumRows;
+  const double gathered = static_cast<double>(shape.kv_heads) *
+                          SparseReadsOf(shape, group.sparse, seen, filled, group.has_columns).gathered;
+  const double bytes = SparseCost(shape, group.sparse, seen, filled, group.has_columns).bytes;
+  const double part = (bytes + (kGatheredByte - 1) * gathered) / AttentionCost(shape, 1, seen, seen).bytes;
+  return part * AttentionOf(shape, 1, static_cast<double>(seen));
+}
+
+double PredictedCosts::Attention(std::span<const AttentionLayers> layers, size_t depth, size_t rows) const {
   double seconds = 0;
-  for (const AttentionLayers& group : model_.attention) {
-    const AttentionShape& shape = group.shape;
-    const size_t all = depth + rows;
-    const auto layers = static_cast<double>(group.layers), width = static_cast<double>(rows);
-    if (CanBeSparse(shape, form.kind)) {
-      const size_t seen = shape.window == 0 ? all : std::min(all, shape.window);
-      const double bytes = SparseCost(shape, form, seen, seen / kSumRows * kSumRows, model_.sparse_columns).bytes;
-      const double part = bytes / AttentionCost(shape, 1, seen, seen).bytes;
-      seconds += layers * width * part * AttentionOf(shape, 1, static_cast<double>(seen));
-    } else {
-      const size_t seen = shape.window == 0 ? all : std::min(all, shape.window + rows - 1);  // by any of them
-      seconds += layers * AttentionOf(shape, width, static_cast<double>(seen));
-    }
+  for (const AttentionLayers& group : layers) {
+    const bool is_sparse = group.sparse.kind != SparseKind::kDense;
+    seconds +=
+        static_cast<double>(group.layers) *
+        (is_sparse ? static_cast<double>(rows) * SparseRow(group, depth + rows) : DenseRows(group.shape, depth, rows));
   }
   return seconds;
 }
 
-bool PredictedCosts::AnyCanBeSparse(SparseKind kind) const {
-  return std::any_of(model_.attention.begin(), model_.attention.end(),
-                     [kind](const AttentionLayers& group) { return CanBeSparse(group.shape, kind); });
+double PredictedCosts::AttentionOfStep(size_t depth, size_t rows) const {
+  if (depth >= model_.sparse_from.value_or(0)) return Attention(model_.attention, depth, rows);
+  double seconds = 0;
+  for (const AttentionLayers& group : model_.attention)
+    seconds += static_cast<double>(group.layers) * DenseRows(group.shape, depth, rows);
+  return seconds;
 }
 
 double PredictedCosts::Prefill(size_t tokens, size_t chunk) const {
@@ -133,10 +144,15 @@ double PredictedCosts::Prefill(size_t tokens, size_t chunk) const {
   const DeltaClass& form = model_.linear.shape.form;
   double seconds = RowsOfStep(last, 1) + Linear(form, last);
   if (others != 0) seconds += static_cast<double>(others) * (RowsOfStep(rows, 0) + Linear(form, rows));
+  const size_t from = std::min(tokens, model_.sparse_from.value_or(tokens));
   for (const AttentionLayers& group : model_.attention) {
-    const double seen = SeenPositions(static_cast<double>(tokens), static_cast<double>(group.shape.window));
+    const bool is_sparse = group.sparse.kind != SparseKind::kDense && from != tokens;
+    const auto dense = static_cast<double>(is_sparse ? from : tokens), layers = static_cast<double>(group.layers);
+    const double seen = SeenPositions(dense, static_cast<double>(group.shape.window));
     const auto width = static_cast<double>(rows);
-    seconds += static_cast<double>(group.layers) * AttentionOf(group.shape, width, seen / width);
+    seconds += layers * AttentionOf(group.shape, width, seen / width);
+    // As if each saw as many as the one in the middle.
+    if (is_sparse) seconds += layers * static_cast<double>(tokens - from) * SparseRow(group, (from + tokens) / 2 + 1);
   }
   return seconds;
 }

@@ -3,7 +3,8 @@
 //   products(rows)  = sum over weights of packed bytes * t(type, rows)
 //                     of a mixture of experts: min(experts, slots) busy ones with slots / busy rows each, slots = rows * per_token
 //   attention(k, n) = KV heads * n * a(head_dim, group, k)
-//                     a row of sparse attention: attention(1, n) * SparseCost's bytes / AttentionCost's
+//                     a row of sparse attention: attention(1, n) * SparseCost's bytes / AttentionCost's, where those of keys that are
+//                     gathered from rows count kGatheredByte times
 //   row work(rows)  = rows * elements * element; where ForRowBlocks makes several blocks, times the part of the busiest thread
 //   linear(k)       = of a layer of linear attention, a sequence with k rows, after docs/linear-attention.md:
 //                     S t(F32, 2 k) + k (w S t(F32, 1) / m + e t(F32, 1) (m + 1) / 2)
@@ -19,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -32,10 +34,16 @@
 
 namespace tidemill {
 
-// Layers whose attention has the same shape.
+// A byte of a key whose components are taken one by one from its row, in bytes that dense attention reads. Without columns sparq took 2.4 to 2.6
+// times as long as dense attention of 16384 positions (docs/sparse-attention.md), and reads half as many bytes.
+inline constexpr double kGatheredByte = 5;
+
+// Layers whose attention has the same shape and form.
 struct AttentionLayers {
   size_t layers = 0;
-  AttentionShape shape;  // without bias
+  AttentionShape shape;     // without bias
+  SparseForm sparse = {};   // of its sparse rows; of kDense: it has none
+  bool has_columns = true;  // of keys, which those rows read
 };
 
 // Weights of one type, of all layers.
@@ -55,8 +63,7 @@ struct ModelNumbers {
   std::vector<WeightGroup> weights;  // of the layers
   std::vector<WeightGroup> head;     // that give the logits of a row
   std::vector<AttentionLayers> attention;
-  SparseForm sparse;           // of generated tokens, in layers that can be sparse
-  bool sparse_columns = true;  // which have columns
+  std::optional<size_t> sparse_from = {};  // rows from this position on are sparse; none: those of generated tokens
   LinearLayers linear;
   std::vector<RowWork> row_works;  // of all layers
   size_t loops = 0;                // over threads, of all layers' products and attention
@@ -83,10 +90,8 @@ class PredictedCosts {
   // The caches of `batch` sequences grow from none to `positions`, row by row.
   double Growing(KvPolicy policy, size_t increment, size_t positions, size_t batch) const;
 
-  // Attention of all layers, were it of that form where it can be: one sequence with `rows` rows at `depth`. --sparq-dense-layers is left out.
-  double Attention(const SparseForm& form, size_t depth, size_t rows) const;
-  // Whether some layer can be of that kind.
-  bool AnyCanBeSparse(SparseKind kind) const;
+  // Attention of `layers`, whose sparse rows are sparse at any depth: one sequence with `rows` generated rows at `depth`.
+  double Attention(std::span<const AttentionLayers> layers, size_t depth, size_t rows) const;
   // A step of all layers of linear attention, were they of that class: one sequence with `rows` rows, in the long run.
   double Linear(const DeltaClass& form, size_t rows) const;
   // The same of one row while there is no state and `entries` entries.
@@ -103,7 +108,10 @@ class PredictedCosts {
   double RowsOfStep(size_t rows, size_t head_rows) const;
   double Products(const std::vector<WeightGroup>& groups, double rows) const;
   double RowWorks(size_t rows) const;
-  double AttentionOfStep(size_t depth, size_t rows) const { return Attention(model_.sparse, depth, rows); }
+  double AttentionOfStep(size_t depth, size_t rows) const;
+  double DenseRows(const AttentionShape& shape, size_t depth, size_t rows) const;
+  // One row, which sees `all` positions where no window hides some.
+  double SparseRow(const AttentionLayers& group, size_t all) const;
   // `rows` query rows over `kv_rows` tokens, which are read once for all rows.
   double AttentionOf(const AttentionShape& shape, double rows, double kv_rows) const;
 

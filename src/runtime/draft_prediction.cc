@@ -35,13 +35,7 @@ std::optional<DrafterNumbers> NumbersOfDrafter(const Engine::Impl& engine, const
                          UseOf(engine.options.draft_threads)};
   if (draft.source != DraftSource::kSparq) return numbers;
   const auto attention = engine.AttentionOfState(draft, {}, engine.options.context);
-  if (!attention.ok()) return numbers;
-  for (const std::optional<SparseLayer>& layer : attention->layers) {
-    if (!layer) continue;
-    numbers.model.sparse = layer->form;
-    numbers.model.sparse_columns = layer->columns;
-    break;
-  }
+  if (attention.ok()) numbers.model = NumbersOf(model, DTypeOf(*engine.options.kv_type), *attention);
   return numbers;
 }
 

@@ -24,16 +24,16 @@ void AddWeight(std::vector<WeightGroup>& groups, const WeightMatrix& weight, siz
                     .per_token = static_cast<double>(per_token)});
 }
 
-void AddAttention(std::vector<AttentionLayers>& groups, const AttentionShape& shape) {
+void AddAttention(std::vector<AttentionLayers>& groups, const AttentionLayers& one) {
   for (AttentionLayers& group : groups) {
-    const AttentionShape& other = group.shape;
+    const AttentionShape &shape = one.shape, &other = group.shape;
     if (other.heads == shape.heads && other.kv_heads == shape.kv_heads && other.head_dim == shape.head_dim &&
-        other.window == shape.window) {
-      ++group.layers;
+        other.window == shape.window && group.sparse == one.sparse && group.has_columns == one.has_columns) {
+      group.layers += one.layers;
       return;
     }
   }
-  groups.push_back({1, shape});
+  groups.push_back(one);
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_la
   for (const DecoderLayer& layer : std::span(model.layers).first(std::min(num_layers, model.layers.size()))) {
     layer.ForEachWeight(add_to(numbers.weights));
     const BranchWork work = layer.Work(kv_dtype);
-    for (const AttentionShape& shape : work.attention) AddAttention(numbers.attention, shape);
+    for (const AttentionShape& shape : work.attention) AddAttention(numbers.attention, {.layers = 1, .shape = shape});
     for (const LayerBranch& branch : layer.branches) {
       if (const std::optional<DeltaShape> shape = branch.branch->delta_shape()) {
         ++numbers.linear.layers;
@@ -63,6 +63,24 @@ ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_la
   if (model.project_out.present()) add_to(numbers.head)({model.project_out});
   AddWeight(numbers.head, model.head_or_tied(), 1, 1);
   numbers.state_row_bytes = model.state_row_bytes(kv_dtype);
+  return numbers;
+}
+
+ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, const AttentionClass& attention) {
+  ModelNumbers numbers = NumbersOf(model, kv_dtype);
+  if (!attention.is_sparse()) return numbers;
+  numbers.sparse_from = attention.from;
+  numbers.attention.clear();
+  const auto shapes = model.attention_shapes(kv_dtype);
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (!shapes[i]) continue;
+    AttentionLayers one{.layers = 1, .shape = *shapes[i]};
+    if (const std::optional<SparseLayer>& sparse = attention.layers[i]) {
+      one.sparse = sparse->form;
+      one.has_columns = sparse->columns;
+    }
+    AddAttention(numbers.attention, one);
+  }
   return numbers;
 }
 

@@ -7,12 +7,15 @@
 
 #include "models/language_model.h"
 #include "planner/predicted_costs.h"
+#include "runtime/sparse_class.h"
 #include "tensor/dtype.h"
 
 namespace tidemill {
 
-// Of the model's first `num_layers` layers, at most all. Of a draft head without what only the target's features go through.
+// Of the model's first `num_layers` layers, at most all, whose attention is dense. Of a draft head without what only the target's features go through.
 ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_layers = SIZE_MAX);
+// Of all layers, with that attention.
+ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, const AttentionClass& attention);
 
 }  // namespace tidemill
 

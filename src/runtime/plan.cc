@@ -143,14 +143,6 @@ PlannedMemory MemoryOf(Engine::Impl& impl, const PlanOptions& options) {
   return memory;
 }
 
-// Null: all layers are dense.
-const SparseLayer* FirstSparse(const AttentionClass& attention) {
-  for (const std::optional<SparseLayer>& layer : attention.layers) {
-    if (layer) return &*layer;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 size_t ChosenKvIncrement(const LanguageModel& model, const EngineOptions& options) {
@@ -183,15 +175,12 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     input.memory = MemoryOf(impl, options);
     ProfileSource source(engine, options);
     input.profile = source.Get();
-    input.model = NumbersOf(impl.language_model(), DTypeOf(*o.kv_type));
+    const DType kv_dtype = DTypeOf(*o.kv_type);
+    input.model = NumbersOf(impl.language_model(), kv_dtype, impl.own_class.attention);
     input.model.linear.shape.form = impl.own_class.linear;
     input.linear_given = o.linear != LinearPolicy();
-    if (const SparseLayer* sparse = FirstSparse(impl.own_class.attention)) {
-      input.model.sparse = sparse->form;
-      input.model.sparse_columns = sparse->columns;
-    }
     const auto sparq = impl.ClassOf({}, AttentionPolicy{.kind = AttentionKind::kSparq});
-    if (sparq.ok()) input.other_sparse = FirstSparse(sparq->attention)->form;
+    if (sparq.ok()) input.other_attention = NumbersOf(impl.language_model(), kv_dtype, sparq->attention).attention;
     input.context = o.context;
     input.batch = options.batch;
     input.policy = o.kv_policy;

@@ -13,6 +13,7 @@
 
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
+#include "tests/support/tiny_model.h"
 
 namespace tidemill::testing::plan_test {
 namespace {
@@ -129,6 +130,34 @@ TEST_F(PlanCommand, Drafts_ArePlanned) {
     for (const json& best : plan["drafts"]["best"]) EXPECT_LE(best["num_draft_tokens"], 4);
   }
   EXPECT_THAT(Run({"--draft", "ngram"}).out, HasSubstr("\ndraft tokens      "));
+}
+
+TEST_F(PlanCommand, SparseAttention_IsPredictedAsItReads) {
+  const std::string model = WriteFile(
+      "long.gguf", BuildTinyLlama({.hidden = 128, .heads = 4, .kv_heads = 2, .head_dim = 32, .context = 8192}));
+  const auto plan = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"plan", model, "--threads", "2", "--json"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return json::parse(RunTidemill(arguments).out, nullptr, false);
+  };
+  const auto cost = [&](const std::vector<std::string>& flags, const char* which = "chosen") {
+    return Choice(plan(flags), "attention")[which]["cost"].get<double>();
+  };
+  const double dense = cost({}), sparq = cost({"--attention", "sparq"});
+  EXPECT_LT(sparq, dense);
+  EXPECT_EQ(cost({}, "alternative"), sparq);
+  EXPECT_NEAR(cost({"--attention", "sparq", "--sparq-dense-layers", "0"}), (dense + sparq) / 2, 1e-6 * dense);
+  const std::string floors = WriteFile("plan_floors.json", R"({"floors": [0.5, 0.5], "dense_share": [1, 0]})");
+  EXPECT_NEAR(cost({"--attention", "sparq", "--attention-floor", floors}), (dense + sparq) / 2, 1e-6 * dense);
+  const json late = plan({"--attention", "sparq", "--sparq-from", "9000"});
+  EXPECT_EQ(Choice(late, "attention")["chosen"]["cost"], dense);
+  EXPECT_EQ(late["predicted"], plan({})["predicted"]);
+  // Keys that are read from rows.
+  for (const std::vector<std::string>& rows :
+       {std::vector<std::string>{"--sparq-columns", "none"}, {"--kv-dtype", "q8_0"}}) {
+    EXPECT_GT(cost({"--attention", "sparq", rows[0], rows[1]}), 2 * dense) << rows[0];
+  }
+  EXPECT_EQ(cost({"--kv-dtype", "q8_0"}, "alternative"), cost({"--kv-dtype", "q8_0", "--attention", "sparq"}));
 }
 
 TEST_F(PlanCommand, Flags_AreObeyed) {

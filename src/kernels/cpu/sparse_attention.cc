@@ -156,9 +156,9 @@ SparseReads SparseReadsOf(const AttentionShape& shape, const SparseForm& form, s
   const auto in_sums = static_cast<double>(std::min(n, filled)), in_columns = has_columns ? in_sums : 0;
   if (form.kind == SparseKind::kSparq && form.reallocate)
     rest += (positions - in_sums) * row + (filled != 0 ? 8 * dim : 0);
-  const double key = r * row / dim;
-  return {.asked = positions * key + rest,
-          .memory = in_columns * key + (positions - in_columns) * std::min(row, r * kCacheLine) + rest};
+  const double key = r * row / dim, in_rows = (positions - in_columns) * std::min(row, r * kCacheLine);
+  return {
+      .asked = positions * key + rest, .memory = in_columns * key + in_rows + rest, .gathered = exact ? 0 : in_rows};
 }
 
 Cost SparseCost(const AttentionShape& shape, const SparseForm& form, size_t n, size_t filled, bool has_columns) {
