@@ -160,13 +160,16 @@ std::string FormText(size_t r, size_t k, size_t local, bool is_paper, bool reall
          (is_paper ? "paper" : "eval") + ", mean " + (reallocates ? "on" : "off");
 }
 
-// That floors were fitted for what they are used with.
-Result<void> CheckOrigin(const FloorOrigin& origin, const SparseForm& form, const LanguageModel& model) {
-  if (origin.model != model.id) {
-    return Wrong(
-        "--attention-floor: expected floors of this model, found those of one with other weights; choose another file, "
-        "or make one with tidemill eval --calibrate");
-  }
+// That floors were fitted for the model that they are used with.
+Result<void> CheckModel(const FloorOrigin& origin, const LanguageModel& model) {
+  if (origin.model == model.id) return {};
+  return Wrong(
+      "--attention-floor: expected floors of this model, found those of one with other weights; choose another file, "
+      "or make one with tidemill eval --calibrate");
+}
+
+// And for the form.
+Result<void> CheckOrigin(const FloorOrigin& origin, const SparseForm& form) {
   const std::string fitted =
       FormText(origin.r, origin.k, origin.local, origin.rule == SparqRule::kPaper, origin.reallocate);
   const std::string found = FormText(form.r, form.k, form.local, form.rule == SparseRule::kPaper, form.reallocate);
@@ -277,6 +280,7 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
                                               DType kv_dtype) {
   TIDEMILL_TRY_VOID(CheckIsRead(policy));
   if (policy.kind == AttentionKind::kDense) return AttentionClass();
+  if (policy.floors.origin) TIDEMILL_TRY_VOID(CheckModel(*policy.floors.origin, model));
   const Shapes shapes = model.attention_shapes(kv_dtype);
   TIDEMILL_TRY_VOID(CheckLayerLists(policy, shapes.size()));
   AttentionClass made{.layers = Layers(shapes.size()), .from = policy.from};
@@ -290,7 +294,7 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
       stay_dense.push_back(i);
       continue;
     }
-    if (policy.floors.origin) TIDEMILL_TRY_VOID(CheckOrigin(*policy.floors.origin, layer.form, model));
+    if (policy.floors.origin) TIDEMILL_TRY_VOID(CheckOrigin(*policy.floors.origin, layer.form));
     if (!policy.floors.dense_shares.empty() &&
         ExpectedBytesRead(policy, i, *shapes[i], layer, length) > BytesRead(*shapes[i], std::nullopt, length)) {
       stay_dense.push_back(i);

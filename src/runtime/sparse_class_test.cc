@@ -211,6 +211,8 @@ TEST(ResolveAttentionPolicy, FloorsOfAnotherModelOrForm_AreRefused) {
   EXPECT_EQ(found(other),
             "--attention-floor: expected floors of this model, found those of one with other weights; choose another "
             "file, or make one with tidemill eval --calibrate");
+  // Also where the number of layers is another.
+  EXPECT_EQ(found(other, {.floors = {.alphas = std::vector<float>(9, 0.5F)}}), found(other));
   EXPECT_EQ(found(origin, {.r = 8}),
             "--attention-floor: expected r 16, k 64, local 16, rule paper, mean on, for which the floors were fitted, "
             "found r 8, k 64, local 16, rule paper, mean on; choose those, or another file");

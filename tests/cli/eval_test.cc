@@ -133,7 +133,7 @@ TEST(Eval, Calibration_IsAFileThatRunReadsForThisModelAndForm) {
   const std::string other = WriteFile("other.gguf", BuildTinyLlama({.vocab = 600, .context = 2048, .seed = 77}));
   ExpectError(run(other, file), 2, "expected floors of this model");
   const std::string deeper = WriteFile("deeper.gguf", BuildTinyLlama({.vocab = 600, .layers = 3, .context = 2048}));
-  ExpectError(run(deeper, file), 2, "one for each of the model's 3 layers, found 2");
+  ExpectError(run(deeper, file), 2, "expected floors of this model");
   ExpectError(RunTidemill(Arguments({"--calibrate", "/nowhere/floors.json"})), 1, "/nowhere/floors.json");
 }
 
