@@ -27,12 +27,14 @@ std::vector<std::string> KindNames() {
 
 // Of a list of shares, one for each layer.
 Result<std::vector<float>> SharesOf(const JsonDocument& json, const char* key) {
-  TIDEMILL_TRY(numbers, json.GetFloats(key));
-  if (numbers.empty()) return json.Unexpected(key, "a number from 0 to 1 for each layer");
+  constexpr const char* kExpected = "a number from 0 to 1";
+  TIDEMILL_TRY(list, json.GetArray(key));
+  if (list.size() == 0) return json.Unexpected(key, std::string(kExpected) + " for each layer");
   std::vector<float> shares;
-  for (const double number : numbers) {
-    if (!(number >= 0 && number <= 1)) return json.Unexpected(key, "numbers from 0 to 1");
-    shares.push_back(static_cast<float>(number));
+  for (const JsonValue& element : list.Elements()) {
+    const auto number = element.GetFloat("");
+    if (!number.ok() || !(*number >= 0 && *number <= 1)) return element.Unexpected("", kExpected);
+    shares.push_back(static_cast<float>(*number));
   }
   return shares;
 }

@@ -147,9 +147,9 @@ TEST(AttentionFlags, FloorFile_HasOneForEachLayer) {
   EXPECT_THAT(error("[]"), HasSubstr(begin));
   EXPECT_EQ(error(R"({"floors": []})"),
             begin + "\"floors\": expected a number from 0 to 1 for each layer, found an array");
-  EXPECT_EQ(error(R"({"floors": [0.5, 1.5]})"), begin + "\"floors\": expected numbers from 0 to 1, found an array");
+  EXPECT_EQ(error(R"({"floors": [0.5, 1.5]})"), begin + "\"floors[1]\": expected a number from 0 to 1, found 1.5");
   EXPECT_THAT(error(R"({"floors": "high"})"), HasSubstr(begin + "\"floors\": expected"));
-  EXPECT_THAT(error(R"({"floors": [0.5, "x"]})"), HasSubstr(begin + "\"floors"));
+  EXPECT_EQ(error(R"({"floors": [0.5, "x"]})"), begin + "\"floors[1]\": expected a number from 0 to 1, found \"x\"");
   EXPECT_THAT(ErrorOf({"--attention", "sparq", "--attention-floor", path + ".not"}, ErrorCode::kNotFound),
               HasSubstr(path + ".not"));
   std::ofstream(path) << R"({"model": "m.gguf"})";
@@ -188,7 +188,8 @@ TEST(AttentionFlags, FloorFile_SaysWhatItWasFittedFor) {
   };
   for (const char* hash : {"\"\"", "\"xy\"", "\"12 \"", "\"-1\"", "\"11112222333344445\"", "7"})
     EXPECT_THAT(error(file(hash, form, "[0, 0]")), HasSubstr("\"model_hash\": expected")) << hash;
-  EXPECT_THAT(error(file("\"1\"", form, "[0, 2]")), HasSubstr("\"dense_share\": expected numbers from 0 to 1"));
+  EXPECT_THAT(error(file("\"1\"", form, "[0, 2]")),
+              HasSubstr("\"dense_share[1]\": expected a number from 0 to 1, found 2"));
   EXPECT_THAT(error(file("\"1\"", R"("attention": {"r": 0})", "[0, 0]")), HasSubstr("attention.r"));
   EXPECT_THAT(error(file("\"1\"", R"("attention": {"r": 1, "k": 1, "local": 1, "rule": "x"})", "[0, 0]")),
               HasSubstr("\"attention.rule\": expected paper or eval"));

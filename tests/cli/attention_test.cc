@@ -194,7 +194,7 @@ TEST(Attention, FloorFiles_AreReadBeforeTheModel) {
           "start engine: --attention-floor: expected 1 number or one for each of the model's 2 layers, found 3");
   const std::string wrong = WriteFile("no_floors.json", R"({"floors": [0.5, 2]})");
   refused(wrong, 1,
-          "read the floors of attention: " + wrong + ": \"floors\": expected numbers from 0 to 1, found an array");
+          "read the floors of attention: " + wrong + ": \"floors[1]\": expected a number from 0 to 1, found 2");
   refused(TestFolder() + "/none.json", 1,
           "read the floors of attention: " + TestFolder() + "/none.json: No such file or directory; check the path");
 }
