@@ -59,6 +59,14 @@ TEST(SparseRequests, WrongPolicies_AreRefusedByName) {
   EXPECT_EQ(refusal({.k = 3}),
             "submit request: attention: --sparq-k and its like: expected --attention sparq, topk, h2o, window or auto, "
             "found dense; leave it out");
+  const auto drafting = driver.engine().Submit({.prompt = {5, 6},
+                                                .generation = SparseGreedy(2),
+                                                .draft = {.num_draft_tokens = 2,
+                                                          .source = DraftSource::kSparq,
+                                                          .sparq = {.kind = AttentionKind::kSparq, .r = 800, .k = 8}}});
+  ASSERT_FALSE(drafting.ok());
+  EXPECT_EQ(drafting.error().message(),
+            "submit request: draft: sparq: r 800: expected at most the model's head_dim, which is 16");
   EXPECT_TRUE(driver.engine().idle());
   const auto engine =
       Engine::Create(SparseModel(), {.threads = 1, .attention = {.kind = AttentionKind::kWindow, .k = 16}});

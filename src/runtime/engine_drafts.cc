@@ -104,7 +104,9 @@ Result<AttentionClass> Engine::Impl::AttentionOfState(const DraftOptions& draft,
         "draft tokens are all sparse");
   }
   const DType kv_dtype = DTypeOf(*options.kv_type);
-  TIDEMILL_TRY(drafting, ResolveAttentionPolicy(draft.sparq, language_model(), length, kv_dtype));
+  auto resolved = ResolveAttentionPolicy(draft.sparq, language_model(), length, kv_dtype);
+  if (!resolved.ok()) return WithoutFlags(resolved.error()).WithContext("sparq");
+  AttentionClass drafting = std::move(resolved).value();
   const auto shapes = language_model().attention_shapes(kv_dtype);
   for (size_t i = 0; i < shapes.size(); ++i) {
     if (shapes[i] && shapes[i]->window != 0) drafting.layers[i].reset();

@@ -34,8 +34,11 @@ double EvalStates::ShareOfDense(const AttentionPolicy& attention, size_t positio
 Result<std::unique_ptr<SequenceState>> EvalStates::NewState(const EvalPolicy& policy, size_t positions) {
   const EvalPolicy* own = policy.kind == AttentionKind::kDense ? shared_form_ : &policy;
   const AttentionPolicy attention = own == nullptr ? AttentionPolicy() : AttentionAt(*own, positions);
-  TIDEMILL_TRY(made, ResolveAttentionPolicy(attention, impl_.language_model(), positions, kv_dtype_)
-                         .WithContext("evaluate: " + policy.name()));
+  auto resolved = ResolveAttentionPolicy(attention, impl_.language_model(), positions, kv_dtype_);
+  if (!resolved.ok()) {
+    return WithoutFlags(resolved.error()).WithContext("evaluate: " + (own == nullptr ? policy : *own).name());
+  }
+  const AttentionClass made = std::move(resolved).value();
   TIDEMILL_TRY_VOID(impl_.ReserveSparse(made, positions).WithContext("evaluate"));
   return impl_.language_model().MakeState({.kv_dtype = kv_dtype_,
                                            .growth = impl_.GrowthOf(positions),

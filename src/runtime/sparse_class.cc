@@ -6,6 +6,7 @@
 #include <iterator>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "base/checksum.h"
 #include "kernels/sparse_attention.h"
@@ -319,6 +320,14 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
   }
   made.name = NameOf(made, stay_dense);
   return made;
+}
+
+Error WithoutFlags(const Error& error) {
+  std::string message = error.message();
+  for (const std::string_view flag : {"--sparq-", "--attention "}) {
+    for (size_t at = 0; (at = message.find(flag, at)) != std::string::npos;) message.erase(at, flag.size());
+  }
+  return Error(error.code(), std::move(message));
 }
 
 // Of two layers of one shape the one of the larger share goes dense first.

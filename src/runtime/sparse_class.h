@@ -44,6 +44,9 @@ struct AttentionClass {
 Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, const LanguageModel& model, size_t length,
                                               DType kv_dtype);
 
+// An error of it in the words of who gave no flags: "r 99: ..." for "--sparq-r 99: ...".
+Error WithoutFlags(const Error& error);
+
 // What a policy that chooses by length can come to, none of which chooses; the policy alone where it does not.
 std::vector<AttentionPolicy> ChoicesByLength(const AttentionPolicy& policy);
 

@@ -224,6 +224,17 @@ TEST(ResolveAttentionPolicy, FloorsOfAnotherModelOrForm_AreRefused) {
   EXPECT_THAT(found(other), HasSubstr("expected r 16, k 128"));
 }
 
+TEST(WithoutFlags, Errors_NameTheNumbersAlone) {
+  const auto words = [](const AttentionPolicy& policy) {
+    return WithoutFlags(ResolveAttentionPolicy(policy, Plain(), kContext, DType::kF16).error()).message();
+  };
+  EXPECT_EQ(words({.kind = AttentionKind::kSparq, .r = 129}),
+            "r 129: expected at most the model's head_dim, which is 128");
+  EXPECT_EQ(words({.kind = AttentionKind::kSparq, .local = 129}), "local 129: expected at most k, which is 128");
+  EXPECT_EQ(words({.kind = AttentionKind::kWindow, .k = 16}),
+            "k 16: expected more than 16 with window, which keeps so many first positions");
+}
+
 TEST(ChoicesByLength, EachOf_ThemIsSomeLengths) {
   const AttentionPolicy plain{.kind = AttentionKind::kTopk, .k = 5};
   EXPECT_THAT(ChoicesByLength(plain), ElementsAre(plain));
