@@ -156,7 +156,12 @@ TEST(CalibrateFloors, WhatCannotBeDone_IsNamed) {
   EXPECT_EQ(error(CalibrationOptions(), 1.5), "calibrate: the largest error: expected 0 to 1");
   EvalOptions bad = CalibrationOptions();
   bad.policies[1] = {.kind = AttentionKind::kTopk, .k = 24};
-  EXPECT_EQ(error(bad), "calibrate: the policies: expected one of sparq, found another or several");
+  EXPECT_EQ(error(bad), "calibrate: the policies: expected one sparq policy, found topk:k=24");
+  bad.policies[1] = {.kind = AttentionKind::kSparq, .compression = 2};
+  bad.policies.push_back({.kind = AttentionKind::kSparq, .compression = 8});
+  EXPECT_EQ(error(bad), "calibrate: the policies: expected one sparq policy, found sparq:1/2, sparq:1/8");
+  bad.policies.clear();
+  EXPECT_EQ(error(bad), "calibrate: the policies: expected one sparq policy, found none");
   bad = CalibrationOptions();
   bad.policies[1].k = 600;
   EXPECT_THAT(error(bad), HasSubstr("expected contexts of more than 600 positions"));

@@ -20,7 +20,13 @@ Result<EvalPolicy> CalibratedPolicy(const EvalOptions& options, size_t head_dim)
   const bool is_default = policies.size() == 1 && policies[0].kind == AttentionKind::kDense;
   const bool is_one =
       policies.size() == 2 && policies[0].kind == AttentionKind::kDense && policies[1].kind == AttentionKind::kSparq;
-  if (!is_default && !is_one) return BadCalibration("the policies: expected one of sparq, found another or several");
+  if (!is_default && !is_one) {
+    std::string found;
+    for (const EvalPolicy& policy : policies) {
+      if (policy.kind != AttentionKind::kDense) found += (found.empty() ? "" : ", ") + policy.name();
+    }
+    return BadCalibration("the policies: expected one sparq policy, found " + (found.empty() ? "none" : found));
+  }
   const EvalPolicy given =
       is_one ? policies[1]
              : EvalPolicy{

@@ -135,6 +135,11 @@ TEST(Eval, Calibration_IsAFileThatRunReadsForThisModelAndForm) {
   const std::string deeper = WriteFile("deeper.gguf", BuildTinyLlama({.vocab = 600, .layers = 3, .context = 2048}));
   ExpectError(run(deeper, file), 2, "expected floors of this model");
   ExpectError(RunTidemill(Arguments({"--calibrate", "/nowhere/floors.json"})), 1, "/nowhere/floors.json");
+  for (const char* policies : {"h2o", "sparq"}) {
+    ExpectError(RunTidemill(Arguments({"--calibrate", file, "--policies", policies})), 2,
+                "calibrate: the policies: expected one sparq policy, found " + std::string(policies) + ":1/2, " +
+                    policies + ":1/8\n");
+  }
 }
 
 TEST(Eval, Json_HasTheSameNumbersAsTheRecords) {
