@@ -113,6 +113,22 @@ Result<EvalFile> EvalFile::Open(const std::string& path, const Json& header) {
   return file;
 }
 
+Error EvalFile::OtherHeader(const std::string& found, const std::string& expected) const {
+  const std::string what = std::string(kDoing) + ": " + path_ + ": ", advice = "; choose another --out";
+  const auto its = JsonDocument::Parse(path_, found), wanted = JsonDocument::Parse(path_, expected);
+  if (its.ok() && wanted.ok() && its->Has("eval")) {
+    for (const auto& [key, value] : wanted->Members()) {
+      const auto other = its->Member(key);
+      const std::string is = other ? other->Describe() : "none";
+      if (is == value.Describe()) continue;
+      return Error(ErrorCode::kFailedPrecondition,
+                   what + "\"" + std::string(key) + "\": expected " + value.Describe() + ", found " + is + advice);
+    }
+  }
+  return Error(ErrorCode::kFailedPrecondition, what + "expected records of " + expected.substr(0, expected.size() - 1) +
+                                                   ", found " + Quoted(found) + advice);
+}
+
 Result<void> EvalFile::ReadRecords(const std::string& bytes, const std::string& first_line) {
   size_t number = 0;
   for (size_t begin = 0; begin < bytes.size();) {
@@ -121,9 +137,7 @@ Result<void> EvalFile::ReadRecords(const std::string& bytes, const std::string& 
     begin = end;
     if (++number == 1) {
       if (line == first_line) continue;
-      return Error(ErrorCode::kFailedPrecondition, std::string(kDoing) + ": " + path_ + ": expected records of " +
-                                                       first_line.substr(0, first_line.size() - 1) + ", found " +
-                                                       Quoted(line) + "; choose another --out");
+      return OtherHeader(line, first_line);
     }
     const std::string name = path_ + ": line " + std::to_string(number);
     TIDEMILL_TRY(json, JsonDocument::Parse(name, line));

@@ -37,6 +37,8 @@ class EvalFile {
  private:
   void Keep(const EvalRecord& record);
   Result<void> ReadRecords(const std::string& bytes, const std::string& first_line);
+  // Names the first member that differs, where both are headers.
+  Error OtherHeader(const std::string& found, const std::string& expected) const;
 
   std::string path_;
   int fd_ = -1;  // -1: none

@@ -218,7 +218,12 @@ TEST(Eval, RecordsOfSomethingElse_AreRefused) {
   const std::string file = TestFolder() + "/other.jsonl";
   Output({"--out", file});
   const std::string before = ReadWholeFile(file);
-  ExpectError(RunTidemill(Arguments({"--out", file, "--seed", "9"})), 1, "choose another --out");
+  ExpectError(RunTidemill(Arguments({"--out", file, "--seed", "9"})), 1,
+              "other.jsonl: \"seed\": expected 9, found 0; choose another --out\n");
+  ExpectError(RunTidemill(Arguments({"--out", file, "--sparse-from", "question"})), 1,
+              "\"sparse_from\": expected \"question\", found \"answer\"; choose another --out\n");
+  const std::string lacking = WriteFile("lacking.jsonl", "{\"eval\":1}\n");
+  ExpectError(RunTidemill(Arguments({"--out", lacking})), 1, "\"family\": expected \"llama\", found none; choose");
   EXPECT_EQ(ReadWholeFile(file), before);
   const std::string damaged =
       WriteFile("damaged.jsonl", before.substr(0, before.find('\n') + 1) + "{\"task\":\"notes\"}\n");
