@@ -222,6 +222,8 @@ struct RequestStats {
   StateGrowth growth;
   std::optional<LinearStats> linear;     // none: the model has no linear attention
   std::optional<SparseStats> attention;  // none: it was dense
+  // What decided where a policy chooses by length: "--attention auto: fewer than 4096 positions". Static text; empty: the policy alone.
+  std::string_view attention_reason = {};
   // As Engine::numeric_class, which it is without Request::linear and attention; lives as long as the engine.
   std::string_view numeric_class = {};
   PageFaults faults;  // of the whole process, from Submit to the end

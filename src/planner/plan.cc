@@ -187,8 +187,11 @@ class Planner {
     choice.runner_up = is_sparse ? alternative(dense, dense) : alternative(in_.other_attention, in_.other_attention);
     choice.option = is_sparse ? "--attention dense" : "--attention sparq";
     choice.of = "attention of " + DecodeText();
-    choice.reason = is_sparse ? "given by --attention; it is approximate, --attention-audit says by how much"
-                              : "the default: it is exact";
+    const std::string_view decided = in_.attention_reason;
+    choice.reason = !decided.empty() ? "chosen by " + std::string(decided)
+                    : is_sparse      ? "given by --attention"
+                                     : "the default: it is exact";
+    if (is_sparse) choice.reason += "; it is approximate, --attention-audit says by how much";
     if (is_sparse && all_before)
       choice.reason += "; rows before position " + std::to_string(*in_.model.sparse_from) + " are dense";
     return choice;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "decoding/num_draft_tokens.h"
@@ -42,6 +43,7 @@ struct PlanInput {
   bool linear_given = false;  // its form, by a flag
   // Beside which dense attention stands: what --attention sparq would be; empty: no layer can be sparse.
   std::vector<AttentionLayers> other_attention = {};
+  std::string_view attention_reason = {};  // RequestStats::attention_reason
   DraftPlan drafts;
 };
 

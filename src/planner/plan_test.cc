@@ -246,6 +246,18 @@ TEST(Plan, Attention_StandsBesideWhatIsSparseAndThatBesideDense) {
   EXPECT_LT(sparse.decode.back().seconds, dense.decode.back().seconds);
 }
 
+TEST(Plan, AttentionByAuto_SaysWhatDecided) {
+  PlanInput input = RoundInput();
+  input.other_attention = input.model.attention;
+  input.other_attention.front().sparse = {.kind = SparseKind::kSparq, .r = 16, .k = 128, .local = 32};
+  input.attention_reason = "--attention auto: few positions";
+  EXPECT_EQ(Named(ChoosePlan(input), "attention").reason, "chosen by --attention auto: few positions");
+  EXPECT_THAT(PlanText(ChoosePlan(input)), HasSubstr("; dense is kept: chosen by --attention auto: few positions\n"));
+  input.model.attention = input.other_attention;
+  EXPECT_EQ(Named(ChoosePlan(input), "attention").reason,
+            "chosen by --attention auto: few positions; it is approximate, --attention-audit says by how much");
+}
+
 TEST(Plan, Attention_CountsEachLayerAsItReads) {
   PlanInput input = RoundInput();
   input.model.attention.front().sparse = {.kind = SparseKind::kSparq, .r = 16, .k = 128, .local = 32};

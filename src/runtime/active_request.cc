@@ -53,6 +53,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Parts parts)
       stop_(options_.stop),
       state_(std::move(parts.state)),
       numeric_class_(parts.numeric_class),
+      attention_reason_(parts.attention_reason),
       context_(parts.context),
       sparse_from_(parts.sparse_from),
       max_shared_(parts.max_shared),
@@ -544,6 +545,7 @@ RequestStats ActiveRequest::Stats() {
     stats.linear->state_writes += linear_before_->state_writes;
   }
   if (sparse_from_ != SIZE_MAX) stats.attention = SparseStatsOf(*state_);
+  stats.attention_reason = attention_reason_;
   const PageFaults now = ProcessPageFaults();
   stats.faults = {.minor = now.minor - page_faults_before_.minor, .major = now.major - page_faults_before_.major};
   return stats;

@@ -49,12 +49,13 @@ class ActiveRequest {
     Sampler sampler;
     const Tokenizer& tokenizer;  // the model's
     std::unique_ptr<SequenceState> state;
-    size_t context;                    // tokens
-    std::unique_ptr<Drafter> drafter;  // null for none; it gets the prompt here
-    DraftCosts costs;                  // NumDraftTokens's
-    size_t sparse_from = SIZE_MAX;     // as StepSequence::sparse_from
-    size_t max_shared = SIZE_MAX;      // AttentionClass::SharedPositions
-    std::string_view numeric_class;    // outlives the request
+    size_t context;                          // tokens
+    std::unique_ptr<Drafter> drafter;        // null for none; it gets the prompt here
+    DraftCosts costs;                        // NumDraftTokens's
+    size_t sparse_from = SIZE_MAX;           // as StepSequence::sparse_from
+    size_t max_shared = SIZE_MAX;            // AttentionClass::SharedPositions
+    std::string_view numeric_class;          // outlives the request
+    std::string_view attention_reason = {};  // RequestStats::attention_reason
   };
   ActiveRequest(RequestId id, Request request, Parts parts);
 
@@ -219,7 +220,7 @@ class ActiveRequest {
   std::string text_before_;        // a token that is taken: carried and held back
   std::unique_ptr<SequenceState> state_;
   std::optional<SpillFile> spilled_;  // what the state was
-  std::string_view numeric_class_;
+  std::string_view numeric_class_, attention_reason_;
   std::optional<LinearStats> linear_before_;  // what states did that were cleared; none: there are no linear layers
   size_t context_, sparse_from_, max_shared_;
   size_t prompt_tokens_;  // submitted

@@ -277,7 +277,8 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
                                                            .costs = costs,
                                                            .sparse_from = attention.SparseFrom(prompt_tokens),
                                                            .max_shared = attention.SharedPositions(prompt_tokens),
-                                                           .numeric_class = request_class.name});
+                                                           .numeric_class = request_class.name,
+                                                           .attention_reason = attention.reason});
   if (chooses) {
     made->PriceGrowth({.growth = GrowthOf(stated ? expected : 0),
                        .most = options.context,

@@ -179,7 +179,11 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     input.model = NumbersOf(impl.language_model(), kv_dtype, impl.own_class.attention);
     input.model.linear.shape.form = impl.own_class.linear;
     input.linear_given = o.linear != LinearPolicy();
-    const auto sparq = impl.ClassOf({}, AttentionPolicy{.kind = AttentionKind::kSparq});
+    input.attention_reason = impl.own_class.attention.reason;
+    AttentionPolicy other = o.attention.kind == AttentionKind::kAuto ? o.attention : AttentionPolicy();
+    other.kind = AttentionKind::kSparq;
+    other.floors.dense_shares.clear();  // by which all could be dense
+    const auto sparq = impl.ClassOf({}, other);
     if (sparq.ok()) input.other_attention = NumbersOf(impl.language_model(), kv_dtype, sparq->attention).attention;
     input.context = o.context;
     input.batch = options.batch;

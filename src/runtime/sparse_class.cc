@@ -19,6 +19,16 @@ using Layers = std::vector<std::optional<SparseLayer>>;
 
 constexpr std::string_view kKindNames[] = {"dense", "sparq", "topk", "h2o", "window", "auto"};
 static_assert(std::size(kKindNames) == kAttentionKinds.size());
+// What decided.
+constexpr std::string_view kFewPositions = "--attention auto: fewer than 4096 positions",
+                           kNoSparseLayer = "--attention auto: no layer is left that can be sparse",
+                           kReadsMuch =
+                               "--attention auto: sparq would read more than half of what dense attention reads",
+                           kReadsLittle = "--attention auto: sparq reads at most half of what dense attention reads",
+                           kAllFallBack =
+                               "--attention-floor: with its dense shares every layer would read more than "
+                               "dense attention";
+static_assert(kShortestAuto == 4096 && kLargestAutoShare == 0.5);
 constexpr size_t kMaxListBytes = 40;  // of a list in a name; a longer one is hashed
 
 Error Wrong(const std::string& what) { return Error(ErrorCode::kInvalidArgument, what); }
@@ -241,15 +251,17 @@ double ExpectedBytesRead(const AttentionPolicy& policy, size_t i, const Attentio
   return falls_back ? read + static_cast<double>(policy.floors.dense_shares[i]) * dense : read;
 }
 
-// The table of kAuto.
-bool IsWorthIt(const AttentionPolicy& policy, const AttentionClass& sparq, const Shapes& shapes, size_t length) {
+// The table of kAuto. Empty: sparq is worth it; else why it is not.
+std::string_view WhyDense(const AttentionPolicy& policy, const AttentionClass& sparq, const Shapes& shapes,
+                          size_t length) {
+  if (length < kShortestAuto) return kFewPositions;
   double read = 0, dense = 0;
   for (size_t i = 0; i < shapes.size(); ++i) {
     if (!shapes[i]) continue;
     read += ExpectedBytesRead(policy, i, *shapes[i], sparq.layers[i], length);
     dense += BytesRead(*shapes[i], std::nullopt, length);
   }
-  return length >= kShortestAuto && read <= kLargestAutoShare * dense;
+  return read <= kLargestAutoShare * dense ? std::string_view() : kReadsMuch;
 }
 
 }  // namespace
@@ -307,9 +319,14 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
     made.layers[i] = layer;
     is_any = true;
   }
-  const bool is_auto = policy.kind == AttentionKind::kAuto;
-  if (is_auto && (!is_any || !IsWorthIt(policy, made, shapes, length))) return AttentionClass();
-  if (!is_any && reads_more) return AttentionClass();
+  if (policy.kind == AttentionKind::kAuto) {
+    const std::string_view why = is_any       ? WhyDense(policy, made, shapes, length)
+                                 : reads_more ? kAllFallBack
+                                              : kNoSparseLayer;
+    if (!why.empty()) return AttentionClass{.reason = why};
+    made.reason = kReadsLittle;
+  }
+  if (!is_any && reads_more) return AttentionClass{.reason = kAllFallBack};
   if (!is_any) {
     return Wrong("--attention " + std::string(AttentionKindName(policy.kind)) + ": expected a layer whose attention " +
                  (Evicts(FormKind(policy.kind))

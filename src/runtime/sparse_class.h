@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/language_model.h"
@@ -30,6 +31,8 @@ struct AttentionClass {
   std::vector<std::optional<SparseLayer>> layers = {};  // [layers of the model]; none: dense; empty: all are
   std::string name = {};            // "sparq-r16-k128-l32", then what differs from the defaults; empty: dense
   std::optional<size_t> from = {};  // AttentionPolicy::from
+  // RequestStats::attention_reason. Changes no bits.
+  std::string_view reason = {};
 
   bool is_sparse() const { return !layers.empty(); }
   bool evicts() const;  // positions, for good

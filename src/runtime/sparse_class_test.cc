@@ -330,6 +330,23 @@ TEST(ResolveAttentionPolicy, Auto_IsSparqWhereItReadsHalfAtMost) {
   EXPECT_EQ(NameIn(windows, {.kind = AttentionKind::kAuto}, kContext), "sparq-r16-k128-l32");
 }
 
+TEST(ResolveAttentionPolicy, ChoiceByLength_SaysWhatDecided) {
+  const auto why = [](const LanguageModel& model, const AttentionPolicy& policy, size_t length) {
+    return std::string(ResolveAttentionPolicy(policy, model, length, DType::kF16)->reason);
+  };
+  const AttentionPolicy any{.kind = AttentionKind::kAuto};
+  EXPECT_EQ(why(Plain(), any, 4095), "--attention auto: fewer than 4096 positions");
+  EXPECT_EQ(why(Plain(), any, 4096), "--attention auto: sparq reads at most half of what dense attention reads");
+  EXPECT_EQ(why(Plain(), {.kind = AttentionKind::kAuto, .k = 4000}, 4096),
+            "--attention auto: sparq would read more than half of what dense attention reads");
+  EXPECT_EQ(why(ModelOf({{.window = 512}}), any, 8192), "--attention auto: no layer is left that can be sparse");
+  EXPECT_EQ(why(Plain(2), {.kind = AttentionKind::kSparq, .floors = {.dense_shares = {1, 1}}}, 8192),
+            "--attention-floor: with its dense shares every layer would read more than dense attention");
+  EXPECT_EQ(why(Plain(2), {.kind = AttentionKind::kSparq, .floors = {.dense_shares = {1, 0}}}, 8192), "");
+  EXPECT_EQ(why(Plain(), {.kind = AttentionKind::kSparq}, 8192), "");
+  EXPECT_EQ(why(Plain(), {}, 8192), "");
+}
+
 TEST(AttentionClass, Borders_FollowThePromptUnlessGiven) {
   const LanguageModel model = Plain();
   const auto resolve = [&](const AttentionPolicy& policy) {
