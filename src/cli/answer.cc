@@ -193,16 +193,13 @@ std::string DescribeDrafts(const RequestStats& stats) {
 }
 
 std::string DescribeAttention(const RequestStats& stats) {
-  if (!stats.attention) return "";
+  const std::string chosen = stats.attention_reason.empty() ? "" : "; chosen by " + std::string(stats.attention_reason);
+  if (!stats.attention) return chosen.empty() ? "" : "attention    dense" + chosen + "\n";
   const SparseStats& attention = *stats.attention;
   const SparseStats::Counts& all = attention.all;
   const double share = all.dense_bytes == 0 ? 1 : static_cast<double>(all.bytes) / static_cast<double>(all.dense_bytes);
   const bool is_sparq = attention.kind == AttentionKind::kSparq;
   const std::string r = is_sparq ? "r " + std::to_string(attention.r) + ", " : "";
-  char numbers[160];
-  std::snprintf(numbers, sizeof numbers, "; rows %llu, short %llu; bytes %.1f %%",
-                static_cast<unsigned long long>(all.rows), static_cast<unsigned long long>(all.short_rows),
-                100 * share);
   std::string text = "attention    ";
   if (attention.kind == AttentionKind::kAuto) {
     text += "several policies";
@@ -210,6 +207,11 @@ std::string DescribeAttention(const RequestStats& stats) {
     text += std::string(AttentionKindName(attention.kind)) + " " + r + "k " + std::to_string(attention.k) + ", local " +
             std::to_string(attention.local);
   }
+  if (all.rows == 0) return text + "; no row was sparse" + chosen + "\n";
+  char numbers[160];
+  std::snprintf(numbers, sizeof numbers, "; rows %llu, short %llu; bytes %.1f %%",
+                static_cast<unsigned long long>(all.rows), static_cast<unsigned long long>(all.short_rows),
+                100 * share);
   text += numbers;
   if (HasEstimate(attention.kind, all)) {
     std::snprintf(numbers, sizeof numbers, "; alpha_estimate %.4f, dense heads %.1f %%", all.alpha_estimate,
@@ -221,7 +223,7 @@ std::string DescribeAttention(const RequestStats& stats) {
                   static_cast<unsigned long long>(all.audits), all.kept_mass, all.error, all.agreement);
     text += numbers;
   }
-  return text + "\n";
+  return text + chosen + "\n";
 }
 
 Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, double load_ms,
@@ -255,7 +257,10 @@ Json AnswerJson(const Answer& answer, const Model& model, const Engine& engine, 
                    {"preemptions", stats.preemptions}};
   if (stats.drafted_tokens != 0) json["draft"] = DraftJson(stats);
   if (stats.linear) json["linear"] = LinearJson(*stats.linear);
-  if (stats.attention) json["attention"] = AttentionJson(*stats.attention);
+  const std::string_view reason = stats.attention_reason;
+  if (stats.attention || !reason.empty())
+    json["attention"] = stats.attention ? AttentionJson(*stats.attention) : Json{{"kind", "dense"}};
+  if (!reason.empty()) json["attention"]["chosen_by"] = reason;
   json["numeric_class"] = stats.numeric_class;
   json["seed"] = options.seed;
   if (options.logprobs >= 0) json["logprobs"] = LogprobsJson(answer, model.text().tokenizer);

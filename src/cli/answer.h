@@ -43,7 +43,7 @@ void AddDrafts(const RequestStats& stats, RequestStats* sum);
 std::string DescribeDrafts(const RequestStats& stats);
 // What `stats` says of sparse attention, added to `sum`; AttentionKind::kAuto: of several policies.
 void AddAttention(const RequestStats& stats, RequestStats* sum);
-// The line about sparse attention; empty where there was none.
+// The line about sparse attention, or dense attention that was chosen by the request's length; empty where there was neither.
 std::string DescribeAttention(const RequestStats& stats);
 
 double TokensPerSecond(double tokens, double ms);  // 0 where no time passed

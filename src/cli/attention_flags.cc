@@ -1,6 +1,7 @@
 #include "cli/attention_flags.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 #include <utility>
@@ -18,6 +19,16 @@ constexpr char kReadFloors[] = "read the floors of attention";
 constexpr const char* kNeedKind[] = {"--sparq-r",         "--sparq-k",        "--sparq-local",        "--sparq-rule",
                                      "--sparq-mean",      "--sparq-from",     "--sparq-dense-layers", "--sparq-columns",
                                      "--attention-audit", "--attention-floor"};
+
+// Which of kNeedKind, in that order.
+auto GivenOf(const AttentionFlags& flags) {
+  const std::array is_given = {flags.r.has_value(),         flags.k.has_value(),       flags.local.has_value(),
+                               flags.rule.has_value(),      flags.mean.has_value(),    flags.from.has_value(),
+                               !flags.dense_layers.empty(), flags.columns.has_value(), flags.audit.has_value(),
+                               flags.floor.has_value()};
+  static_assert(std::size(is_given) == std::size(kNeedKind));
+  return is_given;
+}
 
 std::vector<std::string> KindNames() {
   std::vector<std::string> names;
@@ -146,11 +157,8 @@ Result<AttentionPolicy> AttentionFlags::policy() const {
   AttentionPolicy policy;
   TIDEMILL_TRY(chosen, ParseAttentionKind(kind.value_or("dense")));
   policy.kind = chosen;
-  const bool is_given[] = {r.has_value(),     k.has_value(),    local.has_value(),     rule.has_value(),
-                           mean.has_value(),  from.has_value(), !dense_layers.empty(), columns.has_value(),
-                           audit.has_value(), floor.has_value()};
-  static_assert(std::size(is_given) == std::size(kNeedKind));
-  for (size_t i = 0; i < std::size(is_given) && chosen == AttentionKind::kDense; ++i) {
+  const auto is_given = GivenOf(*this);
+  for (size_t i = 0; i < is_given.size() && chosen == AttentionKind::kDense; ++i) {
     if (is_given[i])
       return UsageError(kNeedKind[i], "expected --attention sparq, topk, h2o, window or auto beside it, found dense");
   }
@@ -172,6 +180,15 @@ Result<AttentionPolicy> AttentionFlags::policy() const {
     }
   }
   return policy;
+}
+
+std::string AttentionFlags::given() const {
+  const auto is_given = GivenOf(*this);
+  std::string names;
+  for (size_t i = 0; i < is_given.size(); ++i) {
+    if (is_given[i]) names += (names.empty() ? "" : ", ") + std::string(kNeedKind[i]);
+  }
+  return names;
 }
 
 Result<void> CheckReadsPrompts(const AttentionFlags& flags) {

@@ -25,6 +25,8 @@ struct AttentionFlags {
   void AddTo(FlagSet& flags);
   // kInvalidArgument: flags of a kind that was not asked for. Reads the file of --attention-floor: as ReadFile; kCorruptFile, with its name.
   Result<AttentionPolicy> policy() const;
+  // Those that were given, but the kind: "--sparq-k, --attention-audit".
+  std::string given() const;
 };
 
 // "0,3,30-31", in any order; none: no such list.

@@ -85,6 +85,17 @@ TEST(AttentionFlags, EachFlag_IsRead) {
             (AttentionPolicy{.kind = kSparq, .columns = KeyColumns::kCache}));
 }
 
+TEST(AttentionFlags, Given_AreNamed) {
+  AttentionFlags flags;
+  EXPECT_EQ(flags.given(), "");
+  flags.kind = "auto";
+  EXPECT_EQ(flags.given(), "");
+  flags.k = 8;
+  flags.dense_layers = {0};
+  flags.audit = 3;
+  EXPECT_EQ(flags.given(), "--sparq-k, --sparq-dense-layers, --attention-audit");
+}
+
 TEST(AttentionFlags, WithoutAKind_TheyAreRefused) {
   const std::pair<const char*, const char*> given[] = {
       {"--sparq-r", "8"},         {"--sparq-k", "8"},          {"--sparq-local", "8"},        {"--sparq-rule", "paper"},

@@ -148,7 +148,7 @@ Result<void> RunCommand(CommandContext& context) {
   grace.reset();
   WarnAboutGrowth(answer.stats, context.messages);
   WarnAboutDrafts(answer.stats, context.messages);
-  NoteApproximation(answer.stats, context.messages);
+  NoteAttention(answer.stats, flags.machine.attention, context.messages);
   WarnAboutEnd(answer, flags.generation, options, *session.engine, context.messages);
   if (flags.stats) context.messages.Say(DescribeAnswer(answer, session, options));
   return {};

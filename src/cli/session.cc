@@ -170,8 +170,23 @@ void WarnAboutDrafts(const RequestStats& stats, Messages& messages) {
   messages.Warning("drafting was disabled for some steps: " + std::string(stats.draft_trouble));
 }
 
-void NoteApproximation(const RequestStats& stats, Messages& messages) {
-  if (!stats.attention || stats.attention->all.rows == stats.attention->all.short_rows) return;
+void NoteAttention(const RequestStats& stats, const AttentionFlags& flags, Messages& messages) {
+  const std::string reason(stats.attention_reason), given = flags.given();
+  if (!stats.attention) {
+    if (reason.empty() || given.empty()) return;
+    // A file of floors that chose did not go without effect.
+    const std::string idle = reason.starts_with("--attention auto") ? "; without effect: " + given : "";
+    messages.Note("dense attention was chosen by " + reason + idle);
+    return;
+  }
+  const SparseStats::Counts& all = stats.attention->all;
+  if (all.rows == 0 && flags.from) {
+    messages.Note("--sparq-from " + std::to_string(*flags.from) +
+                  ": no token attended sparsely, since the request ended before that position");
+    return;
+  }
+  // Rows that read all have the bits of dense attention.
+  if (all.rows == all.short_rows || all.dense_share == 1) return;
   messages.Note(std::string(AttentionKindName(stats.attention->kind)) +
                 " attention is approximate: the answer may be another than with --attention dense, which reads all");
 }

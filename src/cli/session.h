@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/answer.h"
+#include "cli/attention_flags.h"
 #include "cli/command.h"
 #include "cli/flag_groups.h"
 #include "tidemill/engine.h"
@@ -54,8 +55,8 @@ void WarnAboutGrowth(const RequestStats& stats, Messages& messages);
 // Says why draft tokens that were asked for were not made, if so.
 void WarnAboutDrafts(const RequestStats& stats, Messages& messages);
 
-// Says that the answer may be another than with dense attention, if so.
-void NoteApproximation(const RequestStats& stats, Messages& messages);
+// Says that the answer may be another than with dense attention, or which flags did nothing, if so.
+void NoteAttention(const RequestStats& stats, const AttentionFlags& flags, Messages& messages);
 
 // The lines of --stats and /stats.
 std::string DescribeAnswer(const Answer& answer, const Session& session, const GenerationOptions& options);

@@ -17,6 +17,7 @@ using nlohmann::json;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 std::vector<std::string> With(std::vector<std::string> arguments, const std::vector<std::string>& more) {
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -47,10 +48,38 @@ TEST(Attention, DenseAndShortAuto_AreThePlainAnswer) {
     const json same = RunJson({"-p", "The tide", "-n", "9", "--attention", kind});
     EXPECT_EQ(same["ids"], plain["ids"]) << kind;
     EXPECT_EQ(same["numeric_class"], plain["numeric_class"]) << kind;
-    EXPECT_FALSE(same.contains("attention")) << kind;
+    EXPECT_EQ(same.contains("attention"), kind == std::string("auto"));
+    if (same.contains("attention")) {
+      EXPECT_EQ(same["attention"],
+                json({{"kind", "dense"}, {"chosen_by", "--attention auto: fewer than 4096 positions"}}));
+    }
   }
-  const ProcessResult text = RunTidemill(RunOf({"-p", "The tide", "-n", "9", "--attention", "auto"}));
-  EXPECT_EQ(text.err, "") << "nothing is approximate";
+  const std::vector<std::string> any = {"-p", "The tide", "-n", "9", "--attention", "auto"};
+  EXPECT_EQ(RunTidemill(RunOf(any)).err, "") << "nothing is approximate";
+  EXPECT_THAT(RunTidemill(With(RunOf(any), {"--stats"})).err,
+              HasSubstr("\nattention    dense; chosen by --attention auto: fewer than 4096 positions\n"));
+  EXPECT_EQ(
+      RunTidemill(With(RunOf(any), {"--sparq-k", "7", "--attention-audit", "2"})).err,
+      "tidemill: note: dense attention was chosen by --attention auto: fewer than 4096 positions; without effect: "
+      "--sparq-k, --attention-audit\n");
+}
+
+TEST(Attention, SparseFromBehindTheRequest_IsNoticed) {
+  const ProcessResult result =
+      RunTidemill(RunOf({"-p", "The tide", "-n", "9", "--attention", "sparq", "--sparq-from", "200", "--stats"}));
+  EXPECT_THAT(result.err,
+              StartsWith("tidemill: note: --sparq-from 200: no token attended sparsely, since the request ended before "
+                         "that position\n"));
+  EXPECT_THAT(result.err, HasSubstr("\nattention    sparq r 2, k 128, local 32; no row was sparse\n"));
+}
+
+TEST(Attention, FloorOfOne_IsNotApproximate) {
+  const std::vector<std::string> sparq = {"-p",    "The tide",  "-n", "20",        "--attention",
+                                          "sparq", "--sparq-k", "4",  "--sparq-r", "2"};
+  EXPECT_THAT(RunTidemill(RunOf(sparq)).err, HasSubstr("is approximate"));
+  const ProcessResult always = RunTidemill(With(RunOf(sparq), {"--attention-floor", "1"}));
+  EXPECT_EQ(always.err, "");
+  EXPECT_EQ(always.out, RunTidemill(RunOf({"-p", "The tide", "-n", "20"})).out);
 }
 
 TEST(Attention, SparseRun_SaysItsClassItsCountsAndThatItIsApproximate) {
