@@ -124,7 +124,7 @@ struct EvalLayerRow {
 struct EvalCallbacks {
   std::function<bool(const EvalKey&)> is_done = {};                // such a record is there already; may be empty
   std::function<Result<void>(const EvalRecord&)> sink = {};        // an error of it ends the evaluation
-  std::function<void(size_t contexts, size_t all)> progress = {};  // contexts that are done; may be empty
+  std::function<void(size_t contexts, size_t all)> progress = {};  // contexts that are done, 0 at first; may be empty
   std::function<void(const EvalLayerRow&)> layer_row = {};         // of fed tokens; may be empty
 };
 

@@ -69,6 +69,20 @@ std::string Table(const EvalCalibration& made) {
   return text;
 }
 
+// What CalibrateFloors has to do.
+std::string WorkText(const EvalOptions& options) {
+  const size_t of_length = 2 * options.tasks.size() * options.contexts;
+  size_t contexts = 0, tokens = 0;
+  for (const size_t length : options.context_tokens) {
+    contexts += of_length;
+    tokens += of_length * length;
+  }
+  return "calibrating reads " + std::to_string(contexts) + " contexts of " + std::to_string(tokens) +
+         " tokens together, and at most " + std::to_string(contexts * options.questions) + " answers of " +
+         std::to_string(options.answer_tokens) +
+         " tokens, each compared with dense attention; fewer --tasks, --contexts or --context-tokens take less time";
+}
+
 }  // namespace
 
 Result<void> Calibrate(const CalibrationRun& run, const Session& session, const EvalOptions& options,
@@ -76,9 +90,12 @@ Result<void> Calibrate(const CalibrationRun& run, const Session& session, const 
   TIDEMILL_TRY(file, OutputFile::Create(kDoing, run.path, context.out));
   EvalCalibration made;
   {
-    ProgressBar progress(context.messages, "calibrating");
+    ProgressBar bar(context.messages, "calibrating");
+    ProgressLines lines(context.messages, "calibrating", "contexts");
     const auto show = [&](size_t done, size_t all) {
-      progress.Show(static_cast<double>(done) / static_cast<double>(all));
+      if (done == 0) context.messages.Note(WorkText(options));
+      bar.Show(static_cast<double>(done) / static_cast<double>(all));
+      lines.Show(done, all);
     };
     TIDEMILL_TRY(found, CalibrateFloors(*session.engine, *session.model, options, run.max_error, show, &interrupt));
     made = std::move(found);

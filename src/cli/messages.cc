@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
+#include <cmath>
 
 #include "cli/errors.h"
 #include "cli/output.h"
@@ -42,6 +42,16 @@ void ProgressBar::Show(double fraction) {
   const auto filled = static_cast<size_t>(percent * 30 / 100);
   messages_.Say("\r" + label_ + " [" + std::string(filled, '#') + std::string(30 - filled, ' ') + "] " +
                 std::to_string(percent) + " %");
+}
+
+void ProgressLines::Show(size_t done, size_t all) {
+  const Clock::time_point now = Clock::now();
+  const auto since = [now](Clock::time_point then) { return std::chrono::duration<double>(now - then).count(); };
+  if (messages_.is_terminal() || done == 0 || done >= all || since(shown_) < seconds_) return;
+  shown_ = now;
+  const double left = since(start_) / static_cast<double>(done) * static_cast<double>(all - done);
+  messages_.Note(label_ + ": " + std::to_string(done) + " of " + std::to_string(all) + " " + unit_ + ", about " +
+                 std::to_string(std::llround(left)) + " s left");
 }
 
 }  // namespace tidemill::cli

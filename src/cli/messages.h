@@ -2,8 +2,11 @@
 #ifndef TIDEMILL_CLI_MESSAGES_H_
 #define TIDEMILL_CLI_MESSAGES_H_
 
+#include <chrono>
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace tidemill::cli {
 
@@ -51,6 +54,24 @@ class ProgressBar {
   Messages& messages_;
   std::string label_;
   int shown_percent_ = -1;
+};
+
+// A note now and then, where there is no terminal: "calibrating: 12 of 96 contexts, about 130 s left".
+class ProgressLines {
+ public:
+  // `seconds`: from one to the next, at least.
+  ProgressLines(Messages& messages, std::string label, std::string unit, double seconds = 30)
+      : messages_(messages), label_(std::move(label)), unit_(std::move(unit)), seconds_(seconds) {}
+
+  void Show(size_t done, size_t all);  // the last one says nothing
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Messages& messages_;
+  std::string label_, unit_;
+  double seconds_;
+  Clock::time_point start_ = Clock::now(), shown_ = start_;
 };
 
 }  // namespace tidemill::cli

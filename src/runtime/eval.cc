@@ -35,6 +35,7 @@ class EvalRunner {
   Result<void> Run() {
     size_t done = 0;
     const size_t all = options_.tasks.size() * options_.context_tokens.size() * options_.contexts;
+    if (callbacks_.progress) callbacks_.progress(0, all);
     for (const EvalTask task : options_.tasks) {
       for (const size_t tokens : options_.context_tokens) {
         for (size_t index = 0; index < options_.contexts; ++index) {
