@@ -28,6 +28,8 @@ struct SequenceRows {
       {};  // [num_rows] of a draft tree, as AttentionTask::parents, with slot 0; empty: a chain
   Visibility visibility = Visibility::kCausal;
   size_t sparse_from = SIZE_MAX;  // rows at this position and later ones attend as their layer's SparseForm says
+  bool ends_segment =
+      false;  // memory rows, behind the tokens of their segment (state/segment_kv_layer.h); none of them is committed
 
   size_t first_position() const { return state->length() + slot; }
   size_t last_slot() const { return slot + num_rows; }  // one past it

@@ -83,6 +83,8 @@ class KvLayer : public LayerState {
   };
   StepRows View();
 
+  // Where row `slot` of the step stands, in the terms of Context.
+  size_t PositionOf(size_t slot) const { return length_ + slot; }
   // Positions [first, length + step_rows): kept rows and the first rows of the step; first is 0 without a window.
   std::span<const KvSpan> Context(size_t step_rows);
 
@@ -90,7 +92,9 @@ class KvLayer : public LayerState {
   size_t seen_rows() const { return tail_.use_count() > 1 ? seen_rows_ : 0; }
 
   // Whether a state whose checkpoints are of that kind is a KvLayer.
-  static constexpr bool Holds(StateKind kind) { return kind == kKind || kind == StateKind::kSparseKv; }
+  static constexpr bool Holds(StateKind kind) {
+    return kind == kKind || kind == StateKind::kSparseKv || kind == StateKind::kSegmentKv;
+  }
 
   virtual SparseKvLayer* AsSparse() { return nullptr; }  // the same, if it is one
 

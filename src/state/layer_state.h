@@ -23,7 +23,7 @@
 namespace tidemill {
 
 // Forms of checkpoints, by numbers that stay what they are.
-enum class StateKind : uint32_t { kKv = 1, kLinear = 2, kSparseKv = 3, kOfATest = 1000 };
+enum class StateKind : uint32_t { kKv = 1, kLinear = 2, kSparseKv = 3, kSegmentKv = 4, kOfATest = 1000 };
 
 // What growth has cost so far.
 struct GrowthCounts {
@@ -85,6 +85,8 @@ class LayerState {
   virtual size_t EarliestRollback(size_t floor) const = 0;
   // Whether that may come to be the length itself, for good, whatever the floor: an empty one that ReadFrom fills does not know.
   virtual bool may_evict() const { return false; }
+  // Whether it may come to be any length that there ever was: the same.
+  virtual bool may_begin_anywhere() const { return false; }
   // Whether it keeps as many bytes for any number of tokens. A sequence of such kinds keeps no keys below its earliest rollback.
   virtual bool has_constant_size() const { return false; }
   // Of a checkpoint of `length` tokens that can be rolled back to `earliest`: what AppendTo writes. UINT64_MAX: overflow.

@@ -140,7 +140,10 @@ Result<void> SequenceState::RestoreOrThrow(std::span<const std::byte> checkpoint
   SequenceState fresh(options_, std::move(layers));
   const size_t usual = rows - std::min<size_t>(rows, options_.draft_rows);
   const bool fewer_rows = earliest > usual && earliest <= rows && fresh.EarliestRollback(earliest) == earliest;
-  const bool evicted = earliest == rows && may_evict();
+  const bool begins_anywhere = earliest <= rows && std::any_of(layers_.begin(), layers_.end(), [](const auto& layer) {
+                                 return layer->may_begin_anywhere();
+                               });
+  const bool evicted = begins_anywhere || (earliest == rows && may_evict());
   if (!fewer_rows && !evicted && earliest != fresh.EarliestRollback(usual))
     return Damaged(std::to_string(rows) + " tokens: rollbacks cannot end at " + std::to_string(earliest));
   // Products and sums may wrap where the context is absurd.

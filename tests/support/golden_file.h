@@ -20,7 +20,8 @@ namespace tidemill::testing {
 
 class GoldenFile {
  public:
-  explicit GoldenFile(const std::string& folder) {
+  // `kind`: of what ids and tensors are: a list `kind`s in golden.json.
+  explicit GoldenFile(const std::string& folder, std::string kind = "prompt") : kind_(std::move(kind)) {
     std::ifstream in(folder + "/golden.json");
     EXPECT_TRUE(in.good()) << folder << "/golden.json is missing";
     json_ = nlohmann::json::parse(in);
@@ -33,8 +34,8 @@ class GoldenFile {
   }
 
   const nlohmann::json& json() const { return json_; }
-  size_t num_prompts() const { return json_.at("prompts").size(); }
-  std::vector<int32_t> Ids(size_t prompt, const char* what) const { return json_.at("prompts")[prompt].at(what); }
+  size_t num_prompts() const { return json_.at(kind_ + "s").size(); }
+  std::vector<int32_t> Ids(size_t prompt, const char* what) const { return json_.at(kind_ + "s")[prompt].at(what); }
   // "logits" of the prompt, for instance: F32, or BF16 as f32.
   std::vector<float> Tensor(size_t prompt, const std::string& name) const {
     const FileTensor* tensor = Find(prompt, name);
@@ -59,11 +60,12 @@ class GoldenFile {
 
  private:
   const FileTensor* Find(size_t prompt, const std::string& name) const {
-    const FileTensor* tensor = tensors_->FindTensor("prompt" + std::to_string(prompt) + "." + name);
+    const FileTensor* tensor = tensors_->FindTensor(kind_ + std::to_string(prompt) + "." + name);
     EXPECT_NE(tensor, nullptr) << name;
     return tensor;
   }
 
+  std::string kind_;
   nlohmann::json json_;
   std::optional<MappedFile> file_;
   std::optional<SafetensorsFile> tensors_;

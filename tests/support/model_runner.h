@@ -40,6 +40,7 @@ class ModelRunner {
 
   const LanguageModel& model() const { return *model_; }
   StepExecutor& executor() { return *executor_; }
+  ExecutionContext& ctx() { return *ctx_; }
   size_t sparse_from() const { return options_.sparse_from; }
   std::unique_ptr<SequenceState> NewState() const { return NewState(DeltaClass()); }
   std::unique_ptr<SequenceState> NewState(const DeltaClass& linear) const;

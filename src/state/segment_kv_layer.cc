@@ -1,0 +1,187 @@
+#include "state/segment_kv_layer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/checked_math.h"
+#include "base/out_of_memory.h"
+
+namespace tidemill {
+namespace {
+
+uint64_t SumOrMax(uint64_t a, uint64_t b) {  // UINT64_MAX: overflow
+  uint64_t sum = 0;
+  return CheckedAdd(a, b, &sum) ? sum : UINT64_MAX;
+}
+
+KvOptions OfSegment(KvOptions options, const SegmentShape& segments) {
+  options.max_length = std::min(options.max_length, segments.max_rows);
+  options.growth.expected = std::min(options.growth.expected, segments.segment_tokens + segments.memory_rows);
+  return options;
+}
+
+}  // namespace
+
+SegmentKvLayer::SegmentKvLayer(const KvLayerShape& shape, const KvOptions& options, const SegmentShape& segments)
+    : KvLayer(shape, OfSegment(options, segments)), segments_(segments) {}
+
+std::vector<uint64_t> SegmentKvLayer::Shape() const {
+  std::vector<uint64_t> shape = KvLayer::Shape();
+  const MemoryShape& memory = segments_.memory;
+  shape.insert(shape.end(), {memory.hidden, memory.key_dim, memory.nu, memory.correction ? 1U : 0U,
+                             static_cast<uint64_t>(memory.dtype), segments_.segment_tokens, segments_.memory_rows});
+  return shape;
+}
+
+std::unique_ptr<LayerState> SegmentKvLayer::MakeEmpty() const {
+  return std::make_unique<SegmentKvLayer>(shape(), options(), segments_);
+}
+
+Result<SegmentKvLayer::MemoryPointer> SegmentKvLayer::NewMemory() const {
+  auto memory = std::make_shared<Memory>(options().ledger);
+  TIDEMILL_TRY(bytes, AlignedBuffer::Create(segments_.memory.bytes()));
+  memory->memory = std::move(bytes);
+  memory->counted.Set(memory->memory.size());
+  return memory;
+}
+
+// --- Steps ---
+
+Result<void> SegmentKvLayer::Reserve(size_t n, size_t, BufferArena* arena) {
+  num_ended_ = ended_tokens_ = 0;
+  if (MayEnd(n) && next_ == nullptr) {
+    TIDEMILL_TRY(memory, NewMemory());
+    next_ = std::move(memory);
+  }
+  return KvLayer::Reserve(RowsOf(n), 0, arena);
+}
+
+void SegmentKvLayer::EndSegment(size_t tokens) {
+  TIDEMILL_CHECK(next_ != nullptr && (num_ended_ == 0 || length() == 0));
+  ++num_ended_;
+  ended_tokens_ += tokens;
+}
+
+void SegmentKvLayer::Commit(size_t n) {
+  if (num_ended_ == 0) return KvLayer::Commit(n);
+  TIDEMILL_CHECK(n >= ended_tokens_ && (n == ended_tokens_ || length() == 0));
+  first_ += length() + ended_tokens_;
+  n -= ended_tokens_;
+  KvLayer::Rollback(0);
+  KvLayer::Commit(n);
+  std::swap(memory_, next_);
+  if (next_ != nullptr && next_.use_count() > 1) next_ = nullptr;  // a fork reads it
+  num_ended_ = ended_tokens_ = 0;
+}
+
+void SegmentKvLayer::CommitPath(std::span<const uint32_t> path) {
+  TIDEMILL_CHECK(num_ended_ == 0);  // draft tokens end no segment
+  KvLayer::CommitPath(path);
+}
+
+// --- Between steps ---
+
+void SegmentKvLayer::Rollback(size_t to) {
+  num_ended_ = ended_tokens_ = 0;
+  KvLayer::Rollback(to - first_);
+}
+
+void SegmentKvLayer::Clear() {
+  KvLayer::Clear();
+  first_ = num_ended_ = ended_tokens_ = 0;
+  memory_ = next_ = nullptr;
+}
+
+void SegmentKvLayer::Compact(size_t) {
+  next_ = nullptr;
+  num_ended_ = ended_tokens_ = 0;
+  KvLayer::Compact(0);
+}
+
+void SegmentKvLayer::PrepareFork(LayerState& child) { KvLayer::PrepareFork(child); }
+
+void SegmentKvLayer::Fork(LayerState& child) {
+  KvLayer::Fork(child);
+  auto& other = static_cast<SegmentKvLayer&>(child);
+  other.first_ = first_;
+  other.memory_ = memory_;
+}
+
+void SegmentKvLayer::Take(LayerState&& from) {
+  auto& other = static_cast<SegmentKvLayer&>(from);
+  KvLayer::Take(std::move(from));
+  first_ = other.first_;
+  memory_ = std::move(other.memory_);
+  next_ = nullptr;
+  num_ended_ = ended_tokens_ = 0;
+}
+
+// --- Bytes ---
+
+uint64_t SegmentKvLayer::reserved_bytes() const {
+  const uint64_t places = (memory_ != nullptr ? 1U : 0U) + (next_ != nullptr ? 1U : 0U);
+  return KvLayer::reserved_bytes() + places * segments_.memory.bytes();
+}
+
+uint64_t SegmentKvLayer::read_bytes_per_token(size_t length) const {
+  const size_t first = std::min(length, first_);
+  return KvLayer::read_bytes_per_token(length - first) + (memory_ == nullptr ? 0 : segments_.memory.bytes());
+}
+
+uint64_t SegmentKvLayer::GrowthBytes(size_t n, size_t) const {
+  return SumOrMax(KvLayer::GrowthBytes(RowsOf(n), 0), MayEnd(n) && next_ == nullptr ? segments_.memory.bytes() : 0);
+}
+
+uint64_t SegmentKvLayer::GrowthBytes(size_t n, size_t, size_t, size_t) const {
+  const size_t left = segments_.segment_tokens - std::min(segments_.segment_tokens, length());
+  const size_t rows = left == 0 ? n : std::min(n, left + segments_.memory_rows);
+  const uint64_t places = n == 1 ? 0 : (memory_ == nullptr ? 1U : 0U) + (next_ == nullptr ? 1U : 0U);
+  return SumOrMax(KvLayer::GrowthBytes(rows, 0), places * segments_.memory.bytes());
+}
+
+bool SegmentKvLayer::HasRoom(size_t n, size_t) const { return KvLayer::HasRoom(RowsOf(n), 0); }
+
+BlockBytes SegmentKvLayer::NewBlock(size_t n, size_t) const { return KvLayer::NewBlock(RowsOf(n), 0); }
+
+BlockBytes SegmentKvLayer::RestoredBlock(size_t length, size_t earliest) const {
+  return KvLayer::RestoredBlock(length - earliest, 0);
+}
+
+void SegmentKvLayer::ForEachBlock(const BlockVisitor& visit) const {
+  KvLayer::ForEachBlock(visit);
+  for (const MemoryPointer& memory : {memory_, next_}) {
+    if (memory != nullptr) visit(memory.get(), memory->memory.size());
+  }
+}
+
+uint64_t SegmentKvLayer::CheckpointBytes(size_t length, size_t earliest) const {
+  return SumOrMax(KvLayer::CheckpointBytes(length - earliest, 0), earliest == 0 ? 0 : segments_.memory.bytes());
+}
+
+void SegmentKvLayer::AppendTo(std::vector<std::byte>* out, size_t earliest) const {
+  TIDEMILL_CHECK(earliest == first_);
+  if (memory_ != nullptr) {
+    const std::byte* const bytes = memory_->memory.data();
+    out->insert(out->end(), bytes, bytes + memory_->memory.size());
+  }
+  KvLayer::AppendTo(out, 0);
+}
+
+Result<void> SegmentKvLayer::ReadFrom(ByteReader& reader, size_t length, size_t earliest, BufferArena* arena) {
+  if (earliest != 0) {
+    TIDEMILL_TRY(bytes, reader.Take(segments_.memory.bytes(), "memory of segments"));
+    TIDEMILL_TRY(memory, NewMemory());
+    std::memcpy(memory->memory.data(), bytes.data(), bytes.size());
+    if (!IsFinite(segments_.memory, memory->memory.data()))
+      return Error(ErrorCode::kNumericalError, "memory of segments: an element is not a finite number");
+    memory_ = std::move(memory);
+  }
+  first_ = earliest;
+  return KvLayer::ReadFrom(reader, length - earliest, 0, arena);
+}
+
+}  // namespace tidemill

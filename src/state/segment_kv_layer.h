@@ -1,0 +1,116 @@
+// A layer of a recurrent-memory transformer: the KV cache of the segment at hand, and the associative memory of all segments before it
+// (kernels/associative_memory.h). It keeps nothing else, whatever the length.
+//
+// Positions in the cache count from the segment's beginning: a segment has the same bits wherever it stands.
+//
+// A segment's tokens come in steps of any size. Its end is a step whose last rows are memory rows: they see the segment's tokens and are never
+// committed. EndSegment behind them gives the new memory a second place; the step's commit makes it the state, the cache is empty, and no rollback
+// goes below. A step that is dropped leaves nothing. A step may end several segments, one after the other, and have a part of another behind
+// them, if it begins with a segment: each begins with slot 0 again.
+//
+// Forks share the memory, which nobody writes once it is committed.
+//
+// Checkpoint:  the memory, A then z, if a segment ended; the rows of the segment at hand, as KvLayer writes them.
+#ifndef TIDEMILL_STATE_SEGMENT_KV_LAYER_H_
+#define TIDEMILL_STATE_SEGMENT_KV_LAYER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/byte_reader.h"
+#include "kernels/associative_memory.h"
+#include "state/kv_layer.h"
+#include "state/state_ledger.h"
+
+namespace tidemill {
+
+struct SegmentShape {
+  MemoryShape memory;
+  size_t segment_tokens = 1;  // S
+  size_t memory_rows = 1;     // M
+  size_t max_rows = 1;        // positions that a segment may have, memory rows included
+};
+
+class SegmentKvLayer : public KvLayer {
+ public:
+  static constexpr StateKind kKind = StateKind::kSegmentKv;
+  static constexpr bool Holds(StateKind kind) { return kind == kKind; }
+
+  SegmentKvLayer(const KvLayerShape& shape, const KvOptions& options, const SegmentShape& segments);
+
+  const SegmentShape& segments() const { return segments_; }
+  // The position of the segment at hand, without the step.
+  size_t segment_first() const { return first_; }
+
+  // A cell. What its rows read: of the segments before theirs; null: there is none.
+  const std::byte* memory() const { return DataOf(num_ended_ == 0 ? memory_ : next_); }
+  // Where the cell's memory rows write; memory() may be the same.
+  std::byte* next_memory() { return next_->memory.data(); }
+  // Behind the memory rows of a segment of which the step has `tokens` tokens: later cells of the step are of the next segment.
+  void EndSegment(size_t tokens);
+
+  StateKind checkpoint_kind() const override { return kKind; }
+  std::vector<uint64_t> Shape() const override;
+  std::unique_ptr<LayerState> MakeEmpty() const override;
+  size_t EarliestRollback(size_t) const override { return first_; }
+  bool may_evict() const override { return true; }
+  bool may_begin_anywhere() const override { return true; }
+  bool has_constant_size() const override { return true; }
+  uint64_t CheckpointBytes(size_t length, size_t earliest) const override;
+  uint64_t reserved_bytes() const override;
+  uint64_t read_bytes_per_token(size_t length) const override;
+  // Of n tokens in any steps: the rows of one segment, or those of a longer one that goes on, and both places.
+  uint64_t GrowthBytes(size_t n, size_t floor) const override;
+  uint64_t GrowthBytes(size_t n, size_t step, size_t floor, size_t rollback) const override;
+  bool HasRoom(size_t n, size_t floor) const override;
+  BlockBytes NewBlock(size_t n, size_t floor) const override;
+  BlockBytes RestoredBlock(size_t length, size_t earliest) const override;
+  // What both share has one owner once the next segment ends.
+  uint64_t ForkBytes() const override { return memory_ == nullptr ? 0 : segments_.memory.bytes(); }
+  void ForEachBlock(const BlockVisitor& visit) const override;
+  // n: rows of a step, memory rows included, or tokens of one that ends several segments: of those one has room at a time.
+  Result<void> Reserve(size_t n, size_t floor, BufferArena* arena) override;
+  void Commit(size_t n) override;
+  void CommitPath(std::span<const uint32_t> path) override;
+  void Rollback(size_t to) override;
+  void Clear() override;
+  void Compact(size_t floor) override;
+  void PrepareFork(LayerState& child) override;
+  void Fork(LayerState& child) override;
+  void AppendTo(std::vector<std::byte>* out, size_t earliest) const override;
+  Result<void> ReadFrom(ByteReader& reader, size_t length, size_t earliest, BufferArena* arena) override;
+  void Take(LayerState&& other) override;
+
+ private:
+  struct Memory {
+    AlignedBuffer memory;
+    LedgerEntry counted;
+    explicit Memory(StateLedger* ledger) : counted(ledger) {}
+  };
+  using MemoryPointer = std::shared_ptr<Memory>;
+
+  static const std::byte* DataOf(const MemoryPointer& memory) {
+    return memory == nullptr ? nullptr : memory->memory.data();
+  }
+  Result<MemoryPointer> NewMemory() const;
+  // Rows of the cache that a step of n takes. Where it begins with a segment, more than a segment's are those of several.
+  size_t RowsOf(size_t n) const {
+    return length() == 0 ? std::min(n, segments_.segment_tokens + segments_.memory_rows) : n;
+  }
+  // Whether a step of n rows may end a segment: a token and the memory rows.
+  bool MayEnd(size_t n) const { return n > segments_.memory_rows; }
+
+  SegmentShape segments_;
+  size_t first_ = 0;      // the position of the segment at hand
+  MemoryPointer memory_;  // of the segments before it; null: there is none
+  MemoryPointer next_;    // a second place; null: none is reserved
+  // Of the step: segments that it ends, and their tokens in it.
+  size_t num_ended_ = 0, ended_tokens_ = 0;
+};
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_STATE_SEGMENT_KV_LAYER_H_

@@ -1,0 +1,189 @@
+// Of the sequences' contract (state_script_test.cc) what is new where segments end: a memory that is a fold of all of them here.
+#include "state/segment_kv_layer.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "state/sequence_state.h"
+
+namespace tidemill::segment_kv_layer_test {
+namespace {
+
+constexpr KvLayerShape kKv{.kv_heads = 1, .head_dim = 2};
+constexpr SegmentShape kSegments{
+    .memory = {.hidden = 3, .key_dim = 1, .nu = 1}, .segment_tokens = 4, .memory_rows = 2, .max_rows = 32};
+
+std::unique_ptr<LayerState> NewLayer(StateLedger* ledger) {
+  return std::make_unique<SegmentKvLayer>(kKv, KvOptions{.dtype = DType::kF32, .max_length = 1000, .ledger = ledger},
+                                          kSegments);
+}
+
+// Two layers. A row of a token is the token's number; a segment's end adds its tokens to the first element of the memory.
+class Text {
+ public:
+  explicit Text(StateLedger* ledger = nullptr) {
+    SequenceState::Layers layers;
+    for (int i = 0; i < 2; ++i) layers.push_back(NewLayer(ledger));
+    state = std::make_unique<SequenceState>(SequenceOptions{.max_length = 1000, .ledger = ledger}, std::move(layers));
+  }
+  explicit Text(std::unique_ptr<SequenceState> from) : state(std::move(from)) {}
+
+  SegmentKvLayer& layer(size_t i) { return static_cast<SegmentKvLayer&>(state->layer(i)); }
+  float sum(size_t i) {  // of the memory; 0: there is none
+    float value = 0;
+    if (layer(i).memory() != nullptr) std::memcpy(&value, layer(i).memory(), sizeof(value));
+    return value;
+  }
+
+  // The cells of a step.
+  void Write(const std::vector<int>& tokens, size_t slot, bool ends) {
+    for (size_t i = 0; i < 2; ++i) {
+      SegmentKvLayer& kv = layer(i);
+      kv.Settle();
+      float value = 0;
+      for (size_t t = 0; t < tokens.size(); ++t) {
+        value = static_cast<float>(tokens[t]);
+        std::memcpy(kv.View().k + (slot + t) * 2 * sizeof(float), &value, sizeof(value));
+      }
+      if (!ends) continue;
+      float total = sum(i);
+      const std::span<const KvSpan> rows = kv.Context(slot + tokens.size() + kSegments.memory_rows);
+      EXPECT_EQ(rows.front().first, 0U);
+      for (const KvSpan& span : rows) {
+        for (size_t r = 0; r < span.rows && span.first + r < kv.PositionOf(slot + tokens.size()); ++r) {
+          std::memcpy(&value, span.k + r * 2 * sizeof(float), sizeof(value));
+          total += value;
+        }
+      }
+      std::memset(kv.next_memory(), 0, kSegments.memory.bytes());
+      std::memcpy(kv.next_memory(), &total, sizeof(total));
+      kv.EndSegment(slot + tokens.size());
+    }
+  }
+  void Add(const std::vector<int>& tokens, bool ends) {
+    ASSERT_TRUE(state->Reserve(tokens.size() + (ends ? kSegments.memory_rows : 0)).ok());
+    Write(tokens, 0, ends);
+    state->Commit(std::vector<RowKey>(tokens.begin(), tokens.end()));
+  }
+
+  std::unique_ptr<SequenceState> state;
+};
+
+TEST(SegmentKvLayer, SegmentThatEnds_LeavesItsMemoryAlone) {
+  Text text;
+  text.Add({1, 2}, false);
+  EXPECT_EQ(text.layer(0).memory(), nullptr);
+  EXPECT_EQ(text.layer(0).PositionOf(0), 2U);
+  text.Add({3, 4}, true);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(text.sum(i), 10);
+    EXPECT_EQ(text.layer(i).segment_first(), 4U);
+    EXPECT_EQ(text.layer(i).PositionOf(0), 0U);
+    EXPECT_TRUE(text.layer(i).Context(0).empty());
+  }
+  text.Add({5, 6, 7, 8}, true);
+  text.Add({9}, false);
+  EXPECT_EQ(text.sum(1), 36);
+  EXPECT_EQ(text.state->length(), 9U);
+  EXPECT_EQ(text.state->earliest_rollback(), 8U);
+  EXPECT_EQ(text.state->Rollback(7).error().code(), ErrorCode::kUnsupported);
+  EXPECT_TRUE(text.state->Rollback(8).ok());
+  EXPECT_EQ(text.sum(0), 36);
+}
+
+TEST(SegmentKvLayer, StepThatIsDropped_LeavesNothing) {
+  Text text;
+  text.Add({1, 2, 3, 4}, true);
+  text.Add({5, 6}, false);
+  const std::vector<std::byte> before = text.state->Checkpoint().value();
+  ASSERT_TRUE(text.state->Reserve(4).ok());
+  text.Write({70, 80}, 0, true);
+  EXPECT_EQ(text.sum(0), 10 + 5 + 6 + 150);  // what later cells of the step would read
+  ASSERT_TRUE(text.state->Reserve(4).ok());
+  EXPECT_EQ(text.sum(0), 10);
+  EXPECT_EQ(text.state->Checkpoint().value(), before);
+  text.Write({7, 8}, 0, true);
+  text.state->Commit(std::vector<RowKey>{7, 8});
+  EXPECT_EQ(text.sum(0), 36);
+}
+
+TEST(SegmentKvLayer, StepOfSeveralSegments_IsTheirSteps) {
+  Text one, other;
+  for (const std::vector<int>& segment : {std::vector<int>{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, 12}})
+    one.Add(segment, true);
+  one.Add({13, 14}, false);
+  ASSERT_TRUE(other.state->Reserve(6).ok());
+  other.Write({1, 2, 3, 4}, 0, true);
+  other.Write({5, 6, 7, 8}, 0, true);
+  other.Write({9, 10, 11, 12}, 0, true);
+  other.Write({13, 14}, 0, false);
+  const std::vector<RowKey> keys = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
+  other.state->Commit(keys);
+  EXPECT_EQ(other.state->Checkpoint().value(), one.state->Checkpoint().value());
+  EXPECT_EQ(other.sum(1), 78);
+}
+
+TEST(SegmentKvLayer, Forks_GoTheirOwnWays) {
+  StateLedger ledger;
+  {
+    Text text(&ledger);
+    text.Add({1, 2, 3, 4}, true);
+    text.Add({5, 6}, false);
+    Text child(std::move(text.state->Fork()).value());
+    EXPECT_EQ(child.layer(0).memory(), text.layer(0).memory());
+    text.Add({7, 8}, true);
+    text.Add({9, 10, 11, 12}, true);
+    EXPECT_EQ(text.sum(0), 78);
+    EXPECT_EQ(child.sum(0), 10);
+    child.Add({70, 80}, true);
+    EXPECT_EQ(child.sum(1), 10 + 11 + 150);
+    EXPECT_EQ(text.sum(1), 78);
+  }
+  EXPECT_EQ(ledger.held(), 0U);
+}
+
+TEST(SegmentKvLayer, Checkpoint_RestoresToTheSame) {
+  for (const size_t tokens : {2, 4, 5, 9, 300}) {
+    Text text;
+    for (size_t t = 0; t < tokens; ++t) text.Add({static_cast<int>(t)}, t % 4 == 3);
+    const std::vector<std::byte> bytes = text.state->Checkpoint().value();
+    Text restored;
+    ASSERT_TRUE(restored.state->Restore(bytes).ok()) << tokens;
+    EXPECT_EQ(restored.state->Checkpoint().value(), bytes) << tokens;
+    for (Text* each : {&text, &restored}) {
+      for (size_t t = tokens; t < tokens + 5; ++t) each->Add({static_cast<int>(t)}, t % 4 == 3);
+    }
+    EXPECT_EQ(restored.state->Checkpoint().value(), text.state->Checkpoint().value()) << tokens;
+    EXPECT_EQ(restored.sum(0), text.sum(0)) << tokens;
+  }
+}
+
+TEST(SegmentKvLayer, Checkpoint_WithoutANumber_IsRefused) {
+  Text text;
+  text.Add({1, 2, 3, 4}, true);
+  ASSERT_TRUE(text.state->Reserve(6).ok());
+  text.Write({1, 2, 3, 4}, 0, true);
+  std::memset(text.layer(1).next_memory(), 0xFF, 4);
+  text.state->Commit(std::vector<RowKey>{1, 2, 3, 4});
+  Text other;
+  const Result<void> restored = other.state->Restore(text.state->Checkpoint().value());
+  ASSERT_FALSE(restored.ok());
+  EXPECT_EQ(restored.error().code(), ErrorCode::kNumericalError);
+  EXPECT_EQ(other.state->length(), 0U);
+}
+
+TEST(SegmentKvLayer, Bytes_DoNotGrowWithTheText) {
+  Text text;
+  for (size_t t = 0; t < 40; ++t) text.Add({1}, t % 4 == 3);
+  const StateBytes few = text.state->bytes();
+  for (size_t t = 40; t < 900; ++t) text.Add({1}, t % 4 == 3);
+  EXPECT_EQ(text.state->bytes().reserved, few.reserved);
+  EXPECT_EQ(text.state->bytes().committed, few.committed);
+  EXPECT_LE(few.committed, 2 * kSegments.memory.bytes() + 16);
+}
+
+}  // namespace
+}  // namespace tidemill::segment_kv_layer_test
