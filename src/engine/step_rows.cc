@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "engine/segments.h"
 #include "kernels/elementwise.h"
 
 namespace tidemill {
@@ -39,37 +40,38 @@ Result<StepRows> StepRows::Create(const LanguageModel& model, ExecutionContext& 
   r.buffer_bytes_ = max_rows * StepBuffers::RowBytes(shape, ctx.isa()) +
                     head_rows * StepBuffers::RowBytes(head_shape, ctx.isa()) + r.narrow_memory_.size() +
                     r.wide_memory_.size() + r.logits_memory_.size();
-  r.sequence_rows_.reserve(max_rows);
-  r.wanted_.reserve(max_rows);
+  r.whole_.Reserve(max_rows);
   return r;
 }
 
 // Where each row is: in the step, in its sequence's state, and in its text.
-void StepRows::PlaceRows(std::span<const StepSequence> sequences) {
-  num_rows_ = 0;
-  for (const StepSequence& sequence : sequences) num_rows_ += sequence.num_rows();
-  TIDEMILL_CHECK(num_rows_ != 0 && num_rows_ <= max_rows());
-  sequence_rows_.clear();
-  wanted_.clear();
-  size_t row = 0;
+void StepRows::PlaceRows(std::span<const StepSequence> sequences, Part& part) {
+  part.num_rows_ = 0;
+  for (const StepSequence& sequence : sequences) part.num_rows_ += sequence.num_rows();
+  TIDEMILL_CHECK(part.num_rows_ != 0 && part.first_row_ + part.num_rows_ <= max_rows());
+  part.sequences_.clear();
+  part.wanted_.clear();
+  size_t row = part.first_row_;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const StepSequence& sequence = sequences[s];
     const size_t count = sequence.num_rows();
     TIDEMILL_CHECK(sequence.embeddings.rows == 0 || (sequence.tokens.empty() && !model_->features.present()));
     TIDEMILL_DCHECK(sequence.positions.empty() || sequence.positions.size() == count);
     TIDEMILL_DCHECK(sequence.parents.empty() || (sequence.parents.size() == count && sequence.slot == 0));
-    sequence_rows_.push_back({.state = sequence.state,
-                              .first_row = row,
-                              .num_rows = count,
-                              .slot = sequence.slot,
-                              .parents = sequence.parents,
-                              .visibility = sequence.visibility,
-                              .sparse_from = sequence.sparse_from});
-    const auto first = static_cast<uint32_t>(sequence_rows_.back().first_position());
+    part.sequences_.push_back({.state = sequence.state,
+                               .first_row = row,
+                               .num_rows = count,
+                               .slot = sequence.slot,
+                               .parents = sequence.parents,
+                               .visibility = sequence.visibility,
+                               .sparse_from = sequence.sparse_from,
+                               .ends_segment = sequence.ends_segment});
+    const size_t segment = model_->segments.present() ? SegmentFirst(*sequence.state) : 0;
+    const auto first = static_cast<uint32_t>(part.sequences_.back().first_position() - segment);
     for (size_t t = 0; t < count; ++t) {
       const bool last = t + sequence.num_last >= count;
       if (sequence.rows == Wanted::kAll || (sequence.rows == Wanted::kLast && last)) {
-        wanted_.push_back(
+        part.wanted_.push_back(
             {static_cast<uint32_t>(row + t), static_cast<uint32_t>(s), static_cast<uint32_t>(t), sequence.want});
       }
       uint32_t position = first + static_cast<uint32_t>(t);
@@ -85,13 +87,14 @@ void StepRows::PlaceRows(std::span<const StepSequence> sequences) {
   }
 }
 
-void StepRows::CopyEmbeddings(std::span<const StepSequence> sequences, Matrix<float> x) {
+void StepRows::CopyEmbeddings(std::span<const StepSequence> sequences, const Part& part, Matrix<float> x) {
   constexpr size_t kChunkRows = 8;
-  ctx_->threads().ParallelFor((num_rows_ + kChunkRows - 1) / kChunkRows, [&](size_t chunk, size_t) {
-    for (const SequenceRows& rows : sequence_rows_) {
-      const size_t begin = std::max(rows.first_row, chunk * kChunkRows);
-      const size_t end = std::min(rows.first_row + rows.num_rows, (chunk + 1) * kChunkRows);
-      const StepSequence& sequence = sequences[static_cast<size_t>(&rows - sequence_rows_.data())];
+  ctx_->threads().ParallelFor((part.num_rows_ + kChunkRows - 1) / kChunkRows, [&](size_t chunk, size_t) {
+    const size_t first = part.first_row_ + chunk * kChunkRows;
+    for (const SequenceRows& rows : part.sequences_) {
+      const size_t begin = std::max(rows.first_row, first);
+      const size_t end = std::min(rows.first_row + rows.num_rows, first + kChunkRows);
+      const StepSequence& sequence = sequences[static_cast<size_t>(&rows - part.sequences_.data())];
       if (begin >= end) continue;
       const Matrix<float> out = x.Rows(begin, end - begin);
       if (sequence.embeddings.rows != 0) {
@@ -107,32 +110,35 @@ void StepRows::CopyEmbeddings(std::span<const StepSequence> sequences, Matrix<fl
   });
 }
 
-void StepRows::Prepare(std::span<const StepSequence> sequences) {
-  PlaceRows(sequences);
+void StepRows::Prepare(std::span<const StepSequence> sequences, size_t first_row, Part* part) {
+  part->first_row_ = first_row;
+  PlaceRows(sequences, *part);
+  const size_t rows = part->num_rows_;
   const bool reads_features = model_->features.present();
   const Matrix<float> x = reads_features                 ? buffers_.paired.Cols(0, buffers_.x.cols)
                           : model_->project_in.present() ? narrow_
                                                          : buffers_.x;
-  CopyEmbeddings(sequences, x);
-  if (reads_features) ReadFeatures(sequences);
+  CopyEmbeddings(sequences, *part, x);
+  if (reads_features) ReadFeatures(sequences, *part);
   if (model_->project_in.present()) {
     buffers_.BeginProducts(x);
-    buffers_.AddProduct(*ctx_, model_->project_in, 0, num_rows_, buffers_.x, false);
+    buffers_.AddProduct(*ctx_, model_->project_in, first_row, rows, buffers_.x, false);
     buffers_.RunProducts(*ctx_);
   }
-  AddPositions();
+  AddPositions(*part);
   for (size_t i = 0; i < model_->ropes.size(); ++i) {
-    FillRopeRows(*ctx_, model_->ropes[i], std::span(buffers_.positions).first(num_rows_),
-                 buffers_.rope[i].cos.Rows(0, num_rows_), buffers_.rope[i].sin.Rows(0, num_rows_));
+    FillRopeRows(*ctx_, model_->ropes[i], std::span(buffers_.positions).subspan(first_row, rows),
+                 buffers_.rope[i].cos.Rows(first_row, rows), buffers_.rope[i].sin.Rows(first_row, rows));
   }
 }
 
 // From the tokens' embeddings, which are in `paired`, and the rows' features to x, which the first layer reads.
-void StepRows::ReadFeatures(std::span<const StepSequence> sequences) {
+void StepRows::ReadFeatures(std::span<const StepSequence> sequences, const Part& part) {
+  TIDEMILL_CHECK(part.first_row_ == 0);  // a draft head's steps have one part
   const FeatureInput& input = model_->features;
   const Norm plain;  // y = x; allocates nothing
   const size_t hidden = buffers_.x.cols;
-  const Matrix<float> tokens = buffers_.paired.Cols(0, hidden).Rows(0, num_rows_),
+  const Matrix<float> tokens = buffers_.paired.Cols(0, hidden).Rows(0, part.num_rows_),
                       beside = buffers_.paired.Cols(hidden, hidden);
   RunNorm(*ctx_, input.token_norm, tokens, tokens);
   size_t first = 0, last = 0;  // rows of sequences side by side with features of the target: one product
@@ -144,7 +150,7 @@ void StepRows::ReadFeatures(std::span<const StepSequence> sequences) {
   };
   for (size_t s = 0; s < sequences.size(); ++s) {
     const ConstMatrix<float> features = sequences[s].features;
-    const size_t begin = sequence_rows_[s].first_row, count = sequence_rows_[s].num_rows;
+    const size_t begin = part.sequences_[s].first_row, count = part.sequences_[s].num_rows;
     const bool own = features.cols == hidden;
     TIDEMILL_CHECK(features.rows == count && (own || features.cols == input.width));
     if (own) {
@@ -165,34 +171,37 @@ void StepRows::ReadFeatures(std::span<const StepSequence> sequences) {
   fuse();
   if (!input.fuses_tokens) return;
   buffers_.BeginProducts(buffers_.paired);
-  buffers_.AddProduct(*ctx_, input.fuse, 0, num_rows_, buffers_.x, false);
+  buffers_.AddProduct(*ctx_, input.fuse, 0, part.num_rows_, buffers_.x, false);
   buffers_.RunProducts(*ctx_);
 }
 
 // Learned positions, where the model has them: gathered into `normed`, which the first layer overwrites.
-void StepRows::AddPositions() {
+void StepRows::AddPositions(const Part& part) {
   if (model_->position_embedding.rows() == 0) return;
-  const Matrix<float> rows = buffers_.normed.Rows(0, num_rows_);
-  for (size_t r = 0; r < num_rows_; ++r)
-    model_->position_embedding.CopyRow(buffers_.positions[r] + model_->position_offset, {rows.row(r), rows.cols});
-  AddRows(*ctx_, rows, buffers_.x.Rows(0, num_rows_));
+  const Matrix<float> rows = buffers_.normed.Rows(part.first_row_, part.num_rows_);
+  for (size_t r = 0; r < part.num_rows_; ++r) {
+    const size_t position = buffers_.positions[part.first_row_ + r] + model_->position_offset;
+    model_->position_embedding.CopyRow(position, {rows.row(r), rows.cols});
+  }
+  AddRows(*ctx_, rows, buffers_.x.Rows(part.first_row_, part.num_rows_));
 }
 
 void StepRows::TakeFeatures(const StepFeatures& features, size_t tap) {
-  TIDEMILL_CHECK(features.out.rows >= num_rows_ && features.out.cols == features.taps.size() * buffers_.x.cols);
+  TIDEMILL_CHECK(features.out.rows >= num_rows() && features.out.cols == features.taps.size() * buffers_.x.cols);
   const Norm plain;  // y = x; allocates nothing
-  const Matrix<float> x = buffers_.x.Rows(0, num_rows_);
+  const Matrix<float> x = buffers_.x.Rows(0, num_rows());
   for (size_t i = 0; i < features.taps.size(); ++i) {
     if (features.taps[i] != tap) continue;
     RunNorm(*ctx_, tap > model_->layers.size() ? model_->final_norm : plain, x,
-            features.out.Rows(0, num_rows_).Cols(i * x.cols, x.cols));
+            features.out.Rows(0, num_rows()).Cols(i * x.cols, x.cols));
   }
 }
 
-bool StepRows::Finish(const RowSink& sink, const std::atomic<bool>* interrupt) {
-  for (size_t first = 0; first < wanted_.size(); first += head_buffers_.max_rows()) {
+bool StepRows::Finish(const Part& part, const RowSink& sink, const std::atomic<bool>* interrupt) {
+  const std::span<const WantedRow> wanted = part.wanted_;
+  for (size_t first = 0; first < wanted.size(); first += head_buffers_.max_rows()) {
     if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
-    RunHead(std::span(wanted_).subspan(first, std::min(head_buffers_.max_rows(), wanted_.size() - first)), sink);
+    RunHead(wanted.subspan(first, std::min(head_buffers_.max_rows(), wanted.size() - first)), sink);
   }
   return true;
 }

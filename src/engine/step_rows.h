@@ -42,6 +42,7 @@ struct StepSequence {
   std::span<const uint32_t> positions = {};
   Visibility visibility = Visibility::kCausal;
   size_t sparse_from = SIZE_MAX;  // the first position whose row is sparse, in layers that can be
+  bool ends_segment = false;      // SequenceRows::ends_segment: embeddings are the model's memory rows
 
   size_t num_rows() const { return embeddings.rows != 0 ? embeddings.rows : tokens.size(); }
 };
@@ -54,9 +55,18 @@ struct StepFeatures {
 };
 
 class StepRows {
+  struct WantedRow {
+    uint32_t row, sequence, token;
+    RowWant want;
+  };
+
  public:
   // Rows whose logits are computed together; bounds their memory.
   static constexpr size_t kHeadRows = 32;
+
+  // Called for each wanted row in ascending order: indices of sequence and token, and logits [rows of the head] or hidden [hidden]. The
+  // callee may change the values, which are valid during the call. Finish returns false if `interrupt` (may be null) became true.
+  using RowSink = std::function<void(size_t sequence, size_t token, std::span<float> values)>;
 
   // Borrows model and context. max_rows: of one step. Allocates all memory that steps need.
   static Result<StepRows> Create(const LanguageModel& model, ExecutionContext& ctx, size_t max_rows);
@@ -67,38 +77,50 @@ class StepRows {
   size_t max_rows() const { return buffers_.max_rows(); }
   uint64_t work_bytes() const { return buffer_bytes_; }
 
-  // Of the step: its rows lie side by side in their order.
-  size_t num_rows() const { return num_rows_; }
-  std::span<const SequenceRows> sequences() const { return sequence_rows_; }
+  // Rows that are prepared together and finished together. They lie side by side in their order.
+  class Part {
+   public:
+    void Reserve(size_t rows) {  // so that no Prepare of so many allocates
+      sequences_.reserve(rows);
+      wanted_.reserve(rows);
+    }
+    size_t first_row() const { return first_row_; }
+    size_t num_rows() const { return num_rows_; }
+    std::span<const SequenceRows> sequences() const { return sequences_; }
 
-  void Prepare(std::span<const StepSequence> sequences);
+   private:
+    friend class StepRows;
+    size_t first_row_ = 0, num_rows_ = 0;
+    std::vector<SequenceRows> sequences_;
+    std::vector<WantedRow> wanted_;
+  };
+
+  // From `first_row` of the buffers on, where no other part's rows are in use.
+  void Prepare(std::span<const StepSequence> sequences, size_t first_row, Part* part);
+  bool Finish(const Part& part, const RowSink& sink, const std::atomic<bool>* interrupt);
+
+  // Of a step that is one part.
+  size_t num_rows() const { return whole_.num_rows(); }
+  std::span<const SequenceRows> sequences() const { return whole_.sequences(); }
+  void Prepare(std::span<const StepSequence> sequences) { Prepare(sequences, 0, &whole_); }
 
   // The residual stream of all rows as it is now, at tap `tap` of the features.
   void TakeFeatures(const StepFeatures& features, size_t tap);
 
-  // Called for each wanted row in ascending order: indices of sequence and token, and logits [rows of the head] or hidden [hidden]. The
-  // callee may change the values, which are valid during the call.
-  using RowSink = std::function<void(size_t sequence, size_t token, std::span<float> values)>;
-  // False: `interrupt` (may be null) became true.
-  bool Finish(const RowSink& sink, const std::atomic<bool>* interrupt);
+  bool Finish(const RowSink& sink, const std::atomic<bool>* interrupt) { return Finish(whole_, sink, interrupt); }
 
  private:
   StepRows(const LanguageModel& model, ExecutionContext& ctx) : model_(&model), ctx_(&ctx) {}
 
-  void PlaceRows(std::span<const StepSequence> sequences);
-  void CopyEmbeddings(std::span<const StepSequence> sequences, Matrix<float> x);
-  void AddPositions();
-  void ReadFeatures(std::span<const StepSequence> sequences);
-  struct WantedRow {
-    uint32_t row, sequence, token;
-    RowWant want;
-  };
+  void PlaceRows(std::span<const StepSequence> sequences, Part& part);
+  void CopyEmbeddings(std::span<const StepSequence> sequences, const Part& part, Matrix<float> x);
+  void AddPositions(const Part& part);
+  void ReadFeatures(std::span<const StepSequence> sequences, const Part& part);
   void RunHead(std::span<const WantedRow> rows, const RowSink& sink);
 
   const LanguageModel* model_;
   ExecutionContext* ctx_;
   uint64_t buffer_bytes_ = 0;
-  size_t num_rows_ = 0;
   StepBuffers buffers_;
   StepBuffers head_buffers_;     // kHeadRows rows: x gathers the wanted rows
   AlignedBuffer logits_memory_;  // [kHeadRows, at least the head's rows]
@@ -106,8 +128,7 @@ class StepRows {
   Matrix<float> narrow_;  // [max_rows, embedding width] where that is not the layers' width
   AlignedBuffer wide_memory_;
   Matrix<float> wide_;  // [max_rows, width of the target's features] where the model fuses those alone
-  std::vector<SequenceRows> sequence_rows_;
-  std::vector<WantedRow> wanted_;
+  Part whole_;
 };
 
 }  // namespace tidemill

@@ -25,6 +25,25 @@ struct RopeSettings {
   bool truncate = true;                              // kYarn: the ramp's ends are whole numbers
 };
 
+// Which segment of a text is shorter than the others.
+enum class SegmentAlignment : uint8_t {
+  kLeft,    // the last
+  kRight,   // the first
+  kCenter,  // none: their sizes differ by one token at most
+};
+
+// Of a recurrent-memory transformer: config.json's block "armt" (docs/recurrent-memory.md).
+struct ArmtSettings {
+  size_t segment_size = 1;    // tokens; 1 .. 2^20
+  size_t num_mem_tokens = 1;  // behind them; 1 .. 1024
+  size_t d_mem = 1;           // 1 .. 512
+  size_t nu = 3;              // 1 .. 2 * d_mem
+  bool correction = true;
+  bool wrap_pos = false;  // memory tokens have the last learned positions, else those behind the segment's tokens
+  SegmentAlignment segment_alignment = SegmentAlignment::kLeft;
+  double lora_alpha = 0;  // of LoRA adapters that are not merged; 0: none
+};
+
 struct ModelSettings {
   std::string architecture;  // "llama": the family's name in this kind of file
   std::string name;          // as the file calls itself; may be empty
@@ -70,11 +89,14 @@ struct ModelSettings {
   bool do_layer_norm_before = true;   // OPT
   size_t word_embed_proj_dim = 0;     // OPT: width of the embedding, 0: hidden_size
 
+  std::optional<ArmtSettings> armt;
+
   // PARD: of a model that was trained to draft several tokens at once, the token that stands where they come. 0 .. vocab_size - 1
   std::optional<int32_t> pard_token;
 
-  // Positions that a sequence may have: the model's own, or with a caller's scaling as many times that, rounded down.
+  // Positions that a sequence may have: the model's own, or with a caller's scaling as many times that, rounded down. Positions of a segment start over at 0.
   size_t longest_context() const {
+    if (armt) return size_t{1} << 30;
     if (rope_override_factor == 0) return max_position_embeddings;
     return static_cast<size_t>(std::min(static_cast<double>(max_position_embeddings) * rope_override_factor, 0x1p30));
   }

@@ -64,6 +64,7 @@ std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& opti
   // A linear state that may be rolled back keeps entries of so many rows; where drafts are verified as rows of a step, nothing is.
   StateOptions own = options;
   own.draft_rows = delta_shape() ? 0 : SequenceOptions().draft_rows;
+  if (segments.present()) own.segments = segments.shape;
   SequenceState::Layers states;
   for (size_t i = 0; i < layers.size(); ++i) {
     own.own_sparse = options.sparse.empty() ? std::nullopt : options.sparse[i];

@@ -15,6 +15,7 @@
 #include "models/layers/norm.h"
 #include "models/layers/step_buffers.h"
 #include "models/rope_table.h"
+#include "state/segment_kv_layer.h"
 #include "state/sequence_state.h"
 
 namespace tidemill {
@@ -38,6 +39,15 @@ struct FeatureInput {
   bool present() const { return fuse.present(); }
 };
 
+// Of a recurrent-memory transformer, whose layers begin and end with a memory branch (models/layers/memory_branch.h).
+struct SegmentModel {
+  SegmentShape shape;
+  std::vector<float> rows;  // [memory_rows, hidden]: inputs behind each segment's tokens
+
+  bool present() const { return !rows.empty(); }
+  size_t memory_rows() const { return present() ? shape.memory_rows : 0; }
+};
+
 //   x = project_in(embedding[token] * embedding_scale) + position_embedding[position + position_offset]
 //   x = layers(x);   hidden = final_norm(x);   logits = cap(project_out(hidden) head^T)
 struct LanguageModel {
@@ -56,6 +66,8 @@ struct LanguageModel {
   // [vocab or a draft head's ids, embedding width]; not present: tied to the embedding, or the target's
   Linear head;
   float logit_soft_cap = 0;  // 0: none
+
+  SegmentModel segments;
 
   // Of a draft head, which uses the target's embedding and head if it has none. The target outlives it.
   FeatureInput features;

@@ -94,6 +94,21 @@ Result<void> CheckIsModel(const ModelFiles& files, const std::string& architectu
   return {};
 }
 
+// A checkpoint of model type "armt" names its base model in `architectures`.
+Result<void> NameArmtBase(const ModelFiles& files, std::string* name) {
+  constexpr std::pair<std::string_view, std::string_view> kBases[] = {
+      {"Llama", "llama"}, {"Qwen2", "qwen2"}, {"GPT2", "gpt2"}};
+  TIDEMILL_TRY(architectures, files.config()->GetStrings("architectures"));
+  for (const auto& [part, base] : kBases) {
+    if (architectures.size() == 1 && architectures.front().find(part) != std::string_view::npos) {
+      *name = base;
+      return {};
+    }
+  }
+  return Error(ErrorCode::kUnsupported,
+               "config.json: \"architectures\": expected one that names Llama, Qwen2 or GPT2 for model type \"armt\"");
+}
+
 struct KnownModel {
   const Family* family = nullptr;
   ModelSettings settings;
@@ -105,6 +120,7 @@ Result<KnownModel> Recognise(const ModelFiles& files) {
                  "the model that it drafts for, and this as its --draft");
   }
   TIDEMILL_TRY(name, ArchitectureOf(files));
+  if (name == "armt") TIDEMILL_TRY_VOID(NameArmtBase(files, &name));
   TIDEMILL_TRY_VOID(CheckIsModel(files, name));
   TIDEMILL_TRY(family, FindFamily(files, name));
   TIDEMILL_TRY_VOID(CheckNotQuantised(files));
@@ -115,7 +131,9 @@ Result<KnownModel> Recognise(const ModelFiles& files) {
     TIDEMILL_TRY(type, inner.GetStringOr("model_type", family->language_model));
     if (type != family->language_model) return inner.Unexpected("model_type", std::string(family->language_model));
   }
-  TIDEMILL_TRY(settings, family->read_settings(SettingsReader(files, name, under)));
+  const SettingsReader reader(files, name, under);
+  TIDEMILL_TRY(settings, family->read_settings(reader));
+  if (files.gguf() == nullptr && files.config()->Has("armt")) TIDEMILL_TRY_VOID(ReadArmtSettings(reader, settings));
   return KnownModel{family, std::move(settings)};
 }
 
@@ -156,7 +174,7 @@ class ModelHash {
                  local_rope, rope_override_factor, norm_eps, act, tied, windows, experts, per_token, expert_ffn,
                  shared_ffn, normalised, dense_layers, linear_layers, key_heads, value_heads, key_dim, value_dim,
                  conv_width, num_mtp, attention_scale, attention_cap, final_cap, parallel, norm_before, embedding_width,
-                 pard_token] = settings;
+                 armt, pard_token] = settings;
     static_cast<void>(pard_token);
     static_cast<void>(num_mtp);
     AddAll(std::string_view(architecture), vocab, hidden, ffn, layers, heads, kv_heads, head_dim, rotary_dim, positions,
@@ -164,6 +182,10 @@ class ModelHash {
            expert_ffn, normalised, dense_layers, attention_scale, attention_cap, final_cap, parallel, norm_before,
            embedding_width);
     // Ids of models without them are older than these.
+    if (armt) {
+      AddAll(armt->segment_size, armt->num_mem_tokens, armt->d_mem, armt->nu, armt->correction, armt->wrap_pos,
+             static_cast<int>(armt->segment_alignment), armt->lora_alpha);
+    }
     if (!linear_layers.empty())
       AddAll(shared_ffn, linear_layers, key_heads, value_heads, key_dim, value_dim, conv_width);
   }
@@ -282,7 +304,12 @@ Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const ModelFiles& files
   const uint64_t id = IdentifyModel(files, known.settings);
   files.ReleaseAll();
   WeightLoader weights(files, settings);
+  if (known.settings.armt) {
+    weights.SetSpelling([&files](const std::string& plain) { return ArmtName(files, plain); });
+    weights.SetLoraAlpha(known.settings.armt->lora_alpha);
+  }
   TIDEMILL_TRY(model, known.family->load(known.settings, weights));
+  if (known.settings.armt) TIDEMILL_TRY_VOID(AddArmtMemory(weights, *model));
   TIDEMILL_TRY_VOID(weights.CheckAllRead());
   model->id = id;
   return model;

@@ -9,9 +9,12 @@
 #include "base/printable_name.h"
 #include "formats/f8.h"
 #include "tensor/dequantize.h"
+#include "tensor/half.h"
 
 namespace tidemill {
 namespace {
+
+constexpr std::string_view kBaseLayer = ".base_layer.weight";  // of a name
 
 std::string ShapeName(uint64_t rows, uint64_t cols) {
   return rows == 1 ? "[" + std::to_string(cols) + "]" : "[" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
@@ -68,6 +71,7 @@ Result<WeightMatrix> WeightLoader::Matrix(const WeightName& name, size_t rows, s
   const std::string spelled = Spelled(name, form.suffix);
   const size_t file_rows = FileRows(form, rows);
   TIDEMILL_TRY(tensor, form.transposed ? Find(spelled, cols, file_rows) : Find(spelled, file_rows, cols));
+  if (lora_alpha_ != 0 && spelled.ends_with(kBaseLayer)) return BringAdapted(spelled, *tensor, rows, cols, form);
   if (form.transposed || !form.cols.empty() || tensor->encoding != TensorEncoding::kDType)
     return BringRearranged(spelled, *tensor, rows, cols, form);
   if (!form.rows.empty() || (form.parts > 1 && form.part_rows != 0)) {
@@ -125,7 +129,7 @@ Result<WeightMatrix> WeightLoader::Bring(const std::string& name, const WeightSo
 
 // Through a copy in the usual order, which is then packed, mapped weights or not.
 Result<WeightMatrix> WeightLoader::BringRearranged(const std::string& name, const FileTensor& tensor, size_t rows,
-                                                   size_t cols, const WeightForm& form) {
+                                                   size_t cols, const WeightForm& form, bool is_copy) {
   const bool f8 = tensor.encoding != TensorEncoding::kDType;
   TIDEMILL_CHECK(!form.transposed || form.cols.empty());
   if (InfoOf(tensor.dtype).quantized) {
@@ -170,8 +174,49 @@ Result<WeightMatrix> WeightLoader::BringRearranged(const std::string& name, cons
                        .row_stride = 0,
                        .order = form.order},
                       false);
-  if (!settings_.mapped) files_.Release(tensor.bytes);
+  if (!settings_.mapped && !is_copy) files_.Release(tensor.bytes);
   return matrix;
+}
+
+Result<WeightMatrix> WeightLoader::BringAdapted(const std::string& name, const FileTensor& tensor, size_t rows,
+                                                size_t cols, const WeightForm& form) {
+  const std::string root = name.substr(0, name.size() - kBaseLayer.size());
+  const std::string a_name = root + ".lora_A.default.weight", b_name = root + ".lora_B.default.weight";
+  const FileTensor* const found = files_.FindTensor(a_name);
+  const size_t rank = found == nullptr ? 0 : found->rows, out = form.transposed ? tensor.cols : tensor.rows,
+               in = form.transposed ? tensor.rows : tensor.cols;
+  TIDEMILL_TRY(a, Floats(a_name, rank, in));
+  TIDEMILL_TRY(b, Floats(b_name, out, rank));
+  if (tensor.encoding != TensorEncoding::kDType || InfoOf(tensor.dtype).block_elements != 1) {
+    return Error(
+        ErrorCode::kUnsupported,
+        "tensor \"" + name + "\": expected F32, F16 or BF16 beside an adapter, found " + std::string(tensor.type_name));
+  }
+  const double scale = lora_alpha_ / static_cast<double>(rank);
+  TIDEMILL_TRY(copy, AlignedBuffer::Create(tensor.bytes.size()));
+  const size_t element = InfoOf(tensor.dtype).block_bytes;
+  std::vector<float> row(tensor.cols);
+  for (size_t r = 0; r < tensor.rows; ++r) {
+    DequantizeRow(tensor.dtype, tensor.bytes.subspan(r * tensor.cols * element, tensor.cols * element), row);
+    for (size_t c = 0; c < tensor.cols; ++c) {
+      const size_t o = form.transposed ? c : r, i = form.transposed ? r : c;
+      double sum = 0;
+      for (size_t k = 0; k < rank; ++k)
+        sum += static_cast<double>(b[o * rank + k]) * static_cast<double>(a[k * in + i]);
+      const auto value = static_cast<float>(static_cast<double>(row[c]) + scale * sum);
+      std::byte* const to = copy.data() + (r * tensor.cols + c) * element;
+      const uint16_t half = tensor.dtype == DType::kF16 ? FloatToHalf(value) : FloatToBFloat16(value);
+      if (tensor.dtype == DType::kF32) {
+        std::memcpy(to, &value, sizeof(value));
+      } else {
+        std::memcpy(to, &half, sizeof(half));
+      }
+    }
+  }
+  files_.Release(tensor.bytes);
+  FileTensor merged = tensor;
+  merged.bytes = {copy.data(), tensor.bytes.size()};
+  return BringRearranged(name, merged, rows, cols, form, true);
 }
 
 Result<Linear> WeightLoader::Layer(const WeightName& name, size_t rows, size_t cols, Bias bias,
@@ -215,8 +260,9 @@ Result<std::vector<float>> WeightLoader::Vector(const WeightName& name, size_t s
   return Floats(Spelled(name, suffix), 1, size);
 }
 
-Result<std::vector<float>> WeightLoader::Table(const WeightName& name, size_t rows, size_t cols) {
-  return Floats(Spelled(name), rows, cols);
+Result<std::vector<float>> WeightLoader::Table(const WeightName& name, size_t rows, size_t cols,
+                                               std::string_view suffix) {
+  return Floats(Spelled(name, suffix), rows, cols);
 }
 
 Result<std::vector<float>> WeightLoader::Floats(const std::string& name, size_t rows, size_t cols) {

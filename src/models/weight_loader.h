@@ -61,10 +61,18 @@ class WeightLoader {
   WeightLoader(const ModelFiles& files, const LoadSettings& settings)
       : files_(files), settings_(settings), read_(files.tensors().size()) {}
 
+  // How the files spell a name, where that is neither a checkpoint's nor a GGUF file's.
+  using Spelling = std::function<std::string(const std::string& name)>;
+  void SetSpelling(Spelling spelling) { spelling_ = std::move(spelling); }
+
+  // Where a matrix NAME.weight is spelled NAME.base_layer.weight, PEFT's adapter beside it is added:
+  //   w + (alpha / r) B A,  A = NAME.lora_A.default.weight [r, in], B = NAME.lora_B.default.weight [out, r]; in double, then rounded to w's type
+  void SetLoraAlpha(double alpha) { lora_alpha_ = alpha; }
+
   bool gguf() const { return files_.gguf() != nullptr; }
   bool Has(const WeightName& name, std::string_view suffix = ".weight") const;
-  bool HasTensor(const std::string& name) const { return files_.FindTensor(name) != nullptr; }  // as the file has it
-  bool HasAny(std::string_view prefix) const;                                                   // whose name begins so
+  bool HasTensor(const std::string& name) const { return files_.FindTensor(SpelledAs(name)) != nullptr; }
+  bool HasAny(std::string_view prefix) const;  // whose name begins so
 
   // A matrix of exactly [rows, cols]. kCorruptFile: not there, or of another shape (with both shapes).
   Result<WeightMatrix> Matrix(const WeightName& name, size_t rows, size_t cols, const WeightForm& form = {});
@@ -78,7 +86,8 @@ class WeightLoader {
   // A vector of exactly `size` elements, as f32; `suffix` as the file has it.
   Result<std::vector<float>> Vector(const WeightName& name, size_t size, std::string_view suffix = ".weight");
   // [rows, cols] as f32, row by row: small tables that kernels do not multiply by.
-  Result<std::vector<float>> Table(const WeightName& name, size_t rows, size_t cols);
+  Result<std::vector<float>> Table(const WeightName& name, size_t rows, size_t cols,
+                                   std::string_view suffix = ".weight");
   // A vector of exactly `size` whole numbers, of type I64, I32, U8 or BOOL; `name` as the file has it, without a suffix.
   Result<std::vector<int64_t>> Integers(const std::string& name, size_t size);
   // A matrix, or no rows if it equals `other`, in the same type or another.
@@ -95,8 +104,9 @@ class WeightLoader {
 
  private:
   std::string Spelled(const WeightName& name, std::string_view suffix = ".weight") const {
-    return (gguf() ? name.gguf : name.checkpoint) + std::string(suffix);
+    return SpelledAs((gguf() ? name.gguf : name.checkpoint) + std::string(suffix));
   }
+  std::string SpelledAs(std::string name) const { return spelling_ ? spelling_(name) : name; }
   // Marks it as read. any_type: also one that no weight has.
   Result<const FileTensor*> Find(const std::string& name, size_t rows, size_t cols, bool any_type = false);
   Result<std::vector<float>> Floats(const std::string& name, size_t rows, size_t cols);
@@ -104,10 +114,14 @@ class WeightLoader {
                              const WeightRange& range);
   Result<WeightMatrix> Bring(const std::string& name, const WeightSource& source, bool may_map);
   Result<WeightMatrix> BringRearranged(const std::string& name, const FileTensor& tensor, size_t rows, size_t cols,
-                                       const WeightForm& form);
+                                       const WeightForm& form, bool is_copy = false);
+  Result<WeightMatrix> BringAdapted(const std::string& name, const FileTensor& tensor, size_t rows, size_t cols,
+                                    const WeightForm& form);
 
   const ModelFiles& files_;
   const LoadSettings& settings_;
+  Spelling spelling_;
+  double lora_alpha_ = 0;
   std::vector<bool> read_;  // [files_.tensors()]
   BufferArena arena_;       // of packed matrices
   uint64_t bytes_done_ = 0;

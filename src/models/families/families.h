@@ -3,6 +3,7 @@
 #define TIDEMILL_MODELS_FAMILIES_FAMILIES_H_
 
 #include <memory>
+#include <string>
 
 #include "models/language_model.h"
 #include "models/settings_reader.h"
@@ -19,6 +20,12 @@ SettingsOf ReadLlamaSettings, ReadMistralSettings, ReadMixtralSettings, ReadQwen
     ReadGptNeoxSettings, ReadOptSettings;
 ModelOf LoadLlama, LoadMistral, LoadMixtral, LoadQwen2, LoadQwen3, LoadQwen3Next, LoadQwen35, LoadGemma3, LoadGpt2,
     LoadGptNeox, LoadOpt;
+
+// A recurrent-memory transformer around a model of these settings: reads config.json's block "armt"; gives each layer of the loaded model its
+// memory. ArmtName: how the files spell a tensor's plain name.
+Result<void> ReadArmtSettings(const SettingsReader& reader, ModelSettings& settings);
+Result<void> AddArmtMemory(WeightLoader& weights, LanguageModel& model);
+std::string ArmtName(const ModelFiles& files, const std::string& plain);
 
 // A draft head for a target of its vocabulary, which may provide the embedding and the head.
 using DraftHeadOf = Result<std::unique_ptr<LanguageModel>>(const ModelSettings& settings, const SettingsReader& reader,

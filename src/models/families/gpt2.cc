@@ -33,7 +33,9 @@ Result<std::unique_ptr<LanguageModel>> LoadGpt2(const ModelSettings& s, WeightLo
   const WeightName embedding_name{root + "wte", "token_embd"};
   TIDEMILL_TRY(embedding, weights.Matrix(embedding_name, s.vocab_size, hidden));
   TIDEMILL_TRY(head, weights.Head({"lm_head", "output"}, embedding_name, s.tie_word_embeddings, s.vocab_size, hidden));
-  TIDEMILL_TRY(positions, weights.Matrix({root + "wpe", "position_embd"}, s.max_position_embeddings, hidden));
+  const size_t memory_positions = s.armt && s.armt->wrap_pos ? s.armt->num_mem_tokens : 0;  // behind the text's
+  TIDEMILL_TRY(positions,
+               weights.Matrix({root + "wpe", "position_embd"}, s.max_position_embeddings + memory_positions, hidden));
   TIDEMILL_TRY(final_norm, weights.LayerNorm({root + "ln_f", "output_norm"}, hidden, s.norm_eps));
   model->embedding = std::move(embedding);
   model->head = std::move(head);

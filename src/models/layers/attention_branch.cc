@@ -11,6 +11,7 @@
 #include "models/layers/branch_cells.h"
 #include "models/layers/sparse_rows.h"
 #include "state/kv_layer.h"
+#include "state/segment_kv_layer.h"
 #include "state/sparse_kv_layer.h"
 
 namespace tidemill {
@@ -27,7 +28,9 @@ void AttentionBranch::AddStates(const StateOptions& options, SequenceState::Laye
                      .pages = options.pages,
                      .ledger = options.ledger};
   const KvLayerShape rows{.kv_heads = layer_.kv_heads, .head_dim = layer_.head_dim, .window = layer_.window};
-  if (options.own_sparse) {
+  if (options.segments) {
+    layers->push_back(std::make_unique<SegmentKvLayer>(rows, kv, *options.segments));
+  } else if (options.own_sparse) {
     const SparseLayer& sparse = *options.own_sparse;
     layers->push_back(std::make_unique<SparseKvLayer>(rows, kv, sparse.form, sparse.columns));
   } else {
@@ -129,7 +132,7 @@ void AttentionBranch::Attend(ExecutionContext& ctx, StepBuffers& b, const Buffer
     any_sparse = any_sparse || NeedsSparse(kv, rows);
     if (dense == 0) continue;
     b.attention_tasks.push_back({.context = kv.Context(rows.slot + dense),
-                                 .first_position = rows.first_position(),
+                                 .first_position = kv.PositionOf(rows.slot),
                                  .visibility = rows.visibility,
                                  .q = own.q.Rows(rows.first_row, dense),
                                  .out = own.attended.Rows(rows.first_row, dense),

@@ -19,6 +19,7 @@
 #include "models/layers/linear.h"
 #include "models/layers/step_buffers.h"
 #include "state/kv_growth.h"
+#include "state/segment_kv_layer.h"
 #include "state/sequence_state.h"
 #include "tensor/dtype.h"
 #include "tidemill/result.h"
@@ -42,6 +43,7 @@ struct StateOptions {
   DeltaClass linear = {};                                   // of linear attention
   std::span<const std::optional<SparseLayer>> sparse = {};  // [layers]; none: a plain cache; empty: all are plain
   std::optional<SparseLayer> own_sparse = {};               // of the layer at hand: MakeState sets it
+  std::optional<SegmentShape> segments = {};                // of a recurrent-memory model: MakeState sets it
   Isa isa = Isa::kBaseline;                                 // of what states compute outside cells
   size_t draft_rows = 0;                                    // see SequenceOptions: MakeState sets it
   PageCommitter* pages = nullptr;                           // outlives the state; null: see KvOptions

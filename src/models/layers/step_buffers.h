@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/checked_math.h"
 #include "kernels/activations.h"
+#include "kernels/associative_memory.h"
 #include "kernels/attention.h"
 #include "kernels/delta_rule.h"
 #include "kernels/matmul.h"
@@ -118,7 +119,9 @@ class StepBuffers {
   std::vector<AttentionTask> attention_tasks;  // scratch of the attention branch
   SparseRowMemory sparse;                      // the same; grows with the first steps that need it
   std::vector<DeltaTask> delta_tasks;          // scratch of the delta branch
-  std::vector<const float*> inputs;            // [rows * inputs of a row] of a convolution: scratch of the delta branch
+  std::vector<MemoryReadTask> memory_reads;    // scratch of the memory branches, which grows with their first steps
+  std::vector<MemoryWriteTask> memory_writes;
+  std::vector<const float*> inputs;  // [rows * inputs of a row] of a convolution: scratch of the delta branch
 
  private:
   // Of a row: an odd number of cache lines, since rows a power of two apart would share the sets of the L1 cache.
