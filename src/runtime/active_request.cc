@@ -6,9 +6,11 @@
 #include <string>
 #include <utility>
 
+#include "base/check.h"
 #include "base/checked_math.h"
 #include "base/out_of_memory.h"
 #include "base/seconds_of.h"
+#include "engine/segments.h"
 #include "runtime/linear_class.h"
 #include "runtime/process_usage.h"
 #include "runtime/sparse_stats.h"
@@ -54,6 +56,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Parts parts)
       state_(std::move(parts.state)),
       numeric_class_(parts.numeric_class),
       attention_reason_(parts.attention_reason),
+      segments_(parts.segments),
       context_(parts.context),
       sparse_from_(parts.sparse_from),
       max_shared_(parts.max_shared),
@@ -268,11 +271,52 @@ void ActiveRequest::StopDrafting(std::string_view trouble) {
   parents_.clear();
 }
 
-ActiveRequest::Next ActiveRequest::NextTokens(size_t rows) {
-  if (!started_) {
-    started_ = true;
-    first_step_ = Clock::now();
+ActiveRequest::SegmentPart ActiveRequest::CutToSegment(size_t rows) {
+  if (segments_ == nullptr || rows == 0) return {rows, false};
+  const size_t text = sampler_.history().num_prompt_tokens(), first = SegmentFirst(*state_);
+  const size_t end = SegmentEnd(*segments_->settings.armt, text, first);
+  if (end >= text) return {rows, false};
+  // An answer that went on behind the segment is part of a prompt now. Its last token is computed again, in front of the memory rows.
+  if (state_->length() >= end) TIDEMILL_CHECK(state_->Rollback(end - 1).ok());
+  const size_t left = end - state_->length();
+  return {std::min(rows, left), rows >= left};
+}
+
+size_t ActiveRequest::WholeSegments(size_t most) const {
+  if (segments_ == nullptr || state_->length() != SegmentFirst(*state_)) return 0;
+  const size_t text = sampler_.history().num_prompt_tokens(), first = state_->length();
+  size_t end = first, count = 0;
+  while (true) {
+    const size_t next = SegmentEnd(*segments_->settings.armt, text, end);
+    if (next >= text || next - first > most) return count < 2 ? 0 : end - first;
+    end = next;
+    ++count;
   }
+}
+
+void ActiveRequest::AdvanceWave(size_t tokens, std::vector<Event>* events) {
+  try {
+    keys_.reserve(tokens);
+  } catch (const std::exception&) {
+    return Fail(OutOfMemoryError("advance request"), events);
+  }
+  Commit(tokens, {});
+  if (sample_error_) Fail(*std::exchange(sample_error_, std::nullopt), events);
+}
+
+bool ActiveRequest::IsFull(size_t length) const {
+  return length == context_ ||
+         (segments_ != nullptr && length - SegmentFirst(*state_) >= segments_->settings.max_position_embeddings);
+}
+
+void ActiveRequest::BeginStep() {
+  if (started_) return;
+  started_ = true;
+  first_step_ = Clock::now();
+}
+
+ActiveRequest::Next ActiveRequest::NextTokens(size_t rows) {
+  BeginStep();
   rows_ = rows;
   if (rows > pending()) {
     next_row_ = 0;
@@ -420,6 +464,7 @@ void ActiveRequest::Took(double seconds, size_t tokens) {
 void ActiveRequest::Commit(size_t rows, const ConstMatrix<float>& features) {
   for (size_t i = 0; i < rows && reads_features(); ++i)
     drafter_->AddFeature(state_->length() + i, {features.row(parents_.empty() ? i : path_[i]), features.cols});
+  const size_t segment = segments_ == nullptr ? 0 : SegmentFirst(*state_);
   const auto ran = tokens().subspan(state_->length(), rows);
   keys_.assign(ran.begin(), ran.end());
   if (parents_.empty()) {
@@ -427,6 +472,9 @@ void ActiveRequest::Commit(size_t rows, const ConstMatrix<float>& features) {
   } else {
     state_->CommitPath(std::span<const uint32_t>(path_).first(rows), keys_);
   }
+  if (segments_ == nullptr || SegmentFirst(*state_) == segment) return;
+  const Result<void> finite = CheckMemories(*state_);
+  if (!finite.ok()) sample_error_ = finite.error();
 }
 
 std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, size_t length, Event* event) {
@@ -447,7 +495,7 @@ std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, 
   if (output.stopped) return FinishReason::kStop;
   const bool all = options_.max_new_tokens && earlier_ + generated_ >= static_cast<size_t>(*options_.max_new_tokens);
   const bool repeats = repetition_.Push(token.id);
-  if (all || length == context_) return FinishReason::kLength;
+  if (all || IsFull(length)) return FinishReason::kLength;
   const bool may_end = earlier_ + generated_ >= static_cast<size_t>(options_.min_new_tokens);
   if (repeats && may_end && options_.stop_at_repetition) return FinishReason::kRepetition;
   try {

@@ -49,13 +49,14 @@ class ActiveRequest {
     Sampler sampler;
     const Tokenizer& tokenizer;  // the model's
     std::unique_ptr<SequenceState> state;
-    size_t context;                          // tokens
-    std::unique_ptr<Drafter> drafter;        // null for none; it gets the prompt here
-    DraftCosts costs;                        // NumDraftTokens's
-    size_t sparse_from = SIZE_MAX;           // as StepSequence::sparse_from
-    size_t max_shared = SIZE_MAX;            // AttentionClass::SharedPositions
-    std::string_view numeric_class;          // outlives the request
-    std::string_view attention_reason = {};  // RequestStats::attention_reason
+    size_t context;                           // tokens
+    std::unique_ptr<Drafter> drafter;         // null for none; it gets the prompt here
+    DraftCosts costs;                         // NumDraftTokens's
+    size_t sparse_from = SIZE_MAX;            // as StepSequence::sparse_from
+    size_t max_shared = SIZE_MAX;             // AttentionClass::SharedPositions
+    std::string_view numeric_class;           // outlives the request
+    std::string_view attention_reason = {};   // RequestStats::attention_reason
+    const LanguageModel* segments = nullptr;  // the model, where it reads its text in segments
   };
   ActiveRequest(RequestId id, Request request, Parts parts);
 
@@ -69,6 +70,7 @@ class ActiveRequest {
 
   // Known tokens that are not in the state: of the prompt, or the last sampled token; more after a preemption.
   size_t pending() const { return tokens().size() - state_->length(); }
+  size_t num_prompt_tokens() const { return sampler_.history().num_prompt_tokens(); }
   bool reads_prompt() const { return state_->length() < sampler_.history().num_prompt_tokens(); }
   std::span<const int32_t> tokens() const { return sampler_.history().ids(); }  // the prompt, and what was generated
   // Of them the first ones, whose rows others may have or take.
@@ -115,6 +117,20 @@ class ActiveRequest {
   void PriceGrowth(const EarlyGrowth& growth) { early_growth_ = growth; }
   // Whether the draft rows that do not fit are worth growing the state now.
   bool AreWorthGrowing(const DraftRows& draft_tokens) const;
+
+  // Of a model with segments: how many of at most `rows` known tokens a step takes, and whether the segment at hand ends behind them. It may
+  // roll its state back by a few tokens. Else, and of the last segment: all, and it does not end.
+  struct SegmentPart {
+    size_t rows = 0;
+    bool ends = false;
+  };
+  SegmentPart CutToSegment(size_t rows);
+  // Of a model with segments: tokens of the next whole segments, two or more, that end before the prompt's last one does, at most so many.
+  // 0: there are none, or the state is within a segment.
+  size_t WholeSegments(size_t most) const;
+  // Those have run as a wave.
+  void StartWave() { BeginStep(); }
+  void AdvanceWave(size_t tokens, std::vector<Event>* events);
 
   // The step's tokens: `rows` known ones, or the last sampled one and the first rows - 1 draft tokens. Logits are wanted after the last, or
   // after each.
@@ -198,6 +214,7 @@ class ActiveRequest {
   size_t ParentOf(size_t draft_token) const {
     return parents_.empty() ? draft_token - 1 : static_cast<size_t>(parents_[draft_token]);
   }
+  void BeginStep();
   void Commit(size_t rows, const ConstMatrix<float>& features);
   size_t DraftTokenBehind(
       size_t row,
@@ -205,6 +222,8 @@ class ActiveRequest {
   void Finish(FinishReason reason, Event* event);
   void ClearState();
   RequestStats Stats();
+  // Whether no token may follow one at position `length`.
+  bool IsFull(size_t length) const;
 
   RequestId id_;
   GenerationOptions options_;
@@ -221,6 +240,7 @@ class ActiveRequest {
   std::unique_ptr<SequenceState> state_;
   std::optional<SpillFile> spilled_;  // what the state was
   std::string_view numeric_class_, attention_reason_;
+  const LanguageModel* segments_;
   std::optional<LinearStats> linear_before_;  // what states did that were cleared; none: there are no linear layers
   size_t context_, sparse_from_, max_shared_;
   size_t prompt_tokens_;  // submitted

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/checked_math.h"
+#include "engine/segments.h"
 #include "kernels/matmul.h"
 #include "kernels/sparse_attention.h"
 #include "runtime/engine_impl.h"
@@ -20,7 +22,9 @@ namespace tidemill {
 class BenchSequences {
  public:
   BenchSequences(Engine::Impl& impl, Engine::Impl::RequestClass request_class, uint64_t seed)
-      : impl_(impl), class_(std::move(request_class)), random_(seed) {}
+      : impl_(impl), class_(std::move(request_class)), random_(seed) {
+    if (impl.language_model().segments.present()) memory_.emplace(impl.language_model());
+  }
 
   const Engine::Impl::RequestClass& request_class() const { return class_; }
 
@@ -37,20 +41,29 @@ class BenchSequences {
     return states_.back()->Restore(filled);
   }
 
+  // Of the segment at hand, which a text of so many tokens continues. A segment that is full has a token to end behind.
+  size_t EndOfSegment(SequenceState& state, size_t text) {
+    const size_t end = SegmentEnd(*impl_.language_model().settings.armt, text, SegmentFirst(state));
+    if (state.length() == end) TIDEMILL_CHECK(state.Rollback(end - 1).ok());
+    return end;
+  }
+
   // Runs `count` random tokens of one sequence in chunks, as a prompt; logits of the last one only.
   Result<void> Feed(SequenceState& state, size_t count) {
-    std::vector<int32_t> ids(count);
-    Draw(ids);
-    const size_t rows = EqualPart(count, impl_.options.prefill_chunk);
-    for (size_t first = 0; first < count; first += rows) {
-      const auto part = std::span(ids).subspan(first, std::min(rows, count - first));
-      TIDEMILL_TRY_VOID(state.Reserve(part.size()));
-      const bool last = first + part.size() == count;
-      const StepSequence step{.state = &state,
-                              .tokens = part,
-                              .rows = last ? Wanted::kLast : Wanted::kNothing,
-                              .sparse_from = class_.attention.SparseFrom(SIZE_MAX)};
-      Run({&step, 1});
+    const size_t rows = EqualPart(count, impl_.options.prefill_chunk), text = state.length() + count;
+    std::vector<int32_t> ids(rows);
+    while (state.length() < text) {
+      const size_t end = memory_ ? EndOfSegment(state, text) : text;
+      const std::span<int32_t> part = std::span(ids).first(std::min(rows, end - state.length()));
+      Draw(part);
+      const bool last = state.length() + part.size() == text, ends = !last && state.length() + part.size() == end;
+      TIDEMILL_TRY_VOID(state.Reserve(part.size() + (ends ? memory_->count() : 0)));
+      step_ = {{.state = &state,
+                .tokens = part,
+                .rows = last ? Wanted::kLast : Wanted::kNothing,
+                .sparse_from = class_.attention.SparseFrom(SIZE_MAX)}};
+      if (ends) step_.push_back(memory_->Behind(state, part.size()));
+      Run(step_);
       keys_.assign(part.begin(), part.end());
       state.Commit(keys_);
     }
@@ -112,6 +125,8 @@ class BenchSequences {
   Engine::Impl::RequestClass class_;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<SequenceState>> states_;
+  std::optional<MemoryRows> memory_;  // of a model that reads segments
+  std::vector<StepSequence> step_;
   std::vector<RowKey> keys_;
   volatile float sink_ = 0;
 };

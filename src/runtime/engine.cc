@@ -10,6 +10,7 @@
 #include "base/checked_math.h"
 #include "base/out_of_memory.h"
 #include "base/seconds_of.h"
+#include "engine/segments.h"
 #include "kernels/heavy_hitters.h"
 #include "models/rope_override.h"
 #include "runtime/draft_prediction.h"
@@ -31,6 +32,12 @@ size_t DefaultStepRows(const LanguageModel& model, Isa isa, size_t max_batch) {
   return std::clamp(rows, std::max<size_t>(32, max_batch), std::max(kMaxStepRows, max_batch));
 }
 
+// Tokens of a model that reads segments, where the caller does not say: their ids alone take memory.
+constexpr size_t kSegmentsContext = size_t{1} << 24;
+
+// Of segments that run as one wave: teams wait for the last one of it only, and a request that comes meanwhile waits for all.
+constexpr size_t kWaveTokens = 8192;
+
 uint64_t HashText(std::string_view text) {
   uint64_t hash = 0;
   for (const char c : text) hash = ChainTokenHash(hash, static_cast<unsigned char>(c));
@@ -42,6 +49,13 @@ Result<void> CheckKvType(const LanguageModel& model, KvType type) {
   if (fits.ok()) return {};
   return Error(fits.error().code(), "start engine: --kv-dtype " + std::string(KvTypeName(type)) + ": " +
                                         fits.error().message() + "; choose f16, bf16 or f32");
+}
+
+const LanguageModel* SegmentModelOf(const LanguageModel& model) { return model.segments.present() ? &model : nullptr; }
+
+// Where segments follow from the whole text, texts with the same beginning have other segments.
+bool SharesPrefixes(const LanguageModel& model) {
+  return !model.segments.present() || model.settings.armt->segment_alignment == SegmentAlignment::kLeft;
 }
 
 Result<void> CheckContext(const Model::Impl& model, size_t context) {
@@ -66,7 +80,8 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   impl->options = options;
   EngineOptions& o = impl->options;
   const LanguageModel& language_model = impl->language_model();
-  if (o.context == 0) o.context = language_model.settings.max_position_embeddings;
+  const size_t positions = language_model.settings.max_position_embeddings;
+  if (o.context == 0) o.context = language_model.segments.present() ? kSegmentsContext : positions;
   TIDEMILL_TRY_VOID(CheckContext(impl->model->impl(), o.context));
   if (o.max_batch == 0 || o.max_batch > 1024) {
     return Error(ErrorCode::kInvalidArgument,
@@ -89,7 +104,11 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
     o.state_memory = chosen.bytes;
     impl->notice = std::move(chosen.notice);
   }
-  if (o.kv_increment == 0) o.kv_increment = ChosenKvIncrement(language_model, o);
+  if (o.kv_increment == 0) {
+    EngineOptions of_cache = o;
+    if (language_model.segments.present()) of_cache.context = std::min(o.context, positions);
+    o.kv_increment = ChosenKvIncrement(language_model, of_cache);
+  }
   if (o.threads == 0) o.threads = DefaultThreadCount();
   if (o.prefill_chunk == 0) o.prefill_chunk = DefaultStepRows(language_model, impl->isa, o.max_batch);
   if (o.prefill_chunk > 8192) {
@@ -114,7 +133,8 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   if (o.draft_threads == 0 || o.draft_threads > all_threads) o.draft_threads = all_threads;
   TIDEMILL_TRY(ctx, ExecutionContext::Create(impl->isa, impl->threads.get(), language_model.scratch_bytes()));
   impl->ctx.emplace(std::move(ctx));
-  TIDEMILL_TRY(executor, StepExecutor::Create(language_model, *impl->ctx, std::max(o.prefill_chunk, o.max_batch)));
+  const size_t max_rows = std::max(o.prefill_chunk, o.max_batch) + language_model.segments.memory_rows();
+  TIDEMILL_TRY(executor, StepExecutor::Create(language_model, *impl->ctx, max_rows));
   impl->executor = std::move(executor);
   if (o.kv_policy == KvPolicy::kReserve) {
     TIDEMILL_TRY(pages, PageCommitter::Create());
@@ -125,7 +145,9 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
                                           .max_rows = impl->executor->max_rows(),
                                           .prefill_chunk = o.prefill_chunk,
                                           .spill_folder = o.spill_folder,
-                                          .prefix_cache = o.prefix_cache},
+                                          .prefix_cache = o.prefix_cache && SharesPrefixes(language_model),
+                                          .segments = SegmentModelOf(language_model),
+                                          .wave_tokens = impl->threads->num_threads() < 2 ? 0 : kWaveTokens},
                           *impl->memory);
   TIDEMILL_TRY_VOID(impl->PrepareDrafts());
   return impl;
@@ -278,7 +300,8 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
                                                            .sparse_from = attention.SparseFrom(prompt_tokens),
                                                            .max_shared = attention.SharedPositions(prompt_tokens),
                                                            .numeric_class = request_class.name,
-                                                           .attention_reason = attention.reason});
+                                                           .attention_reason = attention.reason,
+                                                           .segments = SegmentModelOf(language_model())});
   if (chooses) {
     made->PriceGrowth({.growth = GrowthOf(stated ? expected : 0),
                        .most = options.context,
@@ -351,7 +374,7 @@ Result<Engine::Impl::RequestClass> Engine::Impl::ClassOfPrompts() {
 std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected, const RequestClass& request_class) {
   return language_model().MakeState({.kv_dtype = DTypeOf(*options.kv_type),
                                      .growth = GrowthOf(expected),
-                                     .max_length = options.context,
+                                     .max_length = options.context + language_model().segments.memory_rows(),
                                      .numeric_class = HashText(request_class.name),
                                      .linear = request_class.linear,
                                      .sparse = request_class.attention.layers,
@@ -388,9 +411,19 @@ std::span<const Event> Engine::Step() {
   scheduler.Plan(impl.requests, &impl.events);
   impl.threads->Use(all_threads);
   const std::span<const StepSequence> step = scheduler.step();
-  if (!step.empty()) {
+  if (const Scheduler::Wave wave = scheduler.wave(); wave.tokens != 0) {
+    const bool complete = impl.RunWave(wave);
+    impl.was_abandoned = !complete && impl.interrupt.load();
+    if (complete) {
+      wave.request->AdvanceWave(wave.tokens, &impl.events);
+      scheduler.KeepSnapshots();
+    } else {
+      impl.EndCancelled();
+    }
+  } else if (!step.empty()) {
     bool complete = false, reads_features = false;
-    for (size_t i = 0; i < step.size(); ++i) reads_features = reads_features || scheduler.request(i).reads_features();
+    for (size_t i = 0; i < scheduler.num_requests(); ++i)
+      reads_features = reads_features || scheduler.request(i).reads_features();
     const StepFeatures* features = reads_features ? &impl.draft_head->target_features() : nullptr;
     const double seconds = SecondsOf([&] {
       TappedOrder order(features);
@@ -406,7 +439,7 @@ std::span<const Event> Engine::Step() {
       const size_t before = impl.events.size();
       size_t row = 0;
       impl.threads->Use(impl.options.draft_threads);  // of a head, which may run its waiting rows
-      for (size_t i = 0; i < step.size(); row += step[i++].tokens.size()) {
+      for (size_t i = 0; i < scheduler.num_requests(); row += step[i++].tokens.size()) {
         scheduler.request(i).Advance(
             &impl.events, features == nullptr ? ConstMatrix<float>() : features->out.Rows(row, step[i].tokens.size()));
       }
@@ -414,7 +447,7 @@ std::span<const Event> Engine::Step() {
       impl.TimeDrafts(seconds, impl.events.size() - before);
       scheduler.KeepSnapshots();
     } else {
-      for (size_t i = 0; i < step.size(); ++i) scheduler.request(i).Abandon();
+      for (size_t i = 0; i < scheduler.num_requests(); ++i) scheduler.request(i).Abandon();
       impl.EndCancelled();  // nothing was committed: the others repeat this step
     }
   }
@@ -468,19 +501,26 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
     const auto state = impl.NewState(ids.size(), prompts);
     Result<void> result;
     std::vector<RowKey> keys;
+    const LanguageModel* segments = SegmentModelOf(impl.language_model());
+    std::optional<MemoryRows> memory;
+    if (segments != nullptr) memory.emplace(*segments);
     const size_t rows = EqualPart(ids.size(), impl.options.prefill_chunk);
-    for (size_t first = 0; first < ids.size() && result.ok(); first += rows) {
-      const auto part = ids.subspan(first, std::min(rows, ids.size() - first));
-      const bool last = first + part.size() == ids.size();
-      TIDEMILL_TRY_VOID(state->Reserve(part.size()).WithContext("score tokens"));
-      const StepSequence step{.state = state.get(),
-                              .tokens = part,
-                              .rows = !last_only ? Wanted::kAll
-                                      : last     ? Wanted::kLast
-                                                 : Wanted::kNothing,
-                              .sparse_from = prompts.attention.SparseFrom(ids.size())};
+    for (size_t first = 0; first < ids.size() && result.ok(); first += keys.size()) {
+      const size_t end =
+          segments == nullptr ? ids.size() : SegmentEnd(*segments->settings.armt, ids.size(), SegmentFirst(*state));
+      const auto part = ids.subspan(first, std::min(rows, end - first));
+      const bool last = first + part.size() == ids.size(), ends = first + part.size() == end && !last;
+      std::vector<StepSequence> step;
+      TIDEMILL_TRY_VOID(state->Reserve(part.size() + (ends ? memory->count() : 0)).WithContext("score tokens"));
+      step.push_back({.state = state.get(),
+                      .tokens = part,
+                      .rows = !last_only ? Wanted::kAll
+                              : last     ? Wanted::kLast
+                                         : Wanted::kNothing,
+                      .sparse_from = prompts.attention.SparseFrom(ids.size())});
+      if (ends) step.push_back(memory->Behind(*state, part.size()));
       const bool complete = impl.executor->Run(
-          {&step, 1},
+          step,
           [&](size_t, size_t token, std::span<float> logits) {
             if (result.ok()) result = sink(first + token, logits);
           },
@@ -488,6 +528,7 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
       if (!complete) return Error(ErrorCode::kCancelled, "score tokens: interrupted by the caller");
       keys.assign(part.begin(), part.end());
       state->Commit(keys);
+      if (ends) TIDEMILL_TRY_VOID(CheckMemories(*state).WithContext("score tokens"));
     }
     return result;
   } catch (const std::exception&) {  // std::bad_alloc

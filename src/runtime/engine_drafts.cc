@@ -209,13 +209,13 @@ void Engine::Impl::TimeDrafts(double seconds, size_t tokens) {
     for (const StepSequence& sequence : step) rows += sequence.tokens.size();
     seconds = step_seconds(rows);
   }
-  for (size_t i = 0; i < step.size(); ++i) {
+  for (size_t i = 0; i < scheduler->num_requests(); ++i) {
     const bool decodes = step[i].rows == Wanted::kAll || (step[i].rows == Wanted::kLast && step[i].tokens.size() == 1);
     const ActiveRequest& request = scheduler->request(i);
     if (!decodes || request.drafter_reads_text()) return;  // prefill, of the model or a drafter: no measure of decode
     drafting += request.drafting_seconds();
   }
-  for (size_t i = 0; i < step.size(); ++i) scheduler->request(i).Took(seconds + drafting, tokens);
+  for (size_t i = 0; i < scheduler->num_requests(); ++i) scheduler->request(i).Took(seconds + drafting, tokens);
 }
 
 }  // namespace tidemill

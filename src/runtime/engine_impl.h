@@ -16,6 +16,7 @@
 #include "base/thread_pool.h"
 #include "decoding/drafter.h"
 #include "engine/step_executor.h"
+#include "engine/wavefront.h"
 #include "kernels/delta_rule.h"
 #include "kernels/execution_context.h"
 #include "planner/draft_costs.h"
@@ -64,6 +65,7 @@ struct Engine::Impl {
   std::unique_ptr<ThreadPool> threads;
   std::optional<ExecutionContext> ctx;
   std::unique_ptr<StepExecutor> executor;
+  std::unique_ptr<TeamWave> wave;           // of a model that reads segments, from the first one on
   std::unique_ptr<DraftModel> draft_model;  // of options.draft_model; may be null
   std::unique_ptr<EagleHead> draft_head;    // of options.draft_head; may be null
   std::optional<MachineProfile> profile;    // from the first request that drafts on
@@ -125,6 +127,9 @@ struct Engine::Impl {
   DraftSetting SettingBesideOthers(const Request& request, Drafter& drafter);
   // saved_request.cc: fills Event::saved of those that are done.
   void SaveFinished();
+
+  // engine_waves.cc: whole segments of one request. False: the step was interrupted, or there was no memory for such steps.
+  bool RunWave(const Scheduler::Wave& wave);
 
   void EndCancelled();
   void DropFinished();

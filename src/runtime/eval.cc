@@ -279,6 +279,11 @@ Result<void> Evaluate(Engine& engine, const Model& model, const EvalOptions& opt
   TIDEMILL_TRY_VOID(CheckOptions(options));
   if (!engine.idle())
     return Error(ErrorCode::kFailedPrecondition, "evaluate: requests are in flight; finish or cancel them first");
+  if (engine.impl().language_model().segments.present()) {
+    return Error(ErrorCode::kUnsupported,
+                 "evaluate: expected a model whose rows see its whole text, found one that reads segments; it has no "
+                 "other attention");
+  }
   if (model.text().tokenizer.vocab_size() == 0)
     return Error(ErrorCode::kFailedPrecondition,
                  "evaluate: the model was loaded without its tokenizer; load it with LoadOptions::text");

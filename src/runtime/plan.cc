@@ -153,6 +153,12 @@ size_t ChosenKvIncrement(const LanguageModel& model, const EngineOptions& option
 Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
   if (!engine.idle())
     return Error(ErrorCode::kFailedPrecondition, "plan: requests are in flight; finish or cancel them first");
+  if (engine.impl().language_model().segments.present()) {
+    return Error(ErrorCode::kUnsupported,
+                 "plan: expected a model whose rows see its whole text, found one that reads segments, whose speed no "
+                 "plan predicts; "
+                 "tidemill bench measures it");
+  }
   if (options.batch == 0) return Error(ErrorCode::kInvalidArgument, "plan: --batch 0: expected at least 1");
   try {
     Engine::Impl& impl = engine.impl();

@@ -38,7 +38,8 @@ Scheduler::Scheduler(const SchedulerLimits& limits, StateMemory& memory)
   running_.reserve(limits.max_batch);
   drafts_.reserve(limits.max_batch);
   drafting_.reserve(limits.max_batch);
-  step_.reserve(limits.max_batch);
+  step_.reserve(2 * limits.max_batch);
+  if (limits.segments != nullptr) memory_rows_.emplace(*limits.segments);
   stepping_.reserve(limits.max_batch);
 }
 
@@ -48,9 +49,14 @@ void Scheduler::Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, s
   requests_ = requests;
   TakeRunning();
   Admit(events);
+  if (PlanWave(events)) return;
   AssignRows();
   for (size_t i = 0; i < running_.size(); ++i) {
-    if (running_[i].rows == 0 || !MakeRoom(i, events)) continue;
+    if (running_[i].rows == 0) continue;
+    if (!MakeRoom(i, events)) {
+      if (i < running_.size()) running_[i].memory_rows = 0;
+      continue;
+    }
     ActiveRequest& request = *running_[i].request;
     const ActiveRequest::Next next = request.NextTokens(running_[i].rows);
     step_.push_back({.state = &request.state(),
@@ -59,6 +65,9 @@ void Scheduler::Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, s
                      .parents = next.parents,
                      .sparse_from = request.sparse_from()});
     stepping_.push_back(&request);
+  }
+  for (const Running& running : running_) {
+    if (running.memory_rows != 0) step_.push_back(memory_rows_->Behind(running.request->state(), running.rows));
   }
 }
 
@@ -164,17 +173,51 @@ void Scheduler::AssignRows() {
     prompt_rows = EqualPart(pending, prompt_rows);
   }
   for (Running& running : running_) {
-    running.snapshot = 0;
+    running.snapshot = running.memory_rows = 0;
     if (running.rows == 1) {
-      if (running.request->reads_prompt()) LimitToSnapshot(running);
+      if (running.request->reads_prompt()) {
+        LimitToSnapshot(running);
+        CutToSegment(running, rows + running.rows);
+        rows -= running.memory_rows;
+      }
       continue;
     }
-    running.rows = std::min(prompt_rows, running.request->pending());
+    running.rows = std::min({prompt_rows, rows, running.request->pending()});
     LimitToSnapshot(running);
+    CutToSegment(running, rows);
     prompt_rows -= running.rows;
-    rows -= running.rows;
+    rows -= running.rows + running.memory_rows;
   }
   AddDraftTokens(rows);
+}
+
+bool Scheduler::PlanWave(std::vector<Event>* events) {
+  wave_ = {};
+  if (limits_.segments == nullptr || limits_.wave_tokens == 0 || running_.size() != 1) return false;
+  Running& running = running_.front();
+  running.snapshot = 0;
+  running.rows = limits_.wave_tokens;
+  running.memory_rows = memory_rows_->count();
+  LimitToSnapshot(running);
+  const size_t tokens = running.rows = running.request->WholeSegments(running.rows);
+  if (tokens == 0) return false;
+  if (MakeRoom(0, events)) {
+    running.request->StartWave();
+    wave_ = {running.request, tokens};
+  }
+  return true;
+}
+
+void Scheduler::CutToSegment(Running& running, size_t rows) {
+  if (limits_.segments == nullptr) return;
+  const ActiveRequest::SegmentPart part = running.request->CutToSegment(running.rows);
+  running.rows = part.rows;
+  if (!part.ends) return;
+  if (part.rows + memory_rows_->count() <= rows) {
+    running.memory_rows = memory_rows_->count();
+  } else {
+    --running.rows;  // the next step ends it
+  }
 }
 
 void Scheduler::AddDraftTokens(size_t rows) {
@@ -239,7 +282,10 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   ActiveRequest& request = *running.request;
   // What others give may change what the step needs: blocks are its own again.
   uint64_t more = 0;
-  const auto growth = [&] { return request.GrowthBytes(running.rows, running.rows); };
+  const auto growth = [&] {
+    const size_t rows = running.rows + running.memory_rows;
+    return request.GrowthBytes(rows, rows);
+  };
   const auto fits = [&](bool others_give) {
     memory_.TakeBack(std::exchange(running.promised, 0));
     do {
@@ -269,18 +315,19 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
       request.StopSharing();
       PreemptYoungest();  // itself: alone its state may fit
     } else {
-      const uint64_t need = request.BytesWith(running.rows, running.rows);
+      const uint64_t need = request.BytesWith(running.rows + running.memory_rows, running.rows + running.memory_rows);
       request.Fail(StateTooLarge("grow state", request.tokens().size() + 1, need, 0, memory_.limit()), events);
     }
     return false;
   }
-  Result<void> reserved = request.state().Reserve(running.rows);
-  if (!reserved.ok() && drop_drafts()) reserved = request.state().Reserve(running.rows);
+  const auto reserve = [&] { return request.state().Reserve(running.rows + running.memory_rows); };
+  Result<void> reserved = reserve();
+  if (!reserved.ok() && drop_drafts()) reserved = reserve();
   if (!reserved.ok() && memory_.prefix_cache().size() != 0) {  // the system has less memory than the bound
     memory_.prefix_cache().Clear();
-    reserved = request.state().Reserve(running.rows);
+    reserved = reserve();
   }
-  if (!reserved.ok() && GiveUpColumns(request.state())) reserved = request.state().Reserve(running.rows);
+  if (!reserved.ok() && GiveUpColumns(request.state())) reserved = reserve();
   request.HoldFeatures();
   Promise(running);
   if (!reserved.ok()) request.Fail(std::move(reserved).error(), events);

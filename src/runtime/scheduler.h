@@ -8,8 +8,9 @@
 //               kSnapshotTokens.
 //   Rows        1. One for each request with one token to run.
 //               2. Parts of prompts, oldest first, at most prefill_chunk rows in all, of equal size, since a few rows read all weights
-//               too. Fewer beside requests that decode (PromptRowsBeside).
+//               too. Fewer beside requests that decode (PromptRowsBeside). Where a model reads segments, memory rows behind those that end one.
 //               3. Draft tokens, oldest first, made for all requests together (DraftSteps). Unused draft rows are not reassigned.
+//               A request without batch mates reads whole segments as a wave (engine/wavefront.h).
 //   Memory      is promised to running requests for the tokens that they know (runtime/state_memory.h). What does not fit takes it from
 //               the prefix cache, then from drafters' states, from saved requests that wait, and from the youngest running
 //               request, which is preempted. The oldest request gives up its drafter's features, then blocks that it shares, and fails
@@ -26,11 +27,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/segments.h"
 #include "engine/step_executor.h"
 #include "runtime/active_request.h"
 #include "runtime/draft_steps.h"
@@ -40,11 +43,13 @@
 namespace tidemill {
 
 struct SchedulerLimits {
-  size_t max_batch = 1;           // requests that run
-  size_t max_rows = 1;            // of a step; at least max_batch
-  size_t prefill_chunk = 1;       // rows of prompts in a step
-  std::string spill_folder = {};  // see EngineOptions
-  bool prefix_cache = false;      // see EngineOptions
+  size_t max_batch = 1;                     // requests that run
+  size_t max_rows = 1;                      // of a step; at least max_batch
+  size_t prefill_chunk = 1;                 // rows of prompts in a step
+  std::string spill_folder = {};            // see EngineOptions
+  bool prefix_cache = false;                // see EngineOptions
+  const LanguageModel* segments = nullptr;  // the model, where it reads its text in segments; outlives the scheduler
+  size_t wave_tokens = 0;                   // of whole segments that run as one wave; 0: none do
 };
 
 // Prompt rows beside `decoding` requests with one row each. A step of 32 rows takes a few times as long as one row, 512 tens of times
@@ -67,8 +72,17 @@ class Scheduler {
   // Once the step is committed: keeps states that could not be gone back to later.
   void KeepSnapshots() noexcept;
 
+  // Of each request that takes part one, then memory rows of some of them.
   std::span<const StepSequence> step() const { return step_; }
+  size_t num_requests() const { return stepping_.size(); }
   ActiveRequest& request(size_t index) { return *stepping_[index]; }  // of step()[index]
+  // In place of a step: whole segments of the one request that runs, from its state's end on; tokens 0: there are none.
+  struct Wave {
+    ActiveRequest* request = nullptr;
+    size_t tokens = 0;
+  };
+  const Wave& wave() const { return wave_; }
+  void StopWaves() { limits_.wave_tokens = 0; }  // for good
   const DraftSteps& draft_steps() const { return draft_steps_; }
 
  private:
@@ -77,7 +91,8 @@ class Scheduler {
     ActiveRequest* request;
     uint64_t promised;  // bytes
     size_t rows = 0;
-    size_t snapshot = 0;  // the length after the step, where others may want to continue from it
+    size_t memory_rows = 0;  // behind those rows, which end a segment
+    size_t snapshot = 0;     // the length after the step, where others may want to continue from it
   };
 
   void TakeRunning();  // those of requests_ that run, and what they are promised
@@ -96,6 +111,9 @@ class Scheduler {
   // Where its state forgets: the next length, at most its known tokens, at which others may want to continue from it.
   size_t NextSnapshot(const ActiveRequest& request) const;
   void LimitToSnapshot(Running& running);
+  // Of a model with segments, with at most so many rows, memory rows included.
+  void CutToSegment(Running& running, size_t rows);
+  bool PlanWave(std::vector<Event>* events);
   void AssignRows();
   void AddDraftTokens(size_t rows);  // at most so many
   // For its last sampled token, before drafting in the unused capacity after it; layers of constant size make such.
@@ -112,6 +130,8 @@ class Scheduler {
   std::span<const std::unique_ptr<ActiveRequest>> requests_;  // during Plan; oldest first
   std::vector<Running> running_;                              // oldest first
   bool one_waits_ = false;                                    // for memory
+  Wave wave_;
+  std::optional<MemoryRows> memory_rows_;  // of a model with segments
   std::vector<StepSequence> step_;
   std::vector<ActiveRequest*> stepping_;
   DraftSteps draft_steps_;

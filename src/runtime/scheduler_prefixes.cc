@@ -55,7 +55,9 @@ void Scheduler::Keep(ActiveRequest& request) noexcept {
 size_t Scheduler::NextSnapshot(const ActiveRequest& request) const {
   const std::span<const int32_t> tokens = request.shared_tokens();
   const size_t length = request.tokens().size() - request.pending();
-  size_t next = std::min(tokens.size(), RoundUp(length + 1, kSnapshotTokens));
+  // A snapshot between two segments has a memory of its own, as large as a state.
+  size_t next =
+      limits_.segments != nullptr ? tokens.size() : std::min(tokens.size(), RoundUp(length + 1, kSnapshotTokens));
   size_t looked_at = 0;
   for (const auto& other : requests_) {
     if (looked_at == limits_.max_batch) break;

@@ -296,6 +296,11 @@ Result<AttentionClass> ResolveAttentionPolicy(const AttentionPolicy& policy, con
   if (policy.floors.origin) TIDEMILL_TRY_VOID(CheckModel(*policy.floors.origin, model));
   const Shapes shapes = model.attention_shapes(kv_dtype);
   TIDEMILL_TRY_VOID(CheckLayerLists(policy, shapes.size()));
+  if (model.segments.present() && policy.kind == AttentionKind::kAuto) return AttentionClass();
+  if (model.segments.present()) {
+    return Wrong("--attention " + std::string(AttentionKindName(policy.kind)) +
+                 ": expected a model whose rows see its whole text, found one that reads segments; choose dense");
+  }
   AttentionClass made{.layers = Layers(shapes.size()), .from = policy.from};
   std::vector<size_t> stay_dense;
   bool is_any = false, reads_more = false;
