@@ -1,0 +1,51 @@
+// Requests of models that read segments: how far a step or a wave goes.
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/check.h"
+#include "base/out_of_memory.h"
+#include "engine/segments.h"
+#include "runtime/active_request.h"
+
+namespace tidemill {
+
+ActiveRequest::SegmentPart ActiveRequest::CutToSegment(size_t rows) {
+  if (segments_ == nullptr || rows == 0) return {rows, false};
+  const size_t text = sampler_.history().num_prompt_tokens(), first = SegmentFirst(*state_);
+  const size_t end = SegmentEnd(*segments_->settings.armt, text, first);
+  if (end >= text) return {rows, false};
+  // An answer that went on behind the segment is part of a prompt now. Its last token is computed again, in front of the memory rows.
+  if (state_->length() >= end) TIDEMILL_CHECK(state_->Rollback(end - 1).ok());
+  const size_t left = end - state_->length();
+  return {std::min(rows, left), rows >= left};
+}
+
+size_t ActiveRequest::WholeSegments(size_t most) const {
+  if (segments_ == nullptr || state_->length() != SegmentFirst(*state_)) return 0;
+  const size_t text = sampler_.history().num_prompt_tokens(), first = state_->length();
+  size_t end = first, count = 0;
+  while (true) {
+    const size_t next = SegmentEnd(*segments_->settings.armt, text, end);
+    if (next >= text || next - first > most) return count < 2 ? 0 : end - first;
+    end = next;
+    ++count;
+  }
+}
+
+void ActiveRequest::AdvanceWave(size_t tokens, std::vector<Event>* events) {
+  try {
+    keys_.reserve(tokens);
+  } catch (const std::exception&) {
+    return Fail(OutOfMemoryError("advance request"), events);
+  }
+  Commit(tokens, {});
+  if (sample_error_) Fail(*std::exchange(sample_error_, std::nullopt), events);
+}
+
+bool ActiveRequest::IsFull(size_t length) const {
+  return length == context_ ||
+         (segments_ != nullptr && length - SegmentFirst(*state_) >= segments_->settings.max_position_embeddings);
+}
+
+}  // namespace tidemill
