@@ -85,7 +85,7 @@ class Recall {
   }
   template <typename Wave>
   void FoldInWaves(Wave& wave, SequenceState& state, std::span<const int32_t> ids) {
-    ASSERT_TRUE(state.Reserve(ids.size()).ok());
+    ASSERT_TRUE(state.Reserve(kSegment + memory_.count()).ok() && state.ReserveKeys(ids.size()).ok());
     size_t first = 0;
     const auto next = [&](WavePiece* piece) {
       if (first == ids.size()) return false;

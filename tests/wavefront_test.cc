@@ -111,7 +111,7 @@ class Texts {
     for (Text& text : texts_) {
       text.given = 0;
       text.logits.clear();
-      EXPECT_TRUE(text.state->Reserve(text.ids.size() + piece_rows()).ok());
+      EXPECT_TRUE(text.state->Reserve(memory_ ? piece_rows() : text.ids.size()).ok());
     }
   }
   // Of any text that has one left.

@@ -8,11 +8,11 @@
 namespace tidemill {
 
 bool Engine::Impl::RunWave(const Scheduler::Wave& planned) {
-  const LanguageModel& model = language_model();
-  const ArmtSettings& armt = *model.settings.armt;
+  const LanguageModel& recurrent = language_model();
+  const ArmtSettings& armt = *recurrent.settings.armt;
   if (wave == nullptr) {
     try {
-      auto made = TeamWave::Create(model, isa, armt.segment_size + armt.num_mem_tokens, threads->num_threads(), 1);
+      auto made = TeamWave::Create(recurrent, isa, armt.segment_size + armt.num_mem_tokens, threads->num_threads(), 1);
       if (made.ok()) wave = std::move(*made);
     } catch (const std::exception&) {  // std::bad_alloc
     }
@@ -22,7 +22,7 @@ bool Engine::Impl::RunWave(const Scheduler::Wave& planned) {
     }
   }
   SequenceState& state = planned.request->state();
-  const MemoryRows memory(model);
+  const MemoryRows memory_rows(recurrent);
   const size_t begin = state.length(), end = begin + planned.tokens, text = planned.request->num_prompt_tokens();
   size_t next = begin;
   const auto give = [&](WavePiece* piece) {
@@ -30,7 +30,7 @@ bool Engine::Impl::RunWave(const Scheduler::Wave& planned) {
     const size_t first = std::exchange(next, SegmentEnd(armt, text, next));
     piece->text = 0;
     piece->rows.push_back({.state = &state, .tokens = planned.request->tokens().subspan(first, next - first)});
-    piece->rows.push_back(memory.Behind(state, next - first));
+    piece->rows.push_back(memory_rows.Behind(state, next - first));
     return true;
   };
   return wave->Run({.next = give}, was_abandoned ? nullptr : &interrupt);

@@ -199,9 +199,11 @@ bool Scheduler::PlanWave(std::vector<Event>* events) {
   running.rows = limits_.wave_tokens;
   running.memory_rows = memory_rows_->count();
   LimitToSnapshot(running);
-  const size_t tokens = running.rows = running.request->WholeSegments(running.rows);
+  const size_t tokens = running.request->WholeSegments(running.rows);
   if (tokens == 0) return false;
+  running.rows = limits_.segments->segments.shape.segment_tokens;
   if (MakeRoom(0, events)) {
+    if (!running.request->state().ReserveKeys(tokens).ok()) return false;
     running.request->StartWave();
     wave_ = {running.request, tokens};
   }

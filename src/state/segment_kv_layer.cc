@@ -57,7 +57,7 @@ Result<void> SegmentKvLayer::Reserve(size_t n, size_t, BufferArena* arena) {
     TIDEMILL_TRY(memory, NewMemory());
     next_ = std::move(memory);
   }
-  return KvLayer::Reserve(RowsOf(n), 0, arena);
+  return KvLayer::Reserve(n, 0, arena);
 }
 
 void SegmentKvLayer::EndSegment(size_t tokens) {
@@ -133,7 +133,7 @@ uint64_t SegmentKvLayer::read_bytes_per_token(size_t length) const {
 }
 
 uint64_t SegmentKvLayer::GrowthBytes(size_t n, size_t) const {
-  return SumOrMax(KvLayer::GrowthBytes(RowsOf(n), 0), MayEnd(n) && next_ == nullptr ? segments_.memory.bytes() : 0);
+  return SumOrMax(KvLayer::GrowthBytes(n, 0), MayEnd(n) && next_ == nullptr ? segments_.memory.bytes() : 0);
 }
 
 uint64_t SegmentKvLayer::GrowthBytes(size_t n, size_t, size_t, size_t) const {
@@ -143,9 +143,9 @@ uint64_t SegmentKvLayer::GrowthBytes(size_t n, size_t, size_t, size_t) const {
   return SumOrMax(KvLayer::GrowthBytes(rows, 0), places * segments_.memory.bytes());
 }
 
-bool SegmentKvLayer::HasRoom(size_t n, size_t) const { return KvLayer::HasRoom(RowsOf(n), 0); }
+bool SegmentKvLayer::HasRoom(size_t n, size_t) const { return KvLayer::HasRoom(n, 0); }
 
-BlockBytes SegmentKvLayer::NewBlock(size_t n, size_t) const { return KvLayer::NewBlock(RowsOf(n), 0); }
+BlockBytes SegmentKvLayer::NewBlock(size_t n, size_t) const { return KvLayer::NewBlock(n, 0); }
 
 BlockBytes SegmentKvLayer::RestoredBlock(size_t length, size_t earliest) const {
   return KvLayer::RestoredBlock(length - earliest, 0);

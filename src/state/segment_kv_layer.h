@@ -71,7 +71,7 @@ class SegmentKvLayer : public KvLayer {
   // What both share has one owner once the next segment ends.
   uint64_t ForkBytes() const override { return memory_ == nullptr ? 0 : segments_.memory.bytes(); }
   void ForEachBlock(const BlockVisitor& visit) const override;
-  // n: rows of a step, memory rows included, or tokens of one that ends several segments: of those one has room at a time.
+  // n: rows of a step, memory rows included; of one that ends several segments, of the longest.
   Result<void> Reserve(size_t n, size_t floor, BufferArena* arena) override;
   void Commit(size_t n) override;
   void CommitPath(std::span<const uint32_t> path) override;
@@ -96,10 +96,6 @@ class SegmentKvLayer : public KvLayer {
     return memory == nullptr ? nullptr : memory->memory.data();
   }
   Result<MemoryPointer> NewMemory() const;
-  // Rows of the cache that a step of n takes. Where it begins with a segment, more than a segment's are those of several.
-  size_t RowsOf(size_t n) const {
-    return length() == 0 ? std::min(n, segments_.segment_tokens + segments_.memory_rows) : n;
-  }
   // Whether a step of n rows may end a segment: a token and the memory rows.
   bool MayEnd(size_t n) const { return n > segments_.memory_rows; }
 

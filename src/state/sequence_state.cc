@@ -51,6 +51,18 @@ Result<void> SequenceState::Reserve(size_t n) {
   }
 }
 
+Result<void> SequenceState::ReserveKeys(size_t n) {
+  try {
+    keys_.reserve(keys_.size() + n);
+    hashes_.reserve(hashes_.size() + n);
+    CountKeys();
+    return {};
+  } catch (const std::exception&) {
+    CountKeys();
+    return OutOfMemoryError("reserve state");
+  }
+}
+
 uint64_t SequenceState::GrowthBytes(size_t n) const {
   uint64_t bytes = 0;
   for (const auto& layer : layers_) {

@@ -77,6 +77,9 @@ class SequenceState {
   // changed except perhaps bytes().reserved. Earlier views are no longer valid.
   Result<void> Reserve(size_t n);
 
+  // Room for the keys of so many tokens, behind a Reserve: of a step that commits more tokens than it has rows at a time. kOutOfMemory.
+  Result<void> ReserveKeys(size_t n);
+
   // An upper bound of what Reserve(n) adds to bytes().reserved; UINT64_MAX: overflow. The old buffer, still allocated during a copy, is
   // not in it.
   uint64_t GrowthBytes(size_t n) const;
