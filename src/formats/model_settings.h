@@ -29,7 +29,7 @@ struct RopeSettings {
 enum class SegmentAlignment : uint8_t {
   kLeft,    // the last
   kRight,   // the first
-  kCenter,  // none: their sizes differ by one token at most
+  kCenter,  // as torch.chunk cuts: the last may be shorter
 };
 
 // Of a recurrent-memory transformer: config.json's block "armt" (docs/recurrent-memory.md).
