@@ -102,8 +102,6 @@ void SegmentKvLayer::Compact(size_t) {
   KvLayer::Compact(0);
 }
 
-void SegmentKvLayer::PrepareFork(LayerState& child) { KvLayer::PrepareFork(child); }
-
 void SegmentKvLayer::Fork(LayerState& child) {
   KvLayer::Fork(child);
   auto& other = static_cast<SegmentKvLayer&>(child);

@@ -78,7 +78,6 @@ class SegmentKvLayer : public KvLayer {
   void Rollback(size_t to) override;
   void Clear() override;
   void Compact(size_t floor) override;
-  void PrepareFork(LayerState& child) override;
   void Fork(LayerState& child) override;
   void AppendTo(std::vector<std::byte>* out, size_t earliest) const override;
   Result<void> ReadFrom(ByteReader& reader, size_t length, size_t earliest, BufferArena* arena) override;

@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "state/sequence_state.h"
@@ -173,6 +178,100 @@ TEST(SegmentKvLayer, Checkpoint_WithoutANumber_IsRefused) {
   ASSERT_FALSE(restored.ok());
   EXPECT_EQ(restored.error().code(), ErrorCode::kNumericalError);
   EXPECT_EQ(other.state->length(), 0U);
+}
+
+// Beside a list of numbers: steps that end segments and that do not, steps that are dropped, rollbacks, forks, restores, in any order.
+struct Member {
+  Text text;
+  std::vector<int> tokens = {};
+  size_t first = 0;  // of the segment at hand
+};
+
+std::string DifferenceOf(Member& member) {
+  SequenceState& state = *member.text.state;
+  if (state.length() != member.tokens.size()) return "length " + std::to_string(state.length());
+  const auto begin = member.tokens.begin(), open = begin + static_cast<std::ptrdiff_t>(member.first);
+  for (size_t i = 0; i < 2; ++i) {
+    SegmentKvLayer& layer = member.text.layer(i);
+    layer.Settle();
+    const std::string of_layer = "layer " + std::to_string(i) + ": ";
+    if (layer.segment_first() != member.first) return of_layer + "begins at " + std::to_string(layer.segment_first());
+    if (member.text.sum(i) != static_cast<float>(std::accumulate(begin, open, 0)))
+      return of_layer + "the memory is " + std::to_string(member.text.sum(i));
+    std::vector<int> rows;
+    for (const KvSpan& span : layer.Context(0)) {
+      for (size_t r = 0; r < span.rows; ++r) {
+        float value = 0;
+        std::memcpy(&value, span.k + r * 2 * sizeof(float), sizeof(value));
+        rows.push_back(static_cast<int>(value));
+      }
+    }
+    if (rows != std::vector<int>(open, member.tokens.end())) return of_layer + std::to_string(rows.size()) + " rows";
+  }
+  return {};
+}
+
+TEST(SegmentKvLayer, RandomScripts_AreAListOfNumbers) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    std::mt19937_64 random(seed);
+    StateLedger ledger;
+    {
+      std::vector<Member> live;
+      live.push_back({.text = Text(&ledger)});
+      for (size_t operation = 0; operation < 60; ++operation) {
+        const size_t index = random() % live.size();
+        Member& member = live[index];
+        SequenceState& state = *member.text.state;
+        const size_t kind = random() % 10, open = member.tokens.size() - member.first;
+        std::vector<int> tokens(1 + random() % 4);
+        for (int& token : tokens) token = static_cast<int>(1 + random() % 50);
+        if (kind < 3) {
+          if (open + tokens.size() > kSegments.segment_tokens) continue;
+          member.text.Add(tokens, false);
+          member.tokens.insert(member.tokens.end(), tokens.begin(), tokens.end());
+        } else if (kind < 5) {
+          if (open + tokens.size() > kSegments.segment_tokens) continue;
+          member.text.Add(tokens, true);
+          member.tokens.insert(member.tokens.end(), tokens.begin(), tokens.end());
+          member.first = member.tokens.size();
+        } else if (kind == 5) {
+          ASSERT_TRUE(state.Reserve(tokens.size() + kSegments.memory_rows).ok());
+          member.text.Write(tokens, 0, random() % 2 == 0);
+          ASSERT_TRUE(state.Reserve(1).ok());  // drops the step
+        } else if (kind == 6) {
+          const size_t to = member.first + random() % (open + 1);
+          ASSERT_TRUE(state.Rollback(to).ok());
+          member.tokens.resize(to);
+        } else if (kind == 7) {
+          if (live.size() == 6) live.erase(live.begin() + static_cast<std::ptrdiff_t>((index + 1) % 6));
+          const size_t from = std::min(index, live.size() - 1);
+          Member child{.text = Text(std::move(live[from].text.state->Fork()).value()),
+                       .tokens = live[from].tokens,
+                       .first = live[from].first};
+          live.push_back(std::move(child));
+        } else if (kind == 8) {
+          Text restored(&ledger);
+          ASSERT_TRUE(restored.state->Restore(state.Checkpoint().value()).ok());
+          member.text = std::move(restored);
+        } else {
+          state.Compact();
+        }
+        for (Member& each : live)
+          ASSERT_EQ(DifferenceOf(each), "") << "seed " << seed << ", operation " << operation << " of kind " << kind;
+      }
+    }
+    ASSERT_EQ(ledger.held(), 0U) << seed;
+  }
+}
+
+// Llama-3.2-1B with d_mem 64 at 131,072 tokens, beside a KV cache of F16.
+TEST(SegmentKvLayer, Memory_IsAFractionOfAKvCache) {
+  MemoryShape memory{.hidden = 2048, .key_dim = 64, .nu = 3};
+  const double cache =
+      131072.0 * static_cast<double>(KvLayerShape{.kv_heads = 8, .head_dim = 64}.PositionBytes(DType::kF16));
+  EXPECT_GE(cache / static_cast<double>(memory.bytes()), 85);
+  memory.dtype = DType::kBF16;
+  EXPECT_GE(cache / static_cast<double>(memory.bytes()), 170);
 }
 
 TEST(SegmentKvLayer, Bytes_DoNotGrowWithTheText) {

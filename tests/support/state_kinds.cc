@@ -5,6 +5,7 @@
 
 #include "tests/support/kv_under_test.h"
 #include "tests/support/linear_under_test.h"
+#include "tests/support/segment_under_test.h"
 #include "tests/support/sparse_under_test.h"
 
 namespace tidemill::testing {
@@ -19,7 +20,11 @@ struct Sparse {
   SparseForm form = {};
   bool columns = true;
 };
-using Layer = std::variant<Kv, Fold, LinearShape, Sparse>;
+struct Segment {
+  Kv shape;
+  SegmentShape segments = {};
+};
+using Layer = std::variant<Kv, Fold, LinearShape, Sparse, Segment>;
 
 // What all KV layers of a list have in common.
 struct KvOfAll {
@@ -36,6 +41,8 @@ LayerUnderTest::Pointer MakeLayer(const Layer& layer, const KvOfAll& kv) {
     return std::make_shared<SparseUnderTest>(sparse->shape, kv.dtype, kv.growth, kv.ahead, sparse->form,
                                              sparse->columns);
   }
+  if (const Segment* segment = std::get_if<Segment>(&layer))
+    return std::make_shared<SegmentUnderTest>(segment->shape, kv.dtype, kv.growth, kv.ahead, segment->segments);
   return std::make_shared<LinearUnderTest>(std::get<LinearShape>(layer));
 }
 
@@ -265,6 +272,22 @@ const std::vector<std::unique_ptr<const StateKindUnderTest>>& AllStateKinds() {
       add(DType::kBF16, {Sparse{{1, 4}, sparq}, Sparse{{2, 3, 3}, sparq}}, 2, growth);
     }
     add(DType::kBF16, {Sparse{{1, 4}, sparq}}, 2, KvGrowth{.policy = KvPolicy::kReserve, .increment = 16}, true);
+    // The KV cache of a segment. Memory rows are no longer than the steps of the tests, so that most of them reserve a memory, too.
+    const auto segment = [](size_t tokens, DType dtype) {
+      return SegmentShape{.memory = {.hidden = 3, .key_dim = 2, .nu = 1, .dtype = dtype},
+                          .segment_tokens = tokens,
+                          .memory_rows = 2,
+                          .max_rows = 100000};
+    };
+    add(DType::kF16, same(2, Segment{{2, 3}, segment(40, DType::kF32)}));
+    add(DType::kQ8_0, {Segment{{1, 32}, segment(7, DType::kBF16)}});
+    for (const KvGrowth& growth :
+         {KvGrowth{.policy = KvPolicy::kIterative}, KvGrowth{.policy = KvPolicy::kBmc, .increment = 3},
+          KvGrowth{.policy = KvPolicy::kGeometric}, KvGrowth{.policy = KvPolicy::kReserve, .increment = 64},
+          KvGrowth{.policy = KvPolicy::kPaged, .increment = 16}}) {
+      add(DType::kBF16, {Segment{{1, 4}, segment(16, DType::kF32)}, Segment{{2, 3}, segment(16, DType::kF32)}}, 64,
+          growth);
+    }
     return all;
   }();
   return kinds;
