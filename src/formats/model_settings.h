@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tensor/dtype.h"
+
 namespace tidemill {
 
 enum class RopeScaling { kNone, kLinear, kDynamic, kLlama3, kYarn };
@@ -41,7 +43,8 @@ struct ArmtSettings {
   bool correction = true;
   bool wrap_pos = false;  // memory tokens have the last learned positions, else those behind the segment's tokens
   SegmentAlignment segment_alignment = SegmentAlignment::kLeft;
-  double lora_alpha = 0;  // of LoRA adapters that are not merged; 0: none
+  double lora_alpha = 0;             // of LoRA adapters that are not merged; 0: none
+  DType memory_dtype = DType::kF32;  // of A and z: F32 or BF16
 };
 
 struct ModelSettings {

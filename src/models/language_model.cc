@@ -7,6 +7,15 @@
 
 namespace tidemill {
 
+MemoryShape MemoryShapeOf(const ModelSettings& settings) {
+  const ArmtSettings& armt = *settings.armt;
+  return {.hidden = settings.hidden_size,
+          .key_dim = armt.d_mem,
+          .nu = armt.nu,
+          .correction = armt.correction,
+          .dtype = armt.memory_dtype};
+}
+
 void LanguageModel::ForEachWeight(const Branch::WeightVisitor& visit) const {
   for (const Linear* linear : {&project_in, &project_out, &head, &features.fuse}) {
     if (linear->present()) visit({*linear});

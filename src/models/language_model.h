@@ -39,6 +39,9 @@ struct FeatureInput {
   bool present() const { return fuse.present(); }
 };
 
+// Of a layer's memory. The settings have a block "armt".
+MemoryShape MemoryShapeOf(const ModelSettings& settings);
+
 // Of a recurrent-memory transformer, whose layers begin and end with a memory branch (models/layers/memory_branch.h).
 struct SegmentModel {
   SegmentShape shape;

@@ -133,7 +133,14 @@ Result<KnownModel> Recognise(const ModelFiles& files) {
   }
   const SettingsReader reader(files, name, under);
   TIDEMILL_TRY(settings, family->read_settings(reader));
-  if (files.gguf() == nullptr && files.config()->Has("armt")) TIDEMILL_TRY_VOID(ReadArmtSettings(reader, settings));
+  if (files.gguf() == nullptr && files.config()->Has("armt")) {
+    constexpr std::string_view kBases[] = {"llama", "qwen2", "gpt2"};
+    if (std::find(std::begin(kBases), std::end(kBases), name) == std::end(kBases)) {
+      return Error(ErrorCode::kUnsupported,
+                   "config.json: \"armt\": expected around llama, qwen2 or gpt2, found it around " + QuoteName(name));
+    }
+    TIDEMILL_TRY_VOID(ReadArmtSettings(reader, settings));
+  }
   return KnownModel{family, std::move(settings)};
 }
 
@@ -184,7 +191,7 @@ class ModelHash {
     // Ids of models without them are older than these.
     if (armt) {
       AddAll(armt->segment_size, armt->num_mem_tokens, armt->d_mem, armt->nu, armt->correction, armt->wrap_pos,
-             static_cast<int>(armt->segment_alignment), armt->lora_alpha);
+             static_cast<int>(armt->segment_alignment), armt->lora_alpha, static_cast<int>(armt->memory_dtype));
     }
     if (!linear_layers.empty())
       AddAll(shared_ffn, linear_layers, key_heads, value_heads, key_dim, value_dim, conv_width);
@@ -299,6 +306,11 @@ Result<std::unique_ptr<LanguageModel>> LoadLanguageModel(const ModelFiles& files
                                                          const std::optional<RopeOverride>& rope) {
   const ScopedDefaultFloatEnvironment float_environment;
   TIDEMILL_TRY(known, Recognise(files));
+  if (rope && known.settings.armt) {
+    return Error(ErrorCode::kUnsupported, "--rope-scaling " + RopeOverrideName(*rope) +
+                                              ": expected a model whose positions go on through the text, found one "
+                                              "whose segments begin at position 0, at any length; leave the flag out");
+  }
   if (rope) TIDEMILL_TRY_VOID(OverrideRope(*rope, known.settings));
   // Each sample maps what the system likes to map around it, up to megabytes: given back before the weights take memory.
   const uint64_t id = IdentifyModel(files, known.settings);

@@ -62,6 +62,13 @@ Result<SegmentAlignment> AlignmentOf(const SettingsReader& reader) {
   return reader.Wrong(Key("segment_alignment"), "\"left\", \"right\" or \"center\"", QuoteName(name));
 }
 
+Result<DType> MemoryTypeOf(const SettingsReader& reader) {
+  TIDEMILL_TRY(name, reader.StringOr(Key("memory_dtype"), "float32"));
+  if (name == "float32") return DType::kF32;
+  if (name == "bfloat16") return DType::kBF16;
+  return reader.Wrong(Key("memory_dtype"), "\"float32\" or \"bfloat16\"", QuoteName(name));
+}
+
 // The plain name as the known ways spell it: below a root, in a layer's ".layer", as what an adapter is beside.
 std::vector<std::string> SpellingsOf(const std::string& plain) {
   size_t inner = std::string::npos;  // behind the layer's number
@@ -87,7 +94,6 @@ std::vector<std::string> SpellingsOf(const std::string& plain) {
 }  // namespace
 
 Result<void> ReadArmtSettings(const SettingsReader& reader, ModelSettings& settings) {
-  ArmtSettings armt;
   TIDEMILL_TRY(segment, reader.Uint(Key("segment_size"), 1, uint64_t{1} << 20));
   TIDEMILL_TRY(memory, reader.Uint(Key("num_mem_tokens"), 1, 1024));
   TIDEMILL_TRY(key_dim, reader.Uint(Key("d_mem"), 1, kMaxMemoryKeyDim));
@@ -95,6 +101,7 @@ Result<void> ReadArmtSettings(const SettingsReader& reader, ModelSettings& setti
   TIDEMILL_TRY(correction, reader.BoolOr(Key("correction"), true));
   TIDEMILL_TRY(wrap, reader.BoolOr(Key("wrap_pos"), false));
   TIDEMILL_TRY(alignment, AlignmentOf(reader));
+  TIDEMILL_TRY(memory_dtype, MemoryTypeOf(reader));
   TIDEMILL_TRY(alpha, reader.FloatOr(Key("lora_alpha"), 0));
   if (!(alpha >= 0 && alpha <= 1e6)) return reader.Wrong(Key("lora_alpha"), "0 to 1e6", SettingText(alpha));
   const bool adapters =
@@ -107,14 +114,11 @@ Result<void> ReadArmtSettings(const SettingsReader& reader, ModelSettings& setti
   for (const char* layers : {"model.layers", "transformer.h"}) reader.TakeIfEqual(Key("layers_attr"), layers);
   TIDEMILL_TRY_VOID(RefuseVariants(reader));
   TIDEMILL_TRY_VOID(RefuseUnknown(reader));
-  armt = {.segment_size = segment,
-          .num_mem_tokens = memory,
-          .d_mem = key_dim,
-          .nu = nu,
-          .correction = correction,
-          .wrap_pos = wrap,
-          .segment_alignment = alignment,
-          .lora_alpha = alpha};
+  if (std::any_of(settings.windows.begin(), settings.windows.end(), [](size_t window) { return window != 0; })) {
+    return Error(ErrorCode::kUnsupported,
+                 "config.json: \"armt\": expected a base model whose rows see all of a segment, found sliding windows; "
+                 "set use_sliding_window to false if it was trained so");
+  }
   const size_t positions = settings.max_position_embeddings;
   if (wrap && settings.rotary_dim != 0) {
     return reader.Wrong(Key("wrap_pos"), "false where positions are rotary", "true", ErrorCode::kUnsupported);
@@ -124,7 +128,15 @@ Result<void> ReadArmtSettings(const SettingsReader& reader, ModelSettings& setti
                         "with num_mem_tokens at most the model's " + std::to_string(positions) + " positions",
                         std::to_string(segment) + " and " + std::to_string(memory));
   }
-  settings.armt = armt;
+  settings.armt = {.segment_size = segment,
+                   .num_mem_tokens = memory,
+                   .d_mem = key_dim,
+                   .nu = nu,
+                   .correction = correction,
+                   .wrap_pos = wrap,
+                   .segment_alignment = alignment,
+                   .lora_alpha = alpha,
+                   .memory_dtype = memory_dtype};
   return {};
 }
 
@@ -138,7 +150,7 @@ std::string ArmtName(const ModelFiles& files, const std::string& plain) {
 Result<void> AddArmtMemory(WeightLoader& weights, LanguageModel& model) {
   const ModelSettings& s = model.settings;
   const ArmtSettings& armt = *s.armt;
-  const MemoryShape shape{.hidden = s.hidden_size, .key_dim = armt.d_mem, .nu = armt.nu, .correction = armt.correction};
+  const MemoryShape shape = MemoryShapeOf(s);
   TIDEMILL_TRY(rows, weights.Table({"memory", ""}, armt.num_mem_tokens, s.hidden_size, ""));
   model.segments = {.shape = {.memory = shape,
                               .segment_tokens = armt.segment_size,

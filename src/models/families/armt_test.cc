@@ -51,6 +51,8 @@ TEST(ArmtSettings, WrongOnes_AreRefusedByName) {
             "config.json: \"armt.wrap_pos\": expected false where positions are rotary, found true");
   EXPECT_EQ(ErrorWith("\"segment_alignment\": \"left\"", "\"segment_alignment\": \"middle\""),
             "config.json: \"armt.segment_alignment\": expected \"left\", \"right\" or \"center\", found \"middle\"");
+  EXPECT_EQ(ErrorWith("\"d_mem\": 6", "\"memory_dtype\": \"float16\", \"d_mem\": 6"),
+            "config.json: \"armt.memory_dtype\": expected \"float32\" or \"bfloat16\", found \"float16\"");
   EXPECT_EQ(ErrorWith("\"d_mem\": 6", "\"d_memory\": 6, \"d_mem\": 6"),
             "config.json: \"armt\": \"armt.d_memory\": no such setting is known; docs/recurrent-memory.md lists them");
   EXPECT_EQ(ErrorWith("\"d_mem\": 6", "\"gating\": true, \"d_mem\": 6"),
