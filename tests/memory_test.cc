@@ -9,7 +9,9 @@
 #include <sstream>
 #include <string>
 
+#include "tests/support/model_folder.h"
 #include "tests/support/model_runner.h"
+#include "tests/support/seeded_armt.h"
 #include "tests/support/tiny_model.h"
 
 namespace tidemill::memory_test {
@@ -26,7 +28,7 @@ struct Held {
 
 // What the probe prints, run as a fresh process: nothing that this test program did counts.
 std::string RunProbe(const char* model, const char* storage, const char* dtype, const char* context,
-                     const char* policy) {
+                     const char* policy) {  // the last two as the probe's, null: none
   int ends[2];
   if (pipe(ends) != 0) return "";
   const pid_t child = fork();
@@ -51,7 +53,7 @@ std::string RunProbe(const char* model, const char* storage, const char* dtype, 
   return out;
 }
 
-// `context` and `policy` of the probe, or neither.
+// `context` and `policy` of the probe, a prompt's tokens in place of the first without a policy, or neither.
 Held Probe(const std::string& model, const char* storage, const char* dtype, const char* context = nullptr,
            const char* policy = nullptr) {
   Held held;
@@ -60,9 +62,12 @@ Held Probe(const std::string& model, const char* storage, const char* dtype, con
   EXPECT_EQ(held.tokens, 20U);
   EXPECT_GT(held.state, 0U);
   std::printf("%s, %s%s%s%s%s: peak %.1f MiB, weights %.1f MiB, state %.1f MiB\n", storage, dtype,
-              context == nullptr ? "" : ", context ", context == nullptr ? "" : context, policy == nullptr ? "" : ", ",
-              policy == nullptr ? "" : policy, static_cast<double>(held.peak) / (1 << 20),
-              static_cast<double>(held.weights) / (1 << 20), static_cast<double>(held.state) / (1 << 20));
+              context == nullptr  ? ""
+              : policy == nullptr ? ", prompt "
+                                  : ", context ",
+              context == nullptr ? "" : context, policy == nullptr ? "" : ", ", policy == nullptr ? "" : policy,
+              static_cast<double>(held.peak) / (1 << 20), static_cast<double>(held.weights) / (1 << 20),
+              static_cast<double>(held.state) / (1 << 20));
   return held;
 }
 
@@ -104,6 +109,18 @@ TEST(Memory, SmallModel_IsWeightsAndStateAndSlack) {
   EXPECT_LT(mapped.weights, uint64_t{1} << 20);                       // the norms
   EXPECT_LE(mapped.peak, bytes.size() + mapped.state + kSlackBytes);  // the file's own pages, once
   std::remove(path.c_str());
+}
+
+// 102 MiB of weights, a state of 12 KiB a token of a segment and 3 MiB of memories: no more for 48 segments than for 3, but for the ids.
+TEST(Memory, RecurrentModel_TakesNoMoreForALongText) {
+  testing::ModelFolder folder;
+  testing::WriteSeededArmt({}, folder);
+  const Held few = Probe(folder.path(), "PACKED", "F32", "400");
+  const Held many = Probe(folder.path(), "PACKED", "F32", "6160");
+  for (const Held& held : {few, many}) ExpectBounded(held, uint64_t{100} << 20);
+  EXPECT_EQ(many.state, few.state);
+  constexpr uint64_t kBytesOfId = 64;  // in the prompt, the request, its history and its keys
+  EXPECT_LE(many.peak, few.peak + (uint64_t{1} << 20) + 5760 * kBytesOfId);
 }
 
 // Whether the system gives large pages unasked or not: /sys/kernel/mm/transparent_hugepage/enabled.

@@ -1,6 +1,6 @@
-// memory_probe MODEL PACKED|MAPPED AUTO|F32 [CONTEXT POLICY]: loads a model through the public API, feeds 600 ids, generates 20 and
-// prints what the process held at most. With CONTEXT and POLICY it feeds 100, and the engine does not know how many will follow. A
-// program of its own, so that nothing else counts.
+// memory_probe MODEL PACKED|MAPPED AUTO|F32 [CONTEXT POLICY | PROMPT]: loads a model through the public API, feeds 600 ids, generates 20 and
+// prints what the process held at most. With CONTEXT and POLICY it feeds 100, and the engine does not know how many will follow; with
+// PROMPT as many. A program of its own, so that nothing else counts.
 #include <charconv>
 #include <cstdio>
 #include <cstring>
@@ -36,8 +36,8 @@ int Fail(const tidemill::Error& error) {
 
 int main(int argc, char** argv) {
   using namespace tidemill;  // NOLINT(google-build-using-namespace): a program of one function
-  if (argc != 4 && argc != 6) {
-    std::fprintf(stderr, "memory_probe: expected MODEL PACKED|MAPPED AUTO|F32 [CONTEXT POLICY]\n");
+  if (argc < 4 || argc > 6) {
+    std::fprintf(stderr, "memory_probe: expected MODEL PACKED|MAPPED AUTO|F32 [CONTEXT POLICY | PROMPT]\n");
     return 2;
   }
   LoadOptions load;
@@ -54,11 +54,13 @@ int main(int argc, char** argv) {
   }
   auto engine = Engine::Create(model.value(), options);
   if (!engine.ok()) return Fail(engine.error());
-  std::vector<int32_t> prompt(argc == 6 ? kShortPromptIds : kPromptIds);
+  size_t prompt_ids = argc == 6 ? kShortPromptIds : kPromptIds;
+  if (argc == 5) std::from_chars(argv[4], argv[4] + std::strlen(argv[4]), prompt_ids);
+  std::vector<int32_t> prompt(prompt_ids);
   for (size_t i = 0; i < prompt.size(); ++i)
     prompt[i] = static_cast<int32_t>((3 + 7 * i) % model.value()->info().vocab_size);
   GenerationOptions generation{.ignore_eos = true};
-  if (argc == 4) generation.max_new_tokens = kNewTokens;
+  if (argc != 6) generation.max_new_tokens = kNewTokens;
   const auto id = engine.value()->Submit({.prompt = prompt, .generation = generation});
   if (!id.ok()) return Fail(id.error());
   RequestStats stats;
