@@ -209,6 +209,7 @@ struct RequestStats {
   size_t prompt_tokens = 0;  // of one that was resumed: all tokens before
   size_t cached_tokens = 0;  // of them: not computed before the first step; from the prefix cache, or a saved state
   size_t generated_tokens = 0;
+  size_t context = 0;          // of tokens that a state has: the engine's, or what the prompt's last segment leaves
   double prefill_ms = 0;       // from the first step to the first token
   size_t drafted_tokens = 0;   // draft tokens that were checked
   size_t accepted_tokens = 0;  // of them, those that were accepted

@@ -16,9 +16,8 @@ constexpr float kTemperature = 0.8f, kTopP = 0.95f, kMinP = 0.05f;
 constexpr int32_t kTopK = 40;
 
 // The context is full after it, whatever else ended it.
-bool HasFullContext(const Answer& answer, const Engine& engine) {
-  // The last token is in no state.
-  return answer.stats.prompt_tokens + answer.stats.generated_tokens > engine.context();
+bool HasFullContext(const RequestStats& stats) {
+  return stats.prompt_tokens + stats.generated_tokens > stats.context;  // the last token is in no state
 }
 
 }  // namespace
@@ -68,7 +67,11 @@ void WarnAboutEnd(const Answer& answer, const GenerationFlags& flags, const Gene
     messages.Warning("the answer was ended because it only repeats itself; --allow-repetition lets it go on");
   }
   if (answer.finish != FinishReason::kLength) return;
-  if (HasFullContext(answer, engine)) {
+  if (HasFullContext(answer.stats) && answer.stats.context < engine.context()) {
+    messages.Warning(
+        "the answer was ended because its segment has all positions of the model; a prompt behind it ("
+        "--load-state with --prompt) begins another");
+  } else if (HasFullContext(answer.stats)) {
     messages.Warning("the answer was ended because the context of " + std::to_string(engine.context()) +
                      " tokens is full" + std::string(when_full));
   } else if (!options.max_new_tokens) {

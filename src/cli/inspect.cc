@@ -68,6 +68,11 @@ std::string Table(const ModelInfo& info, bool with_tensors) {
               std::to_string(info.num_linear_layers) + " of the layers, with states of " +
                   Size(static_cast<double>(info.linear_state_bytes), "B") + " together");
   }
+  if (info.segment_size != 0) {
+    AppendRow(table, "segments",
+              std::to_string(info.segment_size) + " tokens and " + std::to_string(info.num_mem_tokens) +
+                  " memory tokens; memories of " + Size(static_cast<double>(info.memory_bytes), "B") + " together");
+  }
   AppendRow(table, "rope theta", Plain(info.rope_theta) + ", norm epsilon " + Plain(info.rms_norm_eps));
   AppendRow(table, "vocabulary",
             std::to_string(info.vocab_size) + (info.tie_word_embeddings ? ", output tied to the embedding" : ""));
@@ -81,7 +86,9 @@ std::string Table(const ModelInfo& info, bool with_tensors) {
       Size(static_cast<double>(info.state_bytes_per_token), "B") + " per token, " +
           Size(static_cast<double>(info.state_bytes_per_token) * static_cast<double>(info.max_position_embeddings),
                "B") +
-          " at full context, with f16" + (info.num_linear_layers != 0 ? ", and those of linear attention" : ""));
+          (info.segment_size != 0 ? " at a segment's last position, with f16, and the memories"
+                                  : " at full context, with f16") +
+          (info.num_linear_layers != 0 ? ", and those of linear attention" : ""));
   std::string dtypes;
   for (const auto& [dtype, count] : info.dtypes)
     dtypes += (dtypes.empty() ? "" : ", ") + dtype + " x " + std::to_string(count);
@@ -129,6 +136,9 @@ Json InfoJson(const ModelInfo& info, bool with_tensors) {
   json["state_bytes_per_token"] = info.state_bytes_per_token;
   json["num_linear_layers"] = info.num_linear_layers;
   json["linear_state_bytes"] = info.linear_state_bytes;
+  json["segment_size"] = info.segment_size;
+  json["num_mem_tokens"] = info.num_mem_tokens;
+  json["memory_bytes"] = info.memory_bytes;
   if (!with_tensors) return json;
   json["tensors"] = Json::array();
   for (const TensorInfo& tensor : info.tensors) {

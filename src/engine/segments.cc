@@ -20,6 +20,19 @@ size_t SegmentEnd(const ArmtSettings& armt, size_t text, size_t first) {
   return text;
 }
 
+size_t LastSegment(const ArmtSettings& armt, size_t text) {
+  const size_t size = armt.segment_size;
+  switch (armt.segment_alignment) {
+    case SegmentAlignment::kLeft: return (text - 1) / size * size;
+    case SegmentAlignment::kRight: return text - std::min(text, size);
+    case SegmentAlignment::kCenter: {
+      const size_t each = DivideRoundUp(text, DivideRoundUp(text, size));
+      return (text - 1) / each * each;
+    }
+  }
+  return 0;
+}
+
 size_t SegmentFirst(SequenceState& state) {
   LayerState& layer = state.layer(0);
   TIDEMILL_CHECK(SegmentKvLayer::Holds(layer.checkpoint_kind()));

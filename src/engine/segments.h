@@ -20,6 +20,9 @@ namespace tidemill {
 // The end of the segment that begins at `first`, below `text`, of a text of so many tokens.
 size_t SegmentEnd(const ArmtSettings& armt, size_t text, size_t first);
 
+// Where the last segment begins of a text of so many tokens, at least one.
+size_t LastSegment(const ArmtSettings& armt, size_t text);
+
 // Where the segment at hand of a state begins, whose model has segments.
 size_t SegmentFirst(SequenceState& state);
 

@@ -456,7 +456,7 @@ std::optional<FinishReason> ActiveRequest::TakeToken(const SampledToken& token, 
   if (output.stopped) return FinishReason::kStop;
   const bool all = options_.max_new_tokens && earlier_ + generated_ >= static_cast<size_t>(*options_.max_new_tokens);
   const bool repeats = repetition_.Push(token.id);
-  if (all || IsFull(length)) return FinishReason::kLength;
+  if (all || length == context_) return FinishReason::kLength;
   const bool may_end = earlier_ + generated_ >= static_cast<size_t>(options_.min_new_tokens);
   if (repeats && may_end && options_.stop_at_repetition) return FinishReason::kRepetition;
   try {
@@ -530,6 +530,7 @@ RequestStats ActiveRequest::Stats() {
   stats.prompt_tokens = prompt_tokens_;
   stats.cached_tokens = cached_;
   stats.generated_tokens = generated_;
+  stats.context = context_;
   stats.drafted_tokens = drafted_;
   stats.accepted_tokens = accepted_;
   stats.drafts = draft_stats_;

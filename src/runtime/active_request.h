@@ -222,8 +222,6 @@ class ActiveRequest {
   void Finish(FinishReason reason, Event* event);
   void ClearState();
   RequestStats Stats();
-  // Whether no token may follow one at position `length`.
-  bool IsFull(size_t length) const;
 
   RequestId id_;
   GenerationOptions options_;

@@ -43,9 +43,4 @@ void ActiveRequest::AdvanceWave(size_t tokens, std::vector<Event>* events) {
   if (sample_error_) Fail(*std::exchange(sample_error_, std::nullopt), events);
 }
 
-bool ActiveRequest::IsFull(size_t length) const {
-  return length == context_ ||
-         (segments_ != nullptr && length - SegmentFirst(*state_) >= segments_->settings.max_position_embeddings);
-}
-
 }  // namespace tidemill

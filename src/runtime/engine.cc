@@ -263,10 +263,15 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   const bool stated = request.generation.max_new_tokens.has_value();
   const auto max_new = static_cast<size_t>(request.generation.max_new_tokens.value_or(0));
   const size_t expected = request.prompt.size() + max_new - std::min(max_new, answered);
-  const size_t end = stated ? std::min(expected, options.context) : options.context;
+  const size_t prompt_tokens = request.prompt.size() - answered, context = ContextOf(prompt_tokens);
+  if (request.prompt.size() > context) {
+    return Error(ErrorCode::kContextFull, "submit request: the answer has ended: its segment has all of the model's " +
+                                              std::to_string(language_model().settings.max_position_embeddings) +
+                                              " positions; give a prompt");
+  }
+  const size_t end = stated ? std::min(expected, context) : context;
   TIDEMILL_TRY(request_class, ClassOf(request.linear, request.attention, end).WithContext("submit request"));
   const AttentionClass& attention = request_class.attention;
-  const size_t prompt_tokens = request.prompt.size() - answered;
   TIDEMILL_TRY_VOID(CheckDraft(request.draft, attention).WithContext("submit request: draft"));
   RequestClass of_state = request_class;
   TIDEMILL_TRY(drafts_too, AttentionOfState(request.draft, attention, end).WithContext("submit request: draft"));
@@ -274,8 +279,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   TIDEMILL_TRY_VOID(ReserveSparse(of_state.attention, end).WithContext("submit request"));
   auto state = NewState(stated ? expected : 0, of_state);
   const size_t with_room = request.needs_room_for_all ? expected : 0;
-  const size_t positions =
-      std::min(std::max(with_room, request.prompt.size() + 1) - 1, options.context);  // the last has none
+  const size_t positions = std::min(std::max(with_room, request.prompt.size() + 1) - 1, context);  // the last has none
   auto drafter = request.draft.num_draft_tokens == 0 ? nullptr : make_drafter(request, stated ? expected : 0, *state);
   const uint64_t features = drafter == nullptr ? 0 : drafter->feature_bytes();
   const auto needed = [&] {
@@ -294,7 +298,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
                                       ActiveRequest::Parts{.sampler = std::move(sampler),
                                                            .tokenizer = tokenizer,
                                                            .state = std::move(state),
-                                                           .context = options.context,
+                                                           .context = context,
                                                            .drafter = std::move(drafter),
                                                            .costs = costs,
                                                            .sparse_from = attention.SparseFrom(prompt_tokens),
@@ -304,7 +308,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
                                                            .segments = SegmentModelOf(language_model())});
   if (chooses) {
     made->PriceGrowth({.growth = GrowthOf(stated ? expected : 0),
-                       .most = options.context,
+                       .most = context,
                        .row_seconds = PredictedGrowthOfRow(*this, *profile)});
   }
   if (!may_pay)
@@ -313,6 +317,12 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   if (step_seconds) made->LeaveOutDrafting();
   made->Inject(faults);
   return made;
+}
+
+size_t Engine::Impl::ContextOf(size_t prompt_tokens) const {
+  const ModelSettings& settings = language_model().settings;
+  if (!settings.armt || prompt_tokens == 0) return options.context;
+  return std::min(options.context, LastSegment(*settings.armt, prompt_tokens) + settings.max_position_embeddings);
 }
 
 RequestId Engine::Impl::Admit(std::unique_ptr<ActiveRequest> request) {

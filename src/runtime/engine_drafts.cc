@@ -41,6 +41,11 @@ Result<void> Engine::Impl::PrepareDrafts() {
   }
   if (options.draft_model == nullptr) return {};
   const Model& draft = *options.draft_model;
+  if (draft.impl().language_model->segments.present()) {
+    return Error(ErrorCode::kUnsupported, "start engine: draft model " + draft.info().path +
+                                              ": expected a model that keeps what it reads, found one that reads it in "
+                                              "segments; choose another, or draft with ngram or layers:M");
+  }
   TIDEMILL_TRY_VOID(CheckDraftVocabulary(model->text().tokenizer, draft.text().tokenizer)
                         .WithContext("start engine: draft model " + draft.info().path));
   TIDEMILL_TRY(made, DraftModel::Create(*draft.impl().language_model, isa, *threads, options.max_batch));

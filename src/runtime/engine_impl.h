@@ -97,6 +97,8 @@ struct Engine::Impl {
   // of the request; 0: the context.
   Result<RequestClass> ClassOf(const std::optional<LinearPolicy>& linear,
                                const std::optional<AttentionPolicy>& attention = {}, size_t length = 0);
+  // Positions that a request may have: behind the beginning of its prompt's last segment no more than the model has.
+  size_t ContextOf(size_t prompt_tokens) const;
   // Of tokens that are no request's.
   Result<RequestClass> ClassOfPrompts();
   // Scratch for sparse rows of a sequence of so many positions. kOutOfMemory, or std::bad_alloc.

@@ -7,6 +7,7 @@
 #include "base/out_of_memory.h"
 #include "formats/model_files.h"
 #include "formats/model_settings.h"
+#include "models/language_model.h"
 #include "models/registry.h"
 #include "runtime/model_impl.h"
 #include "runtime/unread_settings.h"
@@ -96,6 +97,11 @@ Result<ModelInfo> DescribeModel(const ModelFiles& files) {
                             settings.linear_value_head_dim * sizeof(float);
   info.state_bytes_per_token = 2 * (settings.num_hidden_layers - info.num_linear_layers) *
                                settings.num_key_value_heads * settings.head_dim * InfoOf(DType::kF16).block_bytes;
+  if (const auto& armt = settings.armt) {
+    info.segment_size = armt->segment_size;
+    info.num_mem_tokens = armt->num_mem_tokens;
+    info.memory_bytes = settings.num_hidden_layers * MemoryShapeOf(settings).bytes();
+  }
   return info;
 }
 

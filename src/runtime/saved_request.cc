@@ -166,6 +166,11 @@ void DropAnswerRows(const AttentionClass& attention, size_t prompt_tokens, Activ
   if (attention.evicts() || !state.Rollback(prompt_tokens).ok()) (void)request.DropWaitingState();
 }
 
+// Whether segments of a longer prompt begin elsewhere.
+bool CutsFollowFromTheEnd(const LanguageModel& model) {
+  return model.settings.armt && model.settings.armt->segment_alignment != SegmentAlignment::kLeft;
+}
+
 // Throws std::bad_alloc.
 Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& record, ResumeOptions options,
                                                        Engine::Impl& engine) {
@@ -194,7 +199,7 @@ Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& reco
   TIDEMILL_TRY_VOID(active->state().Restore(record.state));
   TIDEMILL_TRY_VOID(CheckState(record, active->state()));
   if (!is_answer) DropAnswerRows(request_class.attention, static_cast<size_t>(record.prompt_tokens), *active);
-  if (!has_room) (void)active->DropWaitingState();
+  if (!has_room || (!is_answer && CutsFollowFromTheEnd(engine.language_model()))) (void)active->DropWaitingState();
   active->Continue(record, is_answer);
   return active;
 }
