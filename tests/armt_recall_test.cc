@@ -29,6 +29,11 @@ using testing::ModelRunner;
 
 constexpr size_t kSegment = 8;
 constexpr size_t kFacts[] = {2, 3, 4, 6, 8, 12, 15, 24, 31}, kEach[] = {1, 2, 4};
+#ifdef TIDEMILL_FEW_TEXTS  // of each cell of the table
+constexpr size_t kTexts = 4;
+#else
+constexpr size_t kTexts = 64;
+#endif
 constexpr float kNearTie = 1e-3F;  // of logits; f32 is 2e-6 away
 
 // questions.safetensors: ids, answers and gaps of one cell of the table.
@@ -126,7 +131,7 @@ Found AskAll(ModelRunner& runner, const std::function<void(Recall&, SequenceStat
       const Questions questions = Read(file, facts, each);
       EXPECT_EQ(questions.texts.size(), 64U);
       size_t right = 0, asked = 0, equal = 0;
-      for (size_t i = 0; i < questions.texts.size(); ++i) {
+      for (size_t i = 0; i < kTexts; ++i) {
         const std::span<const int32_t> text = questions.texts[i], known = text.first(facts * kSegment),
                                        last = text.subspan(facts * kSegment);
         const std::vector<int32_t>& expected = questions.answers[i];
@@ -179,7 +184,7 @@ TEST(ArmtRecall, EveryAnswer_IsTheReferencesInEveryOrder) {
         expect_same(*teams);
       },
       [](const std::string& where) { ADD_FAILURE() << where; });
-  EXPECT_GT(found.answers, 5000U);
+  EXPECT_EQ(found.answers, kTexts * 96);
   EXPECT_EQ(found.equal, found.answers);
   EXPECT_EQ(found.near_ties, 0U);
 }
@@ -194,7 +199,7 @@ TEST(ArmtRecall, MemoryInBf16_GivesNearlyAllOfThem) {
       runner,
       [](Recall& recall, SequenceState& state, std::span<const int32_t> known) { recall.FoldOneByOne(state, known); },
       [](const std::string& where) { std::printf("  another answer: %s\n", where.c_str()); });
-  EXPECT_GE(found.equal, found.answers - found.answers / 500);
+  EXPECT_GE(found.equal, found.answers - (found.answers + 499) / 500);
 }
 
 }  // namespace
