@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,9 @@
 #include "kernels/testing/compare.h"
 #include "state/segment_kv_layer.h"
 #include "tests/fixtures_path.h"
+#include "tests/support/bits_hashes.h"
+#include "tests/support/bits_levels.h"
+#include "tests/support/bits_run.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/model_runner.h"
 
@@ -121,6 +126,29 @@ TEST(ArmtGolden, LogitsAndMemories_MatchTheReference) {
         for (size_t layer = 0; layer < layers && states != "none"; ++layer)
           golden.ExpectMemory(input, std::to_string(layer), shape, MemoryOf(*state, layer));
       }
+    }
+  }
+}
+
+// Logits, A and z of the first input, as they are kept for each numeric class (tests/fixtures/bits/README.md).
+TEST(ArmtGolden, Bits_AreThoseThatAreKept) {
+  for (const std::string folder : kFolders) {
+    const Golden golden(folder);
+    for (const testing::NumericClass c : testing::kNumericClasses) {
+      const std::optional<Isa> isa = testing::BestLevelOfClass(c, DType::kF32);
+      if (!isa) continue;
+      ModelRunner runner(Fixture(folder), Options(*isa));
+      const auto state = runner.NewState();
+      testing::FnvHash logits, memories;
+      const std::vector<float> found = Score(runner, *state, golden.Ids(0), 1000);
+      logits.Add(std::as_bytes(std::span(found)));
+      for (size_t layer = 0; layer < runner.model().layers.size(); ++layer) {
+        const std::vector<float> memory = MemoryOf(*state, layer);
+        memories.Add(std::as_bytes(std::span(memory)));
+      }
+      const std::string entry = folder + ", " + testing::ClassName(c);
+      testing::ExpectStoredHash("armt", entry, "logits", logits.value());
+      testing::ExpectStoredHash("armt", entry, "memories", memories.value());
     }
   }
 }
