@@ -32,6 +32,7 @@ using testing::RunUnbatched;
 using testing::Work;
 
 constexpr size_t kWorkOfAWorld = 20, kRequests = 12;
+constexpr size_t kLongestContext = 1024;  // of models that have no last position
 constexpr std::array kPolicies = {KvPolicy::kIterative, KvPolicy::kUpfront, KvPolicy::kBmc,
                                   KvPolicy::kGeometric, KvPolicy::kReserve, KvPolicy::kPaged};
 
@@ -46,6 +47,12 @@ std::vector<DraftingModel> AllModels() {
                       .vocab = kFamilyVocab});
   }
   models.push_back({.name = "windows", .model = testing::WindowedModel(), .layers = 1, .vocab = kFamilyVocab});
+  for (const std::string folder : {"llama", "gpt2_wrap", "right"}) {  // segments of seven tokens
+    models.push_back({.name = "armt " + folder,
+                      .model = testing::LoadFolder(ChangedCheckpoint("armt/" + folder), testing::TinyTokenizerJson(96)),
+                      .layers = 1,
+                      .vocab = 96});
+  }
   return models;
 }
 
@@ -62,7 +69,7 @@ struct World {
 World MakeWorld(const DraftingModel& drafting, uint64_t seed) {
   EngineDriver driver(drafting.model, {.threads = 1});
   World world{.drafting = &drafting,
-              .context = driver.engine().context(),
+              .context = std::min<size_t>(driver.engine().context(), kLongestContext),
               .forgets = !driver.engine().impl().NewState()->keeps_all()};
   std::mt19937_64 random(seed);
   const auto token = [&] { return static_cast<int32_t>(3 + random() % static_cast<size_t>(drafting.vocab - 3)); };
@@ -80,7 +87,7 @@ World MakeWorld(const DraftingModel& drafting, uint64_t seed) {
     generation.seed = random();
     world.work.push_back({.prompt = std::move(prompt), .generation = generation});
   }
-  world.alone = RunUnbatched(drafting.model, world.work, {.threads = 1, .prefill_chunk = 64, .prefix_cache = false});
+  world.alone = RunUnbatched(drafting.model, world.work, {.threads = 1, .context = world.context, .prefill_chunk = 64, .prefix_cache = false});
   return world;
 }
 
@@ -95,6 +102,7 @@ void RunMix(const World& world, uint64_t seed, Cache cache, Counts* counts) {
   const DraftingModel& drafting = *world.drafting;
   EngineOptions options = drafting.Options(1 + random() % 6);
   options.threads = 1 + random() % 2;
+  options.context = world.context;
   options.kv_policy = kPolicies[random() % kPolicies.size()];
   options.kv_increment = std::array<size_t, 3>{1, 5, 16}[random() % 3];
   options.prefill_chunk = std::array<size_t, 4>{1 + random() % 7, 16, 40, 512}[random() % 4];

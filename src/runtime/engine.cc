@@ -277,7 +277,7 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   TIDEMILL_TRY(drafts_too, AttentionOfState(request.draft, attention, end).WithContext("submit request: draft"));
   of_state.attention = std::move(drafts_too);
   TIDEMILL_TRY_VOID(ReserveSparse(of_state.attention, end).WithContext("submit request"));
-  auto state = NewState(stated ? expected : 0, of_state);
+  auto state = NewState(stated ? expected : 0, of_state, prompt_tokens);
   const size_t with_room = request.needs_room_for_all ? expected : 0;
   const size_t positions = std::min(std::max(with_room, request.prompt.size() + 1) - 1, context);  // the last has none
   auto drafter = request.draft.num_draft_tokens == 0 ? nullptr : make_drafter(request, stated ? expected : 0, *state);
@@ -381,16 +381,20 @@ Result<Engine::Impl::RequestClass> Engine::Impl::ClassOfPrompts() {
   return ClassOf({}, AttentionPolicy());
 }
 
-std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected, const RequestClass& request_class) {
-  return language_model().MakeState({.kv_dtype = DTypeOf(*options.kv_type),
-                                     .growth = GrowthOf(expected),
-                                     .max_length = options.context + language_model().segments.memory_rows(),
-                                     .numeric_class = HashText(request_class.name),
-                                     .linear = request_class.linear,
-                                     .sparse = request_class.attention.layers,
-                                     .isa = isa,
-                                     .pages = pages.get(),
-                                     .ledger = &memory->ledger()});
+std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected, const RequestClass& request_class,
+                                                      size_t prompt_tokens) {
+  const auto& armt = language_model().settings.armt;
+  return language_model().MakeState(
+      {.kv_dtype = DTypeOf(*options.kv_type),
+       .growth = GrowthOf(expected),
+       .max_length = options.context + language_model().segments.memory_rows(),
+       .numeric_class = HashText(request_class.name),
+       .linear = request_class.linear,
+       .sparse = request_class.attention.layers,
+       .last_segment = armt && prompt_tokens != 0 ? LastSegment(*armt, prompt_tokens) : SIZE_MAX,
+       .isa = isa,
+       .pages = pages.get(),
+       .ledger = &memory->ledger()});
 }
 
 void Engine::Impl::EndCancelled() {
@@ -508,7 +512,7 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
   try {
     TIDEMILL_TRY(prompts, impl.ClassOfPrompts().WithContext("score tokens"));
     TIDEMILL_TRY_VOID(impl.ReserveSparse(prompts.attention, ids.size()).WithContext("score tokens"));
-    const auto state = impl.NewState(ids.size(), prompts);
+    const auto state = impl.NewState(ids.size(), prompts, ids.size());
     Result<void> result;
     std::vector<RowKey> keys;
     const LanguageModel* segments = SegmentModelOf(impl.language_model());

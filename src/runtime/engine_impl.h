@@ -90,9 +90,9 @@ struct Engine::Impl {
   std::optional<Scheduler> scheduler;
 
   const LanguageModel& language_model() const { return *model->impl().language_model; }
-  // `expected`: tokens it will have; 0: unknown.
+  // `expected`: tokens it will have; `prompt_tokens`: of them, those of the prompt. 0: unknown.
   std::unique_ptr<SequenceState> NewState(size_t expected = 0) { return NewState(expected, own_class); }
-  std::unique_ptr<SequenceState> NewState(size_t expected, const RequestClass& request_class);
+  std::unique_ptr<SequenceState> NewState(size_t expected, const RequestClass& request_class, size_t prompt_tokens = 0);
   // Of policies that stand in place of the engine's, where there are some. As ResolveLinearPolicy and ResolveAttentionPolicy. `length`: positions
   // of the request; 0: the context.
   Result<RequestClass> ClassOf(const std::optional<LinearPolicy>& linear,

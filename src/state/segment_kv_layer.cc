@@ -26,8 +26,9 @@ KvOptions OfSegment(KvOptions options, const SegmentShape& segments) {
 
 }  // namespace
 
-SegmentKvLayer::SegmentKvLayer(const KvLayerShape& shape, const KvOptions& options, const SegmentShape& segments)
-    : KvLayer(shape, OfSegment(options, segments)), segments_(segments) {}
+SegmentKvLayer::SegmentKvLayer(const KvLayerShape& shape, const KvOptions& options, const SegmentShape& segments,
+                               size_t last_first)
+    : KvLayer(shape, OfSegment(options, segments)), segments_(segments), last_first_(last_first) {}
 
 std::vector<uint64_t> SegmentKvLayer::Shape() const {
   std::vector<uint64_t> shape = KvLayer::Shape();
@@ -38,7 +39,7 @@ std::vector<uint64_t> SegmentKvLayer::Shape() const {
 }
 
 std::unique_ptr<LayerState> SegmentKvLayer::MakeEmpty() const {
-  return std::make_unique<SegmentKvLayer>(shape(), options(), segments_);
+  return std::make_unique<SegmentKvLayer>(shape(), options(), segments_, last_first_);
 }
 
 Result<SegmentKvLayer::MemoryPointer> SegmentKvLayer::NewMemory() const {
@@ -134,11 +135,18 @@ uint64_t SegmentKvLayer::GrowthBytes(size_t n, size_t) const {
   return SumOrMax(KvLayer::GrowthBytes(n, 0), MayEnd(n) && next_ == nullptr ? segments_.memory.bytes() : 0);
 }
 
+size_t SegmentKvLayer::RowsWith(size_t n) const {
+  const size_t whole = segments_.segment_tokens + segments_.memory_rows, all = length() + n;
+  if (first_ >= last_first_) return all;
+  const size_t of_hand = all <= segments_.segment_tokens ? all : std::max(whole, length());
+  const size_t end = first_ + all;
+  const size_t of_last = last_first_ == SIZE_MAX ? n : end - std::min(end, last_first_);
+  return std::min(std::max(of_hand, of_last), segments_.max_rows);
+}
+
 uint64_t SegmentKvLayer::GrowthBytes(size_t n, size_t, size_t, size_t) const {
-  const size_t left = segments_.segment_tokens - std::min(segments_.segment_tokens, length());
-  const size_t rows = left == 0 ? n : std::min(n, left + segments_.memory_rows);
   const uint64_t places = n == 1 ? 0 : (memory_ == nullptr ? 1U : 0U) + (next_ == nullptr ? 1U : 0U);
-  return SumOrMax(KvLayer::GrowthBytes(rows, 0), places * segments_.memory.bytes());
+  return SumOrMax(KvLayer::GrowthBytes(RowsWith(n) - length(), 0), places * segments_.memory.bytes());
 }
 
 bool SegmentKvLayer::HasRoom(size_t n, size_t) const { return KvLayer::HasRoom(n, 0); }

@@ -39,7 +39,9 @@ class SegmentKvLayer : public KvLayer {
   static constexpr StateKind kKind = StateKind::kSegmentKv;
   static constexpr bool Holds(StateKind kind) { return kind == kKind; }
 
-  SegmentKvLayer(const KvLayerShape& shape, const KvOptions& options, const SegmentShape& segments);
+  // last_first: where the text's last segment begins, which does not end; SIZE_MAX: unknown.
+  SegmentKvLayer(const KvLayerShape& shape, const KvOptions& options, const SegmentShape& segments,
+                 size_t last_first = SIZE_MAX);
 
   const SegmentShape& segments() const { return segments_; }
   // The position of the segment at hand, without the step.
@@ -62,7 +64,7 @@ class SegmentKvLayer : public KvLayer {
   uint64_t CheckpointBytes(size_t length, size_t earliest) const override;
   uint64_t reserved_bytes() const override;
   uint64_t read_bytes_per_token(size_t length) const override;
-  // Of n tokens in any steps: the rows of one segment, or those of a longer one that goes on, and both places.
+  // Of n tokens in any steps: the rows of one segment, or those of the last one, which may go on, and both places.
   uint64_t GrowthBytes(size_t n, size_t floor) const override;
   uint64_t GrowthBytes(size_t n, size_t step, size_t floor, size_t rollback) const override;
   bool HasRoom(size_t n, size_t floor) const override;
@@ -98,7 +100,11 @@ class SegmentKvLayer : public KvLayer {
   // Whether a step of n rows may end a segment: a token and the memory rows.
   bool MayEnd(size_t n) const { return n > segments_.memory_rows; }
 
+  // The most rows that a segment has while n tokens come.
+  size_t RowsWith(size_t n) const;
+
   SegmentShape segments_;
+  size_t last_first_;
   size_t first_ = 0;      // the position of the segment at hand
   MemoryPointer memory_;  // of the segments before it; null: there is none
   MemoryPointer next_;    // a second place; null: none is reserved

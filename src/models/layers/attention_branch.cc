@@ -29,7 +29,7 @@ void AttentionBranch::AddStates(const StateOptions& options, SequenceState::Laye
                      .ledger = options.ledger};
   const KvLayerShape rows{.kv_heads = layer_.kv_heads, .head_dim = layer_.head_dim, .window = layer_.window};
   if (options.segments) {
-    layers->push_back(std::make_unique<SegmentKvLayer>(rows, kv, *options.segments));
+    layers->push_back(std::make_unique<SegmentKvLayer>(rows, kv, *options.segments, options.last_segment));
   } else if (options.own_sparse) {
     const SparseLayer& sparse = *options.own_sparse;
     layers->push_back(std::make_unique<SparseKvLayer>(rows, kv, sparse.form, sparse.columns));

@@ -44,6 +44,7 @@ struct StateOptions {
   std::span<const std::optional<SparseLayer>> sparse = {};  // [layers]; none: a plain cache; empty: all are plain
   std::optional<SparseLayer> own_sparse = {};               // of the layer at hand: MakeState sets it
   std::optional<SegmentShape> segments = {};                // of a recurrent-memory model: MakeState sets it
+  size_t last_segment = SIZE_MAX;                           // see SegmentKvLayer
   Isa isa = Isa::kBaseline;                                 // of what states compute outside cells
   size_t draft_rows = 0;                                    // see SequenceOptions: MakeState sets it
   PageCommitter* pages = nullptr;                           // outlives the state; null: see KvOptions
