@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -203,6 +204,33 @@ TEST(Wavefront, Diagonals_AreAsManyAsSegmentsAndLayersLessOne) {
       const size_t expected = std::min({t + 1, layers, segments, segments + layers - 1 - t});
       EXPECT_EQ(widths[t], expected) << segments << " segments, list " << t;
     }
+  }
+}
+
+// Cells of a list run as one operation where they are of one form, whatever lies between them: layers with and without a window attend apart.
+TEST(Wavefront, Lists_RunOncePerForm) {
+  for (const std::string model : {"armt/llama", "families/gemma3_text", "families/qwen3_5_text_ratio3"}) {
+    ModelRunner runner(Fixture(model), Options());
+    const std::vector<DecoderLayer>& layers = runner.model().layers;
+    Texts texts(runner, {60});
+    const auto wave = Grouped(runner, texts, layers.size(), WaveOrder::kAllReady);
+    size_t windows = 0, forms = 0, lists_of_several = 0;
+    wave->set_choose([&](std::vector<GroupedWave::Ready>* ready) {
+      std::set<size_t> seen, kinds;
+      for (const GroupedWave::Ready& cell : *ready) {
+        const BranchWork work = layers[cell.layer].Work(DType::kF16);
+        for (const AttentionShape& shape : work.attention) seen.insert(shape.window);
+        kinds.insert(work.attention.size());
+      }
+      windows += seen.size();
+      forms += kinds.size();
+      lists_of_several += ready->size() > 2 ? 1 : 0;
+    });
+    ASSERT_TRUE(texts.Run(*wave));
+    EXPECT_EQ(wave->counts().attentions, windows) << model;
+    EXPECT_GT(lists_of_several, 1U) << model;
+    // A layer without memory has four groups of products: of the attention's input and output, of the feed-forward layer's two halves.
+    EXPECT_TRUE(runner.model().segments.present() || wave->counts().products == 4 * forms) << model;
   }
 }
 

@@ -27,6 +27,7 @@ class StepExecutor {
                                                       size_t max_rows);
 
   size_t max_rows() const { return rows_.max_rows(); }
+  const StepCounts& counts() const { return rows_.counts(); }
   uint64_t work_bytes() const;  // what Create took, and the context's scratch
 
   // Room for sparse rows of a layer of this shape (SparseRowMemory::Reserve). Throws std::bad_alloc.

@@ -75,6 +75,7 @@ class StepRows {
   ExecutionContext& ctx() const { return *ctx_; }
   StepBuffers& buffers() { return buffers_; }
   size_t max_rows() const { return buffers_.max_rows(); }
+  const StepCounts& counts() const { return buffers_.counts; }
   uint64_t work_bytes() const { return buffer_bytes_; }
 
   // Rows that are prepared together and finished together. They lie side by side in their order.

@@ -199,7 +199,7 @@ void TeamWave::Carry(size_t index, const WaveHooks& hooks, const std::atomic<boo
       if (IsInterrupted(interrupt)) Stop();
       if (!WaitFor(text->passed[layer], team.piece.number)) return;
       if (before_cell_) before_cell_(index, team.piece, layer);
-      const DecoderCell cell{
+      DecoderCell cell{
           .layer = &model_.layers[layer],
           .first_state = first_states_[layer],
           .cell = {

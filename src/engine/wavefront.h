@@ -68,6 +68,7 @@ class GroupedWave {
   void set_choose(Choose choose) { choose_ = std::move(choose); }
   uint64_t groups() const { return groups_; }  // lists that ran so far
   uint64_t cells() const { return num_cells_; }
+  const StepCounts& counts() const { return rows_.counts(); }
   uint64_t work_bytes() const { return rows_.work_bytes(); }
 
   bool Run(const WaveHooks& hooks, const std::atomic<bool>* interrupt);

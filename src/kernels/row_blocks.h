@@ -37,6 +37,21 @@ void ForRowBlocks(ExecutionContext& ctx, size_t rows, size_t cols, const Body& b
   });
 }
 
+// The same over the rows of several ranges: body(alone, range, first, count) for blocks of rows that make up [0, rows_of(range)).
+template <typename RowsOf, typename Body>
+void ForRangeBlocks(ExecutionContext& ctx, size_t ranges, const RowsOf& rows_of, size_t cols, const Body& body) {
+  const size_t block = BlockRows(cols);
+  size_t blocks = 0;
+  for (size_t i = 0; i < ranges; ++i) blocks += DivideRoundUp<size_t>(rows_of(i), block);
+  ctx.threads().ParallelFor(blocks, [&](size_t chunk, size_t) {
+    size_t range = 0;
+    for (size_t of_range; chunk >= (of_range = DivideRoundUp<size_t>(rows_of(range), block)); ++range)
+      chunk -= of_range;
+    const size_t first = chunk * block;
+    body(ctx.alone(), range, first, std::min(block, rows_of(range) - first));
+  });
+}
+
 }  // namespace tidemill
 
 #endif  // TIDEMILL_KERNELS_ROW_BLOCKS_H_

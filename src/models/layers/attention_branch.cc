@@ -19,6 +19,26 @@ namespace {
 
 KvLayer& KvOf(const SequenceRows& rows, size_t state) { return BranchCells::StateOf<KvLayer>(rows, state); }
 
+// Of layers, whose shapes have neither sinks nor bias.
+bool AreEqual(const AttentionShape& a, const AttentionShape& b) {
+  return a.heads == b.heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim && a.scale == b.scale &&
+         a.kv_dtype == b.kv_dtype && a.soft_cap == b.soft_cap && a.window == b.window;
+}
+
+void AddTasks(StepBuffers& b, ConstMatrix<float> q, Matrix<float> out, const Cell& cell, size_t state) {
+  for (const SequenceRows& rows : cell.sequences) {
+    KvLayer& kv = KvOf(rows, state);
+    const size_t dense = NumDenseRows(kv, rows);
+    if (dense == 0) continue;
+    b.attention_tasks.push_back({.context = kv.Context(rows.slot + dense),
+                                 .first_position = kv.PositionOf(rows.slot),
+                                 .visibility = rows.visibility,
+                                 .q = q.Rows(rows.first_row, dense),
+                                 .out = out.Rows(rows.first_row, dense),
+                                 .parents = rows.parents.empty() ? rows.parents : rows.parents.first(dense)});
+  }
+}
+
 }  // namespace
 
 void AttentionBranch::AddStates(const StateOptions& options, SequenceState::Layers* layers) const {
@@ -120,26 +140,32 @@ void AttentionBranch::PlaceRows(ExecutionContext& alone, const StepBuffers& b, c
   }
 }
 
-// Lets each query row look at its own sequence.
-void AttentionBranch::Attend(ExecutionContext& ctx, StepBuffers& b, const Buffers& own, const Cell& cell,
-                             size_t state) const {
-  const AttentionShape own_shape = shape(KvOf(cell.sequences.front(), state).dtype());
-  b.attention_tasks.clear();
-  bool any_sparse = false;
-  for (const SequenceRows& rows : cell.sequences) {
-    KvLayer& kv = KvOf(rows, state);
-    const size_t dense = NumDenseRows(kv, rows);
-    any_sparse = any_sparse || NeedsSparse(kv, rows);
-    if (dense == 0) continue;
-    b.attention_tasks.push_back({.context = kv.Context(rows.slot + dense),
-                                 .first_position = kv.PositionOf(rows.slot),
-                                 .visibility = rows.visibility,
-                                 .q = own.q.Rows(rows.first_row, dense),
-                                 .out = own.attended.Rows(rows.first_row, dense),
-                                 .parents = rows.parents.empty() ? rows.parents : rows.parents.first(dense)});
+// Lets each dense query row look at its own sequence: one operation for all cells of one shape.
+void AttentionBranch::AttendDense(ExecutionContext& ctx, StepBuffers& b, const Buffers& own, const BranchCells& cells) {
+  const auto shape_of = [&](const DecoderCell& c) {
+    return cells.As<AttentionBranch>(c).shape(KvOf(c.cell.sequences.front(), cells.first_state(c)).dtype());
+  };
+  for (const DecoderCell& lead : cells.cells) {
+    const AttentionShape shape = shape_of(lead);
+    const auto is_mate = [&](const DecoderCell& c) { return AreEqual(shape_of(c), shape); };
+    if (std::any_of(cells.cells.data(), &lead, is_mate)) continue;  // attended with that one
+    b.attention_tasks.clear();
+    for (const DecoderCell& c : cells.cells.subspan(static_cast<size_t>(&lead - cells.cells.data()))) {
+      if (is_mate(c)) AddTasks(b, own.q, own.attended, c.cell, cells.first_state(c));
+    }
+    if (b.attention_tasks.empty()) continue;
+    ++b.counts.attentions;
+    for (const AttentionTask& task : b.attention_tasks) b.counts.attention_rows += task.q.rows;
+    Attention(ctx, shape, b.attention_tasks);
   }
-  Attention(ctx, own_shape, b.attention_tasks);
-  if (any_sparse) AttendSparseRows(ctx, own_shape, cell, state, own.q, own.attended, b.sparse);
+}
+
+void AttentionBranch::AttendSparse(ExecutionContext& ctx, StepBuffers& b, const Buffers& own, const Cell& cell,
+                                   size_t state) const {
+  const auto is_sparse = [state](const SequenceRows& rows) { return NeedsSparse(KvOf(rows, state), rows); };
+  if (std::none_of(cell.sequences.begin(), cell.sequences.end(), is_sparse)) return;
+  const DType dtype = KvOf(cell.sequences.front(), state).dtype();
+  AttendSparseRows(ctx, shape(dtype), cell, state, own.q, own.attended, b.sparse);
 }
 
 void AttentionBranch::Compute(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const {
@@ -154,16 +180,14 @@ void AttentionBranch::Compute(ExecutionContext& ctx, StepBuffers& b, const Branc
   }
   const Matrix<float> normed = layer_.reads_tokens ? b.paired.Cols(b.x.cols, b.x.cols) : b.normed;
   b.RunProducts(ctx, InputNorm{b, cells, normed});
-  for (const DecoderCell& c : cells.cells) {
-    const auto& branch = cells.As<AttentionBranch>(c);
-    const size_t state = cells.first_state(c);
-    SettleStates(ctx, cells, c);
-    ForRowBlocks(ctx, c.cell.num_rows, q_dim() + 2 * kv_dim(),
-                 [&](ExecutionContext& alone, size_t first, size_t count) {
-                   branch.PlaceRows(alone, b, own, c.cell, state, c.cell.first_row + first, count);
-                 });
-    branch.Attend(ctx, b, own, c.cell, state);
-  }
+  for (const DecoderCell& c : cells.cells) SettleStates(ctx, cells, c);
+  ForCellBlocks(ctx, cells.cells, q_dim() + 2 * kv_dim(),
+                [&](ExecutionContext& alone, const DecoderCell& c, size_t first, size_t count) {
+                  cells.As<AttentionBranch>(c).PlaceRows(alone, b, own, c.cell, cells.first_state(c), first, count);
+                });
+  AttendDense(ctx, b, own, cells);
+  for (const DecoderCell& c : cells.cells)
+    cells.As<AttentionBranch>(c).AttendSparse(ctx, b, own, c.cell, cells.first_state(c));
 }
 
 void AttentionBranch::AddOutput(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) const {

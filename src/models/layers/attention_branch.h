@@ -62,7 +62,8 @@ class AttentionBranch : public Branch {
   Buffers BuffersOf(const StepBuffers& b, const BranchCells& cells) const;
   void PlaceRows(ExecutionContext& alone, const StepBuffers& b, const Buffers& own, const Cell& cell, size_t state,
                  size_t first, size_t count) const;
-  void Attend(ExecutionContext& ctx, StepBuffers& b, const Buffers& own, const Cell& cell, size_t state) const;
+  static void AttendDense(ExecutionContext& ctx, StepBuffers& b, const Buffers& own, const BranchCells& cells);
+  void AttendSparse(ExecutionContext& ctx, StepBuffers& b, const Buffers& own, const Cell& cell, size_t state) const;
 
   AttentionLayer layer_;
 };

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "kernels/row_blocks.h"
 #include "models/layers/decoder_layer.h"
 
 namespace tidemill {
@@ -47,6 +48,16 @@ void ForCellRows(std::span<const DecoderCell> cells, size_t first, size_t count,
                  end = std::min(first + count, c.cell.first_row + c.cell.num_rows);
     if (begin < end) f(c, begin, end - begin);
   }
+}
+
+// Calls body(alone, cell, first, count) for blocks of rows [first, first + count) of the cells, from several threads, as one loop. `cols`: as
+// ForRowBlocks has it.
+template <typename Body>
+void ForCellBlocks(ExecutionContext& ctx, std::span<const DecoderCell> cells, size_t cols, const Body& body) {
+  const auto rows_of = [&](size_t i) { return cells[i].cell.num_rows; };
+  ForRangeBlocks(ctx, cells.size(), rows_of, cols, [&](ExecutionContext& alone, size_t i, size_t first, size_t count) {
+    body(alone, cells[i], cells[i].cell.first_row + first, count);
+  });
 }
 
 // A branch's input, made just before its products read it: out = N(b.x), or b.x itself where the norm follows the sum.

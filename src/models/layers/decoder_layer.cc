@@ -56,16 +56,20 @@ bool AreOfOneForm(const DecoderLayer& a, const DecoderLayer& b) {
 
 // x += the branch's norm of what it wrote into b.normed, where it has one; then the norm of the sum, where it comes there.
 void NormOutput(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells) {
-  for (const DecoderCell& c : cells.cells) {
-    const LayerBranch& at = cells.at(c);
-    const Matrix<float> x = b.x.Rows(c.cell.first_row, c.cell.num_rows);
-    if (at.out_norm.present()) {
-      const Matrix<float> result = b.normed.Rows(c.cell.first_row, c.cell.num_rows);
-      RunNorm(ctx, at.out_norm, result, result);
-      AddRows(ctx, result, x);
-    }
-    if (c.layer->residual == Residual::kPostNorm) RunNorm(ctx, at.norm, x, x);
-  }
+  const auto normed_after = [&](const DecoderCell& c) {
+    return cells.at(c).out_norm.present() || c.layer->residual == Residual::kPostNorm;
+  };
+  if (std::none_of(cells.cells.begin(), cells.cells.end(), normed_after)) return;
+  ForCellBlocks(ctx, cells.cells, b.x.cols,
+                [&](ExecutionContext& alone, const DecoderCell& c, size_t first, size_t count) {
+                  const LayerBranch& at = cells.at(c);
+                  const Matrix<float> x = b.x.Rows(first, count), result = b.normed.Rows(first, count);
+                  if (at.out_norm.present()) {
+                    RunNorm(alone, at.out_norm, result, result);
+                    AddRows(alone, result, x);
+                  }
+                  if (c.layer->residual == Residual::kPostNorm) RunNorm(alone, at.norm, x, x);
+                });
 }
 
 void RunCellsOfOneForm(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
@@ -84,9 +88,11 @@ void RunCellsOfOneForm(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells
 
 }  // namespace
 
-void RunDecoderCells(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
+void RunDecoderCells(ExecutionContext& ctx, StepBuffers& b, std::span<DecoderCell> cells) {
   for (size_t begin = 0, end = 0; begin < cells.size(); begin = end) {
-    while (end < cells.size() && AreOfOneForm(*cells[begin].layer, *cells[end].layer)) ++end;
+    for (size_t i = end; i < cells.size(); ++i) {
+      if (AreOfOneForm(*cells[begin].layer, *cells[i].layer)) std::swap(cells[end++], cells[i]);
+    }
     RunCellsOfOneForm(ctx, b, cells.subspan(begin, end - begin));
   }
 }

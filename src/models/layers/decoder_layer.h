@@ -56,9 +56,9 @@ struct DecoderCell {
 };
 
 // Runs cells of any layers, none of which needs another's result: x of their rows is read and updated, rope holds the rows' angles. The
-// states have reserved the rows and keep them uncommitted. Cells of one form that stand side by side run as one. Allocates nothing after
-// the first steps.
-void RunDecoderCells(ExecutionContext& ctx, StepBuffers& buffers, std::span<const DecoderCell> cells);
+// states have reserved the rows and keep them uncommitted. Cells of one form run as one, side by side: the list is reordered. Allocates
+// nothing after the first steps.
+void RunDecoderCells(ExecutionContext& ctx, StepBuffers& buffers, std::span<DecoderCell> cells);
 
 }  // namespace tidemill
 

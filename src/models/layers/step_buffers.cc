@@ -158,6 +158,8 @@ void StepBuffers::FillForms(ExecutionContext& alone, size_t begin, size_t first,
 }
 
 void StepBuffers::MultiplyAndClear(ExecutionContext& ctx) {
+  counts.products += products_.empty() ? 0U : 1U;
+  for (const MatMulTask& task : products_) counts.product_rows += task.x.rows;
   for (size_t done = 0; done < products_.size(); done += kMaxMatMulTasks)
     MatMul(ctx, std::span(products_).subspan(done, std::min(kMaxMatMulTasks, products_.size() - done)));
   products_.clear();

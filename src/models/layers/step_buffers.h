@@ -67,6 +67,12 @@ struct SparseRowMemory {
   std::vector<std::span<float>> sums;  // [kv_heads]
 };
 
+// What steps have run so far. For tests.
+struct StepCounts {
+  uint64_t products = 0, product_rows = 0;      // groups; the rows of their products
+  uint64_t attentions = 0, attention_rows = 0;  // calls; their query rows
+};
+
 // For products whose source is already filled.
 inline void AsItIs(ExecutionContext&, size_t, size_t) {}
 
@@ -115,6 +121,8 @@ class StepBuffers {
     });
     MultiplyAndClear(ctx);
   }
+
+  StepCounts counts;
 
   std::vector<AttentionTask> attention_tasks;  // scratch of the attention branch
   SparseRowMemory sparse;                      // the same; grows with the first steps that need it
