@@ -328,5 +328,45 @@ TEST(Wavefront, Interrupted_LeavesStatesAsTheyWere) {
   }
 }
 
+// Another thread interrupts at any time, also within cells: nothing counts, and the next run has the bits that it would have had.
+TEST(Wavefront, InterruptedAnywhere_LeavesStatesAsTheyWere) {
+  const size_t mixes = testing::CountByHand("TIDEMILL_MIXES", 60);
+  for (const std::string model : {"armt/llama", "families/llama3_rope", "families/qwen3_5_text_ratio3"}) {
+    ModelRunner runner(Fixture(model), Options());
+    const std::vector<size_t> lengths = {300, 150};
+    Texts same(runner, lengths);
+    same.RunOneByOne();
+    size_t abandoned = 0;
+    for (size_t mix = 0; mix < mixes; ++mix) {
+      Texts texts(runner, lengths);
+      const auto empty = texts.state(0).Checkpoint().value();
+      std::atomic<bool> interrupt{false}, has_begun{false};
+      std::thread other([&] {
+        while (!has_begun) std::this_thread::yield();
+        const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(97 * mix % 1000);
+        while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+        interrupt = true;
+      });
+      const auto run = [&](auto& wave) {
+        has_begun = true;
+        const bool complete = texts.Run(wave, &interrupt, mix);
+        other.join();
+        if (complete) return;
+        ++abandoned;
+        EXPECT_EQ(texts.state(0).Checkpoint().value(), empty) << model << ", mix " << mix;
+        EXPECT_TRUE(texts.Run(wave, nullptr, mix + 1));  // which nothing interrupts, though the flag is set
+      };
+      if (mix % 2 == 0) {
+        run(*TeamWave::Create(runner.model(), DetectIsa(), texts.piece_rows(), 3, 1).value());
+      } else {
+        run(*Grouped(runner, texts, 4, WaveOrder::kAllReady));
+      }
+      texts.ExpectSame(same, model + ", mix " + std::to_string(mix));
+      if (HasFailure()) return;
+    }
+    EXPECT_GT(abandoned, 0U) << model;
+  }
+}
+
 }  // namespace
 }  // namespace tidemill::wavefront_test

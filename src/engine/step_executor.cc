@@ -26,6 +26,8 @@ uint64_t StepExecutor::work_bytes() const {
 bool StepExecutor::Run(std::span<const StepSequence> sequences, const RowSink& sink, const std::atomic<bool>* interrupt,
                        CellOrder& order) {
   const ScopedDefaultFloatEnvironment float_environment;
+  ExecutionContext& ctx = rows_.ctx();
+  const ExecutionContext::Interruptible interruptible(ctx, interrupt);
   for (const StepSequence& sequence : sequences)
     TIDEMILL_CHECK(sequence.state->num_layers() == first_states_.back());  // made by this model
   rows_.Prepare(sequences);
@@ -33,11 +35,11 @@ bool StepExecutor::Run(std::span<const StepSequence> sequences, const RowSink& s
   while (true) {
     const std::span<const Cell> ready = order.Next(rows_);
     if (ready.empty()) break;
-    if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
+    if (ctx.Stops()) return false;
     cells_.clear();
     for (const Cell& cell : ready)
       cells_.push_back({&rows_.model().layers[cell.layer], first_states_[cell.layer], cell});
-    RunDecoderCells(rows_.ctx(), rows_.buffers(), cells_);
+    RunDecoderCells(ctx, rows_.buffers(), cells_);
   }
   return rows_.Finish(sink, interrupt);
 }

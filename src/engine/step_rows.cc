@@ -203,7 +203,7 @@ bool StepRows::Finish(const Part& part, const RowSink& sink, const std::atomic<b
     if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
     RunHead(wanted.subspan(first, std::min(head_buffers_.max_rows(), wanted.size() - first)), sink);
   }
-  return true;
+  return !ctx_->IsAbandoned();
 }
 
 void StepRows::RunHead(std::span<const WantedRow> rows, const RowSink& sink) {
@@ -229,6 +229,7 @@ void StepRows::RunHead(std::span<const WantedRow> rows, const RowSink& sink) {
     b.RunProducts(*ctx_);
     if (model_->logit_soft_cap != 0) SoftCap(*ctx_, model_->logit_soft_cap, logits.Rows(0, rows.size()));
   }
+  if (ctx_->IsAbandoned()) return;
   for (size_t i = 0; i < rows.size(); ++i) {
     const bool wants_logits = rows[i].want == RowWant::kLogits;
     sink(

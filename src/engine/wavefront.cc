@@ -15,10 +15,6 @@ std::vector<size_t> FirstStatesOf(const LanguageModel& model) {
   return first;
 }
 
-bool IsInterrupted(const std::atomic<bool>* interrupt) {
-  return interrupt != nullptr && interrupt->load(std::memory_order_relaxed);
-}
-
 }  // namespace
 
 // --- One list after another ---
@@ -98,6 +94,7 @@ void GroupedWave::RunChosen() {
 
 bool GroupedWave::Run(const WaveHooks& hooks, const std::atomic<bool>* interrupt) {
   const ScopedDefaultFloatEnvironment float_environment;
+  const ExecutionContext::Interruptible interruptible(rows_.ctx(), interrupt);
   const size_t layers = rows_.model().layers.size();
   for (Slot& slot : slots_) slot.in_use = false;
   passed_.clear();
@@ -108,9 +105,9 @@ bool GroupedWave::Run(const WaveHooks& hooks, const std::atomic<bool>* interrupt
       if (!slots_[i].in_use) more = TakePiece(hooks, slots_[i], i * piece_rows_);
     }
     if (std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.in_use; })) return true;
-    if (IsInterrupted(interrupt)) return false;
     FindReady();
     RunChosen();
+    if (rows_.ctx().Stops()) return false;
     for (const Ready& ready : ready_) {
       Slot& slot = slots_[ready.slot];
       ++passed_[slot.piece.text][ready.layer];
@@ -191,12 +188,12 @@ void TeamWave::Stop() {
 void TeamWave::Carry(size_t index, const WaveHooks& hooks, const std::atomic<bool>* interrupt) {
   const ScopedDefaultFloatEnvironment float_environment;
   Team& team = teams_[index];
+  const ExecutionContext::Interruptible interruptible(*team.ctx, interrupt);
   while (!stops_.load()) {
     Text* const text = TakePiece(hooks, &team.piece);
     if (text == nullptr) return;
     team.rows->Prepare(team.piece.rows, 0, &team.part);
     for (size_t layer = 0; layer < model_.layers.size(); ++layer) {
-      if (IsInterrupted(interrupt)) Stop();
       if (!WaitFor(text->passed[layer], team.piece.number)) return;
       if (before_cell_) before_cell_(index, team.piece, layer);
       DecoderCell cell{
@@ -205,6 +202,7 @@ void TeamWave::Carry(size_t index, const WaveHooks& hooks, const std::atomic<boo
           .cell = {
               .layer = layer, .first_row = 0, .num_rows = team.part.num_rows(), .sequences = team.part.sequences()}};
       RunDecoderCells(*team.ctx, team.rows->buffers(), {&cell, 1});
+      if (team.ctx->Stops()) return Stop();
       if (hooks.passed) hooks.passed(team.piece, layer);
       Pass(text->passed[layer]);
     }

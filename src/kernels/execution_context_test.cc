@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
+#include <thread>
+#include <utility>
 
 namespace tidemill::execution_context_test {
 namespace {
@@ -37,6 +41,61 @@ TEST(ExecutionContext, ReserveSharedOfTooMuch_SaysSoAndKeepsWhatThereIs) {
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code(), ErrorCode::kOutOfMemory);
   EXPECT_EQ(context.shared_scratch().size(), before);
+}
+
+size_t ChunksThatRun(const ExecutionContext& context, size_t num_chunks) {
+  std::atomic<size_t> ran{0};
+  context.ParallelFor(num_chunks, [&](size_t, size_t) { ++ran; });
+  return ran;
+}
+
+TEST(ExecutionContext, AbandonedWork_StaysAbandonedUntilItsEnd) {
+  constexpr size_t kChunks = 1000;
+  for (const size_t threads : {1, 3}) {
+    const auto pool = ThreadPool::Create(threads).value();
+    auto made = ExecutionContext::Create(DetectIsa(), pool.get(), 100).value();
+    auto context = std::move(made);  // as an engine does
+    std::atomic<bool> flag{false};
+    {
+      const ExecutionContext::Interruptible interruptible(context, &flag);
+      EXPECT_EQ(ChunksThatRun(context, kChunks), kChunks);
+      EXPECT_FALSE(context.IsAbandoned());
+      std::atomic<size_t> ran{0};
+      context.ParallelFor(kChunks, [&](size_t, size_t) {
+        if (++ran == 10) flag = true;
+      });
+      EXPECT_TRUE(context.IsAbandoned());
+      EXPECT_LT(ran, 10 + 2 * threads);
+      flag = false;  // whoever set it may take it back before the work has ended
+      EXPECT_EQ(ChunksThatRun(context, kChunks), 0U);
+      EXPECT_TRUE(context.IsAbandoned());
+    }
+    EXPECT_FALSE(context.IsAbandoned());
+    EXPECT_EQ(ChunksThatRun(context, kChunks), kChunks);
+    flag = true;
+    EXPECT_EQ(ChunksThatRun(context, kChunks), kChunks) << "nothing can abandon it";
+    const ExecutionContext::Interruptible not_at_all(context, nullptr);
+    EXPECT_EQ(ChunksThatRun(context, kChunks), kChunks);
+  }
+}
+
+TEST(ExecutionContext, LongLoop_EndsSoonAfterTheFlag) {
+  using Clock = std::chrono::steady_clock;
+  const auto pool = ThreadPool::Create(2).value();
+  auto context = ExecutionContext::Create(DetectIsa(), pool.get(), 100).value();
+  std::atomic<bool> flag{false};
+  Clock::time_point set;
+  std::thread caller([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    set = Clock::now();
+    flag = true;
+  });
+  const ExecutionContext::Interruptible interruptible(context, &flag);
+  context.ParallelFor(60000, [](size_t, size_t) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  const Clock::time_point ended = Clock::now();
+  caller.join();
+  EXPECT_TRUE(context.IsAbandoned());
+  EXPECT_LT(ended - set, std::chrono::seconds(5)) << "of half a minute";
 }
 
 }  // namespace

@@ -272,7 +272,7 @@ void MemoryRead(ExecutionContext& ctx, const MemoryShape& shape, std::span<const
   const size_t cols = DivideRoundUp(shape.hidden, kBlockCols);
   size_t chunks = 0;
   for (const MemoryReadTask& task : tasks) chunks += DivideRoundUp(task.x.rows, kBlockRows) * cols;
-  ctx.threads().ParallelFor(chunks, [&](size_t chunk, size_t) {
+  ctx.ParallelFor(chunks, [&](size_t chunk, size_t) {
     const MemoryReadTask* task = tasks.data();
     for (;; ++task) {
       const size_t of_task = DivideRoundUp(task->x.rows, kBlockRows) * cols;
@@ -294,7 +294,7 @@ void MemoryWrite(ExecutionContext& ctx, const MemoryShape& shape, std::span<cons
   TIDEMILL_CHECK(rows <= kMaxMemoryRows);
   // Who writes A' and z' in place reads neither's old values for these.
   const size_t z = shape.features() * shape.hidden * InfoOf(shape.dtype).block_bytes;
-  ctx.threads().ParallelFor(rows, [&](size_t i, size_t) {
+  ctx.ParallelFor(rows, [&](size_t i, size_t) {
     const MemoryWriteTask* task = tasks.data();
     size_t row = i;
     for (; row >= task->k.rows; ++task) row -= task->k.rows;
@@ -310,7 +310,7 @@ void MemoryWrite(ExecutionContext& ctx, const MemoryShape& shape, std::span<cons
     f.gamma = gamma < 0 ? 0 : gamma > 1 ? 1 : gamma;  // keeps NaN
   });
   const size_t blocks = DivideRoundUp(shape.hidden, kBlockCols / 4);
-  ctx.threads().ParallelFor(tasks.size() * blocks, [&](size_t chunk, size_t) {
+  ctx.ParallelFor(tasks.size() * blocks, [&](size_t chunk, size_t) {
     const MemoryWriteTask& task = tasks[chunk / blocks];
     size_t before = 0;
     for (const MemoryWriteTask* other = tasks.data(); other != &task; ++other) before += other->k.rows;

@@ -29,7 +29,7 @@ void AttentionByChunks(ExecutionContext& ctx, const AttentionShape& shape, std::
   // Chunks that one tile sees after another, so that it is set up once for them.
   const size_t run_chunks = std::clamp<size_t>(units * chunks / (ctx.threads().num_threads() * kUnitsPerThread), 1, 8);
   const size_t runs = DivideRoundUp(chunks, run_chunks);
-  ctx.threads().ParallelFor(units * runs, [&](size_t index, size_t thread) {
+  ctx.ParallelFor(units * runs, [&](size_t index, size_t thread) {
     const size_t unit = index / runs, first = index % runs * run_chunks;
     const AttentionTask& task = tasks[unit / shape.kv_heads];
     const ChunkRange range = ChunksOf(shape, task, 0, task.q.rows);
@@ -48,7 +48,7 @@ void AttentionByChunks(ExecutionContext& ctx, const AttentionShape& shape, std::
       }
     }
   });
-  ctx.threads().ParallelFor(units, [&](size_t unit, size_t thread) {
+  ctx.ParallelFor(units, [&](size_t unit, size_t thread) {
     const AttentionTask& task = tasks[unit / shape.kv_heads];
     const ChunkRange range = ChunksOf(shape, task, 0, task.q.rows);
     TileRun run(shape, kernels, task, unit % shape.kv_heads, 0, task.q.rows, ctx.scratch(thread));
@@ -92,7 +92,7 @@ void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<con
       partial_bytes <= ctx.shared_scratch().size()) {
     return AttentionByChunks(ctx, shape, tasks, max_chunks, max_vectors, kernels);
   }
-  ctx.threads().ParallelFor(tiles * shape.kv_heads, [&](size_t unit, size_t thread) {
+  ctx.ParallelFor(tiles * shape.kv_heads, [&](size_t unit, size_t thread) {
     size_t tile = unit / shape.kv_heads, t = 0;
     for (; tile >= DivideRoundUp(tasks[t].q.rows, tile_rows); ++t) tile -= DivideRoundUp(tasks[t].q.rows, tile_rows);
     const size_t row = tile * tile_rows, rows = std::min(tile_rows, tasks[t].q.rows - row);
@@ -100,6 +100,7 @@ void Attention(ExecutionContext& ctx, const AttentionShape& shape, std::span<con
     const ChunkRange range = ChunksOf(shape, tasks[t], row, rows);
     // One chunk after another: two or four side by side lost on a Zen 3, 0.81 to 0.96 (benchmarks/results/kernel_attention.md).
     for (size_t chunk = range.begin; chunk < range.end; ++chunk) {
+      if (ctx.Stops()) return;  // of a long context, chunk after chunk takes long
       if (run.Attend(chunk * kAttentionChunk)) run.JoinChunk();
     }
     run.Finish();

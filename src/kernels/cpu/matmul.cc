@@ -21,6 +21,15 @@ namespace {
 constexpr size_t ChunkStep(size_t rows) { return rows <= 2 ? kGroupPanels : 2; }
 // Chunks per thread: enough that a thread which lost its core for a moment leaves its share to the others.
 constexpr size_t kChunksPerThread = 8;
+// Multiply-adds of a kernel's call: an abandoned product ends within milliseconds, and calls take no time beside them.
+constexpr size_t kCallProducts = size_t{1} << 27;
+
+// Panels of one call.
+size_t CallPanels(const MatMulTask& task) {
+  if (!task.weight->packed()) return kGroupPanels;
+  const size_t of_panel = kPanelRows * task.weight->cols() * task.y.rows;
+  return std::max<size_t>(1, kCallProducts / of_panel / kGroupPanels) * kGroupPanels;
+}
 
 MatMulKernel PickKernel(const WeightMatrix& weight, Isa isa) {
 #if defined(__x86_64__)
@@ -96,12 +105,12 @@ void RunPanels(ExecutionContext& ctx, MatMulKernel kernel, const MatMulTask& tas
   const std::span<std::byte> scratch = ctx.scratch(thread);
   MatMulPanels args = Arguments(ctx, task);
   if (args.rows == 0) return;
-  const size_t step = task.weight->packed() ? count : kGroupPanels;
+  const size_t step = CallPanels(task);
   if (const size_t bytes = ExpandedBytes(*task.weight); bytes != 0) {
     TIDEMILL_CHECK(bytes <= scratch.size());
     args.expanded = reinterpret_cast<unsigned char*>(scratch.data());
   }
-  for (size_t done = 0; done < count; done += step) {
+  for (size_t done = 0; done < count && !ctx.Stops(); done += step) {
     const size_t panels = std::min(step, count - done);
     const size_t output = (first + done) * kPanelRows;
     MatMulPanels part = args;
@@ -130,7 +139,7 @@ void MatMul(ExecutionContext& ctx, std::span<const MatMulTask> tasks) {
     first_chunk[i + 1] = first_chunk[i] + static_cast<uint32_t>(chunks);
     kernels[i] = PickKernel(*tasks[i].weight, ctx.isa());
   }
-  ctx.threads().ParallelFor(first_chunk[tasks.size()], [&](size_t chunk, size_t thread) {
+  ctx.ParallelFor(first_chunk[tasks.size()], [&](size_t chunk, size_t thread) {
     const uint32_t* begin = first_chunk.data();
     const auto i = static_cast<size_t>(std::upper_bound(begin, begin + tasks.size() + 1, chunk) - begin - 1);
     const size_t first = (chunk - first_chunk[i]) * chunk_panels(tasks[i]);
