@@ -50,6 +50,7 @@ class Texts {
       texts_.push_back({.ids = Ids(lengths[i], 7 * i + lengths[i]), .state = runner.NewState()});
   }
 
+  void WantNothing() { wanted_ = Wanted::kNothing; }  // states alone
   const LanguageModel& model() const { return runner_.model(); }
   size_t num_pieces() const {
     size_t count = 0;
@@ -127,7 +128,7 @@ class Texts {
     const size_t end = EndOf(text, text.given);
     const auto tokens = std::span(text.ids).subspan(text.given, end - text.given);
     piece->rows.push_back(
-        {.state = text.state.get(), .tokens = tokens, .rows = Wanted::kAll, .slot = memory_ ? 0 : text.given});
+        {.state = text.state.get(), .tokens = tokens, .rows = wanted_, .slot = memory_ ? 0 : text.given});
     if (memory_) piece->rows.push_back(memory_->Behind(*text.state, tokens.size()));
     text.given = end;
     return true;
@@ -147,6 +148,7 @@ class Texts {
 
   ModelRunner& runner_;
   size_t chunk_;
+  Wanted wanted_ = Wanted::kAll;
   std::optional<MemoryRows> memory_;
   std::vector<Text> texts_;
   std::mt19937_64 random_;
@@ -335,10 +337,12 @@ TEST(Wavefront, InterruptedAnywhere_LeavesStatesAsTheyWere) {
     ModelRunner runner(Fixture(model), Options());
     const std::vector<size_t> lengths = {300, 150};
     Texts same(runner, lengths);
+    same.WantNothing();
     same.RunOneByOne();
     size_t abandoned = 0;
     for (size_t mix = 0; mix < mixes; ++mix) {
       Texts texts(runner, lengths);
+      texts.WantNothing();  // logits would see the flag at the end
       const auto empty = texts.state(0).Checkpoint().value();
       std::atomic<bool> interrupt{false}, has_begun{false};
       std::thread other([&] {
