@@ -112,7 +112,10 @@ struct Request {
   GenerationOptions generation = {};
   DraftOptions draft = {};
   bool keep_state = false;  // the last event brings Event::saved; its step takes memory for two more states
-  bool store = true;        // prompt and answer stay in the prefix cache
+  // While the prompt is read, events bring Event::saved, too: so many seconds apart or more, so that they take at most a fiftieth of the time,
+  // which what the caller does until the next step is part of. 0: none. A step without memory for one goes on without.
+  double snapshot_seconds = 0;
+  bool store = true;  // prompt and answer stay in the prefix cache
   // Only requests of one salt share a prefix. How long a prompt takes tells a caller what others of its salt have asked.
   std::string cache_salt = {};
   // Submit refuses max_new_tokens whose state has no room. Off: they are a limit that few answers reach, and it does not look.
@@ -242,13 +245,14 @@ struct Event {
   std::optional<FinishReason> finish;  // set in the last event of a request that went well
   std::optional<Error> error;          // or of one that did not
   RequestStats stats;                  // complete in the last event
-  // In the last event of a request with keep_state that went well: what SavedRequest::Read takes. Null: no memory for it.
+  // What SavedRequest::Read takes. In the last event of a request with keep_state that went well, where null is no memory for it; in an event
+  // that brings nothing else, what has been read of a prompt (Request::snapshot_seconds).
   std::shared_ptr<const std::vector<std::byte>> saved;
 
   bool last() const { return finish.has_value() || error.has_value(); }
 };
 
-// A request that ended and can go on: its tokens, what it remembers of them, and its options. Any engine of the same model,
+// A request that ended, or was saved in its prompt, and can go on: its tokens, what it remembers of them, and its options. Any engine of the same model,
 // vocabulary and numeric class goes on from it with the ids, texts and log-probabilities that it would have had: with other threads,
 // another growth policy, another level of the class, with other batch mates.
 class SavedRequest {
@@ -266,6 +270,8 @@ class SavedRequest {
 
   std::span<const int32_t> ids() const;  // prompt and answer
   size_t prompt_tokens() const;          // of them, the prompt
+  // Whether it was saved before its first token: its prompt is still to be read, from where its state ends.
+  bool is_in_prompt() const { return ids().size() == prompt_tokens(); }
   const GenerationOptions& generation() const;
 
   const Impl& impl() const { return *impl_; }  // for engines
@@ -281,7 +287,8 @@ struct ResumeOptions {
   std::vector<int32_t> more_prompt = {};
   DraftOptions draft = {};
   bool keep_state = false;
-  bool needs_room_for_all = true;           // as Request's
+  double snapshot_seconds = 0;              // as Request's
+  bool needs_room_for_all = true;           // the same
   std::optional<LinearPolicy> linear = {};  // the same; what it was saved with
   // The same. kAuto is what it was saved with, dense or not. With more_prompt what was sparse is computed again.
   std::optional<AttentionPolicy> attention = {};
@@ -329,6 +336,9 @@ class Engine {
   // From any thread, also while Step runs: the request ends with FinishReason::kCancelled at the next step, and a step that
   // is in a long prompt stops early, but never two steps in a row. Unknown or finished requests are ignored.
   void Cancel(RequestId request);
+
+  // Tokens of a request's prompt that have been read; none: it is not in flight. Not while Step runs.
+  std::optional<size_t> prompt_read(RequestId request) const;
 
   bool idle() const;  // no request in flight
   size_t threads() const;

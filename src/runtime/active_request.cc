@@ -46,6 +46,7 @@ ActiveRequest::ActiveRequest(RequestId id, Request request, Parts parts)
       options_(std::move(request.generation)),
       keep_state_(request.keep_state),
       store_(request.store && parts.max_shared != 0),
+      snapshots_(request.snapshot_seconds, Clock::now()),
       cache_salt_(std::move(request.cache_salt)),
       sampler_(std::move(parts.sampler)),
       tokenizer_(parts.tokenizer),

@@ -28,6 +28,7 @@
 #include "runtime/draft_steps.h"
 #include "runtime/prefix_cache.h"
 #include "runtime/request_record.h"
+#include "runtime/snapshot_timer.h"
 #include "state/sequence_state.h"
 #include "tensor/matrix.h"
 #include "tidemill/engine.h"
@@ -189,11 +190,13 @@ class ActiveRequest {
 
   void Inject(const RequestFaults* faults) { injected_ = faults; }  // null: none; outlives the request
 
-  // These two throw std::bad_alloc. Once it is done, if keeps_state(): the record to save, without identity and state. FlushText: the
-  // withheld text, if it cannot be saved.
+  // These two throw std::bad_alloc. The record to save, without identity and state: once it is done, if keeps_state(), or as it were cancelled now.
+  // FlushText: the withheld text, if it cannot be saved.
   RequestRecord Record(FinishReason finish) const;
   void FlushText(Event* event);
   bool keeps_state() const { return keep_state_; }
+  // When it is saved in its prompt.
+  SnapshotTimer& snapshots() { return snapshots_; }
 
   // Ends the request with its last event, one.
   void Cancel(std::vector<Event>* events);
@@ -226,6 +229,7 @@ class ActiveRequest {
   RequestId id_;
   GenerationOptions options_;
   bool keep_state_, store_;
+  SnapshotTimer snapshots_;
   std::string cache_salt_;
   Sampler sampler_;
   const Tokenizer& tokenizer_;  // the model's, which the engine keeps

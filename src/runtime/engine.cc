@@ -249,6 +249,9 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
                                               " tokens: the context holds " + std::to_string(options.context) +
                                               "; shorten it or choose a larger --context");
   }
+  if (!(request.snapshot_seconds >= 0))
+    return Error(ErrorCode::kInvalidArgument, "submit request: snapshot_seconds: expected at least 0, found " +
+                                                  std::to_string(request.snapshot_seconds));
   TIDEMILL_TRY_VOID(ResolveMaxLength(request.prompt.size() - answered, request.generation));
   TIDEMILL_TRY_VOID(CheckDraft(request.draft).WithContext("submit request: draft"));
   // Padded rows of the head (Qwen's) have no text: they are never sampled.
@@ -416,6 +419,7 @@ void Engine::Impl::DropFinished() {
 
 std::span<const Event> Engine::Step() {
   Impl& impl = *impl_;
+  impl.EndSnapshots();
   impl.events.clear();
   if (impl.events.capacity() < impl.more_events.capacity()) impl.events.swap(impl.more_events);
   impl.EndCancelled();
@@ -465,6 +469,7 @@ std::span<const Event> Engine::Step() {
       impl.EndCancelled();  // nothing was committed: the others repeat this step
     }
   }
+  impl.SaveSnapshots();
   impl.DropFinished();
   return impl.events;
 }
@@ -476,6 +481,13 @@ void Engine::Cancel(RequestId request) {
     active->cancelled.store(true);
     impl_->interrupt.store(true);
   }
+}
+
+std::optional<size_t> Engine::prompt_read(RequestId request) const {
+  for (const auto& active : impl_->requests) {
+    if (active->id() == request) return std::min(active->num_prompt_tokens(), active->state().length());
+  }
+  return std::nullopt;
 }
 
 bool Engine::idle() const { return impl_->requests.empty(); }

@@ -86,7 +86,8 @@ struct Engine::Impl {
       };
   // Seconds of a step of so many rows; empty: by the clock. Tests have others.
   std::function<double(size_t rows)> step_seconds = {};
-  const RequestFaults* faults = nullptr;  // of tests: injected into requests submitted from now on
+  double snapshot_share = SnapshotTimer::kShare;  // of the time; tests have others
+  const RequestFaults* faults = nullptr;          // of tests: injected into requests submitted from now on
   std::optional<Scheduler> scheduler;
 
   const LanguageModel& language_model() const { return *model->impl().language_model; }
@@ -129,6 +130,9 @@ struct Engine::Impl {
   DraftSetting SettingBesideOthers(const Request& request, Drafter& drafter);
   // saved_request.cc: fills Event::saved of those that are done.
   void SaveFinished();
+  // The same file, behind a step: an event for each request that reads a prompt and is to be saved. EndSnapshots: what became of those events.
+  void SaveSnapshots();
+  void EndSnapshots();
 
   // engine_waves.cc: whole segments of one request. False: the step was interrupted, or there was no memory for such steps.
   bool RunWave(const Scheduler::Wave& wave);

@@ -1,4 +1,4 @@
-// Saving finished requests and resuming them: SavedRequest, Engine::Resume and what fills Event::saved.
+// Saving requests and resuming them: SavedRequest, Engine::Resume and what fills Event::saved.
 #include <algorithm>
 #include <exception>
 #include <memory>
@@ -183,6 +183,7 @@ Result<std::unique_ptr<ActiveRequest>> NewContinuation(const RequestRecord& reco
                   .generation = options.generation ? std::move(*options.generation) : record.generation,
                   .draft = options.draft,
                   .keep_state = options.keep_state,
+                  .snapshot_seconds = options.snapshot_seconds,
                   .needs_room_for_all = options.needs_room_for_all,
                   .linear = options.linear,
                   .attention = attention};
@@ -271,6 +272,29 @@ void Engine::Impl::SaveFinished() {
     try {
       request->FlushText(&*event);     // nobody else will
     } catch (const std::exception&) {  // without memory for it
+    }
+  }
+}
+
+void Engine::Impl::EndSnapshots() {
+  const SnapshotTimer::Clock::time_point now = SnapshotTimer::Clock::now();
+  for (const auto& request : requests) request->snapshots().End(now);
+}
+
+void Engine::Impl::SaveSnapshots() {
+  for (const auto& request : requests) {
+    if (!request->running() || request->done() || !request->reads_prompt()) continue;
+    const SnapshotTimer::Clock::time_point now = SnapshotTimer::Clock::now();
+    if (!request->snapshots().IsDue(now, snapshot_share)) continue;
+    request->snapshots().Begin(now);  // also of one that fails: it is not tried in each step
+    try {
+      Result<std::vector<std::byte>> saved = Save(*this, *request, FinishReason::kCancelled);
+      if (!saved.ok()) continue;
+      Event event;
+      event.request = request->id();
+      event.saved = std::make_shared<const std::vector<std::byte>>(std::move(saved).value());
+      events.push_back(std::move(event));
+    } catch (const std::exception&) {  // std::bad_alloc
     }
   }
 }

@@ -57,7 +57,8 @@ void EngineDriver::Consume(std::span<const Event> events) {
   for (const Event& event : events) {
     Outcome& o = outcomes_[event.request];
     if (o.ended()) o.fault = "an event after the last one";
-    if (!event.token.has_value() && !event.last()) o.fault = "an event that says nothing";
+    if (!event.token.has_value() && !event.last() && event.saved == nullptr) o.fault = "an event that says nothing";
+    if (!event.last() && event.saved != nullptr) o.snapshots.push_back(event.saved);
     if (event.finish.has_value() && event.error.has_value()) o.fault = "an end and an error";
     o.text += event.text;
     if (event.token.has_value()) {

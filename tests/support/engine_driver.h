@@ -24,6 +24,7 @@ struct Outcome {
   std::string message;
   RequestStats stats;
   std::shared_ptr<const std::vector<std::byte>> saved;
+  std::vector<std::shared_ptr<const std::vector<std::byte>>> snapshots;  // Event::saved before the end
   size_t last_events = 0;
   std::string fault;  // in the order of events
 
