@@ -167,13 +167,13 @@ TEST(Wavefront, EveryOrder_GivesTheBitsOfPieceAfterPiece) {
     for (const std::vector<size_t>& lengths : {std::vector<size_t>{3}, {7}, {80}, {61, 7, 22}}) {
       Texts alone(runner, lengths);
       alone.RunOneByOne();
-      for (const WaveOrder order : {WaveOrder::kOldest, WaveOrder::kAllReady, WaveOrder::kLowestLayer}) {
+      for (const WaveOrder order : {WaveOrder::kSequential, WaveOrder::kDiagonal, WaveOrder::kLayerMajor}) {
         for (const size_t in_flight : {1, 2, 3, 8}) {
           Texts texts(runner, lengths);
           const auto wave = Grouped(runner, texts, in_flight, order);
           ASSERT_TRUE(texts.Run(*wave, nullptr, in_flight));
-          texts.ExpectSame(alone, model + ", order " + std::to_string(static_cast<int>(order)) + ", in flight " +
-                                      std::to_string(in_flight) + ", first text " + std::to_string(lengths[0]));
+          texts.ExpectSame(alone, model + ", " + WaveFormName({.order = order, .in_flight = in_flight}) +
+                                      ", first text " + std::to_string(lengths[0]));
           EXPECT_EQ(wave->cells(), texts.num_pieces() * runner.model().layers.size());
         }
       }
@@ -190,13 +190,31 @@ TEST(Wavefront, EveryOrder_GivesTheBitsOfPieceAfterPiece) {
   }
 }
 
+TEST(Wavefront, Created_RunsItsFormInTheBytesThatAreSaid) {
+  for (const std::string model : kModels) {
+    ModelRunner runner(Fixture(model), Options());
+    Texts alone(runner, {61, 7, 22});
+    alone.RunOneByOne();
+    for (const WaveForm& form : {WaveForm(), WaveForm{WaveOrder::kDiagonal, 3, 0},
+                                 WaveForm{WaveOrder::kDiagonal, 20, 0}, WaveForm{WaveOrder::kLayerMajor, 4, 0},
+                                 WaveForm{WaveOrder::kTeams, 3, 1}, WaveForm{WaveOrder::kTeams, 2, 2}}) {
+      const std::string where = model + ", " + WaveFormName(form);
+      Texts texts(runner, {61, 7, 22});
+      const auto wave = CreateWave(runner.model(), runner.ctx(), texts.piece_rows(), form).value();
+      EXPECT_EQ(wave->work_bytes(), WaveBytes(runner.model(), DetectIsa(), texts.piece_rows(), form)) << where;
+      ASSERT_TRUE(texts.Run(*wave));
+      texts.ExpectSame(alone, where);
+    }
+  }
+}
+
 // One text of n segments: n + layers - 1 lists, as wide as there are layers or segments.
 TEST(Wavefront, Diagonals_AreAsManyAsSegmentsAndLayersLessOne) {
   ModelRunner runner(Fixture("armt/llama"), Options());
   const size_t layers = runner.model().layers.size();
   for (const size_t segments : {size_t{1}, size_t{2}, layers - 1, layers, layers + 1, 3 * layers}) {
     Texts texts(runner, {7 * segments});
-    const auto wave = Grouped(runner, texts, layers, WaveOrder::kAllReady);
+    const auto wave = Grouped(runner, texts, layers, WaveOrder::kDiagonal);
     std::vector<size_t> widths;
     wave->set_choose([&](std::vector<GroupedWave::Ready>* ready) { widths.push_back(ready->size()); });
     ASSERT_TRUE(texts.Run(*wave));
@@ -250,7 +268,7 @@ TEST(Wavefront, AnyChoice_GivesTheBitsOfPieceAfterPiece) {
     for (size_t& length : lengths) length = 1 + random() % 40;
     Texts alone(runner, lengths), texts(runner, lengths);
     alone.RunOneByOne();
-    const auto wave = Grouped(runner, texts, 1 + random() % 9, WaveOrder::kAllReady);
+    const auto wave = Grouped(runner, texts, 1 + random() % 9, WaveOrder::kDiagonal);
     wave->set_choose([&random](std::vector<GroupedWave::Ready>* ready) {
       std::shuffle(ready->begin(), ready->end(), random);
       ready->resize(1 + random() % ready->size());
@@ -315,14 +333,14 @@ TEST(Wavefront, Interrupted_LeavesStatesAsTheyWere) {
         });
         EXPECT_FALSE(texts.Run(*wave, &interrupt));
       } else {
-        const auto wave = Grouped(runner, texts, 4, WaveOrder::kAllReady);
+        const auto wave = Grouped(runner, texts, 4, WaveOrder::kDiagonal);
         wave->set_choose([&](std::vector<GroupedWave::Ready>*) {
           if (cells++ >= when) interrupt = true;
         });
         EXPECT_FALSE(texts.Run(*wave, &interrupt));
       }
       for (size_t i = 0; i < 2; ++i) EXPECT_EQ(texts.state(i).Checkpoint().value(), before[i]) << when;
-      const auto wave = Grouped(runner, texts, 2, WaveOrder::kAllReady);
+      const auto wave = Grouped(runner, texts, 2, WaveOrder::kDiagonal);
       ASSERT_TRUE(texts.Run(*wave));
       same.RunOneByOne();
       texts.ExpectSame(same, "interrupted at " + std::to_string(when));

@@ -8,38 +8,57 @@
 #include "kernels/elementwise.h"
 
 namespace tidemill {
+namespace {
+
+// The head needs the residual stream only.
+StepShape HeadShapeOf(const LanguageModel& model, const StepShape& shape) {
+  return {.hidden = shape.hidden,
+          .bfloat16_weights = shape.bfloat16_weights,
+          .quantized_weights = shape.quantized_weights,
+          .q8_0_weights = shape.q8_0_weights,
+          .source_width = std::max(shape.hidden, model.head_or_tied().cols())};
+}
+
+// Columns of the embeddings where they are not the layers', and of the target's features where the model fuses those alone; else 0.
+size_t NarrowWidth(const LanguageModel& model) {
+  return model.project_in.present() ? model.token_embedding().cols() : 0;
+}
+size_t WideWidth(const LanguageModel& model) {
+  return model.features.present() && !model.features.fuses_tokens ? model.features.width : 0;
+}
+
+}  // namespace
+
+uint64_t StepRows::Bytes(const LanguageModel& model, Isa isa, size_t max_rows) {
+  const StepShape shape = model.step_shape();
+  const size_t floats = NarrowWidth(model) + WideWidth(model);
+  return max_rows * (StepBuffers::RowBytes(shape, isa) + floats * sizeof(float)) +
+         std::min(kHeadRows, max_rows) *
+             (StepBuffers::RowBytes(HeadShapeOf(model, shape), isa) + model.settings.vocab_size * sizeof(float));
+}
 
 Result<StepRows> StepRows::Create(const LanguageModel& model, ExecutionContext& ctx, size_t max_rows) {
   StepRows r(model, ctx);
   const StepShape shape = model.step_shape();
   TIDEMILL_TRY(buffers, StepBuffers::Create(shape, max_rows, ctx.isa()));
   r.buffers_ = std::move(buffers);
-  // The head needs the residual stream only.
-  const StepShape head_shape{.hidden = shape.hidden,
-                             .bfloat16_weights = shape.bfloat16_weights,
-                             .quantized_weights = shape.quantized_weights,
-                             .q8_0_weights = shape.q8_0_weights,
-                             .source_width = std::max(shape.hidden, model.head_or_tied().cols())};
+  const StepShape head_shape = HeadShapeOf(model, shape);
   const size_t head_rows = std::min(kHeadRows, max_rows);
   TIDEMILL_TRY(head_buffers, StepBuffers::Create(head_shape, head_rows, ctx.isa()));
   r.head_buffers_ = std::move(head_buffers);
-  const size_t width = model.token_embedding().cols();
-  if (model.project_in.present()) {
+  if (const size_t width = NarrowWidth(model); width != 0) {
     TIDEMILL_TRY(narrow, AlignedBuffer::Create(max_rows * width * sizeof(float)));
     r.narrow_memory_ = std::move(narrow);
     r.narrow_ = Matrix<float>(r.narrow_memory_.As<float>().data(), max_rows, width);
   }
-  if (model.features.present() && !model.features.fuses_tokens) {
-    const size_t features = model.features.width;
+  if (const size_t features = WideWidth(model); features != 0) {
     TIDEMILL_TRY(wide, AlignedBuffer::Create(max_rows * features * sizeof(float)));
     r.wide_memory_ = std::move(wide);
     r.wide_ = Matrix<float>(r.wide_memory_.As<float>().data(), max_rows, features);
   }
   TIDEMILL_TRY(logits, AlignedBuffer::Create(head_rows * model.settings.vocab_size * sizeof(float)));
   r.logits_memory_ = std::move(logits);
-  r.buffer_bytes_ = max_rows * StepBuffers::RowBytes(shape, ctx.isa()) +
-                    head_rows * StepBuffers::RowBytes(head_shape, ctx.isa()) + r.narrow_memory_.size() +
-                    r.wide_memory_.size() + r.logits_memory_.size();
+  r.buffer_bytes_ = Bytes(model, ctx.isa(), max_rows);
   r.whole_.Reserve(max_rows);
   return r;
 }

@@ -71,6 +71,9 @@ class StepRows {
   // Borrows model and context. max_rows: of one step. Allocates all memory that steps need.
   static Result<StepRows> Create(const LanguageModel& model, ExecutionContext& ctx, size_t max_rows);
 
+  // Its work_bytes(), before it is there.
+  static uint64_t Bytes(const LanguageModel& model, Isa isa, size_t max_rows);
+
   const LanguageModel& model() const { return *model_; }
   ExecutionContext& ctx() const { return *ctx_; }
   StepBuffers& buffers() { return buffers_; }

@@ -17,11 +17,27 @@ std::vector<size_t> FirstStatesOf(const LanguageModel& model) {
 
 }  // namespace
 
+Result<std::unique_ptr<Wave>> CreateWave(const LanguageModel& model, ExecutionContext& ctx, size_t piece_rows,
+                                         const WaveForm& form) {
+  if (form.order == WaveOrder::kTeams) {
+    TIDEMILL_TRY(teams, TeamWave::Create(model, ctx.isa(), piece_rows, form.in_flight, form.team_threads));
+    return std::unique_ptr<Wave>(std::move(teams));
+  }
+  TIDEMILL_TRY(grouped, GroupedWave::Create(model, ctx, piece_rows, form.in_flight, form.order));
+  return std::unique_ptr<Wave>(std::move(grouped));
+}
+
+uint64_t WaveBytes(const LanguageModel& model, Isa isa, size_t piece_rows, const WaveForm& form) {
+  if (form.order != WaveOrder::kTeams) return StepRows::Bytes(model, isa, piece_rows * form.in_flight);
+  return form.in_flight * (StepRows::Bytes(model, isa, piece_rows) + ExecutionContext::kSharedScratchBytes +
+                           form.team_threads * model.scratch_bytes());
+}
+
 // --- One list after another ---
 
 Result<std::unique_ptr<GroupedWave>> GroupedWave::Create(const LanguageModel& model, ExecutionContext& ctx,
                                                          size_t piece_rows, size_t in_flight, WaveOrder order) {
-  TIDEMILL_CHECK(piece_rows != 0 && in_flight != 0);
+  TIDEMILL_CHECK(piece_rows != 0 && in_flight != 0 && order != WaveOrder::kTeams);
   TIDEMILL_TRY(rows, StepRows::Create(model, ctx, piece_rows * in_flight));
   return std::unique_ptr<GroupedWave>(new GroupedWave(std::move(rows), piece_rows, in_flight, order));
 }
@@ -67,9 +83,9 @@ void GroupedWave::FindReady() {
   };
   if (choose_) {
     choose_(&ready_);
-  } else if (order_ == WaveOrder::kOldest) {
+  } else if (order_ == WaveOrder::kSequential) {
     keep_first_by([](const Ready& a, const Ready& b) { return a.age < b.age; });
-  } else if (order_ == WaveOrder::kLowestLayer) {
+  } else if (order_ == WaveOrder::kLayerMajor) {
     keep_first_by(
         [](const Ready& a, const Ready& b) { return a.layer < b.layer || (a.layer == b.layer && a.age < b.age); });
   }
@@ -147,7 +163,10 @@ Result<std::unique_ptr<TeamWave>> TeamWave::Create(const LanguageModel& model, I
 
 uint64_t TeamWave::work_bytes() const {
   uint64_t bytes = 0;
-  for (const Team& team : teams_) bytes += team.rows->work_bytes() + team.ctx->shared_scratch().size();
+  for (const Team& team : teams_) {
+    bytes += team.rows->work_bytes() + team.ctx->shared_scratch().size();
+    for (size_t i = 0; i < team.threads->num_threads(); ++i) bytes += team.ctx->scratch(i).size();
+  }
   return bytes;
 }
 

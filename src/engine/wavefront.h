@@ -3,12 +3,12 @@
 // A piece's cell is ready when the piece has left the layer below and the text's piece before it has left this layer. Any order of ready cells
 // gives the same bits, and moves the same bytes: orders differ in how often threads wait for each other, and in what is still in a cache.
 //
-//   GroupedWave   one list of ready cells after another, each cell with all threads
-//     kOldest       one cell: with one piece in flight, piece after piece
-//     kAllReady     all of them as grouped operations: with as many pieces in flight as layers, the diagonals of arXiv:2506.05229; n pieces
-//                   of one text take n + layers - 1 lists
-//     kLowestLayer  one cell of the lowest layer: a layer's weights serve all pieces in flight before the next layer's do
-//   TeamWave      each team of threads carries a piece through the layers, and waits for a cell that is not ready only
+//   GroupedWave    one list of ready cells after another, with all threads
+//     kSequential  one cell, of the oldest piece: with one piece in flight, piece after piece
+//     kDiagonal    all of them as grouped operations: with as many pieces in flight as layers, the diagonals of arXiv:2506.05229; n pieces
+//                  take n + layers - 1 lists
+//     kLayerMajor  one cell of the lowest layer: a layer's weights serve all pieces in flight before the next layer's do
+//   TeamWave       kTeams: each team of threads carries a piece through the layers, and waits for a cell that is not ready only
 //
 // The states have reserved what the pieces need; who calls commits them once Run has returned true. After false nothing counts.
 #ifndef TIDEMILL_ENGINE_WAVEFRONT_H_
@@ -27,6 +27,7 @@
 
 #include "base/thread_pool.h"
 #include "engine/step_rows.h"
+#include "engine/wave_form.h"
 #include "kernels/execution_context.h"
 #include "models/language_model.h"
 #include "models/layers/decoder_layer.h"
@@ -49,9 +50,22 @@ struct WaveHooks {
   std::function<void(const WavePiece& piece, size_t layer)> passed = nullptr;
 };
 
-enum class WaveOrder : uint8_t { kOldest, kAllReady, kLowestLayer };
+class Wave {
+ public:
+  virtual ~Wave() = default;
 
-class GroupedWave {
+  // False: `interrupt`, which may be null, became true.
+  virtual bool Run(const WaveHooks& hooks, const std::atomic<bool>* interrupt) = 0;
+  virtual uint64_t work_bytes() const = 0;  // of its buffers
+};
+
+// Pieces of at most `piece_rows` rows. Borrows model and context. kOutOfMemory, or std::bad_alloc.
+Result<std::unique_ptr<Wave>> CreateWave(const LanguageModel& model, ExecutionContext& ctx, size_t piece_rows,
+                                         const WaveForm& form);
+// Its work_bytes(), before it is there.
+uint64_t WaveBytes(const LanguageModel& model, Isa isa, size_t piece_rows, const WaveForm& form);
+
+class GroupedWave : public Wave {
  public:
   struct Ready {
     size_t slot = 0;  // of the piece, in flight
@@ -61,7 +75,7 @@ class GroupedWave {
   // Leaves in the list what is to run now, at least one. For tests; else as the order says.
   using Choose = std::function<void(std::vector<Ready>*)>;
 
-  // Pieces of at most `piece_rows` rows. Borrows model and context.
+  // As CreateWave. Not kTeams.
   static Result<std::unique_ptr<GroupedWave>> Create(const LanguageModel& model, ExecutionContext& ctx,
                                                      size_t piece_rows, size_t in_flight, WaveOrder order);
 
@@ -69,9 +83,9 @@ class GroupedWave {
   uint64_t groups() const { return groups_; }  // lists that ran so far
   uint64_t cells() const { return num_cells_; }
   const StepCounts& counts() const { return rows_.counts(); }
-  uint64_t work_bytes() const { return rows_.work_bytes(); }
+  uint64_t work_bytes() const override { return rows_.work_bytes(); }
 
-  bool Run(const WaveHooks& hooks, const std::atomic<bool>* interrupt);
+  bool Run(const WaveHooks& hooks, const std::atomic<bool>* interrupt) override;
 
  private:
   struct Slot {
@@ -100,7 +114,7 @@ class GroupedWave {
   uint64_t ages_ = 0, groups_ = 0, num_cells_ = 0;
 };
 
-class TeamWave {
+class TeamWave : public Wave {
  public:
   // Threads of its own: `teams` times `team_threads`, the caller's among them.
   static Result<std::unique_ptr<TeamWave>> Create(const LanguageModel& model, Isa isa, size_t piece_rows, size_t teams,
@@ -110,9 +124,9 @@ class TeamWave {
   void set_before_cell(std::function<void(size_t team, const WavePiece& piece, size_t layer)> before) {
     before_cell_ = std::move(before);
   }
-  uint64_t work_bytes() const;
+  uint64_t work_bytes() const override;
 
-  bool Run(const WaveHooks& hooks, const std::atomic<bool>* interrupt);
+  bool Run(const WaveHooks& hooks, const std::atomic<bool>* interrupt) override;
 
  private:
   struct Team {

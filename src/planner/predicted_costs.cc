@@ -26,13 +26,16 @@ double StraightAt(std::span<const size_t> at, std::span<const double> numbers, d
   return numbers[upper - 1] + rise * std::max(0.0, (x - low) / (high - low));
 }
 
-double PredictedCosts::Products(const std::vector<WeightGroup>& groups, double rows) const {
+double PredictedCosts::Products(const std::vector<WeightGroup>& groups, double rows, double from_memory) const {
   double seconds = 0;
   for (const WeightGroup& group : groups) {
     const double slots = rows * group.per_token, busy = std::min(group.experts, slots);
     if (busy == 0) continue;
     const ProductSeconds& t = operations().product[static_cast<size_t>(group.dtype)];
-    seconds += busy * group.bytes * StraightAt(kProductRows, t, slots / busy);
+    const double all = StraightAt(kProductRows, t, slots / busy);
+    const double arithmetic = t.back() * (slots / busy) / static_cast<double>(kProductRows.back());
+    const double saved = (1 - 1 / kCacheSpeed) * std::max(0.0, t.front() - arithmetic);
+    seconds += busy * group.bytes * (all - (1 - from_memory) * saved);
   }
   return seconds;
 }
@@ -153,6 +156,38 @@ double PredictedCosts::Prefill(size_t tokens, size_t chunk) const {
     seconds += layers * AttentionOf(group.shape, width, seen / width);
     // As if each saw as many as the one in the middle.
     if (is_sparse) seconds += layers * static_cast<double>(tokens - from) * SparseRow(group, (from + tokens) / 2 + 1);
+  }
+  return seconds;
+}
+
+PredictedCosts::SegmentSeconds PredictedCosts::Segment(size_t rows, size_t memory_rows, double from_memory,
+                                                       size_t side_by_side) const {
+  const auto all = static_cast<double>(rows);
+  SegmentSeconds seconds;
+  seconds.products = Products(model_.weights, all, from_memory) +
+                     Products(model_.memory, static_cast<double>(memory_rows), from_memory);
+  for (const AttentionLayers& group : model_.attention) {
+    const double seen = SeenPositions(all, static_cast<double>(group.shape.window));
+    seconds.attention += static_cast<double>(group.layers) * AttentionOf(group.shape, all, seen / all);
+  }
+  seconds.row_work = RowWorks(rows * side_by_side) / static_cast<double>(side_by_side);
+  seconds.loops = static_cast<double>(model_.loops) * operations().loop;
+  return seconds;
+}
+
+double PredictedCosts::layer_bytes() const {
+  double bytes = 0;
+  for (const auto* groups : {&model_.weights, &model_.memory}) {
+    for (const WeightGroup& group : *groups) bytes += group.experts * group.bytes;
+  }
+  return bytes;
+}
+
+double PredictedCosts::ReadingWeights() const {
+  double seconds = 0;
+  for (const auto* groups : {&model_.weights, &model_.memory}) {
+    for (const WeightGroup& group : *groups)
+      seconds += group.experts * group.bytes * operations().product[static_cast<size_t>(group.dtype)].front();
   }
   return seconds;
 }

@@ -11,6 +11,9 @@
 //                     S: bytes of a state, e: of an entry, m: entries to a state, w = seconds to copy a byte / t(F32, 1) of one thread - 2,
 //                     since a copy reads both places; 0.05 to 1
 //   loops           = loops over threads * loop
+//   segment         = products, row work and loops of its rows, memory rows included, which see those before them in it alone; without logits
+//                     a weight that the cache gives takes (1 - 1 / kCacheSpeed) * (t(type, 1) - t(type, 128) * rows / 128) less a byte, if that is
+//                     more than 0: what reading it from memory takes beyond its arithmetic
 //   growing         = bytes copied / copy + bytes freshly written * touch
 //
 // Between measured rows, head_dims and groups everything is linear. Below the first it is constant; past the last it goes on along the last
@@ -38,6 +41,9 @@ namespace tidemill {
 // times as long as dense attention of 16384 positions (docs/sparse-attention.md), and reads half as many bytes.
 inline constexpr double kGatheredByte = 5;
 
+// How much faster a last-level cache gives weights than memory does. A guess.
+inline constexpr double kCacheSpeed = 3;
+
 // Layers whose attention has the same shape and form.
 struct AttentionLayers {
   size_t layers = 0;
@@ -62,6 +68,7 @@ struct LinearLayers {
 struct ModelNumbers {
   std::vector<WeightGroup> weights;  // of the layers
   std::vector<WeightGroup> head;     // that give the logits of a row
+  std::vector<WeightGroup> memory;   // of the layers, that a segment's memory rows alone go through
   std::vector<AttentionLayers> attention;
   std::optional<size_t> sparse_from = {};  // rows from this position on are sparse; none: those of generated tokens
   LinearLayers linear;
@@ -87,6 +94,15 @@ class PredictedCosts {
   double BatchStep(size_t depth, size_t rows, size_t asked, size_t sequences) const;
   // A prompt of `tokens` in chunks, with the logits of its last token.
   double Prefill(size_t tokens, size_t chunk) const;
+  // Of a segment of so many rows, or of several side by side whose row work is shared out together: seconds of one. The last `memory_rows` of a
+  // segment are memory rows; a part `from_memory` of its weights' bytes comes from memory, the rest from the cache.
+  struct SegmentSeconds {
+    double products = 0, attention = 0, row_work = 0, loops = 0;
+    double total() const { return products + attention + row_work + loops; }
+  };
+  SegmentSeconds Segment(size_t rows, size_t memory_rows, double from_memory, size_t side_by_side = 1) const;
+  double layer_bytes() const;     // packed weights of all layers
+  double ReadingWeights() const;  // of all layers once, from memory
   // The caches of `batch` sequences grow from none to `positions`, row by row.
   double Growing(KvPolicy policy, size_t increment, size_t positions, size_t batch) const;
 
@@ -106,7 +122,7 @@ class PredictedCosts {
   const OperationSeconds& operations() const { return threads_ == ThreadUse::kOne ? profile_.one : profile_.all; }
   // A step without attention: `rows` rows, `head_rows` of which have logits.
   double RowsOfStep(size_t rows, size_t head_rows) const;
-  double Products(const std::vector<WeightGroup>& groups, double rows) const;
+  double Products(const std::vector<WeightGroup>& groups, double rows, double from_memory = 1) const;
   double RowWorks(size_t rows) const;
   double AttentionOfStep(size_t depth, size_t rows) const;
   double DenseRows(const AttentionShape& shape, size_t depth, size_t rows) const;

@@ -1,0 +1,76 @@
+// In which order the segments of a recurrent-memory model run as waves (engine/wavefront.h): predicted seconds of each, and the choice.
+//
+//   segment  = products, row work and attention of S + M rows, and loops (planner/predicted_costs.h)
+//   N pieces, L layers, W in flight:  lists(W) = floor((N - 1) / W) L + (N - 1) mod W + L;  with W = L: N + L - 1
+//   sequential      N * segment
+//   layer-major     the same; one piece in W reads a layer's weights from memory, the others from the cache
+//   diagonal        N * (products + attention) + row work of as many pieces side by side as a list has cells + lists(W) * loops / L
+//   parallel cells  lists(W) * (a piece's seconds of one team) / L
+//
+//   A piece's seconds, with all teams busy, lie straight between those with a thread a team, of which as many run as the profile has threads,
+//   and those with all threads in one team. Teams read weights together no faster than memory gives them.
+//   Weights that a cache gives save a part of the seconds of reading them that arithmetic does not hide (kCacheSpeed).
+#ifndef TIDEMILL_PLANNER_WAVE_ORDER_H_
+#define TIDEMILL_PLANNER_WAVE_ORDER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/wave_form.h"
+#include "planner/machine_profile.h"
+#include "planner/predicted_costs.h"
+
+namespace tidemill {
+
+// Predicted seconds of a wave at most: other requests wait no longer, and states are kept between waves. A guess.
+inline constexpr double kWaveSeconds = 2;
+// Tokens of a wave at most, whose keys a state holds room for: about a megabyte.
+inline constexpr size_t kMaxWaveTokens = 65536;
+// Orders that are predicted to take as long, but for this part, are as good: the one with the least memory is taken. Predictions are no better.
+inline constexpr double kWaveTie = 0.01;
+// Of the free memory a wave's buffers take one part in so many. A guess.
+inline constexpr uint64_t kWaveMemoryPart = 8;
+// A layer's weights stay in the last-level cache where they fill at most one part in so many: rows and states pass through it, too. A guess.
+inline constexpr double kCachePart = 2;
+// Pieces of a layer-major wave at most: with so many, one in sixteen reads weights from memory. A guess.
+inline constexpr size_t kMaxLayerMajorPieces = 16;
+
+// What a plan says beside the choice.
+inline constexpr std::string_view kWaveOrdersText =
+    "On a CPU all orders move the same bytes; they differ in how often threads wait for each other, and in what is "
+    "still in a cache.";
+
+struct WaveInput {
+  size_t layers = 1;
+  size_t segment_tokens = 1, memory_rows = 0;  // S, M
+  size_t pieces = 1;                           // whole segments to run; at least 1
+  size_t threads = 1;
+  uint64_t cache_bytes = 0;  // of the last-level cache; 0: unknown
+  uint64_t budget = UINT64_MAX;
+  std::function<uint64_t(const WaveForm&)> bytes;  // what the form's buffers take
+};
+
+struct WavePrediction {
+  WaveForm form;
+  double seconds = 0;  // of a segment
+  uint64_t bytes = 0;
+};
+
+struct WaveChoice {
+  WavePrediction chosen;
+  size_t pieces = 1;  // of a wave at most
+  std::vector<WavePrediction>
+      predicted;       // of each order the best form that fits, in the enum's order; sequential always
+  std::string reason;  // one sentence
+};
+
+// Both outlive the call.
+WaveChoice ChooseWave(const MachineProfile& profile, const ModelNumbers& model, const WaveInput& input);
+
+}  // namespace tidemill
+
+#endif  // TIDEMILL_PLANNER_WAVE_ORDER_H_
