@@ -1,6 +1,7 @@
 #include "engine/wavefront.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -235,10 +236,20 @@ void TeamWave::Carry(size_t index, const WaveHooks& hooks, const std::atomic<boo
   }
 }
 
+void TeamWave::CarryOrStop(size_t team, const WaveHooks& hooks, const std::atomic<bool>* interrupt) {
+  try {
+    Carry(team, hooks, interrupt);
+  } catch (const std::bad_alloc&) {  // a pool's thread passes nothing on
+    lacks_memory_.store(true);
+    Stop();
+  }
+}
+
 bool TeamWave::Run(const WaveHooks& hooks, const std::atomic<bool>* interrupt) {
   texts_.clear();
   stops_.store(false);
-  carriers_->ParallelFor(teams_.size(), [&](size_t team, size_t) { Carry(team, hooks, interrupt); });
+  carriers_->ParallelFor(teams_.size(), [&](size_t team, size_t) { CarryOrStop(team, hooks, interrupt); });
+  if (lacks_memory_.load()) throw std::bad_alloc();
   return !stops_.load();
 }
 

@@ -54,7 +54,7 @@ class Wave {
  public:
   virtual ~Wave() = default;
 
-  // False: `interrupt`, which may be null, became true.
+  // False: `interrupt`, which may be null, became true. Throws std::bad_alloc, and then the wave cannot be used again.
   virtual bool Run(const WaveHooks& hooks, const std::atomic<bool>* interrupt) = 0;
   virtual uint64_t work_bytes() const = 0;  // of its buffers
 };
@@ -144,6 +144,7 @@ class TeamWave : public Wave {
 
   explicit TeamWave(const LanguageModel& model) : model_(model) {}
   Text* TakePiece(const WaveHooks& hooks, WavePiece* piece);  // null: there are no more
+  void CarryOrStop(size_t team, const WaveHooks& hooks, const std::atomic<bool>* interrupt);
   void Carry(size_t team, const WaveHooks& hooks, const std::atomic<bool>* interrupt);
   // False: the wave stops.
   bool WaitFor(const std::atomic<size_t>& passed, size_t number);
@@ -162,6 +163,7 @@ class TeamWave : public Wave {
   std::condition_variable changed_;
   std::atomic<size_t> waiting_{0};
   std::atomic<bool> stops_{false};
+  std::atomic<bool> lacks_memory_{false};  // why it stopped
 };
 
 }  // namespace tidemill

@@ -43,6 +43,7 @@ class WavePlanner {
       if (const auto best = Best(Candidates(order))) choice.predicted.push_back(*best);
     }
     choice.chosen = *Best(choice.predicted);
+    choice.fits = choice.chosen.bytes <= in_.budget;
     choice.pieces = WavePieces(choice.chosen.seconds);
     choice.reason = Reason(choice.predicted.front(), choice.chosen);
     return choice;

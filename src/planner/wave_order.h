@@ -66,6 +66,7 @@ struct WaveChoice {
   std::vector<WavePrediction>
       predicted;       // of each order the best form that fits, in the enum's order; sequential always
   std::string reason;  // one sentence
+  bool fits = true;    // whether the chosen one does
 };
 
 // Both outlive the call.

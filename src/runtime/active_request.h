@@ -126,9 +126,12 @@ class ActiveRequest {
     bool ends = false;
   };
   SegmentPart CutToSegment(size_t rows);
-  // Of a model with segments: tokens of the next whole segments, two or more, that end before the prompt's last one does, at most so many.
-  // 0: there are none, or the state is within a segment.
-  size_t WholeSegments(size_t most) const;
+  // Of a model with segments: the next whole segments, of at most so many tokens, that end before the prompt's last one does. None where the
+  // state is within a segment.
+  struct WholeSegments {
+    size_t tokens = 0, count = 0;
+  };
+  WholeSegments NextSegments(size_t most) const;
   // Those have run as a wave.
   void StartWave() { BeginStep(); }
   void AdvanceWave(size_t tokens, std::vector<Event>* events);

@@ -21,15 +21,15 @@ ActiveRequest::SegmentPart ActiveRequest::CutToSegment(size_t rows) {
   return {std::min(rows, left), rows >= left};
 }
 
-size_t ActiveRequest::WholeSegments(size_t most) const {
-  if (segments_ == nullptr || state_->length() != SegmentFirst(*state_)) return 0;
+ActiveRequest::WholeSegments ActiveRequest::NextSegments(size_t most) const {
+  WholeSegments whole;
+  if (segments_ == nullptr || state_->length() != SegmentFirst(*state_)) return whole;
   const size_t text = sampler_.history().num_prompt_tokens(), first = state_->length();
-  size_t end = first, count = 0;
   while (true) {
-    const size_t next = SegmentEnd(*segments_->settings.armt, text, end);
-    if (next >= text || next - first > most) return count < 2 ? 0 : end - first;
-    end = next;
-    ++count;
+    const size_t end = SegmentEnd(*segments_->settings.armt, text, first + whole.tokens);
+    if (end >= text || end - first > most) return whole;
+    whole.tokens = end - first;
+    ++whole.count;
   }
 }
 

@@ -13,6 +13,7 @@
 #include "engine/segments.h"
 #include "kernels/heavy_hitters.h"
 #include "models/rope_override.h"
+#include "planner/wave_order.h"
 #include "runtime/draft_prediction.h"
 #include "runtime/engine_impl.h"
 #include "runtime/linear_class.h"
@@ -34,9 +35,6 @@ size_t DefaultStepRows(const LanguageModel& model, Isa isa, size_t max_batch) {
 
 // Tokens of a model that reads segments, where the caller does not say: their ids alone take memory.
 constexpr size_t kSegmentsContext = size_t{1} << 24;
-
-// Of segments that run as one wave: teams wait for the last one of it only, and a request that comes meanwhile waits for all.
-constexpr size_t kWaveTokens = 8192;
 
 uint64_t HashText(std::string_view text) {
   uint64_t hash = 0;
@@ -147,7 +145,7 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
                                           .spill_folder = o.spill_folder,
                                           .prefix_cache = o.prefix_cache && SharesPrefixes(language_model),
                                           .segments = SegmentModelOf(language_model),
-                                          .wave_tokens = impl->threads->num_threads() < 2 ? 0 : kWaveTokens},
+                                          .wave_tokens = kMaxWaveTokens},
                           *impl->memory);
   TIDEMILL_TRY_VOID(impl->PrepareDrafts());
   return impl;
@@ -429,11 +427,11 @@ std::span<const Event> Engine::Step() {
   scheduler.Plan(impl.requests, &impl.events);
   impl.threads->Use(all_threads);
   const std::span<const StepSequence> step = scheduler.step();
-  if (const Scheduler::Wave wave = scheduler.wave(); wave.tokens != 0) {
+  if (const std::span<const Scheduler::WavePart> wave = scheduler.wave(); !wave.empty()) {
     const bool complete = impl.RunWave(wave);
     impl.was_abandoned = !complete && impl.interrupt.load();
     if (complete) {
-      wave.request->AdvanceWave(wave.tokens, &impl.events);
+      for (const Scheduler::WavePart& part : wave) part.request->AdvanceWave(part.tokens, &impl.events);
       scheduler.KeepSnapshots();
     } else {
       impl.EndCancelled();

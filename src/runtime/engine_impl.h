@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,12 +16,14 @@
 #include "base/page_committer.h"
 #include "base/thread_pool.h"
 #include "decoding/drafter.h"
+#include "engine/segments.h"
 #include "engine/step_executor.h"
 #include "engine/wavefront.h"
 #include "kernels/delta_rule.h"
 #include "kernels/execution_context.h"
 #include "planner/draft_costs.h"
 #include "planner/machine_profile.h"
+#include "planner/wave_order.h"
 #include "runtime/active_request.h"
 #include "runtime/eagle_drafter.h"
 #include "runtime/model_drafter.h"
@@ -31,6 +34,13 @@
 #include "tidemill/engine.h"
 
 namespace tidemill {
+
+// Whole segments, from a state's end on, of a text of so many tokens.
+struct SegmentText {
+  SequenceState* state = nullptr;
+  std::span<const int32_t> tokens = {};
+  size_t text = 0;
+};
 
 // How the state stores what the option names.
 DType DTypeOf(KvType type);
@@ -45,6 +55,17 @@ struct DefaultStateMemory {
   std::string notice = {};
 };
 DefaultStateMemory ChooseStateMemory(std::optional<uint64_t> available);
+
+// How whole segments run: an order that the planner chooses when the first ones do, and again where there are many more of them.
+struct EngineWaves {
+  std::unique_ptr<Wave> wave;           // null: not made yet
+  WaveForm form;                        // its
+  size_t ask_from = 0;                  // segments of a wave from which the planner is asked again
+  std::optional<WaveForm> given = {};   // of tests: in place of the planner's choice
+  std::optional<uint64_t> memory = {};  // of tests: bytes of buffers at most
+  std::vector<SegmentText> texts = {};  // of the wave at hand
+  std::optional<MemoryRows> memory_rows;
+};
 
 struct Engine::Impl {
   std::shared_ptr<const Model> model;
@@ -65,7 +86,7 @@ struct Engine::Impl {
   std::unique_ptr<ThreadPool> threads;
   std::optional<ExecutionContext> ctx;
   std::unique_ptr<StepExecutor> executor;
-  std::unique_ptr<TeamWave> wave;           // of a model that reads segments, from the first one on
+  EngineWaves waves;                        // of a model that reads segments
   std::unique_ptr<DraftModel> draft_model;  // of options.draft_model; may be null
   std::unique_ptr<EagleHead> draft_head;    // of options.draft_head; may be null
   std::optional<MachineProfile> profile;    // from the first request that drafts on
@@ -134,8 +155,15 @@ struct Engine::Impl {
   void SaveSnapshots();
   void EndSnapshots();
 
-  // engine_waves.cc: whole segments of one request. False: the step was interrupted, or there was no memory for such steps.
-  bool RunWave(const Scheduler::Wave& wave);
+  // engine_waves.cc: whole segments of requests. False: nothing has changed, since it was interrupted, or other waves or steps are to run in its
+  // place.
+  bool RunWave(std::span<const Scheduler::WavePart> wave);
+  // Predicted orders of prompts with so many whole segments. May throw std::bad_alloc.
+  WaveChoice PredictWaves(const MachineProfile& machine, size_t segments) const;
+  // Makes `waves` ready for so many. False: steps are better, or there is no memory.
+  bool PrepareWaves(size_t segments);
+  // Of texts whose states have reserved them; `waves` is ready. False: interrupted. Throws std::bad_alloc.
+  bool RunSegments(std::span<const SegmentText> texts, const std::atomic<bool>* stops);
 
   void EndCancelled();
   void DropFinished();

@@ -1,39 +1,129 @@
 // Prompts of models that read segments, several segments at a time.
+#include <algorithm>
 #include <exception>
 #include <utility>
 
-#include "engine/segments.h"
+#include "base/available_memory.h"
+#include "base/cache_size.h"
+#include "runtime/draft_prediction.h"
 #include "runtime/engine_impl.h"
+#include "runtime/model_numbers.h"
 
 namespace tidemill {
+namespace {
 
-bool Engine::Impl::RunWave(const Scheduler::Wave& planned) {
-  const LanguageModel& recurrent = language_model();
-  const ArmtSettings& armt = *recurrent.settings.armt;
-  if (wave == nullptr) {
+size_t PieceRows(const LanguageModel& model) {
+  return model.segments.shape.segment_tokens + model.segments.memory_rows();
+}
+
+// This form, or one that takes less memory; null: there is none for any. form: what was made.
+std::unique_ptr<Wave> MakeWave(const LanguageModel& model, ExecutionContext& ctx, WaveForm* form) {
+  for (std::optional<WaveForm> next = *form; next; next = SmallerWave(*next)) {
     try {
-      auto made = TeamWave::Create(recurrent, isa, armt.segment_size + armt.num_mem_tokens, threads->num_threads(), 1);
-      if (made.ok()) wave = std::move(*made);
+      auto made = CreateWave(model, ctx, PieceRows(model), *next);
+      if (!made.ok()) continue;
+      *form = *next;
+      return std::move(*made);
     } catch (const std::exception&) {  // std::bad_alloc
     }
-    if (wave == nullptr) {  // steps need less memory
-      scheduler->StopWaves();
-      return false;
-    }
   }
-  SequenceState& state = planned.request->state();
-  const MemoryRows memory_rows(recurrent);
-  const size_t begin = state.length(), end = begin + planned.tokens, text = planned.request->num_prompt_tokens();
-  size_t next = begin;
+  return nullptr;
+}
+
+}  // namespace
+
+WaveChoice Engine::Impl::PredictWaves(const MachineProfile& machine, size_t segments) const {
+  const LanguageModel& recurrent = language_model();
+  WaveInput input;
+  input.layers = recurrent.layers.size();
+  input.segment_tokens = recurrent.segments.shape.segment_tokens;
+  input.memory_rows = recurrent.segments.memory_rows();
+  input.pieces = segments;
+  input.threads = threads->num_threads();
+  input.cache_bytes = LastCacheBytes();
+  input.budget = waves.memory.value_or(AvailableMemory().value_or(kUnknownMemory) / kWaveMemoryPart);
+  input.bytes = [&](const WaveForm& form) { return WaveBytes(recurrent, isa, PieceRows(recurrent), form); };
+  return ChooseWave(machine, NumbersOf(recurrent, DTypeOf(*options.kv_type)), input);
+}
+
+bool Engine::Impl::PrepareWaves(size_t segments) {
+  if (waves.wave != nullptr && segments < waves.ask_from) return true;
+  const size_t tokens = language_model().segments.shape.segment_tokens;
+  try {
+    if (!waves.memory_rows) waves.memory_rows.emplace(language_model());
+    WaveForm form;
+    waves.ask_from = SIZE_MAX;
+    if (waves.given) {
+      form = *waves.given;
+    } else {
+      if (!profile) profile = ProfileOf(*this);
+      const WaveChoice choice = PredictWaves(*profile, segments);
+      form = choice.chosen.form;
+      if (segments < choice.pieces) waves.ask_from = 2 * segments;
+      const bool is_sequential = form.order == WaveOrder::kSequential;
+      if (!choice.fits || choice.pieces < 2 || (is_sequential && tokens <= options.prefill_chunk)) {  // as steps do
+        waves.wave.reset();
+        if (waves.ask_from == SIZE_MAX) {
+          scheduler->StopWaves();
+        } else {
+          scheduler->LimitWaves(kMaxWaveTokens, waves.ask_from);
+        }
+        return false;
+      }
+      scheduler->LimitWaves(choice.pieces * tokens, 2);
+    }
+    if (waves.wave != nullptr && waves.form == form) return true;
+    waves.wave.reset();
+    waves.wave = MakeWave(language_model(), *ctx, &form);
+    waves.form = form;
+  } catch (const std::exception&) {  // std::bad_alloc
+    waves.wave.reset();
+  }
+  if (waves.wave == nullptr) scheduler->StopWaves();  // steps need less memory
+  return waves.wave != nullptr;
+}
+
+bool Engine::Impl::RunSegments(std::span<const SegmentText> texts, const std::atomic<bool>* stops) {
+  const ArmtSettings& armt = *language_model().settings.armt;
+  size_t text = 0, given = 0;  // of its tokens
   const auto give = [&](WavePiece* piece) {
-    if (next == end) return false;
-    const size_t first = std::exchange(next, SegmentEnd(armt, text, next));
-    piece->text = 0;
-    piece->rows.push_back({.state = &state, .tokens = planned.request->tokens().subspan(first, next - first)});
-    piece->rows.push_back(memory_rows.Behind(state, next - first));
+    if (text < texts.size() && given == texts[text].tokens.size()) {
+      ++text;
+      given = 0;
+    }
+    if (text == texts.size()) return false;
+    const SegmentText& of = texts[text];
+    const size_t first = of.state->length() + given, count = SegmentEnd(armt, of.text, first) - first;
+    piece->text = text;
+    piece->rows.push_back({.state = of.state, .tokens = of.tokens.subspan(given, count)});
+    piece->rows.push_back(waves.memory_rows->Behind(*of.state, count));
+    given += count;
     return true;
   };
-  return wave->Run({.next = give}, was_abandoned ? nullptr : &interrupt);
+  return waves.wave->Run({.next = give}, stops);
+}
+
+bool Engine::Impl::RunWave(std::span<const Scheduler::WavePart> wave) {
+  size_t segments = 0, tokens = 0;
+  for (const Scheduler::WavePart& part : wave) {
+    segments += part.segments;
+    tokens += part.tokens;
+  }
+  if (!PrepareWaves(segments) || tokens > scheduler->wave_tokens()) return false;
+  try {
+    waves.texts.clear();
+    for (const Scheduler::WavePart& part : wave) {
+      SequenceState& state = part.request->state();
+      waves.texts.push_back({.state = &state,
+                             .tokens = part.request->tokens().subspan(state.length(), part.tokens),
+                             .text = part.request->num_prompt_tokens()});
+    }
+    return RunSegments(waves.texts, was_abandoned ? nullptr : &interrupt);
+  } catch (const std::exception&) {  // std::bad_alloc
+    waves.wave.reset();
+    scheduler->StopWaves();
+    return false;
+  }
 }
 
 }  // namespace tidemill

@@ -41,6 +41,7 @@ Scheduler::Scheduler(const SchedulerLimits& limits, StateMemory& memory)
   step_.reserve(2 * limits.max_batch);
   if (limits.segments != nullptr) memory_rows_.emplace(*limits.segments);
   stepping_.reserve(limits.max_batch);
+  wave_.reserve(limits.max_batch);
 }
 
 void Scheduler::Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, std::vector<Event>* events) {
@@ -191,21 +192,35 @@ void Scheduler::AssignRows() {
   AddDraftTokens(rows);
 }
 
+bool Scheduler::ShareWave() {
+  size_t left = limits_.wave_tokens, segments = 0;
+  for (Running& running : running_) {
+    running.snapshot = 0;
+    running.rows = std::max(limits_.wave_tokens, limits_.segments->segments.shape.segment_tokens);
+    LimitToSnapshot(running);
+    if (running.request->NextSegments(running.rows).tokens == 0) return false;
+    running.wave = running.request->NextSegments(std::min(running.rows, left));
+    left = running.wave.tokens == 0 ? 0 : left - running.wave.tokens;  // none overtakes one that has no room
+    segments += running.wave.count;
+  }
+  return segments >= limits_.wave_segments;
+}
+
 bool Scheduler::PlanWave(std::vector<Event>* events) {
-  wave_ = {};
-  if (limits_.segments == nullptr || limits_.wave_tokens == 0 || running_.size() != 1) return false;
-  Running& running = running_.front();
-  running.snapshot = 0;
-  running.rows = limits_.wave_tokens;
-  running.memory_rows = memory_rows_->count();
-  LimitToSnapshot(running);
-  const size_t tokens = running.request->WholeSegments(running.rows);
-  if (tokens == 0) return false;
-  running.rows = limits_.segments->segments.shape.segment_tokens;
-  if (MakeRoom(0, events)) {
-    if (!running.request->state().ReserveKeys(tokens).ok()) return false;
-    running.request->StartWave();
-    wave_ = {running.request, tokens};
+  wave_.clear();
+  if (limits_.segments == nullptr || limits_.wave_tokens == 0 || running_.empty() || !ShareWave()) return false;
+  for (size_t i = 0; i < running_.size() && running_[i].wave.tokens != 0; ++i) {
+    running_[i].rows = limits_.segments->segments.shape.segment_tokens;
+    running_[i].memory_rows = memory_rows_->count();
+    if (!MakeRoom(i, events)) break;
+    const ActiveRequest::WholeSegments whole = running_[i].wave;
+    ActiveRequest& request = *running_[i].request;
+    if (!request.state().ReserveKeys(whole.tokens).ok()) {
+      if (i == 0) return false;
+      break;
+    }
+    request.StartWave();
+    wave_.push_back({.request = &request, .tokens = whole.tokens, .segments = whole.count});
   }
   return true;
 }

@@ -10,7 +10,8 @@
 //               2. Parts of prompts, oldest first, at most prefill_chunk rows in all, of equal size, since a few rows read all weights
 //               too. Fewer beside requests that decode (PromptRowsBeside). Where a model reads segments, memory rows behind those that end one.
 //               3. Draft tokens, oldest first, made for all requests together (DraftSteps). Unused draft rows are not reassigned.
-//               A request without batch mates reads whole segments as a wave (engine/wavefront.h).
+//               While all requests that run have whole segments of prompts to read, those run as a wave (engine/wavefront.h), oldest first:
+//               younger ones fill its ends.
 //   Memory      is promised to running requests for the tokens that they know (runtime/state_memory.h). What does not fit takes it from
 //               the prefix cache, then from drafters' states, from saved requests that wait, and from the youngest running
 //               request, which is preempted. The oldest request gives up its drafter's features, then blocks that it shares, and fails
@@ -49,7 +50,8 @@ struct SchedulerLimits {
   std::string spill_folder = {};            // see EngineOptions
   bool prefix_cache = false;                // see EngineOptions
   const LanguageModel* segments = nullptr;  // the model, where it reads its text in segments; outlives the scheduler
-  size_t wave_tokens = 0;                   // of whole segments that run as one wave; 0: none do
+  size_t wave_tokens = 0;                   // of whole segments that run as one wave, at most; 0: none do
+  size_t wave_segments = 2;                 // of a wave, at least
 };
 
 // Prompt rows beside `decoding` requests with one row each. A step of 32 rows takes a few times as long as one row, 512 tens of times
@@ -76,12 +78,18 @@ class Scheduler {
   std::span<const StepSequence> step() const { return step_; }
   size_t num_requests() const { return stepping_.size(); }
   ActiveRequest& request(size_t index) { return *stepping_[index]; }  // of step()[index]
-  // In place of a step: whole segments of the one request that runs, from its state's end on; tokens 0: there are none.
-  struct Wave {
+  // In place of a step: whole segments of requests, oldest first, each from its state's end on; empty: there are none.
+  struct WavePart {
     ActiveRequest* request = nullptr;
-    size_t tokens = 0;
+    size_t tokens = 0, segments = 0;  // at least 1
   };
-  const Wave& wave() const { return wave_; }
+  std::span<const WavePart> wave() const { return wave_; }
+  // Of waves from now on: tokens at most, and segments at least.
+  void LimitWaves(size_t tokens, size_t segments) {
+    limits_.wave_tokens = tokens;
+    limits_.wave_segments = segments;
+  }
+  size_t wave_tokens() const { return limits_.wave_tokens; }
   void StopWaves() { limits_.wave_tokens = 0; }  // for good
   const DraftSteps& draft_steps() const { return draft_steps_; }
 
@@ -93,6 +101,7 @@ class Scheduler {
     size_t rows = 0;
     size_t memory_rows = 0;  // behind those rows, which end a segment
     size_t snapshot = 0;     // the length after the step, where others may want to continue from it
+    ActiveRequest::WholeSegments wave = {};
   };
 
   void TakeRunning();  // those of requests_ that run, and what they are promised
@@ -113,7 +122,9 @@ class Scheduler {
   void LimitToSnapshot(Running& running);
   // Of a model with segments, with at most so many rows, memory rows included.
   void CutToSegment(Running& running, size_t rows);
+  // False: a step is to run. Else wave_ may be empty, too: memory was missing.
   bool PlanWave(std::vector<Event>* events);
+  bool ShareWave();  // Running::wave of all; false: too few segments, or a request that has none stops the others
   void AssignRows();
   void AddDraftTokens(size_t rows);  // at most so many
   // For its last sampled token, before drafting in the unused capacity after it; layers of constant size make such.
@@ -130,7 +141,7 @@ class Scheduler {
   std::span<const std::unique_ptr<ActiveRequest>> requests_;  // during Plan; oldest first
   std::vector<Running> running_;                              // oldest first
   bool one_waits_ = false;                                    // for memory
-  Wave wave_;
+  std::vector<WavePart> wave_;
   std::optional<MemoryRows> memory_rows_;  // of a model with segments
   std::vector<StepSequence> step_;
   std::vector<ActiveRequest*> stepping_;
