@@ -233,7 +233,7 @@ TEST(Wavefront, Lists_RunOncePerForm) {
     ModelRunner runner(Fixture(model), Options());
     const std::vector<DecoderLayer>& layers = runner.model().layers;
     Texts texts(runner, {60});
-    const auto wave = Grouped(runner, texts, layers.size(), WaveOrder::kAllReady);
+    const auto wave = Grouped(runner, texts, layers.size(), WaveOrder::kDiagonal);
     size_t windows = 0, forms = 0, lists_of_several = 0;
     wave->set_choose([&](std::vector<GroupedWave::Ready>* ready) {
       std::set<size_t> seen, kinds;
@@ -381,7 +381,7 @@ TEST(Wavefront, InterruptedAnywhere_LeavesStatesAsTheyWere) {
       if (mix % 2 == 0) {
         run(*TeamWave::Create(runner.model(), DetectIsa(), texts.piece_rows(), 3, 1).value());
       } else {
-        run(*Grouped(runner, texts, 4, WaveOrder::kAllReady));
+        run(*Grouped(runner, texts, 4, WaveOrder::kDiagonal));
       }
       texts.ExpectSame(same, model + ", mix " + std::to_string(mix));
       if (HasFailure()) return;

@@ -47,7 +47,6 @@ struct ModelInfo {
   size_t num_key_value_heads = 0;
   size_t head_dim = 0;
   size_t max_position_embeddings = 0;  // the file's, whatever LoadOptions::rope_scaling
-  size_t segment_size = 0;             // of a model that reads its text in segments; 0: it reads it whole
   double rope_theta = 0;
   double rms_norm_eps = 0;
   bool tie_word_embeddings = false;

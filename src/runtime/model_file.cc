@@ -78,7 +78,6 @@ Result<ModelInfo> DescribeModel(const ModelFiles& files) {
   info.num_key_value_heads = settings.num_key_value_heads;
   info.head_dim = settings.head_dim;
   info.max_position_embeddings = settings.max_position_embeddings;
-  if (settings.armt) info.segment_size = settings.armt->segment_size;
   info.rope_theta = settings.rope.theta;
   info.rms_norm_eps = settings.norm_eps;
   info.tie_word_embeddings = settings.tie_word_embeddings;

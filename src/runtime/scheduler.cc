@@ -219,6 +219,7 @@ bool Scheduler::PlanWave(std::vector<Event>* events) {
       if (i == 0) return false;
       break;
     }
+    Promise(running_[i]);  // without the keys, which are held now
     request.StartWave();
     wave_.push_back({.request = &request, .tokens = whole.tokens, .segments = whole.count});
   }
