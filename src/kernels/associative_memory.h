@@ -32,7 +32,7 @@
 namespace tidemill {
 
 inline constexpr float kMemoryEpsilon = 1e-5F;
-inline constexpr size_t kMaxMemoryRows = 65536;  // of all tasks of a write
+inline constexpr size_t kMaxMemoryRows = 65536;  // of one task of a write
 inline constexpr size_t kMaxMemoryKeyDim = 512;
 
 struct MemoryShape {
@@ -66,7 +66,7 @@ struct MemoryWriteTask {
   ConstMatrix<float> b;               // [rows, 1]
   Matrix<float> v;                    // [rows, hidden]: becomes u
 };
-// Precondition: all tasks together have at most kMaxMemoryRows rows.
+// Precondition: a task has at most kMaxMemoryRows rows. Tasks that have more in all are several loops.
 void MemoryWrite(ExecutionContext& ctx, const MemoryShape& shape, std::span<const MemoryWriteTask> tasks);
 
 // Whether all of it is finite.

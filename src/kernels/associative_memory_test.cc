@@ -304,6 +304,28 @@ TEST(AssociativeMemory, TasksTogether_GiveTheBitsOfTasksAlone) {
   }
 }
 
+// More rows than one loop has room for: a wave of many texts, each of which ends a segment.
+TEST(AssociativeMemory, TasksOfMoreRowsThanALoopHas_GiveTheBitsOfTasksAlone) {
+  const MemoryShape shape{.hidden = 1, .key_dim = 1, .nu = 1};
+  const Inputs in(shape, kMaxMemoryRows / 2 - 1, 4), last(shape, 5, 5);
+  TestContext together(DetectIsa(), 2), alone(DetectIsa());
+  const Inputs* const inputs[] = {&in, &in, &last, &in, &in, &in};
+  std::vector<std::vector<float>> values;
+  std::vector<std::vector<std::byte>> outs(std::size(inputs), std::vector<std::byte>(shape.bytes()));
+  for (const Inputs* input : inputs) values.push_back(input->v);
+  std::vector<MemoryWriteTask> tasks;
+  for (size_t i = 0; i < std::size(inputs); ++i) {
+    tasks.push_back({.memory = inputs[i]->stored.data(),
+                     .out = outs[i].data(),
+                     .k = inputs[i]->features(),
+                     .b = {inputs[i]->b.data(), inputs[i]->rows, 1},
+                     .v = {values[i].data(), inputs[i]->rows, shape.hidden}});
+  }
+  MemoryWrite(*together, shape, tasks);
+  for (size_t i = 0; i < std::size(inputs); ++i)
+    EXPECT_TRUE(SameBits(inputs[i]->Write(alone, false), inputs[i]->Values(outs[i]))) << i;
+}
+
 TEST(AssociativeMemory, RowsAlone_GiveTheBitsOfRowsTogether) {
   const Inputs in(kShapes[4], 130, 5);
   TestContext together(DetectIsa(), 2), alone(DetectIsa());

@@ -285,13 +285,13 @@ void MemoryRead(ExecutionContext& ctx, const MemoryShape& shape, std::span<const
   });
 }
 
-void MemoryWrite(ExecutionContext& ctx, const MemoryShape& shape, std::span<const MemoryWriteTask> tasks) {
-  const MemoryKernels kernels = PickMemory(ctx.isa(), shape.dtype);
+namespace {
+
+// Of at most kMaxMemoryRows rows.
+void WriteTogether(ExecutionContext& ctx, const MemoryShape& shape, const MemoryKernels& kernels,
+                   std::span<const MemoryWriteTask> tasks, size_t rows) {
   auto* const factors = reinterpret_cast<MemoryRowFactors*>(ctx.shared_scratch().data());
   static_assert(kMaxMemoryRows * sizeof(MemoryRowFactors) <= ExecutionContext::kSharedScratchBytes);
-  size_t rows = 0;
-  for (const MemoryWriteTask& task : tasks) rows += task.k.rows;
-  TIDEMILL_CHECK(rows <= kMaxMemoryRows);
   // Who writes A' and z' in place reads neither's old values for these.
   const size_t z = shape.features() * shape.hidden * InfoOf(shape.dtype).block_bytes;
   ctx.ParallelFor(rows, [&](size_t i, size_t) {
@@ -318,6 +318,19 @@ void MemoryWrite(ExecutionContext& ctx, const MemoryShape& shape, std::span<cons
     kernels.write(task, shape, factors + before, col, std::min(shape.hidden, col + kBlockCols / 4));
     if (col == 0) kernels.write_z(task, shape, factors + before);
   });
+}
+
+}  // namespace
+
+void MemoryWrite(ExecutionContext& ctx, const MemoryShape& shape, std::span<const MemoryWriteTask> tasks) {
+  const MemoryKernels kernels = PickMemory(ctx.isa(), shape.dtype);
+  for (size_t begin = 0, end = 0; begin < tasks.size(); begin = end) {
+    TIDEMILL_DCHECK(tasks[begin].k.rows <= kMaxMemoryRows);
+    size_t rows = 0;
+    while (end < tasks.size() && (end == begin || rows + tasks[end].k.rows <= kMaxMemoryRows))
+      rows += tasks[end++].k.rows;
+    WriteTogether(ctx, shape, kernels, tasks.subspan(begin, end - begin), rows);
+  }
 }
 
 bool IsFinite(const MemoryShape& shape, const std::byte* memory) {

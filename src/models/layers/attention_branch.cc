@@ -129,15 +129,13 @@ void AttentionBranch::PlaceRows(ExecutionContext& alone, const StepBuffers& b, c
     ApplyRope(alone, cos, sin, head_dim, q);
     ApplyRope(alone, cos, sin, head_dim, k);
   }
-  for (const SequenceRows& rows : cell.sequences) {
-    const size_t begin = std::max(first, rows.first_row), end = std::min(first + count, rows.first_row + rows.num_rows);
-    if (begin >= end) continue;
+  ForSequenceRows(cell, first, count, [&](const SequenceRows& rows, size_t begin, size_t num) {
     KvLayer& kv = KvOf(rows, state);
     const KvLayer::StepRows out = kv.View();
     const size_t at = kv.shape().RowBytes(kv.dtype()) * (rows.slot + begin - rows.first_row);
-    AppendKv(alone, own.k.Rows(begin, end - begin), head_dim, kv.dtype(), out.head_stride, out.k + at);
-    AppendKv(alone, own.v.Rows(begin, end - begin), head_dim, kv.dtype(), out.head_stride, out.v + at);
-  }
+    AppendKv(alone, own.k.Rows(begin, num), head_dim, kv.dtype(), out.head_stride, out.k + at);
+    AppendKv(alone, own.v.Rows(begin, num), head_dim, kv.dtype(), out.head_stride, out.v + at);
+  });
 }
 
 // Lets each dense query row look at its own sequence: one operation for all cells of one shape.

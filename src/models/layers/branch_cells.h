@@ -50,6 +50,15 @@ void ForCellRows(std::span<const DecoderCell> cells, size_t first, size_t count,
   }
 }
 
+// Calls f(sequence's rows, first, count) for the parts of rows [first, first + count) of each sequence.
+template <typename F>
+void ForSequenceRows(const Cell& cell, size_t first, size_t count, const F& f) {
+  for (const SequenceRows& rows : cell.sequences) {
+    const size_t begin = std::max(first, rows.first_row), end = std::min(first + count, rows.first_row + rows.num_rows);
+    if (begin < end) f(rows, begin, end - begin);
+  }
+}
+
 // Calls body(alone, cell, first, count) for blocks of rows [first, first + count) of the cells, from several threads, as one loop. `cols`: as
 // ForRowBlocks has it.
 template <typename Body>

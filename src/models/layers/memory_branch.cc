@@ -10,6 +10,18 @@ SegmentKvLayer& SegmentOf(const DecoderCell& c, const SequenceRows& rows) {
   return BranchCells::StateOf<SegmentKvLayer>(rows, c.first_state);
 }
 
+// out = phi(in) of the rows of sequences that `has` picks, of all cells in one loop.
+template <typename Has>
+void MakeFeatures(ExecutionContext& ctx, const BranchCells& cells, size_t nu, ConstMatrix<float> in, Matrix<float> out,
+                  const Has& has) {
+  ForCellBlocks(ctx, cells.cells, 4 * out.cols,
+                [&](ExecutionContext& alone, const DecoderCell& c, size_t first, size_t count) {
+                  ForSequenceRows(c.cell, first, count, [&](const SequenceRows& rows, size_t begin, size_t num) {
+                    if (has(c, rows)) DpfpFeatures(alone, in.Rows(begin, num), nu, out.Rows(begin, num));
+                  });
+                });
+}
+
 }  // namespace
 
 void MemoryReadBranch::AddWork(DType, BranchWork* work) const {
@@ -38,12 +50,8 @@ void MemoryReadBranch::Compute(ExecutionContext& ctx, StepBuffers& b, const Bran
   }
   if (b.memory_reads.empty()) return;
   b.RunProducts(ctx);
-  for (const DecoderCell& c : cells.cells) {
-    for (const SequenceRows& rows : c.cell.sequences) {
-      if (SegmentOf(c, rows).memory() == nullptr) continue;
-      DpfpFeatures(ctx, q.Rows(rows.first_row, rows.num_rows), shape_.nu, f.Rows(rows.first_row, rows.num_rows));
-    }
-  }
+  MakeFeatures(ctx, cells, shape_.nu, q, f,
+               [](const DecoderCell& c, const SequenceRows& rows) { return SegmentOf(c, rows).memory() != nullptr; });
 }
 
 void MemoryReadBranch::AddOutput(ExecutionContext& ctx, StepBuffers& b, const BranchCells&) const {
@@ -87,9 +95,8 @@ void MemoryWriteBranch::Compute(ExecutionContext& ctx, StepBuffers& b, const Bra
   });
   if (b.memory_writes.empty()) return;
   b.RunProducts(ctx);
-  for_each([&](const DecoderCell&, const SequenceRows& rows) {
-    DpfpFeatures(ctx, k.Rows(rows.first_row, rows.num_rows), shape_.nu, f.Rows(rows.first_row, rows.num_rows));
-  });
+  MakeFeatures(ctx, cells, shape_.nu, k, f,
+               [](const DecoderCell&, const SequenceRows& rows) { return rows.ends_segment; });
   MemoryWrite(ctx, shape_, b.memory_writes);
   for_each([&](const DecoderCell& c, const SequenceRows& rows) { SegmentOf(c, rows).EndSegment(rows.slot); });
 }
