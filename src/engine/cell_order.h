@@ -23,19 +23,24 @@ class CellOrder {
 };
 
 // Layer by layer, all rows in one cell. `num_layers`: only the first ones, at least one (early exit); other layers' states stay as they are.
+// `reads_all`: somebody reads the residual stream of all rows behind the last one.
 class SequentialOrder : public CellOrder {
  public:
-  explicit SequentialOrder(size_t num_layers = SIZE_MAX) : num_layers_(num_layers) {}
+  explicit SequentialOrder(size_t num_layers = SIZE_MAX, bool reads_all = false)
+      : num_layers_(num_layers), reads_all_(reads_all) {}
 
   void Begin(StepRows&) override { next_ = 0; }
   std::span<const Cell> Next(StepRows& rows) override {
-    if (next_ >= std::min(num_layers_, rows.model().layers.size())) return {};
-    cell_ = {.layer = next_++, .first_row = 0, .num_rows = rows.num_rows(), .sequences = rows.sequences()};
+    const size_t layers = std::min(num_layers_, rows.model().layers.size());
+    if (next_ >= layers) return {};
+    cell_ = rows.whole().InLayer(next_, next_ + 1 == layers && !reads_all_);
+    ++next_;
     return {&cell_, 1};
   }
 
  private:
   size_t num_layers_, next_ = 0;
+  bool reads_all_;
   Cell cell_;
 };
 
@@ -43,7 +48,7 @@ class SequentialOrder : public CellOrder {
 class TappedOrder : public CellOrder {
  public:
   explicit TappedOrder(const StepFeatures* features, size_t num_layers = SIZE_MAX)
-      : features_(features), num_layers_(num_layers), layers_(num_layers) {}
+      : features_(features), num_layers_(num_layers), layers_(num_layers, features != nullptr) {}
 
   void Begin(StepRows& rows) override {
     const size_t layers = rows.model().layers.size();

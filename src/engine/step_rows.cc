@@ -27,6 +27,13 @@ size_t WideWidth(const LanguageModel& model) {
   return model.features.present() && !model.features.fuses_tokens ? model.features.width : 0;
 }
 
+void KeepLast(size_t num, SequenceRows* rows) {
+  const size_t dropped = rows->num_rows - num;
+  rows->first_row += dropped;
+  rows->slot += dropped;
+  rows->num_rows = num;
+}
+
 }  // namespace
 
 uint64_t StepRows::Bytes(const LanguageModel& model, Isa isa, size_t max_rows) {
@@ -104,6 +111,29 @@ void StepRows::PlaceRows(std::span<const StepSequence> sequences, Part& part) {
     }
     row += count;
   }
+  FindOutputs(sequences, part);
+}
+
+void StepRows::FindOutputs(std::span<const StepSequence> sequences, Part& part) {
+  part.outputs_.clear();
+  size_t last_end = SIZE_MAX, last = 0, count = 0;  // of the outputs so far: the end, and whose they are
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const StepSequence& sequence = sequences[s];
+    const size_t rows = part.sequences_[s].num_rows;
+    size_t num = sequence.rows == Wanted::kLast  ? std::min(rows, sequence.num_last)
+                 : sequence.rows == Wanted::kAll ? rows
+                                                 : 0;
+    if (sequence.ends_segment || (num != 0 && !sequence.parents.empty())) num = rows;  // a tree stays whole
+    part.outputs_.push_back(part.sequences_[s]);
+    KeepLast(num, &part.outputs_.back());
+    if (num == 0) continue;
+    if (last_end != SIZE_MAX && part.outputs_.back().first_row - last_end < kFewestApart)
+      std::copy_n(part.sequences_.data() + last + 1, s - last, part.outputs_.data() + last + 1);
+    last = s;
+    last_end = part.sequences_[s].first_row + rows;
+  }
+  for (const SequenceRows& rows : part.outputs_) count += rows.num_rows;
+  part.all_are_outputs_ = count == part.num_rows_;
 }
 
 void StepRows::CopyEmbeddings(std::span<const StepSequence> sequences, const Part& part, Matrix<float> x) {

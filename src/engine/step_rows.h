@@ -63,6 +63,8 @@ class StepRows {
  public:
   // Rows whose logits are computed together; bounds their memory.
   static constexpr size_t kHeadRows = 32;
+  // A product whose rows lie apart reads its weights once for each run of them, which takes as long as so many rows more.
+  static constexpr size_t kFewestApart = 16;
 
   // Called for each wanted row in ascending order: indices of sequence and token, and logits [rows of the head] or hidden [hidden]. The
   // callee may change the values, which are valid during the call. Finish returns false if `interrupt` (may be null) became true.
@@ -86,16 +88,30 @@ class StepRows {
    public:
     void Reserve(size_t rows) {  // so that no Prepare of so many allocates
       sequences_.reserve(rows);
+      outputs_.reserve(rows);
       wanted_.reserve(rows);
     }
     size_t first_row() const { return first_row_; }
     size_t num_rows() const { return num_rows_; }
     std::span<const SequenceRows> sequences() const { return sequences_; }
+    // Cell::outputs: rows that want something, and memory rows. Fewer than kFewestApart rows between them are among them.
+    std::span<const SequenceRows> outputs() const {
+      return all_are_outputs_ ? std::span<const SequenceRows>() : std::span(outputs_);
+    }
+    // All rows in a layer. `is_last`: only outputs are read behind it.
+    Cell InLayer(size_t layer, bool is_last) const {
+      return {.layer = layer,
+              .first_row = first_row_,
+              .num_rows = num_rows_,
+              .sequences = sequences_,
+              .outputs = is_last ? outputs() : std::span<const SequenceRows>()};
+    }
 
    private:
     friend class StepRows;
     size_t first_row_ = 0, num_rows_ = 0;
-    std::vector<SequenceRows> sequences_;
+    std::vector<SequenceRows> sequences_, outputs_;  // as many
+    bool all_are_outputs_ = true;
     std::vector<WantedRow> wanted_;
   };
 
@@ -106,6 +122,7 @@ class StepRows {
   // Of a step that is one part.
   size_t num_rows() const { return whole_.num_rows(); }
   std::span<const SequenceRows> sequences() const { return whole_.sequences(); }
+  const Part& whole() const { return whole_; }
   void Prepare(std::span<const StepSequence> sequences) { Prepare(sequences, 0, &whole_); }
 
   // The residual stream of all rows as it is now, at tap `tap` of the features.
@@ -117,6 +134,7 @@ class StepRows {
   StepRows(const LanguageModel& model, ExecutionContext& ctx) : model_(&model), ctx_(&ctx) {}
 
   void PlaceRows(std::span<const StepSequence> sequences, Part& part);
+  static void FindOutputs(std::span<const StepSequence> sequences, Part& part);
   void CopyEmbeddings(std::span<const StepSequence> sequences, const Part& part, Matrix<float> x);
   void AddPositions(const Part& part);
   void ReadFeatures(std::span<const StepSequence> sequences, const Part& part);

@@ -97,12 +97,10 @@ void GroupedWave::RunChosen() {
   cells_.clear();
   for (const Ready& ready : ready_) {
     const Slot& slot = slots_[ready.slot];
-    cells_.push_back({.layer = &rows_.model().layers[ready.layer],
+    const std::vector<DecoderLayer>& layers = rows_.model().layers;
+    cells_.push_back({.layer = &layers[ready.layer],
                       .first_state = first_states_[ready.layer],
-                      .cell = {.layer = ready.layer,
-                               .first_row = slot.part.first_row(),
-                               .num_rows = slot.part.num_rows(),
-                               .sequences = slot.part.sequences()}});
+                      .cell = slot.part.InLayer(ready.layer, ready.layer + 1 == layers.size())});
   }
   RunDecoderCells(rows_.ctx(), rows_.buffers(), cells_);
   ++groups_;
@@ -216,11 +214,9 @@ void TeamWave::Carry(size_t index, const WaveHooks& hooks, const std::atomic<boo
     for (size_t layer = 0; layer < model_.layers.size(); ++layer) {
       if (!WaitFor(text->passed[layer], team.piece.number)) return;
       if (before_cell_) before_cell_(index, team.piece, layer);
-      DecoderCell cell{
-          .layer = &model_.layers[layer],
-          .first_state = first_states_[layer],
-          .cell = {
-              .layer = layer, .first_row = 0, .num_rows = team.part.num_rows(), .sequences = team.part.sequences()}};
+      DecoderCell cell{.layer = &model_.layers[layer],
+                       .first_state = first_states_[layer],
+                       .cell = team.part.InLayer(layer, layer + 1 == model_.layers.size())};
       RunDecoderCells(*team.ctx, team.rows->buffers(), {&cell, 1});
       if (team.ctx->Stops()) return Stop();
       if (hooks.passed) hooks.passed(team.piece, layer);

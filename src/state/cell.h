@@ -41,6 +41,9 @@ struct Cell {
   size_t first_row = 0;
   size_t num_rows = 0;
   std::span<const SequenceRows> sequences;  // cover exactly those rows, in order
+  // Of the stack's last layer, where nobody reads all of what it gives: of each sequence the last rows, perhaps none, whose result is read.
+  // The others leave their part in the state, and have no result. Empty: all rows have one.
+  std::span<const SequenceRows> outputs = {};
 };
 
 }  // namespace tidemill

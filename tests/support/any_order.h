@@ -29,7 +29,10 @@ class AnyOrder : public CellOrder {
       if (layer == rows.model().layers.size()) continue;
       const bool follows = c != 0 && chunks[c - 1].state == chunks[c].state;
       const bool is_ready = !follows || done_[c - 1] > layer || broken_;
-      if (is_ready) cells_.push_back({layer, chunks[c].first_row, chunks[c].num_rows, chunks.subspan(c, 1)});
+      if (!is_ready) continue;
+      cells_.push_back({layer, chunks[c].first_row, chunks[c].num_rows, chunks.subspan(c, 1)});
+      const auto outputs = rows.whole().outputs();
+      if (layer + 1 == rows.model().layers.size() && !outputs.empty()) cells_.back().outputs = outputs.subspan(c, 1);
     }
     if (broken_) std::reverse(cells_.begin(), cells_.end());
     if (!is_diagonal_ && cells_.size() > 1) {

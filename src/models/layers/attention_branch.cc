@@ -25,6 +25,11 @@ bool AreEqual(const AttentionShape& a, const AttentionShape& b) {
          a.kv_dtype == b.kv_dtype && a.soft_cap == b.soft_cap && a.window == b.window;
 }
 
+bool HasSparse(const Cell& cell, size_t state) {
+  return std::any_of(cell.sequences.begin(), cell.sequences.end(),
+                     [state](const SequenceRows& rows) { return NeedsSparse(KvOf(rows, state), rows); });
+}
+
 void AddTasks(StepBuffers& b, ConstMatrix<float> q, Matrix<float> out, const Cell& cell, size_t state) {
   for (const SequenceRows& rows : cell.sequences) {
     KvLayer& kv = KvOf(rows, state);
@@ -116,19 +121,26 @@ bool AttentionBranch::RunsWith(const Branch& other) const {
          a->layer_.reads_tokens == layer_.reads_tokens;
 }
 
-// Of rows [first, first + count) of one cell: norms by head and rope on queries and keys, then keys and values into the states.
+void AttentionBranch::PlaceQueries(ExecutionContext& alone, const StepBuffers& b, const Buffers& own, size_t first,
+                                   size_t count) const {
+  NormAndTurn(alone, b, layer_.q_norm, first, own.q.Rows(first, count));
+}
+
+// Of rows from `first` on: norms by head and rope.
+void AttentionBranch::NormAndTurn(ExecutionContext& alone, const StepBuffers& b, const Norm& norm, size_t first,
+                                  Matrix<float> rows) const {
+  const size_t head_dim = layer_.head_dim;
+  if (norm.present()) RmsNormHeads(alone, rows, head_dim, norm.weight, norm.eps);
+  if (layer_.rope == AttentionLayer::kNoRope) return;
+  const StepBuffers::RopeRows& rope = b.rope[layer_.rope];
+  ApplyRope(alone, rope.cos.Rows(first, rows.rows), rope.sin.Rows(first, rows.rows), head_dim, rows);
+}
+
+// Keys and values of rows [first, first + count) of one cell into the states.
 void AttentionBranch::PlaceRows(ExecutionContext& alone, const StepBuffers& b, const Buffers& own, const Cell& cell,
                                 size_t state, size_t first, size_t count) const {
-  const Matrix<float> q = own.q.Rows(first, count), k = own.k.Rows(first, count);
+  NormAndTurn(alone, b, layer_.k_norm, first, own.k.Rows(first, count));
   const size_t head_dim = layer_.head_dim;
-  if (layer_.q_norm.present()) RmsNormHeads(alone, q, head_dim, layer_.q_norm.weight, layer_.q_norm.eps);
-  if (layer_.k_norm.present()) RmsNormHeads(alone, k, head_dim, layer_.k_norm.weight, layer_.k_norm.eps);
-  if (layer_.rope != AttentionLayer::kNoRope) {
-    const StepBuffers::RopeRows& rope = b.rope[layer_.rope];
-    const Matrix<float> cos = rope.cos.Rows(first, count), sin = rope.sin.Rows(first, count);
-    ApplyRope(alone, cos, sin, head_dim, q);
-    ApplyRope(alone, cos, sin, head_dim, k);
-  }
   ForSequenceRows(cell, first, count, [&](const SequenceRows& rows, size_t begin, size_t num) {
     KvLayer& kv = KvOf(rows, state);
     const KvLayer::StepRows out = kv.View();
@@ -158,10 +170,15 @@ void AttentionBranch::AttendDense(ExecutionContext& ctx, StepBuffers& b, const B
   }
 }
 
+// Rows that ask. Sparse rows may leave sums of weights in the state, and are counted: then all of them do.
+std::span<const DecoderCell> AttentionBranch::QueriesOf(const BranchCells& cells) {
+  const auto is_sparse = [&](const DecoderCell& c) { return HasSparse(c.cell, cells.first_state(c)); };
+  return std::any_of(cells.cells.begin(), cells.cells.end(), is_sparse) ? cells.cells : cells.outputs;
+}
+
 void AttentionBranch::AttendSparse(ExecutionContext& ctx, StepBuffers& b, const Buffers& own, const Cell& cell,
                                    size_t state) const {
-  const auto is_sparse = [state](const SequenceRows& rows) { return NeedsSparse(KvOf(rows, state), rows); };
-  if (std::none_of(cell.sequences.begin(), cell.sequences.end(), is_sparse)) return;
+  if (!HasSparse(cell, state)) return;
   const DType dtype = KvOf(cell.sequences.front(), state).dtype();
   AttendSparseRows(ctx, shape(dtype), cell, state, own.q, own.attended, b.sparse);
 }
@@ -171,9 +188,13 @@ void AttentionBranch::Compute(ExecutionContext& ctx, StepBuffers& b, const Branc
   b.BeginProducts(layer_.reads_tokens ? b.paired : b.normed);
   for (const DecoderCell& c : cells.cells) {
     const AttentionLayer& layer = cells.As<AttentionBranch>(c).layer_;
-    b.AddProduct(ctx, layer.q, c.cell.first_row, c.cell.num_rows, own.q, false);
     b.AddProduct(ctx, layer.k, c.cell.first_row, c.cell.num_rows, own.k, false);
     b.AddProduct(ctx, layer.v, c.cell.first_row, c.cell.num_rows, own.v, false);
+  }
+  const BranchCells queries{QueriesOf(cells), cells.position};
+  for (const DecoderCell& c : queries.cells) {
+    const AttentionLayer& layer = cells.As<AttentionBranch>(c).layer_;
+    b.AddProduct(ctx, layer.q, c.cell.first_row, c.cell.num_rows, own.q, false);
     if (layer.gate.present()) b.AddProduct(ctx, layer.gate, c.cell.first_row, c.cell.num_rows, own.gate, false);
   }
   const Matrix<float> normed = layer_.reads_tokens ? b.paired.Cols(b.x.cols, b.x.cols) : b.normed;
@@ -182,9 +203,12 @@ void AttentionBranch::Compute(ExecutionContext& ctx, StepBuffers& b, const Branc
   ForCellBlocks(ctx, cells.cells, q_dim() + 2 * kv_dim(),
                 [&](ExecutionContext& alone, const DecoderCell& c, size_t first, size_t count) {
                   cells.As<AttentionBranch>(c).PlaceRows(alone, b, own, c.cell, cells.first_state(c), first, count);
+                  ForCellRows(queries.cells, first, count, [&](const DecoderCell& of, size_t row, size_t rows) {
+                    cells.As<AttentionBranch>(of).PlaceQueries(alone, b, own, row, rows);
+                  });
                 });
-  AttendDense(ctx, b, own, cells);
-  for (const DecoderCell& c : cells.cells)
+  AttendDense(ctx, b, own, queries);
+  for (const DecoderCell& c : queries.cells)
     cells.As<AttentionBranch>(c).AttendSparse(ctx, b, own, c.cell, cells.first_state(c));
 }
 

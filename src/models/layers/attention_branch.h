@@ -60,6 +60,11 @@ class AttentionBranch : public Branch {
     Matrix<float> gate;               // [rows, gate_dim]
   };
   Buffers BuffersOf(const StepBuffers& b, const BranchCells& cells) const;
+  static std::span<const DecoderCell> QueriesOf(const BranchCells& cells);
+  void NormAndTurn(ExecutionContext& alone, const StepBuffers& b, const Norm& norm, size_t first,
+                   Matrix<float> rows) const;
+  void PlaceQueries(ExecutionContext& alone, const StepBuffers& b, const Buffers& own, size_t first,
+                    size_t count) const;
   void PlaceRows(ExecutionContext& alone, const StepBuffers& b, const Buffers& own, const Cell& cell, size_t state,
                  size_t first, size_t count) const;
   static void AttendDense(ExecutionContext& ctx, StepBuffers& b, const Buffers& own, const BranchCells& cells);

@@ -16,6 +16,9 @@ namespace tidemill {
 struct BranchCells {
   std::span<const DecoderCell> cells;
   size_t position = 0;
+  // The rows of `cells` whose result is read, as cells; all, unless the branch remembers. Of a branch that does, `cells` have all rows in Compute
+  // and these alone in AddOutput.
+  std::span<const DecoderCell> outputs = cells;
 
   const LayerBranch& at(const DecoderCell& c) const { return c.layer->branches[position]; }
   template <typename T>

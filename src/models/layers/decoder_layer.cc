@@ -72,17 +72,53 @@ void NormOutput(ExecutionContext& ctx, StepBuffers& b, const BranchCells& cells)
                 });
 }
 
+// The rows whose result is read: each run of rows that lie side by side is a cell.
+DecoderCells OutputsOf(StepBuffers& b, DecoderCells cells) {
+  if (std::all_of(cells.begin(), cells.end(), [](const DecoderCell& c) { return c.cell.outputs.empty(); }))
+    return cells;
+  b.output_cells.clear();
+  for (const DecoderCell& c : cells) {
+    if (c.cell.outputs.empty()) b.output_cells.push_back(c);
+    const std::span<const SequenceRows> outputs = c.cell.outputs;
+    for (size_t begin = 0, end = 0; begin < outputs.size(); begin = end) {
+      size_t next = outputs[begin].first_row;
+      while (end < outputs.size() && outputs[end].num_rows != 0 && outputs[end].first_row == next)
+        next += outputs[end++].num_rows;
+      if (end == begin) {
+        ++end;  // a sequence without any
+        continue;
+      }
+      DecoderCell& part = b.output_cells.emplace_back(c);
+      part.cell.first_row = outputs[begin].first_row;
+      part.cell.num_rows = next - part.cell.first_row;
+      part.cell.sequences = outputs.subspan(begin, end - begin);
+      part.cell.outputs = {};
+    }
+  }
+  return b.output_cells;
+}
+
 void RunCellsOfOneForm(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells) {
   const DecoderLayer& layer = *cells.front().layer;
+  const DecoderCells outputs = OutputsOf(b, cells);
+  const auto branch = [&layer](size_t i) -> const Branch& { return *layer.branches[i].branch; };
+  size_t all_rows = layer.branches.size();  // the branches that need them: one that remembers, and those in front of it
+  while (all_rows != 0 && branch(all_rows - 1).num_states() == 0) --all_rows;
   if (layer.residual == Residual::kParallel) {  // all branches read x before any writes it
-    for (size_t i = 0; i < layer.branches.size(); ++i) layer.branches[i].branch->Compute(ctx, b, {cells, i});
-    for (size_t i = 0; i < layer.branches.size(); ++i) layer.branches[i].branch->AddOutput(ctx, b, {cells, i});
+    for (size_t i = 0; i < layer.branches.size(); ++i) {
+      const bool has_all = branch(i).num_states() != 0;
+      if (has_all || !outputs.empty()) branch(i).Compute(ctx, b, {has_all ? cells : outputs, i, outputs});
+    }
+    for (size_t i = 0; i < layer.branches.size() && !outputs.empty(); ++i)
+      branch(i).AddOutput(ctx, b, {outputs, i, outputs});
     return;
   }
   for (size_t i = 0; i < layer.branches.size(); ++i) {
-    layer.branches[i].branch->Compute(ctx, b, {cells, i});
-    layer.branches[i].branch->AddOutput(ctx, b, {cells, i});
-    NormOutput(ctx, b, {cells, i});
+    const DecoderCells in = i < all_rows ? cells : outputs, out = i + 1 < all_rows ? cells : outputs;
+    if (!in.empty()) branch(i).Compute(ctx, b, {in, i, out});
+    if (out.empty()) continue;
+    branch(i).AddOutput(ctx, b, {out, i, out});
+    NormOutput(ctx, b, {out, i, out});
   }
 }
 

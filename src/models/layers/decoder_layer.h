@@ -17,9 +17,9 @@
 
 #include "kernels/cost.h"
 #include "models/layers/branch.h"
+#include "models/layers/decoder_cell.h"
 #include "models/layers/norm.h"
 #include "models/layers/step_buffers.h"
-#include "state/cell.h"
 
 namespace tidemill {
 
@@ -49,14 +49,9 @@ struct DecoderLayer {
   BranchWork Work(DType kv_dtype) const;
 };
 
-struct DecoderCell {
-  const DecoderLayer* layer = nullptr;
-  size_t first_state = 0;  // of the layer, in the sequences
-  Cell cell;
-};
-
 // Runs cells of any layers, none of which needs another's result: x of their rows is read and updated, rope holds the rows' angles. The
-// states have reserved the rows and keep them uncommitted. Cells of one form run as one, side by side: the list is reordered. Allocates
+// states have reserved the rows and keep them uncommitted. A cell with outputs runs the others' rows only as far as its states go: x and
+// the rest of them is lost. Cells of one form run as one, side by side: the list is reordered. Allocates
 // nothing after the first steps.
 void RunDecoderCells(ExecutionContext& ctx, StepBuffers& buffers, std::span<DecoderCell> cells);
 

@@ -121,10 +121,11 @@ void DeltaBranch::Compute(ExecutionContext& ctx, StepBuffers& b, const BranchCel
   for (const DecoderCell& c : cells.cells) {
     const DeltaLayer& layer = cells.As<DeltaBranch>(c).layer_;
     b.AddProduct(ctx, layer.qkv, c.cell.first_row, c.cell.num_rows, own.projected, false);
-    b.AddProduct(ctx, layer.z, c.cell.first_row, c.cell.num_rows, own.z, false);
     b.AddProduct(ctx, layer.b, c.cell.first_row, c.cell.num_rows, own.beta, false);
     b.AddProduct(ctx, layer.a, c.cell.first_row, c.cell.num_rows, own.g, false);
   }
+  for (const DecoderCell& c : cells.outputs)
+    b.AddProduct(ctx, cells.As<DeltaBranch>(c).layer_.z, c.cell.first_row, c.cell.num_rows, own.z, false);
   b.RunProducts(ctx, InputNorm{b, cells});
   for (const DecoderCell& c : cells.cells) {
     const auto& branch = cells.As<DeltaBranch>(c);

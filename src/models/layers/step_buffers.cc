@@ -57,7 +57,7 @@ size_t StepBuffers::RowBytes(const StepShape& shape, Isa isa) {
           : 0;
   const size_t rounded = HasBFloat16(shape, isa) ? shape.source_rows * BFloat16Buffer::RowBytes(shape.source_width) : 0;
   return RowFloats(shape) * sizeof(float) + quantized + rounded + sizeof(uint32_t) + sizeof(AttentionTask) +
-         (shape.inputs == 0 ? 0 : shape.inputs * sizeof(float*) + sizeof(DeltaTask));
+         sizeof(DecoderCell) + (shape.inputs == 0 ? 0 : shape.inputs * sizeof(float*) + sizeof(DeltaTask));
 }
 
 void SparseRowMemory::Reserve(size_t rows, const AttentionShape& shape, size_t num_positions) {
@@ -96,12 +96,14 @@ Result<StepBuffers> StepBuffers::Create(const StepShape& shape, size_t max_rows,
     b.bfloat16_ = std::move(rounded);
   }
   b.positions.resize(max_rows);
+  b.output_cells.reserve(max_rows);
   b.attention_tasks.reserve(max_rows);
   b.inputs.resize(shape.inputs * max_rows);
   b.delta_tasks.reserve(shape.inputs == 0 ? 0 : max_rows);
   const size_t max_products = std::max(kMaxMatMulTasks, shape.products);
   b.products_.reserve(max_products);
   b.product_rows_.reserve(max_products);
+  b.ranges_.reserve(max_products);
   return b;
 }
 
@@ -124,11 +126,21 @@ void StepBuffers::AddProduct(const WeightMatrix& weight, size_t first_row, size_
   products_.push_back(
       {.weight = &weight, .x = source_.Rows(first_row, rows), .y = y.Rows(first_row, rows), .accumulate = accumulate});
   product_rows_.push_back(first_row);
+  const size_t end = first_row + rows;
+  for (const RowRange& range : ranges_) {
+    if (first_row >= range.first && end <= range.first + range.count) return;  // one that others read
+    TIDEMILL_DCHECK(end <= range.first || first_row >= range.first + range.count);
+  }
+  if (!ranges_.empty() && ranges_.back().first + ranges_.back().count == first_row) {
+    ranges_.back().count += rows;
+  } else {
+    ranges_.push_back({first_row, rows});
+  }
 }
 
-// The rows that the products read, and where their other forms will be.
-StepBuffers::RowRange StepBuffers::PlaceForms(ExecutionContext& ctx) {
-  if (products_.empty()) return {0, 0};
+// Where the other forms of the rows that the products read will be.
+void StepBuffers::PlaceForms(ExecutionContext& ctx) {
+  if (products_.empty()) return;
   size_t begin = SIZE_MAX, end = 0;
   wants_int8_ = wants_biased_ = wants_bfloat16_ = false;
   for (size_t i = 0; i < products_.size(); ++i) {
@@ -148,13 +160,14 @@ StepBuffers::RowRange StepBuffers::PlaceForms(ExecutionContext& ctx) {
     if (wants_int8_) products_[i].quantized = quantized.Rows(first, rows);
     if (wants_bfloat16_) products_[i].bfloat16 = bfloat16_rows_.Rows(first, rows);
   }
-  return {begin, end - begin};
+  forms_first_ = begin;
 }
 
-void StepBuffers::FillForms(ExecutionContext& alone, size_t begin, size_t first, size_t count) {
-  const ConstMatrix<float> rows = source_.Rows(begin + first, count);
-  if (wants_int8_) quantized_.QuantizeRows(alone, rows, first);
-  if (wants_bfloat16_) BFloat16Buffer::RoundRows(alone, rows, bfloat16_rows_.Rows(first, count));
+void StepBuffers::FillForms(ExecutionContext& alone, size_t first, size_t count) {
+  const ConstMatrix<float> rows = source_.Rows(first, count);
+  const size_t at = first - forms_first_;
+  if (wants_int8_) quantized_.QuantizeRows(alone, rows, at);
+  if (wants_bfloat16_) BFloat16Buffer::RoundRows(alone, rows, bfloat16_rows_.Rows(at, count));
 }
 
 void StepBuffers::MultiplyAndClear(ExecutionContext& ctx) {
@@ -164,6 +177,7 @@ void StepBuffers::MultiplyAndClear(ExecutionContext& ctx) {
     MatMul(ctx, std::span(products_).subspan(done, std::min(kMaxMatMulTasks, products_.size() - done)));
   products_.clear();
   product_rows_.clear();
+  ranges_.clear();
 }
 
 }  // namespace tidemill

@@ -18,6 +18,7 @@
 #include "kernels/matmul.h"
 #include "kernels/row_blocks.h"
 #include "kernels/sparse_attention.h"
+#include "models/layers/decoder_cell.h"
 #include "models/layers/linear.h"
 #include "tensor/matrix.h"
 #include "tidemill/result.h"
@@ -105,7 +106,7 @@ class StepBuffers {
   }
 
   // Products of rows of one `source`, run as one group; y is written (or added to) at the same rows. A bias is in y before the product.
-  // RunProducts reads the source and converts it to each form that the group's weights need. make(alone, first, count) fills rows
+  // RunProducts reads those rows of the source and converts them to each form that the group's weights need. make(alone, first, count) fills rows
   // [first, first + count) of it just before.
   void BeginProducts(ConstMatrix<float> source) { source_ = source; }
   void AddProduct(ExecutionContext& ctx, const Linear& linear, size_t first_row, size_t rows, Matrix<float> y,
@@ -114,15 +115,18 @@ class StepBuffers {
   void RunProducts(ExecutionContext& ctx) { RunProducts(ctx, AsItIs); }
   template <typename Make>
   void RunProducts(ExecutionContext& ctx, const Make& make) {
-    const RowRange rows = PlaceForms(ctx);
-    ForRowBlocks(ctx, rows.count, source_.cols, [&](ExecutionContext& alone, size_t first, size_t count) {
-      make(alone, rows.first + first, count);
-      FillForms(alone, rows.first, first, count);
-    });
+    PlaceForms(ctx);
+    ForRangeBlocks(
+        ctx, ranges_.size(), [this](size_t i) { return ranges_[i].count; }, source_.cols,
+        [&](ExecutionContext& alone, size_t i, size_t first, size_t count) {
+          make(alone, ranges_[i].first + first, count);
+          FillForms(alone, ranges_[i].first + first, count);
+        });
     MultiplyAndClear(ctx);
   }
 
   StepCounts counts;
+  std::vector<DecoderCell> output_cells;  // scratch of RunDecoderCells
 
   std::vector<AttentionTask> attention_tasks;  // scratch of the attention branch
   SparseRowMemory sparse;                      // the same; grows with the first steps that need it
@@ -142,14 +146,16 @@ class StepBuffers {
   struct RowRange {
     size_t first, count;
   };
-  RowRange PlaceForms(ExecutionContext& ctx);
-  void FillForms(ExecutionContext& alone, size_t begin, size_t first, size_t count);
+  void PlaceForms(ExecutionContext& ctx);
+  void FillForms(ExecutionContext& alone, size_t first, size_t count);
   void MultiplyAndClear(ExecutionContext& ctx);
 
   ConstMatrix<float> source_;
   bool wants_int8_ = false, wants_biased_ = false, wants_bfloat16_ = false;  // some product of the group
   std::vector<MatMulTask> products_;
   std::vector<size_t> product_rows_;  // the first row of each
+  std::vector<RowRange> ranges_;      // that they read, without overlap
+  size_t forms_first_ = 0;            // the row that the other forms begin with
   BFloat16Buffer bfloat16_;
   Matrix<uint16_t> bfloat16_rows_;
   QuantizedBuffer quantized_;
