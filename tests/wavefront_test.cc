@@ -351,7 +351,8 @@ TEST(Wavefront, Interrupted_LeavesStatesAsTheyWere) {
 // Another thread interrupts at any time, also within cells: nothing counts, and the next run has the bits that it would have had.
 TEST(Wavefront, InterruptedAnywhere_LeavesStatesAsTheyWere) {
   const size_t mixes = testing::CountByHand("TIDEMILL_MIXES", 60);
-  for (const std::string model : {"armt/llama", "families/llama3_rope", "families/qwen3_5_text_ratio3"}) {
+  for (const std::string model :
+       {"armt/llama", "families/llama3_rope", "families/qwen3_moe", "families/qwen3_5_text_ratio3"}) {
     ModelRunner runner(Fixture(model), Options());
     const std::vector<size_t> lengths = {300, 150};
     Texts same(runner, lengths);

@@ -26,12 +26,12 @@ struct RowWork {
 };
 
 // Calls body(alone, first, count) for blocks of rows that make up [0, rows), from several threads; operations on the block's rows take
-// `alone`. `cols`: elements of a row. Allocates nothing.
+// `alone`. `cols`: elements of a row. Allocates nothing. Of abandoned work blocks are left out (ExecutionContext::ParallelFor).
 template <typename Body>
 void ForRowBlocks(ExecutionContext& ctx, size_t rows, size_t cols, const Body& body,
                   size_t block_elements = kRowBlockElements) {
   const size_t block = BlockRows(cols, block_elements);
-  ctx.threads().ParallelFor(DivideRoundUp(rows, block), [&](size_t chunk, size_t) {
+  ctx.ParallelFor(DivideRoundUp(rows, block), [&](size_t chunk, size_t) {
     const size_t first = chunk * block;
     body(ctx.alone(), first, std::min(block, rows - first));
   });

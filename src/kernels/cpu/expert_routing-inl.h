@@ -7,11 +7,13 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/checked_math.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/for_each_row.h"
 #include "kernels/cpu/for_each_span.h"
 #include "kernels/cpu/highway_levels.h"
 #include "kernels/cpu/vector_math-inl.h"
+#include "kernels/row_blocks.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidemill::HWY_NAMESPACE {
@@ -135,7 +137,12 @@ void RouteTokens(ExecutionContext& ctx, ConstMatrix<float> logits, Normalise nor
     }
     for (size_t j = 0; j < top_k; ++j) values[j] = values[j] / sum;
   };
-  ForEachRow(ctx, logits.rows, logits.cols, route, kRowBlockElements / 4);  // an exp and comparisons for each element
+  const size_t block = BlockRows(logits.cols, kRowBlockElements / 4);  // an exp and comparisons for each element
+  ctx.threads().ParallelFor(DivideRoundUp(logits.rows, block),
+                            [&](size_t chunk, size_t) {  // to its end: these are indices
+                              for (size_t t = chunk * block; t < std::min(logits.rows, (chunk + 1) * block); ++t)
+                                route(t);
+                            });
 }
 
 void GroupByExpert(ConstMatrix<uint32_t> experts, const ExpertGroups& groups) noexcept {

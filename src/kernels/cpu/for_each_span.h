@@ -23,7 +23,7 @@ void ForEachSpan(ExecutionContext& ctx, size_t rows, size_t cols, size_t chunk_e
         ctx, rows, cols, [&](size_t row) { body(row, size_t{0}, cols); }, chunk_elements);
     return;
   }
-  ctx.threads().ParallelFor(rows * pieces, [&](size_t chunk, size_t) {
+  ctx.ParallelFor(rows * pieces, [&](size_t chunk, size_t) {
     const size_t first = chunk % pieces * chunk_elements;
     body(chunk / pieces, first, std::min(chunk_elements, cols - first));
   });
