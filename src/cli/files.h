@@ -31,6 +31,9 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
+  // Whether it takes the place of what has that name; else it is written in place.
+  bool is_renamed() const { return !temporary_path_.empty(); }
+
   Result<void> Write(std::string_view bytes);  // kNoSpace, kIoError
   Result<void> Commit();
 

@@ -48,22 +48,25 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  void Show(double fraction);  // 0..1
+  // 0..1, with a text behind it.
+  void Show(double fraction, std::string_view behind = {});
 
  private:
   Messages& messages_;
   std::string label_;
-  int shown_percent_ = -1;
+  std::string shown_;
 };
 
 // A note now and then, where there is no terminal: "calibrating: 12 of 96 contexts, about 130 s left".
 class ProgressLines {
  public:
-  // `seconds`: from one to the next, at least.
-  ProgressLines(Messages& messages, std::string label, std::string unit, double seconds = 30)
-      : messages_(messages), label_(std::move(label)), unit_(std::move(unit)), seconds_(seconds) {}
+  // `seconds`: from one to the next, at least. `first`: done before.
+  ProgressLines(Messages& messages, std::string label, std::string unit, double seconds = 30, size_t first = 0)
+      : messages_(messages), label_(std::move(label)), unit_(std::move(unit)), seconds_(seconds), first_(first) {}
 
   void Show(size_t done, size_t all);  // the last one says nothing
+  // "12 of 96 contexts, about 130 s left"; without a time before something was done.
+  std::string Count(size_t done, size_t all) const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -71,6 +74,7 @@ class ProgressLines {
   Messages& messages_;
   std::string label_, unit_;
   double seconds_;
+  size_t first_;
   Clock::time_point start_ = Clock::now(), shown_ = start_;
 };
 

@@ -12,7 +12,9 @@
 #include "cli/flags.h"
 #include "cli/generation_defaults.h"
 #include "cli/json.h"
+#include "cli/prompt_progress.h"
 #include "cli/run_prompts.h"
+#include "cli/run_text.h"
 #include "cli/saved_state.h"
 #include "cli/session.h"
 
@@ -43,34 +45,6 @@ void AddFlags(FlagSet& set, RunFlags& flags) {
   flags.machine.AddSharingTo(set);
 }
 
-// With --load-state there need be none, and standard input is read only where - names it.
-Result<std::string> ReadPrompt(const RunFlags& flags) {
-  const TextSource& text = flags.text;
-  if (flags.state.load_file && !text.positional && !text.prompt && !text.file) return std::string();
-  return text.Read("read the prompt", "give one with -p, or talk with tidemill chat MODEL");
-}
-
-// Behind a saved text a prompt is raw and its middle.
-Result<std::vector<int32_t>> EncodePrompt(const Model& model, const RunFlags& flags, const std::string& prompt) {
-  if (!flags.state.load_file) {
-    TIDEMILL_TRY(encoder, PromptEncoder::Create(model, flags.form));
-    return encoder.Encode(prompt);
-  }
-  return model.text().tokenizer.Encode(prompt, {.add_special = false, .parse_special = true});
-}
-
-// A vocabulary may lack bytes; the tokenizer leaves them out, and the user should know.
-void WarnAboutDroppedBytes(const Tokenizer& tokenizer, const std::string& prompt, Messages& messages) {
-  for (const uint8_t byte : tokenizer.dropped_bytes()) {
-    const size_t offset = prompt.find(static_cast<char>(byte));
-    if (offset != std::string::npos) {
-      messages.Warning("the prompt has byte " + std::to_string(byte) + " at offset " + std::to_string(offset) +
-                       ", for which the vocabulary has no token; it is left out");
-      return;
-    }
-  }
-}
-
 Result<void> RunMany(const RunFlags& flags, CommandContext& context) {
   if (flags.text.positional || flags.text.prompt || flags.text.file)
     return UsageError("--prompts", "expected no other prompt, found one; leave out one of both");
@@ -90,16 +64,16 @@ Result<void> RunCommand(CommandContext& context) {
   TIDEMILL_TRY_VOID(flags.draft.Check());
   if (flags.prompts.file) return RunMany(flags, context);
   if (flags.generation.logprobs && !flags.json) return UsageError("--logprobs", "shown with --json only; add it");
-  TIDEMILL_TRY(prompt, ReadPrompt(flags));
+  TIDEMILL_TRY(given, ReadRunText(flags));
   TIDEMILL_TRY(saved, LoadState(flags.state));
 
   TIDEMILL_TRY(session, OpenSession(flags.model, flags.machine, flags.draft, context));
   const Model& model = *session.model;
-  WarnAboutDroppedBytes(model.text().tokenizer, prompt, context.messages);
+  WarnAboutDroppedBytes(model.text().tokenizer, given, context.messages);
   const GenerationOptions options =
       saved ? flags.generation.ApplyTo(saved->generation()) : AnswerOptions(flags.generation, model);
   WarnAboutIdleFlags(flags.generation, options, "", context.messages);
-  TIDEMILL_TRY(ids, EncodePrompt(model, flags, prompt));
+  TIDEMILL_TRY(ids, EncodeRunText(given, flags, model, saved ? &*saved : nullptr));
   const auto show = [&](const std::string& text) -> Result<void> {
     if (flags.json) return {};
     return context.out.WriteModelText(text);
@@ -114,16 +88,31 @@ Result<void> RunCommand(CommandContext& context) {
                                                            .more_prompt = ids,
                                                            .draft = draft,
                                                            .keep_state = keep,
+                                                           .snapshot_seconds = state.snapshot_seconds(),
                                                            .needs_room_for_all = is_asked_for})
                          : session.engine->Submit({.prompt = ids,
                                                    .generation = options,
                                                    .draft = draft,
                                                    .keep_state = keep,
+                                                   .snapshot_seconds = state.snapshot_seconds(),
                                                    .needs_room_for_all = is_asked_for}));
+  const size_t prompt_tokens = ids.size() + (saved ? saved->ids().size() : 0);
   saved.reset();
   std::shared_ptr<const std::vector<std::byte>> kept;
   Answer answer;
-  const Result<void> generated = Generate(*session.engine, id, context.signals, show, &answer, &kept);
+  PromptProgress progress(context.messages);
+  bool has_warned = false;  // since the last snapshot that was written
+  const auto write_snapshot = [&](const auto& snapshot) {
+    const Result<void> written = state.Write(snapshot);
+    if (!written.ok() && !has_warned) {
+      progress.Hide();
+      context.messages.Warning(written.error().message() + "; the prompt is read on");
+    }
+    has_warned = !written.ok();
+  };
+  const RequestHooks hooks{.reads = [&](size_t read) { progress.Show(read, prompt_tokens); },
+                           .snapshot = write_snapshot};
+  const Result<void> generated = Generate(*session.engine, id, context.signals, show, &answer, &kept, hooks);
   const bool can_save = generated.ok() || kept != nullptr;  // also where nobody takes the text any more
   const Result<void> saved_state = can_save ? state.Write(kept) : Result<void>();
   if (!generated.ok()) {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <ctime>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "cli/errors.h"
@@ -122,19 +123,26 @@ Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
 
 Result<void> Generate(Engine& engine, RequestId id, SignalWatch& signals,
                       const std::function<Result<void>(const std::string&)>& on_text, Answer* answer,
-                      std::shared_ptr<const std::vector<std::byte>>* saved) {
+                      std::shared_ptr<const std::vector<std::byte>>* saved, const RequestHooks& hooks) {
   std::optional<Error> failure;
   bool is_done = false;
   const SignalWatch::Grace grace(signals, [&engine, id] { engine.Cancel(id); });
   if (signals.received() != 0) engine.Cancel(id);  // it came in a Grace around this one
+  const auto tell_read = [&] {
+    if (hooks.reads) hooks.reads(engine.prompt_read(id).value_or(SIZE_MAX));
+  };
+  tell_read();
   while (!is_done) {
     if (engine.idle()) {
       return Error(ErrorCode::kInternal, "generate: the request ended without a last event; please report it");
     }
-    for (const Event& event : engine.Step()) {
+    const std::span<const Event> events = engine.Step();
+    tell_read();
+    for (const Event& event : events) {
       if (event.request != id) continue;
       is_done = event.last();
       if (is_done) *saved = event.saved;
+      if (!is_done && event.saved != nullptr && hooks.snapshot) hooks.snapshot(event.saved);
       if (event.error) {
         if (!failure) failure = *event.error;
         continue;

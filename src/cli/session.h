@@ -41,6 +41,13 @@ Result<Session> OpenSession(const std::string& path, LoadOptions load, const Eng
 // Tokenizer and template alone, with a warning where its ids are in doubt, and one where keys have no effect.
 Result<ModelText> LoadTextOnly(const std::string& path, Messages& messages);
 
+// What else happens to a request. `reads`: at first, and after each step before its text: tokens of the prompt that have been read; SIZE_MAX: it has
+// ended. `snapshot`: Event::saved before the end.
+struct RequestHooks {
+  std::function<void(size_t read)> reads = {};
+  std::function<void(const std::shared_ptr<const std::vector<std::byte>>& saved)> snapshot = {};
+};
+
 // Runs one request to its end; a signal cancels it, also one that a Grace around the call took. `on_text` gets each new
 // text; its error cancels the request and is returned, like the error of the request itself. The second one runs a request
 // that the engine has taken; `answer`, empty before, and `saved`, Event::saved, have what there is where it fails, too.
@@ -48,7 +55,7 @@ Result<Answer> Generate(Engine& engine, Request request, SignalWatch& signals,
                         const std::function<Result<void>(const std::string&)>& on_text);
 Result<void> Generate(Engine& engine, RequestId id, SignalWatch& signals,
                       const std::function<Result<void>(const std::string&)>& on_text, Answer* answer,
-                      std::shared_ptr<const std::vector<std::byte>>* saved);
+                      std::shared_ptr<const std::vector<std::byte>>* saved, const RequestHooks& hooks = {});
 
 // Says that `reserve`, or columns of keys, could not be had, if so.
 void WarnAboutGrowth(const RequestStats& stats, Messages& messages);

@@ -122,6 +122,10 @@ Process::Process(const std::vector<std::string>& arguments, const ProcessOptions
       const rlimit limit{.rlim_cur = options.address_bytes, .rlim_max = options.address_bytes};
       setrlimit(RLIMIT_AS, &limit);
     }
+    if (options.file_bytes != 0) {
+      const rlimit limit{.rlim_cur = options.file_bytes, .rlim_max = options.file_bytes};
+      setrlimit(RLIMIT_FSIZE, &limit);
+    }
     execvp(argv[0], argv.data());
     _exit(126);
   }

@@ -20,6 +20,7 @@ struct ProcessOptions {
   bool closed_stdout = false;      // there is no standard output
   bool small_pipe = false;         // standard output is a pipe that is full after a page
   uint64_t address_bytes = 0;      // that it may have at most, mapped or reserved; 0: no limit
+  uint64_t file_bytes = 0;         // that a file it writes may have; 0: no limit
   bool terminal = false;           // standard input and stderr are a terminal; Process::Type types on it
 };
 
