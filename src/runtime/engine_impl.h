@@ -63,7 +63,8 @@ struct EngineWaves {
   size_t ask_from = 0;                  // segments of a wave from which the planner is asked again
   std::optional<WaveForm> given = {};   // of tests: in place of the planner's choice
   std::optional<uint64_t> memory = {};  // of tests: bytes of buffers at most
-  std::vector<SegmentText> texts = {};  // of the wave at hand
+  std::function<void(const WavePiece& piece, size_t layer)> passed = {};  // of tests: WaveHooks::passed
+  std::vector<SegmentText> texts = {};                                    // of the wave at hand
   std::optional<MemoryRows> memory_rows;
 };
 

@@ -100,7 +100,7 @@ bool Engine::Impl::RunSegments(std::span<const SegmentText> texts, const std::at
     given += count;
     return true;
   };
-  return waves.wave->Run({.next = give}, stops);
+  return waves.wave->Run({.next = give, .passed = waves.passed}, stops);
 }
 
 bool Engine::Impl::RunWave(std::span<const Scheduler::WavePart> wave) {
