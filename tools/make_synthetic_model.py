@@ -3,8 +3,10 @@
 
     make_synthetic_model.py --shape llama-3.2-1b --type Q4_K_M --out FILE.gguf [--seed 1]
     make_synthetic_model.py --shape opt-1.3b --type BF16 --out FOLDER [--seed 1]
+    make_synthetic_model.py --shape armt-160m --type BF16 --out FOLDER [--segment 1024] [--memory 128] [--base FOLDER] [--seed 1]
 
-A GGUF file, or for OPT's shapes a folder as Hugging Face has them, which transformers reads, too.
+A GGUF file, or for OPT's shapes a folder as Hugging Face has them, which transformers reads, too. An armt shape is a Llama with recurrent memory, a folder;
+--base adds a folder with the plain model of the same weights, as a link to the same file where the file system has them.
 
 Every engine does the same work on it as on trained weights of that shape; its text is noise. Needs gguf and numpy
 (docs/quality.md has the environment). The same arguments give the same bytes. One tensor is in memory at a time.
@@ -32,6 +34,7 @@ except ModuleNotFoundError as error:
              "python3 -m venv oracle && oracle/bin/pip install gguf==0.19.0 safetensors numpy, then oracle/bin/python " + sys.argv[0])
 
 import synthetic_hybrid
+from synthetic_armt import ARMT_SHAPES, CONTEXT, write_armt
 from synthetic_folder import FOLDER_SHAPES, FOLDER_TYPES, write_folder
 from synthetic_vocabulary import LETTERS, byte_characters, grown
 
@@ -290,16 +293,26 @@ def write_model(s: Shape, file_type: str, seed: int, path: Path) -> None:
 
 def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--shape", choices=[*SHAPES, *FOLDER_SHAPES], required=True)
+    p.add_argument("--shape", choices=[*SHAPES, *FOLDER_SHAPES, *ARMT_SHAPES], required=True)
     p.add_argument("--type", choices=list(FILE_TYPES), required=True)
     p.add_argument("--out", type=Path, required=True)
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--segment", type=int, default=1024, help="tokens of a segment; of armt shapes")
+    p.add_argument("--memory", type=int, default=128, help="memory tokens behind each; of armt shapes")
+    p.add_argument("--base", type=Path, help="folder for the plain model of the same weights; of armt shapes")
     args = p.parse_args()
     if args.seed < 0:
         p.error(f"--seed {args.seed}: expected at least 0")
+    has_memory, is_folder = args.shape in ARMT_SHAPES, args.shape in FOLDER_SHAPES or args.shape in ARMT_SHAPES
+    if args.base is not None and not has_memory:
+        p.error(f"--base {args.base}: {args.shape} has no memory that its base model would lack")
+    if has_memory and not (1 <= args.memory <= 1024 and 1 <= args.segment <= CONTEXT - args.memory):
+        p.error(f"--segment {args.segment} --memory {args.memory}: expected 1 to 1024 memory tokens, and with the segment at most {CONTEXT} positions")
     args.out = args.out.resolve()  # a link stays one
-    if args.out.exists() and not (args.out.is_dir() if args.shape in FOLDER_SHAPES else args.out.is_file()):
-        p.error(f"--out {args.out}: expected a {'folder' if args.shape in FOLDER_SHAPES else 'file'} or nothing")
+    if args.out.exists() and not (args.out.is_dir() if is_folder else args.out.is_file()):
+        p.error(f"--out {args.out}: expected a {'folder' if is_folder else 'file'} or nothing")
+    if args.base is not None and args.base.exists() and (not args.base.is_dir() or args.base.resolve() == args.out):
+        p.error(f"--base {args.base}: expected a folder of its own, or nothing")
     try:
         return make(args, p)
     except OSError as error:
@@ -309,10 +322,13 @@ def main() -> int:
 
 
 def make(args: argparse.Namespace, p: argparse.ArgumentParser) -> int:
-    if args.shape in FOLDER_SHAPES:
+    if args.shape in FOLDER_SHAPES or args.shape in ARMT_SHAPES:
         if args.type not in FOLDER_TYPES:
             p.error(f"--type {args.type}: a folder has one of {', '.join(FOLDER_TYPES)}")
-        write_folder(FOLDER_SHAPES[args.shape], args.type, args.seed, args.out)
+        if args.shape in FOLDER_SHAPES:
+            write_folder(FOLDER_SHAPES[args.shape], args.type, args.seed, args.out)
+        else:
+            write_armt(args.shape, args.type, args.seed, args.out, args)
         print(f"{args.out}: {sum(f.stat().st_size for f in args.out.iterdir()) / 2**20:.0f} MiB")
         return 0
     part = args.out.with_name(args.out.name + ".part")

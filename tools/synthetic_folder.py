@@ -70,22 +70,14 @@ def write_weights(s: FolderShape, kind: str, seed: int, path: Path) -> None:
             file.write(narrowed(values, kind).tobytes())
 
 
-def write_folder(s: FolderShape, kind: str, seed: int, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.safetensors").unlink(missing_ok=True)  # another model's beside this one's settings would look whole
-    config = {"architectures": ["OPTForCausalLM"], "model_type": "opt", "hidden_size": s.hidden, "ffn_dim": s.ffn,
-              "num_hidden_layers": s.layers, "num_attention_heads": s.heads, "vocab_size": s.vocab,
-              "max_position_embeddings": s.context, "word_embed_proj_dim": s.hidden, "do_layer_norm_before": True,
-              "_remove_final_layer_norm": False, "enable_bias": True, "layer_norm_elementwise_affine": True,
-              "activation_function": "relu", "dropout": 0.0, "tie_word_embeddings": True, "torch_dtype": FOLDER_TYPES[kind][1],
-              "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 2}
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+def write_tokenizer(folder: Path, vocab: int) -> None:
+    """A byte-level BPE of so many tokens, of which four are special; texts begin and end with the third."""
     specials = ["<s>", "<pad>", "</s>", "<unk>"]
     characters = byte_characters()
     pairs = list(grown([characters[0x20]] + [c for c in characters if c.isascii() and c.islower()],
-                       s.vocab - len(specials) - 256))
+                       vocab - len(specials) - 256))
     tokens = specials + characters + [left + right for left, right in pairs]
-    assert len(set(tokens)) == s.vocab
+    assert len(set(tokens)) == vocab
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     tokenizer = {"version": "1.0", "truncation": None, "padding": None,
                  "added_tokens": [{"id": i, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
@@ -98,6 +90,19 @@ def write_folder(s: FolderShape, kind: str, seed: int, folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False) + "\n", encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "</s>",
                                                               "eos_token": "</s>"}) + "\n")
+
+
+def write_folder(s: FolderShape, kind: str, seed: int, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.safetensors").unlink(missing_ok=True)  # another model's beside this one's settings would look whole
+    config = {"architectures": ["OPTForCausalLM"], "model_type": "opt", "hidden_size": s.hidden, "ffn_dim": s.ffn,
+              "num_hidden_layers": s.layers, "num_attention_heads": s.heads, "vocab_size": s.vocab,
+              "max_position_embeddings": s.context, "word_embed_proj_dim": s.hidden, "do_layer_norm_before": True,
+              "_remove_final_layer_norm": False, "enable_bias": True, "layer_norm_elementwise_affine": True,
+              "activation_function": "relu", "dropout": 0.0, "tie_word_embeddings": True, "torch_dtype": FOLDER_TYPES[kind][1],
+              "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 2}
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    write_tokenizer(folder, s.vocab)
     part = folder / "model.safetensors.part"
     try:
         write_weights(s, kind, seed, part)
