@@ -1,7 +1,8 @@
 """Random weights in the shape of a Llama with recurrent memory (docs/recurrent-memory.md), as a folder in Hugging Face layout.
 
-Each tensor's numbers follow from the seed and its name alone: models of other segments, and the base model, have the same weights. They keep memories small
-(max |A| and max z below 1e4): keys are products of two numbers around 1, and the first segment's rows fill z, so that gamma lets later ones add little.
+Each tensor's numbers follow from the seed and its name alone: models of other segments, and the base model, have the same weights. The base model's are one
+shard, the memory's another. Memories stay small, max |A| and max z below 1e4, since the memory's matrices are: with W_mv as large as the others, reads made
+the rows of later segments larger, and their keys overshot what z had of the first ones (6.8e7 after 12 segments of 16 and 128 tokens).
 """
 
 import argparse
@@ -18,6 +19,8 @@ import numpy as np
 
 from synthetic_folder import FOLDER_TYPES, STD, narrowed, write_tokenizer
 
+MEMORY_STD = STD / 8  # of W_mq, W_mk and W_mv
+SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 CONTEXT = 1 << 18  # positions: the base model's longest prompt, and an answer
 ROPE_LLAMA3 = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
@@ -67,11 +70,13 @@ def values_of(name: str, shape: tuple[int, ...], kind: str, seed: int, table: np
     random = np.random.Generator(np.random.SFC64([seed, zlib.crc32(name.encode())]))
     if name.endswith("norm.weight"):
         return narrowed(random.uniform(0.9, 1.1, shape).astype(np.float32), kind)
+    if any(f".{matrix}." in name for matrix in ("W_mq", "W_mk", "W_mv")):
+        return narrowed((MEMORY_STD * random.standard_normal(shape)).astype(np.float32), kind)
     return table[random.integers(0, 1 << 16, shape, np.uint16)]
 
 
-def write_weights(tensors: list[tuple[str, tuple[int, ...]]], kind: str, seed: int, path: Path) -> None:
-    """safetensors: the header's bytes, a header of JSON, the tensors one behind another."""
+def write_weights(tensors: list[tuple[str, tuple[int, ...]]], kind: str, seed: int, path: Path) -> int:
+    """safetensors: the header's bytes, a header of JSON, the tensors one behind another, whose bytes it returns."""
     size, at, header = np.dtype(FOLDER_TYPES[kind][0]).itemsize, 0, {}
     for name, shape in tensors:
         end = at + int(np.prod(shape)) * size
@@ -90,6 +95,7 @@ def write_weights(tensors: list[tuple[str, tuple[int, ...]]], kind: str, seed: i
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+    return at
 
 
 def config_of(s: ArmtShape, kind: str) -> dict:
@@ -101,7 +107,8 @@ def config_of(s: ArmtShape, kind: str) -> dict:
 
 def begin_folder(folder: Path, config: dict, vocab: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.safetensors").unlink(missing_ok=True)  # another model's beside this one's settings would look whole
+    for other in folder.glob("model*.safetensors*"):  # another model's beside this one's settings would look whole
+        other.unlink()
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     write_tokenizer(folder, vocab)
 
@@ -110,12 +117,15 @@ def write_armt(name: str, kind: str, seed: int, folder: Path, args: argparse.Nam
     s = ARMT_SHAPES[name]
     block = {"segment_size": args.segment, "num_mem_tokens": args.memory, "d_mem": s.d_mem}
     begin_folder(folder, config_of(s, kind) | {"armt": block}, s.vocab)
-    write_weights([*base_tensors_of(s), *memory_tensors_of(s, args.memory)], kind, seed, folder / "model.safetensors")
+    parts = list(base_tensors_of(s)), list(memory_tensors_of(s, args.memory))
+    size = sum(write_weights(tensors, kind, seed, folder / shard) for tensors, shard in zip(parts, SHARDS, strict=True))
+    where = {tensor: shard for tensors, shard in zip(parts, SHARDS, strict=True) for tensor, _ in tensors}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": size}, "weight_map": where}, indent=1) + "\n")
     if args.base is None:
         return
     begin_folder(args.base, config_of(s, kind), s.vocab)
     whole = args.base / "model.safetensors"
     try:
-        os.link(folder / "model.safetensors", whole)  # the base model reads its own tensors of the same file
+        os.link(folder / SHARDS[0], whole)
     except OSError:  # another file system
-        shutil.copyfile(folder / "model.safetensors", whole)
+        shutil.copyfile(folder / SHARDS[0], whole)
