@@ -189,6 +189,9 @@ class BenchCaches {
   std::unique_ptr<Impl> impl_;
 };
 
+// Of a prefill, where the caller does not say: 512, or eight segments of a model that reads those.
+size_t DefaultPromptTokens(Engine& engine);
+
 // Prefill: logits of the last token only. Decode and batch: one token a step, logits of all vocabulary after each, nothing sampled.
 // With `caches`, a test that is the same but for `repeat` and `threads` fills nothing and warms up for 2 steps at most. A decode test at
 // a greater depth fills the rest. Another test takes the place of what is there. Null: filled and warmed up each time.

@@ -77,6 +77,25 @@ struct PredictedDrafts {
   std::vector<Best> best = {};   // at some acceptance rates, ascending
 };
 
+// How a model that reads segments takes a prompt as long as the context: whole segments as waves, then the last one. Its other predictions
+// are those within a segment.
+struct PredictedSegments {
+  struct Order {
+    std::string name;            // "sequential", "diagonal 16", "layer-major 8", "parallel cells 8 x 2"
+    double segment_seconds = 0;  // of a whole segment
+    double prompt_seconds = 0;   // of the prompt
+    uint64_t buffer_bytes = 0;   // of its rows in flight
+  };
+  size_t segment_tokens = 0, memory_tokens = 0;
+  size_t prompt_tokens = 0, whole_segments = 0;  // before the last one
+  uint64_t memory_bytes = 0;                     // what is kept of all earlier segments: A and z of all layers
+  uint64_t tail_bytes = 0;                       // keys and values of a whole segment
+  size_t wave_segments = 0;                      // that run between two looks at other requests, at most
+  std::vector<Order> orders = {};                // sequential first
+  std::string chosen, reason;                    // one sentence
+  std::string note;                              // the same for every model
+};
+
 // The numbers that the costs come from.
 struct ProfileInfo {
   std::string cpu, isa;
@@ -97,7 +116,8 @@ struct Plan {
   std::vector<PredictedDecode> decode;  // at some depths, ascending
   double prefill_seconds = 0;           // of a prompt as long as the context
   PredictedDrafts drafts;
-  std::vector<std::string> warnings;  // one line each: what the numbers lack
+  std::optional<PredictedSegments> segments = {};  // none: the model reads its text as a whole
+  std::vector<std::string> warnings;               // one line each: what the numbers lack
 };
 
 struct PlanOptions {
@@ -115,7 +135,7 @@ struct PlanOptions {
 // kFailedPrecondition while requests are in flight; kInvalidArgument for a batch of 0, for drafts that the engine cannot make, and for trees.
 Result<Plan> MakePlan(Engine& engine, const PlanOptions& options);
 
-// At most 20 lines: what is chosen, what it and the best alternative cost, and memory. verbose: reasons and the costs of draft tokens, too.
+// At most 20 lines, and 9 of segments: what is chosen, what it and the best alternative cost, and memory. verbose: reasons and the costs of draft tokens, too.
 std::string PlanText(const Plan& plan, bool verbose = false);
 
 }  // namespace tidemill

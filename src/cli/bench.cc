@@ -20,7 +20,7 @@ namespace {
 
 struct BenchFlags {
   std::optional<std::string> model;
-  std::vector<size_t> prompt_tokens = {512};
+  std::vector<size_t> prompt_tokens = {};
   std::vector<size_t> depth = {0};
   std::vector<size_t> batch = {1};
   std::optional<size_t> gen_tokens, repeat;
@@ -33,7 +33,8 @@ struct BenchFlags {
 void AddFlags(FlagSet& set, BenchFlags& flags) {
   constexpr size_t kMaxTokens = size_t{1} << 22;
   set.OptionalPositional("MODEL", flags.model, "A .gguf file or a model folder");
-  set.Numbers("--prompt-tokens", flags.prompt_tokens, 1, kMaxTokens, "Prefill of this many tokens (512)");
+  set.Numbers("--prompt-tokens", flags.prompt_tokens, 1, kMaxTokens,
+              "Prefill of this many tokens (512, or eight segments)");
   set.Number<size_t>("--gen-tokens", flags.gen_tokens, 1, kMaxTokens, "Decode steps that are timed (64)");
   set.Numbers("--depth", flags.depth, 0, kMaxTokens,
               "Decode at these depths (0); past the model's context size it runs and is marked");
@@ -46,13 +47,15 @@ void AddFlags(FlagSet& set, BenchFlags& flags) {
   flags.machine.AddTo(set);
 }
 
-std::vector<BenchTest> TestsOf(const BenchFlags& flags) {
+std::vector<BenchTest> TestsOf(const BenchFlags& flags, Engine& engine) {
   std::vector<BenchTest> tests;
   BenchTest test;
   test.gen_tokens = flags.gen_tokens.value_or(test.gen_tokens);
   test.repeat = flags.repeat.value_or(test.repeat);
   test.seed = flags.seed.value_or(0);
-  for (const size_t prompt_tokens : flags.prompt_tokens) {
+  const std::vector<size_t> prompts =
+      flags.prompt_tokens.empty() ? std::vector{DefaultPromptTokens(engine)} : flags.prompt_tokens;
+  for (const size_t prompt_tokens : prompts) {
     test.test = "prefill";
     test.prompt_tokens = prompt_tokens;
     tests.push_back(test);
@@ -340,7 +343,7 @@ Result<void> BenchCommand(CommandContext& context) {
   const std::string limits_before = LimitsText(limits, flags.verbose);
   if (!flags.json) TIDEMILL_TRY_VOID(context.out.Write(Header(session) + limits_before + "\n" + kColumns));
   std::vector<Figure> figures;
-  for (const BenchTest& test : TestsOf(flags)) {
+  for (const BenchTest& test : TestsOf(flags, engine)) {
     TIDEMILL_TRY(figure, Measure(engine, test));
     TIDEMILL_TRY_VOID(HoldAgainst(limits, engine, figure));
     if (!flags.json) TIDEMILL_TRY_VOID(context.out.Write(Row(figure) + (flags.verbose ? WorkLine(figure) : "")));

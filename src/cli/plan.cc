@@ -79,6 +79,28 @@ Json DraftsJson(const PredictedDrafts& drafts) {
           {"best", std::move(best)}};
 }
 
+Json SegmentsJson(const PredictedSegments& segments) {
+  Json orders = Json::array();
+  for (const PredictedSegments::Order& order : segments.orders) {
+    orders.push_back({{"name", order.name},
+                      {"segment_seconds", order.segment_seconds},
+                      {"prompt_seconds", order.prompt_seconds},
+                      {"tokens_per_s", static_cast<double>(segments.prompt_tokens) / order.prompt_seconds},
+                      {"buffer_bytes", order.buffer_bytes}});
+  }
+  return {{"segment_tokens", segments.segment_tokens},
+          {"memory_tokens", segments.memory_tokens},
+          {"prompt_tokens", segments.prompt_tokens},
+          {"whole_segments", segments.whole_segments},
+          {"memory_bytes", segments.memory_bytes},
+          {"tail_bytes", segments.tail_bytes},
+          {"wave_segments", segments.wave_segments},
+          {"orders", std::move(orders)},
+          {"chosen", segments.chosen},
+          {"reason", segments.reason},
+          {"note", segments.note}};
+}
+
 Json PlanJson(const Plan& plan, const ModelInfo& model) {
   const auto batch = static_cast<double>(plan.batch), context = static_cast<double>(plan.context);
   Json json;
@@ -100,6 +122,7 @@ Json PlanJson(const Plan& plan, const ModelInfo& model) {
   json["predicted"]["prefill"] = {
       {"tokens", plan.context}, {"seconds", plan.prefill_seconds}, {"tokens_per_s", context / plan.prefill_seconds}};
   json["drafts"] = DraftsJson(plan.drafts);
+  json["segments"] = plan.segments ? SegmentsJson(*plan.segments) : Json(nullptr);
   json["warnings"] = plan.warnings;
   return json;
 }

@@ -23,14 +23,16 @@ class Planner {
 
   Plan Make() const {
     Plan plan;
-    plan.context = in_.context;
+    plan.context = in_.segments ? in_.segments->prompt_tokens : in_.context;
     plan.batch = in_.batch;
     plan.state_row_bytes = in_.model.state_row_bytes;
     plan.state_memory_bytes = in_.state_memory;
     plan.memory = in_.memory;
     plan.memory.unused_capacity =
         static_cast<uint64_t>(IdleBytes(in_.policy, in_.increment) * static_cast<double>(in_.batch));
-    plan.choices = {GrowthIncrement(), Policy(), PrefillChunk(), Threads()};
+    if (in_.segments) plan.segments = Segments(*in_.segments);
+    plan.choices = {GrowthIncrement(), Policy(), in_.segments ? SegmentOrder(*plan.segments) : PrefillChunk(),
+                    Threads()};
     if (FirstSparse(in_.model.attention) || FirstSparse(in_.other_attention)) plan.choices.push_back(Attention());
     if (in_.model.linear.layers != 0) plan.choices.push_back(LinearForm());
     if (in_.drafts.is_planned) plan.choices.push_back(NumDraftTokensChoice());
@@ -39,7 +41,7 @@ class Planner {
       if (!plan.decode.empty() && depth <= plan.decode.back().depth) continue;
       plan.decode.push_back({depth, costs_.DecodeStep(depth, in_.batch)});
     }
-    plan.prefill_seconds = costs_.Prefill(in_.context, in_.prefill_chunk);
+    plan.prefill_seconds = plan.segments ? plan.choices[2].chosen.cost : costs_.Prefill(in_.context, in_.prefill_chunk);
     return plan;
   }
 
@@ -137,6 +139,46 @@ class Planner {
     }
     choice.of = "a prompt of " + TokensText(in_.context);
     choice.reason = "the most whose step buffers take 32 MiB, unless --prefill-chunk says otherwise";
+    return choice;
+  }
+
+  PredictedSegments Segments(const SegmentPlan& of) const {
+    const double tail = costs_.Prefill(of.prompt_tokens - of.whole_segments * of.segment_tokens, in_.prefill_chunk);
+    PredictedSegments predicted{
+        .segment_tokens = of.segment_tokens,
+        .memory_tokens = of.memory_tokens,
+        .prompt_tokens = of.prompt_tokens,
+        .whole_segments = of.whole_segments,
+        .memory_bytes = of.memory_bytes,
+        .tail_bytes = in_.model.state_row_bytes * (of.segment_tokens + of.memory_tokens),
+        .wave_segments = of.waves.pieces,
+        .chosen = WaveFormName(of.waves.chosen.form),
+        .reason = of.waves.reason,
+        .note = std::string(kWaveOrdersText),
+    };
+    for (const WavePrediction& one : of.waves.predicted) {
+      predicted.orders.push_back({.name = WaveFormName(one.form),
+                                  .segment_seconds = one.seconds,
+                                  .prompt_seconds = static_cast<double>(of.whole_segments) * one.seconds + tail,
+                                  .buffer_bytes = one.bytes});
+    }
+    return predicted;
+  }
+
+  // No flag chooses another one.
+  static Choice SegmentOrder(const PredictedSegments& segments) {
+    Choice choice;
+    choice.name = "segment order";
+    choice.of = "a prompt of " + TokensText(segments.prompt_tokens);
+    choice.reason = segments.reason;
+    for (const PredictedSegments::Order& order : segments.orders) {
+      const Alternative alternative{order.name, order.prompt_seconds};
+      if (order.name == segments.chosen) {
+        choice.chosen = alternative;
+      } else if (!choice.runner_up || alternative.cost < choice.runner_up->cost) {
+        choice.runner_up = alternative;
+      }
+    }
     return choice;
   }
 

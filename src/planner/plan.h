@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "planner/draft_costs.h"
 #include "planner/machine_profile.h"
 #include "planner/predicted_costs.h"
+#include "planner/wave_order.h"
 #include "tidemill/plan.h"
 #include "tidemill/policies.h"
 
@@ -26,10 +28,19 @@ struct DraftPlan {
   DraftPrefill prefill = {};                          // of half the context
 };
 
+// Of a model that reads segments.
+struct SegmentPlan {
+  size_t segment_tokens = 1, memory_tokens = 0;
+  size_t prompt_tokens = 1;  // at least 1
+  size_t whole_segments = 0;
+  uint64_t memory_bytes = 0;  // A and z of all layers
+  WaveChoice waves = {};
+};
+
 struct PlanInput {
   MachineProfile profile;
   ModelNumbers model;
-  size_t context = 1;         // N, at least 1
+  size_t context = 1;         // N, at least 1; of a model that reads segments, positions of one
   size_t batch = 1;           // at least 1
   uint64_t state_memory = 1;  // bytes, at least 1
   size_t sequences = 1;       // the most that share it; at least 1
@@ -45,6 +56,7 @@ struct PlanInput {
   std::vector<AttentionLayers> other_attention = {};
   std::string_view attention_reason = {};  // RequestStats::attention_reason
   DraftPlan drafts;
+  std::optional<SegmentPlan> segments = {};
 };
 
 // All of a plan but where its profile comes from.

@@ -63,6 +63,89 @@ prefill chunk     512 tokens     67.8 s    256 tokens     67.8 s    a prompt of 
 threads           2              9.59 ms   1              19.1 ms   a decode step at depth 4096
 )text";
 
+// 28 + 4 tokens a segment: 2.4 ms of products for 32 rows, 99 us of loops, 1.6 ms of elements and a loop, 2 * 528 us of attention. A diagonal
+// of two layers has 128 lists of two cells where there are 254 cells.
+PlanInput SegmentInput() {
+  PlanInput input = RoundInput();
+  input.model.weights = {{.dtype = DType::kQ8_0, .bytes = 10e6}};
+  input.context = input.increment = 512;
+  input.segments = SegmentPlan{.segment_tokens = 28,
+                               .memory_tokens = 4,
+                               .prompt_tokens = 28 * 127 + 5,
+                               .whole_segments = 127,
+                               .memory_bytes = 3'000'000};
+  WaveInput waves;
+  waves.layers = 2;
+  waves.segment_tokens = 28;
+  waves.memory_rows = 4;
+  waves.pieces = 127;
+  waves.threads = 2;
+  waves.bytes = [](const WaveForm& form) { return 1'000'000 * form.in_flight; };
+  input.segments->waves = ChooseWave(input.profile, input.model, waves);
+  return input;
+}
+
+constexpr const char* kSegmentText = R"text(machine           a CPU, 2 threads, avx2
+request           context size 3561, batch 1
+memory            weights 12.0 MB + KV cache 67.1 MB + work 2.00 MB = 81.1 MB; fits in 8.00 GB free
+decode            713 tokens/s at depth 0, 522 at 256, 413 at 511
+prefill           5938 tokens/s: 3561 tokens in 600 ms
+
+choice            chosen         cost      alternative    cost      cost is the time of
+growth increment  512 tokens     4.19 ms   256 tokens     8.39 ms   growing to 512 tokens
+kv policy         bmc            4.19 ms   upfront        4.19 ms   growing to 512 tokens
+segment order     diagonal 2     600 ms    sequential     606 ms    a prompt of 3561 tokens
+threads           2              1.91 ms   1              3.73 ms   a decode step at depth 256
+
+segments          28 + 4 memory tokens; a state keeps at any length 3.00 MB of memory and 262 kB of the segment at hand
+                  order                 a segment  prompt tokens/s   buffers
+                  sequential              4.76 ms           5876.5   1.00 MB
+                  diagonal 2              4.71 ms           5938.3   2.00 MB
+                  parallel cells 2 x 1    4.79 ms           5830.8   2.00 MB
+                  diagonal 2, at most 424 segments at a time: it is predicted to save 1 % of the sequential order's time: threads wait for each other in 128 groups of cells, not in 254 cells
+                  On a CPU all orders move the same bytes; they differ in how often threads wait for each other, and in what is still in a cache.
+
+--verbose says why, and what draft tokens cost
+)text";
+
+TEST(Plan, Segments_HaveTheirOrders) {
+  const Plan plan = RoundPlan(SegmentInput());
+  ASSERT_TRUE(plan.segments);
+  EXPECT_EQ(plan.context, 28U * 127 + 5);
+  EXPECT_EQ(plan.decode.back().depth, 511U);  // within a segment
+  const PredictedSegments& segments = *plan.segments;
+  ASSERT_EQ(segments.orders.size(), 3U);
+  EXPECT_EQ(segments.orders[0].name, "sequential");
+  EXPECT_NEAR(segments.orders[0].segment_seconds, 2e-3 + 99e-6 + 1.6e-3 + 1e-6 + 2 * 528e-6, 1e-12);
+  // The last five tokens, with logits: the same of a prompt.
+  const double tail = PredictedCosts(SegmentInput().profile, SegmentInput().model).Prefill(5, 512);
+  for (const PredictedSegments::Order& order : segments.orders)
+    EXPECT_NEAR(order.prompt_seconds, 127 * order.segment_seconds + tail, 1e-12);
+  EXPECT_EQ(segments.tail_bytes, 8192U * 32);
+  EXPECT_EQ(segments.note, kWaveOrdersText);
+  const Choice& order = Named(plan, "segment order");
+  EXPECT_EQ(order.chosen.value, segments.chosen);
+  EXPECT_EQ(order.reason, segments.reason);
+  EXPECT_EQ(plan.prefill_seconds, order.chosen.cost);
+  EXPECT_FALSE(order.runner_up_is_cheaper());
+  EXPECT_EQ(PlanText(plan), kSegmentText);
+}
+
+// Longer than a wave may be: steps or one segment at a time.
+TEST(Plan, SegmentLongerThanAWave_RunsAlone) {
+  PlanInput input = SegmentInput();
+  WaveInput waves;
+  waves.segment_tokens = 2 * kMaxWaveTokens;
+  waves.pieces = 9;
+  waves.bytes = [](const WaveForm&) { return 1; };
+  input.segments->waves = ChooseWave(input.profile, input.model, waves);
+  const Plan plan = RoundPlan(input);
+  EXPECT_EQ(plan.segments->chosen, "sequential");
+  EXPECT_EQ(plan.segments->wave_segments, 1U);
+  EXPECT_FALSE(Named(plan, "segment order").runner_up);
+  EXPECT_THAT(PlanText(plan), HasSubstr("sequential, at most 1 segment at a time: a segment takes "));
+}
+
 TEST(Plan, RoundNumbers_GiveTheKeptText) {
   const std::string text = kText;
   EXPECT_EQ(PlanText(RoundPlan(RoundInput())), text + "\n--verbose says why, and what draft tokens cost\n");

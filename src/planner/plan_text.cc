@@ -74,6 +74,24 @@ std::string ChoicesText(const Plan& plan) {
   return text + cheaper;
 }
 
+std::string SegmentsText(const PredictedSegments& segments) {
+  std::string text =
+      "\n" + Line("segments", std::to_string(segments.segment_tokens) + " + " + std::to_string(segments.memory_tokens) +
+                                  " memory tokens; a state keeps at any length " + Bytes(segments.memory_bytes) +
+                                  " of memory and " + Bytes(segments.tail_bytes) + " of the segment at hand");
+  char line[160];
+  text += Line("", "order                 a segment  prompt tokens/s   buffers");
+  for (const PredictedSegments::Order& order : segments.orders) {
+    std::snprintf(
+        line, sizeof line, "%-20s %10s  %15.1f  %8s", order.name.c_str(), SecondsText(order.segment_seconds).c_str(),
+        static_cast<double>(segments.prompt_tokens) / order.prompt_seconds, Bytes(order.buffer_bytes).c_str());
+    text += Line("", line);
+  }
+  text += Line("", segments.chosen + ", at most " + std::to_string(segments.wave_segments) +
+                       (segments.wave_segments == 1 ? " segment" : " segments") + " at a time: " + segments.reason);
+  return text + Line("", segments.note);
+}
+
 std::string DraftText(const PredictedDrafts& drafts) {
   if (drafts.steps.empty()) return "";
   std::string text =
@@ -143,6 +161,7 @@ std::string PlanText(const Plan& plan, bool verbose) {
                                          (profile.threads == 1 ? " thread, " : " threads, ") + profile.isa);
   text += Line("request", "context size " + std::to_string(plan.context) + ", batch " + std::to_string(plan.batch));
   text += MemoryText(plan) + SpeedText(plan) + "\n" + ChoicesText(plan);
+  if (plan.segments) text += SegmentsText(*plan.segments);
   return text + (verbose ? Details(plan) : "\n--verbose says why, and what draft tokens cost\n");
 }
 

@@ -48,11 +48,15 @@ class BenchSequences {
     return end;
   }
 
-  // Runs `count` random tokens of one sequence in chunks, as a prompt; logits of the last one only.
+  // Runs `count` random tokens of one sequence as a prompt: whole segments as an engine runs them, others in chunks; logits of the last one only.
   Result<void> Feed(SequenceState& state, size_t count) {
     const size_t rows = EqualPart(count, impl_.options.prefill_chunk), text = state.length() + count;
     std::vector<int32_t> ids(rows);
     while (state.length() < text) {
+      if (memory_) {
+        TIDEMILL_TRY(ran, FeedWave(state, text));
+        if (ran) continue;
+      }
       const size_t end = memory_ ? EndOfSegment(state, text) : text;
       const std::span<int32_t> part = std::span(ids).first(std::min(rows, end - state.length()));
       Draw(part);
@@ -68,6 +72,30 @@ class BenchSequences {
       state.Commit(keys_);
     }
     return {};
+  }
+
+  // Whole segments of a text of so many tokens; false: steps are to run.
+  Result<bool> FeedWave(SequenceState& state, size_t text) {
+    const ArmtSettings& armt = *impl_.language_model().settings.armt;
+    const bool all_threads = impl_.threads->num_threads() == impl_.threads->num_all_threads();
+    if (state.length() != SegmentFirst(state) || !all_threads) return false;  // teams have threads of their own
+    size_t end = state.length(), segments = 0;
+    for (size_t next = SegmentEnd(armt, text, end); next < text && next - state.length() <= most_tokens_; ++segments)
+      next = SegmentEnd(armt, text, end = next);
+    if (segments < 2 || !impl_.PrepareWaves(segments)) return false;
+    if (const size_t most = impl_.scheduler->wave_tokens(); end - state.length() > most) {
+      most_tokens_ = most;
+      return FeedWave(state, text);
+    }
+    std::vector<int32_t> ids(end - state.length());
+    Draw(ids);
+    TIDEMILL_TRY_VOID(state.Reserve(armt.segment_size + memory_->count()));
+    TIDEMILL_TRY_VOID(state.ReserveKeys(ids.size()));
+    const SegmentText whole{.state = &state, .tokens = ids, .text = text};
+    impl_.RunSegments({&whole, 1}, nullptr);
+    keys_.assign(ids.begin(), ids.end());
+    state.Commit(keys_);
+    return true;
   }
 
   // `steps` steps of one token for every sequence, as generated ones, with logits for all.
@@ -125,7 +153,8 @@ class BenchSequences {
   Engine::Impl::RequestClass class_;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<SequenceState>> states_;
-  std::optional<MemoryRows> memory_;  // of a model that reads segments
+  std::optional<MemoryRows> memory_;     // of a model that reads segments
+  size_t most_tokens_ = kMaxWaveTokens;  // of a wave
   std::vector<StepSequence> step_;
   std::vector<RowKey> keys_;
   volatile float sink_ = 0;
@@ -180,11 +209,21 @@ Result<BenchSample> TakeSample(size_t tokens, const Work& work) {
   return sample;
 }
 
-// Bytes and operations of all matrix products for `rows` rows, of which `head_rows` go through the head.
-Cost WeightCost(const LanguageModel& model, size_t rows, size_t head_rows, Isa isa) {
+// Bytes and operations of all matrix products for `rows` rows, of which `head_rows` go through the head, and for memory rows.
+Cost WeightCost(const LanguageModel& model, size_t rows, size_t memory_rows, size_t head_rows, Isa isa) {
   Cost cost;
-  for (const DecoderLayer& layer : model.layers) cost += layer.ProductCost(rows, isa);
+  for (const DecoderLayer& layer : model.layers) cost += layer.ProductCost(rows + memory_rows, isa, memory_rows);
   return cost += MatMulCost(model.head_or_tied(), head_rows, isa);
+}
+
+// Segments of a text that end before it does.
+size_t WholeSegments(const LanguageModel& model, size_t text) {
+  return model.segments.present() && text != 0 ? (text - 1) / model.segments.shape.segment_tokens : 0;
+}
+
+// Of those tokens, what the last one of a text of so many sees.
+size_t TailOf(const LanguageModel& model, size_t text) {
+  return text - WholeSegments(model, text) * model.segments.shape.segment_tokens;
 }
 
 Cost AttentionCostOf(const LanguageModel& model, DType kv, size_t len, size_t first) {
@@ -198,6 +237,17 @@ Cost AttentionCostOf(const LanguageModel& model, DType kv, size_t len, size_t fi
       all += AttentionCost(shape, len, seen, std::min(first + len, window + len - 1));
     }
   }
+  return all;
+}
+
+// Of a prompt. What its segments' rows read of the segments before is left out: their matrices are small.
+Cost PromptAttentionCost(const LanguageModel& model, DType kv, size_t tokens) {
+  Cost all = AttentionCostOf(model, kv, TailOf(model, tokens), 0);
+  const size_t whole = WholeSegments(model, tokens);
+  if (whole == 0) return all;
+  const SegmentShape& shape = model.segments.shape;
+  const Cost of_one = AttentionCostOf(model, kv, shape.segment_tokens + shape.memory_rows, 0);
+  for (size_t i = 0; i < whole; ++i) all += of_one;
   return all;
 }
 
@@ -239,9 +289,10 @@ Result<BenchResult> BenchPrefill(Engine::Impl& impl, const Engine::Impl::Request
     result.samples.push_back(sample);
   }
   const LanguageModel& model = impl.language_model();
-  result.products = WorkOf(WeightCost(model, test.prompt_tokens, 1, impl.isa));
+  result.products = WorkOf(WeightCost(
+      model, test.prompt_tokens, WholeSegments(model, test.prompt_tokens) * model.segments.memory_rows(), 1, impl.isa));
   result.weight_bytes_per_token = result.products.bytes / static_cast<double>(test.prompt_tokens);
-  const Cost attention = AttentionCostOf(model, DTypeOf(*impl.options.kv_type), test.prompt_tokens, 0);
+  const Cost attention = PromptAttentionCost(model, DTypeOf(*impl.options.kv_type), test.prompt_tokens);
   result.state_bytes_per_token = attention.bytes / static_cast<double>(test.prompt_tokens);
   result.attention = WorkOf(attention);
   return result;
@@ -273,19 +324,26 @@ Result<BenchResult> BenchDecode(Engine::Impl& impl, const Engine::Impl::RequestC
     result.samples.push_back(sample);
   }
   const LanguageModel& model = impl.language_model();
-  const Cost cost = WeightCost(model, depths.size(), depths.size(), impl.isa);
+  const Cost cost = WeightCost(model, depths.size(), 0, depths.size(), impl.isa);
   result.weight_bytes_per_token = cost.bytes / static_cast<double>(depths.size());
   result.state_bytes_per_token = sequences.state_bytes() / static_cast<double>(depths.size());
   for (const size_t depth : depths)
     result.attention += WorkOf(TokenAttentionCost(model, request_class.attention, DTypeOf(*impl.options.kv_type),
-                                                  depth + test.gen_tokens / 2));
+                                                  TailOf(model, depth) + test.gen_tokens / 2));
   result.products = WorkOf(cost);
   return result;
 }
 
+constexpr size_t kPromptTokens = 512, kPromptSegments = 8;  // where the caller does not say
+
 Error BenchError(const std::string& what) { return Error(ErrorCode::kInvalidArgument, "bench: " + what); }
 
 }  // namespace
+
+size_t DefaultPromptTokens(Engine& engine) {
+  const LanguageModel& model = engine.impl().language_model();
+  return model.segments.present() ? kPromptSegments * model.segments.shape.segment_tokens : kPromptTokens;
+}
 
 Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches* caches) {
   Engine::Impl& impl = engine.impl();

@@ -100,7 +100,12 @@ bool Engine::Impl::RunSegments(std::span<const SegmentText> texts, const std::at
     given += count;
     return true;
   };
-  return waves.wave->Run({.next = give, .passed = waves.passed}, stops);
+  try {
+    return waves.wave->Run({.next = give, .passed = waves.passed}, stops);
+  } catch (const std::exception&) {  // std::bad_alloc
+    waves.wave.reset();
+    throw;
+  }
 }
 
 bool Engine::Impl::RunWave(std::span<const Scheduler::WavePart> wave) {
@@ -120,7 +125,6 @@ bool Engine::Impl::RunWave(std::span<const Scheduler::WavePart> wave) {
     }
     return RunSegments(waves.texts, was_abandoned ? nullptr : &interrupt);
   } catch (const std::exception&) {  // std::bad_alloc
-    waves.wave.reset();
     scheduler->StopWaves();
     return false;
   }

@@ -8,20 +8,25 @@
 namespace tidemill {
 namespace {
 
-// A weight's bytes to the group of its kind; of `experts` times as many in a mixture, an expert's share.
-void AddWeight(std::vector<WeightGroup>& groups, const WeightMatrix& weight, size_t experts, size_t per_token) {
-  const auto bytes = static_cast<double>(weight.packed_bytes()) / static_cast<double>(experts);
+// Bytes to the group of their kind; of `experts` times as many in a mixture, an expert's share.
+void AddBytes(std::vector<WeightGroup>& groups, DType dtype, uint64_t all, size_t experts = 1, size_t per_token = 1) {
+  const auto bytes = static_cast<double>(all) / static_cast<double>(experts);
   for (WeightGroup& group : groups) {
-    if (group.dtype == weight.dtype() && group.experts == static_cast<double>(experts) &&
+    if (group.dtype == dtype && group.experts == static_cast<double>(experts) &&
         group.per_token == static_cast<double>(per_token)) {
       group.bytes += bytes;
       return;
     }
   }
-  groups.push_back({.dtype = weight.dtype(),
+  groups.push_back({.dtype = dtype,
                     .bytes = bytes,
                     .experts = static_cast<double>(experts),
                     .per_token = static_cast<double>(per_token)});
+}
+
+void AddWeight(std::vector<WeightGroup>& groups, const WeightUse& use) {
+  const WeightMatrix& weight = use.linear.weight;
+  AddBytes(groups, weight.dtype(), weight.packed_bytes(), use.experts, use.per_token);
 }
 
 void AddAttention(std::vector<AttentionLayers>& groups, const AttentionLayers& one) {
@@ -40,15 +45,16 @@ void AddAttention(std::vector<AttentionLayers>& groups, const AttentionLayers& o
 
 ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_layers) {
   ModelNumbers numbers;
-  const auto add_to = [](std::vector<WeightGroup>& groups) {
-    return [&groups](const WeightUse& use) { AddWeight(groups, use.linear.weight, use.experts, use.per_token); };
-  };
   numbers.row_works.push_back(
       {.cols = model.settings.hidden_size, .elements = model.settings.hidden_size});  // embedding
-  if (model.project_in.present()) add_to(numbers.weights)({model.project_in});
-  if (model.features.present() && model.features.fuses_tokens) add_to(numbers.weights)({model.features.fuse});
+  if (model.project_in.present()) AddWeight(numbers.weights, {model.project_in});
+  if (model.features.present() && model.features.fuses_tokens) AddWeight(numbers.weights, {model.features.fuse});
   for (const DecoderLayer& layer : std::span(model.layers).first(std::min(num_layers, model.layers.size()))) {
-    layer.ForEachWeight(add_to(numbers.weights));
+    layer.ForEachWeight(
+        [&](const WeightUse& use) { AddWeight(use.of_memory_rows ? numbers.memory : numbers.weights, use); });
+    // What a segment's rows read of those before it takes about as long as a product with as many weights.
+    const MemoryShape& memory = model.segments.shape.memory;
+    if (model.segments.present()) AddBytes(numbers.weights, memory.dtype, memory.bytes());
     const BranchWork work = layer.Work(kv_dtype);
     for (const AttentionShape& shape : work.attention) AddAttention(numbers.attention, {.layers = 1, .shape = shape});
     for (const LayerBranch& branch : layer.branches) {
@@ -60,8 +66,9 @@ ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_la
     numbers.row_works.insert(numbers.row_works.end(), work.rows.begin(), work.rows.end());
     numbers.loops += work.loops;
   }
-  if (model.project_out.present()) add_to(numbers.head)({model.project_out});
-  AddWeight(numbers.head, model.head_or_tied(), 1, 1);
+  if (model.project_out.present()) AddWeight(numbers.head, {model.project_out});
+  const WeightMatrix& head = model.head_or_tied();
+  AddBytes(numbers.head, head.dtype(), head.packed_bytes());
   numbers.state_row_bytes = model.state_row_bytes(kv_dtype);
   return numbers;
 }

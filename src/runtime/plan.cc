@@ -143,6 +143,18 @@ PlannedMemory MemoryOf(Engine::Impl& impl, const PlanOptions& options) {
   return memory;
 }
 
+SegmentPlan SegmentsOf(const Engine::Impl& impl, const MachineProfile& profile) {
+  const SegmentShape& shape = impl.language_model().segments.shape;
+  SegmentPlan plan;
+  plan.segment_tokens = shape.segment_tokens;
+  plan.memory_tokens = shape.memory_rows;
+  plan.prompt_tokens = impl.options.context;
+  plan.whole_segments = (plan.prompt_tokens - 1) / plan.segment_tokens;
+  plan.memory_bytes = impl.language_model().layers.size() * shape.memory.bytes();
+  plan.waves = impl.PredictWaves(profile, std::max<size_t>(1, plan.whole_segments));
+  return plan;
+}
+
 }  // namespace
 
 size_t ChosenKvIncrement(const LanguageModel& model, const EngineOptions& options) {
@@ -153,12 +165,6 @@ size_t ChosenKvIncrement(const LanguageModel& model, const EngineOptions& option
 Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
   if (!engine.idle())
     return Error(ErrorCode::kFailedPrecondition, "plan: requests are in flight; finish or cancel them first");
-  if (engine.impl().language_model().segments.present()) {
-    return Error(ErrorCode::kUnsupported,
-                 "plan: expected a model whose rows see its whole text, found one that reads segments, whose speed no "
-                 "plan predicts; "
-                 "tidemill bench measures it");
-  }
   if (options.batch == 0) return Error(ErrorCode::kInvalidArgument, "plan: --batch 0: expected at least 1");
   try {
     Engine::Impl& impl = engine.impl();
@@ -191,7 +197,10 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     other.floors.dense_shares.clear();  // by which all could be dense
     const auto sparq = impl.ClassOf({}, other);
     if (sparq.ok()) input.other_attention = NumbersOf(impl.language_model(), kv_dtype, sparq->attention).attention;
-    input.context = o.context;
+    const bool has_segments = impl.language_model().segments.present();
+    input.context =
+        has_segments ? std::min(o.context, impl.language_model().settings.max_position_embeddings) : o.context;
+    if (has_segments) input.segments = SegmentsOf(impl, input.profile);
     input.batch = options.batch;
     input.policy = o.kv_policy;
     input.increment_given = impl.kv_increment_given;
@@ -207,7 +216,7 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
         .num_draft_tokens = draft.num_draft_tokens,
     };
     const DraftSetting setting =
-        SettingOf(impl, draft, o.context / 2, others, draft.source == DraftSource::kNgram ? 0 : others);
+        SettingOf(impl, draft, input.context / 2, others, draft.source == DraftSource::kNgram ? 0 : others);
     input.drafts.costs = PredictDrafts(impl, input.profile, draft, setting);
     input.drafts.prefill = DraftPrefillOf(impl, input.profile, draft, setting, o.context / 2);
     Plan plan = ChoosePlan(input);

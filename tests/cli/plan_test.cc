@@ -132,6 +132,36 @@ TEST_F(PlanCommand, Drafts_ArePlanned) {
   EXPECT_THAT(Run({"--draft", "ngram"}).out, HasSubstr("\ndraft tokens      "));
 }
 
+TEST_F(PlanCommand, SegmentModel_HasOrders) {
+  const std::string model = std::string(TIDEMILL_FIXTURES) + "/armt/llama";
+  const ProcessResult result = RunTidemill({"plan", model, "--threads", "2", "--context", "1000", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json plan = json::parse(result.out, nullptr, false), &segments = plan["segments"];
+  EXPECT_EQ(plan["context_size"], 1000);
+  EXPECT_EQ(segments["segment_tokens"], 7);
+  EXPECT_EQ(segments["memory_tokens"], 3);
+  EXPECT_EQ(segments["prompt_tokens"], 1000);
+  EXPECT_EQ(segments["whole_segments"], 142);
+  EXPECT_EQ(segments["orders"][0]["name"], "sequential");
+  EXPECT_GT(segments["orders"].size(), 1U);
+  double chosen = 0, least = 1e9;
+  for (const json& order : segments["orders"]) {
+    const double seconds = order["prompt_seconds"];
+    if (order["name"] == segments["chosen"]) chosen = seconds;
+    least = std::min(least, seconds);
+    EXPECT_NEAR(order["tokens_per_s"].get<double>() * seconds, 1000, 1e-6);
+    EXPECT_GT(order["buffer_bytes"], 0);
+  }
+  EXPECT_LE(chosen, 1.02 * least);
+  EXPECT_EQ(plan["predicted"]["prefill"]["seconds"], chosen);
+  EXPECT_EQ(Choice(plan, "segment order")["reason"], segments["reason"]);
+  EXPECT_THAT(segments["note"], HasSubstr("all orders move the same bytes"));
+  const std::string text = RunTidemill({"plan", model, "--threads", "2", "--context", "1000"}).out;
+  EXPECT_THAT(text, HasSubstr("\nsegments          7 + 3 memory tokens; a state keeps at any length "));
+  EXPECT_THAT(text, HasSubstr(segments["note"].get<std::string>()));
+  EXPECT_TRUE(Json({"--json"})["segments"].is_null());
+}
+
 TEST_F(PlanCommand, SparseAttention_IsPredictedAsItReads) {
   const std::string model = WriteFile(
       "long.gguf", BuildTinyLlama({.hidden = 128, .heads = 4, .kv_heads = 2, .head_dim = 32, .context = 8192}));

@@ -55,6 +55,7 @@ struct StateOptions {
 struct WeightUse {
   const Linear& linear;
   size_t expert = 0, experts = 1, per_token = 1;
+  bool of_memory_rows = false;  // of a segment's memory rows alone
 };
 
 // What a step does beside products, in the kernels' terms.

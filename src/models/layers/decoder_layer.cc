@@ -21,10 +21,10 @@ uint64_t DecoderLayer::bytes() const {
   return bytes;
 }
 
-Cost DecoderLayer::ProductCost(size_t rows, Isa isa) const {
+Cost DecoderLayer::ProductCost(size_t rows, Isa isa, size_t memory_rows) const {
   Cost cost;
   ForEachWeight([&](const WeightUse& use) {
-    const size_t slots = rows * use.per_token, busy = std::min(slots, use.experts);
+    const size_t slots = (use.of_memory_rows ? memory_rows : rows) * use.per_token, busy = std::min(slots, use.experts);
     if (use.expert < busy) cost += MatMulCost(use.linear.weight, DivideRoundUp(slots, busy), isa);
   });
   return cost;

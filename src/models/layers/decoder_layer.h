@@ -44,8 +44,8 @@ struct DecoderLayer {
   }
   size_t num_states() const;
   uint64_t bytes() const;
-  // Of its matrix products for `rows` rows; rows of mixtures spread evenly over experts.
-  Cost ProductCost(size_t rows, Isa isa) const;
+  // Of its matrix products for `rows` rows, `memory_rows` of them memory rows; rows of mixtures spread evenly over experts.
+  Cost ProductCost(size_t rows, Isa isa, size_t memory_rows = 0) const;
   BranchWork Work(DType kv_dtype) const;
 };
 

@@ -59,7 +59,7 @@ void MemoryReadBranch::AddOutput(ExecutionContext& ctx, StepBuffers& b, const Br
 }
 
 void MemoryWriteBranch::ForEachWeight(const WeightVisitor& visit) const {
-  for (const Linear* linear : {&k_, &v_, &b_}) visit({*linear});
+  for (const Linear* linear : {&k_, &v_, &b_}) visit({.linear = *linear, .of_memory_rows = true});
 }
 
 bool MemoryWriteBranch::RunsWith(const Branch& other) const {
