@@ -64,8 +64,8 @@ struct EngineOptions {
   std::shared_ptr<const Model> draft_model = {};
   // In place of it: a draft head that was loaded for the engine's model. Where its context or the memory is full, it forgets and goes on.
   std::shared_ptr<const DraftHead> draft_head = {};
-  // Where MakePlan keeps this machine's numbers (PlanOptions has the same two). They predict the initial number of draft tokens; the nearest
-  // built-in numbers do so where there are none, or another machine's. Read when the first such request comes.
+  // Where MakePlan keeps this machine's numbers (PlanOptions has the same two). They predict the initial number of draft tokens, and
+  // the order of segments; the nearest built-in numbers do so where there are none, or another machine's. Read when the first such request comes.
   std::string profile_path = {}, cpu = {};
 };
 

@@ -81,7 +81,7 @@ struct PredictedDrafts {
 // are those within a segment.
 struct PredictedSegments {
   struct Order {
-    std::string name;            // "sequential", "diagonal 16", "layer-major 8", "parallel cells 8 x 2"
+    std::string name;            // "sequential", "diagonal 16", "layer-major 8", "teams 8 x 2"
     double segment_seconds = 0;  // of a whole segment
     double prompt_seconds = 0;   // of the prompt
     uint64_t buffer_bytes = 0;   // of its rows in flight

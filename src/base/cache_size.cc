@@ -24,10 +24,10 @@ uint64_t BytesIn(const std::string& path) {
 }  // namespace
 
 uint64_t LastCacheBytes(const std::string& root) {
-  constexpr int kMostCaches = 16;  // of a core; machines have four
+  constexpr int kCaches = 16;  // of a core; machines have four
   int last = 0;
   uint64_t bytes = 0;
-  for (int i = 0; i < kMostCaches; ++i) {
+  for (int i = 0; i < kCaches; ++i) {
     const std::string folder = root + "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(i);
     std::ifstream level_file(folder + "/level"), type_file(folder + "/type");
     int level = 0;

@@ -322,7 +322,7 @@ Result<void> RunPrompts(const RunFlags& flags, CommandContext& context) {
   options.draft_model = session.draft_model;
   options.draft_head = session.draft_head;
   options.threads = std::max<size_t>(1, session.engine->threads() / count);
-  if (flags.draft.source) NameProfile(options);
+  NameProfile(options);
   options.draft_threads = std::min(flags.draft.threads.value_or(0), options.threads);
   options.state_memory = std::max<uint64_t>(1, session.engine->state_memory() / count);
 

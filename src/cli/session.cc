@@ -70,7 +70,7 @@ Result<Session> Open(const std::string& path, const LoadOptions& load, EngineOpt
     options.draft_head = session.draft_head;
   }
   options.draft_threads = draft.threads.value_or(0);
-  if (draft.source) NameProfile(options);
+  NameProfile(options);
   TIDEMILL_TRY(engine, Engine::Create(session.model, options));
   session.engine = std::move(engine);
   if (!session.engine->notice().empty()) context.messages.Warning(session.engine->notice());

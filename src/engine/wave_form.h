@@ -26,7 +26,7 @@ constexpr std::string_view WaveOrderName(WaveOrder order) {
     case WaveOrder::kSequential: return "sequential";
     case WaveOrder::kDiagonal: return "diagonal";
     case WaveOrder::kLayerMajor: return "layer-major";
-    case WaveOrder::kTeams: return "parallel cells";
+    case WaveOrder::kTeams: return "teams";
   }
   return "unknown";
 }
@@ -39,7 +39,7 @@ struct WaveForm {
   friend bool operator==(const WaveForm&, const WaveForm&) = default;
 };
 
-// "sequential", "diagonal 16", "parallel cells 8 x 2": teams x threads.
+// "sequential", "diagonal 16", "teams 8 x 2": of two threads each.
 inline std::string WaveFormName(const WaveForm& form) {
   std::string name(WaveOrderName(form.order));
   if (form.order != WaveOrder::kSequential) name += " " + std::to_string(form.in_flight);

@@ -101,7 +101,7 @@ segments          28 + 4 memory tokens; a state keeps at any length 3.00 MB of m
                   order                 a segment  prompt tokens/s   buffers
                   sequential              4.76 ms           5876.5   1.00 MB
                   diagonal 2              4.71 ms           5938.3   2.00 MB
-                  parallel cells 2 x 1    4.79 ms           5830.8   2.00 MB
+                  teams 2 x 1             4.79 ms           5830.8   2.00 MB
                   diagonal 2, at most 424 segments at a time: it is predicted to save 1 % of the sequential order's time: threads wait for each other in 128 groups of cells, not in 254 cells
                   On a CPU all orders move the same bytes; they differ in how often threads wait for each other, and in what is still in a cache.
 
@@ -132,7 +132,7 @@ TEST(Plan, Segments_HaveTheirOrders) {
 }
 
 // Longer than a wave may be: steps or one segment at a time.
-TEST(Plan, SegmentLongerThanAWave_RunsAlone) {
+TEST(Plan, SegmentLongerThanAWave_HasNoMates) {
   PlanInput input = SegmentInput();
   WaveInput waves;
   waves.segment_tokens = 2 * kMaxWaveTokens;

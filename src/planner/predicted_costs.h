@@ -41,7 +41,7 @@ namespace tidemill {
 // times as long as dense attention of 16384 positions (docs/sparse-attention.md), and reads half as many bytes.
 inline constexpr double kGatheredByte = 5;
 
-// How much faster a last-level cache gives weights than memory does. A guess.
+// How much faster a last-level cache gives weights than memory does. Not measured.
 inline constexpr double kCacheSpeed = 3;
 
 // Layers whose attention has the same shape and form.

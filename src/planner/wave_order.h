@@ -5,7 +5,7 @@
 //   sequential      N * segment
 //   layer-major     the same; one piece in W reads a layer's weights from memory, the others from the cache
 //   diagonal        N * (products + attention) + row work of as many pieces side by side as a list has cells + lists(W) * loops / L
-//   parallel cells  lists(W) * (a piece's seconds of one team) / L
+//   teams           lists(W) * (a piece's seconds of one team) / L
 //
 //   A piece's seconds, with all teams busy, lie straight between those with a thread a team, of which as many run as the profile has threads,
 //   and those with all threads in one team. Teams read weights together no faster than memory gives them.
@@ -26,17 +26,19 @@
 
 namespace tidemill {
 
-// Predicted seconds of a wave at most: other requests wait no longer, and states are kept between waves. A guess.
+// Predicted seconds of a wave at most: other requests wait no longer, and states are kept between waves. Not measured: what a reader may
+// wait for without asking.
 inline constexpr double kWaveSeconds = 2;
 // Tokens of a wave at most, whose keys a state holds room for: about a megabyte.
 inline constexpr size_t kMaxWaveTokens = 65536;
 // Orders that are predicted to take as long, but for this part, are as good: the one with the least memory is taken. Predictions are no better.
 inline constexpr double kWaveTie = 0.01;
-// Of the free memory a wave's buffers take one part in so many. A guess.
+// Of the free memory a wave's buffers take at most one part in so many, as a state's unused capacity does of its memory. Not measured.
 inline constexpr uint64_t kWaveMemoryPart = 8;
-// A layer's weights stay in the last-level cache where they fill at most one part in so many: rows and states pass through it, too. A guess.
+// A layer's weights stay in the last-level cache where they fill at most one part in so many: rows and states pass through it, too. Not
+// measured.
 inline constexpr double kCachePart = 2;
-// Pieces of a layer-major wave at most: with so many, one in sixteen reads weights from memory. A guess.
+// Pieces of a layer-major wave at most: with so many, one in sixteen reads weights from memory.
 inline constexpr size_t kMaxLayerMajorPieces = 16;
 
 // What a plan says beside the choice.

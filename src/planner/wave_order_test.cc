@@ -191,7 +191,7 @@ TEST(WaveOrder, NearTie_TakesTheLeastMemory) {
   EXPECT_EQ(ChooseWave(RoundProfile(), model, Input()).chosen.form.order, WaveOrder::kDiagonal);
 }
 
-TEST(WaveOrder, OneSegment_RunsAlone) {
+TEST(WaveOrder, OneSegment_HasNoMates) {
   WaveInput input = Input();
   input.pieces = 1;
   input.cache_bytes = 1 << 30;
@@ -225,7 +225,7 @@ TEST(WaveForm, Names_SayOrderAndNumbers) {
   EXPECT_EQ(WaveFormName({}), "sequential");
   EXPECT_EQ(WaveFormName({WaveOrder::kDiagonal, 16, 0}), "diagonal 16");
   EXPECT_EQ(WaveFormName({WaveOrder::kLayerMajor, 3, 0}), "layer-major 3");
-  EXPECT_EQ(WaveFormName({WaveOrder::kTeams, 8, 2}), "parallel cells 8 x 2");
+  EXPECT_EQ(WaveFormName({WaveOrder::kTeams, 8, 2}), "teams 8 x 2");
 }
 
 TEST(WaveForm, Smaller_HalvesWhatIsInFlightDownToOnePiece) {

@@ -161,6 +161,8 @@ struct Engine::Impl {
   bool RunWave(std::span<const Scheduler::WavePart> wave);
   // Predicted orders of prompts with so many whole segments. May throw std::bad_alloc.
   WaveChoice PredictWaves(const MachineProfile& machine, size_t segments) const;
+  // Whether steps do as well, or no wave fits the memory or ends in time.
+  bool RunsAsSteps(const WaveChoice& choice) const;
   // Makes `waves` ready for so many. False: steps are better, or there is no memory.
   bool PrepareWaves(size_t segments);
   // Of texts whose states have reserved them; `waves` is ready. False: interrupted. Throws std::bad_alloc.

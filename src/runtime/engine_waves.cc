@@ -46,6 +46,12 @@ WaveChoice Engine::Impl::PredictWaves(const MachineProfile& machine, size_t segm
   return ChooseWave(machine, NumbersOf(recurrent, DTypeOf(*options.kv_type)), input);
 }
 
+bool Engine::Impl::RunsAsSteps(const WaveChoice& choice) const {
+  const bool is_sequential = choice.chosen.form.order == WaveOrder::kSequential;
+  const bool fits_in_step = language_model().segments.shape.segment_tokens <= options.prefill_chunk;
+  return !choice.fits || choice.pieces < 2 || (is_sequential && fits_in_step);
+}
+
 bool Engine::Impl::PrepareWaves(size_t segments) {
   if (waves.wave != nullptr && segments < waves.ask_from) return true;
   const size_t tokens = language_model().segments.shape.segment_tokens;
@@ -60,8 +66,7 @@ bool Engine::Impl::PrepareWaves(size_t segments) {
       const WaveChoice choice = PredictWaves(*profile, segments);
       form = choice.chosen.form;
       if (segments < choice.pieces) waves.ask_from = 2 * segments;
-      const bool is_sequential = form.order == WaveOrder::kSequential;
-      if (!choice.fits || choice.pieces < 2 || (is_sequential && tokens <= options.prefill_chunk)) {  // as steps do
+      if (RunsAsSteps(choice)) {
         waves.wave.reset();
         if (waves.ask_from == SIZE_MAX) {
           scheduler->StopWaves();

@@ -200,7 +200,11 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     const bool has_segments = impl.language_model().segments.present();
     input.context =
         has_segments ? std::min(o.context, impl.language_model().settings.max_position_embeddings) : o.context;
-    if (has_segments) input.segments = SegmentsOf(impl, input.profile);
+    if (has_segments) {
+      input.segments = SegmentsOf(impl, input.profile);
+      const WaveChoice& waves = input.segments->waves;
+      if (!impl.RunsAsSteps(waves)) input.memory.work += waves.chosen.bytes;
+    }
     input.batch = options.batch;
     input.policy = o.kv_policy;
     input.increment_given = impl.kv_increment_given;
