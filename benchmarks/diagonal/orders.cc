@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "benchmarks/diagonal/loaded_model.h"
 #include "engine/segments.h"
 #include "engine/wavefront.h"
+#include "tensor/half.h"
 
 namespace tidemill::diagonal {
 namespace {
@@ -23,11 +25,16 @@ struct Outcome {
   double max_a = 0, max_z = 0;
 };
 
-struct Order {
-  std::string name;
-  std::unique_ptr<GroupedWave> grouped;
-  std::unique_ptr<TeamWave> teams;
-};
+float ElementAt(DType dtype, const std::byte* memory, size_t i) {
+  if (dtype == DType::kBF16) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, memory + i * sizeof(bits), sizeof(bits));
+    return BFloat16ToFloat(bits);
+  }
+  float value = 0;
+  std::memcpy(&value, memory + i * sizeof(value), sizeof(value));
+  return value;
+}
 
 double MaxOf(std::span<const float> values) {
   double most = 0;
@@ -58,7 +65,7 @@ class Text {
         ids_(RandomIds(*loaded.model, options.segments * size_, 1)),
         memory_(*loaded.model) {}
 
-  Outcome Run(const Order& order) {
+  Outcome Run(Wave& wave) {
     const auto state = loaded_.NewState(ids_.size());
     const auto reserved = state->Reserve(piece_rows());
     if (!reserved.ok()) Refuse("reserve a segment: " + reserved.error().message());
@@ -82,7 +89,7 @@ class Text {
               if (token + 1 == size_) outcome.values.insert(outcome.values.end(), values.begin(), values.end());
             }};
     const double begin = Now();
-    (void)(order.grouped != nullptr ? order.grouped->Run(hooks, nullptr) : order.teams->Run(hooks, nullptr));
+    (void)wave.Run(hooks, nullptr);
     outcome.seconds = Now() - begin;
     state->Commit(KeysOf(ids_));
     TakeMemories(*state, &outcome);
@@ -97,7 +104,8 @@ class Text {
     const size_t in_a = shape.features() * shape.hidden;
     std::vector<float> values(shape.elements());
     for (size_t i = 0; i < state.num_layers(); ++i) {
-      std::memcpy(values.data(), static_cast<SegmentKvLayer&>(state.layer(i)).memory(), values.size() * sizeof(float));
+      const std::byte* const memory = static_cast<SegmentKvLayer&>(state.layer(i)).memory();
+      for (size_t e = 0; e < values.size(); ++e) values[e] = ElementAt(shape.dtype, memory, e);
       outcome->max_a = std::max(outcome->max_a, MaxOf(std::span(values).first(in_a)));
       outcome->max_z = std::max(outcome->max_z, MaxOf(std::span(values).subspan(in_a)));
       outcome->memories.insert(outcome->memories.end(), values.begin(), values.end());
@@ -111,23 +119,15 @@ class Text {
   MemoryRows memory_;
 };
 
-std::vector<Order> OrdersOf(const LoadedModel& loaded, const Options& options, size_t piece_rows) {
-  std::vector<Order> orders;
+std::vector<WaveForm> FormsOf(const LoadedModel& loaded, const Options& options) {
   const size_t layers = loaded.model->layers.size(), diagonal = std::min(layers, options.segments);
-  const auto grouped = [&](const char* name, WaveOrder order, size_t in_flight) {
-    auto wave = GroupedWave::Create(*loaded.model, *loaded.ctx, piece_rows, in_flight, order);
-    if (!wave.ok()) Refuse(std::string("make ") + name + ": " + wave.error().message());
-    orders.push_back({.name = name, .grouped = std::move(*wave), .teams = nullptr});
-  };
-  grouped("sequential", WaveOrder::kOldest, 1);
-  grouped("diagonal", WaveOrder::kAllReady, diagonal);
-  grouped("layer-major", WaveOrder::kLowestLayer, options.in_flight == 0 ? diagonal : options.in_flight);
-  for (size_t team = 1; team <= std::min<size_t>(2, options.threads); ++team) {
-    auto wave = TeamWave::Create(*loaded.model, loaded.ctx->isa(), piece_rows, options.threads / team, team);
-    if (!wave.ok()) Refuse("make teams: " + wave.error().message());
-    orders.push_back({.name = "teams of " + std::to_string(team), .grouped = nullptr, .teams = std::move(*wave)});
-  }
-  return orders;
+  std::vector<WaveForm> forms = {
+      {},
+      {.order = WaveOrder::kDiagonal, .in_flight = diagonal},
+      {.order = WaveOrder::kLayerMajor, .in_flight = options.in_flight == 0 ? diagonal : options.in_flight}};
+  for (size_t team = 1; team <= std::min<size_t>(2, options.threads); ++team)
+    forms.push_back({.order = WaveOrder::kTeams, .in_flight = options.threads / team, .team_threads = team});
+  return forms;
 }
 
 }  // namespace
@@ -136,21 +136,30 @@ int RunOrders(const Options& options) {
   const LoadedModel loaded = Load(options);
   if (!loaded.model->segments.present()) Refuse(options.model + ": expected a model with an armt block in config.json");
   Text text(loaded, options);
-  const std::vector<Order> orders = OrdersOf(loaded, options, text.piece_rows());
-  const Outcome expected = text.Run(orders.front());
+  const std::vector<WaveForm> forms = FormsOf(loaded, options);
+  std::vector<std::unique_ptr<Wave>> waves;
+  for (const WaveForm& form : forms) {
+    auto wave = CreateWave(*loaded.model, *loaded.ctx, text.piece_rows(), form);
+    if (!wave.ok()) Refuse("make a wave, " + WaveFormName(form) + ": " + wave.error().message());
+    waves.push_back(std::move(*wave));
+  }
+  const Outcome expected = text.Run(*waves.front());
   bool is_equal = true;
   std::mt19937_64 random(1);
   for (size_t round = 0; round <= options.rounds; ++round) {  // the first is not counted: its memory is new
-    std::vector<const Order*> shuffled;
-    for (const Order& order : orders) shuffled.push_back(&order);
+    std::vector<size_t> shuffled(forms.size());
+    std::iota(shuffled.begin(), shuffled.end(), size_t{0});
     std::shuffle(shuffled.begin(), shuffled.end(), random);
-    for (const Order* order : shuffled) {
-      const Outcome found = text.Run(*order);
+    for (const size_t order : shuffled) {
+      const Outcome found = text.Run(*waves[order]);
       const double error = std::max(Error(expected.memories, found.memories), Error(expected.values, found.values));
       is_equal = is_equal && error == 0;
       if (round == 0) continue;
       nlohmann::ordered_json line = loaded.Line("orders");
-      line.update({{"segments", options.segments}, {"want", options.want}, {"order", order->name}, {"round", round}});
+      line.update({{"segments", options.segments},
+                   {"want", options.want},
+                   {"order", WaveFormName(forms[order])},
+                   {"round", round}});
       line.update({{"seconds", found.seconds}, {"error", error}, {"max_a", found.max_a}, {"max_z", found.max_z}});
       Print(line);
     }
