@@ -36,9 +36,11 @@ float ElementAt(DType dtype, const std::byte* memory, size_t i) {
   return value;
 }
 
+constexpr double kNotFinite = 1e300;  // JSON has no infinity
+
 double MaxOf(std::span<const float> values) {
   double most = 0;
-  for (const float x : values) most = std::isfinite(x) ? std::max(most, std::fabs(static_cast<double>(x))) : INFINITY;
+  for (const float x : values) most = std::isfinite(x) ? std::max(most, std::fabs(static_cast<double>(x))) : kNotFinite;
   return most;
 }
 
@@ -46,14 +48,15 @@ double MaxOf(std::span<const float> values) {
 double Error(std::span<const float> expected, std::span<const float> found) {
   if (expected.size() == found.size() && std::memcmp(expected.data(), found.data(), expected.size_bytes()) == 0)
     return 0;
-  if (expected.size() != found.size()) return INFINITY;
+  if (expected.size() != found.size()) return kNotFinite;
   double distance = 0, length = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     const auto e = static_cast<double>(expected[i]), f = static_cast<double>(found[i]);
     distance += (e - f) * (e - f);
     length += e * e;
   }
-  return std::max(std::sqrt(distance / length), 1e-300);
+  const double error = std::sqrt(distance / length);
+  return std::isfinite(error) ? std::max(error, 1e-300) : kNotFinite;
 }
 
 class Text {
@@ -66,7 +69,7 @@ class Text {
         memory_(*loaded.model) {}
 
   Outcome Run(Wave& wave) {
-    const auto state = loaded_.NewState(ids_.size());
+    const auto state = loaded_.NewState(ids_.size() + piece_rows());
     const auto reserved = state->Reserve(piece_rows());
     if (!reserved.ok()) Refuse("reserve a segment: " + reserved.error().message());
     Outcome outcome;
