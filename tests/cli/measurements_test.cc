@@ -14,6 +14,7 @@
 
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
+#include "tests/fixtures_path.h"
 
 namespace tidemill::testing::measurements_test {
 namespace {
@@ -140,6 +141,19 @@ ProcessResult Bench(std::vector<std::string> flags) {
     EXPECT_THAT(result.err, EndsWith("run it again when the machine is less busy\n"));
   }
   return result;
+}
+
+TEST(Bench, SegmentModel_ReadsEightSegments) {
+  const std::string model = std::string(TIDEMILL_FIXTURES) + "/armt/llama";
+  const ProcessResult result = RunTidemill(
+      {"bench", model, "--gen-tokens", "4", "--depth", "0,30", "--repeat", "1", "--threads", "2", "--json"});
+  EXPECT_TRUE(result.exit_code == 0 || result.exit_code == 1) << result.err;  // limits that neighbours keep from it
+  const json results = json::parse(result.out)["results"];
+  ASSERT_EQ(results.size(), 3U);
+  EXPECT_EQ(results[0]["prompt_tokens"], 56);
+  for (const json& one : results) EXPECT_GT(one["tokens_per_s"]["median"], 0.0);
+  EXPECT_EQ(results[2]["depth"], 30);
+  EXPECT_EQ(results[2]["beyond_context"], false);
 }
 
 TEST(Bench, Json_HasEveryTestAndEveryMember) {

@@ -13,6 +13,7 @@
 
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
+#include "tests/fixtures_path.h"
 #include "tests/support/tiny_model.h"
 
 namespace tidemill::testing::plan_test {
