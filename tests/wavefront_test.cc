@@ -1,6 +1,6 @@
 // Texts through the layers in pieces, in every order that there is: the bits are those of piece after piece.
 //
-// By hand: TIDEMILL_MIXES=1000 for so many mixes, TIDEMILL_SEED for other ones.
+// By hand: TIDEMILL_MIXES=1000 for so many mixes, TIDEMILL_INTERRUPTS=1000, TIDEMILL_SEED for other ones.
 #include "engine/wavefront.h"
 
 #include <gtest/gtest.h>
@@ -350,7 +350,7 @@ TEST(Wavefront, Interrupted_LeavesStatesAsTheyWere) {
 
 // Another thread interrupts at any time, also within cells: nothing counts, and the next run has the bits that it would have had.
 TEST(Wavefront, InterruptedAnywhere_LeavesStatesAsTheyWere) {
-  const size_t mixes = testing::CountByHand("TIDEMILL_MIXES", 60);
+  const size_t interrupts = testing::CountByHand("TIDEMILL_INTERRUPTS", 20);
   for (const std::string model :
        {"armt/llama", "families/llama3_rope", "families/qwen3_moe", "families/qwen3_5_text_ratio3"}) {
     ModelRunner runner(Fixture(model), Options());
@@ -359,14 +359,14 @@ TEST(Wavefront, InterruptedAnywhere_LeavesStatesAsTheyWere) {
     same.WantNothing();
     same.RunOneByOne();
     size_t abandoned = 0;
-    for (size_t mix = 0; mix < mixes; ++mix) {
+    for (size_t mix = 0; mix < interrupts; ++mix) {
       Texts texts(runner, lengths);
       texts.WantNothing();  // logits would see the flag at the end
       const auto empty = texts.state(0).Checkpoint().value();
       std::atomic<bool> interrupt{false}, has_begun{false};
       std::thread other([&] {
         while (!has_begun) std::this_thread::yield();
-        const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(97 * mix % 1000);
+        const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(197 * mix % 1000);
         while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
         interrupt = true;
       });

@@ -184,6 +184,7 @@ size_t NumDenseRows(KvLayer& kv, const SequenceRows& rows) {
 
 void AttendSparseRows(ExecutionContext& ctx, const AttentionShape& shape, const Cell& cell, size_t state,
                       ConstMatrix<float> q, Matrix<float> out, SparseRowMemory& scratch) {
+  if (ctx.IsAbandoned()) return;  // what is counted was computed
   AttendScored(ctx, shape, cell, state, q, out, scratch);
   AttendWindows(ctx, shape, cell, state, q, out, scratch);
   for (const SequenceRows& rows : cell.sequences) {
