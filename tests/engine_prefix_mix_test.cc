@@ -87,7 +87,8 @@ World MakeWorld(const DraftingModel& drafting, uint64_t seed) {
     generation.seed = random();
     world.work.push_back({.prompt = std::move(prompt), .generation = generation});
   }
-  world.alone = RunUnbatched(drafting.model, world.work, {.threads = 1, .context = world.context, .prefill_chunk = 64, .prefix_cache = false});
+  world.alone = RunUnbatched(drafting.model, world.work,
+                             {.threads = 1, .context = world.context, .prefill_chunk = 64, .prefix_cache = false});
   return world;
 }
 
