@@ -165,6 +165,29 @@ TEST(OutputRows, LastLayer_ComputesKeysAndValuesOfAllRowsAndTheRestOfThoseThatAr
   }
 }
 
+// What predictions count is what runs: a weight says whether only outputs go through it in the last layer.
+TEST(OutputRows, WeightsOfOutputs_AreThoseThatOutputsAloneGoThrough) {
+  size_t families = 0;
+  for (const char* family : testing::kFamilies) {
+    ModelRunner runner(Fixture(std::string("families/") + family), {.context = 64, .max_rows = 64});
+    const std::vector<DecoderLayer>& layers = runner.model().layers;
+    size_t of_all = runner.model().project_in.present() ? 1 : 0, of_outputs = 0, experts = 0;
+    for (const DecoderLayer& layer : layers) {
+      layer.ForEachWeight([&](const WeightUse& use) {
+        (&layer == &layers.back() && use.of_outputs ? of_outputs : of_all) += 1;
+        experts = std::max(experts, use.experts);
+      });
+    }
+    if (experts > 1) continue;  // rows choose which of them run
+    ++families;
+    SequentialOrder order;
+    EXPECT_EQ(RunStep(runner, {{20}}, false, order).product_rows, 20 * of_all) << family;
+    EXPECT_EQ(RunStep(runner, {{20, Wanted::kLast}}, false, order).product_rows, 20 * of_all + of_outputs) << family;
+    EXPECT_EQ(RunStep(runner, {{20}}, true, order).product_rows, 20 * (of_all + of_outputs)) << family;
+  }
+  EXPECT_GT(families, 8U);
+}
+
 // Features of a draft head are the residual stream of all rows, whatever they want.
 TEST(OutputRows, FeaturesBehindTheLastLayer_AreThoseOfAllRows) {
   ModelRunner runner(Fixture("families/llama3_rope"), {.context = 64, .max_rows = 64});
