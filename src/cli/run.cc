@@ -96,7 +96,9 @@ Result<void> RunCommand(CommandContext& context) {
                                                    .keep_state = keep,
                                                    .snapshot_seconds = state.snapshot_seconds(),
                                                    .needs_room_for_all = is_asked_for}));
-  const size_t prompt_tokens = ids.size() + (saved ? saved->ids().size() : 0);
+  const size_t prompt_tokens = !saved        ? ids.size()
+                               : ids.empty() ? saved->prompt_tokens()
+                                             : saved->ids().size() + ids.size();
   saved.reset();
   std::shared_ptr<const std::vector<std::byte>> kept;
   Answer answer;

@@ -73,16 +73,16 @@ Result<RunText> ReadRunText(const RunFlags& flags) {
 Result<std::vector<int32_t>> EncodeRunText(const RunText& text, const RunFlags& flags, const Model& model,
                                            const SavedRequest* saved) {
   const bool is_begun = saved != nullptr && saved->is_in_prompt();
-  if (is_begun && !text.is_given()) return std::vector<int32_t>();
+  if (is_begun && !text.text) return std::vector<int32_t>();
   std::vector<int32_t> ids;
   if (saved != nullptr && !is_begun) {
-    TIDEMILL_TRY(encoded, EncodeBehind(model, text.text));
+    TIDEMILL_TRY(encoded, EncodeBehind(model, text.text.value_or("")));
     ids = std::move(encoded);
   } else {
     PromptForm form = flags.form;
     form.raw = form.raw || text.question.has_value();
     TIDEMILL_TRY(encoder, PromptEncoder::Create(model, form));
-    TIDEMILL_TRY(encoded, encoder.Encode(text.text));
+    TIDEMILL_TRY(encoded, encoder.Encode(*text.text));
     ids = std::move(encoded);
   }
   if (text.question) {
@@ -95,12 +95,10 @@ Result<std::vector<int32_t>> EncodeRunText(const RunText& text, const RunFlags& 
 }
 
 void WarnAboutDroppedBytes(const Tokenizer& tokenizer, const RunText& text, Messages& messages) {
+  if (tokenizer.dropped_bytes().empty()) return;
+  const std::string all = text.text.value_or("") + text.question.value_or("");
   for (const uint8_t byte : tokenizer.dropped_bytes()) {
-    size_t offset = text.text.find(static_cast<char>(byte));
-    if (offset == std::string::npos && text.question) {
-      offset = text.question->find(static_cast<char>(byte));
-      if (offset != std::string::npos) offset += text.text.size();
-    }
+    const size_t offset = all.find(static_cast<char>(byte));
     if (offset != std::string::npos) {
       messages.Warning("the prompt has byte " + std::to_string(byte) + " at offset " + std::to_string(offset) +
                        ", for which the vocabulary has no token; it is left out");

@@ -16,10 +16,8 @@
 namespace tidemill::cli {
 
 struct RunText {
-  std::string text;                     // empty: none was given, behind a saved state
+  std::optional<std::string> text;      // none: behind a saved state there need be none
   std::optional<std::string> question;  // behind it
-
-  bool is_given() const { return !text.empty() || question.has_value(); }
 };
 
 // Before the model is loaded. kInvalidArgument: two texts where the model reads no segments, or as a chat; as TextSource::Read.

@@ -130,6 +130,8 @@ TEST(InterruptedPrompt, SignalsAtAnyTime_LoseNothingThatWasSaved) {
       const int number = kSignals[random() % 3];
       const bool is_ended = i < last;
       if (is_ended) {
+        if (random() % 4 != 0)
+          process.WaitUntil([&] { return std::filesystem::exists(path); });  // else before there is one, too
         std::this_thread::sleep_for(whole.time * static_cast<double>(random() % 1000) / 1000);
         process.Signal(number);
         ++i;
@@ -185,6 +187,7 @@ TEST(InterruptedPrompt, AnotherText_IsRefusedByItsFirstToken) {
               HasSubstr(second + "\", found 4 \" k3\"; give the text that was being read, or none\n"));
   EXPECT_THAT(refusal("longer.txt", book + " k3"),
               HasSubstr(before + std::to_string(kWords) + ": expected the end, found 4 \" k3\""));
+  EXPECT_THAT(refusal("empty.txt", ""), HasSubstr(before + "0: expected "));
   EXPECT_THAT(refusal("shorter.txt", book.substr(0, book.rfind(' '))), HasSubstr(", found the end; give"));
 }
 
@@ -222,6 +225,21 @@ TEST(InterruptedPrompt, Terminal_ShowsHowFarItIs) {
   const ProcessResult result = process.Wait();
   EXPECT_EQ(result.exit_code, 130);
   EXPECT_THAT(result.err, HasSubstr("\r\x1b[K")) << "the bar disappears";
+}
+
+// An answer that goes on has no prompt to read.
+TEST(InterruptedPrompt, TerminalOfAnAnswer_ShowsNoBar) {
+  if (const std::string why = WhyNoTerminal(); !why.empty()) GTEST_SKIP() << why;
+  const std::string path = StateFile("no_bar");
+  const std::vector<std::string> run = {"run", LongCountingModelFile(), "--save-state", path};
+  EXPECT_EQ(RunTidemill(With(run, {"--raw", "-p", "hello", "-n", "3", "--temperature", "0"})).exit_code, 0);
+  Process process(With(run, {"--load-state", path, "--ignore-eos", "-n", "900000"}), {.terminal = true});
+  process.ReadOut(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  process.Signal(SIGINT);
+  const ProcessResult result = process.Wait();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_EQ(result.err.find("reading the prompt"), std::string::npos) << result.err;
 }
 
 TEST(QuestionBehindAFile, IsOnePrompt) {
