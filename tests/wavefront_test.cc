@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <mutex>
+#include <new>
 #include <random>
 #include <set>
 #include <string>
@@ -76,11 +77,17 @@ class Texts {
     if (!memory_) CommitAll();
   }
   template <typename Wave>
-  bool Run(Wave& wave, const std::atomic<bool>* interrupt = nullptr, uint64_t seed = 0) {
+  bool Run(Wave& wave, const std::atomic<bool>* interrupt = nullptr, uint64_t seed = 0,
+           size_t pieces_before_no_memory = SIZE_MAX) {
     Begin();
+    std::atomic<size_t> taken{0};
     random_.seed(seed);
     const WaveHooks hooks{
-        .next = [this](WavePiece* piece) { return Next(piece); },
+        .next =
+            [&](WavePiece* piece) {
+              if (taken++ == pieces_before_no_memory) throw std::bad_alloc();
+              return Next(piece);
+            },
         .sink = [this](const WavePiece& piece, size_t, size_t, std::span<float> values) { Take(piece.text, values); }};
     if (!wave.Run(hooks, interrupt)) return false;
     CommitAll();
@@ -204,6 +211,19 @@ TEST(Wavefront, Created_RunsItsFormInTheBytesThatAreSaid) {
       EXPECT_EQ(wave->work_bytes(), WaveBytes(runner.model(), DetectIsa(), texts.piece_rows(), form)) << where;
       ASSERT_TRUE(texts.Run(*wave));
       texts.ExpectSame(alone, where);
+    }
+  }
+}
+
+// Whichever thread lacks it: a team's thread passes nothing on by itself.
+TEST(Wavefront, WithoutMemory_Throws) {
+  ModelRunner runner(Fixture("armt/llama"), Options());
+  for (const WaveForm& form : {WaveForm{WaveOrder::kDiagonal, 3, 0}, WaveForm{WaveOrder::kTeams, 3, 1}}) {
+    for (const size_t given : {0, 1, 5}) {
+      Texts texts(runner, {61, 30, 80});
+      const auto wave = CreateWave(runner.model(), runner.ctx(), texts.piece_rows(), form).value();
+      EXPECT_THROW(texts.Run(*wave, nullptr, 0, given), std::bad_alloc) << WaveFormName(form) << ", " << given;
+      for (size_t i = 0; i < 3; ++i) EXPECT_EQ(texts.state(i).length(), 0U);
     }
   }
 }
