@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/engine_impl.h"
+#include "runtime/model_numbers.h"
 #include "tests/support/changed_checkpoint.h"
 #include "tests/support/drafting_models.h"
 #include "tests/support/engine_driver.h"
@@ -64,6 +65,33 @@ TEST(SegmentPlan, Numbers_AreThoseOfTheModel) {
   // A state takes the same at any length.
   EngineDriver few(Recurrent(), {.threads = 1, .context = 100}), many(Recurrent(), {.threads = 1});
   EXPECT_EQ(PlanOf(few).memory.kv_cache, PlanOf(many).memory.kv_cache);
+}
+
+// Every weight counts once: for all rows, for memory rows, or behind the last layer's attention for rows that are read.
+TEST(SegmentPlan, Weights_CountForTheRowsThatNeedThem) {
+  const LanguageModel& model = *Recurrent()->impl().language_model;
+  const auto bytes_of = [](const std::vector<WeightGroup>& groups) {
+    double bytes = 0;
+    for (const WeightGroup& group : groups) bytes += group.experts * group.bytes;
+    return bytes;
+  };
+  double all = 0, memory = 0, outputs = 0;
+  for (const DecoderLayer& layer : model.layers) {
+    for (size_t i = 0; i < layer.branches.size(); ++i) {
+      layer.branches[i].branch->ForEachWeight([&](const WeightUse& use) {
+        const bool is_feed_forward = i == 2;  // behind the memory's read and attention, before its write
+        const auto bytes = static_cast<double>(use.linear.weight.packed_bytes());
+        (use.of_memory_rows ? memory : is_feed_forward && &layer == &model.layers.back() ? outputs : all) += bytes;
+      });
+    }
+  }
+  const ModelNumbers numbers = NumbersOf(model, DType::kF16);
+  EXPECT_EQ(bytes_of(numbers.outputs), outputs);
+  EXPECT_EQ(bytes_of(numbers.memory), memory);
+  EXPECT_EQ(bytes_of(numbers.weights), all + static_cast<double>(kLayers * model.segments.shape.memory.bytes()));
+  EXPECT_GT(outputs, 0.0);
+  EXPECT_GT(memory, 0.0);
+  EXPECT_TRUE(NumbersOf(model, DType::kF16, kLayers - 1).outputs.empty());  // whose last layer is not the model's
 }
 
 TEST(SegmentPlan, Engine_RunsTheOrderThatThePlanSays) {

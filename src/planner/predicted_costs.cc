@@ -54,8 +54,9 @@ double PredictedCosts::RowWorks(size_t rows) const {
 
 double PredictedCosts::RowsOfStep(size_t rows, size_t head_rows) const {
   const double loops = static_cast<double>(model_.loops + (head_rows == 0 ? 0 : 1)) * operations().loop;
-  return Products(model_.weights, static_cast<double>(rows)) + Products(model_.head, static_cast<double>(head_rows)) +
-         RowWorks(rows) + loops;
+  const auto read = static_cast<double>(head_rows);
+  return Products(model_.weights, static_cast<double>(rows)) + Products(model_.outputs, read) +
+         Products(model_.head, read) + RowWorks(rows) + loops;
 }
 
 double PredictedCosts::AttentionOf(const AttentionShape& shape, double rows, double kv_rows) const {
@@ -162,10 +163,10 @@ double PredictedCosts::Prefill(size_t tokens, size_t chunk) const {
 
 PredictedCosts::SegmentSeconds PredictedCosts::Segment(size_t rows, size_t memory_rows, double from_memory,
                                                        size_t side_by_side) const {
-  const auto all = static_cast<double>(rows);
+  const auto all = static_cast<double>(rows), read = static_cast<double>(memory_rows);
   SegmentSeconds seconds;
-  seconds.products = Products(model_.weights, all, from_memory) +
-                     Products(model_.memory, static_cast<double>(memory_rows), from_memory);
+  seconds.products = Products(model_.weights, all, from_memory) + Products(model_.memory, read, from_memory) +
+                     Products(model_.outputs, read, from_memory);
   for (const AttentionLayers& group : model_.attention) {
     const double seen = SeenPositions(all, static_cast<double>(group.shape.window));
     seconds.attention += static_cast<double>(group.layers) * AttentionOf(group.shape, all, seen / all);
@@ -177,7 +178,7 @@ PredictedCosts::SegmentSeconds PredictedCosts::Segment(size_t rows, size_t memor
 
 double PredictedCosts::layer_bytes() const {
   double bytes = 0;
-  for (const auto* groups : {&model_.weights, &model_.memory}) {
+  for (const auto* groups : {&model_.weights, &model_.memory, &model_.outputs}) {
     for (const WeightGroup& group : *groups) bytes += group.experts * group.bytes;
   }
   return bytes;
@@ -185,7 +186,7 @@ double PredictedCosts::layer_bytes() const {
 
 double PredictedCosts::ReadingWeights() const {
   double seconds = 0;
-  for (const auto* groups : {&model_.weights, &model_.memory}) {
+  for (const auto* groups : {&model_.weights, &model_.memory, &model_.outputs}) {
     for (const WeightGroup& group : *groups)
       seconds += group.experts * group.bytes * operations().product[static_cast<size_t>(group.dtype)].front();
   }

@@ -1,6 +1,6 @@
 // Predicted seconds of steps and of growing, from a machine's profile (t, a, loop, element) and a model's numbers.
 //
-//   products(rows)  = sum over weights of packed bytes * t(type, rows)
+//   products(rows)  = sum over weights of packed bytes * t(type, rows); behind the last layer's state of the rows whose result is read
 //                     of a mixture of experts: min(experts, slots) busy ones with slots / busy rows each, slots = rows * per_token
 //   attention(k, n) = KV heads * n * a(head_dim, group, k)
 //                     a row of sparse attention: attention(1, n) * SparseCost's bytes / AttentionCost's, where those of keys that are
@@ -69,6 +69,7 @@ struct ModelNumbers {
   std::vector<WeightGroup> weights;  // of the layers
   std::vector<WeightGroup> head;     // that give the logits of a row
   std::vector<WeightGroup> memory;   // of the layers, that a segment's memory rows alone go through
+  std::vector<WeightGroup> outputs;  // of the last layer, that those and rows with logits alone go through
   std::vector<AttentionLayers> attention;
   std::optional<size_t> sparse_from = {};  // rows from this position on are sparse; none: those of generated tokens
   LinearLayers linear;

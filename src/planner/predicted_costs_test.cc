@@ -62,6 +62,18 @@ TEST(PredictedCosts, CheckStep_IsOneStepOfMoreRowsOverOneContext) {
   EXPECT_NEAR(costs.CheckStep(999, 9, 0), 1.2e-3 * 39 / 31 + 0.1e-3 + 0.9e-3 + 2 * 9 * 108e-6, 1e-12);
 }
 
+TEST(PredictedCosts, Outputs_AreOfRowsThatAreRead) {
+  const MachineProfile profile = RoundProfile();
+  ModelNumbers model = RoundModel(), with = model;
+  with.outputs = {{.dtype = DType::kQ8_0, .bytes = 31e6}};  // 3.1 ms for one row, and 0.1 ms for each more
+  const PredictedCosts costs(profile, model), more(profile, with);
+  EXPECT_NEAR(more.DecodeStep(9, 5) - costs.DecodeStep(9, 5), 3.5e-3, 1e-12);
+  EXPECT_NEAR(more.BatchStep(9, 8, 2, 3) - costs.BatchStep(9, 8, 2, 3), 3.6e-3, 1e-12);
+  EXPECT_NEAR(more.Prefill(640, 64) - costs.Prefill(640, 64), 3.1e-3, 1e-12);  // of the last token alone
+  EXPECT_NEAR(more.Segment(64, 4, 1).total() - costs.Segment(64, 4, 1).total(), 3.4e-3, 1e-12);
+  EXPECT_EQ(more.layer_bytes() - costs.layer_bytes(), 31e6);
+}
+
 TEST(PredictedCosts, Weights_TakeWhatTheirTypeTakes) {
   MachineProfile profile = RoundProfile();
   const ModelNumbers model = RoundModel();
