@@ -1,6 +1,7 @@
 // Predicted seconds of steps and of growing, from a machine's profile (t, a, loop, element) and a model's numbers.
 //
-//   products(rows)  = sum over weights of packed bytes * t(type, rows); behind the last layer's state of the rows whose result is read
+//   products(rows)  = sum over weights of packed bytes * t(type, rows); in the last layer all but keys, values and what states take is of rows
+//                     whose result is read, while its attention and row work are counted for all
 //                     of a mixture of experts: min(experts, slots) busy ones with slots / busy rows each, slots = rows * per_token
 //   attention(k, n) = KV heads * n * a(head_dim, group, k)
 //                     a row of sparse attention: attention(1, n) * SparseCost's bytes / AttentionCost's, where those of keys that are

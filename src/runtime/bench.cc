@@ -209,10 +209,14 @@ Result<BenchSample> TakeSample(size_t tokens, const Work& work) {
   return sample;
 }
 
-// Bytes and operations of all matrix products for `rows` rows, of which `head_rows` go through the head, and for memory rows.
+// Bytes and operations of all matrix products for `rows` rows, of which `head_rows` go through the head, and for memory rows. Both have a
+// result of the last layer.
 Cost WeightCost(const LanguageModel& model, size_t rows, size_t memory_rows, size_t head_rows, Isa isa) {
   Cost cost;
-  for (const DecoderLayer& layer : model.layers) cost += layer.ProductCost(rows + memory_rows, isa, memory_rows);
+  for (const DecoderLayer& layer : model.layers) {
+    const size_t outputs = &layer == &model.layers.back() ? head_rows + memory_rows : SIZE_MAX;
+    cost += layer.ProductCost(rows + memory_rows, isa, memory_rows, outputs);
+  }
   return cost += MatMulCost(model.head_or_tied(), head_rows, isa);
 }
 

@@ -49,15 +49,16 @@ ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_la
       {.cols = model.settings.hidden_size, .elements = model.settings.hidden_size});  // embedding
   if (model.project_in.present()) AddWeight(numbers.weights, {model.project_in});
   if (model.features.present() && model.features.fuses_tokens) AddWeight(numbers.weights, {model.features.fuse});
-  for (const DecoderLayer& layer : std::span(model.layers).first(std::min(num_layers, model.layers.size()))) {
-    const bool is_last = &layer == &model.layers.back();
-    size_t all_rows = is_last ? layer.branches.size() : SIZE_MAX;  // the branches that all rows go through
-    while (is_last && all_rows != 0 && layer.branches[all_rows - 1].branch->num_states() == 0) --all_rows;
-    for (size_t i = 0; i < layer.branches.size(); ++i) {
-      layer.branches[i].branch->ForEachWeight([&](const WeightUse& use) {
-        AddWeight(use.of_memory_rows ? numbers.memory : i < all_rows ? numbers.weights : numbers.outputs, use);
-      });
-    }
+  const auto layers = std::span(model.layers).first(std::min(num_layers, model.layers.size()));
+  for (const DecoderLayer& layer : layers) {
+    const bool has_outputs =
+        &layer == &layers.back() && !model.features.present();  // a draft head reads all that it gave
+    layer.ForEachWeight([&](const WeightUse& use) {
+      AddWeight(use.of_memory_rows              ? numbers.memory
+                : has_outputs && use.of_outputs ? numbers.outputs
+                                                : numbers.weights,
+                use);
+    });
     // What a segment's rows read of those before it takes about as long as a product with as many weights.
     const MemoryShape& memory = model.segments.shape.memory;
     if (model.segments.present()) AddBytes(numbers.weights, memory.dtype, memory.bytes());

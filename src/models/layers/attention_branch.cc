@@ -86,7 +86,8 @@ AttentionBranch::Buffers AttentionBranch::BuffersOf(const StepBuffers& b, const 
 
 void AttentionBranch::ForEachWeight(const WeightVisitor& visit) const {
   for (const Linear* linear : {&layer_.q, &layer_.k, &layer_.v, &layer_.gate, &layer_.o}) {
-    if (linear->present()) visit({*linear});
+    const bool stored = linear == &layer_.k || linear == &layer_.v;
+    if (linear->present()) visit({.linear = *linear, .of_outputs = !stored});
   }
 }
 

@@ -56,6 +56,7 @@ struct WeightUse {
   const Linear& linear;
   size_t expert = 0, experts = 1, per_token = 1;
   bool of_memory_rows = false;  // of a segment's memory rows alone
+  bool of_outputs = false;      // in the stack's last layer, of rows whose result is read alone (Cell::outputs)
 };
 
 // What a step does beside products, in the kernels' terms.

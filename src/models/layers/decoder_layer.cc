@@ -21,10 +21,27 @@ uint64_t DecoderLayer::bytes() const {
   return bytes;
 }
 
-Cost DecoderLayer::ProductCost(size_t rows, Isa isa, size_t memory_rows) const {
+bool DecoderLayer::IsOfOutputs(size_t branch) const {
+  const auto remembers = [](const LayerBranch& b) { return b.branch->num_states() != 0; };
+  const auto first = branches.begin() + static_cast<std::ptrdiff_t>(branch);
+  return residual == Residual::kParallel ? !remembers(*first) : std::none_of(first, branches.end(), remembers);
+}
+
+void DecoderLayer::ForEachWeight(const Branch::WeightVisitor& visit) const {
+  for (size_t i = 0; i < branches.size(); ++i) {
+    const bool all_of_outputs = IsOfOutputs(i);
+    branches[i].branch->ForEachWeight([&](WeightUse use) {
+      use.of_outputs = use.of_outputs || all_of_outputs;
+      visit(use);
+    });
+  }
+}
+
+Cost DecoderLayer::ProductCost(size_t rows, Isa isa, size_t memory_rows, size_t outputs) const {
   Cost cost;
   ForEachWeight([&](const WeightUse& use) {
-    const size_t slots = (use.of_memory_rows ? memory_rows : rows) * use.per_token, busy = std::min(slots, use.experts);
+    const size_t own = use.of_memory_rows ? memory_rows : use.of_outputs ? std::min(rows, outputs) : rows;
+    const size_t slots = own * use.per_token, busy = std::min(slots, use.experts);
     if (use.expert < busy) cost += MatMulCost(use.linear.weight, DivideRoundUp(slots, busy), isa);
   });
   return cost;
@@ -102,11 +119,9 @@ void RunCellsOfOneForm(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells
   const DecoderLayer& layer = *cells.front().layer;
   const DecoderCells outputs = OutputsOf(b, cells);
   const auto branch = [&layer](size_t i) -> const Branch& { return *layer.branches[i].branch; };
-  size_t all_rows = layer.branches.size();  // the branches that need them: one that remembers, and those in front of it
-  while (all_rows != 0 && branch(all_rows - 1).num_states() == 0) --all_rows;
   if (layer.residual == Residual::kParallel) {  // all branches read x before any writes it
     for (size_t i = 0; i < layer.branches.size(); ++i) {
-      const bool has_all = branch(i).num_states() != 0;
+      const bool has_all = !layer.IsOfOutputs(i);
       if (has_all || !outputs.empty()) branch(i).Compute(ctx, b, {has_all ? cells : outputs, i, outputs});
     }
     for (size_t i = 0; i < layer.branches.size() && !outputs.empty(); ++i)
@@ -114,7 +129,8 @@ void RunCellsOfOneForm(ExecutionContext& ctx, StepBuffers& b, DecoderCells cells
     return;
   }
   for (size_t i = 0; i < layer.branches.size(); ++i) {
-    const DecoderCells in = i < all_rows ? cells : outputs, out = i + 1 < all_rows ? cells : outputs;
+    const bool is_last = i + 1 == layer.branches.size() || layer.IsOfOutputs(i + 1);  // nobody behind it needs all rows
+    const DecoderCells in = layer.IsOfOutputs(i) ? outputs : cells, out = is_last ? outputs : cells;
     if (!in.empty()) branch(i).Compute(ctx, b, {in, i, out});
     if (out.empty()) continue;
     branch(i).AddOutput(ctx, b, {out, i, out});

@@ -39,13 +39,15 @@ struct DecoderLayer {
   void Add(Norm norm, Norm out_norm, T branch) {
     branches.push_back({std::move(norm), std::move(out_norm), std::make_unique<T>(std::move(branch))});
   }
-  void ForEachWeight(const Branch::WeightVisitor& visit) const {
-    for (const LayerBranch& b : branches) b.branch->ForEachWeight(visit);
-  }
+  void ForEachWeight(const Branch::WeightVisitor& visit) const;
+  // Whether that branch computes only outputs (Cell::outputs) where the layer is the stack's last: it remembers nothing, and none does that
+  // reads its result.
+  bool IsOfOutputs(size_t branch) const;
   size_t num_states() const;
   uint64_t bytes() const;
-  // Of its matrix products for `rows` rows, `memory_rows` of them memory rows; rows of mixtures spread evenly over experts.
-  Cost ProductCost(size_t rows, Isa isa, size_t memory_rows = 0) const;
+  // Of its matrix products for `rows` rows, `memory_rows` of them memory rows; `outputs`: of a last layer, how many have a result. Rows of
+  // mixtures spread evenly over experts.
+  Cost ProductCost(size_t rows, Isa isa, size_t memory_rows = 0, size_t outputs = SIZE_MAX) const;
   BranchWork Work(DType kv_dtype) const;
 };
 

@@ -50,7 +50,8 @@ DeltaBranch::Buffers DeltaBranch::BuffersOf(const StepBuffers& b, const BranchCe
 }
 
 void DeltaBranch::ForEachWeight(const WeightVisitor& visit) const {
-  for (const Linear* linear : {&layer_.qkv, &layer_.z, &layer_.b, &layer_.a, &layer_.out}) visit({*linear});
+  for (const Linear* linear : {&layer_.qkv, &layer_.z, &layer_.b, &layer_.a, &layer_.out})
+    visit({.linear = *linear, .of_outputs = linear == &layer_.z || linear == &layer_.out});
 }
 
 uint64_t DeltaBranch::other_bytes() const {
