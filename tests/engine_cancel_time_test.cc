@@ -17,11 +17,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kTokens = 4096;
 
-// One layer, of 100 Gflop for so many tokens: a second or so.
+// Two layers, the first of 100 Gflop for so many tokens, a second or so. Of the last one only what is read is computed.
 std::shared_ptr<const Model> SlowModel() {
   return testing::LoadModel("engine_cancel_time", testing::BuildTinyLlama({.vocab = 400,
                                                                            .hidden = 1024,
-                                                                           .layers = 1,
+                                                                           .layers = 2,
                                                                            .heads = 4,
                                                                            .kv_heads = 2,
                                                                            .head_dim = 64,

@@ -131,6 +131,7 @@ TEST(Snapshots, CancelledInThePrompt_GoesOnToo) {
     for (const size_t steps : {0, 1, 7, 14}) {
       const std::string where = std::string(c.name) + ", " + std::to_string(steps) + " steps";
       EngineDriver cut(c.model, {.threads = 1, .prefill_chunk = 4, .prefix_cache = false});
+      cut.engine().impl().scheduler->StopWaves();
       const RequestId id = cut.Submit(request);
       for (size_t i = 0; i < steps; ++i) cut.Step();
       cut.engine().Cancel(id);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <new>
 #include <optional>
 #include <random>
@@ -91,8 +92,8 @@ class BenchSequences {
     Draw(ids);
     TIDEMILL_TRY_VOID(state.Reserve(armt.segment_size + memory_->count()));
     TIDEMILL_TRY_VOID(state.ReserveKeys(ids.size()));
-    const SegmentText whole{.state = &state, .tokens = ids, .text = text};
-    impl_.RunSegments({&whole, 1}, nullptr);
+    SegmentText whole{.state = &state, .tokens = ids, .text = text};
+    impl_.RunSegments({&whole, 1}, nullptr, std::numeric_limits<double>::infinity());
     keys_.assign(ids.begin(), ids.end());
     state.Commit(keys_);
     return true;

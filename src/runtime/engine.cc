@@ -431,7 +431,9 @@ std::span<const Event> Engine::Step() {
     const bool complete = impl.RunWave(wave);
     impl.was_abandoned = !complete && impl.interrupt.load();
     if (complete) {
-      for (const Scheduler::WavePart& part : wave) part.request->AdvanceWave(part.tokens, &impl.events);
+      for (size_t i = 0; i < wave.size(); ++i) {
+        if (const size_t read = impl.waves.texts[i].read; read != 0) wave[i].request->AdvanceWave(read, &impl.events);
+      }
       scheduler.KeepSnapshots();
     } else {
       impl.EndCancelled();

@@ -40,6 +40,7 @@ struct SegmentText {
   SequenceState* state = nullptr;
   std::span<const int32_t> tokens = {};
   size_t text = 0;
+  size_t read = 0;  // of the tokens: set by RunSegments
 };
 
 // How the state stores what the option names.
@@ -165,8 +166,9 @@ struct Engine::Impl {
   bool RunsAsSteps(const WaveChoice& choice) const;
   // Makes `waves` ready for so many. False: steps are better, or there is no memory.
   bool PrepareWaves(size_t segments);
-  // Of texts whose states have reserved them; `waves` is ready. False: interrupted. Throws std::bad_alloc.
-  bool RunSegments(std::span<const SegmentText> texts, const std::atomic<bool>* stops);
+  // Of texts whose states have reserved them; `waves` is ready. After so many seconds no further segment begins, but the first does. False:
+  // interrupted. Throws std::bad_alloc.
+  bool RunSegments(std::span<SegmentText> texts, const std::atomic<bool>* stops, double seconds);
 
   void EndCancelled();
   void DropFinished();

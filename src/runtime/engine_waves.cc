@@ -88,21 +88,22 @@ bool Engine::Impl::PrepareWaves(size_t segments) {
   return waves.wave != nullptr;
 }
 
-bool Engine::Impl::RunSegments(std::span<const SegmentText> texts, const std::atomic<bool>* stops) {
+bool Engine::Impl::RunSegments(std::span<SegmentText> texts, const std::atomic<bool>* stops, double seconds) {
   const ArmtSettings& armt = *language_model().settings.armt;
-  size_t text = 0, given = 0;  // of its tokens
+  const SnapshotTimer::Clock::time_point begin = SnapshotTimer::Clock::now();
+  for (SegmentText& text : texts) text.read = 0;
+  size_t text = 0;
   const auto give = [&](WavePiece* piece) {
-    if (text < texts.size() && given == texts[text].tokens.size()) {
-      ++text;
-      given = 0;
-    }
+    if (text < texts.size() && texts[text].read == texts[text].tokens.size()) ++text;
     if (text == texts.size()) return false;
-    const SegmentText& of = texts[text];
-    const size_t first = of.state->length() + given, count = SegmentEnd(armt, of.text, first) - first;
+    SegmentText& of = texts[text];
+    const bool is_first = text == 0 && of.read == 0;
+    if (!is_first && SnapshotTimer::Clock::now() - begin >= SnapshotTimer::Seconds(seconds)) return false;
+    const size_t first = of.state->length() + of.read, count = SegmentEnd(armt, of.text, first) - first;
     piece->text = text;
-    piece->rows.push_back({.state = of.state, .tokens = of.tokens.subspan(given, count)});
+    piece->rows.push_back({.state = of.state, .tokens = of.tokens.subspan(of.read, count)});
     piece->rows.push_back(waves.memory_rows->Behind(*of.state, count));
-    given += count;
+    of.read += count;
     return true;
   };
   try {
@@ -120,15 +121,18 @@ bool Engine::Impl::RunWave(std::span<const Scheduler::WavePart> wave) {
     tokens += part.tokens;
   }
   if (!PrepareWaves(segments) || tokens > scheduler->wave_tokens()) return false;
+  double seconds = kWaveSeconds;
   try {
     waves.texts.clear();
+    const SnapshotTimer::Clock::time_point now = SnapshotTimer::Clock::now();
     for (const Scheduler::WavePart& part : wave) {
+      seconds = std::min(seconds, part.request->snapshots().SecondsLeft(now, snapshot_share));
       SequenceState& state = part.request->state();
       waves.texts.push_back({.state = &state,
                              .tokens = part.request->tokens().subspan(state.length(), part.tokens),
                              .text = part.request->num_prompt_tokens()});
     }
-    return RunSegments(waves.texts, was_abandoned ? nullptr : &interrupt);
+    return RunSegments(waves.texts, was_abandoned ? nullptr : &interrupt, seconds);
   } catch (const std::exception&) {  // std::bad_alloc
     scheduler->StopWaves();
     return false;

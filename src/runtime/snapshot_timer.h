@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 namespace tidemill {
 
@@ -17,8 +18,12 @@ class SnapshotTimer {
   // `seconds`: from the end of one to the next, at least; 0: there are none.
   SnapshotTimer(double seconds, Clock::time_point now) : seconds_(seconds), end_(now) {}
 
-  bool IsDue(Clock::time_point now, double share = kShare) const {
-    return seconds_ > Seconds(0) && now - end_ >= std::max(seconds_, took_ * (1 / share - 1));
+  bool IsDue(Clock::time_point now, double share = kShare) const { return SecondsLeft(now, share) <= 0; }
+  // Until it is due; infinity: never.
+  double SecondsLeft(Clock::time_point now, double share = kShare) const {
+    if (seconds_ == Seconds(0)) return std::numeric_limits<double>::infinity();
+    const Seconds left = std::max(seconds_, took_ * (1 / share - 1)) - (now - end_);
+    return left.count();
   }
   void Begin(Clock::time_point now) {
     begin_ = now;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace tidemill::snapshot_timer_test {
 namespace {
 
@@ -11,11 +13,15 @@ Clock::time_point At(double seconds) {
   return Clock::time_point(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
 }
 
-TEST(SnapshotTimer, Zero_IsNever) { EXPECT_FALSE(SnapshotTimer(0, At(0)).IsDue(At(1e6))); }
+TEST(SnapshotTimer, Zero_IsNever) {
+  EXPECT_FALSE(SnapshotTimer(0, At(0)).IsDue(At(1e6)));
+  EXPECT_EQ(SnapshotTimer(0, At(0)).SecondsLeft(At(1e6)), std::numeric_limits<double>::infinity());
+}
 
 TEST(SnapshotTimer, CheapOnes_AreSoManySecondsApart) {
   SnapshotTimer timer(30, At(100));
   EXPECT_FALSE(timer.IsDue(At(129)));
+  EXPECT_DOUBLE_EQ(timer.SecondsLeft(At(129)), 1);
   EXPECT_TRUE(timer.IsDue(At(131)));
   timer.Begin(At(131));
   timer.End(At(131.5));
