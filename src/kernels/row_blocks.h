@@ -43,7 +43,7 @@ void ForRangeBlocks(ExecutionContext& ctx, size_t ranges, const RowsOf& rows_of,
   const size_t block = BlockRows(cols);
   size_t blocks = 0;
   for (size_t i = 0; i < ranges; ++i) blocks += DivideRoundUp<size_t>(rows_of(i), block);
-  ctx.threads().ParallelFor(blocks, [&](size_t chunk, size_t) {
+  ctx.ParallelFor(blocks, [&](size_t chunk, size_t) {
     size_t range = 0;
     for (size_t of_range; chunk >= (of_range = DivideRoundUp<size_t>(rows_of(range), block)); ++range)
       chunk -= of_range;
