@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
 #include <string>
 #include <utility>
@@ -102,15 +103,24 @@ TEST(Snapshots, EachOfThem_GoesOnWithTheSameBits) {
 // Whole segments at a time, side by side with another prompt, and of a request that was resumed itself.
 TEST(Snapshots, OfWavesAndOfResumedRequests_AreTheSame) {
   const Case c = Cases()[1];
+  constexpr double kSeconds = 0.02;
   const Request request{
-      .prompt = Prompt(40000, 2), .generation = Generation(), .keep_state = true, .snapshot_seconds = kAtOnce};
+      .prompt = Prompt(40000, 2), .generation = Generation(), .keep_state = true, .snapshot_seconds = kSeconds};
   EngineDriver driver(c.model, {.threads = 2, .prefix_cache = false});
+  std::atomic<size_t> longest{0};  // pieces of a wave
+  driver.engine().impl().waves.given = WaveForm{WaveOrder::kTeams, 2, 1};
+  driver.engine().impl().waves.passed = [&](const WavePiece& piece, size_t) {
+    size_t seen = longest.load();
+    while (piece.number + 1 > seen && !longest.compare_exchange_weak(seen, piece.number + 1)) {
+    }
+  };
   const Outcome whole = RunWithSnapshots(driver, request);
   ASSERT_GT(whole.snapshots.size(), 2U);
+  EXPECT_GT(longest.load(), 1U);
   EngineDriver second(c.model, {.threads = 2, .prefix_cache = false});
   second.engine().impl().snapshot_share = 1e9;
   const SavedRequest saved = SavedRequest::Read(*whole.snapshots.front()).value();
-  const RequestId id = second.engine().Resume(saved, {.keep_state = true, .snapshot_seconds = kAtOnce}).value();
+  const RequestId id = second.engine().Resume(saved, {.keep_state = true, .snapshot_seconds = kSeconds}).value();
   const RequestId other = second.Submit({.prompt = Prompt(300, 3), .generation = Generation()});
   second.RunUntilIdle();
   ExpectSame(second.outcome(id), whole, "resumed once");

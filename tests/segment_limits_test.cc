@@ -13,6 +13,7 @@
 #include "tests/support/engine_driver.h"
 #include "tests/support/resumed_requests.h"
 #include "tests/support/tiny_tokenizer_json.h"
+#include "tidemill/measure.h"
 
 namespace tidemill::segment_limits_test {
 namespace {
@@ -124,6 +125,26 @@ TEST(SegmentLimits, RecurrentDraftModel_IsRefused) {
   ASSERT_FALSE(engine.ok());
   EXPECT_EQ(engine.error().code(), ErrorCode::kUnsupported);
   EXPECT_THAT(engine.error().message(), HasSubstr("expected a model that keeps what it reads"));
+}
+
+TEST(SegmentLimits, DraftHead_IsRefused) {
+  const auto head = DraftHead::Load(std::string(TIDEMILL_FIXTURES) + "/eagle/eagle1", Recurrent(), {});
+  ASSERT_FALSE(head.ok());
+  EXPECT_EQ(head.error().code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(head.error().message(), HasSubstr("expected a target that reads its text whole"));
+}
+
+TEST(SegmentLimits, BenchPastTheLastPosition_IsRefused) {
+  for (const std::string fixture : {"armt/llama", "armt/gpt2"}) {
+    EngineDriver driver(Load(ChangedCheckpoint(fixture)), {.threads = 2});
+    const auto refused = RunBench(
+        driver.engine(), {.test = "decode", .depth = 6, .gen_tokens = kPositions - 5, .prompts = {}, .repeat = 1});
+    ASSERT_FALSE(refused.ok()) << fixture;
+    EXPECT_THAT(refused.error().message(), HasSubstr("expected at most the model's 64 positions"));
+    const auto fits = RunBench(
+        driver.engine(), {.test = "decode", .depth = 6, .gen_tokens = kPositions - 6, .prompts = {}, .repeat = 1});
+    EXPECT_TRUE(fits.ok()) << fits.error().message();
+  }
 }
 
 // Values of layer 2 that overflow in the memory: no answer is made of them.

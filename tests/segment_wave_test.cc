@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <limits>
 #include <mutex>
 #include <random>
 #include <string>
@@ -64,6 +65,7 @@ class WaveDriver : public EngineDriver {
  public:
   WaveDriver(const WaveForm& form, EngineOptions options) : EngineDriver(Recurrent(), std::move(options)) {
     waves().given = form;
+    waves().seconds = std::numeric_limits<double>::infinity();
     waves().passed = [this](const WavePiece& piece, size_t layer) {
       const std::lock_guard lock(mutex_);
       if (layer == 0) begun_.emplace_back(piece.text, piece.number);
@@ -349,6 +351,7 @@ TEST_F(ChosenWave, LongSegments_AreShortWaves) {
   driver.Step();
   driver.Step();
   const size_t cells = driver.cells();
+  EXPECT_GT(cells, 0U);
   EXPECT_LT(cells, 10 * kLayers);
   driver.RunUntilIdle();
   for (OperationSeconds* operations : {&driver.engine().impl().profile->one, &driver.engine().impl().profile->all})

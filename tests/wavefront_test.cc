@@ -88,7 +88,8 @@ class Texts {
               if (taken++ == pieces_before_no_memory) throw std::bad_alloc();
               return Next(piece);
             },
-        .sink = [this](const WavePiece& piece, size_t, size_t, std::span<float> values) { Take(piece.text, values); }};
+        .sink = [this](const WavePiece& piece, size_t, size_t, std::span<float> values) { Take(piece.text, values); },
+        .passed = passed_};
     if (!wave.Run(hooks, interrupt)) return false;
     CommitAll();
     return true;
@@ -103,6 +104,7 @@ class Texts {
     }
   }
   SequenceState& state(size_t text) { return *texts_[text].state; }
+  void set_passed(std::function<void(const WavePiece& piece, size_t layer)> passed) { passed_ = std::move(passed); }
 
  private:
   struct Text {
@@ -158,6 +160,7 @@ class Texts {
   Wanted wanted_ = Wanted::kAll;
   std::optional<MemoryRows> memory_;
   std::vector<Text> texts_;
+  std::function<void(const WavePiece& piece, size_t layer)> passed_;
   std::mt19937_64 random_;
 };
 
@@ -271,6 +274,22 @@ TEST(Wavefront, Lists_RunOncePerForm) {
     EXPECT_GT(lists_of_several, 1U) << model;
     // A layer without memory has four groups of products: of the attention's input and output, of the feed-forward layer's two halves.
     EXPECT_TRUE(runner.model().segments.present() || wave->counts().products == 4 * forms) << model;
+  }
+}
+
+// A layer's weights serve all pieces in flight before the next layer's do.
+TEST(Wavefront, LayerMajor_ChangesLayersAsOftenAsItMust) {
+  ModelRunner runner(Fixture("armt/llama"), Options());
+  const size_t layers = runner.model().layers.size();
+  for (const size_t in_flight : {1, 2, 3, 5, 8}) {
+    for (const size_t segments : {1, 3, 8, 20}) {
+      Texts texts(runner, {7 * segments});
+      const auto wave = Grouped(runner, texts, in_flight, WaveOrder::kLayerMajor);
+      size_t changes = 0, last = layers;
+      texts.set_passed([&](const WavePiece&, size_t layer) { changes += std::exchange(last, layer) != layer ? 1 : 0; });
+      ASSERT_TRUE(texts.Run(*wave));
+      EXPECT_EQ(changes, (segments + in_flight - 1) / in_flight * layers) << in_flight << ", " << segments;
+    }
   }
 }
 

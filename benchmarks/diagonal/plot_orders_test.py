@@ -45,7 +45,7 @@ class PlotOrdersTest(unittest.TestCase):
         self.assertIn("| 0.02 |", table[-1])
 
     def test_time_is_that_of_whole_segments_in_the_fastest_order(self):
-        records = [full(640, 30.0), full(1280, 100.0), run("sequential", 1, 20.0), run("parallel cells 2 x 1", 1, 10.0), run("parallel cells 2 x 1", 1, 1.0, want="logits"),
+        records = [full(640, 30.0), full(1280, 100.0), run("sequential", 1, 20.0), run("teams 2 x 1", 1, 10.0), run("teams 2 x 1", 1, 1.0, want="logits"),
                    run("diagonal", 1, 1.0, model="another")]
         attention, segments = plot_orders.time_lines(records, "armt-160m-base", 2)
         self.assertEqual(attention.points, [(640, 30.0), (1280, 100.0)])

@@ -112,7 +112,7 @@ struct Request {
   GenerationOptions generation = {};
   DraftOptions draft = {};
   bool keep_state = false;  // the last event brings Event::saved; its step takes memory for two more states
-  // While the prompt is read, events bring Event::saved, too: so many seconds apart or more, so that they take at most a fiftieth of the time,
+  // While the prompt is read, events bring Event::saved, too: so many seconds apart or more, so that those of each request take at most a fiftieth of the time,
   // which what the caller does until the next step is part of. 0: none. A step without memory for one goes on without.
   double snapshot_seconds = 0;
   bool store = true;  // prompt and answer stay in the prefix cache

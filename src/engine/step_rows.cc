@@ -66,7 +66,7 @@ Result<StepRows> StepRows::Create(const LanguageModel& model, ExecutionContext& 
   TIDEMILL_TRY(logits, AlignedBuffer::Create(head_rows * model.settings.vocab_size * sizeof(float)));
   r.logits_memory_ = std::move(logits);
   r.buffer_bytes_ = Bytes(model, ctx.isa(), max_rows);
-  r.whole_.Reserve(max_rows);
+  r.whole_.Reserve(max_rows, max_rows);
   return r;
 }
 

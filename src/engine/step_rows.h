@@ -86,9 +86,9 @@ class StepRows {
   // Rows that are prepared together and finished together. They lie side by side in their order.
   class Part {
    public:
-    void Reserve(size_t rows) {  // so that no Prepare of so many allocates
-      sequences_.reserve(rows);
-      outputs_.reserve(rows);
+    void Reserve(size_t sequences, size_t rows) {  // so that no Prepare of so many allocates
+      sequences_.reserve(sequences);
+      outputs_.reserve(sequences);
       wanted_.reserve(rows);
     }
     size_t first_row() const { return first_row_; }

@@ -10,6 +10,8 @@
 namespace tidemill {
 namespace {
 
+constexpr size_t kSequencesOfAPiece = 2;  // tokens and memory rows; with more its first one allocates
+
 std::vector<size_t> FirstStatesOf(const LanguageModel& model) {
   std::vector<size_t> first(1, 0);
   for (const DecoderLayer& layer : model.layers) first.push_back(first.back() + layer.num_states());
@@ -49,7 +51,7 @@ GroupedWave::GroupedWave(StepRows rows, size_t piece_rows, size_t in_flight, Wav
       order_(order),
       slots_(in_flight),
       first_states_(FirstStatesOf(rows_.model())) {
-  for (Slot& slot : slots_) slot.part.Reserve(piece_rows);
+  for (Slot& slot : slots_) slot.part.Reserve(kSequencesOfAPiece, piece_rows);
   ready_.reserve(in_flight);
   cells_.reserve(in_flight);
 }
@@ -116,10 +118,13 @@ bool GroupedWave::Run(const WaveHooks& hooks, const std::atomic<bool>* interrupt
   taken_.clear();
   bool more = true;
   while (true) {
-    for (size_t i = 0; i < slots_.size() && more; ++i) {
+    const auto is_in_use = [](const Slot& slot) { return slot.in_use; };
+    // A piece that came later would go through the layers alone, up to those before it.
+    const bool waits = order_ == WaveOrder::kLayerMajor && std::any_of(slots_.begin(), slots_.end(), is_in_use);
+    for (size_t i = 0; i < slots_.size() && more && !waits; ++i) {
       if (!slots_[i].in_use) more = TakePiece(hooks, slots_[i], i * piece_rows_);
     }
-    if (std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.in_use; })) return true;
+    if (std::none_of(slots_.begin(), slots_.end(), is_in_use)) return true;
     FindReady();
     RunChosen();
     if (rows_.ctx().Stops()) return false;
@@ -154,7 +159,7 @@ Result<std::unique_ptr<TeamWave>> TeamWave::Create(const LanguageModel& model, I
     team.ctx = std::make_unique<ExecutionContext>(std::move(ctx));
     TIDEMILL_TRY(rows, StepRows::Create(model, *team.ctx, piece_rows));
     team.rows = std::make_unique<StepRows>(std::move(rows));
-    team.part.Reserve(piece_rows);
+    team.part.Reserve(kSequencesOfAPiece, piece_rows);
     wave->teams_.push_back(std::move(team));
   }
   return wave;

@@ -1,7 +1,7 @@
 // Texts through the layers, several pieces at a time. A piece is rows that stay together: a segment with its memory rows, or a chunk of a prompt.
 //
 // A piece's cell is ready when the piece has left the layer below and the text's piece before it has left this layer. Any order of ready cells
-// gives the same bits, and moves the same bytes: orders differ in how often threads wait for each other, and in what is still in a cache.
+// gives the same bits, and reads the same bytes: an order decides how often threads wait for each other, and how many bytes come from a cache.
 //
 //   GroupedWave    one list of ready cells after another, with all threads
 //     kSequential  one cell, of the oldest piece: with one piece in flight, piece after piece

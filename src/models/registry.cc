@@ -230,6 +230,11 @@ constexpr std::string_view kDraftVocabSize = "draft_vocab_size";
 // Draft heads read the unscaled embedding, hidden states after an RMS norm and logits as their head gives them; positions are their
 // own.
 Result<void> CheckTarget(const SettingsReader& reader, const ModelSettings& settings, const LanguageModel& target) {
+  if (target.segments.present()) {
+    return Error(ErrorCode::kUnsupported,
+                 "draft head: expected a target that reads its text whole, found one that reads it in segments; draft "
+                 "with ngram or layers:M");
+  }
   if (target.embedding_scale != 1 || target.project_in.present() || target.project_out.present() ||
       target.position_embedding.rows() != 0 || target.logit_soft_cap != 0 ||
       target.final_norm.kind != Norm::Kind::kRms) {

@@ -103,7 +103,7 @@ segments          28 + 4 memory tokens; a state keeps at any length 3.00 MB of m
                   diagonal 2              4.71 ms           5938.3   2.00 MB
                   teams 2 x 1             4.79 ms           5830.8   2.00 MB
                   diagonal 2, at most 424 segments at a time: it is predicted to save 1 % of the sequential order's time: threads wait for each other in 128 groups of cells, not in 254 cells
-                  On a CPU all orders move the same bytes; they differ in how often threads wait for each other, and in what is still in a cache.
+                  On a CPU all orders read the same bytes; an order decides how often threads wait for each other, and how many bytes come from a cache.
 
 --verbose says why, and what draft tokens cost
 )text";
@@ -141,9 +141,9 @@ TEST(Plan, SegmentLongerThanAWave_HasNoMates) {
   input.segments->waves = ChooseWave(input.profile, input.model, waves);
   const Plan plan = RoundPlan(input);
   EXPECT_EQ(plan.segments->chosen, "sequential");
-  EXPECT_EQ(plan.segments->wave_segments, 1U);
+  EXPECT_EQ(plan.segments->wave_segments, 0U);
   EXPECT_FALSE(Named(plan, "segment order").runner_up);
-  EXPECT_THAT(PlanText(plan), HasSubstr("sequential, at most 1 segment at a time: a segment takes "));
+  EXPECT_THAT(PlanText(plan), HasSubstr("sequential, in steps: a segment takes "));
 }
 
 TEST(Plan, RoundNumbers_GiveTheKeptText) {

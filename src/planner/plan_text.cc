@@ -87,8 +87,11 @@ std::string SegmentsText(const PredictedSegments& segments) {
         static_cast<double>(segments.prompt_tokens) / order.prompt_seconds, Bytes(order.buffer_bytes).c_str());
     text += Line("", line);
   }
-  text += Line("", segments.chosen + ", at most " + std::to_string(segments.wave_segments) +
-                       (segments.wave_segments == 1 ? " segment" : " segments") + " at a time: " + segments.reason);
+  text += Line("", segments.chosen +
+                       (segments.wave_segments == 0
+                            ? ", in steps: "
+                            : ", at most " + std::to_string(segments.wave_segments) + " segments at a time: ") +
+                       segments.reason);
   return text + Line("", segments.note);
 }
 

@@ -43,9 +43,11 @@ class WavePlanner {
       if (const auto best = Best(Candidates(order))) choice.predicted.push_back(*best);
     }
     choice.chosen = *Best(choice.predicted);
-    choice.fits = choice.chosen.bytes <= in_.budget;
     choice.pieces = WavePieces(choice.chosen.seconds);
-    choice.reason = Reason(choice.predicted.front(), choice.chosen);
+    const bool fits = choice.chosen.bytes <= in_.budget,
+               is_sequential = choice.chosen.form.order == WaveOrder::kSequential;
+    choice.as_steps = !fits || choice.pieces < 2 || (is_sequential && in_.segment_tokens <= in_.step_rows);
+    choice.reason = fits ? Reason(choice.predicted.front(), choice.chosen) : "there is no memory for a wave's buffers";
     return choice;
   }
 

@@ -43,8 +43,8 @@ inline constexpr size_t kMaxLayerMajorPieces = 16;
 
 // What a plan says beside the choice.
 inline constexpr std::string_view kWaveOrdersText =
-    "On a CPU all orders move the same bytes; they differ in how often threads wait for each other, and in what is "
-    "still in a cache.";
+    "On a CPU all orders read the same bytes; an order decides how often threads wait for each other, and how many "
+    "bytes come from a cache.";
 
 struct WaveInput {
   size_t layers = 1;
@@ -52,6 +52,7 @@ struct WaveInput {
   size_t pieces = 1;                           // whole segments to run; at least 1
   size_t threads = 1;
   uint64_t cache_bytes = 0;  // of the last-level cache; 0: unknown
+  size_t step_rows = 0;      // of a step, which reads a segment of as many tokens or fewer at once
   uint64_t budget = UINT64_MAX;
   std::function<uint64_t(const WaveForm&)> bytes;  // what the form's buffers take
 };
@@ -66,9 +67,9 @@ struct WaveChoice {
   WavePrediction chosen;
   size_t pieces = 1;  // of a wave at most
   std::vector<WavePrediction>
-      predicted;       // of each order the best form that fits, in the enum's order; sequential always
-  std::string reason;  // one sentence
-  bool fits = true;    // whether the chosen one does
+      predicted;          // of each order the best form that fits, in the enum's order; sequential always
+  std::string reason;     // one sentence
+  bool as_steps = false;  // steps do as well, or no wave fits the budget or ends in time
 };
 
 // Both outlive the call.

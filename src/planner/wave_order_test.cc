@@ -173,7 +173,7 @@ TEST(WaveOrder, Budget_CutsWhatIsInFlight) {
                                                                              : 0U)
         << budget;
     EXPECT_EQ(Of(choice, WaveOrder::kTeams).has_value(), budget >= 300) << budget;
-    EXPECT_EQ(choice.fits, budget >= 100) << budget;
+    EXPECT_EQ(choice.as_steps, budget < 100) << budget;
     for (const WavePrediction& one : choice.predicted)
       EXPECT_TRUE(one.bytes <= budget || one.form.order == WaveOrder::kSequential) << budget;
   }

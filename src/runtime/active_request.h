@@ -193,7 +193,7 @@ class ActiveRequest {
 
   void Inject(const RequestFaults* faults) { injected_ = faults; }  // null: none; outlives the request
 
-  // These two throw std::bad_alloc. The record to save, without identity and state: once it is done, if keeps_state(), or as it were cancelled now.
+  // These two throw std::bad_alloc. The record to save, without identity and state: once it is done, if keeps_state(), or as if it were cancelled now.
   // FlushText: the withheld text, if it cannot be saved.
   RequestRecord Record(FinishReason finish) const;
   void FlushText(Event* event);

@@ -83,7 +83,11 @@ class BenchSequences {
     size_t end = state.length(), segments = 0;
     for (size_t next = SegmentEnd(armt, text, end); next < text && next - state.length() <= most_tokens_; ++segments)
       next = SegmentEnd(armt, text, end = next);
-    if (segments < 2 || !impl_.PrepareWaves(segments)) return false;
+    if (segments < 2) return false;
+    if (!impl_.PrepareWaves(segments)) {
+      most_tokens_ = 0;  // it is not asked again
+      return false;
+    }
     if (const size_t most = impl_.scheduler->wave_tokens(); end - state.length() > most) {
       most_tokens_ = most;
       return FeedWave(state, text);
@@ -377,6 +381,12 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
     return BenchError("a test of " + std::to_string(filled_first) + " and " + std::to_string(decoded) +
                       " tokens: expected at most " + std::to_string(model.settings.longest_context()) +
                       ", since the model has learned no others");
+  const size_t positions = model.settings.max_position_embeddings;
+  if (model.segments.present() && TailOf(model, filled_first) + decoded > positions) {
+    return BenchError("a last segment of " + std::to_string(TailOf(model, filled_first)) + " and " +
+                      std::to_string(decoded) + " tokens: expected at most the model's " + std::to_string(positions) +
+                      " positions; give fewer --gen-tokens or a --depth of whole segments");
+  }
   TIDEMILL_TRY(request_class, impl.ClassOf({}, {}, longest).WithContext("bench"));
   // A speed past the context of any other model is still a speed: room is made for it, and the result is marked.
   impl.options.context = std::max(context, longest);

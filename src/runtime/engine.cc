@@ -429,7 +429,7 @@ std::span<const Event> Engine::Step() {
   const std::span<const StepSequence> step = scheduler.step();
   if (const std::span<const Scheduler::WavePart> wave = scheduler.wave(); !wave.empty()) {
     const bool complete = impl.RunWave(wave);
-    impl.was_abandoned = !complete && impl.interrupt.load();
+    impl.was_abandoned = impl.waves.was_interrupted;
     if (complete) {
       for (size_t i = 0; i < wave.size(); ++i) {
         if (const size_t read = impl.waves.texts[i].read; read != 0) wave[i].request->AdvanceWave(read, &impl.events);

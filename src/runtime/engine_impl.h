@@ -65,7 +65,9 @@ struct EngineWaves {
   std::optional<WaveForm> given = {};   // of tests: in place of the planner's choice
   std::optional<uint64_t> memory = {};  // of tests: bytes of buffers at most
   std::function<void(const WavePiece& piece, size_t layer)> passed = {};  // of tests: WaveHooks::passed
-  std::vector<SegmentText> texts = {};                                    // of the wave at hand
+  double seconds = kWaveSeconds;        // in which segments of a wave begin; tests have others
+  std::vector<SegmentText> texts = {};  // of the wave at hand
+  bool was_interrupted = false;         // whether it was
   std::optional<MemoryRows> memory_rows;
 };
 
@@ -162,8 +164,6 @@ struct Engine::Impl {
   bool RunWave(std::span<const Scheduler::WavePart> wave);
   // Predicted orders of prompts with so many whole segments. May throw std::bad_alloc.
   WaveChoice PredictWaves(const MachineProfile& machine, size_t segments) const;
-  // Whether steps do as well, or no wave fits the memory or ends in time.
-  bool RunsAsSteps(const WaveChoice& choice) const;
   // Makes `waves` ready for so many. False: steps are better, or there is no memory.
   bool PrepareWaves(size_t segments);
   // Of texts whose states have reserved them; `waves` is ready. After so many seconds no further segment begins, but the first does. False:

@@ -41,15 +41,11 @@ WaveChoice Engine::Impl::PredictWaves(const MachineProfile& machine, size_t segm
   input.pieces = segments;
   input.threads = threads->num_threads();
   input.cache_bytes = LastCacheBytes();
-  input.budget = waves.memory.value_or(AvailableMemory().value_or(kUnknownMemory) / kWaveMemoryPart);
+  input.step_rows = options.prefill_chunk;
+  const uint64_t held = waves.wave == nullptr ? 0 : waves.wave->work_bytes();  // which another one takes the place of
+  input.budget = waves.memory.value_or((AvailableMemory().value_or(kUnknownMemory) + held) / kWaveMemoryPart);
   input.bytes = [&](const WaveForm& form) { return WaveBytes(recurrent, isa, PieceRows(recurrent), form); };
   return ChooseWave(machine, NumbersOf(recurrent, DTypeOf(*options.kv_type)), input);
-}
-
-bool Engine::Impl::RunsAsSteps(const WaveChoice& choice) const {
-  const bool is_sequential = choice.chosen.form.order == WaveOrder::kSequential;
-  const bool fits_in_step = language_model().segments.shape.segment_tokens <= options.prefill_chunk;
-  return !choice.fits || choice.pieces < 2 || (is_sequential && fits_in_step);
 }
 
 bool Engine::Impl::PrepareWaves(size_t segments) {
@@ -66,7 +62,7 @@ bool Engine::Impl::PrepareWaves(size_t segments) {
       const WaveChoice choice = PredictWaves(*profile, segments);
       form = choice.chosen.form;
       if (segments < choice.pieces) waves.ask_from = 2 * segments;
-      if (RunsAsSteps(choice)) {
+      if (choice.as_steps) {
         waves.wave.reset();
         if (waves.ask_from == SIZE_MAX) {
           scheduler->StopWaves();
@@ -116,12 +112,13 @@ bool Engine::Impl::RunSegments(std::span<SegmentText> texts, const std::atomic<b
 
 bool Engine::Impl::RunWave(std::span<const Scheduler::WavePart> wave) {
   size_t segments = 0, tokens = 0;
+  waves.was_interrupted = false;
   for (const Scheduler::WavePart& part : wave) {
     segments += part.segments;
     tokens += part.tokens;
   }
   if (!PrepareWaves(segments) || tokens > scheduler->wave_tokens()) return false;
-  double seconds = kWaveSeconds;
+  double seconds = waves.seconds;
   try {
     waves.texts.clear();
     const SnapshotTimer::Clock::time_point now = SnapshotTimer::Clock::now();
@@ -132,7 +129,8 @@ bool Engine::Impl::RunWave(std::span<const Scheduler::WavePart> wave) {
                              .tokens = part.request->tokens().subspan(state.length(), part.tokens),
                              .text = part.request->num_prompt_tokens()});
     }
-    return RunSegments(waves.texts, was_abandoned ? nullptr : &interrupt, seconds);
+    waves.was_interrupted = !RunSegments(waves.texts, was_abandoned ? nullptr : &interrupt, seconds);
+    return !waves.was_interrupted;
   } catch (const std::exception&) {  // std::bad_alloc
     scheduler->StopWaves();
     return false;

@@ -203,7 +203,7 @@ Result<Plan> MakePlan(Engine& engine, const PlanOptions& options) {
     if (has_segments) {
       input.segments = SegmentsOf(impl, input.profile);
       const WaveChoice& waves = input.segments->waves;
-      if (!impl.RunsAsSteps(waves)) input.memory.work += waves.chosen.bytes;
+      if (!waves.as_steps) input.memory.work += waves.chosen.bytes;
     }
     input.batch = options.batch;
     input.policy = o.kv_policy;

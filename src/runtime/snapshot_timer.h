@@ -1,4 +1,4 @@
-// When a request that reads a long prompt is saved: at most once in so many seconds, and in at most a fiftieth of the time.
+// When a request that reads a long prompt is saved: at most once in so many seconds, and in at most a fiftieth of the time, whatever those of other requests take.
 #ifndef TIDEMILL_RUNTIME_SNAPSHOT_TIMER_H_
 #define TIDEMILL_RUNTIME_SNAPSHOT_TIMER_H_
 

@@ -54,6 +54,11 @@ Result<SegmentKvLayer::MemoryPointer> SegmentKvLayer::NewMemory() const {
 
 Result<void> SegmentKvLayer::Reserve(size_t n, size_t, BufferArena* arena) {
   num_ended_ = ended_tokens_ = 0;
+  if (n > segments_.max_rows - std::min(segments_.max_rows, length())) {
+    return Error(ErrorCode::kContextFull, "reserve state: " + std::to_string(n) + " rows behind the " +
+                                              std::to_string(length()) + " of a segment: expected at most " +
+                                              std::to_string(segments_.max_rows) + " in all");
+  }
   if (MayEnd(n) && next_ == nullptr) {
     TIDEMILL_TRY(memory, NewMemory());
     next_ = std::move(memory);

@@ -99,6 +99,15 @@ TEST(SegmentKvLayer, SegmentThatEnds_LeavesItsMemoryAlone) {
   EXPECT_EQ(text.sum(0), 36);
 }
 
+TEST(SegmentKvLayer, MoreRowsThanASegmentMayHave_AreRefused) {
+  Text text;
+  text.Add({1, 2}, false);
+  const Result<void> reserved = text.state->Reserve(kSegments.max_rows - 1);
+  ASSERT_FALSE(reserved.ok());
+  EXPECT_EQ(reserved.error().code(), ErrorCode::kContextFull);
+  EXPECT_TRUE(text.state->Reserve(kSegments.max_rows - 2).ok());
+}
+
 TEST(SegmentKvLayer, StepThatIsDropped_LeavesNothing) {
   Text text;
   text.Add({1, 2, 3, 4}, true);

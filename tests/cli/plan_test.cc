@@ -156,7 +156,7 @@ TEST_F(PlanCommand, SegmentModel_HasOrders) {
   EXPECT_LE(chosen, 1.02 * least);
   EXPECT_EQ(plan["predicted"]["prefill"]["seconds"], chosen);
   EXPECT_EQ(Choice(plan, "segment order")["reason"], segments["reason"]);
-  EXPECT_THAT(segments["note"], HasSubstr("all orders move the same bytes"));
+  EXPECT_THAT(segments["note"], HasSubstr("all orders read the same bytes"));
   const std::string text = RunTidemill({"plan", model, "--threads", "2", "--context", "1000"}).out;
   EXPECT_THAT(text, HasSubstr("\nsegments          7 + 3 memory tokens; a state keeps at any length "));
   EXPECT_THAT(text, HasSubstr(segments["note"].get<std::string>()));
