@@ -35,9 +35,9 @@ inline constexpr size_t kMaxWaveTokens = 65536;
 inline constexpr double kWaveTie = 0.01;
 // Of the free memory a wave's buffers take at most one part in so many, as a state's unused capacity does of its memory. Not measured.
 inline constexpr uint64_t kWaveMemoryPart = 8;
-// A layer's weights stay in the last-level cache where they fill at most one part in so many: rows and states pass through it, too. Not
-// measured.
-inline constexpr double kCachePart = 2;
+// A layer's weights stay in the last-level cache if so many times their bytes fit, since rows and states pass through it, too: 20 MB of 32 MiB
+// did (layer-major 1.35 times as fast, benchmarks/results/diagonal.md); larger parts were not measured.
+inline constexpr double kCachePart = 1.5;
 // Pieces of a layer-major wave at most: with so many, one in sixteen reads weights from memory.
 inline constexpr size_t kMaxLayerMajorPieces = 16;
 

@@ -86,13 +86,13 @@ TEST(WaveOrder, RowWorkOfOneBlock_LeavesThreadsIdleInSequentialOrder) {
   EXPECT_EQ(choice.chosen.form, (WaveForm{WaveOrder::kTeams, 2, 1}));
 }
 
-TEST(WaveOrder, LayerMajor_NeedsALayerInHalfOfTheCache) {
+TEST(WaveOrder, LayerMajor_NeedsALayerInTwoThirdsOfTheCache) {
   WaveInput input = Input();
   input.segment_tokens = 1;  // weights are what a segment takes
   input.memory_rows = 0;
-  input.cache_bytes = 4'999'999;
+  input.cache_bytes = 3'749'999;
   EXPECT_FALSE(Of(ChooseWave(RoundProfile(), Model(), input), WaveOrder::kLayerMajor));
-  input.cache_bytes = 5'000'000;
+  input.cache_bytes = 3'750'000;
   const WaveChoice choice = ChooseWave(RoundProfile(), Model(), input);
   const double arithmetic = 1e-10 * (1 + 127.0 / 31) / 128, saved = (1 - 1 / kCacheSpeed) * (1e-10 - arithmetic);
   EXPECT_NEAR(SecondsOf(choice, WaveOrder::kSequential), 1.1e-3, 1e-12);
