@@ -16,6 +16,7 @@
 #include "tests/support/engine_driver.h"
 #include "tests/support/hybrid_models.h"
 #include "tests/support/random_requests.h"
+#include "tests/support/recurrent_model.h"
 #include "tests/support/resumed_requests.h"
 #include "tests/support/tiny_tokenizer_json.h"
 
@@ -27,15 +28,9 @@ using testing::ExpectSame;
 using testing::FailAllocations;
 using ::testing::HasSubstr;
 using testing::Outcome;
+using testing::RandomPrompt;
 
 constexpr double kAtOnce = 1e-9;  // seconds
-
-std::vector<int32_t> Prompt(size_t size, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<int32_t> ids(size);
-  for (int32_t& id : ids) id = static_cast<int32_t>(3 + random() % 90);
-  return ids;
-}
 
 GenerationOptions Generation() {
   GenerationOptions generation{.max_new_tokens = 9, .temperature = 0.8F, .ignore_eos = true, .seed = 3};
@@ -67,7 +62,7 @@ struct Case {
 
 std::vector<Case> Cases() {
   const auto recurrent = [](const std::string& fixture) {
-    return testing::LoadFolder(testing::ChangedCheckpoint("armt/" + fixture), testing::TinyTokenizerJson(96));
+    return testing::LoadRecurrent(testing::ChangedCheckpoint("armt/" + fixture));
   };
   return {{"a KV cache", testing::ResumedModel(), 70},
           {"segments", recurrent("llama"), 75},
@@ -78,8 +73,10 @@ std::vector<Case> Cases() {
 
 TEST(Snapshots, EachOfThem_GoesOnWithTheSameBits) {
   for (const Case& c : Cases()) {
-    const Request request{
-        .prompt = Prompt(c.prompt, 1), .generation = Generation(), .keep_state = true, .snapshot_seconds = kAtOnce};
+    const Request request{.prompt = RandomPrompt(c.prompt, 1),
+                          .generation = Generation(),
+                          .keep_state = true,
+                          .snapshot_seconds = kAtOnce};
     EngineDriver driver(c.model, {.threads = 1, .prefill_chunk = 5, .prefix_cache = false});
     const Outcome whole = RunWithSnapshots(driver, request);
     ASSERT_NE(whole.saved, nullptr) << c.name << whole.message;
@@ -105,7 +102,7 @@ TEST(Snapshots, OfWavesAndOfResumedRequests_AreTheSame) {
   const Case c = Cases()[1];
   constexpr double kSeconds = 0.02;
   const Request request{
-      .prompt = Prompt(40000, 2), .generation = Generation(), .keep_state = true, .snapshot_seconds = kSeconds};
+      .prompt = RandomPrompt(40000, 2), .generation = Generation(), .keep_state = true, .snapshot_seconds = kSeconds};
   EngineDriver driver(c.model, {.threads = 2, .prefix_cache = false});
   std::atomic<size_t> longest{0};  // pieces of a wave
   driver.engine().impl().waves.given = WaveForm{WaveOrder::kTeams, 2, 1};
@@ -121,7 +118,7 @@ TEST(Snapshots, OfWavesAndOfResumedRequests_AreTheSame) {
   second.engine().impl().snapshot_share = 1e9;
   const SavedRequest saved = SavedRequest::Read(*whole.snapshots.front()).value();
   const RequestId id = second.engine().Resume(saved, {.keep_state = true, .snapshot_seconds = kSeconds}).value();
-  const RequestId other = second.Submit({.prompt = Prompt(300, 3), .generation = Generation()});
+  const RequestId other = second.Submit({.prompt = RandomPrompt(300, 3), .generation = Generation()});
   second.RunUntilIdle();
   ExpectSame(second.outcome(id), whole, "resumed once");
   EXPECT_EQ(*second.outcome(id).saved, *whole.saved);
@@ -135,7 +132,7 @@ TEST(Snapshots, OfWavesAndOfResumedRequests_AreTheSame) {
 // What a signal does to `tidemill run --save-state`.
 TEST(Snapshots, CancelledInThePrompt_GoesOnToo) {
   for (const Case& c : Cases()) {
-    const Request request{.prompt = Prompt(c.prompt, 4), .generation = Generation(), .keep_state = true};
+    const Request request{.prompt = RandomPrompt(c.prompt, 4), .generation = Generation(), .keep_state = true};
     EngineDriver driver(c.model, {.threads = 1, .prefix_cache = false});
     const Outcome whole = RunWithSnapshots(driver, request);
     for (const size_t steps : {0, 1, 7, 14}) {
@@ -157,7 +154,7 @@ TEST(Snapshots, CancelledInThePrompt_GoesOnToo) {
 }
 
 TEST(Snapshots, AreMadeAsOftenAsAskedFor) {
-  const Request request{.prompt = Prompt(70, 5), .generation = Generation()};
+  const Request request{.prompt = RandomPrompt(70, 5), .generation = Generation()};
   const auto count = [&](double seconds, double share) {
     EngineDriver driver(testing::ResumedModel(), {.threads = 1, .prefill_chunk = 5, .prefix_cache = false});
     driver.engine().impl().snapshot_share = share;
@@ -184,7 +181,7 @@ TEST(Snapshots, SecondsThatAreNone_AreRefused) {
 }
 
 TEST(Snapshots, WithoutMemory_TheRequestGoesOn) {
-  const Request request{.prompt = Prompt(20, 6), .generation = Generation(), .snapshot_seconds = kAtOnce};
+  const Request request{.prompt = RandomPrompt(20, 6), .generation = Generation(), .snapshot_seconds = kAtOnce};
   const auto engine = [] { return EngineDriver(testing::ResumedModel(), {.threads = 1, .prefill_chunk = 10}); };
   EngineDriver first = engine();
   const Outcome whole = RunWithSnapshots(first, request);
@@ -214,7 +211,7 @@ TEST(Snapshots, WithoutMemory_TheRequestGoesOn) {
 
 TEST(Snapshots, PromptRead_CountsTokensOfThePrompt) {
   EngineDriver driver(testing::ResumedModel(), {.threads = 1, .prefill_chunk = 30, .prefix_cache = false});
-  const RequestId id = driver.Submit({.prompt = Prompt(60, 7), .generation = Generation()});
+  const RequestId id = driver.Submit({.prompt = RandomPrompt(60, 7), .generation = Generation()});
   EXPECT_EQ(driver.engine().prompt_read(id), 0U);
   driver.Step();
   EXPECT_EQ(driver.engine().prompt_read(id), 30U);

@@ -15,6 +15,7 @@
 #include "tests/support/drafting_models.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
+#include "tests/support/recurrent_model.h"
 #include "tests/support/resumed_requests.h"
 #include "tests/support/tiny_tokenizer_json.h"
 
@@ -24,24 +25,14 @@ namespace {
 using testing::EngineDriver;
 using testing::ExpectSame;
 using testing::Outcome;
+using testing::RandomPrompt;
+using testing::Recurrent;
 using testing::Work;
 
 constexpr size_t kSegment = 7, kPositions = 64;  // of the fixtures
 
 std::shared_ptr<const Model> ModelOf(const std::string& fixture) {
-  return testing::LoadFolder(testing::ChangedCheckpoint("armt/" + fixture), testing::TinyTokenizerJson(96));
-}
-
-std::shared_ptr<const Model> Recurrent() {
-  static const auto model = ModelOf("llama");
-  return model;
-}
-
-std::vector<int32_t> Prompt(size_t size, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<int32_t> ids(size);
-  for (int32_t& id : ids) id = static_cast<int32_t>(3 + random() % 90);
-  return ids;
+  return testing::LoadRecurrent(testing::ChangedCheckpoint("armt/" + fixture));
 }
 
 std::vector<int32_t> Joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
@@ -74,7 +65,7 @@ std::vector<Work> MixedWork() {
     GenerationOptions generation = length % 3 == 0 ? Greedy(30) : FewIds(5 + static_cast<int32_t>(length % 20));
     generation.temperature = length % 2 == 0 ? 0.0F : 0.8F;
     generation.seed = length;
-    work.push_back({.prompt = Prompt(length, length), .generation = generation});
+    work.push_back({.prompt = RandomPrompt(length, length), .generation = generation});
   }
   return work;
 }
@@ -108,12 +99,12 @@ TEST(SegmentEngine, ConcurrentRequests_GetWhatTheyGetAlone) {
 TEST(SegmentEngine, SecondTurn_GoesOnFromTheFirst) {
   for (const int32_t tokens : {2, 9, 30}) {
     EngineDriver driver(Recurrent(), {.threads = 1, .prefill_chunk = 50});
-    std::vector<int32_t> text = Prompt(45, 1);
+    std::vector<int32_t> text = RandomPrompt(45, 1);
     for (int turn = 0; turn < 3; ++turn) {
       const Outcome expected = Alone(text, Greedy(tokens)), found = driver.Run(text, Greedy(tokens));
       ExpectSame(found, expected, "turn " + std::to_string(turn));
       EXPECT_EQ(found.stats.cached_tokens != 0, turn != 0) << turn;
-      text = Joined(Joined(text, expected.ids), Prompt(9, 50 + static_cast<uint64_t>(turn)));
+      text = Joined(Joined(text, expected.ids), RandomPrompt(9, 50 + static_cast<uint64_t>(turn)));
     }
     EXPECT_EQ(driver.engine().prefix_cache().hits, 2U);
   }
@@ -122,7 +113,7 @@ TEST(SegmentEngine, SecondTurn_GoesOnFromTheFirst) {
 TEST(SegmentEngine, PreemptedRequests_GoOnAsIfNothingHadBeen) {
   std::vector<Work> work;
   for (uint64_t i = 0; i < 6; ++i)
-    work.push_back({.prompt = Prompt(9 + 5 * i, 70 + i), .generation = i % 2 == 0 ? FewIds(52) : Greedy(55)});
+    work.push_back({.prompt = RandomPrompt(9 + 5 * i, 70 + i), .generation = i % 2 == 0 ? FewIds(52) : Greedy(55)});
   const std::vector<Outcome> alone = testing::RunUnbatched(
       Recurrent(), work, {.threads = 1, .kv_increment = 4, .prefill_chunk = 8, .prefix_cache = false});
   for (const bool spills : {false, true}) {
@@ -173,7 +164,7 @@ TEST(SegmentEngine, DraftTokens_ChangeNoAnswer) {
 // Cut anywhere: the answer goes on; and with more prompt all of it is one prompt.
 TEST(SegmentEngine, SavedRequest_GoesOnWithTheSameBits) {
   for (const size_t length : {5, 7, 20, 36}) {
-    const std::vector<int32_t> prompt = Prompt(length, length), more = Prompt(4 + length, 99);
+    const std::vector<int32_t> prompt = RandomPrompt(length, length), more = RandomPrompt(4 + length, 99);
     const Outcome whole = Alone(prompt, Greedy(24));
     for (const int32_t cut : {1, 2, 6, 7, 8, 20}) {
       const std::string where = std::to_string(length) + " tokens, cut behind " + std::to_string(cut);
@@ -191,8 +182,8 @@ TEST(SegmentEngine, SavedRequest_GoesOnWithTheSameBits) {
 
 TEST(SegmentEngine, AnyLength_HasTheStateOfASegment) {
   EngineDriver driver(Recurrent(), {.threads = 1, .prefill_chunk = 64, .prefix_cache = false});
-  const Outcome few = driver.Run(Prompt(3 * kSegment, 1), Greedy(2)),
-                many = driver.Run(Prompt(300 * kSegment, 1), Greedy(2));
+  const Outcome few = driver.Run(RandomPrompt(3 * kSegment, 1), Greedy(2)),
+                many = driver.Run(RandomPrompt(300 * kSegment, 1), Greedy(2));
   EXPECT_EQ(few.stats.state_bytes, many.stats.state_bytes);
   EXPECT_EQ(few.stats.growth.allocated_bytes, many.stats.growth.allocated_bytes);
 }
@@ -201,7 +192,7 @@ TEST(SegmentEngine, AnswerBehindTheLastPosition_EndsThere) {
   EngineDriver driver(Recurrent(), {.threads = 1});
   for (const size_t length : {size_t{3}, kSegment, kSegment + 1, 10 * kSegment + 3}) {
     const size_t tail = length - (length - 1) / kSegment * kSegment;
-    const Outcome outcome = driver.Run(Prompt(length, 5), Greedy(1000));
+    const Outcome outcome = driver.Run(RandomPrompt(length, 5), Greedy(1000));
     EXPECT_EQ(outcome.finish, FinishReason::kLength) << length;
     EXPECT_EQ(outcome.ids.size(), kPositions - tail + 1) << length;
   }

@@ -11,6 +11,7 @@
 #include "tests/support/changed_checkpoint.h"
 #include "tests/support/drafting_models.h"
 #include "tests/support/engine_driver.h"
+#include "tests/support/recurrent_model.h"
 #include "tests/support/resumed_requests.h"
 #include "tests/support/tiny_tokenizer_json.h"
 #include "tidemill/measure.h"
@@ -22,25 +23,12 @@ using testing::ChangedCheckpoint;
 using testing::EngineDriver;
 using testing::ExpectSame;
 using ::testing::HasSubstr;
+using testing::LoadRecurrent;
 using testing::Outcome;
+using testing::RandomPrompt;
+using testing::Recurrent;
 
 constexpr size_t kSegment = 7, kPositions = 64;  // of the fixtures
-
-std::shared_ptr<const Model> Load(const ChangedCheckpoint& checkpoint) {
-  return testing::LoadFolder(checkpoint, testing::TinyTokenizerJson(96));
-}
-
-std::shared_ptr<const Model> Recurrent() {
-  static const auto model = Load(ChangedCheckpoint("armt/llama"));
-  return model;
-}
-
-std::vector<int32_t> Prompt(size_t size, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<int32_t> ids(size);
-  for (int32_t& id : ids) id = static_cast<int32_t>(3 + random() % 90);
-  return ids;
-}
 
 // Of three ids, so that what comes next has often stood before.
 GenerationOptions FewIds(int32_t tokens) {
@@ -55,8 +43,8 @@ TEST(SegmentLimits, DraftTokens_EndWithTheSegment) {
   for (const size_t length : {size_t{3}, kSegment, 10 * kSegment + 3}) {
     const size_t tail = length - (length - 1) / kSegment * kSegment;
     EngineDriver plain(Recurrent(), {.threads = 1}), drafting(Recurrent(), {.threads = 2});
-    const Outcome expected = plain.Run(Prompt(length, 5), FewIds(1000));
-    const RequestId id = drafting.Submit({.prompt = Prompt(length, 5),
+    const Outcome expected = plain.Run(RandomPrompt(length, 5), FewIds(1000));
+    const RequestId id = drafting.Submit({.prompt = RandomPrompt(length, 5),
                                           .generation = FewIds(1000),
                                           .draft = {.num_draft_tokens = 16, .min_draft_tokens = 16, .ngram_min = 1}});
     drafting.RunUntilIdle();
@@ -71,17 +59,17 @@ TEST(SegmentLimits, DraftTokens_EndWithTheSegment) {
 
 TEST(SegmentLimits, FullSegment_GoesOnWithAPromptOnly) {
   EngineDriver driver(Recurrent(), {.threads = 1});
-  const Outcome full = testing::RunAndSave(driver, Prompt(20, 1), FewIds(1000));
+  const Outcome full = testing::RunAndSave(driver, RandomPrompt(20, 1), FewIds(1000));
   ASSERT_NE(full.saved, nullptr) << full.message;
   const SavedRequest saved = testing::ReadSaved(full);
   const auto refused = driver.engine().Resume(saved, {.generation = FewIds(2000)});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), ErrorCode::kContextFull);
   EXPECT_THAT(refused.error().message(), HasSubstr("its segment has all of the model's 64 positions; give a prompt"));
-  const Outcome more = testing::ResumeSaved(driver, full, {.generation = FewIds(5), .more_prompt = Prompt(9, 2)});
-  std::vector<int32_t> joined = Prompt(20, 1);
+  const Outcome more = testing::ResumeSaved(driver, full, {.generation = FewIds(5), .more_prompt = RandomPrompt(9, 2)});
+  std::vector<int32_t> joined = RandomPrompt(20, 1);
   joined.insert(joined.end(), full.ids.begin(), full.ids.end());
-  const std::vector<int32_t> behind = Prompt(9, 2);
+  const std::vector<int32_t> behind = RandomPrompt(9, 2);
   joined.insert(joined.end(), behind.begin(), behind.end());
   EngineDriver other(Recurrent(), {.threads = 1, .prefix_cache = false});
   ExpectSame(more, other.Run(joined, FewIds(5)), "more prompt");
@@ -90,10 +78,10 @@ TEST(SegmentLimits, FullSegment_GoesOnWithAPromptOnly) {
 // With more prompt the segments of these begin elsewhere.
 TEST(SegmentLimits, CutsThatMove_AreReadAgain) {
   for (const std::string fixture : {"armt/right", "armt/center"}) {
-    const auto model = Load(ChangedCheckpoint(fixture));
+    const auto model = LoadRecurrent(ChangedCheckpoint(fixture));
     for (const size_t length : {5, 20, 33}) {
       EngineDriver first(model, {.threads = 1}), second(model, {.threads = 2}), whole(model, {.threads = 1});
-      const std::vector<int32_t> prompt = Prompt(length, 1), more = Prompt(6, 2);
+      const std::vector<int32_t> prompt = RandomPrompt(length, 1), more = RandomPrompt(6, 2);
       const Outcome begun = testing::RunAndSave(first, prompt, FewIds(4));
       ASSERT_NE(begun.saved, nullptr) << begun.message;
       std::vector<int32_t> joined = prompt;
@@ -107,13 +95,13 @@ TEST(SegmentLimits, CutsThatMove_AreReadAgain) {
 
 TEST(SegmentLimits, StateOfAnotherBlock_IsRefused) {
   EngineDriver driver(Recurrent(), {.threads = 1});
-  const Outcome saved = testing::RunAndSave(driver, Prompt(20, 1), FewIds(4));
+  const Outcome saved = testing::RunAndSave(driver, RandomPrompt(20, 1), FewIds(4));
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
            {"\"segment_size\": 7", "\"segment_size\": 8"},
            {"\"correction\": true", "\"correction\": false"},
            {"\"d_mem\": 6", "\"memory_dtype\": \"bfloat16\", \"d_mem\": 6"},
            {"\"segment_alignment\": \"left\"", "\"segment_alignment\": \"right\""}}) {
-    EngineDriver other(Load(ChangedCheckpoint("armt/llama").Replace(from, to)), {.threads = 1});
+    EngineDriver other(LoadRecurrent(ChangedCheckpoint("armt/llama").Replace(from, to)), {.threads = 1});
     const auto resumed = other.engine().Resume(testing::ReadSaved(saved), {});
     ASSERT_FALSE(resumed.ok()) << to;
     EXPECT_THAT(resumed.error().message(), HasSubstr("it was saved with another model")) << to;
@@ -121,7 +109,8 @@ TEST(SegmentLimits, StateOfAnotherBlock_IsRefused) {
 }
 
 TEST(SegmentLimits, RecurrentDraftModel_IsRefused) {
-  const auto engine = Engine::Create(Load(ChangedCheckpoint("armt/llama")), {.threads = 1, .draft_model = Recurrent()});
+  const auto engine =
+      Engine::Create(LoadRecurrent(ChangedCheckpoint("armt/llama")), {.threads = 1, .draft_model = Recurrent()});
   ASSERT_FALSE(engine.ok());
   EXPECT_EQ(engine.error().code(), ErrorCode::kUnsupported);
   EXPECT_THAT(engine.error().message(), HasSubstr("expected a model that keeps what it reads"));
@@ -136,7 +125,7 @@ TEST(SegmentLimits, DraftHead_IsRefused) {
 
 TEST(SegmentLimits, BenchPastTheLastPosition_IsRefused) {
   for (const std::string fixture : {"armt/llama", "armt/gpt2"}) {
-    EngineDriver driver(Load(ChangedCheckpoint(fixture)), {.threads = 2});
+    EngineDriver driver(LoadRecurrent(ChangedCheckpoint(fixture)), {.threads = 2});
     const auto refused = RunBench(
         driver.engine(), {.test = "decode", .depth = 6, .gen_tokens = kPositions - 5, .prompts = {}, .repeat = 1});
     ASSERT_FALSE(refused.ok()) << fixture;
@@ -159,15 +148,15 @@ TEST(SegmentLimits, MemoryThatOverflows_NamesItsLayer) {
     std::memcpy(bytes.data() + at, &value, sizeof(value));
   }
   checkpoint.Remove(name).Add(name, "F32", {40, 40}, bytes);
-  const auto model = Load(checkpoint);
+  const auto model = LoadRecurrent(checkpoint);
   for (const size_t threads : {1, 2}) {
     EngineDriver driver(model, {.threads = threads});
-    const Outcome outcome = driver.Run(Prompt(40, 1), FewIds(4));
+    const Outcome outcome = driver.Run(RandomPrompt(40, 1), FewIds(4));
     ASSERT_TRUE(outcome.error.has_value()) << threads;
     EXPECT_EQ(*outcome.error, ErrorCode::kNumericalError);
     EXPECT_THAT(outcome.message, HasSubstr("layer 2: the memory behind token "));
     EXPECT_TRUE(outcome.ids.empty());
-    const Outcome within = driver.Run(Prompt(kSegment, 1), FewIds(4));  // no segment ends
+    const Outcome within = driver.Run(RandomPrompt(kSegment, 1), FewIds(4));  // no segment ends
     EXPECT_FALSE(within.error.has_value()) << within.message;
   }
 }

@@ -14,6 +14,7 @@
 #include "tests/support/drafting_models.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/model_runner.h"
+#include "tests/support/recurrent_model.h"
 #include "tests/support/tiny_tokenizer_json.h"
 #include "tidemill/measure.h"
 #include "tidemill/plan.h"
@@ -23,15 +24,10 @@ namespace {
 
 using testing::EngineDriver;
 using ::testing::HasSubstr;
+using testing::Recurrent;
 
 constexpr size_t kSegment = 7, kMemory = 3, kLayers = 5, kHidden = 40, kFeatures = 36,
                  kPositions = 64;  // of the fixture
-
-std::shared_ptr<const Model> Recurrent() {
-  static const auto model =
-      testing::LoadFolder(testing::ChangedCheckpoint("armt/llama"), testing::TinyTokenizerJson(96));
-  return model;
-}
 
 // With a profile that cannot be read nothing is measured, and every number is one of the program's own.
 Plan PlanOf(EngineDriver& driver) {
@@ -100,6 +96,7 @@ TEST(SegmentPlan, Engine_RunsTheOrderThatThePlanSays) {
     std::vector<int32_t> prompt(kTokens - 1, 5);
     driver.Run(prompt, {.max_new_tokens = 1});
     const EngineWaves& waves = driver.engine().impl().waves;
+    EXPECT_EQ(waves.wave == nullptr, segments.wave_segments == 0);
     EXPECT_EQ(waves.wave == nullptr ? "sequential" : WaveFormName(waves.form), segments.chosen);
   }
 }

@@ -16,6 +16,7 @@
 #include "tests/support/drafting_models.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/random_requests.h"
+#include "tests/support/recurrent_model.h"
 #include "tests/support/tiny_tokenizer_json.h"
 
 namespace tidemill::segment_wave_test {
@@ -25,6 +26,8 @@ using testing::EngineDriver;
 using testing::ExpectSame;
 using testing::FailAllocations;
 using testing::Outcome;
+using testing::RandomPrompt;
+using testing::Recurrent;
 
 constexpr size_t kSegment = 7, kLayers = 5;  // of the fixture
 
@@ -34,19 +37,6 @@ const WaveForm kForms[] = {{},
                            {WaveOrder::kLayerMajor, 3, 0},
                            {WaveOrder::kTeams, 2, 1},
                            {WaveOrder::kTeams, 3, 2}};
-
-std::shared_ptr<const Model> Recurrent() {
-  static const auto model =
-      testing::LoadFolder(testing::ChangedCheckpoint("armt/llama"), testing::TinyTokenizerJson(96));
-  return model;
-}
-
-std::vector<int32_t> Prompt(size_t size, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<int32_t> ids(size);
-  for (int32_t& id : ids) id = static_cast<int32_t>(3 + random() % 90);
-  return ids;
-}
 
 GenerationOptions Greedy(int32_t tokens) {
   GenerationOptions generation{.max_new_tokens = tokens, .temperature = 0, .ignore_eos = true};
@@ -100,7 +90,7 @@ const Texts& FourTexts() {
   static const Texts texts = [] {
     Texts all;
     for (const size_t length : {71, 28, 99, 20}) {
-      all.prompts.push_back(Prompt(length, length));
+      all.prompts.push_back(RandomPrompt(length, length));
       all.alone.push_back(Alone(all.prompts.back(), 9));
     }
     return all;
@@ -152,7 +142,7 @@ TEST(SegmentWave, SeveralRequests_AreOneWave) {
 TEST(SegmentWave, RequestThatDecodes_StopsWaves) {
   const Texts& texts = FourTexts();
   WaveDriver driver({WaveOrder::kDiagonal, kLayers, 0}, Options(3));
-  const RequestId first = driver.Submit(Prompt(5, 5), Greedy(4));
+  const RequestId first = driver.Submit(RandomPrompt(5, 5), Greedy(4));
   driver.Step();
   const RequestId second = driver.Submit(texts.prompts[0], Greedy(9));
   while (!driver.outcome(first).ended()) EXPECT_EQ(driver.Step(), 1U);
@@ -211,10 +201,10 @@ TEST(SegmentWave, CancelledInAWave_LeavesTheOthersAsTheyAre) {
 
 // A wave ends where a waiting request wants to continue, if that is between segments; else a step goes there.
 TEST(SegmentWave, SharedBeginning_IsReadOnce) {
-  const std::vector<int32_t> text = Prompt(99, 99);
+  const std::vector<int32_t> text = RandomPrompt(99, 99);
   for (const size_t common : {35, 38, 42, 98}) {
     std::vector<int32_t> other(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(common));
-    for (const int32_t id : Prompt(30, common)) other.push_back(id);
+    for (const int32_t id : RandomPrompt(30, common)) other.push_back(id);
     other[common] = text[common] == 5 ? 6 : 5;
     const Outcome of_text = Alone(text, 5), of_other = Alone(other, 5);
     for (const WaveForm& form : kForms) {
