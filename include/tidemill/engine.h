@@ -328,7 +328,7 @@ class Engine {
   Result<RequestId> Resume(const SavedRequest& saved, ResumeOptions options);
 
   // One step of the model for the oldest requests in flight, at most max_batch and as many as have room in state_memory: a part of a
-  // prompt, a token each, or both. The events stay valid until the next call. A request that fails gets an event with its error; the
+  // prompt, a token each, or both. Of a model that reads segments it may be whole segments of prompts, for some two seconds. The events stay valid until the next call. A request that fails gets an event with its error; the
   // others go on. Where room is short, the youngest of those that run gives its memory to the older ones and waits: the oldest always
   // goes on, and no answer changes.
   std::span<const Event> Step();
