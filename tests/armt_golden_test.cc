@@ -28,8 +28,8 @@ namespace {
 using testing::GoldenFile;
 using testing::ModelRunner;
 
-constexpr const char* kFolders[] = {"center", "gpt2",   "gpt2_wrap", "llama",         "no_correction",
-                                    "qwen2",  "recall", "right",     "short_segments"};
+constexpr const char* kFolders[] = {"center", "gpt2",     "gpt2_wrap", "llama", "no_correction", "qwen2",
+                                    "recall", "rmt_gpt2", "rmt_llama", "right", "short_segments"};
 constexpr double kTolerance = 1e-5;  // relative; or 8 times what f32 costs the reference
 
 std::string Fixture(const std::string& name) { return std::string(TIDEMILL_FIXTURES) + "/armt/" + name; }
@@ -48,9 +48,9 @@ std::vector<float> Score(ModelRunner& runner, SequenceState& state, std::span<co
     const size_t end = SegmentEnd(*runner.model().settings.armt, ids.size(), SegmentFirst(state));
     const auto part = ids.subspan(state.length(), std::min(chunk, end - state.length()));
     const bool ends = state.length() + part.size() == end;
-    EXPECT_TRUE(state.Reserve(part.size() + (ends ? memory.count() : 0)).ok());
-    std::vector<StepSequence> step = {{.state = &state, .tokens = part, .rows = Wanted::kAll}};
-    if (ends) step.push_back(memory.Behind(state, part.size()));
+    EXPECT_TRUE(state.Reserve(part.size() + memory.CountAround(state, ends)).ok());
+    std::vector<StepSequence> step;
+    memory.Add({.state = &state, .tokens = part, .rows = Wanted::kAll}, ends, &step);
     EXPECT_TRUE(runner.executor().Run(
         step, [&](size_t, size_t, std::span<float> row) { logits.insert(logits.end(), row.begin(), row.end()); },
         nullptr));
@@ -63,8 +63,8 @@ std::vector<float> Score(ModelRunner& runner, SequenceState& state, std::span<co
 
 std::vector<float> MemoryOf(SequenceState& state, size_t layer) {
   const auto& kv = static_cast<SegmentKvLayer&>(state.layer(layer));
-  std::vector<float> values(kv.segments().memory.elements());
   if (kv.memory() == nullptr) return {};
+  std::vector<float> values(kv.segments().memory_bytes() / sizeof(float));
   std::memcpy(values.data(), kv.memory(), values.size() * sizeof(float));
   return values;
 }
@@ -92,13 +92,22 @@ class Golden {
     const double spread = About(input).at("spread").at(name), distance = Distance(file_.Tensor(input, name), found);
     EXPECT_LE(distance, std::max(kTolerance, 8 * spread)) << "input " << input << ", " << name;
   }
-  // A and z, as `name` ends.
-  void ExpectMemory(size_t input, const std::string& name, const SegmentShape& shape,
-                    std::span<const float> found) const {
-    const size_t in_a = shape.memory.features() * shape.memory.hidden;
-    ASSERT_EQ(found.size(), shape.memory.elements()) << name;
-    Expect(input, "A." + name, found.first(in_a));
-    Expect(input, "z." + name, found.subspan(in_a));
+  // Of all layers, as names end: A and z, or the rows that RMT carries.
+  void ExpectMemories(size_t input, const std::string& end, SequenceState& state) const {
+    const size_t last = state.num_layers() - 1;
+    for (size_t layer = 0; layer <= last; ++layer) {
+      const SegmentShape& shape = static_cast<SegmentKvLayer&>(state.layer(layer)).segments();
+      const std::vector<float> found = MemoryOf(state, layer);
+      if (shape.front_rows != 0) {
+        ASSERT_EQ(found.empty(), layer != last);
+        if (layer == last) Expect(input, "memory" + end, found);
+        continue;
+      }
+      const size_t in_a = shape.memory.features() * shape.memory.hidden;
+      ASSERT_EQ(found.size(), shape.memory.elements()) << end;
+      Expect(input, "A." + std::to_string(layer) + end, std::span(found).first(in_a));
+      Expect(input, "z." + std::to_string(layer) + end, std::span(found).subspan(in_a));
+    }
   }
 
  private:
@@ -110,21 +119,15 @@ TEST(ArmtGolden, LogitsAndMemories_MatchTheReference) {
     const Golden golden(folder);
     for (const Isa isa : testing::LevelsHere()) {
       ModelRunner runner(Fixture(folder), Options(isa));
-      const SegmentShape& shape = runner.model().segments.shape;
-      const size_t layers = runner.model().layers.size();
       for (size_t input = 0; input < golden.num_inputs(); ++input) {
         SCOPED_TRACE(folder + " level " + std::string(IsaName(isa)));
         const std::string states = golden.About(input).at("states");
         const auto state = runner.NewState();
         const std::vector<float> logits = Score(runner, *state, golden.Ids(input), 1000, [&](size_t segment) {
-          for (size_t layer = 0; layer < layers && states == "all"; ++layer) {
-            golden.ExpectMemory(input, std::to_string(layer) + "." + std::to_string(segment), shape,
-                                MemoryOf(*state, layer));
-          }
+          if (states == "all") golden.ExpectMemories(input, "." + std::to_string(segment), *state);
         });
         golden.Expect(input, "logits", logits);
-        for (size_t layer = 0; layer < layers && states != "none"; ++layer)
-          golden.ExpectMemory(input, std::to_string(layer), shape, MemoryOf(*state, layer));
+        if (states != "none") golden.ExpectMemories(input, "", *state);
       }
     }
   }
@@ -172,8 +175,9 @@ TEST(ArmtGolden, Answers_AreTheReferences) {
         for (size_t begin = 0; begin < first;) {
           const size_t end = SegmentEnd(armt, ids.size(), begin);
           const auto part = std::span(ids).subspan(begin, end - begin);
-          ASSERT_TRUE(state->Reserve(part.size() + memory.count()).ok());
-          const StepSequence step[] = {{.state = state.get(), .tokens = part}, memory.Behind(*state, part.size())};
+          ASSERT_TRUE(state->Reserve(part.size() + memory.CountAround(*state, true)).ok());
+          std::vector<StepSequence> step;
+          memory.Add({.state = state.get(), .tokens = part}, true, &step);
           ASSERT_TRUE(runner.executor().Run(step, nullptr, nullptr));
           state->Commit(testing::KeysOf(part));
           begin = end;
@@ -196,7 +200,7 @@ TEST(ArmtGolden, Answers_AreTheReferences) {
 }
 
 TEST(ArmtGolden, ChunksAndThreads_ChangeNoBit) {
-  for (const std::string folder : {"llama", "gpt2_wrap", "right"}) {
+  for (const std::string folder : {"llama", "gpt2_wrap", "right", "rmt_gpt2"}) {
     const Golden golden(folder);
     const std::vector<int32_t> ids = golden.Ids(0);
     ModelRunner one(Fixture(folder), Options(DetectIsa(), 1)), three(Fixture(folder), Options(DetectIsa(), 3));

@@ -47,7 +47,7 @@ std::vector<DraftingModel> AllModels() {
                       .vocab = kFamilyVocab});
   }
   models.push_back({.name = "windows", .model = testing::WindowedModel(), .layers = 1, .vocab = kFamilyVocab});
-  for (const std::string folder : {"llama", "gpt2_wrap", "right"}) {  // segments of seven tokens
+  for (const std::string folder : {"llama", "gpt2_wrap", "right", "rmt_llama"}) {  // segments of seven tokens
     models.push_back({.name = "armt " + folder,
                       .model = testing::LoadFolder(ChangedCheckpoint("armt/" + folder), testing::TinyTokenizerJson(96)),
                       .layers = 1,

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
@@ -26,7 +28,6 @@ using testing::EngineDriver;
 using testing::ExpectSame;
 using testing::Outcome;
 using testing::RandomPrompt;
-using testing::Recurrent;
 using testing::Work;
 
 constexpr size_t kSegment = 7, kPositions = 64;  // of the fixtures
@@ -53,11 +54,6 @@ GenerationOptions FewIds(int32_t tokens) {
   return generation;
 }
 
-Outcome Alone(const std::vector<int32_t>& prompt, const GenerationOptions& generation) {
-  EngineDriver driver(Recurrent(), {.threads = 1, .max_batch = 1, .prefill_chunk = 1, .prefix_cache = false});
-  return driver.Run(prompt, generation);
-}
-
 // Around whole segments, of one segment and of many, with answers that stay within a segment and that do not.
 std::vector<Work> MixedWork() {
   std::vector<Work> work;
@@ -70,20 +66,45 @@ std::vector<Work> MixedWork() {
   return work;
 }
 
-const std::vector<Outcome>& Answers() {
-  static const std::vector<Outcome> answers = [] {
-    std::vector<Outcome> all;
-    for (const Work& work : MixedWork()) all.push_back(Alone(work.prompt, work.generation));
-    return all;
-  }();
-  return answers;
-}
+// With associative memories and without.
+class SegmentEngine : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::shared_ptr<const Model> model() const { return Of().model; }
 
-TEST(SegmentEngine, ConcurrentRequests_GetWhatTheyGetAlone) {
+  Outcome Alone(const std::vector<int32_t>& prompt, const GenerationOptions& generation) const {
+    EngineDriver driver(model(), {.threads = 1, .max_batch = 1, .prefill_chunk = 1, .prefix_cache = false});
+    return driver.Run(prompt, generation);
+  }
+
+  // Of MixedWork.
+  const std::vector<Outcome>& Answers() const {
+    std::vector<Outcome>& answers = Of().answers;
+    for (const Work& work : answers.empty() ? MixedWork() : std::vector<Work>())
+      answers.push_back(Alone(work.prompt, work.generation));
+    return answers;
+  }
+
+ private:
+  struct Known {
+    std::shared_ptr<const Model> model;
+    std::vector<Outcome> answers;
+  };
+  static Known& Of() {
+    static std::map<std::string, Known> known;
+    Known& of = known[GetParam()];
+    if (of.model == nullptr) of.model = ModelOf(GetParam());
+    return of;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Memory, SegmentEngine, ::testing::Values("llama", "rmt_llama"),
+                         [](const auto& fixture) { return std::string(fixture.param); });
+
+TEST_P(SegmentEngine, ConcurrentRequests_GetWhatTheyGetAlone) {
   const std::vector<Work> work = MixedWork();
   for (const size_t chunk : {1, 5, 7, 9, 64, 512}) {
     for (const size_t batch : {1, 3, 12}) {
-      EngineDriver driver(Recurrent(), {.threads = 2, .max_batch = batch, .prefill_chunk = chunk});
+      EngineDriver driver(model(), {.threads = 2, .max_batch = batch, .prefill_chunk = chunk});
       const auto ids = testing::RunTogether(driver, work, chunk + batch);
       for (size_t i = 0; i < work.size(); ++i) {
         ExpectSame(driver.outcome(ids[i]), Answers()[i],
@@ -96,9 +117,9 @@ TEST(SegmentEngine, ConcurrentRequests_GetWhatTheyGetAlone) {
 }
 
 // A first turn's tail becomes segments of the second's prompt.
-TEST(SegmentEngine, SecondTurn_GoesOnFromTheFirst) {
+TEST_P(SegmentEngine, SecondTurn_GoesOnFromTheFirst) {
   for (const int32_t tokens : {2, 9, 30}) {
-    EngineDriver driver(Recurrent(), {.threads = 1, .prefill_chunk = 50});
+    EngineDriver driver(model(), {.threads = 1, .prefill_chunk = 50});
     std::vector<int32_t> text = RandomPrompt(45, 1);
     for (int turn = 0; turn < 3; ++turn) {
       const Outcome expected = Alone(text, Greedy(tokens)), found = driver.Run(text, Greedy(tokens));
@@ -110,19 +131,19 @@ TEST(SegmentEngine, SecondTurn_GoesOnFromTheFirst) {
   }
 }
 
-TEST(SegmentEngine, PreemptedRequests_GoOnAsIfNothingHadBeen) {
+TEST_P(SegmentEngine, PreemptedRequests_GoOnAsIfNothingHadBeen) {
   std::vector<Work> work;
   for (uint64_t i = 0; i < 6; ++i)
     work.push_back({.prompt = RandomPrompt(9 + 5 * i, 70 + i), .generation = i % 2 == 0 ? FewIds(52) : Greedy(55)});
   const std::vector<Outcome> alone = testing::RunUnbatched(
-      Recurrent(), work, {.threads = 1, .kv_increment = 4, .prefill_chunk = 8, .prefix_cache = false});
+      model(), work, {.threads = 1, .kv_increment = 4, .prefill_chunk = 8, .prefix_cache = false});
   for (const bool spills : {false, true}) {
     EngineOptions options{.threads = 2, .kv_increment = 4, .max_batch = 6, .prefill_chunk = 8, .prefix_cache = !spills};
     options.spill_folder = spills ? ::testing::TempDir() : "";
     uint64_t sum = 0;
     for (const Outcome& o : alone) sum += o.stats.growth.allocated_bytes;
     options.state_memory = sum * 5 / 8;
-    EngineDriver driver(Recurrent(), options);
+    EngineDriver driver(model(), options);
     std::vector<RequestId> ids;
     for (const Work& w : work) ids.push_back(driver.Submit(w.prompt, w.generation));
     driver.RunUntilIdle();
@@ -138,12 +159,12 @@ TEST(SegmentEngine, PreemptedRequests_GoOnAsIfNothingHadBeen) {
   }
 }
 
-TEST(SegmentEngine, DraftTokens_ChangeNoAnswer) {
+TEST_P(SegmentEngine, DraftTokens_ChangeNoAnswer) {
   const std::vector<Work> work = MixedWork();
   for (const DraftOptions& draft :
        {DraftOptions{.num_draft_tokens = 5, .min_draft_tokens = 5, .ngram_min = 1},
         DraftOptions{.num_draft_tokens = 3, .min_draft_tokens = 3, .source = DraftSource::kLayers, .layers = 2}}) {
-    EngineDriver driver(Recurrent(), {.threads = 2, .max_batch = 4, .prefill_chunk = 40});
+    EngineDriver driver(model(), {.threads = 2, .max_batch = 4, .prefill_chunk = 40});
     std::vector<RequestId> ids;
     for (const Work& w : work)
       ids.push_back(driver.Submit({.prompt = w.prompt, .generation = w.generation, .draft = draft}));
@@ -162,13 +183,13 @@ TEST(SegmentEngine, DraftTokens_ChangeNoAnswer) {
 }
 
 // Cut anywhere: the answer goes on; and with more prompt all of it is one prompt.
-TEST(SegmentEngine, SavedRequest_GoesOnWithTheSameBits) {
+TEST_P(SegmentEngine, SavedRequest_GoesOnWithTheSameBits) {
   for (const size_t length : {5, 7, 20, 36}) {
     const std::vector<int32_t> prompt = RandomPrompt(length, length), more = RandomPrompt(4 + length, 99);
     const Outcome whole = Alone(prompt, Greedy(24));
     for (const int32_t cut : {1, 2, 6, 7, 8, 20}) {
       const std::string where = std::to_string(length) + " tokens, cut behind " + std::to_string(cut);
-      EngineDriver first(Recurrent(), {.threads = 2}), second(Recurrent(), {.threads = 1, .prefill_chunk = 3});
+      EngineDriver first(model(), {.threads = 2}), second(model(), {.threads = 1, .prefill_chunk = 3});
       const Outcome begun = testing::RunAndSave(first, prompt, Greedy(cut));
       ASSERT_NE(begun.saved, nullptr) << where << begun.message;
       const Outcome rest = testing::ResumeSaved(second, begun, {.generation = Greedy(24)});
@@ -180,26 +201,27 @@ TEST(SegmentEngine, SavedRequest_GoesOnWithTheSameBits) {
   }
 }
 
-TEST(SegmentEngine, AnyLength_HasTheStateOfASegment) {
-  EngineDriver driver(Recurrent(), {.threads = 1, .prefill_chunk = 64, .prefix_cache = false});
+TEST_P(SegmentEngine, AnyLength_HasTheStateOfASegment) {
+  EngineDriver driver(model(), {.threads = 1, .prefill_chunk = 64, .prefix_cache = false});
   const Outcome few = driver.Run(RandomPrompt(3 * kSegment, 1), Greedy(2)),
                 many = driver.Run(RandomPrompt(300 * kSegment, 1), Greedy(2));
   EXPECT_EQ(few.stats.state_bytes, many.stats.state_bytes);
   EXPECT_EQ(few.stats.growth.allocated_bytes, many.stats.growth.allocated_bytes);
 }
 
-TEST(SegmentEngine, AnswerBehindTheLastPosition_EndsThere) {
-  EngineDriver driver(Recurrent(), {.threads = 1});
+TEST_P(SegmentEngine, AnswerBehindTheLastPosition_EndsThere) {
+  const size_t front = model()->impl().language_model->segments.shape.front_rows;
+  EngineDriver driver(model(), {.threads = 1});
   for (const size_t length : {size_t{3}, kSegment, kSegment + 1, 10 * kSegment + 3}) {
     const size_t tail = length - (length - 1) / kSegment * kSegment;
     const Outcome outcome = driver.Run(RandomPrompt(length, 5), Greedy(1000));
     EXPECT_EQ(outcome.finish, FinishReason::kLength) << length;
-    EXPECT_EQ(outcome.ids.size(), kPositions - tail + 1) << length;
+    EXPECT_EQ(outcome.ids.size(), kPositions - tail - front + 1) << length;
   }
 }
 
 // Where segments follow from the whole prompt.
-TEST(SegmentEngine, OtherAlignments_AreTheSameBatched) {
+TEST(SegmentAlignments, Batched_AreTheSame) {
   for (const std::string fixture : {"right", "center", "gpt2_wrap"}) {
     const auto model = ModelOf(fixture);
     const std::vector<Work> work = MixedWork();

@@ -128,6 +128,25 @@ TEST(SegmentBench, Prefill_RunsWavesAndDecodeGoesOnBehindThem) {
   }
 }
 
+// Without associative memories a segment needs the last layer of the one before.
+TEST(SegmentPlan, CarriedMemory_LeavesOneOrder) {
+  const auto model = testing::LoadRecurrent(testing::ChangedCheckpoint("armt/rmt_llama"));
+  EngineDriver driver(model, {.threads = 2, .context = 1000});
+  const Plan plan = PlanOf(driver);
+  ASSERT_TRUE(plan.segments);
+  EXPECT_EQ(plan.segments->orders.size(), 1U);
+  EXPECT_EQ(plan.segments->chosen, "sequential");
+  EXPECT_EQ(plan.segments->wave_segments, 0U);
+  EXPECT_EQ(plan.segments->memory_bytes, kMemory * kHidden * sizeof(float));
+  EXPECT_EQ(plan.segments->tail_bytes, (kMemory + kSegment + kMemory) * plan.state_row_bytes);
+  for (const size_t depth : {size_t{0}, size_t{5}, 10 * kSegment}) {  // with and without a segment that the steps begin
+    const auto decoded =
+        RunBench(driver.engine(), {.test = "decode", .depth = depth, .gen_tokens = 9, .prompts = {}, .repeat = 2});
+    ASSERT_TRUE(decoded.ok()) << decoded.error().message();
+  }
+  EXPECT_EQ(driver.engine().impl().waves.wave, nullptr);
+}
+
 // Work is that of segments, each with its memory rows and its own attention.
 TEST(SegmentBench, Work_GrowsWithTheLength) {
   EngineDriver driver(Recurrent(), {.threads = 1});

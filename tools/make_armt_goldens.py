@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes checkpoints of recurrent memory transformers (ARMT) with what tools/quality/armt_oracle.py makes of them.
+"""Writes checkpoints of recurrent memory transformers (ARMT, RMT) with what tools/quality/armt_oracle.py makes of them.
 
     python tools/make_armt_goldens.py [FOLDER...]        from the repository's root; writes tests/fixtures/armt/FOLDER
     python tools/make_armt_goldens.py recall --recall GIVEN   takes config, weights and tokenizer of `recall` from the folder GIVEN first
@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "quality"))
-from armt_oracle import Armt, Gpt2, Llama, plain_name, segment_lengths  # noqa: E402
+from armt_oracle import Armt, Gpt2, Llama, model_of, plain_name, segment_lengths  # noqa: E402
 
 OUT = pathlib.Path("tests/fixtures/armt")
 NEW_TOKENS, RECALL_NEW_TOKENS, VOCAB, CONTEXT = 12, 6, 96, 64
@@ -48,6 +48,10 @@ def config_of(base: dict, memory: dict | None = None, **changes) -> dict:
     return base | changes | {"armt": ARMT | (memory or {})}
 
 
+def rmt_config_of(base: dict, **changes) -> dict:
+    return base | changes | {"rmt": {"num_mem_tokens": 3, "segment_alignment": "left", "segment_size": 7}}
+
+
 def usual_lengths(size: int, layers: int) -> list[int]:
     """More segments than layers with a short last one; one segment, full and short; two; three with a short last one; as many as layers."""
     lengths = [(2 * layers + 1) * size + size // 2, size, max(1, size - 2), 2 * size, 2 * size + 1, layers * size]
@@ -62,6 +66,8 @@ CHECKPOINTS = {
     "llama": (4, config_of(LLAMA), usual_lengths(7, 5)),
     "no_correction": (5, config_of(LLAMA, {"correction": False, "num_mem_tokens": 1}, num_hidden_layers=4), usual_lengths(7, 4)),
     "qwen2": (6, config_of(QWEN2, {"d_mem": 5, "nu": 2, "num_mem_tokens": 2, "segment_size": 6}), usual_lengths(6, 4)),
+    "rmt_gpt2": (9, rmt_config_of(GPT2, n_layer=3), usual_lengths(7, 3)),
+    "rmt_llama": (10, rmt_config_of(LLAMA, num_hidden_layers=4), usual_lengths(7, 4)),
     "right": (7, config_of(LLAMA, {"segment_alignment": "right"}, num_hidden_layers=3), usual_lengths(7, 3)),
     "short_segments": (8, config_of(LLAMA, {"num_mem_tokens": 1, "segment_size": 1}, num_hidden_layers=3), usual_lengths(1, 3)),
 }
@@ -76,9 +82,9 @@ FACT_SEGMENTS, FACTS_EACH, QUESTIONS, QUESTION_SEED = (2, 3, 4, 6, 8, 12, 15, 24
 
 def base_config(config: dict):
     """transformers' settings of the base model, eager."""
-    known = {k: v for k, v in config.items() if k not in ("armt", "architectures", "dtype", "torch_dtype", "transformers_version")}
+    known = {k: v for k, v in config.items() if k not in ("armt", "rmt", "architectures", "dtype", "torch_dtype", "transformers_version")}
     model_type = "llama" if known.pop("model_type") == "armt" else config["model_type"]
-    if config["armt"]["wrap_pos"]:
+    if config.get("armt", {}).get("wrap_pos"):
         known["n_positions"] += config["armt"]["num_mem_tokens"]
     return AutoConfig.for_model(model_type, **known, attn_implementation="eager")
 
@@ -96,9 +102,9 @@ def draw(name: str, shape: tuple, random: torch.Generator) -> torch.Tensor:
 def build(config: dict, seed: int) -> dict[str, torch.Tensor]:
     """Parameters by plain name."""
     shapes = {n: tuple(p.shape) for n, p in AutoModelForCausalLM.from_config(base_config(config)).named_parameters()}
-    hidden, settings, base = config.get("hidden_size") or config["n_embd"], config["armt"], Gpt2 if config["model_type"] == "gpt2" else Llama
+    hidden, settings, base = config.get("hidden_size") or config["n_embd"], config.get("armt") or config["rmt"], Gpt2 if config["model_type"] == "gpt2" else Llama
     shapes["memory"] = (settings["num_mem_tokens"], hidden)
-    for i in range(config.get("num_hidden_layers") or config["n_layer"]):
+    for i in range(config.get("num_hidden_layers") or config["n_layer"]) if "armt" in config else ():
         own = {"W_mq.weight": (settings["d_mem"], hidden), "W_mk.weight": (settings["d_mem"], hidden), "W_mv.weight": (hidden, hidden),
                "W_mb.weight": (1, hidden), "W_mb.bias": (1,)}
         shapes |= {f"{base.layers}{i}.{n}": shape for n, shape in own.items()}
@@ -106,14 +112,14 @@ def build(config: dict, seed: int) -> dict[str, torch.Tensor]:
     return {n: draw(n, shape, random) for n, shape in sorted(shapes.items())}
 
 
-def authors_name(name: str) -> str:
-    """model.layers.0.mlp.up_proj.weight -> memory_cell.model.model.layers.0.layer.mlp.up_proj.weight"""
+def authors_name(name: str, layer: str = "layer") -> str:
+    """model.layers.0.mlp.up_proj.weight -> memory_cell.model.model.layers.0.layer.mlp.up_proj.weight; of RMT without `.layer`."""
     if name == "memory":
         return "memory_cell.memory"
     parts = name.split(".")
     if parts[1] in ("layers", "h") and not parts[3].startswith("W_m"):
-        parts.insert(3, "layer")
-    return "memory_cell.model." + ".".join(parts)
+        parts.insert(3, layer)
+    return "memory_cell.model." + ".".join(p for p in parts if p)
 
 
 def recall_sample(batch: int, facts: int, random: torch.Generator, each: int = PLACES) -> torch.Tensor:
@@ -156,11 +162,10 @@ def goldens(model: Armt, ids: torch.Tensor, new_tokens: int, states: str) -> dic
     logits, behind = model.score(ids)
     greedy, steps = model.generate(ids, new_tokens)
     tensors = {"input_ids": ids[0], "logits": logits[0], "greedy_ids": greedy[0], "step_logits": steps[0]}
-    for layer, (A, z) in enumerate(behind[-1] if states != "none" else []):
-        tensors |= {f"A.{layer}": A[0], f"z.{layer}": z[0]}
+    if states != "none":
+        tensors |= model.named(behind[-1])
     for segment, state in enumerate(behind if states == "all" else []):
-        for layer, (A, z) in enumerate(state):
-            tensors |= {f"A.{layer}.{segment}": A[0], f"z.{layer}.{segment}": z[0]}
+        tensors |= {f"{n}.{segment}": t for n, t in model.named(state).items()}
     return tensors
 
 
@@ -208,7 +213,7 @@ def states_of(folder: str, index: int) -> str:
 def compute(folder: str, inputs, limit: float = LARGEST_SPREAD) -> tuple[dict, dict[str, torch.Tensor]]:
     """golden.json and golden.safetensors of a folder that has its config and weights. Of each input's candidates the first that f32 gets right is taken."""
     config, weights = load(folder)
-    double, single = Armt(config, weights), Armt(config, weights, torch.float32)
+    double, single = model_of(config, weights), model_of(config, weights, torch.float32)
     new_tokens, records, tensors = RECALL_NEW_TOKENS if folder == "recall" else NEW_TOKENS, [], {}
     for i, candidates in enumerate(inputs):
         states = states_of(folder, i)
@@ -264,7 +269,13 @@ def base_gap(folder: str) -> float:
     missing, unexpected = base.load_state_dict(tensors, strict=False)
     assert set(missing) <= {"lm_head.weight"} and all(".W_m" in n or n == "memory" for n in unexpected), (missing, unexpected)
     base.tie_weights()
-    ours = Armt(config, weights)
+    ours = model_of(config, weights)
+    if "rmt" in config:
+        ids = torch.randint(3, config["vocab_size"], (2, config["rmt"]["segment_size"]), generator=torch.Generator().manual_seed(1))
+        memory = tensors["memory"].expand(2, -1, -1)
+        out = base.base_model(inputs_embeds=torch.cat([memory, base.get_input_embeddings()(ids), memory], 1), use_cache=False).last_hidden_state
+        rows = ours.rows(ids, None)
+        return max(relative(out, rows), relative(base.get_output_embeddings()(out), ours.logits(rows)))
     size, count = config["armt"]["segment_size"], config["armt"]["num_mem_tokens"]
     ids = torch.randint(3, config["vocab_size"], (2, size), generator=torch.Generator().manual_seed(1))
     embedded = torch.cat([base.get_input_embeddings()(ids), tensors["memory"].expand(2, -1, -1)], 1)
@@ -281,7 +292,7 @@ def write(folder: str, given: pathlib.Path | None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     if folder != "recall":
         seed, config, _ = CHECKPOINTS[folder]
-        name = (lambda n: n) if folder in PLAIN_NAMES else authors_name
+        name = (lambda n: n) if folder in PLAIN_NAMES else lambda n: authors_name(n, "layer" if "armt" in config else "")
         save_file({name(n): t.contiguous() for n, t in build(config, seed).items()}, str(out / "model.safetensors"), metadata={"format": "pt"})
         (out / "config.json").write_text(json.dumps(dict(sorted(config.items())), indent=2) + "\n")
     elif given is not None:
@@ -330,7 +341,7 @@ def check(folder: str) -> bool:
         same = same and [c["exact"] for c in table] == [c["exact"] for c in golden["questions"]]
         for cell in golden["questions"]:
             print("recall:", *(f"{k} {v}" for k, v in cell.items()))
-    spread = {kind: max(v for r in again["inputs"] for n, v in r["spread"].items() if n.startswith(kind)) for kind in ("logits", "step_logits", "A.", "z.")}
+    spread = {kind: max(v for r in again["inputs"] for n, v in r["spread"].items() if n.startswith(kind)) for kind in ("logits", "step_logits", "A.", "z.", "memory") if any(n.startswith(kind) for r in again["inputs"] for n in r["spread"])}
     sizes = {p.name: p.stat().st_size for p in sorted((OUT / folder).iterdir())}
     print(f"{folder}: goldens {worst:.1e}, transformers {base:.1e}, spread {spread}, top-2 gap {min(r['smallest_top2_gap'] for r in golden['inputs'])}, "
           f"memory {min(r['effect_of_memory'] for r in golden['inputs'] if len(r['segment_lengths']) > 1)}, {sizes}")

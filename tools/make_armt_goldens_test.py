@@ -15,12 +15,14 @@ class ArmtGoldens(unittest.TestCase):
         self.assertEqual(authors_name("transformer.h.2.W_mb.bias"), "memory_cell.model.transformer.h.2.W_mb.bias")
         for folder, (seed, config, _) in CHECKPOINTS.items():
             names = list(build(config, seed))
-            self.assertEqual(sum(n.endswith("W_mv.weight") for n in names), config.get("num_hidden_layers") or config["n_layer"], folder)
+            layers = config.get("num_hidden_layers") or config["n_layer"] if "armt" in config else 0
+            self.assertEqual(sum(n.endswith("W_mv.weight") for n in names), layers, folder)
             self.assertEqual([plain_name(authors_name(n)) for n in names], names)
+            self.assertEqual([plain_name(authors_name(n, "")) for n in names], names)
 
     def test_Inputs_HaveAllCountsOfSegments(self):
         for folder, (_, config, lengths) in CHECKPOINTS.items():
-            armt, layers = config["armt"], config.get("num_hidden_layers") or config["n_layer"]
+            armt, layers = config.get("armt") or config["rmt"], config.get("num_hidden_layers") or config["n_layer"]
             segments = [segment_lengths(n, armt["segment_size"], armt["segment_alignment"]) for n in lengths]
             counts = [len(s) for s in segments]
             self.assertGreater(counts[0], layers, folder)

@@ -5,10 +5,18 @@
 
 #include "base/check.h"
 #include "base/checked_math.h"
-#include "kernels/associative_memory.h"
 #include "state/segment_kv_layer.h"
 
 namespace tidemill {
+namespace {
+
+SegmentKvLayer& SegmentLayer(SequenceState& state, size_t layer) {
+  LayerState& of = state.layer(layer);
+  TIDEMILL_CHECK(SegmentKvLayer::Holds(of.checkpoint_kind()));
+  return static_cast<SegmentKvLayer&>(of);
+}
+
+}  // namespace
 
 size_t SegmentEnd(const ArmtSettings& armt, size_t text, size_t first) {
   const size_t size = armt.segment_size;
@@ -33,16 +41,27 @@ size_t LastSegment(const ArmtSettings& armt, size_t text) {
   return 0;
 }
 
-size_t SegmentFirst(SequenceState& state) {
-  LayerState& layer = state.layer(0);
-  TIDEMILL_CHECK(SegmentKvLayer::Holds(layer.checkpoint_kind()));
-  return static_cast<SegmentKvLayer&>(layer).segment_first();
+size_t SegmentFirst(SequenceState& state) { return SegmentLayer(state, 0).segment_first(); }
+
+size_t PlaceInSegment(const SegmentShape& shape, SequenceState& state, size_t at) {
+  return at - SegmentFirst(state) + (shape.front_rows - FrontRows(shape, state));
+}
+
+size_t FrontRows(const SegmentShape& shape, SequenceState& state) {
+  return shape.front_rows != 0 && state.length() == SegmentFirst(state) ? shape.front_rows : 0;
+}
+
+Matrix<float> EndCarried(const SegmentShape& shape, SequenceState& state, size_t slot) {
+  const size_t tokens = slot - FrontRows(shape, state);
+  for (size_t i = 0; i < state.num_layers(); ++i) SegmentLayer(state, i).EndSegment(tokens);
+  std::byte* const carried = SegmentLayer(state, state.num_layers() - 1).next_memory();
+  return {reinterpret_cast<float*>(carried), shape.memory_rows, shape.carried / shape.memory_rows};
 }
 
 Result<void> CheckMemories(SequenceState& state) {
   for (size_t i = 0; i < state.num_layers(); ++i) {
-    auto& layer = static_cast<SegmentKvLayer&>(state.layer(i));
-    if (layer.memory() == nullptr || IsFinite(layer.segments().memory, layer.memory())) continue;
+    SegmentKvLayer& layer = SegmentLayer(state, i);
+    if (layer.memory() == nullptr || layer.IsMemoryFinite()) continue;
     return Error(ErrorCode::kNumericalError, "layer " + std::to_string(i) + ": the memory behind token " +
                                                  std::to_string(layer.segment_first()) +
                                                  " has an element that is not finite");
@@ -51,14 +70,32 @@ Result<void> CheckMemories(SequenceState& state) {
 }
 
 MemoryRows::MemoryRows(const LanguageModel& model)
-    : rows_(model.segments.rows.data(), model.segments.shape.memory_rows, model.settings.hidden_size) {
+    : shape_(&model.segments.shape),
+      rows_(model.segments.rows.data(), model.segments.shape.memory_rows, model.settings.hidden_size) {
   if (!model.settings.armt->wrap_pos) return;
   for (size_t i = 0; i < rows_.rows; ++i)
     positions_.push_back(static_cast<uint32_t>(model.settings.max_position_embeddings + i));
 }
 
 StepSequence MemoryRows::Behind(SequenceState& state, size_t slot) const {
-  return {.state = &state, .slot = slot, .embeddings = rows_, .positions = positions_, .ends_segment = true};
+  return {.state = &state, .slot = slot, .embeddings = RowsOf(state), .positions = positions_, .ends_segment = true};
+}
+
+StepSequence MemoryRows::InFront(SequenceState& state) const { return {.state = &state, .embeddings = RowsOf(state)}; }
+
+void MemoryRows::Add(StepSequence tokens, bool ends, std::vector<StepSequence>* step) const {
+  SequenceState& state = *tokens.state;
+  tokens.slot = CountInFront(state);
+  if (tokens.slot != 0) step->push_back(InFront(state));
+  step->push_back(tokens);
+  if (ends) step->push_back(Behind(state, tokens.slot + tokens.tokens.size()));
+}
+
+ConstMatrix<float> MemoryRows::RowsOf(SequenceState& state) const {
+  if (shape_->front_rows == 0) return rows_;
+  const std::byte* const carried = SegmentLayer(state, state.num_layers() - 1).memory();
+  return carried == nullptr ? rows_
+                            : ConstMatrix<float>(reinterpret_cast<const float*>(carried), rows_.rows, rows_.cols);
 }
 
 }  // namespace tidemill

@@ -92,8 +92,9 @@ void StepRows::PlaceRows(std::span<const StepSequence> sequences, Part& part) {
                                .visibility = sequence.visibility,
                                .sparse_from = sequence.sparse_from,
                                .ends_segment = sequence.ends_segment});
-    const size_t segment = model_->segments.present() ? SegmentFirst(*sequence.state) : 0;
-    const auto first = static_cast<uint32_t>(part.sequences_.back().first_position() - segment);
+    const size_t at = part.sequences_.back().first_position();
+    const auto first = static_cast<uint32_t>(
+        model_->segments.present() ? PlaceInSegment(model_->segments.shape, *sequence.state, at) : at);
     for (size_t t = 0; t < count; ++t) {
       const bool last = t + sequence.num_last >= count;
       if (sequence.rows == Wanted::kAll || (sequence.rows == Wanted::kLast && last)) {
@@ -246,8 +247,18 @@ void StepRows::TakeFeatures(const StepFeatures& features, size_t tap) {
   }
 }
 
+// Behind the last layer of RMT.
+void StepRows::CarryMemory(const Part& part) {
+  for (const SequenceRows& rows : part.sequences_) {
+    if (!rows.ends_segment) continue;
+    const Matrix<float> carried = EndCarried(model_->segments.shape, *rows.state, rows.slot);
+    RunNorm(*ctx_, model_->final_norm, buffers_.x.Rows(rows.first_row, rows.num_rows), carried);
+  }
+}
+
 bool StepRows::Finish(const Part& part, const RowSink& sink, const std::atomic<bool>* interrupt) {
   const std::span<const WantedRow> wanted = part.wanted_;
+  if (model_->segments.shape.front_rows != 0) CarryMemory(part);
   for (size_t first = 0; first < wanted.size(); first += head_buffers_.max_rows()) {
     if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
     RunHead(wanted.subspan(first, std::min(head_buffers_.max_rows(), wanted.size() - first)), sink);

@@ -138,6 +138,7 @@ class StepRows {
   void CopyEmbeddings(std::span<const StepSequence> sequences, const Part& part, Matrix<float> x);
   void AddPositions(const Part& part);
   void ReadFeatures(std::span<const StepSequence> sequences, const Part& part);
+  void CarryMemory(const Part& part);
   void RunHead(std::span<const WantedRow> rows, const RowSink& sink);
 
   const LanguageModel* model_;

@@ -34,11 +34,11 @@ enum class SegmentAlignment : uint8_t {
   kCenter,  // as torch.chunk cuts: the last may be shorter
 };
 
-// Of a recurrent-memory transformer: config.json's block "armt" (docs/recurrent-memory.md).
+// Of a recurrent-memory transformer: config.json's block "armt", or of RMT, which has no associative memory, "rmt" (docs/recurrent-memory.md).
 struct ArmtSettings {
   size_t segment_size = 1;    // tokens; 1 .. 2^20
-  size_t num_mem_tokens = 1;  // behind them; 1 .. 1024
-  size_t d_mem = 1;           // 1 .. 512
+  size_t num_mem_tokens = 1;  // behind them, of RMT in front of them, too; 1 .. 1024
+  size_t d_mem = 1;           // 1 .. 512; 0: RMT
   size_t nu = 3;              // 1 .. 2 * d_mem
   bool correction = true;
   bool wrap_pos = false;  // memory tokens have the last learned positions, else those behind the segment's tokens

@@ -16,6 +16,16 @@ MemoryShape MemoryShapeOf(const ModelSettings& settings) {
           .dtype = armt.memory_dtype};
 }
 
+SegmentShape SegmentModel::ShapeOf(size_t layer, size_t layers) const {
+  SegmentShape of = shape;
+  if (layer + 1 != layers) of.carried = 0;
+  return of;
+}
+
+uint64_t SegmentModel::memory_bytes(size_t layers) const {
+  return (shape.front_rows == 0 ? layers : 1) * shape.memory_bytes();
+}
+
 void LanguageModel::ForEachWeight(const Branch::WeightVisitor& visit) const {
   for (const Linear* linear : {&project_in, &project_out, &head, &features.fuse}) {
     if (linear->present()) visit({*linear});
@@ -73,10 +83,10 @@ std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& opti
   // A linear state that may be rolled back keeps entries of so many rows; where drafts are verified as rows of a step, nothing is.
   StateOptions own = options;
   own.draft_rows = delta_shape() ? 0 : SequenceOptions().draft_rows;
-  if (segments.present()) own.segments = segments.shape;
   SequenceState::Layers states;
   for (size_t i = 0; i < layers.size(); ++i) {
     own.own_sparse = options.sparse.empty() ? std::nullopt : options.sparse[i];
+    if (segments.present()) own.segments = segments.ShapeOf(i, layers.size());
     for (const LayerBranch& b : layers[i].branches) b.branch->AddStates(own, &states);
   }
   return std::make_unique<SequenceState>(SequenceOptions{.max_length = options.max_length,

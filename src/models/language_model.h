@@ -39,16 +39,20 @@ struct FeatureInput {
   bool present() const { return fuse.present(); }
 };
 
-// Of a layer's memory. The settings have a block "armt".
+// Of a layer's associative memory; key_dim 0: the settings are of RMT. They have `armt`.
 MemoryShape MemoryShapeOf(const ModelSettings& settings);
 
-// Of a recurrent-memory transformer, whose layers begin and end with a memory branch (models/layers/memory_branch.h).
+// Of a recurrent-memory transformer, whose layers begin and end with a memory branch (models/layers/memory_branch.h), or RMT.
 struct SegmentModel {
-  SegmentShape shape;
+  SegmentShape shape;       // of the last layer; others carry nothing
   std::vector<float> rows;  // [memory_rows, hidden]: inputs behind each segment's tokens
 
   bool present() const { return !rows.empty(); }
   size_t memory_rows() const { return present() ? shape.memory_rows : 0; }
+  // Around a segment's tokens.
+  size_t rows_around() const { return memory_rows() + shape.front_rows; }
+  SegmentShape ShapeOf(size_t layer, size_t layers) const;
+  uint64_t memory_bytes(size_t layers) const;  // of a state
 };
 
 //   x = project_in(embedding[token] * embedding_scale) + position_embedding[position + position_offset]

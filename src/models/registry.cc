@@ -94,7 +94,7 @@ Result<void> CheckIsModel(const ModelFiles& files, const std::string& architectu
   return {};
 }
 
-// A checkpoint of model type "armt" names its base model in `architectures`.
+// A checkpoint of model type "armt" or "rmt" names its base model in `architectures`.
 Result<void> NameArmtBase(const ModelFiles& files, std::string* name) {
   constexpr std::pair<std::string_view, std::string_view> kBases[] = {
       {"Llama", "llama"}, {"Qwen2", "qwen2"}, {"GPT2", "gpt2"}};
@@ -106,7 +106,8 @@ Result<void> NameArmtBase(const ModelFiles& files, std::string* name) {
     }
   }
   return Error(ErrorCode::kUnsupported,
-               "config.json: \"architectures\": expected one that names Llama, Qwen2 or GPT2 for model type \"armt\"");
+               "config.json: \"architectures\": expected one that names Llama, Qwen2 or GPT2 for model type " +
+                   QuoteName(*name));
 }
 
 struct KnownModel {
@@ -120,7 +121,7 @@ Result<KnownModel> Recognise(const ModelFiles& files) {
                  "the model that it drafts for, and this as its --draft");
   }
   TIDEMILL_TRY(name, ArchitectureOf(files));
-  if (name == "armt") TIDEMILL_TRY_VOID(NameArmtBase(files, &name));
+  if (name == "armt" || name == "rmt") TIDEMILL_TRY_VOID(NameArmtBase(files, &name));
   TIDEMILL_TRY_VOID(CheckIsModel(files, name));
   TIDEMILL_TRY(family, FindFamily(files, name));
   TIDEMILL_TRY_VOID(CheckNotQuantised(files));
@@ -133,13 +134,22 @@ Result<KnownModel> Recognise(const ModelFiles& files) {
   }
   const SettingsReader reader(files, name, under);
   TIDEMILL_TRY(settings, family->read_settings(reader));
-  if (files.gguf() == nullptr && files.config()->Has("armt")) {
+  const bool has_config = files.gguf() == nullptr;
+  const bool is_armt = has_config && files.config()->Has("armt"), is_rmt = has_config && files.config()->Has("rmt");
+  if (is_armt && is_rmt) {
+    return Error(
+        ErrorCode::kInvalidArgument,
+        "config.json: \"armt\" and \"rmt\": expected one of them, found both; leave out the one that the model was "
+        "not trained as");
+  }
+  if (is_armt || is_rmt) {
     constexpr std::string_view kBases[] = {"llama", "qwen2", "gpt2"};
     if (std::find(std::begin(kBases), std::end(kBases), name) == std::end(kBases)) {
-      return Error(ErrorCode::kUnsupported,
-                   "config.json: \"armt\": expected around llama, qwen2 or gpt2, found it around " + QuoteName(name));
+      return Error(ErrorCode::kUnsupported, std::string("config.json: \"") + (is_armt ? "armt" : "rmt") +
+                                                "\": expected around llama, qwen2 or gpt2, found it around " +
+                                                QuoteName(name));
     }
-    TIDEMILL_TRY_VOID(ReadArmtSettings(reader, settings));
+    TIDEMILL_TRY_VOID(is_armt ? ReadArmtSettings(reader, settings) : ReadRmtSettings(reader, settings));
   }
   return KnownModel{family, std::move(settings)};
 }

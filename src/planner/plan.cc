@@ -150,7 +150,7 @@ class Planner {
         .prompt_tokens = of.prompt_tokens,
         .whole_segments = of.whole_segments,
         .memory_bytes = of.memory_bytes,
-        .tail_bytes = in_.model.state_row_bytes * (of.segment_tokens + of.memory_tokens),
+        .tail_bytes = in_.model.state_row_bytes * (of.front_tokens + of.segment_tokens + of.memory_tokens),
         .wave_segments = of.waves.as_steps ? 0 : of.waves.pieces,
         .chosen = WaveFormName(of.waves.chosen.form),
         .reason = of.waves.reason,

@@ -31,6 +31,7 @@ struct DraftPlan {
 // Of a model that reads segments.
 struct SegmentPlan {
   size_t segment_tokens = 1, memory_tokens = 0;
+  size_t front_tokens = 0;   // memory tokens in front of a segment, too
   size_t prompt_tokens = 1;  // at least 1
   size_t whole_segments = 0;
   uint64_t memory_bytes = 0;  // A and z of all layers

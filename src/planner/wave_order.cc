@@ -26,7 +26,7 @@ class WavePlanner {
  public:
   WavePlanner(const MachineProfile& profile, const ModelNumbers& model, const WaveInput& input)
       : in_(input),
-        rows_(input.segment_tokens + input.memory_rows),
+        rows_(input.front_rows + input.segment_tokens + input.memory_rows),
         profile_threads_(static_cast<double>(profile.threads)),
         one_(profile, model, ThreadUse::kOne),
         all_(profile, model, input.threads == 1 ? ThreadUse::kOne : ThreadUse::kAll) {
@@ -40,13 +40,15 @@ class WavePlanner {
     pieces_ = std::min(in_.pieces, WavePieces(Sequential()));
     WaveChoice choice;
     for (const WaveOrder order : kWaveOrders) {
+      if (in_.front_rows != 0 && order != WaveOrder::kSequential) break;
       if (const auto best = Best(Candidates(order))) choice.predicted.push_back(*best);
     }
     choice.chosen = *Best(choice.predicted);
     choice.pieces = WavePieces(choice.chosen.seconds);
     const bool fits = choice.chosen.bytes <= in_.budget,
                is_sequential = choice.chosen.form.order == WaveOrder::kSequential;
-    choice.as_steps = !fits || choice.pieces < 2 || (is_sequential && in_.segment_tokens <= in_.step_rows);
+    choice.as_steps =
+        !fits || in_.front_rows != 0 || choice.pieces < 2 || (is_sequential && in_.segment_tokens <= in_.step_rows);
     choice.reason = fits ? Reason(choice.predicted.front(), choice.chosen) : "there is no memory for a wave's buffers";
     return choice;
   }
@@ -154,6 +156,7 @@ class WavePlanner {
                std::to_string(chosen.form.in_flight) + " segments";
       case WaveOrder::kTeams: return saves + "a team waits for no other but in front of a cell that is not ready";
     }
+    if (in_.front_rows != 0) return "a segment's first rows come from the last layer of the segment before it";
     if (in_.pieces < 2) return "a segment alone has none to run beside";
     if (pieces_ < 2) {
       return "a segment takes " + Short(chosen.seconds) + " s, so no second one ends within the " +

@@ -49,6 +49,7 @@ inline constexpr std::string_view kWaveOrdersText =
 struct WaveInput {
   size_t layers = 1;
   size_t segment_tokens = 1, memory_rows = 0;  // S, M
+  size_t front_rows = 0;                       // of RMT: segments run one after the other
   size_t pieces = 1;                           // whole segments to run; at least 1
   size_t threads = 1;
   uint64_t cache_bytes = 0;  // of the last-level cache; 0: unknown

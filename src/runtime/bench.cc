@@ -62,12 +62,17 @@ class BenchSequences {
       const std::span<int32_t> part = std::span(ids).first(std::min(rows, end - state.length()));
       Draw(part);
       const bool last = state.length() + part.size() == text, ends = !last && state.length() + part.size() == end;
-      TIDEMILL_TRY_VOID(state.Reserve(part.size() + (ends ? memory_->count() : 0)));
-      step_ = {{.state = &state,
-                .tokens = part,
-                .rows = last ? Wanted::kLast : Wanted::kNothing,
-                .sparse_from = class_.attention.SparseFrom(SIZE_MAX)}};
-      if (ends) step_.push_back(memory_->Behind(state, part.size()));
+      TIDEMILL_TRY_VOID(state.Reserve(part.size() + (memory_ ? memory_->CountAround(state, ends) : 0)));
+      const StepSequence tokens = {.state = &state,
+                                   .tokens = part,
+                                   .rows = last ? Wanted::kLast : Wanted::kNothing,
+                                   .sparse_from = class_.attention.SparseFrom(SIZE_MAX)};
+      step_.clear();
+      if (memory_) {
+        memory_->Add(tokens, ends, &step_);
+      } else {
+        step_.push_back(tokens);
+      }
       Run(step_);
       keys_.assign(part.begin(), part.end());
       state.Commit(keys_);
@@ -80,6 +85,7 @@ class BenchSequences {
     const ArmtSettings& armt = *impl_.language_model().settings.armt;
     const bool all_threads = impl_.threads->num_threads() == impl_.threads->num_all_threads();
     if (state.length() != SegmentFirst(state) || !all_threads) return false;  // teams have threads of their own
+    if (impl_.scheduler->wave_tokens() == 0) return false;
     size_t end = state.length(), segments = 0;
     for (size_t next = SegmentEnd(armt, text, end); next < text && next - state.length() <= most_tokens_; ++segments)
       next = SegmentEnd(armt, text, end = next);
@@ -106,19 +112,29 @@ class BenchSequences {
   // `steps` steps of one token for every sequence, as generated ones, with logits for all.
   Result<void> Decode(size_t steps) {
     std::vector<int32_t> ids(states_.size());
-    std::vector<StepSequence> step(states_.size());
+    std::vector<StepSequence> step;
+    step.reserve(states_.size());
     for (size_t s = 0; s < steps; ++s) {
       Draw(ids);
+      step.clear();
       for (size_t i = 0; i < states_.size(); ++i) {
-        TIDEMILL_TRY_VOID(states_[i]->Reserve(1));
-        step[i] = {.state = states_[i].get(),
-                   .tokens = std::span(ids).subspan(i, 1),
-                   .rows = Wanted::kLast,
-                   .sparse_from = class_.attention.SparseFrom(0)};
+        const size_t in_front = memory_ ? memory_->CountInFront(*states_[i]) : 0;
+        TIDEMILL_TRY_VOID(states_[i]->Reserve(1 + in_front));
+        const StepSequence token = {.state = states_[i].get(),
+                                    .tokens = std::span(ids).subspan(i, 1),
+                                    .rows = Wanted::kLast,
+                                    .sparse_from = class_.attention.SparseFrom(0)};
+        if (in_front == 0) {
+          step.push_back(token);
+        } else {  // of a text that begins here: a step of its own has room for them
+          step_.clear();
+          memory_->Add(token, false, &step_);
+          Run(step_);
+        }
       }
-      Run(step);
+      if (!step.empty()) Run(step);
       for (size_t i = 0; i < states_.size(); ++i) {
-        keys_.assign(1, static_cast<RowKey>(step[i].tokens[0]));
+        keys_.assign(1, static_cast<RowKey>(ids[i]));
         states_[i]->Commit(keys_);
       }
     }
@@ -251,11 +267,11 @@ Cost AttentionCostOf(const LanguageModel& model, DType kv, size_t len, size_t fi
 
 // Of a prompt. What its segments' rows read of the segments before is left out: their matrices are small.
 Cost PromptAttentionCost(const LanguageModel& model, DType kv, size_t tokens) {
-  Cost all = AttentionCostOf(model, kv, TailOf(model, tokens), 0);
+  Cost all = AttentionCostOf(model, kv, model.segments.shape.RowsOf(TailOf(model, tokens)), 0);
   const size_t whole = WholeSegments(model, tokens);
   if (whole == 0) return all;
   const SegmentShape& shape = model.segments.shape;
-  const Cost of_one = AttentionCostOf(model, kv, shape.segment_tokens + shape.memory_rows, 0);
+  const Cost of_one = AttentionCostOf(model, kv, shape.whole_rows(), 0);
   for (size_t i = 0; i < whole; ++i) all += of_one;
   return all;
 }
@@ -298,8 +314,9 @@ Result<BenchResult> BenchPrefill(Engine::Impl& impl, const Engine::Impl::Request
     result.samples.push_back(sample);
   }
   const LanguageModel& model = impl.language_model();
-  result.products = WorkOf(WeightCost(
-      model, test.prompt_tokens, WholeSegments(model, test.prompt_tokens) * model.segments.memory_rows(), 1, impl.isa));
+  const size_t whole = WholeSegments(model, test.prompt_tokens);
+  result.products = WorkOf(WeightCost(model, test.prompt_tokens + (whole + 1) * model.segments.shape.front_rows,
+                                      whole * model.segments.memory_rows(), 1, impl.isa));
   result.weight_bytes_per_token = result.products.bytes / static_cast<double>(test.prompt_tokens);
   const Cost attention = PromptAttentionCost(model, DTypeOf(*impl.options.kv_type), test.prompt_tokens);
   result.state_bytes_per_token = attention.bytes / static_cast<double>(test.prompt_tokens);
@@ -381,7 +398,7 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
     return BenchError("a test of " + std::to_string(filled_first) + " and " + std::to_string(decoded) +
                       " tokens: expected at most " + std::to_string(model.settings.longest_context()) +
                       ", since the model has learned no others");
-  const size_t positions = model.settings.max_position_embeddings;
+  const size_t positions = model.settings.max_position_embeddings - model.segments.shape.front_rows;
   if (model.segments.present() && TailOf(model, filled_first) + decoded > positions) {
     return BenchError("a last segment of " + std::to_string(TailOf(model, filled_first)) + " and " +
                       std::to_string(decoded) + " tokens: expected at most the model's " + std::to_string(positions) +

@@ -131,7 +131,7 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
   if (o.draft_threads == 0 || o.draft_threads > all_threads) o.draft_threads = all_threads;
   TIDEMILL_TRY(ctx, ExecutionContext::Create(impl->isa, impl->threads.get(), language_model.scratch_bytes()));
   impl->ctx.emplace(std::move(ctx));
-  const size_t max_rows = std::max(o.prefill_chunk, o.max_batch) + language_model.segments.memory_rows();
+  const size_t max_rows = std::max(o.prefill_chunk, o.max_batch) + language_model.segments.rows_around();
   TIDEMILL_TRY(executor, StepExecutor::Create(language_model, *impl->ctx, max_rows));
   impl->executor = std::move(executor);
   if (o.kv_policy == KvPolicy::kReserve) {
@@ -139,14 +139,15 @@ Result<std::unique_ptr<Engine::Impl>> CreateImpl(std::shared_ptr<const Model> mo
     impl->pages = std::move(pages);
   }
   impl->memory.emplace(o.state_memory);
-  impl->scheduler.emplace(SchedulerLimits{.max_batch = o.max_batch,
-                                          .max_rows = impl->executor->max_rows(),
-                                          .prefill_chunk = o.prefill_chunk,
-                                          .spill_folder = o.spill_folder,
-                                          .prefix_cache = o.prefix_cache && SharesPrefixes(language_model),
-                                          .segments = SegmentModelOf(language_model),
-                                          .wave_tokens = kMaxWaveTokens},
-                          *impl->memory);
+  impl->scheduler.emplace(
+      SchedulerLimits{.max_batch = o.max_batch,
+                      .max_rows = impl->executor->max_rows(),
+                      .prefill_chunk = o.prefill_chunk,
+                      .spill_folder = o.spill_folder,
+                      .prefix_cache = o.prefix_cache && SharesPrefixes(language_model),
+                      .segments = SegmentModelOf(language_model),
+                      .wave_tokens = language_model.segments.shape.front_rows == 0 ? kMaxWaveTokens : 0},
+      *impl->memory);
   TIDEMILL_TRY_VOID(impl->PrepareDrafts());
   return impl;
 }
@@ -323,7 +324,8 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
 size_t Engine::Impl::ContextOf(size_t prompt_tokens) const {
   const ModelSettings& settings = language_model().settings;
   if (!settings.armt || prompt_tokens == 0) return options.context;
-  return std::min(options.context, LastSegment(*settings.armt, prompt_tokens) + settings.max_position_embeddings);
+  const size_t positions = settings.max_position_embeddings - language_model().segments.shape.front_rows;
+  return std::min(options.context, LastSegment(*settings.armt, prompt_tokens) + positions);
 }
 
 RequestId Engine::Impl::Admit(std::unique_ptr<ActiveRequest> request) {
@@ -388,7 +390,7 @@ std::unique_ptr<SequenceState> Engine::Impl::NewState(size_t expected, const Req
   return language_model().MakeState(
       {.kv_dtype = DTypeOf(*options.kv_type),
        .growth = GrowthOf(expected),
-       .max_length = options.context + language_model().segments.memory_rows(),
+       .max_length = options.context + language_model().segments.rows_around(),
        .numeric_class = HashText(request_class.name),
        .linear = request_class.linear,
        .sparse = request_class.attention.layers,
@@ -440,6 +442,7 @@ std::span<const Event> Engine::Step() {
     }
   } else if (!step.empty()) {
     bool complete = false, reads_features = false;
+    const size_t first = scheduler.first_of_requests();
     for (size_t i = 0; i < scheduler.num_requests(); ++i)
       reads_features = reads_features || scheduler.request(i).reads_features();
     const StepFeatures* features = reads_features ? &impl.draft_head->target_features() : nullptr;
@@ -448,7 +451,7 @@ std::span<const Event> Engine::Step() {
       complete = impl.executor->Run(
           step,
           [&](size_t sequence, size_t row, std::span<float> logits) {
-            scheduler.request(sequence).Sample(row, logits);
+            scheduler.request(sequence - first).Sample(row, logits);
           },
           impl.was_abandoned ? nullptr : &impl.interrupt, order);
     });
@@ -456,10 +459,13 @@ std::span<const Event> Engine::Step() {
     if (complete) {
       const size_t before = impl.events.size();
       size_t row = 0;
+      for (const StepSequence& rows : step.first(first)) row += rows.num_rows();
       impl.threads->Use(impl.options.draft_threads);  // of a head, which may run its waiting rows
-      for (size_t i = 0; i < scheduler.num_requests(); row += step[i++].tokens.size()) {
-        scheduler.request(i).Advance(
-            &impl.events, features == nullptr ? ConstMatrix<float>() : features->out.Rows(row, step[i].tokens.size()));
+      for (size_t i = 0; i < scheduler.num_requests(); ++i) {
+        const size_t rows = step[first + i].tokens.size();
+        scheduler.request(i).Advance(&impl.events,
+                                     features == nullptr ? ConstMatrix<float>() : features->out.Rows(row, rows));
+        row += rows;
       }
       impl.threads->Use(all_threads);
       impl.TimeDrafts(seconds, impl.events.size() - before);
@@ -537,14 +543,19 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
       const auto part = ids.subspan(first, std::min(rows, end - first));
       const bool last = first + part.size() == ids.size(), ends = first + part.size() == end && !last;
       std::vector<StepSequence> step;
-      TIDEMILL_TRY_VOID(state->Reserve(part.size() + (ends ? memory->count() : 0)).WithContext("score tokens"));
-      step.push_back({.state = state.get(),
-                      .tokens = part,
-                      .rows = !last_only ? Wanted::kAll
-                              : last     ? Wanted::kLast
-                                         : Wanted::kNothing,
-                      .sparse_from = prompts.attention.SparseFrom(ids.size())});
-      if (ends) step.push_back(memory->Behind(*state, part.size()));
+      TIDEMILL_TRY_VOID(
+          state->Reserve(part.size() + (memory ? memory->CountAround(*state, ends) : 0)).WithContext("score tokens"));
+      const StepSequence of_tokens = {.state = state.get(),
+                                      .tokens = part,
+                                      .rows = !last_only ? Wanted::kAll
+                                              : last     ? Wanted::kLast
+                                                         : Wanted::kNothing,
+                                      .sparse_from = prompts.attention.SparseFrom(ids.size())};
+      if (memory) {
+        memory->Add(of_tokens, ends, &step);
+      } else {
+        step.push_back(of_tokens);
+      }
       const bool complete = impl.executor->Run(
           step,
           [&](size_t, size_t token, std::span<float> logits) {

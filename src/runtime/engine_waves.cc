@@ -12,9 +12,7 @@
 namespace tidemill {
 namespace {
 
-size_t PieceRows(const LanguageModel& model) {
-  return model.segments.shape.segment_tokens + model.segments.memory_rows();
-}
+size_t PieceRows(const LanguageModel& model) { return model.segments.shape.whole_rows(); }
 
 // This form, or one that takes less memory; null: there is none for any. form: what was made.
 std::unique_ptr<Wave> MakeWave(const LanguageModel& model, ExecutionContext& ctx, WaveForm* form) {
@@ -38,6 +36,7 @@ WaveChoice Engine::Impl::PredictWaves(const MachineProfile& machine, size_t segm
   input.layers = recurrent.layers.size();
   input.segment_tokens = recurrent.segments.shape.segment_tokens;
   input.memory_rows = recurrent.segments.memory_rows();
+  input.front_rows = recurrent.segments.shape.front_rows;
   input.pieces = segments;
   input.threads = threads->num_threads();
   input.cache_bytes = LastCacheBytes();

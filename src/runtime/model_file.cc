@@ -100,7 +100,8 @@ Result<ModelInfo> DescribeModel(const ModelFiles& files) {
   if (const auto& armt = settings.armt) {
     info.segment_size = armt->segment_size;
     info.num_mem_tokens = armt->num_mem_tokens;
-    info.memory_bytes = settings.num_hidden_layers * MemoryShapeOf(settings).bytes();
+    info.memory_bytes = armt->d_mem == 0 ? armt->num_mem_tokens * settings.hidden_size * sizeof(float)
+                                         : settings.num_hidden_layers * MemoryShapeOf(settings).bytes();
   }
   return info;
 }

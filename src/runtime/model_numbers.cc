@@ -61,7 +61,7 @@ ModelNumbers NumbersOf(const LanguageModel& model, DType kv_dtype, size_t num_la
     });
     // What a segment's rows read of those before it takes about as long as a product with as many weights.
     const MemoryShape& memory = model.segments.shape.memory;
-    if (model.segments.present()) AddBytes(numbers.weights, memory.dtype, memory.bytes());
+    if (model.segments.present() && memory.key_dim != 0) AddBytes(numbers.weights, memory.dtype, memory.bytes());
     const BranchWork work = layer.Work(kv_dtype);
     for (const AttentionShape& shape : work.attention) AddAttention(numbers.attention, {.layers = 1, .shape = shape});
     for (const LayerBranch& branch : layer.branches) {

@@ -148,9 +148,10 @@ SegmentPlan SegmentsOf(const Engine::Impl& impl, const MachineProfile& profile) 
   SegmentPlan plan;
   plan.segment_tokens = shape.segment_tokens;
   plan.memory_tokens = shape.memory_rows;
+  plan.front_tokens = shape.front_rows;
   plan.prompt_tokens = impl.options.context;
   plan.whole_segments = (plan.prompt_tokens - 1) / plan.segment_tokens;
-  plan.memory_bytes = impl.language_model().layers.size() * shape.memory.bytes();
+  plan.memory_bytes = impl.language_model().segments.memory_bytes(impl.language_model().layers.size());
   plan.waves = impl.PredictWaves(profile, std::max<size_t>(1, plan.whole_segments));
   return plan;
 }

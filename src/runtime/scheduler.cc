@@ -38,7 +38,7 @@ Scheduler::Scheduler(const SchedulerLimits& limits, StateMemory& memory)
   running_.reserve(limits.max_batch);
   drafts_.reserve(limits.max_batch);
   drafting_.reserve(limits.max_batch);
-  step_.reserve(2 * limits.max_batch);
+  step_.reserve(3 * limits.max_batch);
   if (limits.segments != nullptr) memory_rows_.emplace(*limits.segments);
   stepping_.reserve(limits.max_batch);
   wave_.reserve(limits.max_batch);
@@ -55,7 +55,7 @@ void Scheduler::Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, s
   for (size_t i = 0; i < running_.size(); ++i) {
     if (running_[i].rows == 0) continue;
     if (!MakeRoom(i, events)) {
-      if (i < running_.size()) running_[i].memory_rows = 0;
+      if (i < running_.size()) running_[i].front_rows = running_[i].memory_rows = 0;
       continue;
     }
     ActiveRequest& request = *running_[i].request;
@@ -64,11 +64,16 @@ void Scheduler::Plan(std::span<const std::unique_ptr<ActiveRequest>> requests, s
                      .tokens = next.tokens,
                      .rows = next.wanted,
                      .parents = next.parents,
+                     .slot = running_[i].front_rows,
                      .sparse_from = request.sparse_from()});
     stepping_.push_back(&request);
   }
+  first_of_requests_ = 0;
   for (const Running& running : running_) {
-    if (running.memory_rows != 0) step_.push_back(memory_rows_->Behind(running.request->state(), running.rows));
+    first_of_requests_ += running.front_rows != 0 ? 1 : 0;
+    if (running.front_rows != 0) step_.insert(step_.begin(), memory_rows_->InFront(running.request->state()));
+    if (running.memory_rows != 0)
+      step_.push_back(memory_rows_->Behind(running.request->state(), running.front_rows + running.rows));
   }
 }
 
@@ -174,12 +179,12 @@ void Scheduler::AssignRows() {
     prompt_rows = EqualPart(pending, prompt_rows);
   }
   for (Running& running : running_) {
-    running.snapshot = running.memory_rows = 0;
+    running.snapshot = running.front_rows = running.memory_rows = 0;
     if (running.rows == 1) {
       if (running.request->reads_prompt()) {
         LimitToSnapshot(running);
         CutToSegment(running, rows + running.rows);
-        rows -= running.memory_rows;
+        rows -= running.front_rows + running.memory_rows;
       }
       continue;
     }
@@ -187,7 +192,7 @@ void Scheduler::AssignRows() {
     LimitToSnapshot(running);
     CutToSegment(running, rows);
     prompt_rows -= running.rows;
-    rows -= running.rows + running.memory_rows;
+    rows -= running.front_rows + running.rows + running.memory_rows;
   }
   AddDraftTokens(rows);
 }
@@ -229,20 +234,24 @@ bool Scheduler::PlanWave(std::vector<Event>* events) {
 void Scheduler::CutToSegment(Running& running, size_t rows) {
   if (limits_.segments == nullptr) return;
   const ActiveRequest::SegmentPart part = running.request->CutToSegment(running.rows);
-  running.rows = part.rows;
-  if (!part.ends) return;
-  if (part.rows + memory_rows_->count() <= rows) {
-    running.memory_rows = memory_rows_->count();
-  } else {
-    --running.rows;  // the next step ends it
+  const size_t front = memory_rows_->CountInFront(running.request->state());
+  const size_t room = rows - std::min(rows, front);
+  running.rows = std::min(part.rows, room);
+  if (part.ends && running.rows == part.rows) {
+    if (part.rows + memory_rows_->count() <= room) {
+      running.memory_rows = memory_rows_->count();
+    } else {
+      --running.rows;  // the next step ends it
+    }
   }
+  running.front_rows = running.rows == 0 ? 0 : front;
 }
 
 void Scheduler::AddDraftTokens(size_t rows) {
   drafts_.clear();
   drafting_.clear();
   for (Running& running : running_) {
-    if (running.rows != 1) continue;
+    if (running.rows != 1 || running.front_rows != 0) continue;
     DraftTask draft = running.request->AskForDraftTokens(rows);
     if (draft.num_draft_tokens == 0) continue;
     if (draft.steps != nullptr) {
@@ -301,7 +310,7 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
   // What others give may change what the step needs: blocks are its own again.
   uint64_t more = 0;
   const auto growth = [&] {
-    const size_t rows = running.rows + running.memory_rows;
+    const size_t rows = running.rows + running.memory_rows;  // GrowthBytes counts those in front itself
     return request.GrowthBytes(rows, rows);
   };
   const auto fits = [&](bool others_give) {
@@ -338,7 +347,7 @@ bool Scheduler::MakeRoom(size_t index, std::vector<Event>* events) {
     }
     return false;
   }
-  const auto reserve = [&] { return request.state().Reserve(running.rows + running.memory_rows); };
+  const auto reserve = [&] { return request.state().Reserve(running.front_rows + running.rows + running.memory_rows); };
   Result<void> reserved = reserve();
   if (!reserved.ok() && drop_drafts()) reserved = reserve();
   if (!reserved.ok() && memory_.prefix_cache().size() != 0) {  // the system has less memory than the bound

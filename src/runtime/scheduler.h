@@ -77,7 +77,9 @@ class Scheduler {
   // Of each request that takes part one, then memory rows of some of them.
   std::span<const StepSequence> step() const { return step_; }
   size_t num_requests() const { return stepping_.size(); }
-  ActiveRequest& request(size_t index) { return *stepping_[index]; }  // of step()[index]
+  // Of step()[first_of_requests() + index]; before them are memory rows.
+  ActiveRequest& request(size_t index) { return *stepping_[index]; }
+  size_t first_of_requests() const { return first_of_requests_; }
   // In place of a step: whole segments of requests, oldest first, each from its state's end on; empty: there are none.
   struct WavePart {
     ActiveRequest* request = nullptr;
@@ -99,6 +101,7 @@ class Scheduler {
     ActiveRequest* request;
     uint64_t promised;  // bytes
     size_t rows = 0;
+    size_t front_rows = 0;   // memory rows in front of those
     size_t memory_rows = 0;  // behind those rows, which end a segment
     size_t snapshot = 0;     // the length after the step, where others may want to continue from it
     ActiveRequest::WholeSegments wave = {};
@@ -145,6 +148,7 @@ class Scheduler {
   std::optional<MemoryRows> memory_rows_;  // of a model with segments
   std::vector<StepSequence> step_;
   std::vector<ActiveRequest*> stepping_;
+  size_t first_of_requests_ = 0;
   DraftSteps draft_steps_;
   std::vector<DraftTask> drafts_;   // made together
   std::vector<Running*> drafting_;  // their requests

@@ -1,8 +1,10 @@
 #include "state/segment_kv_layer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <new>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -20,7 +22,7 @@ uint64_t SumOrMax(uint64_t a, uint64_t b) {  // UINT64_MAX: overflow
 
 KvOptions OfSegment(KvOptions options, const SegmentShape& segments) {
   options.max_length = std::min(options.max_length, segments.max_rows);
-  options.growth.expected = std::min(options.growth.expected, segments.segment_tokens + segments.memory_rows);
+  options.growth.expected = std::min(options.growth.expected, segments.whole_rows());
   return options;
 }
 
@@ -35,6 +37,7 @@ std::vector<uint64_t> SegmentKvLayer::Shape() const {
   const MemoryShape& memory = segments_.memory;
   shape.insert(shape.end(), {memory.hidden, memory.key_dim, memory.nu, memory.correction ? 1U : 0U,
                              static_cast<uint64_t>(memory.dtype), segments_.segment_tokens, segments_.memory_rows});
+  if (segments_.front_rows != 0) shape.insert(shape.end(), {segments_.front_rows, segments_.carried});
   return shape;
 }
 
@@ -44,7 +47,7 @@ std::unique_ptr<LayerState> SegmentKvLayer::MakeEmpty() const {
 
 Result<SegmentKvLayer::MemoryPointer> SegmentKvLayer::NewMemory() const {
   auto memory = std::make_shared<Memory>(options().ledger);
-  TIDEMILL_TRY(bytes, AlignedBuffer::Create(segments_.memory.bytes()));
+  TIDEMILL_TRY(bytes, AlignedBuffer::Create(segments_.memory_bytes()));
   memory->memory = std::move(bytes);
   memory->counted.Set(memory->memory.size());
   return memory;
@@ -66,16 +69,22 @@ Result<void> SegmentKvLayer::Reserve(size_t n, size_t, BufferArena* arena) {
   return KvLayer::Reserve(n, 0, arena);
 }
 
+bool SegmentKvLayer::IsMemoryFinite() const {
+  if (segments_.front_rows == 0) return IsFinite(segments_.memory, memory());
+  const std::span<const float> carried = memory_->memory.As<float>().first(segments_.carried);
+  return std::all_of(carried.begin(), carried.end(), [](float value) { return std::isfinite(value); });
+}
+
 void SegmentKvLayer::EndSegment(size_t tokens) {
-  TIDEMILL_CHECK(next_ != nullptr && (num_ended_ == 0 || length() == 0));
+  TIDEMILL_CHECK(next_ != nullptr && (num_ended_ == 0 || (length() == 0 && segments_.front_rows == 0)));
   ++num_ended_;
   ended_tokens_ += tokens;
 }
 
 void SegmentKvLayer::Commit(size_t n) {
-  if (num_ended_ == 0) return KvLayer::Commit(n);
-  TIDEMILL_CHECK(n >= ended_tokens_ && (n == ended_tokens_ || length() == 0));
-  first_ += length() + ended_tokens_;
+  if (num_ended_ == 0) return KvLayer::Commit(segments_.RowsOf(tokens() + n) - length());
+  TIDEMILL_CHECK(n >= ended_tokens_ && (n == ended_tokens_ || (length() == 0 && segments_.front_rows == 0)));
+  first_ += tokens() + ended_tokens_;
   n -= ended_tokens_;
   KvLayer::Rollback(0);
   KvLayer::Commit(n);
@@ -85,7 +94,8 @@ void SegmentKvLayer::Commit(size_t n) {
 }
 
 void SegmentKvLayer::CommitPath(std::span<const uint32_t> path) {
-  TIDEMILL_CHECK(num_ended_ == 0);  // draft tokens end no segment
+  TIDEMILL_CHECK(num_ended_ == 0 &&
+                 (length() != 0 || segments_.front_rows == 0));  // draft tokens begin and end no segment
   KvLayer::CommitPath(path);
 }
 
@@ -93,7 +103,7 @@ void SegmentKvLayer::CommitPath(std::span<const uint32_t> path) {
 
 void SegmentKvLayer::Rollback(size_t to) {
   num_ended_ = ended_tokens_ = 0;
-  KvLayer::Rollback(to - first_);
+  KvLayer::Rollback(segments_.RowsOf(to - first_));
 }
 
 void SegmentKvLayer::Clear() {
@@ -128,30 +138,31 @@ void SegmentKvLayer::Take(LayerState&& from) {
 
 uint64_t SegmentKvLayer::reserved_bytes() const {
   const uint64_t places = (memory_ != nullptr ? 1U : 0U) + (next_ != nullptr ? 1U : 0U);
-  return KvLayer::reserved_bytes() + places * segments_.memory.bytes();
+  return KvLayer::reserved_bytes() + places * segments_.memory_bytes();
 }
 
 uint64_t SegmentKvLayer::read_bytes_per_token(size_t length) const {
   const size_t first = std::min(length, first_);
-  return KvLayer::read_bytes_per_token(length - first) + (memory_ == nullptr ? 0 : segments_.memory.bytes());
+  return KvLayer::read_bytes_per_token(segments_.RowsOf(length - first)) +
+         (memory_ == nullptr ? 0 : segments_.memory_bytes());
 }
 
 uint64_t SegmentKvLayer::GrowthBytes(size_t n, size_t) const {
-  return SumOrMax(KvLayer::GrowthBytes(n, 0), MayEnd(n) && next_ == nullptr ? segments_.memory.bytes() : 0);
+  return SumOrMax(KvLayer::GrowthBytes(n, 0), MayEnd(n) && next_ == nullptr ? segments_.memory_bytes() : 0);
 }
 
 size_t SegmentKvLayer::RowsWith(size_t n) const {
-  const size_t whole = segments_.segment_tokens + segments_.memory_rows, all = length() + n;
-  if (first_ >= last_first_) return all;
-  const size_t of_hand = all <= segments_.segment_tokens ? all : std::max(whole, length());
+  const size_t all = tokens() + n, rows = segments_.RowsOf(all);
+  if (first_ >= last_first_) return rows;
+  const size_t of_hand = all <= segments_.segment_tokens ? rows : std::max(segments_.whole_rows(), length());
   const size_t end = first_ + all;
-  const size_t of_last = last_first_ == SIZE_MAX ? n : end - std::min(end, last_first_);
+  const size_t of_last = segments_.RowsOf(last_first_ == SIZE_MAX ? n : end - std::min(end, last_first_));
   return std::min(std::max(of_hand, of_last), segments_.max_rows);
 }
 
 uint64_t SegmentKvLayer::GrowthBytes(size_t n, size_t, size_t, size_t) const {
   const uint64_t places = n == 1 ? 0 : (memory_ == nullptr ? 1U : 0U) + (next_ == nullptr ? 1U : 0U);
-  return SumOrMax(KvLayer::GrowthBytes(RowsWith(n) - length(), 0), places * segments_.memory.bytes());
+  return SumOrMax(KvLayer::GrowthBytes(RowsWith(n) - length(), 0), places * segments_.memory_bytes());
 }
 
 bool SegmentKvLayer::HasRoom(size_t n, size_t) const { return KvLayer::HasRoom(n, 0); }
@@ -159,7 +170,7 @@ bool SegmentKvLayer::HasRoom(size_t n, size_t) const { return KvLayer::HasRoom(n
 BlockBytes SegmentKvLayer::NewBlock(size_t n, size_t) const { return KvLayer::NewBlock(n, 0); }
 
 BlockBytes SegmentKvLayer::RestoredBlock(size_t length, size_t earliest) const {
-  return KvLayer::RestoredBlock(length - earliest, 0);
+  return KvLayer::RestoredBlock(segments_.RowsOf(length - earliest), 0);
 }
 
 void SegmentKvLayer::ForEachBlock(const BlockVisitor& visit) const {
@@ -170,7 +181,8 @@ void SegmentKvLayer::ForEachBlock(const BlockVisitor& visit) const {
 }
 
 uint64_t SegmentKvLayer::CheckpointBytes(size_t length, size_t earliest) const {
-  return SumOrMax(KvLayer::CheckpointBytes(length - earliest, 0), earliest == 0 ? 0 : segments_.memory.bytes());
+  return SumOrMax(KvLayer::CheckpointBytes(segments_.RowsOf(length - earliest), 0),
+                  earliest == 0 ? 0 : segments_.memory_bytes());
 }
 
 void SegmentKvLayer::AppendTo(std::vector<std::byte>* out, size_t earliest) const {
@@ -184,15 +196,15 @@ void SegmentKvLayer::AppendTo(std::vector<std::byte>* out, size_t earliest) cons
 
 Result<void> SegmentKvLayer::ReadFrom(ByteReader& reader, size_t length, size_t earliest, BufferArena* arena) {
   if (earliest != 0) {
-    TIDEMILL_TRY(bytes, reader.Take(segments_.memory.bytes(), "memory of segments"));
+    TIDEMILL_TRY(bytes, reader.Take(segments_.memory_bytes(), "memory of segments"));
     TIDEMILL_TRY(memory, NewMemory());
-    std::memcpy(memory->memory.data(), bytes.data(), bytes.size());
-    if (!IsFinite(segments_.memory, memory->memory.data()))
-      return Error(ErrorCode::kNumericalError, "memory of segments: an element is not a finite number");
+    std::copy(bytes.begin(), bytes.end(), memory->memory.data());
     memory_ = std::move(memory);
+    if (!IsMemoryFinite())
+      return Error(ErrorCode::kNumericalError, "memory of segments: an element is not a finite number");
   }
   first_ = earliest;
-  return KvLayer::ReadFrom(reader, length - earliest, 0, arena);
+  return KvLayer::ReadFrom(reader, segments_.RowsOf(length - earliest), 0, arena);
 }
 
 }  // namespace tidemill

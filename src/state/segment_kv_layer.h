@@ -1,5 +1,5 @@
-// A layer of a recurrent-memory transformer: the KV cache of the segment at hand, and the associative memory of all segments before it
-// (kernels/associative_memory.h). It keeps nothing else, whatever the length.
+// A layer of a recurrent-memory transformer: the KV cache of the segment at hand, and the memory of all segments before it: an associative one
+// (kernels/associative_memory.h), or of RMT, in the last layer alone, the model's memory rows. It keeps nothing else, whatever the length.
 //
 // Positions in the cache count from the segment's beginning: a segment has the same bits wherever it stands.
 //
@@ -7,6 +7,9 @@
 // committed. EndSegment behind them gives the new memory a second place; the step's commit makes it the state, the cache is empty, and no rollback
 // goes below. A step that is dropped leaves nothing. A step may end several segments, one after the other, and have a part of another behind
 // them, if it begins with a segment: each begins with slot 0 again.
+//
+// Of RMT memory rows stand in front of a segment's tokens, too. A segment's first step has them in its first slots, and its commit keeps them. Such a
+// step ends one segment at most, and has nothing behind it.
 //
 // Forks share the memory, which nobody writes once it is committed.
 //
@@ -28,10 +31,18 @@
 namespace tidemill {
 
 struct SegmentShape {
-  MemoryShape memory;
+  MemoryShape memory;         // associative; key_dim 0: there is none
   size_t segment_tokens = 1;  // S
-  size_t memory_rows = 1;     // M
+  size_t memory_rows = 1;     // M, behind the tokens
   size_t max_rows = 1;        // positions that a segment may have, memory rows included
+  size_t front_rows = 0;      // in front of the tokens: of RMT, M
+  size_t carried = 0;         // F32 elements of RMT's memory in this layer: of the last one, [M, hidden]
+
+  size_t memory_bytes() const { return memory.key_dim == 0 ? carried * sizeof(float) : memory.bytes(); }
+  size_t whole_rows() const { return front_rows + segment_tokens + memory_rows; }
+  // Rows of a segment's first tokens.
+  size_t RowsOf(size_t tokens) const { return tokens == 0 ? 0 : front_rows + tokens; }
+  size_t TokensOf(size_t rows) const { return rows == 0 ? 0 : rows - front_rows; }
 };
 
 class SegmentKvLayer : public KvLayer {
@@ -49,6 +60,7 @@ class SegmentKvLayer : public KvLayer {
 
   // A cell. What its rows read: of the segments before theirs; null: there is none.
   const std::byte* memory() const { return DataOf(num_ended_ == 0 ? memory_ : next_); }
+  bool IsMemoryFinite() const;  // precondition: memory() is there
   // Where the cell's memory rows write; memory() may be the same.
   std::byte* next_memory() { return next_->memory.data(); }
   // Behind the memory rows of a segment of which the step has `tokens` tokens: later cells of the step are of the next segment.
@@ -71,9 +83,9 @@ class SegmentKvLayer : public KvLayer {
   BlockBytes NewBlock(size_t n, size_t floor) const override;
   BlockBytes RestoredBlock(size_t length, size_t earliest) const override;
   // What both share has one owner once the next segment ends.
-  uint64_t ForkBytes() const override { return memory_ == nullptr ? 0 : segments_.memory.bytes(); }
+  uint64_t ForkBytes() const override { return memory_ == nullptr ? 0 : segments_.memory_bytes(); }
   void ForEachBlock(const BlockVisitor& visit) const override;
-  // n: rows of a step, memory rows included; of one that ends several segments, of the longest.
+  // n: rows of a step, memory rows included; of one that ends several segments, of the longest.  Commit takes tokens.
   Result<void> Reserve(size_t n, size_t floor, BufferArena* arena) override;
   void Commit(size_t n) override;
   void CommitPath(std::span<const uint32_t> path) override;
@@ -97,8 +109,9 @@ class SegmentKvLayer : public KvLayer {
     return memory == nullptr ? nullptr : memory->memory.data();
   }
   Result<MemoryPointer> NewMemory() const;
+  size_t tokens() const { return segments_.TokensOf(length()); }  // of the segment at hand
   // Whether a step of n rows may end a segment: a token and the memory rows.
-  bool MayEnd(size_t n) const { return n > segments_.memory_rows; }
+  bool MayEnd(size_t n) const { return n > segments_.memory_rows + (length() == 0 ? segments_.front_rows : 0); }
 
   // The most rows that a segment has while n tokens come.
   size_t RowsWith(size_t n) const;

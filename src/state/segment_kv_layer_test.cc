@@ -21,20 +21,31 @@ constexpr KvLayerShape kKv{.kv_heads = 1, .head_dim = 2};
 constexpr SegmentShape kSegments{
     .memory = {.hidden = 3, .key_dim = 1, .nu = 1}, .segment_tokens = 4, .memory_rows = 2, .max_rows = 32};
 
-std::unique_ptr<LayerState> NewLayer(StateLedger* ledger) {
-  return std::make_unique<SegmentKvLayer>(kKv, KvOptions{.dtype = DType::kF32, .max_length = 1000, .ledger = ledger},
-                                          kSegments);
+// Of RMT: the last layer carries the memory rows, which stand in front of a segment, too.
+SegmentShape Carrying(size_t layer) {
+  return {.memory = {.key_dim = 0},
+          .segment_tokens = 4,
+          .memory_rows = 2,
+          .max_rows = 32,
+          .front_rows = 2,
+          .carried = layer == 0 ? 0U : 6U};
 }
 
-// Two layers. A row of a token is the token's number; a segment's end adds its tokens to the first element of the memory.
+// Two layers. A row of a token is the token's number, of a memory row in front -1; a segment's end adds its tokens to the first element of the memory,
+// where the layer has one.
 class Text {
  public:
-  explicit Text(StateLedger* ledger = nullptr) {
+  explicit Text(StateLedger* ledger = nullptr, bool with_front = false) : carries(with_front) {
     SequenceState::Layers layers;
-    for (int i = 0; i < 2; ++i) layers.push_back(NewLayer(ledger));
+    for (size_t i = 0; i < 2; ++i) {
+      layers.push_back(
+          std::make_unique<SegmentKvLayer>(kKv, KvOptions{.dtype = DType::kF32, .max_length = 1000, .ledger = ledger},
+                                           carries ? Carrying(i) : kSegments));
+    }
     state = std::make_unique<SequenceState>(SequenceOptions{.max_length = 1000, .ledger = ledger}, std::move(layers));
   }
-  explicit Text(std::unique_ptr<SequenceState> from) : state(std::move(from)) {}
+  explicit Text(std::unique_ptr<SequenceState> from, bool with_front = false)
+      : state(std::move(from)), carries(with_front) {}
 
   SegmentKvLayer& layer(size_t i) { return static_cast<SegmentKvLayer&>(state->layer(i)); }
   float sum(size_t i) {  // of the memory; 0: there is none
@@ -43,12 +54,18 @@ class Text {
     return value;
   }
 
+  // Memory rows in front of the next step's tokens.
+  size_t front() { return carries && state->length() == layer(0).segment_first() ? 2 : 0; }
+
   // The cells of a step.
   void Write(const std::vector<int>& tokens, size_t slot, bool ends) {
+    const size_t in_front = front();
+    slot += in_front;
     for (size_t i = 0; i < 2; ++i) {
       SegmentKvLayer& kv = layer(i);
       kv.Settle();
-      float value = 0;
+      float value = -1;
+      for (size_t r = 0; r < in_front; ++r) std::memcpy(kv.View().k + r * 2 * sizeof(float), &value, sizeof(value));
       for (size_t t = 0; t < tokens.size(); ++t) {
         value = static_cast<float>(tokens[t]);
         std::memcpy(kv.View().k + (slot + t) * 2 * sizeof(float), &value, sizeof(value));
@@ -60,21 +77,24 @@ class Text {
       for (const KvSpan& span : rows) {
         for (size_t r = 0; r < span.rows && span.first + r < kv.PositionOf(slot + tokens.size()); ++r) {
           std::memcpy(&value, span.k + r * 2 * sizeof(float), sizeof(value));
-          total += value;
+          total += std::max(value, 0.0F);
         }
       }
-      std::memset(kv.next_memory(), 0, kSegments.memory.bytes());
-      std::memcpy(kv.next_memory(), &total, sizeof(total));
-      kv.EndSegment(slot + tokens.size());
+      if (const size_t bytes = kv.segments().memory_bytes(); bytes != 0) {
+        std::memset(kv.next_memory(), 0, bytes);
+        std::memcpy(kv.next_memory(), &total, sizeof(total));
+      }
+      kv.EndSegment(slot - in_front + tokens.size());
     }
   }
   void Add(const std::vector<int>& tokens, bool ends) {
-    ASSERT_TRUE(state->Reserve(tokens.size() + (ends ? kSegments.memory_rows : 0)).ok());
+    ASSERT_TRUE(state->Reserve(front() + tokens.size() + (ends ? kSegments.memory_rows : 0)).ok());
     Write(tokens, 0, ends);
     state->Commit(std::vector<RowKey>(tokens.begin(), tokens.end()));
   }
 
   std::unique_ptr<SequenceState> state;
+  bool carries = false;
 };
 
 TEST(SegmentKvLayer, SegmentThatEnds_LeavesItsMemoryAlone) {
@@ -189,6 +209,36 @@ TEST(SegmentKvLayer, Checkpoint_WithoutANumber_IsRefused) {
   EXPECT_EQ(other.state->length(), 0U);
 }
 
+TEST(SegmentKvLayer, MemoryRowsInFront_StayWithTheirSegment) {
+  Text text(nullptr, true);
+  text.Add({1}, false);
+  EXPECT_EQ(text.layer(0).PositionOf(0), 3U);
+  text.Add({2, 3}, false);
+  EXPECT_EQ(text.layer(1).PositionOf(0), 5U);
+  EXPECT_TRUE(text.state->Rollback(1).ok());
+  EXPECT_EQ(text.layer(0).PositionOf(0), 3U);
+  EXPECT_TRUE(text.state->Rollback(0).ok());
+  EXPECT_EQ(text.layer(0).PositionOf(0), 0U);
+  text.Add({4, 5, 6}, false);
+  text.Add({7}, true);
+  EXPECT_EQ(text.layer(0).memory(), nullptr);
+  EXPECT_EQ(text.sum(1), 22);
+  EXPECT_EQ(text.layer(0).PositionOf(0), 0U);
+  EXPECT_EQ(text.state->earliest_rollback(), 4U);
+  text.Add({8, 9, 10, 11}, true);
+  EXPECT_EQ(text.sum(1), 60);
+  EXPECT_LE(text.state->bytes().committed, 6 * sizeof(float) + 16);
+}
+
+TEST(SegmentKvLayer, PromisedBytes_CoverMemoryRowsInFront) {
+  for (const size_t tokens : {1, 4, 5, 9}) {
+    Text text(nullptr, true);
+    const uint64_t promised = text.state->GrowthBytes(tokens, 100);
+    for (size_t t = 0; t < tokens; ++t) text.Add({1}, t % 4 == 3 && t + 1 != tokens);
+    EXPECT_LE(text.state->bytes().reserved, promised) << tokens;
+  }
+}
+
 // Beside a list of numbers: steps that end segments and that do not, steps that are dropped, rollbacks, forks, restores, in any order.
 struct Member {
   Text text;
@@ -205,7 +255,8 @@ std::string DifferenceOf(Member& member) {
     layer.Settle();
     const std::string of_layer = "layer " + std::to_string(i) + ": ";
     if (layer.segment_first() != member.first) return of_layer + "begins at " + std::to_string(layer.segment_first());
-    if (member.text.sum(i) != static_cast<float>(std::accumulate(begin, open, 0)))
+    const bool has_none = member.text.carries && i == 0;
+    if (member.text.sum(i) != static_cast<float>(has_none ? 0 : std::accumulate(begin, open, 0)))
       return of_layer + "the memory is " + std::to_string(member.text.sum(i));
     std::vector<int> rows;
     for (const KvSpan& span : layer.Context(0)) {
@@ -215,7 +266,9 @@ std::string DifferenceOf(Member& member) {
         rows.push_back(static_cast<int>(value));
       }
     }
-    if (rows != std::vector<int>(open, member.tokens.end())) return of_layer + std::to_string(rows.size()) + " rows";
+    std::vector<int> expected(open, member.tokens.end());
+    if (member.text.carries && !expected.empty()) expected.insert(expected.begin(), {-1, -1});
+    if (rows != expected) return of_layer + std::to_string(rows.size()) + " rows";
   }
   return {};
 }
@@ -224,9 +277,10 @@ TEST(SegmentKvLayer, RandomScripts_AreAListOfNumbers) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 random(seed);
     StateLedger ledger;
+    const bool carries = seed % 2 == 1;
     {
       std::vector<Member> live;
-      live.push_back({.text = Text(&ledger)});
+      live.push_back({.text = Text(&ledger, carries)});
       for (size_t operation = 0; operation < 60; ++operation) {
         const size_t index = random() % live.size();
         Member& member = live[index];
@@ -244,7 +298,7 @@ TEST(SegmentKvLayer, RandomScripts_AreAListOfNumbers) {
           member.tokens.insert(member.tokens.end(), tokens.begin(), tokens.end());
           member.first = member.tokens.size();
         } else if (kind == 5) {
-          ASSERT_TRUE(state.Reserve(tokens.size() + kSegments.memory_rows).ok());
+          ASSERT_TRUE(state.Reserve(member.text.front() + tokens.size() + kSegments.memory_rows).ok());
           member.text.Write(tokens, 0, random() % 2 == 0);
           ASSERT_TRUE(state.Reserve(1).ok());  // drops the step
         } else if (kind == 6) {
@@ -254,12 +308,12 @@ TEST(SegmentKvLayer, RandomScripts_AreAListOfNumbers) {
         } else if (kind == 7) {
           if (live.size() == 6) live.erase(live.begin() + static_cast<std::ptrdiff_t>((index + 1) % 6));
           const size_t from = std::min(index, live.size() - 1);
-          Member child{.text = Text(std::move(live[from].text.state->Fork()).value()),
+          Member child{.text = Text(std::move(live[from].text.state->Fork()).value(), carries),
                        .tokens = live[from].tokens,
                        .first = live[from].first};
           live.push_back(std::move(child));
         } else if (kind == 8) {
-          Text restored(&ledger);
+          Text restored(&ledger, carries);
           ASSERT_TRUE(restored.state->Restore(state.Checkpoint().value()).ok());
           member.text = std::move(restored);
         } else {

@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <type_traits>
 
+#include "engine/segments.h"
 #include "models/registry.h"
 
 namespace tidemill::testing {
@@ -54,18 +56,27 @@ std::vector<RowKey> KeysOf(std::span<const int32_t> ids) { return {ids.begin(), 
 
 std::vector<float> ModelRunner::Feed(SequenceState& state, std::span<const int32_t> ids, size_t chunk, bool last_only) {
   std::vector<float> logits;
+  std::optional<MemoryRows> memory;
+  if (model_->segments.present()) memory.emplace(*model_);
+  std::vector<StepSequence> steps;
   for (size_t first = 0; first < ids.size(); first += chunk) {
     const auto part = ids.subspan(first, std::min(chunk, ids.size() - first));
     const bool last = first + part.size() == ids.size();
-    OrStop(state.Reserve(part.size()), "reserve");
+    OrStop(state.Reserve(part.size() + (memory ? memory->CountInFront(state) : 0)), "reserve");
     const StepSequence step{.state = &state,
                             .tokens = part,
                             .rows = !last_only ? Wanted::kAll
                                     : last     ? Wanted::kLast
                                                : Wanted::kNothing,
                             .sparse_from = options_.sparse_from};
+    steps.clear();
+    if (memory) {
+      memory->Add(step, false, &steps);
+    } else {
+      steps.push_back(step);
+    }
     executor_->Run(
-        {&step, 1}, [&](size_t, size_t, std::span<float> row) { logits.insert(logits.end(), row.begin(), row.end()); },
+        steps, [&](size_t, size_t, std::span<float> row) { logits.insert(logits.end(), row.begin(), row.end()); },
         nullptr);
     state.Commit(KeysOf(part));
   }

@@ -1,4 +1,4 @@
-"""An associative recurrent memory transformer (ARMT) in torch, segment by segment: what our engine is compared with.        arXiv:2407.04841
+"""Recurrent memory transformers in torch, segment by segment: what our engine is compared with. With associative memories (ARMT):        arXiv:2407.04841
 
     one cell, layer l of segment s, rows x [S + M, hidden]: the tokens' rows and behind them those of M learned memory tokens
     read     x + (phi(W_mq x) A) / (phi(W_mq x) z + eps)                        all rows, unnormalised; not in the first segment
@@ -9,6 +9,8 @@
 
 A [features, hidden] and z [features] of each layer are zero before the first segment. It writes with gamma 1 and subtracts nothing. Base models: Llama,
 Qwen2, GPT-2, in the names of their checkpoints; memory_cell.model. in front and .layer. within a layer, as the authors write them, may be there.
+
+Without (RMT, arXiv:2207.06881): a segment's rows are [memory, tokens, memory], and the next one's memory is what the last norm gives of the last M rows.
 """
 
 import math
@@ -117,7 +119,7 @@ class Armt:
     """A state is a list over layers of (A [batch, features, hidden], z [batch, features]), or None before the first segment."""
 
     def __init__(self, config: dict, tensors: dict[str, torch.Tensor], dtype: torch.dtype = torch.float64):
-        self.settings, self.base = config["armt"], (Gpt2 if config["model_type"] == "gpt2" else Llama)(config)
+        self.settings, self.base = config.get("armt") or config["rmt"], (Gpt2 if config["model_type"] == "gpt2" else Llama)(config)
         self.tensors = {plain_name(n): t.to(dtype) for n, t in tensors.items()}
         self.memory, self.layers = self.tensors["memory"], []
         for i in range(config.get("num_hidden_layers") or config["n_layer"]):
@@ -163,6 +165,9 @@ class Armt:
                 new.append(self.write(p, x[:, ids.shape[1]:], state[i] if state else None))
         return self.base.last_norm(self.tensors, x), new if with_memory else state
 
+    def named(self, state: list) -> dict[str, torch.Tensor]:
+        return {n: t[0] for layer, (A, z) in enumerate(state) for n, t in ((f"A.{layer}", A), (f"z.{layer}", z))}
+
     def logits(self, rows: torch.Tensor) -> torch.Tensor:
         return F.linear(rows, self.tensors.get("lm_head.weight", self.tensors[self.base.embedding]))
 
@@ -195,3 +200,28 @@ class Armt:
             logits.append(self.logits(rows[:, -1]))
             last = torch.cat([last, logits[-1].argmax(-1, keepdim=True)], 1)
         return last[:, -new_tokens:], torch.stack(logits, 1)
+
+
+class Rmt(Armt):
+    """A state is the memory of the next segment [batch, M, hidden], or None before the first segment, whose memory is learned."""
+
+    def rows(self, ids: torch.Tensor, state: torch.Tensor | None, with_memory: bool = True) -> torch.Tensor:
+        """All rows of a segment behind the last norm."""
+        memory = self.memory.expand(len(ids), -1, -1) if state is None or not self.reads else state
+        x = torch.cat([memory, self.tensors[self.base.embedding][ids], memory][:3 if with_memory else 2], 1)
+        positions = torch.arange(x.shape[1])
+        x = self.base.embed(self.tensors, x, positions)
+        for p in self.layers:
+            x = self.base.layer(p, x, positions)
+        return self.base.last_norm(self.tensors, x)
+
+    def segment(self, ids: torch.Tensor, state: torch.Tensor | None, with_memory: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
+        x, count = self.rows(ids, state, with_memory), len(self.memory)
+        return x[:, count:count + ids.shape[1]], x[:, -count:] if with_memory else state
+
+    def named(self, state: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"memory": state[0]}
+
+
+def model_of(config: dict, tensors: dict[str, torch.Tensor], dtype: torch.dtype = torch.float64) -> Armt:
+    return (Armt if "armt" in config else Rmt)(config, tensors, dtype)

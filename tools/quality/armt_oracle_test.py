@@ -6,7 +6,7 @@ import unittest
 
 import torch
 
-from armt_oracle import EPS, Armt, dpfp, plain_name, segment_lengths
+from armt_oracle import EPS, Armt, Rmt, dpfp, plain_name, segment_lengths
 
 VOCAB, HIDDEN, LAYERS, D_MEM = 11, 8, 3, 2
 
@@ -42,6 +42,31 @@ def model(base: str = "llama", memory_tokens: int = 2, dtype: torch.dtype = torc
 
 def some_ids(length: int, batch: int = 1) -> torch.Tensor:
     return torch.randint(VOCAB, (batch, length), generator=torch.Generator().manual_seed(length))
+
+
+class RmtOracle(unittest.TestCase):
+    def setUp(self):
+        armt = model()
+        config = {"model_type": "llama", "num_hidden_layers": LAYERS, "num_attention_heads": 2, "hidden_size": HIDDEN, "rms_norm_eps": 1e-5,
+                  "rope_parameters": {"rope_theta": 10000.0}, "rmt": {"segment_size": 4, "num_mem_tokens": 2, "segment_alignment": "left"}}
+        self.model = Rmt(config, armt.tensors)
+
+    def test_Segment_IsTheBaseOverMemoryTokensMemory(self):
+        ids, m = some_ids(4), self.model
+        x = torch.cat([m.memory[None], m.tensors[m.base.embedding][ids], m.memory[None]], 1)
+        for p in m.layers:
+            x = m.base.layer(p, x, torch.arange(8))
+        x = m.base.last_norm(m.tensors, x)
+        rows, state = m.segment(ids, None)
+        self.assertTrue(torch.equal(rows, x[:, 2:6]) and torch.equal(state, x[:, 6:]))
+
+    def test_SecondSegment_IsAFirstOneWithTheCarriedMemory(self):
+        ids, m = some_ids(7), self.model
+        logits, states = m.score(ids)
+        greedy, steps = m.generate(ids, 3)
+        m.memory = states[0][0]
+        self.assertTrue(torch.equal(m.score(ids[:, 4:])[0], logits[:, 4:]))
+        self.assertTrue(torch.equal(m.generate(ids[:, 4:], 3)[1], steps))
 
 
 class ArmtOracle(unittest.TestCase):

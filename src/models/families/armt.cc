@@ -1,5 +1,6 @@
-// Associative recurrent-memory transformers around Llama, Qwen2 or GPT-2: arXiv:2407.04841. Their settings are the base model's, with a block
-// "armt"; tensors have the base model's names, or those of the authors' state dicts:
+// Recurrent-memory transformers around Llama, Qwen2 or GPT-2, with associative memories (ARMT, arXiv:2407.04841) or without (RMT,
+// arXiv:2207.06881). Their settings are the base model's, with a block "armt" or "rmt"; tensors have the base model's names, or those of the authors'
+// state dicts:
 //   memory_cell.memory;   memory_cell.model.NAME, in layers with ".layer" behind the number;   memory_cell.model.model.layers.N.W_mq
 #include <algorithm>
 #include <array>
@@ -16,9 +17,8 @@
 namespace tidemill {
 namespace {
 
-constexpr std::string_view kBlock = "armt.";
-
-SettingKey Key(std::string_view name) { return {std::string(kBlock) + std::string(name), ""}; }
+SettingKey Key(std::string_view name) { return {"armt." + std::string(name), ""}; }
+SettingKey RmtKey(std::string_view name) { return {"rmt." + std::string(name), ""}; }
 
 // Switches of the successor variant, of which no checkpoint is known: only the values that leave the original.
 Result<void> RefuseVariants(const SettingsReader& reader) {
@@ -45,21 +45,47 @@ Result<void> RefuseVariants(const SettingsReader& reader) {
   return {};
 }
 
-Result<void> RefuseUnknown(const SettingsReader& reader) {
-  TIDEMILL_TRY(block, reader.config().GetObject("armt"));
+Result<void> RefuseUnknown(const SettingsReader& reader, const char* name) {
+  TIDEMILL_TRY(block, reader.config().GetObject(name));
   for (const JsonValue& unread : block.Unread()) {
-    return Error(ErrorCode::kUnsupported, "config.json: \"armt\": " + QuoteName(unread.path()) +
+    return Error(ErrorCode::kUnsupported, "config.json: \"" + std::string(name) + "\": " + QuoteName(unread.path()) +
                                               ": no such setting is known; docs/recurrent-memory.md lists them");
   }
   return {};
 }
 
-Result<SegmentAlignment> AlignmentOf(const SettingsReader& reader) {
-  TIDEMILL_TRY(name, reader.StringOr(Key("segment_alignment"), "left"));
+Result<SegmentAlignment> AlignmentOf(const SettingsReader& reader, const SettingKey& key) {
+  TIDEMILL_TRY(name, reader.StringOr(key, "left"));
   if (name == "left") return SegmentAlignment::kLeft;
   if (name == "right") return SegmentAlignment::kRight;
   if (name == "center") return SegmentAlignment::kCenter;
-  return reader.Wrong(Key("segment_alignment"), "\"left\", \"right\" or \"center\"", QuoteName(name));
+  return reader.Wrong(key, "\"left\", \"right\" or \"center\"", QuoteName(name));
+}
+
+// 0: the files have no adapters.
+Result<double> LoraAlphaOf(const SettingsReader& reader, const SettingKey& key) {
+  TIDEMILL_TRY(alpha, reader.FloatOr(key, 0));
+  if (!(alpha >= 0 && alpha <= 1e6)) return reader.Wrong(key, "0 to 1e6", SettingText(alpha));
+  const bool adapters =
+      std::any_of(reader.files().tensors().begin(), reader.files().tensors().end(),
+                  [](const FileTensor& tensor) { return tensor.name.find(".lora_A.") != std::string::npos; });
+  if (!adapters || alpha != 0) return alpha;
+  return reader.Wrong(key, "the adapters' alpha, since the files have LoRA adapters that are not merged", "none");
+}
+
+// `rows`: of a segment, besides its tokens, that have positions of their own.
+Result<void> CheckSegments(const SettingsReader& reader, const SettingKey& key, const ModelSettings& settings,
+                           size_t segment, size_t rows) {
+  if (std::any_of(settings.windows.begin(), settings.windows.end(), [](size_t window) { return window != 0; })) {
+    return Error(ErrorCode::kUnsupported,
+                 "config.json: \"" + key.config.substr(0, key.config.find('.')) +
+                     "\": expected a base model whose rows see all of a segment, found sliding windows; "
+                     "set use_sliding_window to false if it was trained so");
+  }
+  const size_t positions = settings.max_position_embeddings;
+  if (segment + rows <= positions) return {};
+  return reader.Wrong(key, "with num_mem_tokens at most the model's " + std::to_string(positions) + " positions",
+                      std::to_string(segment) + " and " + std::to_string(rows));
 }
 
 Result<DType> MemoryTypeOf(const SettingsReader& reader) {
@@ -100,34 +126,16 @@ Result<void> ReadArmtSettings(const SettingsReader& reader, ModelSettings& setti
   TIDEMILL_TRY(nu, reader.UintOr(Key("nu"), 3, 1, 2 * key_dim));
   TIDEMILL_TRY(correction, reader.BoolOr(Key("correction"), true));
   TIDEMILL_TRY(wrap, reader.BoolOr(Key("wrap_pos"), false));
-  TIDEMILL_TRY(alignment, AlignmentOf(reader));
+  TIDEMILL_TRY(alignment, AlignmentOf(reader, Key("segment_alignment")));
   TIDEMILL_TRY(memory_dtype, MemoryTypeOf(reader));
-  TIDEMILL_TRY(alpha, reader.FloatOr(Key("lora_alpha"), 0));
-  if (!(alpha >= 0 && alpha <= 1e6)) return reader.Wrong(Key("lora_alpha"), "0 to 1e6", SettingText(alpha));
-  const bool adapters =
-      std::any_of(reader.files().tensors().begin(), reader.files().tensors().end(),
-                  [](const FileTensor& tensor) { return tensor.name.find(".lora_A.") != std::string::npos; });
-  if (adapters && alpha == 0) {
-    return reader.Wrong(Key("lora_alpha"),
-                        "the adapters' alpha, since the files have LoRA adapters that are not merged", "none");
-  }
+  TIDEMILL_TRY(alpha, LoraAlphaOf(reader, Key("lora_alpha")));
   for (const char* layers : {"model.layers", "transformer.h"}) reader.TakeIfEqual(Key("layers_attr"), layers);
   TIDEMILL_TRY_VOID(RefuseVariants(reader));
-  TIDEMILL_TRY_VOID(RefuseUnknown(reader));
-  if (std::any_of(settings.windows.begin(), settings.windows.end(), [](size_t window) { return window != 0; })) {
-    return Error(ErrorCode::kUnsupported,
-                 "config.json: \"armt\": expected a base model whose rows see all of a segment, found sliding windows; "
-                 "set use_sliding_window to false if it was trained so");
-  }
-  const size_t positions = settings.max_position_embeddings;
+  TIDEMILL_TRY_VOID(RefuseUnknown(reader, "armt"));
   if (wrap && settings.rotary_dim != 0) {
     return reader.Wrong(Key("wrap_pos"), "false where positions are rotary", "true", ErrorCode::kUnsupported);
   }
-  if (segment + (wrap ? 0 : memory) > positions) {
-    return reader.Wrong(Key("segment_size"),
-                        "with num_mem_tokens at most the model's " + std::to_string(positions) + " positions",
-                        std::to_string(segment) + " and " + std::to_string(memory));
-  }
+  TIDEMILL_TRY_VOID(CheckSegments(reader, Key("segment_size"), settings, segment, wrap ? 0 : memory));
   settings.armt = {.segment_size = segment,
                    .num_mem_tokens = memory,
                    .d_mem = key_dim,
@@ -137,6 +145,21 @@ Result<void> ReadArmtSettings(const SettingsReader& reader, ModelSettings& setti
                    .segment_alignment = alignment,
                    .lora_alpha = alpha,
                    .memory_dtype = memory_dtype};
+  return {};
+}
+
+Result<void> ReadRmtSettings(const SettingsReader& reader, ModelSettings& settings) {
+  TIDEMILL_TRY(segment, reader.Uint(RmtKey("segment_size"), 1, uint64_t{1} << 20));
+  TIDEMILL_TRY(memory, reader.Uint(RmtKey("num_mem_tokens"), 1, 1024));
+  TIDEMILL_TRY(alignment, AlignmentOf(reader, RmtKey("segment_alignment")));
+  TIDEMILL_TRY(alpha, LoraAlphaOf(reader, RmtKey("lora_alpha")));
+  TIDEMILL_TRY_VOID(RefuseUnknown(reader, "rmt"));
+  TIDEMILL_TRY_VOID(CheckSegments(reader, RmtKey("segment_size"), settings, segment, 2 * memory));
+  settings.armt = {.segment_size = segment,
+                   .num_mem_tokens = memory,
+                   .d_mem = 0,
+                   .segment_alignment = alignment,
+                   .lora_alpha = alpha};
   return {};
 }
 
@@ -157,6 +180,12 @@ Result<void> AddArmtMemory(WeightLoader& weights, LanguageModel& model) {
                               .memory_rows = armt.num_mem_tokens,
                               .max_rows = s.max_position_embeddings + armt.num_mem_tokens},
                     .rows = std::move(rows)};
+  if (armt.d_mem == 0) {
+    model.segments.shape.max_rows = s.max_position_embeddings;
+    model.segments.shape.front_rows = armt.num_mem_tokens;
+    model.segments.shape.carried = armt.num_mem_tokens * s.hidden_size;
+    return {};
+  }
   const std::string layers = s.architecture == "gpt2" ? "transformer.h." : "model.layers.";
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const auto name = [&](const char* weight) { return WeightName{layers + std::to_string(i) + "." + weight, ""}; };

@@ -68,6 +68,20 @@ TEST(ArmtSettings, WrongOnes_AreRefusedByName) {
             "config.json: \"architectures\": expected one that names Llama, Qwen2 or GPT2 for model type \"armt\"");
 }
 
+TEST(RmtSettings, WrongOnes_AreRefusedByName) {
+  EXPECT_EQ(ErrorWith("\"segment_size\": 7", "\"segment_size\": 59", "armt/rmt_llama"),
+            "config.json: \"rmt.segment_size\": expected with num_mem_tokens at most the model's 64 positions, found "
+            "59 and 6");
+  EXPECT_EQ(ErrorWith("\"segment_size\": 7", "\"segment_size\": 58", "armt/rmt_llama"), "");
+  EXPECT_EQ(ErrorWith("\"num_mem_tokens\": 3", "\"num_mem_tokens\": 0", "armt/rmt_gpt2"),
+            "config.json: \"rmt.num_mem_tokens\": expected an integer of 1 to 1024, found 0");
+  EXPECT_EQ(ErrorWith("\"num_mem_tokens\": 3", "\"num_mem_tokens\": 3, \"d_mem\": 6", "armt/rmt_llama"),
+            "config.json: \"rmt\": \"rmt.d_mem\": no such setting is known; docs/recurrent-memory.md lists them");
+  EXPECT_EQ(ErrorWith("\"rmt\": {", "\"armt\": {}, \"rmt\": {", "armt/rmt_llama"),
+            "config.json: \"armt\" and \"rmt\": expected one of them, found both; leave out the one that the model was "
+            "not trained as");
+}
+
 TEST(ArmtSettings, SwitchesAtTheOriginalsValues_Load) {
   EXPECT_EQ(
       ErrorWith(

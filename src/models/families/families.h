@@ -21,9 +21,10 @@ SettingsOf ReadLlamaSettings, ReadMistralSettings, ReadMixtralSettings, ReadQwen
 ModelOf LoadLlama, LoadMistral, LoadMixtral, LoadQwen2, LoadQwen3, LoadQwen3Next, LoadQwen35, LoadGemma3, LoadGpt2,
     LoadGptNeox, LoadOpt;
 
-// A recurrent-memory transformer around a model of these settings: reads config.json's block "armt"; gives each layer of the loaded model its
-// memory. ArmtName: how the files spell a tensor's plain name.
+// A recurrent-memory transformer around a model of these settings: reads config.json's block "armt" or "rmt"; gives the loaded model its memory.
+// ArmtName: how the files spell a tensor's plain name.
 Result<void> ReadArmtSettings(const SettingsReader& reader, ModelSettings& settings);
+Result<void> ReadRmtSettings(const SettingsReader& reader, ModelSettings& settings);
 Result<void> AddArmtMemory(WeightLoader& weights, LanguageModel& model);
 std::string ArmtName(const ModelFiles& files, const std::string& plain);
 
