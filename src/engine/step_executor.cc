@@ -10,9 +10,7 @@ Result<std::unique_ptr<StepExecutor>> StepExecutor::Create(const LanguageModel& 
   TIDEMILL_TRY(rows, StepRows::Create(model, ctx, max_rows));
   std::unique_ptr<StepExecutor> executor(new StepExecutor(std::move(rows)));
   executor->cells_.reserve(max_rows);
-  executor->first_states_.assign(1, 0);
-  for (const DecoderLayer& layer : model.layers)
-    executor->first_states_.push_back(executor->first_states_.back() + layer.num_states());
+  executor->first_states_ = model.first_states();
   return executor;
 }
 
@@ -41,7 +39,7 @@ bool StepExecutor::Run(std::span<const StepSequence> sequences, const RowSink& s
       cells_.push_back({&rows_.model().layers[cell.layer], first_states_[cell.layer], cell});
     RunDecoderCells(ctx, rows_.buffers(), cells_);
   }
-  return rows_.Finish(sink, interrupt);
+  return rows_.Finish(sink);
 }
 
 }  // namespace tidemill

@@ -256,11 +256,11 @@ void StepRows::CarryMemory(const Part& part) {
   }
 }
 
-bool StepRows::Finish(const Part& part, const RowSink& sink, const std::atomic<bool>* interrupt) {
+bool StepRows::Finish(const Part& part, const RowSink& sink) {
   const std::span<const WantedRow> wanted = part.wanted_;
   if (model_->segments.shape.front_rows != 0) CarryMemory(part);
   for (size_t first = 0; first < wanted.size(); first += head_buffers_.max_rows()) {
-    if (interrupt != nullptr && interrupt->load(std::memory_order_relaxed)) return false;
+    if (ctx_->Stops()) return false;
     RunHead(wanted.subspan(first, std::min(head_buffers_.max_rows(), wanted.size() - first)), sink);
   }
   return !ctx_->IsAbandoned();

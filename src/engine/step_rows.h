@@ -4,7 +4,6 @@
 #ifndef TIDEMILL_ENGINE_STEP_ROWS_H_
 #define TIDEMILL_ENGINE_STEP_ROWS_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -67,7 +66,7 @@ class StepRows {
   static constexpr size_t kFewestApart = 16;
 
   // Called for each wanted row in ascending order: indices of sequence and token, and logits [rows of the head] or hidden [hidden]. The
-  // callee may change the values, which are valid during the call. Finish returns false if `interrupt` (may be null) became true.
+  // callee may change the values, which are valid during the call. Finish returns false if the context stops (ExecutionContext::Interruptible).
   using RowSink = std::function<void(size_t sequence, size_t token, std::span<float> values)>;
 
   // Borrows model and context. max_rows: of one step. Allocates all memory that steps need.
@@ -117,7 +116,7 @@ class StepRows {
 
   // From `first_row` of the buffers on, where no other part's rows are in use.
   void Prepare(std::span<const StepSequence> sequences, size_t first_row, Part* part);
-  bool Finish(const Part& part, const RowSink& sink, const std::atomic<bool>* interrupt);
+  bool Finish(const Part& part, const RowSink& sink);
 
   // Of a step that is one part.
   size_t num_rows() const { return whole_.num_rows(); }
@@ -128,7 +127,7 @@ class StepRows {
   // The residual stream of all rows as it is now, at tap `tap` of the features.
   void TakeFeatures(const StepFeatures& features, size_t tap);
 
-  bool Finish(const RowSink& sink, const std::atomic<bool>* interrupt) { return Finish(whole_, sink, interrupt); }
+  bool Finish(const RowSink& sink) { return Finish(whole_, sink); }
 
  private:
   StepRows(const LanguageModel& model, ExecutionContext& ctx) : model_(&model), ctx_(&ctx) {}

@@ -12,12 +12,6 @@ namespace {
 
 constexpr size_t kSequencesOfAPiece = 2;  // tokens and memory rows; with more its first one allocates
 
-std::vector<size_t> FirstStatesOf(const LanguageModel& model) {
-  std::vector<size_t> first(1, 0);
-  for (const DecoderLayer& layer : model.layers) first.push_back(first.back() + layer.num_states());
-  return first;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Wave>> CreateWave(const LanguageModel& model, ExecutionContext& ctx, size_t piece_rows,
@@ -50,7 +44,7 @@ GroupedWave::GroupedWave(StepRows rows, size_t piece_rows, size_t in_flight, Wav
       piece_rows_(piece_rows),
       order_(order),
       slots_(in_flight),
-      first_states_(FirstStatesOf(rows_.model())) {
+      first_states_(rows_.model().first_states()) {
   for (Slot& slot : slots_) slot.part.Reserve(kSequencesOfAPiece, piece_rows);
   ready_.reserve(in_flight);
   cells_.reserve(in_flight);
@@ -136,7 +130,7 @@ bool GroupedWave::Run(const WaveHooks& hooks, const std::atomic<bool>* interrupt
       const auto sink = [&](size_t sequence, size_t token, std::span<float> values) {
         hooks.sink(slot.piece, sequence, token, values);
       };
-      if (!rows_.Finish(slot.part, sink, interrupt)) return false;
+      if (!rows_.Finish(slot.part, sink)) return false;
       slot.in_use = false;
     }
   }
@@ -148,7 +142,7 @@ Result<std::unique_ptr<TeamWave>> TeamWave::Create(const LanguageModel& model, I
                                                    size_t team_threads) {
   TIDEMILL_CHECK(piece_rows != 0 && teams != 0 && team_threads != 0);
   std::unique_ptr<TeamWave> wave(new TeamWave(model));
-  wave->first_states_ = FirstStatesOf(model);
+  wave->first_states_ = model.first_states();
   TIDEMILL_TRY(carriers, ThreadPool::Create(teams));
   wave->carriers_ = std::move(carriers);
   for (size_t i = 0; i < teams; ++i) {
@@ -232,7 +226,7 @@ void TeamWave::Carry(size_t index, const WaveHooks& hooks, const std::atomic<boo
       const std::lock_guard lock(source_mutex_);
       hooks.sink(team.piece, sequence, token, values);
     };
-    if (!team.rows->Finish(team.part, sink, interrupt)) Stop();
+    if (!team.rows->Finish(team.part, sink)) Stop();
     Pass(text->passed.back());
   }
 }

@@ -97,6 +97,12 @@ std::unique_ptr<SequenceState> LanguageModel::MakeState(const StateOptions& opti
                                          std::move(states));
 }
 
+std::vector<size_t> LanguageModel::first_states() const {
+  std::vector<size_t> first(1, 0);
+  for (const DecoderLayer& layer : layers) first.push_back(first.back() + layer.num_states());
+  return first;
+}
+
 std::optional<DeltaShape> LanguageModel::delta_shape() const {
   for (const DecoderLayer& layer : layers) {
     for (const LayerBranch& b : layer.branches) {

@@ -94,6 +94,8 @@ struct LanguageModel {
 
   // Layer states in the order of the layers and of their branches.
   std::unique_ptr<SequenceState> MakeState(const StateOptions& options) const;
+  // [layers + 1] of each layer, its first state in those; then how many there are.
+  std::vector<size_t> first_states() const;
   // Of linear attention, which is the same in all layers that have it; none: no layer does.
   std::optional<DeltaShape> delta_shape() const;
   // [layers] of attention over rows of this type; none: the layer has no attention.
