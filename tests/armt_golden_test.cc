@@ -50,7 +50,7 @@ std::vector<float> Score(ModelRunner& runner, SequenceState& state, std::span<co
     const bool ends = state.length() + part.size() == end;
     EXPECT_TRUE(state.Reserve(part.size() + memory.CountAround(state, ends)).ok());
     std::vector<StepSequence> step;
-    memory.Add({.state = &state, .tokens = part, .rows = Wanted::kAll}, ends, &step);
+    AddTokens(&memory, {.state = &state, .tokens = part, .rows = Wanted::kAll}, ends, &step);
     EXPECT_TRUE(runner.executor().Run(
         step, [&](size_t, size_t, std::span<float> row) { logits.insert(logits.end(), row.begin(), row.end()); },
         nullptr));
@@ -177,7 +177,7 @@ TEST(ArmtGolden, Answers_AreTheReferences) {
           const auto part = std::span(ids).subspan(begin, end - begin);
           ASSERT_TRUE(state->Reserve(part.size() + memory.CountAround(*state, true)).ok());
           std::vector<StepSequence> step;
-          memory.Add({.state = state.get(), .tokens = part}, true, &step);
+          AddTokens(&memory, {.state = state.get(), .tokens = part}, true, &step);
           ASSERT_TRUE(runner.executor().Run(step, nullptr, nullptr));
           state->Commit(testing::KeysOf(part));
           begin = end;

@@ -129,7 +129,7 @@ TEST(SegmentLimits, BenchPastTheLastPosition_IsRefused) {
     const auto refused = RunBench(
         driver.engine(), {.test = "decode", .depth = 6, .gen_tokens = kPositions - 5, .prompts = {}, .repeat = 1});
     ASSERT_FALSE(refused.ok()) << fixture;
-    EXPECT_THAT(refused.error().message(), HasSubstr("expected at most the model's 64 positions"));
+    EXPECT_THAT(refused.error().message(), HasSubstr("expected at most 64 of the model's positions"));
     const auto fits = RunBench(
         driver.engine(), {.test = "decode", .depth = 6, .gen_tokens = kPositions - 6, .prompts = {}, .repeat = 1});
     EXPECT_TRUE(fits.ok()) << fits.error().message();

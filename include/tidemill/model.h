@@ -57,7 +57,7 @@ struct ModelInfo {
   // State of one sequence at KV dtype f16: what each token adds, and what layers of linear attention hold whatever the length.
   uint64_t state_bytes_per_token = 0, linear_state_bytes = 0;
   size_t num_linear_layers = 0;
-  // Of a model that reads its text in segments: tokens and memory tokens of one, and bytes of the memories of all layers. 0: of others.
+  // Of a model that reads its text in segments: tokens and memory tokens of one, and bytes of the memories of all layers, or of what RMT carries. 0: of others.
   size_t segment_size = 0, num_mem_tokens = 0;
   uint64_t memory_bytes = 0;
 };

@@ -88,12 +88,12 @@ struct PredictedSegments {
   };
   size_t segment_tokens = 0, memory_tokens = 0;
   size_t prompt_tokens = 0, whole_segments = 0;  // before the last one
-  uint64_t memory_bytes = 0;                     // what is kept of all earlier segments: A and z of all layers
-  uint64_t tail_bytes = 0;                       // keys and values of a whole segment
-  size_t wave_segments = 0;                      // that run between two looks at other requests, at most; 0: steps do
-  std::vector<Order> orders = {};                // sequential first
-  std::string chosen, reason;                    // one sentence
-  std::string note;                              // the same for every model
+  uint64_t memory_bytes = 0;       // what is kept of all earlier segments: A and z of all layers, or what RMT carries
+  uint64_t tail_bytes = 0;         // keys and values of a whole segment
+  size_t wave_segments = 0;        // that run between two looks at other requests, at most; 0: steps do
+  std::vector<Order> orders = {};  // sequential first
+  std::string chosen, reason;      // one sentence
+  std::string note;                // the same for every model
 };
 
 // The numbers that the costs come from.

@@ -43,19 +43,16 @@ size_t LastSegment(const ArmtSettings& armt, size_t text) {
 
 size_t SegmentFirst(SequenceState& state) { return SegmentLayer(state, 0).segment_first(); }
 
-size_t PlaceInSegment(const SegmentShape& shape, SequenceState& state, size_t at) {
-  return at - SegmentFirst(state) + (shape.front_rows - FrontRows(shape, state));
-}
+size_t PlaceInSegment(SequenceState& state, size_t slot) { return SegmentLayer(state, 0).PositionOf(slot); }
 
-size_t FrontRows(const SegmentShape& shape, SequenceState& state) {
-  return shape.front_rows != 0 && state.length() == SegmentFirst(state) ? shape.front_rows : 0;
-}
-
-Matrix<float> EndCarried(const SegmentShape& shape, SequenceState& state, size_t slot) {
-  const size_t tokens = slot - FrontRows(shape, state);
-  for (size_t i = 0; i < state.num_layers(); ++i) SegmentLayer(state, i).EndSegment(tokens);
-  std::byte* const carried = SegmentLayer(state, state.num_layers() - 1).next_memory();
-  return {reinterpret_cast<float*>(carried), shape.memory_rows, shape.carried / shape.memory_rows};
+Matrix<float> EndCarried(SequenceState& state, size_t slot) {
+  for (size_t i = 0; i < state.num_layers(); ++i) {
+    SegmentKvLayer& layer = SegmentLayer(state, i);
+    layer.EndSegment(slot - layer.front_rows());
+  }
+  SegmentKvLayer& last = SegmentLayer(state, state.num_layers() - 1);
+  const SegmentShape& shape = last.segments();
+  return {reinterpret_cast<float*>(last.next_memory()), shape.memory_rows, shape.carried / shape.memory_rows};
 }
 
 Result<void> CheckMemories(SequenceState& state) {
@@ -70,8 +67,8 @@ Result<void> CheckMemories(SequenceState& state) {
 }
 
 MemoryRows::MemoryRows(const LanguageModel& model)
-    : shape_(&model.segments.shape),
-      rows_(model.segments.rows.data(), model.segments.shape.memory_rows, model.settings.hidden_size) {
+    : rows_(model.segments.rows.data(), model.segments.shape.memory_rows, model.settings.hidden_size),
+      is_carried_(model.segments.shape.front_rows != 0) {
   if (!model.settings.armt->wrap_pos) return;
   for (size_t i = 0; i < rows_.rows; ++i)
     positions_.push_back(static_cast<uint32_t>(model.settings.max_position_embeddings + i));
@@ -83,19 +80,21 @@ StepSequence MemoryRows::Behind(SequenceState& state, size_t slot) const {
 
 StepSequence MemoryRows::InFront(SequenceState& state) const { return {.state = &state, .embeddings = RowsOf(state)}; }
 
-void MemoryRows::Add(StepSequence tokens, bool ends, std::vector<StepSequence>* step) const {
-  SequenceState& state = *tokens.state;
-  tokens.slot = CountInFront(state);
-  if (tokens.slot != 0) step->push_back(InFront(state));
-  step->push_back(tokens);
-  if (ends) step->push_back(Behind(state, tokens.slot + tokens.tokens.size()));
-}
+size_t MemoryRows::CountInFront(SequenceState& state) { return SegmentLayer(state, 0).front_rows(); }
 
 ConstMatrix<float> MemoryRows::RowsOf(SequenceState& state) const {
-  if (shape_->front_rows == 0) return rows_;
+  if (!is_carried_) return rows_;
   const std::byte* const carried = SegmentLayer(state, state.num_layers() - 1).memory();
   return carried == nullptr ? rows_
                             : ConstMatrix<float>(reinterpret_cast<const float*>(carried), rows_.rows, rows_.cols);
+}
+
+void AddTokens(const MemoryRows* memory, StepSequence tokens, bool ends, std::vector<StepSequence>* step) {
+  SequenceState& state = *tokens.state;
+  tokens.slot = memory == nullptr ? 0 : MemoryRows::CountInFront(state);
+  if (tokens.slot != 0) step->push_back(memory->InFront(state));
+  step->push_back(tokens);
+  if (ends) step->push_back(memory->Behind(state, tokens.slot + tokens.tokens.size()));
 }
 
 }  // namespace tidemill

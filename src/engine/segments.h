@@ -27,15 +27,12 @@ size_t LastSegment(const ArmtSettings& armt, size_t text);
 // Where the segment at hand of a state begins, whose model has segments.
 size_t SegmentFirst(SequenceState& state);
 
-// Of position `at` of its text, in the segment at hand: how many rows are in front of it, memory rows included, except those of the step.
-size_t PlaceInSegment(const SegmentShape& shape, SequenceState& state, size_t at);
-
-// How many memory rows the first slots of the state's next step have.
-size_t FrontRows(const SegmentShape& shape, SequenceState& state);
+// Where row `slot` of the step stands in the segment at hand, memory rows included.
+size_t PlaceInSegment(SequenceState& state, size_t slot);
 
 // Of RMT: a step's memory rows behind the first `slot` rows have left the last layer. Ends their segment in all layers; says where those rows are to
 // be written, [memory rows, hidden].
-Matrix<float> EndCarried(const SegmentShape& shape, SequenceState& state, size_t slot);
+Matrix<float> EndCarried(SequenceState& state, size_t slot);
 
 // That every layer's memory is finite, once a segment has ended. kNumericalError: layer and position. Cost: reads all of them.
 Result<void> CheckMemories(SequenceState& state);
@@ -48,23 +45,24 @@ class MemoryRows {
 
   size_t count() const { return rows_.rows; }
   // How many a step with tokens has in its first slots: of RMT, of one that begins a segment.
-  size_t CountInFront(SequenceState& state) const { return FrontRows(*shape_, state); }
+  static size_t CountInFront(SequenceState& state);
   StepSequence InFront(SequenceState& state) const;  // before the state's other rows in the step
   // Behind the step's first `slot` rows of `state`, which are tokens of its segment and what is in front of them.
   StepSequence Behind(SequenceState& state, size_t slot) const;
 
   // How many are around tokens of a segment, which may end it.
   size_t CountAround(SequenceState& state, bool ends) const { return CountInFront(state) + (ends ? count() : 0); }
-  // The step's tokens, between those.
-  void Add(StepSequence tokens, bool ends, std::vector<StepSequence>* step) const;
 
  private:
   ConstMatrix<float> RowsOf(SequenceState& state) const;
 
-  const SegmentShape* shape_;
   ConstMatrix<float> rows_;          // learned
+  bool is_carried_ = false;          // RMT
   std::vector<uint32_t> positions_;  // learned ones at the table's end; empty: they follow the segment's tokens
 };
+
+// A step's tokens and the memory rows around them; `memory` is null without segments.
+void AddTokens(const MemoryRows* memory, StepSequence tokens, bool ends, std::vector<StepSequence>* step);
 
 }  // namespace tidemill
 

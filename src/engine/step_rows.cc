@@ -92,9 +92,9 @@ void StepRows::PlaceRows(std::span<const StepSequence> sequences, Part& part) {
                                .visibility = sequence.visibility,
                                .sparse_from = sequence.sparse_from,
                                .ends_segment = sequence.ends_segment});
-    const size_t at = part.sequences_.back().first_position();
-    const auto first = static_cast<uint32_t>(
-        model_->segments.present() ? PlaceInSegment(model_->segments.shape, *sequence.state, at) : at);
+    const SequenceRows& placed = part.sequences_.back();
+    const auto first = static_cast<uint32_t>(model_->segments.present() ? PlaceInSegment(*placed.state, placed.slot)
+                                                                        : placed.first_position());
     for (size_t t = 0; t < count; ++t) {
       const bool last = t + sequence.num_last >= count;
       if (sequence.rows == Wanted::kAll || (sequence.rows == Wanted::kLast && last)) {
@@ -251,7 +251,7 @@ void StepRows::TakeFeatures(const StepFeatures& features, size_t tap) {
 void StepRows::CarryMemory(const Part& part) {
   for (const SequenceRows& rows : part.sequences_) {
     if (!rows.ends_segment) continue;
-    const Matrix<float> carried = EndCarried(model_->segments.shape, *rows.state, rows.slot);
+    const Matrix<float> carried = EndCarried(*rows.state, rows.slot);
     RunNorm(*ctx_, model_->final_norm, buffers_.x.Rows(rows.first_row, rows.num_rows), carried);
   }
 }

@@ -121,6 +121,13 @@ Result<KnownModel> Recognise(const ModelFiles& files) {
                  "the model that it drafts for, and this as its --draft");
   }
   TIDEMILL_TRY(name, ArchitectureOf(files));
+  const bool has_config = files.gguf() == nullptr;
+  const bool is_armt = has_config && files.config()->Has("armt"), is_rmt = has_config && files.config()->Has("rmt");
+  if (has_config && ((name == "armt" && !is_armt) || (name == "rmt" && !is_rmt))) {
+    return Error(ErrorCode::kInvalidArgument, "config.json: model type " + QuoteName(name) + ": expected a block " +
+                                                  QuoteName(name) + " with the model's segments, found none; " +
+                                                  "docs/recurrent-memory.md lists what it says");
+  }
   if (name == "armt" || name == "rmt") TIDEMILL_TRY_VOID(NameArmtBase(files, &name));
   TIDEMILL_TRY_VOID(CheckIsModel(files, name));
   TIDEMILL_TRY(family, FindFamily(files, name));
@@ -134,8 +141,6 @@ Result<KnownModel> Recognise(const ModelFiles& files) {
   }
   const SettingsReader reader(files, name, under);
   TIDEMILL_TRY(settings, family->read_settings(reader));
-  const bool has_config = files.gguf() == nullptr;
-  const bool is_armt = has_config && files.config()->Has("armt"), is_rmt = has_config && files.config()->Has("rmt");
   if (is_armt && is_rmt) {
     return Error(
         ErrorCode::kInvalidArgument,

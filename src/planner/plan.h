@@ -34,7 +34,7 @@ struct SegmentPlan {
   size_t front_tokens = 0;   // memory tokens in front of a segment, too
   size_t prompt_tokens = 1;  // at least 1
   size_t whole_segments = 0;
-  uint64_t memory_bytes = 0;  // A and z of all layers
+  uint64_t memory_bytes = 0;  // A and z of all layers, or what RMT carries
   WaveChoice waves = {};
 };
 

@@ -49,7 +49,8 @@ class WavePlanner {
                is_sequential = choice.chosen.form.order == WaveOrder::kSequential;
     choice.as_steps =
         !fits || in_.front_rows != 0 || choice.pieces < 2 || (is_sequential && in_.segment_tokens <= in_.step_rows);
-    choice.reason = fits ? Reason(choice.predicted.front(), choice.chosen) : "there is no memory for a wave's buffers";
+    choice.reason = fits || in_.front_rows != 0 ? Reason(choice.predicted.front(), choice.chosen)
+                                                : "there is no memory for a wave's buffers";
     return choice;
   }
 

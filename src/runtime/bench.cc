@@ -68,11 +68,7 @@ class BenchSequences {
                                    .rows = last ? Wanted::kLast : Wanted::kNothing,
                                    .sparse_from = class_.attention.SparseFrom(SIZE_MAX)};
       step_.clear();
-      if (memory_) {
-        memory_->Add(tokens, ends, &step_);
-      } else {
-        step_.push_back(tokens);
-      }
+      AddTokens(memory_ ? &*memory_ : nullptr, tokens, ends, &step_);
       Run(step_);
       keys_.assign(part.begin(), part.end());
       state.Commit(keys_);
@@ -118,7 +114,7 @@ class BenchSequences {
       Draw(ids);
       step.clear();
       for (size_t i = 0; i < states_.size(); ++i) {
-        const size_t in_front = memory_ ? memory_->CountInFront(*states_[i]) : 0;
+        const size_t in_front = memory_ ? MemoryRows::CountInFront(*states_[i]) : 0;
         TIDEMILL_TRY_VOID(states_[i]->Reserve(1 + in_front));
         const StepSequence token = {.state = states_[i].get(),
                                     .tokens = std::span(ids).subspan(i, 1),
@@ -128,7 +124,7 @@ class BenchSequences {
           step.push_back(token);
         } else {  // of a text that begins here: a step of its own has room for them
           step_.clear();
-          memory_->Add(token, false, &step_);
+          AddTokens(&*memory_, token, false, &step_);
           Run(step_);
         }
       }
@@ -353,9 +349,10 @@ Result<BenchResult> BenchDecode(Engine::Impl& impl, const Engine::Impl::RequestC
   const Cost cost = WeightCost(model, depths.size(), 0, depths.size(), impl.isa);
   result.weight_bytes_per_token = cost.bytes / static_cast<double>(depths.size());
   result.state_bytes_per_token = sequences.state_bytes() / static_cast<double>(depths.size());
+  const size_t front = model.segments.shape.front_rows;
   for (const size_t depth : depths)
     result.attention += WorkOf(TokenAttentionCost(model, request_class.attention, DTypeOf(*impl.options.kv_type),
-                                                  TailOf(model, depth) + test.gen_tokens / 2));
+                                                  front + TailOf(model, depth) + test.gen_tokens / 2));
   result.products = WorkOf(cost);
   return result;
 }
@@ -399,10 +396,12 @@ Result<BenchResult> RunBench(Engine& engine, const BenchTest& test, BenchCaches*
                       " tokens: expected at most " + std::to_string(model.settings.longest_context()) +
                       ", since the model has learned no others");
   const size_t positions = model.settings.max_position_embeddings - model.segments.shape.front_rows;
-  if (model.segments.present() && TailOf(model, filled_first) + decoded > positions) {
-    return BenchError("a last segment of " + std::to_string(TailOf(model, filled_first)) + " and " +
-                      std::to_string(decoded) + " tokens: expected at most the model's " + std::to_string(positions) +
-                      " positions; give fewer --gen-tokens or a --depth of whole segments");
+  size_t tail = TailOf(model, filled_first);
+  for (const size_t prompt : test.prompts) tail = std::max(tail, TailOf(model, prompt));
+  if (model.segments.present() && tail + decoded > positions) {
+    return BenchError("a last segment of " + std::to_string(tail) + " and " + std::to_string(decoded) +
+                      " tokens: expected at most " + std::to_string(positions) +
+                      " of the model's positions; give fewer --gen-tokens or a --depth of whole segments");
   }
   TIDEMILL_TRY(request_class, impl.ClassOf({}, {}, longest).WithContext("bench"));
   // A speed past the context of any other model is still a speed: room is made for it, and the result is marked.

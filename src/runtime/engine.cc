@@ -551,11 +551,7 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
                                               : last     ? Wanted::kLast
                                                          : Wanted::kNothing,
                                       .sparse_from = prompts.attention.SparseFrom(ids.size())};
-      if (memory) {
-        memory->Add(of_tokens, ends, &step);
-      } else {
-        step.push_back(of_tokens);
-      }
+      AddTokens(memory ? &*memory : nullptr, of_tokens, ends, &step);
       const bool complete = impl.executor->Run(
           step,
           [&](size_t, size_t token, std::span<float> logits) {

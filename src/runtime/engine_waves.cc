@@ -43,7 +43,9 @@ WaveChoice Engine::Impl::PredictWaves(const MachineProfile& machine, size_t segm
   input.step_rows = options.prefill_chunk;
   const uint64_t held = waves.wave == nullptr ? 0 : waves.wave->work_bytes();  // which another one takes the place of
   input.budget = waves.memory.value_or((AvailableMemory().value_or(kUnknownMemory) + held) / kWaveMemoryPart);
-  input.bytes = [&](const WaveForm& form) { return WaveBytes(recurrent, isa, PieceRows(recurrent), form); };
+  input.bytes = [&](const WaveForm& form) {  // of RMT steps run
+    return input.front_rows == 0 ? WaveBytes(recurrent, isa, PieceRows(recurrent), form) : 0;
+  };
   return ChooseWave(machine, NumbersOf(recurrent, DTypeOf(*options.kv_type)), input);
 }
 

@@ -234,7 +234,7 @@ bool Scheduler::PlanWave(std::vector<Event>* events) {
 void Scheduler::CutToSegment(Running& running, size_t rows) {
   if (limits_.segments == nullptr) return;
   const ActiveRequest::SegmentPart part = running.request->CutToSegment(running.rows);
-  const size_t front = memory_rows_->CountInFront(running.request->state());
+  const size_t front = MemoryRows::CountInFront(running.request->state());
   const size_t room = rows - std::min(rows, front);
   running.rows = std::min(part.rows, room);
   if (part.ends && running.rows == part.rows) {

@@ -74,10 +74,10 @@ class Scheduler {
   // Once the step is committed: keeps states that could not be gone back to later.
   void KeepSnapshots() noexcept;
 
-  // Of each request that takes part one, then memory rows of some of them.
+  // Memory rows in front of some requests' tokens; of each request that takes part one; memory rows behind some.
   std::span<const StepSequence> step() const { return step_; }
   size_t num_requests() const { return stepping_.size(); }
-  // Of step()[first_of_requests() + index]; before them are memory rows.
+  // Of step()[first_of_requests() + index].
   ActiveRequest& request(size_t index) { return *stepping_[index]; }
   size_t first_of_requests() const { return first_of_requests_; }
   // In place of a step: whole segments of requests, oldest first, each from its state's end on; empty: there are none.

@@ -57,10 +57,10 @@ Result<SegmentKvLayer::MemoryPointer> SegmentKvLayer::NewMemory() const {
 
 Result<void> SegmentKvLayer::Reserve(size_t n, size_t, BufferArena* arena) {
   num_ended_ = ended_tokens_ = 0;
-  if (n > segments_.max_rows - std::min(segments_.max_rows, length())) {
+  if (n > options().max_length - std::min(options().max_length, length())) {
     return Error(ErrorCode::kContextFull, "reserve state: " + std::to_string(n) + " rows behind the " +
                                               std::to_string(length()) + " of a segment: expected at most " +
-                                              std::to_string(segments_.max_rows) + " in all");
+                                              std::to_string(options().max_length) + " in all");
   }
   if (MayEnd(n) && next_ == nullptr) {
     TIDEMILL_TRY(memory, NewMemory());
@@ -153,11 +153,11 @@ uint64_t SegmentKvLayer::GrowthBytes(size_t n, size_t) const {
 
 size_t SegmentKvLayer::RowsWith(size_t n) const {
   const size_t all = tokens() + n, rows = segments_.RowsOf(all);
-  if (first_ >= last_first_) return rows;
+  if (first_ >= last_first_) return std::min(rows, options().max_length);
   const size_t of_hand = all <= segments_.segment_tokens ? rows : std::max(segments_.whole_rows(), length());
   const size_t end = first_ + all;
   const size_t of_last = segments_.RowsOf(last_first_ == SIZE_MAX ? n : end - std::min(end, last_first_));
-  return std::min(std::max(of_hand, of_last), segments_.max_rows);
+  return std::min(std::max(of_hand, of_last), options().max_length);
 }
 
 uint64_t SegmentKvLayer::GrowthBytes(size_t n, size_t, size_t, size_t) const {

@@ -8,12 +8,12 @@
 // goes below. A step that is dropped leaves nothing. A step may end several segments, one after the other, and have a part of another behind
 // them, if it begins with a segment: each begins with slot 0 again.
 //
-// Of RMT memory rows stand in front of a segment's tokens, too. A segment's first step has them in its first slots, and its commit keeps them. Such a
-// step ends one segment at most, and has nothing behind it.
+// Of RMT memory rows stand in front of a segment's tokens, too. A segment's first step has them in its first slots, and its commit keeps them. A step
+// then ends one segment at most, and has nothing behind it.
 //
 // Forks share the memory, which nobody writes once it is committed.
 //
-// Checkpoint:  the memory, A then z, if a segment ended; the rows of the segment at hand, as KvLayer writes them.
+// Checkpoint:  the memory (A then z, or RMT's rows in the last layer), if a segment ended; the rows of the segment at hand, as KvLayer writes them.
 #ifndef TIDEMILL_STATE_SEGMENT_KV_LAYER_H_
 #define TIDEMILL_STATE_SEGMENT_KV_LAYER_H_
 
@@ -57,6 +57,8 @@ class SegmentKvLayer : public KvLayer {
   const SegmentShape& segments() const { return segments_; }
   // The position of the segment at hand, without the step.
   size_t segment_first() const { return first_; }
+  // Memory rows in the first slots of the next step with tokens.
+  size_t front_rows() const { return length() == 0 ? segments_.front_rows : 0; }
 
   // A cell. What its rows read: of the segments before theirs; null: there is none.
   const std::byte* memory() const { return DataOf(num_ended_ == 0 ? memory_ : next_); }
@@ -111,7 +113,7 @@ class SegmentKvLayer : public KvLayer {
   Result<MemoryPointer> NewMemory() const;
   size_t tokens() const { return segments_.TokensOf(length()); }  // of the segment at hand
   // Whether a step of n rows may end a segment: a token and the memory rows.
-  bool MayEnd(size_t n) const { return n > segments_.memory_rows + (length() == 0 ? segments_.front_rows : 0); }
+  bool MayEnd(size_t n) const { return n > front_rows() + segments_.memory_rows; }
 
   // The most rows that a segment has while n tokens come.
   size_t RowsWith(size_t n) const;

@@ -230,6 +230,27 @@ TEST(SegmentKvLayer, MemoryRowsInFront_StayWithTheirSegment) {
   EXPECT_LE(text.state->bytes().committed, 6 * sizeof(float) + 16);
 }
 
+// A context of fewer tokens than the model has positions leaves no room for more of a segment.
+TEST(SegmentKvLayer, RowsPastTheContext_AreRefusedWithRowsInFront) {
+  const auto text_of = [](size_t max_length) {
+    SequenceState::Layers layers;
+    layers.push_back(
+        std::make_unique<SegmentKvLayer>(kKv, KvOptions{.dtype = DType::kF32, .max_length = max_length}, Carrying(1)));
+    return std::make_unique<SequenceState>(SequenceOptions{.max_length = max_length}, std::move(layers));
+  };
+  const auto state = text_of(10), longer = text_of(20);
+  EXPECT_TRUE(state->Reserve(10).ok());
+  ASSERT_TRUE(state->Reserve(2 + 3).ok());
+  state->Commit(std::vector<RowKey>{1, 2, 3});
+  EXPECT_TRUE(state->Reserve(5).ok());
+  EXPECT_EQ(state->Reserve(6).error().code(), ErrorCode::kContextFull);
+  EXPECT_LE(state->GrowthBytes(100, 1), text_of(10)->GrowthBytes(10, 1));
+  ASSERT_TRUE(longer->Reserve(2 + 9).ok());
+  longer->Commit(std::vector<RowKey>(9, 1));
+  const auto restored = text_of(10);
+  EXPECT_EQ(restored->Restore(longer->Checkpoint().value()).error().code(), ErrorCode::kContextFull);
+}
+
 TEST(SegmentKvLayer, PromisedBytes_CoverMemoryRowsInFront) {
   for (const size_t tokens : {1, 4, 5, 9}) {
     Text text(nullptr, true);

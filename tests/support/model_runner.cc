@@ -62,7 +62,7 @@ std::vector<float> ModelRunner::Feed(SequenceState& state, std::span<const int32
   for (size_t first = 0; first < ids.size(); first += chunk) {
     const auto part = ids.subspan(first, std::min(chunk, ids.size() - first));
     const bool last = first + part.size() == ids.size();
-    OrStop(state.Reserve(part.size() + (memory ? memory->CountInFront(state) : 0)), "reserve");
+    OrStop(state.Reserve(part.size() + (memory ? MemoryRows::CountInFront(state) : 0)), "reserve");
     const StepSequence step{.state = &state,
                             .tokens = part,
                             .rows = !last_only ? Wanted::kAll
@@ -70,11 +70,7 @@ std::vector<float> ModelRunner::Feed(SequenceState& state, std::span<const int32
                                                : Wanted::kNothing,
                             .sparse_from = options_.sparse_from};
     steps.clear();
-    if (memory) {
-      memory->Add(step, false, &steps);
-    } else {
-      steps.push_back(step);
-    }
+    AddTokens(memory ? &*memory : nullptr, step, false, &steps);
     executor_->Run(
         steps, [&](size_t, size_t, std::span<float> row) { logits.insert(logits.end(), row.begin(), row.end()); },
         nullptr);

@@ -80,6 +80,9 @@ TEST(RmtSettings, WrongOnes_AreRefusedByName) {
   EXPECT_EQ(ErrorWith("\"rmt\": {", "\"armt\": {}, \"rmt\": {", "armt/rmt_llama"),
             "config.json: \"armt\" and \"rmt\": expected one of them, found both; leave out the one that the model was "
             "not trained as");
+  EXPECT_EQ(ErrorWith("\"armt\": {", "\"rmt\": {", "armt/recall"),
+            "config.json: model type \"armt\": expected a block \"armt\" with the model's segments, found none; "
+            "docs/recurrent-memory.md lists what it says");
 }
 
 TEST(ArmtSettings, SwitchesAtTheOriginalsValues_Load) {
