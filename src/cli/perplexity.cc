@@ -28,14 +28,17 @@ Result<void> PerplexityCommand(CommandContext& context) {
   source.AddTo(set, false);
   set.Choice("--score", score, {"half", "all"}, "Score the second half of each window, or all of it (half)");
   set.Switch("--json", json, "One JSON object");
-  machine.AddTo(set, "Tokens of a window (512, or the context of the model if that is less)");
+  machine.AddTo(set,
+                "Tokens of a window (512, or the context of the model if that is less; all where it reads segments)");
   TIDEMILL_TRY(go_on, set.Parse(context));
   if (!go_on) return {};
   TIDEMILL_TRY_VOID(CheckReadsPrompts(machine.attention));
   TIDEMILL_TRY(text, source.Read("read the text", "give one with -f FILE"));
   TIDEMILL_TRY(session, OpenSession(path, machine, context));
-  const size_t window = machine.context.value_or(std::min(kDefaultWindow, session.engine->context()));
   TIDEMILL_TRY(ids, session.model->text().tokenizer.Encode(text, {.add_special = false, .parse_special = false}));
+  const bool reads_segments = session.model->info().segment_size != 0;
+  const size_t most = reads_segments ? std::max(kDefaultWindow, ids.size()) : kDefaultWindow;
+  const size_t window = machine.context.value_or(std::min(most, session.engine->context()));
 
   const PerplexityOptions options = {.context = window, .score_all = score == "all"};
   ProgressBar progress(context.messages, "scoring");

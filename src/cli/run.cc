@@ -112,8 +112,12 @@ Result<void> RunCommand(CommandContext& context) {
     }
     has_warned = !written.ok();
   };
-  const RequestHooks hooks{.reads = [&](size_t read) { progress.Show(read, prompt_tokens); },
-                           .snapshot = write_snapshot};
+  size_t prompt_read = 0;
+  const auto show_progress = [&](size_t read) {
+    if (read != SIZE_MAX) prompt_read = read;  // else the request has ended
+    progress.Show(read, prompt_tokens);
+  };
+  const RequestHooks hooks{.reads = show_progress, .snapshot = write_snapshot};
   const Result<void> generated = Generate(*session.engine, id, context.signals, show, &answer, &kept, hooks);
   const bool can_save = generated.ok() || kept != nullptr;  // also where nobody takes the text any more
   const Result<void> saved_state = can_save ? state.Write(kept) : Result<void>();
@@ -136,6 +140,11 @@ Result<void> RunCommand(CommandContext& context) {
     TIDEMILL_TRY_VOID(context.out.EndLineOnTerminal(answer.text));
   }
   if (!saved_state.ok()) return saved_state.error();
+  if (keep && answer.finish == FinishReason::kCancelled && answer.tokens.empty()) {
+    const std::string& file = *flags.state.save_file;
+    context.messages.Note("stopped by a signal: " + file + " has " + std::to_string(prompt_read) + " of the prompt's " +
+                          std::to_string(prompt_tokens) + " tokens; --load-state " + file + " goes on");
+  }
   grace.reset();
   WarnAboutGrowth(answer.stats, context.messages);
   WarnAboutDrafts(answer.stats, context.messages);

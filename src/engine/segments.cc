@@ -55,13 +55,15 @@ Matrix<float> EndCarried(SequenceState& state, size_t slot) {
   return {reinterpret_cast<float*>(last.next_memory()), shape.memory_rows, shape.carried / shape.memory_rows};
 }
 
-Result<void> CheckMemories(SequenceState& state) {
+Result<void> CheckMemories(SequenceState& state, size_t from) {
   for (size_t i = 0; i < state.num_layers(); ++i) {
     SegmentKvLayer& layer = SegmentLayer(state, i);
     if (layer.memory() == nullptr || layer.IsMemoryFinite()) continue;
-    return Error(ErrorCode::kNumericalError, "layer " + std::to_string(i) + ": the memory behind token " +
-                                                 std::to_string(layer.segment_first()) +
-                                                 " has an element that is not finite");
+    return Error(ErrorCode::kNumericalError,
+                 "layer " + std::to_string(i) +
+                     ": expected a finite memory, found an element that is not since tokens " + std::to_string(from) +
+                     " to " + std::to_string(layer.segment_first()) +
+                     ": the model cannot hold such a text; give a shorter one");
   }
   return {};
 }

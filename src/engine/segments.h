@@ -34,8 +34,9 @@ size_t PlaceInSegment(SequenceState& state, size_t slot);
 // be written, [memory rows, hidden].
 Matrix<float> EndCarried(SequenceState& state, size_t slot);
 
-// That every layer's memory is finite, once a segment has ended. kNumericalError: layer and position. Cost: reads all of them.
-Result<void> CheckMemories(SequenceState& state);
+// That every layer's memory is finite, once segments have ended that began at position `from`. kNumericalError: layer and positions. Cost: reads all
+// of them.
+Result<void> CheckMemories(SequenceState& state, size_t from);
 
 // A model's memory rows as rows of a step.
 class MemoryRows {

@@ -124,9 +124,9 @@ Result<KnownModel> Recognise(const ModelFiles& files) {
   const bool has_config = files.gguf() == nullptr;
   const bool is_armt = has_config && files.config()->Has("armt"), is_rmt = has_config && files.config()->Has("rmt");
   if (has_config && ((name == "armt" && !is_armt) || (name == "rmt" && !is_rmt))) {
-    return Error(ErrorCode::kInvalidArgument, "config.json: model type " + QuoteName(name) + ": expected a block " +
-                                                  QuoteName(name) + " with the model's segments, found none; " +
-                                                  "docs/recurrent-memory.md lists what it says");
+    return Error(ErrorCode::kCorruptFile, "config.json: model type " + QuoteName(name) + ": expected a block " +
+                                              QuoteName(name) + " with the model's segments, found none; " +
+                                              "docs/recurrent-memory.md lists what it says");
   }
   if (name == "armt" || name == "rmt") TIDEMILL_TRY_VOID(NameArmtBase(files, &name));
   TIDEMILL_TRY_VOID(CheckIsModel(files, name));
@@ -143,9 +143,14 @@ Result<KnownModel> Recognise(const ModelFiles& files) {
   TIDEMILL_TRY(settings, family->read_settings(reader));
   if (is_armt && is_rmt) {
     return Error(
-        ErrorCode::kInvalidArgument,
+        ErrorCode::kCorruptFile,
         "config.json: \"armt\" and \"rmt\": expected one of them, found both; leave out the one that the model was "
         "not trained as");
+  }
+  if (has_config && !is_armt && !is_rmt && files.FindTensor("memory_cell.memory") != nullptr) {
+    return Error(ErrorCode::kCorruptFile,
+                 "config.json: expected a block \"armt\" or \"rmt\" for tensor \"memory_cell.memory\", found none; "
+                 "docs/recurrent-memory.md lists what it says");
   }
   if (is_armt || is_rmt) {
     constexpr std::string_view kBases[] = {"llama", "qwen2", "gpt2"};

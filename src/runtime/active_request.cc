@@ -435,7 +435,7 @@ void ActiveRequest::Commit(size_t rows, const ConstMatrix<float>& features) {
     state_->CommitPath(std::span<const uint32_t>(path_).first(rows), keys_);
   }
   if (segments_ == nullptr || SegmentFirst(*state_) == segment) return;
-  const Result<void> finite = CheckMemories(*state_);
+  const Result<void> finite = CheckMemories(*state_, segment);
   if (!finite.ok()) sample_error_ = finite.error();
 }
 

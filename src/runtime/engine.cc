@@ -267,9 +267,9 @@ Result<std::unique_ptr<ActiveRequest>> Engine::Impl::NewRequest(Request request,
   const size_t expected = request.prompt.size() + max_new - std::min(max_new, answered);
   const size_t prompt_tokens = request.prompt.size() - answered, context = ContextOf(prompt_tokens);
   if (request.prompt.size() > context) {
-    return Error(ErrorCode::kContextFull, "submit request: the answer has ended: its segment has all of the model's " +
-                                              std::to_string(language_model().settings.max_position_embeddings) +
-                                              " positions; give a prompt");
+    return Error(ErrorCode::kInvalidArgument,
+                 "submit request: the answer has ended: its segment has all of the model's " +
+                     std::to_string(language_model().settings.max_position_embeddings) + " positions; give a prompt");
   }
   const size_t end = stated ? std::min(expected, context) : context;
   TIDEMILL_TRY(request_class, ClassOf(request.linear, request.attention, end).WithContext("submit request"));
@@ -538,8 +538,8 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
     if (segments != nullptr) memory.emplace(*segments);
     const size_t rows = EqualPart(ids.size(), impl.options.prefill_chunk);
     for (size_t first = 0; first < ids.size() && result.ok(); first += keys.size()) {
-      const size_t end =
-          segments == nullptr ? ids.size() : SegmentEnd(*segments->settings.armt, ids.size(), SegmentFirst(*state));
+      const size_t segment = segments == nullptr ? 0 : SegmentFirst(*state);
+      const size_t end = segments == nullptr ? ids.size() : SegmentEnd(*segments->settings.armt, ids.size(), segment);
       const auto part = ids.subspan(first, std::min(rows, end - first));
       const bool last = first + part.size() == ids.size(), ends = first + part.size() == end && !last;
       std::vector<StepSequence> step;
@@ -561,7 +561,7 @@ Result<void> Engine::Score(std::span<const int32_t> ids, bool last_only, const L
       if (!complete) return Error(ErrorCode::kCancelled, "score tokens: interrupted by the caller");
       keys.assign(part.begin(), part.end());
       state->Commit(keys);
-      if (ends) TIDEMILL_TRY_VOID(CheckMemories(*state).WithContext("score tokens"));
+      if (ends) TIDEMILL_TRY_VOID(CheckMemories(*state, segment).WithContext("score tokens"));
     }
     return result;
   } catch (const std::exception&) {  // std::bad_alloc

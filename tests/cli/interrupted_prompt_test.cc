@@ -23,6 +23,7 @@ namespace tidemill::testing::interrupted_prompt_test {
 namespace {
 
 using nlohmann::json;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
@@ -167,7 +168,10 @@ std::string SaveHalf(const std::string& path) {
       With(With({"run", kRecurrent, "-f", Book(), "--threads", "1"}, kAnswer), Save(path)));  // a step a segment
   process.WaitUntil([&] { return std::filesystem::exists(path); });
   process.Signal(SIGINT);
-  EXPECT_EQ(process.Wait().exit_code, 130);
+  const ProcessResult result = process.Wait();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(result.err, ContainsRegex("stopped by a signal: " + path + " has [1-9][0-9]* of the prompt's " +
+                                        std::to_string(kWords) + " tokens; --load-state " + path + " goes on\n"));
   return ReadWholeFile(path);
 }
 

@@ -123,6 +123,18 @@ TEST(Perplexity, Text_IsScoredInWindows) {
   EXPECT_THAT(RunTidemill({"perplexity", TinyLlamaFile(), "-f", file}).out, HasSubstr("perplexity "));
 }
 
+TEST(Perplexity, TextOfSegments_IsOneWindow) {
+  std::string text = "k1";
+  for (int i = 1; i < 700; ++i) text += " k" + std::to_string(i * i % 128);
+  const ProcessResult result = RunTidemill({"perplexity", std::string(TIDEMILL_FIXTURES) + "/armt/recall", "-f",
+                                            WriteFile("segments.txt", text), "--json", "--score", "all"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const json found = json::parse(result.out, nullptr, false);
+  EXPECT_EQ(found["windows"], 1);
+  EXPECT_EQ(found["context"], 700);
+  EXPECT_EQ(found["scored_tokens"], 699);
+}
+
 // A run of bench is complete, whatever the neighbours do: they may keep it from knowing a limit, and then it says so at the end.
 // Where loops are instrumented or emulated, a share above 100 % is no fault of ours (limit_rules_test has the rule).
 ProcessResult Bench(std::vector<std::string> flags) {

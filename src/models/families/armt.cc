@@ -120,6 +120,7 @@ std::vector<std::string> SpellingsOf(const std::string& plain) {
 }  // namespace
 
 Result<void> ReadArmtSettings(const SettingsReader& reader, ModelSettings& settings) {
+  TIDEMILL_TRY_VOID(reader.config().GetObject("armt"));
   TIDEMILL_TRY(segment, reader.Uint(Key("segment_size"), 1, uint64_t{1} << 20));
   TIDEMILL_TRY(memory, reader.Uint(Key("num_mem_tokens"), 1, 1024));
   TIDEMILL_TRY(key_dim, reader.Uint(Key("d_mem"), 1, kMaxMemoryKeyDim));
@@ -149,6 +150,7 @@ Result<void> ReadArmtSettings(const SettingsReader& reader, ModelSettings& setti
 }
 
 Result<void> ReadRmtSettings(const SettingsReader& reader, ModelSettings& settings) {
+  TIDEMILL_TRY_VOID(reader.config().GetObject("rmt"));
   TIDEMILL_TRY(segment, reader.Uint(RmtKey("segment_size"), 1, uint64_t{1} << 20));
   TIDEMILL_TRY(memory, reader.Uint(RmtKey("num_mem_tokens"), 1, 1024));
   TIDEMILL_TRY(alignment, AlignmentOf(reader, RmtKey("segment_alignment")));

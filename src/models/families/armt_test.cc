@@ -80,6 +80,11 @@ TEST(RmtSettings, WrongOnes_AreRefusedByName) {
   EXPECT_EQ(ErrorWith("\"rmt\": {", "\"armt\": {}, \"rmt\": {", "armt/rmt_llama"),
             "config.json: \"armt\" and \"rmt\": expected one of them, found both; leave out the one that the model was "
             "not trained as");
+  EXPECT_EQ(ErrorWith("\"rmt\": {", "\"other\": {", "armt/rmt_llama"),
+            "config.json: expected a block \"armt\" or \"rmt\" for tensor \"memory_cell.memory\", found none; "
+            "docs/recurrent-memory.md lists what it says");
+  EXPECT_EQ(ErrorWith("\"armt\": {", "\"armt\": 8, \"other\": {"),
+            "config.json: \"armt\": expected an object, found 8");
   EXPECT_EQ(ErrorWith("\"armt\": {", "\"rmt\": {", "armt/recall"),
             "config.json: model type \"armt\": expected a block \"armt\" with the model's segments, found none; "
             "docs/recurrent-memory.md lists what it says");
