@@ -6,7 +6,8 @@ Writes FOLDER/tables.md:
               fewer than 8 rounds the range. The largest error between orders, max |A| and max z stand beside it
   full        seconds of a prompt with full attention beside those of each recurrent-memory model of the same text, whole segments by their seconds
   decode      seconds of a generated token behind a long text
-and gain_*.svg (gain of each order by S + M), time_*.svg (seconds by tokens) and rates_*.svg (operations a second by the number of layers in one call).
+and gain_*.svg (gain of each order by S + M), layers_*.svg (by the number of layers, of models named NAME-L4, NAME-L8, ...), time_*.svg (seconds by tokens)
+and rates_*.svg (operations a second by the number of layers in one call).
 The base model of folders armt-160m... is that of a folder armt-160m-base.
 """
 
@@ -129,6 +130,25 @@ def gain_lines(records: list[dict], threads: int, want: str) -> list[svg.Line]:
     return [svg.Line(order, sorted(found)) for order, found in points.items()]
 
 
+def layer_lines(records: list[dict], name: str) -> list[svg.Line]:
+    points = defaultdict(list)
+    for (model, *_), orders in by_order(records).items():
+        if family(model) != name or "sequential" not in orders:
+            continue
+        for order, rounds in orders.items():
+            if order == "sequential":
+                continue
+            kind = order if " x " in order else order.split(" ")[0]  # W follows the layers
+            points[kind].append((int(model.rpartition("-L")[2]), gain(rounds, orders["sequential"])[0]))
+    return [svg.Line(order, sorted(found)) for order, found in points.items()]
+
+
+def family(model: str) -> str:
+    """armt-d128-L4 -> armt-d128; of other names nothing."""
+    name, _, layers = model.rpartition("-L")
+    return name if layers.isdigit() else ""
+
+
 def time_lines(records: list[dict], model: str, threads: int) -> list[svg.Line]:
     full = sorted((r["tokens"], r["seconds"]) for r in records if r["mode"] == "full" and r["model"] == model and r["threads"] == threads)
     best = best_of(records, base_name(model), threads)
@@ -159,6 +179,8 @@ def main() -> None:
     for threads, want in sorted({(r["threads"], r["want"]) for r in records if r["mode"] == "orders"}):
         figures[f"gain_t{threads}_{want}"] = svg.lines, (f"orders against sequential, {threads} threads, {want}", "rows of a segment, S + M", "times as fast",
                                                          gain_lines(records, threads, want))
+    for name in sorted({family(r["model"]) for r in records if r["mode"] == "orders"} - {""}):
+        figures[f"layers_{name}"] = svg.lines, (f"{name}: orders against sequential", "layers", "times as fast", layer_lines(records, name))
     for model, threads in sorted({(r["model"], r["threads"]) for r in records if r["mode"] == "full"}):
         figures[f"time_{model}_t{threads}"] = svg.lines, (f"{model}, {threads} threads", "tokens", "seconds", time_lines(records, model, threads))
     for model in sorted({r["model"] for r in records if r["mode"] == "rates"}):

@@ -40,6 +40,13 @@ class PlotOrdersTest(unittest.TestCase):
         table = plot_orders.orders_table(records)
         self.assertIn("| armt-160m | 64, 16 | 10 | 2 | nothing | diagonal | 1 | 2.00x [2.00, 2.00] | 0 | 3 | 5 |", table)
 
+    def test_layers_are_those_of_the_name(self):
+        records = [run(order, 1, seconds) | {"model": f"small-L{layers}"}
+                   for layers, pairs in ((16, (("sequential", 8.0), ("diagonal 16", 4.0), ("teams 2 x 1", 2.0))), (4, (("sequential", 3.0), ("diagonal 4", 3.0))))
+                   for order, seconds in pairs]
+        lines = plot_orders.layer_lines(records + [run("sequential", 1, 1.0), run("diagonal 3", 1, 0.1)], "small")
+        self.assertEqual([(line.name, line.points) for line in lines], [("diagonal", [(4, 1.0), (16, 2.0)]), ("teams 2 x 1", [(16, 4.0)])])
+
     def test_an_error_of_any_round_stands_in_the_table(self):
         table = plot_orders.orders_table([run("sequential", 1, 1.0), run("diagonal", 1, 1.0, error=0.02), run("diagonal", 2, 1.0)])
         self.assertIn("| 0.02 |", table[-1])
