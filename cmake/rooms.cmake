@@ -49,12 +49,6 @@ function(tidemill_compile_together target batch)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
 endfunction()
 
-# Of a test program. Under a sanitizer, at all instruction-set levels, the longest takes 540 s beside another one.
-set(TIDEMILL_TEST_SECONDS 600)
-if(TIDEMILL_SANITIZE)
-  set(TIDEMILL_TEST_SECONDS 1200)
-endif()
-
 # tidemill_room(NAME [ONE_THREAD] SOURCES ... TESTS ... ONE_THREAD_TESTS ... DEPENDS ...): one folder of src/ as one static library and one
 # test program. ONE_THREAD says of all its tests, ONE_THREAD_TESTS lists those of which it can be said.
 # DEPENDS are rooms that stand lower, or outside libraries.
@@ -88,7 +82,7 @@ function(tidemill_room name)
     tidemill_precompile_for_tests(${name}_test)
     tidemill_compile_together(${name}_test 6)
     add_test(NAME ${name} COMMAND ${name}_test --gtest_brief=1)
-    set_tests_properties(${name} PROPERTIES LABELS fast TIMEOUT ${TIDEMILL_TEST_SECONDS} COST 1000)  # run first
+    set_tests_properties(${name} PROPERTIES LABELS fast TIMEOUT 600 COST 1000)  # run first
   endif()
 endfunction()
 
@@ -105,6 +99,6 @@ function(tidemill_test name)
     tidemill_precompile_for_tests(${name})
     tidemill_compile_together(${name} 6)
     add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
-    set_tests_properties(${name} PROPERTIES LABELS $<IF:$<BOOL:${TEST_SLOW}>,slow,fast> TIMEOUT ${TIDEMILL_TEST_SECONDS})
+    set_tests_properties(${name} PROPERTIES LABELS $<IF:$<BOOL:${TEST_SLOW}>,slow,fast> TIMEOUT 600)
   endif()
 endfunction()
