@@ -35,9 +35,11 @@ Result<void> PerplexityCommand(CommandContext& context) {
   TIDEMILL_TRY_VOID(CheckReadsPrompts(machine.attention));
   TIDEMILL_TRY(text, source.Read("read the text", "give one with -f FILE"));
   TIDEMILL_TRY(session, OpenSession(path, machine, context));
-  TIDEMILL_TRY(ids, session.model->text().tokenizer.Encode(text, {.add_special = false, .parse_special = false}));
+  const Tokenizer& tokenizer = session.model->text().tokenizer;
+  TIDEMILL_TRY(ids, tokenizer.Encode(text, {.add_special = false, .parse_special = false}));
   const bool reads_segments = session.model->info().segment_size != 0;
-  const size_t most = reads_segments ? std::max(kDefaultWindow, ids.size()) : kDefaultWindow;
+  const size_t whole = ids.size() + (tokenizer.adds_bos() ? 1 : 0);
+  const size_t most = reads_segments ? std::max(kDefaultWindow, whole) : kDefaultWindow;
   const size_t window = machine.context.value_or(std::min(most, session.engine->context()));
 
   const PerplexityOptions options = {.context = window, .score_all = score == "all"};

@@ -15,6 +15,7 @@
 #include "tests/cli/model_files.h"
 #include "tests/cli/process.h"
 #include "tests/fixtures_path.h"
+#include "tests/support/model_folder.h"
 
 namespace tidemill::testing::measurements_test {
 namespace {
@@ -124,15 +125,27 @@ TEST(Perplexity, Text_IsScoredInWindows) {
 }
 
 TEST(Perplexity, TextOfSegments_IsOneWindow) {
+  const std::string fixture = std::string(TIDEMILL_FIXTURES) + "/armt/recall/", bos = "<|endoftext|>";
+  ModelFolder with_bos;
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer_config.json"})
+    with_bos.Write(name, ReadWholeFile(fixture + name));
+  json tokenizer = json::parse(ReadWholeFile(fixture + "tokenizer.json"));
+  json& added = tokenizer["post_processor"];
+  added["single"] = {{{"SpecialToken", {{"id", bos}, {"type_id", 0}}}}, added["single"][0]};
+  added["special_tokens"][bos] = {{"id", bos}, {"ids", {0}}, {"tokens", {bos}}};
+  with_bos.Write("tokenizer.json", tokenizer.dump());
   std::string text = "k1";
   for (int i = 1; i < 700; ++i) text += " k" + std::to_string(i * i % 128);
-  const ProcessResult result = RunTidemill({"perplexity", std::string(TIDEMILL_FIXTURES) + "/armt/recall", "-f",
-                                            WriteFile("segments.txt", text), "--json", "--score", "all"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  const json found = json::parse(result.out, nullptr, false);
-  EXPECT_EQ(found["windows"], 1);
-  EXPECT_EQ(found["context"], 700);
-  EXPECT_EQ(found["scored_tokens"], 699);
+  const std::string file = WriteFile("segments.txt", text);
+  for (const bool has_bos : {false, true}) {  // which takes a place of the window
+    const ProcessResult result =
+        RunTidemill({"perplexity", has_bos ? with_bos.path() : fixture, "-f", file, "--json", "--score", "all"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const json found = json::parse(result.out, nullptr, false);
+    EXPECT_EQ(found["windows"], 1);
+    EXPECT_EQ(found["context"], has_bos ? 701 : 700);
+    EXPECT_EQ(found["scored_tokens"], has_bos ? 700 : 699);
+  }
 }
 
 // A run of bench is complete, whatever the neighbours do: they may keep it from knowing a limit, and then it says so at the end.
