@@ -57,6 +57,7 @@ void ExpectCancelledInTime(const std::shared_ptr<const Model>& model, size_t tok
     other.join();
     ASSERT_EQ(driver.outcome(id).finish, FinishReason::kCancelled) << "the step ended before it was cancelled";
     ASSERT_NE(driver.outcome(id).saved, nullptr);
+    ASSERT_EQ(driver.engine().impl().waves.wave != nullptr, wave.has_value());
     best = std::min(best, ended - cancelled);
   }
   EXPECT_LT(best, bound) << std::chrono::duration<double>(best).count() << " s";

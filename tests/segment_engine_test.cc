@@ -210,7 +210,7 @@ TEST_P(SegmentEngine, AnyLength_HasTheStateOfASegment) {
 }
 
 TEST_P(SegmentEngine, AnswerBehindTheLastPosition_EndsThere) {
-  const size_t front = model()->impl().language_model->segments.shape.front_rows;
+  const size_t front = std::string(GetParam()) == "rmt_llama" ? 3 : 0;  // memory tokens have positions, too
   EngineDriver driver(model(), {.threads = 1});
   for (const size_t length : {size_t{3}, kSegment, kSegment + 1, 10 * kSegment + 3}) {
     const size_t tail = length - (length - 1) / kSegment * kSegment;

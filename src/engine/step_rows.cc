@@ -82,6 +82,8 @@ void StepRows::PlaceRows(std::span<const StepSequence> sequences, Part& part) {
     const StepSequence& sequence = sequences[s];
     const size_t count = sequence.num_rows();
     TIDEMILL_CHECK(sequence.embeddings.rows == 0 || (sequence.tokens.empty() && !model_->features.present()));
+    if (model_->segments.present() && sequence.embeddings.rows == 0)  // memory rows have the slots in front
+      TIDEMILL_CHECK(sequence.slot >= MemoryRows::CountInFront(*sequence.state));
     TIDEMILL_DCHECK(sequence.positions.empty() || sequence.positions.size() == count);
     TIDEMILL_DCHECK(sequence.parents.empty() || (sequence.parents.size() == count && sequence.slot == 0));
     part.sequences_.push_back({.state = sequence.state,
